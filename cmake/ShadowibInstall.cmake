@@ -1,0 +1,1 @@
+# Install rules, package files and the uninstall target.

@@ -1,0 +1,21 @@
+// Numbered fault points: every phase of checkpoint, commit, restart and rebuild passes one.
+//
+// SHADOWIB_FAULT=<point>:<action>[:<member>] with action crash (SIGKILL to itself), stop (SIGSTOP), fail (the phase
+// returns an error), slow (waits 2 s), enospc (writes fail). Read once; a point costs one load when unset.
+#pragma once
+
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// Passes fault point `point` (see agent.h; 200.. in the command, 300.. in the restart command).
+// Ok unless SHADOWIB_FAULT says fail.
+Status fault_point(int point);
+
+// True if writes of image data are to fail with ENOSPC.
+bool fault_no_space();
+
+// Which member this process is, for the ":member" part; set by the agent.
+void fault_set_member(unsigned member);
+
+}  // namespace shadowib

@@ -1,0 +1,57 @@
+// A checkpoint set: <directory>/sets/<job>.<NNNN>/ with manifest.json, its checksum, and one image per member.
+//
+// Written into <directory>/sets/.<job>.<NNNN>.staging-<random>/ and committed by sync + rename: it exists whole or not (P3).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+struct SetMember {
+  std::uint32_t index;
+  int pid;
+  std::string file;       // relative
+  std::uint64_t bytes;
+  std::string xxh3;       // 32 hex digits, XXH3-128 of the file
+  std::string comm, host;
+  std::int64_t settle_ns, save_ns;
+};
+
+struct SetManifest {
+  std::string set_id;     // 32 hex digits
+  std::string job;
+  std::uint32_t number;   // NNNN
+  std::uint32_t generation;
+  std::string shadowib_version;
+  std::string created;    // ISO 8601, UTC
+  std::string backend;
+  std::vector<SetMember> members;
+  // Every mapped file of any member with its build-id (hex, empty if it has none).
+  std::vector<std::pair<std::string, std::string>> files;
+  std::string path;       // where it was read from; not stored
+};
+
+// Creates sets/ and a staging directory (0700) for the next number of job. kIo tells ENOSPC, EACCES with the path.
+Status stage_set(const std::string& directory, const std::string& job, std::string* staging, std::uint32_t* number);
+// Writes the manifest, syncs files and directory, renames, syncs the parent. *final_path is the set's absolute path.
+Status commit_set(const std::string& staging, const std::string& directory, const SetManifest& manifest,
+                  std::string* final_path);
+void discard_staging(const std::string& staging);
+
+// Reads a manifest and checks it against its checksum. kNotFound, kCorrupt, kVersion.
+Status read_manifest(const std::string& set_path, SetManifest* manifest);
+// read_manifest + every image verified by every byte, belongs to this set and rank, none missing, not empty, descriptor
+// tables match. `progress` (may be null) is called with bytes done and total.
+Status verify_set(const std::string& set_path, SetManifest* manifest, void (*progress)(std::uint64_t, std::uint64_t));
+// All committed sets, newest last; unreadable ones are returned with their Status.
+struct ListedSet {
+  SetManifest manifest;
+  Status status;
+};
+Status list_sets(const std::string& directory, std::vector<ListedSet>* sets);
+
+}  // namespace shadowib

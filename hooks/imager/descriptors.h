@@ -1,0 +1,51 @@
+// Descriptors of a member: captured while stopped, matched across members by the command, restored by the restart.
+//
+// A table is one member's descriptors in a versioned, self-contained binary string (stored in the image). Owned
+// descriptors (base/descriptors.h) are no part of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// In the member, phase 60: describes every descriptor, with queued bytes of pipes and sockets (left in place: a resume finds
+// them where they were). kRefused names descriptor number, type and pid of the first that can never be captured (inotify,
+// io_uring, userfaultfd, raw socket, file lock, device, uverbs, SCM_RIGHTS in flight, deleted file, memfd...).
+// `capture_rank`: this member's index. Uses no program heap.
+Status capture_descriptors(std::uint32_t member, std::string* table);
+
+// In the command: checks that every pipe, Unix and TCP connection has both its ends inside the set, or led
+// outside by stdio. kRefused names member, pid, descriptor and peer. Also used by verify.
+Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
+
+// In the restart command, before the members' processes are made: creates what is shared (pipes, connected sockets,
+// listeners), with their queued bytes. In each member's process: installs its descriptors at their numbers.
+class DescriptorPlan {
+ public:
+  DescriptorPlan();
+  ~DescriptorPlan();
+  DescriptorPlan(const DescriptorPlan&) = delete;
+  DescriptorPlan& operator=(const DescriptorPlan&) = delete;
+
+  Status prepare(const std::map<std::uint32_t, std::string>& tables);
+  // In the member's process. keep[i] are descriptors the restorer still needs (image file...): they are moved out of the
+  // way and their new numbers written back. Everything else that is not the member's is closed.
+  Status install(std::uint32_t member, std::vector<int*> keep);
+  // In the command, once all members exist: closes its copies.
+  void release();
+
+ private:
+  struct Impl;
+  Impl* impl_;
+};
+
+// Human-readable lines of a table: "3  file  /home/x/data  offset 4096  O_RDONLY", for inspect. JSON if json.
+Status print_descriptors(const std::string& table, bool json, std::string* text);
+
+}  // namespace shadowib

@@ -1,0 +1,45 @@
+// Reading and verifying an image file. For verify, inspect and restart; runs in commands, not in programs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+struct ImageMapping {
+  std::uint64_t start, length;
+  int protection, flags;
+  std::uint64_t offset;
+  std::string path;          // "" anonymous, "[heap]", "[stack]", or a file
+  std::string build_id;      // hex, if the file has one
+  std::uint64_t saved_bytes; // what the image holds of it; the rest is zero
+};
+
+struct ImageThread {
+  int tid;
+  std::string name;
+};
+
+struct ImageInfo {
+  std::uint32_t format_version;
+  std::string shadowib_version;
+  std::uint8_t set_id[16];
+  std::uint32_t member, generation;
+  int pid;
+  std::string exe, comm, cwd, kernel;
+  std::vector<std::string> command_line;
+  std::vector<ImageMapping> mappings;
+  std::vector<ImageThread> threads;
+  std::string descriptors;   // table as captured (descriptors.h)
+  std::uint64_t bytes;
+  std::uint8_t xxh3[16];     // as computed
+};
+
+// Checks every byte (sizes, record checksums, XXH3 of the whole) before anything is believed; kCorrupt says where and
+// why, kVersion another format. Leaves *fd open if fd is not null.
+Status read_image(const std::string& path, ImageInfo* info, int* fd = nullptr);
+
+}  // namespace shadowib

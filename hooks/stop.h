@@ -1,0 +1,63 @@
+// Stopping the program's threads anywhere except inside the shim, a backend or a hook.
+//
+// Every entry point of the shim holds an `Inside` for its duration. A stop request sends a signal to each thread of
+// the process; a thread outside parks in the handler, a thread inside only notes the request and parks when its
+// outermost Inside ends. Parked threads wait on a futex, hold no lock of ours, and use only their own stack.
+// Source: DESIGN.md, "Stopping threads"; hazards H14, D6.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+struct ThreadDepth {
+  std::uint32_t depth = 0;  // > 0: inside the shim, must not park here
+};
+extern thread_local ThreadDepth t_depth __attribute__((tls_model("initial-exec")));
+extern std::atomic<std::uint32_t> g_stop_requested;  // non-zero while threads are to park
+
+// Parks the calling thread until released, if a stop is requested and its depth is 0. Blocking loops of the shim
+// (ibv_get_cq_event...) end their Inside before they sleep and start a new one after, which does the same.
+void park_if_requested();
+
+// Marks a region where the thread must not be stopped. A few instructions; nests.
+class [[nodiscard]] Inside {
+ public:
+  Inside() {
+    ++t_depth.depth;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  ~Inside() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    if (--t_depth.depth == 0 && __builtin_expect(g_stop_requested.load(std::memory_order_relaxed) != 0, 0))
+      park_if_requested();
+  }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+};
+
+// Chooses the stop signal (SHADOWIB_SIGNAL, default SIGRTMAX - 2) and installs its handler. Once, at joining the job.
+Status stop_install();
+int stop_signal();
+
+// Threads of ours (agent, helper) are not stopped by stop_threads; call at their start.
+void stop_exempt_this_thread();
+
+// Signals every other non-exempt thread (new ones appearing meanwhile included) and waits until all are parked.
+// kRefused after timeout_ms, naming the thread that did not park and what it is doing; all are released again then.
+Status stop_threads(int timeout_ms);
+// Lets all parked threads go on.
+void release_threads();
+
+// The parked threads, for the imager; valid while stopped. `context` is what a restart jumps to: it returns from
+// the save in the parking thread a second time (see imager/thread_context.h).
+struct ParkedThread {
+  int tid;
+  void* context;  // struct ThreadContext*, on the thread's own stack
+};
+int parked_threads(ParkedThread* threads, int capacity);
+
+}  // namespace shadowib

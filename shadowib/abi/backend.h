@@ -1,0 +1,125 @@
+// The contract between the shim and what implements real verbs objects.
+//
+// A backend is a shared library, loaded by dlmopen into a link namespace of its own, with its own malloc, stdio
+// and errno. It exports one C function, shadowib_backend_entry, and speaks rdma-core's own structs: every object it
+// returns starts with the `struct ibv_*` of that kind (newest layout of the installed rdma-core). The shim never
+// hands such a pointer to the program.
+//
+// Lifetime: entry is called once after loading. At a restart everything the old library owned is *abandoned*:
+// its mappings (owned, see HostServices) are not in the image, its descriptors are gone, none of its functions is
+// called again, it is dlclosed (so it has no destructor that touches its own memory), and a fresh copy is loaded.
+//
+// Threads: every function may be called by any thread. The shim calls nothing of a backend after fork in the child.
+// A backend starts no thread of its own if it provides progress(): the shim lends it one (the helper).
+// Return values: as the verbs manual says (0 or a positive errno; pointers: nullptr with errno set. Errno is passed
+// through HostServices::set_errno, since a namespace has an errno of its own; the table's wrappers do that).
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <stddef.h>
+#include <stdint.h>
+
+namespace shadowib {
+
+inline constexpr uint32_t kBackendAbiVersion = 1;
+
+// What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
+struct HostServices {
+  uint32_t abi_version;
+
+  // The program's errno: backends store their failure's errno here before returning nullptr or -1.
+  void (*set_errno)(int value);
+
+  // Private anonymous zeroed memory that is no part of an image, or nullptr.
+  void* (*map)(size_t bytes);
+  void (*unmap)(void* address, size_t bytes);
+  // Declares a mapping the backend made itself (memfd rings, device pages) as no part of an image, and back.
+  void (*own_mapping)(void* address, size_t bytes);
+  void (*disown_mapping)(void* address);
+
+  // Moves a descriptor to a high number, CLOEXEC, shielded from the program; returns the new number or -1.
+  int (*own_descriptor)(int fd);
+  void (*close_descriptor)(int fd);
+
+  // The job's exchange (shadowib/exchange/exchange.h), keys prefixed by the shim with the generation.
+  // Return 0 or a positive errno: ENOENT (lookup), EEXIST (claim: taken by somebody else), EIO.
+  int (*publish)(const char* key, const void* value, size_t bytes);
+  int (*lookup)(const char* key, void* value, size_t capacity, size_t* bytes);
+  int (*claim)(const char* key);
+
+  // Copies the job's 32-byte secret. The backend keeps it only in memory from map(). 0 or an errno.
+  int (*job_key)(uint8_t key[32]);
+
+  // Value of a configuration variable of the program's environment (SHADOWIB_...), or nullptr.
+  const char* (*config)(const char* name);
+
+  void (*log)(int level, const char* text);  // level as in LogLevel
+};
+
+// The functions of a backend. A slot left null means EOPNOTSUPP to the program unless said otherwise.
+struct BackendOps {
+  uint32_t abi_version;
+  const char* name;  // "ib2tcp", "verbs", "null"
+
+  // Devices. As the functions of the same name in verbs.h.
+  struct ibv_device** (*get_device_list)(int* count);  // nullptr + errno: the native answer (ENOSYS without drivers)
+  void (*free_device_list)(struct ibv_device** list);
+  const char* (*get_device_name)(struct ibv_device* device);
+  uint64_t (*get_device_guid)(struct ibv_device* device);  // network byte order
+  int (*get_device_index)(struct ibv_device* device);
+  struct ibv_context* (*open_device)(struct ibv_device* device);
+  int (*close_device)(struct ibv_context* context);
+  int (*query_device)(struct ibv_context* context, struct ibv_device_attr* attr);
+  int (*query_port)(struct ibv_context* context, uint8_t port, struct ibv_port_attr* attr, size_t attr_bytes);
+  int (*query_gid)(struct ibv_context* context, uint8_t port, int index, union ibv_gid* gid);
+  int (*query_gid_type)(struct ibv_context* context, uint8_t port, unsigned index, int* type);  // private enum: 0 IB/RoCEv1
+  int (*query_pkey)(struct ibv_context* context, uint8_t port, int index, uint16_t* pkey);      // network order
+  int (*get_async_event)(struct ibv_context* context, struct ibv_async_event* event);  // never blocks: EAGAIN if none;
+                                                                                       // context->async_fd is pollable
+  void (*ack_async_event)(struct ibv_async_event* event);
+
+  // Protection domains and memory.
+  struct ibv_pd* (*alloc_pd)(struct ibv_context* context);
+  int (*dealloc_pd)(struct ibv_pd* pd);
+  struct ibv_mr* (*reg_mr)(struct ibv_pd* pd, void* address, size_t bytes, uint64_t iova, int access);
+  int (*dereg_mr)(struct ibv_mr* mr);
+
+  // Completion. get_cq_event never blocks: -1 with EAGAIN if none (channel->fd is pollable); *cq is the real CQ.
+  struct ibv_comp_channel* (*create_comp_channel)(struct ibv_context* context);
+  int (*destroy_comp_channel)(struct ibv_comp_channel* channel);
+  struct ibv_cq* (*create_cq)(struct ibv_context* context, int cqe, void* cq_context, struct ibv_comp_channel* channel,
+                              int comp_vector);
+  int (*destroy_cq)(struct ibv_cq* cq);  // EBUSY while queue pairs use it
+  int (*poll_cq)(struct ibv_cq* cq, int count, struct ibv_wc* wc);
+  int (*req_notify_cq)(struct ibv_cq* cq, int solicited_only);
+  int (*get_cq_event)(struct ibv_comp_channel* channel, struct ibv_cq** cq);
+  void (*ack_cq_events)(struct ibv_cq* cq, unsigned count);
+
+  // Queue pairs.
+  struct ibv_qp* (*create_qp)(struct ibv_pd* pd, struct ibv_qp_init_attr* attr);
+  int (*modify_qp)(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask);
+  int (*query_qp)(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask, struct ibv_qp_init_attr* init);
+  int (*destroy_qp)(struct ibv_qp* qp);
+  int (*post_send)(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad);
+  int (*post_recv)(struct ibv_qp* qp, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
+
+  // Optional: how many send requests of this queue pair, in posting order since creation, are known to have executed
+  // (acknowledged; for READ and atomics: the result is in local memory). Null if the backend cannot know.
+  uint64_t (*sq_executed)(struct ibv_qp* qp);
+
+  // Optional, for backends that need a thread of the host: moves data for up to timeout_ms (< 0: until wake() or
+  // something to do), returns 0. Called in a loop by the helper thread only; returns promptly after wake().
+  // Called with timeout 0 by anyone: one non-blocking round.
+  int (*progress)(int timeout_ms);
+  void (*wake)(void);
+
+  // Optional: JSON object with figures for `shadowib status`, written to buffer; returns bytes.
+  size_t (*describe)(char* buffer, size_t capacity);
+};
+
+// The one exported symbol. Fills *ops; returns 0 or a positive errno with a logged reason.
+using BackendEntry = int (*)(const HostServices* host, BackendOps* ops);
+
+}  // namespace shadowib
+
+extern "C" int shadowib_backend_entry(const shadowib::HostServices* host, shadowib::BackendOps* ops);

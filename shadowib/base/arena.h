@@ -1,0 +1,25 @@
+// A private heap for the shim and for backends: never the program's malloc, whose locks a stopped thread may hold.
+//
+// Size classes with free lists in chunks of 1 MiB; larger requests are mapped by themselves. One short lock, so
+// a holder must not be stopped (shim code runs inside hooks/stop.h's Inside). Memory is 16-byte aligned, 64 on request.
+#pragma once
+
+#include <cstddef>
+
+namespace shadowib {
+
+// Returns zeroed memory or nullptr. `bytes` may be 0.
+void* arena_allocate(std::size_t bytes, std::size_t alignment = 16);
+void arena_free(void* pointer);
+
+// True if chunks are no part of an image (backends): they are then noted with own_mapping().
+// Call before the first allocation. Default false: the shim's objects belong to the image.
+void arena_exclude_from_image();
+
+// Bytes mapped for the arena, for tests and status.
+std::size_t arena_mapped_bytes();
+
+// A forked child takes the lock's ownership back.
+void arena_reset_lock_after_fork();
+
+}  // namespace shadowib

@@ -1,0 +1,56 @@
+#include "shadowib/base/arena.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <random>
+#include <vector>
+
+namespace shadowib {
+namespace {
+
+TEST(Arena, RandomOperationsAgainstAModel) {
+  std::mt19937 random(20261120);
+  std::map<unsigned char*, std::pair<std::size_t, unsigned char>> live;
+  for (int step = 0; step < 20000; ++step) {
+    if (live.size() < 200 && random() % 2 == 0) {
+      std::size_t bytes = random() % 10 == 0 ? random() % (1 << 20) : random() % 3000;
+      auto* p = static_cast<unsigned char*>(arena_allocate(bytes, random() % 2 ? 64 : 16));
+      ASSERT_NE(p, nullptr);
+      for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(p[i], 0) << "memory must come zeroed";
+      auto fill = static_cast<unsigned char>(random());
+      std::memset(p, fill, bytes);
+      ASSERT_TRUE(live.emplace(p, std::make_pair(bytes, fill)).second);
+    } else if (!live.empty()) {
+      auto it = std::next(live.begin(), static_cast<long>(random() % live.size()));
+      for (std::size_t i = 0; i < it->second.first; ++i) ASSERT_EQ(it->first[i], it->second.second);
+      arena_free(it->first);
+      live.erase(it);
+    }
+  }
+  for (auto& [p, unused] : live) arena_free(p);
+}
+
+TEST(Arena, AlignmentAndReuse) {
+  void* a = arena_allocate(100, 64);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a) % 64, 0u);
+  std::size_t mapped = arena_mapped_bytes();
+  for (int i = 0; i < 100000; ++i) arena_free(arena_allocate(100));
+  EXPECT_EQ(arena_mapped_bytes(), mapped) << "freed blocks must be used again";
+  arena_free(a);
+}
+
+TEST(ArenaDeathTest, DoubleFreeIsCaught) {
+  EXPECT_DEATH(
+      {
+        void* p = arena_allocate(8);
+        arena_free(p);
+        arena_free(p);
+      },
+      "not live in the arena");
+}
+
+}  // namespace
+}  // namespace shadowib

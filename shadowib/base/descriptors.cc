@@ -1,0 +1,118 @@
+#include "shadowib/base/descriptors.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <climits>
+
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kMaxDescriptors = 1 << 20;
+constexpr int kHighWindow = 256;  // descriptors are sought in [limit - kHighWindow, limit) first
+std::atomic<std::uint64_t> g_owned[kMaxDescriptors / 64];
+std::atomic<int> g_lowest{INT_MAX};
+
+struct Mapping {
+  std::uintptr_t start;
+  std::size_t length;
+};
+SpinLock g_mappings_lock;
+Mapping g_mappings[kMaxOwnedMappings];
+int g_mapping_count = 0;
+
+void mark(int fd) {
+  g_owned[fd / 64].fetch_or(1ull << (fd % 64), std::memory_order_release);
+  int low = g_lowest.load();
+  while (fd < low && !g_lowest.compare_exchange_weak(low, fd)) {
+  }
+}
+
+void raw_close(int fd) { ::syscall(SYS_close, fd); }
+
+}  // namespace
+
+int own_descriptor(int fd) {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  int top = limit.rlim_cur > kMaxDescriptors ? kMaxDescriptors : static_cast<int>(limit.rlim_cur);
+  int moved = -1;
+  for (int floor = top - kHighWindow; moved < 0; floor /= 2) {
+    if (floor < 3) floor = 3;
+    moved = ::fcntl(fd, F_DUPFD_CLOEXEC, floor);
+    if (moved < 0 && (floor == 3 || (errno != EMFILE && errno != EINVAL))) return -1;
+  }
+  mark(moved);
+  raw_close(fd);
+  return moved;
+}
+
+void close_owned_descriptor(int fd) {
+  if (fd < 0 || !is_owned_descriptor(fd)) return;
+  g_owned[fd / 64].fetch_and(~(1ull << (fd % 64)));
+  raw_close(fd);
+}
+
+bool is_owned_descriptor(int fd) {
+  if (fd < 0 || fd >= kMaxDescriptors) return false;
+  return (g_owned[fd / 64].load(std::memory_order_acquire) >> (fd % 64)) & 1;
+}
+
+int lowest_owned_descriptor() { return g_lowest.load(std::memory_order_relaxed); }
+
+void forget_owned_descriptors(bool close) {
+  int low = g_lowest.exchange(INT_MAX);
+  if (low == INT_MAX) return;
+  for (int word = low / 64; word < kMaxDescriptors / 64; ++word) {
+    std::uint64_t bits = g_owned[word].load(std::memory_order_relaxed);
+    if (bits == 0) continue;
+    g_owned[word].store(0, std::memory_order_relaxed);
+    for (; close && bits != 0; bits &= bits - 1) raw_close(word * 64 + __builtin_ctzll(bits));
+  }
+}
+
+bool own_mapping(void* address, std::size_t bytes) {
+  SpinGuard guard(g_mappings_lock);
+  if (g_mapping_count == kMaxOwnedMappings) return false;
+  g_mappings[g_mapping_count++] = {reinterpret_cast<std::uintptr_t>(address), bytes};
+  return true;
+}
+
+void disown_mapping(void* address) {
+  SpinGuard guard(g_mappings_lock);
+  for (int i = 0; i < g_mapping_count; ++i)
+    if (g_mappings[i].start == reinterpret_cast<std::uintptr_t>(address)) {
+      g_mappings[i] = g_mappings[--g_mapping_count];
+      return;
+    }
+}
+
+bool find_owned_mapping(std::uintptr_t address, std::size_t bytes, std::uintptr_t* start, std::size_t* length) {
+  SpinGuard guard(g_mappings_lock);
+  bool found = false;
+  for (int i = 0; i < g_mapping_count; ++i) {
+    const Mapping& m = g_mappings[i];
+    if (m.start >= address + bytes || m.start + m.length <= address) continue;
+    if (found && m.start >= *start) continue;
+    *start = m.start;
+    *length = m.length;
+    found = true;
+  }
+  return found;
+}
+
+void forget_owned_mappings(bool unmap) {
+  SpinGuard guard(g_mappings_lock);
+  for (int i = 0; unmap && i < g_mapping_count; ++i)
+    ::munmap(reinterpret_cast<void*>(g_mappings[i].start), g_mappings[i].length);
+  g_mapping_count = 0;
+}
+
+}  // namespace shadowib

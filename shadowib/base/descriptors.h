@@ -1,0 +1,40 @@
+// Descriptors and mappings that belong to shadowib or a backend, not to the program.
+//
+// They sit high (at the top of the soft RLIMIT_NOFILE), are CLOEXEC, are no part of an image, and are
+// shielded from programs that close every descriptor (shadowib/entry/libc_guard.cc asks is_owned_descriptor).
+// All functions are thread-safe and take no heap; is_owned_descriptor is async-signal-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shadowib {
+
+// Moves `fd` to a high number, sets CLOEXEC, marks it ours and closes the low one.
+// Returns the new number, or -1 with errno; on failure `fd` is left open and unmarked.
+int own_descriptor(int fd);
+
+// Closes and unmarks an owned descriptor.
+void close_owned_descriptor(int fd);
+
+// True if `fd` is ours. One load and a bit test.
+bool is_owned_descriptor(int fd);
+
+// The lowest number ever used for an owned descriptor, or INT_MAX: a quick test for guards.
+int lowest_owned_descriptor();
+
+// Forgets every owned descriptor without closing: in a forked child (then close = true) and after a restart, where
+// the numbers may already be the program's (then close = false).
+void forget_owned_descriptors(bool close);
+
+// Mappings that are no part of an image: what a backend mapped for itself (its arena, rings, device pages).
+// `address` is page-aligned. At most kMaxOwnedMappings at a time; returns false when full.
+inline constexpr int kMaxOwnedMappings = 4096;
+bool own_mapping(void* address, std::size_t bytes);
+void disown_mapping(void* address);
+// True if [address, address + bytes) overlaps an owned mapping; fills the first overlap.
+bool find_owned_mapping(std::uintptr_t address, std::size_t bytes, std::uintptr_t* start, std::size_t* length);
+// Forgets every owned mapping; unmaps them first if `unmap`.
+void forget_owned_mappings(bool unmap);
+
+}  // namespace shadowib

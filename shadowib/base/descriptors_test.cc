@@ -1,0 +1,53 @@
+#include "shadowib/base/descriptors.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace shadowib {
+namespace {
+
+TEST(Descriptors, MovesHighAndCloseOnExec) {
+  int low = ::open("/dev/null", O_RDONLY);
+  ASSERT_GE(low, 0);
+  int fd = own_descriptor(low);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  EXPECT_GE(fd, static_cast<int>(limit.rlim_cur) - 256);
+  EXPECT_EQ(::fcntl(low, F_GETFD), -1) << "the low number must be free again";
+  EXPECT_EQ(::fcntl(fd, F_GETFD), FD_CLOEXEC);
+  EXPECT_TRUE(is_owned_descriptor(fd));
+  EXPECT_LE(lowest_owned_descriptor(), fd);
+  close_owned_descriptor(fd);
+  EXPECT_FALSE(is_owned_descriptor(fd));
+  EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
+}
+
+TEST(Descriptors, ForgettingWithoutClosingLeavesTheNumbersAlone) {
+  int fd = own_descriptor(::open("/dev/null", O_RDONLY));
+  forget_owned_descriptors(false);
+  EXPECT_FALSE(is_owned_descriptor(fd));
+  EXPECT_NE(::fcntl(fd, F_GETFD), -1);
+  ::close(fd);
+}
+
+TEST(Descriptors, FindsTheFirstOverlappingMapping) {
+  char* p = static_cast<char*>(::mmap(nullptr, 16384, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_TRUE(own_mapping(p + 8192, 4096));
+  ASSERT_TRUE(own_mapping(p + 4096, 4096));
+  std::uintptr_t start = 0;
+  std::size_t length = 0;
+  ASSERT_TRUE(find_owned_mapping(reinterpret_cast<std::uintptr_t>(p), 16384, &start, &length));
+  EXPECT_EQ(start, reinterpret_cast<std::uintptr_t>(p + 4096));
+  EXPECT_FALSE(find_owned_mapping(reinterpret_cast<std::uintptr_t>(p), 4096, &start, &length));
+  disown_mapping(p + 4096);
+  ASSERT_TRUE(find_owned_mapping(reinterpret_cast<std::uintptr_t>(p), 16384, &start, &length));
+  EXPECT_EQ(start, reinterpret_cast<std::uintptr_t>(p + 8192));
+  forget_owned_mappings(true);
+  EXPECT_FALSE(find_owned_mapping(reinterpret_cast<std::uintptr_t>(p), 16384, &start, &length));
+}
+
+}  // namespace
+}  // namespace shadowib

@@ -1,0 +1,65 @@
+// The exchange: how the processes of a job find each other. A small directory of keys with barriers.
+//
+// Opened by URI; `dir:PATH` is the embedded engine (files under PATH, mode 0700; one machine or a shared file
+// system). An engine is one file, listed in open(), and passes exchange_contract_test.cc.
+//
+// Keys: one to eight components of [A-Za-z0-9._-]{1,64} joined by '/'. Values: any bytes, up to 64 MiB, replaced
+// atomically: a reader sees the old or the new value, never a mixture. Nothing here takes the program's heap
+// or locks beyond libc's system-call wrappers (engines inside libshadowib.so run while threads are stopped).
+// Descriptors an engine keeps open are owned (base/descriptors.h). Thread-safe.
+// Loss of the exchange shows as Code::kIo from the call that needed it; nothing else is affected.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // Sets key to value, replacing.
+  virtual Status publish(std::string_view key, std::string_view value) = 0;
+
+  // values[i] is the value of keys[i]; found[i] tells whether there is one. A missing key is not an error.
+  virtual Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                        std::vector<bool>* found) = 0;
+
+  // Creates key with value for exactly one caller in the job's life. kBusy if it exists.
+  virtual Status claim(std::string_view key, std::string_view value) = 0;
+
+  // Removes key; fine if absent.
+  virtual Status remove(std::string_view key) = 0;
+
+  // Names directly below prefix (components), sorted.
+  virtual Status list(std::string_view prefix, std::vector<std::string>* names) = 0;
+
+  // Enters barrier `name` as `member` and waits until n distinct members have entered. kTimeout after timeout_ms;
+  // kAborted as soon as key abort_key (if not empty) exists. A barrier name is used once.
+  virtual Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                         std::string_view abort_key) = 0;
+
+  // Waits until a key directly below prefix was published, claimed or removed since *token (an opaque counter; pass
+  // 0 at first, which returns at once), or cancel_fd (if >= 0) becomes readable, or timeout_ms (< 0: none) ran out
+  // (kTimeout). An idle waiter costs no CPU where the engine can notify. Spurious returns are allowed.
+  virtual Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) = 0;
+
+  virtual const std::string& uri() const = 0;
+
+  // Conveniences on lookup().
+  Status get(std::string_view key, std::string* value, bool* found);
+
+  // Opens uri; creates what is missing if `create`. kUsage names the unknown scheme and the known ones.
+  static Status open(const std::string& uri, bool create, std::unique_ptr<Exchange>* exchange);
+
+  // True if key has the form above.
+  static bool valid_key(std::string_view key);
+};
+
+}  // namespace shadowib
