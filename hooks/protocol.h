@@ -13,8 +13,14 @@
 //   <epoch>/ckpt/<n>/fail/<index>    code=<Code> errno= text=
 //   <epoch>/ckpt/<n>/abort           published by whoever gives up: text
 //   <epoch>/ckpt/<n>/outcome         committed=PATH kill=0|1, or aborted=TEXT
+//   <epoch>/ckpt/<n>/b/<phase>/<index>   the member has come to the barrier of that phase
+//   <epoch>/ckpt/<n>/s/<try>/...     keys of Participant::settle in its try (SettleContext::prefix)
+//   <epoch>/ckpt/<n>/files/<index>   lines "<build-id hex or -> <path>" of the member's mapped files
 //   <epoch>/ckpt/<n>/done/<index>    the member resumed
-// Liveness, on the file system and not in the exchange: each member holds an exclusive flock on
+//   <epoch>/restart/phase/<index>    phase a restarted member has passed (110..140)
+//   <epoch>/restart/done/<index>     a restarted member has passed fault point 140: its threads run
+//   <epoch>/restart/fail/<index>     code= errno= text= : its restart failed, it exits
+// Liveness, on the file system and not in the exchange: each member holds an exclusive lock (of its open file) on
 //   <directory>/jobs/<job>/alive/<epoch>.<index>     and the command on  .../alive/<epoch>.ckpt<n>
 // so that a death is seen at once, across pid namespaces. A free lock means dead.
 #pragma once
@@ -36,7 +42,7 @@ std::string member_key(std::string_view epoch, std::uint32_t index);
 std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_view rest);
 std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch, std::string_view who);
 
-// Takes the flock (creating file and directories, 0600/0700); returns an owned descriptor or -1 with errno (EWOULDBLOCK:
+// Takes the lock (F_OFD_SETLK; creating file and directories, 0600/0700); returns an owned descriptor or -1 with errno (EAGAIN:
 // somebody alive holds it).
 int hold_alive_lock(const std::string& path);
 // True if somebody holds it.

@@ -43,8 +43,22 @@ class [[nodiscard]] Inside {
 Status stop_install();
 int stop_signal();
 
-// Threads of ours (agent, helper) are not stopped by stop_threads; call at their start.
+// Threads of ours (agent, helper) are not stopped by stop_threads; call at their start. An exempt thread that ends calls
+// stop_unexempt_this_thread() last, because its tid may be given to a program thread.
 void stop_exempt_this_thread();
+void stop_unexempt_this_thread();
+
+// Called by an exempt thread: parks it, for the image, until release_threads(). With `word`, instead until *word is no
+// longer `value` (whoever changes it wakes the futex): for threads needed before the program goes on. Returns in the
+// original and in a restarted process.
+void park_exempt_thread();
+void park_exempt_thread_while(const std::atomic<std::uint32_t>* word, std::uint32_t value);
+
+// Waits until every exempt thread but the caller is parked; kTimeout names one that is not.
+Status stop_wait_exempt_parked(int timeout_ms);
+
+// In a forked child: no stop is under way, no thread is exempt, the handler stays the parent's until stop_install().
+void stop_reset_after_fork();
 
 // Signals every other non-exempt thread (new ones appearing meanwhile included) and waits until all are parked.
 // kRefused after timeout_ms, naming the thread that did not park and what it is doing; all are released again then.
@@ -52,12 +66,17 @@ Status stop_threads(int timeout_ms);
 // Lets all parked threads go on.
 void release_threads();
 
-// The parked threads, for the imager; valid while stopped. `context` is what a restart jumps to: it returns from
+// The parked threads, exempt ones included, for the imager; valid while stopped. `context` is what a restart jumps to: it returns from
 // the save in the parking thread a second time (see imager/thread_context.h).
 struct ParkedThread {
   int tid;
   void* context;  // struct ThreadContext*, on the thread's own stack
 };
 int parked_threads(ParkedThread* threads, int capacity);
+
+// The program's own disposition for our signal, kept apart from the handler (guards of sigaction and signal).
+// Raises nothing; `act` and `old` as sigaction(2)'s.
+struct KernelSigaction;
+bool stop_owns_signal(int signal);  // true once installed in this process
 
 }  // namespace shadowib
