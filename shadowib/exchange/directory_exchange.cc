@@ -1,0 +1,403 @@
+#include "shadowib/exchange/directory_exchange.h"
+
+#include <linux/fs.h>
+#include <sched.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "shadowib/base/lock.h"
+#include "shadowib/exchange/directory_waiter.h"
+#include "shadowib/exchange/raw_files.h"
+
+namespace shadowib {
+namespace {
+
+constexpr char kMarker[] = ".exchange";
+constexpr char kTemporary[] = ".tmp";
+constexpr std::size_t kMaxValue = 64u << 20;
+constexpr std::int64_t kBarrierSpinNs = 300000;
+
+// "a/b/c" and '=' give "a/b/=c".
+std::string file_of(std::string_view key, char mark) {
+  std::size_t slash = key.rfind('/');
+  std::size_t at = slash == std::string_view::npos ? 0 : slash + 1;
+  std::string path;
+  path.reserve(key.size() + 1);
+  path.append(key.substr(0, at)).push_back(mark);
+  path.append(key.substr(at));
+  return path;
+}
+
+std::string parent_of(const std::string& path) {
+  std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? std::string(".") : path.substr(0, slash);
+}
+
+// File systems that only this machine changes, so that inotify sees everything.
+bool local_file_system(int fd) {
+  struct statfs info{};
+  if (::fstatfs(fd, &info) != 0) return false;
+  switch (static_cast<unsigned long>(info.f_type)) {
+    case 0xEF53:      // ext2, ext3, ext4
+    case 0x58465342:  // xfs
+    case 0x9123683E:  // btrfs
+    case 0x01021994:  // tmpfs
+    case 0x858458F6:  // ramfs
+    case 0x794C7630:  // overlayfs
+    case 0xF2F52010:  // f2fs
+    case 0x2FC12FC1:  // zfs
+      return true;
+  }
+  return false;
+}
+
+class DirectoryExchange final : public Exchange {
+ public:
+  DirectoryExchange(const std::string& path, OwnedFd root) : path_(path), uri_("dir:" + path), root_(std::move(root)) {
+    waiters_.set_remote(!local_file_system(root_.get()));
+    if (::syscall(SYS_getrandom, &instance_, sizeof(instance_), 0) != sizeof(instance_))
+      instance_ = static_cast<std::uint64_t>(monotonic_ns());
+  }
+
+  Status publish(std::string_view key, std::string_view value) override;
+  Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                std::vector<bool>* found) override;
+  Status claim(std::string_view key, std::string_view value) override;
+  Status remove(std::string_view key) override;
+  Status list(std::string_view prefix, std::vector<std::string>* names) override;
+  Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                 std::string_view abort_key) override;
+  Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
+  const std::string& uri() const override { return uri_; }
+
+ private:
+  Status io(int err, const char* what, std::string_view key) const;
+  Status bad_key(std::string_view key) const;
+  bool lost() const { return ::syscall(SYS_faccessat, root_.get(), kMarker, F_OK) != 0; }
+  int make_temporary(std::string_view value, std::string* name);
+  void drop_temporary(const std::string& name) { ::syscall(SYS_unlinkat, root_.get(), name.c_str(), 0); }
+  // Calls put() and, if a directory above `target` is missing, makes it and calls put() again. 0 or errno.
+  template <typename Put>
+  int with_parents(const std::string& target, Put put);
+  int link_in_place(const std::string& temporary, const std::string& target);
+  bool holds_value(int directory, int depth);
+  Status fingerprint(const std::string& directory, std::uint64_t* print);
+  Status count_entries(const std::string& directory, std::string_view name, int n, bool* complete);
+
+  const std::string path_;
+  const std::string uri_;
+  OwnedFd root_;
+  WaiterPool waiters_;
+  std::uint64_t instance_ = 0;
+  std::atomic<std::uint64_t> next_temporary_{0};
+};
+
+Status DirectoryExchange::io(int err, const char* what, std::string_view key) const {
+  if (lost())
+    return Status::of(Code::kIo, err, "exchange %.150s: the directory is gone (cannot %s %.80s)", uri_.c_str(), what,
+                      std::string(key).c_str());
+  const char* remedy = err == ENOSPC || err == EDQUOT ? "; free space there or name another place with --exchange" : "";
+  return Status::of(Code::kIo, err, "exchange %.150s: cannot %s %.80s: %s%s", uri_.c_str(), what,
+                    std::string(key).c_str(), error_text(err), remedy);
+}
+
+Status DirectoryExchange::bad_key(std::string_view key) const {
+  return Status::of(Code::kUsage, EINVAL, "exchange: '%.100s' is no key (1 to 8 components of 1 to 64 of A-Za-z0-9._-)",
+                    std::string(key).c_str());
+}
+
+// Writes value to a new file in .tmp. Names come from a random number of this instance and a counter; O_EXCL guards
+// against a forked child that has inherited both.
+int DirectoryExchange::make_temporary(std::string_view value, std::string* name) {
+  for (;;) {
+    char text[48];
+    std::snprintf(text, sizeof(text), "%s/%016llx-%llx", kTemporary, static_cast<unsigned long long>(instance_),
+                  static_cast<unsigned long long>(next_temporary_.fetch_add(1)));
+    OwnedFd fd = open_owned(root_.get(), text, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    if (!fd && errno == EEXIST) continue;
+    if (!fd) return errno;
+    *name = text;
+    int err = write_whole(fd.get(), value);
+    if (err == 0 && ::syscall(SYS_fchmod, fd.get(), 0600) != 0) err = errno;
+    timespec now[2] = {};
+    ::clock_gettime(CLOCK_REALTIME, &now[1]);
+    now[0] = now[1];
+    ::syscall(SYS_utimensat, fd.get(), nullptr, now, 0);
+    if (err != 0) drop_temporary(*name);
+    return err;
+  }
+}
+
+template <typename Put>
+int DirectoryExchange::with_parents(const std::string& target, Put put) {
+  if (put() == 0) return 0;
+  if (errno != ENOENT || lost()) return errno;
+  if (int err = make_directories(root_.get(), parent_of(target)); err != 0) return err;
+  return put() == 0 ? 0 : errno;
+}
+
+Status DirectoryExchange::publish(std::string_view key, std::string_view value) {
+  if (!valid_key(key)) return bad_key(key);
+  if (value.size() > kMaxValue)
+    return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
+                      std::string(key).c_str(), value.size());
+  std::string temporary, target = file_of(key, '=');
+  if (int err = make_temporary(value, &temporary); err != 0) return io(err, "write", key);
+  int err = with_parents(target, [&] {
+    return ::syscall(SYS_renameat, root_.get(), temporary.c_str(), root_.get(), target.c_str());
+  });
+  if (err == 0) return {};
+  drop_temporary(temporary);
+  return io(err, "publish", key);
+}
+
+// link(2) fails if the target exists and never shows a half-written file. Over NFS its answer may be lost after it
+// took place, so the link count decides; where a file system has no links, RENAME_NOREPLACE does the same.
+int DirectoryExchange::link_in_place(const std::string& temporary, const std::string& target) {
+  int err = with_parents(target, [&] {
+    return ::syscall(SYS_linkat, root_.get(), temporary.c_str(), root_.get(), target.c_str(), 0);
+  });
+  if (err == EPERM || err == EOPNOTSUPP || err == ENOSYS || err == EMLINK)
+    return with_parents(target, [&] {
+      return ::syscall(SYS_renameat2, root_.get(), temporary.c_str(), root_.get(), target.c_str(), RENAME_NOREPLACE);
+    });
+  struct stat info{};
+  if (err != 0 && ::fstatat(root_.get(), temporary.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_nlink == 2)
+    return 0;
+  return err;
+}
+
+Status DirectoryExchange::claim(std::string_view key, std::string_view value) {
+  if (!valid_key(key)) return bad_key(key);
+  if (value.size() > kMaxValue)
+    return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
+                      std::string(key).c_str(), value.size());
+  std::string temporary, target = file_of(key, '=');
+  if (::syscall(SYS_faccessat, root_.get(), target.c_str(), F_OK) == 0)
+    return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
+  if (int err = make_temporary(value, &temporary); err != 0) return io(err, "write", key);
+  int err = link_in_place(temporary, target);
+  drop_temporary(temporary);
+  if (err == EEXIST) return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
+  return err == 0 ? Status() : io(err, "claim", key);
+}
+
+Status DirectoryExchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                                 std::vector<bool>* found) {
+  values->assign(keys.size(), std::string());
+  found->assign(keys.size(), false);
+  bool missed = false;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (!valid_key(keys[i])) return bad_key(keys[i]);
+    OwnedFd fd = open_owned(root_.get(), file_of(keys[i], '=').c_str(), O_RDONLY | O_NOFOLLOW);
+    if (!fd && errno != ENOENT) return io(errno, "open", keys[i]);
+    if (!fd) {
+      missed = true;
+      continue;
+    }
+    if (int err = read_whole(fd.get(), &(*values)[i]); err != 0) return io(err, "read", keys[i]);
+    (*found)[i] = true;
+  }
+  if (missed && lost()) return io(ENOENT, "look up", keys[0]);
+  return {};
+}
+
+Status DirectoryExchange::remove(std::string_view key) {
+  if (!valid_key(key)) return bad_key(key);
+  if (::syscall(SYS_unlinkat, root_.get(), file_of(key, '=').c_str(), 0) == 0) return {};
+  int err = errno;
+  return err == ENOENT && !lost() ? Status() : io(err, "remove", key);
+}
+
+// Directories made for a watch, or left by removed keys, are no names.
+bool DirectoryExchange::holds_value(int directory, int depth) {
+  bool holds = false;
+  for_each_entry(directory, [&](std::string_view name, unsigned char) {
+    if (name[0] == '=') holds = true;
+    if (name[0] == '=' || name[0] == '@' || name[0] == '.' || depth == 0) return !holds;
+    OwnedFd below = open_owned(directory, name.data(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (below) holds = holds_value(below.get(), depth - 1);
+    return !holds;
+  });
+  return holds;
+}
+
+Status DirectoryExchange::list(std::string_view prefix, std::vector<std::string>* names) {
+  names->clear();
+  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+  std::string directory(prefix.empty() ? "." : prefix);
+  OwnedFd fd = open_owned(root_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (!fd) return errno == ENOENT && !lost() ? Status() : io(errno, "list", prefix);
+  int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
+    if (name[0] == '=') names->emplace_back(name.substr(1));
+    if (name[0] == '=' || name[0] == '@') return true;
+    if (prefix.empty() && (name == kMarker || name == kTemporary)) return true;
+    OwnedFd below = open_owned(fd.get(), name.data(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+    if (below && holds_value(below.get(), 8)) names->emplace_back(name);
+    return true;
+  });
+  if (err != 0) return io(err, "list", prefix);
+  if (names->empty() && lost()) return io(ENOENT, "list", prefix);
+  std::sort(names->begin(), names->end());
+  names->erase(std::unique(names->begin(), names->end()), names->end());
+  return {};
+}
+
+Status DirectoryExchange::count_entries(const std::string& directory, std::string_view name, int n, bool* complete) {
+  OwnedFd fd = open_owned(root_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY);
+  if (!fd) return io(errno, "enter barrier", name);
+  int entered = 0;
+  int err = for_each_entry(fd.get(), [&](std::string_view, unsigned char) { return ++entered < n; });
+  if (err != 0) return io(err, "enter barrier", name);
+  *complete = entered >= n;
+  if (entered == 0) return io(ENOENT, "enter barrier", name);  // our own entry has gone
+  return {};
+}
+
+Status DirectoryExchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                                  std::string_view abort_key) {
+  if (!valid_key(name)) return bad_key(name);
+  if (!valid_key(member) || member.find('/') != std::string_view::npos) return bad_key(member);
+  if (!abort_key.empty() && !valid_key(abort_key)) return bad_key(abort_key);
+  const std::int64_t start = monotonic_ns(), deadline = start + std::int64_t{timeout_ms} * 1000000;
+  const std::string directory = file_of(name, '@'), entry = directory + "/" + std::string(member);
+  const std::string abort = abort_key.empty() ? std::string() : file_of(abort_key, '=');
+  int err = with_parents(entry, [&] {
+    long rc = ::syscall(SYS_mknodat, root_.get(), entry.c_str(), S_IFREG | 0600, 0);
+    return rc != 0 && errno == EEXIST ? 0 : rc;
+  });
+  if (err != 0) return io(err, "enter barrier", name);
+
+  // Members mostly arrive together, so look for a moment before sleeping. Who finds everybody entered passes, even if
+  // the abort key exists by then: all that are still waiting decide alike.
+  std::string sleep_in[2] = {path_ + "/" + directory, path_ + "/" + parent_of(abort)};
+  WaiterLease waiter(waiters_, sleep_in[0]);
+  for (bool armed = false;;) {
+    bool complete = false;
+    SHADOWIB_TRY(count_entries(directory, name, n, &complete));
+    if (complete) return {};
+    if (!abort.empty() && ::syscall(SYS_faccessat, root_.get(), abort.c_str(), F_OK) == 0)
+      return Status::of(Code::kAborted, 0, "exchange: barrier %.80s was given up: %.80s exists",
+                        std::string(name).c_str(), std::string(abort_key).c_str());
+    std::int64_t now = monotonic_ns();
+    if (now >= deadline)
+      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: not all %d members entered barrier %.80s within %d ms", n,
+                        std::string(name).c_str(), timeout_ms);
+    if (now - start < kBarrierSpinNs) {
+      ::syscall(SYS_sched_yield);
+      continue;
+    }
+    if (armed) {
+      waiter->wait(deadline - now, -1);
+      continue;
+    }
+    armed = true;
+    if (!abort.empty()) make_directories(root_.get(), parent_of(abort));
+    waiter->arm(sleep_in, abort.empty() ? 1 : 2);
+  }
+}
+
+// A number that changes with the set of values directly below `directory` and with each of them.
+Status DirectoryExchange::fingerprint(const std::string& directory, std::uint64_t* print) {
+  auto mix = [](std::uint64_t h, std::uint64_t v) {
+    h = (h ^ v) * 0x9E3779B97F4A7C15u;
+    return h ^ (h >> 29);
+  };
+  *print = 1;
+  OwnedFd fd = open_owned(root_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY);
+  if (!fd) return errno == ENOENT && !lost() ? Status() : io(errno, "watch", directory);
+  int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
+    struct stat info{};
+    if (name[0] != '=' || ::fstatat(fd.get(), name.data(), &info, AT_SYMLINK_NOFOLLOW) != 0) return true;
+    std::uint64_t h = 0;
+    for (char c : name) h = mix(h, static_cast<unsigned char>(c));
+    h = mix(mix(h, info.st_ino), static_cast<std::uint64_t>(info.st_mtim.tv_sec));
+    *print += mix(mix(h, static_cast<std::uint64_t>(info.st_mtim.tv_nsec)), static_cast<std::uint64_t>(info.st_size));
+    return true;
+  });
+  if (err != 0) return io(err, "watch", directory);
+  if (lost()) return io(ENOENT, "watch", directory);
+  if (*print == 0) *print = 1;  // 0 is "not looked yet"
+  return {};
+}
+
+Status DirectoryExchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
+  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+  const std::string directory(prefix.empty() ? "." : prefix);
+  const std::int64_t deadline = timeout_ms < 0 ? -1 : monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const std::string sleep_in = path_ + "/" + directory;
+  WaiterLease waiter(waiters_, sleep_in);
+  for (bool made = false;;) {
+    if (!made && !lost()) made = make_directories(root_.get(), directory) == 0;
+    waiter->arm(&sleep_in, 1);
+    std::uint64_t now_there = 0;
+    SHADOWIB_TRY(fingerprint(directory, &now_there));
+    if (now_there != *token) {
+      *token = now_there;
+      return {};
+    }
+    std::int64_t left = deadline < 0 ? -1 : deadline - monotonic_ns();
+    if (deadline >= 0 && left <= 0)
+      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: nothing changed below %.100s within %d ms",
+                        directory.c_str(), timeout_ms);
+    if (waiter->wait(left, cancel_fd)) return {};
+  }
+}
+
+Status check_root(const std::string& path, int fd) {
+  struct stat info{};
+  if (::fstat(fd, &info) != 0)
+    return Status::of(Code::kIo, errno, "exchange dir:%.200s: %s", path.c_str(), error_text(errno));
+  if (info.st_uid != static_cast<uid_t>(::syscall(SYS_geteuid)))
+    return Status::of(Code::kPermission, EPERM,
+                      "exchange dir:%.200s belongs to user %u; name a directory of your own with --exchange",
+                      path.c_str(), info.st_uid);
+  if ((info.st_mode & S_IWOTH) != 0)
+    return Status::of(Code::kPermission, EPERM, "exchange dir:%.200s may be written by everybody; run chmod 700 on it",
+                      path.c_str());
+  return {};
+}
+
+}  // namespace
+
+Status open_directory_exchange(const std::string& uri, const std::string& given, bool create,
+                               std::unique_ptr<Exchange>* exchange) {
+  if (given.empty() || given.size() > 900)
+    return Status::of(Code::kUsage, EINVAL, "exchange '%.100s': dir: takes a path of 1 to 900 bytes", uri.c_str());
+  std::string path = given;
+  if (path[0] != '/') {
+    char here[4096];
+    if (::syscall(SYS_getcwd, here, sizeof(here)) < 0)
+      return Status::of(Code::kIo, errno, "exchange %.100s: no working directory: %s", uri.c_str(), error_text(errno));
+    path = std::string(here) + "/" + path;
+  }
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+
+  int err = create ? make_directories(AT_FDCWD, path) : 0;
+  OwnedFd root;
+  if (err == 0) root = open_owned(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY);
+  if (err == 0 && !root) err = errno;
+  if (err == ENOENT && !create)
+    return Status::of(Code::kNotFound, err, "exchange dir:%.200s does not exist; has the job been started?", path.c_str());
+  if (err != 0)
+    return Status::of(err == EACCES || err == EPERM ? Code::kPermission : Code::kIo, err,
+                      "exchange dir:%.200s cannot be used: %s; name a directory you may write to with --exchange",
+                      path.c_str(), error_text(err));
+  SHADOWIB_TRY(check_root(path, root.get()));
+  if (::syscall(SYS_faccessat, root.get(), kMarker, F_OK) != 0) {
+    if (!create)
+      return Status::of(Code::kNotFound, ENOENT, "dir:%.200s is no exchange; has the job been started?", path.c_str());
+    err = make_directories(root.get(), kTemporary);
+    if (err == 0 && ::syscall(SYS_mknodat, root.get(), kMarker, S_IFREG | 0600, 0) != 0 && errno != EEXIST) err = errno;
+    if (err != 0)
+      return Status::of(err == EACCES || err == EPERM ? Code::kPermission : Code::kIo, err,
+                        "exchange dir:%.200s cannot be used: %s; name a directory you may write to with --exchange",
+                        path.c_str(), error_text(err));
+  }
+  *exchange = std::make_unique<DirectoryExchange>(path, std::move(root));
+  return {};
+}
+
+}  // namespace shadowib

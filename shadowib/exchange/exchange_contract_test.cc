@@ -1,0 +1,376 @@
+// What every engine of the exchange owes its callers. Run for each URI of engines(); SHADOWIB_TEST_EXCHANGES adds
+// further ones, separated by spaces.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "shadowib/base/lock.h"
+#include "shadowib/exchange/exchange.h"
+
+namespace shadowib {
+namespace {
+
+std::vector<std::string> engines() {
+  std::vector<std::string> uris{"dir:"};
+  const char* more = std::getenv("SHADOWIB_TEST_EXCHANGES");
+  std::istringstream words(more != nullptr ? more : "");
+  for (std::string uri; words >> uri;) uris.push_back(uri);
+  return uris;
+}
+
+class ExchangeContract : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    uri_ = GetParam();
+    if (uri_ == "dir:") {
+      char name[] = "/tmp/shadowib-exchange-XXXXXX";
+      ASSERT_NE(::mkdtemp(name), nullptr);
+      directory_ = name;
+      uri_ += directory_ + "/x";
+    }
+    exchange_ = open();
+    ASSERT_NE(exchange_, nullptr);
+    epoch_ = "t" + std::to_string(::getpid()) + "-" + std::to_string(monotonic_ns());
+  }
+  void TearDown() override {
+    exchange_.reset();
+    if (!directory_.empty()) std::filesystem::remove_all(directory_);
+  }
+
+  std::unique_ptr<Exchange> open() {
+    std::unique_ptr<Exchange> exchange;
+    Status s = Exchange::open(uri_, true, &exchange);
+    EXPECT_TRUE(s.ok()) << s.text();
+    return exchange;
+  }
+  std::string key(const std::string& rest) { return epoch_ + "/" + rest; }
+
+  // Runs body in another process with an exchange of its own; the child's exit code is what body returns.
+  pid_t start(const std::function<int(Exchange*)>& body) {
+    pid_t pid = ::fork();
+    if (pid != 0) return pid;
+    std::unique_ptr<Exchange> exchange;
+    ::_exit(Exchange::open(uri_, true, &exchange).ok() ? body(exchange.get()) : 99);
+  }
+  static int finish(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 200 + WTERMSIG(status);
+  }
+
+  std::string uri_, directory_, epoch_;
+  std::unique_ptr<Exchange> exchange_;
+};
+
+TEST_P(ExchangeContract, PublishedValuesAreFoundByOthers) {
+  ASSERT_TRUE(exchange_->publish(key("a/b"), std::string("one\0two", 7)).ok());
+  ASSERT_TRUE(exchange_->publish(key("empty"), "").ok());
+  auto other = open();
+  std::vector<std::string> values;
+  std::vector<bool> found;
+  ASSERT_TRUE(other->lookup({key("a/b"), key("a/c"), key("empty"), key("a")}, &values, &found).ok());
+  EXPECT_EQ(values[0], std::string("one\0two", 7));
+  EXPECT_EQ(found, (std::vector<bool>{true, false, true, false}));
+  EXPECT_EQ(values[2], "");
+}
+
+TEST_P(ExchangeContract, PublishReplacesAndRemoveRemoves) {
+  std::string value;
+  bool found = true;
+  ASSERT_TRUE(exchange_->remove(key("k")).ok());
+  ASSERT_TRUE(exchange_->publish(key("k"), "a much longer first value").ok());
+  ASSERT_TRUE(exchange_->publish(key("k"), "second").ok());
+  ASSERT_TRUE(exchange_->get(key("k"), &value, &found).ok());
+  EXPECT_TRUE(found);
+  EXPECT_EQ(value, "second");
+  ASSERT_TRUE(exchange_->remove(key("k")).ok());
+  ASSERT_TRUE(exchange_->get(key("k"), &value, &found).ok());
+  EXPECT_FALSE(found);
+}
+
+TEST_P(ExchangeContract, AKeyMayBeAPrefixOfOthers) {
+  ASSERT_TRUE(exchange_->publish(key("p"), "value").ok());
+  ASSERT_TRUE(exchange_->publish(key("p/q"), "below").ok());
+  ASSERT_TRUE(exchange_->publish(key("r/s"), "below first").ok());
+  ASSERT_TRUE(exchange_->publish(key("r"), "value").ok());
+  std::vector<std::string> names;
+  ASSERT_TRUE(exchange_->list(epoch_, &names).ok());
+  EXPECT_EQ(names, (std::vector<std::string>{"p", "r"}));
+  std::string value;
+  bool found = false;
+  ASSERT_TRUE(exchange_->get(key("r"), &value, &found).ok());
+  EXPECT_EQ(value, "value");
+}
+
+TEST_P(ExchangeContract, ListNamesWhatHoldsAValueInOrder) {
+  std::vector<std::string> names{"left over"};
+  ASSERT_TRUE(exchange_->list(key("none"), &names).ok());
+  EXPECT_TRUE(names.empty());
+  for (const char* name : {"m/10", "m/2", "m/1", "deep/er/still"}) ASSERT_TRUE(exchange_->publish(key(name), "v").ok());
+  std::uint64_t token = 0;
+  ASSERT_TRUE(exchange_->watch(key("only/watched"), &token, 0, -1).ok());
+  ASSERT_TRUE(exchange_->barrier(key("bar"), "me", 1, 1000, "").ok());
+  ASSERT_TRUE(exchange_->list(key("m"), &names).ok());
+  EXPECT_EQ(names, (std::vector<std::string>{"1", "10", "2"}));
+  ASSERT_TRUE(exchange_->list(epoch_, &names).ok());
+  EXPECT_EQ(names, (std::vector<std::string>{"deep", "m"}));
+  ASSERT_TRUE(exchange_->remove(key("deep/er/still")).ok());
+  ASSERT_TRUE(exchange_->list(epoch_, &names).ok());
+  EXPECT_EQ(names, (std::vector<std::string>{"m"}));
+}
+
+TEST_P(ExchangeContract, BadKeysAreRefused) {
+  const std::string long_part(65, 'x');
+  for (const std::string& bad : {std::string(), std::string("/a"), std::string("a/"), std::string("a//b"), std::string("a b"),
+                                 std::string(".."), std::string("a/../b"), std::string("."), long_part,
+                                 std::string("1/2/3/4/5/6/7/8/9"), std::string("a=b"), std::string("a\0b", 3)}) {
+    EXPECT_FALSE(Exchange::valid_key(bad)) << bad;
+    EXPECT_EQ(exchange_->publish(bad, "v").code(), Code::kUsage) << bad;
+    EXPECT_EQ(exchange_->claim(bad, "v").code(), Code::kUsage) << bad;
+    EXPECT_EQ(exchange_->remove(bad).code(), Code::kUsage) << bad;
+  }
+  EXPECT_TRUE(Exchange::valid_key("1/2/3/4/5/6/7/8"));
+  EXPECT_TRUE(Exchange::valid_key("..a/b.-_Z"));
+  EXPECT_EQ(exchange_->barrier(key("b"), "x/y", 1, 10, "").code(), Code::kUsage);
+}
+
+TEST_P(ExchangeContract, ValuesUpTo64MiB) {
+  std::string big(64u << 20, 'x');
+  for (std::size_t i = 0; i < big.size(); i += 4096) big[i] = static_cast<char>(i >> 12);
+  ASSERT_TRUE(exchange_->publish(key("big"), big).ok());
+  std::string value;
+  bool found = false;
+  ASSERT_TRUE(exchange_->get(key("big"), &value, &found).ok());
+  EXPECT_TRUE(value == big);
+  big.push_back('x');
+  EXPECT_EQ(exchange_->publish(key("big"), big).code(), Code::kUsage);
+}
+
+TEST_P(ExchangeContract, ExactlyOneProcessClaimsAKeyAndItsValueIsWhole) {
+  constexpr int kProcesses = 6, kKeys = 100;
+  std::vector<pid_t> children;
+  for (int p = 0; p < kProcesses; ++p)
+    children.push_back(start([&, p](Exchange* exchange) {
+      int won = 0;
+      for (int k = 0; k < kKeys; ++k) {
+        std::string name = key("claim/" + std::to_string(k)), value;
+        Status s = exchange->claim(name, std::string(5000, static_cast<char>('a' + p)));
+        if (!s.ok() && s.code() != Code::kBusy) return 98;
+        won += s.ok();
+        bool found = false;  // whoever won, the value is there in full by now
+        if (!exchange->get(name, &value, &found).ok() || !found || value != std::string(5000, value[0])) return 97;
+        if (s.ok() && value[0] != 'a' + p) return 96;
+      }
+      // Exit codes are bytes: tell the count through the exchange.
+      return exchange->publish(key("won/" + std::to_string(p)), std::to_string(won)).ok() ? 0 : 95;
+    }));
+  for (pid_t pid : children) EXPECT_EQ(finish(pid), 0);
+  int total = 0;
+  for (int p = 0; p < kProcesses; ++p) {
+    std::string value;
+    bool found = false;
+    ASSERT_TRUE(exchange_->get(key("won/" + std::to_string(p)), &value, &found).ok());
+    total += std::stoi(value);
+  }
+  EXPECT_EQ(total, kKeys);
+  EXPECT_EQ(exchange_->claim(key("claim/0"), "late").code(), Code::kBusy);
+}
+
+TEST_P(ExchangeContract, AReaderSeesTheOldOrTheNewValue) {
+  const std::string name = key("torn");
+  ASSERT_TRUE(exchange_->publish(name, std::string(1000, 'a')).ok());
+  pid_t writer = start([&](Exchange* exchange) {
+    for (int i = 0; i < 2000; ++i) {
+      char letter = static_cast<char>('a' + i % 26);
+      if (!exchange->publish(name, std::string(1000u + static_cast<unsigned>(letter) * 100u, letter)).ok()) return 1;
+    }
+    return exchange->publish(key("end"), "").ok() ? 0 : 1;
+  });
+  std::set<char> seen;
+  for (bool ended = false; !ended;) {
+    std::string value;
+    bool found = false;
+    ASSERT_TRUE(exchange_->get(name, &value, &found).ok());
+    ASSERT_TRUE(found);
+    ASSERT_EQ(value, std::string(value.size(), value[0]));
+    seen.insert(value[0]);
+    ASSERT_TRUE(exchange_->get(key("end"), &value, &ended).ok());
+  }
+  EXPECT_EQ(finish(writer), 0);
+  EXPECT_GT(seen.size(), 1u);
+}
+
+TEST_P(ExchangeContract, ABarrierOpensWhenAllHaveEntered) {
+  pid_t peer = start([&](Exchange* exchange) {
+    for (int i = 0; i < 50; ++i) {
+      if (!exchange->publish(key("at/" + std::to_string(i)), "").ok()) return 1;
+      if (!exchange->barrier(key("b" + std::to_string(i)), "peer", 2, 20000, "").ok()) return 2;
+    }
+    return 0;
+  });
+  for (int i = 0; i < 50; ++i) {
+    std::string value;
+    bool found = false;
+    ASSERT_TRUE(exchange_->barrier(key("b" + std::to_string(i)), "self", 2, 20000, "").ok());
+    ASSERT_TRUE(exchange_->get(key("at/" + std::to_string(i)), &value, &found).ok());
+    EXPECT_TRUE(found) << "the barrier opened before the peer had come to it";
+  }
+  EXPECT_EQ(finish(peer), 0);
+}
+
+TEST_P(ExchangeContract, ABarrierWaitsForASleeperAndForDistinctMembers) {
+  int pipe_fds[2];
+  ASSERT_EQ(::pipe(pipe_fds), 0);
+  pid_t peer = start([&](Exchange* exchange) {
+    char go;
+    if (::read(pipe_fds[0], &go, 1) != 1) return 3;
+    return exchange->barrier(key("late"), "peer", 2, 20000, "").ok() ? 0 : 2;
+  });
+  // Entering twice as the same member counts once, so this cannot pass before the peer has come.
+  EXPECT_EQ(exchange_->barrier(key("late"), "self", 2, 30, "").code(), Code::kTimeout);
+  std::thread waker([&] { EXPECT_EQ(::write(pipe_fds[1], "x", 1), 1); });
+  EXPECT_TRUE(exchange_->barrier(key("late"), "self", 2, 20000, "").ok());
+  waker.join();
+  EXPECT_EQ(finish(peer), 0);
+  ::close(pipe_fds[0]);
+  ::close(pipe_fds[1]);
+}
+
+TEST_P(ExchangeContract, TheAbortKeyEndsABarrier) {
+  pid_t peer = start([&](Exchange* exchange) {
+    std::int64_t start = monotonic_ns();
+    Status s = exchange->barrier(key("given-up"), "peer", 2, 20000, key("abort"));
+    if (s.code() != Code::kAborted) return 1;
+    return monotonic_ns() - start < 10000000000 ? 0 : 2;
+  });
+  // Past the time a waiter spins, so that it is the sleeping one that is woken.
+  EXPECT_EQ(exchange_->barrier(key("nobody"), "self", 2, 20, "").code(), Code::kTimeout);
+  ASSERT_TRUE(exchange_->publish(key("abort"), "disk full").ok());
+  EXPECT_EQ(finish(peer), 0);
+  EXPECT_EQ(exchange_->barrier(key("later"), "self", 2, 20000, key("abort")).code(), Code::kAborted);
+}
+
+TEST_P(ExchangeContract, WatchTellsEveryChangeOnce) {
+  std::uint64_t token = 0;
+  ASSERT_TRUE(exchange_->watch(key("w"), &token, -1, -1).ok()) << "a first call returns at once";
+  EXPECT_EQ(exchange_->watch(key("w"), &token, 5, -1).code(), Code::kTimeout);
+  auto other = open();
+  auto expect_change = [&](const char* what) {
+    EXPECT_TRUE(exchange_->watch(key("w"), &token, 10000, -1).ok()) << what;
+    EXPECT_EQ(exchange_->watch(key("w"), &token, 1, -1).code(), Code::kTimeout) << what;
+  };
+  ASSERT_TRUE(other->publish(key("w/a"), "1").ok());
+  expect_change("published");
+  ASSERT_TRUE(other->claim(key("w/b"), "1").ok());
+  expect_change("claimed");
+  ASSERT_TRUE(other->remove(key("w/a")).ok());
+  expect_change("removed");
+  ASSERT_TRUE(other->publish(key("elsewhere"), "1").ok());
+  EXPECT_EQ(exchange_->watch(key("w"), &token, 5, -1).code(), Code::kTimeout) << "a key elsewhere is no change";
+  for (int i = 0; i < 200; ++i) {  // the same bytes again, as fast as can be: still a change each time
+    ASSERT_TRUE(other->publish(key("w/b"), "same").ok());
+    ASSERT_TRUE(other->publish(key("w/b"), "same").ok());
+    ASSERT_TRUE(exchange_->watch(key("w"), &token, 10000, -1).ok()) << i;
+  }
+}
+
+TEST_P(ExchangeContract, AWatcherIsWokenFromItsSleep) {
+  pid_t peer = start([&](Exchange* exchange) {
+    std::uint64_t token = 0;
+    for (int seen = 0; seen < 3;) {
+      if (!exchange->watch(key("sleep"), &token, 20000, -1).ok()) return 1;
+      std::string value;
+      bool found = false;
+      if (!exchange->get(key("sleep/k"), &value, &found).ok()) return 2;
+      if (found && std::stoi(value) == seen) {
+        if (!exchange->publish(key("seen/" + std::to_string(seen++)), "").ok()) return 3;
+      }
+    }
+    return 0;
+  });
+  std::uint64_t token = 0;
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(exchange_->publish(key("sleep/k"), std::to_string(i)).ok());
+    for (bool found = false; !found;) {
+      ASSERT_TRUE(exchange_->watch(key("seen"), &token, 20000, -1).ok());
+      std::string value;
+      ASSERT_TRUE(exchange_->get(key("seen/" + std::to_string(i)), &value, &found).ok());
+    }
+  }
+  EXPECT_EQ(finish(peer), 0);
+}
+
+TEST_P(ExchangeContract, AReadableCancelDescriptorEndsAWatch) {
+  int pipe_fds[2];
+  ASSERT_EQ(::pipe(pipe_fds), 0);
+  std::uint64_t token = 0;
+  ASSERT_TRUE(exchange_->watch(key("c"), &token, -1, pipe_fds[0]).ok());
+  std::thread canceller([&] { EXPECT_EQ(::write(pipe_fds[1], "x", 1), 1); });
+  pollfd readable{pipe_fds[0], POLLIN, 0};
+  while (::poll(&readable, 1, 0) == 0) EXPECT_TRUE(exchange_->watch(key("c"), &token, -1, pipe_fds[0]).ok());
+  canceller.join();
+  ::close(pipe_fds[0]);
+  ::close(pipe_fds[1]);
+}
+
+TEST_P(ExchangeContract, ThreadsShareOneExchange) {
+  std::vector<std::thread> threads;
+  std::atomic<int> claimed{0};
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        claimed += exchange_->claim(key("t/" + std::to_string(i)), std::to_string(t)).ok();
+        EXPECT_TRUE(exchange_->barrier(key("tb" + std::to_string(i)), std::to_string(t), 4, 20000, key("no")).ok());
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(claimed, 50);
+}
+
+TEST_P(ExchangeContract, AKilledWriterLeavesNothingBehind) {
+  for (int round = 0; round < 20; ++round) {
+    pid_t writer = start([&](Exchange* exchange) {
+      for (int i = 0;; ++i)
+        if (!exchange->publish(key("killed"), std::string(20000, static_cast<char>('a' + i % 26))).ok()) return 1;
+    });
+    std::string value;
+    for (bool found = false; !found;) ASSERT_TRUE(exchange_->get(key("killed"), &value, &found).ok());
+    ASSERT_EQ(::kill(writer, SIGKILL), 0);
+    EXPECT_EQ(finish(writer), 200 + SIGKILL);
+    bool found = false;
+    ASSERT_TRUE(exchange_->get(key("killed"), &value, &found).ok());
+    ASSERT_TRUE(found);
+    ASSERT_EQ(value, std::string(20000, value[0]));
+    std::vector<std::string> names;
+    ASSERT_TRUE(exchange_->list(epoch_, &names).ok());
+    EXPECT_EQ(names, (std::vector<std::string>{"killed"}));
+  }
+}
+
+TEST(ExchangeOpen, AnUnknownSchemeIsAUsageErrorThatNamesTheKnownOnes) {
+  std::unique_ptr<Exchange> exchange;
+  for (const char* uri : {"", "redis://localhost", "/tmp/x", "dir"}) {
+    Status s = Exchange::open(uri, true, &exchange);
+    EXPECT_EQ(s.code(), Code::kUsage) << uri;
+    EXPECT_NE(std::string(s.text()).find("dir:PATH"), std::string::npos) << s.text();
+  }
+}
+
+std::string engine_name(const testing::TestParamInfo<std::string>& info) {
+  return info.param.substr(0, info.param.find(':')) + std::to_string(info.index);
+}
+INSTANTIATE_TEST_SUITE_P(Engines, ExchangeContract, testing::ValuesIn(engines()), engine_name);
+
+}  // namespace
+}  // namespace shadowib

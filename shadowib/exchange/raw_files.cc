@@ -1,0 +1,78 @@
+#include "shadowib/exchange/raw_files.h"
+
+#include <cerrno>
+#include <cstring>
+
+namespace shadowib {
+
+OwnedFd adopt_owned(int fd) {
+  if (fd < 0) return OwnedFd();
+  int moved = own_descriptor(fd);
+  if (moved >= 0) return OwnedFd(moved);
+  int err = errno;
+  ::syscall(SYS_close, fd);
+  errno = err;
+  return OwnedFd();
+}
+
+OwnedFd open_owned(int directory, const char* path, int flags, mode_t mode) {
+  long fd;
+  do fd = ::syscall(SYS_openat, directory, path, flags | O_CLOEXEC, mode);
+  while (fd < 0 && errno == EINTR);
+  return adopt_owned(static_cast<int>(fd));
+}
+
+int write_whole(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    long wrote = ::syscall(SYS_write, fd, bytes.data(), bytes.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) return errno;
+    if (wrote == 0) return EIO;
+    bytes.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+  return 0;
+}
+
+int read_whole(int fd, std::string* bytes) {
+  struct stat info{};
+  if (::fstat(fd, &info) != 0) return errno;
+  // One byte more than the size, so that the common case meets the end of the file in its second read.
+  std::size_t capacity = static_cast<std::size_t>(info.st_size) + 1, filled = 0;
+  bytes->resize(capacity);
+  for (;;) {
+    if (filled == capacity) bytes->resize(capacity *= 2);
+    long got = ::syscall(SYS_read, fd, bytes->data() + filled, capacity - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno;
+    if (got == 0) break;
+    filled += static_cast<std::size_t>(got);
+  }
+  bytes->resize(filled);
+  return 0;
+}
+
+int make_directories(int directory, const std::string& path) {
+  std::string part = path;
+  for (std::size_t end = part.find('/', 1);; end = part.find('/', end + 1)) {
+    if (end != std::string::npos) part[end] = '\0';
+    long rc = ::syscall(SYS_mkdirat, directory, part.c_str(), 0700);
+    // A umask that takes our own bits away would leave a directory we cannot use.
+    if (rc == 0) ::syscall(SYS_fchmodat, directory, part.c_str(), 0700);
+    int err = rc == 0 ? 0 : errno;
+    if (end == std::string::npos) {
+      struct stat info{};
+      if (err == EEXIST && ::fstatat(directory, part.c_str(), &info, 0) == 0 && !S_ISDIR(info.st_mode)) return ENOTDIR;
+      return err == EEXIST ? 0 : err;
+    }
+    // A parent that exists but may not be written (EACCES, EROFS) matters only if something below it is missing.
+    if (err != 0 && err != EEXIST && err != EACCES && err != EROFS && err != EPERM) return err;
+    part[end] = '/';
+  }
+}
+
+const char* error_text(int err) {
+  const char* text = ::strerrordesc_np(err);
+  return text != nullptr ? text : "unknown error";
+}
+
+}  // namespace shadowib
