@@ -1,0 +1,6 @@
+#include "hooks/imager/save/restart_mailbox.h"
+
+extern "C" {
+shadowib::RestartMailbox shadowib_restart_mailbox;
+std::uint32_t shadowib_threads_in_restorer;
+}

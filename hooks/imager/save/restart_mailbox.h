@@ -1,0 +1,22 @@
+// Where a restart leaves what the restored process must know. Part of the image, at an address the image records.
+#pragma once
+
+#include <cstdint>
+
+#include "hooks/agent.h"
+
+namespace shadowib {
+
+struct RestartMailbox {
+  JobInfo job;                       // as the restart command passes it
+  std::uint64_t restorer_start;      // the restorer's own memory, to be unmapped once no thread is in it
+  std::uint64_t restorer_bytes;
+};
+
+}  // namespace shadowib
+
+extern "C" {
+extern shadowib::RestartMailbox shadowib_restart_mailbox __attribute__((visibility("hidden")));
+// Set by the restorer to the number of threads; each counts itself out in shadowib_resume_context.
+extern std::uint32_t shadowib_threads_in_restorer __attribute__((visibility("hidden")));
+}
