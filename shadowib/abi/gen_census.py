@@ -134,10 +134,20 @@ def exports(functions):
     return "\n".join(out) + "\n"
 
 
+def verb_of(slot):
+    """The verb a program calls to reach a slot."""
+    struct, member = slot.split(".")
+    if struct == "ibv_cq_ex" and member.startswith("read_"):
+        return "ibv_wc_" + member
+    if struct == "ibv_wq":
+        return "ibv_post_wq_recv"
+    return member if member.startswith(("ibv_", "_compat_")) else "ibv_" + member
+
+
 def table(functions, slots):
     names = [f'CENSUS_NAME({f["id"]}, "{f["name"]}{"" if f["default"] else " (version " + f["node"] + ")"}", "{f["man"]}")'
              for f in functions]
-    names += [f'CENSUS_NAME({s["id"]}, "{s["name"]}", "{s["man"]}")' for s in slots]
+    names += [f'CENSUS_NAME({s["id"]}, "{verb_of(s["name"])}", "{s["man"]}")' for s in slots]
     rows = [f'CENSUS_FUNC({f["name"]}, "{f["node"]}", {int(f["default"])}, "{f["handling"]}", "{f["convention"]}", '
             f'"{f["man"]}")' for f in functions]
     cells = ['CENSUS_SLOT({}, {}, {}, {}, {}, "{}")'.format(s["id"], *s["name"].split("."), s["handling"],
