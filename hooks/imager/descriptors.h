@@ -14,11 +14,30 @@
 
 namespace shadowib {
 
-// In the member, phase 60: describes every descriptor, with queued bytes of pipes and sockets (left in place: a resume finds
-// them where they were). kRefused names descriptor number, type and pid of the first that can never be captured (inotify,
-// io_uring, userfaultfd, raw socket, file lock, device, uverbs, SCM_RIGHTS in flight, deleted file, memfd...).
-// `capture_rank`: this member's index. Uses no program heap.
+// In the member, phase 60, all threads of all members parked. Two steps with a barrier of all members between them,
+// because bytes on a TCP connection must first have reached the receiver's queue, where they can be read:
+//   prepare_descriptors();  barrier "drained";  capture_descriptors();
+//
+// Opens the receive window of every TCP connection and waits until all that this process sent has arrived, at most
+// timeout_ms. Refuses nothing: what did not drain is recorded by the capture and judged by match_descriptors.
+Status prepare_descriptors(int timeout_ms = 2000);
+
+// Describes every descriptor, with queued bytes of pipes and sockets (left in place: a resume finds them where they were).
+// kRefused names descriptor number, type and pid of the first that can never be captured (inotify, io_uring,
+// userfaultfd, raw socket, file lock, device, uverbs, SCM_RIGHTS in flight, deleted file, memfd...). Undoes what
+// prepare_descriptors changed. `member`: this member's index. Uses no program heap.
 Status capture_descriptors(std::uint32_t member, std::string* table);
+
+// Undoes prepare_descriptors when no capture followed (an abort between the two). Idempotent: call on every resume.
+void abandon_descriptors();
+
+// In the member, between the commit and SIGKILL (checkpoint --kill): makes TCP connections of the job end without
+// TIME_WAIT, so that a restart gets their ports at once. The image is written by then and knows nothing of it.
+void linger_for_kill();
+
+// In a restarted member, once the shim has made its own descriptors again at their old numbers (channel->fd, async_fd):
+// adds them to the program's epoll sets that held them. The capture remembered which, in memory that the image holds.
+Status restore_owned_epoll_targets();
 
 // In the command: checks that every pipe, Unix and TCP connection has both its ends inside the set, or led
 // outside by stdio. kRefused names member, pid, descriptor and peer. Also used by verify.
