@@ -382,7 +382,7 @@ Status open_directory_exchange(const std::string& uri, const std::string& given,
   if (err == ENOENT && !create)
     return Status::of(Code::kNotFound, err, "exchange dir:%.200s does not exist; has the job been started?", path.c_str());
   if (err != 0)
-    return Status::of(err == EACCES || err == EPERM ? Code::kPermission : Code::kIo, err,
+    return Status::of(Code::kIo, err,
                       "exchange dir:%.200s cannot be used: %s; name a directory you may write to with --exchange",
                       path.c_str(), error_text(err));
   SHADOWIB_TRY(check_root(path, root.get()));
@@ -392,7 +392,7 @@ Status open_directory_exchange(const std::string& uri, const std::string& given,
     err = make_directories(root.get(), kTemporary);
     if (err == 0 && ::syscall(SYS_mknodat, root.get(), kMarker, S_IFREG | 0600, 0) != 0 && errno != EEXIST) err = errno;
     if (err != 0)
-      return Status::of(err == EACCES || err == EPERM ? Code::kPermission : Code::kIo, err,
+      return Status::of(Code::kIo, err,
                         "exchange dir:%.200s cannot be used: %s; name a directory you may write to with --exchange",
                         path.c_str(), error_text(err));
   }

@@ -1,0 +1,124 @@
+#include "hooks/imager/set/manifest.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <nlohmann/json.hpp>
+
+namespace shadowib {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool is_hex(const std::string& text, std::size_t digits) {
+  return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+Json to_json(const SetMember& m) {
+  return {{"index", m.index},         {"pid", m.pid},   {"file", m.file}, {"bytes", m.bytes},
+          {"xxh3", m.xxh3},           {"comm", m.comm}, {"host", m.host}, {"settle_ns", m.settle_ns},
+          {"save_ns", m.save_ns}};
+}
+
+SetMember member_from(const Json& json) {
+  SetMember m;
+  json.at("index").get_to(m.index);
+  json.at("pid").get_to(m.pid);
+  json.at("file").get_to(m.file);
+  json.at("bytes").get_to(m.bytes);
+  json.at("xxh3").get_to(m.xxh3);
+  json.at("comm").get_to(m.comm);
+  json.at("host").get_to(m.host);
+  json.at("settle_ns").get_to(m.settle_ns);
+  json.at("save_ns").get_to(m.save_ns);
+  return m;
+}
+
+void manifest_from(const Json& json, SetManifest* manifest) {
+  json.at("set_id").get_to(manifest->set_id);
+  json.at("job").get_to(manifest->job);
+  json.at("number").get_to(manifest->number);
+  json.at("generation").get_to(manifest->generation);
+  json.at("shadowib_version").get_to(manifest->shadowib_version);
+  json.at("created").get_to(manifest->created);
+  json.at("backend").get_to(manifest->backend);
+  manifest->members.clear();
+  for (const Json& member : json.at("members")) manifest->members.push_back(member_from(member));
+  manifest->files.clear();
+  for (const Json& file : json.at("files"))
+    manifest->files.emplace_back(file.at("path").get<std::string>(), file.at("build_id").get<std::string>());
+}
+
+// What a manifest with an agreeing checksum must still be, however it came to be.
+const char* implausible(const SetManifest& manifest) {
+  if (!is_hex(manifest.set_id, 32)) return "its set_id is not 32 hex digits";
+  if (manifest.members.empty()) return "it has no member";
+  for (std::size_t i = 0; i < manifest.members.size(); ++i) {
+    const SetMember& m = manifest.members[i];
+    if (m.file.empty() || m.file[0] == '.' || m.file.find('/') != std::string::npos || m.file == kManifestFile ||
+        m.file == kManifestSumFile)
+      return "a member's file is not a plain name";
+    if (!is_hex(m.xxh3, 32)) return "a member's xxh3 is not 32 hex digits";
+    for (std::size_t j = 0; j < i; ++j)
+      if (manifest.members[j].index == m.index || manifest.members[j].file == m.file)
+        return "two members share an index or a file";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string to_hex(const std::uint8_t* bytes, std::size_t count) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) {
+    text.push_back(kDigits[bytes[i] >> 4]);
+    text.push_back(kDigits[bytes[i] & 15]);
+  }
+  return text;
+}
+
+std::string encode_manifest(const SetManifest& manifest) {
+  Json json{{"format", kManifestFormat},
+            {"set_id", manifest.set_id},
+            {"job", manifest.job},
+            {"number", manifest.number},
+            {"generation", manifest.generation},
+            {"shadowib_version", manifest.shadowib_version},
+            {"created", manifest.created},
+            {"backend", manifest.backend},
+            {"members", Json::array()},
+            {"files", Json::array()}};
+  for (const SetMember& member : manifest.members) json["members"].push_back(to_json(member));
+  for (const auto& [path, build_id] : manifest.files)
+    json["files"].push_back({{"path", path}, {"build_id", build_id}});
+  // A path or process name need not be UTF-8; what is not is replaced, as nothing compares it by bytes.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string manifest_sum(std::string_view json) {
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(json.data(), json.size()));
+  return to_hex(canonical.digest, sizeof(canonical.digest)) + "  " + kManifestFile + "\n";
+}
+
+Status decode_manifest(std::string_view json, std::string_view sum, const std::string& name, SetManifest* manifest) {
+  if (manifest_sum(json) != sum)
+    return Status::of(Code::kCorrupt, 0, "set %.200s: %s does not agree with %s; the set was altered or torn, use another",
+                      name.c_str(), kManifestFile, kManifestSumFile);
+  try {
+    Json parsed = Json::parse(json);
+    int format = parsed.at("format").get<int>();
+    if (format != kManifestFormat)
+      return Status::of(Code::kVersion, 0, "set %.200s has manifest format %d, this shadowib reads %d", name.c_str(),
+                        format, kManifestFormat);
+    manifest_from(parsed, manifest);
+  } catch (const std::exception& error) {
+    return Status::of(Code::kCorrupt, 0, "set %.150s: manifest: %.150s", name.c_str(), error.what());
+  }
+  if (const char* why = implausible(*manifest); why != nullptr)
+    return Status::of(Code::kCorrupt, 0, "set %.200s: manifest: %s", name.c_str(), why);
+  return {};
+}
+
+}  // namespace shadowib

@@ -1,0 +1,27 @@
+// The bytes of a set's manifest: manifest.json, checked by manifest.xxh3.
+//
+// manifest.xxh3 is one line, "<XXH3-128 of manifest.json, 32 hex digits>  manifest.json\n", so that `xxh128sum -c
+// manifest.xxh3` says the same as we do. Both files are compared byte by byte; nothing of manifest.json is believed
+// before its checksum agrees.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "hooks/imager/checkpoint_set.h"
+
+namespace shadowib {
+
+inline constexpr char kManifestFile[] = "manifest.json";
+inline constexpr char kManifestSumFile[] = "manifest.xxh3";
+inline constexpr int kManifestFormat = 1;
+
+std::string encode_manifest(const SetManifest& manifest);
+// The content of manifest.xxh3 for a manifest.json.
+std::string manifest_sum(std::string_view json);
+// `name` is what messages call the set. kCorrupt, kVersion.
+Status decode_manifest(std::string_view json, std::string_view sum, const std::string& name, SetManifest* manifest);
+
+std::string to_hex(const std::uint8_t* bytes, std::size_t count);
+
+}  // namespace shadowib

@@ -1,0 +1,315 @@
+// Sets are whole or absent, and every altered byte of one is noticed.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "hooks/imager/checkpoint_set.h"
+#include "hooks/imager/set/manifest.h"
+#include "hooks/imager/set/set_files.h"
+#include "hooks/imager/set/verify.h"
+
+namespace shadowib {
+namespace {
+namespace fs = std::filesystem;
+
+// A pretended image: "set_id member generation pid\n" and a filler. Its XXH3 is its length's digits, good enough for
+// the rules tested here.
+std::string image_text(const std::string& set_id, std::uint32_t member) {
+  return set_id + " " + std::to_string(member) + " 0 " + std::to_string(100 + member) + "\n" + std::string(1000, 'x');
+}
+void digest(const std::string& bytes, std::uint8_t out[16]) {
+  for (int i = 0; i < 16; ++i) out[i] = 0;
+  for (std::size_t i = 0; i < bytes.size(); ++i) out[i % 16] = static_cast<std::uint8_t>(out[i % 16] * 31 + bytes[i]);
+}
+
+Status read_pretended(const std::string& path, ImageInfo* info) {
+  std::string bytes;
+  SHADOWIB_TRY(read_file(path, &bytes));
+  char id[33];
+  if (std::sscanf(bytes.c_str(), "%32s %u %u %d", id, &info->member, &info->generation, &info->pid) != 4)
+    return Status(Code::kCorrupt, 0, "no header");
+  for (int i = 0; i < 16; ++i) {
+    char pair[3] = {id[2 * i], id[2 * i + 1], 0};
+    info->set_id[i] = static_cast<std::uint8_t>(std::strtoul(pair, nullptr, 16));
+  }
+  info->bytes = bytes.size();
+  digest(bytes, info->xxh3);
+  info->descriptors = "table " + std::to_string(info->member);
+  return {};
+}
+
+class SetTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/shadowib-set-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    dir_ = name;
+  }
+  void TearDown() override {
+    fs::permissions(dir_, fs::perms::owner_all);
+    fs::remove_all(dir_);
+  }
+
+  // Fills a staging directory with two images and its manifest.
+  SetManifest filled(const std::string& staging, std::uint32_t number, const std::string& set_id) {
+    SetManifest m{set_id, "job", number, 0, "0.1.0", "2024-01-01T00:00:0" + std::to_string(number % 10) + "Z", "ib2tcp",
+                  {}, {{"/lib/libc.so.6", "abcd"}, {"/data", ""}}, ""};
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      std::string text = image_text(set_id, i), file = "member." + std::to_string(i) + ".image";
+      std::uint8_t sum[16];
+      digest(text, sum);
+      std::ofstream(staging + "/" + file) << text;
+      m.members.push_back({i, static_cast<int>(100 + i), file, text.size(), to_hex(sum, 16), "app", "host", 5, 6});
+    }
+    return m;
+  }
+  std::string committed(const std::string& set_id = std::string(32, 'a')) {
+    std::string staging, path;
+    std::uint32_t number = 0;
+    EXPECT_TRUE(stage_set(dir_, "job", &staging, &number).ok());
+    Status s = commit_set(staging, dir_, filled(staging, number, set_id), &path);
+    EXPECT_TRUE(s.ok()) << s.text();
+    EXPECT_FALSE(fs::exists(staging));
+    return path;
+  }
+  Status verify(const std::string& path) {
+    SetManifest m;
+    return verify_set_with({read_pretended, match_}, path, &m, nullptr);
+  }
+  static void put(const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+  }
+
+  std::string dir_;
+  std::function<Status(const std::map<std::uint32_t, std::string>&)> match_ = [](const auto& tables) {
+    EXPECT_EQ(tables.size(), 2u);
+    EXPECT_EQ(tables.at(1), "table 1");
+    return Status();
+  };
+};
+
+TEST_F(SetTest, WhatWasCommittedIsReadBackAndVerifies) {
+  std::string path = committed();
+  EXPECT_EQ(path, dir_ + "/sets/job.0001");
+  SetManifest m;
+  ASSERT_TRUE(read_manifest(path + "/", &m).ok());
+  EXPECT_EQ(m.path, path);
+  EXPECT_EQ(m.set_id, std::string(32, 'a'));
+  EXPECT_EQ(m.members.size(), 2u);
+  EXPECT_EQ(m.members[1].pid, 101);
+  EXPECT_EQ(m.members[1].save_ns, 6);
+  EXPECT_EQ(m.files[0], (std::pair<std::string, std::string>("/lib/libc.so.6", "abcd")));
+  Status s = verify(path);
+  EXPECT_TRUE(s.ok()) << s.text();
+  for (const auto& entry : fs::recursive_directory_iterator(dir_ + "/sets"))
+    if (entry.path().extension() != ".image") {  // those are written by the members
+      EXPECT_EQ(static_cast<unsigned>(entry.status().permissions()) & 077u, 0u) << entry.path();
+    }
+  // The checksum file is what the standard tool expects.
+  if (std::system("xxh128sum --version >/dev/null 2>&1") == 0) {
+    EXPECT_EQ(std::system(("cd " + path + " && xxh128sum -c manifest.xxh3 >/dev/null").c_str()), 0);
+  }
+}
+
+TEST_F(SetTest, EveryChangedByteOfTheManifestIsNoticed) {
+  std::string path = committed();
+  for (const char* file : {"/manifest.json", "/manifest.xxh3"}) {
+    std::string good;
+    ASSERT_TRUE(read_file(path + file, &good).ok());
+    for (std::size_t i = 0; i < good.size(); ++i)
+      for (int flip : {0x01, 0x20, 0x80}) {
+        std::string bad = good;
+        bad[i] = static_cast<char>(bad[i] ^ flip);
+        put(path + file, bad);
+        ASSERT_EQ(verify(path).code(), Code::kCorrupt) << file << " byte " << i << " flip " << flip;
+      }
+    for (std::size_t length = 0; length < good.size(); ++length) {
+      put(path + file, good.substr(0, length));
+      ASSERT_EQ(verify(path).code(), Code::kCorrupt) << file << " cut to " << length;
+    }
+    put(path + file, good + "\n");
+    ASSERT_EQ(verify(path).code(), Code::kCorrupt) << file << " with a line more";
+    put(path + file, good);
+    ASSERT_TRUE(verify(path).ok());
+  }
+}
+
+TEST_F(SetTest, ImagesThatAreMissingTruncatedSwappedOrForeignAreRefused) {
+  std::string path = committed(), other = committed(std::string(32, 'b'));
+  const std::string first = path + "/member.0.image", second = path + "/member.1.image";
+  std::string good0, good1, foreign;
+  ASSERT_TRUE(read_file(first, &good0).ok() && read_file(second, &good1).ok());
+  ASSERT_TRUE(read_file(other + "/member.0.image", &foreign).ok());
+  auto expect_refused = [&](const char* what) {
+    Status s = verify(path);
+    EXPECT_EQ(s.code(), Code::kCorrupt) << what;
+    EXPECT_NE(std::string(s.text()).find(path), std::string::npos) << s.text();
+    put(first, good0);
+    put(second, good1);
+    EXPECT_TRUE(verify(path).ok());
+  };
+  fs::remove(first);
+  expect_refused("missing");
+  put(first, "");
+  expect_refused("empty");
+  put(first, good0.substr(0, good0.size() - 1));
+  expect_refused("truncated");
+  put(first, good0 + "x");
+  expect_refused("longer");
+  put(first, good1);
+  expect_refused("of another member");
+  put(first, foreign);
+  expect_refused("of another set");
+  std::string changed = good0;
+  changed[500] = 'y';
+  put(first, changed);
+  expect_refused("changed where only the checksum tells");
+  fs::remove(first);
+  fs::create_symlink(second, first);
+  EXPECT_EQ(verify(path).code(), Code::kCorrupt);
+  fs::remove(first);
+  expect_refused("replaced by a link");
+}
+
+TEST_F(SetTest, AnExtraFileAnEmptySetAndDescriptorsThatDoNotMatchAreRefused) {
+  std::string path = committed();
+  put(path + "/member.2.image", "x");
+  EXPECT_EQ(verify(path).code(), Code::kCorrupt);
+  fs::remove(path + "/member.2.image");
+  match_ = [](const auto&) { return Status(Code::kRefused, 0, "descriptor 5"); };
+  EXPECT_EQ(verify(path).code(), Code::kRefused);
+  // No member although the checksum agrees, and no file at all.
+  SetManifest m;
+  ASSERT_TRUE(read_manifest(path, &m).ok());
+  m.members.clear();
+  put(path + "/manifest.json", encode_manifest(m));
+  put(path + "/manifest.xxh3", manifest_sum(encode_manifest(m)));
+  EXPECT_EQ(verify(path).code(), Code::kCorrupt);
+  fs::create_directory(dir_ + "/sets/job.0009");
+  EXPECT_EQ(verify(dir_ + "/sets/job.0009").code(), Code::kCorrupt);
+  EXPECT_EQ(verify(dir_ + "/sets/job.0010").code(), Code::kNotFound);
+  EXPECT_EQ(verify(path + "/manifest.json").code(), Code::kNotFound);
+}
+
+TEST_F(SetTest, AManifestMayNotLeadOutOfItsSetAndItsFormatIsChecked) {
+  std::string path = committed();
+  SetManifest m;
+  ASSERT_TRUE(read_manifest(path, &m).ok());
+  auto rewritten = [&](SetManifest changed, const std::string& from, const std::string& to) {
+    std::string json = encode_manifest(changed);
+    if (!from.empty()) json.replace(json.find(from), from.size(), to);
+    put(path + "/manifest.json", json);
+    put(path + "/manifest.xxh3", manifest_sum(json));
+    return verify(path).code();
+  };
+  for (const char* file : {"../job.0002/member.0.image", "/etc/passwd", "..", "", "manifest.json"}) {
+    SetManifest bad = m;
+    bad.members[0].file = file;
+    EXPECT_EQ(rewritten(bad, "", ""), Code::kCorrupt) << file;
+  }
+  SetManifest twice = m;
+  twice.members[1] = twice.members[0];
+  EXPECT_EQ(rewritten(twice, "", ""), Code::kCorrupt);
+  EXPECT_EQ(rewritten(m, "\"format\": 1", "\"format\": 2"), Code::kVersion);
+  EXPECT_EQ(rewritten(m, "\"number\"", "\"numver\""), Code::kCorrupt);
+  EXPECT_EQ(rewritten(m, "", ""), Code::kOk);
+}
+
+TEST_F(SetTest, NumbersGrowAndStagingIsNeverListed) {
+  std::string staging, again;
+  std::uint32_t number = 0;
+  committed();
+  ASSERT_TRUE(stage_set(dir_, "job", &staging, &number).ok());
+  EXPECT_EQ(number, 2u);
+  struct stat info{};
+  ASSERT_EQ(::stat(staging.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);
+  // As complete as it can be without the rename: still nothing that list, verify or restart take.
+  SetManifest m = filled(staging, number, std::string(32, 'c'));
+  put(staging + "/manifest.json", encode_manifest(m));
+  put(staging + "/manifest.xxh3", manifest_sum(encode_manifest(m)));
+  EXPECT_EQ(verify(staging).code(), Code::kNotFound);
+  std::vector<ListedSet> sets;
+  ASSERT_TRUE(list_sets(dir_, &sets).ok());
+  ASSERT_EQ(sets.size(), 1u);
+  ASSERT_TRUE(stage_set(dir_, "job", &again, &number).ok());
+  EXPECT_EQ(number, 3u) << "a number in use by an unfinished checkpoint is not given again";
+  ASSERT_TRUE(stage_set(dir_, "jobs.0001", &again, &number).ok());
+  EXPECT_EQ(number, 1u) << "another job counts by itself";
+  discard_staging(staging);
+  EXPECT_FALSE(fs::exists(staging));
+  discard_staging(dir_);
+  EXPECT_TRUE(fs::exists(dir_)) << "only a staging directory is ever discarded";
+}
+
+TEST_F(SetTest, ListIsInOrderAndShowsUnreadableSets) {
+  std::string first = committed(), second = committed(), third = committed();
+  put(second + "/manifest.json", "{}");
+  fs::create_directory(dir_ + "/sets/notaset");
+  std::vector<ListedSet> sets;
+  ASSERT_TRUE(list_sets(dir_, &sets).ok());
+  ASSERT_EQ(sets.size(), 3u);
+  EXPECT_EQ(sets[0].status.code(), Code::kCorrupt);
+  EXPECT_EQ(sets[0].manifest.path, second);
+  EXPECT_EQ(sets[2].manifest.path, third) << "newest last";
+  ASSERT_TRUE(remove_set(first).ok());
+  ASSERT_TRUE(list_sets(dir_, &sets).ok());
+  EXPECT_EQ(sets.size(), 2u);
+  EXPECT_TRUE(list_sets(dir_ + "/nowhere", &sets).ok());
+  EXPECT_TRUE(sets.empty());
+}
+
+TEST_F(SetTest, ASetIsNeverReplacedAndAShortImageNeverCommitted) {
+  std::string staging, path;
+  std::uint32_t number = 0;
+  ASSERT_TRUE(stage_set(dir_, "job", &staging, &number).ok());
+  SetManifest m = filled(staging, number, std::string(32, 'c'));
+  put(staging + "/member.0.image", "short");
+  EXPECT_EQ(commit_set(staging, dir_, m, &path).code(), Code::kIo);
+  fs::remove(staging + "/member.0.image");
+  EXPECT_EQ(commit_set(staging, dir_, m, &path).code(), Code::kIo);
+  EXPECT_FALSE(fs::exists(path));
+  m = filled(staging, number, std::string(32, 'c'));
+  fs::create_directory(dir_ + "/sets/job.0001");
+  put(dir_ + "/sets/job.0001/keep", "");
+  EXPECT_EQ(commit_set(staging, dir_, m, &path).code(), Code::kBusy);
+  EXPECT_TRUE(fs::exists(dir_ + "/sets/job.0001/keep"));
+}
+
+TEST_F(SetTest, UnwritablePlacesAreNamed) {
+  std::string staging;
+  std::uint32_t number = 0;
+  put(dir_ + "/file", "");
+  Status s = stage_set(dir_ + "/file", "job", &staging, &number);
+  EXPECT_EQ(s.code(), Code::kIo);
+  EXPECT_NE(std::string(s.text()).find(dir_ + "/file"), std::string::npos) << s.text();
+  EXPECT_EQ(stage_set(dir_, "../job", &staging, &number).code(), Code::kUsage);
+  if (::geteuid() == 0) return;  // root may write anywhere
+  fs::permissions(dir_, fs::perms::owner_read | fs::perms::owner_exec);
+  s = stage_set(dir_, "job", &staging, &number);
+  EXPECT_EQ(s.code(), Code::kIo);
+  EXPECT_NE(std::string(s.text()).find("--dir"), std::string::npos) << s.text();
+}
+
+TEST(SetNames, JobsWithDotsAndDigits) {
+  std::string job;
+  std::uint32_t number = 0;
+  EXPECT_TRUE(parse_set_name("a.b-1.0042", &job, &number));
+  EXPECT_EQ(job, "a.b-1");
+  EXPECT_EQ(number, 42u);
+  EXPECT_TRUE(parse_set_name("a.12345", &job, &number));
+  for (const char* bad : {"a", "a.1", "a.00x1", ".0001", ".a.0001", "a.01234", "a b.0001", ""})
+    EXPECT_FALSE(parse_set_name(bad, &job, &number)) << bad;
+  EXPECT_TRUE(parse_hidden_name(".a.0001.staging-12ab", &job, &number));
+  EXPECT_TRUE(parse_hidden_name(".a.0001.removing-12ab", &job, &number));
+  for (const char* bad : {"a.0001.staging-1", ".a.0001", ".staging-1", ".", ""})
+    EXPECT_FALSE(parse_hidden_name(bad, &job, &number)) << bad;
+}
+
+}  // namespace
+}  // namespace shadowib

@@ -1,0 +1,75 @@
+#include "hooks/imager/set/verify.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <set>
+
+#include "hooks/imager/set/manifest.h"
+#include "hooks/imager/set/set_files.h"
+
+namespace shadowib {
+namespace fs = std::filesystem;
+namespace {
+
+Status corrupt(const SetManifest& manifest, const std::string& file, const char* why) {
+  return Status::of(Code::kCorrupt, 0, "set %.180s: %.80s %s", manifest.path.c_str(), file.c_str(), why);
+}
+
+// Every image is there with its size and nothing else is: cheap, so before any byte is read.
+Status check_files(const SetManifest& manifest) {
+  std::set<std::string> expected{kManifestFile, kManifestSumFile};
+  for (const SetMember& member : manifest.members) {
+    expected.insert(member.file);
+    struct stat info{};
+    const std::string path = manifest.path + "/" + member.file;
+    if (::lstat(path.c_str(), &info) != 0)
+      return errno == ENOENT ? corrupt(manifest, member.file, "is missing") : file_error(errno, "open", path);
+    if (!S_ISREG(info.st_mode)) return corrupt(manifest, member.file, "is not a regular file");
+    if (static_cast<std::uint64_t>(info.st_size) != member.bytes)
+      return corrupt(manifest, member.file,
+                     static_cast<std::uint64_t>(info.st_size) < member.bytes ? "is truncated" : "is longer than recorded");
+  }
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(manifest.path, error))
+    if (std::string name = entry.path().filename(); expected.count(name) == 0)
+      return corrupt(manifest, name, "does not belong to the set");
+  return error ? file_error(error.value(), "read directory", manifest.path) : Status();
+}
+
+Status check_image(const SetVerifier& verifier, const SetManifest& manifest, const SetMember& member, ImageInfo* info) {
+  Status read = verifier.read_image(manifest.path + "/" + member.file, info);
+  if (!read.ok())
+    return Status::of(read.code(), read.error(), "set %.100s: %.60s: %.200s", manifest.path.c_str(), member.file.c_str(),
+                      read.text());
+  if (to_hex(info->set_id, sizeof(info->set_id)) != manifest.set_id)
+    return corrupt(manifest, member.file, "belongs to another checkpoint set");
+  if (info->member != member.index) return corrupt(manifest, member.file, "is the image of another member");
+  if (info->bytes != member.bytes || to_hex(info->xxh3, sizeof(info->xxh3)) != member.xxh3)
+    return corrupt(manifest, member.file, "is not the image the manifest records (XXH3 differs)");
+  if (info->pid != member.pid || info->generation != manifest.generation)
+    return corrupt(manifest, member.file, "disagrees with the manifest about pid or generation");
+  return {};
+}
+
+}  // namespace
+
+Status verify_set_with(const SetVerifier& verifier, const std::string& set_path, SetManifest* manifest,
+                       void (*progress)(std::uint64_t, std::uint64_t)) {
+  SHADOWIB_TRY(read_manifest(set_path, manifest));
+  SHADOWIB_TRY(check_files(*manifest));
+  std::uint64_t total = 0, done = 0;
+  for (const SetMember& member : manifest->members) total += member.bytes;
+  std::map<std::uint32_t, std::string> tables;
+  if (progress != nullptr) progress(0, total);
+  for (const SetMember& member : manifest->members) {
+    ImageInfo info{};
+    SHADOWIB_TRY(check_image(verifier, *manifest, member, &info));
+    tables[member.index] = std::move(info.descriptors);
+    done += member.bytes;
+    if (progress != nullptr) progress(done, total);
+  }
+  return verifier.match_descriptors(tables);
+}
+
+}  // namespace shadowib

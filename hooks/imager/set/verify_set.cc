@@ -1,0 +1,12 @@
+// verify_set with the real image reader and descriptor tables; alone here, so that only who calls it links those.
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/set/verify.h"
+
+namespace shadowib {
+
+Status verify_set(const std::string& set_path, SetManifest* manifest, void (*progress)(std::uint64_t, std::uint64_t)) {
+  SetVerifier verifier{[](const std::string& path, ImageInfo* info) { return read_image(path, info); }, match_descriptors};
+  return verify_set_with(verifier, set_path, manifest, progress);
+}
+
+}  // namespace shadowib
