@@ -1,0 +1,50 @@
+// What `shadowib status` shows of a member's objects.
+#include <cstdio>
+
+#include "shadowib/cr/participant.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+namespace {
+
+const char* state_name(ibv_qp_state state) {
+  static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "UNKNOWN"};
+  return kNames[state <= IBV_QPS_ERR ? state : IBV_QPS_UNKNOWN];
+}
+
+template <typename... Args>
+void append(std::string* out, const char* format, Args... args) {
+  char text[512];
+  std::snprintf(text, sizeof(text), format, args...);
+  *out += text;
+}
+
+}  // namespace
+
+void describe_objects(std::string* json) {
+  Registry& r = registry();
+  SpinGuard guard(r.lock);
+  append(json, "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,"
+         "\"completion_queues\":%zu,\"queue_pairs\":[",
+         backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.cqs.size());
+  bool first = true;
+  for (ShadowQp& qp : r.qps) {
+    append(json, "%s{\"qp_num\":%u,\"type\":\"RC\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
+           "\"sends_posted\":%llu,\"sends_retired\":%llu,\"receives_posted\":%llu,\"receives_completed\":%llu}",
+           first ? "" : ",", qp.qp_num.value, state_name(qp.state()), qp.remote.qp_num.value, qp.remote.lid.value,
+           static_cast<unsigned long long>(qp.send.head), static_cast<unsigned long long>(qp.send.retired()),
+           static_cast<unsigned long long>(qp.receive->log.head),
+           static_cast<unsigned long long>(qp.receive->log.retired()));
+    first = false;
+  }
+  *json += "]";
+  char text[4096];
+  if (g_backend.describe != nullptr)
+    if (std::size_t n = g_backend.describe(text, sizeof(text)); n > 0 && n <= sizeof(text)) {
+      *json += ",\"backend_figures\":";
+      json->append(text, n);
+    }
+  *json += "}";
+}
+
+}  // namespace shadowib

@@ -1,0 +1,85 @@
+#include "shadowib/cr/helper.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <atomic>
+
+#include "hooks/stop.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+namespace {
+
+SpinLock g_start_lock;
+bool g_running = false;
+std::atomic<std::uint32_t> g_park{0};    // 1: be parked
+std::atomic<std::uint32_t> g_parked{0};  // 1: outside the backend, about to park or parked
+
+void* helper_main(void*) {
+  stop_exempt_this_thread();
+  ::prctl(PR_SET_NAME, "shadowib-helper");
+  for (;;) {
+    if (g_park.load() == 1) {
+      g_parked = 1;
+      futex_wake(&g_parked, 1);
+      park_exempt_thread_while(&g_park, 1);
+      g_parked = 0;
+      continue;
+    }
+    g_backend.progress(-1);
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Status start_helper() {
+  SpinGuard guard(g_start_lock);
+  if (g_running || g_backend.progress == nullptr) return {};
+  sigset_t all, old;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &old);
+  pthread_attr_t attr;
+  ::pthread_attr_init(&attr);
+  ::pthread_attr_setstacksize(&attr, 256 << 10);
+  ::pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  int rc = ::pthread_create(&thread, &attr, helper_main, nullptr);
+  ::pthread_attr_destroy(&attr);
+  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  if (rc != 0)
+    return Status::of(Code::kIo, rc, "cannot start the helper thread: %s; raise the limit on processes (ulimit -u)",
+                      ::strerror(rc));
+  g_running = true;
+  return {};
+}
+
+Status park_helper(int timeout_ms) {
+  if (!g_running) return {};
+  g_park = 1;
+  std::int64_t deadline = monotonic_ns() + static_cast<std::int64_t>(timeout_ms) * 1000000;
+  while (g_parked.load() == 0) {
+    if (monotonic_ns() > deadline)
+      return Status::of(Code::kTimeout, 0, "the helper thread did not leave the backend within %d ms", timeout_ms);
+    g_backend.wake();
+    futex_wait(&g_parked, 0, 1000000);
+  }
+  return {};
+}
+
+void unpark_helper() {
+  g_park = 0;
+  futex_wake(&g_park, 1);
+}
+
+void forget_helper() {
+  g_running = false;
+  g_park = 0;
+  g_parked = 0;
+  g_start_lock.reset();
+}
+
+}  // namespace shadowib

@@ -1,0 +1,32 @@
+#include "shadowib/cr/participant.h"
+
+#include <new>
+
+#include "shadowib/cr/helper.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+namespace {
+
+class VerbsParticipant final : public Participant {
+ public:
+  Status settle(const SettleContext& context) override { return settle_queues(context); }
+  Status quiesce() override { return park_helper(5000); }
+  void resume() override { unpark_helper(); }
+  Status restart(const JobInfo& job, Exchange* exchange) override {
+    Status status = rebuild_objects(job, exchange);
+    if (status.ok()) unpark_helper();
+    return status;
+  }
+  void describe(std::string* json) override { describe_objects(json); }
+};
+
+}  // namespace
+
+Participant* verbs_participant() {
+  alignas(VerbsParticipant) static char storage[sizeof(VerbsParticipant)];
+  static Participant* const participant = new (storage) VerbsParticipant;
+  return participant;
+}
+
+}  // namespace shadowib

@@ -1,0 +1,16 @@
+// The shim's part in checkpoints: implements hooks/agent.h's Participant over the shadow objects.
+#pragma once
+
+#include "hooks/agent.h"
+
+namespace shadowib {
+
+// The process's one participant. Never destroyed.
+Participant* verbs_participant();
+
+// Its parts, one file each.
+Status settle_queues(const SettleContext& context);                     // settle.cc
+Status rebuild_objects(const JobInfo& job, Exchange* exchange);         // rebuild.cc
+void describe_objects(std::string* json);                               // describe.cc
+
+}  // namespace shadowib

@@ -1,0 +1,273 @@
+#include "shadowib/cr/peers.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+#include "hooks/agent.h"
+#include "shadowib/base/log.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+namespace {
+
+// Caches of what the exchange said, under their own lock; rebuilt in a new epoch.
+struct Cache {
+  SpinLock lock;
+  std::map<std::string, std::uint32_t> members;                 // address key -> member
+  std::map<std::uint32_t, Directory> directories;               // by member
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::weak_ptr<RemoteKeys>> remote_keys;  // by member, pd
+};
+Cache& cache() {
+  static Cache& c = *new Cache;  // never destroyed: the helper may outlive main
+  return c;
+}
+
+std::string key_of(const std::string& rest) { return std::string(job_info().epoch) + "/" + rest; }
+
+std::string hex(const ibv_gid& gid) {
+  char text[33];
+  for (int i = 0; i < 16; ++i) std::snprintf(text + 2 * i, 3, "%02x", gid.raw[i]);
+  return text;
+}
+
+std::string address_key(const RemoteEnd& remote) {
+  return remote.lid.value != 0 ? "lid/" + std::to_string(remote.lid.value) : "gid/" + hex(remote.gid);
+}
+
+template <typename T>
+void put_array(std::string* out, const std::vector<T>& items) {
+  std::uint64_t n = items.size();
+  out->append(reinterpret_cast<const char*>(&n), sizeof(n));
+  out->append(reinterpret_cast<const char*>(items.data()), n * sizeof(T));
+}
+template <typename T>
+bool take_array(std::string_view* in, std::vector<T>* items) {
+  std::uint64_t n = 0;
+  if (in->size() < sizeof(n)) return false;
+  std::memcpy(&n, in->data(), sizeof(n));
+  in->remove_prefix(sizeof(n));
+  if (n > in->size() / sizeof(T)) return false;
+  items->resize(n);
+  if (n != 0) std::memcpy(static_cast<void*>(items->data()), in->data(), n * sizeof(T));
+  in->remove_prefix(n * sizeof(T));
+  return true;
+}
+
+Status claim_lid(VirtualLid lid) {
+  return job_exchange()->claim(key_of("lid/" + std::to_string(lid.value)), std::to_string(job_info().member));
+}
+
+// Publishes who holds a context's addresses. LIDs of another process on the same adapter are shared: then the claim
+// fails and the first holder stands for the adapter.
+Status publish_addresses(ShadowContext& context) {
+  std::string member = std::to_string(job_info().member);
+  for (ShadowPort& port : context.ports) {
+    if (port.lid.value != 0)
+      if (Status s = claim_lid(port.lid); !s.ok() && s.code() != Code::kBusy) return s;
+    for (const RecordedGid& gid : port.gids)
+      SHADOWIB_TRY(job_exchange()->publish(key_of("gid/" + hex(gid.gid)), member));
+  }
+  return {};
+}
+
+bool directory_of(std::uint32_t member, Directory* directory) {
+  Cache& c = cache();
+  {
+    SpinGuard guard(c.lock);
+    if (auto it = c.directories.find(member); it != c.directories.end()) {
+      *directory = it->second;
+      return true;
+    }
+  }
+  std::string text;
+  bool found = false;
+  if (!job_exchange()->get(key_of("rebuild/" + std::to_string(member)), &text, &found).ok() || !found) return false;
+  if (!decode_directory(text, directory)) return false;
+  SpinGuard guard(c.lock);
+  c.directories[member] = *directory;
+  return true;
+}
+
+std::shared_ptr<RemoteKeys> remote_keys_of(std::uint32_t member, std::uint32_t pd, const Directory& directory) {
+  Cache& c = cache();
+  SpinGuard guard(c.lock);
+  std::weak_ptr<RemoteKeys>& entry = c.remote_keys[{member, pd}];
+  if (auto known = entry.lock()) return known;
+  auto keys = std::make_shared<RemoteKeys>();
+  keys->member = member;
+  keys->pd = pd;
+  for (const DirectoryKey& k : directory.keys)
+    if (k.pd == pd) keys->keys.insert({k.virtual_rkey}, {k.real_rkey});
+  entry = keys;
+  return keys;
+}
+
+const DirectoryPort* port_in(const Directory& directory, const RemoteEnd& remote) {
+  for (const DirectoryPort& port : directory.ports)
+    if (remote.lid.value != 0 ? port.virtual_lid == remote.lid.value
+                              : std::memcmp(&port.virtual_gid, &remote.gid, sizeof(ibv_gid)) == 0)
+      return &port;
+  return nullptr;
+}
+
+// The remote queue pair's real number and protection domain: from its member's rebuild, or made since.
+bool find_remote_qp(std::uint32_t member, const Directory& directory, VirtualQpNum number, DirectoryQp* out) {
+  auto it = std::lower_bound(directory.qps.begin(), directory.qps.end(), number.value,
+                             [](const DirectoryQp& qp, std::uint32_t n) { return qp.virtual_qp_num < n; });
+  if (it != directory.qps.end() && it->virtual_qp_num == number.value) {
+    *out = *it;
+    return true;
+  }
+  std::string text;
+  bool found = false;
+  std::string key = "late/" + std::to_string(member) + "/qp/" + std::to_string(number.value);
+  if (!job_exchange()->get(key_of(key), &text, &found).ok() || !found || text.size() != sizeof(*out)) return false;
+  std::memcpy(out, text.data(), sizeof(*out));
+  return true;
+}
+
+void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
+  if (mask & IBV_QP_AV) {
+    qp.remote.lid = {attr.ah_attr.dlid};
+    qp.remote.has_gid = attr.ah_attr.is_global != 0;
+    if (qp.remote.has_gid) qp.remote.gid = attr.ah_attr.grh.dgid;
+  }
+  if (mask & IBV_QP_DEST_QPN) qp.remote.qp_num = {attr.dest_qp_num};
+}
+
+}  // namespace
+
+std::string encode_directory(const Directory& directory) {
+  std::string out;
+  put_array(&out, directory.ports);
+  put_array(&out, directory.qps);
+  put_array(&out, directory.keys);
+  return out;
+}
+
+bool decode_directory(const std::string& text, Directory* directory) {
+  std::string_view in(text);
+  return take_array(&in, &directory->ports) && take_array(&in, &directory->qps) && take_array(&in, &directory->keys) &&
+         in.empty();
+}
+
+Status announce_ports(ShadowContext& context) {
+  if (job_info().generation == 0) return publish_addresses(context);
+  // An old member may hold, as its virtual LID, the real one this context was given: take another then.
+  for (ShadowPort& port : context.ports) {
+    for (Status s = claim_lid(port.lid); port.lid.value != 0 && !s.ok(); s = claim_lid(port.lid)) {
+      if (s.code() != Code::kBusy) return s;
+      port.lid.value = port.lid.value % 0xbfff + 1;
+    }
+    port.attr.lid = static_cast<std::uint16_t>(port.lid.value);
+  }
+  SHADOWIB_TRY(publish_addresses(context));
+  return publish_directory();
+}
+
+Status claim_ports_again(ShadowContext& context) { return publish_addresses(context); }
+
+Status publish_directory() {
+  Directory d;
+  Registry& r = registry();
+  {
+    SpinGuard guard(r.lock);
+    for (ShadowContext& context : r.contexts)
+      for (ShadowPort& port : context.ports) {
+        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}};
+        if (port.gids.empty() || port.real_gids.empty()) d.ports.push_back(p);
+        for (std::size_t g = 0; g < port.gids.size() && g < port.real_gids.size(); ++g) {
+          p.virtual_gid = port.gids[g].gid;
+          p.real_gid = port.real_gids[g];
+          d.ports.push_back(p);
+        }
+      }
+    for (ShadowQp& qp : r.qps)
+      d.qps.push_back({qp.qp_num.value, qp.real->qp_num, ShadowPd::of(qp.qp.qp_base.pd)->id});
+    for (ShadowMr& mr : r.mrs) d.keys.push_back({ShadowPd::of(mr.mr.pd)->id, mr.mr.rkey, mr.real->rkey});
+  }
+  std::sort(d.qps.begin(), d.qps.end(),
+            [](const DirectoryQp& a, const DirectoryQp& b) { return a.virtual_qp_num < b.virtual_qp_num; });
+  return job_exchange()->publish(key_of("rebuild/" + std::to_string(job_info().member)), encode_directory(d));
+}
+
+Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
+  if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
+  note_remote(qp, *attr, mask);
+  if (job_info().generation == 0) return {};
+  std::uint32_t member = member_of(qp.remote);
+  Directory directory;
+  if (member != kNobody && !directory_of(member, &directory)) member = kNobody;
+  const DirectoryPort* port = member != kNobody ? port_in(directory, qp.remote) : nullptr;
+  DirectoryQp remote{kNobodyQpNum, kNobodyQpNum, 0};
+  bool known = port != nullptr && find_remote_qp(member, directory, qp.remote.qp_num, &remote);
+  if (mask & IBV_QP_AV) {
+    attr->ah_attr.dlid = port != nullptr ? static_cast<std::uint16_t>(port->real_lid) : kNobodyLid;
+    if (attr->ah_attr.is_global) attr->ah_attr.grh.dgid = port != nullptr ? port->real_gid : ibv_gid{};
+  }
+  if (mask & IBV_QP_DEST_QPN) attr->dest_qp_num = remote.real_qp_num;
+  if (!known) return {};
+  qp.remote.real_qp_num = {remote.real_qp_num};
+  qp.remote_keys = remote_keys_of(member, remote.pd, directory);
+  return {};
+}
+
+RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
+  if (qp.remote_keys == nullptr) return {key.value};
+  RemoteKeys& remote = *qp.remote_keys;
+  SpinGuard guard(remote.lock);
+  RealKey real;
+  if (remote.keys.find(key, &real)) return real;
+  std::string text;
+  bool found = false;
+  std::string name = "late/" + std::to_string(remote.member) + "/mr/" + std::to_string(remote.pd) + "/" +
+                     std::to_string(key.value);
+  if (job_exchange()->get(key_of(name), &text, &found).ok() && found && text.size() == sizeof(real.value))
+    std::memcpy(&real.value, text.data(), sizeof(real.value));
+  remote.keys.insert(key, real);
+  return real;
+}
+
+void announce_late_qp(const ShadowQp& qp) {
+  if (job_info().generation == 0) return;
+  DirectoryQp entry{qp.qp_num.value, qp.real->qp_num, ShadowPd::of(qp.qp.qp_base.pd)->id};
+  std::string key = "late/" + std::to_string(job_info().member) + "/qp/" + std::to_string(qp.qp_num.value);
+  Status s = job_exchange()->publish(key_of(key), {reinterpret_cast<const char*>(&entry), sizeof(entry)});
+  if (!s.ok()) log_line(LogLevel::kError, "queue pair 0x%x cannot be announced: %s", qp.qp_num.value, s.text());
+}
+
+void announce_late_mr(const ShadowMr& mr, std::uint32_t pd) {
+  std::string key = "late/" + std::to_string(job_info().member) + "/mr/" + std::to_string(pd) + "/" +
+                    std::to_string(mr.mr.rkey);
+  std::uint32_t real = mr.real->rkey;
+  Status s = job_exchange()->publish(key_of(key), {reinterpret_cast<const char*>(&real), sizeof(real)});
+  if (!s.ok()) log_line(LogLevel::kError, "memory region 0x%x cannot be announced: %s", mr.mr.rkey, s.text());
+}
+
+std::uint32_t member_of(const RemoteEnd& remote) {
+  std::string name = address_key(remote);
+  Cache& c = cache();
+  {
+    SpinGuard guard(c.lock);
+    if (auto it = c.members.find(name); it != c.members.end()) return it->second;
+  }
+  std::string text;
+  bool found = false;
+  if (!job_exchange()->get(key_of(name), &text, &found).ok() || !found) return kNobody;
+  auto member = static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
+  SpinGuard guard(c.lock);
+  c.members[name] = member;
+  return member;
+}
+
+void forget_peers() {
+  Cache& c = cache();
+  SpinGuard guard(c.lock);
+  c.members.clear();
+  c.directories.clear();
+  c.remote_keys.clear();
+}
+
+}  // namespace shadowib

@@ -1,0 +1,251 @@
+// Rebuilding after a restart: new real objects behind the shadows, then what had not run is posted again.
+//
+// Order (DESIGN.md, "Settling"): objects → arm CQs → post receives → publish ids → barrier → connect → barrier → post the
+// unexecuted suffixes. Program threads are parked throughout.
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+
+#include "hooks/loader_thread.h"
+#include "shadowib/base/log.h"
+#include "shadowib/cr/helper.h"
+#include "shadowib/cr/participant.h"
+#include "shadowib/cr/peers.h"
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kReloadTimeoutMs = 30000;
+constexpr int kBarrierTimeoutMs = 60000;
+
+template <typename... Args>
+Status failed(int error, const char* format, Args... args) {
+  char what[200];
+  ::snprintf(what, sizeof(what), format, args...);
+  return Status::of(Code::kRefused, error, "cannot rebuild %s: %s", what, ::strerror(error));
+}
+
+Status reload(void* choice) { return reload_backend(static_cast<const char*>(choice)); }
+
+Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
+  int ordinal = context.device->ordinal;
+  if (ordinal >= count)
+    return Status::of(Code::kRefused, ENODEV, "the program uses %d RDMA devices, this machine's backend %s offers %d",
+                      ordinal + 1, g_backend.name, count);
+  context.real = g_backend.open_device(list[ordinal]);
+  if (context.real == nullptr) return failed(errno, "the context of device %s", context.device->device.name);
+  context.translate = true;
+  context.keys.clear();
+  context.rkeys.clear();
+  for (std::size_t i = 0; i < context.ports.size(); ++i) {
+    ShadowPort& port = context.ports[i];
+    auto number = static_cast<std::uint8_t>(i + 1);
+    ibv_port_attr attr{};
+    if (int rc = g_backend.query_port(context.real, number, &attr, sizeof(attr)); rc != 0)
+      return failed(rc, "port %u of %s", number, context.device->device.name);
+    port.real_lid = {attr.lid};
+    for (std::size_t g = 0; g < port.real_gids.size(); ++g)
+      if (g_backend.query_gid(context.real, number, static_cast<int>(g), &port.real_gids[g]) != 0)
+        port.real_gids[g] = {};
+  }
+  if (!context.async_events.reattach(context.program().async_fd, context.real->async_fd))
+    return failed(errno, "the event descriptor %d of %s", context.program().async_fd, context.device->device.name);
+  SpinGuard guard(context.async_events.lock);
+  context.async_events.update_signal(!context.pending_async.empty());
+  return {};
+}
+
+Status rebuild_contexts(Registry& r) {
+  if (r.contexts.empty()) return {};
+  int count = 0;
+  ibv_device** list = g_backend.get_device_list(&count);
+  if (list == nullptr) return failed(errno, "the device list of backend %s", g_backend.name);
+  Status status;
+  for (ShadowContext& context : r.contexts)
+    if (status.ok()) status = rebuild_context(context, list, count);
+  g_backend.free_device_list(list);
+  return status;
+}
+
+Status rebuild_memory(Registry& r) {
+  for (ShadowPd& pd : r.pds) {
+    pd.real = g_backend.alloc_pd(ShadowContext::of(pd.pd.context)->real);
+    if (pd.real == nullptr) return failed(errno, "protection domain %u", pd.id);
+  }
+  for (ShadowMr& mr : r.mrs) {
+    mr.real = g_backend.reg_mr(ShadowPd::of(mr.mr.pd)->real, mr.mr.addr, mr.mr.length, mr.iova, mr.access);
+    if (mr.real == nullptr)
+      return failed(errno, "memory region 0x%x at %p, %zu bytes (is the limit on locked memory too low?)", mr.mr.lkey,
+                    mr.mr.addr, mr.mr.length);
+    ShadowContext* context = ShadowContext::of(mr.mr.context);
+    context->keys.insert({mr.mr.lkey}, {mr.real->lkey});
+    context->rkeys.insert({mr.mr.rkey}, {mr.real->rkey});
+    r.reserved_keys.push_back(mr.mr.lkey);
+    r.reserved_keys.push_back(mr.mr.rkey);
+  }
+  std::sort(r.reserved_keys.begin(), r.reserved_keys.end());
+  r.reserved_keys.erase(std::unique(r.reserved_keys.begin(), r.reserved_keys.end()), r.reserved_keys.end());
+  if (r.reserved_keys.empty()) r.reserved_keys.push_back(0);  // new keys are checked from now on
+  return {};
+}
+
+Status rebuild_completion(Registry& r) {
+  for (ShadowChannel& channel : r.channels) {
+    channel.real = g_backend.create_comp_channel(ShadowContext::of(channel.channel.context)->real);
+    if (channel.real == nullptr) return failed(errno, "the completion channel at descriptor %d", channel.channel.fd);
+    if (!channel.events.reattach(channel.channel.fd, channel.real->fd))
+      return failed(errno, "the completion channel at descriptor %d", channel.channel.fd);
+    SpinGuard guard(channel.events.lock);
+    channel.events.update_signal(!channel.pending.empty());
+  }
+  for (ShadowCq& cq : r.cqs) {
+    ibv_comp_channel* channel = cq.cq.channel != nullptr ? ShadowChannel::of(cq.cq.channel)->real : nullptr;
+    cq.real = g_backend.create_cq(ShadowContext::of(cq.cq.context)->real, cq.cq.cqe, &cq, channel, cq.comp_vector);
+    if (cq.real == nullptr) return failed(errno, "a completion queue of %d entries", cq.cq.cqe);
+    if (cq.arms.load() > 0)
+      if (int rc = g_backend.req_notify_cq(cq.real, cq.armed_solicited_only.load()); rc != 0)
+        return failed(rc, "the armed state of a completion queue");
+  }
+  return {};
+}
+
+// Replays the recorded modifications with from <= target state < to. Changes without a state follow the last state.
+Status replay(ShadowQp& qp, ibv_qp_state from, ibv_qp_state to) {
+  ibv_qp_state at = IBV_QPS_RESET;
+  for (const RecordedModify& m : qp.modifies) {
+    if (m.mask & IBV_QP_STATE) at = m.attr.qp_state;
+    if (at < from || at >= to) continue;
+    ibv_qp_attr attr = m.attr;
+    SHADOWIB_TRY(turn_address(qp, &attr, m.mask));
+    if (int rc = g_backend.modify_qp(qp.real, &attr, m.mask); rc != 0)
+      return failed(rc, "queue pair 0x%x: its change to state %d", qp.qp_num.value, static_cast<int>(at));
+  }
+  return {};
+}
+
+Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
+  ibv_qp_init_attr init = qp.init;
+  init.cap = qp.real_cap;
+  init.qp_context = &qp;
+  init.send_cq = ShadowCq::of(qp.init.send_cq)->real;
+  init.recv_cq = ShadowCq::of(qp.init.recv_cq)->real;
+  qp.real = g_backend.create_qp(ShadowPd::of(qp.qp.qp_base.pd)->real, &init);
+  if (qp.real == nullptr) return failed(errno, "queue pair 0x%x", qp.qp_num.value);
+  qp.real_post_send = g_backend.post_send;
+  qp.real_post_recv = g_backend.post_recv;
+  qp.remote_keys.reset();
+  qp.send.retire_to(qp.frontier);
+  qp.executed_base = qp.frontier;
+  r.reserved_qp_nums.push_back(qp.qp_num.value);
+  SHADOWIB_TRY(replay(qp, IBV_QPS_RESET, IBV_QPS_RTR));
+  WorkQueue<RecvSlot>& receives = qp.receive->log;
+  receives.retire_to(receives.retired());
+  if (qp.state() == IBV_QPS_RESET || qp.state() == IBV_QPS_ERR || qp.doomed) return {};
+  if (int rc = repost_receives(qp, receives.tail); rc != 0)
+    return failed(rc, "the receives of queue pair 0x%x", qp.qp_num.value);
+  return {};
+}
+
+Status rebuild_queue_pairs(Registry& r) {
+  for (ShadowQp& qp : r.qps) SHADOWIB_TRY(rebuild_queue_pair(r, qp));
+  std::sort(r.reserved_qp_nums.begin(), r.reserved_qp_nums.end());
+  if (r.reserved_qp_nums.empty()) r.reserved_qp_nums.push_back(0);
+  return {};
+}
+
+// A completion the backend would have delivered, put where the program will poll it.
+void synthesize(ShadowQp& qp, SlotHeader& slot, ibv_cq* cq, ibv_wc_status status) {
+  ibv_wc wc{};
+  wc.wr_id = slot.user_wr_id;
+  wc.status = status;
+  wc.qp_num = qp.qp_num.value;
+  wc.opcode = slot.is_receive ? IBV_WC_RECV : IBV_WC_SEND;
+  slot.done = true;
+  ShadowCq* shadow = ShadowCq::of(cq);
+  SpinGuard guard(shadow->refill_lock);
+  shadow->refill.push_back(wc);
+  shadow->refill_count = static_cast<std::uint32_t>(shadow->refill.size());
+}
+
+// The peer is gone: what a real adapter would say after its retries (H20).
+Status bury(ShadowQp& qp) {
+  for (std::uint64_t s = qp.frontier; s < qp.send.head; ++s)
+    synthesize(qp, qp.send.slot(s), qp.init.send_cq, s == qp.frontier ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
+  WorkQueue<RecvSlot>& receives = qp.receive->log;
+  for (std::uint64_t s = receives.tail; s < receives.head; ++s)
+    synthesize(qp, receives.slot(s), qp.init.recv_cq, IBV_WC_WR_FLUSH_ERR);
+  qp.send.retire_to(qp.send.head);
+  receives.retire_to(receives.head);
+  for (ibv_cq* cq : {qp.init.send_cq, qp.init.recv_cq}) {
+    ShadowCq* shadow = ShadowCq::of(cq);
+    if (cq->channel == nullptr || shadow->arms.load() == 0) continue;
+    ShadowChannel* channel = ShadowChannel::of(cq->channel);
+    SpinGuard guard(channel->events.lock);
+    shadow->note_event();
+    channel->pending.push_back(shadow);
+    channel->events.update_signal(true);
+  }
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  if (int rc = g_backend.modify_qp(qp.real, &attr, IBV_QP_STATE); rc != 0)
+    return failed(rc, "queue pair 0x%x, whose peer is gone", qp.qp_num.value);
+  qp.modifies.push_back({attr, IBV_QP_STATE});
+  qp.qp.qp_base.state = IBV_QPS_ERR;
+  qp.doomed = false;
+  return {};
+}
+
+Status connect_queue_pairs(Registry& r) {
+  for (ShadowQp& qp : r.qps) {
+    if (qp.doomed)
+      SHADOWIB_TRY(bury(qp));
+    else if (qp.state() == IBV_QPS_ERR)  // whatever path led there, only the state is left of it
+      SHADOWIB_TRY(replay(qp, IBV_QPS_ERR, IBV_QPS_UNKNOWN));
+    else
+      SHADOWIB_TRY(replay(qp, IBV_QPS_RTR, IBV_QPS_SQD));
+  }
+  return {};
+}
+
+// Posts what had not run; a queue that was held in SQD gets its requests first, before it is held again.
+Status refill_queue_pairs(Registry& r) {
+  for (ShadowQp& qp : r.qps) {
+    if (qp.state() == IBV_QPS_SQD) SHADOWIB_TRY(replay(qp, IBV_QPS_SQD, IBV_QPS_SQE));
+    if (qp.frontier == qp.send.head || qp.state() == IBV_QPS_ERR) continue;
+    if (int rc = repost_sends(qp, qp.frontier); rc != 0)
+      return failed(rc, "the %llu unexecuted requests of queue pair 0x%x",
+                    static_cast<unsigned long long>(qp.send.head - qp.frontier), qp.qp_num.value);
+  }
+  return {};
+}
+
+Status pass_barrier(const JobInfo& job, Exchange* exchange, const char* name) {
+  std::string epoch(job.epoch);
+  return exchange->barrier(epoch + "/restart/" + name, std::to_string(job.member), static_cast<int>(job.member_count),
+                           kBarrierTimeoutMs, epoch + "/restart/abort");
+}
+
+}  // namespace
+
+Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
+  forget_peers();
+  SHADOWIB_TRY(run_on_loader_thread(reload, const_cast<char*>(job.backend), kReloadTimeoutMs));
+  Registry& r = registry();
+  SHADOWIB_TRY(rebuild_contexts(r));
+  SHADOWIB_TRY(rebuild_memory(r));
+  SHADOWIB_TRY(rebuild_completion(r));
+  SHADOWIB_TRY(rebuild_queue_pairs(r));
+  for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
+  SHADOWIB_TRY(publish_directory());
+  SHADOWIB_TRY(pass_barrier(job, exchange, "published"));
+  SHADOWIB_TRY(connect_queue_pairs(r));
+  SHADOWIB_TRY(pass_barrier(job, exchange, "connected"));
+  SHADOWIB_TRY(refill_queue_pairs(r));
+  if (!r.contexts.empty()) SHADOWIB_TRY(start_helper());
+  return {};
+}
+
+}  // namespace shadowib

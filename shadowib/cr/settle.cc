@@ -1,0 +1,212 @@
+// Settling: every send queue brought to a frontier where each request is known to have run or known not to have.
+//
+// With all threads of all members stopped, each member polls its completion queues into the refill queues and publishes,
+// per queue pair, how many receives were consumed and how many are left. A send queue is settled when it is
+//   empty    everything posted is retired and every completion owed was polled;
+//   blocked  the oldest unretired request needs a receive, the peer has consumed all messages before it and has no
+//            receive left: nobody can post one, so this is stable;
+//   held     the queue pair is in SQD, or its peer never reached RTR;
+//   doomed   the peer is gone or in error.
+// All figures only grow while nobody runs, so what is settled stays settled. Source: DESIGN.md, "Settling".
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <vector>
+
+#include "shadowib/base/log.h"
+#include "shadowib/cr/participant.h"
+#include "shadowib/cr/peers.h"
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/datapath/event_delivery.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::int64_t kRoundNs = 20000;         // between rounds that changed nothing
+constexpr std::int64_t kAbortCheckNs = 10000000;  // between looks at the abort key
+
+// One queue pair as its peer needs to see it.
+struct QpCounts {
+  std::uint32_t qp_num, remote_qp_num;
+  std::uint32_t consumed;     // receives completed on this connection (wraps)
+  std::uint32_t outstanding;  // receives posted and not completed
+  std::uint32_t state;
+};
+
+enum class Verdict { kEmpty, kBlocked, kHeld, kDoomed, kMoving };
+
+class Settler {
+ public:
+  explicit Settler(const SettleContext& context) : context_(context) {}
+
+  Status run() {
+    std::int64_t abort_check = 0;
+    for (;;) {
+      poll_everything();
+      SHADOWIB_TRY(publish_counts());
+      if (!flagged_) {
+        SHADOWIB_TRY(read_peers());
+        if (const ShadowQp* moving = first_moving(); moving == nullptr)
+          SHADOWIB_TRY(flag_settled());
+        else if (monotonic_ns() > context_.deadline_ns)
+          return timed_out(*moving);
+      } else {
+        bool all = false;
+        SHADOWIB_TRY(everybody_settled(&all));
+        if (all) break;
+        if (monotonic_ns() > context_.deadline_ns)
+          return Status(Code::kTimeout, 0, "another member did not settle in time");
+      }
+      if (g_backend.progress != nullptr) g_backend.progress(0);
+      if (monotonic_ns() > abort_check) {
+        abort_check = monotonic_ns() + kAbortCheckNs;
+        std::string text;
+        bool aborted = false;
+        SHADOWIB_TRY(context_.exchange->get(context_.abort_key, &text, &aborted));
+        if (aborted) return Status(Code::kAborted, 0, "another member gave up");
+      }
+      timespec pause{0, kRoundNs};
+      ::nanosleep(&pause, nullptr);
+    }
+    // The last requests of the others may have completed receives here after our last look.
+    poll_everything();
+    return {};
+  }
+
+ private:
+  void poll_everything() {
+    Registry& r = registry();
+    for (ShadowCq& cq : r.cqs) drain_completions(cq);
+    for (ShadowChannel& channel : r.channels) drain_events(channel);
+    for (ShadowContext& c : r.contexts) drain_async_events(c);
+  }
+
+  std::string key(const char* what, std::uint32_t member) const {
+    return std::string(context_.prefix) + "/" + what + "/" + std::to_string(member);
+  }
+
+  Status publish_counts() {
+    std::vector<QpCounts> mine;
+    for (ShadowQp& qp : registry().qps) {
+      WorkQueue<RecvSlot>& receives = qp.receive->log;
+      std::uint64_t retired = receives.retired();
+      mine.push_back({qp.qp_num.value, qp.remote.qp_num.value, static_cast<std::uint32_t>(retired),
+                      static_cast<std::uint32_t>(receives.head - retired), qp.state()});
+    }
+    std::sort(mine.begin(), mine.end(), [](const QpCounts& a, const QpCounts& b) { return a.qp_num < b.qp_num; });
+    std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
+    counts_[context_.job->member] = std::move(mine);
+    if (published_ && text == last_published_) return {};
+    SHADOWIB_TRY(context_.exchange->publish(key("counts", context_.job->member), text));
+    last_published_ = std::move(text);
+    published_ = true;
+    return {};
+  }
+
+  bool is_in_checkpoint(std::uint32_t member) const {
+    return std::find(context_.members, context_.members + context_.member_count, member) !=
+           context_.members + context_.member_count;
+  }
+
+  // The counts of those members that some queue pair of ours is connected to. A member that has not published yet is
+  // left out, and the queue pairs to it keep moving.
+  Status read_peers() {
+    std::vector<std::string> keys, values;
+    std::vector<std::uint32_t> members;
+    std::vector<bool> found;
+    for (ShadowQp& qp : registry().qps) {
+      if (qp.send.head == qp.send.retired()) continue;
+      std::uint32_t member = member_of(qp.remote);
+      if (member == kNobody || member == context_.job->member || !is_in_checkpoint(member)) continue;
+      if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
+    }
+    for (std::uint32_t member : members) keys.push_back(key("counts", member));
+    if (keys.empty()) return {};
+    SHADOWIB_TRY(context_.exchange->lookup(keys, &values, &found));
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (!found[i]) continue;
+      std::vector<QpCounts> counts(values[i].size() / sizeof(QpCounts));
+      std::memcpy(static_cast<void*>(counts.data()), values[i].data(), counts.size() * sizeof(QpCounts));
+      counts_[members[i]] = std::move(counts);
+    }
+    return {};
+  }
+
+  const ShadowQp* first_moving() {
+    for (ShadowQp& qp : registry().qps) {
+      Verdict verdict = judge(qp);
+      qp.doomed = verdict == Verdict::kDoomed;
+      if (verdict == Verdict::kMoving) return &qp;
+    }
+    return nullptr;
+  }
+
+  Verdict judge(ShadowQp& qp) {
+    retire_executed(qp);
+    std::uint64_t executed = executed_frontier(qp);
+    bool owed = owes_completion(qp, executed);
+    qp.frontier = executed;
+    if (executed == qp.send.head && !owed) return Verdict::kEmpty;
+    if (qp.state() == IBV_QPS_ERR) return Verdict::kMoving;  // flushes are on their way
+    std::uint32_t member = member_of(qp.remote);
+    if (member == kNobody || !is_in_checkpoint(member)) return Verdict::kDoomed;
+    auto peers = counts_.find(member);
+    if (peers == counts_.end()) return Verdict::kMoving;
+    const QpCounts* peer = find(peers->second, qp.remote.qp_num.value);
+    if (peer == nullptr || peer->state == IBV_QPS_ERR || peer->state == IBV_QPS_RESET) return Verdict::kDoomed;
+    if (peer->state == IBV_QPS_INIT) return Verdict::kHeld;
+    if (peer->remote_qp_num != qp.qp_num.value) return Verdict::kDoomed;
+    if (owed) return Verdict::kMoving;
+    if (qp.state() == IBV_QPS_SQD) return Verdict::kHeld;
+    const SendSlot& oldest = qp.send.slot(executed);
+    if (consumes_receive(oldest.wr.opcode) && peer->consumed == oldest.message && peer->outstanding == 0)
+      return Verdict::kBlocked;
+    return Verdict::kMoving;
+  }
+
+  // True if a request before `executed` is signaled and its completion was not polled yet.
+  static bool owes_completion(ShadowQp& qp, std::uint64_t executed) {
+    for (std::uint64_t s = std::max(qp.send.tail, qp.send.retired()); s < executed; ++s)
+      if (qp.send.slot(s).signaled && !qp.send.slot(s).done) return true;
+    return false;
+  }
+
+  static const QpCounts* find(const std::vector<QpCounts>& counts, std::uint32_t qp_num) {
+    auto it = std::lower_bound(counts.begin(), counts.end(), qp_num,
+                               [](const QpCounts& c, std::uint32_t n) { return c.qp_num < n; });
+    return it != counts.end() && it->qp_num == qp_num ? &*it : nullptr;
+  }
+
+  Status flag_settled() {
+    flagged_ = true;
+    return context_.exchange->publish(key("settled", context_.job->member), "1");
+  }
+
+  Status everybody_settled(bool* all) {
+    std::vector<std::string> names;
+    SHADOWIB_TRY(context_.exchange->list(std::string(context_.prefix) + "/settled", &names));
+    *all = names.size() >= context_.member_count;
+    return {};
+  }
+
+  Status timed_out(const ShadowQp& qp) {
+    auto& moving = const_cast<ShadowQp&>(qp);
+    return Status::of(Code::kTimeout, 0,
+                      "queue pair 0x%x does not settle: %llu requests posted, %llu known to have run; its peer 0x%x "
+                      "neither takes nor refuses the next", qp.qp_num.value,
+                      static_cast<unsigned long long>(moving.send.head),
+                      static_cast<unsigned long long>(executed_frontier(moving)), qp.remote.qp_num.value);
+  }
+
+  const SettleContext& context_;
+  std::map<std::uint32_t, std::vector<QpCounts>> counts_;  // by member, sorted by qp_num
+  std::string last_published_;
+  bool published_ = false, flagged_ = false;
+};
+
+}  // namespace
+
+Status settle_queues(const SettleContext& context) { return Settler(context).run(); }
+
+}  // namespace shadowib

@@ -1,0 +1,50 @@
+// Posts and polls of the program, and what a checkpoint does to the same queues.
+//
+//   ibv_post_send ─▶ post_send ─┬─ identity: the slot's copy goes down as it is      (generation 0)
+//                               └─ post_send_translated: keys turned, one by one     (after a restart)
+//   ibv_poll_cq   ─▶ poll_cq   ─┬─ backend's poll, wr_id and qp_num turned back
+//                               └─ poll_refill: completions a checkpoint had drained
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "shadowib/objects/queue_pair.h"
+
+namespace shadowib {
+
+// As the verbs manual pages of ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq. Thread-safe.
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
+int req_notify_cq(ibv_cq* cq, int solicited_only);
+
+// Turns a completion of the backend into the program's and notes it in the log. Its wr_id must be a slot of ours.
+inline void accept_completion(ibv_wc& wc) {
+  auto* slot = reinterpret_cast<SlotHeader*>(wc.wr_id);
+  ShadowQp* qp = slot->qp;
+  wc.wr_id = slot->user_wr_id;
+  wc.qp_num = qp->qp_num.value;
+  if (slot->is_receive)
+    qp->receive->log.complete(*slot);
+  else
+    qp->send.complete(*slot);
+}
+
+// Takes every completion out of the backend's queue into the refill queue. Any thread.
+void drain_completions(ShadowCq& cq);
+// Removes what a destroyed or reset queue pair left in the refill queue.
+void purge_completions(ShadowCq& cq, VirtualQpNum qp_num);
+
+// Posts again requests [from, head) that are in the log, translated; a rebuild's last step. 0 or an errno.
+int repost_sends(ShadowQp& qp, std::uint64_t from);
+int repost_receives(ShadowQp& qp, std::uint64_t from);
+
+// Retires send requests that the backend knows to have executed and that owe the program no completion.
+void retire_executed(ShadowQp& qp);
+// The send sequence before which everything is known to have executed.
+std::uint64_t executed_frontier(ShadowQp& qp);
+
+// Real remote key for a virtual one on a connected queue pair; asks the exchange on the first miss. In shadowib/cr.
+RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key);
+
+}  // namespace shadowib

@@ -1,0 +1,118 @@
+#include "shadowib/datapath/event_delivery.h"
+
+#include "shadowib/objects/backend.h"
+#include "shadowib/objects/queue_pair.h"
+
+namespace shadowib {
+namespace {
+
+ShadowCq* take_from_backend(ShadowChannel& channel) {
+  ibv_cq* real = nullptr;
+  if (g_backend.get_cq_event(channel.real, &real) != 0) return nullptr;
+  g_backend.ack_cq_events(real, 1);
+  auto* cq = static_cast<ShadowCq*>(real->cq_context);
+  cq->note_event();
+  return cq;
+}
+
+bool names_qp(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
+  ibv_async_event real{};
+  if (g_backend.get_async_event(context.real, &real) != 0) return false;
+  *event = real;
+  if (names_qp(real.event_type)) {
+    auto* qp = static_cast<ShadowQp*>(real.element.qp->qp_context);
+    event->element.qp = &qp->qp.qp_base;
+  } else if (real.event_type == IBV_EVENT_CQ_ERR) {
+    event->element.cq = &static_cast<ShadowCq*>(real.element.cq->cq_context)->cq;
+  }
+  g_backend.ack_async_event(&real);
+  return true;
+}
+
+}  // namespace
+
+ShadowCq* next_event(ShadowChannel& channel) {
+  SpinGuard guard(channel.events.lock);
+  if (!channel.pending.empty()) {
+    ShadowCq* cq = channel.pending.front();
+    channel.pending.pop_front();
+    channel.events.update_signal(!channel.pending.empty());
+    return cq;
+  }
+  return take_from_backend(channel);
+}
+
+void drain_events(ShadowChannel& channel) {
+  SpinGuard guard(channel.events.lock);
+  while (ShadowCq* cq = take_from_backend(channel)) channel.pending.push_back(cq);
+  channel.events.update_signal(!channel.pending.empty());
+}
+
+void withdraw_events(ShadowChannel& channel, ShadowCq& cq) {
+  SpinGuard guard(channel.events.lock);
+  std::erase(channel.pending, &cq);
+  channel.events.update_signal(!channel.pending.empty());
+}
+
+bool next_async_event(ShadowContext& context, ibv_async_event* event) {
+  SpinGuard guard(context.async_events.lock);
+  if (!context.pending_async.empty()) {
+    *event = context.pending_async.front();
+    context.pending_async.pop_front();
+    context.async_events.update_signal(!context.pending_async.empty());
+  } else if (!take_async_from_backend(context, event)) {
+    return false;
+  }
+  if (names_qp(event->event_type)) ShadowQp::of(event->element.qp)->events_delivered.fetch_add(1);
+  return true;
+}
+
+void drain_async_events(ShadowContext& context) {
+  SpinGuard guard(context.async_events.lock);
+  ibv_async_event event{};
+  while (take_async_from_backend(context, &event)) context.pending_async.push_back(event);
+  context.async_events.update_signal(!context.pending_async.empty());
+}
+
+void withdraw_async_events(ShadowContext& context, const void* object) {
+  SpinGuard guard(context.async_events.lock);
+  std::erase_if(context.pending_async, [&](const ibv_async_event& e) {
+    return (names_qp(e.event_type) || e.event_type == IBV_EVENT_CQ_ERR) && e.element.qp == object;
+  });
+  context.async_events.update_signal(!context.pending_async.empty());
+}
+
+void acknowledge_async(const ibv_async_event& event) {
+  if (names_qp(event.event_type)) acknowledge(ShadowQp::of(event.element.qp)->events_acknowledged, 1);
+}
+
+void acknowledge(std::atomic<std::uint32_t>& acknowledged, std::uint32_t count) {
+  acknowledged.fetch_add(count);
+  futex_wake(&acknowledged, 1 << 30);
+}
+
+void wait_acknowledged(const std::atomic<std::uint32_t>& delivered, const std::atomic<std::uint32_t>& acknowledged) {
+  for (;;) {
+    std::uint32_t seen = acknowledged.load();
+    if (seen == delivered.load()) return;
+    futex_wait(&acknowledged, seen);
+  }
+}
+
+}  // namespace shadowib

@@ -1,0 +1,31 @@
+// Events between backend and program: completion events and async events, and their acknowledgement.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+
+#include "shadowib/objects/completion.h"
+
+namespace shadowib {
+
+// The next completion event of a channel: what a checkpoint had drained first, then the backend's. Null if none.
+ShadowCq* next_event(ShadowChannel& channel);
+// Moves all events of the backend's channel to channel.pending and signals the program's descriptor (H8).
+void drain_events(ShadowChannel& channel);
+// A completion queue is going away: its unread events too.
+void withdraw_events(ShadowChannel& channel, ShadowCq& cq);
+
+// The next async event, its object the program's. False if none.
+bool next_async_event(ShadowContext& context, ibv_async_event* event);
+void acknowledge_async(const ibv_async_event& event);
+// Moves the backend's async events to the context's pending list.
+void drain_async_events(ShadowContext& context);
+// Drops pending async events that name an object which is being destroyed.
+void withdraw_async_events(ShadowContext& context, const void* object);
+
+// Counts acknowledgements; a destroy waits, outside any Inside, until they equal the deliveries.
+void acknowledge(std::atomic<std::uint32_t>& acknowledged, std::uint32_t count);
+void wait_acknowledged(const std::atomic<std::uint32_t>& delivered, const std::atomic<std::uint32_t>& acknowledged);
+
+}  // namespace shadowib

@@ -1,0 +1,59 @@
+#include "hooks/stop.h"
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+namespace {
+
+__attribute__((noinline)) int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
+  SpinGuard guard(cq.refill_lock);
+  int n = 0;
+  while (n < count && !cq.refill.empty()) {
+    wc[n++] = cq.refill.front();
+    cq.refill.pop_front();
+  }
+  cq.refill_count.store(static_cast<std::uint32_t>(cq.refill.size()), std::memory_order_release);
+  return n;
+}
+
+}  // namespace
+
+int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
+  Inside inside;
+  ShadowCq& cq = *ShadowCq::of(program_cq);
+  if (__builtin_expect(cq.refill_count.load(std::memory_order_acquire) != 0, 0)) {
+    int n = poll_refill(cq, count, wc);
+    if (n > 0) return n;
+  }
+  int n = g_backend.poll_cq(cq.real, count, wc);
+  for (int i = 0; i < n; ++i) accept_completion(wc[i]);
+  return n;
+}
+
+int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
+  Inside inside;
+  ShadowCq& cq = *ShadowCq::of(program_cq);
+  int rc = g_backend.req_notify_cq(cq.real, solicited_only);
+  if (rc == 0) cq.note_armed(solicited_only != 0);
+  return rc;
+}
+
+void drain_completions(ShadowCq& cq) {
+  SpinGuard guard(cq.refill_lock);
+  ibv_wc wc[32];
+  int n;
+  while ((n = g_backend.poll_cq(cq.real, 32, wc)) > 0)
+    for (int i = 0; i < n; ++i) {
+      accept_completion(wc[i]);
+      cq.refill.push_back(wc[i]);
+    }
+  cq.refill_count.store(static_cast<std::uint32_t>(cq.refill.size()), std::memory_order_release);
+}
+
+void purge_completions(ShadowCq& cq, VirtualQpNum qp_num) {
+  SpinGuard guard(cq.refill_lock);
+  std::erase_if(cq.refill, [&](const ibv_wc& wc) { return wc.qp_num == qp_num.value; });
+  cq.refill_count.store(static_cast<std::uint32_t>(cq.refill.size()), std::memory_order_release);
+}
+
+}  // namespace shadowib

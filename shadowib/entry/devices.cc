@@ -1,0 +1,290 @@
+// Devices and contexts: ibv_get_device_list ... ibv_close_device, queries.
+#include <errno.h>
+#include <string.h>
+
+#include "hooks/agent.h"
+#include "hooks/stop.h"
+#include "shadowib/abi/handlers.h"
+#include "shadowib/abi/slots.h"
+#include "shadowib/cr/helper.h"
+#include "shadowib/cr/participant.h"
+#include "shadowib/cr/peers.h"
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/entry/errors.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+namespace {
+
+const char kForeignOps[] = "shadowib";
+
+Status ensure_backend() {
+  set_participant(verbs_participant());
+  const char* choice = ::getenv("SHADOWIB_BACKEND");
+  return load_backend(choice);
+}
+
+ShadowDevice* shadow_of(ibv_device* real, int ordinal) {
+  Registry& r = registry();
+  for (ShadowDevice* d : r.devices)
+    if (d->ordinal == ordinal && ::strcmp(d->device.name, g_backend.get_device_name(real)) == 0) return d;
+  auto* d = new ShadowDevice{};
+  d->device = *real;
+  ::memset(&d->device._ops, 0, sizeof(d->device._ops));
+  d->foreign_ops = kForeignOps;
+  d->guid = g_backend.get_device_guid(real);
+  d->index = g_backend.get_device_index != nullptr ? g_backend.get_device_index(real) : -1;
+  d->ordinal = ordinal;
+  r.devices.push_back(d);
+  return d;
+}
+
+Status record_ports(ShadowContext& context) {
+  context.ports.resize(context.attr.phys_port_cnt);
+  for (std::size_t i = 0; i < context.ports.size(); ++i) {
+    ShadowPort& port = context.ports[i];
+    auto number = static_cast<std::uint8_t>(i + 1);
+    if (int rc = g_backend.query_port(context.real, number, &port.attr, sizeof(port.attr)); rc != 0)
+      return Status::of(Code::kIo, rc, "port %u of %s cannot be queried", number, context.device->device.name);
+    port.lid = {port.attr.lid};
+    port.real_lid = {port.attr.lid};
+    for (int g = 0; g < port.attr.gid_tbl_len; ++g) {
+      RecordedGid gid{};
+      if (g_backend.query_gid(context.real, number, g, &gid.gid) != 0) break;
+      if (g_backend.query_gid_type == nullptr ||
+          g_backend.query_gid_type(context.real, number, static_cast<unsigned>(g), &gid.type) != 0)
+        gid.type = 0;
+      port.gids.push_back(gid);
+      port.real_gids.push_back(gid.gid);
+    }
+    for (int k = 0; k < port.attr.pkey_tbl_len; ++k) {
+      std::uint16_t pkey = 0;
+      if (g_backend.query_pkey(context.real, number, k, &pkey) != 0) break;
+      port.pkeys.push_back(pkey);
+    }
+  }
+  return {};
+}
+
+void fill_operations(ShadowContext& context) {
+  fill_refusing_slots(&context.newest);
+  ibv_context& program = context.program();
+  program.device = &context.device->device;
+  program.cmd_fd = -1;
+  program.num_comp_vectors = context.real->num_comp_vectors;
+  ::pthread_mutex_init(&program.mutex, nullptr);
+  program.ops.poll_cq = poll_cq;
+  program.ops.req_notify_cq = req_notify_cq;
+  program.ops.post_send = post_send;
+  program.ops.post_recv = post_recv;
+}
+
+ShadowPort* port_of(ibv_context* context, std::uint8_t number) {
+  ShadowContext* shadow = ShadowContext::of(context);
+  return number >= 1 && number <= shadow->ports.size() ? &shadow->ports[number - 1] : nullptr;
+}
+
+int query_port_slot(ibv_context* context, std::uint8_t number, ibv_port_attr* attr, std::size_t bytes);
+int query_device_ex_slot(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                         std::size_t bytes);
+
+}  // namespace
+}  // namespace shadowib
+
+using namespace shadowib;
+
+extern "C" {
+
+ibv_device** shadowib_ibv_get_device_list(int* count) {
+  Inside inside;
+  if (count != nullptr) *count = 0;
+  Registry& r = registry();
+  SpinGuard guard(r.lock);
+  if (Status status = ensure_backend(); !status.ok()) return null_with(errno_from(status, "ibv_get_device_list"));
+  int n = 0;
+  ibv_device** real = g_backend.get_device_list(&n);
+  if (real == nullptr) return nullptr;
+  auto** list = static_cast<ibv_device**>(arena_allocate((n + 1) * sizeof(ibv_device*)));
+  for (int i = 0; i < n; ++i) list[i] = &shadow_of(real[i], i)->device;
+  g_backend.free_device_list(real);
+  if (count != nullptr) *count = n;
+  return list;
+}
+
+void shadowib_ibv_free_device_list(ibv_device** list) {
+  Inside inside;
+  arena_free(list);
+}
+
+const char* shadowib_ibv_get_device_name(ibv_device* device) { return device->name; }
+
+__be64 shadowib_ibv_get_device_guid(ibv_device* device) {
+  return reinterpret_cast<ShadowDevice*>(device)->guid;
+}
+
+int shadowib_ibv_get_device_index(ibv_device* device) { return reinterpret_cast<ShadowDevice*>(device)->index; }
+
+ibv_context* shadowib_ibv_open_device(ibv_device* device) {
+  Inside inside;
+  // Joining comes first: a backend names its ports through the job's exchange.
+  if (Status status = join_job(); !status.ok()) return null_with(errno_from(status, "ibv_open_device"));
+  auto* shadow_device = reinterpret_cast<ShadowDevice*>(device);
+  int n = 0;
+  ibv_device** real_list = g_backend.get_device_list(&n);
+  if (real_list == nullptr) return nullptr;
+  ibv_context* real = shadow_device->ordinal < n ? g_backend.open_device(real_list[shadow_device->ordinal]) : nullptr;
+  int saved = errno;
+  g_backend.free_device_list(real_list);
+  if (real == nullptr) return null_with(saved);
+
+  auto* context = new ShadowContext{};
+  context->real = real;
+  context->device = shadow_device;
+  context->translate = job_info().generation > 0;
+  fill_operations(*context);
+  context->verbs().query_port = query_port_slot;
+  context->verbs().query_device_ex = query_device_ex_slot;
+  Status status;
+  if (int rc = g_backend.query_device(real, &context->attr); rc != 0)
+    status = Status::of(Code::kIo, rc, "%s cannot be queried", device->name);
+  if (status.ok()) status = record_ports(*context);
+  if (status.ok()) status = announce_ports(*context);
+  if (status.ok()) status = start_helper();
+  int fd = status.ok() ? context->async_events.open(real->async_fd) : -1;
+  if (fd < 0) {
+    int error = status.ok() ? errno : errno_from(status, "ibv_open_device");
+    g_backend.close_device(real);
+    delete context;
+    return null_with(error);
+  }
+  context->program().async_fd = fd;
+  Registry& r = registry();
+  SpinGuard guard(r.lock);
+  r.contexts.push_back(*context);
+  return &context->program();
+}
+
+int shadowib_ibv_close_device(ibv_context* program) {
+  if (ShadowContext::is_foreign(program)) return EPERM;
+  Inside inside;
+  ShadowContext* context = ShadowContext::of(program);
+  if (int rc = g_backend.close_device(context->real); rc != 0) return rc;
+  Registry& r = registry();
+  SpinGuard guard(r.lock);
+  r.contexts.erase(r.contexts.iterator_to(*context));
+  context->async_events.close(program->async_fd);
+  delete context;
+  return 0;
+}
+
+int shadowib_ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
+  *attr = ShadowContext::of(context)->attr;
+  return 0;
+}
+
+int shadowib_ibv_query_port(ibv_context* context, std::uint8_t number, _compat_ibv_port_attr* attr) {
+  return query_port_slot(context, number, reinterpret_cast<ibv_port_attr*>(attr), 48);  // the exported symbol writes the oldest layout only
+}
+
+int shadowib_ibv_query_gid(ibv_context* context, std::uint8_t number, int index, ibv_gid* gid) {
+  ShadowPort* port = port_of(context, number);
+  if (port == nullptr || index < 0 || index >= static_cast<int>(port->gids.size())) {
+    errno = EINVAL;
+    return -1;
+  }
+  *gid = port->gids[static_cast<std::size_t>(index)].gid;
+  return 0;
+}
+
+int shadowib_ibv_query_gid_type(ibv_context* context, std::uint8_t number, unsigned index, int* type) {
+  ShadowPort* port = port_of(context, number);
+  if (port == nullptr || index >= port->gids.size()) {
+    errno = EINVAL;
+    return -1;
+  }
+  *type = port->gids[index].type;
+  return 0;
+}
+
+int shadowib_ibv_query_pkey(ibv_context* context, std::uint8_t number, int index, std::uint16_t* pkey) {
+  ShadowPort* port = port_of(context, number);
+  if (port == nullptr || index < 0 || index >= static_cast<int>(port->pkeys.size())) {
+    errno = EINVAL;
+    return -1;
+  }
+  *pkey = port->pkeys[static_cast<std::size_t>(index)];
+  return 0;
+}
+
+int shadowib_ibv_get_pkey_index(ibv_context* context, std::uint8_t number, std::uint16_t pkey) {
+  ShadowPort* port = port_of(context, number);
+  for (std::size_t i = 0; port != nullptr && i < port->pkeys.size(); ++i)
+    if (port->pkeys[i] == pkey) return static_cast<int>(i);
+  return -1;
+}
+
+int shadowib_ibv_query_gid_ex(ibv_context* context, std::uint32_t number, std::uint32_t index, ibv_gid_entry* entry,
+                               std::uint32_t flags, std::size_t entry_size) {
+  if (flags != 0 || entry_size < sizeof(ibv_gid_entry)) return EINVAL;
+  ShadowPort* port = number <= 255 ? port_of(context, static_cast<std::uint8_t>(number)) : nullptr;
+  if (port == nullptr || index >= port->gids.size()) return EINVAL;
+  *entry = {};
+  entry->gid = port->gids[index].gid;
+  entry->gid_index = index;
+  entry->port_num = number;
+  entry->gid_type = port->attr.link_layer == IBV_LINK_LAYER_ETHERNET && port->gids[index].type != 0
+                        ? IBV_GID_TYPE_ROCE_V2
+                        : (port->attr.link_layer == IBV_LINK_LAYER_ETHERNET ? IBV_GID_TYPE_ROCE_V1 : IBV_GID_TYPE_IB);
+  return 0;
+}
+
+ssize_t shadowib_ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t capacity,
+                                      std::uint32_t flags, std::size_t entry_size) {
+  if (flags != 0 || entry_size < sizeof(ibv_gid_entry)) return -EINVAL;
+  ShadowContext* shadow = ShadowContext::of(context);
+  std::size_t n = 0;
+  auto* at = reinterpret_cast<char*>(entries);
+  for (std::uint32_t p = 1; p <= shadow->ports.size(); ++p)
+    for (std::uint32_t g = 0; g < shadow->ports[p - 1].gids.size(); ++g, ++n, at += entry_size) {
+      if (n >= capacity) return -EINVAL;
+      if (int rc = shadowib_ibv_query_gid_ex(context, p, g, reinterpret_cast<ibv_gid_entry*>(at), 0, entry_size))
+        return -rc;
+    }
+  return static_cast<ssize_t>(n);
+}
+
+}  // extern "C"
+
+namespace shadowib {
+namespace {
+
+int query_port_slot(ibv_context* context, std::uint8_t number, ibv_port_attr* attr, std::size_t bytes) {
+  Inside inside;
+  ShadowPort* port = port_of(context, number);
+  if (port == nullptr) return EINVAL;
+  if (bytes > sizeof(*attr)) ::memset(reinterpret_cast<char*>(attr) + sizeof(*attr), 0, bytes - sizeof(*attr));
+  // The port's state is the adapter's, its identity the recorded one.
+  ibv_port_attr now = port->attr;
+  ibv_port_attr real{};
+  if (g_backend.query_port(ShadowContext::of(context)->real, number, &real, sizeof(real)) == 0) {
+    now.state = real.state;
+    now.phys_state = real.phys_state;
+  }
+  ::memcpy(attr, &now, bytes < sizeof(now) ? bytes : sizeof(now));
+  return 0;
+}
+
+int query_device_ex_slot(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                         std::size_t bytes) {
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  if (bytes < sizeof(ibv_device_attr)) return EINVAL;
+  ::memset(attr, 0, bytes);
+  attr->orig_attr = ShadowContext::of(context)->attr;
+  // Everything beyond the original attributes is absent: the bits stay 0.
+  if (bytes >= offsetof(ibv_device_attr_ex, phys_port_cnt_ex) + sizeof(attr->phys_port_cnt_ex))
+    attr->phys_port_cnt_ex = attr->orig_attr.phys_port_cnt;
+  return 0;
+}
+
+}  // namespace
+}  // namespace shadowib

@@ -1,0 +1,94 @@
+// Protection domains and memory regions.
+#include <errno.h>
+
+#include "hooks/agent.h"
+#include "hooks/stop.h"
+#include "shadowib/abi/handlers.h"
+#include "shadowib/cr/peers.h"
+#include "shadowib/entry/errors.h"
+#include "shadowib/objects/registry.h"
+
+using namespace shadowib;
+
+extern "C" {
+
+ibv_pd* shadowib_ibv_alloc_pd(ibv_context* context) {
+  if (ShadowContext::is_foreign(context)) return null_with(EPERM);
+  Inside inside;
+  ibv_pd* real = g_backend.alloc_pd(ShadowContext::of(context)->real);
+  if (real == nullptr) return nullptr;
+  auto* pd = new ShadowPd{};
+  pd->real = real;
+  pd->pd = {context, real->handle};
+  Registry& r = registry();
+  SpinGuard guard(r.lock);
+  pd->id = r.next_pd_id++;
+  r.pds.push_back(*pd);
+  return &pd->pd;
+}
+
+int shadowib_ibv_dealloc_pd(ibv_pd* program) {
+  if (ShadowContext::is_foreign(program->context)) return EPERM;
+  Inside inside;
+  ShadowPd* pd = ShadowPd::of(program);
+  Registry& r = registry();
+  SpinGuard guard(r.lock);
+  if (pd->users != 0) return EBUSY;
+  if (int rc = g_backend.dealloc_pd(pd->real); rc != 0) return rc;
+  r.pds.erase(r.pds.iterator_to(*pd));
+  delete pd;
+  return 0;
+}
+
+ibv_mr* shadowib_ibv_reg_mr_iova2(ibv_pd* program_pd, void* address, std::size_t length, std::uint64_t iova,
+                                  unsigned access) {
+  if (ShadowContext::is_foreign(program_pd->context)) return null_with(EPERM);
+  Inside inside;
+  ShadowPd* pd = ShadowPd::of(program_pd);
+  if (access & IBV_ACCESS_ON_DEMAND) return null_with(EOPNOTSUPP);
+  // Optional access flags (relaxed ordering) may be ignored by definition, and are.
+  int kept = static_cast<int>(access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
+  ibv_mr* real = g_backend.reg_mr(pd->real, address, length, iova, kept);
+  if (real == nullptr) return nullptr;
+  auto* mr = new ShadowMr{};
+  mr->real = real;
+  mr->iova = iova;
+  mr->access = kept;
+  {
+    Registry& r = registry();
+    SpinGuard guard(r.lock);
+    VirtualKey lkey = r.choose_key({real->lkey}, false), rkey = r.choose_key({real->rkey}, true);
+    mr->mr = {program_pd->context, program_pd, address, length, real->handle, lkey.value, rkey.value};
+    ShadowContext* context = ShadowContext::of(program_pd->context);
+    if (lkey.value != real->lkey) context->keys.insert(lkey, {real->lkey});
+    if (rkey.value != real->rkey) context->rkeys.insert(rkey, {real->rkey});
+    ++pd->users;
+    r.mrs.push_back(*mr);
+  }
+  if (mr->mr.rkey != real->rkey) announce_late_mr(*mr, pd->id);
+  return &mr->mr;
+}
+
+ibv_mr* shadowib_ibv_reg_mr_iova(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
+  return shadowib_ibv_reg_mr_iova2(pd, address, length, iova, static_cast<unsigned>(access));
+}
+
+ibv_mr* shadowib_ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int access) {
+  return shadowib_ibv_reg_mr_iova2(pd, address, length, reinterpret_cast<std::uint64_t>(address),
+                                   static_cast<unsigned>(access));
+}
+
+int shadowib_ibv_dereg_mr(ibv_mr* program) {
+  if (ShadowContext::is_foreign(program->context)) return EPERM;
+  Inside inside;
+  ShadowMr* mr = ShadowMr::of(program);
+  if (int rc = g_backend.dereg_mr(mr->real); rc != 0) return rc;
+  Registry& r = registry();
+  SpinGuard guard(r.lock);
+  --ShadowPd::of(mr->mr.pd)->users;
+  r.mrs.erase(r.mrs.iterator_to(*mr));
+  delete mr;
+  return 0;
+}
+
+}  // extern "C"

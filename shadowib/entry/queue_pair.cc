@@ -1,0 +1,192 @@
+// Queue pairs: create, modify, query, destroy.
+#include <errno.h>
+#include <string.h>
+
+#include "hooks/agent.h"
+#include "hooks/stop.h"
+#include "shadowib/abi/handlers.h"
+#include "shadowib/cr/peers.h"
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/datapath/event_delivery.h"
+#include "shadowib/entry/errors.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+namespace {
+
+// Destroyed queue pairs rest here before their memory goes: a thread in poll_cq may hold a completion it took from the
+// backend just before, whose slot it has not read yet. Only the youngest can matter; set-up calls are far slower than that.
+constexpr std::size_t kQuarantine = 64;
+std::deque<ShadowQp*>& g_quarantine = *new std::deque<ShadowQp*>;  // under the registry's lock; outlives exit handlers
+
+void retire_memory(ShadowQp* qp) {
+  g_quarantine.push_back(qp);
+  if (g_quarantine.size() <= kQuarantine) return;
+  delete g_quarantine.front();
+  g_quarantine.pop_front();
+}
+
+bool make_logs(ShadowQp& qp, const ibv_qp_cap& cap) {
+  qp.receive = std::make_shared<ReceiveQueue>();
+  return qp.send.create(&qp, std::max(1u, cap.max_send_wr), std::max(1u, cap.max_send_sge), cap.max_inline_data,
+                        false) &&
+         qp.receive->log.create(&qp, std::max(1u, cap.max_recv_wr), cap.max_recv_sge, 0, true);
+}
+
+// Keeps the log of modifications short: a repeated change replaces its older self; a way back to RESET forgets all.
+void remember(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
+  if ((mask & IBV_QP_STATE) && attr.qp_state == IBV_QPS_RESET) {
+    qp.modifies.clear();
+    return;
+  }
+  for (RecordedModify& old : qp.modifies)
+    if (old.mask == mask && (!(mask & IBV_QP_STATE) || old.attr.qp_state == attr.qp_state)) {
+      old.attr = attr;
+      return;
+    }
+  qp.modifies.push_back({attr, mask});
+}
+
+// What a way to RESET means for the logs: nothing posted is left, a new connection counts from zero.
+void reset_logs(ShadowQp& qp) {
+  drain_completions(*ShadowCq::of(qp.init.send_cq));
+  drain_completions(*ShadowCq::of(qp.init.recv_cq));
+  purge_completions(*ShadowCq::of(qp.init.send_cq), qp.qp_num);
+  purge_completions(*ShadowCq::of(qp.init.recv_cq), qp.qp_num);
+  SpinGuard send(qp.send.lock);
+  SpinGuard receive(qp.receive->log.lock);
+  qp.send.clear();
+  qp.receive->log.clear();
+  qp.messages_sent = 0;
+  qp.executed_base = 0 - (g_backend.sq_executed != nullptr ? g_backend.sq_executed(qp.real) : 0);
+  qp.remote = {};
+  qp.remote_keys.reset();
+  qp.doomed = false;
+}
+
+}  // namespace
+}  // namespace shadowib
+
+using namespace shadowib;
+
+extern "C" {
+
+ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
+  if (ShadowContext::is_foreign(program_pd->context)) return null_with(EPERM);
+  Inside inside;
+  if (init->qp_type != IBV_QPT_RC || init->srq != nullptr) return null_with(EOPNOTSUPP);
+  ShadowPd* pd = ShadowPd::of(program_pd);
+  if (init->send_cq == nullptr || init->recv_cq == nullptr) return null_with(EINVAL);
+  auto* qp = new ShadowQp{};
+  ibv_qp_init_attr real_init = *init;
+  real_init.qp_context = qp;
+  real_init.send_cq = ShadowCq::of(init->send_cq)->real;
+  real_init.recv_cq = ShadowCq::of(init->recv_cq)->real;
+  qp->real = g_backend.create_qp(pd->real, &real_init);
+  if (qp->real == nullptr) {
+    int saved = errno;
+    delete qp;
+    return null_with(saved);
+  }
+  qp->init = *init;
+  qp->real_cap = real_init.cap;
+  if (!make_logs(*qp, real_init.cap)) {
+    g_backend.destroy_qp(qp->real);
+    delete qp;
+    return null_with(ENOMEM);
+  }
+  init->cap = real_init.cap;
+  qp->real_post_send = g_backend.post_send;
+  qp->real_post_recv = g_backend.post_recv;
+  qp->context = ShadowContext::of(program_pd->context);
+  qp->signal_all = init->sq_sig_all != 0;
+  ibv_qp& base = qp->qp.qp_base;
+  base.context = program_pd->context;
+  base.qp_context = init->qp_context;
+  base.pd = program_pd;
+  base.send_cq = init->send_cq;
+  base.recv_cq = init->recv_cq;
+  base.handle = qp->real->handle;
+  base.state = IBV_QPS_RESET;
+  base.qp_type = init->qp_type;
+  ::pthread_mutex_init(&base.mutex, nullptr);
+  ::pthread_cond_init(&base.cond, nullptr);
+  {
+    Registry& r = registry();
+    SpinGuard guard(r.lock);
+    qp->qp_num = r.choose_qp_num({qp->real->qp_num});
+    base.qp_num = qp->qp_num.value;
+    ++pd->users;
+    ++ShadowCq::of(init->send_cq)->users;
+    ++ShadowCq::of(init->recv_cq)->users;
+    r.qps.push_back(*qp);
+  }
+  announce_late_qp(*qp);
+  return &base;
+}
+
+int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
+  if (ShadowContext::is_foreign(program->context)) return EPERM;
+  Inside inside;
+  ShadowQp& qp = *ShadowQp::of(program);
+  ibv_qp_attr real = *attr;
+  if (Status status = turn_address(qp, &real, mask); !status.ok()) return errno_from(status, "ibv_modify_qp");
+  if (int rc = g_backend.modify_qp(qp.real, &real, mask); rc != 0) return rc;
+  remember(qp, *attr, mask);
+  if (mask & IBV_QP_STATE) {
+    program->state = attr->qp_state;
+    if (attr->qp_state == IBV_QPS_RESET) reset_logs(qp);
+  }
+  return 0;
+}
+
+int shadowib_ibv_query_qp(ibv_qp* program, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
+  if (ShadowContext::is_foreign(program->context)) return EPERM;
+  Inside inside;
+  ShadowQp& qp = *ShadowQp::of(program);
+  if (int rc = g_backend.query_qp(qp.real, attr, mask, init); rc != 0) return rc;
+  program->state = attr->qp_state;
+  // The remote end and the queues as the program named them.
+  for (const RecordedModify& m : qp.modifies) {
+    if (m.mask & IBV_QP_AV) attr->ah_attr = m.attr.ah_attr;
+    if (m.mask & IBV_QP_DEST_QPN) attr->dest_qp_num = m.attr.dest_qp_num;
+    if (m.mask & IBV_QP_RNR_RETRY) attr->rnr_retry = m.attr.rnr_retry;
+  }
+  init->qp_context = program->qp_context;
+  init->send_cq = program->send_cq;
+  init->recv_cq = program->recv_cq;
+  init->srq = program->srq;
+  return 0;
+}
+
+int shadowib_ibv_destroy_qp(ibv_qp* program) {
+  if (ShadowContext::is_foreign(program->context)) return EPERM;
+  ShadowQp* qp = ShadowQp::of(program);
+  {
+    Inside inside;
+    Registry& r = registry();
+    SpinGuard guard(r.lock);
+    drain_async_events(*qp->context);  // while the real object they name exists
+    if (int rc = g_backend.destroy_qp(qp->real); rc != 0) return rc;
+    r.qps.erase(r.qps.iterator_to(*qp));
+    ShadowCq* cqs[] = {ShadowCq::of(program->send_cq), ShadowCq::of(program->recv_cq)};
+    for (ShadowCq* cq : cqs) {
+      drain_completions(*cq);
+      purge_completions(*cq, qp->qp_num);
+      --cq->users;
+    }
+    --ShadowPd::of(program->pd)->users;
+    withdraw_async_events(*qp->context, program);
+  }
+  wait_acknowledged(qp->events_delivered, qp->events_acknowledged);
+  Inside inside;
+  SpinGuard guard(registry().lock);
+  retire_memory(qp);
+  return 0;
+}
+
+int shadowib_ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
+
+ibv_qp_ex* shadowib_ibv_qp_to_qp_ex(ibv_qp*) { return nullptr; }  // no extended builders on a plain queue pair
+
+}  // extern "C"

@@ -1,0 +1,199 @@
+#include "shadowib/objects/backend.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "hooks/agent.h"
+#include "shadowib/base/arena.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+
+BackendOps g_backend;
+
+namespace {
+
+void* g_handle = nullptr;
+bool g_loaded = false;
+
+// Sanitizers' run-time libraries exist once a process: an instrumented backend shares the program's namespace.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+void* open_library(const char* path) { return ::dlopen(path, RTLD_NOW | RTLD_LOCAL); }
+#else
+void* open_library(const char* path) { return ::dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL); }
+#endif
+
+// --- what backends are offered; runs in the base namespace ---
+
+void host_set_errno(int value) { errno = value; }
+
+void* host_map(size_t bytes) {
+  void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  if (!own_mapping(p, bytes)) {
+    ::munmap(p, bytes);
+    return nullptr;
+  }
+  return p;
+}
+void host_unmap(void* address, size_t bytes) {
+  disown_mapping(address);
+  ::munmap(address, bytes);
+}
+void host_own_mapping(void* address, size_t bytes) {
+  SHADOWIB_CHECK(own_mapping(address, bytes), "a backend holds more than %d mappings", kMaxOwnedMappings);
+}
+
+int errno_of(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk: return 0;
+    case Code::kBusy: return EEXIST;
+    case Code::kNotFound: return ENOENT;
+    default: return EIO;
+  }
+}
+
+std::string job_key_name(const char* key) { return std::string(job_info().epoch) + "/" + key; }
+
+int host_publish(const char* key, const void* value, size_t bytes) {
+  if (!is_member()) return EIO;
+  return errno_of(job_exchange()->publish(job_key_name(key), {static_cast<const char*>(value), bytes}));
+}
+int host_lookup(const char* key, void* value, size_t capacity, size_t* bytes) {
+  if (!is_member()) return EIO;
+  std::string text;
+  bool found = false;
+  Status status = job_exchange()->get(job_key_name(key), &text, &found);
+  if (!status.ok()) return errno_of(status);
+  if (!found) return ENOENT;
+  *bytes = text.size();
+  ::memcpy(value, text.data(), text.size() < capacity ? text.size() : capacity);
+  return text.size() <= capacity ? 0 : EOVERFLOW;
+}
+int host_claim(const char* key) {
+  if (!is_member()) return EIO;
+  return errno_of(job_exchange()->claim(job_key_name(key), "claimed"));
+}
+int host_job_key(uint8_t key[32]) { return errno_of(read_job_key(key)); }
+
+const char* host_config(const char* name) {
+  if (::strcmp(name, "SHADOWIB_IB2TCP_TRANSPORT") == 0 && is_member() && job_info().ib2tcp_transport[0] != '\0')
+    return job_info().ib2tcp_transport;
+  return ::getenv(name);
+}
+void host_log(int level, const char* text) { log_line(static_cast<LogLevel>(level), "%s", text); }
+
+const HostServices kHost = {kBackendAbiVersion, host_set_errno,  host_map,     host_unmap,
+                            host_own_mapping,   disown_mapping,  own_descriptor, close_owned_descriptor,
+                            host_publish,       host_lookup,     host_claim,   host_job_key,
+                            host_config,        host_log};
+
+// The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
+std::string library_directory() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<void*>(&library_directory), &info) == 0 || info.dli_fname == nullptr) return ".";
+  char real[4096];
+  const char* path = info.dli_fname;
+  int fd = ::open(path, O_PATH | O_CLOEXEC);
+  if (fd >= 0) {
+    char link[64];
+    ::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t n = ::readlink(link, real, sizeof(real) - 1);
+    ::syscall(SYS_close, fd);
+    if (n > 0) {
+      real[n] = '\0';
+      path = real;
+    }
+  }
+  std::string text(path);
+  std::size_t slash = text.rfind('/');
+  return slash == std::string::npos ? "." : text.substr(0, slash);
+}
+
+Status load_library(const std::string& path) {
+  void* handle = open_library(path.c_str());
+  if (handle == nullptr)
+    return Status::of(Code::kNotFound, 0, "cannot load backend %s: %s", path.c_str(), ::dlerror());
+  auto entry = reinterpret_cast<BackendEntry>(::dlsym(handle, "shadowib_backend_entry"));
+  if (entry == nullptr) {
+    ::dlclose(handle);
+    return Status::of(Code::kUsage, 0, "%s is not a shadowib backend: it does not export shadowib_backend_entry",
+                      path.c_str());
+  }
+  BackendOps ops{};
+  int rc = entry(&kHost, &ops);
+  if (rc == 0 && ops.abi_version != kBackendAbiVersion) rc = EPROTO;
+  if (rc != 0) {
+    ::dlclose(handle);
+    return Status::of(rc == EPROTO ? Code::kVersion : Code::kInternal, rc, "backend %s refuses to start: %s",
+                      path.c_str(), ::strerror(rc));
+  }
+  g_backend = ops;
+  g_handle = handle;
+  g_loaded = true;
+  return {};
+}
+
+}  // namespace
+
+const HostServices& host_services() { return kHost; }
+bool backend_loaded() { return g_loaded; }
+
+bool machine_has_rdma_device() {
+  int fd = ::open("/sys/class/infiniband", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return false;
+  alignas(8) char entries[4096];
+  bool found = false;
+  long n;
+  while (!found && (n = ::syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
+    for (long at = 0; at < n;) {
+      auto* record_length = reinterpret_cast<unsigned short*>(entries + at + 16);
+      if (entries[at + 19] != '.') found = true;
+      at += *record_length;
+    }
+  ::syscall(SYS_close, fd);
+  return found;
+}
+
+void forget_backend_after_fork() {
+  g_loaded = false;
+  g_backend = {};
+}
+
+Status load_backend(const char* choice) {
+  if (g_loaded) return {};
+  if (g_handle != nullptr) ::dlclose(g_handle);  // an abandoned copy: of the image, or from before a fork
+  g_handle = nullptr;
+  std::string name = choice != nullptr && *choice != '\0' ? choice : "auto";
+  if (name == "auto") name = machine_has_rdma_device() ? "verbs" : "ib2tcp";
+  if (name == "verbs") {
+    BackendOps ops{};
+    SHADOWIB_TRY(load_verbs_backend(&kHost, &ops, &g_handle));
+    g_backend = ops;
+    g_loaded = true;
+    return {};
+  }
+  if (name[0] == '/') return load_library(name);
+  if (name == "ib2tcp" || name == "null")
+    return load_library(library_directory() + "/shadowib/libshadowib-" + name + ".so");
+  return Status::of(Code::kUsage, 0, "unknown backend '%s': use auto, verbs, ib2tcp or the path of a backend library",
+                    name.c_str());
+}
+
+Status reload_backend(const char* choice) {
+  g_loaded = false;
+  g_backend = {};
+  return load_backend(choice);
+}
+
+}  // namespace shadowib

@@ -1,0 +1,32 @@
+// The backend below: loaded into a link namespace of its own, reloaded afresh by a restart.
+#pragma once
+
+#include "shadowib/abi/backend.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// The table of the loaded backend. Valid after load_backend().
+extern BackendOps g_backend;
+bool backend_loaded();
+
+// Chooses and loads: `choice` is auto, verbs, ib2tcp, null, or the absolute path of a backend library. auto: verbs if
+// this machine has an RDMA device, else ib2tcp. Idempotent. kUsage, kNotFound (with path and loader's message).
+Status load_backend(const char* choice);
+
+// Abandons the loaded copy (no function of it is called) and loads `choice` afresh. By the loader thread of a restart.
+Status reload_backend(const char* choice);
+
+// In a forked child: the inherited copy is not usable (its descriptors and memory are gone); the next load is a fresh one.
+void forget_backend_after_fork();
+
+// Fills the table from the system's libibverbs (SHADOWIB_IBVERBS=FILE or libibverbs.so.1) in its own namespace.
+Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** handle);
+
+// What the shim offers backends.
+const HostServices& host_services();
+
+// True if /sys/class/infiniband lists a device.
+bool machine_has_rdma_device();
+
+}  // namespace shadowib

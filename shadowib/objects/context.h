@@ -1,0 +1,73 @@
+// Shadow devices and contexts.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <boost/intrusive/list.hpp>
+#include <deque>
+#include <vector>
+
+#include "shadowib/abi/slots.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/objects/events.h"
+#include "shadowib/objects/ids.h"
+#include "shadowib/objects/keys.h"
+
+namespace shadowib {
+
+// The program's struct is the first member of every shadow struct, so that one pointer is the other; hence member hooks.
+using ListHook = boost::intrusive::list_member_hook<>;
+
+// The program's ibv_device. Direct-verbs libraries look behind it for their own `ops` and must find foreign ones
+// (VERBS.md trap 7): hence the readable space.
+struct ShadowDevice {
+  ibv_device device;
+  const void* foreign_ops;
+  char padding[512];
+  std::uint64_t guid;  // network order, as at generation 0
+  int index;
+  int ordinal;         // position in the backend's list
+};
+static_assert(offsetof(ShadowDevice, device) == 0);
+
+struct RecordedGid {
+  ibv_gid gid;
+  int type;
+};
+
+// What the program was told of a port; reported unchanged after a restart.
+struct ShadowPort {
+  ibv_port_attr attr;
+  std::vector<RecordedGid> gids;
+  std::vector<std::uint16_t> pkeys;
+  VirtualLid lid;                  // 0: none (RoCE)
+  RealLid real_lid;
+  std::vector<ibv_gid> real_gids;  // by the same index
+};
+
+struct ShadowContext {
+  NewestVerbsContext newest;   // the program sees &newest.context.context
+  ListHook hook;
+  ibv_context* real = nullptr;
+  ShadowDevice* device = nullptr;
+  ibv_device_attr attr;        // as recorded at open
+  std::vector<ShadowPort> ports;  // [0..phys_port_cnt)
+  KeyTable keys;               // local keys (lkey and rkey differ: see rkeys)
+  KeyTable rkeys;
+  std::atomic<bool> translate{false};  // false: virtual ids equal real ones, posts go down as they are
+  bool foreign = false;        // inherited over a fork: every call on it and its objects answers EPERM
+  EventQueue async_events;     // its descriptor is the program's async_fd
+  std::deque<ibv_async_event> pending_async;  // taken out of the backend by a checkpoint; under async_events.lock
+
+  verbs_context& verbs() { return newest.context; }
+  ibv_context& program() { return newest.context.context; }
+
+  static bool is_foreign(ibv_context* context) { return of(context)->foreign; }
+
+  static constexpr std::size_t kProgramOffset = offsetof(NewestVerbsContext, context) + offsetof(verbs_context, context);
+  static ShadowContext* of(ibv_context* context) {
+    return reinterpret_cast<ShadowContext*>(reinterpret_cast<char*>(context) - kProgramOffset);
+  }
+};
+
+}  // namespace shadowib

@@ -1,0 +1,69 @@
+#include "shadowib/objects/events.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "shadowib/base/descriptors.h"
+
+namespace shadowib {
+
+int EventQueue::open(int real_fd) {
+  int fd = ::epoll_create1(EPOLL_CLOEXEC);
+  if (fd < 0) return -1;
+  if (!attach(fd, real_fd)) {
+    int saved = errno;
+    ::close(fd);
+    errno = saved;
+    return -1;
+  }
+  return fd;
+}
+
+bool EventQueue::attach(int program_fd, int real_fd) {
+  eventfd_ = own_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (eventfd_ < 0) return false;
+  signaled_ = false;
+  epoll_event mine{.events = EPOLLIN, .data = {.fd = eventfd_}};
+  epoll_event real{.events = EPOLLIN, .data = {.fd = real_fd}};
+  if (::epoll_ctl(program_fd, EPOLL_CTL_ADD, eventfd_, &mine) != 0) return false;
+  return real_fd < 0 || ::epoll_ctl(program_fd, EPOLL_CTL_ADD, real_fd, &real) == 0;
+}
+
+bool EventQueue::reattach(int program_fd, int real_fd) { return attach(program_fd, real_fd); }
+
+void EventQueue::close(int program_fd) {
+  ::close(program_fd);
+  close_owned_descriptor(eventfd_);
+  eventfd_ = -1;
+}
+
+void EventQueue::update_signal(bool pending) {
+  if (pending == signaled_ || eventfd_ < 0) return;
+  std::uint64_t one = 1;
+  [[maybe_unused]] auto n = pending ? ::write(eventfd_, &one, sizeof(one)) : ::read(eventfd_, &one, sizeof(one));
+  signaled_ = pending;
+}
+
+bool EventQueue::wait(int program_fd) {
+  int flags = ::fcntl(program_fd, F_GETFL);
+  if (flags < 0) return false;
+  if (flags & O_NONBLOCK) {
+    errno = EAGAIN;
+    return false;
+  }
+  pollfd p{program_fd, POLLIN, 0};
+  // A signal handler of the program may run meanwhile; the call then goes on, as read(2) does under SA_RESTART.
+  int ready = ::poll(&p, 1, -1);
+  if (ready < 0 && errno != EINTR) return false;
+  if (ready > 0 && (p.revents & POLLNVAL)) {
+    errno = EBADF;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace shadowib

@@ -1,0 +1,72 @@
+// Shadow queue pairs.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <memory>
+#include <vector>
+
+#include "shadowib/objects/completion.h"
+#include "shadowib/objects/memory.h"
+#include "shadowib/objects/work_queue.h"
+
+namespace shadowib {
+
+// A receive queue: of a queue pair today, shared by several (SRQ) later; nothing assumes one per queue pair.
+struct ReceiveQueue {
+  WorkQueue<RecvSlot> log;
+  std::uint32_t consumed = 0;  // receives completed with success since the connection began (wraps); settling counts it
+};
+
+// One accepted ibv_modify_qp, ids virtual. Replayed in order by a rebuild.
+struct RecordedModify {
+  ibv_qp_attr attr;
+  int mask;
+};
+
+// Rkeys of one peer protection domain, found once when a queue pair connects. Shared by queue pairs with that peer.
+struct RemoteKeys {
+  std::uint32_t member;
+  std::uint32_t pd;
+  KeyTable keys;
+  SpinLock lock;  // look-ups that miss ask the exchange and insert
+};
+
+// The other end as the program named it, and as it is now.
+struct RemoteEnd {
+  VirtualQpNum qp_num;
+  VirtualLid lid;
+  ibv_gid gid{};
+  bool has_gid = false;
+  RealQpNum real_qp_num;
+};
+
+struct ShadowQp {
+  ibv_qp_ex qp;  // qp_base first: the program's ibv_qp
+  ListHook hook;
+  ibv_qp* real = nullptr;
+  int (*real_post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
+  int (*real_post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
+  ShadowContext* context = nullptr;
+  VirtualQpNum qp_num;
+  bool signal_all = false;
+
+  WorkQueue<SendSlot> send;
+  std::uint32_t messages_sent = 0;   // receive-consuming requests posted since the connection began (wraps)
+  std::uint64_t executed_base = 0;   // send sequence at which the backend's executed count was 0
+  std::shared_ptr<ReceiveQueue> receive;
+
+  ibv_qp_init_attr init{};           // as asked for, CQ pointers the program's
+  ibv_qp_cap real_cap{};
+  std::vector<RecordedModify> modifies;
+  RemoteEnd remote;
+  std::shared_ptr<RemoteKeys> remote_keys;
+  std::uint64_t frontier = 0;        // as settled: requests before it have run, those from it on have not
+  bool doomed = false;               // settled as such: its peer is gone (H20)
+  std::atomic<std::uint32_t> events_delivered{0}, events_acknowledged{0};  // async events naming it
+
+  ibv_qp_state state() const { return qp.qp_base.state; }
+  static ShadowQp* of(ibv_qp* qp) { return reinterpret_cast<ShadowQp*>(qp); }
+};
+
+}  // namespace shadowib

@@ -1,0 +1,55 @@
+#include "shadowib/objects/registry.h"
+
+#include <algorithm>
+#include <new>
+
+namespace shadowib {
+namespace {
+alignas(Registry) char g_registry_storage[sizeof(Registry)];
+Registry* const g_registry = new (g_registry_storage) Registry;  // never destroyed: exit handlers of the program may call
+
+}  // namespace
+
+Registry& registry() { return *g_registry; }
+
+VirtualKey Registry::choose_key(RealKey real, bool remote) {
+  auto taken = [&](std::uint32_t key) {
+    if (std::binary_search(reserved_keys.begin(), reserved_keys.end(), key)) return true;
+    return std::any_of(mrs.begin(), mrs.end(),
+                       [&](const ShadowMr& mr) { return (remote ? mr.mr.rkey : mr.mr.lkey) == key; });
+  };
+  if (reserved_keys.empty()) return {real.value};  // generation 0: the backend's own are unique
+  std::uint32_t key = real.value;
+  while (taken(key)) key += 0x100;
+  return {key};
+}
+
+VirtualQpNum Registry::choose_qp_num(RealQpNum real) {
+  if (reserved_qp_nums.empty()) return {real.value};
+  auto taken = [&](std::uint32_t n) {
+    if (std::binary_search(reserved_qp_nums.begin(), reserved_qp_nums.end(), n)) return true;
+    return std::any_of(qps.begin(), qps.end(), [&](const ShadowQp& qp) { return qp.qp_num.value == n; });
+  };
+  std::uint32_t number = real.value;
+  while (taken(number)) number = (number + 1) & 0xffffff;
+  return {number};
+}
+
+void disown_objects_in_child() {
+  Registry& r = registry();
+  r.lock.reset();
+  for (ShadowContext& context : r.contexts) {
+    int async_fd = context.program().async_fd;
+    fill_refusing_slots(&context.newest);
+    context.program().async_fd = async_fd;
+    context.foreign = true;
+  }
+  r.contexts.clear();
+  r.pds.clear();
+  r.mrs.clear();
+  r.channels.clear();
+  r.cqs.clear();
+  r.qps.clear();
+}
+
+}  // namespace shadowib

@@ -1,0 +1,44 @@
+// All shadow objects of the process, and the backend they stand on.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "shadowib/objects/backend.h"
+#include "shadowib/objects/completion.h"
+#include "shadowib/objects/context.h"
+#include "shadowib/objects/memory.h"
+#include "shadowib/objects/queue_pair.h"
+
+namespace shadowib {
+
+template <typename T>
+using ObjectList = boost::intrusive::list<T, boost::intrusive::member_hook<T, ListHook, &T::hook>,
+                                          boost::intrusive::constant_time_size<false>>;
+
+// Guarded by `lock` (set-up calls take it; posts and polls never do). Lives in the image.
+struct Registry {
+  SpinLock lock;
+  std::vector<ShadowDevice*> devices;
+  ObjectList<ShadowContext> contexts;
+  ObjectList<ShadowPd> pds;
+  ObjectList<ShadowMr> mrs;
+  ObjectList<ShadowChannel> channels;
+  ObjectList<ShadowCq> cqs;
+  ObjectList<ShadowQp> qps;
+  std::uint32_t next_pd_id = 1;
+  // Virtual ids that peers may still hold from before a restart: never given to anything new.
+  std::vector<std::uint32_t> reserved_keys;     // sorted
+  std::vector<std::uint32_t> reserved_qp_nums;  // sorted
+
+  // Virtual ids for new objects: the real value unless that is taken or reserved.
+  VirtualKey choose_key(RealKey real, bool remote);
+  VirtualQpNum choose_qp_num(RealQpNum real);
+};
+
+Registry& registry();
+
+// In a forked child inherited objects are foreign: every call on them fails, nothing reaches the parent's backend.
+void disown_objects_in_child();
+
+}  // namespace shadowib

@@ -1,0 +1,178 @@
+// The backend `verbs`: the system's libibverbs in a link namespace of its own, its calls in our table.
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <type_traits>
+
+#include "shadowib/abi/backend.h"
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+namespace {
+
+const HostServices* g_host;
+void* g_library;
+int* (*g_errno_location)();  // of the namespace: errno there is another variable
+
+template <typename F>
+F find(const char* name, const char* version = "IBVERBS_1.1") {
+  void* symbol = ::dlvsym(g_library, name, version);
+  return reinterpret_cast<F>(symbol != nullptr ? symbol : ::dlsym(g_library, name));
+}
+
+// Calls the real function and carries its errno over to the program's.
+template <typename R, typename... Args>
+R carried(R (*function)(Args...), Args... args) {
+  if (function == nullptr) {
+    g_host->set_errno(EOPNOTSUPP);
+    if constexpr (std::is_pointer_v<R>)
+      return nullptr;
+    else
+      return static_cast<R>(-1);
+  }
+  *g_errno_location() = 0;
+  R result = function(args...);
+  if (int e = *g_errno_location(); e != 0) g_host->set_errno(e);
+  return result;
+}
+
+#define REAL(field, result, ...) result (*field)(__VA_ARGS__)
+struct {
+  REAL(get_device_list, ibv_device**, int*);
+  REAL(open_device, ibv_context*, ibv_device*);
+  REAL(alloc_pd, ibv_pd*, ibv_context*);
+  REAL(reg_mr_iova2, ibv_mr*, ibv_pd*, void*, size_t, uint64_t, unsigned);
+  REAL(create_comp_channel, ibv_comp_channel*, ibv_context*);
+  REAL(create_cq, ibv_cq*, ibv_context*, int, void*, ibv_comp_channel*, int);
+  REAL(get_cq_event, int, ibv_comp_channel*, ibv_cq**, void**);
+  REAL(ack_cq_events, void, ibv_cq*, unsigned);
+  REAL(create_qp, ibv_qp*, ibv_pd*, ibv_qp_init_attr*);
+  REAL(get_async_event, int, ibv_context*, ibv_async_event*);
+  REAL(query_port, int, ibv_context*, uint8_t, _compat_ibv_port_attr*);
+  REAL(query_gid_type, int, ibv_context*, uint8_t, unsigned, int*);
+} real;
+#undef REAL
+
+ibv_device** get_device_list(int* count) { return carried(real.get_device_list, count); }
+
+ibv_context* open_device(ibv_device* device) {
+  ibv_context* context = carried(real.open_device, device);
+  if (context == nullptr) return nullptr;
+  // Events are taken without blocking; the shim sleeps on a descriptor of its own.
+  ::fcntl(context->async_fd, F_SETFL, ::fcntl(context->async_fd, F_GETFL) | O_NONBLOCK);
+  return context;
+}
+
+int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t bytes) {
+  verbs_context* extended = verbs_get_ctx_op(context, query_port);
+  if (extended != nullptr) return extended->query_port(context, port, attr, bytes);
+  return real.query_port(context, port, reinterpret_cast<_compat_ibv_port_attr*>(attr));
+}
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, int access) {
+  return carried(real.reg_mr_iova2, pd, address, bytes, iova, static_cast<unsigned>(access));
+}
+
+ibv_pd* alloc_pd(ibv_context* context) { return carried(real.alloc_pd, context); }
+
+ibv_comp_channel* create_comp_channel(ibv_context* context) {
+  ibv_comp_channel* channel = carried(real.create_comp_channel, context);
+  if (channel != nullptr) ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+  return channel;
+}
+
+ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int vector) {
+  return carried(real.create_cq, context, cqe, cq_context, channel, vector);
+}
+
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq) {
+  void* cq_context = nullptr;
+  return carried(real.get_cq_event, channel, cq, &cq_context);
+}
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) { return carried(real.create_qp, pd, attr); }
+int get_async_event(ibv_context* context, ibv_async_event* event) {
+  return carried(real.get_async_event, context, event);
+}
+
+int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type) {
+  if (real.query_gid_type == nullptr) return EOPNOTSUPP;
+  return real.query_gid_type(context, port, index, type);
+}
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) { return cq->context->ops.poll_cq(cq, count, wc); }
+int req_notify_cq(ibv_cq* cq, int solicited) { return cq->context->ops.req_notify_cq(cq, solicited); }
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) { return qp->context->ops.post_send(qp, wr, bad); }
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) { return qp->context->ops.post_recv(qp, wr, bad); }
+
+}  // namespace
+
+Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** handle) {
+  const char* file = ::getenv("SHADOWIB_IBVERBS");
+  if (file == nullptr || *file == '\0') file = "libibverbs.so.1";
+  g_host = host;
+  g_library = ::dlmopen(LM_ID_NEWLM, file, RTLD_NOW | RTLD_LOCAL);
+  if (g_library == nullptr)
+    return Status::of(Code::kNotFound, 0, "cannot load the system's verbs library %s: %s; name another with "
+                      "SHADOWIB_IBVERBS, or use --backend ib2tcp", file, ::dlerror());
+  g_errno_location = find<int* (*)()>("__errno_location", "GLIBC_2.2.5");
+  if (g_errno_location == nullptr || find<void*>("ibv_open_device") == nullptr) {
+    ::dlclose(g_library);
+    return Status::of(Code::kUsage, 0, "%s is not a verbs library: it exports no ibv_open_device", file);
+  }
+  *handle = g_library;
+  real = {find<decltype(real.get_device_list)>("ibv_get_device_list"),
+          find<decltype(real.open_device)>("ibv_open_device"),
+          find<decltype(real.alloc_pd)>("ibv_alloc_pd"),
+          find<decltype(real.reg_mr_iova2)>("ibv_reg_mr_iova2", "IBVERBS_1.8"),
+          find<decltype(real.create_comp_channel)>("ibv_create_comp_channel", "IBVERBS_1.0"),
+          find<decltype(real.create_cq)>("ibv_create_cq"),
+          find<decltype(real.get_cq_event)>("ibv_get_cq_event"),
+          find<decltype(real.ack_cq_events)>("ibv_ack_cq_events"),
+          find<decltype(real.create_qp)>("ibv_create_qp"),
+          find<decltype(real.get_async_event)>("ibv_get_async_event"),
+          find<decltype(real.query_port)>("ibv_query_port"),
+          find<decltype(real.query_gid_type)>("ibv_query_gid_type", "IBVERBS_PRIVATE_34")};
+  *ops = {};
+  ops->abi_version = kBackendAbiVersion;
+  ops->name = "verbs";
+  ops->get_device_list = get_device_list;
+  ops->free_device_list = find<decltype(ops->free_device_list)>("ibv_free_device_list");
+  ops->get_device_name = find<decltype(ops->get_device_name)>("ibv_get_device_name");
+  ops->get_device_guid = find<decltype(ops->get_device_guid)>("ibv_get_device_guid");
+  ops->get_device_index = find<decltype(ops->get_device_index)>("ibv_get_device_index", "IBVERBS_1.9");
+  ops->open_device = open_device;
+  ops->close_device = find<decltype(ops->close_device)>("ibv_close_device");
+  ops->query_device = find<decltype(ops->query_device)>("ibv_query_device");
+  ops->query_port = query_port;
+  ops->query_gid = find<decltype(ops->query_gid)>("ibv_query_gid");
+  ops->query_gid_type = query_gid_type;
+  ops->query_pkey = find<decltype(ops->query_pkey)>("ibv_query_pkey");
+  ops->get_async_event = get_async_event;
+  ops->ack_async_event = find<decltype(ops->ack_async_event)>("ibv_ack_async_event");
+  ops->alloc_pd = alloc_pd;
+  ops->dealloc_pd = find<decltype(ops->dealloc_pd)>("ibv_dealloc_pd");
+  ops->reg_mr = reg_mr;
+  ops->dereg_mr = find<decltype(ops->dereg_mr)>("ibv_dereg_mr");
+  ops->create_comp_channel = create_comp_channel;
+  ops->destroy_comp_channel = find<decltype(ops->destroy_comp_channel)>("ibv_destroy_comp_channel", "IBVERBS_1.0");
+  ops->create_cq = create_cq;
+  ops->destroy_cq = find<decltype(ops->destroy_cq)>("ibv_destroy_cq");
+  ops->poll_cq = poll_cq;
+  ops->req_notify_cq = req_notify_cq;
+  ops->get_cq_event = get_cq_event;
+  ops->ack_cq_events = real.ack_cq_events;
+  ops->create_qp = create_qp;
+  ops->modify_qp = find<decltype(ops->modify_qp)>("ibv_modify_qp");
+  ops->query_qp = find<decltype(ops->query_qp)>("ibv_query_qp");
+  ops->destroy_qp = find<decltype(ops->destroy_qp)>("ibv_destroy_qp");
+  ops->post_send = post_send;
+  ops->post_recv = post_recv;
+  return {};
+}
+
+}  // namespace shadowib
