@@ -74,9 +74,8 @@ struct ParkedThread {
 };
 int parked_threads(ParkedThread* threads, int capacity);
 
-// The program's own disposition for our signal, kept apart from the handler (guards of sigaction and signal).
-// Raises nothing; `act` and `old` as sigaction(2)'s.
-struct KernelSigaction;
-bool stop_owns_signal(int signal);  // true once installed in this process
+// True once the handler is installed in this process for `signal`: the guards of sigaction and of the signal masks then
+// keep the program's hands off it.
+bool stop_owns_signal(int signal);
 
 }  // namespace shadowib

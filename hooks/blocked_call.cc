@@ -1,0 +1,236 @@
+#include "hooks/blocked_call.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "hooks/raw_signal.h"
+#include "hooks/tasks.h"
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+
+thread_local TimedCall t_timed_call;
+
+TimedCallScope::TimedCallScope(std::int64_t number, std::int64_t timeout_ns) : outer_(t_timed_call) {
+  t_timed_call.number = -1;  // a stop between these lines must not see half a record
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  t_timed_call.deadline_ns = monotonic_ns() + timeout_ns;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  t_timed_call.number = number;
+}
+
+namespace {
+
+constexpr std::uint8_t kSyscallInstruction[2] = {0x0f, 0x05};
+constexpr int kPselectNumber = SYS_pselect6;
+
+// Calls whose EINTR says only "interrupted, nothing done", so that issuing them again is what the program wants. Not
+// in the list: close (the descriptor is gone), and whatever does not block.
+bool may_issue_again(std::int64_t number) {
+  switch (number) {
+    case SYS_read:
+    case SYS_readv:
+    case SYS_pread64:
+    case SYS_preadv:
+    case SYS_preadv2:
+    case SYS_write:
+    case SYS_writev:
+    case SYS_pwrite64:
+    case SYS_pwritev:
+    case SYS_pwritev2:
+    case SYS_recvfrom:
+    case SYS_recvmsg:
+    case SYS_recvmmsg:
+    case SYS_sendto:
+    case SYS_sendmsg:
+    case SYS_sendmmsg:
+    case SYS_accept:
+    case SYS_accept4:
+    case SYS_connect:
+    case SYS_open:
+    case SYS_openat:
+    case SYS_poll:
+    case SYS_ppoll:
+    case SYS_select:
+    case SYS_pselect6:
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
+    case 441 /* epoll_pwait2 */:
+    case SYS_nanosleep:
+    case SYS_clock_nanosleep:
+    case SYS_pause:
+    case SYS_rt_sigsuspend:
+    case SYS_rt_sigtimedwait:
+    case SYS_futex:
+    case 449 /* futex_waitv */:
+    case SYS_wait4:
+    case SYS_waitid:
+    case SYS_flock:
+    case SYS_fcntl:
+    case SYS_ioctl:
+    case SYS_semop:
+    case SYS_semtimedop:
+    case SYS_msgsnd:
+    case SYS_msgrcv:
+    case SYS_mq_timedsend:
+    case SYS_mq_timedreceive:
+    case SYS_io_getevents:
+    case SYS_io_pgetevents:
+    case SYS_io_uring_enter:
+    case SYS_sendfile:
+    case SYS_splice:
+    case SYS_tee:
+    case SYS_vmsplice:
+    case SYS_copy_file_range:
+    case SYS_getrandom:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// The register that holds the relative time-out's timespec, or 0; poll and epoll take milliseconds instead.
+int timespec_register(std::int64_t number) {
+  switch (number) {
+    case SYS_nanosleep:
+      return REG_RDI;
+    case SYS_clock_nanosleep:
+    case SYS_rt_sigtimedwait:
+      return REG_RDX;
+    case SYS_semtimedop:
+    case 441:
+    case SYS_ppoll:
+      return number == SYS_ppoll ? REG_RDX : REG_R10;
+    case kPselectNumber:
+      return REG_R8;
+    default:
+      return 0;
+  }
+}
+
+int milliseconds_register(std::int64_t number) {
+  switch (number) {
+    case SYS_poll:
+      return REG_RDX;
+    case SYS_epoll_wait:
+    case SYS_epoll_pwait:
+      return REG_R10;
+    default:
+      return 0;
+  }
+}
+
+bool same_call(const greg_t* regs, const BlockedSyscall& seen, std::uint64_t program_counter) {
+  static constexpr int kRegisters[6] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
+  if (seen.number < 0 || seen.program_counter != program_counter) return false;
+  if (seen.stack_pointer != static_cast<std::uint64_t>(regs[REG_RSP])) return false;
+  for (int i = 0; i < 6; ++i)
+    if (seen.arguments[i] != static_cast<std::uint64_t>(regs[kRegisters[i]])) return false;
+  return true;
+}
+
+// Reads code before `address`; the instruction at address - 2 was executed, so its page is there, the page before may
+// not be.
+std::int64_t number_from_code(std::uint64_t address) {
+  if ((address - 2) % 4096 < 5) return -1;
+  const auto* code = reinterpret_cast<const std::uint8_t*>(address - 2);
+  if (code[-5] == 0xb8) {  // mov $number, %eax
+    std::uint32_t number;
+    std::memcpy(&number, code - 4, sizeof(number));
+    return number < 1024 ? static_cast<std::int64_t>(number) : -1;
+  }
+  if (code[-2] == 0x31 && code[-1] == 0xc0) return SYS_read;  // xor %eax, %eax
+  return -1;
+}
+
+// A waiting signal of the program that would have interrupted this call: delivered next, unblocked, with a handler,
+// and, for calls the kernel restarts, without SA_RESTART.
+bool program_signal_waits(const ucontext_t* context, bool kernel_restarts) {
+  std::uint64_t pending = 0, blocked = 0;
+  if (::syscall(SYS_rt_sigpending, &pending, sizeof(pending)) != 0 || pending == 0) return false;
+  std::memcpy(&blocked, &context->uc_sigmask, sizeof(blocked));
+  pending &= ~blocked;
+  for (int signal = 1; pending != 0; ++signal, pending >>= 1) {
+    if ((pending & 1) == 0 || signal == stop_signal_number()) continue;
+    KernelSigaction action{};
+    if (raw_sigaction(signal, nullptr, &action) != 0) continue;
+    if (action.handler == kHandlerDefault || action.handler == kHandlerIgnore) continue;
+    if (!kernel_restarts || (action.flags & SA_RESTART) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool read_blocked_syscall(int tid, BlockedSyscall* call) {
+  char text[256];
+  int length = read_task_file(tid, "syscall", text, sizeof(text));
+  call->number = -1;
+  if (length <= 0 || text[0] == 'r' || text[0] == '-') return false;
+  const char* p = text;
+  std::int64_t number = static_cast<std::int64_t>(parse_number(&p));
+  for (auto& argument : call->arguments) argument = parse_number(&p);
+  call->stack_pointer = parse_number(&p);
+  call->program_counter = parse_number(&p);
+  call->number = number;
+  return true;
+}
+
+InterruptedCall::InterruptedCall(ucontext_t* context, const BlockedSyscall* seen) : context_(context) {
+  const greg_t* regs = context->uc_mcontext.gregs;
+  auto rip = static_cast<std::uint64_t>(regs[REG_RIP]);
+  if (regs[REG_RAX] != -EINTR) {
+    // The kernel has moved the program counter back already. Only a call seen blocked is known to be one.
+    if (seen != nullptr && same_call(regs, *seen, rip + 2) && regs[REG_RAX] == seen->number) {
+      kind_ = Kind::kRestartedByKernel;
+      number_ = seen->number;
+    }
+    return;
+  }
+  if (rip % 4096 < 2 || std::memcmp(reinterpret_cast<const void*>(rip - 2), kSyscallInstruction, 2) != 0) {
+    if (seen == nullptr || !same_call(regs, *seen, rip)) return;
+  }
+  const TimedCall& timed = t_timed_call;
+  if (seen != nullptr && same_call(regs, *seen, rip))
+    number_ = seen->number;
+  else if ((number_ = number_from_code(rip)) < 0)
+    number_ = timed.number;
+  if (number_ == SYS_restart_syscall) number_ = timed.number >= 0 ? timed.number : number_from_code(rip);
+  if (!may_issue_again(number_)) return;
+  kind_ = Kind::kEndedByUs;
+  if (timed.number == number_) {
+    remaining_ns_ = timed.deadline_ns - monotonic_ns();
+    if (remaining_ns_ < 0) remaining_ns_ = 0;
+  }
+}
+
+void InterruptedCall::go_on() {
+  if (kind_ == Kind::kNone) return;
+  greg_t* regs = context_->uc_mcontext.gregs;
+  if (program_signal_waits(context_, kind_ == Kind::kRestartedByKernel)) {
+    if (kind_ == Kind::kRestartedByKernel) {
+      regs[REG_RIP] += 2;
+      regs[REG_RAX] = -EINTR;
+    }
+    return;
+  }
+  if (kind_ != Kind::kEndedByUs) return;
+  regs[REG_RIP] -= 2;
+  regs[REG_RAX] = number_;
+  if (remaining_ns_ < 0) return;
+  TimedCall& timed = t_timed_call;
+  timed.deadline_ns = monotonic_ns() + remaining_ns_;  // the stop does not count, nor does a restart
+  if (int reg = milliseconds_register(number_)) {
+    regs[reg] = (remaining_ns_ + 999999) / 1000000;
+  } else if (int slot = timespec_register(number_)) {
+    timed.remaining = {remaining_ns_ / 1000000000, remaining_ns_ % 1000000000};
+    regs[slot] = reinterpret_cast<greg_t>(&timed.remaining);
+  }
+}
+
+}  // namespace shadowib

@@ -1,0 +1,66 @@
+// A blocked system call goes on with its remaining time after a stop, and the program sees no EINTR of ours (P2).
+//
+// The kernel restarts some calls after a handler with SA_RESTART by itself; poll, epoll_wait, select, nanosleep,
+// sigsuspend, timed receives and others it ends with EINTR. For those the stop handler moves the program counter back
+// onto the syscall instruction. What it needs: the call's number, which is not in the signal frame, and for relative
+// time-outs, how much is left. The number comes from what the stopping thread read in /proc/self/task/TID/syscall
+// just before it signalled, else from the guard that is being executed, else from the instruction before (mov
+// $number, %eax; syscall). Source: signal(7), "Interruption of system calls"; kernel/signal.c, handle_signal().
+#pragma once
+
+#include <time.h>
+#include <ucontext.h>
+
+#include <cstdint>
+
+namespace shadowib {
+
+// What a thread was blocked in, as the kernel tells.
+struct BlockedSyscall {
+  std::int64_t number = -1;  // -1: it was running
+  std::uint64_t arguments[6] = {};
+  std::uint64_t stack_pointer = 0, program_counter = 0;
+};
+
+// Reads it for thread `tid` of this process. False if the thread runs or is gone. No heap.
+bool read_blocked_syscall(int tid, BlockedSyscall* call);
+
+// The time-out of the call the thread is in, declared by a guard around a call with a relative time-out.
+struct TimedCall {
+  std::int64_t number = -1;
+  std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
+  timespec remaining = {};       // the call's argument after an interruption
+};
+extern thread_local TimedCall t_timed_call __attribute__((tls_model("initial-exec")));
+
+// Declares, for its lifetime, that the thread enters system call `number` with a relative time-out. Nests (a
+// program's signal handler may poll, too) and is undone by an unwinding cancellation.
+class [[nodiscard]] TimedCallScope {
+ public:
+  TimedCallScope(std::int64_t number, std::int64_t timeout_ns);
+  ~TimedCallScope() { t_timed_call = outer_; }
+  TimedCallScope(const TimedCallScope&) = delete;
+  TimedCallScope& operator=(const TimedCallScope&) = delete;
+
+ private:
+  TimedCall outer_;
+};
+
+// In the stop handler: made on entry, go_on() called when the thread is released. Async-signal-safe.
+class InterruptedCall {
+ public:
+  // `seen` may be null.
+  InterruptedCall(ucontext_t* context, const BlockedSyscall* seen);
+  // Arranges that the call is issued again with its remaining time; or, if a signal of the program is waiting that
+  // would have interrupted it, that it returns EINTR as it would have.
+  void go_on();
+
+ private:
+  enum class Kind { kNone, kEndedByUs, kRestartedByKernel };
+  Kind kind_ = Kind::kNone;
+  ucontext_t* context_;
+  std::int64_t number_ = -1;
+  std::int64_t remaining_ns_ = -1;  // < 0: not a relative time-out we know
+};
+
+}  // namespace shadowib

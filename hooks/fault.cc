@@ -1,0 +1,97 @@
+#include "hooks/fault.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+namespace {
+
+enum class Action { kNone, kCrash, kStop, kFail, kSlow, kNoSpace };
+
+struct Fault {
+  int point = -1;
+  Action action = Action::kNone;
+  int member = -1;  // -1: every member
+};
+
+std::atomic<int> g_member{-1};
+
+Action action_of(const char* name, std::size_t length) {
+  static constexpr struct {
+    const char* name;
+    Action action;
+  } kActions[] = {{"crash", Action::kCrash},
+                  {"stop", Action::kStop},
+                  {"fail", Action::kFail},
+                  {"slow", Action::kSlow},
+                  {"enospc", Action::kNoSpace}};
+  for (const auto& a : kActions)
+    if (std::strlen(a.name) == length && std::strncmp(a.name, name, length) == 0) return a.action;
+  return Action::kNone;
+}
+
+Fault parse(const char* text) {
+  Fault fault;
+  if (text == nullptr) return fault;
+  char* end;
+  fault.point = static_cast<int>(std::strtol(text, &end, 10));
+  if (end == text || *end != ':') return {};
+  const char* name = end + 1;
+  const char* colon = std::strchr(name, ':');
+  fault.action = action_of(name, colon ? static_cast<std::size_t>(colon - name) : std::strlen(name));
+  if (colon) fault.member = std::atoi(colon + 1);
+  if (fault.action == Action::kNone) log_line(LogLevel::kWarn, "SHADOWIB_FAULT=%s is not understood, ignored", text);
+  return fault;
+}
+
+const Fault& configured() {
+  static const Fault fault = parse(std::getenv("SHADOWIB_FAULT"));
+  return fault;
+}
+
+bool concerns_us(const Fault& fault) {
+  return fault.action != Action::kNone &&
+         (fault.member < 0 || fault.member == g_member.load(std::memory_order_relaxed));
+}
+
+}  // namespace
+
+Status fault_point(int point) {
+  const Fault& fault = configured();
+  if (fault.point != point || !concerns_us(fault)) return {};
+  switch (fault.action) {
+    case Action::kCrash:
+      ::kill(::getpid(), SIGKILL);
+      break;
+    case Action::kStop:
+      ::kill(::getpid(), SIGSTOP);
+      break;
+    case Action::kSlow: {
+      timespec wait{2, 0};
+      ::syscall(SYS_nanosleep, &wait, nullptr);
+      break;
+    }
+    case Action::kFail:
+      return Status::of(Code::kAborted, 0, "fault point %d fails because SHADOWIB_FAULT says so", point);
+    default:
+      break;
+  }
+  return {};
+}
+
+bool fault_no_space() { return configured().action == Action::kNoSpace && concerns_us(configured()); }
+
+void fault_set_member(unsigned member) {
+  g_member.store(static_cast<int>(member));
+  configured();  // read the environment now, not while threads are stopped
+}
+
+}  // namespace shadowib

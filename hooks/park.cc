@@ -1,0 +1,144 @@
+#include "hooks/park.h"
+
+#include <climits>
+
+#include "hooks/imager/thread_context.h"
+#include "hooks/raw_signal.h"
+#include "hooks/stop.h"
+#include "hooks/tasks.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+
+thread_local ThreadDepth t_depth;
+std::atomic<std::uint32_t> g_stop_requested{0};
+std::atomic<std::uint32_t> g_stop_generation{0};
+std::atomic<std::uint32_t> g_park_arrivals{0};
+
+namespace {
+
+constexpr std::uint32_t kTableSize = 2 * kMaxThreads;  // a power of two; half full at most
+ParkSlot g_slots[kTableSize];                          // untouched pages until the first stop
+
+struct ExemptThread {
+  std::atomic<int> tid;
+  std::atomic<void*> context;  // null unless parked
+};
+ExemptThread g_exempt[kMaxExemptThreads];
+
+std::uint64_t slot_key(std::uint32_t generation, int tid) {
+  return std::uint64_t{generation} << 32 | static_cast<std::uint32_t>(tid);
+}
+
+ExemptThread* exempt_thread(int tid) {
+  for (auto& thread : g_exempt)
+    if (thread.tid.load(std::memory_order_acquire) == tid) return &thread;
+  return nullptr;
+}
+
+void arrived() {
+  g_park_arrivals.fetch_add(1, std::memory_order_release);
+  futex_wake(&g_park_arrivals, INT_MAX);
+}
+
+}  // namespace
+
+ParkSlot* park_slot(std::uint32_t generation, int tid, bool create) {
+  const std::uint64_t wanted = slot_key(generation, tid);
+  std::uint32_t at = static_cast<std::uint32_t>(tid) * 2654435761u & (kTableSize - 1);
+  for (std::uint32_t probe = 0; probe < kTableSize; ++probe, at = (at + 1) & (kTableSize - 1)) {
+    ParkSlot& slot = g_slots[at];
+    std::uint64_t key = slot.key.load(std::memory_order_acquire);
+    while (key >> 32 != generation) {  // free in this generation: the end of the chain
+      if (!create) return nullptr;
+      if (slot.key.compare_exchange_weak(key, wanted, std::memory_order_acq_rel)) return &slot;
+    }
+    if (key == wanted) return &slot;
+  }
+  return nullptr;
+}
+
+void for_each_parked(std::uint32_t generation, void (*visit)(int tid, void* context, void* arg), void* arg) {
+  for (auto& slot : g_slots) {
+    std::uint64_t key = slot.key.load(std::memory_order_acquire);
+    if (key >> 32 != generation || slot.parked.load(std::memory_order_acquire) != generation) continue;
+    visit(static_cast<int>(key & 0xffffffff), slot.context.load(), arg);
+  }
+  for (auto& thread : g_exempt)
+    if (void* context = thread.context.load(std::memory_order_acquire)) visit(thread.tid.load(), context, arg);
+}
+
+void park_here(std::uint32_t generation) {
+  ParkSlot* slot = park_slot(generation, raw_gettid(), true);
+  SHADOWIB_CHECK(slot != nullptr, "more than %u threads in one stop", kMaxThreads);
+  // After a restart the thread comes out of save_context again and goes on as if it had never left.
+  ThreadContext context;
+  save_context(&context);
+  slot->context.store(&context, std::memory_order_relaxed);
+  slot->parked.store(generation, std::memory_order_release);
+  arrived();
+  while (g_stop_requested.load(std::memory_order_acquire) == generation) futex_wait(&g_stop_requested, generation);
+}
+
+void park_if_requested() {
+  std::uint32_t generation = g_stop_requested.load(std::memory_order_acquire);
+  if (generation == 0 || t_depth.depth != 0 || is_exempt(raw_gettid())) return;
+  if (!stop_owns_signal(stop_signal_number()))
+    return;  // a child that runs in a copy, or a vfork, of a stopping process
+  const int saved = errno;
+  {
+    AllSignalsBlocked blocked;  // the program's handlers are not to run while it is stopped
+    park_here(generation);
+  }
+  errno = saved;
+}
+
+void stop_exempt_this_thread() {
+  const int tid = raw_gettid();
+  for (auto& thread : g_exempt) {
+    int expected = 0;
+    if (thread.tid.compare_exchange_strong(expected, tid)) return;
+  }
+  SHADOWIB_CHECK(false, "more than %d threads of our own", kMaxExemptThreads);
+}
+
+void stop_unexempt_this_thread() {
+  if (ExemptThread* thread = exempt_thread(raw_gettid())) thread->tid.store(0, std::memory_order_release);
+}
+
+void park_exempt_thread_while(const std::atomic<std::uint32_t>* word, std::uint32_t value) {
+  ExemptThread* thread = exempt_thread(raw_gettid());
+  SHADOWIB_CHECK(thread != nullptr, "thread %d parks as one of ours, but is not exempt", raw_gettid());
+  AllSignalsBlocked blocked;
+  ThreadContext context;
+  save_context(&context);
+  thread->context.store(&context, std::memory_order_release);
+  arrived();
+  while (word->load(std::memory_order_acquire) == value) futex_wait(word, value);
+  thread->context.store(nullptr, std::memory_order_release);
+}
+
+void park_exempt_thread() {
+  if (std::uint32_t generation = g_stop_requested.load(std::memory_order_acquire))
+    park_exempt_thread_while(&g_stop_requested, generation);
+}
+
+bool is_exempt(int tid) { return exempt_thread(tid) != nullptr; }
+
+int unparked_exempt(int self) {
+  for (auto& thread : g_exempt) {
+    int tid = thread.tid.load(std::memory_order_acquire);
+    if (tid != 0 && tid != self && thread.context.load(std::memory_order_acquire) == nullptr) return tid;
+  }
+  return 0;
+}
+
+void park_reset_after_fork() {
+  for (auto& thread : g_exempt) {
+    thread.tid.store(0);
+    thread.context.store(nullptr);
+  }
+}
+
+}  // namespace shadowib

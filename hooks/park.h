@@ -1,0 +1,44 @@
+// Where threads wait while the process is stopped, and the table that knows them. Internal to hooks/.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "hooks/blocked_call.h"
+
+namespace shadowib {
+
+inline constexpr std::uint32_t kMaxThreads = 8192;  // that one stop can hold
+inline constexpr int kMaxExemptThreads = 64;
+
+// One thread in one stop. Entries are taken by compare-and-swap, by the stopping thread or by the thread itself, and
+// are free again when the next stop (generation) begins, so nothing is ever erased.
+struct ParkSlot {
+  std::atomic<std::uint64_t> key;         // generation << 32 | tid
+  std::atomic<std::uint32_t> parked;      // generation, once the thread is parked
+  std::atomic<std::uint32_t> signalled;   // generation, once the signal is sent
+  std::atomic<std::uint32_t> seen_valid;  // generation, once `seen` is written
+  std::atomic<void*> context;             // ThreadContext on the thread's stack
+  BlockedSyscall seen;                    // what it was blocked in just before the signal
+};
+
+// Generation of the latest stop; g_stop_requested is it while the stop lasts, else 0.
+extern std::atomic<std::uint32_t> g_stop_generation;
+// Counts arrivals; the stopping thread sleeps on it.
+extern std::atomic<std::uint32_t> g_park_arrivals;
+
+// The entry of `tid` in `generation`, made if `create`; null if there is none or the table is full.
+ParkSlot* park_slot(std::uint32_t generation, int tid, bool create);
+
+// Calls visit(tid, context) for each thread parked in `generation`, exempt ones included.
+void for_each_parked(std::uint32_t generation, void (*visit)(int tid, void* context, void* arg), void* arg);
+
+// Parks the caller until the stop `generation` is over. All signals are blocked.
+void park_here(std::uint32_t generation);
+
+bool is_exempt(int tid);
+// The first exempt thread other than `self` that is not parked, or 0.
+int unparked_exempt(int self);
+void park_reset_after_fork();
+
+}  // namespace shadowib

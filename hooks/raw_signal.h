@@ -1,0 +1,47 @@
+// Signal dispositions as the kernel knows them: libc hides two signals from masks and wraps the rest.
+#pragma once
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace shadowib {
+
+struct KernelSigaction {
+  std::uintptr_t handler;
+  std::uint64_t flags;
+  std::uintptr_t restorer;
+  std::uint64_t mask;
+};
+inline constexpr std::uintptr_t kHandlerDefault = 0, kHandlerIgnore = 1;
+inline constexpr std::uint64_t kKernelRestorer = 0x04000000;  // SA_RESTORER
+
+inline int raw_sigaction(int signal, const KernelSigaction* action, KernelSigaction* old) {
+  return static_cast<int>(::syscall(SYS_rt_sigaction, signal, action, old, sizeof(std::uint64_t)));
+}
+inline int raw_sigmask(int how, const std::uint64_t* set, std::uint64_t* old) {
+  return static_cast<int>(::syscall(SYS_rt_sigprocmask, how, set, old, sizeof(std::uint64_t)));
+}
+inline std::uint64_t signal_bit(int signal) { return std::uint64_t{1} << (signal - 1); }
+
+// The stop signal, chosen from SHADOWIB_SIGNAL the first time somebody asks. Async-signal-safe afterwards.
+int stop_signal_number();
+
+// Blocks every signal, without exception, for its lifetime.
+class [[nodiscard]] AllSignalsBlocked {
+ public:
+  AllSignalsBlocked() {
+    const std::uint64_t all = ~std::uint64_t{0};
+    raw_sigmask(SIG_SETMASK, &all, &old_);
+  }
+  ~AllSignalsBlocked() { raw_sigmask(SIG_SETMASK, &old_, nullptr); }
+  AllSignalsBlocked(const AllSignalsBlocked&) = delete;
+  AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
+
+ private:
+  std::uint64_t old_ = 0;
+};
+
+}  // namespace shadowib

@@ -1,0 +1,30 @@
+// The threads of this process and small files about them, read with system calls alone: no heap, no stdio, no locks.
+#pragma once
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shadowib {
+
+inline int raw_gettid() { return static_cast<int>(::syscall(SYS_gettid)); }
+inline int raw_getpid() { return static_cast<int>(::syscall(SYS_getpid)); }
+
+// Calls visit(tid, arg) for each thread in /proc/self/task until it returns false. False with errno if /proc fails.
+bool for_each_task(bool (*visit)(int tid, void* arg), void* arg);
+
+// Reads /proc/self/task/<tid>/<name> (or /proc/self/<name> if tid is 0) into text, terminated. Bytes read, or -1.
+int read_task_file(int tid, const char* name, char* text, std::size_t capacity);
+
+// Parses the next decimal or 0x number after blanks and advances *text.
+std::uint64_t parse_number(const char** text);
+
+// State letter of a thread ('R', 'S', 'D', 'T', 't', 'Z', 'X'), or 0 if it is gone.
+char task_state(int tid);
+
+// "tid 123 (comm), in system call 7 (wchan)": for messages about a thread.
+void describe_task(int tid, char* text, std::size_t capacity);
+
+}  // namespace shadowib
