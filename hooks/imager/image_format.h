@@ -1,0 +1,171 @@
+// The image file, byte by byte: IMAGE_FORMAT.md says the same in words. Little endian, x86-64, pages of 4,096 bytes.
+//
+// Shared by the saving side (in the program), the reader (in commands) and the restorer (no libc), hence plain structs.
+#pragma once
+
+#include <cstdint>
+
+namespace shadowib {
+
+inline constexpr std::uint32_t kImageVersion = 1;
+inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
+inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
+inline constexpr std::uint64_t kPage = 4096;
+
+// First page of the file; what is not named is zero.
+struct ImageHeader {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t byte_order;
+  std::uint32_t page_bytes;
+  std::uint32_t machine;  // ELF machine number, EM_X86_64
+  std::uint32_t member, generation;
+  std::uint8_t set_id[16];
+  char shadowib_version[32];
+  std::uint64_t unused[4];
+  std::uint64_t xxh3;  // XXH3-64 of the bytes before it
+};
+static_assert(sizeof(ImageHeader) == 120);
+
+enum class RecordType : std::uint32_t {
+  kProcess = 1,      // ProcessRecord
+  kStrings = 2,      // exe, cwd, root, kernel release, machine: each ended by a zero byte
+  kCommandLine = 3,  // as /proc/self/cmdline
+  kThreads = 4,      // ThreadRecord[]
+  kSignals = 5,      // SignalAction[64]
+  kPending = 6,      // siginfo_t[] of 128 bytes queued to the process
+  kTimers = 7,       // TimerRecord[]
+  kMappings = 8,     // MappingRecord[], then their strings
+  kVdso = 9,         // VdsoRecord, then the vdso's bytes
+  kDescriptors = 10, // opaque: descriptors.h
+  kPages = 11,       // PagesHeader, PageRun[], then whole pages
+  kEnd = 12,         // EndRecord
+};
+
+// Starts every record, on a page boundary. The record's page count is that of the header and `length` bytes, rounded up;
+// bytes behind the length are zero.
+struct RecordHeader {
+  std::uint32_t type;
+  std::uint32_t flags;        // zero but for kPages
+  std::uint64_t length;       // of the payload
+  std::uint64_t payload_xxh3; // XXH3-64 of the payload and the zeros behind it
+  std::uint64_t header_xxh3;  // XXH3-64 of the 24 bytes before it, seeded with the record's offset in the file
+};
+static_assert(sizeof(RecordHeader) == 32);
+
+inline constexpr std::uint64_t record_bytes(std::uint64_t length) {
+  return (sizeof(RecordHeader) + length + kPage - 1) & ~(kPage - 1);
+}
+
+struct ProcessRecord {
+  std::int32_t pid, process_group, session, agent_tid;
+  std::uint32_t umask, personality;
+  std::uint32_t uid[4], gid[4];  // real, effective, saved, file system
+  std::uint32_t group_count, groups[64];
+  std::uint64_t capabilities[5];  // inheritable, permitted, effective, bounding, ambient
+  std::uint32_t secure_bits, no_new_privileges, dumpable, child_subreaper, thp_disabled;
+  std::int32_t oom_score_adj;
+  // As PR_SET_MM_MAP takes them.
+  std::uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack;
+  std::uint64_t arg_start, arg_end, env_start, env_end;
+  std::uint64_t auxv_bytes, auxv[2 * 48];
+  std::uint64_t limits[16][2];
+  std::int64_t realtime_ns, monotonic_ns, boottime_ns;
+  std::int64_t interval_timers[3][4];  // struct itimerval of ITIMER_REAL, _VIRTUAL, _PROF
+  std::uint64_t mailbox_address;       // struct RestartMailbox
+  std::uint64_t mailbox_bytes;
+  std::uint64_t threads_in_restorer_address;
+  std::uint64_t xcr0;        // extended state the processor had enabled
+  std::uint32_t cpu_features[8];  // cpuid 1 ecx, edx; 7.0 ebx, ecx, edx; 7.1 eax; zero
+  std::uint32_t unused[6];
+};
+
+struct ThreadRecord {
+  std::int32_t tid;
+  std::uint32_t unused;
+  std::uint64_t context;  // address of its ThreadContext in the image
+  char name[16];
+};
+
+// What the kernel's rt_sigaction takes.
+struct SignalAction {
+  std::uint64_t handler, flags, restorer, mask;
+};
+
+struct TimerRecord {
+  std::int32_t id, clock, notify, signal;
+  std::int32_t thread, unused;
+  std::uint64_t value;
+  std::int64_t interval_s, interval_ns, remaining_s, remaining_ns;
+};
+
+enum class MappingKind : std::uint32_t {
+  kAnonymous = 0,        // private memory without a file, heap and stack included
+  kPrivateFile = 1,      // a private mapping of a file, with its content
+  kSharedAnonymous = 2,  // MAP_SHARED | MAP_ANONYMOUS, with its content
+  kSharedFile = 3,       // MAP_SHARED of a regular file: mapped again, content stays in the file
+};
+
+// madvise and mlock state, from the VmFlags of smaps.
+enum MappingAdvice : std::uint32_t {
+  kAdviceDontFork = 1,
+  kAdviceDontDump = 2,
+  kAdviceNoHugePage = 4,
+  kAdviceHugePage = 8,
+  kAdviceLocked = 16,
+  kAdviceWipeOnFork = 32,
+  kAdviceMergeable = 64,
+  kAdviceSequential = 128,
+  kAdviceRandom = 256,
+  kAdviceDroppable = 512,
+  kAdviceLockOnFault = 1024,
+};
+
+struct MappingRecord {
+  std::uint64_t start, length, offset;
+  std::uint32_t protection;  // PROT_*
+  std::uint32_t flags;       // MAP_PRIVATE or MAP_SHARED, MAP_ANONYMOUS, MAP_NORESERVE, MAP_GROWSDOWN
+  std::uint32_t advice;      // MappingAdvice
+  MappingKind kind;
+  std::uint64_t file_bytes;
+  std::int64_t file_mtime_ns;
+  std::uint32_t path_offset, path_bytes;  // in the strings behind the array; 0 bytes: none
+  std::uint32_t build_id_bytes;
+  std::uint32_t file_mode;                // how it has to be opened again: 0 reading, 1 writing as well
+  std::uint8_t build_id[32];
+};
+static_assert(sizeof(MappingRecord) == 104);
+
+inline constexpr int kMaxVdsoPieces = 6;
+struct VdsoRecord {
+  std::uint32_t piece_count, unused;
+  struct Piece {
+    std::uint64_t start, length;
+    char name[16];  // vvar, vvar_vclock, vdso
+  } pieces[kMaxVdsoPieces];
+  std::uint64_t content_bytes;  // of the vdso, which follow
+};
+
+// Flags of a kPages record.
+inline constexpr std::uint32_t kPagesClean = 1;  // unmodified pages of a private file mapping
+inline constexpr std::uint32_t kPagesGuard = 2;  // no content: MADV_GUARD_INSTALL is in force
+
+struct PagesHeader {
+  std::uint32_t mapping, run_count;
+  std::uint64_t page_count;
+};
+struct PageRun {
+  std::uint64_t address, length;
+};
+// A record of pages is at most 1 MiB: one page of header and runs, then the pages in the order of the runs.
+inline constexpr std::uint64_t kPagesPerRecord = 255;
+inline constexpr std::uint32_t kRunsPerRecord = (kPage - sizeof(RecordHeader) - sizeof(PagesHeader)) / sizeof(PageRun);
+
+struct EndRecord {
+  std::uint64_t record_count;    // this one included
+  std::uint64_t page_count;      // in all kPages records
+  std::uint64_t file_bytes;      // of the whole file
+  std::uint8_t xxh3[16];         // XXH3-128, canonical, of all bytes before this record
+};
+
+}  // namespace shadowib

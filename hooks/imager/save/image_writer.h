@@ -1,0 +1,40 @@
+// Writing an image: records with their checksums, straight to the descriptor, hashed on the way.
+#pragma once
+
+#include "hooks/imager/image_format.h"
+#include "hooks/imager/save/scratch.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// One writer per image. All its memory is in the scratch; nothing else of the process changes while it works.
+class ImageWriter {
+ public:
+  // `name` is for messages. The descriptor stays the caller's.
+  Status start(Scratch* scratch, int fd, const char* name);
+
+  Status header(const ImageHeader& header);
+  // A record of one or two parts. The parts are copied before they are hashed.
+  Status record(RecordType type, const void* first, std::uint64_t first_bytes, const void* second = nullptr,
+                std::uint64_t second_bytes = 0);
+
+  // For pages: one buffer of 1 MiB, the first page for header and runs, filled by the caller.
+  std::uint8_t* page_buffer() { return buffer_; }
+  Status pages_record(std::uint32_t flags, std::uint64_t page_count);
+
+  // Writes the end record and syncs. Fills size and checksum of the whole file.
+  Status finish(std::uint64_t* bytes, std::uint8_t xxh3[16]);
+
+ private:
+  Status emit(RecordType type, std::uint32_t flags, std::uint64_t length, std::uint64_t payload_hash);
+  Status write_out(const std::uint8_t* data, std::uint64_t bytes);
+
+  std::uint8_t* buffer_ = nullptr;  // kPagesPerRecord + 1 pages
+  void* file_hash_ = nullptr;
+  void* record_hash_ = nullptr;
+  const char* name_ = "";
+  int fd_ = -1;
+  std::uint64_t offset_ = 0, started_ = 0, record_count_ = 0, page_count_ = 0;
+};
+
+}  // namespace shadowib

@@ -1,0 +1,369 @@
+#include "hooks/imager/save/mapping_table.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <sys/mman.h>
+
+#include "hooks/imager/arch/x86_64/raw_syscall.h"
+#include "hooks/imager/save/raw_text.h"
+#include "shadowib/base/descriptors.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::size_t kTextBytes = 64 << 10;  // read at a time; a path is at most 4 KiB, escaped
+
+// One mapping as smaps tells it.
+struct Area {
+  std::uint64_t start, end, offset, inode;
+  std::uint32_t protection;
+  bool shared;
+  std::uint32_t device_major;
+  const char* path;
+  std::uint32_t path_bytes;
+  std::uint64_t protection_key;
+  std::uint32_t advice;
+  bool no_reserve, grows_down, hugetlb, io, pfn;
+};
+
+// The address spaces of big programs make long texts, so smaps is read piece by piece, line by line.
+class SmapsReader {
+ public:
+  explicit SmapsReader(char* buffer) : buffer_(buffer) {
+    fd_ = raw::invoke(__NR_openat, AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC, 0);
+  }
+  ~SmapsReader() {
+    if (fd_ >= 0) raw::invoke(__NR_close, fd_);
+  }
+  SmapsReader(const SmapsReader&) = delete;
+  SmapsReader& operator=(const SmapsReader&) = delete;
+
+  int error() const { return fd_ < 0 ? static_cast<int>(-fd_) : error_; }
+
+  // Returns the next line, zero-ended, valid until the next call; nullptr at the end.
+  const char* next() {
+    for (;;) {
+      for (std::size_t i = scan_; i < filled_; ++i) {
+        if (buffer_[i] != '\n') continue;
+        buffer_[i] = '\0';
+        const char* line = buffer_ + begin_;
+        begin_ = scan_ = i + 1;
+        return line;
+      }
+      scan_ = filled_;
+      if (!refill()) return nullptr;
+    }
+  }
+
+ private:
+  bool refill() {
+    if (fd_ < 0) return false;
+    for (std::size_t i = begin_; i < filled_; ++i) buffer_[i - begin_] = buffer_[i];
+    scan_ -= begin_;
+    filled_ -= begin_;
+    begin_ = 0;
+    const long n = raw::invoke(__NR_read, fd_, buffer_ + filled_, kTextBytes - filled_);
+    if (n < 0) error_ = static_cast<int>(-n);
+    if (n <= 0) return false;
+    filled_ += static_cast<std::size_t>(n);
+    return true;
+  }
+
+  char* buffer_;
+  long fd_ = -1;
+  int error_ = 0;
+  std::size_t begin_ = 0, scan_ = 0, filled_ = 0;
+};
+
+bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+
+// True if `line` starts a mapping ("55d0-55d1 r-xp ...") rather than one of its fields ("Rss: ...").
+bool parse_head(const char* line, Area* area) {
+  if (!is_hex(*line)) return false;
+  const char* at = line;
+  *area = Area{};
+  area->start = parse_number(&at, 16);
+  if (*at != '-') return false;
+  ++at;
+  area->end = parse_number(&at, 16);
+  if (*at != ' ') return false;
+  ++at;
+  area->protection = (at[0] == 'r' ? PROT_READ : 0) | (at[1] == 'w' ? PROT_WRITE : 0) | (at[2] == 'x' ? PROT_EXEC : 0);
+  area->shared = at[3] == 's';
+  at += 5;
+  area->offset = parse_number(&at, 16);
+  ++at;
+  area->device_major = static_cast<std::uint32_t>(parse_number(&at, 16));
+  ++at;
+  parse_number(&at, 16);
+  ++at;
+  area->inode = parse_number(&at, 10);
+  while (*at == ' ') ++at;
+  area->path = at;
+  while (at[area->path_bytes] != '\0') ++area->path_bytes;
+  return true;
+}
+
+void parse_flags(const char* at, Area* area) {
+  while (*at != '\0') {
+    while (*at == ' ') ++at;
+    if (at[0] == '\0' || at[1] == '\0') return;
+    switch (at[0] << 8 | at[1]) {
+      case 'n' << 8 | 'r': area->no_reserve = true; break;
+      case 'g' << 8 | 'd': area->grows_down = true; break;
+      case 'h' << 8 | 't': area->hugetlb = true; break;
+      case 'i' << 8 | 'o': area->io = true; break;
+      case 'p' << 8 | 'f': area->pfn = true; break;
+      case 'd' << 8 | 'c': area->advice |= kAdviceDontFork; break;
+      case 'd' << 8 | 'd': area->advice |= kAdviceDontDump; break;
+      case 'n' << 8 | 'h': area->advice |= kAdviceNoHugePage; break;
+      case 'h' << 8 | 'g': area->advice |= kAdviceHugePage; break;
+      case 'l' << 8 | 'o': area->advice |= kAdviceLocked; break;
+      case 'l' << 8 | 'f': area->advice |= kAdviceLockOnFault; break;
+      case 'w' << 8 | 'f': area->advice |= kAdviceWipeOnFork; break;
+      case 'm' << 8 | 'g': area->advice |= kAdviceMergeable; break;
+      case 's' << 8 | 'r': area->advice |= kAdviceSequential; break;
+      case 'r' << 8 | 'r': area->advice |= kAdviceRandom; break;
+      case 'd' << 8 | 'p': area->advice |= kAdviceDroppable; break;
+      default: break;
+    }
+    at += 2;
+  }
+}
+
+bool starts_with(const char* text, const char* prefix) {
+  while (*prefix != '\0')
+    if (*text++ != *prefix++) return false;
+  return true;
+}
+bool ends_with(const char* text, std::uint32_t bytes, const char* suffix) {
+  std::uint32_t n = 0;
+  while (suffix[n] != '\0') ++n;
+  return bytes >= n && starts_with(text + bytes - n, suffix);
+}
+
+// The build-id out of the notes of an ELF file mapped from its start, read through descriptor `memory` so that an
+// unreadable page is an error and no signal.
+void find_build_id(long memory, MappingRecord* m) {
+  Elf64_Ehdr header;
+  if (raw::invoke(__NR_pread64, memory, &header, sizeof(header), m->start) != sizeof(header)) return;
+  if (__builtin_memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_phentsize != sizeof(Elf64_Phdr)) return;
+  for (unsigned i = 0; i < header.e_phnum && i < 64; ++i) {
+    Elf64_Phdr p;
+    const std::uint64_t at = header.e_phoff + i * sizeof(p);
+    if (at + sizeof(p) > m->length || raw::invoke(__NR_pread64, memory, &p, sizeof(p), m->start + at) != sizeof(p))
+      return;
+    if (p.p_type != PT_NOTE || p.p_offset + p.p_filesz > m->length || p.p_filesz > 1024) continue;
+    std::uint8_t notes[1024];
+    if (raw::invoke(__NR_pread64, memory, notes, p.p_filesz, m->start + p.p_offset) != static_cast<long>(p.p_filesz))
+      continue;
+    for (std::uint64_t n = 0; n + sizeof(Elf64_Nhdr) <= p.p_filesz;) {
+      Elf64_Nhdr note;
+      __builtin_memcpy(&note, notes + n, sizeof(note));
+      const std::uint64_t name = n + sizeof(note), id = name + ((note.n_namesz + 3ull) & ~3ull);
+      const std::uint64_t next = id + ((note.n_descsz + 3ull) & ~3ull);
+      if (next > p.p_filesz) break;
+      if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && note.n_descsz <= sizeof(m->build_id) &&
+          __builtin_memcmp(notes + name, "GNU", 4) == 0) {
+        m->build_id_bytes = note.n_descsz;
+        __builtin_memcpy(m->build_id, notes + id, note.n_descsz);
+        return;
+      }
+      n = next;
+    }
+  }
+}
+
+class TableBuilder {
+ public:
+  TableBuilder(Scratch* scratch, MappingTable* table) : scratch_(scratch), table_(table) {}
+
+  // Lays out the arrays: the kernel's default allows 65,530 mappings; strings follow in what is left.
+  bool start() {
+    vdso_ = static_cast<VdsoRecord*>(scratch_->take(sizeof(VdsoRecord)));
+    text_ = static_cast<char*>(scratch_->take(kTextBytes + 1));
+    memory_ = raw::invoke(__NR_openat, AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC, 0);
+    std::size_t rest = 0;
+    std::uint8_t* at = scratch_->rest(&rest);
+    if (vdso_ == nullptr || text_ == nullptr || at == nullptr || rest < (1 << 20)) return false;
+    capacity_ = static_cast<std::uint32_t>(rest / 2 / sizeof(MappingRecord));
+    mappings_ = reinterpret_cast<MappingRecord*>(at);
+    strings_ = reinterpret_cast<char*>(at) + capacity_ * sizeof(MappingRecord);
+    string_capacity_ = static_cast<std::uint32_t>(rest - capacity_ * sizeof(MappingRecord));
+    return true;
+  }
+  ~TableBuilder() {
+    if (memory_ >= 0) raw::invoke(__NR_close, memory_);
+  }
+  TableBuilder(const TableBuilder&) = delete;
+  TableBuilder& operator=(const TableBuilder&) = delete;
+
+  Status read() {
+    SmapsReader reader(text_);
+    Area area{};
+    bool have = false;
+    char* path = static_cast<char*>(scratch_path_);
+    while (const char* line = reader.next()) {
+      Area head;
+      if (parse_head(line, &head)) {
+        if (have) SHADOWIB_TRY(add(area));
+        area = head;
+        have = true;
+        // The line is gone when the flags come.
+        if (area.path_bytes >= sizeof(scratch_path_)) return refuse(area, "its path is too long", "");
+        __builtin_memcpy(path, area.path, area.path_bytes + 1);
+        area.path = path;
+      } else if (const char* flags = find_line(line, "VmFlags:")) {
+        parse_flags(flags, &area);
+      } else if (const char* key = find_line(line, "ProtectionKey:")) {
+        while (*key == ' ') ++key;
+        area.protection_key = parse_number(&key, 10);
+      }
+    }
+    if (reader.error() != 0)
+      return Status::of(Code::kInternal, reader.error(), "cannot read /proc/self/smaps: errno %d", reader.error());
+    if (have) SHADOWIB_TRY(add(area));
+    table_->mappings = mappings_;
+    table_->count = count_;
+    table_->strings = strings_;
+    table_->string_bytes = string_used_;
+    table_->vdso = vdso_;
+    return {};
+  }
+
+ private:
+  static Status refuse(const Area& area, const char* what, const char* remedy) {
+    return Status::of(Code::kRefused, 0, "mapping %lx-%lx %s cannot be captured: %s%s", area.start, area.end,
+                      area.path == nullptr || area.path[0] == '\0' ? "(anonymous)" : area.path, what, remedy);
+  }
+
+  Status add(const Area& area) {
+    if (starts_with(area.path, "[vsyscall]")) return {};
+    if (starts_with(area.path, "[vdso]") || starts_with(area.path, "[vvar") || starts_with(area.path, "[vvclock"))
+      return add_vdso(area);
+    // Cut out what is ours.
+    for (std::uint64_t at = area.start; at < area.end;) {
+      std::uint64_t cut_start = area.end, cut_end = area.end;
+      std::uintptr_t owned = 0;
+      std::size_t owned_bytes = 0;
+      if (find_owned_mapping(at, area.end - at, &owned, &owned_bytes)) {
+        cut_start = owned > at ? owned : at;
+        cut_end = owned + owned_bytes;
+      }
+      const std::uint64_t scratch_end = scratch_->start() + scratch_->bytes();
+      if (scratch_->start() < area.end && scratch_end > at && scratch_->start() < cut_start) {
+        cut_start = scratch_->start() > at ? scratch_->start() : at;
+        cut_end = scratch_end;
+      }
+      if (cut_start > at) {
+        Area piece = area;
+        piece.start = at;
+        piece.end = cut_start < area.end ? cut_start : area.end;
+        piece.offset = area.offset + (at - area.start);
+        SHADOWIB_TRY(add_piece(piece));
+      }
+      at = cut_end;
+    }
+    return {};
+  }
+
+  Status add_vdso(const Area& area) {
+    if (vdso_->piece_count == kMaxVdsoPieces) return refuse(area, "more parts of the vdso than known", "");
+    VdsoRecord::Piece* piece = &vdso_->pieces[vdso_->piece_count++];
+    piece->start = area.start;
+    piece->length = area.end - area.start;
+    for (unsigned i = 0; i + 1 < sizeof(piece->name) && area.path[i + 1] != ']' && area.path[i + 1] != '\0'; ++i)
+      piece->name[i] = area.path[i + 1];
+    if (starts_with(piece->name, "vdso")) vdso_->content_bytes = piece->length;
+    return {};
+  }
+
+  Status add_piece(const Area& area) {
+    if (count_ == capacity_ || string_used_ + area.path_bytes + 1 > string_capacity_)
+      return Status(Code::kInternal, ENOMEM, "too many mappings for the imager's table");
+    MappingRecord* m = &mappings_[count_];
+    *m = MappingRecord{};
+    m->start = area.start;
+    m->length = area.end - area.start;
+    m->protection = area.protection;
+    m->advice = area.advice;
+    m->flags = (area.shared ? MAP_SHARED : MAP_PRIVATE) | (area.no_reserve ? MAP_NORESERVE : 0) |
+               (area.grows_down ? MAP_GROWSDOWN : 0);
+    m->path_offset = string_used_;
+    m->path_bytes = area.path_bytes;
+    __builtin_memcpy(strings_ + string_used_, area.path, area.path_bytes + 1);
+    SHADOWIB_TRY(classify(area, m));
+    string_used_ += area.path_bytes + 1;
+    ++count_;
+    return {};
+  }
+
+  Status classify(const Area& area, MappingRecord* m) {
+    if (area.protection_key != 0) return refuse(area, "it has a memory protection key", "");
+    if (area.hugetlb) return refuse(area, "it lies in hugetlb pages", "; use transparent huge pages");
+    const bool private_zero = !area.shared && ends_with(area.path, area.path_bytes, "/dev/zero");
+    const bool named_file = area.path[0] == '/' && area.inode != 0 && !private_zero;
+    if (!named_file && !area.shared) {
+      if (area.io || area.pfn) return refuse(area, "it is device memory", "");
+      m->kind = MappingKind::kAnonymous;
+      m->flags |= MAP_ANONYMOUS;
+      return {};
+    }
+    const char* path = area.path;
+    if (area.shared && starts_with(path, "/dev/zero") && ends_with(path, area.path_bytes, "(deleted)")) {
+      m->kind = MappingKind::kSharedAnonymous;
+      m->flags |= MAP_ANONYMOUS;
+      return {};
+    }
+    if (starts_with(path, "/SYSV")) return refuse(area, "it is a System V shared memory segment", "");
+    if (starts_with(path, "/memfd:") && area.shared)
+      return refuse(area, "it is shared memory of a memfd", "");
+    if (starts_with(path, "/dev/shm/") && area.shared) return refuse(area, "it is POSIX shared memory", "");
+    if (starts_with(path, "anon_inode:") || path[0] == '[' || !named_file)
+      return refuse(area, "it is memory of a kernel object", "");
+    if ((starts_with(path, "/dev/") && !starts_with(path, "/dev/shm/")) || area.io || area.pfn)
+      return refuse(area, "it is a device mapping", "; close the device before the checkpoint");
+    return describe_file(area, m);
+  }
+
+  Status describe_file(const Area& area, MappingRecord* m) {
+    m->kind = area.shared ? MappingKind::kSharedFile : MappingKind::kPrivateFile;
+    m->offset = area.offset;
+    m->file_mode = area.shared && (area.protection & PROT_WRITE) != 0;
+    struct statx info {};
+    const long result = raw::invoke(__NR_statx, AT_FDCWD, strings_ + m->path_offset, 0, STATX_BASIC_STATS, &info);
+    if (result == 0 && info.stx_ino == area.inode) {
+      m->file_bytes = info.stx_size;
+      m->file_mtime_ns = info.stx_mtime.tv_sec * 1000000000ll + info.stx_mtime.tv_nsec;
+      if (area.shared && (info.stx_mode & 0170000) != 0100000)
+        return refuse(area, "it is a shared mapping of something that is no regular file", "");
+    } else if (area.shared) {
+      return refuse(area, "it is a shared mapping of a deleted or replaced file", "");
+    }
+    if (!area.shared && memory_ >= 0) find_build_id(memory_, m);
+    return {};
+  }
+
+  Scratch* scratch_;
+  MappingTable* table_;
+  VdsoRecord* vdso_ = nullptr;
+  char* text_ = nullptr;
+  long memory_ = -1;
+  MappingRecord* mappings_ = nullptr;
+  char* strings_ = nullptr;
+  std::uint32_t capacity_ = 0, count_ = 0, string_capacity_ = 0, string_used_ = 0;
+  char scratch_path_[4200];
+};
+
+}  // namespace
+
+Status read_mappings(Scratch* scratch, MappingTable* table) {
+  *table = MappingTable{};
+  TableBuilder builder(scratch, table);
+  if (!builder.start()) return Status(Code::kInternal, ENOMEM, "no scratch memory for the table of mappings");
+  return builder.read();
+}
+
+}  // namespace shadowib

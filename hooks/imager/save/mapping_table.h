@@ -1,0 +1,23 @@
+// The process's mappings as the image will list them.
+#pragma once
+
+#include "hooks/imager/image_format.h"
+#include "hooks/imager/save/scratch.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// Arrays lie in the scratch. `strings` holds the paths one behind the other.
+struct MappingTable {
+  MappingRecord* mappings;
+  std::uint32_t count;
+  const char* strings;
+  std::uint32_t string_bytes;
+  VdsoRecord* vdso;  // without content
+};
+
+// Reads /proc/self/smaps. Owned mappings (base/descriptors.h), the scratch itself and [vsyscall] are cut out.
+// kRefused names the first mapping that cannot be captured.
+Status read_mappings(Scratch* scratch, MappingTable* table);
+
+}  // namespace shadowib

@@ -1,0 +1,133 @@
+#include "hooks/imager/save/page_scan.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/ioctl.h>
+
+#include "hooks/imager/arch/x86_64/raw_syscall.h"
+#include "hooks/imager/image_format.h"
+
+namespace shadowib {
+namespace {
+
+// include/uapi/linux/fs.h of Linux 6.7 and 6.15; older headers do not have it.
+struct PageRegion {
+  std::uint64_t start, end, categories;
+};
+struct PmScanArg {
+  std::uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+  std::uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+constexpr unsigned long kPagemapScan = _IOWR('f', 16, PmScanArg);
+constexpr std::uint64_t kIsFile = 1 << 2, kIsPresent = 1 << 3, kIsSwapped = 1 << 4, kIsZero = 1 << 5, kIsGuard = 1 << 8;
+
+// Documentation/admin-guide/mm/pagemap.rst
+constexpr std::uint64_t kMapPresent = 1ull << 63, kMapSwapped = 1ull << 62, kMapFile = 1ull << 61, kMapGuard = 1ull << 58;
+
+}  // namespace
+
+bool PageScanner::open(void* buffer, std::uint64_t buffer_bytes) {
+  fd_ = raw::invoke(__NR_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC, 0);
+  if (fd_ < 0) {
+    error_ = static_cast<int>(-fd_);
+    return false;
+  }
+  capacity_ = static_cast<std::uint32_t>(buffer_bytes / 2 / sizeof(PageRange));
+  ranges_ = static_cast<PageRange*>(buffer);
+  raw_ = ranges_ + capacity_;
+  raw_bytes_ = buffer_bytes / 2 & ~7ull;
+  if (raw_bytes_ / 8 > capacity_) raw_bytes_ = capacity_ * 8ull;
+  return true;
+}
+
+PageScanner::~PageScanner() {
+  if (fd_ >= 0) raw::invoke(__NR_close, fd_);
+}
+
+void PageScanner::begin(std::uint64_t start, std::uint64_t end) {
+  cursor_ = start;
+  end_ = end;
+  count_ = taken_ = 0;
+}
+
+bool PageScanner::next(PageRange* range) {
+  while (taken_ == count_) {
+    if (cursor_ >= end_ || error_ != 0 || !fill()) return false;
+  }
+  *range = ranges_[taken_++];
+  return true;
+}
+
+bool PageScanner::fill() {
+  count_ = taken_ = 0;
+  if (use_ioctl_) {
+    if (fill_by_ioctl()) return true;
+    if (use_ioctl_) return false;
+  }
+  return fill_by_read();
+}
+
+void PageScanner::add(std::uint64_t start, std::uint64_t end, PageState state) {
+  if (count_ > 0 && ranges_[count_ - 1].end == start && ranges_[count_ - 1].state == state)
+    ranges_[count_ - 1].end = end;
+  else
+    ranges_[count_++] = PageRange{start, end, state};
+}
+
+bool PageScanner::fill_by_ioctl() {
+  auto* regions = static_cast<PageRegion*>(raw_);
+  PmScanArg arg{};
+  arg.size = sizeof(arg);
+  arg.start = cursor_;
+  arg.end = end_;
+  arg.vec = reinterpret_cast<std::uint64_t>(regions);
+  arg.vec_len = raw_bytes_ / sizeof(PageRegion);
+  arg.category_anyof_mask = kIsPresent | kIsSwapped;
+  arg.return_mask = kIsPresent | kIsSwapped | kIsFile | kIsZero | (guard_known_ ? kIsGuard : 0);
+  const long n = raw::invoke(__NR_ioctl, fd_, kPagemapScan, &arg);
+  if (n == -EINVAL && guard_known_) {
+    guard_known_ = false;
+    return fill_by_ioctl();
+  }
+  if (n == -ENOTTY || n == -EINVAL) {
+    use_ioctl_ = false;
+    return false;
+  }
+  if (n < 0) {
+    if (n == -EINTR) return true;
+    error_ = static_cast<int>(-n);
+    return false;
+  }
+  for (long i = 0; i < n; ++i) {
+    const PageRegion& r = regions[i];
+    if ((r.categories & kIsGuard) != 0)
+      add(r.start, r.end, PageState::kGuard);
+    else if ((r.categories & kIsZero) == 0)
+      add(r.start, r.end, (r.categories & kIsFile) != 0 ? PageState::kFile : PageState::kContent);
+  }
+  cursor_ = arg.walk_end > cursor_ ? arg.walk_end : end_;
+  return true;
+}
+
+bool PageScanner::fill_by_read() {
+  auto* entries = static_cast<std::uint64_t*>(raw_);
+  std::uint64_t wanted = (end_ - cursor_) / kPage * 8;
+  if (wanted > raw_bytes_) wanted = raw_bytes_;
+  const long n = raw::invoke(__NR_pread64, fd_, entries, wanted, cursor_ / kPage * 8);
+  if (n == -EINTR) return true;
+  if (n <= 0) {
+    error_ = n == 0 ? EIO : static_cast<int>(-n);
+    return false;
+  }
+  for (long i = 0; i < n / 8; ++i, cursor_ += kPage) {
+    const std::uint64_t e = entries[i];
+    if ((e & (kMapPresent | kMapSwapped)) == 0) continue;
+    const PageState state = (e & kMapGuard) != 0  ? PageState::kGuard
+                            : (e & kMapFile) != 0 ? PageState::kFile
+                                                  : PageState::kContent;
+    add(cursor_, cursor_ + kPage, state);
+  }
+  return true;
+}
+
+}  // namespace shadowib

@@ -1,0 +1,223 @@
+#include "hooks/imager/save/page_writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <new>
+
+#include "hooks/imager/arch/x86_64/raw_syscall.h"
+#include "hooks/imager/save/page_scan.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::uint64_t kScanBytes = 512 << 10;
+
+bool is_zero_page(const std::uint8_t* page) {
+  const auto* words = reinterpret_cast<const std::uint64_t*>(page);
+  for (std::uint64_t i = 0; i < kPage / 8; i += 8) {
+    const std::uint64_t any = words[i] | words[i + 1] | words[i + 2] | words[i + 3] | words[i + 4] | words[i + 5] |
+                              words[i + 6] | words[i + 7];
+    if (any != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+class PageWriter {
+ public:
+  PageWriter(void* work, ImageWriter* writer) : work_(work), writer_(writer) {}
+  ~PageWriter() {
+    if (memory_ >= 0) raw::invoke(__NR_close, memory_);
+  }
+  PageWriter(const PageWriter&) = delete;
+  PageWriter& operator=(const PageWriter&) = delete;
+
+  Status start() {
+    memory_ = raw::invoke(__NR_openat, AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC, 0);
+    if (memory_ < 0 || !scanner_.open(work_, kScanBytes))
+      return Status::of(Code::kPermission, scanner_.error(),
+                        "cannot read this process's memory through /proc/self/mem and /proc/self/pagemap (errno %d); "
+                        "mount /proc, and see hidepid and the security module",
+                        memory_ < 0 ? static_cast<int>(-memory_) : scanner_.error());
+    return {};
+  }
+
+  Status mapping(const MappingRecord& m, std::uint32_t index) {
+    mapping_ = index;
+    // Plain readable memory is copied directly; whatever may fault is read through /proc/self/mem.
+    direct_ = m.kind == MappingKind::kAnonymous && (m.protection & PROT_READ) != 0 && !scanner_.guards_hidden();
+    // A page of zeros is only the same as none where nothing lies beneath.
+    keep_zeros_ = m.kind == MappingKind::kPrivateFile;
+    if (m.kind == MappingKind::kSharedFile || (m.advice & kAdviceDroppable) != 0) return {};
+    if (m.kind == MappingKind::kPrivateFile) return private_file(m);
+    if (m.kind == MappingKind::kSharedAnonymous) return shared_memory(m);
+    scanner_.begin(m.start, m.start + m.length);
+    PageRange range;
+    while (scanner_.next(&range))
+      SHADOWIB_TRY(range.state == PageState::kGuard ? guard(range) : copy(range.start, range.end, 0));
+    return finish_mapping();
+  }
+
+ private:
+  Status finish_mapping() {
+    SHADOWIB_TRY(flush());
+    if (scanner_.error() != 0)
+      return Status::of(Code::kInternal, scanner_.error(), "cannot read /proc/self/pagemap: errno %d",
+                        scanner_.error());
+    return {};
+  }
+
+  // Modified pages and the file's own are kept apart: a restart that finds the same file maps it and takes only the former.
+  Status private_file(const MappingRecord& m) {
+    const std::uint64_t end = m.start + m.length;
+    std::uint64_t clean = m.start;
+    scanner_.begin(m.start, end);
+    PageRange range;
+    while (scanner_.next(&range)) {
+      if (range.state == PageState::kFile) continue;
+      SHADOWIB_TRY(copy(clean, range.start, kPagesClean));
+      SHADOWIB_TRY(range.state == PageState::kGuard ? guard(range) : copy(range.start, range.end, 0));
+      clean = range.end;
+    }
+    SHADOWIB_TRY(copy(clean, end, kPagesClean));
+    return finish_mapping();
+  }
+
+  // Pages of shared memory may be swapped out of the page cache without a trace in this process's page table, so what is
+  // not resident is only left out where there is no swap at all.
+  Status shared_memory(const MappingRecord& m) {
+    std::uint8_t resident[4096];
+    for (std::uint64_t at = m.start; at < m.start + m.length;) {
+      std::uint64_t pages = (m.start + m.length - at) / kPage;
+      if (pages > sizeof(resident)) pages = sizeof(resident);
+      const long result = raw::invoke(__NR_mincore, at, pages * kPage, resident);
+      for (std::uint64_t i = 0; i < pages; ++i)
+        if (result != 0 || swap_possible() || (resident[i] & 1) != 0)
+          SHADOWIB_TRY(copy(at + i * kPage, at + (i + 1) * kPage, 0));
+      at += pages * kPage;
+    }
+    return finish_mapping();
+  }
+
+  bool swap_possible() {
+    if (swap_ < 0) {
+      // struct sysinfo: totalswap is the 8th long.
+      long info[16] = {};
+      raw::invoke(__NR_sysinfo, info);
+      swap_ = info[7] != 0;
+    }
+    return swap_ != 0;
+  }
+
+  Status guard(const PageRange& range) {
+    SHADOWIB_TRY(flush());
+    __builtin_memset(writer_->page_buffer(), 0, kPage);
+    auto* header = reinterpret_cast<PagesHeader*>(writer_->page_buffer() + sizeof(RecordHeader));
+    *header = PagesHeader{mapping_, 1, 0};
+    *reinterpret_cast<PageRun*>(header + 1) = PageRun{range.start, range.end - range.start};
+    return writer_->pages_record(kPagesGuard, 0);
+  }
+
+  Status copy(std::uint64_t start, std::uint64_t end, std::uint32_t flags) {
+    if (flags != flags_) SHADOWIB_TRY(flush());
+    flags_ = flags;
+    while (start < end) {
+      std::uint64_t pages = (end - start) / kPage;
+      if (pages > kPagesPerRecord - pages_) pages = kPagesPerRecord - pages_;
+      std::uint8_t* to = writer_->page_buffer() + kPage + pages_ * kPage;
+      std::uint64_t got = pages * kPage;
+      if (direct_)
+        __builtin_memcpy(to, reinterpret_cast<const void*>(start), got);
+      else
+        SHADOWIB_TRY(read(start, to, &got));
+      SHADOWIB_TRY(keep(start, to, got / kPage));
+      start += got == 0 ? kPage : got;
+    }
+    return {};
+  }
+
+  // Reads as far as the memory goes. Behind the end of a file there is none: nothing to save either.
+  Status read(std::uint64_t from, std::uint8_t* to, std::uint64_t* bytes) {
+    const long n = raw::invoke(__NR_pread64, memory_, to, *bytes, from);
+    if (n == -EIO || n == -EFAULT || (n >= 0 && n < static_cast<long>(kPage))) {
+      *bytes = 0;
+      return {};
+    }
+    if (n < 0)
+      return Status::of(Code::kInternal, static_cast<int>(-n), "cannot read memory at %lx: errno %ld", from, -n);
+    *bytes = static_cast<std::uint64_t>(n) & ~(kPage - 1);
+    return {};
+  }
+
+  // Drops pages of zeros from what was read to `to` and notes the rest.
+  Status keep(std::uint64_t address, std::uint8_t* to, std::uint64_t count) {
+    std::uint8_t* place = to;
+    for (std::uint64_t i = 0; i < count; ++i, to += kPage, address += kPage) {
+      if (!keep_zeros_ && is_zero_page(to)) continue;
+      if (!extend_run(address)) {
+        // Out of runs: write what is there and begin again with this page.
+        std::uint8_t* rest = to;
+        SHADOWIB_TRY(flush());
+        place = writer_->page_buffer() + kPage;
+        __builtin_memmove(place, rest, (count - i) * kPage);
+        to = place;
+        extend_run(address);
+      }
+      if (place != to) __builtin_memcpy(place, to, kPage);
+      place += kPage;
+      ++pages_;
+    }
+    return pages_ == kPagesPerRecord ? flush() : Status{};
+  }
+
+  bool extend_run(std::uint64_t address) {
+    if (run_count_ > 0 && runs_[run_count_ - 1].address + runs_[run_count_ - 1].length == address) {
+      runs_[run_count_ - 1].length += kPage;
+      return true;
+    }
+    if (run_count_ == kRunsPerRecord) return false;
+    runs_[run_count_++] = PageRun{address, kPage};
+    return true;
+  }
+
+  Status flush() {
+    if (pages_ == 0) return {};
+    std::uint8_t* buffer = writer_->page_buffer();
+    __builtin_memset(buffer, 0, kPage);
+    auto* header = reinterpret_cast<PagesHeader*>(buffer + sizeof(RecordHeader));
+    *header = PagesHeader{mapping_, run_count_, pages_};
+    __builtin_memcpy(header + 1, runs_, run_count_ * sizeof(PageRun));
+    const std::uint64_t pages = pages_;
+    pages_ = 0;
+    run_count_ = 0;
+    return writer_->pages_record(flags_, pages);
+  }
+
+  void* work_;
+  ImageWriter* writer_;
+  PageScanner scanner_;
+  long memory_ = -1;
+  int swap_ = -1;
+  bool direct_ = false, keep_zeros_ = false;
+  std::uint32_t mapping_ = 0, flags_ = 0, run_count_ = 0;
+  std::uint64_t pages_ = 0;
+  PageRun runs_[kRunsPerRecord];
+};
+
+PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer) {
+  void* place = scratch->take(sizeof(PageWriter), alignof(PageWriter));
+  void* work = scratch->take(kScanBytes, kPage);
+  return place == nullptr || work == nullptr ? nullptr : new (place) PageWriter(work, writer);
+}
+
+Status write_pages(PageWriter* pages, const MappingTable& table) {
+  Status status = pages->start();
+  for (std::uint32_t i = 0; i < table.count && status.ok(); ++i) status = pages->mapping(table.mappings[i], i);
+  pages->~PageWriter();
+  return status;
+}
+
+}  // namespace shadowib

@@ -1,0 +1,194 @@
+// save_image: the order of things.
+//
+// Everything from save_context() on runs on a scratch stack with raw system calls: the memory that goes into the image
+// must not change while it is written, and the thread that writes is one of those that are saved.
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+
+#include "hooks/imager/arch/x86_64/call_on_stack.h"
+#include "hooks/imager/arch/x86_64/raw_syscall.h"
+#include "hooks/imager/image_format.h"
+#include "hooks/imager/imager.h"
+#include "hooks/imager/save/image_writer.h"
+#include "hooks/imager/save/mapping_table.h"
+#include "hooks/imager/save/page_writer.h"
+#include "hooks/imager/save/process_state.h"
+#include "hooks/imager/save/restart_mailbox.h"
+#include "hooks/imager/thread_context.h"
+#include "hooks/stop.h"
+#include "shadowib/base/descriptors.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::size_t kScratchBytes = 32 << 20;  // address space; a process of ordinary size fills about 3 MiB of it
+constexpr std::size_t kStackBytes = 256 << 10;
+constexpr int kMaxThreads = 16384;
+
+// What the writing function is given. Lies in the scratch.
+struct SaveJob {
+  const SaveRequest* request;
+  SaveResult* result;
+  const ThreadContext* self;
+  Scratch* scratch;
+  int fd;
+  Status status;
+};
+
+Status list_threads(const SaveJob& job, ThreadRecord** records, std::uint32_t* count) {
+  auto* parked = static_cast<ParkedThread*>(job.scratch->take(kMaxThreads * sizeof(ParkedThread)));
+  if (parked == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the list of threads");
+  const int n = parked_threads(parked, kMaxThreads);
+  if (n < 0 || n >= kMaxThreads)
+    return Status::of(Code::kRefused, 0, "more than %d threads, which cannot be captured", kMaxThreads - 1);
+  auto* list = static_cast<ThreadRecord*>(job.scratch->take((static_cast<unsigned>(n) + 1) * sizeof(ThreadRecord)));
+  if (list == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the list of threads");
+  for (int i = -1; i < n; ++i) {
+    const auto* c = i < 0 ? job.self : static_cast<const ThreadContext*>(parked[i].context);
+    if (c == nullptr || c->magic != kThreadContextMagic || (i >= 0 && c->tid != parked[i].tid))
+      return Status::of(Code::kInternal, 0, "thread %d is parked without a context", i < 0 ? 0 : parked[i].tid);
+    if (c->pending_overflow != 0)
+      return Status::of(Code::kRefused, 0, "thread %d (%s) has more than %d signals queued, which cannot be captured",
+                        c->tid, c->name, kMaxPendingPerThread);
+    ThreadRecord* r = &list[(*count)++];
+    r->tid = c->tid;
+    r->context = reinterpret_cast<std::uint64_t>(c);
+    __builtin_memcpy(r->name, c->name, sizeof(r->name));
+  }
+  *records = list;
+  return {};
+}
+
+ImageHeader make_header(const SaveRequest& request) {
+  ImageHeader h{};
+  __builtin_memcpy(h.magic, kImageMagic, sizeof(h.magic));
+  h.version = kImageVersion;
+  h.byte_order = kImageByteOrder;
+  h.page_bytes = kPage;
+  h.machine = 62;  // EM_X86_64
+  h.member = request.member;
+  h.generation = request.generation;
+  __builtin_memcpy(h.set_id, request.set_id, sizeof(h.set_id));
+  __builtin_memcpy(h.shadowib_version, SHADOWIB_VERSION, sizeof(SHADOWIB_VERSION));
+  return h;
+}
+
+// Shared file mappings stay in their files; the files shall hold what the memory held.
+Status sync_shared_files(const MappingTable& table) {
+  for (std::uint32_t i = 0; i < table.count; ++i) {
+    const MappingRecord& m = table.mappings[i];
+    if (m.kind != MappingKind::kSharedFile || m.file_mode == 0) continue;
+    const long result = raw::invoke(__NR_msync, m.start, m.length, 4 /* MS_SYNC */);
+    if (result < 0)
+      return Status::of(Code::kIo, static_cast<int>(-result), "cannot sync shared mapping of %s: errno %ld",
+                        table.strings + m.path_offset, -result);
+  }
+  return {};
+}
+
+Status write_image(SaveJob* job) {
+  auto* state = static_cast<ProcessState*>(job->scratch->take(sizeof(ProcessState)));
+  if (state == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the state of the process");
+  SHADOWIB_TRY(read_process_state(state));
+  ThreadRecord* threads = nullptr;
+  std::uint32_t thread_count = 0;
+  SHADOWIB_TRY(list_threads(*job, &threads, &thread_count));
+  ImageWriter writer;
+  SHADOWIB_TRY(writer.start(job->scratch, job->fd, job->request->file_name));
+  PageWriter* pages = make_page_writer(job->scratch, &writer);
+  if (pages == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the scan of pages");
+  MappingTable table;
+  SHADOWIB_TRY(read_mappings(job->scratch, &table));
+  SHADOWIB_TRY(sync_shared_files(table));
+
+  SHADOWIB_TRY(writer.header(make_header(*job->request)));
+  SHADOWIB_TRY(writer.record(RecordType::kProcess, &state->process, sizeof(state->process)));
+  SHADOWIB_TRY(writer.record(RecordType::kStrings, state->strings, state->string_bytes));
+  SHADOWIB_TRY(writer.record(RecordType::kCommandLine, state->command_line, state->command_line_bytes));
+  SHADOWIB_TRY(writer.record(RecordType::kThreads, threads, thread_count * sizeof(ThreadRecord)));
+  SHADOWIB_TRY(writer.record(RecordType::kSignals, state->actions, sizeof(state->actions)));
+  SHADOWIB_TRY(writer.record(RecordType::kPending, state->pending, state->pending_count * 128ull));
+  SHADOWIB_TRY(writer.record(RecordType::kTimers, state->timers, state->timer_count * sizeof(TimerRecord)));
+  SHADOWIB_TRY(writer.record(RecordType::kMappings, table.mappings, table.count * sizeof(MappingRecord), table.strings,
+                             table.string_bytes));
+  const VdsoRecord::Piece* vdso = nullptr;
+  for (std::uint32_t i = 0; i < table.vdso->piece_count; ++i)
+    if (__builtin_strcmp(table.vdso->pieces[i].name, "vdso") == 0) vdso = &table.vdso->pieces[i];
+  SHADOWIB_TRY(writer.record(RecordType::kVdso, table.vdso, sizeof(VdsoRecord),
+                             vdso == nullptr ? nullptr : reinterpret_cast<const void*>(vdso->start),
+                             vdso == nullptr ? 0 : vdso->length));
+  const std::string* descriptors = job->request->descriptors;
+  SHADOWIB_TRY(writer.record(RecordType::kDescriptors, descriptors == nullptr ? nullptr : descriptors->data(),
+                             descriptors == nullptr ? 0 : descriptors->size()));
+  SHADOWIB_TRY(write_pages(pages, table));
+  return writer.finish(&job->result->bytes, job->result->xxh3);
+}
+
+void write_on_scratch_stack(void* argument) {
+  auto* job = static_cast<SaveJob*>(argument);
+  job->status = write_image(job);
+}
+
+// In the original process, first return of save_context.
+__attribute__((noinline)) Status save_now(const SaveRequest& request, SaveResult* result, const ThreadContext* self) {
+  Scratch scratch;
+  if (!scratch.map(kScratchBytes)) return Status(Code::kInternal, ENOMEM, "no memory for the imager's scratch");
+  auto* stack = static_cast<std::uint8_t*>(scratch.take(kStackBytes, kPage));
+  auto* job = static_cast<SaveJob*>(scratch.take(sizeof(SaveJob)));
+  // The result is written while memory is, so it is kept in the scratch until the end.
+  auto* local_result = static_cast<SaveResult*>(scratch.take(sizeof(SaveResult)));
+  auto* local_scratch = static_cast<Scratch*>(scratch.take(sizeof(Scratch)));
+  *job = SaveJob{&request, local_result, self, local_scratch, -1, {}};
+  const long fd = raw::invoke(__NR_openat, request.directory_fd, request.file_name,
+                              O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) {
+    scratch.unmap();
+    return Status::of(Code::kIo, static_cast<int>(-fd), "cannot create image %s: errno %ld", request.file_name, -fd);
+  }
+  job->fd = static_cast<int>(fd);
+  *local_scratch = scratch;
+  call_on_stack(write_on_scratch_stack, job, stack + kStackBytes);
+  Status status = job->status;
+  const long closed = raw::invoke(__NR_close, fd);
+  if (status.ok() && closed < 0)
+    status = Status::of(Code::kIo, static_cast<int>(-closed), "cannot close image %s: errno %ld", request.file_name,
+                        -closed);
+  if (status.ok())
+    *result = *local_result;
+  else
+    raw::invoke(__NR_unlinkat, request.directory_fd, request.file_name, 0);
+  scratch.unmap();
+  return status;
+}
+
+// In a restarted process: wait until no thread is in the restorer, then take it away.
+__attribute__((noinline)) void after_restart(SaveOutcome* outcome, JobInfo* restart_info) {
+  while (__atomic_load_n(&shadowib_threads_in_restorer, __ATOMIC_ACQUIRE) != 0) raw::call(__NR_sched_yield);
+  RestartMailbox* box = &shadowib_restart_mailbox;
+  raw::invoke(__NR_munmap, box->restorer_start, box->restorer_bytes);
+  *restart_info = box->job;
+  forget_owned_descriptors(false);
+  forget_owned_mappings(false);
+  *outcome = SaveOutcome::kRestarted;
+}
+
+}  // namespace
+
+// `request`, `result`, `outcome` and `restart_info` are not changed between the two returns, so they hold after both.
+Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* outcome, JobInfo* restart_info) {
+  ThreadContext self;
+  *outcome = SaveOutcome::kSaved;
+  std::uint64_t all = ~0ull, before = 0;
+  raw::invoke(__NR_rt_sigprocmask, SIG_SETMASK, &all, &before, 8);
+  if (save_context(&self) != 0) {
+    after_restart(outcome, restart_info);
+    raw::invoke(__NR_rt_sigprocmask, SIG_SETMASK, &before, nullptr, 8);
+    return {};
+  }
+  Status status = save_now(request, result, &self);
+  raw::invoke(__NR_rt_sigprocmask, SIG_SETMASK, &before, nullptr, 8);
+  return status;
+}
+
+}  // namespace shadowib

@@ -1,0 +1,39 @@
+#include "hooks/imager/save/scratch.h"
+
+#include <sys/mman.h>
+
+#include "hooks/imager/arch/x86_64/raw_syscall.h"
+
+namespace shadowib {
+
+bool Scratch::map(std::size_t bytes) {
+  const long at = raw::invoke(__NR_mmap, nullptr, bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw::failed(at)) return false;
+  start_ = static_cast<std::uint64_t>(at);
+  bytes_ = bytes;
+  used_ = 0;
+  return true;
+}
+
+void Scratch::unmap() {
+  if (bytes_ != 0) raw::invoke(__NR_munmap, start_, bytes_);
+  start_ = bytes_ = used_ = 0;
+}
+
+void* Scratch::take(std::size_t bytes, std::size_t alignment) {
+  const std::uint64_t at = (start_ + used_ + alignment - 1) & ~(static_cast<std::uint64_t>(alignment) - 1);
+  if (at + bytes > start_ + bytes_) return nullptr;
+  used_ = at + bytes - start_;
+  return reinterpret_cast<void*>(at);
+}
+
+std::uint8_t* Scratch::rest(std::size_t* bytes) {
+  auto* at = static_cast<std::uint8_t*>(take(0));
+  *bytes = at == nullptr ? 0 : start_ + bytes_ - reinterpret_cast<std::uint64_t>(at);
+  return at;
+}
+
+void Scratch::commit(std::size_t bytes) { used_ += bytes; }
+
+}  // namespace shadowib
