@@ -1,0 +1,73 @@
+/* verbs_check: two processes that exchange everything a reliable connection offers and believe nothing.
+ *
+ * Per iteration, each side posts one chain of depth + 4 requests and waits for what the other side sent:
+ *   depth SENDs        unsignaled but for the last; every fourth with immediate data
+ *   one RDMA WRITE     into the peer's inbox, unsignaled; the peer finds it by polling its memory
+ *   one FETCH_AND_ADD  of iteration + 1 on the peer's counter; must return the exact sum so far
+ *   one COMPARE_SWAP   of iteration -> iteration + 1 on the peer's register; must return iteration
+ *   one RDMA READ      of what was written; must be what was written
+ * Every byte and sequence number is checked. An inbox slot is sealed by its owner once used up and must keep the seal until
+ * its next turn, so that a write done twice is seen, too. */
+#ifndef VERBS_CHECK_H
+#define VERBS_CHECK_H
+
+#include <infiniband/verbs.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct options {
+  const char *host;   /* the server to connect to; NULL: be the server */
+  const char *device; /* NULL: the first */
+  int tcp_port, ib_port, gid_index; /* gid_index < 0: address by LID */
+  int depth;
+  long iterations;
+  uint32_t size;
+  bool events; /* wait for completion events instead of polling */
+  bool pair;   /* run both sides, the client in a child */
+};
+
+/* What a side tells the other. */
+struct address {
+  uint32_t qp_num, psn, lid, rkey;
+  uint64_t inbox, counter, reg;
+  union ibv_gid gid;
+};
+
+#define INBOX_SLOTS 4
+
+struct side {
+  struct options options;
+  struct ibv_context *context;
+  struct ibv_pd *pd;
+  struct ibv_mr *mr;
+  struct ibv_comp_channel *channel;
+  struct ibv_cq *cq;
+  struct ibv_qp *qp;
+  struct ibv_port_attr port;
+  struct address own, peer;
+  uint8_t *memory;
+  uint8_t *sends, *receives, *inbox, *outbox, *readback; /* parts of memory */
+  uint64_t *counter, *reg, *add_result, *swap_result;
+  uint64_t next_receive, next_slot; /* sequence number expected, receive slot it must be in */
+  unsigned unacknowledged_events;
+};
+
+/* net.c: addresses over TCP. The connection is kept until both sides are connected by RDMA, and closed before data moves.
+ * Exits with a message on failure. */
+int listen_on(int *port);
+int exchange_as_server(int listener, const struct address *own, struct address *peer);
+int exchange_as_client(const char *host, int port, const struct address *own, struct address *peer);
+void finish_exchange(int connection);
+
+/* objects.c: make, connect and destroy the verbs objects. Exits with a message on failure. */
+void make_objects(struct side *s);
+void connect_objects(struct side *s);
+void destroy_objects(struct side *s);
+void post_receive(struct side *s, uint64_t slot);
+
+/* check.c: runs the iterations; 0 if nothing was wrong. */
+int run_iterations(struct side *s);
+
+__attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
+
+#endif
