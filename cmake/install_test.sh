@@ -1,0 +1,67 @@
+#!/bin/bash
+# Installs this build, moves the prefix, reaches it through a symbolic link, uses it from outside projects, uninstalls it.
+# Usage: install_test.sh SOURCE_DIR BUILD_DIR LIBDIR (relative)
+set -euo pipefail
+source_dir=$1 build_dir=$2 libdir=$3
+work=$(mktemp -d)
+manifest=$build_dir/install_manifest.txt
+[ -e "$manifest" ] && cp "$manifest" "$work/manifest.before"
+cleanup() {
+  status=$?
+  if [ -e "$work/manifest.before" ]; then mv "$work/manifest.before" "$manifest"; else rm -f "$manifest"; fi
+  if [ $status -eq 0 ] || [ $status -eq 77 ]; then rm -rf "$work"; else echo "kept: $work"; fi
+}
+trap cleanup EXIT
+fail() { echo "FAILED: $*" >&2; exit 1; }
+
+cmake --install "$build_dir" --prefix "$work/first" >"$work/install.log" || fail "install: $(tail -3 "$work/install.log")"
+for path in bin/shadowib include/shadowib/shadowib.h "$libdir/libshadowib.so" "$libdir/libshadowib.so.0" \
+    "$libdir/pkgconfig/shadowib.pc" "$libdir/shadowib/dropin/libibverbs.so" "$libdir/shadowib/dropin/libibverbs.so.1" \
+    "$libdir/shadowib/libshadowib-ib2tcp.so" "$libdir/cmake/shadowib/shadowib-config.cmake"; do
+  [ -e "$work/first/$path" ] || fail "$path is not installed"
+done
+grep -rIl "$build_dir" "$work/first" && fail "installed text files name the build tree"
+readelf -d "$work/first/$libdir/libshadowib.so" | grep -q 'SONAME.*\[libshadowib.so.0\]' || fail "SONAME"
+
+# Moved, and reached through a link.
+mkdir "$work/else where"
+mv "$work/first" "$work/else where/moved"
+ln -s "else where/moved" "$work/link"
+for prefix in "$work/else where/moved" "$work/link"; do
+  version=$("$prefix/bin/shadowib" --version) || fail "$prefix/bin/shadowib --version"
+  grep -q "^$(sed -n 's/^Version: //p' "$prefix/$libdir/pkgconfig/shadowib.pc")$" <<<"${version##* }" || fail "version $version"
+done
+prefix=$work/link
+dropin=$prefix/$libdir/shadowib/dropin
+LD_LIBRARY_PATH=$dropin ldd "$(command -v ibv_devinfo)" >"$work/ldd" || fail "ldd"
+grep -q "libibverbs.so.1 => $dropin/libibverbs.so.1" "$work/ldd" || fail "the drop-in directory is not used"
+grep -q "libshadowib.so.0 => .*$libdir" "$work/ldd" || fail "the drop-in library does not find libshadowib.so.0"
+
+if [ -n "${SHADOWIB_SANITIZE:-}" ]; then
+  echo "SKIPPED the rest: outside programs would have to be built with sanitizers, too"
+  exit 77
+fi
+
+# An outside project, by pkg-config and by CMake.
+example=$source_dir/examples/self_checkpoint
+export PKG_CONFIG_PATH=$prefix/$libdir/pkgconfig
+mkdir "$work/by-pkg-config"
+eval "cc -Wall -Wextra -Werror -o '$work/by-pkg-config/self_checkpoint' '$example/self_checkpoint.c' \
+  $(pkg-config --cflags --libs shadowib)" || fail "build by pkg-config"
+cmake -S "$example" -B "$work/by-cmake" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1 || fail "$(cat "$work/cmake.log")"
+cmake --build "$work/by-cmake" >"$work/cmake.log" 2>&1 || fail "$(cat "$work/cmake.log")"
+for built in by-pkg-config by-cmake; do
+  mkdir "$work/$built/run"
+  (cd "$work/$built/run" &&
+    LD_LIBRARY_PATH=$prefix/$libdir timeout 60 "$prefix/bin/shadowib" run --job self -- ../self_checkpoint >../output 2>&1) ||
+    fail "$built: self_checkpoint: $(cat "$work/$built/output")"
+  grep -q "^resumed from .*/sets/self\." "$work/$built/output" || fail "$built: $(cat "$work/$built/output")"
+done
+
+# Uninstall removes what the manifest names, and our directories.
+cmake --install "$build_dir" --prefix "$work/second" >/dev/null
+touch "$work/second/$libdir/not-ours"
+cmake -DMANIFEST="$manifest" -P "$source_dir/cmake/uninstall.cmake" >/dev/null 2>&1 || fail "uninstall"
+left=$(cd "$work/second" && find . ! -type d)
+[ "$left" = "./$libdir/not-ours" ] || fail "left behind: $left"
+echo "ok"
