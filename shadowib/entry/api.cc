@@ -14,7 +14,7 @@ namespace shadowib {
 namespace {
 
 // Static TLS: a lazily allocated block would come from the program's malloc.
-thread_local char t_last_error[256] __attribute__((tls_model("initial-exec")));
+thread_local char t_last_error[384] __attribute__((tls_model("initial-exec")));
 
 int errno_of(const Status& status) {
   switch (status.code()) {
