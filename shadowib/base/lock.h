@@ -23,38 +23,42 @@ inline void futex_wake(std::atomic<std::uint32_t>* word, int count) {
   ::syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-// A short lock: spins a little, then sleeps. One atomic exchange when free. Not recursive.
+// A short lock: spins a little, then sleeps. One atomic exchange to take, a plain store to give back: the fence that would
+// make every wake-up certain costs as much as the lock itself, so a sleeper looks again after kNapNs in any case, and a
+// wake-up that was missed delays it by no more. Not recursive.
 // The holder may not be stopped by a checkpoint while it holds one (see hooks/stop.h).
 class SpinLock {
  public:
   constexpr SpinLock() = default;
   void lock() {
-    std::uint32_t expected = 0;
-    if (__builtin_expect(!word_.compare_exchange_strong(expected, 1, std::memory_order_acquire), 0)) lock_slow();
+    if (__builtin_expect(word_.exchange(1, std::memory_order_acquire) != 0, 0)) lock_slow();
   }
   bool try_lock() {
-    std::uint32_t expected = 0;
-    return word_.load(std::memory_order_relaxed) == 0 &&
-           word_.compare_exchange_strong(expected, 1, std::memory_order_acquire);
+    return word_.load(std::memory_order_relaxed) == 0 && word_.exchange(1, std::memory_order_acquire) == 0;
   }
   void unlock() {
-    if (__builtin_expect(word_.exchange(0, std::memory_order_release) == 2, 0)) futex_wake(&word_, 1);
+    word_.store(0, std::memory_order_release);
+    if (__builtin_expect(sleepers_.load(std::memory_order_relaxed) != 0, 0)) futex_wake(&word_, 1);
   }
   // For a forked child: whoever held it is not here.
-  void reset() { word_.store(0, std::memory_order_relaxed); }
+  void reset() {
+    word_.store(0, std::memory_order_relaxed);
+    sleepers_.store(0, std::memory_order_relaxed);
+  }
 
  private:
+  static constexpr std::int64_t kNapNs = 500000;
   __attribute__((noinline)) void lock_slow() {
     for (int spin = 0; spin < 200; ++spin) {
-      std::uint32_t expected = 0;
-      if (word_.load(std::memory_order_relaxed) == 0 &&
-          word_.compare_exchange_weak(expected, 1, std::memory_order_acquire))
-        return;
+      if (try_lock()) return;
       cpu_pause();
     }
-    while (word_.exchange(2, std::memory_order_acquire) != 0) futex_wait(&word_, 2);
+    sleepers_.fetch_add(1);
+    while (word_.exchange(1, std::memory_order_acquire) != 0) futex_wait(&word_, 1, kNapNs);
+    sleepers_.fetch_sub(1);
   }
   std::atomic<std::uint32_t> word_{0};
+  std::atomic<std::uint32_t> sleepers_{0};
 };
 
 class [[nodiscard]] SpinGuard {
