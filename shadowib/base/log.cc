@@ -52,15 +52,22 @@ void write_line(const char* format, va_list args) {
   errno = saved;
 }
 
-}  // namespace
-
-void log_init_from_environment() {
-  const char* setting = std::getenv("SHADOWIB_LOG");
-  if (setting == nullptr) return;
+void follow(const char* setting) {
   const char* colon = std::strchr(setting, ':');
   std::size_t length = colon ? static_cast<std::size_t>(colon - setting) : std::strlen(setting);
   g_level = level_of(setting, length);
-  if (colon) std::snprintf(g_path, sizeof(g_path), "%s", colon + 1);
+  std::snprintf(g_path, sizeof(g_path), "%s", colon ? colon + 1 : "");
+}
+
+}  // namespace
+
+void log_init_from_environment() {
+  if (const char* setting = std::getenv("SHADOWIB_LOG")) follow(setting);
+}
+
+void log_restart(const char* setting) {
+  g_fd = -1;
+  if (setting != nullptr && setting[0] != '\0') follow(setting);
 }
 
 bool log_enabled(LogLevel level) { return static_cast<int>(level) <= g_level.load(std::memory_order_relaxed); }
