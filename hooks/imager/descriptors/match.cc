@@ -1,0 +1,230 @@
+#include "hooks/imager/descriptors/match.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "hooks/imager/descriptors.h"
+
+namespace shadowib {
+namespace descriptors {
+namespace {
+
+Status refuse_end(const Holder& holder, const char* why) {
+  return Status::of(Code::kRefused, 0, "descriptor %d (%s) of pid %d, member %u, cannot be checkpointed: %s",
+                    holder.table->first_fd(holder.index), describe_object(holder.object()).c_str(), holder.table->pid,
+                    holder.table->member, why);
+}
+
+std::pair<std::uint64_t, std::uint64_t> pipe_key(const Object& o) { return {o.device, o.inode}; }
+
+void collect_pipe(const Holder& holder, Links* links) {
+  const Object& o = holder.object();
+  PipeLink& link = links->pipes[pipe_key(o)];
+  int mode = o.flags & O_ACCMODE;
+  link.holders.push_back(holder);
+  link.read |= mode != O_WRONLY;
+  link.write |= mode != O_RDONLY;
+  link.packets |= mode != O_RDONLY && (o.flags & O_DIRECT) != 0;
+  if (mode != O_WRONLY && !o.queue.empty()) {
+    link.contents = &o;
+    link.packets |= o.queue.size() > 1;
+  }
+}
+
+Status collect_socket(const Holder& holder, Links* links) {
+  const Object& o = holder.object();
+  auto [at, added] = links->sockets.emplace(o.inode, holder);
+  if (!added) {
+    if (at->second.object().kind == o.kind && at->second.object().state == o.state) return {};
+    return Status::of(Code::kCorrupt, 0, "members %u and %u describe socket %llu differently",
+                      at->second.table->member, holder.table->member, static_cast<unsigned long long>(o.inode));
+  }
+  if (o.kind == Kind::kTcp && o.state == SocketState::kConnected)
+    links->tcp[endpoint_key(o.local) + endpoint_key(o.remote)] = o.inode;
+  if (o.kind == Kind::kUnix && !o.local.empty() && (o.type == SOCK_DGRAM || o.state == SocketState::kListening))
+    links->unix_names[o.local] = o.inode;
+  if (o.kind == Kind::kUdp && !o.local.empty()) links->udp[endpoint_key(o.local)] = o.inode;
+  return {};
+}
+
+Status collect(const Tables& tables, Links* links) {
+  for (const auto& [member, table] : tables)
+    for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
+      Holder holder{&table, i};
+      Kind kind = holder.object().kind;
+      if (kind == Kind::kPipe || kind == Kind::kFifo) collect_pipe(holder, links);
+      if (kind == Kind::kTcp || kind == Kind::kUdp || kind == Kind::kUnix || kind == Kind::kNetlink)
+        SHADOWIB_TRY(collect_socket(holder, links));
+    }
+  return {};
+}
+
+Status judge_pipe(const PipeLink& link, Links* links) {
+  if (link.read && link.write) return {};
+  bool gone = std::all_of(link.holders.begin(), link.holders.end(),
+                          [](const Holder& h) { return h.object().counterpart_gone != 0; });
+  if (gone) return {};
+  int stdio = -1;
+  for (const Holder& h : link.holders) stdio = std::max(stdio, static_cast<int>(h.object().stdio));
+  for (const Holder& h : link.holders) {
+    if (stdio < 0)
+      return refuse_end(
+          h,
+          "the other end of this pipe is held by a process outside the job; close it, or run that process "
+          "in the job too");
+    links->outside[&h.object()] = h.object().stdio >= 0 ? h.object().stdio : stdio;
+  }
+  return {};
+}
+
+// The other end is not in the set: fine for a standard stream, else refused.
+Status judge_outsider(const Holder& holder, Links* links) {
+  if (holder.object().stdio >= 0) {
+    links->outside[&holder.object()] = holder.object().stdio;
+    return {};
+  }
+  return refuse_end(holder, "the other end is outside the job; close the connection, or run its peer in the job too");
+}
+
+bool has_peer(const Links& links, const Object& o, Kind kind) {
+  auto peer = links.sockets.find(o.peer_inode);
+  return peer != links.sockets.end() && peer->second.object().kind == kind && &peer->second.object() != &o &&
+         peer->second.object().type == o.type;
+}
+
+// Each queued datagram must have a sender we can have again: the peer, or a name bound in the set.
+Status judge_senders(const Holder& holder, const Links& links) {
+  const Object& o = holder.object();
+  for (const Message& m : o.queue) {
+    if (!m.source.empty() && !links.unix_names.contains(m.source))
+      return refuse_end(holder,
+                        "a datagram waits on it from a sender outside the job; receive it before the checkpoint");
+    bool peer = has_peer(links, o, Kind::kUnix) || (o.state == SocketState::kConnected && o.counterpart_gone);
+    if (m.source.empty() && o.local.empty() && !peer)
+      return refuse_end(holder, "a datagram waits on it whose sender has closed; receive it before the checkpoint");
+  }
+  return {};
+}
+
+Status judge_unix(const Holder& holder, Links* links) {
+  const Object& o = holder.object();
+  if (o.state == SocketState::kConnected && !o.counterpart_gone) {
+    if (!has_peer(*links, o, Kind::kUnix)) return judge_outsider(holder, links);
+    const Object& peer = links->sockets.at(o.peer_inode).object();
+    if (o.type != SOCK_DGRAM && (peer.peer_inode != o.inode || peer.state != SocketState::kConnected))
+      return Status(Code::kCorrupt, 0, "two ends of a Unix connection disagree about each other");
+    if (o.type == SOCK_DGRAM && peer.peer_inode != o.inode && peer.local.empty())
+      return refuse_end(holder, "it is connected to an unnamed socket that has since been connected elsewhere");
+  }
+  return o.type == SOCK_DGRAM ? judge_senders(holder, *links) : Status();
+}
+
+Status judge_tcp(const Holder& holder, Links* links) {
+  const Object& o = holder.object();
+  if (o.state != SocketState::kConnected) return {};
+  std::string local = endpoint_key(o.local), remote = endpoint_key(o.remote);
+  if (local == remote) return refuse_end(holder, "it is connected to itself");
+  if (!links->tcp.contains(remote + local) && !o.counterpart_gone) return judge_outsider(holder, links);
+  if (o.undrained != 0)
+    return refuse_end(
+        holder,
+        "bytes sent on it do not fit the receiver's queue (net.ipv4.tcp_rmem, SO_RCVBUF); let the receiver "
+        "read, then try again");
+  return {};
+}
+
+Status judge_udp(const Holder& holder, Links* links) {
+  const Object& o = holder.object();
+  if (o.remote.empty()) return {};
+  std::string remote = endpoint_key(o.remote);
+  for (const auto& [local, inode] : links->udp)  // a peer bound to any address has only the port in common
+    if (local == remote || (local.size() == remote.size() && local.substr(16) == remote.substr(16) &&
+                            (local.substr(0, 16) == std::string(16, '\0') ||
+                             local.substr(0, 16) == std::string(10, '\0') + "\xff\xff" + std::string(4, '\0'))))
+      return {};
+  return judge_outsider(holder, links);
+}
+
+Status judge_epoll(const Holder& holder) {
+  for (const EpollEntry& entry : holder.object().entries) {
+    auto& descriptors = holder.table->descriptors;
+    bool there = std::any_of(descriptors.begin(), descriptors.end(), [&](auto& d) { return d.fd == entry.fd; });
+    if (!there)
+      return Status::of(Code::kCorrupt, 0, "an epoll set watches descriptor %d, which is not there", entry.fd);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string endpoint_key(const std::string& address) {
+  std::string key;
+  if (address.size() == sizeof(sockaddr_in)) {
+    sockaddr_in in;
+    std::memcpy(&in, address.data(), sizeof(in));
+    key.assign(10, '\0');
+    key += "\xff\xff";
+    key.append(reinterpret_cast<const char*>(&in.sin_addr), 4);
+    key.append(reinterpret_cast<const char*>(&in.sin_port), 2);
+  } else if (address.size() == sizeof(sockaddr_in6)) {
+    sockaddr_in6 in;
+    std::memcpy(&in, address.data(), sizeof(in));
+    key.append(reinterpret_cast<const char*>(&in.sin6_addr), 16);
+    key.append(reinterpret_cast<const char*>(&in.sin6_port), 2);
+  }
+  return key;
+}
+
+Status decode_tables(const std::map<std::uint32_t, std::string>& encoded, Tables* tables) {
+  for (const auto& [member, bytes] : encoded) {
+    Table& table = (*tables)[member];
+    SHADOWIB_TRY(decode_table(bytes, &table));
+    if (table.member != member)
+      return Status::of(Code::kCorrupt, 0, "descriptor table of member %u stands where member %u's belongs",
+                        table.member, member);
+  }
+  return {};
+}
+
+Status link_tables(const Tables& tables, Links* links) {
+  SHADOWIB_TRY(collect(tables, links));
+  for (const auto& [key, link] : links->pipes) SHADOWIB_TRY(judge_pipe(link, links));
+  for (const auto& [member, table] : tables)
+    for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
+      Holder holder{&table, i};
+      switch (holder.object().kind) {
+        case Kind::kUnix:
+          SHADOWIB_TRY(judge_unix(holder, links));
+          break;
+        case Kind::kTcp:
+          SHADOWIB_TRY(judge_tcp(holder, links));
+          break;
+        case Kind::kUdp:
+          SHADOWIB_TRY(judge_udp(holder, links));
+          break;
+        case Kind::kEpoll:
+          SHADOWIB_TRY(judge_epoll(holder));
+          break;
+        default:
+          break;
+      }
+    }
+  return {};
+}
+
+}  // namespace descriptors
+
+Status match_descriptors(const std::map<std::uint32_t, std::string>& encoded) {
+  descriptors::Tables tables;
+  SHADOWIB_TRY(descriptors::decode_tables(encoded, &tables));
+  descriptors::Links links;
+  return descriptors::link_tables(tables, &links);
+}
+
+}  // namespace shadowib

@@ -1,0 +1,51 @@
+// Which ends belong together, over all members of a set. Used to judge a checkpoint, to verify a set, and to restart.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hooks/imager/descriptors/table.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib::descriptors {
+
+using Tables = std::map<std::uint32_t, Table>;
+
+// One end, as messages name it.
+struct Holder {
+  const Table* table = nullptr;
+  std::uint32_t index = 0;
+  const Object& object() const { return table->objects[index]; }
+};
+
+// A pipe or FIFO of the job.
+struct PipeLink {
+  std::vector<Holder> holders;
+  bool read = false, write = false;  // some member holds that end
+  bool packets = false;              // a writer has O_DIRECT
+  const Object* contents = nullptr;  // whose queue is the contents; null: empty
+};
+
+struct Links {
+  std::map<std::pair<std::uint64_t, std::uint64_t>, PipeLink> pipes;  // by device, inode
+  std::map<std::uint64_t, Holder> sockets;                            // by inode: the same socket in every member
+  std::map<std::string, std::uint64_t> tcp;                           // "local|remote" endpoint keys -> inode
+  std::map<std::string, std::uint64_t> unix_names;                    // bound Unix address -> inode
+  std::map<std::string, std::uint64_t> udp;                           // local endpoint key -> inode
+  // Pipes (inode of pipefs) and sockets whose other end is outside, tolerated since they are standard streams:
+  // object -> 0, 1 or 2.
+  std::map<const Object*, int> outside;
+};
+
+// Host and port in one comparable form: IPv4 and IPv4-mapped IPv6 are the same. Empty if there is no IP address.
+std::string endpoint_key(const std::string& address);
+
+Status decode_tables(const std::map<std::uint32_t, std::string>& encoded, Tables* tables);
+// Pointers in `links` lead into `tables`.
+Status link_tables(const Tables& tables, Links* links);
+
+}  // namespace shadowib::descriptors

@@ -1,0 +1,89 @@
+// Tables for people and for programs: `shadowib inspect`.
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
+#include <nlohmann/json.hpp>
+
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/table.h"
+
+namespace shadowib {
+namespace descriptors {
+namespace {
+
+std::string flag_names(int flags) {
+  static const char* const kModes[] = {"O_RDONLY", "O_WRONLY", "O_RDWR", "O_ACCMODE"};
+  std::string text = kModes[flags & O_ACCMODE];
+  struct {
+    int bit;
+    const char* name;
+  } constexpr kFlags[] = {{O_APPEND, "O_APPEND"}, {O_NONBLOCK, "O_NONBLOCK"}, {O_DIRECT, "O_DIRECT"},
+                          {O_DSYNC, "O_DSYNC"},   {O_ASYNC, "O_ASYNC"},       {O_DIRECTORY, "O_DIRECTORY"},
+                          {O_PATH, "O_PATH"}};
+  for (const auto& flag : kFlags)
+    if ((flags & flag.bit) != 0) text += std::string("|") + flag.name;
+  return text;
+}
+
+std::size_t queued_bytes(const Object& o) {
+  std::size_t bytes = 0;
+  for (const Message& m : o.queue) bytes += m.data.size();
+  return bytes;
+}
+
+std::string details(const Object& o) {
+  std::string text;
+  if (o.kind == Kind::kFile || o.kind == Kind::kDirectory) text += "  offset " + std::to_string(o.offset);
+  if (o.kind == Kind::kFile) text += "  size " + std::to_string(o.size);
+  if (o.kind == Kind::kEventfd)
+    text += "  count " + std::to_string(o.count) + ((o.kind_flags & EFD_SEMAPHORE) != 0 ? "  semaphore" : "");
+  if (o.kind == Kind::kTimerfd)
+    text += "  value " + std::to_string(o.value_ns) + " ns  interval " + std::to_string(o.interval_ns) + " ns";
+  for (const EpollEntry& e : o.entries) text += "  watches " + std::to_string(e.fd);
+  if (!o.queue.empty()) text += "  queued " + std::to_string(queued_bytes(o)) + " bytes";
+  if (o.counterpart_gone) text += "  other end closed";
+  if (o.stdio >= 0) text += "  standard stream " + std::to_string(o.stdio);
+  return text;
+}
+
+nlohmann::json to_json(const Descriptor& d, const Object& o) {
+  nlohmann::json json = {{"fd", d.fd},
+                         {"object", d.object},
+                         {"type", kind_name(o.kind)},
+                         {"name", describe_object(o)},
+                         {"flags", flag_names(o.flags)},
+                         {"close_on_exec", d.close_on_exec != 0},
+                         {"queued_bytes", queued_bytes(o)}};
+  if (o.kind == Kind::kFile || o.kind == Kind::kDirectory) json["offset"] = o.offset;
+  if (o.kind == Kind::kFile) json["size"] = o.size;
+  if (o.kind == Kind::kEventfd) json["count"] = o.count;
+  if (!o.entries.empty()) {
+    json["watches"] = nlohmann::json::array();
+    for (const EpollEntry& e : o.entries) json["watches"].push_back(e.fd);
+  }
+  return json;
+}
+
+}  // namespace
+}  // namespace descriptors
+
+Status print_descriptors(const std::string& encoded, bool json, std::string* text) {
+  using namespace descriptors;
+  Table table;
+  SHADOWIB_TRY(decode_table(encoded, &table));
+  text->clear();
+  nlohmann::json list = nlohmann::json::array();
+  for (const Descriptor& d : table.descriptors) {
+    const Object& o = table.objects[d.object];
+    if (json)
+      list.push_back(to_json(d, o));
+    else
+      *text += std::to_string(d.fd) + "  " + describe_object(o) + details(o) + "  " + flag_names(o.flags) +
+               (d.close_on_exec ? "  close-on-exec" : "") + "\n";
+  }
+  // Paths are bytes, not always UTF-8.
+  if (json) *text = list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  return {};
+}
+
+}  // namespace shadowib

@@ -1,0 +1,37 @@
+// What /proc says about this process's own descriptors, with raw system calls: no stdio, no opendir, no program heap.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib::descriptors {
+
+// Closes without passing the shim's guard of the libc name.
+void raw_close(int fd);
+
+// Numbers of all open descriptors except shadowib's own, ascending.
+Status list_descriptors(std::vector<int>* fds);
+
+// readlink("/proc/self/fd/N"), or of any path. Empty on failure.
+std::string link_target(const char* path);
+std::string descriptor_target(int fd);
+
+// Contents of /proc/self/fdinfo/N.
+Status read_fdinfo(int fd, std::string* text);
+
+// The text after "name:" and blanks on the first line of that name; false if there is none.
+bool info_field(std::string_view info, std::string_view name, std::string_view* value);
+std::uint64_t parse_number(std::string_view text, int base);
+
+// kRefused: "descriptor 5 (inotify) of pid 77 cannot be checkpointed: WHY".
+Status refuse(int fd, const char* type, const char* why);
+
+// Whether two numbers lead to one open file description: 0 same, 1 and 2 different (a total order), -1 if the kernel
+// does not tell (kcmp denied by a seccomp filter). Source: kcmp(2).
+int compare_descriptions(int a, int b);
+
+}  // namespace shadowib::descriptors

@@ -1,0 +1,23 @@
+// Socket options a program may have set: recorded whole, and set again where a new socket differs.
+#pragma once
+
+#include <vector>
+
+#include "hooks/imager/descriptors/table.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib::descriptors {
+
+// In-process: no program heap.
+void record_options(int fd, int domain, Kind kind, std::vector<Option>* options);
+
+// Options that must stand before bind() or listen().
+void apply_early_options(int fd, const std::vector<Option>& options);
+// All the others, once the queue is filled (SO_RCVBUF would shrink the room for it). Returns the first that could not
+// be set, nullptr if none: worth a warning, not a refusal.
+const Option* apply_options(int fd, const std::vector<Option>& options);
+
+// The recorded value of an int option, or `otherwise`.
+int recorded_option(const std::vector<Option>& options, int level, int name, int otherwise);
+
+}  // namespace shadowib::descriptors

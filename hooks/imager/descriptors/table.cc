@@ -1,0 +1,261 @@
+#include "hooks/imager/descriptors/table.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+namespace shadowib::descriptors {
+namespace {
+
+constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
+constexpr std::uint32_t kVersion = 1;
+constexpr int kHighestFd = 1 << 20;
+
+struct Writer {
+  std::string* out;
+  bool ok = true;
+  template <typename T>
+  void scalar(T& value) {
+    out->append(reinterpret_cast<const char*>(&value), sizeof(T));
+  }
+  void operator()(std::string& value) {
+    std::uint64_t length = value.size();
+    scalar(length);
+    out->append(value);
+  }
+  template <typename T>
+  std::size_t count(std::vector<T>& items) {
+    std::uint32_t n = static_cast<std::uint32_t>(items.size());
+    scalar(n);
+    return n;
+  }
+};
+
+struct Reader {
+  const std::string* in;
+  std::size_t at = 0;
+  bool ok = true;
+  template <typename T>
+  void scalar(T& value) {
+    if (!ok || in->size() - at < sizeof(T)) {
+      ok = false;
+      return;
+    }
+    std::memcpy(&value, in->data() + at, sizeof(T));
+    at += sizeof(T);
+  }
+  void operator()(std::string& value) {
+    std::uint64_t length = 0;
+    scalar(length);
+    if (!ok || length > in->size() - at) {
+      ok = false;
+      return;
+    }
+    value.assign(*in, at, length);
+    at += length;
+  }
+  template <typename T>
+  std::size_t count(std::vector<T>& items) {
+    std::uint32_t n = 0;
+    scalar(n);
+    // An element takes at least nine bytes, so a forged count cannot make us allocate more than the table's size.
+    if (!ok || n > (in->size() - at) / 9) {
+      ok = false;
+      return 0;
+    }
+    items.resize(n);
+    return n;
+  }
+};
+
+template <typename A, typename T>
+requires(std::is_integral_v<T> || std::is_enum_v<T>) void visit(A& a, T& value) { a.scalar(value); }
+template <typename A>
+void visit(A& a, std::string& value) {
+  a(value);
+}
+template <typename A, typename... Fields>
+void visit_all(A& a, Fields&... fields) {
+  (visit(a, fields), ...);
+}
+template <typename A>
+void visit(A& a, Message& m) {
+  visit_all(a, m.source, m.data);
+}
+template <typename A>
+void visit(A& a, Option& o) {
+  visit_all(a, o.level, o.name, o.value);
+}
+template <typename A>
+void visit(A& a, EpollEntry& e) {
+  visit_all(a, e.fd, e.events, e.data);
+}
+template <typename A>
+void visit(A& a, Descriptor& d) {
+  visit_all(a, d.fd, d.object, d.close_on_exec);
+}
+template <typename A, typename T>
+void visit_vector(A& a, std::vector<T>& items) {
+  std::size_t n = a.count(items);
+  for (std::size_t i = 0; i < n && a.ok; ++i) visit(a, items[i]);
+}
+template <typename A>
+void visit(A& a, Object& o) {
+  visit_all(a, o.kind, o.flags, o.device, o.inode, o.rdev, o.mode, o.path, o.offset, o.size, o.stdio, o.owner_type,
+            o.owner_pid, o.signal, o.capacity, o.counterpart_gone, o.error_pending);
+  visit_vector(a, o.queue);
+  visit_all(a, o.count, o.identity, o.kind_flags, o.clock, o.value_ns, o.interval_ns);
+  visit_vector(a, o.entries);
+  visit_all(a, o.domain, o.type, o.protocol, o.state, o.shut_read, o.shut_write, o.peer_shut, o.local, o.remote,
+            o.peer_inode, o.backlog, o.undrained, o.path_present);
+  visit_vector(a, o.options);
+}
+template <typename A>
+void visit(A& a, Table& t) {
+  visit_all(a, t.member, t.pid, t.working_directory);
+  visit_vector(a, t.descriptors);
+  visit_vector(a, t.objects);
+}
+
+bool valid_address(const std::string& address, int domain) {
+  if (address.empty()) return true;
+  if (address.size() < sizeof(sa_family_t) || address.size() > sizeof(sockaddr_storage)) return false;
+  sa_family_t family;
+  std::memcpy(&family, address.data(), sizeof(family));
+  if (family != domain) return false;
+  if (family == AF_INET) return address.size() == sizeof(sockaddr_in);
+  if (family == AF_INET6) return address.size() == sizeof(sockaddr_in6);
+  return family == AF_NETLINK || (family == AF_UNIX && address.size() <= sizeof(sockaddr_un));
+}
+
+bool has_nul(const std::string& text) { return text.find('\0') != std::string::npos; }
+
+bool is_socket(Kind kind) {
+  return kind == Kind::kTcp || kind == Kind::kUdp || kind == Kind::kUnix || kind == Kind::kNetlink;
+}
+
+const char* object_fault(const Object& o) {
+  auto kind = static_cast<std::uint32_t>(o.kind);
+  if (kind < 1 || kind > kLastKind) return "unknown kind of object";
+  if (o.stdio < -1 || o.stdio > 2) return "standard stream out of range";
+  if (has_nul(o.path)) return "path with a NUL byte";
+  if (is_socket(o.kind)) {
+    if (static_cast<unsigned>(o.state) > 3) return "unknown socket state";
+    bool inet = o.domain == AF_INET || o.domain == AF_INET6;
+    if ((o.kind == Kind::kTcp || o.kind == Kind::kUdp) && !inet) return "IP socket of another family";
+    if (o.kind == Kind::kUnix && o.domain != AF_UNIX) return "Unix socket of another family";
+    if (!valid_address(o.local, o.domain) || !valid_address(o.remote, o.domain)) return "malformed socket address";
+    if (o.kind == Kind::kTcp && o.state == SocketState::kConnected && (o.local.empty() || o.remote.empty()))
+      return "TCP connection without addresses";
+    for (const Message& m : o.queue)
+      if (!valid_address(m.source, o.domain)) return "malformed sender address";
+    for (const Option& option : o.options)
+      if (option.value.size() > 64) return "oversized socket option";
+  }
+  return nullptr;
+}
+
+const char* table_fault(const Table& t) {
+  if (has_nul(t.working_directory)) return "path with a NUL byte";
+  int last = -1;
+  for (const Descriptor& d : t.descriptors) {
+    if (d.fd <= last || d.fd >= kHighestFd) return "descriptor numbers not ascending or out of range";
+    if (d.object >= t.objects.size()) return "descriptor without object";
+    last = d.fd;
+  }
+  for (const Object& o : t.objects)
+    if (const char* fault = object_fault(o)) return fault;
+  std::vector<bool> reached(t.objects.size());
+  for (const Descriptor& d : t.descriptors) reached[d.object] = true;
+  for (bool r : reached)
+    if (!r) return "object without descriptor";
+  return nullptr;
+}
+
+}  // namespace
+
+int Table::first_fd(std::uint32_t index) const {
+  for (const Descriptor& d : descriptors)
+    if (d.object == index) return d.fd;
+  return -1;
+}
+
+const char* kind_name(Kind kind) {
+  static const char* const kNames[] = {"?",     "file", "directory", "device",  "terminal",
+                                       "pipe",  "fifo", "eventfd",   "timerfd", "signalfd",
+                                       "epoll", "tcp",  "udp",       "unix",    "netlink"};
+  auto i = static_cast<std::uint32_t>(kind);
+  return i <= kLastKind ? kNames[i] : kNames[0];
+}
+
+void encode_table(const Table& table, std::string* bytes) {
+  std::size_t queued = 0;
+  for (const Object& o : table.objects)
+    for (const Message& m : o.queue) queued += m.data.size();
+  bytes->clear();
+  bytes->reserve(queued + 4096 + table.objects.size() * 1024);
+  bytes->append(kMagic, sizeof(kMagic));
+  Writer writer{bytes};
+  std::uint32_t version = kVersion;
+  writer.scalar(version);
+  visit(writer, const_cast<Table&>(table));
+}
+
+Status decode_table(const std::string& bytes, Table* table) {
+  if (bytes.size() < sizeof(kMagic) + 4 || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0)
+    return Status(Code::kCorrupt, 0, "descriptor table: no table here (magic bytes missing)");
+  Reader reader{&bytes, sizeof(kMagic)};
+  std::uint32_t version = 0;
+  reader.scalar(version);
+  if (version != kVersion)
+    return Status::of(Code::kVersion, 0, "descriptor table: format %u, this shadowib reads %u", version, kVersion);
+  *table = Table();
+  visit(reader, *table);
+  if (!reader.ok) return Status::of(Code::kCorrupt, 0, "descriptor table: ends early, at byte %zu", reader.at);
+  if (reader.at != bytes.size())
+    return Status::of(Code::kCorrupt, 0, "descriptor table: %zu bytes too many", bytes.size() - reader.at);
+  if (const char* fault = table_fault(*table)) return Status::of(Code::kCorrupt, 0, "descriptor table: %s", fault);
+  return {};
+}
+
+std::string describe_address(const std::string& address) {
+  sockaddr_storage storage{};
+  std::memcpy(&storage, address.data(), address.size() < sizeof(storage) ? address.size() : sizeof(storage));
+  char text[INET6_ADDRSTRLEN + 16] = "unnamed", host[INET6_ADDRSTRLEN] = "";
+  if (address.size() >= sizeof(sockaddr_in) && storage.ss_family == AF_INET) {
+    auto* in = reinterpret_cast<sockaddr_in*>(&storage);
+    ::inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+    std::snprintf(text, sizeof(text), "%s:%u", host, ntohs(in->sin_port));
+  } else if (address.size() >= sizeof(sockaddr_in6) && storage.ss_family == AF_INET6) {
+    auto* in = reinterpret_cast<sockaddr_in6*>(&storage);
+    ::inet_ntop(AF_INET6, &in->sin6_addr, host, sizeof(host));
+    std::snprintf(text, sizeof(text), "[%s]:%u", host, ntohs(in->sin6_port));
+  } else if (storage.ss_family == AF_UNIX && address.size() > offsetof(sockaddr_un, sun_path)) {
+    std::string name = address.substr(offsetof(sockaddr_un, sun_path));
+    if (name[0] == '\0')
+      name[0] = '@';
+    else
+      name = name.c_str();
+    return name;
+  }
+  return text;
+}
+
+std::string describe_object(const Object& o) {
+  std::string text = kind_name(o.kind);
+  if (o.kind == Kind::kPipe) return text + ":[" + std::to_string(o.inode) + "]";
+  if (is_socket(o.kind)) {
+    if (!o.local.empty()) text += " " + describe_address(o.local);
+    if (o.state == SocketState::kListening) text += " listening";
+    if (!o.remote.empty()) text += " -> " + describe_address(o.remote);
+    return text;
+  }
+  if (!o.path.empty()) text += " " + o.path;
+  return text;
+}
+
+}  // namespace shadowib::descriptors

@@ -1,0 +1,120 @@
+// One member's descriptors, as the capture writes them and the commands read them.
+//
+// A Descriptor is a number; an Object is the open file description behind it, so two numbers made by dup() point at
+// the same Object. Encoded little-endian with explicit lengths; decode_table() believes nothing it reads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib::descriptors {
+
+// Values are stored in images: append only.
+enum class Kind : std::uint32_t {
+  kFile = 1,
+  kDirectory = 2,
+  kDevice = 3,    // null, zero, full, random, urandom, and /dev/tty
+  kTerminal = 4,  // of the command, as stdio
+  kPipe = 5,
+  kFifo = 6,
+  kEventfd = 7,
+  kTimerfd = 8,
+  kSignalfd = 9,
+  kEpoll = 10,
+  kTcp = 11,
+  kUdp = 12,
+  kUnix = 13,
+  kNetlink = 14,
+};
+inline constexpr std::uint32_t kLastKind = 14;
+const char* kind_name(Kind kind);
+
+// A run of queued bytes; for datagrams and packets one message each.
+struct Message {
+  std::string source;  // sockaddr of the sender (Unix datagrams), else empty
+  std::string data;
+};
+
+struct Option {
+  std::int32_t level = 0;
+  std::int32_t name = 0;
+  std::string value;
+};
+
+struct EpollEntry {
+  std::int32_t fd = -1;
+  std::uint32_t events = 0;
+  std::uint64_t data = 0;
+};
+
+enum class SocketState : std::uint8_t {
+  kFresh = 0,  // made, perhaps bound or (UDP) connected
+  kListening = 1,
+  kConnected = 2,  // perhaps shut down in one or both directions
+  kFinished = 3,   // TCP: both directions closed, the connection is over; the descriptor is still open
+};
+
+struct Object {
+  Kind kind = Kind::kFile;
+  std::int32_t flags = 0;  // F_GETFL
+  std::uint64_t device = 0, inode = 0, rdev = 0;
+  std::uint32_t mode = 0;
+  std::string path;
+  std::uint64_t offset = 0, size = 0;
+  std::int32_t stdio = -1;  // 0, 1, 2: this is what standard input, output, error led to
+  std::int32_t owner_type = 0, owner_pid = 0, signal = 0;  // F_SETOWN, F_SETSIG; pid 0: none
+
+  std::uint64_t capacity = 0;         // pipe
+  std::uint8_t counterpart_gone = 0;  // pipe, socket: nobody holds the other end any more
+  std::uint8_t error_pending = 0;     // socket: ECONNRESET waits to be reported
+  std::vector<Message> queue;         // pipe, socket: what is there to read
+
+  std::uint64_t count = 0;       // eventfd count, timerfd ticks, signalfd mask
+  std::uint64_t identity = 0;    // eventfd-id, 0 unknown
+  std::uint32_t kind_flags = 0;  // EFD_SEMAPHORE; timerfd settime flags
+  std::int32_t clock = 0;        // timerfd; value_ns is the time left, or the absolute time (TFD_TIMER_ABSTIME)
+  std::uint64_t value_ns = 0, interval_ns = 0;
+  std::vector<EpollEntry> entries;
+
+  std::int32_t domain = 0, type = 0, protocol = 0;
+  SocketState state = SocketState::kFresh;
+  std::uint8_t shut_read = 0, shut_write = 0;  // shutdown() by this side
+  std::uint8_t peer_shut = 0;                  // the other side closed its direction: end of file after the queue
+  std::string local, remote;                   // sockaddr; empty: none
+  std::uint64_t peer_inode = 0;                // Unix
+  std::int32_t backlog = 0;                    // listener
+  std::uint64_t undrained = 0;                 // TCP: bytes the receiver has not got
+  std::uint8_t path_present = 0;               // Unix: the name is in the file system
+  std::vector<Option> options;
+};
+
+struct Descriptor {
+  std::int32_t fd = -1;
+  std::uint32_t object = 0;
+  std::uint8_t close_on_exec = 0;
+};
+
+struct Table {
+  std::uint32_t member = 0;
+  std::int32_t pid = 0;
+  std::string working_directory;
+  std::vector<Descriptor> descriptors;  // ascending by number
+  std::vector<Object> objects;
+
+  // The lowest number that leads to object `index`, -1 if none.
+  int first_fd(std::uint32_t index) const;
+};
+
+void encode_table(const Table& table, std::string* bytes);
+// kCorrupt or kVersion, with the reason. On success all indices, kinds and addresses are within bounds.
+Status decode_table(const std::string& bytes, Table* table);
+
+// "tcp 127.0.0.1:5000 -> 10.0.0.1:80", "file /home/x/data", "unix @name": for messages and print.
+std::string describe_object(const Object& object);
+// "127.0.0.1:80", "[::1]:80", "/path", "@abstract", "unnamed".
+std::string describe_address(const std::string& address);
+
+}  // namespace shadowib::descriptors
