@@ -16,7 +16,7 @@ namespace shadowib {
 struct ThreadDepth {
   std::uint32_t depth = 0;  // > 0: inside the shim, must not park here
 };
-extern thread_local ThreadDepth t_depth __attribute__((tls_model("initial-exec")));
+extern constinit thread_local ThreadDepth t_depth __attribute__((tls_model("initial-exec")));
 extern std::atomic<std::uint32_t> g_stop_requested;  // non-zero while threads are to park
 
 // Parks the calling thread until released, if a stop is requested and its depth is 0. Blocking loops of the shim

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "hooks/stop.h"
@@ -28,8 +29,21 @@ bool copy_inline(SendSlot& slot, const ibv_send_wr& wr, const WorkQueue<SendSlot
   return true;
 }
 
+// Copies a scatter/gather list; one element is by far the commonest.
+inline void copy_list(ibv_sge* to, const ibv_sge* from, int count) {
+  if (__builtin_expect(count == 1, 1)) {
+    to[0] = from[0];
+    return;
+  }
+  for (int i = 0; i < count; ++i) to[i] = from[i];
+}
+
+// The part of a request that RC opcodes use, behind wr_id, next and sg_list, which the slot has its own of.
+constexpr std::size_t kCopyFrom = offsetof(ibv_send_wr, num_sge), kCopyTo = offsetof(ibv_send_wr, qp_type);
+static_assert(kCopyFrom == 24 && kCopyTo == 72, "ibv_send_wr has another layout than rdma-core 44's");
+
 // Writes the request into the next slot. 0 or the errno to refuse it with.
-inline int record(ShadowQp& qp, const ibv_send_wr& wr) {
+__attribute__((always_inline)) inline int record(ShadowQp& qp, const ibv_send_wr& wr) {
   WorkQueue<SendSlot>& queue = qp.send;
   if (__builtin_expect(!queue.has_room(), 0)) {
     retire_executed(qp);
@@ -41,15 +55,16 @@ inline int record(ShadowQp& qp, const ibv_send_wr& wr) {
   slot.sequence = queue.head;
   slot.message = qp.messages_sent;
   slot.done = false;
-  slot.signaled = qp.signal_all || (wr.send_flags & IBV_SEND_SIGNALED);
-  slot.wr = wr;
+  slot.signaled = ((wr.send_flags | qp.signal_flags) & IBV_SEND_SIGNALED) != 0;
+  ::memcpy(reinterpret_cast<char*>(&slot.wr) + kCopyFrom, reinterpret_cast<const char*>(&wr) + kCopyFrom,
+           kCopyTo - kCopyFrom);
   slot.wr.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot));
   slot.wr.next = nullptr;
   slot.wr.sg_list = slot.sge;
   if (__builtin_expect(wr.send_flags & IBV_SEND_INLINE, 0)) {
     if (!copy_inline(slot, wr, queue)) return EINVAL;
   } else {
-    for (int i = 0; i < wr.num_sge; ++i) slot.sge[i] = wr.sg_list[i];
+    copy_list(slot.sge, wr.sg_list, wr.num_sge);
   }
   return 0;
 }
@@ -141,36 +156,46 @@ int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   return 0;
 }
 
+namespace {
+
+// Writes the receive into the next slot and posts it. 0 or the errno to refuse it with.
+__attribute__((always_inline)) inline int post_one_receive(ShadowQp& qp, WorkQueue<RecvSlot>& queue,
+                                                           const ibv_recv_wr& wr) {
+  if (__builtin_expect(!queue.has_room(), 0)) return ENOMEM;
+  if (__builtin_expect(static_cast<std::uint32_t>(wr.num_sge) > queue.max_sge(), 0)) return EINVAL;
+  RecvSlot& slot = queue.slot(queue.head);
+  slot.user_wr_id = wr.wr_id;
+  slot.sequence = queue.head;
+  slot.done = false;
+  slot.wr = {reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot)), nullptr, slot.sge, wr.num_sge};
+  copy_list(slot.sge, wr.sg_list, wr.num_sge);
+  ++queue.head;
+  ibv_recv_wr* bad = nullptr;
+  int rc;
+  if (__builtin_expect(qp.context->translate.load(std::memory_order_relaxed), 0)) {
+    rc = repost_receives(qp, queue.head - 1);
+    bad = &slot.wr;
+  } else {
+    rc = qp.real_post_recv(qp.real, &slot.wr, &bad);
+  }
+  if (__builtin_expect(rc != 0 && bad != nullptr, 0)) {
+    --queue.head;
+    return rc;
+  }
+  return 0;
+}
+
+}  // namespace
+
 int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Inside inside;
   ShadowQp& qp = *ShadowQp::of(program_qp);
   WorkQueue<RecvSlot>& queue = qp.receive->log;
   SpinGuard guard(queue.lock);
-  bool translate = qp.context->translate.load(std::memory_order_relaxed);
-  for (; wr != nullptr; wr = wr->next) {
-    if (__builtin_expect(!queue.has_room(), 0)) return refuse(wr, bad_wr, ENOMEM);
-    if (__builtin_expect(static_cast<std::uint32_t>(wr->num_sge) > queue.max_sge(), 0))
-      return refuse(wr, bad_wr, EINVAL);
-    RecvSlot& slot = queue.slot(queue.head);
-    slot.user_wr_id = wr->wr_id;
-    slot.sequence = queue.head;
-    slot.done = false;
-    slot.wr = {reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot)), nullptr, slot.sge, wr->num_sge};
-    for (int i = 0; i < wr->num_sge; ++i) slot.sge[i] = wr->sg_list[i];
-    ++queue.head;
-    int rc;
-    ibv_recv_wr* bad = nullptr;
-    if (__builtin_expect(translate, 0)) {
-      rc = repost_receives(qp, queue.head - 1);
-      bad = &slot.wr;
-    } else {
-      rc = qp.real_post_recv(qp.real, &slot.wr, &bad);
-    }
-    if (__builtin_expect(rc != 0 && bad != nullptr, 0)) {
-      --queue.head;
-      return refuse(wr, bad_wr, rc);
-    }
-  }
+  do {
+    if (int rc = post_one_receive(qp, queue, *wr); __builtin_expect(rc != 0, 0)) return refuse(wr, bad_wr, rc);
+    wr = wr->next;
+  } while (__builtin_expect(wr != nullptr, 0));
   return 0;
 }
 

@@ -99,7 +99,7 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   qp->real_post_send = g_backend.post_send;
   qp->real_post_recv = g_backend.post_recv;
   qp->context = ShadowContext::of(program_pd->context);
-  qp->signal_all = init->sq_sig_all != 0;
+  qp->signal_flags = init->sq_sig_all != 0 ? IBV_SEND_SIGNALED : 0;
   ibv_qp& base = qp->qp.qp_base;
   base.context = program_pd->context;
   base.qp_context = init->qp_context;

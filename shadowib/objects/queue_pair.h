@@ -49,7 +49,7 @@ struct ShadowQp {
   int (*real_post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
   ShadowContext* context = nullptr;
   VirtualQpNum qp_num;
-  bool signal_all = false;
+  std::uint32_t signal_flags = 0;    // IBV_SEND_SIGNALED if created with sq_sig_all
 
   WorkQueue<SendSlot> send;
   std::uint32_t messages_sent = 0;   // receive-consuming requests posted since the connection began (wraps)

@@ -40,8 +40,9 @@ struct RecvSlot : SlotHeader {
 };
 
 inline bool consumes_receive(ibv_wr_opcode opcode) {
-  return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
-         opcode == IBV_WR_SEND_WITH_INV;
+  constexpr std::uint32_t kConsuming = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM |
+                                       1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_SEND_WITH_INV;
+  return static_cast<std::uint32_t>(opcode) < 32 && (kConsuming >> opcode & 1) != 0;
 }
 
 // The ring. [tail, head) are sequences posted and not known retired; slot(sequence) is valid for these.
