@@ -20,3 +20,11 @@ set_target_properties(shadowib_dropin PROPERTIES OUTPUT_NAME ibverbs SOVERSION 1
   LINK_DEPENDS "${SHADOWIB_CENSUS_DIR}/dropin.map")
 file(MAKE_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/shadowib")
 file(CREATE_LINK ../dropin "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/shadowib/dropin" SYMBOLIC)
+
+shadowib_test(NAME exports_test LABELS conformance SOURCES "${PROJECT_SOURCE_DIR}/shadowib/abi/exports_test.cc"
+  LIBS shadowib_census_reader ${CMAKE_DL_LIBS})
+if(TARGET exports_test)
+  add_dependencies(exports_test shadowib_shared shadowib_dropin)
+  target_compile_definitions(exports_test PRIVATE SHADOWIB_LIBRARY="$<TARGET_FILE:shadowib_shared>"
+    SHADOWIB_DROPIN_DIR="$<TARGET_FILE_DIR:shadowib_dropin>" $<$<BOOL:${SHADOWIB_SANITIZE}>:SHADOWIB_SANITIZED>)
+endif()

@@ -20,7 +20,7 @@ function(shadowib_install_target target destination)
 endfunction()
 
 shadowib_install_target(shadowib_cli "${CMAKE_INSTALL_BINDIR}")
-shadowib_install_target(shadowib_pingpong "${CMAKE_INSTALL_BINDIR}")
+shadowib_install_target(shadowib-pingpong "${CMAKE_INSTALL_BINDIR}")
 shadowib_install_target(ib2tcp_backend "${shadowib_private_dir}")
 shadowib_install_target(shadowib_dropin "${shadowib_private_dir}/dropin")
 

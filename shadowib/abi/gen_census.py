@@ -84,11 +84,14 @@ def nodes_of(functions, private):
 
 def version_script(functions, private):
     """Nodes as in the library, each inheriting from the one before. No 'local: *': functions of libc that the guards
-    interpose have no version and must stay visible; everything else is hidden where it is compiled."""
+    interpose have no version and must stay visible; what is C is hidden where it is compiled. C++ names are hidden
+    here, because headers give some of them default visibility (operator new, type information)."""
     lines, previous = [], ""
     for node in nodes_of(functions, private) + [private]:
         lines.append(f"{node} {{\n  global:")
         lines += [f"    {f['name']};" for f in functions if f["node"] == node and f["default"]]
+        if not previous:
+            lines.append("  local:\n    _Z*;")
         lines.append(f"}}{'' if node == private else previous};\n")
         previous = f" {node}"
     lines.append("SHADOWIB_1 {\n  global:")
