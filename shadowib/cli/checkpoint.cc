@@ -1,0 +1,152 @@
+// shadowib checkpoint: saves a job while it runs.
+#include <atomic>
+#include <filesystem>
+#include <thread>
+
+#include "hooks/coordinator.h"
+#include "hooks/imager/set/set_files.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/cli/common.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/output.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct CheckpointArguments {
+  Common common;
+  std::string job;
+  bool kill = false;
+  double timeout_s = 60;
+};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shadowib checkpoint demo             the job goes on afterwards\n"
+    "  shadowib checkpoint                  the only job alive in --dir\n"
+    "  set=$(shadowib checkpoint demo --kill | tail -n 1) && shadowib restart \"$set\"\n\n"
+    "The last line of standard output is the path of the set. Nothing of a checkpoint that fails is left, and the job\n"
+    "runs on unharmed.\n";
+
+const char* phase_name(int phase) {
+  if (phase < 10) return "waiting for the members";
+  if (phase < 30) return "running the program's hooks";
+  if (phase < 40) return "stopping threads";
+  if (phase < 50) return "settling the network";
+  if (phase < 70) return "looking what must be saved";
+  if (phase < 80) return "saving memory";
+  return "committing";
+}
+
+// What the images being written hold so far, from their directory: the members themselves are busy.
+std::uint64_t staged_bytes(const std::string& directory, const std::string& job) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& set : fs::directory_iterator(sets_path(directory), error)) {
+    std::string owner;
+    std::uint32_t number = 0;
+    if (!parse_hidden_name(set.path().filename(), &owner, &number) || owner != job) continue;
+    for (const auto& file : fs::directory_iterator(set.path(), error))
+      if (std::uintmax_t size = file.file_size(error); !error) bytes += size;
+  }
+  return bytes;
+}
+
+// Draws from a thread of its own, as run_checkpoint() speaks up on changes of phase only.
+class Watcher {
+ public:
+  explicit Watcher(const CheckpointOptions& options) : options_(options), thread_([this] { draw(); }) {}
+  ~Watcher() {
+    ended_.store(1);
+    futex_wake(&ended_, 1);
+    thread_.join();
+  }
+  void set(const CheckpointProgress& progress) {
+    phase_ = progress.phase;
+    members_ = static_cast<int>(progress.members);
+    saved_ = static_cast<int>(progress.members_saved);
+  }
+
+ private:
+  void draw() {
+    Progress progress;
+    while (ended_.load() == 0) {
+      std::string text = "checkpoint of " + options_.job + ": " + phase_name(phase_);
+      if (phase_ >= 70) text += ", " + std::to_string(saved_) + " of " + std::to_string(members_) + " members saved";
+      progress.step(text);
+      if (phase_ >= 70) progress.update(staged_bytes(options_.directory, options_.job), 0);
+      futex_wait(&ended_, 0, 100000000);
+    }
+  }
+  const CheckpointOptions& options_;
+  std::atomic<int> phase_{0}, members_{0}, saved_{0};
+  std::atomic<std::uint32_t> ended_{0};
+  std::thread thread_;
+};
+
+Json report_json(const CheckpointReport& report) {
+  Json members = Json::array();
+  for (const MemberReport& m : report.members)
+    members.push_back({{"index", m.index},
+                       {"pid", m.pid},
+                       {"host", m.host},
+                       {"comm", m.comm},
+                       {"settle_ns", m.settle_ns},
+                       {"save_ns", m.save_ns},
+                       {"stopped_ns", m.stopped_ns},
+                       {"bytes", m.bytes}});
+  return {{"set", report.set_path},
+          {"set_id", report.set_id},
+          {"number", report.number},
+          {"generation", report.generation},
+          {"members", members}};
+}
+
+void print_report(const CheckpointReport& report) {
+  Table table({"member", "pid", "command", "image", "settled in", "saved in", "stopped for"});
+  for (const MemberReport& m : report.members)
+    table.add({std::to_string(m.index), std::to_string(m.pid), m.comm, human_bytes(m.bytes), human_time(m.settle_ns),
+               human_time(m.save_ns), human_time(m.stopped_ns)});
+  table.print();
+  std::printf("%s\n", report.set_path.c_str());
+}
+
+int checkpoint(CheckpointArguments& arguments) {
+  Common& common = arguments.common;
+  if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  CheckpointOptions options;
+  if (Status s = choose_job(common.directory, arguments.job, &options.job); !s.ok()) return fail(common, s);
+  options.directory = common.directory;
+  options.exchange = exchange_of(common, options.job);
+  options.kill = arguments.kill;
+  options.timeout_ms = static_cast<int>(arguments.timeout_s * 1000);
+  CheckpointReport report;
+  Status status;
+  {
+    Watcher watcher(options);
+    options.progress = [&](const CheckpointProgress& progress) { watcher.set(progress); };
+    status = run_checkpoint(options, &report);
+  }
+  if (!status.ok()) return fail(common, status);
+  if (common.json) print_json(report_json(report));
+  else print_report(report);
+  return 0;
+}
+
+}  // namespace
+
+void add_checkpoint(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<CheckpointArguments>();
+  CLI::App* command = app.add_subcommand("checkpoint", "Save a job while it runs");
+  command->add_option("J", arguments->job, "The job; may be left out if only one is alive")->type_name("");
+  command->add_flag("--kill", arguments->kill, "End the job's processes (SIGKILL) once the set is committed");
+  command->add_option("--timeout", arguments->timeout_s, "Give up after S seconds; default 60")
+      ->check(CLI::Range(0.001, 2000000.0))
+      ->type_name("S");
+  add_common(command, &arguments->common);
+  command->footer(kExamples);
+  command->callback([arguments, exit_code] { *exit_code = checkpoint(*arguments); });
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,78 @@
+#include "shadowib/cli/common.h"
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "hooks/imager/set/set_files.h"
+#include "shadowib/cli/output.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+
+void add_common(CLI::App* command, Common* common) {
+  command
+      ->add_option("--dir", common->directory,
+                   "Where jobs and checkpoint sets lie; default $SHADOWIB_DIR, else ./shadowib-ckpt")
+      ->type_name("DIR");
+  command
+      ->add_option("--exchange", common->exchange,
+                   "How the processes find each other; default dir: below DIR, or what the job was started with")
+      ->type_name("URI");
+  command->add_flag("--json", common->json, "Answer in JSON on standard output");
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv((std::string("SHADOWIB_") + name).c_str());
+  return value != nullptr ? value : "";
+}
+
+std::string absolute_exchange(const std::string& uri) {
+  if (uri.compare(0, 4, "dir:") != 0 || uri.size() == 4) return uri;
+  std::error_code error;
+  return "dir:" + fs::absolute(uri.substr(4), error).lexically_normal().string();
+}
+
+Status resolve(Common* common) {
+  common->directory_given = !common->directory.empty();
+  if (!common->directory_given) common->directory = environment("DIR");
+  if (common->directory.empty()) common->directory = "shadowib-ckpt";
+  std::error_code error;
+  fs::path path = fs::absolute(common->directory, error).lexically_normal();
+  if (error) return file_error(error.value(), "find", common->directory);
+  if (!path.has_filename() && path.has_relative_path()) path = path.parent_path();
+  common->directory = path;
+  if (common->directory.size() > 800)
+    return Status::of(Code::kUsage, ENAMETOOLONG, "--dir has %zu bytes, at most 800 can be used",
+                      common->directory.size());
+  common->exchange = absolute_exchange(common->exchange);
+  return {};
+}
+
+int fail(const Common& common, const Status& status) {
+  if (common.json) print_json({{"error", status.text()}, {"code", static_cast<int>(status.code())}});
+  std::fprintf(stderr, "shadowib: %s\n", status.text());
+  return static_cast<int>(status.code());
+}
+
+JobPaths job_paths(const std::string& directory, const std::string& job) {
+  std::string top = directory + "/jobs/" + job;
+  return {top, top + "/key", top + "/epoch", top + "/exchange", top + "/alive", top + "/started"};
+}
+
+std::string sets_path(const std::string& directory) { return directory + "/sets"; }
+
+std::string exchange_of(const Common& common, const std::string& job) {
+  if (!common.exchange.empty()) return common.exchange;
+  // A variable that `run` has set for another job is not meant for this one.
+  std::string owner = environment("JOB"), uri = environment("EXCHANGE");
+  if (!uri.empty() && (owner.empty() || owner == job)) return absolute_exchange(uri);
+  std::string recorded;
+  JobPaths paths = job_paths(common.directory, job);
+  if (fs::exists(paths.exchange) && read_file(paths.exchange, &recorded).ok() && !recorded.empty()) {
+    while (!recorded.empty() && recorded.back() == '\n') recorded.pop_back();
+    return recorded;
+  }
+  return "dir:" + paths.top + "/x";
+}
+
+}  // namespace shadowib::cli

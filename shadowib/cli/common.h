@@ -1,0 +1,67 @@
+// What all commands share: --dir, --exchange, --json, where things lie below the directory, how errors are told.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib::cli {
+
+// Exit codes beyond the values of Code (base/status.h); documented in shadowib(1).
+inline constexpr int kRestartedProcessFailed = 20;
+inline constexpr int kRunFailed = 125;         // `run` itself failed
+inline constexpr int kRunRefused = 126;        // CMD exists and cannot be run under shadowib
+inline constexpr int kRunNotFound = 127;       // there is no CMD
+
+struct Common {
+  std::string directory;   // absolute once resolve() has run
+  bool directory_given = false;
+  std::string exchange;    // URI; empty: the job's own (jobs/<job>/exchange, or dir: under the directory)
+  bool json = false;
+};
+
+// Adds --dir, --exchange and --json to a command.
+void add_common(CLI::App* command, Common* common);
+// Defaults and absolute paths; call first in every command.
+Status resolve(Common* common);
+
+// Tells the error in one line on standard error ({"error":...} on standard output with --json); returns the exit code.
+int fail(const Common& common, const Status& status);
+
+// The job's files. They exist from the first `run` until gc.
+struct JobPaths {
+  std::string top;       // <directory>/jobs/<job>
+  std::string key;       // 32 random bytes
+  std::string epoch;     // "g0" or "g<generation>-<hex>"
+  std::string exchange;  // the URI it was started with
+  std::string alive;     // directory of locks (hooks/protocol.h)
+  std::string started;   // directory of <host>-<pid>-<start time> of what `run` has started
+};
+JobPaths job_paths(const std::string& directory, const std::string& job);
+std::string sets_path(const std::string& directory);
+
+// The URI to reach the job's exchange: --exchange, else what the job was started with, else dir: below the directory.
+std::string exchange_of(const Common& common, const std::string& job);
+
+// A relative path inside dir:PATH made absolute; other URIs as they are.
+std::string absolute_exchange(const std::string& uri);
+
+// SHADOWIB_<name>, or "" if unset.
+std::string environment(const char* name);
+
+// The commands; each adds itself to `app` and stores its exit code when it has run.
+using Arguments = std::vector<std::string>;
+void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code);
+void add_checkpoint(CLI::App& app, int* exit_code);
+void add_restart(CLI::App& app, int* exit_code);
+void add_status(CLI::App& app, int* exit_code);
+void add_list(CLI::App& app, int* exit_code);
+void add_inspect(CLI::App& app, int* exit_code);
+void add_verify(CLI::App& app, int* exit_code);
+void add_gc(CLI::App& app, int* exit_code);
+void add_doctor(CLI::App& app, int* exit_code);
+
+}  // namespace shadowib::cli

@@ -1,0 +1,114 @@
+// shadowib gc: removes old sets, what interrupted checkpoints left, and the directories of dead jobs.
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "hooks/imager/checkpoint_set.h"
+#include "hooks/imager/set/set_files.h"
+#include "shadowib/cli/common.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/output.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct GcArguments {
+  Common common;
+  unsigned keep = 0;
+  bool dry_run = false;
+};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shadowib gc --keep 2                 the two newest sets of every job stay\n"
+    "  shadowib gc --keep 2 --dry-run       only tell what would go\n\n"
+    "Removes older sets, what interrupted checkpoints left, and the directories of jobs that are dead. Nothing of a job\n"
+    "that is alive but its older sets is touched. Sets that cannot be read are named and left alone.\n";
+
+class Collector {
+ public:
+  explicit Collector(const GcArguments& arguments) : arguments_(arguments), directory_(arguments.common.directory) {}
+
+  Status sets() {
+    std::vector<ListedSet> all;
+    SHADOWIB_TRY(list_sets(directory_, &all));
+    std::map<std::string, std::vector<const SetManifest*>> by_job;
+    for (const ListedSet& set : all) {
+      if (set.status.ok()) by_job[set.manifest.job].push_back(&set.manifest);
+      else std::fprintf(stderr, "shadowib: left alone: %s\n", set.status.text());
+    }
+    for (auto& [job, list] : by_job) {
+      std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->number < b->number; });
+      for (std::size_t i = 0; i + arguments_.keep < list.size(); ++i)
+        SHADOWIB_TRY(remove("set", list[i]->path, [](const std::string& path) { return remove_set(path); }));
+    }
+    return {};
+  }
+
+  Status staging() {
+    std::error_code error;
+    std::vector<std::string> stale;
+    for (const auto& entry : fs::directory_iterator(sets_path(directory_), error)) {
+      std::string job;
+      std::uint32_t number = 0;
+      if (parse_hidden_name(entry.path().filename(), &job, &number) && !checkpoint_running(directory_, job))
+        stale.push_back(entry.path());
+    }
+    for (const std::string& path : stale)
+      SHADOWIB_TRY(remove("staging", path, [](const std::string& p) { return remove_hidden(p); }));
+    return {};
+  }
+
+  Status jobs() {
+    std::string who;
+    for (const std::string& job : jobs_in(directory_)) {
+      if (job_in_use(directory_, job, &who)) continue;
+      SHADOWIB_TRY(remove("job", job_paths(directory_, job).top, [](const std::string& path) {
+        std::error_code error;
+        fs::remove_all(path, error);
+        return error ? file_error(error.value(), "remove", path) : Status();
+      }));
+    }
+    return {};
+  }
+
+  const Json& removed() const { return removed_; }
+
+ private:
+  template <typename Remove>
+  Status remove(const char* kind, const std::string& path, Remove how) {
+    if (!arguments_.dry_run) SHADOWIB_TRY(how(path));
+    removed_.push_back({{"kind", kind}, {"path", path}});
+    if (!arguments_.common.json)
+      std::printf("%s %s %s\n", arguments_.dry_run ? "would remove" : "removed", kind, path.c_str());
+    return {};
+  }
+
+  const GcArguments& arguments_;
+  const std::string directory_;
+  Json removed_ = Json::array();
+};
+
+int gc(GcArguments& arguments) {
+  if (Status s = resolve(&arguments.common); !s.ok()) return fail(arguments.common, s);
+  Collector collector(arguments);
+  for (Status (Collector::*part)() : {&Collector::sets, &Collector::staging, &Collector::jobs})
+    if (Status s = (collector.*part)(); !s.ok()) return fail(arguments.common, s);
+  if (arguments.common.json) print_json({{"dry_run", arguments.dry_run}, {"removed", collector.removed()}});
+  return 0;
+}
+
+}  // namespace
+
+void add_gc(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<GcArguments>();
+  CLI::App* command = app.add_subcommand("gc", "Remove old sets and what dead jobs left");
+  command->add_option("--keep", arguments->keep, "How many of each job's newest sets stay")->required()->type_name("N");
+  command->add_flag("--dry-run", arguments->dry_run, "Remove nothing, only tell what would go");
+  add_common(command, &arguments->common);
+  command->footer(kExamples);
+  command->callback([arguments, exit_code] { *exit_code = gc(*arguments); });
+}
+
+}  // namespace shadowib::cli

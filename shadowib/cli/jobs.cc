@@ -1,0 +1,151 @@
+#include "shadowib/cli/jobs.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "hooks/imager/set/set_files.h"
+#include "hooks/protocol.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// Field 22 of /proc/<pid>/stat; the name in parentheses may hold anything. Empty if there is no such process or only
+// its zombie is left.
+std::string start_time(const std::string& pid) {
+  std::ifstream file("/proc/" + pid + "/stat");
+  std::string line;
+  std::getline(file, line);
+  std::size_t end = line.rfind(')');
+  if (end == std::string::npos) return {};
+  std::istringstream rest(line.substr(end + 1));
+  std::string word;
+  rest >> word;
+  if (word == "Z" || word == "X") return {};
+  for (int field = 4; field <= 22; ++field) rest >> word;
+  return word;
+}
+
+// Puts a whole file in place: an existing one is kept (keep) or replaced.
+Status place_file(const std::string& path, const std::string& content, bool keep) {
+  const std::string temporary = path + ".new-" + random_hex(8);
+  SHADOWIB_TRY(write_new_file(temporary, content));
+  int rc = keep ? ::link(temporary.c_str(), path.c_str()) : ::rename(temporary.c_str(), path.c_str());
+  int err = rc == 0 || (keep && errno == EEXIST) ? 0 : errno;
+  ::unlink(temporary.c_str());
+  return err == 0 ? Status() : file_error(err, "write", path);
+}
+
+std::string random_key() {
+  std::string hex = random_hex(32), key;
+  for (std::size_t i = 0; i < hex.size(); i += 2) key.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  return key;
+}
+
+Status make_directories_of(const std::string& directory, const JobPaths& paths) {
+  SHADOWIB_TRY(ensure_directory(directory));
+  for (const std::string& path : {paths.top, paths.alive, paths.started}) SHADOWIB_TRY(ensure_directory(path));
+  return {};
+}
+
+}  // namespace
+
+Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange) {
+  JobPaths paths = job_paths(directory, job);
+  SHADOWIB_TRY(make_directories_of(directory, paths));
+  if (!fs::exists(paths.key)) SHADOWIB_TRY(place_file(paths.key, random_key(), true));
+  if (!fs::exists(paths.epoch)) SHADOWIB_TRY(place_file(paths.epoch, "g0", true));
+  if (!fs::exists(paths.exchange)) SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", true));
+  std::string pid = std::to_string(::getpid());
+  return place_file(paths.started + "/" + host_name() + "," + pid + "," + start_time(pid), "", false);
+}
+
+Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
+                 std::uint32_t generation, std::string* epoch) {
+  JobPaths paths = job_paths(directory, job);
+  SHADOWIB_TRY(make_directories_of(directory, paths));
+  *epoch = "g" + std::to_string(generation) + "-" + random_hex(4);
+  SHADOWIB_TRY(place_file(paths.key, random_key(), false));
+  SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", false));
+  return place_file(paths.epoch, *epoch, false);
+}
+
+bool checkpoint_running(const std::string& directory, const std::string& job) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error))
+    if (entry.path().filename().string().find(".ckpt") != std::string::npos && is_alive(entry.path())) return true;
+  return false;
+}
+
+bool job_alive(const std::string& directory, const std::string& job, std::string* who) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error))
+    if (is_alive(entry.path())) {
+      *who = "member or command " + entry.path().filename().string();
+      return true;
+    }
+  return false;
+}
+
+bool job_in_use(const std::string& directory, const std::string& job, std::string* who) {
+  if (job_alive(directory, job, who)) return true;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).started, error)) {
+    std::string name = entry.path().filename();
+    std::size_t second = name.rfind(','), first = second == 0 ? second : name.rfind(',', second - 1);
+    if (second == std::string::npos || first == std::string::npos) continue;
+    std::string host = name.substr(0, first), pid = name.substr(first + 1, second - first - 1);
+    if (host == host_name() && start_time(pid) != name.substr(second + 1)) continue;
+    *who = "process " + pid + (host == host_name() ? "" : " on host " + host);
+    return true;
+  }
+  return false;
+}
+
+std::vector<std::string> jobs_in(const std::string& directory) {
+  std::vector<std::string> jobs;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory + "/jobs", error))
+    if (std::string name = entry.path().filename(); entry.is_directory(error) && valid_job_name(name))
+      jobs.push_back(name);
+  std::sort(jobs.begin(), jobs.end());
+  return jobs;
+}
+
+Status choose_job(const std::string& directory, const std::string& given, std::string* job) {
+  if (!given.empty()) {
+    if (!valid_job_name(given))
+      return Status::of(Code::kUsage, 0, "'%.100s' is no job name (1 to 64 of A-Za-z0-9._-)", given.c_str());
+    if (!fs::is_directory(job_paths(directory, given).top))
+      return Status::of(Code::kNotFound, 0, "no job %.64s in %.200s; `shadowib status` shows the jobs of a --dir",
+                        given.c_str(), directory.c_str());
+    *job = given;
+    return {};
+  }
+  std::vector<std::string> alive;
+  std::string who;
+  for (const std::string& name : jobs_in(directory))
+    if (job_in_use(directory, name, &who)) alive.push_back(name);
+  if (alive.empty())
+    return Status::of(Code::kNotFound, 0, "no job is alive in %.250s; start one with shadowib run, or name its --dir",
+                      directory.c_str());
+  if (alive.size() > 1)
+    return Status::of(Code::kUsage, 0, "several jobs are alive in %.150s (%.64s, %.64s%s); name one", directory.c_str(),
+                      alive[0].c_str(), alive[1].c_str(), alive.size() > 2 ? ", ..." : "");
+  *job = alive[0];
+  return {};
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,35 @@
+// A job's directory: making it, and telling whether the job is alive.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shadowib/cli/common.h"
+
+namespace shadowib::cli {
+
+// Makes the job's directory with key and epoch if it has none (several `run` may do so at once), and records the URI
+// of its exchange and the calling process, which is about to become the program.
+Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange);
+
+// A new epoch and a new key for a restart of the job, whose directory is made if gc has taken it.
+Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
+                 std::uint32_t generation, std::string* epoch);
+
+// True if a member, a checkpoint or a restart of the job holds its lock; *who says which.
+bool job_alive(const std::string& directory, const std::string& job, std::string* who);
+
+// job_alive, or a process that `run` has started still exists, which may become a member any time. One on another host
+// counts as existing.
+bool job_in_use(const std::string& directory, const std::string& job, std::string* who);
+
+// True if a checkpoint of the job is under way.
+bool checkpoint_running(const std::string& directory, const std::string& job);
+
+std::vector<std::string> jobs_in(const std::string& directory);
+
+// The job a command means: `given`, or the only one alive. kNotFound, kUsage if there are several.
+Status choose_job(const std::string& directory, const std::string& given, std::string* job);
+
+}  // namespace shadowib::cli

@@ -1,0 +1,72 @@
+// shadowib list: the checkpoint sets of a directory.
+#include <filesystem>
+
+#include "hooks/imager/checkpoint_set.h"
+#include "hooks/imager/set/set_files.h"
+#include "shadowib/cli/common.h"
+#include "shadowib/cli/output.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shadowib list                        newest last\n"
+    "  shadowib list --json | jq -r '.sets[-1].path'\n\n"
+    "Only committed sets are shown. The last column is `ok` if the manifest is; `shadowib verify` reads the images too.\n";
+
+Json set_json(const ListedSet& set) {
+  const SetManifest& m = set.manifest;
+  Json json{{"name", set_name(m.job, m.number)}, {"path", m.path}, {"job", m.job}, {"number", m.number}};
+  json["ok"] = set.status.ok();
+  if (!set.status.ok()) {
+    json["error"] = set.status.text();
+    return json;
+  }
+  std::uint64_t bytes = 0;
+  for (const SetMember& member : m.members) bytes += member.bytes;
+  json["set_id"] = m.set_id;
+  json["created"] = m.created;
+  json["generation"] = m.generation;
+  json["backend"] = m.backend;
+  json["shadowib_version"] = m.shadowib_version;
+  json["members"] = m.members.size();
+  json["bytes"] = bytes;
+  return json;
+}
+
+int list(Common& common) {
+  std::vector<ListedSet> sets;
+  if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (Status s = list_sets(common.directory, &sets); !s.ok()) return fail(common, s);
+  Json all = Json::array();
+  Table table({"set", "created", "generation", "members", "size", "backend", "manifest"});
+  for (const ListedSet& set : sets) {
+    Json json = set_json(set);
+    all.push_back(json);
+    // A set is called by its directory, which a copy may have another name than at its birth.
+    std::string name = fs::path(set.manifest.path).filename();
+    if (!set.status.ok()) table.add({name, "", "", "", "", "", set.status.text()});
+    else
+      table.add({name, set.manifest.created, std::to_string(set.manifest.generation),
+                 std::to_string(set.manifest.members.size()), human_bytes(json["bytes"].get<std::uint64_t>()),
+                 set.manifest.backend, "ok"});
+  }
+  if (common.json) print_json({{"directory", common.directory}, {"sets", all}});
+  else if (table.empty()) std::fprintf(stderr, "shadowib: no checkpoint sets in %s\n", common.directory.c_str());
+  else table.print();
+  return 0;
+}
+
+}  // namespace
+
+void add_list(CLI::App& app, int* exit_code) {
+  auto common = std::make_shared<Common>();
+  CLI::App* command = app.add_subcommand("list", "Show the checkpoint sets");
+  add_common(command, common.get());
+  command->footer(kExamples);
+  command->callback([common, exit_code] { *exit_code = list(*common); });
+}
+
+}  // namespace shadowib::cli

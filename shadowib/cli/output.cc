@@ -1,0 +1,95 @@
+#include "shadowib/cli/output.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "shadowib/base/lock.h"
+
+namespace shadowib::cli {
+
+void print_json(const Json& json) {
+  std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
+  std::printf("%s\n", text.c_str());
+}
+
+std::string human_bytes(std::uint64_t bytes) {
+  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  int unit = 0;
+  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+  char text[32];
+  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
+  return text;
+}
+
+std::string human_time(std::int64_t ns) {
+  char text[32];
+  double value = static_cast<double>(ns);
+  if (ns < 1000000) std::snprintf(text, sizeof(text), "%.0f us", value / 1e3);
+  else if (ns < 1000000000) std::snprintf(text, sizeof(text), "%.1f ms", value / 1e6);
+  else std::snprintf(text, sizeof(text), "%.2f s", value / 1e9);
+  return text;
+}
+
+std::string Table::text() const {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows_)
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      if (widths.size() <= i) widths.push_back(0);
+      widths[i] = std::max(widths[i], row[i].size());
+    }
+  std::string text;
+  for (const auto& row : rows_) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      std::string pad(widths[i] - row[i].size(), ' ');
+      bool number = !row[i].empty() && row[i][0] >= '0' && row[i][0] <= '9';
+      line += (i == 0 ? "" : "  ") + (number ? pad + row[i] : row[i] + pad);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+void Table::print() const { std::fputs(text().c_str(), stdout); }
+
+Progress::Progress() : terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (drawn_) std::fprintf(stderr, "\r\033[K");
+}
+
+void Progress::draw(const std::string& text) {
+  std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  drawn_ = true;
+}
+
+void Progress::step(const std::string& what) {
+  if (what == what_) return;
+  what_ = what;
+  last_ns_ = 0;
+  if (terminal_) draw(what_);
+  else std::fprintf(stderr, "shadowib: %s\n", what_.c_str());
+}
+
+void Progress::update(std::uint64_t done, std::uint64_t total) {
+  if (!terminal_) return;
+  std::int64_t now = monotonic_ns();
+  if (now - last_ns_ < 50000000 && done != total) return;
+  last_ns_ = now;
+  std::string text = what_ + "  ";
+  if (total > 0) {
+    constexpr std::size_t kWidth = 30;
+    std::size_t filled = static_cast<std::size_t>(static_cast<double>(done) / static_cast<double>(total) * kWidth);
+    filled = std::min(filled, kWidth);
+    text += "[" + std::string(filled, '#') + std::string(kWidth - filled, '.') + "]  ";
+  }
+  text += human_bytes(done);
+  if (total > 0) text += " of " + human_bytes(total);
+  draw(text);
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,51 @@
+// What people and scripts see: tables, sizes, progress, JSON.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace shadowib::cli {
+
+using Json = nlohmann::ordered_json;
+
+// One value, indented, with a newline. Bytes that are not UTF-8 are replaced.
+void print_json(const Json& json);
+
+// "1.5 GiB", "12.3 ms".
+std::string human_bytes(std::uint64_t bytes);
+std::string human_time(std::int64_t ns);
+
+// Columns padded to their widest cell; numbers (cells that start with a digit) to the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return rows_.size() == 1; }
+  std::string text() const;
+  void print() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Progress on standard error: a line redrawn in place on a terminal, otherwise a line per step() and nothing between.
+class Progress {
+ public:
+  Progress();
+  ~Progress();
+  // Work of a new kind begins.
+  void step(const std::string& what);
+  // How far it is; total 0: not known.
+  void update(std::uint64_t done, std::uint64_t total);
+
+ private:
+  void draw(const std::string& text);
+  bool terminal_;
+  bool drawn_ = false;
+  std::string what_;
+  std::int64_t last_ns_ = 0;
+};
+
+}  // namespace shadowib::cli

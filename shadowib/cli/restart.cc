@@ -1,0 +1,142 @@
+// shadowib restart: starts a set's processes again on this machine and waits for them.
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "hooks/imager/restart.h"
+#include "hooks/imager/set/set_files.h"
+#include "hooks/protocol.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/cli/common.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/output.h"
+#include "shadowib/cli/sets.h"
+
+namespace shadowib::cli {
+namespace {
+
+struct RestartArguments {
+  Common common;
+  std::string set, backend;
+};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shadowib restart demo.0003                   a name as `shadowib list` shows it\n"
+    "  shadowib restart ./shadowib-ckpt/sets/demo.0003 --backend ib2tcp\n\n"
+    "Every byte of the set is verified first. Signals sent to the command reach the processes. A line per process tells\n"
+    "how it ended; the exit code is 0 if all exited 0, 20 if one of them did not.\n";
+
+template <std::size_t N>
+Status copy_text(const std::string& from, const char* what, char (&to)[N]) {
+  if (from.size() >= N) return Status::of(Code::kUsage, ENAMETOOLONG, "%s has more than %zu bytes", what, N - 1);
+  std::memcpy(to, from.c_str(), from.size() + 1);
+  return {};
+}
+
+// Holds the job's restart lock for as long as the command lives.
+class RestartLock {
+ public:
+  Status take(const std::string& directory, const std::string& job) {
+    // Locks of members are refused first: they are what a user has to act on.
+    std::string who;
+    if (job_alive(directory, job, &who))
+      return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill", job.c_str(),
+                        who.c_str());
+    fd_ = hold_alive_lock(job_paths(directory, job).alive + "/restart");
+    if (fd_ >= 0) return {};
+    if (errno == EWOULDBLOCK || errno == EAGAIN)
+      return Status::of(Code::kBusy, errno, "job %.64s is just being restarted by another command", job.c_str());
+    return file_error(errno, "lock", job_paths(directory, job).alive + "/restart");
+  }
+  ~RestartLock() { close_owned_descriptor(fd_); }
+
+ private:
+  int fd_ = -1;
+};
+
+Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, const std::string& exchange,
+                const std::string& epoch, JobInfo* info) {
+  *info = {};
+  std::string backend = arguments.backend.empty() ? environment("BACKEND") : arguments.backend;
+  info->generation = manifest.generation + 1;
+  info->member_count = static_cast<std::uint32_t>(manifest.members.size());
+  SHADOWIB_TRY(copy_text(manifest.job, "the job's name", info->job));
+  SHADOWIB_TRY(copy_text(arguments.common.directory, "--dir", info->directory));
+  SHADOWIB_TRY(copy_text(exchange, "--exchange", info->exchange));
+  SHADOWIB_TRY(copy_text(backend.empty() ? "auto" : backend, "--backend", info->backend));
+  SHADOWIB_TRY(copy_text(epoch, "the epoch", info->epoch));
+  SHADOWIB_TRY(copy_text(environment("LOG"), "SHADOWIB_LOG", info->log));
+  return copy_text(environment("IB2TCP_TRANSPORT"), "SHADOWIB_IB2TCP_TRANSPORT", info->ib2tcp_transport);
+}
+
+const char* how_ended(int status, char (&text)[64]) {
+  if (WIFSIGNALED(status))
+    std::snprintf(text, sizeof(text), "killed by signal %d (SIG%s)", WTERMSIG(status), ::sigabbrev_np(WTERMSIG(status)));
+  else
+    std::snprintf(text, sizeof(text), "exit code %d", WEXITSTATUS(status));
+  return text;
+}
+
+int report(const Common& common, const SetManifest& manifest, const std::vector<RestartedProcess>& processes) {
+  bool good = processes.size() == manifest.members.size();
+  Json list = Json::array();
+  for (const RestartedProcess& p : processes) {
+    char text[64];
+    bool clean = WIFEXITED(p.exit_status) && WEXITSTATUS(p.exit_status) == 0;
+    good = good && clean;
+    if (!common.json) std::printf("pid %d: %s\n", p.pid, how_ended(p.exit_status, text));
+    Json entry{{"member", p.member}, {"pid", p.pid}};
+    entry["exit_code"] = WIFEXITED(p.exit_status) ? Json(WEXITSTATUS(p.exit_status)) : Json(nullptr);
+    entry["signal"] = WIFSIGNALED(p.exit_status) ? Json(WTERMSIG(p.exit_status)) : Json(nullptr);
+    list.push_back(entry);
+  }
+  if (common.json) print_json({{"set", manifest.path}, {"ok", good}, {"processes", list}});
+  return good ? 0 : kRestartedProcessFailed;
+}
+
+int restart(RestartArguments& arguments) {
+  Common& common = arguments.common;
+  std::string path, epoch;
+  SetManifest manifest;
+  if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
+  if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
+  if (!valid_job_name(manifest.job))
+    return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
+  // Before the long work of verifying, and held until the processes have ended.
+  RestartLock lock;
+  if (Status s = ensure_directory(job_paths(common.directory, manifest.job).alive); !s.ok()) return fail(common, s);
+  if (Status s = lock.take(common.directory, manifest.job); !s.ok()) return fail(common, s);
+  if (Status s = verify_with_progress(path, &manifest); !s.ok()) return fail(common, s);
+
+  RestartOptions options;
+  const std::string exchange = exchange_of(common, manifest.job);
+  if (Status s = renew_job(common.directory, manifest.job, exchange, manifest.generation + 1, &epoch); !s.ok())
+    return fail(common, s);
+  if (Status s = fill_job(arguments, manifest, exchange, epoch, &options.job); !s.ok()) return fail(common, s);
+  options.report = [](const std::string& line) { std::fprintf(stderr, "shadowib: %s\n", line.c_str()); };
+  std::vector<RestartedProcess> processes;
+  if (Status s = restart_set(manifest, options, &processes); !s.ok()) return fail(common, s);
+  return report(common, manifest, processes);
+}
+
+}  // namespace
+
+void add_restart(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<RestartArguments>();
+  CLI::App* command = app.add_subcommand("restart", "Start the processes of a checkpoint set again");
+  command->add_option("SET", arguments->set, "The set: its path, or its name as `shadowib list` shows it")
+      ->required()
+      ->type_name("");
+  command
+      ->add_option("--backend", arguments->backend,
+                   "What carries the verbs from now on: auto, verbs or ib2tcp; default $SHADOWIB_BACKEND, else auto")
+      ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}))
+      ->type_name("NAME");
+  add_common(command, &arguments->common);
+  command->footer(kExamples);
+  command->callback([arguments, exit_code] { *exit_code = restart(*arguments); });
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,142 @@
+// shadowib run: starts a program as (part of) a job, in the calling process, so that its pid and signals are its own.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "hooks/imager/set/set_files.h"
+#include "shadowib/cli/common.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/libraries.h"
+#include "shadowib/cli/program.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct RunOptions {
+  Common common;
+  std::string job, backend;
+  double interval_s = 0;
+  Arguments command;
+};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shadowib run -- ./server 5000                      a job of one process, named server-<pid>\n"
+    "  shadowib run --job demo -- ibv_rc_pingpong &       two processes that are checkpointed together\n"
+    "  shadowib run --job demo -- ibv_rc_pingpong localhost\n"
+    "  mpirun -np 4 shadowib run --job j -- ./app         or: shadowib run --job j -- mpirun -np 4 ./app\n\n"
+    "CMD keeps the pid, gets the signals, and its exit code is the command's. 125: shadowib failed before CMD was\n"
+    "started; 126: CMD cannot be run under shadowib (static, setuid, another architecture) or at all; 127: no CMD.\n";
+
+std::string default_job(const std::string& program) {
+  std::string name = fs::path(program).filename();
+  for (char& c : name)
+    if (!valid_job_name(std::string("x") + c)) c = '_';
+  if (!valid_job_name(name)) name = "job" + name;
+  return name.substr(0, 48) + "-" + std::to_string(::getpid());
+}
+
+void export_variable(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+Status set_environment(const RunOptions& options, const Libraries& libraries, const std::string& exchange) {
+  std::error_code error;
+  export_variable("SHADOWIB_JOB", options.job);
+  export_variable("SHADOWIB_DIR", options.common.directory);
+  export_variable("SHADOWIB_EXCHANGE", exchange);
+  export_variable("SHADOWIB_BACKEND", options.backend);
+  if (options.interval_s > 0) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%g", options.interval_s);
+    export_variable("SHADOWIB_INTERVAL", text);
+  }
+  export_variable("SHADOWIB_COMMAND", fs::read_symlink("/proc/self/exe", error));
+  export_variable("LD_PRELOAD", preload_list(libraries, variable("LD_PRELOAD")));
+  if (std::string path = library_path(libraries, variable("LD_LIBRARY_PATH")); !path.empty())
+    export_variable("LD_LIBRARY_PATH", path);
+  return {};
+}
+
+int replace_process(const std::string& program, const Arguments& command) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  ::execv(program.c_str(), arguments.data());
+  int err = errno;
+  if (err == ENOEXEC) {  // a script that names no interpreter: as a shell would
+    std::string shell = "/bin/sh", script = program;
+    arguments[0] = script.data();
+    arguments.insert(arguments.begin(), shell.data());
+    ::execv("/bin/sh", arguments.data());
+    err = errno;
+  }
+  std::fprintf(stderr, "shadowib: cannot execute %s: %s\n", program.c_str(), std::strerror(err));
+  return err == ENOENT ? kRunNotFound : kRunRefused;
+}
+
+int run_failed(const Common& common, const Status& status, int exit_code) {
+  (void)fail(common, status);
+  return exit_code;
+}
+
+int run(RunOptions& options) {
+  Common& common = options.common;
+  if (Status s = resolve(&common); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (options.command.empty())
+    return run_failed(common, Status(Code::kUsage, 0, "no program to run; see shadowib run --help"), kRunFailed);
+  std::string program;
+  if (Status s = find_program(options.command[0], &program); !s.ok())
+    return run_failed(common, s, s.code() == Code::kNotFound ? kRunNotFound : kRunRefused);
+  if (Status s = judge_program(program); !s.ok()) return run_failed(common, s, kRunRefused);
+
+  if (options.job.empty()) options.job = environment("JOB");
+  if (options.job.empty()) options.job = default_job(options.command[0]);
+  if (!valid_job_name(options.job))
+    return run_failed(common,
+                      Status::of(Code::kUsage, 0, "--job '%.100s': use 1 to 64 of A-Za-z0-9._-, first a letter or digit",
+                                 options.job.c_str()),
+                      kRunFailed);
+  if (options.backend.empty()) options.backend = environment("BACKEND");
+  if (options.backend.empty()) options.backend = "auto";
+  Libraries libraries;
+  if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
+  const std::string exchange = exchange_of(common, options.job);
+  if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
+    return run_failed(common, s, kRunFailed);
+  if (Status s = set_environment(options, libraries, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
+  return replace_process(program, options.command);
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* command = app.add_subcommand("run", "Start a program under shadowib");
+  command->add_option("--job", options->job, "The job CMD belongs to; default $SHADOWIB_JOB, else CMD's name and pid")
+      ->type_name("J");
+  command
+      ->add_option("--backend", options->backend,
+                   "What carries the verbs: verbs (the adapter), ib2tcp (TCP and shared memory), or auto: verbs if a "
+                   "device exists, else ib2tcp; default $SHADOWIB_BACKEND, else auto")
+      ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}))
+      ->type_name("NAME");
+  command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")
+      ->check(CLI::PositiveNumber)
+      ->type_name("S");
+  add_common(command, &options->common);
+  command->footer(kExamples);
+  command->prefix_command();
+  command->callback([options, after_dashes, exit_code, command] {
+    options->command = command->remaining();
+    options->command.insert(options->command.end(), after_dashes.begin(), after_dashes.end());
+    *exit_code = run(*options);
+  });
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,45 @@
+#include "shadowib/cli/sets.h"
+
+#include <filesystem>
+
+#include "hooks/imager/set/set_files.h"
+#include "shadowib/cli/output.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+Progress* g_progress = nullptr;  // verify_set() takes a plain function
+
+}  // namespace
+
+Status choose_set(Common* common, const std::string& given, std::string* path) {
+  std::string job;
+  std::uint32_t number = 0;
+  std::error_code error;
+  bool is_name = parse_set_name(given, &job, &number);
+  std::string named = sets_path(common->directory) + "/" + given;
+  if (is_name && (fs::exists(named) || !fs::exists(given))) {
+    *path = named;
+    return {};
+  }
+  fs::path absolute = fs::absolute(given, error).lexically_normal();
+  if (!absolute.has_filename()) absolute = absolute.parent_path();
+  *path = absolute;
+  if (!common->directory_given && absolute.parent_path().filename() == "sets")
+    common->directory = absolute.parent_path().parent_path();
+  return {};
+}
+
+Status verify_with_progress(const std::string& path, SetManifest* manifest) {
+  Progress progress;
+  g_progress = &progress;
+  progress.step("verifying " + path);
+  Status status = verify_set(path, manifest, [](std::uint64_t done, std::uint64_t total) {
+    g_progress->update(done, total);
+  });
+  g_progress = nullptr;
+  return status;
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,122 @@
+// shadowib status: the jobs of a directory, their members and what these have open.
+#include "hooks/coordinator.h"
+#include "shadowib/cli/common.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/output.h"
+
+namespace shadowib::cli {
+namespace {
+
+struct StatusArguments {
+  Common common;
+  std::string job;
+  double timeout_s = 2;
+};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shadowib status                      all jobs of --dir\n"
+    "  shadowib status demo                 members and their queue pairs\n"
+    "  shadowib status demo --json | jq '.members[].state.objects.queue_pairs[].sends_posted'\n";
+
+const char* member_state(const MemberStatus& m) {
+  if (m.answered) return "alive";
+  if (m.gone) return "left";
+  return m.alive ? "no answer" : "dead";
+}
+
+Json member_json(const MemberStatus& m) {
+  Json json{{"index", m.index},   {"pid", m.pid},     {"host", m.host}, {"comm", m.comm},        {"exe", m.exe},
+            {"version", m.version}, {"alive", m.alive}, {"gone", m.gone}, {"answered", m.answered}};
+  Json state = Json::parse(m.json, nullptr, false);
+  json["state"] = m.json.empty() || state.is_discarded() ? Json(nullptr) : state;
+  return json;
+}
+
+// The text of a field that members report, whatever its type.
+std::string field(const Json& object, const char* name) {
+  if (!object.is_object() || !object.contains(name)) return "";
+  const Json& value = object[name];
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+void print_members(const std::vector<MemberStatus>& members) {
+  Table table({"member", "pid", "host", "command", "state", "phase", "backend", "contexts", "regions", "queue pairs"});
+  Table pairs({"member", "qp_num", "type", "state", "remote qp_num", "remote lid", "sends posted", "retired",
+               "receives posted", "completed"});
+  for (const MemberStatus& m : members) {
+    Json state = member_json(m)["state"];
+    Json objects = state.is_object() && state.contains("objects") ? state["objects"] : Json();
+    Json list = objects.is_object() && objects.contains("queue_pairs") ? objects["queue_pairs"] : Json();
+    table.add({std::to_string(m.index), std::to_string(m.pid), m.host, m.comm, member_state(m), field(state, "phase"),
+               field(objects, "backend"), field(objects, "contexts"), field(objects, "memory_regions"),
+               list.is_array() ? std::to_string(list.size()) : ""});
+    if (!list.is_array()) continue;
+    for (const Json& qp : list)
+      pairs.add({std::to_string(m.index), field(qp, "qp_num"), field(qp, "type"), field(qp, "state"),
+                 field(qp, "remote_qp_num"), field(qp, "remote_lid"), field(qp, "sends_posted"),
+                 field(qp, "sends_retired"), field(qp, "receives_posted"), field(qp, "receives_completed")});
+  }
+  if (!table.empty()) table.print();
+  if (pairs.empty()) return;
+  std::printf("\n");
+  pairs.print();
+}
+
+// One job as JSON, and printed for people unless --json.
+Status show_job(const StatusArguments& arguments, const std::string& job, Json* json) {
+  const Common& common = arguments.common;
+  std::vector<MemberStatus> members;
+  std::string epoch, who;
+  SHADOWIB_TRY(query_status(common.directory, job, exchange_of(common, job),
+                            static_cast<int>(arguments.timeout_s * 1000), &members, &epoch));
+  bool alive = job_alive(common.directory, job, &who);
+  *json = {{"job", job}, {"directory", common.directory}, {"epoch", epoch}, {"alive", alive}, {"members", Json::array()}};
+  for (const MemberStatus& member : members) (*json)["members"].push_back(member_json(member));
+  if (common.json) return {};
+  std::printf("job %s, epoch %s, %s\n", job.c_str(), epoch.c_str(),
+              alive ? "alive" : job_in_use(common.directory, job, &who) ? "no member yet" : "not alive");
+  print_members(members);
+  return {};
+}
+
+int status(StatusArguments& arguments) {
+  Common& common = arguments.common;
+  if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (!arguments.job.empty()) {
+    std::string job;
+    Json json;
+    if (Status s = choose_job(common.directory, arguments.job, &job); !s.ok()) return fail(common, s);
+    if (Status s = show_job(arguments, job, &json); !s.ok()) return fail(common, s);
+    if (common.json) print_json(json);
+    return 0;
+  }
+  Json all = Json::array();
+  for (const std::string& job : jobs_in(common.directory)) {
+    Json json;
+    if (!common.json && !all.empty()) std::printf("\n");
+    if (Status s = show_job(arguments, job, &json); !s.ok()) json = {{"job", job}, {"error", s.text()}};
+    if (!common.json && json.contains("error"))
+      std::printf("job %s: %s\n", job.c_str(), json["error"].get<std::string>().c_str());
+    all.push_back(json);
+  }
+  if (common.json) print_json({{"directory", common.directory}, {"jobs", all}});
+  else if (all.empty()) std::fprintf(stderr, "shadowib: no jobs in %s\n", common.directory.c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_status(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<StatusArguments>();
+  CLI::App* command = app.add_subcommand("status", "Show jobs, their members and queue pairs");
+  command->add_option("J", arguments->job, "The job; all of --dir if left out")->type_name("");
+  command->add_option("--timeout", arguments->timeout_s, "Wait at most S seconds for members to answer; default 2")
+      ->check(CLI::Range(0.001, 2000000.0))
+      ->type_name("S");
+  add_common(command, &arguments->common);
+  command->footer(kExamples);
+  command->callback([arguments, exit_code] { *exit_code = status(*arguments); });
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,51 @@
+// shadowib verify: reads every byte of a set.
+#include "shadowib/cli/common.h"
+#include "shadowib/cli/output.h"
+#include "shadowib/cli/sets.h"
+
+namespace shadowib::cli {
+namespace {
+
+struct VerifyArguments {
+  Common common;
+  std::string set;
+};
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  shadowib verify demo.0003\n"
+    "  shadowib verify /backup/demo.0003 && echo intact\n\n"
+    "Checks the manifest, every byte of every image, that all images are there and belong to this set, and that pipes\n"
+    "and connections have both their ends in it. Exit code 5: damaged.\n";
+
+int verify(VerifyArguments& arguments) {
+  Common& common = arguments.common;
+  std::string path;
+  SetManifest manifest;
+  if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
+  if (Status s = verify_with_progress(path, &manifest); !s.ok()) return fail(common, s);
+  std::uint64_t bytes = 0;
+  for (const SetMember& member : manifest.members) bytes += member.bytes;
+  if (common.json)
+    print_json({{"set", manifest.path}, {"ok", true}, {"members", manifest.members.size()}, {"bytes", bytes}});
+  else
+    std::printf("%s is intact: %zu image%s, %s\n", manifest.path.c_str(), manifest.members.size(),
+                manifest.members.size() == 1 ? "" : "s", human_bytes(bytes).c_str());
+  return 0;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, int* exit_code) {
+  auto arguments = std::make_shared<VerifyArguments>();
+  CLI::App* command = app.add_subcommand("verify", "Check every byte of a checkpoint set");
+  command->add_option("SET", arguments->set, "The set: its path, or its name as `shadowib list` shows it")
+      ->required()
+      ->type_name("");
+  add_common(command, &arguments->common);
+  command->footer(kExamples);
+  command->callback([arguments, exit_code] { *exit_code = verify(*arguments); });
+}
+
+}  // namespace shadowib::cli
