@@ -1,7 +1,7 @@
 // The command's side of a checkpoint: finds a job's members, asks for a checkpoint, judges, commits, reports.
 //
-// For commands (`shadowib checkpoint`, `shadowib status`); in-process code never links it. Works through the exchange and
-// the alive locks only (protocol.h), so it needs no rights over the members beyond their files.
+// For commands (`shadowib checkpoint`, `shadowib status`); in-process code never links it. Works through the exchange
+// and the alive locks only (protocol.h), so it needs no rights over the members beyond their files.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct CheckpointProgress {
 };
 
 struct CheckpointOptions {
-  std::string directory;   // SHADOWIB_DIR; made absolute here
+  std::string directory;  // SHADOWIB_DIR; made absolute here
   std::string job;
-  std::string exchange;    // URI; empty: dir:<directory>/jobs/<job>/x
-  bool kill = false;       // members end by SIGKILL once the set is committed
-  int timeout_ms = 60000;  // for the whole checkpoint
+  std::string exchange;                                     // URI; empty: dir:<directory>/jobs/<job>/x
+  bool kill = false;                                        // members end by SIGKILL once the set is committed
+  int timeout_ms = 60000;                                   // for the whole checkpoint
   std::function<void(const CheckpointProgress&)> progress;  // may be empty; called in the calling thread, on changes
 };
 
@@ -33,43 +33,41 @@ struct MemberReport {
   std::uint32_t index = 0;
   int pid = 0;
   std::string host, comm;
-  std::int64_t settle_ns = 0;  // from the last thread stopped to the frontier reached
-  std::int64_t save_ns = 0;    // writing and syncing the image
-  std::int64_t stopped_ns = 0; // from the first stop to the image saved: what the program lost so far
-  std::uint64_t bytes = 0;     // of the image
+  std::int64_t settle_ns = 0;   // from the last thread stopped to the frontier reached
+  std::int64_t save_ns = 0;     // writing and syncing the image
+  std::int64_t stopped_ns = 0;  // from the first stop to the image saved: what the program lost so far
+  std::uint64_t bytes = 0;      // of the image
 };
 
 struct CheckpointReport {
-  std::string set_path;        // absolute, of the committed set
-  std::string set_id;          // 32 hex digits
-  std::uint32_t number = 0;    // NNNN
+  std::string set_path;      // absolute, of the committed set
+  std::string set_id;        // 32 hex digits
+  std::uint32_t number = 0;  // NNNN
   std::uint32_t generation = 0;
   std::vector<MemberReport> members;  // by index
 };
 
-// Takes one checkpoint of the job. On failure nothing is committed, the staging directory is gone and the members run on.
-// kNotFound   no such job, or none of its members is alive
-// kBusy       another checkpoint is under way, or a member was still joining when the wait for it (<= 5 s) ran out
-// kRefused    something cannot be captured; the text names member, pid and object (P4)
-// kAborted    a member died in the middle, or gave up
-// kTimeout    options.timeout_ms ran out
-// kIo         the directory or the exchange failed (ENOSPC, EACCES...), with the path
-// kVersion    a member speaks another protocol
-// A member that has left is no part of the set; if somebody inside is still connected to it, that is kRefused by name.
+// Takes one checkpoint of the job. On failure nothing is committed, the staging directory is gone and the members run
+// on. kNotFound   no such job, or none of its members is alive kBusy       another checkpoint is under way, or a
+// member was still joining when the wait for it (<= 5 s) ran out kRefused    something cannot be captured; the text
+// names member, pid and object (P4) kAborted    a member died in the middle, or gave up kTimeout options.timeout_ms
+// ran out kIo         the directory or the exchange failed (ENOSPC, EACCES...), with the path kVersion    a member
+// speaks another protocol A member that has left is no part of the set; if somebody inside is still connected to it,
+// that is kRefused by name.
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report);
 
 struct MemberStatus {
   std::uint32_t index = 0;
   int pid = 0;
   std::string host, comm, exe, version;
-  bool alive = false;    // holds its lock
-  bool gone = false;     // left in an orderly way
-  bool answered = false; // within the time-out
-  std::string json;      // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
+  bool alive = false;     // holds its lock
+  bool gone = false;      // left in an orderly way
+  bool answered = false;  // within the time-out
+  std::string json;       // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
 };
 
-// Members of the job's current epoch, by index, dead and gone ones included; live ones are asked to describe themselves and
-// given `timeout_ms` to answer (a member inside a checkpoint answers later). kNotFound: no such job.
+// Members of the job's current epoch, by index, dead and gone ones included; live ones are asked to describe
+// themselves and given `timeout_ms` to answer (a member inside a checkpoint answers later). kNotFound: no such job.
 // *epoch (may be null) is the job's current epoch.
 Status query_status(const std::string& directory, const std::string& job, const std::string& exchange, int timeout_ms,
                     std::vector<MemberStatus>* members, std::string* epoch);

@@ -80,7 +80,7 @@ Status fault_point(int point) {
       break;
     }
     case Action::kFail:
-      return Status::of(Code::kAborted, 0, "fault point %d fails because SHADOWIB_FAULT says so", point);
+      return Status::of(Code::kIo, EIO, "fault point %d fails because SHADOWIB_FAULT says so", point);
     default:
       break;
   }

@@ -9,7 +9,7 @@
 //   <epoch>/ckpt/<n>/phase/<index>   number of the phase reached, with its start time
 //   <epoch>/ckpt/<n>/fds/<index>     the member's descriptor table (imager/descriptors.h)
 //   <epoch>/ckpt/<n>/go              published by the command after matching the tables
-//   <epoch>/ckpt/<n>/saved/<index>   image=FILE bytes=N xxh3=<32 hex> settle_ns save_ns ...
+//   <epoch>/ckpt/<n>/saved/<index>   image=FILE generation backend bytes=N xxh3=<32 hex> settle_ns save_ns stopped_ns
 //   <epoch>/ckpt/<n>/fail/<index>    code=<Code> errno= text=
 //   <epoch>/ckpt/<n>/abort           published by whoever gives up: text
 //   <epoch>/ckpt/<n>/outcome         committed=PATH kill=0|1, or aborted=TEXT

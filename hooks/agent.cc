@@ -1,0 +1,217 @@
+#include "hooks/agent.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "hooks/agent_state.h"
+#include "hooks/fault.h"
+#include "hooks/loader_thread.h"
+#include "hooks/raw_signal.h"
+#include "hooks/stop.h"
+#include "hooks/tasks.h"
+#include "shadowib/base/arena.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+
+AgentState g_agent;
+
+namespace {
+
+constexpr std::size_t kAgentStackBytes = 512 << 10;
+constexpr int kExchangeLostMs = 1000;
+constexpr std::int64_t kExitWaitNs = 2'000'000'000;
+
+SpinLock g_join_lock;
+std::int64_t g_interval_ns = 0;  // SHADOWIB_INTERVAL; 0: none
+std::int64_t g_next_interval_ns = 0;
+
+// The member with the lowest index among the living starts the job's periodic checkpoints.
+bool lowest_alive() {
+  for (std::uint32_t index = 0; index < g_agent.info.member; ++index)
+    if (is_alive(alive_path(g_agent.info.directory, g_agent.info.job, g_agent.info.epoch, std::to_string(index))))
+      return false;
+  return true;
+}
+
+int interval_wait_ms() {
+  if (g_interval_ns == 0) return -1;
+  const std::int64_t left = g_next_interval_ns - monotonic_ns();
+  return left <= 0 ? 0 : static_cast<int>(left / 1000000) + 1;
+}
+
+void start_due_checkpoint() {
+  if (g_interval_ns == 0 || monotonic_ns() < g_next_interval_ns) return;
+  g_next_interval_ns = monotonic_ns() + g_interval_ns;
+  if (!lowest_alive()) return;
+  Status status = start_checkpoint_command(false, 60000, -1);
+  if (!status.ok()) log_line(LogLevel::kWarn, "periodic checkpoint: %s", status.text());
+}
+
+void answer_checkpoint_request() {
+  std::string text;
+  bool found = false;
+  Status status = g_agent.exchange->get(std::string(g_agent.info.epoch) + "/control/checkpoint", &text, &found);
+  if (status.ok() && found) take_part_in_checkpoint(text);
+}
+
+void answer_status_request() {
+  const std::uint64_t n = latest_request(g_agent.exchange, g_agent.info.epoch, "status");
+  if (n <= g_agent.last_status) return;
+  g_agent.last_status = n;
+  std::string json = "{\"index\":" + std::to_string(g_agent.info.member) +
+                     ",\"pid\":" + std::to_string(raw_getpid()) +
+                     ",\"generation\":" + std::to_string(g_agent.info.generation) +
+                     ",\"phase\":" + std::to_string(g_agent.phase.load()) + ",\"objects\":";
+  const std::size_t before = json.size();
+  if (g_agent.participant != nullptr) g_agent.participant->describe(&json);
+  if (json.size() == before) json += "{}";
+  json += "}";
+  (void)g_agent.exchange
+      ->publish(std::string(g_agent.info.epoch) + "/status/" + std::to_string(n) + "/" +
+                    std::to_string(g_agent.info.member),
+                json)
+      .ok();
+}
+
+void* agent_main(void*) {
+  ::prctl(PR_SET_NAME, "shadowib-agent");
+  stop_exempt_this_thread();
+  std::uint64_t token = 0;
+  std::uint32_t generation = g_agent.info.generation;
+  while (!g_agent.quit.load()) {
+    if (generation != g_agent.info.generation) token = 0, generation = g_agent.info.generation;
+    Status status = g_agent.exchange->watch(std::string(g_agent.info.epoch) + "/control", &token, interval_wait_ms(),
+                                            g_agent.cancel.load());
+    if (g_agent.quit.load()) break;
+    if (!status.ok() && status.code() != Code::kTimeout) {
+      // The exchange is lost: harmless while the job runs. Look again now and then, in case it comes back.
+      log_line(LogLevel::kDebug, "waiting for requests: %s", status.text());
+      pollfd cancel{g_agent.cancel.load(), POLLIN, 0};
+      ::syscall(SYS_poll, &cancel, 1, kExchangeLostMs);
+      token = 0;
+    }
+    answer_checkpoint_request();
+    answer_status_request();
+    start_due_checkpoint();
+  }
+  stop_unexempt_this_thread();
+  g_agent.ended.store(1);
+  futex_wake(&g_agent.ended, 1 << 30);
+  return nullptr;
+}
+
+Status start_agent_thread() {
+  AllSignalsBlocked blocked(kLibcSignals);  // the thread inherits it
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, kAgentStackBytes);
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  int rc = ::pthread_create(&thread, &attributes, agent_main, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  if (rc != 0) return Status::of(Code::kIo, rc, "cannot create the agent thread (limit of processes?)");
+  return {};
+}
+
+// The child is no member, has none of our threads, and drops the descriptors it inherited: among them the lock that
+// says the parent is alive.
+void agent_in_child() {
+  g_join_lock.reset();
+  hooks_reset_after_fork();
+  arena_reset_lock_after_fork();
+  stop_reset_after_fork();
+  loader_thread_forget();
+  forget_owned_descriptors(true);
+  forget_owned_mappings(false);
+  log_restart(nullptr);
+  g_agent.member_pid = 0;
+  g_agent.exchange = nullptr;
+  g_agent.alive_lock = -1;
+  g_agent.cancel = -1;
+  g_agent.quit = false;
+  g_agent.ended = 0;
+  g_agent.phase = 0;
+}
+
+Status join_locked() {
+  static bool handler_registered = false;
+  if (!handler_registered) {
+    log_init_from_environment();
+    ::pthread_atfork(nullptr, nullptr, agent_in_child);
+    handler_registered = true;
+  }
+  SHADOWIB_TRY(fill_job_info(&g_agent.info));
+  SHADOWIB_TRY(stop_install());
+  int alive_lock = -1;
+  SHADOWIB_TRY(enter_job(&g_agent.info, &g_agent.exchange, &alive_lock, &g_agent.last_request, &g_agent.last_status));
+  g_agent.alive_lock = alive_lock;
+  fault_set_member(g_agent.info.member);
+  int cancel = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (cancel < 0 || (cancel = own_descriptor(cancel)) < 0)
+    return Status::of(Code::kIo, errno, "pid %d: no descriptor left for the agent", raw_getpid());
+  g_agent.cancel = cancel;
+  if (const char* seconds = std::getenv("SHADOWIB_INTERVAL")) {
+    g_interval_ns = static_cast<std::int64_t>(std::atof(seconds) * 1e9);
+    g_next_interval_ns = monotonic_ns() + g_interval_ns;
+  }
+  SHADOWIB_TRY(loader_thread_start());
+  SHADOWIB_TRY(start_agent_thread());
+  g_agent.member_pid.store(raw_getpid());
+  log_line(LogLevel::kInfo, "member %u of job %s, epoch %s", g_agent.info.member, g_agent.info.job,
+           g_agent.info.epoch);
+  return {};
+}
+
+// An orderly exit: says so, within a bound, and lets nobody wait for this process.
+__attribute__((destructor)) void leave_job() {
+  if (!is_member()) return;
+  Inside inside;  // not stopped halfway; a checkpoint under way waits for us or we for it, both bounded
+  g_agent.quit.store(true);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] auto n = ::syscall(SYS_write, g_agent.cancel.load(), &one, sizeof(one));
+  const std::int64_t deadline = monotonic_ns() + kExitWaitNs;
+  while (g_agent.ended.load() == 0 && monotonic_ns() < deadline) {
+    if (g_stop_requested.load() != 0) break;  // a checkpoint is stopping us: it needs this thread parked
+    futex_wait(&g_agent.ended, 0, 5'000'000);
+  }
+  if (g_agent.ended.load() == 0) return;
+  Fields fields;
+  fields["pid"] = std::to_string(raw_getpid());
+  (void)publish_fields(std::string(g_agent.info.epoch) + "/gone/" + std::to_string(g_agent.info.member), fields).ok();
+}
+
+}  // namespace
+
+void set_participant(Participant* participant) { g_agent.participant = participant; }
+
+bool is_member() {
+  const int pid = g_agent.member_pid.load(std::memory_order_relaxed);
+  return pid != 0 && pid == raw_getpid();
+}
+
+Status join_job() {
+  Inside inside;
+  SpinGuard guard(g_join_lock);
+  if (is_member()) return {};
+  return join_locked();
+}
+
+Status publish_fields(const std::string& key, const Fields& fields) {
+  return g_agent.exchange->publish(key, encode_fields(fields));
+}
+
+const JobInfo& job_info() { return g_agent.info; }
+Exchange* job_exchange() { return g_agent.exchange; }
+
+}  // namespace shadowib

@@ -1,0 +1,127 @@
+#include "hooks/loader_thread.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+
+#include <atomic>
+#include <cstdlib>
+
+#include "hooks/raw_signal.h"
+#include "hooks/stop.h"
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+namespace {
+
+enum Command : std::uint32_t { kIdle, kRun, kPark };
+
+std::atomic<std::uint32_t> g_command{kIdle};
+std::atomic<std::uint32_t> g_finished{0};  // jobs done
+std::uint32_t g_started = 0;               // jobs given; touched by the agent alone
+Status (*g_function)(void*) = nullptr;
+void* g_argument = nullptr;
+Status g_result;
+bool g_running = false;
+
+void* loader_main(void*) {
+  ::prctl(PR_SET_NAME, "shadowib-loader");
+  stop_exempt_this_thread();
+  for (;;) {
+    switch (g_command.load(std::memory_order_acquire)) {
+      case kRun:
+        g_result = g_function(g_argument);
+        g_command.store(kIdle, std::memory_order_release);
+        g_finished.fetch_add(1, std::memory_order_release);
+        futex_wake(&g_finished, 1);
+        break;
+      case kPark:
+        park_exempt_thread_while(&g_command, kPark);
+        break;
+      default:
+        futex_wait(&g_command, kIdle);
+    }
+  }
+  return nullptr;
+}
+
+Status wait_finished(int timeout_ms) {
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  for (;;) {
+    const std::uint32_t finished = g_finished.load(std::memory_order_acquire);
+    if (finished == g_started) return {};
+    const std::int64_t left = deadline - monotonic_ns();
+    if (left <= 0)
+      return Status::of(Code::kTimeout, 0,
+                        "the loader thread did not finish within %d ms (a stopped thread holds a lock of the "
+                        "loader or of malloc)",
+                        timeout_ms);
+    futex_wait(&g_finished, finished, left);
+  }
+}
+
+void give(std::uint32_t command) {
+  g_command.store(command, std::memory_order_release);
+  futex_wake(&g_command, 1);
+}
+
+Status rehearse(void*) {
+  // The locks of dlopen and dlclose, of the list of objects, and of malloc's arenas.
+  if (void* handle = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD)) ::dlclose(handle);
+  ::dl_iterate_phdr([](dl_phdr_info*, std::size_t, void*) { return 1; }, nullptr);
+  void* volatile memory = std::malloc(200000);
+  std::free(memory);
+  return {};
+}
+
+}  // namespace
+
+Status loader_thread_start() {
+  if (g_running) return {};
+  AllSignalsBlocked blocked(kLibcSignals);  // the thread inherits it
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, 1 << 20);  // constructors of providers run on it
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  int rc = ::pthread_create(&thread, &attributes, loader_main, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  if (rc != 0) return Status::of(Code::kIo, rc, "cannot create the loader thread (limit of processes?)");
+  g_running = true;
+  return {};
+}
+
+Status run_on_loader_thread(Status (*fn)(void*), void* arg, int timeout_ms) {
+  const std::int64_t start = monotonic_ns();
+  SHADOWIB_TRY(wait_finished(timeout_ms));
+  g_function = fn;
+  g_argument = arg;
+  ++g_started;
+  give(kRun);
+  const std::int64_t spent_ms = (monotonic_ns() - start) / 1000000;
+  SHADOWIB_TRY(wait_finished(timeout_ms - static_cast<int>(spent_ms)));
+  return g_result;
+}
+
+Status loader_rehearse(int timeout_ms) { return run_on_loader_thread(rehearse, nullptr, timeout_ms); }
+
+Status loader_thread_park(int timeout_ms) {
+  if (!g_running) return {};
+  SHADOWIB_TRY(wait_finished(timeout_ms));
+  give(kPark);
+  return {};
+}
+
+void loader_thread_unpark() {
+  if (g_command.load() == kPark) give(kIdle);
+}
+
+void loader_thread_forget() {
+  g_running = false;
+  g_command.store(kIdle);
+  g_finished.store(0);
+  g_started = 0;
+}
+
+}  // namespace shadowib

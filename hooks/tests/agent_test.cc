@@ -1,0 +1,273 @@
+// Members and the command against each other, in processes of their own: every way a checkpoint may end.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hooks/coordinator.h"
+#include "hooks/imager/checkpoint_set.h"
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+namespace {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+class Member {
+ public:
+  Member(const std::string& directory, int index, const Environment& environment)
+      : counter_path_(directory + "/counter" + std::to_string(index)) {
+    pid_ = fork();
+    if (pid_ != 0) return;
+    setenv("SHADOWIB_JOB", "job", 1);
+    setenv("SHADOWIB_DIR", directory.c_str(), 1);
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    close_range(3, ~0u, 0);  // whatever the test runner leaks would lead outside the job
+    execl(AGENT_VICTIM, AGENT_VICTIM, counter_path_.c_str(), nullptr);
+    _exit(127);
+  }
+  ~Member() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+  std::uint64_t counter() const {
+    std::uint64_t value = 0;
+    std::ifstream(counter_path_, std::ios::binary).read(reinterpret_cast<char*>(&value), sizeof(value));
+    return value;
+  }
+  // Waits until its main thread has gone on; false if it is dead or stays where it is for 10 s.
+  bool runs() {
+    const std::uint64_t before = counter();
+    const std::int64_t deadline = monotonic_ns() + 10'000'000'000;
+    while (counter() <= before) {
+      if (pid_ <= 0 || waitpid(pid_, &status_, WNOHANG) == pid_) {
+        pid_ = -1;
+        return false;
+      }
+      if (monotonic_ns() > deadline) return false;
+      usleep(1000);
+    }
+    return true;
+  }
+  int wait() {
+    waitpid(pid_, &status_, 0);
+    pid_ = -1;
+    return status_;
+  }
+  int pid() const { return pid_; }
+
+ private:
+  std::string counter_path_;
+  pid_t pid_ = -1;
+  int status_ = 0;
+};
+
+class AgentTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/shadowib-agent-test-XXXXXX";
+    directory_ = mkdtemp(name);
+  }
+  void TearDown() override {
+    members_.clear();
+    if (!HasFailure()) std::filesystem::remove_all(directory_);
+    else std::cerr << "kept: " << directory_ << "\n";
+  }
+  // Starts members one after the other, so that indices are known.
+  void start(int count, const Environment& environment = {}) {
+    for (int i = 0; i < count; ++i) {
+      members_.push_back(std::make_unique<Member>(directory_, static_cast<int>(members_.size()), environment));
+      ASSERT_TRUE(members_.back()->runs());
+    }
+  }
+  Status checkpoint(bool kill = false) {
+    CheckpointOptions options;
+    options.directory = directory_;
+    options.job = "job";
+    options.kill = kill;
+    options.timeout_ms = 20000;
+    options.progress = [this](const CheckpointProgress& p) { phases_.push_back(p.phase); };
+    return run_checkpoint(options, &report_);
+  }
+  void expect_nothing_left() {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/sets", error))
+      ADD_FAILURE() << "left behind: " << entry.path();
+  }
+
+  std::string directory_;
+  std::vector<std::unique_ptr<Member>> members_;
+  CheckpointReport report_;
+  std::vector<int> phases_;
+};
+
+TEST_F(AgentTest, CheckpointsInARowAndTheMembersGoOn) {
+  start(2);
+  for (std::uint32_t n = 1; n <= 3; ++n) {
+    Status status = checkpoint();
+    ASSERT_TRUE(status.ok()) << status.text();
+    EXPECT_EQ(report_.members.size(), 2u);
+    SetManifest manifest;
+    ASSERT_TRUE(read_manifest(report_.set_path, &manifest).ok());
+    EXPECT_EQ(manifest.members.size(), 2u);
+    EXPECT_FALSE(manifest.files.empty());
+    for (const auto& m : report_.members) {
+      EXPECT_GT(m.bytes, 0u);
+      EXPECT_GT(m.save_ns, 0);
+      EXPECT_EQ(std::filesystem::file_size(report_.set_path + "/" + manifest.members[m.index].file), m.bytes);
+    }
+    for (auto& member : members_) EXPECT_TRUE(member->runs());
+  }
+  std::vector<MemberStatus> status;
+  ASSERT_TRUE(query_status(directory_, "job", "", 2000, &status, nullptr).ok());
+  ASSERT_EQ(status.size(), 2u);
+  for (const auto& s : status) {
+    EXPECT_TRUE(s.alive && s.answered);
+    EXPECT_NE(s.json.find("\"hooks\":330"), std::string::npos) << s.json;
+    EXPECT_NE(s.json.find("\"resumes\":3"), std::string::npos) << s.json;
+  }
+}
+
+TEST_F(AgentTest, KillEndsTheMembersAfterTheCommit) {
+  start(2);
+  Status status = checkpoint(true);
+  ASSERT_TRUE(status.ok()) << status.text();
+  for (auto& member : members_) {
+    int ended = member->wait();
+    EXPECT_TRUE(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL);
+  }
+  EXPECT_TRUE(std::filesystem::exists(report_.set_path));
+}
+
+TEST_F(AgentTest, APhaseThatFailsAbortsAndAllGoOn) {
+  for (int phase : {10, 20, 30, 40, 50, 60, 70, 80}) {
+    SCOPED_TRACE(phase);
+    members_.clear();
+    start(2, {{"SHADOWIB_FAULT", std::to_string(phase) + ":fail:1"}});
+    Status status = checkpoint();
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(std::string(status.text()).find("fault point " + std::to_string(phase)), std::string::npos) << status.text();
+    for (auto& member : members_) EXPECT_TRUE(member->runs());
+    expect_nothing_left();
+  }
+}
+
+TEST_F(AgentTest, AMemberThatDiesAbortsAndTheOthersGoOn) {
+  for (int phase : {10, 20, 30, 40, 50, 60, 70, 80}) {
+    SCOPED_TRACE(phase);
+    members_.clear();
+    start(2, {{"SHADOWIB_FAULT", std::to_string(phase) + ":crash:1"}});
+    Status status = checkpoint();
+    EXPECT_EQ(status.code(), Code::kAborted) << status.text();
+    EXPECT_NE(std::string(status.text()).find("died"), std::string::npos) << status.text();
+    EXPECT_TRUE(members_[0]->runs());
+    EXPECT_FALSE(members_[1]->runs());
+    expect_nothing_left();
+    status = checkpoint();  // the rest is a job of its own
+    EXPECT_TRUE(status.ok()) << status.text();
+    EXPECT_EQ(report_.members.size(), 1u);
+    std::filesystem::remove_all(directory_ + "/sets");
+  }
+}
+
+TEST_F(AgentTest, ACommandThatDiesIsNoticedByItsLock) {
+  start(2);
+  for (int point : {200, 210, 220}) {
+    SCOPED_TRACE(point);
+    pid_t command = fork();
+    if (command == 0) {
+      setenv("SHADOWIB_FAULT", (std::to_string(point) + ":crash").c_str(), 1);
+      (void)checkpoint().ok();
+      _exit(0);
+    }
+    int status;
+    waitpid(command, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    for (auto& member : members_) EXPECT_TRUE(member->runs());
+    Status next = checkpoint();  // waits for those that are still resuming
+    EXPECT_TRUE(next.ok()) << next.text();
+    std::filesystem::remove_all(report_.set_path);
+    expect_nothing_left();
+  }
+}
+
+TEST_F(AgentTest, NobodyThereIsNotFound) {
+  EXPECT_EQ(checkpoint().code(), Code::kNotFound);
+  start(1);
+  kill(members_[0]->pid(), SIGTERM);
+  EXPECT_EQ(members_[0]->wait(), 0);
+  EXPECT_EQ(checkpoint().code(), Code::kNotFound);
+  std::vector<MemberStatus> status;
+  ASSERT_TRUE(query_status(directory_, "job", "", 500, &status, nullptr).ok());
+  ASSERT_EQ(status.size(), 1u);
+  EXPECT_TRUE(status[0].gone && !status[0].alive);
+}
+
+TEST_F(AgentTest, TwoCommandsAtOnceAreToldApart) {
+  start(1, {{"SHADOWIB_FAULT", "20:slow"}});
+  Status first;
+  std::thread other([&] { first = checkpoint(); });
+  while (phases_.empty()) usleep(1000);
+  CheckpointOptions options;
+  options.directory = directory_;
+  options.job = "job";
+  CheckpointReport report;
+  EXPECT_EQ(run_checkpoint(options, &report).code(), Code::kBusy);
+  other.join();
+  EXPECT_TRUE(first.ok()) << first.text();
+}
+
+TEST_F(AgentTest, AMemberThatHasLeftIsNoPartOfTheSet) {
+  start(2);
+  kill(members_[0]->pid(), SIGTERM);
+  EXPECT_EQ(members_[0]->wait(), 0);
+  Status status = checkpoint();
+  ASSERT_TRUE(status.ok()) << status.text();
+  ASSERT_EQ(report_.members.size(), 1u);
+  EXPECT_EQ(report_.members[0].index, 1u);
+}
+
+TEST_F(AgentTest, AJobNameUsedAgainBeginsAfresh) {
+  start(2);
+  members_.clear();
+  start(1);
+  Status status = checkpoint();
+  ASSERT_TRUE(status.ok()) << status.text();
+  ASSERT_EQ(report_.members.size(), 1u);
+  EXPECT_EQ(report_.members[0].index, 0u);
+}
+
+TEST_F(AgentTest, UnsettledRunsAMomentAndTriesAgain) {
+  start(1);
+  start(1, {{"AGENT_TEST_UNSETTLED", "2"}});
+  Status status = checkpoint();
+  EXPECT_TRUE(status.ok()) << status.text();
+}
+
+TEST_F(AgentTest, NeverSettlingAndRefusalNameTheirReason) {
+  start(1);
+  start(1, {{"AGENT_TEST_UNSETTLED", "1000"}});
+  Status status = checkpoint();
+  EXPECT_EQ(status.code(), Code::kRefused);
+  EXPECT_NE(std::string(status.text()).find("does not settle"), std::string::npos) << status.text();
+  members_.clear();
+  start(2, {{"AGENT_TEST_REFUSE", "1"}});
+  status = checkpoint();
+  EXPECT_EQ(status.code(), Code::kRefused);
+  EXPECT_NE(std::string(status.text()).find("queue pair 7"), std::string::npos) << status.text();
+  for (auto& member : members_) EXPECT_TRUE(member->runs());
+  expect_nothing_left();
+}
+
+}  // namespace
+}  // namespace shadowib

@@ -1,0 +1,59 @@
+// A member for agent_test: busy threads of several kinds, and a counter in a file that shows it runs.
+// agent_victim COUNTER-FILE: ends in an orderly way on SIGTERM.
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+
+extern "C" int agent_test_join(void);
+
+namespace {
+
+std::atomic<bool> g_end{false};
+int g_pipe[2];
+
+void* allocate_all_the_time(void*) {
+  void* blocks[64] = {};
+  for (unsigned i = 0; !g_end; ++i) {
+    std::free(blocks[i % 64]);
+    blocks[i % 64] = std::malloc(1 + i * 7919 % 3000);
+    if (i % 256 == 0) usleep(200);
+  }
+  for (void* block : blocks) std::free(block);
+  return nullptr;
+}
+
+void* wait_for_ever(void*) {
+  pollfd p{g_pipe[0], POLLIN, 0};
+  if (poll(&p, 1, -1) != 1) abort();  // an EINTR
+  return nullptr;
+}
+
+}  // namespace
+
+int main(int, char** argv) {
+  struct sigaction end {};
+  end.sa_handler = [](int) { g_end = true; };
+  end.sa_flags = SA_RESTART;
+  sigaction(SIGTERM, &end, nullptr);
+  if (pipe(g_pipe) != 0) return 2;
+  int counter = open(argv[1], O_RDWR | O_CREAT, 0600);
+  if (counter < 0 || agent_test_join() != 0) return 3;
+  pthread_t threads[3];
+  pthread_create(&threads[0], nullptr, allocate_all_the_time, nullptr);
+  pthread_create(&threads[1], nullptr, allocate_all_the_time, nullptr);
+  pthread_create(&threads[2], nullptr, wait_for_ever, nullptr);
+  for (std::uint64_t i = 1; !g_end; ++i) {
+    if (pwrite(counter, &i, sizeof(i), 0) != sizeof(i)) return 4;
+    usleep(500);
+  }
+  close(g_pipe[1]);
+  for (pthread_t thread : threads) pthread_join(thread, nullptr);
+  return 0;
+}
