@@ -1,0 +1,213 @@
+#include "hooks/imager/descriptors/test_job.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "hooks/imager/descriptors.h"
+
+namespace shadowib::test {
+namespace {
+
+constexpr unsigned kPatience = 30;  // seconds: a process that hangs ends by SIGALRM
+pthread_barrier_t* g_barrier = nullptr;
+
+struct Directory {
+  std::string path;
+  pid_t owner = ::getpid();
+  Directory() {
+    char name[] = "/tmp/shadowib-descriptors-XXXXXX";
+    path = ::mkdtemp(name);
+  }
+  ~Directory() {
+    if (::getpid() == owner) std::filesystem::remove_all(path);
+  }
+};
+
+void new_barrier(int members) {
+  if (g_barrier == nullptr)
+    g_barrier = static_cast<pthread_barrier_t*>(
+        ::mmap(nullptr, sizeof(*g_barrier), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  pthread_barrierattr_t attributes;
+  ::pthread_barrierattr_init(&attributes);
+  ::pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  ::pthread_barrier_init(g_barrier, &attributes, static_cast<unsigned>(members));
+}
+
+std::string note(const std::string& what, int member) {
+  return scratch_directory() + "/" + what + "." + std::to_string(member);
+}
+
+void write_note(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
+
+std::string read_note(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// Runs `body` in a child; its words, or how it ended.
+template <typename Body>
+std::string in_child(int number, Body body) {
+  std::string words = note("words", number);
+  std::filesystem::remove(words);
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    ::alarm(kPatience);
+    write_note(words, body());
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  if (status != 0) return "child ended with wait status " + std::to_string(status);
+  return read_note(words);
+}
+
+// Forks a member; its words come by a note.
+template <typename Body>
+pid_t start_member(int member, Body body) {
+  pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  ::alarm(kPatience);
+  std::string words = body();
+  write_note(note("member", member), words);
+  ::_exit(words.empty() ? 0 : 1);
+}
+
+std::string await(const std::vector<pid_t>& members) {
+  std::string all;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    int status = 0;
+    ::waitpid(members[i], &status, 0);
+    if (status != 0)
+      all += "member " + std::to_string(i) + " (status " + std::to_string(status) +
+             "): " + read_note(note("member", static_cast<int>(i))) + "\n";
+  }
+  return all;
+}
+
+std::string play_original(const Job& job, int member) {
+  std::string words = job.before(member);
+  if (!words.empty()) return words;
+  meet();
+  Status status = prepare_descriptors();
+  if (!status.ok()) return status.text();
+  meet();
+  std::string table;
+  status = capture_descriptors(static_cast<std::uint32_t>(member), &table);
+  if (status.ok())
+    write_note(note("table", member), table);
+  else
+    write_note(note("refusal", member), status.text());
+  meet();
+  if (job.resumed) words = job.resumed(member);
+  meet();
+  linger_for_kill();
+  return words;
+}
+
+std::string play_all_originals(const Job& job) {
+  ::close_range(3, ~0u, 0);
+  if (job.make)
+    if (std::string words = job.make(); !words.empty()) return words;
+  std::vector<pid_t> members;
+  for (int i = 0; i < job.members; ++i) members.push_back(start_member(i, [&] { return play_original(job, i); }));
+  ::close_range(3, ~0u, 0);
+  return await(members);
+}
+
+std::string play_restart(const Job& job, const std::map<std::uint32_t, std::string>& tables) {
+  ::close_range(3, ~0u, 0);
+  if (job.command) job.command();
+  DescriptorPlan plan;
+  Status status = plan.prepare(tables);
+  if (!status.ok()) return status.text();
+  std::vector<pid_t> members;
+  for (int i = 0; i < job.members; ++i)
+    members.push_back(start_member(i, [&]() -> std::string {
+      Status installed = plan.install(static_cast<std::uint32_t>(i), {});
+      if (!installed.ok()) return installed.text();
+      meet();
+      return job.restarted(i);
+    }));
+  plan.release();
+  return await(members);
+}
+
+}  // namespace
+
+void meet() { ::pthread_barrier_wait(g_barrier); }
+
+const std::string& scratch_directory() {
+  static Directory directory;
+  return directory.path;
+}
+
+Capture checkpoint(const Job& job) {
+  for (int i = 0; i < job.members; ++i)
+    for (const char* what : {"table", "refusal", "member"}) std::filesystem::remove(note(what, i));
+  new_barrier(job.members);
+  Capture capture;
+  capture.failure = in_child(0, [&] { return play_all_originals(job); });
+  for (int i = 0; i < job.members; ++i) {
+    auto member = static_cast<std::uint32_t>(i);
+    if (std::string table = read_note(note("table", i)); !table.empty()) capture.tables[member] = table;
+    if (std::string refusal = read_note(note("refusal", i)); !refusal.empty()) capture.refusals[member] = refusal;
+  }
+  return capture;
+}
+
+std::string restart(const Job& job, const std::map<std::uint32_t, std::string>& tables) {
+  Status matched = match_descriptors(tables);
+  if (!matched.ok()) return matched.text();
+  new_barrier(job.members);
+  return in_child(0, [&] { return play_restart(job, tables); });
+}
+
+std::string checkpoint_and_restart(const Job& job) {
+  Capture capture = checkpoint(job);
+  if (!capture.failure.empty()) return "original: " + capture.failure;
+  for (const auto& [member, text] : capture.refusals) return "refused: " + text;
+  std::string words = restart(job, capture.tables);
+  return words.empty() ? "" : "restarted: " + words;
+}
+
+int put(int fd, int to) {
+  if (fd == to) return to;
+  ::dup2(fd, to);
+  ::close(fd);
+  return to;
+}
+
+std::string read_some(int fd, std::size_t bytes) {
+  std::string text(bytes, '\0');
+  std::size_t got = 0;
+  while (got < bytes) {
+    pollfd p{fd, POLLIN, 0};
+    if (::poll(&p, 1, 5000) <= 0) break;
+    ssize_t n = ::read(fd, text.data() + got, bytes - got);
+    if (n <= 0) break;
+    got += static_cast<std::size_t>(n);
+  }
+  text.resize(got);
+  return text;
+}
+
+bool at_end(int fd) {
+  pollfd p{fd, POLLIN, 0};
+  char byte;
+  return ::poll(&p, 1, 5000) == 1 && ::read(fd, &byte, 1) == 0;
+}
+
+}  // namespace shadowib::test
