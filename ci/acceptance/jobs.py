@@ -1,0 +1,275 @@
+"""A job under test: programs under `shadowib run`, checkpoints, kills, restarts, and what became of it all."""
+import ctypes
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+from common import Case, Failure, check
+
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what outlives its parent is ours to end
+
+# Exit codes of the command, as shadowib(1) documents them.
+NOT_FOUND, REFUSED, CORRUPT, IO, TIMEOUT, ABORTED, PERMISSION, VERSION, BUSY = 3, 4, 5, 6, 7, 8, 9, 10, 11
+A_PROCESS_FAILED = 20
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET6) as s:
+        s.bind(("::", 0))
+        return s.getsockname()[1]
+
+
+def listening(port: int) -> bool:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in pathlib.Path(table).read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                return True
+    return False
+
+
+def wait_for(what: str, condition, timeout: float, pause: float = 0.02):
+    """Returns the first true value of condition(); Failure after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        if value := condition():
+            return value
+        if time.monotonic() > end:
+            raise Failure(f"waited {timeout:.0f} s in vain for {what}")
+        time.sleep(pause)
+
+
+def descendants(pid: int) -> list[int]:
+    children = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = pathlib.Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
+                children.setdefault(int(fields[1]), []).append(int(entry))
+            except OSError:
+                pass
+    found, todo = [], [pid]
+    while todo:
+        todo += children.get(todo[0], [])
+        found.append(todo.pop(0))
+    return found[1:]
+
+
+@dataclasses.dataclass
+class Program:
+    role: str
+    process: subprocess.Popen
+    output: pathlib.Path
+
+    def text(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+
+@dataclasses.dataclass
+class Member:
+    index: int
+    pid: int
+    alive: bool
+    answered: bool
+    queue_pairs: list
+
+    def counters(self) -> tuple:
+        return tuple((q["sends_retired"], q["receives_completed"]) for q in self.queue_pairs)
+
+    def ready(self) -> bool:
+        return bool(self.queue_pairs) and all(q["state"] == "RTS" for q in self.queue_pairs)
+
+
+def sends(members: list[Member]) -> int:
+    """Requests retired by the busiest queue pair of all members."""
+    return max((q["sends_retired"] for m in members for q in m.queue_pairs), default=0)
+
+
+def settings(line) -> dict:
+    """What a sanitizer build needs to know; what the caller has set wins."""
+    sys_path = str(pathlib.Path(__file__).resolve().parents[1] / "runner")
+    import sys
+    if sys_path not in sys.path:
+        sys.path.insert(0, sys_path)
+    import ctest
+    return ctest.sanitizer_environment(line.build.name)
+
+
+class Job:
+    def __init__(self, case: Case, name: str = "job", transport: str | None = None, environment: dict | None = None):
+        self.case, self.name = case, name
+        self.directory = case.work / "ckpt"
+        self.shadowib = case.line.program("shadowib")
+        self.environment = {**os.environ, **settings(case.line), "SHADOWIB_LOG": f"info:{case.work}/shadowib.log",
+                            **({"SHADOWIB_IB2TCP_TRANSPORT": transport} if transport else {}), **(environment or {})}
+        self.programs: list[Program] = []  # of the current generation
+        self.everything: list[Program] = []
+        self.generation = 0
+        self.sets: list[str] = []
+        case.cleanups.append(self.stop)
+
+    # Starting and stopping.
+
+    def _spawn(self, role: str, argv: list[str], environment: dict | None = None, **options) -> Program:
+        output = self.case.work / f"{len(self.everything):02d}-{role}.out"
+        self.case.note(f"{output.name}: {' '.join(argv)}")
+        with open(output, "wb") as sink:
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
+                                       cwd=self.case.work, env={**self.environment, **(environment or {})}, **options)
+        program = Program(role, process, output)
+        self.everything.append(program)
+        return program
+
+    def start(self, role: str, argv: list[str], environment: dict | None = None, **options) -> Program:
+        """A program of the job, under `shadowib run`."""
+        prefix = [self.shadowib, "run", "--job", self.name, "--dir", str(self.directory), "--backend", "ib2tcp", "--"]
+        program = self._spawn(role, prefix + argv, environment, **options)
+        self.programs.append(program)
+        return program
+
+    def start_pair(self, server: list[str], client: list[str], port: int):
+        """A server, and once it listens on `port`, a client."""
+        first = self.start("server", server)
+        wait_for(f"the server to listen on port {port}", lambda: first.ended() or listening(port), 30)
+        check(not first.ended(), f"the server ended at once:\n{first.text()}")
+        self.start("client", client)
+
+    def stop(self, failed: bool = False):
+        if failed:
+            self.collect_evidence()
+        for program in self.everything:
+            if not program.ended():
+                for pid in descendants(program.process.pid) + [program.process.pid]:
+                    try:
+                        os.kill(pid, signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+                program.process.wait()
+
+    def collect_evidence(self):
+        """What hangs says where: status and stacks."""
+        result = self.command("status", self.name, "--json", check_code=False)
+        (self.case.work / "status.json").write_text(result.stdout)
+        with open(self.case.work / "stacks.txt", "w") as sink:
+            for program in self.programs:
+                if program.ended():
+                    continue
+                for pid in [program.process.pid] + descendants(program.process.pid):
+                    for task in sorted(os.listdir(f"/proc/{pid}/task")):
+                        where = [pathlib.Path(f"/proc/{pid}/task/{task}/{f}") for f in ("comm", "wchan", "syscall")]
+                        try:
+                            print(pid, task, *(f.read_text().strip() for f in where), file=sink, flush=True)
+                        except OSError:
+                            pass
+                    if shutil.which("gdb"):
+                        subprocess.run(["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "set debuginfod enabled off", "-ex",
+                                        "thread apply all bt 12"], stdin=subprocess.DEVNULL, stdout=sink,
+                                       stderr=subprocess.STDOUT, timeout=60, check=False)
+
+    # Commands.
+
+    def command(self, *argv: str, timeout: float = 120, check_code: bool = True, environment: dict | None = None
+                ) -> subprocess.CompletedProcess:
+        """Runs `shadowib argv… --dir D`; Failure unless it exits 0."""
+        words = [self.shadowib, *argv, "--dir", str(self.directory)]
+        try:
+            result = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
+                                    errors="replace", env={**self.environment, **(environment or {})}, check=False)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"`shadowib {' '.join(argv)}` did not end within {timeout:.0f} s") from None
+        if argv[0] != "status":
+            self.case.note(f"shadowib {' '.join(argv)}: {result.returncode} {result.stderr.strip()[-600:]}")
+        if check_code:
+            check(result.returncode == 0,
+                  f"`shadowib {' '.join(argv)}` exited with {result.returncode}: {result.stderr.strip()}")
+        return result
+
+    def members(self) -> list[Member]:
+        """The live members that answer, by index; empty if there is no job."""
+        result = self.command("status", self.name, "--json", check_code=False)
+        if result.returncode != 0:
+            return []
+        found = []
+        for m in json.loads(result.stdout)["members"]:
+            objects = (m.get("state") or {}).get("objects") or {}
+            if m["alive"]:
+                found.append(Member(m["index"], m["pid"], True, m["answered"], objects.get("queue_pairs") or []))
+        return found
+
+    def wait_data_phase(self, count: int = 2, beyond: int = 0, timeout: float = 60) -> list[Member]:
+        """Waits until `count` members have RTS queue pairs and a counter moved, and went beyond `beyond` requests."""
+        last: dict[int, tuple] = {}
+
+        def moving():
+            self.check_running()
+            members = self.members()
+            now = {m.index: m.counters() for m in members}
+            moved = [i for i in now if i in last and now[i] != last[i]]
+            last.update(now)
+            good = len(members) == count and all(m.ready() for m in members) and moved and sends(members) > beyond
+            return members if good else None
+
+        return wait_for(f"{count} members with RTS queue pairs whose counters move", moving, timeout, 0.01)
+
+    def check_running(self):
+        for program in self.programs:
+            check(not program.ended(), f"{program.role} ended (exit code {program.process.returncode}) in the data phase:\n"
+                  f"{program.text()[-2000:]}")
+
+    def checkpoint(self, kill: bool = True, timeout: float = 60, environment: dict | None = None) -> str:
+        """Takes a checkpoint; with `kill` waits until the processes are gone. Returns the set's path."""
+        argv = ["checkpoint", self.name, "--timeout", str(timeout)] + (["--kill"] if kill else [])
+        result = self.command(*argv, timeout=timeout + 30, environment=environment)
+        lines = result.stdout.strip().splitlines()
+        check(lines and os.path.isdir(lines[-1]), f"the last line of checkpoint is no set: {result.stdout!r}")
+        self.sets.append(lines[-1])
+        if kill:
+            for program in self.programs:
+                self._wait(program, 30)
+                expected = -signal.SIGKILL if self.generation == 0 else A_PROCESS_FAILED
+                check(program.process.returncode == expected,
+                      f"{program.role} ended with {program.process.returncode} after checkpoint --kill:\n"
+                      f"{program.text()[-2000:]}")
+            self.programs = []
+        return lines[-1]
+
+    def restart(self, path: str | None = None, environment: dict | None = None) -> Program:
+        path = path or self.sets[-1]
+        self.generation += 1
+        argv = [self.shadowib, "restart", path, "--dir", str(self.directory)]
+        self.programs = [self._spawn(f"restart{self.generation}", argv, environment)]
+        return self.programs[0]
+
+    def _wait(self, program: Program, timeout: float):
+        try:
+            program.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{program.role} did not end within {timeout:.0f} s:\n{program.text()[-2000:]}") from None
+
+    def finish(self, timeout: float = 120):
+        """Waits for the end of all programs: each has to exit with 0."""
+        end = time.monotonic() + timeout
+        for program in self.programs:
+            self._wait(program, max(1.0, end - time.monotonic()))
+        for program in self.programs:
+            check(program.process.returncode == 0, f"{program.role} exited with {program.process.returncode}:\n"
+                  f"{program.text()[-3000:]}")
+
+    def output(self) -> str:
+        return "\n".join(program.text() for program in self.everything)
+
+    def remove_old_sets(self):
+        """Keeps the disk from filling: only the newest set stays."""
+        for path in self.sets[:-1]:
+            shutil.rmtree(path, ignore_errors=True)
+        self.sets = self.sets[-1:]

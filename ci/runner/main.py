@@ -1,0 +1,74 @@
+"""ci/test: the quick cut (all presets, a sample of the acceptance lines), or with --full the acceptance lines as written."""
+import argparse
+import os
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import ctest  # noqa: E402
+import full  # noqa: E402
+from results import ExpectedSkips, Result, close  # noqa: E402
+from steps import ROOT, Steps  # noqa: E402
+
+EPILOG = """\
+Without options: builds release, asan and tsan, runs lint, every test of release (with a short sample of the acceptance
+lines), and of the sanitizer builds what fits into the time: under 25 minutes on two cores.
+--full runs the acceptance lines as written, which takes hours. It goes on where the last one stopped: what has passed is
+in build/acceptance/state.json. A line that fails keeps its evidence below build/acceptance and prints how to repeat it.
+Logs of every step are in build/logs. A test that cannot run says SKIPPED and why; a skip that ci/expected_skips does
+not name is a failure. The last line counts."""
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="ci/test", epilog=EPILOG, description=__doc__.split("\n", 1)[0],
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", nargs="*", metavar="LINE", help="acceptance lines (A1 ... A9); none named: all")
+    parser.add_argument("--restart", action="store_true", help="with --full: forget what has passed")
+    parser.add_argument("--seed", help="with --full: repeats the random choices of a run that printed this seed")
+    parser.add_argument("--preset", action="append", help="only this preset (release, debug, asan, tsan); repeatable")
+    parser.add_argument("--labels", metavar="REGEX", help="only tests with such a label (unit, conformance, client, "
+                        "chaos, bench)")
+    parser.add_argument("--no-setup", action="store_true", help="do not look for missing packages")
+    return parser.parse_args()
+
+
+# What the quick cut takes of each preset: labels, and tests left to --full because they take long there. The sanitizers'
+# run-time libraries make a process some 5 times slower and its image some 10 times larger.
+QUICK = {
+    "release": ("", ""),
+    "debug": ("", ""),
+    "asan": ("unit|conformance|client|chaos", "acceptance_.*|lint"),
+    "tsan": ("unit|conformance", "acceptance_.*|lint|install_test"),
+}
+
+
+def quick(options: argparse.Namespace, steps: Steps) -> list[Result]:
+    results = []
+    for preset in options.preset or ["release", "asan", "tsan"]:
+        if preset not in QUICK:
+            raise SystemExit(f"ci/test: no preset {preset}; there are {', '.join(QUICK)}")
+        if not steps.configure_and_build(preset):
+            results.append(Result(preset, "build", "failed", "see build/logs"))
+            continue
+        results.append(Result(preset, "build", "passed"))
+        labels, exclude = QUICK[preset]
+        results += ctest.run(steps, preset, options.labels or labels, exclude)
+    return results
+
+
+def main() -> int:
+    options = parse()
+    os.chdir(ROOT)
+    steps = Steps()
+    if options.full is not None:
+        results = full.run(steps, options.full, options.restart, options.seed)
+    else:
+        results = quick(options, steps)
+    return close(results, ExpectedSkips(ROOT / "ci" / "expected_skips"), steps.seconds())
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)
