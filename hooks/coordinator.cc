@@ -248,6 +248,7 @@ Status Drive::commit(CheckpointReport* report) {
   }
   manifest.files.assign(build_ids.begin(), build_ids.end());
   SHADOWIB_TRY(fault_point(220));
+  SHADOWIB_TRY(check_members());
   SHADOWIB_TRY(commit_set(staging_, view_.directory, manifest, &report->set_path));
   report->set_id = set_id_;
   report->number = number_;

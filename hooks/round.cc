@@ -47,6 +47,9 @@ class Round {
   Status inspect();
   Status save();
   Status wait_for_outcome();
+  Status obey(const std::string& outcome);
+  void await_decision();
+  void die();
   void finish(const Status& status);
   void note_outcome(const Status& status);
   void remove_leavings();
@@ -65,7 +68,7 @@ class Round {
   std::vector<std::uint32_t> members_;
   std::string me_, staging_, prefix_, abort_key_, command_lock_;
   std::uint8_t set_id_[16] = {};
-  bool kill_ = false, hooks_ran_ = false, stop_tried_ = false, kill_ourselves_ = false;
+  bool saved_ = false, hooks_ran_ = false, stop_tried_ = false, kill_ourselves_ = false;
   std::int64_t deadline_ns_ = 0, stopped_at_ns_ = 0, settle_ns_ = 0, save_ns_ = 0;
   std::string table_, outcome_text_;
   bool committed_ = false;
@@ -96,7 +99,6 @@ Status Round::parse(const std::string& request) {
       break;
   }
   staging_ = field_text(fields, "staging");
-  kill_ = field_number(fields, "kill") != 0;
   if (!parse_hex(field_text(fields, "set"), set_id_, sizeof(set_id_)))
     return Status::of(Code::kVersion, 0, "the checkpoint request names no set");
   deadline_ns_ = monotonic_ns() + static_cast<std::int64_t>(field_number(fields, "timeout_ms")) * 1000000;
@@ -269,13 +271,18 @@ Status Round::save() {
   fields["settle_ns"] = std::to_string(settle_ns_);
   fields["save_ns"] = std::to_string(save_ns_);
   fields["stopped_ns"] = std::to_string(monotonic_ns() - stopped_at_ns_);
+  saved_ = true;
   return publish_fields(own("saved"), fields);
 }
 
 Status Round::wait_for_outcome() {
   std::string text;
-  Fields fields;
   SHADOWIB_TRY(wait_for_key("outcome", &text));
+  return obey(text);
+}
+
+Status Round::obey(const std::string& text) {
+  Fields fields;
   if (!decode_fields(text, &fields))
     return Status::of(Code::kVersion, 0, "the checkpoint's outcome has another protocol");
   if (fields.count("committed") == 0)
@@ -284,6 +291,26 @@ Status Round::wait_for_outcome() {
   outcome_text_ = field_text(fields, "committed");
   kill_ourselves_ = field_number(fields, "kill") != 0;
   return {};
+}
+
+// With its image saved a member has no say any more: the command may commit, and kill, whatever becomes of the
+// member. So one that gives up then waits for the decision as long as there is somebody to make it.
+void Round::await_decision() {
+  std::uint64_t token = 0;
+  for (bool alive = true;;) {
+    std::string text;
+    bool found = false;
+    if (!g_agent.exchange->get(key("outcome"), &text, &found).ok()) return;
+    if (found && obey(text).ok() && kill_ourselves_) die();
+    if (found || !alive) return;
+    alive = is_alive(command_lock_);  // and look once more: it may have decided before it ended
+    (void)g_agent.exchange->watch(prefix_, &token, alive ? kSliceMs : 0, -1).ok();
+  }
+}
+
+void Round::die() {
+  linger_for_kill();
+  ::syscall(SYS_kill, raw_getpid(), SIGKILL);
 }
 
 Status Round::go() {
@@ -312,10 +339,7 @@ Status Round::go() {
   SHADOWIB_TRY(pass(80));
   SHADOWIB_TRY(wait_for_outcome());
   SHADOWIB_TRY(pass(90));
-  if (kill_ourselves_) {
-    linger_for_kill();
-    ::syscall(SYS_kill, raw_getpid(), SIGKILL);
-  }
+  if (kill_ourselves_) die();
   return {};
 }
 
@@ -362,6 +386,7 @@ void Round::run() {
   const std::uint32_t generation = g_agent.info.generation;
   Status status = go();
   if (!status.ok()) abort_round(status);
+  if (!status.ok() && saved_ && !committed_) await_decision();
   if (g_agent.info.generation == generation)
     finish(status);
   else

@@ -18,7 +18,8 @@ class ObedientParticipant final : public shadowib::Participant {
     ++settles_;
     if (number("AGENT_TEST_REFUSE") != 0)
       return shadowib::Status(shadowib::Code::kRefused, 0, "queue pair 7 cannot be captured");
-    if (settles_ <= number("AGENT_TEST_UNSETTLED")) return shadowib::Status(shadowib::Code::kTimeout, 0, "counts differ");
+    if (settles_ <= number("AGENT_TEST_UNSETTLED"))
+      return shadowib::Status(shadowib::Code::kTimeout, 0, "counts differ");
     // All members of the checkpoint must come here with the same keys.
     return context.exchange->barrier(std::string(context.prefix) + "/settled", std::to_string(context.job->member),
                                      static_cast<int>(context.member_count), 500, context.abort_key);
@@ -30,9 +31,9 @@ class ObedientParticipant final : public shadowib::Participant {
     return {};
   }
   void describe(std::string* json) override {
-    *json += "{\"settles\":" + std::to_string(settles_) + ",\"resumes\":" + std::to_string(resumes_) + ",\"hooks\":" +
-             std::to_string(hooks_[0]) + std::to_string(hooks_[1]) + std::to_string(hooks_[2]) + ",\"restarts\":" +
-             std::to_string(restarts_) + "}";
+    *json += "{\"settles\":" + std::to_string(settles_) + ",\"resumes\":" + std::to_string(resumes_) +
+             ",\"hooks\":" + std::to_string(hooks_[0]) + std::to_string(hooks_[1]) + std::to_string(hooks_[2]) +
+             ",\"restarts\":" + std::to_string(restarts_) + "}";
   }
   int hooks_[3] = {};
 
