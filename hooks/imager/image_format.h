@@ -35,7 +35,7 @@ enum class RecordType : std::uint32_t {
   kSignals = 5,      // SignalAction[64]
   kPending = 6,      // siginfo_t[] of 128 bytes queued to the process
   kTimers = 7,       // TimerRecord[]
-  kMappings = 8,     // MappingRecord[], then their strings
+  kMappings = 8,     // count (8 bytes), MappingRecord[count], then their strings
   kVdso = 9,         // VdsoRecord, then the vdso's bytes
   kDescriptors = 10, // opaque: descriptors.h
   kPages = 11,       // PagesHeader, PageRun[], then whole pages

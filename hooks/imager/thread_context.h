@@ -7,8 +7,6 @@
 // record here: it lies in the signal frame, from which the handler's return restores it.
 #pragma once
 
-#include <signal.h>
-
 #include <cstddef>
 #include <cstdint>
 

@@ -189,9 +189,10 @@ class TableBuilder {
     std::uint8_t* at = scratch_->rest(&rest);
     if (vdso_ == nullptr || text_ == nullptr || at == nullptr || rest < (1 << 20)) return false;
     capacity_ = static_cast<std::uint32_t>(rest / 2 / sizeof(MappingRecord));
-    mappings_ = reinterpret_cast<MappingRecord*>(at);
-    strings_ = reinterpret_cast<char*>(at) + capacity_ * sizeof(MappingRecord);
-    string_capacity_ = static_cast<std::uint32_t>(rest - capacity_ * sizeof(MappingRecord));
+    stored_count_ = reinterpret_cast<std::uint64_t*>(at);
+    mappings_ = reinterpret_cast<MappingRecord*>(at + sizeof(*stored_count_));
+    strings_ = reinterpret_cast<char*>(mappings_ + capacity_);
+    string_capacity_ = static_cast<std::uint32_t>(rest - sizeof(*stored_count_) - capacity_ * sizeof(MappingRecord));
     return true;
   }
   ~TableBuilder() {
@@ -225,6 +226,8 @@ class TableBuilder {
     if (reader.error() != 0)
       return Status::of(Code::kInternal, reader.error(), "cannot read /proc/self/smaps: errno %d", reader.error());
     if (have) SHADOWIB_TRY(add(area));
+    *stored_count_ = count_;
+    table_->stored_count = stored_count_;
     table_->mappings = mappings_;
     table_->count = count_;
     table_->strings = strings_;
@@ -351,6 +354,7 @@ class TableBuilder {
   VdsoRecord* vdso_ = nullptr;
   char* text_ = nullptr;
   long memory_ = -1;
+  std::uint64_t* stored_count_ = nullptr;
   MappingRecord* mappings_ = nullptr;
   char* strings_ = nullptr;
   std::uint32_t capacity_ = 0, count_ = 0, string_capacity_ = 0, string_used_ = 0;

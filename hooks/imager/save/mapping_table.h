@@ -9,6 +9,7 @@ namespace shadowib {
 
 // Arrays lie in the scratch. `strings` holds the paths one behind the other.
 struct MappingTable {
+  const std::uint64_t* stored_count;  // stands directly before the array, as in the image
   MappingRecord* mappings;
   std::uint32_t count;
   const char* strings;

@@ -160,11 +160,30 @@ Status read_strings(ProcessState* s) {
   return {};
 }
 
-// Signals queued to the process as a whole can only be seen by taking them out.
+// Queues a signal to the process again. From a thread that is not the main one the kernel takes a siginfo with si_code >= 0
+// only through a pidfd of that thread (Linux 6.9); before, the signal comes with this process as its sender.
+void queue_again(std::int32_t pid, const std::uint8_t* info) {
+  const std::int32_t signal = *reinterpret_cast<const std::int32_t*>(info);
+  if (!raw::failed(raw::invoke(__NR_rt_sigqueueinfo, pid, signal, info))) return;
+  constexpr unsigned kThread = O_EXCL /* PIDFD_THREAD */, kToGroup = 2 /* PIDFD_SIGNAL_THREAD_GROUP */;
+  const long pidfd = raw::invoke(__NR_pidfd_open, raw::call(__NR_gettid), kThread);
+  const long sent = pidfd < 0 ? pidfd : raw::invoke(__NR_pidfd_send_signal, pidfd, signal, info, kToGroup);
+  if (pidfd >= 0) raw::invoke(__NR_close, pidfd);
+  if (raw::failed(sent)) raw::invoke(__NR_kill, pid, signal);
+}
+
+// Signals pending for the process as a whole. Of the standard ones at most one is pending and its sender means nothing
+// after a restart, so they are noted without being touched. Real-time signals queue and carry values: they can only be
+// seen by taking them out.
 Status read_pending(ProcessState* s) {
+  constexpr std::uint64_t kStandard = 0x7fffffff;
   std::uint64_t shared = 0;
+  if (!read_status_field("/proc/thread-self/status", "ShdPnd:", &shared)) return {};
+  for (std::int32_t signal = 1; signal < 32; ++signal)
+    if ((shared & 1ull << (signal - 1)) != 0) *reinterpret_cast<std::int32_t*>(s->pending[s->pending_count++]) = signal;
   Status result;
-  while (read_status_field("/proc/thread-self/status", "ShdPnd:", &shared) && shared != 0) {
+  const std::uint32_t first_queued = s->pending_count;
+  while ((shared &= ~kStandard) != 0) {
     if (s->pending_count == 64) {
       result = Status(Code::kRefused, 0, "more than 64 signals are queued to this process, which cannot be captured");
       break;
@@ -173,9 +192,9 @@ Status read_pending(ProcessState* s) {
     const std::int64_t zero[2] = {0, 0};
     if (raw::invoke(__NR_rt_sigtimedwait, &one, s->pending[s->pending_count], zero, 8) <= 0) break;
     ++s->pending_count;
+    if (!read_status_field("/proc/thread-self/status", "ShdPnd:", &shared)) break;
   }
-  for (std::uint32_t i = 0; i < s->pending_count; ++i)
-    raw::invoke(__NR_rt_sigqueueinfo, s->process.pid, *reinterpret_cast<std::int32_t*>(s->pending[i]), s->pending[i]);
+  for (std::uint32_t i = first_queued; i < s->pending_count; ++i) queue_again(s->process.pid, s->pending[i]);
   return result;
 }
 

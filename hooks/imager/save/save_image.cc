@@ -110,7 +110,8 @@ Status write_image(SaveJob* job) {
   SHADOWIB_TRY(writer.record(RecordType::kSignals, state->actions, sizeof(state->actions)));
   SHADOWIB_TRY(writer.record(RecordType::kPending, state->pending, state->pending_count * 128ull));
   SHADOWIB_TRY(writer.record(RecordType::kTimers, state->timers, state->timer_count * sizeof(TimerRecord)));
-  SHADOWIB_TRY(writer.record(RecordType::kMappings, table.mappings, table.count * sizeof(MappingRecord), table.strings,
+  SHADOWIB_TRY(writer.record(RecordType::kMappings, table.stored_count,
+                             sizeof(std::uint64_t) + table.count * sizeof(MappingRecord), table.strings,
                              table.string_bytes));
   const VdsoRecord::Piece* vdso = nullptr;
   for (std::uint32_t i = 0; i < table.vdso->piece_count; ++i)

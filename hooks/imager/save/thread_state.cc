@@ -1,6 +1,7 @@
 // The C++ half of save_context: what the kernel keeps for the calling thread.
 #include <asm/prctl.h>
 #include <linux/sched/types.h>
+#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/rseq.h>
 

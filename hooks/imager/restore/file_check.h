@@ -1,0 +1,32 @@
+// Finds out whether the file behind a private mapping is still what it was, byte for byte.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hooks/imager/restore/image_file.h"
+
+namespace shadowib {
+
+// The image holds the content of every private file mapping. Where the file still has the same bytes it is mapped, so
+// that memory is shared and /proc/self/maps reads as before; elsewhere (an upgraded package, another machine) the image's
+// bytes are used.
+class SameFiles {
+ public:
+  SameFiles(const LoadedImage& image, int image_fd) : image_(image), image_fd_(image_fd) {}
+  // A descriptor to map mappings[index] from, or -1. Mappings of one file share the descriptor. Never closed here.
+  int open(std::size_t index);
+
+ private:
+  int open_path(const std::string& path, const MappingRecord& m);
+  bool same_content(std::size_t index, int fd);
+
+  const LoadedImage& image_;
+  int image_fd_;
+  std::map<std::string, int> open_;
+  std::vector<std::uint8_t> saved_, current_;
+  std::vector<std::vector<const PageBatch*>> batches_;
+};
+
+}  // namespace shadowib

@@ -1,0 +1,268 @@
+#include "hooks/imager/restore/image_file.h"
+
+#include <elf.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cinttypes>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace shadowib {
+namespace {
+
+constexpr std::uint64_t kMaxTableBytes = 256 << 20;  // of one record that is no pages record
+
+class Reader {
+ public:
+  Reader(int fd, const std::string& path, ReadDepth depth, LoadedImage* image)
+      : fd_(fd), path_(path), everything_(depth == ReadDepth::kEverything), image_(*image) {
+    XXH3_128bits_reset(&file_hash_);
+  }
+
+  Status run() {
+    struct stat info {};
+    if (::fstat(fd_, &info) != 0) return io_error("cannot stat");
+    file_bytes_ = static_cast<std::uint64_t>(info.st_size);
+    if (file_bytes_ % kPage != 0 || file_bytes_ < 2 * kPage)
+      return corrupt(file_bytes_, "the file is truncated (size is no whole number of pages)");
+    SHADOWIB_TRY(read_header());
+    while (!ended_) {
+      if (offset_ >= file_bytes_) return corrupt(offset_, "the file is truncated: there is no end record");
+      SHADOWIB_TRY(read_record());
+    }
+    if (offset_ != file_bytes_) return corrupt(offset_, "there is data behind the end record");
+    image_.file_bytes = file_bytes_;
+    XXH128_canonical_t canonical;
+    XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&file_hash_));
+    __builtin_memcpy(image_.xxh3, canonical.digest, 16);
+    return check_tables();
+  }
+
+ private:
+  Status corrupt(std::uint64_t at, const char* why) const {
+    return Status::of(Code::kCorrupt, 0, "image %s is damaged at byte %" PRIu64 ": %s", path_.c_str(), at, why);
+  }
+  Status io_error(const char* what) const {
+    return Status::of(Code::kIo, errno, "%s image %s: %s", what, path_.c_str(), std::strerror(errno));
+  }
+
+  Status fetch(std::uint64_t at, std::uint8_t* to, std::uint64_t bytes) {
+    while (bytes > 0) {
+      const ssize_t n = ::pread(fd_, to, bytes, static_cast<off_t>(at));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return io_error("cannot read");
+      if (n == 0) return corrupt(at, "the file is truncated");
+      to += n;
+      at += static_cast<std::uint64_t>(n);
+      bytes -= static_cast<std::uint64_t>(n);
+    }
+    return {};
+  }
+
+  Status read_header() {
+    std::vector<std::uint8_t> page(kPage);
+    SHADOWIB_TRY(fetch(0, page.data(), kPage));
+    ImageHeader& h = image_.header;
+    __builtin_memcpy(&h, page.data(), sizeof(h));
+    if (__builtin_memcmp(h.magic, kImageMagic, sizeof(h.magic)) != 0)
+      return corrupt(0, "this is no shadowib image (magic number)");
+    if (h.byte_order != kImageByteOrder || h.page_bytes != kPage || h.machine != EM_X86_64) {
+      if (h.xxh3 == XXH3_64bits(&h, offsetof(ImageHeader, xxh3)))
+        return Status::of(Code::kVersion, 0, "image %s is of another machine: byte order %x, page %u, ELF machine %u",
+                          path_.c_str(), h.byte_order, h.page_bytes, h.machine);
+      return corrupt(8, "header");
+    }
+    if (h.xxh3 != XXH3_64bits(&h, offsetof(ImageHeader, xxh3))) return corrupt(0, "checksum of the header");
+    if (h.version != kImageVersion)
+      return Status::of(Code::kVersion, 0, "image %s has format version %u, this is version %u; use the shadowib (%.31s) "
+                        "that wrote it", path_.c_str(), h.version, kImageVersion, h.shadowib_version);
+    for (std::uint64_t i = sizeof(h); i < kPage; ++i)
+      if (page[i] != 0) return corrupt(i, "data behind the header");
+    if (everything_) XXH3_128bits_update(&file_hash_, page.data(), kPage);
+    offset_ = kPage;
+    return {};
+  }
+
+  Status read_record() {
+    if (offset_ + kPage > file_bytes_) return corrupt(offset_, "the file is truncated within a record");
+    buffer_.resize(kPage);
+    SHADOWIB_TRY(fetch(offset_, buffer_.data(), kPage));
+    RecordHeader h;
+    __builtin_memcpy(&h, buffer_.data(), sizeof(h));
+    if (h.header_xxh3 != XXH3_64bits_withSeed(&h, offsetof(RecordHeader, header_xxh3), offset_))
+      return corrupt(offset_, "checksum of a record's header");
+    const std::uint64_t total = h.length < file_bytes_ ? record_bytes(h.length) : file_bytes_ + 1;
+    if (offset_ + total > file_bytes_) return corrupt(offset_, "the file is truncated within a record");
+    const auto type = static_cast<RecordType>(h.type);
+    const bool pages = type == RecordType::kPages;
+    if (total > (pages ? (kPagesPerRecord + 1) * kPage : kMaxTableBytes))
+      return corrupt(offset_, "a record is larger than allowed");
+    if (!pages || everything_) {
+      buffer_.resize(total);
+      SHADOWIB_TRY(fetch(offset_ + kPage, buffer_.data() + kPage, total - kPage));
+      if (h.payload_xxh3 != XXH3_64bits(buffer_.data() + sizeof(h), total - sizeof(h)))
+        return corrupt(offset_, "checksum of a record's content");
+    }
+    ++record_count_;
+    SHADOWIB_TRY(take(type, h));
+    if (everything_) XXH3_128bits_update(&file_hash_, buffer_.data(), buffer_.size());
+    offset_ += total;
+    return {};
+  }
+
+  template <typename T>
+  Status take_array(const RecordHeader& h, std::vector<T>* list) {
+    if (h.length % sizeof(T) != 0) return corrupt(offset_, "length of a table");
+    list->resize(h.length / sizeof(T));
+    if (h.length != 0) __builtin_memcpy(static_cast<void*>(list->data()), payload(), h.length);
+    return {};
+  }
+  template <typename T>
+  Status take_one(const RecordHeader& h, T* value) {
+    if (h.length != sizeof(T)) return corrupt(offset_, "length of a record");
+    __builtin_memcpy(static_cast<void*>(value), payload(), sizeof(T));
+    return {};
+  }
+  const std::uint8_t* payload() const { return buffer_.data() + sizeof(RecordHeader); }
+
+  Status take(RecordType type, const RecordHeader& h) {
+    if (type != RecordType::kPages) {
+      // Tables come once each and in order, before the pages.
+      if (h.type <= last_type_) return corrupt(offset_, "records out of order");
+      last_type_ = h.type;
+    } else if (last_type_ < static_cast<std::uint32_t>(RecordType::kMappings)) {
+      return corrupt(offset_, "pages before the table of mappings");
+    }
+    const char* text = reinterpret_cast<const char*>(payload());
+    switch (type) {
+      case RecordType::kProcess: return take_one(h, &image_.process);
+      case RecordType::kStrings: return take_strings(text, h.length);
+      case RecordType::kCommandLine: split(text, h.length, &image_.command_line); return {};
+      case RecordType::kThreads: return take_array(h, &image_.threads);
+      case RecordType::kSignals: return take_one(h, &image_.actions);
+      case RecordType::kPending: return take_array(h, &image_.pending);
+      case RecordType::kTimers: return take_array(h, &image_.timers);
+      case RecordType::kMappings: return take_mappings(text, h.length);
+      case RecordType::kVdso: return take_vdso(h.length);
+      case RecordType::kDescriptors: image_.descriptors.assign(text, h.length); return {};
+      case RecordType::kPages: return take_pages(h);
+      case RecordType::kEnd: return take_end(h);
+    }
+    return corrupt(offset_, "a record of unknown type");
+  }
+
+  static void split(const char* text, std::uint64_t bytes, std::vector<std::string>* parts) {
+    for (std::uint64_t begin = 0, i = 0; i < bytes; ++i)
+      if (text[i] == '\0') {
+        parts->emplace_back(text + begin, i - begin);
+        begin = i + 1;
+      }
+  }
+
+  Status take_strings(const char* text, std::uint64_t bytes) {
+    std::vector<std::string> s;
+    split(text, bytes, &s);
+    if (s.size() != 5) return corrupt(offset_, "number of strings");
+    image_.exe = s[0], image_.cwd = s[1], image_.root = s[2], image_.kernel = s[3], image_.machine = s[4];
+    return {};
+  }
+
+  Status take_mappings(const char* text, std::uint64_t bytes) {
+    std::uint64_t count = 0;
+    if (bytes < sizeof(std::uint64_t)) return corrupt(offset_, "length of the table of mappings");
+    __builtin_memcpy(&count, text, sizeof(count));
+    const std::uint64_t array = sizeof(count) + count * sizeof(MappingRecord);
+    if (count > bytes / sizeof(MappingRecord) || array > bytes)
+      return corrupt(offset_, "length of the table of mappings");
+    image_.mappings.resize(count);
+    __builtin_memcpy(static_cast<void*>(image_.mappings.data()), text + sizeof(count), count * sizeof(MappingRecord));
+    std::uint64_t previous_end = 0;
+    for (const MappingRecord& m : image_.mappings) {
+      if (m.start % kPage != 0 || m.length % kPage != 0 || m.length == 0 || m.start < previous_end ||
+          m.start + m.length < m.start || m.build_id_bytes > sizeof(m.build_id) ||
+          m.path_offset + std::uint64_t{m.path_bytes} + 1 > bytes - array)
+        return corrupt(offset_, "an entry of the table of mappings");
+      previous_end = m.start + m.length;
+      image_.paths.emplace_back(text + array + m.path_offset, m.path_bytes);
+    }
+    image_.saved_bytes.assign(count, 0);
+    return {};
+  }
+
+  Status take_vdso(std::uint64_t bytes) {
+    if (bytes < sizeof(VdsoRecord)) return corrupt(offset_, "length of the vdso's record");
+    __builtin_memcpy(&image_.vdso, payload(), sizeof(VdsoRecord));
+    if (image_.vdso.content_bytes != bytes - sizeof(VdsoRecord) || image_.vdso.piece_count > kMaxVdsoPieces)
+      return corrupt(offset_, "length of the vdso's record");
+    image_.vdso_content.assign(payload() + sizeof(VdsoRecord), payload() + bytes);
+    return {};
+  }
+
+  Status take_pages(const RecordHeader& h) {
+    PagesHeader p;
+    __builtin_memcpy(&p, payload(), sizeof(p));
+    const std::uint64_t expected = kPage - sizeof(RecordHeader) + p.page_count * kPage;
+    if (p.page_count > kPagesPerRecord || h.length != expected || p.run_count > kRunsPerRecord ||
+        p.mapping >= image_.mappings.size())
+      return corrupt(offset_, "the header of a record of pages");
+    const MappingRecord& m = image_.mappings[p.mapping];
+    std::uint64_t pages = 0;
+    for (std::uint32_t i = 0; i < p.run_count; ++i) {
+      PageRun run;
+      __builtin_memcpy(&run, payload() + sizeof(p) + i * sizeof(run), sizeof(run));
+      if (run.address % kPage != 0 || run.length % kPage != 0 || run.address < m.start ||
+          run.address - m.start > m.length || run.length > m.length - (run.address - m.start))
+        return corrupt(offset_, "pages outside their mapping");
+      pages += run.length / kPage;
+    }
+    if ((h.flags & kPagesGuard) == 0 && pages != p.page_count) return corrupt(offset_, "number of pages");
+    image_.batches.push_back({offset_, h.flags, p.mapping, p.run_count, p.page_count});
+    image_.saved_bytes[p.mapping] += p.page_count * kPage;
+    page_count_ += p.page_count;
+    return {};
+  }
+
+  Status take_end(const RecordHeader& h) {
+    EndRecord end;
+    SHADOWIB_TRY(take_one(h, &end));
+    if (end.record_count != record_count_ || end.page_count != page_count_ || end.file_bytes != file_bytes_)
+      return corrupt(offset_, "the end record does not fit the file");
+    if (everything_) {
+      XXH128_canonical_t canonical;
+      XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&file_hash_));
+      if (__builtin_memcmp(canonical.digest, end.xxh3, 16) != 0) return corrupt(offset_, "checksum of the whole file");
+    }
+    ended_ = true;
+    return {};
+  }
+
+  Status check_tables() const {
+    if (last_type_ != static_cast<std::uint32_t>(RecordType::kEnd) || image_.mappings.empty() ||
+        image_.threads.empty() || image_.exe.empty() || image_.process.pid <= 0)
+      return corrupt(file_bytes_, "a table is missing");
+    return {};
+  }
+
+  int fd_;
+  const std::string& path_;
+  bool everything_;
+  LoadedImage& image_;
+  XXH3_state_t file_hash_;
+  std::vector<std::uint8_t> buffer_;
+  std::uint64_t file_bytes_ = 0, offset_ = 0, record_count_ = 0, page_count_ = 0;
+  std::uint32_t last_type_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+Status load_image(int fd, const std::string& path, ReadDepth depth, LoadedImage* image) {
+  *image = LoadedImage{};
+  // The reader holds hash states of some hundred bytes with strict alignment; the stack suits it.
+  Reader reader(fd, path, depth, image);
+  return reader.run();
+}
+
+}  // namespace shadowib

@@ -1,0 +1,335 @@
+#include "hooks/imager/restore/member.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/rseq.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/prctl.h>
+#include <sys/rseq.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "hooks/imager/arch/x86_64/raw_syscall.h"
+#include "hooks/imager/restore/address_space.h"
+#include "hooks/imager/restore/file_check.h"
+#include "hooks/imager/restore/vdso.h"
+#include "hooks/imager/save/restart_mailbox.h"
+
+#pragma weak __rseq_offset
+#pragma weak __rseq_size
+
+extern "C" {
+extern const std::uint8_t shadowib_restorer_start[] __attribute__((visibility("hidden")));
+extern const std::uint8_t shadowib_restorer_end[] __attribute__((visibility("hidden")));
+}
+
+namespace shadowib {
+namespace {
+
+constexpr std::uint64_t kMainStackBytes = 64 << 10;
+constexpr std::uint64_t kPageBufferBytes = 2 * kPage;  // a page of runs and its iovecs
+static_assert(kRunsPerRecord * 16 <= kPage);
+
+std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
+
+class MemberBuilder {
+ public:
+  explicit MemberBuilder(const MemberStart& start)
+      : start_(start), image_(*start.image), image_fd_(start.image_fd), status_fd_(start.status_fd),
+        go_fd_(start.go_fd) {}
+
+  int status_fd() const { return status_fd_; }
+
+  Status prepare() {
+    if (start_.plan != nullptr)
+      SHADOWIB_TRY(start_.plan->install(image_.header.member, {&image_fd_, &status_fd_, &go_fd_}));
+    SHADOWIB_TRY(restore_surroundings());
+    SHADOWIB_TRY(open_files());
+    SHADOWIB_TRY(read_current_mappings(&current_));
+    SHADOWIB_TRY(plan_vdso(image_, current_, &vdso_));
+    return lay_out_region();
+  }
+
+  [[noreturn]] void jump() {
+    drop_rseq();
+    const auto code = region_;
+    const std::uint64_t top = main_stack_ + kMainStackBytes;
+    __asm__ volatile(
+        "movq %[top], %%rsp\n\t"
+        "xorl %%ebp, %%ebp\n\t"
+        "callq *%[code]\n\t"
+        "ud2\n\t"
+        :
+        : [top] "r"(top), [code] "r"(code), "D"(args_)
+        : "memory");
+    __builtin_unreachable();
+  }
+
+ private:
+  Status failed(const char* what, const char* object) const {
+    const Code code = errno == EPERM || errno == EACCES ? Code::kPermission : errno == ENOENT ? Code::kNotFound : Code::kIo;
+    return Status::of(code, errno, "cannot %s %s: %s", what, object, std::strerror(errno));
+  }
+
+  Status restore_surroundings() {
+    const ProcessRecord& p = image_.process;
+    if (image_.root != "/" && ::chroot(image_.root.c_str()) != 0)
+      return failed("change the root directory to", image_.root.c_str());
+    if (::chdir(image_.cwd.c_str()) != 0) return failed("change to the working directory", image_.cwd.c_str());
+    ::umask(p.umask);
+    ::personality(p.personality);
+    if (p.oom_score_adj != 0) write_oom_score(p.oom_score_adj);
+    for (int signal = 1; signal <= 64; ++signal) {
+      if (signal == SIGKILL || signal == SIGSTOP) continue;
+      ::syscall(SYS_rt_sigaction, signal, &image_.actions[static_cast<unsigned>(signal) - 1], nullptr, 8);
+    }
+    return {};
+  }
+
+  // Lowering it needs privilege; then it stays as it is.
+  static void write_oom_score(int value) {
+    const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    const std::string text = std::to_string(value);
+    [[maybe_unused]] const ssize_t n = ::write(fd, text.data(), text.size());
+    ::close(fd);
+  }
+
+  Status open_files() {
+    exe_fd_ = ::open(image_.exe.c_str(), O_RDONLY | O_CLOEXEC);
+    if (exe_fd_ < 0) return failed("open the program", image_.exe.c_str());
+    SameFiles same(image_, image_fd_);
+    for (std::size_t i = 0; i < image_.mappings.size(); ++i) {
+      const MappingRecord& m = image_.mappings[i];
+      RestorerMapping r{m, -1, 0};
+      if (m.kind == MappingKind::kSharedFile)
+        SHADOWIB_TRY(open_shared(m, image_.paths[i], &r.fd));
+      else if (m.kind == MappingKind::kPrivateFile)
+        r.fd = same.open(i);
+      mappings_.push_back(r);
+    }
+    for (const PageBatch& b : image_.batches) {
+      if ((b.flags & kPagesGuard) != 0) continue;
+      if ((b.flags & kPagesClean) != 0 && mappings_[b.mapping].fd >= 0) continue;
+      mappings_[b.mapping].has_content = 1;
+    }
+    return {};
+  }
+
+  Status open_shared(const MappingRecord& m, const std::string& path, std::int32_t* fd) {
+    *fd = ::open(path.c_str(), (m.file_mode != 0 ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    struct stat info {};
+    if (*fd < 0 || ::fstat(*fd, &info) != 0) return failed("open the file of a shared mapping,", path.c_str());
+    if (static_cast<std::uint64_t>(info.st_size) != m.file_bytes)
+      return Status::of(Code::kRefused, 0, "%s is mapped shared at %lx and has %ld bytes now, but had %lu at the "
+                        "checkpoint; put the file back", path.c_str(), m.start, static_cast<long>(info.st_size),
+                        m.file_bytes);
+    return {};
+  }
+
+  // The region: code, arguments and tables, work space, stacks, and room for the vdso on its way.
+  Status lay_out_region() {
+    const std::uint64_t code_bytes = round_up(static_cast<std::uint64_t>(shadowib_restorer_end - shadowib_restorer_start));
+    const std::uint64_t tables = round_up(
+        sizeof(RestorerArgs) + mappings_.size() * sizeof(RestorerMapping) + image_.batches.size() * sizeof(RestorerBatch) +
+        image_.threads.size() * sizeof(RestorerThread) + sizeof(ProcessRecord) + sizeof(JobInfo) +
+        image_.timers.size() * sizeof(TimerRecord) + image_.pending.size() * 128 + 16 * 64);
+    const std::uint64_t stacks = image_.threads.size() * kRestorerThreadStack;
+    const std::uint64_t total =
+        code_bytes + tables + kPageBufferBytes + stacks + kMainStackBytes + vdso_.staging_bytes + kPage;
+    region_ = find_hole(image_, current_, total);
+    if (region_ == 0)
+      return Status::of(Code::kRefused, ENOMEM, "no %lu bytes of address space are free in both the image and this process",
+                        total);
+    void* at = ::mmap(reinterpret_cast<void*>(region_), total, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (at != reinterpret_cast<void*>(region_)) return failed("map the restorer's region", "");
+    std::memcpy(at, shadowib_restorer_start, static_cast<std::size_t>(shadowib_restorer_end - shadowib_restorer_start));
+    if (::mprotect(at, code_bytes, PROT_READ | PROT_EXEC) != 0) return failed("make executable", "the restorer");
+    cursor_ = region_ + code_bytes;
+    args_ = place<RestorerArgs>(nullptr, 1);
+    fill_args(total);
+    cursor_ = round_up(cursor_);
+    args_->page_buffer = reinterpret_cast<std::uint8_t*>(cursor_);
+    cursor_ += kPageBufferBytes;
+    for (std::uint32_t i = 0; i < args_->thread_count; ++i, cursor_ += kRestorerThreadStack) threads_[i].stack = cursor_;
+    main_stack_ = cursor_;
+    cursor_ += kMainStackBytes;
+    for (std::uint32_t i = 0; i < vdso_.piece_count; ++i) {
+      args_->vdso[i] = vdso_.pieces[i];
+      args_->vdso[i].staging = vdso_.pieces[i].staging + cursor_;
+      // A vdso that stays in the region is reached through the recorded one's patched copy.
+      if (args_->vdso[i].to == 0) args_->vdso[i].to = args_->vdso[i].staging;
+    }
+    args_->vdso_count = vdso_.piece_count;
+    return {};
+  }
+
+  template <typename T>
+  T* place(const T* from, std::size_t count) {
+    cursor_ = (cursor_ + 63) & ~63ull;
+    auto* to = reinterpret_cast<T*>(cursor_);
+    if (from != nullptr && count != 0) std::memcpy(static_cast<void*>(to), from, count * sizeof(T));
+    cursor_ += count * sizeof(T);
+    return to;
+  }
+
+  void fill_args(std::uint64_t total) {
+    const ProcessRecord& p = image_.process;
+    RestorerArgs& a = *args_;
+    a.region_start = region_;
+    a.region_bytes = total;
+    a.image_fd = image_fd_;
+    a.status_fd = status_fd_;
+    a.go_fd = go_fd_;
+    a.exe_fd = exe_fd_;
+    a.mappings = place(mappings_.data(), mappings_.size());
+    a.mapping_count = static_cast<std::uint32_t>(mappings_.size());
+    std::vector<RestorerBatch> batches;
+    for (const PageBatch& b : image_.batches) batches.push_back({b.record_offset, b.flags, b.mapping});
+    a.batches = place(batches.data(), batches.size());
+    a.batch_count = static_cast<std::uint32_t>(batches.size());
+    fill_threads();
+    a.process = place(&p, 1);
+    a.timers = place(image_.timers.data(), image_.timers.size());
+    a.timer_count = static_cast<std::uint32_t>(image_.timers.size());
+    const auto* pending = place(image_.pending.data(), image_.pending.size());
+    a.pending = reinterpret_cast<const std::uint8_t(*)[128]>(pending);
+    a.pending_count = static_cast<std::uint32_t>(image_.pending.size());
+    a.mailbox_job = place(start_.job, 1);
+    a.mailbox_job_bytes = sizeof(JobInfo);
+    a.mailbox_restorer_offset = offsetof(RestartMailbox, restorer_start);
+    std::uint64_t auxv_bytes = p.auxv_bytes;
+    a.memory_map = {p.start_code, p.end_code, p.start_data,  p.end_data,  p.start_brk, p.brk, p.start_stack,
+                    p.arg_start,  p.arg_end,  p.env_start,   p.env_end,
+                    reinterpret_cast<std::uint64_t>(a.process) + offsetof(ProcessRecord, auxv),
+                    static_cast<std::uint32_t>(auxv_bytes), static_cast<std::uint32_t>(exe_fd_)};
+    a.set_identity = needs_identity();
+  }
+
+  void fill_threads() {
+    std::vector<RestorerThread> threads;
+    for (const ThreadRecord& t : image_.threads) {
+      const RestorerThread r{t.tid, 0, t.context, 0};
+      if (t.tid == image_.process.pid)
+        threads.insert(threads.begin(), r);
+      else
+        threads.push_back(r);
+    }
+    threads_ = place(threads.data(), threads.size());
+    args_->threads = threads_;
+    args_->thread_count = static_cast<std::uint32_t>(threads.size());
+  }
+
+  bool needs_identity() const {
+    const ProcessRecord& p = image_.process;
+    std::uint32_t u[3], g[3], groups[256];
+    ::syscall(SYS_getresuid, &u[0], &u[1], &u[2]);
+    ::syscall(SYS_getresgid, &g[0], &g[1], &g[2]);
+    const long n = ::syscall(SYS_getgroups, 256, groups);
+    if (std::memcmp(u, p.uid, sizeof(u)) != 0 || std::memcmp(g, p.gid, sizeof(g)) != 0) return true;
+    // In a user namespace with one user supplementary groups cannot be set; those there are stay.
+    if (::access("/proc/self/setgroups", R_OK) == 0 && groups_denied()) return false;
+    return n != static_cast<long>(p.group_count) || std::memcmp(groups, p.groups, p.group_count * 4) != 0;
+  }
+  static bool groups_denied() {
+    char text[8] = {};
+    const int fd = ::open("/proc/self/setgroups", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    const ssize_t n = ::read(fd, text, sizeof(text));
+    ::close(fd);
+    return n > 0 && text[0] == 'd';
+  }
+
+  // The kernel would go on writing to this thread's area, which is about to be unmapped.
+  static void drop_rseq() {
+    if (&__rseq_offset == nullptr || &__rseq_size == nullptr || __rseq_size == 0) return;
+    auto* area = static_cast<char*>(__builtin_thread_pointer()) + __rseq_offset;
+    ::syscall(SYS_rseq, area, __rseq_size > 32 ? __rseq_size : 32, RSEQ_FLAG_UNREGISTER, RSEQ_SIG);
+  }
+
+  const MemberStart& start_;
+  const LoadedImage& image_;
+  int image_fd_, status_fd_, go_fd_, exe_fd_ = -1;
+  std::vector<RestorerMapping> mappings_;
+  std::vector<CurrentMapping> current_;
+  VdsoPlan vdso_;
+  std::uint64_t region_ = 0, cursor_ = 0, main_stack_ = 0;
+  RestorerArgs* args_ = nullptr;
+  RestorerThread* threads_ = nullptr;
+};
+
+const char* step_name(RestoreStep step) {
+  switch (step) {
+    case RestoreStep::kDone: return "done";
+    case RestoreStep::kUnmap: return "unmapping the restart command's memory at";
+    case RestoreStep::kMoveVdso: return "moving the vdso at";
+    case RestoreStep::kMap: return "mapping memory at";
+    case RestoreStep::kRead: return "reading memory from the image at";
+    case RestoreStep::kProtect: return "protecting memory at";
+    case RestoreStep::kAdvise: return "locking or advising memory at";
+    case RestoreStep::kMemoryLayout: return "prctl(PR_SET_MM_MAP)";
+    case RestoreStep::kThread: return "making thread";
+    case RestoreStep::kRseq: return "registering restartable sequences at";
+    case RestoreStep::kRobustList: return "setting the robust futex list at";
+    case RestoreStep::kAlternateStack: return "setting the alternate signal stack at";
+    case RestoreStep::kIdentity: return "setting user or group";
+    case RestoreStep::kCapabilities: return "setting capabilities";
+    case RestoreStep::kTimer: return "making timer";
+    case RestoreStep::kPending: return "queueing pending signals of";
+    case RestoreStep::kContext: return "reading the context of a thread at";
+    case RestoreStep::kLimit: return "setting limit";
+    case RestoreStep::kSchedule: return "setting the scheduling of thread";
+    case RestoreStep::kPrepare: return "preparing";
+  }
+  return "an unknown step";
+}
+
+}  // namespace
+
+void become_member(const MemberStart& start) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, nullptr, 8);
+  // Lives until the restorer unmaps everything.
+  auto* builder = new MemberBuilder(start);
+  const Status status = builder->prepare();
+  if (!status.ok()) {
+    RestoreReport report{};
+    report.step = RestoreStep::kPrepare;
+    report.error = status.error();
+    report.code = static_cast<std::int32_t>(status.code());
+    std::memcpy(report.text, status.text(), sizeof(report.text));
+    [[maybe_unused]] const ssize_t n = ::write(builder->status_fd(), &report, sizeof(report));
+    ::_exit(127);
+  }
+  builder->jump();
+}
+
+Status report_status(const RestoreReport& report, const LoadedImage& image) {
+  if (report.step == RestoreStep::kDone) return {};
+  const unsigned member = image.header.member;
+  if (report.step == RestoreStep::kPrepare)
+    return Status::of(static_cast<Code>(report.code), report.error, "member %u (pid %d): %.300s", member,
+                      image.process.pid, report.text);
+  const bool denied = report.error == EPERM || report.error == EACCES;
+  const char* remedy = report.step == RestoreStep::kMoveVdso && denied
+                           ? "; the kernel seals its vdso (CONFIG_MSEAL_SYSTEM_MAPPINGS): boot one that does not"
+                       : report.step == RestoreStep::kThread && report.error == EEXIST
+                           ? "; the thread id is in use in this pid namespace"
+                       : report.step == RestoreStep::kThread && report.error == EINVAL
+                           ? "; raise /proc/sys/kernel/pid_max above it"
+                       : report.error == ENOMEM ? "; not enough memory, address space (ulimit -v) or vm.max_map_count"
+                       : report.step == RestoreStep::kIdentity ? "; restart as the user who ran the job"
+                                                               : "";
+  return Status::of(denied ? Code::kPermission : Code::kRefused, report.error,
+                    "member %u (pid %d) cannot be restored: %s %lx: %s%s", member, image.process.pid,
+                    step_name(report.step), report.object, std::strerror(report.error), remedy);
+}
+
+}  // namespace shadowib

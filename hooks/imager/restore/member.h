@@ -1,0 +1,25 @@
+// Turning a fresh child of the supervisor into a process of the image.
+#pragma once
+
+#include "hooks/agent.h"
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/restorer/restorer_args.h"
+
+namespace shadowib {
+
+struct MemberStart {
+  const LoadedImage* image;
+  const JobInfo* job;
+  DescriptorPlan* plan;  // nullptr: the image holds no descriptors, those at hand are kept
+  int image_fd, status_fd, go_fd;
+};
+
+// Runs in the child, whose pid is already the recorded one. Does what ordinary code can do, then jumps into the restorer.
+// Every failure is told through status_fd.
+[[noreturn]] void become_member(const MemberStart& start);
+
+// What a report says, for people.
+Status report_status(const RestoreReport& report, const LoadedImage& image);
+
+}  // namespace shadowib

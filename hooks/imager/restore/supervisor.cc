@@ -1,0 +1,206 @@
+#include "hooks/imager/restore/supervisor.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+
+#include "hooks/fault.h"
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/restore/member.h"
+#include "hooks/imager/restore/namespaces.h"
+#include "hooks/imager/restore/placement.h"
+
+namespace shadowib {
+namespace {
+
+class Supervisor {
+ public:
+  Supervisor(std::vector<MemberImage>* members, const RestartOptions& options, int command_fd)
+      : members_(*members), options_(options), command_fd_(command_fd) {}
+
+  int run() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    sigset_t child;
+    ::sigemptyset(&child);
+    ::sigaddset(&child, SIGCHLD);
+    child_fd_ = ::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
+    const Status status = restore();
+    if (!status.ok()) {
+      send(SupervisorMessage::kStatus, 0, 0, status);
+      return 1;  // pid 1 ends: the kernel kills whatever was made
+    }
+    send(SupervisorMessage::kRunning, 0, 0, {});
+    serve();
+    return 0;
+  }
+
+ private:
+  struct Channel {
+    int status_read = -1, status_write = -1, go_read = -1, go_write = -1;
+    bool restored = false;
+  };
+
+  void send(SupervisorMessage::Kind kind, std::uint32_t member, int value, const Status& status) {
+    const SupervisorMessage message{kind, member, value, status};
+    while (::send(command_fd_, &message, sizeof(message), MSG_NOSIGNAL) < 0 && errno == EINTR) {
+    }
+  }
+
+  Status restore() {
+    SHADOWIB_TRY(mount_proc());
+    SHADOWIB_TRY(fault_point(300));
+    std::map<std::uint32_t, std::string> tables;
+    for (const MemberImage& m : members_)
+      if (!m.image.descriptors.empty()) tables[m.image.header.member] = m.image.descriptors;
+    if (!tables.empty()) {
+      plan_ = std::make_unique<DescriptorPlan>();
+      SHADOWIB_TRY(plan_->prepare(tables));
+    }
+    SHADOWIB_TRY(fault_point(310));
+    SHADOWIB_TRY(make_processes());
+    SHADOWIB_TRY(await_reports());
+    SHADOWIB_TRY(fault_point(320));
+    if (plan_ != nullptr) plan_->release();
+    for (Channel& c : channels_) {
+      const char go = 1;
+      if (::write(c.go_write, &go, 1) != 1) return Status(Code::kInternal, errno, "cannot release a restored member");
+      ::close(c.go_write);
+      ::close(c.status_read);
+    }
+    ::close(hold_[1]);
+    return {};
+  }
+
+  Status make_processes() {
+    if (::pipe2(hold_, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
+    channels_.resize(members_.size());
+    for (Channel& c : channels_) {
+      int status[2], go[2];
+      if (::pipe2(status, O_CLOEXEC) != 0 || ::pipe2(go, O_CLOEXEC) != 0)
+        return Status(Code::kIo, errno, "cannot make a pipe; raise the limit on open files (ulimit -n)");
+      c = {status[0], status[1], go[0], go[1], false};
+    }
+    std::vector<PlacedProcess> processes;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      const ProcessRecord& p = members_[i].image.process;
+      processes.push_back({p.pid, p.process_group, p.session, [this, i] { start_member(i); }});
+    }
+    Status status = place_processes(processes, hold_[0], hold_[1]);
+    // Kept open here they would hide a member's death.
+    for (Channel& c : channels_) {
+      ::close(c.status_write);
+      ::close(c.go_read);
+    }
+    return status;
+  }
+
+  [[noreturn]] void start_member(std::size_t index) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (std::size_t i = 0; i < channels_.size(); ++i) {
+      ::close(channels_[i].status_read);
+      ::close(channels_[i].go_write);
+      if (i == index) continue;
+      ::close(channels_[i].status_write);
+      ::close(channels_[i].go_read);
+      ::close(members_[i].fd);
+    }
+    ::close(hold_[0]);
+    ::close(command_fd_);
+    ::close(child_fd_);
+    JobInfo job = options_.job;
+    job.member = members_[index].image.header.member;
+    become_member({&members_[index].image, &job, plan_.get(), members_[index].fd, channels_[index].status_write,
+                   channels_[index].go_read});
+  }
+
+  // Every member tells once how it went; a pipe that closes without a word means it died.
+  Status await_reports() {
+    for (std::size_t left = channels_.size(); left > 0;) {
+      std::vector<pollfd> polls;
+      for (const Channel& c : channels_)
+        if (!c.restored) polls.push_back({c.status_read, POLLIN, 0});
+      polls.push_back({command_fd_, POLLIN | POLLRDHUP, 0});
+      if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR)
+        return Status(Code::kInternal, errno, "poll failed in the supervisor");
+      if ((polls.back().revents & (POLLHUP | POLLRDHUP)) != 0)
+        return Status(Code::kAborted, 0, "the restart command is gone");
+      for (const pollfd& p : polls) {
+        if (p.fd == command_fd_ || p.revents == 0) continue;
+        for (std::size_t i = 0; i < channels_.size(); ++i)
+          if (channels_[i].status_read == p.fd) {
+            SHADOWIB_TRY(take_report(i));
+            channels_[i].restored = true;
+            --left;
+          }
+      }
+    }
+    return {};
+  }
+
+  Status take_report(std::size_t i) {
+    const LoadedImage& image = members_[i].image;
+    RestoreReport report{};
+    const ssize_t n = ::read(channels_[i].status_read, &report, sizeof(report));
+    if (n == static_cast<ssize_t>(sizeof(report))) return report_status(report, image);
+    int wait_status = 0;
+    const pid_t died = ::waitpid(image.process.pid, &wait_status, 0);
+    return Status::of(Code::kInternal, 0, "member %u (pid %d) died while it was restored (%s %d)", image.header.member,
+                      image.process.pid, died > 0 && WIFSIGNALED(wait_status) ? "signal" : "exit status",
+                      WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
+  }
+
+  void serve() {
+    std::size_t running = members_.size();
+    while (running > 0) {
+      pollfd polls[2] = {{command_fd_, POLLIN, 0}, {child_fd_, POLLIN, 0}};
+      if (::poll(polls, 2, -1) < 0 && errno != EINTR) return;
+      if ((polls[0].revents & (POLLHUP | POLLERR)) != 0) return;
+      if ((polls[0].revents & POLLIN) != 0 && !forward_signal()) return;
+      signalfd_siginfo info[8];
+      while (::read(child_fd_, info, sizeof(info)) > 0) {
+      }
+      int wait_status = 0;
+      for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;)
+        for (const MemberImage& m : members_)
+          if (m.image.process.pid == pid) {
+            send(SupervisorMessage::kExited, m.image.header.member, wait_status, {});
+            --running;
+          }
+    }
+  }
+
+  bool forward_signal() {
+    std::int32_t signal = 0;
+    if (::recv(command_fd_, &signal, sizeof(signal), 0) != sizeof(signal)) return false;
+    for (const MemberImage& m : members_) ::kill(m.image.process.pid, signal);
+    return true;
+  }
+
+  std::vector<MemberImage>& members_;
+  const RestartOptions& options_;
+  int command_fd_, child_fd_ = -1;
+  int hold_[2] = {-1, -1};
+  std::vector<Channel> channels_;
+  std::unique_ptr<DescriptorPlan> plan_;
+};
+
+}  // namespace
+
+int supervise(std::vector<MemberImage>* members, const RestartOptions& options, int command_fd) {
+  // Out of the command's session: what the terminal sends to its foreground group comes once, through the command.
+  ::setsid();
+  Supervisor supervisor(members, options, command_fd);
+  return supervisor.run();
+}
+
+}  // namespace shadowib

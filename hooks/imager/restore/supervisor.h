@@ -1,0 +1,29 @@
+// The first process of a restarted set's pid namespace.
+#pragma once
+
+#include <vector>
+
+#include "hooks/imager/restart.h"
+#include "hooks/imager/restore/image_file.h"
+
+namespace shadowib {
+
+struct MemberImage {
+  LoadedImage image;
+  int fd;
+  std::string path;
+};
+
+// Between supervisor and command, on a SOCK_SEQPACKET socket.
+struct SupervisorMessage {
+  enum Kind : std::uint32_t { kStatus = 1, kRunning = 2, kExited = 3 } kind;
+  std::uint32_t member;
+  std::int32_t value;   // wait status
+  Status status;
+};
+
+// Restores all members, then reaps and forwards signal numbers that come as 4-byte messages, until the last one has
+// ended or the command is gone. Returns the process's exit code.
+int supervise(std::vector<MemberImage>* members, const RestartOptions& options, int command_fd);
+
+}  // namespace shadowib

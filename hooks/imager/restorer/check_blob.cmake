@@ -1,0 +1,12 @@
+# Fails if the linked restorer holds an absolute address: it is copied to any place without being relocated.
+execute_process(COMMAND ${READELF} -rW ${ELF} OUTPUT_VARIABLE relocations RESULT_VARIABLE result)
+if(NOT result EQUAL 0)
+  message(FATAL_ERROR "${READELF} -r ${ELF} failed")
+endif()
+string(REGEX MATCHALL "R_X86_64_(64|32|32S|GLOB_DAT|RELATIVE|JUMP_SLOT)[^\n]*" absolute "${relocations}")
+if(absolute)
+  message(FATAL_ERROR "the restorer is not position independent:\n${absolute}")
+endif()
+if(NOT relocations MATCHES "R_X86_64_")
+  message(FATAL_ERROR "the restorer was linked without --emit-relocs, so that nothing was checked")
+endif()

@@ -1,0 +1,425 @@
+// The restorer: a flat, position-independent piece of code that runs alone in the address space of the process to be.
+//
+// No libc, no relocations, no static data. It replaces everything but its own region by the image's memory, makes the
+// threads, and lets each jump into its ThreadContext. It is entered once per process with all signals blocked.
+#include "hooks/imager/restorer/restorer_args.h"
+
+#include <asm/prctl.h>
+#include <asm/signal.h>
+#include <linux/capability.h>
+#include <linux/futex.h>
+#include <linux/mman.h>
+#include <linux/prctl.h>
+#include <linux/sched.h>
+#include <linux/sched/types.h>
+#include <linux/securebits.h>
+#include <linux/time.h>
+#include <linux/uio.h>
+
+#include "hooks/imager/arch/x86_64/raw_syscall.h"
+#include "hooks/imager/thread_context.h"
+
+#ifndef MADV_GUARD_INSTALL
+#define MADV_GUARD_INSTALL 102
+#endif
+#ifndef MAP_DROPPABLE
+#define MAP_DROPPABLE 0x08
+#endif
+#ifndef PR_TIMER_CREATE_RESTORE_IDS
+#define PR_TIMER_CREATE_RESTORE_IDS 77
+#endif
+
+using namespace shadowib;
+
+// The compiler may call these.
+extern "C" void* memcpy(void* to, const void* from, unsigned long bytes) {
+  void* result = to;
+  __asm__ volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+  return result;
+}
+extern "C" void* memset(void* to, int value, unsigned long bytes) {
+  void* result = to;
+  __asm__ volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"(value) : "memory");
+  return result;
+}
+
+namespace {
+
+constexpr std::uint64_t kAddressEnd = 0x7ffffffff000;
+constexpr std::uint64_t kAllSignals = ~0ull;
+
+[[noreturn]] void fail(RestorerArgs* args, RestoreStep step, long error, std::uint64_t object) {
+  std::uint32_t expected = 0;
+  if (__atomic_compare_exchange_n(&args->failed, &expected, 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+    args->report.step = step;
+    args->report.error = static_cast<std::int32_t>(-error);
+    args->report.object = object;
+    raw::invoke(__NR_write, args->status_fd, &args->report, sizeof(args->report));
+  }
+  for (;;) raw::call(__NR_exit_group, 127);
+}
+
+inline void check(RestorerArgs* args, RestoreStep step, long result, std::uint64_t object) {
+  if (raw::failed(result)) fail(args, step, result, object);
+}
+
+// --- memory ---
+
+void unmap_between(RestorerArgs* args, std::uint64_t start, std::uint64_t end) {
+  if (start < end) check(args, RestoreStep::kUnmap, raw::invoke(__NR_munmap, start, end - start), start);
+}
+
+// Moves the kernel's own pages first into the region, so that nothing is in the way of anything, then to their place.
+void clear_address_space(RestorerArgs* args) {
+  for (std::uint32_t i = 0; i < args->vdso_count; ++i) {
+    const RestorerVdsoPiece& v = args->vdso[i];
+    const long result =
+        raw::invoke(__NR_mremap, v.from, v.length, v.length, 1 | 2 /* MAYMOVE | FIXED */, v.staging);
+    check(args, RestoreStep::kMoveVdso, result, v.from);
+  }
+  unmap_between(args, 0, args->region_start);
+  unmap_between(args, args->region_start + args->region_bytes, kAddressEnd);
+  for (std::uint32_t i = 0; i < args->vdso_count; ++i) {
+    const RestorerVdsoPiece& v = args->vdso[i];
+    if (v.to == v.staging) continue;
+    const long result = raw::invoke(__NR_mremap, v.staging, v.length, v.length, 1 | 2, v.to);
+    check(args, RestoreStep::kMoveVdso, result, v.to);
+  }
+}
+
+void map_one(RestorerArgs* args, const RestorerMapping& m) {
+  const MappingRecord& r = m.record;
+  std::uint32_t protection = r.protection;
+  std::uint32_t flags = (r.flags & (MAP_SHARED | MAP_PRIVATE | MAP_NORESERVE | MAP_GROWSDOWN)) | MAP_FIXED_NOREPLACE;
+  if (m.fd < 0) flags |= MAP_ANONYMOUS;
+  if ((r.advice & kAdviceDroppable) != 0) flags = (flags & ~(MAP_PRIVATE | MAP_SHARED)) | MAP_DROPPABLE;
+  if (m.has_content != 0) protection = PROT_READ | PROT_WRITE;
+  const long at = raw::invoke(__NR_mmap, r.start, r.length, protection, flags, m.fd, m.fd < 0 ? 0 : r.offset);
+  check(args, RestoreStep::kMap, at, r.start);
+  if (static_cast<std::uint64_t>(at) != r.start) fail(args, RestoreStep::kMap, -17 /* EEXIST */, r.start);
+  // Before the content comes, so that it comes into pages of the right size.
+  const std::uint32_t pages = r.advice & (kAdviceHugePage | kAdviceNoHugePage);
+  if (pages != 0)
+    raw::invoke(__NR_madvise, r.start, r.length, pages == kAdviceHugePage ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+}
+
+void read_batch(RestorerArgs* args, const RestorerBatch& batch) {
+  auto* page = args->page_buffer;
+  auto* vectors = reinterpret_cast<iovec*>(args->page_buffer + kPage);
+  long n = raw::invoke(__NR_pread64, args->image_fd, page, kPage, batch.data_offset);
+  if (n != static_cast<long>(kPage)) fail(args, RestoreStep::kRead, n < 0 ? n : -5, batch.data_offset);
+  const auto* header = reinterpret_cast<const PagesHeader*>(page + sizeof(RecordHeader));
+  const auto* runs = reinterpret_cast<const PageRun*>(header + 1);
+  if ((batch.flags & kPagesGuard) != 0) {
+    check(args, RestoreStep::kAdvise,
+          raw::invoke(__NR_madvise, runs[0].address, runs[0].length, MADV_GUARD_INSTALL), runs[0].address);
+    return;
+  }
+  const std::uint32_t count = header->run_count;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    vectors[i].iov_base = reinterpret_cast<void*>(runs[i].address);
+    vectors[i].iov_len = runs[i].length;
+  }
+  std::uint64_t offset = batch.data_offset + kPage;
+  for (std::uint32_t first = 0; first < count;) {
+    n = raw::invoke(__NR_preadv, args->image_fd, vectors + first, count - first, offset, 0);
+    if (n == -4) continue;
+    if (n <= 0) fail(args, RestoreStep::kRead, n < 0 ? n : -5, reinterpret_cast<std::uint64_t>(vectors[first].iov_base));
+    offset += static_cast<std::uint64_t>(n);
+    for (auto left = static_cast<std::uint64_t>(n); left > 0 && first < count;) {
+      iovec& v = vectors[first];
+      const std::uint64_t step = left < v.iov_len ? left : v.iov_len;
+      v.iov_base = static_cast<std::uint8_t*>(v.iov_base) + step;
+      v.iov_len -= step;
+      left -= step;
+      if (v.iov_len == 0) ++first;
+    }
+  }
+}
+
+void settle_mapping(RestorerArgs* args, const RestorerMapping& m) {
+  const MappingRecord& r = m.record;
+  if (m.has_content != 0 && r.protection != (PROT_READ | PROT_WRITE))
+    check(args, RestoreStep::kProtect, raw::invoke(__NR_mprotect, r.start, r.length, r.protection), r.start);
+  static constexpr std::uint32_t kBits[] = {kAdviceDontFork,  kAdviceDontDump,   kAdviceWipeOnFork,
+                                            kAdviceMergeable, kAdviceSequential, kAdviceRandom};
+  for (const std::uint32_t bit : kBits) {
+    if ((r.advice & bit) == 0 || (r.advice & kAdviceDroppable) != 0) continue;
+    const int advice = bit == kAdviceDontFork     ? MADV_DONTFORK
+                       : bit == kAdviceDontDump   ? MADV_DONTDUMP
+                       : bit == kAdviceWipeOnFork ? MADV_WIPEONFORK
+                       : bit == kAdviceMergeable  ? MADV_MERGEABLE
+                       : bit == kAdviceSequential ? MADV_SEQUENTIAL
+                                                  : MADV_RANDOM;
+    raw::invoke(__NR_madvise, r.start, r.length, advice);  // advice: a kernel without it does as well
+  }
+  if ((r.advice & kAdviceLocked) != 0)
+    check(args, RestoreStep::kAdvise,
+          raw::invoke(__NR_mlock2, r.start, r.length, (r.advice & kAdviceLockOnFault) != 0 ? 1 : 0), r.start);
+}
+
+void restore_memory(RestorerArgs* args) {
+  clear_address_space(args);
+  for (std::uint32_t i = 0; i < args->mapping_count; ++i) map_one(args, args->mappings[i]);
+  for (std::uint32_t i = 0; i < args->batch_count; ++i) {
+    const RestorerBatch& b = args->batches[i];
+    if ((b.flags & kPagesClean) != 0 && args->mappings[b.mapping].fd >= 0) continue;
+    read_batch(args, b);
+  }
+  for (std::uint32_t i = 0; i < args->mapping_count; ++i) {
+    settle_mapping(args, args->mappings[i]);
+    if (args->mappings[i].fd >= 0) raw::invoke(__NR_close, args->mappings[i].fd);
+  }
+  check(args, RestoreStep::kMemoryLayout,
+        raw::invoke(__NR_prctl, PR_SET_MM, PR_SET_MM_MAP, &args->memory_map, sizeof(args->memory_map), 0), 0);
+}
+
+// --- the state of one thread ---
+
+void restore_identity(RestorerArgs* args) {
+  const ProcessRecord& p = *args->process;
+  if (args->set_identity != 0) {
+    check(args, RestoreStep::kIdentity, raw::invoke(__NR_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0), 0);
+    check(args, RestoreStep::kIdentity, raw::invoke(__NR_setgroups, p.group_count, p.groups), 0);
+    check(args, RestoreStep::kIdentity, raw::invoke(__NR_setresgid, p.gid[0], p.gid[1], p.gid[2]), p.gid[0]);
+    check(args, RestoreStep::kIdentity, raw::invoke(__NR_setresuid, p.uid[0], p.uid[1], p.uid[2]), p.uid[0]);
+    raw::invoke(__NR_setfsgid, p.gid[3]);
+    raw::invoke(__NR_setfsuid, p.uid[3]);
+  }
+}
+
+// Drops to the recorded sets; never gains.
+void restore_capabilities(RestorerArgs* args) {
+  const ProcessRecord& p = *args->process;
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  check(args, RestoreStep::kCapabilities, raw::invoke(__NR_capget, &header, data), 0);
+  const std::uint64_t permitted = data[0].permitted | static_cast<std::uint64_t>(data[1].permitted) << 32;
+  // After a change of user the permitted set is kept and the effective one is empty: take it up to drop bounds.
+  data[0].effective = data[0].permitted;
+  data[1].effective = data[1].permitted;
+  raw::invoke(__NR_capset, &header, data);
+  for (unsigned cap = 0; cap < 64; ++cap)
+    if ((p.capabilities[3] & 1ull << cap) == 0) raw::invoke(__NR_prctl, PR_CAPBSET_DROP, cap, 0, 0, 0);
+  const std::uint64_t keep = permitted & p.capabilities[1];
+  const std::uint64_t effective = keep & p.capabilities[2], inheritable = keep & p.capabilities[0];
+  for (int half = 0; half < 2; ++half) {
+    data[half].permitted = static_cast<std::uint32_t>(keep >> (32 * half));
+    data[half].effective = static_cast<std::uint32_t>(effective >> (32 * half));
+    data[half].inheritable = static_cast<std::uint32_t>(inheritable >> (32 * half));
+  }
+  if (p.secure_bits != static_cast<std::uint32_t>(raw::invoke(__NR_prctl, PR_GET_SECUREBITS, 0, 0, 0, 0)))
+    raw::invoke(__NR_prctl, PR_SET_SECUREBITS, p.secure_bits, 0, 0, 0);
+  check(args, RestoreStep::kCapabilities, raw::invoke(__NR_capset, &header, data), 0);
+  for (unsigned cap = 0; cap < 64; ++cap)
+    if ((p.capabilities[4] & inheritable & 1ull << cap) != 0)
+      raw::invoke(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
+  if (p.no_new_privileges != 0) raw::invoke(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+}
+
+void restore_scheduling(RestorerArgs* args, const ThreadContext& c) {
+  if (c.affinity_bytes != 0) raw::invoke(__NR_sched_setaffinity, 0, c.affinity_bytes, c.affinity);
+  if (c.timer_slack_ns != 0) raw::invoke(__NR_prctl, PR_SET_TIMERSLACK, c.timer_slack_ns, 0, 0, 0);
+  if (c.scheduler_policy == 0 && c.nice == 0) return;
+  sched_attr attr{};
+  attr.size = 48;
+  attr.sched_policy = c.scheduler_policy;
+  attr.sched_nice = c.nice;
+  attr.sched_priority = c.scheduler_priority;
+  attr.sched_flags = c.scheduler_flags & 1;
+  const long result = raw::invoke(__NR_sched_setattr, 0, &attr, 0);
+  // A better priority than this user may have is not worth a refusal; any other failure is.
+  if (raw::failed(result) && result != -1 /* EPERM */) fail(args, RestoreStep::kSchedule, result, c.tid);
+}
+
+void restore_thread_state(RestorerArgs* args, const ThreadContext& c) {
+  if (c.magic != kThreadContextMagic) fail(args, RestoreStep::kContext, 0, reinterpret_cast<std::uint64_t>(&c));
+  raw::invoke(__NR_set_tid_address, c.clear_child_tid);
+  if (c.robust_list_head != 0)
+    check(args, RestoreStep::kRobustList, raw::invoke(__NR_set_robust_list, c.robust_list_head, c.robust_list_bytes),
+          c.robust_list_head);
+  if (c.altstack_bytes != 0) {
+    stack_t alternate{};
+    alternate.ss_sp = reinterpret_cast<void*>(c.altstack_address);
+    alternate.ss_size = c.altstack_bytes;
+    alternate.ss_flags = c.altstack_flags;
+    check(args, RestoreStep::kAlternateStack, raw::invoke(__NR_sigaltstack, &alternate, nullptr), c.altstack_address);
+  }
+  raw::invoke(__NR_prctl, PR_SET_NAME, c.name, 0, 0, 0);
+  restore_scheduling(args, c);
+  if (c.gs_base != 0) raw::invoke(__NR_arch_prctl, ARCH_SET_GS, c.gs_base);
+  for (std::uint32_t i = 0; i < c.pending_count; ++i)
+    check(args, RestoreStep::kPending,
+          raw::invoke(__NR_rt_tgsigqueueinfo, args->process->pid, c.tid,
+                      *reinterpret_cast<const std::int32_t*>(c.pending[i]), c.pending[i]),
+          c.tid);
+  restore_identity(args);
+  restore_capabilities(args);
+  // Last: from here on the kernel writes into the restored memory.
+  if (c.rseq_area != 0)
+    check(args, RestoreStep::kRseq, raw::invoke(__NR_rseq, c.rseq_area, c.rseq_bytes, 0, c.rseq_signature), c.rseq_area);
+}
+
+// --- threads ---
+
+void wait_for(std::uint32_t* word, std::uint32_t value) {
+  for (;;) {
+    const std::uint32_t now = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+    if (now == value) return;
+    raw::invoke(__NR_futex, word, FUTEX_WAIT, now, nullptr, nullptr, 0);
+  }
+}
+
+[[noreturn]] void enter_context(const ThreadContext* c) {
+  __asm__ volatile("jmpq *%[entry]" : : [entry] "r"(c->resume_entry), "D"(c) : "memory");
+  __builtin_unreachable();
+}
+
+struct ThreadStart {
+  RestorerArgs* args;
+  const RestorerThread* thread;
+};
+
+extern "C" [[noreturn]] void restorer_thread(RestorerArgs* args, const RestorerThread* thread) {
+  const auto* c = reinterpret_cast<const ThreadContext*>(thread->context);
+  restore_thread_state(args, *c);
+  __atomic_add_fetch(&args->threads_ready, 1, __ATOMIC_ACQ_REL);
+  raw::invoke(__NR_futex, &args->threads_ready, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  wait_for(&args->released, 1);
+  enter_context(c);
+}
+
+long clone_thread(clone_args* how, RestorerArgs* args, const RestorerThread* thread) {
+  register RestorerArgs* a __asm__("r12") = args;
+  register const RestorerThread* t __asm__("r13") = thread;
+  long result;
+  __asm__ volatile(
+      "syscall\n\t"
+      "testq %%rax, %%rax\n\t"
+      "jnz 1f\n\t"
+      "xorl %%ebp, %%ebp\n\t"
+      "movq %%r12, %%rdi\n\t"
+      "movq %%r13, %%rsi\n\t"
+      "callq restorer_thread\n\t"
+      "ud2\n\t"
+      "1:\n\t"
+      : "=a"(result)
+      : "a"(__NR_clone3), "D"(how), "S"(sizeof(*how)), "r"(a), "r"(t)
+      : "rcx", "r11", "memory");
+  return result;
+}
+
+void make_threads(RestorerArgs* args) {
+  for (std::uint32_t i = 1; i < args->thread_count; ++i) {
+    const RestorerThread& t = args->threads[i];
+    const auto* c = reinterpret_cast<const ThreadContext*>(t.context);
+    std::int32_t tid = t.tid;
+    clone_args how{};
+    how.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS;
+    how.stack = t.stack;
+    how.stack_size = kRestorerThreadStack;
+    how.tls = c->fs_base;
+    how.set_tid = reinterpret_cast<std::uint64_t>(&tid);
+    how.set_tid_size = 1;
+    check(args, RestoreStep::kThread, clone_thread(&how, args, &t), static_cast<std::uint64_t>(t.tid));
+  }
+}
+
+// --- the process ---
+
+struct SigEvent {  // sigevent of the kernel
+  std::uint64_t value;
+  std::int32_t signal, notify, thread;
+  std::int32_t unused[11];
+};
+static_assert(sizeof(SigEvent) == 64);
+
+void make_timer(RestorerArgs* args, const TimerRecord& t) {
+  SigEvent event{};
+  event.value = t.value;
+  event.signal = t.signal;
+  event.notify = t.notify;
+  event.thread = t.thread;
+  std::int32_t id = t.id;
+  const bool restores_ids = raw::invoke(__NR_prctl, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0) == 0;
+  long result = raw::invoke(__NR_timer_create, t.clock, &event, &id);
+  // Older kernels count up from zero: make and delete until the number comes.
+  while (!restores_ids && result == 0 && id < t.id) {
+    raw::invoke(__NR_timer_delete, id);
+    result = raw::invoke(__NR_timer_create, t.clock, &event, &id);
+  }
+  if (restores_ids) raw::invoke(__NR_prctl, PR_TIMER_CREATE_RESTORE_IDS, 0, 0, 0, 0);
+  if (result == 0 && id != t.id) result = -17;
+  check(args, RestoreStep::kTimer, result, t.id);
+  const std::int64_t when[4] = {t.interval_s, t.interval_ns, t.remaining_s, t.remaining_ns};
+  check(args, RestoreStep::kTimer, raw::invoke(__NR_timer_settime, t.id, 0, when, nullptr), t.id);
+}
+
+// What belongs to the process and starts to run, or to be in the way, when it is set.
+void restore_process_state(RestorerArgs* args) {
+  const ProcessRecord& p = *args->process;
+  for (std::uint32_t i = 0; i < args->timer_count; ++i) make_timer(args, args->timers[i]);
+  for (int which = 0; which < 3; ++which)
+    if ((p.interval_timers[which][2] | p.interval_timers[which][3]) != 0)
+      check(args, RestoreStep::kTimer, raw::invoke(__NR_setitimer, which, p.interval_timers[which], nullptr), which);
+  for (std::uint32_t i = 0; i < args->pending_count; ++i)
+    check(args, RestoreStep::kPending,
+          raw::invoke(__NR_rt_sigqueueinfo, p.pid, *reinterpret_cast<const std::int32_t*>(args->pending[i]),
+                      args->pending[i]),
+          0);
+  for (std::uint64_t resource = 0; resource < 16; ++resource) {
+    std::uint64_t limit[2] = {p.limits[resource][0], p.limits[resource][1]}, now[2] = {};
+    if (raw::invoke(__NR_prlimit64, 0, resource, limit, nullptr) == 0) continue;
+    // A hard limit cannot be raised without privilege: take what there is.
+    raw::invoke(__NR_prlimit64, 0, resource, nullptr, now);
+    limit[1] = now[1];
+    if (limit[0] > limit[1]) limit[0] = limit[1];
+    raw::invoke(__NR_prlimit64, 0, resource, limit, nullptr);
+  }
+  if (p.child_subreaper != 0) raw::invoke(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  if (p.thp_disabled != 0) raw::invoke(__NR_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
+}
+
+void fill_mailbox(RestorerArgs* args) {
+  const ProcessRecord& p = *args->process;
+  memcpy(reinterpret_cast<void*>(p.mailbox_address), args->mailbox_job, args->mailbox_job_bytes);
+  auto* region = reinterpret_cast<std::uint64_t*>(p.mailbox_address + args->mailbox_restorer_offset);
+  region[0] = args->region_start;
+  region[1] = args->region_bytes;
+  *reinterpret_cast<std::uint32_t*>(p.threads_in_restorer_address) = args->thread_count;
+}
+
+// Tells the supervisor that this process stands, and waits for the others.
+void wait_for_go(RestorerArgs* args) {
+  args->report.step = RestoreStep::kDone;
+  raw::invoke(__NR_write, args->status_fd, &args->report, sizeof(args->report));
+  char go = 0;
+  long n;
+  do n = raw::invoke(__NR_read, args->go_fd, &go, 1);
+  while (n == -4);
+  if (n != 1) raw::call(__NR_exit_group, 127);  // the supervisor gave up
+  raw::invoke(__NR_close, args->status_fd);
+  raw::invoke(__NR_close, args->go_fd);
+}
+
+}  // namespace
+
+extern "C" __attribute__((section(".text.entry"))) [[noreturn]] void restorer_main(RestorerArgs* args) {
+  raw::invoke(__NR_rt_sigprocmask, 2 /* SIG_SETMASK */, &kAllSignals, nullptr, 8);
+  restore_memory(args);
+  raw::invoke(__NR_close, args->image_fd);
+  if (args->exe_fd >= 0) raw::invoke(__NR_close, args->exe_fd);
+  fill_mailbox(args);
+  make_threads(args);
+  const auto* c = reinterpret_cast<const ThreadContext*>(args->threads[0].context);
+  check(args, RestoreStep::kThread, raw::invoke(__NR_arch_prctl, ARCH_SET_FS, c->fs_base), c->fs_base);
+  restore_process_state(args);
+  restore_thread_state(args, *c);
+  // Dropping credentials made the process undumpable; that is per process and comes when all threads have done so.
+  wait_for(&args->threads_ready, args->thread_count - 1);
+  if (args->process->dumpable <= 1) raw::invoke(__NR_prctl, PR_SET_DUMPABLE, args->process->dumpable, 0, 0, 0);
+  wait_for_go(args);
+  __atomic_store_n(&args->released, 1, __ATOMIC_RELEASE);
+  raw::invoke(__NR_futex, &args->released, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+  enter_context(c);
+}

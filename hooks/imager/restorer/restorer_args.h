@@ -1,0 +1,100 @@
+// What the restart command hands to the restorer, which runs with nothing else left in the address space.
+//
+// All pointers are addresses within the restorer's own region. Plain data: the restorer has no libc and no relocations.
+#pragma once
+
+#include <cstdint>
+
+#include "hooks/imager/image_format.h"
+
+namespace shadowib {
+
+enum class RestoreStep : std::uint32_t {
+  kDone = 0,
+  kUnmap = 1,
+  kMoveVdso = 2,
+  kMap = 3,
+  kRead = 4,
+  kProtect = 5,
+  kAdvise = 6,
+  kMemoryLayout = 7,
+  kThread = 8,
+  kRseq = 9,
+  kRobustList = 10,
+  kAlternateStack = 11,
+  kIdentity = 12,
+  kCapabilities = 13,
+  kTimer = 14,
+  kPending = 15,
+  kContext = 16,
+  kLimit = 17,
+  kSchedule = 18,
+  // Steps of the C++ part, which sends a text as well.
+  kPrepare = 100,
+};
+
+// Written once to status_fd.
+struct RestoreReport {
+  RestoreStep step;
+  std::int32_t error;
+  std::uint64_t object;  // an address, tid, timer id
+  char text[384];        // of kPrepare
+  std::int32_t code;     // class Code of kPrepare
+};
+
+struct RestorerThread {
+  std::int32_t tid;
+  std::uint32_t unused;
+  std::uint64_t context;
+  std::uint64_t stack;  // lowest address of its stack in the region
+};
+
+struct RestorerMapping {
+  MappingRecord record;
+  std::int32_t fd;  // of its file, or -1: anonymous memory
+  std::uint32_t has_content;
+};
+
+struct RestorerBatch {
+  std::uint64_t data_offset;  // of the record in the image
+  std::uint32_t flags, mapping;
+};
+
+struct RestorerVdsoPiece {
+  std::uint64_t from, staging, to, length;
+};
+
+struct RestorerMemoryMap {  // struct prctl_mm_map
+  std::uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack, arg_start, arg_end, env_start,
+      env_end;
+  std::uint64_t auxv;
+  std::uint32_t auxv_bytes, exe_fd;
+};
+
+inline constexpr std::uint64_t kRestorerThreadStack = 8192;
+
+struct RestorerArgs {
+  std::uint64_t region_start, region_bytes;
+  std::int32_t image_fd, status_fd, go_fd, exe_fd;
+  const RestorerMapping* mappings;
+  const RestorerBatch* batches;
+  const RestorerThread* threads;  // the main thread first
+  std::uint32_t mapping_count, batch_count, thread_count, vdso_count;
+  RestorerVdsoPiece vdso[kMaxVdsoPieces];
+  std::uint8_t* page_buffer;  // one page and some for iovecs, see restorer.cc
+  RestorerMemoryMap memory_map;
+  const ProcessRecord* process;
+  const TimerRecord* timers;
+  const std::uint8_t (*pending)[128];
+  std::uint32_t timer_count, pending_count;
+  const void* mailbox_job;
+  std::uint64_t mailbox_job_bytes;
+  std::uint64_t mailbox_restorer_offset;  // of RestartMailbox::restorer_start
+  std::uint32_t set_identity;             // uids, gids and groups differ from the recorded ones
+  std::uint32_t clear_capabilities_only;
+  // Shared by the restorer's threads.
+  std::uint32_t threads_ready, released, failed;
+  RestoreReport report;
+};
+
+}  // namespace shadowib

@@ -1,0 +1,78 @@
+// A program that is saved and restarted: subject SCENARIO DIRECTORY. It builds up the scenario's state, saves itself to
+// DIRECTORY/0.img, and ends with 10 in the original process. Restarted, it checks its state, ends with 42, or names what
+// is wrong and ends with 1. "again" saves a second time to 1.img after a restart, and so on.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <thread>
+
+#include "hooks/imager/imager.h"
+#include "hooks/imager/tests/subject.h"
+#include "hooks/imager/tests/test_stop.h"
+
+namespace shadowib::test {
+namespace {
+
+std::map<std::string, Scenario>& scenarios() {
+  static std::map<std::string, Scenario> map;
+  return map;
+}
+std::string g_directory;
+int g_saves = 0;
+
+}  // namespace
+
+Registration::Registration(const char* name, Scenario scenario) { scenarios()[name] = std::move(scenario); }
+
+[[noreturn]] void wrong(const char* file, int line, const char* what) {
+  std::fprintf(stderr, "%s:%d: %s does not hold (errno %d)\n", file, line, what, errno);
+  ::_exit(1);
+}
+
+bool save() {
+  const int directory = ::open(g_directory.c_str(), O_RDONLY | O_DIRECTORY);
+  const std::string name = std::to_string(g_saves++) + ".img";
+  SaveRequest request{};
+  request.directory_fd = directory;
+  request.file_name = name.c_str();
+  std::memset(request.set_id, 7, sizeof(request.set_id));
+  SaveResult result{};
+  SaveOutcome outcome{};
+  JobInfo job{};
+  stop_all();
+  const Status status = save_image(request, &result, &outcome, &job);
+  if (!status.ok()) {
+    std::fprintf(stderr, "save: %s\n", status.text());
+    ::_exit(20 + static_cast<int>(status.code()));
+  }
+  release_all();
+  ::close(directory);
+  if (outcome == SaveOutcome::kRestarted) CHECK_THAT(std::strcmp(job.job, "restarted") == 0);
+  return outcome == SaveOutcome::kRestarted;
+}
+
+void save_and_end() {
+  if (!save()) ::_exit(10);
+}
+
+}  // namespace shadowib::test
+
+int main(int argc, char** argv) {
+  using namespace shadowib::test;
+  if (argc < 3 || scenarios().count(argv[1]) == 0) {
+    for (const auto& [name, scenario] : scenarios()) std::printf("%s\n", name.c_str());
+    return argc < 2 ? 0 : 2;
+  }
+  g_directory = argv[2];
+  install_stop_handler(false);
+  scenarios()[argv[1]]();
+  return 42;
+}

@@ -1,0 +1,29 @@
+// What scenarios of the test subject are made of.
+#pragma once
+
+#include <functional>
+
+namespace shadowib::test {
+
+using Scenario = std::function<void()>;
+struct Registration {
+  Registration(const char* name, Scenario scenario);
+};
+[[noreturn]] void wrong(const char* file, int line, const char* what);
+
+// Stops the other threads and saves the process. True in a restarted process, false in the original one.
+bool save();
+// Saves; the original process ends.
+void save_and_end();
+
+}  // namespace shadowib::test
+
+#define CHECK_THAT(condition) \
+  do {                        \
+    if (!(condition)) ::shadowib::test::wrong(__FILE__, __LINE__, #condition); \
+  } while (0)
+
+#define SCENARIO(name)                                                                   \
+  static void scenario_##name();                                                         \
+  static const ::shadowib::test::Registration registration_##name(#name, scenario_##name); \
+  static void scenario_##name()

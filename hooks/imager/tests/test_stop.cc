@@ -1,0 +1,79 @@
+#include "hooks/imager/tests/test_stop.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "hooks/fault.h"
+#include "hooks/imager/thread_context.h"
+#include "hooks/stop.h"
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kMax = 4096;
+ParkedThread g_parked[kMax];
+std::atomic<std::uint32_t> g_parked_count, g_stopped;
+
+void park(int) {
+  const int saved = errno;
+  ThreadContext context;
+  if (save_context(&context) == 0) {
+    static std::atomic<std::uint32_t> next;
+    const std::uint32_t mine = next.fetch_add(1);
+    g_parked[mine] = {context.tid, &context};
+    g_parked_count.fetch_add(1);
+    futex_wake(&g_parked_count, 1);
+  }
+  while (g_stopped.load() != 0) futex_wait(&g_stopped, 1);
+  errno = saved;
+}
+
+}  // namespace
+
+int parked_threads(ParkedThread* threads, int capacity) {
+  const int count = static_cast<int>(g_parked_count.load());
+  for (int i = 0; i < count && i < capacity; ++i) threads[i] = g_parked[i];
+  return count;
+}
+
+Status fault_point(int) { return {}; }
+bool fault_no_space() { return ::getenv("IMAGER_TEST_NO_SPACE") != nullptr; }
+
+namespace test {
+
+void install_stop_handler(bool on_alternate_stack) {
+  struct sigaction action {};
+  action.sa_handler = park;
+  ::sigfillset(&action.sa_mask);
+  action.sa_flags = SA_RESTART | (on_alternate_stack ? SA_ONSTACK : 0);
+  ::sigaction(SIGRTMAX - 2, &action, nullptr);
+}
+
+void stop_all() {
+  g_stopped = 1;
+  const long self = ::syscall(SYS_gettid);
+  std::uint32_t expected = 0;
+  DIR* dir = ::opendir("/proc/self/task");
+  while (const dirent* entry = ::readdir(dir)) {
+    const int tid = ::atoi(entry->d_name);
+    if (tid <= 0 || tid == self) continue;
+    ::syscall(SYS_tgkill, ::getpid(), tid, SIGRTMAX - 2);
+    ++expected;
+  }
+  ::closedir(dir);
+  for (std::uint32_t now; (now = g_parked_count.load()) < expected;) futex_wait(&g_parked_count, now);
+}
+
+void release_all() {
+  g_stopped = 0;
+  futex_wake(&g_stopped, kMax);
+}
+
+}  // namespace test
+}  // namespace shadowib
