@@ -1,11 +1,18 @@
-// A checkpoint command for agent_test: agent_command DIRECTORY. The exit code is the Status's.
+// A checkpoint command for agent_test: agent_command DIRECTORY, or as a member starts it: agent_command checkpoint
+// JOB
+// --dir DIRECTORY ... [--kill]. The exit code is the Status's.
 #include <cstdio>
+#include <cstring>
 
 #include "hooks/coordinator.h"
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   shadowib::CheckpointOptions options;
   options.directory = argv[1];
+  for (int i = 2; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--dir") == 0) options.directory = argv[i + 1];
+    if (std::strcmp(argv[i], "--kill") == 0) options.kill = true;
+  }
   options.job = "job";
   shadowib::CheckpointReport report;
   shadowib::Status status = shadowib::run_checkpoint(options, &report);

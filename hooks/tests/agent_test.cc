@@ -31,7 +31,7 @@ class Member {
     setenv("SHADOWIB_DIR", directory.c_str(), 1);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     close_range(3, ~0u, 0);  // whatever the test runner leaks would lead outside the job
-    execl(AGENT_VICTIM, AGENT_VICTIM, counter_path_.c_str(), nullptr);
+    execl(AGENT_VICTIM, AGENT_VICTIM, counter_path_.c_str(), getenv("AGENT_TEST_REQUEST"), nullptr);
     _exit(127);
   }
   ~Member() {
@@ -266,6 +266,28 @@ TEST_F(AgentTest, AJobNameUsedAgainBeginsAfresh) {
   ASSERT_TRUE(status.ok()) << status.text();
   ASSERT_EQ(report_.members.size(), 1u);
   EXPECT_EQ(report_.members[0].index, 0u);
+}
+
+TEST_F(AgentTest, AProgramAsksForItsOwnCheckpoint) {
+  start(1);
+  start(1, {{"AGENT_TEST_REQUEST", "request"}, {"SHADOWIB_COMMAND", AGENT_COMMAND}});  // runs on after it
+  std::vector<ListedSet> sets;
+  ASSERT_TRUE(list_sets(directory_, &sets).ok());
+  ASSERT_EQ(sets.size(), 1u);
+  EXPECT_TRUE(sets[0].status.ok()) << sets[0].status.text();
+  EXPECT_EQ(sets[0].manifest.members.size(), 2u);
+}
+
+TEST_F(AgentTest, IntervalStartsCheckpointsByItself) {
+  start(2, {{"SHADOWIB_INTERVAL", "0.3"}, {"SHADOWIB_COMMAND", AGENT_COMMAND}});
+  const std::int64_t deadline = monotonic_ns() + 20'000'000'000;
+  std::vector<ListedSet> sets;
+  while (sets.size() < 2 && monotonic_ns() < deadline) {
+    usleep(20000);
+    ASSERT_TRUE(list_sets(directory_, &sets).ok());
+  }
+  EXPECT_GE(sets.size(), 2u);
+  for (auto& member : members_) EXPECT_TRUE(member->runs());
 }
 
 TEST_F(AgentTest, UnsettledRunsAMomentAndTriesAgain) {

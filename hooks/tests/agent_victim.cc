@@ -1,10 +1,12 @@
 // A member for agent_test: busy threads of several kinds, and a counter in a file that shows it runs.
-// agent_victim COUNTER-FILE: ends in an orderly way on SIGTERM.
+// agent_victim COUNTER-FILE [request]: asks for a checkpoint of its own first if told to; ends in an orderly way on
+// SIGTERM.
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
-#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -12,6 +14,7 @@
 #include <cstdlib>
 
 extern "C" int agent_test_join(void);
+extern "C" int agent_test_request(int kill);
 
 namespace {
 
@@ -37,7 +40,7 @@ void* wait_for_ever(void*) {
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   struct sigaction end {};
   end.sa_handler = [](int) { g_end = true; };
   end.sa_flags = SA_RESTART;
@@ -49,6 +52,8 @@ int main(int, char** argv) {
   pthread_create(&threads[0], nullptr, allocate_all_the_time, nullptr);
   pthread_create(&threads[1], nullptr, allocate_all_the_time, nullptr);
   pthread_create(&threads[2], nullptr, wait_for_ever, nullptr);
+  if (argc > 2 && agent_test_request(0) != 0) return 5;
+  if (argc > 2 && (wait(nullptr) != -1 || errno != ECHILD)) return 6;  // the command is no child of ours
   for (std::uint64_t i = 1; !g_end; ++i) {
     if (pwrite(counter, &i, sizeof(i), 0) != sizeof(i)) return 4;
     usleep(500);
