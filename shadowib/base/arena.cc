@@ -31,13 +31,29 @@ char* g_chunk = nullptr;
 std::size_t g_chunk_left = 0;
 std::size_t g_mapped = 0;
 bool g_excluded = false;
+void* (*g_map)(std::size_t) = nullptr;
+void (*g_unmap)(void*, std::size_t) = nullptr;
 
 void* map_bytes(std::size_t bytes) {
+  if (g_map != nullptr) {
+    void* chunk = g_map(bytes);
+    if (chunk != nullptr) g_mapped += bytes;
+    return chunk;
+  }
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
   if (g_excluded) SHADOWIB_CHECK(own_mapping(p, bytes), "too many mappings of a backend");
   g_mapped += bytes;
   return p;
+}
+
+void unmap_bytes(void* address, std::size_t bytes) {
+  if (g_unmap != nullptr) {
+    g_unmap(address, bytes);
+    return;
+  }
+  if (g_excluded) disown_mapping(address);
+  ::munmap(address, bytes);
 }
 
 }  // namespace
@@ -84,15 +100,18 @@ void arena_free(void* pointer) {
   header->magic = 0;
   if (header->mapped_bytes != 0) {
     g_mapped -= header->mapped_bytes;
-    if (g_excluded) disown_mapping(header);
-    ::munmap(header, header->mapped_bytes);
+    unmap_bytes(header, header->mapped_bytes);
     return;
   }
   header->next_free = g_free[header->size_class];
   g_free[header->size_class] = header;
 }
 
-void arena_exclude_from_image() { g_excluded = true; }
+void arena_exclude_from_image(void* (*map)(std::size_t), void (*unmap)(void*, std::size_t)) {
+  g_excluded = true;
+  g_map = map;
+  g_unmap = unmap;
+}
 std::size_t arena_mapped_bytes() { return g_mapped; }
 void arena_reset_lock_after_fork() { g_lock.reset(); }
 

@@ -12,9 +12,10 @@ namespace shadowib {
 void* arena_allocate(std::size_t bytes, std::size_t alignment = 16);
 void arena_free(void* pointer);
 
-// True if chunks are no part of an image (backends): they are then noted with own_mapping().
-// Call before the first allocation. Default false: the shim's objects belong to the image.
-void arena_exclude_from_image();
+// Chunks are no part of an image (backends). They come from map(bytes) and go back by unmap(address, bytes), which a
+// backend takes from HostServices: its own copy of this library is not what the imager asks. Null functions: mmap,
+// noted with own_mapping(). Call before the first allocation. Default: the shim's objects belong to the image.
+void arena_exclude_from_image(void* (*map)(std::size_t) = nullptr, void (*unmap)(void*, std::size_t) = nullptr);
 
 // Bytes mapped for the arena, for tests and status.
 std::size_t arena_mapped_bytes();

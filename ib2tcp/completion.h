@@ -1,0 +1,64 @@
+// Completion queues and completion channels.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "ib2tcp/engine.h"
+#include "shadowib/base/lock.h"
+
+namespace shadowib::ib2tcp {
+
+struct Channel;
+
+// A ring of completions. Filled under the engine's lock, emptied under its own poll lock; the two meet in two
+// counters, so that polling entries that are there never waits for the engine.
+struct Cq {
+  ibv_cq verbs{};  // first
+  Channel* channel = nullptr;
+  std::atomic<int> users{0};  // queue pairs' uses
+  bool overflowed = false;
+  std::unique_ptr<ibv_wc[]> ring;
+  std::uint64_t mask = 0;
+
+  enum Armed : int { kNot = 0, kSolicited = 1, kNext = 2 };
+  std::atomic<int> armed{kNot};
+  // Undelivered events on the channel; under the channel's lock.
+  int pending_events = 0;
+  Hook pending_hook;
+
+  alignas(64) SpinLock poll_lock;
+  std::atomic<std::uint64_t> taken{0};
+  alignas(64) std::atomic<std::uint64_t> put{0};
+
+  // Appends a completion and raises the channel's event if armed for it. Returns false if the queue was full: the
+  // completion is lost, IBV_EVENT_CQ_ERR is raised once, and the queue pair must go to error. Under the engine's lock.
+  bool push(const ibv_wc& wc, bool solicited);
+  // Drops a queue pair's completions that were not polled. Under the engine's lock.
+  void purge(std::uint32_t qp_num);
+  int take(int count, ibv_wc* wc);
+};
+
+struct Channel {
+  ibv_comp_channel verbs{};  // first; fd is an eventfd that counts undelivered events
+  std::atomic<int> users{0};
+  SpinLock lock;
+  HookedList<Cq, &Cq::pending_hook> pending;  // oldest first; under `lock`
+
+  void notify(Cq& cq);
+  void forget(Cq& cq);
+};
+
+ibv_comp_channel* create_comp_channel(ibv_context* context);
+int destroy_comp_channel(ibv_comp_channel* channel);
+ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector);
+int destroy_cq(ibv_cq* cq);
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
+int req_notify_cq(ibv_cq* cq, int solicited_only);
+int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq);
+void ack_cq_events(ibv_cq* cq, unsigned count);
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,60 @@
+// The devices ib2tcp offers, contexts opened on them and their asynchronous events.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "shadowib/base/lock.h"
+
+namespace shadowib::ib2tcp {
+
+inline constexpr int kMaxDevices = 8, kMaxPorts = 8;
+inline constexpr int kMaxQp = 65535, kMaxQpWr = 16384, kMaxSge = 30, kMaxCqe = 1 << 22, kMaxMr = 1 << 20;
+inline constexpr int kMaxRdAtomic = 16, kMaxInline = 1024;
+
+struct Device {
+  ibv_device verbs{};  // first: callers see this
+  int index = 0;
+  int port_count = 1;
+  std::uint64_t guid = 0;            // network byte order; its last two bytes are the first port's LID
+  std::uint16_t lids[kMaxPorts] = {};  // lids[port - 1]
+};
+
+// Events a context has raised and the program has not read. async_fd counts them.
+struct Context {
+  ibv_context verbs{};  // first
+  Device* device = nullptr;
+  SpinLock events_lock;
+  std::deque<ibv_async_event> events;
+  std::atomic<int> users{0};  // protection domains, completion queues, channels
+
+  // Under the engine's lock. At most 1024 are kept; then the newest are lost, with a message.
+  void raise(const ibv_async_event& event);
+  // Drops events about an object that is being destroyed.
+  void forget(const void* object);
+};
+
+// The port's GID: link-local prefix and its GUID.
+union ibv_gid port_gid(const Device& device, int port);
+
+// Slots of BackendOps; see the verbs manual and backend.h.
+ibv_device** get_device_list(int* count);
+void free_device_list(ibv_device** list);
+const char* get_device_name(ibv_device* device);
+std::uint64_t get_device_guid(ibv_device* device);
+int get_device_index(ibv_device* device);
+ibv_context* open_device(ibv_device* device);
+int close_device(ibv_context* context);
+int query_device(ibv_context* context, ibv_device_attr* attr);
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t attr_bytes);
+int query_gid(ibv_context* context, std::uint8_t port, int index, union ibv_gid* gid);
+int query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type);
+int query_pkey(ibv_context* context, std::uint8_t port, int index, std::uint16_t* pkey);
+int get_async_event(ibv_context* context, ibv_async_event* event);
+void ack_async_event(ibv_async_event* event);
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,168 @@
+#include "ib2tcp/engine.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+
+namespace shadowib::ib2tcp {
+
+Engine* g_engine = nullptr;
+
+namespace {
+
+// Delayed acknowledgements go out after this many turns in which nothing moved: by then the program had its
+// chance to answer, and its answer would have carried them.
+constexpr int kAckTurns = 3;
+// More sockets than this are asked by epoll instead of one by one.
+constexpr int kDirectSockets = 4;
+
+}  // namespace
+
+int Engine::open() {
+  data_set_ = g_host->own_descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  control_set_ = g_host->own_descriptor(::epoll_create1(EPOLL_CLOEXEC));
+  bell_ = g_host->own_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (data_set_ < 0 || control_set_ < 0 || bell_ < 0) return EMFILE;
+  bell_watch_ = {[](void* self, std::uint32_t) {
+                   std::uint64_t count;
+                   [[maybe_unused]] auto n = ::read(static_cast<Engine*>(self)->bell_, &count, sizeof(count));
+                 },
+                 this};
+  control_watch_ = {[](void* self, std::uint32_t) {
+                      auto* engine = static_cast<Engine*>(self);
+                      engine->run_epoll(engine->control_set_);
+                    },
+                    this};
+  watch(bell_watch_, bell_, EPOLLIN, false);
+  watch(control_watch_, control_set_, EPOLLIN, false);
+  return 0;
+}
+
+Link* Engine::link_with(const std::uint8_t uuid[16]) {
+  for (Link* link : links_)
+    if (std::memcmp(link->peer().uuid, uuid, 16) == 0) return link;
+  return nullptr;
+}
+
+void Engine::arm(Timer& timer, std::int64_t deadline_ns) {
+  timer.hook.unlink();
+  timer.deadline_ns = deadline_ns;
+  timers_.push_back(timer);
+  if (deadline_ns < next_deadline_ns_) {
+    next_deadline_ns_ = deadline_ns;
+    want_turn();
+  }
+}
+
+bool Engine::run_timers() {
+  std::int64_t now = monotonic_ns();
+  if (now < next_deadline_ns_) return false;
+  HookedList<Timer, &Timer::hook> due;
+  for (auto it = timers_.begin(); it != timers_.end();) {
+    Timer& timer = *it++;
+    if (timer.deadline_ns > now) continue;
+    timer.hook.unlink();
+    due.push_back(timer);
+  }
+  bool any = !due.empty();
+  while (!due.empty()) {  // one that fires may disarm another: it leaves `due` by itself
+    Timer& timer = due.front();
+    due.pop_front();
+    timer.fire(timer.owner);
+  }
+  next_deadline_ns_ = INT64_MAX;
+  for (const Timer& timer : timers_) next_deadline_ns_ = std::min(next_deadline_ns_, timer.deadline_ns);
+  return any;
+}
+
+void Engine::watch(Watch& watch, int fd, std::uint32_t events, bool control) {
+  watch.fd = fd;
+  watch.in_control = control;
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = &watch;
+  int rc = ::epoll_ctl(control ? control_set_ : data_set_, EPOLL_CTL_ADD, fd, &event);
+  SHADOWIB_CHECK(rc == 0, "descriptor %d, errno %d", fd, errno);
+}
+
+void Engine::rewatch(Watch& watch, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = &watch;
+  ::epoll_ctl(watch.in_control ? control_set_ : data_set_, EPOLL_CTL_MOD, watch.fd, &event);
+}
+
+void Engine::unwatch(Watch& watch) {
+  if (watch.fd < 0) return;
+  ::epoll_ctl(watch.in_control ? control_set_ : data_set_, EPOLL_CTL_DEL, watch.fd, nullptr);
+  watch.fd = -1;
+}
+
+bool Engine::run_epoll(int set) {
+  epoll_event events[64];
+  int n = ::epoll_wait(set, events, 64, 0);
+  dispatch(events, n);
+  return n > 0;
+}
+
+void Engine::dispatch(epoll_event* events, int count) {
+  for (int i = 0; i < count; ++i) {
+    auto* watch = static_cast<Watch*>(events[i].data.ptr);
+    // An earlier event of the batch may have ended this one; its object is buried, not gone.
+    if (watch->fd >= 0) watch->ready(watch->owner, events[i].events);
+  }
+}
+
+void Engine::dig() {
+  while (!graves_.empty()) {
+    Grave grave = graves_.back();
+    graves_.pop_back();
+    grave.destroy(grave.object);
+  }
+}
+
+bool Engine::turn(bool flush) {
+  bool moved = false;
+  int sockets = 0;
+  for (Link* link : links_)
+    sockets += link->stream() != nullptr && !link->stream()->traits().memory_readable;
+  if (sockets > kDirectSockets) run_epoll(data_set_);
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    Link* link = links_[i];
+    Stream* stream = link->stream();
+    if (stream == nullptr) continue;
+    bool read = stream->traits().memory_readable ? stream->readable() : sockets <= kDirectSockets || link->readable;
+    moved |= link->turn(read);
+  }
+  // Listeners, handshakes and ends of connections can wait a little, unless somebody is just connecting.
+  if ((++turns_ & (handshakes > 0 ? 3 : 63)) == 0) run_epoll(control_set_);
+  if (!timers_.empty()) moved |= run_timers();
+  idle_turns_ = moved ? 0 : idle_turns_ + 1;
+  if (flush || idle_turns_ >= kAckTurns)
+    for (Link* link : links_)
+      if (link->owes_acks()) link->send_owed_acks();
+  if (!graves_.empty()) dig();
+  return moved;
+}
+
+bool Engine::prepare_sleep(int* timeout_ms) {
+  for (Link* link : links_) {
+    if (link->stream() == nullptr || link->prepare_sleep()) continue;
+    for (Link* prepared : links_) prepared->wake_up();
+    return false;
+  }
+  if (next_deadline_ns_ != INT64_MAX) {
+    std::int64_t left_ms = std::max<std::int64_t>(0, (next_deadline_ns_ - monotonic_ns() + 999'999) / 1'000'000);
+    if (*timeout_ms < 0 || left_ms < *timeout_ms) *timeout_ms = static_cast<int>(std::min<std::int64_t>(left_ms, 60'000));
+  }
+  return true;
+}
+
+}  // namespace shadowib::ib2tcp

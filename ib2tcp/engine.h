@@ -1,0 +1,156 @@
+// The process's one engine: its lock, its links to other processes, its timers, and who moves the data.
+//
+// One lock for the whole process is deliberate: a message is a few hundred nanoseconds of work, programs seldom
+// drive one adapter from many threads at once, and atomics at the target need a common lock anyway. Polling a
+// completion queue that has entries, arming it and reading counters take no engine lock.
+//
+// Lock order: engine lock, then a completion queue's poll lock or a channel's lock. Never the other way round.
+#pragma once
+
+#include <atomic>
+#include <boost/intrusive/list.hpp>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "ib2tcp/slot_table.h"
+#include "shadowib/base/lock.h"
+
+struct epoll_event;
+
+namespace shadowib::ib2tcp {
+
+class Link;
+class Qp;
+class Rendezvous;
+struct Mr;
+struct Endpoint;
+
+// Unlinks itself when destroyed; is_linked() tells whether it is on a list.
+using Hook = boost::intrusive::list_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+template <typename T, Hook T::*member>
+using HookedList = boost::intrusive::list<T, boost::intrusive::member_hook<T, Hook, member>,
+                                          boost::intrusive::constant_time_size<false>>;
+
+// Something that is due at a moment of CLOCK_MONOTONIC. fire() runs under the engine's lock, disarmed.
+struct Timer {
+  void (*fire)(void* owner) = nullptr;
+  void* owner = nullptr;
+  std::int64_t deadline_ns = 0;
+  Hook hook;
+};
+
+// Something behind a descriptor in epoll. ready() runs under the engine's lock.
+struct Watch {
+  void (*ready)(void* owner, std::uint32_t events) = nullptr;
+  void* owner = nullptr;
+  int fd = -1;
+  bool in_control = false;
+};
+
+struct Statistics {
+  std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, acks_sent{0}, rnr_naks{0}, links_lost{0},
+      frames_refused{0}, handshakes_refused{0}, helper_turns{0};
+};
+
+class Engine {
+ public:
+  using QpTable = SlotTable<Qp, 16, 24>;
+  using MrTable = SlotTable<Mr, 20, 32>;
+
+  // Creates the epoll sets. 0 or an errno.
+  int open();
+
+  SpinLock lock;
+  QpTable qps;
+  MrTable mrs;
+  std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found
+  Statistics statistics;
+  std::atomic<std::int64_t> outstanding{0};  // posted requests of all queue pairs, both kinds
+  int handshakes = 0;                        // under way
+
+  // --- Below: under the lock, if not said otherwise. ---
+  std::vector<Link*>& links() { return links_; }
+  Link* link_with(const std::uint8_t uuid[16]);
+  void add_link(Link* link) { links_.push_back(link); }
+
+  void arm(Timer& timer, std::int64_t deadline_ns);
+  void disarm(Timer& timer) { timer.hook.unlink(); }
+
+  // Adds a descriptor to epoll: `control` for what a polling program need not look at often (listeners,
+  // handshakes, ends of connections), else data.
+  void watch(Watch& watch, int fd, std::uint32_t events, bool control);
+  void rewatch(Watch& watch, std::uint32_t events);
+  void unwatch(Watch& watch);
+  // Deletes later, when no event of the current batch can refer to it.
+  template <typename T>
+  void bury(T* object) {
+    graves_.push_back({object, [](void* p) { delete static_cast<T*>(p); }});
+  }
+
+  // One non-blocking turn: reads, executes, answers, sends. Returns true if anything moved. `flush`: send delayed
+  // acknowledgements now instead of after a few idle turns.
+  bool turn(bool flush);
+
+  // Something was left behind that only a later turn can do (bytes that did not fit, a timer, an answer): if
+  // the helper sleeps it must look. Takes effect in unlock_and_wake().
+  void want_turn() { helper_wanted_ = true; }
+  // Releases the lock and wakes the helper if want_turn() was called and it sleeps.
+  void unlock_and_wake();
+
+  // --- Callers without the lock. ---
+  // A program's empty poll: a turn if nobody else is at it. `armed`: this program may be about to sleep on a channel.
+  bool poll_turn(bool armed);
+  // The program armed a completion queue: it will sleep soon, so the helper takes over at once.
+  void about_to_sleep();
+  // See BackendOps::progress and wake.
+  int progress(int timeout_ms);
+  void wake();
+
+ private:
+  enum HelperState : std::uint32_t { kAway, kAwake, kNapping, kSleeping };
+  struct Grave {
+    void* object;
+    void (*destroy)(void*);
+  };
+
+  bool run_timers();
+  bool run_epoll(int set);
+  void dispatch(::epoll_event* events, int count);
+  void dig();
+  void nap_while_polled();
+  void work_then_sleep(int timeout_ms);
+  bool prepare_sleep(int* timeout_ms);
+  void ring();
+
+  std::vector<Link*> links_;
+  HookedList<Timer, &Timer::hook> timers_;
+  std::int64_t next_deadline_ns_ = INT64_MAX;
+  std::vector<Grave> graves_;
+  int data_set_ = -1, control_set_ = -1, bell_ = -1;
+  Watch bell_watch_, control_watch_;
+  bool helper_wanted_ = false;
+  int idle_turns_ = 0;
+  std::uint32_t turns_ = 0;
+
+  alignas(64) std::atomic<std::uint32_t> polls_{0};  // empty polls, by anyone
+  std::atomic<std::uint32_t> empty_in_a_row_{0};
+  std::atomic<std::uint32_t> helper_{kAway};
+  std::atomic<bool> yield_{false};       // a polling program asks the helper to leave the sockets alone
+  std::atomic<bool> wake_{false};        // wake() was called
+  std::atomic<std::uint32_t> nap_word_{0};
+};
+
+extern Engine* g_engine;
+
+// Holds the engine's lock for a call of the program, and wakes the helper at the end if need be.
+class [[nodiscard]] EngineGuard {
+ public:
+  EngineGuard() { g_engine->lock.lock(); }
+  ~EngineGuard() { g_engine->unlock_and_wake(); }
+  EngineGuard(const EngineGuard&) = delete;
+  EngineGuard& operator=(const EngineGuard&) = delete;
+};
+
+}  // namespace shadowib::ib2tcp

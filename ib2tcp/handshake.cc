@@ -1,0 +1,338 @@
+#include "ib2tcp/handshake.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <sodium/crypto_generichash.h>
+#include <sodium/utils.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/rendezvous.h"
+#include "ib2tcp/transport.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+int open_unix(const Endpoint& peer) {
+  int low = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int fd = low < 0 ? -1 : g_host->own_descriptor(low);
+  if (fd < 0) return -1;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, peer.unix_name, peer.unix_name_bytes);
+  auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + peer.unix_name_bytes);
+  ucred owner{};
+  socklen_t owner_length = sizeof(owner);
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
+      ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &owner_length) == 0 && owner.uid == ::geteuid())
+    return fd;
+  g_host->close_descriptor(fd);
+  return -1;
+}
+
+int open_tcp(const Endpoint& peer, bool same_host, unsigned attempt) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(peer.tcp_port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (!same_host) {
+    if (peer.addresses == 0) return -1;
+    std::memcpy(&address.sin_addr, peer.ipv4[attempt % peer.addresses], 4);
+  }
+  int low = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  int fd = low < 0 ? -1 : g_host->own_descriptor(low);
+  if (fd < 0) return -1;
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 || errno == EINPROGRESS) return fd;
+  g_host->close_descriptor(fd);
+  return -1;
+}
+
+}  // namespace
+
+Handshake* Handshake::connect(Link& link) {
+  static unsigned attempts = 0;
+  const Rendezvous& me = *g_engine->rendezvous;
+  const Endpoint& peer = link.peer();
+  bool same_host = me.same_host(peer);
+  bool shm = me.choice() != TransportChoice::kTcp && same_host && peer.unix_name_bytes != 0;
+  bool tcp = me.choice() != TransportChoice::kShm && peer.tcp_port != 0;
+  if (!shm && !tcp) {
+    link.on_connect_failed(me.choice() == TransportChoice::kShm
+                               ? "it is not on this host (or uses tcp only), and SHADOWIB_IB2TCP_TRANSPORT=shm"
+                               : "it listens on no address of a kind we may use");
+    return nullptr;
+  }
+  int fd = shm ? open_unix(peer) : open_tcp(peer, same_host, attempts++);
+  if (fd < 0) {
+    link.on_connect_failed(strerrordesc_np(errno));
+    return nullptr;
+  }
+  auto* handshake = new Handshake(fd, shm ? StreamKind::kShm : StreamKind::kTcp, &link);
+  handshake->step_ = Step::kConnecting;
+  handshake->start_watching(EPOLLOUT);
+  return handshake;
+}
+
+void Handshake::accept(int fd, StreamKind kind) {
+  auto* handshake = new Handshake(fd, kind, nullptr);
+  handshake->step_ = Step::kAwaitGreeting;
+  g_engine->rendezvous->add_half_open(handshake);
+  handshake->start_watching(EPOLLIN);
+}
+
+Handshake::Handshake(int fd, StreamKind kind, Link* link) : fd_(fd), kind_(kind), link_(link) {
+  ++g_engine->handshakes;
+}
+
+Handshake::~Handshake() {
+  if (fd_ >= 0) g_host->close_descriptor(fd_);
+  for (int fd : passed_)
+    if (fd >= 0) g_host->close_descriptor(fd);
+}
+
+void Handshake::start_watching(std::uint32_t events) {
+  watch_ = {[](void* self, std::uint32_t ready) { static_cast<Handshake*>(self)->on_ready(ready); }, this};
+  timeout_.fire = [](void* self) { static_cast<Handshake*>(self)->fail("no answer in time"); };
+  timeout_.owner = this;
+  g_engine->watch(watch_, fd_, events, true);
+  g_engine->arm(timeout_, monotonic_ns() + kHandshakeTimeoutNs);
+  g_engine->want_turn();
+}
+
+void Handshake::abandon() { finish(); }
+
+void Handshake::finish() {
+  g_engine->unwatch(watch_);
+  g_engine->disarm(timeout_);
+  if (link_ == nullptr) g_engine->rendezvous->remove_half_open(this);
+  if (fd_ >= 0) g_host->close_descriptor(fd_);
+  fd_ = -1;
+  --g_engine->handshakes;
+  g_engine->bury(this);
+}
+
+void Handshake::fail(const char* reason) {
+  Link* link = link_;
+  if (link == nullptr) {
+    g_engine->statistics.handshakes_refused.fetch_add(1);
+    log_message(LogLevel::kInfo, "refused an incoming connection: %s", reason);
+  }
+  finish();
+  if (link != nullptr) link->on_connect_failed(reason);
+}
+
+void Handshake::on_ready(std::uint32_t) {
+  while (fd_ >= 0 && advance()) {
+  }
+}
+
+// One step; true if another may be possible at once.
+bool Handshake::advance() {
+  bool failed = false;
+  switch (step_) {
+    case Step::kConnecting: {
+      int error = 0;
+      socklen_t length = sizeof(error);
+      ::getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &length);
+      if (error != 0) {
+        fail(strerrordesc_np(error));
+        return false;
+      }
+      greet();
+      return false;
+    }
+    case Step::kAwaitGreeting:
+      return read_exactly(&greeting_, sizeof(greeting_), &failed) && on_greeting();
+    case Step::kAwaitChallenge:
+      return read_exactly(&challenge_, sizeof(challenge_), &failed) && on_challenge();
+    case Step::kAwaitProof:
+      return read_exactly(&proof_, sizeof(proof_), &failed) && on_proof();
+    case Step::kAwaitAnswer:
+      return read_exactly(&answer_, sizeof(answer_), &failed) && on_answer();
+  }
+  return false;
+}
+
+bool Handshake::read_exactly(void* to, std::size_t bytes, bool* failed) {
+  while (have_ < bytes) {
+    iovec part{input_ + have_, bytes - have_};
+    alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (step_ == Step::kAwaitAnswer && kind_ == StreamKind::kShm) {
+      message.msg_control = control;
+      message.msg_controllen = sizeof(control);
+    }
+    ssize_t n = ::recvmsg(fd_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+    if (n <= 0) {
+      *failed = true;
+      fail(n == 0 ? "it closed the connection" : strerrordesc_np(errno));
+      return false;
+    }
+    for (cmsghdr* c = CMSG_FIRSTHDR(&message); c != nullptr; c = CMSG_NXTHDR(&message, c)) {
+      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+      auto count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (std::size_t i = 0; i < count; ++i) {
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+        int owned = g_host->own_descriptor(fd);
+        if (owned < 0) ::close(fd);
+        if (i < 3 && passed_[i] < 0) passed_[i] = owned;
+        else if (owned >= 0) g_host->close_descriptor(owned);
+      }
+    }
+    have_ += static_cast<std::size_t>(n);
+  }
+  std::memcpy(to, input_, bytes);
+  have_ = 0;
+  return true;
+}
+
+bool Handshake::send_all(const void* from, std::size_t bytes) {
+  // A few dozen bytes on a fresh socket: they fit, or the peer is not one of ours.
+  if (::send(fd_, from, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes)) return true;
+  fail("it does not read");
+  return false;
+}
+
+void Handshake::greet() {
+  const Endpoint& me = g_engine->rendezvous->self();
+  greeting_.magic = kHandshakeMagic;
+  greeting_.version = kHandshakeVersion;
+  greeting_.kind = kind_;
+  greeting_.frame_version = kWireVersion;
+  greeting_.lid = me.lid;
+  std::memcpy(greeting_.from, me.uuid, 16);
+  std::memcpy(greeting_.to, link_->peer().uuid, 16);
+  random_bytes(greeting_.nonce, sizeof(greeting_.nonce));
+  step_ = Step::kAwaitChallenge;
+  if (send_all(&greeting_, sizeof(greeting_))) g_engine->rewatch(watch_, EPOLLIN);
+}
+
+bool Handshake::on_greeting() {
+  const Endpoint& me = g_engine->rendezvous->self();
+  if (greeting_.magic != kHandshakeMagic) return fail("it does not speak ib2tcp"), false;
+  if (greeting_.version != kHandshakeVersion || greeting_.frame_version != kWireVersion)
+    return fail("it speaks another version of the protocol; use one version of shadowib in a job"), false;
+  if (greeting_.kind != kind_ || std::memcmp(greeting_.to, me.uuid, 16) != 0)
+    return fail("it wants somebody else"), false;
+  challenge_.magic = kHandshakeMagic;
+  challenge_.version = kHandshakeVersion;
+  random_bytes(challenge_.nonce, sizeof(challenge_.nonce));
+  step_ = Step::kAwaitProof;
+  return send_all(&challenge_, sizeof(challenge_));
+}
+
+bool Handshake::on_challenge() {
+  if (challenge_.magic != kHandshakeMagic || challenge_.version != kHandshakeVersion)
+    return fail("it speaks another version of the protocol"), false;
+  mac('C', nullptr, proof_.mac);
+  step_ = Step::kAwaitAnswer;
+  return send_all(&proof_, sizeof(proof_));
+}
+
+bool Handshake::on_proof() {
+  std::uint8_t expected[32];
+  mac('C', nullptr, expected);
+  if (sodium_memcmp(expected, proof_.mac, sizeof(expected)) != 0) {
+    log_message(LogLevel::kWarn, "a connection could not prove that it belongs to this job; refused");
+    fail("wrong key");
+    return false;
+  }
+  Link* link = g_engine->rendezvous->link_for_incoming(greeting_.lid, greeting_.from);
+  if (link == nullptr) return fail("it is not in the exchange"), false;
+  if (!link->accepts_incoming()) {
+    if (send_answer(Verdict::kUseOther, nullptr)) finish();
+    return false;
+  }
+  return send_answer(Verdict::kAccepted, link);
+}
+
+bool Handshake::send_answer(Verdict verdict, Link* link) {
+  ShmDescriptors rings;
+  Stream* stream = nullptr;
+  answer_.verdict = verdict;
+  if (verdict == Verdict::kAccepted) {
+    answer_.ring_bytes = kind_ == StreamKind::kShm ? kShmRingBytes : 0;
+    stream = kind_ == StreamKind::kShm ? make_shm_stream_local(fd_, kShmRingBytes, &rings) : make_tcp_stream(fd_);
+    if (stream == nullptr) return fail("no descriptors or memory for its rings"), false;
+    g_engine->unwatch(watch_);
+  }
+  mac('S', &answer_, answer_.mac);
+  iovec part{&answer_, sizeof(answer_)};
+  alignas(cmsghdr) char control[CMSG_SPACE(3 * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (rings.memory >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* c = CMSG_FIRSTHDR(&message);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(3 * sizeof(int));
+    int fds[3] = {rings.memory, rings.connecting_bell, rings.accepting_bell};
+    std::memcpy(CMSG_DATA(c), fds, sizeof(fds));
+  }
+  bool sent = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof(answer_));
+  if (rings.memory >= 0) g_host->close_descriptor(rings.memory);
+  if (stream != nullptr) fd_ = -1;  // the stream's now
+  if (!sent) {
+    delete stream;
+    fail("it went away");
+    return false;
+  }
+  if (stream == nullptr) return true;
+  finish();
+  link->on_connected(stream, true);
+  return false;
+}
+
+bool Handshake::on_answer() {
+  std::uint8_t expected[32];
+  mac('S', &answer_, expected);
+  if (sodium_memcmp(expected, answer_.mac, sizeof(expected)) != 0) {
+    log_message(LogLevel::kWarn, "who listens at the address of LID %u cannot prove that it belongs to this job",
+                link_->peer().lid);
+    return fail("wrong key"), false;
+  }
+  if (answer_.verdict != Verdict::kAccepted) return fail("it prefers a connection of its own"), false;
+  g_engine->unwatch(watch_);
+  Stream* stream;
+  if (kind_ == StreamKind::kShm) {
+    ShmDescriptors rings{passed_[0], passed_[1], passed_[2]};
+    passed_[0] = passed_[1] = passed_[2] = -1;
+    stream = make_shm_stream_remote(fd_, answer_.ring_bytes, rings);
+  } else {
+    stream = make_tcp_stream(fd_);
+  }
+  if (stream == nullptr) return fail("its shared memory is not sound"), false;
+  fd_ = -1;
+  Link* link = link_;
+  finish();
+  link->on_connected(stream, false);
+  return false;
+}
+
+void Handshake::mac(char role, const Answer* answer, std::uint8_t out[32]) const {
+  crypto_generichash_state state;
+  crypto_generichash_init(&state, g_engine->rendezvous->key(), 32, 32);
+  auto add = [&state](const void* data, std::size_t bytes) {
+    crypto_generichash_update(&state, static_cast<const unsigned char*>(data), bytes);
+  };
+  add(&role, 1);
+  add(&greeting_, sizeof(greeting_));
+  add(&challenge_, sizeof(challenge_));
+  if (answer != nullptr) add(answer, offsetof(Answer, mac));
+  crypto_generichash_final(&state, out, 32);
+}
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,62 @@
+// Making one connection, up to the point where both sides have proved the job's key. Under the engine's lock.
+#pragma once
+
+#include <cstdint>
+
+#include "ib2tcp/engine.h"
+#include "ib2tcp/wire.h"
+
+namespace shadowib::ib2tcp {
+
+inline constexpr std::int64_t kHandshakeTimeoutNs = 5'000'000'000;
+inline constexpr std::size_t kMaxHalfOpen = 64;
+
+class Handshake {
+ public:
+  // Begins to connect to the link's peer; the result goes to the link. nullptr if not even a socket was to be had (the
+  // link has been told).
+  static Handshake* connect(Link& link);
+  // Takes a socket (owned, non-blocking) that was accepted.
+  static void accept(int fd, StreamKind kind);
+
+  // Gives up without telling anybody; deletes itself.
+  void abandon();
+
+ private:
+  enum class Step { kConnecting, kAwaitGreeting, kAwaitChallenge, kAwaitProof, kAwaitAnswer };
+
+  Handshake(int fd, StreamKind kind, Link* link);
+  ~Handshake();
+  friend class Engine;
+
+  void start_watching(std::uint32_t events);
+  void on_ready(std::uint32_t events);
+  bool advance();
+  bool read_exactly(void* to, std::size_t bytes, bool* failed);
+  bool send_all(const void* from, std::size_t bytes);
+  void greet();
+  bool on_greeting();
+  bool on_challenge();
+  bool on_proof();
+  bool on_answer();
+  bool send_answer(Verdict verdict, Link* link);
+  void mac(char role, const Answer* answer, std::uint8_t out[32]) const;
+  void fail(const char* reason);
+  void finish();
+
+  int fd_;
+  StreamKind kind_;
+  Link* link_;  // of the connecting side, else nullptr
+  Step step_;
+  Watch watch_;
+  Timer timeout_;
+  Greeting greeting_{};
+  Challenge challenge_{};
+  Proof proof_{};
+  Answer answer_{};
+  char input_[128];
+  std::size_t have_ = 0;
+  int passed_[3] = {-1, -1, -1};
+};
+
+}  // namespace shadowib::ib2tcp

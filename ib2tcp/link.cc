@@ -1,0 +1,195 @@
+// The life of a link: connecting, being connected, losing the connection. Input and output have files of their own.
+#include "ib2tcp/link.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ib2tcp/handshake.h"
+#include "ib2tcp/host.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+constexpr std::int64_t kFirstBackoffNs = 5'000'000, kLastBackoffNs = 200'000'000;
+
+}  // namespace
+
+Link::Link(const Endpoint& peer, bool self) : peer_(peer), self_(self), rx_(new char[kInput]), tx_(new char[kOutput]) {
+  retry_.fire = [](void* link) { static_cast<Link*>(link)->want_connection(); };
+  retry_.owner = this;
+}
+
+void Link::want_connection() {
+  if (state_ != State::kDown || retry_.hook.is_linked()) return;
+  if (self_) {
+    on_connected(make_self_stream(kShmRingBytes), false);
+    return;
+  }
+  state_ = State::kConnecting;
+  attempt_ = nullptr;
+  Handshake* attempt = Handshake::connect(*this);  // may fail at once, and say so
+  if (state_ == State::kConnecting) attempt_ = attempt;
+}
+
+void Link::on_connect_failed(const char* reason) {
+  attempt_ = nullptr;
+  if (state_ == State::kConnecting) state_ = State::kDown;
+  backoff_ns_ = std::clamp(backoff_ns_ * 2, kFirstBackoffNs, kLastBackoffNs);
+  log_message(LogLevel::kInfo, "no connection to the process of LID %u yet: %s", peer_.lid, reason);
+  // Only while somebody waits for it: retried by the waiting queue pairs' timers otherwise.
+  if (!qps_.empty()) g_engine->arm(retry_, monotonic_ns() + backoff_ns_);
+}
+
+bool Link::accepts_incoming() const {
+  if (self_ || state_ == State::kUp || state_ == State::kConfirming) return false;
+  // Both are connecting: the attempt of the smaller uuid is the one that counts.
+  if (state_ == State::kConnecting)
+    return std::memcmp(g_engine->rendezvous->self().uuid, peer_.uuid, sizeof(peer_.uuid)) > 0;
+  return true;
+}
+
+void Link::abandon_attempt() {
+  if (attempt_ != nullptr) attempt_->abandon();
+  attempt_ = nullptr;
+}
+
+void Link::on_connected(Stream* stream, bool accepted) {
+  if (accepted) {
+    abandon_attempt();
+  } else {
+    attempt_ = nullptr;
+  }
+  g_engine->disarm(retry_);
+  stream_.reset(stream);
+  rx_begin_ = rx_end_ = tx_begin_ = tx_end_ = 0;
+  body_at_ = body_count_ = 0;
+  sink_ = Sink{};
+  loose_.clear();
+  readable = true;
+  watching_writes_ = false;
+  auto events = [](void* link, std::uint32_t what) { static_cast<Link*>(link)->stream_events(what); };
+  data_watch_ = {events, this};
+  end_watch_ = {[](void* link, std::uint32_t) {
+                  auto* self = static_cast<Link*>(link);
+                  self->stream_->on_end_ready();
+                  self->readable = true;
+                },
+                this};
+  if (stream->fd() >= 0) g_engine->watch(data_watch_, stream->fd(), EPOLLIN, false);
+  if (stream->end_fd() >= 0) g_engine->watch(end_watch_, stream->end_fd(), EPOLLIN | EPOLLRDHUP, true);
+  log_message(LogLevel::kDebug, "connected to the process of LID %u by %s", peer_.lid, stream->traits().name);
+  if (accepted) {
+    // The peer may have given this attempt up before it read our answer; its first frame says that it has not.
+    state_ = State::kConfirming;
+    return;
+  }
+  state_ = State::kUp;
+  backoff_ns_ = 0;
+  if (!self_) {
+    Frame hello{};
+    hello.header.version = kWireVersion;
+    hello.header.opcode = Opcode::kHello;
+    append(hello);
+  }
+  for (Qp& qp : qps_) qp.on_link_up();
+  pump();
+}
+
+void Link::down(const char* reason) {
+  if (stream_ == nullptr) return;
+  bool was_up = state_ == State::kUp;
+  g_engine->unwatch(data_watch_);
+  g_engine->unwatch(end_watch_);
+  if (sink_.active && sink_.qp != nullptr) sink_.qp->give_up_sink(sink_);
+  sink_ = Sink{};
+  state_ = State::kDown;
+  // A caller further up may be inside the stream: it goes when the turn is over.
+  g_engine->bury(stream_.release());
+  tx_begin_ = tx_end_ = 0;
+  body_count_ = body_at_ = 0;
+  ready_.clear();
+  if (!was_up) {
+    on_connect_failed(reason);
+    return;
+  }
+  g_engine->statistics.links_lost.fetch_add(1);
+  log_message(LogLevel::kInfo, "the connection to the process of LID %u ended: %s", peer_.lid, reason);
+  for (auto it = qps_.begin(); it != qps_.end();) {
+    Qp& qp = *it++;
+    qp.on_link_down();
+  }
+}
+
+void Link::stream_events(std::uint32_t) {
+  readable = true;
+  stream_->on_fd_ready();
+}
+
+void Link::cut(Qp& qp) {
+  detach_output(qp);
+  if (sink_.active && sink_.qp == &qp) {
+    sink_.qp = nullptr;
+    sink_.discard = true;
+  }
+}
+
+void Link::forget(Qp& qp) {
+  cut(qp);
+  qp.of_link.unlink();
+  qp.ready_hook.unlink();
+  qp.ack_hook.unlink();
+}
+
+void Link::forget_memory(const void* address, std::size_t bytes) {
+  const char* begin = static_cast<const char*>(address);
+  auto touches = [&](const iovec& part) {
+    const char* at = static_cast<const char*>(part.iov_base);
+    return at < begin + bytes && at + part.iov_len > begin;
+  };
+  for (int i = body_at_; i < body_count_; ++i)
+    if (touches(body_[i])) {
+      snapshot_body();
+      break;
+    }
+  if (!sink_.active || sink_.qp == nullptr) return;
+  for (int i = sink_.at; i < sink_.count; ++i)
+    if (touches(sink_.parts[i])) {
+      Qp* qp = sink_.qp;
+      sink_.discard = true;
+      qp->fail_sink(sink_);
+      sink_.qp = nullptr;
+      return;
+    }
+}
+
+bool Link::prepare_sleep() {
+  bool writing = tx_begin_ != tx_end_ || body_count_ != 0;
+  if (stream_->poll_writes() && writing != watching_writes_) {
+    watching_writes_ = writing;
+    g_engine->rewatch(data_watch_, writing ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  }
+  return stream_->prepare_sleep(writing);
+}
+
+void Link::wake_up() {
+  if (stream_ != nullptr) stream_->wake_up();
+}
+
+bool Link::turn(bool read) {
+  bool moved = read && receive();
+  if (stream_ != nullptr && unsent()) moved |= pump();
+  return moved;
+}
+
+void Link::frame_error(const char* what, const FrameHeader& h) {
+  g_engine->statistics.frames_refused.fetch_add(1);
+  log_message(LogLevel::kWarn,
+              "the process of LID %u sent a bad frame (%s: version %u opcode %u flags %u length %u for queue pair %u); "
+              "the connection is closed",
+              peer_.lid, what, h.version, static_cast<unsigned>(h.opcode), h.flags, h.length, h.dest_qpn);
+  down("bad frame");
+}
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,155 @@
+// The connection to one other process (or to this one): frames in both directions over a Stream.
+//
+// A link exists from the first queue pair that names the peer, or from the peer's first authenticated connection, and
+// lasts; streams under it come and go. Nothing here grows with the number of queue pairs except two list hooks in each
+// of them. Under the engine's lock.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ib2tcp/engine.h"
+#include "ib2tcp/queue_pair.h"
+#include "ib2tcp/rendezvous.h"
+#include "ib2tcp/transport.h"
+#include "ib2tcp/wire.h"
+
+namespace shadowib::ib2tcp {
+
+class Handshake;
+
+inline constexpr int kMaxParts = kMaxSge + 2;
+
+// A frame on its way out: header, and payload where it lies.
+struct Frame {
+  FrameHeader header;
+  iovec parts[kMaxParts];
+  int count = 0;
+};
+
+// Where the payload that is arriving goes.
+struct Sink {
+  FrameHeader header{};
+  Qp* qp = nullptr;            // nullptr: the payload is discarded
+  Receive* receive = nullptr;  // lent for this message
+  bool active = false;
+  bool discard = false;
+  std::uint32_t remaining = 0;
+  iovec parts[kMaxParts];
+  int count = 0, at = 0;
+};
+
+class Link {
+ public:
+  enum class State { kDown, kConnecting, kConfirming, kUp };
+
+  Link(const Endpoint& peer, bool self);
+  ~Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  const Endpoint& peer() const { return peer_; }
+  State state() const { return state_; }
+  bool up() const { return state_ == State::kUp; }
+  bool self() const { return self_; }
+  const char* transport_name() const { return stream_ != nullptr ? stream_->traits().name : "none"; }
+
+  void add(Qp& qp) { qps_.push_back(qp); }
+  // The queue pair is being destroyed or reset: cuts it out of whatever is half done. The payload of a frame that
+  // has been begun is copied, since its memory may be gone when it is written.
+  void forget(Qp& qp);
+  // Same for memory that is being deregistered.
+  void forget_memory(const void* address, std::size_t bytes);
+  // The same without leaving the link: the queue pair goes to error.
+  void cut(Qp& qp);
+  // A frame that outlives its queue pair: a refusal, a last acknowledgement.
+  void send_loose(const FrameHeader& header);
+
+  // Connects if there is no connection and none is being made.
+  void want_connection();
+  // A handshake ended. `stream` is taken. The side that accepted is up only when the peer's first frame is there.
+  void on_connected(Stream* stream, bool accepted);
+  void on_connect_failed(const char* reason);
+  // Whether an authenticated connection from the peer may become this link's (the tie-break).
+  bool accepts_incoming() const;
+  void abandon_attempt();
+
+  void ready(Qp& qp) {
+    if (!qp.ready_hook.is_linked()) ready_.push_back(qp);
+  }
+  void owe_ack(Qp& qp) {
+    if (!qp.ack_hook.is_linked()) owing_.push_back(qp);
+  }
+  bool owes_acks() const { return !owing_.empty(); }
+  bool unsent() const { return tx_begin_ != tx_end_ || body_count_ != 0 || !ready_.empty() || !loose_.empty();
+  }
+
+  // Reads and executes what has arrived (if `read`), then sends what is ready. True if anything moved.
+  bool turn(bool read);
+  // Sends what is ready. True if anything moved.
+  bool pump();
+  void send_owed_acks();
+
+  Stream* stream() { return stream_.get(); }
+  // Sleep preparation of the helper; see Stream.
+  bool prepare_sleep();
+  void wake_up();
+  bool readable = true;  // epoll said so, or not known; only for streams that cannot tell by memory
+
+ private:
+  // Input.
+  bool receive();
+  ssize_t read_some(std::size_t* wanted);
+  bool parse();
+  bool begin_frame(const FrameHeader& header);
+  void finish_frame();
+  void feed_sink();
+  void refuse(const FrameHeader& header);
+  // Output.
+  bool flush();
+  void gather();
+  bool append(const Frame& frame);
+  void detach_output(const Qp& qp);
+  void snapshot_body();
+  // Life.
+  void down(const char* reason);
+  void frame_error(const char* what, const FrameHeader& header);
+  void stream_events(std::uint32_t events);
+
+  Endpoint peer_;
+  bool self_;
+  State state_ = State::kDown;
+  std::unique_ptr<Stream> stream_;
+  Watch data_watch_, end_watch_;
+  bool watching_writes_ = false;
+  Handshake* attempt_ = nullptr;
+  Timer retry_;
+  std::int64_t backoff_ns_ = 0;
+
+  HookedList<Qp, &Qp::of_link> qps_;
+  HookedList<Qp, &Qp::ready_hook> ready_;
+  HookedList<Qp, &Qp::ack_hook> owing_;
+
+  static constexpr std::size_t kInput = 16 << 10, kOutput = (64 << 10) - 64;
+  std::unique_ptr<char[]> rx_;
+  std::size_t rx_begin_ = 0, rx_end_ = 0;
+  Sink sink_;
+  bool large_frames_ = false;
+
+  std::unique_ptr<char[]> tx_;
+  std::size_t tx_begin_ = 0, tx_end_ = 0;
+  // Payload of the last frame in tx_, written from where it lies.
+  iovec body_[kMaxParts];
+  int body_at_ = 0, body_count_ = 0;
+  const Qp* body_qp_ = nullptr;
+  std::unique_ptr<char[]> body_copy_;
+  Frame frame_;
+  // Frames without a queue pair; see send_loose.
+  std::vector<FrameHeader> loose_;
+};
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,200 @@
+// Frames coming in: header, checks, then the payload straight into the place the header's checks allowed.
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+// What one call takes at most, so that one busy peer does not starve the others.
+constexpr int kFramesPerTurn = 32;
+constexpr std::size_t kBytesPerTurn = 4 << 20;
+// From this payload on the next header is read alone behind it, so that the payload after that goes straight home.
+constexpr std::uint32_t kLargePayload = 32 << 10;
+
+bool known(Opcode opcode) {
+  return is_request(opcode) || (opcode >= Opcode::kReadResponse && opcode <= Opcode::kReceivePosted) ||
+         opcode == Opcode::kHello;
+}
+
+}  // namespace
+
+bool Link::receive() {
+  bool moved = false;
+  std::size_t bytes = 0;
+  for (int frames = 0; frames < kFramesPerTurn && bytes < kBytesPerTurn; ++frames) {
+    std::size_t wanted = 0;
+    ssize_t n = read_some(&wanted);
+    if (n < 0) {
+      if (errno == EFAULT && sink_.active && sink_.qp != nullptr) {
+        // Registered memory was unmapped. The bytes are still in the stream: go on without it.
+        sink_.discard = true;
+        sink_.qp->fail_sink(sink_);
+        sink_.qp = nullptr;
+        continue;
+      }
+      down("its end was closed");
+      return true;
+    }
+    if (n == 0) {
+      if (!stream_->traits().memory_readable) readable = false;
+      return moved;
+    }
+    moved = true;
+    bytes += static_cast<std::size_t>(n);
+    if (!parse()) return true;
+    // A short read from a socket means that it is empty: asking again would be a system call for nothing.
+    if (static_cast<std::size_t>(n) < wanted && !stream_->traits().memory_readable) return true;
+    if (stream_->traits().memory_readable && !stream_->readable()) return true;
+  }
+  return moved;
+}
+
+ssize_t Link::read_some(std::size_t* wanted) {
+  iovec parts[kMaxParts + 1];
+  int count = 0;
+  std::size_t direct = 0;
+  if (rx_begin_ == rx_end_) rx_begin_ = rx_end_ = 0;
+  if (sink_.active) {
+    // The buffer is empty while a payload is incomplete.
+    if (sink_.discard) {
+      parts[0] = {rx_.get(), std::min<std::size_t>(sink_.remaining, kInput)};
+      *wanted = parts[0].iov_len;
+      ssize_t n = stream_->readv(parts, 1);
+      if (n > 0) sink_.remaining -= static_cast<std::uint32_t>(n);
+      return n;
+    }
+    for (int i = sink_.at; i < sink_.count; ++i) {
+      parts[count++] = sink_.parts[i];
+      direct += sink_.parts[i].iov_len;
+    }
+  } else if (rx_begin_ > 0) {
+    std::memmove(rx_.get(), rx_.get() + rx_begin_, rx_end_ - rx_begin_);
+    rx_end_ -= rx_begin_;
+    rx_begin_ = 0;
+  }
+  std::size_t ahead = kInput - rx_end_;
+  if (!stream_->traits().read_ahead || large_frames_) ahead = sizeof(FrameHeader) - rx_end_;
+  // Through memory a second look is free, and the payload of the next frame may not be there yet.
+  if (direct == 0 || stream_->traits().read_ahead) parts[count++] = {rx_.get() + rx_end_, ahead};
+  *wanted = direct + (direct == 0 || stream_->traits().read_ahead ? ahead : 0);
+  ssize_t n = stream_->readv(parts, count);
+  if (n <= 0) return n;
+  auto got = static_cast<std::size_t>(n);
+  std::size_t placed = std::min(got, direct);
+  sink_.remaining -= static_cast<std::uint32_t>(placed);
+  rx_end_ += got - placed;
+  while (placed > 0) {
+    iovec& part = sink_.parts[sink_.at];
+    std::size_t step = std::min(placed, part.iov_len);
+    part.iov_base = static_cast<char*>(part.iov_base) + step;
+    part.iov_len -= step;
+    placed -= step;
+    if (part.iov_len == 0) ++sink_.at;
+  }
+  return n;
+}
+
+bool Link::parse() {
+  for (;;) {
+    if (sink_.active) {
+      feed_sink();
+      if (sink_.remaining > 0) return true;
+      finish_frame();
+      if (stream_ == nullptr) return false;
+    }
+    if (rx_end_ - rx_begin_ < sizeof(FrameHeader)) return true;
+    FrameHeader header;
+    std::memcpy(&header, rx_.get() + rx_begin_, sizeof(header));
+    rx_begin_ += sizeof(header);
+    if (!begin_frame(header)) return false;
+  }
+}
+
+void Link::feed_sink() {
+  while (sink_.remaining > 0 && rx_begin_ < rx_end_) {
+    std::size_t n = std::min<std::size_t>(sink_.remaining, rx_end_ - rx_begin_);
+    if (!sink_.discard) {
+      iovec& part = sink_.parts[sink_.at];
+      n = std::min(n, part.iov_len);
+      std::memcpy(part.iov_base, rx_.get() + rx_begin_, n);
+      part.iov_base = static_cast<char*>(part.iov_base) + n;
+      part.iov_len -= n;
+      if (part.iov_len == 0) ++sink_.at;
+    }
+    rx_begin_ += n;
+    sink_.remaining -= static_cast<std::uint32_t>(n);
+  }
+}
+
+bool Link::begin_frame(const FrameHeader& header) {
+  g_engine->statistics.frames_received.fetch_add(1, std::memory_order_relaxed);
+  if (header.version != kWireVersion) return frame_error("version", header), false;
+  if (!known(header.opcode)) return frame_error("opcode", header), false;
+  if (header.length > kMaxMessageBytes) return frame_error("length", header), false;
+  if (is_atomic(header.opcode) && header.length != sizeof(std::uint64_t)) return frame_error("length", header), false;
+  if ((header.flags & ~(kFlagSolicited | kFlagAckValid)) != 0) return frame_error("flags", header), false;
+  if (state_ == State::kConfirming) {
+    if (header.opcode != Opcode::kHello) return frame_error("no greeting first", header), false;
+    state_ = State::kUp;
+    backoff_ns_ = 0;
+    for (Qp& qp : qps_) qp.on_link_up();
+    return true;
+  }
+  if (header.opcode == Opcode::kHello) return frame_error("second greeting", header), false;
+  std::uint32_t payload = payload_bytes(header);
+  large_frames_ = payload >= kLargePayload;
+  sink_.active = true;
+  sink_.header = header;
+  sink_.qp = nullptr;
+  sink_.receive = nullptr;
+  sink_.discard = true;
+  sink_.remaining = payload;
+  sink_.at = sink_.count = 0;
+
+  Qp* qp = g_engine->qps.find(header.dest_qpn);
+  if (qp == nullptr || qp->link() != this || qp->peer_qpn() != header.src_qpn || !qp->connected()) {
+    if (is_request(header.opcode)) refuse(header);
+    return true;
+  }
+  if ((header.flags & kFlagAckValid) != 0) qp->on_ack(header.ack);
+  if (!qp->connected()) return true;  // the completions that caused overran their queue
+  if (is_request(header.opcode)) {
+    qp->begin_request(header, &sink_);
+  } else if (header.opcode == Opcode::kNak) {
+    qp->on_nak(header);
+  } else if (header.opcode == Opcode::kReceivePosted) {
+    qp->on_receive_posted();
+  } else if (header.opcode != Opcode::kAck) {
+    qp->begin_response(header, &sink_);
+  }
+  return stream_ != nullptr;
+}
+
+void Link::finish_frame() {
+  sink_.active = false;
+  Qp* qp = sink_.qp;
+  if (qp == nullptr) return;
+  if (is_request(sink_.header.opcode)) {
+    qp->finish_request(sink_);
+  } else {
+    qp->finish_response(sink_);
+  }
+}
+
+void Link::refuse(const FrameHeader& header) {
+  FrameHeader answer{};
+  answer.version = kWireVersion;
+  answer.opcode = Opcode::kNak;
+  answer.syndrome = Syndrome::kNotReady;
+  answer.dest_qpn = header.src_qpn;
+  answer.src_qpn = header.dest_qpn;
+  answer.seq = header.seq;
+  send_loose(answer);
+}
+
+}  // namespace shadowib::ib2tcp

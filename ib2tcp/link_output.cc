@@ -1,0 +1,147 @@
+// Frames going out: small ones gathered in one buffer, the payload of a large one written from where it lies.
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+constexpr std::size_t kMaxLoose = 1 << 16;
+
+}  // namespace
+
+bool Link::pump() {
+  if (!up()) return false;
+  bool moved = false;
+  for (;;) {
+    if (tx_begin_ == tx_end_ && body_count_ == 0) gather();
+    if (tx_begin_ == tx_end_ && body_count_ == 0) return moved;
+    if (!flush()) {
+      // What is left goes when there is room; the helper, if it sleeps, has to watch for that.
+      if (stream_ != nullptr) g_engine->want_turn();
+      return moved;
+    }
+    moved = true;
+    if (self_) g_engine->want_turn();  // nobody else will read it
+  }
+}
+
+void Link::send_loose(const FrameHeader& header) {
+  if (stream_ == nullptr || loose_.size() >= kMaxLoose) return;  // as lost as a packet on a real wire
+  loose_.push_back(header);
+  g_engine->want_turn();
+}
+
+void Link::gather() {
+  tx_begin_ = tx_end_ = 0;
+  if (!loose_.empty()) {
+    std::size_t n = std::min(loose_.size(), kOutput / 2 / sizeof(FrameHeader));
+    std::memcpy(tx_.get(), loose_.data(), n * sizeof(FrameHeader));
+    tx_end_ = n * sizeof(FrameHeader);
+    loose_.erase(loose_.begin(), loose_.begin() + static_cast<std::ptrdiff_t>(n));
+  }
+  // One frame per queue pair in turn.
+  while (!ready_.empty() && kOutput - tx_end_ >= sizeof(FrameHeader) + stream_->traits().copy_limit) {
+    Qp& qp = ready_.front();
+    ready_.pop_front();
+    if (!qp.next_frame(&frame_)) continue;
+    ready(qp);
+    body_qp_ = &qp;
+    if (append(frame_)) return;
+  }
+}
+
+// True if the frame's payload follows the buffer, so that nothing can be added behind it.
+bool Link::append(const Frame& frame) {
+  std::memcpy(tx_.get() + tx_end_, &frame.header, sizeof(FrameHeader));
+  tx_end_ += sizeof(FrameHeader);
+  g_engine->statistics.frames_sent.fetch_add(1, std::memory_order_relaxed);
+  std::uint32_t bytes = payload_bytes(frame.header);
+  if (bytes == 0) return false;
+  if (bytes <= stream_->traits().copy_limit) {
+    for (int i = 0; i < frame.count; ++i) {
+      std::memcpy(tx_.get() + tx_end_, frame.parts[i].iov_base, frame.parts[i].iov_len);
+      tx_end_ += frame.parts[i].iov_len;
+    }
+    return false;
+  }
+  std::copy(frame.parts, frame.parts + frame.count, body_);
+  body_at_ = 0;
+  body_count_ = frame.count;
+  return true;
+}
+
+// Writes the buffer and the payload behind it; true when all is gone.
+bool Link::flush() {
+  while (tx_begin_ != tx_end_ || body_count_ != 0) {
+    iovec parts[kMaxParts + 1];
+    int count = 0;
+    if (tx_begin_ != tx_end_) parts[count++] = {tx_.get() + tx_begin_, tx_end_ - tx_begin_};
+    for (int i = body_at_; i < body_count_; ++i) parts[count++] = body_[i];
+    ssize_t n = stream_->writev(parts, count);
+    if (n < 0) {
+      down(errno == EFAULT ? "registered memory that was to be sent is no longer mapped" : "its end was closed");
+      return false;
+    }
+    if (n == 0) return false;
+    auto left = static_cast<std::size_t>(n);
+    std::size_t head = std::min(left, tx_end_ - tx_begin_);
+    tx_begin_ += head;
+    left -= head;
+    while (left > 0) {
+      iovec& part = body_[body_at_];
+      std::size_t step = std::min(left, part.iov_len);
+      part.iov_base = static_cast<char*>(part.iov_base) + step;
+      part.iov_len -= step;
+      left -= step;
+      if (part.iov_len == 0) ++body_at_;
+    }
+    if (body_count_ != 0 && body_at_ == body_count_ && tx_begin_ == tx_end_) {
+      body_at_ = body_count_ = 0;
+      body_qp_ = nullptr;
+      body_copy_.reset();
+    }
+  }
+  return true;
+}
+
+void Link::detach_output(const Qp& qp) {
+  if (body_count_ != 0 && body_qp_ == &qp) snapshot_body();
+}
+
+void Link::snapshot_body() {
+  if (body_copy_ != nullptr) return;
+  std::size_t bytes = 0;
+  for (int i = body_at_; i < body_count_; ++i) bytes += body_[i].iov_len;
+  std::unique_ptr<char[]> copy(new (std::nothrow) char[bytes]);
+  if (copy == nullptr) {
+    down("no memory to keep the rest of a message whose memory goes away");
+    return;
+  }
+  std::size_t at = 0;
+  for (int i = body_at_; i < body_count_; ++i) {
+    std::memcpy(copy.get() + at, body_[i].iov_base, body_[i].iov_len);
+    at += body_[i].iov_len;
+  }
+  body_copy_ = std::move(copy);
+  body_[0] = {body_copy_.get(), bytes};
+  body_at_ = 0;
+  body_count_ = 1;
+}
+
+void Link::send_owed_acks() {
+  if (!up()) return;
+  while (!owing_.empty()) {
+    Qp& qp = owing_.front();
+    owing_.pop_front();
+    qp.want_ack_now();
+  }
+  pump();
+}
+
+}  // namespace shadowib::ib2tcp

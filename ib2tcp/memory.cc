@@ -1,0 +1,115 @@
+#include "ib2tcp/memory.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "ib2tcp/device.h"
+#include "ib2tcp/engine.h"
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+constexpr int kRemoteWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr int kKnownAccess = IBV_ACCESS_LOCAL_WRITE | kRemoteWrites | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND |
+                             IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
+constexpr std::uintptr_t kPage = 4096;
+
+// A NIC pins the pages and finds holes then; we look without touching them, so that registering stays lazy.
+bool is_mapped(const void* address, std::size_t bytes) {
+  if (bytes == 0) return true;
+  std::uintptr_t at = reinterpret_cast<std::uintptr_t>(address) & ~(kPage - 1);
+  std::uintptr_t end = reinterpret_cast<std::uintptr_t>(address) + bytes;
+  if (end < at) return false;
+  unsigned char resident[4096];
+  while (at < end) {
+    std::size_t step = std::min<std::size_t>((end - at + kPage - 1) & ~(kPage - 1), sizeof(resident) * kPage);
+    if (::mincore(reinterpret_cast<void*>(at), step, resident) != 0) return false;
+    at += step;
+  }
+  return true;
+}
+
+}  // namespace
+
+void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
+  const Mr* mr = g_engine->mrs.find(key);
+  if (mr == nullptr || mr->verbs.pd != pd || (mr->access & access) != access) return nullptr;
+  std::uint64_t offset = address - mr->iova;
+  if (offset > mr->verbs.length || bytes > mr->verbs.length - offset) return nullptr;
+  return static_cast<char*>(mr->verbs.addr) + offset;
+}
+
+int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts) {
+  int n = 0;
+  for (int i = 0; i < count && bytes > 0; ++i) {
+    std::uint64_t take = std::min<std::uint64_t>(sges[i].length, bytes);
+    if (take == 0) continue;
+    // The whole element must lie in its region, as a NIC checks it, even if the message is shorter.
+    void* memory = translate(pd, sges[i].lkey, sges[i].addr, sges[i].length, access);
+    if (memory == nullptr) return -1;
+    parts[n++] = {memory, static_cast<std::size_t>(take)};
+    bytes -= take;
+  }
+  return bytes == 0 ? n : -2;
+}
+
+ibv_pd* alloc_pd(ibv_context* context) {
+  static std::atomic<std::uint32_t> next_handle{1};
+  auto* pd = new Pd;
+  pd->verbs.context = context;
+  pd->verbs.handle = next_handle.fetch_add(1);
+  ++reinterpret_cast<Context*>(context)->users;
+  return &pd->verbs;
+}
+
+int dealloc_pd(ibv_pd* verbs) {
+  auto* pd = reinterpret_cast<Pd*>(verbs);
+  if (pd->users.load() != 0) return EBUSY;
+  --reinterpret_cast<Context*>(verbs->context)->users;
+  delete pd;
+  return 0;
+}
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova, int access) {
+  access &= ~IBV_ACCESS_OPTIONAL_RANGE;  // hints such as RELAXED_ORDERING
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return fail_null<ibv_mr>(EOPNOTSUPP);
+  if ((access & ~kKnownAccess) != 0) return fail_null<ibv_mr>(EINVAL);
+  if ((access & kRemoteWrites) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail_null<ibv_mr>(EINVAL);
+  if (reinterpret_cast<std::uintptr_t>(address) + bytes < reinterpret_cast<std::uintptr_t>(address) ||
+      iova + bytes < iova)
+    return fail_null<ibv_mr>(EINVAL);
+  if (!is_mapped(address, bytes)) return fail_null<ibv_mr>(EFAULT);
+  auto* mr = new Mr;
+  mr->verbs.context = pd->context;
+  mr->verbs.pd = pd;
+  mr->verbs.addr = address;
+  mr->verbs.length = bytes;
+  mr->iova = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
+  mr->access = access;
+  EngineGuard guard;
+  std::uint32_t key = g_engine->mrs.insert(mr);
+  if (key == 0) {
+    delete mr;
+    return fail_null<ibv_mr>(ENOMEM);
+  }
+  mr->verbs.lkey = mr->verbs.rkey = mr->verbs.handle = key;
+  ++reinterpret_cast<Pd*>(pd)->users;
+  return &mr->verbs;
+}
+
+int dereg_mr(ibv_mr* verbs) {
+  auto* mr = reinterpret_cast<Mr*>(verbs);
+  EngineGuard guard;
+  // Nothing may touch the memory once we return: messages half in or out of it are cut loose.
+  for (Link* link : g_engine->links()) link->forget_memory(verbs->addr, verbs->length);
+  g_engine->mrs.remove(verbs->lkey);
+  --reinterpret_cast<Pd*>(verbs->pd)->users;
+  delete mr;
+  return 0;
+}
+
+}  // namespace shadowib::ib2tcp

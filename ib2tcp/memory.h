@@ -1,0 +1,38 @@
+// Protection domains and memory regions.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace shadowib::ib2tcp {
+
+struct Context;
+
+struct Pd {
+  ibv_pd verbs{};  // first
+  std::atomic<int> users{0};
+};
+
+struct Mr {
+  ibv_mr verbs{};  // first; lkey == rkey
+  std::uint64_t iova = 0;
+  int access = 0;
+};
+
+// Finds [address, address + bytes) of region `key` and checks domain, bounds and `access` (all bits needed).
+// Returns the memory, or nullptr. Under the engine's lock; bytes > 0.
+void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access);
+
+// Turns the first `bytes` of sges[0..count) into memory parts. Returns the number of parts, or -1 if a key, a
+// bound or an access right is wrong, or -2 if they are shorter than `bytes`. parts must have room for `count`.
+int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts);
+
+ibv_pd* alloc_pd(ibv_context* context);
+int dealloc_pd(ibv_pd* pd);
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova, int access);
+int dereg_mr(ibv_mr* mr);
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,134 @@
+// Posting: what can be refused at once is refused here, the rest becomes a request in its queue.
+#include <errno.h>
+
+#include <cstring>
+
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/queue_pair.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+Opcode frame_opcode(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND:
+      return Opcode::kSend;
+    case IBV_WR_SEND_WITH_IMM:
+      return Opcode::kSendImm;
+    case IBV_WR_RDMA_WRITE:
+      return Opcode::kWrite;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return Opcode::kWriteImm;
+    case IBV_WR_RDMA_READ:
+      return Opcode::kRead;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return Opcode::kCompareSwap;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return Opcode::kFetchAdd;
+    default:
+      return Opcode::kHello;  // not one
+  }
+}
+
+}  // namespace
+
+int Qp::check_send(const ibv_send_wr& wr) const {
+  Opcode opcode = frame_opcode(wr.opcode);
+  if (opcode == Opcode::kHello) return wr.opcode <= IBV_WR_DRIVER1 ? EOPNOTSUPP : EINVAL;
+  if (wr.num_sge < 0 || static_cast<unsigned>(wr.num_sge) > cap_.max_send_sge) return EINVAL;
+  if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+    if (needs_response(opcode)) return EINVAL;
+    std::uint64_t bytes = 0;
+    for (int i = 0; i < wr.num_sge; ++i) bytes += wr.sg_list[i].length;
+    if (bytes > cap_.max_inline_data) return EINVAL;
+  }
+  return sq_.full() ? ENOMEM : 0;
+}
+
+void Qp::queue_send(const ibv_send_wr& wr) {
+  Send& send = sq_.at(sq_.tail++);
+  Opcode opcode = frame_opcode(wr.opcode);
+  send.wr_id = wr.wr_id;
+  send.opcode = opcode;
+  send.imm = wr.imm_data;
+  send.send_flags_solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
+  send.signaled = signal_all_ || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
+  send.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
+  send.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  send.done = false;
+  send.status = IBV_WC_SUCCESS;
+  if (is_atomic(opcode)) {
+    send.raddr = wr.wr.atomic.remote_addr;
+    send.rkey = wr.wr.atomic.rkey;
+    send.operand1 = wr.wr.atomic.compare_add;
+    send.operand2 = wr.wr.atomic.swap;
+  } else {
+    send.raddr = wr.wr.rdma.remote_addr;
+    send.rkey = wr.wr.rdma.rkey;
+    send.operand1 = send.operand2 = 0;
+  }
+  std::uint64_t bytes = 0;
+  send.sges = static_cast<std::uint16_t>(wr.num_sge);
+  for (int i = 0; i < wr.num_sge; ++i) {
+    if (send.inlined) {
+      std::memcpy(send.data() + bytes, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
+    } else {
+      send.sge()[i] = wr.sg_list[i];
+    }
+    bytes += wr.sg_list[i].length;
+  }
+  if (bytes > kMaxMessageBytes) send.status = IBV_WC_LOC_LEN_ERR;
+  send.length = is_atomic(opcode) ? sizeof(std::uint64_t) : static_cast<std::uint32_t>(bytes);
+}
+
+int Qp::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
+  int rc = 0;
+  std::int64_t posted = 0;
+  bool right_state = state() == IBV_QPS_RTS || state() == IBV_QPS_SQD || state() == IBV_QPS_ERR;
+  for (; wr != nullptr; wr = wr->next) {
+    rc = right_state ? check_send(*wr) : EINVAL;
+    if (rc != 0) {
+      *bad = wr;
+      break;
+    }
+    queue_send(*wr);
+    ++posted;
+    if (state() == IBV_QPS_ERR) {
+      g_engine->outstanding.fetch_add(1, std::memory_order_relaxed);
+      --posted;
+      flush_posted();
+    }
+  }
+  if (posted == 0) return rc;
+  g_engine->outstanding.fetch_add(posted, std::memory_order_relaxed);
+  kick();
+  if (link_ != nullptr) link_->pump();
+  return rc;
+}
+
+int Qp::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  int rc = 0;
+  for (; wr != nullptr; wr = wr->next) {
+    if (state() == IBV_QPS_RESET || wr->num_sge < 0 || static_cast<unsigned>(wr->num_sge) > rq_->max_sge()) {
+      rc = EINVAL;
+    } else if (rq_->full()) {
+      rc = ENOMEM;
+    }
+    if (rc != 0) {
+      *bad = wr;
+      break;
+    }
+    rq_->push(*wr);
+    g_engine->outstanding.fetch_add(1, std::memory_order_relaxed);
+    if (state() == IBV_QPS_ERR) flush_posted();
+  }
+  if (rnr_ && !told_posted_ && rq_->available()) {
+    told_posted_ = tell_posted_ = true;
+    kick_answers();
+    if (link_ != nullptr) link_->pump();
+  }
+  return rc;
+}
+
+}  // namespace shadowib::ib2tcp

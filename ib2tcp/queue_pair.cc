@@ -1,0 +1,182 @@
+// Creation, destruction and errors of queue pairs.
+#include "ib2tcp/queue_pair.h"
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/memory.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+Qp& qp_of(ibv_qp* verbs) { return *reinterpret_cast<Qp*>(verbs); }
+
+int check_caps(const ibv_qp_cap& cap) {
+  if (cap.max_send_wr > kMaxQpWr || cap.max_recv_wr > kMaxQpWr || cap.max_send_sge > kMaxSge ||
+      cap.max_recv_sge > kMaxSge || cap.max_inline_data > kMaxInline)
+    return EINVAL;
+  return 0;
+}
+
+}  // namespace
+
+Qp::Qp() {
+  timer_.fire = [](void* qp) { static_cast<Qp*>(qp)->on_timer(); };
+  timer_.owner = this;
+}
+
+Qp::~Qp() = default;
+
+int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
+  if (init->qp_type != IBV_QPT_RC || init->srq != nullptr) return EOPNOTSUPP;
+  if (init->send_cq == nullptr || init->recv_cq == nullptr || init->send_cq->context != pd->context ||
+      init->recv_cq->context != pd->context)
+    return EINVAL;
+  if (int rc = check_caps(init->cap); rc != 0) return rc;
+  auto qp = std::make_unique<Qp>();
+  ibv_qp_cap& cap = init->cap;
+  cap.max_send_sge = std::max(cap.max_send_sge, 1u);
+  cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
+  qp->own_rq_ = std::make_unique<ReceiveQueue>();
+  qp->rq_ = qp->own_rq_.get();
+  if (!qp->sq_.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) ||
+      !qp->rq_->init(cap.max_recv_wr, cap.max_recv_sge))
+    return ENOMEM;
+  qp->cap_ = cap;
+  qp->signal_all_ = init->sq_sig_all != 0;
+  ibv_qp& verbs = qp->verbs;
+  verbs.context = pd->context;
+  verbs.qp_context = init->qp_context;
+  verbs.pd = pd;
+  verbs.send_cq = init->send_cq;
+  verbs.recv_cq = init->recv_cq;
+  verbs.state = IBV_QPS_RESET;
+  verbs.qp_type = IBV_QPT_RC;
+  verbs.qp_num = verbs.handle = g_engine->qps.insert(qp.get());
+  if (verbs.qp_num == 0) return ENOMEM;
+  ++reinterpret_cast<Pd*>(pd)->users;
+  ++qp->send_cq().users;
+  ++qp->recv_cq().users;
+  *out = qp.release();
+  return 0;
+}
+
+int Qp::destroy() {
+  leave_link();
+  g_engine->disarm(timer_);
+  g_engine->outstanding.fetch_sub(static_cast<std::int64_t>(sq_.tail - sq_.head) + rq_->size());
+  g_engine->qps.remove(verbs.qp_num);
+  send_cq().purge(verbs.qp_num);
+  recv_cq().purge(verbs.qp_num);
+  context().forget(&verbs);
+  --send_cq().users;
+  --recv_cq().users;
+  --reinterpret_cast<Pd*>(verbs.pd)->users;
+  delete this;
+  return 0;
+}
+
+// What was executed or refused has to reach the peer even though this queue pair ends.
+void Qp::leave_link() {
+  if (link_ == nullptr) return;
+  FrameHeader last;
+  if (nak_ != Syndrome::kNone) {
+    fill_header(&last, Opcode::kNak, nak_seq_);
+    last.syndrome = nak_;
+    link_->send_loose(last);
+  } else if (owes_ack() || ack_now_) {
+    fill_header(&last, Opcode::kAck, 0);
+    link_->send_loose(last);
+  }
+  link_->forget(*this);
+  link_->pump();
+  link_ = nullptr;
+}
+
+void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
+  if (state() == IBV_QPS_ERR || state() == IBV_QPS_RESET) return;
+  verbs.state = attr_.qp_state = IBV_QPS_ERR;
+  stop_waiting();
+  if (link_ != nullptr) {
+    link_->cut(*this);
+    if (owes_ack()) want_ack_now();
+  }
+  if (!keep_answers) {
+    answers_begin_ = answers_end_;
+    nak_ = Syndrome::kNone;
+  }
+  halted_ = false;
+  reads_out_ = 0;
+  ibv_wc_status status = first != IBV_WC_SUCCESS ? first : IBV_WC_WR_FLUSH_ERR;
+  for (; sq_.head < sq_.tail; ++sq_.head, status = IBV_WC_WR_FLUSH_ERR) complete_send(sq_.at(sq_.head), status);
+  sq_.acked = sq_.next = sq_.sent = sq_.head;
+  FrameHeader none{};
+  while (Receive* receive = rq_->pop()) complete_receive(none, receive, IBV_WC_WR_FLUSH_ERR);
+  check_overrun();
+}
+
+void Qp::flush_posted() {
+  for (; sq_.head < sq_.tail; ++sq_.head) complete_send(sq_.at(sq_.head), IBV_WC_WR_FLUSH_ERR);
+  sq_.acked = sq_.next = sq_.sent = sq_.head;
+  FrameHeader none{};
+  while (Receive* receive = rq_->pop()) complete_receive(none, receive, IBV_WC_WR_FLUSH_ERR);
+}
+
+void Qp::push(Cq& cq, const ibv_wc& wc, bool solicited) {
+  if (!cq.push(wc, solicited)) overrun_ = true;
+}
+
+// A lost completion cannot be made good: the queue pair is dead.
+void Qp::check_overrun() {
+  if (!overrun_) return;
+  overrun_ = false;
+  raise(IBV_EVENT_QP_FATAL);
+  enter_error(IBV_WC_SUCCESS, false);
+}
+
+void Qp::raise(ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.qp = &verbs;
+  context().raise(event);
+}
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  EngineGuard guard;
+  Qp* qp = nullptr;
+  if (int rc = Qp::create(pd, attr, &qp); rc != 0) return fail_null<ibv_qp>(rc);
+  return &qp->verbs;
+}
+
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  EngineGuard guard;
+  return qp_of(qp).modify(*attr, mask);
+}
+
+int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) {
+  EngineGuard guard;
+  qp_of(qp).query(attr, init);
+  return 0;
+}
+
+int destroy_qp(ibv_qp* qp) {
+  EngineGuard guard;
+  return qp_of(qp).destroy();
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  EngineGuard guard;
+  return qp_of(qp).post_send(wr, bad);
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  EngineGuard guard;
+  return qp_of(qp).post_recv(wr, bad);
+}
+
+std::uint64_t sq_executed(ibv_qp* qp) { return qp_of(qp).executed(); }
+
+}  // namespace shadowib::ib2tcp

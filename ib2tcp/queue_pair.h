@@ -1,0 +1,186 @@
+// A reliable-connected queue pair: both halves of the protocol and the state that ties them.
+//
+// Everything is under the engine's lock. The work is split over files: queue_pair.cc (creation, destruction, errors),
+// qp_state.cc (modify, query), post.cc (posting), requester.cc (sending, acknowledgements), responder.cc (executing).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "ib2tcp/completion.h"
+#include "ib2tcp/device.h"
+#include "ib2tcp/engine.h"
+#include "ib2tcp/receive_queue.h"
+#include "ib2tcp/send_queue.h"
+#include "ib2tcp/wire.h"
+
+namespace shadowib::ib2tcp {
+
+struct Frame;
+struct Sink;
+
+class Qp {
+ public:
+  ibv_qp verbs{};  // first
+
+  Hook of_link;     // all queue pairs of a link
+  Hook ready_hook;  // those with something to send
+  Hook ack_hook;    // those that owe an acknowledgement
+
+  Context& context() const { return *reinterpret_cast<Context*>(verbs.context); }
+  ibv_qp_state state() const { return verbs.state; }
+  bool connected() const { return state() == IBV_QPS_RTR || state() == IBV_QPS_RTS || state() == IBV_QPS_SQD; }
+  Link* link() const { return link_; }
+  std::uint32_t peer_qpn() const { return attr_.dest_qp_num; }
+
+  // --- queue_pair.cc ---
+  Qp();
+  ~Qp();
+  static int create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out);
+  int destroy();
+  // To ERR: the oldest request completes with `first` if that is an error, everything else is flushed. Answers
+  // already promised to the peer are still sent if `keep_answers`.
+  void enter_error(ibv_wc_status first, bool keep_answers);
+  void raise(ibv_event_type type);
+  void flush_posted();  // in ERR: completes what was just posted
+
+  // --- qp_state.cc ---
+  int modify(const ibv_qp_attr& attr, int mask);
+  void query(ibv_qp_attr* attr, ibv_qp_init_attr* init) const;
+
+  // --- post.cc ---
+  int post_send(ibv_send_wr* wr, ibv_send_wr** bad);
+  int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad);
+  std::uint64_t executed() const { return executed_.load(std::memory_order_relaxed); }
+
+  // --- requester.cc ---
+  // Fills the next frame to send; false if there is nothing that may be sent now.
+  bool next_frame(Frame* frame);
+  void on_ack(std::uint32_t ack);
+  void on_nak(const FrameHeader& header);
+  void on_receive_posted();
+  void fail(ibv_wc_status status) { enter_error(status, false); }
+  void begin_response(const FrameHeader& header, Sink* sink);
+  void finish_response(Sink& sink);
+  void on_link_up();
+  void on_link_down();
+  void resolve();  // looks for the peer's process
+  void kick();     // something may be sent: get on the link's list, or wait for a link
+
+  // --- responder.cc ---
+  void begin_request(const FrameHeader& header, Sink* sink);
+  void finish_request(Sink& sink);
+  // The sink's memory went away: what would have been written there is an error of the side that owns it.
+  void fail_sink(Sink& sink);
+  void give_up_sink(Sink& sink);  // the connection ended in the middle
+  bool owes_ack() const { return ack_hook.is_linked(); }
+  void want_ack_now() {
+    ack_now_ = true;
+    kick_answers();
+  }
+
+ private:
+  enum class Wait : std::uint8_t { kNone, kResolve, kLink, kReceiver, kPeer };
+  static constexpr std::uint32_t kAnswers = kMaxRdAtomic;
+
+  // qp_state.cc
+  int check_values(const ibv_qp_attr& attr, int mask) const;
+  void apply(const ibv_qp_attr& attr, int mask);
+  int enter_state(ibv_qp_state from, ibv_qp_state to);
+  void reset();
+  void maybe_drained();
+
+  // post.cc
+  int check_send(const ibv_send_wr& wr) const;
+  void queue_send(const ibv_send_wr& wr);
+
+  // requester.cc
+  bool next_request(Frame* frame);
+  bool may_send_next() const;
+  void fill_header(FrameHeader* header, Opcode opcode, std::uint32_t seq);
+  ibv_wc_status prepare_payload(Send& send, Frame* frame);
+  void complete_ready();
+  void complete_send(Send& send, ibv_wc_status status);
+  void go_back(Wait why, std::int64_t delay_ns);
+  std::int64_t retry_interval_ns() const;
+  void on_timer();
+  void wait(Wait why, std::int64_t delay_ns);
+  void stop_waiting();
+
+  // responder.cc
+  bool next_answer(Frame* frame);
+  bool begin_placement(const FrameHeader& header, Sink* sink);
+  bool lend_receive(const FrameHeader& header, Sink* sink);
+  void begin_read(const FrameHeader& header, bool repeat);
+  void begin_atomic(const FrameHeader& header);
+  void answer_atomic(std::uint32_t seq, std::uint64_t value);
+  bool answers_full() const { return answers_end_ - answers_begin_ >= kAnswers; }
+  void duplicate(const FrameHeader& header);
+  void executed_one(std::uint32_t bytes);
+  void complete_receive(const FrameHeader& header, Receive* receive, ibv_wc_status status);
+  void nak(Syndrome syndrome, std::uint32_t seq);
+  void fail_request(Syndrome syndrome, std::uint32_t seq, ibv_event_type event);
+  void kick_answers();
+  void leave_link();
+  void push(Cq& cq, const ibv_wc& wc, bool solicited);
+  void check_overrun();
+
+  Cq& send_cq() const { return *reinterpret_cast<Cq*>(verbs.send_cq); }
+  Cq& recv_cq() const { return *reinterpret_cast<Cq*>(verbs.recv_cq); }
+
+  ibv_qp_attr attr_{};
+  ibv_qp_cap cap_{};
+  bool signal_all_ = false;
+  Link* link_ = nullptr;
+  Timer timer_;
+
+  // Requester.
+  SendQueue sq_;
+  std::atomic<std::uint64_t> executed_{0};
+  Wait wait_ = Wait::kNone;
+  bool halted_ = false;  // a request that failed before it was sent is waiting for those before it
+  std::uint32_t reads_out_ = 0;
+  std::uint32_t rnr_left_ = 0;
+  std::uint32_t tries_ = 0;
+  std::uint32_t rnr_streak_ = 0;
+  bool drain_event_ = false;
+  bool overrun_ = false;  // a completion was lost
+
+  // Responder.
+  std::unique_ptr<ReceiveQueue> own_rq_;
+  ReceiveQueue* rq_ = nullptr;
+  std::uint32_t expected_ = 0;       // sequence number
+  std::uint32_t unacked_messages_ = 0;
+  std::uint32_t unacked_bytes_ = 0;
+  bool ack_now_ = false;
+  bool rnr_ = false;                 // the peer was told "receiver not ready" for expected_
+  bool tell_posted_ = false;         // a receive came: tell the peer
+  bool told_posted_ = false;
+  bool established_ = false;
+  Syndrome nak_ = Syndrome::kNone;
+  std::uint32_t nak_seq_ = 0;
+  FrameHeader answers_[kAnswers];  // to READs and atomics, in order
+  std::uint32_t answers_begin_ = 0, answers_end_ = 0;
+  // Results of the last atomics by sequence number, for repeats.
+  struct Result {
+    std::uint32_t seq;
+    bool valid;
+    std::uint64_t value;
+  };
+  Result results_[kMaxRdAtomic] = {};
+  std::uint32_t next_result_ = 0;
+};
+
+// Slots of BackendOps.
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr);
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask);
+int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init);
+int destroy_qp(ibv_qp* qp);
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad);
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad);
+std::uint64_t sq_executed(ibv_qp* qp);
+
+}  // namespace shadowib::ib2tcp

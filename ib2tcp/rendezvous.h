@@ -1,0 +1,72 @@
+// Who this process is to the others of the job, where it listens, and how the others are found.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "ib2tcp/engine.h"
+#include "ib2tcp/wire.h"
+
+namespace shadowib::ib2tcp {
+
+struct Device;
+class Handshake;
+
+enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
+
+// What a process publishes as ib2tcp/ep/<lid>, for each of its LIDs. Fixed layout, checked on reading.
+struct Endpoint {
+  std::uint32_t magic;
+  std::uint16_t version;
+  std::uint16_t lid;            // of the first port
+  std::uint8_t uuid[16];        // of this load of the library
+  std::uint8_t boot_id[16];     // same host ...
+  std::uint64_t net_namespace;  // ... and same network namespace: shared memory and 127.0.0.1 work
+  std::uint64_t guid;           // of the port this record is about, network byte order
+  std::uint16_t tcp_port;       // 0: does not listen
+  std::uint8_t unix_name_bytes;  // 0: does not listen
+  std::uint8_t addresses;       // IPv4 addresses that follow, best first
+  std::uint8_t unix_name[20];   // abstract, made by autobind, without the leading zero byte
+  std::uint8_t ipv4[8][4];
+};
+static_assert(sizeof(Endpoint) == 112);
+
+class Rendezvous {
+ public:
+  // Chooses and claims LIDs, opens the listeners and publishes. 0 or an errno (EIO: the exchange; EADDRNOTAVAIL: no LID;
+  // EINVAL: a setting that makes no sense). Called once, under the engine's lock.
+  int start(std::vector<std::unique_ptr<Device>>& devices);
+
+  const Endpoint& self() const { return self_; }
+  const std::uint8_t* key() const { return key_; }
+  TransportChoice choice() const { return choice_; }
+  // The link to whoever owns the address; nullptr if nobody published it yet.
+  Link* find(std::uint16_t dlid, bool global, const std::uint8_t dgid[16]);
+  // The link to an authenticated peer that connected to us.
+  Link* link_for_incoming(std::uint16_t lid, const std::uint8_t uuid[16]);
+  // How to reach it, or a reason why not.
+  bool same_host(const Endpoint& peer) const;
+
+  void add_half_open(Handshake* handshake);
+  void remove_half_open(Handshake* handshake);
+
+ private:
+  int claim_lid(std::uint16_t* lid);
+  int listen_unix();
+  int listen_tcp();
+  void collect_addresses();
+  int publish(std::vector<std::unique_ptr<Device>>& devices);
+  bool read_endpoint(std::uint16_t lid, Endpoint* endpoint);
+  void accept_all(Watch& watch, StreamKind kind);
+
+  Endpoint self_{};
+  TransportChoice choice_ = TransportChoice::kAuto;
+  std::uint8_t* key_ = nullptr;  // in memory from HostServices::map
+  Watch unix_watch_, tcp_watch_;
+  std::unordered_map<std::uint16_t, Link*> by_lid_;
+  std::vector<Handshake*> half_open_;  // incoming and not authenticated, oldest first
+};
+
+}  // namespace shadowib::ib2tcp

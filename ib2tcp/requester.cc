@@ -1,0 +1,321 @@
+// The sending half: which request goes next, and what the peer's answers mean for those that went.
+#include <algorithm>
+#include <cstring>
+
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/memory.h"
+#include "ib2tcp/queue_pair.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+// Encodings of min_rnr_timer in units of 10 us. Source: InfiniBand Architecture Specification 1.4, table 45.
+constexpr std::int64_t kRnrTimer10us[32] = {65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
+                                            48,    64,  96,  128, 192,  256,  384,  512,  768,  1024, 1536,
+                                            2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+constexpr std::uint8_t kForever = 7;  // rnr_retry
+// A receiver that posts tells us at once; the timer of a sender that retries for ever is only a second way, so that it
+// may grow and not send a large message again and again.
+constexpr std::int64_t kLongestRnrWaitNs = 64'000'000;
+constexpr std::int64_t kResolveNs = 10'000'000;
+// Fabrics need no time to connect; we do. Time-outs never end in less than this altogether.
+constexpr std::int64_t kPatienceNs = 500'000'000;
+
+ibv_wc_opcode completion_opcode(Opcode opcode) {
+  switch (opcode) {
+    case Opcode::kWrite:
+    case Opcode::kWriteImm:
+      return IBV_WC_RDMA_WRITE;
+    case Opcode::kRead:
+      return IBV_WC_RDMA_READ;
+    case Opcode::kCompareSwap:
+      return IBV_WC_COMP_SWAP;
+    case Opcode::kFetchAdd:
+      return IBV_WC_FETCH_ADD;
+    default:
+      return IBV_WC_SEND;
+  }
+}
+
+}  // namespace
+
+bool Qp::next_frame(Frame* frame) {
+  if (next_answer(frame)) return true;
+  if (next_request(frame)) return true;
+  if (tell_posted_) {
+    tell_posted_ = false;
+    fill_header(&frame->header, Opcode::kReceivePosted, expected_);
+    return true;
+  }
+  if (ack_now_) {
+    g_engine->statistics.acks_sent.fetch_add(1, std::memory_order_relaxed);
+    fill_header(&frame->header, Opcode::kAck, 0);
+    return true;
+  }
+  return false;
+}
+
+// Every frame says how far we have executed the peer's requests, which settles any acknowledgement owed.
+void Qp::fill_header(FrameHeader* header, Opcode opcode, std::uint32_t seq) {
+  *header = FrameHeader{};
+  header->version = kWireVersion;
+  header->opcode = opcode;
+  header->flags = kFlagAckValid;
+  header->dest_qpn = attr_.dest_qp_num;
+  header->src_qpn = verbs.qp_num;
+  header->seq = seq;
+  header->ack = expected_;
+  ack_now_ = false;
+  ack_hook.unlink();
+  unacked_messages_ = unacked_bytes_ = 0;
+}
+
+bool Qp::may_send_next() const {
+  if (sq_.next == sq_.tail || halted_ || wait_ != Wait::kNone) return false;
+  // A draining queue repeats what it had begun, and begins nothing.
+  return state() == IBV_QPS_RTS || (state() == IBV_QPS_SQD && sq_.next < sq_.sent);
+}
+
+bool Qp::next_request(Frame* frame) {
+  if (!may_send_next()) return false;
+  Send& send = sq_.at(sq_.next);
+  if (send.fence && reads_out_ > 0) return false;
+  if (needs_response(send.opcode) && attr_.max_rd_atomic > 0 && reads_out_ >= attr_.max_rd_atomic) return false;
+  ibv_wc_status status = send.status;
+  if (status == IBV_WC_SUCCESS) status = prepare_payload(send, frame);
+  if (status != IBV_WC_SUCCESS) {
+    send.status = status;
+    halted_ = true;
+    complete_ready();
+    return false;
+  }
+  FrameHeader& header = frame->header;
+  fill_header(&header, send.opcode, attr_.sq_psn + static_cast<std::uint32_t>(sq_.next));
+  if (send.send_flags_solicited) header.flags |= kFlagSolicited;
+  header.length = send.length;
+  header.imm = send.imm;
+  header.rkey = send.rkey;
+  header.raddr = send.raddr;
+  header.operand1 = send.operand1;
+  header.operand2 = send.operand2;
+  if (needs_response(send.opcode)) ++reads_out_;
+  sq_.sent = std::max(sq_.sent, ++sq_.next);
+  return true;
+}
+
+ibv_wc_status Qp::prepare_payload(Send& send, Frame* frame) {
+  frame->count = 0;
+  if (needs_response(send.opcode)) {
+    if (attr_.max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
+    iovec parts[kMaxParts];
+    int n = translate_list(verbs.pd, send.sge(), send.sges, send.length, IBV_ACCESS_LOCAL_WRITE, parts);
+    return n == -1 ? IBV_WC_LOC_PROT_ERR : n == -2 ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
+  }
+  if (send.length == 0) return IBV_WC_SUCCESS;
+  if (send.inlined) {
+    frame->parts[frame->count++] = {send.data(), send.length};
+    return IBV_WC_SUCCESS;
+  }
+  frame->count = translate_list(verbs.pd, send.sge(), send.sges, send.length, 0, frame->parts);
+  return frame->count < 0 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
+}
+
+void Qp::on_ack(std::uint32_t ack) {
+  std::uint32_t steps = ack - (attr_.sq_psn + static_cast<std::uint32_t>(sq_.acked));
+  if (steps == 0 || steps > sq_.sent - sq_.acked) return;  // old news, or not about what we sent
+  sq_.acked += steps;
+  sq_.next = std::max(sq_.next, sq_.acked);
+  tries_ = 0;
+  rnr_left_ = attr_.rnr_retry;
+  rnr_streak_ = 0;
+  complete_ready();
+}
+
+void Qp::complete_ready() {
+  while (sq_.head < sq_.acked) {
+    Send& send = sq_.at(sq_.head);
+    if (needs_response(send.opcode) && !send.done) break;
+    complete_send(send, IBV_WC_SUCCESS);
+    ++sq_.head;
+    executed_.fetch_add(1, std::memory_order_relaxed);
+  }
+  if (halted_ && sq_.head == sq_.next) fail(sq_.at(sq_.head).status);
+  maybe_drained();
+  check_overrun();
+  kick();
+}
+
+void Qp::complete_send(Send& send, ibv_wc_status status) {
+  g_engine->outstanding.fetch_sub(1, std::memory_order_relaxed);
+  if (status == IBV_WC_SUCCESS && !send.signaled) return;
+  ibv_wc wc{};
+  wc.wr_id = send.wr_id;
+  wc.status = status;
+  wc.opcode = completion_opcode(send.opcode);
+  wc.byte_len = send.length;
+  wc.qp_num = verbs.qp_num;
+  push(send_cq(), wc, false);
+}
+
+void Qp::on_nak(const FrameHeader& header) {
+  // Only the oldest unexecuted request can be refused; what lies behind it was not looked at.
+  if (sq_.acked == sq_.sent || header.seq != attr_.sq_psn + static_cast<std::uint32_t>(sq_.acked)) return;
+  switch (header.syndrome) {
+    case Syndrome::kReceiverNotReady: {
+      std::int64_t delay = kRnrTimer10us[header.imm & 31] * 10'000;
+      if (attr_.rnr_retry == kForever) {
+        delay = std::max(delay, std::min(kLongestRnrWaitNs, std::int64_t{20'000} << std::min(rnr_streak_++, 12u)));
+      } else if (rnr_left_ == 0) {
+        fail(IBV_WC_RNR_RETRY_EXC_ERR);
+        return;
+      } else {
+        --rnr_left_;
+      }
+      go_back(Wait::kReceiver, delay);
+      return;
+    }
+    case Syndrome::kNotReady:
+      if (attr_.timeout != 0 && tries_++ >= attr_.retry_cnt) {
+        fail(IBV_WC_RETRY_EXC_ERR);
+      } else {
+        go_back(Wait::kPeer, retry_interval_ns());
+      }
+      return;
+    case Syndrome::kInvalidRequest:
+      fail(IBV_WC_REM_INV_REQ_ERR);
+      return;
+    case Syndrome::kRemoteAccess:
+      fail(IBV_WC_REM_ACCESS_ERR);
+      return;
+    default:
+      fail(IBV_WC_REM_OP_ERR);
+      return;
+  }
+}
+
+void Qp::go_back(Wait why, std::int64_t delay_ns) {
+  for (std::uint64_t i = sq_.acked; i < sq_.next; ++i) {
+    Send& send = sq_.at(i);
+    if (needs_response(send.opcode) && !send.done) --reads_out_;
+  }
+  sq_.next = sq_.acked;
+  wait(why, delay_ns);
+}
+
+void Qp::on_receive_posted() {
+  if (wait_ != Wait::kReceiver) return;
+  stop_waiting();
+  kick();
+}
+
+void Qp::begin_response(const FrameHeader& header, Sink* sink) {
+  std::uint32_t ahead = header.seq - (attr_.sq_psn + static_cast<std::uint32_t>(sq_.head));
+  if (ahead >= sq_.sent - sq_.head) return;
+  Send& send = sq_.at(sq_.head + ahead);
+  if (send.done || send.length != header.length) return;
+  bool read = header.opcode == Opcode::kReadResponse && send.opcode == Opcode::kRead;
+  bool atomic = header.opcode == Opcode::kAtomicResponse && is_atomic(send.opcode);
+  if (!read && !atomic) return;
+  int n = translate_list(verbs.pd, send.sge(), send.sges, send.length, IBV_ACCESS_LOCAL_WRITE, sink->parts);
+  if (n < 0) {
+    fail(IBV_WC_LOC_PROT_ERR);
+    return;
+  }
+  if (atomic) {
+    const char* value = reinterpret_cast<const char*>(&header.operand1);
+    for (int i = 0; i < n; value += sink->parts[i].iov_len, ++i)
+      std::memcpy(sink->parts[i].iov_base, value, sink->parts[i].iov_len);
+  } else {
+    sink->count = n;
+    sink->discard = false;
+  }
+  sink->qp = this;
+}
+
+void Qp::finish_response(Sink& sink) {
+  std::uint32_t ahead = sink.header.seq - (attr_.sq_psn + static_cast<std::uint32_t>(sq_.head));
+  if (ahead >= sq_.sent - sq_.head) return;
+  sq_.at(sq_.head + ahead).done = true;
+  --reads_out_;
+  complete_ready();
+}
+
+std::int64_t Qp::retry_interval_ns() const {
+  if (attr_.timeout == 0) return 100'000'000;
+  std::int64_t interval = std::int64_t{4096} << attr_.timeout;
+  return std::max(interval, kPatienceNs / (attr_.retry_cnt + 1));
+}
+
+void Qp::wait(Wait why, std::int64_t delay_ns) {
+  wait_ = why;
+  g_engine->arm(timer_, monotonic_ns() + delay_ns);
+}
+
+void Qp::stop_waiting() {
+  wait_ = Wait::kNone;
+  g_engine->disarm(timer_);
+}
+
+// Attempts are counted, not time: a job that is stopped for a while loses no attempt by it.
+void Qp::on_timer() {
+  Wait why = wait_;
+  wait_ = Wait::kNone;
+  if (why == Wait::kReceiver || why == Wait::kPeer) {
+    kick();
+    return;
+  }
+  if (!sq_.empty() && attr_.timeout != 0 && tries_++ >= attr_.retry_cnt) {
+    fail(IBV_WC_RETRY_EXC_ERR);
+    return;
+  }
+  if (why == Wait::kResolve) {
+    resolve();
+  } else {
+    kick();
+  }
+}
+
+void Qp::resolve() {
+  const ibv_ah_attr& to = attr_.ah_attr;
+  link_ = g_engine->rendezvous->find(to.dlid, to.is_global != 0, to.grh.dgid.raw);
+  if (link_ == nullptr) {
+    wait(Wait::kResolve, sq_.empty() ? kResolveNs : retry_interval_ns());
+    return;
+  }
+  link_->add(*this);
+  link_->want_connection();
+  kick();
+}
+
+void Qp::kick() {
+  if (link_ == nullptr || state() == IBV_QPS_ERR) return;
+  if (link_->up()) {
+    if (sq_.next < sq_.tail) link_->ready(*this);
+  } else if (!sq_.empty() && wait_ == Wait::kNone) {
+    link_->want_connection();
+    if (!link_->up()) wait(Wait::kLink, retry_interval_ns());
+  }
+}
+
+void Qp::on_link_up() {
+  if (wait_ == Wait::kLink) stop_waiting();
+  tries_ = 0;
+  kick();
+}
+
+void Qp::on_link_down() {
+  ready_hook.unlink();
+  ack_hook.unlink();
+  answers_begin_ = answers_end_;
+  nak_ = Syndrome::kNone;
+  ack_now_ = rnr_ = tell_posted_ = told_posted_ = false;
+  if (!connected()) return;
+  if (sq_.head < sq_.sent) {
+    fail(IBV_WC_RETRY_EXC_ERR);
+  } else {
+    kick();  // nothing of ours was under way: a new connection may be had
+  }
+}
+
+}  // namespace shadowib::ib2tcp

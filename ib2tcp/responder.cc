@@ -1,0 +1,263 @@
+// The receiving half: checks a request, says where its payload goes, executes it once, and answers.
+#include <algorithm>
+
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/memory.h"
+#include "ib2tcp/queue_pair.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+// Acknowledge without waiting for an idle moment: the sender's queue is bounded.
+constexpr std::uint32_t kMessagesPerAck = 32;
+constexpr std::uint32_t kBytesPerAck = 128 << 10;
+
+}  // namespace
+
+void Qp::begin_request(const FrameHeader& header, Sink* sink) {
+  std::uint32_t ahead = header.seq - expected_;
+  if (ahead != 0) {
+    if (static_cast<std::int32_t>(ahead) < 0) {
+      duplicate(header);
+    } else if (!rnr_) {
+      // Not behind a request we refused: the sequence numbers do not fit. The sender tries again, then gives up.
+      FrameHeader answer{};
+      answer.version = kWireVersion;
+      answer.opcode = Opcode::kNak;
+      answer.syndrome = Syndrome::kNotReady;
+      answer.dest_qpn = header.src_qpn;
+      answer.src_qpn = verbs.qp_num;
+      answer.seq = header.seq;
+      link_->send_loose(answer);
+    }
+    return;
+  }
+  if (!established_) {
+    established_ = true;
+    if (state() == IBV_QPS_RTR) raise(IBV_EVENT_COMM_EST);
+  }
+  if (header.opcode == Opcode::kRead) {
+    begin_read(header, false);
+  } else if (is_atomic(header.opcode)) {
+    begin_atomic(header);
+  } else if (begin_placement(header, sink)) {
+    sink->qp = this;
+    sink->discard = false;
+  }
+}
+
+bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
+  bool write = header.opcode == Opcode::kWrite || header.opcode == Opcode::kWriteImm;
+  if (write && (attr_.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0) {
+    fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
+    return false;
+  }
+  if (takes_receive(header.opcode) && !rq_->available()) {
+    // Not executed, and nothing kept: the sender has it and everything behind it.
+    g_engine->statistics.rnr_naks.fetch_add(1, std::memory_order_relaxed);
+    rnr_ = true;
+    told_posted_ = tell_posted_ = false;
+    nak(Syndrome::kReceiverNotReady, header.seq);
+    return false;
+  }
+  if (write && header.length > 0) {
+    void* memory = translate(verbs.pd, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_WRITE);
+    if (memory == nullptr) {
+      fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
+      return false;
+    }
+    sink->parts[0] = {memory, header.length};
+    sink->count = 1;
+  }
+  return !takes_receive(header.opcode) || lend_receive(header, sink);
+}
+
+bool Qp::lend_receive(const FrameHeader& header, Sink* sink) {
+  Receive* receive = rq_->begin();
+  sink->receive = receive;
+  if (header.opcode == Opcode::kWriteImm) return true;
+  int n = translate_list(verbs.pd, receive->sge, receive->sges, header.length, IBV_ACCESS_LOCAL_WRITE, sink->parts);
+  if (n >= 0) {
+    sink->count = n;
+    return true;
+  }
+  rq_->finish(receive);
+  complete_receive(header, receive, n == -2 ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+  fail_request(n == -2 ? Syndrome::kInvalidRequest : Syndrome::kRemoteOperation, header.seq,
+               n == -2 ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_FATAL);
+  return false;
+}
+
+void Qp::finish_request(Sink& sink) {
+  if (sink.receive != nullptr) {
+    rq_->finish(sink.receive);
+    complete_receive(sink.header, sink.receive, IBV_WC_SUCCESS);
+  }
+  executed_one(sink.header.length);
+  check_overrun();
+}
+
+void Qp::fail_sink(Sink& sink) {
+  if (!is_request(sink.header.opcode)) {
+    fail(IBV_WC_LOC_PROT_ERR);
+    return;
+  }
+  bool send = sink.header.opcode == Opcode::kSend || sink.header.opcode == Opcode::kSendImm;
+  if (sink.receive != nullptr) {
+    if (send) {
+      rq_->finish(sink.receive);
+      complete_receive(sink.header, sink.receive, IBV_WC_LOC_PROT_ERR);
+    } else {
+      rq_->give_back(sink.receive);
+    }
+  }
+  fail_request(send ? Syndrome::kRemoteOperation : Syndrome::kRemoteAccess, sink.header.seq,
+               send ? IBV_EVENT_QP_FATAL : IBV_EVENT_QP_ACCESS_ERR);
+}
+
+void Qp::give_up_sink(Sink& sink) {
+  if (sink.receive != nullptr) rq_->give_back(sink.receive);
+}
+
+void Qp::begin_read(const FrameHeader& header, bool repeat) {
+  if ((attr_.qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0) {
+    fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
+    return;
+  }
+  if (answers_end_ - answers_begin_ >= attr_.max_dest_rd_atomic) {
+    if (!repeat) fail_request(Syndrome::kInvalidRequest, header.seq, IBV_EVENT_QP_REQ_ERR);
+    return;
+  }
+  if (header.length > 0 &&
+      translate(verbs.pd, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
+    fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
+    return;
+  }
+  FrameHeader& answer = answers_[answers_end_++ % kAnswers];
+  answer = header;
+  answer.opcode = Opcode::kReadResponse;
+  if (!repeat) executed_one(0);
+  kick_answers();
+}
+
+void Qp::begin_atomic(const FrameHeader& header) {
+  if ((attr_.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) == 0) {
+    fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
+    return;
+  }
+  if ((header.raddr & 7) != 0 || answers_end_ - answers_begin_ >= attr_.max_dest_rd_atomic) {
+    fail_request(Syndrome::kInvalidRequest, header.seq, IBV_EVENT_QP_REQ_ERR);
+    return;
+  }
+  auto* target = static_cast<std::uint64_t*>(
+      translate(verbs.pd, header.rkey, header.raddr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC));
+  if (target == nullptr || (reinterpret_cast<std::uintptr_t>(target) & 7) != 0) {
+    fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
+    return;
+  }
+  std::uint64_t before;
+  if (header.opcode == Opcode::kFetchAdd) {
+    before = __atomic_fetch_add(target, header.operand1, __ATOMIC_SEQ_CST);
+  } else {
+    before = header.operand1;
+    __atomic_compare_exchange_n(target, &before, header.operand2, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+  }
+  results_[next_result_++ % kMaxRdAtomic] = {header.seq, true, before};
+  executed_one(0);
+  answer_atomic(header.seq, before);
+}
+
+void Qp::answer_atomic(std::uint32_t seq, std::uint64_t value) {
+  FrameHeader& answer = answers_[answers_end_++ % kAnswers];
+  answer = FrameHeader{};
+  answer.opcode = Opcode::kAtomicResponse;
+  answer.seq = seq;
+  answer.length = sizeof(std::uint64_t);
+  answer.operand1 = value;
+  kick_answers();
+}
+
+// Executed before: say so again, and repeat a result, but do nothing twice.
+void Qp::duplicate(const FrameHeader& header) {
+  if (header.opcode == Opcode::kRead) {
+    begin_read(header, true);
+    return;
+  }
+  if (is_atomic(header.opcode) && !answers_full())
+    for (const Result& result : results_)
+      if (result.valid && result.seq == header.seq) answer_atomic(result.seq, result.value);
+  want_ack_now();
+}
+
+void Qp::executed_one(std::uint32_t bytes) {
+  ++expected_;
+  rnr_ = tell_posted_ = false;
+  unacked_bytes_ += bytes;
+  if (++unacked_messages_ >= kMessagesPerAck || unacked_bytes_ >= kBytesPerAck) {
+    want_ack_now();
+  } else {
+    link_->owe_ack(*this);
+  }
+}
+
+void Qp::complete_receive(const FrameHeader& header, Receive* receive, ibv_wc_status status) {
+  g_engine->outstanding.fetch_sub(1, std::memory_order_relaxed);
+  ibv_wc wc{};
+  wc.wr_id = receive->wr_id;
+  wc.status = status;
+  wc.opcode = header.opcode == Opcode::kWriteImm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+  wc.byte_len = header.length;
+  wc.qp_num = verbs.qp_num;
+  wc.src_qp = attr_.dest_qp_num;
+  if (header.opcode == Opcode::kWriteImm || header.opcode == Opcode::kSendImm) {
+    wc.wc_flags = IBV_WC_WITH_IMM;
+    wc.imm_data = header.imm;
+  }
+  push(recv_cq(), wc, (header.flags & kFlagSolicited) != 0);
+}
+
+void Qp::nak(Syndrome syndrome, std::uint32_t seq) {
+  nak_ = syndrome;
+  nak_seq_ = seq;
+  kick_answers();
+}
+
+void Qp::fail_request(Syndrome syndrome, std::uint32_t seq, ibv_event_type event) {
+  nak(syndrome, seq);
+  raise(event);
+  enter_error(IBV_WC_SUCCESS, true);
+}
+
+void Qp::kick_answers() {
+  if (link_ != nullptr && link_->up()) link_->ready(*this);
+}
+
+bool Qp::next_answer(Frame* frame) {
+  if (answers_begin_ != answers_end_) {
+    FrameHeader answer = answers_[answers_begin_++ % kAnswers];
+    frame->count = 0;
+    if (answer.opcode == Opcode::kReadResponse && answer.length > 0) {
+      // Looked up again: the region may have gone since.
+      void* memory = translate(verbs.pd, answer.rkey, answer.raddr, answer.length, IBV_ACCESS_REMOTE_READ);
+      if (memory == nullptr) {
+        answers_begin_ = answers_end_;
+        fail_request(Syndrome::kRemoteAccess, answer.seq, IBV_EVENT_QP_ACCESS_ERR);
+        return next_answer(frame);
+      }
+      frame->parts[frame->count++] = {memory, answer.length};
+    }
+    fill_header(&frame->header, answer.opcode, answer.seq);
+    frame->header.length = answer.length;
+    frame->header.operand1 = answer.opcode == Opcode::kAtomicResponse ? answer.operand1 : 0;
+    return true;
+  }
+  if (nak_ == Syndrome::kNone) return false;
+  fill_header(&frame->header, Opcode::kNak, nak_seq_);
+  frame->header.syndrome = nak_;
+  frame->header.imm = nak_ == Syndrome::kReceiverNotReady ? attr_.min_rnr_timer : 0;
+  nak_ = Syndrome::kNone;
+  return true;
+}
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,156 @@
+#include "ib2tcp/testing/process.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace shadowib::ib2tcp::testing {
+namespace {
+
+constexpr int kSlots = 16;
+Process* g_slots[kSlots];
+
+// HostServices has no context argument: one set of functions per slot.
+template <int N>
+struct Fake {
+  static Process& me() { return *g_slots[N]; }
+  static void set_errno(int value) { me().set_errno(value); }
+  static void* map(size_t bytes) {
+    void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return nullptr;
+    me().mapped_bytes_ += static_cast<long>(bytes);
+    return p;
+  }
+  static void unmap(void* address, size_t bytes) {
+    me().mapped_bytes_ -= static_cast<long>(bytes);
+    ::munmap(address, bytes);
+  }
+  static void own_mapping(void*, size_t) {}
+  static void disown_mapping(void*) {}
+  static int own_descriptor(int fd) {
+    if (fd < 0) return -1;
+    int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 200);
+    if (moved < 0) return -1;
+    ::close(fd);
+    std::lock_guard<std::mutex> guard(me().mutex_);
+    me().descriptors_.insert(moved);
+    return moved;
+  }
+  static void close_descriptor(int fd) {
+    std::lock_guard<std::mutex> guard(me().mutex_);
+    if (me().descriptors_.erase(fd) != 0) ::close(fd);
+  }
+  static int publish(const char* key, const void* value, size_t bytes) {
+    std::lock_guard<std::mutex> guard(me().exchange_->mutex);
+    me().exchange_->values[key] = std::string(static_cast<const char*>(value), bytes);
+    return 0;
+  }
+  static int lookup(const char* key, void* value, size_t capacity, size_t* bytes) {
+    std::lock_guard<std::mutex> guard(me().exchange_->mutex);
+    auto it = me().exchange_->values.find(key);
+    if (it == me().exchange_->values.end()) return ENOENT;
+    *bytes = it->second.size();
+    std::memcpy(value, it->second.data(), std::min(capacity, it->second.size()));
+    return 0;
+  }
+  static int claim(const char* key) {
+    std::lock_guard<std::mutex> guard(me().exchange_->mutex);
+    return me().exchange_->values.emplace(key, "").second ? 0 : EEXIST;
+  }
+  static int job_key(uint8_t key[32]) {
+    std::memset(key, me().options_.key_byte, 32);
+    return 0;
+  }
+  static const char* config(const char* name) {
+    if (std::strcmp(name, "SHADOWIB_IB2TCP_TRANSPORT") == 0) return me().options_.transport.c_str();
+    auto it = me().options_.config.find(name);
+    return it == me().options_.config.end() ? nullptr : it->second.c_str();
+  }
+  static void log(int level, const char* text) {
+    if (std::getenv("IB2TCP_TEST_LOG") != nullptr) std::fprintf(stderr, "[%d] %d %s\n", N, level, text);
+    std::lock_guard<std::mutex> guard(me().mutex_);
+    me().log_ += std::string(text) + "\n";
+  }
+  static constexpr HostServices kServices = {
+      kBackendAbiVersion, set_errno,        map,     unmap,  own_mapping, disown_mapping, own_descriptor,
+      close_descriptor,   publish,          lookup,  claim,  job_key,     config,         log};
+};
+
+template <int... N>
+const HostServices* services_of(int slot, std::integer_sequence<int, N...>) {
+  static const HostServices* const kAll[] = {&Fake<N>::kServices...};
+  return kAll[slot];
+}
+
+// The loader tells libraries apart by inode: a copy has variables of its own.
+void* load_private_copy() {
+  int from = ::open(IB2TCP_LIBRARY, O_RDONLY | O_CLOEXEC);
+  int to = ::memfd_create("backend", MFD_CLOEXEC);
+  struct stat st {};
+  if (from < 0 || to < 0 || ::fstat(from, &st) != 0) return nullptr;
+  for (off_t left = st.st_size; left > 0;) {
+    ssize_t n = ::sendfile(to, from, nullptr, static_cast<size_t>(left));
+    if (n <= 0) return nullptr;
+    left -= n;
+  }
+  ::close(from);
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", to);
+  void* library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) std::fprintf(stderr, "%s\n", ::dlerror());
+  return library;  // the descriptor stays open: the loader remembers the path
+}
+
+}  // namespace
+
+Process::Process(std::shared_ptr<FakeExchange> exchange, const ProcessOptions& options)
+    : exchange_(std::move(exchange)), options_(options) {
+  for (slot_ = 0; slot_ < kSlots && g_slots[slot_] != nullptr;) ++slot_;
+  if (slot_ == kSlots) std::abort();
+  g_slots[slot_] = this;
+  library_ = load_private_copy();
+  if (library_ == nullptr) std::abort();
+  auto entry = reinterpret_cast<BackendEntry>(::dlsym(library_, "shadowib_backend_entry"));
+  entry_result_ = entry(services_of(slot_, std::make_integer_sequence<int, kSlots>()), &ops_);
+  if (entry_result_ == 0 && options.helper) start_helper();
+}
+
+void Process::start_helper() {
+  stop_ = false;
+  helper_ = std::thread([this] {
+    while (!stop_) ops_.progress(-1);
+  });
+}
+
+void Process::stop_helper() {
+  if (!helper_.joinable()) return;
+  stop_ = true;
+  ops_.wake();
+  helper_.join();
+}
+
+void Process::kill() {
+  stop_helper();
+  dead_ = true;
+  std::lock_guard<std::mutex> guard(mutex_);
+  for (int fd : descriptors_) ::close(fd);
+  descriptors_.clear();
+}
+
+Process::~Process() {
+  kill();
+  // The library is abandoned, as at a restart: nothing of it may run again.
+  ::dlclose(library_);
+  g_slots[slot_] = nullptr;
+}
+
+}  // namespace shadowib::ib2tcp::testing

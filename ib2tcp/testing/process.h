@@ -1,0 +1,75 @@
+// Several "processes" of ib2tcp inside one test program: each Process loads a private copy of the backend library with
+// its own state, a fake shim behind it and, if wanted, a helper thread. They meet in an exchange in memory.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+
+#include "shadowib/abi/backend.h"
+
+namespace shadowib::ib2tcp::testing {
+
+struct FakeExchange {
+  std::mutex mutex;
+  std::map<std::string, std::string> values;
+};
+
+struct ProcessOptions {
+  std::string transport = "auto";
+  bool helper = true;
+  std::uint8_t key_byte = 7;  // processes with different keys belong to different jobs
+  std::map<std::string, std::string> config;
+};
+
+class Process {
+ public:
+  Process(std::shared_ptr<FakeExchange> exchange, const ProcessOptions& options);
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  const BackendOps& ops() const { return ops_; }
+  int last_errno() const { return errno_; }
+  int entry_result() const { return entry_result_; }
+
+  // As SIGKILL would: descriptors close, nothing is called any more.
+  void kill();
+  void stop_helper();
+  void start_helper();
+
+  struct State;
+
+ private:
+  friend struct State;
+  void* library_ = nullptr;
+  int slot_ = -1;
+  BackendOps ops_{};
+  int entry_result_ = 0;
+  int errno_ = 0;
+  bool dead_ = false;
+  std::atomic<bool> stop_{false};
+  std::thread helper_;
+
+ public:  // for the fake shim's functions
+  std::shared_ptr<FakeExchange> exchange_;
+  ProcessOptions options_;
+  std::mutex mutex_;
+  std::set<int> descriptors_;
+  std::atomic<long> mapped_bytes_{0};
+  std::string log_;
+  void set_errno(int value) { errno_ = value; }
+  std::string log() {
+    std::lock_guard<std::mutex> guard(mutex_);
+    return log_;
+  }
+};
+
+}  // namespace shadowib::ib2tcp::testing

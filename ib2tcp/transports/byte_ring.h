@@ -1,0 +1,124 @@
+// A byte ring with one producer and one consumer, in memory shared with a peer that is not trusted: each side keeps
+// its own position privately and believes the other's only after a bounds check.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace shadowib::ib2tcp {
+
+// Lies at the start of the shared memory, one per direction. Counts grow for ever; a position is count % bytes.
+struct RingControl {
+  alignas(64) std::atomic<std::uint64_t> produced;
+  alignas(64) std::atomic<std::uint64_t> consumed;
+  alignas(64) std::atomic<std::uint32_t> consumer_sleeps;  // the producer must ring
+  std::atomic<std::uint32_t> producer_waits;               // the consumer must ring when it has made room
+};
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Counters are published every so many bytes of a long copy, so that both sides copy at the same time.
+inline constexpr std::size_t kRingStepBytes = 32 << 10;
+
+class RingProducer {
+ public:
+  void attach(RingControl* control, char* data, std::size_t bytes) {
+    control_ = control;
+    data_ = data;
+    bytes_ = bytes;
+  }
+  // Bytes taken, or -1 if the peer's count is impossible.
+  ssize_t write(const iovec* parts, int count) {
+    std::size_t total = 0;
+    for (int i = 0; i < count; ++i) {
+      const char* from = static_cast<const char*>(parts[i].iov_base);
+      std::size_t left = parts[i].iov_len;
+      while (left > 0) {
+        std::size_t room = bytes_ - static_cast<std::size_t>(produced_ - consumed_);
+        if (room < left && room < kRingStepBytes) {
+          consumed_ = control_->consumed.load(std::memory_order_acquire);
+          if (produced_ - consumed_ > bytes_) return -1;
+          room = bytes_ - static_cast<std::size_t>(produced_ - consumed_);
+        }
+        if (room == 0) return publish(total);
+        std::size_t at = static_cast<std::size_t>(produced_ & (bytes_ - 1));
+        std::size_t n = std::min({left, room, bytes_ - at, kRingStepBytes});
+        std::memcpy(data_ + at, from, n);
+        produced_ += n;
+        from += n;
+        left -= n;
+        total += n;
+        if (left > 0) control_->produced.store(produced_, std::memory_order_release);
+      }
+    }
+    return publish(total);
+  }
+  bool has_room() {
+    consumed_ = control_->consumed.load(std::memory_order_acquire);
+    return produced_ - consumed_ < bytes_;
+  }
+  RingControl* control() { return control_; }
+
+ private:
+  ssize_t publish(std::size_t total) {
+    control_->produced.store(produced_, std::memory_order_release);
+    return static_cast<ssize_t>(total);
+  }
+  RingControl* control_ = nullptr;
+  char* data_ = nullptr;
+  std::size_t bytes_ = 0;  // a power of two
+  std::uint64_t produced_ = 0, consumed_ = 0;
+};
+
+class RingConsumer {
+ public:
+  void attach(RingControl* control, const char* data, std::size_t bytes) {
+    control_ = control;
+    data_ = data;
+    bytes_ = bytes;
+  }
+  bool readable() const { return control_->produced.load(std::memory_order_acquire) != consumed_; }
+  // Bytes moved, or -1 if the peer's count is impossible.
+  ssize_t read(const iovec* parts, int count) {
+    std::size_t total = 0;
+    for (int i = 0; i < count; ++i) {
+      char* to = static_cast<char*>(parts[i].iov_base);
+      std::size_t left = parts[i].iov_len;
+      while (left > 0) {
+        std::size_t there = static_cast<std::size_t>(produced_ - consumed_);
+        if (there < left && there < kRingStepBytes) {
+          produced_ = control_->produced.load(std::memory_order_acquire);
+          if (produced_ - consumed_ > bytes_) return -1;
+          there = static_cast<std::size_t>(produced_ - consumed_);
+        }
+        if (there == 0) return publish(total);
+        std::size_t at = static_cast<std::size_t>(consumed_ & (bytes_ - 1));
+        std::size_t n = std::min({left, there, bytes_ - at, kRingStepBytes});
+        std::memcpy(to, data_ + at, n);
+        consumed_ += n;
+        to += n;
+        left -= n;
+        total += n;
+        if (left > 0) control_->consumed.store(consumed_, std::memory_order_release);
+      }
+    }
+    return publish(total);
+  }
+  RingControl* control() { return control_; }
+
+ private:
+  ssize_t publish(std::size_t total) {
+    if (total > 0) control_->consumed.store(consumed_, std::memory_order_release);
+    return static_cast<ssize_t>(total);
+  }
+  RingControl* control_ = nullptr;
+  const char* data_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::uint64_t consumed_ = 0, produced_ = 0;
+};
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,129 @@
+// The frames ib2tcp processes exchange, and the messages that open a connection. Byte by byte: WIRE_FORMAT.md.
+//
+// Everything is little-endian (the only machines supported), except `imm`, which is carried as the program gave it.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+namespace shadowib::ib2tcp {
+
+static_assert(std::endian::native == std::endian::little, "frames are written as they lie in memory");
+
+inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
+
+enum class Opcode : std::uint8_t {
+  // Requests; each takes one sequence number of its queue pair.
+  kSend = 1,
+  kSendImm = 2,
+  kWrite = 3,
+  kWriteImm = 4,
+  kRead = 5,
+  kCompareSwap = 6,
+  kFetchAdd = 7,
+  // Answers.
+  kReadResponse = 16,
+  kAtomicResponse = 17,
+  kAck = 18,
+  kNak = 19,
+  kReceivePosted = 20,  // to a sender that was told "receiver not ready": one is there now
+  // Of the connection, not of a queue pair.
+  kHello = 32,  // the first frame of the side that connected
+};
+
+inline constexpr std::uint8_t kFlagSolicited = 1;
+inline constexpr std::uint8_t kFlagAckValid = 2;  // `ack` says something about the receiving queue pair's requests
+
+// Why a request was not executed (kNak).
+enum class Syndrome : std::uint8_t {
+  kNone = 0,
+  kReceiverNotReady = 1,  // no receive posted; `imm` holds the min_rnr_timer code
+  kNotReady = 2,          // no such queue pair, not connected to the sender, or a gap in the sequence: retry later
+  kInvalidRequest = 3,
+  kRemoteAccess = 4,
+  kRemoteOperation = 5,
+};
+
+struct FrameHeader {
+  std::uint8_t version;
+  Opcode opcode;
+  std::uint8_t flags;
+  Syndrome syndrome;
+  std::uint32_t dest_qpn;
+  std::uint32_t src_qpn;
+  std::uint32_t seq;     // of the request, or of the request answered
+  std::uint32_t ack;     // every request of the receiving queue pair before this one has been executed
+  std::uint32_t imm;
+  std::uint32_t length;  // of the payload that follows; for kRead: bytes asked for, nothing follows
+  std::uint32_t rkey;
+  std::uint64_t raddr;
+  std::uint64_t operand1;   // compare or add; in kAtomicResponse the original value
+  std::uint64_t operand2;   // swap
+  std::uint64_t piggyback;  // room for numbers of the layers above; 0 for now
+};
+static_assert(sizeof(FrameHeader) == 64);
+
+inline bool is_request(Opcode opcode) { return opcode >= Opcode::kSend && opcode <= Opcode::kFetchAdd; }
+inline bool is_atomic(Opcode opcode) { return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd; }
+inline bool needs_response(Opcode opcode) { return opcode == Opcode::kRead || is_atomic(opcode); }
+inline bool takes_receive(Opcode opcode) {
+  return opcode == Opcode::kSend || opcode == Opcode::kSendImm || opcode == Opcode::kWriteImm;
+}
+// Bytes that follow the header in the stream.
+inline std::uint32_t payload_bytes(const FrameHeader& header) {
+  switch (header.opcode) {
+    case Opcode::kSend:
+    case Opcode::kSendImm:
+    case Opcode::kWrite:
+    case Opcode::kWriteImm:
+    case Opcode::kReadResponse:
+      return header.length;
+    default:
+      return 0;
+  }
+}
+
+// Opening a connection. The connecting side speaks first and proves the key first; the accepting side has given
+// nothing but a random number until then. MACs are BLAKE2b-256 keyed with the job's key over one role byte and all
+// messages before, so that neither can be replayed or turned round.
+inline constexpr std::uint32_t kHandshakeMagic = 0x54324249;  // "IB2T"
+inline constexpr std::uint16_t kHandshakeVersion = 1;
+enum class StreamKind : std::uint8_t { kTcp = 1, kShm = 2 };
+
+struct Greeting {  // connecting -> accepting
+  std::uint32_t magic;
+  std::uint16_t version;
+  StreamKind kind;
+  std::uint8_t frame_version;
+  std::uint16_t lid;  // of the connecting process's first port
+  std::uint8_t reserved[6];
+  std::uint8_t from[16];
+  std::uint8_t to[16];
+  std::uint8_t nonce[32];
+};
+static_assert(sizeof(Greeting) == 80);
+
+struct Challenge {  // accepting -> connecting
+  std::uint32_t magic;
+  std::uint16_t version;
+  std::uint8_t reserved[2];
+  std::uint8_t nonce[32];
+};
+static_assert(sizeof(Challenge) == 40);
+
+struct Proof {  // connecting -> accepting
+  std::uint8_t mac[32];
+};
+
+enum class Verdict : std::uint32_t { kAccepted = 1, kUseOther = 2 };  // kUseOther: there is or will be another one
+struct Answer {  // accepting -> connecting; with kShm and kAccepted three descriptors ride along (SCM_RIGHTS)
+  Verdict verdict;
+  std::uint32_t reserved;
+  std::uint64_t ring_bytes;  // kShm: of each direction
+  std::uint8_t mac[32];      // covers all messages and the fields above
+};
+static_assert(sizeof(Answer) == 48);
+
+}  // namespace shadowib::ib2tcp
