@@ -1,0 +1,27 @@
+// Names in a directory, read with getdents64: opendir would call the program's malloc.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace shadowib {
+
+class Directory {
+ public:
+  explicit Directory(const char* path);
+  ~Directory();
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+  // The next name, valid until the next call; nullptr at the end or if the directory cannot be read.
+  const char* next();
+
+ private:
+  long fd_;
+  long filled_ = 0, at_ = 0;
+  alignas(8) char buffer_[4096];
+};
+
+// prefix, number, suffix into text[0..capacity), cut off if need be.
+void format_path(char* text, std::size_t capacity, const char* prefix, int number, const char* suffix);
+
+}  // namespace shadowib
