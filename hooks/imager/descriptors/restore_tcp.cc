@@ -89,8 +89,12 @@ class TcpRestorer {
       if (is_ours(holder) && holder.object().state == SocketState::kFinished)
         SHADOWIB_TRY(make_finished(holder.object()));
     for (const Pair& pair : pairs) SHADOWIB_TRY(fill_and_shut(pair));
+    // Listeners come after all connections and before their options: SO_REUSEADDR, which lets them share a port, is
+    // set on every connection until then.
     for (const auto& [inode, holder] : plan_.links.sockets)
-      if (is_ours(holder)) SHADOWIB_TRY(finish(holder.object()));
+      if (is_ours(holder) && !made_.contains(inode)) SHADOWIB_TRY(make_single(holder.object()));
+    for (const auto& [inode, holder] : plan_.links.sockets)
+      if (is_ours(holder)) finish(holder.object());
     return {};
   }
 
@@ -254,22 +258,19 @@ class TcpRestorer {
     return status;
   }
 
-  // Sockets without connection are made here, after all connections, so that a listener may share its port with them.
-  Status finish(const Object& o) {
-    int fd = -1;
-    if (auto at = made_.find(o.inode); at != made_.end()) {
-      fd = at->second;
-    } else {
-      fd = new_stream(o.domain);
-      if (fd < 0) return restore_failure(Code::kIo, o, "socket fails", errno);
-      made(o, fd);
-      SHADOWIB_TRY(bind_and_listen(fd, o));
-    }
+  Status make_single(const Object& o) {
+    int fd = new_stream(o.domain);
+    if (fd < 0) return restore_failure(Code::kIo, o, "socket fails", errno);
+    made(o, fd);
+    return bind_and_listen(fd, o);
+  }
+
+  void finish(const Object& o) {
+    int fd = made_.at(o.inode);
     if (const Option* failed = apply_options(fd, o.options))
       log_line(LogLevel::kWarn, "restart: %s: option %d of level %d cannot be set again", describe_object(o).c_str(),
                failed->name, failed->level);
     set_status_flags(fd, o.flags);
-    return {};
   }
 
   static Status bind_and_listen(int fd, const Object& o) {

@@ -13,7 +13,7 @@
 namespace shadowib::descriptors {
 namespace {
 
-enum Scope : unsigned { kAny = 1, kTcpOnly = 2, kIp = 4, kIp6 = 8, kUnixOnly = 16 };
+enum Scope : unsigned { kAny = 1, kTcpOnly = 2, kIp = 4, kIp6 = 8, kUnixOnly = 16, kUdpOnly = 32 };
 enum Time : unsigned { kEarly, kLate };
 
 struct Known {
@@ -56,8 +56,8 @@ constexpr Known kKnown[] = {
     {IPPROTO_IP, IP_MTU_DISCOVER, kIp, kLate},
     {IPPROTO_IP, IP_RECVERR, kIp, kLate},
     {IPPROTO_IP, IP_PKTINFO, kIp, kLate},
-    {IPPROTO_IP, IP_MULTICAST_TTL, kIp, kLate},
-    {IPPROTO_IP, IP_MULTICAST_LOOP, kIp, kLate},
+    {IPPROTO_IP, IP_MULTICAST_TTL, kUdpOnly, kLate},
+    {IPPROTO_IP, IP_MULTICAST_LOOP, kUdpOnly, kLate},
     {IPPROTO_IPV6, IPV6_TCLASS, kIp6, kLate},
     {IPPROTO_IPV6, IPV6_UNICAST_HOPS, kIp6, kLate},
     {IPPROTO_IPV6, IPV6_RECVPKTINFO, kIp6, kLate},
@@ -97,7 +97,8 @@ void set_buffer(int fd, const std::vector<Option>& options, int name, int lock_b
 
 void record_options(int fd, int domain, Kind kind, std::vector<Option>* options) {
   unsigned scope = kAny | (kind == Kind::kTcp ? kTcpOnly : 0u) | (kind == Kind::kUnix ? kUnixOnly : 0u) |
-                   (domain == AF_INET || domain == AF_INET6 ? kIp : 0u) | (domain == AF_INET6 ? kIp6 : 0u);
+                   (kind == Kind::kUdp ? kUdpOnly : 0u) | (domain == AF_INET || domain == AF_INET6 ? kIp : 0u) |
+                   (domain == AF_INET6 ? kIp6 : 0u);
   for (const Known& known : kKnown) {
     if ((known.scope & scope) == 0) continue;
     char value[64];

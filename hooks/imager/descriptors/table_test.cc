@@ -1,0 +1,108 @@
+// The table's encoding, against itself and against bytes that are not to be trusted.
+#include "hooks/imager/descriptors/table.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <random>
+
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/test_job.h"
+
+namespace shadowib::descriptors {
+namespace {
+
+// A table with something of every family, captured from a real process.
+std::string rich_table() {
+  test::Job job;
+  job.members = 1;
+  job.before = [](int) -> std::string {
+    int p[2];
+    EXPECT_STEP(::pipe(p) == 0 && ::write(p[1], "pipe", 4) == 4);
+    EXPECT_STEP(::socketpair(AF_UNIX, SOCK_DGRAM, 0, p) == 0 && ::send(p[0], "dgram", 5, 0) == 5);
+    EXPECT_STEP(::socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0 && ::send(p[0], "stream", 6, 0) == 6);
+    int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in in{};
+    in.sin_family = AF_INET;
+    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof(in);
+    EXPECT_STEP(::bind(listener, reinterpret_cast<sockaddr*>(&in), length) == 0 && ::listen(listener, 1) == 0);
+    ::getsockname(listener, reinterpret_cast<sockaddr*>(&in), &length);
+    int client = ::socket(AF_INET, SOCK_STREAM, 0);
+    EXPECT_STEP(::connect(client, reinterpret_cast<sockaddr*>(&in), length) == 0);
+    EXPECT_STEP(::accept(listener, nullptr, nullptr) >= 0 && ::send(client, "tcp", 3, 0) == 3);
+    int event = ::eventfd(1, 0), epoll = ::epoll_create1(0);
+    epoll_event e{};
+    EXPECT_STEP(::epoll_ctl(epoll, EPOLL_CTL_ADD, event, &e) == 0);
+    EXPECT_STEP(::open("/dev/zero", O_RDONLY) >= 0 && ::open("/", O_RDONLY) >= 0);
+    EXPECT_STEP(::open("/proc/self/exe", O_RDONLY) >= 0);
+    return "";
+  };
+  test::Capture capture = test::checkpoint(job);
+  EXPECT_EQ(capture.failure, "");
+  return capture.tables[0];
+}
+
+TEST(Table, EncodesWhatItDecodes) {
+  std::string bytes = rich_table(), again;
+  Table table;
+  ASSERT_TRUE(decode_table(bytes, &table).ok());
+  EXPECT_GE(table.descriptors.size(), 15u);
+  encode_table(table, &again);
+  EXPECT_EQ(again, bytes);
+  EXPECT_TRUE(match_descriptors({{0, bytes}}).ok());
+  EXPECT_EQ(match_descriptors({{1, bytes}}).code(), Code::kCorrupt) << "another member's table";
+}
+
+TEST(Table, EveryTruncationIsRefused) {
+  std::string bytes = rich_table();
+  Table table;
+  for (std::size_t length = 0; length < bytes.size(); ++length)
+    ASSERT_FALSE(decode_table(bytes.substr(0, length), &table).ok()) << length;
+  EXPECT_EQ(decode_table(bytes + "x", &table).code(), Code::kCorrupt);
+  bytes[8] = 2;
+  EXPECT_EQ(decode_table(bytes, &table).code(), Code::kVersion);
+}
+
+// Whatever the bytes are: an answer, never a crash, and no memory beyond a few times the table's size.
+TEST(Table, MutatedBytesNeverCrash) {
+  const std::string bytes = rich_table();
+  unsigned seed = 20261120;
+  std::mt19937 random(seed);
+  int believed = 0;
+  for (int round = 0; round < 20000; ++round) {
+    std::string mutated = bytes;
+    for (unsigned n = random() % 4 + 1; n > 0; --n) {
+      std::size_t at = random() % mutated.size();
+      unsigned how = random() % 4;
+      if (how == 0) mutated[at] = static_cast<char>(random());
+      if (how == 1) mutated[at] = static_cast<char>(mutated[at] ^ (1 << random() % 8));
+      if (how == 2) std::memset(mutated.data() + at, 0xff, std::min<std::size_t>(8, mutated.size() - at));
+      if (how == 3) mutated.erase(at, random() % 16);
+      if (mutated.empty()) mutated = "x";
+    }
+    std::string text;
+    (void)match_descriptors({{0, mutated}});
+    believed += print_descriptors(mutated, round % 2 == 0, &text).ok();
+  }
+  EXPECT_GT(believed, 0) << "seed " << seed << ": no mutation got past the decoder, so nothing behind it was tried";
+}
+
+TEST(Print, LinesAndJson) {
+  std::string bytes = rich_table(), lines, json;
+  ASSERT_TRUE(print_descriptors(bytes, false, &lines).ok());
+  EXPECT_NE(lines.find("queued 3 bytes"), std::string::npos) << lines;
+  EXPECT_NE(lines.find("listening"), std::string::npos);
+  ASSERT_TRUE(print_descriptors(bytes, true, &json).ok());
+  EXPECT_EQ(json[0], '[');
+  EXPECT_NE(json.find("\"type\": \"eventfd\""), std::string::npos) << json;
+}
+
+}  // namespace
+}  // namespace shadowib::descriptors
