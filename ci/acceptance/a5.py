@@ -1,0 +1,317 @@
+"""A5: damaged sets are refused by verify and restart, with a message and the documented exit code; a checkpoint that cannot
+be written fails while the job runs on; a process killed in mid-checkpoint leaves nothing, and the previous set restarts."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+
+from common import Case, Line, Skip, check, main
+from jobs import ABORTED, CORRUPT, IO, NOT_FOUND, Job, free_port, wait_for
+
+
+def member(case: Case, name: str = "job", size: int = 1, **settings) -> Job:
+    """A job of one small process that is a member and waits."""
+    work = case.work / name
+    work.mkdir(exist_ok=True)
+    job = Job(case, name, **settings)
+    program = job.start("member", [case.line.program("ci_big_process"), str(size)])
+    wait_for("the member to be ready", lambda: "ready" in program.text() or program.ended(), 60)
+    check(not program.ended(), program.text())
+    return job
+
+
+def finish(job: Job):
+    """Lets the job's processes check their memory and end."""
+    (job.case.work / "finish").touch()
+    job.finish()
+    (job.case.work / "finish").unlink()
+
+
+def pingpong_set(case: Case, name: str) -> tuple[Job, str]:
+    """A set of two processes that exchange data, which have been killed."""
+    job, port = Job(case, name), free_port()
+    command = ["ibv_rc_pingpong", "-c", "-p", str(port), "-n", "20000000"]
+    job.start_pair(command, command + ["localhost"], port)
+    job.wait_data_phase()
+    return job, job.checkpoint()
+
+
+def listed(job: Job) -> list[str]:
+    return [s["path"] for s in json.loads(job.command("list", "--json").stdout)["sets"]]
+
+
+def corrupt_bytes(case: Case):
+    line = case.line
+    tool = line.program("ci_corrupt")
+    _, path = pingpong_set(case, "victim")
+    scratch = case.work / "scratch"
+    words = [tool, path, "--scratch", str(scratch), "--seed", f"{case.random().getrandbits(32):x}", "--jobs",
+             str(os.cpu_count() or 2)]
+    if line.quick:
+        words += ["--every", "400", "--payload", "60", "--places", "20"]
+    case.note(" ".join(words))
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    check(result.returncode == 0, f"{result.stdout}{result.stderr[-2000:]}")
+    return result.stdout.strip()
+
+
+def refused(job: Job, path: str, codes: tuple, command: str) -> int:
+    result = job.command(command, path, check_code=False)
+    said = result.stderr.strip()
+    check(result.returncode in codes, f"{command} of {path} exited with {result.returncode}, expected {codes}: {said}")
+    check(said, f"{command} of {path} was refused without a message")
+    check("Traceback" not in said and "terminate" not in said, said)
+    return result.returncode
+
+
+def damage(rng, target: pathlib.Path):
+    """Changes one byte of a file, or cuts it off."""
+    size = target.stat().st_size
+    with open(target, "r+b") as file:
+        if rng.random() < 0.3:
+            file.truncate(rng.randrange(size))
+            return f"{target.name} cut off"
+        at = rng.randrange(min(size, 65536)) if rng.random() < 0.5 else rng.randrange(size)
+        file.seek(at)
+        old = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([old ^ rng.randrange(1, 256)]))
+        return f"{target.name} byte {at}"
+
+
+def commands_refuse(case: Case):
+    """verify and restart, as commands; a restart must not have begun: the job's epoch stays."""
+    job, path = pingpong_set(case, "victim")
+    epoch = job.directory / "jobs" / "victim" / "epoch"
+    before = epoch.read_bytes() if epoch.exists() else b""
+    copy = job.directory / "sets" / "victim.9000"
+    rng = case.random()
+    for number in range(6 if case.line.quick else 150):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(path, copy)
+        files = sorted(copy.iterdir())
+        what = damage(rng, rng.choice(files))
+        case.note(f"{number}: {what}")
+        for command in ("verify", "restart"):
+            check(refused(job, str(copy), (CORRUPT,), command) == CORRUPT, what)
+    shutil.rmtree(copy)
+    check((epoch.read_bytes() if epoch.exists() else b"") == before, "a refused restart changed the job's epoch")
+    job.command("verify", path)
+    job.restart(path)
+    job.wait_data_phase()
+    return f"{number + 1} damaged sets refused by both commands, the good one restarts"
+
+
+def wrong_images(case: Case):
+    job, first = pingpong_set(case, "victim")
+    _, other = pingpong_set(case, "stranger")
+    images = sorted(p.name for p in pathlib.Path(first).iterdir() if not p.name.startswith("manifest"))
+    foreign = sorted(p.name for p in pathlib.Path(other).iterdir() if not p.name.startswith("manifest"))
+    check(len(images) == 2, f"two images expected: {images}")
+
+    def missing(copy):
+        (copy / images[1]).unlink()
+
+    def from_another_set(copy):
+        shutil.copy(pathlib.Path(other) / foreign[0], copy / images[0])
+
+    def from_another_rank(copy):
+        shutil.copy(pathlib.Path(first) / images[1], copy / images[0])
+
+    def ranks_swapped(copy):
+        for to, source in ((images[0], images[1]), (images[1], images[0])):
+            shutil.copy(pathlib.Path(first) / source, copy / to)
+
+    def images_empty(copy):
+        for name in images:
+            (copy / name).write_bytes(b"")
+
+    def empty(copy):
+        for file in copy.iterdir():
+            file.unlink()
+
+    def no_manifest(copy):
+        (copy / "manifest.json").unlink()
+
+    def no_sum(copy):
+        (copy / "manifest.xxh3").unlink()
+
+    def one_more(copy):
+        shutil.copy(pathlib.Path(first) / images[0], copy / "another")
+
+    changes = (missing, from_another_set, from_another_rank, ranks_swapped, images_empty, empty, no_manifest, no_sum, one_more)
+    for change in changes:
+        copy = job.directory / "sets" / "victim.9001"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(first, copy)
+        change(copy)
+        for command in ("verify", "restart"):
+            case.note(f"{change.__name__}: {command}: {refused(job, str(copy), (CORRUPT, NOT_FOUND), command)}")
+        shutil.rmtree(copy)
+    return ", ".join(c.__name__.replace("_", " ") for c in changes) + " refused"
+
+
+def still_good(job: Job, previous: str):
+    """The job runs on, only the previous set is listed, a new checkpoint works, and the previous set restarts."""
+    check(listed(job) == [previous], f"listed: {listed(job)}, expected only {previous}")
+    job.check_running()
+
+
+def full_disk(case: Case):
+    if os.geteuid() != 0:
+        raise Skip("mounting a small tmpfs needs root; the fault point is tested by \"writes fail\"")
+    small = case.work / "ckpt"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(small)], capture_output=True,
+                      check=False).returncode:
+        raise Skip("a tmpfs cannot be mounted here")
+    case.cleanups.insert(0, lambda _: subprocess.run(["umount", "-l", str(small)], check=False))
+    job = member(case, size=16)
+    free = os.statvfs(small).f_bavail * os.statvfs(small).f_frsize
+    with open(small / "filler", "wb") as filler:
+        filler.write(bytes(max(0, free - (6 << 20))))
+    result = job.command("checkpoint", job.name, "--kill", check_code=False)
+    check(result.returncode == IO, f"exit code {result.returncode} instead of {IO}: {result.stderr}")
+    check("space" in result.stderr.lower(), f"the message does not name the cause: {result.stderr}")
+    check(not listed(job), f"listed: {listed(job)}")
+    hidden = [p.name for p in (small / "sets").glob(".*")]
+    check(not hidden, f"left behind: {hidden}")
+    job.check_running()
+    (small / "filler").unlink()
+    job.remove_old_sets()
+    finish(job)
+    return result.stderr.strip()
+
+
+def writes_fail(case: Case):
+    """SHADOWIB_FAULT makes the member's own writes fail, wherever the directory is."""
+    job = member(case, environment={"SHADOWIB_FAULT": "70:enospc"})
+    result = job.command("checkpoint", job.name, check_code=False, environment={"SHADOWIB_FAULT": ""})
+    check(result.returncode == IO, f"exit code {result.returncode} instead of {IO}: {result.stderr}")
+    check(not listed(job), f"listed: {listed(job)}")
+    finish(job)
+    return result.stderr.strip()
+
+
+def unwritable(case: Case):
+    job = member(case)
+    previous = job.checkpoint(kill=False)
+    sets = pathlib.Path(previous).parent
+    # Root writes into any directory but one that is read-only or full; immutable stands for that.
+    sets.chmod(0o500)
+    frozen = os.geteuid() == 0 and subprocess.run(["chattr", "+i", str(sets)], capture_output=True, check=False).returncode == 0
+    if os.geteuid() == 0 and not frozen:
+        raise Skip("root can write into any directory, and chattr +i does not work here")
+    try:
+        result = job.command("checkpoint", job.name, "--kill", check_code=False)
+        check(result.returncode == IO, f"exit code {result.returncode} instead of {IO}: {result.stderr}")
+        check(str(sets) in result.stderr, f"the message does not name the directory: {result.stderr}")
+        still_good(job, previous)
+    finally:
+        if frozen:
+            subprocess.run(["chattr", "-i", str(sets)], check=False)
+        sets.chmod(0o700)
+    job.checkpoint()
+    job.restart(previous)
+    wait_for("the restarted member", lambda: len(job.members()) == 1, 30)
+    finish(job)
+    return result.stderr.strip()
+
+
+def killed_member(case: Case, point: int):
+    """The second checkpoint ends with the death of one of two members at a fault point."""
+    job = Job(case)
+    port = free_port()
+    command = ["ibv_rc_pingpong", "-c", "-p", str(port), "-n", "20000000"]
+    job.start_pair(command, command + ["localhost"], port)
+    job.wait_data_phase()
+    previous = job.checkpoint()
+    job.restart(environment={"SHADOWIB_FAULT": f"{point}:crash:1"})
+    job.wait_data_phase()
+    # The restarted process has the environment of its image; kill it from here at the moment the fault point stands for.
+    members = job.members()
+    checkpoint = subprocess.Popen([job.shadowib, "checkpoint", job.name, "--dir", str(job.directory)],
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=job.environment)
+    wait_for("the staging directory", lambda: list((job.directory / "sets").glob(".*staging*")) or
+             checkpoint.poll() is not None, 20, 0.0005)
+    inside = [pid for p in job.programs for pid in _tree(p.process.pid) if _inner_pid(pid) == members[1].pid]
+    for pid in inside:
+        os.kill(pid, signal.SIGKILL)
+    _, said = checkpoint.communicate(timeout=90)
+    check(inside, "the member to kill was not found")
+    if checkpoint.returncode == 0:
+        return "the checkpoint was faster than the kill"
+    check(checkpoint.returncode == ABORTED, f"exit code {checkpoint.returncode} instead of {ABORTED}: {said}")
+    check(listed(job) == [previous], f"listed: {listed(job)}")
+    job.stop()
+    job.restart(previous)
+    job.wait_data_phase()
+    return said.strip()
+
+
+def _tree(pid: int) -> list[int]:
+    from jobs import descendants
+    return descendants(pid)
+
+
+def _inner_pid(pid: int) -> int:
+    """The pid a process has in its own namespace."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("NSpid:"):
+            return int(line.split()[-1])
+    return pid
+
+
+def crash_at(case: Case, point: int):
+    """A member kills itself at a fault point of its first checkpoint; another job's set stays good."""
+    job = Job(case)
+    port = free_port()
+    command = ["ibv_rc_pingpong", "-c", "-p", str(port), "-n", "20000000"]
+    job.environment["SHADOWIB_FAULT"] = f"{point}:crash:1"
+    job.start_pair(command, command + ["localhost"], port)
+    del job.environment["SHADOWIB_FAULT"]
+    job.wait_data_phase()
+    result = job.command("checkpoint", job.name, "--timeout", "20", check_code=False)
+    check(result.returncode == ABORTED, f"exit code {result.returncode} instead of {ABORTED}: {result.stderr}")
+    check(not listed(job), f"listed: {listed(job)}")
+    hidden = [p.name for p in (job.directory / "sets").glob(".*")]
+    check(not hidden, f"left behind: {hidden}")
+    return result.stderr.strip()
+
+
+def crash_of_command(case: Case, point: int):
+    """The command dies at a fault point: the job runs on, nothing is listed, the next checkpoint works."""
+    job = member(case)
+    previous = job.checkpoint(kill=False)
+    result = job.command("checkpoint", job.name, check_code=False, environment={"SHADOWIB_FAULT": f"{point}:crash"})
+    if result.returncode == 0:
+        raise Skip(f"the command passes no fault point {point}")
+    check(result.returncode == -signal.SIGKILL, f"exit code {result.returncode}: {result.stderr}")
+    still_good(job, previous)
+    job.checkpoint()
+    shutil.rmtree(job.sets[-1])
+    job.restart(previous)
+    finish(job)
+    return "the job ran on, the previous set restarts"
+
+
+def run() -> int:
+    line = Line("a5", __doc__)
+    line.case("every byte and truncation refused", corrupt_bytes)
+    line.case("refused by the commands", commands_refuse)
+    line.case("wrong images", wrong_images)
+    line.case("full disk", full_disk)
+    line.case("writes fail", writes_fail)
+    line.case("unwritable directory", unwritable)
+    line.case("member killed in mid-checkpoint", lambda case: killed_member(case, 70))
+    for point in (70,) if line.quick else (10, 20, 30, 40, 50, 60, 70):
+        line.case(f"member dies at fault point {point}", lambda case, p=point: crash_at(case, p))
+    for point in (200,) if line.quick else range(200, 210):
+        line.case(f"command dies at fault point {point}", lambda case, p=point: crash_of_command(case, p))
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)
