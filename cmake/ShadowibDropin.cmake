@@ -10,10 +10,10 @@ endif()
 
 add_library(shadowib_dropin SHARED "${SHADOWIB_CENSUS_DIR}/dropin.c")
 add_dependencies(shadowib_dropin shadowib_census)
-target_link_libraries(shadowib_dropin PRIVATE "LINKER:--no-as-needed" shadowib_shared)
+target_link_libraries(shadowib_dropin PRIVATE shadowib_shared)
 # RPATH, not RUNPATH: a library path in the environment must not put another shim underneath.
 target_link_options(shadowib_dropin PRIVATE "LINKER:--version-script=${SHADOWIB_CENSUS_DIR}/dropin.map"
-  "LINKER:--disable-new-dtags")
+  "LINKER:--disable-new-dtags" "LINKER:--no-as-needed")
 set_target_properties(shadowib_dropin PROPERTIES OUTPUT_NAME ibverbs SOVERSION 1
   LIBRARY_OUTPUT_DIRECTORY "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/dropin"
   BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/..:$ORIGIN/../.."
