@@ -142,7 +142,7 @@ void add_checkpoint(CLI::App& app, int* exit_code) {
   command->add_option("J", arguments->job, "The job; may be left out if only one is alive")->type_name("");
   command->add_flag("--kill", arguments->kill, "End the job's processes (SIGKILL) once the set is committed");
   command->add_option("--timeout", arguments->timeout_s, "Give up after S seconds; default 60")
-      ->check(CLI::Range(0.001, 2000000.0))
+      ->check(CLI::Range(0.001, 2000000.0).description(""))
       ->type_name("S");
   add_common(command, &arguments->common);
   command->footer(kExamples);

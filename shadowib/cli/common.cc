@@ -12,11 +12,11 @@ namespace fs = std::filesystem;
 void add_common(CLI::App* command, Common* common) {
   command
       ->add_option("--dir", common->directory,
-                   "Where jobs and checkpoint sets lie; default $SHADOWIB_DIR, else ./shadowib-ckpt")
+                   "Where jobs and checkpoint sets lie; default $SHADOWIB_DIR,\nelse ./shadowib-ckpt")
       ->type_name("DIR");
   command
       ->add_option("--exchange", common->exchange,
-                   "How the processes find each other; default dir: below DIR, or what the job was started with")
+                   "How the processes find each other; default what the job was\nstarted with, else dir: below DIR")
       ->type_name("URI");
   command->add_flag("--json", common->json, "Answer in JSON on standard output");
 }
@@ -68,7 +68,8 @@ std::string exchange_of(const Common& common, const std::string& job) {
   if (!uri.empty() && (owner.empty() || owner == job)) return absolute_exchange(uri);
   std::string recorded;
   JobPaths paths = job_paths(common.directory, job);
-  if (fs::exists(paths.exchange) && read_file(paths.exchange, &recorded).ok() && !recorded.empty()) {
+  std::error_code error;
+  if (fs::exists(paths.exchange, error) && read_file(paths.exchange, &recorded).ok() && !recorded.empty()) {
     while (!recorded.empty() && recorded.back() == '\n') recorded.pop_back();
     return recorded;
   }

@@ -56,6 +56,8 @@ std::vector<Finding> installation() {
 std::vector<Finding> storage(const Common& common) {
   std::vector<Finding> findings;
   const std::string probe = common.directory + "/.doctor-" + random_hex(4);
+  std::error_code error;
+  const bool existed = std::filesystem::exists(common.directory, error);
   Status status = ensure_directory(common.directory);
   if (status.ok()) status = write_new_file(probe, "probe");
   if (status.ok()) status = sync_path(common.directory);
@@ -78,7 +80,8 @@ std::vector<Finding> storage(const Common& common) {
   if (status.ok() && (!there || value != "probe")) status = Status(Code::kIo, 0, "a published value was not found again");
   if (exchange != nullptr) (void)exchange->remove(key);
   exchange.reset();
-  if (common.exchange.empty()) std::filesystem::remove_all(probe + "-x");
+  if (common.exchange.empty()) std::filesystem::remove_all(probe + "-x", error);
+  if (!existed) ::rmdir(common.directory.c_str());
   findings.push_back(status.ok() ? Finding{"exchange", Verdict::kOk, common.exchange.empty() ? "dir: works there" : uri, ""}
                                  : Finding{"exchange", Verdict::kMissing, status.text(), "name another with --exchange"});
   return findings;

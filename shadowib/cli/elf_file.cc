@@ -56,8 +56,9 @@ void read_dynamic(const Bytes& file, const std::vector<Elf64_Phdr>& segments, co
 
 void read_headers(const Bytes& file, ElfFacts* facts) {
   Elf64_Ehdr header{};
-  if (file.size < EI_NIDENT + 4 || std::memcmp(file.data, ELFMAG, SELFMAG) != 0) return;
+  if (file.size < SELFMAG || std::memcmp(file.data, ELFMAG, SELFMAG) != 0) return;
   facts->is_elf = true;
+  if (file.size < EI_NIDENT + 4) return;
   facts->is_64_bit = file.data[EI_CLASS] == ELFCLASS64;
   std::uint16_t type = 0, machine = 0;  // at the same place in both classes
   file.get(EI_NIDENT, &type);

@@ -136,7 +136,8 @@ int inspect(InspectArguments& arguments) {
   Json json;
   std::string path;
   Status status;
-  if (fs::is_regular_file(arguments.target)) {
+  std::error_code error;
+  if (fs::is_regular_file(arguments.target, error)) {
     status = inspect_image(common, arguments.target, &json);
   } else {
     if (Status s = choose_set(&common, arguments.target, &path); !s.ok()) return fail(common, s);

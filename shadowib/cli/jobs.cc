@@ -65,9 +65,10 @@ Status make_directories_of(const std::string& directory, const JobPaths& paths) 
 Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange) {
   JobPaths paths = job_paths(directory, job);
   SHADOWIB_TRY(make_directories_of(directory, paths));
-  if (!fs::exists(paths.key)) SHADOWIB_TRY(place_file(paths.key, random_key(), true));
-  if (!fs::exists(paths.epoch)) SHADOWIB_TRY(place_file(paths.epoch, "g0", true));
-  if (!fs::exists(paths.exchange)) SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", true));
+  std::error_code error;
+  if (!fs::exists(paths.key, error)) SHADOWIB_TRY(place_file(paths.key, random_key(), true));
+  if (!fs::exists(paths.epoch, error)) SHADOWIB_TRY(place_file(paths.epoch, "g0", true));
+  if (!fs::exists(paths.exchange, error)) SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", true));
   std::string pid = std::to_string(::getpid());
   return place_file(paths.started + "/" + host_name() + "," + pid + "," + start_time(pid), "", false);
 }
@@ -128,7 +129,8 @@ Status choose_job(const std::string& directory, const std::string& given, std::s
   if (!given.empty()) {
     if (!valid_job_name(given))
       return Status::of(Code::kUsage, 0, "'%.100s' is no job name (1 to 64 of A-Za-z0-9._-)", given.c_str());
-    if (!fs::is_directory(job_paths(directory, given).top))
+    std::error_code error;
+    if (!fs::is_directory(job_paths(directory, given).top, error))
       return Status::of(Code::kNotFound, 0, "no job %.64s in %.200s; `shadowib status` shows the jobs of a --dir",
                         given.c_str(), directory.c_str());
     *job = given;

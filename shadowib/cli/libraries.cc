@@ -19,6 +19,7 @@ std::string sanitizer_of(const std::string& library) {
   if (!read_elf(library, &elf)) return {};
   for (const std::string& needed : elf.needed) {
     if (needed.compare(0, 10, "libasan.so") != 0 && needed.compare(0, 10, "libtsan.so") != 0) continue;
+    std::error_code error;
     // This command is built as the library is, so the runtime is loaded here already; never load it just to look.
     if (void* handle = ::dlopen(needed.c_str(), RTLD_LAZY | RTLD_NOLOAD); handle != nullptr) {
       link_map* map = nullptr;
@@ -28,7 +29,7 @@ std::string sanitizer_of(const std::string& library) {
       if (!path.empty()) return fs::weakly_canonical(path);
     }
     for (const char* place : {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/lib/x86_64-linux-gnu", "/lib64", "/usr/lib"})
-      if (fs::exists(fs::path(place) / needed)) return fs::path(place) / needed;
+      if (fs::exists(fs::path(place) / needed, error)) return fs::path(place) / needed;
     return needed;  // let the loader search
   }
   return {};
@@ -50,14 +51,14 @@ Status find_libraries(Libraries* libraries) {
   for (const char* place : {"lib", SHADOWIB_LIBDIR, "lib/x86_64-linux-gnu", "lib64"}) {
     fs::path directory = prefix / place;
     fs::path library = directory / "libshadowib.so";
-    if (!fs::exists(library)) {
+    if (!fs::exists(library, error)) {
       if (looked.find(directory.string() + " ") == std::string::npos) looked += directory.string() + " ";
       continue;
     }
     libraries->preload = library;
     for (const char* dropin : {"dropin", "shadowib/dropin"})
-      if (libraries->dropin.empty() && fs::is_directory(directory / dropin)) libraries->dropin = directory / dropin;
-    if (fs::exists(directory / "shadowib/libshadowib-ib2tcp.so"))
+      if (libraries->dropin.empty() && fs::is_directory(directory / dropin, error)) libraries->dropin = directory / dropin;
+    if (fs::exists(directory / "shadowib/libshadowib-ib2tcp.so", error))
       libraries->ib2tcp = directory / "shadowib/libshadowib-ib2tcp.so";
     libraries->sanitizer = sanitizer_of(library);
     // The loader separates LD_PRELOAD at both characters and knows no quoting.

@@ -41,7 +41,11 @@ int split_command(int argc, char** argv, shadowib::cli::Arguments* after) {
   return argc;
 }
 
-int usage_error(const CLI::App& app, const CLI::ParseError& error) {
+int usage_error(const CLI::App& app, const char* first, const CLI::ParseError& error) {
+  if (app.get_subcommands().empty() && first != nullptr && first[0] != '-') {
+    std::fprintf(stderr, "shadowib: there is no command '%s'; see shadowib --help\n", first);
+    return static_cast<int>(shadowib::Code::kUsage);
+  }
   std::string command = "shadowib";
   for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
   std::string what = error.what();
@@ -83,7 +87,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::CallForVersion& version) {
     return app.exit(version);
   } catch (const CLI::ParseError& error) {
-    return usage_error(app, error);
+    return usage_error(app, argc > 1 ? argv[1] : nullptr, error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "shadowib: internal error: %s\n", error.what());
     return static_cast<int>(shadowib::Code::kInternal);

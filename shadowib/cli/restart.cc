@@ -131,8 +131,8 @@ void add_restart(CLI::App& app, int* exit_code) {
       ->type_name("");
   command
       ->add_option("--backend", arguments->backend,
-                   "What carries the verbs from now on: auto, verbs or ib2tcp; default $SHADOWIB_BACKEND, else auto")
-      ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}))
+                   "What carries the verbs from now on: auto, verbs or ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")
+      ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}).description(""))
       ->type_name("NAME");
   add_common(command, &arguments->common);
   command->footer(kExamples);

@@ -118,22 +118,25 @@ int run(RunOptions& options) {
 void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Start a program under shadowib");
-  command->add_option("--job", options->job, "The job CMD belongs to; default $SHADOWIB_JOB, else CMD's name and pid")
+  command->add_option("--job", options->job, "The job CMD belongs to; default $SHADOWIB_JOB, else CMD's\nname and pid")
       ->type_name("J");
   command
       ->add_option("--backend", options->backend,
-                   "What carries the verbs: verbs (the adapter), ib2tcp (TCP and shared memory), or auto: verbs if a "
-                   "device exists, else ib2tcp; default $SHADOWIB_BACKEND, else auto")
-      ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}))
+                   "What carries the verbs: verbs (the adapter), ib2tcp (TCP and\nshared memory), or auto: verbs if a "
+                   "device exists, else ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")
+      ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}).description(""))
       ->type_name("NAME");
   command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Validator(CLI::PositiveNumber).description(""))
       ->type_name("S");
   add_common(command, &options->common);
   command->footer(kExamples);
   command->prefix_command();
   command->callback([options, after_dashes, exit_code, command] {
     options->command = command->remaining();
+    // What stands before "--" and is no option of ours is no program either.
+    if (!options->command.empty() && (!after_dashes.empty() || options->command[0][0] == '-'))
+      throw CLI::ExtrasError(options->command);
     options->command.insert(options->command.end(), after_dashes.begin(), after_dashes.end());
     *exit_code = run(*options);
   });

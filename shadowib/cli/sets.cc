@@ -19,7 +19,7 @@ Status choose_set(Common* common, const std::string& given, std::string* path) {
   std::error_code error;
   bool is_name = parse_set_name(given, &job, &number);
   std::string named = sets_path(common->directory) + "/" + given;
-  if (is_name && (fs::exists(named) || !fs::exists(given))) {
+  if (is_name && (fs::exists(named, error) || !fs::exists(given, error))) {
     *path = named;
     return {};
   }
@@ -32,6 +32,7 @@ Status choose_set(Common* common, const std::string& given, std::string* path) {
 }
 
 Status verify_with_progress(const std::string& path, SetManifest* manifest) {
+  SHADOWIB_TRY(read_manifest(path, manifest));  // what is wrong with the name is told before any long work
   Progress progress;
   g_progress = &progress;
   progress.step("verifying " + path);

@@ -112,7 +112,7 @@ void add_status(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("status", "Show jobs, their members and queue pairs");
   command->add_option("J", arguments->job, "The job; all of --dir if left out")->type_name("");
   command->add_option("--timeout", arguments->timeout_s, "Wait at most S seconds for members to answer; default 2")
-      ->check(CLI::Range(0.001, 2000000.0))
+      ->check(CLI::Range(0.001, 2000000.0).description(""))
       ->type_name("S");
   add_common(command, &arguments->common);
   command->footer(kExamples);

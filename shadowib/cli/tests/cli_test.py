@@ -1,0 +1,336 @@
+"""The command `shadowib` as a user meets it: run's environment and refusals, sets and gc, errors and exit codes.
+
+cli_test.py COMMAND LIBRARY TOOL: a tree of its own is made from them, so that nothing depends on what else is built.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+COMMAND, LIBRARY, TOOL = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
+SHOW = "import os,json,sys; print(json.dumps({'pid': os.getpid(), 'env': dict(os.environ), 'argv': sys.argv[1:]}))"
+OK, USAGE, NOT_FOUND, CORRUPT, IO, BUSY = 0, 2, 3, 5, 6, 11
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.top = pathlib.Path(tempfile.mkdtemp(prefix="shadowib-cli-"))
+        self.prefix = self.top / "prefix"
+        self.dir = self.top / "ckpt"
+        (self.prefix / "bin").mkdir(parents=True)
+        (self.prefix / "lib" / "dropin").mkdir(parents=True)
+        self.command = self.prefix / "bin" / "shadowib"
+        self.library = self.prefix / "lib" / "libshadowib.so"
+        shutil.copy(COMMAND, self.command)
+        shutil.copy(LIBRARY, self.library)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("SHADOWIB_", "LD_"))}
+
+    def tearDown(self):
+        shutil.rmtree(self.top, ignore_errors=True)
+
+    def shadowib(self, *words, code=OK, command=None, env=None, cwd=None):
+        done = subprocess.run([command or self.command, *map(str, words)], env={**self.env, **(env or {})}, text=True,
+                              cwd=cwd or self.top, capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
+        if code not in (OK, 9) and words[0] != "run":
+            told = [line for line in done.stderr.splitlines() if not line.startswith("shadowib: verifying ")]
+            self.assertEqual(len(told), 1, "an error is one line: " + done.stderr)
+        return done
+
+    def tool(self, *words):
+        return subprocess.run([TOOL, *map(str, words)], text=True, check=True, capture_output=True).stdout.strip()
+
+    def run_show(self, *options, env=None, command=None, words=(), cwd=None):
+        out = self.shadowib("run", *options, "--", sys.executable, "-c", SHOW, *words, env=env, command=command, cwd=cwd)
+        return json.loads(out.stdout)
+
+
+class Run(Tree):
+    def test_environment(self):
+        seen = self.run_show("--job", "j", "--dir", "ckpt", "--backend", "ib2tcp", "--interval", "2.5", words=("--job", "-x"))
+        env = seen["env"]
+        self.assertEqual(seen["argv"], ["--job", "-x"], "CMD's options are CMD's")
+        self.assertEqual(env["SHADOWIB_JOB"], "j")
+        self.assertEqual(env["SHADOWIB_DIR"], str(self.dir))
+        self.assertEqual(env["SHADOWIB_EXCHANGE"], f"dir:{self.dir}/jobs/j/x")
+        self.assertEqual(env["SHADOWIB_BACKEND"], "ib2tcp")
+        self.assertEqual(env["SHADOWIB_INTERVAL"], "2.5")
+        self.assertEqual(env["SHADOWIB_COMMAND"], str(self.command))
+        self.assertEqual(env["LD_PRELOAD"].split(":")[-1], str(self.library))
+        self.assertEqual(env["LD_LIBRARY_PATH"], str(self.prefix / "lib" / "dropin"))
+        top = self.dir / "jobs" / "j"
+        self.assertEqual((top / "epoch").read_text(), "g0")
+        self.assertEqual(len((top / "key").read_bytes()), 32)
+        self.assertEqual(stat.S_IMODE((top / "key").stat().st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(top.stat().st_mode), 0o700)
+        self.assertFalse(list(top.glob("*.new-*")))
+
+    def test_defaults(self):
+        env = self.run_show()["env"]
+        self.assertRegex(env["SHADOWIB_JOB"], r"^python3?[0-9.]*-\d+$")
+        self.assertEqual(env["SHADOWIB_DIR"], str(self.top / "shadowib-ckpt"))
+        self.assertEqual(env["SHADOWIB_BACKEND"], "auto")
+        self.assertNotIn("SHADOWIB_INTERVAL", env)
+        self.assertEqual(self.run_show(env={"SHADOWIB_DIR": "elsewhere"})["env"]["SHADOWIB_DIR"], str(self.top / "elsewhere"))
+
+    def test_existing_lists_stay_behind_ours_and_nesting_adds_nothing(self):
+        before = {"LD_PRELOAD": "/lib/x86_64-linux-gnu/libm.so.6", "LD_LIBRARY_PATH": "/opt/x:/opt/y"}
+        env = self.run_show("--job", "j", env=before)["env"]
+        self.assertEqual(env["LD_PRELOAD"].split(":")[-2:], [str(self.library), before["LD_PRELOAD"]])
+        self.assertEqual(env["LD_LIBRARY_PATH"], f"{self.prefix}/lib/dropin:/opt/x:/opt/y")
+        inner = self.shadowib("run", "--job", "j", "--", self.command, "run", "--", sys.executable, "-c", SHOW, env=before)
+        inner = json.loads(inner.stdout)["env"]
+        self.assertEqual(inner["LD_PRELOAD"], env["LD_PRELOAD"])
+        self.assertEqual(inner["LD_LIBRARY_PATH"], env["LD_LIBRARY_PATH"])
+        self.assertEqual(inner["SHADOWIB_JOB"], "j", "run inside run joins the same job")
+
+    def test_an_exchange_of_one_job_is_not_another_jobs(self):
+        env = self.run_show("--job", "b", env={"SHADOWIB_JOB": "a", "SHADOWIB_EXCHANGE": "dir:/nowhere/a"})["env"]
+        self.assertTrue(env["SHADOWIB_EXCHANGE"].endswith("/jobs/b/x"))
+        env = self.run_show("--job", "c", "--exchange", "dir:xx")["env"]
+        self.assertEqual(env["SHADOWIB_EXCHANGE"], f"dir:{self.top}/xx")
+        self.assertEqual(self.run_show("--job", "c")["env"]["SHADOWIB_EXCHANGE"], f"dir:{self.top}/xx", "it is remembered")
+
+    def test_found_through_links_and_moved_trees(self):
+        (self.top / "link").symlink_to(self.command)
+        self.assertIn(str(self.library), self.run_show(command=self.top / "link")["env"]["LD_PRELOAD"])
+        self.env["PATH"] = f"{self.top}/path:" + self.env["PATH"]
+        (self.top / "path").mkdir()
+        (self.top / "path" / "shadowib").symlink_to("../link")
+        seen = subprocess.run(["shadowib", "run", "--", sys.executable, "-c", SHOW], env=self.env, cwd=self.top,
+                              executable=self.top / "path" / "shadowib", capture_output=True, text=True)
+        self.assertIn(str(self.library), json.loads(seen.stdout)["env"]["LD_PRELOAD"])
+        self.prefix.rename(self.top / "moved")
+        seen = self.run_show(command=self.top / "moved" / "bin" / "shadowib")
+        self.assertIn(str(self.top / "moved/lib/libshadowib.so"), seen["env"]["LD_PRELOAD"])
+        shutil.rmtree(self.top / "moved" / "lib")
+        self.shadowib("run", "--", "true", command=self.top / "moved" / "bin" / "shadowib", code=125)
+
+    def test_the_library_is_really_loaded(self):
+        done = self.shadowib("run", "--", "true", env={"CLI_TEST_TELL": "1"})
+        self.assertEqual(done.stderr, "library loaded\n")
+
+    def test_pid_exit_code_and_signals_are_the_programs(self):
+        child = subprocess.Popen([self.command, "run", "--dir", self.dir, "--", sys.executable, "-c", SHOW], env=self.env,
+                                 stdout=subprocess.PIPE, text=True)
+        self.assertEqual(json.loads(child.communicate()[0])["pid"], child.pid)
+        self.shadowib("run", "--", "sh", "-c", "exit 42", code=42)
+        self.shadowib("run", "--", "sh", "-c", "kill -TERM $$", code=-signal.SIGTERM)
+        self.shadowib("run", "--", "sh", "-c", "exit 2", code=2)
+
+    def test_programs_that_cannot_be_run(self):
+        def refused(path, why, code=126):
+            done = self.shadowib("run", "--", path, code=code)
+            self.assertIn(why, done.stderr)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        program = self.top / "program"
+        shutil.copy("/bin/true", program)
+        program.chmod(0o4755)
+        refused(program, "setuid")
+        program.chmod(0o2755)
+        refused(program, "setuid or setgid")
+        program.chmod(0o644)
+        refused(program, "not executable")
+        refused(self.top / "nothing", "no such program", 127)
+        refused("no-such-program-here", "no such program", 127)
+        refused(self.top, "no such program", 127)
+        elf = bytearray(pathlib.Path("/bin/true").read_bytes())
+        elf[18:20] = (183).to_bytes(2, "little")  # AArch64
+        program.write_bytes(elf)
+        program.chmod(0o755)
+        refused(program, "architecture")
+        elf = bytearray(pathlib.Path("/bin/true").read_bytes())
+        elf[4] = 1  # 32 bit
+        program.write_bytes(elf)
+        refused(program, "architecture")
+        # Without its PT_INTERP header it is what a static-pie program is.
+        elf = bytearray(pathlib.Path("/bin/true").read_bytes())
+        offset, count = int.from_bytes(elf[32:40], "little"), int.from_bytes(elf[56:58], "little")
+        for i in range(count):
+            if elf[offset + 56 * i] == 3:
+                elf[offset + 56 * i] = 0
+        program.write_bytes(elf)
+        refused(program, "static")
+        script = self.top / "script"
+        script.write_text(f"#! {program} -x\n")
+        script.chmod(0o755)
+        refused(script, "static")
+        script.write_text(f"#!{script}\n")
+        refused(script, "do not end")
+        script.write_text("exit 3\n")
+        self.shadowib("run", "--", script, code=3)
+        self.assertFalse(self.dir.exists(), "nothing is made for a program that is refused")
+
+    def test_damaged_elf_files_are_judged_without_harm(self):
+        good = pathlib.Path("/bin/true").read_bytes()
+        program = self.top / "program"
+        for length in (4, 17, 63, 64, 100, 600, 2000):
+            program.write_bytes(good[:length])
+            program.chmod(0o755)
+            done = subprocess.run([self.command, "run", "--dir", self.dir, "--", program], env=self.env,
+                                  capture_output=True, timeout=60)
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(done.returncode, (126, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGKILL), length)
+
+    def test_own_errors_of_run(self):
+        self.shadowib("run", code=125)
+        self.shadowib("run", "--nonsense", "--", "true", code=125)
+        self.shadowib("run", "--backend", "other", "--", "true", code=125)
+        self.shadowib("run", "--interval", "-1", "--", "true", code=125)
+        self.shadowib("run", "--job", "../evil", "--", "true", code=125)
+        self.shadowib("run", "--job", "a/b", "--", "true", code=125)
+        (self.top / "file").write_text("")
+        done = self.shadowib("run", "--dir", "file", "--", "true", code=125)
+        self.assertIn(str(self.top / "file"), done.stderr)
+
+    def test_many_at_once_make_one_job(self):
+        started = [subprocess.Popen([self.command, "run", "--dir", self.dir, "--job", "j", "--", "cat",
+                                     self.dir / "jobs/j/key"], env=self.env, stdout=subprocess.PIPE) for _ in range(12)]
+        keys = {child.communicate()[0] for child in started}
+        self.assertTrue(all(child.returncode == 0 for child in started))
+        self.assertEqual(len(keys), 1)
+        self.assertEqual(len(keys.pop()), 32)
+
+
+class Sets(Tree):
+    def listed(self):
+        return [s["name"] for s in json.loads(self.shadowib("list", "--json", "--dir", self.dir).stdout)["sets"]]
+
+    def test_list(self):
+        self.assertEqual(self.listed(), [])
+        for job in ("a", "b", "a"):
+            self.tool("set", self.dir, job)
+        staging = self.tool("staging", self.dir, "a")
+        self.assertEqual(self.listed(), ["a.0001", "b.0001", "a.0002"])
+        lines = self.shadowib("list", "--dir", self.dir).stdout.splitlines()
+        self.assertEqual(len(lines), 4)
+        self.assertTrue(lines[3].startswith("a.0002"))
+        self.assertTrue(pathlib.Path(staging).is_dir())
+        (self.dir / "sets/a.0001/manifest.json").write_text("{}")
+        entry = json.loads(self.shadowib("list", "--json", "--dir", self.dir).stdout)["sets"][0]
+        self.assertFalse(entry["ok"])
+
+    def test_gc_keeps_the_newest_and_what_is_alive(self):
+        for job in ("a", "a", "a", "b", "b"):
+            self.tool("set", self.dir, job)
+        self.shadowib("run", "--dir", self.dir, "--job", "a", "--", "true")
+        self.shadowib("run", "--dir", self.dir, "--job", "b", "--", "true")
+        stale, used = self.tool("staging", self.dir, "a"), self.tool("staging", self.dir, "b")
+        holders = [subprocess.Popen([TOOL, "hold", self.dir / "jobs/b/alive" / name], stdin=subprocess.PIPE,
+                                    stdout=subprocess.PIPE) for name in ("g0.0", "g0.ckpt1")]
+        for holder in holders:
+            self.assertEqual(holder.stdout.readline(), b"held\n")
+        done = json.loads(self.shadowib("gc", "--keep", "2", "--dry-run", "--json", "--dir", self.dir).stdout)
+        self.assertEqual({pathlib.Path(r["path"]).name for r in done["removed"]}, {"a.0001", pathlib.Path(stale).name, "a"})
+        self.assertEqual(len(self.listed()), 5)
+        self.shadowib("gc", "--keep", "2", "--dir", self.dir)
+        self.assertEqual(self.listed(), ["a.0002", "a.0003", "b.0001", "b.0002"])
+        self.assertFalse(os.path.exists(stale))
+        self.assertTrue(os.path.exists(used), "a checkpoint under way keeps its staging")
+        self.assertEqual(os.listdir(self.dir / "jobs"), ["b"])
+        for holder in holders:
+            holder.communicate()
+        self.shadowib("gc", "--keep", "0", "--dir", self.dir)
+        self.assertEqual(self.listed(), [])
+        self.assertEqual(os.listdir(self.dir / "sets"), [])
+        self.assertEqual(os.listdir(self.dir / "jobs"), [])
+
+    def test_gc_spares_a_program_that_has_not_joined_yet(self):
+        child = subprocess.Popen([self.command, "run", "--dir", self.dir, "--job", "j", "--", "cat"], env=self.env,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        child.stdin.write(b"x")
+        child.stdin.flush()
+        self.assertEqual(child.stdout.read(1), b"x")
+        self.shadowib("gc", "--keep", "1", "--dir", self.dir)
+        self.assertTrue((self.dir / "jobs/j/key").exists())
+        child.communicate()
+        self.shadowib("gc", "--keep", "1", "--dir", self.dir)
+        self.assertFalse((self.dir / "jobs/j").exists())
+
+    def test_gc_leaves_unreadable_sets_alone(self):
+        self.tool("set", self.dir, "a")
+        (self.dir / "sets/a.0001/manifest.json").write_text("{}")
+        self.assertIn("left alone", self.shadowib("gc", "--keep", "0", "--dir", self.dir).stderr)
+        self.assertEqual(self.listed(), ["a.0001"])
+
+    def test_a_foreign_or_damaged_set_is_refused_with_its_code(self):
+        path = pathlib.Path(self.tool("set", self.dir, "a"))
+        for command in ("verify", "restart", "inspect"):
+            self.shadowib(command, "nothing.0001", "--dir", self.dir, code=NOT_FOUND)
+            self.shadowib(command, self.top / "nothing", code=NOT_FOUND)
+            done = self.shadowib(command, "nothing.0001", "--json", "--dir", self.dir, code=NOT_FOUND)
+            self.assertEqual(json.loads(done.stdout)["code"], NOT_FOUND)
+        good = (path / "manifest.json").read_bytes()
+        for i in range(0, len(good), 97):
+            (path / "manifest.json").write_bytes(good[:i] + bytes([good[i] ^ 4]) + good[i + 1:])
+            self.shadowib("verify", path, code=CORRUPT)
+        self.shadowib("restart", path, code=CORRUPT)
+        (path / "manifest.json").write_bytes(good)
+        (path / "member.0.image").unlink()
+        self.assertIn("missing", self.shadowib("verify", "a.0001", "--dir", self.dir, code=CORRUPT).stderr.splitlines()[-1])
+
+    def test_a_living_job_is_not_restarted(self):
+        path = self.tool("set", self.dir, "a")
+        holder = subprocess.Popen([TOOL, "hold", self.dir / "jobs/a/alive/g0.0"], stdin=subprocess.PIPE,
+                                  stdout=subprocess.PIPE)
+        self.assertEqual(holder.stdout.readline(), b"held\n")
+        done = self.shadowib("restart", path, code=BUSY)
+        self.assertIn("job a is alive", done.stderr)
+        holder.communicate()
+        self.assertEqual(subprocess.run([self.command, "restart", path], env=self.env, capture_output=True).returncode,
+                         CORRUPT, "the image is none, but the job is free now")
+
+
+class Words(Tree):
+    def test_usage_errors_are_one_line_with_code_2(self):
+        for words in (("frob",), (), ("checkpoint", "--timeout", "x"), ("checkpoint", "a", "b"), ("gc",),
+                      ("gc", "--keep", "-1"), ("verify",), ("list", "--nonsense"), ("restart", "s", "--backend", "x"),
+                      ("checkpoint", "../x"), ("status", "a/b")):
+            done = subprocess.run([self.command, *words], env=self.env, cwd=self.top, capture_output=True, text=True)
+            self.assertEqual(done.returncode, USAGE, words)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+    def test_jobs_that_are_not_there(self):
+        self.shadowib("checkpoint", "nobody", "--dir", self.dir, code=NOT_FOUND)
+        self.shadowib("checkpoint", "--dir", self.dir, code=NOT_FOUND)
+        self.shadowib("status", "nobody", "--dir", self.dir, code=NOT_FOUND)
+        out = self.shadowib("status", "--json", "--dir", self.dir).stdout
+        self.assertEqual(json.loads(out)["jobs"], [])
+
+    def test_version_and_help(self):
+        self.assertRegex(self.shadowib("--version").stdout, r"^shadowib \d+\.\d+\.\d+\n$")
+        self.assertIn("restart", self.shadowib("--help").stdout)
+        for command in ("run", "checkpoint", "restart", "status", "list", "inspect", "verify", "gc", "doctor"):
+            text = self.shadowib(command, "--help").stdout
+            self.assertIn("Examples:", text)
+            for option in ("--dir", "--exchange", "--json"):
+                self.assertIn(option, text)
+
+    def test_doctor(self):
+        done = subprocess.run([self.command, "doctor", "--json", "--dir", self.dir], env=self.env, capture_output=True)
+        self.assertIn(done.returncode, (0, 9))
+        report = json.loads(done.stdout)
+        self.assertEqual(report["ok"], done.returncode == 0)
+        by_name = {f["what"]: f for f in report["findings"]}
+        for what in ("user namespaces", "recorded pids", "memory layout", "time namespace", "RDMA devices", "exchange",
+                     "locked memory", "cross memory attach"):
+            self.assertIn(what, by_name)
+        self.assertEqual(by_name["exchange"]["verdict"], "ok")
+        for finding in report["findings"]:
+            if finding["verdict"] == "missing":
+                self.assertTrue(finding["remedy"], finding)
+        self.assertFalse(self.dir.exists(), "looking leaves nothing behind")
+        (self.top / "file").write_text("")
+        done = subprocess.run([self.command, "doctor", "--json", "--dir", self.top / "file"], env=self.env,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 9)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

@@ -1,0 +1,71 @@
+"""Every option of --help is in the command's man page and the other way round; every variable the code reads is described.
+
+man_test.py COMMAND SOURCE_DIRECTORY
+"""
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+COMMAND, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
+MAN = SOURCE / "docs" / "man"
+COMMANDS = ("run", "checkpoint", "restart", "status", "list", "inspect", "verify", "gc", "doctor")
+
+
+def options_of_help(*command):
+    text = subprocess.run([COMMAND, *command, "--help"], check=True, capture_output=True, text=True).stdout
+    return set(re.findall(r"^  (?:-\w,)?(--[a-z-]+)", text, re.M))
+
+
+def options_of_page(name):
+    text = (MAN / name).read_text().replace("\\-", "-")
+    options = text[text.index(".SH OPTIONS"):]
+    options = options[:options.index(".SH", 4)]
+    return set(re.findall(r"^\.BR? .*?(--[a-z-]+)", options, re.M))
+
+
+class ManPages(unittest.TestCase):
+    def test_options_agree(self):
+        for command in COMMANDS:
+            with self.subTest(command):
+                self.assertEqual(options_of_help(command), options_of_page(f"shadowib-{command}.1"))
+        self.assertEqual(options_of_help(), options_of_page("shadowib.1"))
+
+    def test_commands_and_pages_agree(self):
+        help_text = subprocess.run([COMMAND, "--help"], check=True, capture_output=True, text=True).stdout
+        listed = set(re.findall(r"^  ([a-z]+)  ", help_text[help_text.index("Subcommands:"):], re.M))
+        self.assertEqual(listed, set(COMMANDS))
+        pages = {p.stem for p in MAN.glob("shadowib-*.1")} - {"shadowib-pingpong"}
+        self.assertEqual(pages, {f"shadowib-{c}" for c in COMMANDS})
+
+    def test_exit_codes_agree(self):
+        header = (SOURCE / "shadowib/base/status.h").read_text()
+        codes = set(re.findall(r"^  k\w+ = (\d+),", header, re.M))
+        page = (MAN / "shadowib.1").read_text()
+        table = page[page.index(".SH EXIT STATUS"):]
+        for code in codes | {"20", "125", "126", "127"}:
+            self.assertRegex(table, rf"(?m)^\.B {code}$", code)
+
+    def test_every_variable_is_described(self):
+        page = (MAN / "shadowib-environment.7").read_text()
+        described = set(re.findall(r"^\.BR? (SHADOWIB_[A-Z0-9_]+)", page, re.M))
+        read = set()
+        for directory in ("shadowib", "hooks", "ib2tcp"):
+            for path in (SOURCE / directory).rglob("*.cc"):
+                if "test" not in path.name:
+                    read |= set(re.findall(r'getenv\("(SHADOWIB_[A-Z0-9_]+)"\)', path.read_text()))
+        self.assertLessEqual(read, described)
+        for name in "JOB DIR EXCHANGE BACKEND INTERVAL LOG SIGNAL IBVERBS IB2TCP_TRANSPORT FAULT COMMAND".split():
+            self.assertIn("SHADOWIB_" + name, described)
+
+    def test_pages_are_well_formed(self):
+        for page in MAN.glob("*.[17]"):
+            text = page.read_text()
+            self.assertRegex(text, r"^\.TH ", page.name)
+            for section in (".SH NAME", ".SH DESCRIPTION", ".SH SEE ALSO"):
+                self.assertIn(section, text, page.name)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])
