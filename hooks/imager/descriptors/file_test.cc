@@ -87,6 +87,28 @@ TEST(Files, OffsetsFlagsDupsAndNumbersComeBack) {
   EXPECT_EQ(text, "begin end");
 }
 
+TEST(Files, MembersThatInheritedAnOutputKeepOneOffset) {
+  std::string path = scratch_directory() + "/shared";
+  Job job;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600) == 3);
+    return "";
+  };
+  job.before = [](int member) -> std::string {
+    if (member == 0) EXPECT_STEP(::write(3, "begin ", 6) == 6);
+    return "";
+  };
+  job.restarted = [](int member) -> std::string {
+    if (member == 0) EXPECT_STEP(::write(3, "zero ", 5) == 5);
+    meet();
+    if (member == 1) EXPECT_STEP(::write(3, "one", 3) == 3);
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+  std::ifstream in(path);
+  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(in)), {}), "begin zero one");
+}
+
 TEST(Files, MissingOrShorterIsNamedAndNotCreated) {
   std::string path = scratch_directory() + "/output";
   Job job = single(

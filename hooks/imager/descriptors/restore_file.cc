@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <compare>
 #include <csignal>
 #include <cstring>
 
@@ -165,11 +166,41 @@ Status open_path(const Object& o, int* fd) {
   return {};
 }
 
+// Members that inherited one open file (standard output of a shell's group) share its offset: with one offset each
+// they would overwrite each other. The kernel does not tell who shares over processes, so a file open for writing, at
+// the same offset with the same flags in two members, is taken for one. Reading has nothing to lose by its own
+// offset.
+class SharedFiles {
+ public:
+  // The descriptor made for another member, or -1.
+  int* find(const Table& table, const Object& o) {
+    if (o.kind != Kind::kFile || (o.flags & O_ACCMODE) == O_RDONLY) return nullptr;
+    Key key{o.device, o.inode, o.offset, o.flags, 0};
+    key.nth = seen_[&table][key]++;
+    return &made_.emplace(key, -1).first->second;
+  }
+
+ private:
+  struct Key {
+    std::uint64_t device, inode, offset;
+    int flags, nth;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::map<Key, int> made_;
+  std::map<const Table*, std::map<Key, int>> seen_;
+};
+
 Status restore_files(Plan* plan) {
+  SharedFiles shared;
   for (const auto& [member, table] : plan->tables)
     for (const Object& o : table.objects) {
       bool opened = o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kDevice;
       if (!opened || o.path.starts_with("/proc/")) continue;
+      int* made = shared.find(table, o);
+      if (made != nullptr && *made >= 0) {
+        plan->sources[&o] = *made;
+        continue;
+      }
       int fd = -1;
       Status status = open_path(o, &fd);
       if (!status.ok() && o.path == "/dev/tty") {  // no controlling terminal here: the command's own input will do
@@ -178,6 +209,7 @@ Status restore_files(Plan* plan) {
       }
       SHADOWIB_TRY(status);
       plan->sources[&o] = plan->own(fd);
+      if (made != nullptr) *made = fd;
     }
   return {};
 }
