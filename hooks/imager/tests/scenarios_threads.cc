@@ -269,3 +269,13 @@ SCENARIO(robust_mutex) {
 }
 
 }  // namespace
+
+// Stays until a signal comes, for a look from outside.
+SCENARIO(linger) {
+  std::thread([] {
+    for (;;) ::pause();
+  }).detach();
+  ::usleep(10000);
+  save_and_end();
+  for (;;) ::pause();
+}

@@ -1,0 +1,245 @@
+// Saves, kills and restarts the test subject, scenario by scenario, and damages images in every way.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "hooks/imager/image_reader.h"
+#include "hooks/imager/restore/image_file.h"
+
+namespace shadowib {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int kSaved = 10, kRight = 42;
+
+// A program's exit status (200 + signal if it was killed) and what it said.
+struct Outcome {
+  int status;
+  std::string text;
+};
+
+Outcome run(const std::vector<std::string>& arguments, const std::function<void()>& before = {}) {
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return {-1, "pipe"};
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::dup2(pipe[1], 1);
+    ::dup2(pipe[1], 2);
+    if (before) before();
+    std::vector<char*> pointers;
+    for (const std::string& a : arguments) pointers.push_back(const_cast<char*>(a.c_str()));
+    pointers.push_back(nullptr);
+    ::execv(pointers[0], pointers.data());
+    ::_exit(98);
+  }
+  ::close(pipe[1]);
+  Outcome outcome{};
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(pipe[0], buffer, sizeof(buffer))) > 0;) outcome.text.append(buffer, static_cast<unsigned>(n));
+  ::close(pipe[0]);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 200 + WTERMSIG(status);
+  return outcome;
+}
+
+void become_nobody() {
+  if (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0) ::_exit(97);
+}
+
+class Imager : public testing::Test {
+ protected:
+  Imager() : directory_(fs::temp_directory_path() / ("shadowib-imager-test-" + std::to_string(::getpid()))) {
+    fs::remove_all(directory_);
+    fs::create_directory(directory_);
+    fs::permissions(directory_, fs::perms::all);
+  }
+  ~Imager() override {
+    if (HasFailure())
+      std::printf("images kept in %s; repeat with: imager_subject SCENARIO DIR; imager_restart_tool DIR 0\n",
+                  directory_.c_str());
+    else
+      fs::remove_all(directory_);
+  }
+
+  Outcome save(const std::string& scenario, const std::function<void()>& before = {}) {
+    return run({SUBJECT, scenario, directory_}, before);
+  }
+  Outcome restart(const std::vector<std::string>& images = {"0"}, const std::function<void()>& before = {}) {
+    std::vector<std::string> arguments{RESTART_TOOL, directory_};
+    arguments.insert(arguments.end(), images.begin(), images.end());
+    return run(arguments, before);
+  }
+  fs::path image() const { return directory_ / "0.img"; }
+
+  fs::path directory_;
+};
+
+class Scenarios : public Imager, public testing::WithParamInterface<const char*> {};
+
+TEST_P(Scenarios, RestartsAsItWas) {
+  const Outcome saved = save(GetParam());
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  ImageInfo info;
+  const Status status = read_image(image(), &info);
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_GT(info.pid, 0);
+  EXPECT_EQ(info.comm, "imager_subject");
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Scenarios,
+                         testing::Values("single", "identity", "heap", "language", "memory", "files", "changed_file",
+                                         "deep_stack", "threads", "agent_thread", "vector_registers", "signals",
+                                         "parked_on_alternate_stack", "timers", "many_threads", "robust_mutex"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(Imager, RestartsWithoutPrivilege) {
+  if (::geteuid() != 0) GTEST_SKIP() << "runs as another user than root anyway";
+  for (const char* scenario : {"single", "identity", "threads", "timers"}) {
+    const Outcome saved = save(scenario, become_nobody);
+    ASSERT_EQ(saved.status, kSaved) << scenario << saved.text;
+    const Outcome restarted = restart({"0"}, become_nobody);
+    EXPECT_EQ(restarted.status, kRight) << scenario << restarted.text;
+  }
+}
+
+TEST_F(Imager, RestartsWhatWasRestarted) {
+  ASSERT_EQ(save("again").status, kSaved);
+  for (const char* image : {"0", "1"}) {
+    const Outcome restarted = restart({image});
+    ASSERT_EQ(restarted.status, kSaved) << restarted.text;
+  }
+  const Outcome last = restart({"2"});
+  EXPECT_EQ(last.status, kRight) << last.text;
+  // The first image still is what it was.
+  EXPECT_EQ(restart({"0"}).status, kSaved);
+}
+
+TEST_F(Imager, TellsAFullDisk) {
+  const Outcome saved = save("single", [] { ::setenv("IMAGER_TEST_NO_SPACE", "1", 1); });
+  EXPECT_EQ(saved.status, 20 + static_cast<int>(Code::kIo));
+  EXPECT_NE(saved.text.find("no space"), std::string::npos) << saved.text;
+  EXPECT_FALSE(fs::exists(image()));
+}
+
+TEST_F(Imager, TellsAFileThatMayNotGrow) {
+  const Outcome saved = save("single", [] {
+    const rlimit small{1 << 20, 1 << 20};
+    ::setrlimit(RLIMIT_FSIZE, &small);
+    ::signal(SIGXFSZ, SIG_IGN);
+  });
+  EXPECT_EQ(saved.status, 20 + static_cast<int>(Code::kIo)) << saved.text;
+  EXPECT_FALSE(fs::exists(image()));
+}
+
+struct Refusal {
+  const char* scenario;
+  const char* words;
+};
+class Refusals : public Imager, public testing::WithParamInterface<Refusal> {};
+
+TEST_P(Refusals, NamesTheObject) {
+  const Outcome outcome = save(GetParam().scenario);
+  EXPECT_EQ(outcome.status, kRight) << outcome.text;
+  EXPECT_NE(outcome.text.find(GetParam().words), std::string::npos) << outcome.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Refusals,
+                         testing::Values(Refusal{"refuse_child", "sleep, dynamic"}, Refusal{"refuse_zombie", "reaped"},
+                                         Refusal{"refuse_sysv", "System V"}, Refusal{"refuse_memfd", "memfd"},
+                                         Refusal{"refuse_shm", "POSIX shared memory"},
+                                         Refusal{"refuse_seccomp", "seccomp"}, Refusal{"refuse_traced", "traced by"},
+                                         Refusal{"refuse_dead_main", "main thread"}),
+                         [](const auto& info) { return std::string(info.param.scenario); });
+
+// --- damaged images ---
+
+class Damage : public Imager {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(save("single").status, kSaved);
+    std::ifstream file(image(), std::ios::binary);
+    bytes_.assign(std::istreambuf_iterator<char>(file), {});
+    fd_ = ::open(image().c_str(), O_RDWR | O_CLOEXEC);
+    LoadedImage loaded;
+    ASSERT_TRUE(load(ReadDepth::kEverything, &loaded).ok());
+    for (const PageBatch& b : loaded.batches) first_pages_ = std::min(first_pages_, b.record_offset);
+    batches_ = loaded.batches;
+  }
+  void TearDown() override { ::close(fd_); }
+
+  Status load(ReadDepth depth, LoadedImage* loaded) { return load_image(fd_, image(), depth, loaded); }
+  Status load(ReadDepth depth) {
+    LoadedImage loaded;
+    return load(depth, &loaded);
+  }
+  void set(std::uint64_t at, char value) {
+    ASSERT_EQ(::pwrite(fd_, &value, 1, static_cast<off_t>(at)), 1);
+  }
+  // Flips a bit at `at` and expects it to be seen.
+  void expect_seen(std::uint64_t at, ReadDepth depth) {
+    set(at, static_cast<char>(bytes_[at] ^ (1 << at % 8)));
+    const Status status = load(depth);
+    EXPECT_TRUE(status.code() == Code::kCorrupt) << "byte " << at << ": " << status.text();
+    set(at, bytes_[at]);
+  }
+
+  std::vector<char> bytes_;
+  std::vector<PageBatch> batches_;
+  std::uint64_t first_pages_ = ~0ull;
+  int fd_ = -1;
+};
+
+TEST_F(Damage, EveryByteOfTheTablesCounts) {
+  for (std::uint64_t at = 0; at < first_pages_ && !HasFailure(); ++at) expect_seen(at, ReadDepth::kTables);
+  for (std::uint64_t at = bytes_.size() - kPage; at < bytes_.size() && !HasFailure(); ++at)
+    expect_seen(at, ReadDepth::kTables);
+  EXPECT_TRUE(load(ReadDepth::kEverything).ok());
+}
+
+TEST_F(Damage, EveryByteOfThePagesCounts) {
+  // A prime step reaches every kind of byte; all of them would take minutes.
+  for (std::uint64_t at = first_pages_; at < bytes_.size() && !HasFailure(); at += 19997)
+    expect_seen(at, ReadDepth::kEverything);
+  // The header and runs of one record, every byte.
+  for (std::uint64_t i = 0; i < 120 && !HasFailure(); ++i)
+    expect_seen(batches_[0].record_offset + i, ReadDepth::kEverything);
+}
+
+TEST_F(Damage, EveryTruncationCounts) {
+  for (std::uint64_t size = bytes_.size() - kPage; !HasFailure(); size -= kPage) {
+    ASSERT_EQ(::ftruncate(fd_, static_cast<off_t>(size)), 0);
+    const Status status = load(ReadDepth::kTables);
+    EXPECT_EQ(status.code(), Code::kCorrupt) << size << ": " << status.text();
+    if (size == 0) break;
+  }
+  ASSERT_EQ(::pwrite(fd_, bytes_.data(), bytes_.size(), 0), static_cast<ssize_t>(bytes_.size()));
+  for (const std::uint64_t extra : {1ull, 4095ull, 4096ull}) {
+    ASSERT_EQ(::ftruncate(fd_, static_cast<off_t>(bytes_.size() + extra)), 0);
+    EXPECT_EQ(load(ReadDepth::kTables).code(), Code::kCorrupt);
+    ASSERT_EQ(::ftruncate(fd_, static_cast<off_t>(bytes_.size())), 0);
+  }
+  ASSERT_EQ(::ftruncate(fd_, static_cast<off_t>(bytes_.size() - 1)), 0);
+  EXPECT_EQ(load(ReadDepth::kTables).code(), Code::kCorrupt);
+}
+
+TEST_F(Damage, AnotherImageIsNoImage) {
+  const Status status = load_image(::open("/proc/self/exe", O_RDONLY | O_CLOEXEC), "exe", ReadDepth::kTables,
+                                   std::make_unique<LoadedImage>().get());
+  EXPECT_EQ(status.code(), Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace shadowib

@@ -1,0 +1,130 @@
+// What check_capturable refuses. Each prints the refusal and ends with 42.
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/shm.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "hooks/imager/imager.h"
+#include "hooks/imager/tests/subject.h"
+
+using namespace shadowib;
+using namespace shadowib::test;
+
+namespace {
+
+void expect_refusal() {
+  const Status status = check_capturable();
+  std::printf("%s\n", status.text());
+  std::fflush(stdout);
+  CHECK_THAT(status.code() == Code::kRefused);
+}
+
+pid_t start_child(const char* program, const char* argument) {
+  int pipe[2];
+  CHECK_THAT(::pipe2(pipe, O_CLOEXEC) == 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    ::execlp(program, program, argument, nullptr);
+    ::_exit(1);
+  }
+  ::close(pipe[1]);
+  char byte;
+  CHECK_THAT(::read(pipe[0], &byte, 1) == 0);  // ends when the child has executed
+  ::close(pipe[0]);
+  return pid;
+}
+
+SCENARIO(refuse_child) {
+  CHECK_THAT(check_capturable().ok());
+  const pid_t pid = start_child("sleep", "100");
+  expect_refusal();
+  ignore_child(pid);
+  CHECK_THAT(check_capturable().ok());
+  notice_child(pid);
+  CHECK_THAT(!check_capturable().ok());
+  ::kill(pid, SIGKILL);
+}
+
+SCENARIO(refuse_zombie) {
+  const pid_t pid = start_child("true", nullptr);
+  siginfo_t info{};
+  CHECK_THAT(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) == 0);
+  expect_refusal();
+}
+
+SCENARIO(refuse_sysv) {
+  const int id = ::shmget(IPC_PRIVATE, 4096, 0600);
+  CHECK_THAT(id >= 0 && ::shmat(id, nullptr, 0) != reinterpret_cast<void*>(-1));
+  ::shmctl(id, IPC_RMID, nullptr);
+  expect_refusal();
+}
+
+SCENARIO(refuse_memfd) {
+  const int fd = ::memfd_create("buffer", 0);
+  CHECK_THAT(::ftruncate(fd, 4096) == 0 && ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED);
+  expect_refusal();
+}
+
+SCENARIO(refuse_shm) {
+  const std::string name = "/shadowib-imager-" + std::to_string(::getpid());
+  const int fd = ::shm_open(name.c_str(), O_RDWR | O_CREAT, 0600);
+  ::shm_unlink((name + "x").c_str());
+  CHECK_THAT(::ftruncate(fd, 4096) == 0 && ::mmap(nullptr, 4096, PROT_READ, MAP_SHARED, fd, 0) != MAP_FAILED);
+  expect_refusal();
+  ::shm_unlink(name.c_str());
+}
+
+SCENARIO(refuse_seccomp) {
+  sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  sock_fprog program{1, allow};
+  CHECK_THAT(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+  expect_refusal();
+}
+
+SCENARIO(refuse_traced) {
+  int ready[2];
+  CHECK_THAT(::pipe(ready) == 0);
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);
+  const pid_t tracer = ::fork();
+  if (tracer == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const bool ok = ::ptrace(PTRACE_SEIZE, ::getppid(), nullptr, nullptr) == 0;
+    CHECK_THAT(::write(ready[1], ok ? "y" : "n", 1) == 1);
+    for (;;) ::pause();
+  }
+  char byte = 0;
+  CHECK_THAT(::read(ready[0], &byte, 1) == 1 && byte == 'y');
+  expect_refusal();
+  ::kill(tracer, SIGKILL);
+}
+
+SCENARIO(refuse_dead_main) {
+  std::thread([] {
+    std::string state;
+    do {
+      FILE* stat = std::fopen("/proc/self/stat", "r");
+      char text[512] = {};
+      CHECK_THAT(std::fgets(text, sizeof(text), stat) != nullptr);
+      std::fclose(stat);
+      state = text;
+    } while (state.find(") Z") == std::string::npos);
+    expect_refusal();
+    ::_exit(42);
+  }).detach();
+  ::pthread_exit(nullptr);
+}
+
+}  // namespace
