@@ -22,7 +22,7 @@ def options_of_page(name):
     text = (MAN / name).read_text().replace("\\-", "-")
     options = text[text.index(".SH OPTIONS"):]
     options = options[:options.index(".SH", 4)]
-    return set(re.findall(r"^\.BR? .*?(--[a-z-]+)", options, re.M))
+    return set(re.findall(r"^\.BI? (--[a-z-]+)", options, re.M))
 
 
 class ManPages(unittest.TestCase):
@@ -62,7 +62,7 @@ class ManPages(unittest.TestCase):
     def test_pages_are_well_formed(self):
         for page in MAN.glob("*.[17]"):
             text = page.read_text()
-            self.assertRegex(text, r"^\.TH ", page.name)
+            self.assertRegex(text, r"(?m)^\.TH ", page.name)
             for section in (".SH NAME", ".SH DESCRIPTION", ".SH SEE ALSO"):
                 self.assertIn(section, text, page.name)
 
