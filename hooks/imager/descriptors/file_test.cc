@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -254,6 +256,43 @@ TEST(StandardStreams, LeadToTheRestartingCommandsOwn) {
   EXPECT_EQ(read_some(hold_out[0], 12), "one nine two");
   for (int fd : {out[0], out[1], in[0], in[1], hold_out[0], hold_in[0], hold_in[1], terminal, terminal_end})
     ::close(fd);
+}
+
+TEST(StandardStreams, SocketToOutsideAndEpollOnIt) {
+  int outside[2], reader[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, outside), 0);
+  ASSERT_EQ(::pipe(reader), 0);
+  Job job;
+  job.members = 1;
+  job.before = [](int) -> std::string {
+    EXPECT_STEP(put(::epoll_create1(0), 10) == 10);
+    epoll_event e{};
+    e.events = EPOLLIN;
+    EXPECT_STEP(::epoll_ctl(10, EPOLL_CTL_ADD, 0, &e) == 0);
+    return "";
+  };
+  job.restarted = [](int) -> std::string {
+    epoll_event e{};
+    EXPECT_STEP(::epoll_wait(10, &e, 1, 5000) == 1 && read_some(0, 5) == "piped");
+    return "";
+  };
+  int saved = ::dup(0);
+  ::dup2(outside[0], 0);
+  Capture capture = checkpoint(job);
+  ::dup2(reader[0], 0);
+  ASSERT_EQ(::write(reader[1], "piped", 5), 5);
+  std::string words = capture.failure.empty() ? restart(job, capture.tables) : capture.failure;
+  EXPECT_EQ(words, "");
+  int null = ::open("/dev/null", O_RDONLY);
+  ::dup2(null, 0);  // cannot be watched: a warning, not the end
+  job.restarted = [](int) -> std::string {
+    char byte;
+    EXPECT_STEP(::read(0, &byte, 1) == 0);
+    return "";
+  };
+  EXPECT_EQ(restart(job, capture.tables), "");
+  ::dup2(saved, 0);
+  for (int fd : {outside[0], outside[1], reader[0], reader[1], saved, null}) ::close(fd);
 }
 
 TEST(Install, MovesWhatIsInTheWayAndKeepsWhatIsAsked) {

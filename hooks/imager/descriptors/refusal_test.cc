@@ -338,6 +338,18 @@ TEST(Refused, UdpToAnOutsiderOrWithDatagrams) {
                  }));
 }
 
+TEST(Refused, EmptyDatagramEachTime) {
+  expect_refused("unix", [](int) -> std::string {
+    int p[2];
+    EXPECT_STEP(::socketpair(AF_UNIX, SOCK_DGRAM, 0, p) == 0);
+    put(p[0], 9);
+    EXPECT_STEP(::send(p[1], "", 0, 0) == 0);
+    std::string table;
+    EXPECT_STEP(capture_descriptors(0, &table).code() == Code::kRefused);  // looks at it once already
+    return "";
+  });
+}
+
 TEST(Refused, PipeToAnOutsider) {
   expect_refused("pipe", [](int) -> std::string {
     int q[2];

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "hooks/imager/descriptors/restore.h"
+#include "shadowib/base/log.h"
 
 namespace shadowib::descriptors {
 namespace {
@@ -60,7 +61,11 @@ Status fill_epoll_sets(const Table& table) {
       epoll_event event{};
       event.events = entry.events;
       event.data.u64 = entry.data;
-      if (::epoll_ctl(epoll, EPOLL_CTL_ADD, entry.fd, &event) != 0)
+      if (::epoll_ctl(epoll, EPOLL_CTL_ADD, entry.fd, &event) == 0) continue;
+      if (errno == EPERM)  // a standard stream that was a terminal or pipe and is a file or /dev/null here
+        log_line(LogLevel::kWarn, "restart: epoll set %d cannot watch descriptor %d any more: it is a file now",
+                 epoll, entry.fd);
+      else
         return restore_failure(Code::kInternal, o, ("it cannot watch descriptor " + std::to_string(entry.fd)).c_str(),
                                errno);
     }

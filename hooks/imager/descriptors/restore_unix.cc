@@ -232,6 +232,8 @@ class UnixRestorer {
     if (o.queue.empty()) return {};
     int to = fd_of(o.inode);
     if (o.type != SOCK_DGRAM) {
+      if (o.state != SocketState::kConnected)
+        return restore_failure(Code::kCorrupt, o, "bytes without a connection", 0);
       const Object* peer = peer_of(o);
       return fill_stream(peer != nullptr ? fd_of(peer->inode) : gone_peers_.at(o.inode), to, o);
     }

@@ -77,7 +77,22 @@ Status capture_stream(int fd, Object* o) {
   return {};
 }
 
+// A peek by offset passes over empty datagrams that were peeked at before, so the head is looked at without offset.
+bool empty_datagram_first(int fd) {
+  int before = -1, off = -1;
+  socklen_t length = sizeof(before);
+  ::getsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, &length);
+  ::setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &off, sizeof(off));
+  char byte;
+  ssize_t n = ::recv(fd, &byte, 1, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+  ::setsockopt(fd, SOL_SOCKET, SO_PEEK_OFF, &before, sizeof(before));
+  return n == 0;
+}
+
 Status capture_messages(int fd, Object* o) {
+  const char* kEmpty = "an empty datagram waits on it; receive it before the checkpoint";
+  bool ends = o->type == SOCK_SEQPACKET && (o->shut_read || o->peer_shut);  // then 0 bytes may mean end of file
+  if (!ends && empty_datagram_first(fd)) return refuse(fd, describe_object(*o).c_str(), kEmpty);
   PeekFromHead head(fd);
   if (!head.ok()) return refuse(fd, describe_object(*o).c_str(), "the kernel has no SO_PEEK_OFF for it");
   for (;;) {
@@ -85,13 +100,8 @@ Status capture_messages(int fd, Object* o) {
     bool control = false;
     std::string nothing;
     ssize_t length = peek(fd, &nothing, MSG_TRUNC, nullptr, &control);  // tells the length, moves no offset
-    if (length < 0) return {};
-    if (length == 0) {
-      bool end = o->type == SOCK_SEQPACKET && (o->shut_read || o->peer_shut);
-      if (end && !control) return {};
-      return refuse(fd, describe_object(*o).c_str(),
-                    "an empty datagram waits on it; receive it before the checkpoint");
-    }
+    if (length < 0 || (length == 0 && ends && !control)) return {};
+    if (length == 0) return refuse(fd, describe_object(*o).c_str(), kEmpty);
     message.data.resize(static_cast<std::size_t>(length));
     ssize_t n = peek(fd, &message.data, 0, &message.source, &control);
     if (control) return refuse_control(fd, *o);
