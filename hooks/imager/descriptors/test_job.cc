@@ -23,6 +23,7 @@ namespace shadowib::test {
 namespace {
 
 constexpr unsigned kPatience = 30;  // seconds: a process that hangs ends by SIGALRM
+// [0] members meet; [1] members and the restart command, once that has released its copies.
 pthread_barrier_t* g_barrier = nullptr;
 
 struct Directory {
@@ -40,11 +41,12 @@ struct Directory {
 void new_barrier(int members) {
   if (g_barrier == nullptr)
     g_barrier = static_cast<pthread_barrier_t*>(
-        ::mmap(nullptr, sizeof(*g_barrier), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+        ::mmap(nullptr, 2 * sizeof(*g_barrier), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   pthread_barrierattr_t attributes;
   ::pthread_barrierattr_init(&attributes);
   ::pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  ::pthread_barrier_init(g_barrier, &attributes, static_cast<unsigned>(members));
+  ::pthread_barrier_init(&g_barrier[0], &attributes, static_cast<unsigned>(members));
+  ::pthread_barrier_init(&g_barrier[1], &attributes, static_cast<unsigned>(members) + 1);
 }
 
 std::string note(const std::string& what, int member) {
@@ -149,11 +151,12 @@ std::string play_restart(const Job& job, const std::map<std::uint32_t, std::stri
   for (int i = 0; i < job.members; ++i)
     members.push_back(start_member(i, [&]() -> std::string {
       Status installed = plan.install(static_cast<std::uint32_t>(i), {});
+      ::pthread_barrier_wait(&g_barrier[1]);
       if (!installed.ok()) return installed.text();
-      meet();
       return job.restarted(i);
     }));
-  plan.release();
+  plan.release();  // before any member runs: a copy here would keep a half closed pipe open
+  ::pthread_barrier_wait(&g_barrier[1]);
   return await(members);
 }
 
