@@ -52,11 +52,12 @@ struct side {
   unsigned unacknowledged_events;
 };
 
-/* net.c: addresses over TCP. The connection is kept until both sides are connected by RDMA, and closed before data moves.
+/* net.c: addresses over a socket, which is kept until both sides are connected by RDMA, and closed before data moves.
  * Exits with a message on failure. */
 int listen_on(int *port);
-int exchange_as_server(int listener, const struct address *own, struct address *peer);
-int exchange_as_client(const char *host, int port, const struct address *own, struct address *peer);
+int accept_client(int listener);
+int connect_to(const char *host, int port);
+void exchange(int connection, const struct address *own, struct address *peer);
 void finish_exchange(int connection);
 
 /* objects.c: make, connect and destroy the verbs objects. Exits with a message on failure. */

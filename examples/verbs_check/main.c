@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,11 +68,13 @@ static struct options parse(int argc, char **argv) {
   return o;
 }
 
-static int run(const struct options *options, int listener) {
+/* Both sides; a listener or a connection is given, or a host to connect to. */
+static int run(const struct options *options, int listener, int connection) {
   struct side s = {.options = *options};
   make_objects(&s);
-  int connection = options->host ? exchange_as_client(options->host, options->tcp_port, &s.own, &s.peer)
-                                 : exchange_as_server(listener, &s.own, &s.peer);
+  if (connection < 0)
+    connection = options->host ? connect_to(options->host, options->tcp_port) : accept_client(listener);
+  exchange(connection, &s.own, &s.peer);
   connect_objects(&s);
   finish_exchange(connection);
   int result = run_iterations(&s);
@@ -82,25 +85,27 @@ static int run(const struct options *options, int listener) {
   return result;
 }
 
-int main(int argc, char **argv) {
-  struct options options = parse(argc, argv);
-  g_role = options.host ? "client" : "server";
-  if (options.host) return run(&options, -1);
-  if (options.pair && options.tcp_port == 18516) options.tcp_port = 0;
-  int listener = listen_on(&options.tcp_port);
-  if (!options.pair) {
-    printf("listening on port %d\n", options.tcp_port);
-    fflush(stdout);
-    return run(&options, listener);
-  }
+/* The child is the client; a socket pair stands for the TCP connection, so that either sees the other's end. */
+static int run_pair(const struct options *options) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets)) die("socketpair: %m");
   pid_t client = fork();
-  if (client == 0) {
-    close(listener);
-    options.host = "127.0.0.1";
-    g_role = "client";
-    return run(&options, -1);
-  }
-  int result = run(&options, listener), status;
+  if (client < 0) die("fork: %m");
+  g_role = client == 0 ? "client" : "server";
+  close(sockets[client == 0]);
+  int result = run(options, -1, sockets[client != 0]), status;
+  if (client == 0) return result;
   if (waitpid(client, &status, 0) != client || status != 0) die("the client failed (status %d)", status);
   return result;
+}
+
+int main(int argc, char **argv) {
+  struct options options = parse(argc, argv);
+  if (options.pair) return run_pair(&options);
+  g_role = options.host ? "client" : "server";
+  if (options.host) return run(&options, -1, -1);
+  int listener = listen_on(&options.tcp_port);
+  printf("listening on port %d\n", options.tcp_port);
+  fflush(stdout);
+  return run(&options, listener, -1);
 }

@@ -19,7 +19,7 @@ int listen_on(int *port) {
   return listener;
 }
 
-static void transfer(int connection, const struct address *own, struct address *peer) {
+void exchange(int connection, const struct address *own, struct address *peer) {
   if (write(connection, own, sizeof(*own)) != sizeof(*own)) die("cannot send the address: %m");
   size_t got = 0;
   while (got < sizeof(*peer)) {
@@ -35,15 +35,14 @@ void finish_exchange(int connection) {
   close(connection);
 }
 
-int exchange_as_server(int listener, const struct address *own, struct address *peer) {
+int accept_client(int listener) {
   int connection = accept(listener, NULL, NULL);
   if (connection < 0) die("accept: %m");
   close(listener);
-  transfer(connection, own, peer);
   return connection;
 }
 
-int exchange_as_client(const char *host, int port, const struct address *own, struct address *peer) {
+int connect_to(const char *host, int port) {
   char service[16];
   snprintf(service, sizeof(service), "%d", port);
   struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;
@@ -52,6 +51,5 @@ int exchange_as_client(const char *host, int port, const struct address *own, st
   int connection = socket(AF_INET, SOCK_STREAM, 0);
   if (connect(connection, found->ai_addr, found->ai_addrlen)) die("cannot connect to %s:%d: %m", host, port);
   freeaddrinfo(found);
-  transfer(connection, own, peer);
   return connection;
 }
