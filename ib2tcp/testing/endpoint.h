@@ -212,11 +212,13 @@ inline void connect(Endpoint& a, Endpoint& b) {
   ASSERT_EQ(b.to_rts(b.qp), 0);
 }
 
-#define EXPECT_WC(wc, id, want)                                                                       \
-  do {                                                                                                \
-    ibv_wc got_wc = (wc);                                                                             \
-    EXPECT_EQ(got_wc.wr_id, static_cast<std::uint64_t>(id));                                          \
-    EXPECT_EQ(got_wc.status, want) << ibv_wc_status_str(got_wc.status);                               \
-  } while (0)
+// "wr_id status", so that one comparison shows both.
+inline std::string describe(std::uint64_t wr_id, ibv_wc_status status) {
+  return std::to_string(wr_id) + " " + ibv_wc_status_str(status);
+}
+inline std::string describe(const ibv_wc& wc) { return describe(wc.wr_id, wc.status); }
+#define EXPECT_WC(wc, id, want) \
+  EXPECT_EQ(::shadowib::ib2tcp::testing::describe(wc), \
+            ::shadowib::ib2tcp::testing::describe(static_cast<std::uint64_t>(id), want))
 
 }  // namespace shadowib::ib2tcp::testing

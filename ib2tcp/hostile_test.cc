@@ -1,0 +1,414 @@
+// Strangers, liars and the dead: what a peer that is not one of ours gets, what a broken member can do, and what
+// happens to the others.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sodium/crypto_generichash.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <functional>
+#include <random>
+
+#include "ib2tcp/rendezvous.h"
+#include "ib2tcp/testing/endpoint.h"
+#include "ib2tcp/testing/process.h"
+#include "ib2tcp/wire.h"
+
+namespace shadowib::ib2tcp::testing {
+namespace {
+
+using Record = ::shadowib::ib2tcp::Endpoint;  // as published
+
+Record record_of(FakeExchange& exchange, const Device& device) {
+  std::lock_guard<std::mutex> guard(exchange.mutex);
+  Record record;
+  std::memcpy(&record, exchange.values.at("ib2tcp/ep/" + std::to_string(device.port.lid)).data(), sizeof(record));
+  return record;
+}
+
+int dial(const Record& to) {
+  if (to.tcp_port != 0) {
+    int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(to.tcp_port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    return fd;
+  }
+  int fd = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, to.unix_name, to.unix_name_bytes);
+  EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&address),
+                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + to.unix_name_bytes)),
+            0);
+  return fd;
+}
+
+// Bytes read until `bytes` are there, the other side closes or a second passes without any.
+std::string read_up_to(int fd, std::size_t bytes) {
+  std::string got;
+  char buffer[4096];
+  while (got.size() < bytes) {
+    pollfd p{fd, POLLIN, 0};
+    if (::poll(&p, 1, 1000) != 1) break;
+    ssize_t n = ::read(fd, buffer, std::min(sizeof(buffer), bytes - got.size()));
+    if (n <= 0) break;
+    got.append(buffer, static_cast<std::size_t>(n));
+  }
+  return got;
+}
+
+bool closed(int fd) {
+  pollfd p{fd, POLLIN, 0};
+  char byte;
+  return ::poll(&p, 1, 2000) == 1 && ::recv(fd, &byte, 1, 0) <= 0;
+}
+
+// A member of the job, or nearly, that speaks the protocol by hand over TCP.
+class Liar {
+ public:
+  Liar(FakeExchange& exchange, const Device& victim, std::uint8_t key_byte) {
+    Record to = record_of(exchange, victim);
+    Record me = to;
+    std::mt19937_64 random(std::random_device{}());
+    for (auto& byte : me.uuid) byte = static_cast<std::uint8_t>(random());
+    me.lid = lid = 0x7777;
+    me.tcp_port = 0;
+    me.unix_name_bytes = 0;
+    {
+      std::lock_guard<std::mutex> guard(exchange.mutex);
+      exchange.values["ib2tcp/ep/" + std::to_string(lid)] = std::string(reinterpret_cast<char*>(&me), sizeof(me));
+    }
+    fd = dial(to);
+    Greeting greeting{};
+    greeting.magic = kHandshakeMagic;
+    greeting.version = kHandshakeVersion;
+    greeting.kind = StreamKind::kTcp;
+    greeting.frame_version = kWireVersion;
+    greeting.lid = lid;
+    std::memcpy(greeting.from, me.uuid, 16);
+    std::memcpy(greeting.to, to.uuid, 16);
+    send(&greeting, sizeof(greeting));
+    std::string challenge = read_up_to(fd, sizeof(Challenge));
+    if (challenge.size() != sizeof(Challenge)) return;
+    Proof proof;
+    unsigned char key[32];
+    std::memset(key, key_byte, sizeof(key));
+    crypto_generichash_state state;
+    crypto_generichash_init(&state, key, 32, 32);
+    crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>("C"), 1);
+    crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(&greeting), sizeof(greeting));
+    crypto_generichash_update(&state, reinterpret_cast<const unsigned char*>(challenge.data()), challenge.size());
+    crypto_generichash_final(&state, proof.mac, 32);
+    send(&proof, sizeof(proof));
+    answered = read_up_to(fd, sizeof(Answer)).size() == sizeof(Answer);
+    if (!answered) return;
+    FrameHeader hello{};
+    hello.version = kWireVersion;
+    hello.opcode = Opcode::kHello;
+    send(&hello, sizeof(hello));
+  }
+  ~Liar() { ::close(fd); }
+  void send(const void* data, std::size_t bytes) const { ::send(fd, data, bytes, MSG_NOSIGNAL); }
+  // The answer to one request, or opcode 0.
+  FrameHeader ask(FrameHeader header) const {
+    send(&header, sizeof(header));
+    std::string got = read_up_to(fd, sizeof(FrameHeader));
+    FrameHeader answer{};
+    if (got.size() == sizeof(answer)) std::memcpy(&answer, got.data(), sizeof(answer));
+    return answer;
+  }
+  int fd = -1;
+  std::uint16_t lid = 0;
+  bool answered = false;
+};
+
+class Hostile : public ::testing::Test {
+ protected:
+  Hostile() : exchange_(std::make_shared<FakeExchange>()) {
+    ProcessOptions options;
+    options.transport = "tcp";
+    first_ = std::make_unique<Process>(exchange_, options);
+    second_ = std::make_unique<Process>(exchange_, options);
+    a_ = std::make_unique<Device>(*first_);
+    b_ = std::make_unique<Device>(*second_);
+  }
+  void expect_works(Endpoint& x, Endpoint& y) {
+    ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+    ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
+    EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+    EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
+  }
+  std::shared_ptr<FakeExchange> exchange_;
+  std::unique_ptr<Process> first_, second_;
+  std::unique_ptr<Device> a_, b_;
+};
+
+TEST_F(Hostile, StrangersGetNothing) {
+  Endpoint x(*a_), y(*b_);
+  connect(x, y);
+  Record to = record_of(*exchange_, *b_);
+  for (const char* text : {"GET / HTTP/1.0\r\n\r\n", "", "IB2T"}) {
+    int fd = dial(to);
+    char padded[200] = {};
+    std::memcpy(padded, text, std::strlen(text));
+    ::send(fd, padded, *text == '\0' ? 0 : sizeof(padded), MSG_NOSIGNAL);
+    if (*text != '\0') {
+      EXPECT_TRUE(closed(fd)) << text;
+    }
+    ::close(fd);
+  }
+  Liar wrong_key(*exchange_, *b_, 8);
+  EXPECT_FALSE(wrong_key.answered);
+  EXPECT_TRUE(closed(wrong_key.fd));
+  EXPECT_NE(second_->log().find("could not prove"), std::string::npos);
+  expect_works(x, y);
+}
+
+TEST_F(Hostile, HalfOpenConnectionsAreBoundedAndDoNotKeepMembersOut) {
+  Record to = record_of(*exchange_, *b_);
+  std::vector<int> fds;
+  for (int i = 0; i < 200; ++i) fds.push_back(dial(to));
+  Endpoint x(*a_), y(*b_);
+  connect(x, y);
+  expect_works(x, y);
+  {
+    std::lock_guard<std::mutex> guard(second_->mutex_);
+    EXPECT_LT(second_->descriptors_.size(), 100u);
+  }
+  for (int fd : fds) ::close(fd);
+}
+
+TEST_F(Hostile, BadFramesEndTheConnectionAndNothingElse) {
+  Endpoint x(*a_), y(*b_);
+  connect(x, y);
+  expect_works(x, y);
+  std::vector<std::function<void(FrameHeader&)>> spoil = {
+      [](FrameHeader& h) { h.version = 2; },
+      [](FrameHeader& h) { h.opcode = static_cast<Opcode>(99); },
+      [](FrameHeader& h) { h.opcode = Opcode::kHello; },
+      [](FrameHeader& h) { h.length = 0x80000001u; },
+      [](FrameHeader& h) { h.flags = 0xff; },
+      [](FrameHeader& h) { h.opcode = Opcode::kFetchAdd, h.length = 16; },
+  };
+  for (auto& change : spoil) {
+    Liar liar(*exchange_, *b_, 7);
+    ASSERT_TRUE(liar.answered);
+    FrameHeader header{};
+    header.version = kWireVersion;
+    header.opcode = Opcode::kSend;
+    header.dest_qpn = y.qp->qp_num;
+    change(header);
+    liar.send(&header, sizeof(header));
+    EXPECT_TRUE(closed(liar.fd));
+    expect_works(x, y);
+  }
+  EXPECT_NE(second_->log().find("bad frame"), std::string::npos);
+}
+
+TEST_F(Hostile, AMemberReachesOnlyQueuePairsConnectedToIt) {
+  Endpoint x(*a_), y(*b_), z(*b_);
+  connect(x, y);
+  expect_works(x, y);
+  Liar liar(*exchange_, *b_, 7);
+  ASSERT_TRUE(liar.answered);
+  FrameHeader header{};
+  header.version = kWireVersion;
+  header.opcode = Opcode::kWrite;
+  header.src_qpn = x.qp->qp_num;
+  header.seq = y.options.psn + 1;
+  header.rkey = y.mr->rkey;
+  header.raddr = y.address(0);
+  // Another's queue pair, one that is not connected, one that does not exist.
+  for (std::uint32_t qpn : {y.qp->qp_num, z.qp->qp_num, 0u, 0x123456u, 0xffffffffu}) {
+    header.dest_qpn = qpn;
+    FrameHeader answer = liar.ask(header);
+    EXPECT_EQ(answer.opcode, Opcode::kNak) << qpn;
+    EXPECT_EQ(answer.syndrome, Syndrome::kNotReady);
+  }
+  // Answers nobody asked for are passed over.
+  for (Opcode opcode : {Opcode::kAck, Opcode::kNak, Opcode::kReadResponse, Opcode::kAtomicResponse,
+                        Opcode::kReceivePosted}) {
+    header.opcode = opcode;
+    header.flags = kFlagAckValid;
+    header.ack = 12345;
+    header.dest_qpn = y.qp->qp_num;
+    liar.send(&header, sizeof(header));
+  }
+  header.opcode = Opcode::kRead;
+  header.length = 100;
+  EXPECT_EQ(liar.ask(header).opcode, Opcode::kNak);
+  expect_works(x, y);
+}
+
+// Connects a liar to a real queue pair.
+struct Connected {
+  Endpoint z;
+  Liar liar;
+  FrameHeader header{};
+  Connected(FakeExchange& exchange, Device& device) : z(device), liar(exchange, device, 7) {
+    EXPECT_EQ(z.to_init(z.qp), 0);
+    Device peer = device;
+    peer.port.lid = liar.lid;
+    EXPECT_EQ(z.to_rtr(z.qp, peer, 0x42), 0);
+    EXPECT_EQ(z.to_rts(z.qp), 0);
+    header.version = kWireVersion;
+    header.dest_qpn = z.qp->qp_num;
+    header.src_qpn = 0x42;
+    header.seq = z.options.psn;
+  }
+};
+
+TEST_F(Hostile, RepeatsAreAnsweredAndNotExecuted) {
+  Connected c(*exchange_, *b_);
+  auto* target = reinterpret_cast<std::uint64_t*>((c.z.address(0) + 63) & ~63ull);
+  *target = 5;
+  c.header.opcode = Opcode::kFetchAdd;
+  c.header.length = 8;
+  c.header.rkey = c.z.mr->rkey;
+  c.header.raddr = reinterpret_cast<std::uint64_t>(target);
+  c.header.operand1 = 10;
+  for (int i = 0; i < 3; ++i) {
+    FrameHeader answer = c.liar.ask(c.header);
+    EXPECT_EQ(answer.opcode, Opcode::kAtomicResponse);
+    EXPECT_EQ(answer.operand1, 5u) << "the cached result";
+    EXPECT_EQ(answer.ack, c.z.options.psn + 1);
+  }
+  EXPECT_EQ(*target, 15u) << "executed once";
+  // A gap is refused, to be tried again.
+  c.header.seq += 5;
+  FrameHeader answer = c.liar.ask(c.header);
+  EXPECT_EQ(answer.opcode, Opcode::kNak);
+  EXPECT_EQ(answer.syndrome, Syndrome::kNotReady);
+  EXPECT_EQ(*target, 15u);
+}
+
+TEST_F(Hostile, ImpossibleAcknowledgementsAreIgnored) {
+  Connected c(*exchange_, *b_);
+  ASSERT_EQ(c.z.post_send(1, {c.z.sge(0, 16)}), 0);
+  EXPECT_EQ(read_up_to(c.liar.fd, 64 + 16).size(), 80u);
+  c.header.opcode = Opcode::kAck;
+  c.header.flags = kFlagAckValid;
+  for (std::uint32_t ack : {c.z.options.psn + 2, c.z.options.psn - 1, 0u, 0xffffffffu}) {
+    c.header.ack = ack;
+    c.liar.send(&c.header, sizeof(c.header));
+  }
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(c.z.poll(), 0);
+  c.header.ack = c.z.options.psn + 1;
+  c.liar.send(&c.header, sizeof(c.header));
+  EXPECT_WC(c.z.wait(), 1, IBV_WC_SUCCESS);
+}
+
+TEST_F(Hostile, RandomFramesDoNoHarm) {
+  unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  Endpoint x(*a_), y(*b_);
+  connect(x, y);
+  expect_works(x, y);
+  for (int round = 0; round < 20; ++round) {
+    Connected c(*exchange_, *b_);
+    if (!c.liar.answered) continue;
+    for (int i = 0; i < 200; ++i) {
+      FrameHeader h = c.header;
+      constexpr std::uint8_t kOpcodes[] = {1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20};
+      h.opcode = static_cast<Opcode>(kOpcodes[random() % 12]);
+      h.flags = static_cast<std::uint8_t>(random() % 4);
+      h.syndrome = static_cast<Syndrome>(random() % 8);
+      h.dest_qpn = random() % 4 == 0 ? static_cast<std::uint32_t>(random()) : h.dest_qpn;
+      h.seq += static_cast<std::uint32_t>(random() % 3);
+      h.ack = h.seq;
+      h.length = static_cast<std::uint32_t>(random() % 200);
+      if (is_atomic(h.opcode)) h.length = 8;
+      h.rkey = random() % 2 == 0 ? c.z.mr->rkey : static_cast<std::uint32_t>(random());
+      h.raddr = random() % 2 == 0 ? c.z.address(random() % 5000000) : random();
+      char payload[200] = {};
+      c.liar.send(&h, sizeof(h));
+      c.liar.send(payload, payload_bytes(h));
+    }
+    expect_works(x, y);
+  }
+}
+
+class Death : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Death, OfThePeerEndsWhatIsOutstanding) {
+  auto exchange = std::make_shared<FakeExchange>();
+  ProcessOptions options;
+  options.transport = GetParam();
+  Process first(exchange, options);
+  auto second = std::make_unique<Process>(exchange, options);
+  Device a(first), b(*second);
+  Endpoint x(a), idle(a);
+  Endpoint y(b), idle_peer(b);
+  y.abandoned = idle_peer.abandoned = true;
+  connect(x, y);
+  connect(idle, idle_peer);
+  ASSERT_EQ(idle.post_recv(50, {}), 0);
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  // No receive for these: they are under way when the peer dies.
+  ASSERT_EQ(x.post_recv(9, {}), 0);
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 1 << 20)}), 0);
+  ASSERT_EQ(x.post_send(3, {x.sge(0, 100)}), 0);
+  second->kill();
+  EXPECT_WC(x.wait(), 2, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_WC(x.wait(), 3, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_WC(x.wait(), 9, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(x.state(), IBV_QPS_ERR);
+  // One that was only waiting stays as it is, until it sends.
+  EXPECT_EQ(idle.poll(), 0);
+  EXPECT_EQ(idle.state(), IBV_QPS_RTS);
+  ASSERT_EQ(idle.post_send(51, {}), 0);
+  EXPECT_WC(idle.wait(), 51, IBV_WC_RETRY_EXC_ERR);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Death, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return info.param; });
+
+TEST(Settings, UnknownTransportsAreRefusedByName) {
+  for (const char* name : {"ofi:efa", "carrier-pigeon"}) {
+    ProcessOptions options;
+    options.transport = name;
+    Process process(std::make_shared<FakeExchange>(), options);
+    int n = 0;
+    EXPECT_EQ(process.ops().get_device_list(&n), nullptr);
+    EXPECT_EQ(process.last_errno(), EINVAL);
+    EXPECT_NE(process.log().find(name), std::string::npos);
+  }
+}
+
+TEST(Settings, DevicesAndPortsAreParameters) {
+  ProcessOptions options;
+  options.config["SHADOWIB_IB2TCP_DEVICES"] = "2";
+  options.config["SHADOWIB_IB2TCP_PORTS"] = "2";
+  Process process(std::make_shared<FakeExchange>(), options);
+  int n = 0;
+  ibv_device** list = process.ops().get_device_list(&n);
+  ASSERT_EQ(n, 2);
+  std::set<std::uint16_t> lids;
+  for (int d = 0; d < 2; ++d) {
+    ibv_context* context = process.ops().open_device(list[d]);
+    ibv_device_attr attr{};
+    EXPECT_EQ(process.ops().query_device(context, &attr), 0);
+    EXPECT_EQ(attr.phys_port_cnt, 2);
+    for (std::uint8_t port = 1; port <= 2; ++port) {
+      ibv_port_attr p{};
+      EXPECT_EQ(process.ops().query_port(context, port, &p, sizeof(p)), 0);
+      lids.insert(p.lid);
+    }
+    EXPECT_EQ(process.ops().close_device(context), 0);
+  }
+  EXPECT_EQ(lids.size(), 4u);
+  EXPECT_EQ(lids.count(0), 0u);
+  process.ops().free_device_list(list);
+}
+
+}  // namespace
+}  // namespace shadowib::ib2tcp::testing
