@@ -11,6 +11,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
+#include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
 namespace {
@@ -112,6 +113,9 @@ int restart(RestartArguments& arguments) {
 
   RestartOptions options;
   const std::string exchange = exchange_of(common, manifest.job);
+  std::unique_ptr<Exchange> tried;
+  if (Status s = Exchange::open(exchange, true, &tried); !s.ok()) return fail(common, s);
+  tried.reset();
   if (Status s = renew_job(common.directory, manifest.job, exchange, manifest.generation + 1, &epoch); !s.ok())
     return fail(common, s);
   if (Status s = fill_job(arguments, manifest, exchange, epoch, &options.job); !s.ok()) return fail(common, s);

@@ -9,6 +9,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/program.h"
+#include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -109,6 +110,10 @@ int run(RunOptions& options) {
   const std::string exchange = exchange_of(common, options.job);
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
     return run_failed(common, s, kRunFailed);
+  // Made and tried here, where a wrong URI can still be told to a person.
+  std::unique_ptr<Exchange> tried;
+  if (Status s = Exchange::open(exchange, true, &tried); !s.ok()) return run_failed(common, s, kRunFailed);
+  tried.reset();
   if (Status s = set_environment(options, libraries, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   return replace_process(program, options.command);
 }

@@ -15,6 +15,7 @@ import unittest
 
 COMMAND, LIBRARY, TOOL = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
 SHOW = "import os,json,sys; print(json.dumps({'pid': os.getpid(), 'env': dict(os.environ), 'argv': sys.argv[1:]}))"
+PROGRESS = ("shadowib: verifying ", "shadowib: checkpoint of ")
 OK, USAGE, NOT_FOUND, CORRUPT, IO, BUSY = 0, 2, 3, 5, 6, 11
 
 
@@ -39,7 +40,7 @@ class Tree(unittest.TestCase):
                               cwd=cwd or self.top, capture_output=True, timeout=60)
         self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
         if code not in (OK, 9) and words[0] != "run":
-            told = [line for line in done.stderr.splitlines() if not line.startswith("shadowib: verifying ")]
+            told = [line for line in done.stderr.splitlines() if not line.startswith(PROGRESS)]
             self.assertEqual(len(told), 1, "an error is one line: " + done.stderr)
         return done
 
@@ -185,6 +186,7 @@ class Run(Tree):
         self.shadowib("run", "--interval", "-1", "--", "true", code=125)
         self.shadowib("run", "--job", "../evil", "--", "true", code=125)
         self.shadowib("run", "--job", "a/b", "--", "true", code=125)
+        self.shadowib("run", "--exchange", "redis://x", "--", "true", code=125)
         (self.top / "file").write_text("")
         done = self.shadowib("run", "--dir", "file", "--", "true", code=125)
         self.assertIn(str(self.top / "file"), done.stderr)
@@ -302,6 +304,10 @@ class Words(Tree):
         self.shadowib("status", "nobody", "--dir", self.dir, code=NOT_FOUND)
         out = self.shadowib("status", "--json", "--dir", self.dir).stdout
         self.assertEqual(json.loads(out)["jobs"], [])
+        self.shadowib("run", "--job", "j", "--dir", self.dir, "--", "true")
+        job = json.loads(self.shadowib("status", "j", "--json", "--dir", self.dir).stdout)
+        self.assertEqual((job["job"], job["alive"], job["members"]), ("j", False, []))
+        self.shadowib("checkpoint", "j", "--dir", self.dir, code=NOT_FOUND)
 
     def test_version_and_help(self):
         self.assertRegex(self.shadowib("--version").stdout, r"^shadowib \d+\.\d+\.\d+\n$")
