@@ -105,6 +105,43 @@ INSTANTIATE_TEST_SUITE_P(All, Scenarios,
                                          "parked_on_alternate_stack", "timers", "many_threads", "robust_mutex"),
                          [](const auto& info) { return std::string(info.param); });
 
+#ifdef SUBJECT_ADDRESS
+TEST_F(Imager, RestartsUnderSanitizers) {
+  for (const auto& [subject, scenario] : std::vector<std::pair<std::string, std::string>>{
+           {SUBJECT_ADDRESS, "heap"}, {SUBJECT_ADDRESS, "threads"}, {SUBJECT_THREAD, "heap"}}) {
+    const Outcome saved = run({subject, scenario, directory_});
+    ASSERT_EQ(saved.status, kSaved) << subject << saved.text;
+    const Outcome restarted = restart();
+    EXPECT_EQ(restarted.status, kRight) << subject << restarted.text;
+  }
+}
+#endif
+
+// Two members with sessions and groups whose leaders are not among them, from images that were made one after the other.
+TEST_F(Imager, RestartsSeveralMembers) {
+  ASSERT_EQ(save("identity").status, kSaved);
+  fs::rename(image(), directory_ / "a.img");
+  const Outcome second = save("member_one");
+  ASSERT_EQ(second.status, kSaved) << second.text;
+  fs::rename(image(), directory_ / "b.img");
+  const Outcome restarted = restart({"a", "b"});
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+  EXPECT_NE(restarted.text.find("restored 2 processes"), std::string::npos) << restarted.text;
+}
+
+// One member cannot be restored: none of them runs, and the message names it.
+TEST_F(Imager, RestartsAllOrNone) {
+  ASSERT_EQ(save("single").status, kSaved);
+  fs::rename(image(), directory_ / "a.img");
+  ASSERT_EQ(save("member_one_without_directory").status, kSaved);
+  fs::rename(image(), directory_ / "b.img");
+  const Outcome restarted = restart({"a", "b"});
+  EXPECT_EQ(restarted.status, 100 + static_cast<int>(Code::kNotFound)) << restarted.text;
+  EXPECT_NE(restarted.text.find("member 1"), std::string::npos) << restarted.text;
+  EXPECT_NE(restarted.text.find("working directory"), std::string::npos) << restarted.text;
+  EXPECT_EQ(restarted.text.find("restored 2"), std::string::npos) << restarted.text;
+}
+
 TEST_F(Imager, RestartsWithoutPrivilege) {
   if (::geteuid() != 0) GTEST_SKIP() << "runs as another user than root anyway";
   for (const char* scenario : {"single", "identity", "threads", "timers"}) {

@@ -47,6 +47,23 @@ SCENARIO(single) {
   CHECK_THAT(::syscall(SYS_gettid) == pid);
 }
 
+SCENARIO(member_one) {
+  set_member(1);
+  const pid_t group = ::getpgrp(), session = ::getsid(0);
+  save_and_end();
+  CHECK_THAT(::getpgrp() == group && ::getsid(0) == session);
+}
+
+SCENARIO(member_one_without_directory) {
+  set_member(1);
+  char path[] = "/tmp/shadowib-imager-XXXXXX";
+  CHECK_THAT(::mkdtemp(path) != nullptr && ::chdir(path) == 0);
+  if (!save()) {
+    CHECK_THAT(::rmdir(path) == 0);
+    ::_exit(10);
+  }
+}
+
 SCENARIO(identity) {
   ::umask(027);
   const std::string exe = link_of("/proc/self/exe"), cwd = link_of("/proc/self/cwd"), line = contents("/proc/self/cmdline"),

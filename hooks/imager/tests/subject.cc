@@ -27,6 +27,7 @@ std::map<std::string, Scenario>& scenarios() {
 }
 std::string g_directory;
 int g_saves = 0;
+std::uint32_t g_member = 0;
 
 }  // namespace
 
@@ -43,6 +44,7 @@ bool save() {
   SaveRequest request{};
   request.directory_fd = directory;
   request.file_name = name.c_str();
+  request.member = g_member;
   std::memset(request.set_id, 7, sizeof(request.set_id));
   SaveResult result{};
   SaveOutcome outcome{};
@@ -58,6 +60,8 @@ bool save() {
   if (outcome == SaveOutcome::kRestarted) CHECK_THAT(std::strcmp(job.job, "restarted") == 0);
   return outcome == SaveOutcome::kRestarted;
 }
+
+void set_member(unsigned member) { g_member = member; }
 
 void save_and_end() {
   if (!save()) ::_exit(10);
