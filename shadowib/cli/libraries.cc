@@ -20,7 +20,7 @@ std::string sanitizer_of(const std::string& library) {
   for (const std::string& needed : elf.needed) {
     if (needed.compare(0, 10, "libasan.so") != 0 && needed.compare(0, 10, "libtsan.so") != 0) continue;
     std::error_code error;
-    // This command is built as the library is, so the runtime is loaded here already; never load it just to look.
+    // Both answers are the canonical path: nested runs compare it. This command is built as the library is, so the runtime is loaded here already; never load it just to look.
     if (void* handle = ::dlopen(needed.c_str(), RTLD_LAZY | RTLD_NOLOAD); handle != nullptr) {
       link_map* map = nullptr;
       std::string path;
@@ -29,7 +29,7 @@ std::string sanitizer_of(const std::string& library) {
       if (!path.empty()) return fs::weakly_canonical(path);
     }
     for (const char* place : {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/lib/x86_64-linux-gnu", "/lib64", "/usr/lib"})
-      if (fs::exists(fs::path(place) / needed, error)) return fs::path(place) / needed;
+      if (fs::exists(fs::path(place) / needed, error)) return fs::weakly_canonical(fs::path(place) / needed);
     return needed;  // let the loader search
   }
   return {};
