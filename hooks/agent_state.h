@@ -46,7 +46,9 @@ std::uint64_t latest_request(Exchange* exchange, const char* epoch, const char* 
 // round.cc: this member's part in one checkpoint.
 void take_part_in_checkpoint(const std::string& request);
 
-// restarted.cc: the restored agent thread goes on here. Does not return on failure: the process exits.
+// restarted.cc: remembers, in memory that the image holds, which descriptor numbers are ours. Before saving.
+void note_owned_descriptors();
+// The restored agent thread goes on here. Does not return on failure: the process exits.
 void go_on_after_restart(const JobInfo& info);
 
 // hook_registry.cc

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,24 +24,28 @@ namespace shadowib {
 namespace {
 
 constexpr int kRestartMs = 120000;
-constexpr int kHighestNumber = 1 << 20;
+
+constexpr int kHighestNumber = 1 << 20;  // base/descriptors.cc owns none above
+std::vector<int> g_numbers;              // of the descriptors that were ours when the image was saved
 
 // Keeps the numbers of the descriptors that were ours free from what is opened before the participant has made its
 // own again at their old numbers (a completion channel's fd is known to the program).
 class NumberReservation {
  public:
-  NumberReservation() {
-    const int lowest = lowest_owned_descriptor();
-    for (int fd = lowest; fd < kHighestNumber; ++fd)
-      if (is_owned_descriptor(fd)) numbers_.push_back(fd);
-    forget_owned_descriptors(false);
+  explicit NumberReservation(const std::vector<int>& numbers) : numbers_(numbers) {
     int placeholder = static_cast<int>(::syscall(SYS_memfd_create, "shadowib-reserved", 1u /* MFD_CLOEXEC */));
-    if (placeholder < 0 || ::fstat(placeholder, &identity_) != 0) return;
-    for (int& fd : numbers_) {
-      if (fd == placeholder) continue;
-      if (::fcntl(fd, F_GETFD) >= 0 || ::syscall(SYS_dup3, placeholder, fd, O_CLOEXEC) < 0) fd = -1;
+    if (placeholder < 0 || ::fstat(placeholder, &identity_) != 0) {
+      numbers_.clear();
+      return;
     }
-    if (!numbers_.empty() && placeholder != numbers_.front()) ::syscall(SYS_close, placeholder);
+    bool placed = false;
+    for (int& fd : numbers_) {
+      if (fd == placeholder)
+        placed = true;
+      else if (::fcntl(fd, F_GETFD) >= 0 || ::syscall(SYS_dup3, placeholder, fd, O_CLOEXEC) < 0)
+        fd = -1;
+    }
+    if (!placed) ::syscall(SYS_close, placeholder);
   }
   // Gives back the numbers nobody has put something else on.
   ~NumberReservation() {
@@ -92,8 +97,7 @@ Status enter_new_generation() {
 }
 
 Status rebuild() {
-  NumberReservation reservation;
-  forget_owned_mappings(false);
+  NumberReservation reservation(g_numbers);
   SHADOWIB_TRY(enter_new_generation());
   SHADOWIB_TRY(pass(110));
   SHADOWIB_TRY(pass(120));
@@ -112,6 +116,14 @@ Status go() {
 }
 
 }  // namespace
+
+void note_owned_descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  g_numbers.clear();
+  for (int fd = lowest_owned_descriptor(); fd < kHighestNumber && static_cast<rlim_t>(fd) < limit.rlim_max; ++fd)
+    if (is_owned_descriptor(fd)) g_numbers.push_back(fd);
+}
 
 void go_on_after_restart(const JobInfo& info) {
   g_agent.info = info;

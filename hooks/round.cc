@@ -250,6 +250,7 @@ Status Round::save() {
                       std::strerror(errno));
   SaveRequest request{directory, file.c_str(), {}, g_agent.info.member, g_agent.info.generation, &table_};
   std::memcpy(request.set_id, set_id_, sizeof(set_id_));
+  note_owned_descriptors();
   SaveResult result{};
   SaveOutcome outcome{};
   JobInfo info{};

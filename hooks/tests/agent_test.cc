@@ -80,6 +80,7 @@ class AgentTest : public testing::Test {
   }
   void TearDown() override {
     members_.clear();
+    if (restart_ > 0) kill(restart_, SIGKILL), waitpid(restart_, nullptr, 0);
     if (!HasFailure())
       std::filesystem::remove_all(directory_);
     else
@@ -107,7 +108,15 @@ class AgentTest : public testing::Test {
       ADD_FAILURE() << "left behind: " << entry.path();
   }
 
+  std::uint64_t counter(int index) const {
+    std::uint64_t value = 0;
+    std::ifstream file(directory_ + "/counter" + std::to_string(index), std::ios::binary);
+    file.read(reinterpret_cast<char*>(&value), sizeof(value));
+    return value;
+  }
+
   std::string directory_;
+  pid_t restart_ = -1;  // the restart command
   std::vector<std::unique_ptr<Member>> members_;
   CheckpointReport report_;
   std::vector<int> phases_;
@@ -288,6 +297,51 @@ TEST_F(AgentTest, IntervalStartsCheckpointsByItself) {
   }
   EXPECT_GE(sets.size(), 2u);
   for (auto& member : members_) EXPECT_TRUE(member->runs());
+}
+
+// Kill, restart, checkpoint the restarted, kill, restart: the counters go on from where they were saved.
+TEST_F(AgentTest, RestartOfARestartGoesOn) {
+  start(2);
+  for (int generation = 1; generation <= 2; ++generation) {
+    SCOPED_TRACE(generation);
+    const pid_t last = restart_;
+    Status status = checkpoint(true);
+    ASSERT_TRUE(status.ok()) << status.text();
+    if (generation == 1) {
+      for (auto& member : members_) EXPECT_TRUE(WIFSIGNALED(member->wait()));
+    } else {
+      waitpid(last, nullptr, 0);
+    }
+    std::uint64_t saved[2] = {counter(0), counter(1)};
+    restart_ = fork();
+    if (restart_ == 0) {
+      close_range(3, ~0u, 0);
+      execl(SHADOWIB_CLI, SHADOWIB_CLI, "restart", report_.set_path.c_str(), "--dir", directory_.c_str(), nullptr);
+      _exit(127);
+    }
+    const std::int64_t deadline = monotonic_ns() + 20'000'000'000;
+    while ((counter(0) <= saved[0] || counter(1) <= saved[1]) && monotonic_ns() < deadline) {
+      int ended;
+      ASSERT_EQ(waitpid(restart_, &ended, WNOHANG), 0) << "the restart command ended with " << std::hex << ended;
+      usleep(1000);
+    }
+    ASSERT_GT(counter(0), saved[0]);
+    ASSERT_GT(counter(1), saved[1]);
+    EXPECT_LT(counter(0), saved[0] + 1000000) << "not the restored counter";
+    std::vector<MemberStatus> members;
+    ASSERT_TRUE(query_status(directory_, "job", "", 2000, &members, nullptr).ok());
+    ASSERT_EQ(members.size(), 2u);
+    for (const auto& m : members) {
+      EXPECT_TRUE(m.alive && m.answered);
+      EXPECT_NE(m.json.find("\"restarts\":" + std::to_string(generation)), std::string::npos) << m.json;
+      EXPECT_NE(m.json.find("\"generation\":" + std::to_string(generation)), std::string::npos) << m.json;
+    }
+  }
+  kill(restart_, SIGTERM);  // forwarded; the members end in an orderly way
+  int ended;
+  ASSERT_EQ(waitpid(restart_, &ended, 0), restart_);
+  restart_ = -1;
+  EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << std::hex << ended;
 }
 
 TEST_F(AgentTest, UnsettledRunsAMomentAndTriesAgain) {
