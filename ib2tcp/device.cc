@@ -51,14 +51,25 @@ int make_devices() {
     device->port_count = ports;
     device->verbs.node_type = IBV_NODE_CA;
     device->verbs.transport_type = IBV_TRANSPORT_IB;
+    std::uint8_t guid[8];
+    random_bytes(guid, sizeof(guid));
+    guid[0] = static_cast<std::uint8_t>((guid[0] & 0xfc) | 0x02);  // locally administered
+    std::memcpy(&device->guid, guid, sizeof(guid));
     std::snprintf(device->verbs.name, sizeof(device->verbs.name), "ib2tcp%d", i);
     std::snprintf(device->verbs.dev_name, sizeof(device->verbs.dev_name), "uverbs%d", i);
     list->push_back(std::move(device));
   }
-  auto rendezvous = std::make_unique<Rendezvous>();
-  if (int rc = rendezvous->start(*list); rc != 0) return rc;
-  g_engine->rendezvous = std::move(rendezvous);
   g_devices = list.release();
+  return 0;
+}
+
+// Takes addresses and opens listeners, at the first open: a process that only lists devices is no member of a job and
+// stays inert.
+int ensure_addresses() {
+  if (g_engine->rendezvous != nullptr) return 0;
+  auto rendezvous = std::make_unique<Rendezvous>();
+  if (int rc = rendezvous->start(*g_devices); rc != 0) return rc;
+  g_engine->rendezvous = std::move(rendezvous);
   return 0;
 }
 
@@ -116,6 +127,10 @@ std::uint64_t get_device_guid(ibv_device* device) { return device_of(device).gui
 int get_device_index(ibv_device* device) { return device_of(device).index; }
 
 ibv_context* open_device(ibv_device* device) {
+  {
+    EngineGuard guard;
+    if (int rc = ensure_addresses(); rc != 0) return fail_null<ibv_context>(rc);
+  }
   int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
   if (fd < 0) return fail_null<ibv_context>(errno);
   int owned = g_host->own_descriptor(fd);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint32_t kEndpointMagic = 0x45324249;  // "IB2E"
 constexpr std::uint16_t kEndpointVersion = 1;
-constexpr std::uint16_t kLastLid = 0xBFFF;  // above are multicast LIDs
+constexpr std::uint16_t kLastLid = 0xBFFE;  // 0xBFFF stands for nobody (shadowib/cr/peers.h); above are multicast LIDs
 constexpr int kBacklog = 256;
 
 bool parse_choice(const char* text, TransportChoice* choice) {
@@ -172,16 +172,9 @@ int Rendezvous::claim_lid(std::uint16_t* lid) {
 }
 
 int Rendezvous::publish(std::vector<std::unique_ptr<Device>>& devices) {
-  for (auto& device : devices) {
+  for (auto& device : devices)
     for (int port = 0; port < device->port_count; ++port)
       if (int rc = claim_lid(&device->lids[port]); rc != 0) return rc;
-    std::uint8_t guid[8];
-    random_bytes(guid, sizeof(guid));
-    guid[0] = static_cast<std::uint8_t>((guid[0] & 0xfc) | 0x02);  // locally administered
-    guid[6] = static_cast<std::uint8_t>(device->lids[0] >> 8);
-    guid[7] = static_cast<std::uint8_t>(device->lids[0]);
-    std::memcpy(&device->guid, guid, sizeof(guid));
-  }
   self_.lid = devices.front()->lids[0];
   for (auto& device : devices)
     for (int port = 1; port <= device->port_count; ++port) {
