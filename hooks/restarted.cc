@@ -110,8 +110,8 @@ Status go() {
   SHADOWIB_TRY(rebuild());
   SHADOWIB_TRY(pass(130));
   run_hooks(2);
-  SHADOWIB_TRY(barrier("130"));  // nobody runs before everybody can
   SHADOWIB_TRY(pass(140));
+  SHADOWIB_TRY(barrier("go"));  // nobody runs before everybody can
   return publish_fields(restart_key("done"), {});
 }
 

@@ -344,6 +344,29 @@ TEST_F(AgentTest, RestartOfARestartGoesOn) {
   EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << std::hex << ended;
 }
 
+TEST_F(AgentTest, ARestartThatFailsInOneMemberEndsAllAndSaysSo) {
+  for (int phase : {110, 120, 130, 140}) {
+    SCOPED_TRACE(phase);
+    members_.clear();
+    start(2, {{"SHADOWIB_FAULT", std::to_string(phase) + ":fail:1"}});
+    Status status = checkpoint(true);
+    ASSERT_TRUE(status.ok()) << status.text();
+    for (auto& member : members_) member->wait();
+    const std::uint64_t saved[2] = {counter(0), counter(1)};
+    pid_t command = fork();
+    if (command == 0) {
+      close_range(3, ~0u, 0);
+      execl(SHADOWIB_CLI, SHADOWIB_CLI, "restart", report_.set_path.c_str(), "--dir", directory_.c_str(), nullptr);
+      _exit(127);
+    }
+    int ended = 0;
+    ASSERT_EQ(waitpid(command, &ended, 0), command);
+    EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) != 0) << std::hex << ended;
+    for (int i : {0, 1}) EXPECT_EQ(counter(i), saved[i]) << "member " << i << " ran although the restart failed";
+    std::filesystem::remove_all(directory_ + "/sets");
+  }
+}
+
 TEST_F(AgentTest, UnsettledRunsAMomentAndTriesAgain) {
   start(1);
   start(1, {{"AGENT_TEST_UNSETTLED", "2"}});
