@@ -102,8 +102,7 @@ Status rebuild() {
   SHADOWIB_TRY(pass(110));
   SHADOWIB_TRY(pass(120));
   loader_thread_unpark();
-  if (g_agent.participant != nullptr) SHADOWIB_TRY(g_agent.participant->restart(g_agent.info, g_agent.exchange));
-  return restore_owned_epoll_targets();
+  return g_agent.participant != nullptr ? g_agent.participant->restart(g_agent.info, g_agent.exchange) : Status{};
 }
 
 Status go() {

@@ -35,10 +35,6 @@ void abandon_descriptors();
 // TIME_WAIT, so that a restart gets their ports at once. The image is written by then and knows nothing of it.
 void linger_for_kill();
 
-// In a restarted member, once the shim has made its own descriptors again at their old numbers (channel->fd, async_fd):
-// adds them to the program's epoll sets that held them. The capture remembered which, in memory that the image holds.
-Status restore_owned_epoll_targets();
-
 // In the command: checks that every pipe, Unix and TCP connection has both its ends inside the set, or led
 // outside by stdio. kRefused names member, pid, descriptor and peer. Also used by verify.
 Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);

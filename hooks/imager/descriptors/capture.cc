@@ -18,9 +18,6 @@ namespace shadowib {
 namespace descriptors {
 namespace {
 
-// What the last capture found on descriptors of ours. Part of the image: a restarted process reads it.
-std::vector<OwnedTarget>* g_owned_targets = nullptr;
-
 // Finds which numbers share an open file description. kcmp orders descriptions, so a sorted list does.
 class Sharing {
  public:
@@ -128,14 +125,14 @@ Status judge_terminals(const Table& table) {
   return {};
 }
 
-Status capture_epoll_sets(Table* table, std::vector<OwnedTarget>* owned) {
+Status capture_epoll_sets(Table* table) {
   for (std::uint32_t i = 0; i < table->objects.size(); ++i)
     if (table->objects[i].kind == Kind::kEpoll)
-      SHADOWIB_TRY(capture_epoll_entries(table->first_fd(i), &table->objects[i], owned));
+      SHADOWIB_TRY(capture_epoll_entries(table->first_fd(i), &table->objects[i]));
   return {};
 }
 
-Status capture_table(std::uint32_t member, Table* table, std::vector<OwnedTarget>* owned) {
+Status capture_table(std::uint32_t member, Table* table) {
   table->member = member;
   table->pid = ::getpid();
   table->working_directory = link_target("/proc/self/cwd");
@@ -158,7 +155,7 @@ Status capture_table(std::uint32_t member, Table* table, std::vector<OwnedTarget
     }
     table->descriptors.push_back(d);
   }
-  SHADOWIB_TRY(capture_epoll_sets(table, owned));
+  SHADOWIB_TRY(capture_epoll_sets(table));
   mark_standard_streams(table);
   return judge_terminals(*table);
 }
@@ -169,26 +166,9 @@ Status capture_table(std::uint32_t member, Table* table, std::vector<OwnedTarget
 Status capture_descriptors(std::uint32_t member, std::string* bytes) {
   using namespace descriptors;
   abandon_descriptors();
-  if (g_owned_targets == nullptr) g_owned_targets = new std::vector<OwnedTarget>();
-  g_owned_targets->clear();
   Table table;
-  SHADOWIB_TRY(capture_table(member, &table, g_owned_targets));
+  SHADOWIB_TRY(capture_table(member, &table));
   encode_table(table, bytes);
-  return {};
-}
-
-Status restore_owned_epoll_targets() {
-  using namespace descriptors;
-  if (g_owned_targets == nullptr) return {};
-  for (const OwnedTarget& target : *g_owned_targets) {
-    epoll_event event{};
-    event.events = target.entry.events;
-    event.data.u64 = target.entry.data;
-    if (::epoll_ctl(target.epoll, EPOLL_CTL_ADD, target.entry.fd, &event) != 0 && errno != EEXIST)
-      return Status::of(Code::kInternal, errno,
-                        "cannot add descriptor %d of shadowib back to epoll set %d (errno %d)", target.entry.fd,
-                        target.epoll, errno);
-  }
   return {};
 }
 

@@ -19,13 +19,9 @@ Status capture_pipe(int fd, const std::string& target, Object* object);
 Status capture_anonymous(int fd, const std::string& target, Object* object);
 Status capture_socket(int fd, Object* object);
 
-// An epoll target that is shadowib's own: made again by the shim, added again by restore_owned_epoll_targets().
-struct OwnedTarget {
-  int epoll;
-  EpollEntry entry;
-};
-// Reads the entries of an epoll set into `object`; those on owned descriptors go to `owned`.
-Status capture_epoll_entries(int fd, Object* object, std::vector<OwnedTarget>* owned);
+// Reads the entries of an epoll set into `object`, those on owned descriptors left out: the shim, which put them there,
+// has others after a restart and adds these itself.
+Status capture_epoll_entries(int fd, Object* object);
 
 // The bytes waiting in a socket, left there. `object` has domain, type and state.
 Status capture_socket_queue(int fd, Object* object);

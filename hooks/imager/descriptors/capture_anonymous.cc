@@ -135,7 +135,7 @@ Status capture_anonymous(int fd, const std::string& target, Object* object) {
   return refuse(fd, name.c_str(), "objects of this type cannot be saved; close it before the checkpoint");
 }
 
-Status capture_epoll_entries(int fd, Object* object, std::vector<OwnedTarget>* owned) {
+Status capture_epoll_entries(int fd, Object* object) {
   std::string info;
   SHADOWIB_TRY(read_fdinfo(fd, &info));
   std::string_view text = info;
@@ -146,10 +146,7 @@ Status capture_epoll_entries(int fd, Object* object, std::vector<OwnedTarget>* o
     if (!line.starts_with("tfd:")) continue;
     EpollEntry entry{static_cast<int>(entry_number(line, "tfd:", 10)),
                      static_cast<std::uint32_t>(entry_number(line, "events:", 16)), entry_number(line, "data:", 16)};
-    if (is_owned_descriptor(entry.fd)) {
-      owned->push_back({fd, entry});
-      continue;
-    }
+    if (is_owned_descriptor(entry.fd)) continue;
     if (!targets_number(fd, entry.fd, entry_number(line, "ino:", 16), entry_number(line, "sdev:", 16))) {
       char why[160];
       std::snprintf(
