@@ -49,10 +49,11 @@ int main(int argc, char **argv) {
     outcome = shadowib_checkpoint(flags, 0, set, sizeof(set));
     if (outcome < 0) return fail("no checkpoint");
   }
-  printf("%s from %s; hooks: %d before, %d resume, %d restart; sum %ld\n", outcome ? "restarted" : "resumed", set, g_before,
-         g_resume, g_restart, sum);
+  if (outcome == 0) printf("resumed from %s; ", set);
+  if (outcome == 1) printf("restarted; ");
+  printf("hooks: %d before, %d resume, %d restart; sum %ld\n", g_before, g_resume, g_restart, sum);
   const int right = sum == steps * (steps + 1) / 2 && g_before == 1 && events == 2 &&
-                    (outcome ? g_restart == 1 && g_resume == 0 : g_resume == 1 && g_restart == 0);
+                    (outcome == 1 ? g_restart == 1 && g_resume == 0 : g_resume == 1 && g_restart == 0);
   if (!right) fprintf(stderr, "self_checkpoint: not what was expected\n");
   return right ? 0 : 1;
 }

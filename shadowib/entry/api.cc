@@ -13,6 +13,8 @@
 namespace shadowib {
 namespace {
 
+constexpr int kDefaultTimeoutMs = 60000;  // as the command's
+
 // Static TLS: a lazily allocated block would come from the program's malloc.
 thread_local char t_last_error[384] __attribute__((tls_model("initial-exec")));
 
@@ -84,7 +86,8 @@ SHADOWIB_EXPORT int shadowib_checkpoint(unsigned flags, int timeout_ms, char* pa
   // Not inside the shim while waiting: this thread is stopped and saved like the others.
   Status status;
   std::string set_path;
-  int result = request_checkpoint((flags & SHADOWIB_CHECKPOINT_KILL) != 0, timeout_ms, &status, &set_path);
+  int result = request_checkpoint((flags & SHADOWIB_CHECKPOINT_KILL) != 0,
+                                  timeout_ms > 0 ? timeout_ms : kDefaultTimeoutMs, &status, &set_path);
   Inside inside;  // the string's memory belongs to the arena, whose lock must not be held by a stopped thread
   if (path != nullptr && path_bytes > 0) std::snprintf(path, path_bytes, "%s", set_path.c_str());
   set_path = std::string();

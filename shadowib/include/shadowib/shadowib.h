@@ -44,8 +44,9 @@ int shadowib_join(void);
  * Checkpoints the whole job and waits. Joins it first if need be.
  *
  *   flags       0 or SHADOWIB_CHECKPOINT_KILL
- *   timeout_ms  how long the checkpoint may take before it is given up and the job goes on; <= 0: the default
- *   path        receives the absolute path of the committed set, NUL-terminated, cut to path_bytes; may be NULL
+ *   timeout_ms  how long the checkpoint may take before it is given up and the job goes on; <= 0: 60 s
+ *   path        receives the absolute path of the committed set, NUL-terminated, cut to path_bytes; may be NULL. Empty
+ *               in a restarted process: sets can be moved
  *
  * Returns twice, like fork:
  *   0   committed; this is the process that asked, and it goes on
