@@ -1,6 +1,7 @@
 // The image file, byte by byte: IMAGE_FORMAT.md says the same in words. Little endian, x86-64, pages of 4,096 bytes.
 //
-// Shared by the saving side (in the program), the reader (in commands) and the restorer (no libc), hence plain structs.
+// Shared by the saving side (in the program), the reader (in commands) and the restorer (no libc), hence plain
+// structs.
 #pragma once
 
 #include <cstdint>
@@ -28,28 +29,28 @@ struct ImageHeader {
 static_assert(sizeof(ImageHeader) == 120);
 
 enum class RecordType : std::uint32_t {
-  kProcess = 1,      // ProcessRecord
-  kStrings = 2,      // exe, cwd, root, kernel release, machine: each ended by a zero byte
-  kCommandLine = 3,  // as /proc/self/cmdline
-  kThreads = 4,      // ThreadRecord[]
-  kSignals = 5,      // SignalAction[64]
-  kPending = 6,      // siginfo_t[] of 128 bytes queued to the process
-  kTimers = 7,       // TimerRecord[]
-  kMappings = 8,     // count (8 bytes), MappingRecord[count], then their strings
-  kVdso = 9,         // VdsoRecord, then the vdso's bytes
-  kDescriptors = 10, // opaque: descriptors.h
-  kPages = 11,       // PagesHeader, PageRun[], then whole pages
-  kEnd = 12,         // EndRecord
+  kProcess = 1,       // ProcessRecord
+  kStrings = 2,       // exe, cwd, root, kernel release, machine: each ended by a zero byte
+  kCommandLine = 3,   // as /proc/self/cmdline
+  kThreads = 4,       // ThreadRecord[]
+  kSignals = 5,       // SignalAction[64]
+  kPending = 6,       // siginfo_t[] of 128 bytes queued to the process
+  kTimers = 7,        // TimerRecord[]
+  kMappings = 8,      // count (8 bytes), MappingRecord[count], then their strings
+  kVdso = 9,          // VdsoRecord, then the vdso's bytes
+  kDescriptors = 10,  // opaque: descriptors.h
+  kPages = 11,        // PagesHeader, PageRun[], then whole pages
+  kEnd = 12,          // EndRecord
 };
 
-// Starts every record, on a page boundary. The record's page count is that of the header and `length` bytes, rounded up;
-// bytes behind the length are zero.
+// Starts every record, on a page boundary. The record's page count is that of the header and `length` bytes, rounded
+// up; bytes behind the length are zero.
 struct RecordHeader {
   std::uint32_t type;
-  std::uint32_t flags;        // zero but for kPages
-  std::uint64_t length;       // of the payload
-  std::uint64_t payload_xxh3; // XXH3-64 of the payload and the zeros behind it
-  std::uint64_t header_xxh3;  // XXH3-64 of the 24 bytes before it, seeded with the record's offset in the file
+  std::uint32_t flags;         // zero but for kPages
+  std::uint64_t length;        // of the payload
+  std::uint64_t payload_xxh3;  // XXH3-64 of the payload and the zeros behind it
+  std::uint64_t header_xxh3;   // XXH3-64 of the 24 bytes before it, seeded with the record's offset in the file
 };
 static_assert(sizeof(RecordHeader) == 32);
 
@@ -75,7 +76,7 @@ struct ProcessRecord {
   std::uint64_t mailbox_address;       // struct RestartMailbox
   std::uint64_t mailbox_bytes;
   std::uint64_t threads_in_restorer_address;
-  std::uint64_t xcr0;        // extended state the processor had enabled
+  std::uint64_t xcr0;             // extended state the processor had enabled
   std::uint32_t cpu_features[8];  // cpuid 1 ecx, edx; 7.0 ebx, ecx, edx; 7.1 eax; zero
   std::uint32_t unused[6];
 };
@@ -131,7 +132,7 @@ struct MappingRecord {
   std::int64_t file_mtime_ns;
   std::uint32_t path_offset, path_bytes;  // in the strings behind the array; 0 bytes: none
   std::uint32_t build_id_bytes;
-  std::uint32_t file_mode;                // how it has to be opened again: 0 reading, 1 writing as well
+  std::uint32_t file_mode;  // how it has to be opened again: 0 reading, 1 writing as well
   std::uint8_t build_id[32];
 };
 static_assert(sizeof(MappingRecord) == 104);
@@ -159,13 +160,14 @@ struct PageRun {
 };
 // A record of pages is at most 1 MiB: one page of header and runs, then the pages in the order of the runs.
 inline constexpr std::uint64_t kPagesPerRecord = 255;
-inline constexpr std::uint32_t kRunsPerRecord = (kPage - sizeof(RecordHeader) - sizeof(PagesHeader)) / sizeof(PageRun);
+inline constexpr std::uint32_t kRunsPerRecord =
+    (kPage - sizeof(RecordHeader) - sizeof(PagesHeader)) / sizeof(PageRun);
 
 struct EndRecord {
-  std::uint64_t record_count;    // this one included
-  std::uint64_t page_count;      // in all kPages records
-  std::uint64_t file_bytes;      // of the whole file
-  std::uint8_t xxh3[16];         // XXH3-128, canonical, of all bytes before this record
+  std::uint64_t record_count;  // this one included
+  std::uint64_t page_count;    // in all kPages records
+  std::uint64_t file_bytes;    // of the whole file
+  std::uint8_t xxh3[16];       // XXH3-128, canonical, of all bytes before this record
 };
 
 }  // namespace shadowib

@@ -2,9 +2,9 @@
 //
 // A thread that parks calls save_context() on itself and then waits. In the original process the call returns 0. In a
 // restarted process the thread comes out of the same call a second time, with 1, on the same stack and with the same
-// signal mask; it finds the world as it was when the image was written and so goes on waiting on whatever word the image
-// holds. The full extended state (vector registers, signal mask and alternate stack of the interrupted code) needs no
-// record here: it lies in the signal frame, from which the handler's return restores it.
+// signal mask; it finds the world as it was when the image was written and so goes on waiting on whatever word the
+// image holds. The full extended state (vector registers, signal mask and alternate stack of the interrupted code)
+// needs no record here: it lies in the signal frame, from which the handler's return restores it.
 #pragma once
 
 #include <cstddef>
@@ -55,10 +55,10 @@ static_assert(sizeof(ThreadContext) <= 2048);
 // Records the calling thread in *context. Returns 0, and 1 when the thread has been restored from an image.
 //
 // *context and the caller's frame must stay alive and unchanged until the process resumes or is restarted: call it
-// directly in the function that then waits, never through a wrapper that returns. As with setjmp, locals changed after
-// the first return are indeterminate after the second. Async-signal-safe; keeps errno; takes no lock and no heap.
-// Signals queued to the thread alone are taken out and put back, since the kernel offers no other way to see them;
-// call it with all signals blocked.
+// directly in the function that then waits, never through a wrapper that returns. As with setjmp, locals changed
+// after the first return are indeterminate after the second. Async-signal-safe; keeps errno; takes no lock and no
+// heap. Signals queued to the thread alone are taken out and put back, since the kernel offers no other way to see
+// them; call it with all signals blocked.
 extern "C" int save_context(ThreadContext* context) __attribute__((returns_twice));
 
 }  // namespace shadowib

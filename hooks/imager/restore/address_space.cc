@@ -19,9 +19,11 @@ Status read_current_mappings(std::vector<CurrentMapping>* mappings) {
   while (std::getline(file, line)) {
     CurrentMapping m;
     int name = 0;
-    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s %n", &m.range.start, &m.range.end, &name) < 2)
+    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s %n", &m.range.start, &m.range.end, &name) <
+        2)
       continue;
-    if (name > 0 && static_cast<std::size_t>(name) <= line.size()) m.name = line.substr(static_cast<std::size_t>(name));
+    if (name > 0 && static_cast<std::size_t>(name) <= line.size())
+      m.name = line.substr(static_cast<std::size_t>(name));
     mappings->push_back(std::move(m));
   }
   if (mappings->empty()) return Status(Code::kIo, errno, "cannot read /proc/self/maps; mount /proc");

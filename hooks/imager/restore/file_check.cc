@@ -39,7 +39,8 @@ bool SameFiles::same_content(std::size_t index, int fd) {
       PageRun run;
       std::memcpy(&run, saved_.data() + sizeof(RecordHeader) + sizeof(PagesHeader) + i * sizeof(run), sizeof(run));
       current_.assign(run.length, 0);  // behind the end of the file the last page is zero
-      const ssize_t n = ::pread(fd, current_.data(), run.length, static_cast<off_t>(run.address - m.start + m.offset));
+      const ssize_t n =
+          ::pread(fd, current_.data(), run.length, static_cast<off_t>(run.address - m.start + m.offset));
       if (n < 0 || std::memcmp(current_.data(), data, run.length) != 0) return false;
       data += run.length;
     }

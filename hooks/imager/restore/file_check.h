@@ -10,8 +10,8 @@
 namespace shadowib {
 
 // The image holds the content of every private file mapping. Where the file still has the same bytes it is mapped, so
-// that memory is shared and /proc/self/maps reads as before; elsewhere (an upgraded package, another machine) the image's
-// bytes are used.
+// that memory is shared and /proc/self/maps reads as before; elsewhere (an upgraded package, another machine) the
+// image's bytes are used.
 class SameFiles {
  public:
   SameFiles(const LoadedImage& image, int image_fd) : image_(image), image_fd_(image_fd) {}

@@ -76,8 +76,10 @@ class Reader {
     }
     if (h.xxh3 != XXH3_64bits(&h, offsetof(ImageHeader, xxh3))) return corrupt(0, "checksum of the header");
     if (h.version != kImageVersion)
-      return Status::of(Code::kVersion, 0, "image %s has format version %u, this is version %u; use the shadowib (%.31s) "
-                        "that wrote it", path_.c_str(), h.version, kImageVersion, h.shadowib_version);
+      return Status::of(Code::kVersion, 0,
+                        "image %s has format version %u, this is version %u; use the shadowib (%.31s) "
+                        "that wrote it",
+                        path_.c_str(), h.version, kImageVersion, h.shadowib_version);
     for (std::uint64_t i = sizeof(h); i < kPage; ++i)
       if (page[i] != 0) return corrupt(i, "data behind the header");
     if (everything_) XXH3_128bits_update(&file_hash_, page.data(), kPage);
@@ -137,18 +139,32 @@ class Reader {
     }
     const char* text = reinterpret_cast<const char*>(payload());
     switch (type) {
-      case RecordType::kProcess: return take_one(h, &image_.process);
-      case RecordType::kStrings: return take_strings(text, h.length);
-      case RecordType::kCommandLine: split(text, h.length, &image_.command_line); return {};
-      case RecordType::kThreads: return take_array(h, &image_.threads);
-      case RecordType::kSignals: return take_one(h, &image_.actions);
-      case RecordType::kPending: return take_array(h, &image_.pending);
-      case RecordType::kTimers: return take_array(h, &image_.timers);
-      case RecordType::kMappings: return take_mappings(text, h.length);
-      case RecordType::kVdso: return take_vdso(h.length);
-      case RecordType::kDescriptors: image_.descriptors.assign(text, h.length); return {};
-      case RecordType::kPages: return take_pages(h);
-      case RecordType::kEnd: return take_end(h);
+      case RecordType::kProcess:
+        return take_one(h, &image_.process);
+      case RecordType::kStrings:
+        return take_strings(text, h.length);
+      case RecordType::kCommandLine:
+        split(text, h.length, &image_.command_line);
+        return {};
+      case RecordType::kThreads:
+        return take_array(h, &image_.threads);
+      case RecordType::kSignals:
+        return take_one(h, &image_.actions);
+      case RecordType::kPending:
+        return take_array(h, &image_.pending);
+      case RecordType::kTimers:
+        return take_array(h, &image_.timers);
+      case RecordType::kMappings:
+        return take_mappings(text, h.length);
+      case RecordType::kVdso:
+        return take_vdso(h.length);
+      case RecordType::kDescriptors:
+        image_.descriptors.assign(text, h.length);
+        return {};
+      case RecordType::kPages:
+        return take_pages(h);
+      case RecordType::kEnd:
+        return take_end(h);
     }
     return corrupt(offset_, "a record of unknown type");
   }
@@ -232,7 +248,8 @@ class Reader {
     if (everything_) {
       XXH128_canonical_t canonical;
       XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&file_hash_));
-      if (__builtin_memcmp(canonical.digest, end.xxh3, 16) != 0) return corrupt(offset_, "checksum of the whole file");
+      if (__builtin_memcmp(canonical.digest, end.xxh3, 16) != 0)
+        return corrupt(offset_, "checksum of the whole file");
     }
     ended_ = true;
     return {};

@@ -40,7 +40,10 @@ std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kPage - 1) & ~(kPa
 class MemberBuilder {
  public:
   explicit MemberBuilder(const MemberStart& start)
-      : start_(start), image_(*start.image), image_fd_(start.image_fd), status_fd_(start.status_fd),
+      : start_(start),
+        image_(*start.image),
+        image_fd_(start.image_fd),
+        status_fd_(start.status_fd),
         go_fd_(start.go_fd) {}
 
   int status_fd() const { return status_fd_; }
@@ -72,7 +75,9 @@ class MemberBuilder {
 
  private:
   Status failed(const char* what, const char* object) const {
-    const Code code = errno == EPERM || errno == EACCES ? Code::kPermission : errno == ENOENT ? Code::kNotFound : Code::kIo;
+    const Code code = errno == EPERM || errno == EACCES ? Code::kPermission
+                      : errno == ENOENT                 ? Code::kNotFound
+                                                        : Code::kIo;
     return Status::of(code, errno, "cannot %s %s: %s", what, object, std::strerror(errno));
   }
 
@@ -126,30 +131,34 @@ class MemberBuilder {
     struct stat info {};
     if (*fd < 0 || ::fstat(*fd, &info) != 0) return failed("open the file of a shared mapping,", path.c_str());
     if (static_cast<std::uint64_t>(info.st_size) != m.file_bytes)
-      return Status::of(Code::kRefused, 0, "%s is mapped shared at %lx and has %ld bytes now, but had %lu at the "
-                        "checkpoint; put the file back", path.c_str(), m.start, static_cast<long>(info.st_size),
-                        m.file_bytes);
+      return Status::of(Code::kRefused, 0,
+                        "%s is mapped shared at %lx and has %ld bytes now, but had %lu at the "
+                        "checkpoint; put the file back",
+                        path.c_str(), m.start, static_cast<long>(info.st_size), m.file_bytes);
     return {};
   }
 
   // The region: code, arguments and tables, work space, stacks, and room for the vdso on its way.
   Status lay_out_region() {
-    const std::uint64_t code_bytes = round_up(static_cast<std::uint64_t>(shadowib_restorer_end - shadowib_restorer_start));
-    const std::uint64_t tables = round_up(
-        sizeof(RestorerArgs) + mappings_.size() * sizeof(RestorerMapping) + image_.batches.size() * sizeof(RestorerBatch) +
-        image_.threads.size() * sizeof(RestorerThread) + sizeof(ProcessRecord) + sizeof(JobInfo) +
-        image_.timers.size() * sizeof(TimerRecord) + image_.pending.size() * 128 + 16 * 64);
+    const std::uint64_t code_bytes =
+        round_up(static_cast<std::uint64_t>(shadowib_restorer_end - shadowib_restorer_start));
+    const std::uint64_t tables =
+        round_up(sizeof(RestorerArgs) + mappings_.size() * sizeof(RestorerMapping) +
+                 image_.batches.size() * sizeof(RestorerBatch) + image_.threads.size() * sizeof(RestorerThread) +
+                 sizeof(ProcessRecord) + sizeof(JobInfo) + image_.timers.size() * sizeof(TimerRecord) +
+                 image_.pending.size() * 128 + 16 * 64);
     const std::uint64_t stacks = image_.threads.size() * kRestorerThreadStack;
     const std::uint64_t total =
         code_bytes + tables + kPageBufferBytes + stacks + kMainStackBytes + vdso_.staging_bytes + kPage;
     region_ = find_hole(image_, current_, total);
     if (region_ == 0)
-      return Status::of(Code::kRefused, ENOMEM, "no %lu bytes of address space are free in both the image and this process",
-                        total);
+      return Status::of(Code::kRefused, ENOMEM,
+                        "no %lu bytes of address space are free in both the image and this process", total);
     void* at = ::mmap(reinterpret_cast<void*>(region_), total, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (at != reinterpret_cast<void*>(region_)) return failed("map the restorer's region", "");
-    std::memcpy(at, shadowib_restorer_start, static_cast<std::size_t>(shadowib_restorer_end - shadowib_restorer_start));
+    std::memcpy(at, shadowib_restorer_start,
+                static_cast<std::size_t>(shadowib_restorer_end - shadowib_restorer_start));
     if (::mprotect(at, code_bytes, PROT_READ | PROT_EXEC) != 0) return failed("make executable", "the restorer");
     cursor_ = region_ + code_bytes;
     args_ = place<RestorerArgs>(nullptr, 1);
@@ -157,7 +166,8 @@ class MemberBuilder {
     cursor_ = round_up(cursor_);
     args_->page_buffer = reinterpret_cast<std::uint8_t*>(cursor_);
     cursor_ += kPageBufferBytes;
-    for (std::uint32_t i = 0; i < args_->thread_count; ++i, cursor_ += kRestorerThreadStack) threads_[i].stack = cursor_;
+    for (std::uint32_t i = 0; i < args_->thread_count; ++i, cursor_ += kRestorerThreadStack)
+      threads_[i].stack = cursor_;
     main_stack_ = cursor_;
     cursor_ += kMainStackBytes;
     for (std::uint32_t i = 0; i < vdso_.piece_count; ++i) {
@@ -205,10 +215,20 @@ class MemberBuilder {
     a.mailbox_job_bytes = sizeof(JobInfo);
     a.mailbox_restorer_offset = offsetof(RestartMailbox, restorer_start);
     std::uint64_t auxv_bytes = p.auxv_bytes;
-    a.memory_map = {p.start_code, p.end_code, p.start_data,  p.end_data,  p.start_brk, p.brk, p.start_stack,
-                    p.arg_start,  p.arg_end,  p.env_start,   p.env_end,
+    a.memory_map = {p.start_code,
+                    p.end_code,
+                    p.start_data,
+                    p.end_data,
+                    p.start_brk,
+                    p.brk,
+                    p.start_stack,
+                    p.arg_start,
+                    p.arg_end,
+                    p.env_start,
+                    p.env_end,
                     reinterpret_cast<std::uint64_t>(a.process) + offsetof(ProcessRecord, auxv),
-                    static_cast<std::uint32_t>(auxv_bytes), static_cast<std::uint32_t>(exe_fd_)};
+                    static_cast<std::uint32_t>(auxv_bytes),
+                    static_cast<std::uint32_t>(exe_fd_)};
     a.set_identity = needs_identity();
   }
 
@@ -266,26 +286,46 @@ class MemberBuilder {
 
 const char* step_name(RestoreStep step) {
   switch (step) {
-    case RestoreStep::kDone: return "done";
-    case RestoreStep::kUnmap: return "unmapping the restart command's memory at";
-    case RestoreStep::kMoveVdso: return "moving the vdso at";
-    case RestoreStep::kMap: return "mapping memory at";
-    case RestoreStep::kRead: return "reading memory from the image at";
-    case RestoreStep::kProtect: return "protecting memory at";
-    case RestoreStep::kAdvise: return "locking or advising memory at";
-    case RestoreStep::kMemoryLayout: return "prctl(PR_SET_MM_MAP)";
-    case RestoreStep::kThread: return "making thread";
-    case RestoreStep::kRseq: return "registering restartable sequences at";
-    case RestoreStep::kRobustList: return "setting the robust futex list at";
-    case RestoreStep::kAlternateStack: return "setting the alternate signal stack at";
-    case RestoreStep::kIdentity: return "setting user or group";
-    case RestoreStep::kCapabilities: return "setting capabilities";
-    case RestoreStep::kTimer: return "making timer";
-    case RestoreStep::kPending: return "queueing pending signals of";
-    case RestoreStep::kContext: return "reading the context of a thread at";
-    case RestoreStep::kLimit: return "setting limit";
-    case RestoreStep::kSchedule: return "setting the scheduling of thread";
-    case RestoreStep::kPrepare: return "preparing";
+    case RestoreStep::kDone:
+      return "done";
+    case RestoreStep::kUnmap:
+      return "unmapping the restart command's memory at";
+    case RestoreStep::kMoveVdso:
+      return "moving the vdso at";
+    case RestoreStep::kMap:
+      return "mapping memory at";
+    case RestoreStep::kRead:
+      return "reading memory from the image at";
+    case RestoreStep::kProtect:
+      return "protecting memory at";
+    case RestoreStep::kAdvise:
+      return "locking or advising memory at";
+    case RestoreStep::kMemoryLayout:
+      return "prctl(PR_SET_MM_MAP)";
+    case RestoreStep::kThread:
+      return "making thread";
+    case RestoreStep::kRseq:
+      return "registering restartable sequences at";
+    case RestoreStep::kRobustList:
+      return "setting the robust futex list at";
+    case RestoreStep::kAlternateStack:
+      return "setting the alternate signal stack at";
+    case RestoreStep::kIdentity:
+      return "setting user or group";
+    case RestoreStep::kCapabilities:
+      return "setting capabilities";
+    case RestoreStep::kTimer:
+      return "making timer";
+    case RestoreStep::kPending:
+      return "queueing pending signals of";
+    case RestoreStep::kContext:
+      return "reading the context of a thread at";
+    case RestoreStep::kLimit:
+      return "setting limit";
+    case RestoreStep::kSchedule:
+      return "setting the scheduling of thread";
+    case RestoreStep::kPrepare:
+      return "preparing";
   }
   return "an unknown step";
 }

@@ -15,8 +15,8 @@ struct MemberStart {
   int image_fd, status_fd, go_fd;
 };
 
-// Runs in the child, whose pid is already the recorded one. Does what ordinary code can do, then jumps into the restorer.
-// Every failure is told through status_fd.
+// Runs in the child, whose pid is already the recorded one. Does what ordinary code can do, then jumps into the
+// restorer. Every failure is told through status_fd.
 [[noreturn]] void become_member(const MemberStart& start);
 
 // What a report says, for people.

@@ -34,9 +34,9 @@ const char* user_namespace_remedy() {
   if (first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1")
     return "AppArmor restricts user namespaces: set kernel.apparmor_restrict_unprivileged_userns=0 (sysctl) or give "
            "shadowib a profile that allows userns";
-  if (first_line("/proc/sys/user/max_user_namespaces") == "0")
-    return "set user.max_user_namespaces above 0 (sysctl)";
-  return "in a container allow unshare and clone3 in its seccomp profile (docker: --security-opt seccomp=unconfined), "
+  if (first_line("/proc/sys/user/max_user_namespaces") == "0") return "set user.max_user_namespaces above 0 (sysctl)";
+  return "in a container allow unshare and clone3 in its seccomp profile (docker: --security-opt "
+         "seccomp=unconfined), "
          "or restart as root";
 }
 
@@ -86,7 +86,8 @@ Status raise_clocks(const ClockFloor& floor) {
   const std::int64_t boottime = floor.boottime_ns - clock_now(CLOCK_BOOTTIME);
   if (monotonic <= 0 && boottime <= 0) return {};
   if (::unshare(CLONE_NEWTIME) != 0)
-    return denied("unshare(CLONE_NEWTIME)", "CLOCK_MONOTONIC would run back, which programs do not expect; use a kernel "
+    return denied("unshare(CLONE_NEWTIME)",
+                  "CLOCK_MONOTONIC would run back, which programs do not expect; use a kernel "
                   "with CONFIG_TIME_NS (5.6)");
   std::int64_t seconds[2] = {}, nanoseconds[2] = {};
   std::ifstream offsets("/proc/self/timens_offsets");

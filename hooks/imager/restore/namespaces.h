@@ -11,8 +11,9 @@ struct ClockFloor {
   std::int64_t monotonic_ns, boottime_ns;  // no clock may show less than this
 };
 
-// In a process of its own: makes a user namespace if this process may not make the others without, and prepares a pid, a
-// mount and (if a clock would run back) a time namespace, which the next child enters. kPermission names call and remedy.
+// In a process of its own: makes a user namespace if this process may not make the others without, and prepares a
+// pid, a mount and (if a clock would run back) a time namespace, which the next child enters. kPermission names call
+// and remedy.
 Status enter_namespaces(const ClockFloor& floor);
 
 // In that child, pid 1: private mounts and a /proc of its own.

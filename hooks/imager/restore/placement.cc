@@ -128,7 +128,8 @@ class Placement {
 Status place_processes(const std::vector<PlacedProcess>& processes, int hold_fd, int hold_write_fd) {
   for (const PlacedProcess& p : processes)
     if (p.pid == 1)
-      return Status(Code::kRefused, 0, "a member had pid 1 (it was the first process of a container), and the restart's own "
+      return Status(Code::kRefused, 0,
+                    "a member had pid 1 (it was the first process of a container), and the restart's own "
                     "first process has it; start the job as a child of an init (docker: --init)");
   void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return Status(Code::kIo, errno, "no memory for placing processes");
@@ -137,8 +138,9 @@ Status place_processes(const std::vector<PlacedProcess>& processes, int hold_fd,
   placement.run();
   const int error = static_cast<int>(shared->error.load());
   if (error == 0) return {};
-  const char* remedy = error == EPERM    ? "clone3(set_tid) needs a kernel of 5.5 or later and is blocked by some containers' "
-                                           "seccomp profiles"
+  const char* remedy = error == EPERM
+                           ? "clone3(set_tid) needs a kernel of 5.5 or later and is blocked by some containers' "
+                             "seccomp profiles"
                        : error == EEXIST ? "the pid is in use"
                        : error == EINVAL ? "raise /proc/sys/kernel/pid_max above it"
                        : error == ENOSYS ? "clone3 needs Linux 5.5, or is blocked by a container's seccomp profile"

@@ -12,16 +12,56 @@ struct Feature {
 
 // Words as in ProcessRecord::cpu_features: cpuid 1 ecx, edx; 7.0 ebx, ecx, edx; 7.1 eax. Only what user code can use.
 constexpr Feature kFeatures[] = {
-    {0, 0, "SSE3"},       {0, 1, "PCLMULQDQ"},  {0, 9, "SSSE3"},       {0, 12, "FMA"},        {0, 13, "CMPXCHG16B"},
-    {0, 19, "SSE4.1"},    {0, 20, "SSE4.2"},    {0, 22, "MOVBE"},      {0, 23, "POPCNT"},     {0, 25, "AES"},
-    {0, 26, "XSAVE"},     {0, 28, "AVX"},       {0, 29, "F16C"},       {0, 30, "RDRAND"},     {2, 0, "FSGSBASE"},
-    {2, 3, "BMI1"},       {2, 4, "HLE"},        {2, 5, "AVX2"},        {2, 8, "BMI2"},        {2, 9, "ERMS"},
-    {2, 11, "RTM"},       {2, 16, "AVX512F"},   {2, 17, "AVX512DQ"},   {2, 18, "RDSEED"},     {2, 19, "ADX"},
-    {2, 21, "AVX512IFMA"}, {2, 23, "CLFLUSHOPT"}, {2, 24, "CLWB"},     {2, 28, "AVX512CD"},   {2, 29, "SHA"},
-    {2, 30, "AVX512BW"},  {2, 31, "AVX512VL"},  {3, 1, "AVX512VBMI"},  {3, 5, "WAITPKG"},     {3, 6, "AVX512VBMI2"},
-    {3, 8, "GFNI"},       {3, 9, "VAES"},       {3, 10, "VPCLMULQDQ"}, {3, 11, "AVX512VNNI"}, {3, 12, "AVX512BITALG"},
-    {3, 14, "AVX512VPOPCNTDQ"}, {3, 22, "RDPID"}, {3, 27, "MOVDIRI"},  {3, 28, "MOVDIR64B"},  {4, 22, "AMX-BF16"},
-    {4, 23, "AVX512FP16"}, {4, 24, "AMX-TILE"}, {4, 25, "AMX-INT8"},   {5, 4, "AVX-VNNI"},    {5, 5, "AVX512BF16"},
+    {0, 0, "SSE3"},
+    {0, 1, "PCLMULQDQ"},
+    {0, 9, "SSSE3"},
+    {0, 12, "FMA"},
+    {0, 13, "CMPXCHG16B"},
+    {0, 19, "SSE4.1"},
+    {0, 20, "SSE4.2"},
+    {0, 22, "MOVBE"},
+    {0, 23, "POPCNT"},
+    {0, 25, "AES"},
+    {0, 26, "XSAVE"},
+    {0, 28, "AVX"},
+    {0, 29, "F16C"},
+    {0, 30, "RDRAND"},
+    {2, 0, "FSGSBASE"},
+    {2, 3, "BMI1"},
+    {2, 4, "HLE"},
+    {2, 5, "AVX2"},
+    {2, 8, "BMI2"},
+    {2, 9, "ERMS"},
+    {2, 11, "RTM"},
+    {2, 16, "AVX512F"},
+    {2, 17, "AVX512DQ"},
+    {2, 18, "RDSEED"},
+    {2, 19, "ADX"},
+    {2, 21, "AVX512IFMA"},
+    {2, 23, "CLFLUSHOPT"},
+    {2, 24, "CLWB"},
+    {2, 28, "AVX512CD"},
+    {2, 29, "SHA"},
+    {2, 30, "AVX512BW"},
+    {2, 31, "AVX512VL"},
+    {3, 1, "AVX512VBMI"},
+    {3, 5, "WAITPKG"},
+    {3, 6, "AVX512VBMI2"},
+    {3, 8, "GFNI"},
+    {3, 9, "VAES"},
+    {3, 10, "VPCLMULQDQ"},
+    {3, 11, "AVX512VNNI"},
+    {3, 12, "AVX512BITALG"},
+    {3, 14, "AVX512VPOPCNTDQ"},
+    {3, 22, "RDPID"},
+    {3, 27, "MOVDIRI"},
+    {3, 28, "MOVDIR64B"},
+    {4, 22, "AMX-BF16"},
+    {4, 23, "AVX512FP16"},
+    {4, 24, "AMX-TILE"},
+    {4, 25, "AMX-INT8"},
+    {5, 4, "AVX-VNNI"},
+    {5, 5, "AVX512BF16"},
 };
 
 }  // namespace
@@ -43,11 +83,15 @@ Status check_processor(const LoadedImage& image) {
   const ProcessRecord& p = image.process;
   for (const Feature& f : kFeatures)
     if ((p.cpu_features[f.word] & ~here[f.word] & 1u << f.bit) != 0)
-      return Status::of(Code::kRefused, 0, "member %u ran on a processor with %s, which this one has not; restart on a "
-                        "machine that has it", image.header.member, f.name);
+      return Status::of(Code::kRefused, 0,
+                        "member %u ran on a processor with %s, which this one has not; restart on a "
+                        "machine that has it",
+                        image.header.member, f.name);
   if ((p.xcr0 & ~xcr0) != 0)
-    return Status::of(Code::kRefused, 0, "member %u ran with processor state %lx enabled, here only %lx is; restart on a "
-                      "machine with the same vector extensions", image.header.member, p.xcr0, xcr0);
+    return Status::of(Code::kRefused, 0,
+                      "member %u ran with processor state %lx enabled, here only %lx is; restart on a "
+                      "machine with the same vector extensions",
+                      image.header.member, p.xcr0, xcr0);
   return {};
 }
 

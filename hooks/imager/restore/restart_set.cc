@@ -1,6 +1,4 @@
 // The command's side of a restart: reads the images, starts the supervisor, passes signals down and results up.
-#include "hooks/imager/restart.h"
-
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -10,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "hooks/imager/restart.h"
 #include "hooks/imager/restore/image_file.h"
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/processor_check.h"
@@ -26,7 +25,8 @@ Status open_members(const SetManifest& manifest, std::vector<MemberImage>* membe
     member.path = manifest.path + "/" + m.file;
     member.fd = ::open(member.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (member.fd < 0)
-      return Status::of(Code::kNotFound, errno, "cannot open image %s: %s", member.path.c_str(), std::strerror(errno));
+      return Status::of(Code::kNotFound, errno, "cannot open image %s: %s", member.path.c_str(),
+                        std::strerror(errno));
     members->push_back(std::move(member));
     MemberImage& back = members->back();
     SHADOWIB_TRY(load_image(back.fd, back.path, ReadDepth::kTables, &back.image));
@@ -64,7 +64,8 @@ ClockFloor clock_floor(const std::vector<MemberImage>& members) {
   }
   if (inner < 0) {
     const SupervisorMessage message{SupervisorMessage::kStatus, 0, 0,
-                                    Status(Code::kPermission, errno, "cannot start the first process of the pid namespace; "
+                                    Status(Code::kPermission, errno,
+                                           "cannot start the first process of the pid namespace; "
                                            "see the limits on processes (ulimit -u) and kernel.pid_max")};
     [[maybe_unused]] const ssize_t n = ::send(command_fd, &message, sizeof(message), MSG_NOSIGNAL);
     ::_exit(1);
@@ -155,7 +156,8 @@ class Command {
 
 }  // namespace
 
-Status restart_set(const SetManifest& manifest, const RestartOptions& options, std::vector<RestartedProcess>* processes) {
+Status restart_set(const SetManifest& manifest, const RestartOptions& options,
+                   std::vector<RestartedProcess>* processes) {
   processes->clear();
   std::vector<MemberImage> members;
   Status status = open_members(manifest, &members);

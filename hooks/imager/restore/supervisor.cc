@@ -154,8 +154,9 @@ class Supervisor {
     if (n == static_cast<ssize_t>(sizeof(report))) return report_status(report, image);
     int wait_status = 0;
     const pid_t died = ::waitpid(image.process.pid, &wait_status, 0);
-    return Status::of(Code::kInternal, 0, "member %u (pid %d) died while it was restored (%s %d)", image.header.member,
-                      image.process.pid, died > 0 && WIFSIGNALED(wait_status) ? "signal" : "exit status",
+    return Status::of(Code::kInternal, 0, "member %u (pid %d) died while it was restored (%s %d)",
+                      image.header.member, image.process.pid,
+                      died > 0 && WIFSIGNALED(wait_status) ? "signal" : "exit status",
                       WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
   }
 

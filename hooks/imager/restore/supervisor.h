@@ -18,7 +18,7 @@ struct MemberImage {
 struct SupervisorMessage {
   enum Kind : std::uint32_t { kStatus = 1, kRunning = 2, kExited = 3 } kind;
   std::uint32_t member;
-  std::int32_t value;   // wait status
+  std::int32_t value;  // wait status
   Status status;
 };
 

@@ -19,10 +19,12 @@ Status plan_vdso(const LoadedImage& image, const std::vector<CurrentMapping>& cu
   bool same = true;
   for (const CurrentMapping& m : current) {
     if (!is_special(m.name)) continue;
-    if (plan->piece_count == kMaxVdsoPieces) return Status(Code::kVersion, 0, "this kernel's vdso has too many parts");
+    if (plan->piece_count == kMaxVdsoPieces)
+      return Status(Code::kVersion, 0, "this kernel's vdso has too many parts");
     const std::uint32_t i = plan->piece_count++;
     const std::uint64_t length = m.range.end - m.range.start;
-    plan->pieces[i] = {m.range.start, plan->staging_bytes, i < recorded.piece_count ? recorded.pieces[i].start : 0, length};
+    plan->pieces[i] = {m.range.start, plan->staging_bytes, i < recorded.piece_count ? recorded.pieces[i].start : 0,
+                       length};
     plan->staging_bytes += length;
     same = same && i < recorded.piece_count && recorded.pieces[i].length == length &&
            m.name == "[" + std::string(recorded.pieces[i].name) + "]" &&
@@ -34,8 +36,10 @@ Status plan_vdso(const LoadedImage& image, const std::vector<CurrentMapping>& cu
   if (same && plan->piece_count == recorded.piece_count) return {};
   utsname now{};
   ::uname(&now);
-  return Status::of(Code::kVersion, 0, "the image was made under Linux %s, whose vdso differs from that of Linux %s here; "
-                    "restart under the same kernel", image.kernel.c_str(), now.release);
+  return Status::of(Code::kVersion, 0,
+                    "the image was made under Linux %s, whose vdso differs from that of Linux %s here; "
+                    "restart under the same kernel",
+                    image.kernel.c_str(), now.release);
 }
 
 }  // namespace shadowib

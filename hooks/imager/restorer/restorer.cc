@@ -2,8 +2,6 @@
 //
 // No libc, no relocations, no static data. It replaces everything but its own region by the image's memory, makes the
 // threads, and lets each jump into its ThreadContext. It is entered once per process with all signals blocked.
-#include "hooks/imager/restorer/restorer_args.h"
-
 #include <asm/prctl.h>
 #include <asm/signal.h>
 #include <linux/capability.h>
@@ -17,6 +15,7 @@
 #include <linux/uio.h>
 
 #include "hooks/imager/arch/x86_64/raw_syscall.h"
+#include "hooks/imager/restorer/restorer_args.h"
 #include "hooks/imager/thread_context.h"
 
 #ifndef MADV_GUARD_INSTALL
@@ -73,8 +72,7 @@ void unmap_between(RestorerArgs* args, std::uint64_t start, std::uint64_t end) {
 void clear_address_space(RestorerArgs* args) {
   for (std::uint32_t i = 0; i < args->vdso_count; ++i) {
     const RestorerVdsoPiece& v = args->vdso[i];
-    const long result =
-        raw::invoke(__NR_mremap, v.from, v.length, v.length, 1 | 2 /* MAYMOVE | FIXED */, v.staging);
+    const long result = raw::invoke(__NR_mremap, v.from, v.length, v.length, 1 | 2 /* MAYMOVE | FIXED */, v.staging);
     check(args, RestoreStep::kMoveVdso, result, v.from);
   }
   unmap_between(args, 0, args->region_start);
@@ -111,8 +109,8 @@ void read_batch(RestorerArgs* args, const RestorerBatch& batch) {
   const auto* header = reinterpret_cast<const PagesHeader*>(page + sizeof(RecordHeader));
   const auto* runs = reinterpret_cast<const PageRun*>(header + 1);
   if ((batch.flags & kPagesGuard) != 0) {
-    check(args, RestoreStep::kAdvise,
-          raw::invoke(__NR_madvise, runs[0].address, runs[0].length, MADV_GUARD_INSTALL), runs[0].address);
+    check(args, RestoreStep::kAdvise, raw::invoke(__NR_madvise, runs[0].address, runs[0].length, MADV_GUARD_INSTALL),
+          runs[0].address);
     return;
   }
   const std::uint32_t count = header->run_count;
@@ -124,7 +122,8 @@ void read_batch(RestorerArgs* args, const RestorerBatch& batch) {
   for (std::uint32_t first = 0; first < count;) {
     n = raw::invoke(__NR_preadv, args->image_fd, vectors + first, count - first, offset, 0);
     if (n == -4) continue;
-    if (n <= 0) fail(args, RestoreStep::kRead, n < 0 ? n : -5, reinterpret_cast<std::uint64_t>(vectors[first].iov_base));
+    if (n <= 0)
+      fail(args, RestoreStep::kRead, n < 0 ? n : -5, reinterpret_cast<std::uint64_t>(vectors[first].iov_base));
     offset += static_cast<std::uint64_t>(n);
     for (auto left = static_cast<std::uint64_t>(n); left > 0 && first < count;) {
       iovec& v = vectors[first];
@@ -257,7 +256,8 @@ void restore_thread_state(RestorerArgs* args, const ThreadContext& c) {
   restore_capabilities(args);
   // Last: from here on the kernel writes into the restored memory.
   if (c.rseq_area != 0)
-    check(args, RestoreStep::kRseq, raw::invoke(__NR_rseq, c.rseq_area, c.rseq_bytes, 0, c.rseq_signature), c.rseq_area);
+    check(args, RestoreStep::kRseq, raw::invoke(__NR_rseq, c.rseq_area, c.rseq_bytes, 0, c.rseq_signature),
+          c.rseq_area);
 }
 
 // --- threads ---

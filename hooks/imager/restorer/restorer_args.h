@@ -1,6 +1,7 @@
 // What the restart command hands to the restorer, which runs with nothing else left in the address space.
 //
-// All pointers are addresses within the restorer's own region. Plain data: the restorer has no libc and no relocations.
+// All pointers are addresses within the restorer's own region. Plain data: the restorer has no libc and no
+// relocations.
 #pragma once
 
 #include <cstdint>
@@ -65,8 +66,8 @@ struct RestorerVdsoPiece {
 };
 
 struct RestorerMemoryMap {  // struct prctl_mm_map
-  std::uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack, arg_start, arg_end, env_start,
-      env_end;
+  std::uint64_t start_code, end_code, start_data, end_data, start_brk, brk, start_stack, arg_start, arg_end,
+      env_start, env_end;
   std::uint64_t auxv;
   std::uint32_t auxv_bytes, exe_fd;
 };

@@ -35,14 +35,18 @@ Status check_status_file() {
     return parse_number(&at, 10);
   };
   if (const std::uint64_t tracer = number("TracerPid:"); tracer != 0)
-    return Status::of(Code::kRefused, 0, "this process is traced by process %lu (a debugger or strace); detach it", tracer);
+    return Status::of(Code::kRefused, 0, "this process is traced by process %lu (a debugger or strace); detach it",
+                      tracer);
   if (const std::uint64_t mode = number("Seccomp:"); mode != 0)
-    return Status::of(Code::kRefused, 0, "this process runs under a seccomp filter (mode %lu), which cannot be captured; "
-                      "start it without", mode);
+    return Status::of(Code::kRefused, 0,
+                      "this process runs under a seccomp filter (mode %lu), which cannot be captured; "
+                      "start it without",
+                      mode);
   if (const char* features = find_line(text, "x86_Thread_features:")) {
     for (; *features != '\0' && *features != '\n'; ++features)
       if (features[0] == 's' && features[1] == 'h' && features[2] == 's')
-        return Status(Code::kRefused, 0, "this process has a shadow stack, which cannot be captured; start it with "
+        return Status(Code::kRefused, 0,
+                      "this process has a shadow stack, which cannot be captured; start it with "
                       "GLIBC_TUNABLES=glibc.cpu.x86_shstk=off");
   }
   return {};
@@ -56,7 +60,8 @@ Status check_main_thread() {
   for (const char* c = text; *c != '\0'; ++c)
     if (*c == ')') at = c;
   if (at[0] == ')' && at[1] == ' ' && (at[2] == 'Z' || at[2] == 'X'))
-    return Status(Code::kRefused, 0, "the main thread of this process has ended while others run, which cannot be captured");
+    return Status(Code::kRefused, 0,
+                  "the main thread of this process has ended while others run, which cannot be captured");
   return {};
 }
 
@@ -69,7 +74,8 @@ const char* kind_of_program(int pid) {
   struct stat info {};
   const char* kind = "static";
   Elf64_Ehdr header{};
-  if (raw::invoke(__NR_fstat, fd, &info) == 0 && (info.st_mode & 06000) != 0) kind = "setuid";
+  if (raw::invoke(__NR_fstat, fd, &info) == 0 && (info.st_mode & 06000) != 0)
+    kind = "setuid";
   else if (raw::invoke(__NR_pread64, fd, &header, sizeof(header), 0) == sizeof(header) &&
            header.e_phentsize == sizeof(Elf64_Phdr)) {
     for (unsigned i = 0; i < header.e_phnum && i < 64; ++i) {
@@ -96,10 +102,14 @@ Status check_child(int pid) {
   for (const char* c = stat; *c != '\0'; ++c)
     if (*c == ')') state = c;
   if (state[0] == ')' && state[1] != '\0' && state[2] == 'Z')
-    return Status::of(Code::kRefused, 0, "child process %d (%s) has ended and waits to be reaped, which cannot be captured; "
-                      "call wait()", pid, name);
-  return Status::of(Code::kRefused, 0, "child process %d (%s, %s) is no member of the job and cannot be captured; wait for "
-                    "it, or have it join", pid, name, kind_of_program(pid));
+    return Status::of(Code::kRefused, 0,
+                      "child process %d (%s) has ended and waits to be reaped, which cannot be captured; "
+                      "call wait()",
+                      pid, name);
+  return Status::of(Code::kRefused, 0,
+                    "child process %d (%s, %s) is no member of the job and cannot be captured; wait for "
+                    "it, or have it join",
+                    pid, name, kind_of_program(pid));
 }
 
 // /proc/self/task/TID/children lists the children that thread made.
@@ -138,7 +148,8 @@ Status check_memory_and_timers() {
 void ignore_child(int pid) {
   for (int& ignored : g_ignored) {
     int none = 0;
-    if (ignored == pid || __atomic_compare_exchange_n(&ignored, &none, pid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+    if (ignored == pid ||
+        __atomic_compare_exchange_n(&ignored, &none, pid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
       return;
   }
 }

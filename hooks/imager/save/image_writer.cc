@@ -81,7 +81,8 @@ Status ImageWriter::record(RecordType type, const void* first, std::uint64_t fir
   auto* state = static_cast<XXH3_state_t*>(record_hash_);
   const auto* a = static_cast<const std::uint8_t*>(first);
   const auto* b = static_cast<const std::uint8_t*>(second);
-  // Twice over the parts: once to hash, since the hash stands in front, and once to write. They do not change meanwhile.
+  // Twice over the parts: once to hash, since the hash stands in front, and once to write. They do not change
+  // meanwhile.
   XXH3_64bits_reset(state);
   XXH3_64bits_update(state, a, first_bytes);
   if (second_bytes != 0) XXH3_64bits_update(state, b, second_bytes);

@@ -90,7 +90,8 @@ bool parse_head(const char* line, Area* area) {
   area->end = parse_number(&at, 16);
   if (*at != ' ') return false;
   ++at;
-  area->protection = (at[0] == 'r' ? PROT_READ : 0) | (at[1] == 'w' ? PROT_WRITE : 0) | (at[2] == 'x' ? PROT_EXEC : 0);
+  area->protection =
+      (at[0] == 'r' ? PROT_READ : 0) | (at[1] == 'w' ? PROT_WRITE : 0) | (at[2] == 'x' ? PROT_EXEC : 0);
   area->shared = at[3] == 's';
   at += 5;
   area->offset = parse_number(&at, 16);
@@ -111,23 +112,56 @@ void parse_flags(const char* at, Area* area) {
     while (*at == ' ') ++at;
     if (at[0] == '\0' || at[1] == '\0') return;
     switch (at[0] << 8 | at[1]) {
-      case 'n' << 8 | 'r': area->no_reserve = true; break;
-      case 'g' << 8 | 'd': area->grows_down = true; break;
-      case 'h' << 8 | 't': area->hugetlb = true; break;
-      case 'i' << 8 | 'o': area->io = true; break;
-      case 'p' << 8 | 'f': area->pfn = true; break;
-      case 'd' << 8 | 'c': area->advice |= kAdviceDontFork; break;
-      case 'd' << 8 | 'd': area->advice |= kAdviceDontDump; break;
-      case 'n' << 8 | 'h': area->advice |= kAdviceNoHugePage; break;
-      case 'h' << 8 | 'g': area->advice |= kAdviceHugePage; break;
-      case 'l' << 8 | 'o': area->advice |= kAdviceLocked; break;
-      case 'l' << 8 | 'f': area->advice |= kAdviceLockOnFault; break;
-      case 'w' << 8 | 'f': area->advice |= kAdviceWipeOnFork; break;
-      case 'm' << 8 | 'g': area->advice |= kAdviceMergeable; break;
-      case 's' << 8 | 'r': area->advice |= kAdviceSequential; break;
-      case 'r' << 8 | 'r': area->advice |= kAdviceRandom; break;
-      case 'd' << 8 | 'p': area->advice |= kAdviceDroppable; break;
-      default: break;
+      case 'n' << 8 | 'r':
+        area->no_reserve = true;
+        break;
+      case 'g' << 8 | 'd':
+        area->grows_down = true;
+        break;
+      case 'h' << 8 | 't':
+        area->hugetlb = true;
+        break;
+      case 'i' << 8 | 'o':
+        area->io = true;
+        break;
+      case 'p' << 8 | 'f':
+        area->pfn = true;
+        break;
+      case 'd' << 8 | 'c':
+        area->advice |= kAdviceDontFork;
+        break;
+      case 'd' << 8 | 'd':
+        area->advice |= kAdviceDontDump;
+        break;
+      case 'n' << 8 | 'h':
+        area->advice |= kAdviceNoHugePage;
+        break;
+      case 'h' << 8 | 'g':
+        area->advice |= kAdviceHugePage;
+        break;
+      case 'l' << 8 | 'o':
+        area->advice |= kAdviceLocked;
+        break;
+      case 'l' << 8 | 'f':
+        area->advice |= kAdviceLockOnFault;
+        break;
+      case 'w' << 8 | 'f':
+        area->advice |= kAdviceWipeOnFork;
+        break;
+      case 'm' << 8 | 'g':
+        area->advice |= kAdviceMergeable;
+        break;
+      case 's' << 8 | 'r':
+        area->advice |= kAdviceSequential;
+        break;
+      case 'r' << 8 | 'r':
+        area->advice |= kAdviceRandom;
+        break;
+      case 'd' << 8 | 'p':
+        area->advice |= kAdviceDroppable;
+        break;
+      default:
+        break;
     }
     at += 2;
   }
@@ -321,8 +355,7 @@ class TableBuilder {
       return {};
     }
     if (starts_with(path, "/SYSV")) return refuse(area, "it is a System V shared memory segment", "");
-    if (starts_with(path, "/memfd:") && area.shared)
-      return refuse(area, "it is shared memory of a memfd", "");
+    if (starts_with(path, "/memfd:") && area.shared) return refuse(area, "it is shared memory of a memfd", "");
     if (starts_with(path, "/dev/shm/") && area.shared) return refuse(area, "it is POSIX shared memory", "");
     if (starts_with(path, "anon_inode:") || path[0] == '[' || !named_file)
       return refuse(area, "it is memory of a kernel object", "");

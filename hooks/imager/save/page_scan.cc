@@ -19,10 +19,12 @@ struct PmScanArg {
   std::uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
 };
 constexpr unsigned long kPagemapScan = _IOWR('f', 16, PmScanArg);
-constexpr std::uint64_t kIsFile = 1 << 2, kIsPresent = 1 << 3, kIsSwapped = 1 << 4, kIsZero = 1 << 5, kIsGuard = 1 << 8;
+constexpr std::uint64_t kIsFile = 1 << 2, kIsPresent = 1 << 3, kIsSwapped = 1 << 4, kIsZero = 1 << 5,
+                        kIsGuard = 1 << 8;
 
 // Documentation/admin-guide/mm/pagemap.rst
-constexpr std::uint64_t kMapPresent = 1ull << 63, kMapSwapped = 1ull << 62, kMapFile = 1ull << 61, kMapGuard = 1ull << 58;
+constexpr std::uint64_t kMapPresent = 1ull << 63, kMapSwapped = 1ull << 62, kMapFile = 1ull << 61,
+                        kMapGuard = 1ull << 58;
 
 }  // namespace
 

@@ -16,8 +16,8 @@ struct PageRange {
   PageState state;
 };
 
-// Walks /proc/self/pagemap. PAGEMAP_SCAN (Linux 6.7) skips empty page tables, so that terabytes of reserved addresses cost
-// nothing; older kernels are read in big pieces.
+// Walks /proc/self/pagemap. PAGEMAP_SCAN (Linux 6.7) skips empty page tables, so that terabytes of reserved addresses
+// cost nothing; older kernels are read in big pieces.
 class PageScanner {
  public:
   // `buffer` of buffer_bytes is the scanner's work space.
@@ -32,7 +32,8 @@ class PageScanner {
   // Delivers the next range, ascending. False at the end; then error() is 0 or an errno.
   bool next(PageRange* range);
   int error() const { return error_; }
-  // True on kernels that have MADV_GUARD_INSTALL (6.13) but do not tell where (6.15): reading may fault. Known after next().
+  // True on kernels that have MADV_GUARD_INSTALL (6.13) but do not tell where (6.15): reading may fault. Known after
+  // next().
   bool guards_hidden() const { return use_ioctl_ && !guard_known_; }
   // For tests: as on a kernel without PAGEMAP_SCAN.
   void without_scan_ioctl() { use_ioctl_ = false; }

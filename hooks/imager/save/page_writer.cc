@@ -70,7 +70,8 @@ class PageWriter {
     return {};
   }
 
-  // Modified pages and the file's own are kept apart: a restart that finds the same file maps it and takes only the former.
+  // Modified pages and the file's own are kept apart: a restart that finds the same file maps it and takes only the
+  // former.
   Status private_file(const MappingRecord& m) {
     const std::uint64_t end = m.start + m.length;
     std::uint64_t clean = m.start;
@@ -86,8 +87,8 @@ class PageWriter {
     return finish_mapping();
   }
 
-  // Pages of shared memory may be swapped out of the page cache without a trace in this process's page table, so what is
-  // not resident is only left out where there is no swap at all.
+  // Pages of shared memory may be swapped out of the page cache without a trace in this process's page table, so what
+  // is not resident is only left out where there is no swap at all.
   Status shared_memory(const MappingRecord& m) {
     std::uint8_t resident[4096];
     for (std::uint64_t at = m.start; at < m.start + m.length;) {

@@ -1,7 +1,7 @@
 // memcpy and its kin for the saving side.
 //
-// A sanitizer or a profiler puts its own in place of libc's, and theirs keep books: in memory that is being saved, and
-// with opinions on which addresses may be read. The build redirects every such call of this library to here (see
+// A sanitizer or a profiler puts its own in place of libc's, and theirs keep books: in memory that is being saved,
+// and with opinions on which addresses may be read. The build redirects every such call of this library to here (see
 // CMakeLists.txt), those the compiler makes by itself included.
 #include <cstddef>
 #include <cstdint>

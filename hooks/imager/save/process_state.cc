@@ -17,7 +17,8 @@ namespace shadowib {
 namespace {
 
 Status unreadable(const char* what, long error) {
-  return Status::of(Code::kInternal, static_cast<int>(-error), "cannot read %s of this process: errno %ld", what, -error);
+  return Status::of(Code::kInternal, static_cast<int>(-error), "cannot read %s of this process: errno %ld", what,
+                    -error);
 }
 
 std::int64_t clock_ns(int clock) {
@@ -46,7 +47,8 @@ void read_identity(ProcessRecord* p) {
 Status read_credentials(ProcessRecord* p) {
   const long groups = raw::invoke(__NR_getgroups, 64, p->groups);
   if (groups < 0)
-    return Status(Code::kRefused, EINVAL, "this process has more than 64 supplementary groups, which cannot be captured");
+    return Status(Code::kRefused, EINVAL,
+                  "this process has more than 64 supplementary groups, which cannot be captured");
   p->group_count = static_cast<std::uint32_t>(groups);
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};
@@ -160,8 +162,9 @@ Status read_strings(ProcessState* s) {
   return {};
 }
 
-// Queues a signal to the process again. From a thread that is not the main one the kernel takes a siginfo with si_code >= 0
-// only through a pidfd of that thread (Linux 6.9); before, the signal comes with this process as its sender.
+// Queues a signal to the process again. From a thread that is not the main one the kernel takes a siginfo with
+// si_code >= 0 only through a pidfd of that thread (Linux 6.9); before, the signal comes with this process as its
+// sender.
 void queue_again(std::int32_t pid, const std::uint8_t* info) {
   const std::int32_t signal = *reinterpret_cast<const std::int32_t*>(info);
   if (!raw::failed(raw::invoke(__NR_rt_sigqueueinfo, pid, signal, info))) return;
@@ -172,15 +175,16 @@ void queue_again(std::int32_t pid, const std::uint8_t* info) {
   if (raw::failed(sent)) raw::invoke(__NR_kill, pid, signal);
 }
 
-// Signals pending for the process as a whole. Of the standard ones at most one is pending and its sender means nothing
-// after a restart, so they are noted without being touched. Real-time signals queue and carry values: they can only be
-// seen by taking them out.
+// Signals pending for the process as a whole. Of the standard ones at most one is pending and its sender means
+// nothing after a restart, so they are noted without being touched. Real-time signals queue and carry values: they
+// can only be seen by taking them out.
 Status read_pending(ProcessState* s) {
   constexpr std::uint64_t kStandard = 0x7fffffff;
   std::uint64_t shared = 0;
   if (!read_status_field("/proc/thread-self/status", "ShdPnd:", &shared)) return {};
   for (std::int32_t signal = 1; signal < 32; ++signal)
-    if ((shared & 1ull << (signal - 1)) != 0) *reinterpret_cast<std::int32_t*>(s->pending[s->pending_count++]) = signal;
+    if ((shared & 1ull << (signal - 1)) != 0)
+      *reinterpret_cast<std::int32_t*>(s->pending[s->pending_count++]) = signal;
   Status result;
   const std::uint32_t first_queued = s->pending_count;
   while ((shared &= ~kStandard) != 0) {

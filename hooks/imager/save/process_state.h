@@ -20,7 +20,8 @@ struct ProcessState {
   std::uint32_t timer_count;
 };
 
-// Reads everything but threads and memory. `state` is zeroed. Signals pending for the process are taken out and put back.
+// Reads everything but threads and memory. `state` is zeroed. Signals pending for the process are taken out and put
+// back.
 Status read_process_state(ProcessState* state);
 
 // POSIX timers of the process. kRefused if there are more than `capacity` or the kernel does not list them.

@@ -6,12 +6,12 @@
 
 namespace shadowib {
 
-// Reads a small file whole into buffer[0..capacity), ends it with a zero byte. Returns its length or a negative errno;
-// what does not fit is cut off.
+// Reads a small file whole into buffer[0..capacity), ends it with a zero byte. Returns its length or a negative
+// errno; what does not fit is cut off.
 long read_small_file(const char* path, char* buffer, std::size_t capacity);
 
-// Finds `name` (with its colon) at the start of a line of a /proc status file and reads the hexadecimal number behind it
-// (decimal if `base` is 10). False if the file or the field is missing.
+// Finds `name` (with its colon) at the start of a line of a /proc status file and reads the hexadecimal number behind
+// it (decimal if `base` is 10). False if the file or the field is missing.
 bool read_status_field(const char* path, const char* name, std::uint64_t* value, int base = 16);
 
 // Parses digits of `base` at *text and moves *text behind them.

@@ -8,8 +8,8 @@
 namespace shadowib {
 
 struct RestartMailbox {
-  JobInfo job;                       // as the restart command passes it
-  std::uint64_t restorer_start;      // the restorer's own memory, to be unmapped once no thread is in it
+  JobInfo job;                   // as the restart command passes it
+  std::uint64_t restorer_start;  // the restorer's own memory, to be unmapped once no thread is in it
   std::uint64_t restorer_bytes;
 };
 

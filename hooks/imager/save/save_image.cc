@@ -1,7 +1,7 @@
 // save_image: the order of things.
 //
-// Everything from save_context() on runs on a scratch stack with raw system calls: the memory that goes into the image
-// must not change while it is written, and the thread that writes is one of those that are saved.
+// Everything from save_context() on runs on a scratch stack with raw system calls: the memory that goes into the
+// image must not change while it is written, and the thread that writes is one of those that are saved.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -64,7 +64,8 @@ Status read_timers(TimerRecord* timers, std::uint32_t capacity, std::uint32_t* c
     itimerspec now{};
     const long got = raw::invoke(__NR_timer_gettime, t->id, &now);
     if (got < 0)
-      return Status::of(Code::kInternal, static_cast<int>(-got), "cannot read POSIX timer %d: errno %ld", t->id, -got);
+      return Status::of(Code::kInternal, static_cast<int>(-got), "cannot read POSIX timer %d: errno %ld", t->id,
+                        -got);
     t->interval_s = now.it_interval.tv_sec;
     t->interval_ns = now.it_interval.tv_nsec;
     t->remaining_s = now.it_value.tv_sec;

@@ -45,7 +45,8 @@ Outcome run(const std::vector<std::string>& arguments, const std::function<void(
   ::close(pipe[1]);
   Outcome outcome{};
   char buffer[4096];
-  for (ssize_t n; (n = ::read(pipe[0], buffer, sizeof(buffer))) > 0;) outcome.text.append(buffer, static_cast<unsigned>(n));
+  for (ssize_t n; (n = ::read(pipe[0], buffer, sizeof(buffer))) > 0;)
+    outcome.text.append(buffer, static_cast<unsigned>(n));
   ::close(pipe[0]);
   int status = 0;
   ::waitpid(pid, &status, 0);
@@ -117,7 +118,8 @@ TEST_F(Imager, RestartsUnderSanitizers) {
 }
 #endif
 
-// Two members with sessions and groups whose leaders are not among them, from images that were made one after the other.
+// Two members with sessions and groups whose leaders are not among them, from images that were made one after the
+// other.
 TEST_F(Imager, RestartsSeveralMembers) {
   ASSERT_EQ(save("identity").status, kSaved);
   fs::rename(image(), directory_ / "a.img");
@@ -194,8 +196,9 @@ TEST_P(Refusals, NamesTheObject) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Refusals,
-                         testing::Values(Refusal{"refuse_child", "sleep, dynamic"}, Refusal{"refuse_zombie", "reaped"},
-                                         Refusal{"refuse_sysv", "System V"}, Refusal{"refuse_memfd", "memfd"},
+                         testing::Values(Refusal{"refuse_child", "sleep, dynamic"},
+                                         Refusal{"refuse_zombie", "reaped"}, Refusal{"refuse_sysv", "System V"},
+                                         Refusal{"refuse_memfd", "memfd"},
                                          Refusal{"refuse_shm", "POSIX shared memory"},
                                          Refusal{"refuse_seccomp", "seccomp"}, Refusal{"refuse_traced", "traced by"},
                                          Refusal{"refuse_dead_main", "main thread"}),
@@ -222,9 +225,7 @@ class Damage : public Imager {
     LoadedImage loaded;
     return load(depth, &loaded);
   }
-  void set(std::uint64_t at, char value) {
-    ASSERT_EQ(::pwrite(fd_, &value, 1, static_cast<off_t>(at)), 1);
-  }
+  void set(std::uint64_t at, char value) { ASSERT_EQ(::pwrite(fd_, &value, 1, static_cast<off_t>(at)), 1); }
   // Flips a bit at `at` and expects it to be seen.
   void expect_seen(std::uint64_t at, ReadDepth depth) {
     set(at, static_cast<char>(bytes_[at] ^ (1 << at % 8)));

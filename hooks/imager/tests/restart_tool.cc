@@ -1,4 +1,5 @@
-// restart_tool DIRECTORY NUMBER...: restarts DIRECTORY/NUMBER.img as one set and ends with the first member's exit status.
+// restart_tool DIRECTORY NUMBER...: restarts DIRECTORY/NUMBER.img as one set and ends with the first member's exit
+// status.
 #include <sys/wait.h>
 
 #include <cstdio>

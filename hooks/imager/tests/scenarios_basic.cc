@@ -66,9 +66,9 @@ SCENARIO(member_one_without_directory) {
 
 SCENARIO(identity) {
   ::umask(027);
-  const std::string exe = link_of("/proc/self/exe"), cwd = link_of("/proc/self/cwd"), line = contents("/proc/self/cmdline"),
-                    environment = contents("/proc/self/environ"), name = contents("/proc/self/comm"),
-                    auxv = contents("/proc/self/auxv");
+  const std::string exe = link_of("/proc/self/exe"), cwd = link_of("/proc/self/cwd"),
+                    line = contents("/proc/self/cmdline"), environment = contents("/proc/self/environ"),
+                    name = contents("/proc/self/comm"), auxv = contents("/proc/self/auxv");
   const pid_t group = ::getpgrp(), session = ::getsid(0);
   const uid_t uid = ::getuid();
   rlimit files{100, 200};
@@ -97,14 +97,16 @@ SCENARIO(identity) {
 
 SCENARIO(heap) {
   std::vector<std::string> strings;
-  for (int i = 0; i < 10000; ++i) strings.push_back(std::string(static_cast<unsigned>(i % 97), 'x') + std::to_string(i));
+  for (int i = 0; i < 10000; ++i)
+    strings.push_back(std::string(static_cast<unsigned>(i % 97), 'x') + std::to_string(i));
   void* const top = ::sbrk(0);
   save_and_end();
   CHECK_THAT(::sbrk(0) == top);
   CHECK_THAT(::sbrk(1 << 20) == top);
   std::memset(top, 1, 1 << 20);
   for (int i = 0; i < 10000; ++i)
-    CHECK_THAT(strings[static_cast<unsigned>(i)] == std::string(static_cast<unsigned>(i % 97), 'x') + std::to_string(i));
+    CHECK_THAT(strings[static_cast<unsigned>(i)] ==
+               std::string(static_cast<unsigned>(i % 97), 'x') + std::to_string(i));
   std::vector<void*> blocks;
   for (std::size_t bytes = 1; bytes < (64 << 20); bytes *= 2) blocks.push_back(std::malloc(bytes));
   for (void* block : blocks) std::free(block);

@@ -90,7 +90,8 @@ SCENARIO(refuse_shm) {
 SCENARIO(refuse_seccomp) {
   sock_filter allow[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   sock_fprog program{1, allow};
-  CHECK_THAT(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+  CHECK_THAT(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+             ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
   expect_refusal();
 }
 

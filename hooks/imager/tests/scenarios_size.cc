@@ -28,8 +28,8 @@ double processor_seconds(const rusage& u) {
 SCENARIO(big) {
   const char* size = std::getenv("IMAGER_TEST_MIB");
   const std::size_t bytes = static_cast<std::size_t>(size == nullptr ? 256 : std::atoi(size)) << 20;
-  auto* memory = static_cast<std::uint64_t*>(
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* memory =
+      static_cast<std::uint64_t*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   CHECK_THAT(memory != MAP_FAILED);
   std::uint64_t x = 88172645463325252ull;
   for (std::size_t i = 0; i < bytes / 8; ++i) {

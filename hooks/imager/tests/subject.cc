@@ -1,6 +1,8 @@
-// A program that is saved and restarted: subject SCENARIO DIRECTORY. It builds up the scenario's state, saves itself to
-// DIRECTORY/0.img, and ends with 10 in the original process. Restarted, it checks its state, ends with 42, or names what
-// is wrong and ends with 1. "again" saves a second time to 1.img after a restart, and so on.
+// A program that is saved and restarted: subject SCENARIO DIRECTORY. It builds up the scenario's state, saves itself
+// to DIRECTORY/0.img, and ends with 10 in the original process. Restarted, it checks its state, ends with 42, or
+// names what is wrong and ends with 1. "again" saves a second time to 1.img after a restart, and so on.
+#include "hooks/imager/tests/subject.h"
+
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -15,7 +17,6 @@
 #include <thread>
 
 #include "hooks/imager/imager.h"
-#include "hooks/imager/tests/subject.h"
 #include "hooks/imager/tests/test_stop.h"
 
 namespace shadowib::test {

@@ -20,12 +20,12 @@ void save_and_end();
 
 }  // namespace shadowib::test
 
-#define CHECK_THAT(condition) \
-  do {                        \
+#define CHECK_THAT(condition)                                                  \
+  do {                                                                         \
     if (!(condition)) ::shadowib::test::wrong(__FILE__, __LINE__, #condition); \
   } while (0)
 
-#define SCENARIO(name)                                                                   \
-  static void scenario_##name();                                                         \
+#define SCENARIO(name)                                                                     \
+  static void scenario_##name();                                                           \
   static const ::shadowib::test::Registration registration_##name(#name, scenario_##name); \
   static void scenario_##name()

@@ -1,4 +1,5 @@
-// System calls without libc: no errno, no cancellation points, no wrappers. Results are negative errno values on failure.
+// System calls without libc: no errno, no cancellation points, no wrappers. Results are negative errno values on
+// failure.
 #pragma once
 
 #include <asm/unistd.h>
