@@ -40,6 +40,8 @@ class Process {
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    // Whatever this tool was started with, a build tool's pipes say, leads outside the job and would be refused.
+    ::posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
     std::vector<char*> argv;
     for (const std::string& a : arguments) argv.push_back(const_cast<char*>(a.c_str()));
     argv.push_back(nullptr);
@@ -99,6 +101,8 @@ class Process {
   int out_ = -1;
   std::string text_;
 };
+
+constexpr int kRestartedProcessFailed = 20;  // exit code of `shadowib restart`, see shadowib-restart(1)
 
 struct Round {
   std::uint64_t messages_before = 0;
@@ -204,8 +208,10 @@ class Validation {
       round.image_bytes += m.bytes;
     }
     round.messages_before = static_cast<std::uint64_t>(std::max(0ll, ends_.back()->await("checkpoint", 10)));
+    // The restart command itself lives on and says by its code that the processes did not end by themselves.
+    int expected = rounds_.empty() ? 128 + SIGKILL : kRestartedProcessFailed;
     for (auto& end : ends_)
-      if (int code = end->wait(); code != 128 + SIGKILL && code != 0)
+      if (int code = end->wait(); code != expected)
         throw std::runtime_error("an end was not killed but ended with code " + std::to_string(code));
     ends_.clear();
 
