@@ -1,9 +1,11 @@
-// What one post_recv + post_send + polling both completions costs, natively and through the shim, on the null backend.
+// What one post_recv + post_send + polling both completions costs, natively and through the shim, on the null
+// backend.
 //
 //   shim_overhead native NULL_BACKEND.so [options]    the backend called directly, as a provider would be
 //   shim_overhead verbs [options]                     libibverbs as found: run it under the shim
-// Options: --qps N --mrs N --iterations N --repeats N. Prints one JSON line: ns (median of the repeats), mallocs and, if
-// the kernel counts them, instructions per iteration. The loop is function measured_loop, for callgrind's --toggle-collect.
+// Options: --qps N --mrs N --iterations N --repeats N. Prints one JSON line: ns (median of the repeats), mallocs and,
+// if the kernel counts them, instructions per iteration. The loop is function measured_loop, for callgrind's
+// --toggle-collect.
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <linux/perf_event.h>
@@ -96,10 +98,14 @@ void to_state(ibv_qp* qp, ibv_qp_state state, int mask, int (*modify)(ibv_qp*, i
 
 void connect(ibv_qp* qp, int (*modify)(ibv_qp*, ibv_qp_attr*, int)) {
   to_state(qp, IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, modify);
-  to_state(qp, IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, modify);
-  to_state(qp, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                IBV_QP_MAX_QP_RD_ATOMIC, modify);
+  to_state(qp, IBV_QPS_RTR,
+           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+               IBV_QP_MIN_RNR_TIMER,
+           modify);
+  to_state(
+      qp, IBV_QPS_RTS,
+      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+      modify);
 }
 
 char* buffer_of(int mrs) {
@@ -232,11 +238,16 @@ Options parse(int argc, char** argv) {
   if (std::strcmp(argv[1], "native") == 0 && argc > 2) options.backend = argv[at++];
   for (; at + 1 < argc; at += 2) {
     long value = std::atol(argv[at + 1]);
-    if (!std::strcmp(argv[at], "--qps")) options.qps = static_cast<int>(value);
-    else if (!std::strcmp(argv[at], "--mrs")) options.mrs = static_cast<int>(value);
-    else if (!std::strcmp(argv[at], "--iterations")) options.iterations = value;
-    else if (!std::strcmp(argv[at], "--repeats")) options.repeats = static_cast<int>(value);
-    else errno = EINVAL, die(argv[at]);
+    if (!std::strcmp(argv[at], "--qps"))
+      options.qps = static_cast<int>(value);
+    else if (!std::strcmp(argv[at], "--mrs"))
+      options.mrs = static_cast<int>(value);
+    else if (!std::strcmp(argv[at], "--iterations"))
+      options.iterations = value;
+    else if (!std::strcmp(argv[at], "--repeats"))
+      options.repeats = static_cast<int>(value);
+    else
+      errno = EINVAL, die(argv[at]);
   }
   return options;
 }
@@ -262,7 +273,8 @@ int main(int argc, char** argv) {
   std::sort(ns.begin(), ns.end());
   std::printf("{\"ns\": %.2f, \"ns_min\": %.2f, \"mallocs\": %.4f", ns[ns.size() / 2], ns[0],
               static_cast<double>(mallocs) / options.iterations);
-  if (counter >= 0) std::printf(", \"instructions\": %.1f", double(after - before) / options.iterations / options.repeats);
+  if (counter >= 0)
+    std::printf(", \"instructions\": %.1f", double(after - before) / options.iterations / options.repeats);
   std::printf("}\n");
   std::fflush(stdout);
   ::_exit(0);

@@ -16,41 +16,45 @@
 #include <time.h>
 #include <unistd.h>
 
-#define NEED(condition)                                                                      \
-  do {                                                                                       \
-    if (!(condition)) {                                                                      \
-      fprintf(stderr, "verbs_pingpong: line %d: %s failed (%m)\n", __LINE__, #condition);    \
-      exit(1);                                                                               \
-    }                                                                                        \
+#define NEED(condition)                                                                   \
+  do {                                                                                    \
+    if (!(condition)) {                                                                   \
+      fprintf(stderr, "verbs_pingpong: line %d: %s failed (%m)\n", __LINE__, #condition); \
+      exit(1);                                                                            \
+    }                                                                                     \
   } while (0)
 
 enum { kMaxBytes = 4 << 20, kReceives = 8 };
 
 struct end {
-  struct ibv_context *context;
-  struct ibv_cq *cq;
-  struct ibv_qp *qp;
-  struct ibv_mr *mr;
+  struct ibv_context* context;
+  struct ibv_cq* cq;
+  struct ibv_qp* qp;
+  struct ibv_mr* mr;
   char *send, *receive;
   int owed_sends; /* signaled sends not yet completed */
   int received;
 };
 
-static void post_receive(struct end *e, uint32_t bytes) {
+static void post_receive(struct end* e, uint32_t bytes) {
   struct ibv_sge sge = {(uintptr_t)e->receive, bytes, e->mr->lkey};
   struct ibv_recv_wr wr = {.wr_id = 1, .sg_list = &sge, .num_sge = 1}, *bad;
   NEED(ibv_post_recv(e->qp, &wr, &bad) == 0);
 }
 
-static void post_send(struct end *e, uint32_t bytes) {
+static void post_send(struct end* e, uint32_t bytes) {
   struct ibv_sge sge = {(uintptr_t)e->send, bytes, e->mr->lkey};
-  struct ibv_send_wr wr = {.wr_id = 2, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
-                           .send_flags = IBV_SEND_SIGNALED}, *bad;
+  struct ibv_send_wr wr = {.wr_id = 2,
+                           .sg_list = &sge,
+                           .num_sge = 1,
+                           .opcode = IBV_WR_SEND,
+                           .send_flags = IBV_SEND_SIGNALED},
+                     *bad;
   NEED(ibv_post_send(e->qp, &wr, &bad) == 0);
   ++e->owed_sends;
 }
 
-static void poll_until(struct end *e, int receives, int owed_sends) {
+static void poll_until(struct end* e, int receives, int owed_sends) {
   struct ibv_wc wc[4];
   while (e->received < receives || e->owed_sends > owed_sends) {
     int n = ibv_poll_cq(e->cq, 4, wc);
@@ -68,19 +72,22 @@ static void poll_until(struct end *e, int receives, int owed_sends) {
   }
 }
 
-static void set_up(struct end *e, int peer) {
-  struct ibv_device **list = ibv_get_device_list(NULL);
+static void set_up(struct end* e, int peer) {
+  struct ibv_device** list = ibv_get_device_list(NULL);
   NEED(list != NULL && list[0] != NULL);
   NEED((e->context = ibv_open_device(list[0])) != NULL);
-  struct ibv_pd *pd = ibv_alloc_pd(e->context);
+  struct ibv_pd* pd = ibv_alloc_pd(e->context);
   NEED(pd != NULL);
-  NEED(posix_memalign((void **)&e->send, 4096, 2 * kMaxBytes) == 0);
+  NEED(posix_memalign((void**)&e->send, 4096, 2 * kMaxBytes) == 0);
   memset(e->send, 1, 2 * kMaxBytes);
   e->receive = e->send + kMaxBytes;
   NEED((e->mr = ibv_reg_mr(pd, e->send, 2 * kMaxBytes, IBV_ACCESS_LOCAL_WRITE)) != NULL);
   NEED((e->cq = ibv_create_cq(e->context, 64, NULL, NULL, 0)) != NULL);
-  struct ibv_qp_init_attr init = {.send_cq = e->cq, .recv_cq = e->cq, .qp_type = IBV_QPT_RC,
-                                  .cap = {.max_send_wr = 16, .max_recv_wr = kReceives, .max_send_sge = 1, .max_recv_sge = 1}};
+  struct ibv_qp_init_attr init = {
+      .send_cq = e->cq,
+      .recv_cq = e->cq,
+      .qp_type = IBV_QPT_RC,
+      .cap = {.max_send_wr = 16, .max_recv_wr = kReceives, .max_send_sge = 1, .max_recv_sge = 1}};
   NEED((e->qp = ibv_create_qp(pd, &init)) != NULL);
   struct ibv_port_attr port;
   NEED(ibv_query_port(e->context, 1, &port) == 0);
@@ -89,13 +96,20 @@ static void set_up(struct end *e, int peer) {
 
   uint32_t own[2] = {e->qp->qp_num, port.lid}, other[2];
   NEED(write(peer, own, sizeof(own)) == sizeof(own) && read(peer, other, sizeof(other)) == sizeof(other));
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR, .path_mtu = port.active_mtu, .dest_qp_num = other[0],
-                              .max_dest_rd_atomic = 1, .min_rnr_timer = 1, .ah_attr = {.dlid = (uint16_t)other[1], .port_num = 1}};
-  NEED(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
-  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
-  NEED(ibv_modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                       IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTR,
+                              .path_mtu = port.active_mtu,
+                              .dest_qp_num = other[0],
+                              .max_dest_rd_atomic = 1,
+                              .min_rnr_timer = 1,
+                              .ah_attr = {.dlid = (uint16_t)other[1], .port_num = 1}};
+  NEED(ibv_modify_qp(e->qp, &attr,
+                     IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  attr = (struct ibv_qp_attr){
+      .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1};
+  NEED(ibv_modify_qp(e->qp, &attr,
+                     IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                         IBV_QP_MAX_QP_RD_ATOMIC) == 0);
   NEED(write(peer, own, 1) == 1 && read(peer, other, 1) == 1);
 }
 
@@ -111,7 +125,7 @@ static void meet(int peer) {
   NEED(write(peer, &byte, 1) == 1 && read(peer, &byte, 1) == 1);
 }
 
-static double measure(struct end *e, int peer, bool first, uint32_t bytes, long iterations) {
+static double measure(struct end* e, int peer, bool first, uint32_t bytes, long iterations) {
   const long warm_up = iterations / 10 + 1;
   e->received = 0;
   post_receive(e, bytes);
@@ -131,7 +145,7 @@ static double measure(struct end *e, int peer, bool first, uint32_t bytes, long 
   return elapsed / (2.0 * iterations) * 1e6;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   static const struct option kLong[] = {{"sizes", 1, 0, 's'}, {"iterations", 1, 0, 'n'}, {0, 0, 0, 0}};
   char sizes[512] = "64,1048576";
   long iterations = 10000;
@@ -152,7 +166,7 @@ int main(int argc, char **argv) {
   close(sockets[!first]);
   struct end e = {0};
   set_up(&e, peer);
-  for (char *at = strtok(sizes, ","); at != NULL; at = strtok(NULL, ",")) {
+  for (char* at = strtok(sizes, ","); at != NULL; at = strtok(NULL, ",")) {
     const uint32_t bytes = (uint32_t)strtoul(at, NULL, 0);
     NEED(bytes <= kMaxBytes);
     long n = bytes > 16384 ? iterations * 16384 / bytes + 20 : iterations;

@@ -12,20 +12,20 @@
 
 static int g_before, g_resume, g_restart;
 
-static void on_event(int event, void *arg) {
-  int *counter = arg;
+static void on_event(int event, void* arg) {
+  int* counter = arg;
   *counter += 1;
   if (event == SHADOWIB_BEFORE_CHECKPOINT) ++g_before;
   if (event == SHADOWIB_RESUME) ++g_resume;
   if (event == SHADOWIB_RESTART) ++g_restart;
 }
 
-static int fail(const char *what) {
+static int fail(const char* what) {
   fprintf(stderr, "self_checkpoint: %s: %s\n", what, shadowib_last_error());
   return 1;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   unsigned flags = 0;
   int at = 1;
   if (at < argc && strcmp(argv[at], "--kill") == 0) {

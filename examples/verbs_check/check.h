@@ -6,8 +6,8 @@
  *   one FETCH_AND_ADD  of iteration + 1 on the peer's counter; must return the exact sum so far
  *   one COMPARE_SWAP   of iteration -> iteration + 1 on the peer's register; must return iteration
  *   one RDMA READ      of what was written; must be what was written
- * Every byte and sequence number is checked. An inbox slot is sealed by its owner once used up and must keep the seal until
- * its next turn, so that a write done twice is seen, too. */
+ * Every byte and sequence number is checked. An inbox slot is sealed by its owner once used up and must keep the seal
+ * until its next turn, so that a write done twice is seen, too. */
 #ifndef VERBS_CHECK_H
 #define VERBS_CHECK_H
 
@@ -16,8 +16,8 @@
 #include <stdint.h>
 
 struct options {
-  const char *host;   /* the server to connect to; NULL: be the server */
-  const char *device; /* NULL: the first */
+  const char* host;                 /* the server to connect to; NULL: be the server */
+  const char* device;               /* NULL: the first */
   int tcp_port, ib_port, gid_index; /* gid_index < 0: address by LID */
   int depth;
   long iterations;
@@ -37,15 +37,15 @@ struct address {
 
 struct side {
   struct options options;
-  struct ibv_context *context;
-  struct ibv_pd *pd;
-  struct ibv_mr *mr;
-  struct ibv_comp_channel *channel;
-  struct ibv_cq *cq;
-  struct ibv_qp *qp;
+  struct ibv_context* context;
+  struct ibv_pd* pd;
+  struct ibv_mr* mr;
+  struct ibv_comp_channel* channel;
+  struct ibv_cq* cq;
+  struct ibv_qp* qp;
   struct ibv_port_attr port;
   struct address own, peer;
-  uint8_t *memory;
+  uint8_t* memory;
   uint8_t *sends, *receives, *inbox, *outbox, *readback; /* parts of memory */
   uint64_t *counter, *reg, *add_result, *swap_result;
   uint64_t next_receive, next_slot; /* sequence number expected, receive slot it must be in */
@@ -54,21 +54,21 @@ struct side {
 
 /* net.c: addresses over a socket, which is kept until both sides are connected by RDMA, and closed before data moves.
  * Exits with a message on failure. */
-int listen_on(int *port);
+int listen_on(int* port);
 int accept_client(int listener);
-int connect_to(const char *host, int port);
-void exchange(int connection, const struct address *own, struct address *peer);
+int connect_to(const char* host, int port);
+void exchange(int connection, const struct address* own, struct address* peer);
 void finish_exchange(int connection);
 
 /* objects.c: make, connect and destroy the verbs objects. Exits with a message on failure. */
-void make_objects(struct side *s);
-void connect_objects(struct side *s);
-void destroy_objects(struct side *s);
-void post_receive(struct side *s, uint64_t slot);
+void make_objects(struct side* s);
+void connect_objects(struct side* s);
+void destroy_objects(struct side* s);
+void post_receive(struct side* s, uint64_t slot);
 
 /* check.c: runs the iterations; 0 if nothing was wrong. */
-int run_iterations(struct side *s);
+int run_iterations(struct side* s);
 
-__attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...);
+__attribute__((noreturn, format(printf, 1, 2))) void die(const char* format, ...);
 
 #endif

@@ -10,9 +10,9 @@
 
 #include "check.h"
 
-static const char *g_role = "verbs_check";
+static const char* g_role = "verbs_check";
 
-void die(const char *format, ...) {
+void die(const char* format, ...) {
   va_list args;
   va_start(args, format);
   fprintf(stderr, "%s: ", g_role);
@@ -34,33 +34,55 @@ static void usage(int code) {
   exit(code);
 }
 
-static long number(const char *text, long least) {
-  char *end;
+static long number(const char* text, long least) {
+  char* end;
   errno = 0;
   long value = strtol(text, &end, 10);
   if (errno || *end || end == text || value < least) die("%s: expected a number of at least %ld", text, least);
   return value;
 }
 
-static struct options parse(int argc, char **argv) {
-  static const struct option kLong[] = {{"iters", 1, 0, 'n'},  {"size", 1, 0, 's'},    {"depth", 1, 0, 'd'},
-                                        {"events", 0, 0, 'e'}, {"port", 1, 0, 'p'},    {"device", 1, 0, 'D'},
-                                        {"ib-port", 1, 0, 'i'}, {"gid", 1, 0, 'g'},    {"pair", 0, 0, 'P'},
-                                        {"help", 0, 0, 'h'},   {0, 0, 0, 0}};
-  struct options o = {.tcp_port = 18516, .ib_port = 1, .gid_index = -1, .depth = 16, .iterations = 1000, .size = 4096};
+static struct options parse(int argc, char** argv) {
+  static const struct option kLong[] = {{"iters", 1, 0, 'n'},   {"size", 1, 0, 's'}, {"depth", 1, 0, 'd'},
+                                        {"events", 0, 0, 'e'},  {"port", 1, 0, 'p'}, {"device", 1, 0, 'D'},
+                                        {"ib-port", 1, 0, 'i'}, {"gid", 1, 0, 'g'},  {"pair", 0, 0, 'P'},
+                                        {"help", 0, 0, 'h'},    {0, 0, 0, 0}};
+  struct options o = {
+      .tcp_port = 18516, .ib_port = 1, .gid_index = -1, .depth = 16, .iterations = 1000, .size = 4096};
   for (int c; (c = getopt_long(argc, argv, "n:s:d:ep:h", kLong, NULL)) != -1;) {
     switch (c) {
-      case 'n': o.iterations = number(optarg, 1); break;
-      case 's': o.size = (uint32_t)number(optarg, 16) / 8 * 8; break;
-      case 'd': o.depth = (int)number(optarg, 1); break;
-      case 'e': o.events = true; break;
-      case 'p': o.tcp_port = (int)number(optarg, 0); break;
-      case 'D': o.device = optarg; break;
-      case 'i': o.ib_port = (int)number(optarg, 1); break;
-      case 'g': o.gid_index = (int)number(optarg, 0); break;
-      case 'P': o.pair = true; break;
-      case 'h': usage(0); break;
-      default: usage(2);
+      case 'n':
+        o.iterations = number(optarg, 1);
+        break;
+      case 's':
+        o.size = (uint32_t)number(optarg, 16) / 8 * 8;
+        break;
+      case 'd':
+        o.depth = (int)number(optarg, 1);
+        break;
+      case 'e':
+        o.events = true;
+        break;
+      case 'p':
+        o.tcp_port = (int)number(optarg, 0);
+        break;
+      case 'D':
+        o.device = optarg;
+        break;
+      case 'i':
+        o.ib_port = (int)number(optarg, 1);
+        break;
+      case 'g':
+        o.gid_index = (int)number(optarg, 0);
+        break;
+      case 'P':
+        o.pair = true;
+        break;
+      case 'h':
+        usage(0);
+        break;
+      default:
+        usage(2);
     }
   }
   if (optind < argc) o.host = argv[optind++];
@@ -69,7 +91,7 @@ static struct options parse(int argc, char **argv) {
 }
 
 /* Both sides; a listener or a connection is given, or a host to connect to. */
-static int run(const struct options *options, int listener, int connection) {
+static int run(const struct options* options, int listener, int connection) {
   struct side s = {.options = *options};
   make_objects(&s);
   if (connection < 0)
@@ -86,7 +108,7 @@ static int run(const struct options *options, int listener, int connection) {
 }
 
 /* The child is the client; a socket pair stands for the TCP connection, so that either sees the other's end. */
-static int run_pair(const struct options *options) {
+static int run_pair(const struct options* options) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets)) die("socketpair: %m");
   pid_t client = fork();
@@ -99,7 +121,7 @@ static int run_pair(const struct options *options) {
   return result;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   struct options options = parse(argc, argv);
   if (options.pair) return run_pair(&options);
   g_role = options.host ? "client" : "server";

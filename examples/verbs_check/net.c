@@ -7,23 +7,23 @@
 
 #include "check.h"
 
-int listen_on(int *port) {
+int listen_on(int* port) {
   int listener = socket(AF_INET, SOCK_STREAM, 0), yes = 1;
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)*port)};
   socklen_t length = sizeof(address);
   setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  if (bind(listener, (struct sockaddr *)&address, length) || listen(listener, 1) ||
-      getsockname(listener, (struct sockaddr *)&address, &length))
+  if (bind(listener, (struct sockaddr*)&address, length) || listen(listener, 1) ||
+      getsockname(listener, (struct sockaddr*)&address, &length))
     die("cannot listen on TCP port %d: %m", *port);
   *port = ntohs(address.sin_port);
   return listener;
 }
 
-void exchange(int connection, const struct address *own, struct address *peer) {
+void exchange(int connection, const struct address* own, struct address* peer) {
   if (write(connection, own, sizeof(*own)) != sizeof(*own)) die("cannot send the address: %m");
   size_t got = 0;
   while (got < sizeof(*peer)) {
-    ssize_t n = read(connection, (char *)peer + got, sizeof(*peer) - got);
+    ssize_t n = read(connection, (char*)peer + got, sizeof(*peer) - got);
     if (n <= 0) die("the other side hung up during the exchange of addresses");
     got += (size_t)n;
   }
@@ -42,7 +42,7 @@ int accept_client(int listener) {
   return connection;
 }
 
-int connect_to(const char *host, int port) {
+int connect_to(const char* host, int port) {
   char service[16];
   snprintf(service, sizeof(service), "%d", port);
   struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM}, *found;

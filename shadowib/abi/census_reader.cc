@@ -22,7 +22,8 @@ bool parse_symbol(const std::string& line, Symbol* symbol) {
   std::istringstream in(line);
   std::string number, value, size, type, bind, visibility, index, name;
   if (!(in >> number >> value >> size >> type >> bind >> visibility >> index >> name)) return false;
-  if (number.back() != ':' || (type != "FUNC" && type != "OBJECT" && type != "NOTYPE" && type != "IFUNC")) return false;
+  if (number.back() != ':' || (type != "FUNC" && type != "OBJECT" && type != "NOTYPE" && type != "IFUNC"))
+    return false;
   std::size_t at = name.find('@');
   symbol->name = name.substr(0, at);
   symbol->version = at == std::string::npos ? "" : name.substr(name.find_first_not_of('@', at));
@@ -44,9 +45,9 @@ std::vector<Symbol> dynamic_symbols(const std::string& file) {
 }
 
 std::set<std::string> function_slots(const std::string& header_text) {
-  static const char* const kStructs[] = {"ibv_context_ops", "verbs_context", "ibv_qp_ex", "ibv_cq_ex", "ibv_wq",
-                                         "ibv_dm",          "ibv_srq",       "ibv_cq",    "ibv_qp",    "ibv_mr",
-                                         "ibv_pd",          "ibv_ah",        "ibv_mw",    "ibv_flow",  "ibv_counters"};
+  static const char* const kStructs[] = {
+      "ibv_context_ops", "verbs_context", "ibv_qp_ex", "ibv_cq_ex", "ibv_wq", "ibv_dm",   "ibv_srq",     "ibv_cq",
+      "ibv_qp",          "ibv_mr",        "ibv_pd",    "ibv_ah",    "ibv_mw", "ibv_flow", "ibv_counters"};
   std::string text = std::regex_replace(header_text, std::regex(R"(/\*([^*]|\*+[^*/])*\*+/)"), "");
   static const std::regex kPointer(R"(\(\s*\*\s*(\w+)\s*\)\s*\()");
   std::set<std::string> slots;

@@ -63,7 +63,8 @@ TEST(Census, AnUnknownSymbolIsFoundByName) {
   std::vector<Symbol> symbols = exported(SHADOWIB_IBVERBS_FILE);
   symbols.push_back({"ibv_frobnicate", "IBVERBS_1.99", true, true, false});
   symbols.push_back({"ibv_open_device", "IBVERBS_1.98", true, true, false});
-  EXPECT_EQ(unhandled(symbols), (std::vector<std::string>{"ibv_frobnicate@@IBVERBS_1.99", "ibv_open_device@@IBVERBS_1.98"}));
+  EXPECT_EQ(unhandled(symbols),
+            (std::vector<std::string>{"ibv_frobnicate@@IBVERBS_1.99", "ibv_open_device@@IBVERBS_1.98"}));
 }
 
 TEST(Census, KnowsEverySlotOfTheInstalledHeader) {
@@ -82,7 +83,8 @@ TEST(Census, AnUnknownSlotIsFoundByName) {
   EXPECT_EQ(unhandled_slots(header), std::vector<std::string>{"verbs_context.frobnicate"});
 }
 
-// No slot of a filled struct is null: placeholders and priv apart, each pointer-sized word of the slots' range is set.
+// No slot of a filled struct is null: placeholders and priv apart, each pointer-sized word of the slots' range is
+// set.
 TEST(Slots, AreAllFilled) {
   auto context = std::make_unique<NewestVerbsContext>();
   std::memset(context.get(), 0, sizeof(*context));
@@ -137,8 +139,8 @@ TEST(Slots, RefuseInTheirConvention) {
   ibv_recv_wr wr{}, *bad = nullptr;
   EXPECT_EQ(ibv_post_srq_recv(&srq, &wr, &bad), EOPNOTSUPP);
   EXPECT_EQ(bad, &wr);
-  // A slot only newer headers know, called as such a program would: the first word of the newest layout is free_buf, the
-  // third dm_export_dmabuf_fd, which answers -1.
+  // A slot only newer headers know, called as such a program would: the first word of the newest layout is free_buf,
+  // the third dm_export_dmabuf_fd, which answers -1.
   if (kNewerSlots == 6) {
     errno = 0;
     EXPECT_EQ(reinterpret_cast<int (*)(void*)>(owner->newer[2])(nullptr), -1);
@@ -245,8 +247,9 @@ TEST_F(Stateless, ReadsFilesAsTheLibraryDoes) {
   struct {
     const char *directory, *file;
     std::size_t size;
-  } kAll[] = {{"/proc/sys/kernel", "ostype", 32}, {"/proc/sys/kernel", "ostype", 6},  {"/proc/sys/kernel", "ostype", 5},
-              {"/proc/sys/kernel", "ostype", 3},  {"/proc/sys/kernel", "absent", 32}, {"/proc/sys", "kernel", 32}};
+  } kAll[] = {{"/proc/sys/kernel", "ostype", 32}, {"/proc/sys/kernel", "ostype", 6},
+              {"/proc/sys/kernel", "ostype", 5},  {"/proc/sys/kernel", "ostype", 3},
+              {"/proc/sys/kernel", "absent", 32}, {"/proc/sys", "kernel", 32}};
   for (auto& c : kAll) {
     char ours[64] = {}, theirs[64] = {};
     EXPECT_EQ(shadowib_ibv_read_sysfs_file(c.directory, c.file, ours, c.size),

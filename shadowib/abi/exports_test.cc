@@ -1,5 +1,5 @@
-// libshadowib.so exports what the census says, with the library's own versions, and the drop-in directory catches programs
-// that look verbs up at run time.
+// libshadowib.so exports what the census says, with the library's own versions, and the drop-in directory catches
+// programs that look verbs up at run time.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -26,7 +26,8 @@ TEST(Exports, AreTheCensusAndTheApi) {
     expected.insert(std::string("shadowib_") + name + "@@SHADOWIB_1");
   std::set<std::string> found = exported_names(SHADOWIB_LIBRARY, true);
   for (const std::string& name : expected) EXPECT_TRUE(found.count(name)) << name << " is not exported";
-  for (const std::string& name : found) EXPECT_TRUE(expected.count(name)) << name << " is exported but not in the census";
+  for (const std::string& name : found)
+    EXPECT_TRUE(expected.count(name)) << name << " is exported but not in the census";
 }
 
 TEST(Exports, CoverTheInstalledLibraryVersionByVersion) {
@@ -52,7 +53,8 @@ TEST(Exports, WithoutVersionAreFunctionsOfLibcOnly) {
 
 TEST(Exports, NeedNoCppRuntimeAndNoVerbs) {
 #if !defined(SHADOWIB_SANITIZED)
-  std::string command = std::string(SHADOWIB_READELF " -d '") + SHADOWIB_LIBRARY "' | grep -E 'NEEDED.*(stdc|gcc|ibverbs)'";
+  std::string command =
+      std::string(SHADOWIB_READELF " -d '") + SHADOWIB_LIBRARY "' | grep -E 'NEEDED.*(stdc|gcc|ibverbs)'";
   EXPECT_NE(std::system(command.c_str()), 0) << "libshadowib.so must not need these";
 #endif
 }
@@ -91,14 +93,18 @@ TEST(DropinChild, DISABLED_FindsTheShim) {
     ASSERT_NE(library, nullptr) << ::dlerror();
     struct {
       const char *verb, *version;
-    } kVerbs[] = {{"ibv_open_device", "IBVERBS_1.1"}, {"ibv_reg_mr_iova2", "IBVERBS_1.8"}, {"ibv_query_ece", "IBVERBS_1.10"},
-                  {"ibv_reg_dmabuf_mr", "IBVERBS_1.12"}, {"ibv_open_device", "IBVERBS_1.0"}};
+    } kVerbs[] = {{"ibv_open_device", "IBVERBS_1.1"},
+                  {"ibv_reg_mr_iova2", "IBVERBS_1.8"},
+                  {"ibv_query_ece", "IBVERBS_1.10"},
+                  {"ibv_reg_dmabuf_mr", "IBVERBS_1.12"},
+                  {"ibv_open_device", "IBVERBS_1.0"}};
     for (auto& v : kVerbs) {
       void* symbol = ::dlvsym(library, v.verb, v.version);
       ASSERT_NE(symbol, nullptr) << v.verb << "@" << v.version;
       Dl_info info;
       ASSERT_NE(::dladdr(symbol, &info), 0);
-      EXPECT_NE(std::string(info.dli_fname).find("libshadowib.so"), std::string::npos) << v.verb << " is in " << info.dli_fname;
+      EXPECT_NE(std::string(info.dli_fname).find("libshadowib.so"), std::string::npos)
+          << v.verb << " is in " << info.dli_fname;
     }
     EXPECT_EQ(::dlvsym(library, "ibv_open_device", "IBVERBS_1.12"), nullptr);
     EXPECT_EQ(::dlvsym(library, "ibv_frobnicate", "IBVERBS_1.1"), nullptr);
@@ -122,7 +128,8 @@ TEST_P(Dropin, FindsTheShimOnce) {
 
 TEST_P(Dropin, SatisfiesLibrariesLinkedToVerbs) {
   EXPECT_EQ(run_with_dropin("/proc/self/exe", GetParam(),
-                            "--gtest_filter=DropinChild.DISABLED_SatisfiesLibrariesLinkedToVerbs"), 0);
+                            "--gtest_filter=DropinChild.DISABLED_SatisfiesLibrariesLinkedToVerbs"),
+            0);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The functions behind the exported verbs: handling "shadow" in verbs.def, defined in shadowib/entry, reached from exports.S.
+// The functions behind the exported verbs: handling "shadow" in verbs.def, defined in shadowib/entry, reached from
+// exports.S.
 //
 // Each has the type of the verb it answers for; manual page and error convention stand in verbs.def.
 #pragma once

@@ -1,4 +1,5 @@
-// Refusals: what answers for verbs that are not shadowed. One warning per name in a process's life, never a pass-through (P4).
+// Refusals: what answers for verbs that are not shadowed. One warning per name in a process's life, never a
+// pass-through (P4).
 //
 // Async-signal-safe as far as log_line is; may be called by any thread, also during a checkpoint.
 #pragma once

@@ -63,8 +63,8 @@ struct is_ibv_dm {};
 
 template <class Tag>
 void fill(Tag, auto* object) {
-#define CENSUS_SLOT(id, type, member, handling, convention, man)                        \
-  if constexpr (std::is_same_v<Tag, is_##type> && requires { object->member; })         \
+#define CENSUS_SLOT(id, type, member, handling, convention, man)                \
+  if constexpr (std::is_same_v<Tag, is_##type> && requires { object->member; }) \
     refuse<convention_##convention, id>(&object->member);
 #include "slot_table.inc"
 #undef CENSUS_SLOT

@@ -1,7 +1,8 @@
-// Refusing functions for every slot of the verbs structs, so that no inline of verbs.h finds a null or foreign pointer.
+// Refusing functions for every slot of the verbs structs, so that no inline of verbs.h finds a null or foreign
+// pointer.
 //
-// The owner of an object calls its fill_ function once, before the program sees the object, and then overrides the slots
-// that are shadowed. All are pure stores; any thread.
+// The owner of an object calls its fill_ function once, before the program sees the object, and then overrides the
+// slots that are shadowed. All are pure stores; any thread.
 #pragma once
 
 #include <infiniband/verbs.h>
