@@ -132,7 +132,9 @@ class Validation {
  private:
   std::uint64_t seed() { return seed_ = o_.seed != 0 ? o_.seed : std::random_device{}(); }
   std::uint64_t iterations() const {
-    return o_.iterations != 0 ? o_.iterations : std::max<std::uint64_t>(2000, 600000000ull / (o_.size + 2000));
+    if (o_.iterations != 0) return o_.iterations;
+    // A few seconds, and longer for every further round.
+    return std::max<std::uint64_t>(4000, (2 + static_cast<std::uint64_t>(o_.rounds)) * 1000000000ull / (o_.size + 2000));
   }
 
   void prepare() {
