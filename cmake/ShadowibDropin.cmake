@@ -26,5 +26,8 @@ shadowib_test(NAME exports_test LABELS conformance SOURCES "${PROJECT_SOURCE_DIR
 if(TARGET exports_test)
   add_dependencies(exports_test shadowib_shared shadowib_dropin)
   target_compile_definitions(exports_test PRIVATE SHADOWIB_LIBRARY="$<TARGET_FILE:shadowib_shared>"
-    SHADOWIB_DROPIN_DIR="$<TARGET_FILE_DIR:shadowib_dropin>" $<$<BOOL:${SHADOWIB_SANITIZE}>:SHADOWIB_SANITIZED>)
+    SHADOWIB_DROPIN_DIR="$<TARGET_FILE_DIR:shadowib_dropin>")
+  if(SHADOWIB_SANITIZE)
+    target_compile_definitions(exports_test PRIVATE SHADOWIB_SANITIZED)
+  endif()
 endif()
