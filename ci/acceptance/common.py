@@ -126,9 +126,12 @@ class Line:
         except Skip as skip:
             outcome, text = "SKIPPED", str(skip)
         except Failure as failure:
-            outcome, text = "FAILED", str(failure)
+            outcome, text = "FAILED", str(failure) + case.said_last()
         except Exception:  # pylint: disable=broad-except
             outcome, text = "FAILED", "the test itself: " + traceback.format_exc()
+        except BaseException:
+            case.end("interrupted", "", 0)
+            raise
         took = time.monotonic() - start
         case.end(outcome, text, took)
         self._say(outcome, name, f"{text} ({took:.1f} s)" if outcome == "passed" else text)
@@ -174,6 +177,12 @@ class Case:
         self.done = done
         self.line.state.set(self.name, {"outcome": "partial", "wanted": self.wanted, "done": done, "commit": commit()})
 
+    def said_last(self, lines: int = 6) -> str:
+        """The end of the library's log, which often names the cause."""
+        log = self.work / "shadowib.log"
+        said = log.read_text(errors="replace").splitlines()[-lines:] if log.exists() else []
+        return "\n  the library said last:\n" + "\n".join("    " + line for line in said) if said else ""
+
     def note(self, text: str):
         """A line in the case's own log, part of the evidence."""
         with open(self.work / "case.log", "a") as log:
@@ -182,7 +191,7 @@ class Case:
     def end(self, outcome: str, text: str, took: float):
         for cleanup in reversed(self.cleanups):
             try:
-                cleanup(outcome == "FAILED")
+                cleanup(outcome in ("FAILED", "interrupted"))
             except Exception as error:  # pylint: disable=broad-except
                 self.note(f"cleaning up: {error!r}")
         if outcome == "passed":
@@ -195,7 +204,7 @@ class Case:
             quick = " --quick" if self.line.quick else ""
             print(f"  evidence: {self.work}\n  repeat:   python3 ci/acceptance/{self.line.name}.py{quick} {options} "
                   f"--only '^{re.escape(self.name)}$'", file=sys.stderr, flush=True)
-        elif not self.line.options.keep:
+        elif outcome != "interrupted" and not self.line.options.keep:
             shutil.rmtree(self.work, ignore_errors=True)
 
 

@@ -5,7 +5,7 @@ import time
 from typing import Callable
 
 from common import Case, Failure, check
-from jobs import Job, free_port, sends, wait_for
+from jobs import Job, free_port, sends
 
 
 @dataclasses.dataclass
@@ -50,32 +50,62 @@ def verify_output(job: Job, pair: Pair):
         check(good in text, f"the output does not say '{good}':\n{text[-3000:]}")
 
 
-def run_once(case: Case, pair: Pair, iterations: int, moments: int, name: str, kill: bool = True) -> int:
-    """One run with checkpoints at `moments` random moments, to its good end. Returns how many were taken."""
+class Ended(Exception):
+    """The run came to its good end before the moment chosen: it was shorter than its pace had promised."""
+
+
+def guarded(job: Job, pair: Pair, function):
+    """function(), or Ended if it fails because both ends have finished well."""
+    try:
+        return function()
+    except Failure as failure:
+        try:
+            job.finish(10)
+            verify_output(job, pair)
+        except Failure:
+            raise failure from None
+        raise Ended from None
+
+
+def reach(job: Job, requests: float):
+    """Waits until the busiest queue pair has retired that many, by the pace so far in ever smaller steps."""
+    seen, at = sends(job.members()), time.monotonic()
+    moved = at
+    while seen < requests:
+        check(at < moved + 30, f"no progress for 30 s: {seen} of {requests:.0f} requests")
+        time.sleep(0.02)
+        job.check_running()
+        now, when = sends(job.members()), time.monotonic()
+        if now > seen:
+            moved = when
+            time.sleep(min(0.5, max(0.0, 0.6 * (requests - now) * (when - at) / (now - seen))))
+        seen, at = now, when
+
+
+def run_once(case: Case, pair: Pair, iterations: int, moments: int, name: str, kill: bool = True) -> tuple[int, bool]:
+    """One run with checkpoints at `moments` random moments, to its good end. Returns how many were taken, and if all."""
     rng = case.random(name)
     total = iterations * pair.requests
     points = sorted(rng.uniform(0.02, 0.85) for _ in range(moments))
     job = start(case, pair, iterations, name)
     reached, taken = 0, 0
-    for point in points:
-        members = job.wait_data_phase(beyond=reached)
-        # Up to the moment in steps of what is left by the present pace, then some milliseconds more.
-        def there():
-            job.check_running()
-            return sends(job.members()) >= point * total
-        wait_for(f"{point:.0%} of {total} requests", there, 600, 0.01)
-        time.sleep(rng.uniform(0, 0.02))
-        reached = sends(members)
-        job.checkpoint(kill=kill)
-        taken += 1
-        if kill:
-            job.restart()
-            job.remove_old_sets()
-    job.wait_data_phase(beyond=reached) if moments else None
-    job.finish(600)
-    verify_output(job, pair)
+    try:
+        for point in points:
+            guarded(job, pair, lambda: job.wait_data_phase(beyond=reached))
+            guarded(job, pair, lambda: reach(job, point * total))
+            time.sleep(rng.uniform(0, 0.02))
+            reached = sends(job.members())
+            guarded(job, pair, lambda: job.checkpoint(kill=kill))
+            taken += 1
+            if kill:
+                job.restart()
+                job.remove_old_sets()
+        job.finish(600)
+        verify_output(job, pair)
+    except Ended:
+        case.note(f"{name} ended after {taken} of {moments} checkpoints")
     job.stop()
-    return taken
+    return taken, taken == moments
 
 
 def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
@@ -85,10 +115,13 @@ def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
     while case.done < case.wanted:
         run += 1
         try:
-            taken = run_once(case, pair, iterations, min(per_run, case.wanted - case.done), f"run{run}", kill)
+            taken, all_taken = run_once(case, pair, iterations, min(per_run, case.wanted - case.done), f"run{run}", kill)
         except Failure as failure:
             raise Failure(f"run {run}, checkpoint {case.done + 1}ff of {case.wanted}, {iterations} iterations: {failure}"
                           ) from None
         case.progress(case.done + taken)
+        if not all_taken:
+            check(run - case.done < 8, "the runs keep ending before the moments chosen")
+            iterations = min(pair.most_iterations, 3 * iterations)
     what = "checkpoint, kill, restart" if kill else "checkpoint, resume"
     return f"{case.done} x {what} with {iterations} iterations a run"
