@@ -66,8 +66,9 @@ enum shadowib_event {
                                      lock another thread may hold (malloc's included) */
 };
 
-/* Called as fn(event, arg) in a thread of the library: before a checkpoint the last registered first, after it in order
- * of registration, so that layers nest. May add and remove hooks. Must return; must not call longjmp, exit or throw. */
+/* Called as fn(event, arg) in a thread of the library: before a checkpoint the last registered first, after it in
+ * order of registration, so that layers nest. May add and remove hooks. Must return; must not call longjmp, exit or
+ * throw. */
 typedef void (*shadowib_hook)(int event, void* arg);
 
 /* Registers a hook. Returns an id (>= 0) or -ENOMEM. Hooks stay registered across a restart. */
