@@ -34,18 +34,20 @@ bool Cq::push(const ibv_wc& wc, bool solicited) {
     return false;
   }
   ring[at & mask] = wc;
-  put.store(at + 1, std::memory_order_release);
-  if (channel == nullptr) return true;
-  // Pairs with the fence in req_notify_cq: either this sees the arming or the program's next poll sees the entry.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  int how = armed.load(std::memory_order_relaxed);
+  if (channel == nullptr) {
+    put.store(at + 1, std::memory_order_release);
+    return true;
+  }
+  // Sequentially consistent with req_notify_cq: either this sees the arming or the program's next poll sees the entry.
+  put.store(at + 1, std::memory_order_seq_cst);
+  int how = armed.load(std::memory_order_seq_cst);
   if (how == kNot || (how == kSolicited && !solicited && wc.status == IBV_WC_SUCCESS)) return true;
   if (armed.exchange(kNot) != kNot) channel->notify(*this);
   return true;
 }
 
 int Cq::take(int count, ibv_wc* wc) {
-  if (taken.load(std::memory_order_relaxed) == put.load(std::memory_order_acquire)) return 0;
+  if (taken.load(std::memory_order_relaxed) == put.load(std::memory_order_seq_cst)) return 0;
   SpinGuard guard(poll_lock);
   std::uint64_t from = taken.load(std::memory_order_relaxed);
   std::uint64_t there = put.load(std::memory_order_acquire) - from;
@@ -158,7 +160,6 @@ int req_notify_cq(ibv_cq* verbs, int solicited_only) {
   int now = cq.armed.load();
   while (now < wanted && !cq.armed.compare_exchange_weak(now, wanted)) {
   }
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   if (cq.channel != nullptr) g_engine->about_to_sleep();
   return 0;
 }

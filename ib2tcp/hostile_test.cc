@@ -378,10 +378,40 @@ TEST(Settings, UnknownTransportsAreRefusedByName) {
     options.transport = name;
     Process process(std::make_shared<FakeExchange>(), options);
     int n = 0;
-    EXPECT_EQ(process.ops().get_device_list(&n), nullptr);
-    EXPECT_EQ(process.last_errno(), EINVAL);
+    ibv_device** list = process.ops().get_device_list(&n);
+    ASSERT_NE(list, nullptr);
+    // Twice: a failure leaves nothing half made.
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(process.ops().open_device(list[0]), nullptr);
+      EXPECT_EQ(process.last_errno(), EINVAL);
+    }
+    process.ops().free_device_list(list);
     EXPECT_NE(process.log().find(name), std::string::npos);
   }
+}
+
+TEST(Settings, AnExchangeThatFailsLeavesNothingBehind) {
+  ProcessOptions options;
+  Process process(std::make_shared<FakeExchange>(), options);
+  int n = 0;
+  ibv_device** list = process.ops().get_device_list(&n);
+  std::size_t before;
+  {
+    std::lock_guard<std::mutex> guard(process.mutex_);
+    before = process.descriptors_.size();
+  }
+  process.exchange_broken_ = true;
+  EXPECT_EQ(process.ops().open_device(list[0]), nullptr);
+  EXPECT_EQ(process.last_errno(), EIO);
+  {
+    std::lock_guard<std::mutex> guard(process.mutex_);
+    EXPECT_EQ(process.descriptors_.size(), before);
+  }
+  process.exchange_broken_ = false;
+  ibv_context* context = process.ops().open_device(list[0]);
+  ASSERT_NE(context, nullptr);
+  EXPECT_EQ(process.ops().close_device(context), 0);
+  process.ops().free_device_list(list);
 }
 
 TEST(Settings, DevicesAndPortsAreParameters) {

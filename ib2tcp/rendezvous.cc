@@ -27,6 +27,7 @@ constexpr std::uint32_t kEndpointMagic = 0x45324249;  // "IB2E"
 constexpr std::uint16_t kEndpointVersion = 1;
 constexpr std::uint16_t kLastLid = 0xBFFE;  // 0xBFFF stands for nobody (shadowib/cr/peers.h); above are multicast LIDs
 constexpr int kBacklog = 256;
+constexpr std::size_t kKeyBytes = 4096;  // of memory for the key
 
 bool parse_choice(const char* text, TransportChoice* choice) {
   if (text == nullptr || *text == '\0' || std::strcmp(text, "auto") == 0) {
@@ -66,7 +67,7 @@ void endpoint_key(char (&key)[32], std::uint16_t lid) { std::snprintf(key, sizeo
 
 int Rendezvous::start(std::vector<std::unique_ptr<Device>>& devices) {
   if (!parse_choice(g_host->config("SHADOWIB_IB2TCP_TRANSPORT"), &choice_)) return EINVAL;
-  key_ = static_cast<std::uint8_t*>(g_host->map(4096));
+  key_ = static_cast<std::uint8_t*>(g_host->map(kKeyBytes));
   if (key_ == nullptr) return ENOMEM;
   if (int rc = g_host->job_key(key_); rc != 0) {
     log_message(LogLevel::kError, "the job's key is not to be had (errno %d); is this process a member of a job?", rc);
@@ -84,6 +85,16 @@ int Rendezvous::start(std::vector<std::unique_ptr<Device>>& devices) {
     if (int rc = listen_tcp(); rc != 0) return rc;
   collect_addresses();
   return publish(devices);
+}
+
+Rendezvous::~Rendezvous() {
+  for (Watch* watch : {&unix_watch_, &tcp_watch_}) {
+    int fd = watch->fd;
+    if (fd < 0) continue;
+    g_engine->unwatch(*watch);
+    g_host->close_descriptor(fd);
+  }
+  if (key_ != nullptr) g_host->unmap(key_, kKeyBytes);
 }
 
 int Rendezvous::listen_unix() {

@@ -35,6 +35,11 @@ static_assert(sizeof(Endpoint) == 112);
 
 class Rendezvous {
  public:
+  Rendezvous() = default;
+  ~Rendezvous();  // of one that did not start: closes what it had opened
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
   // Chooses and claims LIDs, opens the listeners and publishes. 0 or an errno (EIO: the exchange; EADDRNOTAVAIL: no LID;
   // EINVAL: a setting that makes no sense). Called once, under the engine's lock.
   int start(std::vector<std::unique_ptr<Device>>& devices);

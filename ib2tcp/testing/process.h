@@ -65,6 +65,7 @@ class Process {
   std::set<int> descriptors_;
   std::atomic<long> mapped_bytes_{0};
   std::string log_;
+  std::atomic<bool> exchange_broken_{false};
   void set_errno(int value) { errno_ = value; }
   std::string log() {
     std::lock_guard<std::mutex> guard(mutex_);

@@ -58,14 +58,15 @@ class RingProducer {
     return publish(total);
   }
   bool has_room() {
-    consumed_ = control_->consumed.load(std::memory_order_acquire);
+    consumed_ = control_->consumed.load(std::memory_order_seq_cst);
     return produced_ - consumed_ < bytes_;
   }
   RingControl* control() { return control_; }
 
  private:
+  // Sequentially consistent, as is prepare_sleep's side: either the sleeper sees the bytes or we see its flag.
   ssize_t publish(std::size_t total) {
-    control_->produced.store(produced_, std::memory_order_release);
+    if (total > 0) control_->produced.store(produced_, std::memory_order_seq_cst);
     return static_cast<ssize_t>(total);
   }
   RingControl* control_ = nullptr;
@@ -81,7 +82,7 @@ class RingConsumer {
     data_ = data;
     bytes_ = bytes;
   }
-  bool readable() const { return control_->produced.load(std::memory_order_acquire) != consumed_; }
+  bool readable() const { return control_->produced.load(std::memory_order_seq_cst) != consumed_; }
   // Bytes moved, or -1 if the peer's count is impossible.
   ssize_t read(const iovec* parts, int count) {
     std::size_t total = 0;
@@ -112,7 +113,7 @@ class RingConsumer {
 
  private:
   ssize_t publish(std::size_t total) {
-    if (total > 0) control_->consumed.store(consumed_, std::memory_order_release);
+    if (total > 0) control_->consumed.store(consumed_, std::memory_order_seq_cst);
     return static_cast<ssize_t>(total);
   }
   RingControl* control_ = nullptr;

@@ -65,10 +65,9 @@ class ShmStream final : public Stream {
   int end_fd() const override { return socket_; }
 
   bool prepare_sleep(bool writing) override {
-    consumer_.control()->consumer_sleeps.store(1, std::memory_order_relaxed);
-    if (writing) producer_.control()->producer_waits.store(1, std::memory_order_relaxed);
-    // Pairs with the fence in ring_if: either the peer sees the flag or we see its bytes.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // Sequentially consistent, as the counters: either the peer sees the flag or we see its bytes.
+    consumer_.control()->consumer_sleeps.store(1, std::memory_order_seq_cst);
+    if (writing) producer_.control()->producer_waits.store(1, std::memory_order_seq_cst);
     if (!readable() && !(writing && producer_.has_room())) return true;
     wake_up();
     return false;
@@ -103,8 +102,7 @@ class ShmStream final : public Stream {
     return -1;
   }
   void ring_if(std::atomic<std::uint32_t>& flag) {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (__builtin_expect(flag.load(std::memory_order_relaxed) == 0, 1)) return;
+    if (__builtin_expect(flag.load(std::memory_order_seq_cst) == 0, 1)) return;
     flag.store(0, std::memory_order_relaxed);
     std::uint64_t one = 1;
     [[maybe_unused]] auto n = ::write(peer_bell_, &one, sizeof(one));
