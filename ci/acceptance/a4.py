@@ -38,7 +38,7 @@ def fi_pingpong(case):
     job = Job(case)
     program = job.start("fi_pingpong", ["fi_pingpong", "-p", "verbs"])
     try:
-        code = program.process.wait(20)
+        code = program.process.wait(3)
     except Exception:  # it found a device and waits for its client
         client = job.start("client", ["fi_pingpong", "-p", "verbs", "localhost"])
         wait_for("fi_pingpong's client to end", client.ended, 30)

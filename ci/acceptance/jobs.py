@@ -86,8 +86,12 @@ class Member:
     def counters(self) -> tuple:
         return tuple((q["sends_retired"], q["receives_completed"]) for q in self.queue_pairs)
 
-    def ready(self) -> bool:
-        return bool(self.queue_pairs) and all(q["state"] == "RTS" for q in self.queue_pairs)
+    def connected(self) -> bool:
+        """RTS, or RTR: the end that only serves writes or reads need not go on to RTS, and perftest's does not."""
+        return bool(self.queue_pairs) and all(q["state"] in ("RTR", "RTS") for q in self.queue_pairs)
+
+    def sending(self) -> bool:
+        return any(q["state"] == "RTS" for q in self.queue_pairs)
 
 
 def sends(members: list[Member]) -> int:
@@ -158,7 +162,7 @@ class Job:
 
     def collect_evidence(self):
         """What hangs says where: status and stacks."""
-        result = self.command("status", self.name, "--json", check_code=False)
+        result = self.command("status", self.name, "--json", check_code=False, timeout=30)
         (self.case.work / "status.json").write_text(result.stdout)
         with open(self.case.work / "stacks.txt", "w") as sink:
             for program in self.programs:
@@ -196,7 +200,7 @@ class Job:
 
     def members(self) -> list[Member]:
         """The live members that answer, by index; empty if there is no job."""
-        result = self.command("status", self.name, "--json", check_code=False)
+        result = self.command("status", self.name, "--json", check_code=False, timeout=30)
         if result.returncode != 0:
             return []
         found = []
@@ -207,16 +211,16 @@ class Job:
         return found
 
     def wait_data_phase(self, count: int = 2, beyond: int = 0, timeout: float = 60) -> list[Member]:
-        """Waits until `count` members have RTS queue pairs and a counter moved, and went beyond `beyond` requests."""
+        """Waits until `count` members have connected queue pairs, and the counters of one in RTS move beyond `beyond`."""
         last: dict[int, tuple] = {}
 
         def moving():
             self.check_running()
             members = self.members()
             now = {m.index: m.counters() for m in members}
-            moved = [i for i in now if i in last and now[i] != last[i]]
+            moved = [m for m in members if m.sending() and m.index in last and now[m.index] != last[m.index]]
             last.update(now)
-            good = len(members) == count and all(m.ready() for m in members) and moved and sends(members) > beyond
+            good = len(members) == count and all(m.connected() for m in members) and moved and sends(members) > beyond
             return members if good else None
 
         return wait_for(f"{count} members with RTS queue pairs whose counters move", moving, timeout, 0.01)
