@@ -48,10 +48,12 @@ bool matches(const char* buffer, std::uint32_t size, std::uint64_t sequence, std
 }
 
 std::atomic<std::uint64_t> g_done{0};
+std::atomic<int> g_restarts{0};
 
 // Where shadowib is present, says how far this end was when a checkpoint began and when a restart ended.
 void on_checkpoint(int event, void*) {
   char line[96];
+  if (event == 2) g_restarts.fetch_add(1);
   const char* name = event == 0 ? "checkpoint" : event == 1 ? "resume" : "restart";
   int n = std::snprintf(line, sizeof(line), "@%s %" PRIu64 "\n", name, g_done.load());
   [[maybe_unused]] auto written = ::write(STDOUT_FILENO, line, static_cast<std::size_t>(n));
@@ -69,14 +71,15 @@ class Endpoint {
       if (auto add = reinterpret_cast<int (*)(void (*)(int, void*), void*)>(::dlsym(RTLD_DEFAULT, "shadowib_add_hook")))
         add(on_checkpoint, nullptr);
     std::uint64_t bad = stream();
+    if (o_.progress) say(("@done " + std::to_string(total_) + "\n").c_str());
     std::printf("%s: %" PRIu64 " messages of %u bytes each way, %" PRIu64 " wrong\n", client_ ? "client" : "server",
-                total(), o_.size, bad);
+                total_, o_.size, bad);
     close();
     return bad == 0 ? 0 : 1;
   }
 
  private:
-  std::uint64_t total() const { return o_.iterations != 0 ? o_.iterations : 1000; }
+  std::uint64_t wanted() const { return o_.iterations != 0 ? o_.iterations : 1000; }
 
   void open() {
     int n = 0;
@@ -208,7 +211,8 @@ class Endpoint {
     need(ibv_post_recv(qp_, &wr, &bad) == 0, "cannot post a receive");
   }
   void post_send(std::uint64_t i) {
-    fill(send_buffer(i), o_.size, i, client_ ? 1 : 2);
+    if (client_) decide_whether_last(i);
+    fill(send_buffer(i), o_.size, i + 1 == total_ ? i | kLast : i, client_ ? 1 : 2);
     ibv_sge sge{reinterpret_cast<std::uint64_t>(send_buffer(i)), o_.size, mr_->lkey};
     ibv_send_wr wr{}, *bad;
     wr.wr_id = i | kSend;
@@ -219,12 +223,31 @@ class Endpoint {
     need(ibv_post_send(qp_, &wr, &bad) == 0, "cannot post a send");
   }
 
+  // The client decides which message is the last, and marks it; until then both ends know of no total.
+  void decide_whether_last(std::uint64_t i) {
+    int restarts = g_restarts.load(std::memory_order_relaxed);
+    if (restarts != seen_restarts_) {  // `iterations` more from the last restart on
+      seen_restarts_ = restarts;
+      from_ = i;
+    }
+    if (restarts >= o_.restarts && i + 1 >= from_ + wanted()) total_ = i + 1;
+  }
+
+  // Checks the message received as number i. Its mark tells the server where the end is.
+  bool check(std::uint64_t i) {
+    const char* buffer = receive_buffer(i);
+    std::uint64_t stamp;
+    std::memcpy(&stamp, buffer, sizeof(stamp));
+    if (!client_ && (stamp & kLast) != 0) total_ = i + 1;
+    return matches(buffer, o_.size, i + 1 == total_ ? i | kLast : i, client_ ? 2 : 1);
+  }
+
   // The client keeps `window` messages on their way; the server answers each. Returns how many were wrong.
   std::uint64_t stream() {
     std::uint64_t posted = 0, sent = 0, received = 0, bad = 0, next_line = 0;
-    while (received < total() || sent < total()) {
-      std::uint64_t may_post = client_ ? std::min(total(), received + o_.window) : received;
-      while (posted < may_post && posted - sent < o_.window) post_send(posted++);
+    while (received < total_ || sent < total_) {
+      std::uint64_t may_post = client_ ? received + o_.window : received;
+      while (posted < may_post && posted < total_ && posted - sent < o_.window) post_send(posted++);
       ibv_wc wc[32];
       int n = next_completions(wc, 32);
       for (int i = 0; i < n; ++i) {
@@ -238,13 +261,13 @@ class Endpoint {
           ++sent;
           continue;
         }
-        bad += !matches(receive_buffer(received), o_.size, received, client_ ? 2 : 1);
+        bad += !check(received);
         post_receive(received + o_.rx_depth);
         g_done.store(++received, std::memory_order_relaxed);
       }
       if (o_.progress && client_ && received >= next_line) {
         say(("@progress " + std::to_string(received) + "\n").c_str());
-        next_line = received + total() / 100 + 1;
+        next_line = received + wanted() / 100 + 1;
       }
     }
     return bad;
@@ -272,7 +295,11 @@ class Endpoint {
     need(ibv_dereg_mr(mr_) == 0 && ibv_dealloc_pd(pd_) == 0 && ibv_close_device(context_) == 0, "cannot close");
   }
 
-  static constexpr std::uint64_t kSend = 1ull << 63;
+  static constexpr std::uint64_t kSend = 1ull << 63;  // in wr_id
+  static constexpr std::uint64_t kLast = 1ull << 63;  // in a message's stamp
+  std::uint64_t total_ = ~0ull;                       // known once the last message is decided on or seen
+  std::uint64_t from_ = 0;
+  int seen_restarts_ = 0;
   const Options& o_;
   const bool client_;
   ibv_context* context_ = nullptr;

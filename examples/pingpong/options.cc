@@ -28,6 +28,7 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
   app.add_option("-g,--gid-idx", o->gid_index, "address by this GID of the port instead of the LID alone");
   app.add_flag("-e,--events", o->events, "sleep on completion events");
   app.add_flag("--progress", o->progress, "print progress lines (used by the validation)");
+  app.add_option("--restarts", o->restarts, "go on until restarted this often (used by the validation)");
   app.add_option("--transport", o->transport, "validation: SHADOWIB_IB2TCP_TRANSPORT of both ends");
   app.add_option("--backend", o->backend, "validation: backend of both ends");
   app.add_option("--dir", o->directory, "validation: where checkpoint sets go, a temporary directory if not given");

@@ -21,6 +21,7 @@ struct Options {
   int gid_index = -1;           // < 0: address by LID only
   bool events = false;
   bool progress = false;        // print progress lines for the validator
+  int restarts = 0;             // go on until restarted this often, and for `iterations` more
   // Validation
   std::string transport = "auto", backend = "auto", directory;
   std::uint64_t seed = 0;       // of the random moment; 0: from the clock, printed

@@ -131,10 +131,9 @@ class Validation {
 
  private:
   std::uint64_t seed() { return seed_ = o_.seed != 0 ? o_.seed : std::random_device{}(); }
+  // Messages of the stretch before the first checkpoint and of the one after the last restart.
   std::uint64_t iterations() const {
-    if (o_.iterations != 0) return o_.iterations;
-    // A few seconds, and longer for every further round.
-    return std::max<std::uint64_t>(4000, (2 + static_cast<std::uint64_t>(o_.rounds)) * 1000000000ull / (o_.size + 2000));
+    return o_.iterations != 0 ? o_.iterations : std::max<std::uint64_t>(2000, 300000000ull / (o_.size + 2000));
   }
 
   void prepare() {
@@ -164,7 +163,7 @@ class Validation {
     std::vector<std::string> c{command_, "run", "--job", job_, "--dir", directory_, "--backend", o_.backend, "--", self_,
                                "--progress", "-p", std::to_string(port), "-s", std::to_string(o_.size), "-n",
                                std::to_string(iterations()), "-r", std::to_string(o_.rx_depth), "-w",
-                               std::to_string(o_.window), "-m", std::to_string(o_.mtu), "-i", std::to_string(o_.ib_port)};
+                               std::to_string(o_.window), "--restarts", std::to_string(o_.rounds), "-m", std::to_string(o_.mtu), "-i", std::to_string(o_.ib_port)};
     if (!o_.device.empty()) c.insert(c.end(), {"-d", o_.device});
     if (o_.gid_index >= 0) c.insert(c.end(), {"-g", std::to_string(o_.gid_index)});
     if (o_.events) c.push_back("-e");
@@ -191,9 +190,9 @@ class Validation {
 
   void checkpoint_and_restart() {
     Round round;
-    // A moment in the first 60 % of what is left, then a random fraction of a millisecond more.
-    std::uint64_t from = done_ + 1, to = done_ + (iterations() - done_) * 6 / 10;
-    await_messages(std::uniform_int_distribution<std::uint64_t>(from, std::max(from, to))(random_));
+    // A random number of messages after the start or the last restart, then a random fraction of a millisecond more. The
+    // job does not end before its last restart, so there is no race to lose.
+    await_messages(done_ + 1 + std::uniform_int_distribution<std::uint64_t>(0, iterations())(random_));
     std::this_thread::sleep_for(std::chrono::microseconds(random_() % 1000));
 
     shadowib::CheckpointOptions options;
@@ -228,6 +227,9 @@ class Validation {
   }
 
   void finish() {
+    long long total = ends_.back()->await("done", 600);
+    if (total < 0) throw std::runtime_error("the restarted job did not finish");
+    total_ = static_cast<std::uint64_t>(total);
     for (auto& end : ends_)
       if (int code = end->wait(); code != 0)
         throw std::runtime_error("the restarted job ended with code " + std::to_string(code));
@@ -236,24 +238,24 @@ class Validation {
   void report() const {
     const char* verdict = failure_.empty() ? "ok" : "FAILED";
     if (o_.json) {
-      nlohmann::json j{{"verdict", verdict}, {"failure", failure_}, {"seed", seed_}, {"messages", iterations()},
+      nlohmann::json j{{"verdict", verdict}, {"failure", failure_}, {"seed", seed_}, {"messages", total_},
                        {"size_bytes", o_.size}, {"window", o_.window}, {"transport", o_.transport}, {"events", o_.events}};
       for (const Round& r : rounds_)
         j["rounds"].push_back({{"settle_ms", r.settle_ms}, {"image_bytes", r.image_bytes},
                                {"checkpoint_s", r.checkpoint_s}, {"restart_s", r.restart_s},
-                               {"messages_before", r.messages_before}, {"messages_after", iterations() - r.messages_before}});
+                               {"messages_before", r.messages_before}, {"messages_after", total_ > r.messages_before ? total_ - r.messages_before : 0}});
       std::printf("%s\n", j.dump(2).c_str());
       return;
     }
     std::printf("shadowib-pingpong: %" PRIu64 " messages of %u bytes each way, window %u, transport %s%s, seed %" PRIu64 "\n\n",
-                iterations(), o_.size, o_.window, o_.transport.c_str(), o_.events ? ", events" : "", seed_);
+                total_, o_.size, o_.window, o_.transport.c_str(), o_.events ? ", events" : "", seed_);
     std::printf("  %5s  %11s  %11s  %14s  %11s  %15s  %14s\n", "round", "settle (ms)", "images (MB)", "checkpoint (s)",
                 "restart (s)", "messages before", "messages after");
     for (std::size_t i = 0; i < rounds_.size(); ++i) {
       const Round& r = rounds_[i];
       std::printf("  %5zu  %11.2f  %11.1f  %14.3f  %11.3f  %15" PRIu64 "  %14" PRIu64 "\n", i + 1, r.settle_ms,
                   static_cast<double>(r.image_bytes) / 1e6, r.checkpoint_s, r.restart_s, r.messages_before,
-                  iterations() - r.messages_before);
+                  total_ > r.messages_before ? total_ - r.messages_before : 0);
     }
     std::printf("\n  verdict: %s\n", verdict);
     if (!failure_.empty())
@@ -267,7 +269,8 @@ class Validation {
   std::string self_, command_, directory_, job_, failure_;
   std::vector<std::unique_ptr<Process>> ends_;
   std::vector<Round> rounds_;
-  std::uint64_t done_ = 0;
+  std::uint64_t done_ = 0;   // messages exchanged when the last restart ended
+  std::uint64_t total_ = 0;  // when the job ended
 };
 
 }  // namespace
