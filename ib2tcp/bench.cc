@@ -216,7 +216,8 @@ void pin(int rank) {
 
 int usage() {
   std::puts(
-      "usage: ib2tcp_bench [--transport tcp|shm] [--size BYTES] [--iterations N] [--window N] [--no-pin] [--no-helper]\n"
+      "usage: ib2tcp_bench [--transport tcp|shm] [--size BYTES] [--iterations N] [--window N] [--no-pin] "
+      "[--no-helper]\n"
       "Ping-pong (window 1) or one-way stream between two processes on this host, without the shim.");
   return 2;
 }
@@ -226,13 +227,20 @@ int bench(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i];
     auto value = [&]() -> const char* { return i + 1 < argc ? argv[++i] : ""; };
-    if (arg == "--transport") o.transport = value();
-    else if (arg == "--size") o.size = std::strtoul(value(), nullptr, 10);
-    else if (arg == "--iterations") o.iterations = std::atoi(value());
-    else if (arg == "--window") o.window = std::atoi(value());
-    else if (arg == "--no-pin") o.pin = false;
-    else if (arg == "--no-helper") o.helper = false;
-    else return usage();
+    if (arg == "--transport")
+      o.transport = value();
+    else if (arg == "--size")
+      o.size = std::strtoul(value(), nullptr, 10);
+    else if (arg == "--iterations")
+      o.iterations = std::atoi(value());
+    else if (arg == "--window")
+      o.window = std::atoi(value());
+    else if (arg == "--no-pin")
+      o.pin = false;
+    else if (arg == "--no-helper")
+      o.helper = false;
+    else
+      return usage();
   }
   if (o.window < 1 || o.window > 32 || o.iterations < 1 || o.size == 0) return usage();
   auto* shared = static_cast<Shared*>(

@@ -38,7 +38,8 @@ bool Cq::push(const ibv_wc& wc, bool solicited) {
     put.store(at + 1, std::memory_order_release);
     return true;
   }
-  // Sequentially consistent with req_notify_cq: either this sees the arming or the program's next poll sees the entry.
+  // Sequentially consistent with req_notify_cq: either this sees the arming or the program's next poll sees the
+  // entry.
   put.store(at + 1, std::memory_order_seq_cst);
   int how = armed.load(std::memory_order_seq_cst);
   if (how == kNot || (how == kSolicited && !solicited && wc.status == IBV_WC_SUCCESS)) return true;

@@ -35,7 +35,8 @@ struct Cq {
   alignas(64) std::atomic<std::uint64_t> put{0};
 
   // Appends a completion and raises the channel's event if armed for it. Returns false if the queue was full: the
-  // completion is lost, IBV_EVENT_CQ_ERR is raised once, and the queue pair must go to error. Under the engine's lock.
+  // completion is lost, IBV_EVENT_CQ_ERR is raised once, and the queue pair must go to error. Under the engine's
+  // lock.
   bool push(const ibv_wc& wc, bool solicited);
   // Drops a queue pair's completions that were not polled. Under the engine's lock.
   void purge(std::uint32_t qp_num);

@@ -260,10 +260,11 @@ TEST_P(Conformance, RemoteAccessErrors) {
     ibv_pd* other = y.ops.alloc_pd(y.device.context);
     int access = c == kReadRight ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
                                  : IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
-    ibv_mr* mr = y.ops.reg_mr(c == kDomain ? other : y.pd, y.at(0), 4096, y.address(0),
-                              c == kDomain ? kAllAccess : access);
-    std::uint32_t rkey = c == kKey ? y.mr->rkey + 12345 : c == kRight || c >= kReadRight || c == kDomain ? mr->rkey
-                                                                                                  : y.mr->rkey;
+    ibv_mr* mr =
+        y.ops.reg_mr(c == kDomain ? other : y.pd, y.at(0), 4096, y.address(0), c == kDomain ? kAllAccess : access);
+    std::uint32_t rkey = c == kKey                                        ? y.mr->rkey + 12345
+                         : c == kRight || c >= kReadRight || c == kDomain ? mr->rkey
+                                                                          : y.mr->rkey;
     std::uint64_t raddr = c == kBounds ? y.address(y.memory.size()) - 4 : (y.address(0) + 7) & ~7ull;
     ASSERT_EQ(y.post_recv(77, {y.sge(0, 8)}), 0);
     if (c == kReadRight) {

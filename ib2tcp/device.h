@@ -20,7 +20,7 @@ struct Device {
   ibv_device verbs{};  // first: callers see this
   int index = 0;
   int port_count = 1;
-  std::uint64_t guid = 0;            // network byte order, drawn at random; a port's GID ends in its LID instead
+  std::uint64_t guid = 0;              // network byte order, drawn at random; a port's GID ends in its LID instead
   std::uint16_t lids[kMaxPorts] = {};  // lids[port - 1]
 };
 

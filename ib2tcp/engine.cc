@@ -131,8 +131,7 @@ void Engine::dig() {
 bool Engine::turn(bool flush) {
   bool moved = false;
   int sockets = 0;
-  for (Link* link : links_)
-    sockets += link->stream() != nullptr && !link->stream()->traits().memory_readable;
+  for (Link* link : links_) sockets += link->stream() != nullptr && !link->stream()->traits().memory_readable;
   if (sockets > kDirectSockets) run_epoll(data_set_);
   for (std::size_t i = 0; i < links_.size(); ++i) {
     Link* link = links_[i];
@@ -160,7 +159,8 @@ bool Engine::prepare_sleep(int* timeout_ms) {
   }
   if (next_deadline_ns_ != INT64_MAX) {
     std::int64_t left_ms = std::max<std::int64_t>(0, (next_deadline_ns_ - monotonic_ns() + 999'999) / 1'000'000);
-    if (*timeout_ms < 0 || left_ms < *timeout_ms) *timeout_ms = static_cast<int>(std::min<std::int64_t>(left_ms, 60'000));
+    if (*timeout_ms < 0 || left_ms < *timeout_ms)
+      *timeout_ms = static_cast<int>(std::min<std::int64_t>(left_ms, 60'000));
   }
   return true;
 }

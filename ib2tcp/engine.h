@@ -137,8 +137,8 @@ class Engine {
   alignas(64) std::atomic<std::uint32_t> polls_{0};  // empty polls, by anyone
   std::atomic<std::uint32_t> empty_in_a_row_{0};
   std::atomic<std::uint32_t> helper_{kAway};
-  std::atomic<bool> yield_{false};       // a polling program asks the helper to leave the sockets alone
-  std::atomic<bool> wake_{false};        // wake() was called
+  std::atomic<bool> yield_{false};  // a polling program asks the helper to leave the sockets alone
+  std::atomic<bool> wake_{false};   // wake() was called
   std::atomic<std::uint32_t> nap_word_{0};
 };
 

@@ -27,8 +27,8 @@ std::size_t describe(char* buffer, std::size_t capacity) {
       "\"frames_sent\": %lu, \"frames_received\": %lu, \"acks_sent\": %lu, \"rnr_naks\": %lu, "
       "\"frames_refused\": %lu, \"handshakes_refused\": %lu, \"helper_turns\": %lu, \"arena_bytes\": %zu}",
       g_engine->links().size(), up, s.links_lost.load(), g_engine->qps.live(), g_engine->mrs.live(),
-      s.frames_sent.load(), s.frames_received.load(), s.acks_sent.load(), s.rnr_naks.load(),
-      s.frames_refused.load(), s.handshakes_refused.load(), s.helper_turns.load(), arena_mapped_bytes());
+      s.frames_sent.load(), s.frames_received.load(), s.acks_sent.load(), s.rnr_naks.load(), s.frames_refused.load(),
+      s.handshakes_refused.load(), s.helper_turns.load(), arena_mapped_bytes());
   return n < 0 ? 0 : std::min(static_cast<std::size_t>(n), capacity == 0 ? 0 : capacity - 1);
 }
 

@@ -185,8 +185,10 @@ bool Handshake::read_exactly(void* to, std::size_t bytes, bool* failed) {
         std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
         int owned = g_host->own_descriptor(fd);
         if (owned < 0) ::close(fd);
-        if (i < 3 && passed_[i] < 0) passed_[i] = owned;
-        else if (owned >= 0) g_host->close_descriptor(owned);
+        if (i < 3 && passed_[i] < 0)
+          passed_[i] = owned;
+        else if (owned >= 0)
+          g_host->close_descriptor(owned);
       }
     }
     have_ += static_cast<std::size_t>(n);

@@ -13,8 +13,8 @@ inline constexpr std::size_t kMaxHalfOpen = 64;
 
 class Handshake {
  public:
-  // Begins to connect to the link's peer; the result goes to the link. nullptr if not even a socket was to be had (the
-  // link has been told).
+  // Begins to connect to the link's peer; the result goes to the link. nullptr if not even a socket was to be had
+  // (the link has been told).
   static Handshake* connect(Link& link);
   // Takes a socket (owned, non-blocking) that was accepted.
   static void accept(int fd, StreamKind kind);

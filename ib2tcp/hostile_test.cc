@@ -232,8 +232,8 @@ TEST_F(Hostile, AMemberReachesOnlyQueuePairsConnectedToIt) {
     EXPECT_EQ(answer.syndrome, Syndrome::kNotReady);
   }
   // Answers nobody asked for are passed over.
-  for (Opcode opcode : {Opcode::kAck, Opcode::kNak, Opcode::kReadResponse, Opcode::kAtomicResponse,
-                        Opcode::kReceivePosted}) {
+  for (Opcode opcode :
+       {Opcode::kAck, Opcode::kNak, Opcode::kReadResponse, Opcode::kAtomicResponse, Opcode::kReceivePosted}) {
     header.opcode = opcode;
     header.flags = kFlagAckValid;
     header.ack = 12345;

@@ -16,7 +16,8 @@ constexpr std::int64_t kFirstBackoffNs = 5'000'000, kLastBackoffNs = 200'000'000
 
 }  // namespace
 
-Link::Link(const Endpoint& peer, bool self) : peer_(peer), self_(self), rx_(new char[kInput]), tx_(new char[kOutput]) {
+Link::Link(const Endpoint& peer, bool self)
+    : peer_(peer), self_(self), rx_(new char[kInput]), tx_(new char[kOutput]) {
   retry_.fire = [](void* link) { static_cast<Link*>(link)->want_connection(); };
   retry_.owner = this;
 }
@@ -185,10 +186,11 @@ bool Link::turn(bool read) {
 
 void Link::frame_error(const char* what, const FrameHeader& h) {
   g_engine->statistics.frames_refused.fetch_add(1);
-  log_message(LogLevel::kWarn,
-              "the process of LID %u sent a bad frame (%s: version %u opcode %u flags %u length %u for queue pair %u); "
-              "the connection is closed",
-              peer_.lid, what, h.version, static_cast<unsigned>(h.opcode), h.flags, h.length, h.dest_qpn);
+  log_message(
+      LogLevel::kWarn,
+      "the process of LID %u sent a bad frame (%s: version %u opcode %u flags %u length %u for queue pair %u); "
+      "the connection is closed",
+      peer_.lid, what, h.version, static_cast<unsigned>(h.opcode), h.flags, h.length, h.dest_qpn);
   down("bad frame");
 }
 

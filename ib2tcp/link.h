@@ -1,8 +1,8 @@
 // The connection to one other process (or to this one): frames in both directions over a Stream.
 //
 // A link exists from the first queue pair that names the peer, or from the peer's first authenticated connection, and
-// lasts; streams under it come and go. Nothing here grows with the number of queue pairs except two list hooks in each
-// of them. Under the engine's lock.
+// lasts; streams under it come and go. Nothing here grows with the number of queue pairs except two list hooks in
+// each of them. Under the engine's lock.
 #pragma once
 
 #include <sys/uio.h>
@@ -85,8 +85,7 @@ class Link {
     if (!qp.ack_hook.is_linked()) owing_.push_back(qp);
   }
   bool owes_acks() const { return !owing_.empty(); }
-  bool unsent() const { return tx_begin_ != tx_end_ || body_count_ != 0 || !ready_.empty() || !loose_.empty();
-  }
+  bool unsent() const { return tx_begin_ != tx_end_ || body_count_ != 0 || !ready_.empty() || !loose_.empty(); }
 
   // Reads and executes what has arrived (if `read`), then sends what is ready. True if anything moved.
   bool turn(bool read);

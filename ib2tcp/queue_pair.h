@@ -152,12 +152,12 @@ class Qp {
   // Responder.
   std::unique_ptr<ReceiveQueue> own_rq_;
   ReceiveQueue* rq_ = nullptr;
-  std::uint32_t expected_ = 0;       // sequence number
+  std::uint32_t expected_ = 0;  // sequence number
   std::uint32_t unacked_messages_ = 0;
   std::uint32_t unacked_bytes_ = 0;
   bool ack_now_ = false;
-  bool rnr_ = false;                 // the peer was told "receiver not ready" for expected_
-  bool tell_posted_ = false;         // a receive came: tell the peer
+  bool rnr_ = false;          // the peer was told "receiver not ready" for expected_
+  bool tell_posted_ = false;  // a receive came: tell the peer
   bool told_posted_ = false;
   bool established_ = false;
   Syndrome nak_ = Syndrome::kNone;

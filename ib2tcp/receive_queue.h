@@ -65,9 +65,7 @@ class ReceiveQueue {
   }
 
  private:
-  Receive& at(std::uint64_t index) {
-    return *reinterpret_cast<Receive*>(slots_.get() + (index & mask_) * stride_);
-  }
+  Receive& at(std::uint64_t index) { return *reinterpret_cast<Receive*>(slots_.get() + (index & mask_) * stride_); }
   std::unique_ptr<char[]> slots_;
   std::size_t stride_ = 0;
   std::uint64_t head_ = 0, tail_ = 0, mask_ = 0;

@@ -25,7 +25,8 @@ namespace {
 
 constexpr std::uint32_t kEndpointMagic = 0x45324249;  // "IB2E"
 constexpr std::uint16_t kEndpointVersion = 1;
-constexpr std::uint16_t kLastLid = 0xBFFE;  // 0xBFFF stands for nobody (shadowib/cr/peers.h); above are multicast LIDs
+constexpr std::uint16_t kLastLid =
+    0xBFFE;  // 0xBFFF stands for nobody (shadowib/cr/peers.h); above are multicast LIDs
 constexpr int kBacklog = 256;
 constexpr std::size_t kKeyBytes = 4096;  // of memory for the key
 
@@ -70,7 +71,8 @@ int Rendezvous::start(std::vector<std::unique_ptr<Device>>& devices) {
   key_ = static_cast<std::uint8_t*>(g_host->map(kKeyBytes));
   if (key_ == nullptr) return ENOMEM;
   if (int rc = g_host->job_key(key_); rc != 0) {
-    log_message(LogLevel::kError, "the job's key is not to be had (errno %d); is this process a member of a job?", rc);
+    log_message(LogLevel::kError, "the job's key is not to be had (errno %d); is this process a member of a job?",
+                rc);
     return rc;
   }
   self_.magic = kEndpointMagic;

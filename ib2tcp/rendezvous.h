@@ -20,15 +20,15 @@ enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
 struct Endpoint {
   std::uint32_t magic;
   std::uint16_t version;
-  std::uint16_t lid;            // of the first port
-  std::uint8_t uuid[16];        // of this load of the library
-  std::uint8_t boot_id[16];     // same host ...
-  std::uint64_t net_namespace;  // ... and same network namespace: shared memory and 127.0.0.1 work
-  std::uint64_t guid;           // of the port this record is about, network byte order
-  std::uint16_t tcp_port;       // 0: does not listen
+  std::uint16_t lid;             // of the first port
+  std::uint8_t uuid[16];         // of this load of the library
+  std::uint8_t boot_id[16];      // same host ...
+  std::uint64_t net_namespace;   // ... and same network namespace: shared memory and 127.0.0.1 work
+  std::uint64_t guid;            // of the port this record is about, network byte order
+  std::uint16_t tcp_port;        // 0: does not listen
   std::uint8_t unix_name_bytes;  // 0: does not listen
-  std::uint8_t addresses;       // IPv4 addresses that follow, best first
-  std::uint8_t unix_name[20];   // abstract, made by autobind, without the leading zero byte
+  std::uint8_t addresses;        // IPv4 addresses that follow, best first
+  std::uint8_t unix_name[20];    // abstract, made by autobind, without the leading zero byte
   std::uint8_t ipv4[8][4];
 };
 static_assert(sizeof(Endpoint) == 112);
@@ -40,8 +40,8 @@ class Rendezvous {
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  // Chooses and claims LIDs, opens the listeners and publishes. 0 or an errno (EIO: the exchange; EADDRNOTAVAIL: no LID;
-  // EINVAL: a setting that makes no sense). Called once, under the engine's lock.
+  // Chooses and claims LIDs, opens the listeners and publishes. 0 or an errno (EIO: the exchange; EADDRNOTAVAIL: no
+  // LID; EINVAL: a setting that makes no sense). On failure destroy it and start another. Under the engine's lock.
   int start(std::vector<std::unique_ptr<Device>>& devices);
 
   const Endpoint& self() const { return self_; }

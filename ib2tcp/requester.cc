@@ -11,12 +11,12 @@ namespace shadowib::ib2tcp {
 namespace {
 
 // Encodings of min_rnr_timer in units of 10 us. Source: InfiniBand Architecture Specification 1.4, table 45.
-constexpr std::int64_t kRnrTimer10us[32] = {65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,
-                                            48,    64,  96,  128, 192,  256,  384,  512,  768,  1024, 1536,
+constexpr std::int64_t kRnrTimer10us[32] = {65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+                                            48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
                                             2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 constexpr std::uint8_t kForever = 7;  // rnr_retry
-// A receiver that posts tells us at once; the timer of a sender that retries for ever is only a second way, so that it
-// may grow and not send a large message again and again.
+// A receiver that posts tells us at once; the timer of a sender that retries for ever is only a second way, so that
+// it may grow and not send a large message again and again.
 constexpr std::int64_t kLongestRnrWaitNs = 64'000'000;
 constexpr std::int64_t kResolveNs = 10'000'000;
 // Fabrics need no time to connect; we do. Time-outs never end in less than this altogether.

@@ -19,7 +19,8 @@ struct StreamTraits {
   const char* name;
   // Frames with a payload up to this many bytes are gathered in one buffer and written together.
   std::uint32_t copy_limit;
-  // A read costs a system call, so read ahead; otherwise headers are read alone and payloads go straight to their place.
+  // A read costs a system call, so read ahead; otherwise headers are read alone and payloads go straight to their
+  // place.
   bool read_ahead;
   // readable() knows by looking at memory. If not, it must be asked by reading, or by epoll when there are many.
   bool memory_readable;
@@ -32,8 +33,8 @@ class Stream {
   virtual const StreamTraits& traits() const = 0;
 
   // Takes as many bytes from parts[0..count) as fit now. Returns that number (0: none, try when writable), or -1 when
-  // the stream has ended, with errno: EPIPE peer gone, EFAULT a part is not readable memory. Never blocks. Bytes taken
-  // reach the peer in order unless the stream ends; the caller may reuse the memory at once.
+  // the stream has ended, with errno: EPIPE peer gone, EFAULT a part is not readable memory. Never blocks. Bytes
+  // taken reach the peer in order unless the stream ends; the caller may reuse the memory at once.
   virtual ssize_t writev(const iovec* parts, int count) = 0;
 
   // Moves bytes that have arrived into parts[0..count). Returns how many (0: none now), or -1 when the stream has
@@ -70,9 +71,9 @@ Stream* make_tcp_stream(int fd);
 Stream* make_self_stream(std::size_t ring_bytes);
 
 // Shared-memory rings. The accepting side makes them (make_shm_stream_local) and passes `descriptors` (the memfd, the
-// doorbell of the connecting side, its own doorbell) over the authenticated Unix socket; the connecting side takes those
-// over (make_shm_stream_remote, always consumes them). nullptr with errno on failure or if the memfd could change its size
-// under us. `socket` (owned) stays open to tell the peer's end; taken only on success.
+// doorbell of the connecting side, its own doorbell) over the authenticated Unix socket; the connecting side takes
+// those over (make_shm_stream_remote, always consumes them). nullptr with errno on failure or if the memfd could
+// change its size under us. `socket` (owned) stays open to tell the peer's end; taken only on success.
 struct ShmDescriptors {
   int memory = -1;
   int connecting_bell = -1;

@@ -53,8 +53,8 @@ struct FrameHeader {
   Syndrome syndrome;
   std::uint32_t dest_qpn;
   std::uint32_t src_qpn;
-  std::uint32_t seq;     // of the request, or of the request answered
-  std::uint32_t ack;     // every request of the receiving queue pair before this one has been executed
+  std::uint32_t seq;  // of the request, or of the request answered
+  std::uint32_t ack;  // every request of the receiving queue pair before this one has been executed
   std::uint32_t imm;
   std::uint32_t length;  // of the payload that follows; for kRead: bytes asked for, nothing follows
   std::uint32_t rkey;

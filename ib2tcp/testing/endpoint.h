@@ -217,7 +217,7 @@ inline std::string describe(std::uint64_t wr_id, ibv_wc_status status) {
   return std::to_string(wr_id) + " " + ibv_wc_status_str(status);
 }
 inline std::string describe(const ibv_wc& wc) { return describe(wc.wr_id, wc.status); }
-#define EXPECT_WC(wc, id, want) \
+#define EXPECT_WC(wc, id, want)                        \
   EXPECT_EQ(::shadowib::ib2tcp::testing::describe(wc), \
             ::shadowib::ib2tcp::testing::describe(static_cast<std::uint64_t>(id), want))
 

@@ -83,8 +83,8 @@ struct Fake {
     me().log_ += std::string(text) + "\n";
   }
   static constexpr HostServices kServices = {
-      kBackendAbiVersion, set_errno,        map,     unmap,  own_mapping, disown_mapping, own_descriptor,
-      close_descriptor,   publish,          lookup,  claim,  job_key,     config,         log};
+      kBackendAbiVersion, set_errno, map,    unmap, own_mapping, disown_mapping, own_descriptor,
+      close_descriptor,   publish,   lookup, claim, job_key,     config,         log};
 };
 
 template <int... N>
@@ -93,8 +93,8 @@ const HostServices* services_of(int slot, std::integer_sequence<int, N...>) {
   return kAll[slot];
 }
 
-// The loader tells libraries apart by inode: a copy has variables of its own. The file is there until the program ends,
-// for the loader and for sanitizers that name functions.
+// The loader tells libraries apart by inode: a copy has variables of its own. The file is there until the program
+// ends, for the loader and for sanitizers that name functions.
 class Copy {
  public:
   Copy() {
@@ -129,7 +129,8 @@ void* load_private_copy() {
   return copies.back()->load();
 }
 
-// A sanitizer would take the allocations of libstdc++ inside an unloaded library for leaks, and could not name its functions.
+// A sanitizer would take the allocations of libstdc++ inside an unloaded library for leaks, and could not name its
+// functions.
 void unload(void* library) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   ::dlclose(library);
@@ -183,8 +184,8 @@ Process::~Process() {
 
 }  // namespace shadowib::ib2tcp::testing
 
-// Messages move between the memories of two "processes" of one test, and the order that gives is carried by sockets and
-// rings, which ThreadSanitizer cannot follow. Only the functions that copy payload are excused.
+// Messages move between the memories of two "processes" of one test, and the order that gives is carried by sockets
+// and rings, which ThreadSanitizer cannot follow. Only the functions that copy payload are excused.
 extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions();
 extern "C" const char* __tsan_default_suppressions() {
   return "race:tcp_stream.cc\nrace:byte_ring.h\nrace:Link::feed_sink\nrace:Link::append\nrace:Qp::begin_atomic\n";

@@ -1,5 +1,5 @@
-// Several "processes" of ib2tcp inside one test program: each Process loads a private copy of the backend library with
-// its own state, a fake shim behind it and, if wanted, a helper thread. They meet in an exchange in memory.
+// Several "processes" of ib2tcp inside one test program: each Process loads a private copy of the backend library
+// with its own state, a fake shim behind it and, if wanted, a helper thread. They meet in an exchange in memory.
 #pragma once
 
 #include <infiniband/verbs.h>
