@@ -59,12 +59,15 @@ struct SettleContext {
 class Participant {
  public:
   virtual ~Participant() = default;
+  // Threads are about to be stopped, here first or elsewhere in the job. resume() ends it.
+  virtual void stopping() {}
   // Threads of all members are stopped. Reach the frontier, bounded by deadline. kTimeout: let the job run a moment and
   // try again; kRefused: give up, with the object's name in the text. Reports the time taken, for figures.
   virtual Status settle(const SettleContext& context) = 0;
   // Everybody settled. Park helper threads; afterwards nothing moves in this process.
   virtual Status quiesce() = 0;
-  // The original process goes on (after a commit, an abort or a refusal), whatever phase was reached.
+  // The program's threads are about to go on: in the original process after a commit, an abort or a refusal, whatever
+  // phase was reached; in a restarted one after restart().
   virtual void resume() = 0;
   // A new process from an image. Threads parked, owned descriptors and mappings gone and forgotten.
   virtual Status restart(const JobInfo& job, Exchange* exchange) = 0;

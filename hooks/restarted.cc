@@ -139,6 +139,7 @@ void go_on_after_restart(const JobInfo& info) {
     }
     ::_exit(static_cast<int>(status.code()));
   }
+  if (g_agent.participant != nullptr) g_agent.participant->resume();
   release_threads();
 }
 

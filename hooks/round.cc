@@ -161,6 +161,7 @@ Status Round::wait_for_key(const char* name, std::string* value) {
 // Stops the threads where the loader and malloc are usable: a restart needs them before the threads go on (H14).
 Status Round::stop() {
   stop_tried_ = true;
+  if (g_agent.participant != nullptr) g_agent.participant->stopping();
   for (int attempt = 0;; ++attempt) {
     SHADOWIB_TRY(stop_threads(std::min(left_ms(), 10000)));
     Status rehearsal = loader_rehearse(kRehearsalMs);

@@ -250,6 +250,40 @@ TEST_P(Conformance, RnrRetriesRunOut) {
   EXPECT_EQ(y.state(), IBV_QPS_RTS);
 }
 
+// How often a side has refused a request for want of a receive.
+long refusals(Endpoint& endpoint) {
+  char text[2048] = {};
+  endpoint.ops.describe(text, sizeof(text));
+  const char* at = std::strstr(text, "\"rnr_naks\": ");
+  return at != nullptr ? std::atol(at + 12) : -1;
+}
+
+// Finite retries must not run out because a checkpoint stopped the receiver (DESIGN.md; the retries of this test last
+// 30 us, the pause is over only after many times that).
+TEST_P(Conformance, APausedReceiverUsesUpNoRetries) {
+  for (bool sender_paused : {false, true}) {
+    QpOptions options;
+    options.rnr_retry = 2;
+    Endpoint x(a(), options), y(b(), options);
+    connect(x, y);
+    const BackendOps& stopped = sender_paused ? x.ops : y.ops;
+    stopped.set_paused(1);
+    const long before = refusals(y);
+    ASSERT_EQ(x.post_send(1, {x.sge(0, 10)}), 0);
+    // Twenty refusals are ten times what the request may take.
+    while (refusals(y) < before + 20) {
+      ASSERT_EQ(x.state(), IBV_QPS_RTS);
+      x.ops.progress(0);
+      y.ops.progress(0);
+    }
+    ASSERT_EQ(x.state(), IBV_QPS_RTS);
+    ASSERT_EQ(y.post_recv(5, {y.sge(0, 10)}), 0);
+    EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+    EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+    stopped.set_paused(0);
+  }
+}
+
 TEST_P(Conformance, RemoteAccessErrors) {
   enum Case { kKey, kBounds, kRight, kDomain, kQpRight, kReadRight, kAtomicRight, kCases };
   for (int c = 0; c < kCases; ++c) {

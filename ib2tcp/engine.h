@@ -67,6 +67,7 @@ class Engine {
   MrTable mrs;
   std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found
   Statistics statistics;
+  std::atomic<bool> paused{false};           // BackendOps::set_paused
   std::atomic<std::int64_t> outstanding{0};  // posted requests of all queue pairs, both kinds
   int handshakes = 0;                        // under way
 

@@ -70,6 +70,7 @@ constexpr BackendOps kOps = {
     .sq_executed = sq_executed,
     .progress = [](int timeout_ms) { return g_engine->progress(timeout_ms); },
     .wake = [] { g_engine->wake(); },
+    .set_paused = [](int paused) { g_engine->paused.store(paused != 0); },
     .describe = describe,
 };
 

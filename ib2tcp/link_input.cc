@@ -137,7 +137,7 @@ bool Link::begin_frame(const FrameHeader& header) {
   if (!known(header.opcode)) return frame_error("opcode", header), false;
   if (header.length > kMaxMessageBytes) return frame_error("length", header), false;
   if (is_atomic(header.opcode) && header.length != sizeof(std::uint64_t)) return frame_error("length", header), false;
-  if ((header.flags & ~(kFlagSolicited | kFlagAckValid)) != 0) return frame_error("flags", header), false;
+  if ((header.flags & ~(kFlagSolicited | kFlagAckValid | kFlagPaused)) != 0) return frame_error("flags", header), false;
   if (state_ == State::kConfirming) {
     if (header.opcode != Opcode::kHello) return frame_error("no greeting first", header), false;
     state_ = State::kUp;
@@ -194,6 +194,7 @@ void Link::refuse(const FrameHeader& header) {
   answer.dest_qpn = header.src_qpn;
   answer.src_qpn = header.dest_qpn;
   answer.seq = header.seq;
+  if (g_engine->paused.load(std::memory_order_relaxed)) answer.flags = kFlagPaused;
   send_loose(answer);
 }
 

@@ -161,22 +161,24 @@ void Qp::complete_send(Send& send, ibv_wc_status status) {
 void Qp::on_nak(const FrameHeader& header) {
   // Only the oldest unexecuted request can be refused; what lies behind it was not looked at.
   if (sq_.acked == sq_.sent || header.seq != attr_.sq_psn + static_cast<std::uint32_t>(sq_.acked)) return;
+  // While either program is stopped nobody can mend what is refused: that uses up no retry.
+  const bool counts = (header.flags & kFlagPaused) == 0 && !g_engine->paused.load(std::memory_order_relaxed);
   switch (header.syndrome) {
     case Syndrome::kReceiverNotReady: {
       std::int64_t delay = kRnrTimer10us[header.imm & 31] * 10'000;
       if (attr_.rnr_retry == kForever) {
         delay = std::max(delay, std::min(kLongestRnrWaitNs, std::int64_t{20'000} << std::min(rnr_streak_++, 12u)));
-      } else if (rnr_left_ == 0) {
+      } else if (counts && rnr_left_ == 0) {
         fail(IBV_WC_RNR_RETRY_EXC_ERR);
         return;
-      } else {
+      } else if (counts) {
         --rnr_left_;
       }
       go_back(Wait::kReceiver, delay);
       return;
     }
     case Syndrome::kNotReady:
-      if (attr_.timeout != 0 && tries_++ >= attr_.retry_cnt) {
+      if (counts && attr_.timeout != 0 && tries_++ >= attr_.retry_cnt) {
         fail(IBV_WC_RETRY_EXC_ERR);
       } else {
         go_back(Wait::kPeer, retry_interval_ns());

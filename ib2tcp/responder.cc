@@ -255,6 +255,7 @@ bool Qp::next_answer(Frame* frame) {
   if (nak_ == Syndrome::kNone) return false;
   fill_header(&frame->header, Opcode::kNak, nak_seq_);
   frame->header.syndrome = nak_;
+  if (g_engine->paused.load(std::memory_order_relaxed)) frame->header.flags |= kFlagPaused;
   frame->header.imm = nak_ == Syndrome::kReceiverNotReady ? attr_.min_rnr_timer : 0;
   nak_ = Syndrome::kNone;
   return true;

@@ -113,6 +113,11 @@ struct BackendOps {
   int (*progress)(int timeout_ms);
   void (*wake)(void);
 
+  // Optional: the program's threads are being stopped (1) or run again (0). While they are, requests refused because
+  // nobody can post a receive or move a queue pair use up no retries, on either side (DESIGN.md: a staggered stop breaks
+  // finite ones). Any thread; nests not.
+  void (*set_paused)(int paused);
+
   // Optional: JSON object with figures for `shadowib status`, written to buffer; returns bytes.
   size_t (*describe)(char* buffer, size_t capacity);
 };

@@ -75,6 +75,10 @@ void unpark_helper() {
   futex_wake(&g_park, 1);
 }
 
+void flush_at_exit() {
+  if (g_running && g_backend.progress != nullptr) g_backend.progress(0);
+}
+
 void forget_helper() {
   g_running = false;
   g_park = 0;

@@ -12,6 +12,9 @@ Status start_helper();
 Status park_helper(int timeout_ms);
 void unpark_helper();
 
+// At an orderly exit: answers what peers still wait for, as an adapter would have done by itself.
+void flush_at_exit();
+
 // In a forked child: there is none.
 void forget_helper();
 

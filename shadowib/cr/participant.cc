@@ -12,13 +12,22 @@ class VerbsParticipant final : public Participant {
  public:
   Status settle(const SettleContext& context) override { return settle_queues(context); }
   Status quiesce() override { return park_helper(5000); }
-  void resume() override { unpark_helper(); }
+  void stopping() override { set_paused(1); }
+  void resume() override {
+    set_paused(0);
+    unpark_helper();
+  }
   Status restart(const JobInfo& job, Exchange* exchange) override {
     Status status = rebuild_objects(job, exchange);
     if (status.ok()) unpark_helper();
     return status;
   }
   void describe(std::string* json) override { describe_objects(json); }
+
+ private:
+  static void set_paused(int paused) {
+    if (g_backend.set_paused != nullptr) g_backend.set_paused(paused);
+  }
 };
 
 }  // namespace

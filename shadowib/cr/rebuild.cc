@@ -233,6 +233,8 @@ Status pass_barrier(const JobInfo& job, Exchange* exchange, const char* name) {
 Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   forget_peers();
   SHADOWIB_TRY(run_on_loader_thread(reload, const_cast<char*>(job.backend), kReloadTimeoutMs));
+  // The programs are parked until everybody is ready: what they cannot answer meanwhile must use up no retries.
+  if (g_backend.set_paused != nullptr) g_backend.set_paused(1);
   Registry& r = registry();
   SHADOWIB_TRY(rebuild_contexts(r));
   SHADOWIB_TRY(rebuild_memory(r));

@@ -24,6 +24,9 @@ void in_child() {
 // children run them in order of registration, and neither needs the other's work done.
 __attribute__((constructor)) void register_fork_handler() { ::pthread_atfork(nullptr, nullptr, in_child); }
 
+// A program may exit without destroying its queue pairs; acknowledgements held back for company must still go out.
+__attribute__((destructor)) void flush() { flush_at_exit(); }
+
 }  // namespace
 }  // namespace shadowib
 
