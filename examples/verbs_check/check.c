@@ -1,10 +1,12 @@
 #include "check.h"
 
 #include <arpa/inet.h>
+#include <poll.h>
 #include <string.h>
+#include <time.h>
 
 /* wr_ids of sends; receives carry their slot, below. */
-enum { ID_SENDS = 1 << 20, ID_ADD, ID_SWAP, ID_READ, ID_BYE };
+enum { ID_SENDS = 1 << 20, ID_ADD, ID_SWAP, ID_READ, ID_PING };
 
 /* What a completion wait still expects. */
 struct expected {
@@ -124,12 +126,35 @@ static void take(struct side* s, const struct ibv_wc* wc, struct expected* e) {
     --e->receives;
     return;
   }
+  if (wc->wr_id == ID_PING) {
+    s->ping_open = false;
+    return;
+  }
   bool* open = wc->wr_id == ID_SENDS  ? &e->sends
                : wc->wr_id == ID_ADD  ? &e->add
                : wc->wr_id == ID_SWAP ? &e->swap
                                       : &e->read;
   if (!*open) die("request %lu completed twice", (unsigned long)wc->wr_id);
   *open = false;
+}
+
+enum { kPatienceMs = 3000 };
+
+static int64_t milliseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* A queue pair that only waits for messages never learns that its peer is gone: after a while without completions,
+ * ask it for nothing. The answer is ignored, its absence is an error completion. */
+static void ask_whether_alive(struct side* s) {
+  struct ibv_send_wr wr = {.wr_id = ID_PING, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
+  wr.wr.rdma.remote_addr = s->peer.inbox;
+  wr.wr.rdma.rkey = s->peer.rkey;
+  int failed = ibv_post_send(s->qp, &wr, &bad);
+  if (failed) die("ibv_post_send: %s", strerror(failed));
+  s->ping_open = true;
 }
 
 /* Sleeps until an event came, having armed the queue and looked once more. */
@@ -139,6 +164,11 @@ static int poll_or_wait(struct side* s, struct ibv_wc* wc, int capacity) {
   if (ibv_req_notify_cq(s->cq, 0)) die("cannot arm the completion queue");
   n = ibv_poll_cq(s->cq, capacity, wc);
   if (n != 0) return n;
+  struct pollfd channel = {.fd = s->channel->fd, .events = POLLIN};
+  if (poll(&channel, 1, kPatienceMs) == 0) {
+    if (!s->ping_open) ask_whether_alive(s);
+    return 0;
+  }
   struct ibv_cq* cq;
   void* context;
   if (ibv_get_cq_event(s->channel, &cq, &context)) die("ibv_get_cq_event: %m");
@@ -152,11 +182,19 @@ static int poll_or_wait(struct side* s, struct ibv_wc* wc, int capacity) {
 
 /* Receives may run ahead of what is waited for by one iteration, since the peer may. */
 static void wait_for(struct side* s, struct expected* e) {
+  enum { kPollsPerLook = 1 << 14 };
   struct ibv_wc wc[16];
+  int64_t since = 0;
+  long idle = 0;
   while (e->receives > 0 || e->sends || e->add || e->swap || e->read) {
     int n = poll_or_wait(s, wc, 16);
     if (n < 0) die("ibv_poll_cq failed");
     for (int i = 0; i < n; ++i) take(s, &wc[i], e);
+    idle = n > 0 ? 0 : idle + 1;
+    if (idle == 0) since = 0;
+    if (idle == 0 || idle % kPollsPerLook != 0 || s->ping_open) continue;
+    if (since == 0) since = milliseconds();
+    if (milliseconds() - since > kPatienceMs) ask_whether_alive(s);
   }
 }
 

@@ -50,6 +50,7 @@ struct side {
   uint64_t *counter, *reg, *add_result, *swap_result;
   uint64_t next_receive, next_slot; /* sequence number expected, receive slot it must be in */
   unsigned unacknowledged_events;
+  bool ping_open; /* a request that only asks whether the peer is there has not completed */
 };
 
 /* net.c: addresses over a socket, which is kept until both sides are connected by RDMA, and closed before data moves.

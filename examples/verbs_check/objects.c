@@ -55,13 +55,13 @@ void make_objects(struct side* s) {
   if (s->pd == NULL) die("cannot allocate a protection domain: %m");
   lay_out_memory(s);
   if (o->events && (s->channel = ibv_create_comp_channel(s->context)) == NULL) die("no completion channel: %m");
-  s->cq = ibv_create_cq(s->context, (int)(4 * depth + 8), s, s->channel, 0);
+  s->cq = ibv_create_cq(s->context, (int)(4 * depth + 9), s, s->channel, 0);
   if (s->cq == NULL) die("cannot create a completion queue: %m");
   struct ibv_qp_init_attr init = {
       .send_cq = s->cq,
       .recv_cq = s->cq,
       .qp_type = IBV_QPT_RC,
-      .cap = {.max_send_wr = depth + 4, .max_recv_wr = 2 * depth, .max_send_sge = 1, .max_recv_sge = 1}};
+      .cap = {.max_send_wr = depth + 5, .max_recv_wr = 2 * depth, .max_send_sge = 1, .max_recv_sge = 1}};
   s->qp = ibv_create_qp(s->pd, &init);
   if (s->qp == NULL) die("cannot create a queue pair: %m");
   struct ibv_qp_attr attr = {
