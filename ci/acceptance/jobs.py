@@ -161,24 +161,30 @@ class Job:
                 program.process.wait()
 
     def collect_evidence(self):
-        """What hangs says where: status and stacks."""
+        """What hangs says where: status and stacks, in files named after the job."""
+        running = [program for program in self.programs if not program.ended()]
+        if not running:
+            return
         result = self.command("status", self.name, "--json", check_code=False, timeout=30)
-        (self.case.work / "status.json").write_text(result.stdout)
-        with open(self.case.work / "stacks.txt", "w") as sink:
-            for program in self.programs:
-                if program.ended():
-                    continue
-                for pid in [program.process.pid] + descendants(program.process.pid):
-                    for task in sorted(os.listdir(f"/proc/{pid}/task")):
-                        where = [pathlib.Path(f"/proc/{pid}/task/{task}/{f}") for f in ("comm", "wchan", "syscall")]
-                        try:
-                            print(pid, task, *(f.read_text().strip() for f in where), file=sink, flush=True)
-                        except OSError:
-                            pass
-                    if shutil.which("gdb"):
-                        subprocess.run(["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "set debuginfod enabled off", "-ex",
-                                        "thread apply all bt 12"], stdin=subprocess.DEVNULL, stdout=sink,
-                                       stderr=subprocess.STDOUT, timeout=60, check=False)
+        (self.case.work / f"{self.name}.status.json").write_text(result.stdout)
+        with open(self.case.work / f"{self.name}.stacks.txt", "w") as sink:
+            for pid in [pid for p in running for pid in [p.process.pid, *descendants(p.process.pid)]]:
+                self._write_stacks(pid, sink)
+
+    @staticmethod
+    def _write_stacks(pid: int, sink):
+        try:
+            for task in sorted(os.listdir(f"/proc/{pid}/task")):
+                where = [pathlib.Path(f"/proc/{pid}/task/{task}/{name}") for name in ("comm", "wchan", "syscall")]
+                print(pid, task, *(file.read_text().strip() for file in where), file=sink, flush=True)
+        except OSError as error:
+            print(f"{pid}: {error}", file=sink, flush=True)
+        if shutil.which("gdb"):
+            words = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "set debuginfod enabled off", "-ex", "thread apply all bt 12"]
+            try:
+                subprocess.run(words, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, timeout=60, check=False)
+            except subprocess.TimeoutExpired:
+                print("gdb did not end within 60 s", file=sink, flush=True)
 
     # Commands.
 

@@ -51,7 +51,7 @@ def verify_output(job: Job, pair: Pair):
 
 
 class Ended(Exception):
-    """The run came to its good end before the moment chosen: it was shorter than its pace had promised."""
+    """Both ends have finished well: as they should, or before the moment chosen since the run was shorter than promised."""
 
 
 def guarded(job: Job, pair: Pair, function):
@@ -72,13 +72,13 @@ def reach(job: Job, requests: float):
     seen, at = sends(job.members()), time.monotonic()
     moved = at
     while seen < requests:
-        check(at < moved + 30, f"no progress for 30 s: {seen} of {requests:.0f} requests")
+        check(at < moved + 30, f"no progress for 30 s: {seen} requests retired")
         time.sleep(0.02)
         job.check_running()
         now, when = sends(job.members()), time.monotonic()
         if now > seen:
             moved = when
-            time.sleep(min(0.5, max(0.0, 0.6 * (requests - now) * (when - at) / (now - seen))))
+            time.sleep(max(0.0, min(0.5, 0.6 * (requests - now) * (when - at) / (now - seen))))
         seen, at = now, when
 
 
@@ -100,10 +100,12 @@ def run_once(case: Case, pair: Pair, iterations: int, moments: int, name: str, k
             if kill:
                 job.restart()
                 job.remove_old_sets()
-        job.finish(600)
+        if not all(program.ended() for program in job.programs):
+            guarded(job, pair, lambda: reach(job, float("inf")))
+        job.finish()
         verify_output(job, pair)
     except Ended:
-        case.note(f"{name} ended after {taken} of {moments} checkpoints")
+        case.note(f"{name} ended well after {taken} of {moments} checkpoints")
     job.stop()
     return taken, taken == moments
 
