@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ib2tcp/copy_in_order.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 
@@ -121,7 +122,7 @@ void Link::feed_sink() {
     if (!sink_.discard) {
       iovec& part = sink_.parts[sink_.at];
       n = std::min(n, part.iov_len);
-      std::memcpy(part.iov_base, rx_.get() + rx_begin_, n);
+      copy_in_order(part.iov_base, rx_.get() + rx_begin_, n);
       part.iov_base = static_cast<char*>(part.iov_base) + n;
       part.iov_len -= n;
       if (part.iov_len == 0) ++sink_.at;

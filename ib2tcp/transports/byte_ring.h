@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ib2tcp/copy_in_order.h"
+
 namespace shadowib::ib2tcp {
 
 // Lies at the start of the shared memory, one per direction. Counts grow for ever; a position is count % bytes.
@@ -99,7 +101,7 @@ class RingConsumer {
         if (there == 0) return publish(total);
         std::size_t at = static_cast<std::size_t>(consumed_ & (bytes_ - 1));
         std::size_t n = std::min({left, there, bytes_ - at, kRingStepBytes});
-        std::memcpy(to, data_ + at, n);
+        copy_in_order(to, data_ + at, n);
         consumed_ += n;
         to += n;
         left -= n;

@@ -84,6 +84,33 @@ ShadowPort* port_of(ibv_context* context, std::uint8_t number) {
   return number >= 1 && number <= shadow->ports.size() ? &shadow->ports[number - 1] : nullptr;
 }
 
+// Closing a device takes what the program left on it along, as the kernel does (perftest leaves completion queues).
+// Each kind before what it uses; the objects themselves are the program's no more, so nobody waits for acknowledgements.
+void destroy_leftovers(ibv_context* program) {
+  auto each = [program](auto& list, auto destroy, auto context_of) {
+    for (auto it = list.begin(); it != list.end();) {
+      auto& object = *it;
+      if (context_of(object) != program) {
+        ++it;
+        continue;
+      }
+      it = list.erase(it);
+      destroy(object);
+    }
+  };
+  Registry& r = registry();
+  each(r.qps, [](ShadowQp& qp) { g_backend.destroy_qp(qp.real); }, [](ShadowQp& qp) { return qp.qp.qp_base.context; });
+  each(r.cqs, [](ShadowCq& cq) { g_backend.destroy_cq(cq.real); }, [](ShadowCq& cq) { return cq.cq.context; });
+  each(r.mrs, [](ShadowMr& mr) { g_backend.dereg_mr(mr.real); }, [](ShadowMr& mr) { return mr.mr.context; });
+  each(r.pds, [](ShadowPd& pd) { g_backend.dealloc_pd(pd.real); }, [](ShadowPd& pd) { return pd.pd.context; });
+  each(r.channels,
+       [](ShadowChannel& c) {
+         g_backend.destroy_comp_channel(c.real);
+         c.events.close(c.channel.fd);
+       },
+       [](ShadowChannel& c) { return c.channel.context; });
+}
+
 int query_port_slot(ibv_context* context, std::uint8_t number, ibv_port_attr* attr, std::size_t bytes);
 int query_device_ex_slot(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
                          std::size_t bytes);
@@ -168,9 +195,10 @@ int shadowib_ibv_close_device(ibv_context* program) {
   if (ShadowContext::is_foreign(program)) return EPERM;
   Inside inside;
   ShadowContext* context = ShadowContext::of(program);
-  if (int rc = g_backend.close_device(context->real); rc != 0) return rc;
   Registry& r = registry();
   SpinGuard guard(r.lock);
+  destroy_leftovers(program);
+  if (int rc = g_backend.close_device(context->real); rc != 0) return rc;
   r.contexts.erase(r.contexts.iterator_to(*context));
   context->async_events.close(program->async_fd);
   delete context;
