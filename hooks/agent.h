@@ -9,7 +9,8 @@
 //   30 stop       stop_threads(), barrier "stopped"
 //   40 settle     Participant::settle until the frontier, barrier "settled"
 //   50 quiesce    Participant::quiesce (helper threads parked), barrier "quiet"
-//   60 inspect    descriptors, children, mappings are captured into a table and judged (P4); nothing written before the
+//   60 inspect    descriptors, children, mappings are captured into a table and judged (P4); nothing written before
+//   the
 //                 command has said "go"
 //   70 save       image written to the staging directory, fsynced; result published
 //   80 commit     the command writes the manifest, syncs, renames; publishes the outcome
@@ -30,18 +31,19 @@
 
 namespace shadowib {
 
-// What a member needs to find its job. Filled from the environment at generation 0, by the restart command afterwards.
-// Fixed size and trivially copyable: a restart writes it into the restored process (see imager/restart.h).
+// What a member needs to find its job. Filled from the environment at generation 0, by the restart command
+// afterwards. Fixed size and trivially copyable: a restart writes it into the restored process (see
+// imager/restart.h).
 struct JobInfo {
-  char job[128];           // SHADOWIB_JOB
-  char directory[1024];    // SHADOWIB_DIR, absolute
-  char exchange[1024];     // SHADOWIB_EXCHANGE, default dir:<directory>/jobs/<job>/x
-  char backend[64];        // SHADOWIB_BACKEND: auto, verbs, ib2tcp
-  char epoch[64];          // "g0", or "g<generation>-<random hex>": prefix of all keys in the exchange
+  char job[128];         // SHADOWIB_JOB
+  char directory[1024];  // SHADOWIB_DIR, absolute
+  char exchange[1024];   // SHADOWIB_EXCHANGE, default dir:<directory>/jobs/<job>/x
+  char backend[64];      // SHADOWIB_BACKEND: auto, verbs, ib2tcp
+  char epoch[64];        // "g0", or "g<generation>-<random hex>": prefix of all keys in the exchange
   std::uint32_t generation;
-  std::uint32_t member;    // index in the job; kept across restarts
+  std::uint32_t member;        // index in the job; kept across restarts
   std::uint32_t member_count;  // at a restart: members of the set
-  char log[256];           // SHADOWIB_LOG of the restarting command, or empty
+  char log[256];               // SHADOWIB_LOG of the restarting command, or empty
   char ib2tcp_transport[64];   // SHADOWIB_IB2TCP_TRANSPORT of the restarting command, or empty
 };
 
@@ -49,11 +51,11 @@ struct JobInfo {
 struct SettleContext {
   const JobInfo* job;
   Exchange* exchange;
-  const char* prefix;      // keys of this checkpoint: "<epoch>/ckpt/<n>"
-  const char* abort_key;   // exists as soon as anybody gave up
+  const char* prefix;            // keys of this checkpoint: "<epoch>/ckpt/<n>"
+  const char* abort_key;         // exists as soon as anybody gave up
   const std::uint32_t* members;  // [0..member_count), the members of this checkpoint
   std::uint32_t member_count;
-  std::int64_t deadline_ns;      // CLOCK_MONOTONIC
+  std::int64_t deadline_ns;  // CLOCK_MONOTONIC
 };
 
 class Participant {
@@ -61,8 +63,8 @@ class Participant {
   virtual ~Participant() = default;
   // Threads are about to be stopped, here first or elsewhere in the job. resume() ends it.
   virtual void stopping() {}
-  // Threads of all members are stopped. Reach the frontier, bounded by deadline. kTimeout: let the job run a moment and
-  // try again; kRefused: give up, with the object's name in the text. Reports the time taken, for figures.
+  // Threads of all members are stopped. Reach the frontier, bounded by deadline. kTimeout: let the job run a moment
+  // and try again; kRefused: give up, with the object's name in the text. Reports the time taken, for figures.
   virtual Status settle(const SettleContext& context) = 0;
   // Everybody settled. Park helper threads; afterwards nothing moves in this process.
   virtual Status quiesce() = 0;
@@ -78,8 +80,8 @@ class Participant {
 // Registers the one participant (before join_job). Not owned.
 void set_participant(Participant* participant);
 
-// The calling process becomes a member of its job, if it is none yet: opens the exchange, claims its index, installs the
-// stop handler, starts the agent. Idempotent, thread-safe. In a forked child it joins as a new member.
+// The calling process becomes a member of its job, if it is none yet: opens the exchange, claims its index, installs
+// the stop handler, starts the agent. Idempotent, thread-safe. In a forked child it joins as a new member.
 Status join_job();
 bool is_member();
 
@@ -94,8 +96,9 @@ using HookFunction = void (*)(int event, void* arg);
 int add_hook(HookFunction function, void* arg);
 void remove_hook(int id);
 
-// Asks for a checkpoint of the caller's own job: starts the command `shadowib checkpoint` beside the program and waits.
-// Returns 0 on resume, 1 in the restarted process, or a Status through *status. May be called by any program thread.
+// Asks for a checkpoint of the caller's own job: starts the command `shadowib checkpoint` beside the program and
+// waits. Returns 0 on resume, 1 in the restarted process, or a Status through *status. May be called by any program
+// thread.
 int request_checkpoint(bool kill, int timeout_ms, Status* status, std::string* set_path);
 
 }  // namespace shadowib

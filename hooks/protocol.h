@@ -1,11 +1,11 @@
-// Keys and values by which the checkpoint command and the agents talk, all through the exchange, under the job's epoch.
-// Values are lines "name=value\n"; unknown names are ignored; protocol=1 comes first and another number is refused.
+// Keys and values by which the checkpoint command and the agents talk, all through the exchange, under the job's
+// epoch. Values are lines "name=value\n"; unknown names are ignored; protocol=1 comes first and another number is
+// refused.
 //
 //   <epoch>/member/<index>      claimed on joining: protocol pid starttime host comm exe version
 //   <epoch>/gone/<index>        published on a member's orderly exit
-//   <epoch>/control/checkpoint  the latest request: protocol n members=0,1,2 staging=PATH set=<32 hex> timeout_ms kill=0|1
-//   <epoch>/control/status      n: agents answer with
-//   <epoch>/status/<n>/<index>  JSON object
+//   <epoch>/control/checkpoint  the latest request: protocol n members=0,1,2 staging=PATH set=<32 hex> timeout_ms
+//   kill=0|1 <epoch>/control/status      n: agents answer with <epoch>/status/<n>/<index>  JSON object
 //   <epoch>/ckpt/<n>/phase/<index>   number of the phase reached, with its start time
 //   <epoch>/ckpt/<n>/fds/<index>     the member's descriptor table (imager/descriptors.h)
 //   <epoch>/ckpt/<n>/go              published by the command after matching the tables
@@ -35,15 +35,16 @@ namespace shadowib {
 inline constexpr int kProtocolVersion = 1;
 
 using Fields = std::map<std::string, std::string>;
-std::string encode_fields(const Fields& fields);  // protocol=1 first; newlines in values become spaces
+std::string encode_fields(const Fields& fields);            // protocol=1 first; newlines in values become spaces
 bool decode_fields(std::string_view text, Fields* fields);  // false: no or another protocol
 
 std::string member_key(std::string_view epoch, std::uint32_t index);
 std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_view rest);
-std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch, std::string_view who);
+std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch,
+                       std::string_view who);
 
-// Takes the lock (F_OFD_SETLK; creating file and directories, 0600/0700); returns an owned descriptor or -1 with errno (EAGAIN:
-// somebody alive holds it).
+// Takes the lock (F_OFD_SETLK; creating file and directories, 0600/0700); returns an owned descriptor or -1 with
+// errno (EAGAIN: somebody alive holds it).
 int hold_alive_lock(const std::string& path);
 // True if somebody holds it.
 bool is_alive(const std::string& path);

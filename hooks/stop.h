@@ -43,14 +43,14 @@ class [[nodiscard]] Inside {
 Status stop_install();
 int stop_signal();
 
-// Threads of ours (agent, helper) are not stopped by stop_threads; call at their start. An exempt thread that ends calls
-// stop_unexempt_this_thread() last, because its tid may be given to a program thread.
+// Threads of ours (agent, helper) are not stopped by stop_threads; call at their start. An exempt thread that ends
+// calls stop_unexempt_this_thread() last, because its tid may be given to a program thread.
 void stop_exempt_this_thread();
 void stop_unexempt_this_thread();
 
-// Called by an exempt thread: parks it, for the image, until release_threads(). With `word`, instead until *word is no
-// longer `value` (whoever changes it wakes the futex): for threads needed before the program goes on. Returns in the
-// original and in a restarted process.
+// Called by an exempt thread: parks it, for the image, until release_threads(). With `word`, instead until *word is
+// no longer `value` (whoever changes it wakes the futex): for threads needed before the program goes on. Returns in
+// the original and in a restarted process.
 void park_exempt_thread();
 void park_exempt_thread_while(const std::atomic<std::uint32_t>* word, std::uint32_t value);
 
@@ -66,16 +66,16 @@ Status stop_threads(int timeout_ms);
 // Lets all parked threads go on.
 void release_threads();
 
-// The parked threads, exempt ones included, for the imager; valid while stopped. `context` is what a restart jumps to: it returns from
-// the save in the parking thread a second time (see imager/thread_context.h).
+// The parked threads, exempt ones included, for the imager; valid while stopped. `context` is what a restart jumps
+// to: it returns from the save in the parking thread a second time (see imager/thread_context.h).
 struct ParkedThread {
   int tid;
   void* context;  // struct ThreadContext*, on the thread's own stack
 };
 int parked_threads(ParkedThread* threads, int capacity);
 
-// True once the handler is installed in this process for `signal`: the guards of sigaction and of the signal masks then
-// keep the program's hands off it.
+// True once the handler is installed in this process for `signal`: the guards of sigaction and of the signal masks
+// then keep the program's hands off it.
 bool stop_owns_signal(int signal);
 
 }  // namespace shadowib

@@ -1,8 +1,8 @@
 // Copying into a program's memory so that its last bytes are seen last.
 //
-// Programs poll the end of what an RDMA write brings and then read the rest. Adapters of today write a message's bytes in
-// ascending order, and programs rely on it though no standard promises it; libc's memcpy does not (glibc stores the first
-// bytes of a medium-sized block last).
+// Programs poll the end of what an RDMA write brings and then read the rest. Adapters of today write a message's
+// bytes in ascending order, and programs rely on it though no standard promises it; libc's memcpy does not (glibc
+// stores the first bytes of a medium-sized block last).
 #pragma once
 
 #include <atomic>

@@ -138,7 +138,8 @@ bool Link::begin_frame(const FrameHeader& header) {
   if (!known(header.opcode)) return frame_error("opcode", header), false;
   if (header.length > kMaxMessageBytes) return frame_error("length", header), false;
   if (is_atomic(header.opcode) && header.length != sizeof(std::uint64_t)) return frame_error("length", header), false;
-  if ((header.flags & ~(kFlagSolicited | kFlagAckValid | kFlagPaused)) != 0) return frame_error("flags", header), false;
+  if ((header.flags & ~(kFlagSolicited | kFlagAckValid | kFlagPaused)) != 0)
+    return frame_error("flags", header), false;
   if (state_ == State::kConfirming) {
     if (header.opcode != Opcode::kHello) return frame_error("no greeting first", header), false;
     state_ = State::kUp;

@@ -1,4 +1,5 @@
-// One end of the ping-pong: a plain verbs program that knows nothing of checkpoints, except that it prints where one met it.
+// One end of the ping-pong: a plain verbs program that knows nothing of checkpoints, except that it prints where one
+// met it.
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <netdb.h>
@@ -68,7 +69,8 @@ class Endpoint {
     exchange();
     connect();
     if (o_.progress)
-      if (auto add = reinterpret_cast<int (*)(void (*)(int, void*), void*)>(::dlsym(RTLD_DEFAULT, "shadowib_add_hook")))
+      if (auto add =
+              reinterpret_cast<int (*)(void (*)(int, void*), void*)>(::dlsym(RTLD_DEFAULT, "shadowib_add_hook")))
         add(on_checkpoint, nullptr);
     std::uint64_t bad = stream();
     if (o_.progress) say(("@done " + std::to_string(total_) + "\n").c_str());
@@ -113,13 +115,15 @@ class Endpoint {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = static_cast<std::uint8_t>(o_.ib_port);
-    need(ibv_modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0, "INIT");
+    need(ibv_modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0,
+         "INIT");
     for (std::uint32_t i = 0; i < o_.rx_depth; ++i) post_receive(i);
     ibv_port_attr port{};
     need(ibv_query_port(context_, static_cast<std::uint8_t>(o_.ib_port), &port) == 0, "cannot query the port");
     mine_ = {port.lid, qp_->qp_num, std::random_device{}() & 0xffffff, {}};
     if (o_.gid_index >= 0)
-      need(ibv_query_gid(context_, static_cast<std::uint8_t>(o_.ib_port), o_.gid_index, &mine_.gid) == 0, "no such GID");
+      need(ibv_query_gid(context_, static_cast<std::uint8_t>(o_.ib_port), o_.gid_index, &mine_.gid) == 0,
+           "no such GID");
   }
 
   // Addresses go over a TCP connection that is closed before any data moves.
@@ -186,18 +190,23 @@ class Endpoint {
       attr.ah_attr.grh.dgid = peer_.gid;
       attr.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(o_.gid_index);
     }
-    need(ibv_modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0, "RTR");
+    need(ibv_modify_qp(qp_, &attr,
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0,
+         "RTR");
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 14;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
     attr.sq_psn = mine_.psn;
     attr.max_rd_atomic = 1;
-    need(ibv_modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                       IBV_QP_MAX_QP_RD_ATOMIC) == 0, "RTS");
+    need(ibv_modify_qp(qp_, &attr,
+                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                           IBV_QP_MAX_QP_RD_ATOMIC) == 0,
+         "RTS");
     char ready = 1;  // both ends are in RTS before the first message
-    need(::send(ready_socket_, &ready, 1, 0) == 1 && ::recv(ready_socket_, &ready, 1, MSG_WAITALL) == 1, "peer not ready");
+    need(::send(ready_socket_, &ready, 1, 0) == 1 && ::recv(ready_socket_, &ready, 1, MSG_WAITALL) == 1,
+         "peer not ready");
     ::close(ready_socket_);
     if (o_.events) need(ibv_req_notify_cq(cq_, 0) == 0, "cannot arm the completion queue");
   }
@@ -252,8 +261,8 @@ class Endpoint {
       int n = next_completions(wc, 32);
       for (int i = 0; i < n; ++i) {
         if (wc[i].status != IBV_WC_SUCCESS)
-          fail(std::string("completion ") + std::to_string(wc[i].wr_id & ~kSend) + " failed: " +
-               ibv_wc_status_str(wc[i].status));
+          fail(std::string("completion ") + std::to_string(wc[i].wr_id & ~kSend) +
+               " failed: " + ibv_wc_status_str(wc[i].status));
         bool is_send = wc[i].wr_id & kSend;
         std::uint64_t expected = is_send ? sent : received;
         if ((wc[i].wr_id & ~kSend) != expected || (!is_send && wc[i].byte_len != o_.size)) ++bad;

@@ -7,8 +7,10 @@ namespace pingpong {
 bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
   CLI::App app{
       "Checks that a verbs program survives checkpoint, kill and restart.\n\n"
-      "With no HOST and no --server it runs both ends itself under `shadowib run`, takes a checkpoint at a random moment\n"
-      "of the data phase, kills both, restarts them, and lets them finish; every byte and sequence number is checked.\n"
+      "With no HOST and no --server it runs both ends itself under `shadowib run`, takes a checkpoint at a random "
+      "moment\n"
+      "of the data phase, kills both, restarts them, and lets them finish; every byte and sequence number is "
+      "checked.\n"
       "Examples:\n"
       "  shadowib-pingpong                      validate this machine\n"
       "  shadowib-pingpong --transport tcp -e   over TCP, with completion events\n"
@@ -33,7 +35,8 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
   app.add_option("--backend", o->backend, "validation: backend of both ends");
   app.add_option("--dir", o->directory, "validation: where checkpoint sets go, a temporary directory if not given");
   app.add_option("--seed", o->seed, "validation: repeats a run's random moments");
-  app.add_option("--rounds", o->rounds, "validation: checkpoint + kill + restart this often")->check(CLI::Range(1, 100));
+  app.add_option("--rounds", o->rounds, "validation: checkpoint + kill + restart this often")
+      ->check(CLI::Range(1, 100));
   app.add_flag("--json", o->json, "validation: print the result as JSON");
   app.add_flag("--keep", o->keep, "validation: keep the directory");
   try {

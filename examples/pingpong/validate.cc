@@ -1,9 +1,10 @@
 // Validation: both ends under `shadowib run`, a checkpoint at a random moment, kill, restart, finish, verdict.
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
-#include <netinet/in.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +14,6 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <poll.h>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -160,10 +160,33 @@ class Validation {
   }
 
   std::vector<std::string> end_command(int port) const {
-    std::vector<std::string> c{command_, "run", "--job", job_, "--dir", directory_, "--backend", o_.backend, "--", self_,
-                               "--progress", "-p", std::to_string(port), "-s", std::to_string(o_.size), "-n",
-                               std::to_string(iterations()), "-r", std::to_string(o_.rx_depth), "-w",
-                               std::to_string(o_.window), "--restarts", std::to_string(o_.rounds), "-m", std::to_string(o_.mtu), "-i", std::to_string(o_.ib_port)};
+    std::vector<std::string> c{command_,
+                               "run",
+                               "--job",
+                               job_,
+                               "--dir",
+                               directory_,
+                               "--backend",
+                               o_.backend,
+                               "--",
+                               self_,
+                               "--progress",
+                               "-p",
+                               std::to_string(port),
+                               "-s",
+                               std::to_string(o_.size),
+                               "-n",
+                               std::to_string(iterations()),
+                               "-r",
+                               std::to_string(o_.rx_depth),
+                               "-w",
+                               std::to_string(o_.window),
+                               "--restarts",
+                               std::to_string(o_.rounds),
+                               "-m",
+                               std::to_string(o_.mtu),
+                               "-i",
+                               std::to_string(o_.ib_port)};
     if (!o_.device.empty()) c.insert(c.end(), {"-d", o_.device});
     if (o_.gid_index >= 0) c.insert(c.end(), {"-g", std::to_string(o_.gid_index)});
     if (o_.events) c.push_back("-e");
@@ -190,8 +213,8 @@ class Validation {
 
   void checkpoint_and_restart() {
     Round round;
-    // A random number of messages after the start or the last restart, then a random fraction of a millisecond more. The
-    // job does not end before its last restart, so there is no race to lose.
+    // A random number of messages after the start or the last restart, then a random fraction of a millisecond more.
+    // The job does not end before its last restart, so there is no race to lose.
     await_messages(done_ + 1 + std::uniform_int_distribution<std::uint64_t>(0, iterations())(random_));
     std::this_thread::sleep_for(std::chrono::microseconds(random_() % 1000));
 
@@ -217,7 +240,8 @@ class Validation {
     ends_.clear();
 
     begin = Clock::now();
-    ends_.push_back(std::make_unique<Process>(std::vector<std::string>{command_, "restart", "--dir", directory_, set.set_path}));
+    ends_.push_back(
+        std::make_unique<Process>(std::vector<std::string>{command_, "restart", "--dir", directory_, set.set_path}));
     // Both ends report; the message counts of the two may differ by what was in flight.
     long long after = std::max(ends_[0]->await("restart", 120), ends_[0]->await("restart", 120));
     if (after < 0) throw std::runtime_error("the restarted job does not run");
@@ -238,19 +262,24 @@ class Validation {
   void report() const {
     const char* verdict = failure_.empty() ? "ok" : "FAILED";
     if (o_.json) {
-      nlohmann::json j{{"verdict", verdict}, {"failure", failure_}, {"seed", seed_}, {"messages", total_},
-                       {"size_bytes", o_.size}, {"window", o_.window}, {"transport", o_.transport}, {"events", o_.events}};
+      nlohmann::json j{{"verdict", verdict},        {"failure", failure_},   {"seed", seed_},
+                       {"messages", total_},        {"size_bytes", o_.size}, {"window", o_.window},
+                       {"transport", o_.transport}, {"events", o_.events}};
       for (const Round& r : rounds_)
-        j["rounds"].push_back({{"settle_ms", r.settle_ms}, {"image_bytes", r.image_bytes},
-                               {"checkpoint_s", r.checkpoint_s}, {"restart_s", r.restart_s},
-                               {"messages_before", r.messages_before}, {"messages_after", total_ > r.messages_before ? total_ - r.messages_before : 0}});
+        j["rounds"].push_back({{"settle_ms", r.settle_ms},
+                               {"image_bytes", r.image_bytes},
+                               {"checkpoint_s", r.checkpoint_s},
+                               {"restart_s", r.restart_s},
+                               {"messages_before", r.messages_before},
+                               {"messages_after", total_ > r.messages_before ? total_ - r.messages_before : 0}});
       std::printf("%s\n", j.dump(2).c_str());
       return;
     }
-    std::printf("shadowib-pingpong: %" PRIu64 " messages of %u bytes each way, window %u, transport %s%s, seed %" PRIu64 "\n\n",
+    std::printf("shadowib-pingpong: %" PRIu64
+                " messages of %u bytes each way, window %u, transport %s%s, seed %" PRIu64 "\n\n",
                 total_, o_.size, o_.window, o_.transport.c_str(), o_.events ? ", events" : "", seed_);
-    std::printf("  %5s  %11s  %11s  %14s  %11s  %15s  %14s\n", "round", "settle (ms)", "images (MB)", "checkpoint (s)",
-                "restart (s)", "messages before", "messages after");
+    std::printf("  %5s  %11s  %11s  %14s  %11s  %15s  %14s\n", "round", "settle (ms)", "images (MB)",
+                "checkpoint (s)", "restart (s)", "messages before", "messages after");
     for (std::size_t i = 0; i < rounds_.size(); ++i) {
       const Round& r = rounds_[i];
       std::printf("  %5zu  %11.2f  %11.1f  %14.3f  %11.3f  %15" PRIu64 "  %14" PRIu64 "\n", i + 1, r.settle_ms,
@@ -259,8 +288,8 @@ class Validation {
     }
     std::printf("\n  verdict: %s\n", verdict);
     if (!failure_.empty())
-      std::printf("  %s\n  the sets and the job's files are in %s; repeat with --seed %" PRIu64 "\n", failure_.c_str(),
-                  directory_.c_str(), seed_);
+      std::printf("  %s\n  the sets and the job's files are in %s; repeat with --seed %" PRIu64 "\n",
+                  failure_.c_str(), directory_.c_str(), seed_);
   }
 
   const Options& o_;

@@ -1,6 +1,7 @@
 // A checkpoint set: <directory>/sets/<job>.<NNNN>/ with manifest.json, its checksum, and one image per member.
 //
-// Written into <directory>/sets/.<job>.<NNNN>.staging-<random>/ and committed by sync + rename: it exists whole or not (P3).
+// Written into <directory>/sets/.<job>.<NNNN>.staging-<random>/ and committed by sync + rename: it exists whole or
+// not (P3).
 #pragma once
 
 #include <cstdint>
@@ -14,25 +15,25 @@ namespace shadowib {
 struct SetMember {
   std::uint32_t index;
   int pid;
-  std::string file;       // relative
+  std::string file;  // relative
   std::uint64_t bytes;
-  std::string xxh3;       // 32 hex digits, XXH3-128 of the file
+  std::string xxh3;  // 32 hex digits, XXH3-128 of the file
   std::string comm, host;
   std::int64_t settle_ns, save_ns;
 };
 
 struct SetManifest {
-  std::string set_id;     // 32 hex digits
+  std::string set_id;  // 32 hex digits
   std::string job;
-  std::uint32_t number;   // NNNN
+  std::uint32_t number;  // NNNN
   std::uint32_t generation;
   std::string shadowib_version;
-  std::string created;    // ISO 8601, UTC
+  std::string created;  // ISO 8601, UTC
   std::string backend;
   std::vector<SetMember> members;
   // Every mapped file of any member with its build-id (hex, empty if it has none).
   std::vector<std::pair<std::string, std::string>> files;
-  std::string path;       // where it was read from; not stored
+  std::string path;  // where it was read from; not stored
 };
 
 // Creates sets/ and a staging directory (0700) for the next number of job. kIo tells ENOSPC, EACCES with the path.
@@ -44,8 +45,8 @@ void discard_staging(const std::string& staging);
 
 // Reads a manifest and checks it against its checksum. kNotFound, kCorrupt, kVersion.
 Status read_manifest(const std::string& set_path, SetManifest* manifest);
-// read_manifest + every image verified by every byte, belongs to this set and rank, none missing, not empty, descriptor
-// tables match. `progress` (may be null) is called with bytes done and total.
+// read_manifest + every image verified by every byte, belongs to this set and rank, none missing, not empty,
+// descriptor tables match. `progress` (may be null) is called with bytes done and total.
 Status verify_set(const std::string& set_path, SetManifest* manifest, void (*progress)(std::uint64_t, std::uint64_t));
 // All committed sets, newest last; unreadable ones are returned with their Status.
 struct ListedSet {

@@ -22,8 +22,8 @@ namespace shadowib {
 // timeout_ms. Refuses nothing: what did not drain is recorded by the capture and judged by match_descriptors.
 Status prepare_descriptors(int timeout_ms = 2000);
 
-// Describes every descriptor, with queued bytes of pipes and sockets (left in place: a resume finds them where they were).
-// kRefused names descriptor number, type and pid of the first that can never be captured (inotify, io_uring,
+// Describes every descriptor, with queued bytes of pipes and sockets (left in place: a resume finds them where they
+// were). kRefused names descriptor number, type and pid of the first that can never be captured (inotify, io_uring,
 // userfaultfd, raw socket, file lock, device, uverbs, SCM_RIGHTS in flight, deleted file, memfd...). Undoes what
 // prepare_descriptors changed. `member`: this member's index. Uses no program heap.
 Status capture_descriptors(std::uint32_t member, std::string* table);
@@ -49,8 +49,8 @@ class DescriptorPlan {
   DescriptorPlan& operator=(const DescriptorPlan&) = delete;
 
   Status prepare(const std::map<std::uint32_t, std::string>& tables);
-  // In the member's process. keep[i] are descriptors the restorer still needs (image file...): they are moved out of the
-  // way and their new numbers written back. Everything else that is not the member's is closed.
+  // In the member's process. keep[i] are descriptors the restorer still needs (image file...): they are moved out of
+  // the way and their new numbers written back. Everything else that is not the member's is closed.
   Status install(std::uint32_t member, std::vector<int*> keep);
   // In the command, once all members exist: closes its copies.
   void release();

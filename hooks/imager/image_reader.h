@@ -13,9 +13,9 @@ struct ImageMapping {
   std::uint64_t start, length;
   int protection, flags;
   std::uint64_t offset;
-  std::string path;          // "" anonymous, "[heap]", "[stack]", or a file
-  std::string build_id;      // hex, if the file has one
-  std::uint64_t saved_bytes; // what the image holds of it; the rest is zero
+  std::string path;           // "" anonymous, "[heap]", "[stack]", or a file
+  std::string build_id;       // hex, if the file has one
+  std::uint64_t saved_bytes;  // what the image holds of it; the rest is zero
 };
 
 struct ImageThread {
@@ -33,9 +33,9 @@ struct ImageInfo {
   std::vector<std::string> command_line;
   std::vector<ImageMapping> mappings;
   std::vector<ImageThread> threads;
-  std::string descriptors;   // table as captured (descriptors.h)
+  std::string descriptors;  // table as captured (descriptors.h)
   std::uint64_t bytes;
-  std::uint8_t xxh3[16];     // as computed
+  std::uint8_t xxh3[16];  // as computed
 };
 
 // Checks every byte (sizes, record checksums, XXH3 of the whole) before anything is believed; kCorrupt says where and

@@ -1,5 +1,6 @@
 // Saving the calling process: memory, threads, process attributes, descriptors, into one image file.
-// Called by the agent thread while every other thread is parked. Uses no program heap; bounded extra memory (a few MiB).
+// Called by the agent thread while every other thread is parked. Uses no program heap; bounded extra memory (a few
+// MiB).
 #pragma once
 
 #include <cstdint>
@@ -11,33 +12,33 @@
 namespace shadowib {
 
 struct SaveRequest {
-  int directory_fd;              // staging directory
-  const char* file_name;         // relative to it
-  std::uint8_t set_id[16];       // of the checkpoint set, ties images to their manifest
+  int directory_fd;         // staging directory
+  const char* file_name;    // relative to it
+  std::uint8_t set_id[16];  // of the checkpoint set, ties images to their manifest
   std::uint32_t member;
   std::uint32_t generation;
   const std::string* descriptors;  // the table captured in phase 60, stored as a record
 };
 
 struct SaveResult {
-  std::uint64_t bytes;           // of the file
-  std::uint8_t xxh3[16];         // XXH3-128 over the whole file, as the manifest records it
+  std::uint64_t bytes;    // of the file
+  std::uint8_t xxh3[16];  // XXH3-128 over the whole file, as the manifest records it
 };
 
 enum class SaveOutcome { kSaved, kRestarted };
 
-// Writes the image and fsyncs it. Returns twice: once with kSaved in the original process, and once with kRestarted in
-// every process restarted from the image, where *restart_info is what the restart command passed. On failure
-// the partial file is removed.
+// Writes the image and fsyncs it. Returns twice: once with kSaved in the original process, and once with kRestarted
+// in every process restarted from the image, where *restart_info is what the restart command passed. On failure the
+// partial file is removed.
 Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* outcome, JobInfo* restart_info);
 
 // What memory, process state or children could not be captured: device mappings, SysV segments, MAP_SHARED files...,
-// live children, ptrace, timers of unknown kind. kRefused with the object's name (P4). Writes nothing. Descriptors are
-// judged apart (descriptors.h).
+// live children, ptrace, timers of unknown kind. kRefused with the object's name (P4). Writes nothing. Descriptors
+// are judged apart (descriptors.h).
 Status check_capturable();
 
-// Children of ours (the checkpoint command that request_checkpoint starts) that are no reason to refuse. At most 64 at a
-// time; notice_child takes the mark back, once the child has been reaped. Thread-safe, async-signal-safe.
+// Children of ours (the checkpoint command that request_checkpoint starts) that are no reason to refuse. At most 64
+// at a time; notice_child takes the mark back, once the child has been reaped. Thread-safe, async-signal-safe.
 void ignore_child(int pid);
 void notice_child(int pid);
 

@@ -1,8 +1,8 @@
 // Restarting a verified set on this machine: the plan for the set, and the supervisor that carries it out.
 //
-// The supervisor makes a user namespace (only if unprivileged) and a pid namespace (and a mount namespace for /proc, a
-// time namespace if CLOCK_MONOTONIC would run back), is pid 1 there, creates shared descriptors, then each member with
-// its recorded pid by clone3(set_tid), whose restorer rebuilds it. It never needs the original launcher.
+// The supervisor makes a user namespace (only if unprivileged) and a pid namespace (and a mount namespace for /proc,
+// a time namespace if CLOCK_MONOTONIC would run back), is pid 1 there, creates shared descriptors, then each member
+// with its recorded pid by clone3(set_tid), whose restorer rebuilds it. It never needs the original launcher.
 #pragma once
 
 #include <functional>
@@ -15,19 +15,20 @@
 namespace shadowib {
 
 struct RestartOptions {
-  JobInfo job;                       // member filled in per process
-  std::function<void(const std::string& line)> report;   // one line per event, for people
+  JobInfo job;                                          // member filled in per process
+  std::function<void(const std::string& line)> report;  // one line per event, for people
 };
 
 struct RestartedProcess {
   std::uint32_t member;
-  int pid;             // recorded pid (inside)
-  int exit_status;     // as waitpid's
+  int pid;          // recorded pid (inside)
+  int exit_status;  // as waitpid's
 };
 
 // Restarts all members, forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 to them, waits for all.
 // kPermission names the denied call and the remedy (user namespaces...). `on_running` is called when every member has
 // passed fault point 140.
-Status restart_set(const SetManifest& manifest, const RestartOptions& options, std::vector<RestartedProcess>* processes);
+Status restart_set(const SetManifest& manifest, const RestartOptions& options,
+                   std::vector<RestartedProcess>* processes);
 
 }  // namespace shadowib

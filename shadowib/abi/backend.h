@@ -72,10 +72,12 @@ struct BackendOps {
   int (*query_device)(struct ibv_context* context, struct ibv_device_attr* attr);
   int (*query_port)(struct ibv_context* context, uint8_t port, struct ibv_port_attr* attr, size_t attr_bytes);
   int (*query_gid)(struct ibv_context* context, uint8_t port, int index, union ibv_gid* gid);
-  int (*query_gid_type)(struct ibv_context* context, uint8_t port, unsigned index, int* type);  // private enum: 0 IB/RoCEv1
-  int (*query_pkey)(struct ibv_context* context, uint8_t port, int index, uint16_t* pkey);      // network order
-  int (*get_async_event)(struct ibv_context* context, struct ibv_async_event* event);  // never blocks: EAGAIN if none;
-                                                                                       // context->async_fd is pollable
+  int (*query_gid_type)(struct ibv_context* context, uint8_t port, unsigned index,
+                        int* type);  // private enum: 0 IB/RoCEv1
+  int (*query_pkey)(struct ibv_context* context, uint8_t port, int index, uint16_t* pkey);  // network order
+  int (*get_async_event)(struct ibv_context* context,
+                         struct ibv_async_event* event);  // never blocks: EAGAIN if none;
+                                                          // context->async_fd is pollable
   void (*ack_async_event)(struct ibv_async_event* event);
 
   // Protection domains and memory.
@@ -87,8 +89,8 @@ struct BackendOps {
   // Completion. get_cq_event never blocks: -1 with EAGAIN if none (channel->fd is pollable); *cq is the real CQ.
   struct ibv_comp_channel* (*create_comp_channel)(struct ibv_context* context);
   int (*destroy_comp_channel)(struct ibv_comp_channel* channel);
-  struct ibv_cq* (*create_cq)(struct ibv_context* context, int cqe, void* cq_context, struct ibv_comp_channel* channel,
-                              int comp_vector);
+  struct ibv_cq* (*create_cq)(struct ibv_context* context, int cqe, void* cq_context,
+                              struct ibv_comp_channel* channel, int comp_vector);
   int (*destroy_cq)(struct ibv_cq* cq);  // EBUSY while queue pairs use it
   int (*poll_cq)(struct ibv_cq* cq, int count, struct ibv_wc* wc);
   int (*req_notify_cq)(struct ibv_cq* cq, int solicited_only);
@@ -114,8 +116,8 @@ struct BackendOps {
   void (*wake)(void);
 
   // Optional: the program's threads are being stopped (1) or run again (0). While they are, requests refused because
-  // nobody can post a receive or move a queue pair use up no retries, on either side (DESIGN.md: a staggered stop breaks
-  // finite ones). Any thread; nests not.
+  // nobody can post a receive or move a queue pair use up no retries, on either side (DESIGN.md: a staggered stop
+  // breaks finite ones). Any thread; nests not.
   void (*set_paused)(int paused);
 
   // Optional: JSON object with figures for `shadowib status`, written to buffer; returns bytes.

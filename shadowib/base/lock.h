@@ -23,10 +23,10 @@ inline void futex_wake(std::atomic<std::uint32_t>* word, int count) {
   ::syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-// A short lock: spins a little, then sleeps. One atomic exchange to take, a plain store to give back: the fence that would
-// make every wake-up certain costs as much as the lock itself, so a sleeper looks again after kNapNs in any case, and a
-// wake-up that was missed delays it by no more. Not recursive.
-// The holder may not be stopped by a checkpoint while it holds one (see hooks/stop.h).
+// A short lock: spins a little, then sleeps. One atomic exchange to take, a plain store to give back: the fence that
+// would make every wake-up certain costs as much as the lock itself, so a sleeper looks again after kNapNs in any
+// case, and a wake-up that was missed delays it by no more. Not recursive. The holder may not be stopped by a
+// checkpoint while it holds one (see hooks/stop.h).
 class SpinLock {
  public:
   constexpr SpinLock() = default;

@@ -26,8 +26,7 @@ void log_line(LogLevel level, const char* format, ...) __attribute__((format(pri
 
 }  // namespace shadowib
 
-#define SHADOWIB_CHECK(condition, ...)                                                \
-  do {                                                                                \
-    if (__builtin_expect(!(condition), 0))                                            \
-      ::shadowib::check_failed(__FILE__, __LINE__, #condition, "" __VA_ARGS__);       \
+#define SHADOWIB_CHECK(condition, ...)                                                                               \
+  do {                                                                                                               \
+    if (__builtin_expect(!(condition), 0)) ::shadowib::check_failed(__FILE__, __LINE__, #condition, "" __VA_ARGS__); \
   } while (0)

@@ -10,17 +10,17 @@ namespace shadowib {
 // What went wrong, as exit codes and tests tell it. Values are stable: they are documented in shadowib(1).
 enum class Code : int {
   kOk = 0,
-  kInternal = 1,      // a broken expectation of ours
-  kUsage = 2,         // wrong option or argument
-  kNotFound = 3,      // no such job, set, member, device
-  kRefused = 4,       // something that cannot be captured or restored; the message names it (P4)
-  kCorrupt = 5,       // an image or manifest that fails verification
-  kIo = 6,            // file system or network error, ENOSPC included
-  kTimeout = 7,       // a bounded wait ran out
-  kAborted = 8,       // a peer or the command gave up; the job runs on
-  kPermission = 9,    // the kernel or a security module denies a needed call; the message names call and remedy
-  kVersion = 10,      // other format or protocol version
-  kBusy = 11,         // another checkpoint is under way, the job still runs
+  kInternal = 1,    // a broken expectation of ours
+  kUsage = 2,       // wrong option or argument
+  kNotFound = 3,    // no such job, set, member, device
+  kRefused = 4,     // something that cannot be captured or restored; the message names it (P4)
+  kCorrupt = 5,     // an image or manifest that fails verification
+  kIo = 6,          // file system or network error, ENOSPC included
+  kTimeout = 7,     // a bounded wait ran out
+  kAborted = 8,     // a peer or the command gave up; the job runs on
+  kPermission = 9,  // the kernel or a security module denies a needed call; the message names call and remedy
+  kVersion = 10,    // other format or protocol version
+  kBusy = 11,       // another checkpoint is under way, the job still runs
 };
 
 // A code, the errno behind it (0 if none) and a text of at most 383 bytes that says what happened, to
@@ -63,8 +63,8 @@ class [[nodiscard]] Status {
 }  // namespace shadowib
 
 // Returns the Status of an expression from the enclosing function unless it is ok.
-#define SHADOWIB_TRY(expr)                         \
-  do {                                             \
-    ::shadowib::Status try_status_ = (expr);       \
-    if (!try_status_.ok()) return try_status_;     \
+#define SHADOWIB_TRY(expr)                     \
+  do {                                         \
+    ::shadowib::Status try_status_ = (expr);   \
+    if (!try_status_.ok()) return try_status_; \
   } while (0)

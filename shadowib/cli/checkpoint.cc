@@ -26,7 +26,8 @@ constexpr char kExamples[] =
     "  shadowib checkpoint demo             the job goes on afterwards\n"
     "  shadowib checkpoint                  the only job alive in --dir\n"
     "  set=$(shadowib checkpoint demo --kill | tail -n 1) && shadowib restart \"$set\"\n\n"
-    "The last line of standard output is the path of the set. Nothing of a checkpoint that fails is left, and the job\n"
+    "The last line of standard output is the path of the set. Nothing of a checkpoint that fails is left, and the "
+    "job\n"
     "runs on unharmed.\n";
 
 const char* phase_name(int phase) {
@@ -129,8 +130,10 @@ int checkpoint(CheckpointArguments& arguments) {
     status = run_checkpoint(options, &report);
   }
   if (!status.ok()) return fail(common, status);
-  if (common.json) print_json(report_json(report));
-  else print_report(report);
+  if (common.json)
+    print_json(report_json(report));
+  else
+    print_report(report);
   return 0;
 }
 

@@ -12,14 +12,14 @@ namespace shadowib::cli {
 
 // Exit codes beyond the values of Code (base/status.h); documented in shadowib(1).
 inline constexpr int kRestartedProcessFailed = 20;
-inline constexpr int kRunFailed = 125;         // `run` itself failed
-inline constexpr int kRunRefused = 126;        // CMD exists and cannot be run under shadowib
-inline constexpr int kRunNotFound = 127;       // there is no CMD
+inline constexpr int kRunFailed = 125;    // `run` itself failed
+inline constexpr int kRunRefused = 126;   // CMD exists and cannot be run under shadowib
+inline constexpr int kRunNotFound = 127;  // there is no CMD
 
 struct Common {
-  std::string directory;   // absolute once resolve() has run
+  std::string directory;  // absolute once resolve() has run
   bool directory_given = false;
-  std::string exchange;    // URI; empty: the job's own (jobs/<job>/exchange, or dir: under the directory)
+  std::string exchange;  // URI; empty: the job's own (jobs/<job>/exchange, or dir: under the directory)
   bool json = false;
 };
 
@@ -28,7 +28,8 @@ void add_common(CLI::App* command, Common* common);
 // Defaults and absolute paths; call first in every command.
 Status resolve(Common* common);
 
-// Tells the error in one line on standard error ({"error":...} on standard output with --json); returns the exit code.
+// Tells the error in one line on standard error ({"error":...} on standard output with --json); returns the exit
+// code.
 int fail(const Common& common, const Status& status);
 
 // The job's files. They exist from the first `run` until gc.

@@ -20,7 +20,8 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shadowib doctor                      before the first checkpoint on a machine\n"
     "  shadowib doctor --dir /scratch/ckpt  is that place good for sets?\n\n"
-    "Each line says ok, note (works, with a limit) or missing, with a remedy below. Exit code 9 if anything is missing.\n";
+    "Each line says ok, note (works, with a limit) or missing, with a remedy below. Exit code 9 if anything is "
+    "missing.\n";
 
 Finding kernel() {
   utsname name{};
@@ -36,19 +37,19 @@ std::vector<Finding> installation() {
     findings.push_back({"libshadowib.so", Verdict::kMissing, found.text(), "build or install shadowib completely"});
   else
     findings.push_back({"libshadowib.so", Verdict::kOk, libraries.preload, ""});
-  findings.push_back(libraries.ib2tcp.empty()
-                         ? Finding{"ib2tcp backend", Verdict::kMissing, "not beside the library",
-                                   "build or install shadowib completely"}
-                         : Finding{"ib2tcp backend", Verdict::kOk, libraries.ib2tcp, ""});
+  findings.push_back(libraries.ib2tcp.empty() ? Finding{"ib2tcp backend", Verdict::kMissing, "not beside the library",
+                                                        "build or install shadowib completely"}
+                                              : Finding{"ib2tcp backend", Verdict::kOk, libraries.ib2tcp, ""});
   findings.push_back(libraries.dropin.empty()
                          ? Finding{"drop-in directory", Verdict::kNote, "absent",
                                    "programs that dlopen libibverbs are not seen; install shadowib completely"}
                          : Finding{"drop-in directory", Verdict::kOk, libraries.dropin, ""});
   std::string verbs = environment("IBVERBS").empty() ? "libibverbs.so.1" : environment("IBVERBS");
-  findings.push_back(::dlopen(verbs.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr
-                         ? Finding{"system libibverbs", Verdict::kOk, verbs, ""}
-                         : Finding{"system libibverbs", Verdict::kNote, ::dlerror(),
-                                   "needed by --backend verbs and by programs linked to it: apt install libibverbs1"});
+  findings.push_back(
+      ::dlopen(verbs.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr
+          ? Finding{"system libibverbs", Verdict::kOk, verbs, ""}
+          : Finding{"system libibverbs", Verdict::kNote, ::dlerror(),
+                    "needed by --backend verbs and by programs linked to it: apt install libibverbs1"});
   return findings;
 }
 
@@ -62,7 +63,7 @@ std::vector<Finding> storage(const Common& common) {
   if (status.ok()) status = write_new_file(probe, "probe");
   if (status.ok()) status = sync_path(common.directory);
   ::unlink(probe.c_str());
-  struct statvfs space{};
+  struct statvfs space {};
   ::statvfs(common.directory.c_str(), &space);
   std::string room = human_bytes(std::uint64_t{space.f_bavail} * space.f_frsize) + " free";
   findings.push_back(status.ok() ? Finding{"checkpoint directory", Verdict::kOk, common.directory + ", " + room, ""}
@@ -77,13 +78,15 @@ std::vector<Finding> storage(const Common& common) {
   if (status.ok()) status = exchange->publish(key, "probe");
   if (status.ok()) status = exchange->get(key, &value, &there);
   if (status.ok()) status = exchange->barrier(key + "-barrier", "doctor", 1, 1000, "");
-  if (status.ok() && (!there || value != "probe")) status = Status(Code::kIo, 0, "a published value was not found again");
+  if (status.ok() && (!there || value != "probe"))
+    status = Status(Code::kIo, 0, "a published value was not found again");
   if (exchange != nullptr) (void)exchange->remove(key);
   exchange.reset();
   if (common.exchange.empty()) std::filesystem::remove_all(probe + "-x", error);
   if (!existed) ::rmdir(common.directory.c_str());
-  findings.push_back(status.ok() ? Finding{"exchange", Verdict::kOk, common.exchange.empty() ? "dir: works there" : uri, ""}
-                                 : Finding{"exchange", Verdict::kMissing, status.text(), "name another with --exchange"});
+  findings.push_back(status.ok()
+                         ? Finding{"exchange", Verdict::kOk, common.exchange.empty() ? "dir: works there" : uri, ""}
+                         : Finding{"exchange", Verdict::kMissing, status.text(), "name another with --exchange"});
   return findings;
 }
 

@@ -38,7 +38,8 @@ std::uint64_t offset_of(const Bytes& file, const std::vector<Elf64_Phdr>& segmen
   return file.size;
 }
 
-void read_dynamic(const Bytes& file, const std::vector<Elf64_Phdr>& segments, const Elf64_Phdr& dynamic, ElfFacts* facts) {
+void read_dynamic(const Bytes& file, const std::vector<Elf64_Phdr>& segments, const Elf64_Phdr& dynamic,
+                  ElfFacts* facts) {
   std::vector<std::uint64_t> needed;
   std::uint64_t strings = file.size, soname = 0;
   Elf64_Dyn entry{};
@@ -81,7 +82,7 @@ bool read_elf(const std::string& path, ElfFacts* facts) {
   *facts = {};
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
-  struct stat info{};
+  struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size == 0) {
     ::close(fd);
     return true;

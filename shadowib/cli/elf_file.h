@@ -9,9 +9,9 @@ namespace shadowib::cli {
 struct ElfFacts {
   bool is_elf = false;
   bool is_64_bit = false;
-  int machine = 0;            // EM_...
-  bool is_program = false;    // ET_EXEC or ET_DYN
-  std::string interpreter;    // PT_INTERP; empty: static, or a shared library
+  int machine = 0;          // EM_...
+  bool is_program = false;  // ET_EXEC or ET_DYN
+  std::string interpreter;  // PT_INTERP; empty: static, or a shared library
   std::string soname;
   std::vector<std::string> needed;  // DT_NEEDED, in order
 };

@@ -23,7 +23,8 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shadowib gc --keep 2                 the two newest sets of every job stay\n"
     "  shadowib gc --keep 2 --dry-run       only tell what would go\n\n"
-    "Removes older sets, what interrupted checkpoints left, and the directories of jobs that are dead. Nothing of a job\n"
+    "Removes older sets, what interrupted checkpoints left, and the directories of jobs that are dead. Nothing of a "
+    "job\n"
     "that is alive but its older sets is touched. Sets that cannot be read are named and left alone.\n";
 
 class Collector {
@@ -35,8 +36,10 @@ class Collector {
     SHADOWIB_TRY(list_sets(directory_, &all));
     std::map<std::string, std::vector<const SetManifest*>> by_job;
     for (const ListedSet& set : all) {
-      if (set.status.ok()) by_job[set.manifest.job].push_back(&set.manifest);
-      else std::fprintf(stderr, "shadowib: left alone: %s\n", set.status.text());
+      if (set.status.ok())
+        by_job[set.manifest.job].push_back(&set.manifest);
+      else
+        std::fprintf(stderr, "shadowib: left alone: %s\n", set.status.text());
     }
     for (auto& [job, list] : by_job) {
       std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->number < b->number; });
@@ -104,7 +107,9 @@ int gc(GcArguments& arguments) {
 void add_gc(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<GcArguments>();
   CLI::App* command = app.add_subcommand("gc", "Remove old sets and what dead jobs left");
-  command->add_option("--keep", arguments->keep, "How many of each job's newest sets stay")->required()->type_name("N");
+  command->add_option("--keep", arguments->keep, "How many of each job's newest sets stay")
+      ->required()
+      ->type_name("N");
   command->add_flag("--dry-run", arguments->dry_run, "Remove nothing, only tell what would go");
   add_common(command, &arguments->common);
   command->footer(kExamples);

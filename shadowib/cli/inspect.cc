@@ -72,13 +72,14 @@ Status print_image(const std::string& path, const ImageInfo& info) {
   std::string command;
   for (const std::string& word : info.command_line) command += (command.empty() ? "" : " ") + word;
   std::printf("image      %s\n", path.c_str());
-  std::printf("format     %u, written by shadowib %s on kernel %s\n", info.format_version, info.shadowib_version.c_str(),
-              info.kernel.c_str());
-  std::printf("set        %s, member %u, generation %u\n", to_hex(info.set_id, sizeof(info.set_id)).c_str(), info.member,
-              info.generation);
+  std::printf("format     %u, written by shadowib %s on kernel %s\n", info.format_version,
+              info.shadowib_version.c_str(), info.kernel.c_str());
+  std::printf("set        %s, member %u, generation %u\n", to_hex(info.set_id, sizeof(info.set_id)).c_str(),
+              info.member, info.generation);
   std::printf("process    %d %s: %s\n", info.pid, info.comm.c_str(), command.c_str());
   std::printf("program    %s in %s\n", info.exe.c_str(), info.cwd.c_str());
-  std::printf("size       %s, XXH3 %s\n", human_bytes(info.bytes).c_str(), to_hex(info.xxh3, sizeof(info.xxh3)).c_str());
+  std::printf("size       %s, XXH3 %s\n", human_bytes(info.bytes).c_str(),
+              to_hex(info.xxh3, sizeof(info.xxh3)).c_str());
   Table threads({"tid", "thread"});
   for (const ImageThread& t : info.threads) threads.add({std::to_string(t.tid), t.name});
   std::printf("\n");
@@ -153,7 +154,9 @@ int inspect(InspectArguments& arguments) {
 void add_inspect(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "Show what an image or a set holds");
-  command->add_option("IMAGE", arguments->target, "An image file, or a set's path or name")->required()->type_name("");
+  command->add_option("IMAGE", arguments->target, "An image file, or a set's path or name")
+      ->required()
+      ->type_name("");
   add_common(command, &arguments->common);
   command->footer(kExamples);
   command->callback([arguments, exit_code] { *exit_code = inspect(*arguments); });

@@ -50,7 +50,8 @@ Status place_file(const std::string& path, const std::string& content, bool keep
 
 std::string random_key() {
   std::string hex = random_hex(32), key;
-  for (std::size_t i = 0; i < hex.size(); i += 2) key.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+  for (std::size_t i = 0; i < hex.size(); i += 2)
+    key.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
   return key;
 }
 
@@ -144,8 +145,8 @@ Status choose_job(const std::string& directory, const std::string& given, std::s
     return Status::of(Code::kNotFound, 0, "no job is alive in %.250s; start one with shadowib run, or name its --dir",
                       directory.c_str());
   if (alive.size() > 1)
-    return Status::of(Code::kUsage, 0, "several jobs are alive in %.150s (%.64s, %.64s%s); name one", directory.c_str(),
-                      alive[0].c_str(), alive[1].c_str(), alive.size() > 2 ? ", ..." : "");
+    return Status::of(Code::kUsage, 0, "several jobs are alive in %.150s (%.64s, %.64s%s); name one",
+                      directory.c_str(), alive[0].c_str(), alive[1].c_str(), alive.size() > 2 ? ", ..." : "");
   *job = alive[0];
   return {};
 }

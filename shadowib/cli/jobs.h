@@ -20,8 +20,8 @@ Status renew_job(const std::string& directory, const std::string& job, const std
 // True if a member, a checkpoint or a restart of the job holds its lock; *who says which.
 bool job_alive(const std::string& directory, const std::string& job, std::string* who);
 
-// job_alive, or a process that `run` has started still exists, which may become a member any time. One on another host
-// counts as existing.
+// job_alive, or a process that `run` has started still exists, which may become a member any time. One on another
+// host counts as existing.
 bool job_in_use(const std::string& directory, const std::string& job, std::string* who);
 
 // True if a checkpoint of the job is under way.

@@ -20,7 +20,8 @@ std::string sanitizer_of(const std::string& library) {
   for (const std::string& needed : elf.needed) {
     if (needed.compare(0, 10, "libasan.so") != 0 && needed.compare(0, 10, "libtsan.so") != 0) continue;
     std::error_code error;
-    // Both answers are the canonical path: nested runs compare it. This command is built as the library is, so the runtime is loaded here already; never load it just to look.
+    // Both answers are the canonical path: nested runs compare it. This command is built as the library is, so the
+    // runtime is loaded here already; never load it just to look.
     if (void* handle = ::dlopen(needed.c_str(), RTLD_LAZY | RTLD_NOLOAD); handle != nullptr) {
       link_map* map = nullptr;
       std::string path;
@@ -28,7 +29,8 @@ std::string sanitizer_of(const std::string& library) {
       ::dlclose(handle);
       if (!path.empty()) return fs::weakly_canonical(path);
     }
-    for (const char* place : {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/lib/x86_64-linux-gnu", "/lib64", "/usr/lib"})
+    for (const char* place :
+         {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/lib/x86_64-linux-gnu", "/lib64", "/usr/lib"})
       if (fs::exists(fs::path(place) / needed, error)) return fs::weakly_canonical(fs::path(place) / needed);
     return needed;  // let the loader search
   }
@@ -57,18 +59,20 @@ Status find_libraries(Libraries* libraries) {
     }
     libraries->preload = library;
     for (const char* dropin : {"dropin", "shadowib/dropin"})
-      if (libraries->dropin.empty() && fs::is_directory(directory / dropin, error)) libraries->dropin = directory / dropin;
+      if (libraries->dropin.empty() && fs::is_directory(directory / dropin, error))
+        libraries->dropin = directory / dropin;
     if (fs::exists(directory / "shadowib/libshadowib-ib2tcp.so", error))
       libraries->ib2tcp = directory / "shadowib/libshadowib-ib2tcp.so";
     libraries->sanitizer = sanitizer_of(library);
     // The loader separates LD_PRELOAD at both characters and knows no quoting.
     if (libraries->preload.find_first_of(" :") != std::string::npos)
-      return Status::of(Code::kUsage, 0, "%.250s cannot be preloaded as its path has a blank or a colon; install elsewhere",
+      return Status::of(Code::kUsage, 0,
+                        "%.250s cannot be preloaded as its path has a blank or a colon; install elsewhere",
                         libraries->preload.c_str());
     return {};
   }
-  return Status::of(Code::kNotFound, ENOENT, "libshadowib.so is in none of %.200s; build or install shadowib completely",
-                    looked.c_str());
+  return Status::of(Code::kNotFound, ENOENT,
+                    "libshadowib.so is in none of %.200s; build or install shadowib completely", looked.c_str());
 }
 
 std::string preload_list(const Libraries& libraries, const std::string& before) {

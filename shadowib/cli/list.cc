@@ -14,7 +14,8 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shadowib list                        newest last\n"
     "  shadowib list --json | jq -r '.sets[-1].path'\n\n"
-    "Only committed sets are shown. The last column is `ok` if the manifest is; `shadowib verify` reads the images too.\n";
+    "Only committed sets are shown. The last column is `ok` if the manifest is; `shadowib verify` reads the images "
+    "too.\n";
 
 Json set_json(const ListedSet& set) {
   const SetManifest& m = set.manifest;
@@ -47,15 +48,19 @@ int list(Common& common) {
     all.push_back(json);
     // A set is called by its directory, which a copy may have another name than at its birth.
     std::string name = fs::path(set.manifest.path).filename();
-    if (!set.status.ok()) table.add({name, "", "", "", "", "", set.status.text()});
+    if (!set.status.ok())
+      table.add({name, "", "", "", "", "", set.status.text()});
     else
       table.add({name, set.manifest.created, std::to_string(set.manifest.generation),
                  std::to_string(set.manifest.members.size()), human_bytes(json["bytes"].get<std::uint64_t>()),
                  set.manifest.backend, "ok"});
   }
-  if (common.json) print_json({{"directory", common.directory}, {"sets", all}});
-  else if (table.empty()) std::fprintf(stderr, "shadowib: no checkpoint sets in %s\n", common.directory.c_str());
-  else table.print();
+  if (common.json)
+    print_json({{"directory", common.directory}, {"sets", all}});
+  else if (table.empty())
+    std::fprintf(stderr, "shadowib: no checkpoint sets in %s\n", common.directory.c_str());
+  else
+    table.print();
   return 0;
 }
 

@@ -29,7 +29,8 @@ Finding rdma_devices() {
   for (const auto& entry : fs::directory_iterator("/sys/class/infiniband", error))
     names += (names.empty() ? "" : ", ") + entry.path().filename().string();
   for (const auto& entry : fs::directory_iterator("/dev/infiniband", error))
-    if (entry.path().filename().string().compare(0, 6, "uverbs") == 0 && ::access(entry.path().c_str(), R_OK | W_OK) != 0)
+    if (entry.path().filename().string().compare(0, 6, "uverbs") == 0 &&
+        ::access(entry.path().c_str(), R_OK | W_OK) != 0)
       closed = entry.path();
   if (names.empty())
     return {"RDMA devices", Verdict::kNote, "none: programs run over ib2tcp", "to use an adapter load its driver"};

@@ -113,10 +113,12 @@ std::string first_line(const char* path) {
 
 std::string user_namespace_remedy() {
   if (first_line("/proc/sys/user/max_user_namespaces") == "0") return "sysctl user.max_user_namespaces=15000";
-  if (first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0") return "sysctl kernel.unprivileged_userns_clone=1";
+  if (first_line("/proc/sys/kernel/unprivileged_userns_clone") == "0")
+    return "sysctl kernel.unprivileged_userns_clone=1";
   if (first_line("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1")
     return "sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for shadowib";
-  return "a container or seccomp filter denies unshare(2): allow it (docker run --security-opt seccomp=unconfined), or "
+  return "a container or seccomp filter denies unshare(2): allow it (docker run --security-opt seccomp=unconfined), "
+         "or "
          "restart as root";
 }
 
@@ -134,7 +136,8 @@ std::vector<Finding> examine_restart() {
     findings.push_back({"user namespaces", Verdict::kNote, "denied, not needed by root", ""});
   else
     findings.push_back(finding("user namespaces", user, "allowed", user_namespace_remedy()));
-  findings.push_back(finding("recorded pids", in_pid_namespace(0, chosen_pid), "pid namespace and clone3(set_tid) work",
+  findings.push_back(finding("recorded pids", in_pid_namespace(0, chosen_pid),
+                             "pid namespace and clone3(set_tid) work",
                              "needs Linux 5.5 and a seccomp filter that allows clone3; or restart as root"));
   findings.push_back(finding("a /proc of its own", try_proc_mount(), "can be mounted in the namespace",
                              "a container masks /proc: start it with an unmasked one (docker run --security-opt "
@@ -142,10 +145,12 @@ std::vector<Finding> examine_restart() {
   findings.push_back(finding("memory layout", try_memory_map(), "prctl(PR_SET_MM) available",
                              "needs a kernel with CONFIG_CHECKPOINT_RESTORE"));
   int time = try_time_namespace();
-  if (time == 0) findings.push_back({"time namespace", Verdict::kOk, "CLOCK_MONOTONIC can go on", ""});
+  if (time == 0)
+    findings.push_back({"time namespace", Verdict::kOk, "CLOCK_MONOTONIC can go on", ""});
   else
-    findings.push_back({"time namespace", Verdict::kNote, std::strerror(time),
-                        "only sets from a machine that has been up longer are refused; needs Linux 5.6 with CONFIG_TIME_NS"});
+    findings.push_back(
+        {"time namespace", Verdict::kNote, std::strerror(time),
+         "only sets from a machine that has been up longer are refused; needs Linux 5.6 with CONFIG_TIME_NS"});
   return findings;
 }
 

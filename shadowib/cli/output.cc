@@ -27,9 +27,12 @@ std::string human_bytes(std::uint64_t bytes) {
 std::string human_time(std::int64_t ns) {
   char text[32];
   double value = static_cast<double>(ns);
-  if (ns < 1000000) std::snprintf(text, sizeof(text), "%.0f us", value / 1e3);
-  else if (ns < 1000000000) std::snprintf(text, sizeof(text), "%.1f ms", value / 1e6);
-  else std::snprintf(text, sizeof(text), "%.2f s", value / 1e9);
+  if (ns < 1000000)
+    std::snprintf(text, sizeof(text), "%.0f us", value / 1e3);
+  else if (ns < 1000000000)
+    std::snprintf(text, sizeof(text), "%.1f ms", value / 1e6);
+  else
+    std::snprintf(text, sizeof(text), "%.2f s", value / 1e9);
   return text;
 }
 
@@ -71,8 +74,10 @@ void Progress::step(const std::string& what) {
   if (what == what_) return;
   what_ = what;
   last_ns_ = 0;
-  if (terminal_) draw(what_);
-  else std::fprintf(stderr, "shadowib: %s\n", what_.c_str());
+  if (terminal_)
+    draw(what_);
+  else
+    std::fprintf(stderr, "shadowib: %s\n", what_.c_str());
 }
 
 void Progress::update(std::uint64_t done, std::uint64_t total) {

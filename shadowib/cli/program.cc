@@ -16,7 +16,7 @@ namespace {
 constexpr int kMaxScripts = 5;  // as the kernel
 
 bool regular_file(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
@@ -38,13 +38,15 @@ Status judge_elf(const std::string& path, const ElfFacts& elf) {
 }
 
 Status judge_privileges(const std::string& path) {
-  struct stat info{};
+  struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
     return Status::of(Code::kNotFound, errno, "%.250s: %s", path.c_str(), std::strerror(errno));
   if ((info.st_mode & (S_ISUID | S_ISGID)) != 0)
-    return refuse(path, "is setuid or setgid, so the loader ignores preloaded libraries; run a copy without these bits");
+    return refuse(path,
+                  "is setuid or setgid, so the loader ignores preloaded libraries; run a copy without these bits");
   if (::getxattr(path.c_str(), "security.capability", nullptr, 0) > 0)
-    return refuse(path, "has file capabilities, so the loader ignores preloaded libraries; run a copy without (setcap -r)");
+    return refuse(path,
+                  "has file capabilities, so the loader ignores preloaded libraries; run a copy without (setcap -r)");
   return {};
 }
 
@@ -87,8 +89,7 @@ Status find_program(const std::string& name, std::string* path) {
       begin = end + 1;
     }
   }
-  if (denied)
-    return Status::of(Code::kPermission, EACCES, "%.250s is not executable; chmod +x it", name.c_str());
+  if (denied) return Status::of(Code::kPermission, EACCES, "%.250s is not executable; chmod +x it", name.c_str());
   return Status::of(Code::kNotFound, ENOENT, "%.250s: no such program", name.c_str());
 }
 

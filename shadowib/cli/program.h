@@ -11,8 +11,8 @@ namespace shadowib::cli {
 // kNotFound; kPermission if it exists and may not be executed.
 Status find_program(const std::string& name, std::string* path);
 
-// kRefused, with the reason and what to do, for programs the dynamic loader does not preload into: static, setuid, setgid,
-// with file capabilities, of another architecture or C library. Scripts are followed to their interpreter.
+// kRefused, with the reason and what to do, for programs the dynamic loader does not preload into: static, setuid,
+// setgid, with file capabilities, of another architecture or C library. Scripts are followed to their interpreter.
 Status judge_program(const std::string& path);
 
 }  // namespace shadowib::cli

@@ -1,9 +1,10 @@
 // shadowib restart: starts a set's processes again on this machine and waits for them.
+#include "hooks/imager/restart.h"
+
 #include <sys/wait.h>
 
 #include <cstdlib>
 
-#include "hooks/imager/restart.h"
 #include "hooks/imager/set/set_files.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/descriptors.h"
@@ -25,7 +26,8 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shadowib restart demo.0003                   a name as `shadowib list` shows it\n"
     "  shadowib restart ./shadowib-ckpt/sets/demo.0003 --backend ib2tcp\n\n"
-    "Every byte of the set is verified first. Signals sent to the command reach the processes. A line per process tells\n"
+    "Every byte of the set is verified first. Signals sent to the command reach the processes. A line per process "
+    "tells\n"
     "how it ended; the exit code is 0 if all exited 0, 20 if one of them did not.\n";
 
 template <std::size_t N>
@@ -42,8 +44,8 @@ class RestartLock {
     // Locks of members are refused first: they are what a user has to act on.
     std::string who;
     if (job_alive(directory, job, &who))
-      return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill", job.c_str(),
-                        who.c_str());
+      return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
+                        job.c_str(), who.c_str());
     fd_ = hold_alive_lock(job_paths(directory, job).alive + "/restart");
     if (fd_ >= 0) return {};
     if (errno == EWOULDBLOCK || errno == EAGAIN)
@@ -73,7 +75,8 @@ Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, 
 
 const char* how_ended(int status, char (&text)[64]) {
   if (WIFSIGNALED(status))
-    std::snprintf(text, sizeof(text), "killed by signal %d (SIG%s)", WTERMSIG(status), ::sigabbrev_np(WTERMSIG(status)));
+    std::snprintf(text, sizeof(text), "killed by signal %d (SIG%s)", WTERMSIG(status),
+                  ::sigabbrev_np(WTERMSIG(status)));
   else
     std::snprintf(text, sizeof(text), "exit code %d", WEXITSTATUS(status));
   return text;

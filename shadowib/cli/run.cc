@@ -99,10 +99,11 @@ int run(RunOptions& options) {
   if (options.job.empty()) options.job = environment("JOB");
   if (options.job.empty()) options.job = default_job(options.command[0]);
   if (!valid_job_name(options.job))
-    return run_failed(common,
-                      Status::of(Code::kUsage, 0, "--job '%.100s': use 1 to 64 of A-Za-z0-9._-, first a letter or digit",
-                                 options.job.c_str()),
-                      kRunFailed);
+    return run_failed(
+        common,
+        Status::of(Code::kUsage, 0, "--job '%.100s': use 1 to 64 of A-Za-z0-9._-, first a letter or digit",
+                   options.job.c_str()),
+        kRunFailed);
   if (options.backend.empty()) options.backend = environment("BACKEND");
   if (options.backend.empty()) options.backend = "auto";
   Libraries libraries;
@@ -123,12 +124,14 @@ int run(RunOptions& options) {
 void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
   auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Start a program under shadowib");
-  command->add_option("--job", options->job, "The job CMD belongs to; default $SHADOWIB_JOB, else CMD's\nname and pid")
+  command
+      ->add_option("--job", options->job, "The job CMD belongs to; default $SHADOWIB_JOB, else CMD's\nname and pid")
       ->type_name("J");
   command
-      ->add_option("--backend", options->backend,
-                   "What carries the verbs: verbs (the adapter), ib2tcp (TCP and\nshared memory), or auto: verbs if a "
-                   "device exists, else ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")
+      ->add_option(
+          "--backend", options->backend,
+          "What carries the verbs: verbs (the adapter), ib2tcp (TCP and\nshared memory), or auto: verbs if a "
+          "device exists, else ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")
       ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}).description(""))
       ->type_name("NAME");
   command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")

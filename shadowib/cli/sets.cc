@@ -36,9 +36,8 @@ Status verify_with_progress(const std::string& path, SetManifest* manifest) {
   Progress progress;
   g_progress = &progress;
   progress.step("verifying " + path);
-  Status status = verify_set(path, manifest, [](std::uint64_t done, std::uint64_t total) {
-    g_progress->update(done, total);
-  });
+  Status status =
+      verify_set(path, manifest, [](std::uint64_t done, std::uint64_t total) { g_progress->update(done, total); });
   g_progress = nullptr;
   return status;
 }

@@ -26,7 +26,7 @@ const char* member_state(const MemberStatus& m) {
 }
 
 Json member_json(const MemberStatus& m) {
-  Json json{{"index", m.index},   {"pid", m.pid},     {"host", m.host}, {"comm", m.comm},        {"exe", m.exe},
+  Json json{{"index", m.index},     {"pid", m.pid},     {"host", m.host}, {"comm", m.comm},        {"exe", m.exe},
             {"version", m.version}, {"alive", m.alive}, {"gone", m.gone}, {"answered", m.answered}};
   Json state = Json::parse(m.json, nullptr, false);
   json["state"] = m.json.empty() || state.is_discarded() ? Json(nullptr) : state;
@@ -41,7 +41,8 @@ std::string field(const Json& object, const char* name) {
 }
 
 void print_members(const std::vector<MemberStatus>& members) {
-  Table table({"member", "pid", "host", "command", "state", "phase", "backend", "contexts", "regions", "queue pairs"});
+  Table table(
+      {"member", "pid", "host", "command", "state", "phase", "backend", "contexts", "regions", "queue pairs"});
   Table pairs({"member", "qp_num", "type", "state", "remote qp_num", "remote lid", "sends posted", "retired",
                "receives posted", "completed"});
   for (const MemberStatus& m : members) {
@@ -71,11 +72,14 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
   SHADOWIB_TRY(query_status(common.directory, job, exchange_of(common, job),
                             static_cast<int>(arguments.timeout_s * 1000), &members, &epoch));
   bool alive = job_alive(common.directory, job, &who);
-  *json = {{"job", job}, {"directory", common.directory}, {"epoch", epoch}, {"alive", alive}, {"members", Json::array()}};
+  *json = {
+      {"job", job}, {"directory", common.directory}, {"epoch", epoch}, {"alive", alive}, {"members", Json::array()}};
   for (const MemberStatus& member : members) (*json)["members"].push_back(member_json(member));
   if (common.json) return {};
   std::printf("job %s, epoch %s, %s\n", job.c_str(), epoch.c_str(),
-              alive ? "alive" : job_in_use(common.directory, job, &who) ? "no member yet" : "not alive");
+              alive                                     ? "alive"
+              : job_in_use(common.directory, job, &who) ? "no member yet"
+                                                        : "not alive");
   print_members(members);
   return {};
 }
@@ -100,8 +104,10 @@ int status(StatusArguments& arguments) {
       std::printf("job %s: %s\n", job.c_str(), json["error"].get<std::string>().c_str());
     all.push_back(json);
   }
-  if (common.json) print_json({{"directory", common.directory}, {"jobs", all}});
-  else if (all.empty()) std::fprintf(stderr, "shadowib: no jobs in %s\n", common.directory.c_str());
+  if (common.json)
+    print_json({{"directory", common.directory}, {"jobs", all}});
+  else if (all.empty())
+    std::fprintf(stderr, "shadowib: no jobs in %s\n", common.directory.c_str());
   return 0;
 }
 

@@ -15,7 +15,8 @@ constexpr char kExamples[] =
     "Examples:\n"
     "  shadowib verify demo.0003\n"
     "  shadowib verify /backup/demo.0003 && echo intact\n\n"
-    "Checks the manifest, every byte of every image, that all images are there and belong to this set, and that pipes\n"
+    "Checks the manifest, every byte of every image, that all images are there and belong to this set, and that "
+    "pipes\n"
     "and connections have both their ends in it. Exit code 5: damaged.\n";
 
 int verify(VerifyArguments& arguments) {

@@ -24,12 +24,14 @@ void append(std::string* out, const char* format, Args... args) {
 void describe_objects(std::string* json) {
   Registry& r = registry();
   SpinGuard guard(r.lock);
-  append(json, "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,"
+  append(json,
+         "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,"
          "\"completion_queues\":%zu,\"queue_pairs\":[",
          backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.cqs.size());
   bool first = true;
   for (ShadowQp& qp : r.qps) {
-    append(json, "%s{\"qp_num\":%u,\"type\":\"RC\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
+    append(json,
+           "%s{\"qp_num\":%u,\"type\":\"RC\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
            "\"sends_posted\":%llu,\"sends_retired\":%llu,\"receives_posted\":%llu,\"receives_completed\":%llu}",
            first ? "" : ",", qp.qp_num.value, state_name(qp.state()), qp.remote.qp_num.value, qp.remote.lid.value,
            static_cast<unsigned long long>(qp.send.head), static_cast<unsigned long long>(qp.send.retired()),

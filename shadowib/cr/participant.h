@@ -9,8 +9,8 @@ namespace shadowib {
 Participant* verbs_participant();
 
 // Its parts, one file each.
-Status settle_queues(const SettleContext& context);                     // settle.cc
-Status rebuild_objects(const JobInfo& job, Exchange* exchange);         // rebuild.cc
-void describe_objects(std::string* json);                               // describe.cc
+Status settle_queues(const SettleContext& context);              // settle.cc
+Status rebuild_objects(const JobInfo& job, Exchange* exchange);  // rebuild.cc
+void describe_objects(std::string* json);                        // describe.cc
 
 }  // namespace shadowib

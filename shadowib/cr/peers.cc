@@ -15,8 +15,8 @@ namespace {
 // Caches of what the exchange said, under their own lock; rebuilt in a new epoch.
 struct Cache {
   SpinLock lock;
-  std::map<std::string, std::uint32_t> members;                 // address key -> member
-  std::map<std::uint32_t, Directory> directories;               // by member
+  std::map<std::string, std::uint32_t> members;                                              // address key -> member
+  std::map<std::uint32_t, Directory> directories;                                            // by member
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::weak_ptr<RemoteKeys>> remote_keys;  // by member, pd
 };
 Cache& cache() {
@@ -149,8 +149,8 @@ std::string encode_directory(const Directory& directory) {
 
 bool decode_directory(const std::string& text, Directory* directory) {
   std::string_view in(text);
-  return take_array(&in, &directory->ports) && take_array(&in, &directory->qps) && take_array(&in, &directory->keys) &&
-         in.empty();
+  return take_array(&in, &directory->ports) && take_array(&in, &directory->qps) &&
+         take_array(&in, &directory->keys) && in.empty();
 }
 
 Status announce_ports(ShadowContext& context) {
@@ -222,8 +222,8 @@ RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
   if (remote.keys.find(key, &real)) return real;
   std::string text;
   bool found = false;
-  std::string name = "late/" + std::to_string(remote.member) + "/mr/" + std::to_string(remote.pd) + "/" +
-                     std::to_string(key.value);
+  std::string name =
+      "late/" + std::to_string(remote.member) + "/mr/" + std::to_string(remote.pd) + "/" + std::to_string(key.value);
   if (job_exchange()->get(key_of(name), &text, &found).ok() && found && text.size() == sizeof(real.value))
     std::memcpy(&real.value, text.data(), sizeof(real.value));
   remote.keys.insert(key, real);
@@ -239,8 +239,8 @@ void announce_late_qp(const ShadowQp& qp) {
 }
 
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd) {
-  std::string key = "late/" + std::to_string(job_info().member) + "/mr/" + std::to_string(pd) + "/" +
-                    std::to_string(mr.mr.rkey);
+  std::string key =
+      "late/" + std::to_string(job_info().member) + "/mr/" + std::to_string(pd) + "/" + std::to_string(mr.mr.rkey);
   std::uint32_t real = mr.real->rkey;
   Status s = job_exchange()->publish(key_of(key), {reinterpret_cast<const char*>(&real), sizeof(real)});
   if (!s.ok()) log_line(LogLevel::kError, "memory region 0x%x cannot be announced: %s", mr.mr.rkey, s.text());

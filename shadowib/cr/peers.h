@@ -46,9 +46,9 @@ Status claim_ports_again(ShadowContext& context);
 // After a restart: publishes this member's directory.
 Status publish_directory();
 
-// Fills qp.remote from the virtual address in attr (IBV_QP_AV, IBV_QP_DEST_QPN as in mask) and, at generations above 0,
-// turns attr into real ids. An address nobody holds becomes kNobodyLid: sends to it end in RETRY_EXC_ERR, and never
-// reach a process whose real address happens to equal the virtual one.
+// Fills qp.remote from the virtual address in attr (IBV_QP_AV, IBV_QP_DEST_QPN as in mask) and, at generations above
+// 0, turns attr into real ids. An address nobody holds becomes kNobodyLid: sends to it end in RETRY_EXC_ERR, and
+// never reach a process whose real address happens to equal the virtual one.
 inline constexpr std::uint16_t kNobodyLid = 0xbfff;
 inline constexpr std::uint32_t kNobodyQpNum = 0xffffff;
 Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask);

@@ -1,7 +1,7 @@
 // Rebuilding after a restart: new real objects behind the shadows, then what had not run is posted again.
 //
-// Order (DESIGN.md, "Settling"): objects → arm CQs → post receives → publish ids → barrier → connect → barrier → post the
-// unexecuted suffixes. Program threads are parked throughout.
+// Order (DESIGN.md, "Settling"): objects → arm CQs → post receives → publish ids → barrier → connect → barrier → post
+// the unexecuted suffixes. Program threads are parked throughout.
 #include <errno.h>
 #include <string.h>
 

@@ -1,7 +1,8 @@
 // Settling: every send queue brought to a frontier where each request is known to have run or known not to have.
 //
-// With all threads of all members stopped, each member polls its completion queues into the refill queues and publishes,
-// per queue pair, how many receives were consumed and how many are left. A send queue is settled when it is
+// With all threads of all members stopped, each member polls its completion queues into the refill queues and
+// publishes, per queue pair, how many receives were consumed and how many are left. A send queue is settled when it
+// is
 //   empty    everything posted is retired and every completion owed was polled;
 //   blocked  the oldest unretired request needs a receive, the peer has consumed all messages before it and has no
 //            receive left: nobody can post one, so this is stable;
@@ -23,7 +24,7 @@
 namespace shadowib {
 namespace {
 
-constexpr std::int64_t kRoundNs = 20000;         // between rounds that changed nothing
+constexpr std::int64_t kRoundNs = 20000;          // between rounds that changed nothing
 constexpr std::int64_t kAbortCheckNs = 10000000;  // between looks at the abort key
 
 // One queue pair as its peer needs to see it.
@@ -194,8 +195,8 @@ class Settler {
     auto& moving = const_cast<ShadowQp&>(qp);
     return Status::of(Code::kTimeout, 0,
                       "queue pair 0x%x does not settle: %llu requests posted, %llu known to have run; its peer 0x%x "
-                      "neither takes nor refuses the next", qp.qp_num.value,
-                      static_cast<unsigned long long>(moving.send.head),
+                      "neither takes nor refuses the next",
+                      qp.qp_num.value, static_cast<unsigned long long>(moving.send.head),
                       static_cast<unsigned long long>(executed_frontier(moving)), qp.remote.qp_num.value);
   }
 

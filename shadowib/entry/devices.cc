@@ -85,7 +85,8 @@ ShadowPort* port_of(ibv_context* context, std::uint8_t number) {
 }
 
 // Closing a device takes what the program left on it along, as the kernel does (perftest leaves completion queues).
-// Each kind before what it uses; the objects themselves are the program's no more, so nobody waits for acknowledgements.
+// Each kind before what it uses; the objects themselves are the program's no more, so nobody waits for
+// acknowledgements.
 void destroy_leftovers(ibv_context* program) {
   auto each = [program](auto& list, auto destroy, auto context_of) {
     for (auto it = list.begin(); it != list.end();) {
@@ -99,16 +100,21 @@ void destroy_leftovers(ibv_context* program) {
     }
   };
   Registry& r = registry();
-  each(r.qps, [](ShadowQp& qp) { g_backend.destroy_qp(qp.real); }, [](ShadowQp& qp) { return qp.qp.qp_base.context; });
-  each(r.cqs, [](ShadowCq& cq) { g_backend.destroy_cq(cq.real); }, [](ShadowCq& cq) { return cq.cq.context; });
-  each(r.mrs, [](ShadowMr& mr) { g_backend.dereg_mr(mr.real); }, [](ShadowMr& mr) { return mr.mr.context; });
-  each(r.pds, [](ShadowPd& pd) { g_backend.dealloc_pd(pd.real); }, [](ShadowPd& pd) { return pd.pd.context; });
-  each(r.channels,
-       [](ShadowChannel& c) {
-         g_backend.destroy_comp_channel(c.real);
-         c.events.close(c.channel.fd);
-       },
-       [](ShadowChannel& c) { return c.channel.context; });
+  each(
+      r.qps, [](ShadowQp& qp) { g_backend.destroy_qp(qp.real); }, [](ShadowQp& qp) { return qp.qp.qp_base.context; });
+  each(
+      r.cqs, [](ShadowCq& cq) { g_backend.destroy_cq(cq.real); }, [](ShadowCq& cq) { return cq.cq.context; });
+  each(
+      r.mrs, [](ShadowMr& mr) { g_backend.dereg_mr(mr.real); }, [](ShadowMr& mr) { return mr.mr.context; });
+  each(
+      r.pds, [](ShadowPd& pd) { g_backend.dealloc_pd(pd.real); }, [](ShadowPd& pd) { return pd.pd.context; });
+  each(
+      r.channels,
+      [](ShadowChannel& c) {
+        g_backend.destroy_comp_channel(c.real);
+        c.events.close(c.channel.fd);
+      },
+      [](ShadowChannel& c) { return c.channel.context; });
 }
 
 int query_port_slot(ibv_context* context, std::uint8_t number, ibv_port_attr* attr, std::size_t bytes);
@@ -145,9 +151,7 @@ void shadowib_ibv_free_device_list(ibv_device** list) {
 
 const char* shadowib_ibv_get_device_name(ibv_device* device) { return device->name; }
 
-__be64 shadowib_ibv_get_device_guid(ibv_device* device) {
-  return reinterpret_cast<ShadowDevice*>(device)->guid;
-}
+__be64 shadowib_ibv_get_device_guid(ibv_device* device) { return reinterpret_cast<ShadowDevice*>(device)->guid; }
 
 int shadowib_ibv_get_device_index(ibv_device* device) { return reinterpret_cast<ShadowDevice*>(device)->index; }
 
@@ -211,7 +215,8 @@ int shadowib_ibv_query_device(ibv_context* context, ibv_device_attr* attr) {
 }
 
 int shadowib_ibv_query_port(ibv_context* context, std::uint8_t number, _compat_ibv_port_attr* attr) {
-  return query_port_slot(context, number, reinterpret_cast<ibv_port_attr*>(attr), 48);  // the exported symbol writes the oldest layout only
+  return query_port_slot(context, number, reinterpret_cast<ibv_port_attr*>(attr),
+                         48);  // the exported symbol writes the oldest layout only
 }
 
 int shadowib_ibv_query_gid(ibv_context* context, std::uint8_t number, int index, ibv_gid* gid) {
@@ -252,7 +257,7 @@ int shadowib_ibv_get_pkey_index(ibv_context* context, std::uint8_t number, std::
 }
 
 int shadowib_ibv_query_gid_ex(ibv_context* context, std::uint32_t number, std::uint32_t index, ibv_gid_entry* entry,
-                               std::uint32_t flags, std::size_t entry_size) {
+                              std::uint32_t flags, std::size_t entry_size) {
   if (flags != 0 || entry_size < sizeof(ibv_gid_entry)) return EINVAL;
   ShadowPort* port = number <= 255 ? port_of(context, static_cast<std::uint8_t>(number)) : nullptr;
   if (port == nullptr || index >= port->gids.size()) return EINVAL;
@@ -267,7 +272,7 @@ int shadowib_ibv_query_gid_ex(ibv_context* context, std::uint32_t number, std::u
 }
 
 ssize_t shadowib_ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t capacity,
-                                      std::uint32_t flags, std::size_t entry_size) {
+                                     std::uint32_t flags, std::size_t entry_size) {
   if (flags != 0 || entry_size < sizeof(ibv_gid_entry)) return -EINVAL;
   ShadowContext* shadow = ShadowContext::of(context);
   std::size_t n = 0;

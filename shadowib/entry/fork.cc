@@ -20,8 +20,8 @@ void in_child() {
   disown_objects_in_child();
 }
 
-// Order: the agent's handler (hooks/agent.cc) is registered when the process joins, this one when the library is loaded;
-// children run them in order of registration, and neither needs the other's work done.
+// Order: the agent's handler (hooks/agent.cc) is registered when the process joins, this one when the library is
+// loaded; children run them in order of registration, and neither needs the other's work done.
 __attribute__((constructor)) void register_fork_handler() { ::pthread_atfork(nullptr, nullptr, in_child); }
 
 // A program may exit without destroying its queue pairs; acknowledgements held back for company must still go out.
@@ -34,14 +34,16 @@ using namespace shadowib;
 
 extern "C" {
 
-// The shim and ib2tcp reach registered memory by the CPU: a copy-on-write copy in a child is harmless, so nothing needs to
-// be kept from children.
+// The shim and ib2tcp reach registered memory by the CPU: a copy-on-write copy in a child is harmless, so nothing
+// needs to be kept from children.
 int shadowib_ibv_fork_init() {
   g_fork_initialized = true;
   return 0;
 }
 int shadowib_ibv_dontfork_range(void*, std::size_t) { return 0; }
 int shadowib_ibv_dofork_range(void*, std::size_t) { return 0; }
-ibv_fork_status shadowib_ibv_is_fork_initialized() { return g_fork_initialized ? IBV_FORK_ENABLED : IBV_FORK_DISABLED; }
+ibv_fork_status shadowib_ibv_is_fork_initialized() {
+  return g_fork_initialized ? IBV_FORK_ENABLED : IBV_FORK_DISABLED;
+}
 
 }  // extern "C"

@@ -14,10 +14,12 @@
 namespace shadowib {
 namespace {
 
-// Destroyed queue pairs rest here before their memory goes: a thread in poll_cq may hold a completion it took from the
-// backend just before, whose slot it has not read yet. Only the youngest can matter; set-up calls are far slower than that.
+// Destroyed queue pairs rest here before their memory goes: a thread in poll_cq may hold a completion it took from
+// the backend just before, whose slot it has not read yet. Only the youngest can matter; set-up calls are far slower
+// than that.
 constexpr std::size_t kQuarantine = 64;
-std::deque<ShadowQp*>& g_quarantine = *new std::deque<ShadowQp*>;  // under the registry's lock; outlives exit handlers
+std::deque<ShadowQp*>& g_quarantine =
+    *new std::deque<ShadowQp*>;  // under the registry's lock; outlives exit handlers
 
 void retire_memory(ShadowQp* qp) {
   g_quarantine.push_back(qp);

@@ -37,7 +37,7 @@ std::string parent_of(const std::string& path) {
 
 // File systems that only this machine changes, so that inotify sees everything.
 bool local_file_system(int fd) {
-  struct statfs info{};
+  struct statfs info {};
   if (::fstatfs(fd, &info) != 0) return false;
   switch (static_cast<unsigned long>(info.f_type)) {
     case 0xEF53:      // ext2, ext3, ext4
@@ -55,7 +55,8 @@ bool local_file_system(int fd) {
 
 class DirectoryExchange final : public Exchange {
  public:
-  DirectoryExchange(const std::string& path, OwnedFd root) : path_(path), uri_("dir:" + path), root_(std::move(root)) {
+  DirectoryExchange(const std::string& path, OwnedFd root)
+      : path_(path), uri_("dir:" + path), root_(std::move(root)) {
     waiters_.set_remote(!local_file_system(root_.get()));
     if (::syscall(SYS_getrandom, &instance_, sizeof(instance_), 0) != sizeof(instance_))
       instance_ = static_cast<std::uint64_t>(monotonic_ns());
@@ -98,13 +99,15 @@ Status DirectoryExchange::io(int err, const char* what, std::string_view key) co
   if (lost())
     return Status::of(Code::kIo, err, "exchange %.150s: the directory is gone (cannot %s %.80s)", uri_.c_str(), what,
                       std::string(key).c_str());
-  const char* remedy = err == ENOSPC || err == EDQUOT ? "; free space there or name another place with --exchange" : "";
+  const char* remedy =
+      err == ENOSPC || err == EDQUOT ? "; free space there or name another place with --exchange" : "";
   return Status::of(Code::kIo, err, "exchange %.150s: cannot %s %.80s: %s%s", uri_.c_str(), what,
                     std::string(key).c_str(), error_text(err), remedy);
 }
 
 Status DirectoryExchange::bad_key(std::string_view key) const {
-  return Status::of(Code::kUsage, EINVAL, "exchange: '%.100s' is no key (1 to 8 components of 1 to 64 of A-Za-z0-9._-)",
+  return Status::of(Code::kUsage, EINVAL,
+                    "exchange: '%.100s' is no key (1 to 8 components of 1 to 64 of A-Za-z0-9._-)",
                     std::string(key).c_str());
 }
 
@@ -145,9 +148,8 @@ Status DirectoryExchange::publish(std::string_view key, std::string_view value) 
                       std::string(key).c_str(), value.size());
   std::string temporary, target = file_of(key, '=');
   if (int err = make_temporary(value, &temporary); err != 0) return io(err, "write", key);
-  int err = with_parents(target, [&] {
-    return ::syscall(SYS_renameat, root_.get(), temporary.c_str(), root_.get(), target.c_str());
-  });
+  int err = with_parents(
+      target, [&] { return ::syscall(SYS_renameat, root_.get(), temporary.c_str(), root_.get(), target.c_str()); });
   if (err == 0) return {};
   drop_temporary(temporary);
   return io(err, "publish", key);
@@ -156,14 +158,13 @@ Status DirectoryExchange::publish(std::string_view key, std::string_view value) 
 // link(2) fails if the target exists and never shows a half-written file. Over NFS its answer may be lost after it
 // took place, so the link count decides; where a file system has no links, RENAME_NOREPLACE does the same.
 int DirectoryExchange::link_in_place(const std::string& temporary, const std::string& target) {
-  int err = with_parents(target, [&] {
-    return ::syscall(SYS_linkat, root_.get(), temporary.c_str(), root_.get(), target.c_str(), 0);
-  });
+  int err = with_parents(
+      target, [&] { return ::syscall(SYS_linkat, root_.get(), temporary.c_str(), root_.get(), target.c_str(), 0); });
   if (err == EPERM || err == EOPNOTSUPP || err == ENOSYS || err == EMLINK)
     return with_parents(target, [&] {
       return ::syscall(SYS_renameat2, root_.get(), temporary.c_str(), root_.get(), target.c_str(), RENAME_NOREPLACE);
     });
-  struct stat info{};
+  struct stat info {};
   if (err != 0 && ::fstatat(root_.get(), temporary.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_nlink == 2)
     return 0;
   return err;
@@ -283,8 +284,8 @@ Status DirectoryExchange::barrier(std::string_view name, std::string_view member
                         std::string(name).c_str(), std::string(abort_key).c_str());
     std::int64_t now = monotonic_ns();
     if (now >= deadline)
-      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: not all %d members entered barrier %.80s within %d ms", n,
-                        std::string(name).c_str(), timeout_ms);
+      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: not all %d members entered barrier %.80s within %d ms",
+                        n, std::string(name).c_str(), timeout_ms);
     if (now - start < kBarrierSpinNs) {
       ::syscall(SYS_sched_yield);
       continue;
@@ -309,7 +310,7 @@ Status DirectoryExchange::fingerprint(const std::string& directory, std::uint64_
   OwnedFd fd = open_owned(root_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY);
   if (!fd) return errno == ENOENT && !lost() ? Status() : io(errno, "watch", directory);
   int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
-    struct stat info{};
+    struct stat info {};
     if (name[0] != '=' || ::fstatat(fd.get(), name.data(), &info, AT_SYMLINK_NOFOLLOW) != 0) return true;
     std::uint64_t h = 0;
     for (char c : name) h = mix(h, static_cast<unsigned char>(c));
@@ -347,7 +348,7 @@ Status DirectoryExchange::watch(std::string_view prefix, std::uint64_t* token, i
 }
 
 Status check_root(const std::string& path, int fd) {
-  struct stat info{};
+  struct stat info {};
   if (::fstat(fd, &info) != 0)
     return Status::of(Code::kIo, errno, "exchange dir:%.200s: %s", path.c_str(), error_text(errno));
   if (info.st_uid != static_cast<uid_t>(::syscall(SYS_geteuid)))
@@ -355,8 +356,8 @@ Status check_root(const std::string& path, int fd) {
                       "exchange dir:%.200s belongs to user %u; name a directory of your own with --exchange",
                       path.c_str(), info.st_uid);
   if ((info.st_mode & S_IWOTH) != 0)
-    return Status::of(Code::kPermission, EPERM, "exchange dir:%.200s may be written by everybody; run chmod 700 on it",
-                      path.c_str());
+    return Status::of(Code::kPermission, EPERM,
+                      "exchange dir:%.200s may be written by everybody; run chmod 700 on it", path.c_str());
   return {};
 }
 
@@ -370,7 +371,8 @@ Status open_directory_exchange(const std::string& uri, const std::string& given,
   if (path[0] != '/') {
     char here[4096];
     if (::syscall(SYS_getcwd, here, sizeof(here)) < 0)
-      return Status::of(Code::kIo, errno, "exchange %.100s: no working directory: %s", uri.c_str(), error_text(errno));
+      return Status::of(Code::kIo, errno, "exchange %.100s: no working directory: %s", uri.c_str(),
+                        error_text(errno));
     path = std::string(here) + "/" + path;
   }
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -380,7 +382,8 @@ Status open_directory_exchange(const std::string& uri, const std::string& given,
   if (err == 0) root = open_owned(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY);
   if (err == 0 && !root) err = errno;
   if (err == ENOENT && !create)
-    return Status::of(Code::kNotFound, err, "exchange dir:%.200s does not exist; has the job been started?", path.c_str());
+    return Status::of(Code::kNotFound, err, "exchange dir:%.200s does not exist; has the job been started?",
+                      path.c_str());
   if (err != 0)
     return Status::of(Code::kIo, err,
                       "exchange dir:%.200s cannot be used: %s; name a directory you may write to with --exchange",
@@ -388,9 +391,11 @@ Status open_directory_exchange(const std::string& uri, const std::string& given,
   SHADOWIB_TRY(check_root(path, root.get()));
   if (::syscall(SYS_faccessat, root.get(), kMarker, F_OK) != 0) {
     if (!create)
-      return Status::of(Code::kNotFound, ENOENT, "dir:%.200s is no exchange; has the job been started?", path.c_str());
+      return Status::of(Code::kNotFound, ENOENT, "dir:%.200s is no exchange; has the job been started?",
+                        path.c_str());
     err = make_directories(root.get(), kTemporary);
-    if (err == 0 && ::syscall(SYS_mknodat, root.get(), kMarker, S_IFREG | 0600, 0) != 0 && errno != EEXIST) err = errno;
+    if (err == 0 && ::syscall(SYS_mknodat, root.get(), kMarker, S_IFREG | 0600, 0) != 0 && errno != EEXIST)
+      err = errno;
     if (err != 0)
       return Status::of(Code::kIo, err,
                         "exchange dir:%.200s cannot be used: %s; name a directory you may write to with --exchange",

@@ -29,8 +29,8 @@ void DirectoryWaiter::arm(const std::string* paths, int count) {
     paths_[i] = wanted;
     watches_[i] = -1;
     if (wanted.empty() || !inotify_) continue;
-    watches_[i] = static_cast<int>(
-        ::syscall(SYS_inotify_add_watch, inotify_.get(), wanted.c_str(), kEvents | IN_ONLYDIR));
+    watches_[i] =
+        static_cast<int>(::syscall(SYS_inotify_add_watch, inotify_.get(), wanted.c_str(), kEvents | IN_ONLYDIR));
     if (watches_[i] < 0) polling_ = true;
   }
 }

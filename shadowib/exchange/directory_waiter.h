@@ -24,8 +24,8 @@ class DirectoryWaiter {
   // arm() wake wait(). Where inotify is not available (EMFILE, ENOSPC...) wait() polls.
   void arm(const std::string* paths, int count);
 
-  // Sleeps until something changed in an armed directory, cancel_fd (if >= 0) is readable, or timeout_ns ran out (< 0:
-  // none); when polling also after an interval that doubles from 1 ms to 50 ms. True if cancel_fd is readable.
+  // Sleeps until something changed in an armed directory, cancel_fd (if >= 0) is readable, or timeout_ns ran out (<
+  // 0: none); when polling also after an interval that doubles from 1 ms to 50 ms. True if cancel_fd is readable.
   bool wait(std::int64_t timeout_ns, int cancel_fd);
 
   // The first directory of the last arm(); lets a pool hand out the waiter that already watches it.
@@ -44,7 +44,8 @@ class DirectoryWaiter {
   int watches_[kMaxDirectories] = {-1, -1};
 };
 
-// Waiters that outlive a call: closing an inotify descriptor takes milliseconds in the kernel, arming one microseconds.
+// Waiters that outlive a call: closing an inotify descriptor takes milliseconds in the kernel, arming one
+// microseconds.
 class WaiterPool {
  public:
   ~WaiterPool();

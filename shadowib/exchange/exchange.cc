@@ -9,7 +9,8 @@ constexpr int kMaxComponents = 8;
 constexpr std::size_t kMaxComponent = 64;
 
 bool valid_character(char c) {
-  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+         c == '-';
 }
 
 }  // namespace
@@ -39,7 +40,8 @@ Status Exchange::get(std::string_view key, std::string* value, bool* found) {
 
 Status Exchange::open(const std::string& uri, bool create, std::unique_ptr<Exchange>* exchange) {
   if (uri.compare(0, 4, "dir:") == 0) return open_directory_exchange(uri, uri.substr(4), create, exchange);
-  return Status::of(Code::kUsage, 0, "exchange '%.200s': unknown kind; known: dir:PATH (a directory all processes share)",
+  return Status::of(Code::kUsage, 0,
+                    "exchange '%.200s': unknown kind; known: dir:PATH (a directory all processes share)",
                     uri.c_str());
 }
 

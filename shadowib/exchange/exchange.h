@@ -6,9 +6,9 @@
 // Keys: one to eight components of [A-Za-z0-9._-]{1,64}, but not "." or "..", joined by '/'. Values: any bytes, up to
 // 64 MiB, replaced atomically: a reader sees the old or the new value, never a mixture. Nothing here takes the
 // program's heap or locks beyond libc's system-call wrappers (engines inside libshadowib.so run while threads are
-// stopped). Descriptors an engine keeps open are owned (base/descriptors.h): after a fork or a restart, where they are
-// gone, an old Exchange is abandoned, not deleted. Thread-safe.
-// Loss of the exchange shows as Code::kIo from the call that needed it; nothing else is affected.
+// stopped). Descriptors an engine keeps open are owned (base/descriptors.h): after a fork or a restart, where they
+// are gone, an old Exchange is abandoned, not deleted. Thread-safe. Loss of the exchange shows as Code::kIo from the
+// call that needed it; nothing else is affected.
 #pragma once
 
 #include <cstdint>

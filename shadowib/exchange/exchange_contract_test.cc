@@ -117,7 +117,8 @@ TEST_P(ExchangeContract, ListNamesWhatHoldsAValueInOrder) {
   std::vector<std::string> names{"left over"};
   ASSERT_TRUE(exchange_->list(key("none"), &names).ok());
   EXPECT_TRUE(names.empty());
-  for (const char* name : {"m/10", "m/2", "m/1", "deep/er/still"}) ASSERT_TRUE(exchange_->publish(key(name), "v").ok());
+  for (const char* name : {"m/10", "m/2", "m/1", "deep/er/still"})
+    ASSERT_TRUE(exchange_->publish(key(name), "v").ok());
   std::uint64_t token = 0;
   ASSERT_TRUE(exchange_->watch(key("only/watched"), &token, 0, -1).ok());
   ASSERT_TRUE(exchange_->barrier(key("bar"), "me", 1, 1000, "").ok());
@@ -132,9 +133,10 @@ TEST_P(ExchangeContract, ListNamesWhatHoldsAValueInOrder) {
 
 TEST_P(ExchangeContract, BadKeysAreRefused) {
   const std::string long_part(65, 'x');
-  for (const std::string& bad : {std::string(), std::string("/a"), std::string("a/"), std::string("a//b"), std::string("a b"),
-                                 std::string(".."), std::string("a/../b"), std::string("."), long_part,
-                                 std::string("1/2/3/4/5/6/7/8/9"), std::string("a=b"), std::string("a\0b", 3)}) {
+  for (const std::string& bad :
+       {std::string(), std::string("/a"), std::string("a/"), std::string("a//b"), std::string("a b"),
+        std::string(".."), std::string("a/../b"), std::string("."), long_part, std::string("1/2/3/4/5/6/7/8/9"),
+        std::string("a=b"), std::string("a\0b", 3)}) {
     EXPECT_FALSE(Exchange::valid_key(bad)) << bad;
     EXPECT_EQ(exchange_->publish(bad, "v").code(), Code::kUsage) << bad;
     EXPECT_EQ(exchange_->claim(bad, "v").code(), Code::kUsage) << bad;

@@ -107,9 +107,9 @@ TEST_F(DirectoryExchangeTest, LossOfTheDirectoryIsAnIoErrorEverywhere) {
   std::vector<std::string> names;
   bool found = false;
   for (const Status& s : {exchange_->publish("a/b", "v"), exchange_->publish("n", "v"), exchange_->claim("c", "v"),
-                          exchange_->get("a/b", &value, &found), exchange_->remove("a/b"), exchange_->list("a", &names),
-                          exchange_->list("", &names), exchange_->barrier("y", "m", 1, 100, ""),
-                          exchange_->watch("a", &token, 100, -1)}) {
+                          exchange_->get("a/b", &value, &found), exchange_->remove("a/b"),
+                          exchange_->list("a", &names), exchange_->list("", &names),
+                          exchange_->barrier("y", "m", 1, 100, ""), exchange_->watch("a", &token, 100, -1)}) {
     EXPECT_EQ(s.code(), Code::kIo) << s.text();
     EXPECT_NE(std::string(s.text()).find("gone"), std::string::npos) << s.text();
   }
@@ -195,7 +195,8 @@ TEST_F(DirectoryExchangeTest, CostsTensOfMicroseconds) {
   double barrier =
       median([&](int i) { EXPECT_TRUE(exchange_->barrier("b" + std::to_string(i), "self", 2, 20000, "stop").ok()); });
   peer.join();
-  std::printf("publish %.1f us, lookup %.1f us, claim %.1f us, barrier of two %.1f us\n", publish, lookup, claim, barrier);
+  std::printf("publish %.1f us, lookup %.1f us, claim %.1f us, barrier of two %.1f us\n", publish, lookup, claim,
+              barrier);
   EXPECT_LT(publish, 1000);
   EXPECT_LT(lookup, 500);
   EXPECT_LT(barrier, 10000);

@@ -34,7 +34,7 @@ int write_whole(int fd, std::string_view bytes) {
 }
 
 int read_whole(int fd, std::string* bytes) {
-  struct stat info{};
+  struct stat info {};
   if (::fstat(fd, &info) != 0) return errno;
   // One byte more than the size, so that the common case meets the end of the file in its second read.
   std::size_t capacity = static_cast<std::size_t>(info.st_size) + 1, filled = 0;
@@ -60,8 +60,9 @@ int make_directories(int directory, const std::string& path) {
     if (rc == 0) ::syscall(SYS_fchmodat, directory, part.c_str(), 0700);
     int err = rc == 0 ? 0 : errno;
     if (end == std::string::npos) {
-      struct stat info{};
-      if (err == EEXIST && ::fstatat(directory, part.c_str(), &info, 0) == 0 && !S_ISDIR(info.st_mode)) return ENOTDIR;
+      struct stat info {};
+      if (err == EEXIST && ::fstatat(directory, part.c_str(), &info, 0) == 0 && !S_ISDIR(info.st_mode))
+        return ENOTDIR;
       return err == EEXIST ? 0 : err;
     }
     // A parent that exists but may not be written (EACCES, EROFS) matters only if something below it is missing.

@@ -64,8 +64,8 @@ int make_directories(int directory, const std::string& path);
 // The text of an errno, from a constant table (strerror may allocate and translate).
 const char* error_text(int err);
 
-// Calls visit(name, type) for each entry except "." and ".." until it returns false; type is a DT_ constant and may be
-// DT_UNKNOWN. 0 or errno.
+// Calls visit(name, type) for each entry except "." and ".." until it returns false; type is a DT_ constant and may
+// be DT_UNKNOWN. 0 or errno.
 template <typename Visit>
 int for_each_entry(int fd, Visit visit) {
   struct Entry {

@@ -56,10 +56,14 @@ void host_own_mapping(void* address, size_t bytes) {
 
 int errno_of(const Status& status) {
   switch (status.code()) {
-    case Code::kOk: return 0;
-    case Code::kBusy: return EEXIST;
-    case Code::kNotFound: return ENOENT;
-    default: return EIO;
+    case Code::kOk:
+      return 0;
+    case Code::kBusy:
+      return EEXIST;
+    case Code::kNotFound:
+      return ENOENT;
+    default:
+      return EIO;
   }
 }
 
@@ -93,10 +97,9 @@ const char* host_config(const char* name) {
 }
 void host_log(int level, const char* text) { log_line(static_cast<LogLevel>(level), "%s", text); }
 
-const HostServices kHost = {kBackendAbiVersion, host_set_errno,  host_map,     host_unmap,
-                            host_own_mapping,   disown_mapping,  own_descriptor, close_owned_descriptor,
-                            host_publish,       host_lookup,     host_claim,   host_job_key,
-                            host_config,        host_log};
+const HostServices kHost = {
+    kBackendAbiVersion,     host_set_errno, host_map,    host_unmap, host_own_mapping, disown_mapping, own_descriptor,
+    close_owned_descriptor, host_publish,   host_lookup, host_claim, host_job_key,     host_config,    host_log};
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {

@@ -14,10 +14,12 @@ bool backend_loaded();
 // this machine has an RDMA device, else ib2tcp. Idempotent. kUsage, kNotFound (with path and loader's message).
 Status load_backend(const char* choice);
 
-// Abandons the loaded copy (no function of it is called) and loads `choice` afresh. By the loader thread of a restart.
+// Abandons the loaded copy (no function of it is called) and loads `choice` afresh. By the loader thread of a
+// restart.
 Status reload_backend(const char* choice);
 
-// In a forked child: the inherited copy is not usable (its descriptors and memory are gone); the next load is a fresh one.
+// In a forked child: the inherited copy is not usable (its descriptors and memory are gone); the next load is a fresh
+// one.
 void forget_backend_after_fork();
 
 // Fills the table from the system's libibverbs (SHADOWIB_IBVERBS=FILE or libibverbs.so.1) in its own namespace.

@@ -12,7 +12,7 @@ namespace shadowib {
 struct ShadowCq;
 
 struct ShadowChannel {
-  ibv_comp_channel channel;       // fd is ours for good (events.h)
+  ibv_comp_channel channel;  // fd is ours for good (events.h)
   ListHook hook;
   ibv_comp_channel* real = nullptr;
   EventQueue events;

@@ -15,7 +15,8 @@
 
 namespace shadowib {
 
-// The program's struct is the first member of every shadow struct, so that one pointer is the other; hence member hooks.
+// The program's struct is the first member of every shadow struct, so that one pointer is the other; hence member
+// hooks.
 using ListHook = boost::intrusive::list_member_hook<>;
 
 // The program's ibv_device. Direct-verbs libraries look behind it for their own `ops` and must find foreign ones
@@ -26,7 +27,7 @@ struct ShadowDevice {
   char padding[512];
   std::uint64_t guid;  // network order, as at generation 0
   int index;
-  int ordinal;         // position in the backend's list
+  int ordinal;  // position in the backend's list
 };
 static_assert(offsetof(ShadowDevice, device) == 0);
 
@@ -40,23 +41,23 @@ struct ShadowPort {
   ibv_port_attr attr;
   std::vector<RecordedGid> gids;
   std::vector<std::uint16_t> pkeys;
-  VirtualLid lid;                  // 0: none (RoCE)
+  VirtualLid lid;  // 0: none (RoCE)
   RealLid real_lid;
   std::vector<ibv_gid> real_gids;  // by the same index
 };
 
 struct ShadowContext {
-  NewestVerbsContext newest;   // the program sees &newest.context.context
+  NewestVerbsContext newest;  // the program sees &newest.context.context
   ListHook hook;
   ibv_context* real = nullptr;
   ShadowDevice* device = nullptr;
-  ibv_device_attr attr;        // as recorded at open
+  ibv_device_attr attr;           // as recorded at open
   std::vector<ShadowPort> ports;  // [0..phys_port_cnt)
-  KeyTable keys;               // local keys (lkey and rkey differ: see rkeys)
+  KeyTable keys;                  // local keys (lkey and rkey differ: see rkeys)
   KeyTable rkeys;
-  std::atomic<bool> translate{false};  // false: virtual ids equal real ones, posts go down as they are
-  bool foreign = false;        // inherited over a fork: every call on it and its objects answers EPERM
-  EventQueue async_events;     // its descriptor is the program's async_fd
+  std::atomic<bool> translate{false};         // false: virtual ids equal real ones, posts go down as they are
+  bool foreign = false;                       // inherited over a fork: every call on it and its objects answers EPERM
+  EventQueue async_events;                    // its descriptor is the program's async_fd
   std::deque<ibv_async_event> pending_async;  // taken out of the backend by a checkpoint; under async_events.lock
 
   verbs_context& verbs() { return newest.context; }
@@ -64,7 +65,8 @@ struct ShadowContext {
 
   static bool is_foreign(ibv_context* context) { return of(context)->foreign; }
 
-  static constexpr std::size_t kProgramOffset = offsetof(NewestVerbsContext, context) + offsetof(verbs_context, context);
+  static constexpr std::size_t kProgramOffset =
+      offsetof(NewestVerbsContext, context) + offsetof(verbs_context, context);
   static ShadowContext* of(ibv_context* context) {
     return reinterpret_cast<ShadowContext*>(reinterpret_cast<char*>(context) - kProgramOffset);
   }

@@ -8,9 +8,9 @@
 
 namespace shadowib {
 
-// Virtual key -> real key. A key that is not in the table is its own translation: keys made after a restart are chosen so
-// that virtual equals real (see Registry::choose_key). Open addressing, at most half full.
-// Threads: find() may run beside insert() only under the caller's lock.
+// Virtual key -> real key. A key that is not in the table is its own translation: keys made after a restart are
+// chosen so that virtual equals real (see Registry::choose_key). Open addressing, at most half full. Threads: find()
+// may run beside insert() only under the caller's lock.
 class KeyTable {
  public:
   bool empty() const { return count_ == 0; }

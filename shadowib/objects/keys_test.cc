@@ -17,7 +17,8 @@ TEST(KeyTable, AgainstAModel) {
   EXPECT_EQ(real.value, 17u) << "an unknown key is its own translation";
   for (int i = 0; i < 5000; ++i) {
     // Keys as adapters make them: dense slots, a changing low byte; and some far apart.
-    std::uint32_t key = i % 3 != 0 ? (static_cast<std::uint32_t>(i) << 8) | (random() & 0xff) : static_cast<std::uint32_t>(random());
+    std::uint32_t key =
+        i % 3 != 0 ? (static_cast<std::uint32_t>(i) << 8) | (random() & 0xff) : static_cast<std::uint32_t>(random());
     std::uint32_t to = static_cast<std::uint32_t>(random());
     table.insert({key}, {to});
     model[key] = to;

@@ -11,13 +11,13 @@ struct ShadowPd {
   ibv_pd pd;
   ListHook hook;
   ibv_pd* real = nullptr;
-  std::uint32_t id = 0;      // unique in the member for good: part of (PD, rkey) as peers know it
-  std::uint32_t users = 0;   // MRs and QPs; deallocation answers EBUSY while there are any
+  std::uint32_t id = 0;     // unique in the member for good: part of (PD, rkey) as peers know it
+  std::uint32_t users = 0;  // MRs and QPs; deallocation answers EBUSY while there are any
   static ShadowPd* of(ibv_pd* pd) { return reinterpret_cast<ShadowPd*>(pd); }
 };
 
 struct ShadowMr {
-  ibv_mr mr;                 // keys virtual
+  ibv_mr mr;  // keys virtual
   ListHook hook;
   ibv_mr* real = nullptr;
   std::uint64_t iova = 0;

@@ -15,7 +15,8 @@ namespace shadowib {
 // A receive queue: of a queue pair today, shared by several (SRQ) later; nothing assumes one per queue pair.
 struct ReceiveQueue {
   WorkQueue<RecvSlot> log;
-  std::uint32_t consumed = 0;  // receives completed with success since the connection began (wraps); settling counts it
+  std::uint32_t consumed =
+      0;  // receives completed with success since the connection began (wraps); settling counts it
 };
 
 // One accepted ibv_modify_qp, ids virtual. Replayed in order by a rebuild.
@@ -49,20 +50,20 @@ struct ShadowQp {
   int (*real_post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
   ShadowContext* context = nullptr;
   VirtualQpNum qp_num;
-  std::uint32_t signal_flags = 0;    // IBV_SEND_SIGNALED if created with sq_sig_all
+  std::uint32_t signal_flags = 0;  // IBV_SEND_SIGNALED if created with sq_sig_all
 
   WorkQueue<SendSlot> send;
-  std::uint32_t messages_sent = 0;   // receive-consuming requests posted since the connection began (wraps)
-  std::uint64_t executed_base = 0;   // send sequence at which the backend's executed count was 0
+  std::uint32_t messages_sent = 0;  // receive-consuming requests posted since the connection began (wraps)
+  std::uint64_t executed_base = 0;  // send sequence at which the backend's executed count was 0
   std::shared_ptr<ReceiveQueue> receive;
 
-  ibv_qp_init_attr init{};           // as asked for, CQ pointers the program's
+  ibv_qp_init_attr init{};  // as asked for, CQ pointers the program's
   ibv_qp_cap real_cap{};
   std::vector<RecordedModify> modifies;
   RemoteEnd remote;
   std::shared_ptr<RemoteKeys> remote_keys;
-  std::uint64_t frontier = 0;        // as settled: requests before it have run, those from it on have not
-  bool doomed = false;               // settled as such: its peer is gone (H20)
+  std::uint64_t frontier = 0;  // as settled: requests before it have run, those from it on have not
+  bool doomed = false;         // settled as such: its peer is gone (H20)
   std::atomic<std::uint32_t> events_delivered{0}, events_acknowledged{0};  // async events naming it
 
   ibv_qp_state state() const { return qp.qp_base.state; }

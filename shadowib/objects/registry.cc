@@ -6,7 +6,8 @@
 namespace shadowib {
 namespace {
 alignas(Registry) char g_registry_storage[sizeof(Registry)];
-Registry* const g_registry = new (g_registry_storage) Registry;  // never destroyed: exit handlers of the program may call
+Registry* const g_registry =
+    new (g_registry_storage) Registry;  // never destroyed: exit handlers of the program may call
 
 }  // namespace
 

@@ -117,8 +117,10 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   g_host = host;
   g_library = ::dlmopen(LM_ID_NEWLM, file, RTLD_NOW | RTLD_LOCAL);
   if (g_library == nullptr)
-    return Status::of(Code::kNotFound, 0, "cannot load the system's verbs library %s: %s; name another with "
-                      "SHADOWIB_IBVERBS, or use --backend ib2tcp", file, ::dlerror());
+    return Status::of(Code::kNotFound, 0,
+                      "cannot load the system's verbs library %s: %s; name another with "
+                      "SHADOWIB_IBVERBS, or use --backend ib2tcp",
+                      file, ::dlerror());
   g_errno_location = find<int* (*)()>("__errno_location", "GLIBC_2.2.5");
   if (g_errno_location == nullptr || find<void*>("ibv_open_device") == nullptr) {
     ::dlclose(g_library);

@@ -1,8 +1,8 @@
 // The log of a send or receive queue: a dense ring of slots, one per posted work request, from posting to completion.
 //
-// A slot's address goes down to the backend as wr_id and comes back in the completion; the program's own wr_id stays in
-// the slot. Slots also hold what a restart needs to post the request again. Filled under the queue's lock by posts;
-// completions only set `done` and the hint, without a lock (each slot completes once).
+// A slot's address goes down to the backend as wr_id and comes back in the completion; the program's own wr_id stays
+// in the slot. Slots also hold what a restart needs to post the request again. Filled under the queue's lock by
+// posts; completions only set `done` and the hint, without a lock (each slot completes once).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -40,8 +40,8 @@ struct RecvSlot : SlotHeader {
 };
 
 inline bool consumes_receive(ibv_wr_opcode opcode) {
-  constexpr std::uint32_t kConsuming = 1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM |
-                                       1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_SEND_WITH_INV;
+  constexpr std::uint32_t kConsuming =
+      1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_SEND_WITH_INV;
   return static_cast<std::uint32_t>(opcode) < 32 && (kConsuming >> opcode & 1) != 0;
 }
 
@@ -54,8 +54,10 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // capacity: work requests the real queue holds; extra_bytes follow each slot's scatter/gather list. False: no memory.
-  bool create(ShadowQp* qp, std::uint32_t capacity, std::uint32_t max_sge, std::uint32_t extra_bytes, bool is_receive) {
+  // capacity: work requests the real queue holds; extra_bytes follow each slot's scatter/gather list. False: no
+  // memory.
+  bool create(ShadowQp* qp, std::uint32_t capacity, std::uint32_t max_sge, std::uint32_t extra_bytes,
+              bool is_receive) {
     std::uint64_t slots = 1;
     while (slots < capacity) slots *= 2;
     stride_ = (sizeof(Slot) + max_sge * sizeof(ibv_sge) + extra_bytes + 63) & ~std::uint32_t{63};
@@ -84,7 +86,8 @@ class WorkQueue {
     done_hint_.store(slot.sequence + 1, std::memory_order_release);
   }
 
-  // The sequence behind the last completed slot: everything before it is retired. Caller holds lock or threads are stopped.
+  // The sequence behind the last completed slot: everything before it is retired. Caller holds lock or threads are
+  // stopped.
   std::uint64_t retired() {
     std::uint64_t frontier = tail;
     for (std::uint64_t s = head; s > tail; --s)

@@ -1,5 +1,5 @@
-/* A member of a job with MEBIBYTES of memory, every page different. Prints "ready", lives until a file `finish` appears,
- * then checks every word and exits with 0 if all is well. Usage: big_process MEBIBYTES */
+/* A member of a job with MEBIBYTES of memory, every page different. Prints "ready", lives until a file `finish`
+ * appears, then checks every word and exits with 0 if all is well. Usage: big_process MEBIBYTES */
 #include <stdint.h>
 #include <sys/mman.h>
 
@@ -10,10 +10,10 @@ static uint64_t word_at(uint64_t index) {
   return x ^ (x >> 29);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   uint64_t bytes = (argc > 1 ? strtoull(argv[1], NULL, 10) : 64) << 20, words = bytes / sizeof(uint64_t);
   join_job();
-  uint64_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  uint64_t* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) leave(1, "mmap: %s", strerror(errno));
   for (uint64_t i = 0; i < words; ++i) memory[i] = word_at(i);
   printf("ready\n");

@@ -2,10 +2,10 @@
 //
 // Usage: ci_corrupt SET --scratch DIR [--seed N] [--payload N] [--places N] [--every N] [--jobs N]
 //   every byte (or one in --every) of the image header, of all records that are no pages, of the headers of pages,
-//   of manifest.json and manifest.xxh3 is changed; --payload random bytes of pages; images and manifest are truncated at
-//   every record boundary and one byte before and behind, and at --places random places.
-// Works on copies below DIR. Prints totals as JSON; exit code 1 if a change was accepted, or refused without a message or
-// with another code than kCorrupt.
+//   of manifest.json and manifest.xxh3 is changed; --payload random bytes of pages; images and manifest are truncated
+//   at every record boundary and one byte before and behind, and at --places random places.
+// Works on copies below DIR. Prints totals as JSON; exit code 1 if a change was accepted, or refused without a
+// message or with another code than kCorrupt.
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,7 +51,8 @@ struct File {
 };
 
 [[noreturn]] void usage() {
-  std::fprintf(stderr, "usage: ci_corrupt SET --scratch DIR [--seed N] [--payload N] [--places N] [--every N] [--jobs N]\n");
+  std::fprintf(stderr,
+               "usage: ci_corrupt SET --scratch DIR [--seed N] [--payload N] [--places N] [--every N] [--jobs N]\n");
   std::exit(2);
 }
 
@@ -60,18 +61,28 @@ Options parse(int argc, char** argv) {
   std::map<std::string, std::string> given;
   for (int i = 1; i < argc; ++i) {
     std::string word = argv[i];
-    if (word.rfind("--", 0) != 0) o.set = word;
-    else if (i + 1 < argc) given[word] = argv[++i];
-    else usage();
+    if (word.rfind("--", 0) != 0)
+      o.set = word;
+    else if (i + 1 < argc)
+      given[word] = argv[++i];
+    else
+      usage();
   }
   for (const auto& [name, value] : given) {
-    if (name == "--scratch") o.scratch = value;
-    else if (name == "--seed") o.seed = std::stoull(value, nullptr, 16);
-    else if (name == "--payload") o.payload = std::stoull(value);
-    else if (name == "--places") o.places = std::stoull(value);
-    else if (name == "--every") o.every = std::max<std::uint64_t>(1, std::stoull(value));
-    else if (name == "--jobs") o.jobs = std::max(1, std::stoi(value));
-    else usage();
+    if (name == "--scratch")
+      o.scratch = value;
+    else if (name == "--seed")
+      o.seed = std::stoull(value, nullptr, 16);
+    else if (name == "--payload")
+      o.payload = std::stoull(value);
+    else if (name == "--places")
+      o.places = std::stoull(value);
+    else if (name == "--every")
+      o.every = std::max<std::uint64_t>(1, std::stoull(value));
+    else if (name == "--jobs")
+      o.jobs = std::max(1, std::stoi(value));
+    else
+      usage();
   }
   if (o.set.empty() || o.scratch.empty()) usage();
   return o;
@@ -116,7 +127,8 @@ class Plan {
   }
   void plan_manifest(std::size_t file) {
     change_table(file, 0, files_[file].content.size());
-    for (std::uint64_t length = 0; length < files_[file].content.size(); length += 64) truncate_around(file, length + 1);
+    for (std::uint64_t length = 0; length < files_[file].content.size(); length += 64)
+      truncate_around(file, length + 1);
   }
 
   void plan_image(std::size_t file) {
@@ -184,16 +196,20 @@ bool write_at(int fd, const char* data, std::uint64_t bytes, std::uint64_t at) {
 
 // Refused as it should be. `why` says what is wrong with the refusal.
 bool refused(const shadowib::Status& status, std::string* why) {
-  if (status.ok()) *why = "accepted";
-  else if (status.code() != Code::kCorrupt) *why = "code " + std::to_string(static_cast<int>(status.code())) + ": " + status.text();
-  else if (status.text()[0] == '\0') *why = "no message";
+  if (status.ok())
+    *why = "accepted";
+  else if (status.code() != Code::kCorrupt)
+    *why = "code " + std::to_string(static_cast<int>(status.code())) + ": " + status.text();
+  else if (status.text()[0] == '\0')
+    *why = "no message";
   return why->empty();
 }
 
 class Worker {
  public:
   Worker(const Options& options, const std::vector<File>& files, int number)
-      : files_(files), copy_(options.scratch + "/" + std::to_string(number) + "/" + fs::path(options.set).filename().string()) {
+      : files_(files),
+        copy_(options.scratch + "/" + std::to_string(number) + "/" + fs::path(options.set).filename().string()) {
     fs::remove_all(copy_);
     fs::create_directories(copy_);
     fs::copy(options.set, copy_);
@@ -223,7 +239,8 @@ class Worker {
     }
     if (!good)
       std::fprintf(stderr, "ci_corrupt: %s of %s at %llu (xor %u): %s\n", kKindNames[static_cast<int>(change.kind)],
-                   files_[change.file].name.c_str(), static_cast<unsigned long long>(change.offset), change.flip, why.c_str());
+                   files_[change.file].name.c_str(), static_cast<unsigned long long>(change.offset), change.flip,
+                   why.c_str());
     std::uint64_t bytes = change.kind == Kind::kTruncate ? content.size() - change.offset : 1;
     if (!write_at(fd, content.data() + change.offset, bytes, change.offset)) std::abort();
     return good;
@@ -273,7 +290,8 @@ int main(int argc, char** argv) {
   std::uint64_t counts[3] = {};
   for (const Change& change : changes) ++counts[static_cast<int>(change.kind)];
   std::printf("{\"changes\": %zu", changes.size());
-  for (int i = 0; i < 3; ++i) std::printf(", \"%s\": %llu", kKindNames[i], static_cast<unsigned long long>(counts[i]));
+  for (int i = 0; i < 3; ++i)
+    std::printf(", \"%s\": %llu", kKindNames[i], static_cast<unsigned long long>(counts[i]));
   std::printf(", \"all refused\": %s}\n", good ? "true" : "false");
   return good ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-/* What the small programs of the acceptance lines share: joining the job without a device, and being told what to do by
- * files that appear in the working directory. */
+/* What the small programs of the acceptance lines share: joining the job without a device, and being told what to do
+ * by files that appear in the working directory. */
 #ifndef CI_MEMBER_H
 #define CI_MEMBER_H
 
@@ -14,7 +14,7 @@
 
 #define EXIT_SKIPPED 77
 
-__attribute__((noreturn, format(printf, 2, 3))) static inline void leave(int code, const char *format, ...) {
+__attribute__((noreturn, format(printf, 2, 3))) static inline void leave(int code, const char* format, ...) {
   va_list args;
   va_start(args, format);
   vprintf(format, args);
@@ -29,13 +29,13 @@ static inline void join_job(void) {
   if (join == NULL) leave(1, "shadowib_join is not there: start this under shadowib run");
   int result = join();
   if (result != 0) {
-    const char *(*last_error)(void) = (const char *(*)(void))dlsym(RTLD_DEFAULT, "shadowib_last_error");
+    const char* (*last_error)(void) = (const char* (*)(void))dlsym(RTLD_DEFAULT, "shadowib_last_error");
     leave(1, "shadowib_join: %d: %s", result, last_error != NULL ? last_error() : "");
   }
 }
 
 /* Lives on, a millisecond at a time, until the file appears. */
-static inline void live_until(const char *file) {
+static inline void live_until(const char* file) {
   while (access(file, F_OK) != 0) {
     struct timespec moment = {0, 1000000};
     nanosleep(&moment, NULL);

@@ -19,8 +19,8 @@ Status capture_pipe(int fd, const std::string& target, Object* object);
 Status capture_anonymous(int fd, const std::string& target, Object* object);
 Status capture_socket(int fd, Object* object);
 
-// Reads the entries of an epoll set into `object`, those on owned descriptors left out: the shim, which put them there,
-// has others after a restart and adds these itself.
+// Reads the entries of an epoll set into `object`, those on owned descriptors left out: the shim, which put them
+// there, has others after a restart and adds these itself.
 Status capture_epoll_entries(int fd, Object* object);
 
 // The bytes waiting in a socket, left there. `object` has domain, type and state.

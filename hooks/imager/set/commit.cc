@@ -57,7 +57,7 @@ Status commit_set(const std::string& staging, const std::string& directory, cons
   *final_path = sets + "/" + set_name(manifest.job, manifest.number);
   const std::string json = encode_manifest(manifest);
   for (const SetMember& member : manifest.members) {
-    struct stat info{};
+    struct stat info {};
     const std::string image = staging + "/" + member.file;
     if (::stat(image.c_str(), &info) != 0) return file_error(errno, "find image", image);
     if (static_cast<std::uint64_t>(info.st_size) != member.bytes)

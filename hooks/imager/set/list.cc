@@ -16,8 +16,8 @@ Status read_part(const std::string& set_path, const char* file, std::string* con
   Status status = read_file(set_path + "/" + file, content);
   if (status.ok() || status.error() == EACCES) return status;
   if (status.error() == ENOENT)
-    return Status::of(Code::kCorrupt, ENOENT, "set %.200s has no %s: not a checkpoint set, or damaged", set_path.c_str(),
-                      file);
+    return Status::of(Code::kCorrupt, ENOENT, "set %.200s has no %s: not a checkpoint set, or damaged",
+                      set_path.c_str(), file);
   return Status::of(Code::kCorrupt, status.error(), "set %.150s: %.200s", set_path.c_str(), status.text());
 }
 
@@ -28,7 +28,7 @@ Status read_manifest(const std::string& set_path, SetManifest* manifest) {
   fs::path absolute = fs::absolute(set_path, error).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();
   const std::string path = absolute;
-  struct stat info{};
+  struct stat info {};
   if (::stat(path.c_str(), &info) != 0)
     return errno == ENOENT || errno == ENOTDIR
                ? Status::of(Code::kNotFound, errno, "no checkpoint set %.250s; `shadowib list` shows what there is",

@@ -15,9 +15,8 @@ bool is_hex(const std::string& text, std::size_t digits) {
 }
 
 Json to_json(const SetMember& m) {
-  return {{"index", m.index},         {"pid", m.pid},   {"file", m.file}, {"bytes", m.bytes},
-          {"xxh3", m.xxh3},           {"comm", m.comm}, {"host", m.host}, {"settle_ns", m.settle_ns},
-          {"save_ns", m.save_ns}};
+  return {{"index", m.index}, {"pid", m.pid},   {"file", m.file},           {"bytes", m.bytes},    {"xxh3", m.xxh3},
+          {"comm", m.comm},   {"host", m.host}, {"settle_ns", m.settle_ns}, {"save_ns", m.save_ns}};
 }
 
 SetMember member_from(const Json& json) {
@@ -104,8 +103,9 @@ std::string manifest_sum(std::string_view json) {
 
 Status decode_manifest(std::string_view json, std::string_view sum, const std::string& name, SetManifest* manifest) {
   if (manifest_sum(json) != sum)
-    return Status::of(Code::kCorrupt, 0, "set %.200s: %s does not agree with %s; the set was altered or torn, use another",
-                      name.c_str(), kManifestFile, kManifestSumFile);
+    return Status::of(Code::kCorrupt, 0,
+                      "set %.200s: %s does not agree with %s; the set was altered or torn, use another", name.c_str(),
+                      kManifestFile, kManifestSumFile);
   try {
     Json parsed = Json::parse(json);
     int format = parsed.at("format").get<int>();

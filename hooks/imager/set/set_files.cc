@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 bool valid_job_name(const std::string& job) {
   if (job.empty() || job.size() > 64 || job[0] == '.' || job[0] == '-') return false;
   for (char c : job)
-    if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-'))
+    if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+          c == '-'))
       return false;
   return true;
 }
@@ -30,7 +31,8 @@ bool parse_set_name(const std::string& name, std::string* job, std::uint32_t* nu
   std::size_t dot = name.rfind('.');
   if (dot == std::string::npos) return false;
   std::string digits = name.substr(dot + 1);
-  if (digits.size() < 4 || digits.size() > 9 || digits.find_first_not_of("0123456789") != std::string::npos) return false;
+  if (digits.size() < 4 || digits.size() > 9 || digits.find_first_not_of("0123456789") != std::string::npos)
+    return false;
   *job = name.substr(0, dot);
   *number = static_cast<std::uint32_t>(std::stoul(digits));
   return valid_job_name(*job) && set_name(*job, *number) == name;
@@ -64,11 +66,12 @@ Status ensure_directory(const std::string& path) {
     std::string part = path.substr(0, end);
     if (::mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
       int err = errno;
-      if (end == std::string::npos || ::access(part.c_str(), F_OK) != 0) return file_error(err, "create directory", part);
+      if (end == std::string::npos || ::access(part.c_str(), F_OK) != 0)
+        return file_error(err, "create directory", part);
     }
     if (end == std::string::npos) break;
   }
-  struct stat info{};
+  struct stat info {};
   if (::stat(path.c_str(), &info) != 0) return file_error(errno, "use directory", path);
   if (!S_ISDIR(info.st_mode)) return file_error(ENOTDIR, "use directory", path);
   return {};

@@ -57,8 +57,10 @@ class SetTest : public testing::Test {
 
   // Fills a staging directory with two images and its manifest.
   SetManifest filled(const std::string& staging, std::uint32_t number, const std::string& set_id) {
-    SetManifest m{set_id, "job", number, 0, "0.1.0", "2024-01-01T00:00:0" + std::to_string(number % 10) + "Z", "ib2tcp",
-                  {}, {{"/lib/libc.so.6", "abcd"}, {"/data", ""}}, ""};
+    SetManifest m{set_id,   "job",   number,
+                  0,        "0.1.0", "2024-01-01T00:00:0" + std::to_string(number % 10) + "Z",
+                  "ib2tcp", {},      {{"/lib/libc.so.6", "abcd"}, {"/data", ""}},
+                  ""};
     for (std::uint32_t i = 0; i < 2; ++i) {
       std::string text = image_text(set_id, i), file = "member." + std::to_string(i) + ".image";
       std::uint8_t sum[16];
@@ -127,7 +129,8 @@ TEST_F(SetTest, EveryChangedByteOfTheManifestIsNoticed) {
         bad[i] = static_cast<char>(bad[i] ^ (1 << bit));
         SetManifest ignored;
         bool sum = std::string_view(file) == "/manifest.xxh3";
-        ASSERT_EQ(decode_manifest(sum ? json : bad, sum ? bad : manifest_sum(json), path, &ignored).code(), Code::kCorrupt);
+        ASSERT_EQ(decode_manifest(sum ? json : bad, sum ? bad : manifest_sum(json), path, &ignored).code(),
+                  Code::kCorrupt);
         if (static_cast<std::size_t>(bit) != i % 8) continue;  // through the file system once per byte
         put(path + file, bad);
         ASSERT_EQ(verify(path).code(), Code::kCorrupt) << file << " byte " << i << " bit " << bit;
@@ -230,7 +233,7 @@ TEST_F(SetTest, NumbersGrowAndStagingIsNeverListed) {
   committed();
   ASSERT_TRUE(stage_set(dir_, "job", &staging, &number).ok());
   EXPECT_EQ(number, 2u);
-  struct stat info{};
+  struct stat info {};
   ASSERT_EQ(::stat(staging.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
   // As complete as it can be without the rename: still nothing that list, verify or restart take.

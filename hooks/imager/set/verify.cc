@@ -21,14 +21,15 @@ Status check_files(const SetManifest& manifest) {
   std::set<std::string> expected{kManifestFile, kManifestSumFile};
   for (const SetMember& member : manifest.members) {
     expected.insert(member.file);
-    struct stat info{};
+    struct stat info {};
     const std::string path = manifest.path + "/" + member.file;
     if (::lstat(path.c_str(), &info) != 0)
       return errno == ENOENT ? corrupt(manifest, member.file, "is missing") : file_error(errno, "open", path);
     if (!S_ISREG(info.st_mode)) return corrupt(manifest, member.file, "is not a regular file");
     if (static_cast<std::uint64_t>(info.st_size) != member.bytes)
-      return corrupt(manifest, member.file,
-                     static_cast<std::uint64_t>(info.st_size) < member.bytes ? "is truncated" : "is longer than recorded");
+      return corrupt(
+          manifest, member.file,
+          static_cast<std::uint64_t>(info.st_size) < member.bytes ? "is truncated" : "is longer than recorded");
   }
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(manifest.path, error))
@@ -37,11 +38,12 @@ Status check_files(const SetManifest& manifest) {
   return error ? file_error(error.value(), "read directory", manifest.path) : Status();
 }
 
-Status check_image(const SetVerifier& verifier, const SetManifest& manifest, const SetMember& member, ImageInfo* info) {
+Status check_image(const SetVerifier& verifier, const SetManifest& manifest, const SetMember& member,
+                   ImageInfo* info) {
   Status read = verifier.read_image(manifest.path + "/" + member.file, info);
   if (!read.ok())
-    return Status::of(read.code(), read.error(), "set %.100s: %.60s: %.200s", manifest.path.c_str(), member.file.c_str(),
-                      read.text());
+    return Status::of(read.code(), read.error(), "set %.100s: %.60s: %.200s", manifest.path.c_str(),
+                      member.file.c_str(), read.text());
   if (to_hex(info->set_id, sizeof(info->set_id)) != manifest.set_id)
     return corrupt(manifest, member.file, "belongs to another checkpoint set");
   if (info->member != member.index) return corrupt(manifest, member.file, "is the image of another member");

@@ -4,8 +4,10 @@
 
 namespace shadowib {
 
-Status verify_set(const std::string& set_path, SetManifest* manifest, void (*progress)(std::uint64_t, std::uint64_t)) {
-  SetVerifier verifier{[](const std::string& path, ImageInfo* info) { return read_image(path, info); }, match_descriptors};
+Status verify_set(const std::string& set_path, SetManifest* manifest,
+                  void (*progress)(std::uint64_t, std::uint64_t)) {
+  SetVerifier verifier{[](const std::string& path, ImageInfo* info) { return read_image(path, info); },
+                       match_descriptors};
   return verify_set_with(verifier, set_path, manifest, progress);
 }
 

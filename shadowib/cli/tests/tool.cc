@@ -15,7 +15,8 @@ using namespace shadowib;
 static int make_set(const std::string& directory, const std::string& job, bool commit) {
   std::string staging, path, image = "not an image at all";
   SetManifest m{};
-  if (Status s = stage_set(directory, job, &staging, &m.number); !s.ok()) return std::fprintf(stderr, "%s\n", s.text()), 1;
+  if (Status s = stage_set(directory, job, &staging, &m.number); !s.ok())
+    return std::fprintf(stderr, "%s\n", s.text()), 1;
   m.set_id = random_hex(16);
   m.job = job;
   m.shadowib_version = SHADOWIB_VERSION;
