@@ -114,6 +114,11 @@ Status check_child(int pid) {
 
 // /proc/self/task/TID/children lists the children that thread made.
 Status check_children() {
+  char probe[16];
+  if (read_small_file("/proc/thread-self/children", probe, sizeof(probe)) == -ENOENT)
+    return Status(Code::kRefused, ENOENT,
+                  "this kernel has no /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN), so child processes cannot be "
+                  "seen; use a kernel that has");
   Directory tasks("/proc/self/task");
   while (const char* name = tasks.next()) {
     if (name[0] < '0' || name[0] > '9') continue;
@@ -121,7 +126,7 @@ Status check_children() {
     char path[64], text[4096];
     format_path(path, sizeof(path), "/proc/self/task/", static_cast<int>(parse_number(&digits, 10)), "/children");
     const long bytes = read_small_file(path, text, sizeof(text));
-    if (bytes == -ENOENT) continue;  // the thread has gone, or the kernel has no such file; see below
+    if (bytes == -ENOENT) continue;  // the thread has gone
     for (const char* at = text; bytes > 0 && *at != '\0';) {
       const int pid = static_cast<int>(parse_number(&at, 10));
       if (pid > 0) SHADOWIB_TRY(check_child(pid));
