@@ -7,7 +7,7 @@ import subprocess
 
 from common import ROOT, Case, Line, Skip, check, main
 
-FILES = ("etc/resolv.conf", "etc/hosts", "etc/apt/apt.conf.d", "etc/apt/keyrings", "etc/ssl/certs", "usr/local/share/ca-certificates")
+FILES = ("etc/resolv.conf", "etc/hosts", "etc/apt/apt.conf.d", "etc/apt/keyrings", "etc/ssl/certs/ca-certificates.crt")
 MOUNTS = (("proc", "proc", "proc"), ("sysfs", "sys", "sysfs"), ("devtmpfs", "dev", "devtmpfs"), ("devpts", "dev/pts", "devpts"),
           ("tmpfs", "dev/shm", "tmpfs"))
 
@@ -46,7 +46,7 @@ def bootstrap(case: Case) -> pathlib.Path:
     for name in FILES:
         source, target = pathlib.Path("/") / name, root / name
         if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True, symlinks=True)
+            shutil.copytree(source, target, dirs_exist_ok=True)
         elif source.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)

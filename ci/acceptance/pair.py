@@ -123,7 +123,7 @@ def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
                           ) from None
         case.progress(case.done + taken)
         if not all_taken:
-            check(run - case.done < 8, "the runs keep ending before the moments chosen")
-            iterations = min(pair.most_iterations, 3 * iterations)
+            check(run - case.done < 12, "the runs keep ending before the moments chosen")
+            iterations = min(pair.most_iterations, 2 * iterations)
     what = "checkpoint, kill, restart" if kill else "checkpoint, resume"
     return f"{case.done} x {what} with {iterations} iterations a run"
