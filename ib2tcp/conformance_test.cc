@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 #include <string>
+#include <thread>
 
 #include "ib2tcp/testing/endpoint.h"
 #include "ib2tcp/testing/process.h"
@@ -250,12 +251,43 @@ TEST_P(Conformance, RnrRetriesRunOut) {
   EXPECT_EQ(y.state(), IBV_QPS_RTS);
 }
 
-// How often a side has refused a request for want of a receive.
-long refusals(Endpoint& endpoint) {
+// A figure of a side's own statistics.
+long figure(Endpoint& endpoint, const std::string& name) {
   char text[2048] = {};
   endpoint.ops.describe(text, sizeof(text));
-  const char* at = std::strstr(text, "\"rnr_naks\": ");
-  return at != nullptr ? std::atol(at + 12) : -1;
+  const std::string quoted = "\"" + name + "\": ";
+  const char* at = std::strstr(text, quoted.c_str());
+  return at != nullptr ? std::atol(at + quoted.size()) : -1;
+}
+// How often it has refused a request for want of a receive.
+long refusals(Endpoint& endpoint) { return figure(endpoint, "rnr_naks"); }
+
+// A timer that was disarmed left its deadline behind, and the helper never slept again.
+TEST_P(Conformance, TheHelperSleepsOnceNothingIsDue) {
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  const long before = refusals(y);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 10)}), 0);
+  while (refusals(y) == before) {
+    x.ops.progress(0);
+    y.ops.progress(0);
+  }
+  ASSERT_EQ(y.post_recv(5, {y.sge(0, 10)}), 0);  // ends the sender's wait before its time
+  EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  // Asleep: hardly a turn in 20 ms. Spinning makes thousands, for good.
+  auto asleep = [](Endpoint& side) {
+    const long turns = figure(side, "helper_turns");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return figure(side, "helper_turns") - turns < 20;
+  };
+  for (Endpoint* side : {&x, &y}) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    bool quiet = false;
+    while (!(quiet = asleep(*side)) && std::chrono::steady_clock::now() < end) {
+    }
+    EXPECT_TRUE(quiet);
+  }
 }
 
 // Finite retries must not run out because a checkpoint stopped the receiver (DESIGN.md; the retries of this test last

@@ -157,6 +157,7 @@ bool Engine::prepare_sleep(int* timeout_ms) {
     for (Link* prepared : links_) prepared->wake_up();
     return false;
   }
+  if (timers_.empty()) next_deadline_ns_ = INT64_MAX;  // the last was disarmed: nothing is due, ever
   if (next_deadline_ns_ != INT64_MAX) {
     std::int64_t left_ms = std::max<std::int64_t>(0, (next_deadline_ns_ - monotonic_ns() + 999'999) / 1'000'000);
     if (*timeout_ms < 0 || left_ms < *timeout_ms)
