@@ -16,8 +16,9 @@ __attribute__((noinline)) int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
   return n;
 }
 
-// The program sees one queue: a call returns as many as it asks for if they are there, wherever they lie. One that arms
-// the queue, polls once for all it may hold and then sleeps gets no second event for what a shorter answer left behind.
+// The program sees one queue: a call returns as many as it asks for if they are there, wherever they lie. One that
+// arms the queue, polls once for all it may hold and then sleeps gets no second event for what a shorter answer left
+// behind.
 int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
   int drained = poll_refill(cq, count, wc);
   if (drained == count) return drained;

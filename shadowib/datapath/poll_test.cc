@@ -54,8 +54,9 @@ class PollTest : public testing::Test {
 
 using Ids = std::vector<std::uint64_t>;
 
-// ibv_rc_pingpong -e arms the queue, polls once for two, and sleeps. A restart had drained the completion of its send; the
-// peer's answer lay in the new queue before it was armed, so no event came for it: both ends slept for good.
+// ibv_rc_pingpong -e arms the queue, polls once for two, and sleeps. A restart had drained the completion of its
+// send; the peer's answer lay in the new queue before it was armed, so no event came for it: both ends slept for
+// good.
 TEST_F(PollTest, OneCallReturnsWhatWasDrainedAndWhatCameSince) {
   complete(1);
   drain_completions(cq);

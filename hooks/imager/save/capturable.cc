@@ -116,9 +116,10 @@ Status check_child(int pid) {
 Status check_children() {
   char probe[16];
   if (read_small_file("/proc/thread-self/children", probe, sizeof(probe)) == -ENOENT)
-    return Status(Code::kRefused, ENOENT,
-                  "this kernel has no /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN), so child processes cannot be "
-                  "seen; use a kernel that has");
+    return Status(
+        Code::kRefused, ENOENT,
+        "this kernel has no /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN), so child processes cannot be "
+        "seen; use a kernel that has");
   Directory tasks("/proc/self/task");
   while (const char* name = tasks.next()) {
     if (name[0] < '0' || name[0] > '9') continue;

@@ -54,9 +54,10 @@ Status read_timers(TimerRecord* timers, std::uint32_t capacity, std::uint32_t* c
   *count = 0;
   const long n = read_small_file("/proc/self/timers", text, sizeof(text));
   if (n == -ENOENT)
-    return Status(Code::kRefused, ENOENT,
-                  "this kernel has no /proc/PID/timers (CONFIG_CHECKPOINT_RESTORE), so POSIX timers cannot be seen; use a "
-                  "kernel that has");
+    return Status(
+        Code::kRefused, ENOENT,
+        "this kernel has no /proc/PID/timers (CONFIG_CHECKPOINT_RESTORE), so POSIX timers cannot be seen; use a "
+        "kernel that has");
   if (n < 0) return Status::of(Code::kInternal, static_cast<int>(-n), "cannot read /proc/self/timers: errno %ld", -n);
   const char* at = text;
   while (*count < capacity && parse_timer(&at, &timers[*count])) {
