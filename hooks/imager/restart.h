@@ -26,8 +26,7 @@ struct RestartedProcess {
 };
 
 // Restarts all members, forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 to them, waits for all.
-// kPermission names the denied call and the remedy (user namespaces...). `on_running` is called when every member has
-// passed fault point 140.
+// kPermission names the denied call and the remedy (user namespaces...).
 Status restart_set(const SetManifest& manifest, const RestartOptions& options,
                    std::vector<RestartedProcess>* processes);
 
