@@ -13,13 +13,12 @@ MOUNTS = (("proc", "proc", "proc"), ("sysfs", "sys", "sysfs"), ("devtmpfs", "dev
 
 
 def shell(case: Case, log: str, words: list[str], timeout: float, **options) -> str:
-    path = case.work / log
-    with open(path, "wb") as sink:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, timeout=timeout,
-                              check=False, **options)
-    text = path.read_text(errors="replace")
-    check(done.returncode == 0, f"{' '.join(words)} exited with {done.returncode}:\n{text[-3000:]}")
-    return text
+    """Runs a command with a pipe for its output: a file outside of the chroot is none that a checkpoint inside can find."""
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=timeout,
+                          text=True, errors="replace", check=False, **options)
+    (case.work / log).write_text(done.stdout)
+    check(done.returncode == 0, f"{' '.join(words)} exited with {done.returncode}:\n{done.stdout[-3000:]}")
+    return done.stdout
 
 
 def mirror() -> str:
@@ -50,6 +49,9 @@ def bootstrap(case: Case) -> pathlib.Path:
         elif source.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
+    # A mount point of its own, as the root directory of a system or a container is.
+    subprocess.run(["mount", "--bind", str(root), str(root)], check=True)
+    case.cleanups.append(lambda _: subprocess.run(["umount", "-l", str(root)], check=False))
     for kind, where, what in MOUNTS:
         (root / where).mkdir(parents=True, exist_ok=True)
         subprocess.run(["mount", "-t", what, kind, str(root / where)], check=True)
