@@ -1,4 +1,4 @@
-"""ci/test: the quick cut (release and asan, a sample of the acceptance lines), or with --full the acceptance lines as written."""
+"""ci/test: the quick cut (release, with a sample of the acceptance lines), or with --full the acceptance lines as written."""
 import argparse
 import os
 import pathlib
@@ -11,8 +11,8 @@ from results import ExpectedSkips, Result, close  # noqa: E402
 from steps import ROOT, Steps  # noqa: E402
 
 EPILOG = """\
-Without options: builds release and asan, runs lint, every test of release (with a short sample of the acceptance
-lines), and of the sanitizer builds what fits into the time: under 25 minutes on two cores.
+Without options: builds release, runs lint and every test (with a short sample of the acceptance lines): under 25
+minutes on two cores. The sanitizer builds' share is run by --preset asan and --preset tsan.
 --full runs the acceptance lines as written, which takes hours. It goes on where the last one stopped: what has passed is
 in build/acceptance/state.json. A line that fails keeps its evidence below build/acceptance and prints how to repeat it.
 Logs of every step are in build/logs. A test that cannot run says SKIPPED and why; a skip that ci/expected_skips does
@@ -46,7 +46,7 @@ QUICK = {
 
 def quick(options: argparse.Namespace, steps: Steps) -> list[Result]:
     results = []
-    for preset in options.preset or ["release", "asan"]:
+    for preset in options.preset or ["release"]:
         if preset not in QUICK:
             raise SystemExit(f"ci/test: no preset {preset}; there are {', '.join(QUICK)}")
         if not steps.configure_and_build(preset):
