@@ -540,6 +540,8 @@ TEST_P(Conformance, SendQueueDrains) {
   ASSERT_EQ(x.ops.modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
   ASSERT_EQ(x.post_send(2, {}), 0);
   EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  pollfd drained{x.device.context->async_fd, POLLIN, 0};  // the event follows the completion
+  ASSERT_EQ(::poll(&drained, 1, 10000), 1);
   ibv_async_event event{};
   ASSERT_EQ(x.ops.get_async_event(x.device.context, &event), 0);
   EXPECT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
