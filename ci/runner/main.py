@@ -11,8 +11,9 @@ from results import ExpectedSkips, Result, close  # noqa: E402
 from steps import ROOT, Steps  # noqa: E402
 
 EPILOG = """\
-Without options: builds release, runs lint and every test (with a short sample of the acceptance lines): under 25
-minutes on two cores. The sanitizer builds' share is run by --preset asan and --preset tsan.
+Without options: builds release and runs every test of it: lint, unit, conformance, client, chaos and bench, with a short
+sample of the acceptance lines; under 25 minutes on two cores. --preset asan and --preset tsan run what holds of the
+sanitizer builds so far; main.py says what they leave out.
 --full runs the acceptance lines as written, which takes hours. It goes on where the last one stopped: what has passed is
 in build/acceptance/state.json. A line that fails keeps its evidence below build/acceptance and prints how to repeat it.
 Logs of every step are in build/logs. A test that cannot run says SKIPPED and why; a skip that ci/expected_skips does

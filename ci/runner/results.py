@@ -21,7 +21,7 @@ class ExpectedSkips:
             line = line.split("#", 1)[0].strip()
             if not line:
                 continue
-            parts = [part.strip() for part in line.split("|", 2)]
+            parts = re.split(r"\s+\|\s+", line, maxsplit=2)  # without blanks, | is part of an expression
             if len(parts) != 3:
                 raise SystemExit(f"{path}:{number}: expected suite | test | reason")
             self.rules.append([re.compile(part) for part in parts])
