@@ -32,8 +32,8 @@ class [[nodiscard]] Inside {
   }
   ~Inside() {
     std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (--t_depth.depth == 0 && __builtin_expect(g_stop_requested.load(std::memory_order_relaxed) != 0, 0))
-      park_if_requested();
+    --t_depth.depth;
+    if (__builtin_expect(g_stop_requested.load(std::memory_order_relaxed) != 0, 0)) park_if_requested();
   }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;

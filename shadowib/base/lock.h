@@ -38,7 +38,7 @@ class SpinLock {
   }
   void unlock() {
     word_.store(0, std::memory_order_release);
-    if (__builtin_expect(sleepers_.load(std::memory_order_relaxed) != 0, 0)) futex_wake(&word_, 1);
+    if (__builtin_expect(sleepers_.load(std::memory_order_relaxed) != 0, 0)) wake_one();
   }
   // For a forked child: whoever held it is not here.
   void reset() {
@@ -48,7 +48,8 @@ class SpinLock {
 
  private:
   static constexpr std::int64_t kNapNs = 500000;
-  __attribute__((noinline)) void lock_slow() {
+  __attribute__((noinline, cold)) void wake_one() { futex_wake(&word_, 1); }
+  __attribute__((noinline, cold)) void lock_slow() {
     for (int spin = 0; spin < 200; ++spin) {
       if (try_lock()) return;
       cpu_pause();

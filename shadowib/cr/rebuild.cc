@@ -144,7 +144,7 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   WorkQueue<RecvSlot>& receives = qp.receive->log;
   receives.retire_to(receives.retired());
   if (qp.state() == IBV_QPS_RESET || qp.state() == IBV_QPS_ERR || qp.doomed) return {};
-  if (int rc = repost_receives(qp, receives.tail); rc != 0)
+  if (int rc = repost_receives(qp, receives.tail()); rc != 0)
     return failed(rc, "the receives of queue pair 0x%x", qp.qp_num.value);
   return {};
 }
@@ -175,7 +175,7 @@ Status bury(ShadowQp& qp) {
   for (std::uint64_t s = qp.frontier; s < qp.send.head; ++s)
     synthesize(qp, qp.send.slot(s), qp.init.send_cq, s == qp.frontier ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
   WorkQueue<RecvSlot>& receives = qp.receive->log;
-  for (std::uint64_t s = receives.tail; s < receives.head; ++s)
+  for (std::uint64_t s = receives.tail(); s < receives.head; ++s)
     synthesize(qp, receives.slot(s), qp.init.recv_cq, IBV_WC_WR_FLUSH_ERR);
   qp.send.retire_to(qp.send.head);
   receives.retire_to(receives.head);

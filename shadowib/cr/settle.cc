@@ -161,15 +161,23 @@ class Settler {
     if (owed) return Verdict::kMoving;
     if (qp.state() == IBV_QPS_SQD) return Verdict::kHeld;
     const SendSlot& oldest = qp.send.slot(executed);
-    if (consumes_receive(oldest.wr.opcode) && peer->consumed == oldest.message && peer->outstanding == 0)
+    if (consumes_receive(oldest.wr.opcode) && peer->consumed == messages_before(qp, executed) &&
+        peer->outstanding == 0)
       return Verdict::kBlocked;
     return Verdict::kMoving;
   }
 
+  // Receive-consuming messages posted before `sequence` since the connection began; wraps.
+  static std::uint32_t messages_before(ShadowQp& qp, std::uint64_t sequence) {
+    std::uint32_t messages = qp.messages_sent;
+    for (std::uint64_t s = sequence; s < qp.send.head; ++s) messages -= consumes_receive(qp.send.slot(s).wr.opcode);
+    return messages;
+  }
+
   // True if a request before `executed` is signaled and its completion was not polled yet.
   static bool owes_completion(ShadowQp& qp, std::uint64_t executed) {
-    for (std::uint64_t s = std::max(qp.send.tail, qp.send.retired()); s < executed; ++s)
-      if (qp.send.slot(s).signaled && !qp.send.slot(s).done) return true;
+    for (std::uint64_t s = std::max(qp.send.tail(), qp.send.retired()); s < executed; ++s)
+      if (qp.send.slot(s).signaled() && !qp.send.slot(s).done) return true;
     return false;
   }
 

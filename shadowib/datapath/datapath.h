@@ -21,13 +21,9 @@ int req_notify_cq(ibv_cq* cq, int solicited_only);
 // Turns a completion of the backend into the program's and notes it in the log. Its wr_id must be a slot of ours.
 inline void accept_completion(ibv_wc& wc) {
   auto* slot = reinterpret_cast<SlotHeader*>(wc.wr_id);
-  ShadowQp* qp = slot->qp;
   wc.wr_id = slot->user_wr_id;
-  wc.qp_num = qp->qp_num.value;
-  if (slot->is_receive)
-    qp->receive->log.complete(*slot);
-  else
-    qp->send.complete(*slot);
+  wc.qp_num = slot->qp_num.value;
+  WorkQueue<SendSlot>::complete(*slot);  // the same for a receive
 }
 
 // Takes every completion out of the backend's queue into the refill queue. Any thread.

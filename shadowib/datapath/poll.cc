@@ -5,7 +5,7 @@
 namespace shadowib {
 namespace {
 
-__attribute__((noinline)) int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
+int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
   SpinGuard guard(cq.refill_lock);
   int n = 0;
   while (n < count && !cq.refill.empty()) {
@@ -19,7 +19,7 @@ __attribute__((noinline)) int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
 // The program sees one queue: a call returns as many as it asks for if they are there, wherever they lie. One that
 // arms the queue, polls once for all it may hold and then sleeps gets no second event for what a shorter answer left
 // behind.
-int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
+__attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
   int drained = poll_refill(cq, count, wc);
   if (drained == count) return drained;
   int n = g_backend.poll_cq(cq.real, count - drained, wc + drained);
@@ -34,7 +34,7 @@ int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
   ShadowCq& cq = *ShadowCq::of(program_cq);
   if (__builtin_expect(cq.refill_count.load(std::memory_order_acquire) != 0, 0)) return poll_both(cq, count, wc);
   int n = g_backend.poll_cq(cq.real, count, wc);
-  for (int i = 0; i < n; ++i) accept_completion(wc[i]);
+  for (ibv_wc* end = wc + n; wc < end; ++wc) accept_completion(*wc);
   return n;
 }
 

@@ -26,7 +26,8 @@ class PollTest : public testing::Test {
       return n;
     };
     qp.qp_num = {77};
-    ASSERT_TRUE(qp.send.create(&qp, 16, 1, 0, false));
+    ASSERT_TRUE(qp.send.create(16, 1, 0, false));
+    qp.send.belongs_to(qp.qp_num);
   }
   // The backend completes the next request, which the program had posted with this wr_id.
   void complete(std::uint64_t wr_id) {

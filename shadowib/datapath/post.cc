@@ -29,53 +29,47 @@ bool copy_inline(SendSlot& slot, const ibv_send_wr& wr, const WorkQueue<SendSlot
   return true;
 }
 
-// Copies a scatter/gather list; one element is by far the commonest.
-inline void copy_list(ibv_sge* to, const ibv_sge* from, int count) {
-  if (__builtin_expect(count == 1, 1)) {
-    to[0] = from[0];
-    return;
-  }
-  for (int i = 0; i < count; ++i) to[i] = from[i];
-}
-
 // The part of a request that RC opcodes use, behind wr_id, next and sg_list, which the slot has its own of.
 constexpr std::size_t kCopyFrom = offsetof(ibv_send_wr, num_sge), kCopyTo = offsetof(ibv_send_wr, qp_type);
 static_assert(kCopyFrom == 24 && kCopyTo == 72, "ibv_send_wr has another layout than rdma-core 44's");
 
-// Writes the request into the next slot. 0 or the errno to refuse it with.
-__attribute__((always_inline)) inline int record(ShadowQp& qp, const ibv_send_wr& wr) {
-  WorkQueue<SendSlot>& queue = qp.send;
-  if (__builtin_expect(!queue.has_room(), 0)) {
+// The slot for the next request, or null: the queue is full.
+SendSlot* next_slot(ShadowQp& qp) {
+  if (!qp.send.has_room()) {
     retire_executed(qp);
-    if (!queue.has_room()) return ENOMEM;
+    if (!qp.send.has_room()) return nullptr;
   }
-  if (__builtin_expect(static_cast<std::uint32_t>(wr.num_sge) > queue.max_sge(), 0)) return EINVAL;
-  SendSlot& slot = queue.slot(queue.head);
+  return &qp.send.slot(qp.send.head);
+}
+
+// Writes all of the request but its list into the slot, the queue's next.
+__attribute__((always_inline)) inline void record(const ShadowQp& qp, SendSlot& slot, std::uint64_t sequence,
+                                                  const ibv_send_wr& wr) {
   slot.user_wr_id = wr.wr_id;
-  slot.sequence = queue.head;
-  slot.message = qp.messages_sent;
+  slot.sequence = sequence;
   slot.done = false;
-  slot.signaled = ((wr.send_flags | qp.signal_flags) & IBV_SEND_SIGNALED) != 0;
+  slot.flags = static_cast<std::uint8_t>(wr.send_flags | qp.signal_flags);
   ::memcpy(reinterpret_cast<char*>(&slot.wr) + kCopyFrom, reinterpret_cast<const char*>(&wr) + kCopyFrom,
            kCopyTo - kCopyFrom);
-  slot.wr.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot));
-  slot.wr.next = nullptr;
-  slot.wr.sg_list = slot.sge;
-  if (__builtin_expect(wr.send_flags & IBV_SEND_INLINE, 0)) {
-    if (!copy_inline(slot, wr, queue)) return EINVAL;
-  } else {
-    copy_list(slot.sge, wr.sg_list, wr.num_sge);
-  }
+}
+
+// The whole request. 0 or the errno to refuse it with.
+int record_any(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
+  if (static_cast<std::uint32_t>(wr.num_sge) > qp.send.max_sge()) return EINVAL;
+  record(qp, slot, qp.send.head, wr);
+  if ((wr.send_flags & IBV_SEND_INLINE) != 0) return copy_inline(slot, wr, qp.send) ? 0 : EINVAL;
+  for (int i = 0; i < wr.num_sge; ++i) slot.sge[i] = wr.sg_list[i];
   return 0;
 }
 
-inline void accept(ShadowQp& qp, const SendSlot& slot) {
-  qp.messages_sent += consumes_receive(slot.wr.opcode);
+// Before the request goes down: its completion may be polled before the backend's call returns.
+__attribute__((always_inline)) inline void accept(ShadowQp& qp, const ibv_send_wr& wr) {
+  qp.messages_sent += consumes_receive(wr.opcode);
   ++qp.send.head;
 }
-inline void unaccept(ShadowQp& qp) {
+void unaccept(ShadowQp& qp) {
   --qp.send.head;
-  qp.messages_sent = qp.send.slot(qp.send.head).message;
+  qp.messages_sent -= consumes_receive(qp.send.slot(qp.send.head).wr.opcode);
 }
 
 // Posts one slot with its keys turned into the real ones of this generation.
@@ -101,10 +95,11 @@ int post_slot_translated(ShadowQp& qp, SendSlot& slot) {
 
 __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   for (; wr != nullptr; wr = wr->next) {
-    if (int rc = record(qp, *wr); rc != 0) return refuse(wr, bad_wr, rc);
-    SendSlot& slot = qp.send.slot(qp.send.head);
-    accept(qp, slot);
-    if (int rc = post_slot_translated(qp, slot); rc != 0) {
+    SendSlot* slot = next_slot(qp);
+    if (slot == nullptr) return refuse(wr, bad_wr, ENOMEM);
+    if (int rc = record_any(qp, *slot, *wr); rc != 0) return refuse(wr, bad_wr, rc);
+    accept(qp, slot->wr);
+    if (int rc = post_slot_translated(qp, *slot); rc != 0) {
       unaccept(qp);
       return refuse(wr, bad_wr, rc);
     }
@@ -112,27 +107,40 @@ __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr
   return 0;
 }
 
-// A list: slots are chained and go down in one call.
+// A list, or a request that is not the plain kind: slots are chained and go down in one call.
 __attribute__((noinline)) int post_send_list(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   std::uint64_t first = qp.send.head;
   ibv_send_wr* at = wr;
   int refused = 0;
-  for (; at != nullptr && refused == 0; at = at->next) {
-    refused = record(qp, *at);
+  for (; at != nullptr; at = at->next) {
+    SendSlot* slot = next_slot(qp);
+    refused = slot == nullptr ? ENOMEM : record_any(qp, *slot, *at);
     if (refused != 0) break;
-    if (qp.send.head != first) qp.send.slot(qp.send.head - 1).wr.next = &qp.send.slot(qp.send.head).wr;
-    accept(qp, qp.send.slot(qp.send.head));
+    if (qp.send.head != first) qp.send.slot(qp.send.head - 1).wr.next = &slot->wr;
+    accept(qp, slot->wr);
   }
-  if (qp.send.head == first) return refuse(at, bad_wr, refused);
+  const std::uint64_t end = qp.send.head;
+  if (end == first) return refuse(at, bad_wr, refused);
   ibv_send_wr* bad = nullptr;
   int rc = qp.real_post_send(qp.real, &qp.send.slot(first).wr, &bad);
+  for (std::uint64_t s = first; s < end; ++s) qp.send.slot(s).wr.next = nullptr;
   if (rc != 0 && bad != nullptr) {  // rc != 0 and bad == nullptr: a provider that took them all (rxe)
     std::uint64_t accepted = first;
-    for (at = wr; &qp.send.slot(accepted).wr != bad && accepted < qp.send.head; ++accepted) at = at->next;
+    for (at = wr; &qp.send.slot(accepted).wr != bad && accepted < end; ++accepted) at = at->next;
     while (qp.send.head > accepted) unaccept(qp);
     return refuse(at, bad_wr, rc);
   }
   return refused != 0 ? refuse(at, bad_wr, refused) : 0;
+}
+
+__attribute__((noinline, cold)) int refused_by_backend(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr, int rc) {
+  unaccept(qp);
+  return refuse(wr, bad_wr, rc);
+}
+
+// One request with one element, not inline: what programs post most.
+inline bool is_plain(const ibv_send_wr& wr) {
+  return wr.next == nullptr && wr.num_sge == 1 && (wr.send_flags & IBV_SEND_INLINE) == 0;
 }
 
 }  // namespace
@@ -143,46 +151,45 @@ int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   SpinGuard guard(qp.send.lock);
   if (__builtin_expect(qp.context->translate.load(std::memory_order_relaxed), 0))
     return post_send_translated(qp, wr, bad_wr);
-  if (__builtin_expect(wr->next != nullptr, 0)) return post_send_list(qp, wr, bad_wr);
-  if (int rc = record(qp, *wr); __builtin_expect(rc != 0, 0)) return refuse(wr, bad_wr, rc);
-  SendSlot& slot = qp.send.slot(qp.send.head);
-  accept(qp, slot);
+  if (__builtin_expect(!is_plain(*wr) || !qp.send.has_room(), 0)) return post_send_list(qp, wr, bad_wr);
+  const std::uint64_t sequence = qp.send.head;
+  SendSlot& slot = qp.send.slot(sequence);
+  record(qp, slot, sequence, *wr);
+  slot.sge[0] = wr->sg_list[0];
+  accept(qp, *wr);
   ibv_send_wr* bad = nullptr;
   int rc = qp.real_post_send(qp.real, &slot.wr, &bad);
-  if (__builtin_expect(rc != 0 && bad != nullptr, 0)) {
-    unaccept(qp);
-    return refuse(wr, bad_wr, rc);
-  }
-  return 0;
+  if (__builtin_expect(rc == 0, 1)) return 0;
+  return bad == nullptr ? 0 : refused_by_backend(qp, wr, bad_wr, rc);  // rc and no bad_wr: rxe, which took it
 }
 
 namespace {
 
-// Writes the receive into the next slot and posts it. 0 or the errno to refuse it with.
-__attribute__((always_inline)) inline int post_one_receive(ShadowQp& qp, WorkQueue<RecvSlot>& queue,
-                                                           const ibv_recv_wr& wr) {
-  if (__builtin_expect(!queue.has_room(), 0)) return ENOMEM;
-  if (__builtin_expect(static_cast<std::uint32_t>(wr.num_sge) > queue.max_sge(), 0)) return EINVAL;
-  RecvSlot& slot = queue.slot(queue.head);
-  slot.user_wr_id = wr.wr_id;
-  slot.sequence = queue.head;
-  slot.done = false;
-  slot.wr = {reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot)), nullptr, slot.sge, wr.num_sge};
-  copy_list(slot.sge, wr.sg_list, wr.num_sge);
-  ++queue.head;
-  ibv_recv_wr* bad = nullptr;
-  int rc;
-  if (__builtin_expect(qp.context->translate.load(std::memory_order_relaxed), 0)) {
-    rc = repost_receives(qp, queue.head - 1);
-    bad = &slot.wr;
-  } else {
-    rc = qp.real_post_recv(qp.real, &slot.wr, &bad);
-  }
-  if (__builtin_expect(rc != 0 && bad != nullptr, 0)) {
-    --queue.head;
-    return rc;
+// A list, or a receive that is not the plain kind, or one after a restart.
+__attribute__((noinline)) int post_recv_any(ShadowQp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  WorkQueue<RecvSlot>& queue = qp.receive->log;
+  for (; wr != nullptr; wr = wr->next) {
+    if (!queue.has_room()) return refuse(wr, bad_wr, ENOMEM);
+    if (static_cast<std::uint32_t>(wr->num_sge) > queue.max_sge()) return refuse(wr, bad_wr, EINVAL);
+    RecvSlot& slot = queue.slot(queue.head);
+    slot.user_wr_id = wr->wr_id;
+    slot.sequence = queue.head;
+    slot.done = false;
+    slot.wr.num_sge = wr->num_sge;
+    for (int i = 0; i < wr->num_sge; ++i) slot.sge[i] = wr->sg_list[i];
+    ++queue.head;
+    if (int rc = repost_receives(qp, queue.head - 1); rc != 0) {
+      --queue.head;
+      return refuse(wr, bad_wr, rc);
+    }
   }
   return 0;
+}
+
+__attribute__((noinline, cold)) int refused_by_backend(WorkQueue<RecvSlot>& queue, ibv_recv_wr* wr,
+                                                       ibv_recv_wr** bad_wr, int rc) {
+  --queue.head;
+  return refuse(wr, bad_wr, rc);
 }
 
 }  // namespace
@@ -192,11 +199,20 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   ShadowQp& qp = *ShadowQp::of(program_qp);
   WorkQueue<RecvSlot>& queue = qp.receive->log;
   SpinGuard guard(queue.lock);
-  do {
-    if (int rc = post_one_receive(qp, queue, *wr); __builtin_expect(rc != 0, 0)) return refuse(wr, bad_wr, rc);
-    wr = wr->next;
-  } while (__builtin_expect(wr != nullptr, 0));
-  return 0;
+  if (__builtin_expect(qp.context->translate.load(std::memory_order_relaxed) || wr->next != nullptr ||
+                           wr->num_sge != 1 || !queue.has_room(),
+                       0))
+    return post_recv_any(qp, wr, bad_wr);
+  RecvSlot& slot = queue.slot(queue.head);
+  slot.user_wr_id = wr->wr_id;
+  slot.sequence = queue.head++;
+  slot.done = false;
+  slot.wr.num_sge = 1;
+  slot.sge[0] = wr->sg_list[0];
+  ibv_recv_wr* bad = nullptr;
+  int rc = qp.real_post_recv(qp.real, &slot.wr, &bad);
+  if (__builtin_expect(rc == 0, 1)) return 0;
+  return bad == nullptr ? 0 : refused_by_backend(queue, wr, bad_wr, rc);
 }
 
 int repost_receives(ShadowQp& qp, std::uint64_t from) {
@@ -233,10 +249,10 @@ std::uint64_t executed_frontier(ShadowQp& qp) {
 
 void retire_executed(ShadowQp& qp) {
   std::uint64_t executed = executed_frontier(qp);
-  while (qp.send.tail < executed) {
-    SendSlot& slot = qp.send.slot(qp.send.tail);
-    if (slot.signaled && !slot.done) break;  // its completion still points at the slot
-    qp.send.retire_to(qp.send.tail + 1);
+  while (qp.send.tail() < executed) {
+    SendSlot& slot = qp.send.slot(qp.send.tail());
+    if (slot.signaled() && !slot.done) break;  // its completion still points at the slot
+    qp.send.retire_to(qp.send.tail() + 1);
   }
 }
 

@@ -30,9 +30,8 @@ void retire_memory(ShadowQp* qp) {
 
 bool make_logs(ShadowQp& qp, const ibv_qp_cap& cap) {
   qp.receive = std::make_shared<ReceiveQueue>();
-  return qp.send.create(&qp, std::max(1u, cap.max_send_wr), std::max(1u, cap.max_send_sge), cap.max_inline_data,
-                        false) &&
-         qp.receive->log.create(&qp, std::max(1u, cap.max_recv_wr), cap.max_recv_sge, 0, true);
+  return qp.send.create(std::max(1u, cap.max_send_wr), std::max(1u, cap.max_send_sge), cap.max_inline_data, false) &&
+         qp.receive->log.create(std::max(1u, cap.max_recv_wr), std::max(1u, cap.max_recv_sge), 0, true);
 }
 
 // Keeps the log of modifications short: a repeated change replaces its older self; a way back to RESET forgets all.
@@ -118,6 +117,8 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
     SpinGuard guard(r.lock);
     qp->qp_num = r.choose_qp_num({qp->real->qp_num});
     base.qp_num = qp->qp_num.value;
+    qp->send.belongs_to(qp->qp_num);
+    qp->receive->log.belongs_to(qp->qp_num);
     ++pd->users;
     ++ShadowCq::of(init->send_cq)->users;
     ++ShadowCq::of(init->recv_cq)->users;

@@ -2,7 +2,7 @@
 //
 // A slot's address goes down to the backend as wr_id and comes back in the completion; the program's own wr_id stays
 // in the slot. Slots also hold what a restart needs to post the request again. Filled under the queue's lock by
-// posts; completions only set `done` and the hint, without a lock (each slot completes once).
+// posts; completions only set `done` and the queue's latest, without a lock (each slot completes once).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,22 +13,24 @@
 
 #include "shadowib/base/arena.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/objects/ids.h"
 
 namespace shadowib {
-
-struct ShadowQp;
 
 // What both kinds of slot begin with: all that a completion needs.
 struct SlotHeader {
   std::uint64_t user_wr_id;
-  ShadowQp* qp;            // set once, when the ring is made
-  std::uint64_t sequence;  // position in the queue since its last RESET
-  std::uint32_t message;   // send: receive-consuming messages posted before this one on the connection (wraps)
-  bool is_receive;         // set once
-  bool done;               // its own completion was polled from the backend
-  bool signaled;           // a completion is due even on success
+  std::atomic<SlotHeader*>* latest;  // where its queue keeps the slot that completed last; set once
+  VirtualQpNum qp_num;               // set once, for the whole ring
+  bool is_receive;                   // set once
+  bool done;                         // its own completion was polled from the backend
+  std::uint8_t flags;                // ibv_send_flags, with the signaling of its queue pair
+  std::uint64_t sequence;            // position in the queue since its last RESET
+
+  bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0; }  // a completion is due even on success
 };
 
+// wr.wr_id, wr.sg_list and, between posts, wr.next = null are the slot's own and set once.
 struct SendSlot : SlotHeader {
   ibv_send_wr wr;  // as posted, with wr_id = this, keys virtual, sg_list = sge
   ibv_sge sge[];   // [0..max_sge), then max_inline bytes of inline data
@@ -42,10 +44,10 @@ struct RecvSlot : SlotHeader {
 inline bool consumes_receive(ibv_wr_opcode opcode) {
   constexpr std::uint32_t kConsuming =
       1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_SEND_WITH_INV;
-  return static_cast<std::uint32_t>(opcode) < 32 && (kConsuming >> opcode & 1) != 0;
+  return (kConsuming >> (static_cast<std::uint32_t>(opcode) % 32) & 1) != 0;  // there are fewer than 32
 }
 
-// The ring. [tail, head) are sequences posted and not known retired; slot(sequence) is valid for these.
+// The ring. [tail(), head) are sequences posted and not known retired; slot(sequence) is valid for these.
 template <typename Slot>
 class WorkQueue {
  public:
@@ -56,21 +58,28 @@ class WorkQueue {
 
   // capacity: work requests the real queue holds; extra_bytes follow each slot's scatter/gather list. False: no
   // memory.
-  bool create(ShadowQp* qp, std::uint32_t capacity, std::uint32_t max_sge, std::uint32_t extra_bytes,
-              bool is_receive) {
+  bool create(std::uint32_t capacity, std::uint32_t max_sge, std::uint32_t extra_bytes, bool is_receive) {
     std::uint64_t slots = 1;
     while (slots < capacity) slots *= 2;
-    stride_ = (sizeof(Slot) + max_sge * sizeof(ibv_sge) + extra_bytes + 63) & ~std::uint32_t{63};
+    stride_ = (sizeof(Slot) + max_sge * sizeof(ibv_sge) + extra_bytes + 63) & ~std::uint64_t{63};
     slots_ = static_cast<char*>(arena_allocate(slots * stride_, 64));
     if (slots_ == nullptr) return false;
     mask_ = slots - 1;
+    limit_ = slots;
     max_sge_ = max_sge;
     max_inline_ = extra_bytes;
     for (std::uint64_t i = 0; i < slots; ++i) {
-      slot(i).qp = qp;
-      slot(i).is_receive = is_receive;
+      Slot& s = slot(i);
+      s.latest = &latest_;
+      s.is_receive = is_receive;
+      s.wr.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&s));
+      s.wr.sg_list = s.sge;
     }
     return true;
+  }
+  // The number completions of this queue name; for good.
+  void belongs_to(VirtualQpNum qp_num) {
+    for (std::uint64_t i = 0; i <= mask_; ++i) slot(i).qp_num = qp_num;
   }
 
   Slot& slot(std::uint64_t sequence) { return *reinterpret_cast<Slot*>(slots_ + (sequence & mask_) * stride_); }
@@ -78,50 +87,54 @@ class WorkQueue {
   std::uint32_t max_inline() const { return max_inline_; }
 
   // Caller holds lock. True if another slot is free.
-  bool has_room() { return head - tail <= mask_ || reclaim(); }
+  bool has_room() { return __builtin_expect(head < limit_, 1) || reclaim(); }
 
   // Lock-free, from completions.
-  void complete(SlotHeader& slot) {
+  static void complete(SlotHeader& slot) {
     slot.done = true;
-    done_hint_.store(slot.sequence + 1, std::memory_order_release);
+    slot.latest->store(&slot, std::memory_order_release);
   }
 
   // The sequence behind the last completed slot: everything before it is retired. Caller holds lock or threads are
   // stopped.
   std::uint64_t retired() {
-    std::uint64_t frontier = tail;
-    for (std::uint64_t s = head; s > tail; --s)
+    std::uint64_t frontier = tail();
+    for (std::uint64_t s = head; s > tail(); --s)
       if (slot(s - 1).done) {
         frontier = s;
         break;
       }
     return frontier;
   }
+  std::uint64_t tail() const { return limit_ - (mask_ + 1); }
   void retire_to(std::uint64_t sequence) {
-    if (sequence > tail) tail = sequence;
+    if (sequence > tail()) limit_ = sequence + mask_ + 1;
   }
   void clear() {
-    tail = head = 0;
-    done_hint_ = 0;
+    head = 0;
+    limit_ = mask_ + 1;
+    latest_ = nullptr;
   }
 
   SpinLock lock;
   std::uint64_t head = 0;  // written under lock
-  std::uint64_t tail = 0;
 
  private:
-  __attribute__((noinline)) bool reclaim() {
-    std::uint64_t hint = done_hint_.load(std::memory_order_acquire);
-    if (hint > tail && hint <= head) tail = hint;
-    if (head - tail <= mask_) return true;
+  // `latest` is the newest completion but for pollers that overtake each other, and unless it was posted again since.
+  __attribute__((noinline, cold)) bool reclaim() {
+    const SlotHeader* latest = latest_.load(std::memory_order_acquire);
+    if (latest != nullptr && latest->done) retire_to(latest->sequence + 1);
+    if (head < limit_) return true;
     retire_to(retired());
-    return head - tail <= mask_;
+    return head < limit_;
   }
 
   char* slots_ = nullptr;
   std::uint64_t mask_ = 0;
-  std::uint32_t stride_ = 0, max_sge_ = 0, max_inline_ = 0;
-  std::atomic<std::uint64_t> done_hint_{0};
+  std::uint64_t limit_ = 1;   // the first sequence there is no slot for: tail() and the number of slots
+  std::uint64_t stride_ = 0;  // bytes
+  std::uint32_t max_sge_ = 0, max_inline_ = 0;
+  std::atomic<SlotHeader*> latest_{nullptr};
 };
 
 }  // namespace shadowib

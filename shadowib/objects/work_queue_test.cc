@@ -7,13 +7,13 @@ namespace {
 
 class WorkQueueTest : public testing::Test {
  protected:
-  void SetUp() override { ASSERT_TRUE(queue.create(nullptr, 8, 2, 16, false)); }
+  void SetUp() override { ASSERT_TRUE(queue.create(8, 2, 16, false)); }
   SendSlot& post(bool signaled) {
     EXPECT_TRUE(queue.has_room());
     SendSlot& slot = queue.slot(queue.head);
     slot.sequence = queue.head++;
     slot.done = false;
-    slot.signaled = signaled;
+    slot.flags = signaled ? IBV_SEND_SIGNALED : 0;
     return slot;
   }
   WorkQueue<SendSlot> queue;
@@ -44,6 +44,8 @@ TEST_F(WorkQueueTest, PollersThatFinishOutOfOrderLoseNothing) {
   EXPECT_TRUE(queue.has_room());
   for (int i = 0; i < 3; ++i) post(true);
   EXPECT_EQ(queue.retired(), 6u) << "a slot used again is not done";
+  while (queue.head < 6 + 8) post(true);
+  EXPECT_FALSE(queue.has_room()) << "what completed last was posted again";
 }
 
 TEST_F(WorkQueueTest, SlotsKeepTheirAddressesAndRoomForInlineData) {
