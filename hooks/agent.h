@@ -10,8 +10,7 @@
 //   40 settle     Participant::settle until the frontier, barrier "settled"
 //   50 quiesce    Participant::quiesce (helper threads parked), barrier "quiet"
 //   60 inspect    descriptors, children, mappings are captured into a table and judged (P4); nothing written before
-//   the
-//                 command has said "go"
+//                 the command has said "go"
 //   70 save       image written to the staging directory, fsynced; result published
 //   80 commit     the command writes the manifest, syncs, renames; publishes the outcome
 //   90 outcome    resume: Participant::resume, release_threads(); or kill; or abort: as resume

@@ -20,6 +20,7 @@ struct Fault {
   int point = -1;
   Action action = Action::kNone;
   int member = -1;  // -1: every member
+  int passage = 0;  // 0: every time
 };
 
 std::atomic<int> g_member{-1};
@@ -47,7 +48,11 @@ Fault parse(const char* text) {
   const char* name = end + 1;
   const char* colon = std::strchr(name, ':');
   fault.action = action_of(name, colon ? static_cast<std::size_t>(colon - name) : std::strlen(name));
-  if (colon) fault.member = std::atoi(colon + 1);
+  if (colon) {
+    char* rest;
+    fault.member = static_cast<int>(std::strtol(colon + 1, &rest, 10));
+    if (*rest == ':') fault.passage = std::atoi(rest + 1);
+  }
   if (fault.action == Action::kNone) log_line(LogLevel::kWarn, "SHADOWIB_FAULT=%s is not understood, ignored", text);
   return fault;
 }
@@ -67,6 +72,9 @@ bool concerns_us(const Fault& fault) {
 Status fault_point(int point) {
   const Fault& fault = configured();
   if (fault.point != point || !concerns_us(fault)) return {};
+  static std::atomic<int> passages{0};
+  const int passage = passages.fetch_add(1) + 1;
+  if (fault.passage != 0 && fault.passage != passage) return {};
   switch (fault.action) {
     case Action::kCrash:
       ::kill(::getpid(), SIGKILL);

@@ -1,7 +1,8 @@
 // Numbered fault points: every phase of checkpoint, commit, restart and rebuild passes one.
 //
-// SHADOWIB_FAULT=<point>:<action>[:<member>] with action crash (SIGKILL to itself), stop (SIGSTOP), fail (the phase
-// returns an error), slow (waits 2 s), enospc (writes fail). Read once; a point costs one load when unset.
+// SHADOWIB_FAULT=<point>:<action>[:<member>[:<passage>]] with action crash (SIGKILL to itself), stop (SIGSTOP), fail
+// (the phase returns an error), slow (waits 2 s), enospc (writes fail). With a passage it acts only when the process
+// passes the point for that time, counted from 1. Read once; a point costs one load when unset.
 #pragma once
 
 #include "shadowib/base/status.h"
