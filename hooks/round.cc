@@ -55,6 +55,7 @@ class Round {
   void remove_leavings();
 
   Status pass(int phase);
+  void note_time(int phase);
   Status barrier(const std::string& name);
   Status wait_for_key(const char* name, std::string* value);
   Status check_others();
@@ -70,6 +71,8 @@ class Round {
   std::uint8_t set_id_[16] = {};
   bool saved_ = false, hooks_ran_ = false, stop_tried_ = false, kill_ourselves_ = false;
   std::int64_t deadline_ns_ = 0, stopped_at_ns_ = 0, settle_ns_ = 0, save_ns_ = 0;
+  std::int64_t phase_began_ns_ = 0;
+  std::string times_;  // of the phases so far
   std::string table_, outcome_text_;
   bool committed_ = false;
 };
@@ -116,7 +119,40 @@ int Round::left_ms() const {
 }
 
 // The phase begins: told to the command, which shows progress, and open to faults.
+// What a phase's time went into, for the log.
+const char* phase_name(int phase) {
+  switch (phase) {
+    case 10:
+      return "join";
+    case 20:
+      return "hooks";
+    case 30:
+      return "stop";
+    case 40:
+      return "settle";
+    case 50:
+      return "quiesce";
+    case 60:
+      return "inspect";
+    case 70:
+      return "save";
+    default:
+      return "commit";
+  }
+}
+
+void Round::note_time(int phase) {
+  const std::int64_t now = monotonic_ns();
+  char text[48];
+  std::snprintf(text, sizeof(text), "%s%s %.1f", times_.empty() ? "" : ", ", phase_name(g_agent.phase),
+                static_cast<double>(now - phase_began_ns_) / 1e6);
+  if (phase != 10) times_ += text;
+  phase_began_ns_ = now;
+  if (phase == 90) log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s", n_, times_.c_str());
+}
+
 Status Round::pass(int phase) {
+  note_time(phase);
   g_agent.phase = phase;
   Fields fields;
   fields["phase"] = std::to_string(phase);
@@ -207,13 +243,13 @@ Status Round::settle() {
       return Status::of(Code::kRefused, 0, "member %.20s does not settle in %d tries: %.250s", again[0].c_str(),
                         kSettleTries, why.c_str());
     }
+    log_line(LogLevel::kInfo, "checkpoint %" PRIu64 ": try %d: %s; running on for a moment", n_, attempt + 1,
+             status.ok() ? "settled, but another member is not" : status.text());
     SHADOWIB_TRY(run_a_moment(attempt));
   }
 }
 
 Status Round::run_a_moment(int attempt) {
-  log_line(LogLevel::kInfo, "checkpoint %" PRIu64 ": not settled in try %d, running on for a moment", n_,
-           attempt + 1);
   if (g_agent.participant != nullptr) g_agent.participant->resume();
   release_threads();
   timespec moment{0, 20'000'000};
