@@ -2,6 +2,7 @@
 // programs that look verbs up at run time.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <link.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,12 +60,27 @@ TEST(Exports, NeedNoCppRuntimeAndNoVerbs) {
 #endif
 }
 
+// What LD_PRELOAD has to be for the shim to be loaded: itself, behind the run-time library of the sanitizer this test
+// and the shim are built with, if any, which refuses every place but the first.
+std::string preload_of_shim() {
+  std::string runtime;
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* library, std::size_t, void* found) {
+        const std::string path = library->dlpi_name;
+        for (const char* name : {"/libasan.so", "/libtsan.so"})
+          if (path.find(name) != std::string::npos) *static_cast<std::string*>(found) = path + ":";
+        return 0;
+      },
+      &runtime);
+  return runtime + SHADOWIB_LIBRARY;
+}
+
 // Runs `check` in a child whose loader sees the drop-in directory and, if asked, a preloaded shim.
 int run_with_dropin(const char* program, bool preload, const char* mode) {
   pid_t child = ::fork();
   if (child == 0) {
     ::setenv("LD_LIBRARY_PATH", SHADOWIB_DROPIN_DIR, 1);
-    if (preload) ::setenv("LD_PRELOAD", SHADOWIB_LIBRARY, 1);
+    if (preload) ::setenv("LD_PRELOAD", preload_of_shim().c_str(), 1);
     ::setenv("SHADOWIB_LOG", "error", 1);
     ::execl(program, program, "--gtest_also_run_disabled_tests", mode, nullptr);
     ::_exit(126);
