@@ -47,8 +47,12 @@ bool has_capability(int capability) {
   return (data[capability / 32].effective & (1u << (capability % 32))) != 0;
 }
 
-Status denied(const char* call, const char* remedy) {
-  return Status::of(Code::kPermission, errno, "%s is denied: %s; %s", call, std::strerror(errno), remedy);
+Status denied(const char* call, const char* remedy, int error = errno) {
+  return Status::of(Code::kPermission, error, "%s is denied: %s; %s", call, std::strerror(error), remedy);
+}
+// `error` before the machine is looked at, which leaves another errno.
+Status user_namespace_denied(const char* call, int error = errno) {
+  return denied(call, user_namespace_remedy(), error);
 }
 
 bool write_text(const char* path, const std::string& text) {
@@ -64,13 +68,13 @@ bool write_text(const char* path, const std::string& text) {
 Status make_user_namespace() {
   const uid_t uid = ::geteuid();
   const gid_t gid = ::getegid();
-  if (::unshare(CLONE_NEWUSER) != 0) return denied("unshare(CLONE_NEWUSER)", user_namespace_remedy());
+  if (::unshare(CLONE_NEWUSER) != 0) return user_namespace_denied("unshare(CLONE_NEWUSER)");
   char line[64];
   std::snprintf(line, sizeof(line), "%u %u 1", uid, uid);
-  if (!write_text("/proc/self/uid_map", line)) return denied("writing /proc/self/uid_map", user_namespace_remedy());
+  if (!write_text("/proc/self/uid_map", line)) return user_namespace_denied("writing /proc/self/uid_map");
   write_text("/proc/self/setgroups", "deny");  // kernels before 3.19 have none
   std::snprintf(line, sizeof(line), "%u %u 1", gid, gid);
-  if (!write_text("/proc/self/gid_map", line)) return denied("writing /proc/self/gid_map", user_namespace_remedy());
+  if (!write_text("/proc/self/gid_map", line)) return user_namespace_denied("writing /proc/self/gid_map");
   return {};
 }
 
@@ -117,8 +121,7 @@ Status raise_clocks(const ClockFloor& floor) {
 Status enter_namespaces(const ClockFloor& floor) {
   if (!has_capability(CAP_SYS_ADMIN)) SHADOWIB_TRY(make_user_namespace());
   SHADOWIB_TRY(raise_clocks(floor));
-  if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0)
-    return denied("unshare(CLONE_NEWPID|CLONE_NEWNS)", user_namespace_remedy());
+  if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return user_namespace_denied("unshare(CLONE_NEWPID|CLONE_NEWNS)");
   return {};
 }
 
