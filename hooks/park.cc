@@ -4,6 +4,7 @@
 
 #include "hooks/imager/thread_context.h"
 #include "hooks/raw_signal.h"
+#include "hooks/sanitizer_thread.h"
 #include "hooks/stop.h"
 #include "hooks/tasks.h"
 #include "shadowib/base/lock.h"
@@ -116,6 +117,7 @@ void park_exempt_thread_while(const std::atomic<std::uint32_t>* word, std::uint3
   thread->context.store(&context, std::memory_order_release);
   arrived();
   while (word->load(std::memory_order_acquire) == value) futex_wait(word, value);
+  sanitizer_sees_release(&g_stop_requested);
   thread->context.store(nullptr, std::memory_order_release);
 }
 

@@ -11,6 +11,29 @@ namespace shadowib {
 inline constexpr std::uint32_t kMaxThreads = 8192;  // that one stop can hold
 inline constexpr int kMaxExemptThreads = 64;
 
+// A BlockedSyscall that one thread writes and another, late for its stop, may read meanwhile: it then gets a mixture
+// that matches no registers, but no undefined behaviour.
+class SharedBlockedSyscall {
+ public:
+  void store(const BlockedSyscall& call) {
+    number_.store(call.number, std::memory_order_relaxed);
+    for (int i = 0; i < 6; ++i) arguments_[i].store(call.arguments[i], std::memory_order_relaxed);
+    stack_pointer_.store(call.stack_pointer, std::memory_order_relaxed);
+    program_counter_.store(call.program_counter, std::memory_order_relaxed);
+  }
+  void load(BlockedSyscall* call) const {
+    call->number = number_.load(std::memory_order_relaxed);
+    for (int i = 0; i < 6; ++i) call->arguments[i] = arguments_[i].load(std::memory_order_relaxed);
+    call->stack_pointer = stack_pointer_.load(std::memory_order_relaxed);
+    call->program_counter = program_counter_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  std::atomic<std::int64_t> number_{0};
+  std::atomic<std::uint64_t> arguments_[6]{};
+  std::atomic<std::uint64_t> stack_pointer_{0}, program_counter_{0};
+};
+
 // One thread in one stop. Entries are taken by compare-and-swap, by the stopping thread or by the thread itself, and
 // are free again when the next stop (generation) begins, so nothing is ever erased.
 struct ParkSlot {
@@ -19,7 +42,7 @@ struct ParkSlot {
   std::atomic<std::uint32_t> signalled;   // generation, once the signal is sent
   std::atomic<std::uint32_t> seen_valid;  // generation, once `seen` is written
   std::atomic<void*> context;             // ThreadContext on the thread's stack
-  BlockedSyscall seen;                    // what it was blocked in just before the signal
+  SharedBlockedSyscall seen;              // what it was blocked in just before the signal
 };
 
 // Generation of the latest stop; g_stop_requested is it while the stop lasts, else 0.

@@ -10,6 +10,7 @@
 #include "hooks/blocked_call.h"
 #include "hooks/park.h"
 #include "hooks/raw_signal.h"
+#include "hooks/sanitizer_thread.h"
 #include "hooks/stop_guards.h"
 #include "hooks/tasks.h"
 #include "shadowib/base/lock.h"
@@ -46,7 +47,9 @@ void on_stop_signal(int signal, siginfo_t* info, void* context) {
   const int tid = raw_gettid();
   const ParkSlot* slot = park_slot(generation, tid, false);
   const bool seen = slot != nullptr && slot->seen_valid.load(std::memory_order_acquire) == generation;
-  InterruptedCall call(static_cast<ucontext_t*>(context), seen ? &slot->seen : nullptr);
+  BlockedSyscall blocked_in;
+  if (seen) slot->seen.load(&blocked_in);
+  InterruptedCall call(static_cast<ucontext_t*>(context), seen ? &blocked_in : nullptr);
   const std::uint32_t requested = g_stop_requested.load(std::memory_order_acquire);
   if (requested != 0 && t_depth.depth == 0 && !is_exempt(tid)) park_here(requested);
   call.go_on();
@@ -77,7 +80,9 @@ bool visit_thread(int tid, void* arg) {
   }
   if (slot->parked.load(std::memory_order_acquire) == scan->generation) return true;
   if (slot->signalled.load(std::memory_order_relaxed) != scan->generation) {
-    read_blocked_syscall(tid, &slot->seen);
+    BlockedSyscall seen;
+    read_blocked_syscall(tid, &seen);
+    slot->seen.store(seen);
     slot->seen_valid.store(scan->generation, std::memory_order_release);
     // EAGAIN: too many queued signals; the next scan tries again.
     if (::syscall(SYS_tgkill, raw_getpid(), tid, stop_signal_number()) == 0)
@@ -146,6 +151,7 @@ Status stop_install() {
              "another one",
              signal);
   }
+  end_sanitizer_thread();
   const std::uint64_t ours = signal_bit(signal);
   raw_sigmask(SIG_UNBLOCK, &ours, nullptr);
   g_installed_pid.store(raw_getpid());
@@ -171,7 +177,10 @@ Status stop_threads(int timeout_ms) {
     }
     if (scan.full) return refuse(scan, timeout_ms);
     if (scan.unparked == 0) {
-      if (scan.seen == parked_before) return {};
+      if (scan.seen == parked_before) {
+        sanitizer_sees_stop();
+        return {};
+      }
       parked_before = scan.seen;
       continue;
     }
@@ -182,6 +191,7 @@ Status stop_threads(int timeout_ms) {
 }
 
 void release_threads() {
+  sanitizer_sees_end_of_stop(&g_stop_requested);
   g_stop_requested.store(0, std::memory_order_seq_cst);
   futex_wake(&g_stop_requested, INT_MAX);
 }
@@ -207,7 +217,10 @@ Status stop_wait_exempt_parked(int timeout_ms) {
   for (;;) {
     const std::uint32_t arrivals = g_park_arrivals.load(std::memory_order_acquire);
     const int tid = unparked_exempt(raw_gettid());
-    if (tid == 0) return {};
+    if (tid == 0) {
+      sanitizer_sees_stop();
+      return {};
+    }
     const std::int64_t left = deadline - monotonic_ns();
     if (left <= 0) {
       char thread[200];

@@ -9,6 +9,9 @@
 #include <atomic>
 #include <cstdint>
 
+#if defined(__SANITIZE_THREAD__)
+#include "hooks/sanitizer_thread.h"
+#endif
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -29,6 +32,9 @@ class [[nodiscard]] Inside {
   Inside() {
     ++t_depth.depth;
     std::atomic_signal_fence(std::memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__)  // it does not see threads stop; what was done meanwhile happens before this
+    sanitizer_sees_release(&g_stop_requested);
+#endif
   }
   ~Inside() {
     std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -194,9 +194,8 @@ TEST_F(StopTest, ADeadLeaderDoesNotHoldUpTheOthers) {
   if (child == 0) {
     stop_reset_after_fork();
     if (!stop_install().ok()) _exit(2);
-    static pthread_t leader = pthread_self();
     std::thread([] {
-      pthread_join(leader, nullptr);
+      while (task_state(raw_getpid()) != 'Z') sched_yield();  // ended, and still listed
       std::thread other([] { nap(300000000); });
       Status status = stop_threads(5000);
       if (status.ok()) release_threads();

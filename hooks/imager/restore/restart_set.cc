@@ -13,6 +13,7 @@
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/supervisor.h"
+#include "hooks/sanitizer_thread.h"
 
 namespace shadowib {
 namespace {
@@ -51,6 +52,7 @@ ClockFloor clock_floor(const std::vector<MemberImage>& members) {
 // In the first child: makes the namespaces, then their first process, and waits for it.
 [[noreturn]] void run_outer(std::vector<MemberImage>* members, const RestartOptions& options, int command_fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  await_single_thread();
   const Status status = enter_namespaces(clock_floor(*members));
   if (!status.ok()) {
     const SupervisorMessage message{SupervisorMessage::kStatus, 0, 0, status};
@@ -90,6 +92,7 @@ class Command {
     ::sigemptyset(&forwarded);
     for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
     ::pthread_sigmask(SIG_BLOCK, &forwarded, &before);
+    end_sanitizer_thread();
     const pid_t outer = ::fork();
     if (outer == 0) {
       ::close(sockets[0]);

@@ -130,9 +130,7 @@ SCENARIO(vector_registers) {
 }
 
 std::atomic<int> g_signals[65];
-void count_signal(int signal, siginfo_t* info, void*) {
-  g_signals[signal] += signal >= SIGRTMIN ? info->si_value.sival_int : 1;
-}
+void count_signal(int signal, siginfo_t*, void*) { ++g_signals[signal]; }
 
 void install(int signal, int flags = 0) {
   struct sigaction action {};
@@ -168,8 +166,17 @@ SCENARIO(signals) {
   ::sigpending(&pending);
   CHECK_THAT(::sigismember(&pending, SIGHUP) == 1 && ::sigismember(&pending, SIGTERM) == 1);
   CHECK_THAT(g_signals[SIGTERM] == 0);
+  // Every one of those with values, in order. Taken rather than handled: ThreadSanitizer, which stands between, keeps
+  // no more than one of a signal for the handler.
+  sigset_t with_values;
+  ::sigemptyset(&with_values);
+  ::sigaddset(&with_values, SIGRTMIN + 1);
+  for (const int value : {100, 20}) {
+    siginfo_t info{};
+    CHECK_THAT(::sigwaitinfo(&with_values, &info) == SIGRTMIN + 1 && info.si_value.sival_int == value);
+  }
   ::sigprocmask(SIG_UNBLOCK, &blocked, nullptr);
-  CHECK_THAT(g_signals[SIGTERM] == 1 && g_signals[SIGHUP] == 1 && g_signals[SIGRTMIN + 1] == 120);
+  CHECK_THAT(g_signals[SIGTERM] == 1 && g_signals[SIGHUP] == 1 && g_signals[SIGRTMIN + 1] == 0);
   stack_t after{};
   CHECK_THAT(::sigaltstack(nullptr, &after) == 0 && after.ss_sp == alternate && after.ss_size == sizeof(alternate));
   struct sigaction action {};

@@ -10,6 +10,7 @@
 
 #include "hooks/fault.h"
 #include "hooks/imager/thread_context.h"
+#include "hooks/sanitizer_thread.h"
 #include "hooks/stop.h"
 #include "shadowib/base/lock.h"
 
@@ -48,6 +49,7 @@ bool fault_no_space() { return ::getenv("IMAGER_TEST_NO_SPACE") != nullptr; }
 namespace test {
 
 void install_stop_handler(bool on_alternate_stack) {
+  end_sanitizer_thread();
   struct sigaction action {};
   action.sa_handler = park;
   ::sigfillset(&action.sa_mask);
