@@ -80,7 +80,7 @@ Status read_small(const std::string& path, std::string* text) {
   if (fd < 0) return io_error("open", path);
   char buffer[256];
   ssize_t n = ::read(fd, buffer, sizeof(buffer));
-  ::syscall(SYS_close, fd);
+  raw_close(fd);
   if (n < 0) return io_error("read", path);
   text->assign(buffer, static_cast<std::size_t>(n));
   return {};
@@ -93,7 +93,7 @@ Status place_small(const std::string& path, std::string_view bytes, bool replace
   if (fd < 0) return io_error("create", temporary);
   bool written = write_all(fd, bytes.data(), bytes.size());
   Status status = written ? Status() : io_error("write", temporary);
-  ::syscall(SYS_close, fd);
+  raw_close(fd);
   if (written) {
     int rc = replace ? ::rename(temporary.c_str(), path.c_str()) : ::link(temporary.c_str(), path.c_str());
     if (rc != 0)

@@ -2,7 +2,6 @@
 // upgraded packages is refused instead of crashing.
 #include <elf.h>
 #include <fcntl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -11,6 +10,7 @@
 #include <string_view>
 
 #include "hooks/agent_state.h"
+#include "shadowib/base/descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -56,7 +56,7 @@ std::string build_id_of(const std::string& path) {
       if (read_at(fd, notes, segment.p_filesz, segment.p_offset)) id = build_id_in(notes, segment.p_filesz);
     }
   }
-  ::syscall(SYS_close, fd);
+  raw_close(fd);
   return id;
 }
 
@@ -66,7 +66,7 @@ std::string read_maps() {
   if (fd < 0) return text;
   char buffer[4096];
   for (ssize_t n; (n = ::read(fd, buffer, sizeof(buffer))) > 0;) text.append(buffer, static_cast<std::size_t>(n));
-  ::syscall(SYS_close, fd);
+  raw_close(fd);
   return text;
 }
 

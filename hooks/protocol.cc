@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -80,7 +79,7 @@ int hold_alive_lock(const std::string& path) {
   int owned = own_descriptor(fd);
   if (owned < 0) {
     int saved = errno;
-    ::syscall(SYS_close, fd);
+    raw_close(fd);
     errno = saved;
     return -1;
   }
@@ -101,7 +100,7 @@ bool is_alive(const std::string& path) {
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   int rc = ::fcntl(fd, F_OFD_GETLK, &lock);
-  ::syscall(SYS_close, fd);
+  raw_close(fd);
   return rc == 0 && lock.l_type != F_UNLCK;
 }
 

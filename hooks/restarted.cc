@@ -45,14 +45,14 @@ class NumberReservation {
       else if (::fcntl(fd, F_GETFD) >= 0 || ::syscall(SYS_dup3, placeholder, fd, O_CLOEXEC) < 0)
         fd = -1;
     }
-    if (!placed) ::syscall(SYS_close, placeholder);
+    if (!placed) raw_close(placeholder);
   }
   // Gives back the numbers nobody has put something else on.
   ~NumberReservation() {
     for (int fd : numbers_) {
       struct stat now {};
       if (fd >= 0 && ::fstat(fd, &now) == 0 && now.st_ino == identity_.st_ino && now.st_dev == identity_.st_dev)
-        ::syscall(SYS_close, fd);
+        raw_close(fd);
     }
   }
   NumberReservation(const NumberReservation&) = delete;

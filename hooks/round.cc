@@ -16,6 +16,7 @@
 #include "hooks/loader_thread.h"
 #include "hooks/stop.h"
 #include "hooks/tasks.h"
+#include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 
@@ -297,7 +298,7 @@ Status Round::save() {
     committed_ = true;
     return {};
   }
-  ::syscall(SYS_close, directory);
+  raw_close(directory);
   SHADOWIB_TRY(status);
   save_ns_ = monotonic_ns() - start;
   Fields fields;

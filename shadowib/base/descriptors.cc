@@ -12,6 +12,8 @@
 
 #include "shadowib/base/lock.h"
 
+extern "C" void __sanitizer_syscall_pre_impl_close(long fd) __attribute__((weak));
+
 namespace shadowib {
 namespace {
 
@@ -35,9 +37,13 @@ void mark(int fd) {
   }
 }
 
-void raw_close(int fd) { ::syscall(SYS_close, fd); }
-
 }  // namespace
+
+void raw_close(int fd) {
+  // A sanitizer that has seen the descriptor opened is told: it would take its next owner for a thread that races.
+  if (&__sanitizer_syscall_pre_impl_close != nullptr) __sanitizer_syscall_pre_impl_close(fd);
+  ::syscall(SYS_close, fd);
+}
 
 int own_descriptor(int fd) {
   rlimit limit{};

@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shadowib/base/descriptors.h"
+
 namespace shadowib {
 
 OwnedFd adopt_owned(int fd) {
@@ -10,7 +12,7 @@ OwnedFd adopt_owned(int fd) {
   int moved = own_descriptor(fd);
   if (moved >= 0) return OwnedFd(moved);
   int err = errno;
-  ::syscall(SYS_close, fd);
+  raw_close(fd);
   errno = err;
   return OwnedFd();
 }

@@ -112,7 +112,7 @@ std::string library_directory() {
     char link[64];
     ::snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     ssize_t n = ::readlink(link, real, sizeof(real) - 1);
-    ::syscall(SYS_close, fd);
+    raw_close(fd);
     if (n > 0) {
       real[n] = '\0';
       path = real;
@@ -164,7 +164,7 @@ bool machine_has_rdma_device() {
       if (entries[at + 19] != '.') found = true;
       at += *record_length;
     }
-  ::syscall(SYS_close, fd);
+  raw_close(fd);
   return found;
 }
 
