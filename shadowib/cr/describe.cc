@@ -12,6 +12,16 @@ const char* state_name(ibv_qp_state state) {
   return kNames[state <= IBV_QPS_ERR ? state : IBV_QPS_UNKNOWN];
 }
 
+// How many requests a queue has taken, and how many are known to be done. The program goes on meanwhile.
+struct QueueCounts {
+  unsigned long long posted, retired;
+};
+template <typename Slot>
+QueueCounts counts_of(WorkQueue<Slot>& queue) {
+  SpinGuard guard(queue.lock);
+  return {queue.head, queue.retired()};
+}
+
 template <typename... Args>
 void append(std::string* out, const char* format, Args... args) {
   char text[512];
@@ -30,13 +40,12 @@ void describe_objects(std::string* json) {
          backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.cqs.size());
   bool first = true;
   for (ShadowQp& qp : r.qps) {
+    const QueueCounts sends = counts_of(qp.send), receives = counts_of(qp.receive->log);
     append(json,
            "%s{\"qp_num\":%u,\"type\":\"RC\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
            "\"sends_posted\":%llu,\"sends_retired\":%llu,\"receives_posted\":%llu,\"receives_completed\":%llu}",
            first ? "" : ",", qp.qp_num.value, state_name(qp.state()), qp.remote.qp_num.value, qp.remote.lid.value,
-           static_cast<unsigned long long>(qp.send.head), static_cast<unsigned long long>(qp.send.retired()),
-           static_cast<unsigned long long>(qp.receive->log.head),
-           static_cast<unsigned long long>(qp.receive->log.retired()));
+           sends.posted, sends.retired, receives.posted, receives.retired);
     first = false;
   }
   *json += "]";

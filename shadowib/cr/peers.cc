@@ -129,6 +129,7 @@ bool find_remote_qp(std::uint32_t member, const Directory& directory, VirtualQpN
 }
 
 void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
+  SpinGuard guard(registry().lock);  // the status that others ask for shows it
   if (mask & IBV_QP_AV) {
     qp.remote.lid = {attr.ah_attr.dlid};
     qp.remote.has_gid = attr.ah_attr.is_global != 0;

@@ -251,7 +251,7 @@ void retire_executed(ShadowQp& qp) {
   std::uint64_t executed = executed_frontier(qp);
   while (qp.send.tail() < executed) {
     SendSlot& slot = qp.send.slot(qp.send.tail());
-    if (slot.signaled() && !slot.done) break;  // its completion still points at the slot
+    if (slot.signaled() && !slot.has_completed()) break;  // its completion still points at the slot
     qp.send.retire_to(qp.send.tail() + 1);
   }
 }

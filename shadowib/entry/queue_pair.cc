@@ -137,6 +137,7 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   if (int rc = g_backend.modify_qp(qp.real, &real, mask); rc != 0) return rc;
   remember(qp, *attr, mask);
   if (mask & IBV_QP_STATE) {
+    SpinGuard guard(registry().lock);  // the status that others ask for shows it
     program->state = attr->qp_state;
     if (attr->qp_state == IBV_QPS_RESET) reset_logs(qp);
   }
@@ -148,7 +149,10 @@ int shadowib_ibv_query_qp(ibv_qp* program, ibv_qp_attr* attr, int mask, ibv_qp_i
   Inside inside;
   ShadowQp& qp = *ShadowQp::of(program);
   if (int rc = g_backend.query_qp(qp.real, attr, mask, init); rc != 0) return rc;
-  program->state = attr->qp_state;
+  {
+    SpinGuard guard(registry().lock);
+    program->state = attr->qp_state;
+  }
   // The remote end and the queues as the program named them.
   for (const RecordedModify& m : qp.modifies) {
     if (m.mask & IBV_QP_AV) attr->ah_attr = m.attr.ah_attr;

@@ -28,6 +28,10 @@ struct SlotHeader {
   std::uint64_t sequence;            // position in the queue since its last RESET
 
   bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0; }  // a completion is due even on success
+
+  // One thread may poll while another looks. What the poller has read of the slot by then may be overwritten.
+  bool has_completed() const { return __atomic_load_n(&done, __ATOMIC_ACQUIRE); }
+  void set_completed() { __atomic_store_n(&done, true, __ATOMIC_RELEASE); }
 };
 
 // wr.wr_id, wr.sg_list and, between posts, wr.next = null are the slot's own and set once.
@@ -91,7 +95,7 @@ class WorkQueue {
 
   // Lock-free, from completions.
   static void complete(SlotHeader& slot) {
-    slot.done = true;
+    slot.set_completed();  // from here on the slot may be taken for another request
     slot.latest->store(&slot, std::memory_order_release);
   }
 
@@ -100,7 +104,7 @@ class WorkQueue {
   std::uint64_t retired() {
     std::uint64_t frontier = tail();
     for (std::uint64_t s = head; s > tail(); --s)
-      if (slot(s - 1).done) {
+      if (slot(s - 1).has_completed()) {
         frontier = s;
         break;
       }
@@ -123,7 +127,7 @@ class WorkQueue {
   // `latest` is the newest completion but for pollers that overtake each other, and unless it was posted again since.
   __attribute__((noinline, cold)) bool reclaim() {
     const SlotHeader* latest = latest_.load(std::memory_order_acquire);
-    if (latest != nullptr && latest->done) retire_to(latest->sequence + 1);
+    if (latest != nullptr && latest->has_completed()) retire_to(latest->sequence + 1);
     if (head < limit_) return true;
     retire_to(retired());
     return head < limit_;
