@@ -111,13 +111,14 @@ void stop_unexempt_this_thread() {
 void park_exempt_thread_while(const std::atomic<std::uint32_t>* word, std::uint32_t value) {
   ExemptThread* thread = exempt_thread(raw_gettid());
   SHADOWIB_CHECK(thread != nullptr, "thread %d parks as one of ours, but is not exempt", raw_gettid());
+  sanitizer_sees_leaving();
   AllSignalsBlocked blocked;
   ThreadContext context;
   save_context(&context);
   thread->context.store(&context, std::memory_order_release);
   arrived();
   while (word->load(std::memory_order_acquire) == value) futex_wait(word, value);
-  sanitizer_sees_release(&g_stop_requested);
+  sanitizer_sees_entering();
   thread->context.store(nullptr, std::memory_order_release);
 }
 

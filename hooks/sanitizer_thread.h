@@ -13,28 +13,34 @@
 #include <time.h>
 
 #include <atomic>
-#include <cstdint>
 
 #include "hooks/tasks.h"
 
 extern "C" void __tsan_init() __attribute__((weak));
 extern "C" void __tsan_acquire(void* address) __attribute__((weak));
 extern "C" void __tsan_release(void* address) __attribute__((weak));
-extern "C" void __tsan_java_finalize() __attribute__((weak));  // what all threads have done happens before this
 extern "C" void __sanitizer_sandbox_on_notify(void* arguments) __attribute__((weak));
 
 namespace shadowib {
 
-// All threads are stopped: what they have done happens before what the caller does.
+// Two addresses that stand for the order of things; one would order calls of different threads, too, and hide their
+// races.
+inline char g_sanitizer_left, g_sanitizer_released;
+
+// A thread leaves the shim, while it cannot be stopped yet: a stopped thread may hold locks of ThreadSanitizer.
+inline void sanitizer_sees_leaving() {
+  if (&__tsan_release != nullptr) __tsan_release(&g_sanitizer_left);
+}
+// All threads are stopped: what they have done in the shim happens before what the caller does.
 inline void sanitizer_sees_stop() {
-  if (&__tsan_java_finalize != nullptr) __tsan_java_finalize();
+  if (&__tsan_acquire != nullptr) __tsan_acquire(&g_sanitizer_left);
 }
-// What the caller has done happens before what threads do once they are released; they say sanitizer_sees_release().
-inline void sanitizer_sees_end_of_stop(std::atomic<std::uint32_t>* word) {
-  if (&__tsan_release != nullptr) __tsan_release(word);
+// What the caller has done happens before what threads do in the shim once they are released.
+inline void sanitizer_sees_end_of_stop() {
+  if (&__tsan_release != nullptr) __tsan_release(&g_sanitizer_released);
 }
-inline void sanitizer_sees_release(std::atomic<std::uint32_t>* word) {
-  if (&__tsan_acquire != nullptr) __tsan_acquire(word);
+inline void sanitizer_sees_entering() {
+  if (&__tsan_acquire != nullptr) __tsan_acquire(&g_sanitizer_released);
 }
 
 // Ends ThreadSanitizer's thread, and keeps it from coming back: in forked children it leaves at once. Not

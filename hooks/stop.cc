@@ -191,7 +191,7 @@ Status stop_threads(int timeout_ms) {
 }
 
 void release_threads() {
-  sanitizer_sees_end_of_stop(&g_stop_requested);
+  sanitizer_sees_end_of_stop();
   g_stop_requested.store(0, std::memory_order_seq_cst);
   futex_wake(&g_stop_requested, INT_MAX);
 }

@@ -32,11 +32,14 @@ class [[nodiscard]] Inside {
   Inside() {
     ++t_depth.depth;
     std::atomic_signal_fence(std::memory_order_seq_cst);
-#if defined(__SANITIZE_THREAD__)  // it does not see threads stop; what was done meanwhile happens before this
-    sanitizer_sees_release(&g_stop_requested);
+#if defined(__SANITIZE_THREAD__)
+    sanitizer_sees_entering();
 #endif
   }
   ~Inside() {
+#if defined(__SANITIZE_THREAD__)
+    sanitizer_sees_leaving();
+#endif
     std::atomic_signal_fence(std::memory_order_seq_cst);
     --t_depth.depth;
     if (__builtin_expect(g_stop_requested.load(std::memory_order_relaxed) != 0, 0)) park_if_requested();
