@@ -51,5 +51,8 @@ function(shadowib_test)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
+  if(SHADOWIB_SANITIZE)  # everything is some five times slower there
+    math(EXPR T_TIMEOUT "${T_TIMEOUT} * 5")
+  endif()
   set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABELS}" TIMEOUT ${T_TIMEOUT})
 endfunction()

@@ -18,6 +18,7 @@
 #include <sstream>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/sanitizer_thread.h"
 
 namespace shadowib::test {
 namespace {
@@ -67,6 +68,7 @@ template <typename Body>
 std::string in_child(int number, Body body) {
   std::string words = note("words", number);
   std::filesystem::remove(words);
+  end_sanitizer_thread();
   pid_t pid = ::fork();
   if (pid == 0) {
     ::alarm(kPatience);
@@ -163,6 +165,7 @@ std::string play_restart(const Job& job, const std::map<std::uint32_t, std::stri
 std::string play_in_namespaces(const Job& job, const std::map<std::uint32_t, std::string>& tables) {
   // Notes are written by a user who does not own the directory.
   std::filesystem::permissions(scratch_directory(), std::filesystem::perms::all);
+  await_single_thread();
   if (std::string words = leave_privileges(); !words.empty()) return words;
   std::string words = note("words", 1);
   pid_t pid = ::fork();
