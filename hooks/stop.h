@@ -12,6 +12,7 @@
 #if defined(__SANITIZE_THREAD__)
 #include "hooks/sanitizer_thread.h"
 #endif
+#include "shadowib/base/lock.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -42,7 +43,7 @@ class [[nodiscard]] Inside {
 #endif
     std::atomic_signal_fence(std::memory_order_seq_cst);
     --t_depth.depth;
-    if (__builtin_expect(g_stop_requested.load(std::memory_order_relaxed) != 0, 0)) park_if_requested();
+    if (__builtin_expect(peek(g_stop_requested) != 0, 0)) park_if_requested();
   }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;

@@ -163,7 +163,7 @@ void synthesize(ShadowQp& qp, SlotHeader& slot, ibv_cq* cq, ibv_wc_status status
   wc.status = status;
   wc.qp_num = qp.qp_num.value;
   wc.opcode = slot.is_receive ? IBV_WC_RECV : IBV_WC_SEND;
-  slot.set_completed();
+  slot.complete(status);
   ShadowCq* shadow = ShadowCq::of(cq);
   SpinGuard guard(shadow->refill_lock);
   shadow->refill.push_back(wc);

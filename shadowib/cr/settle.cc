@@ -177,7 +177,7 @@ class Settler {
   // True if a request before `executed` is signaled and its completion was not polled yet.
   static bool owes_completion(ShadowQp& qp, std::uint64_t executed) {
     for (std::uint64_t s = std::max(qp.send.tail(), qp.send.retired()); s < executed; ++s)
-      if (qp.send.slot(s).signaled() && !qp.send.slot(s).has_completed()) return true;
+      if (qp.send.slot(s).signaled() && !qp.send.slot(s).done()) return true;
     return false;
   }
 

@@ -23,7 +23,7 @@ inline void accept_completion(ibv_wc& wc) {
   auto* slot = reinterpret_cast<SlotHeader*>(wc.wr_id);
   wc.wr_id = slot->user_wr_id;
   wc.qp_num = slot->qp_num.value;
-  WorkQueue<SendSlot>::complete(*slot);  // the same for a receive
+  slot->complete(wc.status);
 }
 
 // Takes every completion out of the backend's queue into the refill queue. Any thread.

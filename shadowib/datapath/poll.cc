@@ -32,7 +32,7 @@ __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* w
 int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
   Inside inside;
   ShadowCq& cq = *ShadowCq::of(program_cq);
-  if (__builtin_expect(cq.refill_count.load(std::memory_order_acquire) != 0, 0)) return poll_both(cq, count, wc);
+  if (__builtin_expect(peek(cq.refill_count) != 0, 0)) return poll_both(cq, count, wc);
   int n = g_backend.poll_cq(cq.real, count, wc);
   for (ibv_wc* end = wc + n; wc < end; ++wc) accept_completion(*wc);
   return n;

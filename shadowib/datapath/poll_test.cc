@@ -33,8 +33,8 @@ class PollTest : public testing::Test {
   void complete(std::uint64_t wr_id) {
     SendSlot& slot = qp.send.slot(qp.send.head);
     slot.user_wr_id = wr_id;
-    slot.sequence = qp.send.head++;
-    slot.done = false;
+    slot.pend();
+    ++qp.send.head;
     ibv_wc wc{};
     wc.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot));
     g_real.push_back(wc);

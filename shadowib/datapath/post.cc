@@ -43,11 +43,9 @@ SendSlot* next_slot(ShadowQp& qp) {
 }
 
 // Writes all of the request but its list into the slot, the queue's next.
-__attribute__((always_inline)) inline void record(const ShadowQp& qp, SendSlot& slot, std::uint64_t sequence,
-                                                  const ibv_send_wr& wr) {
+__attribute__((always_inline)) inline void record(const ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   slot.user_wr_id = wr.wr_id;
-  slot.sequence = sequence;
-  slot.done = false;
+  slot.pend();
   slot.flags = static_cast<std::uint8_t>(wr.send_flags | qp.signal_flags);
   ::memcpy(reinterpret_cast<char*>(&slot.wr) + kCopyFrom, reinterpret_cast<const char*>(&wr) + kCopyFrom,
            kCopyTo - kCopyFrom);
@@ -56,7 +54,7 @@ __attribute__((always_inline)) inline void record(const ShadowQp& qp, SendSlot& 
 // The whole request. 0 or the errno to refuse it with.
 int record_any(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   if (static_cast<std::uint32_t>(wr.num_sge) > qp.send.max_sge()) return EINVAL;
-  record(qp, slot, qp.send.head, wr);
+  record(qp, slot, wr);
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) return copy_inline(slot, wr, qp.send) ? 0 : EINVAL;
   for (int i = 0; i < wr.num_sge; ++i) slot.sge[i] = wr.sg_list[i];
   return 0;
@@ -149,12 +147,10 @@ int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Inside inside;
   ShadowQp& qp = *ShadowQp::of(program_qp);
   SpinGuard guard(qp.send.lock);
-  if (__builtin_expect(qp.context->translate.load(std::memory_order_relaxed), 0))
-    return post_send_translated(qp, wr, bad_wr);
+  if (__builtin_expect(peek(qp.context->translate), 0)) return post_send_translated(qp, wr, bad_wr);
   if (__builtin_expect(!is_plain(*wr) || !qp.send.has_room(), 0)) return post_send_list(qp, wr, bad_wr);
-  const std::uint64_t sequence = qp.send.head;
-  SendSlot& slot = qp.send.slot(sequence);
-  record(qp, slot, sequence, *wr);
+  SendSlot& slot = qp.send.slot(qp.send.head);
+  record(qp, slot, *wr);
   slot.sge[0] = wr->sg_list[0];
   accept(qp, *wr);
   ibv_send_wr* bad = nullptr;
@@ -173,8 +169,7 @@ __attribute__((noinline)) int post_recv_any(ShadowQp& qp, ibv_recv_wr* wr, ibv_r
     if (static_cast<std::uint32_t>(wr->num_sge) > queue.max_sge()) return refuse(wr, bad_wr, EINVAL);
     RecvSlot& slot = queue.slot(queue.head);
     slot.user_wr_id = wr->wr_id;
-    slot.sequence = queue.head;
-    slot.done = false;
+    slot.pend();
     slot.wr.num_sge = wr->num_sge;
     for (int i = 0; i < wr->num_sge; ++i) slot.sge[i] = wr->sg_list[i];
     ++queue.head;
@@ -199,16 +194,15 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   ShadowQp& qp = *ShadowQp::of(program_qp);
   WorkQueue<RecvSlot>& queue = qp.receive->log;
   SpinGuard guard(queue.lock);
-  if (__builtin_expect(qp.context->translate.load(std::memory_order_relaxed) || wr->next != nullptr ||
-                           wr->num_sge != 1 || !queue.has_room(),
+  if (__builtin_expect(peek(qp.context->translate) || wr->next != nullptr || wr->num_sge != 1 || !queue.has_room(),
                        0))
     return post_recv_any(qp, wr, bad_wr);
   RecvSlot& slot = queue.slot(queue.head);
   slot.user_wr_id = wr->wr_id;
-  slot.sequence = queue.head++;
-  slot.done = false;
+  slot.pend();
   slot.wr.num_sge = 1;
   slot.sge[0] = wr->sg_list[0];
+  ++queue.head;
   ibv_recv_wr* bad = nullptr;
   int rc = qp.real_post_recv(qp.real, &slot.wr, &bad);
   if (__builtin_expect(rc == 0, 1)) return 0;
@@ -251,7 +245,7 @@ void retire_executed(ShadowQp& qp) {
   std::uint64_t executed = executed_frontier(qp);
   while (qp.send.tail() < executed) {
     SendSlot& slot = qp.send.slot(qp.send.tail());
-    if (slot.signaled() && !slot.has_completed()) break;  // its completion still points at the slot
+    if (slot.signaled() && !slot.done()) break;  // its completion still points at the slot
     qp.send.retire_to(qp.send.tail() + 1);
   }
 }

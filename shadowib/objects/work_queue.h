@@ -2,11 +2,15 @@
 //
 // A slot's address goes down to the backend as wr_id and comes back in the completion; the program's own wr_id stays
 // in the slot. Slots also hold what a restart needs to post the request again. Filled under the queue's lock by
-// posts; completions only set `done` and the queue's latest, without a lock (each slot completes once).
+// posts; completions only set the status, without a lock (each slot completes once). A slot is used again only when
+// its own completion was taken out of it, or none will come: a poller may be held up between the backend's queue and
+// the slot for as long as the scheduler likes, while others poll what came later. So the whole account on the hot
+// path is the status of the slot that comes next; what is retired is worked out when somebody asks.
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -19,19 +23,19 @@ namespace shadowib {
 
 // What both kinds of slot begin with: all that a completion needs.
 struct SlotHeader {
+  static constexpr std::uint8_t kPending = 0xFF;
+
   std::uint64_t user_wr_id;
-  std::atomic<SlotHeader*>* latest;  // where its queue keeps the slot that completed last; set once
   VirtualQpNum qp_num;               // set once, for the whole ring
+  std::atomic<std::uint8_t> status;  // kPending, or the ibv_wc_status its own completion had
+  std::uint8_t flags;                // ibv_send_flags with the signaling of its queue pair; a receive: signaled
   bool is_receive;                   // set once
-  bool done;                         // its own completion was polled from the backend
-  std::uint8_t flags;                // ibv_send_flags, with the signaling of its queue pair
-  std::uint64_t sequence;            // position in the queue since its last RESET
 
   bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0; }  // a completion is due even on success
-
-  // One thread may poll while another looks. What the poller has read of the slot by then may be overwritten.
-  bool has_completed() const { return __atomic_load_n(&done, __ATOMIC_ACQUIRE); }
-  void set_completed() { __atomic_store_n(&done, true, __ATOMIC_RELEASE); }
+  bool done() const { return status.load(std::memory_order_acquire) != kPending; }
+  void pend() { status.store(kPending, std::memory_order_relaxed); }
+  // From completions, without a lock. The slot may be used again as soon as this is done.
+  void complete(ibv_wc_status with) { status.store(static_cast<std::uint8_t>(with), std::memory_order_release); }
 };
 
 // wr.wr_id, wr.sg_list and, between posts, wr.next = null are the slot's own and set once.
@@ -69,13 +73,12 @@ class WorkQueue {
     slots_ = static_cast<char*>(arena_allocate(slots * stride_, 64));
     if (slots_ == nullptr) return false;
     mask_ = slots - 1;
-    limit_ = slots;
     max_sge_ = max_sge;
     max_inline_ = extra_bytes;
     for (std::uint64_t i = 0; i < slots; ++i) {
       Slot& s = slot(i);
-      s.latest = &latest_;
       s.is_receive = is_receive;
+      s.flags = is_receive ? IBV_SEND_SIGNALED : 0;
       s.wr.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&s));
       s.wr.sg_list = s.sge;
     }
@@ -90,55 +93,60 @@ class WorkQueue {
   std::uint32_t max_sge() const { return max_sge_; }
   std::uint32_t max_inline() const { return max_inline_; }
 
-  // Caller holds lock. True if another slot is free.
-  bool has_room() { return __builtin_expect(head < limit_, 1) || reclaim(); }
-
-  // Lock-free, from completions.
-  static void complete(SlotHeader& slot) {
-    slot.set_completed();  // from here on the slot may be taken for another request
-    slot.latest->store(&slot, std::memory_order_release);
-  }
+  // Caller holds lock. True if the next slot, slot(head), is free.
+  bool has_room() { return __builtin_expect(slot(head).done(), 1) || reclaim(); }
 
   // The sequence behind the last completed slot: everything before it is retired. Caller holds lock or threads are
   // stopped.
   std::uint64_t retired() {
-    std::uint64_t frontier = tail();
-    for (std::uint64_t s = head; s > tail(); --s)
-      if (slot(s - 1).has_completed()) {
-        frontier = s;
-        break;
-      }
+    std::uint64_t frontier = head;
+    while (frontier > tail() && !slot(frontier - 1).done()) --frontier;
     return frontier;
   }
-  std::uint64_t tail() const { return limit_ - (mask_ + 1); }
+  // Everything before it is known to be retired; what has completed since is not looked at.
+  std::uint64_t tail() const { return head > mask_ + 1 ? std::max(tail_, head - (mask_ + 1)) : tail_; }
+  // Caller knows that no completion will come for what is pending before `sequence`.
   void retire_to(std::uint64_t sequence) {
-    if (sequence > tail()) limit_ = sequence + mask_ + 1;
+    for (std::uint64_t s = tail(); s < sequence; ++s)
+      if (!slot(s).done()) slot(s).complete(IBV_WC_SUCCESS);
+    tail_ = std::max(tail_, sequence);
   }
   void clear() {
-    head = 0;
-    limit_ = mask_ + 1;
-    latest_ = nullptr;
+    for (std::uint64_t i = 0; i <= mask_; ++i) slot(i).complete(IBV_WC_SUCCESS);
+    head = tail_ = 0;
   }
 
   SpinLock lock;
   std::uint64_t head = 0;  // written under lock
 
  private:
-  // `latest` is the newest completion but for pollers that overtake each other, and unless it was posted again since.
   __attribute__((noinline, cold)) bool reclaim() {
-    const SlotHeader* latest = latest_.load(std::memory_order_acquire);
-    if (latest != nullptr && latest->has_completed()) retire_to(latest->sequence + 1);
-    if (head < limit_) return true;
-    retire_to(retired());
-    return head < limit_;
+    std::uint64_t sequence = tail(), ran = sequence;
+    for (; sequence < head; ++sequence) {
+      const Slot& s = slot(sequence);
+      if (s.done()) continue;
+      if (s.signaled()) break;
+      if (sequence >= ran) ran = next_proof(sequence + 1);
+      if (sequence >= ran) break;
+    }
+    retire_to(sequence);
+    return slot(head).done();
+  }
+  // The first request from `sequence` on whose completion tells that everything before it has run, if not before;
+  // 0 if there is none. A flush tells nothing: those before it may be flushed too.
+  std::uint64_t next_proof(std::uint64_t sequence) {
+    for (; sequence < head; ++sequence) {
+      const Slot& s = slot(sequence);
+      if (s.done() && s.status.load(std::memory_order_relaxed) != IBV_WC_WR_FLUSH_ERR) return sequence;
+    }
+    return 0;
   }
 
   char* slots_ = nullptr;
   std::uint64_t mask_ = 0;
-  std::uint64_t limit_ = 1;   // the first sequence there is no slot for: tail() and the number of slots
+  std::uint64_t tail_ = 0;
   std::uint64_t stride_ = 0;  // bytes
   std::uint32_t max_sge_ = 0, max_inline_ = 0;
-  std::atomic<SlotHeader*> latest_{nullptr};
 };
 
 }  // namespace shadowib
