@@ -290,6 +290,25 @@ TEST_P(Conformance, TheHelperSleepsOnceNothingIsDue) {
   }
 }
 
+// The sender's helper alone repeats what a timer or a new connection set going: its program computes.
+TEST_P(Conformance, ALateReceiverIsServedWhileTheSenderComputes) {
+  QpOptions options;
+  options.signal_all = 0;
+  Endpoint x(a(), options), y(b(), options);
+  connect(x, y);
+  for (int round = 0; round < 3000; ++round) {
+    int rc;
+    while ((rc = x.post_send(1, {x.sge(0, 10)})) == ENOMEM) std::this_thread::yield();  // not all acknowledged yet
+    ASSERT_EQ(rc, 0);
+    const auto late = std::chrono::steady_clock::now() + std::chrono::microseconds(round * 37 % 211);
+    while (std::chrono::steady_clock::now() < late) {
+    }
+    ASSERT_EQ(y.post_recv(5, {y.sge(0, 10)}), 0);
+    const ibv_wc wc = y.wait();
+    ASSERT_EQ(wc.status, IBV_WC_SUCCESS) << "round " << round;
+  }
+}
+
 // Finite retries must not run out because a checkpoint stopped the receiver (DESIGN.md; the retries of this test last
 // 30 us, the pause is over only after many times that).
 TEST_P(Conformance, APausedReceiverUsesUpNoRetries) {

@@ -77,6 +77,7 @@ bool Engine::run_timers() {
     due.pop_front();
     timer.fire(timer.owner);
   }
+  if (any) want_turn();  // what they set going is for the next turn to send
   next_deadline_ns_ = INT64_MAX;
   for (const Timer& timer : timers_) next_deadline_ns_ = std::min(next_deadline_ns_, timer.deadline_ns);
   return any;

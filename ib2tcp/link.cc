@@ -166,6 +166,8 @@ void Link::forget_memory(const void* address, std::size_t bytes) {
 }
 
 bool Link::prepare_sleep() {
+  // What became ready after this turn's pump: by a timer, or a connection that just came up.
+  if (up() && unsent() && tx_begin_ == tx_end_ && body_count_ == 0) return false;
   bool writing = tx_begin_ != tx_end_ || body_count_ != 0;
   if (stream_->poll_writes() && writing != watching_writes_) {
     watching_writes_ = writing;

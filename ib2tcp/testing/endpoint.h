@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -185,13 +186,23 @@ struct Endpoint {
     return post(wr);
   }
 
-  // Polls until a completion comes; a status of IBV_WC_GENERAL_ERR and wr_id ~0 means none came in time.
-  ibv_wc wait(int timeout_ms = 5000) {
+  // Polls until a completion comes; a status of IBV_WC_GENERAL_ERR and wr_id ~0 means none came in time. The time
+  // only tells a hang from a busy machine; a quarter of it is said in the output, with the side's figures.
+  ibv_wc wait(int timeout_ms = 20000) {
     ibv_wc wc{};
-    auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
-    do {
+    const auto start = std::chrono::steady_clock::now();
+    const auto end = start + std::chrono::milliseconds(timeout_ms);
+    for (bool said = false;;) {
       if (ops.poll_cq(cq, 1, &wc) == 1) return wc;
-    } while (std::chrono::steady_clock::now() < end);
+      const auto now = std::chrono::steady_clock::now();
+      if (now >= end) break;
+      if (!said && now - start > (end - start) / 4) {
+        said = true;
+        char figures[2048] = {};
+        ops.describe(figures, sizeof(figures));
+        std::printf("no completion for %d ms: %s\n", timeout_ms / 4, figures);
+      }
+    }
     wc.wr_id = ~0ull;
     wc.status = IBV_WC_GENERAL_ERR;
     return wc;
