@@ -55,7 +55,11 @@ __attribute__((always_inline)) inline void record(const ShadowQp& qp, SendSlot& 
 int record_any(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   if (static_cast<std::uint32_t>(wr.num_sge) > qp.send.max_sge()) return EINVAL;
   record(qp, slot, wr);
-  if ((wr.send_flags & IBV_SEND_INLINE) != 0) return copy_inline(slot, wr, qp.send) ? 0 : EINVAL;
+  if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
+    if (copy_inline(slot, wr, qp.send)) return 0;
+    slot.release();
+    return EINVAL;
+  }
   for (int i = 0; i < wr.num_sge; ++i) slot.sge[i] = wr.sg_list[i];
   return 0;
 }
@@ -66,8 +70,9 @@ __attribute__((always_inline)) inline void accept(ShadowQp& qp, const ibv_send_w
   ++qp.send.head;
 }
 void unaccept(ShadowQp& qp) {
-  --qp.send.head;
-  qp.messages_sent -= consumes_receive(qp.send.slot(qp.send.head).wr.opcode);
+  SendSlot& slot = qp.send.slot(--qp.send.head);
+  slot.release();
+  qp.messages_sent -= consumes_receive(slot.wr.opcode);
 }
 
 // Posts one slot with its keys turned into the real ones of this generation.
@@ -174,7 +179,7 @@ __attribute__((noinline)) int post_recv_any(ShadowQp& qp, ibv_recv_wr* wr, ibv_r
     for (int i = 0; i < wr->num_sge; ++i) slot.sge[i] = wr->sg_list[i];
     ++queue.head;
     if (int rc = repost_receives(qp, queue.head - 1); rc != 0) {
-      --queue.head;
+      queue.slot(--queue.head).release();
       return refuse(wr, bad_wr, rc);
     }
   }
@@ -183,7 +188,7 @@ __attribute__((noinline)) int post_recv_any(ShadowQp& qp, ibv_recv_wr* wr, ibv_r
 
 __attribute__((noinline, cold)) int refused_by_backend(WorkQueue<RecvSlot>& queue, ibv_recv_wr* wr,
                                                        ibv_recv_wr** bad_wr, int rc) {
-  --queue.head;
+  queue.slot(--queue.head).release();
   return refuse(wr, bad_wr, rc);
 }
 

@@ -34,6 +34,7 @@ struct SlotHeader {
   bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0; }  // a completion is due even on success
   bool done() const { return status.load(std::memory_order_acquire) != kPending; }
   void pend() { status.store(kPending, std::memory_order_relaxed); }
+  void release() { complete(IBV_WC_SUCCESS); }  // nothing was posted, or nothing more will come: free for the next
   // From completions, without a lock. The slot may be used again as soon as this is done.
   void complete(ibv_wc_status with) { status.store(static_cast<std::uint8_t>(with), std::memory_order_release); }
 };
@@ -108,11 +109,11 @@ class WorkQueue {
   // Caller knows that no completion will come for what is pending before `sequence`.
   void retire_to(std::uint64_t sequence) {
     for (std::uint64_t s = tail(); s < sequence; ++s)
-      if (!slot(s).done()) slot(s).complete(IBV_WC_SUCCESS);
+      if (!slot(s).done()) slot(s).release();
     tail_ = std::max(tail_, sequence);
   }
   void clear() {
-    for (std::uint64_t i = 0; i <= mask_; ++i) slot(i).complete(IBV_WC_SUCCESS);
+    for (std::uint64_t i = 0; i <= mask_; ++i) slot(i).release();
     head = tail_ = 0;
   }
 

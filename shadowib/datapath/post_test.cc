@@ -1,0 +1,123 @@
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "hooks/stop.h"
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/objects/backend.h"
+
+// What post.cc stands on, for this test: no threads to stop, and a backend that refuses when told to.
+namespace shadowib {
+constinit thread_local ThreadDepth t_depth;
+std::atomic<std::uint32_t> g_stop_requested{0};
+void park_if_requested() {}
+BackendOps g_backend;
+RealKey resolve_remote_key(ShadowQp&, VirtualKey key) { return {key.value}; }
+
+namespace {
+
+int g_room = 0;  // requests the backend still takes
+
+template <typename Wr>
+int take(ibv_qp*, Wr* wr, Wr** bad) {
+  for (; wr != nullptr; wr = wr->next, --g_room)
+    if (g_room == 0) {
+      *bad = wr;
+      return ENOMEM;
+    }
+  return 0;
+}
+
+class PostTest : public testing::TestWithParam<bool> {  // translated, as after a restart
+ protected:
+  void SetUp() override {
+    g_backend = {};
+    g_room = 1000;
+    context->translate = GetParam();
+    qp.context = context.get();
+    qp.qp_num = {77};
+    qp.real_post_send = take<ibv_send_wr>;
+    qp.real_post_recv = take<ibv_recv_wr>;
+    qp.receive = std::make_shared<ReceiveQueue>();
+    ASSERT_TRUE(qp.send.create(4, 1, 16, false));
+    ASSERT_TRUE(qp.receive->log.create(4, 1, 0, true));
+  }
+  int send(int count, unsigned flags = IBV_SEND_SIGNALED, std::uint32_t length = 8) {
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), length, 1};
+    ibv_send_wr wr[4] = {}, *bad = nullptr;
+    for (int i = 0; i < count; ++i) {
+      wr[i].next = i + 1 < count ? &wr[i + 1] : nullptr;
+      wr[i].sg_list = &sge;
+      wr[i].num_sge = 1;
+      wr[i].opcode = IBV_WR_SEND;
+      wr[i].send_flags = flags;
+    }
+    int rc = post_send(&qp.qp.qp_base, wr, &bad);
+    refused_at = rc != 0 ? static_cast<int>(bad - wr) : -1;
+    return rc;
+  }
+  int receive(int count) {
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
+    ibv_recv_wr wr[4] = {}, *bad = nullptr;
+    for (int i = 0; i < count; ++i) wr[i] = {1, i + 1 < count ? &wr[i + 1] : nullptr, &sge, 1};
+    int rc = post_recv(&qp.qp.qp_base, wr, &bad);
+    refused_at = rc != 0 ? static_cast<int>(bad - wr) : -1;
+    return rc;
+  }
+  std::unique_ptr<ShadowContext> context = std::make_unique<ShadowContext>();
+  ShadowQp qp;
+  char memory[64] = {};
+  int refused_at = -1;
+};
+
+// A slot that a refused request had been written to stayed pending: the queue was full for good.
+TEST_P(PostTest, ARefusedSendLeavesItsSlotFree) {
+  g_room = 0;
+  EXPECT_EQ(send(1), ENOMEM);
+  EXPECT_EQ(qp.send.head, 0u);
+  EXPECT_EQ(qp.messages_sent, 0u);
+  g_room = 1000;
+  EXPECT_EQ(send(1), 0);
+  EXPECT_EQ(qp.send.head, 1u);
+  EXPECT_EQ(qp.messages_sent, 1u);
+}
+
+TEST_P(PostTest, AListIsTakenUpToTheOneRefused) {
+  g_room = 1;
+  EXPECT_EQ(send(3), ENOMEM);
+  EXPECT_EQ(refused_at, 1);
+  EXPECT_EQ(qp.send.head, 1u);
+  EXPECT_EQ(qp.messages_sent, 1u);
+  g_room = 1000;
+  EXPECT_EQ(send(3), 0);
+  EXPECT_EQ(qp.send.head, 4u);
+  EXPECT_EQ(send(1), ENOMEM) << "none has completed";
+}
+
+TEST_P(PostTest, InlineDataThatDoesNotFitIsRefusedAndForgotten) {
+  EXPECT_EQ(send(1, IBV_SEND_INLINE, 17), EINVAL);
+  EXPECT_EQ(qp.send.head, 0u);
+  EXPECT_EQ(send(1, IBV_SEND_INLINE, 16), 0);
+  EXPECT_EQ(qp.send.head, 1u);
+}
+
+TEST_P(PostTest, ARefusedReceiveLeavesItsSlotFree) {
+  g_room = 0;
+  EXPECT_EQ(receive(1), ENOMEM);
+  EXPECT_EQ(receive(2), ENOMEM);
+  EXPECT_EQ(refused_at, 0);
+  g_room = 1;
+  EXPECT_EQ(receive(3), ENOMEM);
+  EXPECT_EQ(refused_at, 1);
+  g_room = 1000;
+  EXPECT_EQ(receive(3), 0);
+  EXPECT_EQ(qp.receive->log.head, 4u);
+  EXPECT_EQ(receive(1), ENOMEM) << "none has completed";
+}
+
+INSTANTIATE_TEST_SUITE_P(Generations, PostTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Translated" : "Identity"; });
+
+}  // namespace
+}  // namespace shadowib
