@@ -1,0 +1,114 @@
+// The helper's last turn before it sleeps: what that turn sets going is not left behind.
+//
+// The engine alone, with a link over a stream of the test's that counts its turns: the only way to have a timer fire
+// in one certain turn.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "ib2tcp/engine.h"
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/rendezvous.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+const HostServices kHost = [] {
+  HostServices host{};
+  host.abi_version = kBackendAbiVersion;
+  host.own_descriptor = [](int fd) { return fd; };
+  host.close_descriptor = [](int fd) { ::close(fd); };
+  host.config = [](const char*) -> const char* { return nullptr; };
+  host.log = [](int, const char*) {};
+  return host;
+}();
+
+// Takes everything, delivers nothing, and asks the engine to stop when it is to sleep.
+class CountingStream final : public Stream {
+ public:
+  explicit CountingStream(Link& link) : link_(link) {}
+  const StreamTraits& traits() const override { return kTraits; }
+  ssize_t writev(const iovec* parts, int count) override {
+    ssize_t bytes = 0;
+    for (int i = 0; i < count; ++i) bytes += static_cast<ssize_t>(parts[i].iov_len);
+    written += static_cast<std::size_t>(bytes);
+    return bytes;
+  }
+  ssize_t readv(const iovec*, int) override { return 0; }
+  bool readable() override {  // asked once in a turn
+    ++turns;
+    if (turns == fire_in_turn) g_engine->arm(*timer, 1);  // long due
+    return false;
+  }
+  int fd() const override { return -1; }
+  bool prepare_sleep(bool) override {
+    slept_in_turn = turns;
+    left_behind = link_.unsent();
+    g_engine->wake();
+    return true;
+  }
+  void wake_up() override {}
+  void on_fd_ready() override {}
+  void close() override {}
+
+  int turns = 0, fire_in_turn = 0, slept_in_turn = 0;
+  bool left_behind = false;
+  std::size_t written = 0;
+  Timer* timer = nullptr;
+
+ private:
+  static constexpr StreamTraits kTraits = {
+      .name = "counting", .copy_limit = 512, .read_ahead = false, .memory_readable = true};
+  Link& link_;
+};
+
+class Helper : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    g_host = &kHost;
+    engine_ = std::make_unique<Engine>();
+    g_engine = engine_.get();
+    ASSERT_EQ(engine_->open(), 0);
+    link_ = std::make_unique<Link>(Endpoint{}, true);
+    engine_->add_link(link_.get());
+    stream_ = new CountingStream(*link_);
+    link_->on_connected(stream_, false);
+    timer_.fire = [](void* link) { static_cast<Link*>(link)->send_loose(FrameHeader{}); };
+    timer_.owner = link_.get();
+    stream_->timer = &timer_;
+  }
+
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Link> link_;
+  CountingStream* stream_ = nullptr;  // the link's
+  Timer timer_;
+};
+
+// The turn the helper goes to sleep after, with nothing to do.
+TEST_F(Helper, SleepsWhenNothingMoves) {
+  engine_->progress(-1);
+  EXPECT_GT(stream_->slept_in_turn, 0);
+  EXPECT_FALSE(stream_->left_behind);
+}
+
+// Whichever turn a timer fires in, what it made ready is sent before the helper sleeps.
+TEST_F(Helper, SendsWhatATimerMadeReadyBeforeItSleeps) {
+  engine_->progress(-1);
+  const int last = stream_->slept_in_turn;
+  for (int turn = 1; turn <= last; ++turn) {
+    SCOPED_TRACE("the timer fires in turn " + std::to_string(turn) + " of " + std::to_string(last));
+    stream_->turns = 0;
+    stream_->fire_in_turn = turn;
+    stream_->written = 0;
+    engine_->progress(-1);
+    EXPECT_GT(stream_->slept_in_turn, turn);
+    EXPECT_FALSE(stream_->left_behind);
+    EXPECT_EQ(stream_->written, sizeof(FrameHeader));
+  }
+}
+
+}  // namespace
+}  // namespace shadowib::ib2tcp
