@@ -38,7 +38,7 @@ struct JobInfo {
   char directory[1024];  // SHADOWIB_DIR, absolute
   char exchange[1024];   // SHADOWIB_EXCHANGE, default dir:<directory>/jobs/<job>/x
   char backend[64];      // SHADOWIB_BACKEND: auto, verbs, ib2tcp
-  char epoch[64];        // "g0", or "g<generation>-<random hex>": prefix of all keys in the exchange
+  char epoch[64];        // "g<generation>-<random hex>": prefix of all keys in the exchange
   std::uint32_t generation;
   std::uint32_t member;        // index in the job; kept across restarts
   std::uint32_t member_count;  // at a restart: members of the set

@@ -120,6 +120,9 @@ Status lock_joining(const JobInfo& info, int* lock) {
   return {};
 }
 
+// Jobs may share an exchange: the random part keeps their keys apart.
+std::string first_epoch() { return "g0-" + random_hex(4); }
+
 // The job's epoch. A job name that was used before, and of which nobody lives, begins afresh: what its dead members
 // left in the exchange must not be taken for the new ones'.
 Status choose_epoch(JobInfo* info, Exchange* exchange) {
@@ -127,7 +130,7 @@ Status choose_epoch(JobInfo* info, Exchange* exchange) {
   std::string epoch;
   Status status = read_small(path, &epoch);
   if (status.code() == Code::kNotFound) {
-    status = place_small(path, "g0", false);
+    status = place_small(path, first_epoch(), false);
     if (!status.ok() && status.code() != Code::kBusy) return status;
     status = read_small(path, &epoch);
   }
@@ -139,7 +142,7 @@ Status choose_epoch(JobInfo* info, Exchange* exchange) {
   for (const auto& member : members)
     anybody = anybody || is_alive(alive_path(info->directory, info->job, epoch, member));
   if (!anybody) {
-    epoch = "g0-" + random_hex(6);
+    epoch = first_epoch();
     SHADOWIB_TRY(place_small(path, epoch, true));
   }
   return copy(info->epoch, epoch, "the job's epoch");

@@ -36,7 +36,7 @@ int fail(const Common& common, const Status& status);
 struct JobPaths {
   std::string top;       // <directory>/jobs/<job>
   std::string key;       // 32 random bytes
-  std::string epoch;     // "g0" or "g<generation>-<hex>"
+  std::string epoch;     // "g<generation>-<random hex>"
   std::string exchange;  // the URI it was started with
   std::string alive;     // directory of locks (hooks/protocol.h)
   std::string started;   // directory of <host>-<pid>-<start time> of what `run` has started

@@ -48,6 +48,9 @@ Status place_file(const std::string& path, const std::string& content, bool keep
   return err == 0 ? Status() : file_error(err, "write", path);
 }
 
+// Jobs may share an exchange: the random part keeps their keys apart.
+std::string new_epoch(std::uint32_t generation) { return "g" + std::to_string(generation) + "-" + random_hex(4); }
+
 std::string random_key() {
   std::string hex = random_hex(32), key;
   for (std::size_t i = 0; i < hex.size(); i += 2)
@@ -68,7 +71,7 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
   SHADOWIB_TRY(make_directories_of(directory, paths));
   std::error_code error;
   if (!fs::exists(paths.key, error)) SHADOWIB_TRY(place_file(paths.key, random_key(), true));
-  if (!fs::exists(paths.epoch, error)) SHADOWIB_TRY(place_file(paths.epoch, "g0", true));
+  if (!fs::exists(paths.epoch, error)) SHADOWIB_TRY(place_file(paths.epoch, new_epoch(0), true));
   if (!fs::exists(paths.exchange, error)) SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", true));
   std::string pid = std::to_string(::getpid());
   return place_file(paths.started + "/" + host_name() + "," + pid + "," + start_time(pid), "", false);
@@ -78,7 +81,7 @@ Status renew_job(const std::string& directory, const std::string& job, const std
                  std::uint32_t generation, std::string* epoch) {
   JobPaths paths = job_paths(directory, job);
   SHADOWIB_TRY(make_directories_of(directory, paths));
-  *epoch = "g" + std::to_string(generation) + "-" + random_hex(4);
+  *epoch = new_epoch(generation);
   SHADOWIB_TRY(place_file(paths.key, random_key(), false));
   SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", false));
   return place_file(paths.epoch, *epoch, false);

@@ -67,7 +67,7 @@ class Run(Tree):
         self.assertEqual(env["LD_PRELOAD"].split(":")[-1], str(self.library))
         self.assertEqual(env["LD_LIBRARY_PATH"], str(self.prefix / "lib" / "dropin"))
         top = self.dir / "jobs" / "j"
-        self.assertEqual((top / "epoch").read_text(), "g0")
+        self.assertRegex((top / "epoch").read_text(), "^g0-[0-9a-f]{8}$")
         self.assertEqual(len((top / "key").read_bytes()), 32)
         self.assertEqual(stat.S_IMODE((top / "key").stat().st_mode), 0o600)
         self.assertEqual(stat.S_IMODE(top.stat().st_mode), 0o700)
@@ -100,6 +100,12 @@ class Run(Tree):
         env = self.run_show("--job", "c", "--exchange", "dir:xx")["env"]
         self.assertEqual(env["SHADOWIB_EXCHANGE"], f"dir:{self.top}/xx")
         self.assertEqual(self.run_show("--job", "c")["env"]["SHADOWIB_EXCHANGE"], f"dir:{self.top}/xx", "it is remembered")
+
+    def test_jobs_that_share_an_exchange_have_keys_of_their_own(self):
+        for job in ("a", "b"):
+            self.run_show("--job", job, "--dir", "ckpt", "--exchange", "dir:xx")
+        a, b = ((self.dir / "jobs" / job / "epoch").read_text() for job in ("a", "b"))
+        self.assertNotEqual(a, b)
 
     def test_found_through_links_and_moved_trees(self):
         (self.top / "link").symlink_to(self.command)
