@@ -37,9 +37,4 @@ Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* o
 // are judged apart (descriptors.h).
 Status check_capturable();
 
-// Children of ours (the checkpoint command that request_checkpoint starts) that are no reason to refuse. At most 64
-// at a time; notice_child takes the mark back, once the child has been reaped. Thread-safe, async-signal-safe.
-void ignore_child(int pid);
-void notice_child(int pid);
-
 }  // namespace shadowib

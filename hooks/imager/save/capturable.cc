@@ -14,15 +14,6 @@
 namespace shadowib {
 namespace {
 
-constexpr int kMaxIgnored = 64;
-int g_ignored[kMaxIgnored];
-
-bool is_ignored(int pid) {
-  for (int& ignored : g_ignored)
-    if (__atomic_load_n(&ignored, __ATOMIC_RELAXED) == pid) return true;
-  return false;
-}
-
 Status check_status_file() {
   char text[8192];
   const long bytes = read_small_file("/proc/self/status", text, sizeof(text));
@@ -91,7 +82,6 @@ const char* kind_of_program(int pid) {
 }
 
 Status check_child(int pid) {
-  if (is_ignored(pid)) return {};
   char path[64], name[64] = {}, stat[512] = {};
   format_path(path, sizeof(path), "/proc/", pid, "/comm");
   long bytes = read_small_file(path, name, sizeof(name));
@@ -150,22 +140,6 @@ Status check_memory_and_timers() {
 }
 
 }  // namespace
-
-void ignore_child(int pid) {
-  for (int& ignored : g_ignored) {
-    int none = 0;
-    if (ignored == pid ||
-        __atomic_compare_exchange_n(&ignored, &none, pid, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
-      return;
-  }
-}
-
-void notice_child(int pid) {
-  for (int& ignored : g_ignored) {
-    int expected = pid;
-    __atomic_compare_exchange_n(&ignored, &expected, 0, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
-  }
-}
 
 Status check_capturable() {
   SHADOWIB_TRY(check_status_file());
