@@ -1,0 +1,69 @@
+// Completion queues: their channels wake sleepers, and they can overrun.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cerrno>
+
+#include "ib2tcp/conformance/fixture.h"
+
+namespace shadowib::ib2tcp::testing {
+namespace {
+
+bool readable(int fd, int timeout_ms) {
+  pollfd p{fd, POLLIN, 0};
+  return ::poll(&p, 1, timeout_ms) == 1;
+}
+
+TEST_P(Conformance, NotificationWakesASleeper) {
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  ibv_cq* cq = nullptr;
+  EXPECT_EQ(y.ops.get_cq_event(y.channel, &cq), -1);
+  EXPECT_EQ(y.process.last_errno(), EAGAIN);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    ASSERT_EQ(y.post_recv(i, {y.sge(0, 100)}), 0);
+    ASSERT_EQ(y.ops.req_notify_cq(y.cq, 0), 0);
+    EXPECT_EQ(y.poll(), 0);
+    ASSERT_EQ(x.post_send(i, {x.sge(0, 100)}), 0);
+    ASSERT_TRUE(readable(y.channel->fd, 5000)) << i;
+    ASSERT_EQ(y.ops.get_cq_event(y.channel, &cq), 0);
+    EXPECT_EQ(cq, y.cq);
+    y.ops.ack_cq_events(cq, 1);
+    EXPECT_FALSE(readable(y.channel->fd, 0));
+    EXPECT_WC(y.wait(), i, IBV_WC_SUCCESS);
+    EXPECT_WC(x.wait(), i, IBV_WC_SUCCESS);
+  }
+  // Only for solicited ones, then.
+  ASSERT_EQ(y.ops.req_notify_cq(y.cq, 1), 0);
+  ASSERT_EQ(y.post_recv(1, {}), 0);
+  ASSERT_EQ(y.post_recv(2, {}), 0);
+  ASSERT_EQ(x.post_send(1, {}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_FALSE(readable(y.channel->fd, 0));
+  ASSERT_EQ(x.post_send(2, {}, IBV_SEND_SOLICITED), 0);
+  EXPECT_TRUE(readable(y.channel->fd, 5000));
+  EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+}
+
+TEST_P(Conformance, OverrunIsAnErrorOfTheQueue) {
+  Endpoint x(a()), y(b(), {}, 1 << 16, 4);
+  connect(x, y);
+  for (std::uint64_t i = 0; i < 6; ++i) ASSERT_EQ(y.post_recv(i, {}), 0);
+  for (std::uint64_t i = 0; i < 6; ++i) ASSERT_EQ(x.post_send(i, {}), 0);
+  ibv_async_event event{};
+  bool cq_error = false, qp_fatal = false;
+  for (int i = 0; i < 2000 && !(cq_error && qp_fatal); ++i) {
+    y.process.ops().progress(0);
+    x.poll();
+    while (y.ops.get_async_event(y.device.context, &event) == 0) {
+      cq_error |= event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == y.cq;
+      qp_fatal |= event.event_type == IBV_EVENT_QP_FATAL && event.element.qp == y.qp;
+    }
+  }
+  EXPECT_TRUE(cq_error);
+  EXPECT_TRUE(qp_fatal);
+  EXPECT_EQ(y.state(), IBV_QPS_ERR);
+}
+
+}  // namespace
+}  // namespace shadowib::ib2tcp::testing

@@ -1,0 +1,118 @@
+// The states of a queue pair, and what each refuses.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "ib2tcp/conformance/fixture.h"
+
+namespace shadowib::ib2tcp::testing {
+namespace {
+
+TEST_P(Conformance, StateMachineAndDestroyRules) {
+  Endpoint x(a()), y(b());
+  ibv_send_wr* bad_send = nullptr;
+  ibv_recv_wr* bad_recv = nullptr;
+  ibv_send_wr send{};
+  ibv_recv_wr recv{};
+  EXPECT_EQ(x.ops.post_recv(x.qp, &recv, &bad_recv), EINVAL);
+  EXPECT_EQ(bad_recv, &recv);
+  EXPECT_EQ(x.to_state(IBV_QPS_RTS), EINVAL);
+  EXPECT_EQ(x.to_state(IBV_QPS_INIT), EINVAL) << "attributes are missing";
+  ASSERT_EQ(x.to_init(x.qp), 0);
+  EXPECT_EQ(x.ops.post_send(x.qp, &send, &bad_send), EINVAL);
+  EXPECT_EQ(bad_send, &send);
+  EXPECT_EQ(x.to_rts(x.qp), EINVAL);
+  ASSERT_EQ(x.post_recv(4, {x.sge(0, 1)}), 0);
+  ASSERT_EQ(x.to_rtr(x.qp, y.device, y.qp->qp_num), 0);
+  EXPECT_EQ(x.ops.post_send(x.qp, &send, &bad_send), EINVAL);
+  ASSERT_EQ(x.to_rts(x.qp), 0);
+  EXPECT_EQ(x.to_state(IBV_QPS_RTR), EINVAL);
+  EXPECT_EQ(x.ops.destroy_cq(x.cq), EBUSY);
+  EXPECT_EQ(x.ops.dealloc_pd(x.pd), EBUSY);
+  EXPECT_EQ(x.ops.destroy_comp_channel(x.channel), EBUSY);
+  EXPECT_EQ(x.ops.close_device(x.device.context), EBUSY);
+  ASSERT_EQ(x.to_state(IBV_QPS_ERR), 0);
+  EXPECT_WC(x.wait(), 4, IBV_WC_WR_FLUSH_ERR);
+  ASSERT_EQ(x.post_send(5, {}), 0);
+  ASSERT_EQ(x.post_recv(6, {}), 0);
+  EXPECT_WC(x.wait(), 5, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_WC(x.wait(), 6, IBV_WC_WR_FLUSH_ERR);
+  ASSERT_EQ(x.to_state(IBV_QPS_RESET), 0);
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(1, {}), 0);
+  ASSERT_EQ(x.post_send(2, {}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+}
+
+TEST_P(Conformance, FullQueuesAndBadRequests) {
+  QpOptions options;
+  options.send_wr = 3;
+  options.recv_wr = 2;
+  Endpoint x(a(), options), y(b(), options);
+  connect(x, y);
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(x.post_send(static_cast<std::uint64_t>(i), {x.sge(0, 10)}), 0);
+  EXPECT_EQ(x.post_send(3, {x.sge(0, 10)}), ENOMEM);
+  ASSERT_EQ(x.post_recv(1, {}), 0);
+  ASSERT_EQ(x.post_recv(1, {}), 0);
+  EXPECT_EQ(x.post_recv(1, {}), ENOMEM);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(y.post_recv(i, {y.sge(0, 10)}), 0);
+    EXPECT_WC(x.wait(), i, IBV_WC_SUCCESS);
+    EXPECT_WC(y.wait(), i, IBV_WC_SUCCESS);
+  }
+  std::vector<ibv_sge> five(5, x.sge(0, 1));
+  EXPECT_EQ(x.post_send(1, five), EINVAL);
+  EXPECT_EQ(x.post_send(1, {x.sge(0, 65)}, IBV_SEND_INLINE), EINVAL);
+  std::vector<ibv_sge> one{x.sge(0, 1)};
+  EXPECT_EQ(x.post(x.send_wr(1, IBV_WR_LOCAL_INV, one)), EOPNOTSUPP);
+  // A list is taken up to the bad one.
+  ibv_send_wr good = x.send_wr(7, IBV_WR_SEND, one), wrong = x.send_wr(8, IBV_WR_SEND, five);
+  good.next = &wrong;
+  ibv_send_wr* bad = nullptr;
+  EXPECT_EQ(x.ops.post_send(x.qp, &good, &bad), EINVAL);
+  EXPECT_EQ(bad, &wrong);
+  ASSERT_EQ(y.post_recv(9, {y.sge(0, 10)}), 0);
+  EXPECT_WC(y.wait(), 9, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 7, IBV_WC_SUCCESS);
+  ibv_qp_init_attr init = x.init_attr();
+  init.cap.max_inline_data = 1025;
+  EXPECT_EQ(x.ops.create_qp(x.pd, &init), nullptr);
+  EXPECT_EQ(x.process.last_errno(), EINVAL);
+  init = x.init_attr();
+  init.qp_type = IBV_QPT_UD;
+  EXPECT_EQ(x.ops.create_qp(x.pd, &init), nullptr);
+  EXPECT_EQ(x.process.last_errno(), EOPNOTSUPP);
+}
+
+TEST_P(Conformance, SendQueueDrains) {
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(0, {}), 0);
+  ASSERT_EQ(x.post_send(0, {}), 0);  // the connection is up after this
+  EXPECT_WC(y.wait(), 0, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 0, IBV_WC_SUCCESS);
+  ASSERT_EQ(y.post_recv(1, {}), 0);
+  ASSERT_EQ(x.post_send(1, {}), 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_SQD;
+  attr.en_sqd_async_notify = 1;
+  ASSERT_EQ(x.ops.modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+  ASSERT_EQ(x.post_send(2, {}), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  pollfd drained{x.device.context->async_fd, POLLIN, 0};  // the event follows the completion
+  ASSERT_EQ(::poll(&drained, 1, 10000), 1);
+  ibv_async_event event{};
+  ASSERT_EQ(x.ops.get_async_event(x.device.context, &event), 0);
+  EXPECT_EQ(event.event_type, IBV_EVENT_SQ_DRAINED);
+  ASSERT_EQ(y.post_recv(2, {}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(y.poll(), 0) << "a drained queue begins nothing";
+  ASSERT_EQ(x.to_state(IBV_QPS_RTS), 0);
+  EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
+}
+
+}  // namespace
+}  // namespace shadowib::ib2tcp::testing
