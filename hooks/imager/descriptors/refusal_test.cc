@@ -27,6 +27,7 @@
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/test_job.h"
+#include "hooks/imager/descriptors/test_sockets.h"
 
 namespace shadowib::test {
 namespace {
@@ -252,14 +253,6 @@ TEST(Refused, EpollOfAClosedNumber) {
     ::close(event);
     return "";
   });
-}
-
-sockaddr_in loopback(std::uint16_t port) {
-  sockaddr_in in{};
-  in.sin_family = AF_INET;
-  in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  in.sin_port = htons(port);
-  return in;
 }
 
 int tcp_listener(std::uint16_t* port) {
