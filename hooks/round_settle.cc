@@ -1,0 +1,91 @@
+#include "hooks/round_settle.h"
+
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cinttypes>
+#include <string>
+#include <vector>
+
+#include "hooks/loader_thread.h"
+#include "hooks/stop.h"
+#include "hooks/tasks.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kSettleTries = 5;
+constexpr int kRehearsals = 20;
+constexpr int kRehearsalMs = 50;
+constexpr std::int64_t kSettleNs = 2'000'000'000;
+
+}  // namespace
+
+Status RoundSettle::stop() {
+  if (g_agent.participant != nullptr) g_agent.participant->stopping();
+  for (int attempt = 0;; ++attempt) {
+    SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms(), 10000)));
+    Status rehearsal = loader_rehearse(kRehearsalMs);
+    if (rehearsal.ok()) break;
+    release_threads();
+    if (attempt == kRehearsals)
+      return Status::of(Code::kRefused, 0, "pid %d: %.250s in %d attempts", raw_getpid(), rehearsal.text(), attempt);
+    SHADOWIB_TRY(loader_rehearse(std::min(messages_.left_ms(), 5000)));  // ends as soon as the holder lets go
+  }
+  stopped_at_ns_ = monotonic_ns();
+  return {};
+}
+
+Status RoundSettle::settle_once(int attempt) {
+  const std::string prefix = messages_.key("s/" + std::to_string(attempt));
+  SettleContext context{};
+  context.job = &g_agent.info;
+  context.exchange = g_agent.exchange;
+  context.prefix = prefix.c_str();
+  context.abort_key = messages_.abort_key().c_str();
+  context.members = request_.members.data();
+  context.member_count = static_cast<std::uint32_t>(request_.members.size());
+  context.deadline_ns = std::min(request_.deadline_ns, monotonic_ns() + kSettleNs);
+  return g_agent.participant != nullptr ? g_agent.participant->settle(context) : Status();
+}
+
+Status RoundSettle::settle() {
+  for (int attempt = 0;; ++attempt) {
+    const std::string number = std::to_string(attempt);
+    const std::string again_key = messages_.key("again/" + number);
+    Status status = settle_once(attempt);
+    if (status.ok()) settle_ns_ = monotonic_ns() - stopped_at_ns_;
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
+    if (!status.ok()) SHADOWIB_TRY(g_agent.exchange->publish(again_key + "/" + messages_.me(), status.text()));
+    SHADOWIB_TRY(messages_.barrier("40." + number));
+    std::vector<std::string> again;
+    SHADOWIB_TRY(g_agent.exchange->list(again_key, &again));
+    if (again.empty()) return {};
+    if (attempt + 1 == kSettleTries) {
+      std::string why;
+      bool found = false;
+      SHADOWIB_TRY(g_agent.exchange->get(again_key + "/" + again[0], &why, &found));
+      return Status::of(Code::kRefused, 0, "member %.20s does not settle in %d tries: %.250s", again[0].c_str(),
+                        kSettleTries, why.c_str());
+    }
+    log_line(LogLevel::kInfo, "checkpoint %" PRIu64 ": try %d: %s; running on for a moment", request_.number,
+             attempt + 1, status.ok() ? "settled, but another member is not" : status.text());
+    SHADOWIB_TRY(run_a_moment(attempt));
+  }
+}
+
+Status RoundSettle::run_a_moment(int attempt) {
+  if (g_agent.participant != nullptr) g_agent.participant->resume();
+  release_threads();
+  timespec moment{0, 20'000'000};
+  ::syscall(SYS_nanosleep, &moment, nullptr);
+  SHADOWIB_TRY(messages_.barrier("41." + std::to_string(attempt)));  // nobody stops while others still settle
+  SHADOWIB_TRY(stop());
+  return messages_.barrier("42." + std::to_string(attempt));
+}
+
+}  // namespace shadowib
