@@ -4,9 +4,12 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <map>
 
 #include "hooks/agent_state.h"
+#include "hooks/coordinator_manifest.h"
 #include "hooks/fault.h"
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/descriptors.h"
@@ -214,39 +217,16 @@ Status Drive::collect(const char* what, std::map<std::uint32_t, std::string>* va
 }
 
 Status Drive::commit(CheckpointReport* report) {
-  std::map<std::uint32_t, std::string> saved, files;
-  SHADOWIB_TRY(collect("saved", &saved));
-  SHADOWIB_TRY(collect("files", &files));
+  MemberResults results;
+  SHADOWIB_TRY(collect("saved", &results.saved));
+  SHADOWIB_TRY(collect("files", &results.files));
   SetManifest manifest{};
   manifest.set_id = set_id_;
   manifest.job = view_.job;
   manifest.number = number_;
   manifest.shadowib_version = SHADOWIB_VERSION;
   manifest.created = now_utc();
-  std::map<std::string, std::string> build_ids;
-  for (const auto& member : members_) {
-    Fields fields;
-    if (!decode_fields(saved[member.index], &fields))
-      return Status::of(Code::kVersion, 0, "%.200s speaks another protocol", describe(member).c_str());
-    manifest.generation = static_cast<std::uint32_t>(field_number(fields, "generation"));
-    manifest.backend = field_text(fields, "backend");
-    auto settle = static_cast<std::int64_t>(field_number(fields, "settle_ns"));
-    auto save = static_cast<std::int64_t>(field_number(fields, "save_ns"));
-    manifest.members.push_back({member.index, member.pid, field_text(fields, "image"), field_number(fields, "bytes"),
-                                field_text(fields, "xxh3"), member.comm, member.host, settle, save});
-    report->members.push_back({member.index, member.pid, member.host, member.comm, settle, save,
-                               static_cast<std::int64_t>(field_number(fields, "stopped_ns")),
-                               field_number(fields, "bytes")});
-    for (std::size_t at = 0; at < files[member.index].size();) {
-      std::size_t end = files[member.index].find('\n', at);
-      if (end == std::string::npos) break;
-      const std::string line = files[member.index].substr(at, end - at);
-      at = end + 1;
-      const std::size_t space = line.find(' ');
-      if (space != std::string::npos) build_ids[line.substr(space + 1)] = line[0] == '-' ? "" : line.substr(0, space);
-    }
-  }
-  manifest.files.assign(build_ids.begin(), build_ids.end());
+  SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
   SHADOWIB_TRY(fault_point(220));
   SHADOWIB_TRY(check_members());
   SHADOWIB_TRY(commit_set(staging_, view_.directory, manifest, &report->set_path));
