@@ -4,8 +4,9 @@
 //
 //   <epoch>/member/<index>      claimed on joining: protocol pid starttime host comm exe version
 //   <epoch>/gone/<index>        published on a member's orderly exit
-//   <epoch>/control/checkpoint  the latest request: protocol n members=0,1,2 staging=PATH set=<32 hex> timeout_ms
-//   kill=0|1 <epoch>/control/status      n: agents answer with <epoch>/status/<n>/<index>  JSON object
+//   <epoch>/control/checkpoint  the latest request: n members=0,1,2 staging=PATH set=<32 hex> timeout_ms kill=0|1
+//   <epoch>/control/status      n: agents answer with the next
+//   <epoch>/status/<n>/<index>  JSON object
 //   <epoch>/ckpt/<n>/phase/<index>   number of the phase reached, with its start time
 //   <epoch>/ckpt/<n>/fds/<index>     the member's descriptor table (imager/descriptors.h)
 //   <epoch>/ckpt/<n>/go              published by the command after matching the tables
