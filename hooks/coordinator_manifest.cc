@@ -28,7 +28,11 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
     Fields fields;
     if (!decode_fields(results.saved.at(member.index), &fields))
       return Status::of(Code::kVersion, 0, "%.200s speaks another protocol", describe(member).c_str());
-    manifest->generation = static_cast<std::uint32_t>(field_number(fields, "generation"));
+    const auto generation = static_cast<std::uint32_t>(field_number(fields, "generation"));
+    if (!manifest->members.empty() && generation != manifest->generation)
+      return Status::of(Code::kRefused, 0, "%.200s is of generation %u, those before it are of generation %u",
+                        describe(member).c_str(), generation, manifest->generation);
+    manifest->generation = generation;
     manifest->backend = field_text(fields, "backend");
     auto settle = static_cast<std::int64_t>(field_number(fields, "settle_ns"));
     auto save = static_cast<std::int64_t>(field_number(fields, "save_ns"));

@@ -145,6 +145,12 @@ Status choose_epoch(JobInfo* info, Exchange* exchange) {
     epoch = first_epoch();
     SHADOWIB_TRY(place_small(path, epoch, true));
   }
+  // A job that was restarted is of that generation for those who join it later, too: its ids are translated.
+  if (epoch[0] != 'g')
+    return Status::of(Code::kCorrupt, 0,
+                      "%.200s holds '%.60s', which is no epoch; remove it while the job is not running", path.c_str(),
+                      epoch.c_str());
+  info->generation = static_cast<std::uint32_t>(std::strtoul(epoch.c_str() + 1, nullptr, 10));
   return copy(info->epoch, epoch, "the job's epoch");
 }
 
