@@ -72,9 +72,10 @@ Status publish_addresses(ShadowContext& context) {
   return {};
 }
 
-bool directory_of(std::uint32_t member, Directory* directory) {
+// `again`: asks the exchange even if it was asked before.
+bool directory_of(std::uint32_t member, bool again, Directory* directory) {
   Cache& c = cache();
-  {
+  if (!again) {
     SpinGuard guard(c.lock);
     if (auto it = c.directories.find(member); it != c.directories.end()) {
       *directory = it->second;
@@ -200,8 +201,11 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   if (job_info().generation == 0) return {};
   std::uint32_t member = member_of(qp.remote);
   Directory directory;
-  if (member != kNobody && !directory_of(member, &directory)) member = kNobody;
-  const DirectoryPort* port = member != kNobody ? port_in(directory, qp.remote) : nullptr;
+  const DirectoryPort* port = nullptr;
+  if (member != kNobody && directory_of(member, false, &directory)) port = port_in(directory, qp.remote);
+  // It may have opened a device since we looked.
+  if (member != kNobody && port == nullptr && directory_of(member, true, &directory))
+    port = port_in(directory, qp.remote);
   DirectoryQp remote{kNobodyQpNum, kNobodyQpNum, 0};
   bool known = port != nullptr && find_remote_qp(member, directory, qp.remote.qp_num, &remote);
   if (mask & IBV_QP_AV) {

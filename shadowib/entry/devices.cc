@@ -179,7 +179,6 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
   if (int rc = g_backend.query_device(real, &context->attr); rc != 0)
     status = Status::of(Code::kIo, rc, "%s cannot be queried", device->name);
   if (status.ok()) status = record_ports(*context);
-  if (status.ok()) status = announce_ports(*context);
   if (status.ok()) status = start_helper();
   int fd = status.ok() ? context->async_events.open(real->async_fd) : -1;
   if (fd < 0) {
@@ -190,9 +189,14 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
   }
   context->program().async_fd = fd;
   Registry& r = registry();
-  SpinGuard guard(r.lock);
-  r.contexts.push_back(*context);
-  return &context->program();
+  {
+    SpinGuard guard(r.lock);
+    r.contexts.push_back(*context);
+  }
+  status = announce_ports(*context);  // of what is registered
+  if (status.ok()) return &context->program();
+  shadowib_ibv_close_device(&context->program());
+  return null_with(errno_from(status, "ibv_open_device"));
 }
 
 int shadowib_ibv_close_device(ibv_context* program) {
