@@ -11,7 +11,11 @@ namespace {
 class VerbsParticipant final : public Participant {
  public:
   Status settle(const SettleContext& context) override { return settle_queues(context); }
-  Status quiesce() override { return park_helper(5000); }
+  Status quiesce() override {
+    SHADOWIB_TRY(park_helper(5000));
+    note_frontier();
+    return {};
+  }
   void stopping() override { set_paused(1); }
   void resume() override {
     set_paused(0);

@@ -9,7 +9,8 @@ namespace shadowib {
 Participant* verbs_participant();
 
 // Its parts, one file each.
-Status settle_queues(const SettleContext& context);              // settle.cc
+Status settle_queues(const SettleContext& context);  // settle.cc
+void note_frontier();  // settle.cc: nothing moves any more; takes what came last and what a restart is to know
 Status rebuild_objects(const JobInfo& job, Exchange* exchange);  // rebuild.cc
 void describe_objects(std::string* json);                        // describe.cc
 

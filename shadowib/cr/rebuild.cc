@@ -143,7 +143,7 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   SHADOWIB_TRY(replay(qp, IBV_QPS_RESET, IBV_QPS_RTR));
   WorkQueue<RecvSlot>& receives = qp.receive->log;
   receives.retire_to(receives.retired());
-  if (qp.state() == IBV_QPS_RESET || qp.state() == IBV_QPS_ERR || qp.doomed) return {};
+  if (qp.settled_state == IBV_QPS_RESET || qp.settled_state == IBV_QPS_ERR || qp.doomed) return {};
   if (int rc = repost_receives(qp, receives.tail()); rc != 0)
     return failed(rc, "the receives of queue pair 0x%x", qp.qp_num.value);
   return {};
@@ -170,13 +170,22 @@ void synthesize(ShadowQp& qp, SlotHeader& slot, ibv_cq* cq, ibv_wc_status status
   shadow->refill_count = static_cast<std::uint32_t>(shadow->refill.size());
 }
 
+// Whatever path led to the error, only the state is left of it.
+Status fail_again(ShadowQp& qp) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  int rc = g_backend.modify_qp(qp.real, &attr, IBV_QP_STATE);
+  return rc == 0 ? Status() : failed(rc, "the error state of queue pair 0x%x", qp.qp_num.value);
+}
+
 // The peer is gone: what a real adapter would say after its retries (H20).
 Status bury(ShadowQp& qp) {
   for (std::uint64_t s = qp.frontier; s < qp.send.head; ++s)
-    synthesize(qp, qp.send.slot(s), qp.init.send_cq, s == qp.frontier ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
+    if (!qp.send.slot(s).done())
+      synthesize(qp, qp.send.slot(s), qp.init.send_cq, s == qp.frontier ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
   WorkQueue<RecvSlot>& receives = qp.receive->log;
   for (std::uint64_t s = receives.tail(); s < receives.head; ++s)
-    synthesize(qp, receives.slot(s), qp.init.recv_cq, IBV_WC_WR_FLUSH_ERR);
+    if (!receives.slot(s).done()) synthesize(qp, receives.slot(s), qp.init.recv_cq, IBV_WC_WR_FLUSH_ERR);
   qp.send.retire_to(qp.send.head);
   receives.retire_to(receives.head);
   for (ibv_cq* cq : {qp.init.send_cq, qp.init.recv_cq}) {
@@ -188,22 +197,17 @@ Status bury(ShadowQp& qp) {
     channel->pending.push_back(shadow);
     channel->events.update_signal(true);
   }
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_ERR;
-  if (int rc = g_backend.modify_qp(qp.real, &attr, IBV_QP_STATE); rc != 0)
-    return failed(rc, "queue pair 0x%x, whose peer is gone", qp.qp_num.value);
-  qp.modifies.push_back({attr, IBV_QP_STATE});
-  qp.qp.qp_base.state = IBV_QPS_ERR;
+  qp.settled_state = IBV_QPS_ERR;
   qp.doomed = false;
-  return {};
+  return fail_again(qp);
 }
 
 Status connect_queue_pairs(Registry& r) {
   for (ShadowQp& qp : r.qps) {
     if (qp.doomed)
       SHADOWIB_TRY(bury(qp));
-    else if (qp.state() == IBV_QPS_ERR)  // whatever path led there, only the state is left of it
-      SHADOWIB_TRY(replay(qp, IBV_QPS_ERR, IBV_QPS_UNKNOWN));
+    else if (qp.settled_state == IBV_QPS_ERR)
+      SHADOWIB_TRY(fail_again(qp));
     else
       SHADOWIB_TRY(replay(qp, IBV_QPS_RTR, IBV_QPS_SQD));
   }
@@ -213,8 +217,8 @@ Status connect_queue_pairs(Registry& r) {
 // Posts what had not run; a queue that was held in SQD gets its requests first, before it is held again.
 Status refill_queue_pairs(Registry& r) {
   for (ShadowQp& qp : r.qps) {
-    if (qp.state() == IBV_QPS_SQD) SHADOWIB_TRY(replay(qp, IBV_QPS_SQD, IBV_QPS_SQE));
-    if (qp.frontier == qp.send.head || qp.state() == IBV_QPS_ERR) continue;
+    if (qp.settled_state == IBV_QPS_SQD) SHADOWIB_TRY(replay(qp, IBV_QPS_SQD, IBV_QPS_SQE));
+    if (qp.frontier == qp.send.head || qp.settled_state == IBV_QPS_ERR) continue;
     if (int rc = repost_sends(qp, qp.frontier); rc != 0)
       return failed(rc, "the %llu unexecuted requests of queue pair 0x%x",
                     static_cast<unsigned long long>(qp.send.head - qp.frontier), qp.qp_num.value);

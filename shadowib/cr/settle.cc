@@ -6,7 +6,7 @@
 //   empty    everything posted is retired and every completion owed was polled;
 //   blocked  the oldest unretired request needs a receive, the peer has consumed all messages before it and has no
 //            receive left: nobody can post one, so this is stable;
-//   held     the queue pair is in SQD, or its peer never reached RTR;
+//   held     the queue pair is in SQD and has drained, or its peer never reached RTR;
 //   doomed   the peer is gone or in error.
 // All figures only grow while nobody runs, so what is settled stays settled. Source: DESIGN.md, "Settling".
 #include <algorithm>
@@ -36,6 +36,20 @@ struct QpCounts {
 };
 
 enum class Verdict { kEmpty, kBlocked, kHeld, kDoomed, kMoving };
+
+void poll_everything() {
+  Registry& r = registry();
+  for (ShadowCq& cq : r.cqs) drain_completions(cq);
+  for (ShadowChannel& channel : r.channels) drain_events(channel);
+  for (ShadowContext& c : r.contexts) drain_async_events(c);
+}
+
+void note_state(ShadowQp& qp) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  qp.settled_state = g_backend.query_qp(qp.real, &attr, IBV_QP_STATE, &init) == 0 ? attr.qp_state : qp.state();
+  qp.draining = qp.settled_state == IBV_QPS_SQD && attr.sq_draining != 0;
+}
 
 class Settler {
  public:
@@ -70,19 +84,10 @@ class Settler {
       timespec pause{0, kRoundNs};
       ::nanosleep(&pause, nullptr);
     }
-    // The last requests of the others may have completed receives here after our last look.
-    poll_everything();
     return {};
   }
 
  private:
-  void poll_everything() {
-    Registry& r = registry();
-    for (ShadowCq& cq : r.cqs) drain_completions(cq);
-    for (ShadowChannel& channel : r.channels) drain_events(channel);
-    for (ShadowContext& c : r.contexts) drain_async_events(c);
-  }
-
   std::string key(const char* what, std::uint32_t member) const {
     return std::string(context_.prefix) + "/" + what + "/" + std::to_string(member);
   }
@@ -90,10 +95,11 @@ class Settler {
   Status publish_counts() {
     std::vector<QpCounts> mine;
     for (ShadowQp& qp : registry().qps) {
+      note_state(qp);
       WorkQueue<RecvSlot>& receives = qp.receive->log;
       std::uint64_t retired = receives.retired();
       mine.push_back({qp.qp_num.value, qp.remote.qp_num.value, static_cast<std::uint32_t>(retired),
-                      static_cast<std::uint32_t>(receives.head - retired), qp.state()});
+                      static_cast<std::uint32_t>(receives.head - retired), qp.settled_state});
     }
     std::sort(mine.begin(), mine.end(), [](const QpCounts& a, const QpCounts& b) { return a.qp_num < b.qp_num; });
     std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
@@ -149,7 +155,7 @@ class Settler {
     bool owed = owes_completion(qp, executed);
     qp.frontier = executed;
     if (executed == qp.send.head && !owed) return Verdict::kEmpty;
-    if (qp.state() == IBV_QPS_ERR) return Verdict::kMoving;  // flushes are on their way
+    if (owed || qp.settled_state == IBV_QPS_ERR) return Verdict::kMoving;  // completions or flushes are on their way
     std::uint32_t member = member_of(qp.remote);
     if (member == kNobody || !is_in_checkpoint(member)) return Verdict::kDoomed;
     auto peers = counts_.find(member);
@@ -158,8 +164,7 @@ class Settler {
     if (peer == nullptr || peer->state == IBV_QPS_ERR || peer->state == IBV_QPS_RESET) return Verdict::kDoomed;
     if (peer->state == IBV_QPS_INIT) return Verdict::kHeld;
     if (peer->remote_qp_num != qp.qp_num.value) return Verdict::kDoomed;
-    if (owed) return Verdict::kMoving;
-    if (qp.state() == IBV_QPS_SQD) return Verdict::kHeld;
+    if (qp.settled_state == IBV_QPS_SQD && !qp.draining) return Verdict::kHeld;
     const SendSlot& oldest = qp.send.slot(executed);
     if (consumes_receive(oldest.wr.opcode) && peer->consumed == messages_before(qp, executed) &&
         peer->outstanding == 0)
@@ -217,5 +222,16 @@ class Settler {
 }  // namespace
 
 Status settle_queues(const SettleContext& context) { return Settler(context).run(); }
+
+void note_frontier() {
+  poll_everything();
+  for (ShadowQp& qp : registry().qps) {
+    note_state(qp);
+    retire_executed(qp);
+    qp.frontier = executed_frontier(qp);
+    // What became of requests to a peer that is gone has been said, if the error came meanwhile.
+    qp.doomed = qp.doomed && qp.settled_state != IBV_QPS_ERR;
+  }
+}
 
 }  // namespace shadowib

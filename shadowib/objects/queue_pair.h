@@ -64,6 +64,10 @@ struct ShadowQp {
   std::shared_ptr<RemoteKeys> remote_keys;
   std::uint64_t frontier = 0;  // as settled: requests before it have run, those from it on have not
   bool doomed = false;         // settled as such: its peer is gone (H20)
+  // As the backend says while settling. It may differ from what the program sees: verbs tell of an error by
+  // completions, and the state in ibv_qp is that of the last modify or query.
+  ibv_qp_state settled_state = IBV_QPS_RESET;
+  bool draining = false;  // in SQD, with requests begun that have not run yet
   std::atomic<std::uint32_t> events_delivered{0}, events_acknowledged{0};  // async events naming it
 
   ibv_qp_state state() const { return qp.qp_base.state; }

@@ -1,0 +1,96 @@
+"""What a program may see after a restart: scenarios.c under the shim, checkpointed, killed and restarted.
+
+restart_test.py BUILD_DIR PROGRAM [unittest options]
+"""
+import fcntl
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD, PROGRAM = pathlib.Path(sys.argv[1]), sys.argv[2]
+SHADOWIB = BUILD / "bin" / "shadowib"
+TIMEOUT_S = 120
+
+
+class Restart(unittest.TestCase):
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="shadowib-restart-"))
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+    def start(self, *words, transport="shm", **environment):
+        log = self.dir / f"{len(self.processes)}.log"
+        settings = {**os.environ, "SHADOWIB_DIR": str(self.dir), "SHADOWIB_IB2TCP_TRANSPORT": transport, **environment}
+        with open(log, "w") as out:
+            process = subprocess.Popen([SHADOWIB, *map(str, words)], cwd=self.dir, env=settings, stdin=subprocess.DEVNULL,
+                                       stdout=out, stderr=subprocess.STDOUT)
+        process.log = log
+        self.processes.append(process)
+        return process
+
+    def run_program(self, scenario, **options):
+        return self.start("run", "--job", "j", "--backend", "ib2tcp", "--", PROGRAM, scenario, **options)
+
+    def restart(self, number, **options):
+        for command in (self.dir / "jobs" / "j" / "alive").glob("*.ckpt*"):  # of the checkpoint: it outlives the program
+            with open(command, "r+b") as lock:
+                fcntl.lockf(lock, fcntl.LOCK_EX)
+        return self.start("restart", self.dir / "sets" / f"j.{number:04}", **options)
+
+    def ends(self, process, code):
+        self.assertEqual(process.wait(TIMEOUT_S), code, process.log.read_text(errors="replace"))
+
+    def await_file(self, name):
+        end = time.monotonic() + TIMEOUT_S
+        while not (self.dir / name).exists():
+            self.assertLess(time.monotonic(), end, f"no file {name}: " + "".join(p.log.read_text() for p in self.processes))
+            time.sleep(0.01)
+
+    def alone(self, scenario, **options):
+        self.ends(self.run_program(scenario, **options), -9)
+        self.ends(self.restart(1, **options), 0)
+
+    def test_an_error_known_from_completions_alone(self):
+        self.alone("error_by_completion")
+
+    def test_a_send_queue_that_was_draining(self):
+        # The other member comes late to settling; what runs meanwhile must not have been taken for held.
+        slow = {"SHADOWIB_FAULT": "40:slow:1"}
+        programs = [self.run_program(name, **slow) for name in ("draining", "bystander")]
+        for program in programs:
+            self.ends(program, -9)
+        self.ends(self.restart(1), 0)
+
+    def test_a_send_queue_that_was_held(self):
+        self.alone("held")
+
+    def test_a_device_opened_after_the_restart(self):
+        self.alone("opened_later")
+
+    def test_a_process_that_joins_after_the_restart(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                self.tearDown()
+                self.setUp()
+                self.ends(self.run_program("first", transport=transport), -9)
+                restarted = self.restart(1, transport=transport)
+                self.await_file("first")
+                joined = self.run_program("second", transport=transport)
+                self.ends(joined, -9)
+                restarted.wait(TIMEOUT_S)
+                self.ends(self.restart(2, transport=transport), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

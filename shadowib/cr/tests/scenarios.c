@@ -1,0 +1,303 @@
+/* Programs for restart_test.py: each brings its queue pairs into a state, has itself checkpointed and killed, and
+ * checks after the restart that nothing but what verbs allow can be seen.
+ *
+ *   restart_scenarios NAME     exit code 0: all was right; 1: what was not is on standard error
+ * Two queue pairs of one process, A and B, connected to each other; request n has wr_id n. */
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(condition) check((condition) != 0, #condition, __LINE__)
+
+enum { kDepth = 64, kAnyTime = 20 };
+
+static struct ibv_context* context;
+static struct ibv_pd* pd;
+static struct ibv_cq *send_cq, *receive_cq;
+static struct ibv_qp *a, *b;
+static struct ibv_mr* mr;
+static char* memory;
+static int lid;
+
+static void check(int condition, const char* text, int line) {
+  if (condition) return;
+  fprintf(stderr, "restart_scenarios: line %d: not so: %s\n", line, text);
+  exit(1);
+}
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void checkpoint_and_kill(void) {
+  int (*checkpoint)(unsigned, int, char*, size_t) =
+      (int (*)(unsigned, int, char*, size_t))dlsym(RTLD_DEFAULT, "shadowib_checkpoint");
+  CHECK(checkpoint != NULL);
+  CHECK(checkpoint(1, 60000, NULL, 0) == 1); /* 1: in the restarted process */
+}
+
+static void open_device(void) {
+  int count;
+  struct ibv_device** list = ibv_get_device_list(&count);
+  CHECK(list != NULL && count > 0);
+  context = ibv_open_device(list[0]);
+  CHECK(context != NULL);
+  ibv_free_device_list(list);
+  struct ibv_port_attr port;
+  CHECK(ibv_query_port(context, 1, &port) == 0);
+  lid = port.lid;
+  pd = ibv_alloc_pd(context);
+  send_cq = ibv_create_cq(context, 4 * kDepth, NULL, NULL, 0);
+  receive_cq = ibv_create_cq(context, 4 * kDepth, NULL, NULL, 0);
+  CHECK(pd != NULL && send_cq != NULL && receive_cq != NULL);
+}
+
+static void allocate(size_t bytes) {
+  memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  mr = ibv_reg_mr(pd, memory, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  CHECK(mr != NULL);
+}
+
+static struct ibv_qp* create_queue_pair(void) {
+  struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC};
+  init.cap = (struct ibv_qp_cap){kDepth, kDepth, 1, 1, 0};
+  struct ibv_qp* qp = ibv_create_qp(pd, &init);
+  CHECK(qp != NULL);
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1};
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+  return qp;
+}
+
+static void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number) {
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer_number};
+  attr.max_dest_rd_atomic = 1;
+  attr.min_rnr_timer = 1;
+  attr.ah_attr.dlid = (uint16_t)peer_lid;
+  attr.ah_attr.port_num = 1;
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+  attr.qp_state = IBV_QPS_RTS;
+  attr.timeout = 14;
+  attr.retry_cnt = attr.rnr_retry = 7;
+  attr.max_rd_atomic = 1;
+  CHECK(ibv_modify_qp(qp, &attr,
+                      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                          IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+}
+
+static void make_pair(size_t bytes) {
+  open_device();
+  allocate(bytes);
+  a = create_queue_pair();
+  b = create_queue_pair();
+  connect_to(a, lid, b->qp_num);
+  connect_to(b, lid, a->qp_num);
+}
+
+static void post_receive(struct ibv_qp* qp, uint64_t id, uint32_t bytes) {
+  struct ibv_sge sge = {(uintptr_t)memory, bytes, mr->lkey};
+  struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
+  CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+}
+
+static void post(struct ibv_qp* qp, enum ibv_wr_opcode opcode, uint64_t id, uint32_t bytes, uint32_t rkey) {
+  struct ibv_sge sge = {(uintptr_t)memory, bytes, mr->lkey};
+  struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = opcode}, *bad;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma.remote_addr = (uintptr_t)memory;
+  wr.wr.rdma.rkey = rkey;
+  CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+}
+
+static void expect(struct ibv_cq* cq, uint64_t id, enum ibv_wc_status status, int line) {
+  struct ibv_wc wc = {.wr_id = ~0ull};
+  for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(cq, 1, &wc) == 0;) continue;
+  if (wc.wr_id == id && wc.status == status) return;
+  fprintf(stderr, "restart_scenarios: line %d: request %llu with status %s is due, there came %lld with %s\n", line,
+          (unsigned long long)id, ibv_wc_status_str(status), (long long)wc.wr_id,
+          wc.wr_id == ~0ull ? "nothing" : ibv_wc_status_str(wc.status));
+  exit(1);
+}
+#define EXPECT(cq, id, status) expect(cq, id, status, __LINE__)
+
+static void expect_nothing_more(void) {
+  struct ibv_wc wc;
+  CHECK(ibv_poll_cq(send_cq, 1, &wc) == 0);
+  CHECK(ibv_poll_cq(receive_cq, 1, &wc) == 0);
+}
+
+static void to_state(struct ibv_qp* qp, enum ibv_qp_state state) {
+  struct ibv_qp_attr attr = {.qp_state = state};
+  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+}
+
+static void send_one(uint64_t id) {
+  post_receive(b, 100 + id, 64);
+  post(a, IBV_WR_SEND, id, 64, 0);
+  EXPECT(send_cq, id, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 100 + id, IBV_WC_SUCCESS);
+}
+
+/* An error that the program knows from completions alone is still one after the restart. */
+static void error_by_completion(void) {
+  make_pair(1 << 16);
+  post_receive(b, 100, 64);
+  post(a, IBV_WR_RDMA_WRITE, 1, 64, mr->rkey ^ 0x5555);
+  EXPECT(send_cq, 1, IBV_WC_REM_ACCESS_ERR);
+  EXPECT(receive_cq, 100, IBV_WC_WR_FLUSH_ERR);
+  checkpoint_and_kill();
+  post_receive(b, 101, 64);
+  post(a, IBV_WR_SEND, 2, 64, 0);
+  EXPECT(send_cq, 2, IBV_WC_WR_FLUSH_ERR);
+  EXPECT(receive_cq, 101, IBV_WC_WR_FLUSH_ERR);
+  expect_nothing_more();
+}
+
+/* Files by which two processes of a test tell each other "LID NUMBER". */
+static void tell(const char* file, uint32_t number) {
+  char temporary[64];
+  snprintf(temporary, sizeof(temporary), "%s.new", file);
+  FILE* f = fopen(temporary, "w");
+  CHECK(f != NULL && fprintf(f, "%d %u\n", lid, number) > 0 && fclose(f) == 0);
+  CHECK(rename(temporary, file) == 0);
+}
+
+static void await(const char* file, int* peer_lid, uint32_t* number) {
+  while (access(file, F_OK) != 0) usleep(1000);
+  FILE* f = fopen(file, "r");
+  CHECK(f != NULL && fscanf(f, "%d %u", peer_lid, number) == 2);
+  fclose(f);
+}
+
+/* A send queue that is still draining is not held: what it has begun runs before the frontier is taken. */
+static const uint32_t kLong = 256u << 20;
+
+static void begin_and_hold(int event, void* unused) {
+  (void)unused;
+  if (event != 0) return; /* 0: just before the threads are stopped */
+  post(a, IBV_WR_SEND, 1, kLong, 0);
+  to_state(a, IBV_QPS_SQD);
+}
+
+static void draining(void) {
+  int (*add_hook)(void (*)(int, void*), void*) =
+      (int (*)(void (*)(int, void*), void*))dlsym(RTLD_DEFAULT, "shadowib_add_hook");
+  int bystander_lid;
+  uint32_t number;
+  make_pair(kLong);
+  tell("draining", 0);
+  await("bystander", &bystander_lid, &number);
+  post_receive(b, 100, kLong);
+  post_receive(b, 101, kLong);
+  CHECK(add_hook != NULL && add_hook(begin_and_hold, NULL) >= 0);
+  checkpoint_and_kill();
+  tell("restarted", 0);
+  to_state(a, IBV_QPS_RTS);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 100, IBV_WC_SUCCESS);
+  post(a, IBV_WR_SEND, 2, 64, 0);
+  EXPECT(send_cq, 2, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 101, IBV_WC_SUCCESS);
+  expect_nothing_more();
+}
+
+/* Another member, which takes its time. */
+static void bystander(void) {
+  int peer_lid;
+  uint32_t number;
+  await("draining", &peer_lid, &number);
+  open_device();
+  tell("bystander", 0);
+  await("restarted", &peer_lid, &number);
+}
+
+/* A drained one keeps what was posted to it until it is let go. */
+static void held(void) {
+  make_pair(1 << 16);
+  to_state(a, IBV_QPS_SQD);
+  post_receive(b, 100, 64);
+  post(a, IBV_WR_SEND, 1, 64, 0);
+  checkpoint_and_kill();
+  expect_nothing_more();
+  to_state(a, IBV_QPS_RTS);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 100, IBV_WC_SUCCESS);
+}
+
+/* A device opened after the restart is one that others reach, twice over. */
+static void opened_later(void) {
+  make_pair(1 << 16);
+  checkpoint_and_kill();
+  send_one(1);
+  for (int i = 0; i < 2; ++i) {
+    make_pair(1 << 16);
+    send_one(2);
+  }
+}
+
+/* One process is restarted, another joins the job then; both are checkpointed, killed and restarted. */
+static void first(void) {
+  int peer_lid;
+  uint32_t number;
+  make_pair(1 << 16);
+  checkpoint_and_kill();
+  struct ibv_qp* qp = create_queue_pair();
+  tell("first", qp->qp_num);
+  await("second", &peer_lid, &number);
+  connect_to(qp, peer_lid, number);
+  post_receive(qp, 7, 64);
+  post_receive(qp, 8, 64);
+  tell("receives", 0);
+  EXPECT(receive_cq, 7, IBV_WC_SUCCESS);
+  checkpoint_and_kill();
+  tell("restarted", 0);
+  EXPECT(receive_cq, 8, IBV_WC_SUCCESS);
+  send_one(1);
+}
+
+static void second(void) {
+  int peer_lid;
+  uint32_t number;
+  open_device();
+  allocate(1 << 16);
+  await("first", &peer_lid, &number);
+  struct ibv_qp* qp = create_queue_pair();
+  tell("second", qp->qp_num);
+  connect_to(qp, peer_lid, number);
+  await("receives", &peer_lid, &number);
+  post(qp, IBV_WR_SEND, 1, 64, 0);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  await("restarted", &peer_lid, &number);
+  post(qp, IBV_WR_SEND, 2, 64, 0);
+  EXPECT(send_cq, 2, IBV_WC_SUCCESS);
+}
+
+int main(int argc, char** argv) {
+  static const struct {
+    const char* name;
+    void (*run)(void);
+  } kScenarios[] = {{"error_by_completion", error_by_completion},
+                    {"draining", draining},
+                    {"bystander", bystander},
+                    {"held", held},
+                    {"opened_later", opened_later},
+                    {"first", first},
+                    {"second", second}};
+  for (size_t i = 0; argc == 2 && i < sizeof(kScenarios) / sizeof(kScenarios[0]); ++i)
+    if (strcmp(argv[1], kScenarios[i].name) == 0) {
+      kScenarios[i].run();
+      return 0;
+    }
+  fprintf(stderr, "usage: restart_scenarios NAME\n");
+  return 2;
+}
