@@ -202,6 +202,7 @@ void Qp::go_back(Wait why, std::int64_t delay_ns) {
     if (needs_response(send.opcode) && !send.done) --reads_out_;
   }
   sq_.next = sq_.acked;
+  halted_ = false;  // one that cannot be sent keeps its status, and is found again when its turn comes
   wait(why, delay_ns);
 }
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <vector>
 
 #include "ib2tcp/conformance/fixture.h"
 
@@ -56,6 +57,27 @@ TEST_P(Conformance, RnrRetriesRunOut) {
   EXPECT_WC(x.wait(), 2, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(x.state(), IBV_QPS_ERR);
   EXPECT_EQ(y.state(), IBV_QPS_RTS);
+}
+
+// What cannot be sent at all fails in its turn, and what it stands behind is sent again as often as it takes.
+TEST_P(Conformance, ABadRequestBehindOneThatIsNotReadyWaitsForIt) {
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  std::vector<ibv_sge> good{x.sge(0, 10)}, bad{x.sge(0, 10)};
+  bad[0].lkey ^= 0x10000;
+  ibv_send_wr first = x.send_wr(1, IBV_WR_SEND, good), second = x.send_wr(2, IBV_WR_SEND, bad);
+  first.next = &second;  // one call, so that the bad one is looked at before the refusal of the first is there
+  const long before = refusals(y);
+  ASSERT_EQ(x.post(first), 0);
+  while (refusals(y) == before) {
+    EXPECT_EQ(x.poll(), 0);
+    EXPECT_EQ(y.poll(), 0);
+  }
+  ASSERT_EQ(y.post_recv(5, {y.sge(0, 10)}), 0);
+  EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 2, IBV_WC_LOC_PROT_ERR);
+  EXPECT_EQ(x.state(), IBV_QPS_ERR);
 }
 
 // Finite retries must not run out because a checkpoint stopped the receiver (DESIGN.md; the retries of this test last
