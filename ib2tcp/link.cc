@@ -8,6 +8,7 @@
 
 #include "ib2tcp/handshake.h"
 #include "ib2tcp/host.h"
+#include "ib2tcp/memory.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -143,11 +144,12 @@ void Link::forget(Qp& qp) {
   qp.ack_hook.unlink();
 }
 
-void Link::forget_memory(const void* address, std::size_t bytes) {
-  const char* begin = static_cast<const char*>(address);
+void Link::forget_region(const Mr& mr) {
+  // On the way out the address is enough: a copy too many does no harm.
+  const char* begin = static_cast<const char*>(mr.verbs.addr);
   auto touches = [&](const iovec& part) {
     const char* at = static_cast<const char*>(part.iov_base);
-    return at < begin + bytes && at + part.iov_len > begin;
+    return at < begin + mr.verbs.length && at + part.iov_len > begin;
   };
   for (int i = body_at_; i < body_count_; ++i)
     if (touches(body_[i])) {
@@ -156,7 +158,7 @@ void Link::forget_memory(const void* address, std::size_t bytes) {
     }
   if (!sink_.active || sink_.qp == nullptr) return;
   for (int i = sink_.at; i < sink_.count; ++i)
-    if (touches(sink_.parts[i])) {
+    if (sink_.regions[i] == mr.verbs.lkey) {
       Qp* qp = sink_.qp;
       sink_.discard = true;
       qp->fail_sink(sink_);

@@ -21,6 +21,7 @@
 namespace shadowib::ib2tcp {
 
 class Handshake;
+struct Mr;
 
 inline constexpr int kMaxParts = kMaxSge + 2;
 
@@ -40,6 +41,7 @@ struct Sink {
   bool discard = false;
   std::uint32_t remaining = 0;
   iovec parts[kMaxParts];
+  std::uint32_t regions[kMaxParts];  // the key of the region each part is of
   int count = 0, at = 0;
 };
 
@@ -62,8 +64,8 @@ class Link {
   // The queue pair is being destroyed or reset: cuts it out of whatever is half done. The payload of a frame that
   // has been begun is copied, since its memory may be gone when it is written.
   void forget(Qp& qp);
-  // Same for memory that is being deregistered.
-  void forget_memory(const void* address, std::size_t bytes);
+  // Same for a region that is being deregistered. What is arriving by another region of the same memory goes on.
+  void forget_region(const Mr& mr);
   // The same without leaving the link: the queue pair goes to error.
   void cut(Qp& qp);
   // A frame that outlives its queue pair: a refusal, a last acknowledgement.

@@ -43,7 +43,8 @@ void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std:
   return static_cast<char*>(mr->verbs.addr) + offset;
 }
 
-int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts) {
+int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts,
+                   std::uint32_t* regions) {
   int n = 0;
   for (int i = 0; i < count && bytes > 0; ++i) {
     std::uint64_t take = std::min<std::uint64_t>(sges[i].length, bytes);
@@ -51,6 +52,7 @@ int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64
     // The whole element must lie in its region, as a NIC checks it, even if the message is shorter.
     void* memory = translate(pd, sges[i].lkey, sges[i].addr, sges[i].length, access);
     if (memory == nullptr) return -1;
+    if (regions != nullptr) regions[n] = sges[i].lkey;
     parts[n++] = {memory, static_cast<std::size_t>(take)};
     bytes -= take;
   }
@@ -104,8 +106,8 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
 int dereg_mr(ibv_mr* verbs) {
   auto* mr = reinterpret_cast<Mr*>(verbs);
   EngineGuard guard;
-  // Nothing may touch the memory once we return: messages half in or out of it are cut loose.
-  for (Link* link : g_engine->links()) link->forget_memory(verbs->addr, verbs->length);
+  // Nothing may touch the memory by this region once we return: messages half in or out of it are cut loose.
+  for (Link* link : g_engine->links()) link->forget_region(*mr);
   g_engine->mrs.remove(verbs->lkey);
   --reinterpret_cast<Pd*>(verbs->pd)->users;
   delete mr;

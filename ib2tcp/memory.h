@@ -27,8 +27,10 @@ struct Mr {
 void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access);
 
 // Turns the first `bytes` of sges[0..count) into memory parts. Returns the number of parts, or -1 if a key, a
-// bound or an access right is wrong, or -2 if they are shorter than `bytes`. parts must have room for `count`.
-int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts);
+// bound or an access right is wrong, or -2 if they are shorter than `bytes`. parts must have room for `count`, as
+// must `regions` unless it is nullptr: it gets the key of the region that each part is of.
+int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts,
+                   std::uint32_t* regions = nullptr);
 
 ibv_pd* alloc_pd(ibv_context* context);
 int dealloc_pd(ibv_pd* pd);

@@ -220,7 +220,8 @@ void Qp::begin_response(const FrameHeader& header, Sink* sink) {
   bool read = header.opcode == Opcode::kReadResponse && send.opcode == Opcode::kRead;
   bool atomic = header.opcode == Opcode::kAtomicResponse && is_atomic(send.opcode);
   if (!read && !atomic) return;
-  int n = translate_list(verbs.pd, send.sge(), send.sges, send.length, IBV_ACCESS_LOCAL_WRITE, sink->parts);
+  int n = translate_list(verbs.pd, send.sge(), send.sges, send.length, IBV_ACCESS_LOCAL_WRITE, sink->parts,
+                         sink->regions);
   if (n < 0) {
     fail(IBV_WC_LOC_PROT_ERR);
     return;

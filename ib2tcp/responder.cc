@@ -68,6 +68,7 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
       return false;
     }
     sink->parts[0] = {memory, header.length};
+    sink->regions[0] = header.rkey;
     sink->count = 1;
   }
   return !takes_receive(header.opcode) || lend_receive(header, sink);
@@ -77,7 +78,8 @@ bool Qp::lend_receive(const FrameHeader& header, Sink* sink) {
   Receive* receive = rq_->begin();
   sink->receive = receive;
   if (header.opcode == Opcode::kWriteImm) return true;
-  int n = translate_list(verbs.pd, receive->sge, receive->sges, header.length, IBV_ACCESS_LOCAL_WRITE, sink->parts);
+  int n = translate_list(verbs.pd, receive->sge, receive->sges, header.length, IBV_ACCESS_LOCAL_WRITE, sink->parts,
+                         sink->regions);
   if (n >= 0) {
     sink->count = n;
     return true;
