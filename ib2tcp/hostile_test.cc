@@ -69,13 +69,16 @@ bool closed(int fd) {
   return ::poll(&p, 1, 2000) == 1 && ::recv(fd, &byte, 1, 0) <= 0;
 }
 
+// What a liar's uuid is made of: two with the same are one process that connects again.
+std::uint64_t random_uuid() { return std::random_device{}(); }
+
 // A member of the job, or nearly, that speaks the protocol by hand over TCP.
 class Liar {
  public:
-  Liar(FakeExchange& exchange, const Device& victim, std::uint8_t key_byte) {
+  Liar(FakeExchange& exchange, const Device& victim, std::uint8_t key_byte, std::uint64_t uuid = random_uuid()) {
     Record to = record_of(exchange, victim);
     Record me = to;
-    std::mt19937_64 random(std::random_device{}());
+    std::mt19937_64 random(uuid);
     for (auto& byte : me.uuid) byte = static_cast<std::uint8_t>(random());
     me.lid = lid = 0x7777;
     me.tcp_port = 0;
@@ -251,7 +254,8 @@ struct Connected {
   Endpoint z;
   Liar liar;
   FrameHeader header{};
-  Connected(FakeExchange& exchange, Device& device) : z(device), liar(exchange, device, 7) {
+  Connected(FakeExchange& exchange, Device& device, std::size_t bytes = 4 << 20, std::uint64_t uuid = random_uuid())
+      : z(device, {}, bytes), liar(exchange, device, 7, uuid) {
     EXPECT_EQ(z.to_init(z.qp), 0);
     Device peer = device;
     peer.port.lid = liar.lid;
@@ -302,6 +306,30 @@ TEST_F(Hostile, ImpossibleAcknowledgementsAreIgnored) {
   c.header.ack = c.z.options.psn + 1;
   c.liar.send(&c.header, sizeof(c.header));
   EXPECT_WC(c.z.wait(), 1, IBV_WC_SUCCESS);
+}
+
+// The rest of a message whose queue pair is destroyed is kept for its connection, and for no other.
+TEST_F(Hostile, WhatIsLeftOfAMessageIsKeptAnewOnEachConnection) {
+  constexpr std::uint32_t kBytes = 32 << 20;  // more than a socket holds
+  const auto begin_and_destroy = [&](Connected& c) {
+    std::memset(c.z.at(0), 'k', kBytes);
+    ASSERT_EQ(c.z.post_send(1, {c.z.sge(0, kBytes)}), 0);
+    ASSERT_EQ(read_up_to(c.liar.fd, sizeof(FrameHeader)).size(), sizeof(FrameHeader));  // it has begun
+    ASSERT_EQ(c.z.ops.destroy_qp(c.z.qp), 0);
+    c.z.qp = nullptr;
+    std::memset(c.z.at(0), 'x', kBytes);
+  };
+  const std::uint64_t uuid = random_uuid();
+  {
+    Connected lost(*exchange_, *b_, kBytes, uuid);
+    begin_and_destroy(lost);
+  }
+  while (second_->log().find("ended") == std::string::npos) ::usleep(1000);
+  Connected c(*exchange_, *b_, kBytes, uuid);
+  begin_and_destroy(c);
+  const std::string got = read_up_to(c.liar.fd, kBytes);
+  ASSERT_EQ(got.size(), kBytes);
+  EXPECT_EQ(got.find_first_not_of('k'), std::string::npos);
 }
 
 TEST_F(Hostile, RandomFramesDoNoHarm) {

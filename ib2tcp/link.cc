@@ -66,7 +66,7 @@ void Link::on_connected(Stream* stream, bool accepted) {
   g_engine->disarm(retry_);
   stream_.reset(stream);
   rx_begin_ = rx_end_ = tx_begin_ = tx_end_ = 0;
-  body_at_ = body_count_ = 0;
+  drop_body();
   sink_ = Sink{};
   loose_.clear();
   readable = true;
@@ -110,7 +110,7 @@ void Link::down(const char* reason) {
   // A caller further up may be inside the stream: it goes when the turn is over.
   g_engine->bury(stream_.release());
   tx_begin_ = tx_end_ = 0;
-  body_count_ = body_at_ = 0;
+  drop_body();
   ready_.clear();
   if (!was_up) {
     on_connect_failed(reason);

@@ -116,6 +116,7 @@ class Link {
   bool append(const Frame& frame);
   void detach_output(const Qp& qp);
   void snapshot_body();
+  void drop_body();
   // Life.
   void down(const char* reason);
   void frame_error(const char* what, const FrameHeader& header);

@@ -101,11 +101,7 @@ bool Link::flush() {
       left -= step;
       if (part.iov_len == 0) ++body_at_;
     }
-    if (body_count_ != 0 && body_at_ == body_count_ && tx_begin_ == tx_end_) {
-      body_at_ = body_count_ = 0;
-      body_qp_ = nullptr;
-      body_copy_.reset();
-    }
+    if (body_count_ != 0 && body_at_ == body_count_ && tx_begin_ == tx_end_) drop_body();
   }
   return true;
 }
@@ -132,6 +128,12 @@ void Link::snapshot_body() {
   body_[0] = {body_copy_.get(), bytes};
   body_at_ = 0;
   body_count_ = 1;
+}
+
+void Link::drop_body() {
+  body_at_ = body_count_ = 0;
+  body_qp_ = nullptr;
+  body_copy_.reset();
 }
 
 void Link::send_owed_acks() {
