@@ -87,7 +87,8 @@ bool is_member();
 // Valid once is_member(). The exchange and info of the current generation.
 const JobInfo& job_info();
 Exchange* job_exchange();
-// Reads the job's secret from <directory>/jobs/<job>/key (32 bytes, mode 0600; created by the first who needs it).
+// Reads the job's secret from <directory>/jobs/<job>/key (32 bytes, mode 0600; created by the first who needs it) to
+// `key`, and leaves no copy of it anywhere else: other memory may be saved in an image.
 Status read_job_key(std::uint8_t key[32]);
 
 // Program hooks (shadowib.h). `event`: 0 before checkpoint, 1 resume, 2 restart. Returns an id.

@@ -6,6 +6,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -73,16 +74,25 @@ Status io_error(const char* what, const std::string& path) {
   return Status::of(Code::kIo, errno, "cannot %s %.200s: %.60s", what, path.c_str(), std::strerror(errno));
 }
 
-// Reads a small file; kNotFound if absent.
-Status read_small(const std::string& path, std::string* text) {
+// Reads at most `capacity` bytes of a file to `to` and nowhere else; *size is the file's. kNotFound if absent.
+Status read_bytes(const std::string& path, void* to, std::size_t capacity, std::size_t* size) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0 && errno == ENOENT) return Status::of(Code::kNotFound, ENOENT, "%.200s does not exist", path.c_str());
   if (fd < 0) return io_error("open", path);
-  char buffer[256];
-  ssize_t n = ::read(fd, buffer, sizeof(buffer));
+  struct stat st {};
+  ssize_t n = ::fstat(fd, &st) == 0 ? ::read(fd, to, capacity) : -1;
+  Status status = n >= 0 ? Status() : io_error("read", path);
   raw_close(fd);
-  if (n < 0) return io_error("read", path);
-  text->assign(buffer, static_cast<std::size_t>(n));
+  if (n >= 0) *size = static_cast<std::size_t>(static_cast<std::size_t>(n) < capacity ? n : st.st_size);
+  return status;
+}
+
+// Reads a small file; kNotFound if absent.
+Status read_small(const std::string& path, std::string* text) {
+  char buffer[256];
+  std::size_t size = 0;
+  SHADOWIB_TRY(read_bytes(path, buffer, sizeof(buffer), &size));
+  text->assign(buffer, std::min(size, sizeof(buffer)));
   return {};
 }
 
@@ -231,24 +241,21 @@ std::string describe_member() {
 }
 
 Status read_job_key(std::uint8_t key[32]) {
+  constexpr std::size_t kBytes = 32;
   const std::string path = job_path(g_agent.info, "key");
-  std::string text;
-  Status status = read_small(path, &text);
+  std::size_t size = kBytes;
+  Status status = read_bytes(path, key, kBytes, &size);
   if (status.code() == Code::kNotFound) {
-    unsigned char fresh[32];
-    if (::getrandom(fresh, sizeof(fresh), 0) != sizeof(fresh)) return io_error("draw random bytes for", path);
-    status = place_small(path, {reinterpret_cast<const char*>(fresh), sizeof(fresh)}, false);
-    if (!status.ok() && status.code() != Code::kBusy) return status;
-    status = read_small(path, &text);
-    explicit_bzero(fresh, sizeof(fresh));
+    if (::getrandom(key, kBytes, 0) != kBytes) return io_error("draw random bytes for", path);
+    size = kBytes;
+    status = place_small(path, {reinterpret_cast<const char*>(key), kBytes}, false);
+    if (status.code() == Code::kBusy) status = read_bytes(path, key, kBytes, &size);
   }
   SHADOWIB_TRY(status);
-  if (text.size() != 32)
+  if (size != kBytes)
     return Status::of(Code::kCorrupt, 0,
                       "%.200s holds %zu bytes instead of 32; remove it while the job is not running", path.c_str(),
-                      text.size());
-  std::memcpy(key, text.data(), 32);
-  explicit_bzero(text.data(), text.size());
+                      size);
   return {};
 }
 

@@ -19,6 +19,19 @@
 namespace shadowib::ib2tcp {
 namespace {
 
+// More than BLAKE2b takes, and a signal's frame with all registers below it.
+constexpr std::size_t kHashStackBytes = 16 << 10;
+
+// They belong to no caller, and may go on holding what was hashed until somebody happens to use them.
+void clear_vector_registers() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx"))
+    asm volatile("vzeroall" ::
+                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
+                       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
+#endif
+}
+
 int open_unix(const Endpoint& peer) {
   int low = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   int fd = low < 0 ? -1 : g_host->own_descriptor(low);
@@ -324,6 +337,8 @@ bool Handshake::on_answer() {
   return false;
 }
 
+// Hashing leaves parts of the key in its state, on the stack below us and in registers. All of that may be saved in
+// an image, where the key must not be.
 void Handshake::mac(char role, const Answer* answer, std::uint8_t out[32]) const {
   crypto_generichash_state state;
   crypto_generichash_init(&state, g_engine->rendezvous->key(), 32, 32);
@@ -335,6 +350,9 @@ void Handshake::mac(char role, const Answer* answer, std::uint8_t out[32]) const
   add(&challenge_, sizeof(challenge_));
   if (answer != nullptr) add(answer, offsetof(Answer, mac));
   crypto_generichash_final(&state, out, 32);
+  sodium_memzero(&state, sizeof(state));
+  sodium_stackzero(kHashStackBytes);
+  clear_vector_registers();
 }
 
 }  // namespace shadowib::ib2tcp
