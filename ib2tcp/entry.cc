@@ -67,6 +67,7 @@ constexpr BackendOps kOps = {
     .destroy_qp = destroy_qp,
     .post_send = post_send,
     .post_recv = post_recv,
+    .purges_completions = true,
     .sq_executed = sq_executed,
     .progress = [](int timeout_ms) { return g_engine->progress(timeout_ms); },
     .wake = [] { g_engine->wake(); },

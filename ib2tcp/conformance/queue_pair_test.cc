@@ -46,6 +46,32 @@ TEST_P(Conformance, StateMachineAndDestroyRules) {
   EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
 }
 
+TEST_P(Conformance, DestroyAndResetTakeTheirCompletionsAlong) {
+  Endpoint x(a());
+  ASSERT_TRUE(x.ops.purges_completions);
+  ibv_qp *const kept = x.qp, *const ends = x.make_qp();
+  std::uint64_t id = 0;
+  auto flush_one = [&](ibv_qp* qp) {
+    x.qp = qp;
+    if (qp->state == IBV_QPS_RESET) {
+      EXPECT_EQ(x.to_init(qp), 0);
+      EXPECT_EQ(x.to_state(IBV_QPS_ERR), 0);
+    }
+    EXPECT_EQ(x.post_recv(++id, {}), 0);
+  };
+  for (ibv_qp* qp : {ends, kept, ends, kept}) flush_one(qp);
+  x.qp = ends;
+  ASSERT_EQ(x.to_state(IBV_QPS_RESET), 0);
+  EXPECT_WC(x.wait(), 2, IBV_WC_WR_FLUSH_ERR);
+  for (ibv_qp* qp : {ends, kept, ends}) flush_one(qp);
+  EXPECT_EQ(x.ops.destroy_qp(ends), 0);
+  x.qp = kept;
+  EXPECT_WC(x.wait(), 4, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_WC(x.wait(), 6, IBV_WC_WR_FLUSH_ERR);
+  ibv_wc none{};
+  EXPECT_EQ(x.ops.poll_cq(x.cq, 1, &none), 0);
+}
+
 TEST_P(Conformance, FullQueuesAndBadRequests) {
   QpOptions options;
   options.send_wr = 3;

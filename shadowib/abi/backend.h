@@ -104,6 +104,10 @@ struct BackendOps {
   int (*destroy_qp)(struct ibv_qp* qp);
   int (*post_send)(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad);
   int (*post_recv)(struct ibv_qp* qp, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
+  // destroy_qp and a way to RESET take the queue pair's unpolled completions along: nobody polls one afterwards. If
+  // false, the shim takes everything out of the completion queue first to find them, and what it takes so of other
+  // queue pairs may be overtaken by a poll under way on another thread.
+  bool purges_completions;
 
   // Optional: how many send requests of this queue pair, in posting order since creation, are known to have executed
   // (acknowledged; for READ and atomics: the result is in local memory). Null if the backend cannot know.

@@ -28,7 +28,8 @@ inline void accept_completion(ibv_wc& wc) {
 
 // Takes every completion out of the backend's queue into the refill queue. Any thread.
 void drain_completions(ShadowCq& cq);
-// Removes what a destroyed or reset queue pair left in the refill queue.
+// Removes what a destroyed or reset queue pair left behind, after the backend has destroyed or reset it. Completions
+// of other queue pairs stay where they are and keep their order, if the backend purges its own queues.
 void purge_completions(ShadowCq& cq, VirtualQpNum qp_num);
 
 // Posts again requests [from, head) that are in the log, translated; a rebuild's last step. 0 or an errno.

@@ -59,6 +59,7 @@ void drain_completions(ShadowCq& cq) {
 }
 
 void purge_completions(ShadowCq& cq, VirtualQpNum qp_num) {
+  if (!g_backend.purges_completions) drain_completions(cq);
   SpinGuard guard(cq.refill_lock);
   std::erase_if(cq.refill, [&](const ibv_wc& wc) { return wc.qp_num == qp_num.value; });
   cq.refill_count.store(static_cast<std::uint32_t>(cq.refill.size()), std::memory_order_release);

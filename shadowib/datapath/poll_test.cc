@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <thread>
+#include <utility>
+
 #include "hooks/stop.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"
@@ -14,13 +18,16 @@ BackendOps g_backend;
 namespace {
 
 std::deque<ibv_wc> g_real;
+std::function<void()> g_before_poll;  // what another thread does when a poll has reached the backend; once
 
 class PollTest : public testing::Test {
  protected:
   void SetUp() override {
     g_real.clear();
     g_backend = {};
+    g_before_poll = nullptr;
     g_backend.poll_cq = [](ibv_cq*, int count, ibv_wc* wc) {
+      if (auto others = std::exchange(g_before_poll, nullptr)) std::thread(others).join();
       int n = 0;
       for (; n < count && !g_real.empty(); g_real.pop_front()) wc[n++] = g_real.front();
       return n;
@@ -84,6 +91,19 @@ TEST_F(PollTest, ADestroyedQueuePairLeavesNothing) {
   EXPECT_EQ(cq.refill_count.load(), 1u);
   purge_completions(cq, {77});
   EXPECT_EQ(poll(4), Ids{});
+}
+
+// A thread is in poll_cq, past the look at the refill queue, when another destroys a queue pair on the same
+// completion queue and a completion of a third one comes in.
+TEST_F(PollTest, DestroyingAQueuePairKeepsTheOrderOfOthers) {
+  g_backend.purges_completions = true;
+  complete(1);
+  g_before_poll = [this] {
+    purge_completions(cq, {78});
+    complete(2);
+  };
+  EXPECT_EQ(poll(1), Ids{1});
+  EXPECT_EQ(poll(4), Ids{2});
 }
 
 }  // namespace

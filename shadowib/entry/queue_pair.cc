@@ -50,8 +50,6 @@ void remember(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
 
 // What a way to RESET means for the logs: nothing posted is left, a new connection counts from zero.
 void reset_logs(ShadowQp& qp) {
-  drain_completions(*ShadowCq::of(qp.init.send_cq));
-  drain_completions(*ShadowCq::of(qp.init.recv_cq));
   purge_completions(*ShadowCq::of(qp.init.send_cq), qp.qp_num);
   purge_completions(*ShadowCq::of(qp.init.recv_cq), qp.qp_num);
   SpinGuard send(qp.send.lock);
@@ -178,7 +176,6 @@ int shadowib_ibv_destroy_qp(ibv_qp* program) {
     r.qps.erase(r.qps.iterator_to(*qp));
     ShadowCq* cqs[] = {ShadowCq::of(program->send_cq), ShadowCq::of(program->recv_cq)};
     for (ShadowCq* cq : cqs) {
-      drain_completions(*cq);
       purge_completions(*cq, qp->qp_num);
       --cq->users;
     }
