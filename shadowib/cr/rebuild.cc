@@ -105,9 +105,10 @@ Status rebuild_completion(Registry& r) {
     ibv_comp_channel* channel = cq.cq.channel != nullptr ? ShadowChannel::of(cq.cq.channel)->real : nullptr;
     cq.real = g_backend.create_cq(ShadowContext::of(cq.cq.context)->real, cq.cq.cqe, &cq, channel, cq.comp_vector);
     if (cq.real == nullptr) return failed(errno, "a completion queue of %d entries", cq.cq.cqe);
-    if (cq.arms.load() > 0)
-      if (int rc = g_backend.req_notify_cq(cq.real, cq.armed_solicited_only.load()); rc != 0)
+    if (cq.arming.is_armed())
+      if (int rc = g_backend.req_notify_cq(cq.real, cq.arming.solicited_only()); rc != 0)
         return failed(rc, "the armed state of a completion queue");
+    cq.arming.note_rebuilt();
   }
   return {};
 }
@@ -190,10 +191,10 @@ Status bury(ShadowQp& qp) {
   receives.retire_to(receives.head);
   for (ibv_cq* cq : {qp.init.send_cq, qp.init.recv_cq}) {
     ShadowCq* shadow = ShadowCq::of(cq);
-    if (cq->channel == nullptr || shadow->arms.load() == 0) continue;
+    if (cq->channel == nullptr || !shadow->arming.is_armed()) continue;
     ShadowChannel* channel = ShadowChannel::of(cq->channel);
     SpinGuard guard(channel->events.lock);
-    shadow->note_event();
+    shadow->arming.note_event();
     channel->pending.push_back(shadow);
     channel->events.update_signal(true);
   }

@@ -11,7 +11,7 @@ ShadowCq* take_from_backend(ShadowChannel& channel) {
   if (g_backend.get_cq_event(channel.real, &real) != 0) return nullptr;
   g_backend.ack_cq_events(real, 1);
   auto* cq = static_cast<ShadowCq*>(real->cq_context);
-  cq->note_event();
+  cq->arming.note_event();
   return cq;
 }
 

@@ -42,7 +42,7 @@ int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
   Inside inside;
   ShadowCq& cq = *ShadowCq::of(program_cq);
   int rc = g_backend.req_notify_cq(cq.real, solicited_only);
-  if (rc == 0) cq.note_armed(solicited_only != 0);
+  if (rc == 0) cq.arming.note_armed(solicited_only != 0);
   return rc;
 }
 

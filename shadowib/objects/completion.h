@@ -5,6 +5,7 @@
 
 #include <deque>
 
+#include "shadowib/objects/arming.h"
 #include "shadowib/objects/context.h"
 
 namespace shadowib {
@@ -31,18 +32,7 @@ struct ShadowCq {
   std::deque<ibv_wc> refill;
   std::atomic<std::uint32_t> refill_count{0};
 
-  // Requests for notification not yet answered by an event taken from the backend, at most 2: a request made while an
-  // earlier event lay unread must survive the reading of that event. A rebuild arms the queue again if there is one;
-  // at worst that yields one event too many, which verbs allow, never one too few (H8).
-  std::atomic<int> arms{0};
-  std::atomic<bool> armed_solicited_only{false};
-  void note_armed(bool solicited_only) {
-    armed_solicited_only.store(solicited_only, std::memory_order_relaxed);
-    if (arms.load(std::memory_order_relaxed) < 2) arms.fetch_add(1, std::memory_order_relaxed);
-  }
-  void note_event() {
-    if (arms.load(std::memory_order_relaxed) > 0) arms.fetch_sub(1, std::memory_order_relaxed);
-  }
+  Arming arming;
   std::atomic<std::uint32_t> events_delivered{0};     // by get_cq_event
   std::atomic<std::uint32_t> events_acknowledged{0};  // destroy waits until equal
   std::uint32_t users = 0;                            // queue pairs

@@ -1,0 +1,59 @@
+#include "shadowib/objects/arming.h"
+
+#include <gtest/gtest.h>
+
+namespace shadowib {
+namespace {
+
+TEST(Arming, AnEventAnswersARequest) {
+  Arming arming;
+  EXPECT_FALSE(arming.is_armed());
+  arming.note_armed(false);
+  EXPECT_TRUE(arming.is_armed());
+  arming.note_event();
+  EXPECT_FALSE(arming.is_armed());
+  arming.note_event();  // one that a rebuild had asked for without need
+  arming.note_armed(false);
+  EXPECT_TRUE(arming.is_armed());
+}
+
+TEST(Arming, TheStrongerRequestCounts) {
+  for (bool solicited_first : {true, false}) {
+    Arming arming;
+    arming.note_armed(solicited_first);
+    arming.note_armed(!solicited_first);
+    EXPECT_FALSE(arming.solicited_only());
+    arming.note_rebuilt();
+    EXPECT_FALSE(arming.solicited_only());
+    arming.note_event();
+    arming.note_armed(true);
+    EXPECT_TRUE(arming.solicited_only());
+  }
+}
+
+// Two events lie unread and the queue is armed a third time; a checkpoint then takes both events.
+TEST(Arming, ARequestOutlivesAllEventsThatWereUnread) {
+  for (int unread : {1, 2, 5, 1000}) {
+    Arming arming;
+    for (int i = 0; i < unread + 1; ++i) arming.note_armed(false);
+    for (int i = 0; i < unread; ++i) arming.note_event();
+    EXPECT_TRUE(arming.is_armed());
+    arming.note_event();
+    EXPECT_FALSE(arming.is_armed());
+  }
+}
+
+TEST(Arming, ARebuildArmsOnce) {
+  Arming arming;
+  arming.note_rebuilt();
+  EXPECT_FALSE(arming.is_armed());
+  for (int i = 0; i < 10; ++i) arming.note_armed(true);
+  arming.note_rebuilt();
+  EXPECT_TRUE(arming.is_armed());
+  EXPECT_TRUE(arming.solicited_only());
+  arming.note_event();
+  EXPECT_FALSE(arming.is_armed());
+}
+
+}  // namespace
+}  // namespace shadowib
