@@ -34,20 +34,6 @@ bool make_logs(ShadowQp& qp, const ibv_qp_cap& cap) {
          qp.receive->log.create(std::max(1u, cap.max_recv_wr), std::max(1u, cap.max_recv_sge), 0, true);
 }
 
-// Keeps the log of modifications short: a repeated change replaces its older self; a way back to RESET forgets all.
-void remember(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
-  if ((mask & IBV_QP_STATE) && attr.qp_state == IBV_QPS_RESET) {
-    qp.modifies.clear();
-    return;
-  }
-  for (RecordedModify& old : qp.modifies)
-    if (old.mask == mask && (!(mask & IBV_QP_STATE) || old.attr.qp_state == attr.qp_state)) {
-      old.attr = attr;
-      return;
-    }
-  qp.modifies.push_back({attr, mask});
-}
-
 // What a way to RESET means for the logs: nothing posted is left, a new connection counts from zero.
 void reset_logs(ShadowQp& qp) {
   purge_completions(*ShadowCq::of(qp.init.send_cq), qp.qp_num);
@@ -133,7 +119,7 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   ibv_qp_attr real = *attr;
   if (Status status = turn_address(qp, &real, mask); !status.ok()) return errno_from(status, "ibv_modify_qp");
   if (int rc = g_backend.modify_qp(qp.real, &real, mask); rc != 0) return rc;
-  remember(qp, *attr, mask);
+  remember(&qp.modifies, *attr, mask);
   if (mask & IBV_QP_STATE) {
     SpinGuard guard(registry().lock);  // the status that others ask for shows it
     program->state = attr->qp_state;

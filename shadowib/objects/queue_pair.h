@@ -4,10 +4,10 @@
 #include <infiniband/verbs.h>
 
 #include <memory>
-#include <vector>
 
 #include "shadowib/objects/completion.h"
 #include "shadowib/objects/memory.h"
+#include "shadowib/objects/modify_log.h"
 #include "shadowib/objects/work_queue.h"
 
 namespace shadowib {
@@ -17,12 +17,6 @@ struct ReceiveQueue {
   WorkQueue<RecvSlot> log;
   std::uint32_t consumed =
       0;  // receives completed with success since the connection began (wraps); settling counts it
-};
-
-// One accepted ibv_modify_qp, ids virtual. Replayed in order by a rebuild.
-struct RecordedModify {
-  ibv_qp_attr attr;
-  int mask;
 };
 
 // Rkeys of one peer protection domain, found once when a queue pair connects. Shared by queue pairs with that peer.
@@ -59,7 +53,7 @@ struct ShadowQp {
 
   ibv_qp_init_attr init{};  // as asked for, CQ pointers the program's
   ibv_qp_cap real_cap{};
-  std::vector<RecordedModify> modifies;
+  ModifyLog modifies;
   RemoteEnd remote;
   std::shared_ptr<RemoteKeys> remote_keys;
   std::uint64_t frontier = 0;  // as settled: requests before it have run, those from it on have not

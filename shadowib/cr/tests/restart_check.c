@@ -160,10 +160,19 @@ static void arming(void) {
   ibv_ack_cq_events(recv_cq, 4);
 }
 
+/* A change that names the state it begins in. */
+static void current_state(void) {
+  modify(left, (struct ibv_qp_attr){.qp_state = IBV_QPS_SQD}, IBV_QP_STATE);
+  modify(left, (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQD},
+         IBV_QP_STATE | IBV_QP_CUR_STATE);
+  restart();
+  send_message();
+}
+
 static const struct {
   const char* name;
   void (*run)(void);
-} cases[] = {{"arming", arming}};
+} cases[] = {{"arming", arming}, {"current_state", current_state}};
 
 int main(int argc, char** argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
