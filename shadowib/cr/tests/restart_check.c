@@ -36,6 +36,13 @@ static void modify(struct ibv_qp* qp, struct ibv_qp_attr attr, int mask) {
   CHECK(!failed);
 }
 
+static struct ibv_qp_attr query(struct ibv_qp* qp) {
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  CHECK(!ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_TIMEOUT, &init));
+  return attr;
+}
+
 static struct ibv_qp* make_qp(void) {
   struct ibv_qp_init_attr init = {
       .send_cq = send_cq,
@@ -169,10 +176,32 @@ static void current_state(void) {
   send_message();
 }
 
+/* What was set last holds, wherever on the way it could be set. */
+static void attributes(void) {
+  struct ibv_qp* qp = make_qp();
+  const unsigned first = IBV_ACCESS_REMOTE_READ, last = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  modify(qp, (struct ibv_qp_attr){.qp_access_flags = first}, IBV_QP_ACCESS_FLAGS);
+  connect_to(qp, left->qp_num);
+  modify(qp, (struct ibv_qp_attr){.qp_access_flags = last}, IBV_QP_ACCESS_FLAGS);
+  for (uint8_t timeout = 15; timeout <= 16; ++timeout) {
+    modify(qp, (struct ibv_qp_attr){.qp_state = IBV_QPS_SQD}, IBV_QP_STATE);
+    modify(qp, (struct ibv_qp_attr){.timeout = timeout}, IBV_QP_TIMEOUT);
+    modify(qp, (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS}, IBV_QP_STATE);
+  }
+  modify(left, (struct ibv_qp_attr){.qp_state = IBV_QPS_SQD}, IBV_QP_STATE);
+  restart();
+  CHECK(query(qp).qp_state == IBV_QPS_RTS);
+  CHECK(query(qp).qp_access_flags == last);
+  CHECK(query(qp).timeout == 16);
+  CHECK(query(left).qp_state == IBV_QPS_SQD);
+  modify(left, (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS}, IBV_QP_STATE);
+  send_message();
+}
+
 static const struct {
   const char* name;
   void (*run)(void);
-} cases[] = {{"arming", arming}, {"current_state", current_state}};
+} cases[] = {{"arming", arming}, {"current_state", current_state}, {"attributes", attributes}};
 
 int main(int argc, char** argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
