@@ -120,8 +120,10 @@ Status replay(ShadowQp& qp, ibv_qp_state from, ibv_qp_state to) {
     if (m.mask & IBV_QP_STATE) at = m.attr.qp_state;
     if (at < from || at >= to) continue;
     ibv_qp_attr attr = m.attr;
-    SHADOWIB_TRY(turn_address(qp, &attr, m.mask));
-    if (int rc = g_backend.modify_qp(qp.real, &attr, m.mask); rc != 0)
+    int mask = m.mask;
+    if (!qp.drain_event_due) mask &= ~IBV_QP_EN_SQD_ASYNC_NOTIFY;  // the program has it, or will from the shim
+    SHADOWIB_TRY(turn_address(qp, &attr, mask));
+    if (int rc = g_backend.modify_qp(qp.real, &attr, mask); rc != 0)
       return failed(rc, "queue pair 0x%x: its change to state %d", qp.qp_num.value, static_cast<int>(at));
   }
   return {};

@@ -38,6 +38,7 @@ bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
   if (names_qp(real.event_type)) {
     auto* qp = static_cast<ShadowQp*>(real.element.qp->qp_context);
     event->element.qp = &qp->qp.qp_base;
+    if (real.event_type == IBV_EVENT_SQ_DRAINED) qp->drain_event_due = false;
   } else if (real.event_type == IBV_EVENT_CQ_ERR) {
     event->element.cq = &static_cast<ShadowCq*>(real.element.cq->cq_context)->cq;
   }

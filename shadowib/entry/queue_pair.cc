@@ -118,7 +118,15 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   ShadowQp& qp = *ShadowQp::of(program);
   ibv_qp_attr real = *attr;
   if (Status status = turn_address(qp, &real, mask); !status.ok()) return errno_from(status, "ibv_modify_qp");
-  if (int rc = g_backend.modify_qp(qp.real, &real, mask); rc != 0) return rc;
+  const bool starts_draining =
+      (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_SQD && program->state != IBV_QPS_SQD;
+  const bool was_due = qp.drain_event_due;
+  if (starts_draining)  // before the event can come
+    qp.drain_event_due = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify != 0;
+  if (int rc = g_backend.modify_qp(qp.real, &real, mask); rc != 0) {
+    if (starts_draining) qp.drain_event_due = was_due;
+    return rc;
+  }
   remember(&qp.modifies, *attr, mask);
   if (mask & IBV_QP_STATE) {
     SpinGuard guard(registry().lock);  // the status that others ask for shows it

@@ -54,6 +54,7 @@ struct ShadowQp {
   ibv_qp_init_attr init{};  // as asked for, CQ pointers the program's
   ibv_qp_cap real_cap{};
   ModifyLog modifies;
+  std::atomic<bool> drain_event_due{false};  // asked for on the way into SQD and not yet taken from the backend
   RemoteEnd remote;
   std::shared_ptr<RemoteKeys> remote_keys;
   std::uint64_t frontier = 0;  // as settled: requests before it have run, those from it on have not

@@ -198,10 +198,35 @@ static void attributes(void) {
   send_message();
 }
 
+static void take_drain_event(void) {
+  struct ibv_async_event event;
+  CHECK(readable(context->async_fd, 10000));
+  CHECK(!ibv_get_async_event(context, &event));
+  CHECK(event.event_type == IBV_EVENT_SQ_DRAINED);
+  ibv_ack_async_event(&event);
+}
+
+/* SQ_DRAINED comes once, whether the program has taken it before the checkpoint (left) or not (right). */
+static void drain_event(void) {
+  for (int i = 0; i < 2; ++i) {
+    modify(i == 0 ? left : right, (struct ibv_qp_attr){.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1},
+           IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
+    if (i == 0) take_drain_event();
+  }
+  restart();
+  take_drain_event();
+  CHECK(!readable(context->async_fd, 300));
+  modify(right, (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS}, IBV_QP_STATE);
+  modify(right, (struct ibv_qp_attr){.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1},
+         IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
+  take_drain_event();
+}
+
 static const struct {
   const char* name;
   void (*run)(void);
-} cases[] = {{"arming", arming}, {"current_state", current_state}, {"attributes", attributes}};
+} cases[] = {
+    {"arming", arming}, {"current_state", current_state}, {"attributes", attributes}, {"drain_event", drain_event}};
 
 int main(int argc, char** argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
