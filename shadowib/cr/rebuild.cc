@@ -70,13 +70,24 @@ Status rebuild_contexts(Registry& r) {
   return status;
 }
 
+// A program may unmap memory before it deregisters it. Such a region is empty from now on: its keys exist, the
+// program can deregister it, and whoever uses it gets a protection error.
+ibv_mr* register_again(const ShadowMr& mr) {
+  ibv_pd* pd = ShadowPd::of(mr.mr.pd)->real;
+  ibv_mr* real = g_backend.reg_mr(pd, mr.mr.addr, mr.mr.length, mr.iova, mr.access);
+  if (real != nullptr || errno != EFAULT) return real;
+  log_line(LogLevel::kWarn, "memory region 0x%x at %p, %zu bytes, is not wholly mapped: every use of it will fail",
+           mr.mr.lkey, mr.mr.addr, mr.mr.length);
+  return g_backend.reg_mr(pd, mr.mr.addr, 0, mr.iova, mr.access);
+}
+
 Status rebuild_memory(Registry& r) {
   for (ShadowPd& pd : r.pds) {
     pd.real = g_backend.alloc_pd(ShadowContext::of(pd.pd.context)->real);
     if (pd.real == nullptr) return failed(errno, "protection domain %u", pd.id);
   }
   for (ShadowMr& mr : r.mrs) {
-    mr.real = g_backend.reg_mr(ShadowPd::of(mr.mr.pd)->real, mr.mr.addr, mr.mr.length, mr.iova, mr.access);
+    mr.real = register_again(mr);
     if (mr.real == nullptr)
       return failed(errno, "memory region 0x%x at %p, %zu bytes (is the limit on locked memory too low?)", mr.mr.lkey,
                     mr.mr.addr, mr.mr.length);

@@ -222,11 +222,27 @@ static void drain_event(void) {
   take_drain_event();
 }
 
+/* Only the use of a region whose memory is gone fails. */
+static void unmapped_region(void) {
+  char* gone = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(gone != MAP_FAILED);
+  struct ibv_mr* of_gone = ibv_reg_mr(pd, gone, BYTES, ALL_ACCESS);
+  CHECK(of_gone != NULL);
+  CHECK(!munmap(gone, BYTES));
+  restart();
+  send_message();
+  CHECK(send_from(of_gone, gone) == IBV_WC_LOC_PROT_ERR);
+  CHECK(!ibv_dereg_mr(of_gone));
+}
+
 static const struct {
   const char* name;
   void (*run)(void);
-} cases[] = {
-    {"arming", arming}, {"current_state", current_state}, {"attributes", attributes}, {"drain_event", drain_event}};
+} cases[] = {{"arming", arming},
+             {"current_state", current_state},
+             {"attributes", attributes},
+             {"drain_event", drain_event},
+             {"unmapped_region", unmapped_region}};
 
 int main(int argc, char** argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
