@@ -228,7 +228,7 @@ Status connect_queue_pairs(Registry& r) {
   return {};
 }
 
-// Posts what had not run; a queue that was held in SQD gets its requests first, before it is held again.
+// Posts what had not run. A queue that was held in SQD is held again before, so that nothing runs that did not.
 Status refill_queue_pairs(Registry& r) {
   for (ShadowQp& qp : r.qps) {
     if (qp.settled_state == IBV_QPS_SQD) SHADOWIB_TRY(replay(qp, IBV_QPS_SQD, IBV_QPS_SQE));
