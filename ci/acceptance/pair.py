@@ -128,7 +128,7 @@ def run_once(case: Case, pair: Pair, iterations: int, moments: int, name: str, k
 
 def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
     """case.wanted checkpoints over as many runs as it takes, `per_run` in each."""
-    iterations = iterations_for(case, pair)
+    enough = iterations = iterations_for(case, pair)
     run = case.done
     while case.done < case.wanted:
         run += 1
@@ -138,7 +138,9 @@ def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
             raise Failure(f"run {run}, checkpoint {case.done + 1}ff of {case.wanted}, {iterations} iterations: {failure}"
                           ) from None
         case.progress(case.done + taken)
-        if not all_taken:
+        if all_taken:
+            iterations = max(enough, iterations // 2)
+        else:  # the machine was in our way, or the pace was taken while it was in the program's
             check(run - case.done < 12, "the runs keep ending before the moments chosen")
             iterations = min(pair.most_iterations, 2 * iterations)
     what = "checkpoint, kill, restart" if kill else "checkpoint, resume"
