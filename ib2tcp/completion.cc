@@ -31,6 +31,7 @@ bool Cq::push(const ibv_wc& wc, bool solicited) {
       event.element.cq = &verbs;
       reinterpret_cast<Context*>(verbs.context)->raise(event);
     }
+    if (g_host->purged != nullptr) g_host->purged(wc.wr_id);
     return false;
   }
   ring[at & mask] = wc;
@@ -62,7 +63,11 @@ void Cq::purge(std::uint32_t qp_num) {
   SpinGuard guard(poll_lock);
   std::uint64_t from = taken.load(), to = from, end = put.load();
   for (std::uint64_t i = from; i != end; ++i)
-    if (ring[i & mask].qp_num != qp_num) ring[to++ & mask] = ring[i & mask];
+    if (ring[i & mask].qp_num != qp_num) {
+      ring[to++ & mask] = ring[i & mask];
+    } else if (g_host->purged != nullptr) {
+      g_host->purged(ring[i & mask].wr_id);
+    }
   put.store(to);
 }
 

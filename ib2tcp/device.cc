@@ -167,6 +167,9 @@ int query_device(ibv_context* verbs, ibv_device_attr* attr) {
   attr->hw_ver = 1;
   attr->max_qp = kMaxQp;
   attr->max_qp_wr = kMaxQpWr;
+  attr->max_srq = kMaxSrq;
+  attr->max_srq_wr = kMaxSrqWr;
+  attr->max_srq_sge = kMaxSge;
   attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
   attr->max_sge = attr->max_sge_rd = kMaxSge;
   attr->max_cq = 1 << 16;

@@ -11,6 +11,7 @@
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
 #include "ib2tcp/queue_pair.h"
+#include "ib2tcp/shared_receive_queue.h"
 #include "shadowib/base/arena.h"
 
 namespace shadowib::ib2tcp {
@@ -68,6 +69,11 @@ constexpr BackendOps kOps = {
     .post_send = post_send,
     .post_recv = post_recv,
     .purges_completions = true,
+    .create_srq = create_srq,
+    .modify_srq = modify_srq,
+    .query_srq = query_srq,
+    .destroy_srq = destroy_srq,
+    .post_srq_recv = post_srq_recv,
     .sq_executed = sq_executed,
     .progress = [](int timeout_ms) { return g_engine->progress(timeout_ms); },
     .wake = [] { g_engine->wake(); },

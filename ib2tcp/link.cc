@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ib2tcp/handshake.h"
 #include "ib2tcp/host.h"
@@ -129,16 +130,15 @@ void Link::stream_events(std::uint32_t) {
   stream_->on_fd_ready();
 }
 
-void Link::cut(Qp& qp) {
+Receive* Link::cut(Qp& qp) {
   detach_output(qp);
-  if (sink_.active && sink_.qp == &qp) {
-    sink_.qp = nullptr;
-    sink_.discard = true;
-  }
+  if (!sink_.active || sink_.qp != &qp) return nullptr;
+  sink_.qp = nullptr;
+  sink_.discard = true;
+  return std::exchange(sink_.receive, nullptr);
 }
 
 void Link::forget(Qp& qp) {
-  cut(qp);
   qp.of_link.unlink();
   qp.ready_hook.unlink();
   qp.ack_hook.unlink();

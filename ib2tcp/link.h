@@ -62,12 +62,13 @@ class Link {
 
   void add(Qp& qp) { qps_.push_back(qp); }
   // The queue pair is being destroyed or reset: cuts it out of whatever is half done. The payload of a frame that
-  // has been begun is copied, since its memory may be gone when it is written.
+  // has been begun is copied, since its memory may be gone when it is written. cut() comes first.
   void forget(Qp& qp);
   // Same for a region that is being deregistered. What is arriving by another region of the same memory goes on.
   void forget_region(const Mr& mr);
-  // The same without leaving the link: the queue pair goes to error.
-  void cut(Qp& qp);
+  // The same without leaving the link: the queue pair goes to error. Returns the receive that was lent to a message on
+  // its way in, or nullptr.
+  [[nodiscard]] Receive* cut(Qp& qp);
   // A frame that outlives its queue pair: a refusal, a last acknowledgement.
   void send_loose(const FrameHeader& header);
 

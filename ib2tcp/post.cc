@@ -110,7 +110,7 @@ int Qp::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
 int Qp::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;
   for (; wr != nullptr; wr = wr->next) {
-    if (state() == IBV_QPS_RESET || wr->num_sge < 0 || static_cast<unsigned>(wr->num_sge) > rq_->max_sge()) {
+    if (state() == IBV_QPS_RESET || srq_ != nullptr || wr->num_sge < 0 || static_cast<unsigned>(wr->num_sge) > rq_->max_sge()) {
       rc = EINVAL;
     } else if (rq_->full()) {
       rc = ENOMEM;
@@ -123,12 +123,15 @@ int Qp::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
     g_engine->outstanding.fetch_add(1, std::memory_order_relaxed);
     if (state() == IBV_QPS_ERR) flush_posted();
   }
-  if (rnr_ && !told_posted_ && rq_->available()) {
-    told_posted_ = tell_posted_ = true;
-    kick_answers();
-    if (link_ != nullptr) link_->pump();
-  }
+  if (rq_->available()) tell_receive_posted();
   return rc;
+}
+
+void Qp::tell_receive_posted() {
+  if (!rnr_ || told_posted_) return;
+  told_posted_ = tell_posted_ = true;
+  kick_answers();
+  if (link_ != nullptr) link_->pump();
 }
 
 }  // namespace shadowib::ib2tcp

@@ -138,9 +138,13 @@ void Qp::reset() {
   stop_waiting();
   send_cq().purge(verbs.qp_num);
   recv_cq().purge(verbs.qp_num);
-  g_engine->outstanding.fetch_sub(static_cast<std::int64_t>(sq_.tail - sq_.head) + rq_->size());
+  g_engine->outstanding.fetch_sub(static_cast<std::int64_t>(sq_.tail - sq_.head));
   sq_.clear();
-  rq_->clear();
+  if (srq_ == nullptr) {
+    g_engine->outstanding.fetch_sub(rq_->size());
+    rq_->clear();
+  }
+  starved_hook.unlink();
   attr_ = {};
   verbs.state = IBV_QPS_RESET;
   halted_ = overrun_ = drain_event_ = false;
@@ -167,6 +171,7 @@ void Qp::query(ibv_qp_attr* attr, ibv_qp_init_attr* init) const {
   init->qp_context = verbs.qp_context;
   init->send_cq = verbs.send_cq;
   init->recv_cq = verbs.recv_cq;
+  init->srq = verbs.srq;
   init->cap = cap_;
   init->qp_type = verbs.qp_type;
   init->sq_sig_all = signal_all_;

@@ -8,6 +8,7 @@
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
+#include "ib2tcp/shared_receive_queue.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -31,20 +32,25 @@ Qp::Qp() {
 Qp::~Qp() = default;
 
 int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
-  if (init->qp_type != IBV_QPT_RC || init->srq != nullptr) return EOPNOTSUPP;
+  if (init->qp_type != IBV_QPT_RC) return EOPNOTSUPP;
   if (init->send_cq == nullptr || init->recv_cq == nullptr || init->send_cq->context != pd->context ||
-      init->recv_cq->context != pd->context)
+      init->recv_cq->context != pd->context || (init->srq != nullptr && init->srq->context != pd->context))
     return EINVAL;
+  if (init->srq != nullptr) init->cap.max_recv_wr = init->cap.max_recv_sge = 0;
   if (int rc = check_caps(init->cap); rc != 0) return rc;
   auto qp = std::make_unique<Qp>();
   ibv_qp_cap& cap = init->cap;
   cap.max_send_sge = std::max(cap.max_send_sge, 1u);
-  cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
-  qp->own_rq_ = std::make_unique<ReceiveQueue>();
-  qp->rq_ = qp->own_rq_.get();
-  if (!qp->sq_.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data) ||
-      !qp->rq_->init(cap.max_recv_wr, cap.max_recv_sge))
-    return ENOMEM;
+  if (!qp->sq_.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)) return ENOMEM;
+  if (init->srq != nullptr) {
+    qp->srq_ = reinterpret_cast<Srq*>(init->srq);
+    qp->rq_ = &qp->srq_->queue;
+  } else {
+    cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
+    qp->own_rq_ = std::make_unique<ReceiveQueue>();
+    qp->rq_ = qp->own_rq_.get();
+    if (!qp->rq_->init(cap.max_recv_wr, cap.max_recv_sge)) return ENOMEM;
+  }
   qp->cap_ = cap;
   qp->signal_all_ = init->sq_sig_all != 0;
   ibv_qp& verbs = qp->verbs;
@@ -53,6 +59,7 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
   verbs.pd = pd;
   verbs.send_cq = init->send_cq;
   verbs.recv_cq = init->recv_cq;
+  verbs.srq = init->srq;
   verbs.state = IBV_QPS_RESET;
   verbs.qp_type = IBV_QPT_RC;
   verbs.qp_num = verbs.handle = g_engine->qps.insert(qp.get());
@@ -60,6 +67,7 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
   ++reinterpret_cast<Pd*>(pd)->users;
   ++qp->send_cq().users;
   ++qp->recv_cq().users;
+  if (qp->srq_ != nullptr) ++qp->srq_->users;
   *out = qp.release();
   return 0;
 }
@@ -67,13 +75,15 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
 int Qp::destroy() {
   leave_link();
   g_engine->disarm(timer_);
-  g_engine->outstanding.fetch_sub(static_cast<std::int64_t>(sq_.tail - sq_.head) + rq_->size());
+  g_engine->outstanding.fetch_sub(static_cast<std::int64_t>(sq_.tail - sq_.head));
+  if (srq_ == nullptr) g_engine->outstanding.fetch_sub(rq_->size());
   g_engine->qps.remove(verbs.qp_num);
   send_cq().purge(verbs.qp_num);
   recv_cq().purge(verbs.qp_num);
   context().forget(&verbs);
   --send_cq().users;
   --recv_cq().users;
+  if (srq_ != nullptr) --srq_->users;
   --reinterpret_cast<Pd*>(verbs.pd)->users;
   delete this;
   return 0;
@@ -82,6 +92,7 @@ int Qp::destroy() {
 // What was executed or refused has to reach the peer even though this queue pair ends.
 void Qp::leave_link() {
   if (link_ == nullptr) return;
+  drop_sink();
   FrameHeader last;
   if (nak_ != Syndrome::kNone) {
     fill_header(&last, Opcode::kNak, nak_seq_);
@@ -101,9 +112,10 @@ void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
   verbs.state = attr_.qp_state = IBV_QPS_ERR;
   stop_waiting();
   if (link_ != nullptr) {
-    link_->cut(*this);
+    drop_sink();
     if (owes_ack()) want_ack_now();
   }
+  starved_hook.unlink();
   if (!keep_answers) {
     answers_begin_ = answers_end_;
     nak_ = Syndrome::kNone;
@@ -113,16 +125,30 @@ void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
   ibv_wc_status status = first != IBV_WC_SUCCESS ? first : IBV_WC_WR_FLUSH_ERR;
   for (; sq_.head < sq_.tail; ++sq_.head, status = IBV_WC_WR_FLUSH_ERR) complete_send(sq_.at(sq_.head), status);
   sq_.acked = sq_.next = sq_.sent = sq_.head;
-  FrameHeader none{};
-  while (Receive* receive = rq_->pop()) complete_receive(none, receive, IBV_WC_WR_FLUSH_ERR);
+  flush_receives();
   check_overrun();
 }
+
+void Qp::flush_receives() {
+  if (srq_ != nullptr) {
+    raise(IBV_EVENT_QP_LAST_WQE_REACHED);
+    return;
+  }
+  FrameHeader none{};
+  while (Receive* receive = rq_->pop()) complete_receive(none, receive, IBV_WC_WR_FLUSH_ERR);
+}
+
+// A message that is on its way in ends here: its receive waits for the next again.
+void Qp::drop_sink() {
+  if (Receive* receive = link_->cut(*this); receive != nullptr) rq_->give_back(receive);
+}
+
+ibv_pd* Qp::recv_pd() const { return srq_ != nullptr ? srq_->verbs.pd : verbs.pd; }
 
 void Qp::flush_posted() {
   for (; sq_.head < sq_.tail; ++sq_.head) complete_send(sq_.at(sq_.head), IBV_WC_WR_FLUSH_ERR);
   sq_.acked = sq_.next = sq_.sent = sq_.head;
-  FrameHeader none{};
-  while (Receive* receive = rq_->pop()) complete_receive(none, receive, IBV_WC_WR_FLUSH_ERR);
+  if (srq_ == nullptr) flush_receives();
 }
 
 void Qp::push(Cq& cq, const ibv_wc& wc, bool solicited) {

@@ -21,6 +21,7 @@ namespace shadowib::ib2tcp {
 
 struct Frame;
 struct Sink;
+struct Srq;
 
 class Qp {
  public:
@@ -29,6 +30,7 @@ class Qp {
   Hook of_link;     // all queue pairs of a link
   Hook ready_hook;  // those with something to send
   Hook ack_hook;    // those that owe an acknowledgement
+  Hook starved_hook;  // of a shared receive queue: those whose peer was told "receiver not ready"
 
   Context& context() const { return *reinterpret_cast<Context*>(verbs.context); }
   ibv_qp_state state() const { return verbs.state; }
@@ -45,7 +47,7 @@ class Qp {
   // already promised to the peer are still sent if `keep_answers`.
   void enter_error(ibv_wc_status first, bool keep_answers);
   void raise(ibv_event_type type);
-  void flush_posted();  // in ERR: completes what was just posted
+  void flush_posted();  // in ERR: completes what was just posted; a shared receive queue is not ours to flush
 
   // --- qp_state.cc ---
   int modify(const ibv_qp_attr& attr, int mask);
@@ -54,6 +56,7 @@ class Qp {
   // --- post.cc ---
   int post_send(ibv_send_wr* wr, ibv_send_wr** bad);
   int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad);
+  void tell_receive_posted();  // the peer, if it waits for one
   std::uint64_t executed() const { return executed_.load(std::memory_order_relaxed); }
 
   // --- requester.cc ---
@@ -123,12 +126,18 @@ class Qp {
   void complete_receive(const FrameHeader& header, Receive* receive, ibv_wc_status status);
   void nak(Syndrome syndrome, std::uint32_t seq);
   void fail_request(Syndrome syndrome, std::uint32_t seq, ibv_event_type event);
+  void receiver_ready();
+
+  // queue_pair.cc
+  void flush_receives();
+  void drop_sink();
   void kick_answers();
   void leave_link();
   void push(Cq& cq, const ibv_wc& wc, bool solicited);
   void check_overrun();
 
   Cq& send_cq() const { return *reinterpret_cast<Cq*>(verbs.send_cq); }
+  ibv_pd* recv_pd() const;  // whose memory receives name
   Cq& recv_cq() const { return *reinterpret_cast<Cq*>(verbs.recv_cq); }
 
   ibv_qp_attr attr_{};
@@ -151,7 +160,8 @@ class Qp {
 
   // Responder.
   std::unique_ptr<ReceiveQueue> own_rq_;
-  ReceiveQueue* rq_ = nullptr;
+  Srq* srq_ = nullptr;          // instead of own_rq_
+  ReceiveQueue* rq_ = nullptr;  // either's
   std::uint32_t expected_ = 0;  // sequence number
   std::uint32_t unacked_messages_ = 0;
   std::uint32_t unacked_bytes_ = 0;

@@ -1,5 +1,5 @@
-// Receive requests in posting order. A queue pair refers to one and does not assume that it is its only user, so
-// that a shared receive queue can be the same object with several users.
+// Receive requests in posting order. A queue pair has one of its own, or shares one with others (Srq): nothing here
+// assumes a single user.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,12 +14,14 @@ namespace shadowib::ib2tcp {
 
 struct Receive {
   std::uint64_t wr_id;
+  std::uint32_t slot;
   int sges;
   ibv_sge sge[];  // up to the queue's max_sge
 };
 
-// A ring of requests; under the engine's lock. begin() lends the oldest to an arriving message; it stays in the
-// queue (and counts against its capacity) until finish(), or is there again after give_back().
+// Requests wait in a ring, oldest first. begin() lends the oldest to an arriving message; it counts against the
+// capacity until finish(), or is the oldest again after give_back(). Several may be lent at a time and come back in any
+// order. Under the engine's lock.
 class ReceiveQueue {
  public:
   // Both at least 0. False: no memory.
@@ -28,49 +30,54 @@ class ReceiveQueue {
     depth_ = depth;
     mask_ = std::bit_ceil(std::max(depth, 1u)) - 1;
     max_sge_ = max_sge;
-    slots_.reset(new (std::nothrow) char[stride_ * (mask_ + 1)]);
-    return slots_ != nullptr;
+    slots_.reset(new (std::nothrow) char[stride_ * std::max(depth, 1u)]);
+    waiting_.reset(new (std::nothrow) std::uint32_t[mask_ + 1]);
+    free_.reset(new (std::nothrow) std::uint32_t[mask_ + 1]);
+    if (slots_ == nullptr || waiting_ == nullptr || free_ == nullptr) return false;
+    clear();
+    return true;
   }
   std::uint32_t depth() const { return depth_; }
   std::uint32_t max_sge() const { return max_sge_; }
-  bool full() const { return tail_ - head_ >= depth_; }
-  std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }
+  bool full() const { return free_count_ == 0; }
+  std::uint32_t size() const { return depth_ - free_count_; }  // lent ones included
+  std::uint32_t waiting() const { return static_cast<std::uint32_t>(tail_ - head_); }
+  bool available() const { return head_ != tail_; }
 
+  // Caller checked that it is not full.
   void push(const ibv_recv_wr& wr) {
-    Receive& slot = at(tail_++);
-    slot.wr_id = wr.wr_id;
-    slot.sges = wr.num_sge;
-    for (int i = 0; i < wr.num_sge; ++i) slot.sge[i] = wr.sg_list[i];
+    const std::uint32_t slot = free_[--free_count_];
+    Receive& receive = at(slot);
+    receive.wr_id = wr.wr_id;
+    receive.slot = slot;
+    receive.sges = wr.num_sge;
+    for (int i = 0; i < wr.num_sge; ++i) receive.sge[i] = wr.sg_list[i];
+    waiting_[tail_++ & mask_] = slot;
   }
 
-  bool available() const { return tail_ - head_ > (lent_ ? 1u : 0u); }
-  Receive* begin() {
-    if (lent_ || head_ == tail_) return nullptr;
-    lent_ = true;
-    return &at(head_);
-  }
-  void finish(Receive*) {
-    lent_ = false;
-    ++head_;
-  }
-  void give_back(Receive*) { lent_ = false; }
+  Receive* begin() { return available() ? &at(waiting_[head_++ & mask_]) : nullptr; }
+  void finish(Receive* receive) { free_[free_count_++] = receive->slot; }
+  void give_back(Receive* receive) { waiting_[--head_ & mask_] = receive->slot; }
   // Takes the oldest out, for flushing; nullptr if none. Valid until the next push.
   Receive* pop() {
-    lent_ = false;
-    return head_ == tail_ ? nullptr : &at(head_++);
+    Receive* receive = begin();
+    if (receive != nullptr) finish(receive);
+    return receive;
   }
+  // Forgets all, lent ones too.
   void clear() {
-    lent_ = false;
-    head_ = tail_;
+    head_ = tail_ = 0;
+    free_count_ = depth_;
+    for (std::uint32_t i = 0; i < depth_; ++i) free_[i] = depth_ - 1 - i;
   }
 
  private:
-  Receive& at(std::uint64_t index) { return *reinterpret_cast<Receive*>(slots_.get() + (index & mask_) * stride_); }
+  Receive& at(std::uint32_t slot) { return *reinterpret_cast<Receive*>(slots_.get() + slot * stride_); }
   std::unique_ptr<char[]> slots_;
+  std::unique_ptr<std::uint32_t[]> waiting_, free_;
   std::size_t stride_ = 0;
   std::uint64_t head_ = 0, tail_ = 0, mask_ = 0;
-  std::uint32_t depth_ = 0, max_sge_ = 0;
-  bool lent_ = false;
+  std::uint32_t depth_ = 0, max_sge_ = 0, free_count_ = 0;
 };
 
 }  // namespace shadowib::ib2tcp

@@ -313,7 +313,8 @@ void Qp::on_link_down() {
   ack_hook.unlink();
   answers_begin_ = answers_end_;
   nak_ = Syndrome::kNone;
-  ack_now_ = rnr_ = tell_posted_ = told_posted_ = false;
+  ack_now_ = told_posted_ = false;
+  receiver_ready();
   if (!connected()) return;
   if (sq_.head < sq_.sent) {
     fail(IBV_WC_RETRY_EXC_ERR);

@@ -1,10 +1,12 @@
 // The receiving half: checks a request, says where its payload goes, executes it once, and answers.
 #include <algorithm>
+#include <utility>
 
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
 #include "ib2tcp/queue_pair.h"
+#include "ib2tcp/shared_receive_queue.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -58,6 +60,7 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
     g_engine->statistics.rnr_naks.fetch_add(1, std::memory_order_relaxed);
     rnr_ = true;
     told_posted_ = tell_posted_ = false;
+    if (srq_ != nullptr && !starved_hook.is_linked()) srq_->starved.push_back(*this);
     nak(Syndrome::kReceiverNotReady, header.seq);
     return false;
   }
@@ -76,14 +79,16 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
 
 bool Qp::lend_receive(const FrameHeader& header, Sink* sink) {
   Receive* receive = rq_->begin();
+  if (srq_ != nullptr) srq_->check_limit();
   sink->receive = receive;
   if (header.opcode == Opcode::kWriteImm) return true;
-  int n = translate_list(verbs.pd, receive->sge, receive->sges, header.length, IBV_ACCESS_LOCAL_WRITE, sink->parts,
+  int n = translate_list(recv_pd(), receive->sge, receive->sges, header.length, IBV_ACCESS_LOCAL_WRITE, sink->parts,
                          sink->regions);
   if (n >= 0) {
     sink->count = n;
     return true;
   }
+  sink->receive = nullptr;
   rq_->finish(receive);
   complete_receive(header, receive, n == -2 ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
   fail_request(n == -2 ? Syndrome::kInvalidRequest : Syndrome::kRemoteOperation, header.seq,
@@ -106,12 +111,12 @@ void Qp::fail_sink(Sink& sink) {
     return;
   }
   bool send = sink.header.opcode == Opcode::kSend || sink.header.opcode == Opcode::kSendImm;
-  if (sink.receive != nullptr) {
+  if (Receive* receive = std::exchange(sink.receive, nullptr); receive != nullptr) {
     if (send) {
-      rq_->finish(sink.receive);
-      complete_receive(sink.header, sink.receive, IBV_WC_LOC_PROT_ERR);
+      rq_->finish(receive);
+      complete_receive(sink.header, receive, IBV_WC_LOC_PROT_ERR);
     } else {
-      rq_->give_back(sink.receive);
+      rq_->give_back(receive);
     }
   }
   fail_request(send ? Syndrome::kRemoteOperation : Syndrome::kRemoteAccess, sink.header.seq,
@@ -194,13 +199,18 @@ void Qp::duplicate(const FrameHeader& header) {
 
 void Qp::executed_one(std::uint32_t bytes) {
   ++expected_;
-  rnr_ = tell_posted_ = false;
+  if (rnr_) receiver_ready();
   unacked_bytes_ += bytes;
   if (++unacked_messages_ >= kMessagesPerAck || unacked_bytes_ >= kBytesPerAck) {
     want_ack_now();
   } else {
     link_->owe_ack(*this);
   }
+}
+
+void Qp::receiver_ready() {
+  rnr_ = tell_posted_ = false;
+  starved_hook.unlink();
 }
 
 void Qp::complete_receive(const FrameHeader& header, Receive* receive, ibv_wc_status status) {

@@ -24,6 +24,7 @@ struct options {
   uint32_t size;
   bool events; /* wait for completion events instead of polling */
   bool pair;   /* run both sides, the client in a child */
+  bool srq;    /* receive from a shared receive queue */
 };
 
 /* What a side tells the other. */
@@ -42,6 +43,7 @@ struct side {
   struct ibv_mr* mr;
   struct ibv_comp_channel* channel;
   struct ibv_cq* cq;
+  struct ibv_srq* srq;
   struct ibv_qp* qp;
   struct ibv_port_attr port;
   struct address own, peer;

@@ -42,8 +42,8 @@ static void lay_out_memory(struct side* s) {
 void post_receive(struct side* s, uint64_t slot) {
   struct ibv_sge sge = {(uintptr_t)(s->receives + slot * s->options.size), s->options.size, s->mr->lkey};
   struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1}, *bad;
-  int failed = ibv_post_recv(s->qp, &wr, &bad);
-  if (failed) die("ibv_post_recv: %s", strerror(failed));
+  int failed = s->srq ? ibv_post_srq_recv(s->srq, &wr, &bad) : ibv_post_recv(s->qp, &wr, &bad);
+  if (failed) die("cannot post a receive: %s", strerror(failed));
 }
 
 void make_objects(struct side* s) {
@@ -57,9 +57,12 @@ void make_objects(struct side* s) {
   if (o->events && (s->channel = ibv_create_comp_channel(s->context)) == NULL) die("no completion channel: %m");
   s->cq = ibv_create_cq(s->context, (int)(4 * depth + 9), s, s->channel, 0);
   if (s->cq == NULL) die("cannot create a completion queue: %m");
+  struct ibv_srq_init_attr srq = {.attr = {.max_wr = 2 * depth, .max_sge = 1}};
+  if (o->srq && (s->srq = ibv_create_srq(s->pd, &srq)) == NULL) die("cannot create a shared receive queue: %m");
   struct ibv_qp_init_attr init = {
       .send_cq = s->cq,
       .recv_cq = s->cq,
+      .srq = s->srq,
       .qp_type = IBV_QPT_RC,
       .cap = {.max_send_wr = depth + 5, .max_recv_wr = 2 * depth, .max_send_sge = 1, .max_recv_sge = 1}};
   s->qp = ibv_create_qp(s->pd, &init);
@@ -118,6 +121,7 @@ void connect_objects(struct side* s) {
 void destroy_objects(struct side* s) {
   if (s->unacknowledged_events) ibv_ack_cq_events(s->cq, s->unacknowledged_events);
   if (ibv_destroy_qp(s->qp)) die("cannot destroy the queue pair");
+  if (s->srq && ibv_destroy_srq(s->srq)) die("cannot destroy the shared receive queue");
   if (ibv_destroy_cq(s->cq)) die("cannot destroy the completion queue");
   if (s->channel && ibv_destroy_comp_channel(s->channel)) die("cannot destroy the completion channel");
   if (ibv_dereg_mr(s->mr)) die("cannot deregister memory");

@@ -23,6 +23,7 @@ struct QpOptions {
   std::uint8_t timeout = 8, retry_cnt = 2, rnr_retry = 7, min_rnr_timer = 1, rd_atomic = 4, dest_rd_atomic = 4;
   std::uint32_t psn = 0x123456;
   bool global = false;
+  ibv_srq* srq = nullptr;
 };
 
 struct Device {
@@ -79,6 +80,7 @@ struct Endpoint {
     ibv_qp_init_attr init{};
     init.send_cq = init.recv_cq = cq;
     init.cap = {options.send_wr, options.recv_wr, options.sge, options.sge, options.inline_bytes};
+    init.srq = options.srq;
     init.qp_type = IBV_QPT_RC;
     init.sq_sig_all = options.signal_all;
     return init;

@@ -21,7 +21,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 1;
+inline constexpr uint32_t kBackendAbiVersion = 2;
 
 // What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -54,6 +54,10 @@ struct HostServices {
   const char* (*config)(const char* name);
 
   void (*log)(int level, const char* text);  // level as in LogLevel
+
+  // A backend with purges_completions calls this for each completion it purges, before destroy_qp or the way to RESET
+  // returns, and for one that an overrun loses: its request is done with, although nobody will poll it. May be called with locks of the backend held.
+  void (*purged)(uint64_t wr_id);
 };
 
 // The functions of a backend. A slot left null means EOPNOTSUPP to the program unless said otherwise.
@@ -104,10 +108,19 @@ struct BackendOps {
   int (*destroy_qp)(struct ibv_qp* qp);
   int (*post_send)(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad);
   int (*post_recv)(struct ibv_qp* qp, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
-  // destroy_qp and a way to RESET take the queue pair's unpolled completions along: nobody polls one afterwards. If
+  // destroy_qp and a way to RESET take the queue pair's unpolled completions along: nobody polls one afterwards, and
+  // HostServices::purged tells of each. If
   // false, the shim takes everything out of the completion queue first to find them, and what it takes so of other
   // queue pairs may be overtaken by a poll under way on another thread.
   bool purges_completions;
+
+  // Shared receive queues. A queue pair created with init.srq takes its receives from there; destroy_srq answers EBUSY
+  // while one does. Async events name the real srq.
+  struct ibv_srq* (*create_srq)(struct ibv_pd* pd, struct ibv_srq_init_attr* attr);
+  int (*modify_srq)(struct ibv_srq* srq, struct ibv_srq_attr* attr, int mask);
+  int (*query_srq)(struct ibv_srq* srq, struct ibv_srq_attr* attr);
+  int (*destroy_srq)(struct ibv_srq* srq);
+  int (*post_srq_recv)(struct ibv_srq* srq, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
 
   // Optional: how many send requests of this queue pair, in posting order since creation, are known to have executed
   // (acknowledged; for READ and atomics: the result is in local memory). Null if the backend cannot know.

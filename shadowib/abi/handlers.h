@@ -56,6 +56,12 @@ decltype(ibv_destroy_qp) shadowib_ibv_destroy_qp;
 decltype(ibv_query_qp_data_in_order) shadowib_ibv_query_qp_data_in_order;
 decltype(ibv_qp_to_qp_ex) shadowib_ibv_qp_to_qp_ex;
 
+// Shared receive queues.
+decltype(ibv_create_srq) shadowib_ibv_create_srq;
+decltype(ibv_modify_srq) shadowib_ibv_modify_srq;
+decltype(ibv_query_srq) shadowib_ibv_query_srq;
+decltype(ibv_destroy_srq) shadowib_ibv_destroy_srq;
+
 // fork.
 decltype(ibv_fork_init) shadowib_ibv_fork_init;
 int shadowib_ibv_dontfork_range(void* base, size_t size);

@@ -1,6 +1,6 @@
 // Rebuilding after a restart: new real objects behind the shadows, then what had not run is posted again.
 //
-// Order (DESIGN.md, "Settling"): objects → arm CQs → post receives → publish ids → barrier → connect → barrier → post
+// Order (DESIGN.md, "Settling"): objects → arm CQs → post receives, arm the limits of shared queues → publish ids → barrier → connect → barrier → post
 // the unexecuted suffixes. Program threads are parked throughout.
 #include <errno.h>
 #include <string.h>
@@ -13,6 +13,7 @@
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/datapath/datapath.h"
+#include "shadowib/datapath/event_delivery.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -40,6 +41,7 @@ Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
   context.translate = true;
   context.keys.clear();
   context.rkeys.clear();
+  context.sharing.clear();
   for (std::size_t i = 0; i < context.ports.size(); ++i) {
     ShadowPort& port = context.ports[i];
     auto number = static_cast<std::uint8_t>(i + 1);
@@ -124,6 +126,22 @@ Status rebuild_completion(Registry& r) {
   return {};
 }
 
+Status rebuild_shared_receive_queues(Registry& r) {
+  for (ShadowSrq& srq : r.srqs) {
+    ibv_srq_init_attr init = srq.init;
+    init.srq_context = &srq;
+    srq.real = g_backend.create_srq != nullptr ? g_backend.create_srq(ShadowPd::of(srq.srq.pd)->real, &init) : nullptr;
+    if (srq.real == nullptr) return failed(errno, "a shared receive queue of %u requests", init.attr.max_wr);
+    if (int rc = repost_shared_receives(srq); rc != 0) return failed(rc, "the receives of a shared receive queue");
+    if (srq.armed_limit == 0) continue;
+    ibv_srq_attr attr{};
+    attr.srq_limit = srq.armed_limit;
+    if (int rc = g_backend.modify_srq(srq.real, &attr, IBV_SRQ_LIMIT); rc != 0)
+      return failed(rc, "the limit of a shared receive queue");
+  }
+  return {};
+}
+
 // Replays the recorded modifications with from <= target state < to. Changes without a state follow the last state.
 Status replay(ShadowQp& qp, ibv_qp_state from, ibv_qp_state to) {
   ibv_qp_state at = IBV_QPS_RESET;
@@ -146,8 +164,11 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   init.qp_context = &qp;
   init.send_cq = ShadowCq::of(qp.init.send_cq)->real;
   init.recv_cq = ShadowCq::of(qp.init.recv_cq)->real;
+  if (qp.srq != nullptr) init.srq = qp.srq->real;
   qp.real = g_backend.create_qp(ShadowPd::of(qp.qp.qp_base.pd)->real, &init);
   if (qp.real == nullptr) return failed(errno, "queue pair 0x%x", qp.qp_num.value);
+  if (qp.srq != nullptr) qp.context->sharing.insert({qp.real->qp_num}, &qp);
+  qp.translate = true;
   qp.real_post_send = g_backend.post_send;
   qp.real_post_recv = g_backend.post_recv;
   qp.remote_keys.reset();
@@ -216,12 +237,19 @@ Status bury(ShadowQp& qp) {
   return fail_again(qp);
 }
 
+// The program was told of it, or will be.
+Status fail_as_before(ShadowQp& qp) {
+  SHADOWIB_TRY(fail_again(qp));
+  if (qp.srq != nullptr) withdraw_newest_event(*qp.context, &qp.qp.qp_base, IBV_EVENT_QP_LAST_WQE_REACHED);
+  return {};
+}
+
 Status connect_queue_pairs(Registry& r) {
   for (ShadowQp& qp : r.qps) {
     if (qp.doomed)
       SHADOWIB_TRY(bury(qp));
     else if (qp.settled_state == IBV_QPS_ERR)
-      SHADOWIB_TRY(fail_again(qp));
+      SHADOWIB_TRY(fail_as_before(qp));
     else
       SHADOWIB_TRY(replay(qp, IBV_QPS_RTR, IBV_QPS_SQD));
   }
@@ -257,6 +285,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(rebuild_contexts(r));
   SHADOWIB_TRY(rebuild_memory(r));
   SHADOWIB_TRY(rebuild_completion(r));
+  SHADOWIB_TRY(rebuild_shared_receive_queues(r));
   SHADOWIB_TRY(rebuild_queue_pairs(r));
   for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
   SHADOWIB_TRY(publish_directory());

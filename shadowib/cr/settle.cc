@@ -96,10 +96,8 @@ class Settler {
     std::vector<QpCounts> mine;
     for (ShadowQp& qp : registry().qps) {
       note_state(qp);
-      WorkQueue<RecvSlot>& receives = qp.receive->log;
-      std::uint64_t retired = receives.retired();
-      mine.push_back({qp.qp_num.value, qp.remote.qp_num.value, static_cast<std::uint32_t>(retired),
-                      static_cast<std::uint32_t>(receives.head - retired), qp.settled_state});
+      const auto [consumed, outstanding] = receives_of(qp);
+      mine.push_back({qp.qp_num.value, qp.remote.qp_num.value, consumed, outstanding, qp.settled_state});
     }
     std::sort(mine.begin(), mine.end(), [](const QpCounts& a, const QpCounts& b) { return a.qp_num < b.qp_num; });
     std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
@@ -109,6 +107,14 @@ class Settler {
     last_published_ = std::move(text);
     published_ = true;
     return {};
+  }
+
+  // Receives completed since the connection began, and those left.
+  static std::pair<std::uint32_t, std::uint32_t> receives_of(ShadowQp& qp) {
+    if (qp.srq != nullptr) return {qp.shared_consumed.load(), qp.srq->log.pending_count()};
+    WorkQueue<RecvSlot>& receives = qp.receive->log;
+    const std::uint64_t retired = receives.retired();
+    return {static_cast<std::uint32_t>(retired), static_cast<std::uint32_t>(receives.head - retired)};
   }
 
   bool is_in_checkpoint(std::uint32_t member) const {
@@ -224,6 +230,11 @@ class Settler {
 Status settle_queues(const SettleContext& context) { return Settler(context).run(); }
 
 void note_frontier() {
+  // A limit is asked for before its event is: one that fires in between is armed again and told too often, not never.
+  for (ShadowSrq& srq : registry().srqs) {
+    ibv_srq_attr attr{};
+    srq.armed_limit = g_backend.query_srq(srq.real, &attr) == 0 ? attr.srq_limit : 0;
+  }
   poll_everything();
   for (ShadowQp& qp : registry().qps) {
     note_state(qp);

@@ -15,16 +15,12 @@ namespace shadowib {
 // As the verbs manual pages of ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq. Thread-safe.
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
 
-// Turns a completion of the backend into the program's and notes it in the log. Its wr_id must be a slot of ours.
-inline void accept_completion(ibv_wc& wc) {
-  auto* slot = reinterpret_cast<SlotHeader*>(wc.wr_id);
-  wc.wr_id = slot->user_wr_id;
-  wc.qp_num = slot->qp_num.value;
-  slot->complete(wc.status);
-}
+// Turns completions of the backend into the program's and notes them in the log. Their wr_ids must be slots of ours.
+void accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end);
 
 // Takes every completion out of the backend's queue into the refill queue. Any thread.
 void drain_completions(ShadowCq& cq);
@@ -35,6 +31,17 @@ void purge_completions(ShadowCq& cq, VirtualQpNum qp_num);
 // Posts again requests [from, head) that are in the log, translated; a rebuild's last step. 0 or an errno.
 int repost_sends(ShadowQp& qp, std::uint64_t from);
 int repost_receives(ShadowQp& qp, std::uint64_t from);
+// Posts again all that are in the log, in the order they were posted. 0 or an errno.
+int repost_shared_receives(ShadowSrq& srq);
+
+// Copies a list, its local keys turned into the real ones of this generation.
+inline void turn_local_keys(const ShadowContext& context, const ibv_sge* from, int count, ibv_sge* to) {
+  for (int i = 0; i < count; ++i) {
+    RealKey real;
+    context.keys.find({from[i].lkey}, &real);
+    to[i] = {from[i].addr, from[i].length, real.value};
+  }
+}
 
 // Retires send requests that the backend knows to have executed and that owe the program no completion.
 void retire_executed(ShadowQp& qp);

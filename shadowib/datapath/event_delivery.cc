@@ -1,5 +1,8 @@
 #include "shadowib/datapath/event_delivery.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/queue_pair.h"
 
@@ -31,6 +34,8 @@ bool names_qp(ibv_event_type type) {
   }
 }
 
+bool names_srq(ibv_event_type type) { return type == IBV_EVENT_SRQ_LIMIT_REACHED || type == IBV_EVENT_SRQ_ERR; }
+
 bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
   ibv_async_event real{};
   if (g_backend.get_async_event(context.real, &real) != 0) return false;
@@ -41,6 +46,8 @@ bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
     if (real.event_type == IBV_EVENT_SQ_DRAINED) qp->drain_event_due = false;
   } else if (real.event_type == IBV_EVENT_CQ_ERR) {
     event->element.cq = &static_cast<ShadowCq*>(real.element.cq->cq_context)->cq;
+  } else if (names_srq(real.event_type)) {
+    event->element.srq = &static_cast<ShadowSrq*>(real.element.srq->srq_context)->srq;
   }
   g_backend.ack_async_event(&real);
   return true;
@@ -81,6 +88,7 @@ bool next_async_event(ShadowContext& context, ibv_async_event* event) {
     return false;
   }
   if (names_qp(event->event_type)) ShadowQp::of(event->element.qp)->events_delivered.fetch_add(1);
+  if (names_srq(event->event_type)) ShadowSrq::of(event->element.srq)->events_delivered.fetch_add(1);
   return true;
 }
 
@@ -94,13 +102,26 @@ void drain_async_events(ShadowContext& context) {
 void withdraw_async_events(ShadowContext& context, const void* object) {
   SpinGuard guard(context.async_events.lock);
   std::erase_if(context.pending_async, [&](const ibv_async_event& e) {
-    return (names_qp(e.event_type) || e.event_type == IBV_EVENT_CQ_ERR) && e.element.qp == object;
+    return (names_qp(e.event_type) || names_srq(e.event_type) || e.event_type == IBV_EVENT_CQ_ERR) &&
+           e.element.qp == object;
   });
   context.async_events.update_signal(!context.pending_async.empty());
 }
 
+void withdraw_newest_event(ShadowContext& context, const void* object, ibv_event_type type) {
+  drain_async_events(context);
+  SpinGuard guard(context.async_events.lock);
+  auto& events = context.pending_async;
+  auto it = std::find_if(events.rbegin(), events.rend(), [&](const ibv_async_event& e) {
+    return e.event_type == type && e.element.qp == object;
+  });
+  if (it != events.rend()) events.erase(std::next(it).base());
+  context.async_events.update_signal(!events.empty());
+}
+
 void acknowledge_async(const ibv_async_event& event) {
   if (names_qp(event.event_type)) acknowledge(ShadowQp::of(event.element.qp)->events_acknowledged, 1);
+  if (names_srq(event.event_type)) acknowledge(ShadowSrq::of(event.element.srq)->events_acknowledged, 1);
 }
 
 void acknowledge(std::atomic<std::uint32_t>& acknowledged, std::uint32_t count) {

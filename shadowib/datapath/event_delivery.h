@@ -23,6 +23,8 @@ void acknowledge_async(const ibv_async_event& event);
 void drain_async_events(ShadowContext& context);
 // Drops pending async events that name an object which is being destroyed.
 void withdraw_async_events(ShadowContext& context, const void* object);
+// Drops the last event of this kind about the object, if there is one unread: a step of ours caused it.
+void withdraw_newest_event(ShadowContext& context, const void* object, ibv_event_type type);
 
 // Counts acknowledgements; a destroy waits, outside any Inside, until they equal the deliveries.
 void acknowledge(std::atomic<std::uint32_t>& acknowledged, std::uint32_t count);

@@ -5,6 +5,15 @@
 namespace shadowib {
 namespace {
 
+// A completion of a shared receive says by number alone whose it is: names that queue pair as the program knows it, and
+// counts the message for settling.
+void name_sharing_qp(ShadowCq& cq, ibv_wc& wc) {
+  ShadowQp* qp = ShadowContext::of(cq.cq.context)->sharing.find({wc.qp_num});
+  if (qp == nullptr) return;  // being destroyed
+  wc.qp_num = qp->qp_num.value;
+  if (wc.status == IBV_WC_SUCCESS) qp->shared_consumed.fetch_add(1, std::memory_order_relaxed);
+}
+
 int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
   SpinGuard guard(cq.refill_lock);
   int n = 0;
@@ -23,18 +32,42 @@ __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* w
   int drained = poll_refill(cq, count, wc);
   if (drained == count) return drained;
   int n = g_backend.poll_cq(cq.real, count - drained, wc + drained);
-  for (int i = 0; i < n; ++i) accept_completion(wc[drained + i]);
+  if (n > 0) accept_completions(cq, wc + drained, wc + drained + n);
   return n >= 0 ? drained + n : drained > 0 ? drained : n;
 }
 
+// The cold rest of poll_cq's loop. Returns n, so that nothing needs to be kept over the call.
+__attribute__((noinline, cold)) int accept_rest(ShadowCq& cq, ibv_wc* wc, ibv_wc* end, int n) {
+  accept_completions(cq, wc, end);
+  return n;
+}
+
 }  // namespace
+
+void accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
+  for (; wc < end; ++wc) {
+    auto* slot = reinterpret_cast<SlotHeader*>(wc->wr_id);
+    wc->wr_id = slot->user_wr_id;
+    if (slot->qp_num.value == 0)
+      name_sharing_qp(cq, *wc);
+    else
+      wc->qp_num = slot->qp_num.value;
+    slot->complete(wc->status);
+  }
+}
 
 int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
   Inside inside;
   ShadowCq& cq = *ShadowCq::of(program_cq);
   if (__builtin_expect(peek(cq.refill_count) != 0, 0)) return poll_both(cq, count, wc);
   int n = g_backend.poll_cq(cq.real, count, wc);
-  for (ibv_wc* end = wc + n; wc < end; ++wc) accept_completion(*wc);
+  for (ibv_wc* end = wc + n; wc < end; ++wc) {
+    auto* slot = reinterpret_cast<SlotHeader*>(wc->wr_id);
+    if (__builtin_expect(slot->qp_num.value == 0, 0)) return accept_rest(cq, wc, end, n);
+    wc->wr_id = slot->user_wr_id;
+    wc->qp_num = slot->qp_num.value;
+    slot->complete(wc->status);
+  }
   return n;
 }
 
@@ -50,11 +83,10 @@ void drain_completions(ShadowCq& cq) {
   SpinGuard guard(cq.refill_lock);
   ibv_wc wc[32];
   int n;
-  while ((n = g_backend.poll_cq(cq.real, 32, wc)) > 0)
-    for (int i = 0; i < n; ++i) {
-      accept_completion(wc[i]);
-      cq.refill.push_back(wc[i]);
-    }
+  while ((n = g_backend.poll_cq(cq.real, 32, wc)) > 0) {
+    accept_completions(cq, wc, wc + n);
+    cq.refill.insert(cq.refill.end(), wc, wc + n);
+  }
   cq.refill_count.store(static_cast<std::uint32_t>(cq.refill.size()), std::memory_order_release);
 }
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -104,6 +105,44 @@ TEST_F(PollTest, DestroyingAQueuePairKeepsTheOrderOfOthers) {
   };
   EXPECT_EQ(poll(1), Ids{1});
   EXPECT_EQ(poll(4), Ids{2});
+}
+
+// Completions of shared receives among others: each names its queue pair as the program knows it, here after a restart.
+TEST_F(PollTest, SharedReceivesNameTheirQueuePair) {
+  auto context = std::make_unique<ShadowContext>();
+  cq.cq.context = &context->program();
+  ShadowQp sharing[2];
+  for (std::uint32_t i : {0u, 1u}) {
+    sharing[i].qp_num = {100 + i};
+    context->sharing.insert({200 + i}, &sharing[i]);
+  }
+  SharedReceiveLog log;
+  ASSERT_TRUE(log.create(8, 1));
+  std::uint64_t id = 10;
+  for (std::uint32_t real : {201, 200, 0, 201, 999, 200}) {  // 0: a send; 999: one that has just been destroyed
+    if (real == 0) {
+      complete(5);
+      continue;
+    }
+    RecvSlot* slot = log.take();
+    slot->user_wr_id = id++;
+    ibv_wc wc{};
+    wc.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(slot));
+    wc.qp_num = real;
+    wc.status = g_real.size() == 5 ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
+    g_real.push_back(wc);
+  }
+  ibv_wc wc[16] = {};
+  ASSERT_EQ(poll_cq(&cq.cq, 16, wc), 6);
+  const std::uint64_t ids[] = {10, 11, 5, 12, 13, 14};
+  const std::uint32_t numbers[] = {101, 100, 77, 101, 999, 100};
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(wc[i].wr_id, ids[i]);
+    EXPECT_EQ(wc[i].qp_num, numbers[i]);
+  }
+  EXPECT_EQ(sharing[0].shared_consumed.load(), 1u) << "the second had an error";
+  EXPECT_EQ(sharing[1].shared_consumed.load(), 2u);
+  EXPECT_EQ(log.pending_count(), 0u);
 }
 
 }  // namespace

@@ -81,12 +81,7 @@ int post_slot_translated(ShadowQp& qp, SendSlot& slot) {
   wr.next = nullptr;
   ibv_sge list[64];
   wr.sg_list = list;
-  for (int i = 0; i < wr.num_sge; ++i) {
-    list[i] = slot.sge[i];
-    RealKey real;
-    qp.context->keys.find({list[i].lkey}, &real);
-    list[i].lkey = real.value;
-  }
+  turn_local_keys(*qp.context, slot.sge, wr.num_sge, list);
   if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr.opcode == IBV_WR_RDMA_READ)
     wr.wr.rdma.rkey = resolve_remote_key(qp, {wr.wr.rdma.rkey}).value;
   else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
@@ -152,7 +147,7 @@ int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Inside inside;
   ShadowQp& qp = *ShadowQp::of(program_qp);
   SpinGuard guard(qp.send.lock);
-  if (__builtin_expect(peek(qp.context->translate), 0)) return post_send_translated(qp, wr, bad_wr);
+  if (__builtin_expect(peek(qp.translate), 0)) return post_send_translated(qp, wr, bad_wr);
   if (__builtin_expect(!is_plain(*wr) || !qp.send.has_room(), 0)) return post_send_list(qp, wr, bad_wr);
   SendSlot& slot = qp.send.slot(qp.send.head);
   record(qp, slot, *wr);
@@ -199,7 +194,7 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   ShadowQp& qp = *ShadowQp::of(program_qp);
   WorkQueue<RecvSlot>& queue = qp.receive->log;
   SpinGuard guard(queue.lock);
-  if (__builtin_expect(peek(qp.context->translate) || wr->next != nullptr || wr->num_sge != 1 || !queue.has_room(),
+  if (__builtin_expect(peek(qp.translate) || wr->next != nullptr || wr->num_sge != 1 || !queue.has_room(),
                        0))
     return post_recv_any(qp, wr, bad_wr);
   RecvSlot& slot = queue.slot(queue.head);
@@ -221,12 +216,7 @@ int repost_receives(ShadowQp& qp, std::uint64_t from) {
     ibv_recv_wr wr = slot.wr;
     ibv_sge list[64];
     wr.sg_list = list;
-    for (int i = 0; i < wr.num_sge; ++i) {
-      list[i] = slot.sge[i];
-      RealKey real;
-      qp.context->keys.find({list[i].lkey}, &real);
-      list[i].lkey = real.value;
-    }
+    turn_local_keys(*qp.context, slot.sge, wr.num_sge, list);
     ibv_recv_wr* bad = nullptr;
     if (int rc = qp.real_post_recv(qp.real, &wr, &bad); rc != 0 && bad != nullptr) return rc;
   }

@@ -35,6 +35,7 @@ class PostTest : public testing::TestWithParam<bool> {  // translated, as after 
     g_backend = {};
     g_room = 1000;
     context->translate = GetParam();
+    qp.translate = GetParam();
     qp.context = context.get();
     qp.qp_num = {77};
     qp.real_post_send = take<ibv_send_wr>;

@@ -77,6 +77,7 @@ void fill_operations(ShadowContext& context) {
   program.ops.req_notify_cq = req_notify_cq;
   program.ops.post_send = post_send;
   program.ops.post_recv = post_recv;
+  program.ops.post_srq_recv = post_srq_recv;
 }
 
 ShadowPort* port_of(ibv_context* context, std::uint8_t number) {
@@ -102,6 +103,8 @@ void destroy_leftovers(ibv_context* program) {
   Registry& r = registry();
   each(
       r.qps, [](ShadowQp& qp) { g_backend.destroy_qp(qp.real); }, [](ShadowQp& qp) { return qp.qp.qp_base.context; });
+  each(
+      r.srqs, [](ShadowSrq& srq) { g_backend.destroy_srq(srq.real); }, [](ShadowSrq& srq) { return srq.srq.context; });
   each(
       r.cqs, [](ShadowCq& cq) { g_backend.destroy_cq(cq.real); }, [](ShadowCq& cq) { return cq.cq.context; });
   each(

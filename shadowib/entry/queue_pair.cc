@@ -9,29 +9,29 @@
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
 #include "shadowib/entry/errors.h"
+#include "shadowib/entry/quarantine.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
 namespace {
 
-// Destroyed queue pairs rest here before their memory goes: a thread in poll_cq may hold a completion it took from
-// the backend just before, whose slot it has not read yet. Only the youngest can matter; set-up calls are far slower
-// than that.
-constexpr std::size_t kQuarantine = 64;
-std::deque<ShadowQp*>& g_quarantine =
-    *new std::deque<ShadowQp*>;  // under the registry's lock; outlives exit handlers
-
-void retire_memory(ShadowQp* qp) {
-  g_quarantine.push_back(qp);
-  if (g_quarantine.size() <= kQuarantine) return;
-  delete g_quarantine.front();
-  g_quarantine.pop_front();
-}
-
 bool make_logs(ShadowQp& qp, const ibv_qp_cap& cap) {
   qp.receive = std::make_shared<ReceiveQueue>();
   return qp.send.create(std::max(1u, cap.max_send_wr), std::max(1u, cap.max_send_sge), cap.max_inline_data, false) &&
          qp.receive->log.create(std::max(1u, cap.max_recv_wr), std::max(1u, cap.max_recv_sge), 0, true);
+}
+
+// Backends that do not say what they purge (BackendOps::purges_completions): stops a queue pair from taking shared receives
+// and notes those it has taken, before its completions are lost to us.
+void stop_taking_shared(ShadowQp& qp) {
+  if (qp.srq == nullptr || g_backend.purges_completions || qp.state() == IBV_QPS_RESET) return;
+  if (qp.state() != IBV_QPS_ERR) {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_ERR;
+    if (g_backend.modify_qp(qp.real, &attr, IBV_QP_STATE) == 0)
+      withdraw_newest_event(*qp.context, &qp.qp.qp_base, IBV_EVENT_QP_LAST_WQE_REACHED);
+  }
+  drain_completions(*ShadowCq::of(qp.init.recv_cq));
 }
 
 // What a way to RESET means for the logs: nothing posted is left, a new connection counts from zero.
@@ -43,6 +43,7 @@ void reset_logs(ShadowQp& qp) {
   qp.send.clear();
   qp.receive->log.clear();
   qp.messages_sent = 0;
+  qp.shared_consumed = 0;
   qp.executed_base = 0 - (g_backend.sq_executed != nullptr ? g_backend.sq_executed(qp.real) : 0);
   qp.remote = {};
   qp.remote_keys.reset();
@@ -59,7 +60,7 @@ extern "C" {
 ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   if (ShadowContext::is_foreign(program_pd->context)) return null_with(EPERM);
   Inside inside;
-  if (init->qp_type != IBV_QPT_RC || init->srq != nullptr) return null_with(EOPNOTSUPP);
+  if (init->qp_type != IBV_QPT_RC) return null_with(EOPNOTSUPP);
   ShadowPd* pd = ShadowPd::of(program_pd);
   if (init->send_cq == nullptr || init->recv_cq == nullptr) return null_with(EINVAL);
   auto* qp = new ShadowQp{};
@@ -67,6 +68,7 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   real_init.qp_context = qp;
   real_init.send_cq = ShadowCq::of(init->send_cq)->real;
   real_init.recv_cq = ShadowCq::of(init->recv_cq)->real;
+  if (init->srq != nullptr) real_init.srq = ShadowSrq::of(init->srq)->real;
   qp->real = g_backend.create_qp(pd->real, &real_init);
   if (qp->real == nullptr) {
     int saved = errno;
@@ -84,6 +86,7 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   qp->real_post_send = g_backend.post_send;
   qp->real_post_recv = g_backend.post_recv;
   qp->context = ShadowContext::of(program_pd->context);
+  qp->translate = qp->context->translate.load();
   qp->signal_flags = init->sq_sig_all != 0 ? IBV_SEND_SIGNALED : 0;
   ibv_qp& base = qp->qp.qp_base;
   base.context = program_pd->context;
@@ -91,6 +94,7 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   base.pd = program_pd;
   base.send_cq = init->send_cq;
   base.recv_cq = init->recv_cq;
+  base.srq = init->srq;
   base.handle = qp->real->handle;
   base.state = IBV_QPS_RESET;
   base.qp_type = init->qp_type;
@@ -106,6 +110,11 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
     ++pd->users;
     ++ShadowCq::of(init->send_cq)->users;
     ++ShadowCq::of(init->recv_cq)->users;
+    if (init->srq != nullptr) {
+      qp->srq = ShadowSrq::of(init->srq);
+      ++qp->srq->users;
+      qp->context->sharing.insert({qp->real->qp_num}, qp);
+    }
     r.qps.push_back(*qp);
   }
   announce_late_qp(*qp);
@@ -116,6 +125,7 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
   Inside inside;
   ShadowQp& qp = *ShadowQp::of(program);
+  if ((mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET) stop_taking_shared(qp);
   ibv_qp_attr real = *attr;
   if (Status status = turn_address(qp, &real, mask); !status.ok()) return errno_from(status, "ibv_modify_qp");
   const bool starts_draining =
@@ -165,9 +175,15 @@ int shadowib_ibv_destroy_qp(ibv_qp* program) {
     Inside inside;
     Registry& r = registry();
     SpinGuard guard(r.lock);
+    stop_taking_shared(*qp);
     drain_async_events(*qp->context);  // while the real object they name exists
+    const RealQpNum number{qp->real->qp_num};
     if (int rc = g_backend.destroy_qp(qp->real); rc != 0) return rc;
     r.qps.erase(r.qps.iterator_to(*qp));
+    if (qp->srq != nullptr) {
+      qp->context->sharing.erase(number);
+      --qp->srq->users;
+    }
     ShadowCq* cqs[] = {ShadowCq::of(program->send_cq), ShadowCq::of(program->recv_cq)};
     for (ShadowCq* cq : cqs) {
       purge_completions(*cq, qp->qp_num);
@@ -179,7 +195,7 @@ int shadowib_ibv_destroy_qp(ibv_qp* program) {
   wait_acknowledged(qp->events_delivered, qp->events_acknowledged);
   Inside inside;
   SpinGuard guard(registry().lock);
-  retire_memory(qp);
+  rest_before_delete(qp);
   return 0;
 }
 

@@ -16,6 +16,7 @@
 #include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/log.h"
+#include "shadowib/objects/work_queue.h"
 
 namespace shadowib {
 
@@ -97,9 +98,12 @@ const char* host_config(const char* name) {
 }
 void host_log(int level, const char* text) { log_line(static_cast<LogLevel>(level), "%s", text); }
 
+void host_purged(std::uint64_t wr_id) { reinterpret_cast<SlotHeader*>(wr_id)->release(); }
+
 const HostServices kHost = {
     kBackendAbiVersion,     host_set_errno, host_map,    host_unmap, host_own_mapping, disown_mapping, own_descriptor,
-    close_owned_descriptor, host_publish,   host_lookup, host_claim, host_job_key,     host_config,    host_log};
+    close_owned_descriptor, host_publish,   host_lookup, host_claim, host_job_key,     host_config,    host_log,
+    host_purged};
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {

@@ -8,15 +8,14 @@
 #include "shadowib/objects/completion.h"
 #include "shadowib/objects/memory.h"
 #include "shadowib/objects/modify_log.h"
+#include "shadowib/objects/shared_receive_queue.h"
 #include "shadowib/objects/work_queue.h"
 
 namespace shadowib {
 
-// A receive queue: of a queue pair today, shared by several (SRQ) later; nothing assumes one per queue pair.
+// A queue pair's own receive queue; stays empty if it takes from a shared one.
 struct ReceiveQueue {
   WorkQueue<RecvSlot> log;
-  std::uint32_t consumed =
-      0;  // receives completed with success since the connection began (wraps); settling counts it
 };
 
 // Rkeys of one peer protection domain, found once when a queue pair connects. Shared by queue pairs with that peer.
@@ -44,12 +43,15 @@ struct ShadowQp {
   int (*real_post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
   ShadowContext* context = nullptr;
   VirtualQpNum qp_num;
-  std::uint32_t signal_flags = 0;  // IBV_SEND_SIGNALED if created with sq_sig_all
+  std::atomic<bool> translate{false};  // the context's, where the hot path has it at hand
+  std::uint32_t signal_flags = 0;      // IBV_SEND_SIGNALED if created with sq_sig_all
 
   WorkQueue<SendSlot> send;
   std::uint32_t messages_sent = 0;  // receive-consuming requests posted since the connection began (wraps)
   std::uint64_t executed_base = 0;  // send sequence at which the backend's executed count was 0
   std::shared_ptr<ReceiveQueue> receive;
+  ShadowSrq* srq = nullptr;                       // whose receives it takes, if not its own
+  std::atomic<std::uint32_t> shared_consumed{0};  // of them, with success since the connection began (wraps)
 
   ibv_qp_init_attr init{};  // as asked for, CQ pointers the program's
   ibv_qp_cap real_cap{};

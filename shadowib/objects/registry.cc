@@ -50,6 +50,7 @@ void disown_objects_in_child() {
   r.mrs.clear();
   r.channels.clear();
   r.cqs.clear();
+  r.srqs.clear();
   r.qps.clear();
 }
 

@@ -25,6 +25,7 @@ struct Registry {
   ObjectList<ShadowMr> mrs;
   ObjectList<ShadowChannel> channels;
   ObjectList<ShadowCq> cqs;
+  ObjectList<ShadowSrq> srqs;
   ObjectList<ShadowQp> qps;
   std::uint32_t next_pd_id = 1;
   // Virtual ids that peers may still hold from before a restart: never given to anything new.

@@ -52,6 +52,7 @@ struct {
   REAL(ack_cq_events, void, ibv_cq*, unsigned);
   REAL(create_qp, ibv_qp*, ibv_pd*, ibv_qp_init_attr*);
   REAL(get_async_event, int, ibv_context*, ibv_async_event*);
+  REAL(create_srq, ibv_srq*, ibv_pd*, ibv_srq_init_attr*);
   REAL(query_port, int, ibv_context*, uint8_t, _compat_ibv_port_attr*);
   REAL(query_gid_type, int, ibv_context*, uint8_t, unsigned, int*);
 } real;
@@ -95,6 +96,7 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq) {
 }
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) { return carried(real.create_qp, pd, attr); }
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) { return carried(real.create_srq, pd, attr); }
 int get_async_event(ibv_context* context, ibv_async_event* event) {
   return carried(real.get_async_event, context, event);
 }
@@ -108,6 +110,10 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) { return cq->context->ops.poll_cq
 int req_notify_cq(ibv_cq* cq, int solicited) { return cq->context->ops.req_notify_cq(cq, solicited); }
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) { return qp->context->ops.post_send(qp, wr, bad); }
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) { return qp->context->ops.post_recv(qp, wr, bad); }
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  return srq->context->ops.post_srq_recv(srq, wr, bad);
+}
 
 }  // namespace
 
@@ -137,6 +143,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
           find<decltype(real.ack_cq_events)>("ibv_ack_cq_events"),
           find<decltype(real.create_qp)>("ibv_create_qp"),
           find<decltype(real.get_async_event)>("ibv_get_async_event"),
+          find<decltype(real.create_srq)>("ibv_create_srq"),
           find<decltype(real.query_port)>("ibv_query_port"),
           find<decltype(real.query_gid_type)>("ibv_query_gid_type", "IBVERBS_PRIVATE_34")};
   *ops = {};
@@ -174,6 +181,11 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->destroy_qp = find<decltype(ops->destroy_qp)>("ibv_destroy_qp");
   ops->post_send = post_send;
   ops->post_recv = post_recv;
+  ops->create_srq = create_srq;
+  ops->modify_srq = find<decltype(ops->modify_srq)>("ibv_modify_srq");
+  ops->query_srq = find<decltype(ops->query_srq)>("ibv_query_srq");
+  ops->destroy_srq = find<decltype(ops->destroy_srq)>("ibv_destroy_srq");
+  ops->post_srq_recv = post_srq_recv;
   return {};
 }
 

@@ -26,7 +26,7 @@ struct SlotHeader {
   static constexpr std::uint8_t kPending = 0xFF;
 
   std::uint64_t user_wr_id;
-  VirtualQpNum qp_num;               // set once, for the whole ring
+  VirtualQpNum qp_num;               // set once, for the whole ring; 0: shared, the completion names it
   std::atomic<std::uint8_t> status;  // kPending, or the ibv_wc_status its own completion had
   std::uint8_t flags;                // ibv_send_flags with the signaling of its queue pair; a receive: signaled
   bool is_receive;                   // set once
@@ -91,6 +91,7 @@ class WorkQueue {
   }
 
   Slot& slot(std::uint64_t sequence) { return *reinterpret_cast<Slot*>(slots_ + (sequence & mask_) * stride_); }
+  std::uint64_t slots() const { return mask_ + 1; }  // a power of two
   std::uint32_t max_sge() const { return max_sge_; }
   std::uint32_t max_inline() const { return max_inline_; }
 

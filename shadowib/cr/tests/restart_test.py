@@ -78,6 +78,14 @@ class Restart(unittest.TestCase):
     def test_a_device_opened_after_the_restart(self):
         self.alone("opened_later")
 
+    def test_shared_receives(self):
+        self.ends(self.run_program("shared_receives"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
+    def test_shared_receives_of_a_destroyed_queue_pair(self):
+        self.alone("shared_receives_of_a_destroyed_queue_pair")
+
     def test_a_process_that_joins_after_the_restart(self):
         for transport in ("shm", "tcp"):
             with self.subTest(transport):

@@ -1,0 +1,58 @@
+// Receives posted to a shared receive queue.
+#include <errno.h>
+
+#include "hooks/stop.h"
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+namespace {
+
+// 0 if the backend has taken it; a code without bad_wr means that it has (rxe).
+int post_slot(ShadowSrq& srq, RecvSlot& slot) {
+  ibv_recv_wr* bad = nullptr;
+  if (!peek(srq.context->translate)) {
+    int rc = g_backend.post_srq_recv(srq.real, &slot.wr, &bad);
+    return bad == nullptr ? 0 : rc;
+  }
+  ibv_recv_wr wr = slot.wr;
+  ibv_sge list[64];
+  wr.sg_list = list;
+  turn_local_keys(*srq.context, slot.sge, wr.num_sge, list);
+  int rc = g_backend.post_srq_recv(srq.real, &wr, &bad);
+  return bad == nullptr ? 0 : rc;
+}
+
+int accept(ShadowSrq& srq, const ibv_recv_wr& wr) {
+  if (static_cast<std::uint32_t>(wr.num_sge) > srq.log.max_sge()) return EINVAL;
+  RecvSlot* slot = srq.log.take();
+  if (slot == nullptr) return ENOMEM;
+  slot->user_wr_id = wr.wr_id;
+  slot->wr.num_sge = wr.num_sge;
+  for (int i = 0; i < wr.num_sge; ++i) slot->sge[i] = wr.sg_list[i];
+  int rc = post_slot(srq, *slot);
+  if (rc != 0) slot->release();
+  return rc;
+}
+
+}  // namespace
+
+int post_srq_recv(ibv_srq* program, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Inside inside;
+  ShadowSrq& srq = *ShadowSrq::of(program);
+  SpinGuard guard(srq.log.lock);
+  for (; wr != nullptr; wr = wr->next)
+    if (int rc = accept(srq, *wr); rc != 0) {
+      *bad_wr = wr;
+      return rc;
+    }
+  return 0;
+}
+
+int repost_shared_receives(ShadowSrq& srq) {
+  for (RecvSlot* slot : srq.log.pending())
+    if (int rc = post_slot(srq, *slot); rc != 0) return rc;
+  return 0;
+}
+
+}  // namespace shadowib

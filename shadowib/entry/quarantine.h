@@ -1,0 +1,16 @@
+// Where destroyed objects with a log rest before their memory goes: a thread in poll_cq may hold a completion it took
+// from the backend just before, whose slot it has not read yet. Only the youngest can matter; set-up calls are far slower
+// than that.
+#pragma once
+
+namespace shadowib {
+
+// Takes ownership. Caller holds the registry's lock.
+void rest_before_delete(void* object, void (*destroy)(void* object));
+
+template <typename T>
+void rest_before_delete(T* object) {
+  rest_before_delete(object, [](void* o) { delete static_cast<T*>(o); });
+}
+
+}  // namespace shadowib
