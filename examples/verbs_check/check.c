@@ -97,7 +97,7 @@ static void post_iteration(struct side* s, uint64_t iteration) {
   read->send_flags = IBV_SEND_SIGNALED;
   read->wr.rdma.remote_addr = slot;
   read->wr.rdma.rkey = s->peer.rkey;
-  int failed = ibv_post_send(s->qp, wrs, &bad);
+  int failed = post_chain(s, wrs, &bad);
   if (failed) die("ibv_post_send: %s at request %ld", strerror(failed), bad ? (long)(bad - wrs) : -1L);
 }
 
@@ -152,17 +152,17 @@ static void ask_whether_alive(struct side* s) {
   struct ibv_send_wr wr = {.wr_id = ID_PING, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, *bad;
   wr.wr.rdma.remote_addr = s->peer.inbox;
   wr.wr.rdma.rkey = s->peer.rkey;
-  int failed = ibv_post_send(s->qp, &wr, &bad);
+  int failed = post_chain(s, &wr, &bad);
   if (failed) die("ibv_post_send: %s", strerror(failed));
   s->ping_open = true;
 }
 
 /* Sleeps until an event came, having armed the queue and looked once more. */
 static int poll_or_wait(struct side* s, struct ibv_wc* wc, int capacity) {
-  int n = ibv_poll_cq(s->cq, capacity, wc);
+  int n = poll_some(s, wc, capacity);
   if (n != 0 || s->channel == NULL) return n;
   if (ibv_req_notify_cq(s->cq, 0)) die("cannot arm the completion queue");
-  n = ibv_poll_cq(s->cq, capacity, wc);
+  n = poll_some(s, wc, capacity);
   if (n != 0) return n;
   struct pollfd channel = {.fd = s->channel->fd, .events = POLLIN};
   if (poll(&channel, 1, kPatienceMs) == 0) {
@@ -233,7 +233,7 @@ static void say_goodbye(struct side* s, struct expected* e) {
                            .send_flags = IBV_SEND_SIGNALED},
                      *bad;
   fill(s->sends, s->options.size, KIND_SEND, (uint64_t)(s->options.iterations * s->options.depth));
-  int failed = ibv_post_send(s->qp, &wr, &bad);
+  int failed = post_chain(s, &wr, &bad);
   if (failed) die("ibv_post_send: %s", strerror(failed));
   e->receives += 1;
   e->sends = true;

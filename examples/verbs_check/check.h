@@ -25,6 +25,7 @@ struct options {
   bool events; /* wait for completion events instead of polling */
   bool pair;   /* run both sides, the client in a child */
   bool srq;    /* receive from a shared receive queue */
+  bool extended; /* post and poll by extended verbs */
 };
 
 /* What a side tells the other. */
@@ -43,6 +44,7 @@ struct side {
   struct ibv_mr* mr;
   struct ibv_comp_channel* channel;
   struct ibv_cq* cq;
+  struct ibv_cq_ex* cq_ex; /* the same, if extended */
   struct ibv_srq* srq;
   struct ibv_qp* qp;
   struct ibv_port_attr port;
@@ -68,6 +70,12 @@ void make_objects(struct side* s);
 void connect_objects(struct side* s);
 void destroy_objects(struct side* s);
 void post_receive(struct side* s, uint64_t slot);
+
+/* extended.c: posts a chain, polls, creates, by extended verbs if the options say so. As the plain functions. */
+int post_chain(struct side* s, struct ibv_send_wr* wr, struct ibv_send_wr** bad);
+int poll_some(struct side* s, struct ibv_wc* wc, int capacity);
+struct ibv_cq* create_cq_extended(struct side* s, uint32_t entries);
+struct ibv_qp* create_qp_extended(struct side* s, const struct ibv_qp_init_attr* init);
 
 /* check.c: runs the iterations; 0 if nothing was wrong. */
 int run_iterations(struct side* s);

@@ -30,7 +30,7 @@ static void usage(int code) {
           "  --depth N      messages per iteration (16) --events   wait for completion events\n"
           "  --port N       TCP port (18516; 0: any)    --device NAME   RDMA device\n"
           "  --ib-port N    its port (1)                --gid N    GID index; without it, the LID is used\n"
-          "  --srq          receives from a shared receive queue\n"
+          "  --srq          receives from a shared queue  --extended posts and polls by extended verbs\n"
           "Exits with 0 if every byte, number and total was right.\n");
   exit(code);
 }
@@ -47,7 +47,7 @@ static struct options parse(int argc, char** argv) {
   static const struct option kLong[] = {{"iters", 1, 0, 'n'},   {"size", 1, 0, 's'}, {"depth", 1, 0, 'd'},
                                         {"events", 0, 0, 'e'},  {"port", 1, 0, 'p'}, {"device", 1, 0, 'D'},
                                         {"ib-port", 1, 0, 'i'}, {"gid", 1, 0, 'g'},  {"pair", 0, 0, 'P'},
-                                        {"srq", 0, 0, 'q'},      {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
+                                        {"srq", 0, 0, 'q'},      {"extended", 0, 0, 'x'},       {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
   struct options o = {
       .tcp_port = 18516, .ib_port = 1, .gid_index = -1, .depth = 16, .iterations = 1000, .size = 4096};
   for (int c; (c = getopt_long(argc, argv, "n:s:d:ep:h", kLong, NULL)) != -1;) {
@@ -81,6 +81,9 @@ static struct options parse(int argc, char** argv) {
         break;
       case 'q':
         o.srq = true;
+        break;
+      case 'x':
+        o.extended = true;
         break;
       case 'h':
         usage(0);

@@ -55,7 +55,8 @@ void make_objects(struct side* s) {
   if (s->pd == NULL) die("cannot allocate a protection domain: %m");
   lay_out_memory(s);
   if (o->events && (s->channel = ibv_create_comp_channel(s->context)) == NULL) die("no completion channel: %m");
-  s->cq = ibv_create_cq(s->context, (int)(4 * depth + 9), s, s->channel, 0);
+  s->cq = o->extended ? create_cq_extended(s, 4 * depth + 9)
+                      : ibv_create_cq(s->context, (int)(4 * depth + 9), s, s->channel, 0);
   if (s->cq == NULL) die("cannot create a completion queue: %m");
   struct ibv_srq_init_attr srq = {.attr = {.max_wr = 2 * depth, .max_sge = 1}};
   if (o->srq && (s->srq = ibv_create_srq(s->pd, &srq)) == NULL) die("cannot create a shared receive queue: %m");
@@ -65,7 +66,7 @@ void make_objects(struct side* s) {
       .srq = s->srq,
       .qp_type = IBV_QPT_RC,
       .cap = {.max_send_wr = depth + 5, .max_recv_wr = 2 * depth, .max_send_sge = 1, .max_recv_sge = 1}};
-  s->qp = ibv_create_qp(s->pd, &init);
+  s->qp = o->extended ? create_qp_extended(s, &init) : ibv_create_qp(s->pd, &init);
   if (s->qp == NULL) die("cannot create a queue pair: %m");
   struct ibv_qp_attr attr = {
       .qp_state = IBV_QPS_INIT,

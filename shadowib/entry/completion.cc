@@ -3,6 +3,7 @@
 
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
+#include "shadowib/abi/slots.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
 #include "shadowib/entry/errors.h"
@@ -73,6 +74,7 @@ ibv_cq* shadowib_ibv_create_cq(ibv_context* context, int cqe, void* cq_context, 
   cq->cq.cqe = cq->real->cqe;
   ::pthread_mutex_init(&cq->cq.mutex, nullptr);
   ::pthread_cond_init(&cq->cq.cond, nullptr);
+  fill_refusing_slots(&cq->extended);
   Registry& r = registry();
   SpinGuard guard(r.lock);
   if (channel != nullptr) ++channel->refcnt;

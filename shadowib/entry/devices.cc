@@ -11,6 +11,7 @@
 #include "shadowib/cr/peers.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/entry/errors.h"
+#include "shadowib/entry/extended.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -78,6 +79,8 @@ void fill_operations(ShadowContext& context) {
   program.ops.post_send = post_send;
   program.ops.post_recv = post_recv;
   program.ops.post_srq_recv = post_srq_recv;
+  context.verbs().create_cq_ex = create_cq_ex;
+  context.verbs().create_qp_ex = create_qp_ex;
 }
 
 ShadowPort* port_of(ibv_context* context, std::uint8_t number) {

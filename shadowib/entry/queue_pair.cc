@@ -201,6 +201,9 @@ int shadowib_ibv_destroy_qp(ibv_qp* program) {
 
 int shadowib_ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }
 
-ibv_qp_ex* shadowib_ibv_qp_to_qp_ex(ibv_qp*) { return nullptr; }  // no extended builders on a plain queue pair
+ibv_qp_ex* shadowib_ibv_qp_to_qp_ex(ibv_qp* program) {
+  ShadowQp* qp = ShadowQp::of(program);
+  return qp->builder != nullptr ? &qp->qp : nullptr;  // none on a plain queue pair
+}
 
 }  // extern "C"

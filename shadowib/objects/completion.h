@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "shadowib/objects/arming.h"
+#include "shadowib/base/program_lock.h"
 #include "shadowib/objects/context.h"
 
 namespace shadowib {
@@ -22,7 +23,10 @@ struct ShadowChannel {
 };
 
 struct ShadowCq {
-  ibv_cq cq;
+  union {
+    ibv_cq cq;
+    ibv_cq_ex extended;  // begins with an ibv_cq; its functions are set if it was created so
+  };
   ListHook hook;
   ibv_cq* real = nullptr;
   int comp_vector = 0;
@@ -31,6 +35,11 @@ struct ShadowCq {
   SpinLock refill_lock;
   std::deque<ibv_wc> refill;
   std::atomic<std::uint32_t> refill_count{0};
+
+  // Extended polling: the completion it stands at, from start_poll to end_poll.
+  ibv_wc current;
+  bool single_threaded;  // the program has promised to poll with one thread at a time
+  ProgramLock polling;
 
   Arming arming;
   std::atomic<std::uint32_t> events_delivered{0};     // by get_cq_event

@@ -13,6 +13,8 @@
 
 namespace shadowib {
 
+class SendBuilder;
+
 // A queue pair's own receive queue; stays empty if it takes from a shared one.
 struct ReceiveQueue {
   WorkQueue<RecvSlot> log;
@@ -45,6 +47,8 @@ struct ShadowQp {
   VirtualQpNum qp_num;
   std::atomic<bool> translate{false};  // the context's, where the hot path has it at hand
   std::uint32_t signal_flags = 0;      // IBV_SEND_SIGNALED if created with sq_sig_all
+
+  std::shared_ptr<SendBuilder> builder;  // if it was created with the builders of extended verbs
 
   WorkQueue<SendSlot> send;
   std::uint32_t messages_sent = 0;  // receive-consuming requests posted since the connection began (wraps)

@@ -98,6 +98,19 @@ class WorkQueue {
   // Caller holds lock. True if the next slot, slot(head), is free.
   bool has_room() { return __builtin_expect(slot(head).done(), 1) || reclaim(); }
 
+  // The same for the next `count` slots.
+  bool has_room_for(std::uint64_t count) {
+    if (count > mask_ + 1) return false;
+    const auto free = [&] {
+      for (std::uint64_t s = head; s < head + count; ++s)
+        if (!slot(s).done()) return false;
+      return true;
+    };
+    if (free()) return true;
+    (void)reclaim();
+    return free();
+  }
+
   // The sequence behind the last completed slot: everything before it is retired. Caller holds lock or threads are
   // stopped.
   std::uint64_t retired() {

@@ -83,6 +83,11 @@ class Restart(unittest.TestCase):
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         self.ends(self.restart(2), 0)
 
+    def test_extended_verbs(self):
+        self.ends(self.run_program("extended_verbs"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
     def test_shared_receives_of_a_destroyed_queue_pair(self):
         self.alone("shared_receives_of_a_destroyed_queue_pair")
 

@@ -1,0 +1,162 @@
+#include "shadowib/datapath/send_builder.h"
+
+#include <errno.h>
+
+#include "hooks/stop.h"
+#include "shadowib/abi/slots.h"
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+namespace {
+
+ShadowQp& shadow(ibv_qp_ex* program) { return *ShadowQp::of(&program->qp_base); }
+SendBuilder& builder(ibv_qp_ex* program) { return *shadow(program).builder; }
+ibv_send_wr& add(ibv_qp_ex* program, ibv_wr_opcode opcode) {
+  return builder(program).add(opcode, program->wr_id, program->wr_flags);
+}
+
+void add_rdma(ibv_qp_ex* program, ibv_wr_opcode opcode, std::uint32_t rkey, std::uint64_t address) {
+  ibv_send_wr& wr = add(program, opcode);
+  wr.wr.rdma.remote_addr = address;
+  wr.wr.rdma.rkey = rkey;
+}
+
+void add_atomic(ibv_qp_ex* program, ibv_wr_opcode opcode, std::uint32_t rkey, std::uint64_t address,
+                std::uint64_t compare_add, std::uint64_t swap) {
+  ibv_send_wr& wr = add(program, opcode);
+  wr.wr.atomic.remote_addr = address;
+  wr.wr.atomic.compare_add = compare_add;
+  wr.wr.atomic.swap = swap;
+  wr.wr.atomic.rkey = rkey;
+}
+
+// Whether the queue takes `count` more at once, in our log and below.
+bool has_room_for(ShadowQp& qp, std::size_t count) {
+  SpinGuard guard(qp.send.lock);
+  retire_executed(qp);
+  return qp.send.head - executed_frontier(qp) + count <= qp.real_cap.max_send_wr && qp.send.has_room_for(count);
+}
+
+}  // namespace
+
+void SendBuilder::start() {
+  lock_.lock();
+  error_ = 0;
+  requests_.clear();
+  elements_.clear();
+  bytes_.clear();
+}
+
+ibv_send_wr& SendBuilder::add(ibv_wr_opcode opcode, std::uint64_t wr_id, unsigned flags) {
+  Request& request = requests_.emplace_back();
+  request = {};
+  request.wr.wr_id = wr_id;
+  request.wr.opcode = opcode;
+  request.wr.send_flags = flags & ~static_cast<unsigned>(IBV_SEND_INLINE);  // said by the setter
+  request.first_element = elements_.size();
+  request.first_byte = bytes_.size();
+  return request.wr;
+}
+
+void SendBuilder::set_list(std::size_t count, const ibv_sge* list) {
+  Request& request = requests_.back();
+  if (count > cap_.max_send_sge) {
+    error_ = error_ != 0 ? error_ : EINVAL;
+    return;
+  }
+  elements_.resize(request.first_element);
+  elements_.insert(elements_.end(), list, list + count);
+  request.wr.num_sge = static_cast<int>(count);
+}
+
+void SendBuilder::set_inline(std::size_t count, const ibv_data_buf* buffers) {
+  Request& request = requests_.back();
+  request.is_inline = true;
+  bytes_.resize(request.first_byte);
+  for (std::size_t i = 0; i < count; ++i) {
+    const char* from = static_cast<const char*>(buffers[i].addr);
+    if (buffers[i].length > cap_.max_inline_data ||
+        bytes_.size() - request.first_byte + buffers[i].length > cap_.max_inline_data) {
+      error_ = error_ != 0 ? error_ : EINVAL;
+      return;
+    }
+    bytes_.insert(bytes_.end(), from, from + buffers[i].length);
+  }
+  request.inline_bytes = static_cast<std::uint32_t>(bytes_.size() - request.first_byte);
+}
+
+int SendBuilder::post(ShadowQp& qp) {
+  // One element for the bytes of each request that is inline; only now do the vectors stay where they are.
+  for (Request& request : requests_)
+    if (request.is_inline) {
+      request.first_element = elements_.size();
+      elements_.push_back({reinterpret_cast<std::uint64_t>(bytes_.data()) + request.first_byte, request.inline_bytes, 0});
+      request.wr.num_sge = request.inline_bytes == 0 ? 0 : 1;
+      request.wr.send_flags |= IBV_SEND_INLINE;
+    }
+  for (std::size_t i = 0; i < requests_.size(); ++i) {
+    requests_[i].wr.sg_list = elements_.data() + requests_[i].first_element;
+    requests_[i].wr.next = i + 1 < requests_.size() ? &requests_[i + 1].wr : nullptr;
+  }
+  if (!has_room_for(qp, requests_.size())) return ENOMEM;
+  ibv_send_wr* bad = nullptr;
+  return post_send(&qp.qp.qp_base, &requests_[0].wr, &bad);
+}
+
+int SendBuilder::complete(ShadowQp& qp) {
+  Inside inside;
+  int rc = error_;
+  if (rc == 0 && !requests_.empty()) rc = post(qp);
+  lock_.unlock();
+  return rc;
+}
+
+void SendBuilder::abort() { lock_.unlock(); }
+
+void offer_builders(ShadowQp& qp, std::uint64_t operations) {
+  ibv_qp_ex& ex = qp.qp;
+  fill_refusing_slots(&ex);
+  ex.wr_start = [](ibv_qp_ex* q) { builder(q).start(); };
+  ex.wr_complete = [](ibv_qp_ex* q) { return builder(q).complete(shadow(q)); };
+  ex.wr_abort = [](ibv_qp_ex* q) { builder(q).abort(); };
+  ex.wr_set_sge = [](ibv_qp_ex* q, std::uint32_t lkey, std::uint64_t address, std::uint32_t length) {
+    const ibv_sge sge{address, length, lkey};
+    builder(q).set_list(length == 0 ? 0 : 1, &sge);
+  };
+  ex.wr_set_sge_list = [](ibv_qp_ex* q, std::size_t n, const ibv_sge* list) { builder(q).set_list(n, list); };
+  ex.wr_set_inline_data = [](ibv_qp_ex* q, void* address, std::size_t length) {
+    const ibv_data_buf buffer{address, length};
+    builder(q).set_inline(1, &buffer);
+  };
+  ex.wr_set_inline_data_list = [](ibv_qp_ex* q, std::size_t n, const ibv_data_buf* list) {
+    builder(q).set_inline(n, list);
+  };
+  if (operations & IBV_QP_EX_WITH_SEND) ex.wr_send = [](ibv_qp_ex* q) { add(q, IBV_WR_SEND); };
+  if (operations & IBV_QP_EX_WITH_SEND_WITH_IMM)
+    ex.wr_send_imm = [](ibv_qp_ex* q, __be32 imm) { add(q, IBV_WR_SEND_WITH_IMM).imm_data = imm; };
+  if (operations & IBV_QP_EX_WITH_RDMA_WRITE)
+    ex.wr_rdma_write = [](ibv_qp_ex* q, std::uint32_t rkey, std::uint64_t address) {
+      add_rdma(q, IBV_WR_RDMA_WRITE, rkey, address);
+    };
+  if (operations & IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM)
+    ex.wr_rdma_write_imm = [](ibv_qp_ex* q, std::uint32_t rkey, std::uint64_t address, __be32 imm) {
+      add_rdma(q, IBV_WR_RDMA_WRITE_WITH_IMM, rkey, address);
+      builder(q).last().imm_data = imm;
+    };
+  if (operations & IBV_QP_EX_WITH_RDMA_READ)
+    ex.wr_rdma_read = [](ibv_qp_ex* q, std::uint32_t rkey, std::uint64_t address) {
+      add_rdma(q, IBV_WR_RDMA_READ, rkey, address);
+    };
+  if (operations & IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP)
+    ex.wr_atomic_cmp_swp = [](ibv_qp_ex* q, std::uint32_t rkey, std::uint64_t address, std::uint64_t compare,
+                              std::uint64_t swap) {
+      add_atomic(q, IBV_WR_ATOMIC_CMP_AND_SWP, rkey, address, compare, swap);
+    };
+  if (operations & IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+    ex.wr_atomic_fetch_add = [](ibv_qp_ex* q, std::uint32_t rkey, std::uint64_t address, std::uint64_t value) {
+      add_atomic(q, IBV_WR_ATOMIC_FETCH_AND_ADD, rkey, address, value, 0);
+    };
+}
+
+}  // namespace shadowib
