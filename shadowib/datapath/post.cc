@@ -75,34 +75,79 @@ void unaccept(ShadowQp& qp) {
   qp.messages_sent -= consumes_receive(slot.wr.opcode);
 }
 
-// Posts one slot with its keys turned into the real ones of this generation.
-int post_slot_translated(ShadowQp& qp, SendSlot& slot) {
-  ibv_send_wr wr = slot.wr;
-  wr.next = nullptr;
-  ibv_sge list[64];
-  wr.sg_list = list;
-  turn_local_keys(*qp.context, slot.sge, wr.num_sge, list);
-  if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr.opcode == IBV_WR_RDMA_READ)
-    wr.wr.rdma.rkey = resolve_remote_key(qp, {wr.wr.rdma.rkey}).value;
-  else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
-    wr.wr.atomic.rkey = resolve_remote_key(qp, {wr.wr.atomic.rkey}).value;
-  ibv_send_wr* bad = nullptr;
-  int rc = qp.real_post_send(qp.real, &wr, &bad);
-  return bad == nullptr ? 0 : rc;
+// Requests with their keys turned into the real ones of this generation, to go down as one list: a backend may make one
+// write to its wire of a list, and twenty of twenty requests.
+class TurnedList {
+ public:
+  explicit TurnedList(ShadowQp& qp) : qp_(qp) {}
+  int size() const { return count_; }
+  bool has_room_for(const SendSlot& slot) const {
+    return count_ < kRequests && elements_ + slot.wr.num_sge <= kElements;
+  }
+  void add(const SendSlot& slot) {
+    ibv_send_wr& wr = requests_[count_];
+    wr = slot.wr;
+    wr.next = nullptr;
+    wr.sg_list = list_ + elements_;
+    turn_local_keys(*qp_.context, slot.sge, wr.num_sge, wr.sg_list);
+    elements_ += wr.num_sge;
+    if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr.opcode == IBV_WR_RDMA_READ)
+      wr.wr.rdma.rkey = resolve_remote_key(qp_, {wr.wr.rdma.rkey}).value;
+    else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
+      wr.wr.atomic.rkey = resolve_remote_key(qp_, {wr.wr.atomic.rkey}).value;
+    if (count_ > 0) requests_[count_ - 1].next = &wr;
+    ++count_;
+  }
+  // Posts and empties it. 0, or an errno with the number of those that were taken before it.
+  int post(int* taken) {
+    *taken = count_;
+    if (count_ == 0) return 0;
+    ibv_send_wr* bad = nullptr;
+    int rc = qp_.real_post_send(qp_.real, requests_, &bad);
+    if (rc != 0 && bad != nullptr) *taken = static_cast<int>(bad - requests_);  // no bad: a provider that took them all
+    count_ = elements_ = 0;
+    return bad == nullptr ? 0 : rc;
+  }
+
+ private:
+  static constexpr int kRequests = 16, kElements = 64;
+  ShadowQp& qp_;
+  int count_ = 0, elements_ = 0;
+  ibv_send_wr requests_[kRequests];
+  ibv_sge list_[kElements];
+};
+
+// Posts what is in the list, whose first request is `first` of the program. What was not taken is forgotten.
+int flush_turned(ShadowQp& qp, TurnedList& list, ibv_send_wr* first, ibv_send_wr** bad_wr) {
+  const int size = list.size();
+  int taken = 0;
+  const int rc = list.post(&taken);
+  if (rc == 0) return 0;
+  for (int i = taken; i < size; ++i) unaccept(qp);
+  for (; taken > 0; --taken) first = first->next;
+  return refuse(first, bad_wr, rc);
 }
 
 __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  TurnedList list(qp);
+  ibv_send_wr* first = wr;  // of those in the list
   for (; wr != nullptr; wr = wr->next) {
     SendSlot* slot = next_slot(qp);
-    if (slot == nullptr) return refuse(wr, bad_wr, ENOMEM);
-    if (int rc = record_any(qp, *slot, *wr); rc != 0) return refuse(wr, bad_wr, rc);
-    accept(qp, slot->wr);
-    if (int rc = post_slot_translated(qp, *slot); rc != 0) {
-      unaccept(qp);
-      return refuse(wr, bad_wr, rc);
+    const int refused = slot == nullptr ? ENOMEM : record_any(qp, *slot, *wr);
+    if (refused != 0) {
+      const int rc = flush_turned(qp, list, first, bad_wr);
+      return rc != 0 ? rc : refuse(wr, bad_wr, refused);
     }
+    if (!list.has_room_for(*slot)) {
+      slot->release();  // only recorded: should those before it be refused, it is free
+      if (int rc = flush_turned(qp, list, first, bad_wr); rc != 0) return rc;
+      slot->pend();
+      first = wr;
+    }
+    accept(qp, slot->wr);
+    list.add(*slot);
   }
-  return 0;
+  return flush_turned(qp, list, first, bad_wr);
 }
 
 // A list, or a request that is not the plain kind: slots are chained and go down in one call.
@@ -224,9 +269,15 @@ int repost_receives(ShadowQp& qp, std::uint64_t from) {
 }
 
 int repost_sends(ShadowQp& qp, std::uint64_t from) {
-  for (std::uint64_t s = from; s < qp.send.head; ++s)
-    if (int rc = post_slot_translated(qp, qp.send.slot(s)); rc != 0) return rc;
-  return 0;
+  TurnedList list(qp);
+  int taken = 0;
+  for (std::uint64_t s = from; s < qp.send.head; ++s) {
+    const SendSlot& slot = qp.send.slot(s);
+    if (!list.has_room_for(slot))
+      if (int rc = list.post(&taken); rc != 0) return rc;
+    list.add(slot);
+  }
+  return list.post(&taken);
 }
 
 std::uint64_t executed_frontier(ShadowQp& qp) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 
@@ -17,10 +18,12 @@ RealKey resolve_remote_key(ShadowQp&, VirtualKey key) { return {key.value}; }
 
 namespace {
 
-int g_room = 0;  // requests the backend still takes
+int g_room = 0;   // requests the backend still takes
+int g_calls = 0;  // lists it was given
 
 template <typename Wr>
 int take(ibv_qp*, Wr* wr, Wr** bad) {
+  ++g_calls;
   for (; wr != nullptr; wr = wr->next, --g_room)
     if (g_room == 0) {
       *bad = wr;
@@ -94,6 +97,37 @@ TEST_P(PostTest, AListIsTakenUpToTheOneRefused) {
   EXPECT_EQ(send(3), 0);
   EXPECT_EQ(qp.send.head, 4u);
   EXPECT_EQ(send(1), ENOMEM) << "none has completed";
+}
+
+// After a restart a long list goes down in a few parts; which request was refused is said across them.
+TEST_P(PostTest, ALongListGoesDownInFewParts) {
+  constexpr int kRequests = 40;
+  for (int room : {1000, 0, 15, 16, 17, 39}) {
+    ShadowQp longer;
+    longer.context = context.get();
+    longer.translate = GetParam();
+    longer.real_post_send = take<ibv_send_wr>;
+    ASSERT_TRUE(longer.send.create(64, 1, 0, false));
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
+    ibv_send_wr wr[kRequests] = {}, *bad = nullptr;
+    for (int i = 0; i < kRequests; ++i) {
+      wr[i].wr_id = static_cast<std::uint64_t>(i);
+      wr[i].next = i + 1 < kRequests ? &wr[i + 1] : nullptr;
+      wr[i].sg_list = &sge;
+      wr[i].num_sge = 1;
+      wr[i].opcode = IBV_WR_SEND;
+    }
+    g_room = room;
+    g_calls = 0;
+    const int rc = post_send(&longer.qp.qp_base, wr, &bad);
+    const auto taken = static_cast<std::uint64_t>(std::min(room, kRequests));
+    EXPECT_EQ(rc, room < kRequests ? ENOMEM : 0) << room;
+    EXPECT_EQ(bad, room < kRequests ? wr + room : nullptr) << room;
+    EXPECT_EQ(longer.send.head, taken);
+    EXPECT_EQ(longer.messages_sent, taken);
+    EXPECT_LE(g_calls, 3);
+    for (std::uint64_t i = 0; i < 64; ++i) EXPECT_EQ(longer.send.slot(i).done(), i >= taken) << room << " " << i;
+  }
 }
 
 TEST_P(PostTest, InlineDataThatDoesNotFitIsRefusedAndForgotten) {
