@@ -66,8 +66,8 @@ class Link {
   void forget(Qp& qp);
   // Same for a region that is being deregistered. What is arriving by another region of the same memory goes on.
   void forget_region(const Mr& mr);
-  // The same without leaving the link: the queue pair goes to error. Returns the receive that was lent to a message on
-  // its way in, or nullptr.
+  // The same without leaving the link: the queue pair goes to error. Returns the receive that was lent to a message
+  // on its way in, or nullptr.
   [[nodiscard]] Receive* cut(Qp& qp);
   // A frame that outlives its queue pair: a refusal, a last acknowledgement.
   void send_loose(const FrameHeader& header);

@@ -110,7 +110,8 @@ int Qp::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
 int Qp::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;
   for (; wr != nullptr; wr = wr->next) {
-    if (state() == IBV_QPS_RESET || srq_ != nullptr || wr->num_sge < 0 || static_cast<unsigned>(wr->num_sge) > rq_->max_sge()) {
+    if (state() == IBV_QPS_RESET || srq_ != nullptr || wr->num_sge < 0 ||
+        static_cast<unsigned>(wr->num_sge) > rq_->max_sge()) {
       rc = EINVAL;
     } else if (rq_->full()) {
       rc = ENOMEM;

@@ -27,9 +27,9 @@ class Qp {
  public:
   ibv_qp verbs{};  // first
 
-  Hook of_link;     // all queue pairs of a link
-  Hook ready_hook;  // those with something to send
-  Hook ack_hook;    // those that owe an acknowledgement
+  Hook of_link;       // all queue pairs of a link
+  Hook ready_hook;    // those with something to send
+  Hook ack_hook;      // those that owe an acknowledgement
   Hook starved_hook;  // of a shared receive queue: those whose peer was told "receiver not ready"
 
   Context& context() const { return *reinterpret_cast<Context*>(verbs.context); }

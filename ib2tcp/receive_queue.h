@@ -20,8 +20,8 @@ struct Receive {
 };
 
 // Requests wait in a ring, oldest first. begin() lends the oldest to an arriving message; it counts against the
-// capacity until finish(), or is the oldest again after give_back(). Several may be lent at a time and come back in any
-// order. Under the engine's lock.
+// capacity until finish(), or is the oldest again after give_back(). Several may be lent at a time and come back in
+// any order. Under the engine's lock.
 class ReceiveQueue {
  public:
   // Both at least 0. False: no memory.

@@ -22,9 +22,9 @@ struct options {
   int depth;
   long iterations;
   uint32_t size;
-  bool events; /* wait for completion events instead of polling */
-  bool pair;   /* run both sides, the client in a child */
-  bool srq;    /* receive from a shared receive queue */
+  bool events;   /* wait for completion events instead of polling */
+  bool pair;     /* run both sides, the client in a child */
+  bool srq;      /* receive from a shared receive queue */
   bool extended; /* post and poll by extended verbs */
 };
 

@@ -1,4 +1,5 @@
-/* The same posts and polls by either interface: plain verbs, or the builders and the field-wise polling of extended verbs. */
+/* The same posts and polls by either interface: plain verbs, or the builders and the field-wise polling of extended
+ * verbs. */
 #include <errno.h>
 
 #include "check.h"
@@ -66,16 +67,16 @@ struct ibv_cq* create_cq_extended(struct side* s, uint32_t entries) {
 }
 
 struct ibv_qp* create_qp_extended(struct side* s, const struct ibv_qp_init_attr* init) {
-  struct ibv_qp_init_attr_ex attr = {
-      .send_cq = init->send_cq,
-      .recv_cq = init->recv_cq,
-      .srq = init->srq,
-      .cap = init->cap,
-      .qp_type = init->qp_type,
-      .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
-      .pd = s->pd,
-      .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
-                        IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
+  struct ibv_qp_init_attr_ex attr = {.send_cq = init->send_cq,
+                                     .recv_cq = init->recv_cq,
+                                     .srq = init->srq,
+                                     .cap = init->cap,
+                                     .qp_type = init->qp_type,
+                                     .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                                     .pd = s->pd,
+                                     .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                                       IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+                                                       IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                                       IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD};
   return ibv_create_qp_ex(s->context, &attr);
 }

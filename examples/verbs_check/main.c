@@ -44,10 +44,11 @@ static long number(const char* text, long least) {
 }
 
 static struct options parse(int argc, char** argv) {
-  static const struct option kLong[] = {{"iters", 1, 0, 'n'},   {"size", 1, 0, 's'}, {"depth", 1, 0, 'd'},
-                                        {"events", 0, 0, 'e'},  {"port", 1, 0, 'p'}, {"device", 1, 0, 'D'},
-                                        {"ib-port", 1, 0, 'i'}, {"gid", 1, 0, 'g'},  {"pair", 0, 0, 'P'},
-                                        {"srq", 0, 0, 'q'},      {"extended", 0, 0, 'x'},       {"help", 0, 0, 'h'}, {0, 0, 0, 0}};
+  static const struct option kLong[] = {
+      {"iters", 1, 0, 'n'}, {"size", 1, 0, 's'},   {"depth", 1, 0, 'd'},    {"events", 0, 0, 'e'},
+      {"port", 1, 0, 'p'},  {"device", 1, 0, 'D'}, {"ib-port", 1, 0, 'i'},  {"gid", 1, 0, 'g'},
+      {"pair", 0, 0, 'P'},  {"srq", 0, 0, 'q'},    {"extended", 0, 0, 'x'}, {"help", 0, 0, 'h'},
+      {0, 0, 0, 0}};
   struct options o = {
       .tcp_port = 18516, .ib_port = 1, .gid_index = -1, .depth = 16, .iterations = 1000, .size = 4096};
   for (int c; (c = getopt_long(argc, argv, "n:s:d:ep:h", kLong, NULL)) != -1;) {

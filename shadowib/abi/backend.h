@@ -56,7 +56,8 @@ struct HostServices {
   void (*log)(int level, const char* text);  // level as in LogLevel
 
   // A backend with purges_completions calls this for each completion it purges, before destroy_qp or the way to RESET
-  // returns, and for one that an overrun loses: its request is done with, although nobody will poll it. May be called with locks of the backend held.
+  // returns, and for one that an overrun loses: its request is done with, although nobody will poll it. May be called
+  // with locks of the backend held.
   void (*purged)(uint64_t wr_id);
 };
 
@@ -114,8 +115,8 @@ struct BackendOps {
   // queue pairs may be overtaken by a poll under way on another thread.
   bool purges_completions;
 
-  // Shared receive queues. A queue pair created with init.srq takes its receives from there; destroy_srq answers EBUSY
-  // while one does. Async events name the real srq.
+  // Shared receive queues. A queue pair created with init.srq takes its receives from there; destroy_srq answers
+  // EBUSY while one does. Async events name the real srq.
   struct ibv_srq* (*create_srq)(struct ibv_pd* pd, struct ibv_srq_init_attr* attr);
   int (*modify_srq)(struct ibv_srq* srq, struct ibv_srq_attr* attr, int mask);
   int (*query_srq)(struct ibv_srq* srq, struct ibv_srq_attr* attr);

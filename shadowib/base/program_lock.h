@@ -5,8 +5,9 @@
 
 namespace shadowib {
 
-// The holder may be stopped by a checkpoint in the program's code. A thread that waits must then be stopped as well: lock() is
-// called outside of any Inside (hooks/stop.h), and sleeps in slices, so that a wake-up lost over a restart does no harm.
+// The holder may be stopped by a checkpoint in the program's code. A thread that waits must then be stopped as well:
+// lock() is called outside of any Inside (hooks/stop.h), and sleeps in slices, so that a wake-up lost over a restart
+// does no harm.
 class ProgramLock {
  public:
   void lock() {

@@ -1,7 +1,7 @@
 // Rebuilding after a restart: new real objects behind the shadows, then what had not run is posted again.
 //
-// Order (DESIGN.md, "Settling"): objects → arm CQs → post receives, arm the limits of shared queues → publish ids → barrier → connect → barrier → post
-// the unexecuted suffixes. Program threads are parked throughout.
+// Order (DESIGN.md, "Settling"): objects → arm CQs → post receives, arm the limits of shared queues → publish ids →
+// barrier → connect → barrier → post the unexecuted suffixes. Program threads are parked throughout.
 #include <errno.h>
 #include <string.h>
 
@@ -130,7 +130,8 @@ Status rebuild_shared_receive_queues(Registry& r) {
   for (ShadowSrq& srq : r.srqs) {
     ibv_srq_init_attr init = srq.init;
     init.srq_context = &srq;
-    srq.real = g_backend.create_srq != nullptr ? g_backend.create_srq(ShadowPd::of(srq.srq.pd)->real, &init) : nullptr;
+    srq.real =
+        g_backend.create_srq != nullptr ? g_backend.create_srq(ShadowPd::of(srq.srq.pd)->real, &init) : nullptr;
     if (srq.real == nullptr) return failed(errno, "a shared receive queue of %u requests", init.attr.max_wr);
     if (int rc = repost_shared_receives(srq); rc != 0) return failed(rc, "the receives of a shared receive queue");
     if (srq.armed_limit == 0) continue;

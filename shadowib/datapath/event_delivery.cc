@@ -112,9 +112,8 @@ void withdraw_newest_event(ShadowContext& context, const void* object, ibv_event
   drain_async_events(context);
   SpinGuard guard(context.async_events.lock);
   auto& events = context.pending_async;
-  auto it = std::find_if(events.rbegin(), events.rend(), [&](const ibv_async_event& e) {
-    return e.event_type == type && e.element.qp == object;
-  });
+  auto it = std::find_if(events.rbegin(), events.rend(),
+                         [&](const ibv_async_event& e) { return e.event_type == type && e.element.qp == object; });
   if (it != events.rend()) events.erase(std::next(it).base());
   context.async_events.update_signal(!events.empty());
 }

@@ -10,8 +10,8 @@ namespace {
 
 ShadowCq& shadow(ibv_cq_ex* program) { return *ShadowCq::of(ibv_cq_ex_to_cq(program)); }
 
-// One completion is taken at a time: nothing is left behind by a program that ends before it has read all there is, and
-// nothing is held that a checkpoint would have to know of, but for the fields of the one it stands at.
+// One completion is taken at a time: nothing is left behind by a program that ends before it has read all there is,
+// and nothing is held that a checkpoint would have to know of, but for the fields of the one it stands at.
 int step(ShadowCq& cq) {
   const int n = poll_cq(&cq.cq, 1, &cq.current);
   if (n <= 0) return n == 0 ? ENOENT : EIO;

@@ -5,10 +5,12 @@
 
 namespace shadowib {
 
-// What ibv_create_cq_ex may ask to be read: all that an ibv_wc holds. Time stamps, VLAN, flow tags and tag matching are absent.
+// What ibv_create_cq_ex may ask to be read: all that an ibv_wc holds. Time stamps, VLAN, flow tags and tag matching
+// are absent.
 inline constexpr std::uint64_t kExtendedFields = IBV_WC_STANDARD_FLAGS;
 
-// Sets the functions of a queue the program is about to see. `single_threaded`: it promises that one thread at a time polls.
+// Sets the functions of a queue the program is about to see. `single_threaded`: it promises that one thread at a time
+// polls.
 void offer_extended_poll(ShadowCq& cq, bool single_threaded);
 
 }  // namespace shadowib

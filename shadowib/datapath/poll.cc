@@ -5,8 +5,8 @@
 namespace shadowib {
 namespace {
 
-// A completion of a shared receive says by number alone whose it is: names that queue pair as the program knows it, and
-// counts the message for settling.
+// A completion of a shared receive says by number alone whose it is: names that queue pair as the program knows it,
+// and counts the message for settling.
 void name_sharing_qp(ShadowCq& cq, ibv_wc& wc) {
   ShadowQp* qp = ShadowContext::of(cq.cq.context)->sharing.find({wc.qp_num});
   if (qp == nullptr) return;  // being destroyed

@@ -107,7 +107,8 @@ TEST_F(PollTest, DestroyingAQueuePairKeepsTheOrderOfOthers) {
   EXPECT_EQ(poll(4), Ids{2});
 }
 
-// Completions of shared receives among others: each names its queue pair as the program knows it, here after a restart.
+// Completions of shared receives among others: each names its queue pair as the program knows it, here after a
+// restart.
 TEST_F(PollTest, SharedReceivesNameTheirQueuePair) {
   auto context = std::make_unique<ShadowContext>();
   cq.cq.context = &context->program();

@@ -75,8 +75,8 @@ void unaccept(ShadowQp& qp) {
   qp.messages_sent -= consumes_receive(slot.wr.opcode);
 }
 
-// Requests with their keys turned into the real ones of this generation, to go down as one list: a backend may make one
-// write to its wire of a list, and twenty of twenty requests.
+// Requests with their keys turned into the real ones of this generation, to go down as one list: a backend may make
+// one write to its wire of a list, and twenty of twenty requests.
 class TurnedList {
  public:
   explicit TurnedList(ShadowQp& qp) : qp_(qp) {}
@@ -104,7 +104,8 @@ class TurnedList {
     if (count_ == 0) return 0;
     ibv_send_wr* bad = nullptr;
     int rc = qp_.real_post_send(qp_.real, requests_, &bad);
-    if (rc != 0 && bad != nullptr) *taken = static_cast<int>(bad - requests_);  // no bad: a provider that took them all
+    if (rc != 0 && bad != nullptr)
+      *taken = static_cast<int>(bad - requests_);  // no bad: a provider that took them all
     count_ = elements_ = 0;
     return bad == nullptr ? 0 : rc;
   }
@@ -239,8 +240,7 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   ShadowQp& qp = *ShadowQp::of(program_qp);
   WorkQueue<RecvSlot>& queue = qp.receive->log;
   SpinGuard guard(queue.lock);
-  if (__builtin_expect(peek(qp.translate) || wr->next != nullptr || wr->num_sge != 1 || !queue.has_room(),
-                       0))
+  if (__builtin_expect(peek(qp.translate) || wr->next != nullptr || wr->num_sge != 1 || !queue.has_room(), 0))
     return post_recv_any(qp, wr, bad_wr);
   RecvSlot& slot = queue.slot(queue.head);
   slot.user_wr_id = wr->wr_id;

@@ -91,7 +91,8 @@ int SendBuilder::post(ShadowQp& qp) {
   for (Request& request : requests_)
     if (request.is_inline) {
       request.first_element = elements_.size();
-      elements_.push_back({reinterpret_cast<std::uint64_t>(bytes_.data()) + request.first_byte, request.inline_bytes, 0});
+      elements_.push_back(
+          {reinterpret_cast<std::uint64_t>(bytes_.data()) + request.first_byte, request.inline_bytes, 0});
       request.wr.num_sge = request.inline_bytes == 0 ? 0 : 1;
       request.wr.send_flags |= IBV_SEND_INLINE;
     }

@@ -12,15 +12,15 @@ namespace shadowib {
 
 struct ShadowQp;
 
-// The batch under way, in the program's memory: a checkpoint between start and complete finds it again. Its vectors keep what
-// they have grown to, so that building allocates nothing once a program has found its pace.
+// The batch under way, in the program's memory: a checkpoint between start and complete finds it again. Its vectors
+// keep what they have grown to, so that building allocates nothing once a program has found its pace.
 class SendBuilder {
  public:
   // What ibv_create_qp_ex may ask for on a reliable connection.
-  static constexpr std::uint64_t kOperations =
-      IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-      IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-      IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  static constexpr std::uint64_t kOperations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                               IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                               IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                               IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
   explicit SendBuilder(const ibv_qp_cap& cap) : cap_(cap) {}
 

@@ -107,7 +107,8 @@ void destroy_leftovers(ibv_context* program) {
   each(
       r.qps, [](ShadowQp& qp) { g_backend.destroy_qp(qp.real); }, [](ShadowQp& qp) { return qp.qp.qp_base.context; });
   each(
-      r.srqs, [](ShadowSrq& srq) { g_backend.destroy_srq(srq.real); }, [](ShadowSrq& srq) { return srq.srq.context; });
+      r.srqs, [](ShadowSrq& srq) { g_backend.destroy_srq(srq.real); },
+      [](ShadowSrq& srq) { return srq.srq.context; });
   each(
       r.cqs, [](ShadowCq& cq) { g_backend.destroy_cq(cq.real); }, [](ShadowCq& cq) { return cq.cq.context; });
   each(

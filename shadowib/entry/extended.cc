@@ -29,8 +29,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
 }
 
 ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) {
-  constexpr unsigned kOffered =
-      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  constexpr unsigned kOffered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   const bool builders = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) return null_with(EINVAL);
   if ((attr->comp_mask & ~kOffered) != 0 ||

@@ -21,8 +21,8 @@ bool make_logs(ShadowQp& qp, const ibv_qp_cap& cap) {
          qp.receive->log.create(std::max(1u, cap.max_recv_wr), std::max(1u, cap.max_recv_sge), 0, true);
 }
 
-// Backends that do not say what they purge (BackendOps::purges_completions): stops a queue pair from taking shared receives
-// and notes those it has taken, before its completions are lost to us.
+// Backends that do not say what they purge (BackendOps::purges_completions): stops a queue pair from taking shared
+// receives and notes those it has taken, before its completions are lost to us.
 void stop_taking_shared(ShadowQp& qp) {
   if (qp.srq == nullptr || g_backend.purges_completions || qp.state() == IBV_QPS_RESET) return;
   if (qp.state() != IBV_QPS_ERR) {

@@ -100,10 +100,10 @@ void host_log(int level, const char* text) { log_line(static_cast<LogLevel>(leve
 
 void host_purged(std::uint64_t wr_id) { reinterpret_cast<SlotHeader*>(wr_id)->release(); }
 
-const HostServices kHost = {
-    kBackendAbiVersion,     host_set_errno, host_map,    host_unmap, host_own_mapping, disown_mapping, own_descriptor,
-    close_owned_descriptor, host_publish,   host_lookup, host_claim, host_job_key,     host_config,    host_log,
-    host_purged};
+const HostServices kHost = {kBackendAbiVersion, host_set_errno, host_map,       host_unmap,
+                            host_own_mapping,   disown_mapping, own_descriptor, close_owned_descriptor,
+                            host_publish,       host_lookup,    host_claim,     host_job_key,
+                            host_config,        host_log,       host_purged};
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {

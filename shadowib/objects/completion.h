@@ -5,8 +5,8 @@
 
 #include <deque>
 
-#include "shadowib/objects/arming.h"
 #include "shadowib/base/program_lock.h"
+#include "shadowib/objects/arming.h"
 #include "shadowib/objects/context.h"
 
 namespace shadowib {

@@ -11,9 +11,9 @@ namespace shadowib {
 
 struct ShadowQp;
 
-// Open addressing, at most half full. find() takes no lock and may run beside the others, which need the registry's. A
-// table that has grown too small rests until the next one does, since a reader may still be in it; set-up calls are far
-// slower than a look-up.
+// Open addressing, at most half full. find() takes no lock and may run beside the others, which need the registry's.
+// A table that has grown too small rests until the next one does, since a reader may still be in it; set-up calls are
+// far slower than a look-up.
 class QpNumbers {
  public:
   QpNumbers() = default;

@@ -10,8 +10,8 @@
 
 namespace shadowib {
 
-// Receives from posting to completion. Queue pairs complete them in any order, so that a slot which is still pending is
-// stepped over, and the order of posting stands beside the slots.
+// Receives from posting to completion. Queue pairs complete them in any order, so that a slot which is still pending
+// is stepped over, and the order of posting stands beside the slots.
 class SharedReceiveLog {
  public:
   ~SharedReceiveLog() { arena_free(order_); }
@@ -54,9 +54,9 @@ struct ShadowSrq {
   ibv_srq* real = nullptr;
   ShadowContext* context = nullptr;
   SharedReceiveLog log;
-  ibv_srq_init_attr init{};       // as granted
-  std::uint32_t armed_limit = 0;  // as settled; 0: none, or it has fired
-  std::uint32_t users = 0;        // queue pairs
+  ibv_srq_init_attr init{};                                                // as granted
+  std::uint32_t armed_limit = 0;                                           // as settled; 0: none, or it has fired
+  std::uint32_t users = 0;                                                 // queue pairs
   std::atomic<std::uint32_t> events_delivered{0}, events_acknowledged{0};  // async events naming it
   static ShadowSrq* of(ibv_srq* srq) { return reinterpret_cast<ShadowSrq*>(srq); }
 };

@@ -250,8 +250,8 @@ static void opened_later(void) {
   }
 }
 
-/* Two pairs whose receiving ends share a queue: `to[i]` receives what `from[i]` sends. Request n sends and receive n fills
- * 64 bytes of their own. */
+/* Two pairs whose receiving ends share a queue: `to[i]` receives what `from[i]` sends. Request n sends and receive n
+ * fills 64 bytes of their own. */
 static struct ibv_srq* srq;
 static struct ibv_qp *from[2], *to[2];
 
