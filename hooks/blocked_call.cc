@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -17,11 +18,22 @@ namespace shadowib {
 thread_local TimedCall t_timed_call;
 
 TimedCallScope::TimedCallScope(std::int64_t number, std::int64_t timeout_ns) : outer_(t_timed_call) {
-  t_timed_call.number = -1;  // a stop between these lines must not see half a record
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  t_timed_call.deadline_ns = monotonic_ns() + timeout_ns;
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  t_timed_call.number = number;
+  TimedCall& timed = t_timed_call;
+  timed.number = -1;  // a stop between these lines must not see half a record
+  std::uint32_t stops;
+  do {  // a stop between reading the clock and setting the number would move nothing on
+    stops = timed.stops;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    timed.deadline_ns = monotonic_ns() + timeout_ns;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    timed.number = number;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  } while (timed.stops != stops);
+}
+
+TimedCallScope::~TimedCallScope() {
+  outer_.stops = t_timed_call.stops;
+  t_timed_call = outer_;
 }
 
 namespace {
@@ -182,6 +194,9 @@ bool read_blocked_syscall(int tid, BlockedSyscall* call) {
 }
 
 InterruptedCall::InterruptedCall(ucontext_t* context, const BlockedSyscall* seen) : context_(context) {
+  const TimedCall& timed = t_timed_call;
+  // Taken down wherever the thread is: it may be about to enter the call, for the first time or again.
+  if (timed.number >= 0) left_ns_ = timed.deadline_ns - monotonic_ns();
   const greg_t* regs = context->uc_mcontext.gregs;
   auto rip = static_cast<std::uint64_t>(regs[REG_RIP]);
   if (regs[REG_RAX] != -EINTR) {
@@ -195,7 +210,6 @@ InterruptedCall::InterruptedCall(ucontext_t* context, const BlockedSyscall* seen
   if (rip % 4096 < 2 || std::memcmp(reinterpret_cast<const void*>(rip - 2), kSyscallInstruction, 2) != 0) {
     if (seen == nullptr || !same_call(regs, *seen, rip)) return;
   }
-  const TimedCall& timed = t_timed_call;
   if (seen != nullptr && same_call(regs, *seen, rip))
     number_ = seen->number;
   else if ((number_ = number_from_code(rip)) < 0)
@@ -203,13 +217,14 @@ InterruptedCall::InterruptedCall(ucontext_t* context, const BlockedSyscall* seen
   if (number_ == SYS_restart_syscall) number_ = timed.number >= 0 ? timed.number : number_from_code(rip);
   if (!may_issue_again(number_)) return;
   kind_ = Kind::kEndedByUs;
-  if (timed.number == number_) {
-    remaining_ns_ = timed.deadline_ns - monotonic_ns();
-    if (remaining_ns_ < 0) remaining_ns_ = 0;
-  }
+  time_out_known_ = timed.number == number_;
 }
 
 void InterruptedCall::go_on() {
+  TimedCall& timed = t_timed_call;
+  ++timed.stops;
+  if (timed.number >= 0)
+    timed.deadline_ns = monotonic_ns() + left_ns_;  // the stop does not count, nor does a restart
   if (kind_ == Kind::kNone) return;
   greg_t* regs = context_->uc_mcontext.gregs;
   if (program_signal_waits(context_, kind_ == Kind::kRestartedByKernel)) {
@@ -222,13 +237,12 @@ void InterruptedCall::go_on() {
   if (kind_ != Kind::kEndedByUs) return;
   regs[REG_RIP] -= 2;
   regs[REG_RAX] = number_;
-  if (remaining_ns_ < 0) return;
-  TimedCall& timed = t_timed_call;
-  timed.deadline_ns = monotonic_ns() + remaining_ns_;  // the stop does not count, nor does a restart
+  if (!time_out_known_) return;
+  const std::int64_t left_ns = std::max<std::int64_t>(left_ns_, 0);
   if (int reg = milliseconds_register(number_)) {
-    regs[reg] = (remaining_ns_ + 999999) / 1000000;
+    regs[reg] = (left_ns + 999999) / 1000000;
   } else if (int slot = timespec_register(number_)) {
-    timed.remaining = {remaining_ns_ / 1000000000, remaining_ns_ % 1000000000};
+    timed.remaining = {left_ns / 1000000000, left_ns % 1000000000};
     regs[slot] = reinterpret_cast<greg_t>(&timed.remaining);
   }
 }

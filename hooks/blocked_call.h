@@ -28,8 +28,9 @@ bool read_blocked_syscall(int tid, BlockedSyscall* call);
 // The time-out of the call the thread is in, declared by a guard around a call with a relative time-out.
 struct TimedCall {
   std::int64_t number = -1;
-  std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC
+  std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC, moved on by each stop, wherever in the scope it meets the thread
   timespec remaining = {};       // the call's argument after an interruption
+  std::uint32_t stops = 0;       // that this thread has gone through
 };
 extern thread_local TimedCall t_timed_call __attribute__((tls_model("initial-exec")));
 
@@ -38,7 +39,7 @@ extern thread_local TimedCall t_timed_call __attribute__((tls_model("initial-exe
 class [[nodiscard]] TimedCallScope {
  public:
   TimedCallScope(std::int64_t number, std::int64_t timeout_ns);
-  ~TimedCallScope() { t_timed_call = outer_; }
+  ~TimedCallScope();
   TimedCallScope(const TimedCallScope&) = delete;
   TimedCallScope& operator=(const TimedCallScope&) = delete;
 
@@ -60,7 +61,8 @@ class InterruptedCall {
   Kind kind_ = Kind::kNone;
   ucontext_t* context_;
   std::int64_t number_ = -1;
-  std::int64_t remaining_ns_ = -1;  // < 0: not a relative time-out we know
+  std::int64_t left_ns_ = 0;     // of the scope the thread is in, if any; may be less than 0
+  bool time_out_known_ = false;  // the call is the scope's
 };
 
 }  // namespace shadowib

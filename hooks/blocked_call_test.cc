@@ -409,6 +409,25 @@ TEST(BlockedCall, EveryKindGoesOnWithoutEintrAndWithItsTime) {
   msgctl(w.messages, IPC_RMID, nullptr);
 }
 
+// A stop may meet the thread before it has entered its call, or on its way back into it: registers say nothing then,
+// and the time it stands still must not count all the same.
+TEST(BlockedCall, AStopOutsideTheCallDoesNotCountEither) {
+  TimedCallScope scope(SYS_poll, std::int64_t{kMs} * 1000000);
+  const std::int64_t before = t_timed_call.deadline_ns;
+  ucontext_t context{};
+  context.uc_mcontext.gregs[REG_RAX] = SYS_poll;
+  context.uc_mcontext.gregs[REG_RIP] = reinterpret_cast<greg_t>(&empty_set);
+  const greg_t rip = context.uc_mcontext.gregs[REG_RIP];
+  InterruptedCall call(&context, nullptr);
+  const std::int64_t stopped = monotonic_ns();
+  constexpr std::int64_t kStopped = 1000000;
+  while (monotonic_ns() < stopped + kStopped) cpu_pause();
+  call.go_on();
+  EXPECT_GE(t_timed_call.deadline_ns, before + kStopped);
+  EXPECT_EQ(context.uc_mcontext.gregs[REG_RIP], rip);
+  EXPECT_EQ(context.uc_mcontext.gregs[REG_RAX], SYS_poll);
+}
+
 // alarm + pause, alarm + read: a signal of the program that comes during the stop interrupts as it would have.
 TEST(BlockedCall, ProgramSignalDuringTheStopStillInterrupts) {
   ASSERT_TRUE(stop_install().ok());
