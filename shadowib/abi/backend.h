@@ -110,9 +110,8 @@ struct BackendOps {
   int (*post_send)(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad);
   int (*post_recv)(struct ibv_qp* qp, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
   // destroy_qp and a way to RESET take the queue pair's unpolled completions along: nobody polls one afterwards, and
-  // HostServices::purged tells of each. If
-  // false, the shim takes everything out of the completion queue first to find them, and what it takes so of other
-  // queue pairs may be overtaken by a poll under way on another thread.
+  // HostServices::purged tells of each. If false, the shim takes everything out of the completion queue first to find
+  // them, and what it takes so of other queue pairs may be overtaken by a poll under way on another thread.
   bool purges_completions;
 
   // Shared receive queues. A queue pair created with init.srq takes its receives from there; destroy_srq answers

@@ -41,7 +41,7 @@ void describe_objects(std::string* json) {
          r.srqs.size());
   bool first = true;
   for (ShadowQp& qp : r.qps) {
-    const QueueCounts sends = counts_of(qp.send), receives = counts_of(qp.receive->log);
+    const QueueCounts sends = counts_of(qp.send), receives = counts_of(qp.receive);
     append(json,
            "%s{\"qp_num\":%u,\"type\":\"RC\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
            "\"sends_posted\":%llu,\"sends_retired\":%llu,\"receives_posted\":%llu,\"receives_completed\":%llu}",

@@ -177,7 +177,7 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   qp.executed_base = qp.frontier;
   r.reserved_qp_nums.push_back(qp.qp_num.value);
   SHADOWIB_TRY(replay(qp, IBV_QPS_RESET, IBV_QPS_RTR));
-  WorkQueue<RecvSlot>& receives = qp.receive->log;
+  WorkQueue<RecvSlot>& receives = qp.receive;
   receives.retire_to(receives.retired());
   if (qp.settled_state == IBV_QPS_RESET || qp.settled_state == IBV_QPS_ERR || qp.doomed) return {};
   if (int rc = repost_receives(qp, receives.tail()); rc != 0)
@@ -219,7 +219,7 @@ Status bury(ShadowQp& qp) {
   for (std::uint64_t s = qp.frontier; s < qp.send.head; ++s)
     if (!qp.send.slot(s).done())
       synthesize(qp, qp.send.slot(s), qp.init.send_cq, s == qp.frontier ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
-  WorkQueue<RecvSlot>& receives = qp.receive->log;
+  WorkQueue<RecvSlot>& receives = qp.receive;
   for (std::uint64_t s = receives.tail(); s < receives.head; ++s)
     if (!receives.slot(s).done()) synthesize(qp, receives.slot(s), qp.init.recv_cq, IBV_WC_WR_FLUSH_ERR);
   qp.send.retire_to(qp.send.head);

@@ -112,7 +112,7 @@ class Settler {
   // Receives completed since the connection began, and those left.
   static std::pair<std::uint32_t, std::uint32_t> receives_of(ShadowQp& qp) {
     if (qp.srq != nullptr) return {qp.shared_consumed.load(), qp.srq->log.pending_count()};
-    WorkQueue<RecvSlot>& receives = qp.receive->log;
+    WorkQueue<RecvSlot>& receives = qp.receive;
     const std::uint64_t retired = receives.retired();
     return {static_cast<std::uint32_t>(retired), static_cast<std::uint32_t>(receives.head - retired)};
   }

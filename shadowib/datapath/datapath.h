@@ -14,6 +14,9 @@ namespace shadowib {
 
 // As the verbs manual pages of ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq. Thread-safe.
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
+// Posts a list of `count` requests if there is room for all of them, or none: 0, ENOMEM, or the errno of the first
+// that is wrong in itself, which those before it precede.
+int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);

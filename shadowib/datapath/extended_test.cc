@@ -10,19 +10,12 @@
 #include <thread>
 #include <vector>
 
-#include "hooks/stop.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/extended_poll.h"
 #include "shadowib/datapath/send_builder.h"
 #include "shadowib/objects/backend.h"
 
 namespace shadowib {
-
-constinit thread_local ThreadDepth t_depth;
-std::atomic<std::uint32_t> g_stop_requested{0};
-void park_if_requested() {}
-BackendOps g_backend;
-RealKey resolve_remote_key(ShadowQp&, VirtualKey key) { return {key.value}; }
 
 namespace {
 
@@ -52,7 +45,6 @@ class BuilderTest : public ::testing::Test {
     qp.qp_num = {77};
     qp.real_post_send = keep;
     qp.real_cap = {4, 4, 2, 1, 16};
-    qp.receive = std::make_shared<ReceiveQueue>();
     ASSERT_TRUE(qp.send.create(4, 2, 16, false));
     qp.builder = std::make_shared<SendBuilder>(qp.real_cap);
     offer_builders(qp, SendBuilder::kOperations);
@@ -133,6 +125,35 @@ TEST_F(BuilderTest, ABatchThatDoesNotFitIsNotPostedAtAll) {
   add_send(3);
   EXPECT_EQ(ibv_wr_complete(ex), 0);
   EXPECT_EQ(g_posted.size(), 4u);
+}
+
+// Room is looked for and taken in one step: another thread that posts meanwhile leaves a batch whole or out.
+TEST_F(BuilderTest, ABatchIsWholeBesideAnotherThreadsPosts) {
+  for (int round = 0; round < 2000; ++round) {
+    qp.send.clear();
+    g_posted.clear();
+    std::atomic<bool> go{false};
+    std::thread other([&] {
+      while (!go) cpu_pause();
+      ibv_sge one = sge(0, 1);
+      for (std::uint64_t id = 100; id < 102; ++id) {
+        ibv_send_wr wr{}, *bad;
+        wr.wr_id = id;
+        wr.sg_list = &one;
+        wr.num_sge = 1;
+        (void)post_send(&qp.qp.qp_base, &wr, &bad);
+      }
+    });
+    ibv_wr_start(ex);
+    for (std::uint64_t id = 0; id < 3; ++id) add_send(id);
+    go = true;
+    const int rc = ibv_wr_complete(ex);
+    other.join();
+    std::size_t of_batch = 0;
+    for (std::uint64_t s = 0; s < qp.send.head; ++s) of_batch += qp.send.slot(s).user_wr_id < 100;
+    ASSERT_EQ(of_batch, rc == 0 ? 3u : 0u) << round;
+    ASSERT_EQ(g_posted.size(), qp.send.head);
+  }
 }
 
 TEST_F(BuilderTest, AMistakeSpoilsItsBatchOnly) {

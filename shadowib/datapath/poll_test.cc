@@ -1,3 +1,4 @@
+// Polls over a backend of one queue.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -5,17 +6,10 @@
 #include <thread>
 #include <utility>
 
-#include "hooks/stop.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"
 
-// What poll.cc stands on, for this test: no threads to stop, and a backend of one queue.
 namespace shadowib {
-constinit thread_local ThreadDepth t_depth;
-std::atomic<std::uint32_t> g_stop_requested{0};
-void park_if_requested() {}
-BackendOps g_backend;
-
 namespace {
 
 std::deque<ibv_wc> g_real;

@@ -81,9 +81,8 @@ class TurnedList {
  public:
   explicit TurnedList(ShadowQp& qp) : qp_(qp) {}
   int size() const { return count_; }
-  bool has_room_for(const SendSlot& slot) const {
-    return count_ < kRequests && elements_ + slot.wr.num_sge <= kElements;
-  }
+  // What asks for more elements than a queue pair may have is refused later and needs none.
+  bool has_room_for(int elements) const { return count_ < kRequests && elements_ + elements <= kElements; }
   void add(const SendSlot& slot) {
     ibv_send_wr& wr = requests_[count_];
     wr = slot.wr;
@@ -111,7 +110,7 @@ class TurnedList {
   }
 
  private:
-  static constexpr int kRequests = 16, kElements = 64;
+  static constexpr int kRequests = 16, kElements = kMaxSge;
   ShadowQp& qp_;
   int count_ = 0, elements_ = 0;
   ibv_send_wr requests_[kRequests];
@@ -133,17 +132,15 @@ __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr
   TurnedList list(qp);
   ibv_send_wr* first = wr;  // of those in the list
   for (; wr != nullptr; wr = wr->next) {
+    if (!list.has_room_for(wr->num_sge)) {
+      if (int rc = flush_turned(qp, list, first, bad_wr); rc != 0) return rc;
+      first = wr;
+    }
     SendSlot* slot = next_slot(qp);
     const int refused = slot == nullptr ? ENOMEM : record_any(qp, *slot, *wr);
     if (refused != 0) {
       const int rc = flush_turned(qp, list, first, bad_wr);
       return rc != 0 ? rc : refuse(wr, bad_wr, refused);
-    }
-    if (!list.has_room_for(*slot)) {
-      slot->release();  // only recorded: should those before it be refused, it is free
-      if (int rc = flush_turned(qp, list, first, bad_wr); rc != 0) return rc;
-      slot->pend();
-      first = wr;
     }
     accept(qp, slot->wr);
     list.add(*slot);
@@ -205,11 +202,21 @@ int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   return bad == nullptr ? 0 : refused_by_backend(qp, wr, bad_wr, rc);  // rc and no bad_wr: rxe, which took it
 }
 
+int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count) {
+  Inside inside;
+  SpinGuard guard(qp.send.lock);
+  retire_executed(qp);
+  const bool fits_below = qp.send.head - executed_frontier(qp) + count <= qp.real_cap.max_send_wr;
+  if (!fits_below || !qp.send.has_room_for(count)) return ENOMEM;
+  ibv_send_wr* bad = nullptr;
+  return peek(qp.translate) ? post_send_translated(qp, wr, &bad) : post_send_list(qp, wr, &bad);
+}
+
 namespace {
 
 // A list, or a receive that is not the plain kind, or one after a restart.
 __attribute__((noinline)) int post_recv_any(ShadowQp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  WorkQueue<RecvSlot>& queue = qp.receive->log;
+  WorkQueue<RecvSlot>& queue = qp.receive;
   for (; wr != nullptr; wr = wr->next) {
     if (!queue.has_room()) return refuse(wr, bad_wr, ENOMEM);
     if (static_cast<std::uint32_t>(wr->num_sge) > queue.max_sge()) return refuse(wr, bad_wr, EINVAL);
@@ -238,7 +245,7 @@ __attribute__((noinline, cold)) int refused_by_backend(WorkQueue<RecvSlot>& queu
 int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   Inside inside;
   ShadowQp& qp = *ShadowQp::of(program_qp);
-  WorkQueue<RecvSlot>& queue = qp.receive->log;
+  WorkQueue<RecvSlot>& queue = qp.receive;
   SpinGuard guard(queue.lock);
   if (__builtin_expect(peek(qp.translate) || wr->next != nullptr || wr->num_sge != 1 || !queue.has_room(), 0))
     return post_recv_any(qp, wr, bad_wr);
@@ -255,11 +262,11 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
 }
 
 int repost_receives(ShadowQp& qp, std::uint64_t from) {
-  WorkQueue<RecvSlot>& queue = qp.receive->log;
+  WorkQueue<RecvSlot>& queue = qp.receive;
   for (std::uint64_t s = from; s < queue.head; ++s) {
     RecvSlot& slot = queue.slot(s);
     ibv_recv_wr wr = slot.wr;
-    ibv_sge list[64];
+    ibv_sge list[kMaxSge];
     wr.sg_list = list;
     turn_local_keys(*qp.context, slot.sge, wr.num_sge, list);
     ibv_recv_wr* bad = nullptr;
@@ -273,7 +280,7 @@ int repost_sends(ShadowQp& qp, std::uint64_t from) {
   int taken = 0;
   for (std::uint64_t s = from; s < qp.send.head; ++s) {
     const SendSlot& slot = qp.send.slot(s);
-    if (!list.has_room_for(slot))
+    if (!list.has_room_for(slot.wr.num_sge))
       if (int rc = list.post(&taken); rc != 0) return rc;
     list.add(slot);
   }

@@ -1,21 +1,14 @@
+// Posts to a backend that refuses when told to.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <memory>
 
-#include "hooks/stop.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"
 
-// What post.cc stands on, for this test: no threads to stop, and a backend that refuses when told to.
 namespace shadowib {
-constinit thread_local ThreadDepth t_depth;
-std::atomic<std::uint32_t> g_stop_requested{0};
-void park_if_requested() {}
-BackendOps g_backend;
-RealKey resolve_remote_key(ShadowQp&, VirtualKey key) { return {key.value}; }
-
 namespace {
 
 int g_room = 0;   // requests the backend still takes
@@ -43,9 +36,8 @@ class PostTest : public testing::TestWithParam<bool> {  // translated, as after 
     qp.qp_num = {77};
     qp.real_post_send = take<ibv_send_wr>;
     qp.real_post_recv = take<ibv_recv_wr>;
-    qp.receive = std::make_shared<ReceiveQueue>();
     ASSERT_TRUE(qp.send.create(4, 1, 16, false));
-    ASSERT_TRUE(qp.receive->log.create(4, 1, 0, true));
+    ASSERT_TRUE(qp.receive.create(4, 1, 0, true));
   }
   int send(int count, unsigned flags = IBV_SEND_SIGNALED, std::uint32_t length = 8) {
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), length, 1};
@@ -147,7 +139,7 @@ TEST_P(PostTest, ARefusedReceiveLeavesItsSlotFree) {
   EXPECT_EQ(refused_at, 1);
   g_room = 1000;
   EXPECT_EQ(receive(3), 0);
-  EXPECT_EQ(qp.receive->log.head, 4u);
+  EXPECT_EQ(qp.receive.head, 4u);
   EXPECT_EQ(receive(1), ENOMEM) << "none has completed";
 }
 

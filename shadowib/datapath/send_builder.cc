@@ -31,13 +31,6 @@ void add_atomic(ibv_qp_ex* program, ibv_wr_opcode opcode, std::uint32_t rkey, st
   wr.wr.atomic.rkey = rkey;
 }
 
-// Whether the queue takes `count` more at once, in our log and below.
-bool has_room_for(ShadowQp& qp, std::size_t count) {
-  SpinGuard guard(qp.send.lock);
-  retire_executed(qp);
-  return qp.send.head - executed_frontier(qp) + count <= qp.real_cap.max_send_wr && qp.send.has_room_for(count);
-}
-
 }  // namespace
 
 void SendBuilder::start() {
@@ -100,9 +93,7 @@ int SendBuilder::post(ShadowQp& qp) {
     requests_[i].wr.sg_list = elements_.data() + requests_[i].first_element;
     requests_[i].wr.next = i + 1 < requests_.size() ? &requests_[i + 1].wr : nullptr;
   }
-  if (!has_room_for(qp, requests_.size())) return ENOMEM;
-  ibv_send_wr* bad = nullptr;
-  return post_send(&qp.qp.qp_base, &requests_[0].wr, &bad);
+  return post_send_whole(qp, &requests_[0].wr, requests_.size());
 }
 
 int SendBuilder::complete(ShadowQp& qp) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "shadowib/base/program_lock.h"
+#include "shadowib/base/lock.h"
 
 namespace shadowib {
 
@@ -44,7 +44,7 @@ class SendBuilder {
   };
   int post(ShadowQp& qp);
 
-  ProgramLock lock_;
+  SpinLock lock_;  // from start to complete or abort: the program holds it, taken outside of any Inside
   ibv_qp_cap cap_;
   int error_ = 0;
   std::vector<Request> requests_;

@@ -16,7 +16,7 @@ int post_slot(ShadowSrq& srq, RecvSlot& slot) {
     return bad == nullptr ? 0 : rc;
   }
   ibv_recv_wr wr = slot.wr;
-  ibv_sge list[64];
+  ibv_sge list[kMaxSge];
   wr.sg_list = list;
   turn_local_keys(*srq.context, slot.sge, wr.num_sge, list);
   int rc = g_backend.post_srq_recv(srq.real, &wr, &bad);

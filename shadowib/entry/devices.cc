@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <algorithm>
+
 #include "hooks/agent.h"
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
@@ -185,6 +187,8 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
   Status status;
   if (int rc = g_backend.query_device(real, &context->attr); rc != 0)
     status = Status::of(Code::kIo, rc, "%s cannot be queried", device->name);
+  for (int* most : {&context->attr.max_sge, &context->attr.max_sge_rd, &context->attr.max_srq_sge})
+    *most = std::min(*most, static_cast<int>(kMaxSge));
   if (status.ok()) status = record_ports(*context);
   if (status.ok()) status = start_helper();
   int fd = status.ok() ? context->async_events.open(real->async_fd) : -1;

@@ -2,6 +2,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <algorithm>
+
 #include "hooks/agent.h"
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
@@ -16,9 +18,8 @@ namespace shadowib {
 namespace {
 
 bool make_logs(ShadowQp& qp, const ibv_qp_cap& cap) {
-  qp.receive = std::make_shared<ReceiveQueue>();
   return qp.send.create(std::max(1u, cap.max_send_wr), std::max(1u, cap.max_send_sge), cap.max_inline_data, false) &&
-         qp.receive->log.create(std::max(1u, cap.max_recv_wr), std::max(1u, cap.max_recv_sge), 0, true);
+         qp.receive.create(std::max(1u, cap.max_recv_wr), std::max(1u, cap.max_recv_sge), 0, true);
 }
 
 // Backends that do not say what they purge (BackendOps::purges_completions): stops a queue pair from taking shared
@@ -39,9 +40,9 @@ void reset_logs(ShadowQp& qp) {
   purge_completions(*ShadowCq::of(qp.init.send_cq), qp.qp_num);
   purge_completions(*ShadowCq::of(qp.init.recv_cq), qp.qp_num);
   SpinGuard send(qp.send.lock);
-  SpinGuard receive(qp.receive->log.lock);
+  SpinGuard receive(qp.receive.lock);
   qp.send.clear();
-  qp.receive->log.clear();
+  qp.receive.clear();
   qp.messages_sent = 0;
   qp.shared_consumed = 0;
   qp.executed_base = 0 - (g_backend.sq_executed != nullptr ? g_backend.sq_executed(qp.real) : 0);
@@ -63,6 +64,7 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   if (init->qp_type != IBV_QPT_RC) return null_with(EOPNOTSUPP);
   ShadowPd* pd = ShadowPd::of(program_pd);
   if (init->send_cq == nullptr || init->recv_cq == nullptr) return null_with(EINVAL);
+  if (std::max(init->cap.max_send_sge, init->cap.max_recv_sge) > kMaxSge) return null_with(EINVAL);
   auto* qp = new ShadowQp{};
   ibv_qp_init_attr real_init = *init;
   real_init.qp_context = qp;
@@ -75,6 +77,8 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
     delete qp;
     return null_with(saved);
   }
+  real_init.cap.max_send_sge = std::min(real_init.cap.max_send_sge, kMaxSge);
+  real_init.cap.max_recv_sge = std::min(real_init.cap.max_recv_sge, kMaxSge);
   qp->init = *init;
   qp->real_cap = real_init.cap;
   if (!make_logs(*qp, real_init.cap)) {
@@ -106,7 +110,7 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
     qp->qp_num = r.choose_qp_num({qp->real->qp_num});
     base.qp_num = qp->qp_num.value;
     qp->send.belongs_to(qp->qp_num);
-    qp->receive->log.belongs_to(qp->qp_num);
+    qp->receive.belongs_to(qp->qp_num);
     ++pd->users;
     ++ShadowCq::of(init->send_cq)->users;
     ++ShadowCq::of(init->recv_cq)->users;

@@ -1,6 +1,8 @@
 // Shared receive queues: create, modify, query, destroy.
 #include <errno.h>
 
+#include <algorithm>
+
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/datapath/event_delivery.h"
@@ -16,6 +18,7 @@ ibv_srq* shadowib_ibv_create_srq(ibv_pd* program_pd, ibv_srq_init_attr* init) {
   if (ShadowContext::is_foreign(program_pd->context)) return null_with(EPERM);
   Inside inside;
   if (g_backend.create_srq == nullptr) return null_with(EOPNOTSUPP);
+  if (init->attr.max_sge > kMaxSge) return null_with(EINVAL);
   ShadowPd* pd = ShadowPd::of(program_pd);
   auto* srq = new ShadowSrq{};
   ibv_srq_init_attr real_init = *init;
@@ -26,6 +29,7 @@ ibv_srq* shadowib_ibv_create_srq(ibv_pd* program_pd, ibv_srq_init_attr* init) {
     delete srq;
     return null_with(saved);
   }
+  real_init.attr.max_sge = std::min(real_init.attr.max_sge, kMaxSge);
   if (!srq->log.create(real_init.attr.max_wr, real_init.attr.max_sge)) {
     g_backend.destroy_srq(srq->real);
     delete srq;

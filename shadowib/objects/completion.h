@@ -5,7 +5,7 @@
 
 #include <deque>
 
-#include "shadowib/base/program_lock.h"
+#include "shadowib/base/lock.h"
 #include "shadowib/objects/arming.h"
 #include "shadowib/objects/context.h"
 
@@ -39,7 +39,7 @@ struct ShadowCq {
   // Extended polling: the completion it stands at, from start_poll to end_poll.
   ibv_wc current;
   bool single_threaded;  // the program has promised to poll with one thread at a time
-  ProgramLock polling;
+  SpinLock polling;
 
   Arming arming;
   std::atomic<std::uint32_t> events_delivered{0};     // by get_cq_event

@@ -15,11 +15,6 @@ namespace shadowib {
 
 class SendBuilder;
 
-// A queue pair's own receive queue; stays empty if it takes from a shared one.
-struct ReceiveQueue {
-  WorkQueue<RecvSlot> log;
-};
-
 // Rkeys of one peer protection domain, found once when a queue pair connects. Shared by queue pairs with that peer.
 struct RemoteKeys {
   std::uint32_t member;
@@ -53,8 +48,8 @@ struct ShadowQp {
   WorkQueue<SendSlot> send;
   std::uint32_t messages_sent = 0;  // receive-consuming requests posted since the connection began (wraps)
   std::uint64_t executed_base = 0;  // send sequence at which the backend's executed count was 0
-  std::shared_ptr<ReceiveQueue> receive;
-  ShadowSrq* srq = nullptr;                       // whose receives it takes, if not its own
+  WorkQueue<RecvSlot> receive;      // stays empty if it takes from a shared one
+  ShadowSrq* srq = nullptr;         // whose receives it takes, if not its own
   std::atomic<std::uint32_t> shared_consumed{0};  // of them, with success since the connection began (wraps)
 
   ibv_qp_init_attr init{};  // as asked for, CQ pointers the program's

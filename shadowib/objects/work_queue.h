@@ -21,6 +21,10 @@
 
 namespace shadowib {
 
+// The longest scatter/gather list of a request that the shim offers, whatever the device does: posts after a restart
+// translate theirs on the stack.
+inline constexpr std::uint32_t kMaxSge = 64;
+
 // What both kinds of slot begin with: all that a completion needs.
 struct SlotHeader {
   static constexpr std::uint8_t kPending = 0xFF;

@@ -1,0 +1,16 @@
+// What the data path stands on, for its tests: no threads to stop, no peers, and a backend that each test makes.
+#include <atomic>
+
+#include "hooks/stop.h"
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+
+constinit thread_local ThreadDepth t_depth;
+std::atomic<std::uint32_t> g_stop_requested{0};
+void park_if_requested() {}
+BackendOps g_backend;
+RealKey resolve_remote_key(ShadowQp&, VirtualKey key) { return {key.value}; }
+
+}  // namespace shadowib
