@@ -110,17 +110,11 @@ int Qp::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
 int Qp::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;
   for (; wr != nullptr; wr = wr->next) {
-    if (state() == IBV_QPS_RESET || srq_ != nullptr || wr->num_sge < 0 ||
-        static_cast<unsigned>(wr->num_sge) > rq_->max_sge()) {
-      rc = EINVAL;
-    } else if (rq_->full()) {
-      rc = ENOMEM;
-    }
+    rc = state() == IBV_QPS_RESET || srq_ != nullptr ? EINVAL : rq_->post(*wr);
     if (rc != 0) {
       *bad = wr;
       break;
     }
-    rq_->push(*wr);
     g_engine->outstanding.fetch_add(1, std::memory_order_relaxed);
     if (state() == IBV_QPS_ERR) flush_posted();
   }

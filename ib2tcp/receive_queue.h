@@ -2,6 +2,7 @@
 // assumes a single user.
 #pragma once
 
+#include <errno.h>
 #include <infiniband/verbs.h>
 
 #include <algorithm>
@@ -39,13 +40,14 @@ class ReceiveQueue {
   }
   std::uint32_t depth() const { return depth_; }
   std::uint32_t max_sge() const { return max_sge_; }
-  bool full() const { return free_count_ == 0; }
   std::uint32_t size() const { return depth_ - free_count_; }  // lent ones included
   std::uint32_t waiting() const { return static_cast<std::uint32_t>(tail_ - head_); }
   bool available() const { return head_ != tail_; }
 
-  // Caller checked that it is not full.
-  void push(const ibv_recv_wr& wr) {
+  // 0, EINVAL (too many elements) or ENOMEM (full).
+  int post(const ibv_recv_wr& wr) {
+    if (wr.num_sge < 0 || static_cast<unsigned>(wr.num_sge) > max_sge_) return EINVAL;
+    if (free_count_ == 0) return ENOMEM;
     const std::uint32_t slot = free_[--free_count_];
     Receive& receive = at(slot);
     receive.wr_id = wr.wr_id;
@@ -53,6 +55,7 @@ class ReceiveQueue {
     receive.sges = wr.num_sge;
     for (int i = 0; i < wr.num_sge; ++i) receive.sge[i] = wr.sg_list[i];
     waiting_[tail_++ & mask_] = slot;
+    return 0;
   }
 
   Receive* begin() { return available() ? &at(waiting_[head_++ & mask_]) : nullptr; }

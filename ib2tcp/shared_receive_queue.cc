@@ -30,16 +30,10 @@ void Srq::check_limit() {
 int Srq::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;
   for (; wr != nullptr; wr = wr->next) {
-    if (wr->num_sge < 0 || static_cast<unsigned>(wr->num_sge) > queue.max_sge()) {
-      rc = EINVAL;
-    } else if (queue.full()) {
-      rc = ENOMEM;
-    }
-    if (rc != 0) {
+    if ((rc = queue.post(*wr)) != 0) {
       *bad = wr;
       break;
     }
-    queue.push(*wr);
     g_engine->outstanding.fetch_add(1, std::memory_order_relaxed);
   }
   // One peer for each receive there is; the others hear of later ones, or try again when their timers say so.
