@@ -1,4 +1,4 @@
-"""What a program may see after a restart: scenarios.c under the shim, checkpointed, killed and restarted.
+"""What a program may see after a restart: restart_scenarios under the shim, checkpointed, killed and restarted.
 
 restart_test.py BUILD_DIR PROGRAM [unittest options]
 """
@@ -12,7 +12,7 @@ import tempfile
 import time
 import unittest
 
-BUILD, PROGRAM = pathlib.Path(sys.argv[1]), sys.argv[2]
+BUILD, PROGRAM = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 120
 
@@ -75,6 +75,21 @@ class Restart(unittest.TestCase):
     def test_a_send_queue_that_was_held(self):
         self.alone("held")
 
+    def test_what_a_completion_queue_was_armed_for(self):
+        self.alone("arming")
+
+    def test_a_change_that_names_the_state_it_begins_in(self):
+        self.alone("current_state")
+
+    def test_attributes_set_twice(self):
+        self.alone("attributes")
+
+    def test_the_event_of_a_drained_send_queue(self):
+        self.alone("drain_event")
+
+    def test_a_region_whose_memory_is_unmapped(self):
+        self.alone("unmapped_region")
+
     def test_a_device_opened_after_the_restart(self):
         self.alone("opened_later")
 
@@ -90,6 +105,9 @@ class Restart(unittest.TestCase):
 
     def test_shared_receives_of_a_destroyed_queue_pair(self):
         self.alone("shared_receives_of_a_destroyed_queue_pair")
+
+    def test_the_event_of_the_last_shared_receive(self):
+        self.alone("last_receive_event")
 
     def test_a_process_that_joins_after_the_restart(self):
         for transport in ("shm", "tcp"):

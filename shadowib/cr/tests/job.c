@@ -1,0 +1,53 @@
+/* Devices and processes that come to a job later. */
+#include "scenario.h"
+
+/* A device opened after the restart is one that others reach, twice over. */
+static void opened_later(void) {
+  make_pair(1 << 16);
+  checkpoint_and_kill();
+  send_one(1);
+  for (int i = 0; i < 2; ++i) {
+    make_pair(1 << 16);
+    send_one(2);
+  }
+}
+
+/* One process is restarted, another joins the job then; both are checkpointed, killed and restarted. */
+static void first(void) {
+  int peer_lid;
+  uint32_t number;
+  make_pair(1 << 16);
+  checkpoint_and_kill();
+  struct ibv_qp* qp = create_queue_pair(NULL);
+  tell("first", qp->qp_num);
+  await("second", &peer_lid, &number);
+  connect_to(qp, peer_lid, number);
+  post_receive(qp, 7, 64);
+  post_receive(qp, 8, 64);
+  tell("receives", 0);
+  EXPECT(receive_cq, 7, IBV_WC_SUCCESS);
+  checkpoint_and_kill();
+  tell("restarted", 0);
+  EXPECT(receive_cq, 8, IBV_WC_SUCCESS);
+  send_one(1);
+}
+
+static void second(void) {
+  int peer_lid;
+  uint32_t number;
+  open_device();
+  allocate(1 << 16);
+  await("first", &peer_lid, &number);
+  struct ibv_qp* qp = create_queue_pair(NULL);
+  tell("second", qp->qp_num);
+  connect_to(qp, peer_lid, number);
+  await("receives", &peer_lid, &number);
+  post(qp, IBV_WR_SEND, 1, 64, 0);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  await("restarted", &peer_lid, &number);
+  post(qp, IBV_WR_SEND, 2, 64, 0);
+  EXPECT(send_cq, 2, IBV_WC_SUCCESS);
+}
+
+const struct scenario job_scenarios[] = {
+    {"opened_later", opened_later}, {"first", first}, {"second", second}, {NULL, NULL}};

@@ -1,0 +1,61 @@
+/* Programs for restart_test.py: each brings its objects into a state, has itself checkpointed and killed, and checks
+ * after the restart that nothing but what verbs allow can be seen.
+ *
+ *   restart_scenarios NAME     exit code 0: all was right; 1: what was not is on standard error
+ * Most have two queue pairs of one process, A and B, connected to each other; request n has wr_id n. */
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHECK(condition) check((condition) != 0, #condition, __FILE__, __LINE__)
+#define EXPECT(cq, id, status) expect(cq, id, status, __FILE__, __LINE__)
+
+enum { kDepth = 64, kAnyTime = 20 /* seconds */ };
+
+struct scenario {
+  const char* name;
+  void (*run)(void);
+};
+/* By concern, a file each; a name of NULL ends a list. */
+extern const struct scenario state_scenarios[], shared_receive_scenarios[], extended_scenarios[], job_scenarios[];
+
+extern struct ibv_context* context;
+extern struct ibv_pd* pd;
+extern struct ibv_comp_channel* channel; /* receive_cq's */
+extern struct ibv_cq *send_cq, *receive_cq;
+extern struct ibv_qp *a, *b;
+extern struct ibv_mr* mr; /* all of memory */
+extern char* memory;
+extern int lid;
+
+void check(int condition, const char* text, const char* file, int line);
+double now(void); /* seconds */
+int readable(int fd, int timeout_ms);
+
+/* Returns in the restarted process only. */
+void checkpoint_and_kill(void);
+
+/* Objects. make_pair: all of them, A and B connected. */
+void open_device(void);
+void allocate(size_t bytes);
+struct ibv_qp* create_queue_pair(struct ibv_srq* shared); /* in INIT */
+void to_init(struct ibv_qp* qp);
+void to_state(struct ibv_qp* qp, enum ibv_qp_state state);
+void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number);
+void make_pair(size_t bytes);
+
+/* Requests, at the beginning of memory. */
+void post_receive(struct ibv_qp* qp, uint64_t id, uint32_t bytes);
+void post(struct ibv_qp* qp, enum ibv_wr_opcode opcode, uint64_t id, uint32_t bytes, uint32_t rkey);
+void send_one(uint64_t id); /* from A to B, with both completions */
+
+/* The next completion is this one; waits for it. */
+void expect(struct ibv_cq* cq, uint64_t id, enum ibv_wc_status status, const char* file, int line);
+void expect_nothing_more(void);
+
+/* Files by which two processes of a test tell each other "LID NUMBER". */
+void tell(const char* file, uint32_t number);
+void await(const char* file, int* peer_lid, uint32_t* number);

@@ -1,0 +1,201 @@
+/* Queue pairs, completion queues and regions: what was set and where they stood. */
+#include <dlfcn.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "scenario.h"
+
+/* An error that the program knows from completions alone is still one after the restart. */
+static void error_by_completion(void) {
+  make_pair(1 << 16);
+  post_receive(b, 100, 64);
+  post(a, IBV_WR_RDMA_WRITE, 1, 64, mr->rkey ^ 0x5555);
+  EXPECT(send_cq, 1, IBV_WC_REM_ACCESS_ERR);
+  EXPECT(receive_cq, 100, IBV_WC_WR_FLUSH_ERR);
+  checkpoint_and_kill();
+  post_receive(b, 101, 64);
+  post(a, IBV_WR_SEND, 2, 64, 0);
+  EXPECT(send_cq, 2, IBV_WC_WR_FLUSH_ERR);
+  EXPECT(receive_cq, 101, IBV_WC_WR_FLUSH_ERR);
+  expect_nothing_more();
+}
+
+/* A send queue that is still draining is not held: what it has begun runs before the frontier is taken. */
+static const uint32_t kLong = 256u << 20;
+
+static void begin_and_hold(int event, void* unused) {
+  (void)unused;
+  if (event != 0) return; /* 0: just before the threads are stopped */
+  post(a, IBV_WR_SEND, 1, kLong, 0);
+  to_state(a, IBV_QPS_SQD);
+}
+
+static void draining(void) {
+  int (*add_hook)(void (*)(int, void*), void*) =
+      (int (*)(void (*)(int, void*), void*))dlsym(RTLD_DEFAULT, "shadowib_add_hook");
+  int bystander_lid;
+  uint32_t number;
+  make_pair(kLong);
+  tell("draining", 0);
+  await("bystander", &bystander_lid, &number);
+  post_receive(b, 100, kLong);
+  post_receive(b, 101, kLong);
+  CHECK(add_hook != NULL && add_hook(begin_and_hold, NULL) >= 0);
+  checkpoint_and_kill();
+  tell("restarted", 0);
+  to_state(a, IBV_QPS_RTS);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 100, IBV_WC_SUCCESS);
+  post(a, IBV_WR_SEND, 2, 64, 0);
+  EXPECT(send_cq, 2, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 101, IBV_WC_SUCCESS);
+  expect_nothing_more();
+}
+
+/* Another member, which takes its time. */
+static void bystander(void) {
+  int peer_lid;
+  uint32_t number;
+  await("draining", &peer_lid, &number);
+  open_device();
+  tell("bystander", 0);
+  await("restarted", &peer_lid, &number);
+}
+
+/* A drained one keeps what was posted to it until it is let go. */
+static void held(void) {
+  make_pair(1 << 16);
+  to_state(a, IBV_QPS_SQD);
+  post_receive(b, 100, 64);
+  post(a, IBV_WR_SEND, 1, 64, 0);
+  checkpoint_and_kill();
+  expect_nothing_more();
+  to_state(a, IBV_QPS_RTS);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 100, IBV_WC_SUCCESS);
+}
+
+/* A weaker request does not take a stronger one back, and events that lie unread answer the requests before them. */
+static void arming(void) {
+  struct ibv_cq* cq;
+  void* cookie;
+  make_pair(1 << 16);
+  for (uint64_t unread = 0; unread < 3; ++unread) {
+    CHECK(ibv_req_notify_cq(receive_cq, 0) == 0);
+    send_one(unread);
+  }
+  CHECK(ibv_req_notify_cq(receive_cq, 0) == 0);
+  CHECK(ibv_req_notify_cq(receive_cq, 1) == 0);
+  checkpoint_and_kill();
+  for (int unread = 0; unread < 3; ++unread) {
+    CHECK(readable(channel->fd, 0));
+    CHECK(ibv_get_cq_event(channel, &cq, &cookie) == 0);
+  }
+  CHECK(!readable(channel->fd, 0));
+  send_one(3);
+  CHECK(readable(channel->fd, 1000 * kAnyTime));
+  CHECK(ibv_get_cq_event(channel, &cq, &cookie) == 0);
+  ibv_ack_cq_events(receive_cq, 4);
+}
+
+static void modify(struct ibv_qp* qp, struct ibv_qp_attr attr, int mask) {
+  CHECK(ibv_modify_qp(qp, &attr, mask) == 0);
+}
+
+static struct ibv_qp_attr query(struct ibv_qp* qp) {
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_TIMEOUT, &init) == 0);
+  return attr;
+}
+
+/* A change that names the state it begins in. */
+static void current_state(void) {
+  make_pair(1 << 16);
+  to_state(a, IBV_QPS_SQD);
+  modify(a, (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .cur_qp_state = IBV_QPS_SQD},
+         IBV_QP_STATE | IBV_QP_CUR_STATE);
+  checkpoint_and_kill();
+  send_one(1);
+}
+
+/* What was set last holds, wherever on the way it could be set. */
+static void attributes(void) {
+  make_pair(1 << 16);
+  struct ibv_qp* qp = create_queue_pair(NULL);
+  const unsigned first = IBV_ACCESS_REMOTE_READ, last = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+  modify(qp, (struct ibv_qp_attr){.qp_access_flags = first}, IBV_QP_ACCESS_FLAGS);
+  connect_to(qp, lid, a->qp_num);
+  modify(qp, (struct ibv_qp_attr){.qp_access_flags = last}, IBV_QP_ACCESS_FLAGS);
+  for (uint8_t timeout = 15; timeout <= 16; ++timeout) {
+    to_state(qp, IBV_QPS_SQD);
+    modify(qp, (struct ibv_qp_attr){.timeout = timeout}, IBV_QP_TIMEOUT);
+    to_state(qp, IBV_QPS_RTS);
+  }
+  to_state(a, IBV_QPS_SQD);
+  checkpoint_and_kill();
+  CHECK(query(qp).qp_state == IBV_QPS_RTS);
+  CHECK(query(qp).qp_access_flags == last);
+  CHECK(query(qp).timeout == 16);
+  CHECK(query(a).qp_state == IBV_QPS_SQD);
+  to_state(a, IBV_QPS_RTS);
+  send_one(1);
+}
+
+static void drain_with_event(struct ibv_qp* qp) {
+  modify(qp, (struct ibv_qp_attr){.qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1},
+         IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY);
+}
+
+static void take_drain_event(void) {
+  struct ibv_async_event event;
+  CHECK(readable(context->async_fd, 1000 * kAnyTime));
+  CHECK(ibv_get_async_event(context, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_SQ_DRAINED);
+  ibv_ack_async_event(&event);
+}
+
+/* SQ_DRAINED comes once, whether the program has taken it before the checkpoint (A) or not (B). */
+static void drain_event(void) {
+  make_pair(1 << 16);
+  drain_with_event(a);
+  take_drain_event();
+  drain_with_event(b);
+  checkpoint_and_kill();
+  take_drain_event();
+  CHECK(!readable(context->async_fd, 300));
+  to_state(b, IBV_QPS_RTS);
+  drain_with_event(b);
+  take_drain_event();
+}
+
+/* Only the use of a region whose memory is gone fails. */
+static void unmapped_region(void) {
+  make_pair(1 << 16);
+  char* used = memory;
+  struct ibv_mr* of_used = mr;
+  allocate(1 << 16);
+  CHECK(munmap(memory, 1 << 16) == 0);
+  char* gone = memory;
+  struct ibv_mr* of_gone = mr;
+  memory = used;
+  mr = of_used;
+  checkpoint_and_kill();
+  send_one(1);
+  memory = gone;
+  mr = of_gone;
+  post(a, IBV_WR_SEND, 2, 64, 0);
+  EXPECT(send_cq, 2, IBV_WC_LOC_PROT_ERR);
+  CHECK(ibv_dereg_mr(of_gone) == 0);
+}
+
+const struct scenario state_scenarios[] = {{"error_by_completion", error_by_completion},
+                                           {"draining", draining},
+                                           {"bystander", bystander},
+                                           {"held", held},
+                                           {"arming", arming},
+                                           {"current_state", current_state},
+                                           {"attributes", attributes},
+                                           {"drain_event", drain_event},
+                                           {"unmapped_region", unmapped_region},
+                                           {NULL, NULL}};
