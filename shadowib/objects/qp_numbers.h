@@ -1,9 +1,8 @@
-// Which shadow has a real queue pair number: for completions that say no more than that, those of shared receives.
+// Which shadow has a real queue pair number: for completions that say no more than that.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 
 #include "shadowib/objects/ids.h"
 
@@ -11,89 +10,66 @@ namespace shadowib {
 
 struct ShadowQp;
 
-// Open addressing, at most half full. find() takes no lock and may run beside the others, which need the registry's.
-// A table that has grown too small rests until the next one does, since a reader may still be in it; set-up calls are
-// far slower than a look-up.
+// A tree over the 24 bits of a number, eight at a step. find() takes no lock and may run beside the others, which need
+// the registry's: nothing that a reader may be in is freed or moved while program threads run, however long it is held
+// up. A leaf is 2 KiB and serves 256 numbers for good.
 class QpNumbers {
  public:
   QpNumbers() = default;
-  ~QpNumbers() { delete table_.load(); }
+  ~QpNumbers() { clear(); }
   QpNumbers(const QpNumbers&) = delete;
   QpNumbers& operator=(const QpNumbers&) = delete;
 
   // nullptr: none has that number (any more).
   ShadowQp* find(RealQpNum number) const {
-    const Table* table = table_.load(std::memory_order_acquire);
-    if (table == nullptr) return nullptr;
-    for (std::uint32_t i = first(*table, number);; i = (i + 1) & table->mask) {
-      const std::uint32_t held = table->entries[i].number.load(std::memory_order_acquire);
-      if (held == number.value) return table->entries[i].qp.load(std::memory_order_relaxed);
-      if (held == 0) return nullptr;
-    }
+    if (number.value > kLargest) return nullptr;
+    const Middle* middle = root_.at[number.value >> 16].load(std::memory_order_acquire);
+    if (middle == nullptr) return nullptr;
+    const Leaf* leaf = middle->at[number.value >> 8 & 255].load(std::memory_order_acquire);
+    return leaf == nullptr ? nullptr : leaf->at[number.value & 255].load(std::memory_order_acquire);
   }
 
+  // Numbers have 24 bits in every backend; one that has more is not kept.
   void insert(RealQpNum number, ShadowQp* qp) {
-    Table* table = table_.load(std::memory_order_relaxed);
-    if (table == nullptr || 2 * (table->used + 1) > table->mask + 1) table = grow(table);
-    put(*table, number, qp);
+    if (number.value > kLargest) return;
+    Middle& middle = made(root_.at[number.value >> 16]);
+    made(middle.at[number.value >> 8 & 255]).at[number.value & 255].store(qp, std::memory_order_release);
   }
 
   void erase(RealQpNum number) {
-    Table* table = table_.load(std::memory_order_relaxed);
-    if (table == nullptr) return;
-    for (std::uint32_t i = first(*table, number);; i = (i + 1) & table->mask) {
-      const std::uint32_t held = table->entries[i].number.load(std::memory_order_relaxed);
-      if (held == number.value) table->entries[i].qp.store(nullptr, std::memory_order_relaxed);
-      if (held == number.value || held == 0) return;
-    }
+    if (find(number) != nullptr) insert(number, nullptr);
   }
 
   // Threads are stopped.
   void clear() {
-    delete table_.exchange(nullptr);
-    resting_.reset();
+    for (auto& entry : root_.at) {
+      Middle* middle = entry.exchange(nullptr);
+      if (middle == nullptr) continue;
+      for (auto& leaf : middle->at) delete leaf.load();
+      delete middle;
+    }
   }
 
  private:
-  struct Entry {
-    std::atomic<std::uint32_t> number{0};  // 0: free; stays when its queue pair has gone
-    std::atomic<ShadowQp*> qp{nullptr};
+  static constexpr std::uint32_t kLargest = 0xffffff;
+  template <typename Below>
+  struct Level {
+    std::atomic<Below*> at[256] = {};
   };
-  struct Table {
-    explicit Table(std::uint32_t size) : mask(size - 1), entries(new Entry[size]) {}
-    std::uint32_t mask, used = 0;
-    std::unique_ptr<Entry[]> entries;
-  };
+  using Leaf = Level<ShadowQp>;
+  using Middle = Level<Leaf>;
 
-  static std::uint32_t first(const Table& table, RealQpNum number) {
-    return (number.value * 2654435761u >> 8) & table.mask;
-  }
-  static void put(Table& table, RealQpNum number, ShadowQp* qp) {
-    std::uint32_t i = first(table, number);
-    while (true) {
-      const std::uint32_t held = table.entries[i].number.load(std::memory_order_relaxed);
-      if (held == 0 || held == number.value) break;
-      i = (i + 1) & table.mask;
+  template <typename Below>
+  static Below& made(std::atomic<Below*>& entry) {
+    Below* below = entry.load(std::memory_order_relaxed);
+    if (below == nullptr) {
+      below = new Below;
+      entry.store(below, std::memory_order_release);
     }
-    table.entries[i].qp.store(qp, std::memory_order_relaxed);
-    if (table.entries[i].number.load(std::memory_order_relaxed) == 0) ++table.used;
-    table.entries[i].number.store(number.value, std::memory_order_release);
-  }
-  Table* grow(Table* old) {
-    std::uint32_t live = 0;
-    for (std::uint32_t i = 0; old != nullptr && i <= old->mask; ++i) live += old->entries[i].qp.load() != nullptr;
-    std::uint32_t size = 16;
-    while (size < 4 * (live + 1)) size *= 2;
-    auto* table = new Table(size);
-    for (std::uint32_t i = 0; old != nullptr && i <= old->mask; ++i)
-      if (ShadowQp* qp = old->entries[i].qp.load(); qp != nullptr) put(*table, {old->entries[i].number.load()}, qp);
-    table_.store(table, std::memory_order_release);
-    resting_.reset(old);
-    return table;
+    return *below;
   }
 
-  std::atomic<Table*> table_{nullptr};
-  std::unique_ptr<Table> resting_;
+  Level<Middle> root_;
 };
 
 }  // namespace shadowib
