@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 #include <random>
+#include <thread>
 
 namespace shadowib {
 namespace {
@@ -33,6 +35,22 @@ TEST(KeyTable, AgainstAModel) {
   }
   table.clear();
   EXPECT_FALSE(table.find({model.begin()->first}, &real));
+}
+
+// A post translates while another thread registers memory.
+TEST(KeyTable, AReaderFindsItsOwnWhileItGrows) {
+  KeyTable table;
+  table.insert({7}, {8});
+  std::atomic<bool> stop{false};
+  std::atomic<long> wrong{0};
+  std::thread reader([&] {
+    RealKey real;
+    while (!stop.load()) wrong += !table.find({7}, &real) || real.value != 8;
+  });
+  for (std::uint32_t key = 100; key < 200000; ++key) table.insert({key}, {key + 1});
+  stop = true;
+  reader.join();
+  EXPECT_EQ(wrong.load(), 0);
 }
 
 }  // namespace
