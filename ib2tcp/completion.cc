@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
 
 #include "ib2tcp/device.h"
 #include "ib2tcp/host.h"
@@ -69,6 +70,19 @@ void Cq::purge(std::uint32_t qp_num) {
       g_host->purged(ring[i & mask].wr_id);
     }
   put.store(to);
+}
+
+int Cq::resize(std::uint64_t size) {
+  std::unique_ptr<ibv_wc[]> larger(new (std::nothrow) ibv_wc[size]);
+  if (larger == nullptr) return ENOMEM;
+  SpinGuard guard(poll_lock);
+  const std::uint64_t from = taken.load(), end = put.load();
+  if (end - from > size) return EINVAL;
+  for (std::uint64_t i = from; i != end; ++i) larger[i & (size - 1)] = ring[i & mask];
+  ring = std::move(larger);
+  mask = size - 1;
+  verbs.cqe = static_cast<int>(size);
+  return 0;
 }
 
 void Channel::notify(Cq& cq) {
@@ -134,6 +148,12 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   }
   ++reinterpret_cast<Context*>(context)->users;
   return &cq->verbs;
+}
+
+int resize_cq(ibv_cq* verbs, int cqe) {
+  if (cqe < 1 || cqe > kMaxCqe) return EINVAL;
+  EngineGuard guard;
+  return cq_of(verbs).resize(std::bit_ceil(static_cast<std::uint64_t>(cqe)));
 }
 
 int destroy_cq(ibv_cq* verbs) {

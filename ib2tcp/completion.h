@@ -40,6 +40,8 @@ struct Cq {
   bool push(const ibv_wc& wc, bool solicited);
   // Drops a queue pair's completions that were not polled. Under the engine's lock.
   void purge(std::uint32_t qp_num);
+  // 0 or an errno. Under the engine's lock.
+  int resize(std::uint64_t size);
   int take(int count, ibv_wc* wc);
 };
 
@@ -57,6 +59,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context);
 int destroy_comp_channel(ibv_comp_channel* channel);
 ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int comp_vector);
 int destroy_cq(ibv_cq* cq);
+int resize_cq(ibv_cq* cq, int cqe);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
 int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq);

@@ -179,6 +179,7 @@ int query_device(ibv_context* verbs, ibv_device_attr* attr) {
   attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = kMaxRdAtomic;
   attr->max_res_rd_atom = kMaxRdAtomic * kMaxQp;
   attr->atomic_cap = IBV_ATOMIC_GLOB;  // processor instructions: atomic for everybody on the host
+  attr->max_ah = 1 << 20;
   attr->max_pkeys = 1;
   attr->local_ca_ack_delay = 15;
   attr->phys_port_cnt = static_cast<std::uint8_t>(device.port_count);

@@ -70,6 +70,7 @@ class Engine {
   std::atomic<bool> paused{false};           // BackendOps::set_paused
   std::atomic<std::int64_t> outstanding{0};  // posted requests of all queue pairs, both kinds
   int handshakes = 0;                        // under way
+  std::vector<Qp*> datagram_qps;             // those that any link may carry something of; under the lock
 
   // --- Below: under the lock, if not said otherwise. ---
   std::vector<Link*>& links() { return links_; }

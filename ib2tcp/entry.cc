@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "ib2tcp/address_handle.h"
 #include "ib2tcp/completion.h"
 #include "ib2tcp/device.h"
 #include "ib2tcp/engine.h"
@@ -54,10 +55,12 @@ constexpr BackendOps kOps = {
     .dealloc_pd = dealloc_pd,
     .reg_mr = reg_mr,
     .dereg_mr = dereg_mr,
+    .rereg_mr = rereg_mr,
     .create_comp_channel = create_comp_channel,
     .destroy_comp_channel = destroy_comp_channel,
     .create_cq = create_cq,
     .destroy_cq = destroy_cq,
+    .resize_cq = resize_cq,
     .poll_cq = poll_cq,
     .req_notify_cq = req_notify_cq,
     .get_cq_event = get_cq_event,
@@ -68,6 +71,8 @@ constexpr BackendOps kOps = {
     .destroy_qp = destroy_qp,
     .post_send = post_send,
     .post_recv = post_recv,
+    .create_ah = create_ah,
+    .destroy_ah = destroy_ah,
     .purges_completions = true,
     .create_srq = create_srq,
     .modify_srq = modify_srq,

@@ -70,6 +70,8 @@ void Link::on_connected(Stream* stream, bool accepted) {
   drop_body();
   sink_ = Sink{};
   loose_.clear();
+  done_.clear();
+  done_count_ = 0;
   readable = true;
   watching_writes_ = false;
   auto events = [](void* link, std::uint32_t what) { static_cast<Link*>(link)->stream_events(what); };
@@ -96,8 +98,13 @@ void Link::on_connected(Stream* stream, bool accepted) {
     hello.header.opcode = Opcode::kHello;
     append(hello);
   }
-  for (Qp& qp : qps_) qp.on_link_up();
+  tell_up();
   pump();
+}
+
+void Link::tell_up() {
+  for (Qp& qp : qps_) qp.on_link_up();
+  for (Qp* qp : g_engine->datagram_qps) qp->on_datagram_link_up();
 }
 
 void Link::down(const char* reason) {
@@ -123,6 +130,7 @@ void Link::down(const char* reason) {
     Qp& qp = *it++;
     qp.on_link_down();
   }
+  for (Qp* qp : g_engine->datagram_qps) qp->on_datagram_link_down(*this);
 }
 
 void Link::stream_events(std::uint32_t) {

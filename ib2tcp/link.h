@@ -87,7 +87,7 @@ class Link {
   void owe_ack(Qp& qp) {
     if (!qp.ack_hook.is_linked()) owing_.push_back(qp);
   }
-  bool owes_acks() const { return !owing_.empty(); }
+  bool owes_acks() const { return !owing_.empty() || !done_.empty(); }
   bool unsent() const { return tx_begin_ != tx_end_ || body_count_ != 0 || !ready_.empty() || !loose_.empty(); }
 
   // Reads and executes what has arrived (if `read`), then sends what is ready. True if anything moved.
@@ -111,6 +111,8 @@ class Link {
   void finish_frame();
   void feed_sink();
   void refuse(const FrameHeader& header);
+  void note_done(const FrameHeader& header);
+  void flush_done();
   // Output.
   bool flush();
   void gather();
@@ -119,6 +121,7 @@ class Link {
   void snapshot_body();
   void drop_body();
   // Life.
+  void tell_up();
   void down(const char* reason);
   void frame_error(const char* what, const FrameHeader& header);
   void stream_events(std::uint32_t events);
@@ -151,6 +154,10 @@ class Link {
   const Qp* body_qp_ = nullptr;
   std::unique_ptr<char[]> body_copy_;
   Frame frame_;
+  // Datagrams that came and whose sender has not been told; 0 or one frame per sender.
+  std::vector<FrameHeader> done_;
+  std::uint32_t done_count_ = 0;
+  static constexpr std::size_t kMaxLoose = 1 << 16;
   // Frames without a queue pair; see send_loose.
   std::vector<FrameHeader> loose_;
 };

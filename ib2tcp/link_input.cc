@@ -18,8 +18,8 @@ constexpr std::size_t kBytesPerTurn = 4 << 20;
 constexpr std::uint32_t kLargePayload = 32 << 10;
 
 bool known(Opcode opcode) {
-  return is_request(opcode) || (opcode >= Opcode::kReadResponse && opcode <= Opcode::kReceivePosted) ||
-         opcode == Opcode::kHello;
+  return is_request(opcode) || is_datagram(opcode) ||
+         (opcode >= Opcode::kReadResponse && opcode <= Opcode::kDatagramDone) || opcode == Opcode::kHello;
 }
 
 }  // namespace
@@ -138,13 +138,14 @@ bool Link::begin_frame(const FrameHeader& header) {
   if (!known(header.opcode)) return frame_error("opcode", header), false;
   if (header.length > kMaxMessageBytes) return frame_error("length", header), false;
   if (is_atomic(header.opcode) && header.length != sizeof(std::uint64_t)) return frame_error("length", header), false;
+  if (is_datagram(header.opcode) && header.length > kMaxDatagramBytes) return frame_error("length", header), false;
   if ((header.flags & ~(kFlagSolicited | kFlagAckValid | kFlagPaused)) != 0)
     return frame_error("flags", header), false;
   if (state_ == State::kConfirming) {
     if (header.opcode != Opcode::kHello) return frame_error("no greeting first", header), false;
     state_ = State::kUp;
     backoff_ns_ = 0;
-    for (Qp& qp : qps_) qp.on_link_up();
+    tell_up();
     return true;
   }
   if (header.opcode == Opcode::kHello) return frame_error("second greeting", header), false;
@@ -159,7 +160,16 @@ bool Link::begin_frame(const FrameHeader& header) {
   sink_.at = sink_.count = 0;
 
   Qp* qp = g_engine->qps.find(header.dest_qpn);
-  if (qp == nullptr || qp->link() != this || qp->peer_qpn() != header.src_qpn || !qp->connected()) {
+  if (is_datagram(header.opcode) || header.opcode == Opcode::kDatagramDone) {
+    if (qp == nullptr || qp->has_peer()) return true;  // dropped
+    if (is_datagram(header.opcode))
+      qp->begin_datagram(header, &sink_);
+    else
+      qp->on_datagram_done(*this, header.seq);
+    return stream_ != nullptr;
+  }
+  if (qp == nullptr || !qp->has_peer() || qp->link() != this || qp->peer_qpn() != header.src_qpn ||
+      !qp->connected()) {
     if (is_request(header.opcode)) refuse(header);
     return true;
   }
@@ -180,12 +190,48 @@ bool Link::begin_frame(const FrameHeader& header) {
 void Link::finish_frame() {
   sink_.active = false;
   Qp* qp = sink_.qp;
+  if (is_datagram(sink_.header.opcode)) {
+    if (qp != nullptr) qp->finish_datagram(sink_);
+    note_done(sink_.header);
+    return;
+  }
   if (qp == nullptr) return;
   if (is_request(sink_.header.opcode)) {
     qp->finish_request(sink_);
   } else {
     qp->finish_response(sink_);
   }
+}
+
+// A number for many: what comes from one sender is told of by the last.
+void Link::note_done(const FrameHeader& header) {
+  constexpr std::size_t kSearched = 8, kAtOnce = 32;
+  const std::size_t n = done_.size();
+  for (std::size_t i = n; i > 0 && i + kSearched > n; --i)
+    if (done_[i - 1].dest_qpn == header.src_qpn && done_[i - 1].src_qpn == header.dest_qpn) {
+      done_[i - 1].seq = header.seq;
+      if (++done_count_ >= kAtOnce) flush_done();
+      return;
+    }
+  FrameHeader& done = done_.emplace_back();
+  done.version = kWireVersion;
+  done.opcode = Opcode::kDatagramDone;
+  done.dest_qpn = header.src_qpn;
+  done.src_qpn = header.dest_qpn;
+  done.seq = header.seq;
+  if (++done_count_ >= kAtOnce) flush_done();
+}
+
+// Unlike other frames without a queue pair none of these may be lost: its sender would wait for good.
+void Link::flush_done() {
+  done_count_ = 0;
+  if (loose_.size() + done_.size() > 4 * kMaxLoose) {
+    down("it sends and does not read");
+    return;
+  }
+  loose_.insert(loose_.end(), done_.begin(), done_.end());
+  done_.clear();
+  g_engine->want_turn();
 }
 
 void Link::refuse(const FrameHeader& header) {

@@ -9,11 +9,6 @@
 #include "ib2tcp/link.h"
 
 namespace shadowib::ib2tcp {
-namespace {
-
-constexpr std::size_t kMaxLoose = 1 << 16;
-
-}  // namespace
 
 bool Link::pump() {
   if (!up()) return false;
@@ -39,6 +34,8 @@ void Link::send_loose(const FrameHeader& header) {
 
 void Link::gather() {
   tx_begin_ = tx_end_ = 0;
+  if (!done_.empty()) flush_done();
+  if (stream_ == nullptr) return;
   if (!loose_.empty()) {
     std::size_t n = std::min(loose_.size(), kOutput / 2 / sizeof(FrameHeader));
     std::memcpy(tx_.get(), loose_.data(), n * sizeof(FrameHeader));
@@ -143,6 +140,7 @@ void Link::send_owed_acks() {
     owing_.pop_front();
     qp.want_ack_now();
   }
+  if (!done_.empty()) flush_done();
   pump();
 }
 

@@ -33,6 +33,17 @@ bool is_mapped(const void* address, std::size_t bytes) {
   return true;
 }
 
+// 0 or the errno to refuse a registration with.
+int check_region(const void* address, std::size_t bytes, std::uint64_t iova, int access) {
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
+  if ((access & ~kKnownAccess) != 0) return EINVAL;
+  if ((access & kRemoteWrites) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  if (reinterpret_cast<std::uintptr_t>(address) + bytes < reinterpret_cast<std::uintptr_t>(address) ||
+      iova + bytes < iova)
+    return EINVAL;
+  return is_mapped(address, bytes) ? 0 : EFAULT;
+}
+
 }  // namespace
 
 void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
@@ -78,13 +89,7 @@ int dealloc_pd(ibv_pd* verbs) {
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova, int access) {
   access &= ~IBV_ACCESS_OPTIONAL_RANGE;  // hints such as RELAXED_ORDERING
-  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return fail_null<ibv_mr>(EOPNOTSUPP);
-  if ((access & ~kKnownAccess) != 0) return fail_null<ibv_mr>(EINVAL);
-  if ((access & kRemoteWrites) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return fail_null<ibv_mr>(EINVAL);
-  if (reinterpret_cast<std::uintptr_t>(address) + bytes < reinterpret_cast<std::uintptr_t>(address) ||
-      iova + bytes < iova)
-    return fail_null<ibv_mr>(EINVAL);
-  if (!is_mapped(address, bytes)) return fail_null<ibv_mr>(EFAULT);
+  if (int rc = check_region(address, bytes, iova, access); rc != 0) return fail_null<ibv_mr>(rc);
   auto* mr = new Mr;
   mr->verbs.context = pd->context;
   mr->verbs.pd = pd;
@@ -101,6 +106,29 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
   mr->verbs.lkey = mr->verbs.rkey = mr->verbs.handle = key;
   ++reinterpret_cast<Pd*>(pd)->users;
   return &mr->verbs;
+}
+
+int rereg_mr(ibv_mr* verbs, int flags, ibv_pd* pd, void* address, std::size_t bytes, int access) {
+  auto* mr = reinterpret_cast<Mr*>(verbs);
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access & ~IBV_ACCESS_OPTIONAL_RANGE : mr->access;
+  if (!moves) address = verbs->addr, bytes = verbs->length;
+  const std::uint64_t iova = !moves                                  ? mr->iova
+                             : (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0
+                                                                     : reinterpret_cast<std::uint64_t>(address);
+  if (int rc = check_region(address, bytes, iova, access); rc != 0) return rc;
+  EngineGuard guard;
+  for (Link* link : g_engine->links()) link->forget_region(*mr);
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
+    --reinterpret_cast<Pd*>(verbs->pd)->users;
+    verbs->pd = pd;
+    ++reinterpret_cast<Pd*>(pd)->users;
+  }
+  verbs->addr = address;
+  verbs->length = bytes;
+  mr->iova = iova;
+  mr->access = access;
+  return 0;
 }
 
 int dereg_mr(ibv_mr* verbs) {

@@ -35,6 +35,9 @@ Opcode frame_opcode(ibv_wr_opcode opcode) {
 
 int Qp::check_send(const ibv_send_wr& wr) const {
   Opcode opcode = frame_opcode(wr.opcode);
+  const bool is_send = opcode == Opcode::kSend || opcode == Opcode::kSendImm;
+  if (opcode != Opcode::kHello && !reliable() && (has_peer() ? needs_response(opcode) : !is_send)) return EINVAL;
+  if (!has_peer() && (wr.wr.ud.ah == nullptr || wr.wr.ud.remote_qpn > 0xffffff)) return EINVAL;
   if (opcode == Opcode::kHello) return wr.opcode <= IBV_WR_DRIVER1 ? EOPNOTSUPP : EINVAL;
   if (wr.num_sge < 0 || static_cast<unsigned>(wr.num_sge) > cap_.max_send_sge) return EINVAL;
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
@@ -58,7 +61,9 @@ void Qp::queue_send(const ibv_send_wr& wr) {
   send.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
   send.done = false;
   send.status = IBV_WC_SUCCESS;
-  if (is_atomic(opcode)) {
+  if (!has_peer()) {
+    address_datagram(send, wr);
+  } else if (is_atomic(opcode)) {
     send.raddr = wr.wr.atomic.remote_addr;
     send.rkey = wr.wr.atomic.rkey;
     send.operand1 = wr.wr.atomic.compare_add;
@@ -78,7 +83,7 @@ void Qp::queue_send(const ibv_send_wr& wr) {
     }
     bytes += wr.sg_list[i].length;
   }
-  if (bytes > kMaxMessageBytes) send.status = IBV_WC_LOC_LEN_ERR;
+  if (bytes > (has_peer() ? kMaxMessageBytes : kMaxDatagramBytes)) send.status = IBV_WC_LOC_LEN_ERR;
   send.length = is_atomic(opcode) ? sizeof(std::uint64_t) : static_cast<std::uint32_t>(bytes);
 }
 

@@ -2,6 +2,8 @@
 // Source: InfiniBand Architecture Specification 1.4, 10.3.1 and 11.2.5.3, table 96.
 #include <errno.h>
 
+#include <span>
+
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/queue_pair.h"
@@ -15,7 +17,7 @@ struct Transition {
 };
 
 constexpr int kMigration = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
-constexpr Transition kTransitions[] = {
+constexpr Transition kReliable[] = {
     {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
     {IBV_QPS_INIT, IBV_QPS_RTR,
@@ -31,9 +33,41 @@ constexpr Transition kTransitions[] = {
      IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
          IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | kMigration},
 };
+constexpr Transition kUnreliable[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+    {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN,
+     IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_ACCESS_FLAGS | kMigration},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS | kMigration},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_ACCESS_FLAGS | kMigration},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PORT | IBV_QP_AV | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS | kMigration},
+};
+constexpr Transition kDatagram[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+    {IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+    {IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+    {IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_QKEY},
+    {IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+};
 
-const Transition* find_transition(ibv_qp_state from, ibv_qp_state to) {
-  for (const Transition& t : kTransitions)
+std::span<const Transition> transitions(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_UC:
+      return kUnreliable;
+    case IBV_QPT_UD:
+      return kDatagram;
+    default:
+      return kReliable;
+  }
+}
+
+const Transition* find_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) {
+  for (const Transition& t : transitions(type))
     if (t.from == from && t.to == to) return &t;
   return nullptr;
 }
@@ -65,6 +99,7 @@ void Qp::apply(const ibv_qp_attr& attr, int mask) {
   if (mask & IBV_QP_PKEY_INDEX) attr_.pkey_index = attr.pkey_index;
   if (mask & IBV_QP_PORT) attr_.port_num = attr.port_num;
   if (mask & IBV_QP_ACCESS_FLAGS) attr_.qp_access_flags = attr.qp_access_flags;
+  if (mask & IBV_QP_QKEY) attr_.qkey = attr.qkey;
   if (mask & IBV_QP_AV) attr_.ah_attr = attr.ah_attr;
   if (mask & IBV_QP_PATH_MTU) attr_.path_mtu = attr.path_mtu;
   if (mask & IBV_QP_DEST_QPN) attr_.dest_qp_num = attr.dest_qp_num;
@@ -94,7 +129,7 @@ int Qp::modify(const ibv_qp_attr& attr, int mask) {
     if (given != 0) return EINVAL;
     return enter_state(from, to);
   }
-  const Transition* transition = find_transition(from, to);
+  const Transition* transition = find_transition(type(), from, to);
   if (transition == nullptr || (given & transition->required) != transition->required ||
       (given & ~(transition->required | transition->optional)) != 0)
     return EINVAL;
@@ -117,9 +152,10 @@ int Qp::enter_state(ibv_qp_state from, ibv_qp_state to) {
     return 0;
   }
   verbs.state = attr_.qp_state = to;
+  if (from == IBV_QPS_RESET && !has_peer()) g_engine->datagram_qps.push_back(this);
   if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
     expected_ = attr_.rq_psn;
-    resolve();
+    if (has_peer()) resolve();
   } else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
     rnr_left_ = attr_.rnr_retry;
     tries_ = 0;
@@ -138,7 +174,7 @@ void Qp::reset() {
   stop_waiting();
   send_cq().purge(verbs.qp_num);
   recv_cq().purge(verbs.qp_num);
-  g_engine->outstanding.fetch_sub(static_cast<std::int64_t>(sq_.tail - sq_.head));
+  forget_sends();
   sq_.clear();
   if (srq_ == nullptr) {
     g_engine->outstanding.fetch_sub(rq_->size());

@@ -32,7 +32,8 @@ Qp::Qp() {
 Qp::~Qp() = default;
 
 int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
-  if (init->qp_type != IBV_QPT_RC) return EOPNOTSUPP;
+  if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC && init->qp_type != IBV_QPT_UD) return EOPNOTSUPP;
+  if (init->qp_type == IBV_QPT_UC && init->srq != nullptr) return EINVAL;
   if (init->send_cq == nullptr || init->recv_cq == nullptr || init->send_cq->context != pd->context ||
       init->recv_cq->context != pd->context || (init->srq != nullptr && init->srq->context != pd->context))
     return EINVAL;
@@ -61,7 +62,7 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
   verbs.recv_cq = init->recv_cq;
   verbs.srq = init->srq;
   verbs.state = IBV_QPS_RESET;
-  verbs.qp_type = IBV_QPT_RC;
+  verbs.qp_type = init->qp_type;
   verbs.qp_num = verbs.handle = g_engine->qps.insert(qp.get());
   if (verbs.qp_num == 0) return ENOMEM;
   ++reinterpret_cast<Pd*>(pd)->users;
@@ -75,7 +76,7 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
 int Qp::destroy() {
   leave_link();
   g_engine->disarm(timer_);
-  g_engine->outstanding.fetch_sub(static_cast<std::int64_t>(sq_.tail - sq_.head));
+  forget_sends();
   if (srq_ == nullptr) g_engine->outstanding.fetch_sub(rq_->size());
   g_engine->qps.remove(verbs.qp_num);
   send_cq().purge(verbs.qp_num);
@@ -89,8 +90,22 @@ int Qp::destroy() {
   return 0;
 }
 
+// Those without a completion, which will have none.
+void Qp::forget_sends() {
+  g_engine->outstanding.fetch_sub(static_cast<std::int64_t>(sq_.tail - sq_.head));
+  if (!has_peer())
+    for (; sq_.head < sq_.tail; ++sq_.head) release_datagram(sq_.at(sq_.head));
+}
+
 // What was executed or refused has to reach the peer even though this queue pair ends.
 void Qp::leave_link() {
+  if (!has_peer()) {
+    std::erase(g_engine->datagram_qps, this);
+    drop_sink();
+    ready_hook.unlink();
+    link_ = nullptr;
+    return;
+  }
   if (link_ == nullptr) return;
   drop_sink();
   FrameHeader last;
@@ -111,10 +126,8 @@ void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
   if (state() == IBV_QPS_ERR || state() == IBV_QPS_RESET) return;
   verbs.state = attr_.qp_state = IBV_QPS_ERR;
   stop_waiting();
-  if (link_ != nullptr) {
-    drop_sink();
-    if (owes_ack()) want_ack_now();
-  }
+  drop_sink();
+  if (owes_ack()) want_ack_now();
   starved_hook.unlink();
   if (!keep_answers) {
     answers_begin_ = answers_end_;
@@ -140,7 +153,14 @@ void Qp::flush_receives() {
 
 // A message that is on its way in ends here: its receive waits for the next again.
 void Qp::drop_sink() {
-  if (Receive* receive = link_->cut(*this); receive != nullptr) rq_->give_back(receive);
+  auto cut = [this](Link& link) {
+    if (Receive* receive = link.cut(*this); receive != nullptr) rq_->give_back(receive);
+  };
+  if (has_peer()) {
+    if (link_ != nullptr) cut(*link_);
+    return;
+  }
+  for (Link* link : g_engine->links()) cut(*link);
 }
 
 ibv_pd* Qp::recv_pd() const { return srq_ != nullptr ? srq_->verbs.pd : verbs.pd; }

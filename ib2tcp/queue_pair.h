@@ -1,7 +1,9 @@
-// A reliable-connected queue pair: both halves of the protocol and the state that ties them.
+// A queue pair: both halves of the protocol and the state that ties them. Reliable (RC) and unreliable (UC) connected
+// ones differ in what becomes of a message that cannot be executed; datagrams (UD) have a file of their own.
 //
 // Everything is under the engine's lock. The work is split over files: queue_pair.cc (creation, destruction, errors),
-// qp_state.cc (modify, query), post.cc (posting), requester.cc (sending, acknowledgements), responder.cc (executing).
+// qp_state.cc (modify, query), post.cc (posting), requester.cc (sending, acknowledgements), responder.cc (executing),
+// datagram.cc (UD).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -32,6 +34,9 @@ class Qp {
   Hook ack_hook;      // those that owe an acknowledgement
   Hook starved_hook;  // of a shared receive queue: those whose peer was told "receiver not ready"
 
+  ibv_qp_type type() const { return verbs.qp_type; }
+  bool reliable() const { return type() == IBV_QPT_RC; }
+  bool has_peer() const { return type() != IBV_QPT_UD; }
   Context& context() const { return *reinterpret_cast<Context*>(verbs.context); }
   ibv_qp_state state() const { return verbs.state; }
   bool connected() const { return state() == IBV_QPS_RTR || state() == IBV_QPS_RTS || state() == IBV_QPS_SQD; }
@@ -85,6 +90,13 @@ class Qp {
     kick_answers();
   }
 
+  // --- datagram.cc ---
+  void begin_datagram(const FrameHeader& header, Sink* sink);
+  void finish_datagram(Sink& sink);
+  void on_datagram_done(const Link& link, std::uint32_t seq);
+  void on_datagram_link_up();
+  void on_datagram_link_down(const Link& link);
+
  private:
   enum class Wait : std::uint8_t { kNone, kResolve, kLink, kReceiver, kPeer };
   static constexpr std::uint32_t kAnswers = kMaxRdAtomic;
@@ -104,6 +116,8 @@ class Qp {
   bool next_request(Frame* frame);
   bool may_send_next() const;
   void fill_header(FrameHeader* header, Opcode opcode, std::uint32_t seq);
+  void on_unreliable_nak(std::uint32_t seq);
+  void lose_posted(std::uint64_t end);
   ibv_wc_status prepare_payload(Send& send, Frame* frame);
   void complete_ready();
   void complete_send(Send& send, ibv_wc_status status);
@@ -126,9 +140,22 @@ class Qp {
   void complete_receive(const FrameHeader& header, Receive* receive, ibv_wc_status status);
   void nak(Syndrome syndrome, std::uint32_t seq);
   void fail_request(Syndrome syndrome, std::uint32_t seq, ibv_event_type event);
+  void drop_message();
   void receiver_ready();
 
+  // datagram.cc
+  void address_datagram(Send& send, const ibv_send_wr& wr);
+  void release_datagram(Send& send);
+  void kick_datagrams();
+  bool next_datagram(Frame* frame);
+  void datagrams_done(const Link& link, std::uint64_t end);
+  void advance_datagrams();
+  void on_datagram_timer();
+  void fail_datagram(const FrameHeader& header, Receive* receive, ibv_wc_status status);
+  void complete_datagram(const FrameHeader& header, Receive* receive, ibv_wc_status status);
+
   // queue_pair.cc
+  void forget_sends();
   void flush_receives();
   void drop_sink();
   void kick_answers();
@@ -143,7 +170,7 @@ class Qp {
   ibv_qp_attr attr_{};
   ibv_qp_cap cap_{};
   bool signal_all_ = false;
-  Link* link_ = nullptr;
+  Link* link_ = nullptr;  // to the peer; UD: the one the next request is for
   Timer timer_;
 
   // Requester.

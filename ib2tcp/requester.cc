@@ -21,6 +21,7 @@ constexpr std::int64_t kLongestRnrWaitNs = 64'000'000;
 constexpr std::int64_t kResolveNs = 10'000'000;
 // Fabrics need no time to connect; we do. Time-outs never end in less than this altogether.
 constexpr std::int64_t kPatienceNs = 500'000'000;
+constexpr std::uint32_t kUnreliableTries = 5;  // of 100 ms each: whoever is not there then has missed the message
 
 ibv_wc_opcode completion_opcode(Opcode opcode) {
   switch (opcode) {
@@ -41,6 +42,7 @@ ibv_wc_opcode completion_opcode(Opcode opcode) {
 }  // namespace
 
 bool Qp::next_frame(Frame* frame) {
+  if (!has_peer()) return next_datagram(frame);
   if (next_answer(frame)) return true;
   if (next_request(frame)) return true;
   if (tell_posted_) {
@@ -148,6 +150,7 @@ void Qp::complete_ready() {
 
 void Qp::complete_send(Send& send, ibv_wc_status status) {
   g_engine->outstanding.fetch_sub(1, std::memory_order_relaxed);
+  if (!has_peer()) release_datagram(send);
   if (status == IBV_WC_SUCCESS && !send.signaled) return;
   ibv_wc wc{};
   wc.wr_id = send.wr_id;
@@ -158,7 +161,24 @@ void Qp::complete_send(Send& send, ibv_wc_status status) {
   push(send_cq(), wc, false);
 }
 
+// Requests of an unreliable connection that will not be executed are over all the same.
+void Qp::lose_posted(std::uint64_t end) {
+  sq_.acked = std::max(sq_.acked, end);
+  sq_.next = std::max(sq_.next, sq_.acked);
+  sq_.sent = std::max(sq_.sent, sq_.next);
+  complete_ready();
+}
+
+void Qp::on_unreliable_nak(std::uint32_t seq) {
+  const std::uint32_t ahead = seq - (attr_.sq_psn + static_cast<std::uint32_t>(sq_.acked));
+  if (ahead < sq_.sent - sq_.acked) lose_posted(sq_.acked + ahead + 1);
+}
+
 void Qp::on_nak(const FrameHeader& header) {
+  if (!reliable()) {
+    on_unreliable_nak(header.seq);
+    return;
+  }
   // Only the oldest unexecuted request can be refused; what lies behind it was not looked at.
   if (sq_.acked == sq_.sent || header.seq != attr_.sq_psn + static_cast<std::uint32_t>(sq_.acked)) return;
   // While either program is stopped nobody can mend what is refused: that uses up no retry.
@@ -265,9 +285,17 @@ void Qp::stop_waiting() {
 void Qp::on_timer() {
   Wait why = wait_;
   wait_ = Wait::kNone;
+  if (!has_peer()) {
+    on_datagram_timer();
+    return;
+  }
   if (why == Wait::kReceiver || why == Wait::kPeer) {
     kick();
     return;
+  }
+  if (!reliable() && !sq_.empty() && ++tries_ >= kUnreliableTries) {
+    tries_ = 0;
+    lose_posted(sq_.tail);
   }
   if (!sq_.empty() && attr_.timeout != 0 && tries_++ >= attr_.retry_cnt) {
     fail(IBV_WC_RETRY_EXC_ERR);
@@ -293,6 +321,10 @@ void Qp::resolve() {
 }
 
 void Qp::kick() {
+  if (!has_peer()) {
+    kick_datagrams();
+    return;
+  }
   if (link_ == nullptr || state() == IBV_QPS_ERR) return;
   if (link_->up()) {
     if (sq_.next < sq_.tail) link_->ready(*this);
@@ -316,7 +348,9 @@ void Qp::on_link_down() {
   ack_now_ = told_posted_ = false;
   receiver_ready();
   if (!connected()) return;
-  if (sq_.head < sq_.sent) {
+  if (!reliable()) {
+    lose_posted(sq_.sent);
+  } else if (sq_.head < sq_.sent) {
     fail(IBV_WC_RETRY_EXC_ERR);
   } else {
     kick();  // nothing of ours was under way: a new connection may be had

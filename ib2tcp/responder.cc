@@ -18,6 +18,7 @@ constexpr std::uint32_t kBytesPerAck = 128 << 10;
 }  // namespace
 
 void Qp::begin_request(const FrameHeader& header, Sink* sink) {
+  if (!reliable()) expected_ = header.seq;  // what is missing before it was lost
   std::uint32_t ahead = header.seq - expected_;
   if (ahead != 0) {
     if (static_cast<std::int32_t>(ahead) < 0) {
@@ -39,7 +40,9 @@ void Qp::begin_request(const FrameHeader& header, Sink* sink) {
     established_ = true;
     if (state() == IBV_QPS_RTR) raise(IBV_EVENT_COMM_EST);
   }
-  if (header.opcode == Opcode::kRead) {
+  if (!reliable() && needs_response(header.opcode)) {
+    drop_message();
+  } else if (header.opcode == Opcode::kRead) {
     begin_read(header, false);
   } else if (is_atomic(header.opcode)) {
     begin_atomic(header);
@@ -56,6 +59,10 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
     return false;
   }
   if (takes_receive(header.opcode) && !rq_->available()) {
+    if (!reliable()) {
+      drop_message();
+      return false;
+    }
     // Not executed, and nothing kept: the sender has it and everything behind it.
     g_engine->statistics.rnr_naks.fetch_add(1, std::memory_order_relaxed);
     rnr_ = true;
@@ -106,6 +113,12 @@ void Qp::finish_request(Sink& sink) {
 }
 
 void Qp::fail_sink(Sink& sink) {
+  if (is_datagram(sink.header.opcode)) {
+    Receive* receive = std::exchange(sink.receive, nullptr);
+    rq_->finish(receive);
+    fail_datagram(sink.header, receive, IBV_WC_LOC_PROT_ERR);
+    return;
+  }
   if (!is_request(sink.header.opcode)) {
     fail(IBV_WC_LOC_PROT_ERR);
     return;
@@ -235,7 +248,17 @@ void Qp::nak(Syndrome syndrome, std::uint32_t seq) {
   kick_answers();
 }
 
+// Of an unreliable connection: nobody is told, and the next message is executed.
+void Qp::drop_message() { executed_one(0); }
+
 void Qp::fail_request(Syndrome syndrome, std::uint32_t seq, ibv_event_type event) {
+  if (!reliable()) {
+    drop_message();
+    if (syndrome == Syndrome::kRemoteAccess) return;  // the sender's mistake
+    raise(event);
+    enter_error(IBV_WC_SUCCESS, true);
+    return;
+  }
   nak(syndrome, seq);
   raise(event);
   enter_error(IBV_WC_SUCCESS, true);

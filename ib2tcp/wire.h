@@ -13,6 +13,7 @@ static_assert(std::endian::native == std::endian::little, "frames are written as
 
 inline constexpr std::uint8_t kWireVersion = 1;
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
+inline constexpr std::uint32_t kMaxDatagramBytes = 4096;
 
 enum class Opcode : std::uint8_t {
   // Requests; each takes one sequence number of its queue pair.
@@ -23,12 +24,16 @@ enum class Opcode : std::uint8_t {
   kRead = 5,
   kCompareSwap = 6,
   kFetchAdd = 7,
+  // Datagrams: requests of an unconnected queue pair, each for itself.
+  kDatagram = 8,
+  kDatagramImm = 9,
   // Answers.
   kReadResponse = 16,
   kAtomicResponse = 17,
   kAck = 18,
   kNak = 19,
   kReceivePosted = 20,  // to a sender that was told "receiver not ready": one is there now
+  kDatagramDone = 21,   // a datagram, and all before it of that sender on this connection, was delivered or dropped
   // Of the connection, not of a queue pair.
   kHello = 32,  // the first frame of the side that connected
 };
@@ -68,11 +73,19 @@ struct FrameHeader {
 static_assert(sizeof(FrameHeader) == 64);
 
 inline bool is_request(Opcode opcode) { return opcode >= Opcode::kSend && opcode <= Opcode::kFetchAdd; }
+inline bool is_datagram(Opcode opcode) { return opcode == Opcode::kDatagram || opcode == Opcode::kDatagramImm; }
 inline bool is_atomic(Opcode opcode) { return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd; }
 inline bool needs_response(Opcode opcode) { return opcode == Opcode::kRead || is_atomic(opcode); }
 inline bool takes_receive(Opcode opcode) {
   return opcode == Opcode::kSend || opcode == Opcode::kSendImm || opcode == Opcode::kWriteImm;
 }
+// What a datagram says of its way, in fields that only connected queue pairs use otherwise: raddr holds these bits,
+// operand1 the sender's GUID, operand2 and piggyback the destination's GID as it lies in memory, ack the hop limit.
+struct DatagramPath {
+  std::uint64_t slid : 16, sl : 4, global : 1, reserved : 11, flow_label : 20, traffic_class : 8, reserved2 : 4;
+};
+static_assert(sizeof(DatagramPath) == sizeof(std::uint64_t));
+
 // Bytes that follow the header in the stream.
 inline std::uint32_t payload_bytes(const FrameHeader& header) {
   switch (header.opcode) {
@@ -81,6 +94,8 @@ inline std::uint32_t payload_bytes(const FrameHeader& header) {
     case Opcode::kWrite:
     case Opcode::kWriteImm:
     case Opcode::kReadResponse:
+    case Opcode::kDatagram:
+    case Opcode::kDatagramImm:
       return header.length;
     default:
       return 0;

@@ -65,5 +65,30 @@ TEST_P(Conformance, OverrunIsAnErrorOfTheQueue) {
   EXPECT_EQ(y.state(), IBV_QPS_ERR);
 }
 
+TEST_P(Conformance, AResizedQueueKeepsWhatIsInIt) {
+  Endpoint x(a()), y(b(), {}, 1 << 20, 4);
+  connect(x, y);
+  std::uint64_t sent = 0, received = 0;
+  auto exchange = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      ASSERT_EQ(y.post_recv(sent, {y.sge(0, 100)}), 0);
+      ASSERT_EQ(x.post_send(sent++, {x.sge(0, 10)}), 0);
+      EXPECT_WC(x.wait(), sent - 1, IBV_WC_SUCCESS);
+    }
+  };
+  exchange(3);
+  EXPECT_WC(y.wait(), received++, IBV_WC_SUCCESS);
+  exchange(2);
+  ASSERT_EQ(y.ops.resize_cq(y.cq, 30), 0);
+  EXPECT_GE(y.cq->cqe, 30);
+  exchange(26);
+  EXPECT_EQ(y.ops.resize_cq(y.cq, 16), EINVAL) << "it holds 30";
+  while (received < sent) EXPECT_WC(y.wait(), received++, IBV_WC_SUCCESS);
+  ASSERT_EQ(y.ops.resize_cq(y.cq, 2), 0);
+  exchange(2);
+  while (received < sent) EXPECT_WC(y.wait(), received++, IBV_WC_SUCCESS);
+  EXPECT_EQ(y.ops.resize_cq(y.cq, 0), EINVAL);
+}
+
 }  // namespace
 }  // namespace shadowib::ib2tcp::testing

@@ -156,5 +156,35 @@ TEST_P(Conformance, DeregisteringARegionCutsTheMessageIntoIt) {
     }
 }
 
+// Memory, domain and rights of a region change under its key.
+TEST_P(Conformance, ARegionIsRegisteredAgain) {
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  std::vector<char> other(8192, 'o');
+  std::memcpy(x.at(0), "again", 5);
+  const std::uint32_t key = y.mr->rkey;
+  const auto at = reinterpret_cast<std::uint64_t>(other.data());
+  ASSERT_EQ(y.ops.rereg_mr(y.mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, other.data(), 4096, 0), 0);
+  EXPECT_EQ(y.mr->addr, other.data());
+  EXPECT_EQ(y.mr->rkey, key) << "ours keeps its keys";
+  ASSERT_EQ(x.post_rdma(1, IBV_WR_RDMA_WRITE, {x.sge(0, 5)}, at + 4091, key), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_EQ(std::string(other.data() + 4091, 6), "againo");
+  EXPECT_EQ(y.ops.rereg_mr(y.mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE), EINVAL);
+  EXPECT_EQ(y.ops.rereg_mr(y.mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, reinterpret_cast<void*>(16), 4096, 0),
+            EFAULT);
+  ASSERT_EQ(x.post_rdma(2, IBV_WR_RDMA_WRITE, {x.sge(0, 5)}, at, key), 0);
+  EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS) << "what was refused changed nothing";
+  ibv_pd* pd = y.ops.alloc_pd(y.device.context);
+  ASSERT_EQ(y.ops.rereg_mr(y.mr, IBV_REREG_MR_CHANGE_PD, pd, nullptr, 0, 0), 0);
+  EXPECT_EQ(y.ops.dealloc_pd(pd), EBUSY);
+  ASSERT_EQ(x.post_rdma(3, IBV_WR_RDMA_WRITE, {x.sge(0, 5)}, at, key), 0);
+  EXPECT_WC(x.wait(), 3, IBV_WC_REM_ACCESS_ERR);
+  ASSERT_EQ(y.ops.rereg_mr(y.mr, IBV_REREG_MR_CHANGE_PD, y.pd, nullptr, 0, 0), 0);
+  EXPECT_EQ(y.ops.dealloc_pd(pd), 0);
+  ibv_async_event event;
+  while (y.ops.get_async_event(y.device.context, &event) == 0) y.ops.ack_async_event(&event);
+}
+
 }  // namespace
 }  // namespace shadowib::ib2tcp::testing

@@ -24,6 +24,8 @@ struct QpOptions {
   std::uint32_t psn = 0x123456;
   bool global = false;
   ibv_srq* srq = nullptr;
+  ibv_qp_type type = IBV_QPT_RC;
+  std::uint32_t qkey = 0x11111111;  // UD
 };
 
 struct Device {
@@ -81,7 +83,7 @@ struct Endpoint {
     init.send_cq = init.recv_cq = cq;
     init.cap = {options.send_wr, options.recv_wr, options.sge, options.sge, options.inline_bytes};
     init.srq = options.srq;
-    init.qp_type = IBV_QPT_RC;
+    init.qp_type = options.type;
     init.sq_sig_all = options.signal_all;
     return init;
   }
@@ -97,7 +99,9 @@ struct Endpoint {
     attr.qp_state = IBV_QPS_INIT;
     attr.port_num = 1;
     attr.qp_access_flags = static_cast<unsigned>(options.access);
-    return ops.modify_qp(q, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+    attr.qkey = options.qkey;
+    const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    return ops.modify_qp(q, &attr, mask | (options.type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
   }
   int to_rtr(ibv_qp* q, const Device& peer, std::uint32_t peer_qpn) {
     ibv_qp_attr attr{};
@@ -114,9 +118,10 @@ struct Endpoint {
     } else {
       attr.ah_attr.dlid = peer.port.lid;
     }
-    return ops.modify_qp(q, &attr,
-                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    int mask = IBV_QP_STATE;
+    if (options.type != IBV_QPT_UD) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (options.type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    return ops.modify_qp(q, &attr, mask);
   }
   int to_rts(ibv_qp* q) {
     ibv_qp_attr attr{};
@@ -126,9 +131,10 @@ struct Endpoint {
     attr.rnr_retry = options.rnr_retry;
     attr.sq_psn = options.psn;
     attr.max_rd_atomic = options.rd_atomic;
-    return ops.modify_qp(q, &attr,
-                         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                             IBV_QP_MAX_QP_RD_ATOMIC);
+    int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    if (options.type == IBV_QPT_RC)
+      mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    return ops.modify_qp(q, &attr, mask);
   }
   int to_state(ibv_qp_state state) {
     ibv_qp_attr attr{};
@@ -168,6 +174,29 @@ struct Endpoint {
   int post_send(std::uint64_t wr_id, std::vector<ibv_sge> list, unsigned flags = 0) {
     ibv_send_wr wr = send_wr(wr_id, IBV_WR_SEND, list);
     wr.send_flags = flags;
+    return post(wr);
+  }
+  ibv_ah* make_ah(const Device& peer) {
+    ibv_ah_attr attr{};
+    attr.port_num = 1;
+    attr.dlid = peer.port.lid;
+    if (options.global) {
+      attr.is_global = 1;
+      attr.grh.dgid = peer.gid;
+      attr.grh.hop_limit = 9;
+      attr.grh.traffic_class = 0xab;
+      attr.grh.flow_label = 0x12345;
+    }
+    ibv_ah* ah = ops.create_ah(pd, &attr);
+    EXPECT_NE(ah, nullptr) << process.last_errno();
+    return ah;
+  }
+  int post_datagram(std::uint64_t wr_id, std::vector<ibv_sge> list, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey,
+                    ibv_wr_opcode opcode = IBV_WR_SEND, unsigned flags = 0) {
+    ibv_send_wr wr = send_wr(wr_id, opcode, list);
+    wr.send_flags = flags;
+    wr.imm_data = 0x01020304;
+    wr.wr.ud = {ah, qpn, qkey};
     return post(wr);
   }
   int post_rdma(std::uint64_t wr_id, ibv_wr_opcode opcode, std::vector<ibv_sge> list, std::uint64_t raddr,

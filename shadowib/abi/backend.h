@@ -21,7 +21,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 2;
+inline constexpr uint32_t kBackendAbiVersion = 3;
 
 // What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -90,6 +90,9 @@ struct BackendOps {
   int (*dealloc_pd)(struct ibv_pd* pd);
   struct ibv_mr* (*reg_mr)(struct ibv_pd* pd, void* address, size_t bytes, uint64_t iova, int access);
   int (*dereg_mr)(struct ibv_mr* mr);
+  // Changes what `flags` (IBV_REREG_MR_CHANGE_*) name; `pd` is the real one. 0 or an errno: nothing has changed then.
+  // The region's keys may be others afterwards.
+  int (*rereg_mr)(struct ibv_mr* mr, int flags, struct ibv_pd* pd, void* address, size_t bytes, int access);
 
   // Completion. get_cq_event never blocks: -1 with EAGAIN if none (channel->fd is pollable); *cq is the real CQ.
   struct ibv_comp_channel* (*create_comp_channel)(struct ibv_context* context);
@@ -97,6 +100,8 @@ struct BackendOps {
   struct ibv_cq* (*create_cq)(struct ibv_context* context, int cqe, void* cq_context,
                               struct ibv_comp_channel* channel, int comp_vector);
   int (*destroy_cq)(struct ibv_cq* cq);  // EBUSY while queue pairs use it
+  // To at least `cqe` entries, said in cq->cqe; what is in it stays. 0 or an errno, EINVAL if it holds more.
+  int (*resize_cq)(struct ibv_cq* cq, int cqe);
   int (*poll_cq)(struct ibv_cq* cq, int count, struct ibv_wc* wc);
   int (*req_notify_cq)(struct ibv_cq* cq, int solicited_only);
   int (*get_cq_event)(struct ibv_comp_channel* channel, struct ibv_cq** cq);
@@ -109,6 +114,9 @@ struct BackendOps {
   int (*destroy_qp)(struct ibv_qp* qp);
   int (*post_send)(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad);
   int (*post_recv)(struct ibv_qp* qp, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
+  // Address handles. Requests that were posted with one may outlive it.
+  struct ibv_ah* (*create_ah)(struct ibv_pd* pd, struct ibv_ah_attr* attr);
+  int (*destroy_ah)(struct ibv_ah* ah);
   // destroy_qp and a way to RESET take the queue pair's unpolled completions along: nobody polls one afterwards, and
   // HostServices::purged tells of each. If false, the shim takes everything out of the completion queue first to find
   // them, and what it takes so of other queue pairs may be overtaken by a poll under way on another thread.

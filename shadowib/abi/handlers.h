@@ -57,6 +57,12 @@ decltype(ibv_query_qp_data_in_order) shadowib_ibv_query_qp_data_in_order;
 decltype(ibv_qp_to_qp_ex) shadowib_ibv_qp_to_qp_ex;
 
 // Shared receive queues.
+decltype(ibv_rereg_mr) shadowib_ibv_rereg_mr;
+decltype(ibv_resize_cq) shadowib_ibv_resize_cq;
+decltype(ibv_create_ah) shadowib_ibv_create_ah;
+decltype(ibv_create_ah_from_wc) shadowib_ibv_create_ah_from_wc;
+decltype(ibv_destroy_ah) shadowib_ibv_destroy_ah;
+decltype(ibv_init_ah_from_wc) shadowib_ibv_init_ah_from_wc;
 decltype(ibv_create_srq) shadowib_ibv_create_srq;
 decltype(ibv_modify_srq) shadowib_ibv_modify_srq;
 decltype(ibv_query_srq) shadowib_ibv_query_srq;

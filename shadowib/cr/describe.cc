@@ -7,6 +7,17 @@
 namespace shadowib {
 namespace {
 
+const char* type_name(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_UC:
+      return "UC";
+    case IBV_QPT_UD:
+      return "UD";
+    default:
+      return "RC";
+  }
+}
+
 const char* state_name(ibv_qp_state state) {
   static constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR", "UNKNOWN"};
   return kNames[state <= IBV_QPS_ERR ? state : IBV_QPS_UNKNOWN];
@@ -43,10 +54,11 @@ void describe_objects(std::string* json) {
   for (ShadowQp& qp : r.qps) {
     const QueueCounts sends = counts_of(qp.send), receives = counts_of(qp.receive);
     append(json,
-           "%s{\"qp_num\":%u,\"type\":\"RC\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
+           "%s{\"qp_num\":%u,\"type\":\"%s\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
            "\"sends_posted\":%llu,\"sends_retired\":%llu,\"receives_posted\":%llu,\"receives_completed\":%llu}",
-           first ? "" : ",", qp.qp_num.value, state_name(qp.state()), qp.remote.qp_num.value, qp.remote.lid.value,
-           sends.posted, sends.retired, receives.posted, receives.retired);
+           first ? "" : ",", qp.qp_num.value, type_name(qp.qp.qp_base.qp_type), state_name(qp.state()),
+           qp.remote.qp_num.value, qp.remote.lid.value, sends.posted, sends.retired, receives.posted,
+           receives.retired);
     first = false;
   }
   *json += "]";

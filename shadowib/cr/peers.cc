@@ -7,10 +7,26 @@
 
 #include "hooks/agent.h"
 #include "shadowib/base/log.h"
+#include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
 namespace {
+
+// Who sent a datagram, in the ids that others know it by.
+struct DatagramSource {
+  std::uint32_t virtual_qp_num, virtual_lid;
+  ibv_gid virtual_gid;
+};
+
+// Where one came from, really. The GID counts only if there is no LID.
+struct SourceAddress {
+  std::uint32_t lid, qp_num;
+  ibv_gid gid;
+  SourceAddress(std::uint32_t real_lid, const ibv_gid& real_gid, std::uint32_t real_qp_num)
+      : lid(real_lid), qp_num(real_qp_num), gid(real_lid == 0 ? real_gid : ibv_gid{}) {}
+  bool operator<(const SourceAddress& other) const { return std::memcmp(this, &other, sizeof(*this)) < 0; }
+};
 
 // Caches of what the exchange said, under their own lock; rebuilt in a new epoch.
 struct Cache {
@@ -18,6 +34,7 @@ struct Cache {
   std::map<std::string, std::uint32_t> members;                                              // address key -> member
   std::map<std::uint32_t, Directory> directories;                                            // by member
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::weak_ptr<RemoteKeys>> remote_keys;  // by member, pd
+  std::map<SourceAddress, DatagramSource> sources;
 };
 Cache& cache() {
   static Cache& c = *new Cache;  // never destroyed: the helper may outlive main
@@ -129,6 +146,62 @@ bool find_remote_qp(std::uint32_t member, const Directory& directory, VirtualQpN
   return true;
 }
 
+// The port at that address, in the directory of *member; nullptr: nobody's. Asks again once, since the member may
+// have opened a device since we looked.
+const DirectoryPort* find_port(const RemoteEnd& remote, std::uint32_t* member, Directory* directory) {
+  *member = member_of(remote);
+  for (bool again : {false, true})
+    if (*member != kNobody && directory_of(*member, again, directory))
+      if (const DirectoryPort* port = port_in(*directory, remote); port != nullptr) return port;
+  return nullptr;
+}
+
+void set_address(const DirectoryPort* port, ibv_ah_attr* attr) {
+  attr->dlid = port != nullptr ? static_cast<std::uint16_t>(port->real_lid) : kNobodyLid;
+  if (attr->is_global) attr->grh.dgid = port != nullptr ? port->real_gid : ibv_gid{};
+}
+
+bool is_multicast(const ibv_ah_attr& attr) {
+  return attr.is_global != 0 ? attr.grh.dgid.raw[0] == 0xff : attr.dlid >= kFirstMulticastLid;
+}
+
+std::string source_key(const SourceAddress& from) {
+  return key_of("source/" + (from.lid != 0 ? std::to_string(from.lid) : hex(from.gid)) + "/" +
+                std::to_string(from.qp_num));
+}
+
+bool find_source(const SourceAddress& from, DatagramSource* source) {
+  Cache& c = cache();
+  {
+    SpinGuard guard(c.lock);
+    if (auto it = c.sources.find(from); it != c.sources.end()) {
+      *source = it->second;
+      return true;
+    }
+  }
+  std::string text;
+  bool found = false;
+  if (!job_exchange()->get(source_key(from), &text, &found).ok() || !found || text.size() != sizeof(*source))
+    return false;
+  std::memcpy(source, text.data(), sizeof(*source));
+  SpinGuard guard(c.lock);
+  c.sources.insert_or_assign(from, *source);
+  return true;
+}
+
+// The header in front of a datagram, which may lie in several pieces: out of them or, if `back`, into them.
+void copy_first(const ibv_sge* list, int count, ibv_grh* grh, bool back) {
+  char* at = reinterpret_cast<char*>(grh);
+  std::size_t left = sizeof(*grh);
+  for (int i = 0; i < count && left > 0; ++i) {
+    const std::size_t n = std::min<std::size_t>(left, list[i].length);
+    void* piece = reinterpret_cast<void*>(list[i].addr);
+    std::memcpy(back ? piece : at, back ? at : piece, n);
+    at += n;
+    left -= n;
+  }
+}
+
 void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
   SpinGuard guard(registry().lock);  // the status that others ask for shows it
   if (mask & IBV_QP_AV) {
@@ -199,24 +272,84 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
   note_remote(qp, *attr, mask);
   if (job_info().generation == 0) return {};
-  std::uint32_t member = member_of(qp.remote);
   Directory directory;
-  const DirectoryPort* port = nullptr;
-  if (member != kNobody && directory_of(member, false, &directory)) port = port_in(directory, qp.remote);
-  // It may have opened a device since we looked.
-  if (member != kNobody && port == nullptr && directory_of(member, true, &directory))
-    port = port_in(directory, qp.remote);
+  std::uint32_t member;
+  const DirectoryPort* port = find_port(qp.remote, &member, &directory);
   DirectoryQp remote{kNobodyQpNum, kNobodyQpNum, 0};
   bool known = port != nullptr && find_remote_qp(member, directory, qp.remote.qp_num, &remote);
-  if (mask & IBV_QP_AV) {
-    attr->ah_attr.dlid = port != nullptr ? static_cast<std::uint16_t>(port->real_lid) : kNobodyLid;
-    if (attr->ah_attr.is_global) attr->ah_attr.grh.dgid = port != nullptr ? port->real_gid : ibv_gid{};
-  }
+  if (mask & IBV_QP_AV) set_address(port, &attr->ah_attr);
   if (mask & IBV_QP_DEST_QPN) attr->dest_qp_num = remote.real_qp_num;
   if (!known) return {};
   qp.remote.real_qp_num = {remote.real_qp_num};
   qp.remote_keys = remote_keys_of(member, remote.pd, directory);
   return {};
+}
+
+void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
+  ah.remote.lid = {ah.attr.dlid};
+  ah.remote.has_gid = ah.attr.is_global != 0;
+  if (ah.remote.has_gid) ah.remote.gid = ah.attr.grh.dgid;
+  if (job_info().generation == 0 || is_multicast(ah.attr)) return;
+  Directory directory;
+  std::uint32_t member;
+  set_address(find_port(ah.remote, &member, &directory), attr);
+}
+
+RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number) {
+  if (job_info().generation == 0 || is_multicast(ah.attr)) return {number.value};
+  RealQpNum real;
+  {
+    SpinGuard guard(ah.lock);
+    if (ah.qp_nums.find(number, &real)) return real;
+  }
+  Directory directory;
+  std::uint32_t member;
+  DirectoryQp remote;
+  if (find_port(ah.remote, &member, &directory) == nullptr || !find_remote_qp(member, directory, number, &remote))
+    return {kNobodyQpNum};
+  SpinGuard guard(ah.lock);
+  ah.qp_nums.insert(number, {remote.real_qp_num});
+  return {remote.real_qp_num};
+}
+
+Status announce_source(const ShadowQp& qp) {
+  if (job_info().generation == 0 || !qp.is_datagram()) return {};
+  for (const ShadowPort& port : qp.context->ports) {
+    DatagramSource source{qp.qp_num.value, port.lid.value, {}};
+    if (!port.gids.empty()) source.virtual_gid = port.gids[0].gid;
+    auto publish = [&](const ibv_gid& real_gid) {
+      const SourceAddress from(port.real_lid.value, real_gid, qp.real->qp_num);
+      return job_exchange()->publish(source_key(from), {reinterpret_cast<const char*>(&source), sizeof(source)});
+    };
+    if (port.real_lid.value != 0) SHADOWIB_TRY(publish({}));
+    for (std::size_t g = 0; port.real_lid.value == 0 && g < port.real_gids.size() && g < port.gids.size(); ++g) {
+      source.virtual_gid = port.gids[g].gid;
+      SHADOWIB_TRY(publish(port.real_gids[g]));
+    }
+  }
+  return {};
+}
+
+void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc) {
+  if (job_info().generation == 0) return;
+  ibv_grh grh{};
+  const bool global = (wc->wc_flags & IBV_WC_GRH) != 0;
+  if (global) copy_first(list, count, &grh, false);
+  DatagramSource source;
+  if (find_source({wc->slid, grh.sgid, wc->src_qp}, &source)) {
+    wc->src_qp = source.virtual_qp_num;
+    if (wc->slid != 0) wc->slid = static_cast<std::uint16_t>(source.virtual_lid);
+    grh.sgid = source.virtual_gid;
+  }
+  if (!global) return;
+  for (const ShadowPort& port : qp.context->ports)
+    for (std::size_t g = 0; g < port.real_gids.size() && g < port.gids.size(); ++g)
+      if (std::memcmp(&port.real_gids[g], &grh.dgid, sizeof(ibv_gid)) == 0) {
+        grh.dgid = port.gids[g].gid;
+        copy_first(list, count, &grh, true);
+        return;
+      }
+  copy_first(list, count, &grh, true);
 }
 
 RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
@@ -240,6 +373,7 @@ void announce_late_qp(const ShadowQp& qp) {
   DirectoryQp entry{qp.qp_num.value, qp.real->qp_num, ShadowPd::of(qp.qp.qp_base.pd)->id};
   std::string key = "late/" + std::to_string(job_info().member) + "/qp/" + std::to_string(qp.qp_num.value);
   Status s = job_exchange()->publish(key_of(key), {reinterpret_cast<const char*>(&entry), sizeof(entry)});
+  if (s.ok()) s = announce_source(qp);
   if (!s.ok()) log_line(LogLevel::kError, "queue pair 0x%x cannot be announced: %s", qp.qp_num.value, s.text());
 }
 
@@ -273,6 +407,7 @@ void forget_peers() {
   c.members.clear();
   c.directories.clear();
   c.remote_keys.clear();
+  c.sources.clear();
 }
 
 }  // namespace shadowib

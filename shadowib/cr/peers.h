@@ -5,6 +5,7 @@
 //   rebuild/<member>                     -> Directory of that member (encode_directory), published by each rebuild
 //   late/<member>/qp/<virtual qp_num>    -> queue pair made after a restart
 //   late/<member>/mr/<pd>/<virtual rkey> -> region made after a restart whose virtual key is not its real one
+//   source/<real lid or gid>/<real qp_num> -> a queue pair that sends datagrams, as others know it
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,6 +17,7 @@
 
 #include "shadowib/base/status.h"
 #include "shadowib/exchange/exchange.h"
+#include "shadowib/objects/address_handle.h"
 #include "shadowib/objects/queue_pair.h"
 
 namespace shadowib {
@@ -52,9 +54,14 @@ Status publish_directory();
 inline constexpr std::uint16_t kNobodyLid = 0xbfff;
 inline constexpr std::uint32_t kNobodyQpNum = 0xffffff;
 Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask);
+// The same for an address handle, from ah.attr.
+void turn_address(ShadowAh& ah, ibv_ah_attr* attr);
+inline constexpr std::uint16_t kFirstMulticastLid = 0xc000;
 
 // At generations above 0: announces a queue pair or region made after the restart.
 void announce_late_qp(const ShadowQp& qp);
+// A datagram queue pair, so that receivers can tell who it is; others need none.
+Status announce_source(const ShadowQp& qp);
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd);
 
 // The member that holds qp's remote end, or kNobody. Cached in the process. Asks the exchange.

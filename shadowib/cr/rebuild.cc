@@ -41,7 +41,7 @@ Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
   context.translate = true;
   context.keys.clear();
   context.rkeys.clear();
-  context.sharing.clear();
+  context.numbered.clear();
   for (std::size_t i = 0; i < context.ports.size(); ++i) {
     ShadowPort& port = context.ports[i];
     auto number = static_cast<std::uint8_t>(i + 1);
@@ -168,7 +168,7 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   if (qp.srq != nullptr) init.srq = qp.srq->real;
   qp.real = g_backend.create_qp(ShadowPd::of(qp.qp.qp_base.pd)->real, &init);
   if (qp.real == nullptr) return failed(errno, "queue pair 0x%x", qp.qp_num.value);
-  if (qp.srq != nullptr) qp.context->sharing.insert({qp.real->qp_num}, &qp);
+  if (qp.is_numbered()) qp.context->numbered.insert({qp.real->qp_num}, &qp);
   qp.translate = true;
   qp.real_post_send = g_backend.post_send;
   qp.real_post_recv = g_backend.post_recv;
@@ -238,6 +238,17 @@ Status bury(ShadowQp& qp) {
   return fail_again(qp);
 }
 
+Status rebuild_address_handles(Registry& r) {
+  for (ShadowAh& ah : r.ahs) {
+    ibv_ah_attr attr = ah.attr;
+    turn_address(ah, &attr);
+    ah.qp_nums.clear();
+    ah.real = g_backend.create_ah != nullptr ? g_backend.create_ah(ShadowPd::of(ah.ah.pd)->real, &attr) : nullptr;
+    if (ah.real == nullptr) return failed(errno, "an address handle to LID %u", ah.attr.dlid);
+  }
+  return {};
+}
+
 // The program was told of it, or will be.
 Status fail_as_before(ShadowQp& qp) {
   SHADOWIB_TRY(fail_again(qp));
@@ -290,7 +301,9 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(rebuild_queue_pairs(r));
   for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
   SHADOWIB_TRY(publish_directory());
+  for (ShadowQp& qp : r.qps) SHADOWIB_TRY(announce_source(qp));
   SHADOWIB_TRY(pass_barrier(job, exchange, "published"));
+  SHADOWIB_TRY(rebuild_address_handles(r));
   SHADOWIB_TRY(connect_queue_pairs(r));
   SHADOWIB_TRY(pass_barrier(job, exchange, "connected"));
   SHADOWIB_TRY(refill_queue_pairs(r));

@@ -8,6 +8,7 @@
 //            receive left: nobody can post one, so this is stable;
 //   held     the queue pair is in SQD and has drained, or its peer never reached RTR;
 //   doomed   the peer is gone or in error.
+// Unreliable ones (UC, UD) run empty by themselves, or are held.
 // All figures only grow while nobody runs, so what is settled stays settled. Source: DESIGN.md, "Settling".
 #include <algorithm>
 #include <cstring>
@@ -129,7 +130,7 @@ class Settler {
     std::vector<std::uint32_t> members;
     std::vector<bool> found;
     for (ShadowQp& qp : registry().qps) {
-      if (qp.send.head == qp.send.retired()) continue;
+      if (qp.qp.qp_base.qp_type != IBV_QPT_RC || qp.send.head == qp.send.retired()) continue;
       std::uint32_t member = member_of(qp.remote);
       if (member == kNobody || member == context_.job->member || !is_in_checkpoint(member)) continue;
       if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
@@ -162,6 +163,10 @@ class Settler {
     qp.frontier = executed;
     if (executed == qp.send.head && !owed) return Verdict::kEmpty;
     if (owed || qp.settled_state == IBV_QPS_ERR) return Verdict::kMoving;  // completions or flushes are on their way
+    if (qp.qp.qp_base.qp_type != IBV_QPT_RC) {
+      // Nobody holds an unreliable message back: it arrives or is lost.
+      return qp.settled_state == IBV_QPS_SQD && !qp.draining ? Verdict::kHeld : Verdict::kMoving;
+    }
     std::uint32_t member = member_of(qp.remote);
     if (member == kNobody || !is_in_checkpoint(member)) return Verdict::kDoomed;
     auto peers = counts_.find(member);

@@ -1,13 +1,14 @@
 // Posts and polls of the program, and what a checkpoint does to the same queues.
 //
 //   ibv_post_send ─▶ post_send ─┬─ identity: the slot's copy goes down as it is      (generation 0)
-//                               └─ post_send_translated: keys turned, one by one     (after a restart)
+//                               └─ post_send_translated: keys turned                 (after a restart, and datagrams)
 //   ibv_poll_cq   ─▶ poll_cq   ─┬─ backend's poll, wr_id and qp_num turned back
 //                               └─ poll_refill: completions a checkpoint had drained
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include "shadowib/objects/address_handle.h"
 #include "shadowib/objects/queue_pair.h"
 
 namespace shadowib {
@@ -53,5 +54,10 @@ std::uint64_t executed_frontier(ShadowQp& qp);
 
 // Real remote key for a virtual one on a connected queue pair; asks the exchange on the first miss. In shadowib/cr.
 RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key);
+// The same for a queue pair at the end of an address handle.
+RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number);
+// A datagram's sender and addresses, in the completion and in the header in memory, as the program knows them.
+// `list`: of the receive, `count` elements.
+void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc);
 
 }  // namespace shadowib

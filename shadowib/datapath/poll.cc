@@ -5,13 +5,19 @@
 namespace shadowib {
 namespace {
 
-// A completion of a shared receive says by number alone whose it is: names that queue pair as the program knows it,
-// and counts the message for settling.
-void name_sharing_qp(ShadowCq& cq, ibv_wc& wc) {
-  ShadowQp* qp = ShadowContext::of(cq.cq.context)->sharing.find({wc.qp_num});
+// A completion of a shared receive, or of a datagram's, says by number alone whose it is: names that queue pair as
+// the program knows it, counts a shared one for settling, and turns a datagram's sender.
+void name_numbered_qp(ShadowCq& cq, SlotHeader& slot, ibv_wc& wc) {
+  ShadowQp* qp = ShadowContext::of(cq.cq.context)->numbered.find({wc.qp_num});
   if (qp == nullptr) return;  // being destroyed
   wc.qp_num = qp->qp_num.value;
-  if (wc.status == IBV_WC_SUCCESS) qp->shared_consumed.fetch_add(1, std::memory_order_relaxed);
+  if (wc.status != IBV_WC_SUCCESS) return;
+  if (qp->is_datagram()) {
+    const auto& receive = static_cast<RecvSlot&>(slot);
+    turn_source(*qp, receive.sge, receive.wr.num_sge, &wc);
+  } else {
+    qp->shared_consumed.fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
 int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
@@ -49,7 +55,7 @@ void accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
     auto* slot = reinterpret_cast<SlotHeader*>(wc->wr_id);
     wc->wr_id = slot->user_wr_id;
     if (slot->qp_num.value == 0)
-      name_sharing_qp(cq, *wc);
+      name_numbered_qp(cq, *slot, *wc);
     else
       wc->qp_num = slot->qp_num.value;
     slot->complete(wc->status);

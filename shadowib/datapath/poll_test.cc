@@ -109,7 +109,7 @@ TEST_F(PollTest, SharedReceivesNameTheirQueuePair) {
   ShadowQp sharing[2];
   for (std::uint32_t i : {0u, 1u}) {
     sharing[i].qp_num = {100 + i};
-    context->sharing.insert({200 + i}, &sharing[i]);
+    context->numbered.insert({200 + i}, &sharing[i]);
   }
   SharedReceiveLog log;
   ASSERT_TRUE(log.create(8, 1));
@@ -138,6 +138,35 @@ TEST_F(PollTest, SharedReceivesNameTheirQueuePair) {
   EXPECT_EQ(sharing[0].shared_consumed.load(), 1u) << "the second had an error";
   EXPECT_EQ(sharing[1].shared_consumed.load(), 2u);
   EXPECT_EQ(log.pending_count(), 0u);
+}
+
+// A datagram's receive belongs to its queue pair, but its completion has a sender to be turned.
+TEST_F(PollTest, DatagramsNameTheirSender) {
+  auto context = std::make_unique<ShadowContext>();
+  cq.cq.context = &context->program();
+  ShadowQp datagrams;
+  datagrams.qp_num = {100};
+  datagrams.qp.qp_base.qp_type = IBV_QPT_UD;
+  context->numbered.insert({200}, &datagrams);
+  ASSERT_TRUE(datagrams.receive.create(4, 1, 0, true));
+  for (ibv_wc_status status : {IBV_WC_SUCCESS, IBV_WC_LOC_LEN_ERR}) {
+    RecvSlot& slot = datagrams.receive.slot(datagrams.receive.head++);
+    slot.user_wr_id = 9;
+    slot.pend();
+    ibv_wc real{};
+    real.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot));
+    real.qp_num = 200;
+    real.src_qp = 7;
+    real.status = status;
+    g_real.push_back(real);
+  }
+  ibv_wc wc[2] = {};
+  ASSERT_EQ(poll_cq(&cq.cq, 2, wc), 2);
+  EXPECT_EQ(wc[0].wr_id, 9u);
+  EXPECT_EQ(wc[0].qp_num, 100u);
+  EXPECT_EQ(wc[0].src_qp, 1007u) << "as turn_source says";
+  EXPECT_EQ(wc[1].src_qp, 7u) << "an error names nobody";
+  EXPECT_EQ(datagrams.receive.retired(), 2u);
 }
 
 }  // namespace

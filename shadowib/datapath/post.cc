@@ -29,7 +29,7 @@ bool copy_inline(SendSlot& slot, const ibv_send_wr& wr, const WorkQueue<SendSlot
   return true;
 }
 
-// The part of a request that RC opcodes use, behind wr_id, next and sg_list, which the slot has its own of.
+// The part of a request that the offered opcodes use, behind wr_id, next and sg_list, which the slot has its own of.
 constexpr std::size_t kCopyFrom = offsetof(ibv_send_wr, num_sge), kCopyTo = offsetof(ibv_send_wr, qp_type);
 static_assert(kCopyFrom == 24 && kCopyTo == 72, "ibv_send_wr has another layout than rdma-core 44's");
 
@@ -90,7 +90,10 @@ class TurnedList {
     wr.sg_list = list_ + elements_;
     turn_local_keys(*qp_.context, slot.sge, wr.num_sge, wr.sg_list);
     elements_ += wr.num_sge;
-    if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr.opcode == IBV_WR_RDMA_READ)
+    if (qp_.is_datagram())
+      turn_destination(wr);
+    else if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
+             wr.opcode == IBV_WR_RDMA_READ)
       wr.wr.rdma.rkey = resolve_remote_key(qp_, {wr.wr.rdma.rkey}).value;
     else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
       wr.wr.atomic.rkey = resolve_remote_key(qp_, {wr.wr.atomic.rkey}).value;
@@ -110,6 +113,13 @@ class TurnedList {
   }
 
  private:
+  static void turn_destination(ibv_send_wr& wr) {
+    if (wr.wr.ud.ah == nullptr) return;  // the backend refuses it
+    ShadowAh& ah = *ShadowAh::of(wr.wr.ud.ah);
+    wr.wr.ud.ah = ah.real;
+    wr.wr.ud.remote_qpn = resolve_remote_qp(ah, {wr.wr.ud.remote_qpn}).value;
+  }
+
   static constexpr int kRequests = 16, kElements = kMaxSge;
   ShadowQp& qp_;
   int count_ = 0, elements_ = 0;

@@ -143,6 +143,31 @@ TEST_P(PostTest, ARefusedReceiveLeavesItsSlotFree) {
   EXPECT_EQ(receive(1), ENOMEM) << "none has completed";
 }
 
+// A datagram's address handle is the program's: what goes down is the backend's, and the log keeps the program's.
+TEST_P(PostTest, DatagramsGoDownWithTheBackendsHandle) {
+  static ibv_ah* posted_ah;
+  static std::uint32_t posted_number;
+  ibv_ah real{};
+  ShadowAh ah;
+  ah.real = &real;
+  qp.qp.qp_base.qp_type = IBV_QPT_UD;
+  qp.translate = true;
+  qp.real_post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr**) {
+    posted_ah = wr->wr.ud.ah;
+    posted_number = wr->wr.ud.remote_qpn;
+    return 0;
+  };
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.opcode = IBV_WR_SEND;
+  wr.wr.ud = {&ah.ah, 5, 6};
+  ASSERT_EQ(post_send(&qp.qp.qp_base, &wr, &bad), 0);
+  EXPECT_EQ(posted_ah, &real);
+  EXPECT_EQ(posted_number, 1005u) << "as resolve_remote_qp says";
+  EXPECT_EQ(qp.send.slot(0).wr.wr.ud.ah, &ah.ah);
+  EXPECT_EQ(qp.send.slot(0).wr.wr.ud.remote_qpn, 5u);
+  EXPECT_EQ(qp.send.slot(0).wr.wr.ud.remote_qkey, 6u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Generations, PostTest, testing::Bool(),
                          [](const auto& info) { return info.param ? "Translated" : "Identity"; });
 

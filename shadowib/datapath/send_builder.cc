@@ -124,6 +124,10 @@ void offer_builders(ShadowQp& qp, std::uint64_t operations) {
   ex.wr_set_inline_data_list = [](ibv_qp_ex* q, std::size_t n, const ibv_data_buf* list) {
     builder(q).set_inline(n, list);
   };
+  if (qp.is_datagram())
+    ex.wr_set_ud_addr = [](ibv_qp_ex* q, ibv_ah* ah, std::uint32_t remote_qpn, std::uint32_t remote_qkey) {
+      builder(q).last().wr.ud = {ah, remote_qpn, remote_qkey};
+    };
   if (operations & IBV_QP_EX_WITH_SEND) ex.wr_send = [](ibv_qp_ex* q) { add(q, IBV_WR_SEND); };
   if (operations & IBV_QP_EX_WITH_SEND_WITH_IMM)
     ex.wr_send_imm = [](ibv_qp_ex* q, __be32 imm) { add(q, IBV_WR_SEND_WITH_IMM).imm_data = imm; };

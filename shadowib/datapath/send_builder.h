@@ -16,10 +16,21 @@ struct ShadowQp;
 // keep what they have grown to, so that building allocates nothing once a program has found its pace.
 class SendBuilder {
  public:
-  // What ibv_create_qp_ex may ask for on a reliable connection.
-  static constexpr std::uint64_t kOperations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                                               IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                                               IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+  // What ibv_create_qp_ex may ask for, by the type of the queue pair.
+  static std::uint64_t operations(ibv_qp_type type) {
+    switch (type) {
+      case IBV_QPT_UD:
+        return kSends;
+      case IBV_QPT_UC:
+        return kSends | kWrites;
+      default:
+        return kOperations;
+    }
+  }
+  static constexpr std::uint64_t kSends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  static constexpr std::uint64_t kWrites = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  static constexpr std::uint64_t kOperations = kSends | kWrites | IBV_QP_EX_WITH_RDMA_READ |
+                                               IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
                                                IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
   explicit SendBuilder(const ibv_qp_cap& cap) : cap_(cap) {}

@@ -82,6 +82,17 @@ ibv_cq* shadowib_ibv_create_cq(ibv_context* context, int cqe, void* cq_context, 
   return &cq->cq;
 }
 
+int shadowib_ibv_resize_cq(ibv_cq* program, int cqe) {
+  if (ShadowContext::is_foreign(program->context)) return EPERM;
+  Inside inside;
+  if (g_backend.resize_cq == nullptr) return EOPNOTSUPP;
+  ShadowCq* cq = ShadowCq::of(program);
+  SpinGuard guard(registry().lock);
+  if (int rc = g_backend.resize_cq(cq->real, cqe); rc != 0) return rc;
+  program->cqe = cq->real->cqe;
+  return 0;
+}
+
 int shadowib_ibv_destroy_cq(ibv_cq* program) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
   ShadowCq* cq = ShadowCq::of(program);

@@ -34,7 +34,7 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) {
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) return null_with(EINVAL);
   if ((attr->comp_mask & ~kOffered) != 0 ||
       ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0) ||
-      (builders && (attr->send_ops_flags & ~SendBuilder::kOperations) != 0))
+      (builders && (attr->send_ops_flags & ~SendBuilder::operations(attr->qp_type)) != 0))
     return null_with(EOPNOTSUPP);
   ibv_qp_init_attr plain{};
   static_assert(offsetof(ibv_qp_init_attr_ex, comp_mask) <= sizeof(plain));

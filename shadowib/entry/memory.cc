@@ -78,6 +78,53 @@ ibv_mr* shadowib_ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int a
                                    static_cast<unsigned>(access));
 }
 
+// As rdma-core: what is wrong in the call itself changes nothing (ERR_INPUT); what the backend refuses leaves a
+// region that can only be deregistered (ERR_CMD).
+int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* address, std::size_t length,
+                          int access) {
+  if (ShadowContext::is_foreign(program->context)) return errno = EPERM, IBV_REREG_MR_ERR_INPUT;
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0, joins = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+  if ((flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || flags == 0 || (moves && (length == 0 || address == nullptr)) ||
+      (joins && (program_pd == nullptr || program_pd->context != program->context)))
+    return errno = EINVAL, IBV_REREG_MR_ERR_INPUT;
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 && (access & IBV_ACCESS_ON_DEMAND) != 0)
+    return errno = EOPNOTSUPP, IBV_REREG_MR_ERR_INPUT;
+  Inside inside;
+  if (g_backend.rereg_mr == nullptr) return errno = EOPNOTSUPP, IBV_REREG_MR_ERR_INPUT;
+  access &= ~IBV_ACCESS_OPTIONAL_RANGE;
+  ShadowMr* mr = ShadowMr::of(program);
+  ShadowContext* context = ShadowContext::of(program->context);
+  Registry& r = registry();
+  {
+    SpinGuard guard(r.lock);
+    const std::uint32_t lkey = mr->real->lkey, rkey = mr->real->rkey;
+    ibv_pd* real_pd = joins ? ShadowPd::of(program_pd)->real : nullptr;
+    if (int rc = g_backend.rereg_mr(mr->real, flags, real_pd, address, length, access); rc != 0)
+      return errno = rc, IBV_REREG_MR_ERR_CMD;
+    if (joins) {
+      --ShadowPd::of(program->pd)->users;
+      program->pd = program_pd;
+      ++ShadowPd::of(program_pd)->users;
+    }
+    if (moves) {
+      program->addr = address;
+      program->length = length;
+      mr->iova = reinterpret_cast<std::uint64_t>(address);
+    }
+    if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) mr->access = access;
+    if (mr->real->lkey != lkey) {
+      program->lkey = r.choose_key({mr->real->lkey}, false).value;
+      if (program->lkey != mr->real->lkey) context->keys.insert({program->lkey}, {mr->real->lkey});
+    }
+    if (mr->real->rkey != rkey) {
+      program->rkey = r.choose_key({mr->real->rkey}, true).value;
+      if (program->rkey != mr->real->rkey) context->rkeys.insert({program->rkey}, {mr->real->rkey});
+    }
+  }
+  if (program->rkey != mr->real->rkey) announce_late_mr(*mr, ShadowPd::of(program->pd)->id);
+  return 0;
+}
+
 int shadowib_ibv_dereg_mr(ibv_mr* program) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
   Inside inside;

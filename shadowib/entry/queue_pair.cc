@@ -61,7 +61,8 @@ extern "C" {
 ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   if (ShadowContext::is_foreign(program_pd->context)) return null_with(EPERM);
   Inside inside;
-  if (init->qp_type != IBV_QPT_RC) return null_with(EOPNOTSUPP);
+  if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC && init->qp_type != IBV_QPT_UD)
+    return null_with(EOPNOTSUPP);
   ShadowPd* pd = ShadowPd::of(program_pd);
   if (init->send_cq == nullptr || init->recv_cq == nullptr) return null_with(EINVAL);
   if (std::max(init->cap.max_send_sge, init->cap.max_recv_sge) > kMaxSge) return null_with(EINVAL);
@@ -90,7 +91,7 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   qp->real_post_send = g_backend.post_send;
   qp->real_post_recv = g_backend.post_recv;
   qp->context = ShadowContext::of(program_pd->context);
-  qp->translate = qp->context->translate.load();
+  qp->translate = qp->context->translate.load() || init->qp_type == IBV_QPT_UD;
   qp->signal_flags = init->sq_sig_all != 0 ? IBV_SEND_SIGNALED : 0;
   ibv_qp& base = qp->qp.qp_base;
   base.context = program_pd->context;
@@ -110,15 +111,15 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
     qp->qp_num = r.choose_qp_num({qp->real->qp_num});
     base.qp_num = qp->qp_num.value;
     qp->send.belongs_to(qp->qp_num);
-    qp->receive.belongs_to(qp->qp_num);
+    qp->receive.belongs_to(qp->is_datagram() ? VirtualQpNum{0} : qp->qp_num);
     ++pd->users;
     ++ShadowCq::of(init->send_cq)->users;
     ++ShadowCq::of(init->recv_cq)->users;
     if (init->srq != nullptr) {
       qp->srq = ShadowSrq::of(init->srq);
       ++qp->srq->users;
-      qp->context->sharing.insert({qp->real->qp_num}, qp);
     }
+    if (qp->is_numbered()) qp->context->numbered.insert({qp->real->qp_num}, qp);
     r.qps.push_back(*qp);
   }
   announce_late_qp(*qp);
@@ -184,10 +185,8 @@ int shadowib_ibv_destroy_qp(ibv_qp* program) {
     const RealQpNum number{qp->real->qp_num};
     if (int rc = g_backend.destroy_qp(qp->real); rc != 0) return rc;
     r.qps.erase(r.qps.iterator_to(*qp));
-    if (qp->srq != nullptr) {
-      qp->context->sharing.erase(number);
-      --qp->srq->users;
-    }
+    if (qp->is_numbered()) qp->context->numbered.erase(number);
+    if (qp->srq != nullptr) --qp->srq->users;
     ShadowCq* cqs[] = {ShadowCq::of(program->send_cq), ShadowCq::of(program->recv_cq)};
     for (ShadowCq* cq : cqs) {
       purge_completions(*cq, qp->qp_num);

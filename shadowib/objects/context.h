@@ -56,7 +56,7 @@ struct ShadowContext {
   std::vector<ShadowPort> ports;  // [0..phys_port_cnt)
   KeyTable keys;                  // local keys (lkey and rkey differ: see rkeys)
   KeyTable rkeys;
-  QpNumbers sharing;                          // queue pairs on shared receive queues
+  QpNumbers numbered;                         // queue pairs that a completion names by number alone
   std::atomic<bool> translate{false};         // false: virtual ids equal real ones, posts go down as they are
   bool foreign = false;                       // inherited over a fork: every call on it and its objects answers EPERM
   EventQueue async_events;                    // its descriptor is the program's async_fd

@@ -40,8 +40,10 @@ struct ShadowQp {
   int (*real_post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
   ShadowContext* context = nullptr;
   VirtualQpNum qp_num;
-  std::atomic<bool> translate{false};  // the context's, where the hot path has it at hand
-  std::uint32_t signal_flags = 0;      // IBV_SEND_SIGNALED if created with sq_sig_all
+  // Requests cannot go down as they are: the context's, where the hot path has it at hand; and always with datagrams,
+  // which name address handles.
+  std::atomic<bool> translate{false};
+  std::uint32_t signal_flags = 0;  // IBV_SEND_SIGNALED if created with sq_sig_all
 
   std::shared_ptr<SendBuilder> builder;  // if it was created with the builders of extended verbs
 
@@ -66,6 +68,9 @@ struct ShadowQp {
   bool draining = false;  // in SQD, with requests begun that have not run yet
   std::atomic<std::uint32_t> events_delivered{0}, events_acknowledged{0};  // async events naming it
 
+  // Its receives complete with its number alone (ShadowContext::numbered).
+  bool is_numbered() const { return srq != nullptr || is_datagram(); }
+  bool is_datagram() const { return qp.qp_base.qp_type == IBV_QPT_UD; }
   ibv_qp_state state() const { return qp.qp_base.state; }
   static ShadowQp* of(ibv_qp* qp) { return reinterpret_cast<ShadowQp*>(qp); }
 };

@@ -52,6 +52,7 @@ void disown_objects_in_child() {
   r.cqs.clear();
   r.srqs.clear();
   r.qps.clear();
+  r.ahs.clear();
 }
 
 }  // namespace shadowib

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "shadowib/objects/address_handle.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/completion.h"
 #include "shadowib/objects/context.h"
@@ -27,6 +28,7 @@ struct Registry {
   ObjectList<ShadowCq> cqs;
   ObjectList<ShadowSrq> srqs;
   ObjectList<ShadowQp> qps;
+  ObjectList<ShadowAh> ahs;
   std::uint32_t next_pd_id = 1;
   // Virtual ids that peers may still hold from before a restart: never given to anything new.
   std::vector<std::uint32_t> reserved_keys;     // sorted

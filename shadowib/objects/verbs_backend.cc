@@ -53,6 +53,8 @@ struct {
   REAL(create_qp, ibv_qp*, ibv_pd*, ibv_qp_init_attr*);
   REAL(get_async_event, int, ibv_context*, ibv_async_event*);
   REAL(create_srq, ibv_srq*, ibv_pd*, ibv_srq_init_attr*);
+  REAL(create_ah, ibv_ah*, ibv_pd*, ibv_ah_attr*);
+  REAL(rereg_mr, int, ibv_mr*, int, ibv_pd*, void*, size_t, int);
   REAL(query_port, int, ibv_context*, uint8_t, _compat_ibv_port_attr*);
   REAL(query_gid_type, int, ibv_context*, uint8_t, unsigned, int*);
 } real;
@@ -96,6 +98,11 @@ int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq) {
 }
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) { return carried(real.create_qp, pd, attr); }
+int rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* address, size_t bytes, int access) {
+  if (carried(real.rereg_mr, mr, flags, pd, address, bytes, access) == 0) return 0;
+  return errno;
+}
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) { return carried(real.create_ah, pd, attr); }
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) { return carried(real.create_srq, pd, attr); }
 int get_async_event(ibv_context* context, ibv_async_event* event) {
   return carried(real.get_async_event, context, event);
@@ -144,6 +151,8 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
           find<decltype(real.create_qp)>("ibv_create_qp"),
           find<decltype(real.get_async_event)>("ibv_get_async_event"),
           find<decltype(real.create_srq)>("ibv_create_srq"),
+          find<decltype(real.create_ah)>("ibv_create_ah"),
+          find<decltype(real.rereg_mr)>("ibv_rereg_mr"),
           find<decltype(real.query_port)>("ibv_query_port"),
           find<decltype(real.query_gid_type)>("ibv_query_gid_type", "IBVERBS_PRIVATE_34")};
   *ops = {};
@@ -167,10 +176,12 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->dealloc_pd = find<decltype(ops->dealloc_pd)>("ibv_dealloc_pd");
   ops->reg_mr = reg_mr;
   ops->dereg_mr = find<decltype(ops->dereg_mr)>("ibv_dereg_mr");
+  ops->rereg_mr = rereg_mr;
   ops->create_comp_channel = create_comp_channel;
   ops->destroy_comp_channel = find<decltype(ops->destroy_comp_channel)>("ibv_destroy_comp_channel", "IBVERBS_1.0");
   ops->create_cq = create_cq;
   ops->destroy_cq = find<decltype(ops->destroy_cq)>("ibv_destroy_cq");
+  ops->resize_cq = find<decltype(ops->resize_cq)>("ibv_resize_cq");
   ops->poll_cq = poll_cq;
   ops->req_notify_cq = req_notify_cq;
   ops->get_cq_event = get_cq_event;
@@ -181,6 +192,8 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->destroy_qp = find<decltype(ops->destroy_qp)>("ibv_destroy_qp");
   ops->post_send = post_send;
   ops->post_recv = post_recv;
+  ops->create_ah = create_ah;
+  ops->destroy_ah = find<decltype(ops->destroy_ah)>("ibv_destroy_ah");
   ops->create_srq = create_srq;
   ops->modify_srq = find<decltype(ops->modify_srq)>("ibv_modify_srq");
   ops->query_srq = find<decltype(ops->query_srq)>("ibv_query_srq");

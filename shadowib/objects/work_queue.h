@@ -30,7 +30,7 @@ struct SlotHeader {
   static constexpr std::uint8_t kPending = 0xFF;
 
   std::uint64_t user_wr_id;
-  VirtualQpNum qp_num;               // set once, for the whole ring; 0: shared, the completion names it
+  VirtualQpNum qp_num;               // set once, for the whole ring; 0: the completion names it
   std::atomic<std::uint8_t> status;  // kPending, or the ibv_wc_status its own completion had
   std::uint8_t flags;                // ibv_send_flags with the signaling of its queue pair; a receive: signaled
   bool is_receive;                   // set once

@@ -109,6 +109,27 @@ class Restart(unittest.TestCase):
     def test_the_event_of_the_last_shared_receive(self):
         self.alone("last_receive_event")
 
+    def test_a_queue_and_a_region_that_were_changed(self):
+        self.alone("changed_objects")
+
+    def test_datagrams(self):
+        self.alone("datagrams")
+
+    def test_datagrams_with_a_global_route(self):
+        self.alone("datagrams_by_gid")
+
+    def test_datagrams_between_processes(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                self.tearDown()
+                self.setUp()
+                for program in [self.run_program(name, transport=transport) for name in ("datagrams_one", "datagrams_two")]:
+                    self.ends(program, -9)
+                self.ends(self.restart(1, transport=transport), 0)
+
+    def test_an_unreliable_connection(self):
+        self.alone("unreliable_connection")
+
     def test_a_process_that_joins_after_the_restart(self):
         for transport in ("shm", "tcp"):
             with self.subTest(transport):

@@ -20,7 +20,8 @@ struct scenario {
   void (*run)(void);
 };
 /* By concern, a file each; a name of NULL ends a list. */
-extern const struct scenario state_scenarios[], shared_receive_scenarios[], extended_scenarios[], job_scenarios[];
+extern const struct scenario state_scenarios[], shared_receive_scenarios[], extended_scenarios[],
+    datagram_scenarios[], job_scenarios[];
 
 extern struct ibv_context* context;
 extern struct ibv_pd* pd;

@@ -1,5 +1,6 @@
 /* Queue pairs, completion queues and regions: what was set and where they stood. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -189,6 +190,31 @@ static void unmapped_region(void) {
   CHECK(ibv_dereg_mr(of_gone) == 0);
 }
 
+/* Sizes, places and rights as they were last. */
+static void changed_objects(void) {
+  make_pair(1 << 16);
+  struct ibv_pd* other = ibv_alloc_pd(context);
+  char* used = memory;
+  CHECK(ibv_resize_cq(receive_cq, 1000) == 0);
+  const int entries = receive_cq->cqe;
+  CHECK(entries >= 1000 && other != NULL);
+  CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0) == 0 && mr->pd == other);
+  CHECK(ibv_dealloc_pd(other) == EBUSY);
+  CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, pd, NULL, 0, 0) == 0);
+  CHECK(ibv_dealloc_pd(other) == 0);
+  CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS, NULL, used + 4096, 4096,
+                     IBV_ACCESS_LOCAL_WRITE) == 0);
+  CHECK(mr->addr == used + 4096 && mr->length == 4096);
+  CHECK(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0) == IBV_REREG_MR_ERR_INPUT && errno == EINVAL);
+  checkpoint_and_kill();
+  memory = used + 4096;
+  send_one(1);
+  CHECK(receive_cq->cqe == entries && ibv_resize_cq(receive_cq, 2000) == 0);
+  send_one(2);
+  post(a, IBV_WR_RDMA_WRITE, 3, 64, mr->rkey); /* has been forbidden */
+  EXPECT(send_cq, 3, IBV_WC_REM_ACCESS_ERR);
+}
+
 const struct scenario state_scenarios[] = {{"error_by_completion", error_by_completion},
                                            {"draining", draining},
                                            {"bystander", bystander},
@@ -198,4 +224,5 @@ const struct scenario state_scenarios[] = {{"error_by_completion", error_by_comp
                                            {"attributes", attributes},
                                            {"drain_event", drain_event},
                                            {"unmapped_region", unmapped_region},
+                                           {"changed_objects", changed_objects},
                                            {NULL, NULL}};

@@ -1,0 +1,233 @@
+// Unreliable datagrams (UD). A queue pair has no peer: each request goes to the process of its address handle.
+//
+// Requests leave in order, whatever their destinations, so that one place in the send queue says how far it is; the
+// queue pair stands on the list of the link that the next one needs. A request is executed when its receiver says so
+// (kDatagramDone): it has been delivered or dropped there, as has everything before it on that link. Nothing is ever
+// repeated. What cannot be delivered (nobody has that address, the connection ended) counts as dropped on its way.
+#include <endian.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ib2tcp/address_handle.h"
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/memory.h"
+#include "ib2tcp/queue_pair.h"
+#include "ib2tcp/shared_receive_queue.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+constexpr std::uint32_t kGrhBytes = 40;        // in front of every payload, whether there is a header or not
+constexpr std::uint32_t kOwnKey = 0x80000000;  // in a remote Q_Key: take the queue pair's
+// How often and how long an address that nobody answers at is tried before what is for it is dropped.
+constexpr std::uint32_t kTries = 5;
+constexpr std::int64_t kTryNs = 100'000'000;
+
+Ah& ah_of(const Send& send) { return *reinterpret_cast<Ah*>(send.raddr); }
+
+// Source: InfiniBand Architecture Specification 1.4, 8.3 (global route header); numbers in network byte order.
+void make_grh(const FrameHeader& header, const DatagramPath& path, char grh[kGrhBytes]) {
+  const std::uint32_t first = htobe32(6u << 28 | static_cast<std::uint32_t>(path.traffic_class) << 20 |
+                                      static_cast<std::uint32_t>(path.flow_label));
+  const std::uint16_t bytes = htobe16(static_cast<std::uint16_t>(header.length + 24));  // with transport headers, CRC
+  const std::uint64_t prefix = htobe64(0xfe80ull << 48);
+  std::memcpy(grh, &first, 4);
+  std::memcpy(grh + 4, &bytes, 2);
+  grh[6] = 0x1b;  // next header: InfiniBand transport
+  grh[7] = static_cast<char>(header.ack);
+  std::memcpy(grh + 8, &prefix, 8);
+  std::memcpy(grh + 16, &header.operand1, 8);
+  std::memcpy(grh + 24, &header.operand2, 8);
+  std::memcpy(grh + 32, &header.piggyback, 8);
+}
+
+// Puts the first bytes of a list into its place: `from`, or nothing if that is nullptr.
+void place_first(Sink* sink, const char* from, std::size_t bytes) {
+  while (bytes > 0) {
+    iovec& part = sink->parts[sink->at];
+    const std::size_t n = std::min(bytes, part.iov_len);
+    if (from != nullptr) {
+      std::memcpy(part.iov_base, from, n);
+      from += n;
+    }
+    part.iov_base = static_cast<char*>(part.iov_base) + n;
+    part.iov_len -= n;
+    bytes -= n;
+    if (part.iov_len == 0) ++sink->at;
+  }
+}
+
+}  // namespace
+
+void Qp::address_datagram(Send& send, const ibv_send_wr& wr) {
+  Ah* ah = reinterpret_cast<Ah*>(wr.wr.ud.ah);
+  ++ah->references;
+  send.opcode = wr.opcode == IBV_WR_SEND ? Opcode::kDatagram : Opcode::kDatagramImm;
+  send.raddr = reinterpret_cast<std::uint64_t>(ah);
+  send.rkey = (wr.wr.ud.remote_qkey & kOwnKey) != 0 ? attr_.qkey : wr.wr.ud.remote_qkey;
+  send.operand1 = wr.wr.ud.remote_qpn;
+}
+
+void Qp::release_datagram(Send& send) { ah_of(send).release(); }
+
+void Qp::kick_datagrams() {
+  while (state() == IBV_QPS_RTS && sq_.next < sq_.tail && !halted_ && wait_ == Wait::kNone) {
+    Link* link = ah_of(sq_.at(sq_.next)).link();
+    if (link != nullptr) link->want_connection();
+    if (link != nullptr && link->up()) {
+      if (ready_hook.is_linked() && link_ == link) return;
+      ready_hook.unlink();
+      link_ = link;
+      link->ready(*this);
+      g_engine->want_turn();
+      return;
+    }
+    ready_hook.unlink();
+    wait(link == nullptr ? Wait::kResolve : Wait::kLink, kTryNs);
+  }
+}
+
+bool Qp::next_datagram(Frame* frame) {
+  if (state() != IBV_QPS_RTS || sq_.next == sq_.tail || halted_ || wait_ != Wait::kNone) return false;
+  Send& send = sq_.at(sq_.next);
+  Ah& ah = ah_of(send);
+  if (ah.link() != link_) {
+    kick_datagrams();
+    return false;
+  }
+  ibv_wc_status status = send.status;
+  if (status == IBV_WC_SUCCESS) status = prepare_payload(send, frame);
+  if (status != IBV_WC_SUCCESS) {
+    send.status = status;
+    halted_ = true;
+    complete_ready();
+    return false;
+  }
+  const Device& device = *context().device;
+  DatagramPath path{};
+  path.slid = device.lids[ah.attr.port_num - 1];  // LMC is 0: no path bits
+  path.sl = ah.attr.sl & 15;
+  FrameHeader& header = frame->header;
+  header = FrameHeader{};
+  header.version = kWireVersion;
+  header.opcode = send.opcode;
+  header.flags = send.send_flags_solicited ? kFlagSolicited : 0;
+  header.dest_qpn = static_cast<std::uint32_t>(send.operand1);
+  header.src_qpn = verbs.qp_num;
+  header.seq = static_cast<std::uint32_t>(sq_.next);
+  header.imm = send.imm;
+  header.length = send.length;
+  header.rkey = send.rkey;
+  if (ah.attr.is_global != 0) {
+    const ibv_global_route& to = ah.attr.grh;
+    path.global = 1;
+    path.flow_label = to.flow_label & 0xfffff;
+    path.traffic_class = to.traffic_class;
+    header.operand1 = port_gid(device, ah.attr.port_num).global.interface_id;
+    header.operand2 = to.dgid.global.subnet_prefix;
+    header.piggyback = to.dgid.global.interface_id;
+    header.ack = to.hop_limit;
+  }
+  std::memcpy(&header.raddr, &path, sizeof(path));
+  sq_.sent = ++sq_.next;
+  return true;
+}
+
+// All that was sent on `link` before index `end` is done with.
+void Qp::datagrams_done(const Link& link, std::uint64_t end) {
+  for (std::uint64_t i = sq_.acked; i < end; ++i)
+    if (Send& send = sq_.at(i); ah_of(send).found == &link) send.done = true;
+  advance_datagrams();
+}
+
+void Qp::advance_datagrams() {
+  while (sq_.acked < sq_.sent && sq_.at(sq_.acked).done) ++sq_.acked;
+  complete_ready();
+}
+
+void Qp::on_datagram_done(const Link& link, std::uint32_t seq) {
+  const std::uint32_t ahead = seq - static_cast<std::uint32_t>(sq_.acked);
+  if (ahead < sq_.sent - sq_.acked) datagrams_done(link, sq_.acked + ahead + 1);
+}
+
+void Qp::on_datagram_link_up() {
+  if (wait_ == Wait::kLink) stop_waiting();
+  tries_ = 0;
+  kick();
+}
+
+void Qp::on_datagram_link_down(const Link& link) {
+  if (link_ == &link) ready_hook.unlink();
+  datagrams_done(link, sq_.sent);
+}
+
+// Nobody answers at the next one's address yet.
+void Qp::on_datagram_timer() {
+  if (++tries_ >= kTries && sq_.next < sq_.tail && state() == IBV_QPS_RTS) {
+    tries_ = 0;
+    sq_.at(sq_.next).done = true;
+    sq_.sent = ++sq_.next;
+    advance_datagrams();
+  }
+  kick();
+}
+
+// As it would be on a fabric: nothing tells the sender.
+void Qp::begin_datagram(const FrameHeader& header, Sink* sink) {
+  if (!connected() || header.rkey != attr_.qkey || !rq_->available()) return;
+  Receive* receive = rq_->begin();
+  if (srq_ != nullptr) srq_->check_limit();
+  const int n = translate_list(recv_pd(), receive->sge, receive->sges, kGrhBytes + std::uint64_t{header.length},
+                               IBV_ACCESS_LOCAL_WRITE, sink->parts, sink->regions);
+  if (n < 0) {
+    rq_->finish(receive);
+    fail_datagram(header, receive, n == -2 ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
+    return;
+  }
+  sink->count = n;
+  sink->receive = receive;
+  sink->qp = this;
+  sink->discard = false;
+  DatagramPath path;
+  std::memcpy(&path, &header.raddr, sizeof(path));
+  char grh[kGrhBytes];
+  if (path.global) make_grh(header, path, grh);
+  place_first(sink, path.global ? grh : nullptr, kGrhBytes);
+}
+
+void Qp::finish_datagram(Sink& sink) {
+  rq_->finish(sink.receive);
+  complete_datagram(sink.header, sink.receive, IBV_WC_SUCCESS);
+  check_overrun();
+}
+
+void Qp::fail_datagram(const FrameHeader& header, Receive* receive, ibv_wc_status status) {
+  complete_datagram(header, receive, status);
+  raise(IBV_EVENT_QP_FATAL);
+  enter_error(IBV_WC_SUCCESS, false);
+}
+
+void Qp::complete_datagram(const FrameHeader& header, Receive* receive, ibv_wc_status status) {
+  g_engine->outstanding.fetch_sub(1, std::memory_order_relaxed);
+  DatagramPath path;
+  std::memcpy(&path, &header.raddr, sizeof(path));
+  ibv_wc wc{};
+  wc.wr_id = receive->wr_id;
+  wc.status = status;
+  wc.opcode = IBV_WC_RECV;
+  wc.byte_len = kGrhBytes + header.length;
+  wc.qp_num = verbs.qp_num;
+  wc.src_qp = header.src_qpn;
+  wc.slid = path.slid;
+  wc.sl = path.sl;
+  if (path.global) wc.wc_flags |= IBV_WC_GRH;
+  if (header.opcode == Opcode::kDatagramImm) {
+    wc.wc_flags |= IBV_WC_WITH_IMM;
+    wc.imm_data = header.imm;
+  }
+  push(recv_cq(), wc, (header.flags & kFlagSolicited) != 0);
+}
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,100 @@
+// Address handles: create, destroy, and from a received message.
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include "hooks/stop.h"
+#include "shadowib/abi/handlers.h"
+#include "shadowib/cr/peers.h"
+#include "shadowib/entry/errors.h"
+#include "shadowib/objects/registry.h"
+
+using namespace shadowib;
+
+namespace {
+
+// The index of a GID that the program was told of, or -1.
+int index_of(const ShadowPort& port, const ibv_gid& gid) {
+  for (std::size_t i = 0; i < port.gids.size(); ++i)
+    if (::memcmp(&port.gids[i].gid, &gid, sizeof(gid)) == 0) return static_cast<int>(i);
+  return -1;
+}
+
+}  // namespace
+
+extern "C" {
+
+ibv_ah* shadowib_ibv_create_ah(ibv_pd* program_pd, ibv_ah_attr* attr) {
+  if (ShadowContext::is_foreign(program_pd->context)) return null_with(EPERM);
+  Inside inside;
+  if (g_backend.create_ah == nullptr) return null_with(EOPNOTSUPP);
+  ShadowPd* pd = ShadowPd::of(program_pd);
+  auto* ah = new ShadowAh{};
+  ah->attr = *attr;
+  ibv_ah_attr real = *attr;
+  turn_address(*ah, &real);
+  ah->real = g_backend.create_ah(pd->real, &real);
+  if (ah->real == nullptr) {
+    int saved = errno;
+    delete ah;
+    return null_with(saved);
+  }
+  ah->ah.context = program_pd->context;
+  ah->ah.pd = program_pd;
+  ah->ah.handle = ah->real->handle;
+  Registry& r = registry();
+  SpinGuard guard(r.lock);
+  ++pd->users;
+  r.ahs.push_back(*ah);
+  return &ah->ah;
+}
+
+int shadowib_ibv_destroy_ah(ibv_ah* program) {
+  if (ShadowContext::is_foreign(program->context)) return EPERM;
+  Inside inside;
+  ShadowAh* ah = ShadowAh::of(program);
+  Registry& r = registry();
+  SpinGuard guard(r.lock);
+  if (int rc = g_backend.destroy_ah(ah->real); rc != 0) return rc;
+  --ShadowPd::of(program->pd)->users;
+  r.ahs.erase(r.ahs.iterator_to(*ah));
+  delete ah;
+  return 0;
+}
+
+// Back to where the message came from. Source: ibv_create_ah_from_wc(3).
+int shadowib_ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port_num, ibv_wc* wc, ibv_grh* grh,
+                                 ibv_ah_attr* attr) {
+  const ShadowContext& shadow = *ShadowContext::of(context);
+  if (port_num < 1 || port_num > shadow.ports.size()) {
+    errno = EINVAL;
+    return -1;
+  }
+  *attr = {};
+  attr->dlid = wc->slid;
+  attr->sl = wc->sl;
+  attr->src_path_bits = wc->dlid_path_bits;
+  attr->port_num = port_num;
+  if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
+  const int index = index_of(shadow.ports[port_num - 1u], grh->dgid);
+  if (index < 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  const std::uint32_t flow = be32toh(grh->version_tclass_flow);
+  attr->is_global = 1;
+  attr->grh.dgid = grh->sgid;
+  attr->grh.sgid_index = static_cast<std::uint8_t>(index);
+  attr->grh.flow_label = flow & 0xfffff;
+  attr->grh.traffic_class = static_cast<std::uint8_t>(flow >> 20);
+  attr->grh.hop_limit = 0xff;
+  return 0;
+}
+
+ibv_ah* shadowib_ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t port_num) {
+  ibv_ah_attr attr;
+  if (shadowib_ibv_init_ah_from_wc(pd->context, port_num, wc, grh, &attr) != 0) return nullptr;
+  return shadowib_ibv_create_ah(pd, &attr);
+}
+
+}  // extern "C"
