@@ -1,0 +1,230 @@
+// Fuzz target: the bytes a peer sends once it is connected.
+//
+// One process with a queue pair of every kind, whose link reads the input from a stream of the test's. A header in
+// the input names queue pairs, keys, addresses and sequence numbers by small numbers, which are turned into what
+// exists (or nearly), since no input could guess them. What must hold: nothing but the registered memory changes,
+// every object can be destroyed afterwards, and the sanitizers find nothing.
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ib2tcp/completion.h"
+#include "ib2tcp/device.h"
+#include "ib2tcp/engine.h"
+#include "ib2tcp/fuzz/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/memory.h"
+#include "ib2tcp/queue_pair.h"
+#include "ib2tcp/shared_receive_queue.h"
+
+namespace shadowib::ib2tcp {
+namespace {
+
+constexpr std::uint16_t kPeerLid = 7;
+constexpr std::uint32_t kPeerQpn = 0x77;
+constexpr std::size_t kPageBytes = 4096;
+
+void require(bool condition) {
+  if (!condition) abort();
+}
+
+// The input with its small numbers replaced, given out in pieces of changing size; then the end.
+class Input final : public Stream {
+ public:
+  explicit Input(std::vector<std::uint8_t> bytes, std::size_t piece) : bytes_(std::move(bytes)), piece_(piece) {}
+  const StreamTraits& traits() const override { return kTraits; }
+  ssize_t writev(const iovec* parts, int count) override {
+    ssize_t n = 0;
+    for (int i = 0; i < count; ++i) n += static_cast<ssize_t>(parts[i].iov_len);
+    return n;
+  }
+  ssize_t readv(const iovec* parts, int count) override {
+    if (at_ == bytes_.size()) {
+      errno = EPIPE;
+      return -1;
+    }
+    std::size_t left = std::min(piece_, bytes_.size() - at_);
+    ssize_t n = 0;
+    for (int i = 0; i < count && left > 0; ++i) {
+      const std::size_t step = std::min(left, parts[i].iov_len);
+      memcpy(parts[i].iov_base, bytes_.data() + at_, step);
+      at_ += step;
+      left -= step;
+      n += static_cast<ssize_t>(step);
+    }
+    return n;
+  }
+  bool readable() override { return true; }
+  int fd() const override { return -1; }
+  bool prepare_sleep(bool) override { return false; }
+  void wake_up() override {}
+  void on_fd_ready() override {}
+  void close() override {}
+
+ private:
+  static constexpr StreamTraits kTraits = {
+      .name = "input", .copy_limit = 512, .read_ahead = true, .memory_readable = true};
+  std::vector<std::uint8_t> bytes_;
+  std::size_t at_ = 0, piece_;
+};
+
+class World {
+ public:
+  World() {
+    memory_ = static_cast<char*>(aligned_alloc(kPageBytes, 3 * kPageBytes));
+    start_fuzz_host(kPeerLid);
+    int count = 0;
+    ibv_device** list = get_device_list(&count);
+    require(list != nullptr && count > 0);
+    context_ = open_device(list[0]);
+    require(context_ != nullptr);
+    free_device_list(list);
+  }
+
+  void run(const std::uint8_t* data, std::size_t size) {
+    if (size < 2) return;
+    memset(memory_, 'c', 3 * kPageBytes);
+    make();
+    Link* link = qps_[0]->link();
+    require(link != nullptr);
+    Stream* input = new Input(turned(data + 1, size - 1), 1 + data[0] * 7u);
+    {
+      EngineGuard guard;
+      link->abandon_attempt();
+      link->on_connected(input, false);
+    }
+    for (int turn = 0; turn < 200000 && link->stream() == input; ++turn) {
+      EngineGuard guard;
+      g_engine->turn(turn % 16 == 0);
+    }
+    require(link->stream() != input);
+    for (std::size_t i = 0; i < kPageBytes; ++i) require(memory_[i] == 'c' && memory_[2 * kPageBytes + i] == 'c');
+    destroy();
+  }
+
+ private:
+  ibv_qp* create(ibv_qp_type type, ibv_srq* srq) {
+    ibv_qp_init_attr init{};
+    init.send_cq = init.recv_cq = cq_;
+    init.srq = srq;
+    init.qp_type = type;
+    init.cap = {8, 8, 2, 2, 16};
+    ibv_qp* qp = create_qp(pd_, &init);
+    require(qp != nullptr);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qkey = 1;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    const int own = type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+    require(modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | own) == 0);
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = kPeerQpn;
+    attr.max_dest_rd_atomic = 2;
+    attr.ah_attr.dlid = kPeerLid;
+    int mask = IBV_QP_STATE;
+    if (type != IBV_QPT_UD) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    require(modify_qp(qp, &attr, mask) == 0);
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 14;
+    attr.retry_cnt = attr.rnr_retry = 7;
+    attr.max_rd_atomic = 2;
+    mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+    if (type == IBV_QPT_RC) mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    require(modify_qp(qp, &attr, mask) == 0);
+    return qp;
+  }
+
+  // Receives at every queue, and requests whose answers the input may hold.
+  void fill(ibv_qp* qp) {
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory_) + kPageBytes, 1000, mr_->lkey};
+    ibv_recv_wr receive{1, nullptr, &sge, 1}, *bad_receive;
+    if (qp->srq == nullptr)
+      for (int i = 0; i < 3; ++i) post_recv(qp, &receive, &bad_receive);
+    if (qp->qp_type != IBV_QPT_RC) return;
+    for (ibv_wr_opcode opcode : {IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE}) {
+      ibv_send_wr wr{}, *bad;
+      ibv_sge piece{sge.addr + 2048, opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8u : 64u, mr_->lkey};
+      wr.sg_list = &piece;
+      wr.num_sge = 1;
+      wr.opcode = opcode;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      post_send(qp, &wr, &bad);
+    }
+  }
+
+  void make() {
+    pd_ = alloc_pd(context_);
+    cq_ = create_cq(context_, 64, nullptr, nullptr, 0);
+    char* region = memory_ + kPageBytes;
+    mr_ =
+        reg_mr(pd_, region, kPageBytes, reinterpret_cast<std::uint64_t>(region),
+               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+    ibv_srq_init_attr init{};
+    init.attr = {4, 1, 0};
+    srq_ = create_srq(pd_, &init);
+    require(pd_ != nullptr && cq_ != nullptr && mr_ != nullptr && srq_ != nullptr);
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(region), 500, mr_->lkey};
+    ibv_recv_wr receive{2, nullptr, &sge, 1}, *bad;
+    post_srq_recv(srq_, &receive, &bad);
+    post_srq_recv(srq_, &receive, &bad);
+    for (auto [type, srq] : {std::pair{IBV_QPT_RC, static_cast<ibv_srq*>(nullptr)},
+                             {IBV_QPT_RC, srq_},
+                             {IBV_QPT_UC, nullptr},
+                             {IBV_QPT_UD, nullptr},
+                             {IBV_QPT_UD, srq_}}) {
+      ibv_qp* qp = create(type, srq);
+      fill(qp);
+      qps_.push_back(reinterpret_cast<Qp*>(qp));
+    }
+  }
+
+  void destroy() {
+    for (Qp* qp : qps_) require(destroy_qp(&qp->verbs) == 0);
+    qps_.clear();
+    require(destroy_srq(srq_) == 0 && dereg_mr(mr_) == 0 && destroy_cq(cq_) == 0 && dealloc_pd(pd_) == 0);
+    ibv_async_event event;
+    while (get_async_event(context_, &event) == 0) continue;
+  }
+
+  std::vector<std::uint8_t> turned(const std::uint8_t* data, std::size_t size) const {
+    std::vector<std::uint8_t> bytes(data, data + size);
+    for (std::size_t at = 0; at + sizeof(FrameHeader) <= bytes.size();) {
+      FrameHeader header;
+      memcpy(&header, bytes.data() + at, sizeof(header));
+      if (header.dest_qpn < qps_.size()) header.dest_qpn = qps_[header.dest_qpn]->verbs.qp_num;
+      if (header.src_qpn == 0) header.src_qpn = kPeerQpn;
+      if (header.rkey == 0) header.rkey = mr_->rkey;
+      if (header.raddr < 2 * kPageBytes && !is_datagram(header.opcode))
+        header.raddr += reinterpret_cast<std::uint64_t>(memory_) + kPageBytes;
+      memcpy(bytes.data() + at, &header, sizeof(header));
+      at += sizeof(header) + payload_bytes(header);
+    }
+    return bytes;
+  }
+
+  char* memory_;  // a page before and one behind the registered one
+  ibv_context* context_;
+  ibv_pd* pd_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  ibv_mr* mr_ = nullptr;
+  ibv_srq* srq_ = nullptr;
+  std::vector<Qp*> qps_;
+};
+
+}  // namespace
+}  // namespace shadowib::ib2tcp
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static auto& world = *new shadowib::ib2tcp::World;
+  world.run(data, size);
+  return 0;
+}
