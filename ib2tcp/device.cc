@@ -192,7 +192,7 @@ int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attr, std::
   ibv_port_attr a{};
   a.state = IBV_PORT_ACTIVE;
   a.max_mtu = a.active_mtu = IBV_MTU_4096;
-  a.gid_tbl_len = 1;
+  a.gid_tbl_len = kGidTableEntries;
   a.max_msg_sz = 1u << 31;
   a.pkey_tbl_len = 1;
   a.lid = device.lids[port - 1];
@@ -209,13 +209,13 @@ int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attr, std::
 
 int query_gid(ibv_context* verbs, std::uint8_t port, int index, union ibv_gid* gid) {
   const Device& device = *context_of(verbs).device;
-  if (port < 1 || port > device.port_count || index != 0) return EINVAL;
-  *gid = port_gid(device, port);
+  if (port < 1 || port > device.port_count || index < 0 || index >= kGidTableEntries) return EINVAL;
+  *gid = index == 0 ? port_gid(device, port) : ibv_gid{};
   return 0;
 }
 
 int query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, int* type) {
-  if (port < 1 || port > context_of(verbs).device->port_count || index != 0) return EINVAL;
+  if (port < 1 || port > context_of(verbs).device->port_count || index >= kGidTableEntries) return EINVAL;
   *type = 0;
   return 0;
 }

@@ -83,8 +83,10 @@ Status publish_addresses(ShadowContext& context) {
   for (ShadowPort& port : context.ports) {
     if (port.lid.value != 0)
       if (Status s = claim_lid(port.lid); !s.ok() && s.code() != Code::kBusy) return s;
-    for (const RecordedGid& gid : port.gids)
+    for (const RecordedGid& gid : port.gids) {
+      if (gid.empty()) continue;
       SHADOWIB_TRY(job_exchange()->publish(key_of("gid/" + hex(gid.gid)), member));
+    }
   }
   return {};
 }
@@ -254,6 +256,7 @@ Status publish_directory() {
         DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}};
         if (port.gids.empty() || port.real_gids.empty()) d.ports.push_back(p);
         for (std::size_t g = 0; g < port.gids.size() && g < port.real_gids.size(); ++g) {
+          if (port.gids[g].empty() && g > 0) continue;
           p.virtual_gid = port.gids[g].gid;
           p.real_gid = port.real_gids[g];
           d.ports.push_back(p);
@@ -323,6 +326,7 @@ Status announce_source(const ShadowQp& qp) {
     };
     if (port.real_lid.value != 0) SHADOWIB_TRY(publish({}));
     for (std::size_t g = 0; port.real_lid.value == 0 && g < port.real_gids.size() && g < port.gids.size(); ++g) {
+      if (port.gids[g].empty()) continue;
       source.virtual_gid = port.gids[g].gid;
       SHADOWIB_TRY(publish(port.real_gids[g]));
     }

@@ -53,7 +53,7 @@ Status record_ports(ShadowContext& context) {
     port.real_lid = {port.attr.lid};
     for (int g = 0; g < port.attr.gid_tbl_len; ++g) {
       RecordedGid gid{};
-      if (g_backend.query_gid(context.real, number, g, &gid.gid) != 0) break;
+      if (g_backend.query_gid(context.real, number, g, &gid.gid) != 0) gid.gid = {};
       if (g_backend.query_gid_type == nullptr ||
           g_backend.query_gid_type(context.real, number, static_cast<unsigned>(g), &gid.type) != 0)
         gid.type = 0;
@@ -201,6 +201,7 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
     return null_with(error);
   }
   context->program().async_fd = fd;
+  context->program().cmd_fd = fd;  // a command descriptor is there to be passed on (import): a valid one of no use
   Registry& r = registry();
   {
     SpinGuard guard(r.lock);
@@ -278,6 +279,7 @@ int shadowib_ibv_query_gid_ex(ibv_context* context, std::uint32_t number, std::u
   if (flags != 0 || entry_size < sizeof(ibv_gid_entry)) return EINVAL;
   ShadowPort* port = number <= 255 ? port_of(context, static_cast<std::uint8_t>(number)) : nullptr;
   if (port == nullptr || index >= port->gids.size()) return EINVAL;
+  if (port->gids[index].empty()) return ENODATA;
   *entry = {};
   entry->gid = port->gids[index].gid;
   entry->gid_index = index;
@@ -295,10 +297,13 @@ ssize_t shadowib_ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entrie
   std::size_t n = 0;
   auto* at = reinterpret_cast<char*>(entries);
   for (std::uint32_t p = 1; p <= shadow->ports.size(); ++p)
-    for (std::uint32_t g = 0; g < shadow->ports[p - 1].gids.size(); ++g, ++n, at += entry_size) {
+    for (std::uint32_t g = 0; g < shadow->ports[p - 1].gids.size(); ++g) {
+      if (shadow->ports[p - 1].gids[g].empty()) continue;
       if (n >= capacity) return -EINVAL;
       if (int rc = shadowib_ibv_query_gid_ex(context, p, g, reinterpret_cast<ibv_gid_entry*>(at), 0, entry_size))
         return -rc;
+      ++n;
+      at += entry_size;
     }
   return static_cast<ssize_t>(n);
 }

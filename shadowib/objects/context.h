@@ -32,9 +32,11 @@ struct ShadowDevice {
 };
 static_assert(offsetof(ShadowDevice, device) == 0);
 
+// An entry of a port's GID table; all zeros: there is none at that index.
 struct RecordedGid {
   ibv_gid gid;
   int type;
+  bool empty() const { return gid.global.subnet_prefix == 0 && gid.global.interface_id == 0; }
 };
 
 // What the program was told of a port; reported unchanged after a restart.
