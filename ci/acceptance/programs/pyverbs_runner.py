@@ -1,0 +1,48 @@
+"""Runs rdma-core's own tests, bodies unchanged: pyverbs_runner.py TESTS RESULTS --dev DEVICE --gid N
+
+TESTS is their directory. RESULTS gets a line for each: "<file>.<class>.<test> <outcome> <reason>", where the outcome is
+pass, fail, error or skip. Python's traces go to standard error.
+"""
+import importlib.machinery
+import os
+import sys
+import unittest
+
+TESTS, RESULTS = sys.argv[1:3]
+del sys.argv[1:3]
+
+
+class Recorder(unittest.TextTestResult):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.lines = {}
+
+    def note(self, test, outcome, reason=""):
+        name = test.id().removeprefix("tests.")
+        self.lines[name] = f"{name} {outcome} {' '.join(str(reason).split())}".rstrip()
+
+    def addSuccess(self, test):
+        super().addSuccess(test)
+        self.note(test, "pass")
+
+    def addError(self, test, err):
+        super().addError(test, err)
+        self.note(test, "error", err[1])
+
+    def addFailure(self, test, err):
+        super().addFailure(test, err)
+        self.note(test, "fail", err[1])
+
+    def addSkip(self, test, reason):
+        super().addSkip(test, reason)
+        self.note(test, "skip", reason)
+
+
+sys.path.insert(0, TESTS)
+from args_parser import parser  # noqa: E402  of the tests
+tests = importlib.machinery.SourceFileLoader("tests", os.path.join(TESTS, "__init__.py")).load_module()
+parser.parse_args()
+suite = unittest.defaultTestLoader.loadTestsFromModule(tests)
+result = unittest.TextTestRunner(resultclass=Recorder, verbosity=0).run(suite)
+with open(RESULTS, "w", encoding="utf-8") as sink:
+    sink.writelines(line + "\n" for line in sorted(result.lines.values()))
