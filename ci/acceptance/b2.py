@@ -1,0 +1,82 @@
+"""B2: programs of others (clients.py) run under the shim on ib2tcp, over shm and tcp, undisturbed and with checkpoint, kill
+and restart at random moments of the data phase. A table says what became of each."""
+import json
+import shutil
+
+from clients import CLIENTS, Client
+from common import Case, Line, Skip, check, main
+from jobs import Job, free_port
+from pair import Pair, campaign
+
+BAD = ("invalid data", "Completion with error", "Failed status", "Couldn't")
+SAMPLE = ("ibv_uc_pingpong", "ibv_ud_pingpong -e", "ibv_srq_pingpong", "ibv_rc_pingpong -N", "ib_send_bw -F -c RC --use-srq",
+          "ib_write_bw -F -c UC", "ib_send_lat -F -c UD")
+
+
+def ends(client: Client, port: int, iterations: int) -> tuple[list[str], list[str]]:
+    tool = shutil.which(client.tool)
+    if not tool:
+        raise Skip(f"{client.tool} is not installed")
+    server = [tool, *client.words.split()[1:], "-p", str(port), "-n", str(iterations)]
+    return server, [*server, "localhost"]
+
+
+def plain(case: Case, client: Client, transport: str) -> str:
+    port = free_port()
+    job = Job(case, transport=transport)
+    job.start_pair(*ends(client, port, 1000), port)
+    if client.needs:
+        job.programs[1].process.wait(60)
+        check(job.programs[1].process.returncode != 0, f"it has {client.needs}? Then the table is to be changed")
+        return f"says that {client.needs} is not there"
+    job.finish(60)
+    output = job.output()
+    for bad in BAD:
+        check(bad not in output, f"the output says '{bad}':\n{output[-2000:]}")
+    return "1000 iterations"
+
+
+
+def restarted(case: Case, client: Client, transport: str, seconds: float) -> str:
+    return campaign(case, Pair(lambda port, n: ends(client, port, n), transport, requests=client.requests, seconds=seconds,
+                               most_iterations=client.most, bad=BAD), 2)
+
+
+def table(line: Line, outcomes: dict[str, dict[str, str]]):
+    columns = ("shm", "tcp", "shm, restarted", "tcp, restarted")
+    width = max(map(len, outcomes), default=0)
+    print(f"\n{'client':{width}}  " + "  ".join(f"{c:14}" for c in columns))
+    for name, by in outcomes.items():
+        print(f"{name:{width}}  " + "  ".join(f"{by.get(c, '-'):14}" for c in columns))
+    (line.area / "clients.json").write_text(json.dumps(outcomes, indent=1) + "\n")
+    print(f"\nas JSON: {line.area / 'clients.json'}")
+
+
+def run() -> int:
+    line = Line("b2", __doc__)
+    outcomes: dict[str, dict[str, str]] = {}
+
+    def case(client: Client, column: str, function, wanted: int = 1):
+        before = dict(line.outcomes)
+        line.case(f"{client.name}, {column}", function, wanted)
+        for outcome in ("passed", "FAILED", "SKIPPED"):
+            if line.outcomes[outcome] != before[outcome]:
+                outcomes.setdefault(client.name, {})[column] = outcome.lower()
+
+    for client in CLIENTS:
+        if line.quick and client.name not in SAMPLE:
+            continue
+        for transport in ("tcp",) if line.quick else ("shm", "tcp"):
+            if not line.quick:
+                case(client, transport, lambda c, k=client, t=transport: plain(c, k, t))
+            if client.restart == "survives" and not client.needs:
+                case(client, f"{transport}, restarted",
+                     lambda c, k=client, t=transport: restarted(c, k, t, 2.0 if line.quick else 3.0), 1 if line.quick else 2)
+    line.area.mkdir(parents=True, exist_ok=True)
+    if not line.options.list:
+        table(line, outcomes)
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)
