@@ -39,7 +39,7 @@ CLIENTS = [
     *perftest("ib_send_bw", "RC UC UD", "", "-e", "-q 8", "-b", "-I 64"),
     *perftest("ib_send_bw", "RC", "--use-srq", "--use-srq -q 8"),
     *perftest("ib_send_lat", "RC UC UD", "", "-e"),
-    *perftest("ib_write_bw", "RC UC", "", "-e", "-q 8", "-b", "-I 64"),
+    *perftest("ib_write_bw", "RC UC", "", "-q 8", "-b", "-I 64"),  # it has no -e
     *perftest("ib_write_lat", "RC UC", ""),
     *perftest("ib_read_bw", "RC", "", "-e", "-q 8", "-b"),
     *perftest("ib_read_lat", "RC", "", "-e"),
