@@ -29,12 +29,14 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   ah->verbs.handle = next_handle.fetch_add(1);
   ah->attr = *attr;
   ++reinterpret_cast<Pd*>(pd)->users;
+  ++g_engine->objects;
   return &ah->verbs;
 }
 
 int destroy_ah(ibv_ah* verbs) {
   EngineGuard guard;
   --reinterpret_cast<Pd*>(verbs->pd)->users;
+  --g_engine->objects;
   reinterpret_cast<Ah*>(verbs)->release();
   return 0;
 }

@@ -113,6 +113,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) {
   channel->verbs.context = context;
   channel->verbs.fd = owned;
   ++reinterpret_cast<Context*>(context)->users;
+  ++g_engine->objects;
   return &channel->verbs;
 }
 
@@ -121,6 +122,7 @@ int destroy_comp_channel(ibv_comp_channel* verbs) {
   if (channel.users.load() != 0) return EBUSY;
   --reinterpret_cast<Context*>(verbs->context)->users;
   g_host->close_descriptor(verbs->fd);
+  --g_engine->objects;
   delete &channel;
   return 0;
 }
@@ -147,6 +149,7 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
     ++channel->refcnt;
   }
   ++reinterpret_cast<Context*>(context)->users;
+  ++g_engine->objects;
   return &cq->verbs;
 }
 
@@ -167,6 +170,7 @@ int destroy_cq(ibv_cq* verbs) {
     --cq.channel->verbs.refcnt;
   }
   --reinterpret_cast<Context*>(verbs->context)->users;
+  --g_engine->objects;
   delete &cq;
   return 0;
 }

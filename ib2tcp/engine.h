@@ -69,6 +69,7 @@ class Engine {
   Statistics statistics;
   std::atomic<bool> paused{false};           // BackendOps::set_paused
   std::atomic<std::int64_t> outstanding{0};  // posted requests of all queue pairs, both kinds
+  std::atomic<int> objects{0};               // of the program, all kinds but devices
   int handshakes = 0;                        // under way
   std::vector<Qp*> datagram_qps;             // those that any link may carry something of; under the lock
 

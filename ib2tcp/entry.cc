@@ -25,12 +25,13 @@ std::size_t describe(char* buffer, std::size_t capacity) {
   for (Link* link : g_engine->links()) up += link->up();
   int n = std::snprintf(
       buffer, capacity,
-      "{\"links\": %zu, \"links_up\": %zu, \"links_lost\": %lu, \"queue_pairs\": %u, \"memory_regions\": %u, "
+      "{\"objects\": %d, \"links\": %zu, \"links_up\": %zu, \"links_lost\": %lu, \"queue_pairs\": %u, "
+      "\"memory_regions\": %u, "
       "\"frames_sent\": %lu, \"frames_received\": %lu, \"acks_sent\": %lu, \"rnr_naks\": %lu, "
       "\"frames_refused\": %lu, \"handshakes_refused\": %lu, \"helper_turns\": %lu, \"arena_bytes\": %zu}",
-      g_engine->links().size(), up, s.links_lost.load(), g_engine->qps.live(), g_engine->mrs.live(),
-      s.frames_sent.load(), s.frames_received.load(), s.acks_sent.load(), s.rnr_naks.load(), s.frames_refused.load(),
-      s.handshakes_refused.load(), s.helper_turns.load(), arena_mapped_bytes());
+      g_engine->objects.load(), g_engine->links().size(), up, s.links_lost.load(), g_engine->qps.live(),
+      g_engine->mrs.live(), s.frames_sent.load(), s.frames_received.load(), s.acks_sent.load(), s.rnr_naks.load(),
+      s.frames_refused.load(), s.handshakes_refused.load(), s.helper_turns.load(), arena_mapped_bytes());
   return n < 0 ? 0 : std::min(static_cast<std::size_t>(n), capacity == 0 ? 0 : capacity - 1);
 }
 

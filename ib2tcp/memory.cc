@@ -76,6 +76,7 @@ ibv_pd* alloc_pd(ibv_context* context) {
   pd->verbs.context = context;
   pd->verbs.handle = next_handle.fetch_add(1);
   ++reinterpret_cast<Context*>(context)->users;
+  ++g_engine->objects;
   return &pd->verbs;
 }
 
@@ -83,6 +84,7 @@ int dealloc_pd(ibv_pd* verbs) {
   auto* pd = reinterpret_cast<Pd*>(verbs);
   if (pd->users.load() != 0) return EBUSY;
   --reinterpret_cast<Context*>(verbs->context)->users;
+  --g_engine->objects;
   delete pd;
   return 0;
 }
@@ -105,6 +107,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
   }
   mr->verbs.lkey = mr->verbs.rkey = mr->verbs.handle = key;
   ++reinterpret_cast<Pd*>(pd)->users;
+  ++g_engine->objects;
   return &mr->verbs;
 }
 
@@ -137,6 +140,7 @@ int dereg_mr(ibv_mr* verbs) {
   // Nothing may touch the memory by this region once we return: messages half in or out of it are cut loose.
   for (Link* link : g_engine->links()) link->forget_region(*mr);
   g_engine->mrs.remove(verbs->lkey);
+  --g_engine->objects;
   --reinterpret_cast<Pd*>(verbs->pd)->users;
   delete mr;
   return 0;

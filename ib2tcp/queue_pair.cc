@@ -69,6 +69,7 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
   ++qp->send_cq().users;
   ++qp->recv_cq().users;
   if (qp->srq_ != nullptr) ++qp->srq_->users;
+  ++g_engine->objects;
   *out = qp.release();
   return 0;
 }
@@ -86,6 +87,7 @@ int Qp::destroy() {
   --recv_cq().users;
   if (srq_ != nullptr) --srq_->users;
   --reinterpret_cast<Pd*>(verbs.pd)->users;
+  --g_engine->objects;
   delete this;
   return 0;
 }

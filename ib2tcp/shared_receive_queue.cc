@@ -57,6 +57,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   srq->verbs.pd = pd;
   srq->verbs.handle = next_handle.fetch_add(1);
   ++reinterpret_cast<Pd*>(pd)->users;
+  ++g_engine->objects;
   return &srq.release()->verbs;
 }
 
@@ -86,6 +87,7 @@ int destroy_srq(ibv_srq* verbs) {
   g_engine->outstanding.fetch_sub(srq.queue.size());
   context_of(srq).forget(verbs);
   --reinterpret_cast<Pd*>(verbs->pd)->users;
+  --g_engine->objects;
   delete &srq;
   return 0;
 }

@@ -3,6 +3,7 @@
 restart_test.py BUILD_DIR PROGRAM [unittest options]
 """
 import fcntl
+import json
 import os
 import pathlib
 import shutil
@@ -111,6 +112,22 @@ class Restart(unittest.TestCase):
 
     def test_a_queue_and_a_region_that_were_changed(self):
         self.alone("changed_objects")
+
+    def test_objects_that_come_and_go(self):
+        self.ends(self.run_program("churn"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        last = self.restart(2)
+        self.await_file("nothing left")
+        status = subprocess.run([SHADOWIB, "status", "j", "--json", "--dir", str(self.dir)], capture_output=True, text=True,
+                                check=True).stdout
+        objects = json.loads(status)["members"][0]["state"]["objects"]
+        self.assertEqual(objects["contexts"], 1)
+        self.assertEqual(objects["queue_pairs"], [])
+        for kind in ("protection_domains", "memory_regions", "completion_queues", "shared_receive_queues"):
+            self.assertEqual(objects[kind], 0, kind)
+        self.assertEqual(objects["backend_figures"]["objects"], 0)
+        (self.dir / "seen").write_text("0 0")
+        self.ends(last, 0)
 
     def test_datagrams(self):
         self.alone("datagrams")

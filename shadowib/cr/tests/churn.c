@@ -1,0 +1,122 @@
+/* Objects of every kind come and go between restarts: no two of one kind have the same number, in whatever generation
+ * they were made, and in the end nothing is left. */
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "scenario.h"
+
+enum { kLive = 12, kRounds = 40, kEver = kLive + 3 * kRounds };
+
+struct set {
+  struct ibv_comp_channel* channel;
+  struct ibv_cq* cq;
+  struct ibv_cq_ex* cq_ex;
+  struct ibv_pd* pd;
+  struct ibv_mr* mr;
+  struct ibv_srq* srq;
+  struct ibv_qp* qps[4];
+  struct ibv_ah* ah;
+};
+
+static struct set live[kLive];
+static unsigned made;
+
+/* Numbers that some peer may hold: those of every object that lived at a restart. */
+static uint32_t held_keys[kEver], held_numbers[4 * kEver];
+static unsigned held;
+
+static struct ibv_qp* make_qp(struct set* s, enum ibv_qp_type type, int extended, struct ibv_srq* srq) {
+  struct ibv_qp_init_attr_ex init = {.send_cq = s->cq, .recv_cq = s->cq, .srq = srq, .qp_type = type, .pd = s->pd};
+  init.cap = (struct ibv_qp_cap){4, 4, 1, 1, 0};
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | (extended ? IBV_QP_INIT_ATTR_SEND_OPS_FLAGS : 0);
+  init.send_ops_flags = IBV_QP_EX_WITH_SEND;
+  struct ibv_qp* qp = ibv_create_qp_ex(context, &init);
+  CHECK(qp != NULL);
+  return qp;
+}
+
+static void make(struct set* s) {
+  struct ibv_cq_init_attr_ex extended = {.cqe = 8};
+  struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}};
+  struct ibv_ah_attr address = {.dlid = (uint16_t)lid, .port_num = 1};
+  CHECK((s->channel = ibv_create_comp_channel(context)) != NULL);
+  CHECK((s->cq = ibv_create_cq(context, 8, NULL, s->channel, 0)) != NULL);
+  CHECK((s->cq_ex = ibv_create_cq_ex(context, &extended)) != NULL);
+  CHECK((s->pd = ibv_alloc_pd(context)) != NULL);
+  CHECK((s->mr = ibv_reg_mr(s->pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE)) != NULL);
+  CHECK((s->srq = ibv_create_srq(s->pd, &shared)) != NULL);
+  s->qps[0] = make_qp(s, IBV_QPT_RC, 0, s->srq);
+  s->qps[1] = make_qp(s, IBV_QPT_RC, 1, NULL);
+  s->qps[2] = make_qp(s, IBV_QPT_UC, 0, NULL);
+  s->qps[3] = make_qp(s, IBV_QPT_UD, 1, NULL);
+  CHECK((s->ah = ibv_create_ah(s->pd, &address)) != NULL);
+  ++made;
+}
+
+static void destroy(struct set* s) {
+  for (int i = 0; i < 4; ++i) CHECK(ibv_destroy_qp(s->qps[i]) == 0);
+  CHECK(ibv_destroy_ah(s->ah) == 0 && ibv_destroy_srq(s->srq) == 0 && ibv_dereg_mr(s->mr) == 0);
+  CHECK(ibv_dealloc_pd(s->pd) == 0 && ibv_destroy_cq(s->cq) == 0);
+  CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(s->cq_ex)) == 0 && ibv_destroy_comp_channel(s->channel) == 0);
+  s->channel = NULL;
+}
+
+static void check_new(const struct set* fresh) {
+  for (int i = 0; i < kLive; ++i) {
+    const struct set* s = &live[i];
+    if (s->channel == NULL || s == fresh) continue;
+    CHECK(s->mr->lkey != fresh->mr->lkey && s->mr->rkey != fresh->mr->rkey);
+    CHECK(s->channel->fd != fresh->channel->fd);
+    for (int q = 0; q < 16; ++q) CHECK(s->qps[q / 4]->qp_num != fresh->qps[q % 4]->qp_num);
+  }
+  for (unsigned i = 0; i < held; ++i) {
+    CHECK(held_keys[i] != fresh->mr->rkey);
+    for (int q = 0; q < 16; ++q) CHECK(held_numbers[4 * i + (unsigned)q / 4] != fresh->qps[q % 4]->qp_num);
+  }
+}
+
+static void churn_once(void) {
+  for (unsigned round = 0; round < kRounds; ++round) {
+    struct set* s = &live[(made * 7 + round) % kLive];
+    if (s->channel != NULL) destroy(s);
+    make(s);
+    check_new(s);
+  }
+}
+
+static void hold_numbers(void) {
+  for (int i = 0; i < kLive; ++i) {
+    if (live[i].channel == NULL) continue;
+    held_keys[held] = live[i].mr->rkey;
+    for (int q = 0; q < 4; ++q) held_numbers[4 * held + (unsigned)q] = live[i].qps[q]->qp_num;
+    ++held;
+  }
+}
+
+static void churn(void) {
+  struct ibv_port_attr port;
+  struct ibv_device** list = ibv_get_device_list(NULL);
+  CHECK(list != NULL && (context = ibv_open_device(list[0])) != NULL);
+  ibv_free_device_list(list);
+  CHECK(ibv_query_port(context, 1, &port) == 0);
+  lid = port.lid;
+  memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  churn_once();
+  for (int restart = 0; restart < 2; ++restart) {
+    hold_numbers();
+    checkpoint_and_kill();
+    churn_once();
+  }
+  for (int i = 0; i < kLive; ++i)
+    if (live[i].channel != NULL) destroy(&live[i]);
+  tell("nothing left", 0);
+  int unused;
+  uint32_t number;
+  await("seen", &unused, &number);
+  CHECK(ibv_close_device(context) == 0);
+}
+
+const struct scenario churn_scenarios[] = {{"churn", churn}, {NULL, NULL}};
