@@ -21,6 +21,8 @@ namespace shadowib {
 namespace {
 
 constexpr std::int64_t kJoinWaitNs = 20'000'000'000;
+constexpr std::int64_t kRestartWaitNs = 600'000'000'000;
+constexpr char kRenewing[] = "alive/renewing";  // locked by a restart until it has made the job's new epoch
 constexpr std::uint32_t kMaxMembers = 100000;
 
 const char* environment(const char* name) {
@@ -151,6 +153,9 @@ Status choose_epoch(JobInfo* info, Exchange* exchange) {
   bool anybody = members.empty();
   for (const auto& member : members)
     anybody = anybody || is_alive(alive_path(info->directory, info->job, epoch, member));
+  if (!anybody && is_alive(job_path(*info, kRenewing)))
+    return Status::of(Code::kBusy, EAGAIN, "job %.80s is being restarted; its new process gave up waiting for that",
+                      info->job);
   if (!anybody) {
     epoch = first_epoch();
     SHADOWIB_TRY(place_small(path, epoch, true));
@@ -193,8 +198,10 @@ std::uint64_t latest_request(Exchange* exchange, const char* epoch, const char* 
   return decode_fields(text, &fields) ? field_number(fields, "n") : 0;
 }
 
-Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint64_t* last_request,
-                 std::uint64_t* last_status) {
+namespace {
+
+Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint64_t* last_request,
+                    std::uint64_t* last_status) {
   int joining = -1;
   SHADOWIB_TRY(lock_joining(*info, &joining));  // also makes the directories
   std::unique_ptr<Exchange> opened;
@@ -206,8 +213,14 @@ Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint6
     *last_status = latest_request(opened.get(), info->epoch, "status");
     status = opened->list(std::string(info->epoch) + "/member", &members);
   }
+  std::size_t first = members.size();
+  if (std::string reserved; status.ok()) {
+    bool found = false;
+    status = opened->get(reserved_members_key(info->epoch), &reserved, &found);
+    if (found) first = std::max<std::size_t>(first, std::strtoul(reserved.c_str(), nullptr, 10));
+  }
   // First the lock, then the key: a lock without a key is somebody who is joining, a key without a lock is dead.
-  for (std::uint32_t index = static_cast<std::uint32_t>(members.size()); status.ok(); ++index) {
+  for (std::uint32_t index = static_cast<std::uint32_t>(first); status.ok(); ++index) {
     const std::string path = alive_path(info->directory, info->job, info->epoch, std::to_string(index));
     if ((*alive_lock = hold_alive_lock(path)) < 0 && errno != EAGAIN) status = io_error("lock", path);
     if (*alive_lock < 0) continue;
@@ -220,6 +233,21 @@ Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint6
   close_owned_descriptor(joining);
   if (status.ok()) *exchange = opened.release();
   return status;
+}
+
+}  // namespace
+
+Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint64_t* last_request,
+                 std::uint64_t* last_status) {
+  // Verifying a large set takes a while, and who comes meanwhile belongs to the job as it is afterwards.
+  const std::int64_t deadline = monotonic_ns() + kRestartWaitNs;
+  for (;;) {
+    Status status = try_to_enter(info, exchange, alive_lock, last_request, last_status);
+    if (status.code() != Code::kBusy || !is_alive(job_path(*info, kRenewing)) || monotonic_ns() > deadline)
+      return status;
+    timespec pause{0, 20000000};
+    ::syscall(SYS_nanosleep, &pause, nullptr);
+  }
 }
 
 std::string describe_member() {

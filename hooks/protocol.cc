@@ -54,6 +54,8 @@ std::string member_key(std::string_view epoch, std::uint32_t index) {
   return std::string(epoch) + "/member/" + std::to_string(index);
 }
 
+std::string reserved_members_key(std::string_view epoch) { return std::string(epoch) + "/restart/members"; }
+
 std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_view rest) {
   std::string key = std::string(epoch) + "/ckpt/" + std::to_string(n);
   if (!rest.empty()) key += '/', key += rest;

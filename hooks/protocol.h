@@ -18,6 +18,7 @@
 //   <epoch>/ckpt/<n>/s/<try>/...     keys of Participant::settle in its try (SettleContext::prefix)
 //   <epoch>/ckpt/<n>/files/<index>   lines "<build-id hex or -> <path>" of the member's mapped files
 //   <epoch>/ckpt/<n>/done/<index>    the member resumed
+//   <epoch>/restart/members     how many indices, from 0, are those of the members that a restart brings back
 //   <epoch>/restart/phase/<index>    phase a restarted member has passed (110..140)
 //   <epoch>/restart/done/<index>     a restarted member has passed fault point 140: its threads run
 //   <epoch>/restart/fail/<index>     code= errno= text= : its restart failed, it exits
@@ -40,6 +41,7 @@ std::string encode_fields(const Fields& fields);            // protocol=1 first;
 bool decode_fields(std::string_view text, Fields* fields);  // false: no or another protocol
 
 std::string member_key(std::string_view epoch, std::uint32_t index);
+std::string reserved_members_key(std::string_view epoch);
 std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_view rest);
 std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch,
                        std::string_view who);

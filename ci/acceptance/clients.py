@@ -6,7 +6,7 @@ import dataclasses
 class Client:
     """`program ... [--option ITERATIONS]`; the client's end gets the server's name behind it."""
     words: str                # of the server's end, "-p PORT" and the number of iterations left out
-    requests: int = 1         # that the busier queue pair posts in an iteration
+    requests: float = 1       # that the busiest queue pair posts in an iteration
     most: int = 2**31 - 1     # iterations that the program can be asked for
     restart: str = "survives"  # under checkpoint, kill, restart; or why that is not tried
     needs: str = ""           # not there yet: the program is expected to say so, not to hang
@@ -34,7 +34,8 @@ CLIENTS = [
     *pingpong("rc", "", "-c", "-e", "-N", "-g 0", "-s 1", "-s 1048576"),
     *pingpong("uc", "", "-e", "-g 0"),
     *pingpong("ud", "", "-e", "-g 0"),
-    *pingpong("srq", "", "-e", "-g 0", "-q 4"),
+    *pingpong("srq", "", "-e", "-g 0", requests=1 / 16),  # that many queue pairs, in turn
+    *pingpong("srq", "-q 4", requests=1 / 4),
     *pingpong("xsrq", "", needs="XRC"),
     *perftest("ib_send_bw", "RC UC UD", "", "-e", "-q 8", "-b", "-I 64"),
     *perftest("ib_send_bw", "RC", "--use-srq", "--use-srq -q 8"),

@@ -13,7 +13,7 @@ class Pair:
     """How to start both ends for `iterations`, and how many requests the busier end posts in an iteration."""
     commands: Callable[[int, int], tuple[list[str], list[str]]]  # (port, iterations) -> server, client
     transport: str
-    requests: int = 1
+    requests: float = 1
     seconds: float = 6.0       # of a run without checkpoints
     most_iterations: int = 2**31 - 1
     bad: tuple = ("invalid data",)
@@ -45,7 +45,7 @@ def sample(job: Job) -> tuple[int, float]:
 
 def iterations_for(case: Case, pair: Pair) -> int:
     """So many that an undisturbed run lasts pair.seconds, from the pace of a run that is then ended."""
-    job = start(case, pair, min(pair.most_iterations, 200_000_000 // pair.requests), "pace")
+    job = start(case, pair, min(pair.most_iterations, int(200_000_000 / pair.requests)), "pace")
     job.wait_data_phase()
     first, began = sample(job)
     time.sleep(0.7)

@@ -11,6 +11,7 @@
 
 #include "hooks/imager/set/set_files.h"
 #include "hooks/protocol.h"
+#include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -78,10 +79,13 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
 }
 
 Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
-                 std::uint32_t generation, std::string* epoch) {
+                 std::uint32_t generation, std::uint32_t member_count, std::string* epoch) {
   JobPaths paths = job_paths(directory, job);
   SHADOWIB_TRY(make_directories_of(directory, paths));
   *epoch = new_epoch(generation);
+  std::unique_ptr<Exchange> opened;
+  SHADOWIB_TRY(Exchange::open(exchange, true, &opened));
+  SHADOWIB_TRY(opened->publish(reserved_members_key(*epoch), std::to_string(member_count)));
   SHADOWIB_TRY(place_file(paths.key, random_key(), false));
   SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", false));
   return place_file(paths.epoch, *epoch, false);

@@ -13,9 +13,10 @@ namespace shadowib::cli {
 // of its exchange and the calling process, which is about to become the program.
 Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange);
 
-// A new epoch and a new key for a restart of the job, whose directory is made if gc has taken it.
+// A new epoch and a new key for a restart of the job, whose directory is made if gc has taken it. In the new epoch
+// the first `member_count` indices are those of the members that come back.
 Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
-                 std::uint32_t generation, std::string* epoch);
+                 std::uint32_t generation, std::uint32_t member_count, std::string* epoch);
 
 // True if a member, a checkpoint or a restart of the job holds its lock; *who says which.
 bool job_alive(const std::string& directory, const std::string& job, std::string* who);

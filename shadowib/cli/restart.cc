@@ -37,7 +37,8 @@ Status copy_text(const std::string& from, const char* what, char (&to)[N]) {
   return {};
 }
 
-// Holds the job's restart lock for as long as the command lives.
+// Holds the job's restart lock for as long as the command lives, and another until the job has its new epoch: who
+// would join meanwhile waits for that (hooks/job.cc).
 class RestartLock {
  public:
   Status take(const std::string& directory, const std::string& job) {
@@ -47,15 +48,23 @@ class RestartLock {
       return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
                         job.c_str(), who.c_str());
     fd_ = hold_alive_lock(job_paths(directory, job).alive + "/restart");
-    if (fd_ >= 0) return {};
+    if (fd_ >= 0) renewing_ = hold_alive_lock(job_paths(directory, job).alive + "/renewing");
+    if (renewing_ >= 0) return {};
     if (errno == EWOULDBLOCK || errno == EAGAIN)
       return Status::of(Code::kBusy, errno, "job %.64s is just being restarted by another command", job.c_str());
     return file_error(errno, "lock", job_paths(directory, job).alive + "/restart");
   }
-  ~RestartLock() { close_owned_descriptor(fd_); }
+  void renewed() {
+    close_owned_descriptor(renewing_);
+    renewing_ = -1;
+  }
+  ~RestartLock() {
+    close_owned_descriptor(renewing_);
+    close_owned_descriptor(fd_);
+  }
 
  private:
-  int fd_ = -1;
+  int fd_ = -1, renewing_ = -1;
 };
 
 Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, const std::string& exchange,
@@ -116,11 +125,11 @@ int restart(RestartArguments& arguments) {
 
   RestartOptions options;
   const std::string exchange = exchange_of(common, manifest.job);
-  std::unique_ptr<Exchange> tried;
-  if (Status s = Exchange::open(exchange, true, &tried); !s.ok()) return fail(common, s);
-  tried.reset();
-  if (Status s = renew_job(common.directory, manifest.job, exchange, manifest.generation + 1, &epoch); !s.ok())
+  const auto member_count = static_cast<std::uint32_t>(manifest.members.size());
+  if (Status s = renew_job(common.directory, manifest.job, exchange, manifest.generation + 1, member_count, &epoch);
+      !s.ok())
     return fail(common, s);
+  lock.renewed();
   if (Status s = fill_job(arguments, manifest, exchange, epoch, &options.job); !s.ok()) return fail(common, s);
   options.report = [](const std::string& line) { std::fprintf(stderr, "shadowib: %s\n", line.c_str()); };
   std::vector<RestartedProcess> processes;

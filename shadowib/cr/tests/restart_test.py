@@ -147,18 +147,27 @@ class Restart(unittest.TestCase):
     def test_an_unreliable_connection(self):
         self.alone("unreliable_connection")
 
+    def joined_by_a_second(self, transport, during=False):
+        self.ends(self.run_program("first", transport=transport), -9)
+        # 110: the first thing a restored member does; until it has waited there nobody has taken an index.
+        slow = {"SHADOWIB_FAULT": "110:slow:0"} if during else {}
+        restarted = self.restart(1, transport=transport, **slow)
+        if not during:
+            self.await_file("first")
+        joined = self.run_program("second", transport=transport)
+        self.ends(joined, -9)
+        restarted.wait(TIMEOUT_S)
+        self.ends(self.restart(2, transport=transport), 0)
+
     def test_a_process_that_joins_after_the_restart(self):
         for transport in ("shm", "tcp"):
             with self.subTest(transport):
                 self.tearDown()
                 self.setUp()
-                self.ends(self.run_program("first", transport=transport), -9)
-                restarted = self.restart(1, transport=transport)
-                self.await_file("first")
-                joined = self.run_program("second", transport=transport)
-                self.ends(joined, -9)
-                restarted.wait(TIMEOUT_S)
-                self.ends(self.restart(2, transport=transport), 0)
+                self.joined_by_a_second(transport)
+
+    def test_a_process_that_joins_during_the_restart(self):
+        self.joined_by_a_second("shm", during=True)
 
 
 if __name__ == "__main__":
