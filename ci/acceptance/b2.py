@@ -18,8 +18,8 @@ def ends(client: Client, port: int, iterations: int) -> tuple[list[str], list[st
     tool = shutil.which(client.tool)
     if not tool:
         raise Skip(f"{client.tool} is not installed")
-    # perftest asks for a completion of every hundredth request, takes each for a hundred, and with several queue pairs never
-    # ends if that is not so.
+    # perftest asks for a completion of every hundredth request, takes each for a hundred, and with several queue pairs may never
+    # end if that is not so.
     iterations = -(-iterations // 100) * 100
     server = [tool, *client.words.split()[1:], "-p", str(port), "-n", str(iterations)]
     return server, [*server, "localhost"]
