@@ -3,6 +3,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
+
 namespace shadowib::ib2tcp {
 
 class Link;
@@ -12,7 +14,8 @@ struct Ah {
   ibv_ah verbs{};  // first
   ibv_ah_attr attr{};
   Link* found = nullptr;
-  int references = 1;  // the program's, and one per request
+  std::int64_t silent_until_ns = 0;  // nobody answered there: until then datagrams to it are dropped at once
+  int references = 1;                // the program's, and one per request
 
   // The connection to the process with that address, or nullptr: nobody has it yet.
   Link* link();

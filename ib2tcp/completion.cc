@@ -15,6 +15,8 @@
 namespace shadowib::ib2tcp {
 namespace {
 
+constexpr int kTurnsBeforeResize = 64;
+
 Cq& cq_of(ibv_cq* verbs) { return *reinterpret_cast<Cq*>(verbs); }
 Channel& channel_of(ibv_comp_channel* verbs) { return *reinterpret_cast<Channel*>(verbs); }
 
@@ -156,6 +158,8 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
 int resize_cq(ibv_cq* verbs, int cqe) {
   if (cqe < 1 || cqe > kMaxCqe) return EINVAL;
   EngineGuard guard;
+  // What has arrived and was not looked at yet counts as well: nobody may have polled for a while.
+  for (int turns = 0; turns < kTurnsBeforeResize && g_engine->turn(true);) ++turns;
   return cq_of(verbs).resize(std::bit_ceil(static_cast<std::uint64_t>(cqe)));
 }
 

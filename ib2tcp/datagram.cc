@@ -24,6 +24,8 @@ constexpr std::uint32_t kOwnKey = 0x80000000;  // in a remote Q_Key: take the qu
 // How often and how long an address that nobody answers at is tried before what is for it is dropped.
 constexpr std::uint32_t kTries = 5;
 constexpr std::int64_t kTryNs = 100'000'000;
+// After that it is not waited for again so soon: a queue of datagrams to the dead must run empty in time.
+constexpr std::int64_t kSilenceNs = 2'000'000'000;
 
 Ah& ah_of(const Send& send) { return *reinterpret_cast<Ah*>(send.raddr); }
 
@@ -73,20 +75,33 @@ void Qp::address_datagram(Send& send, const ibv_send_wr& wr) {
 void Qp::release_datagram(Send& send) { ah_of(send).release(); }
 
 void Qp::kick_datagrams() {
+  bool dropped = false;
   while (state() == IBV_QPS_RTS && sq_.next < sq_.tail && !halted_ && wait_ == Wait::kNone) {
-    Link* link = ah_of(sq_.at(sq_.next)).link();
+    Ah& ah = ah_of(sq_.at(sq_.next));
+    Link* link = ah.link();
     if (link != nullptr) link->want_connection();
     if (link != nullptr && link->up()) {
-      if (ready_hook.is_linked() && link_ == link) return;
+      if (ready_hook.is_linked() && link_ == link) break;
       ready_hook.unlink();
       link_ = link;
       link->ready(*this);
       g_engine->want_turn();
-      return;
+      break;
     }
     ready_hook.unlink();
+    if (ah.silent_until_ns > monotonic_ns()) {
+      drop_next();
+      dropped = true;
+      continue;
+    }
     wait(link == nullptr ? Wait::kResolve : Wait::kLink, kTryNs);
   }
+  if (dropped) advance_datagrams();
+}
+
+void Qp::drop_next() {
+  sq_.at(sq_.next).done = true;
+  sq_.sent = ++sq_.next;
 }
 
 bool Qp::next_datagram(Frame* frame) {
@@ -167,9 +182,7 @@ void Qp::on_datagram_link_down(const Link& link) {
 void Qp::on_datagram_timer() {
   if (++tries_ >= kTries && sq_.next < sq_.tail && state() == IBV_QPS_RTS) {
     tries_ = 0;
-    sq_.at(sq_.next).done = true;
-    sq_.sent = ++sq_.next;
-    advance_datagrams();
+    ah_of(sq_.at(sq_.next)).silent_until_ns = monotonic_ns() + kSilenceNs;
   }
   kick();
 }

@@ -150,6 +150,7 @@ class Qp {
   bool next_datagram(Frame* frame);
   void datagrams_done(const Link& link, std::uint64_t end);
   void advance_datagrams();
+  void drop_next();
   void on_datagram_timer();
   void fail_datagram(const FrameHeader& header, Receive* receive, ibv_wc_status status);
   void complete_datagram(const FrameHeader& header, Receive* receive, ibv_wc_status status);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <vector>
 
@@ -108,6 +109,25 @@ TEST_P(Conformance, WhatCannotBeDeliveredIsDropped) {
   ASSERT_EQ(d.x.post_datagram(6, {d.x.sge(0, 8)}, d.to_y, number, 0x80000000), 0);
   EXPECT_WC(d.x.wait(), 6, IBV_WC_SUCCESS);
   EXPECT_WC(d.y.wait(), 11, IBV_WC_SUCCESS);
+}
+
+// Each of them would else wait its half second, and a checkpoint for them all.
+TEST_P(Conformance, AQueueOfDatagramsToNobodyRunsEmpty) {
+  Datagrams d(a(), b());
+  ibv_ah_attr nobody{};
+  nobody.port_num = 1;
+  nobody.dlid = static_cast<std::uint16_t>(d.y.device.port.lid % 0xbffe + 1);
+  ibv_ah* ah = d.x.ops.create_ah(d.x.pd, &nobody);
+  auto send = [&](std::uint64_t first, std::uint64_t count) {
+    const auto start = std::chrono::steady_clock::now();
+    for (std::uint64_t id = first; id < first + count; ++id)
+      EXPECT_EQ(d.x.post_datagram(id, {d.x.sge(0, 8)}, ah, 1, 1), 0);
+    for (std::uint64_t id = first; id < first + count; ++id) EXPECT_WC(d.x.wait(), id, IBV_WC_SUCCESS);
+    return std::chrono::steady_clock::now() - start;
+  };
+  const auto one = send(0, 1);
+  EXPECT_LT(send(1, 50), 10 * one);
+  EXPECT_EQ(d.x.ops.destroy_ah(ah), 0);
 }
 
 TEST_P(Conformance, DatagramsFitIntoAPacket) {

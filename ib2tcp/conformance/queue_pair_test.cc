@@ -107,7 +107,7 @@ TEST_P(Conformance, FullQueuesAndBadRequests) {
   EXPECT_EQ(x.ops.create_qp(x.pd, &init), nullptr);
   EXPECT_EQ(x.process.last_errno(), EINVAL);
   init = x.init_attr();
-  init.qp_type = IBV_QPT_UD;
+  init.qp_type = IBV_QPT_RAW_PACKET;
   EXPECT_EQ(x.ops.create_qp(x.pd, &init), nullptr);
   EXPECT_EQ(x.process.last_errno(), EOPNOTSUPP);
 }

@@ -47,9 +47,9 @@ void describe_objects(std::string* json) {
   SpinGuard guard(r.lock);
   append(json,
          "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,"
-         "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"queue_pairs\":[",
+         "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"address_handles\":%zu,\"queue_pairs\":[",
          backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.cqs.size(),
-         r.srqs.size());
+         r.srqs.size(), r.ahs.size());
   bool first = true;
   for (ShadowQp& qp : r.qps) {
     const QueueCounts sends = counts_of(qp.send), receives = counts_of(qp.receive);

@@ -10,9 +10,9 @@ namespace shadowib {
 
 struct ShadowQp;
 
-// A tree over the 24 bits of a number, eight at a step. find() takes no lock and may run beside the others, which need
-// the registry's: nothing that a reader may be in is freed or moved while program threads run, however long it is held
-// up. A leaf is 2 KiB and serves 256 numbers for good.
+// A tree over the 24 bits of a number, eight at a step. find() takes no lock and may run beside the others, which
+// need the registry's: nothing that a reader may be in is freed or moved while program threads run, however long it
+// is held up. A leaf is 2 KiB and serves 256 numbers for good.
 class QpNumbers {
  public:
   QpNumbers() = default;
