@@ -159,7 +159,9 @@ int resize_cq(ibv_cq* verbs, int cqe) {
   if (cqe < 1 || cqe > kMaxCqe) return EINVAL;
   EngineGuard guard;
   // What has arrived and was not looked at yet counts as well: nobody may have polled for a while.
-  for (int turns = 0; turns < kTurnsBeforeResize && g_engine->turn(true);) ++turns;
+  // An idle turn may have sent what the next will read.
+  for (int turns = 0, idle = 0; turns < kTurnsBeforeResize && idle < 3; ++turns)
+    idle = g_engine->turn(true) ? 0 : idle + 1;
   return cq_of(verbs).resize(std::bit_ceil(static_cast<std::uint64_t>(cqe)));
 }
 
