@@ -150,13 +150,13 @@ Status choose_epoch(JobInfo* info, Exchange* exchange) {
   while (!epoch.empty() && epoch.back() == '\n') epoch.pop_back();
   std::vector<std::string> members;
   SHADOWIB_TRY(exchange->list(epoch + "/member", &members));
-  bool anybody = members.empty();
-  for (const auto& member : members)
-    anybody = anybody || is_alive(alive_path(info->directory, info->job, epoch, member));
-  if (!anybody && is_alive(job_path(*info, kRenewing)))
+  bool alive = false;
+  for (const auto& member : members) alive = alive || is_alive(alive_path(info->directory, info->job, epoch, member));
+  if (!alive && is_alive(job_path(*info, kRenewing)))
     return Status::of(Code::kBusy, EAGAIN, "job %.80s is being restarted; its new process gave up waiting for that",
                       info->job);
-  if (!anybody) {
+  // Members that a restart is bringing back are not there yet, and those it has brought back may have ended.
+  if (!members.empty() && !alive && !is_alive(job_path(*info, "alive/restart"))) {
     epoch = first_epoch();
     SHADOWIB_TRY(place_small(path, epoch, true));
   }
@@ -242,9 +242,10 @@ Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint6
   // Verifying a large set takes a while, and who comes meanwhile belongs to the job as it is afterwards.
   const std::int64_t deadline = monotonic_ns() + kRestartWaitNs;
   for (;;) {
+    const bool renewing = is_alive(job_path(*info, kRenewing));
     Status status = try_to_enter(info, exchange, alive_lock, last_request, last_status);
-    if (status.code() != Code::kBusy || !is_alive(job_path(*info, kRenewing)) || monotonic_ns() > deadline)
-      return status;
+    const bool waits = renewing || is_alive(job_path(*info, kRenewing));
+    if (status.code() != Code::kBusy || !waits || monotonic_ns() > deadline) return status;
     timespec pause{0, 20000000};
     ::syscall(SYS_nanosleep, &pause, nullptr);
   }

@@ -146,8 +146,8 @@ bool Engine::turn(bool flush) {
   if (!timers_.empty()) moved |= run_timers();
   idle_turns_ = moved ? 0 : idle_turns_ + 1;
   if (flush || idle_turns_ >= kAckTurns)
-    for (Link* link : links_)
-      if (link->owes_acks()) link->send_owed_acks();
+    for (std::size_t i = 0; i < links_.size(); ++i)  // what is sent may need a new link
+      if (links_[i]->owes_acks()) links_[i]->send_owed_acks();
   if (!graves_.empty()) dig();
   return moved;
 }

@@ -44,6 +44,12 @@ int check_region(const void* address, std::size_t bytes, std::uint64_t iova, int
   return is_mapped(address, bytes) ? 0 : EFAULT;
 }
 
+void forget_region(const Mr& mr) {
+  std::vector<Link*>& links = g_engine->links();
+  for (std::size_t i = 0; i < links.size(); ++i)
+    links[i]->forget_region(mr);  // one that ends may make room for a new one
+}
+
 }  // namespace
 
 void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
@@ -121,7 +127,7 @@ int rereg_mr(ibv_mr* verbs, int flags, ibv_pd* pd, void* address, std::size_t by
                                                                      : reinterpret_cast<std::uint64_t>(address);
   if (int rc = check_region(address, bytes, iova, access); rc != 0) return rc;
   EngineGuard guard;
-  for (Link* link : g_engine->links()) link->forget_region(*mr);
+  forget_region(*mr);
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
     --reinterpret_cast<Pd*>(verbs->pd)->users;
     verbs->pd = pd;
@@ -138,7 +144,7 @@ int dereg_mr(ibv_mr* verbs) {
   auto* mr = reinterpret_cast<Mr*>(verbs);
   EngineGuard guard;
   // Nothing may touch the memory by this region once we return: messages half in or out of it are cut loose.
-  for (Link* link : g_engine->links()) link->forget_region(*mr);
+  forget_region(*mr);
   g_engine->mrs.remove(verbs->lkey);
   --g_engine->objects;
   --reinterpret_cast<Pd*>(verbs->pd)->users;

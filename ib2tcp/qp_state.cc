@@ -175,7 +175,10 @@ void Qp::reset() {
   send_cq().purge(verbs.qp_num);
   recv_cq().purge(verbs.qp_num);
   forget_sends();
-  sq_.clear();
+  if (has_peer())
+    sq_.clear();
+  else  // numbers go on: a peer may still say what became of datagrams from before
+    sq_.acked = sq_.next = sq_.sent = sq_.tail;  // as head is
   if (srq_ == nullptr) {
     g_engine->outstanding.fetch_sub(rq_->size());
     rq_->clear();

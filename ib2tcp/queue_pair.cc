@@ -162,7 +162,8 @@ void Qp::drop_sink() {
     if (link_ != nullptr) cut(*link_);
     return;
   }
-  for (Link* link : g_engine->links()) cut(*link);
+  std::vector<Link*>& links = g_engine->links();
+  for (std::size_t i = 0; i < links.size(); ++i) cut(*links[i]);
 }
 
 ibv_pd* Qp::recv_pd() const { return srq_ != nullptr ? srq_->verbs.pd : verbs.pd; }

@@ -295,7 +295,15 @@ void Qp::on_timer() {
   }
   if (!reliable() && !sq_.empty() && ++tries_ >= kUnreliableTries) {
     tries_ = 0;
-    lose_posted(sq_.tail);
+    // What is held is not lost, and a request that could not be sent anyway is an error.
+    const std::uint64_t all = state() == IBV_QPS_RTS ? sq_.tail : sq_.sent;
+    std::uint64_t end = sq_.acked;
+    while (end < all && sq_.at(end).status == IBV_WC_SUCCESS) ++end;
+    lose_posted(end);
+    if (end < all && connected()) {
+      fail(sq_.at(end).status);
+      return;
+    }
   }
   if (!sq_.empty() && attr_.timeout != 0 && tries_++ >= attr_.retry_cnt) {
     fail(IBV_WC_RETRY_EXC_ERR);

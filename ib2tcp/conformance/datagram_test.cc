@@ -111,6 +111,27 @@ TEST_P(Conformance, WhatCannotBeDeliveredIsDropped) {
   EXPECT_WC(d.y.wait(), 11, IBV_WC_SUCCESS);
 }
 
+// What a peer says of datagrams from before a reset is not taken for those after it.
+TEST_P(Conformance, DatagramsGoOnAfterAReset) {
+  Datagrams d(a(), b());
+  for (std::uint64_t round = 0; round < 50; ++round) {
+    for (std::uint64_t i = 0; i < 10; ++i) {
+      ASSERT_EQ(d.y.post_recv(10 * round + i, {d.y.sge(0, 200)}), 0);
+      ASSERT_EQ(d.send(10 * round + i, 0, 64), 0);
+    }
+    const std::uint64_t executed = d.x.ops.sq_executed(d.x.qp);
+    ASSERT_EQ(d.x.to_state(IBV_QPS_RESET), 0);
+    Datagrams::start(d.x);
+    while (d.x.poll() == 1) continue;
+    ASSERT_EQ(d.send(7000 + round, 0, 64), 0);
+    ASSERT_EQ(d.y.post_recv(9000 + round, {d.y.sge(0, 200)}), 0);
+    ASSERT_EQ(d.x.wait().wr_id, 7000 + round);
+    ASSERT_GT(d.x.ops.sq_executed(d.x.qp), executed);
+    ASSERT_EQ(d.y.to_state(IBV_QPS_RESET), 0);  // whatever came of the others
+    Datagrams::start(d.y);
+  }
+}
+
 // Each of them would else wait its half second, and a checkpoint for them all.
 TEST_P(Conformance, AQueueOfDatagramsToNobodyRunsEmpty) {
   Datagrams d(a(), b());

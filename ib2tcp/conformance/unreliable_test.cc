@@ -72,6 +72,18 @@ TEST_P(Conformance, AnUnreliableSenderNeedsNobody) {
   ASSERT_EQ(x.post_send(2, {x.sge(0, 10)}), 0);
   EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
   EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
+  // What is held is not lost meanwhile, and what cannot be sent is an error all the same.
+  ASSERT_EQ(x.to_state(IBV_QPS_SQD), 0);
+  ASSERT_EQ(x.post_send(3, {x.sge(0, 10)}), 0);
+  EXPECT_EQ(x.wait(800).wr_id, ~0ull);
+  ASSERT_EQ(x.to_state(IBV_QPS_RTS), 0);
+  EXPECT_WC(x.wait(), 3, IBV_WC_SUCCESS);
+  std::vector<ibv_sge> huge(4, x.sge(0, 1u << 30));
+  ASSERT_EQ(x.post_send(4, {x.sge(0, 10)}), 0);
+  ASSERT_EQ(x.post_send(5, huge), 0);
+  EXPECT_WC(x.wait(), 4, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 5, IBV_WC_LOC_LEN_ERR);
+  EXPECT_EQ(x.state(), IBV_QPS_ERR);
 }
 
 TEST_P(Conformance, UnreliableQueuePairsKeepTheirRules) {

@@ -98,14 +98,32 @@ bool checkpoint_running(const std::string& directory, const std::string& job) {
   return false;
 }
 
-bool job_alive(const std::string& directory, const std::string& job, std::string* who) {
+namespace {
+
+template <typename Except>
+bool lock_held(const std::string& directory, const std::string& job, Except except, std::string* who) {
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error))
-    if (is_alive(entry.path())) {
-      *who = "member or command " + entry.path().filename().string();
-      return true;
-    }
+  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error)) {
+    const std::string name = entry.path().filename().string();
+    if (except(name) || !is_alive(entry.path())) continue;
+    *who = "member or command " + name;
+    return true;
+  }
   return false;
+}
+
+}  // namespace
+
+bool job_alive(const std::string& directory, const std::string& job, std::string* who) {
+  return lock_held(
+      directory, job, [](const std::string&) { return false; }, who);
+}
+
+bool members_alive(const std::string& directory, const std::string& job, std::string* who) {
+  const std::string joining = job_paths(directory, job).alive + "/joining";
+  for (int i = 0; i < 20000 && is_alive(joining); ++i) ::usleep(1000);
+  return lock_held(
+      directory, job, [](const std::string& name) { return name == "restart" || name == "renewing"; }, who);
 }
 
 bool job_in_use(const std::string& directory, const std::string& job, std::string* who) {

@@ -49,7 +49,12 @@ class RestartLock {
                         job.c_str(), who.c_str());
     fd_ = hold_alive_lock(job_paths(directory, job).alive + "/restart");
     if (fd_ >= 0) renewing_ = hold_alive_lock(job_paths(directory, job).alive + "/renewing");
-    if (renewing_ >= 0) return {};
+    if (renewing_ >= 0) {
+      // Somebody may have joined between the look and the locks; nobody can any more.
+      if (!members_alive(directory, job, &who)) return {};
+      return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
+                        job.c_str(), who.c_str());
+    }
     if (errno == EWOULDBLOCK || errno == EAGAIN)
       return Status::of(Code::kBusy, errno, "job %.64s is just being restarted by another command", job.c_str());
     return file_error(errno, "lock", job_paths(directory, job).alive + "/restart");

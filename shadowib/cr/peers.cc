@@ -1,5 +1,8 @@
 #include "shadowib/cr/peers.h"
 
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -191,17 +194,21 @@ bool find_source(const SourceAddress& from, DatagramSource* source) {
   return true;
 }
 
-// The header in front of a datagram, which may lie in several pieces: out of them or, if `back`, into them.
-void copy_first(const ibv_sge* list, int count, ibv_grh* grh, bool back) {
+// The header in front of a datagram, which may lie in several pieces: out of them or, if `back`, into them. By system
+// calls, since a program may have unmapped its buffer. False: it is not there.
+bool copy_first(const ibv_sge* list, int count, ibv_grh* grh, bool back) {
   char* at = reinterpret_cast<char*>(grh);
   std::size_t left = sizeof(*grh);
   for (int i = 0; i < count && left > 0; ++i) {
     const std::size_t n = std::min<std::size_t>(left, list[i].length);
-    void* piece = reinterpret_cast<void*>(list[i].addr);
-    std::memcpy(back ? piece : at, back ? at : piece, n);
+    const iovec ours{at, n}, its{reinterpret_cast<void*>(list[i].addr), n};
+    const ssize_t done = back ? ::process_vm_writev(::getpid(), &ours, 1, &its, 1, 0)
+                              : ::process_vm_readv(::getpid(), &ours, 1, &its, 1, 0);
+    if (done != static_cast<ssize_t>(n)) return false;
     at += n;
     left -= n;
   }
+  return left == 0;
 }
 
 void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
@@ -337,8 +344,8 @@ Status announce_source(const ShadowQp& qp) {
 void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc) {
   if (job_info().generation == 0) return;
   ibv_grh grh{};
-  const bool global = (wc->wc_flags & IBV_WC_GRH) != 0;
-  if (global) copy_first(list, count, &grh, false);
+  const bool global = (wc->wc_flags & IBV_WC_GRH) != 0 && !qp.context->has_other_addresses.load() &&
+                      copy_first(list, count, &grh, false);
   DatagramSource source;
   if (find_source({wc->slid, grh.sgid, wc->src_qp}, &source)) {
     wc->src_qp = source.virtual_qp_num;
@@ -350,10 +357,10 @@ void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc) {
     for (std::size_t g = 0; g < port.real_gids.size() && g < port.gids.size(); ++g)
       if (std::memcmp(&port.real_gids[g], &grh.dgid, sizeof(ibv_gid)) == 0) {
         grh.dgid = port.gids[g].gid;
-        copy_first(list, count, &grh, true);
+        (void)copy_first(list, count, &grh, true);
         return;
       }
-  copy_first(list, count, &grh, true);
+  (void)copy_first(list, count, &grh, true);
 }
 
 RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {

@@ -239,6 +239,9 @@ Status bury(ShadowQp& qp) {
 }
 
 Status rebuild_address_handles(Registry& r) {
+  for (ShadowAh& ah : r.ahs)
+    if (ah.destroyed) ah.real = nullptr;
+  r.sweep_address_handles();
   for (ShadowAh& ah : r.ahs) {
     ibv_ah_attr attr = ah.attr;
     turn_address(ah, &attr);

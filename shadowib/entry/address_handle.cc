@@ -44,6 +44,7 @@ ibv_ah* shadowib_ibv_create_ah(ibv_pd* program_pd, ibv_ah_attr* attr) {
   ah->ah.handle = ah->real->handle;
   Registry& r = registry();
   SpinGuard guard(r.lock);
+  r.sweep_address_handles();
   ++pd->users;
   r.ahs.push_back(*ah);
   return &ah->ah;
@@ -56,9 +57,9 @@ int shadowib_ibv_destroy_ah(ibv_ah* program) {
   Registry& r = registry();
   SpinGuard guard(r.lock);
   if (int rc = g_backend.destroy_ah(ah->real); rc != 0) return rc;
-  --ShadowPd::of(program->pd)->users;
-  r.ahs.erase(r.ahs.iterator_to(*ah));
-  delete ah;
+  ah->real = nullptr;
+  ah->destroyed = true;
+  r.sweep_address_handles();
   return 0;
 }
 

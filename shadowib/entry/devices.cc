@@ -109,7 +109,11 @@ void destroy_leftovers(ibv_context* program) {
   each(
       r.qps, [](ShadowQp& qp) { g_backend.destroy_qp(qp.real); }, [](ShadowQp& qp) { return qp.qp.qp_base.context; });
   each(
-      r.ahs, [](ShadowAh& ah) { g_backend.destroy_ah(ah.real); }, [](ShadowAh& ah) { return ah.ah.context; });
+      r.ahs,
+      [](ShadowAh& ah) {
+        if (ah.real != nullptr) g_backend.destroy_ah(ah.real);
+      },
+      [](ShadowAh& ah) { return ah.ah.context; });
   each(
       r.srqs, [](ShadowSrq& srq) { g_backend.destroy_srq(srq.real); },
       [](ShadowSrq& srq) { return srq.srq.context; });

@@ -54,6 +54,8 @@ ibv_mr* shadowib_ibv_reg_mr_iova2(ibv_pd* program_pd, void* address, std::size_t
   mr->real = real;
   mr->iova = iova;
   mr->access = kept;
+  if (iova != reinterpret_cast<std::uint64_t>(address) || (kept & IBV_ACCESS_ZERO_BASED) != 0)
+    ShadowContext::of(program_pd->context)->has_other_addresses = true;
   {
     Registry& r = registry();
     SpinGuard guard(r.lock);
@@ -112,6 +114,7 @@ int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* 
       mr->iova = reinterpret_cast<std::uint64_t>(address);
     }
     if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) mr->access = access;
+    if ((mr->access & IBV_ACCESS_ZERO_BASED) != 0) context->has_other_addresses = true;
     if (mr->real->lkey != lkey) {
       program->lkey = r.choose_key({mr->real->lkey}, false).value;
       if (program->lkey != mr->real->lkey) context->keys.insert({program->lkey}, {mr->real->lkey});

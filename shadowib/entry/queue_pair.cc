@@ -185,6 +185,7 @@ int shadowib_ibv_destroy_qp(ibv_qp* program) {
     const RealQpNum number{qp->real->qp_num};
     if (int rc = g_backend.destroy_qp(qp->real); rc != 0) return rc;
     r.qps.erase(r.qps.iterator_to(*qp));
+    if (qp->is_datagram()) r.sweep_address_handles();
     if (qp->is_numbered()) qp->context->numbered.erase(number);
     if (qp->srq != nullptr) --qp->srq->users;
     ShadowCq* cqs[] = {ShadowCq::of(program->send_cq), ShadowCq::of(program->recv_cq)};

@@ -58,8 +58,10 @@ struct ShadowContext {
   std::vector<ShadowPort> ports;  // [0..phys_port_cnt)
   KeyTable keys;                  // local keys (lkey and rkey differ: see rkeys)
   KeyTable rkeys;
-  QpNumbers numbered;                         // queue pairs that a completion names by number alone
-  std::atomic<bool> translate{false};         // false: virtual ids equal real ones, posts go down as they are
+  QpNumbers numbered;                  // queue pairs that a completion names by number alone
+  std::atomic<bool> translate{false};  // false: virtual ids equal real ones, posts go down as they are
+  // Some region's addresses are not those of its memory: an element of a list says nothing about where it lies.
+  std::atomic<bool> has_other_addresses{false};
   bool foreign = false;                       // inherited over a fork: every call on it and its objects answers EPERM
   EventQueue async_events;                    // its descriptor is the program's async_fd
   std::deque<ibv_async_event> pending_async;  // taken out of the backend by a checkpoint; under async_events.lock

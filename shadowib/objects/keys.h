@@ -35,7 +35,9 @@ class IdTable {
     const Table* table = table_.load(std::memory_order_acquire);
     if (table == nullptr) return false;
     const Slot& slot = table->probe(from.value);
-    if (!slot.used.load(std::memory_order_acquire)) return false;
+    // An empty slot may have been filled with another since the probe ended there.
+    if (!slot.used.load(std::memory_order_acquire) || slot.from.load(std::memory_order_relaxed) != from.value)
+      return false;
     to->value = slot.to.load(std::memory_order_relaxed);
     return true;
   }

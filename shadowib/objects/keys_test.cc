@@ -45,7 +45,10 @@ TEST(KeyTable, AReaderFindsItsOwnWhileItGrows) {
   std::atomic<long> wrong{0};
   std::thread reader([&] {
     RealKey real;
-    while (!stop.load()) wrong += !table.find({7}, &real) || real.value != 8;
+    while (!stop.load()) {
+      wrong += !table.find({7}, &real) || real.value != 8;
+      wrong += table.find({50}, &real) || real.value != 50;
+    }
   });
   for (std::uint32_t key = 100; key < 200000; ++key) table.insert({key}, {key + 1});
   stop = true;

@@ -13,6 +13,26 @@ Registry* const g_registry =
 
 Registry& registry() { return *g_registry; }
 
+void Registry::sweep_address_handles() {
+  auto named = [this](const ShadowAh& ah) {
+    for (ShadowQp& qp : qps) {
+      if (!qp.is_datagram()) continue;
+      SpinGuard guard(qp.send.lock);
+      for (std::uint64_t s = qp.send.tail(); s < qp.send.head; ++s)
+        if (const SendSlot& slot = qp.send.slot(s); !slot.done() && slot.wr.wr.ud.ah == &ah.ah) return true;
+    }
+    return false;
+  };
+  for (auto it = ahs.begin(); it != ahs.end();) {
+    ShadowAh& ah = *it++;
+    if (!ah.destroyed || named(ah)) continue;
+    if (ah.real != nullptr) g_backend.destroy_ah(ah.real);  // made again by a restart
+    --ShadowPd::of(ah.ah.pd)->users;
+    ahs.erase(ahs.iterator_to(ah));
+    delete &ah;
+  }
+}
+
 VirtualKey Registry::choose_key(RealKey real, bool remote) {
   auto taken = [&](std::uint32_t key) {
     if (std::binary_search(reserved_keys.begin(), reserved_keys.end(), key)) return true;

@@ -34,6 +34,9 @@ struct Registry {
   std::vector<std::uint32_t> reserved_keys;     // sorted
   std::vector<std::uint32_t> reserved_qp_nums;  // sorted
 
+  // Deletes address handles that the program has destroyed and that no request names any more. Caller holds lock.
+  void sweep_address_handles();
+
   // Virtual ids for new objects: the real value unless that is taken or reserved.
   VirtualKey choose_key(RealKey real, bool remote);
   VirtualQpNum choose_qp_num(RealQpNum real);

@@ -3,7 +3,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
 
 namespace shadowib {
 namespace {
@@ -19,25 +22,37 @@ Json to_json(const SetMember& m) {
           {"comm", m.comm},   {"host", m.host}, {"settle_ns", m.settle_ns}, {"save_ns", m.save_ns}};
 }
 
+// The library would cast a fraction or a number that is too large, which may be undefined.
+template <typename T>
+void take_number(const Json& json, const char* name, T* to) {
+  const Json& value = json.at(name);
+  const bool fits = value.is_number_unsigned()
+                        ? std::in_range<T>(value.get<std::uint64_t>())
+                        : value.is_number_integer() && std::in_range<T>(value.get<std::int64_t>());
+  if (!fits) throw std::out_of_range(std::string(name) + " is no whole number of its range");
+  *to = value.is_number_unsigned() ? static_cast<T>(value.get<std::uint64_t>())
+                                   : static_cast<T>(value.get<std::int64_t>());
+}
+
 SetMember member_from(const Json& json) {
   SetMember m;
-  json.at("index").get_to(m.index);
-  json.at("pid").get_to(m.pid);
+  take_number(json, "index", &m.index);
+  take_number(json, "pid", &m.pid);
   json.at("file").get_to(m.file);
-  json.at("bytes").get_to(m.bytes);
+  take_number(json, "bytes", &m.bytes);
   json.at("xxh3").get_to(m.xxh3);
   json.at("comm").get_to(m.comm);
   json.at("host").get_to(m.host);
-  json.at("settle_ns").get_to(m.settle_ns);
-  json.at("save_ns").get_to(m.save_ns);
+  take_number(json, "settle_ns", &m.settle_ns);
+  take_number(json, "save_ns", &m.save_ns);
   return m;
 }
 
 void manifest_from(const Json& json, SetManifest* manifest) {
   json.at("set_id").get_to(manifest->set_id);
   json.at("job").get_to(manifest->job);
-  json.at("number").get_to(manifest->number);
-  json.at("generation").get_to(manifest->generation);
+  take_number(json, "number", &manifest->number);
+  take_number(json, "generation", &manifest->generation);
   json.at("shadowib_version").get_to(manifest->shadowib_version);
   json.at("created").get_to(manifest->created);
   json.at("backend").get_to(manifest->backend);
@@ -108,7 +123,8 @@ Status decode_manifest(std::string_view json, std::string_view sum, const std::s
                       kManifestFile, kManifestSumFile);
   try {
     Json parsed = Json::parse(json);
-    int format = parsed.at("format").get<int>();
+    int format = 0;
+    take_number(parsed, "format", &format);
     if (format != kManifestFormat)
       return Status::of(Code::kVersion, 0, "set %.200s has manifest format %d, this shadowib reads %d", name.c_str(),
                         format, kManifestFormat);

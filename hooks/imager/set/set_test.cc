@@ -318,5 +318,27 @@ TEST(SetNames, JobsWithDotsAndDigits) {
     EXPECT_FALSE(parse_hidden_name(bad, &job, &number)) << bad;
 }
 
+// Found by fuzzing: 2e37 for a number was cast to int.
+TEST(Manifest, NumbersAreWholeAndFit) {
+  SetManifest manifest, read;
+  manifest.set_id = std::string(32, 'a');
+  manifest.job = "j";
+  manifest.number = 7;
+  SetMember member;
+  member.pid = 4321;
+  member.file = "0.img";
+  member.xxh3 = std::string(32, 'b');
+  manifest.members.push_back(member);
+  const std::string good = encode_manifest(manifest);
+  ASSERT_TRUE(decode_manifest(good, manifest_sum(good), "set", &read).ok());
+  for (const char* wrong : {"2.2e37", "7.5", "-1e300", "99999999999999999999", "4294967296", "\"7\"", "null"})
+    for (const char* field : {"4321", "7"}) {
+      std::string bad = good;
+      bad.replace(bad.find(std::string(": ") + field) + 2, std::string_view(field).size(), wrong);
+      const Status status = decode_manifest(bad, manifest_sum(bad), "set", &read);
+      EXPECT_EQ(status.code(), Code::kCorrupt) << field << " " << wrong;
+    }
+}
+
 }  // namespace
 }  // namespace shadowib

@@ -116,6 +116,45 @@ static void datagrams_by_gid(void) {
   datagrams_with(&gid);
 }
 
+/* A handle may be destroyed while requests that were posted with it are held. */
+static void destroyed_handle(void) {
+  struct ibv_ah_attr attr = {.dlid = (uint16_t)lid, .port_num = 1};
+  make_datagram_pair();
+  attr.dlid = (uint16_t)lid;
+  struct ibv_ah* ah = ibv_create_ah(pd, &attr);
+  CHECK(ah != NULL);
+  post_datagram_receive(b, 100);
+  to_state(a, IBV_QPS_SQD);
+  send_datagram(a, 1, ah, b->qp_num);
+  CHECK(ibv_destroy_ah(ah) == 0);
+  checkpoint_and_kill();
+  to_state(a, IBV_QPS_RTS);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  CHECK(ibv_destroy_ah(next_datagram(100, 1, a, NULL)) == 0);
+  CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0 && ibv_dereg_mr(mr) == 0);
+  CHECK(ibv_dealloc_pd(pd) == 0);
+}
+
+/* Elements of a region whose addresses begin at 0 do not say where the header lies: it is left as it came. */
+static void zero_based_receive(void) {
+  struct ibv_wc wc = {.wr_id = ~0ull};
+  struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
+  make_datagram_pair();
+  attr.dlid = (uint16_t)lid;
+  CHECK(ibv_query_gid(context, 1, 0, &attr.grh.dgid) == 0);
+  struct ibv_ah* ah = ibv_create_ah(pd, &attr);
+  struct ibv_mr* zero = ibv_reg_mr_iova(pd, memory + 32768, 4096, 0, IBV_ACCESS_LOCAL_WRITE);
+  CHECK(ah != NULL && zero != NULL);
+  checkpoint_and_kill();
+  struct ibv_sge sge = {0, 512, zero->lkey};
+  struct ibv_recv_wr receive = {.wr_id = 100, .sg_list = &sge, .num_sge = 1}, *bad;
+  CHECK(ibv_post_recv(b, &receive, &bad) == 0);
+  send_datagram(a, 1, ah, b->qp_num);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
+  CHECK(wc.wr_id == 100 && wc.status == IBV_WC_SUCCESS && wc.src_qp == a->qp_num && memory[32768 + kHeader] == 1);
+}
+
 /* Two processes, each of which sends to the other before and after. */
 static void datagrams_between(const char* self, const char* other) {
   int peer_lid;
@@ -194,6 +233,8 @@ static void unreliable_connection(void) {
 
 const struct scenario datagram_scenarios[] = {{"datagrams", datagrams},
                                               {"datagrams_by_gid", datagrams_by_gid},
+                                              {"destroyed_handle", destroyed_handle},
+                                              {"zero_based_receive", zero_based_receive},
                                               {"datagrams_one", datagrams_one},
                                               {"datagrams_two", datagrams_two},
                                               {"unreliable_connection", unreliable_connection},

@@ -135,6 +135,12 @@ class Restart(unittest.TestCase):
     def test_datagrams_with_a_global_route(self):
         self.alone("datagrams_by_gid")
 
+    def test_a_held_datagram_whose_handle_is_destroyed(self):
+        self.alone("destroyed_handle")
+
+    def test_a_datagram_into_a_zero_based_region(self):
+        self.alone("zero_based_receive")
+
     def test_datagrams_between_processes(self):
         for transport in ("shm", "tcp"):
             with self.subTest(transport):
@@ -165,6 +171,17 @@ class Restart(unittest.TestCase):
                 self.tearDown()
                 self.setUp()
                 self.joined_by_a_second(transport)
+
+    def test_who_joins_waits_for_the_epoch_that_a_restart_makes(self):
+        alive = self.dir / "jobs" / "j" / "alive"
+        alive.mkdir(parents=True)
+        with open(alive / "renewing", "w") as lock:  # as a restart holds it
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            program = self.run_program("held")
+            time.sleep(0.5)
+            self.assertIsNone(program.poll(), "it waits")
+            self.assertEqual(list(alive.glob("g*")), [], "and is no member yet")
+        self.ends(program, -9)
 
     def test_a_process_that_joins_during_the_restart(self):
         self.joined_by_a_second("shm", during=True)
