@@ -212,8 +212,10 @@ TEST_F(DirectoryExchangeTest, CostsLittleMoreThanItsSystemCalls) {
   }
   std::printf("publish %.1f us (bare %.1f), lookup %.1f us (bare %.1f)\n", publish.median_us(), write.median_us(),
               lookup.median_us(), read.median_us());
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which make ours slower, and the kernel's not
   EXPECT_LT(publish.median_us(), 4 * write.median_us());
   EXPECT_LT(lookup.median_us(), 10 * read.median_us());
+#endif
 }
 
 }  // namespace
