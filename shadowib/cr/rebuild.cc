@@ -76,7 +76,8 @@ Status rebuild_contexts(Registry& r) {
 // program can deregister it, and whoever uses it gets a protection error.
 ibv_mr* register_again(const ShadowMr& mr) {
   ibv_pd* pd = ShadowPd::of(mr.mr.pd)->real;
-  ibv_mr* real = g_backend.reg_mr(pd, mr.mr.addr, mr.mr.length, mr.iova, mr.access);
+  errno = EFAULT;
+  ibv_mr* real = mr.unmapped ? nullptr : g_backend.reg_mr(pd, mr.mr.addr, mr.mr.length, mr.iova, mr.access);
   if (real != nullptr || errno != EFAULT) return real;
   log_line(LogLevel::kWarn, "memory region 0x%x at %p, %zu bytes, is not wholly mapped: every use of it will fail",
            mr.mr.lkey, mr.mr.addr, mr.mr.length);

@@ -10,7 +10,12 @@
 //   doomed   the peer is gone or in error.
 // Unreliable ones (UC, UD) run empty by themselves, or are held.
 // All figures only grow while nobody runs, so what is settled stays settled. Source: DESIGN.md, "Settling".
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -232,6 +237,45 @@ class Settler {
 
 }  // namespace
 
+namespace {
+
+// What is mapped, neighbours joined, by address. Without stdio: its heap is the program's, whose lock a stopped
+// thread may hold.
+std::vector<std::pair<std::uint64_t, std::uint64_t>> mapped_ranges() {
+  std::string text;
+  const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
+  if (fd < 0) return {};
+  char buffer[4096];
+  for (long n; (n = ::syscall(SYS_read, fd, buffer, sizeof(buffer))) > 0;)
+    text.append(buffer, static_cast<std::size_t>(n));
+  ::syscall(SYS_close, fd);
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
+  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at), at += at != std::string::npos) {
+    char* end = nullptr;
+    const std::uint64_t from = std::strtoull(text.c_str() + at, &end, 16);
+    if (*end != '-') break;
+    const std::uint64_t to = std::strtoull(end + 1, nullptr, 16);
+    if (!ranges.empty() && ranges.back().second == from)
+      ranges.back().second = to;
+    else
+      ranges.emplace_back(from, to);
+  }
+  return ranges;
+}
+
+void note_unmapped_regions() {
+  if (registry().mrs.empty()) return;
+  const auto ranges = mapped_ranges();
+  if (ranges.empty()) return;
+  for (ShadowMr& mr : registry().mrs) {
+    const auto from = reinterpret_cast<std::uint64_t>(mr.mr.addr), to = from + mr.mr.length;
+    auto it = std::upper_bound(ranges.begin(), ranges.end(), std::pair{from, ~std::uint64_t{0}});
+    mr.unmapped = mr.mr.length != 0 && (it == ranges.begin() || (it - 1)->second < to);
+  }
+}
+
+}  // namespace
+
 Status settle_queues(const SettleContext& context) { return Settler(context).run(); }
 
 void note_frontier() {
@@ -241,6 +285,7 @@ void note_frontier() {
     srq.armed_limit = g_backend.query_srq(srq.real, &attr) == 0 ? attr.srq_limit : 0;
   }
   poll_everything();
+  note_unmapped_regions();
   for (ShadowQp& qp : registry().qps) {
     note_state(qp);
     retire_executed(qp);

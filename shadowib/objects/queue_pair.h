@@ -33,7 +33,7 @@ struct RemoteEnd {
 };
 
 struct ShadowQp {
-  ibv_qp_ex qp;  // qp_base first: the program's ibv_qp
+  ibv_qp_ex qp{};  // qp_base first: the program's ibv_qp
   ListHook hook;
   ibv_qp* real = nullptr;
   int (*real_post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;
