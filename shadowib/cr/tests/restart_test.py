@@ -50,13 +50,19 @@ class Restart(unittest.TestCase):
         return self.start("restart", self.dir / "sets" / f"j.{number:04}", **options)
 
     def ends(self, process, code):
-        self.assertEqual(process.wait(TIMEOUT_S), code, process.log.read_text(errors="replace"))
+        # What a restarted program says stands where it said it before, too.
+        self.assertEqual(process.wait(TIMEOUT_S), code, "".join(p.log.read_text(errors="replace") for p in self.processes))
 
     def await_file(self, name):
         end = time.monotonic() + TIMEOUT_S
         while not (self.dir / name).exists():
             self.assertLess(time.monotonic(), end, f"no file {name}: " + "".join(p.log.read_text() for p in self.processes))
             time.sleep(0.01)
+
+    def tell(self, name):
+        """As the programs tell each other: the file is there with all it says, or not at all."""
+        (self.dir / f"{name}.new").write_text("0 0")
+        (self.dir / f"{name}.new").rename(self.dir / name)
 
     def alone(self, scenario, **options):
         self.ends(self.run_program(scenario, **options), -9)
@@ -126,7 +132,7 @@ class Restart(unittest.TestCase):
         for kind in ("protection_domains", "memory_regions", "completion_queues", "shared_receive_queues", "address_handles"):
             self.assertEqual(objects[kind], 0, kind)
         self.assertEqual(objects["backend_figures"]["objects"], 0)
-        (self.dir / "seen").write_text("0 0")
+        self.tell("seen")
         self.ends(last, 0)
 
     def test_datagrams(self):
