@@ -8,6 +8,8 @@
 namespace shadowib {
 namespace {
 
+RestartStep g_before_rebuilding = nullptr;
+
 class VerbsParticipant final : public Participant {
  public:
   Status settle(const SettleContext& context) override { return settle_queues(context); }
@@ -22,6 +24,7 @@ class VerbsParticipant final : public Participant {
     unpark_helper();
   }
   Status restart(const JobInfo& job, Exchange* exchange) override {
+    if (g_before_rebuilding != nullptr) SHADOWIB_TRY(g_before_rebuilding());
     Status status = rebuild_objects(job, exchange);
     if (status.ok()) unpark_helper();
     return status;
@@ -35,6 +38,8 @@ class VerbsParticipant final : public Participant {
 };
 
 }  // namespace
+
+void before_rebuilding(RestartStep step) { g_before_rebuilding = step; }
 
 Participant* verbs_participant() {
   alignas(VerbsParticipant) static char storage[sizeof(VerbsParticipant)];

@@ -14,4 +14,9 @@ void note_frontier();  // settle.cc: nothing moves any more; takes what came las
 Status rebuild_objects(const JobInfo& job, Exchange* exchange);  // rebuild.cc
 void describe_objects(std::string* json);                        // describe.cc
 
+// Has `step` called in each restart before members look each other up: what else of this process stands in the
+// exchange is published again there. One, registered for good.
+using RestartStep = Status (*)();
+void before_rebuilding(RestartStep step);
+
 }  // namespace shadowib

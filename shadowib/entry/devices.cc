@@ -8,6 +8,7 @@
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/abi/slots.h"
+#include "shadowib/cm/imports.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/peers.h"
@@ -144,6 +145,7 @@ using namespace shadowib;
 extern "C" {
 
 ibv_device** shadowib_ibv_get_device_list(int* count) {
+  cm::turn_librdmacm();
   Inside inside;
   if (count != nullptr) *count = 0;
   Registry& r = registry();

@@ -5,6 +5,7 @@
 #include "shadowib/abi/handlers.h"
 #include "shadowib/abi/slots.h"
 #include "shadowib/base/log.h"
+#include "shadowib/cm/device_file.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/objects/registry.h"
@@ -24,8 +25,12 @@ void in_child() {
 // loaded; children run them in order of registration, and neither needs the other's work done.
 __attribute__((constructor)) void register_fork_handler() { ::pthread_atfork(nullptr, nullptr, in_child); }
 
-// A program may exit without destroying its queue pairs; acknowledgements held back for company must still go out.
-__attribute__((destructor)) void flush() { flush_at_exit(); }
+// A program may exit without destroying its queue pairs; its peers are told, and acknowledgements held back for
+// company must still go out.
+__attribute__((destructor)) void flush() {
+  cm::leave_connections();
+  flush_at_exit();
+}
 
 }  // namespace
 }  // namespace shadowib

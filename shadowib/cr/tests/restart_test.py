@@ -135,6 +135,26 @@ class Restart(unittest.TestCase):
         self.tell("seen")
         self.ends(last, 0)
 
+    def test_connections_of_rdma_cm(self):
+        self.ends(self.run_program("connections"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
+    def test_a_connection_half_made(self):
+        self.alone("half_made")
+
+    def test_events_that_nobody_has_read(self):
+        self.alone("unread_events")
+
+    def test_a_listener_found_after_the_restart(self):
+        server = self.run_program("listener")
+        self.ends(server, -9)
+        self.processes.remove(server)
+        server = self.restart(1)
+        self.await_file("restarted")
+        self.ends(self.run_program("caller"), 0)
+        self.ends(server, 0)
+
     def test_datagrams(self):
         self.alone("datagrams")
 

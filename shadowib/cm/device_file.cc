@@ -1,0 +1,285 @@
+#include "shadowib/cm/device_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "shadowib/base/log.h"
+#include "shadowib/cm/address.h"
+#include "shadowib/cm/attributes.h"
+#include "shadowib/cm/connection.h"
+#include "shadowib/cm/courier.h"
+#include "shadowib/cm/multicast.h"
+#include "shadowib/cr/participant.h"
+#include "shadowib/objects/events.h"
+
+namespace shadowib::cm {
+namespace {
+
+// Descriptors that are ours: looked up at every write of librdmacm, by number.
+constexpr int kMaxDescriptors = 1 << 16;
+std::atomic<bool> g_is_ours[kMaxDescriptors];
+
+Status restarted() {
+  std::lock_guard guard(manager().lock);
+  return courier_runs() ? publish_again() : Status();
+}
+
+void in_child() {
+  auto* inherited = &manager();
+  std::vector<std::unique_ptr<Channel>> channels = std::move(inherited->channels);
+  new (inherited) Manager;  // its lock may be held, its ids are the parent's
+  for (auto& channel : channels) channel->foreign = true;
+  inherited->channels = std::move(channels);
+  forget_courier();
+}
+
+// A command's body: what is there of it, the rest being zero.
+template <typename T>
+T body_of(const void* body, std::size_t bytes) {
+  T command{};
+  std::memcpy(static_cast<void*>(&command), body, std::min(bytes, sizeof(command)));
+  return command;
+}
+
+// The answer, into the caller's memory, as much of it as there is room for.
+template <typename T>
+void respond(std::uint64_t to, std::uint16_t room, const T& answer) {
+  std::memcpy(reinterpret_cast<void*>(to), &answer, std::min<std::size_t>(room, sizeof(answer)));
+}
+
+int set_option(ConnectionId& id, const rdma_ucm_set_option& command) {
+  const auto* value = reinterpret_cast<const std::uint8_t*>(command.optval);
+  if (command.level != RDMA_OPTION_ID) return ENOSYS;  // paths are ours to find
+  switch (command.optname) {
+    case RDMA_OPTION_ID_TOS:
+      return command.optlen == 1 ? 0 : EINVAL;
+    case RDMA_OPTION_ID_REUSEADDR:
+      if (command.optlen != sizeof(int)) return EINVAL;
+      id.reuse_address = body_of<int>(value, sizeof(int)) != 0;
+      return 0;
+    case RDMA_OPTION_ID_AFONLY:
+      if (command.optlen != sizeof(int)) return EINVAL;
+      id.family_only = body_of<int>(value, sizeof(int)) != 0;
+      return 0;
+    case RDMA_OPTION_ID_ACK_TIMEOUT:
+      if (command.optlen != 1 || *value > 31) return EINVAL;
+      id.ack_timeout = *value;
+      return 0;
+    default:
+      return ENOSYS;
+  }
+}
+
+// Waits until there is one, outside the lock; 0 or an errno.
+int next_event(std::unique_lock<std::mutex>& guard, Channel& channel, Event* event) {
+  const int fd = channel.fd;
+  while (!take_event(channel, event)) {
+    guard.unlock();
+    const bool waited = EventQueue::wait(fd);
+    const int error = errno;
+    guard.lock();
+    if (!waited) return error;
+    if (find_channel(fd) != &channel) return EBADF;
+  }
+  return 0;
+}
+
+int get_event(std::unique_lock<std::mutex>& guard, Channel& channel, const rdma_ucm_get_event& command,
+              std::uint16_t room) {
+  Event event;
+  if (int rc = next_event(guard, channel, &event); rc != 0) return rc;
+  ++event.id->events_reported;
+  if (event.membership != nullptr) ++event.membership->events_reported;
+  respond(command.response, room, event.report);
+  return 0;
+}
+
+int destroy(const rdma_ucm_destroy_id& command, std::uint16_t room) {
+  ConnectionId* id = find_id(command.id);
+  if (id == nullptr) return ENOENT;
+  withdraw_events(*id);
+  respond(command.response, room, rdma_ucm_destroy_id_resp{id->events_reported});
+  destroy_id(*id);
+  return 0;
+}
+
+int migrate(Channel& to, const rdma_ucm_migrate_id& command, std::uint16_t room) {
+  ConnectionId* id = find_id(command.id);
+  if (id == nullptr) return ENOENT;
+  if (id->channel->fd != static_cast<int>(command.fd)) return EINVAL;
+  move_events(*id, to);
+  respond(command.response, room, rdma_ucm_migrate_resp{id->events_reported});
+  return 0;
+}
+
+// A command that names an id and has no answer, or one that follows from the id's state.
+int command_on_id(std::uint32_t number, std::uint16_t room, const void* body, std::size_t bytes) {
+  const auto with_id = [&](auto command, auto act) {
+    command = body_of<decltype(command)>(body, bytes);
+    ConnectionId* id = find_id(command.id);
+    return id != nullptr ? act(*id, command) : ENOENT;
+  };
+  switch (number) {
+    case RDMA_USER_CM_CMD_BIND_IP:
+      return with_id(rdma_ucm_bind_ip{}, [](ConnectionId& id, const auto& c) { return bind(id, c.addr); });
+    case RDMA_USER_CM_CMD_RESOLVE_IP:
+      return with_id(rdma_ucm_resolve_ip{},
+                     [](ConnectionId& id, const auto& c) { return resolve_address(id, c.src_addr, c.dst_addr); });
+    case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
+      return with_id(rdma_ucm_resolve_route{}, [](ConnectionId& id, const auto&) { return resolve_route(id); });
+    case RDMA_USER_CM_CMD_QUERY_ROUTE:
+      return with_id(rdma_ucm_query{}, [&](ConnectionId& id, const auto& c) {
+        respond(c.response, room, route_of(id));
+        return 0;
+      });
+    case RDMA_USER_CM_CMD_CONNECT:
+      return with_id(rdma_ucm_connect{}, [](ConnectionId& id, const auto& c) { return connect(id, c.conn_param); });
+    case RDMA_USER_CM_CMD_LISTEN:
+      return with_id(rdma_ucm_listen{}, [](ConnectionId& id, const auto& c) {
+        if (int rc = id.state == State::kIdle ? bind(id, any_address()) : 0; rc != 0) return rc;
+        return id.state == State::kBound ? listen(id, c.backlog) : EINVAL;
+      });
+    case RDMA_USER_CM_CMD_ACCEPT:
+      return with_id(rdma_ucm_accept{},
+                     [](ConnectionId& id, const auto& c) { return accept(id, c.conn_param, c.uid); });
+    case RDMA_USER_CM_CMD_REJECT:
+      return with_id(rdma_ucm_reject{}, [](ConnectionId& id, const auto& c) {
+        return reject(id, c.reason, c.private_data, c.private_data_len);
+      });
+    case RDMA_USER_CM_CMD_DISCONNECT:
+      return with_id(rdma_ucm_disconnect{}, [](ConnectionId& id, const auto&) { return disconnect(id); });
+    case RDMA_USER_CM_CMD_INIT_QP_ATTR:
+      return with_id(rdma_ucm_init_qp_attr{}, [&](ConnectionId& id, const auto& c) {
+        ib_uverbs_qp_attr attr;
+        if (int rc = queue_pair_attributes(id, c.qp_state, &attr); rc != 0) return rc;
+        respond(c.response, room, attr);
+        return 0;
+      });
+    case RDMA_USER_CM_CMD_SET_OPTION:
+      return with_id(rdma_ucm_set_option{}, [](ConnectionId& id, const auto& c) { return set_option(id, c); });
+    case RDMA_USER_CM_CMD_NOTIFY:
+      return with_id(rdma_ucm_notify{}, [](ConnectionId& id, const auto& c) {
+        return c.event == IBV_EVENT_COMM_EST ? establish(id) : EINVAL;
+      });
+    case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
+      return with_id(rdma_ucm_join_ip_mcast{}, [&](ConnectionId& id, const auto& c) {
+        std::uint32_t membership = 0;
+        if (int rc = join_multicast(id, c.addr, c.uid, &membership); rc != 0) return rc;
+        respond(c.response, room, rdma_ucm_create_id_resp{membership});
+        return 0;
+      });
+    default:
+      // Addresses of AF_IB and what goes with them: librdmacm asks, and does without.
+      return ENOSYS;
+  }
+}
+
+int run_command(std::unique_lock<std::mutex>& guard, Channel& channel, const rdma_ucm_cmd_hdr& header,
+                const void* body, std::size_t bytes) {
+  switch (header.cmd) {
+    case RDMA_USER_CM_CMD_CREATE_ID: {
+      auto command = body_of<rdma_ucm_create_id>(body, bytes);
+      ConnectionId& id = make_id(channel, command.uid, command.ps, command.qp_type);
+      respond(command.response, header.out, rdma_ucm_create_id_resp{id.number});
+      return 0;
+    }
+    case RDMA_USER_CM_CMD_DESTROY_ID:
+      return destroy(body_of<rdma_ucm_destroy_id>(body, bytes), header.out);
+    case RDMA_USER_CM_CMD_GET_EVENT:
+      return get_event(guard, channel, body_of<rdma_ucm_get_event>(body, bytes), header.out);
+    case RDMA_USER_CM_CMD_MIGRATE_ID:
+      return migrate(channel, body_of<rdma_ucm_migrate_id>(body, bytes), header.out);
+    case RDMA_USER_CM_CMD_LEAVE_MCAST: {
+      auto command = body_of<rdma_ucm_destroy_id>(body, bytes);
+      std::uint32_t reported = 0;
+      if (int rc = leave_multicast(command.id, &reported); rc != 0) return rc;
+      respond(command.response, header.out, rdma_ucm_destroy_id_resp{reported});
+      return 0;
+    }
+    default:
+      return command_on_id(header.cmd, header.out, body, bytes);
+  }
+}
+
+}  // namespace
+
+int open_device_file() {
+  static const bool once = [] {
+    ::pthread_atfork(nullptr, nullptr, in_child);
+    before_rebuilding(restarted);
+    return true;
+  }();
+  (void)once;
+  std::unique_lock guard(manager().lock);
+  if (!courier_runs())
+    if (Status status = start_courier(); !status.ok()) {
+      log_line(LogLevel::kError, "rdma_cm: %s", status.text());
+      errno = status.error() != 0 ? status.error() : EIO;
+      return -1;
+    }
+  int fd = ::eventfd(0, EFD_CLOEXEC);
+  if (fd >= kMaxDescriptors) {
+    ::close(fd);
+    errno = EMFILE;
+    return -1;
+  }
+  if (fd < 0) return -1;
+  auto channel = std::make_unique<Channel>();
+  channel->fd = fd;
+  manager().channels.push_back(std::move(channel));
+  g_is_ours[fd] = true;
+  return fd;
+}
+
+bool is_device_file(int fd) { return fd >= 0 && fd < kMaxDescriptors && g_is_ours[fd].load(); }
+
+ssize_t write_device_file(int fd, const void* command, std::size_t bytes) {
+  rdma_ucm_cmd_hdr header;
+  int error = EINVAL;
+  if (bytes >= sizeof(header)) {
+    std::memcpy(&header, command, sizeof(header));
+    std::unique_lock guard(manager().lock);
+    Channel* channel = find_channel(fd);
+    if (channel == nullptr || channel->foreign)
+      error = EPERM;
+    else if (header.in + sizeof(header) <= bytes)
+      error = run_command(guard, *channel, header, static_cast<const char*>(command) + sizeof(header), header.in);
+  }
+  if (error == 0) return static_cast<ssize_t>(bytes);
+  errno = error;
+  return -1;
+}
+
+int close_device_file(int fd) {
+  std::unique_lock guard(manager().lock);
+  Channel* channel = find_channel(fd);
+  if (channel != nullptr && !channel->foreign) {
+    std::vector<std::uint32_t> numbers;
+    for (auto& [number, id] : manager().ids)
+      if (id->channel == channel) numbers.push_back(number);
+    for (std::uint32_t number : numbers)
+      if (ConnectionId* id = find_id(number); id != nullptr) destroy_id(*id);
+  }
+  g_is_ours[fd] = false;
+  std::erase_if(manager().channels, [&](const auto& c) { return c.get() == channel; });
+  const int rc = ::close(fd);
+  const auto ours = [](const auto& c) { return !c->foreign; };
+  if (courier_runs() && std::none_of(manager().channels.begin(), manager().channels.end(), ours)) stop_courier();
+  return rc;
+}
+
+void leave_connections() {
+  if (!manager().lock.try_lock()) return;
+  if (courier_runs())
+    for (auto& [number, id] : manager().ids) end_connection(*id);
+  manager().lock.unlock();
+}
+
+}  // namespace shadowib::cm

@@ -1,0 +1,194 @@
+/* rdma_cm: ids, their events and what they connect, over restarts. */
+#include <arpa/inet.h>
+#include <rdma/rdma_verbs.h>
+#include <string.h>
+
+#include "scenario.h"
+
+enum { kPort = 7471 };
+
+static struct rdma_event_channel* events;
+static struct rdma_cm_id *listener, *active, *passive;
+static char buffers[2][64];
+static struct ibv_mr* regions[2];
+
+static struct sockaddr* here(void) {
+  static struct sockaddr_in address;
+  address.sin_family = AF_INET;
+  address.sin_port = htons(kPort);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return (struct sockaddr*)&address;
+}
+
+static struct rdma_cm_event* next_event(enum rdma_cm_event_type type) {
+  struct rdma_cm_event* event;
+  CHECK(readable(events->fd, kAnyTime * 1000) && rdma_get_cm_event(events, &event) == 0);
+  CHECK(event->event == type && event->status == 0);
+  return event;
+}
+
+static void expect_event(enum rdma_cm_event_type type) { CHECK(rdma_ack_cm_event(next_event(type)) == 0); }
+
+static void make_qp(struct rdma_cm_id* id) {
+  struct ibv_qp_init_attr init = {.cap = {8, 8, 1, 1, 0}, .qp_type = IBV_QPT_RC};
+  CHECK(rdma_create_qp(id, NULL, &init) == 0);
+}
+
+static void listen_here(void) {
+  CHECK((events = rdma_create_event_channel()) != NULL);
+  CHECK(rdma_create_id(events, &listener, &listener, RDMA_PS_TCP) == 0);
+  CHECK(rdma_bind_addr(listener, here()) == 0 && rdma_listen(listener, 4) == 0);
+}
+
+static void resolve(void) {
+  CHECK(rdma_create_id(events, &active, NULL, RDMA_PS_TCP) == 0);
+  CHECK(rdma_resolve_addr(active, NULL, here(), 2000) == 0);
+  expect_event(RDMA_CM_EVENT_ADDR_RESOLVED);
+  CHECK(rdma_resolve_route(active, 2000) == 0);
+  expect_event(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  make_qp(active);
+}
+
+static void request(void) {
+  struct rdma_conn_param parameters = {.private_data = "who", .private_data_len = 4, .retry_count = 7};
+  CHECK(rdma_connect(active, &parameters) == 0);
+}
+
+static void take_request(void) {
+  struct rdma_cm_event* event = next_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+  CHECK(event->listen_id == listener && event->param.conn.private_data_len >= 4);
+  CHECK(memcmp(event->param.conn.private_data, "who", 4) == 0);
+  passive = event->id;
+  CHECK(passive->context == &listener);
+  CHECK(rdma_ack_cm_event(event) == 0);
+}
+
+static void accept_request(void) {
+  make_qp(passive);
+  CHECK(rdma_accept(passive, NULL) == 0);
+}
+
+static void await_both_ends(void) {
+  expect_event(RDMA_CM_EVENT_ESTABLISHED);
+  expect_event(RDMA_CM_EVENT_ESTABLISHED);
+}
+
+static void register_buffers(void) {
+  CHECK((regions[0] = rdma_reg_msgs(active, buffers[0], sizeof(buffers[0]))) != NULL);
+  CHECK((regions[1] = rdma_reg_msgs(passive, buffers[1], sizeof(buffers[1]))) != NULL);
+}
+
+static void exchange(const char* text) {
+  struct ibv_wc wc;
+  CHECK(rdma_post_recv(passive, NULL, buffers[1], sizeof(buffers[1]), regions[1]) == 0);
+  strcpy(buffers[0], text);
+  CHECK(rdma_post_send(active, NULL, buffers[0], sizeof(buffers[0]), regions[0], IBV_SEND_SIGNALED) == 0);
+  CHECK(rdma_get_recv_comp(passive, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+  CHECK(rdma_get_send_comp(active, &wc) == 1 && wc.status == IBV_WC_SUCCESS);
+  CHECK(strcmp(buffers[1], text) == 0);
+}
+
+static void destroy(struct rdma_cm_id* id, struct ibv_mr* region) {
+  CHECK(rdma_dereg_mr(region) == 0);
+  rdma_destroy_qp(id);
+  CHECK(rdma_destroy_id(id) == 0);
+}
+
+static void disconnect_and_destroy(void) {
+  CHECK(rdma_disconnect(active) == 0);
+  expect_event(RDMA_CM_EVENT_DISCONNECTED);
+  expect_event(RDMA_CM_EVENT_DISCONNECTED);
+  CHECK(!readable(events->fd, 0));
+  CHECK(rdma_disconnect(passive) == 0); /* the other end was first */
+  destroy(active, regions[0]);
+  destroy(passive, regions[1]);
+}
+
+static void make_connection(void) {
+  resolve();
+  request();
+  take_request();
+  accept_request();
+  await_both_ends();
+  register_buffers();
+}
+
+/* What is connected stays so over two restarts; what comes afterwards connects as well. */
+static void connections(void) {
+  listen_here();
+  make_connection();
+  const int fd = events->fd;
+  const uint32_t number = active->qp->qp_num;
+  exchange("before");
+  checkpoint_and_kill();
+  exchange("once");
+  checkpoint_and_kill();
+  exchange("twice");
+  CHECK(events->fd == fd && active->qp->qp_num == number && ntohs(rdma_get_dst_port(active)) == kPort);
+  disconnect_and_destroy();
+  make_connection();
+  exchange("again");
+  disconnect_and_destroy();
+  CHECK(rdma_destroy_id(listener) == 0);
+  rdma_destroy_event_channel(events);
+}
+
+/* At the checkpoint the request is read and not accepted. */
+static void half_made(void) {
+  listen_here();
+  resolve();
+  request();
+  take_request();
+  checkpoint_and_kill();
+  accept_request();
+  await_both_ends();
+  register_buffers();
+  exchange("whole");
+  disconnect_and_destroy();
+}
+
+/* At the checkpoint the events lie in the channel. */
+static void unread_events(void) {
+  listen_here();
+  resolve();
+  request();
+  CHECK(readable(events->fd, kAnyTime * 1000));
+  checkpoint_and_kill();
+  CHECK(readable(events->fd, 0));
+  take_request();
+  CHECK(!readable(events->fd, 0));
+  accept_request();
+  await_both_ends();
+  register_buffers();
+  CHECK(rdma_disconnect(passive) == 0);
+  CHECK(readable(events->fd, kAnyTime * 1000));
+  expect_event(RDMA_CM_EVENT_DISCONNECTED);
+  expect_event(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+/* A listener that was restarted is found by a process that comes then; its port is taken. */
+static void listener_of_another(void) {
+  listen_here();
+  checkpoint_and_kill();
+  tell("restarted", 0);
+  take_request();
+  accept_request();
+  expect_event(RDMA_CM_EVENT_ESTABLISHED);
+  expect_event(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+static void caller(void) {
+  struct rdma_cm_id* second;
+  CHECK((events = rdma_create_event_channel()) != NULL);
+  CHECK(rdma_create_id(events, &second, NULL, RDMA_PS_TCP) == 0);
+  CHECK(rdma_bind_addr(second, here()) != 0);
+  resolve();
+  request();
+  expect_event(RDMA_CM_EVENT_ESTABLISHED);
+  CHECK(rdma_disconnect(active) == 0);
+  expect_event(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+const struct scenario connection_scenarios[] = {
+    {"connections", connections},      {"half_made", half_made}, {"unread_events", unread_events},
+    {"listener", listener_of_another}, {"caller", caller},       {NULL, NULL}};
