@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -10,6 +12,36 @@
 #include "shadowib/base/descriptors.h"
 
 namespace shadowib {
+namespace {
+
+// poll ends for every handler, read only for one without SA_RESTART. Which handler it was nobody tells: if one of
+// those that could run is of that kind, it was that one; its owner is prepared for EINTR (qperf waits for it).
+bool may_be_interrupted() {
+  sigset_t blocked;
+  ::sigemptyset(&blocked);
+  ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+  bool found = false;
+  for (int signal = 1; signal <= SIGRTMAX && !found; ++signal) {
+    struct sigaction action {};
+    if (::sigismember(&blocked, signal) == 1 || ::sigaction(signal, nullptr, &action) != 0) continue;
+    switch (signal) {
+      case SIGSEGV:
+      case SIGBUS:
+      case SIGFPE:
+      case SIGILL:
+      case SIGTRAP:
+      case SIGSYS:
+      case SIGABRT:
+        continue;  // of what a thread does itself, and it was asleep
+      default:
+        found = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN && (action.sa_flags & SA_RESTART) == 0;
+    }
+  }
+  errno = EINTR;
+  return found;
+}
+
+}  // namespace
 
 int EventQueue::open(int real_fd) {
   int fd = ::epoll_create1(EPOLL_CLOEXEC);
@@ -56,9 +88,8 @@ bool EventQueue::wait(int program_fd) {
     return false;
   }
   pollfd p{program_fd, POLLIN, 0};
-  // A signal handler of the program may run meanwhile; the call then goes on, as read(2) does under SA_RESTART.
   int ready = ::poll(&p, 1, -1);
-  if (ready < 0 && errno != EINTR) return false;
+  if (ready < 0 && (errno != EINTR || may_be_interrupted())) return false;
   if (ready > 0 && (p.revents & POLLNVAL)) {
     errno = EBADF;
     return false;

@@ -22,7 +22,8 @@ class EventQueue {
   // Makes the descriptor readable (pending > 0) or leaves it to the real one. Caller holds lock.
   void update_signal(bool pending);
 
-  // Sleeps until the descriptor is readable, outside any Inside. Returns false with EAGAIN if it is O_NONBLOCK.
+  // Sleeps until the descriptor is readable, outside any Inside. Returns false with EAGAIN if it is O_NONBLOCK, and
+  // with EINTR if a handler of the program ran that ends a read(2): one without SA_RESTART.
   static bool wait(int program_fd);
 
   SpinLock lock;
