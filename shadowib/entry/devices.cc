@@ -1,20 +1,22 @@
 // Devices and contexts: ibv_get_device_list ... ibv_close_device, queries.
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "hooks/agent.h"
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/abi/slots.h"
-#include "shadowib/cm/imports.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/entry/errors.h"
 #include "shadowib/entry/extended.h"
+#include "shadowib/entry/imports.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -41,6 +43,22 @@ ShadowDevice* shadow_of(ibv_device* real, int ordinal) {
   d->ordinal = ordinal;
   r.devices.push_back(d);
   return d;
+}
+
+// False with errno.
+bool list_devices(std::vector<ibv_device*>* devices) {
+  Inside inside;
+  SpinGuard guard(registry().lock);
+  if (Status status = ensure_backend(); !status.ok()) {
+    errno = errno_from(status, "ibv_get_device_list");
+    return false;
+  }
+  int n = 0;
+  ibv_device** real = g_backend.get_device_list(&n);
+  if (real == nullptr) return false;
+  for (int i = 0; i < n; ++i) devices->push_back(&shadow_of(real[i], i)->device);
+  g_backend.free_device_list(real);
+  return true;
 }
 
 Status record_ports(ShadowContext& context) {
@@ -145,26 +163,19 @@ using namespace shadowib;
 extern "C" {
 
 ibv_device** shadowib_ibv_get_device_list(int* count) {
-  cm::turn_librdmacm();
-  Inside inside;
+  turn_imports();
   if (count != nullptr) *count = 0;
-  Registry& r = registry();
-  SpinGuard guard(r.lock);
-  if (Status status = ensure_backend(); !status.ok()) return null_with(errno_from(status, "ibv_get_device_list"));
-  int n = 0;
-  ibv_device** real = g_backend.get_device_list(&n);
-  if (real == nullptr) return nullptr;
-  auto** list = static_cast<ibv_device**>(arena_allocate((n + 1) * sizeof(ibv_device*)));
-  for (int i = 0; i < n; ++i) list[i] = &shadow_of(real[i], i)->device;
-  g_backend.free_device_list(real);
-  if (count != nullptr) *count = n;
+  std::vector<ibv_device*> found;
+  if (!list_devices(&found)) return nullptr;
+  // Of the program's heap, and so outside of any Inside: some free it themselves (qperf does).
+  auto** list = static_cast<ibv_device**>(::calloc(found.size() + 1, sizeof(ibv_device*)));
+  if (list == nullptr) return nullptr;
+  std::copy(found.begin(), found.end(), list);
+  if (count != nullptr) *count = static_cast<int>(found.size());
   return list;
 }
 
-void shadowib_ibv_free_device_list(ibv_device** list) {
-  Inside inside;
-  arena_free(list);
-}
+void shadowib_ibv_free_device_list(ibv_device** list) { ::free(list); }
 
 const char* shadowib_ibv_get_device_name(ibv_device* device) { return device->name; }
 
