@@ -42,6 +42,8 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
   auto qp = std::make_unique<Qp>();
   ibv_qp_cap& cap = init->cap;
   cap.max_send_sge = std::max(cap.max_send_sge, 1u);
+  // What has room for a list of elements has room for that much data, as adapters have it; rdma_xclient counts on it.
+  cap.max_inline_data = std::max<std::uint32_t>(cap.max_inline_data, cap.max_send_sge * sizeof(ibv_sge));
   if (!qp->sq_.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)) return ENOMEM;
   if (init->srq != nullptr) {
     qp->srq_ = reinterpret_cast<Srq*>(init->srq);

@@ -15,38 +15,40 @@ SAMPLE = ("ibv_uc_pingpong", "ibv_ud_pingpong -e", "ibv_srq_pingpong", "ibv_rc_p
 
 
 def ends(client: Client, port: int, iterations: int) -> tuple[list[str], list[str]]:
-    tool = shutil.which(client.tool)
-    if not tool:
-        raise Skip(f"{client.tool} is not installed")
+    for tool in client.tools or (client.tool,):
+        if not shutil.which(tool):
+            raise Skip(f"{tool} is not installed")
     # perftest asks for a completion of every hundredth request, takes each for a hundred, and with several queue pairs may never
     # end if that is not so.
-    iterations = -(-iterations // 100) * 100
-    server = [tool, *client.words.split()[1:], "-p", str(port), "-n", str(iterations)]
-    return server, [*server, "localhost"]
+    if client.tool.startswith("ib_"):
+        iterations = -(-iterations // 100) * 100
+    return client.end(0, port, iterations), client.end(1, port, iterations)
 
 
 def plain(case: Case, client: Client, transport: str) -> str:
     port = free_port()
     job = Job(case, transport=transport)
-    server, other = ends(client, port, 1000)
+    server, other = ends(client, port, client.short)
     if client.needs:
         first = job.start("server", server)
         first.process.wait(60)
         check(first.process.returncode > 0,
               f"exit code {first.process.returncode} without {client.needs}: the table is to be changed\n{first.text()[-1000:]}")
         return f"says that {client.needs} is not there"
-    job.start_pair(server, other, port)
-    job.finish(60)
+    job.start_pair(server, other, port, client.rdma_cm)
+    if client.endless:
+        job.end_server_after(60)
+    else:
+        job.finish(60)
     output = job.output()
     for bad in BAD:
         check(bad not in output, f"the output says '{bad}':\n{output[-2000:]}")
-    return "1000 iterations"
-
+    return f"{client.short} iterations" if client.iterations else "done"
 
 
 def restarted(case: Case, client: Client, transport: str, seconds: float) -> str:
     return campaign(case, Pair(lambda port, n: ends(client, port, n), transport, requests=client.requests, seconds=seconds,
-                               most_iterations=client.most, bad=BAD), 2)
+                               most_iterations=client.most, bad=BAD, rdma_cm=client.rdma_cm), 2)
 
 
 def table(line: Line, outcomes: dict[str, dict[str, str]]):
@@ -80,7 +82,9 @@ def run() -> int:
         for transport in ("tcp",) if line.quick else ("shm", "tcp"):
             if not line.quick:
                 case(client, transport, lambda c, k=client, t=transport: plain(c, k, t))
-            if client.restart == "survives" and not client.needs:
+            if client.restart != "survives":
+                outcomes.setdefault(client.name, {})[f"{transport}, restarted"] = client.restart
+            elif not client.needs:
                 case(client, f"{transport}, restarted",
                      lambda c, k=client, t=transport: restarted(c, k, t, 2.0 if line.quick else 3.0), 1 if line.quick else 2)
     line.area.mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,25 @@
 import dataclasses
 
 
+SHORT = "too short to be caught"
+
+
 @dataclasses.dataclass(frozen=True)
 class Client:
-    """`program ... [--option ITERATIONS]`; the client's end gets the server's name behind it."""
-    words: str                # of the server's end, "-p PORT" and the number of iterations left out
+    """A program and its two ends: `words server -p PORT -n ITERATIONS` and `words client -p PORT -n ITERATIONS`."""
+    words: str                # of both ends
     requests: float = 1       # that the busiest queue pair posts in an iteration
     most: int = 2**31 - 1     # iterations that the program can be asked for
     restart: str = "survives"  # under checkpoint, kill, restart; or why that is not tried
     needs: str = ""           # not there yet: the program is expected to say so, not to hang
+    server: str = ""
+    client: str = "localhost"  # behind everything else; {port} in either stands for the port
+    tools: tuple = ()         # of the server and of the client, if they are two programs
+    port: str = "-p"          # the option; "": none
+    iterations: str = "-n"
+    short: int = 1000         # iterations of a run without checkpoints
+    rdma_cm: bool = False     # the server listens by rdma_cm: no socket is to be seen
+    endless: bool = False     # the server never ends
 
     @property
     def name(self) -> str:
@@ -19,15 +30,31 @@ class Client:
     def tool(self) -> str:
         return self.words.split()[0]
 
+    def end(self, which: int, port: int, iterations: int) -> list[str]:
+        """The command of the server (0) or the client (1)."""
+        words = self.words.split()
+        if self.tools:
+            words[0] = self.tools[which]
+        words += [self.port, str(port)] if self.port else []
+        words += [self.iterations, str(iterations)] if self.iterations else []
+        return words + (self.client if which else self.server).format(port=port).split()
+
 
 def pingpong(kind: str, *options: str, **more) -> list[Client]:
     return [Client(" ".join([f"ibv_{kind}_pingpong", option]).strip(), **more) for option in options]
 
 
 # It keeps a time stamp of every message, and a latency test a second one.
-def perftest(tool: str, types: str, *options: str, **more) -> list[Client]:
-    return [Client(" ".join(f"{tool} -F -c {kind} {option}".split()), most=20_000_000, **more) for kind in types.split()
-            for option in options]
+def perftest(tools: str, types: str, *options: str, **more) -> list[Client]:
+    # With -R the server listens on IPv4 only, and localhost may be ::1.
+    return [Client(" ".join(f"{tool} -F -c {kind} {option}".split()), most=20_000_000, rdma_cm="-R" in option.split(),
+                   client="127.0.0.1" if "-R" in option.split() else "localhost", **more)
+            for tool in tools.split() for kind in types.split() for option in options]
+
+
+def over_rdma_cm(words: str, **more) -> Client:
+    """Of librdmacm's own utilities; most name the server by -s."""
+    return Client(words, **{"rdma_cm": True, "client": "-s 127.0.0.1", **more})
 
 
 CLIENTS = [
@@ -46,4 +73,19 @@ CLIENTS = [
     *perftest("ib_read_lat", "RC", "", "-e"),
     *perftest("ib_atomic_bw", "RC", "", "-e", "-q 8", "-b"),
     *perftest("ib_atomic_lat", "RC", ""),
+    *perftest("ib_send_bw", "RC UD", "-R", "-R -e"),
+    *perftest("ib_write_lat ib_read_bw ib_atomic_bw", "RC", "-R"),
+    over_rdma_cm("rping -V", server="-s -a 127.0.0.1", client="-c -a 127.0.0.1", iterations="-C"),
+    over_rdma_cm("rping -V -q", server="-s -a 127.0.0.1", client="-c -a 127.0.0.1", iterations="-C"),
+    over_rdma_cm("ucmatose -c 4", iterations="-C", short=50, restart=SHORT),
+    over_rdma_cm("udaddy -c 4", port="", iterations="-C", short=50, restart=SHORT),
+    over_rdma_cm("rdma_server", tools=("rdma_server", "rdma_client"), iterations="", restart=SHORT),
+    over_rdma_cm("rdma_xserver -c r", tools=("rdma_xserver", "rdma_xclient"), iterations="", restart=SHORT),
+    over_rdma_cm("cmtime", iterations="-c", short=100, endless=True, restart="its server does not end"),
+    over_rdma_cm("rcopy", server="-p {port}", client="/etc/services 127.0.0.1:copied -p {port}", port="", iterations="", endless=True,
+                 restart="its server does not end"),
+    *[over_rdma_cm(f"rstream -S 4096 {option}".strip(), iterations="-I", requests=2) for option in ("", "-T b", "-T a", "-T v")],
+    over_rdma_cm("riostream -S 4096", iterations="-I", short=100, requests=2),
+    *[Client(f"fi_pingpong -p {kind} -S 4096 -c", server="-B {port}", client="-P {port} 127.0.0.1", port="", iterations="-I")
+      for kind in ("verbs -e msg", "verbs -e dgram", "verbs;ofi_rxm -e rdm")],
 ]

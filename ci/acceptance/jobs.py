@@ -141,10 +141,11 @@ class Job:
         self.programs.append(program)
         return program
 
-    def start_pair(self, server: list[str], client: list[str], port: int):
-        """A server, and once it listens on `port`, a client."""
+    def start_pair(self, server: list[str], client: list[str], port: int, rdma_cm: bool = False):
+        """A server, and once it listens (on `port`, or by rdma_cm), a client."""
         first = self.start("server", server)
-        wait_for(f"the server to listen on port {port}", lambda: first.ended() or listening(port), 30)
+        listens = self.listens_by_rdma_cm if rdma_cm else lambda: listening(port)
+        wait_for(f"the server to listen on port {port}", lambda: first.ended() or listens(), 30)
         check(not first.ended(), f"the server ended at once:\n{first.text()}")
         self.start("client", client)
 
@@ -215,6 +216,19 @@ class Job:
             if m["alive"]:
                 found.append(Member(m["index"], m["pid"], True, m["answered"], objects.get("queue_pairs") or []))
         return found
+
+    def listens_by_rdma_cm(self) -> bool:
+        result = self.command("status", self.name, "--json", check_code=False, timeout=30)
+        return '"listening"' in result.stdout
+
+    def end_server_after(self, timeout: float):
+        """For a server that goes on for ever: waits for the client alone, which has to exit with 0."""
+        server, client = self.programs
+        self._wait(client, timeout)
+        check(client.process.returncode == 0, f"{client.role} exited with {client.process.returncode}:\n{client.text()[-3000:]}")
+        check(not server.ended(), f"the server ended: {server.text()[-2000:]}")
+        server.process.terminate()
+        self._wait(server, 30)
 
     def wait_data_phase(self, count: int = 2, beyond: int = 0, timeout: float = 60) -> list[Member]:
         """Waits until `count` members have connected queue pairs, and the counters of one in RTS move beyond `beyond`."""

@@ -18,13 +18,14 @@ class Pair:
     most_iterations: int = 2**31 - 1
     bad: tuple = ("invalid data",)
     good: tuple = ()           # what the output has to hold, once at least
+    rdma_cm: bool = False      # the server listens by rdma_cm
 
 
 def start(case: Case, pair: Pair, iterations: int, name: str) -> Job:
     job = Job(case, name, pair.transport)
     port = free_port()
     server, client = pair.commands(port, iterations)
-    job.start_pair(server, client, port)
+    job.start_pair(server, client, port, pair.rdma_cm)
     return job
 
 

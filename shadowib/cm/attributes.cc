@@ -17,6 +17,37 @@ constexpr std::uint8_t kExactly = 2;                                           /
 bool is_xrc_initiator(const ConnectionId& id) { return id.qp_type == IBV_QPT_XRC_SEND; }
 bool is_xrc_target(const ConnectionId& id) { return id.qp_type == IBV_QPT_XRC_RECV; }
 
+const char* port_space_name(std::uint16_t port_space) {
+  switch (port_space) {
+    case RDMA_PS_TCP:
+      return "tcp";
+    case RDMA_PS_UDP:
+      return "udp";
+    case RDMA_PS_IPOIB:
+      return "ipoib";
+    default:
+      return "ib";
+  }
+}
+
+const char* state_name(State state) {
+  static const char* const kNames[] = {"idle",      "bound",     "address resolved", "route resolved",
+                                       "listening", "requested", "answered",         "asked",
+                                       "accepted",  "connected", "disconnecting",    "ended"};
+  return kNames[static_cast<int>(state)];
+}
+
+// IP address and port; empty if not set.
+std::string text_of(const sockaddr_in6& address) {
+  if (address.sin6_family == 0) return "";
+  const bool v4 = address.sin6_family == AF_INET;
+  const void* ip =
+      v4 ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr) : &address.sin6_addr;
+  char text[INET6_ADDRSTRLEN] = "";
+  ::inet_ntop(address.sin6_family, ip, text, sizeof(text));
+  return (v4 ? text : "[" + std::string(text) + "]") + ":" + std::to_string(ntohs(address.sin6_port));
+}
+
 void to_init(const ConnectionId& id, ib_uverbs_qp_attr* attr) {
   attr->port_num = courier_port().number;
   attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
@@ -93,6 +124,20 @@ rdma_ucm_query_route_resp route_of(const ConnectionId& id) {
   path.packet_life_time = kDefaultAckTimeout - 1;
   path.mtu_selector = path.rate_selector = path.packet_life_time_selector = kExactly;
   return route;
+}
+
+void describe_ids(std::string* json) {
+  std::lock_guard guard(manager().lock);
+  *json += ",\"rdma_cm\":{\"event_channels\":" + std::to_string(manager().channels.size()) + ",\"ids\":[";
+  const char* separator = "";
+  for (auto& [number, id] : manager().ids) {
+    *json += separator;
+    *json += "{\"id\":" + std::to_string(number) + ",\"port_space\":\"" + port_space_name(id->port_space) +
+             "\",\"state\":\"" + state_name(id->state) + "\",\"source\":\"" + text_of(id->source) +
+             "\",\"destination\":\"" + text_of(id->destination) + "\"}";
+    separator = ",";
+  }
+  *json += "]}";
 }
 
 int queue_pair_attributes(const ConnectionId& id, std::uint32_t state, ib_uverbs_qp_attr* attr) {

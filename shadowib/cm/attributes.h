@@ -4,6 +4,8 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_cm.h>
 
+#include <string>
+
 #include "shadowib/cm/connection_id.h"
 
 namespace shadowib::cm {
@@ -16,5 +18,8 @@ rdma_ucm_query_route_resp route_of(const ConnectionId& id);
 
 // The attributes that take its queue pair to `state` (enum ibv_qp_state); 0 or EINVAL.
 int queue_pair_attributes(const ConnectionId& id, std::uint32_t state, ib_uverbs_qp_attr* attr);
+
+// Appends ',"rdma_cm":{...}' for `shadowib status`. Takes the lock.
+void describe_ids(std::string* json);
 
 }  // namespace shadowib::cm

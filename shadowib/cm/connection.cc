@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::int64_t kAnswerNs = 1'000'000'000;  // until a message is sent again
 constexpr int kTries = 30;
+// The processes of a job start side by side, and what was destroyed is often made again (perftest listens twice): a
+// listener that is a moment late is waited for, before the answer is that nobody listens.
+constexpr std::int64_t kSeekNs = 50'000'000;
+constexpr int kSeeks = 20;
 constexpr std::uint32_t kMaxBacklog = 1024;
 
 // How many bytes of private data each message of the protocol has room for. An event brings all of them, the rest
@@ -54,6 +58,7 @@ void set_data(Message* m, const std::uint8_t* data, std::uint8_t bytes) {
 void send_until_answered(ConnectionId& id, const Message& m, const Address& to) {
   id.unanswered = m;
   id.remote.from = to;
+  id.seeking = false;
   id.tries = 1;
   id.send_again_ns = monotonic_ns() + kAnswerNs;
   send_message(m, to);
@@ -104,6 +109,31 @@ void report_datagram(ConnectionId& id, EventType type, int status, const Message
 void end(ConnectionId& id) {
   answered(id);
   id.state = State::kEnded;
+}
+
+void refuse(ConnectionId& id) {
+  end(id);
+  if (is_datagram(id)) {
+    id.state = State::kRouteResolved;  // it may ask again
+    report_datagram(id, EventType::kUnreachable, kServiceUnsupported, {}, kServiceReplyData);
+  } else {
+    report_connection(id, EventType::kRejected, kRejectInvalidServiceId, {}, kRejectData);
+  }
+}
+
+// Nobody listens there just now. False: it has been looked for often enough.
+bool seek_later(ConnectionId& id) {
+  if (id.seeks_left-- <= 0) return false;
+  id.seeking = true;
+  id.send_again_ns = monotonic_ns() + kSeekNs;
+  return true;
+}
+
+// Sends the request to its listener, or looks again later.
+void seek(ConnectionId& id) {
+  Address to;
+  if (find_listener(id.port_space, id.destination, &to)) return send_until_answered(id, Message(id.unanswered), to);
+  if (!seek_later(id)) refuse(id);
 }
 
 void report_disconnected(ConnectionId& id) {
@@ -194,6 +224,7 @@ void receive_reply(ConnectionId& id, const Message& m) {
 
 void receive_service_reply(ConnectionId& id, const Message& m) {
   if (id.state != State::kRequested) return;
+  if (m.reason == kServiceUnsupported && seek_later(id)) return;
   answered(id);
   id.remote = m;
   if (m.reason != 0) {
@@ -206,6 +237,7 @@ void receive_service_reply(ConnectionId& id, const Message& m) {
 
 void receive_reject(ConnectionId& id, const Message& m) {
   if (id.state != State::kRequested && id.state != State::kAccepted && id.state != State::kAnswered) return;
+  if (id.state == State::kRequested && m.reason == kRejectInvalidServiceId && seek_later(id)) return;
   end(id);
   report_connection(id, EventType::kRejected, m.reason, m, kRejectData);
 }
@@ -274,16 +306,10 @@ int connect(ConnectionId& id, const rdma_ucm_conn_param& p) {
   m.srq = p.srq;
   set_data(&m, p.private_data, p.private_data_len);
   id.state = State::kRequested;
-  Address to;
-  if (find_listener(id.port_space, id.destination, &to)) {
-    send_until_answered(id, m, to);
-  } else if (datagram) {
-    id.state = State::kRouteResolved;
-    report_datagram(id, EventType::kUnreachable, kServiceUnsupported, {}, kServiceReplyData);
-  } else {
-    end(id);
-    report_connection(id, EventType::kRejected, kRejectInvalidServiceId, {}, kRejectData);
-  }
+  id.unanswered = m;
+  id.seeks_left = kSeeks;
+  seek(id);
+  wake_courier();
   return 0;
 }
 
@@ -409,7 +435,10 @@ std::int64_t handle_timeouts(std::int64_t now_ns) {
   std::int64_t next = -1;
   for (auto& [number, id] : manager().ids) {
     if (id->unanswered.kind == Kind{} || id->send_again_ns == 0) continue;
-    if (id->send_again_ns <= now_ns) {
+    if (id->seeking && id->send_again_ns <= now_ns) {
+      seek(*id);
+      if (id->unanswered.kind == Kind{}) continue;
+    } else if (id->send_again_ns <= now_ns) {
       if (id->tries++ >= kTries) {
         give_up(*id);
         continue;

@@ -48,6 +48,7 @@ struct Event {
 // after a restart like any other.
 struct Channel {
   int fd;
+  std::uint64_t serial;  // of all that there ever were
   bool foreign = false;  // inherited over a fork
   std::deque<Event> events;
 };
@@ -102,6 +103,8 @@ struct ConnectionId {
   Message remote{};      // the peer's request or reply
   Message unanswered{};  // what is sent again until something comes back; kind 0: nothing
   int tries = 0;
+  int seeks_left = 0;  // active: how often its listener is still looked for
+  bool seeking = false;
   std::int64_t send_again_ns = 0;
 
   std::list<Membership> memberships;
@@ -111,6 +114,7 @@ struct Manager {
   std::mutex lock;
   std::vector<std::unique_ptr<Channel>> channels;
   std::map<std::uint32_t, std::unique_ptr<ConnectionId>> ids;  // by number
+  std::uint64_t last_serial = 0;
   std::uint32_t next_membership = 1;
   std::uint32_t last_local_id = 0;
 };

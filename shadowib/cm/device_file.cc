@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 
+#include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 #include "shadowib/cm/address.h"
 #include "shadowib/cm/attributes.h"
@@ -30,6 +31,8 @@ Status restarted() {
   std::lock_guard guard(manager().lock);
   return courier_runs() ? publish_again() : Status();
 }
+
+const Companion kCompanion = {restarted, describe_ids};
 
 void in_child() {
   auto* inherited = &manager();
@@ -77,16 +80,26 @@ int set_option(ConnectionId& id, const rdma_ucm_set_option& command) {
   }
 }
 
+// A call under way keeps a file open: it stays where it is when another thread closes the descriptor (rping does
+// that, and exits).
+[[noreturn]] void wait_for_ever() {
+  static const std::atomic<std::uint32_t> never{0};
+  for (;;) futex_wait(&never, 0);
+}
+
 // Waits until there is one, outside the lock; 0 or an errno.
-int next_event(std::unique_lock<std::mutex>& guard, Channel& channel, Event* event) {
-  const int fd = channel.fd;
-  while (!take_event(channel, event)) {
+int next_event(std::unique_lock<std::mutex>& guard, int fd, Event* event) {
+  const std::uint64_t serial = find_channel(fd)->serial;
+  for (Channel* channel = find_channel(fd); !take_event(*channel, event); channel = find_channel(fd)) {
     guard.unlock();
     const bool waited = EventQueue::wait(fd);
     const int error = errno;
     guard.lock();
+    if (Channel* now = find_channel(fd); now == nullptr || now->serial != serial) {
+      guard.unlock();
+      wait_for_ever();
+    }
     if (!waited) return error;
-    if (find_channel(fd) != &channel) return EBADF;
   }
   return 0;
 }
@@ -94,7 +107,7 @@ int next_event(std::unique_lock<std::mutex>& guard, Channel& channel, Event* eve
 int get_event(std::unique_lock<std::mutex>& guard, Channel& channel, const rdma_ucm_get_event& command,
               std::uint16_t room) {
   Event event;
-  if (int rc = next_event(guard, channel, &event); rc != 0) return rc;
+  if (int rc = next_event(guard, channel.fd, &event); rc != 0) return rc;
   ++event.id->events_reported;
   if (event.membership != nullptr) ++event.membership->events_reported;
   respond(command.response, room, event.report);
@@ -213,7 +226,7 @@ int run_command(std::unique_lock<std::mutex>& guard, Channel& channel, const rdm
 int open_device_file() {
   static const bool once = [] {
     ::pthread_atfork(nullptr, nullptr, in_child);
-    before_rebuilding(restarted);
+    set_companion(&kCompanion);
     return true;
   }();
   (void)once;
@@ -233,6 +246,7 @@ int open_device_file() {
   if (fd < 0) return -1;
   auto channel = std::make_unique<Channel>();
   channel->fd = fd;
+  channel->serial = ++manager().last_serial;
   manager().channels.push_back(std::move(channel));
   g_is_ours[fd] = true;
   return fd;

@@ -1,8 +1,8 @@
 // The kernel's side of librdmacm: what its device file /dev/infiniband/rdma_cm answers, in this process.
 //
 // librdmacm of rdma-core writes commands (rdma/rdma_user_cm.h, ABI version 4) into a file and finds the answer in its
-// own memory when write returns. Here the file is an eventfd and write is ours (imports.h). So every function of
-// librdmacm, rsockets included, is rdma-core's own, and what would be a kernel's state is in this process and its
+// own memory when write returns. Here the file is an eventfd and write is ours (entry/imports.h). So every function
+// of librdmacm, rsockets included, is rdma-core's own, and what would be a kernel's state is in this process and its
 // images.
 #pragma once
 

@@ -1,6 +1,8 @@
 #include "shadowib/cr/participant.h"
 
+#include <atomic>
 #include <new>
+#include <string>
 
 #include "shadowib/cr/helper.h"
 #include "shadowib/objects/registry.h"
@@ -8,7 +10,7 @@
 namespace shadowib {
 namespace {
 
-RestartStep g_before_rebuilding = nullptr;
+std::atomic<const Companion*> g_companion{nullptr};
 
 class VerbsParticipant final : public Participant {
  public:
@@ -24,12 +26,19 @@ class VerbsParticipant final : public Participant {
     unpark_helper();
   }
   Status restart(const JobInfo& job, Exchange* exchange) override {
-    if (g_before_rebuilding != nullptr) SHADOWIB_TRY(g_before_rebuilding());
+    if (const Companion* companion = g_companion; companion != nullptr) SHADOWIB_TRY(companion->before_rebuilding());
     Status status = rebuild_objects(job, exchange);
     if (status.ok()) unpark_helper();
     return status;
   }
-  void describe(std::string* json) override { describe_objects(json); }
+  void describe(std::string* json) override {
+    describe_objects(json);
+    const Companion* companion = g_companion;
+    if (companion == nullptr || json->empty() || json->back() != '}') return;
+    json->pop_back();
+    companion->describe(json);
+    *json += '}';
+  }
 
  private:
   static void set_paused(int paused) {
@@ -39,7 +48,7 @@ class VerbsParticipant final : public Participant {
 
 }  // namespace
 
-void before_rebuilding(RestartStep step) { g_before_rebuilding = step; }
+void set_companion(const Companion* companion) { g_companion = companion; }
 
 Participant* verbs_participant() {
   alignas(VerbsParticipant) static char storage[sizeof(VerbsParticipant)];

@@ -14,9 +14,11 @@ void note_frontier();  // settle.cc: nothing moves any more; takes what came las
 Status rebuild_objects(const JobInfo& job, Exchange* exchange);  // rebuild.cc
 void describe_objects(std::string* json);                        // describe.cc
 
-// Has `step` called in each restart before members look each other up: what else of this process stands in the
-// exchange is published again there. One, registered for good.
-using RestartStep = Status (*)();
-void before_rebuilding(RestartStep step);
+// What another layer of the process has to do with checkpoints. One, registered for good.
+struct Companion {
+  Status (*before_rebuilding)();        // in a restart: publishes again what members may seek
+  void (*describe)(std::string* json);  // appends ',"name":value' for `shadowib status`
+};
+void set_companion(const Companion* companion);
 
 }  // namespace shadowib

@@ -1,4 +1,4 @@
-#include "shadowib/cm/imports.h"
+#include "shadowib/entry/imports.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -9,19 +9,33 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <string_view>
 
+#include "hooks/stop.h"
 #include "shadowib/base/log.h"
 #include "shadowib/cm/device_file.h"
+#include "shadowib/objects/registry.h"
 
-namespace shadowib::cm {
+namespace shadowib {
 namespace {
+
+// Whether a device of ours has that file name.
+bool is_shadowed(const char* file) {
+  Inside inside;
+  SpinGuard guard(registry().lock);
+  for (const ShadowDevice* device : registry().devices)
+    if (std::strcmp(device->device.dev_name, file) == 0) return true;
+  return false;
+}
 
 constexpr char kDeviceFile[] = "/dev/infiniband/rdma_cm";
 
 int turned_open(const char* path, int flags, ...) {
-  if (std::strcmp(path, kDeviceFile) == 0) return open_device_file();
+  if (std::strcmp(path, kDeviceFile) == 0) return cm::open_device_file();
   va_list arguments;
   va_start(arguments, flags);
   const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
@@ -31,26 +45,39 @@ int turned_open(const char* path, int flags, ...) {
 
 // librdmacm compares the file with what the kernel says the device is, where there is one.
 int turned_fstat(int fd, struct stat* st) {
-  if (!is_device_file(fd)) return ::fstat(fd, st);
+  if (!cm::is_device_file(fd)) return ::fstat(fd, st);
   if (::stat(kDeviceFile, st) != 0) *st = {};
   st->st_mode = S_IFCHR | 0600;
   return 0;
 }
 
 ssize_t turned_write(int fd, const void* data, std::size_t bytes) {
-  return is_device_file(fd) ? write_device_file(fd, data, bytes) : ::write(fd, data, bytes);
+  return cm::is_device_file(fd) ? cm::write_device_file(fd, data, bytes) : ::write(fd, data, bytes);
 }
 
-int turned_close(int fd) { return is_device_file(fd) ? close_device_file(fd) : ::close(fd); }
+int turned_close(int fd) { return cm::is_device_file(fd) ? cm::close_device_file(fd) : ::close(fd); }
+
+// UCX takes a device whose file it cannot open for one that is not there.
+int turned_access(const char* path, int mode) {
+  constexpr char kDirectory[] = "/dev/infiniband/";
+  if (std::strncmp(path, kDirectory, sizeof(kDirectory) - 1) == 0 && is_shadowed(path + sizeof(kDirectory) - 1))
+    return 0;
+  return ::access(path, mode);
+}
 
 struct Turn {
-  const char* name;
+  const char* library;  // how its file's name begins
+  const char* symbol;
   void* ours;
 };
 const Turn kTurns[] = {
-    {"open", reinterpret_cast<void*>(turned_open)},   {"open64", reinterpret_cast<void*>(turned_open)},
-    {"fstat", reinterpret_cast<void*>(turned_fstat)}, {"fstat64", reinterpret_cast<void*>(turned_fstat)},
-    {"write", reinterpret_cast<void*>(turned_write)}, {"close", reinterpret_cast<void*>(turned_close)},
+    {"librdmacm.so", "open", reinterpret_cast<void*>(turned_open)},
+    {"librdmacm.so", "open64", reinterpret_cast<void*>(turned_open)},
+    {"librdmacm.so", "fstat", reinterpret_cast<void*>(turned_fstat)},
+    {"librdmacm.so", "fstat64", reinterpret_cast<void*>(turned_fstat)},
+    {"librdmacm.so", "write", reinterpret_cast<void*>(turned_write)},
+    {"librdmacm.so", "close", reinterpret_cast<void*>(turned_close)},
+    {"libuct_ib.so", "access", reinterpret_cast<void*>(turned_access)},
 };
 
 // A library's tables, as the loader reads them.
@@ -103,22 +130,23 @@ bool replace(const dl_phdr_info& library, void** entry, void* ours) {
 
 int turn(dl_phdr_info* library, std::size_t, void*) {
   const char* slash = library->dlpi_name != nullptr ? std::strrchr(library->dlpi_name, '/') : nullptr;
-  const char* name = slash != nullptr ? slash + 1 : library->dlpi_name;
-  if (name == nullptr || std::strncmp(name, "librdmacm.so", 12) != 0) return 0;
+  const std::string_view name = slash != nullptr ? slash + 1 : "";
+  const auto concerns = [&](const Turn& turn) { return name.starts_with(turn.library); };
+  if (std::none_of(std::begin(kTurns), std::end(kTurns), concerns)) return 0;
   const Tables t = tables_of(*library);
   for (std::size_t i = 0; i < t.count; ++i) {
     const char* symbol = t.strings + t.symbols[ELF64_R_SYM(t.relocations[i].r_info)].st_name;
     for (const Turn& wanted : kTurns)
-      if (std::strcmp(symbol, wanted.name) == 0 &&
+      if (concerns(wanted) && std::strcmp(symbol, wanted.symbol) == 0 &&
           !replace(*library, reinterpret_cast<void**>(library->dlpi_addr + t.relocations[i].r_offset), wanted.ours))
-        log_line(LogLevel::kError, "rdma_cm: the import of %s by %s cannot be replaced: %s", symbol,
-                 library->dlpi_name, std::strerror(errno));
+        log_line(LogLevel::kError, "the import of %s by %s cannot be replaced: %s", symbol, library->dlpi_name,
+                 std::strerror(errno));
   }
   return 0;
 }
 
 }  // namespace
 
-void turn_librdmacm() { ::dl_iterate_phdr(turn, nullptr); }
+void turn_imports() { ::dl_iterate_phdr(turn, nullptr); }
 
-}  // namespace shadowib::cm
+}  // namespace shadowib
