@@ -178,7 +178,9 @@ int query_device(ibv_context* verbs, ibv_device_attr* attr) {
   attr->max_pd = 1 << 16;
   attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = kMaxRdAtomic;
   attr->max_res_rd_atom = kMaxRdAtomic * kMaxQp;
-  attr->atomic_cap = IBV_ATOMIC_GLOB;  // processor instructions: atomic for everybody on the host
+  // They are processor instructions, atomic for everybody on the host; but what adapters say is this, and UCX takes no
+  // other answer for atomics.
+  attr->atomic_cap = IBV_ATOMIC_HCA;
   attr->max_ah = 1 << 20;
   attr->max_pkeys = 1;
   attr->local_ca_ack_delay = 15;

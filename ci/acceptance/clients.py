@@ -21,10 +21,11 @@ class Client:
     short: int = 1000         # iterations of a run without checkpoints
     rdma_cm: bool = False     # the server listens by rdma_cm: no socket is to be seen
     endless: bool = False     # the server never ends
+    tests: str = ""           # further words of the client's, which make it another line
 
     @property
     def name(self) -> str:
-        return self.words
+        return f"{self.words} {self.tests}".strip()
 
     @property
     def tool(self) -> str:
@@ -37,7 +38,7 @@ class Client:
             words[0] = self.tools[which]
         words += [self.port, str(port)] if self.port else []
         words += [self.iterations, str(iterations)] if self.iterations else []
-        return words + (self.client if which else self.server).format(port=port).split()
+        return words + (f"{self.client} {self.tests}" if which else self.server).format(port=port).split()
 
 
 def pingpong(kind: str, *options: str, **more) -> list[Client]:
@@ -86,6 +87,13 @@ CLIENTS = [
                  restart="its server does not end"),
     *[over_rdma_cm(f"rstream -S 4096 {option}".strip(), iterations="-I", requests=2) for option in ("", "-T b", "-T a", "-T v")],
     over_rdma_cm("riostream -S 4096", iterations="-I", short=100, requests=2),
+    *[Client(f"ucx_perftest -d ib2tcp0:1 -x {test}", client="127.0.0.1") for test in
+      ("rc_verbs -t am_lat", "rc_verbs -t put_bw", "rc_verbs -t get -D zcopy -s 1024", "rc_verbs -t add_lat", "ud_verbs -t am_lat")],
+    *[Client("qperf", tests=f"-t 1 {tests} quit", client="127.0.0.1", port="-lp", iterations="", restart="measures by the clock")
+      for tests in ("rc_lat rc_bw rc_bi_bw rc_rdma_read_lat rc_rdma_read_bw rc_rdma_write_lat rc_rdma_write_bw",
+                    "rc_compare_swap_mr rc_fetch_add_mr ver_rc_compare_swap ver_rc_fetch_add",
+                    "uc_lat uc_bw uc_bi_bw uc_rdma_write_lat uc_rdma_write_bw", "ud_lat ud_bw ud_bi_bw",
+                    "-cm1 rc_lat rc_bw rc_rdma_write_bw")],
     *[Client(f"fi_pingpong -p {kind} -S 4096 -c", server="-B {port}", client="-P {port} 127.0.0.1", port="", iterations="-I")
       for kind in ("verbs -e msg", "verbs -e dgram", "verbs;ofi_rxm -e rdm")],
 ]

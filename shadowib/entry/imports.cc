@@ -57,12 +57,21 @@ ssize_t turned_write(int fd, const void* data, std::size_t bytes) {
 
 int turned_close(int fd) { return cm::is_device_file(fd) ? cm::close_device_file(fd) : ::close(fd); }
 
-// UCX takes a device whose file it cannot open for one that is not there.
-int turned_access(const char* path, int mode) {
+// UCX takes a device whose file it cannot use for one that is not there: it looks whether that is a device's and may
+// be opened, and leaves the rest to libibverbs.
+bool is_file_of_ours(const char* path) {
   constexpr char kDirectory[] = "/dev/infiniband/";
-  if (std::strncmp(path, kDirectory, sizeof(kDirectory) - 1) == 0 && is_shadowed(path + sizeof(kDirectory) - 1))
-    return 0;
-  return ::access(path, mode);
+  constexpr std::size_t kBytes = sizeof(kDirectory) - 1;
+  return std::strncmp(path, kDirectory, kBytes) == 0 && is_shadowed(path + kBytes);
+}
+
+int turned_access(const char* path, int mode) { return is_file_of_ours(path) ? 0 : ::access(path, mode); }
+
+int turned_stat(const char* path, struct stat* st) {
+  if (!is_file_of_ours(path)) return ::stat(path, st);
+  if (::stat(path, st) != 0) *st = {};
+  st->st_mode = S_IFCHR | 0600;
+  return 0;
 }
 
 struct Turn {
@@ -78,6 +87,8 @@ const Turn kTurns[] = {
     {"librdmacm.so", "write", reinterpret_cast<void*>(turned_write)},
     {"librdmacm.so", "close", reinterpret_cast<void*>(turned_close)},
     {"libuct_ib.so", "access", reinterpret_cast<void*>(turned_access)},
+    {"libuct_ib.so", "stat", reinterpret_cast<void*>(turned_stat)},
+    {"libuct_ib.so", "stat64", reinterpret_cast<void*>(turned_stat)},
 };
 
 // A library's tables, as the loader reads them.
