@@ -85,8 +85,8 @@ CLIENTS = [
     over_rdma_cm("cmtime", iterations="-c", short=100, endless=True, restart="its server does not end"),
     over_rdma_cm("rcopy", server="-p {port}", client="/etc/services 127.0.0.1:copied -p {port}", port="", iterations="", endless=True,
                  restart="its server does not end"),
-    *[over_rdma_cm(f"rstream -S 4096 {option}".strip(), iterations="-I", requests=2) for option in ("", "-T b", "-T a", "-T v")],
-    over_rdma_cm("riostream -S 4096", iterations="-I", short=100, requests=2),
+    *[over_rdma_cm(f"rstream -S 4096 -C 1 {option}".strip(), iterations="-I", requests=2) for option in ("", "-T b", "-T v")],
+    over_rdma_cm("riostream -S 4096 -C 1", iterations="-I", short=100, requests=2),
     *[Client(f"ucx_perftest -d ib2tcp0:1 -x {test}", client="127.0.0.1") for test in
       ("rc_verbs -t am_lat", "rc_verbs -t put_bw", "rc_verbs -t get -D zcopy -s 1024", "rc_verbs -t add_lat", "ud_verbs -t am_lat")],
     *[Client("qperf", tests=f"-t 1 {tests} quit", client="127.0.0.1", port="-lp", iterations="", restart="measures by the clock")
