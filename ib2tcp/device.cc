@@ -170,11 +170,13 @@ int query_device(ibv_context* verbs, ibv_device_attr* attr) {
   attr->max_srq = kMaxSrq;
   attr->max_srq_wr = kMaxSrqWr;
   attr->max_srq_sge = kMaxSge;
-  attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+  attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                           IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   attr->max_sge = attr->max_sge_rd = kMaxSge;
   attr->max_cq = 1 << 16;
   attr->max_cqe = kMaxCqe;
   attr->max_mr = kMaxMr;
+  attr->max_mw = kMaxMw;
   attr->max_pd = 1 << 16;
   attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = kMaxRdAtomic;
   attr->max_res_rd_atom = kMaxRdAtomic * kMaxQp;

@@ -25,6 +25,7 @@ class Link;
 class Qp;
 class Rendezvous;
 struct Mr;
+struct Mw;
 struct Endpoint;
 
 // Unlinks itself when destroyed; is_linked() tells whether it is on a list.
@@ -57,7 +58,8 @@ struct Statistics {
 class Engine {
  public:
   using QpTable = SlotTable<Qp, 16, 24>;
-  using MrTable = SlotTable<Mr, 20, 32>;
+  using MrTable = SlotTable<Mr, 20, 31>;  // the highest bit marks keys of windows (memory_window.h)
+  using MwTable = SlotTable<Mw, 16, 23>;  // by the part of the key that stays
 
   // Creates the epoll sets. 0 or an errno.
   int open();
@@ -65,6 +67,7 @@ class Engine {
   SpinLock lock;
   QpTable qps;
   MrTable mrs;
+  MwTable mws;
   std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found
   Statistics statistics;
   std::atomic<bool> paused{false};           // BackendOps::set_paused

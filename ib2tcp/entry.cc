@@ -11,6 +11,7 @@
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
+#include "ib2tcp/memory_window.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/shared_receive_queue.h"
 #include "shadowib/base/arena.h"
@@ -26,12 +27,13 @@ std::size_t describe(char* buffer, std::size_t capacity) {
   int n = std::snprintf(
       buffer, capacity,
       "{\"objects\": %d, \"links\": %zu, \"links_up\": %zu, \"links_lost\": %lu, \"queue_pairs\": %u, "
-      "\"memory_regions\": %u, "
+      "\"memory_regions\": %u, \"memory_windows\": %u, "
       "\"frames_sent\": %lu, \"frames_received\": %lu, \"acks_sent\": %lu, \"rnr_naks\": %lu, "
       "\"frames_refused\": %lu, \"handshakes_refused\": %lu, \"helper_turns\": %lu, \"arena_bytes\": %zu}",
       g_engine->objects.load(), g_engine->links().size(), up, s.links_lost.load(), g_engine->qps.live(),
-      g_engine->mrs.live(), s.frames_sent.load(), s.frames_received.load(), s.acks_sent.load(), s.rnr_naks.load(),
-      s.frames_refused.load(), s.handshakes_refused.load(), s.helper_turns.load(), arena_mapped_bytes());
+      g_engine->mrs.live(), g_engine->mws.live(), s.frames_sent.load(), s.frames_received.load(), s.acks_sent.load(),
+      s.rnr_naks.load(), s.frames_refused.load(), s.handshakes_refused.load(), s.helper_turns.load(),
+      arena_mapped_bytes());
   return n < 0 ? 0 : std::min(static_cast<std::size_t>(n), capacity == 0 ? 0 : capacity - 1);
 }
 
@@ -57,6 +59,8 @@ constexpr BackendOps kOps = {
     .reg_mr = reg_mr,
     .dereg_mr = dereg_mr,
     .rereg_mr = rereg_mr,
+    .alloc_mw = alloc_mw,
+    .dealloc_mw = dealloc_mw,
     .create_comp_channel = create_comp_channel,
     .destroy_comp_channel = destroy_comp_channel,
     .create_cq = create_cq,

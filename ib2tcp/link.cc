@@ -152,12 +152,12 @@ void Link::forget(Qp& qp) {
   qp.ack_hook.unlink();
 }
 
-void Link::forget_region(const Mr& mr) {
+void Link::forget_memory(std::uint32_t key, const void* memory, std::size_t bytes) {
   // On the way out the address is enough: a copy too many does no harm.
-  const char* begin = static_cast<const char*>(mr.verbs.addr);
+  const char* begin = static_cast<const char*>(memory);
   auto touches = [&](const iovec& part) {
     const char* at = static_cast<const char*>(part.iov_base);
-    return at < begin + mr.verbs.length && at + part.iov_len > begin;
+    return at < begin + bytes && at + part.iov_len > begin;
   };
   for (int i = body_at_; i < body_count_; ++i)
     if (touches(body_[i])) {
@@ -166,7 +166,7 @@ void Link::forget_region(const Mr& mr) {
     }
   if (!sink_.active || sink_.qp == nullptr) return;
   for (int i = sink_.at; i < sink_.count; ++i)
-    if (sink_.regions[i] == mr.verbs.lkey) {
+    if (sink_.regions[i] == key) {
       Qp* qp = sink_.qp;
       sink_.discard = true;
       qp->fail_sink(sink_);

@@ -21,7 +21,6 @@
 namespace shadowib::ib2tcp {
 
 class Handshake;
-struct Mr;
 
 inline constexpr int kMaxParts = kMaxSge + 2;
 
@@ -41,7 +40,7 @@ struct Sink {
   bool discard = false;
   std::uint32_t remaining = 0;
   iovec parts[kMaxParts];
-  std::uint32_t regions[kMaxParts];  // the key of the region each part is of
+  std::uint32_t regions[kMaxParts];  // the key that each part is reached by
   int count = 0, at = 0;
 };
 
@@ -64,8 +63,8 @@ class Link {
   // The queue pair is being destroyed or reset: cuts it out of whatever is half done. The payload of a frame that
   // has been begun is copied, since its memory may be gone when it is written. cut() comes first.
   void forget(Qp& qp);
-  // Same for a region that is being deregistered. What is arriving by another region of the same memory goes on.
-  void forget_region(const Mr& mr);
+  // Same for memory that a key no longer stands for. What is arriving there by another key goes on.
+  void forget_memory(std::uint32_t key, const void* begin, std::size_t bytes);
   // The same without leaving the link: the queue pair goes to error. Returns the receive that was lent to a message
   // on its way in, or nullptr.
   [[nodiscard]] Receive* cut(Qp& qp);

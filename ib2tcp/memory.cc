@@ -44,13 +44,15 @@ int check_region(const void* address, std::size_t bytes, std::uint64_t iova, int
   return is_mapped(address, bytes) ? 0 : EFAULT;
 }
 
-void forget_region(const Mr& mr) {
-  std::vector<Link*>& links = g_engine->links();
-  for (std::size_t i = 0; i < links.size(); ++i)
-    links[i]->forget_region(mr);  // one that ends may make room for a new one
-}
+void forget_region(const Mr& mr) { forget_memory(mr.verbs.lkey, mr.verbs.addr, mr.verbs.length); }
 
 }  // namespace
+
+void forget_memory(std::uint32_t key, const void* begin, std::size_t bytes) {
+  std::vector<Link*>& links = g_engine->links();
+  for (std::size_t i = 0; i < links.size(); ++i)
+    links[i]->forget_memory(key, begin, bytes);  // one that ends may make room for a new one
+}
 
 void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
   const Mr* mr = g_engine->mrs.find(key);
@@ -127,6 +129,7 @@ int rereg_mr(ibv_mr* verbs, int flags, ibv_pd* pd, void* address, std::size_t by
                                                                      : reinterpret_cast<std::uint64_t>(address);
   if (int rc = check_region(address, bytes, iova, access); rc != 0) return rc;
   EngineGuard guard;
+  if (mr->windows != 0) return EBUSY;
   forget_region(*mr);
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
     --reinterpret_cast<Pd*>(verbs->pd)->users;
@@ -143,7 +146,7 @@ int rereg_mr(ibv_mr* verbs, int flags, ibv_pd* pd, void* address, std::size_t by
 int dereg_mr(ibv_mr* verbs) {
   auto* mr = reinterpret_cast<Mr*>(verbs);
   EngineGuard guard;
-  // Nothing may touch the memory by this region once we return: messages half in or out of it are cut loose.
+  if (mr->windows != 0) return EBUSY;
   forget_region(*mr);
   g_engine->mrs.remove(verbs->lkey);
   --g_engine->objects;

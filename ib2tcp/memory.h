@@ -20,6 +20,7 @@ struct Mr {
   ibv_mr verbs{};  // first; lkey == rkey
   std::uint64_t iova = 0;
   int access = 0;
+  int windows = 0;  // bound to it
 };
 
 // Finds [address, address + bytes) of region `key` and checks domain, bounds and `access` (all bits needed).
@@ -31,6 +32,9 @@ void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std:
 // must `regions` unless it is nullptr: it gets the key of the region that each part is of.
 int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts,
                    std::uint32_t* regions = nullptr);
+
+// Nothing may touch this memory by this key once it returns: messages half in or out are cut loose.
+void forget_memory(std::uint32_t key, const void* begin, std::size_t bytes);
 
 ibv_pd* alloc_pd(ibv_context* context);
 int dealloc_pd(ibv_pd* pd);

@@ -5,6 +5,7 @@
 
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
+#include "ib2tcp/memory_window.h"
 #include "ib2tcp/queue_pair.h"
 
 namespace shadowib::ib2tcp {
@@ -26,6 +27,12 @@ Opcode frame_opcode(ibv_wr_opcode opcode) {
       return Opcode::kCompareSwap;
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
       return Opcode::kFetchAdd;
+    case IBV_WR_SEND_WITH_INV:
+      return Opcode::kSendInvalidate;
+    case IBV_WR_BIND_MW:
+      return Opcode::kBindWindow;
+    case IBV_WR_LOCAL_INV:
+      return Opcode::kLocalInvalidate;
     default:
       return Opcode::kHello;  // not one
   }
@@ -35,10 +42,14 @@ Opcode frame_opcode(ibv_wr_opcode opcode) {
 
 int Qp::check_send(const ibv_send_wr& wr) const {
   Opcode opcode = frame_opcode(wr.opcode);
-  const bool is_send = opcode == Opcode::kSend || opcode == Opcode::kSendImm;
-  if (opcode != Opcode::kHello && !reliable() && (has_peer() ? needs_response(opcode) : !is_send)) return EINVAL;
+  const bool plain_send = opcode == Opcode::kSend || opcode == Opcode::kSendImm;
+  const bool needs_reliable = needs_response(opcode) || opcode == Opcode::kSendInvalidate;
+  if (opcode != Opcode::kHello && !reliable() && (has_peer() ? needs_reliable : !plain_send)) return EINVAL;
   if (!has_peer() && (wr.wr.ud.ah == nullptr || wr.wr.ud.remote_qpn > 0xffffff)) return EINVAL;
   if (opcode == Opcode::kHello) return wr.opcode <= IBV_WR_DRIVER1 ? EOPNOTSUPP : EINVAL;
+  if (opcode == Opcode::kBindWindow)
+    if (int rc = check_bind(wr); rc != 0) return rc;
+  if (is_local(opcode)) return sq_.full() ? ENOMEM : 0;
   if (wr.num_sge < 0 || static_cast<unsigned>(wr.num_sge) > cap_.max_send_sge) return EINVAL;
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
     if (needs_response(opcode)) return EINVAL;
@@ -61,6 +72,10 @@ void Qp::queue_send(const ibv_send_wr& wr) {
   send.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
   send.done = false;
   send.status = IBV_WC_SUCCESS;
+  if (is_local(opcode)) {
+    queue_local(send, wr);
+    return;
+  }
   if (!has_peer()) {
     address_datagram(send, wr);
   } else if (is_atomic(opcode)) {
@@ -70,7 +85,7 @@ void Qp::queue_send(const ibv_send_wr& wr) {
     send.operand2 = wr.wr.atomic.swap;
   } else {
     send.raddr = wr.wr.rdma.remote_addr;
-    send.rkey = wr.wr.rdma.rkey;
+    send.rkey = opcode == Opcode::kSendInvalidate ? wr.invalidate_rkey : wr.wr.rdma.rkey;
     send.operand1 = send.operand2 = 0;
   }
   std::uint64_t bytes = 0;
@@ -85,6 +100,17 @@ void Qp::queue_send(const ibv_send_wr& wr) {
   }
   if (bytes > (has_peer() ? kMaxMessageBytes : kMaxDatagramBytes)) send.status = IBV_WC_LOC_LEN_ERR;
   send.length = is_atomic(opcode) ? sizeof(std::uint64_t) : static_cast<std::uint32_t>(bytes);
+}
+
+void Qp::queue_local(Send& send, const ibv_send_wr& wr) {
+  send.inlined = false;
+  send.sges = 0;
+  send.length = 0;
+  if (send.opcode == Opcode::kBindWindow)
+    record_bind(send, wr);
+  else
+    send.rkey = wr.invalidate_rkey;
+  ++local_left_;
 }
 
 int Qp::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {

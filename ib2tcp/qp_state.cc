@@ -6,6 +6,7 @@
 
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
+#include "ib2tcp/memory_window.h"
 #include "ib2tcp/queue_pair.h"
 
 namespace shadowib::ib2tcp {
@@ -76,8 +77,8 @@ const Transition* find_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_st
 
 int Qp::check_values(const ibv_qp_attr& attr, int mask) const {
   auto bad = [mask](int bit, bool wrong) { return (mask & bit) != 0 && wrong; };
-  constexpr unsigned kAccess =
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                               IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
   int ports = context().device->port_count;
   if (bad(IBV_QP_PKEY_INDEX, attr.pkey_index != 0) || bad(IBV_QP_PORT, attr.port_num < 1 || attr.port_num > ports) ||
       bad(IBV_QP_ACCESS_FLAGS,
@@ -171,6 +172,7 @@ int Qp::enter_state(ibv_qp_state from, ibv_qp_state to) {
 
 void Qp::reset() {
   leave_link();
+  unbind_windows_of(*this);
   stop_waiting();
   send_cq().purge(verbs.qp_num);
   recv_cq().purge(verbs.qp_num);
@@ -187,7 +189,7 @@ void Qp::reset() {
   attr_ = {};
   verbs.state = IBV_QPS_RESET;
   halted_ = overrun_ = drain_event_ = false;
-  reads_out_ = tries_ = rnr_streak_ = 0;
+  reads_out_ = tries_ = rnr_streak_ = local_left_ = local_ran_ = 0;
   expected_ = unacked_messages_ = unacked_bytes_ = 0;
   ack_now_ = rnr_ = tell_posted_ = told_posted_ = established_ = false;
   nak_ = Syndrome::kNone;

@@ -8,6 +8,7 @@
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
+#include "ib2tcp/memory_window.h"
 #include "ib2tcp/shared_receive_queue.h"
 
 namespace shadowib::ib2tcp {
@@ -78,6 +79,7 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
 
 int Qp::destroy() {
   leave_link();
+  unbind_windows_of(*this);
   g_engine->disarm(timer_);
   forget_sends();
   if (srq_ == nullptr) g_engine->outstanding.fetch_sub(rq_->size());
@@ -138,7 +140,7 @@ void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
     nak_ = Syndrome::kNone;
   }
   halted_ = false;
-  reads_out_ = 0;
+  reads_out_ = local_left_ = 0;
   ibv_wc_status status = first != IBV_WC_SUCCESS ? first : IBV_WC_WR_FLUSH_ERR;
   for (; sq_.head < sq_.tail; ++sq_.head, status = IBV_WC_WR_FLUSH_ERR) complete_send(sq_.at(sq_.head), status);
   sq_.acked = sq_.next = sq_.sent = sq_.head;
@@ -173,6 +175,7 @@ ibv_pd* Qp::recv_pd() const { return srq_ != nullptr ? srq_->verbs.pd : verbs.pd
 void Qp::flush_posted() {
   for (; sq_.head < sq_.tail; ++sq_.head) complete_send(sq_.at(sq_.head), IBV_WC_WR_FLUSH_ERR);
   sq_.acked = sq_.next = sq_.sent = sq_.head;
+  local_left_ = 0;
   if (srq_ == nullptr) flush_receives();
 }
 

@@ -33,6 +33,7 @@ class Qp {
   Hook ready_hook;    // those with something to send
   Hook ack_hook;      // those that owe an acknowledgement
   Hook starved_hook;  // of a shared receive queue: those whose peer was told "receiver not ready"
+  int windows = 0;    // of type 2, bound through it
 
   ibv_qp_type type() const { return verbs.qp_type; }
   bool reliable() const { return type() == IBV_QPT_RC; }
@@ -111,9 +112,15 @@ class Qp {
   // post.cc
   int check_send(const ibv_send_wr& wr) const;
   void queue_send(const ibv_send_wr& wr);
+  void queue_local(Send& send, const ibv_send_wr& wr);
 
   // requester.cc
   bool next_request(Frame* frame);
+  void run_local();
+  // The number of a request on the wire. Those between `acked` and `sent` are of the wire all.
+  std::uint32_t sequence(std::uint64_t index) const {
+    return attr_.sq_psn + static_cast<std::uint32_t>(index) - local_ran_;
+  }
   bool may_send_next() const;
   void fill_header(FrameHeader* header, Opcode opcode, std::uint32_t seq);
   void on_unreliable_nak(std::uint32_t seq);
@@ -131,6 +138,7 @@ class Qp {
   bool next_answer(Frame* frame);
   bool begin_placement(const FrameHeader& header, Sink* sink);
   bool lend_receive(const FrameHeader& header, Sink* sink);
+  void refuse_invalidation(const FrameHeader& header);
   void begin_read(const FrameHeader& header, bool repeat);
   void begin_atomic(const FrameHeader& header);
   void answer_atomic(std::uint32_t seq, std::uint64_t value);
@@ -180,6 +188,8 @@ class Qp {
   Wait wait_ = Wait::kNone;
   bool halted_ = false;  // a request that failed before it was sent is waiting for those before it
   std::uint32_t reads_out_ = 0;
+  std::uint32_t local_left_ = 0;  // requests posted that need no peer and have not run
+  std::uint32_t local_ran_ = 0;   // since the connection began: they have no sequence numbers
   std::uint32_t rnr_left_ = 0;
   std::uint32_t tries_ = 0;
   std::uint32_t rnr_streak_ = 0;

@@ -5,6 +5,7 @@
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
+#include "ib2tcp/memory_window.h"
 #include "ib2tcp/queue_pair.h"
 
 namespace shadowib::ib2tcp {
@@ -34,6 +35,10 @@ ibv_wc_opcode completion_opcode(Opcode opcode) {
       return IBV_WC_COMP_SWAP;
     case Opcode::kFetchAdd:
       return IBV_WC_FETCH_ADD;
+    case Opcode::kBindWindow:
+      return IBV_WC_BIND_MW;
+    case Opcode::kLocalInvalidate:
+      return IBV_WC_LOCAL_INV;
     default:
       return IBV_WC_SEND;
   }
@@ -82,6 +87,7 @@ bool Qp::may_send_next() const {
 bool Qp::next_request(Frame* frame) {
   if (!may_send_next()) return false;
   Send& send = sq_.at(sq_.next);
+  if (is_local(send.opcode)) return false;  // waits for those before it, see run_local
   if (send.fence && reads_out_ > 0) return false;
   if (needs_response(send.opcode) && attr_.max_rd_atomic > 0 && reads_out_ >= attr_.max_rd_atomic) return false;
   ibv_wc_status status = send.status;
@@ -93,7 +99,7 @@ bool Qp::next_request(Frame* frame) {
     return false;
   }
   FrameHeader& header = frame->header;
-  fill_header(&header, send.opcode, attr_.sq_psn + static_cast<std::uint32_t>(sq_.next));
+  fill_header(&header, send.opcode, sequence(sq_.next));
   if (send.send_flags_solicited) header.flags |= kFlagSolicited;
   header.length = send.length;
   header.imm = send.imm;
@@ -104,6 +110,29 @@ bool Qp::next_request(Frame* frame) {
   if (needs_response(send.opcode)) ++reads_out_;
   sq_.sent = std::max(sq_.sent, ++sq_.next);
   return true;
+}
+
+// Requests that need no peer run when everything before them is over, and before anything behind them leaves: so
+// that what has run is a beginning of the queue here too, and going back never comes to one again.
+void Qp::run_local() {
+  bool ran = false, failed = false;
+  while (may_send_next() && (ran || sq_.head == sq_.next) && is_local(sq_.at(sq_.next).opcode)) {
+    Send& send = sq_.at(sq_.next);
+    if (send.opcode == Opcode::kBindWindow)
+      send.status = bind_window(*this, send);
+    else
+      send.status = invalidate_window(*this, send.rkey) ? IBV_WC_SUCCESS : IBV_WC_LOC_QP_OP_ERR;
+    if (!connected()) return;  // it took the memory from a message that was coming in here
+    if (send.status != IBV_WC_SUCCESS) {
+      failed = halted_ = true;
+      break;
+    }
+    sq_.acked = sq_.sent = ++sq_.next;
+    ++local_ran_;
+    --local_left_;
+    ran = true;
+  }
+  if (ran || failed) complete_ready();
 }
 
 ibv_wc_status Qp::prepare_payload(Send& send, Frame* frame) {
@@ -124,7 +153,7 @@ ibv_wc_status Qp::prepare_payload(Send& send, Frame* frame) {
 }
 
 void Qp::on_ack(std::uint32_t ack) {
-  std::uint32_t steps = ack - (attr_.sq_psn + static_cast<std::uint32_t>(sq_.acked));
+  std::uint32_t steps = ack - sequence(sq_.acked);
   if (steps == 0 || steps > sq_.sent - sq_.acked) return;  // old news, or not about what we sent
   sq_.acked += steps;
   sq_.next = std::max(sq_.next, sq_.acked);
@@ -170,7 +199,7 @@ void Qp::lose_posted(std::uint64_t end) {
 }
 
 void Qp::on_unreliable_nak(std::uint32_t seq) {
-  const std::uint32_t ahead = seq - (attr_.sq_psn + static_cast<std::uint32_t>(sq_.acked));
+  const std::uint32_t ahead = seq - sequence(sq_.acked);
   if (ahead < sq_.sent - sq_.acked) lose_posted(sq_.acked + ahead + 1);
 }
 
@@ -180,7 +209,7 @@ void Qp::on_nak(const FrameHeader& header) {
     return;
   }
   // Only the oldest unexecuted request can be refused; what lies behind it was not looked at.
-  if (sq_.acked == sq_.sent || header.seq != attr_.sq_psn + static_cast<std::uint32_t>(sq_.acked)) return;
+  if (sq_.acked == sq_.sent || header.seq != sequence(sq_.acked)) return;
   // While either program is stopped nobody can mend what is refused: that uses up no retry.
   const bool counts = (header.flags & kFlagPaused) == 0 && !g_engine->paused.load(std::memory_order_relaxed);
   switch (header.syndrome) {
@@ -233,7 +262,7 @@ void Qp::on_receive_posted() {
 }
 
 void Qp::begin_response(const FrameHeader& header, Sink* sink) {
-  std::uint32_t ahead = header.seq - (attr_.sq_psn + static_cast<std::uint32_t>(sq_.head));
+  std::uint32_t ahead = header.seq - sequence(sq_.head);
   if (ahead >= sq_.sent - sq_.head) return;
   Send& send = sq_.at(sq_.head + ahead);
   if (send.done || send.length != header.length) return;
@@ -258,7 +287,7 @@ void Qp::begin_response(const FrameHeader& header, Sink* sink) {
 }
 
 void Qp::finish_response(Sink& sink) {
-  std::uint32_t ahead = sink.header.seq - (attr_.sq_psn + static_cast<std::uint32_t>(sq_.head));
+  std::uint32_t ahead = sink.header.seq - sequence(sq_.head);
   if (ahead >= sq_.sent - sq_.head) return;
   sq_.at(sq_.head + ahead).done = true;
   --reads_out_;
@@ -298,9 +327,9 @@ void Qp::on_timer() {
     // What is held is not lost, and a request that could not be sent anyway is an error.
     const std::uint64_t all = state() == IBV_QPS_RTS ? sq_.tail : sq_.sent;
     std::uint64_t end = sq_.acked;
-    while (end < all && sq_.at(end).status == IBV_WC_SUCCESS) ++end;
+    while (end < all && sq_.at(end).status == IBV_WC_SUCCESS && !is_local(sq_.at(end).opcode)) ++end;
     lose_posted(end);
-    if (end < all && connected()) {
+    if (end < all && connected() && sq_.at(end).status != IBV_WC_SUCCESS) {
       fail(sq_.at(end).status);
       return;
     }
@@ -333,6 +362,7 @@ void Qp::kick() {
     kick_datagrams();
     return;
   }
+  if (local_left_ != 0) run_local();
   if (link_ == nullptr || state() == IBV_QPS_ERR) return;
   if (link_->up()) {
     if (sq_.next < sq_.tail) link_->ready(*this);

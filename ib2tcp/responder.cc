@@ -5,6 +5,7 @@
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
+#include "ib2tcp/memory_window.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/shared_receive_queue.h"
 
@@ -40,7 +41,7 @@ void Qp::begin_request(const FrameHeader& header, Sink* sink) {
     established_ = true;
     if (state() == IBV_QPS_RTR) raise(IBV_EVENT_COMM_EST);
   }
-  if (!reliable() && needs_response(header.opcode)) {
+  if (!reliable() && (needs_response(header.opcode) || header.opcode == Opcode::kSendInvalidate)) {
     drop_message();
   } else if (header.opcode == Opcode::kRead) {
     begin_read(header, false);
@@ -71,8 +72,12 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
     nak(Syndrome::kReceiverNotReady, header.seq);
     return false;
   }
+  if (header.opcode == Opcode::kSendInvalidate && !may_invalidate(*this, header.rkey)) {
+    refuse_invalidation(header);
+    return false;
+  }
   if (write && header.length > 0) {
-    void* memory = translate(verbs.pd, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_WRITE);
+    void* memory = translate_remote(*this, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_WRITE);
     if (memory == nullptr) {
       fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
       return false;
@@ -82,6 +87,15 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
     sink->count = 1;
   }
   return !takes_receive(header.opcode) || lend_receive(header, sink);
+}
+
+// As Soft-RoCE completes it.
+void Qp::refuse_invalidation(const FrameHeader& header) {
+  Receive* receive = rq_->begin();
+  if (srq_ != nullptr) srq_->check_limit();
+  rq_->finish(receive);
+  complete_receive(header, receive, IBV_WC_REM_INV_REQ_ERR);
+  fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
 }
 
 bool Qp::lend_receive(const FrameHeader& header, Sink* sink) {
@@ -104,6 +118,7 @@ bool Qp::lend_receive(const FrameHeader& header, Sink* sink) {
 }
 
 void Qp::finish_request(Sink& sink) {
+  if (sink.header.opcode == Opcode::kSendInvalidate) (void)invalidate_window(*this, sink.header.rkey);
   if (sink.receive != nullptr) {
     rq_->finish(sink.receive);
     complete_receive(sink.header, sink.receive, IBV_WC_SUCCESS);
@@ -123,7 +138,7 @@ void Qp::fail_sink(Sink& sink) {
     fail(IBV_WC_LOC_PROT_ERR);
     return;
   }
-  bool send = sink.header.opcode == Opcode::kSend || sink.header.opcode == Opcode::kSendImm;
+  bool send = is_send(sink.header.opcode);
   if (Receive* receive = std::exchange(sink.receive, nullptr); receive != nullptr) {
     if (send) {
       rq_->finish(receive);
@@ -150,7 +165,7 @@ void Qp::begin_read(const FrameHeader& header, bool repeat) {
     return;
   }
   if (header.length > 0 &&
-      translate(verbs.pd, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
+      translate_remote(*this, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
     fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
@@ -171,7 +186,7 @@ void Qp::begin_atomic(const FrameHeader& header) {
     return;
   }
   auto* target = static_cast<std::uint64_t*>(
-      translate(verbs.pd, header.rkey, header.raddr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC));
+      translate_remote(*this, header.rkey, header.raddr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC));
   if (target == nullptr || (reinterpret_cast<std::uintptr_t>(target) & 7) != 0) {
     fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
     return;
@@ -238,6 +253,9 @@ void Qp::complete_receive(const FrameHeader& header, Receive* receive, ibv_wc_st
   if (header.opcode == Opcode::kWriteImm || header.opcode == Opcode::kSendImm) {
     wc.wc_flags = IBV_WC_WITH_IMM;
     wc.imm_data = header.imm;
+  } else if (header.opcode == Opcode::kSendInvalidate && status == IBV_WC_SUCCESS) {
+    wc.wc_flags = IBV_WC_WITH_INV;
+    wc.invalidated_rkey = header.rkey;
   }
   push(recv_cq(), wc, (header.flags & kFlagSolicited) != 0);
 }
@@ -274,7 +292,7 @@ bool Qp::next_answer(Frame* frame) {
     frame->count = 0;
     if (answer.opcode == Opcode::kReadResponse && answer.length > 0) {
       // Looked up again: the region may have gone since.
-      void* memory = translate(verbs.pd, answer.rkey, answer.raddr, answer.length, IBV_ACCESS_REMOTE_READ);
+      void* memory = translate_remote(*this, answer.rkey, answer.raddr, answer.length, IBV_ACCESS_REMOTE_READ);
       if (memory == nullptr) {
         answers_begin_ = answers_end_;
         fail_request(Syndrome::kRemoteAccess, answer.seq, IBV_EVENT_QP_ACCESS_ERR);

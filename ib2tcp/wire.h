@@ -11,7 +11,7 @@ namespace shadowib::ib2tcp {
 
 static_assert(std::endian::native == std::endian::little, "frames are written as they lie in memory");
 
-inline constexpr std::uint8_t kWireVersion = 1;
+inline constexpr std::uint8_t kWireVersion = 2;
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
 inline constexpr std::uint32_t kMaxDatagramBytes = 4096;
 
@@ -27,6 +27,10 @@ enum class Opcode : std::uint8_t {
   // Datagrams: requests of an unconnected queue pair, each for itself.
   kDatagram = 8,
   kDatagramImm = 9,
+  kSendInvalidate = 10,  // a request as the first seven; `rkey` is a window of the receiver's
+  // Requests that the sender executes itself, in their place: never in a frame.
+  kBindWindow = 48,
+  kLocalInvalidate = 49,
   // Answers.
   kReadResponse = 16,
   kAtomicResponse = 17,
@@ -72,13 +76,17 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 64);
 
-inline bool is_request(Opcode opcode) { return opcode >= Opcode::kSend && opcode <= Opcode::kFetchAdd; }
+inline bool is_request(Opcode opcode) {
+  return (opcode >= Opcode::kSend && opcode <= Opcode::kFetchAdd) || opcode == Opcode::kSendInvalidate;
+}
+inline bool is_local(Opcode opcode) { return opcode == Opcode::kBindWindow || opcode == Opcode::kLocalInvalidate; }
+inline bool is_send(Opcode opcode) {
+  return opcode == Opcode::kSend || opcode == Opcode::kSendImm || opcode == Opcode::kSendInvalidate;
+}
 inline bool is_datagram(Opcode opcode) { return opcode == Opcode::kDatagram || opcode == Opcode::kDatagramImm; }
 inline bool is_atomic(Opcode opcode) { return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd; }
 inline bool needs_response(Opcode opcode) { return opcode == Opcode::kRead || is_atomic(opcode); }
-inline bool takes_receive(Opcode opcode) {
-  return opcode == Opcode::kSend || opcode == Opcode::kSendImm || opcode == Opcode::kWriteImm;
-}
+inline bool takes_receive(Opcode opcode) { return is_send(opcode) || opcode == Opcode::kWriteImm; }
 // What a datagram says of its way, in fields that only connected queue pairs use otherwise: raddr holds these bits,
 // operand1 the sender's GUID, operand2 and piggyback the destination's GID as it lies in memory, ack the hop limit.
 struct DatagramPath {
@@ -91,6 +99,7 @@ inline std::uint32_t payload_bytes(const FrameHeader& header) {
   switch (header.opcode) {
     case Opcode::kSend:
     case Opcode::kSendImm:
+    case Opcode::kSendInvalidate:
     case Opcode::kWrite:
     case Opcode::kWriteImm:
     case Opcode::kReadResponse:

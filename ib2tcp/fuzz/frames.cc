@@ -20,6 +20,7 @@
 #include "ib2tcp/fuzz/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
+#include "ib2tcp/memory_window.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/shared_receive_queue.h"
 
@@ -161,13 +162,24 @@ class World {
     }
   }
 
+  // A part of the region, which the input may reach by another key and take away.
+  void bind_window(ibv_qp* qp) {
+    ibv_send_wr wr{}, *bad;
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.bind_mw.mw = mw_;
+    wr.bind_mw.rkey = mw_->rkey;
+    const int access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    wr.bind_mw.bind_info = {mr_, reinterpret_cast<std::uint64_t>(memory_) + kPageBytes, 512, access};
+    require(post_send(qp, &wr, &bad) == 0);
+  }
+
   void make() {
     pd_ = alloc_pd(context_);
     cq_ = create_cq(context_, 64, nullptr, nullptr, 0);
     char* region = memory_ + kPageBytes;
-    mr_ =
-        reg_mr(pd_, region, kPageBytes, reinterpret_cast<std::uint64_t>(region),
-               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+    mr_ = reg_mr(pd_, region, kPageBytes, reinterpret_cast<std::uint64_t>(region),
+                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                     IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND);
     ibv_srq_init_attr init{};
     init.attr = {4, 1, 0};
     srq_ = create_srq(pd_, &init);
@@ -176,12 +188,15 @@ class World {
     ibv_recv_wr receive{2, nullptr, &sge, 1}, *bad;
     post_srq_recv(srq_, &receive, &bad);
     post_srq_recv(srq_, &receive, &bad);
+    mw_ = alloc_mw(pd_, IBV_MW_TYPE_2);
+    require(mw_ != nullptr);
     for (auto [type, srq] : {std::pair{IBV_QPT_RC, static_cast<ibv_srq*>(nullptr)},
                              {IBV_QPT_RC, srq_},
                              {IBV_QPT_UC, nullptr},
                              {IBV_QPT_UD, nullptr},
                              {IBV_QPT_UD, srq_}}) {
       ibv_qp* qp = create(type, srq);
+      if (qps_.empty()) bind_window(qp);
       fill(qp);
       qps_.push_back(reinterpret_cast<Qp*>(qp));
     }
@@ -190,7 +205,8 @@ class World {
   void destroy() {
     for (Qp* qp : qps_) require(destroy_qp(&qp->verbs) == 0);
     qps_.clear();
-    require(destroy_srq(srq_) == 0 && dereg_mr(mr_) == 0 && destroy_cq(cq_) == 0 && dealloc_pd(pd_) == 0);
+    require(dealloc_mw(mw_) == 0 && destroy_srq(srq_) == 0 && dereg_mr(mr_) == 0 && destroy_cq(cq_) == 0 &&
+            dealloc_pd(pd_) == 0);
     ibv_async_event event;
     while (get_async_event(context_, &event) == 0) continue;
   }
@@ -203,6 +219,7 @@ class World {
       if (header.dest_qpn < qps_.size()) header.dest_qpn = qps_[header.dest_qpn]->verbs.qp_num;
       if (header.src_qpn == 0) header.src_qpn = kPeerQpn;
       if (header.rkey == 0) header.rkey = mr_->rkey;
+      if (header.rkey == 1) header.rkey = mw_->rkey;
       if (header.raddr < 2 * kPageBytes && !is_datagram(header.opcode))
         header.raddr += reinterpret_cast<std::uint64_t>(memory_) + kPageBytes;
       memcpy(bytes.data() + at, &header, sizeof(header));
@@ -216,6 +233,7 @@ class World {
   ibv_pd* pd_ = nullptr;
   ibv_cq* cq_ = nullptr;
   ibv_mr* mr_ = nullptr;
+  ibv_mw* mw_ = nullptr;
   ibv_srq* srq_ = nullptr;
   std::vector<Qp*> qps_;
 };

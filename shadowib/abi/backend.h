@@ -21,7 +21,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 3;
+inline constexpr uint32_t kBackendAbiVersion = 4;
 
 // What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -93,6 +93,11 @@ struct BackendOps {
   // Changes what `flags` (IBV_REREG_MR_CHANGE_*) name; `pd` is the real one. 0 or an errno: nothing has changed then.
   // The region's keys may be others afterwards.
   int (*rereg_mr)(struct ibv_mr* mr, int flags, struct ibv_pd* pd, void* address, size_t bytes, int access);
+
+  // Memory windows. Binds, of both types, are send requests (IBV_WR_BIND_MW), whose bind_mw.rkey becomes the window's
+  // key: that of alloc_mw but for its lowest byte, which the shim chooses. Invalidations name real keys.
+  struct ibv_mw* (*alloc_mw)(struct ibv_pd* pd, enum ibv_mw_type type);
+  int (*dealloc_mw)(struct ibv_mw* mw);  // bound or not
 
   // Completion. get_cq_event never blocks: -1 with EAGAIN if none (channel->fd is pollable); *cq is the real CQ.
   struct ibv_comp_channel* (*create_comp_channel)(struct ibv_context* context);
