@@ -45,11 +45,12 @@ void append(std::string* out, const char* format, Args... args) {
 void describe_objects(std::string* json) {
   Registry& r = registry();
   SpinGuard guard(r.lock);
-  append(json,
-         "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,"
-         "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"address_handles\":%zu,\"queue_pairs\":[",
-         backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.cqs.size(),
-         r.srqs.size(), r.ahs.size());
+  append(
+      json,
+      "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,\"memory_windows\":%zu,"
+      "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"address_handles\":%zu,\"queue_pairs\":[",
+      backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.mws.size(),
+      r.cqs.size(), r.srqs.size(), r.ahs.size());
   bool first = true;
   for (ShadowQp& qp : r.qps) {
     const QueueCounts sends = counts_of(qp.send), receives = counts_of(qp.receive);

@@ -123,6 +123,8 @@ std::shared_ptr<RemoteKeys> remote_keys_of(std::uint32_t member, std::uint32_t p
   keys->pd = pd;
   for (const DirectoryKey& k : directory.keys)
     if (k.pd == pd) keys->keys.insert({k.virtual_rkey}, {k.real_rkey});
+  for (const DirectoryKey& k : directory.windows)
+    if (k.pd == pd) keys->windows.insert({k.virtual_rkey}, {k.real_rkey});
   entry = keys;
   return keys;
 }
@@ -211,6 +213,26 @@ bool copy_first(const ibv_sge* list, int count, ibv_grh* grh, bool back) {
   return left == 0;
 }
 
+std::string late_key(const char* kind, std::uint32_t member, std::uint32_t pd, std::uint32_t id) {
+  return key_of("late/" + std::to_string(member) + "/" + kind + "/" + std::to_string(pd) + "/" + std::to_string(id));
+}
+
+// What a peer has made since the restart, if its virtual key is not the real one. False: nothing; *real is unchanged.
+bool find_late(const char* kind, const RemoteKeys& remote, VirtualKey id, RealKey* real) {
+  std::string text;
+  bool found = false;
+  if (!job_exchange()->get(late_key(kind, remote.member, remote.pd, id.value), &text, &found).ok() || !found ||
+      text.size() != sizeof(real->value))
+    return false;
+  std::memcpy(&real->value, text.data(), sizeof(real->value));
+  return true;
+}
+
+Status announce_late(const char* kind, std::uint32_t pd, std::uint32_t id, std::uint32_t real) {
+  return job_exchange()->publish(late_key(kind, job_info().member, pd, id),
+                                 {reinterpret_cast<const char*>(&real), sizeof(real)});
+}
+
 void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
   SpinGuard guard(registry().lock);  // the status that others ask for shows it
   if (mask & IBV_QP_AV) {
@@ -228,13 +250,14 @@ std::string encode_directory(const Directory& directory) {
   put_array(&out, directory.ports);
   put_array(&out, directory.qps);
   put_array(&out, directory.keys);
+  put_array(&out, directory.windows);
   return out;
 }
 
 bool decode_directory(const std::string& text, Directory* directory) {
   std::string_view in(text);
   return take_array(&in, &directory->ports) && take_array(&in, &directory->qps) &&
-         take_array(&in, &directory->keys) && in.empty();
+         take_array(&in, &directory->keys) && take_array(&in, &directory->windows) && in.empty();
 }
 
 Status announce_ports(ShadowContext& context) {
@@ -272,6 +295,8 @@ Status publish_directory() {
     for (ShadowQp& qp : r.qps)
       d.qps.push_back({qp.qp_num.value, qp.real->qp_num, ShadowPd::of(qp.qp.qp_base.pd)->id});
     for (ShadowMr& mr : r.mrs) d.keys.push_back({ShadowPd::of(mr.mr.pd)->id, mr.mr.rkey, mr.real->rkey});
+    for (ShadowMw& mw : r.mws)
+      d.windows.push_back({ShadowPd::of(mw.mw.pd)->id, window_block(mw.mw.rkey), window_block(mw.real->rkey)});
   }
   std::sort(d.qps.begin(), d.qps.end(),
             [](const DirectoryQp& a, const DirectoryQp& b) { return a.virtual_qp_num < b.virtual_qp_num; });
@@ -367,14 +392,13 @@ RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
   if (qp.remote_keys == nullptr) return {key.value};
   RemoteKeys& remote = *qp.remote_keys;
   SpinGuard guard(remote.lock);
-  RealKey real;
+  RealKey real, block;
   if (remote.keys.find(key, &real)) return real;
-  std::string text;
-  bool found = false;
-  std::string name =
-      "late/" + std::to_string(remote.member) + "/mr/" + std::to_string(remote.pd) + "/" + std::to_string(key.value);
-  if (job_exchange()->get(key_of(name), &text, &found).ok() && found && text.size() == sizeof(real.value))
-    std::memcpy(&real.value, text.data(), sizeof(real.value));
+  const VirtualKey virtual_block{window_block(key.value)};
+  if (remote.windows.find(virtual_block, &block) || find_late("mw", remote, virtual_block, &block))
+    real.value = block.value << 8 | (key.value & 0xff);
+  else
+    (void)find_late("mr", remote, key, &real);
   remote.keys.insert(key, real);
   return real;
 }
@@ -389,11 +413,13 @@ void announce_late_qp(const ShadowQp& qp) {
 }
 
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd) {
-  std::string key =
-      "late/" + std::to_string(job_info().member) + "/mr/" + std::to_string(pd) + "/" + std::to_string(mr.mr.rkey);
-  std::uint32_t real = mr.real->rkey;
-  Status s = job_exchange()->publish(key_of(key), {reinterpret_cast<const char*>(&real), sizeof(real)});
+  Status s = announce_late("mr", pd, mr.mr.rkey, mr.real->rkey);
   if (!s.ok()) log_line(LogLevel::kError, "memory region 0x%x cannot be announced: %s", mr.mr.rkey, s.text());
+}
+
+void announce_late_mw(const ShadowMw& mw, std::uint32_t pd) {
+  Status s = announce_late("mw", pd, window_block(mw.mw.rkey), window_block(mw.real->rkey));
+  if (!s.ok()) log_line(LogLevel::kError, "memory window 0x%x cannot be announced: %s", mw.mw.rkey, s.text());
 }
 
 std::uint32_t member_of(const RemoteEnd& remote) {

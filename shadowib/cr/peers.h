@@ -5,6 +5,7 @@
 //   rebuild/<member>                     -> Directory of that member (encode_directory), published by each rebuild
 //   late/<member>/qp/<virtual qp_num>    -> queue pair made after a restart
 //   late/<member>/mr/<pd>/<virtual rkey> -> region made after a restart whose virtual key is not its real one
+//   late/<member>/mw/<pd>/<virtual block> -> window made after a restart, likewise
 //   source/<real lid or gid>/<real qp_num> -> a queue pair that sends datagrams, as others know it
 #pragma once
 
@@ -35,8 +36,9 @@ struct DirectoryKey {
 };
 struct Directory {
   std::vector<DirectoryPort> ports;
-  std::vector<DirectoryQp> qps;    // by virtual_qp_num
-  std::vector<DirectoryKey> keys;  // by pd, virtual_rkey
+  std::vector<DirectoryQp> qps;       // by virtual_qp_num
+  std::vector<DirectoryKey> keys;     // by pd, virtual_rkey
+  std::vector<DirectoryKey> windows;  // blocks instead of keys (objects/memory_window.h)
 };
 std::string encode_directory(const Directory& directory);
 bool decode_directory(const std::string& text, Directory* directory);  // false: malformed
@@ -63,6 +65,7 @@ void announce_late_qp(const ShadowQp& qp);
 // A datagram queue pair, so that receivers can tell who it is; others need none.
 Status announce_source(const ShadowQp& qp);
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd);
+void announce_late_mw(const ShadowMw& mw, std::uint32_t pd);
 
 // The member that holds qp's remote end, or kNobody. Cached in the process. Asks the exchange.
 inline constexpr std::uint32_t kNobody = ~0u;

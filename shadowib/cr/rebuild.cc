@@ -1,7 +1,9 @@
 // Rebuilding after a restart: new real objects behind the shadows, then what had not run is posted again.
 //
-// Order (DESIGN.md, "Settling"): objects → arm CQs → post receives, arm the limits of shared queues → publish ids →
-// barrier → connect → barrier → post the unexecuted suffixes. Program threads are parked throughout.
+// Order (DESIGN.md, "Settling"): objects → post receives, arm the limits of shared queues → publish ids → barrier →
+// connect, bind windows, arm CQs → barrier → post the unexecuted suffixes. Program threads are parked throughout.
+#include "shadowib/cr/rebuild.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -119,10 +121,16 @@ Status rebuild_completion(Registry& r) {
     ibv_comp_channel* channel = cq.cq.channel != nullptr ? ShadowChannel::of(cq.cq.channel)->real : nullptr;
     cq.real = g_backend.create_cq(ShadowContext::of(cq.cq.context)->real, cq.cq.cqe, &cq, channel, cq.comp_vector);
     if (cq.real == nullptr) return failed(errno, "a completion queue of %d entries", cq.cq.cqe);
-    if (cq.arming.is_armed())
-      if (int rc = g_backend.req_notify_cq(cq.real, cq.arming.solicited_only()); rc != 0)
-        return failed(rc, "the armed state of a completion queue");
-    cq.arming.note_rebuilt();
+    cq.arming.note_rebuilt();  // from here on once for all; arm_completion_queues asks
+  }
+  return {};
+}
+
+Status arm_completion_queues(Registry& r) {
+  for (ShadowCq& cq : r.cqs) {
+    if (!cq.arming.is_armed()) continue;
+    if (int rc = g_backend.req_notify_cq(cq.real, cq.arming.solicited_only()); rc != 0)
+      return failed(rc, "the armed state of a completion queue");
   }
   return {};
 }
@@ -204,7 +212,7 @@ void synthesize(ShadowQp& qp, SlotHeader& slot, ibv_cq* cq, ibv_wc_status status
   ShadowCq* shadow = ShadowCq::of(cq);
   SpinGuard guard(shadow->refill_lock);
   shadow->refill.push_back(wc);
-  shadow->refill_count = static_cast<std::uint32_t>(shadow->refill.size());
+  shadow->note_refill();
 }
 
 // Whatever path led to the error, only the state is left of it.
@@ -300,6 +308,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   Registry& r = registry();
   SHADOWIB_TRY(rebuild_contexts(r));
   SHADOWIB_TRY(rebuild_memory(r));
+  SHADOWIB_TRY(rebuild_windows(r));
   SHADOWIB_TRY(rebuild_completion(r));
   SHADOWIB_TRY(rebuild_shared_receive_queues(r));
   SHADOWIB_TRY(rebuild_queue_pairs(r));
@@ -309,6 +318,8 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(pass_barrier(job, exchange, "published"));
   SHADOWIB_TRY(rebuild_address_handles(r));
   SHADOWIB_TRY(connect_queue_pairs(r));
+  SHADOWIB_TRY(rebind_windows(r));
+  SHADOWIB_TRY(arm_completion_queues(r));
   SHADOWIB_TRY(pass_barrier(job, exchange, "connected"));
   SHADOWIB_TRY(refill_queue_pairs(r));
   if (!r.contexts.empty()) SHADOWIB_TRY(start_helper());

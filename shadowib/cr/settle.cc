@@ -293,6 +293,7 @@ void note_frontier() {
     // What became of requests to a peer that is gone has been said, if the error came meanwhile.
     qp.doomed = qp.doomed && qp.settled_state != IBV_QPS_ERR;
   }
+  for (ShadowMw& mw : registry().mws) ShadowContext::of(mw.mw.context)->windows.settle(mw);
 }
 
 }  // namespace shadowib

@@ -27,7 +27,7 @@ int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
     wc[n++] = cq.refill.front();
     cq.refill.pop_front();
   }
-  cq.refill_count.store(static_cast<std::uint32_t>(cq.refill.size()), std::memory_order_release);
+  cq.note_refill();
   return n;
 }
 
@@ -35,7 +35,7 @@ int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
 // arms the queue, polls once for all it may hold and then sleeps gets no second event for what a shorter answer left
 // behind.
 __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
-  int drained = poll_refill(cq, count, wc);
+  int drained = peek(cq.refill_count) != ShadowCq::kLookedAt ? poll_refill(cq, count, wc) : 0;
   if (drained == count) return drained;
   int n = g_backend.poll_cq(cq.real, count - drained, wc + drained);
   if (n > 0) accept_completions(cq, wc + drained, wc + drained + n);
@@ -58,6 +58,8 @@ void accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
       name_numbered_qp(cq, *slot, *wc);
     else
       wc->qp_num = slot->qp_num.value;
+    if ((wc->wc_flags & IBV_WC_WITH_INV) != 0 && wc->status == IBV_WC_SUCCESS)
+      wc->invalidated_rkey = ShadowContext::of(cq.cq.context)->windows.note_invalidated({wc->invalidated_rkey}).value;
     slot->complete(wc->status);
   }
 }
@@ -93,14 +95,14 @@ void drain_completions(ShadowCq& cq) {
     accept_completions(cq, wc, wc + n);
     cq.refill.insert(cq.refill.end(), wc, wc + n);
   }
-  cq.refill_count.store(static_cast<std::uint32_t>(cq.refill.size()), std::memory_order_release);
+  cq.note_refill();
 }
 
 void purge_completions(ShadowCq& cq, VirtualQpNum qp_num) {
   if (!g_backend.purges_completions) drain_completions(cq);
   SpinGuard guard(cq.refill_lock);
   std::erase_if(cq.refill, [&](const ibv_wc& wc) { return wc.qp_num == qp_num.value; });
-  cq.refill_count.store(static_cast<std::uint32_t>(cq.refill.size()), std::memory_order_release);
+  cq.note_refill();
 }
 
 }  // namespace shadowib

@@ -55,6 +55,7 @@ __attribute__((always_inline)) inline void record(const ShadowQp& qp, SendSlot& 
 int record_any(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   if (static_cast<std::uint32_t>(wr.num_sge) > qp.send.max_sge()) return EINVAL;
   record(qp, slot, wr);
+  if (wr.opcode == IBV_WR_BIND_MW) slot.wr.bind_mw = wr.bind_mw;
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
     if (copy_inline(slot, wr, qp.send)) return 0;
     slot.release();
@@ -71,6 +72,7 @@ __attribute__((always_inline)) inline void accept(ShadowQp& qp, const ibv_send_w
 }
 void unaccept(ShadowQp& qp) {
   SendSlot& slot = qp.send.slot(--qp.send.head);
+  if (changes_window(slot.wr.opcode)) qp.context->windows.forget_change(qp, qp.send.head, slot.wr);
   slot.release();
   qp.messages_sent -= consumes_receive(slot.wr.opcode);
 }
@@ -92,11 +94,8 @@ class TurnedList {
     elements_ += wr.num_sge;
     if (qp_.is_datagram())
       turn_destination(wr);
-    else if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM ||
-             wr.opcode == IBV_WR_RDMA_READ)
-      wr.wr.rdma.rkey = resolve_remote_key(qp_, {wr.wr.rdma.rkey}).value;
-    else if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
-      wr.wr.atomic.rkey = resolve_remote_key(qp_, {wr.wr.atomic.rkey}).value;
+    else
+      turn_keys(wr);
     if (count_ > 0) requests_[count_ - 1].next = &wr;
     ++count_;
   }
@@ -113,6 +112,25 @@ class TurnedList {
   }
 
  private:
+  void turn_keys(ibv_send_wr& wr) {
+    auto turn = [this](std::uint32_t& key) { key = resolve_remote_key(qp_, {key}).value; };
+    switch (wr.opcode) {
+      case IBV_WR_RDMA_WRITE:
+      case IBV_WR_RDMA_WRITE_WITH_IMM:
+      case IBV_WR_RDMA_READ:
+        return turn(wr.wr.rdma.rkey);
+      case IBV_WR_ATOMIC_CMP_AND_SWP:
+      case IBV_WR_ATOMIC_FETCH_AND_ADD:
+        return turn(wr.wr.atomic.rkey);
+      case IBV_WR_SEND_WITH_INV:
+        return turn(wr.invalidate_rkey);
+      case IBV_WR_BIND_MW:
+      case IBV_WR_LOCAL_INV:
+        return qp_.context->windows.turn(&wr);
+      default:
+        return;
+    }
+  }
   static void turn_destination(ibv_send_wr& wr) {
     if (wr.wr.ud.ah == nullptr) return;  // the backend refuses it
     ShadowAh& ah = *ShadowAh::of(wr.wr.ud.ah);
@@ -152,6 +170,7 @@ __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr
       const int rc = flush_turned(qp, list, first, bad_wr);
       return rc != 0 ? rc : refuse(wr, bad_wr, refused);
     }
+    if (changes_window(wr->opcode)) qp.context->windows.note_change(qp, qp.send.head, slot->wr);
     accept(qp, slot->wr);
     list.add(*slot);
   }

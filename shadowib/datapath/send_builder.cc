@@ -131,6 +131,14 @@ void offer_builders(ShadowQp& qp, std::uint64_t operations) {
   if (operations & IBV_QP_EX_WITH_SEND) ex.wr_send = [](ibv_qp_ex* q) { add(q, IBV_WR_SEND); };
   if (operations & IBV_QP_EX_WITH_SEND_WITH_IMM)
     ex.wr_send_imm = [](ibv_qp_ex* q, __be32 imm) { add(q, IBV_WR_SEND_WITH_IMM).imm_data = imm; };
+  if (operations & IBV_QP_EX_WITH_SEND_WITH_INV)
+    ex.wr_send_inv = [](ibv_qp_ex* q, std::uint32_t rkey) { add(q, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey; };
+  if (operations & IBV_QP_EX_WITH_LOCAL_INV)
+    ex.wr_local_inv = [](ibv_qp_ex* q, std::uint32_t rkey) { add(q, IBV_WR_LOCAL_INV).invalidate_rkey = rkey; };
+  if (operations & IBV_QP_EX_WITH_BIND_MW)
+    ex.wr_bind_mw = [](ibv_qp_ex* q, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+      add(q, IBV_WR_BIND_MW).bind_mw = {mw, rkey, *info};
+    };
   if (operations & IBV_QP_EX_WITH_RDMA_WRITE)
     ex.wr_rdma_write = [](ibv_qp_ex* q, std::uint32_t rkey, std::uint64_t address) {
       add_rdma(q, IBV_WR_RDMA_WRITE, rkey, address);

@@ -22,15 +22,16 @@ class SendBuilder {
       case IBV_QPT_UD:
         return kSends;
       case IBV_QPT_UC:
-        return kSends | kWrites;
+        return kSends | kWrites | kWindows;
       default:
         return kOperations;
     }
   }
   static constexpr std::uint64_t kSends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   static constexpr std::uint64_t kWrites = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-  static constexpr std::uint64_t kOperations = kSends | kWrites | IBV_QP_EX_WITH_RDMA_READ |
-                                               IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+  static constexpr std::uint64_t kWindows = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
+  static constexpr std::uint64_t kOperations = kSends | kWrites | kWindows | IBV_QP_EX_WITH_SEND_WITH_INV |
+                                               IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
                                                IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
   explicit SendBuilder(const ibv_qp_cap& cap) : cap_(cap) {}

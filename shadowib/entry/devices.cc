@@ -17,6 +17,7 @@
 #include "shadowib/entry/errors.h"
 #include "shadowib/entry/extended.h"
 #include "shadowib/entry/imports.h"
+#include "shadowib/entry/memory_window.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -95,6 +96,9 @@ void fill_operations(ShadowContext& context) {
   program.cmd_fd = -1;
   program.num_comp_vectors = context.real->num_comp_vectors;
   ::pthread_mutex_init(&program.mutex, nullptr);
+  program.ops.alloc_mw = alloc_mw;
+  program.ops.bind_mw = bind_mw;
+  program.ops.dealloc_mw = dealloc_mw;
   program.ops.poll_cq = poll_cq;
   program.ops.req_notify_cq = req_notify_cq;
   program.ops.post_send = post_send;
@@ -138,6 +142,8 @@ void destroy_leftovers(ibv_context* program) {
       [](ShadowSrq& srq) { return srq.srq.context; });
   each(
       r.cqs, [](ShadowCq& cq) { g_backend.destroy_cq(cq.real); }, [](ShadowCq& cq) { return cq.cq.context; });
+  each(
+      r.mws, [](ShadowMw& mw) { g_backend.dealloc_mw(mw.real); }, [](ShadowMw& mw) { return mw.mw.context; });
   each(
       r.mrs, [](ShadowMr& mr) { g_backend.dereg_mr(mr.real); }, [](ShadowMr& mr) { return mr.mr.context; });
   each(

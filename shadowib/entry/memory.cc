@@ -85,6 +85,8 @@ ibv_mr* shadowib_ibv_reg_mr(ibv_pd* pd, void* address, std::size_t length, int a
 int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* address, std::size_t length,
                           int access) {
   if (ShadowContext::is_foreign(program->context)) return errno = EPERM, IBV_REREG_MR_ERR_INPUT;
+  if (ShadowContext::of(program->context)->windows.uses(*ShadowMr::of(program)))
+    return errno = EBUSY, IBV_REREG_MR_ERR_INPUT;
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0, joins = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
   if ((flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || flags == 0 || (moves && (length == 0 || address == nullptr)) ||
       (joins && (program_pd == nullptr || program_pd->context != program->context)))
@@ -132,6 +134,7 @@ int shadowib_ibv_dereg_mr(ibv_mr* program) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
   Inside inside;
   ShadowMr* mr = ShadowMr::of(program);
+  if (ShadowContext::of(program->context)->windows.uses(*mr)) return EBUSY;
   if (int rc = g_backend.dereg_mr(mr->real); rc != 0) return rc;
   Registry& r = registry();
   SpinGuard guard(r.lock);

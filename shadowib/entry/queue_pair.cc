@@ -35,6 +35,16 @@ void stop_taking_shared(ShadowQp& qp) {
   drain_completions(*ShadowCq::of(qp.init.recv_cq));
 }
 
+// What binds of this queue pair have run is settled before it goes; those that have not never will.
+void leave_windows(ShadowQp& qp) {
+  WindowTable& windows = qp.context->windows;
+  if (!windows.used()) return;
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  if (windows.has_changes_by(qp)) (void)g_backend.modify_qp(qp.real, &attr, IBV_QP_STATE);
+  windows.leave(qp);
+}
+
 // What a way to RESET means for the logs: nothing posted is left, a new connection counts from zero.
 void reset_logs(ShadowQp& qp) {
   purge_completions(*ShadowCq::of(qp.init.send_cq), qp.qp_num);
@@ -120,6 +130,7 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
       ++qp->srq->users;
     }
     if (qp->is_numbered()) qp->context->numbered.insert({qp->real->qp_num}, qp);
+    if (qp->context->windows.used()) qp->translate = true;
     r.qps.push_back(*qp);
   }
   announce_late_qp(*qp);
@@ -130,7 +141,10 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
   Inside inside;
   ShadowQp& qp = *ShadowQp::of(program);
-  if ((mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET) stop_taking_shared(qp);
+  if ((mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET) {
+    stop_taking_shared(qp);
+    leave_windows(qp);
+  }
   ibv_qp_attr real = *attr;
   if (Status status = turn_address(qp, &real, mask); !status.ok()) return errno_from(status, "ibv_modify_qp");
   const bool starts_draining =
@@ -181,6 +195,7 @@ int shadowib_ibv_destroy_qp(ibv_qp* program) {
     Registry& r = registry();
     SpinGuard guard(r.lock);
     stop_taking_shared(*qp);
+    leave_windows(*qp);
     drain_async_events(*qp->context);  // while the real object they name exists
     const RealQpNum number{qp->real->qp_num};
     if (int rc = g_backend.destroy_qp(qp->real); rc != 0) return rc;

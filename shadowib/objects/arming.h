@@ -26,7 +26,7 @@ class Arming {
     while (seen >= kOne && !word_.compare_exchange_weak(seen, seen < 2 * kOne ? 0 : seen - kOne)) {
     }
   }
-  // A rebuild has asked the new backend once for everything unanswered.
+  // A rebuild will ask the new backend once for everything unanswered.
   void note_rebuilt() {
     if (is_armed()) word_.store(kOne | (word_.load() & kAny));
   }

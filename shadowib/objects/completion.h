@@ -34,7 +34,18 @@ struct ShadowCq {
   // Completions a checkpoint took out of the backend, already translated, served before the backend's (P2).
   SpinLock refill_lock;
   std::deque<ibv_wc> refill;
-  std::atomic<std::uint32_t> refill_count{0};
+  std::atomic<std::uint32_t> refill_count{0};  // of them; kLookedAt: its own are to be looked at one by one
+  static constexpr std::uint32_t kLookedAt = 1u << 31;
+  bool looked_at = false;  // windows exist: one may have been invalidated by a peer
+  void note_refill() {     // caller holds refill_lock
+    refill_count.store(static_cast<std::uint32_t>(refill.size()) | (looked_at ? kLookedAt : 0),
+                       std::memory_order_release);
+  }
+  void look_at_each() {
+    SpinGuard guard(refill_lock);
+    looked_at = true;
+    note_refill();
+  }
 
   // Extended polling: the completion it stands at, from start_poll to end_poll.
   ibv_wc current;

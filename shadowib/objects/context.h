@@ -12,6 +12,7 @@
 #include "shadowib/objects/events.h"
 #include "shadowib/objects/ids.h"
 #include "shadowib/objects/keys.h"
+#include "shadowib/objects/memory_window.h"
 #include "shadowib/objects/qp_numbers.h"
 
 namespace shadowib {
@@ -58,6 +59,7 @@ struct ShadowContext {
   std::vector<ShadowPort> ports;  // [0..phys_port_cnt)
   KeyTable keys;                  // local keys (lkey and rkey differ: see rkeys)
   KeyTable rkeys;
+  WindowTable windows;
   QpNumbers numbered;                  // queue pairs that a completion names by number alone
   std::atomic<bool> translate{false};  // false: virtual ids equal real ones, posts go down as they are
   // Some region's addresses are not those of its memory: an element of a list says nothing about where it lies.

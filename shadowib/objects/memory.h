@@ -22,7 +22,8 @@ struct ShadowMr {
   ibv_mr* real = nullptr;
   std::uint64_t iova = 0;
   int access = 0;
-  bool unmapped = false;  // at the checkpoint: whatever lies there after a restart is not the program's region
+  std::uint32_t windows = 0;  // bound or to be bound to it; under the lock of its context's WindowTable
+  bool unmapped = false;      // at the checkpoint: whatever lies there after a restart is not the program's region
   static ShadowMr* of(ibv_mr* mr) { return reinterpret_cast<ShadowMr*>(mr); }
 };
 

@@ -19,8 +19,9 @@ class SendBuilder;
 struct RemoteKeys {
   std::uint32_t member;
   std::uint32_t pd;
-  KeyTable keys;
-  SpinLock lock;  // look-ups that miss ask the exchange and insert
+  KeyTable keys;     // and what windows' keys were found to be
+  KeyTable windows;  // blocks (memory_window.h)
+  SpinLock lock;     // look-ups that miss ask the exchange and insert
 };
 
 // The other end as the program named it, and as it is now.

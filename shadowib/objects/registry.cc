@@ -33,15 +33,48 @@ void Registry::sweep_address_handles() {
   }
 }
 
+namespace {
+
+void insert_sorted(std::vector<std::uint32_t>* into, std::uint32_t value) {
+  auto at = std::lower_bound(into->begin(), into->end(), value);
+  if (at == into->end() || *at != value) into->insert(at, value);
+}
+
+}  // namespace
+
 VirtualKey Registry::choose_key(RealKey real, bool remote) {
   auto taken = [&](std::uint32_t key) {
     if (std::binary_search(reserved_keys.begin(), reserved_keys.end(), key)) return true;
+    if (std::binary_search(reserved_blocks.begin(), reserved_blocks.end(), window_block(key))) return true;
+    for (const ShadowMw& mw : mws)
+      if (window_block(mw.mw.rkey) == window_block(key)) return true;
     return std::any_of(mrs.begin(), mrs.end(),
                        [&](const ShadowMr& mr) { return (remote ? mr.mr.rkey : mr.mr.lkey) == key; });
   };
   if (reserved_keys.empty()) return {real.value};  // generation 0: the backend's own are unique
   std::uint32_t key = real.value;
   while (taken(key)) key += 0x100;
+  if (key != real.value) insert_sorted(&reserved_keys, key);  // peers keep what they were told of it
+  return {key};
+}
+
+VirtualKey Registry::choose_window_key(RealKey real) {
+  if (reserved_keys.empty()) return {real.value};
+  auto taken = [&](std::uint32_t key) {
+    const std::uint32_t block = window_block(key);
+    if (std::binary_search(reserved_blocks.begin(), reserved_blocks.end(), block)) return true;
+    if (auto at = std::lower_bound(reserved_keys.begin(), reserved_keys.end(), window_key(key, 0));
+        at != reserved_keys.end() && window_block(*at) == block)
+      return true;
+    return std::any_of(mws.begin(), mws.end(),
+                       [&](const ShadowMw& mw) { return window_block(mw.mw.rkey) == block; }) ||
+           std::any_of(mrs.begin(), mrs.end(), [&](const ShadowMr& mr) {
+             return window_block(mr.mr.rkey) == block || window_block(mr.mr.lkey) == block;
+           });
+  };
+  std::uint32_t key = real.value;
+  while (taken(key)) key += 0x100;
+  if (key != real.value) insert_sorted(&reserved_blocks, window_block(key));
   return {key};
 }
 
@@ -67,6 +100,7 @@ void disown_objects_in_child() {
   }
   r.contexts.clear();
   r.pds.clear();
+  r.mws.clear();
   r.mrs.clear();
   r.channels.clear();
   r.cqs.clear();

@@ -24,6 +24,7 @@ struct Registry {
   ObjectList<ShadowContext> contexts;
   ObjectList<ShadowPd> pds;
   ObjectList<ShadowMr> mrs;
+  ObjectList<ShadowMw> mws;
   ObjectList<ShadowChannel> channels;
   ObjectList<ShadowCq> cqs;
   ObjectList<ShadowSrq> srqs;
@@ -32,6 +33,7 @@ struct Registry {
   std::uint32_t next_pd_id = 1;
   // Virtual ids that peers may still hold from before a restart: never given to anything new.
   std::vector<std::uint32_t> reserved_keys;     // sorted
+  std::vector<std::uint32_t> reserved_blocks;   // of windows; sorted
   std::vector<std::uint32_t> reserved_qp_nums;  // sorted
 
   // Deletes address handles that the program has destroyed and that no request names any more. Caller holds lock.
@@ -39,6 +41,7 @@ struct Registry {
 
   // Virtual ids for new objects: the real value unless that is taken or reserved.
   VirtualKey choose_key(RealKey real, bool remote);
+  VirtualKey choose_window_key(RealKey real);  // with the same lowest byte
   VirtualQpNum choose_qp_num(RealQpNum real);
 };
 

@@ -118,6 +118,13 @@ int req_notify_cq(ibv_cq* cq, int solicited) { return cq->context->ops.req_notif
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) { return qp->context->ops.post_send(qp, wr, bad); }
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) { return qp->context->ops.post_recv(qp, wr, bad); }
 
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  if (pd->context->ops.alloc_mw != nullptr) return carried(pd->context->ops.alloc_mw, pd, type);
+  g_host->set_errno(EOPNOTSUPP);
+  return nullptr;
+}
+int dealloc_mw(ibv_mw* mw) { return mw->context->ops.dealloc_mw(mw); }
+
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return srq->context->ops.post_srq_recv(srq, wr, bad);
 }
@@ -177,6 +184,8 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->reg_mr = reg_mr;
   ops->dereg_mr = find<decltype(ops->dereg_mr)>("ibv_dereg_mr");
   ops->rereg_mr = rereg_mr;
+  ops->alloc_mw = alloc_mw;
+  ops->dealloc_mw = dealloc_mw;
   ops->create_comp_channel = create_comp_channel;
   ops->destroy_comp_channel = find<decltype(ops->destroy_comp_channel)>("ibv_destroy_comp_channel", "IBVERBS_1.0");
   ops->create_cq = create_cq;

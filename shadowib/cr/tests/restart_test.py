@@ -179,6 +179,31 @@ class Restart(unittest.TestCase):
     def test_an_unreliable_connection(self):
         self.alone("unreliable_connection")
 
+    def test_bound_windows(self):
+        self.ends(self.run_program("windows"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
+    def test_windows_that_are_bound_no_more(self):
+        self.alone("closed_windows")
+
+    def test_binds_that_had_not_run(self):
+        self.ends(self.run_program("binds_to_come"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
+    def test_an_invalidation_that_waits_for_a_receive(self):
+        self.alone("invalidation_to_come")
+
+    def test_windows_between_processes(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                self.tearDown()
+                self.setUp()
+                for program in [self.run_program(name, transport=transport) for name in ("window_owner", "window_writer")]:
+                    self.ends(program, -9)
+                self.ends(self.restart(1, transport=transport), 0)
+
     def joined_by_a_second(self, transport, during=False):
         self.ends(self.run_program("first", transport=transport), -9)
         # 110: the first thing a restored member does; until it has waited there nobody has taken an index.

@@ -1,0 +1,15 @@
+// Parts of a rebuild that have files of their own; called by rebuild.cc in its order.
+#pragma once
+
+#include "shadowib/base/status.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+
+// Makes memory windows again, and binds those of type 1. Regions exist, nothing is published yet.
+Status rebuild_windows(Registry& r);
+// Binds those of type 2, through their queue pairs: these are connected, their peers have posted nothing yet, and
+// completion queues are not armed, so that nothing is to be seen of it.
+Status rebind_windows(Registry& r);
+
+}  // namespace shadowib
