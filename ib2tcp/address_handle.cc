@@ -12,9 +12,11 @@
 
 namespace shadowib::ib2tcp {
 
-Link* Ah::link() {
-  if (found == nullptr) found = g_engine->rendezvous->find(attr.dlid, attr.is_global != 0, attr.grh.dgid.raw);
-  return found;
+Link* Ah::link(Destination& where) {
+  if (where.found == nullptr)
+    where.found = group != nullptr ? g_engine->rendezvous->find(where.lid, false, nullptr)
+                                   : g_engine->rendezvous->find(attr.dlid, attr.is_global != 0, attr.grh.dgid.raw);
+  return where.found;
 }
 
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
@@ -28,6 +30,10 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
   ah->verbs.pd = pd;
   ah->verbs.handle = next_handle.fetch_add(1);
   ah->attr = *attr;
+  {
+    EngineGuard guard;
+    ah->group = g_engine->multicast.group_of(*attr);
+  }
   ++reinterpret_cast<Pd*>(pd)->users;
   ++g_engine->objects;
   return &ah->verbs;

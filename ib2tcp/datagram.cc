@@ -26,6 +26,8 @@ constexpr std::uint32_t kTries = 5;
 constexpr std::int64_t kTryNs = 100'000'000;
 // After that it is not waited for again so soon: a queue of datagrams to the dead must run empty in time.
 constexpr std::int64_t kSilenceNs = 2'000'000'000;
+// A member of a group that has ended stays in its list, and is asked for ever more seldom.
+constexpr std::int64_t kLongestSilenceNs = 64 * kSilenceNs;
 
 Ah& ah_of(const Send& send) { return *reinterpret_cast<Ah*>(send.raddr); }
 
@@ -70,17 +72,44 @@ void Qp::address_datagram(Send& send, const ibv_send_wr& wr) {
   send.raddr = reinterpret_cast<std::uint64_t>(ah);
   send.rkey = (wr.wr.ud.remote_qkey & kOwnKey) != 0 ? attr_.qkey : wr.wr.ud.remote_qkey;
   send.operand1 = wr.wr.ud.remote_qpn;
+  send.operand2 = 0;  // copies on their way to members of a group
 }
 
 void Qp::release_datagram(Send& send) { ah_of(send).release(); }
 
+// One that has begun to go to a group goes to all of it.
+bool Qp::may_send_datagram() const {
+  if (sq_.next == sq_.tail || halted_ || wait_ != Wait::kNone) return false;
+  return state() == IBV_QPS_RTS || (state() == IBV_QPS_SQD && sq_.next < sq_.sent);
+}
+
+// Where the next request goes next. nullptr: to nobody (any more).
+Destination* Qp::next_destination() {
+  const Send& send = sq_.at(sq_.next);
+  Ah& ah = ah_of(send);
+  if (ah.group == nullptr) return &ah.to;
+  if (send.operand1 != kMulticastQpn) return nullptr;
+  if (looked_for_ != sq_.next) ah.group->look_for_members();
+  looked_for_ = sq_.next;
+  auto& members = ah.group->members;
+  while (next_member_ < members.size() && members[next_member_]->lid == 0) ++next_member_;
+  return next_member_ < members.size() ? members[next_member_].get() : nullptr;
+}
+
 void Qp::kick_datagrams() {
   bool dropped = false;
-  while (state() == IBV_QPS_RTS && sq_.next < sq_.tail && !halted_ && wait_ == Wait::kNone) {
+  while (may_send_datagram()) {
     Ah& ah = ah_of(sq_.at(sq_.next));
-    Link* link = ah.link();
+    Destination* to = next_destination();
+    if (to == nullptr) {
+      end_fan_out();
+      dropped = true;
+      continue;
+    }
+    Link* link = ah.link(*to);
     if (link != nullptr) link->want_connection();
     if (link != nullptr && link->up()) {
+      to->silence_ns = 0;
       if (ready_hook.is_linked() && link_ == link) break;
       ready_hook.unlink();
       link_ = link;
@@ -89,7 +118,7 @@ void Qp::kick_datagrams() {
       break;
     }
     ready_hook.unlink();
-    if (ah.silent_until_ns > monotonic_ns()) {
+    if (to->silent_until_ns > monotonic_ns()) {
       drop_next();
       dropped = true;
       continue;
@@ -100,15 +129,27 @@ void Qp::kick_datagrams() {
 }
 
 void Qp::drop_next() {
+  if (ah_of(sq_.at(sq_.next)).group != nullptr) {
+    ++next_member_;
+    return;
+  }
   sq_.at(sq_.next).done = true;
   sq_.sent = ++sq_.next;
 }
 
+// The next request has gone to everybody in its group.
+void Qp::end_fan_out() {
+  if (sq_.at(sq_.next).operand2 == 0) sq_.at(sq_.next).done = true;
+  sq_.sent = ++sq_.next;
+  next_member_ = 0;
+}
+
 bool Qp::next_datagram(Frame* frame) {
-  if (state() != IBV_QPS_RTS || sq_.next == sq_.tail || halted_ || wait_ != Wait::kNone) return false;
+  if (!may_send_datagram()) return false;
   Send& send = sq_.at(sq_.next);
   Ah& ah = ah_of(send);
-  if (ah.link() != link_) {
+  Destination* to = next_destination();
+  if (to == nullptr || ah.link(*to) != link_) {
     kick_datagrams();
     return false;
   }
@@ -120,10 +161,6 @@ bool Qp::next_datagram(Frame* frame) {
     complete_ready();
     return false;
   }
-  const Device& device = *context().device;
-  DatagramPath path{};
-  path.slid = device.lids[ah.attr.port_num - 1];  // LMC is 0: no path bits
-  path.sl = ah.attr.sl & 15;
   FrameHeader& header = frame->header;
   header = FrameHeader{};
   header.version = kWireVersion;
@@ -135,26 +172,52 @@ bool Qp::next_datagram(Frame* frame) {
   header.imm = send.imm;
   header.length = send.length;
   header.rkey = send.rkey;
+  address_frame(&header, ah);
+  if (ah.group == nullptr) {
+    sq_.sent = ++sq_.next;
+    return true;
+  }
+  copies_.push_back({sq_.next, link_});
+  ++send.operand2;
+  ++next_member_;
+  sq_.sent = std::max(sq_.sent, sq_.next + 1);
+  return true;
+}
+
+void Qp::address_frame(FrameHeader* header, const Ah& ah) const {
+  const Device& device = *context().device;
+  DatagramPath path{};
+  path.slid = device.lids[ah.attr.port_num - 1];  // LMC is 0: no path bits
+  path.sl = ah.attr.sl & 15;
   if (ah.attr.is_global != 0) {
     const ibv_global_route& to = ah.attr.grh;
     path.global = 1;
     path.flow_label = to.flow_label & 0xfffff;
     path.traffic_class = to.traffic_class;
-    header.operand1 = port_gid(device, ah.attr.port_num).global.interface_id;
-    header.operand2 = to.dgid.global.subnet_prefix;
-    header.piggyback = to.dgid.global.interface_id;
-    header.ack = to.hop_limit;
+    header->operand1 = port_gid(device, ah.attr.port_num).global.interface_id;
+    header->operand2 = to.dgid.global.subnet_prefix;
+    header->piggyback = to.dgid.global.interface_id;
+    header->ack = to.hop_limit;
+  } else if (ah.group != nullptr) {
+    header->operand2 = ah.attr.dlid;
   }
-  std::memcpy(&header.raddr, &path, sizeof(path));
-  sq_.sent = ++sq_.next;
-  return true;
+  std::memcpy(&header->raddr, &path, sizeof(path));
 }
 
 // All that was sent on `link` before index `end` is done with.
 void Qp::datagrams_done(const Link& link, std::uint64_t end) {
   for (std::uint64_t i = sq_.acked; i < end; ++i)
-    if (Send& send = sq_.at(i); ah_of(send).found == &link) send.done = true;
+    if (Send& send = sq_.at(i); ah_of(send).group == nullptr && ah_of(send).to.found == &link) send.done = true;
+  forget_copies(link, end);
   advance_datagrams();
+}
+
+void Qp::forget_copies(const Link& link, std::uint64_t end) {
+  std::erase_if(copies_, [&](const Copy& copy) {
+    if (copy.link != &link || copy.index >= end) return false;
+    if (Send& send = sq_.at(copy.index); --send.operand2 == 0 && copy.index < sq_.next) send.done = true;
+    return true;
+  });
 }
 
 void Qp::advance_datagrams() {
@@ -180,9 +243,14 @@ void Qp::on_datagram_link_down(const Link& link) {
 
 // Nobody answers at the next one's address yet.
 void Qp::on_datagram_timer() {
-  if (++tries_ >= kTries && sq_.next < sq_.tail && state() == IBV_QPS_RTS) {
+  if (++tries_ >= kTries && may_send_datagram()) {
     tries_ = 0;
-    ah_of(sq_.at(sq_.next)).silent_until_ns = monotonic_ns() + kSilenceNs;
+    if (Destination* to = next_destination(); to != nullptr) {
+      to->silence_ns = ah_of(sq_.at(sq_.next)).group == nullptr
+                           ? kSilenceNs
+                           : std::clamp(2 * to->silence_ns, kSilenceNs, kLongestSilenceNs);
+      to->silent_until_ns = monotonic_ns() + to->silence_ns;
+    }
   }
   kick();
 }
@@ -208,6 +276,16 @@ void Qp::begin_datagram(const FrameHeader& header, Sink* sink) {
   char grh[kGrhBytes];
   if (path.global) make_grh(header, path, grh);
   place_first(sink, path.global ? grh : nullptr, kGrhBytes);
+}
+
+// One that came for a group, and may have to be given to several.
+void Qp::take_datagram(const FrameHeader& header, const char* payload) {
+  Sink sink;
+  sink.header = header;
+  begin_datagram(header, &sink);
+  if (sink.qp == nullptr) return;
+  place_first(&sink, payload, header.length);
+  finish_datagram(sink);
 }
 
 void Qp::finish_datagram(Sink& sink) {

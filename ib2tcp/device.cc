@@ -184,6 +184,9 @@ int query_device(ibv_context* verbs, ibv_device_attr* attr) {
   // other answer for atomics.
   attr->atomic_cap = IBV_ATOMIC_HCA;
   attr->max_ah = 1 << 20;
+  attr->max_mcast_grp = 1 << 16;
+  attr->max_mcast_qp_attach = kMaxQp;
+  attr->max_total_mcast_qp_attach = 1 << 20;
   attr->max_pkeys = 1;
   attr->local_ca_ack_delay = 15;
   attr->phys_port_cnt = static_cast<std::uint8_t>(device.port_count);

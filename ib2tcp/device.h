@@ -15,7 +15,7 @@ namespace shadowib::ib2tcp {
 inline constexpr int kMaxDevices = 8, kMaxPorts = 8;
 inline constexpr int kGidTableEntries = 8;  // the first is the port's, the others are empty
 inline constexpr int kMaxQp = 65535, kMaxQpWr = 16384, kMaxSge = 30, kMaxCqe = 1 << 22, kMaxMr = 1 << 20,
-                     kMaxMw = 65536;
+                     kMaxMw = 65536, kMaxMulticastAttach = 1024;
 inline constexpr int kMaxSrq = 65535, kMaxSrqWr = 65535;
 inline constexpr int kMaxRdAtomic = 16, kMaxInline = 1024;
 

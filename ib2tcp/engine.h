@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ib2tcp/multicast.h"
 #include "ib2tcp/slot_table.h"
 #include "shadowib/base/lock.h"
 
@@ -68,6 +69,7 @@ class Engine {
   QpTable qps;
   MrTable mrs;
   MwTable mws;
+  Multicast multicast;
   std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found
   Statistics statistics;
   std::atomic<bool> paused{false};           // BackendOps::set_paused

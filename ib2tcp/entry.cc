@@ -12,6 +12,7 @@
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
 #include "ib2tcp/memory_window.h"
+#include "ib2tcp/multicast.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/shared_receive_queue.h"
 #include "shadowib/base/arena.h"
@@ -78,6 +79,8 @@ constexpr BackendOps kOps = {
     .post_recv = post_recv,
     .create_ah = create_ah,
     .destroy_ah = destroy_ah,
+    .attach_mcast = attach_mcast,
+    .detach_mcast = detach_mcast,
     .purges_completions = true,
     .create_srq = create_srq,
     .modify_srq = modify_srq,

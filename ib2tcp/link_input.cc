@@ -159,6 +159,10 @@ bool Link::begin_frame(const FrameHeader& header) {
   sink_.remaining = payload;
   sink_.at = sink_.count = 0;
 
+  if (is_datagram(header.opcode) && header.dest_qpn == kMulticastQpn) {
+    keep_multicast();
+    return true;
+  }
   Qp* qp = g_engine->qps.find(header.dest_qpn);
   if (is_datagram(header.opcode) || header.opcode == Opcode::kDatagramDone) {
     if (qp == nullptr || qp->has_peer()) return true;  // dropped
@@ -192,6 +196,7 @@ void Link::finish_frame() {
   Qp* qp = sink_.qp;
   if (is_datagram(sink_.header.opcode)) {
     if (qp != nullptr) qp->finish_datagram(sink_);
+    if (sink_.header.dest_qpn == kMulticastQpn) g_engine->multicast.deliver(*this, sink_.header, multicast_.get());
     note_done(sink_.header);
     return;
   }
@@ -201,6 +206,15 @@ void Link::finish_frame() {
   } else {
     qp->finish_response(sink_);
   }
+}
+
+// It may be for several queue pairs: kept until it is whole.
+void Link::keep_multicast() {
+  if (multicast_ == nullptr) multicast_.reset(new char[kMaxDatagramBytes]);
+  sink_.parts[0] = {multicast_.get(), sink_.remaining};
+  sink_.regions[0] = 0;
+  sink_.count = 1;
+  sink_.discard = false;
 }
 
 // A number for many: what comes from one sender is told of by the last.

@@ -78,6 +78,7 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
 }
 
 int Qp::destroy() {
+  if (!attachments.empty()) return EBUSY;
   leave_link();
   unbind_windows_of(*this);
   g_engine->disarm(timer_);
@@ -140,6 +141,8 @@ void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
     nak_ = Syndrome::kNone;
   }
   halted_ = false;
+  copies_.clear();
+  next_member_ = 0;
   reads_out_ = local_left_ = 0;
   ibv_wc_status status = first != IBV_WC_SUCCESS ? first : IBV_WC_WR_FLUSH_ERR;
   for (; sq_.head < sq_.tail; ++sq_.head, status = IBV_WC_WR_FLUSH_ERR) complete_send(sq_.at(sq_.head), status);

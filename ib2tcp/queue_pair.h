@@ -21,6 +21,7 @@
 
 namespace shadowib::ib2tcp {
 
+struct Ah;
 struct Frame;
 struct Sink;
 struct Srq;
@@ -29,11 +30,12 @@ class Qp {
  public:
   ibv_qp verbs{};  // first
 
-  Hook of_link;       // all queue pairs of a link
-  Hook ready_hook;    // those with something to send
-  Hook ack_hook;      // those that owe an acknowledgement
-  Hook starved_hook;  // of a shared receive queue: those whose peer was told "receiver not ready"
-  int windows = 0;    // of type 2, bound through it
+  Hook of_link;                         // all queue pairs of a link
+  Hook ready_hook;                      // those with something to send
+  Hook ack_hook;                        // those that owe an acknowledgement
+  Hook starved_hook;                    // of a shared receive queue: those whose peer was told "receiver not ready"
+  int windows = 0;                      // of type 2, bound through it
+  std::vector<Attachment> attachments;  // to multicast groups
 
   ibv_qp_type type() const { return verbs.qp_type; }
   bool reliable() const { return type() == IBV_QPT_RC; }
@@ -94,6 +96,7 @@ class Qp {
   // --- datagram.cc ---
   void begin_datagram(const FrameHeader& header, Sink* sink);
   void finish_datagram(Sink& sink);
+  void take_datagram(const FrameHeader& header, const char* payload);  // a whole one, of a group
   void on_datagram_done(const Link& link, std::uint32_t seq);
   void on_datagram_link_up();
   void on_datagram_link_down(const Link& link);
@@ -159,6 +162,11 @@ class Qp {
   void datagrams_done(const Link& link, std::uint64_t end);
   void advance_datagrams();
   void drop_next();
+  bool may_send_datagram() const;
+  Destination* next_destination();
+  void address_frame(FrameHeader* header, const Ah& ah) const;
+  void end_fan_out();
+  void forget_copies(const Link& link, std::uint64_t end);
   void on_datagram_timer();
   void fail_datagram(const FrameHeader& header, Receive* receive, ibv_wc_status status);
   void complete_datagram(const FrameHeader& header, Receive* receive, ibv_wc_status status);
@@ -188,8 +196,17 @@ class Qp {
   Wait wait_ = Wait::kNone;
   bool halted_ = false;  // a request that failed before it was sent is waiting for those before it
   std::uint32_t reads_out_ = 0;
-  std::uint32_t local_left_ = 0;  // requests posted that need no peer and have not run
-  std::uint32_t local_ran_ = 0;   // since the connection began: they have no sequence numbers
+  // UD: copies of multicast datagrams that their receivers have not answered for, and the member that the next
+  // request goes to next.
+  struct Copy {
+    std::uint64_t index;
+    const Link* link;
+  };
+  std::vector<Copy> copies_;
+  std::size_t next_member_ = 0;
+  std::uint64_t looked_for_ = ~std::uint64_t{0};  // the request for which members were looked for last
+  std::uint32_t local_left_ = 0;                  // requests posted that need no peer and have not run
+  std::uint32_t local_ran_ = 0;                   // since the connection began: they have no sequence numbers
   std::uint32_t rnr_left_ = 0;
   std::uint32_t tries_ = 0;
   std::uint32_t rnr_streak_ = 0;

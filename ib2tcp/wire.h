@@ -14,6 +14,7 @@ static_assert(std::endian::native == std::endian::little, "frames are written as
 inline constexpr std::uint8_t kWireVersion = 2;
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
 inline constexpr std::uint32_t kMaxDatagramBytes = 4096;
+inline constexpr std::uint32_t kMulticastQpn = 0xffffff;  // every queue pair attached to the group
 
 enum class Opcode : std::uint8_t {
   // Requests; each takes one sequence number of its queue pair.
@@ -89,6 +90,7 @@ inline bool needs_response(Opcode opcode) { return opcode == Opcode::kRead || is
 inline bool takes_receive(Opcode opcode) { return is_send(opcode) || opcode == Opcode::kWriteImm; }
 // What a datagram says of its way, in fields that only connected queue pairs use otherwise: raddr holds these bits,
 // operand1 the sender's GUID, operand2 and piggyback the destination's GID as it lies in memory, ack the hop limit.
+// Without a global route operand2 is the destination's LID if that is a multicast one.
 struct DatagramPath {
   std::uint64_t slid : 16, sl : 4, global : 1, reserved : 11, flow_label : 20, traffic_class : 8, reserved2 : 4;
 };

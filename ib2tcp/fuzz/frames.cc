@@ -21,6 +21,7 @@
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
 #include "ib2tcp/memory_window.h"
+#include "ib2tcp/multicast.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/shared_receive_queue.h"
 
@@ -30,6 +31,8 @@ namespace {
 constexpr std::uint16_t kPeerLid = 7;
 constexpr std::uint32_t kPeerQpn = 0x77;
 constexpr std::size_t kPageBytes = 4096;
+constexpr union ibv_gid kGroup = {.raw = {0xff, 0x12}};
+constexpr std::uint16_t kGroupLid = 0xc001;
 
 void require(bool condition) {
   if (!condition) abort();
@@ -198,11 +201,14 @@ class World {
       ibv_qp* qp = create(type, srq);
       if (qps_.empty()) bind_window(qp);
       fill(qp);
+      if (type == IBV_QPT_UD) require(attach_mcast(qp, &kGroup, kGroupLid) == 0);
       qps_.push_back(reinterpret_cast<Qp*>(qp));
     }
   }
 
   void destroy() {
+    for (Qp* qp : qps_)
+      if (!qp->has_peer()) require(detach_mcast(&qp->verbs, &kGroup, kGroupLid) == 0);
     for (Qp* qp : qps_) require(destroy_qp(&qp->verbs) == 0);
     qps_.clear();
     require(dealloc_mw(mw_) == 0 && destroy_srq(srq_) == 0 && dereg_mr(mr_) == 0 && destroy_cq(cq_) == 0 &&
@@ -222,6 +228,10 @@ class World {
       if (header.rkey == 1) header.rkey = mw_->rkey;
       if (header.raddr < 2 * kPageBytes && !is_datagram(header.opcode))
         header.raddr += reinterpret_cast<std::uint64_t>(memory_) + kPageBytes;
+      if (is_datagram(header.opcode) && header.dest_qpn == 0x80) {
+        header.dest_qpn = kMulticastQpn;
+        header.operand2 = header.operand2 == 0 ? kGroup.global.subnet_prefix : kGroupLid;
+      }
       memcpy(bytes.data() + at, &header, sizeof(header));
       at += sizeof(header) + payload_bytes(header);
     }

@@ -122,6 +122,9 @@ struct BackendOps {
   // Address handles. Requests that were posted with one may outlive it.
   struct ibv_ah* (*create_ah)(struct ibv_pd* pd, struct ibv_ah_attr* attr);
   int (*destroy_ah)(struct ibv_ah* ah);
+  // Multicast groups that a UD queue pair takes datagrams of. destroy_qp answers EBUSY while it is in one.
+  int (*attach_mcast)(struct ibv_qp* qp, const union ibv_gid* gid, uint16_t lid);
+  int (*detach_mcast)(struct ibv_qp* qp, const union ibv_gid* gid, uint16_t lid);
   // destroy_qp and a way to RESET take the queue pair's unpolled completions along: nobody polls one afterwards, and
   // HostServices::purged tells of each. If false, the shim takes everything out of the completion queue first to find
   // them, and what it takes so of other queue pairs may be overtaken by a poll under way on another thread.
