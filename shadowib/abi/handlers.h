@@ -63,6 +63,8 @@ decltype(ibv_create_ah) shadowib_ibv_create_ah;
 decltype(ibv_create_ah_from_wc) shadowib_ibv_create_ah_from_wc;
 decltype(ibv_destroy_ah) shadowib_ibv_destroy_ah;
 decltype(ibv_init_ah_from_wc) shadowib_ibv_init_ah_from_wc;
+decltype(ibv_attach_mcast) shadowib_ibv_attach_mcast;
+decltype(ibv_detach_mcast) shadowib_ibv_detach_mcast;
 decltype(ibv_create_srq) shadowib_ibv_create_srq;
 decltype(ibv_modify_srq) shadowib_ibv_modify_srq;
 decltype(ibv_query_srq) shadowib_ibv_query_srq;

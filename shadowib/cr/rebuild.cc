@@ -186,6 +186,11 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   qp.executed_base = qp.frontier;
   r.reserved_qp_nums.push_back(qp.qp_num.value);
   SHADOWIB_TRY(replay(qp, IBV_QPS_RESET, IBV_QPS_RTR));
+  for (const MulticastAttachment& group : qp.groups)
+    if (int rc =
+            g_backend.attach_mcast != nullptr ? g_backend.attach_mcast(qp.real, &group.gid, group.lid) : EOPNOTSUPP;
+        rc != 0)
+      return failed(rc, "queue pair 0x%x: its place in the multicast group of LID 0x%x", qp.qp_num.value, group.lid);
   WorkQueue<RecvSlot>& receives = qp.receive;
   receives.retire_to(receives.retired());
   if (qp.settled_state == IBV_QPS_RESET || qp.settled_state == IBV_QPS_ERR || qp.doomed) return {};

@@ -130,7 +130,12 @@ void destroy_leftovers(ibv_context* program) {
   };
   Registry& r = registry();
   each(
-      r.qps, [](ShadowQp& qp) { g_backend.destroy_qp(qp.real); }, [](ShadowQp& qp) { return qp.qp.qp_base.context; });
+      r.qps,
+      [](ShadowQp& qp) {
+        for (const MulticastAttachment& group : qp.groups) g_backend.detach_mcast(qp.real, &group.gid, group.lid);
+        g_backend.destroy_qp(qp.real);
+      },
+      [](ShadowQp& qp) { return qp.qp.qp_base.context; });
   each(
       r.ahs,
       [](ShadowAh& ah) {

@@ -194,6 +194,7 @@ int shadowib_ibv_destroy_qp(ibv_qp* program) {
     Inside inside;
     Registry& r = registry();
     SpinGuard guard(r.lock);
+    if (!qp->groups.empty()) return EBUSY;
     stop_taking_shared(*qp);
     leave_windows(*qp);
     drain_async_events(*qp->context);  // while the real object they name exists

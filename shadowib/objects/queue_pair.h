@@ -3,7 +3,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstring>
 #include <memory>
+#include <vector>
 
 #include "shadowib/objects/completion.h"
 #include "shadowib/objects/memory.h"
@@ -33,6 +35,15 @@ struct RemoteEnd {
   RealQpNum real_qp_num;
 };
 
+// A multicast group that a queue pair takes datagrams of, as the program named it.
+struct MulticastAttachment {
+  ibv_gid gid;
+  std::uint16_t lid;
+  bool is(const ibv_gid& other, std::uint16_t other_lid) const {
+    return lid == other_lid && std::memcmp(&gid, &other, sizeof(gid)) == 0;
+  }
+};
+
 struct ShadowQp {
   ibv_qp_ex qp{};  // qp_base first: the program's ibv_qp
   ListHook hook;
@@ -58,6 +69,7 @@ struct ShadowQp {
   ibv_qp_init_attr init{};  // as asked for, CQ pointers the program's
   ibv_qp_cap real_cap{};
   ModifyLog modifies;
+  std::vector<MulticastAttachment> groups;   // under the registry's lock
   std::atomic<bool> drain_event_due{false};  // asked for on the way into SQD and not yet taken from the backend
   RemoteEnd remote;
   std::shared_ptr<RemoteKeys> remote_keys;

@@ -203,6 +203,8 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->post_recv = post_recv;
   ops->create_ah = create_ah;
   ops->destroy_ah = find<decltype(ops->destroy_ah)>("ibv_destroy_ah");
+  ops->attach_mcast = find<decltype(ops->attach_mcast)>("ibv_attach_mcast");
+  ops->detach_mcast = find<decltype(ops->detach_mcast)>("ibv_detach_mcast");
   ops->create_srq = create_srq;
   ops->modify_srq = find<decltype(ops->modify_srq)>("ibv_modify_srq");
   ops->query_srq = find<decltype(ops->query_srq)>("ibv_query_srq");

@@ -204,6 +204,19 @@ class Restart(unittest.TestCase):
                     self.ends(program, -9)
                 self.ends(self.restart(1, transport=transport), 0)
 
+    def test_multicast(self):
+        self.alone("multicast")
+
+    def test_multicast_between_processes(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                self.tearDown()
+                self.setUp()
+                names = ("multicast_sender", "multicast_early", "multicast_late")
+                for program in [self.run_program(name, transport=transport) for name in names]:
+                    self.ends(program, -9)
+                self.ends(self.restart(1, transport=transport), 0)
+
     def joined_by_a_second(self, transport, during=False):
         self.ends(self.run_program("first", transport=transport), -9)
         # 110: the first thing a restored member does; until it has waited there nobody has taken an index.

@@ -1,0 +1,150 @@
+/* Multicast groups. */
+#include <errno.h>
+#include <string.h>
+
+#include "scenario.h"
+
+enum { kKey = 0x22222222, kHeader = 40, kEverybody = 0xffffff, kGroupLid = 0xc123 };
+
+static const union ibv_gid group = {.raw = {0xff, 0x12, [14] = 0x12, 0x34}};
+
+static struct ibv_qp* create_member(int attached) {
+  struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_UD};
+  init.cap = (struct ibv_qp_cap){kDepth, kDepth, 1, 1, 0};
+  struct ibv_qp* qp = ibv_create_qp(pd, &init);
+  CHECK(qp != NULL);
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = kKey};
+  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+  to_state(qp, IBV_QPS_RTR);
+  attr.qp_state = IBV_QPS_RTS;
+  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+  if (attached) CHECK(ibv_attach_mcast(qp, &group, kGroupLid) == 0);
+  return qp;
+}
+
+static struct ibv_ah* create_handle(int global) {
+  struct ibv_ah_attr attr = {.dlid = kGroupLid, .port_num = 1, .is_global = (uint8_t)global, .grh = {.dgid = group}};
+  struct ibv_ah* ah = ibv_create_ah(pd, &attr);
+  CHECK(ah != NULL);
+  return ah;
+}
+
+static void send_to_all(struct ibv_qp* qp, uint64_t id, struct ibv_ah* ah) {
+  struct ibv_sge sge = {(uintptr_t)memory + 60000, 64, mr->lkey};
+  struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
+  memset(memory + 60000, (int)id, 64);
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.ud.ah = ah;
+  wr.wr.ud.remote_qpn = kEverybody;
+  wr.wr.ud.remote_qkey = kKey;
+  CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+}
+
+static char* place_of(uint64_t id) { return memory + 512 * (id - 100); }
+
+static void post_place(struct ibv_qp* qp, uint64_t id) {
+  struct ibv_sge sge = {(uintptr_t)place_of(id), 512, mr->lkey};
+  struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
+  CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+}
+
+/* Receives `id`, of `qp`, and what it got: request `what` of the queue pair `sender` at `slid`. */
+static void expect_copy(uint64_t id, const struct ibv_qp* qp, int what, uint32_t sender, int slid, int global) {
+  struct ibv_wc wc = {.wr_id = ~0ull};
+  for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
+  CHECK(wc.wr_id == id && wc.status == IBV_WC_SUCCESS && wc.byte_len == kHeader + 64);
+  CHECK(wc.qp_num == qp->qp_num && wc.src_qp == sender && wc.slid == slid);
+  CHECK(place_of(id)[kHeader] == (char)what);
+  CHECK(((wc.wc_flags & IBV_WC_GRH) != 0) == global);
+  const struct ibv_grh* header = (const struct ibv_grh*)place_of(id);
+  union ibv_gid gid;
+  CHECK(ibv_query_gid(context, 1, 0, &gid) == 0);
+  if (global && slid == lid) CHECK(memcmp(&header->sgid, &gid, 16) == 0);
+  if (global) CHECK(memcmp(&header->dgid, &group, 16) == 0);
+}
+
+/* Who was attached is, who was detached is not, and a datagram that was held goes to everybody once. */
+static void multicast(void) {
+  open_device();
+  allocate(1 << 16);
+  a = create_member(1);
+  b = create_member(1);
+  struct ibv_qp *third = create_member(1), *detached = create_member(1);
+  CHECK(ibv_detach_mcast(detached, &group, kGroupLid) == 0);
+  struct ibv_ah *by_gid = create_handle(1), *by_lid = create_handle(0);
+  for (uint64_t id = 0; id < 4; ++id) {
+    post_place(b, 100 + 10 * id);
+    post_place(third, 101 + 10 * id);
+  }
+  post_place(detached, 150);
+  post_place(a, 151);
+  send_to_all(a, 1, by_gid);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  expect_copy(100, b, 1, a->qp_num, lid, 1);
+  to_state(a, IBV_QPS_SQD);
+  send_to_all(a, 2, by_lid);
+  checkpoint_and_kill();
+  expect_copy(101, third, 1, a->qp_num, lid, 1);
+  expect_nothing_more();
+  CHECK(ibv_destroy_qp(b) == EBUSY);
+  to_state(a, IBV_QPS_RTS);
+  EXPECT(send_cq, 2, IBV_WC_SUCCESS);
+  expect_copy(110, b, 2, a->qp_num, lid, 0);
+  expect_copy(111, third, 2, a->qp_num, lid, 0);
+  CHECK(ibv_detach_mcast(third, &group, kGroupLid) == 0);
+  CHECK(ibv_attach_mcast(detached, &group, kGroupLid) == 0);
+  send_to_all(a, 3, by_gid);
+  EXPECT(send_cq, 3, IBV_WC_SUCCESS);
+  expect_copy(120, b, 3, a->qp_num, lid, 1);
+  expect_copy(150, detached, 3, a->qp_num, lid, 1);
+  expect_nothing_more();
+  CHECK(ibv_destroy_qp(third) == 0);
+  CHECK(ibv_close_device(context) == 0); /* with what is left, attached or not */
+}
+
+/* Three processes: what one sends after the restart, the others get, attached before or after. */
+static void multicast_member(const char* self, int after) {
+  int sender_lid, unused;
+  uint32_t sender, number;
+  open_device();
+  allocate(1 << 16);
+  b = create_member(!after);
+  post_place(b, 100);
+  post_place(b, 101);
+  tell(self, b->qp_num);
+  await("sender", &sender_lid, &sender);
+  if (!after) expect_copy(100, b, 1, sender, sender_lid, 1);
+  await("restarted", &unused, &number);
+  if (after) CHECK(ibv_attach_mcast(b, &group, kGroupLid) == 0);
+  tell(after ? "late again" : "early again", 0);
+  expect_copy(after ? 100 : 101, b, 2, sender, sender_lid, 1);
+}
+
+static void multicast_early(void) { multicast_member("early", 0); }
+static void multicast_late(void) { multicast_member("late", 1); }
+
+static void multicast_sender(void) {
+  int peer_lid;
+  uint32_t number;
+  open_device();
+  allocate(1 << 16);
+  a = create_member(0);
+  struct ibv_ah* ah = create_handle(1);
+  await("early", &peer_lid, &number);
+  await("late", &peer_lid, &number);
+  tell("sender", a->qp_num);
+  send_to_all(a, 1, ah);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  checkpoint_and_kill();
+  tell("restarted", 0);
+  await("early again", &peer_lid, &number);
+  await("late again", &peer_lid, &number);
+  send_to_all(a, 2, ah);
+  EXPECT(send_cq, 2, IBV_WC_SUCCESS);
+}
+
+const struct scenario multicast_scenarios[] = {{"multicast", multicast},
+                                               {"multicast_early", multicast_early},
+                                               {"multicast_late", multicast_late},
+                                               {"multicast_sender", multicast_sender},
+                                               {NULL, NULL}};
