@@ -192,8 +192,10 @@ TEST_F(Hostile, BadFramesEndTheConnectionAndNothingElse) {
   connect(x, y);
   expect_works(x, y);
   std::vector<std::function<void(FrameHeader&)>> spoil = {
-      [](FrameHeader& h) { h.version = 2; },
+      [](FrameHeader& h) { h.version = kWireVersion - 1; },
+      [](FrameHeader& h) { h.version = kWireVersion + 1; },
       [](FrameHeader& h) { h.opcode = static_cast<Opcode>(99); },
+      [](FrameHeader& h) { h.opcode = Opcode::kBindWindow; },  // of the sender alone
       [](FrameHeader& h) { h.opcode = Opcode::kHello; },
       [](FrameHeader& h) { h.length = 0x80000001u; },
       [](FrameHeader& h) { h.flags = 0xff; },

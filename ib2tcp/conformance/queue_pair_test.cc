@@ -92,7 +92,7 @@ TEST_P(Conformance, FullQueuesAndBadRequests) {
   EXPECT_EQ(x.post_send(1, five), EINVAL);
   EXPECT_EQ(x.post_send(1, {x.sge(0, 65)}, IBV_SEND_INLINE), EINVAL);
   std::vector<ibv_sge> one{x.sge(0, 1)};
-  EXPECT_EQ(x.post(x.send_wr(1, IBV_WR_LOCAL_INV, one)), EOPNOTSUPP);
+  EXPECT_EQ(x.post(x.send_wr(1, IBV_WR_TSO, one)), EOPNOTSUPP);
   // A list is taken up to the bad one.
   ibv_send_wr good = x.send_wr(7, IBV_WR_SEND, one), wrong = x.send_wr(8, IBV_WR_SEND, five);
   good.next = &wrong;

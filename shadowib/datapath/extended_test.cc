@@ -99,6 +99,31 @@ TEST_F(BuilderTest, WhatWasBuiltIsPostedInOrder) {
   for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(qp.send.slot(i).user_wr_id, i + 1);
 }
 
+TEST_F(BuilderTest, BindsAndInvalidations) {
+  ibv_mw window{};
+  ibv_mr region{};
+  const ibv_mw_bind_info info{&region, 4096, 100, IBV_ACCESS_REMOTE_READ};
+  ibv_wr_start(ex);
+  ex->wr_id = 1;
+  ibv_wr_bind_mw(ex, &window, 0x1234, &info);
+  ex->wr_id = 2;
+  ibv_wr_local_inv(ex, 0x5678);
+  ex->wr_id = 3;
+  ibv_wr_send_inv(ex, 0x9abc);
+  ibv_wr_set_sge(ex, 5, sge(0, 3).addr, 3);
+  ASSERT_EQ(ibv_wr_complete(ex), 0);
+  ASSERT_EQ(g_posted.size(), 3u);
+  EXPECT_EQ(g_posted[0].wr.opcode, IBV_WR_BIND_MW);
+  EXPECT_EQ(g_posted[0].wr.bind_mw.mw, &window);
+  EXPECT_EQ(g_posted[0].wr.bind_mw.rkey, 0x1234u);
+  EXPECT_EQ(g_posted[0].wr.bind_mw.bind_info.length, 100u);
+  EXPECT_EQ(g_posted[1].wr.opcode, IBV_WR_LOCAL_INV);
+  EXPECT_EQ(g_posted[1].wr.invalidate_rkey, 0x5678u);
+  EXPECT_EQ(g_posted[2].wr.opcode, IBV_WR_SEND_WITH_INV);
+  EXPECT_EQ(g_posted[2].wr.invalidate_rkey, 0x9abcu);
+  EXPECT_EQ(g_posted[2].bytes, "abc");
+}
+
 TEST_F(BuilderTest, InlineDataIsCopiedWhenItIsSet) {
   ibv_wr_start(ex);
   add_send(1);

@@ -1,0 +1,164 @@
+// What the shim knows of memory windows' binds, and the keys it turns on their way.
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <memory>
+
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+namespace {
+
+std::uint64_t g_executed;
+ibv_qp_state g_state;
+int g_refuse;  // with this errno
+ibv_send_wr g_posted;
+std::deque<ibv_wc> g_completions;
+
+int keep(ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
+  g_posted = *wr;
+  if (g_refuse != 0) *bad = wr;
+  return g_refuse;
+}
+
+class WindowTest : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kVirtual = 0x11223300, kReal = 0x99887700;
+
+  void SetUp() override {
+    g_backend = {};
+    g_backend.sq_executed = [](ibv_qp*) { return g_executed; };
+    g_backend.query_qp = [](ibv_qp*, ibv_qp_attr* attr, int, ibv_qp_init_attr*) {
+      attr->qp_state = g_state;
+      return 0;
+    };
+    g_backend.poll_cq = [](ibv_cq*, int count, ibv_wc* wc) {
+      if (g_completions.empty() || count == 0) return 0;
+      *wc = g_completions.front();
+      g_completions.pop_front();
+      return 1;
+    };
+    g_executed = 0;
+    g_refuse = 0;
+    g_state = IBV_QPS_RTS;
+    g_completions.clear();
+    qp.context = context.get();
+    qp.real = &real_qp;
+    qp.qp_num = {77};
+    qp.real_post_send = keep;
+    qp.translate = true;
+    ASSERT_TRUE(qp.send.create(8, 1, 0, false));
+    ASSERT_TRUE(qp.receive.create(8, 1, 0, true));
+    qp.receive.belongs_to(qp.qp_num);
+    mr.real = &real_mr;
+    real_mr.lkey = 5;
+    real_mw.rkey = kReal;
+    mw.mw.type = IBV_MW_TYPE_2;
+    mw.mw.rkey = kVirtual;
+    mw.real = &real_mw;
+    context->windows.note_used();
+    context->windows.insert(mw);
+    cq.cq.context = &context->program();
+    cq.look_at_each();
+  }
+
+  int post(ibv_wr_opcode opcode, std::uint32_t tag) {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.opcode = opcode;
+    if (opcode == IBV_WR_BIND_MW)
+      wr.bind_mw = {&mw.mw, kVirtual | tag, {&mr.mr, 4096, 100, IBV_ACCESS_REMOTE_WRITE}};
+    else
+      wr.invalidate_rkey = kVirtual | tag;
+    return post_send(&qp.qp.qp_base, &wr, &bad);
+  }
+  bool bound() {
+    context->windows.settle(mw);
+    return mw.bound.mr != nullptr;
+  }
+
+  std::unique_ptr<ShadowContext> context = std::make_unique<ShadowContext>();
+  ibv_qp real_qp{};
+  ibv_mr real_mr{};
+  ibv_mw real_mw{};
+  ShadowQp qp;
+  ShadowMr mr;
+  ShadowMw mw;
+  ShadowCq cq{};
+};
+
+TEST_F(WindowTest, ABindGoesDownByRealNames) {
+  ASSERT_EQ(post(IBV_WR_BIND_MW, 7), 0);
+  EXPECT_EQ(g_posted.bind_mw.mw, &real_mw);
+  EXPECT_EQ(g_posted.bind_mw.rkey, kReal | 7);
+  EXPECT_EQ(g_posted.bind_mw.bind_info.mr, &real_mr);
+  EXPECT_EQ(g_posted.bind_mw.bind_info.length, 100u);
+  EXPECT_EQ(qp.send.slot(0).wr.bind_mw.mw, &mw.mw) << "the log keeps the program's";
+  ASSERT_EQ(post(IBV_WR_LOCAL_INV, 7), 0);
+  EXPECT_EQ(g_posted.invalidate_rkey, kReal | 7);
+  ibv_send_wr wr{}, *bad;
+  wr.opcode = IBV_WR_LOCAL_INV;
+  wr.invalidate_rkey = kReal | 7;  // nobody's, as the program knows keys
+  ASSERT_EQ(post_send(&qp.qp.qp_base, &wr, &bad), 0);
+  EXPECT_EQ(g_posted.invalidate_rkey, 0u);
+}
+
+TEST_F(WindowTest, AWindowIsBoundByWhatHasRun) {
+  ASSERT_EQ(post(IBV_WR_BIND_MW, 1), 0);
+  ASSERT_EQ(post(IBV_WR_LOCAL_INV, 1), 0);
+  ASSERT_EQ(post(IBV_WR_BIND_MW, 2), 0);
+  EXPECT_FALSE(bound());
+  EXPECT_TRUE(context->windows.uses(mr));
+  g_executed = 1;
+  EXPECT_TRUE(bound());
+  EXPECT_EQ(mw.key.value, kVirtual | 1);
+  EXPECT_EQ(mw.bound_by, &qp);
+  g_executed = 2;
+  EXPECT_FALSE(bound());
+  EXPECT_TRUE(context->windows.is_changing(mw));
+  g_executed = 3;
+  EXPECT_TRUE(bound());
+  EXPECT_EQ(mw.key.value, kVirtual | 2);
+  EXPECT_FALSE(context->windows.is_changing(mw));
+  EXPECT_TRUE(context->windows.uses(mr));
+  context->windows.leave(qp);
+  EXPECT_FALSE(bound());
+  EXPECT_FALSE(context->windows.uses(mr));
+}
+
+TEST_F(WindowTest, WhatIsRefusedOrFlushedChangesNothing) {
+  g_refuse = ENOMEM;
+  EXPECT_EQ(post(IBV_WR_BIND_MW, 1), ENOMEM);
+  g_executed = 1;
+  EXPECT_FALSE(bound());
+  EXPECT_FALSE(context->windows.uses(mr));
+  g_executed = g_refuse = 0;
+  ASSERT_EQ(post(IBV_WR_BIND_MW, 2), 0);
+  EXPECT_TRUE(context->windows.is_changing(mw));
+  g_state = IBV_QPS_ERR;
+  EXPECT_FALSE(context->windows.is_changing(mw));
+  EXPECT_FALSE(bound());
+  EXPECT_FALSE(context->windows.uses(mr));
+}
+
+TEST_F(WindowTest, APeersInvalidationIsNamedAsTheProgramKnowsIt) {
+  ASSERT_EQ(post(IBV_WR_BIND_MW, 9), 0);
+  g_executed = 1;
+  for (const std::uint32_t tag : {8u, 9u}) {  // 8: of an earlier bind, read late
+    EXPECT_TRUE(bound());
+    RecvSlot& slot = qp.receive.slot(0);
+    slot.pend();
+    ibv_wc wc{};
+    wc.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot));
+    wc.wc_flags = IBV_WC_WITH_INV;
+    wc.invalidated_rkey = kReal | tag;
+    g_completions.push_back(wc);
+    ASSERT_EQ(poll_cq(&cq.cq, 1, &wc), 1);
+    EXPECT_EQ(wc.invalidated_rkey, kVirtual | tag);
+    EXPECT_EQ(wc.qp_num, 77u);
+  }
+  EXPECT_FALSE(bound());
+}
+
+}  // namespace
+}  // namespace shadowib
