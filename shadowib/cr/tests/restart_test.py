@@ -187,6 +187,9 @@ class Restart(unittest.TestCase):
     def test_windows_that_are_bound_no_more(self):
         self.alone("closed_windows")
 
+    def test_an_armed_queue_when_windows_are_bound_again(self):
+        self.alone("armed_windows")
+
     def test_binds_that_had_not_run(self):
         self.ends(self.run_program("binds_to_come"), -9)
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
