@@ -170,7 +170,8 @@ int query_device(ibv_context* verbs, ibv_device_attr* attr) {
   attr->max_srq = kMaxSrq;
   attr->max_srq_wr = kMaxSrqWr;
   attr->max_srq_sge = kMaxSge;
-  attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+  attr->device_cap_flags =
+      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_XRC;
   attr->max_sge = attr->max_sge_rd = kMaxSge;
   attr->max_cq = 1 << 16;
   attr->max_cqe = kMaxCqe;

@@ -25,6 +25,7 @@ class Link;
 class Qp;
 class Rendezvous;
 struct Mr;
+struct Srq;
 struct Endpoint;
 
 // Unlinks itself when destroyed; is_linked() tells whether it is on a list.
@@ -58,6 +59,7 @@ class Engine {
  public:
   using QpTable = SlotTable<Qp, 16, 24>;
   using MrTable = SlotTable<Mr, 20, 32>;
+  using SrqTable = SlotTable<Srq, 16, 24>;
 
   // Creates the epoll sets. 0 or an errno.
   int open();
@@ -65,6 +67,7 @@ class Engine {
   SpinLock lock;
   QpTable qps;
   MrTable mrs;
+  SrqTable xrc_srqs;                       // those that others name by number
   std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found
   Statistics statistics;
   std::atomic<bool> paused{false};           // BackendOps::set_paused

@@ -69,6 +69,8 @@ class Link {
   // The same without leaving the link: the queue pair goes to error. Returns the receive that was lent to a message
   // on its way in, or nullptr.
   [[nodiscard]] Receive* cut(Qp& qp);
+  // Whether a message on its way in has a receive of the queue pair's.
+  bool fills_receive_of(const Qp& qp) const { return sink_.active && sink_.qp == &qp && sink_.receive != nullptr; }
   // A frame that outlives its queue pair: a refusal, a last acknowledgement.
   void send_loose(const FrameHeader& header);
 

@@ -40,7 +40,9 @@ void Qp::begin_request(const FrameHeader& header, Sink* sink) {
     established_ = true;
     if (state() == IBV_QPS_RTR) raise(IBV_EVENT_COMM_EST);
   }
-  if (!reliable() && needs_response(header.opcode)) {
+  if (is_target() && !choose_srq(header.srqn)) {
+    fail_request(Syndrome::kInvalidRequest, header.seq, IBV_EVENT_QP_REQ_ERR);
+  } else if (!reliable() && needs_response(header.opcode)) {
     drop_message();
   } else if (header.opcode == Opcode::kRead) {
     begin_read(header, false);
@@ -72,7 +74,7 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
     return false;
   }
   if (write && header.length > 0) {
-    void* memory = translate(verbs.pd, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_WRITE);
+    void* memory = translate(remote_pd(header), header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_WRITE);
     if (memory == nullptr) {
       fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
       return false;
@@ -150,7 +152,7 @@ void Qp::begin_read(const FrameHeader& header, bool repeat) {
     return;
   }
   if (header.length > 0 &&
-      translate(verbs.pd, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
+      translate(remote_pd(header), header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
     fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
@@ -171,7 +173,7 @@ void Qp::begin_atomic(const FrameHeader& header) {
     return;
   }
   auto* target = static_cast<std::uint64_t*>(
-      translate(verbs.pd, header.rkey, header.raddr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC));
+      translate(remote_pd(header), header.rkey, header.raddr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC));
   if (target == nullptr || (reinterpret_cast<std::uintptr_t>(target) & 7) != 0) {
     fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
     return;
@@ -274,7 +276,7 @@ bool Qp::next_answer(Frame* frame) {
     frame->count = 0;
     if (answer.opcode == Opcode::kReadResponse && answer.length > 0) {
       // Looked up again: the region may have gone since.
-      void* memory = translate(verbs.pd, answer.rkey, answer.raddr, answer.length, IBV_ACCESS_REMOTE_READ);
+      void* memory = translate(remote_pd(answer), answer.rkey, answer.raddr, answer.length, IBV_ACCESS_REMOTE_READ);
       if (memory == nullptr) {
         answers_begin_ = answers_end_;
         fail_request(Syndrome::kRemoteAccess, answer.seq, IBV_EVENT_QP_ACCESS_ERR);
