@@ -13,6 +13,10 @@ const char* type_name(ibv_qp_type type) {
       return "UC";
     case IBV_QPT_UD:
       return "UD";
+    case IBV_QPT_XRC_SEND:
+      return "XRC_SEND";
+    case IBV_QPT_XRC_RECV:
+      return "XRC_RECV";
     default:
       return "RC";
   }
@@ -47,9 +51,10 @@ void describe_objects(std::string* json) {
   SpinGuard guard(r.lock);
   append(json,
          "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,"
-         "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"address_handles\":%zu,\"queue_pairs\":[",
+         "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"address_handles\":%zu,\"xrc_domains\":%zu,"
+         "\"queue_pairs\":[",
          backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.cqs.size(),
-         r.srqs.size(), r.ahs.size());
+         r.srqs.size(), r.ahs.size(), r.xrcds.size());
   bool first = true;
   for (ShadowQp& qp : r.qps) {
     const QueueCounts sends = counts_of(qp.send), receives = counts_of(qp.receive);
