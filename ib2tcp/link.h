@@ -87,7 +87,11 @@ class Link {
     if (!qp.ready_hook.is_linked()) ready_.push_back(qp);
   }
   void owe_ack(Qp& qp) {
-    if (!qp.ack_hook.is_linked()) owing_.push_back(qp);
+    if (qp.ack_hook.is_linked()) return;
+    if (qp.is_target())
+      owing_.push_front(qp);
+    else
+      owing_.push_back(qp);
   }
   bool owes_acks() const { return !owing_.empty() || !done_.empty(); }
   bool unsent() const { return tx_begin_ != tx_end_ || body_count_ != 0 || !ready_.empty() || !loose_.empty(); }
@@ -118,6 +122,7 @@ class Link {
   // Output.
   bool flush();
   void gather();
+  void acknowledge_first();
   bool append(const Frame& frame);
   void detach_output(const Qp& qp);
   void snapshot_body();
@@ -140,7 +145,7 @@ class Link {
 
   HookedList<Qp, &Qp::of_link> qps_;
   HookedList<Qp, &Qp::ready_hook> ready_;
-  HookedList<Qp, &Qp::ack_hook> owing_;
+  HookedList<Qp, &Qp::ack_hook> owing_;  // XRC targets first
 
   static constexpr std::size_t kInput = 16 << 10, kOutput = (64 << 10) - 64;
   std::unique_ptr<char[]> rx_;

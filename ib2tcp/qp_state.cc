@@ -101,6 +101,18 @@ std::span<const Transition> transitions(ibv_qp_type type) {
   }
 }
 
+// Programs give both ends of an XRC connection what only the other has a use for; the kernel does not look at it.
+constexpr int ignored(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_XRC_SEND:
+      return IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    case IBV_QPT_XRC_RECV:
+      return IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY;
+    default:
+      return 0;
+  }
+}
+
 const Transition* find_transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) {
   for (const Transition& t : transitions(type))
     if (t.from == from && t.to == to) return &t;
@@ -156,6 +168,7 @@ void Qp::apply(const ibv_qp_attr& attr, int mask) {
 }
 
 int Qp::modify(const ibv_qp_attr& attr, int mask) {
+  mask &= ~ignored(type());
   ibv_qp_state from = state();
   ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
   if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != from) return EINVAL;

@@ -276,6 +276,25 @@ TEST_P(Conformance, AnXrcTargetInErrorLeavesReceivesToOthers) {
   EXPECT_EQ(events(b()), std::vector<int>{IBV_EVENT_SRQ_LIMIT_REACHED});
 }
 
+// Who has had the answer to a message finds the message's own completion there too.
+TEST_P(Conformance, TheAnswerToAnXrcMessageComesBehindItsAcknowledgement) {
+  Domain domain_a(a()), domain_b(b());
+  Named at_a(a(), domain_a.xrcd), at_b(b(), domain_b.xrcd);
+  Endpoint x(a(), initiator()), y(b(), target(domain_b)), v(b(), initiator()), w(a(), target(domain_a));
+  connect(x, y);
+  connect(v, w);
+  for (std::uint64_t id = 0; id < 200; ++id) {
+    at_a.post(id);
+    at_b.post(id);
+    ASSERT_EQ(post_to(x, at_b.number, id), 0);
+    ASSERT_EQ(at_b.wait().wr_id, id);
+    ASSERT_EQ(post_to(v, at_a.number, id), 0);
+    ASSERT_EQ(at_a.wait().wr_id, id);
+    ASSERT_EQ(x.poll(), 1) << id;
+    ASSERT_EQ(v.wait().wr_id, id);
+  }
+}
+
 // What a target has received stays when it goes.
 TEST_P(Conformance, XrcCompletionsOutliveTheirTarget) {
   Domain domain(b());
@@ -370,10 +389,37 @@ TEST_P(Conformance, RulesOfXrcQueuePairs) {
   init = y.init_attr();
   EXPECT_EQ(y.ops.create_qp(y.pd, &init), nullptr);
   EXPECT_EQ(y.process.last_errno(), EINVAL);
-  attr = {};
+}
+
+TEST_P(Conformance, AttributesOfXrcQueuePairs) {
+  Domain domain(b());
+  Endpoint x(a(), initiator()), y(b(), target(domain));
+  ASSERT_EQ(x.to_init(x.qp), 0);
+  ASSERT_EQ(y.to_init(y.qp), 0);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.ah_attr.dlid = b().port.lid;
+  attr.min_rnr_timer = 12;
+  const int common = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  const int of_targets = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  EXPECT_EQ(y.ops.modify_qp(y.qp, &attr, common), EINVAL);
+  EXPECT_EQ(x.ops.modify_qp(x.qp, &attr, common | IBV_QP_TIMEOUT), EINVAL);
+  EXPECT_EQ(x.ops.modify_qp(x.qp, &attr, common | of_targets), 0) << "what is the target's is not looked at";
+  EXPECT_EQ(y.ops.modify_qp(y.qp, &attr, common | of_targets), 0);
   attr.qp_state = IBV_QPS_RTS;
-  attr.retry_cnt = 1;
-  EXPECT_EQ(y.ops.modify_qp(y.qp, &attr, IBV_QP_STATE | IBV_QP_RETRY_CNT), EINVAL) << "a target sends no requests";
+  attr.retry_cnt = 3;
+  const int of_initiators = IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  EXPECT_EQ(x.ops.modify_qp(x.qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN), EINVAL);
+  for (Endpoint* e : {&x, &y})
+    EXPECT_EQ(e->ops.modify_qp(e->qp, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN | of_initiators), 0);
+  ibv_qp_init_attr init{};
+  ASSERT_EQ(x.ops.query_qp(x.qp, &attr, 0, &init), 0);
+  EXPECT_EQ(attr.min_rnr_timer, 0);
+  EXPECT_EQ(attr.retry_cnt, 3);
+  ASSERT_EQ(y.ops.query_qp(y.qp, &attr, 0, &init), 0);
+  EXPECT_EQ(attr.min_rnr_timer, 12);
+  EXPECT_EQ(attr.retry_cnt, 0);
 }
 
 }  // namespace
