@@ -21,7 +21,7 @@ struct scenario {
 };
 /* By concern, a file each; a name of NULL ends a list. */
 extern const struct scenario state_scenarios[], shared_receive_scenarios[], extended_scenarios[],
-    datagram_scenarios[], job_scenarios[], churn_scenarios[];
+    extended_connection_scenarios[], datagram_scenarios[], job_scenarios[], churn_scenarios[];
 
 extern struct ibv_context* context;
 extern struct ibv_pd* pd;
