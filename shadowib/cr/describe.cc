@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "shadowib/cr/participant.h"
+#include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -31,10 +32,13 @@ const char* state_name(ibv_qp_state state) {
 struct QueueCounts {
   unsigned long long posted, retired;
 };
-template <typename Slot>
-QueueCounts counts_of(WorkQueue<Slot>& queue) {
-  SpinGuard guard(queue.lock);
-  return {queue.head, queue.retired()};
+QueueCounts sends_of(ShadowQp& qp) {
+  SpinGuard guard(qp.send.lock);
+  return {qp.send.head, executed_frontier(qp)};
+}
+QueueCounts receives_of(ShadowQp& qp) {
+  SpinGuard guard(qp.receive.lock);
+  return {qp.receive.head, qp.receive.retired()};
 }
 
 template <typename... Args>
@@ -57,7 +61,7 @@ void describe_objects(std::string* json) {
          r.srqs.size(), r.ahs.size(), r.xrcds.size());
   bool first = true;
   for (ShadowQp& qp : r.qps) {
-    const QueueCounts sends = counts_of(qp.send), receives = counts_of(qp.receive);
+    const QueueCounts sends = sends_of(qp), receives = receives_of(qp);
     append(json,
            "%s{\"qp_num\":%u,\"type\":\"%s\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
            "\"sends_posted\":%llu,\"sends_retired\":%llu,\"receives_posted\":%llu,\"receives_completed\":%llu}",
