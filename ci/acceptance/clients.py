@@ -36,7 +36,9 @@ CLIENTS = [
     *pingpong("ud", "", "-e", "-g 0"),
     *pingpong("srq", "", "-e", "-g 0", requests=1 / 16),  # that many queue pairs, in turn
     *pingpong("srq", "-q 4", requests=1 / 4),
-    *pingpong("xsrq", "", "-e", "-g 0"),
+    # It asks for a send queue as long as its run: what it can be asked for is over before a checkpoint, but of large messages.
+    *pingpong("xsrq", "", "-e", "-g 0", restart="too short"),
+    *pingpong("xsrq", "-s 1048576", "-e -s 1048576", most=16_300),
     *perftest("ib_send_bw", "RC UC UD XRC", "", "-e", "-q 8", "-b", "-I 64"),
     *perftest("ib_send_bw", "RC", "--use-srq", "--use-srq -q 8"),
     *perftest("ib_send_lat", "RC UC UD XRC", "", "-e"),
