@@ -148,7 +148,8 @@ class Restart(unittest.TestCase):
         objects = json.loads(status)["members"][0]["state"]["objects"]
         self.assertEqual(objects["contexts"], 1)
         self.assertEqual(objects["queue_pairs"], [])
-        for kind in ("protection_domains", "memory_regions", "completion_queues", "shared_receive_queues", "address_handles"):
+        for kind in ("protection_domains", "memory_regions", "completion_queues", "shared_receive_queues", "address_handles",
+                     "xrc_domains"):
             self.assertEqual(objects[kind], 0, kind)
         self.assertEqual(objects["backend_figures"]["objects"], 0)
         (self.dir / "seen").write_text("0 0")
