@@ -44,7 +44,7 @@ void make_grh(const FrameHeader& header, const DatagramPath& path, char grh[kGrh
   std::memcpy(grh + 8, &prefix, 8);
   std::memcpy(grh + 16, &header.operand1, 8);
   std::memcpy(grh + 24, &header.operand2, 8);
-  std::memcpy(grh + 32, &header.piggyback, 8);
+  std::memcpy(grh + 32, &header.dgid_end, 8);
 }
 
 // Puts the first bytes of a list into its place: `from`, or nothing if that is nullptr.
@@ -196,7 +196,7 @@ void Qp::address_frame(FrameHeader* header, const Ah& ah) const {
     path.traffic_class = to.traffic_class;
     header->operand1 = port_gid(device, ah.attr.port_num).global.interface_id;
     header->operand2 = to.dgid.global.subnet_prefix;
-    header->piggyback = to.dgid.global.interface_id;
+    header->dgid_end = to.dgid.global.interface_id;
     header->ack = to.hop_limit;
   } else if (ah.group != nullptr) {
     header->operand2 = ah.attr.dlid;

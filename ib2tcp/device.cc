@@ -171,7 +171,8 @@ int query_device(ibv_context* verbs, ibv_device_attr* attr) {
   attr->max_srq_wr = kMaxSrqWr;
   attr->max_srq_sge = kMaxSge;
   attr->device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-                           IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+                           IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS |
+                           IBV_DEVICE_XRC;
   attr->max_sge = attr->max_sge_rd = kMaxSge;
   attr->max_cq = 1 << 16;
   attr->max_cqe = kMaxCqe;
@@ -180,8 +181,8 @@ int query_device(ibv_context* verbs, ibv_device_attr* attr) {
   attr->max_pd = 1 << 16;
   attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = kMaxRdAtomic;
   attr->max_res_rd_atom = kMaxRdAtomic * kMaxQp;
-  // They are processor instructions, atomic for everybody on the host; but what adapters say is this, and UCX takes no
-  // other answer for atomics.
+  // They are processor instructions, atomic for everybody on the host; but what adapters say is this, and UCX takes
+  // no other answer for atomics.
   attr->atomic_cap = IBV_ATOMIC_HCA;
   attr->max_ah = 1 << 20;
   attr->max_mcast_grp = 1 << 16;

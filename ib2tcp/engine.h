@@ -27,6 +27,7 @@ class Qp;
 class Rendezvous;
 struct Mr;
 struct Mw;
+struct Srq;
 struct Endpoint;
 
 // Unlinks itself when destroyed; is_linked() tells whether it is on a list.
@@ -61,6 +62,7 @@ class Engine {
   using QpTable = SlotTable<Qp, 16, 24>;
   using MrTable = SlotTable<Mr, 20, 31>;  // the highest bit marks keys of windows (memory_window.h)
   using MwTable = SlotTable<Mw, 16, 23>;  // by the part of the key that stays
+  using SrqTable = SlotTable<Srq, 16, 24>;
 
   // Creates the epoll sets. 0 or an errno.
   int open();
@@ -70,6 +72,7 @@ class Engine {
   MrTable mrs;
   MwTable mws;
   Multicast multicast;
+  SrqTable xrc_srqs;                       // those that others name by number
   std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found
   Statistics statistics;
   std::atomic<bool> paused{false};           // BackendOps::set_paused

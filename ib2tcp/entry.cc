@@ -15,6 +15,7 @@
 #include "ib2tcp/multicast.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/shared_receive_queue.h"
+#include "ib2tcp/xrc.h"
 #include "shadowib/base/arena.h"
 
 namespace shadowib::ib2tcp {
@@ -87,6 +88,11 @@ constexpr BackendOps kOps = {
     .query_srq = query_srq,
     .destroy_srq = destroy_srq,
     .post_srq_recv = post_srq_recv,
+    .open_xrcd = open_xrcd,
+    .close_xrcd = close_xrcd,
+    .create_xrc_srq = create_xrc_srq,
+    .get_srq_num = get_srq_num,
+    .create_xrc_target = create_xrc_target,
     .sq_executed = sq_executed,
     .progress = [](int timeout_ms) { return g_engine->progress(timeout_ms); },
     .wake = [] { g_engine->wake(); },

@@ -68,6 +68,8 @@ class Link {
   // The same without leaving the link: the queue pair goes to error. Returns the receive that was lent to a message
   // on its way in, or nullptr.
   [[nodiscard]] Receive* cut(Qp& qp);
+  // Whether a message on its way in has a receive of the queue pair's.
+  bool fills_receive_of(const Qp& qp) const { return sink_.active && sink_.qp == &qp && sink_.receive != nullptr; }
   // A frame that outlives its queue pair: a refusal, a last acknowledgement.
   void send_loose(const FrameHeader& header);
 
@@ -84,7 +86,11 @@ class Link {
     if (!qp.ready_hook.is_linked()) ready_.push_back(qp);
   }
   void owe_ack(Qp& qp) {
-    if (!qp.ack_hook.is_linked()) owing_.push_back(qp);
+    if (qp.ack_hook.is_linked()) return;
+    if (qp.is_target())
+      owing_.push_front(qp);
+    else
+      owing_.push_back(qp);
   }
   bool owes_acks() const { return !owing_.empty() || !done_.empty(); }
   bool unsent() const { return tx_begin_ != tx_end_ || body_count_ != 0 || !ready_.empty() || !loose_.empty(); }
@@ -116,6 +122,7 @@ class Link {
   // Output.
   bool flush();
   void gather();
+  void acknowledge_first();
   bool append(const Frame& frame);
   void detach_output(const Qp& qp);
   void snapshot_body();
@@ -138,7 +145,7 @@ class Link {
 
   HookedList<Qp, &Qp::of_link> qps_;
   HookedList<Qp, &Qp::ready_hook> ready_;
-  HookedList<Qp, &Qp::ack_hook> owing_;
+  HookedList<Qp, &Qp::ack_hook> owing_;  // XRC targets first
 
   static constexpr std::size_t kInput = 16 << 10, kOutput = (64 << 10) - 64;
   std::unique_ptr<char[]> rx_;

@@ -180,7 +180,10 @@ bool Link::begin_frame(const FrameHeader& header) {
   if ((header.flags & kFlagAckValid) != 0) qp->on_ack(header.ack);
   if (!qp->connected()) return true;  // the completions that caused overran their queue
   if (is_request(header.opcode)) {
-    qp->begin_request(header, &sink_);
+    if (qp->executes(header))
+      qp->begin_request(header, &sink_);
+    else
+      refuse(header);
   } else if (header.opcode == Opcode::kNak) {
     qp->on_nak(header);
   } else if (header.opcode == Opcode::kReceivePosted) {

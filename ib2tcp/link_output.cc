@@ -32,9 +32,22 @@ void Link::send_loose(const FrameHeader& header) {
   g_engine->want_turn();
 }
 
+// An XRC target sends nothing that its acknowledgements could ride on: what the program answers goes by another queue
+// pair, and tells the sender that its message was executed. So they go before it.
+void Link::acknowledge_first() {
+  while (!owing_.empty() && owing_.front().is_target()) {
+    Qp& qp = owing_.front();
+    owing_.pop_front();
+    qp.want_ack_now();
+    qp.ready_hook.unlink();
+    ready_.push_front(qp);
+  }
+}
+
 void Link::gather() {
   tx_begin_ = tx_end_ = 0;
   if (!done_.empty()) flush_done();
+  acknowledge_first();
   if (stream_ == nullptr) return;
   if (!loose_.empty()) {
     std::size_t n = std::min(loose_.size(), kOutput / 2 / sizeof(FrameHeader));

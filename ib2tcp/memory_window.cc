@@ -58,10 +58,11 @@ bool may_bind(const Qp& qp, const Mw& mw, const Mr* mr, const Send& send) {
 
 }  // namespace
 
-void* translate_remote(const Qp& qp, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
-  if ((key & kWindowKey) == 0) return translate(qp.verbs.pd, key, address, bytes, access);
+void* translate_remote(const Qp& qp, const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
+                       int access) {
+  if ((key & kWindowKey) == 0) return translate(pd, key, address, bytes, access);
   const Mw* mw = find_bound(key);
-  if (mw == nullptr || mw->verbs.pd != qp.verbs.pd || (mw->qp != nullptr && mw->qp != &qp)) return nullptr;
+  if (mw == nullptr || mw->verbs.pd != pd || (mw->qp != nullptr && mw->qp != &qp)) return nullptr;
   if ((mw->access & access) != access) return nullptr;
   const std::uint64_t offset = address - ((mw->access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : mw->begin);
   if (offset > mw->bytes || bytes > mw->bytes - offset) return nullptr;

@@ -30,7 +30,8 @@ struct Mw {
 
 // What a peer's request on `qp` names by a region's or a window's key: the memory, or nullptr if it must not. As
 // translate() in memory.h.
-void* translate_remote(const Qp& qp, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access);
+void* translate_remote(const Qp& qp, const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
+                       int access);
 
 // 0, or the errno to refuse a bind with that can never be right.
 int check_bind(const ibv_send_wr& wr);

@@ -123,7 +123,7 @@ void Multicast::deliver(const Link& from, const FrameHeader& header, const char*
   std::memcpy(&path, &header.raddr, sizeof(path));
   GroupName name;
   if (path.global)
-    name = {header.operand2, header.piggyback, 0};
+    name = {header.operand2, header.dgid_end, 0};
   else
     name.lid = static_cast<std::uint16_t>(header.operand2);
   auto it = groups_.find(name);

@@ -38,9 +38,13 @@ Opcode frame_opcode(ibv_wr_opcode opcode) {
   }
 }
 
+// A number that no queue has stands for what cannot be said: 0 is of requests that are not XRC's.
+std::uint32_t wire_srqn(std::uint32_t number) { return number != 0 && number <= kNoSrqn ? number : kNoSrqn; }
+
 }  // namespace
 
 int Qp::check_send(const ibv_send_wr& wr) const {
+  if (is_target()) return EINVAL;
   Opcode opcode = frame_opcode(wr.opcode);
   const bool plain_send = opcode == Opcode::kSend || opcode == Opcode::kSendImm;
   const bool needs_reliable = needs_response(opcode) || opcode == Opcode::kSendInvalidate;
@@ -71,6 +75,7 @@ void Qp::queue_send(const ibv_send_wr& wr) {
   send.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
   send.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
   send.done = false;
+  send.srqn = is_initiator() ? wire_srqn(wr.qp_type.xrc.remote_srqn) : 0;
   send.status = IBV_WC_SUCCESS;
   if (is_local(opcode)) {
     queue_local(send, wr);
@@ -141,7 +146,7 @@ int Qp::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
 int Qp::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;
   for (; wr != nullptr; wr = wr->next) {
-    rc = state() == IBV_QPS_RESET || srq_ != nullptr ? EINVAL : rq_->post(*wr);
+    rc = state() == IBV_QPS_RESET || takes_shared() || is_initiator() ? EINVAL : rq_->post(*wr);
     if (rc != 0) {
       *bad = wr;
       break;

@@ -10,6 +10,7 @@
 #include "ib2tcp/memory.h"
 #include "ib2tcp/memory_window.h"
 #include "ib2tcp/shared_receive_queue.h"
+#include "ib2tcp/xrc.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -23,6 +24,34 @@ int check_caps(const ibv_qp_cap& cap) {
   return 0;
 }
 
+// Which types there are, and which queues each needs. What a type has no use for is taken out of `init`.
+int check_queues(const ibv_context* context, bool is_target, ibv_qp_init_attr* init) {
+  switch (init->qp_type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+      if (is_target || init->send_cq == nullptr || init->recv_cq == nullptr) return EINVAL;
+      if (init->qp_type == IBV_QPT_UC && init->srq != nullptr) return EINVAL;
+      break;
+    case IBV_QPT_XRC_SEND:
+      if (is_target || init->send_cq == nullptr || init->srq != nullptr) return EINVAL;
+      init->recv_cq = nullptr;
+      break;
+    case IBV_QPT_XRC_RECV:
+      if (!is_target) return EINVAL;
+      init->send_cq = init->recv_cq = nullptr;
+      init->srq = nullptr;
+      init->cap = {};
+      break;
+    default:
+      return EOPNOTSUPP;
+  }
+  const auto is_elsewhere = [context](const auto* queue) { return queue != nullptr && queue->context != context; };
+  if (is_elsewhere(init->send_cq) || is_elsewhere(init->recv_cq) || is_elsewhere(init->srq)) return EINVAL;
+  if (init->srq != nullptr || init->qp_type == IBV_QPT_XRC_SEND) init->cap.max_recv_wr = init->cap.max_recv_sge = 0;
+  return check_caps(init->cap);
+}
+
 }  // namespace
 
 Qp::Qp() {
@@ -32,17 +61,12 @@ Qp::Qp() {
 
 Qp::~Qp() = default;
 
-int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
-  if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC && init->qp_type != IBV_QPT_UD) return EOPNOTSUPP;
-  if (init->qp_type == IBV_QPT_UC && init->srq != nullptr) return EINVAL;
-  if (init->send_cq == nullptr || init->recv_cq == nullptr || init->send_cq->context != pd->context ||
-      init->recv_cq->context != pd->context || (init->srq != nullptr && init->srq->context != pd->context))
-    return EINVAL;
-  if (init->srq != nullptr) init->cap.max_recv_wr = init->cap.max_recv_sge = 0;
-  if (int rc = check_caps(init->cap); rc != 0) return rc;
+int Qp::create(ibv_pd* pd, Xrcd* xrcd, ibv_qp_init_attr* init, Qp** out) {
+  ibv_context* context = pd != nullptr ? pd->context : xrcd->verbs.context;
+  if (int rc = check_queues(context, xrcd != nullptr, init); rc != 0) return rc;
   auto qp = std::make_unique<Qp>();
   ibv_qp_cap& cap = init->cap;
-  cap.max_send_sge = std::max(cap.max_send_sge, 1u);
+  if (xrcd == nullptr) cap.max_send_sge = std::max(cap.max_send_sge, 1u);
   // What has room for a list of elements has room for that much data, as adapters have it; rdma_xclient counts on it.
   cap.max_inline_data = std::max<std::uint32_t>(cap.max_inline_data, cap.max_send_sge * sizeof(ibv_sge));
   if (!qp->sq_.init(cap.max_send_wr, cap.max_send_sge, cap.max_inline_data)) return ENOMEM;
@@ -50,7 +74,7 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
     qp->srq_ = reinterpret_cast<Srq*>(init->srq);
     qp->rq_ = &qp->srq_->queue;
   } else {
-    cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
+    if (init->recv_cq != nullptr) cap.max_recv_sge = std::max(cap.max_recv_sge, 1u);
     qp->own_rq_ = std::make_unique<ReceiveQueue>();
     qp->rq_ = qp->own_rq_.get();
     if (!qp->rq_->init(cap.max_recv_wr, cap.max_recv_sge)) return ENOMEM;
@@ -58,7 +82,7 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
   qp->cap_ = cap;
   qp->signal_all_ = init->sq_sig_all != 0;
   ibv_qp& verbs = qp->verbs;
-  verbs.context = pd->context;
+  verbs.context = context;
   verbs.qp_context = init->qp_context;
   verbs.pd = pd;
   verbs.send_cq = init->send_cq;
@@ -68,10 +92,8 @@ int Qp::create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out) {
   verbs.qp_type = init->qp_type;
   verbs.qp_num = verbs.handle = g_engine->qps.insert(qp.get());
   if (verbs.qp_num == 0) return ENOMEM;
-  ++reinterpret_cast<Pd*>(pd)->users;
-  ++qp->send_cq().users;
-  ++qp->recv_cq().users;
-  if (qp->srq_ != nullptr) ++qp->srq_->users;
+  qp->xrcd_ = xrcd;
+  qp->count_uses(1);
   ++g_engine->objects;
   *out = qp.release();
   return 0;
@@ -85,16 +107,27 @@ int Qp::destroy() {
   forget_sends();
   if (srq_ == nullptr) g_engine->outstanding.fetch_sub(rq_->size());
   g_engine->qps.remove(verbs.qp_num);
-  send_cq().purge(verbs.qp_num);
-  recv_cq().purge(verbs.qp_num);
+  purge_completions();
   context().forget(&verbs);
-  --send_cq().users;
-  --recv_cq().users;
-  if (srq_ != nullptr) --srq_->users;
-  --reinterpret_cast<Pd*>(verbs.pd)->users;
+  starved_hook.unlink();
+  count_uses(-1);
   --g_engine->objects;
   delete this;
   return 0;
+}
+
+// What it was made of, which stays as long as it does.
+void Qp::count_uses(int step) {
+  if (verbs.pd != nullptr) reinterpret_cast<Pd*>(verbs.pd)->users += step;
+  for (ibv_cq* cq : {verbs.send_cq, verbs.recv_cq})
+    if (cq != nullptr) reinterpret_cast<Cq*>(cq)->users += step;
+  if (verbs.srq != nullptr) srq_->users += static_cast<std::uint32_t>(step);
+  if (xrcd_ != nullptr) xrcd_->users += static_cast<std::uint32_t>(step);
+}
+
+void Qp::purge_completions() {
+  for (ibv_cq* cq : {verbs.send_cq, verbs.recv_cq})
+    if (cq != nullptr) reinterpret_cast<Cq*>(cq)->purge(verbs.qp_num);
 }
 
 // Those without a completion, which will have none.
@@ -152,7 +185,7 @@ void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
 }
 
 void Qp::flush_receives() {
-  if (srq_ != nullptr) {
+  if (takes_shared()) {
     raise(IBV_EVENT_QP_LAST_WQE_REACHED);
     return;
   }
@@ -175,11 +208,13 @@ void Qp::drop_sink() {
 
 ibv_pd* Qp::recv_pd() const { return srq_ != nullptr ? srq_->verbs.pd : verbs.pd; }
 
+Cq& Qp::recv_cq() const { return is_target() ? *srq_->cq : *reinterpret_cast<Cq*>(verbs.recv_cq); }
+
 void Qp::flush_posted() {
   for (; sq_.head < sq_.tail; ++sq_.head) complete_send(sq_.at(sq_.head), IBV_WC_WR_FLUSH_ERR);
   sq_.acked = sq_.next = sq_.sent = sq_.head;
   local_left_ = 0;
-  if (srq_ == nullptr) flush_receives();
+  if (!takes_shared()) flush_receives();
 }
 
 void Qp::push(Cq& cq, const ibv_wc& wc, bool solicited) {
@@ -204,7 +239,7 @@ void Qp::raise(ibv_event_type type) {
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   EngineGuard guard;
   Qp* qp = nullptr;
-  if (int rc = Qp::create(pd, attr, &qp); rc != 0) return fail_null<ibv_qp>(rc);
+  if (int rc = Qp::create(pd, nullptr, attr, &qp); rc != 0) return fail_null<ibv_qp>(rc);
   return &qp->verbs;
 }
 

@@ -1,9 +1,10 @@
 // A queue pair: both halves of the protocol and the state that ties them. Reliable (RC) and unreliable (UC) connected
-// ones differ in what becomes of a message that cannot be executed; datagrams (UD) have a file of their own.
+// ones differ in what becomes of a message that cannot be executed; datagrams (UD) have a file of their own. Extended
+// reliable connections (XRC) have one half at each end: the initiator sends, the target executes.
 //
 // Everything is under the engine's lock. The work is split over files: queue_pair.cc (creation, destruction, errors),
 // qp_state.cc (modify, query), post.cc (posting), requester.cc (sending, acknowledgements), responder.cc (executing),
-// datagram.cc (UD).
+// datagram.cc (UD), xrc.cc (XRC).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -25,6 +26,7 @@ struct Ah;
 struct Frame;
 struct Sink;
 struct Srq;
+struct Xrcd;
 
 class Qp {
  public:
@@ -38,8 +40,13 @@ class Qp {
   std::vector<Attachment> attachments;  // to multicast groups
 
   ibv_qp_type type() const { return verbs.qp_type; }
-  bool reliable() const { return type() == IBV_QPT_RC; }
+  bool reliable() const { return type() != IBV_QPT_UC && type() != IBV_QPT_UD; }
   bool has_peer() const { return type() != IBV_QPT_UD; }
+  bool is_initiator() const { return type() == IBV_QPT_XRC_SEND; }
+  bool is_target() const { return type() == IBV_QPT_XRC_RECV; }
+  bool takes_shared() const { return srq_ != nullptr || is_target(); }
+  // Whether a request is of the kind of this connection.
+  bool executes(const FrameHeader& header) const { return (header.srqn != 0) == is_target() && !is_initiator(); }
   Context& context() const { return *reinterpret_cast<Context*>(verbs.context); }
   ibv_qp_state state() const { return verbs.state; }
   bool connected() const { return state() == IBV_QPS_RTR || state() == IBV_QPS_RTS || state() == IBV_QPS_SQD; }
@@ -49,7 +56,8 @@ class Qp {
   // --- queue_pair.cc ---
   Qp();
   ~Qp();
-  static int create(ibv_pd* pd, ibv_qp_init_attr* init, Qp** out);
+  // By a protection domain or, a target, by an XRC domain; the other is nullptr.
+  static int create(ibv_pd* pd, Xrcd* xrcd, ibv_qp_init_attr* init, Qp** out);
   int destroy();
   // To ERR: the oldest request completes with `first` if that is an error, everything else is flushed. Answers
   // already promised to the peer are still sent if `keep_answers`.
@@ -92,6 +100,10 @@ class Qp {
     ack_now_ = true;
     kick_answers();
   }
+
+  // --- xrc.cc ---
+  // The queue is being destroyed: what is on its way into it ends in an error.
+  void forget_srq(const Srq& srq);
 
   // --- datagram.cc ---
   void begin_datagram(const FrameHeader& header, Sink* sink);
@@ -154,6 +166,11 @@ class Qp {
   void drop_message();
   void receiver_ready();
 
+  // xrc.cc
+  Srq* named_srq(std::uint32_t number) const;
+  bool choose_srq(std::uint32_t number);
+  const ibv_pd* remote_pd(const FrameHeader& header) const;  // whose memory requests name
+
   // datagram.cc
   void address_datagram(Send& send, const ibv_send_wr& wr);
   void release_datagram(Send& send);
@@ -174,6 +191,8 @@ class Qp {
   // queue_pair.cc
   void forget_sends();
   void flush_receives();
+  void count_uses(int step);
+  void purge_completions();
   void drop_sink();
   void kick_answers();
   void leave_link();
@@ -182,7 +201,7 @@ class Qp {
 
   Cq& send_cq() const { return *reinterpret_cast<Cq*>(verbs.send_cq); }
   ibv_pd* recv_pd() const;  // whose memory receives name
-  Cq& recv_cq() const { return *reinterpret_cast<Cq*>(verbs.recv_cq); }
+  Cq& recv_cq() const;      // of the receive in hand
 
   ibv_qp_attr attr_{};
   ibv_qp_cap cap_{};
@@ -215,8 +234,9 @@ class Qp {
 
   // Responder.
   std::unique_ptr<ReceiveQueue> own_rq_;
-  Srq* srq_ = nullptr;          // instead of own_rq_
+  Srq* srq_ = nullptr;          // instead of own_rq_; of a target: that of the last request, if it is still there
   ReceiveQueue* rq_ = nullptr;  // either's
+  Xrcd* xrcd_ = nullptr;        // of a target
   std::uint32_t expected_ = 0;  // sequence number
   std::uint32_t unacked_messages_ = 0;
   std::uint32_t unacked_bytes_ = 0;

@@ -107,6 +107,7 @@ bool Qp::next_request(Frame* frame) {
   header.raddr = send.raddr;
   header.operand1 = send.operand1;
   header.operand2 = send.operand2;
+  header.srqn = send.srqn;
   if (needs_response(send.opcode)) ++reads_out_;
   sq_.sent = std::max(sq_.sent, ++sq_.next);
   return true;

@@ -41,7 +41,9 @@ void Qp::begin_request(const FrameHeader& header, Sink* sink) {
     established_ = true;
     if (state() == IBV_QPS_RTR) raise(IBV_EVENT_COMM_EST);
   }
-  if (!reliable() && (needs_response(header.opcode) || header.opcode == Opcode::kSendInvalidate)) {
+  if (is_target() && !choose_srq(header.srqn)) {
+    fail_request(Syndrome::kInvalidRequest, header.seq, IBV_EVENT_QP_REQ_ERR);
+  } else if (!reliable() && (needs_response(header.opcode) || header.opcode == Opcode::kSendInvalidate)) {
     drop_message();
   } else if (header.opcode == Opcode::kRead) {
     begin_read(header, false);
@@ -77,7 +79,8 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
     return false;
   }
   if (write && header.length > 0) {
-    void* memory = translate_remote(*this, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_WRITE);
+    void* memory =
+        translate_remote(*this, remote_pd(header), header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_WRITE);
     if (memory == nullptr) {
       fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
       return false;
@@ -164,8 +167,8 @@ void Qp::begin_read(const FrameHeader& header, bool repeat) {
     if (!repeat) fail_request(Syndrome::kInvalidRequest, header.seq, IBV_EVENT_QP_REQ_ERR);
     return;
   }
-  if (header.length > 0 &&
-      translate_remote(*this, header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_READ) == nullptr) {
+  if (header.length > 0 && translate_remote(*this, remote_pd(header), header.rkey, header.raddr, header.length,
+                                            IBV_ACCESS_REMOTE_READ) == nullptr) {
     fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
@@ -185,8 +188,8 @@ void Qp::begin_atomic(const FrameHeader& header) {
     fail_request(Syndrome::kInvalidRequest, header.seq, IBV_EVENT_QP_REQ_ERR);
     return;
   }
-  auto* target = static_cast<std::uint64_t*>(
-      translate_remote(*this, header.rkey, header.raddr, sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC));
+  auto* target = static_cast<std::uint64_t*>(translate_remote(*this, remote_pd(header), header.rkey, header.raddr,
+                                                              sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC));
   if (target == nullptr || (reinterpret_cast<std::uintptr_t>(target) & 7) != 0) {
     fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
     return;
@@ -292,7 +295,8 @@ bool Qp::next_answer(Frame* frame) {
     frame->count = 0;
     if (answer.opcode == Opcode::kReadResponse && answer.length > 0) {
       // Looked up again: the region may have gone since.
-      void* memory = translate_remote(*this, answer.rkey, answer.raddr, answer.length, IBV_ACCESS_REMOTE_READ);
+      void* memory = translate_remote(*this, remote_pd(answer), answer.rkey, answer.raddr, answer.length,
+                                      IBV_ACCESS_REMOTE_READ);
       if (memory == nullptr) {
         answers_begin_ = answers_end_;
         fail_request(Syndrome::kRemoteAccess, answer.seq, IBV_EVENT_QP_ACCESS_ERR);

@@ -18,6 +18,7 @@ struct Send {
   std::uint64_t wr_id;
   std::uint64_t raddr, operand1, operand2;
   std::uint32_t rkey, imm, length;
+  std::uint32_t srqn;  // XRC
   std::uint16_t sges;
   Opcode opcode;
   std::uint8_t send_flags_solicited : 1, signaled : 1, fence : 1, inlined : 1;

@@ -15,6 +15,7 @@ inline constexpr std::uint8_t kWireVersion = 2;
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
 inline constexpr std::uint32_t kMaxDatagramBytes = 4096;
 inline constexpr std::uint32_t kMulticastQpn = 0xffffff;  // every queue pair attached to the group
+inline constexpr std::uint32_t kNoSrqn = 0xffffff;        // never given to a shared receive queue
 
 enum class Opcode : std::uint8_t {
   // Requests; each takes one sequence number of its queue pair.
@@ -71,9 +72,12 @@ struct FrameHeader {
   std::uint32_t length;  // of the payload that follows; for kRead: bytes asked for, nothing follows
   std::uint32_t rkey;
   std::uint64_t raddr;
-  std::uint64_t operand1;   // compare or add; in kAtomicResponse the original value
-  std::uint64_t operand2;   // swap
-  std::uint64_t piggyback;  // room for numbers of the layers above; 0 for now
+  std::uint64_t operand1;  // compare or add; in kAtomicResponse the original value
+  std::uint64_t operand2;  // swap
+  union {
+    std::uint64_t dgid_end;  // of a datagram
+    std::uint32_t srqn;      // XRC: the shared receive queue a request is for, never 0; else 0. Behind it 0
+  };
 };
 static_assert(sizeof(FrameHeader) == 64);
 
@@ -89,7 +93,7 @@ inline bool is_atomic(Opcode opcode) { return opcode == Opcode::kCompareSwap || 
 inline bool needs_response(Opcode opcode) { return opcode == Opcode::kRead || is_atomic(opcode); }
 inline bool takes_receive(Opcode opcode) { return is_send(opcode) || opcode == Opcode::kWriteImm; }
 // What a datagram says of its way, in fields that only connected queue pairs use otherwise: raddr holds these bits,
-// operand1 the sender's GUID, operand2 and piggyback the destination's GID as it lies in memory, ack the hop limit.
+// operand1 the sender's GUID, operand2 and dgid_end the destination's GID as it lies in memory, ack the hop limit.
 // Without a global route operand2 is the destination's LID if that is a multicast one.
 struct DatagramPath {
   std::uint64_t slid : 16, sl : 4, global : 1, reserved : 11, flow_label : 20, traffic_class : 8, reserved2 : 4;

@@ -24,6 +24,7 @@
 #include "ib2tcp/multicast.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/shared_receive_queue.h"
+#include "ib2tcp/xrc.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -119,7 +120,7 @@ class World {
     init.srq = srq;
     init.qp_type = type;
     init.cap = {8, 8, 2, 2, 16};
-    ibv_qp* qp = create_qp(pd_, &init);
+    ibv_qp* qp = type == IBV_QPT_XRC_RECV ? create_xrc_target(xrcd_, &init) : create_qp(pd_, &init);
     require(qp != nullptr);
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;
@@ -135,14 +136,16 @@ class World {
     attr.ah_attr.dlid = kPeerLid;
     int mask = IBV_QP_STATE;
     if (type != IBV_QPT_UD) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    if (type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    if (type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     require(modify_qp(qp, &attr, mask) == 0);
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 14;
     attr.retry_cnt = attr.rnr_retry = 7;
     attr.max_rd_atomic = 2;
     mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-    if (type == IBV_QPT_RC) mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    if (type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND)
+      mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    if (type == IBV_QPT_XRC_RECV) mask |= IBV_QP_TIMEOUT;
     require(modify_qp(qp, &attr, mask) == 0);
     return qp;
   }
@@ -151,9 +154,9 @@ class World {
   void fill(ibv_qp* qp) {
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory_) + kPageBytes, 1000, mr_->lkey};
     ibv_recv_wr receive{1, nullptr, &sge, 1}, *bad_receive;
-    if (qp->srq == nullptr)
+    if (qp->srq == nullptr && qp->qp_type != IBV_QPT_XRC_RECV)
       for (int i = 0; i < 3; ++i) post_recv(qp, &receive, &bad_receive);
-    if (qp->qp_type != IBV_QPT_RC) return;
+    if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_XRC_SEND) return;
     for (ibv_wr_opcode opcode : {IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_RDMA_WRITE}) {
       ibv_send_wr wr{}, *bad;
       ibv_sge piece{sge.addr + 2048, opcode == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8u : 64u, mr_->lkey};
@@ -161,6 +164,7 @@ class World {
       wr.num_sge = 1;
       wr.opcode = opcode;
       wr.send_flags = IBV_SEND_SIGNALED;
+      wr.qp_type.xrc.remote_srqn = 1;
       post_send(qp, &wr, &bad);
     }
   }
@@ -186,18 +190,23 @@ class World {
     ibv_srq_init_attr init{};
     init.attr = {4, 1, 0};
     srq_ = create_srq(pd_, &init);
-    require(pd_ != nullptr && cq_ != nullptr && mr_ != nullptr && srq_ != nullptr);
+    xrcd_ = open_xrcd(context_, -1, 0, nullptr);
+    other_xrcd_ = open_xrcd(context_, -1, 0, nullptr);
+    require(pd_ != nullptr && cq_ != nullptr && mr_ != nullptr && srq_ != nullptr && xrcd_ && other_xrcd_);
+    for (ibv_xrcd* xrcd : {xrcd_, xrcd_, other_xrcd_}) xrc_srqs_.push_back(create_xrc_srq(pd_, xrcd, cq_, &init));
     ibv_sge sge{reinterpret_cast<std::uint64_t>(region), 500, mr_->lkey};
     ibv_recv_wr receive{2, nullptr, &sge, 1}, *bad;
-    post_srq_recv(srq_, &receive, &bad);
-    post_srq_recv(srq_, &receive, &bad);
+    for (ibv_srq* srq : {srq_, srq_, xrc_srqs_[0], xrc_srqs_[0], xrc_srqs_[1], xrc_srqs_[2]})
+      post_srq_recv(srq, &receive, &bad);
     mw_ = alloc_mw(pd_, IBV_MW_TYPE_2);
     require(mw_ != nullptr);
     for (auto [type, srq] : {std::pair{IBV_QPT_RC, static_cast<ibv_srq*>(nullptr)},
                              {IBV_QPT_RC, srq_},
                              {IBV_QPT_UC, nullptr},
                              {IBV_QPT_UD, nullptr},
-                             {IBV_QPT_UD, srq_}}) {
+                             {IBV_QPT_UD, srq_},
+                             {IBV_QPT_XRC_RECV, nullptr},
+                             {IBV_QPT_XRC_SEND, nullptr}}) {
       ibv_qp* qp = create(type, srq);
       if (qps_.empty()) bind_window(qp);
       fill(qp);
@@ -211,6 +220,9 @@ class World {
       if (!qp->has_peer()) require(detach_mcast(&qp->verbs, &kGroup, kGroupLid) == 0);
     for (Qp* qp : qps_) require(destroy_qp(&qp->verbs) == 0);
     qps_.clear();
+    for (ibv_srq* srq : xrc_srqs_) require(destroy_srq(srq) == 0);
+    xrc_srqs_.clear();
+    require(close_xrcd(xrcd_) == 0 && close_xrcd(other_xrcd_) == 0);
     require(dealloc_mw(mw_) == 0 && destroy_srq(srq_) == 0 && dereg_mr(mr_) == 0 && destroy_cq(cq_) == 0 &&
             dealloc_pd(pd_) == 0);
     ibv_async_event event;
@@ -232,6 +244,8 @@ class World {
         header.dest_qpn = kMulticastQpn;
         header.operand2 = header.operand2 == 0 ? kGroup.global.subnet_prefix : kGroupLid;
       }
+      if (header.srqn >= 1 && header.srqn <= xrc_srqs_.size() && !is_datagram(header.opcode))
+        (void)get_srq_num(xrc_srqs_[header.srqn - 1], &header.srqn);
       memcpy(bytes.data() + at, &header, sizeof(header));
       at += sizeof(header) + payload_bytes(header);
     }
@@ -245,6 +259,8 @@ class World {
   ibv_mr* mr_ = nullptr;
   ibv_mw* mw_ = nullptr;
   ibv_srq* srq_ = nullptr;
+  ibv_xrcd *xrcd_ = nullptr, *other_xrcd_ = nullptr;
+  std::vector<ibv_srq*> xrc_srqs_;  // of the first domain; the last of the other
   std::vector<Qp*> qps_;
 };
 

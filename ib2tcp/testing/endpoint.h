@@ -24,6 +24,7 @@ struct QpOptions {
   std::uint32_t psn = 0x123456;
   bool global = false;
   ibv_srq* srq = nullptr;
+  ibv_xrcd* xrcd = nullptr;  // of a target (IBV_QPT_XRC_RECV)
   ibv_qp_type type = IBV_QPT_RC;
   std::uint32_t qkey = 0x11111111;  // UD
 };
@@ -89,7 +90,7 @@ struct Endpoint {
   }
   ibv_qp* make_qp() {
     ibv_qp_init_attr init = init_attr();
-    ibv_qp* made = ops.create_qp(pd, &init);
+    ibv_qp* made = options.xrcd != nullptr ? ops.create_xrc_target(options.xrcd, &init) : ops.create_qp(pd, &init);
     EXPECT_NE(made, nullptr) << process.last_errno();
     return made;
   }
@@ -120,7 +121,8 @@ struct Endpoint {
     }
     int mask = IBV_QP_STATE;
     if (options.type != IBV_QPT_UD) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    if (options.type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    if (options.type == IBV_QPT_RC || options.type == IBV_QPT_XRC_RECV)
+      mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     return ops.modify_qp(q, &attr, mask);
   }
   int to_rts(ibv_qp* q) {
@@ -132,8 +134,9 @@ struct Endpoint {
     attr.sq_psn = options.psn;
     attr.max_rd_atomic = options.rd_atomic;
     int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-    if (options.type == IBV_QPT_RC)
+    if (options.type == IBV_QPT_RC || options.type == IBV_QPT_XRC_SEND)
       mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    if (options.type == IBV_QPT_XRC_RECV) mask |= IBV_QP_TIMEOUT;
     return ops.modify_qp(q, &attr, mask);
   }
   int to_state(ibv_qp_state state) {

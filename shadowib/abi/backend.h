@@ -21,7 +21,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 4;
+inline constexpr uint32_t kBackendAbiVersion = 5;
 
 // What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -137,6 +137,20 @@ struct BackendOps {
   int (*query_srq)(struct ibv_srq* srq, struct ibv_srq_attr* attr);
   int (*destroy_srq)(struct ibv_srq* srq);
   int (*post_srq_recv)(struct ibv_srq* srq, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
+
+  // Extended reliable connections (XRC). fd and oflags as in ibv_xrcd_init_attr, -1: of this handle alone; `shared`:
+  // a handle of the domain this one is to be another of, or nullptr. close_xrcd answers EBUSY while a queue pair or a
+  // shared receive queue was made by the handle.
+  struct ibv_xrcd* (*open_xrcd)(struct ibv_context* context, int fd, int oflags, struct ibv_xrcd* shared);
+  int (*close_xrcd)(struct ibv_xrcd* xrcd);
+  // A shared receive queue that initiators name by number, whose receives complete in `cq`. Async events name it as
+  // they do others. destroy_srq may leave completions of its receives behind: the shim takes them out.
+  struct ibv_srq* (*create_xrc_srq)(struct ibv_pd* pd, struct ibv_xrcd* xrcd, struct ibv_cq* cq,
+                                    struct ibv_srq_init_attr* init);
+  int (*get_srq_num)(struct ibv_srq* srq, uint32_t* number);  // 24 bits; unique in the device
+  // IBV_QPT_XRC_RECV; initiators (IBV_QPT_XRC_SEND) come from create_qp. What it received goes on to be polled after
+  // its destruction or its way to RESET.
+  struct ibv_qp* (*create_xrc_target)(struct ibv_xrcd* xrcd, struct ibv_qp_init_attr* init);
 
   // Optional: how many send requests of this queue pair, in posting order since creation, are known to have executed
   // (acknowledged; for READ and atomics: the result is in local memory). Null if the backend cannot know.

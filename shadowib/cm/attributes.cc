@@ -11,7 +11,7 @@ namespace shadowib::cm {
 namespace {
 
 constexpr std::uint16_t kDefaultPkey = 0xffff;
-constexpr std::uint8_t kDefaultAckTimeout = 18, kMinRnrTimer = 12, kRate = 3;  // 1 s; 0.64 ms; 10 Gb/s
+constexpr std::uint8_t kDefaultAckTimeout = 18, kMinRnrTimer = 0, kRate = 3;  // 1 s; 655 ms, as the kernel; 10 Gb/s
 constexpr std::uint8_t kExactly = 2;                                           // selector of a path record
 
 bool is_xrc_initiator(const ConnectionId& id) { return id.qp_type == IBV_QPT_XRC_SEND; }
@@ -78,8 +78,9 @@ void to_rts(const ConnectionId& id, ib_uverbs_qp_attr* attr) {
   attr->timeout = id.ack_timeout != 0 ? id.ack_timeout : kDefaultAckTimeout;
   attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT;
   if (is_xrc_target(id)) return;
-  attr->retry_cnt = 7;
-  attr->rnr_retry = id.remote.rnr_retry_count != 0 ? id.remote.rnr_retry_count : id.rnr_retry_count;
+  // How often the peer wants to be tried again; of the time-outs the active side's word counts.
+  attr->retry_cnt = id.retry_count != 0 ? id.retry_count : id.remote.retry_count;
+  attr->rnr_retry = id.remote.rnr_retry_count;
   attr->max_rd_atomic = id.initiator_depth;
   attr->qp_attr_mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 }

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "shadowib/cr/participant.h"
+#include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -13,6 +14,10 @@ const char* type_name(ibv_qp_type type) {
       return "UC";
     case IBV_QPT_UD:
       return "UD";
+    case IBV_QPT_XRC_SEND:
+      return "XRC_SEND";
+    case IBV_QPT_XRC_RECV:
+      return "XRC_RECV";
     default:
       return "RC";
   }
@@ -27,10 +32,13 @@ const char* state_name(ibv_qp_state state) {
 struct QueueCounts {
   unsigned long long posted, retired;
 };
-template <typename Slot>
-QueueCounts counts_of(WorkQueue<Slot>& queue) {
-  SpinGuard guard(queue.lock);
-  return {queue.head, queue.retired()};
+QueueCounts sends_of(ShadowQp& qp) {
+  SpinGuard guard(qp.send.lock);
+  return {qp.send.head, executed_frontier(qp)};
+}
+QueueCounts receives_of(ShadowQp& qp) {
+  SpinGuard guard(qp.receive.lock);
+  return {qp.receive.head, qp.receive.retired()};
 }
 
 template <typename... Args>
@@ -48,12 +56,13 @@ void describe_objects(std::string* json) {
   append(
       json,
       "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,\"memory_windows\":%zu,"
-      "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"address_handles\":%zu,\"queue_pairs\":[",
+      "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"address_handles\":%zu,\"xrc_domains\":%zu,"
+      "\"queue_pairs\":[",
       backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.mws.size(),
-      r.cqs.size(), r.srqs.size(), r.ahs.size());
+      r.cqs.size(), r.srqs.size(), r.ahs.size(), r.xrcds.size());
   bool first = true;
   for (ShadowQp& qp : r.qps) {
-    const QueueCounts sends = counts_of(qp.send), receives = counts_of(qp.receive);
+    const QueueCounts sends = sends_of(qp), receives = receives_of(qp);
     append(json,
            "%s{\"qp_num\":%u,\"type\":\"%s\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
            "\"sends_posted\":%llu,\"sends_retired\":%llu,\"receives_posted\":%llu,\"receives_completed\":%llu}",

@@ -153,6 +153,26 @@ bool find_remote_qp(std::uint32_t member, const Directory& directory, VirtualQpN
   return true;
 }
 
+DirectorySrq entry_of(const ShadowSrq& srq) {
+  return {srq.number.value, srq.real_number.value, ShadowPd::of(srq.srq.pd)->id};
+}
+
+// The same for an XRC shared receive queue.
+bool find_remote_srq(std::uint32_t member, const Directory& directory, VirtualSrqNum number, DirectorySrq* out) {
+  auto it = std::lower_bound(directory.srqs.begin(), directory.srqs.end(), number.value,
+                             [](const DirectorySrq& srq, std::uint32_t n) { return srq.virtual_number < n; });
+  if (it != directory.srqs.end() && it->virtual_number == number.value) {
+    *out = *it;
+    return true;
+  }
+  std::string text;
+  bool found = false;
+  std::string key = "late/" + std::to_string(member) + "/srq/" + std::to_string(number.value);
+  if (!job_exchange()->get(key_of(key), &text, &found).ok() || !found || text.size() != sizeof(*out)) return false;
+  std::memcpy(out, text.data(), sizeof(*out));
+  return true;
+}
+
 // The port at that address, in the directory of *member; nullptr: nobody's. Asks again once, since the member may
 // have opened a device since we looked.
 const DirectoryPort* find_port(const RemoteEnd& remote, std::uint32_t* member, Directory* directory) {
@@ -249,6 +269,7 @@ std::string encode_directory(const Directory& directory) {
   std::string out;
   put_array(&out, directory.ports);
   put_array(&out, directory.qps);
+  put_array(&out, directory.srqs);
   put_array(&out, directory.keys);
   put_array(&out, directory.windows);
   return out;
@@ -257,7 +278,8 @@ std::string encode_directory(const Directory& directory) {
 bool decode_directory(const std::string& text, Directory* directory) {
   std::string_view in(text);
   return take_array(&in, &directory->ports) && take_array(&in, &directory->qps) &&
-         take_array(&in, &directory->keys) && take_array(&in, &directory->windows) && in.empty();
+         take_array(&in, &directory->srqs) && take_array(&in, &directory->keys) &&
+         take_array(&in, &directory->windows) && in.empty();
 }
 
 Status announce_ports(ShadowContext& context) {
@@ -292,14 +314,17 @@ Status publish_directory() {
           d.ports.push_back(p);
         }
       }
-    for (ShadowQp& qp : r.qps)
-      d.qps.push_back({qp.qp_num.value, qp.real->qp_num, ShadowPd::of(qp.qp.qp_base.pd)->id});
+    for (ShadowQp& qp : r.qps) d.qps.push_back({qp.qp_num.value, qp.real->qp_num, qp.pd_id()});
+    for (ShadowSrq& srq : r.srqs)
+      if (srq.xrcd != nullptr) d.srqs.push_back(entry_of(srq));
     for (ShadowMr& mr : r.mrs) d.keys.push_back({ShadowPd::of(mr.mr.pd)->id, mr.mr.rkey, mr.real->rkey});
     for (ShadowMw& mw : r.mws)
       d.windows.push_back({ShadowPd::of(mw.mw.pd)->id, window_block(mw.mw.rkey), window_block(mw.real->rkey)});
   }
   std::sort(d.qps.begin(), d.qps.end(),
             [](const DirectoryQp& a, const DirectoryQp& b) { return a.virtual_qp_num < b.virtual_qp_num; });
+  std::sort(d.srqs.begin(), d.srqs.end(),
+            [](const DirectorySrq& a, const DirectorySrq& b) { return a.virtual_number < b.virtual_number; });
   return job_exchange()->publish(key_of("rebuild/" + std::to_string(job_info().member)), encode_directory(d));
 }
 
@@ -345,6 +370,23 @@ RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number) {
   SpinGuard guard(ah.lock);
   ah.qp_nums.insert(number, {remote.real_qp_num});
   return {remote.real_qp_num};
+}
+
+RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
+  if (job_info().generation == 0) return {number.value};
+  auto known = std::find_if(qp.remote_srqs.begin(), qp.remote_srqs.end(),
+                            [number](const RemoteSrq& srq) { return srq.number == number; });
+  if (known == qp.remote_srqs.end()) {
+    Directory directory;
+    std::uint32_t member;
+    DirectorySrq found;
+    if (find_port(qp.remote, &member, &directory) == nullptr || !find_remote_srq(member, directory, number, &found))
+      return {kNobodySrqNum};
+    qp.remote_srqs.push_back({number, {found.real_number}, remote_keys_of(member, found.pd, directory)});
+    known = qp.remote_srqs.end() - 1;
+  }
+  if (qp.remote_keys != known->keys) qp.remote_keys = known->keys;
+  return known->real;
 }
 
 Status announce_source(const ShadowQp& qp) {
@@ -405,11 +447,20 @@ RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
 
 void announce_late_qp(const ShadowQp& qp) {
   if (job_info().generation == 0) return;
-  DirectoryQp entry{qp.qp_num.value, qp.real->qp_num, ShadowPd::of(qp.qp.qp_base.pd)->id};
+  DirectoryQp entry{qp.qp_num.value, qp.real->qp_num, qp.pd_id()};
   std::string key = "late/" + std::to_string(job_info().member) + "/qp/" + std::to_string(qp.qp_num.value);
   Status s = job_exchange()->publish(key_of(key), {reinterpret_cast<const char*>(&entry), sizeof(entry)});
   if (s.ok()) s = announce_source(qp);
   if (!s.ok()) log_line(LogLevel::kError, "queue pair 0x%x cannot be announced: %s", qp.qp_num.value, s.text());
+}
+
+void announce_late_srq(const ShadowSrq& srq) {
+  if (job_info().generation == 0) return;
+  const DirectorySrq entry = entry_of(srq);
+  std::string key = "late/" + std::to_string(job_info().member) + "/srq/" + std::to_string(srq.number.value);
+  Status s = job_exchange()->publish(key_of(key), {reinterpret_cast<const char*>(&entry), sizeof(entry)});
+  if (!s.ok())
+    log_line(LogLevel::kError, "shared receive queue 0x%x cannot be announced: %s", srq.number.value, s.text());
 }
 
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd) {

@@ -4,6 +4,7 @@
 //   lid/<virtual lid>, gid/<32 hex>      -> member index
 //   rebuild/<member>                     -> Directory of that member (encode_directory), published by each rebuild
 //   late/<member>/qp/<virtual qp_num>    -> queue pair made after a restart
+//   late/<member>/srq/<virtual number>   -> XRC shared receive queue made after a restart
 //   late/<member>/mr/<pd>/<virtual rkey> -> region made after a restart whose virtual key is not its real one
 //   late/<member>/mw/<pd>/<virtual block> -> window made after a restart, likewise
 //   source/<real lid or gid>/<real qp_num> -> a queue pair that sends datagrams, as others know it
@@ -31,12 +32,16 @@ struct DirectoryPort {
 struct DirectoryQp {
   std::uint32_t virtual_qp_num, real_qp_num, pd;
 };
+struct DirectorySrq {  // of XRC: those that others name by number
+  std::uint32_t virtual_number, real_number, pd;
+};
 struct DirectoryKey {
   std::uint32_t pd, virtual_rkey, real_rkey;
 };
 struct Directory {
   std::vector<DirectoryPort> ports;
   std::vector<DirectoryQp> qps;       // by virtual_qp_num
+  std::vector<DirectorySrq> srqs;     // by virtual_number
   std::vector<DirectoryKey> keys;     // by pd, virtual_rkey
   std::vector<DirectoryKey> windows;  // blocks instead of keys (objects/memory_window.h)
 };
@@ -55,13 +60,15 @@ Status publish_directory();
 // never reach a process whose real address happens to equal the virtual one.
 inline constexpr std::uint16_t kNobodyLid = 0xbfff;
 inline constexpr std::uint32_t kNobodyQpNum = 0xffffff;
+inline constexpr std::uint32_t kNobodySrqNum = 0xffffff;
 Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask);
 // The same for an address handle, from ah.attr.
 void turn_address(ShadowAh& ah, ibv_ah_attr* attr);
 inline constexpr std::uint16_t kFirstMulticastLid = 0xc000;
 
-// At generations above 0: announces a queue pair or region made after the restart.
+// At generations above 0: announces a queue pair, queue or region made after the restart.
 void announce_late_qp(const ShadowQp& qp);
+void announce_late_srq(const ShadowSrq& srq);
 // A datagram queue pair, so that receivers can tell who it is; others need none.
 Status announce_source(const ShadowQp& qp);
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd);

@@ -5,6 +5,7 @@
 #include "shadowib/cr/rebuild.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 
 #include <algorithm>
@@ -135,13 +136,38 @@ Status arm_completion_queues(Registry& r) {
   return {};
 }
 
+// Those that were opened by one file are of one domain again, whatever has become of the file.
+Status rebuild_xrc_domains(Registry& r) {
+  for (ShadowXrcd& xrcd : r.xrcds) xrcd.real = nullptr;
+  for (ShadowXrcd& xrcd : r.xrcds) {
+    ibv_xrcd* shared = nullptr;
+    for (const ShadowXrcd& other : r.xrcds)
+      if (other.real != nullptr && other.is_one_with(xrcd)) shared = other.real;
+    if (g_backend.open_xrcd != nullptr)
+      xrcd.real = g_backend.open_xrcd(ShadowContext::of(xrcd.xrcd.context)->real, -1, O_CREAT, shared);
+    if (xrcd.real == nullptr)
+      return failed(g_backend.open_xrcd != nullptr ? errno : EOPNOTSUPP, "an XRC domain on backend %s",
+                    g_backend.name);
+  }
+  return {};
+}
+
+ibv_srq* create_again(ShadowSrq& srq) {
+  ibv_srq_init_attr init = srq.init;
+  init.srq_context = &srq;
+  ibv_pd* pd = ShadowPd::of(srq.srq.pd)->real;
+  errno = EOPNOTSUPP;
+  if (srq.xrcd == nullptr) return g_backend.create_srq != nullptr ? g_backend.create_srq(pd, &init) : nullptr;
+  ibv_srq* real = g_backend.create_xrc_srq(pd, srq.xrcd->real, srq.cq->real, &init);
+  if (real != nullptr) g_backend.get_srq_num(real, &srq.real_number.value);
+  return real;
+}
+
 Status rebuild_shared_receive_queues(Registry& r) {
   for (ShadowSrq& srq : r.srqs) {
-    ibv_srq_init_attr init = srq.init;
-    init.srq_context = &srq;
-    srq.real =
-        g_backend.create_srq != nullptr ? g_backend.create_srq(ShadowPd::of(srq.srq.pd)->real, &init) : nullptr;
-    if (srq.real == nullptr) return failed(errno, "a shared receive queue of %u requests", init.attr.max_wr);
+    srq.real = create_again(srq);
+    if (srq.real == nullptr) return failed(errno, "a shared receive queue of %u requests", srq.init.attr.max_wr);
+    if (srq.xrcd != nullptr) r.reserved_srq_nums.push_back(srq.number.value);
     if (int rc = repost_shared_receives(srq); rc != 0) return failed(rc, "the receives of a shared receive queue");
     if (srq.armed_limit == 0) continue;
     ibv_srq_attr attr{};
@@ -149,6 +175,8 @@ Status rebuild_shared_receive_queues(Registry& r) {
     if (int rc = g_backend.modify_srq(srq.real, &attr, IBV_SRQ_LIMIT); rc != 0)
       return failed(rc, "the limit of a shared receive queue");
   }
+  std::sort(r.reserved_srq_nums.begin(), r.reserved_srq_nums.end());
+  if (r.reserved_srq_nums.empty()) r.reserved_srq_nums.push_back(0);
   return {};
 }
 
@@ -172,16 +200,23 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   ibv_qp_init_attr init = qp.init;
   init.cap = qp.real_cap;
   init.qp_context = &qp;
-  init.send_cq = ShadowCq::of(qp.init.send_cq)->real;
-  init.recv_cq = ShadowCq::of(qp.init.recv_cq)->real;
+  if (init.send_cq != nullptr) init.send_cq = ShadowCq::of(init.send_cq)->real;
+  if (init.recv_cq != nullptr) init.recv_cq = ShadowCq::of(init.recv_cq)->real;
   if (qp.srq != nullptr) init.srq = qp.srq->real;
-  qp.real = g_backend.create_qp(ShadowPd::of(qp.qp.qp_base.pd)->real, &init);
+  qp.real = qp.is_target() ? g_backend.create_xrc_target(qp.xrcd->real, &init)
+                           : g_backend.create_qp(ShadowPd::of(qp.qp.qp_base.pd)->real, &init);
   if (qp.real == nullptr) return failed(errno, "queue pair 0x%x", qp.qp_num.value);
-  if (qp.is_numbered()) qp.context->numbered.insert({qp.real->qp_num}, &qp);
+  r.number(qp);
   qp.translate = true;
   qp.real_post_send = g_backend.post_send;
   qp.real_post_recv = g_backend.post_recv;
   qp.remote_keys.reset();
+  qp.remote_srqs.clear();
+  for (ShadowQp* handle : qp.handles) {
+    handle->real = qp.real;
+    handle->real_post_send = g_backend.post_send;
+    handle->real_post_recv = g_backend.post_recv;
+  }
   qp.send.retire_to(qp.frontier);
   qp.executed_base = qp.frontier;
   r.reserved_qp_nums.push_back(qp.qp_num.value);
@@ -216,7 +251,7 @@ void synthesize(ShadowQp& qp, SlotHeader& slot, ibv_cq* cq, ibv_wc_status status
   slot.complete(status);
   ShadowCq* shadow = ShadowCq::of(cq);
   SpinGuard guard(shadow->refill_lock);
-  shadow->refill.push_back(wc);
+  shadow->refill.push_back({wc, nullptr});
   shadow->note_refill();
 }
 
@@ -238,15 +273,14 @@ Status bury(ShadowQp& qp) {
     if (!receives.slot(s).done()) synthesize(qp, receives.slot(s), qp.init.recv_cq, IBV_WC_WR_FLUSH_ERR);
   qp.send.retire_to(qp.send.head);
   receives.retire_to(receives.head);
-  for (ibv_cq* cq : {qp.init.send_cq, qp.init.recv_cq}) {
-    ShadowCq* shadow = ShadowCq::of(cq);
-    if (cq->channel == nullptr || !shadow->arming.is_armed()) continue;
-    ShadowChannel* channel = ShadowChannel::of(cq->channel);
+  qp.each_cq([](ShadowCq& cq) {
+    if (cq.cq.channel == nullptr || !cq.arming.is_armed()) return;
+    ShadowChannel* channel = ShadowChannel::of(cq.cq.channel);
     SpinGuard guard(channel->events.lock);
-    shadow->arming.note_event();
-    channel->pending.push_back(shadow);
+    cq.arming.note_event();
+    channel->pending.push_back(&cq);
     channel->events.update_signal(true);
-  }
+  });
   qp.settled_state = IBV_QPS_ERR;
   qp.doomed = false;
   return fail_again(qp);
@@ -269,7 +303,10 @@ Status rebuild_address_handles(Registry& r) {
 // The program was told of it, or will be.
 Status fail_as_before(ShadowQp& qp) {
   SHADOWIB_TRY(fail_again(qp));
-  if (qp.srq != nullptr) withdraw_newest_event(*qp.context, &qp.qp.qp_base, IBV_EVENT_QP_LAST_WQE_REACHED);
+  if (!qp.takes_shared()) return {};
+  withdraw_newest_event(*qp.context, &qp.qp.qp_base, IBV_EVENT_QP_LAST_WQE_REACHED);
+  for (ShadowQp* handle : qp.handles)
+    withdraw_newest_event(*qp.context, &handle->qp.qp_base, IBV_EVENT_QP_LAST_WQE_REACHED);
   return {};
 }
 
@@ -315,6 +352,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(rebuild_memory(r));
   SHADOWIB_TRY(rebuild_windows(r));
   SHADOWIB_TRY(rebuild_completion(r));
+  SHADOWIB_TRY(rebuild_xrc_domains(r));
   SHADOWIB_TRY(rebuild_shared_receive_queues(r));
   SHADOWIB_TRY(rebuild_queue_pairs(r));
   for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));

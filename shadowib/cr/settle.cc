@@ -5,7 +5,8 @@
 // is
 //   empty    everything posted is retired and every completion owed was polled;
 //   blocked  the oldest unretired request needs a receive, the peer has consumed all messages before it and has no
-//            receive left: nobody can post one, so this is stable;
+//            receive left, in the shared queue that the request names if it is XRC's: nobody can post one, so this is
+//            stable;
 //   held     the queue pair is in SQD and has drained, or its peer never reached RTR;
 //   doomed   the peer is gone or in error.
 // Unreliable ones (UC, UD) run empty by themselves, or are held.
@@ -40,6 +41,10 @@ struct QpCounts {
   std::uint32_t outstanding;  // receives posted and not completed
   std::uint32_t state;
 };
+
+// An XRC shared receive queue has a row too, behind those of queue pairs: many initiators may name it, one initiator
+// many, and only the requests that do wait for it.
+constexpr std::uint32_t kSrqRow = 1u << 31;  // in qp_num; such a row says of it how many are outstanding
 
 enum class Verdict { kEmpty, kBlocked, kHeld, kDoomed, kMoving };
 
@@ -105,6 +110,8 @@ class Settler {
       const auto [consumed, outstanding] = receives_of(qp);
       mine.push_back({qp.qp_num.value, qp.remote.qp_num.value, consumed, outstanding, qp.settled_state});
     }
+    for (ShadowSrq& srq : registry().srqs)
+      if (srq.xrcd != nullptr) mine.push_back({srq.number.value | kSrqRow, 0, 0, srq.log.pending_count(), 0});
     std::sort(mine.begin(), mine.end(), [](const QpCounts& a, const QpCounts& b) { return a.qp_num < b.qp_num; });
     std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
     counts_[context_.job->member] = std::move(mine);
@@ -117,6 +124,7 @@ class Settler {
 
   // Receives completed since the connection began, and those left.
   static std::pair<std::uint32_t, std::uint32_t> receives_of(ShadowQp& qp) {
+    if (qp.is_target()) return {qp.shared_consumed.load(), 0};  // what is left has rows of its own
     if (qp.srq != nullptr) return {qp.shared_consumed.load(), qp.srq->log.pending_count()};
     WorkQueue<RecvSlot>& receives = qp.receive;
     const std::uint64_t retired = receives.retired();
@@ -135,7 +143,7 @@ class Settler {
     std::vector<std::uint32_t> members;
     std::vector<bool> found;
     for (ShadowQp& qp : registry().qps) {
-      if (qp.qp.qp_base.qp_type != IBV_QPT_RC || qp.send.head == qp.send.retired()) continue;
+      if (!qp.is_reliable() || qp.send.head == qp.send.retired()) continue;
       std::uint32_t member = member_of(qp.remote);
       if (member == kNobody || member == context_.job->member || !is_in_checkpoint(member)) continue;
       if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
@@ -168,7 +176,7 @@ class Settler {
     qp.frontier = executed;
     if (executed == qp.send.head && !owed) return Verdict::kEmpty;
     if (owed || qp.settled_state == IBV_QPS_ERR) return Verdict::kMoving;  // completions or flushes are on their way
-    if (qp.qp.qp_base.qp_type != IBV_QPT_RC) {
+    if (!qp.is_reliable()) {
       // Nobody holds an unreliable message back: it arrives or is lost.
       return qp.settled_state == IBV_QPS_SQD && !qp.draining ? Verdict::kHeld : Verdict::kMoving;
     }
@@ -182,8 +190,10 @@ class Settler {
     if (peer->remote_qp_num != qp.qp_num.value) return Verdict::kDoomed;
     if (qp.settled_state == IBV_QPS_SQD && !qp.draining) return Verdict::kHeld;
     const SendSlot& oldest = qp.send.slot(executed);
+    const QpCounts* receives = peer;
+    if (qp.is_initiator()) receives = find(peers->second, oldest.wr.qp_type.xrc.remote_srqn | kSrqRow);
     if (consumes_receive(oldest.wr.opcode) && peer->consumed == messages_before(qp, executed) &&
-        peer->outstanding == 0)
+        receives != nullptr && receives->outstanding == 0)
       return Verdict::kBlocked;
     return Verdict::kMoving;
   }

@@ -1,7 +1,7 @@
 // Posts and polls of the program, and what a checkpoint does to the same queues.
 //
 //   ibv_post_send ─▶ post_send ─┬─ identity: the slot's copy goes down as it is      (generation 0)
-//                               └─ post_send_translated: keys turned                 (after a restart, and datagrams)
+//                               └─ post_send_translated: keys turned    (after a restart; datagrams and XRC always)
 //   ibv_poll_cq   ─▶ poll_cq   ─┬─ backend's poll, wr_id and qp_num turned back
 //                               └─ poll_refill: completions a checkpoint had drained
 #pragma once
@@ -31,6 +31,8 @@ void drain_completions(ShadowCq& cq);
 // Removes what a destroyed or reset queue pair left behind, after the backend has destroyed or reset it. Completions
 // of other queue pairs stay where they are and keep their order, if the backend purges its own queues.
 void purge_completions(ShadowCq& cq, VirtualQpNum qp_num);
+// The same for an XRC queue that the backend has destroyed; all that is in the backend's queue is taken out for it.
+void purge_completions(ShadowCq& cq, const ShadowSrq& srq);
 
 // Posts again requests [from, head) that are in the log, translated; a rebuild's last step. 0 or an errno.
 int repost_sends(ShadowQp& qp, std::uint64_t from);
@@ -56,6 +58,9 @@ std::uint64_t executed_frontier(ShadowQp& qp);
 RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key);
 // The same for a queue pair at the end of an address handle.
 RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number);
+// The same for a queue that an XRC initiator's request names. From then on its remote keys are those beside that
+// queue.
+RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number);
 // A datagram's sender and addresses, in the completion and in the header in memory, as the program knows them.
 // `list`: of the receive, `count` elements.
 void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc);

@@ -36,6 +36,17 @@ bool names_qp(ibv_event_type type) {
 
 bool names_srq(ibv_event_type type) { return type == IBV_EVENT_SRQ_LIMIT_REACHED || type == IBV_EVENT_SRQ_ERR; }
 
+// Each handle of an XRC target hears of what befalls it. The first event is the caller's, the others wait. Caller
+// holds async_events.lock.
+void tell_handles(ShadowContext& context, const ShadowQp& qp, ibv_async_event* event) {
+  std::size_t first = 0;
+  if (qp.closed) event->element.qp = &qp.handles[first++]->qp.qp_base;
+  for (std::size_t i = first; i < qp.handles.size(); ++i) {
+    context.pending_async.push_back(*event);
+    context.pending_async.back().element.qp = &qp.handles[i]->qp.qp_base;
+  }
+}
+
 bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
   ibv_async_event real{};
   if (g_backend.get_async_event(context.real, &real) != 0) return false;
@@ -43,6 +54,7 @@ bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
   if (names_qp(real.event_type)) {
     auto* qp = static_cast<ShadowQp*>(real.element.qp->qp_context);
     event->element.qp = &qp->qp.qp_base;
+    tell_handles(context, *qp, event);
     if (real.event_type == IBV_EVENT_SQ_DRAINED) qp->drain_event_due = false;
   } else if (real.event_type == IBV_EVENT_CQ_ERR) {
     event->element.cq = &static_cast<ShadowCq*>(real.element.cq->cq_context)->cq;
@@ -86,6 +98,8 @@ bool next_async_event(ShadowContext& context, ibv_async_event* event) {
     context.async_events.update_signal(!context.pending_async.empty());
   } else if (!take_async_from_backend(context, event)) {
     return false;
+  } else if (!context.pending_async.empty()) {
+    context.async_events.update_signal(true);
   }
   if (names_qp(event->event_type)) ShadowQp::of(event->element.qp)->events_delivered.fetch_add(1);
   if (names_srq(event->event_type)) ShadowSrq::of(event->element.srq)->events_delivered.fetch_add(1);

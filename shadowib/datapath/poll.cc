@@ -20,11 +20,19 @@ void name_numbered_qp(ShadowCq& cq, SlotHeader& slot, ibv_wc& wc) {
   }
 }
 
+// The XRC queue that a receive was posted to, if it was to one. Caller holds refill_lock.
+const ShadowSrq* xrc_srq_of(const ShadowCq& cq, const SlotHeader* slot) {
+  if (slot->qp_num.value != 0) return nullptr;
+  for (const ShadowSrq* srq : cq.xrc_srqs)
+    if (srq->log.holds(slot)) return srq;
+  return nullptr;
+}
+
 int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
   SpinGuard guard(cq.refill_lock);
   int n = 0;
   while (n < count && !cq.refill.empty()) {
-    wc[n++] = cq.refill.front();
+    wc[n++] = cq.refill.front().wc;
     cq.refill.pop_front();
   }
   cq.note_refill();
@@ -91,17 +99,28 @@ void drain_completions(ShadowCq& cq) {
   SpinGuard guard(cq.refill_lock);
   ibv_wc wc[32];
   int n;
-  while ((n = g_backend.poll_cq(cq.real, 32, wc)) > 0) {
-    accept_completions(cq, wc, wc + n);
-    cq.refill.insert(cq.refill.end(), wc, wc + n);
-  }
+  while ((n = g_backend.poll_cq(cq.real, 32, wc)) > 0)
+    for (ibv_wc* at = wc; at < wc + n; ++at) {
+      const ShadowSrq* srq = xrc_srq_of(cq, reinterpret_cast<const SlotHeader*>(at->wr_id));
+      accept_completions(cq, at, at + 1);
+      cq.refill.push_back({*at, srq});
+    }
   cq.note_refill();
 }
 
 void purge_completions(ShadowCq& cq, VirtualQpNum qp_num) {
   if (!g_backend.purges_completions) drain_completions(cq);
   SpinGuard guard(cq.refill_lock);
-  std::erase_if(cq.refill, [&](const ibv_wc& wc) { return wc.qp_num == qp_num.value; });
+  // What a shared receive of XRC has become stays with its queue.
+  std::erase_if(cq.refill, [&](const Drained& d) { return d.srq == nullptr && d.wc.qp_num == qp_num.value; });
+  cq.note_refill();
+}
+
+void purge_completions(ShadowCq& cq, const ShadowSrq& srq) {
+  drain_completions(cq);
+  SpinGuard guard(cq.refill_lock);
+  std::erase_if(cq.refill, [&](const Drained& d) { return d.srq == &srq; });
+  std::erase(cq.xrc_srqs, &srq);
   cq.note_refill();
 }
 

@@ -56,6 +56,7 @@ int record_any(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   if (static_cast<std::uint32_t>(wr.num_sge) > qp.send.max_sge()) return EINVAL;
   record(qp, slot, wr);
   if (wr.opcode == IBV_WR_BIND_MW) slot.wr.bind_mw = wr.bind_mw;
+  slot.wr.qp_type = wr.qp_type;
   if ((wr.send_flags & IBV_SEND_INLINE) != 0) {
     if (copy_inline(slot, wr, qp.send)) return 0;
     slot.release();
@@ -92,6 +93,10 @@ class TurnedList {
     wr.sg_list = list_ + elements_;
     turn_local_keys(*qp_.context, slot.sge, wr.num_sge, wr.sg_list);
     elements_ += wr.num_sge;
+    if (qp_.is_initiator()) {
+      std::uint32_t& number = wr.qp_type.xrc.remote_srqn;
+      number = resolve_remote_srq(qp_, {number}).value;
+    }
     if (qp_.is_datagram())
       turn_destination(wr);
     else

@@ -168,6 +168,25 @@ TEST_P(PostTest, DatagramsGoDownWithTheBackendsHandle) {
   EXPECT_EQ(qp.send.slot(0).wr.wr.ud.remote_qkey, 6u);
 }
 
+// The same of an XRC request's queue, which is the program's number in the log.
+TEST_P(PostTest, XrcRequestsGoDownWithTheBackendsQueue) {
+  static std::uint32_t posted_number;
+  qp.qp.qp_base.qp_type = IBV_QPT_XRC_SEND;
+  qp.translate = true;
+  qp.real_post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr**) {
+    posted_number = wr->qp_type.xrc.remote_srqn;
+    return 0;
+  };
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.opcode = IBV_WR_SEND;
+  wr.qp_type.xrc.remote_srqn = 5;
+  ASSERT_EQ(post_send(&qp.qp.qp_base, &wr, &bad), 0);
+  EXPECT_EQ(posted_number, 1005u) << "as resolve_remote_srq says";
+  EXPECT_EQ(qp.send.slot(0).wr.qp_type.xrc.remote_srqn, 5u);
+  ASSERT_EQ(repost_sends(qp, 0), 0);
+  EXPECT_EQ(posted_number, 1005u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Generations, PostTest, testing::Bool(),
                          [](const auto& info) { return info.param ? "Translated" : "Identity"; });
 

@@ -128,6 +128,10 @@ void offer_builders(ShadowQp& qp, std::uint64_t operations) {
     ex.wr_set_ud_addr = [](ibv_qp_ex* q, ibv_ah* ah, std::uint32_t remote_qpn, std::uint32_t remote_qkey) {
       builder(q).last().wr.ud = {ah, remote_qpn, remote_qkey};
     };
+  if (qp.is_initiator())
+    ex.wr_set_xrc_srqn = [](ibv_qp_ex* q, std::uint32_t number) {
+      builder(q).last().qp_type.xrc.remote_srqn = number;
+    };
   if (operations & IBV_QP_EX_WITH_SEND) ex.wr_send = [](ibv_qp_ex* q) { add(q, IBV_WR_SEND); };
   if (operations & IBV_QP_EX_WITH_SEND_WITH_IMM)
     ex.wr_send_imm = [](ibv_qp_ex* q, __be32 imm) { add(q, IBV_WR_SEND_WITH_IMM).imm_data = imm; };

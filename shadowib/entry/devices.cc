@@ -106,6 +106,11 @@ void fill_operations(ShadowContext& context) {
   program.ops.post_srq_recv = post_srq_recv;
   context.verbs().create_cq_ex = create_cq_ex;
   context.verbs().create_qp_ex = create_qp_ex;
+  context.verbs().create_srq_ex = create_srq_ex;
+  context.verbs().open_xrcd = open_xrcd;
+  context.verbs().close_xrcd = close_xrcd;
+  context.verbs().get_srq_num = get_srq_num;
+  context.verbs().open_qp = open_qp;
 }
 
 ShadowPort* port_of(ibv_context* context, std::uint8_t number) {
@@ -130,9 +135,12 @@ void destroy_leftovers(ibv_context* program) {
   };
   Registry& r = registry();
   each(
+      r.opened, [](ShadowQp&) {}, [](ShadowQp& qp) { return qp.qp.qp_base.context; });
+  each(
       r.qps,
-      [](ShadowQp& qp) {
+      [&r](ShadowQp& qp) {
         for (const MulticastAttachment& group : qp.groups) g_backend.detach_mcast(qp.real, &group.gid, group.lid);
+        r.unnumber(qp, {qp.real->qp_num});
         g_backend.destroy_qp(qp.real);
       },
       [](ShadowQp& qp) { return qp.qp.qp_base.context; });
@@ -145,6 +153,9 @@ void destroy_leftovers(ibv_context* program) {
   each(
       r.srqs, [](ShadowSrq& srq) { g_backend.destroy_srq(srq.real); },
       [](ShadowSrq& srq) { return srq.srq.context; });
+  each(
+      r.xrcds, [](ShadowXrcd& xrcd) { g_backend.close_xrcd(xrcd.real); },
+      [](ShadowXrcd& xrcd) { return xrcd.xrcd.context; });
   each(
       r.cqs, [](ShadowCq& cq) { g_backend.destroy_cq(cq.real); }, [](ShadowCq& cq) { return cq.cq.context; });
   each(
@@ -234,6 +245,7 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
   {
     SpinGuard guard(r.lock);
     r.contexts.push_back(*context);
+    r.number_targets(*context);
   }
   status = announce_ports(*context);  // of what is registered
   if (status.ok()) return &context->program();

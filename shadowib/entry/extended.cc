@@ -11,6 +11,16 @@
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
+namespace {
+
+ibv_qp_init_attr plain_part(const ibv_qp_init_attr_ex& attr) {
+  ibv_qp_init_attr plain{};
+  static_assert(offsetof(ibv_qp_init_attr_ex, comp_mask) <= sizeof(plain));
+  ::memcpy(&plain, &attr, offsetof(ibv_qp_init_attr_ex, comp_mask));
+  return plain;
+}
+
+}  // namespace
 
 // What is asked for and not offered answers EOPNOTSUPP: that is what sends clients back to ibv_create_cq (UCX).
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
@@ -28,7 +38,14 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   return &ShadowCq::of(cq)->extended;
 }
 
-ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) {
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  if (attr->qp_type == IBV_QPT_XRC_RECV) {
+    if (g_backend.create_xrc_target == nullptr || (attr->comp_mask & ~unsigned{IBV_QP_INIT_ATTR_XRCD}) != 0)
+      return null_with(EOPNOTSUPP);
+    if (attr->comp_mask == 0 || attr->xrcd->context != context) return null_with(EINVAL);
+    ibv_qp_init_attr plain = plain_part(*attr);
+    return create_queue_pair(context, nullptr, attr->xrcd, &plain);
+  }
   constexpr unsigned kOffered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   const bool builders = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0) return null_with(EINVAL);
@@ -36,9 +53,7 @@ ibv_qp* create_qp_ex(ibv_context*, ibv_qp_init_attr_ex* attr) {
       ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0) ||
       (builders && (attr->send_ops_flags & ~SendBuilder::operations(attr->qp_type)) != 0))
     return null_with(EOPNOTSUPP);
-  ibv_qp_init_attr plain{};
-  static_assert(offsetof(ibv_qp_init_attr_ex, comp_mask) <= sizeof(plain));
-  ::memcpy(&plain, attr, offsetof(ibv_qp_init_attr_ex, comp_mask));
+  ibv_qp_init_attr plain = plain_part(*attr);
   ibv_qp* program = shadowib_ibv_create_qp(attr->pd, &plain);
   if (program == nullptr) return nullptr;
   attr->cap = plain.cap;

@@ -11,6 +11,7 @@
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
 #include "shadowib/entry/errors.h"
+#include "shadowib/entry/extended.h"
 #include "shadowib/entry/quarantine.h"
 #include "shadowib/objects/registry.h"
 
@@ -45,10 +46,17 @@ void leave_windows(ShadowQp& qp) {
   windows.leave(qp);
 }
 
+// What an XRC target has received stays to be polled when it goes or begins anew: it gets its number, and is counted,
+// while that is known. The backend has destroyed or reset it.
+void keep_shared_completions(const ShadowQp& target) {
+  for (ShadowSrq& srq : registry().srqs)
+    if (srq.xrcd != nullptr && srq.xrcd->is_one_with(*target.xrcd)) drain_completions(*srq.cq);
+}
+
 // What a way to RESET means for the logs: nothing posted is left, a new connection counts from zero.
 void reset_logs(ShadowQp& qp) {
-  purge_completions(*ShadowCq::of(qp.init.send_cq), qp.qp_num);
-  purge_completions(*ShadowCq::of(qp.init.recv_cq), qp.qp_num);
+  qp.each_cq([&](ShadowCq& cq) { purge_completions(cq, qp.qp_num); });
+  if (qp.is_target()) keep_shared_completions(qp);
   SpinGuard send(qp.send.lock);
   SpinGuard receive(qp.receive.lock);
   qp.send.clear();
@@ -58,31 +66,82 @@ void reset_logs(ShadowQp& qp) {
   qp.executed_base = 0 - (g_backend.sq_executed != nullptr ? g_backend.sq_executed(qp.real) : 0);
   qp.remote = {};
   qp.remote_keys.reset();
+  qp.remote_srqs.clear();
   qp.doomed = false;
+}
+
+// Which types there are and what each is made of. What a type has no use for is taken out of `init`.
+int check_parts(bool is_target, ibv_qp_init_attr* init) {
+  switch (init->qp_type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+      if (init->send_cq == nullptr || init->recv_cq == nullptr) return EINVAL;
+      break;
+    case IBV_QPT_XRC_SEND:
+      if (init->send_cq == nullptr || init->srq != nullptr) return EINVAL;
+      init->recv_cq = nullptr;
+      break;
+    case IBV_QPT_XRC_RECV:
+      init->send_cq = init->recv_cq = nullptr;
+      init->srq = nullptr;
+      break;
+    default:
+      return EOPNOTSUPP;
+  }
+  if (is_target != (init->qp_type == IBV_QPT_XRC_RECV)) return EINVAL;
+  return std::max(init->cap.max_send_sge, init->cap.max_recv_sge) > kMaxSge ? EINVAL : 0;
+}
+
+ibv_qp* create_real(ShadowPd* pd, ShadowXrcd* xrcd, ibv_qp_init_attr* init) {
+  if (init->send_cq != nullptr) init->send_cq = ShadowCq::of(init->send_cq)->real;
+  if (init->recv_cq != nullptr) init->recv_cq = ShadowCq::of(init->recv_cq)->real;
+  if (init->srq != nullptr) init->srq = ShadowSrq::of(init->srq)->real;
+  return pd != nullptr ? g_backend.create_qp(pd->real, init) : g_backend.create_xrc_target(xrcd->real, init);
+}
+
+// What it was made of, which stays as long as it does.
+void count_uses(ShadowQp& qp, int step) {
+  const auto n = static_cast<std::uint32_t>(step);
+  if (qp.qp.qp_base.pd != nullptr) ShadowPd::of(qp.qp.qp_base.pd)->users += n;
+  if (qp.xrcd != nullptr) qp.xrcd->users += n;
+  qp.each_cq([n](ShadowCq& cq) { cq.users += n; });
+  if (qp.srq != nullptr) qp.srq->users += n;
+}
+
+// The real object and all that is known of it. 0 or an errno: nothing has changed then. Caller holds the registry's
+// lock.
+int destroy_real(ShadowQp& qp) {
+  Registry& r = registry();
+  stop_taking_shared(qp);
+  leave_windows(qp);
+  drain_async_events(*qp.context);  // while the real object they name exists
+  const RealQpNum number{qp.real->qp_num};
+  if (int rc = g_backend.destroy_qp(qp.real); rc != 0) return rc;
+  r.qps.erase(r.qps.iterator_to(qp));
+  if (qp.is_datagram()) r.sweep_address_handles();
+  if (qp.is_target()) keep_shared_completions(qp);
+  r.unnumber(qp, number);
+  qp.each_cq([&](ShadowCq& cq) { purge_completions(cq, qp.qp_num); });
+  count_uses(qp, -1);
+  return 0;
 }
 
 }  // namespace
 }  // namespace shadowib
 
-using namespace shadowib;
+namespace shadowib {
 
-extern "C" {
-
-ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
-  if (ShadowContext::is_foreign(program_pd->context)) return null_with(EPERM);
+ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init) {
+  if (ShadowContext::is_foreign(context)) return null_with(EPERM);
   Inside inside;
-  if (init->qp_type != IBV_QPT_RC && init->qp_type != IBV_QPT_UC && init->qp_type != IBV_QPT_UD)
-    return null_with(EOPNOTSUPP);
-  ShadowPd* pd = ShadowPd::of(program_pd);
-  if (init->send_cq == nullptr || init->recv_cq == nullptr) return null_with(EINVAL);
-  if (std::max(init->cap.max_send_sge, init->cap.max_recv_sge) > kMaxSge) return null_with(EINVAL);
+  ibv_qp_init_attr usable = *init;
+  if (int rc = check_parts(xrcd != nullptr, &usable); rc != 0) return null_with(rc);
   auto* qp = new ShadowQp{};
-  ibv_qp_init_attr real_init = *init;
+  ibv_qp_init_attr real_init = usable;
   real_init.qp_context = qp;
-  real_init.send_cq = ShadowCq::of(init->send_cq)->real;
-  real_init.recv_cq = ShadowCq::of(init->recv_cq)->real;
-  if (init->srq != nullptr) real_init.srq = ShadowSrq::of(init->srq)->real;
-  qp->real = g_backend.create_qp(pd->real, &real_init);
+  if (xrcd != nullptr) qp->xrcd = ShadowXrcd::of(xrcd);
+  qp->real = create_real(pd != nullptr ? ShadowPd::of(pd) : nullptr, qp->xrcd, &real_init);
   if (qp->real == nullptr) {
     int saved = errno;
     delete qp;
@@ -90,7 +149,7 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   }
   real_init.cap.max_send_sge = std::min(real_init.cap.max_send_sge, kMaxSge);
   real_init.cap.max_recv_sge = std::min(real_init.cap.max_recv_sge, kMaxSge);
-  qp->init = *init;
+  qp->init = usable;
   qp->real_cap = real_init.cap;
   if (!make_logs(*qp, real_init.cap)) {
     g_backend.destroy_qp(qp->real);
@@ -100,19 +159,19 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   init->cap = real_init.cap;
   qp->real_post_send = g_backend.post_send;
   qp->real_post_recv = g_backend.post_recv;
-  qp->context = ShadowContext::of(program_pd->context);
-  qp->translate = qp->context->translate.load() || init->qp_type == IBV_QPT_UD;
+  qp->context = ShadowContext::of(context);
   qp->signal_flags = init->sq_sig_all != 0 ? IBV_SEND_SIGNALED : 0;
   ibv_qp& base = qp->qp.qp_base;
-  base.context = program_pd->context;
+  base.context = context;
   base.qp_context = init->qp_context;
-  base.pd = program_pd;
+  base.pd = pd;
   base.send_cq = init->send_cq;
   base.recv_cq = init->recv_cq;
-  base.srq = init->srq;
+  base.srq = usable.srq;
   base.handle = qp->real->handle;
   base.state = IBV_QPS_RESET;
   base.qp_type = init->qp_type;
+  qp->translate = qp->context->translate.load() || qp->needs_turning();
   ::pthread_mutex_init(&base.mutex, nullptr);
   ::pthread_cond_init(&base.cond, nullptr);
   {
@@ -122,14 +181,9 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
     base.qp_num = qp->qp_num.value;
     qp->send.belongs_to(qp->qp_num);
     qp->receive.belongs_to(qp->is_datagram() ? VirtualQpNum{0} : qp->qp_num);
-    ++pd->users;
-    ++ShadowCq::of(init->send_cq)->users;
-    ++ShadowCq::of(init->recv_cq)->users;
-    if (init->srq != nullptr) {
-      qp->srq = ShadowSrq::of(init->srq);
-      ++qp->srq->users;
-    }
-    if (qp->is_numbered()) qp->context->numbered.insert({qp->real->qp_num}, qp);
+    if (usable.srq != nullptr) qp->srq = ShadowSrq::of(usable.srq);
+    count_uses(*qp, 1);
+    r.number(*qp);
     if (qp->context->windows.used()) qp->translate = true;
     r.qps.push_back(*qp);
   }
@@ -137,18 +191,27 @@ ibv_qp* shadowib_ibv_create_qp(ibv_pd* program_pd, ibv_qp_init_attr* init) {
   return &base;
 }
 
+}  // namespace shadowib
+
+using namespace shadowib;
+
+extern "C" {
+
+ibv_qp* shadowib_ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+  return create_queue_pair(pd->context, pd, nullptr, init);
+}
+
 int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
   Inside inside;
-  ShadowQp& qp = *ShadowQp::of(program);
+  ShadowQp& qp = ShadowQp::of(program)->itself();
   if ((mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RESET) {
     stop_taking_shared(qp);
     leave_windows(qp);
   }
   ibv_qp_attr real = *attr;
   if (Status status = turn_address(qp, &real, mask); !status.ok()) return errno_from(status, "ibv_modify_qp");
-  const bool starts_draining =
-      (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_SQD && program->state != IBV_QPS_SQD;
+  const bool starts_draining = (mask & IBV_QP_STATE) && attr->qp_state == IBV_QPS_SQD && qp.state() != IBV_QPS_SQD;
   const bool was_due = qp.drain_event_due;
   if (starts_draining)  // before the event can come
     qp.drain_event_due = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify != 0;
@@ -159,7 +222,7 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   remember(&qp.modifies, *attr, mask);
   if (mask & IBV_QP_STATE) {
     SpinGuard guard(registry().lock);  // the status that others ask for shows it
-    program->state = attr->qp_state;
+    program->state = qp.qp.qp_base.state = attr->qp_state;
     if (attr->qp_state == IBV_QPS_RESET) reset_logs(qp);
   }
   return 0;
@@ -168,11 +231,11 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
 int shadowib_ibv_query_qp(ibv_qp* program, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
   Inside inside;
-  ShadowQp& qp = *ShadowQp::of(program);
+  ShadowQp& qp = ShadowQp::of(program)->itself();
   if (int rc = g_backend.query_qp(qp.real, attr, mask, init); rc != 0) return rc;
   {
     SpinGuard guard(registry().lock);
-    program->state = attr->qp_state;
+    program->state = qp.qp.qp_base.state = attr->qp_state;
   }
   // The remote end and the queues as the program named them.
   for (const RecordedModify& m : qp.modifies) {
@@ -189,33 +252,23 @@ int shadowib_ibv_query_qp(ibv_qp* program, ibv_qp_attr* attr, int mask, ibv_qp_i
 
 int shadowib_ibv_destroy_qp(ibv_qp* program) {
   if (ShadowContext::is_foreign(program->context)) return EPERM;
-  ShadowQp* qp = ShadowQp::of(program);
+  ShadowQp* handle = ShadowQp::of(program);
+  ShadowQp* qp = &handle->itself();
+  bool is_last;
   {
     Inside inside;
-    Registry& r = registry();
-    SpinGuard guard(r.lock);
+    SpinGuard guard(registry().lock);
     if (!qp->groups.empty()) return EBUSY;
-    stop_taking_shared(*qp);
-    leave_windows(*qp);
-    drain_async_events(*qp->context);  // while the real object they name exists
-    const RealQpNum number{qp->real->qp_num};
-    if (int rc = g_backend.destroy_qp(qp->real); rc != 0) return rc;
-    r.qps.erase(r.qps.iterator_to(*qp));
-    if (qp->is_datagram()) r.sweep_address_handles();
-    if (qp->is_numbered()) qp->context->numbered.erase(number);
-    if (qp->srq != nullptr) --qp->srq->users;
-    ShadowCq* cqs[] = {ShadowCq::of(program->send_cq), ShadowCq::of(program->recv_cq)};
-    for (ShadowCq* cq : cqs) {
-      purge_completions(*cq, qp->qp_num);
-      --cq->users;
-    }
-    --ShadowPd::of(program->pd)->users;
-    withdraw_async_events(*qp->context, program);
+    is_last = qp->handles.size() + !qp->closed == 1;
+    if (is_last)
+      if (int rc = destroy_real(*qp); rc != 0) return rc;
+    close_handle(*handle);
   }
-  wait_acknowledged(qp->events_delivered, qp->events_acknowledged);
+  wait_acknowledged(handle->events_delivered, handle->events_acknowledged);
   Inside inside;
   SpinGuard guard(registry().lock);
-  rest_before_delete(qp);
+  if (handle != qp) rest_before_delete(handle);
+  if (is_last) rest_before_delete(qp);
   return 0;
 }
 

@@ -5,26 +5,52 @@
 
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
+#include "shadowib/cr/peers.h"
+#include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
 #include "shadowib/entry/errors.h"
+#include "shadowib/entry/extended.h"
 #include "shadowib/entry/quarantine.h"
 #include "shadowib/objects/registry.h"
 
-using namespace shadowib;
+namespace shadowib {
+namespace {
 
-extern "C" {
+// The real queue and, of XRC, its number. False with errno.
+bool make_real(ShadowSrq& srq, ShadowPd& pd, ibv_srq_init_attr* init) {
+  if (srq.xrcd == nullptr) {
+    srq.real = g_backend.create_srq(pd.real, init);
+    return srq.real != nullptr;
+  }
+  srq.real = g_backend.create_xrc_srq(pd.real, srq.xrcd->real, srq.cq->real, init);
+  if (srq.real == nullptr) return false;
+  errno = g_backend.get_srq_num(srq.real, &srq.real_number.value);
+  if (errno == 0) return true;
+  g_backend.destroy_srq(srq.real);
+  return false;
+}
 
-ibv_srq* shadowib_ibv_create_srq(ibv_pd* program_pd, ibv_srq_init_attr* init) {
+void count_uses(ShadowSrq& srq, int step) {
+  const auto n = static_cast<std::uint32_t>(step);
+  ShadowPd::of(srq.srq.pd)->users += n;
+  if (srq.xrcd == nullptr) return;
+  srq.xrcd->users += n;
+  srq.cq->users += n;
+}
+
+}  // namespace
+
+ibv_srq* create_shared_receive_queue(ibv_pd* program_pd, ShadowXrcd* xrcd, ShadowCq* cq, ibv_srq_init_attr* init) {
   if (ShadowContext::is_foreign(program_pd->context)) return null_with(EPERM);
   Inside inside;
   if (g_backend.create_srq == nullptr) return null_with(EOPNOTSUPP);
   if (init->attr.max_sge > kMaxSge) return null_with(EINVAL);
-  ShadowPd* pd = ShadowPd::of(program_pd);
   auto* srq = new ShadowSrq{};
   ibv_srq_init_attr real_init = *init;
   real_init.srq_context = srq;
-  srq->real = g_backend.create_srq(pd->real, &real_init);
-  if (srq->real == nullptr) {
+  srq->xrcd = xrcd;
+  srq->cq = cq;
+  if (!make_real(*srq, *ShadowPd::of(program_pd), &real_init)) {
     int saved = errno;
     delete srq;
     return null_with(saved);
@@ -43,11 +69,53 @@ ibv_srq* shadowib_ibv_create_srq(ibv_pd* program_pd, ibv_srq_init_attr* init) {
   srq->srq.handle = srq->real->handle;
   ::pthread_mutex_init(&srq->srq.mutex, nullptr);
   ::pthread_cond_init(&srq->srq.cond, nullptr);
-  Registry& r = registry();
-  SpinGuard guard(r.lock);
-  ++pd->users;
-  r.srqs.push_back(*srq);
+  {
+    Registry& r = registry();
+    SpinGuard guard(r.lock);
+    count_uses(*srq, 1);
+    if (xrcd != nullptr) {
+      srq->number = r.choose_srq_num(srq->real_number);
+      SpinGuard refill(cq->refill_lock);
+      cq->xrc_srqs.push_back(srq);
+    }
+    r.srqs.push_back(*srq);
+  }
+  if (xrcd != nullptr) announce_late_srq(*srq);
   return &srq->srq;
+}
+
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
+  constexpr unsigned kXrc =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  const bool is_xrc = (attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) != 0 && attr->srq_type != IBV_SRQT_BASIC;
+  if ((attr->comp_mask & ~kXrc) != 0 ||
+      (is_xrc && (attr->srq_type != IBV_SRQT_XRC || g_backend.create_xrc_srq == nullptr)))
+    return null_with(EOPNOTSUPP);
+  if ((attr->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || (is_xrc && attr->comp_mask != kXrc)) return null_with(EINVAL);
+  if (is_xrc && (attr->pd->context != context || attr->xrcd->context != context || attr->cq->context != context))
+    return null_with(EINVAL);
+  ibv_srq_init_attr plain{attr->srq_context, attr->attr};
+  ibv_srq* srq = create_shared_receive_queue(attr->pd, is_xrc ? ShadowXrcd::of(attr->xrcd) : nullptr,
+                                             is_xrc ? ShadowCq::of(attr->cq) : nullptr, &plain);
+  if (srq != nullptr) attr->attr = plain.attr;
+  return srq;
+}
+
+int get_srq_num(ibv_srq* program, std::uint32_t* number) {
+  const ShadowSrq& srq = *ShadowSrq::of(program);
+  if (srq.xrcd == nullptr) return EINVAL;  // nobody names others
+  *number = srq.number.value;
+  return 0;
+}
+
+}  // namespace shadowib
+
+using namespace shadowib;
+
+extern "C" {
+
+ibv_srq* shadowib_ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
+  return create_shared_receive_queue(pd, nullptr, nullptr, init);
 }
 
 int shadowib_ibv_modify_srq(ibv_srq* program, ibv_srq_attr* attr, int mask) {
@@ -79,7 +147,8 @@ int shadowib_ibv_destroy_srq(ibv_srq* program) {
     drain_async_events(*srq->context);  // while the real object they name exists
     if (int rc = g_backend.destroy_srq(srq->real); rc != 0) return rc;
     r.srqs.erase(r.srqs.iterator_to(*srq));
-    --ShadowPd::of(program->pd)->users;
+    if (srq->xrcd != nullptr) purge_completions(*srq->cq, *srq);
+    count_uses(*srq, -1);
     withdraw_async_events(*srq->context, program);
   }
   wait_acknowledged(srq->events_delivered, srq->events_acknowledged);

@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <deque>
+#include <vector>
 
 #include "shadowib/base/lock.h"
 #include "shadowib/objects/arming.h"
@@ -12,6 +13,7 @@
 namespace shadowib {
 
 struct ShadowCq;
+struct ShadowSrq;
 
 struct ShadowChannel {
   ibv_comp_channel channel;  // fd is ours for good (events.h)
@@ -20,6 +22,12 @@ struct ShadowChannel {
   EventQueue events;
   std::deque<ShadowCq*> pending;  // events taken out of the backend and not yet read; under events.lock
   static ShadowChannel* of(ibv_comp_channel* channel) { return reinterpret_cast<ShadowChannel*>(channel); }
+};
+
+// A completion that waits to be polled again.
+struct Drained {
+  ibv_wc wc;
+  const ShadowSrq* srq;  // an XRC queue whose receive it completes, or nullptr
 };
 
 struct ShadowCq {
@@ -33,7 +41,7 @@ struct ShadowCq {
 
   // Completions a checkpoint took out of the backend, already translated, served before the backend's (P2).
   SpinLock refill_lock;
-  std::deque<ibv_wc> refill;
+  std::deque<Drained> refill;
   std::atomic<std::uint32_t> refill_count{0};  // of them; kLookedAt: its own are to be looked at one by one
   static constexpr std::uint32_t kLookedAt = 1u << 31;
   bool looked_at = false;  // windows exist: one may have been invalidated by a peer
@@ -46,6 +54,7 @@ struct ShadowCq {
     looked_at = true;
     note_refill();
   }
+  std::vector<ShadowSrq*> xrc_srqs;  // whose receives complete here; under refill_lock
 
   // Extended polling: the completion it stands at, from start_poll to end_poll.
   ibv_wc current;
@@ -55,7 +64,7 @@ struct ShadowCq {
   Arming arming;
   std::atomic<std::uint32_t> events_delivered{0};     // by get_cq_event
   std::atomic<std::uint32_t> events_acknowledged{0};  // destroy waits until equal
-  std::uint32_t users = 0;                            // queue pairs
+  std::uint32_t users = 0;                            // queue pairs and XRC shared receive queues
   static ShadowCq* of(ibv_cq* cq) { return reinterpret_cast<ShadowCq*>(cq); }
 };
 

@@ -17,6 +17,8 @@ using VirtualKey = Id<struct VirtualKeyTag>;  // lkey or rkey
 using RealKey = Id<struct RealKeyTag>;
 using VirtualQpNum = Id<struct VirtualQpNumTag>;
 using RealQpNum = Id<struct RealQpNumTag>;
+using VirtualSrqNum = Id<struct VirtualSrqNumTag>;  // of XRC
+using RealSrqNum = Id<struct RealSrqNumTag>;
 using VirtualLid = Id<struct VirtualLidTag>;
 using RealLid = Id<struct RealLidTag>;
 

@@ -44,6 +44,13 @@ struct MulticastAttachment {
   }
 };
 
+// A shared receive queue at the other end of an XRC connection, as it is now.
+struct RemoteSrq {
+  VirtualSrqNum number;
+  RealSrqNum real;
+  std::shared_ptr<RemoteKeys> keys;  // of the protection domain it is in
+};
+
 struct ShadowQp {
   ibv_qp_ex qp{};  // qp_base first: the program's ibv_qp
   ListHook hook;
@@ -53,7 +60,7 @@ struct ShadowQp {
   ShadowContext* context = nullptr;
   VirtualQpNum qp_num;
   // Requests cannot go down as they are: the context's, where the hot path has it at hand; and always with datagrams,
-  // which name address handles.
+  // which name address handles, and of XRC, which name queues.
   std::atomic<bool> translate{false};
   std::uint32_t signal_flags = 0;  // IBV_SEND_SIGNALED if created with sq_sig_all
 
@@ -66,13 +73,20 @@ struct ShadowQp {
   ShadowSrq* srq = nullptr;         // whose receives it takes, if not its own
   std::atomic<std::uint32_t> shared_consumed{0};  // of them, with success since the connection began (wraps)
 
-  ibv_qp_init_attr init{};  // as asked for, CQ pointers the program's
+  ibv_qp_init_attr init{};  // as asked for, CQ pointers the program's; null: it has no such queue
   ibv_qp_cap real_cap{};
   ModifyLog modifies;
   std::vector<MulticastAttachment> groups;   // under the registry's lock
   std::atomic<bool> drain_event_due{false};  // asked for on the way into SQD and not yet taken from the backend
   RemoteEnd remote;
-  std::shared_ptr<RemoteKeys> remote_keys;
+  std::shared_ptr<RemoteKeys> remote_keys;  // an XRC initiator's: those of the queue its last request named
+  std::vector<RemoteSrq> remote_srqs;       // an initiator's: those it has named; under send.lock
+  // An XRC target: its domain, and the other handles that the program has of it (ibv_open_qp). It lasts as long as
+  // one of them does; `closed`: the program has destroyed the first, which is this.
+  ShadowXrcd* xrcd = nullptr;
+  std::vector<ShadowQp*> handles;
+  bool closed = false;
+  ShadowQp* target = nullptr;  // this is such a handle: of whom
   std::uint64_t frontier = 0;  // as settled: requests before it have run, those from it on have not
   bool doomed = false;         // settled as such: its peer is gone (H20)
   // As the backend says while settling. It may differ from what the program sees: verbs tell of an error by
@@ -82,8 +96,21 @@ struct ShadowQp {
   std::atomic<std::uint32_t> events_delivered{0}, events_acknowledged{0};  // async events naming it
 
   // Its receives complete with its number alone (ShadowContext::numbered).
-  bool is_numbered() const { return srq != nullptr || is_datagram(); }
+  bool is_numbered() const { return srq != nullptr || is_datagram() || is_target(); }
   bool is_datagram() const { return qp.qp_base.qp_type == IBV_QPT_UD; }
+  bool is_initiator() const { return qp.qp_base.qp_type == IBV_QPT_XRC_SEND; }
+  bool is_target() const { return qp.qp_base.qp_type == IBV_QPT_XRC_RECV; }
+  bool is_reliable() const { return qp.qp_base.qp_type == IBV_QPT_RC || is_initiator() || is_target(); }
+  bool takes_shared() const { return srq != nullptr || is_target(); }
+  bool needs_turning() const { return is_datagram() || is_initiator(); }  // at generation 0 too
+  std::uint32_t pd_id() const { return qp.qp_base.pd != nullptr ? ShadowPd::of(qp.qp_base.pd)->id : 0; }
+  // Calls function(ShadowCq&) for its send queue's and its receive queue's, if it has them.
+  template <typename Function>
+  void each_cq(Function function) const {
+    for (ibv_cq* cq : {init.send_cq, init.recv_cq})
+      if (cq != nullptr) function(*ShadowCq::of(cq));
+  }
+  ShadowQp& itself() { return target != nullptr ? *target : *this; }
   ibv_qp_state state() const { return qp.qp_base.state; }
   static ShadowQp* of(ibv_qp* qp) { return reinterpret_cast<ShadowQp*>(qp); }
 };

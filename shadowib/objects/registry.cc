@@ -89,6 +89,37 @@ VirtualQpNum Registry::choose_qp_num(RealQpNum real) {
   return {number};
 }
 
+VirtualSrqNum Registry::choose_srq_num(RealSrqNum real) {
+  if (reserved_srq_nums.empty()) return {real.value};
+  auto taken = [&](std::uint32_t n) {
+    if (std::binary_search(reserved_srq_nums.begin(), reserved_srq_nums.end(), n)) return true;
+    return std::any_of(srqs.begin(), srqs.end(),
+                       [&](const ShadowSrq& srq) { return srq.xrcd != nullptr && srq.number.value == n; });
+  };
+  std::uint32_t number = real.value;
+  while (taken(number)) number = (number + 1) & 0xffffff;
+  return {number};
+}
+
+void Registry::number(ShadowQp& qp) {
+  if (!qp.is_numbered()) return;
+  for (ShadowContext& context : contexts)
+    if (&context == qp.context || (qp.is_target() && context.device == qp.context->device))
+      context.numbered.insert({qp.real->qp_num}, &qp);
+}
+
+void Registry::unnumber(const ShadowQp& qp, RealQpNum number) {
+  if (!qp.is_numbered()) return;
+  for (ShadowContext& context : contexts)
+    if (&context == qp.context || (qp.is_target() && context.device == qp.context->device))
+      context.numbered.erase(number);
+}
+
+void Registry::number_targets(ShadowContext& context) {
+  for (ShadowQp& qp : qps)
+    if (qp.is_target() && qp.context->device == context.device) context.numbered.insert({qp.real->qp_num}, &qp);
+}
+
 void disown_objects_in_child() {
   Registry& r = registry();
   r.lock.reset();
@@ -106,6 +137,8 @@ void disown_objects_in_child() {
   r.cqs.clear();
   r.srqs.clear();
   r.qps.clear();
+  r.opened.clear();
+  r.xrcds.clear();
   r.ahs.clear();
 }
 

@@ -29,12 +29,15 @@ struct Registry {
   ObjectList<ShadowCq> cqs;
   ObjectList<ShadowSrq> srqs;
   ObjectList<ShadowQp> qps;
+  ObjectList<ShadowQp> opened;  // further handles of XRC targets
+  ObjectList<ShadowXrcd> xrcds;
   ObjectList<ShadowAh> ahs;
   std::uint32_t next_pd_id = 1;
   // Virtual ids that peers may still hold from before a restart: never given to anything new.
-  std::vector<std::uint32_t> reserved_keys;     // sorted
-  std::vector<std::uint32_t> reserved_blocks;   // of windows; sorted
-  std::vector<std::uint32_t> reserved_qp_nums;  // sorted
+  std::vector<std::uint32_t> reserved_keys;      // sorted
+  std::vector<std::uint32_t> reserved_blocks;    // of windows; sorted
+  std::vector<std::uint32_t> reserved_qp_nums;   // sorted
+  std::vector<std::uint32_t> reserved_srq_nums;  // sorted
 
   // Deletes address handles that the program has destroyed and that no request names any more. Caller holds lock.
   void sweep_address_handles();
@@ -43,6 +46,13 @@ struct Registry {
   VirtualKey choose_key(RealKey real, bool remote);
   VirtualKey choose_window_key(RealKey real);  // with the same lowest byte
   VirtualQpNum choose_qp_num(RealQpNum real);
+  VirtualSrqNum choose_srq_num(RealSrqNum real);
+
+  // Makes a queue pair known by its real number to those whose completions name it by that alone, and unknown. An XRC
+  // target's are found in any context of its device.
+  void number(ShadowQp& qp);
+  void unnumber(const ShadowQp& qp, RealQpNum number);
+  void number_targets(ShadowContext& context);  // one that is new
 };
 
 Registry& registry();

@@ -5,8 +5,10 @@
 
 #include <vector>
 
+#include "shadowib/objects/completion.h"
 #include "shadowib/objects/memory.h"
 #include "shadowib/objects/work_queue.h"
+#include "shadowib/objects/xrc_domain.h"
 
 namespace shadowib {
 
@@ -39,6 +41,7 @@ class SharedReceiveLog {
   // Those posted and not completed, in the order they were posted. Caller holds lock or threads are stopped.
   std::vector<RecvSlot*> pending();
   std::uint32_t pending_count();
+  bool holds(const SlotHeader* slot) const { return slots_.holds(slot); }
 
   SpinLock lock;
 
@@ -54,6 +57,11 @@ struct ShadowSrq {
   ibv_srq* real = nullptr;
   ShadowContext* context = nullptr;
   SharedReceiveLog log;
+  // XRC: its domain, where its receives complete, and its number, by which initiators name it.
+  ShadowXrcd* xrcd = nullptr;
+  ShadowCq* cq = nullptr;
+  VirtualSrqNum number;
+  RealSrqNum real_number;
   ibv_srq_init_attr init{};                                                // as granted
   std::uint32_t armed_limit = 0;                                           // as settled; 0: none, or it has fired
   std::uint32_t users = 0;                                                 // queue pairs

@@ -113,6 +113,51 @@ int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type
   return real.query_gid_type(context, port, index, type);
 }
 
+// The functions of XRC are slots of the context, which providers fill that have it.
+ibv_xrcd* open_xrcd(ibv_context* context, int fd, int oflags, ibv_xrcd* shared) {
+  verbs_context* extended = verbs_get_ctx_op(context, open_xrcd);
+  if (extended == nullptr || (shared != nullptr && fd == -1)) {
+    g_host->set_errno(EOPNOTSUPP);
+    return nullptr;
+  }
+  ibv_xrcd_init_attr attr{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, fd, oflags};
+  return carried(extended->open_xrcd, context, &attr);
+}
+
+int close_xrcd(ibv_xrcd* xrcd) { return verbs_get_ctx(xrcd->context)->close_xrcd(xrcd); }
+
+ibv_srq* create_xrc_srq(ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq* cq, ibv_srq_init_attr* init) {
+  verbs_context* extended = verbs_get_ctx_op(pd->context, create_srq_ex);
+  ibv_srq_init_attr_ex attr{};
+  attr.srq_context = init->srq_context;
+  attr.attr = init->attr;
+  attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  attr.srq_type = IBV_SRQT_XRC;
+  attr.pd = pd;
+  attr.xrcd = xrcd;
+  attr.cq = cq;
+  ibv_srq* srq = carried(extended != nullptr ? extended->create_srq_ex : nullptr, pd->context, &attr);
+  if (srq != nullptr) init->attr = attr.attr;
+  return srq;
+}
+
+int get_srq_num(ibv_srq* srq, uint32_t* number) {
+  verbs_context* extended = verbs_get_ctx_op(srq->context, get_srq_num);
+  return extended != nullptr ? extended->get_srq_num(srq, number) : EOPNOTSUPP;
+}
+
+ibv_qp* create_xrc_target(ibv_xrcd* xrcd, ibv_qp_init_attr* init) {
+  verbs_context* extended = verbs_get_ctx_op(xrcd->context, create_qp_ex);
+  ibv_qp_init_attr_ex attr{};
+  attr.qp_context = init->qp_context;
+  attr.qp_type = IBV_QPT_XRC_RECV;
+  attr.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+  attr.xrcd = xrcd;
+  ibv_qp* qp = carried(extended != nullptr ? extended->create_qp_ex : nullptr, xrcd->context, &attr);
+  if (qp != nullptr) init->cap = attr.cap;
+  return qp;
+}
+
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) { return cq->context->ops.poll_cq(cq, count, wc); }
 int req_notify_cq(ibv_cq* cq, int solicited) { return cq->context->ops.req_notify_cq(cq, solicited); }
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) { return qp->context->ops.post_send(qp, wr, bad); }
@@ -210,6 +255,11 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->query_srq = find<decltype(ops->query_srq)>("ibv_query_srq");
   ops->destroy_srq = find<decltype(ops->destroy_srq)>("ibv_destroy_srq");
   ops->post_srq_recv = post_srq_recv;
+  ops->open_xrcd = open_xrcd;
+  ops->close_xrcd = close_xrcd;
+  ops->create_xrc_srq = create_xrc_srq;
+  ops->get_srq_num = get_srq_num;
+  ops->create_xrc_target = create_xrc_target;
   return {};
 }
 

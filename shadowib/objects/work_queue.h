@@ -96,6 +96,7 @@ class WorkQueue {
 
   Slot& slot(std::uint64_t sequence) { return *reinterpret_cast<Slot*>(slots_ + (sequence & mask_) * stride_); }
   std::uint64_t slots() const { return mask_ + 1; }  // a power of two
+  bool holds(const void* slot) const { return slot >= slots_ && slot < slots_ + (mask_ + 1) * stride_; }
   std::uint32_t max_sge() const { return max_sge_; }
   std::uint32_t max_inline() const { return max_inline_; }
 

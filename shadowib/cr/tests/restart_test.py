@@ -110,6 +110,31 @@ class Restart(unittest.TestCase):
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         self.ends(self.restart(2), 0)
 
+    def test_an_extended_connection(self):
+        self.ends(self.run_program("extended_connection"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
+    def test_completions_of_extended_connections(self):
+        self.alone("extended_completions")
+
+    def test_domains_of_extended_connections(self):
+        self.alone("extended_domains")
+
+    def test_handles_of_an_extended_target(self):
+        self.ends(self.run_program("extended_handles"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
+    def test_an_extended_connection_between_processes(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                self.tearDown()
+                self.setUp()
+                for program in [self.run_program(name, transport=transport) for name in ("extended_one", "extended_two")]:
+                    self.ends(program, -9)
+                self.ends(self.restart(1, transport=transport), 0)
+
     def test_shared_receives_of_a_destroyed_queue_pair(self):
         self.alone("shared_receives_of_a_destroyed_queue_pair")
 
@@ -129,7 +154,8 @@ class Restart(unittest.TestCase):
         objects = json.loads(status)["members"][0]["state"]["objects"]
         self.assertEqual(objects["contexts"], 1)
         self.assertEqual(objects["queue_pairs"], [])
-        for kind in ("protection_domains", "memory_regions", "completion_queues", "shared_receive_queues", "address_handles"):
+        for kind in ("protection_domains", "memory_regions", "completion_queues", "shared_receive_queues", "address_handles",
+                     "xrc_domains"):
             self.assertEqual(objects[kind], 0, kind)
         self.assertEqual(objects["backend_figures"]["objects"], 0)
         self.tell("seen")
