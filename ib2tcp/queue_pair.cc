@@ -2,6 +2,7 @@
 #include "ib2tcp/queue_pair.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include <algorithm>
 
@@ -50,6 +51,18 @@ int check_queues(const ibv_context* context, bool is_target, ibv_qp_init_attr* i
   if (is_elsewhere(init->send_cq) || is_elsewhere(init->recv_cq) || is_elsewhere(init->srq)) return EINVAL;
   if (init->srq != nullptr || init->qp_type == IBV_QPT_XRC_SEND) init->cap.max_recv_wr = init->cap.max_recv_sge = 0;
   return check_caps(init->cap);
+}
+
+// An adapter has sent a datagram when its program takes the next step; here a connection may have to be made first.
+// A program that posts and leaves (mckey) would have sent nothing.
+void let_datagrams_leave(Qp& qp) {
+  constexpr std::int64_t kLingerNs = 300'000'000;
+  constexpr timespec kPause{0, 200'000};
+  for (const std::int64_t end = monotonic_ns() + kLingerNs; monotonic_ns() < end; ::nanosleep(&kPause, nullptr)) {
+    EngineGuard guard;
+    g_engine->turn(true);
+    if (!qp.has_datagrams_left()) return;
+  }
 }
 
 }  // namespace
@@ -255,6 +268,7 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) {
 }
 
 int destroy_qp(ibv_qp* qp) {
+  let_datagrams_leave(qp_of(qp));
   EngineGuard guard;
   return qp_of(qp).destroy();
 }

@@ -59,6 +59,10 @@ class Qp {
   // By a protection domain or, a target, by an XRC domain; the other is nullptr.
   static int create(ibv_pd* pd, Xrcd* xrcd, ibv_qp_init_attr* init, Qp** out);
   int destroy();
+  // A UD queue pair that sends, and datagrams nobody has answered for.
+  bool has_datagrams_left() const {
+    return verbs.qp_type == IBV_QPT_UD && verbs.state == IBV_QPS_RTS && !sq_.empty();
+  }
   // To ERR: the oldest request completes with `first` if that is an error, everything else is flushed. Answers
   // already promised to the peer are still sent if `keep_answers`.
   void enter_error(ibv_wc_status first, bool keep_answers);

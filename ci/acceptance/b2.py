@@ -35,7 +35,7 @@ def plain(case: Case, client: Client, transport: str) -> str:
         check(first.process.returncode > 0,
               f"exit code {first.process.returncode} without {client.needs}: the table is to be changed\n{first.text()[-1000:]}")
         return f"says that {client.needs} is not there"
-    job.start_pair(server, other, port, client.rdma_cm)
+    job.start_pair(server, other, port, client.ready)
     if client.endless:
         job.end_server_after(60)
     else:
@@ -48,7 +48,7 @@ def plain(case: Case, client: Client, transport: str) -> str:
 
 def restarted(case: Case, client: Client, transport: str, seconds: float) -> str:
     return campaign(case, Pair(lambda port, n: ends(client, port, n), transport, requests=client.requests, seconds=seconds,
-                               most_iterations=client.most, bad=BAD, rdma_cm=client.rdma_cm), 2)
+                               most_iterations=client.most, bad=BAD, ready=client.ready), 2)
 
 
 def table(line: Line, outcomes: dict[str, dict[str, str]]):

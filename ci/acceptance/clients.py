@@ -3,6 +3,7 @@ import dataclasses
 
 
 SHORT = "too short to be caught"
+LISTENING = '"state": "listening"'  # by rdma_cm
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Client:
     port: str = "-p"          # the option; "": none
     iterations: str = "-n"
     short: int = 1000         # iterations of a run without checkpoints
-    rdma_cm: bool = False     # the server listens by rdma_cm: no socket is to be seen
+    ready: str = ""           # no socket tells that the server is ready, but this in its status
     endless: bool = False     # the server never ends
     tests: str = ""           # further words of the client's, which make it another line
 
@@ -48,14 +49,14 @@ def pingpong(kind: str, *options: str, **more) -> list[Client]:
 # It keeps a time stamp of every message, and a latency test a second one.
 def perftest(tools: str, types: str, *options: str, **more) -> list[Client]:
     # With -R the server listens on IPv4 only, and localhost may be ::1.
-    return [Client(" ".join(f"{tool} -F -c {kind} {option}".split()), most=20_000_000, rdma_cm="-R" in option.split(),
+    return [Client(" ".join(f"{tool} -F -c {kind} {option}".split()), most=20_000_000, ready=LISTENING if "-R" in option.split() else "",
                    client="127.0.0.1" if "-R" in option.split() else "localhost", **more)
             for tool in tools.split() for kind in types.split() for option in options]
 
 
 def over_rdma_cm(words: str, **more) -> Client:
     """Of librdmacm's own utilities; most name the server by -s."""
-    return Client(words, **{"rdma_cm": True, "client": "-s 127.0.0.1", **more})
+    return Client(words, **{"ready": LISTENING, "client": "-s 127.0.0.1", **more})
 
 
 CLIENTS = [
@@ -84,6 +85,9 @@ CLIENTS = [
     over_rdma_cm("udaddy -c 4", port="", iterations="-C", short=50, restart=SHORT),
     over_rdma_cm("rdma_server", tools=("rdma_server", "rdma_client"), iterations="", restart=SHORT),
     over_rdma_cm("rdma_xserver -c r", tools=("rdma_xserver", "rdma_xclient"), iterations="", restart=SHORT),
+    over_rdma_cm("rdma_xserver -c x", tools=("rdma_xserver", "rdma_xclient"), iterations="", restart=SHORT),
+    over_rdma_cm("mckey -m 239.1.2.3 -b 127.0.0.1", client="-s", port="", iterations="-C", short=20, ready='"multicast_groups": 1',
+                 restart=SHORT),
     over_rdma_cm("cmtime", iterations="-c", short=100, endless=True, restart="its server does not end"),
     over_rdma_cm("rcopy", server="-p {port}", client="/etc/services 127.0.0.1:copied -p {port}", port="", iterations="", endless=True,
                  restart="its server does not end"),

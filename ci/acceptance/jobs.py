@@ -141,10 +141,10 @@ class Job:
         self.programs.append(program)
         return program
 
-    def start_pair(self, server: list[str], client: list[str], port: int, rdma_cm: bool = False):
-        """A server, and once it listens (on `port`, or by rdma_cm), a client."""
+    def start_pair(self, server: list[str], client: list[str], port: int, ready: str = ""):
+        """A server, and once it listens on `port`, or its status says `ready`, a client."""
         first = self.start("server", server)
-        listens = self.listens_by_rdma_cm if rdma_cm else lambda: listening(port)
+        listens = (lambda: self.says(ready)) if ready else (lambda: listening(port))
         wait_for(f"the server to listen on port {port}", lambda: first.ended() or listens(), 30)
         check(not first.ended(), f"the server ended at once:\n{first.text()}")
         self.start("client", client)
@@ -217,9 +217,8 @@ class Job:
                 found.append(Member(m["index"], m["pid"], True, m["answered"], objects.get("queue_pairs") or []))
         return found
 
-    def listens_by_rdma_cm(self) -> bool:
-        result = self.command("status", self.name, "--json", check_code=False, timeout=30)
-        return '"listening"' in result.stdout
+    def says(self, text: str) -> bool:
+        return text in self.command("status", self.name, "--json", check_code=False, timeout=30).stdout
 
     def end_server_after(self, timeout: float):
         """For a server that goes on for ever: waits for the client alone, which has to exit with 0."""

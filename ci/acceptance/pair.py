@@ -18,14 +18,14 @@ class Pair:
     most_iterations: int = 2**31 - 1
     bad: tuple = ("invalid data",)
     good: tuple = ()           # what the output has to hold, once at least
-    rdma_cm: bool = False      # the server listens by rdma_cm
+    ready: str = ""            # what the server's status says when it is ready; "": it listens on the port
 
 
 def start(case: Case, pair: Pair, iterations: int, name: str) -> Job:
     job = Job(case, name, pair.transport)
     port = free_port()
     server, client = pair.commands(port, iterations)
-    job.start_pair(server, client, port, pair.rdma_cm)
+    job.start_pair(server, client, port, pair.ready)
     return job
 
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::uint16_t kDefaultPkey = 0xffff;
 constexpr std::uint8_t kDefaultAckTimeout = 18, kMinRnrTimer = 0, kRate = 3;  // 1 s; 655 ms, as the kernel; 10 Gb/s
-constexpr std::uint8_t kExactly = 2;                                           // selector of a path record
+constexpr std::uint8_t kExactly = 2;                                          // selector of a path record
 
 bool is_xrc_initiator(const ConnectionId& id) { return id.qp_type == IBV_QPT_XRC_SEND; }
 bool is_xrc_target(const ConnectionId& id) { return id.qp_type == IBV_QPT_XRC_RECV; }

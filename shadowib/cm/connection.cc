@@ -191,7 +191,7 @@ void receive_request(const Message& m) {
       answer_stranger(m, Kind::kReject, kRejectInvalidServiceId);
     return;
   }
-  ConnectionId& id = make_id(*listener->channel, 0, listener->port_space, m.qp_type);
+  ConnectionId& id = make_id(*listener->channel, 0, listener->port_space, listener->qp_type);
   id.state = State::kAsked;
   id.source = m.destination;
   id.destination = m.source;

@@ -53,13 +53,15 @@ void append(std::string* out, const char* format, Args... args) {
 void describe_objects(std::string* json) {
   Registry& r = registry();
   SpinGuard guard(r.lock);
+  std::size_t groups = 0;
+  for (const ShadowQp& qp : r.qps) groups += qp.groups.size();
   append(
       json,
       "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,\"memory_windows\":%zu,"
       "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"address_handles\":%zu,\"xrc_domains\":%zu,"
-      "\"queue_pairs\":[",
+      "\"multicast_groups\":%zu,\"queue_pairs\":[",
       backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.mws.size(),
-      r.cqs.size(), r.srqs.size(), r.ahs.size(), r.xrcds.size());
+      r.cqs.size(), r.srqs.size(), r.ahs.size(), r.xrcds.size(), groups);
   bool first = true;
   for (ShadowQp& qp : r.qps) {
     const QueueCounts sends = sends_of(qp), receives = receives_of(qp);

@@ -40,11 +40,13 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   if (attr->qp_type == IBV_QPT_XRC_RECV) {
-    if (g_backend.create_xrc_target == nullptr || (attr->comp_mask & ~unsigned{IBV_QP_INIT_ATTR_XRCD}) != 0)
-      return null_with(EOPNOTSUPP);
-    if (attr->comp_mask == 0 || attr->xrcd->context != context) return null_with(EINVAL);
+    // A target has no use for a protection domain; it is only to be seen on it, and librdmacm looks.
+    constexpr unsigned kTaken = IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_PD;
+    if (g_backend.create_xrc_target == nullptr || (attr->comp_mask & ~kTaken) != 0) return null_with(EOPNOTSUPP);
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0 || attr->xrcd->context != context) return null_with(EINVAL);
     ibv_qp_init_attr plain = plain_part(*attr);
-    return create_queue_pair(context, nullptr, attr->xrcd, &plain);
+    ibv_pd* pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr;
+    return create_queue_pair(context, pd, attr->xrcd, &plain);
   }
   constexpr unsigned kOffered = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   const bool builders = (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;

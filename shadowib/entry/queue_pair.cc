@@ -97,7 +97,7 @@ ibv_qp* create_real(ShadowPd* pd, ShadowXrcd* xrcd, ibv_qp_init_attr* init) {
   if (init->send_cq != nullptr) init->send_cq = ShadowCq::of(init->send_cq)->real;
   if (init->recv_cq != nullptr) init->recv_cq = ShadowCq::of(init->recv_cq)->real;
   if (init->srq != nullptr) init->srq = ShadowSrq::of(init->srq)->real;
-  return pd != nullptr ? g_backend.create_qp(pd->real, init) : g_backend.create_xrc_target(xrcd->real, init);
+  return xrcd != nullptr ? g_backend.create_xrc_target(xrcd->real, init) : g_backend.create_qp(pd->real, init);
 }
 
 // What it was made of, which stays as long as it does.

@@ -103,7 +103,9 @@ struct ShadowQp {
   bool is_reliable() const { return qp.qp_base.qp_type == IBV_QPT_RC || is_initiator() || is_target(); }
   bool takes_shared() const { return srq != nullptr || is_target(); }
   bool needs_turning() const { return is_datagram() || is_initiator(); }  // at generation 0 too
-  std::uint32_t pd_id() const { return qp.qp_base.pd != nullptr ? ShadowPd::of(qp.qp_base.pd)->id : 0; }
+  std::uint32_t pd_id() const {
+    return qp.qp_base.pd != nullptr && xrcd == nullptr ? ShadowPd::of(qp.qp_base.pd)->id : 0;
+  }
   // Calls function(ShadowCq&) for its send queue's and its receive queue's, if it has them.
   template <typename Function>
   void each_cq(Function function) const {
