@@ -1,6 +1,7 @@
 /* Objects of every kind come and go between restarts: no two of one kind have the same number, in whatever generation
  * they were made, and in the end nothing is left. */
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -99,7 +100,7 @@ static void churn(void) {
   struct ibv_port_attr port;
   struct ibv_device** list = ibv_get_device_list(NULL);
   CHECK(list != NULL && (context = ibv_open_device(list[0])) != NULL);
-  ibv_free_device_list(list);
+  free(list); /* as qperf does */
   CHECK(ibv_query_port(context, 1, &port) == 0);
   lid = port.lid;
   memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
