@@ -8,7 +8,7 @@
 
 #include "scenario.h"
 
-enum { kLive = 12, kRounds = 40, kEver = kLive + 3 * kRounds };
+enum { kLive = 12, kRounds = 40, kEver = kLive + 3 * kRounds, kQps = 6 };
 
 struct set {
   struct ibv_comp_channel* channel;
@@ -17,15 +17,19 @@ struct set {
   struct ibv_pd* pd;
   struct ibv_mr* mr;
   struct ibv_srq* srq;
-  struct ibv_qp* qps[4];
+  struct ibv_qp* qps[kQps];
   struct ibv_ah* ah;
+  struct ibv_mw* windows[2];
+  struct ibv_xrcd* xrcd;
+  struct ibv_srq* xrc_srq;
+  uint32_t srq_number;
 };
 
 static struct set live[kLive];
 static unsigned made;
 
 /* Numbers that some peer may hold: those of every object that lived at a restart. */
-static uint32_t held_keys[kEver], held_numbers[4 * kEver];
+static uint32_t held_keys[kEver], held_numbers[kQps * kEver], held_blocks[2 * kEver], held_srq_numbers[kEver];
 static unsigned held;
 
 static struct ibv_qp* make_qp(struct set* s, enum ibv_qp_type type, int extended, struct ibv_srq* srq) {
@@ -36,6 +40,24 @@ static struct ibv_qp* make_qp(struct set* s, enum ibv_qp_type type, int extended
   struct ibv_qp* qp = ibv_create_qp_ex(context, &init);
   CHECK(qp != NULL);
   return qp;
+}
+
+/* A window's key but for its lowest byte, which changes with what it is bound to. */
+static uint32_t block(const struct ibv_mw* window) { return window->rkey >> 8; }
+
+static void make_xrc(struct set* s) {
+  struct ibv_xrcd_init_attr domain = {
+      .comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, .fd = -1, .oflags = O_CREAT};
+  CHECK((s->xrcd = ibv_open_xrcd(context, &domain)) != NULL);
+  struct ibv_srq_init_attr_ex shared = {
+      .attr = {.max_wr = 4, .max_sge = 1}, .srq_type = IBV_SRQT_XRC, .pd = s->pd, .xrcd = s->xrcd, .cq = s->cq};
+  shared.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  CHECK((s->xrc_srq = ibv_create_srq_ex(context, &shared)) != NULL);
+  CHECK(ibv_get_srq_num(s->xrc_srq, &s->srq_number) == 0);
+  struct ibv_qp_init_attr_ex target = {
+      .qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD, .xrcd = s->xrcd};
+  CHECK((s->qps[4] = ibv_create_qp_ex(context, &target)) != NULL);
+  s->qps[5] = make_qp(s, IBV_QPT_XRC_SEND, 0, NULL);
 }
 
 static void make(struct set* s) {
@@ -53,11 +75,16 @@ static void make(struct set* s) {
   s->qps[2] = make_qp(s, IBV_QPT_UC, 0, NULL);
   s->qps[3] = make_qp(s, IBV_QPT_UD, 1, NULL);
   CHECK((s->ah = ibv_create_ah(s->pd, &address)) != NULL);
+  CHECK((s->windows[0] = ibv_alloc_mw(s->pd, IBV_MW_TYPE_1)) != NULL);
+  CHECK((s->windows[1] = ibv_alloc_mw(s->pd, IBV_MW_TYPE_2)) != NULL);
+  make_xrc(s);
   ++made;
 }
 
 static void destroy(struct set* s) {
-  for (int i = 0; i < 4; ++i) CHECK(ibv_destroy_qp(s->qps[i]) == 0);
+  for (int i = 0; i < kQps; ++i) CHECK(ibv_destroy_qp(s->qps[i]) == 0);
+  CHECK(ibv_dealloc_mw(s->windows[0]) == 0 && ibv_dealloc_mw(s->windows[1]) == 0);
+  CHECK(ibv_destroy_srq(s->xrc_srq) == 0 && ibv_close_xrcd(s->xrcd) == 0);
   CHECK(ibv_destroy_ah(s->ah) == 0 && ibv_destroy_srq(s->srq) == 0 && ibv_dereg_mr(s->mr) == 0);
   CHECK(ibv_dealloc_pd(s->pd) == 0 && ibv_destroy_cq(s->cq) == 0);
   CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(s->cq_ex)) == 0 && ibv_destroy_comp_channel(s->channel) == 0);
@@ -70,11 +97,16 @@ static void check_new(const struct set* fresh) {
     if (s->channel == NULL || s == fresh) continue;
     CHECK(s->mr->lkey != fresh->mr->lkey && s->mr->rkey != fresh->mr->rkey);
     CHECK(s->channel->fd != fresh->channel->fd);
-    for (int q = 0; q < 16; ++q) CHECK(s->qps[q / 4]->qp_num != fresh->qps[q % 4]->qp_num);
+    for (int q = 0; q < kQps * kQps; ++q) CHECK(s->qps[q / kQps]->qp_num != fresh->qps[q % kQps]->qp_num);
+    for (int w = 0; w < 4; ++w) CHECK(block(s->windows[w / 2]) != block(fresh->windows[w % 2]));
+    CHECK(s->srq_number != fresh->srq_number);
   }
   for (unsigned i = 0; i < held; ++i) {
     CHECK(held_keys[i] != fresh->mr->rkey);
-    for (int q = 0; q < 16; ++q) CHECK(held_numbers[4 * i + (unsigned)q / 4] != fresh->qps[q % 4]->qp_num);
+    for (unsigned q = 0; q < kQps * kQps; ++q)
+      CHECK(held_numbers[kQps * i + q / kQps] != fresh->qps[q % kQps]->qp_num);
+    for (unsigned w = 0; w < 4; ++w) CHECK(held_blocks[2 * i + w / 2] != block(fresh->windows[w % 2]));
+    CHECK(held_srq_numbers[i] != fresh->srq_number);
   }
 }
 
@@ -91,7 +123,9 @@ static void hold_numbers(void) {
   for (int i = 0; i < kLive; ++i) {
     if (live[i].channel == NULL) continue;
     held_keys[held] = live[i].mr->rkey;
-    for (int q = 0; q < 4; ++q) held_numbers[4 * held + (unsigned)q] = live[i].qps[q]->qp_num;
+    for (unsigned q = 0; q < kQps; ++q) held_numbers[kQps * held + q] = live[i].qps[q]->qp_num;
+    for (unsigned w = 0; w < 2; ++w) held_blocks[2 * held + w] = block(live[i].windows[w]);
+    held_srq_numbers[held] = live[i].srq_number;
     ++held;
   }
 }

@@ -155,7 +155,7 @@ class Restart(unittest.TestCase):
         self.assertEqual(objects["contexts"], 1)
         self.assertEqual(objects["queue_pairs"], [])
         for kind in ("protection_domains", "memory_regions", "completion_queues", "shared_receive_queues", "address_handles",
-                     "xrc_domains"):
+                     "xrc_domains", "memory_windows", "multicast_groups"):
             self.assertEqual(objects[kind], 0, kind)
         self.assertEqual(objects["backend_figures"]["objects"], 0)
         self.tell("seen")
