@@ -68,6 +68,18 @@ TEST_P(Conformance, ADatagramNamesItsSender) {
   EXPECT_EQ(std::string(d.y.at(6000), 4), "ello");
 }
 
+// The first of a process: a connection is yet to be made, and nobody waits for it.
+TEST_P(Conformance, ADatagramLeavesBeforeItsQueuePairIsDestroyed) {
+  Datagrams d(a(), b());
+  Endpoint leaver(a(), Datagrams::options());
+  Datagrams::start(leaver);
+  ASSERT_EQ(d.y.post_recv(10, {d.y.sge(0, 2000)}), 0);
+  ASSERT_EQ(leaver.post_datagram(1, {leaver.sge(0, 5)}, d.to_y, d.y.qp->qp_num, d.y.options.qkey, IBV_WR_SEND, 0), 0);
+  ASSERT_EQ(leaver.ops.destroy_qp(leaver.qp), 0);
+  leaver.qp = nullptr;
+  EXPECT_WC(d.y.wait(), 10, IBV_WC_SUCCESS);
+}
+
 TEST_P(Conformance, AGlobalRouteHeaderIsInFrontOfTheDatagram) {
   Datagrams d(a(), b(), true);
   ASSERT_EQ(d.y.post_recv(10, {d.y.sge(0, 2000)}), 0);

@@ -112,6 +112,17 @@ TEST_P(Conformance, FullQueuesAndBadRequests) {
   EXPECT_EQ(x.process.last_errno(), EOPNOTSUPP);
 }
 
+TEST_P(Conformance, WhatHasRoomForElementsTakesAsMuchInline) {
+  Endpoint x(a());
+  ibv_qp_init_attr init = x.init_attr();
+  init.cap.max_inline_data = 0;
+  init.cap.max_send_sge = 2;
+  ibv_qp* qp = x.ops.create_qp(x.pd, &init);
+  ASSERT_NE(qp, nullptr);
+  EXPECT_GE(init.cap.max_inline_data, 2 * sizeof(ibv_sge));
+  EXPECT_EQ(x.ops.destroy_qp(qp), 0);
+}
+
 TEST_P(Conformance, SendQueueDrains) {
   Endpoint x(a()), y(b());
   connect(x, y);

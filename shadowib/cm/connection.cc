@@ -30,14 +30,19 @@ constexpr std::uint8_t kRequestData = 56, kReplyData = 196, kRejectData = 148, k
 
 bool is_datagram(const ConnectionId& id) { return id.qp_type == IBV_QPT_UD; }
 
-Message message_of(const ConnectionId& id, Kind kind) {
+Message blank_message(Kind kind, std::uint32_t from_id, std::uint32_t to_id) {
   Message m{};
   m.magic = Message::kMagic;
   m.version = Message::kVersion;
   m.kind = kind;
-  m.from_id = id.local_id;
-  m.to_id = id.remote.from_id;
+  m.from_id = from_id;
+  m.to_id = to_id;
   m.from = courier_address();
+  return m;
+}
+
+Message message_of(const ConnectionId& id, Kind kind) {
+  Message m = blank_message(kind, id.local_id, id.remote.from_id);
   m.gid = courier_port().gid;
   m.lid = courier_port().attr.lid;
   m.qp_num = id.qp_num;
@@ -54,6 +59,22 @@ void set_data(Message* m, const std::uint8_t* data, std::uint8_t bytes) {
   m->private_data_bytes = bytes;
 }
 
+// A request or a reply by what the program says of its end; the id remembers what its queue pair is set by.
+Message proposal_of(ConnectionId& id, Kind kind, const rdma_ucm_conn_param& p) {
+  id.qp_num = p.qp_num;
+  id.responder_resources = p.responder_resources;
+  id.initiator_depth = p.initiator_depth;
+  Message m = message_of(id, kind);
+  m.responder_resources = p.responder_resources;
+  m.initiator_depth = p.initiator_depth;
+  m.flow_control = p.flow_control;
+  m.retry_count = p.retry_count;
+  m.rnr_retry_count = p.rnr_retry_count;
+  m.srq = p.srq;
+  set_data(&m, p.private_data, p.private_data_len);
+  return m;
+}
+
 // Sends it, and again until the answer comes.
 void send_until_answered(ConnectionId& id, const Message& m, const Address& to) {
   id.unanswered = m;
@@ -65,22 +86,19 @@ void send_until_answered(ConnectionId& id, const Message& m, const Address& to) 
   wake_courier();
 }
 
-void answered(ConnectionId& id) { id.unanswered = {}; }
+void answered(ConnectionId& id) {
+  id.unanswered = {};
+  id.seeking = false;
+}
 
 // An answer to a message of which we know nothing, or no more.
 void answer_stranger(const Message& to, Kind kind, std::uint8_t reason) {
-  Message m{};
-  m.magic = Message::kMagic;
-  m.version = Message::kVersion;
-  m.kind = kind;
-  m.from_id = to.to_id;
-  m.to_id = to.from_id;
-  m.from = courier_address();
+  Message m = blank_message(kind, to.to_id, to.from_id);
   m.reason = reason;
   send_message(m, to.from);
 }
 
-void report_connection(ConnectionId& id, EventType type, int status, const Message& m, std::uint8_t room) {
+Event connection_event(ConnectionId& id, EventType type, int status, const Message& m, std::uint8_t room) {
   Event event = event_of(id, type, status);
   rdma_ucm_conn_param& conn = event.report.param.conn;
   conn.qp_num = m.qp_num;
@@ -92,10 +110,10 @@ void report_connection(ConnectionId& id, EventType type, int status, const Messa
   conn.flow_control = m.flow_control;
   conn.retry_count = m.retry_count;
   conn.rnr_retry_count = m.rnr_retry_count;
-  report(id, event);
+  return event;
 }
 
-void report_datagram(ConnectionId& id, EventType type, int status, const Message& m, std::uint8_t room) {
+Event datagram_event(ConnectionId& id, EventType type, int status, const Message& m, std::uint8_t room) {
   Event event = event_of(id, type, status);
   rdma_ucm_ud_param& ud = event.report.param.ud;
   ud.qp_num = m.qp_num;
@@ -103,7 +121,7 @@ void report_datagram(ConnectionId& id, EventType type, int status, const Message
   ud.ah_attr = handle_attributes(m.lid, m.gid);
   std::memcpy(ud.private_data, m.private_data, sizeof(ud.private_data));
   ud.private_data_len = room;
-  report(id, event);
+  return event;
 }
 
 void end(ConnectionId& id) {
@@ -115,9 +133,9 @@ void refuse(ConnectionId& id) {
   end(id);
   if (is_datagram(id)) {
     id.state = State::kRouteResolved;  // it may ask again
-    report_datagram(id, EventType::kUnreachable, kServiceUnsupported, {}, kServiceReplyData);
+    report(id, datagram_event(id, EventType::kUnreachable, kServiceUnsupported, {}, kServiceReplyData));
   } else {
-    report_connection(id, EventType::kRejected, kRejectInvalidServiceId, {}, kRejectData);
+    report(id, connection_event(id, EventType::kRejected, kRejectInvalidServiceId, {}, kRejectData));
   }
 }
 
@@ -203,13 +221,11 @@ void receive_request(const Message& m) {
   id.listener = listener;
   id.ack_timeout = listener->ack_timeout;
   ++listener->pending;
-  if (datagram)
-    report_datagram(*listener, EventType::kConnectRequest, 0, m, kServiceRequestData);
-  else
-    report_connection(*listener, EventType::kConnectRequest, 0, m, kRequestData);
-  Event& event = listener->channel->events.back();
+  Event event = datagram ? datagram_event(*listener, EventType::kConnectRequest, 0, m, kServiceRequestData)
+                         : connection_event(*listener, EventType::kConnectRequest, 0, m, kRequestData);
   event.child = &id;
   event.report.id = id.number;
+  report(*listener, event);
 }
 
 void receive_reply(ConnectionId& id, const Message& m) {
@@ -219,7 +235,7 @@ void receive_reply(ConnectionId& id, const Message& m) {
   id.remote = m;
   take_depths(id, m);
   id.state = State::kAnswered;
-  report_connection(id, EventType::kConnectResponse, 0, m, kReplyData);
+  report(id, connection_event(id, EventType::kConnectResponse, 0, m, kReplyData));
 }
 
 void receive_service_reply(ConnectionId& id, const Message& m) {
@@ -229,17 +245,17 @@ void receive_service_reply(ConnectionId& id, const Message& m) {
   id.remote = m;
   if (m.reason != 0) {
     id.state = State::kRouteResolved;
-    return report_datagram(id, EventType::kUnreachable, m.reason, m, kServiceReplyData);
+    return report(id, datagram_event(id, EventType::kUnreachable, m.reason, m, kServiceReplyData));
   }
   id.state = State::kConnected;
-  report_datagram(id, EventType::kEstablished, 0, m, kServiceReplyData);
+  report(id, datagram_event(id, EventType::kEstablished, 0, m, kServiceReplyData));
 }
 
 void receive_reject(ConnectionId& id, const Message& m) {
   if (id.state != State::kRequested && id.state != State::kAccepted && id.state != State::kAnswered) return;
   if (id.state == State::kRequested && m.reason == kRejectInvalidServiceId && seek_later(id)) return;
   end(id);
-  report_connection(id, EventType::kRejected, m.reason, m, kRejectData);
+  report(id, connection_event(id, EventType::kRejected, m.reason, m, kRejectData));
 }
 
 void receive_disconnect(ConnectionId& id) {
@@ -290,23 +306,10 @@ int connect(ConnectionId& id, const rdma_ucm_conn_param& p) {
   if (p.private_data_len > (datagram ? kServiceRequestData : kRequestData)) return EINVAL;
   id.local_id = next_local_id();
   id.psn = random_bits() & 0xffffff;
-  id.qp_num = p.qp_num;
-  id.srq = p.srq != 0;
-  id.responder_resources = p.responder_resources;
-  id.initiator_depth = p.initiator_depth;
   id.retry_count = p.retry_count;
-  id.rnr_retry_count = p.rnr_retry_count;
   id.remote = {};
-  Message m = message_of(id, datagram ? Kind::kServiceRequest : Kind::kRequest);
-  m.responder_resources = p.responder_resources;
-  m.initiator_depth = p.initiator_depth;
-  m.flow_control = p.flow_control;
-  m.retry_count = p.retry_count;
-  m.rnr_retry_count = p.rnr_retry_count;
-  m.srq = p.srq;
-  set_data(&m, p.private_data, p.private_data_len);
+  id.unanswered = proposal_of(id, datagram ? Kind::kServiceRequest : Kind::kRequest, p);
   id.state = State::kRequested;
-  id.unanswered = m;
   id.seeks_left = kSeeks;
   seek(id);
   wake_courier();
@@ -324,19 +327,8 @@ int accept(ConnectionId& id, const rdma_ucm_conn_param& p, std::uint64_t uid) {
   if (p.private_data_len > (datagram ? kServiceReplyData : kReplyData)) return EINVAL;
   id.uid = uid;
   leave_listener(id);
-  id.qp_num = p.qp_num;
-  id.srq = p.srq != 0;
-  id.responder_resources = p.responder_resources;
-  id.initiator_depth = p.initiator_depth;
-  id.rnr_retry_count = p.rnr_retry_count;
-  Message m = message_of(id, datagram ? Kind::kServiceReply : Kind::kReply);
+  Message m = proposal_of(id, datagram ? Kind::kServiceReply : Kind::kReply, p);
   m.qkey = p.qkey != 0 ? p.qkey : kDatagramQkey;
-  m.responder_resources = p.responder_resources;
-  m.initiator_depth = p.initiator_depth;
-  m.flow_control = p.flow_control;
-  m.rnr_retry_count = p.rnr_retry_count;
-  m.srq = p.srq;
-  set_data(&m, p.private_data, p.private_data_len);
   if (datagram) {  // said again when asked again
     id.state = State::kConnected;
     id.unanswered = m;
@@ -375,7 +367,7 @@ int establish(ConnectionId& id) {
   if (id.state != State::kAccepted) return 0;
   answered(id);
   id.state = State::kConnected;
-  report_connection(id, EventType::kEstablished, 0, {}, 0);
+  report(id, connection_event(id, EventType::kEstablished, 0, {}, 0));
   return 0;
 }
 
@@ -385,11 +377,11 @@ void end_connection(ConnectionId& id) {
     case State::kListening:
       remove_listener(id.port_space, id.source);
       break;
-    case State::kRequested:
+    case State::kRequested:  // of which nobody knows as long as its listener is looked for
     case State::kConnected:
     case State::kAccepted:
     case State::kAnswered:
-      if (!is_datagram(id)) send_message(message_of(id, Kind::kDisconnectRequest), id.remote.from);
+      if (!is_datagram(id) && !id.seeking) send_message(message_of(id, Kind::kDisconnectRequest), id.remote.from);
       break;
     case State::kAsked:
       if (is_datagram(id))

@@ -98,8 +98,7 @@ struct ConnectionId {
   // Connecting.
   std::uint32_t local_id = 0;  // from_id of its messages
   std::uint32_t psn = 0, qp_num = 0;
-  std::uint8_t responder_resources = 0, initiator_depth = 0, rnr_retry_count = 0, retry_count = 0;
-  bool srq = false;
+  std::uint8_t responder_resources = 0, initiator_depth = 0, retry_count = 0;
   Message remote{};      // the peer's request or reply
   Message unanswered{};  // what is sent again until something comes back; kind 0: nothing
   int tries = 0;

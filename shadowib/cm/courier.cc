@@ -114,10 +114,7 @@ void handle_completion(Courier& c, const ibv_wc& wc) {
   const auto n = static_cast<std::uint32_t>(wc.wr_id);
   if (n >= kReceives) {
     c.free_sends.push_back(n);
-    if (c.waiting.empty()) return;
-    Letter next = c.waiting.front();
-    c.waiting.pop_front();
-    post_letter(c, next);
+    for (; !c.waiting.empty() && !c.free_sends.empty(); c.waiting.pop_front()) post_letter(c, c.waiting.front());
     return;
   }
   if (wc.status != IBV_WC_SUCCESS) return;
@@ -190,7 +187,8 @@ Status open_port(Courier& c) {
   for (int d = 0; d < count && c.context == nullptr; ++d) {
     ibv_context* context = shadowib_ibv_open_device(devices[d]);
     ibv_device_attr attr{};
-    if (context == nullptr || shadowib_ibv_query_device(context, &attr) != 0) continue;
+    if (context == nullptr) continue;
+    if (shadowib_ibv_query_device(context, &attr) != 0) attr.phys_port_cnt = 0;
     for (std::uint8_t p = 1; p <= attr.phys_port_cnt && c.context == nullptr; ++p) {
       if (ibv_query_port(context, p, &c.port.attr) != 0 || c.port.attr.state != IBV_PORT_ACTIVE) continue;
       if (shadowib_ibv_query_gid(context, p, 0, &c.port.gid) != 0) continue;

@@ -77,9 +77,9 @@ std::string listen_key(std::uint16_t port_space, std::uint16_t port, const std::
   return key_of("listen/" + std::to_string(port_space) + "/" + std::to_string(port) + "/" + place);
 }
 
-std::string place_of(const sockaddr_in6& bound) {
-  if (is_wildcard(bound)) return "any-" + this_host();
-  return only_here(bound) ? text_of(bound) + "-" + this_host() : text_of(bound);
+std::string place_of(const sockaddr_in6& bound, const std::string& host) {
+  if (is_wildcard(bound)) return "any-" + host;
+  return only_here(bound) ? text_of(bound) + "-" + host : text_of(bound);
 }
 
 std::string port_key(std::uint16_t port_space, std::uint16_t port) {
@@ -212,21 +212,22 @@ void release_port(std::uint16_t port_space, std::uint16_t port) {
 
 Status publish_listener(std::uint16_t port_space, const sockaddr_in6& bound, const Address& address) {
   if (is_wildcard(bound)) SHADOWIB_TRY(publish_host());
-  const std::string key = listen_key(port_space, port_of(bound), place_of(bound));
+  const std::string key = listen_key(port_space, port_of(bound), place_of(bound, this_host()));
   Inside inside;
   return job_exchange()->publish(key, {reinterpret_cast<const char*>(&address), sizeof(address)});
 }
 
 void remove_listener(std::uint16_t port_space, const sockaddr_in6& bound) {
-  const std::string key = listen_key(port_space, port_of(bound), place_of(bound));
+  const std::string key = listen_key(port_space, port_of(bound), place_of(bound, this_host()));
   Inside inside;
   (void)job_exchange()->remove(key).ok();
 }
 
 bool find_listener(std::uint16_t port_space, const sockaddr_in6& destination, Address* address) {
-  std::string host = this_host();
+  const std::string here = this_host();
+  std::string host = here;
   if (!is_local(destination) && !get(key_of("host/" + text_of(destination)), &host)) host.clear();
-  std::vector<std::string> keys = {listen_key(port_space, port_of(destination), place_of(destination))};
+  std::vector<std::string> keys = {listen_key(port_space, port_of(destination), place_of(destination, here))};
   if (!host.empty()) keys.push_back(listen_key(port_space, port_of(destination), "any-" + host));
   std::vector<std::string> values;
   std::vector<bool> found;

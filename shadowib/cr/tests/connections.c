@@ -34,8 +34,10 @@ static void make_qp(struct rdma_cm_id* id) {
   CHECK(rdma_create_qp(id, NULL, &init) == 0);
 }
 
+static void open_channel(void) { CHECK((events = rdma_create_event_channel()) != NULL); }
+
 static void listen_here(void) {
-  CHECK((events = rdma_create_event_channel()) != NULL);
+  if (events == NULL) open_channel();
   CHECK(rdma_create_id(events, &listener, &listener, RDMA_PS_TCP) == 0);
   CHECK(rdma_bind_addr(listener, here()) == 0 && rdma_listen(listener, 4) == 0);
 }
@@ -147,6 +149,24 @@ static void half_made(void) {
   disconnect_and_destroy();
 }
 
+/* At the checkpoint there is no listener yet; one that was asked for and given up leaves no trace. */
+static void late_listener(void) {
+  open_channel();
+  resolve();
+  request();
+  rdma_destroy_qp(active);
+  CHECK(rdma_destroy_id(active) == 0);
+  resolve();
+  request();
+  checkpoint_and_kill();
+  CHECK(!readable(events->fd, 0));
+  listen_here();
+  take_request();
+  accept_request();
+  await_both_ends();
+  CHECK(!readable(events->fd, 0));
+}
+
 /* At the checkpoint the events lie in the channel. */
 static void unread_events(void) {
   listen_here();
@@ -179,7 +199,7 @@ static void listener_of_another(void) {
 
 static void caller(void) {
   struct rdma_cm_id* second;
-  CHECK((events = rdma_create_event_channel()) != NULL);
+  open_channel();
   CHECK(rdma_create_id(events, &second, NULL, RDMA_PS_TCP) == 0);
   CHECK(rdma_bind_addr(second, here()) != 0);
   resolve();
@@ -189,6 +209,10 @@ static void caller(void) {
   expect_event(RDMA_CM_EVENT_DISCONNECTED);
 }
 
-const struct scenario connection_scenarios[] = {
-    {"connections", connections},      {"half_made", half_made}, {"unread_events", unread_events},
-    {"listener", listener_of_another}, {"caller", caller},       {NULL, NULL}};
+const struct scenario connection_scenarios[] = {{"connections", connections},
+                                                {"half_made", half_made},
+                                                {"late_listener", late_listener},
+                                                {"unread_events", unread_events},
+                                                {"listener", listener_of_another},
+                                                {"caller", caller},
+                                                {NULL, NULL}};

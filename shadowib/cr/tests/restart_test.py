@@ -169,6 +169,9 @@ class Restart(unittest.TestCase):
     def test_a_connection_half_made(self):
         self.alone("half_made")
 
+    def test_a_listener_that_is_late(self):
+        self.alone("late_listener")
+
     def test_events_that_nobody_has_read(self):
         self.alone("unread_events")
 
