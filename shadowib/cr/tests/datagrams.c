@@ -7,19 +7,6 @@
 
 enum { kKey = 0x1234, kHeader = 40 };
 
-static struct ibv_qp* create_datagram_qp(void) {
-  struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_UD};
-  init.cap = (struct ibv_qp_cap){kDepth, kDepth, 1, 1, 0};
-  struct ibv_qp* qp = ibv_create_qp(pd, &init);
-  CHECK(qp != NULL);
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = kKey};
-  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
-  to_state(qp, IBV_QPS_RTR);
-  attr.qp_state = IBV_QPS_RTS;
-  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
-  return qp;
-}
-
 static void send_datagram(struct ibv_qp* qp, uint64_t id, struct ibv_ah* ah, uint32_t number) {
   struct ibv_sge sge = {(uintptr_t)memory + 4096 + 64 * id, 64, mr->lkey};
   struct ibv_send_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
@@ -83,7 +70,7 @@ static void datagrams_with(const union ibv_gid* gid) {
   send_datagram(b, 4, back, a->qp_num);
   EXPECT(send_cq, 4, IBV_WC_SUCCESS);
   CHECK(ibv_destroy_ah(next_datagram(110, 4, b, gid)) == 0);
-  struct ibv_qp* later = create_datagram_qp();
+  struct ibv_qp* later = create_datagram_qp(kKey);
   send_datagram(later, 5, ah, b->qp_num);
   EXPECT(send_cq, 5, IBV_WC_SUCCESS);
   CHECK(ibv_destroy_ah(back) == 0);
@@ -100,8 +87,8 @@ static void datagrams_with(const union ibv_gid* gid) {
 static void make_datagram_pair(void) {
   open_device();
   allocate(1 << 16);
-  a = create_datagram_qp();
-  b = create_datagram_qp();
+  a = create_datagram_qp(kKey);
+  b = create_datagram_qp(kKey);
 }
 
 static void datagrams(void) {
@@ -161,7 +148,7 @@ static void datagrams_between(const char* self, const char* other) {
   uint32_t number;
   open_device();
   allocate(1 << 16);
-  a = create_datagram_qp();
+  a = create_datagram_qp(kKey);
   for (uint64_t id = 100; id < 104; ++id) post_datagram_receive(a, id);
   tell(self, a->qp_num);
   await(other, &peer_lid, &number);

@@ -9,15 +9,7 @@ enum { kKey = 0x22222222, kHeader = 40, kEverybody = 0xffffff, kGroupLid = 0xc12
 static const union ibv_gid group = {.raw = {0xff, 0x12, [14] = 0x12, 0x34}};
 
 static struct ibv_qp* create_member(int attached) {
-  struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_UD};
-  init.cap = (struct ibv_qp_cap){kDepth, kDepth, 1, 1, 0};
-  struct ibv_qp* qp = ibv_create_qp(pd, &init);
-  CHECK(qp != NULL);
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = kKey};
-  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
-  to_state(qp, IBV_QPS_RTR);
-  attr.qp_state = IBV_QPS_RTS;
-  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+  struct ibv_qp* qp = create_datagram_qp(kKey);
   if (attached) CHECK(ibv_attach_mcast(qp, &group, kGroupLid) == 0);
   return qp;
 }

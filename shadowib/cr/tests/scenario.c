@@ -61,6 +61,19 @@ void allocate(size_t bytes) {
   CHECK(mr != NULL);
 }
 
+struct ibv_qp* create_datagram_qp(uint32_t qkey) {
+  struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_UD};
+  init.cap = (struct ibv_qp_cap){kDepth, kDepth, 1, 1, 0};
+  struct ibv_qp* qp = ibv_create_qp(pd, &init);
+  CHECK(qp != NULL);
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = qkey};
+  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+  to_state(qp, IBV_QPS_RTR);
+  attr.qp_state = IBV_QPS_RTS;
+  CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+  return qp;
+}
+
 void to_init(struct ibv_qp* qp) {
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
   CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
