@@ -7,12 +7,13 @@
 
 #include "shadowib/cm/attributes.h"
 #include "shadowib/cm/directory.h"
+#include "shadowib/cr/peers.h"
 
 namespace shadowib::cm {
 namespace {
 
 constexpr std::uint32_t kMulticastQpNum = 0xffffff;
-constexpr std::uint16_t kFirstMulticastLid = 0xc000, kMulticastLids = 0x3fff;
+constexpr std::uint16_t kMulticastLids = 0x3fff;
 
 }  // namespace
 

@@ -4,32 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <map>
 
 #include "hooks/agent.h"
-#include "shadowib/base/log.h"
+#include "shadowib/cr/directory.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
 namespace {
-
-// Who sent a datagram, in the ids that others know it by.
-struct DatagramSource {
-  std::uint32_t virtual_qp_num, virtual_lid;
-  ibv_gid virtual_gid;
-};
-
-// Where one came from, really. The GID counts only if there is no LID.
-struct SourceAddress {
-  std::uint32_t lid, qp_num;
-  ibv_gid gid;
-  SourceAddress(std::uint32_t real_lid, const ibv_gid& real_gid, std::uint32_t real_qp_num)
-      : lid(real_lid), qp_num(real_qp_num), gid(real_lid == 0 ? real_gid : ibv_gid{}) {}
-  bool operator<(const SourceAddress& other) const { return std::memcmp(this, &other, sizeof(*this)) < 0; }
-};
 
 // Caches of what the exchange said, under their own lock; rebuilt in a new epoch.
 struct Cache {
@@ -44,54 +28,8 @@ Cache& cache() {
   return c;
 }
 
-std::string key_of(const std::string& rest) { return std::string(job_info().epoch) + "/" + rest; }
-
-std::string hex(const ibv_gid& gid) {
-  char text[33];
-  for (int i = 0; i < 16; ++i) std::snprintf(text + 2 * i, 3, "%02x", gid.raw[i]);
-  return text;
-}
-
 std::string address_key(const RemoteEnd& remote) {
   return remote.lid.value != 0 ? "lid/" + std::to_string(remote.lid.value) : "gid/" + hex(remote.gid);
-}
-
-template <typename T>
-void put_array(std::string* out, const std::vector<T>& items) {
-  std::uint64_t n = items.size();
-  out->append(reinterpret_cast<const char*>(&n), sizeof(n));
-  out->append(reinterpret_cast<const char*>(items.data()), n * sizeof(T));
-}
-template <typename T>
-bool take_array(std::string_view* in, std::vector<T>* items) {
-  std::uint64_t n = 0;
-  if (in->size() < sizeof(n)) return false;
-  std::memcpy(&n, in->data(), sizeof(n));
-  in->remove_prefix(sizeof(n));
-  if (n > in->size() / sizeof(T)) return false;
-  items->resize(n);
-  if (n != 0) std::memcpy(static_cast<void*>(items->data()), in->data(), n * sizeof(T));
-  in->remove_prefix(n * sizeof(T));
-  return true;
-}
-
-Status claim_lid(VirtualLid lid) {
-  return job_exchange()->claim(key_of("lid/" + std::to_string(lid.value)), std::to_string(job_info().member));
-}
-
-// Publishes who holds a context's addresses. LIDs of another process on the same adapter are shared: then the claim
-// fails and the first holder stands for the adapter.
-Status publish_addresses(ShadowContext& context) {
-  std::string member = std::to_string(job_info().member);
-  for (ShadowPort& port : context.ports) {
-    if (port.lid.value != 0)
-      if (Status s = claim_lid(port.lid); !s.ok() && s.code() != Code::kBusy) return s;
-    for (const RecordedGid& gid : port.gids) {
-      if (gid.empty()) continue;
-      SHADOWIB_TRY(job_exchange()->publish(key_of("gid/" + hex(gid.gid)), member));
-    }
-  }
-  return {};
 }
 
 // `again`: asks the exchange even if it was asked before.
@@ -106,7 +44,7 @@ bool directory_of(std::uint32_t member, bool again, Directory* directory) {
   }
   std::string text;
   bool found = false;
-  if (!job_exchange()->get(key_of("rebuild/" + std::to_string(member)), &text, &found).ok() || !found) return false;
+  if (!job_exchange()->get(job_key("rebuild/" + std::to_string(member)), &text, &found).ok() || !found) return false;
   if (!decode_directory(text, directory)) return false;
   SpinGuard guard(c.lock);
   c.directories[member] = *directory;
@@ -137,38 +75,19 @@ const DirectoryPort* port_in(const Directory& directory, const RemoteEnd& remote
   return nullptr;
 }
 
-// The remote queue pair's real number and protection domain: from its member's rebuild, or made since.
-bool find_remote_qp(std::uint32_t member, const Directory& directory, VirtualQpNum number, DirectoryQp* out) {
-  auto it = std::lower_bound(directory.qps.begin(), directory.qps.end(), number.value,
-                             [](const DirectoryQp& qp, std::uint32_t n) { return qp.virtual_qp_num < n; });
-  if (it != directory.qps.end() && it->virtual_qp_num == number.value) {
+// The real number and protection domain of what others name by number: from its member's rebuild, or made since.
+bool find_number(const char* kind, std::uint32_t member, const std::vector<DirectoryNumber>& known,
+                 std::uint32_t number, DirectoryNumber* out) {
+  auto it = std::lower_bound(known.begin(), known.end(), DirectoryNumber{number, 0, 0});
+  if (it != known.end() && it->virtual_number == number) {
     *out = *it;
     return true;
   }
   std::string text;
   bool found = false;
-  std::string key = "late/" + std::to_string(member) + "/qp/" + std::to_string(number.value);
-  if (!job_exchange()->get(key_of(key), &text, &found).ok() || !found || text.size() != sizeof(*out)) return false;
-  std::memcpy(out, text.data(), sizeof(*out));
-  return true;
-}
-
-DirectorySrq entry_of(const ShadowSrq& srq) {
-  return {srq.number.value, srq.real_number.value, ShadowPd::of(srq.srq.pd)->id};
-}
-
-// The same for an XRC shared receive queue.
-bool find_remote_srq(std::uint32_t member, const Directory& directory, VirtualSrqNum number, DirectorySrq* out) {
-  auto it = std::lower_bound(directory.srqs.begin(), directory.srqs.end(), number.value,
-                             [](const DirectorySrq& srq, std::uint32_t n) { return srq.virtual_number < n; });
-  if (it != directory.srqs.end() && it->virtual_number == number.value) {
-    *out = *it;
-    return true;
-  }
-  std::string text;
-  bool found = false;
-  std::string key = "late/" + std::to_string(member) + "/srq/" + std::to_string(number.value);
-  if (!job_exchange()->get(key_of(key), &text, &found).ok() || !found || text.size() != sizeof(*out)) return false;
+  if (!job_exchange()->get(late_number_key(kind, member, number), &text, &found).ok() || !found ||
+      text.size() != sizeof(*out))
+    return false;
   std::memcpy(out, text.data(), sizeof(*out));
   return true;
 }
@@ -190,11 +109,6 @@ void set_address(const DirectoryPort* port, ibv_ah_attr* attr) {
 
 bool is_multicast(const ibv_ah_attr& attr) {
   return attr.is_global != 0 ? attr.grh.dgid.raw[0] == 0xff : attr.dlid >= kFirstMulticastLid;
-}
-
-std::string source_key(const SourceAddress& from) {
-  return key_of("source/" + (from.lid != 0 ? std::to_string(from.lid) : hex(from.gid)) + "/" +
-                std::to_string(from.qp_num));
 }
 
 bool find_source(const SourceAddress& from, DatagramSource* source) {
@@ -233,10 +147,6 @@ bool copy_first(const ibv_sge* list, int count, ibv_grh* grh, bool back) {
   return left == 0;
 }
 
-std::string late_key(const char* kind, std::uint32_t member, std::uint32_t pd, std::uint32_t id) {
-  return key_of("late/" + std::to_string(member) + "/" + kind + "/" + std::to_string(pd) + "/" + std::to_string(id));
-}
-
 // What a peer has made since the restart, if its virtual key is not the real one. False: nothing; *real is unchanged.
 bool find_late(const char* kind, const RemoteKeys& remote, VirtualKey id, RealKey* real) {
   std::string text;
@@ -246,11 +156,6 @@ bool find_late(const char* kind, const RemoteKeys& remote, VirtualKey id, RealKe
     return false;
   std::memcpy(&real->value, text.data(), sizeof(real->value));
   return true;
-}
-
-Status announce_late(const char* kind, std::uint32_t pd, std::uint32_t id, std::uint32_t real) {
-  return job_exchange()->publish(late_key(kind, job_info().member, pd, id),
-                                 {reinterpret_cast<const char*>(&real), sizeof(real)});
 }
 
 void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
@@ -265,69 +170,6 @@ void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
 
 }  // namespace
 
-std::string encode_directory(const Directory& directory) {
-  std::string out;
-  put_array(&out, directory.ports);
-  put_array(&out, directory.qps);
-  put_array(&out, directory.srqs);
-  put_array(&out, directory.keys);
-  put_array(&out, directory.windows);
-  return out;
-}
-
-bool decode_directory(const std::string& text, Directory* directory) {
-  std::string_view in(text);
-  return take_array(&in, &directory->ports) && take_array(&in, &directory->qps) &&
-         take_array(&in, &directory->srqs) && take_array(&in, &directory->keys) &&
-         take_array(&in, &directory->windows) && in.empty();
-}
-
-Status announce_ports(ShadowContext& context) {
-  if (job_info().generation == 0) return publish_addresses(context);
-  // An old member may hold, as its virtual LID, the real one this context was given: take another then.
-  for (ShadowPort& port : context.ports) {
-    for (Status s = claim_lid(port.lid); port.lid.value != 0 && !s.ok(); s = claim_lid(port.lid)) {
-      if (s.code() != Code::kBusy) return s;
-      port.lid.value = port.lid.value % 0xbfff + 1;
-    }
-    port.attr.lid = static_cast<std::uint16_t>(port.lid.value);
-  }
-  SHADOWIB_TRY(publish_addresses(context));
-  return publish_directory();
-}
-
-Status claim_ports_again(ShadowContext& context) { return publish_addresses(context); }
-
-Status publish_directory() {
-  Directory d;
-  Registry& r = registry();
-  {
-    SpinGuard guard(r.lock);
-    for (ShadowContext& context : r.contexts)
-      for (ShadowPort& port : context.ports) {
-        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}};
-        if (port.gids.empty() || port.real_gids.empty()) d.ports.push_back(p);
-        for (std::size_t g = 0; g < port.gids.size() && g < port.real_gids.size(); ++g) {
-          if (port.gids[g].empty() && g > 0) continue;
-          p.virtual_gid = port.gids[g].gid;
-          p.real_gid = port.real_gids[g];
-          d.ports.push_back(p);
-        }
-      }
-    for (ShadowQp& qp : r.qps) d.qps.push_back({qp.qp_num.value, qp.real->qp_num, qp.pd_id()});
-    for (ShadowSrq& srq : r.srqs)
-      if (srq.xrcd != nullptr) d.srqs.push_back(entry_of(srq));
-    for (ShadowMr& mr : r.mrs) d.keys.push_back({ShadowPd::of(mr.mr.pd)->id, mr.mr.rkey, mr.real->rkey});
-    for (ShadowMw& mw : r.mws)
-      d.windows.push_back({ShadowPd::of(mw.mw.pd)->id, window_block(mw.mw.rkey), window_block(mw.real->rkey)});
-  }
-  std::sort(d.qps.begin(), d.qps.end(),
-            [](const DirectoryQp& a, const DirectoryQp& b) { return a.virtual_qp_num < b.virtual_qp_num; });
-  std::sort(d.srqs.begin(), d.srqs.end(),
-            [](const DirectorySrq& a, const DirectorySrq& b) { return a.virtual_number < b.virtual_number; });
-  return job_exchange()->publish(key_of("rebuild/" + std::to_string(job_info().member)), encode_directory(d));
-}
-
 Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
   note_remote(qp, *attr, mask);
@@ -335,12 +177,12 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   Directory directory;
   std::uint32_t member;
   const DirectoryPort* port = find_port(qp.remote, &member, &directory);
-  DirectoryQp remote{kNobodyQpNum, kNobodyQpNum, 0};
-  bool known = port != nullptr && find_remote_qp(member, directory, qp.remote.qp_num, &remote);
+  DirectoryNumber remote{kNobodyQpNum, kNobodyQpNum, 0};
+  bool known = port != nullptr && find_number("qp", member, directory.qps, qp.remote.qp_num.value, &remote);
   if (mask & IBV_QP_AV) set_address(port, &attr->ah_attr);
-  if (mask & IBV_QP_DEST_QPN) attr->dest_qp_num = remote.real_qp_num;
+  if (mask & IBV_QP_DEST_QPN) attr->dest_qp_num = remote.real_number;
   if (!known) return {};
-  qp.remote.real_qp_num = {remote.real_qp_num};
+  qp.remote.real_qp_num = {remote.real_number};
   qp.remote_keys = remote_keys_of(member, remote.pd, directory);
   return {};
 }
@@ -364,12 +206,13 @@ RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number) {
   }
   Directory directory;
   std::uint32_t member;
-  DirectoryQp remote;
-  if (find_port(ah.remote, &member, &directory) == nullptr || !find_remote_qp(member, directory, number, &remote))
+  DirectoryNumber remote;
+  if (find_port(ah.remote, &member, &directory) == nullptr ||
+      !find_number("qp", member, directory.qps, number.value, &remote))
     return {kNobodyQpNum};
   SpinGuard guard(ah.lock);
-  ah.qp_nums.insert(number, {remote.real_qp_num});
-  return {remote.real_qp_num};
+  ah.qp_nums.insert(number, {remote.real_number});
+  return {remote.real_number};
 }
 
 RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
@@ -379,33 +222,15 @@ RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
   if (known == qp.remote_srqs.end()) {
     Directory directory;
     std::uint32_t member;
-    DirectorySrq found;
-    if (find_port(qp.remote, &member, &directory) == nullptr || !find_remote_srq(member, directory, number, &found))
+    DirectoryNumber found;
+    if (find_port(qp.remote, &member, &directory) == nullptr ||
+        !find_number("srq", member, directory.srqs, number.value, &found))
       return {kNobodySrqNum};
     qp.remote_srqs.push_back({number, {found.real_number}, remote_keys_of(member, found.pd, directory)});
     known = qp.remote_srqs.end() - 1;
   }
   if (qp.remote_keys != known->keys) qp.remote_keys = known->keys;
   return known->real;
-}
-
-Status announce_source(const ShadowQp& qp) {
-  if (job_info().generation == 0 || !qp.is_datagram()) return {};
-  for (const ShadowPort& port : qp.context->ports) {
-    DatagramSource source{qp.qp_num.value, port.lid.value, {}};
-    if (!port.gids.empty()) source.virtual_gid = port.gids[0].gid;
-    auto publish = [&](const ibv_gid& real_gid) {
-      const SourceAddress from(port.real_lid.value, real_gid, qp.real->qp_num);
-      return job_exchange()->publish(source_key(from), {reinterpret_cast<const char*>(&source), sizeof(source)});
-    };
-    if (port.real_lid.value != 0) SHADOWIB_TRY(publish({}));
-    for (std::size_t g = 0; port.real_lid.value == 0 && g < port.real_gids.size() && g < port.gids.size(); ++g) {
-      if (port.gids[g].empty()) continue;
-      source.virtual_gid = port.gids[g].gid;
-      SHADOWIB_TRY(publish(port.real_gids[g]));
-    }
-  }
-  return {};
 }
 
 void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc) {
@@ -445,34 +270,6 @@ RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
   return real;
 }
 
-void announce_late_qp(const ShadowQp& qp) {
-  if (job_info().generation == 0) return;
-  DirectoryQp entry{qp.qp_num.value, qp.real->qp_num, qp.pd_id()};
-  std::string key = "late/" + std::to_string(job_info().member) + "/qp/" + std::to_string(qp.qp_num.value);
-  Status s = job_exchange()->publish(key_of(key), {reinterpret_cast<const char*>(&entry), sizeof(entry)});
-  if (s.ok()) s = announce_source(qp);
-  if (!s.ok()) log_line(LogLevel::kError, "queue pair 0x%x cannot be announced: %s", qp.qp_num.value, s.text());
-}
-
-void announce_late_srq(const ShadowSrq& srq) {
-  if (job_info().generation == 0) return;
-  const DirectorySrq entry = entry_of(srq);
-  std::string key = "late/" + std::to_string(job_info().member) + "/srq/" + std::to_string(srq.number.value);
-  Status s = job_exchange()->publish(key_of(key), {reinterpret_cast<const char*>(&entry), sizeof(entry)});
-  if (!s.ok())
-    log_line(LogLevel::kError, "shared receive queue 0x%x cannot be announced: %s", srq.number.value, s.text());
-}
-
-void announce_late_mr(const ShadowMr& mr, std::uint32_t pd) {
-  Status s = announce_late("mr", pd, mr.mr.rkey, mr.real->rkey);
-  if (!s.ok()) log_line(LogLevel::kError, "memory region 0x%x cannot be announced: %s", mr.mr.rkey, s.text());
-}
-
-void announce_late_mw(const ShadowMw& mw, std::uint32_t pd) {
-  Status s = announce_late("mw", pd, window_block(mw.mw.rkey), window_block(mw.real->rkey));
-  if (!s.ok()) log_line(LogLevel::kError, "memory window 0x%x cannot be announced: %s", mw.mw.rkey, s.text());
-}
-
 std::uint32_t member_of(const RemoteEnd& remote) {
   std::string name = address_key(remote);
   Cache& c = cache();
@@ -482,7 +279,7 @@ std::uint32_t member_of(const RemoteEnd& remote) {
   }
   std::string text;
   bool found = false;
-  if (!job_exchange()->get(key_of(name), &text, &found).ok() || !found) return kNobody;
+  if (!job_exchange()->get(job_key(name), &text, &found).ok() || !found) return kNobody;
   auto member = static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
   SpinGuard guard(c.lock);
   c.members[name] = member;

@@ -12,6 +12,7 @@
 
 #include "hooks/loader_thread.h"
 #include "shadowib/base/log.h"
+#include "shadowib/cr/announce.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/peers.h"

@@ -4,7 +4,7 @@
 #include "hooks/agent.h"
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
-#include "shadowib/cr/peers.h"
+#include "shadowib/cr/announce.h"
 #include "shadowib/entry/errors.h"
 #include "shadowib/objects/registry.h"
 

@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "hooks/stop.h"
-#include "shadowib/cr/peers.h"
+#include "shadowib/cr/announce.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/entry/errors.h"
 #include "shadowib/objects/registry.h"

@@ -7,6 +7,7 @@
 #include "hooks/agent.h"
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
+#include "shadowib/cr/announce.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"

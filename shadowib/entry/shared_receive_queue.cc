@@ -5,7 +5,7 @@
 
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
-#include "shadowib/cr/peers.h"
+#include "shadowib/cr/announce.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
 #include "shadowib/entry/errors.h"

@@ -44,7 +44,7 @@ void checkpoint_and_kill(void);
 void open_device(void);
 void allocate(size_t bytes);
 struct ibv_qp* create_queue_pair(struct ibv_srq* shared); /* in INIT */
-struct ibv_qp* create_datagram_qp(uint32_t qkey);        /* in RTS */
+struct ibv_qp* create_datagram_qp(uint32_t qkey);         /* in RTS */
 void to_init(struct ibv_qp* qp);
 void to_state(struct ibv_qp* qp, enum ibv_qp_state state);
 void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number);

@@ -1,0 +1,137 @@
+#include "shadowib/cr/announce.h"
+
+#include <algorithm>
+#include <string>
+
+#include "hooks/agent.h"
+#include "shadowib/base/log.h"
+#include "shadowib/cr/directory.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+namespace {
+
+DirectoryNumber entry_of(const ShadowQp& qp) { return {qp.qp_num.value, qp.real->qp_num, qp.pd_id()}; }
+
+DirectoryNumber entry_of(const ShadowSrq& srq) {
+  return {srq.number.value, srq.real_number.value, ShadowPd::of(srq.srq.pd)->id};
+}
+
+Status claim_lid(VirtualLid lid) {
+  return job_exchange()->claim(job_key("lid/" + std::to_string(lid.value)), std::to_string(job_info().member));
+}
+
+// Publishes who holds a context's addresses. LIDs of another process on the same adapter are shared: then the claim
+// fails and the first holder stands for the adapter.
+Status publish_addresses(ShadowContext& context) {
+  std::string member = std::to_string(job_info().member);
+  for (ShadowPort& port : context.ports) {
+    if (port.lid.value != 0)
+      if (Status s = claim_lid(port.lid); !s.ok() && s.code() != Code::kBusy) return s;
+    for (const RecordedGid& gid : port.gids) {
+      if (gid.empty()) continue;
+      SHADOWIB_TRY(job_exchange()->publish(job_key("gid/" + hex(gid.gid)), member));
+    }
+  }
+  return {};
+}
+
+Status publish_late_key(const char* kind, std::uint32_t pd, std::uint32_t id, std::uint32_t real) {
+  return job_exchange()->publish(late_key(kind, job_info().member, pd, id),
+                                 {reinterpret_cast<const char*>(&real), sizeof(real)});
+}
+
+Status publish_late_number(const char* kind, const DirectoryNumber& entry) {
+  return job_exchange()->publish(late_number_key(kind, job_info().member, entry.virtual_number),
+                                 {reinterpret_cast<const char*>(&entry), sizeof(entry)});
+}
+
+}  // namespace
+
+Status announce_ports(ShadowContext& context) {
+  if (job_info().generation == 0) return publish_addresses(context);
+  // An old member may hold, as its virtual LID, the real one this context was given: take another then.
+  for (ShadowPort& port : context.ports) {
+    for (Status s = claim_lid(port.lid); port.lid.value != 0 && !s.ok(); s = claim_lid(port.lid)) {
+      if (s.code() != Code::kBusy) return s;
+      port.lid.value = port.lid.value % 0xbfff + 1;
+    }
+    port.attr.lid = static_cast<std::uint16_t>(port.lid.value);
+  }
+  SHADOWIB_TRY(publish_addresses(context));
+  return publish_directory();
+}
+
+Status claim_ports_again(ShadowContext& context) { return publish_addresses(context); }
+
+Status publish_directory() {
+  Directory d;
+  Registry& r = registry();
+  {
+    SpinGuard guard(r.lock);
+    for (ShadowContext& context : r.contexts)
+      for (ShadowPort& port : context.ports) {
+        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}};
+        if (port.gids.empty() || port.real_gids.empty()) d.ports.push_back(p);
+        for (std::size_t g = 0; g < port.gids.size() && g < port.real_gids.size(); ++g) {
+          if (port.gids[g].empty() && g > 0) continue;
+          p.virtual_gid = port.gids[g].gid;
+          p.real_gid = port.real_gids[g];
+          d.ports.push_back(p);
+        }
+      }
+    for (ShadowQp& qp : r.qps) d.qps.push_back(entry_of(qp));
+    for (ShadowSrq& srq : r.srqs)
+      if (srq.xrcd != nullptr) d.srqs.push_back(entry_of(srq));
+    for (ShadowMr& mr : r.mrs) d.keys.push_back({ShadowPd::of(mr.mr.pd)->id, mr.mr.rkey, mr.real->rkey});
+    for (ShadowMw& mw : r.mws)
+      d.windows.push_back({ShadowPd::of(mw.mw.pd)->id, window_block(mw.mw.rkey), window_block(mw.real->rkey)});
+  }
+  std::sort(d.qps.begin(), d.qps.end());
+  std::sort(d.srqs.begin(), d.srqs.end());
+  return job_exchange()->publish(job_key("rebuild/" + std::to_string(job_info().member)), encode_directory(d));
+}
+
+Status announce_source(const ShadowQp& qp) {
+  if (job_info().generation == 0 || !qp.is_datagram()) return {};
+  for (const ShadowPort& port : qp.context->ports) {
+    DatagramSource source{qp.qp_num.value, port.lid.value, {}};
+    if (!port.gids.empty()) source.virtual_gid = port.gids[0].gid;
+    auto publish = [&](const ibv_gid& real_gid) {
+      const SourceAddress from(port.real_lid.value, real_gid, qp.real->qp_num);
+      return job_exchange()->publish(source_key(from), {reinterpret_cast<const char*>(&source), sizeof(source)});
+    };
+    if (port.real_lid.value != 0) SHADOWIB_TRY(publish({}));
+    for (std::size_t g = 0; port.real_lid.value == 0 && g < port.real_gids.size() && g < port.gids.size(); ++g) {
+      if (port.gids[g].empty()) continue;
+      source.virtual_gid = port.gids[g].gid;
+      SHADOWIB_TRY(publish(port.real_gids[g]));
+    }
+  }
+  return {};
+}
+
+void announce_late_qp(const ShadowQp& qp) {
+  if (job_info().generation == 0) return;
+  Status s = publish_late_number("qp", entry_of(qp));
+  if (s.ok()) s = announce_source(qp);
+  if (!s.ok()) log_line(LogLevel::kError, "queue pair 0x%x cannot be announced: %s", qp.qp_num.value, s.text());
+}
+
+void announce_late_srq(const ShadowSrq& srq) {
+  if (job_info().generation == 0) return;
+  if (Status s = publish_late_number("srq", entry_of(srq)); !s.ok())
+    log_line(LogLevel::kError, "shared receive queue 0x%x cannot be announced: %s", srq.number.value, s.text());
+}
+
+void announce_late_mr(const ShadowMr& mr, std::uint32_t pd) {
+  Status s = publish_late_key("mr", pd, mr.mr.rkey, mr.real->rkey);
+  if (!s.ok()) log_line(LogLevel::kError, "memory region 0x%x cannot be announced: %s", mr.mr.rkey, s.text());
+}
+
+void announce_late_mw(const ShadowMw& mw, std::uint32_t pd) {
+  Status s = publish_late_key("mw", pd, window_block(mw.mw.rkey), window_block(mw.real->rkey));
+  if (!s.ok()) log_line(LogLevel::kError, "memory window 0x%x cannot be announced: %s", mw.mw.rkey, s.text());
+}
+
+}  // namespace shadowib

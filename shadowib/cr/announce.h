@@ -1,0 +1,28 @@
+// What this member tells the others of itself (directory.h).
+#pragma once
+
+#include "shadowib/base/status.h"
+#include "shadowib/objects/context.h"
+#include "shadowib/objects/memory.h"
+#include "shadowib/objects/memory_window.h"
+#include "shadowib/objects/queue_pair.h"
+#include "shadowib/objects/shared_receive_queue.h"
+
+namespace shadowib {
+
+// Announces the ports of a context opened now; at generations above 0 also chooses and claims their virtual LIDs.
+Status announce_ports(ShadowContext& context);
+// After a restart: claims a context's virtual addresses in the new epoch.
+Status claim_ports_again(ShadowContext& context);
+// After a restart: publishes this member's directory.
+Status publish_directory();
+
+// At generations above 0: announces a queue pair, queue or region made after the restart.
+void announce_late_qp(const ShadowQp& qp);
+void announce_late_srq(const ShadowSrq& srq);
+// A datagram queue pair, so that receivers can tell who it is; others need none.
+Status announce_source(const ShadowQp& qp);
+void announce_late_mr(const ShadowMr& mr, std::uint32_t pd);
+void announce_late_mw(const ShadowMw& mw, std::uint32_t pd);
+
+}  // namespace shadowib

@@ -1,0 +1,67 @@
+// What members tell of themselves for those who name their objects by virtual ids: the forms of it, and where it
+// stands.
+//
+// Keys in the exchange, below the epoch:
+//   lid/<virtual lid>, gid/<32 hex>      -> member index
+//   rebuild/<member>                     -> Directory of that member (encode_directory), published by each rebuild
+//   late/<member>/qp/<virtual qp_num>    -> queue pair made after a restart
+//   late/<member>/srq/<virtual number>   -> XRC shared receive queue made after a restart
+//   late/<member>/mr/<pd>/<virtual rkey> -> region made after a restart whose virtual key is not its real one
+//   late/<member>/mw/<pd>/<virtual block> -> window made after a restart, likewise
+//   source/<real lid or gid>/<real qp_num> -> a queue pair that sends datagrams, as others know it
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace shadowib {
+
+// What one member publishes of itself: plain arrays, sorted for searching.
+struct DirectoryPort {
+  std::uint32_t virtual_lid, real_lid;
+  ibv_gid virtual_gid, real_gid;
+};
+struct DirectoryNumber {  // of a queue pair, or of an XRC shared receive queue
+  std::uint32_t virtual_number, real_number, pd;
+  bool operator<(const DirectoryNumber& other) const { return virtual_number < other.virtual_number; }
+};
+struct DirectoryKey {
+  std::uint32_t pd, virtual_rkey, real_rkey;
+};
+struct Directory {
+  std::vector<DirectoryPort> ports;
+  std::vector<DirectoryNumber> qps;   // by virtual number
+  std::vector<DirectoryNumber> srqs;  // likewise
+  std::vector<DirectoryKey> keys;     // by pd, virtual_rkey
+  std::vector<DirectoryKey> windows;  // blocks instead of keys (objects/memory_window.h)
+};
+std::string encode_directory(const Directory& directory);
+bool decode_directory(const std::string& text, Directory* directory);  // false: malformed
+
+// Who sent a datagram, in the ids that others know it by.
+struct DatagramSource {
+  std::uint32_t virtual_qp_num, virtual_lid;
+  ibv_gid virtual_gid;
+};
+
+// Where one came from, really. The GID counts only if there is no LID.
+struct SourceAddress {
+  std::uint32_t lid, qp_num;
+  ibv_gid gid;
+  SourceAddress(std::uint32_t real_lid, const ibv_gid& real_gid, std::uint32_t real_qp_num)
+      : lid(real_lid), qp_num(real_qp_num), gid(real_lid == 0 ? real_gid : ibv_gid{}) {}
+  bool operator<(const SourceAddress& other) const { return std::memcmp(this, &other, sizeof(*this)) < 0; }
+};
+
+// Keys, with the epoch in front.
+std::string job_key(const std::string& rest);
+std::string hex(const ibv_gid& gid);
+std::string source_key(const SourceAddress& from);
+std::string late_number_key(const char* kind, std::uint32_t member, std::uint32_t number);
+std::string late_key(const char* kind, std::uint32_t member, std::uint32_t pd, std::uint32_t id);
+
+}  // namespace shadowib
