@@ -185,7 +185,7 @@ using namespace shadowib;
 extern "C" {
 
 ibv_device** shadowib_ibv_get_device_list(int* count) {
-  turn_imports();
+  turn_program_imports();
   if (count != nullptr) *count = 0;
   std::vector<ibv_device*> found;
   if (!list_devices(&found)) return nullptr;

@@ -1,22 +1,15 @@
 #include "shadowib/entry/imports.h"
 
-#include <elf.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <link.h>
 #include <stdarg.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <cstring>
-#include <iterator>
 #include <string_view>
 
 #include "hooks/stop.h"
-#include "shadowib/base/log.h"
+#include "shadowib/base/imports.h"
 #include "shadowib/cm/device_file.h"
 #include "shadowib/objects/registry.h"
 
@@ -74,90 +67,27 @@ int turned_stat(const char* path, struct stat* st) {
   return 0;
 }
 
-struct Turn {
-  const char* library;  // how its file's name begins
-  const char* symbol;
-  void* ours;
+const ImportTurn kOfConnectionManager[] = {
+    {"open", reinterpret_cast<void*>(turned_open)},   {"open64", reinterpret_cast<void*>(turned_open)},
+    {"fstat", reinterpret_cast<void*>(turned_fstat)}, {"fstat64", reinterpret_cast<void*>(turned_fstat)},
+    {"write", reinterpret_cast<void*>(turned_write)}, {"close", reinterpret_cast<void*>(turned_close)},
 };
-const Turn kTurns[] = {
-    {"librdmacm.so", "open", reinterpret_cast<void*>(turned_open)},
-    {"librdmacm.so", "open64", reinterpret_cast<void*>(turned_open)},
-    {"librdmacm.so", "fstat", reinterpret_cast<void*>(turned_fstat)},
-    {"librdmacm.so", "fstat64", reinterpret_cast<void*>(turned_fstat)},
-    {"librdmacm.so", "write", reinterpret_cast<void*>(turned_write)},
-    {"librdmacm.so", "close", reinterpret_cast<void*>(turned_close)},
-    {"libuct_ib.so", "access", reinterpret_cast<void*>(turned_access)},
-    {"libuct_ib.so", "stat", reinterpret_cast<void*>(turned_stat)},
-    {"libuct_ib.so", "stat64", reinterpret_cast<void*>(turned_stat)},
+const ImportTurn kOfUcx[] = {
+    {"access", reinterpret_cast<void*>(turned_access)},
+    {"stat", reinterpret_cast<void*>(turned_stat)},
+    {"stat64", reinterpret_cast<void*>(turned_stat)},
 };
 
-// A library's tables, as the loader reads them.
-struct Tables {
-  const char* strings = nullptr;
-  const ElfW(Sym) * symbols = nullptr;
-  const ElfW(Rela) * relocations = nullptr;
-  std::size_t count = 0;
-};
-
-Tables tables_of(const dl_phdr_info& library) {
-  Tables t;
-  for (int i = 0; i < library.dlpi_phnum; ++i) {
-    if (library.dlpi_phdr[i].p_type != PT_DYNAMIC) continue;
-    // The loader has turned these pointers into addresses (glibc does, musl does not: it is not a platform of ours).
-    for (auto* d = reinterpret_cast<const ElfW(Dyn)*>(library.dlpi_addr + library.dlpi_phdr[i].p_vaddr);
-         d->d_tag != DT_NULL; ++d) {
-      if (d->d_tag == DT_STRTAB) t.strings = reinterpret_cast<const char*>(d->d_un.d_ptr);
-      if (d->d_tag == DT_SYMTAB) t.symbols = reinterpret_cast<const ElfW(Sym)*>(d->d_un.d_ptr);
-      if (d->d_tag == DT_JMPREL) t.relocations = reinterpret_cast<const ElfW(Rela)*>(d->d_un.d_ptr);
-      if (d->d_tag == DT_PLTRELSZ) t.count = d->d_un.d_val / sizeof(ElfW(Rela));
-    }
-  }
-  return t;
-}
-
-// The part that the loader made read-only when it was done (RELRO).
-bool is_read_only(const dl_phdr_info& library, const void* entry) {
-  const auto at = reinterpret_cast<std::uintptr_t>(entry);
-  for (int i = 0; i < library.dlpi_phnum; ++i) {
-    const auto& segment = library.dlpi_phdr[i];
-    const std::uintptr_t start = library.dlpi_addr + segment.p_vaddr;
-    if (segment.p_type == PT_GNU_RELRO && at >= start && at < start + segment.p_memsz) return true;
-  }
-  return false;
-}
-
-bool replace(const dl_phdr_info& library, void** entry, void* ours) {
-  if (*entry == ours) return true;
-  if (!is_read_only(library, entry)) {
-    *entry = ours;
-    return true;
-  }
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  auto* start = reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(entry) & ~(page - 1));
-  if (::mprotect(start, page, PROT_READ | PROT_WRITE) != 0) return false;
-  *entry = ours;
-  return ::mprotect(start, page, PROT_READ) == 0;
-}
-
-int turn(dl_phdr_info* library, std::size_t, void*) {
-  const char* slash = library->dlpi_name != nullptr ? std::strrchr(library->dlpi_name, '/') : nullptr;
-  const std::string_view name = slash != nullptr ? slash + 1 : "";
-  const auto concerns = [&](const Turn& turn) { return name.starts_with(turn.library); };
-  if (std::none_of(std::begin(kTurns), std::end(kTurns), concerns)) return 0;
-  const Tables t = tables_of(*library);
-  for (std::size_t i = 0; i < t.count; ++i) {
-    const char* symbol = t.strings + t.symbols[ELF64_R_SYM(t.relocations[i].r_info)].st_name;
-    for (const Turn& wanted : kTurns)
-      if (concerns(wanted) && std::strcmp(symbol, wanted.symbol) == 0 &&
-          !replace(*library, reinterpret_cast<void**>(library->dlpi_addr + t.relocations[i].r_offset), wanted.ours))
-        log_line(LogLevel::kError, "the import of %s by %s cannot be replaced: %s", symbol, library->dlpi_name,
-                 std::strerror(errno));
-  }
+int turn(dl_phdr_info* info, std::size_t, void*) {
+  const std::string_view name = file_name(info->dlpi_name);
+  const LoadedLibrary library{info->dlpi_name, info->dlpi_addr, {info->dlpi_phdr, info->dlpi_phnum}};
+  if (name.starts_with("librdmacm.so")) turn_imports(library, kOfConnectionManager);
+  if (name.starts_with("libuct_ib.so")) turn_imports(library, kOfUcx);
   return 0;
 }
 
 }  // namespace
 
-void turn_imports() { ::dl_iterate_phdr(turn, nullptr); }
+void turn_program_imports() { ::dl_iterate_phdr(turn, nullptr); }
 
 }  // namespace shadowib

@@ -10,6 +10,6 @@
 namespace shadowib {
 
 // In those that are loaded and not turned yet. Not inside Inside: takes the loader's lock.
-void turn_imports();
+void turn_program_imports();
 
 }  // namespace shadowib
