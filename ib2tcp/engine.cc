@@ -51,6 +51,10 @@ Link* Engine::link_with(const std::uint8_t uuid[16]) {
   return nullptr;
 }
 
+std::uint32_t Engine::number_of(const Link& link) const {
+  return static_cast<std::uint32_t>(std::find(links_.begin(), links_.end(), &link) - links_.begin());
+}
+
 void Engine::arm(Timer& timer, std::int64_t deadline_ns) {
   timer.hook.unlink();
   timer.deadline_ns = deadline_ns;
@@ -130,7 +134,7 @@ void Engine::dig() {
 }
 
 bool Engine::turn(bool flush) {
-  bool moved = false;
+  bool moved = poller != nullptr && poller->poll();
   int sockets = 0;
   for (Link* link : links_) sockets += link->stream() != nullptr && !link->stream()->traits().memory_readable;
   if (sockets > kDirectSockets) run_epoll(data_set_);
@@ -153,6 +157,7 @@ bool Engine::turn(bool flush) {
 }
 
 bool Engine::prepare_sleep(int* timeout_ms) {
+  if (poller != nullptr && !poller->prepare_sleep()) return false;
   for (Link* link : links_) {
     if (link->stream() == nullptr || link->prepare_sleep()) continue;
     for (Link* prepared : links_) prepared->wake_up();

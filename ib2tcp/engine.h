@@ -52,6 +52,16 @@ struct Watch {
   bool in_control = false;
 };
 
+// A transport that brings the data of many streams at once and has to be asked for it. Under the engine's lock.
+class Poller {
+ public:
+  virtual ~Poller() = default;
+  // Takes what has come; never blocks. True if anything had.
+  virtual bool poll() = 0;
+  // As Stream::prepare_sleep, before the streams are asked: false if there is something to do already.
+  virtual bool prepare_sleep() = 0;
+};
+
 struct Statistics {
   std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, acks_sent{0}, rnr_naks{0}, links_lost{0},
       frames_refused{0}, handshakes_refused{0}, helper_turns{0};
@@ -74,6 +84,7 @@ class Engine {
   Multicast multicast;
   SrqTable xrc_srqs;                       // those that others name by number
   std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found
+  Poller* poller = nullptr;                // the rendezvous's fabric, if it has one
   Statistics statistics;
   std::atomic<bool> paused{false};           // BackendOps::set_paused
   std::atomic<std::int64_t> outstanding{0};  // posted requests of all queue pairs, both kinds
@@ -85,6 +96,8 @@ class Engine {
   std::vector<Link*>& links() { return links_; }
   Link* link_with(const std::uint8_t uuid[16]);
   void add_link(Link* link) { links_.push_back(link); }
+  // Its place among them, which stays.
+  std::uint32_t number_of(const Link& link) const;
 
   void arm(Timer& timer, std::int64_t deadline_ns);
   void disarm(Timer& timer) { timer.hook.unlink(); }

@@ -15,6 +15,7 @@
 #include "ib2tcp/multicast.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/shared_receive_queue.h"
+#include "ib2tcp/transports/ofi_library.h"
 #include "ib2tcp/xrc.h"
 #include "shadowib/base/arena.h"
 
@@ -114,6 +115,8 @@ extern "C" __attribute__((visibility("default"))) int shadowib_backend_entry(con
                         kBackendAbiVersion, host->abi_version);
     return EPROTO;
   }
+  if (const char* provider = ib2tcp::ofi_provider(host->config("SHADOWIB_IB2TCP_TRANSPORT")))
+    if (int rc = ib2tcp::load_ofi(provider); rc != 0) return rc;
   ib2tcp::g_engine = new ib2tcp::Engine;
   if (int rc = ib2tcp::g_engine->open(); rc != 0) {
     ib2tcp::log_message(LogLevel::kError, "cannot create epoll descriptors: raise the limit of open files");

@@ -10,11 +10,13 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <utility>
 
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/rendezvous.h"
 #include "ib2tcp/transport.h"
+#include "ib2tcp/transports/ofi_stream.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -73,8 +75,15 @@ Handshake* Handshake::connect(Link& link) {
   const Rendezvous& me = *g_engine->rendezvous;
   const Endpoint& peer = link.peer();
   bool same_host = me.same_host(peer);
-  bool shm = me.choice() != TransportChoice::kTcp && same_host && peer.unix_name_bytes != 0;
+  bool ofi = me.choice() == TransportChoice::kOfi;
+  bool shm = (me.choice() == TransportChoice::kAuto || me.choice() == TransportChoice::kShm) && same_host &&
+             peer.unix_name_bytes != 0;
   bool tcp = me.choice() != TransportChoice::kShm && peer.tcp_port != 0;
+  if (ofi != (peer.fabric_name_bytes != 0) || (ofi && std::strcmp(peer.provider, me.self().provider) != 0)) {
+    link.on_connect_failed(
+        "it uses another provider of libfabric, or none; use one SHADOWIB_IB2TCP_TRANSPORT in a job");
+    return nullptr;
+  }
   if (!shm && !tcp) {
     link.on_connect_failed(me.choice() == TransportChoice::kShm
                                ? "it is not on this host (or uses tcp only), and SHADOWIB_IB2TCP_TRANSPORT=shm"
@@ -86,7 +95,7 @@ Handshake* Handshake::connect(Link& link) {
     link.on_connect_failed(strerrordesc_np(errno));
     return nullptr;
   }
-  auto* handshake = new Handshake(fd, shm ? StreamKind::kShm : StreamKind::kTcp, &link);
+  auto* handshake = new Handshake(fd, ofi ? StreamKind::kOfi : shm ? StreamKind::kShm : StreamKind::kTcp, &link);
   handshake->step_ = Step::kConnecting;
   handshake->start_watching(EPOLLOUT);
   return handshake;
@@ -104,6 +113,7 @@ Handshake::Handshake(int fd, StreamKind kind, Link* link) : fd_(fd), kind_(kind)
 }
 
 Handshake::~Handshake() {
+  delete stream_;
   if (fd_ >= 0) g_host->close_descriptor(fd_);
   for (int fd : passed_)
     if (fd >= 0) g_host->close_descriptor(fd);
@@ -168,6 +178,8 @@ bool Handshake::advance() {
       return read_exactly(&proof_, sizeof(proof_), &failed) && on_proof();
     case Step::kAwaitAnswer:
       return read_exactly(&answer_, sizeof(answer_), &failed) && on_answer();
+    case Step::kAwaitFabric:  // which tells by itself
+      return false;
   }
   return false;
 }
@@ -225,6 +237,7 @@ void Handshake::greet() {
   greeting_.kind = kind_;
   greeting_.frame_version = kWireVersion;
   greeting_.lid = me.lid;
+  greeting_.slot = g_engine->number_of(*link_);
   std::memcpy(greeting_.from, me.uuid, 16);
   std::memcpy(greeting_.to, link_->peer().uuid, 16);
   random_bytes(greeting_.nonce, sizeof(greeting_.nonce));
@@ -277,9 +290,11 @@ bool Handshake::send_answer(Verdict verdict, Link* link) {
   answer_.verdict = verdict;
   if (verdict == Verdict::kAccepted) {
     answer_.ring_bytes = kind_ == StreamKind::kShm ? kShmRingBytes : 0;
-    stream = kind_ == StreamKind::kShm ? make_shm_stream_local(fd_, kShmRingBytes, &rings) : make_tcp_stream(fd_);
-    if (stream == nullptr) return fail("no descriptors or memory for its rings"), false;
+    answer_.slot = g_engine->number_of(*link);
     g_engine->unwatch(watch_);
+    stream =
+        kind_ == StreamKind::kShm ? make_shm_stream_local(fd_, kShmRingBytes, &rings) : make_stream(*link, false);
+    if (stream == nullptr) return fail("no descriptors or memory for its stream"), false;
   }
   mac('S', &answer_, answer_.mac);
   iovec part{&answer_, sizeof(answer_)};
@@ -321,20 +336,58 @@ bool Handshake::on_answer() {
   }
   if (answer_.verdict != Verdict::kAccepted) return fail("it prefers a connection of its own"), false;
   g_engine->unwatch(watch_);
-  Stream* stream;
-  if (kind_ == StreamKind::kShm) {
-    ShmDescriptors rings{passed_[0], passed_[1], passed_[2]};
-    passed_[0] = passed_[1] = passed_[2] = -1;
-    stream = make_shm_stream_remote(fd_, answer_.ring_bytes, rings);
-  } else {
-    stream = make_tcp_stream(fd_);
-  }
-  if (stream == nullptr) return fail("its shared memory is not sound"), false;
+  Stream* stream = make_stream(*link_, true);
+  if (stream == nullptr)
+    return fail(kind_ == StreamKind::kShm ? "its shared memory is not sound" : "no stream to it could be made"),
+           false;
   fd_ = -1;
+  if (kind_ == StreamKind::kOfi && await_fabric(static_cast<OfiStream*>(stream))) return false;
   Link* link = link_;
   finish();
   link->on_connected(stream, false);
   return false;
+}
+
+Stream* Handshake::make_stream(const Link& link, bool connecting) {
+  switch (kind_) {
+    case StreamKind::kTcp:
+      return make_tcp_stream(fd_);
+    case StreamKind::kShm: {
+      ShmDescriptors rings{passed_[0], passed_[1], passed_[2]};
+      passed_[0] = passed_[1] = passed_[2] = -1;
+      return make_shm_stream_remote(fd_, answer_.ring_bytes, rings);
+    }
+    case StreamKind::kOfi: {
+      OfiEnd asking{greeting_.slot, 0}, asked{answer_.slot, 0};
+      std::memcpy(&asking.secret, greeting_.nonce, sizeof(asking.secret));
+      std::memcpy(&asked.secret, challenge_.nonce, sizeof(asked.secret));
+      const Endpoint& peer = link.peer();
+      return make_ofi_stream(*g_engine->rendezvous->fabric(),
+                             {peer.fabric_name, peer.fabric_name_bytes, connecting ? asking : asked,
+                              connecting ? asked : asking, connecting, fd_});
+    }
+  }
+  return nullptr;
+}
+
+// Providers with connections make one of their own now. True if that is under way.
+bool Handshake::await_fabric(OfiStream* stream) {
+  if (stream->open()) return false;
+  stream_ = stream;
+  step_ = Step::kAwaitFabric;
+  stream->when_open([](void* self) { static_cast<Handshake*>(self)->on_fabric(); }, this);
+  return true;
+}
+
+void Handshake::on_fabric() {
+  if (!stream_->open()) {
+    fail("libfabric made no connection to it");
+    return;
+  }
+  OfiStream* stream = std::exchange(stream_, nullptr);
+  Link* link = link_;
+  finish();
+  link->on_connected(stream, false);
 }
 
 // Hashing leaves parts of the key in its state, on the stack below us and in registers. All of that may be saved in

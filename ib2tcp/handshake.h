@@ -11,6 +11,9 @@ namespace shadowib::ib2tcp {
 inline constexpr std::int64_t kHandshakeTimeoutNs = 5'000'000'000;
 inline constexpr std::size_t kMaxHalfOpen = 64;
 
+class OfiStream;
+class Stream;
+
 class Handshake {
  public:
   // Begins to connect to the link's peer; the result goes to the link. nullptr if not even a socket was to be had
@@ -19,11 +22,14 @@ class Handshake {
   // Takes a socket (owned, non-blocking) that was accepted.
   static void accept(int fd, StreamKind kind);
 
+  // Whether the peer has said anything: its process is there and runs.
+  bool answered() const { return step_ > Step::kAwaitChallenge; }
+
   // Gives up without telling anybody; deletes itself.
   void abandon();
 
  private:
-  enum class Step { kConnecting, kAwaitGreeting, kAwaitChallenge, kAwaitProof, kAwaitAnswer };
+  enum class Step { kConnecting, kAwaitGreeting, kAwaitChallenge, kAwaitProof, kAwaitAnswer, kAwaitFabric };
 
   Handshake(int fd, StreamKind kind, Link* link);
   ~Handshake();
@@ -40,6 +46,10 @@ class Handshake {
   bool on_proof();
   bool on_answer();
   bool send_answer(Verdict verdict, Link* link);
+  // The stream that both sides have agreed on, over fd_, which it takes; nullptr if it cannot be had.
+  Stream* make_stream(const Link& link, bool connecting);
+  bool await_fabric(OfiStream* stream);
+  void on_fabric();
   void mac(char role, const Answer* answer, std::uint8_t out[32]) const;
   void fail(const char* reason);
   void finish();
@@ -57,6 +67,7 @@ class Handshake {
   char input_[128];
   std::size_t have_ = 0;
   int passed_[3] = {-1, -1, -1};
+  OfiStream* stream_ = nullptr;  // while its connection is being made
 };
 
 }  // namespace shadowib::ib2tcp

@@ -173,6 +173,64 @@ TEST_F(Hostile, StrangersGetNothing) {
   expect_works(x, y);
 }
 
+// A member's record whose process is a socket of this test.
+class Listener {
+ public:
+  Listener(FakeExchange& exchange, const Device& like, std::uint16_t its_lid) : lid(its_lid) {
+    fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t bytes = sizeof(address);
+    EXPECT_EQ(::bind(fd_, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+    EXPECT_EQ(::listen(fd_, 8), 0);
+    EXPECT_EQ(::getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+    Record record = record_of(exchange, like);
+    std::memset(record.uuid, lid & 0xff, sizeof(record.uuid));
+    record.lid = lid;
+    record.tcp_port = ntohs(address.sin_port);
+    std::lock_guard<std::mutex> guard(exchange.mutex);
+    exchange.values["ib2tcp/ep/" + std::to_string(lid)] =
+        std::string(reinterpret_cast<char*>(&record), sizeof(record));
+  }
+  ~Listener() { ::close(fd_); }
+  int accept() const { return ::accept(fd_, nullptr, nullptr); }
+  std::uint16_t lid;
+
+ private:
+  int fd_;
+};
+
+TEST_F(Hostile, APeerThatAnswersIsWaitedForAndOneThatDoesNotIsGone) {
+  for (const bool answers : {true, false}) {
+    SCOPED_TRACE(answers ? "answers" : "is silent");
+    Listener listener(*exchange_, *b_, answers ? 0x6601 : 0x6602);
+    Device slow(*second_);
+    slow.port.lid = listener.lid;
+    Endpoint x(*a_);
+    ASSERT_EQ(x.to_init(x.qp), 0);
+    ASSERT_EQ(x.to_rtr(x.qp, slow, 1), 0);
+    ASSERT_EQ(x.to_rts(x.qp), 0);
+    ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+    const int peer = listener.accept();
+    ASSERT_EQ(read_up_to(peer, sizeof(Greeting)).size(), sizeof(Greeting));
+    if (answers) {
+      Challenge challenge{};
+      challenge.magic = kHandshakeMagic;
+      challenge.version = kHandshakeVersion;
+      ASSERT_EQ(::send(peer, &challenge, sizeof(challenge), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(challenge)));
+      ASSERT_EQ(read_up_to(peer, sizeof(Proof)).size(), sizeof(Proof));
+      // Three times as long as its retries last.
+      const std::int64_t end = monotonic_ns() + 1'600'000'000;
+      while (monotonic_ns() < end) ASSERT_EQ(x.poll(), 0);
+    }
+    // Silent, or gone: nobody answers the next attempt.
+    if (answers) ::close(peer);
+    EXPECT_WC(x.wait(), 1, IBV_WC_RETRY_EXC_ERR);
+    if (!answers) ::close(peer);
+  }
+}
+
 TEST_F(Hostile, HalfOpenConnectionsAreBoundedAndDoNotKeepMembersOut) {
   Record to = record_of(*exchange_, *b_);
   std::vector<int> fds;
@@ -399,11 +457,11 @@ TEST_P(Death, OfThePeerEndsWhatIsOutstanding) {
   EXPECT_WC(idle.wait(), 51, IBV_WC_RETRY_EXC_ERR);
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Death, ::testing::Values("shm", "tcp"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Transports, Death, ::testing::ValuesIn(kTransports),
+                         [](const auto& info) { return name_in_test(info.param); });
 
 TEST(Settings, UnknownTransportsAreRefusedByName) {
-  for (const char* name : {"ofi:efa", "carrier-pigeon"}) {
+  for (const char* name : {"ofi", "carrier-pigeon"}) {
     ProcessOptions options;
     options.transport = name;
     Process process(std::make_shared<FakeExchange>(), options);
@@ -417,6 +475,17 @@ TEST(Settings, UnknownTransportsAreRefusedByName) {
     }
     process.ops().free_device_list(list);
     EXPECT_NE(process.log().find(name), std::string::npos);
+  }
+}
+
+TEST(Settings, ProvidersThatAreNotThereAreRefusedAtOnce) {
+  for (const char* name : {"ofi:", "ofi:no-such-provider"}) {
+    ProcessOptions options;
+    options.transport = name;
+    options.helper = false;
+    Process process(std::make_shared<FakeExchange>(), options);
+    EXPECT_NE(process.entry_result(), 0) << name;
+    EXPECT_NE(process.log().find(name), std::string::npos) << process.log();
   }
 }
 

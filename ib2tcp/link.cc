@@ -36,6 +36,11 @@ void Link::want_connection() {
   if (state_ == State::kConnecting) attempt_ = attempt;
 }
 
+bool Link::being_made() const {
+  return state_ == State::kConfirming ||
+         (state_ == State::kConnecting && attempt_ != nullptr && attempt_->answered());
+}
+
 void Link::on_connect_failed(const char* reason) {
   attempt_ = nullptr;
   if (state_ == State::kConnecting) state_ = State::kDown;

@@ -73,6 +73,9 @@ class Link {
   // A frame that outlives its queue pair: a refusal, a last acknowledgement.
   void send_loose(const FrameHeader& header);
 
+  // A connection is being made with a peer that has answered. That ends by itself, one way or the other, and is no
+  // sign of a peer that is gone.
+  bool being_made() const;
   // Connects if there is no connection and none is being made.
   void want_connection();
   // A handshake ended. `stream` is taken. The side that accepted is up only when the peer's first frame is there.

@@ -163,8 +163,10 @@ TEST_P(RandomOperations, AgreeWithTheLedger) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Transports, RandomOperations, ::testing::Values("self", "shm", "tcp"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Self, RandomOperations, ::testing::Values("self"),
+                         [](const auto&) { return std::string("self"); });
+INSTANTIATE_TEST_SUITE_P(Transports, RandomOperations, ::testing::ValuesIn(kTransports),
+                         [](const auto& info) { return name_in_test(info.param); });
 
 }  // namespace
 }  // namespace shadowib::ib2tcp::testing

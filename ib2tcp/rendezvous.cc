@@ -19,12 +19,14 @@
 #include "ib2tcp/handshake.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
+#include "ib2tcp/transports/ofi_fabric.h"
+#include "ib2tcp/transports/ofi_library.h"
 
 namespace shadowib::ib2tcp {
 namespace {
 
 constexpr std::uint32_t kEndpointMagic = 0x45324249;  // "IB2E"
-constexpr std::uint16_t kEndpointVersion = 1;
+constexpr std::uint16_t kEndpointVersion = 2;
 constexpr std::uint16_t kLastLid =
     0xBFFE;  // 0xBFFF stands for nobody (shadowib/cr/peers.h); above are multicast LIDs
 constexpr int kBacklog = 256;
@@ -37,10 +39,11 @@ bool parse_choice(const char* text, TransportChoice* choice) {
     *choice = TransportChoice::kShm;
   } else if (std::strcmp(text, "tcp") == 0) {
     *choice = TransportChoice::kTcp;
+  } else if (ofi_provider(text) != nullptr) {
+    *choice = TransportChoice::kOfi;
   } else {
-    bool ofi = std::strncmp(text, "ofi:", 4) == 0;
-    log_message(LogLevel::kError, "SHADOWIB_IB2TCP_TRANSPORT=%s: %s; use auto, shm or tcp", text,
-                ofi ? "libfabric transports are not built into this version" : "no such transport");
+    log_message(LogLevel::kError,
+                "SHADOWIB_IB2TCP_TRANSPORT=%s: no such transport; use auto, shm, tcp or ofi:PROVIDER", text);
     return false;
   }
   return true;
@@ -66,6 +69,8 @@ void endpoint_key(char (&key)[32], std::uint16_t lid) { std::snprintf(key, sizeo
 
 }  // namespace
 
+Rendezvous::Rendezvous() = default;
+
 int Rendezvous::start(std::vector<std::unique_ptr<Device>>& devices) {
   if (!parse_choice(g_host->config("SHADOWIB_IB2TCP_TRANSPORT"), &choice_)) return EINVAL;
   key_ = static_cast<std::uint8_t*>(g_host->map(kKeyBytes));
@@ -81,15 +86,18 @@ int Rendezvous::start(std::vector<std::unique_ptr<Device>>& devices) {
   read_boot_id(self_.boot_id);
   struct stat st {};
   if (::stat("/proc/self/ns/net", &st) == 0) self_.net_namespace = st.st_ino;
-  if (choice_ != TransportChoice::kTcp)
+  if (choice_ == TransportChoice::kAuto || choice_ == TransportChoice::kShm)
     if (int rc = listen_unix(); rc != 0) return rc;
   if (choice_ != TransportChoice::kShm)
     if (int rc = listen_tcp(); rc != 0) return rc;
+  if (choice_ == TransportChoice::kOfi)
+    if (int rc = open_fabric(); rc != 0) return rc;
   collect_addresses();
   return publish(devices);
 }
 
 Rendezvous::~Rendezvous() {
+  g_engine->poller = nullptr;
   for (Watch* watch : {&unix_watch_, &tcp_watch_}) {
     int fd = watch->fd;
     if (fd < 0) continue;
@@ -139,10 +147,27 @@ int Rendezvous::listen_tcp() {
   self_.tcp_port = ntohs(address.sin_port);
   tcp_watch_ = {[](void* self, std::uint32_t) {
                   auto* rendezvous = static_cast<Rendezvous*>(self);
-                  rendezvous->accept_all(rendezvous->tcp_watch_, StreamKind::kTcp);
+                  rendezvous->accept_all(rendezvous->tcp_watch_, rendezvous->choice_ == TransportChoice::kOfi
+                                                                     ? StreamKind::kOfi
+                                                                     : StreamKind::kTcp);
                 },
                 this};
   g_engine->watch(tcp_watch_, fd, EPOLLIN, true);
+  return 0;
+}
+
+int Rendezvous::open_fabric() {
+  const OfiLibrary* library = ofi_library();
+  if (library == nullptr) {
+    log_message(LogLevel::kError, "libfabric was not loaded when this library was");
+    return EINVAL;
+  }
+  fabric_ = OfiFabric::open(*library);
+  if (fabric_ == nullptr) return EIO;
+  g_engine->poller = fabric_.get();
+  std::snprintf(self_.provider, sizeof(self_.provider), "%s", fabric_->provider());
+  self_.fabric_name_bytes = static_cast<std::uint8_t>(fabric_->name_bytes());
+  std::memcpy(self_.fabric_name, fabric_->name(), fabric_->name_bytes());
   return 0;
 }
 
@@ -214,7 +239,9 @@ bool Rendezvous::read_endpoint(std::uint16_t lid, Endpoint* endpoint) {
   std::size_t bytes = 0;
   if (g_host->lookup(key, endpoint, sizeof(*endpoint), &bytes) != 0) return false;
   if (bytes == sizeof(*endpoint) && endpoint->magic == kEndpointMagic && endpoint->version == kEndpointVersion &&
-      endpoint->unix_name_bytes <= sizeof(endpoint->unix_name) && endpoint->addresses <= 8)
+      endpoint->unix_name_bytes <= sizeof(endpoint->unix_name) && endpoint->addresses <= 8 &&
+      endpoint->fabric_name_bytes <= sizeof(endpoint->fabric_name) &&
+      ::strnlen(endpoint->provider, sizeof(endpoint->provider)) < sizeof(endpoint->provider))
     return true;
   log_message(LogLevel::kWarn, "the record %s of the exchange is not one of this version; peer ignored", key);
   return false;

@@ -13,8 +13,11 @@ namespace shadowib::ib2tcp {
 
 struct Device;
 class Handshake;
+class OfiFabric;
 
-enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
+enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp, kOfi };
+
+inline constexpr std::size_t kMaxProviderName = 32, kMaxFabricName = 64;
 
 // What a process publishes as ib2tcp/ep/<lid>, for each of its LIDs. Fixed layout, checked on reading.
 struct Endpoint {
@@ -30,12 +33,17 @@ struct Endpoint {
   std::uint8_t addresses;        // IPv4 addresses that follow, best first
   std::uint8_t unix_name[20];    // abstract, made by autobind, without the leading zero byte
   std::uint8_t ipv4[8][4];
+  // The provider of libfabric it uses, and its address there; no bytes: none.
+  char provider[kMaxProviderName];
+  std::uint8_t fabric_name_bytes;
+  std::uint8_t reserved[7];
+  std::uint8_t fabric_name[kMaxFabricName];
 };
-static_assert(sizeof(Endpoint) == 112);
+static_assert(sizeof(Endpoint) == 216);
 
 class Rendezvous {
  public:
-  Rendezvous() = default;
+  Rendezvous();
   ~Rendezvous();  // of one that did not start: closes what it had opened
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -47,6 +55,7 @@ class Rendezvous {
   const Endpoint& self() const { return self_; }
   const std::uint8_t* key() const { return key_; }
   TransportChoice choice() const { return choice_; }
+  OfiFabric* fabric() { return fabric_.get(); }  // with kOfi
   // The link to whoever owns the address; nullptr if nobody published it yet.
   Link* find(std::uint16_t dlid, bool global, const std::uint8_t dgid[16]);
   // The link to an authenticated peer that connected to us.
@@ -61,6 +70,7 @@ class Rendezvous {
   int claim_lid(std::uint16_t* lid);
   int listen_unix();
   int listen_tcp();
+  int open_fabric();
   void collect_addresses();
   int publish(std::vector<std::unique_ptr<Device>>& devices);
   bool read_endpoint(std::uint16_t lid, Endpoint* endpoint);
@@ -70,6 +80,7 @@ class Rendezvous {
   TransportChoice choice_ = TransportChoice::kAuto;
   std::uint8_t* key_ = nullptr;  // in memory from HostServices::map
   Watch unix_watch_, tcp_watch_;
+  std::unique_ptr<OfiFabric> fabric_;
   std::unordered_map<std::uint16_t, Link*> by_lid_;
   std::vector<Handshake*> half_open_;  // incoming and not authenticated, oldest first
 };

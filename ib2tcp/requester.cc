@@ -335,7 +335,8 @@ void Qp::on_timer() {
       return;
     }
   }
-  if (!sq_.empty() && attr_.timeout != 0 && tries_++ >= attr_.retry_cnt) {
+  const bool counts = !sq_.empty() && attr_.timeout != 0 && (link_ == nullptr || !link_->being_made());
+  if (counts && tries_++ >= attr_.retry_cnt) {
     fail(IBV_WC_RETRY_EXC_ERR);
     return;
   }

@@ -121,8 +121,8 @@ inline std::uint32_t payload_bytes(const FrameHeader& header) {
 // nothing but a random number until then. MACs are BLAKE2b-256 keyed with the job's key over one role byte and all
 // messages before, so that neither can be replayed or turned round.
 inline constexpr std::uint32_t kHandshakeMagic = 0x54324249;  // "IB2T"
-inline constexpr std::uint16_t kHandshakeVersion = 1;
-enum class StreamKind : std::uint8_t { kTcp = 1, kShm = 2 };
+inline constexpr std::uint16_t kHandshakeVersion = 2;
+enum class StreamKind : std::uint8_t { kTcp = 1, kShm = 2, kOfi = 3 };
 
 struct Greeting {  // connecting -> accepting
   std::uint32_t magic;
@@ -130,7 +130,8 @@ struct Greeting {  // connecting -> accepting
   StreamKind kind;
   std::uint8_t frame_version;
   std::uint16_t lid;  // of the connecting process's first port
-  std::uint8_t reserved[6];
+  std::uint8_t reserved[2];
+  std::uint32_t slot;  // kOfi: of the connecting side's end; its secret is the nonce's first 8 bytes
   std::uint8_t from[16];
   std::uint8_t to[16];
   std::uint8_t nonce[32];
@@ -152,7 +153,7 @@ struct Proof {  // connecting -> accepting
 enum class Verdict : std::uint32_t { kAccepted = 1, kUseOther = 2 };  // kUseOther: there is or will be another one
 struct Answer {  // accepting -> connecting; with kShm and kAccepted three descriptors ride along (SCM_RIGHTS)
   Verdict verdict;
-  std::uint32_t reserved;
+  std::uint32_t slot;        // kOfi: of the accepting side's end; its secret is the challenge's first 8 bytes
   std::uint64_t ring_bytes;  // kShm: of each direction
   std::uint8_t mac[32];      // covers all messages and the fields above
 };

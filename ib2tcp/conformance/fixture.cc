@@ -44,7 +44,9 @@ long figure(Endpoint& endpoint, const std::string& name) {
 }
 long refusals(Endpoint& endpoint) { return figure(endpoint, "rnr_naks"); }
 
-INSTANTIATE_TEST_SUITE_P(Transports, Conformance, ::testing::Values("self", "shm", "tcp"),
-                         [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(Self, Conformance, ::testing::Values("self"),
+                         [](const auto&) { return std::string("self"); });
+INSTANTIATE_TEST_SUITE_P(Transports, Conformance, ::testing::ValuesIn(kTransports),
+                         [](const auto& info) { return name_in_test(info.param); });
 
 }  // namespace shadowib::ib2tcp::testing

@@ -7,12 +7,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "shadowib/base/lock.h"
 
 namespace shadowib::ib2tcp::testing {
 namespace {
@@ -77,14 +81,20 @@ struct Fake {
     auto it = me().options_.config.find(name);
     return it == me().options_.config.end() ? nullptr : it->second.c_str();
   }
+  static void purged(std::uint64_t) {}
   static void log(int level, const char* text) {
-    if (std::getenv("IB2TCP_TEST_LOG") != nullptr) std::fprintf(stderr, "[%d] %d %s\n", N, level, text);
+    if (std::getenv("IB2TCP_TEST_LOG") != nullptr)
+      std::fprintf(stderr, "[%d.%d] %9.3f %d %s\n", ::getpid(), N, static_cast<double>(monotonic_ns()) / 1e9, level,
+                   text);
     std::lock_guard<std::mutex> guard(me().mutex_);
     me().log_ += std::string(text) + "\n";
   }
+  // All processes of a test share one, beside the test itself.
+  static void* open_library(const char* name) { return ::dlopen(name, RTLD_NOW | RTLD_LOCAL); }
   static constexpr HostServices kServices = {
       kBackendAbiVersion, set_errno, map,    unmap, own_mapping, disown_mapping, own_descriptor,
-      close_descriptor,   publish,   lookup, claim, job_key,     config,         log};
+      close_descriptor,   publish,   lookup, claim, job_key,     config,         log,
+      open_library,       purged};
 };
 
 template <int... N>
@@ -140,6 +150,13 @@ void unload(void* library) {
 }
 
 }  // namespace
+
+std::string name_in_test(const std::string& transport) {
+  std::string name = transport;
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
 
 Process::Process(std::shared_ptr<FakeExchange> exchange, const ProcessOptions& options)
     : exchange_(std::move(exchange)), options_(options) {

@@ -17,6 +17,10 @@
 
 namespace shadowib::ib2tcp::testing {
 
+// Every transport between two processes, as SHADOWIB_IB2TCP_TRANSPORT names it; and as a part of a test's name.
+inline const std::string kTransports[] = {"shm", "tcp", "ofi:tcp", "ofi:tcp;ofi_rxm"};
+std::string name_in_test(const std::string& transport);
+
 struct FakeExchange {
   std::mutex mutex;
   std::map<std::string, std::string> values;

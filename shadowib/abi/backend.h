@@ -21,7 +21,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 5;
+inline constexpr uint32_t kBackendAbiVersion = 6;
 
 // What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -54,6 +54,12 @@ struct HostServices {
   const char* (*config)(const char* name);
 
   void (*log)(int level, const char* text);  // level as in LogLevel
+
+  // Loads a library that knows nothing of all this into the backend's link namespace, and sees to it that what it
+  // opens is no part of an image (objects/foreign_library.h); again: what it has loaded since, too. From
+  // shadowib_backend_entry only. It stays over restarts, where the next copy of the backend finds it again. nullptr
+  // if it is not to be had.
+  void* (*open_library)(const char* name);
 
   // A backend with purges_completions calls this for each completion it purges, before destroy_qp or the way to RESET
   // returns, and for one that an overrun loses: its request is done with, although nobody will poll it. May be called

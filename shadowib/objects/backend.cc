@@ -16,6 +16,7 @@
 #include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/log.h"
+#include "shadowib/objects/foreign_library.h"
 #include "shadowib/objects/work_queue.h"
 
 namespace shadowib {
@@ -31,7 +32,9 @@ bool g_loaded = false;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 void* open_library(const char* path) { return ::dlopen(path, RTLD_NOW | RTLD_LOCAL); }
 #else
-void* open_library(const char* path) { return ::dlmopen(LM_ID_NEWLM, path, RTLD_NOW | RTLD_LOCAL); }
+void* open_library(const char* path) {
+  return ::dlmopen(namespace_of_foreign_library(), path, RTLD_NOW | RTLD_LOCAL);
+}
 #endif
 
 // --- what backends are offered; runs in the base namespace ---
@@ -98,12 +101,18 @@ const char* host_config(const char* name) {
 }
 void host_log(int level, const char* text) { log_line(static_cast<LogLevel>(level), "%s", text); }
 
+void* host_open_library(const char* name) {
+  void* library = open_foreign_library(g_handle, name);
+  if (library == nullptr) log_line(LogLevel::kError, "%s", ::dlerror());
+  return library;
+}
+
 void host_purged(std::uint64_t wr_id) { reinterpret_cast<SlotHeader*>(wr_id)->release(); }
 
-const HostServices kHost = {kBackendAbiVersion, host_set_errno, host_map,       host_unmap,
-                            host_own_mapping,   disown_mapping, own_descriptor, close_owned_descriptor,
-                            host_publish,       host_lookup,    host_claim,     host_job_key,
-                            host_config,        host_log,       host_purged};
+const HostServices kHost = {kBackendAbiVersion, host_set_errno, host_map,          host_unmap,
+                            host_own_mapping,   disown_mapping, own_descriptor,    close_owned_descriptor,
+                            host_publish,       host_lookup,    host_claim,        host_job_key,
+                            host_config,        host_log,       host_open_library, host_purged};
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {
@@ -138,15 +147,16 @@ Status load_library(const std::string& path) {
                       path.c_str());
   }
   BackendOps ops{};
+  g_handle = handle;
   int rc = entry(&kHost, &ops);
   if (rc == 0 && ops.abi_version != kBackendAbiVersion) rc = EPROTO;
   if (rc != 0) {
     ::dlclose(handle);
+    g_handle = nullptr;
     return Status::of(rc == EPROTO ? Code::kVersion : Code::kInternal, rc, "backend %s refuses to start: %s",
                       path.c_str(), ::strerror(rc));
   }
   g_backend = ops;
-  g_handle = handle;
   g_loaded = true;
   return {};
 }

@@ -10,6 +10,7 @@
 
 #include "shadowib/abi/backend.h"
 #include "shadowib/objects/backend.h"
+#include "shadowib/objects/system_library.h"
 
 namespace shadowib {
 namespace {
@@ -178,7 +179,8 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** handle) {
   const char* file = ::getenv("SHADOWIB_IBVERBS");
-  if (file == nullptr || *file == '\0') file = "libibverbs.so.1";
+  const std::string system = system_library("libibverbs.so.1");
+  if (file == nullptr || *file == '\0') file = system.c_str();
   g_host = host;
   g_library = ::dlmopen(LM_ID_NEWLM, file, RTLD_NOW | RTLD_LOCAL);
   if (g_library == nullptr)

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,22 @@ SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 120
 
 
-class Restart(unittest.TestCase):
+def free_port():
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return s.getsockname()[1]
+
+
+def await_listener(port, process):
+    """Until somebody listens there; looks into the kernel's table and makes no connection."""
+    while not any(f":{port:04X} " in line and " 0A " in line
+                  for table in ("tcp", "tcp6") for line in pathlib.Path("/proc/net", table).read_text().splitlines()):
+        if process.poll() is not None:
+            raise AssertionError(process.log.read_text())
+        time.sleep(0.01)
+
+
+class RestartCase(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="shadowib-restart-"))
         self.processes = []
@@ -68,6 +84,21 @@ class Restart(unittest.TestCase):
         self.ends(self.run_program(scenario, **options), -9)
         self.ends(self.restart(1, **options), 0)
 
+    def await_members(self, count):
+        end = time.monotonic() + TIMEOUT_S
+        while len(list((self.dir / "jobs" / "j" / "alive").glob("g0-*"))) < count:
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+
+    def await_text(self, process, text):
+        end = time.monotonic() + TIMEOUT_S
+        while text not in process.log.read_text(errors="replace"):
+            self.assertLess(time.monotonic(), end, f"it does not say {text!r}: {process.log.read_text()}")
+            self.assertIsNone(process.poll(), process.log.read_text())
+            time.sleep(0.01)
+
+
+class Restart(RestartCase):
     def test_an_error_known_from_completions_alone(self):
         self.alone("error_by_completion")
 
@@ -281,6 +312,46 @@ class Restart(unittest.TestCase):
 
     def test_a_process_that_joins_during_the_restart(self):
         self.joined_by_a_second("shm", during=True)
+
+
+class OverLibfabric(RestartCase):
+    """Run by itself: libfabric calls libibverbs, and where sanitizers put the backend beside the program that would be us."""
+
+    def test_from_one_transport_to_another(self):
+        for before, after in (("ofi:tcp", "ofi:tcp"), ("ofi:tcp;ofi_rxm", "ofi:tcp;ofi_rxm"), ("ofi:tcp", "ofi:tcp;ofi_rxm"),
+                              ("ofi:tcp;ofi_rxm", "tcp"), ("tcp", "ofi:tcp")):
+            for pair in (("window_owner", "window_writer"), ("datagrams_one", "datagrams_two")):
+                with self.subTest(f"{pair}: {before} to {after}"):
+                    self.tearDown()
+                    self.setUp()
+                    for program in [self.run_program(name, transport=before) for name in pair]:
+                        self.ends(program, -9)
+                    self.ends(self.restart(1, transport=after), 0)
+
+    def test_more_restarts_than_the_loader_has_link_namespaces(self):
+        port = free_port()
+        words = ("run", "--job", "j", "--backend", "ib2tcp", "--", "ibv_rc_pingpong", "-p", port, "-n", 1 << 30)
+        server = self.start(*words, transport="ofi:tcp")
+        await_listener(port, server)
+        programs = [server, self.start(*words, "localhost", transport="ofi:tcp")]
+        self.await_members(2)
+        for number in range(1, 19):
+            subprocess.run([SHADOWIB, "checkpoint", "j", "--kill"], env={**os.environ, "SHADOWIB_DIR": str(self.dir)}, timeout=TIMEOUT_S,
+                           check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            for program in programs:
+                program.wait(TIMEOUT_S)
+            programs = [self.restart(number, transport=("ofi:tcp", "ofi:tcp;ofi_rxm", "tcp")[number % 3])]
+            self.await_text(programs[0], "restored 2 processes")
+
+
+class SystemLibraries(RestartCase):
+    def test_the_drop_in_directory_does_not_hide_the_verbs_library(self):
+        program = self.start("run", "--backend", "verbs", "--", "ibv_devices")
+        program.wait(TIMEOUT_S)
+        said = program.log.read_text()
+        self.assertNotIn("cannot load", said)
+        if not pathlib.Path("/sys/class/infiniband").exists():
+            self.assertIn("Function not implemented", said)  # as without us
 
 
 if __name__ == "__main__":
