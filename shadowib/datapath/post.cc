@@ -237,12 +237,13 @@ int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
 }
 
 int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count) {
+  ibv_send_wr* bad = nullptr;
+  if (count == 1) return post_send(&qp.qp.qp_base, wr, &bad);  // whole as it is, and if there is no room, none
   Inside inside;
   SpinGuard guard(qp.send.lock);
-  retire_executed(qp);
-  const bool fits_below = qp.send.head - executed_frontier(qp) + count <= qp.real_cap.max_send_wr;
+  const std::uint64_t executed = retire_executed(qp);
+  const bool fits_below = qp.send.head - executed + count <= qp.real_cap.max_send_wr;
   if (!fits_below || !qp.send.has_room_for(count)) return ENOMEM;
-  ibv_send_wr* bad = nullptr;
   return peek(qp.translate) ? post_send_translated(qp, wr, &bad) : post_send_list(qp, wr, &bad);
 }
 
@@ -328,13 +329,14 @@ std::uint64_t executed_frontier(ShadowQp& qp) {
   return known > frontier && known <= qp.send.head ? known : frontier;
 }
 
-void retire_executed(ShadowQp& qp) {
-  std::uint64_t executed = executed_frontier(qp);
+std::uint64_t retire_executed(ShadowQp& qp) {
+  const std::uint64_t executed = executed_frontier(qp);
   while (qp.send.tail() < executed) {
     SendSlot& slot = qp.send.slot(qp.send.tail());
     if (slot.signaled() && !slot.done()) break;  // its completion still points at the slot
     qp.send.retire_to(qp.send.tail() + 1);
   }
+  return executed;
 }
 
 }  // namespace shadowib
