@@ -1,16 +1,20 @@
-// What one post_recv + post_send + polling both completions costs, natively and through the shim, on the null
-// backend.
+// What one receive posted, one send posted and both completions polled cost, natively and through the shim, on the
+// null backend.
 //
 //   shim_overhead native NULL_BACKEND.so [options]    the backend called directly, as a provider would be
 //   shim_overhead verbs [options]                     libibverbs as found: run it under the shim
-// Options: --qps N --mrs N --iterations N --repeats N. Prints one JSON line: ns (median of the repeats), mallocs and,
-// if the kernel counts them, instructions per iteration. The loop is function measured_loop, for callgrind's
-// --toggle-collect.
-#include <dlfcn.h>
+// Options: --mode MODE --qps N --mrs N --iterations N --repeats N. Modes:
+//   rc        post_recv, post_send, poll_cq on reliable connections
+//   srq       the same with receives of one shared receive queue
+//   ud        the same with datagrams, an address handle for each queue pair
+//   extended  post_recv, a request built by wr_start, wr_send, wr_set_sge and wr_complete, and start_poll, next_poll,
+//             end_poll. Backends have no such functions, since the shim makes plain ones of them: natively it is
+//             post_recv, post_send and poll_cq doing the same work, so that what the program saves by not filling a
+//             work request is taken from the figure, and what the shim adds to it is all in it.
+// Prints one JSON line: ns (median of the repeats), mallocs and, if the kernel counts them, instructions per
+// iteration. Every queue pair was used before.
 #include <infiniband/verbs.h>
 #include <linux/perf_event.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -23,7 +27,9 @@
 #include <cstring>
 #include <vector>
 
-#include "shadowib/abi/backend.h"
+#include "perftest/overhead_objects.h"
+
+using namespace shadowib::perftest;
 
 // --- mallocs of the whole process, by interposition
 
@@ -55,162 +61,114 @@ __attribute__((visibility("default"))) void* aligned_alloc(size_t a, size_t n) {
 }
 }
 
+// --- what is measured
+
 namespace {
 
-[[noreturn]] void die(const char* what) {
-  std::fprintf(stderr, "shim_overhead: %s: %s\n", what, std::strerror(errno));
-  std::exit(1);
+ibv_sge element_of(const ibv_mr* mr) { return {reinterpret_cast<std::uintptr_t>(mr->addr), 64, mr->lkey}; }
+
+void post_receive(ibv_qp* qp, ibv_sge* sge) {
+  ibv_recv_wr wr{1, nullptr, sge, 1}, *bad;
+  if (ibv_post_recv(qp, &wr, &bad) != 0) die("ibv_post_recv");
 }
 
-struct Options {
-  const char* backend = nullptr;  // native if set
-  int qps = 1, mrs = 1, repeats = 5;
-  long iterations = 200000;
-};
-
-struct Objects {
-  ibv_cq* cq;
-  std::vector<ibv_qp*> qps;
-  std::vector<ibv_mr*> mrs;
-};
-
-ibv_qp_init_attr qp_attributes(ibv_cq* cq) {
-  ibv_qp_init_attr attr{};
-  attr.send_cq = attr.recv_cq = cq;
-  attr.qp_type = IBV_QPT_RC;
-  attr.cap = {16, 16, 1, 1, 0};
-  return attr;
+void post_shared_receive(ibv_srq* srq, ibv_sge* sge) {
+  ibv_recv_wr wr{1, nullptr, sge, 1}, *bad;
+  if (ibv_post_srq_recv(srq, &wr, &bad) != 0) die("ibv_post_srq_recv");
 }
 
-void to_state(ibv_qp* qp, ibv_qp_state state, int mask, int (*modify)(ibv_qp*, ibv_qp_attr*, int)) {
-  ibv_qp_attr attr{};
-  attr.qp_state = state;
-  attr.port_num = 1;
-  attr.path_mtu = IBV_MTU_1024;
-  attr.ah_attr.dlid = 1;
-  attr.ah_attr.port_num = 1;
-  attr.dest_qp_num = qp->qp_num;
-  attr.max_rd_atomic = attr.max_dest_rd_atomic = 1;
-  attr.timeout = 14;
-  attr.retry_cnt = attr.rnr_retry = 7;
-  if (int error = modify(qp, &attr, mask); error != 0) errno = error, die("modify_qp");
+void post_send(ibv_qp* qp, ibv_sge* sge, ibv_ah* ah) {
+  ibv_send_wr wr{}, *bad;
+  wr.wr_id = 2;
+  wr.sg_list = sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  if (ah != nullptr) wr.wr.ud = {ah, qp->qp_num, 0};
+  if (ibv_post_send(qp, &wr, &bad) != 0) die("ibv_post_send");
 }
 
-void connect(ibv_qp* qp, int (*modify)(ibv_qp*, ibv_qp_attr*, int)) {
-  to_state(qp, IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, modify);
-  to_state(qp, IBV_QPS_RTR,
-           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-               IBV_QP_MIN_RNR_TIMER,
-           modify);
-  to_state(
-      qp, IBV_QPS_RTS,
-      IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-      modify);
+void build_send(ibv_qp_ex* qp, const ibv_sge& sge) {
+  ibv_wr_start(qp);
+  qp->wr_id = 2;
+  qp->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_send(qp);
+  ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length);
+  if (ibv_wr_complete(qp) != 0) die("ibv_wr_complete");
 }
 
-char* buffer_of(int mrs) {
-  void* memory = ::mmap(nullptr, 4096ul * mrs, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) die("mmap");
-  return static_cast<char*>(memory);
+// A receive has wr_id 1, a send 2.
+void check(ibv_wc_status status, std::uint64_t wr_id, ibv_wc_opcode opcode) {
+  if (status != IBV_WC_SUCCESS || opcode != (wr_id == 1 ? IBV_WC_RECV : IBV_WC_SEND))
+    errno = EIO, die("a completion");
 }
 
-// --- native: the backend's own objects, reached through the inlines of verbs.h as a provider's would be
-
-shadowib::HostServices native_host() {
-  shadowib::HostServices host{};
-  host.abi_version = shadowib::kBackendAbiVersion;
-  host.set_errno = [](int value) { errno = value; };
-  host.map = [](size_t n) -> void* {
-    void* p = ::mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return p == MAP_FAILED ? nullptr : p;
-  };
-  host.unmap = [](void* p, size_t n) { ::munmap(p, n); };
-  host.own_descriptor = [](int fd) { return fd; };
-  host.close_descriptor = [](int fd) { ::close(fd); };
-  return host;
-}
-
-Objects make_native(const Options& options) {
-  static shadowib::HostServices host = native_host();
-  static shadowib::BackendOps ops;
-  void* library = ::dlopen(options.backend, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) errno = ENOENT, die(::dlerror());
-  auto entry = reinterpret_cast<shadowib::BackendEntry>(::dlsym(library, "shadowib_backend_entry"));
-  if (entry == nullptr || entry(&host, &ops) != 0) die("shadowib_backend_entry");
-  int count = 0;
-  ibv_context* context = ops.open_device(ops.get_device_list(&count)[0]);
-  context->ops.post_send = ops.post_send;
-  context->ops.post_recv = ops.post_recv;
-  context->ops.poll_cq = ops.poll_cq;
-  ibv_pd* pd = ops.alloc_pd(context);
-  Objects o{};
-  o.cq = ops.create_cq(context, 64, nullptr, nullptr, 0);
-  char* memory = buffer_of(options.mrs);
-  for (int i = 0; i < options.mrs; ++i) o.mrs.push_back(ops.reg_mr(pd, memory + 4096 * i, 4096, 0, 1));
-  for (int i = 0; i < options.qps; ++i) {
-    ibv_qp_init_attr attr = qp_attributes(o.cq);
-    o.qps.push_back(ops.create_qp(pd, &attr));
-    connect(o.qps.back(), ops.modify_qp);
+void poll_two(ibv_cq* cq) {
+  ibv_wc wc[2];
+  for (int got = 0; got < 2;) {
+    int n = ibv_poll_cq(cq, 2, wc);
+    if (n < 0) die("ibv_poll_cq");
+    for (int k = 0; k < n; ++k) check(wc[k].status, wc[k].wr_id, wc[k].opcode);
+    got += n;
   }
-  return o;
 }
 
-Objects make_by_verbs(const Options& options) {
-  int count = 0;
-  ibv_device** list = ibv_get_device_list(&count);
-  if (list == nullptr || count == 0) die("no RDMA device");
-  ibv_context* context = ibv_open_device(list[0]);
-  if (context == nullptr) die("ibv_open_device");
-  ibv_free_device_list(list);
-  ibv_pd* pd = ibv_alloc_pd(context);
-  Objects o{};
-  o.cq = ibv_create_cq(context, 64, nullptr, nullptr, 0);
-  if (pd == nullptr || o.cq == nullptr) die("objects");
-  char* memory = buffer_of(options.mrs);
-  for (int i = 0; i < options.mrs; ++i) {
-    o.mrs.push_back(ibv_reg_mr(pd, memory + 4096 * i, 4096, IBV_ACCESS_LOCAL_WRITE));
-    if (o.mrs.back() == nullptr) die("ibv_reg_mr");
+void poll_two_extended(ibv_cq_ex* cq) {
+  ibv_poll_cq_attr attr{};
+  for (int got = 0; got < 2;) {
+    int rc = ibv_start_poll(cq, &attr);
+    if (rc == ENOENT) continue;
+    for (; rc == 0; rc = ibv_next_poll(cq), ++got) check(cq->status, cq->wr_id, ibv_wc_read_opcode(cq));
+    if (rc != ENOENT) errno = rc, die("ibv_start_poll, ibv_next_poll");
+    ibv_end_poll(cq);
   }
-  for (int i = 0; i < options.qps; ++i) {
-    ibv_qp_init_attr attr = qp_attributes(o.cq);
-    o.qps.push_back(ibv_create_qp(pd, &attr));
-    if (o.qps.back() == nullptr) die("ibv_create_qp");
-    connect(o.qps.back(), ibv_modify_qp);
+}
+
+// Calls iteration(queue pair's index, region's element); queue pairs and regions take turns.
+template <typename Iteration>
+__attribute__((always_inline)) inline void take_turns(const Objects& o, long iterations, Iteration iteration) {
+  std::size_t qp_at = 0, mr_at = 0;
+  for (long i = 0; i < iterations; ++i) {
+    ibv_sge sge = element_of(o.mrs[mr_at]);
+    iteration(qp_at, sge);
+    if (++qp_at == o.qps.size()) qp_at = 0;
+    if (++mr_at == o.mrs.size()) mr_at = 0;
   }
-  return o;
+}
+
+__attribute__((noinline)) void run_loop(const Objects* o, long iterations) {
+  if (o->srq != nullptr)
+    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge) {
+      post_shared_receive(o->srq, &sge);
+      post_send(o->qps[at], &sge, nullptr);
+      poll_two(o->cq);
+    });
+  else if (!o->ahs.empty())
+    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge) {
+      post_receive(o->qps[at], &sge);
+      post_send(o->qps[at], &sge, o->ahs[at]);
+      poll_two(o->cq);
+    });
+  else if (o->extended_cq != nullptr)
+    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge) {
+      post_receive(o->qps[at], &sge);
+      build_send(o->extended_qps[at], sge);
+      poll_two_extended(o->extended_cq);
+    });
+  else
+    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge) {
+      post_receive(o->qps[at], &sge);
+      post_send(o->qps[at], &sge, nullptr);
+      poll_two(o->cq);
+    });
 }
 
 }  // namespace
 
-// One iteration: post_recv, post_send, poll until both completed. Queue pairs and regions take turns.
-extern "C" __attribute__((noinline)) void measured_loop(Objects* o, long iterations) {
-  std::size_t qp_at = 0, mr_at = 0;
-  for (long i = 0; i < iterations; ++i) {
-    ibv_qp* qp = o->qps[qp_at];
-    ibv_mr* mr = o->mrs[mr_at];
-    if (++qp_at == o->qps.size()) qp_at = 0;
-    if (++mr_at == o->mrs.size()) mr_at = 0;
-    ibv_sge sge{reinterpret_cast<std::uintptr_t>(mr->addr), 64, mr->lkey};
-    ibv_recv_wr recv{1, nullptr, &sge, 1};
-    ibv_recv_wr* bad_recv;
-    if (ibv_post_recv(qp, &recv, &bad_recv) != 0) die("ibv_post_recv");
-    ibv_send_wr send{};
-    send.wr_id = 2;
-    send.sg_list = &sge;
-    send.num_sge = 1;
-    send.opcode = IBV_WR_SEND;
-    send.send_flags = IBV_SEND_SIGNALED;
-    ibv_send_wr* bad_send;
-    if (ibv_post_send(qp, &send, &bad_send) != 0) die("ibv_post_send");
-    ibv_wc wc[2];
-    for (int got = 0; got < 2;) {
-      int n = ibv_poll_cq(o->cq, 2, wc);
-      if (n < 0) die("ibv_poll_cq");
-      for (int k = 0; k < n; ++k)
-        if (wc[k].status != IBV_WC_SUCCESS || wc[k].wr_id > 2) errno = EIO, die("a completion");
-      got += n;
-    }
-  }
+// For callgrind's --toggle-collect. The warm-up is none of it.
+extern "C" __attribute__((noinline)) void measured_loop(const Objects* o, long iterations) {
+  run_loop(o, iterations);
+  asm volatile("");  // no tail call: it would have left the function before it began
 }
 
 namespace {
@@ -231,14 +189,24 @@ int open_instruction_counter() {
   return static_cast<int>(::syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC));
 }
 
+Mode mode_of(const char* name) {
+  const char* const kNames[] = {"rc", "srq", "ud", "extended"};
+  for (int i = 0; i < 4; ++i)
+    if (std::strcmp(name, kNames[i]) == 0) return static_cast<Mode>(i);
+  errno = EINVAL, die(name);
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   int at = 2;
-  if (argc < 2) die("usage: shim_overhead native BACKEND | verbs [--qps N --mrs N --iterations N --repeats N]");
+  if (argc < 2)
+    die("usage: shim_overhead native BACKEND | verbs [--mode MODE --qps N --mrs N --iterations N --repeats N]");
   if (std::strcmp(argv[1], "native") == 0 && argc > 2) options.backend = argv[at++];
   for (; at + 1 < argc; at += 2) {
     long value = std::atol(argv[at + 1]);
-    if (!std::strcmp(argv[at], "--qps"))
+    if (!std::strcmp(argv[at], "--mode"))
+      options.mode = mode_of(argv[at + 1]);
+    else if (!std::strcmp(argv[at], "--qps"))
       options.qps = static_cast<int>(value);
     else if (!std::strcmp(argv[at], "--mrs"))
       options.mrs = static_cast<int>(value);
@@ -257,8 +225,9 @@ Options parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   Options options = parse(argc, argv);
   Objects objects = options.backend ? make_native(options) : make_by_verbs(options);
-  if (options.repeats > 1) measured_loop(&objects, options.iterations / 10);
+  run_loop(&objects, std::max(options.iterations / 10, 2l * options.qps));
   std::vector<double> ns;
+  ns.reserve(static_cast<std::size_t>(options.repeats));
   int counter = open_instruction_counter();
   unsigned long long before = 0, after = 0;
   unsigned long mallocs = g_mallocs;

@@ -29,7 +29,8 @@ def judged(value: float, goal: float, least: bool = False) -> str:
 
 def perftest(case: Case):
     out = case.work / "perftest"
-    words = ["python3", str(ROOT / "perftest" / "run"), "--build", str(case.line.build), "--out", str(out)]
+    words = ["python3", str(ROOT / "perftest" / "run"), "--build", str(case.line.build), "--out", str(out),
+             "--modes", "rc"]
     done = subprocess.run(words + (["--quick"] if case.line.quick else []), capture_output=True, text=True, check=False)
     check(done.returncode == 0, f"perftest/run: {done.stdout[-1500:]}{done.stderr[-1500:]}")
     results = json.loads((out / "results.json").read_text())

@@ -208,7 +208,8 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
                            : g_backend.create_qp(ShadowPd::of(qp.qp.qp_base.pd)->real, &init);
   if (qp.real == nullptr) return failed(errno, "queue pair 0x%x", qp.qp_num.value);
   r.number(qp);
-  qp.translate = true;
+  qp.translate = qp.translate_receives = true;
+  if (qp.is_datagram()) qp.receive.belongs_to({0});  // senders are turned from now on
   qp.real_post_send = g_backend.post_send;
   qp.real_post_recv = g_backend.post_recv;
   qp.remote_keys.reset();

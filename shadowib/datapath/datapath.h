@@ -49,8 +49,9 @@ inline void turn_local_keys(const ShadowContext& context, const ibv_sge* from, i
   }
 }
 
-// Retires send requests that the backend knows to have executed and that owe the program no completion.
-void retire_executed(ShadowQp& qp);
+// Retires send requests that the backend knows to have executed and that owe the program no completion. Returns the
+// executed frontier.
+std::uint64_t retire_executed(ShadowQp& qp);
 // The send sequence before which everything is known to have executed.
 std::uint64_t executed_frontier(ShadowQp& qp);
 

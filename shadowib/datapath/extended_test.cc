@@ -152,6 +152,26 @@ TEST_F(BuilderTest, ABatchThatDoesNotFitIsNotPostedAtAll) {
   EXPECT_EQ(g_posted.size(), 4u);
 }
 
+TEST_F(BuilderTest, ABatchOfOneIsRefusedWhenTheQueueIsFull) {
+  for (std::uint64_t id = 0; id < 5; ++id) {
+    ibv_wr_start(ex);
+    add_send(id);
+    ibv_wr_set_sge(ex, 5, sge(id, 1).addr, 1);
+    EXPECT_EQ(ibv_wr_complete(ex), id < 4 ? 0 : ENOMEM);
+  }
+  ASSERT_EQ(g_posted.size(), 4u);
+  EXPECT_EQ(g_posted[3].bytes, "d");
+  qp.real_post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad) {
+    *bad = wr;
+    return EINVAL;
+  };
+  qp.send.slot(0).complete(IBV_WC_SUCCESS);
+  ibv_wr_start(ex);
+  add_send(5);
+  EXPECT_EQ(ibv_wr_complete(ex), EINVAL);
+  EXPECT_EQ(qp.send.head, 4u);
+}
+
 // Room is looked for and taken in one step: another thread that posts meanwhile leaves a batch whole or out.
 TEST_F(BuilderTest, ABatchIsWholeBesideAnotherThreadsPosts) {
   for (int round = 0; round < 2000; ++round) {

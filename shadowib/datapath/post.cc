@@ -78,6 +78,13 @@ void unaccept(ShadowQp& qp) {
   qp.messages_sent -= consumes_receive(slot.wr.opcode);
 }
 
+void turn_destination(ibv_send_wr& wr) {
+  if (wr.wr.ud.ah == nullptr) return;  // the backend refuses it
+  ShadowAh& ah = *ShadowAh::of(wr.wr.ud.ah);
+  wr.wr.ud.ah = ah.real;
+  wr.wr.ud.remote_qpn = resolve_remote_qp(ah, {wr.wr.ud.remote_qpn}).value;
+}
+
 // Requests with their keys turned into the real ones of this generation, to go down as one list: a backend may make
 // one write to its wire of a list, and twenty of twenty requests.
 class TurnedList {
@@ -136,13 +143,6 @@ class TurnedList {
         return;
     }
   }
-  static void turn_destination(ibv_send_wr& wr) {
-    if (wr.wr.ud.ah == nullptr) return;  // the backend refuses it
-    ShadowAh& ah = *ShadowAh::of(wr.wr.ud.ah);
-    wr.wr.ud.ah = ah.real;
-    wr.wr.ud.remote_qpn = resolve_remote_qp(ah, {wr.wr.ud.remote_qpn}).value;
-  }
-
   static constexpr int kRequests = 16, kElements = kMaxSge;
   ShadowQp& qp_;
   int count_ = 0, elements_ = 0;
@@ -218,31 +218,55 @@ inline bool is_plain(const ibv_send_wr& wr) {
   return wr.next == nullptr && wr.num_sge == 1 && (wr.send_flags & IBV_SEND_INLINE) == 0;
 }
 
+// Writes a plain request into the slot, which becomes the queue's last.
+__attribute__((always_inline)) inline void take_plain(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
+  record(qp, slot, wr);
+  slot.sge[0] = wr.sg_list[0];
+  accept(qp, wr);
+}
+
+// `turned`: what goes down for the queue's last request, which is the program's `wr`.
+__attribute__((always_inline)) inline int post_plain(ShadowQp& qp, ibv_send_wr* turned, ibv_send_wr* wr,
+                                                     ibv_send_wr** bad_wr) {
+  ibv_send_wr* bad = nullptr;
+  int rc = qp.real_post_send(qp.real, turned, &bad);
+  if (__builtin_expect(rc == 0, 1)) return 0;
+  return bad == nullptr ? 0 : refused_by_backend(qp, wr, bad_wr, rc);  // rc and no bad_wr: rxe, which took it
+}
+
+// A plain request that needs turning. Of a datagram before any restart that is its destination alone.
+__attribute__((noinline)) int post_send_turned(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  const bool only_destination = qp.is_datagram() && !peek(qp.context->translate) && !changes_window(wr->opcode);
+  if (!only_destination || !is_plain(*wr) || !qp.send.has_room()) return post_send_translated(qp, wr, bad_wr);
+  SendSlot& slot = qp.send.slot(qp.send.head);
+  take_plain(qp, slot, *wr);
+  ibv_send_wr turned;
+  ::memcpy(&turned, &slot.wr, kCopyTo);
+  turn_destination(turned);
+  return post_plain(qp, &turned, wr, bad_wr);
+}
+
 }  // namespace
 
 int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   Inside inside;
   ShadowQp& qp = *ShadowQp::of(program_qp);
   SpinGuard guard(qp.send.lock);
-  if (__builtin_expect(peek(qp.translate), 0)) return post_send_translated(qp, wr, bad_wr);
+  if (__builtin_expect(peek(qp.translate), 0)) return post_send_turned(qp, wr, bad_wr);
   if (__builtin_expect(!is_plain(*wr) || !qp.send.has_room(), 0)) return post_send_list(qp, wr, bad_wr);
   SendSlot& slot = qp.send.slot(qp.send.head);
-  record(qp, slot, *wr);
-  slot.sge[0] = wr->sg_list[0];
-  accept(qp, *wr);
-  ibv_send_wr* bad = nullptr;
-  int rc = qp.real_post_send(qp.real, &slot.wr, &bad);
-  if (__builtin_expect(rc == 0, 1)) return 0;
-  return bad == nullptr ? 0 : refused_by_backend(qp, wr, bad_wr, rc);  // rc and no bad_wr: rxe, which took it
+  take_plain(qp, slot, *wr);
+  return post_plain(qp, &slot.wr, wr, bad_wr);
 }
 
 int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count) {
+  ibv_send_wr* bad = nullptr;
+  if (count == 1) return post_send(&qp.qp.qp_base, wr, &bad);  // whole as it is, and if there is no room, none
   Inside inside;
   SpinGuard guard(qp.send.lock);
-  retire_executed(qp);
-  const bool fits_below = qp.send.head - executed_frontier(qp) + count <= qp.real_cap.max_send_wr;
+  const std::uint64_t executed = retire_executed(qp);
+  const bool fits_below = qp.send.head - executed + count <= qp.real_cap.max_send_wr;
   if (!fits_below || !qp.send.has_room_for(count)) return ENOMEM;
-  ibv_send_wr* bad = nullptr;
   return peek(qp.translate) ? post_send_translated(qp, wr, &bad) : post_send_list(qp, wr, &bad);
 }
 
@@ -281,7 +305,8 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   ShadowQp& qp = *ShadowQp::of(program_qp);
   WorkQueue<RecvSlot>& queue = qp.receive;
   SpinGuard guard(queue.lock);
-  if (__builtin_expect(peek(qp.translate) || wr->next != nullptr || wr->num_sge != 1 || !queue.has_room(), 0))
+  if (__builtin_expect(peek(qp.translate_receives) || wr->next != nullptr || wr->num_sge != 1 || !queue.has_room(),
+                       0))
     return post_recv_any(qp, wr, bad_wr);
   RecvSlot& slot = queue.slot(queue.head);
   slot.user_wr_id = wr->wr_id;
@@ -328,13 +353,14 @@ std::uint64_t executed_frontier(ShadowQp& qp) {
   return known > frontier && known <= qp.send.head ? known : frontier;
 }
 
-void retire_executed(ShadowQp& qp) {
-  std::uint64_t executed = executed_frontier(qp);
+std::uint64_t retire_executed(ShadowQp& qp) {
+  const std::uint64_t executed = executed_frontier(qp);
   while (qp.send.tail() < executed) {
     SendSlot& slot = qp.send.slot(qp.send.tail());
     if (slot.signaled() && !slot.done()) break;  // its completion still points at the slot
     qp.send.retire_to(qp.send.tail() + 1);
   }
+  return executed;
 }
 
 }  // namespace shadowib

@@ -31,7 +31,7 @@ class PostTest : public testing::TestWithParam<bool> {  // translated, as after 
     g_backend = {};
     g_room = 1000;
     context->translate = GetParam();
-    qp.translate = GetParam();
+    qp.translate = qp.translate_receives = GetParam();
     qp.context = context.get();
     qp.qp_num = {77};
     qp.real_post_send = take<ibv_send_wr>;
@@ -157,15 +157,29 @@ TEST_P(PostTest, DatagramsGoDownWithTheBackendsHandle) {
     posted_number = wr->wr.ud.remote_qpn;
     return 0;
   };
+  ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
   ibv_send_wr wr{}, *bad = nullptr;
   wr.opcode = IBV_WR_SEND;
+  wr.sg_list = &sge;
   wr.wr.ud = {&ah.ah, 5, 6};
-  ASSERT_EQ(post_send(&qp.qp.qp_base, &wr, &bad), 0);
-  EXPECT_EQ(posted_ah, &real);
-  EXPECT_EQ(posted_number, 1005u) << "as resolve_remote_qp says";
-  EXPECT_EQ(qp.send.slot(0).wr.wr.ud.ah, &ah.ah);
-  EXPECT_EQ(qp.send.slot(0).wr.wr.ud.remote_qpn, 5u);
-  EXPECT_EQ(qp.send.slot(0).wr.wr.ud.remote_qkey, 6u);
+  for (std::uint64_t posted : {0, 1}) {
+    wr.num_sge = static_cast<int>(posted);  // the plain kind has one
+    posted_ah = nullptr;
+    ASSERT_EQ(post_send(&qp.qp.qp_base, &wr, &bad), 0);
+    EXPECT_EQ(posted_ah, &real);
+    EXPECT_EQ(posted_number, 1005u) << "as resolve_remote_qp says";
+    EXPECT_EQ(qp.send.head, posted + 1);
+    EXPECT_EQ(qp.send.slot(posted).wr.wr.ud.ah, &ah.ah);
+    EXPECT_EQ(qp.send.slot(posted).wr.wr.ud.remote_qpn, 5u);
+    EXPECT_EQ(qp.send.slot(posted).wr.wr.ud.remote_qkey, 6u);
+  }
+  qp.real_post_send = [](ibv_qp*, ibv_send_wr* refused, ibv_send_wr** at) {
+    *at = refused;
+    return EINVAL;
+  };
+  EXPECT_EQ(post_send(&qp.qp.qp_base, &wr, &bad), EINVAL);
+  EXPECT_EQ(bad, &wr);
+  EXPECT_EQ(qp.send.head, 2u);
 }
 
 // The same of an XRC request's queue, which is the program's number in the log.

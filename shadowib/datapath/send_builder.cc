@@ -42,8 +42,7 @@ void SendBuilder::start() {
 }
 
 ibv_send_wr& SendBuilder::add(ibv_wr_opcode opcode, std::uint64_t wr_id, unsigned flags) {
-  Request& request = requests_.emplace_back();
-  request = {};
+  Request& request = requests_.emplace_back();  // all zeros
   request.wr.wr_id = wr_id;
   request.wr.opcode = opcode;
   request.wr.send_flags = flags & ~static_cast<unsigned>(IBV_SEND_INLINE);  // said by the setter
@@ -59,7 +58,7 @@ void SendBuilder::set_list(std::size_t count, const ibv_sge* list) {
     return;
   }
   elements_.resize(request.first_element);
-  elements_.insert(elements_.end(), list, list + count);
+  for (std::size_t i = 0; i < count; ++i) elements_.push_back(list[i]);
   request.wr.num_sge = static_cast<int>(count);
 }
 

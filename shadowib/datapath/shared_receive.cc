@@ -9,18 +9,22 @@ namespace shadowib {
 namespace {
 
 // 0 if the backend has taken it; a code without bad_wr means that it has (rxe).
-int post_slot(ShadowSrq& srq, RecvSlot& slot) {
+inline int post_real(ShadowSrq& srq, ibv_recv_wr* wr) {
   ibv_recv_wr* bad = nullptr;
-  if (!peek(srq.context->translate)) {
-    int rc = g_backend.post_srq_recv(srq.real, &slot.wr, &bad);
-    return bad == nullptr ? 0 : rc;
-  }
+  int rc = g_backend.post_srq_recv(srq.real, wr, &bad);
+  return bad == nullptr ? 0 : rc;
+}
+
+__attribute__((noinline)) int post_translated(ShadowSrq& srq, const RecvSlot& slot) {
   ibv_recv_wr wr = slot.wr;
   ibv_sge list[kMaxSge];
   wr.sg_list = list;
   turn_local_keys(*srq.context, slot.sge, wr.num_sge, list);
-  int rc = g_backend.post_srq_recv(srq.real, &wr, &bad);
-  return bad == nullptr ? 0 : rc;
+  return post_real(srq, &wr);
+}
+
+inline int post_slot(ShadowSrq& srq, RecvSlot& slot) {
+  return __builtin_expect(peek(srq.context->translate), 0) ? post_translated(srq, slot) : post_real(srq, &slot.wr);
 }
 
 int accept(ShadowSrq& srq, const ibv_recv_wr& wr) {

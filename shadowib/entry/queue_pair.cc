@@ -172,7 +172,8 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
   base.handle = qp->real->handle;
   base.state = IBV_QPS_RESET;
   base.qp_type = init->qp_type;
-  qp->translate = qp->context->translate.load() || qp->needs_turning();
+  qp->translate_receives = qp->context->translate.load();
+  qp->translate = qp->translate_receives || qp->needs_turning();
   ::pthread_mutex_init(&base.mutex, nullptr);
   ::pthread_cond_init(&base.cond, nullptr);
   {
@@ -181,7 +182,8 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
     qp->qp_num = r.choose_qp_num({qp->real->qp_num});
     base.qp_num = qp->qp_num.value;
     qp->send.belongs_to(qp->qp_num);
-    qp->receive.belongs_to(qp->is_datagram() ? VirtualQpNum{0} : qp->qp_num);
+    // Before any restart a datagram tells its sender as it is.
+    qp->receive.belongs_to(qp->is_datagram() && qp->translate_receives ? VirtualQpNum{0} : qp->qp_num);
     if (usable.srq != nullptr) qp->srq = ShadowSrq::of(usable.srq);
     count_uses(*qp, 1);
     r.number(*qp);

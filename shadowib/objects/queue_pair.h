@@ -62,7 +62,8 @@ struct ShadowQp {
   // Requests cannot go down as they are: the context's, where the hot path has it at hand; and always with datagrams,
   // which name address handles, and of XRC, which name queues.
   std::atomic<bool> translate{false};
-  std::uint32_t signal_flags = 0;  // IBV_SEND_SIGNALED if created with sq_sig_all
+  std::atomic<bool> translate_receives{false};  // only their keys are to be turned: the context's for all types
+  std::uint32_t signal_flags = 0;               // IBV_SEND_SIGNALED if created with sq_sig_all
 
   std::shared_ptr<SendBuilder> builder;  // if it was created with the builders of extended verbs
 

@@ -30,7 +30,7 @@ struct SlotHeader {
   static constexpr std::uint8_t kPending = 0xFF;
 
   std::uint64_t user_wr_id;
-  VirtualQpNum qp_num;               // set once, for the whole ring; 0: the completion names it
+  VirtualQpNum qp_num;               // the same in the whole ring; 0: the completion names it, and is to be turned
   std::atomic<std::uint8_t> status;  // kPending, or the ibv_wc_status its own completion had
   std::uint8_t flags;                // ibv_send_flags with the signaling of its queue pair; a receive: signaled
   bool is_receive;                   // set once
@@ -89,7 +89,7 @@ class WorkQueue {
     }
     return true;
   }
-  // The number completions of this queue name; for good.
+  // The number completions of this queue name. Another only while nobody posts or polls.
   void belongs_to(VirtualQpNum qp_num) {
     for (std::uint64_t i = 0; i <= mask_; ++i) slot(i).qp_num = qp_num;
   }

@@ -1,0 +1,38 @@
+// The objects that shim_overhead posts to and polls, made of the null backend's or by libibverbs.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <vector>
+
+namespace shadowib::perftest {
+
+enum class Mode { kRc, kSrq, kUd, kExtended };
+
+struct Options {
+  const char* backend = nullptr;  // native if set
+  Mode mode = Mode::kRc;
+  int qps = 1, mrs = 1, repeats = 5;
+  long iterations = 200000;
+};
+
+struct Objects {
+  ibv_cq* cq;
+  ibv_srq* srq;  // kSrq
+  std::vector<ibv_qp*> qps;
+  std::vector<ibv_mr*> mrs;
+  std::vector<ibv_ah*> ahs;  // kUd: as many as queue pairs
+  // kExtended by libibverbs: the same queues. A backend has none (backend.h).
+  ibv_cq_ex* extended_cq;
+  std::vector<ibv_qp_ex*> extended_qps;
+};
+
+// Ends the process with errno's text.
+[[noreturn]] void die(const char* what);
+
+// The backend's own objects, reached through the inlines of verbs.h as a provider's would be; or libibverbs' as
+// found. They last as long as the process.
+Objects make_native(const Options& options);
+Objects make_by_verbs(const Options& options);
+
+}  // namespace shadowib::perftest
