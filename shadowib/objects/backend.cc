@@ -183,6 +183,7 @@ bool machine_has_rdma_device() {
 }
 
 void forget_backend_after_fork() {
+  abandon_foreign_descriptors();
   g_loaded = false;
   g_backend = {};
 }
@@ -210,6 +211,7 @@ Status load_backend(const char* choice) {
 Status reload_backend(const char* choice) {
   g_loaded = false;
   g_backend = {};
+  abandon_foreign_descriptors();
   return load_backend(choice);
 }
 

@@ -9,6 +9,8 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -51,26 +53,48 @@ int fail(int error) {
   return -1;
 }
 
+// What it has opened since the last restart. Older numbers, which its abandoned objects still hold, may have come to
+// be anybody's, ours as well.
+class OpenNumbers {
+ public:
+  void add(int fd) { word(fd).fetch_or(bit(fd)); }
+  // True if it was there.
+  bool remove(int fd) { return fd >= 0 && fd < kMost && (word(fd).fetch_and(~bit(fd)) & bit(fd)) != 0; }
+  void clear() {
+    for (auto& w : words_) w.store(0);
+  }
+
+ private:
+  static constexpr int kMost = 1 << 20;  // base/descriptors.cc owns none above
+  static std::uint64_t bit(int fd) { return std::uint64_t{1} << (fd % 64); }
+  std::atomic<std::uint64_t>& word(int fd) { return words_[fd / 64]; }
+  std::atomic<std::uint64_t> words_[kMost / 64];
+};
+OpenNumbers g_open;
+
 int owned(int fd) {
   if (fd < 0) return fd;
   const int moved = own_descriptor(fd);
-  if (moved >= 0) return moved;
+  if (moved >= 0) {
+    g_open.add(moved);
+    return moved;
+  }
   raw_close(fd);
   return fail(EMFILE);
 }
 
 int owned_pair(int result, int ends[2]) {
   if (result != 0) return result;
-  for (int i = 0; i < 2; ++i) {
-    const int moved = own_descriptor(ends[i]);
-    if (moved < 0) {
-      i == 0 ? raw_close(ends[0]) : close_owned_descriptor(ends[0]);
-      raw_close(ends[1]);
-      return fail(EMFILE);
-    }
-    ends[i] = moved;
+  const int first = owned(ends[0]);
+  const int second = owned(ends[1]);
+  if (first >= 0 && second >= 0) {
+    ends[0] = first;
+    ends[1] = second;
+    return 0;
   }
-  return 0;
+  for (int fd : {first, second})
+    if (g_open.remove(fd)) close_owned_descriptor(fd);
+  return fail(EMFILE);
 }
 
 int turned_open(const char* path, int flags, ...) {
@@ -97,9 +121,11 @@ int turned_timerfd_create(int clock, int flags) { return owned(g_libc.timerfd_cr
 int turned_inotify_init1(int flags) { return owned(g_libc.inotify_init1(flags)); }
 int turned_shm_open(const char* name, int flags, mode_t mode) { return owned(g_libc.shm_open(name, flags, mode)); }
 
-// A number that is not ours may be the program's: after a restart, in a destructor at exit.
 int turned_close(int fd) {
-  if (!is_owned_descriptor(fd)) return fail(EBADF);
+  if (!g_open.remove(fd)) {
+    log_line(LogLevel::kError, "STALE close of %d owned %d", fd, is_owned_descriptor(fd));
+    return fail(EBADF);
+  }
   close_owned_descriptor(fd);
   return 0;
 }
@@ -249,6 +275,8 @@ void* open_foreign_library(void* beside, const char* name) {
   turn_all();
   return g_library;
 }
+
+void abandon_foreign_descriptors() { g_open.clear(); }
 
 Lmid_t namespace_of_foreign_library() { return g_namespace; }
 

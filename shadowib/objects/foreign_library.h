@@ -19,6 +19,9 @@ namespace shadowib {
 // back. nullptr if it cannot be loaded (dlerror() says why). Not inside Inside: takes the loader's lock.
 void* open_foreign_library(void* beside, const char* name);
 
+// After a restart, and in a forked child: what it had opened is gone, and the numbers may be somebody else's.
+void abandon_foreign_descriptors();
+
 // The namespace that holds one, where the next backend goes; LM_ID_NEWLM if none does.
 Lmid_t namespace_of_foreign_library();
 
