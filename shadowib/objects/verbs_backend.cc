@@ -6,10 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <string>
 #include <type_traits>
 
 #include "shadowib/abi/backend.h"
 #include "shadowib/objects/backend.h"
+#include "shadowib/objects/system_library.h"
 
 namespace shadowib {
 namespace {
@@ -177,8 +179,9 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 }  // namespace
 
 Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** handle) {
-  const char* file = ::getenv("SHADOWIB_IBVERBS");
-  if (file == nullptr || *file == '\0') file = "libibverbs.so.1";
+  const char* named = ::getenv("SHADOWIB_IBVERBS");
+  const std::string found = system_library(named != nullptr && *named != '\0' ? named : "libibverbs.so.1");
+  const char* file = found.c_str();
   g_host = host;
   g_library = ::dlmopen(LM_ID_NEWLM, file, RTLD_NOW | RTLD_LOCAL);
   if (g_library == nullptr)
