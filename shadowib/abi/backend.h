@@ -21,7 +21,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 5;
+inline constexpr uint32_t kBackendAbiVersion = 6;
 
 // What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -166,6 +166,10 @@ struct BackendOps {
   // nobody can post a receive or move a queue pair use up no retries, on either side (DESIGN.md: a staggered stop
   // breaks finite ones). Any thread; nests not.
   void (*set_paused)(int paused);
+
+  // Optional: an image is about to be taken, the program's threads are stopped. The backend declares mappings it has
+  // not declared when they were made (HostServices::own_mapping). 0, or an errno: no image is taken.
+  int (*before_image)(void);
 
   // Optional: JSON object with figures for `shadowib status`, written to buffer; returns bytes.
   size_t (*describe)(char* buffer, size_t capacity);
