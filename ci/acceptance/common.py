@@ -83,6 +83,7 @@ class Line:
         parser.add_argument("--state", type=pathlib.Path, metavar="FILE", help="skip what passed, record what passes")
         parser.add_argument("--restart", action="store_true", help="forget this line's state")
         parser.add_argument("--log", type=pathlib.Path, metavar="FILE", help="writes the cases' lines there, too")
+        parser.add_argument("--area", type=pathlib.Path, metavar="DIR", help="where cases keep their files (DIR of --build/acceptance)")
         parser.add_argument("--keep", action="store_true", help="keep the files of cases that pass")
         if options:
             options(parser)
@@ -91,7 +92,7 @@ class Line:
         self.build = self.options.build.resolve()
         self.seed = self.options.seed or f"{random.SystemRandom().getrandbits(32):08x}"
         self.state = State(self.options.state, name, self.options.restart)
-        self.area = self.build / "acceptance"
+        self.area = self.options.area or self.build / "acceptance"
         self.outcomes = {"passed": 0, "FAILED": 0, "SKIPPED": 0}
         self.seconds = time.monotonic()
         if self.options.log:

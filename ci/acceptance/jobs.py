@@ -110,8 +110,11 @@ def settings(line) -> dict:
 
 
 class Job:
-    def __init__(self, case: Case, name: str = "job", transport: str | None = None, environment: dict | None = None):
-        self.case, self.name = case, name
+    """`backend` None: the programs run natively, without the command."""
+
+    def __init__(self, case: Case, name: str = "job", transport: str | None = None, environment: dict | None = None,
+                 backend: str | None = "ib2tcp"):
+        self.case, self.name, self.backend = case, name, backend
         self.directory = case.work / "ckpt"
         self.shadowib = case.line.program("shadowib")
         self.environment = {**os.environ, **settings(case.line), "SHADOWIB_LOG": f"info:{case.work}/shadowib.log",
@@ -136,8 +139,8 @@ class Job:
 
     def start(self, role: str, argv: list[str], environment: dict | None = None, **options) -> Program:
         """A program of the job, under `shadowib run`."""
-        prefix = [self.shadowib, "run", "--job", self.name, "--dir", str(self.directory), "--backend", "ib2tcp", "--"]
-        program = self._spawn(role, prefix + argv, environment, **options)
+        prefix = [self.shadowib, "run", "--job", self.name, "--dir", str(self.directory), "--backend", self.backend, "--"]
+        program = self._spawn(role, (prefix if self.backend else []) + argv, environment, **options)
         self.programs.append(program)
         return program
 

@@ -12,17 +12,18 @@ from jobs import Job, free_port, sends
 class Pair:
     """How to start both ends for `iterations`, and how many requests the busier end posts in an iteration."""
     commands: Callable[[int, int], tuple[list[str], list[str]]]  # (port, iterations) -> server, client
-    transport: str
+    transport: str | None
     requests: float = 1
     seconds: float = 6.0       # of a run without checkpoints
     most_iterations: int = 2**31 - 1
     bad: tuple = ("invalid data",)
     good: tuple = ()           # what the output has to hold, once at least
+    backend: str = "ib2tcp"
     ready: str = ""            # what the server's status says when it is ready; "": it listens on the port
 
 
 def start(case: Case, pair: Pair, iterations: int, name: str) -> Job:
-    job = Job(case, name, pair.transport)
+    job = Job(case, name, pair.transport, backend=pair.backend)
     port = free_port()
     server, client = pair.commands(port, iterations)
     job.start_pair(server, client, port, pair.ready)

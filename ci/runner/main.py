@@ -11,7 +11,7 @@ from results import ExpectedSkips, Result, close  # noqa: E402
 from steps import ROOT, Steps  # noqa: E402
 
 EPILOG = """\
-Without options: builds release and runs every test of it: lint, unit, conformance, client, chaos and bench, with a short
+Without options: builds release and runs every test of it: lint, unit, conformance, client, chaos, vm and bench, with a short
 sample of the acceptance lines, and half a minute of every fuzz target; under 25 minutes on two cores. --preset asan and --preset tsan run their tests, too, but
 no acceptance line; A7 is the whole of it.
 --full runs the acceptance lines as written, which takes hours. It goes on where the last one stopped: what has passed is
@@ -28,7 +28,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", help="with --full: repeats the random choices of a run that printed this seed")
     parser.add_argument("--preset", action="append", help="only this preset (release, debug, asan, tsan); repeatable")
     parser.add_argument("--labels", metavar="REGEX", help="only tests with such a label (unit, conformance, client, "
-                        "chaos, bench)")
+                        "chaos, vm, bench)")
     parser.add_argument("--no-setup", action="store_true", help="do not look for missing packages")
     return parser.parse_args()
 

@@ -173,6 +173,10 @@ struct BackendOps {
   // breaks finite ones). Any thread; nests not.
   void (*set_paused)(int paused);
 
+  // Optional: an image is about to be taken, the program's threads are stopped. The backend declares mappings it has
+  // not declared when they were made (HostServices::own_mapping). 0, or an errno: no image is taken.
+  int (*before_image)(void);
+
   // Optional: JSON object with figures for `shadowib status`, written to buffer; returns bytes.
   size_t (*describe)(char* buffer, size_t capacity);
 };

@@ -21,17 +21,16 @@ Status claim_lid(VirtualLid lid) {
   return job_exchange()->claim(job_key("lid/" + std::to_string(lid.value)), std::to_string(job_info().member));
 }
 
-// Publishes who holds a context's addresses. LIDs of another process on the same adapter are shared: then the claim
-// fails and the first holder stands for the adapter.
+// Publishes that this member is to be found at a context's addresses, as others on the same adapter may be.
 Status publish_addresses(ShadowContext& context) {
   std::string member = std::to_string(job_info().member);
   for (ShadowPort& port : context.ports) {
-    if (port.lid.value != 0)
+    if (port.lid.value != 0) {
       if (Status s = claim_lid(port.lid); !s.ok() && s.code() != Code::kBusy) return s;
-    for (const RecordedGid& gid : port.gids) {
-      if (gid.empty()) continue;
-      SHADOWIB_TRY(job_exchange()->publish(job_key("gid/" + hex(gid.gid)), member));
+      SHADOWIB_TRY(job_exchange()->publish(address_key(port.lid) + "/" + member, ""));
     }
+    for (const RecordedGid& gid : port.gids)
+      if (!gid.empty()) SHADOWIB_TRY(job_exchange()->publish(address_key(gid.gid) + "/" + member, ""));
   }
   return {};
 }

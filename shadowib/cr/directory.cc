@@ -39,6 +39,9 @@ std::string hex(const ibv_gid& gid) {
   return text;
 }
 
+std::string address_key(VirtualLid lid) { return job_key("at/lid/" + std::to_string(lid.value)); }
+std::string address_key(const ibv_gid& gid) { return job_key("at/gid/" + hex(gid)); }
+
 std::string source_key(const SourceAddress& from) {
   return job_key("source/" + (from.lid != 0 ? std::to_string(from.lid) : hex(from.gid)) + "/" +
                  std::to_string(from.qp_num));

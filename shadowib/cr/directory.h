@@ -2,7 +2,9 @@
 // stands.
 //
 // Keys in the exchange, below the epoch:
-//   lid/<virtual lid>, gid/<32 hex>      -> member index
+//   lid/<virtual lid>                    -> claimed by the first member that has it
+//   at/lid/<virtual lid>/<member>, at/gid/<32 hex>/<member>: the member has the adapter open that has the address. Of
+//                                           a kernel's adapter several have, of ib2tcp's one
 //   rebuild/<member>                     -> Directory of that member (encode_directory), published by each rebuild
 //   late/<member>/qp/<virtual qp_num>    -> queue pair made after a restart
 //   late/<member>/srq/<virtual number>   -> XRC shared receive queue made after a restart
@@ -17,6 +19,8 @@
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include "shadowib/objects/ids.h"
 
 namespace shadowib {
 
@@ -60,6 +64,8 @@ struct SourceAddress {
 // Keys, with the epoch in front.
 std::string job_key(const std::string& rest);
 std::string hex(const ibv_gid& gid);
+std::string address_key(VirtualLid lid);
+std::string address_key(const ibv_gid& gid);
 std::string source_key(const SourceAddress& from);
 std::string late_number_key(const char* kind, std::uint32_t member, std::uint32_t number);
 std::string late_key(const char* kind, std::uint32_t member, std::uint32_t pd, std::uint32_t id);

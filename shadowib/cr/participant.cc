@@ -1,5 +1,7 @@
 #include "shadowib/cr/participant.h"
 
+#include <string.h>
+
 #include <atomic>
 #include <new>
 #include <string>
@@ -18,6 +20,10 @@ class VerbsParticipant final : public Participant {
   Status quiesce() override {
     SHADOWIB_TRY(park_helper(5000));
     note_frontier();
+    const int rc = g_backend.before_image != nullptr ? g_backend.before_image() : 0;
+    if (rc != 0)
+      return Status::of(Code::kRefused, rc, "backend %s cannot tell its memory from the program's: %s",
+                        g_backend.name, ::strerror(rc));
     return {};
   }
   void stopping() override { set_paused(1); }

@@ -18,7 +18,7 @@ namespace {
 // Caches of what the exchange said, under their own lock; rebuilt in a new epoch.
 struct Cache {
   SpinLock lock;
-  std::map<std::string, std::uint32_t> members;                                              // address key -> member
+  std::map<std::string, std::vector<std::uint32_t>> members;                                 // by address key
   std::map<std::uint32_t, Directory> directories;                                            // by member
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::weak_ptr<RemoteKeys>> remote_keys;  // by member, pd
   std::map<SourceAddress, DatagramSource> sources;
@@ -28,8 +28,21 @@ Cache& cache() {
   return c;
 }
 
-std::string address_key(const RemoteEnd& remote) {
-  return remote.lid.value != 0 ? "lid/" + std::to_string(remote.lid.value) : "gid/" + hex(remote.gid);
+std::string key_of(const RemoteEnd& remote) {
+  return remote.lid.value != 0 ? address_key(remote.lid) : address_key(remote.gid);
+}
+
+// The same, cached unless `again`.
+std::vector<std::uint32_t> cached_members_at(const RemoteEnd& remote, bool again) {
+  const std::string key = key_of(remote);
+  Cache& c = cache();
+  if (!again) {
+    SpinGuard guard(c.lock);
+    if (auto it = c.members.find(key); it != c.members.end()) return it->second;
+  }
+  std::vector<std::uint32_t> members = members_at(remote);
+  SpinGuard guard(c.lock);
+  return c.members[key] = std::move(members);
 }
 
 // `again`: asks the exchange even if it was asked before.
@@ -92,19 +105,47 @@ bool find_number(const char* kind, std::uint32_t member, const std::vector<Direc
   return true;
 }
 
-// The port at that address, in the directory of *member; nullptr: nobody's. Asks again once, since the member may
-// have opened a device since we looked.
-const DirectoryPort* find_port(const RemoteEnd& remote, std::uint32_t* member, Directory* directory) {
-  *member = member_of(remote);
-  for (bool again : {false, true})
-    if (*member != kNobody && directory_of(*member, again, directory))
-      if (const DirectoryPort* port = port_in(*directory, remote); port != nullptr) return port;
-  return nullptr;
+// What a virtual address, and a number behind it, really are.
+struct Found {
+  bool has_port = false, has_number = false;
+  DirectoryPort port{};  // of the member that has the number; of any at the address if none has
+  std::uint32_t member = 0;
+  DirectoryNumber number{kNobodyQpNum, kNobodyQpNum, 0};
+  std::shared_ptr<RemoteKeys> keys;  // of the number's protection domain
+};
+
+bool look_at(std::uint32_t member, const Directory& directory, const RemoteEnd& remote, const char* kind,
+             std::uint32_t number, Found* found) {
+  const DirectoryPort* port = port_in(directory, remote);
+  if (port == nullptr) return false;
+  if (!found->has_port) found->port = *port;
+  found->has_port = true;
+  if (kind == nullptr) return true;
+  const auto& known = std::strcmp(kind, "qp") == 0 ? directory.qps : directory.srqs;
+  if (!find_number(kind, member, known, number, &found->number)) return false;
+  found->port = *port;
+  found->member = member;
+  found->has_number = true;
+  found->keys = remote_keys_of(member, found->number.pd, directory);
+  return true;
 }
 
-void set_address(const DirectoryPort* port, ibv_ah_attr* attr) {
-  attr->dlid = port != nullptr ? static_cast<std::uint16_t>(port->real_lid) : kNobodyLid;
-  if (attr->is_global) attr->grh.dgid = port != nullptr ? port->real_gid : ibv_gid{};
+// Looks for the member at that address which has `number` of that kind ("qp" or "srq"; nullptr: any member will do).
+// Asks again once, since a member may have opened a device since we looked.
+Found find_remote(const RemoteEnd& remote, const char* kind, std::uint32_t number) {
+  Found found;
+  for (bool again : {false, true})
+    for (std::uint32_t member : cached_members_at(remote, again)) {
+      Directory directory;
+      if (directory_of(member, again, &directory) && look_at(member, directory, remote, kind, number, &found))
+        return found;
+    }
+  return found;
+}
+
+void set_address(const Found& found, ibv_ah_attr* attr) {
+  attr->dlid = found.has_port ? static_cast<std::uint16_t>(found.port.real_lid) : kNobodyLid;
+  if (attr->is_global) attr->grh.dgid = found.has_port ? found.port.real_gid : ibv_gid{};
 }
 
 bool is_multicast(const ibv_ah_attr& attr) {
@@ -174,16 +215,12 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
   note_remote(qp, *attr, mask);
   if (job_info().generation == 0) return {};
-  Directory directory;
-  std::uint32_t member;
-  const DirectoryPort* port = find_port(qp.remote, &member, &directory);
-  DirectoryNumber remote{kNobodyQpNum, kNobodyQpNum, 0};
-  bool known = port != nullptr && find_number("qp", member, directory.qps, qp.remote.qp_num.value, &remote);
-  if (mask & IBV_QP_AV) set_address(port, &attr->ah_attr);
-  if (mask & IBV_QP_DEST_QPN) attr->dest_qp_num = remote.real_number;
-  if (!known) return {};
-  qp.remote.real_qp_num = {remote.real_number};
-  qp.remote_keys = remote_keys_of(member, remote.pd, directory);
+  const Found found = find_remote(qp.remote, "qp", qp.remote.qp_num.value);
+  if (mask & IBV_QP_AV) set_address(found, &attr->ah_attr);
+  if (mask & IBV_QP_DEST_QPN) attr->dest_qp_num = found.number.real_number;
+  if (!found.has_number) return {};
+  qp.remote.real_qp_num = {found.number.real_number};
+  qp.remote_keys = found.keys;
   return {};
 }
 
@@ -192,9 +229,7 @@ void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   ah.remote.has_gid = ah.attr.is_global != 0;
   if (ah.remote.has_gid) ah.remote.gid = ah.attr.grh.dgid;
   if (job_info().generation == 0 || is_multicast(ah.attr)) return;
-  Directory directory;
-  std::uint32_t member;
-  set_address(find_port(ah.remote, &member, &directory), attr);
+  set_address(find_remote(ah.remote, nullptr, 0), attr);
 }
 
 RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number) {
@@ -204,15 +239,11 @@ RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number) {
     SpinGuard guard(ah.lock);
     if (ah.qp_nums.find(number, &real)) return real;
   }
-  Directory directory;
-  std::uint32_t member;
-  DirectoryNumber remote;
-  if (find_port(ah.remote, &member, &directory) == nullptr ||
-      !find_number("qp", member, directory.qps, number.value, &remote))
-    return {kNobodyQpNum};
+  const Found found = find_remote(ah.remote, "qp", number.value);
+  if (!found.has_number) return {kNobodyQpNum};
   SpinGuard guard(ah.lock);
-  ah.qp_nums.insert(number, {remote.real_number});
-  return {remote.real_number};
+  ah.qp_nums.insert(number, {found.number.real_number});
+  return {found.number.real_number};
 }
 
 RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
@@ -220,13 +251,9 @@ RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
   auto known = std::find_if(qp.remote_srqs.begin(), qp.remote_srqs.end(),
                             [number](const RemoteSrq& srq) { return srq.number == number; });
   if (known == qp.remote_srqs.end()) {
-    Directory directory;
-    std::uint32_t member;
-    DirectoryNumber found;
-    if (find_port(qp.remote, &member, &directory) == nullptr ||
-        !find_number("srq", member, directory.srqs, number.value, &found))
-      return {kNobodySrqNum};
-    qp.remote_srqs.push_back({number, {found.real_number}, remote_keys_of(member, found.pd, directory)});
+    const Found found = find_remote(qp.remote, "srq", number.value);
+    if (!found.has_number) return {kNobodySrqNum};
+    qp.remote_srqs.push_back({number, {found.number.real_number}, found.keys});
     known = qp.remote_srqs.end() - 1;
   }
   if (qp.remote_keys != known->keys) qp.remote_keys = known->keys;
@@ -270,20 +297,38 @@ RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
   return real;
 }
 
-std::uint32_t member_of(const RemoteEnd& remote) {
-  std::string name = address_key(remote);
-  Cache& c = cache();
-  {
-    SpinGuard guard(c.lock);
-    if (auto it = c.members.find(name); it != c.members.end()) return it->second;
+std::vector<std::uint32_t> members_at(const RemoteEnd& remote) {
+  std::vector<std::string> names;
+  std::vector<std::uint32_t> members;
+  if (!job_exchange()->list(key_of(remote), &names).ok()) return members;
+  for (const std::string& name : names)
+    members.push_back(static_cast<std::uint32_t>(std::strtoul(name.c_str(), nullptr, 10)));
+  return members;
+}
+
+void reserve_neighbours_numbers() {
+  Registry& r = registry();
+  std::vector<std::uint32_t> neighbours;
+  for (const ShadowContext& context : r.contexts)
+    for (const ShadowPort& port : context.ports) {
+      RemoteEnd here;
+      here.lid = port.lid;
+      for (const RecordedGid& gid : port.gids)
+        if (here.lid.value == 0 && !gid.empty()) here.gid = gid.gid, here.has_gid = true;
+      if (here.lid.value == 0 && !here.has_gid) continue;
+      for (std::uint32_t member : cached_members_at(here, true))
+        if (member != job_info().member) neighbours.push_back(member);
+    }
+  std::sort(neighbours.begin(), neighbours.end());
+  neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
+  for (std::uint32_t member : neighbours) {
+    Directory directory;
+    if (!directory_of(member, false, &directory)) continue;
+    for (const DirectoryNumber& qp : directory.qps) r.reserved_qp_nums.push_back(qp.virtual_number);
+    for (const DirectoryNumber& srq : directory.srqs) r.reserved_srq_nums.push_back(srq.virtual_number);
   }
-  std::string text;
-  bool found = false;
-  if (!job_exchange()->get(job_key(name), &text, &found).ok() || !found) return kNobody;
-  auto member = static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
-  SpinGuard guard(c.lock);
-  c.members[name] = member;
-  return member;
+  std::sort(r.reserved_qp_nums.begin(), r.reserved_qp_nums.end());
+  std::sort(r.reserved_srq_nums.begin(), r.reserved_srq_nums.end());
 }
 
 void forget_peers() {

@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "shadowib/base/status.h"
 #include "shadowib/objects/address_handle.h"
@@ -22,9 +23,12 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask);
 void turn_address(ShadowAh& ah, ibv_ah_attr* attr);
 inline constexpr std::uint16_t kFirstMulticastLid = 0xc000;
 
-// The member that holds qp's remote end, or kNobody. Cached in the process. Asks the exchange.
-inline constexpr std::uint32_t kNobody = ~0u;
-std::uint32_t member_of(const RemoteEnd& remote);
+// The members that have the adapter open which has this virtual address: one of them has the queue pair in question.
+// Asks the exchange.
+std::vector<std::uint32_t> members_at(const RemoteEnd& remote);
+// Numbers of other members at our addresses are theirs: what is made from now on takes others. After all have
+// published their directories.
+void reserve_neighbours_numbers();
 // Forgets cached members (a restart's epoch has its own).
 void forget_peers();
 

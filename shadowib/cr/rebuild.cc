@@ -361,6 +361,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(publish_directory());
   for (ShadowQp& qp : r.qps) SHADOWIB_TRY(announce_source(qp));
   SHADOWIB_TRY(pass_barrier(job, exchange, "published"));
+  reserve_neighbours_numbers();
   SHADOWIB_TRY(rebuild_address_handles(r));
   SHADOWIB_TRY(connect_queue_pairs(r));
   SHADOWIB_TRY(rebind_windows(r));

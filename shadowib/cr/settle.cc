@@ -144,9 +144,10 @@ class Settler {
     std::vector<bool> found;
     for (ShadowQp& qp : registry().qps) {
       if (!qp.is_reliable() || qp.send.head == qp.send.retired()) continue;
-      std::uint32_t member = member_of(qp.remote);
-      if (member == kNobody || member == context_.job->member || !is_in_checkpoint(member)) continue;
-      if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
+      for (std::uint32_t member : candidates(qp)) {
+        if (member == context_.job->member) continue;
+        if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
+      }
     }
     for (std::uint32_t member : members) keys.push_back(key("counts", member));
     if (keys.empty()) return {};
@@ -180,22 +181,59 @@ class Settler {
       // Nobody holds an unreliable message back: it arrives or is lost.
       return qp.settled_state == IBV_QPS_SQD && !qp.draining ? Verdict::kHeld : Verdict::kMoving;
     }
-    std::uint32_t member = member_of(qp.remote);
-    if (member == kNobody || !is_in_checkpoint(member)) return Verdict::kDoomed;
-    auto peers = counts_.find(member);
-    if (peers == counts_.end()) return Verdict::kMoving;
-    const QpCounts* peer = find(peers->second, qp.remote.qp_num.value);
+    const Peer found = find_peer(qp);
+    const QpCounts* peer = found.row;
+    if (found.may_come) return Verdict::kMoving;
     if (peer == nullptr || peer->state == IBV_QPS_ERR || peer->state == IBV_QPS_RESET) return Verdict::kDoomed;
     if (peer->state == IBV_QPS_INIT) return Verdict::kHeld;
     if (peer->remote_qp_num != qp.qp_num.value) return Verdict::kDoomed;
     if (qp.settled_state == IBV_QPS_SQD && !qp.draining) return Verdict::kHeld;
     const SendSlot& oldest = qp.send.slot(executed);
     const QpCounts* receives = peer;
-    if (qp.is_initiator()) receives = find(peers->second, oldest.wr.qp_type.xrc.remote_srqn | kSrqRow);
+    if (qp.is_initiator()) receives = find(*found.counts, oldest.wr.qp_type.xrc.remote_srqn | kSrqRow);
     if (consumes_receive(oldest.wr.opcode) && peer->consumed == messages_before(qp, executed) &&
         receives != nullptr && receives->outstanding == 0)
       return Verdict::kBlocked;
     return Verdict::kMoving;
+  }
+
+  struct Peer {
+    const QpCounts* row = nullptr;
+    const std::vector<QpCounts>* counts = nullptr;  // all of its member
+    bool may_come = false;                          // not known yet: a member at the address has not published
+  };
+
+  // Several members may be at an address. One says that it is connected to this queue pair; else any that has the
+  // number will do, to see that it is not.
+  Peer find_peer(const ShadowQp& qp) {
+    Peer found;
+    for (std::uint32_t member : candidates(qp)) {
+      auto counts = counts_.find(member);
+      if (counts == counts_.end()) {
+        found.may_come = true;
+        continue;
+      }
+      const QpCounts* row = find(counts->second, qp.remote.qp_num.value);
+      if (row == nullptr) continue;
+      found.row = row;
+      found.counts = &counts->second;
+      if (row->remote_qp_num == qp.qp_num.value) {
+        found.may_come = false;
+        break;
+      }
+    }
+    return found;
+  }
+
+  // The members of this checkpoint that qp's peer may be in. Nobody opens a device while we are settling.
+  const std::vector<std::uint32_t>& candidates(const ShadowQp& qp) {
+    const auto key = std::pair{qp.remote.lid.value, std::string(reinterpret_cast<const char*>(qp.remote.gid.raw),
+                                                                sizeof(qp.remote.gid.raw))};
+    auto [it, is_new] = candidates_.try_emplace(key);
+    if (is_new)
+      for (std::uint32_t member : members_at(qp.remote))
+        if (is_in_checkpoint(member)) it->second.push_back(member);
+    return it->second;
   }
 
   // Receive-consuming messages posted before `sequence` since the connection began; wraps.
@@ -241,6 +279,7 @@ class Settler {
 
   const SettleContext& context_;
   std::map<std::uint32_t, std::vector<QpCounts>> counts_;  // by member, sorted by qp_num
+  std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> candidates_;  // by LID and GID
   std::string last_published_;
   bool published_ = false, flagged_ = false;
 };

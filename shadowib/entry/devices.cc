@@ -375,9 +375,12 @@ int query_device_ex_slot(ibv_context* context, const ibv_query_device_ex_input* 
   if (bytes < sizeof(ibv_device_attr)) return EINVAL;
   ::memset(attr, 0, bytes);
   attr->orig_attr = ShadowContext::of(context)->attr;
-  // Everything beyond the original attributes is absent: the bits stay 0.
+  // Everything beyond the original attributes is absent: the bits stay 0. The longer field of capabilities repeats
+  // them.
   if (bytes >= offsetof(ibv_device_attr_ex, phys_port_cnt_ex) + sizeof(attr->phys_port_cnt_ex))
     attr->phys_port_cnt_ex = attr->orig_attr.phys_port_cnt;
+  if (bytes >= offsetof(ibv_device_attr_ex, device_cap_flags_ex) + sizeof(attr->device_cap_flags_ex))
+    attr->device_cap_flags_ex = attr->orig_attr.device_cap_flags;
   return 0;
 }
 

@@ -1,12 +1,17 @@
-// Where a library of the system's lies, past the drop-in directory of ours that `shadowib run` puts before it.
+// Where the system's libibverbs is, although a directory of the library path offers ours by that name.
 #pragma once
 
 #include <string>
 
 namespace shadowib {
 
-// The path of `name` as the loader's directories have it (LD_LIBRARY_PATH, then the system's), without those that
-// hold a drop-in of ours. `name` itself if it is a path, or in none of them: the loader's cache may still know it.
-std::string system_library(const char* name);
+// The path of the library that the loader would find by `file` ("libibverbs.so.1") without our drop-in directories:
+// looked for in the directories of the library path, in the loader's cache, and in its own directories. `file` itself
+// if it has a slash, or nothing is found.
+std::string system_library(const char* file);
+
+// The path of `file` in the loader's cache, a file in the form of glibc's ld.so.cache; "" if it is not there. The
+// parts of the image are checked.
+std::string find_in_loader_cache(const char* image, std::size_t bytes, const char* file);
 
 }  // namespace shadowib

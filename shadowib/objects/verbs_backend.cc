@@ -6,11 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <string>
 #include <type_traits>
 
 #include "shadowib/abi/backend.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/system_library.h"
+#include "shadowib/objects/verbs_belongings.h"
 
 namespace shadowib {
 namespace {
@@ -45,9 +47,11 @@ R carried(R (*function)(Args...), Args... args) {
 struct {
   REAL(get_device_list, ibv_device**, int*);
   REAL(open_device, ibv_context*, ibv_device*);
+  REAL(close_device, int, ibv_context*);
   REAL(alloc_pd, ibv_pd*, ibv_context*);
   REAL(reg_mr_iova2, ibv_mr*, ibv_pd*, void*, size_t, uint64_t, unsigned);
   REAL(create_comp_channel, ibv_comp_channel*, ibv_context*);
+  REAL(destroy_comp_channel, int, ibv_comp_channel*);
   REAL(create_cq, ibv_cq*, ibv_context*, int, void*, ibv_comp_channel*, int);
   REAL(get_cq_event, int, ibv_comp_channel*, ibv_cq**, void**);
   REAL(ack_cq_events, void, ibv_cq*, unsigned);
@@ -68,7 +72,19 @@ ibv_context* open_device(ibv_device* device) {
   if (context == nullptr) return nullptr;
   // Events are taken without blocking; the shim sleeps on a descriptor of its own.
   ::fcntl(context->async_fd, F_SETFL, ::fcntl(context->async_fd, F_GETFL) | O_NONBLOCK);
+  for (int* fd : {&context->cmd_fd, &context->async_fd}) {
+    if (own_library_descriptor(g_host, fd)) continue;
+    g_host->set_errno(errno);
+    real.close_device(context);
+    return nullptr;
+  }
   return context;
+}
+
+int close_device(ibv_context* context) {
+  return_library_descriptor(g_host, &context->cmd_fd);
+  return_library_descriptor(g_host, &context->async_fd);
+  return real.close_device(context);
 }
 
 int query_port(ibv_context* context, uint8_t port, ibv_port_attr* attr, size_t bytes) {
@@ -85,9 +101,22 @@ ibv_pd* alloc_pd(ibv_context* context) { return carried(real.alloc_pd, context);
 
 ibv_comp_channel* create_comp_channel(ibv_context* context) {
   ibv_comp_channel* channel = carried(real.create_comp_channel, context);
-  if (channel != nullptr) ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
-  return channel;
+  if (channel == nullptr) return nullptr;
+  ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
+  if (own_library_descriptor(g_host, &channel->fd)) return channel;
+  g_host->set_errno(errno);
+  real.destroy_comp_channel(channel);
+  return nullptr;
 }
+
+int destroy_comp_channel(ibv_comp_channel* channel) {
+  return_library_descriptor(g_host, &channel->fd);
+  const int rc = real.destroy_comp_channel(channel);
+  if (rc != 0) (void)own_library_descriptor(g_host, &channel->fd);
+  return rc;
+}
+
+int before_image() { return own_device_mappings(g_host); }
 
 ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int vector) {
   return carried(real.create_cq, context, cqe, cq_context, channel, vector);
@@ -178,9 +207,9 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 }  // namespace
 
 Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** handle) {
-  const char* file = ::getenv("SHADOWIB_IBVERBS");
-  const std::string system = system_library("libibverbs.so.1");
-  if (file == nullptr || *file == '\0') file = system.c_str();
+  const char* named = ::getenv("SHADOWIB_IBVERBS");
+  const std::string found = system_library(named != nullptr && *named != '\0' ? named : "libibverbs.so.1");
+  const char* file = found.c_str();
   g_host = host;
   g_library = ::dlmopen(LM_ID_NEWLM, file, RTLD_NOW | RTLD_LOCAL);
   if (g_library == nullptr)
@@ -196,9 +225,11 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   *handle = g_library;
   real = {find<decltype(real.get_device_list)>("ibv_get_device_list"),
           find<decltype(real.open_device)>("ibv_open_device"),
+          find<decltype(real.close_device)>("ibv_close_device"),
           find<decltype(real.alloc_pd)>("ibv_alloc_pd"),
           find<decltype(real.reg_mr_iova2)>("ibv_reg_mr_iova2", "IBVERBS_1.8"),
           find<decltype(real.create_comp_channel)>("ibv_create_comp_channel", "IBVERBS_1.0"),
+          find<decltype(real.destroy_comp_channel)>("ibv_destroy_comp_channel", "IBVERBS_1.0"),
           find<decltype(real.create_cq)>("ibv_create_cq"),
           find<decltype(real.get_cq_event)>("ibv_get_cq_event"),
           find<decltype(real.ack_cq_events)>("ibv_ack_cq_events"),
@@ -218,7 +249,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->get_device_guid = find<decltype(ops->get_device_guid)>("ibv_get_device_guid");
   ops->get_device_index = find<decltype(ops->get_device_index)>("ibv_get_device_index", "IBVERBS_1.9");
   ops->open_device = open_device;
-  ops->close_device = find<decltype(ops->close_device)>("ibv_close_device");
+  ops->close_device = close_device;
   ops->query_device = find<decltype(ops->query_device)>("ibv_query_device");
   ops->query_port = query_port;
   ops->query_gid = find<decltype(ops->query_gid)>("ibv_query_gid");
@@ -234,7 +265,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->alloc_mw = alloc_mw;
   ops->dealloc_mw = dealloc_mw;
   ops->create_comp_channel = create_comp_channel;
-  ops->destroy_comp_channel = find<decltype(ops->destroy_comp_channel)>("ibv_destroy_comp_channel", "IBVERBS_1.0");
+  ops->destroy_comp_channel = destroy_comp_channel;
   ops->create_cq = create_cq;
   ops->destroy_cq = find<decltype(ops->destroy_cq)>("ibv_destroy_cq");
   ops->resize_cq = find<decltype(ops->resize_cq)>("ibv_resize_cq");
@@ -262,6 +293,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->create_xrc_srq = create_xrc_srq;
   ops->get_srq_num = get_srq_num;
   ops->create_xrc_target = create_xrc_target;
+  ops->before_image = before_image;
   return {};
 }
 

@@ -177,14 +177,35 @@ void restore_memory(RestorerArgs* args) {
 
 void restore_identity(RestorerArgs* args) {
   const ProcessRecord& p = *args->process;
-  if (args->set_identity != 0) {
-    check(args, RestoreStep::kIdentity, raw::invoke(__NR_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0), 0);
-    check(args, RestoreStep::kIdentity, raw::invoke(__NR_setgroups, p.group_count, p.groups), 0);
-    check(args, RestoreStep::kIdentity, raw::invoke(__NR_setresgid, p.gid[0], p.gid[1], p.gid[2]), p.gid[0]);
-    check(args, RestoreStep::kIdentity, raw::invoke(__NR_setresuid, p.uid[0], p.uid[1], p.uid[2]), p.uid[0]);
-    raw::invoke(__NR_setfsgid, p.gid[3]);
-    raw::invoke(__NR_setfsuid, p.uid[3]);
+  if (args->set_identity == 0) return;
+  check(args, RestoreStep::kIdentity, raw::invoke(__NR_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0), 0);
+  check(args, RestoreStep::kIdentity, raw::invoke(__NR_setgroups, p.group_count, p.groups), 0);
+  check(args, RestoreStep::kIdentity, raw::invoke(__NR_setresgid, p.gid[0], p.gid[1], p.gid[2]), p.gid[0]);
+  check(args, RestoreStep::kIdentity, raw::invoke(__NR_setresuid, p.uid[0], p.uid[1], p.uid[2]), p.uid[0]);
+  raw::invoke(__NR_setfsgid, p.gid[3]);
+  raw::invoke(__NR_setfsuid, p.uid[3]);
+}
+
+std::uint64_t both(std::uint32_t low, std::uint32_t high) { return low | static_cast<std::uint64_t>(high) << 32; }
+
+// Threads share one set of credentials in the kernel until one of them changes its own, even to the same, and then
+// others may not write to what it has opened (/dev/infiniband/uverbsN asks for the very set). So what is right is
+// left alone.
+bool capabilities_are_right(const ProcessRecord& p, const __user_cap_data_struct (&data)[2]) {
+  const std::uint64_t permitted = both(data[0].permitted, data[1].permitted);
+  const std::uint64_t keep = permitted & p.capabilities[1];
+  if (keep != permitted || both(data[0].effective, data[1].effective) != (keep & p.capabilities[2]) ||
+      both(data[0].inheritable, data[1].inheritable) != (keep & p.capabilities[0]) ||
+      p.secure_bits != static_cast<std::uint32_t>(raw::invoke(__NR_prctl, PR_GET_SECUREBITS, 0, 0, 0, 0)))
+    return false;
+  for (unsigned cap = 0; cap < 64; ++cap) {
+    const std::uint64_t bit = 1ull << cap;
+    if ((p.capabilities[3] & bit) == 0 && raw::invoke(__NR_prctl, PR_CAPBSET_READ, cap, 0, 0, 0) == 1) return false;
+    if ((p.capabilities[4] & keep & p.capabilities[0] & bit) != 0 &&
+        raw::invoke(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_IS_SET, cap, 0, 0) != 1)
+      return false;
   }
+  return true;
 }
 
 // Drops to the recorded sets; never gains.
@@ -193,7 +214,9 @@ void restore_capabilities(RestorerArgs* args) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};
   check(args, RestoreStep::kCapabilities, raw::invoke(__NR_capget, &header, data), 0);
-  const std::uint64_t permitted = data[0].permitted | static_cast<std::uint64_t>(data[1].permitted) << 32;
+  if (p.no_new_privileges != 0) raw::invoke(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  if (capabilities_are_right(p, data)) return;
+  const std::uint64_t permitted = both(data[0].permitted, data[1].permitted);
   // After a change of user the permitted set is kept and the effective one is empty: take it up to drop bounds.
   data[0].effective = data[0].permitted;
   data[1].effective = data[1].permitted;
@@ -213,7 +236,6 @@ void restore_capabilities(RestorerArgs* args) {
   for (unsigned cap = 0; cap < 64; ++cap)
     if ((p.capabilities[4] & inheritable & 1ull << cap) != 0)
       raw::invoke(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
-  if (p.no_new_privileges != 0) raw::invoke(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 }
 
 void restore_scheduling(RestorerArgs* args, const ThreadContext& c) {

@@ -63,7 +63,7 @@ static void make_xrc(struct set* s) {
 static void make(struct set* s) {
   struct ibv_cq_init_attr_ex extended = {.cqe = 8};
   struct ibv_srq_init_attr shared = {.attr = {.max_wr = 4, .max_sge = 1}};
-  struct ibv_ah_attr address = {.dlid = (uint16_t)lid, .port_num = 1};
+  struct ibv_ah_attr address = address_of(lid);
   CHECK((s->channel = ibv_create_comp_channel(context)) != NULL);
   CHECK((s->cq = ibv_create_cq(context, 8, NULL, s->channel, 0)) != NULL);
   CHECK((s->cq_ex = ibv_create_cq_ex(context, &extended)) != NULL);

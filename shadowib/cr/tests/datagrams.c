@@ -45,7 +45,7 @@ static struct ibv_ah* next_datagram(uint64_t id, int what, const struct ibv_qp* 
 /* A datagram received and not polled, one posted and held, receives not used, address handles made before and after:
  * senders are who they were, and nothing comes twice. */
 static void datagrams_with(const union ibv_gid* gid) {
-  struct ibv_ah_attr attr = {.dlid = (uint16_t)lid, .port_num = 1};
+  struct ibv_ah_attr attr = address_of(lid);
   if (gid != NULL) {
     attr.is_global = 1;
     attr.grh.dgid = *gid;
@@ -152,7 +152,7 @@ static void datagrams_between(const char* self, const char* other) {
   for (uint64_t id = 100; id < 104; ++id) post_datagram_receive(a, id);
   tell(self, a->qp_num);
   await(other, &peer_lid, &number);
-  struct ibv_ah_attr attr = {.dlid = (uint16_t)peer_lid, .port_num = 1};
+  struct ibv_ah_attr attr = address_of(peer_lid);
   struct ibv_ah* ah = ibv_create_ah(pd, &attr);
   struct ibv_qp peer = {.qp_num = number};
   const int own_lid = lid;
@@ -197,8 +197,7 @@ static void unreliable_connection(void) {
   for (int i = 0; i < 2; ++i) {
     struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024};
     attr.dest_qp_num = (*ends[1 - i])->qp_num;
-    attr.ah_attr.dlid = (uint16_t)lid;
-    attr.ah_attr.port_num = 1;
+    attr.ah_attr = address_of(lid);
     CHECK(ibv_modify_qp(*ends[i], &attr,
                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) == 0);
     attr.qp_state = IBV_QPS_RTS;

@@ -1,6 +1,6 @@
 """What a program may see after a restart: restart_scenarios under the shim, checkpointed, killed and restarted.
 
-restart_test.py BUILD_DIR PROGRAM [unittest options]
+restart_test.py BUILD_DIR PROGRAM [unittest options]; SHADOWIB_TEST_BACKEND=verbs: over an adapter instead of ib2tcp
 """
 import fcntl
 import json
@@ -17,6 +17,7 @@ import unittest
 BUILD, PROGRAM = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 120
+BACKEND = os.environ.get("SHADOWIB_TEST_BACKEND", "ib2tcp")
 
 
 def free_port():
@@ -57,7 +58,7 @@ class RestartCase(unittest.TestCase):
         return process
 
     def run_program(self, scenario, **options):
-        return self.start("run", "--job", "j", "--backend", "ib2tcp", "--", PROGRAM, scenario, **options)
+        return self.start("run", "--job", "j", "--backend", BACKEND, "--", PROGRAM, scenario, **options)
 
     def restart(self, number, **options):
         for command in (self.dir / "jobs" / "j" / "alive").glob("*.ckpt*"):  # of the checkpoint: it outlives the program

@@ -17,6 +17,8 @@ struct ibv_qp *a, *b;
 struct ibv_mr* mr;
 char* memory;
 int lid;
+static int gid_index = -1; /* where addresses are GIDs (RoCE): all ends are on one adapter */
+static union ibv_gid gid;
 
 void check(int condition, const char* text, const char* file, int line) {
   if (condition) return;
@@ -47,6 +49,12 @@ void open_device(void) {
   struct ibv_port_attr port;
   CHECK(ibv_query_port(context, 1, &port) == 0);
   lid = port.lid;
+  for (int i = 0; port.link_layer == IBV_LINK_LAYER_ETHERNET && i < port.gid_tbl_len; ++i) {
+    union ibv_gid at, none = {.raw = {0}};
+    if (ibv_query_gid(context, 1, i, &at) != 0 || memcmp(&at, &none, sizeof(at)) == 0) continue;
+    gid_index = i; /* the last: of an IP address */
+    gid = at;
+  }
   pd = ibv_alloc_pd(context);
   send_cq = ibv_create_cq(context, 4 * kDepth, NULL, NULL, 0);
   channel = ibv_create_comp_channel(context);
@@ -88,12 +96,21 @@ struct ibv_qp* create_queue_pair(struct ibv_srq* shared) {
   return qp;
 }
 
+struct ibv_ah_attr address_of(int peer_lid) {
+  struct ibv_ah_attr attr = {.dlid = (uint16_t)peer_lid, .port_num = 1};
+  if (gid_index < 0) return attr;
+  attr.is_global = 1;
+  attr.grh.dgid = gid;
+  attr.grh.sgid_index = (uint8_t)gid_index;
+  attr.grh.hop_limit = 64;
+  return attr;
+}
+
 void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number) {
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer_number};
   attr.max_dest_rd_atomic = 1;
   attr.min_rnr_timer = 1;
-  attr.ah_attr.dlid = (uint16_t)peer_lid;
-  attr.ah_attr.port_num = 1;
+  attr.ah_attr = address_of(peer_lid);
   attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE; /* here too, which is unusual */
   CHECK(ibv_modify_qp(qp, &attr,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

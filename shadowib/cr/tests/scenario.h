@@ -47,6 +47,7 @@ struct ibv_qp* create_queue_pair(struct ibv_srq* shared); /* in INIT */
 struct ibv_qp* create_datagram_qp(uint32_t qkey);         /* in RTS */
 void to_init(struct ibv_qp* qp);
 void to_state(struct ibv_qp* qp, enum ibv_qp_state state);
+struct ibv_ah_attr address_of(int peer_lid);
 void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number);
 void make_pair(size_t bytes);
 
