@@ -36,6 +36,25 @@ Status anybody_joining(const JobView& view, bool* joining) {
   return {};
 }
 
+// A restart reserves the first places of its epoch: until all are taken, whoever is there is not the whole job.
+Status anybody_coming_back(const JobView& view, bool* coming) {
+  *coming = false;
+  std::string reserved, text;
+  bool found = false, aborted = false;
+  SHADOWIB_TRY(view.exchange->get(reserved_members_key(view.epoch), &reserved, &found));
+  if (!found) return {};
+  const std::uint32_t count = index_of(reserved);
+  std::vector<std::string> there;
+  SHADOWIB_TRY(view.exchange->list(view.key("member"), &there));
+  const auto back =
+      std::count_if(there.begin(), there.end(), [&](const auto& name) { return index_of(name) < count; });
+  if (static_cast<std::uint32_t>(back) >= count) return {};
+  SHADOWIB_TRY(view.exchange->get(view.key("restart/abort"), &text, &aborted));
+  // A restart that ended before, or was killed, brings nobody back any more.
+  *coming = !aborted && is_alive(view.directory + "/jobs/" + view.job + "/alive/restart");
+  return {};
+}
+
 std::uint64_t latest_status_number(const JobView& view) {
   Fields fields;
   bool found = false;
@@ -95,9 +114,14 @@ Status wait_for_joining(const JobView& view, int timeout_ms) {
   const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
   std::uint64_t token = 0;
   for (;;) {
-    bool joining = false;
+    bool joining = false, coming = false;
+    SHADOWIB_TRY(anybody_coming_back(view, &coming));
     SHADOWIB_TRY(anybody_joining(view, &joining));
-    if (!joining) return {};
+    if (!joining && !coming) return {};
+    if (monotonic_ns() >= deadline && coming)
+      return Status::of(Code::kBusy, 0,
+                        "a restart of job %.100s has not brought all its members back after %d ms; try again",
+                        view.job.c_str(), timeout_ms);
     if (monotonic_ns() >= deadline)
       return Status::of(Code::kBusy, 0, "a process was still joining job %.100s after %d ms; try again",
                         view.job.c_str(), timeout_ms);

@@ -26,7 +26,7 @@ Status open_job(const std::string& directory, const std::string& job, const std:
 // All members of the epoch, dead ones included, by index.
 Status list_members(const JobView& view, std::vector<MemberStatus>* members);
 
-// Waits until nobody is joining; kBusy after timeout_ms.
+// Waits until nobody is joining and a restart has brought all its members back; kBusy after timeout_ms.
 Status wait_for_joining(const JobView& view, int timeout_ms);
 
 std::string describe(const MemberStatus& member);  // "member 1 (pid 123, pingpong on host)"

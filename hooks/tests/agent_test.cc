@@ -14,6 +14,9 @@
 
 #include "hooks/coordinator.h"
 #include "hooks/imager/checkpoint_set.h"
+#include "hooks/job_members.h"
+#include "hooks/protocol.h"
+#include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {
@@ -342,6 +345,24 @@ TEST_F(AgentTest, RestartOfARestartGoesOn) {
   ASSERT_EQ(waitpid(restart_, &ended, 0), restart_);
   restart_ = -1;
   EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << std::hex << ended;
+}
+
+TEST_F(AgentTest, WhoTheRestartHasNotBroughtBackYetIsNotLeftOut) {
+  start(2);
+  JobView view;
+  ASSERT_TRUE(open_job(directory_, "job", "", &view).ok());
+  // As while a restart of three has brought two back.
+  const int restarting = hold_alive_lock(directory_ + "/jobs/job/alive/restart");
+  ASSERT_GE(restarting, 0);
+  ASSERT_TRUE(view.exchange->publish(reserved_members_key(view.epoch), "3").ok());
+  Status status = checkpoint();
+  EXPECT_EQ(status.code(), Code::kBusy) << status.text();
+  EXPECT_NE(std::string(status.text()).find("has not brought all"), std::string::npos) << status.text();
+  expect_nothing_left();
+  close_owned_descriptor(restarting);  // it has died: nobody comes any more
+  status = checkpoint();
+  EXPECT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(report_.members.size(), 2u);
 }
 
 TEST_F(AgentTest, ARestartThatFailsInOneMemberEndsAllAndSaysSo) {
