@@ -87,6 +87,28 @@ TEST_F(DirectoryExchangeTest, NoTemporaryFileStays) {
   EXPECT_TRUE(fs::is_empty(top_ + "/a/x/.tmp"));
 }
 
+// It would wait for the file system's journal, which checkpoints keep busy.
+TEST_F(DirectoryExchangeTest, LookingWritesNothing) {
+  ASSERT_TRUE(exchange_->publish("k/a", "v").ok());
+  const std::string directory = top_ + "/a/x/k";
+  timespec long_ago[2] = {{1000, 0}, {0, UTIME_OMIT}};
+  auto accessed = [](const std::string& path) {
+    struct stat st {};
+    EXPECT_EQ(::stat(path.c_str(), &st), 0) << path;
+    return st.st_atim.tv_sec;
+  };
+  for (const std::string& path : {directory, directory + "/=a"})
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), long_ago, 0), 0) << path;
+  std::string value;
+  bool found = false;
+  std::vector<std::string> names;
+  ASSERT_TRUE(exchange_->get("k/a", &value, &found).ok());
+  ASSERT_TRUE(exchange_->list("k", &names).ok());
+  EXPECT_TRUE(found && names.size() == 1);
+  EXPECT_EQ(accessed(directory + "/=a"), 1000);
+  EXPECT_EQ(accessed(directory), 1000);
+}
+
 TEST_F(DirectoryExchangeTest, LossOfTheDirectoryIsAnIoErrorEverywhere) {
   ASSERT_TRUE(exchange_->publish("a/b", "v").ok());
   std::uint64_t token = 0;
