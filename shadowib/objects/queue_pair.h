@@ -53,6 +53,8 @@ struct RemoteSrq {
 
 struct ShadowQp {
   ibv_qp_ex qp{};  // qp_base first: the program's ibv_qp
+  // Functions that newer headers have behind it, and a program compiled with them may look for: not there.
+  void (*newer[7])() = {};
   ListHook hook;
   ibv_qp* real = nullptr;
   int (*real_post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**) = nullptr;

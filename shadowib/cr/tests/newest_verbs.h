@@ -77,11 +77,25 @@ static inline int newest_get_srq_num(struct ibv_srq* srq, uint32_t* number) {
   return NEWEST(srq->context, get_srq_num)->get_srq_num(srq, number);
 }
 
+struct newest_qp_ex {
+  struct ibv_qp_ex older;
+  void (*newer)(struct ibv_qp_ex* qp);
+};
+_Static_assert(sizeof(struct newest_qp_ex) == 360, "as in rdma-core's head");
+
+/* What a queue pair was not created for is not there. */
+static inline struct ibv_qp_ex* newest_qp_to_qp_ex(struct ibv_qp* qp) {
+  struct ibv_qp_ex* extended = ibv_qp_to_qp_ex(qp);
+  if (extended != NULL && ((struct newest_qp_ex*)extended)->newer != NULL) abort();
+  return extended;
+}
+
 #undef ibv_query_port
 #define ibv_query_port newest_query_port
 #define ibv_create_cq_ex newest_create_cq_ex
 #define ibv_create_qp_ex newest_create_qp_ex
 #define ibv_create_srq_ex newest_create_srq_ex
+#define ibv_qp_to_qp_ex newest_qp_to_qp_ex
 #define ibv_open_xrcd newest_open_xrcd
 #define ibv_close_xrcd newest_close_xrcd
 #define ibv_get_srq_num newest_get_srq_num
