@@ -109,6 +109,10 @@ def settings(line) -> dict:
     return ctest.sanitizer_environment(line.build.name)
 
 
+class OneEndFinished(Failure):
+    """A checkpoint found a part of the job, since the other part had come to its good end."""
+
+
 class Job:
     """`backend` None: the programs run natively, without the command."""
 
@@ -253,7 +257,8 @@ class Job:
                   f"{program.text()[-2000:]}")
 
     def checkpoint(self, kill: bool = True, timeout: float = 60, environment: dict | None = None) -> str:
-        """Takes a checkpoint; with `kill` waits until the processes are gone. Returns the set's path."""
+        """Takes a checkpoint; with `kill` waits until the processes are gone. Returns the set's path. OneEndFinished: it came
+        when one program had ended well and the other had not, and that one was killed."""
         argv = ["checkpoint", self.name, "--timeout", str(timeout)] + (["--kill"] if kill else [])
         result = self.command(*argv, timeout=timeout + 30, environment=environment)
         lines = result.stdout.strip().splitlines()
@@ -262,6 +267,10 @@ class Job:
         if kill:
             for program in self.programs:
                 self._wait(program, 30)
+            codes = [program.process.returncode for program in self.programs]
+            if self.generation == 0 and 0 in codes and -signal.SIGKILL in codes:
+                raise OneEndFinished(f"exit codes {codes}")
+            for program in self.programs:
                 expected = -signal.SIGKILL if self.generation == 0 else A_PROCESS_FAILED
                 check(program.process.returncode == expected,
                       f"{program.role} ended with {program.process.returncode} after checkpoint --kill:\n"

@@ -5,7 +5,7 @@ import time
 from typing import Callable
 
 from common import Case, Failure, check
-from jobs import Job, free_port, sends
+from jobs import Job, OneEndFinished, free_port, sends
 
 
 @dataclasses.dataclass
@@ -52,9 +52,12 @@ def iterations_for(case: Case, pair: Pair) -> int:
     first, began = sample(job)
     time.sleep(0.7)
     last, ended = sample(job)
+    while last == first and ended < began + 20:  # two programs that spin, on a machine with much else to do
+        time.sleep(0.3)
+        last, ended = sample(job)
     took = ended - began
     job.stop()
-    check(last > first, "no request was retired in 0.7 s")
+    check(last > first, "no request was retired in 20 s")
     pace = (last - first) / took / pair.requests
     case.note(f"{pace:.0f} iterations/s")
     return min(pair.most_iterations, max(200, math.ceil(pace * pair.seconds)))
@@ -76,6 +79,8 @@ def guarded(job: Job, pair: Pair, function):
     """function(), or Ended if it fails because both ends have finished well."""
     try:
         return function()
+    except OneEndFinished:
+        raise
     except Failure as failure:
         try:
             job.finish(10)
@@ -122,6 +127,10 @@ def run_once(case: Case, pair: Pair, iterations: int, moments: int, name: str, k
             guarded(job, pair, lambda: reach(job, float("inf")))
         job.finish()
         verify_output(job, pair)
+    except OneEndFinished as late:
+        for bad in pair.bad:
+            check(bad not in job.output(), f"the output says '{bad}':\n{job.output()[-3000:]}")
+        case.note(f"{name}: {late} at checkpoint {taken + 1} of {moments}")
     except Ended:
         case.note(f"{name} ended well after {taken} of {moments} checkpoints")
     job.stop()

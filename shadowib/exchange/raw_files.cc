@@ -24,8 +24,8 @@ OwnedFd open_owned(int directory, const char* path, int flags, mode_t mode) {
     while (fd < 0 && errno == EINTR);
     return static_cast<int>(fd);
   };
-  // The first look at what was just written would write its time of access, and so wait for a journal that is busy with
-  // images. It is refused to who does not own the file.
+  // The first look at what was just written would write its time of access, and so wait for a journal that is busy
+  // with images. It is refused to who does not own the file.
   const bool reads = (flags & (O_ACCMODE | O_PATH)) == O_RDONLY;
   int fd = open(reads ? O_NOATIME : 0);
   if (fd < 0 && reads && errno == EPERM) fd = open(0);
