@@ -28,6 +28,8 @@ constexpr std::uint32_t kMaxBacklog = 1024;
 constexpr std::uint8_t kRequestData = 56, kReplyData = 196, kRejectData = 148, kServiceRequestData = 180,
                        kServiceReplyData = 136;
 
+constexpr std::uint8_t kMostRetries = 7;  // the kernel's manager takes more for this; libfabric says 15
+
 bool is_datagram(const ConnectionId& id) { return id.qp_type == IBV_QPT_UD; }
 
 Message blank_message(Kind kind, std::uint32_t from_id, std::uint32_t to_id) {
@@ -68,8 +70,8 @@ Message proposal_of(ConnectionId& id, Kind kind, const rdma_ucm_conn_param& p) {
   m.responder_resources = p.responder_resources;
   m.initiator_depth = p.initiator_depth;
   m.flow_control = p.flow_control;
-  m.retry_count = p.retry_count;
-  m.rnr_retry_count = p.rnr_retry_count;
+  m.retry_count = std::min(p.retry_count, kMostRetries);
+  m.rnr_retry_count = std::min(p.rnr_retry_count, kMostRetries);
   m.srq = p.srq;
   set_data(&m, p.private_data, p.private_data_len);
   return m;
@@ -306,7 +308,7 @@ int connect(ConnectionId& id, const rdma_ucm_conn_param& p) {
   if (p.private_data_len > (datagram ? kServiceRequestData : kRequestData)) return EINVAL;
   id.local_id = next_local_id();
   id.psn = random_bits() & 0xffffff;
-  id.retry_count = p.retry_count;
+  id.retry_count = std::min(p.retry_count, kMostRetries);
   id.remote = {};
   id.unanswered = proposal_of(id, datagram ? Kind::kServiceRequest : Kind::kRequest, p);
   id.state = State::kRequested;

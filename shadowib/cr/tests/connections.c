@@ -52,7 +52,9 @@ static void resolve(void) {
 }
 
 static void request(void) {
-  struct rdma_conn_param parameters = {.private_data = "who", .private_data_len = 4, .retry_count = 7};
+  /* More retries than there are, as libfabric asks for: the most are meant. */
+  struct rdma_conn_param parameters = {
+      .private_data = "who", .private_data_len = 4, .retry_count = 15, .rnr_retry_count = 15};
   CHECK(rdma_connect(active, &parameters) == 0);
 }
 
