@@ -261,7 +261,13 @@ ssize_t write_device_file(int fd, const void* command, std::size_t bytes) {
     std::memcpy(&header, command, sizeof(header));
     std::unique_lock guard(manager().lock);
     Channel* channel = find_channel(fd);
-    if (channel == nullptr || channel->foreign)
+    if (channel == nullptr && header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {  // closed since we were called
+      guard.unlock();
+      wait_for_ever();
+    }
+    if (channel == nullptr)
+      error = EBADF;
+    else if (channel->foreign)
       error = EPERM;
     else if (header.in + sizeof(header) <= bytes)
       error = run_command(guard, *channel, header, static_cast<const char*>(command) + sizeof(header), header.in);
@@ -281,11 +287,17 @@ int close_device_file(int fd) {
     for (std::uint32_t number : numbers)
       if (ConnectionId* id = find_id(number); id != nullptr) destroy_id(*id);
   }
+  // Takes a moment, in which who still waits here should be in time: a program that closes its channel and ends while
+  // a thread of it asks for the next event (rping) is to end well.
+  const auto in_use = [&](const auto& c) { return !c->foreign && c.get() != channel; };
+  const auto stop_if_last = [&] {
+    if (courier_runs() && std::none_of(manager().channels.begin(), manager().channels.end(), in_use)) stop_courier();
+  };
+  stop_if_last();
   g_is_ours[fd] = false;
   std::erase_if(manager().channels, [&](const auto& c) { return c.get() == channel; });
   const int rc = ::close(fd);
-  const auto ours = [](const auto& c) { return !c->foreign; };
-  if (courier_runs() && std::none_of(manager().channels.begin(), manager().channels.end(), ours)) stop_courier();
+  stop_if_last();  // if something was asked of it meanwhile
   return rc;
 }
 

@@ -1,7 +1,10 @@
 /* rdma_cm: ids, their events and what they connect, over restarts. */
 #include <arpa/inet.h>
+#include <errno.h>
+#include <pthread.h>
 #include <rdma/rdma_verbs.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "scenario.h"
 
@@ -211,10 +214,31 @@ static void caller(void) {
   expect_event(RDMA_CM_EVENT_DISCONNECTED);
 }
 
-const struct scenario connection_scenarios[] = {{"connections", connections},
-                                                {"half_made", half_made},
-                                                {"late_listener", late_listener},
-                                                {"unread_events", unread_events},
-                                                {"listener", listener_of_another},
-                                                {"caller", caller},
-                                                {NULL, NULL}};
+static void* next_of_closed(void* channel) {
+  struct rdma_cm_event* event;
+  /* As natively: it was there in time and waits for ever, or it finds the descriptor closed. */
+  if (rdma_get_cm_event(channel, &event) == 0 || errno != EBADF) _exit(3);
+  return NULL;
+}
+
+/* A thread asks for the next event while another one closes the channel. */
+static void closing_channels(void) {
+  static struct rdma_event_channel copies[300];
+  for (int i = 0; i < 300; ++i) {
+    pthread_t thread;
+    open_channel();
+    struct rdma_cm_id* id; /* there is more to do when it is closed */
+    CHECK(rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0 && rdma_bind_addr(id, here()) == 0);
+    CHECK(rdma_destroy_id(id) == 0);
+    copies[i] = *events;
+    CHECK(pthread_create(&thread, NULL, next_of_closed, &copies[i]) == 0 && pthread_detach(thread) == 0);
+    for (volatile int spin = 0; spin < i * 100; ++spin) continue;
+    rdma_destroy_event_channel(events);
+  }
+}
+
+const struct scenario connection_scenarios[] = {
+    {"connections", connections},           {"half_made", half_made},
+    {"late_listener", late_listener},       {"unread_events", unread_events},
+    {"listener", listener_of_another},      {"caller", caller},
+    {"closing_channels", closing_channels}, {NULL, NULL}};

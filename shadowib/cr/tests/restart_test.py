@@ -193,6 +193,9 @@ class Restart(RestartCase):
         self.tell("seen")
         self.ends(last, 0)
 
+    def test_an_event_channel_closed_while_it_is_asked(self):
+        self.ends(self.run_program("closing_channels"), 0)
+
     def test_connections_of_rdma_cm(self):
         self.ends(self.run_program("connections"), -9)
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
