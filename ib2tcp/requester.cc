@@ -168,9 +168,9 @@ void Qp::complete_ready() {
   while (sq_.head < sq_.acked) {
     Send& send = sq_.at(sq_.head);
     if (needs_response(send.opcode) && !send.done) break;
+    executed_.fetch_add(1, std::memory_order_relaxed);  // who polls the completion finds it counted
     complete_send(send, IBV_WC_SUCCESS);
     ++sq_.head;
-    executed_.fetch_add(1, std::memory_order_relaxed);
   }
   if (halted_ && sq_.head == sq_.next) fail(sq_.at(sq_.head).status);
   maybe_drained();
