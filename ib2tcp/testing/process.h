@@ -21,6 +21,9 @@ namespace shadowib::ib2tcp::testing {
 inline const std::string kTransports[] = {"shm", "tcp", "ofi:tcp", "ofi:tcp;ofi_rxm"};
 std::string name_in_test(const std::string& transport);
 
+// A TCP socket that listens on a free port of 127.0.0.1, given back in host byte order. The caller closes it.
+int listen_on_loopback(std::uint16_t* port);
+
 struct FakeExchange {
   std::mutex mutex;
   std::map<std::string, std::string> values;

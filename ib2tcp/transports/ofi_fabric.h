@@ -37,7 +37,6 @@ struct OfiHeader {
   std::uint64_t secret;    // the receiver's
 };
 static_assert(sizeof(OfiHeader) == 16);
-inline constexpr std::size_t kOfiPayloadBytes = kOfiMessageBytes - sizeof(OfiHeader);
 
 // One end of a stream as the other end names it.
 struct OfiEnd {

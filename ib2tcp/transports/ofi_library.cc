@@ -21,7 +21,6 @@ bool g_loaded = false;
 
 constexpr char kFile[] = "libfabric.so.1";
 constexpr std::uint32_t kApi = FI_VERSION(1, 14);
-constexpr std::size_t kQueueEntries = 256;  // ofi_rxm keeps buffers for each: 68 MiB at its own default
 
 // The versions of these functions that have the structures of its header since 1.9; a newer library keeps them.
 template <typename F>
@@ -53,7 +52,6 @@ fi_info* ask(const char* provider, fi_ep_type type) {
   hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
-  hints->tx_attr->size = hints->rx_attr->size = kQueueEntries;
   fi_info* info = nullptr;
   const int rc = g_library.getinfo(kApi, nullptr, nullptr, 0, hints, &info);
   g_library.freeinfo(hints);

@@ -168,7 +168,6 @@ ssize_t OfiStream::writev(const iovec* parts, int count) {
     }
     free_ = buffer.next;
     ++sends_->at_provider;
-    ++under_way_;
     ++sent_;
     total += filled - sizeof(OfiHeader);
     at = from;
@@ -180,7 +179,6 @@ ssize_t OfiStream::writev(const iovec* parts, int count) {
 
 void OfiStream::on_sent(OfiBuffer& buffer) {
   sends_->take_back();
-  --under_way_;
   buffer.next = std::exchange(free_, &buffer);
   full_ = false;
 }
@@ -241,7 +239,7 @@ ssize_t OfiStream::readv(const iovec* parts, int count) {
 bool OfiStream::prepare_sleep(bool writing) {
   if (readable()) return false;
   // Room comes with a completion, or when the connection is made; both wake the helper.
-  return !writing || !open_ || (full_ && under_way_ > 0);
+  return !writing || !open_ || (full_ && sends_->at_provider > 0);
 }
 
 void OfiStream::close() {

@@ -58,7 +58,6 @@ class OfiStream final : public Stream {
   OfiBuffer* last_ = nullptr;
   std::vector<OfiBuffer*> early_;
   std::uint32_t sent_ = 0, expected_ = 0;
-  int under_way_ = 0;
   bool open_ = false, ended_ = false, closed_ = false;
   bool full_ = false;  // until a message of ours is done with
   void (*told_)(void* owner) = nullptr;

@@ -50,16 +50,14 @@ constexpr std::size_t kRing = 64 << 10;
 constexpr OfiEnd kFirst{3, 0x1111222233334444}, kSecond{5, 0x5555666677778888};
 
 void tcp_pair(int ends[2]) {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t bytes = sizeof(address);
-  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&address), bytes), 0);
-  ASSERT_EQ(::listen(listener, 1), 0);
-  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  std::uint16_t port = 0;
+  const int listener = testing::listen_on_loopback(&port);
+  address.sin_port = htons(port);
   ends[0] = ::socket(AF_INET, SOCK_STREAM, 0);
-  ASSERT_EQ(::connect(ends[0], reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(::connect(ends[0], reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   ends[1] = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK);
   ::close(listener);
 }

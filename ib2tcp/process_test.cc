@@ -1,0 +1,132 @@
+// A process of ib2tcp as a whole: what it is told by its settings, what it does without its exchange, and its death.
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "ib2tcp/testing/endpoint.h"
+
+namespace shadowib::ib2tcp::testing {
+namespace {
+
+class Death : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Death, OfThePeerEndsWhatIsOutstanding) {
+  auto exchange = std::make_shared<FakeExchange>();
+  ProcessOptions options;
+  options.transport = GetParam();
+  Process first(exchange, options);
+  auto second = std::make_unique<Process>(exchange, options);
+  Device a(first), b(*second);
+  Endpoint x(a), idle(a);
+  Endpoint y(b), idle_peer(b);
+  y.abandoned = idle_peer.abandoned = true;
+  connect(x, y);
+  connect(idle, idle_peer);
+  ASSERT_EQ(idle.post_recv(50, {}), 0);
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  // No receive for these: they are under way when the peer dies.
+  ASSERT_EQ(x.post_recv(9, {}), 0);
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 1 << 20)}), 0);
+  ASSERT_EQ(x.post_send(3, {x.sge(0, 100)}), 0);
+  second->kill();
+  EXPECT_WC(x.wait(), 2, IBV_WC_RETRY_EXC_ERR);
+  EXPECT_WC(x.wait(), 3, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_WC(x.wait(), 9, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(x.state(), IBV_QPS_ERR);
+  // One that was only waiting stays as it is, until it sends.
+  EXPECT_EQ(idle.poll(), 0);
+  EXPECT_EQ(idle.state(), IBV_QPS_RTS);
+  ASSERT_EQ(idle.post_send(51, {}), 0);
+  EXPECT_WC(idle.wait(), 51, IBV_WC_RETRY_EXC_ERR);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Death, ::testing::ValuesIn(kTransports),
+                         [](const auto& info) { return name_in_test(info.param); });
+
+TEST(Settings, UnknownTransportsAreRefusedByName) {
+  for (const char* name : {"ofi", "carrier-pigeon"}) {
+    ProcessOptions options;
+    options.transport = name;
+    Process process(std::make_shared<FakeExchange>(), options);
+    int n = 0;
+    ibv_device** list = process.ops().get_device_list(&n);
+    ASSERT_NE(list, nullptr);
+    // Twice: a failure leaves nothing half made.
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(process.ops().open_device(list[0]), nullptr);
+      EXPECT_EQ(process.last_errno(), EINVAL);
+    }
+    process.ops().free_device_list(list);
+    EXPECT_NE(process.log().find(name), std::string::npos);
+  }
+}
+
+TEST(Settings, ProvidersThatAreNotThereAreRefusedAtOnce) {
+  for (const char* name : {"ofi:", "ofi:no-such-provider"}) {
+    ProcessOptions options;
+    options.transport = name;
+    options.helper = false;
+    Process process(std::make_shared<FakeExchange>(), options);
+    EXPECT_NE(process.entry_result(), 0) << name;
+    EXPECT_NE(process.log().find(name), std::string::npos) << process.log();
+  }
+}
+
+TEST(Settings, AnExchangeThatFailsLeavesNothingBehind) {
+  ProcessOptions options;
+  Process process(std::make_shared<FakeExchange>(), options);
+  int n = 0;
+  ibv_device** list = process.ops().get_device_list(&n);
+  std::size_t before;
+  {
+    std::lock_guard<std::mutex> guard(process.mutex_);
+    before = process.descriptors_.size();
+  }
+  process.exchange_broken_ = true;
+  EXPECT_EQ(process.ops().open_device(list[0]), nullptr);
+  EXPECT_EQ(process.last_errno(), EIO);
+  {
+    std::lock_guard<std::mutex> guard(process.mutex_);
+    EXPECT_EQ(process.descriptors_.size(), before);
+  }
+  process.exchange_broken_ = false;
+  ibv_context* context = process.ops().open_device(list[0]);
+  ASSERT_NE(context, nullptr);
+  EXPECT_EQ(process.ops().close_device(context), 0);
+  process.ops().free_device_list(list);
+}
+
+TEST(Settings, DevicesAndPortsAreParameters) {
+  ProcessOptions options;
+  options.config["SHADOWIB_IB2TCP_DEVICES"] = "2";
+  options.config["SHADOWIB_IB2TCP_PORTS"] = "2";
+  Process process(std::make_shared<FakeExchange>(), options);
+  int n = 0;
+  ibv_device** list = process.ops().get_device_list(&n);
+  ASSERT_EQ(n, 2);
+  std::set<std::uint16_t> lids;
+  for (int d = 0; d < 2; ++d) {
+    ibv_context* context = process.ops().open_device(list[d]);
+    ibv_device_attr attr{};
+    EXPECT_EQ(process.ops().query_device(context, &attr), 0);
+    EXPECT_EQ(attr.phys_port_cnt, 2);
+    for (std::uint8_t port = 1; port <= 2; ++port) {
+      ibv_port_attr p{};
+      EXPECT_EQ(process.ops().query_port(context, port, &p, sizeof(p)), 0);
+      lids.insert(p.lid);
+    }
+    EXPECT_EQ(process.ops().close_device(context), 0);
+  }
+  EXPECT_EQ(lids.size(), 4u);
+  EXPECT_EQ(lids.count(0), 0u);
+  process.ops().free_device_list(list);
+}
+
+}  // namespace
+}  // namespace shadowib::ib2tcp::testing
