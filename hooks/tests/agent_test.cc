@@ -1,6 +1,7 @@
 // Members and the command against each other, in processes of their own: every way a checkpoint may end.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,10 +81,12 @@ class AgentTest : public testing::Test {
   void SetUp() override {
     char name[] = "/tmp/shadowib-agent-test-XXXXXX";
     directory_ = mkdtemp(name);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
   }
   void TearDown() override {
     members_.clear();
     if (restart_ > 0) kill(restart_, SIGKILL), waitpid(restart_, nullptr, 0);
+    end_what_they_started();
     if (!HasFailure())
       std::filesystem::remove_all(directory_);
     else
@@ -109,6 +112,17 @@ class AgentTest : public testing::Test {
     std::error_code error;
     for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/sets", error))
       ADD_FAILURE() << "left behind: " << entry.path();
+  }
+
+  // The commands of members and the restored members, who outlive those who started them and would go on writing to
+  // the directory: this process is their reaper.
+  static void end_what_they_started() {
+    for (;;) {
+      std::ifstream children("/proc/thread-self/children");
+      pid_t child;
+      while (children >> child) kill(child, SIGKILL);
+      if (waitpid(-1, nullptr, 0) < 0 && errno == ECHILD) return;
+    }
   }
 
   std::uint64_t counter(int index) const {
