@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ib2tcp/copy_in_order.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
@@ -279,7 +280,7 @@ void Qp::begin_response(const FrameHeader& header, Sink* sink) {
   if (atomic) {
     const char* value = reinterpret_cast<const char*>(&header.operand1);
     for (int i = 0; i < n; value += sink->parts[i].iov_len, ++i)
-      std::memcpy(sink->parts[i].iov_base, value, sink->parts[i].iov_len);
+      copy_in_order(sink->parts[i].iov_base, value, sink->parts[i].iov_len);
   } else {
     sink->count = n;
     sink->discard = false;
