@@ -9,6 +9,8 @@ from steps import LOGS, ROOT, Steps
 
 # A GoogleTest program that skips a case passes as a whole: "[  SKIPPED ] Suite.Case (0 ms)", the reason two lines above.
 GTEST_SKIP = re.compile(r"^\[ {2}SKIPPED \] (\S+) \(\d+ ms\)$")
+# What says why a test failed: an assertion of GoogleTest (the lines after it), a script's last word, a sanitizer.
+WHY = re.compile(r": Failure$|^E  |^FAILED|^FAIL:|Error: |ERROR: |SUMMARY: |error: |terminate called")
 SCRIPT_SKIP = re.compile(r"^SKIPPED:? (?:the rest: )?(.*)$")
 
 
@@ -31,6 +33,13 @@ def skips_within(test: str, output: str) -> list[tuple[str, str]]:
     return found
 
 
+def why(output: str, lines: int = 12) -> str:
+    """The lines of a failed test's output that are most likely to say why, for those who see the closing lines only."""
+    said = output.rstrip().splitlines()
+    first = next((number for number, line in enumerate(said) if WHY.search(line)), max(0, len(said) - lines))
+    return "".join(f"\n      {line}" for line in said[first:first + lines])
+
+
 def read_junit(suite: str, path) -> list[Result]:
     results = []
     for case in ElementTree.parse(path).getroot().iter("testcase"):
@@ -39,7 +48,7 @@ def read_junit(suite: str, path) -> list[Result]:
         if case.get("status") == "run":
             results.append(Result(suite, name, "passed"))
         elif case.get("status") == "fail":
-            results.append(Result(suite, name, "failed"))
+            results.append(Result(suite, name, "failed", why(output)))
         else:  # notrun, disabled
             skipped = case.find("skipped")
             missing = skipped is None or "SKIP" not in (skipped.get("message") or "")
