@@ -48,7 +48,7 @@ def plain(case: Case, client: Client, transport: str) -> str:
 
 def restarted(case: Case, client: Client, transport: str, seconds: float) -> str:
     return campaign(case, Pair(lambda port, n: ends(client, port, n), transport, requests=client.requests, seconds=seconds,
-                               most_iterations=client.most, bad=BAD, ready=client.ready), 2)
+                               most_iterations=client.most, multiple=client.multiple, bad=BAD, ready=client.ready), 2)
 
 
 def table(line: Line, outcomes: dict[str, dict[str, str]]):

@@ -37,7 +37,7 @@ def plain(case: Case, client: Client, backend: str | None) -> str:
 def restarted(case: Case, client: Client) -> str:
     def commands(port: int, n: int):
         return client.end(0, port, n), client.end(1, port, n)
-    return campaign(case, Pair(commands, None, requests=client.requests, seconds=8.0, most_iterations=client.most, bad=BAD,
+    return campaign(case, Pair(commands, None, requests=client.requests, seconds=8.0, most_iterations=client.most, multiple=client.multiple, bad=BAD,
                                backend="verbs", ready=client.ready), 2)
 
 

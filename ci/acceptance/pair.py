@@ -16,6 +16,7 @@ class Pair:
     requests: float = 1
     seconds: float = 6.0       # of a run without checkpoints
     most_iterations: int = 2**31 - 1
+    multiple: int = 1          # what the iterations have to be a multiple of
     bad: tuple = ("invalid data",)
     good: tuple = ()           # what the output has to hold, once at least
     backend: str = "ib2tcp"
@@ -60,7 +61,11 @@ def iterations_for(case: Case, pair: Pair) -> int:
     check(last > first, "no request was retired in 20 s")
     pace = (last - first) / took / pair.requests
     case.note(f"{pace:.0f} iterations/s")
-    return min(pair.most_iterations, max(200, math.ceil(pace * pair.seconds)))
+    return possible(pair, max(200, math.ceil(pace * pair.seconds)))
+
+
+def possible(pair: Pair, iterations: int) -> int:
+    return min(pair.most_iterations, math.ceil(iterations / pair.multiple) * pair.multiple)
 
 
 def verify_output(job: Job, pair: Pair):
@@ -150,9 +155,9 @@ def campaign(case: Case, pair: Pair, per_run: int, kill: bool = True) -> str:
                           ) from None
         case.progress(case.done + taken)
         if all_taken:
-            iterations = max(enough, iterations // 2)
+            iterations = possible(pair, max(enough, iterations // 2))
         else:  # the machine was in our way, or the pace was taken while it was in the program's
             check(run - case.done < 12, "the runs keep ending before the moments chosen")
-            iterations = min(pair.most_iterations, 2 * iterations)
+            iterations = possible(pair, 2 * iterations)
     what = "checkpoint, kill, restart" if kill else "checkpoint, resume"
     return f"{case.done} x {what} with {iterations} iterations a run"
