@@ -21,7 +21,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 6;
+inline constexpr uint32_t kBackendAbiVersion = 7;
 
 // What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -161,6 +161,10 @@ struct BackendOps {
   // Optional: how many send requests of this queue pair, in posting order since creation, are known to have executed
   // (acknowledged; for READ and atomics: the result is in local memory). Null if the backend cannot know.
   uint64_t (*sq_executed)(struct ibv_qp* qp);
+
+  // True: nothing but a completion tells that a request has run. Requests that the program wants none of get one all
+  // the same, which the shim swallows; completion queues are made larger for it.
+  bool needs_signals;
 
   // Optional, for backends that need a thread of the host: moves data for up to timeout_ms (< 0: until wake() or
   // something to do), returns 0. Called in a loop by the helper thread only; returns promptly after wake().

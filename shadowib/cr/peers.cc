@@ -212,6 +212,8 @@ void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
 }  // namespace
 
 Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
+  // A receiver that is stopped for a checkpoint posts no receives for a while, and a device knows of no pause.
+  if ((mask & IBV_QP_RNR_RETRY) != 0 && g_backend.set_paused == nullptr) attr->rnr_retry = 7;  // for ever
   if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
   note_remote(qp, *attr, mask);
   if (job_info().generation == 0) return {};

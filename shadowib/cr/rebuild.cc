@@ -18,6 +18,7 @@
 #include "shadowib/cr/peers.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
+#include "shadowib/objects/forced_signals.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -121,8 +122,9 @@ Status rebuild_completion(Registry& r) {
   }
   for (ShadowCq& cq : r.cqs) {
     ibv_comp_channel* channel = cq.cq.channel != nullptr ? ShadowChannel::of(cq.cq.channel)->real : nullptr;
-    cq.real = g_backend.create_cq(ShadowContext::of(cq.cq.context)->real, cq.cq.cqe, &cq, channel, cq.comp_vector);
-    if (cq.real == nullptr) return failed(errno, "a completion queue of %d entries", cq.cq.cqe);
+    const int entries = cq.cq.cqe + static_cast<int>(cq.reserved);
+    cq.real = g_backend.create_cq(ShadowContext::of(cq.cq.context)->real, entries, &cq, channel, cq.comp_vector);
+    if (cq.real == nullptr) return failed(errno, "a completion queue of %d entries", entries);
     cq.arming.note_rebuilt();  // from here on once for all; arm_completion_queues asks
   }
   return {};
@@ -353,6 +355,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(rebuild_contexts(r));
   SHADOWIB_TRY(rebuild_memory(r));
   SHADOWIB_TRY(rebuild_windows(r));
+  plan_forced_signals();
   SHADOWIB_TRY(rebuild_completion(r));
   SHADOWIB_TRY(rebuild_xrc_domains(r));
   SHADOWIB_TRY(rebuild_shared_receive_queues(r));

@@ -23,8 +23,9 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
 
-// Turns completions of the backend into the program's and notes them in the log. Their wr_ids must be slots of ours.
-void accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end);
+// Turns completions of the backend into the program's and notes them in the log; returns how many are its own, which
+// stand first then, in order. Their wr_ids must be slots of ours.
+int accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end);
 
 // Takes every completion out of the backend's queue into the refill queue. Any thread.
 void drain_completions(ShadowCq& cq);

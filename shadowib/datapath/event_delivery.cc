@@ -3,19 +3,35 @@
 #include <algorithm>
 #include <iterator>
 
+#include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/queue_pair.h"
 
 namespace shadowib {
 namespace {
 
+// True if the event was for completions that are ours alone: there is nothing for the program to poll, and the queue
+// is armed again as it was.
+bool is_for_swallowed(ShadowCq& cq, bool solicited_only) {
+  const auto nothing_kept = [&cq] {
+    drain_completions(cq);
+    return !cq.kept_since_armed.load(std::memory_order_relaxed);
+  };
+  if (!cq.swallows() || !nothing_kept()) return false;
+  (void)g_backend.req_notify_cq(cq.real, solicited_only);
+  return nothing_kept();  // what came in between may have no event of its own
+}
+
 ShadowCq* take_from_backend(ShadowChannel& channel) {
   ibv_cq* real = nullptr;
-  if (g_backend.get_cq_event(channel.real, &real) != 0) return nullptr;
-  g_backend.ack_cq_events(real, 1);
-  auto* cq = static_cast<ShadowCq*>(real->cq_context);
-  cq->arming.note_event();
-  return cq;
+  while (g_backend.get_cq_event(channel.real, &real) == 0) {
+    g_backend.ack_cq_events(real, 1);
+    auto* cq = static_cast<ShadowCq*>(real->cq_context);
+    if (is_for_swallowed(*cq, cq->arming.solicited_only())) continue;
+    cq->arming.note_event();
+    return cq;
+  }
+  return nullptr;
 }
 
 bool names_qp(ibv_event_type type) {

@@ -43,24 +43,35 @@ int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
 // arms the queue, polls once for all it may hold and then sleeps gets no second event for what a shorter answer left
 // behind.
 __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
-  int drained = peek(cq.refill_count) != ShadowCq::kLookedAt ? poll_refill(cq, count, wc) : 0;
-  if (drained == count) return drained;
-  int n = g_backend.poll_cq(cq.real, count - drained, wc + drained);
-  if (n > 0) accept_completions(cq, wc + drained, wc + drained + n);
-  return n >= 0 ? drained + n : drained > 0 ? drained : n;
+  int there = peek(cq.refill_count) != ShadowCq::kLookedAt ? poll_refill(cq, count, wc) : 0;
+  while (there < count) {
+    const int asked = count - there;
+    const int n = g_backend.poll_cq(cq.real, asked, wc + there);
+    if (n < 0) return there > 0 ? there : n;
+    there += accept_completions(cq, wc + there, wc + there + n);
+    if (n < asked) break;
+  }
+  return there;
 }
 
-// The cold rest of poll_cq's loop. Returns n, so that nothing needs to be kept over the call.
+// The cold rest of poll_cq's loop. Returns n, so that nothing needs to be kept over the call: a queue that swallows
+// completions is polled by poll_both.
 __attribute__((noinline, cold)) int accept_rest(ShadowCq& cq, ibv_wc* wc, ibv_wc* end, int n) {
-  accept_completions(cq, wc, end);
+  (void)accept_completions(cq, wc, end);
   return n;
 }
 
 }  // namespace
 
-void accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
+int accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
+  ibv_wc* const first = wc;
+  ibv_wc* kept = wc;
   for (; wc < end; ++wc) {
     auto* slot = reinterpret_cast<SlotHeader*>(wc->wr_id);
+    if (slot->forced && wc->status == IBV_WC_SUCCESS) {  // an error is told of whatever was asked for
+      slot->complete(wc->status);
+      continue;
+    }
     wc->wr_id = slot->user_wr_id;
     if (slot->qp_num.value == 0)
       name_numbered_qp(cq, *slot, *wc);
@@ -69,7 +80,11 @@ void accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
     if ((wc->wc_flags & IBV_WC_WITH_INV) != 0 && wc->status == IBV_WC_SUCCESS)
       wc->invalidated_rkey = ShadowContext::of(cq.cq.context)->windows.note_invalidated({wc->invalidated_rkey}).value;
     slot->complete(wc->status);
+    if (kept != wc) *kept = *wc;
+    ++kept;
   }
+  if (kept != first) cq.kept_since_armed.store(true, std::memory_order_relaxed);
+  return static_cast<int>(kept - first);
 }
 
 int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
@@ -90,6 +105,7 @@ int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
 int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
   Inside inside;
   ShadowCq& cq = *ShadowCq::of(program_cq);
+  cq.kept_since_armed.store(false, std::memory_order_relaxed);
   int rc = g_backend.req_notify_cq(cq.real, solicited_only);
   if (rc == 0) cq.arming.note_armed(solicited_only != 0);
   return rc;
@@ -102,8 +118,7 @@ void drain_completions(ShadowCq& cq) {
   while ((n = g_backend.poll_cq(cq.real, 32, wc)) > 0)
     for (ibv_wc* at = wc; at < wc + n; ++at) {
       const ShadowSrq* srq = xrc_srq_of(cq, reinterpret_cast<const SlotHeader*>(at->wr_id));
-      accept_completions(cq, at, at + 1);
-      cq.refill.push_back({*at, srq});
+      if (accept_completions(cq, at, at + 1) != 0) cq.refill.push_back({*at, srq});
     }
   cq.note_refill();
 }

@@ -37,6 +37,8 @@ static_assert(kCopyFrom == 24 && kCopyTo == 72, "ibv_send_wr has another layout 
 SendSlot* next_slot(ShadowQp& qp) {
   if (!qp.send.has_room()) {
     retire_executed(qp);
+    // A program that wants no completion polls for none.
+    if (qp.send.slot(qp.send.head).forced) drain_completions(*ShadowCq::of(qp.init.send_cq));
     if (!qp.send.has_room()) return nullptr;
   }
   return &qp.send.slot(qp.send.head);
@@ -93,9 +95,11 @@ class TurnedList {
   int size() const { return count_; }
   // What asks for more elements than a queue pair may have is refused later and needs none.
   bool has_room_for(int elements) const { return count_ < kRequests && elements_ + elements <= kElements; }
-  void add(const SendSlot& slot) {
+  void add(SendSlot& slot) {
     ibv_send_wr& wr = requests_[count_];
     wr = slot.wr;
+    slot.forced = qp_.forces_signals && (slot.flags & IBV_SEND_SIGNALED) == 0;
+    if (slot.forced) wr.send_flags |= IBV_SEND_SIGNALED;
     wr.next = nullptr;
     wr.sg_list = list_ + elements_;
     turn_local_keys(*qp_.context, slot.sge, wr.num_sge, wr.sg_list);
@@ -236,7 +240,8 @@ __attribute__((always_inline)) inline int post_plain(ShadowQp& qp, ibv_send_wr* 
 
 // A plain request that needs turning. Of a datagram before any restart that is its destination alone.
 __attribute__((noinline)) int post_send_turned(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
-  const bool only_destination = qp.is_datagram() && !peek(qp.context->translate) && !changes_window(wr->opcode);
+  const bool only_destination =
+      qp.is_datagram() && !peek(qp.context->translate) && !changes_window(wr->opcode) && !qp.forces_signals;
   if (!only_destination || !is_plain(*wr) || !qp.send.has_room()) return post_send_translated(qp, wr, bad_wr);
   SendSlot& slot = qp.send.slot(qp.send.head);
   take_plain(qp, slot, *wr);
@@ -264,9 +269,15 @@ int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count) {
   if (count == 1) return post_send(&qp.qp.qp_base, wr, &bad);  // whole as it is, and if there is no room, none
   Inside inside;
   SpinGuard guard(qp.send.lock);
-  const std::uint64_t executed = retire_executed(qp);
-  const bool fits_below = qp.send.head - executed + count <= qp.real_cap.max_send_wr;
-  if (!fits_below || !qp.send.has_room_for(count)) return ENOMEM;
+  const auto fits = [&] {
+    const std::uint64_t executed = retire_executed(qp);
+    return qp.send.head - executed + count <= qp.real_cap.max_send_wr && qp.send.has_room_for(count);
+  };
+  if (!fits()) {
+    if (!qp.forces_signals) return ENOMEM;
+    drain_completions(*ShadowCq::of(qp.init.send_cq));
+    if (!fits()) return ENOMEM;
+  }
   return peek(qp.translate) ? post_send_translated(qp, wr, &bad) : post_send_list(qp, wr, &bad);
 }
 
@@ -338,7 +349,7 @@ int repost_sends(ShadowQp& qp, std::uint64_t from) {
   TurnedList list(qp);
   int taken = 0;
   for (std::uint64_t s = from; s < qp.send.head; ++s) {
-    const SendSlot& slot = qp.send.slot(s);
+    SendSlot& slot = qp.send.slot(s);
     if (!list.has_room_for(slot.wr.num_sge))
       if (int rc = list.post(&taken); rc != 0) return rc;
     list.add(slot);

@@ -89,8 +89,8 @@ int shadowib_ibv_resize_cq(ibv_cq* program, int cqe) {
   if (g_backend.resize_cq == nullptr) return EOPNOTSUPP;
   ShadowCq* cq = ShadowCq::of(program);
   SpinGuard guard(registry().lock);
-  if (int rc = g_backend.resize_cq(cq->real, cqe); rc != 0) return rc;
-  program->cqe = cq->real->cqe;
+  if (int rc = g_backend.resize_cq(cq->real, cqe + static_cast<int>(cq->reserved)); rc != 0) return rc;
+  program->cqe = cq->real->cqe - static_cast<int>(cq->reserved);
   return 0;
 }
 

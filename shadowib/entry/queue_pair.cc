@@ -14,6 +14,7 @@
 #include "shadowib/entry/errors.h"
 #include "shadowib/entry/extended.h"
 #include "shadowib/entry/quarantine.h"
+#include "shadowib/objects/forced_signals.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -124,6 +125,7 @@ int destroy_real(ShadowQp& qp) {
   if (qp.is_target()) keep_shared_completions(qp);
   r.unnumber(qp, number);
   qp.each_cq([&](ShadowCq& cq) { purge_completions(cq, qp.qp_num); });
+  end_forcing_signals(qp);
   count_uses(qp, -1);
   return 0;
 }
@@ -187,7 +189,8 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
     if (usable.srq != nullptr) qp->srq = ShadowSrq::of(usable.srq);
     count_uses(*qp, 1);
     r.number(*qp);
-    if (qp->context->windows.used()) qp->translate = true;
+    begin_forcing_signals(*qp);
+    if (qp->context->windows.used() || qp->forces_signals) qp->translate = true;
     r.qps.push_back(*qp);
   }
   announce_late_qp(*qp);

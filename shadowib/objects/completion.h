@@ -44,8 +44,12 @@ struct ShadowCq {
   std::deque<Drained> refill;
   std::atomic<std::uint32_t> refill_count{0};  // of them; kLookedAt: its own are to be looked at one by one
   static constexpr std::uint32_t kLookedAt = 1u << 31;
-  bool looked_at = false;  // windows exist: one may have been invalidated by a peer
-  void note_refill() {     // caller holds refill_lock
+  // Windows exist: one may have been invalidated by a peer. Or some are to be swallowed.
+  bool looked_at = false;
+  std::uint32_t reserved = 0;  // entries of the real one beyond the program's, for forced completions
+  bool swallows() const { return reserved != 0; }
+  std::atomic<bool> kept_since_armed{false};  // the program has polled, or will, what an event may be for
+  void note_refill() {                        // caller holds refill_lock
     refill_count.store(static_cast<std::uint32_t>(refill.size()) | (looked_at ? kLookedAt : 0),
                        std::memory_order_release);
   }

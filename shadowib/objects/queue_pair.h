@@ -67,6 +67,9 @@ struct ShadowQp {
   std::atomic<bool> translate_receives{false};  // only their keys are to be turned: the context's for all types
   std::uint32_t signal_flags = 0;               // IBV_SEND_SIGNALED if created with sq_sig_all
 
+  // The backend needs signals (BackendOps::needs_signals), and the send queue's completion queue has room for all.
+  bool forces_signals = false;
+
   std::shared_ptr<SendBuilder> builder;  // if it was created with the builders of extended verbs
 
   WorkQueue<SendSlot> send;

@@ -294,6 +294,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->get_srq_num = get_srq_num;
   ops->create_xrc_target = create_xrc_target;
   ops->before_image = before_image;
+  ops->needs_signals = true;
   return {};
 }
 

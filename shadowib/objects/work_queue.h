@@ -34,8 +34,9 @@ struct SlotHeader {
   std::atomic<std::uint8_t> status;  // kPending, or the ibv_wc_status its own completion had
   std::uint8_t flags;                // ibv_send_flags with the signaling of its queue pair; a receive: signaled
   bool is_receive;                   // set once
+  bool forced;                       // signaled by us: its completion is no business of the program
 
-  bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0; }  // a completion is due even on success
+  bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0 || forced; }  // one is due even on success
   bool done() const { return status.load(std::memory_order_acquire) != kPending; }
   void pend() { status.store(kPending, std::memory_order_relaxed); }
   void release() { complete(IBV_WC_SUCCESS); }  // nothing was posted, or nothing more will come: free for the next
@@ -83,6 +84,7 @@ class WorkQueue {
     for (std::uint64_t i = 0; i < slots; ++i) {
       Slot& s = slot(i);
       s.is_receive = is_receive;
+      s.forced = false;
       s.flags = is_receive ? IBV_SEND_SIGNALED : 0;
       s.wr.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&s));
       s.wr.sg_list = s.sge;

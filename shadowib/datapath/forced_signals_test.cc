@@ -1,0 +1,205 @@
+// Signals that the program did not ask for, over a backend that completes what it is told to.
+#include "shadowib/objects/forced_signals.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "shadowib/datapath/datapath.h"
+#include "shadowib/datapath/event_delivery.h"
+#include "shadowib/objects/backend.h"
+#include "shadowib/objects/registry.h"
+
+namespace shadowib {
+namespace {
+
+struct Posted {
+  std::uint64_t wr_id;
+  unsigned flags;
+};
+std::deque<Posted> g_posted;
+std::deque<ibv_wc> g_completed;
+int g_events = 0;  // that lie in the channel
+int g_armed = 0;   // requests for one
+bool g_can_resize = true;
+
+constexpr std::uint32_t kSlots = 8;
+
+class ForcedSignals : public testing::Test {
+ protected:
+  void SetUp() override {
+    g_posted.clear();
+    g_completed.clear();
+    g_events = g_armed = 0;
+    g_can_resize = true;
+    g_backend = {};
+    g_backend.needs_signals = true;
+    g_backend.poll_cq = [](ibv_cq*, int count, ibv_wc* wc) {
+      int n = 0;
+      for (; n < count && !g_completed.empty(); g_completed.pop_front()) wc[n++] = g_completed.front();
+      return n;
+    };
+    g_backend.resize_cq = [](ibv_cq* real, int entries) {
+      if (!g_can_resize) return EOPNOTSUPP;
+      real->cqe = entries;
+      return 0;
+    };
+    g_backend.req_notify_cq = [](ibv_cq*, int) {
+      ++g_armed;
+      return 0;
+    };
+    g_backend.get_cq_event = [](ibv_comp_channel* channel, ibv_cq** real) {
+      if (g_events == 0) return -1;
+      --g_events;
+      *real = reinterpret_cast<ibv_cq*>(channel->context);  // the only one
+      return 0;
+    };
+    g_backend.ack_cq_events = [](ibv_cq*, unsigned) {};
+    real_cq.cqe = cq.cq.cqe = 4;
+    real_cq.cq_context = &cq;
+    cq.real = &real_cq;
+    cq.cq.context = &context->program();
+    real_channel.context = reinterpret_cast<ibv_context*>(&real_cq);
+    channel.real = &real_channel;
+    qp.context = context.get();
+    qp.qp_num = {77};
+    qp.init.send_cq = &cq.cq;
+    qp.real_cap.max_send_wr = kSlots;
+    qp.real_post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr**) {
+      for (; wr != nullptr; wr = wr->next) g_posted.push_back({wr->wr_id, wr->send_flags});
+      return 0;
+    };
+    ASSERT_TRUE(qp.send.create(kSlots, 1, 16, false));
+    qp.send.belongs_to(qp.qp_num);
+    begin_forcing_signals(qp);
+    qp.translate = qp.forces_signals;
+  }
+  int send(std::uint64_t wr_id, unsigned flags) {
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = wr_id;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_RDMA_WRITE;
+    wr.send_flags = flags;
+    return post_send(&qp.qp.qp_base, &wr, &bad);
+  }
+  // The backend has executed the oldest; it completes those that are signaled.
+  void execute(int count, ibv_wc_status status = IBV_WC_SUCCESS) {
+    for (; count > 0; --count) {
+      ASSERT_FALSE(g_posted.empty());
+      if ((g_posted.front().flags & IBV_SEND_SIGNALED) != 0 || status != IBV_WC_SUCCESS) {
+        ibv_wc wc{};
+        wc.wr_id = g_posted.front().wr_id;
+        wc.status = status;
+        g_completed.push_back(wc);
+      }
+      g_posted.pop_front();
+    }
+  }
+  std::vector<std::uint64_t> poll(int count) {
+    ibv_wc wc[16] = {};
+    const int n = poll_cq(&cq.cq, count, wc);
+    std::vector<std::uint64_t> ids;
+    for (int i = 0; i < n; ++i) ids.push_back(wc[i].wr_id);
+    return ids;
+  }
+  using Ids = std::vector<std::uint64_t>;
+
+  std::unique_ptr<ShadowContext> context = std::make_unique<ShadowContext>();
+  ibv_cq real_cq{};
+  ibv_comp_channel real_channel{};
+  ShadowChannel channel;
+  ShadowCq cq{};
+  ShadowQp qp;
+  char memory[64] = {};
+};
+
+TEST_F(ForcedSignals, TheLogKnowsWhatHasRunAndTheProgramHearsOfItsOwnAlone) {
+  for (std::uint64_t id : {1, 2, 3, 4}) ASSERT_EQ(send(id, id == 3 ? IBV_SEND_SIGNALED : 0), 0);
+  execute(2);
+  drain_completions(cq);  // as a checkpoint does
+  EXPECT_EQ(executed_frontier(qp), 2u) << "no completion tells of an unsignaled tail";
+  EXPECT_EQ(poll(4), Ids{});
+  execute(2);
+  EXPECT_EQ(poll(4), Ids{3});
+  EXPECT_EQ(executed_frontier(qp), 4u);
+}
+
+TEST_F(ForcedSignals, APollGoesOnBehindWhatItSwallows) {
+  for (std::uint64_t id : {1, 2, 3, 4, 5}) ASSERT_EQ(send(id, id >= 4 ? IBV_SEND_SIGNALED : 0), 0);
+  execute(5);
+  EXPECT_EQ(poll(1), Ids{4});
+  EXPECT_EQ(poll(8), Ids{5});
+}
+
+TEST_F(ForcedSignals, AnErrorIsToldOfWhateverWasAskedFor) {
+  ASSERT_EQ(send(1, 0), 0);
+  ASSERT_EQ(send(2, 0), 0);
+  execute(1);
+  execute(1, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(poll(4), Ids{2});
+}
+
+TEST_F(ForcedSignals, AQueueOfUnsignaledRequestsNeedsNoPolling) {
+  for (std::uint64_t id = 0; id < 10 * kSlots; ++id) {
+    ASSERT_EQ(send(id, 0), 0) << id;
+    execute(1);
+  }
+  EXPECT_LE(g_completed.size(), real_cq.cqe) << "more than the completion queue holds";
+  EXPECT_EQ(poll(16), Ids{});
+}
+
+TEST_F(ForcedSignals, AFullQueueIsFull) {
+  for (std::uint64_t id = 0; id < kSlots; ++id) ASSERT_EQ(send(id, 0), 0);
+  EXPECT_EQ(send(99, 0), ENOMEM) << "none has run";
+  execute(1);
+  EXPECT_EQ(send(99, 0), 0);
+}
+
+TEST_F(ForcedSignals, TheCompletionQueueHoldsThemBesideTheProgramsOwn) {
+  EXPECT_TRUE(qp.forces_signals);
+  EXPECT_GE(real_cq.cqe, 4 + static_cast<int>(kSlots));
+  EXPECT_EQ(cq.cq.cqe, 4);
+  end_forcing_signals(qp);
+  EXPECT_EQ(cq.reserved, 0u);
+}
+
+TEST_F(ForcedSignals, NoRoomNoForce) {
+  end_forcing_signals(qp);
+  real_cq.cqe = 4;
+  g_can_resize = false;
+  begin_forcing_signals(qp);
+  EXPECT_FALSE(qp.forces_signals);
+  ASSERT_EQ(send(1, 0), 0);
+  EXPECT_EQ(g_posted.front().flags & IBV_SEND_SIGNALED, 0u);
+}
+
+// An event for a completion that the program never sees would wake it for nothing; and the queue stays armed.
+TEST_F(ForcedSignals, NoEventForWhatIsSwallowed) {
+  req_notify_cq(&cq.cq, 0);
+  ASSERT_EQ(send(1, 0), 0);
+  execute(1);
+  g_events = 1;
+  EXPECT_EQ(next_event(channel), nullptr);
+  EXPECT_EQ(g_armed, 2) << "the event was the program's only one";
+  ASSERT_EQ(send(2, IBV_SEND_SIGNALED), 0);
+  execute(1);
+  g_events = 1;
+  EXPECT_EQ(next_event(channel), &cq);
+  EXPECT_EQ(poll(4), Ids{2});
+}
+
+// The program may poll before it reads the event.
+TEST_F(ForcedSignals, TheEventOfWhatWasPolledIsTold) {
+  req_notify_cq(&cq.cq, 0);
+  ASSERT_EQ(send(1, IBV_SEND_SIGNALED), 0);
+  execute(1);
+  g_events = 1;
+  EXPECT_EQ(poll(4), Ids{1});
+  EXPECT_EQ(next_event(channel), &cq);
+}
+
+}  // namespace
+}  // namespace shadowib
