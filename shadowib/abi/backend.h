@@ -85,6 +85,8 @@ struct BackendOps {
   int (*query_gid)(struct ibv_context* context, uint8_t port, int index, union ibv_gid* gid);
   int (*query_gid_type)(struct ibv_context* context, uint8_t port, unsigned index,
                         int* type);  // private enum: 0 IB/RoCEv1
+  // Optional: all entries there are, of all ports, in one call; how many, or a negative errno.
+  ssize_t (*query_gid_table)(struct ibv_context* context, struct ibv_gid_entry* entries, size_t capacity);
   int (*query_pkey)(struct ibv_context* context, uint8_t port, int index, uint16_t* pkey);  // network order
   int (*get_async_event)(struct ibv_context* context,
                          struct ibv_async_event* event);  // never blocks: EAGAIN if none;

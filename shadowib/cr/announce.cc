@@ -70,7 +70,7 @@ Status publish_directory() {
     SpinGuard guard(r.lock);
     for (ShadowContext& context : r.contexts)
       for (ShadowPort& port : context.ports) {
-        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}};
+        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}, port.real_mtu};
         if (port.gids.empty() || port.real_gids.empty()) d.ports.push_back(p);
         for (std::size_t g = 0; g < port.gids.size() && g < port.real_gids.size(); ++g) {
           if (port.gids[g].empty() && g > 0) continue;

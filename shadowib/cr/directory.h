@@ -28,6 +28,7 @@ namespace shadowib {
 struct DirectoryPort {
   std::uint32_t virtual_lid, real_lid;
   ibv_gid virtual_gid, real_gid;
+  std::uint32_t real_mtu;  // ibv_mtu
 };
 struct DirectoryNumber {  // of a queue pair, or of an XRC shared receive queue
   std::uint32_t virtual_number, real_number, pd;

@@ -29,7 +29,10 @@ void* helper_main(void*) {
       g_parked = 0;
       continue;
     }
-    g_backend.progress(-1);
+    if (g_backend.progress != nullptr)
+      g_backend.progress(-1);
+    else  // the backend of this generation moves its data by itself; that of the next may not
+      futex_wait(&g_park, 0);
   }
   return nullptr;
 }
@@ -64,7 +67,8 @@ Status park_helper(int timeout_ms) {
   while (g_parked.load() == 0) {
     if (monotonic_ns() > deadline)
       return Status::of(Code::kTimeout, 0, "the helper thread did not leave the backend within %d ms", timeout_ms);
-    g_backend.wake();
+    if (g_backend.wake != nullptr) g_backend.wake();
+    futex_wake(&g_park, 1);
     futex_wait(&g_parked, 0, 1000000);
   }
   return {};

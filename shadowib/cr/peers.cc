@@ -9,6 +9,7 @@
 
 #include "hooks/agent.h"
 #include "shadowib/cr/directory.h"
+#include "shadowib/cr/ports.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/registry.h"
 
@@ -143,9 +144,12 @@ Found find_remote(const RemoteEnd& remote, const char* kind, std::uint32_t numbe
   return found;
 }
 
-void set_address(const Found& found, ibv_ah_attr* attr) {
-  attr->dlid = found.has_port ? static_cast<std::uint16_t>(found.port.real_lid) : kNobodyLid;
-  if (attr->is_global) attr->grh.dgid = found.has_port ? found.port.real_gid : ibv_gid{};
+// Both ends have to name the same, and neither more than its port can do.
+ibv_mtu possible_mtu(const ShadowQp& qp, const Found& found, ibv_mtu asked) {
+  ibv_mtu most = IBV_MTU_4096;
+  for (const ShadowPort& port : qp.context->ports) most = std::min(most, port.real_mtu);
+  if (found.has_port) most = std::min(most, static_cast<ibv_mtu>(found.port.real_mtu));
+  return std::min(asked, most);
 }
 
 bool is_multicast(const ibv_ah_attr& attr) {
@@ -218,7 +222,8 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   note_remote(qp, *attr, mask);
   if (job_info().generation == 0) return {};
   const Found found = find_remote(qp.remote, "qp", qp.remote.qp_num.value);
-  if (mask & IBV_QP_AV) set_address(found, &attr->ah_attr);
+  if (mask & IBV_QP_AV) set_route(*qp.context, found.has_port ? &found.port : nullptr, &attr->ah_attr);
+  if (mask & IBV_QP_PATH_MTU) attr->path_mtu = possible_mtu(qp, found, attr->path_mtu);
   if (mask & IBV_QP_DEST_QPN) attr->dest_qp_num = found.number.real_number;
   if (!found.has_number) return {};
   qp.remote.real_qp_num = {found.number.real_number};
@@ -230,8 +235,11 @@ void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   ah.remote.lid = {ah.attr.dlid};
   ah.remote.has_gid = ah.attr.is_global != 0;
   if (ah.remote.has_gid) ah.remote.gid = ah.attr.grh.dgid;
-  if (job_info().generation == 0 || is_multicast(ah.attr)) return;
-  set_address(find_remote(ah.remote, nullptr, 0), attr);
+  if (job_info().generation == 0) return;
+  const ShadowContext& context = *ShadowContext::of(ah.ah.context);
+  if (is_multicast(ah.attr)) return set_multicast_route(context, attr);
+  const Found found = find_remote(ah.remote, nullptr, 0);
+  set_route(context, found.has_port ? &found.port : nullptr, attr);
 }
 
 RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number) {

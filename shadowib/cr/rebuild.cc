@@ -16,6 +16,7 @@
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/peers.h"
+#include "shadowib/cr/ports.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
 #include "shadowib/objects/forced_signals.h"
@@ -47,17 +48,7 @@ Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
   context.keys.clear();
   context.rkeys.clear();
   context.numbered.clear();
-  for (std::size_t i = 0; i < context.ports.size(); ++i) {
-    ShadowPort& port = context.ports[i];
-    auto number = static_cast<std::uint8_t>(i + 1);
-    ibv_port_attr attr{};
-    if (int rc = g_backend.query_port(context.real, number, &attr, sizeof(attr)); rc != 0)
-      return failed(rc, "port %u of %s", number, context.device->device.name);
-    port.real_lid = {attr.lid};
-    for (std::size_t g = 0; g < port.real_gids.size(); ++g)
-      if (g_backend.query_gid(context.real, number, static_cast<int>(g), &port.real_gids[g]) != 0)
-        port.real_gids[g] = {};
-  }
+  SHADOWIB_TRY(rebuild_ports(context));
   if (!context.async_events.reattach(context.program().async_fd, context.real->async_fd))
     return failed(errno, "the event descriptor %d of %s", context.program().async_fd, context.device->device.name);
   SpinGuard guard(context.async_events.lock);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "shadowib/cr/ports.h"
 #include "shadowib/cr/rebuild.h"
 #include "shadowib/objects/registry.h"
 
@@ -89,7 +90,10 @@ class Binder {
     attr.ah_attr.port_num = 1;
     attr.ah_attr.dlid = static_cast<std::uint16_t>(port.real_lid.value);
     attr.ah_attr.is_global = port.real_lid.value == 0;
-    if (attr.ah_attr.is_global != 0 && !port.real_gids.empty()) attr.ah_attr.grh.dgid = port.real_gids[0];
+    if (attr.ah_attr.is_global != 0 && !port.real_gids.empty()) {
+      attr.ah_attr.grh.dgid = port.real_gids[0];
+      attr.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(source_index(port, 0, port.real_gids[0]));
+    }
     if (int rc = modify(&attr, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
         rc != 0)

@@ -31,6 +31,7 @@ ibv_ah* shadowib_ibv_create_ah(ibv_pd* program_pd, ibv_ah_attr* attr) {
   ShadowPd* pd = ShadowPd::of(program_pd);
   auto* ah = new ShadowAh{};
   ah->attr = *attr;
+  ah->ah.context = program_pd->context;
   ibv_ah_attr real = *attr;
   turn_address(*ah, &real);
   ah->real = g_backend.create_ah(pd->real, &real);
@@ -39,7 +40,6 @@ ibv_ah* shadowib_ibv_create_ah(ibv_pd* program_pd, ibv_ah_attr* attr) {
     delete ah;
     return null_with(saved);
   }
-  ah->ah.context = program_pd->context;
   ah->ah.pd = program_pd;
   ah->ah.handle = ah->real->handle;
   Registry& r = registry();

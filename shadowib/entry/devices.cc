@@ -13,6 +13,7 @@
 #include "shadowib/cr/announce.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/participant.h"
+#include "shadowib/cr/ports.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/entry/errors.h"
 #include "shadowib/entry/extended.h"
@@ -60,33 +61,6 @@ bool list_devices(std::vector<ibv_device*>* devices) {
   for (int i = 0; i < n; ++i) devices->push_back(&shadow_of(real[i], i)->device);
   g_backend.free_device_list(real);
   return true;
-}
-
-Status record_ports(ShadowContext& context) {
-  context.ports.resize(context.attr.phys_port_cnt);
-  for (std::size_t i = 0; i < context.ports.size(); ++i) {
-    ShadowPort& port = context.ports[i];
-    auto number = static_cast<std::uint8_t>(i + 1);
-    if (int rc = g_backend.query_port(context.real, number, &port.attr, sizeof(port.attr)); rc != 0)
-      return Status::of(Code::kIo, rc, "port %u of %s cannot be queried", number, context.device->device.name);
-    port.lid = {port.attr.lid};
-    port.real_lid = {port.attr.lid};
-    for (int g = 0; g < port.attr.gid_tbl_len; ++g) {
-      RecordedGid gid{};
-      if (g_backend.query_gid(context.real, number, g, &gid.gid) != 0) gid.gid = {};
-      if (g_backend.query_gid_type == nullptr ||
-          g_backend.query_gid_type(context.real, number, static_cast<unsigned>(g), &gid.type) != 0)
-        gid.type = 0;
-      port.gids.push_back(gid);
-      port.real_gids.push_back(gid.gid);
-    }
-    for (int k = 0; k < port.attr.pkey_tbl_len; ++k) {
-      std::uint16_t pkey = 0;
-      if (g_backend.query_pkey(context.real, number, k, &pkey) != 0) break;
-      port.pkeys.push_back(pkey);
-    }
-  }
-  return {};
 }
 
 void fill_operations(ShadowContext& context) {

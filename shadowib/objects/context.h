@@ -46,8 +46,13 @@ struct ShadowPort {
   std::vector<RecordedGid> gids;
   std::vector<std::uint16_t> pkeys;
   VirtualLid lid;  // 0: none (RoCE)
+  // The port it is on now (cr/ports.h).
   RealLid real_lid;
-  std::vector<ibv_gid> real_gids;  // by the same index
+  bool real_is_ethernet = false;
+  ibv_mtu real_mtu = IBV_MTU_4096;
+  std::vector<RecordedGid> real_table;
+  std::vector<int> real_indices;   // by the program's index, into real_table; -1: nothing stands for it
+  std::vector<ibv_gid> real_gids;  // the same, or zeros
 };
 
 struct ShadowContext {

@@ -62,6 +62,7 @@ struct {
   REAL(rereg_mr, int, ibv_mr*, int, ibv_pd*, void*, size_t, int);
   REAL(query_port, int, ibv_context*, uint8_t, _compat_ibv_port_attr*);
   REAL(query_gid_type, int, ibv_context*, uint8_t, unsigned, int*);
+  REAL(query_gid_table, ssize_t, ibv_context*, ibv_gid_entry*, size_t, uint32_t, size_t);
 } real;
 #undef REAL
 
@@ -141,6 +142,11 @@ int get_async_event(ibv_context* context, ibv_async_event* event) {
 int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type) {
   if (real.query_gid_type == nullptr) return EOPNOTSUPP;
   return real.query_gid_type(context, port, index, type);
+}
+
+ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t capacity) {
+  if (real.query_gid_table == nullptr) return -EOPNOTSUPP;
+  return real.query_gid_table(context, entries, capacity, 0, sizeof(ibv_gid_entry));
 }
 
 // The functions of XRC are slots of the context, which providers fill that have it.
@@ -239,7 +245,8 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
           find<decltype(real.create_ah)>("ibv_create_ah"),
           find<decltype(real.rereg_mr)>("ibv_rereg_mr"),
           find<decltype(real.query_port)>("ibv_query_port"),
-          find<decltype(real.query_gid_type)>("ibv_query_gid_type", "IBVERBS_PRIVATE_34")};
+          find<decltype(real.query_gid_type)>("ibv_query_gid_type", "IBVERBS_PRIVATE_34"),
+          find<decltype(real.query_gid_table)>("_ibv_query_gid_table", "IBVERBS_1.11")};
   *ops = {};
   ops->abi_version = kBackendAbiVersion;
   ops->name = "verbs";
@@ -254,6 +261,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->query_port = query_port;
   ops->query_gid = find<decltype(ops->query_gid)>("ibv_query_gid");
   ops->query_gid_type = query_gid_type;
+  ops->query_gid_table = query_gid_table;
   ops->query_pkey = find<decltype(ops->query_pkey)>("ibv_query_pkey");
   ops->get_async_event = get_async_event;
   ops->ack_async_event = find<decltype(ops->ack_async_event)>("ibv_ack_async_event");

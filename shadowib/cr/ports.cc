@@ -1,0 +1,151 @@
+#include "shadowib/cr/ports.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "shadowib/cr/peers.h"
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::uint8_t kHopLimit = 64;
+
+bool is_ipv4(const ibv_gid& gid) {
+  constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return std::memcmp(gid.raw, kMapped, sizeof(kMapped)) == 0;
+}
+bool is_link_local(const ibv_gid& gid) { return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80; }
+// Addresses of one family reach each other.
+int family(const ibv_gid& gid) { return is_ipv4(gid) ? 0 : is_link_local(gid) ? 1 : 2; }
+bool same(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, sizeof(a.raw)) == 0; }
+
+std::vector<RecordedGid> read_gids(ibv_context* real, std::uint8_t number, int entries) {
+  std::vector<RecordedGid> gids(static_cast<std::size_t>(std::max(0, entries)));
+  if (g_backend.query_gid_table != nullptr) {  // one call; entry by entry is some 10 ms on a table of 1024
+    std::vector<ibv_gid_entry> table(4 * gids.size() + 64);
+    const ssize_t n = g_backend.query_gid_table(real, table.data(), table.size());
+    for (ssize_t i = 0; i < n; ++i) {
+      const ibv_gid_entry& entry = table[static_cast<std::size_t>(i)];
+      if (entry.port_num == number && entry.gid_index < gids.size())
+        gids[entry.gid_index] = {entry.gid, entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? 1 : 0};
+    }
+    if (n >= 0) return gids;
+  }
+  for (std::size_t g = 0; g < gids.size(); ++g) {
+    if (g_backend.query_gid(real, number, static_cast<int>(g), &gids[g].gid) != 0) gids[g].gid = {};
+    if (gids[g].empty() || g_backend.query_gid_type == nullptr ||
+        g_backend.query_gid_type(real, number, static_cast<unsigned>(g), &gids[g].type) != 0)
+      gids[g].type = 0;
+  }
+  return gids;
+}
+
+Status ask(ShadowContext& context, std::size_t index, ibv_port_attr* attr) {
+  ShadowPort& port = context.ports[index];
+  const auto number = static_cast<std::uint8_t>(index + 1);
+  *attr = {};
+  if (int rc = g_backend.query_port(context.real, number, attr, sizeof(*attr)); rc != 0)
+    return Status::of(Code::kIo, rc, "port %u of %s cannot be queried", number, context.device->device.name);
+  port.real_lid = {attr->lid};
+  port.real_is_ethernet = attr->link_layer == IBV_LINK_LAYER_ETHERNET;
+  port.real_mtu = attr->active_mtu;
+  port.real_table = read_gids(context.real, number, attr->gid_tbl_len);
+  return {};
+}
+
+}  // namespace
+
+int find_substitute(const std::vector<RecordedGid>& real, const RecordedGid& known, int index) {
+  int best = -1, best_score = -1;
+  for (std::size_t i = 0; i < real.size(); ++i) {
+    if (real[i].empty()) continue;
+    const int score = 16 * same(real[i].gid, known.gid) + 8 * (real[i].type == known.type) +
+                      4 * (family(real[i].gid) == family(known.gid)) + 2 * is_ipv4(real[i].gid) +
+                      (static_cast<int>(i) == index);
+    if (score > best_score) best = static_cast<int>(i), best_score = score;
+  }
+  return best;
+}
+
+int source_index(const ShadowPort& port, int program_index, const ibv_gid& dgid) {
+  const auto at = static_cast<std::size_t>(program_index);
+  const int chosen = program_index >= 0 && at < port.real_indices.size() ? port.real_indices[at] : -1;
+  const auto leads_there = [&](int i) {
+    return i >= 0 && !port.real_table[static_cast<std::size_t>(i)].empty() &&
+           (!port.real_is_ethernet || family(port.real_table[static_cast<std::size_t>(i)].gid) == family(dgid));
+  };
+  if (leads_there(chosen)) return chosen;
+  int other = -1;
+  for (int i = 0; i < static_cast<int>(port.real_table.size()); ++i)
+    if (leads_there(i) && (other < 0 || port.real_table[static_cast<std::size_t>(i)].type >
+                                            port.real_table[static_cast<std::size_t>(other)].type))
+      other = i;
+  return other >= 0 ? other : std::max(0, chosen);
+}
+
+Status record_ports(ShadowContext& context) {
+  context.ports.resize(context.attr.phys_port_cnt);
+  for (std::size_t i = 0; i < context.ports.size(); ++i) {
+    ShadowPort& port = context.ports[i];
+    const auto number = static_cast<std::uint8_t>(i + 1);
+    SHADOWIB_TRY(ask(context, i, &port.attr));
+    port.lid = {port.attr.lid};
+    port.gids = port.real_table;
+    port.real_gids.clear();
+    port.real_indices.clear();
+    for (std::size_t g = 0; g < port.gids.size(); ++g) {
+      port.real_gids.push_back(port.gids[g].gid);
+      port.real_indices.push_back(static_cast<int>(g));
+    }
+    for (int k = 0; k < port.attr.pkey_tbl_len; ++k) {
+      std::uint16_t pkey = 0;
+      if (g_backend.query_pkey(context.real, number, k, &pkey) != 0) break;
+      port.pkeys.push_back(pkey);
+    }
+  }
+  return {};
+}
+
+Status rebuild_ports(ShadowContext& context) {
+  for (std::size_t i = 0; i < context.ports.size(); ++i) {
+    ShadowPort& port = context.ports[i];
+    ibv_port_attr attr;
+    SHADOWIB_TRY(ask(context, i, &attr));
+    for (std::size_t g = 0; g < port.gids.size(); ++g) {
+      const bool needed = !port.gids[g].empty() || g == 0;  // a peer may be known by LID alone, and need the first
+      const int substitute = needed ? find_substitute(port.real_table, port.gids[g], static_cast<int>(g)) : -1;
+      port.real_indices[g] = substitute;
+      port.real_gids[g] = substitute < 0 ? ibv_gid{} : port.real_table[static_cast<std::size_t>(substitute)].gid;
+    }
+  }
+  return {};
+}
+
+void set_route(const ShadowContext& context, const DirectoryPort* peer, ibv_ah_attr* attr) {
+  attr->dlid = peer != nullptr ? static_cast<std::uint16_t>(peer->real_lid) : kNobodyLid;
+  const auto index = static_cast<std::size_t>(attr->port_num) - 1;
+  const ShadowPort* port = index < context.ports.size() ? &context.ports[index] : nullptr;
+  if (port != nullptr && port->real_is_ethernet && attr->is_global == 0) {
+    attr->is_global = 1;
+    attr->grh = {};
+    attr->grh.hop_limit = kHopLimit;
+  }
+  if (attr->is_global == 0) return;
+  attr->grh.dgid = peer != nullptr ? peer->real_gid : ibv_gid{};
+  if (port == nullptr) return;
+  // An address that leads nowhere is none for RoCE: to ourselves, where nobody has the number.
+  if (peer == nullptr && port->real_is_ethernet && !port->real_gids.empty()) attr->grh.dgid = port->real_gids[0];
+  attr->grh.sgid_index = static_cast<std::uint8_t>(source_index(*port, attr->grh.sgid_index, attr->grh.dgid));
+}
+
+void set_multicast_route(const ShadowContext& context, ibv_ah_attr* attr) {
+  const auto index = static_cast<std::size_t>(attr->port_num) - 1;
+  if (attr->is_global == 0 || index >= context.ports.size()) return;
+  const ShadowPort& port = context.ports[index];
+  const std::size_t at = attr->grh.sgid_index;
+  if (at < port.real_indices.size() && port.real_indices[at] >= 0)
+    attr->grh.sgid_index = static_cast<std::uint8_t>(port.real_indices[at]);
+}
+
+}  // namespace shadowib

@@ -1,0 +1,117 @@
+// Which GID of another adapter stands for one the program knows.
+#include "shadowib/cr/ports.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+
+BackendOps g_backend;
+
+namespace {
+
+RecordedGid ipv4(int last, int type = 1) {
+  RecordedGid gid{};
+  gid.gid.raw[10] = gid.gid.raw[11] = 0xff;
+  gid.gid.raw[12] = 10;
+  gid.gid.raw[15] = static_cast<std::uint8_t>(last);
+  gid.type = type;
+  return gid;
+}
+RecordedGid link_local(int last, int type = 1) {
+  RecordedGid gid{};
+  gid.gid.raw[0] = 0xfe;
+  gid.gid.raw[1] = 0x80;
+  gid.gid.raw[15] = static_cast<std::uint8_t>(last);
+  gid.type = type;
+  return gid;
+}
+
+TEST(Ports, TheSameGidWhereverItStands) {
+  EXPECT_EQ(find_substitute({link_local(1), ipv4(1), ipv4(2)}, ipv4(2), 1), 2);
+}
+
+TEST(Ports, ElseOneOfItsKind) {
+  const std::vector<RecordedGid> real = {link_local(7, 0), link_local(7), ipv4(9, 0), ipv4(9)};
+  EXPECT_EQ(find_substitute(real, ipv4(1), 1), 3);
+  EXPECT_EQ(find_substitute(real, link_local(1), 0), 1);
+  EXPECT_EQ(find_substitute(real, ipv4(1, 0), 1), 2);
+}
+
+TEST(Ports, ElseAnyThatIsThere) {
+  EXPECT_EQ(find_substitute({{}, link_local(7, 0)}, ipv4(1), 0), 1);
+  EXPECT_EQ(find_substitute({{}, {}}, ipv4(1), 0), -1);
+  EXPECT_EQ(find_substitute({}, ipv4(1), 0), -1);
+}
+
+ShadowPort roce(std::vector<RecordedGid> table, std::vector<int> indices) {
+  ShadowPort port{};
+  port.real_is_ethernet = true;
+  port.real_table = std::move(table);
+  port.real_indices = std::move(indices);
+  for (int i : port.real_indices)
+    port.real_gids.push_back(i < 0 ? ibv_gid{} : port.real_table[static_cast<std::size_t>(i)].gid);
+  return port;
+}
+
+TEST(Ports, TheSourceIsOfTheDestinationsFamily) {
+  const ShadowPort port = roce({link_local(7), ipv4(9, 0), ipv4(9)}, {0, 2});
+  EXPECT_EQ(source_index(port, 1, ipv4(5).gid), 2) << "the program's choice";
+  EXPECT_EQ(source_index(port, 0, link_local(5).gid), 0);
+  EXPECT_EQ(source_index(port, 0, ipv4(5).gid), 2) << "a link-local one does not lead there; RoCE v2 before v1";
+  EXPECT_EQ(source_index(port, 77, ipv4(5).gid), 2) << "an index the program was never told";
+}
+
+class Route : public testing::Test {
+ protected:
+  std::unique_ptr<ShadowContext> context = std::make_unique<ShadowContext>();
+  DirectoryPort peer{};
+  ibv_ah_attr attr{};
+  void SetUp() override { attr.port_num = 1; }
+};
+
+// A program that was told LIDs, on an adapter that routes by GID alone.
+TEST_F(Route, ALidBecomesAGlobalRouteOnRoce) {
+  context->ports.push_back(roce({link_local(7), ipv4(9)}, {1}));
+  attr.dlid = 5;
+  peer.real_gid = ipv4(3).gid;
+  set_route(*context, &peer, &attr);
+  EXPECT_EQ(attr.dlid, 0);
+  EXPECT_EQ(attr.is_global, 1);
+  EXPECT_EQ(std::memcmp(&attr.grh.dgid, &peer.real_gid, 16), 0);
+  EXPECT_EQ(attr.grh.sgid_index, 1);
+  EXPECT_GT(attr.grh.hop_limit, 1);
+}
+
+// And the other way: the route stays global, by an index that is there.
+TEST_F(Route, AGidGetsALidOffRoce) {
+  context->ports.push_back(roce({link_local(7, 0)}, {0, 0}));
+  context->ports[0].real_is_ethernet = false;
+  attr.is_global = 1;
+  attr.grh.sgid_index = 1;
+  peer.real_lid = 12;
+  peer.real_gid = link_local(8, 0).gid;
+  set_route(*context, &peer, &attr);
+  EXPECT_EQ(attr.dlid, 12);
+  EXPECT_EQ(attr.grh.sgid_index, 0);
+}
+
+TEST_F(Route, NobodyIsNotTheWrongOne) {
+  context->ports.push_back(roce({ipv4(9)}, {0}));
+  attr.is_global = 1;
+  attr.grh.dgid = ipv4(1).gid;
+  set_route(*context, nullptr, &attr);
+  EXPECT_EQ(std::memcmp(&attr.grh.dgid, &context->ports[0].real_gids[0], 16), 0)
+      << "RoCE refuses an address of zeros";
+  context->ports[0].real_is_ethernet = false;
+  set_route(*context, nullptr, &attr);
+  EXPECT_NE(attr.dlid, 0);
+  EXPECT_EQ(attr.grh.dgid.global.interface_id, 0u);
+}
+
+}  // namespace
+}  // namespace shadowib
