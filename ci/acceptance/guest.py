@@ -1,0 +1,36 @@
+"""Lines that need a kernel's RDMA device: started on the host, they boot a machine with Soft-RoCE (ci/vm/run) and go on in there."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Callable
+
+from common import ROOT, Line
+
+
+def _on_host(line: Line, evidence: pathlib.Path, timeout: float) -> int:
+    """The same line again, in the guest. What it leaves when a case fails is copied out of it."""
+    shutil.rmtree(evidence, ignore_errors=True)
+    evidence.mkdir(parents=True)
+    argv = [ROOT / "ci" / "vm" / "run", "--timeout", str(timeout), "--log", evidence / "vm.log", "--share", evidence]
+    for path in filter(None, (line.options.state, line.options.log)):
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        argv += ["--share", path.resolve().parent]
+    # The guest has a /tmp of its own: sockets and FIFOs need a file system that is.
+    words = [sys.executable, "-B", sys.argv[0], *sys.argv[1:], "--seed", line.seed, "--area", "/tmp/area"]
+    return subprocess.run([*argv, "--", *words], check=False).returncode
+
+
+def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[bool, float]) -> int:
+    """`in_guest` runs the line's cases; `timeouts` of the whole, by line.quick. Returns the exit code."""
+    if line.options.list:
+        return in_guest(line)
+    evidence = line.build / "acceptance" / f"{line.name}-vm"
+    if os.environ.get("SHADOWIB_VM") != "1":
+        return _on_host(line, evidence, timeouts[line.quick])
+    try:
+        return in_guest(line)
+    finally:
+        if line.area.exists():
+            shutil.copytree(line.area, evidence / "area", dirs_exist_ok=True, symlinks=True, ignore=shutil.ignore_patterns("ckpt"))
