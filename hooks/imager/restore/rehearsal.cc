@@ -140,7 +140,7 @@ Status make_all_pids(const std::vector<MemberImage>& members) {
                     processes.size() - placed, processes.size());
 }
 
-// Status holds no pointers to memory of its process but static text.
+// What a restart does before its first process is made. A Status has its text inside, so it can come through a pipe.
 Status in_namespaces(const std::vector<MemberImage>& members) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
