@@ -60,6 +60,13 @@ class DescriptorPlan {
   Impl* impl_;
 };
 
+// In a command, without restoring anything: `obstacle` gets the refusal of each file, directory, device and FIFO of
+// the tables that a restart could not open as recorded. Fails itself if the tables cannot be understood.
+Status check_files(const std::map<std::uint32_t, std::string>& tables,
+                   const std::function<void(const Status&)>& obstacle);
+// The highest number in a table, -1 if it has none.
+Status highest_descriptor(const std::string& table, int* highest);
+
 // Human-readable lines of a table: "3  file  /home/x/data  offset 4096  O_RDONLY", for inspect. JSON if json.
 Status print_descriptors(const std::string& table, bool json, std::string* text);
 

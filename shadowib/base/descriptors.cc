@@ -17,9 +17,7 @@ extern "C" void __sanitizer_syscall_pre_impl_close(long fd) __attribute__((weak)
 namespace shadowib {
 namespace {
 
-constexpr int kMaxDescriptors = 1 << 20;
-constexpr int kHighWindow = 256;  // descriptors are sought in [limit - kHighWindow, limit) first
-std::atomic<std::uint64_t> g_owned[kMaxDescriptors / 64];
+std::atomic<std::uint64_t> g_owned[kMaxOwnedDescriptors / 64];
 std::atomic<int> g_lowest{INT_MAX};
 
 struct Mapping {
@@ -48,9 +46,9 @@ void raw_close(int fd) {
 int own_descriptor(int fd) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  int top = limit.rlim_cur > kMaxDescriptors ? kMaxDescriptors : static_cast<int>(limit.rlim_cur);
+  int top = limit.rlim_cur > kMaxOwnedDescriptors ? kMaxOwnedDescriptors : static_cast<int>(limit.rlim_cur);
   int moved = -1;
-  for (int floor = top - kHighWindow; moved < 0; floor /= 2) {
+  for (int floor = top - kOwnedDescriptorWindow; moved < 0; floor /= 2) {
     if (floor < 3) floor = 3;
     moved = ::fcntl(fd, F_DUPFD_CLOEXEC, floor);
     if (moved < 0 && (floor == 3 || (errno != EMFILE && errno != EINVAL))) return -1;
@@ -67,7 +65,7 @@ void close_owned_descriptor(int fd) {
 }
 
 bool is_owned_descriptor(int fd) {
-  if (fd < 0 || fd >= kMaxDescriptors) return false;
+  if (fd < 0 || fd >= kMaxOwnedDescriptors) return false;
   return (g_owned[fd / 64].load(std::memory_order_acquire) >> (fd % 64)) & 1;
 }
 
@@ -76,7 +74,7 @@ int lowest_owned_descriptor() { return g_lowest.load(std::memory_order_relaxed);
 void forget_owned_descriptors(bool close) {
   int low = g_lowest.exchange(INT_MAX);
   if (low == INT_MAX) return;
-  for (int word = low / 64; word < kMaxDescriptors / 64; ++word) {
+  for (int word = low / 64; word < kMaxOwnedDescriptors / 64; ++word) {
     std::uint64_t bits = g_owned[word].load(std::memory_order_relaxed);
     if (bits == 0) continue;
     g_owned[word].store(0, std::memory_order_relaxed);

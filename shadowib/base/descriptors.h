@@ -10,6 +10,10 @@
 
 namespace shadowib {
 
+// Numbers are sought in [limit - kOwnedDescriptorWindow, limit) first; none is at kMaxOwnedDescriptors or above.
+inline constexpr int kMaxOwnedDescriptors = 1 << 20;
+inline constexpr int kOwnedDescriptorWindow = 256;
+
 // Closes any descriptor past the guard of close(2), which protects ours. Async-signal-safe.
 void raw_close(int fd);
 

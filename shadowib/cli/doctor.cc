@@ -1,36 +1,55 @@
 // shadowib doctor: what this machine offers, and what to do about what it does not.
 #include <dlfcn.h>
-#include <sys/statvfs.h>
-#include <sys/utsname.h>
-#include <unistd.h>
+#include <link.h>
 
 #include <filesystem>
 
-#include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/machine.h"
 #include "shadowib/cli/output.h"
-#include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
 namespace {
 
+struct DoctorArguments {
+  Common common;
+  std::vector<std::string> sets, programs;
+};
+
 constexpr char kExamples[] =
     "Examples:\n"
     "  shadowib doctor                      before the first checkpoint on a machine\n"
-    "  shadowib doctor --dir /scratch/ckpt  is that place good for sets?\n\n"
-    "Each line says ok, note (works, with a limit) or missing, with a remedy below. Exit code 9 if anything is "
-    "missing.\n";
+    "  shadowib doctor --dir /scratch/ckpt  is that place good for sets?\n"
+    "  shadowib doctor --set demo.0003      could it be restarted here?\n"
+    "  shadowib doctor --program ./app      can that program be run under shadowib?\n\n"
+    "Each line says ok, note (works, with a limit), missing or refused, with a remedy below. Exit code 9 if "
+    "anything\n"
+    "is missing, else 4 if a set or a program would be refused.\n";
 
-Finding kernel() {
-  utsname name{};
-  ::uname(&name);
-  return {"kernel", Verdict::kOk, std::string(name.sysname) + " " + name.release + " " + name.machine, ""};
+// The library itself behind a name: "libibverbs.so.1" -> ".../libibverbs.so.1.14.44.0", which tells its version.
+std::string file_behind(void* handle, const std::string& name) {
+  link_map* map = nullptr;
+  if (::dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map->l_name[0] == '\0') return name;
+  std::error_code error;
+  return std::filesystem::weakly_canonical(map->l_name, error);
 }
 
-std::vector<Finding> installation() {
-  std::vector<Finding> findings;
+Finding system_libibverbs(bool wanted) {
+  const std::string given = environment("IBVERBS"), name = given.empty() ? "libibverbs.so.1" : given;
+  void* handle = ::dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr)
+    return {"system libibverbs", wanted ? Verdict::kMissing : Verdict::kNote, ::dlerror(),
+            "needed by --backend verbs and by programs linked to it: apt install libibverbs1"};
+  if (::dlsym(handle, "ibv_open_device") == nullptr)
+    return {"system libibverbs", Verdict::kMissing, file_behind(handle, name) + " exports no ibv_open_device",
+            "name a verbs library with SHADOWIB_IBVERBS, or unset it"};
+  return {"system libibverbs", Verdict::kOk, file_behind(handle, name), ""};
+}
+
+Findings installation() {
+  Findings findings;
   Libraries libraries;
   Status found = find_libraries(&libraries);
   if (!found.ok())
@@ -44,80 +63,72 @@ std::vector<Finding> installation() {
                          ? Finding{"drop-in directory", Verdict::kNote, "absent",
                                    "programs that dlopen libibverbs are not seen; install shadowib completely"}
                          : Finding{"drop-in directory", Verdict::kOk, libraries.dropin, ""});
-  std::string verbs = environment("IBVERBS").empty() ? "libibverbs.so.1" : environment("IBVERBS");
-  findings.push_back(
-      ::dlopen(verbs.c_str(), RTLD_LAZY | RTLD_LOCAL) != nullptr
-          ? Finding{"system libibverbs", Verdict::kOk, verbs, ""}
-          : Finding{"system libibverbs", Verdict::kNote, ::dlerror(),
-                    "needed by --backend verbs and by programs linked to it: apt install libibverbs1"});
+  findings.push_back(system_libibverbs(environment("BACKEND") == "verbs"));
   return findings;
 }
 
-// Tries what a checkpoint does there: a directory, a synced file, a rename, and the exchange.
-std::vector<Finding> storage(const Common& common) {
-  std::vector<Finding> findings;
-  const std::string probe = common.directory + "/.doctor-" + random_hex(4);
-  std::error_code error;
-  const bool existed = std::filesystem::exists(common.directory, error);
-  Status status = ensure_directory(common.directory);
-  if (status.ok()) status = write_new_file(probe, "probe");
-  if (status.ok()) status = sync_path(common.directory);
-  ::unlink(probe.c_str());
-  struct statvfs space {};
-  ::statvfs(common.directory.c_str(), &space);
-  std::string room = human_bytes(std::uint64_t{space.f_bavail} * space.f_frsize) + " free";
-  findings.push_back(status.ok() ? Finding{"checkpoint directory", Verdict::kOk, common.directory + ", " + room, ""}
-                                 : Finding{"checkpoint directory", Verdict::kMissing, status.text(),
-                                           "name a directory you may write to with --dir or SHADOWIB_DIR"});
-  const std::string uri = !common.exchange.empty() ? common.exchange : "dir:" + probe + "-x";
-  std::unique_ptr<Exchange> exchange;
-  std::string value;
-  bool there = false;
-  const std::string key = "doctor/" + random_hex(8);
-  status = Exchange::open(uri, true, &exchange);
-  if (status.ok()) status = exchange->publish(key, "probe");
-  if (status.ok()) status = exchange->get(key, &value, &there);
-  if (status.ok()) status = exchange->barrier(key + "-barrier", "doctor", 1, 1000, "");
-  if (status.ok() && (!there || value != "probe"))
-    status = Status(Code::kIo, 0, "a published value was not found again");
-  if (exchange != nullptr) (void)exchange->remove(key);
-  exchange.reset();
-  if (common.exchange.empty()) std::filesystem::remove_all(probe + "-x", error);
-  if (!existed) ::rmdir(common.directory.c_str());
-  findings.push_back(status.ok()
-                         ? Finding{"exchange", Verdict::kOk, common.exchange.empty() ? "dir: works there" : uri, ""}
-                         : Finding{"exchange", Verdict::kMissing, status.text(), "name another with --exchange"});
-  return findings;
-}
+// What is told: findings of the machine, then of each set and program named.
+class Report {
+ public:
+  explicit Report(bool json) : json_(json) {}
 
-int doctor(Common& common) {
-  if (Status s = resolve(&common); !s.ok()) return fail(common, s);
-  std::vector<Finding> findings{kernel()};
-  for (auto part : {installation(), examine_restart(), storage(common), examine_devices()})
-    findings.insert(findings.end(), part.begin(), part.end());
-  static const char* const kWords[] = {"ok", "note", "missing"};
-  bool good = true;
-  Json list = Json::array();
-  for (const Finding& f : findings) {
-    const char* word = kWords[static_cast<int>(f.verdict)];
-    good = good && f.verdict != Verdict::kMissing;
-    list.push_back({{"what", f.what}, {"verdict", word}, {"detail", f.detail}, {"remedy", f.remedy}});
-    if (common.json) continue;
-    std::printf("%-8s %-21s %s\n", word, f.what.c_str(), f.detail.c_str());
-    if (!f.remedy.empty()) std::printf("%-8s %-21s -> %s\n", "", "", f.remedy.c_str());
+  void add(const std::string& subject, const Findings& findings) {
+    static const char* const kWords[] = {"ok", "note", "missing", "refused"};
+    if (!json_ && !subject.empty()) std::printf("\n%s\n", subject.c_str());
+    for (const Finding& f : findings) {
+      const char* word = kWords[static_cast<int>(f.verdict)];
+      missing_ = missing_ || f.verdict == Verdict::kMissing;
+      refused_ = refused_ || f.verdict == Verdict::kRefused;
+      list_.push_back(
+          {{"subject", subject}, {"what", f.what}, {"verdict", word}, {"detail", f.detail}, {"remedy", f.remedy}});
+      if (json_) continue;
+      std::printf("%-8s %-21s %s\n", word, f.what.c_str(), f.detail.c_str());
+      if (!f.remedy.empty()) std::printf("%-8s %-21s -> %s\n", "", "", f.remedy.c_str());
+    }
   }
-  if (common.json) print_json({{"ok", good}, {"findings", list}});
-  return good ? 0 : static_cast<int>(Code::kPermission);
+
+  int finish() const {
+    if (json_) print_json({{"ok", !missing_ && !refused_}, {"findings", list_}});
+    return static_cast<int>(missing_ ? Code::kPermission : refused_ ? Code::kRefused : Code::kOk);
+  }
+
+ private:
+  bool json_, missing_ = false, refused_ = false;
+  Json list_ = Json::array();
+};
+
+int doctor(DoctorArguments& arguments) {
+  Common& common = arguments.common;
+  if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  Report report(common.json);
+  const Places places;
+  for (const Findings& part :
+       {examine_kernel(places), installation(), examine_restart(), examine_storage(common.directory, common.exchange),
+        examine_devices(places), examine_transports(environment("IB2TCP_TRANSPORT"))})
+    report.add("", part);
+  for (const std::string& set : arguments.sets) report.add("set " + set, examine_set(common, set));
+  for (const std::string& program : arguments.programs) report.add("program " + program, examine_program(program));
+  return report.finish();
 }
 
 }  // namespace
 
 void add_doctor(CLI::App& app, int* exit_code) {
-  auto common = std::make_shared<Common>();
+  auto arguments = std::make_shared<DoctorArguments>();
   CLI::App* command = app.add_subcommand("doctor", "Tell what this machine offers, with remedies");
-  add_common(command, common.get());
+  command
+      ->add_option("--set", arguments->sets,
+                   "A set to judge, by its path or name: whether it could be restarted on this machine")
+      ->type_name("SET")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--program", arguments->programs,
+                   "A program to judge: whether it can be run under shadowib, and uses an adapter past libibverbs")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
+  add_common(command, &arguments->common);
   command->footer(kExamples);
-  command->callback([common, exit_code] { *exit_code = doctor(*common); });
+  command->callback([arguments, exit_code] { *exit_code = doctor(*arguments); });
 }
 
 }  // namespace shadowib::cli

@@ -38,21 +38,43 @@ std::uint64_t offset_of(const Bytes& file, const std::vector<Elf64_Phdr>& segmen
   return file.size;
 }
 
+// How many dynamic symbols there are: the section table says so, and a stripped file has the strings right behind.
+std::uint64_t symbol_count(const Bytes& file, std::uint64_t symbols, std::uint64_t strings) {
+  Elf64_Ehdr header{};
+  if (!file.get(0, &header)) return 0;
+  for (unsigned i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr section{};
+    if (!file.get(header.e_shoff + i * sizeof(section), &section)) break;
+    if (section.sh_type == SHT_DYNSYM && section.sh_offset == symbols) return section.sh_size / sizeof(Elf64_Sym);
+  }
+  return strings > symbols ? (strings - symbols) / sizeof(Elf64_Sym) : 0;
+}
+
+void read_undefined(const Bytes& file, std::uint64_t symbols, std::uint64_t strings, ElfFacts* facts) {
+  const std::uint64_t count = symbol_count(file, symbols, strings);
+  Elf64_Sym symbol{};
+  for (std::uint64_t i = 1; i < count && file.get(symbols + i * sizeof(symbol), &symbol); ++i)
+    if (symbol.st_shndx == SHN_UNDEF && symbol.st_name != 0)
+      facts->undefined.push_back(file.text(strings + symbol.st_name, 4096));
+}
+
 void read_dynamic(const Bytes& file, const std::vector<Elf64_Phdr>& segments, const Elf64_Phdr& dynamic,
                   ElfFacts* facts) {
   std::vector<std::uint64_t> needed;
-  std::uint64_t strings = file.size, soname = 0;
+  std::uint64_t strings = file.size, symbols = file.size, soname = 0;
   Elf64_Dyn entry{};
   for (std::uint64_t at = 0; at + sizeof(entry) <= dynamic.p_filesz && file.get(dynamic.p_offset + at, &entry);
        at += sizeof(entry)) {
     if (entry.d_tag == DT_NULL) break;
     if (entry.d_tag == DT_NEEDED) needed.push_back(entry.d_un.d_val);
     if (entry.d_tag == DT_SONAME) soname = entry.d_un.d_val;
+    if (entry.d_tag == DT_SYMTAB) symbols = offset_of(file, segments, entry.d_un.d_ptr);
     if (entry.d_tag == DT_STRTAB) strings = offset_of(file, segments, entry.d_un.d_ptr);
   }
   if (strings >= file.size) return;
   for (std::uint64_t name : needed) facts->needed.push_back(file.text(strings + name, 4096));
   if (soname != 0) facts->soname = file.text(strings + soname, 4096);
+  if (symbols < file.size) read_undefined(file, symbols, strings, facts);
 }
 
 void read_headers(const Bytes& file, ElfFacts* facts) {

@@ -1,4 +1,4 @@
-// The few facts about an ELF file that decide whether a library can be preloaded into it.
+// The few facts about an ELF file that decide whether a library can be preloaded into it, and what it asks of others.
 #pragma once
 
 #include <string>
@@ -13,7 +13,8 @@ struct ElfFacts {
   bool is_program = false;  // ET_EXEC or ET_DYN
   std::string interpreter;  // PT_INTERP; empty: static, or a shared library
   std::string soname;
-  std::vector<std::string> needed;  // DT_NEEDED, in order
+  std::vector<std::string> needed;     // DT_NEEDED, in order
+  std::vector<std::string> undefined;  // symbols that another library has to have, in the file's order
 };
 
 // False if the file cannot be read (errno); a file that is no ELF has is_elf false. Never trusts an offset in it.

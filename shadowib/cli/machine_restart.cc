@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -8,11 +9,15 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 
+#include "shadowib/cli/in_child.h"
 #include "shadowib/cli/machine.h"
+#include "shadowib/cli/output.h"
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x00000080
@@ -20,18 +25,6 @@
 
 namespace shadowib::cli {
 namespace {
-
-// Runs body in a child; what it returns (0 or an errno) comes back through its exit code.
-template <typename Body>
-int in_child(Body body) {
-  pid_t child = ::fork();
-  if (child == 0) ::_exit(body() & 0xff);
-  if (child < 0) return errno;
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
-}
 
 int write_text(const char* path, const std::string& text) {
   int fd = ::open(path, O_WRONLY | O_CLOEXEC);
@@ -104,11 +97,48 @@ int try_memory_map() {
   return ::prctl(PR_SET_MM, PR_SET_MM_MAP_SIZE, &size, 0, 0) == 0 && size > 0 ? 0 : errno;
 }
 
-std::string first_line(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+struct KernelPages {
+  std::uint64_t start, bytes;
+  std::string name;
+};
+
+// What the kernel maps into each process: "vvar" and the like, and "vdso".
+std::vector<KernelPages> kernel_pages() {
+  std::vector<KernelPages> pages;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::uint64_t start = 0, end = 0;
+    char name[32] = {};
+    if (std::sscanf(line.c_str(), "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s [%31[^]]", &start, &end, name) == 3 &&
+        (std::strncmp(name, "vvar", 4) == 0 || std::strcmp(name, "vdso") == 0))
+      pages.push_back({start, end - start, name});
+  }
+  return pages;
+}
+
+// The restorer moves them to where the image has them; some kernels seal them. In the child nothing is called
+// afterwards that would look for them.
+int try_moving(const std::vector<KernelPages>& pages) {
+  return in_child([&pages] {
+    for (const KernelPages& p : pages) {
+      void* room = ::mmap(nullptr, p.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+      if (room == MAP_FAILED) return errno;
+      if (::mremap(reinterpret_cast<void*>(p.start), p.bytes, p.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, room) != room)
+        return errno;
+    }
+    return 0;
+  });
+}
+
+Finding vdso() {
+  const std::vector<KernelPages> pages = kernel_pages();
+  std::string text;
+  for (const KernelPages& p : pages) text += (text.empty() ? "" : ", ") + p.name + " of " + human_bytes(p.bytes);
+  if (pages.empty()) return {"vdso", Verdict::kOk, "none; a set needs the same", ""};
+  const int error = try_moving(pages);
+  if (error == 0) return {"vdso", Verdict::kOk, text + ": can be moved; a set needs the same", ""};
+  return {"vdso", Verdict::kMissing, text + ": " + std::strerror(error),
+          "this kernel seals its vdso (CONFIG_MSEAL_SYSTEM_MAPPINGS): boot one that does not"};
 }
 
 std::string user_namespace_remedy() {
@@ -122,18 +152,18 @@ std::string user_namespace_remedy() {
          "restart as root";
 }
 
-Finding finding(const char* what, int err, const char* good, const std::string& remedy) {
+Finding finding(const char* what, int err, const std::string& good, const std::string& remedy) {
   if (err == 0) return {what, Verdict::kOk, good, ""};
   return {what, Verdict::kMissing, std::strerror(err), remedy};
 }
 
 }  // namespace
 
-std::vector<Finding> examine_restart() {
-  std::vector<Finding> findings;
+Findings examine_restart() {
+  Findings findings;
   int user = try_user_namespace();
   if (user != 0 && ::geteuid() == 0)
-    findings.push_back({"user namespaces", Verdict::kNote, "denied, not needed by root", ""});
+    findings.push_back({"user namespaces", Verdict::kOk, "denied, not needed by root", ""});
   else
     findings.push_back(finding("user namespaces", user, "allowed", user_namespace_remedy()));
   findings.push_back(finding("recorded pids", in_pid_namespace(0, chosen_pid),
@@ -144,13 +174,14 @@ std::vector<Finding> examine_restart() {
                              "systempaths=unconfined)"));
   findings.push_back(finding("memory layout", try_memory_map(), "prctl(PR_SET_MM) available",
                              "needs a kernel with CONFIG_CHECKPOINT_RESTORE"));
-  int time = try_time_namespace();
+  const int time = try_time_namespace();
   if (time == 0)
     findings.push_back({"time namespace", Verdict::kOk, "CLOCK_MONOTONIC can go on", ""});
   else
     findings.push_back(
         {"time namespace", Verdict::kNote, std::strerror(time),
          "only sets from a machine that has been up longer are refused; needs Linux 5.6 with CONFIG_TIME_NS"});
+  findings.push_back(vdso());
   return findings;
 }
 

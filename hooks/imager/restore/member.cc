@@ -17,6 +17,7 @@
 #include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/restore/address_space.h"
 #include "hooks/imager/restore/file_check.h"
+#include "hooks/imager/restore/recorded_files.h"
 #include "hooks/imager/restore/vdso.h"
 #include "hooks/imager/save/restart_mailbox.h"
 
@@ -74,18 +75,11 @@ class MemberBuilder {
   }
 
  private:
-  Status failed(const char* what, const char* object) const {
-    const Code code = errno == EPERM || errno == EACCES ? Code::kPermission
-                      : errno == ENOENT                 ? Code::kNotFound
-                                                        : Code::kIo;
-    return Status::of(code, errno, "cannot %s %s: %s", what, object, std::strerror(errno));
-  }
-
   Status restore_surroundings() {
     const ProcessRecord& p = image_.process;
     if (image_.root != "/" && ::chroot(image_.root.c_str()) != 0)
-      return failed("change the root directory to", image_.root.c_str());
-    if (::chdir(image_.cwd.c_str()) != 0) return failed("change to the working directory", image_.cwd.c_str());
+      return file_failure("change the root directory to", image_.root.c_str());
+    if (::chdir(image_.cwd.c_str()) != 0) return file_failure("change to the working directory", image_.cwd.c_str());
     ::umask(p.umask);
     ::personality(p.personality);
     if (p.oom_score_adj != 0) write_oom_score(p.oom_score_adj);
@@ -106,14 +100,13 @@ class MemberBuilder {
   }
 
   Status open_files() {
-    exe_fd_ = ::open(image_.exe.c_str(), O_RDONLY | O_CLOEXEC);
-    if (exe_fd_ < 0) return failed("open the program", image_.exe.c_str());
+    SHADOWIB_TRY(open_program(image_, &exe_fd_));
     SameFiles same(image_, image_fd_);
     for (std::size_t i = 0; i < image_.mappings.size(); ++i) {
       const MappingRecord& m = image_.mappings[i];
       RestorerMapping r{m, -1, 0};
       if (m.kind == MappingKind::kSharedFile)
-        SHADOWIB_TRY(open_shared(m, image_.paths[i], &r.fd));
+        SHADOWIB_TRY(open_shared_file(m, image_.paths[i], &r.fd));
       else if (m.kind == MappingKind::kPrivateFile)
         r.fd = same.open(i);
       mappings_.push_back(r);
@@ -123,18 +116,6 @@ class MemberBuilder {
       if ((b.flags & kPagesClean) != 0 && mappings_[b.mapping].fd >= 0) continue;
       mappings_[b.mapping].has_content = 1;
     }
-    return {};
-  }
-
-  Status open_shared(const MappingRecord& m, const std::string& path, std::int32_t* fd) {
-    *fd = ::open(path.c_str(), (m.file_mode != 0 ? O_RDWR : O_RDONLY) | O_CLOEXEC);
-    struct stat info {};
-    if (*fd < 0 || ::fstat(*fd, &info) != 0) return failed("open the file of a shared mapping,", path.c_str());
-    if (static_cast<std::uint64_t>(info.st_size) != m.file_bytes)
-      return Status::of(Code::kRefused, 0,
-                        "%s is mapped shared at %lx and has %ld bytes now, but had %lu at the "
-                        "checkpoint; put the file back",
-                        path.c_str(), m.start, static_cast<long>(info.st_size), m.file_bytes);
     return {};
   }
 
@@ -156,10 +137,11 @@ class MemberBuilder {
                         "no %lu bytes of address space are free in both the image and this process", total);
     void* at = ::mmap(reinterpret_cast<void*>(region_), total, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-    if (at != reinterpret_cast<void*>(region_)) return failed("map the restorer's region", "");
+    if (at != reinterpret_cast<void*>(region_)) return file_failure("map the restorer's region", "");
     std::memcpy(at, shadowib_restorer_start,
                 static_cast<std::size_t>(shadowib_restorer_end - shadowib_restorer_start));
-    if (::mprotect(at, code_bytes, PROT_READ | PROT_EXEC) != 0) return failed("make executable", "the restorer");
+    if (::mprotect(at, code_bytes, PROT_READ | PROT_EXEC) != 0)
+      return file_failure("make executable", "the restorer");
     cursor_ = region_ + code_bytes;
     args_ = place<RestorerArgs>(nullptr, 1);
     fill_args(total);

@@ -2,6 +2,12 @@
 
 #include <cpuid.h>
 
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+
+#include "hooks/imager/processor.h"
+
 namespace shadowib {
 namespace {
 
@@ -64,34 +70,74 @@ constexpr Feature kFeatures[] = {
     {5, 5, "AVX512BF16"},
 };
 
+bool has(const ProcessorState& p, const char* name) {
+  for (const Feature& f : kFeatures)
+    if (std::strcmp(f.name, name) == 0) return (p.features[f.word] & 1u << f.bit) != 0;
+  return false;
+}
+
+bool has_all(const ProcessorState& p, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (!has(p, name)) return false;
+  return true;
+}
+
+// Levels of the psABI, as far as the words that are recorded tell.
+int level_of(const ProcessorState& p) {
+  if (!has_all(p, {"SSE3", "SSSE3", "CMPXCHG16B", "SSE4.1", "SSE4.2", "POPCNT"})) return 1;
+  if (!has_all(p, {"AVX", "AVX2", "BMI1", "BMI2", "F16C", "FMA", "MOVBE", "XSAVE"}) || (p.xcr0 & 6) != 6) return 2;
+  if (!has_all(p, {"AVX512F", "AVX512BW", "AVX512CD", "AVX512DQ", "AVX512VL"}) || (p.xcr0 & 0xe0) != 0xe0) return 3;
+  return 4;
+}
+
 }  // namespace
 
-Status check_processor(const LoadedImage& image) {
-  std::uint32_t here[8] = {};
+ProcessorState this_processor() {
+  ProcessorState p{};
   unsigned a, b, c, d;
-  std::uint64_t xcr0 = 0;
   if (__get_cpuid(1, &a, &b, &c, &d)) {
-    here[0] = c, here[1] = d;
+    p.features[0] = c, p.features[1] = d;
     if ((c & bit_OSXSAVE) != 0) {
       std::uint32_t low, high;
       __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-      xcr0 = low | static_cast<std::uint64_t>(high) << 32;
+      p.xcr0 = low | static_cast<std::uint64_t>(high) << 32;
     }
   }
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) here[2] = b, here[3] = c, here[4] = d;
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) here[5] = a;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) p.features[2] = b, p.features[3] = c, p.features[4] = d;
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) p.features[5] = a;
+  return p;
+}
+
+std::string describe_processor() {
+  const ProcessorState p = this_processor();
+  const int level = level_of(p);
+  int count = 0;
+  for (const Feature& f : kFeatures) count += (p.features[f.word] >> f.bit & 1) != 0;
+  char text[160];
+  std::snprintf(text, sizeof(text), "x86-64%s, %d features recorded, extended state %lx%s%s%s",
+                level == 1   ? ""
+                : level == 2 ? "-v2"
+                : level == 3 ? "-v3"
+                             : "-v4",
+                count, p.xcr0, (p.xcr0 & 4) != 0 ? " AVX" : "", (p.xcr0 & 0xe0) != 0 ? " AVX-512" : "",
+                (p.xcr0 & 0x60000) != 0 ? " AMX" : "");
+  return text;
+}
+
+Status check_processor(const LoadedImage& image) {
+  const ProcessorState here = this_processor();
   const ProcessRecord& p = image.process;
   for (const Feature& f : kFeatures)
-    if ((p.cpu_features[f.word] & ~here[f.word] & 1u << f.bit) != 0)
+    if ((p.cpu_features[f.word] & ~here.features[f.word] & 1u << f.bit) != 0)
       return Status::of(Code::kRefused, 0,
                         "member %u ran on a processor with %s, which this one has not; restart on a "
                         "machine that has it",
                         image.header.member, f.name);
-  if ((p.xcr0 & ~xcr0) != 0)
+  if ((p.xcr0 & ~here.xcr0) != 0)
     return Status::of(Code::kRefused, 0,
                       "member %u ran with processor state %lx enabled, here only %lx is; restart on a "
                       "machine with the same vector extensions",
-                      image.header.member, p.xcr0, xcr0);
+                      image.header.member, p.xcr0, here.xcr0);
   return {};
 }
 

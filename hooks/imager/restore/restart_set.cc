@@ -1,5 +1,4 @@
 // The command's side of a restart: reads the images, starts the supervisor, passes signals down and results up.
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -9,7 +8,7 @@
 #include <unistd.h>
 
 #include "hooks/imager/restart.h"
-#include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/restore/members.h"
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/supervisor.h"
@@ -19,35 +18,6 @@ namespace shadowib {
 namespace {
 
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
-
-Status open_members(const SetManifest& manifest, std::vector<MemberImage>* members) {
-  for (const SetMember& m : manifest.members) {
-    MemberImage member{};
-    member.path = manifest.path + "/" + m.file;
-    member.fd = ::open(member.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (member.fd < 0)
-      return Status::of(Code::kNotFound, errno, "cannot open image %s: %s", member.path.c_str(),
-                        std::strerror(errno));
-    members->push_back(std::move(member));
-    MemberImage& back = members->back();
-    SHADOWIB_TRY(load_image(back.fd, back.path, ReadDepth::kTables, &back.image));
-    if (back.image.header.member != m.index)
-      return Status::of(Code::kCorrupt, 0, "image %s is of member %u, the manifest says %u", back.path.c_str(),
-                        back.image.header.member, m.index);
-    SHADOWIB_TRY(check_processor(back.image));
-  }
-  if (members->empty()) return Status(Code::kNotFound, 0, "the checkpoint set has no members");
-  return {};
-}
-
-ClockFloor clock_floor(const std::vector<MemberImage>& members) {
-  ClockFloor floor{0, 0};
-  for (const MemberImage& m : members) {
-    if (m.image.process.monotonic_ns > floor.monotonic_ns) floor.monotonic_ns = m.image.process.monotonic_ns;
-    if (m.image.process.boottime_ns > floor.boottime_ns) floor.boottime_ns = m.image.process.boottime_ns;
-  }
-  return floor;
-}
 
 // In the first child: makes the namespaces, then their first process, and waits for it.
 [[noreturn]] void run_outer(std::vector<MemberImage>* members, const RestartOptions& options, int command_fd) {
@@ -164,12 +134,13 @@ Status restart_set(const SetManifest& manifest, const RestartOptions& options,
   processes->clear();
   std::vector<MemberImage> members;
   Status status = open_members(manifest, &members);
+  for (const MemberImage& m : members)
+    if (status.ok()) status = check_processor(m.image);
   if (status.ok()) {
     Command command(options, processes);
     status = command.run(&members);
   }
-  for (const MemberImage& m : members)
-    if (m.fd >= 0) ::close(m.fd);
+  close_members(members);
   return status;
 }
 

@@ -4,15 +4,9 @@
 #include <vector>
 
 #include "hooks/imager/restart.h"
-#include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/restore/members.h"
 
 namespace shadowib {
-
-struct MemberImage {
-  LoadedImage image;
-  int fd;
-  std::string path;
-};
 
 // Between supervisor and command, on a SOCK_SEQPACKET socket.
 struct SupervisorMessage {

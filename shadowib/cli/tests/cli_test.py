@@ -1,10 +1,11 @@
 """The command `shadowib` as a user meets it: run's environment and refusals, sets and gc, errors and exit codes.
 
-cli_test.py COMMAND LIBRARY TOOL: a tree of its own is made from them, so that nothing depends on what else is built.
+cli_test.py COMMAND LIBRARY TOOL SUBJECT: a tree of its own is made from them, so that nothing depends on what else is built.
 """
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import stat
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import unittest
 
-COMMAND, LIBRARY, TOOL = (pathlib.Path(a).resolve() for a in sys.argv[1:4])
+COMMAND, LIBRARY, TOOL, SUBJECT = (pathlib.Path(a).resolve() for a in sys.argv[1:5])
 SHOW = "import os,json,sys; print(json.dumps({'pid': os.getpid(), 'env': dict(os.environ), 'argv': sys.argv[1:]}))"
 PROGRESS = ("shadowib: verifying ", "shadowib: checkpoint of ")
 OK, USAGE, NOT_FOUND, CORRUPT, IO, BUSY = 0, 2, 3, 5, 6, 11
@@ -327,25 +328,103 @@ class Words(Tree):
             for option in ("--dir", "--exchange", "--json"):
                 self.assertIn(option, text)
 
-    def test_doctor(self):
-        done = subprocess.run([self.command, "doctor", "--json", "--dir", self.dir], env=self.env, capture_output=True)
-        self.assertIn(done.returncode, (0, 9))
+class Doctor(Tree):
+    def setUp(self):
+        super().setUp()
+        (self.prefix / "lib" / "shadowib").mkdir()
+        (self.prefix / "lib" / "shadowib" / "libshadowib-ib2tcp.so").write_text("")
+
+    def findings(self, *words, subject="", env=None, before=None, directory=None):
+        """Verdict, detail and remedy by name, of one subject; the exit code is checked against all of them."""
+        done = subprocess.run([self.command, "doctor", "--json", "--dir", directory or self.dir, *map(str, words)],
+                              env={**self.env, **(env or {})}, capture_output=True, text=True, cwd=self.top,
+                              preexec_fn=before, timeout=60)
         report = json.loads(done.stdout)
+        verdicts = {f["verdict"] for f in report["findings"]}
+        self.assertEqual(done.returncode, 9 if "missing" in verdicts else 4 if "refused" in verdicts else 0, done.stdout)
         self.assertEqual(report["ok"], done.returncode == 0)
-        by_name = {f["what"]: f for f in report["findings"]}
-        for what in ("user namespaces", "recorded pids", "memory layout", "time namespace", "RDMA devices", "exchange",
-                     "locked memory", "cross memory attach"):
-            self.assertIn(what, by_name)
-        self.assertEqual(by_name["exchange"]["verdict"], "ok")
         for finding in report["findings"]:
-            if finding["verdict"] == "missing":
-                self.assertTrue(finding["remedy"], finding)
+            self.assertIn(finding["verdict"], ("ok", "note", "missing", "refused"))
+            self.assertEqual(finding["verdict"] == "ok", finding["remedy"] == "", finding)
+        return {f["what"]: f for f in report["findings"] if f["subject"] == subject}
+
+    def test_every_line_is_there(self):
+        by_name = self.findings()
+        for what in ("kernel", "C library", "processor", "kernel interfaces", "inherited state", "memory map limits",
+                     "libshadowib.so", "ib2tcp backend", "drop-in directory", "system libibverbs", "user namespaces",
+                     "recorded pids", "a /proc of its own", "memory layout", "time namespace", "vdso",
+                     "checkpoint directory", "locks", "exchange", "RDMA devices", "rdma_cm node", "locked memory",
+                     "descriptors", "transport shm", "cross memory attach", "transport tcp", "transport ofi"):
+            self.assertIn(what, by_name)
+        for what in ("kernel", "exchange", "locks", "ib2tcp backend"):
+            self.assertEqual(by_name[what]["verdict"], "ok", by_name[what])
+        self.assertIn(os.uname().release, by_name["kernel"]["detail"])
         self.assertFalse(self.dir.exists(), "looking leaves nothing behind")
+
+    def test_the_table(self):
+        done = subprocess.run([self.command, "doctor", "--dir", self.dir, "--program", "/nothing"], env=self.env,
+                              capture_output=True, text=True)
+        lines = done.stdout.splitlines()
+        self.assertTrue(all(line == "" or line == "program /nothing" or line[:8].rstrip() in ("", "ok", "note", "missing", "refused")
+                            for line in lines), done.stdout)
+        at = lines.index("program /nothing")
+        self.assertRegex(lines[at + 1], "^refused  program  .*no such program")
+        self.assertRegex(lines[at + 2], "^ {31}-> ")
+
+    def test_what_is_missing_is_told(self):
         (self.top / "file").write_text("")
-        done = subprocess.run([self.command, "doctor", "--json", "--dir", self.top / "file"], env=self.env,
-                              capture_output=True)
-        self.assertEqual(done.returncode, 9)
+        by_name = self.findings(directory=self.top / "file")
+        self.assertEqual(by_name["checkpoint directory"]["verdict"], "missing")
+        self.assertEqual(by_name["exchange"]["verdict"], "missing")
+        self.assertEqual(self.findings("--exchange", "none:x")["exchange"]["verdict"], "missing")
+        found = self.findings(before=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)))["descriptors"]
+        self.assertEqual(found["verdict"], "missing")
+        self.assertIn("200 of at most 200", found["detail"])
+        absent = {"SHADOWIB_IBVERBS": "/nothing/libibverbs.so"}
+        self.assertEqual(self.findings(env=absent)["system libibverbs"]["verdict"], "note")
+        self.assertEqual(self.findings(env={**absent, "SHADOWIB_BACKEND": "verbs"})["system libibverbs"]["verdict"], "missing")
+        self.assertEqual(self.findings(env={"SHADOWIB_IBVERBS": "libc.so.6"})["system libibverbs"]["verdict"], "missing")
+        shutil.rmtree(self.prefix / "lib" / "shadowib")
+        self.assertEqual(self.findings()["ib2tcp backend"]["verdict"], "missing")
+
+    def test_programs(self):
+        program = self.top / "program"
+        shutil.copy("/bin/true", program)
+        by_name = self.findings("--program", program, subject=f"program {program}")
+        self.assertEqual(by_name["program"]["verdict"], "ok")
+        self.assertEqual(by_name["direct verbs"]["verdict"], "ok")
+        program.chmod(0o4755)
+        self.assertIn("setuid", self.findings("--program", program, subject=f"program {program}")["program"]["detail"])
+        program.write_text("#!/bin/sh\n")
+        program.chmod(0o755)
+        self.assertEqual(self.findings("--program", program, subject=f"program {program}")["program"]["verdict"], "note")
+        two = ("--program", "/bin/true", "--program", "/nothing")
+        self.assertEqual(self.findings(*two, subject="program /bin/true")["program"]["verdict"], "ok")
+        self.assertEqual(self.findings(*two, subject="program /nothing")["program"]["verdict"], "refused")
+
+    def test_sets(self):
+        self.assertEqual(self.findings("--set", "a.0001", subject="set a.0001")["images"]["verdict"], "refused")
+        path = pathlib.Path(self.tool("set", self.dir, "a"))
+        found = self.findings("--set", "a.0001", subject="set a.0001")["images"]
+        self.assertEqual(found["verdict"], "refused")
+        self.assertIn("member.0.image", found["detail"])
+        (path / "manifest.json").write_text("{}")
+        self.assertEqual(self.findings("--set", path, subject=f"set {path}")["images"]["verdict"], "refused")
+
+    def test_a_set_with_an_image(self):
+        saved = subprocess.run([SUBJECT, "threads", self.top], env=self.env, capture_output=True, timeout=60)
+        self.assertEqual(saved.returncode, 10, saved.stderr)
+        path = self.tool("set", self.dir, "a", self.top / "0.img")
+        by_name = self.findings("--set", path, subject=f"set {path}")
+        for what in ("images", "job", "processor", "vdso", "C library", "user", "files", "mapped files", "memory", "descriptors"):
+            self.assertEqual(by_name[what]["verdict"], "ok", by_name[what])
+        self.assertIn("pids", by_name)
+        self.assertIn("images name no libshadowib.so", by_name["backend"]["detail"])
+        holder = subprocess.Popen([TOOL, "hold", self.dir / "jobs/a/alive/g0.0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertEqual(holder.stdout.readline(), b"held\n")
+        self.assertEqual(self.findings("--set", path, subject=f"set {path}")["job"]["verdict"], "refused")
+        holder.communicate()
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1] + sys.argv[4:])
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:])

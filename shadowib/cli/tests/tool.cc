@@ -12,8 +12,9 @@
 
 using namespace shadowib;
 
-static int make_set(const std::string& directory, const std::string& job, bool commit) {
-  std::string staging, path, image = "not an image at all";
+static int make_set(const std::string& directory, const std::string& job, bool commit,
+                    std::string image = "not an image at all") {
+  std::string staging, path;
   SetManifest m{};
   if (Status s = stage_set(directory, job, &staging, &m.number); !s.ok())
     return std::fprintf(stderr, "%s\n", s.text()), 1;
@@ -35,6 +36,10 @@ static int make_set(const std::string& directory, const std::string& job, bool c
 
 int main(int argc, char** argv) {
   if (argc == 4 && std::strcmp(argv[1], "set") == 0) return make_set(argv[2], argv[3], true);
+  if (argc == 5 && std::strcmp(argv[1], "set") == 0) {
+    std::string image;
+    return read_file(argv[4], &image).ok() ? make_set(argv[2], argv[3], true, image) : 1;
+  }
   if (argc == 4 && std::strcmp(argv[1], "staging") == 0) return make_set(argv[2], argv[3], false);
   if (argc == 3 && std::strcmp(argv[1], "hold") == 0) {
     char byte;

@@ -1,0 +1,45 @@
+#include "hooks/imager/restore/members.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace shadowib {
+
+Status open_members(const SetManifest& manifest, std::vector<MemberImage>* members) {
+  for (const SetMember& m : manifest.members) {
+    MemberImage member{};
+    member.path = manifest.path + "/" + m.file;
+    member.fd = ::open(member.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (member.fd < 0)
+      return Status::of(Code::kNotFound, errno, "cannot open image %s: %s", member.path.c_str(),
+                        std::strerror(errno));
+    members->push_back(std::move(member));
+    MemberImage& back = members->back();
+    SHADOWIB_TRY(load_image(back.fd, back.path, ReadDepth::kTables, &back.image));
+    if (back.image.header.member != m.index)
+      return Status::of(Code::kCorrupt, 0, "image %s is of member %u, the manifest says %u", back.path.c_str(),
+                        back.image.header.member, m.index);
+  }
+  if (members->empty()) return Status(Code::kNotFound, 0, "the checkpoint set has no members");
+  return {};
+}
+
+void close_members(const std::vector<MemberImage>& members) {
+  for (const MemberImage& m : members)
+    if (m.fd >= 0) ::close(m.fd);
+}
+
+ClockFloor clock_floor(const std::vector<MemberImage>& members) {
+  ClockFloor floor{0, 0};
+  for (const MemberImage& m : members) {
+    floor.monotonic_ns = std::max(floor.monotonic_ns, m.image.process.monotonic_ns);
+    floor.boottime_ns = std::max(floor.boottime_ns, m.image.process.boottime_ns);
+  }
+  return floor;
+}
+
+}  // namespace shadowib

@@ -1,0 +1,335 @@
+#include "hooks/imager/restore/rehearsal.h"
+
+#include <fcntl.h>
+#include <gnu/libc-version.h>
+#include <linux/capability.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/restore/file_check.h"
+#include "hooks/imager/restore/placement.h"
+#include "hooks/imager/restore/processor_check.h"
+#include "hooks/imager/restore/recorded_files.h"
+#include "hooks/imager/restore/vdso.h"
+#include "hooks/sanitizer_thread.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::size_t kNamed = 3;  // of a longer list of obstacles
+constexpr char kLibc[] = "libc.so.6";
+
+using Step = RehearsedStep;
+
+// What stands in the way of one step, each thing told once.
+class Obstacles {
+ public:
+  void add(const std::string& text) {
+    if (!text.empty() && std::find(list_.begin(), list_.end(), text) == list_.end()) list_.push_back(text);
+  }
+  void add(const Status& status) {
+    if (!status.ok()) add(std::string(status.text()));
+  }
+  bool none() const { return list_.empty(); }
+  std::string text() const {
+    std::string text;
+    for (std::size_t i = 0; i < list_.size() && i < kNamed; ++i) text += (i == 0 ? "" : "; ") + list_[i];
+    if (list_.size() > kNamed) text += "; and " + std::to_string(list_.size() - kNamed) + " more";
+    return text;
+  }
+  Step step(const char* what, const std::string& good, Step::Outcome bad = Step::kRefused) const {
+    return none() ? Step{Step::kReady, what, good} : Step{bad, what, text()};
+  }
+
+ private:
+  std::vector<std::string> list_;
+};
+
+bool has_capability(int capability) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (::syscall(SYS_capget, &header, data) != 0) return false;
+  return (data[capability / 32].effective & (1u << (capability % 32))) != 0;
+}
+
+std::uint64_t number_in(const char* path, std::uint64_t otherwise) {
+  std::ifstream file(path);
+  std::uint64_t value = 0;
+  return file >> value ? value : otherwise;
+}
+
+// --- processor and vdso ---
+
+Step rehearse_processor(const std::vector<MemberImage>& members) {
+  Obstacles obstacles;
+  for (const MemberImage& m : members) obstacles.add(check_processor(m.image));
+  return obstacles.step("processor", "has what the members found on theirs");
+}
+
+Step rehearse_vdso(const std::vector<MemberImage>& members) {
+  Obstacles obstacles;
+  std::vector<CurrentMapping> current;
+  obstacles.add(read_current_mappings(&current));
+  VdsoPlan plan;
+  for (const MemberImage& m : members)
+    if (obstacles.none()) obstacles.add(plan_vdso(m.image, current, &plan));
+  return obstacles.step("vdso", "the same as recorded under Linux " + members.front().image.kernel);
+}
+
+// --- users, namespaces and pids ---
+
+// As the restorer would set it (restorer.cc, restore_identity); who is privileged may become anybody.
+Step rehearse_user(const std::vector<MemberImage>& members) {
+  Obstacles obstacles;
+  std::uint32_t u[3], g[3];
+  ::syscall(SYS_getresuid, &u[0], &u[1], &u[2]);
+  ::syscall(SYS_getresgid, &g[0], &g[1], &g[2]);
+  const bool free = has_capability(CAP_SYS_ADMIN) && has_capability(CAP_SETUID) && has_capability(CAP_SETGID);
+  for (const MemberImage& m : members) {
+    const ProcessRecord& p = m.image.process;
+    if (!free && (std::memcmp(u, p.uid, sizeof(u)) != 0 || std::memcmp(g, p.gid, sizeof(g)) != 0))
+      obstacles.add("member " + std::to_string(m.image.header.member) + " ran as user " + std::to_string(p.uid[0]) +
+                    ", group " + std::to_string(p.gid[0]));
+  }
+  return obstacles.step("user", "may run the members as who they were");
+}
+
+// In the first process of a pid namespace, with whose end all that is made here ends.
+Status make_all_pids(const std::vector<MemberImage>& members) {
+  SHADOWIB_TRY(mount_proc());
+  int hold[2], tally[2];
+  if (::pipe2(hold, O_CLOEXEC) != 0 || ::pipe2(tally, O_CLOEXEC) != 0)
+    return Status(Code::kIo, errno, "cannot make a pipe");
+  const auto count_me = [&tally] {
+    [[maybe_unused]] const ssize_t n = ::write(tally[1], "", 1);
+    ::_exit(0);
+  };
+  std::vector<PlacedProcess> processes;
+  std::set<pid_t> made;
+  for (const MemberImage& m : members) {
+    const ProcessRecord& p = m.image.process;
+    processes.push_back({p.pid, p.process_group, p.session, count_me});
+    made.insert({p.pid, p.process_group, p.session});
+  }
+  // Threads have numbers of the same space; processes stand for them.
+  for (const MemberImage& m : members)
+    for (const ThreadRecord& t : m.image.threads)
+      if (made.insert(t.tid).second) processes.push_back({t.tid, 0, 0, count_me});
+  SHADOWIB_TRY(place_processes(processes, hold[0], hold[1]));
+  // Those that a session's leader makes come later, and fail without a word here.
+  ::close(hold[1]);
+  ::close(tally[1]);
+  std::size_t placed = 0;
+  char buffer[256];
+  for (ssize_t n; (n = ::read(tally[0], buffer, sizeof(buffer))) > 0 || (n < 0 && errno == EINTR);)
+    if (n > 0) placed += static_cast<std::size_t>(n);
+  if (placed == processes.size()) return {};
+  return Status::of(Code::kRefused, 0,
+                    "%zu of %zu recorded pids and thread ids cannot be had; raise kernel.pid_max above them, and see "
+                    "the limits on processes (ulimit -u)",
+                    processes.size() - placed, processes.size());
+}
+
+// What a restart does before its first process is made. A Status has its text inside, so it can come through a pipe.
+Status in_namespaces(const std::vector<MemberImage>& members) {
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
+  const auto tell = [&pipe](const Status& status) {
+    [[maybe_unused]] const ssize_t n = ::write(pipe[1], &status, sizeof(status));
+    ::_exit(0);
+  };
+  end_sanitizer_thread();
+  const pid_t outer = ::fork();
+  if (outer == 0) {
+    await_single_thread();
+    const Status entered = enter_namespaces(clock_floor(members));
+    if (!entered.ok()) tell(entered);
+    const pid_t inner = ::fork();
+    if (inner == 0) tell(make_all_pids(members));
+    if (inner < 0) tell(Status(Code::kPermission, errno, "cannot start the first process of the pid namespace"));
+    ::waitpid(inner, nullptr, 0);
+    ::_exit(0);
+  }
+  ::close(pipe[1]);
+  Status status = Status(Code::kInternal, 0, "the trial process died");
+  Status told;
+  ssize_t n = 0;
+  do n = ::read(pipe[0], static_cast<void*>(&told), sizeof(told));
+  while (n < 0 && errno == EINTR);
+  if (n == static_cast<ssize_t>(sizeof(told))) status = told;
+  ::close(pipe[0]);
+  while (outer > 0 && ::waitpid(outer, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return status;
+}
+
+Step rehearse_pids(const std::vector<MemberImage>& members) {
+  Obstacles obstacles;
+  obstacles.add(in_namespaces(members));
+  std::size_t threads = 0;
+  for (const MemberImage& m : members) threads += m.image.threads.size();
+  return obstacles.step("pids", "namespaces, clocks and " + std::to_string(threads) + " recorded numbers can be had");
+}
+
+// --- files ---
+
+Step rehearse_files(const std::vector<MemberImage>& members) {
+  Obstacles obstacles;
+  std::map<std::uint32_t, std::string> tables;
+  for (const MemberImage& m : members) {
+    const LoadedImage& image = m.image;
+    int fd = -1;
+    obstacles.add(open_program(image, &fd));
+    if (fd >= 0) ::close(fd);
+    for (const std::string* directory : {&image.root, &image.cwd})
+      if (::access(directory->c_str(), X_OK) != 0)
+        obstacles.add(file_failure("change to the directory", directory->c_str()));
+    for (std::size_t i = 0; i < image.mappings.size(); ++i) {
+      if (image.mappings[i].kind != MappingKind::kSharedFile) continue;
+      obstacles.add(open_shared_file(image.mappings[i], image.paths[i], &fd));
+      if (fd >= 0) ::close(fd);
+    }
+    if (!image.descriptors.empty()) tables[image.header.member] = image.descriptors;
+  }
+  obstacles.add(check_files(tables, [&obstacles](const Status& status) { obstacles.add(status); }));
+  return obstacles.step("files", "programs, directories and open files are there");
+}
+
+// The version that a libc says of itself, in the pages the image has of it. "" if there is none.
+std::string recorded_libc(const MemberImage& m) {
+  constexpr char kWords[] = "GNU C Library";
+  constexpr char kRelease[] = "release version ";
+  std::vector<char> page;
+  for (const PageBatch& b : m.image.batches) {
+    const std::string& path = m.image.paths[b.mapping];
+    if (path.size() < sizeof(kLibc) || path.compare(path.size() - sizeof(kLibc) + 1, sizeof(kLibc) - 1, kLibc) != 0)
+      continue;
+    page.resize(b.page_count * kPage);
+    const ssize_t n = ::pread(m.fd, page.data(), page.size(), static_cast<off_t>(b.record_offset + kPage));
+    if (n != static_cast<ssize_t>(page.size())) continue;
+    const std::string_view text(page.data(), page.size());
+    const std::size_t words = text.find(kWords);
+    const std::size_t release = words == std::string_view::npos ? words : text.find(kRelease, words);
+    if (release == std::string_view::npos || release - words > 64) continue;
+    const std::size_t begin = release + sizeof(kRelease) - 1;
+    return std::string(text.substr(begin, text.find_first_not_of("0123456789.", begin) - begin));
+  }
+  return {};
+}
+
+// A fresh backend is loaded by the loader that is in the image and gets this machine's libc. Both are of one glibc or
+// do not work together. The version ends with the sentence's point.
+Step rehearse_libc(const std::vector<MemberImage>& members) {
+  const std::string here = ::gnu_get_libc_version();
+  Obstacles obstacles;
+  std::string seen;
+  for (const MemberImage& m : members) {
+    std::string recorded = recorded_libc(m);
+    while (!recorded.empty() && recorded.back() == '.') recorded.pop_back();
+    if (recorded.empty()) continue;
+    seen = recorded;
+    if (recorded != here)
+      obstacles.add("member " + std::to_string(m.image.header.member) + " runs with glibc " + recorded +
+                    ", here is " + here + ", with which its loader cannot load a backend");
+  }
+  return obstacles.step("C library", seen.empty() ? "none recorded" : "glibc " + seen + " as here");
+}
+
+// Other files do no harm, as the image has their pages; what they have in common is not shared then.
+Step rehearse_mapped_files(const std::vector<MemberImage>& members) {
+  std::set<std::string> same, other;
+  for (const MemberImage& m : members) {
+    SameFiles files(m.image, m.fd);
+    std::set<int> opened;
+    for (std::size_t i = 0; i < m.image.mappings.size(); ++i) {
+      if (m.image.mappings[i].kind != MappingKind::kPrivateFile) continue;
+      const int fd = files.open(i);
+      (fd >= 0 ? same : other).insert(m.image.paths[i]);
+      if (fd >= 0) opened.insert(fd);
+    }
+    for (const int fd : opened) ::close(fd);
+  }
+  if (other.empty())
+    return {Step::kReady, "mapped files", std::to_string(same.size()) + " are what they were, byte for byte"};
+  Obstacles names;
+  for (const std::string& path : other) names.add(path);
+  return {Step::kLimited, "mapped files", "changed or missing, and taken from the image: " + names.text()};
+}
+
+// --- memory and descriptors ---
+
+Step rehearse_memory(const std::vector<MemberImage>& members, const MachineLimits& limits) {
+  Obstacles obstacles;
+  std::uint64_t saved = 0;
+  for (const MemberImage& m : members) {
+    const LoadedImage& image = m.image;
+    const std::string member = "member " + std::to_string(image.header.member);
+    std::uint64_t locked = 0;
+    for (const std::uint64_t bytes : image.saved_bytes) saved += bytes;
+    for (const MappingRecord& r : image.mappings) {
+      if (r.start < limits.lowest_address)
+        obstacles.add(member + " has memory below vm.mmap_min_addr, at " + std::to_string(r.start));
+      if ((r.advice & kAdviceLocked) != 0) locked += r.length;
+    }
+    if (image.mappings.size() > limits.map_count)
+      obstacles.add(member + " has " + std::to_string(image.mappings.size()) + " mappings, above vm.max_map_count");
+    if (locked > limits.locked_bytes)
+      obstacles.add(member + " has " + std::to_string(locked) + " bytes locked, above RLIMIT_MEMLOCK");
+  }
+  const std::string size =
+      std::to_string(saved >> 20) + " MiB saved, " + std::to_string(limits.available_bytes >> 20) + " MiB free here";
+  if (obstacles.none() && saved > limits.available_bytes)
+    return {Step::kLimited, "memory", size + ": the kernel may kill members for want of memory"};
+  return obstacles.step("memory", size);
+}
+
+Step rehearse_descriptors(const std::vector<MemberImage>& members, const MachineLimits& limits) {
+  Obstacles obstacles;
+  int highest = -1;
+  for (const MemberImage& m : members) {
+    if (m.image.descriptors.empty()) continue;
+    int member_highest = -1;
+    obstacles.add(highest_descriptor(m.image.descriptors, &member_highest));
+    highest = std::max(highest, member_highest);
+  }
+  if (highest >= 0 && static_cast<std::uint64_t>(highest) >= limits.descriptors)
+    obstacles.add("descriptor " + std::to_string(highest) + " is at the hard RLIMIT_NOFILE, " +
+                  std::to_string(limits.descriptors) + ", or above");
+  return obstacles.step("descriptors", "numbers up to " + std::to_string(highest) + " can be had");
+}
+
+}  // namespace
+
+MachineLimits machine_limits() {
+  MachineLimits limits{};
+  limits.map_count = number_in("/proc/sys/vm/max_map_count", ~0ull);
+  limits.lowest_address = has_capability(CAP_SYS_RAWIO) ? 0 : number_in("/proc/sys/vm/mmap_min_addr", 0);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_MEMLOCK, &limit);
+  limits.locked_bytes = has_capability(CAP_IPC_LOCK) ? ~0ull : limit.rlim_cur;
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limits.descriptors = limit.rlim_max;
+  std::ifstream file("/proc/meminfo");
+  std::string name, unit;
+  for (std::uint64_t kib = 0; file >> name >> kib && std::getline(file, unit);)
+    if (name == "MemAvailable:" || name == "SwapFree:") limits.available_bytes += kib << 10;
+  return limits;
+}
+
+std::vector<RehearsedStep> rehearse_restart(const std::vector<MemberImage>& members, const MachineLimits& limits) {
+  return {rehearse_processor(members),    rehearse_vdso(members),           rehearse_libc(members),
+          rehearse_user(members),         rehearse_pids(members),           rehearse_files(members),
+          rehearse_mapped_files(members), rehearse_memory(members, limits), rehearse_descriptors(members, limits)};
+}
+
+}  // namespace shadowib

@@ -1,0 +1,201 @@
+// What a rehearsal says of images that were just saved, once as they are and then with one thing at a time changed as
+// another machine would have it.
+#include "hooks/imager/restore/rehearsal.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+namespace shadowib {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSaved = 10;
+constexpr MachineLimits kPlenty{65530, 0, ~0ull, 1 << 20, ~0ull};
+
+class Rehearsal : public testing::Test {
+ protected:
+  Rehearsal() : directory_(fs::temp_directory_path() / ("shadowib-rehearsal-test-" + std::to_string(::getpid()))) {
+    fs::remove_all(directory_);
+    fs::create_directory(directory_);
+  }
+  ~Rehearsal() override {
+    close_members(members_);
+    fs::remove_all(directory_);
+  }
+
+  // Saves the subject and opens its image as a set of one member.
+  void save(const char* scenario) {
+    const pid_t pid = ::fork();
+    if (pid == 0) {
+      ::execl(SUBJECT, SUBJECT, scenario, directory_.c_str(), static_cast<char*>(nullptr));
+      ::_exit(98);
+    }
+    int status = 0;
+    ::waitpid(pid, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == kSaved) << status;
+    SetManifest manifest{};
+    manifest.path = directory_;
+    manifest.members.resize(1);
+    manifest.members[0].file = "0.img";
+    const Status opened = open_members(manifest, &members_);
+    ASSERT_TRUE(opened.ok()) << opened.text();
+  }
+  LoadedImage& image() { return members_[0].image; }
+
+  // The step of that name; all others are ready.
+  RehearsedStep only(const std::string& what, const MachineLimits& limits = kPlenty) {
+    RehearsedStep found{RehearsedStep::kReady, "", "there is no such step"};
+    for (const RehearsedStep& step : rehearse_restart(members_, limits)) {
+      if (what == step.what)
+        found = step;
+      else
+        EXPECT_EQ(step.outcome, RehearsedStep::kReady) << step.what << ": " << step.text;
+    }
+    return found;
+  }
+  void expect(RehearsedStep::Outcome outcome, const std::string& what, const char* words,
+              const MachineLimits& limits = kPlenty) {
+    const RehearsedStep step = only(what, limits);
+    EXPECT_EQ(step.outcome, outcome) << what << ": " << step.text;
+    EXPECT_NE(step.text.find(words), std::string::npos) << what << ": " << step.text;
+  }
+
+  fs::path directory_;
+  std::vector<MemberImage> members_;
+};
+
+TEST_F(Rehearsal, OfAnImageThatFits) {
+  save("threads");
+  expect(RehearsedStep::kReady, "pids", "recorded numbers can be had");
+  expect(RehearsedStep::kReady, "C library", "glibc ");
+  expect(RehearsedStep::kReady, "mapped files", "byte for byte");
+}
+
+TEST_F(Rehearsal, TellsAnotherProcessor) {
+  save("single");
+  image().process.xcr0 |= 1ull << 62;
+  expect(RehearsedStep::kRefused, "processor", "processor state");
+  image().process.xcr0 = 0;
+  std::uint32_t& avx512 = image().process.cpu_features[2];
+  const std::uint32_t before = avx512;
+  avx512 = ~0u;  // no processor has all of these
+  const bool has_all = only("processor").outcome == RehearsedStep::kReady;
+  avx512 = before;
+  EXPECT_FALSE(has_all);
+}
+
+TEST_F(Rehearsal, TellsAnotherKernel) {
+  save("single");
+  image().kernel = "2.6.32-other";
+  image().vdso_content[100] ^= 1;
+  expect(RehearsedStep::kRefused, "vdso", "2.6.32-other");
+}
+
+TEST_F(Rehearsal, TellsAnotherUser) {
+  save("single");
+  image().process.uid[0] = 12345;
+  const pid_t pid = ::fork();
+  if (pid == 0) {  // root may become anybody, so it must not be root who asks
+    if (::geteuid() == 0 && (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0))
+      ::_exit(97);
+    for (const RehearsedStep& step : rehearse_restart(members_, kPlenty))
+      if (std::string("user") == step.what)
+        ::_exit(step.outcome == RehearsedStep::kRefused && step.text.find("12345") != std::string::npos ? 0 : 1);
+    ::_exit(2);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(Rehearsal, TellsAnotherLibc) {
+  save("single");
+  std::ifstream file(directory_ / "0.img", std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::size_t release = bytes.find("release version ", bytes.find("GNU C Library"));
+  ASSERT_NE(release, std::string::npos);
+  bytes[release + std::strlen("release version ")] = '9';
+  std::ofstream(directory_ / "other.img", std::ios::binary) << bytes;
+  ::close(members_[0].fd);
+  members_[0].fd = ::open((directory_ / "other.img").c_str(), O_RDONLY | O_CLOEXEC);
+  bool refused = false;
+  for (const RehearsedStep& step : rehearse_restart(members_, kPlenty))
+    if (std::string("C library") == step.what)
+      refused = step.outcome == RehearsedStep::kRefused && step.text.find("glibc 9.") != std::string::npos;
+  EXPECT_TRUE(refused);
+}
+
+TEST_F(Rehearsal, TellsAPidThatCannotBeHad) {
+  save("threads");
+  image().threads.back().tid = 1 << 23;  // above the highest pid_max
+  expect(RehearsedStep::kRefused, "pids", "8388608");
+  image().threads.back().tid = image().process.pid;
+  image().process.pid = 1;
+  EXPECT_NE(only("pids").text.find("pid 1"), std::string::npos);
+}
+
+TEST_F(Rehearsal, TellsFilesThatAreGone) {
+  save("single");
+  const std::string exe = image().exe;
+  image().exe = "/nothing/there";
+  expect(RehearsedStep::kRefused, "files", "/nothing/there");
+  image().exe = exe;
+  image().cwd = directory_ / "gone";
+  expect(RehearsedStep::kRefused, "files", "gone");
+}
+
+TEST_F(Rehearsal, TellsASharedFileOfAnotherSize) {
+  save("single");
+  std::ofstream(directory_ / "shared") << "four";
+  MappingRecord m = image().mappings.front();
+  m.kind = MappingKind::kSharedFile;
+  m.file_bytes = 4;
+  image().mappings.push_back(m);
+  image().paths.push_back(directory_ / "shared");
+  image().saved_bytes.push_back(0);
+  expect(RehearsedStep::kReady, "files", "are there");
+  image().mappings.back().file_bytes = 4096;
+  expect(RehearsedStep::kRefused, "files", "has 4 bytes now");
+}
+
+TEST_F(Rehearsal, TellsMappedFilesThatChanged) {
+  save("single");
+  for (std::size_t i = 0; i < image().paths.size(); ++i)
+    if (image().paths[i] == image().exe) image().paths[i] = directory_ / "other";
+  expect(RehearsedStep::kLimited, "mapped files", "other");
+}
+
+TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
+  save("single");
+  MachineLimits limits = kPlenty;
+  limits.map_count = 3;
+  expect(RehearsedStep::kRefused, "memory", "vm.max_map_count", limits);
+  limits = kPlenty;
+  limits.lowest_address = image().mappings.front().start + 1;
+  expect(RehearsedStep::kRefused, "memory", "vm.mmap_min_addr", limits);
+  limits = kPlenty;
+  limits.available_bytes = 4096;
+  expect(RehearsedStep::kLimited, "memory", "0 MiB free", limits);
+  image().mappings.front().advice |= kAdviceLocked;
+  limits = kPlenty;
+  limits.locked_bytes = 0;
+  expect(RehearsedStep::kRefused, "memory", "RLIMIT_MEMLOCK", limits);
+}
+
+TEST_F(Rehearsal, LimitsOfThisMachine) {
+  const MachineLimits limits = machine_limits();
+  EXPECT_GT(limits.map_count, 100u);
+  EXPECT_GT(limits.descriptors, 16u);
+  EXPECT_GT(limits.available_bytes, 1u << 20);
+}
+
+}  // namespace
+}  // namespace shadowib

@@ -1,0 +1,89 @@
+#include "shadowib/cli/doctor_set.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "hooks/imager/restore/rehearsal.h"
+#include "hooks/imager/set/set_files.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/sets.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr char kLibrary[] = "/libshadowib.so";
+
+// Restarted members are the recorded library still, and look for backends where it was.
+std::string backend_library(const LoadedImage& image) {
+  for (const std::string& path : image.paths) {
+    const std::size_t at = path.rfind('/');
+    if (at != std::string::npos && path.compare(at, sizeof(kLibrary) - 1, kLibrary) == 0)
+      return path.substr(0, at) + "/shadowib/libshadowib-ib2tcp.so";
+  }
+  return {};
+}
+
+bool machine_has_adapter() {
+  std::error_code error;
+  return fs::directory_iterator("/sys/class/infiniband", error) != fs::directory_iterator();
+}
+
+Finding judge_step(const RehearsedStep& step) {
+  static constexpr struct {
+    const char* what;
+    const char* remedy;
+  } kRemedies[] = {
+      {"processor",
+       "restart on a machine with these features, or start the job with GLIBC_TUNABLES=glibc.cpu.hwcaps="
+       "-FEATURE,... where they are to be left out"},
+      {"vdso", "boot the kernel that is named, or restart where it runs"},
+      {"C library", "restart where glibc is the recorded one"},
+      {"user", "restart as the recorded user, or as root"},
+      {"pids", "see what the machine's lines say of namespaces and recorded pids"},
+      {"files", "put them back as they were at the checkpoint, readable by this user, or restart where they are"},
+      {"mapped files", "nothing to do; memory is not shared with other programs then"},
+      {"memory", "raise the limit that is named (sysctl, ulimit -l); free memory or add swap space"},
+      {"descriptors", "raise the hard limit: nofile in /etc/security/limits.conf and a new login"},
+  };
+  if (step.outcome == RehearsedStep::kReady) return {step.what, Verdict::kOk, step.text, ""};
+  std::string remedy;
+  for (const auto& r : kRemedies)
+    if (step.what == std::string_view(r.what)) remedy = r.remedy;
+  return {step.what, step.outcome == RehearsedStep::kLimited ? Verdict::kNote : Verdict::kRefused, step.text, remedy};
+}
+
+Finding job_free(const Common& common, const std::string& job) {
+  std::string who;
+  if (!job_alive(common.directory, job, &who)) return {"job", Verdict::kOk, job + " is not running", ""};
+  return {"job", Verdict::kRefused, job + " is alive (" + who + ")", "end it first, or use checkpoint --kill"};
+}
+
+}  // namespace
+
+Findings examine_set(const Common& given_common, const std::string& given) {
+  Common common = given_common;
+  std::string path;
+  SetManifest manifest;
+  std::vector<MemberImage> members;
+  Status status = choose_set(&common, given, &path);
+  if (status.ok()) status = read_manifest(path, &manifest);
+  if (status.ok()) status = open_members(manifest, &members);
+  Findings findings;
+  if (!status.ok()) {
+    findings.push_back({"images", Verdict::kRefused, status.text(), "see shadowib list, and shadowib verify SET"});
+  } else {
+    findings.push_back({"images", Verdict::kOk,
+                        path + ": " + std::to_string(members.size()) + " (tables; shadowib verify reads every byte)",
+                        ""});
+    findings.push_back(job_free(common, manifest.job));
+    findings.push_back(judge_backend(manifest.backend, environment("BACKEND"), machine_has_adapter(),
+                                     backend_library(members.front().image)));
+    for (const RehearsedStep& step : rehearse_restart(members, machine_limits()))
+      findings.push_back(judge_step(step));
+  }
+  close_members(members);
+  return findings;
+}
+
+}  // namespace shadowib::cli
