@@ -13,6 +13,7 @@
 #include "hooks/sanitizer_thread.h"
 #include "hooks/stop_guards.h"
 #include "hooks/tasks.h"
+#include "hooks/vdso_range.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 
@@ -24,6 +25,7 @@ constexpr std::int64_t kStateCheckNs = 5000000;  // then a silent thread may be 
 
 std::atomic<int> g_signal{0};
 std::atomic<int> g_installed_pid{0};  // the process whose threads have the handler
+VdsoRange g_vdso;                     // written before a stop is requested
 KernelSigaction g_program_action{};   // what the program had on our signal; called for signals that are not ours
 
 void call_program_handler(int signal, siginfo_t* info, void* context) {
@@ -45,13 +47,23 @@ void on_stop_signal(int signal, siginfo_t* info, void* context) {
   }
   const std::uint32_t generation = g_stop_generation.load(std::memory_order_acquire);
   const int tid = raw_gettid();
-  const ParkSlot* slot = park_slot(generation, tid, false);
+  ParkSlot* slot = park_slot(generation, tid, false);
   const bool seen = slot != nullptr && slot->seen_valid.load(std::memory_order_acquire) == generation;
   BlockedSyscall blocked_in;
   if (seen) slot->seen.load(&blocked_in);
   InterruptedCall call(static_cast<ucontext_t*>(context), seen ? &blocked_in : nullptr);
   const std::uint32_t requested = g_stop_requested.load(std::memory_order_acquire);
-  if (requested != 0 && t_depth.depth == 0 && !is_exempt(tid)) park_here(requested);
+  if (requested != 0 && t_depth.depth == 0 && !is_exempt(tid)) {
+    // The kernel's code for reading clocks cannot go on under another kernel: the thread leaves it first.
+    const auto at = static_cast<std::uint64_t>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
+    if (slot != nullptr && g_vdso.contains(at)) {
+      slot->signalled.store(0, std::memory_order_relaxed);  // the next scan, which is due now, asks again
+      g_park_arrivals.fetch_add(1);
+      futex_wake(&g_park_arrivals, 1);
+    } else {
+      park_here(requested);
+    }
+  }
   call.go_on();
   errno = saved;
 }
@@ -84,11 +96,12 @@ bool visit_thread(int tid, void* arg) {
     read_blocked_syscall(tid, &seen);
     slot->seen.store(seen);
     slot->seen_valid.store(scan->generation, std::memory_order_release);
-    // EAGAIN: too many queued signals; the next scan tries again.
-    if (::syscall(SYS_tgkill, raw_getpid(), tid, stop_signal_number()) == 0)
-      slot->signalled.store(scan->generation, std::memory_order_relaxed);
-    else if (errno == ESRCH)
-      return true;
+    slot->signalled.store(scan->generation, std::memory_order_relaxed);  // first: the handler may take it back
+    if (::syscall(SYS_tgkill, raw_getpid(), tid, stop_signal_number()) != 0) {
+      // EAGAIN: too many queued signals; the next scan tries again.
+      slot->signalled.store(0, std::memory_order_relaxed);
+      if (errno == ESRCH) return true;
+    }
   } else if (scan->look_at_states) {
     char state = task_state(tid);
     if (state == 0 || state == 'Z' || state == 'X') return true;  // ended, or a leader that waits for the others
@@ -162,6 +175,7 @@ Status stop_threads(int timeout_ms) {
   if (raw_getpid() != g_installed_pid.load())
     return Status::of(Code::kInternal, 0, "pid %d has no stop handler", raw_getpid());
   const std::int64_t start = monotonic_ns(), deadline = start + std::int64_t{timeout_ms} * 1000000;
+  g_vdso = find_vdso();
   const std::uint32_t generation = g_stop_generation.load() + 1;
   g_stop_generation.store(generation);
   g_stop_requested.store(generation, std::memory_order_seq_cst);

@@ -5,8 +5,10 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -16,6 +18,7 @@
 
 #include "hooks/raw_signal.h"
 #include "hooks/tasks.h"
+#include "hooks/vdso_range.h"
 #include "shadowib/base/lock.h"
 
 extern char** environ;
@@ -79,6 +82,30 @@ TEST_F(StopTest, MallocStorm) {
     for (void* q : p) free(q);
   });
   stop_repeatedly(40);
+}
+
+// Under another kernel the code there is another: no thread of an image may stand in it.
+TEST_F(StopTest, NobodyIsStoppedInTheVdso) {
+  const VdsoRange vdso = find_vdso();
+  ASSERT_EQ(vdso.start, getauxval(AT_SYSINFO_EHDR));
+  start(3, [] {
+    timespec now;
+    for (int i = 0; i < 1000; ++i) clock_gettime(CLOCK_MONOTONIC, &now);
+  });
+  for (int round = 0; round < 100; ++round) {
+    Status status = stop_threads(10000);
+    ASSERT_TRUE(status.ok()) << status.text();
+    ParkedThread threads[8];
+    const int count = parked_threads(threads, 8);
+    int inside = 0;
+    for (int i = 0; i < count && i < 8; ++i) {
+      const auto* context = static_cast<const ucontext_t*>(threads[i].context);
+      inside += vdso.contains(static_cast<std::uint64_t>(context->uc_mcontext.gregs[REG_RIP]));
+    }
+    release_threads();
+    ASSERT_EQ(inside, 0) << "round " << round;
+    nap(100000);
+  }
 }
 
 TEST_F(StopTest, ThreadsComeAndGo) {

@@ -56,6 +56,7 @@ class MemberBuilder {
     SHADOWIB_TRY(open_files());
     SHADOWIB_TRY(read_current_mappings(&current_));
     SHADOWIB_TRY(plan_vdso(image_, current_, &vdso_));
+    if (vdso_.taken.end != 0) current_.push_back({vdso_.taken, "where the vdso goes"});
     return lay_out_region();
   }
 
@@ -127,7 +128,7 @@ class MemberBuilder {
         round_up(sizeof(RestorerArgs) + mappings_.size() * sizeof(RestorerMapping) +
                  image_.batches.size() * sizeof(RestorerBatch) + image_.threads.size() * sizeof(RestorerThread) +
                  sizeof(ProcessRecord) + sizeof(JobInfo) + image_.timers.size() * sizeof(TimerRecord) +
-                 image_.pending.size() * 128 + 16 * 64);
+                 image_.pending.size() * 128 + vdso_.copy.size() + 16 * 64);
     const std::uint64_t stacks = image_.threads.size() * kRestorerThreadStack;
     const std::uint64_t total =
         code_bytes + tables + kPageBufferBytes + stacks + kMainStackBytes + vdso_.staging_bytes + kPage;
@@ -145,6 +146,9 @@ class MemberBuilder {
     cursor_ = region_ + code_bytes;
     args_ = place<RestorerArgs>(nullptr, 1);
     fill_args(total);
+    if (!vdso_.copy.empty()) args_->vdso_copy = place(vdso_.copy.data(), vdso_.copy.size());
+    args_->vdso_copy_at = vdso_.copy_at;
+    args_->vdso_copy_bytes = vdso_.copy.size();
     cursor_ = round_up(cursor_);
     args_->page_buffer = reinterpret_cast<std::uint8_t*>(cursor_);
     cursor_ += kPageBufferBytes;
@@ -155,8 +159,6 @@ class MemberBuilder {
     for (std::uint32_t i = 0; i < vdso_.piece_count; ++i) {
       args_->vdso[i] = vdso_.pieces[i];
       args_->vdso[i].staging = vdso_.pieces[i].staging + cursor_;
-      // A vdso that stays in the region is reached through the recorded one's patched copy.
-      if (args_->vdso[i].to == 0) args_->vdso[i].to = args_->vdso[i].staging;
     }
     args_->vdso_count = vdso_.piece_count;
     return {};

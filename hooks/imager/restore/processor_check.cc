@@ -70,6 +70,10 @@ constexpr Feature kFeatures[] = {
     {5, 5, "AVX512BF16"},
 };
 
+// What glibc's loader saves when it binds a function at its first call, into as much of the stack as it found it to
+// need when the program started. A processor with more of these enabled writes more. Source: glibc, STATE_SAVE_MASK.
+constexpr std::uint64_t kSavedByLoader = 0xee;
+
 bool has(const ProcessorState& p, const char* name) {
   for (const Feature& f : kFeatures)
     if (std::strcmp(f.name, name) == 0) return (p.features[f.word] & 1u << f.bit) != 0;
@@ -138,6 +142,12 @@ Status check_processor(const LoadedImage& image) {
                       "member %u ran with processor state %lx enabled, here only %lx is; restart on a "
                       "machine with the same vector extensions",
                       image.header.member, p.xcr0, here.xcr0);
+  if (p.xcr0 != 0 && (here.xcr0 & ~p.xcr0 & kSavedByLoader) != 0)
+    return Status::of(
+        Code::kRefused, 0,
+        "member %u ran with processor state %lx enabled, here %lx is: its loader would overwrite its stack "
+        "when it saves the registers; restart on a machine with the same vector extensions",
+        image.header.member, p.xcr0, here.xcr0);
   return {};
 }
 

@@ -83,6 +83,16 @@ void clear_address_space(RestorerArgs* args) {
     const long result = raw::invoke(__NR_mremap, v.staging, v.length, v.length, 1 | 2, v.to);
     check(args, RestoreStep::kMoveVdso, result, v.to);
   }
+  if (args->vdso_copy == nullptr) return;
+  const std::uint64_t at = args->vdso_copy_at;
+  check(args, RestoreStep::kMoveVdso,
+        raw::invoke(__NR_mmap, at, args->vdso_copy_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0),
+        at);
+  for (std::uint64_t i = 0; i < args->vdso_copy_bytes; ++i)
+    reinterpret_cast<volatile std::uint8_t*>(at)[i] = args->vdso_copy[i];
+  check(args, RestoreStep::kMoveVdso, raw::invoke(__NR_mprotect, at, args->vdso_copy_bytes, PROT_READ | PROT_EXEC),
+        at);
 }
 
 void map_one(RestorerArgs* args, const RestorerMapping& m) {

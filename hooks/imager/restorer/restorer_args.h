@@ -82,6 +82,8 @@ struct RestorerArgs {
   const RestorerThread* threads;  // the main thread first
   std::uint32_t mapping_count, batch_count, thread_count, vdso_count;
   RestorerVdsoPiece vdso[kMaxVdsoPieces];
+  const std::uint8_t* vdso_copy;  // whole pages, to be executable at vdso_copy_at; null: none
+  std::uint64_t vdso_copy_at, vdso_copy_bytes;
   std::uint8_t* page_buffer;  // one page and some for iovecs, see restorer.cc
   RestorerMemoryMap memory_map;
   const ProcessRecord* process;
