@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <cstdlib>
+#include <filesystem>
 
 #include "hooks/imager/set/set_files.h"
 #include "hooks/protocol.h"
@@ -72,6 +73,14 @@ class RestartLock {
   int fd_ = -1, renewing_ = -1;
 };
 
+// A path is meant from where the command stands, not the programs.
+std::string verbs_library() {
+  const std::string file = environment("IBVERBS");
+  if (file.find('/') == std::string::npos) return file;
+  std::error_code error;
+  return std::filesystem::absolute(file, error).lexically_normal().string();
+}
+
 Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, const std::string& exchange,
                 const std::string& epoch, JobInfo* info) {
   *info = {};
@@ -84,6 +93,7 @@ Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, 
   SHADOWIB_TRY(copy_text(backend.empty() ? "auto" : backend, "--backend", info->backend));
   SHADOWIB_TRY(copy_text(epoch, "the epoch", info->epoch));
   SHADOWIB_TRY(copy_text(environment("LOG"), "SHADOWIB_LOG", info->log));
+  SHADOWIB_TRY(copy_text(verbs_library(), "SHADOWIB_IBVERBS", info->verbs_library));
   return copy_text(environment("IB2TCP_TRANSPORT"), "SHADOWIB_IB2TCP_TRANSPORT", info->ib2tcp_transport);
 }
 
