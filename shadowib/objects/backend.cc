@@ -192,7 +192,8 @@ void forget_backend_after_fork() {
 
 Status load_backend(const char* choice) {
   if (g_loaded) return {};
-  if (g_handle != nullptr) ::dlclose(g_handle);  // an abandoned copy: of the image, or from before a fork
+  // An abandoned copy: of the image, or from before a fork.
+  if (g_handle != nullptr && !close_verbs_backend(g_handle)) ::dlclose(g_handle);
   g_handle = nullptr;
   std::string name = choice != nullptr && *choice != '\0' ? choice : "auto";
   if (name == "auto") name = machine_has_rdma_device() ? "verbs" : "ib2tcp";

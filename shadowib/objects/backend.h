@@ -26,6 +26,9 @@ void forget_backend_after_fork();
 // libibverbs.so.1) in its own namespace.
 Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** handle);
 
+// If `handle` is that library's: closes it and the providers it has loaded. False if it is another backend's.
+bool close_verbs_backend(void* handle);
+
 // What the shim offers backends.
 const HostServices& host_services();
 

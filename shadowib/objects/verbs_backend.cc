@@ -12,6 +12,7 @@
 
 #include "shadowib/abi/backend.h"
 #include "shadowib/objects/backend.h"
+#include "shadowib/objects/link_namespace.h"
 #include "shadowib/objects/system_library.h"
 #include "shadowib/objects/verbs_belongings.h"
 
@@ -228,6 +229,13 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 }  // namespace
 
+bool close_verbs_backend(void* handle) {
+  if (handle != g_library) return false;
+  g_library = nullptr;
+  close_namespace_of(handle);
+  return true;
+}
+
 Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** handle) {
   const char* named = host->config("SHADOWIB_IBVERBS");
   const std::string found = system_library(named != nullptr && *named != '\0' ? named : "libibverbs.so.1");
@@ -242,6 +250,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   g_errno_location = find<int* (*)()>("__errno_location", "GLIBC_2.2.5");
   if (g_errno_location == nullptr || find<void*>("ibv_open_device") == nullptr) {
     ::dlclose(g_library);
+    g_library = nullptr;
     return Status::of(Code::kUsage, 0, "%s is not a verbs library: it exports no ibv_open_device", file);
   }
   *handle = g_library;

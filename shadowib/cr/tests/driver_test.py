@@ -74,6 +74,14 @@ class Drivers(DriverCase):
         self.ends(self.restart(2, **self.over("old")), 0)
         self.assertGreater(len(self.made("old")), len(first), self.said())
 
+    def test_more_restarts_than_the_loader_has_link_namespaces(self):
+        self.ends(self.run_over("old", "many_drivers"), -9)
+        for number in range(1, 19):
+            self.restart(number, **self.over(("old", "new")[number % 2])).wait(TIMEOUT_S)
+            self.assertTrue((self.dir / "sets" / f"j.{number + 1:04}").exists(), f"restart {number}: {self.said()}")
+        self.tell("enough")
+        self.ends(self.restart(19, **self.over("old")), 0)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
