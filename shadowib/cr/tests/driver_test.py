@@ -82,6 +82,50 @@ class Drivers(DriverCase):
         self.tell("enough")
         self.ends(self.restart(19, **self.over("old")), 0)
 
+    def test_what_had_not_run(self):
+        for scenario in ("held", "arming", "current_state", "attributes", "unmapped_region", "opened_later",
+                         "error_by_completion", "drain_event", "changed_objects"):
+            for before, after in (("old", "new"), ("new", "old")):
+                with self.subTest(f"{scenario}: {before} to {after}"):
+                    self.tearDown()
+                    self.setUp()
+                    self.ends(self.run_over(before, scenario), -9)
+                    self.put_away(before)
+                    self.ends(self.restart(1, **self.over(after)), 0)
+
+    def test_a_library_that_will_not_do(self):
+        self.ends(self.run_over("old", "many_drivers"), -9)
+        self.library("text").write_text("no library\n")
+        shutil.copy(BUILD / "lib" / "libforeign_library_victim.so", self.library("other"))
+        # The command fails as the manual says, and with the reason on its own standard error.
+        for name, code, text in (("gone", 3, "cannot load the system's verbs library"),
+                                 ("text", 3, "file too short"),
+                                 ("other", 2, "is not a verbs library: it exports no ibv_open_device"),
+                                 ("none", 4, "the program uses 1 RDMA devices, this machine's backend verbs offers 0")):
+            with self.subTest(name):
+                restarted = self.restart(1, **self.over(name))
+                self.ends(restarted, code)
+                self.assertIn("shadowib: member 0 cannot go on after the restart: ", restarted.log.read_text())
+                self.assertIn(text, restarted.log.read_text())
+        self.tell("enough")
+        self.ends(self.restart(1, **self.over("new")), 0)
+
+    def test_a_path_from_where_the_command_stands(self):
+        self.ends(self.run_over("old", "many_drivers"), -9)
+        self.put_away("old")
+        self.tell("enough")
+        elsewhere = self.dir / "elsewhere"
+        elsewhere.mkdir()
+        self.ends(self.restart(1, place=elsewhere, **{**self.over("new"), "SHADOWIB_IBVERBS": "../libnew.so"}), 0)
+        self.assertIn("context of new1", self.made("new"))
+
+    def test_without_a_word_what_the_program_was_started_with(self):
+        self.ends(self.run_over("old", "many_drivers"), -9)
+        self.tell("enough")
+        before = len(self.made("old"))
+        self.ends(self.restart(1, **{**self.over("new"), "SHADOWIB_IBVERBS": ""}), 0)
+        self.assertGreater(len(self.made("old")), before)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)

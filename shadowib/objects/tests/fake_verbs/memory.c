@@ -63,6 +63,25 @@ int ibv_dereg_mr(struct ibv_mr* mr) {
   return 0;
 }
 
+int ibv_rereg_mr(struct ibv_mr* mr, int flags, struct ibv_pd* pd, void* address, size_t bytes, int access) {
+  ENTER();
+  FakeMr* fake = (FakeMr*)mr;
+  if (flags == 0 || ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0 && !is_mapped(address, bytes))) {
+    errno = EINVAL;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  fake_lock();
+  if (flags & IBV_REREG_MR_CHANGE_PD) mr->pd = pd;
+  if (flags & IBV_REREG_MR_CHANGE_ACCESS) fake->access = access;
+  if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) {
+    mr->addr = address;
+    mr->length = bytes;
+    fake->iova = (uintptr_t)address;
+  }
+  fake_unlock();
+  return 0;
+}
+
 FakeMr* fake_find_mr(uint32_t key, int remote) {
   FakeMr* fake = key >> 8 < kFakeMost + 0x20 ? g_mrs[key >> 8] : NULL;
   return fake != NULL && (remote ? fake->mr.rkey : fake->mr.lkey) == key ? fake : NULL;
