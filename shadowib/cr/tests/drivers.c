@@ -30,14 +30,18 @@ static void take_in(struct ibv_qp* qp, uint32_t n) {
   CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
 }
 
-static void give_out(struct ibv_qp* qp, enum ibv_wr_opcode opcode, uint32_t n) {
+static void hand_over(struct ibv_qp* qp, enum ibv_wr_opcode opcode, uint32_t n, unsigned flags) {
   struct ibv_sge sge = {(uintptr_t)sent(n), kBytes, mr->lkey};
   struct ibv_send_wr wr = {.wr_id = n, .sg_list = &sge, .num_sge = 1, .opcode = opcode}, *bad;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.send_flags = flags;
   wr.wr.rdma.remote_addr = (uintptr_t)written(n);
   wr.wr.rdma.rkey = mr->rkey;
   stamp(sent(n), n);
   CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+}
+
+static void give_out(struct ibv_qp* qp, enum ibv_wr_opcode opcode, uint32_t n) {
+  hand_over(qp, opcode, n, IBV_SEND_SIGNALED);
 }
 
 static void arrives(uint32_t n) {
@@ -98,13 +102,18 @@ static void check_numbers(uint32_t n) {
   CHECK(wc.status == IBV_WC_SUCCESS && wc.qp_num == a->qp_num);
 }
 
-/* Leaves of everything something to a checkpoint: a completion that nobody polled, an armed queue, requests that had
- * not run; and takes it up after the restart. */
+/* Leaves of everything something to a checkpoint: a completion that nobody polled, an armed queue, a request that has
+ * run and says nothing of it, requests that had not run; and takes it up after the restart. */
 static void over_a_checkpoint(void) {
   take_in(b, ++last);
   give_out(a, IBV_WR_SEND, last);
   CHECK(ibv_req_notify_cq(receive_cq, 0) == 0);
-  const uint32_t unpolled = last, first = last + 1;
+  const uint32_t unpolled = last, silent = ++last, first = last + 1;
+  memset(written(silent), 0, kBytes);
+  hand_over(a, IBV_WR_RDMA_WRITE, silent, 0);
+  for (double end = now() + kAnyTime; now() < end && !is_stamped(written(silent), silent);) usleep(100);
+  CHECK(is_stamped(written(silent), silent));
+  memset(written(silent), 1, kBytes); /* seen, and used for something else */
   for (int i = 0; i < kBlocked; ++i) give_out(a, IBV_WR_SEND, ++last);
   const struct seen before = look();
   checkpoint_and_kill();
@@ -112,6 +121,7 @@ static void over_a_checkpoint(void) {
   CHECK(memcmp(&before, &after, sizeof(before)) == 0);
   arrives(unpolled);
   expect_nothing_more();
+  CHECK(written(silent)[0] == 1 && memcmp(written(silent), written(silent) + 1, kBytes - 1) == 0);
   for (uint32_t n = first; n <= last; ++n) take_in(b, n);
   for (uint32_t n = first; n <= last; ++n) arrives(n);
   struct ibv_cq* cq;

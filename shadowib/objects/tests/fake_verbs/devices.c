@@ -223,6 +223,19 @@ int ibv_query_gid_type(struct ibv_context* context, uint8_t port, unsigned index
   return port == 1 && index < 2 ? 0 : -1;
 }
 
+#if FAKE_EXTENDED
+ssize_t _ibv_query_gid_table(struct ibv_context* context, struct ibv_gid_entry* entries, size_t capacity,
+                             uint32_t flags, size_t bytes) {
+  ENTER();
+  if (flags != 0 || bytes != sizeof(*entries) || capacity < 2) return -EINVAL;
+  for (uint32_t i = 0; i < 2; ++i) {
+    entries[i] = (struct ibv_gid_entry){.gid_index = i, .port_num = 1, .gid_type = IBV_GID_TYPE_IB};
+    ibv_query_gid(context, 1, (int)i, &entries[i].gid);
+  }
+  return 2;
+}
+#endif
+
 int ibv_query_pkey(struct ibv_context* context, uint8_t port, int index, __be16* pkey) {
   ENTER();
   (void)context;
