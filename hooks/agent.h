@@ -44,6 +44,7 @@ struct JobInfo {
   std::uint32_t member_count;  // at a restart: members of the set
   char log[256];               // SHADOWIB_LOG of the restarting command, or empty
   char ib2tcp_transport[64];   // SHADOWIB_IB2TCP_TRANSPORT of the restarting command, or empty
+  char verbs_library[1024];    // SHADOWIB_IBVERBS of the restarting command, a path made absolute, or empty
 };
 
 // What a settling participant may use. Lives for one call.

@@ -77,4 +77,9 @@ Status query_status(const std::string& directory, const std::string& job, const 
 // Names of the jobs under <directory>/jobs, sorted.
 Status list_jobs(const std::string& directory, std::vector<std::string>* jobs);
 
+// Why the restart that made `epoch` failed: what the first of `members` said that did not give up because another
+// had; ok if none said anything, and the programs ran, or if the exchange is gone, and nobody can tell.
+Status failure_of_restart(const std::string& exchange, const std::string& epoch,
+                          const std::vector<std::uint32_t>& members);
+
 }  // namespace shadowib

@@ -175,4 +175,23 @@ Status query_status(const std::string& directory, const std::string& job, const 
   return {};
 }
 
+Status failure_of_restart(const std::string& exchange, const std::string& epoch,
+                          const std::vector<std::uint32_t>& members) {
+  JobView view;
+  view.epoch = epoch;
+  if (!Exchange::open(exchange, false, &view.exchange).ok()) return {};
+  Status echo;
+  for (std::uint32_t member : members) {
+    Fields fields;
+    bool found = false;
+    if (!view.fields("restart/fail/" + std::to_string(member), &fields, &found).ok() || !found) continue;
+    const Status said = status_from_fields(fields);
+    const Status named = Status::of(said.code(), said.error(), "member %u cannot go on after the restart: %.300s",
+                                    member, said.text());
+    if (said.code() != Code::kAborted) return named;
+    echo = named;
+  }
+  return echo;
+}
+
 }  // namespace shadowib

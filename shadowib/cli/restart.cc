@@ -3,8 +3,11 @@
 
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 
+#include "hooks/coordinator.h"
 #include "hooks/imager/set/set_files.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/descriptors.h"
@@ -72,6 +75,14 @@ class RestartLock {
   int fd_ = -1, renewing_ = -1;
 };
 
+// A path is meant from where the command stands, not the programs.
+std::string verbs_library() {
+  const std::string file = environment("IBVERBS");
+  if (file.find('/') == std::string::npos) return file;
+  std::error_code error;
+  return std::filesystem::absolute(file, error).lexically_normal().string();
+}
+
 Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, const std::string& exchange,
                 const std::string& epoch, JobInfo* info) {
   *info = {};
@@ -84,6 +95,7 @@ Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, 
   SHADOWIB_TRY(copy_text(backend.empty() ? "auto" : backend, "--backend", info->backend));
   SHADOWIB_TRY(copy_text(epoch, "the epoch", info->epoch));
   SHADOWIB_TRY(copy_text(environment("LOG"), "SHADOWIB_LOG", info->log));
+  SHADOWIB_TRY(copy_text(verbs_library(), "SHADOWIB_IBVERBS", info->verbs_library));
   return copy_text(environment("IB2TCP_TRANSPORT"), "SHADOWIB_IB2TCP_TRANSPORT", info->ib2tcp_transport);
 }
 
@@ -96,13 +108,14 @@ const char* how_ended(int status, char (&text)[64]) {
   return text;
 }
 
+bool ended_well(const RestartedProcess& p) { return WIFEXITED(p.exit_status) && WEXITSTATUS(p.exit_status) == 0; }
+
 int report(const Common& common, const SetManifest& manifest, const std::vector<RestartedProcess>& processes) {
   bool good = processes.size() == manifest.members.size();
   Json list = Json::array();
   for (const RestartedProcess& p : processes) {
     char text[64];
-    bool clean = WIFEXITED(p.exit_status) && WEXITSTATUS(p.exit_status) == 0;
-    good = good && clean;
+    good = good && ended_well(p);
     if (!common.json) std::printf("pid %d: %s\n", p.pid, how_ended(p.exit_status, text));
     Json entry{{"member", p.member}, {"pid", p.pid}};
     entry["exit_code"] = WIFEXITED(p.exit_status) ? Json(WEXITSTATUS(p.exit_status)) : Json(nullptr);
@@ -111,6 +124,15 @@ int report(const Common& common, const SetManifest& manifest, const std::vector<
   }
   if (common.json) print_json({{"set", manifest.path}, {"ok", good}, {"processes", list}});
   return good ? 0 : kRestartedProcessFailed;
+}
+
+// A member that could not be rebuilt says why where the program's standard error leads, which may be anywhere.
+Status failure_of(const std::string& exchange, const std::string& epoch,
+                  const std::vector<RestartedProcess>& processes) {
+  if (std::all_of(processes.begin(), processes.end(), ended_well)) return {};
+  std::vector<std::uint32_t> members;
+  for (const RestartedProcess& p : processes) members.push_back(p.member);
+  return failure_of_restart(exchange, epoch, members);
 }
 
 int restart(RestartArguments& arguments) {
@@ -139,6 +161,7 @@ int restart(RestartArguments& arguments) {
   options.report = [](const std::string& line) { std::fprintf(stderr, "shadowib: %s\n", line.c_str()); };
   std::vector<RestartedProcess> processes;
   if (Status s = restart_set(manifest, options, &processes); !s.ok()) return fail(common, s);
+  if (Status s = failure_of(exchange, epoch, processes); !s.ok()) return fail(common, s);
   return report(common, manifest, processes);
 }
 

@@ -95,9 +95,11 @@ int host_claim(const char* key) {
 int host_job_key(uint8_t key[32]) { return errno_of(read_job_key(key)); }
 
 const char* host_config(const char* name) {
-  if (::strcmp(name, "SHADOWIB_IB2TCP_TRANSPORT") == 0 && is_member() && job_info().ib2tcp_transport[0] != '\0')
-    return job_info().ib2tcp_transport;
-  return ::getenv(name);
+  // What a restart command was told is of this machine, the program's environment of the first one.
+  const char* told = nullptr;
+  if (is_member() && ::strcmp(name, "SHADOWIB_IB2TCP_TRANSPORT") == 0) told = job_info().ib2tcp_transport;
+  if (is_member() && ::strcmp(name, "SHADOWIB_IBVERBS") == 0) told = job_info().verbs_library;
+  return told != nullptr && *told != '\0' ? told : ::getenv(name);
 }
 void host_log(int level, const char* text) { log_line(static_cast<LogLevel>(level), "%s", text); }
 
@@ -190,7 +192,8 @@ void forget_backend_after_fork() {
 
 Status load_backend(const char* choice) {
   if (g_loaded) return {};
-  if (g_handle != nullptr) ::dlclose(g_handle);  // an abandoned copy: of the image, or from before a fork
+  // An abandoned copy: of the image, or from before a fork.
+  if (g_handle != nullptr && !close_verbs_backend(g_handle)) ::dlclose(g_handle);
   g_handle = nullptr;
   std::string name = choice != nullptr && *choice != '\0' ? choice : "auto";
   if (name == "auto") name = machine_has_rdma_device() ? "verbs" : "ib2tcp";

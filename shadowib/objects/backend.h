@@ -22,8 +22,12 @@ Status reload_backend(const char* choice);
 // one.
 void forget_backend_after_fork();
 
-// Fills the table from the system's libibverbs (SHADOWIB_IBVERBS=FILE or libibverbs.so.1) in its own namespace.
+// Fills the table from the system's libibverbs (SHADOWIB_IBVERBS=FILE, of the program or of the restart command, or
+// libibverbs.so.1) in its own namespace.
 Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** handle);
+
+// If `handle` is that library's: closes it and the providers it has loaded. False if it is another backend's.
+bool close_verbs_backend(void* handle);
 
 // What the shim offers backends.
 const HostServices& host_services();

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 
 #include "shadowib/abi/backend.h"
 #include "shadowib/objects/backend.h"
+#include "shadowib/objects/link_namespace.h"
 #include "shadowib/objects/system_library.h"
 #include "shadowib/objects/verbs_belongings.h"
 
@@ -117,6 +119,21 @@ int destroy_comp_channel(ibv_comp_channel* channel) {
   return rc;
 }
 
+size_t describe(char* buffer, size_t capacity) {
+  link_map* map = nullptr;
+  if (::dlinfo(g_library, RTLD_DI_LINKMAP, &map) != 0) return 0;
+  std::string text = R"({"library":")";
+  for (const char* c = map->l_name; *c != '\0'; ++c) {
+    if (static_cast<unsigned char>(*c) < 0x20) continue;  // which JSON would have spelled out
+    if (*c == '"' || *c == '\\') text += '\\';
+    text += *c;
+  }
+  text += R"("})";
+  if (text.size() > capacity) return 0;
+  ::memcpy(buffer, text.data(), text.size());
+  return text.size();
+}
+
 int before_image() { return own_device_mappings(g_host); }
 
 ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel, int vector) {
@@ -212,8 +229,15 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 }  // namespace
 
+bool close_verbs_backend(void* handle) {
+  if (handle != g_library) return false;
+  g_library = nullptr;
+  close_namespace_of(handle);
+  return true;
+}
+
 Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** handle) {
-  const char* named = ::getenv("SHADOWIB_IBVERBS");
+  const char* named = host->config("SHADOWIB_IBVERBS");
   const std::string found = system_library(named != nullptr && *named != '\0' ? named : "libibverbs.so.1");
   const char* file = found.c_str();
   g_host = host;
@@ -226,6 +250,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   g_errno_location = find<int* (*)()>("__errno_location", "GLIBC_2.2.5");
   if (g_errno_location == nullptr || find<void*>("ibv_open_device") == nullptr) {
     ::dlclose(g_library);
+    g_library = nullptr;
     return Status::of(Code::kUsage, 0, "%s is not a verbs library: it exports no ibv_open_device", file);
   }
   *handle = g_library;
@@ -303,6 +328,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->create_xrc_target = create_xrc_target;
   ops->before_image = before_image;
   ops->needs_signals = true;
+  ops->describe = describe;
   return {};
 }
 

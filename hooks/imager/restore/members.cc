@@ -7,7 +7,21 @@
 #include <cerrno>
 #include <cstring>
 
+#include "hooks/imager/save/restart_mailbox.h"
+
 namespace shadowib {
+namespace {
+
+// What the command tells a member is written where the library in its image expects it, in the layout of this build.
+Status check_mailbox(const LoadedImage& image) {
+  if (image.process.mailbox_bytes == sizeof(RestartMailbox)) return {};
+  return Status::of(Code::kVersion, 0,
+                    "member %u has a library of another shadowib in its image, which is told other things at a "
+                    "restart; use the shadowib (%.31s) that wrote it",
+                    image.header.member, image.header.shadowib_version);
+}
+
+}  // namespace
 
 Status open_members(const SetManifest& manifest, std::vector<MemberImage>* members) {
   for (const SetMember& m : manifest.members) {
@@ -23,6 +37,7 @@ Status open_members(const SetManifest& manifest, std::vector<MemberImage>* membe
     if (back.image.header.member != m.index)
       return Status::of(Code::kCorrupt, 0, "image %s is of member %u, the manifest says %u", back.path.c_str(),
                         back.image.header.member, m.index);
+    SHADOWIB_TRY(check_mailbox(back.image));
   }
   if (members->empty()) return Status(Code::kNotFound, 0, "the checkpoint set has no members");
   return {};

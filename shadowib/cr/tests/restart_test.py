@@ -47,11 +47,11 @@ class RestartCase(unittest.TestCase):
                 process.wait()
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def start(self, *words, transport="shm", **environment):
+    def start(self, *words, transport="shm", place=None, **environment):
         log = self.dir / f"{len(self.processes)}.log"
         settings = {**os.environ, "SHADOWIB_DIR": str(self.dir), "SHADOWIB_IB2TCP_TRANSPORT": transport, **environment}
         with open(log, "w") as out:
-            process = subprocess.Popen([SHADOWIB, *map(str, words)], cwd=self.dir, env=settings, stdin=subprocess.DEVNULL,
+            process = subprocess.Popen([SHADOWIB, *map(str, words)], cwd=place or self.dir, env=settings, stdin=subprocess.DEVNULL,
                                        stdout=out, stderr=subprocess.STDOUT)
         process.log = log
         self.processes.append(process)

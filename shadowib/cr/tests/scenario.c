@@ -201,7 +201,7 @@ int main(int argc, char** argv) {
   const struct scenario* const all[] = {
       state_scenarios,    shared_receive_scenarios, extended_scenarios,  extended_connection_scenarios,
       datagram_scenarios, window_scenarios,         multicast_scenarios, job_scenarios,
-      churn_scenarios,    connection_scenarios};
+      churn_scenarios,    connection_scenarios,     driver_scenarios};
   for (size_t i = 0; argc == 2 && i < sizeof(all) / sizeof(all[0]); ++i)
     for (const struct scenario* at = all[i]; at->name != NULL; ++at)
       if (strcmp(argv[1], at->name) == 0) {

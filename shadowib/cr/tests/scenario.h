@@ -22,7 +22,7 @@ struct scenario {
 /* By concern, a file each; a name of NULL ends a list. */
 extern const struct scenario state_scenarios[], shared_receive_scenarios[], extended_scenarios[],
     extended_connection_scenarios[], datagram_scenarios[], window_scenarios[], multicast_scenarios[], job_scenarios[],
-    churn_scenarios[], connection_scenarios[];
+    churn_scenarios[], connection_scenarios[], driver_scenarios[];
 
 extern struct ibv_context* context;
 extern struct ibv_pd* pd;

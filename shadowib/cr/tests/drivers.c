@@ -1,0 +1,172 @@
+/* The driver below is another one after a restart: what a program sees of its objects, and what they move, stays. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "scenario.h"
+
+enum { kBytes = 256, kSlots = 32, kBlocked = 3 };
+
+/* Memory: what is sent, what is received, what is written to. */
+static char* sent(uint32_t n) { return memory + (n % kSlots) * kBytes; }
+static char* received(uint32_t n) { return sent(n) + kSlots * kBytes; }
+static char* written(uint32_t n) { return sent(n) + 2 * kSlots * kBytes; }
+
+static uint32_t last; /* message: all are numbered */
+
+static void stamp(char* at, uint32_t n) {
+  for (uint32_t i = 0; i < kBytes; i += 4) memcpy(at + i, &(uint32_t){n * 0x10001 + i}, 4);
+}
+static int is_stamped(const char* at, uint32_t n) {
+  char wanted[kBytes];
+  stamp(wanted, n);
+  return memcmp(at, wanted, kBytes) == 0;
+}
+
+static void take_in(struct ibv_qp* qp, uint32_t n) {
+  struct ibv_sge sge = {(uintptr_t)received(n), kBytes, mr->lkey};
+  struct ibv_recv_wr wr = {.wr_id = 1000000 + n, .sg_list = &sge, .num_sge = 1}, *bad;
+  memset(received(n), 0, kBytes);
+  CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+}
+
+static void hand_over(struct ibv_qp* qp, enum ibv_wr_opcode opcode, uint32_t n, unsigned flags) {
+  struct ibv_sge sge = {(uintptr_t)sent(n), kBytes, mr->lkey};
+  struct ibv_send_wr wr = {.wr_id = n, .sg_list = &sge, .num_sge = 1, .opcode = opcode}, *bad;
+  wr.send_flags = flags;
+  wr.wr.rdma.remote_addr = (uintptr_t)written(n);
+  wr.wr.rdma.rkey = mr->rkey;
+  stamp(sent(n), n);
+  CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+}
+
+static void give_out(struct ibv_qp* qp, enum ibv_wr_opcode opcode, uint32_t n) {
+  hand_over(qp, opcode, n, IBV_SEND_SIGNALED);
+}
+
+static void arrives(uint32_t n) {
+  EXPECT(send_cq, n, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 1000000 + n, IBV_WC_SUCCESS);
+  CHECK(is_stamped(received(n), n));
+}
+
+static void exchange(struct ibv_qp* one, struct ibv_qp* other) {
+  for (int i = 0; i < 100; ++i) {
+    struct ibv_qp* from = i % 2 == 0 ? one : other;
+    take_in(from == one ? other : one, ++last);
+    give_out(from, IBV_WR_SEND, last);
+    arrives(last);
+    memset(written(++last), 0, kBytes);
+    give_out(from, IBV_WR_RDMA_WRITE, last);
+    EXPECT(send_cq, last, IBV_WC_SUCCESS);
+    CHECK(is_stamped(written(last), last));
+  }
+  expect_nothing_more();
+}
+
+/* What a program may have written down. */
+struct seen {
+  uint32_t numbers[2], lkey, rkey, lid;
+  union ibv_gid gid;
+  uint64_t guid;
+  char name[IBV_SYSFS_NAME_MAX], firmware[64];
+};
+
+static struct seen look(void) {
+  struct seen s;
+  struct ibv_port_attr port;
+  struct ibv_device_attr device;
+  memset(&s, 0, sizeof(s));
+  CHECK(ibv_query_port(context, 1, &port) == 0 && port.state == IBV_PORT_ACTIVE);
+  CHECK(ibv_query_device(context, &device) == 0);
+  CHECK(ibv_query_gid(context, 1, 0, &s.gid) == 0);
+  s.numbers[0] = a->qp_num;
+  s.numbers[1] = b->qp_num;
+  s.lkey = mr->lkey;
+  s.rkey = mr->rkey;
+  s.lid = port.lid;
+  s.guid = ibv_get_device_guid(context->device);
+  strcpy(s.name, ibv_get_device_name(context->device));
+  strcpy(s.firmware, device.fw_ver);
+  return s;
+}
+
+/* As it is told of in completions. */
+static void check_numbers(uint32_t n) {
+  struct ibv_wc wc;
+  take_in(b, n);
+  give_out(a, IBV_WR_SEND, n);
+  while (ibv_poll_cq(receive_cq, 1, &wc) == 0) continue;
+  CHECK(wc.status == IBV_WC_SUCCESS && wc.qp_num == b->qp_num && is_stamped(received(n), n));
+  while (ibv_poll_cq(send_cq, 1, &wc) == 0) continue;
+  CHECK(wc.status == IBV_WC_SUCCESS && wc.qp_num == a->qp_num);
+}
+
+/* Leaves of everything something to a checkpoint: a completion that nobody polled, an armed queue, a request that has
+ * run and says nothing of it, requests that had not run; and takes it up after the restart. */
+static void over_a_checkpoint(void) {
+  take_in(b, ++last);
+  give_out(a, IBV_WR_SEND, last);
+  CHECK(ibv_req_notify_cq(receive_cq, 0) == 0);
+  const uint32_t unpolled = last, silent = ++last, first = last + 1;
+  memset(written(silent), 0, kBytes);
+  hand_over(a, IBV_WR_RDMA_WRITE, silent, 0);
+  for (double end = now() + kAnyTime; now() < end && !is_stamped(written(silent), silent);) usleep(100);
+  CHECK(is_stamped(written(silent), silent));
+  memset(written(silent), 1, kBytes); /* seen, and used for something else */
+  for (int i = 0; i < kBlocked; ++i) give_out(a, IBV_WR_SEND, ++last);
+  const struct seen before = look();
+  checkpoint_and_kill();
+  const struct seen after = look();
+  CHECK(memcmp(&before, &after, sizeof(before)) == 0);
+  arrives(unpolled);
+  expect_nothing_more();
+  CHECK(written(silent)[0] == 1 && memcmp(written(silent), written(silent) + 1, kBytes - 1) == 0);
+  for (uint32_t n = first; n <= last; ++n) take_in(b, n);
+  for (uint32_t n = first; n <= last; ++n) arrives(n);
+  struct ibv_cq* cq;
+  void* unused;
+  CHECK(readable(channel->fd, 10000) && ibv_get_cq_event(channel, &cq, &unused) == 0 && cq == receive_cq);
+  ibv_ack_cq_events(cq, 1);
+  exchange(a, b);
+  check_numbers(++last);
+}
+
+/* Objects made over the driver of the moment, whose real numbers are those of older objects over another driver. */
+static void make_more(void) {
+  const struct seen old = look();
+  struct ibv_qp *one = create_queue_pair(NULL), *other = create_queue_pair(NULL);
+  struct ibv_mr* region = ibv_reg_mr(pd, memory, kBytes, IBV_ACCESS_LOCAL_WRITE);
+  CHECK(region != NULL && region->lkey != old.lkey && region->rkey != old.rkey);
+  for (int i = 0; i < 2; ++i) CHECK(one->qp_num != old.numbers[i] && other->qp_num != old.numbers[i]);
+  CHECK(one->qp_num != other->qp_num);
+  connect_to(one, lid, other->qp_num);
+  connect_to(other, lid, one->qp_num);
+  exchange(one, other);
+  CHECK(ibv_destroy_qp(one) == 0 && ibv_destroy_qp(other) == 0 && ibv_dereg_mr(region) == 0);
+}
+
+/* From one driver to a second and on to a third, which may be the first. */
+static void drivers(void) {
+  uint32_t number;
+  int peer_lid;
+  make_pair(3 * kSlots * kBytes);
+  exchange(a, b);
+  make_more();
+  over_a_checkpoint();
+  make_more();
+  tell("on the second", (uint32_t)getpid());
+  await("seen", &peer_lid, &number);
+  over_a_checkpoint();
+  make_more();
+  exchange(a, b);
+}
+
+/* From one to another, as often as the test likes. */
+static void many_drivers(void) {
+  make_pair(3 * kSlots * kBytes);
+  exchange(a, b);
+  while (access("enough", F_OK) != 0) over_a_checkpoint();
+}
+
+const struct scenario driver_scenarios[] = {{"drivers", drivers}, {"many_drivers", many_drivers}, {NULL, NULL}};
