@@ -77,7 +77,11 @@ ibv_mr* register_again(const ShadowMr& mr) {
   if (real != nullptr || errno != EFAULT) return real;
   log_line(LogLevel::kWarn, "memory region 0x%x at %p, %zu bytes, is not wholly mapped: every use of it will fail",
            mr.mr.lkey, mr.mr.addr, mr.mr.length);
-  return g_backend.reg_mr(pd, mr.mr.addr, 0, mr.iova, mr.access);
+  real = g_backend.reg_mr(pd, mr.mr.addr, 0, mr.iova, mr.access);
+  if (real != nullptr) return real;
+  // A device may refuse an empty region. A byte of ours, at its own address and without any right, is as good.
+  static char nothing;
+  return g_backend.reg_mr(pd, &nothing, 1, reinterpret_cast<std::uint64_t>(&nothing), 0);
 }
 
 Status rebuild_memory(Registry& r) {

@@ -59,6 +59,7 @@ class ForcedSignals : public testing::Test {
     real_cq.cqe = cq.cq.cqe = 4;
     real_cq.cq_context = &cq;
     cq.real = &real_cq;
+    cq.look_at_each();  // as create_cq does on such a backend
     cq.cq.context = &context->program();
     real_channel.context = reinterpret_cast<ibv_context*>(&real_cq);
     channel.real = &real_channel;

@@ -20,6 +20,33 @@ void name_numbered_qp(ShadowCq& cq, SlotHeader& slot, ibv_wc& wc) {
   }
 }
 
+// Turns completions into the program's; `swallow`: some may be ours alone. Returns how many are the program's.
+template <bool swallow>
+inline int accept(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
+  ibv_wc* const first = wc;
+  ibv_wc* kept = wc;
+  for (; wc < end; ++wc) {
+    auto* slot = reinterpret_cast<SlotHeader*>(wc->wr_id);
+    if (swallow && slot->forced && wc->status == IBV_WC_SUCCESS) {  // an error is told of whatever was asked for
+      slot->complete(wc->status);
+      continue;
+    }
+    wc->wr_id = slot->user_wr_id;
+    if (slot->qp_num.value == 0)
+      name_numbered_qp(cq, *slot, *wc);
+    else
+      wc->qp_num = slot->qp_num.value;
+    if ((wc->wc_flags & IBV_WC_WITH_INV) != 0 && wc->status == IBV_WC_SUCCESS)
+      wc->invalidated_rkey = ShadowContext::of(cq.cq.context)->windows.note_invalidated({wc->invalidated_rkey}).value;
+    slot->complete(wc->status);
+    if (!swallow) continue;
+    if (kept != wc) *kept = *wc;
+    ++kept;
+  }
+  if (swallow && kept != first) cq.kept_since_armed.store(true, std::memory_order_relaxed);
+  return static_cast<int>(kept - first);
+}
+
 // The XRC queue that a receive was posted to, if it was to one. Caller holds refill_lock.
 const ShadowSrq* xrc_srq_of(const ShadowCq& cq, const SlotHeader* slot) {
   if (slot->qp_num.value != 0) return nullptr;
@@ -57,35 +84,13 @@ __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* w
 // The cold rest of poll_cq's loop. Returns n, so that nothing needs to be kept over the call: a queue that swallows
 // completions is polled by poll_both.
 __attribute__((noinline, cold)) int accept_rest(ShadowCq& cq, ibv_wc* wc, ibv_wc* end, int n) {
-  (void)accept_completions(cq, wc, end);
+  (void)accept<false>(cq, wc, end);
   return n;
 }
 
 }  // namespace
 
-int accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
-  ibv_wc* const first = wc;
-  ibv_wc* kept = wc;
-  for (; wc < end; ++wc) {
-    auto* slot = reinterpret_cast<SlotHeader*>(wc->wr_id);
-    if (slot->forced && wc->status == IBV_WC_SUCCESS) {  // an error is told of whatever was asked for
-      slot->complete(wc->status);
-      continue;
-    }
-    wc->wr_id = slot->user_wr_id;
-    if (slot->qp_num.value == 0)
-      name_numbered_qp(cq, *slot, *wc);
-    else
-      wc->qp_num = slot->qp_num.value;
-    if ((wc->wc_flags & IBV_WC_WITH_INV) != 0 && wc->status == IBV_WC_SUCCESS)
-      wc->invalidated_rkey = ShadowContext::of(cq.cq.context)->windows.note_invalidated({wc->invalidated_rkey}).value;
-    slot->complete(wc->status);
-    if (kept != wc) *kept = *wc;
-    ++kept;
-  }
-  if (kept != first) cq.kept_since_armed.store(true, std::memory_order_relaxed);
-  return static_cast<int>(kept - first);
-}
+int accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) { return accept<true>(cq, wc, end); }
 
 int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
   Inside inside;

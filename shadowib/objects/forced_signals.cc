@@ -13,7 +13,6 @@ bool wanted(const ShadowQp& qp) { return g_backend.needs_signals && qp.init.send
 
 void force(ShadowQp& qp, ShadowCq& cq) {
   cq.reserved += entries_for(qp);
-  cq.look_at_each();
   qp.forces_signals = true;
 }
 
@@ -44,7 +43,10 @@ void end_forcing_signals(ShadowQp& qp) {
 
 void plan_forced_signals() {
   Registry& r = registry();
-  for (ShadowCq& cq : r.cqs) cq.reserved = 0;
+  for (ShadowCq& cq : r.cqs) {
+    cq.reserved = 0;
+    if (g_backend.needs_signals) cq.look_at_each();
+  }
   for (ShadowQp& qp : r.qps) {
     qp.forces_signals = false;
     if (wanted(qp)) force(qp, *ShadowCq::of(qp.init.send_cq));
