@@ -52,7 +52,8 @@ def read_junit(suite: str, path) -> list[Result]:
         else:  # notrun, disabled
             skipped = case.find("skipped")
             missing = skipped is None or "SKIP" not in (skipped.get("message") or "")
-            reason = within[0][1] if within else ((skipped is not None and skipped.get("message")) or "not run")
+            whole = next((match[1] for line in output.splitlines() if (match := SCRIPT_SKIP.match(line))), "")
+            reason = whole or (within[0][1] if within else "") or ((skipped is not None and skipped.get("message")) or "not run")
             results.append(Result(suite, name, "failed" if missing else "skipped", reason))
             continue
         results += [Result(suite, part, "skipped", reason) for part, reason in within]
