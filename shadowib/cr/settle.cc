@@ -11,17 +11,14 @@
 //   doomed   the peer is gone or in error.
 // Unreliable ones (UC, UD) run empty by themselves, or are held.
 // All figures only grow while nobody runs, so what is settled stays settled. Source: DESIGN.md, "Settling".
-#include <fcntl.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <vector>
 
 #include "shadowib/base/log.h"
+#include "shadowib/base/mappings.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/datapath/datapath.h"
@@ -288,27 +285,16 @@ class Settler {
 
 namespace {
 
-// What is mapped, neighbours joined, by address. Without stdio: its heap is the program's, whose lock a stopped
-// thread may hold.
+// What is mapped, neighbours joined, by address.
 std::vector<std::pair<std::uint64_t, std::uint64_t>> mapped_ranges() {
-  std::string text;
-  const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
-  if (fd < 0) return {};
-  char buffer[4096];
-  for (long n; (n = ::syscall(SYS_read, fd, buffer, sizeof(buffer))) > 0;)
-    text.append(buffer, static_cast<std::size_t>(n));
-  ::syscall(SYS_close, fd);
   std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
-  for (std::size_t at = 0; at < text.size(); at = text.find('\n', at), at += at != std::string::npos) {
-    char* end = nullptr;
-    const std::uint64_t from = std::strtoull(text.c_str() + at, &end, 16);
-    if (*end != '-') break;
-    const std::uint64_t to = std::strtoull(end + 1, nullptr, 16);
-    if (!ranges.empty() && ranges.back().second == from)
-      ranges.back().second = to;
+  for_each_mapping([&](const Mapping& m) {
+    if (!ranges.empty() && ranges.back().second == m.start)
+      ranges.back().second = m.end;
     else
-      ranges.emplace_back(from, to);
-  }
+      ranges.emplace_back(m.start, m.end);
+    return true;
+  });
   return ranges;
 }
 

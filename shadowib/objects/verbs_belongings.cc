@@ -2,16 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/mappings.h"
 
 namespace shadowib {
 namespace {
@@ -21,36 +19,16 @@ struct Range {
 };
 std::vector<Range> g_owned;  // as of the last image
 
-// Without stdio, whose lock a stopped thread may hold.
-bool read_maps(std::string* text) {
-  const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
-  if (fd < 0) return false;
-  char buffer[4096];
-  long n;
-  while ((n = ::syscall(SYS_read, fd, buffer, sizeof(buffer))) > 0) text->append(buffer, static_cast<std::size_t>(n));
-  raw_close(fd);
-  return n == 0;
-}
-
-// A queue of the device's each, and many: neighbours are one.
-std::vector<Range> device_ranges(const std::string& maps) {
-  std::vector<Range> found;
-  for (std::size_t at = 0; at < maps.size();) {
-    std::size_t end = maps.find('\n', at);
-    if (end == std::string::npos) end = maps.size();
-    const std::string line = maps.substr(at, end - at);
-    at = end + 1;
-    if (line.find(" /dev/infiniband/") == std::string::npos) continue;
-    char* rest = nullptr;
-    const std::uintptr_t from = ::strtoul(line.c_str(), &rest, 16);
-    if (*rest != '-') continue;
-    const std::uintptr_t to = ::strtoul(rest + 1, nullptr, 16);
-    if (!found.empty() && found.back().end == from)
-      found.back().end = to;
+// A queue of the device's each, and many: neighbours are one. 0 or an errno.
+int device_ranges(std::vector<Range>* found) {
+  return for_each_mapping([found](const Mapping& m) {
+    if (::strncmp(m.name, "/dev/infiniband/", 16) != 0) return true;
+    if (!found->empty() && found->back().end == m.start)
+      found->back().end = m.end;
     else
-      found.push_back({from, to});
-  }
-  return found;
+      found->push_back({m.start, m.end});
+    return true;
+  });
 }
 
 }  // namespace
@@ -71,9 +49,8 @@ void return_library_descriptor(const HostServices* host, int* fd) {
 }
 
 int own_device_mappings(const HostServices* host) {
-  std::string maps;
-  if (!read_maps(&maps)) return errno;
-  std::vector<Range> now = device_ranges(maps);
+  std::vector<Range> now;
+  if (int rc = device_ranges(&now); rc != 0) return rc;
   if (now.size() > kMaxOwnedMappings / 2) return E2BIG;
   for (const Range& range : g_owned) host->disown_mapping(reinterpret_cast<void*>(range.start));
   g_owned = std::move(now);

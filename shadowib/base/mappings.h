@@ -1,0 +1,25 @@
+// What is mapped in this process, read where neither stdio nor the heap may be used: their locks may be a stopped
+// thread's.
+#pragma once
+
+#include <cstdint>
+
+namespace shadowib {
+
+struct Mapping {
+  std::uint64_t start, end;
+  const char* name;  // of its file, or "[vdso]" and the like, or ""; until the visitor returns
+};
+
+// Calls visit(mapping, arg) for each line of /proc/self/maps, by ascending address, until it returns false. 0 or the
+// errno of reading.
+int visit_mappings(bool (*visit)(const Mapping& mapping, void* arg), void* arg);
+
+// The same with a function object: bool(const Mapping&).
+template <typename Visitor>
+int for_each_mapping(Visitor visitor) {
+  return visit_mappings([](const Mapping& mapping, void* arg) { return (*static_cast<Visitor*>(arg))(mapping); },
+                        &visitor);
+}
+
+}  // namespace shadowib
