@@ -59,6 +59,12 @@ def left_in_kernel() -> dict[str, int]:
     return {kind: n for kind, n in json.loads(said)[0].items() if isinstance(n, int) and kind != "ifindex"}
 
 
+def numbers_in_kernel() -> set[int]:
+    """Of the queue pairs of programs."""
+    said = subprocess.run(["rdma", "-j", "resource", "show", "qp"], capture_output=True, text=True, check=True).stdout
+    return {qp["lqpn"] for qp in json.loads(said) if qp["lqpn"] > 1}
+
+
 def cross(case: Case, adapter: Adapter, arrow: tuple[str, ...], run: int, iterations: int) -> bool:
     """One job along the arrow. False: it was over before all its restarts."""
     rng = case.random(f"run{run}")
@@ -74,6 +80,7 @@ def cross(case: Case, adapter: Adapter, arrow: tuple[str, ...], run: int, iterat
             job.wait_data_phase(beyond=reached)
             time.sleep(rng.uniform(0, 0.5))
             reached = sends(job.members())
+            old_numbers = numbers_in_kernel()
             job.checkpoint(kill=True)
         except OneEndFinished:
             job.stop()
@@ -87,6 +94,9 @@ def cross(case: Case, adapter: Adapter, arrow: tuple[str, ...], run: int, iterat
         number_differently(rng)
         job.restart(environment={"SHADOWIB_BACKEND": generation.replace("moved", "verbs")})
         job.remove_old_sets()
+        if generation != "ib2tcp":
+            wait_for("queue pairs in the kernel", numbers_in_kernel, 60)
+            check(not numbers_in_kernel() & old_numbers, "the kernel has given a queue pair the number it had before")
     job.wait_data_phase(beyond=reached)
     job.finish(240)
     for end in ("server", "client"):
