@@ -144,14 +144,6 @@ Found find_remote(const RemoteEnd& remote, const char* kind, std::uint32_t numbe
   return found;
 }
 
-// Both ends have to name the same, and neither more than its port can do.
-ibv_mtu possible_mtu(const ShadowQp& qp, const Found& found, ibv_mtu asked) {
-  ibv_mtu most = IBV_MTU_4096;
-  for (const ShadowPort& port : qp.context->ports) most = std::min(most, port.real_mtu);
-  if (found.has_port) most = std::min(most, static_cast<ibv_mtu>(found.port.real_mtu));
-  return std::min(asked, most);
-}
-
 bool is_multicast(const ibv_ah_attr& attr) {
   return attr.is_global != 0 ? attr.grh.dgid.raw[0] == 0xff : attr.dlid >= kFirstMulticastLid;
 }
@@ -222,8 +214,10 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   note_remote(qp, *attr, mask);
   if (job_info().generation == 0) return {};
   const Found found = find_remote(qp.remote, "qp", qp.remote.qp_num.value);
-  if (mask & IBV_QP_AV) set_route(*qp.context, found.has_port ? &found.port : nullptr, &attr->ah_attr);
-  if (mask & IBV_QP_PATH_MTU) attr->path_mtu = possible_mtu(qp, found, attr->path_mtu);
+  const DirectoryPort* peer = found.has_port ? &found.port : nullptr;
+  if (mask & IBV_QP_AV) set_route(*qp.context, peer, &attr->ah_attr);
+  if ((mask & IBV_QP_AV) && (mask & IBV_QP_PATH_MTU))  // both are new on the way to RTR
+    attr->path_mtu = possible_mtu(*qp.context, attr->ah_attr.port_num, peer, attr->path_mtu);
   if (mask & IBV_QP_DEST_QPN) attr->dest_qp_num = found.number.real_number;
   if (!found.has_number) return {};
   qp.remote.real_qp_num = {found.number.real_number};

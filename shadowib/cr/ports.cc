@@ -41,6 +41,10 @@ std::vector<RecordedGid> read_gids(ibv_context* real, std::uint8_t number, int e
   return gids;
 }
 
+const ShadowPort* port_of(const ShadowContext& context, std::uint8_t number) {
+  return number >= 1 && number <= context.ports.size() ? &context.ports[number - 1u] : nullptr;
+}
+
 Status ask(ShadowContext& context, std::size_t index, ibv_port_attr* attr) {
   ShadowPort& port = context.ports[index];
   const auto number = static_cast<std::uint8_t>(index + 1);
@@ -124,8 +128,7 @@ Status rebuild_ports(ShadowContext& context) {
 
 void set_route(const ShadowContext& context, const DirectoryPort* peer, ibv_ah_attr* attr) {
   attr->dlid = peer != nullptr ? static_cast<std::uint16_t>(peer->real_lid) : kNobodyLid;
-  const auto index = static_cast<std::size_t>(attr->port_num) - 1;
-  const ShadowPort* port = index < context.ports.size() ? &context.ports[index] : nullptr;
+  const ShadowPort* port = port_of(context, attr->port_num);
   if (port != nullptr && port->real_is_ethernet && attr->is_global == 0) {
     attr->is_global = 1;
     attr->grh = {};
@@ -140,12 +143,17 @@ void set_route(const ShadowContext& context, const DirectoryPort* peer, ibv_ah_a
 }
 
 void set_multicast_route(const ShadowContext& context, ibv_ah_attr* attr) {
-  const auto index = static_cast<std::size_t>(attr->port_num) - 1;
-  if (attr->is_global == 0 || index >= context.ports.size()) return;
-  const ShadowPort& port = context.ports[index];
+  const ShadowPort* port = port_of(context, attr->port_num);
+  if (attr->is_global == 0 || port == nullptr) return;
   const std::size_t at = attr->grh.sgid_index;
-  if (at < port.real_indices.size() && port.real_indices[at] >= 0)
-    attr->grh.sgid_index = static_cast<std::uint8_t>(port.real_indices[at]);
+  if (at < port->real_indices.size() && port->real_indices[at] >= 0)
+    attr->grh.sgid_index = static_cast<std::uint8_t>(port->real_indices[at]);
+}
+
+ibv_mtu possible_mtu(const ShadowContext& context, std::uint8_t port_num, const DirectoryPort* peer, ibv_mtu asked) {
+  const ShadowPort* port = port_of(context, port_num);
+  if (port != nullptr) asked = std::min(asked, port->real_mtu);
+  return peer != nullptr ? std::min(asked, static_cast<ibv_mtu>(peer->real_mtu)) : asked;
 }
 
 }  // namespace shadowib

@@ -27,5 +27,7 @@ int source_index(const ShadowPort& port, int program_index, const ibv_gid& dgid)
 void set_route(const ShadowContext& context, const DirectoryPort* peer, ibv_ah_attr* attr);
 // The same of a multicast group, whose GID is the same everywhere.
 void set_multicast_route(const ShadowContext& context, ibv_ah_attr* attr);
+// The path MTU of a route from that port to `peer`: `asked`, or what both can do. Both ends work out the same.
+ibv_mtu possible_mtu(const ShadowContext& context, std::uint8_t port_num, const DirectoryPort* peer, ibv_mtu asked);
 
 }  // namespace shadowib

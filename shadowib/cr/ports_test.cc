@@ -100,6 +100,19 @@ TEST_F(Route, AGidGetsALidOffRoce) {
   EXPECT_EQ(attr.grh.sgid_index, 0);
 }
 
+// Another port of the adapter, which may be down, has no say: the peer knows nothing of it.
+TEST_F(Route, ThePathMtuIsWhatBothPortsCanDo) {
+  context->ports.push_back(roce({ipv4(9)}, {0}));
+  context->ports.push_back(roce({ipv4(8)}, {0}));
+  context->ports[0].real_mtu = IBV_MTU_256;
+  context->ports[1].real_mtu = IBV_MTU_2048;
+  peer.real_mtu = IBV_MTU_1024;
+  EXPECT_EQ(possible_mtu(*context, 2, &peer, IBV_MTU_4096), IBV_MTU_1024);
+  EXPECT_EQ(possible_mtu(*context, 2, nullptr, IBV_MTU_4096), IBV_MTU_2048);
+  EXPECT_EQ(possible_mtu(*context, 1, &peer, IBV_MTU_4096), IBV_MTU_256);
+  EXPECT_EQ(possible_mtu(*context, 2, &peer, IBV_MTU_512), IBV_MTU_512);
+}
+
 TEST_F(Route, NobodyIsNotTheWrongOne) {
   context->ports.push_back(roce({ipv4(9)}, {0}));
   attr.is_global = 1;

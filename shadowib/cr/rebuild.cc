@@ -117,9 +117,16 @@ Status rebuild_completion(Registry& r) {
   }
   for (ShadowCq& cq : r.cqs) {
     ibv_comp_channel* channel = cq.cq.channel != nullptr ? ShadowChannel::of(cq.cq.channel)->real : nullptr;
-    const int entries = cq.cq.cqe + static_cast<int>(cq.reserved);
-    cq.real = g_backend.create_cq(ShadowContext::of(cq.cq.context)->real, entries, &cq, channel, cq.comp_vector);
-    if (cq.real == nullptr) return failed(errno, "a completion queue of %d entries", entries);
+    const auto create = [&] {
+      const int entries = cq.cq.cqe + static_cast<int>(cq.reserved);
+      return g_backend.create_cq(ShadowContext::of(cq.cq.context)->real, entries, &cq, channel, cq.comp_vector);
+    };
+    cq.real = create();
+    if (cq.real == nullptr && cq.swallows()) {
+      give_up_forcing(cq);
+      cq.real = create();
+    }
+    if (cq.real == nullptr) return failed(errno, "a completion queue of %d entries", cq.cq.cqe);
     cq.arming.note_rebuilt();  // from here on once for all; arm_completion_queues asks
   }
   return {};

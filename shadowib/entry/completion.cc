@@ -90,7 +90,9 @@ int shadowib_ibv_resize_cq(ibv_cq* program, int cqe) {
   if (g_backend.resize_cq == nullptr) return EOPNOTSUPP;
   ShadowCq* cq = ShadowCq::of(program);
   SpinGuard guard(registry().lock);
-  if (int rc = g_backend.resize_cq(cq->real, cqe + static_cast<int>(cq->reserved)); rc != 0) return rc;
+  const std::int64_t entries = std::int64_t{cqe} + cq->reserved;
+  if (cqe < 1 || entries > INT32_MAX) return EINVAL;
+  if (int rc = g_backend.resize_cq(cq->real, static_cast<int>(entries)); rc != 0) return rc;
   program->cqe = cq->real->cqe - static_cast<int>(cq->reserved);
   return 0;
 }

@@ -16,6 +16,14 @@ void force(ShadowQp& qp, ShadowCq& cq) {
   qp.forces_signals = true;
 }
 
+void warn_of_no_room(ShadowQp& qp) {
+  log_line(
+      LogLevel::kWarn,
+      "the device has no completion queue of %u entries more: a checkpoint is refused while unsignaled requests of "
+      "queue pair 0x%x are not known to have run",
+      entries_for(qp), qp.qp_num.value);
+}
+
 bool enlarge(ShadowCq& cq, std::uint32_t by) {
   const std::uint64_t needed = std::uint64_t{cq.reserved} + by + static_cast<std::uint32_t>(cq.cq.cqe);
   if (static_cast<std::uint64_t>(cq.real->cqe) >= needed) return true;
@@ -29,11 +37,7 @@ void begin_forcing_signals(ShadowQp& qp) {
   if (!wanted(qp)) return;
   ShadowCq& cq = *ShadowCq::of(qp.init.send_cq);
   if (enlarge(cq, entries_for(qp))) return force(qp, cq);
-  log_line(
-      LogLevel::kWarn,
-      "the device has no completion queue of %u entries more: a checkpoint is refused while unsignaled requests of "
-      "queue pair 0x%x are not known to have run",
-      entries_for(qp), qp.qp_num.value);
+  warn_of_no_room(qp);
 }
 
 void end_forcing_signals(ShadowQp& qp) {
@@ -50,6 +54,14 @@ void plan_forced_signals() {
   for (ShadowQp& qp : r.qps) {
     qp.forces_signals = false;
     if (wanted(qp)) force(qp, *ShadowCq::of(qp.init.send_cq));
+  }
+}
+
+void give_up_forcing(ShadowCq& cq) {
+  for (ShadowQp& qp : registry().qps) {
+    if (!qp.forces_signals || ShadowCq::of(qp.init.send_cq) != &cq) continue;
+    warn_of_no_room(qp);
+    end_forcing_signals(qp);
   }
 }
 

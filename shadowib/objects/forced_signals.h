@@ -17,5 +17,7 @@ void end_forcing_signals(ShadowQp& qp);
 // At a restart, before the objects are made again: what each completion queue needs beyond the program's entries on
 // this backend, and who forces signals.
 void plan_forced_signals();
+// The device has no completion queue that large: nobody forces signals on it.
+void give_up_forcing(ShadowCq& cq);
 
 }  // namespace shadowib

@@ -99,7 +99,7 @@ const VdsoRecord::Piece* recorded_vdso(const LoadedImage& image) {
 // Another kernel's: ours goes where nothing is.
 bool plan_other(const LoadedImage& image, const std::vector<CurrentMapping>& current, VdsoPlan* plan) {
   const VdsoRecord::Piece* old = recorded_vdso(image);
-  if (old == nullptr || plan->piece_count == 0) return old == nullptr && image.vdso.piece_count == 0;
+  if (plan->piece_count == 0 || (old == nullptr && image.vdso.piece_count != 0)) return false;
   std::uint64_t first = ~std::uint64_t{0}, end = 0;
   for (std::uint32_t i = 0; i < plan->piece_count; ++i) {
     first = std::min(first, plan->pieces[i].from);
@@ -120,6 +120,7 @@ bool plan_other(const LoadedImage& image, const std::vector<CurrentMapping>& cur
   }
   if (vdso_to == 0) return false;
   plan->taken = {hole, hole + (end - first)};
+  if (old == nullptr) return true;  // of a kernel without one: nobody looks for it
   plan->copy_at = old->start;
   plan->copy = image.vdso_content;
   return divert(&plan->copy, now, vdso_to);

@@ -76,6 +76,17 @@ TEST_F(Vdso, PlacesOfEveryPartKeepTheirDistances) {
   }
 }
 
+// As under vdso=0: there is nothing to lead elsewhere, and this kernel's may not lie where memory of the image does.
+TEST_F(Vdso, OfAnImageWithoutOneItGoesWhereNothingIs) {
+  image_.vdso = {};
+  image_.vdso_content.clear();
+  ASSERT_TRUE(plan().ok());
+  EXPECT_TRUE(plan_.copy.empty());
+  EXPECT_GE(moved(), plan_.taken.start);
+  EXPECT_LT(moved(), plan_.taken.end);
+  for (std::uint32_t i = 0; i < plan_.piece_count; ++i) EXPECT_NE(plan_.pieces[i].to, 0u);
+}
+
 TEST_F(Vdso, OneThatTellsNothingIsRefused) {
   for (std::size_t cut : {0, 10, 64, 200}) {
     image_.vdso_content.resize(here_.end - here_.start);

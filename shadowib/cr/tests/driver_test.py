@@ -93,6 +93,14 @@ class Drivers(DriverCase):
                     self.put_away(before)
                     self.ends(self.restart(1, **self.over(after)), 0)
 
+    def test_a_device_with_small_completion_queues(self):
+        # No room for completions that the program did not ask for: it goes on without them.
+        (self.dir / "new.entries").write_text("300\n")
+        self.ends(self.run_over("old", "held"), -9)
+        restarted = self.restart(1, **self.over("new"))
+        self.ends(restarted, 0)
+        self.assertIn("has no completion queue of", self.said())
+
     def test_a_library_that_will_not_do(self):
         self.ends(self.run_over("old", "many_drivers"), -9)
         self.library("text").write_text("no library\n")

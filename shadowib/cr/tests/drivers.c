@@ -150,6 +150,7 @@ static void make_more(void) {
 static void drivers(void) {
   uint32_t number;
   int peer_lid;
+  rnr_retry = 1; /* the driver gets another, see fake_verbs; the program sees its own */
   make_pair(3 * kSlots * kBytes);
   exchange(a, b);
   make_more();
@@ -160,6 +161,10 @@ static void drivers(void) {
   over_a_checkpoint();
   make_more();
   exchange(a, b);
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  CHECK(ibv_query_qp(a, &attr, IBV_QP_RNR_RETRY, &init) == 0 && attr.rnr_retry == 1);
+  CHECK(ibv_resize_cq(send_cq, 0) == EINVAL && ibv_resize_cq(send_cq, INT32_MAX) == EINVAL);
 }
 
 /* From one to another, as often as the test likes. */

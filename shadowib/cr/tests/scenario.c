@@ -17,6 +17,7 @@ struct ibv_qp *a, *b;
 struct ibv_mr* mr;
 char* memory;
 int lid;
+uint8_t rnr_retry = 7;
 static int gid_index = -1; /* where addresses are GIDs (RoCE): all ends are on one adapter */
 static union ibv_gid gid;
 
@@ -117,7 +118,8 @@ void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number) {
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS) == 0);
   attr.qp_state = IBV_QPS_RTS;
   attr.timeout = 14;
-  attr.retry_cnt = attr.rnr_retry = 7;
+  attr.retry_cnt = 7;
+  attr.rnr_retry = rnr_retry;
   attr.max_rd_atomic = 1;
   CHECK(ibv_modify_qp(qp, &attr,
                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |

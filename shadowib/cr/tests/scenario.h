@@ -32,6 +32,7 @@ extern struct ibv_qp *a, *b;
 extern struct ibv_mr* mr; /* all of memory */
 extern char* memory;
 extern int lid;
+extern uint8_t rnr_retry; /* of queue pairs connected from now on */
 
 void check(int condition, const char* text, const char* file, int line);
 double now(void); /* seconds */

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -72,6 +73,18 @@ void fake_lock(void) {
   while (atomic_flag_test_and_set(&g_lock)) usleep(10);
 }
 void fake_unlock(void) { atomic_flag_clear(&g_lock); }
+
+int fake_most_entries(void) {
+  char path[512];
+  int most = INT_MAX;
+  if (directory() == NULL) return most;
+  snprintf(path, sizeof(path), "%s/" FAKE_NAME ".entries", directory());
+  FILE* file = fopen(path, "r");
+  if (file == NULL) return most;
+  if (fscanf(file, "%d", &most) != 1) abort();
+  fclose(file);
+  return most;
+}
 
 uint32_t fake_number(uint32_t* made) { return 0x10 + ((*made)++ % kFakeMost ^ FAKE_FLIP); }
 

@@ -87,6 +87,8 @@ void fake_lock(void);
 void fake_unlock(void);
 
 /* A number for the next object of a kind, from 0x10 on, mixed. Caller holds the lock. */
+/* That a completion queue may have: the number in FAKE_VERBS_DIR/NAME.entries, or no limit. */
+int fake_most_entries(void);
 uint32_t fake_number(uint32_t* made);
 
 void fake_push_event(FakeEvents* events, int fd, const struct ibv_async_event* event);

@@ -37,8 +37,8 @@ static int is_mapped(void* address, size_t bytes) {
 #undef ibv_reg_mr_iova2
 struct ibv_mr* ibv_reg_mr_iova2(struct ibv_pd* pd, void* address, size_t bytes, uint64_t iova, unsigned access) {
   ENTER();
-  if (!is_mapped(address, bytes)) {
-    errno = EFAULT;
+  if (bytes == 0 || !is_mapped(address, bytes)) { /* as Soft-RoCE has it, none of nothing */
+    errno = bytes == 0 ? EINVAL : EFAULT;
     return NULL;
   }
   FakeMr* fake = calloc(1, sizeof(*fake));
@@ -106,7 +106,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel* channel) {
 struct ibv_cq* ibv_create_cq(struct ibv_context* context, int cqe, void* cq_context, struct ibv_comp_channel* channel,
                              int vector) {
   ENTER();
-  if (cqe < 1 || vector != 0) {
+  if (cqe < 1 || cqe > fake_most_entries() || vector != 0) {
     errno = EINVAL;
     return NULL;
   }
@@ -131,6 +131,7 @@ int ibv_destroy_cq(struct ibv_cq* cq) {
 
 int ibv_resize_cq(struct ibv_cq* cq, int cqe) {
   ENTER();
+  if (cqe < 1 || cqe > fake_most_entries()) return EINVAL;
   FakeCq* fake = (FakeCq*)cq;
   fake_lock();
   const unsigned held = fake->tail - fake->head, size = (unsigned)cqe + FAKE_FLIP;

@@ -195,6 +195,8 @@ int ibv_destroy_qp(struct ibv_qp* qp) {
 
 int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
   ENTER();
+  /* The other end may be stopped for a checkpoint, for longer than any number of retries. */
+  if ((mask & IBV_QP_RNR_RETRY) != 0 && attr->rnr_retry != 7) return EINVAL;
   FakeQp* fake = (FakeQp*)qp;
   fake_lock();
   TAKE(IBV_QP_PKEY_INDEX, pkey_index);
