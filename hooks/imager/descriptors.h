@@ -64,6 +64,9 @@ class DescriptorPlan {
 // the tables that a restart could not open as recorded. Fails itself if the tables cannot be understood.
 Status check_files(const std::map<std::uint32_t, std::string>& tables,
                    const std::function<void(const Status&)>& obstacle);
+// The same of each TCP and UDP port that members are bound to: tried, and given back.
+Status check_ports(const std::map<std::uint32_t, std::string>& tables,
+                   const std::function<void(const Status&)>& obstacle);
 // The highest number in a table, -1 if it has none.
 Status highest_descriptor(const std::string& table, int* highest);
 

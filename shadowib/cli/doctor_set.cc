@@ -1,10 +1,14 @@
 #include "shadowib/cli/doctor_set.h"
 
-#include <algorithm>
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <filesystem>
 
 #include "hooks/imager/restore/rehearsal.h"
 #include "hooks/imager/set/set_files.h"
+#include "shadowib/cli/in_child.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/sets.h"
 
@@ -44,6 +48,7 @@ Finding judge_step(const RehearsedStep& step) {
       {"files", "put them back as they were at the checkpoint, readable by this user, or restart where they are"},
       {"mapped files", "nothing to do; memory is not shared with other programs then"},
       {"memory", "raise the limit that is named (sysctl, ulimit -l); free memory or add swap space"},
+      {"ports", "stop what uses them; after an orderly end of a connection the kernel keeps its port for 60 s"},
       {"descriptors", "raise the hard limit: nofile in /etc/security/limits.conf and a new login"},
   };
   if (step.outcome == RehearsedStep::kReady) return {step.what, Verdict::kOk, step.text, ""};
@@ -59,7 +64,54 @@ Finding job_free(const Common& common, const std::string& job) {
   return {"job", Verdict::kRefused, job + " is alive (" + who + ")", "end it first, or use checkpoint --kill"};
 }
 
+// Loaded in a child, as the restarted members will load it.
+Status check_verbs_library(const std::string& file) {
+  std::string why;
+  const int error = in_child(
+      [&file](int fd) {
+        void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (handle != nullptr) return ::dlsym(handle, "ibv_open_device") == nullptr ? EINVAL : 0;
+        const std::string text = ::dlerror();
+        return ::write(fd, text.data(), text.size()) < 0 ? errno : ENOENT;
+      },
+      &why);
+  if (error == EINVAL)
+    return Status::of(Code::kUsage, 0, "%.200s is not a verbs library: it exports no ibv_open_device", file.c_str());
+  if (error != 0)
+    return Status::of(Code::kNotFound, 0,
+                      "cannot load the system's verbs library %.100s: %.150s; name another with SHADOWIB_IBVERBS, or "
+                      "use --backend ib2tcp",
+                      file.c_str(), why.c_str());
+  return {};
+}
+
+Status check_backend(const LoadedImage& image, const std::string& wanted, const std::string& verbs_library) {
+  const bool automatic = wanted.empty() || wanted == "auto";
+  if (wanted == "verbs" || (automatic && machine_has_adapter()))
+    return verbs_library.empty() ? Status() : check_verbs_library(verbs_library);
+  const std::string library = backend_library(image);
+  if ((!automatic && wanted != "ib2tcp") || library.empty() || ::access(library.c_str(), R_OK) == 0) return {};
+  return Status::of(Code::kNotFound, errno,
+                    "%.250s is not there; install shadowib where the members had it, or link that directory to where "
+                    "it is",
+                    library.c_str());
+}
+
+Status check_opened(const std::vector<MemberImage>& members, const std::string& wanted,
+                    const std::string& verbs_library) {
+  SHADOWIB_TRY(refusal_of_restart(members, machine_limits()));
+  return check_backend(members.front().image, wanted, verbs_library);
+}
+
 }  // namespace
+
+Status check_set_here(const SetManifest& manifest, const std::string& wanted, const std::string& verbs_library) {
+  std::vector<MemberImage> members;
+  Status status = open_members(manifest, &members);
+  if (status.ok()) status = check_opened(members, wanted, verbs_library);
+  close_members(members);
+  return status;
+}
 
 Findings examine_set(const Common& given_common, const std::string& given) {
   Common common = given_common;

@@ -12,6 +12,7 @@
 #include "hooks/protocol.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
@@ -83,10 +84,14 @@ std::string verbs_library() {
   return std::filesystem::absolute(file, error).lexically_normal().string();
 }
 
+std::string wanted_backend(const RestartArguments& arguments) {
+  return arguments.backend.empty() ? environment("BACKEND") : arguments.backend;
+}
+
 Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, const std::string& exchange,
                 const std::string& epoch, JobInfo* info) {
   *info = {};
-  std::string backend = arguments.backend.empty() ? environment("BACKEND") : arguments.backend;
+  const std::string backend = wanted_backend(arguments);
   info->generation = manifest.generation + 1;
   info->member_count = static_cast<std::uint32_t>(manifest.members.size());
   SHADOWIB_TRY(copy_text(manifest.job, "the job's name", info->job));
@@ -149,6 +154,9 @@ int restart(RestartArguments& arguments) {
   if (Status s = ensure_directory(job_paths(common.directory, manifest.job).alive); !s.ok()) return fail(common, s);
   if (Status s = lock.take(common.directory, manifest.job); !s.ok()) return fail(common, s);
   if (Status s = verify_with_progress(path, &manifest); !s.ok()) return fail(common, s);
+  // What stands in the way is told before anything is changed: the job is what it was, for a restart elsewhere.
+  if (Status s = check_set_here(manifest, wanted_backend(arguments), verbs_library()); !s.ok())
+    return fail(common, s);
 
   RestartOptions options;
   const std::string exchange = exchange_of(common, manifest.job);

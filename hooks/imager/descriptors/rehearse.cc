@@ -48,6 +48,19 @@ Status check_files(const std::map<std::uint32_t, std::string>& encoded,
   return {};
 }
 
+Status check_ports(const std::map<std::uint32_t, std::string>& encoded,
+                   const std::function<void(const Status&)>& obstacle) {
+  using namespace descriptors;
+  Tables tables;
+  Links links;
+  SHADOWIB_TRY(decode_tables(encoded, &tables));
+  SHADOWIB_TRY(link_tables(tables, &links));
+  for (const auto& [inode, holder] : links.sockets)
+    if (!links.outside.contains(&holder.object()))
+      if (Status status = try_port(holder.object()); !status.ok()) obstacle(status);
+  return {};
+}
+
 Status highest_descriptor(const std::string& encoded, int* highest) {
   descriptors::Table table;
   SHADOWIB_TRY(descriptors::decode_table(encoded, &table));

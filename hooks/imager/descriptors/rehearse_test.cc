@@ -1,6 +1,8 @@
 // Which files of a table a rehearsal misses, and that it changes none.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,6 +77,48 @@ TEST_F(TableFiles, EachKindIsMissed) {
   EXPECT_NE(told.find("/fifo"), std::string::npos) << told;
   std::ofstream(top_ / "fifo") << "a file now";
   EXPECT_NE(check().find("no FIFO of that name"), std::string::npos);
+}
+
+// A socket of the table listens, or is bound, at a port that somebody else has, and then has no more.
+TEST(TablePorts, AreTriedAndGivenBack) {
+  for (const Kind kind : {Kind::kTcp, Kind::kUdp}) {
+    const int type = kind == Kind::kTcp ? SOCK_STREAM : SOCK_DGRAM;
+    sockaddr_in address{};
+    socklen_t length = sizeof(address);
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int other = ::socket(AF_INET, type | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(::bind(other, reinterpret_cast<sockaddr*>(&address), length), 0);
+    ASSERT_EQ(::getsockname(other, reinterpret_cast<sockaddr*>(&address), &length), 0);
+    if (kind == Kind::kTcp) {
+      ASSERT_EQ(::listen(other, 1), 0);
+    }
+
+    Table table;
+    table.descriptors.push_back({3, 0, 0});
+    Object& o = table.objects.emplace_back();
+    o.kind = kind;
+    o.inode = 7;
+    o.domain = AF_INET;
+    o.type = type;
+    o.state = kind == Kind::kTcp ? SocketState::kListening : SocketState::kFresh;
+    o.backlog = 1;
+    o.local.assign(reinterpret_cast<const char*>(&address), sizeof(address));
+    std::string bytes;
+    encode_table(table, &bytes);
+    std::vector<Status> told;
+    const auto check = [&] {
+      told.clear();
+      const Status status = check_ports({{0, bytes}}, [&told](const Status& s) { told.push_back(s); });
+      EXPECT_TRUE(status.ok()) << status.text();
+      return told.size();
+    };
+    ASSERT_EQ(check(), 1u);
+    EXPECT_EQ(told[0].code(), Code::kBusy) << told[0].text();
+    ::close(other);
+    EXPECT_EQ(check(), 0u);
+    EXPECT_EQ(check(), 0u) << "it was not given back";
+  }
 }
 
 TEST_F(TableFiles, HighestNumber) {

@@ -37,6 +37,9 @@ Status restore_unix(Plan* plan);
 Status restore_tcp(Plan* plan);
 Status restore_datagram_sockets(Plan* plan);  // UDP and netlink
 
+// Binds a TCP or UDP socket as recorded (and listens), and closes it again; ok for all others.
+Status try_port(const Object& object);
+
 // Opens what only the member itself can: /proc/<pid> paths, timerfd, signalfd, epoll (empty).
 Status open_in_member(const Object& object, int* fd);
 // The entries of the member's epoll sets, once every descriptor is at its number.

@@ -65,6 +65,17 @@ int new_stream(int domain) {
   return fd;
 }
 
+Status bind_and_listen(int fd, const Object& o) {
+  apply_early_options(fd, o.options);
+  bool bound = port_of(o.local) != 0;
+  if (bound && call_with(::bind, fd, o.local) != 0)
+    return restore_failure(errno == EADDRINUSE ? Code::kBusy : Code::kRefused, o,
+                           "its port cannot be had; stop what uses it, or wait 60 s for TIME_WAIT to pass", errno);
+  if (o.state == SocketState::kListening && ::listen(fd, o.backlog) != 0)
+    return restore_failure(Code::kBusy, o, "listen fails", errno);
+  return {};
+}
+
 // One connection to make. The passive end's port may be shared with a listener and with other connections.
 struct Pair {
   const Object* passive = nullptr;  // null: that end is closed already
@@ -273,35 +284,39 @@ class TcpRestorer {
     set_status_flags(fd, o.flags);
   }
 
-  static Status bind_and_listen(int fd, const Object& o) {
-    apply_early_options(fd, o.options);
-    bool bound = port_of(o.local) != 0;
-    if (bound && call_with(::bind, fd, o.local) != 0)
-      return restore_failure(errno == EADDRINUSE ? Code::kBusy : Code::kRefused, o,
-                             "its port cannot be had; stop what uses it, or wait 60 s for TIME_WAIT to pass", errno);
-    if (o.state == SocketState::kListening && ::listen(fd, o.backlog) != 0)
-      return restore_failure(Code::kBusy, o, "listen fails", errno);
-    return {};
-  }
-
   Plan& plan_;
   std::map<std::uint64_t, int> made_, gone_peers_;
   int listener_ = -1;
   std::string listener_for_;
 };
 
-Status restore_udp(const Object& o, int fd) {
+Status bind_udp(const Object& o, int fd) {
   apply_early_options(fd, o.options);
   int reuse = recorded_option(o.options, SOL_SOCKET, SO_REUSEADDR, 0);
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
   if (port_of(o.local) != 0 && call_with(::bind, fd, o.local) != 0)
     return restore_failure(errno == EADDRINUSE ? Code::kBusy : Code::kRefused, o, "its port cannot be had", errno);
+  return {};
+}
+
+Status restore_udp(const Object& o, int fd) {
+  SHADOWIB_TRY(bind_udp(o, fd));
   if (!o.remote.empty() && call_with(::connect, fd, o.remote) != 0)
     return restore_failure(Code::kRefused, o, "it cannot be connected again", errno);
   return {};
 }
 
 }  // namespace
+
+Status try_port(const Object& o) {
+  const bool tcp = o.kind == Kind::kTcp && (o.state == SocketState::kFresh || o.state == SocketState::kListening);
+  if ((!tcp && o.kind != Kind::kUdp) || port_of(o.local) == 0) return {};
+  const int fd = tcp ? new_stream(o.domain) : ::socket(o.domain, o.type | SOCK_CLOEXEC, o.protocol);
+  if (fd < 0) return restore_failure(Code::kRefused, o, "socket fails", errno);
+  const Status status = tcp ? bind_and_listen(fd, o) : bind_udp(o, fd);
+  ::close(fd);
+  return status;
+}
 
 Status restore_tcp(Plan* plan) { return TcpRestorer(plan).run(); }
 

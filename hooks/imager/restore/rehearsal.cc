@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gnu/libc-version.h>
 #include <linux/capability.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <map>
@@ -34,11 +36,13 @@ using Step = RehearsedStep;
 // What stands in the way of one step, each thing told once.
 class Obstacles {
  public:
-  void add(const std::string& text) {
-    if (!text.empty() && std::find(list_.begin(), list_.end(), text) == list_.end()) list_.push_back(text);
+  void add(const std::string& text, Code code = Code::kRefused) {
+    if (text.empty() || std::find(list_.begin(), list_.end(), text) != list_.end()) return;
+    if (list_.empty()) code_ = code;
+    list_.push_back(text);
   }
   void add(const Status& status) {
-    if (!status.ok()) add(std::string(status.text()));
+    if (!status.ok()) add(std::string(status.text()), status.code());
   }
   bool none() const { return list_.empty(); }
   std::string text() const {
@@ -48,10 +52,11 @@ class Obstacles {
     return text;
   }
   Step step(const char* what, const std::string& good, Step::Outcome bad = Step::kRefused) const {
-    return none() ? Step{Step::kReady, what, good} : Step{bad, what, text()};
+    return none() ? Step{Step::kReady, what, good} : Step{bad, what, text(), code_};
   }
 
  private:
+  Code code_ = Code::kOk;
   std::vector<std::string> list_;
 };
 
@@ -70,13 +75,13 @@ std::uint64_t number_in(const char* path, std::uint64_t otherwise) {
 
 // --- processor and vdso ---
 
-Step rehearse_processor(const std::vector<MemberImage>& members) {
+Step rehearse_processor(const std::vector<MemberImage>& members, const MachineLimits&) {
   Obstacles obstacles;
   for (const MemberImage& m : members) obstacles.add(check_processor(m.image));
   return obstacles.step("processor", "has what the members found on theirs");
 }
 
-Step rehearse_vdso(const std::vector<MemberImage>& members) {
+Step rehearse_vdso(const std::vector<MemberImage>& members, const MachineLimits&) {
   Obstacles obstacles;
   std::vector<CurrentMapping> current;
   obstacles.add(read_current_mappings(&current));
@@ -89,7 +94,7 @@ Step rehearse_vdso(const std::vector<MemberImage>& members) {
 // --- users, namespaces and pids ---
 
 // As the restorer would set it (restorer.cc, restore_identity); who is privileged may become anybody.
-Step rehearse_user(const std::vector<MemberImage>& members) {
+Step rehearse_user(const std::vector<MemberImage>& members, const MachineLimits&) {
   Obstacles obstacles;
   std::uint32_t u[3], g[3];
   ::syscall(SYS_getresuid, &u[0], &u[1], &u[2]);
@@ -173,7 +178,7 @@ Status in_namespaces(const std::vector<MemberImage>& members) {
   return status;
 }
 
-Step rehearse_pids(const std::vector<MemberImage>& members) {
+Step rehearse_pids(const std::vector<MemberImage>& members, const MachineLimits&) {
   Obstacles obstacles;
   obstacles.add(in_namespaces(members));
   std::size_t threads = 0;
@@ -183,9 +188,15 @@ Step rehearse_pids(const std::vector<MemberImage>& members) {
 
 // --- files ---
 
-Step rehearse_files(const std::vector<MemberImage>& members) {
-  Obstacles obstacles;
+std::map<std::uint32_t, std::string> tables_of(const std::vector<MemberImage>& members) {
   std::map<std::uint32_t, std::string> tables;
+  for (const MemberImage& m : members)
+    if (!m.image.descriptors.empty()) tables[m.image.header.member] = m.image.descriptors;
+  return tables;
+}
+
+Step rehearse_files(const std::vector<MemberImage>& members, const MachineLimits&) {
+  Obstacles obstacles;
   for (const MemberImage& m : members) {
     const LoadedImage& image = m.image;
     int fd = -1;
@@ -199,10 +210,15 @@ Step rehearse_files(const std::vector<MemberImage>& members) {
       obstacles.add(open_shared_file(image.mappings[i], image.paths[i], &fd));
       if (fd >= 0) ::close(fd);
     }
-    if (!image.descriptors.empty()) tables[image.header.member] = image.descriptors;
   }
-  obstacles.add(check_files(tables, [&obstacles](const Status& status) { obstacles.add(status); }));
+  obstacles.add(check_files(tables_of(members), [&obstacles](const Status& status) { obstacles.add(status); }));
   return obstacles.step("files", "programs, directories and open files are there");
+}
+
+Step rehearse_ports(const std::vector<MemberImage>& members, const MachineLimits&) {
+  Obstacles obstacles;
+  obstacles.add(check_ports(tables_of(members), [&obstacles](const Status& status) { obstacles.add(status); }));
+  return obstacles.step("ports", "those the members listen at are free");
 }
 
 // The version that a libc says of itself, in the pages the image has of it. "" if there is none.
@@ -229,7 +245,7 @@ std::string recorded_libc(const MemberImage& m) {
 
 // A fresh backend is loaded by the loader that is in the image and gets this machine's libc. Both are of one glibc or
 // do not work together. The version ends with the sentence's point.
-Step rehearse_libc(const std::vector<MemberImage>& members) {
+Step rehearse_libc(const std::vector<MemberImage>& members, const MachineLimits&) {
   const std::string here = ::gnu_get_libc_version();
   Obstacles obstacles;
   std::string seen;
@@ -246,7 +262,7 @@ Step rehearse_libc(const std::vector<MemberImage>& members) {
 }
 
 // Other files do no harm, as the image has their pages; what they have in common is not shared then.
-Step rehearse_mapped_files(const std::vector<MemberImage>& members) {
+Step rehearse_mapped_files(const std::vector<MemberImage>& members, const MachineLimits&) {
   std::set<std::string> same, other;
   for (const MemberImage& m : members) {
     SameFiles files(m.image, m.fd);
@@ -268,6 +284,12 @@ Step rehearse_mapped_files(const std::vector<MemberImage>& members) {
 
 // --- memory and descriptors ---
 
+std::string hex_address(std::uint64_t address) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
+  return text;
+}
+
 Step rehearse_memory(const std::vector<MemberImage>& members, const MachineLimits& limits) {
   Obstacles obstacles;
   std::uint64_t saved = 0;
@@ -279,6 +301,9 @@ Step rehearse_memory(const std::vector<MemberImage>& members, const MachineLimit
     for (const MappingRecord& r : image.mappings) {
       if (r.start < limits.lowest_address)
         obstacles.add(member + " has memory below vm.mmap_min_addr, at " + std::to_string(r.start));
+      if (r.start + r.length > limits.highest_address)
+        obstacles.add(member + " has memory at " + hex_address(r.start) + ", and addresses end at " +
+                      hex_address(limits.highest_address) + " here (five levels of page tables there, four here)");
       if ((r.advice & kAdviceLocked) != 0) locked += r.length;
     }
     if (image.mappings.size() > limits.map_count)
@@ -291,6 +316,16 @@ Step rehearse_memory(const std::vector<MemberImage>& members, const MachineLimit
   if (obstacles.none() && saved > limits.available_bytes)
     return {Step::kLimited, "memory", size + ": the kernel may kill members for want of memory"};
   return obstacles.step("memory", size);
+}
+
+// A hint above the 47 bits of four levels is heard by a kernel and processor with five.
+std::uint64_t address_end() {
+  constexpr std::uint64_t kFour = (1ull << 47) - kPage, kFive = (1ull << 56) - kPage, kHint = 1ull << 55;
+  void* hint = reinterpret_cast<void*>(kHint);
+  void* there = ::mmap(hint, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (there == MAP_FAILED) return kFour;
+  ::munmap(there, kPage);
+  return reinterpret_cast<std::uintptr_t>(there) > kFour ? kFive : kFour;
 }
 
 Step rehearse_descriptors(const std::vector<MemberImage>& members, const MachineLimits& limits) {
@@ -308,12 +343,17 @@ Step rehearse_descriptors(const std::vector<MemberImage>& members, const Machine
   return obstacles.step("descriptors", "numbers up to " + std::to_string(highest) + " can be had");
 }
 
+constexpr Step (*kSteps[])(const std::vector<MemberImage>&, const MachineLimits&) = {
+    rehearse_processor, rehearse_vdso,  rehearse_libc,         rehearse_user,   rehearse_pids,
+    rehearse_files,     rehearse_ports, rehearse_mapped_files, rehearse_memory, rehearse_descriptors};
+
 }  // namespace
 
 MachineLimits machine_limits() {
   MachineLimits limits{};
   limits.map_count = number_in("/proc/sys/vm/max_map_count", ~0ull);
   limits.lowest_address = has_capability(CAP_SYS_RAWIO) ? 0 : number_in("/proc/sys/vm/mmap_min_addr", 0);
+  limits.highest_address = address_end();
   rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
   limits.locked_bytes = has_capability(CAP_IPC_LOCK) ? ~0ull : limit.rlim_cur;
@@ -327,9 +367,18 @@ MachineLimits machine_limits() {
 }
 
 std::vector<RehearsedStep> rehearse_restart(const std::vector<MemberImage>& members, const MachineLimits& limits) {
-  return {rehearse_processor(members),    rehearse_vdso(members),           rehearse_libc(members),
-          rehearse_user(members),         rehearse_pids(members),           rehearse_files(members),
-          rehearse_mapped_files(members), rehearse_memory(members, limits), rehearse_descriptors(members, limits)};
+  std::vector<Step> steps;
+  for (const auto& rehearse : kSteps) steps.push_back(rehearse(members, limits));
+  return steps;
+}
+
+Status refusal_of_restart(const std::vector<MemberImage>& members, const MachineLimits& limits) {
+  for (const auto& rehearse : kSteps) {
+    if (rehearse == rehearse_mapped_files) continue;  // refuses nothing, and reads them all
+    const Step step = rehearse(members, limits);
+    if (step.outcome == Step::kRefused) return Status::of(step.code, 0, "%s: %.330s", step.what, step.text.c_str());
+  }
+  return {};
 }
 
 }  // namespace shadowib

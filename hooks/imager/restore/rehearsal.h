@@ -1,8 +1,8 @@
 // What a restart of a set would meet on this machine, found out without starting anything of it.
 //
 // The checks are those of a restart, each made to its end, where the restart stops at the first that fails; and some
-// that the restart leaves to the kernel, which would say no in the middle of it. What only trying can tell is not
-// rehearsed: whether ports are free, and what the backend says when it is loaded.
+// that the restart leaves to the kernel, which would say no in the middle of it. What the backend says when it is
+// loaded is not rehearsed.
 #pragma once
 
 #include <string>
@@ -16,12 +16,14 @@ struct RehearsedStep {
   enum Outcome { kReady, kLimited, kRefused } outcome;
   const char* what;
   std::string text;
+  Code code = Code::kOk;  // of the first obstacle, as the restart itself would fail with
 };
 
 // What of this machine the memory and descriptors of a set have to fit into.
 struct MachineLimits {
   std::uint64_t map_count;        // vm.max_map_count
   std::uint64_t lowest_address;   // vm.mmap_min_addr, 0 for who may map below it
+  std::uint64_t highest_address;  // where a process's addresses end
   std::uint64_t locked_bytes;     // RLIMIT_MEMLOCK, the largest number for who has CAP_IPC_LOCK
   std::uint64_t descriptors;      // the hard RLIMIT_NOFILE, to which a restart raises the soft one
   std::uint64_t available_bytes;  // memory and swap space that are free
@@ -30,5 +32,8 @@ MachineLimits machine_limits();
 
 // Of members opened by open_members(). Single-threaded callers only: it forks children that enter namespaces.
 std::vector<RehearsedStep> rehearse_restart(const std::vector<MemberImage>& members, const MachineLimits& limits);
+
+// The first of those that is refused, as "WHAT: text" with its code; ok if none is.
+Status refusal_of_restart(const std::vector<MemberImage>& members, const MachineLimits& limits);
 
 }  // namespace shadowib

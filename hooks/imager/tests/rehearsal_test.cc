@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSaved = 10;
-constexpr MachineLimits kPlenty{65530, 0, ~0ull, 1 << 20, ~0ull};
+constexpr MachineLimits kPlenty{65530, 0, ~0ull, ~0ull, 1 << 20, ~0ull};
 
 class Rehearsal : public testing::Test {
  protected:
@@ -93,6 +93,19 @@ TEST_F(Rehearsal, TellsAnotherProcessor) {
   const bool has_all = only("processor").outcome == RehearsedStep::kReady;
   avx512 = before;
   EXPECT_FALSE(has_all);
+}
+
+TEST_F(Rehearsal, TheFirstRefusalIsTheRestarts) {
+  save("single");
+  EXPECT_TRUE(refusal_of_restart(members_, kPlenty).ok());
+  image().cwd = directory_ / "gone";
+  const Status gone = refusal_of_restart(members_, kPlenty);
+  EXPECT_EQ(gone.code(), Code::kNotFound) << gone.text();
+  EXPECT_EQ(std::string(gone.text()).rfind("files: ", 0), 0u) << gone.text();
+  image().process.xcr0 |= 1ull << 63;
+  const Status lacks = refusal_of_restart(members_, kPlenty);
+  EXPECT_EQ(lacks.code(), Code::kRefused);
+  EXPECT_EQ(std::string(lacks.text()).rfind("processor: ", 0), 0u) << lacks.text();
 }
 
 TEST_F(Rehearsal, TellsAnotherKernel) {
@@ -185,6 +198,9 @@ TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
   limits.lowest_address = image().mappings.front().start + 1;
   expect(RehearsedStep::kRefused, "memory", "vm.mmap_min_addr", limits);
   limits = kPlenty;
+  limits.highest_address = image().mappings.front().start;
+  expect(RehearsedStep::kRefused, "memory", "addresses end at", limits);
+  limits = kPlenty;
   limits.available_bytes = 4096;
   expect(RehearsedStep::kLimited, "memory", "0 MiB free", limits);
   image().mappings.front().advice |= kAdviceLocked;
@@ -195,6 +211,7 @@ TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
 
 TEST_F(Rehearsal, LimitsOfThisMachine) {
   const MachineLimits limits = machine_limits();
+  EXPECT_GT(limits.highest_address, reinterpret_cast<std::uintptr_t>(&limits));
   EXPECT_GT(limits.map_count, 100u);
   EXPECT_GT(limits.descriptors, 16u);
   EXPECT_GT(limits.available_bytes, 1u << 20);

@@ -106,15 +106,21 @@ class Drivers(DriverCase):
         self.library("text").write_text("no library\n")
         shutil.copy(BUILD / "lib" / "libforeign_library_victim.so", self.library("other"))
         # The command fails as the manual says, and with the reason on its own standard error.
+        job = self.dir / "jobs" / "j"
         for name, code, text in (("gone", 3, "cannot load the system's verbs library"),
                                  ("text", 3, "file too short"),
                                  ("other", 2, "is not a verbs library: it exports no ibv_open_device"),
-                                 ("none", 4, "the program uses 1 RDMA devices, this machine's backend verbs offers 0")):
+                                 ("none", 4, "member 0 cannot go on after the restart: the program uses 1 RDMA devices, "
+                                             "this machine's backend verbs offers 0")):
             with self.subTest(name):
+                before = [(job / file).read_bytes() for file in ("epoch", "key")]
                 restarted = self.restart(1, **self.over(name))
                 self.ends(restarted, code)
-                self.assertIn("shadowib: member 0 cannot go on after the restart: ", restarted.log.read_text())
+                self.assertIn("shadowib: ", restarted.log.read_text())
                 self.assertIn(text, restarted.log.read_text())
+                # How many devices there are is only seen by the members; the library was looked at before they were made.
+                untouched = [(job / file).read_bytes() for file in ("epoch", "key")] == before
+                self.assertEqual(untouched, name != "none")
         self.tell("enough")
         self.ends(self.restart(1, **self.over("new")), 0)
 
