@@ -11,9 +11,9 @@ from results import ExpectedSkips, Result, close  # noqa: E402
 from steps import ROOT, Steps  # noqa: E402
 
 EPILOG = """\
-Without options: builds release and runs every test of it: lint, unit, conformance, client, chaos, vm and bench, with a short
-sample of the acceptance lines, and half a minute of every fuzz target; under 25 minutes on two cores. --preset asan and --preset tsan run their tests, too, but
-no acceptance line; A7 is the whole of it.
+Without options: builds release and runs every test of it: lint, model, unit, conformance, client, chaos, vm and bench, with
+a short sample of the acceptance lines, and half a minute of every fuzz target; under 25 minutes on two cores. --preset asan
+and --preset tsan run their tests, too, but no acceptance line; A7 is the whole of it.
 --full runs the acceptance lines as written, which takes hours. It goes on where the last one stopped: what has passed is
 in build/acceptance/state.json. A line that fails keeps its evidence below build/acceptance and prints how to repeat it.
 Logs of every step are in build/logs. A test that cannot run says SKIPPED and why; a skip that ci/expected_skips does
@@ -27,8 +27,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--restart", action="store_true", help="with --full: forget what has passed")
     parser.add_argument("--seed", help="with --full: repeats the random choices of a run that printed this seed")
     parser.add_argument("--preset", action="append", help="only this preset (release, debug, asan, tsan); repeatable")
-    parser.add_argument("--labels", metavar="REGEX", help="only tests with such a label (unit, conformance, client, "
-                        "chaos, vm, bench)")
+    parser.add_argument("--labels", metavar="REGEX", help="only tests with such a label (model, unit, conformance, "
+                        "client, chaos, vm, bench)")
     parser.add_argument("--no-setup", action="store_true", help="do not look for missing packages")
     return parser.parse_args()
 

@@ -29,6 +29,7 @@ class Member {
  public:
   Member(const std::string& directory, int index, const Environment& environment)
       : counter_path_(directory + "/counter" + std::to_string(index)) {
+    std::filesystem::remove(counter_path_);  // an earlier member's, which runs() would have this one pass first
     pid_ = fork();
     if (pid_ != 0) return;
     setenv("SHADOWIB_JOB", "job", 1);

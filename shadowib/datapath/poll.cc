@@ -55,8 +55,8 @@ const ShadowSrq* xrc_srq_of(const ShadowCq& cq, const SlotHeader* slot) {
   return nullptr;
 }
 
+// Caller holds refill_lock.
 int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
-  SpinGuard guard(cq.refill_lock);
   int n = 0;
   while (n < count && !cq.refill.empty()) {
     wc[n++] = cq.refill.front().wc;
@@ -68,8 +68,10 @@ int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
 
 // The program sees one queue: a call returns as many as it asks for if they are there, wherever they lie. One that
 // arms the queue, polls once for all it may hold and then sleeps gets no second event for what a shorter answer left
-// behind.
+// behind. The lock is held over both: a post may drain the backend's queue to make room, and what it takes between
+// the two looks would be polled behind what came later.
 __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
+  SpinGuard guard(cq.refill_lock);
   int there = peek(cq.refill_count) != ShadowCq::kLookedAt ? poll_refill(cq, count, wc) : 0;
   while (there < count) {
     const int asked = count - there;

@@ -101,6 +101,21 @@ TEST_F(PollTest, DestroyingAQueuePairKeepsTheOrderOfOthers) {
   EXPECT_EQ(poll(4), Ids{2});
 }
 
+// The same where a post makes room by draining (next_slot in post.cc), on a queue whose completions are looked at.
+TEST_F(PollTest, APostThatDrainsMeanwhileKeepsTheOrder) {
+  cq.look_at_each();
+  complete(1);
+  g_before_poll = [this] {
+    if (cq.refill_lock.try_lock()) {  // else the other thread waits until this poll is over
+      cq.refill_lock.unlock();
+      drain_completions(cq);
+    }
+    complete(2);
+  };
+  EXPECT_EQ(poll(1), Ids{1});
+  EXPECT_EQ(poll(4), Ids{2});
+}
+
 // Completions of shared receives among others: each names its queue pair as the program knows it, here after a
 // restart.
 TEST_F(PollTest, SharedReceivesNameTheirQueuePair) {

@@ -1,0 +1,121 @@
+/* What the agent of a member does in each stage: Settler::run and note_frontier (cr/settle.cc), cr/rebuild.cc. */
+
+#define PUBLISH_FLOW(q) \
+  if \
+  :: RECEIVER(q) == m -> \
+     published_consumed[q] = log[q].consumed; \
+     published_left[QUEUE(q)] = LEFT(QUEUE(q)) \
+  :: else \
+  fi
+
+#ifdef FRONTIER_OF_POLLED
+#define NOTED(q) log[q].told
+#else
+#define NOTED(q) EXECUTED(q)
+#endif
+#define NOTE_FRONTIER(q) \
+  if \
+  :: SENDER(q) == m -> log[q].frontier = NOTED(q) \
+  :: else \
+  fi
+
+#define REBUILD_FLOW(q) \
+  if \
+  :: SENDER(q) == m -> \
+     log[q].retired = log[q].frontier; \
+     log[q].tail = log[q].frontier; \
+     log[q].base = log[q].frontier \
+  :: else \
+  fi; \
+  if \
+  :: RECEIVER(q) == m -> \
+     used[QUEUE(q)] = taken[QUEUE(q)]; /* what was not used is posted again */ \
+     FORGET_COUNTS(q) \
+  :: else \
+  fi
+#ifdef FORGETS_COUNTS
+#define FORGET_COUNTS(q) log[q].consumed = 0
+#else
+#define FORGET_COUNTS(q) skip
+#endif
+
+#define REFILL_FLOW(q) \
+  if \
+  :: SENDER(q) == m -> \
+     wire[q].up = 1; \
+     printf("member %d: posts flow %d again, from request %d of %d on\n", m, q, log[q].frontier, log[q].head) \
+  :: else \
+  fi
+
+#ifdef SILENT_WHEN_SETTLED
+#define LISTENS (!done[m])
+#else
+#define LISTENS true
+#endif
+
+proctype agent(byte m) {
+  byte what, place, number, flow;
+  bit kept;
+end:
+  do
+  :: d_step {
+       stage == STOPPING && runs[m] && !inside[m] ->
+       runs[m] = 0;
+       printf("member %d: stops\n", m)
+     }
+
+  /* Settler::run */
+  :: d_step {
+       stage == SETTLING && nempty(cq[m]) && LISTENS ->
+       printf("member %d: drains\n", m);
+       drain(m)
+     }
+  :: d_step {
+       stage == SETTLING && TO_PUBLISH ->
+       EACH_FLOW(PUBLISH_FLOW);
+       published[m] = 1;
+       printf("member %d: publishes its counts\n", m)
+     }
+  :: d_step {
+       stage == SETTLING && !done[m] && !TO_PUBLISH && !ANY_FLOW(MOVING) ->
+       done[m] = 1;
+       printf("member %d: has settled\n", m)
+     }
+#ifdef DRAINS_EMPTY
+  :: d_step {
+       stage == SETTLING && m == HOST(0) && wire[0].rnr && !AVAILABLE(QUEUE(0)) ->
+       extra[QUEUE(0)]++;
+       printf("member %d: the agent posts a receive of its own\n", m)
+     }
+#endif
+
+  /* note_frontier */
+  :: d_step {
+       stage == QUIET && !done[m] ->
+#ifndef NO_LAST_LOOK
+       drain(m);
+#endif
+       EACH_FLOW(NOTE_FRONTIER);
+       done[m] = 1
+     }
+
+  /* cr/rebuild.cc up to its barrier "connected", and refill_queue_pairs */
+  :: d_step {
+       stage == REBUILDING && !done[m] ->
+       EACH_FLOW(REBUILD_FLOW);
+       done[m] = 1
+     }
+  :: d_step {
+       stage == REFILLING && !done[m] ->
+       EACH_FLOW(REFILL_FLOW);
+       done[m] = 1
+     }
+
+  :: d_step {
+       stage == RESUMING && !runs[m] ->
+       runs[m] = 1;
+       printf("member %d: goes on\n", m)
+     }
+  od
+}
+
