@@ -253,6 +253,7 @@ int run_iterations(struct side* s) {
     if (*s->swap_result != i) die("iteration %lu: compare-and-swap found %lu", i, *s->swap_result);
     verify(s->readback, s->options.size, KIND_WRITE, i, "RDMA read");
     check_inbox(s, i);
+    if (s->options.talk_us >= 0) talk(s->connection, i, s->options.talk_us);
   }
   say_goodbye(s, &e);
   if (*s->counter != n * (n + 1) / 2)

@@ -12,15 +12,15 @@ import unittest
 import restart_test
 from restart_test import BUILD, SHADOWIB, TIMEOUT_S, await_listener, free_port
 
-ITERATIONS, FEW = 30_000, 20_000
+ITERATIONS, REST_US = 3_000, 2_000  # long enough for what is done meanwhile, however fast the machine is
 
 
 class Shares(restart_test.RestartCase):
-    def begin(self, iterations=ITERATIONS):
+    def begin(self):
         """A server (member 0) and a client (member 1) that have exchanged something, saved and killed."""
         port = free_port()
-        words = ["run", "--job", "j", "--backend", "ib2tcp", "--", BUILD / "bin" / "verbs_check", "--port", port, "--iters", iterations,
-                 "--depth", "8"]
+        words = ["run", "--job", "j", "--backend", "ib2tcp", "--", BUILD / "bin" / "verbs_check", "--port", port, "--iters", ITERATIONS,
+                 "--depth", "8", "--talk", REST_US]
         server = self.start(*words)
         await_listener(port, server)
         self.await_members(1)
@@ -87,14 +87,14 @@ class Shares(restart_test.RestartCase):
                 self.goes_well()
 
     def test_nobody_comes(self):
-        self.begin(FEW)
+        self.begin()
         alone = self.share(1, "0", "--wait", "1")
         self.ends(alone, 7)
         self.assertIn("nobody restarts member 1; start that share with --members 1", alone.log.read_text())
         self.ends(self.restart(1), 0)
 
     def test_who_comes_twice(self):
-        self.begin(FEW)
+        self.begin()
         first = self.share(1, "0")
         self.await_text(first, "waiting for who restarts member 1")
         again = self.share(1, "0")
@@ -107,7 +107,7 @@ class Shares(restart_test.RestartCase):
         self.ends(second, 0)
 
     def test_whoever_dies_takes_the_others_with_it(self):
-        self.begin(FEW)
+        self.begin()
         # While the other waits for the rest.
         first = self.share(1, "0")
         self.await_text(first, "waiting for who restarts member 1")
@@ -123,7 +123,7 @@ class Shares(restart_test.RestartCase):
         self.ends(self.restart(1), 0)
 
     def test_lists_that_are_none(self):
-        self.begin(FEW)
+        self.begin()
         for text in ("", "x", "0,", "2", "0-2", "1-0", "0;1", "-1", "0 1", "99999999999"):
             with self.subTest(text):
                 wrong = self.start("restart", "j.0001", f"--members={text}")
