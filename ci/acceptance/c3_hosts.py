@@ -12,7 +12,7 @@ from common import Case, Failure, Line, check, main
 from guest import run_in_guest
 from jobs import Job, OneEndFinished, free_port, sends
 
-TIMEOUT_S = {True: 400, False: 7000}  # --quick or not
+TIMEOUT_S = {True: 600, False: 7000}  # --quick or not
 RUNS = {True: 1, False: 20}
 DEPTH = 8
 SERVER, CLIENT = 0, 1  # members
@@ -21,8 +21,10 @@ TOGETHER, APART, SWAPPED, MOVED = (0, 0), (0, 1), (1, 0), (1, 1)
 ADDRESS = "192.168.77.1"  # node 0's: the first generation's server is there
 
 
+# Between two machines Soft-RoCE repeats requests now and then, and natively answers a repeated atomic with an older result
+# ("compare-and-swap found 196" instead of 197, in one of two runs of 1000 iterations): so none of those.
 def verbs_check(line: Line) -> Client:
-    return Client(f"{line.program('verbs_check')} --depth {DEPTH} --gid 1 --talk 0", port="--port", iterations="--iters", client=ADDRESS)
+    return Client(f"{line.program('verbs_check')} --depth {DEPTH} --gid 1 --talk 0 --no-atomics", port="--port", iterations="--iters", client=ADDRESS)
 
 
 def rdma_cm_clients() -> list[Client]:
@@ -99,10 +101,10 @@ def in_guest(line: Line) -> int:
         line.case(name, lambda c: journeys(c, client, places, iterations), RUNS[line.quick])
 
     check_pair = verbs_check(line)
-    case("one machine to two and back", check_pair, (TOGETHER, APART, TOGETHER), 1000)
-    case("two machines to one and to two", check_pair, (APART, MOVED, SWAPPED), 1000)
+    case("one machine to two and back", check_pair, (TOGETHER, APART, TOGETHER), 300)
+    case("two machines to one and to two", check_pair, (APART, MOVED, SWAPPED), 300)
     for client in rdma_cm_clients():
-        case(f"{client.name}, ends change places", client, (APART, SWAPPED, APART), 2000)
+        case(f"{client.name}, ends change places", client, (APART, SWAPPED, APART), 1000)
     return line.finish()
 
 
