@@ -78,7 +78,8 @@ Status fault_point(int point) {
   switch (fault.action) {
     case Action::kCrash:
       ::kill(::getpid(), SIGKILL);
-      break;
+      // The first process of a pid namespace cannot kill itself so.
+      ::_exit(128 + SIGKILL);
     case Action::kStop:
       ::kill(::getpid(), SIGSTOP);
       break;

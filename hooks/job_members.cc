@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "hooks/agent_state.h"
 #include "shadowib/base/lock.h"
@@ -36,19 +37,18 @@ Status anybody_joining(const JobView& view, bool* joining) {
   return {};
 }
 
-// A restart reserves the first places of its epoch: until all are taken, whoever is there is not the whole job.
+// A restart reserves its members' places in the epoch: until all are taken, whoever is there is not the whole job.
 Status anybody_coming_back(const JobView& view, bool* coming) {
   *coming = false;
   std::string reserved, text;
   bool found = false, aborted = false;
   SHADOWIB_TRY(view.exchange->get(reserved_members_key(view.epoch), &reserved, &found));
   if (!found) return {};
-  const std::uint32_t count = index_of(reserved);
+  std::set<std::uint32_t> missing = decode_reserved_members(reserved);
   std::vector<std::string> there;
   SHADOWIB_TRY(view.exchange->list(view.key("member"), &there));
-  const auto back =
-      std::count_if(there.begin(), there.end(), [&](const auto& name) { return index_of(name) < count; });
-  if (static_cast<std::uint32_t>(back) >= count) return {};
+  for (const std::string& name : there) missing.erase(index_of(name));
+  if (missing.empty()) return {};
   SHADOWIB_TRY(view.exchange->get(view.key("restart/abort"), &text, &aborted));
   // A restart that ended before, or was killed, brings nobody back any more.
   *coming = !aborted && is_alive(view.directory + "/jobs/" + view.job + "/alive/restart");

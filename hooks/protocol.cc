@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 
 #include "shadowib/base/descriptors.h"
 
@@ -55,6 +56,19 @@ std::string member_key(std::string_view epoch, std::uint32_t index) {
 }
 
 std::string reserved_members_key(std::string_view epoch) { return std::string(epoch) + "/restart/members"; }
+
+std::string encode_reserved_members(const std::set<std::uint32_t>& members) {
+  std::string value = std::to_string(members.empty() ? 0 : *members.rbegin() + 1);
+  for (const std::uint32_t member : members) value += " " + std::to_string(member);
+  return value;
+}
+
+std::set<std::uint32_t> decode_reserved_members(const std::string& value) {
+  std::set<std::uint32_t> members;
+  for (std::size_t space = value.find(' '); space != std::string::npos; space = value.find(' ', space + 1))
+    members.insert(static_cast<std::uint32_t>(std::strtoul(value.c_str() + space, nullptr, 10)));
+  return members;
+}
 
 std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_view rest) {
   std::string key = std::string(epoch) + "/ckpt/" + std::to_string(n);

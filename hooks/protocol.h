@@ -18,8 +18,10 @@
 //   <epoch>/ckpt/<n>/s/<try>/...     keys of Participant::settle in its try (SettleContext::prefix)
 //   <epoch>/ckpt/<n>/files/<index>   lines "<build-id hex or -> <path>" of the member's mapped files
 //   <epoch>/ckpt/<n>/done/<index>    the member resumed
-//   <epoch>/restart/members     how many indices, from 0, are those of the members that a restart brings back
-//   <epoch>/restart/phase/<index>    phase a restarted member has passed (110..140)
+//   <epoch>/restart/members     "NEXT I I ...": the members that a restart brings back, after the first index above
+//   them <epoch>/restart/started/<index>  a restart command has this member in its share: the name of that share's
+//   lock <epoch>/restart/meet/<name>      where a part of the restart waits for connections of other parts
+//   (restore_apart.cc) <epoch>/restart/phase/<index>    phase a restarted member has passed (110..140)
 //   <epoch>/restart/done/<index>     a restarted member has passed fault point 140: its threads run
 //   <epoch>/restart/fail/<index>     code= errno= text= : its restart failed, it exits
 // Liveness, on the file system and not in the exchange: each member holds an exclusive lock (of its open file) on
@@ -29,6 +31,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -42,6 +45,8 @@ bool decode_fields(std::string_view text, Fields* fields);  // false: no or anot
 
 std::string member_key(std::string_view epoch, std::uint32_t index);
 std::string reserved_members_key(std::string_view epoch);
+std::string encode_reserved_members(const std::set<std::uint32_t>& members);
+std::set<std::uint32_t> decode_reserved_members(const std::string& value);
 std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_view rest);
 std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch,
                        std::string_view who);

@@ -6,14 +6,17 @@ import subprocess
 import sys
 from typing import Callable
 
+import nodes as other_node
 from common import ROOT, Line
 
 
-def _on_host(line: Line, evidence: pathlib.Path, timeout: float) -> int:
+def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int) -> int:
     """The same line again, in the guest. What it leaves when a case fails is copied out of it."""
     shutil.rmtree(evidence, ignore_errors=True)
     evidence.mkdir(parents=True)
     argv = [ROOT / "ci" / "vm" / "run", "--timeout", str(timeout), "--log", evidence / "vm.log", "--share", evidence]
+    if nodes == 2:
+        argv += ["--nodes", "2", "--shared-directory"]
     for path in filter(None, (line.options.state, line.options.log)):
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         argv += ["--share", path.resolve().parent]
@@ -22,15 +25,22 @@ def _on_host(line: Line, evidence: pathlib.Path, timeout: float) -> int:
     return subprocess.run([*argv, "--", *words], check=False).returncode
 
 
-def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[bool, float]) -> int:
-    """`in_guest` runs the line's cases; `timeouts` of the whole, by line.quick. Returns the exit code."""
+def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[bool, float], nodes: int = 1) -> int:
+    """`in_guest` runs the line's cases; `timeouts` of the whole, by line.quick. Returns the exit code. Of two nodes, node 0 runs the
+    cases, in the directory of both, and node 1 starts what it is told to (nodes.py)."""
     if line.options.list:
         return in_guest(line)
     evidence = line.build / "acceptance" / f"{line.name}-vm"
     if os.environ.get("SHADOWIB_VM") != "1":
-        return _on_host(line, evidence, timeouts[line.quick])
+        return _on_host(line, evidence, timeouts[line.quick], nodes)
+    if nodes == 2 and os.environ["SHADOWIB_VM_NODE"] == "1":
+        return other_node.serve()
+    if nodes == 2:
+        line.area = other_node.shared_area()
     try:
         return in_guest(line)
     finally:
+        if nodes == 2:
+            other_node.quit_other()
         if line.area.exists():
             shutil.copytree(line.area, evidence / "area", dirs_exist_ok=True, symlinks=True, ignore=shutil.ignore_patterns("ckpt"))

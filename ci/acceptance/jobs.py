@@ -131,12 +131,18 @@ class Job:
 
     # Starting and stopping.
 
-    def _spawn(self, role: str, argv: list[str], environment: dict | None = None, **options) -> Program:
+    def _spawn(self, role: str, argv: list[str], environment: dict | None = None, node: int = 0, **options) -> Program:
+        """`node` 1: on the other machine (nodes.py)."""
         output = self.case.work / f"{len(self.everything):02d}-{role}.out"
         self.case.note(f"{output.name}: {' '.join(argv)}")
-        with open(output, "wb") as sink:
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT,
-                                       cwd=self.case.work, env={**self.environment, **(environment or {})}, **options)
+        everything = {**self.environment, **(environment or {})}
+        if node:
+            import nodes
+            process = nodes.RemoteProcess(argv, output, self.case.work, everything)
+        else:
+            with open(output, "wb") as sink:
+                process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=self.case.work,
+                                           env=everything, **options)
         program = Program(role, process, output)
         self.everything.append(program)
         return program
@@ -148,19 +154,24 @@ class Job:
         self.programs.append(program)
         return program
 
-    def start_pair(self, server: list[str], client: list[str], port: int, ready: str = ""):
-        """A server, and once it listens on `port`, or its status says `ready`, a client."""
-        first = self.start("server", server)
+    def start_pair(self, server: list[str], client: list[str], port: int, ready: str = "", nodes: tuple[int, int] = (0, 0)):
+        """A server, and once it listens on `port`, or its status says `ready`, a client. A server on node 1 needs `ready`."""
+        first = self.start("server", server, node=nodes[0])
         listens = (lambda: self.says(ready)) if ready else (lambda: listening(port))
         wait_for(f"the server to listen on port {port}", lambda: first.ended() or listens(), 30)
         check(not first.ended(), f"the server ended at once:\n{first.text()}")
-        self.start("client", client)
+        self.start("client", client, node=nodes[1])
 
     def stop(self, failed: bool = False):
         if failed:
             self.collect_evidence()
         for program in self.everything:
-            if not program.ended():
+            if program.ended():
+                continue
+            if not isinstance(program.process, subprocess.Popen):
+                program.process.kill()
+                program.process.wait(30)
+            else:
                 for pid in descendants(program.process.pid) + [program.process.pid]:
                     try:
                         os.kill(pid, signal.SIGKILL)
@@ -176,7 +187,8 @@ class Job:
         result = self.command("status", self.name, "--json", check_code=False, timeout=30)
         (self.case.work / f"{self.name}.status.json").write_text(result.stdout)
         with open(self.case.work / f"{self.name}.stacks.txt", "w") as sink:
-            for pid in [pid for p in running for pid in [p.process.pid, *descendants(p.process.pid)]]:
+            for pid in [pid for p in running if isinstance(p.process, subprocess.Popen)
+                        for pid in [p.process.pid, *descendants(p.process.pid)]]:
                 self._write_stacks(pid, sink)
 
     @staticmethod
@@ -284,6 +296,15 @@ class Job:
         argv = [self.shadowib, "restart", path, "--dir", str(self.directory)]
         self.programs = [self._spawn(f"restart{self.generation}", argv, environment)]
         return self.programs[0]
+
+    def restart_on(self, nodes: dict[int, int], environment: dict | None = None):
+        """Each node starts its share: `nodes` by member."""
+        self.generation += 1
+        self.programs = []
+        for node in sorted(set(nodes.values())):
+            share = ",".join(str(member) for member, at in nodes.items() if at == node)
+            argv = [self.shadowib, "restart", self.sets[-1], "--dir", str(self.directory), "--members", share]
+            self.programs.append(self._spawn(f"restart{self.generation}-node{node}", argv, environment, node))
 
     def _wait(self, program: Program, timeout: float):
         try:

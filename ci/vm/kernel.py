@@ -16,6 +16,7 @@ import newc
 # dependency tells.
 MODULES = ("virtio_pci 9pnet_virtio 9p virtio_net veth dummy crc32_generic crc32-pclmul crc32c-intel crc32c_generic "
            "ib_uverbs ib_umad rdma_ucm rdma_rxe").split()
+NFS_MODULES = "nfsd nfsv4".split()  # beside these, of guests with a shared directory
 NEWEST = "linux-image-amd64"  # depends on the newest kernel's package
 DOWNLOAD_S = 300
 
@@ -26,9 +27,10 @@ class Unavailable(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-    version: str             # "6.1.0-56-amd64"
+    version: str               # "6.1.0-56-amd64"
     image: pathlib.Path
-    initramfs: pathlib.Path  # busybox and the modules, without a program to begin with
+    initramfs: pathlib.Path    # busybox and the modules, without a program to begin with
+    nfs_modules: pathlib.Path  # an archive to follow it
 
 
 def cache() -> pathlib.Path:
@@ -79,9 +81,9 @@ def newest_name() -> tuple[str | None, str]:
 def prepared(home: pathlib.Path) -> Kernel:
     """Downloads, unpacks and builds what is missing in `home`; every file there is complete, since it is renamed into place."""
     version = home.name.removeprefix("linux-image-")
-    recipe = hashlib.sha256(repr((MODULES, busybox().stat().st_mtime_ns, 1)).encode()).hexdigest()[:12]
-    kernel = Kernel(version, home / "vmlinuz", home / f"initramfs-{recipe}.cpio")
-    if kernel.image.exists() and kernel.initramfs.exists():
+    recipe = hashlib.sha256(repr((MODULES, NFS_MODULES, busybox().stat().st_mtime_ns, 1)).encode()).hexdigest()[:12]
+    kernel = Kernel(version, home / "vmlinuz", home / f"initramfs-{recipe}.cpio", home / f"nfs-{recipe}.cpio")
+    if all(path.exists() for path in (kernel.image, kernel.initramfs, kernel.nfs_modules)):
         return kernel
     depmod, dpkg = tool("depmod", "kmod"), tool("dpkg", "dpkg")
     package = downloaded(home)
@@ -92,10 +94,14 @@ def prepared(home: pathlib.Path) -> Kernel:
         if not image.exists():
             raise Unavailable(f"{package} has no {image.relative_to(root)}")
         run([depmod, "-b", tree, version], f"cannot order the modules of {version}")
-        built = root / "initramfs"
-        built.write_bytes(first_root(root / "lib" / "modules" / version))
         os.replace(image, kernel.image)
-        os.replace(built, kernel.initramfs)
+        built = root / "built"
+        modules = root / "lib" / "modules" / version
+        always = load_order(modules, MODULES)
+        nfs = load_order(modules, MODULES + NFS_MODULES)[len(always):]
+        for target, files in ((kernel.initramfs, first_root(always)), (kernel.nfs_modules, numbered(nfs, len(always)))):
+            built.write_bytes(newc.archive(files))
+            os.replace(built, target)
     return kernel
 
 
@@ -133,16 +139,20 @@ def busybox() -> pathlib.Path:
     return pathlib.Path(tool("busybox", "busybox-static"))
 
 
-def first_root(modules: pathlib.Path) -> bytes:
-    """busybox, and the modules numbered in the order in which they have to be loaded."""
+def first_root(modules: list[pathlib.Path]) -> list:
+    """busybox and the modules."""
     files = [newc.directory(name) for name in ("bin", "dev", "proc", "sys", "host", "real", "modules", "job")]
     files.append(newc.file("bin/busybox", busybox()))
-    for number, path in enumerate(load_order(modules)):
-        files.append(newc.file(f"modules/{number:02d}-{path.name}", path))
-    return newc.archive(files)
+    return files + numbered(modules)
 
 
-def load_order(modules: pathlib.Path) -> list[pathlib.Path]:
+def numbered(modules: list[pathlib.Path], first: int = 0) -> list:
+    """By the order in which they have to be loaded."""
+    return [newc.file(f"modules/{number:02d}-{path.name}", path) for number, path in enumerate(modules, first)]
+
+
+def load_order(modules: pathlib.Path, names: list[str]) -> list[pathlib.Path]:
+    """Those, and before each what it depends on."""
     needs, at = {}, {}
     for line in (modules / "modules.dep").read_text().splitlines():
         path, _, others = line.partition(":")
@@ -150,7 +160,7 @@ def load_order(modules: pathlib.Path) -> list[pathlib.Path]:
         at[name], needs[name] = modules / path, [module_name(other) for other in others.split()]
     builtin = {module_name(path) for path in (modules / "modules.builtin").read_text().split()}
     ordered: dict[str, pathlib.Path] = {}
-    for wanted in map(module_name, MODULES):
+    for wanted in map(module_name, names):
         if wanted in builtin:
             continue
         if wanted not in at:

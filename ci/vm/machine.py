@@ -17,6 +17,7 @@ PR_SET_PDEATHSIG = 1
 # What names things of the host that a guest does not have.
 NOT_PASSED = ("TMPDIR", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS")
 OWN = ("/tmp", "/run", "/dev/shm")  # the guest's own, empty
+SHARED = "/run/shared"              # both guests', by NFS
 
 
 @dataclasses.dataclass
@@ -27,6 +28,7 @@ class Job:
     memory_mib: int
     seen: list[pathlib.Path]    # directories of the host that are shown even if they are below OWN
     shared: list[pathlib.Path]  # and those the guest may write to
+    nfs: bool                   # is there a directory of both nodes
     work: pathlib.Path          # for sockets and archives, short and empty
 
 
@@ -43,7 +45,8 @@ class Node:
         self.exit_code: int | None = None
         self.text = ""  # of an outcome
         initrd = job.work / f"{number}.cpio"
-        initrd.write_bytes(kernel.initramfs.read_bytes() + self._own_root())
+        modules = kernel.nfs_modules.read_bytes() if job.nfs else b""
+        initrd.write_bytes(kernel.initramfs.read_bytes() + modules + self._own_root())
         console, console_end = os.pipe()
         output, output_end = os.pipe()
         self.streams = {console: Stream("kernel"), output: Stream("output")}
@@ -61,11 +64,14 @@ class Node:
         """What is this run's and this node's, unpacked over the cached part."""
         job = self.job
         here = pathlib.Path.cwd()
-        settings = {"MARK": self.marker, "NODE": self.number, "NODES": job.nodes, "MTU": 9000, "DIRECTORY": f"'{quoted(here)}'"}
+        settings = {"MARK": self.marker, "NODE": self.number, "NODES": job.nodes, "MTU": 9000, "SHARED": SHARED if job.nfs else "",
+                    "DIRECTORY": f"'{quoted(here)}'"}
         environment = {name: value for name, value in os.environ.items() if name not in NOT_PASSED}
         environment |= {"SHADOWIB_VM": "1", "SHADOWIB_VM_NODE": str(self.number), "SHADOWIB_VM_NODES": str(job.nodes),
                         "SHADOWIB_VM_ADDRESS": address(self.number),
                         "SHADOWIB_VM_PEER": address(1 - self.number if job.nodes == 2 else 0)}
+        if job.nfs:
+            environment["SHADOWIB_VM_SHARED"] = SHARED
         seen = [str(path) for path in (here, *job.seen) if str(path).startswith(tuple(own + "/" for own in OWN))]
 
         def lines(paths) -> bytes:
@@ -77,6 +83,7 @@ class Node:
         return newc.archive([
             newc.file("init", HERE / "init"),
             newc.file("job/guest", HERE / "guest"),
+            newc.file("job/shared_directory", HERE / "shared_directory"),
             newc.text("job/settings", "".join(f"{name}={value}\n" for name, value in settings.items()).encode()),
             newc.text("job/seen", lines(dict.fromkeys(seen))),
             newc.text("job/shared", lines(job.shared)),

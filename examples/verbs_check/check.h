@@ -26,6 +26,8 @@ struct options {
   bool pair;     /* run both sides, the client in a child */
   bool srq;      /* receive from a shared receive queue */
   bool extended; /* post and poll by extended verbs */
+  bool no_atomics;
+  long talk_us; /* keep the TCP connection and talk over it, too, with so much rest between iterations; < 0: no */
 };
 
 /* What a side tells the other. */
@@ -54,16 +56,18 @@ struct side {
   uint64_t *counter, *reg, *add_result, *swap_result;
   uint64_t next_receive, next_slot; /* sequence number expected, receive slot it must be in */
   unsigned unacknowledged_events;
+  int connection; /* kept if they are to talk */
   bool ping_open; /* a request that only asks whether the peer is there has not completed */
 };
 
-/* net.c: addresses over a socket, which is kept until both sides are connected by RDMA, and closed before data moves.
- * Exits with a message on failure. */
+/* net.c: addresses over a socket, which is kept until both sides are connected by RDMA, and closed before data moves
+ * unless they are to talk. Exits with a message on failure. */
 int listen_on(int* port);
 int accept_client(int listener);
 int connect_to(const char* host, int port);
 void exchange(int connection, const struct address* own, struct address* peer);
 void finish_exchange(int connection);
+void talk(int connection, uint64_t iteration, long rest_us); /* tells the iteration, hears the peer's, rests */
 
 /* objects.c: make, connect and destroy the verbs objects. Exits with a message on failure. */
 void make_objects(struct side* s);

@@ -31,6 +31,8 @@ static void usage(int code) {
           "  --port N       TCP port (18516; 0: any)    --device NAME   RDMA device\n"
           "  --ib-port N    its port (1)                --gid N    GID index; without it, the LID is used\n"
           "  --srq          receives from a shared queue  --extended posts and polls by extended verbs\n"
+          "  --talk US      keeps the TCP connection and talks over it, too; US microseconds of rest an iteration\n"
+          "  --no-atomics   for adapters whose atomics are not to be relied on\n"
           "Exits with 0 if every byte, number and total was right.\n");
   exit(code);
 }
@@ -44,13 +46,13 @@ static long number(const char* text, long least) {
 }
 
 static struct options parse(int argc, char** argv) {
-  static const struct option kLong[] = {
-      {"iters", 1, 0, 'n'}, {"size", 1, 0, 's'},   {"depth", 1, 0, 'd'},    {"events", 0, 0, 'e'},
-      {"port", 1, 0, 'p'},  {"device", 1, 0, 'D'}, {"ib-port", 1, 0, 'i'},  {"gid", 1, 0, 'g'},
-      {"pair", 0, 0, 'P'},  {"srq", 0, 0, 'q'},    {"extended", 0, 0, 'x'}, {"help", 0, 0, 'h'},
-      {0, 0, 0, 0}};
+  static const struct option kLong[] = {{"iters", 1, 0, 'n'},   {"size", 1, 0, 's'},       {"depth", 1, 0, 'd'},
+                                        {"events", 0, 0, 'e'},  {"port", 1, 0, 'p'},       {"device", 1, 0, 'D'},
+                                        {"ib-port", 1, 0, 'i'}, {"gid", 1, 0, 'g'},        {"pair", 0, 0, 'P'},
+                                        {"srq", 0, 0, 'q'},     {"extended", 0, 0, 'x'},   {"help", 0, 0, 'h'},
+                                        {"talk", 1, 0, 't'},    {"no-atomics", 0, 0, 'a'}, {0, 0, 0, 0}};
   struct options o = {
-      .tcp_port = 18516, .ib_port = 1, .gid_index = -1, .depth = 16, .iterations = 1000, .size = 4096};
+      .tcp_port = 18516, .ib_port = 1, .gid_index = -1, .depth = 16, .iterations = 1000, .size = 4096, .talk_us = -1};
   for (int c; (c = getopt_long(argc, argv, "n:s:d:ep:h", kLong, NULL)) != -1;) {
     switch (c) {
       case 'n':
@@ -86,6 +88,12 @@ static struct options parse(int argc, char** argv) {
       case 'x':
         o.extended = true;
         break;
+      case 'a':
+        o.no_atomics = true;
+        break;
+      case 't':
+        o.talk_us = number(optarg, 0);
+        break;
       case 'h':
         usage(0);
         break;
@@ -107,6 +115,8 @@ static int run(const struct options* options, int listener, int connection) {
   exchange(connection, &s.own, &s.peer);
   connect_objects(&s);
   finish_exchange(connection);
+  s.connection = connection;
+  if (options->talk_us < 0) close(connection);
   int result = run_iterations(&s);
   destroy_objects(&s);
   printf("%s: %ld iterations of %d messages of %u bytes, all as they should be\n", g_role, options->iterations,

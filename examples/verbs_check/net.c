@@ -32,7 +32,14 @@ void exchange(int connection, const struct address* own, struct address* peer) {
 void finish_exchange(int connection) {
   char ready = 'r';
   if (write(connection, &ready, 1) != 1 || read(connection, &ready, 1) != 1) die("the other side hung up");
-  close(connection);
+}
+
+void talk(int connection, uint64_t iteration, long rest_us) {
+  uint64_t said = 0;
+  if (write(connection, &iteration, sizeof(iteration)) != sizeof(iteration)) die("cannot talk to the other side: %m");
+  if (recv(connection, &said, sizeof(said), MSG_WAITALL) != sizeof(said)) die("the other side hung up");
+  if (said != iteration) die("iteration %lu: the other side says that it is at %lu", iteration, said);
+  usleep((useconds_t)rest_us);
 }
 
 int accept_client(int listener) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,8 +47,10 @@ void discard_staging(const std::string& staging);
 // Reads a manifest and checks it against its checksum. kNotFound, kCorrupt, kVersion.
 Status read_manifest(const std::string& set_path, SetManifest* manifest);
 // read_manifest + every image verified by every byte, belongs to this set and rank, none missing, not empty,
-// descriptor tables match. `progress` (may be null) is called with bytes done and total.
-Status verify_set(const std::string& set_path, SetManifest* manifest, void (*progress)(std::uint64_t, std::uint64_t));
+// descriptor tables match. `progress` (may be null) is called with bytes done and total. If there are `members`, only
+// their images are read, and tables are not matched.
+Status verify_set(const std::string& set_path, SetManifest* manifest, void (*progress)(std::uint64_t, std::uint64_t),
+                  const std::set<std::uint32_t>& members = {});
 // All committed sets, newest last; unreadable ones are returned with their Status.
 struct ListedSet {
   SetManifest manifest;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,20 @@ void linger_for_kill();
 // outside by stdio. kRefused names member, pid, descriptor and peer. Also used by verify.
 Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
 
+// How the parts of a restart, on several machines or in several pid namespaces, tell each other where to connect.
+class Meeting {
+ public:
+  virtual ~Meeting() = default;
+  // Names are those of an exchange's key components.
+  virtual Status publish(const std::string& name, const std::string& value) = 0;
+  // Waits for it, bounded. kTimeout, kAborted.
+  virtual Status await(const std::string& name, std::string* value) = 0;
+};
+
+// The members of a set by where they have to be made: one part for each pid namespace they were in, since numbers of
+// different ones may be the same.
+Status split_members(const std::map<std::uint32_t, std::string>& tables, std::vector<std::set<std::uint32_t>>* parts);
+
 // In the restart command, before the members' processes are made: creates what is shared (pipes, connected sockets,
 // listeners), with their queued bytes. In each member's process: installs its descriptors at their numbers.
 class DescriptorPlan {
@@ -48,7 +63,10 @@ class DescriptorPlan {
   DescriptorPlan(const DescriptorPlan&) = delete;
   DescriptorPlan& operator=(const DescriptorPlan&) = delete;
 
-  Status prepare(const std::map<std::uint32_t, std::string>& tables);
+  // `tables` are of the whole set. Only what the members `here` have is made; connections with others come about
+  // through `meeting`, which is needed if there are others. kRefused: they share more than TCP connections with them.
+  Status prepare(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
+                 Meeting* meeting);
   // In the member's process. keep[i] are descriptors the restorer still needs (image file...): they are moved out of
   // the way and their new numbers written back. Everything else that is not the member's is closed.
   Status install(std::uint32_t member, std::vector<int*> keep);
@@ -61,11 +79,11 @@ class DescriptorPlan {
 };
 
 // In a command, without restoring anything: `obstacle` gets the refusal of each file, directory, device and FIFO of
-// the tables that a restart could not open as recorded. Fails itself if the tables cannot be understood.
-Status check_files(const std::map<std::uint32_t, std::string>& tables,
+// the members `here` that a restart could not open as recorded. Fails itself if the tables cannot be understood.
+Status check_files(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                    const std::function<void(const Status&)>& obstacle);
 // The same of each TCP and UDP port that members are bound to: tried, and given back.
-Status check_ports(const std::map<std::uint32_t, std::string>& tables,
+Status check_ports(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                    const std::function<void(const Status&)>& obstacle);
 // The highest number in a table, -1 if it has none.
 Status highest_descriptor(const std::string& table, int* highest);

@@ -1,11 +1,15 @@
 // Restarting a verified set on this machine: the plan for the set, and the supervisor that carries it out.
 //
-// The supervisor makes a user namespace (only if unprivileged) and a pid namespace (and a mount namespace for /proc,
+// Members that were in different pid namespaces, on different machines perhaps, get supervisors of their own; and
+// other commands may restart other members of the set. They find each other through the job's exchange.
+//
+// A supervisor makes a user namespace (only if unprivileged) and a pid namespace (and a mount namespace for /proc,
 // a time namespace if CLOCK_MONOTONIC would run back), is pid 1 there, creates shared descriptors, then each member
 // with its recorded pid by clone3(set_tid), whose restorer rebuilds it. It never needs the original launcher.
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +21,9 @@ namespace shadowib {
 struct RestartOptions {
   JobInfo job;                                          // member filled in per process
   std::function<void(const std::string& line)> report;  // one line per event, for people
+  std::set<std::uint32_t> members;                      // to be started here; none: all of the set
+  // Asked now and then while processes run, may be empty: a failure ends them.
+  std::function<Status()> watch;
 };
 
 struct RestartedProcess {
@@ -25,7 +32,7 @@ struct RestartedProcess {
   int exit_status;  // as waitpid's
 };
 
-// Restarts all members, forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 to them, waits for all.
+// Restarts the members, forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 to them, waits for all.
 // kPermission names the denied call and the remedy (user namespaces...).
 Status restart_set(const SetManifest& manifest, const RestartOptions& options,
                    std::vector<RestartedProcess>* processes);

@@ -369,7 +369,7 @@ TEST_F(AgentTest, WhoTheRestartHasNotBroughtBackYetIsNotLeftOut) {
   // As while a restart of three has brought two back.
   const int restarting = hold_alive_lock(directory_ + "/jobs/job/alive/restart");
   ASSERT_GE(restarting, 0);
-  ASSERT_TRUE(view.exchange->publish(reserved_members_key(view.epoch), "3").ok());
+  ASSERT_TRUE(view.exchange->publish(reserved_members_key(view.epoch), encode_reserved_members({0, 1, 3})).ok());
   Status status = checkpoint();
   EXPECT_EQ(status.code(), Code::kBusy) << status.text();
   EXPECT_NE(std::string(status.text()).find("has not brought all"), std::string::npos) << status.text();

@@ -97,19 +97,19 @@ Status check_backend(const LoadedImage& image, const std::string& wanted, const 
                     library.c_str());
 }
 
-Status check_opened(const std::vector<MemberImage>& members, const std::string& wanted,
-                    const std::string& verbs_library) {
-  SHADOWIB_TRY(refusal_of_restart(members, machine_limits()));
-  return check_backend(members.front().image, wanted, verbs_library);
+Status check_opened(const OpenedSet& set, const std::string& wanted, const std::string& verbs_library) {
+  SHADOWIB_TRY(refusal_of_restart(set, machine_limits()));
+  return check_backend(set.members.front().image, wanted, verbs_library);
 }
 
 }  // namespace
 
-Status check_set_here(const SetManifest& manifest, const std::string& wanted, const std::string& verbs_library) {
-  std::vector<MemberImage> members;
-  Status status = open_members(manifest, &members);
-  if (status.ok()) status = check_opened(members, wanted, verbs_library);
-  close_members(members);
+Status check_set_here(const SetManifest& manifest, const std::set<std::uint32_t>& members, const std::string& wanted,
+                      const std::string& verbs_library) {
+  OpenedSet set;
+  Status status = open_members(manifest, members, &set);
+  if (status.ok()) status = check_opened(set, wanted, verbs_library);
+  close_members(&set);
   return status;
 }
 
@@ -117,24 +117,23 @@ Findings examine_set(const Common& given_common, const std::string& given) {
   Common common = given_common;
   std::string path;
   SetManifest manifest;
-  std::vector<MemberImage> members;
+  OpenedSet set;
   Status status = choose_set(&common, given, &path);
   if (status.ok()) status = read_manifest(path, &manifest);
-  if (status.ok()) status = open_members(manifest, &members);
+  if (status.ok()) status = open_members(manifest, {}, &set);
   Findings findings;
   if (!status.ok()) {
     findings.push_back({"images", Verdict::kRefused, status.text(), "see shadowib list, and shadowib verify SET"});
   } else {
-    findings.push_back({"images", Verdict::kOk,
-                        path + ": " + std::to_string(members.size()) + " (tables; shadowib verify reads every byte)",
-                        ""});
+    findings.push_back(
+        {"images", Verdict::kOk,
+         path + ": " + std::to_string(set.members.size()) + " (tables; shadowib verify reads every byte)", ""});
     findings.push_back(job_free(common, manifest.job));
     findings.push_back(judge_backend(manifest.backend, environment("BACKEND"), machine_has_adapter(),
-                                     backend_library(members.front().image)));
-    for (const RehearsedStep& step : rehearse_restart(members, machine_limits()))
-      findings.push_back(judge_step(step));
+                                     backend_library(set.members.front().image)));
+    for (const RehearsedStep& step : rehearse_restart(set, machine_limits())) findings.push_back(judge_step(step));
   }
-  close_members(members);
+  close_members(&set);
   return findings;
 }
 

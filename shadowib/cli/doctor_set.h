@@ -1,6 +1,10 @@
 // Whether a set could be restarted on this machine.
 #pragma once
 
+#include <cstdint>
+#include <set>
+#include <string>
+
 #include "hooks/imager/checkpoint_set.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/machine.h"
@@ -11,8 +15,9 @@ namespace shadowib::cli {
 Findings examine_set(const Common& common, const std::string& given);
 
 // The same for a restart, before it changes anything: the first of those refusals, with the code that the manual
-// gives it. `wanted` is the backend to go on over, as the option has it; `verbs_library` the file that names the
-// verbs library, "" if that is left to what the job was started with.
-Status check_set_here(const SetManifest& manifest, const std::string& wanted, const std::string& verbs_library);
+// gives it. Of the `members` to be started here (none: all). `wanted` is the backend to go on over, as the option has
+// it; `verbs_library` the file that names the verbs library, "" if that is left to what the job was started with.
+Status check_set_here(const SetManifest& manifest, const std::set<std::uint32_t>& members, const std::string& wanted,
+                      const std::string& verbs_library);
 
 }  // namespace shadowib::cli

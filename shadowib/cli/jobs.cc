@@ -79,13 +79,13 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
 }
 
 Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
-                 std::uint32_t generation, std::uint32_t member_count, std::string* epoch) {
+                 std::uint32_t generation, const std::set<std::uint32_t>& members, std::string* epoch) {
   JobPaths paths = job_paths(directory, job);
   SHADOWIB_TRY(make_directories_of(directory, paths));
   *epoch = new_epoch(generation);
   std::unique_ptr<Exchange> opened;
   SHADOWIB_TRY(Exchange::open(exchange, true, &opened));
-  SHADOWIB_TRY(opened->publish(reserved_members_key(*epoch), std::to_string(member_count)));
+  SHADOWIB_TRY(opened->publish(reserved_members_key(*epoch), encode_reserved_members(members)));
   SHADOWIB_TRY(place_file(paths.key, random_key(), false));
   SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", false));
   return place_file(paths.epoch, *epoch, false);

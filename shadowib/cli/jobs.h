@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,9 +15,9 @@ namespace shadowib::cli {
 Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange);
 
 // A new epoch and a new key for a restart of the job, whose directory is made if gc has taken it. In the new epoch
-// the first `member_count` indices are those of the members that come back.
+// `members` are those that come back, and later ones get indices above.
 Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
-                 std::uint32_t generation, std::uint32_t member_count, std::string* epoch);
+                 std::uint32_t generation, const std::set<std::uint32_t>& members, std::string* epoch);
 
 // True if a member, a checkpoint or a restart of the job holds its lock; *who says which.
 bool job_alive(const std::string& directory, const std::string& job, std::string* who);

@@ -1,4 +1,4 @@
-// shadowib restart: starts a set's processes again on this machine and waits for them.
+// shadowib restart: starts a set's processes again on this machine, or a share of them, and waits for them.
 #include "hooks/imager/restart.h"
 
 #include <sys/wait.h>
@@ -6,17 +6,18 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <set>
+#include <sstream>
 
 #include "hooks/coordinator.h"
 #include "hooks/imager/set/set_files.h"
-#include "hooks/protocol.h"
-#include "shadowib/base/descriptors.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/restart_place.h"
 #include "shadowib/cli/sets.h"
-#include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
 namespace {
@@ -24,12 +25,15 @@ namespace {
 struct RestartArguments {
   Common common;
   std::string set, backend;
+  std::optional<std::string> members;
+  int wait_s = 300;
 };
 
 constexpr char kExamples[] =
     "Examples:\n"
     "  shadowib restart demo.0003                   a name as `shadowib list` shows it\n"
-    "  shadowib restart ./shadowib-ckpt/sets/demo.0003 --backend ib2tcp\n\n"
+    "  shadowib restart ./shadowib-ckpt/sets/demo.0003 --backend ib2tcp\n"
+    "  shadowib restart demo.0003 --members 0-3     on one machine, and --members 4-7 on another\n\n"
     "Every byte of the set is verified first. Signals sent to the command reach the processes. A line per process "
     "tells\n"
     "how it ended; the exit code is 0 if all exited 0, 20 if one of them did not.\n";
@@ -40,41 +44,6 @@ Status copy_text(const std::string& from, const char* what, char (&to)[N]) {
   std::memcpy(to, from.c_str(), from.size() + 1);
   return {};
 }
-
-// Holds the job's restart lock for as long as the command lives, and another until the job has its new epoch: who
-// would join meanwhile waits for that (hooks/job.cc).
-class RestartLock {
- public:
-  Status take(const std::string& directory, const std::string& job) {
-    // Locks of members are refused first: they are what a user has to act on.
-    std::string who;
-    if (job_alive(directory, job, &who))
-      return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
-                        job.c_str(), who.c_str());
-    fd_ = hold_alive_lock(job_paths(directory, job).alive + "/restart");
-    if (fd_ >= 0) renewing_ = hold_alive_lock(job_paths(directory, job).alive + "/renewing");
-    if (renewing_ >= 0) {
-      // Somebody may have joined between the look and the locks; nobody can any more.
-      if (!members_alive(directory, job, &who)) return {};
-      return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
-                        job.c_str(), who.c_str());
-    }
-    if (errno == EWOULDBLOCK || errno == EAGAIN)
-      return Status::of(Code::kBusy, errno, "job %.64s is just being restarted by another command", job.c_str());
-    return file_error(errno, "lock", job_paths(directory, job).alive + "/restart");
-  }
-  void renewed() {
-    close_owned_descriptor(renewing_);
-    renewing_ = -1;
-  }
-  ~RestartLock() {
-    close_owned_descriptor(renewing_);
-    close_owned_descriptor(fd_);
-  }
-
- private:
-  int fd_ = -1, renewing_ = -1;
-};
 
 // A path is meant from where the command stands, not the programs.
 std::string verbs_library() {
@@ -115,8 +84,9 @@ const char* how_ended(int status, char (&text)[64]) {
 
 bool ended_well(const RestartedProcess& p) { return WIFEXITED(p.exit_status) && WEXITSTATUS(p.exit_status) == 0; }
 
-int report(const Common& common, const SetManifest& manifest, const std::vector<RestartedProcess>& processes) {
-  bool good = processes.size() == manifest.members.size();
+int report(const Common& common, const SetManifest& manifest, const std::set<std::uint32_t>& members,
+           const std::vector<RestartedProcess>& processes) {
+  bool good = processes.size() == (members.empty() ? manifest.members.size() : members.size());
   Json list = Json::array();
   for (const RestartedProcess& p : processes) {
     char text[64];
@@ -140,37 +110,66 @@ Status failure_of(const std::string& exchange, const std::string& epoch,
   return failure_of_restart(exchange, epoch, members);
 }
 
+// "0,2-5": kUsage if it is no such list, or names a member that the set has not.
+Status parse_members(const std::string& text, const SetManifest& manifest, std::set<std::uint32_t>* members) {
+  const auto wrong = [&text](const char* why) {
+    return Status::of(Code::kUsage, 0, "--members %.100s: %s; it is a list as 0,2-5", text.c_str(), why);
+  };
+  std::set<std::uint32_t> known;
+  for (const SetMember& m : manifest.members) known.insert(m.index);
+  if (text.ends_with(',')) return wrong("it ends with a comma");
+  std::istringstream list(text);
+  for (std::string part; std::getline(list, part, ',');) {
+    unsigned first = 0, last = 0;
+    int used = 0;
+    if (std::sscanf(part.c_str(), "%6u-%6u%n", &first, &last, &used) != 2 || used != static_cast<int>(part.size())) {
+      if (std::sscanf(part.c_str(), "%6u%n", &first, &used) != 1 || used != static_cast<int>(part.size()))
+        return wrong("no number, and no range");
+      last = first;
+    }
+    if (last < first) return wrong("a range runs backwards");
+    for (unsigned m = first; m <= last; ++m) {
+      if (!known.contains(m)) return wrong(("the set has no member " + std::to_string(m)).c_str());
+      members->insert(m);
+    }
+  }
+  return members->empty() ? wrong("it is empty") : Status();
+}
+
 int restart(RestartArguments& arguments) {
   Common& common = arguments.common;
-  std::string path, epoch;
+  std::string path;
   SetManifest manifest;
+  RestartOptions options;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
   if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
   if (!valid_job_name(manifest.job))
     return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
+  if (arguments.members)
+    if (Status s = parse_members(*arguments.members, manifest, &options.members); !s.ok()) return fail(common, s);
+  const bool shared = !options.members.empty() && options.members.size() < manifest.members.size();
+
+  const std::string exchange = exchange_of(common, manifest.job);
+  RestartPlace place(common.directory, exchange);
   // Before the long work of verifying, and held until the processes have ended.
-  RestartLock lock;
-  if (Status s = ensure_directory(job_paths(common.directory, manifest.job).alive); !s.ok()) return fail(common, s);
-  if (Status s = lock.take(common.directory, manifest.job); !s.ok()) return fail(common, s);
-  if (Status s = verify_with_progress(path, &manifest); !s.ok()) return fail(common, s);
+  if (Status s = shared ? Status() : place.take_alone(manifest); !s.ok()) return fail(common, s);
+  if (Status s = verify_with_progress(path, &manifest, options.members); !s.ok()) return fail(common, s);
   // What stands in the way is told before anything is changed: the job is what it was, for a restart elsewhere.
-  if (Status s = check_set_here(manifest, wanted_backend(arguments), verbs_library()); !s.ok())
+  if (Status s = check_set_here(manifest, options.members, wanted_backend(arguments), verbs_library()); !s.ok())
     return fail(common, s);
 
-  RestartOptions options;
-  const std::string exchange = exchange_of(common, manifest.job);
-  const auto member_count = static_cast<std::uint32_t>(manifest.members.size());
-  if (Status s = renew_job(common.directory, manifest.job, exchange, manifest.generation + 1, member_count, &epoch);
-      !s.ok())
+  if (Status s = shared ? place.share(manifest, options.members) : place.begin(manifest); !s.ok())
     return fail(common, s);
-  lock.renewed();
-  if (Status s = fill_job(arguments, manifest, exchange, epoch, &options.job); !s.ok()) return fail(common, s);
+  if (Status s = shared ? place.await_others(arguments.wait_s) : Status(); !s.ok()) return fail(common, s);
+  if (Status s = fill_job(arguments, manifest, exchange, place.epoch(), &options.job); !s.ok())
+    return fail(common, s);
   options.report = [](const std::string& line) { std::fprintf(stderr, "shadowib: %s\n", line.c_str()); };
+  if (shared) options.watch = [&place] { return place.watch(); };
   std::vector<RestartedProcess> processes;
   if (Status s = restart_set(manifest, options, &processes); !s.ok()) return fail(common, s);
-  if (Status s = failure_of(exchange, epoch, processes); !s.ok()) return fail(common, s);
-  return report(common, manifest, processes);
+  if (Status s = failure_of(exchange, place.epoch(), processes); !s.ok()) return fail(common, s);
+  return report(common, manifest, options.members, processes);
 }
 
 }  // namespace
@@ -186,6 +185,14 @@ void add_restart(CLI::App& app, int* exit_code) {
                    "What carries the verbs from now on: auto, verbs or ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")
       ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}).description(""))
       ->type_name("NAME");
+  command
+      ->add_option(
+          "--members", arguments->members,
+          "Only these, as 0,2-5: other commands, on other machines\nthat share DIR, start the others; default all")
+      ->type_name("LIST");
+  command->add_option("--wait", arguments->wait_s, "How long to wait for those other commands (300)")
+      ->check(CLI::Range(1, 86400).description(""))
+      ->type_name("SECONDS");
   add_common(command, &arguments->common);
   command->footer(kExamples);
   command->callback([arguments, exit_code] { *exit_code = restart(*arguments); });

@@ -31,13 +31,13 @@ Status choose_set(Common* common, const std::string& given, std::string* path) {
   return {};
 }
 
-Status verify_with_progress(const std::string& path, SetManifest* manifest) {
+Status verify_with_progress(const std::string& path, SetManifest* manifest, const std::set<std::uint32_t>& members) {
   SHADOWIB_TRY(read_manifest(path, manifest));  // what is wrong with the name is told before any long work
   Progress progress;
   g_progress = &progress;
   progress.step("verifying " + path);
-  Status status =
-      verify_set(path, manifest, [](std::uint64_t done, std::uint64_t total) { g_progress->update(done, total); });
+  Status status = verify_set(
+      path, manifest, [](std::uint64_t done, std::uint64_t total) { g_progress->update(done, total); }, members);
   g_progress = nullptr;
   return status;
 }

@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 RUN = pathlib.Path(__file__).resolve().parents[1] / "run"
+SHARED_DIRECTORY = RUN.parent / "tests" / "shared_directory.py"
 SKIPPED, TIMED_OUT, DIED, USAGE = 77, 124, 125, 2
 
 
@@ -81,6 +82,12 @@ class Guests(Vm):
         self.assertIn("1| reached node0\n", done.stdout)
 
 
+    def test_two_nodes_share_a_directory(self):
+        done = self.vm("--nodes", "2", "--shared-directory", script=f"exec python3 {SHARED_DIRECTORY}")
+        for node in (0, 1):
+            self.assertIn(f"{node}| shared\n", done.stdout)
+
+
 class Errors(Vm):
     def test_wrong_usage(self):
         for words, told in ((["--nodes", "3", "--", "true"], "invalid choice: 3"),
@@ -88,6 +95,7 @@ class Errors(Vm):
                             (["--memory", "5", "--", "true"], "256 at least"),
                             (["--share", "/nowhere", "--", "true"], "/nowhere is no directory"),
                             (["--times", "2", "--", "true"], "--times"),
+                            (["--shared-directory", "--", "true"], "add --nodes 2"),
                             ([], "no command; for example")):
             with self.subTest(words=words):
                 self.assertIn(told, self.vm(*words, code=USAGE).stderr)

@@ -132,9 +132,25 @@ Status capture_epoll_sets(Table* table) {
   return {};
 }
 
+std::uint64_t namespace_number(const char* path) {
+  struct stat st {};
+  return ::stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+std::string boot_id() {
+  char text[64];
+  const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  const ssize_t n = fd < 0 ? 0 : ::read(fd, text, sizeof(text));
+  if (fd >= 0) raw_close(fd);
+  return std::string(text, n > 0 ? static_cast<std::size_t>(n - 1) : 0);  // without its newline
+}
+
 Status capture_table(std::uint32_t member, Table* table) {
   table->member = member;
   table->pid = ::getpid();
+  table->kernel = boot_id();
+  table->network = namespace_number("/proc/self/ns/net");
+  table->processes = namespace_number("/proc/self/ns/pid");
   table->working_directory = link_target("/proc/self/cwd");
   std::vector<int> fds;
   SHADOWIB_TRY(list_descriptors(&fds));

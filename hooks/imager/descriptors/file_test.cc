@@ -318,7 +318,7 @@ TEST(Install, MovesWhatIsInTheWayAndKeepsWhatIsAsked) {
     int keep[2];
     bool ok = ::pipe(keep) == 0 && ::write(keep[1], "kept", 4) == 4;
     DescriptorPlan plan;
-    ok = ok && plan.prepare(capture.tables).ok() && plan.install(0, {&keep[0], &keep[1]}).ok();
+    ok = ok && plan.prepare(capture.tables, {0}, nullptr).ok() && plan.install(0, {&keep[0], &keep[1]}).ok();
     for (int fd = 3; ok && fd < 40; ++fd) ok = read_some(fd, 2) == std::to_string(100 + fd).substr(1) && at_end(fd);
     ok = ok && keep[0] >= 40 && keep[1] >= 40 && read_some(keep[0], 4) == "kept";
     for (int fd = 40; ok && fd < 1024; ++fd) ok = fd == keep[0] || fd == keep[1] || ::fcntl(fd, F_GETFD) < 0;

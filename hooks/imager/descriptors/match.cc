@@ -46,10 +46,10 @@ Status collect_socket(const Holder& holder, Links* links) {
                       at->second.table->member, holder.table->member, static_cast<unsigned long long>(o.inode));
   }
   if (o.kind == Kind::kTcp && o.state == SocketState::kConnected)
-    links->tcp[endpoint_key(o.local) + endpoint_key(o.remote)] = o.inode;
+    links->tcp[connection_key(*holder.table, o.local, o.remote)] = o.inode;
   if (o.kind == Kind::kUnix && !o.local.empty() && (o.type == SOCK_DGRAM || o.state == SocketState::kListening))
-    links->unix_names[o.local] = o.inode;
-  if (o.kind == Kind::kUdp && !o.local.empty()) links->udp[endpoint_key(o.local)] = o.inode;
+    links->unix_names[unix_key(*holder.table, o.local)] = o.inode;
+  if (o.kind == Kind::kUdp && !o.local.empty()) links->udp.emplace(endpoint_key(o.local), holder);
   return {};
 }
 
@@ -102,7 +102,7 @@ bool has_peer(const Links& links, const Object& o, Kind kind) {
 Status judge_senders(const Holder& holder, const Links& links) {
   const Object& o = holder.object();
   for (const Message& m : o.queue) {
-    if (!m.source.empty() && !links.unix_names.contains(m.source))
+    if (!m.source.empty() && !links.unix_names.contains(unix_key(*holder.table, m.source)))
       return refuse_end(holder,
                         "a datagram waits on it from a sender outside the job; receive it before the checkpoint");
     bool peer = has_peer(links, o, Kind::kUnix) || (o.state == SocketState::kConnected && o.counterpart_gone);
@@ -128,9 +128,8 @@ Status judge_unix(const Holder& holder, Links* links) {
 Status judge_tcp(const Holder& holder, Links* links) {
   const Object& o = holder.object();
   if (o.state != SocketState::kConnected) return {};
-  std::string local = endpoint_key(o.local), remote = endpoint_key(o.remote);
-  if (local == remote) return refuse_end(holder, "it is connected to itself");
-  if (!links->tcp.contains(remote + local) && !o.counterpart_gone) return judge_outsider(holder, links);
+  if (endpoint_key(o.local) == endpoint_key(o.remote)) return refuse_end(holder, "it is connected to itself");
+  if (tcp_peer(*links, holder) == nullptr && !o.counterpart_gone) return judge_outsider(holder, links);
   if (o.undrained != 0)
     return refuse_end(
         holder,
@@ -139,14 +138,19 @@ Status judge_tcp(const Holder& holder, Links* links) {
   return {};
 }
 
+bool same_network(const std::string& remote, const Table& one, const Table& other) {
+  return !is_loopback(remote) || (one.kernel == other.kernel && one.network == other.network);
+}
+
 Status judge_udp(const Holder& holder, Links* links) {
   const Object& o = holder.object();
   if (o.remote.empty()) return {};
   std::string remote = endpoint_key(o.remote);
-  for (const auto& [local, inode] : links->udp)  // a peer bound to any address has only the port in common
-    if (local == remote || (local.size() == remote.size() && local.substr(16) == remote.substr(16) &&
-                            (local.substr(0, 16) == std::string(16, '\0') ||
-                             local.substr(0, 16) == std::string(10, '\0') + "\xff\xff" + std::string(4, '\0'))))
+  for (const auto& [local, peer] : links->udp)  // a peer bound to any address has only the port in common
+    if (same_network(o.remote, *holder.table, *peer.table) &&
+        (local == remote || (local.size() == remote.size() && local.substr(16) == remote.substr(16) &&
+                             (local.substr(0, 16) == std::string(16, '\0') ||
+                              local.substr(0, 16) == std::string(10, '\0') + "\xff\xff" + std::string(4, '\0')))))
       return {};
   return judge_outsider(holder, links);
 }
@@ -161,7 +165,41 @@ Status judge_epoll(const Holder& holder) {
   return {};
 }
 
+void separate_kernels(Tables* tables) {
+  constexpr int kShift = 48;  // inode numbers of pipes and sockets are counted up from 1
+  std::map<std::string, std::uint64_t> order;
+  for (auto& [member, table] : *tables) {
+    const std::uint64_t mark = order.emplace(table.kernel, order.size()).first->second << kShift;
+    for (Object& o : table.objects) {
+      if (o.kind < Kind::kPipe || o.kind == Kind::kTimerfd) continue;
+      o.inode ^= mark;
+      if (o.peer_inode != 0) o.peer_inode ^= mark;
+      if (o.identity != 0) o.identity ^= mark;
+    }
+  }
+}
+
 }  // namespace
+
+bool is_loopback(const std::string& address) {
+  const std::string key = endpoint_key(address);
+  if (key.size() < 16) return false;
+  const bool mapped = key.compare(0, 12, std::string(10, '\0') + "\xff\xff") == 0;
+  return mapped ? key[12] == 127 : key.compare(0, 16, std::string(15, '\0') + '\1') == 0;
+}
+
+std::string connection_key(const Table& table, const std::string& local, const std::string& remote) {
+  std::string key = endpoint_key(local) + endpoint_key(remote);
+  if (is_loopback(local) || is_loopback(remote)) key += table.kernel + " " + std::to_string(table.network);
+  return key;
+}
+
+const Holder* tcp_peer(const Links& links, const Holder& end) {
+  const auto at = links.tcp.find(connection_key(*end.table, end.object().remote, end.object().local));
+  return at == links.tcp.end() ? nullptr : &links.sockets.at(at->second);
+}
+
+std::string unix_key(const Table& table, const std::string& address) { return table.kernel + " " + address; }
 
 std::string endpoint_key(const std::string& address) {
   std::string key;
@@ -189,6 +227,7 @@ Status decode_tables(const std::map<std::uint32_t, std::string>& encoded, Tables
       return Status::of(Code::kCorrupt, 0, "descriptor table of member %u stands where member %u's belongs",
                         table.member, member);
   }
+  separate_kernels(tables);
   return {};
 }
 

@@ -33,17 +33,26 @@ struct PipeLink {
 struct Links {
   std::map<std::pair<std::uint64_t, std::uint64_t>, PipeLink> pipes;  // by device, inode
   std::map<std::uint64_t, Holder> sockets;                            // by inode: the same socket in every member
-  std::map<std::string, std::uint64_t> tcp;                           // "local|remote" endpoint keys -> inode
-  std::map<std::string, std::uint64_t> unix_names;                    // bound Unix address -> inode
-  std::map<std::string, std::uint64_t> udp;                           // local endpoint key -> inode
+  std::map<std::string, std::uint64_t> tcp;                           // connection_key() -> inode
+  std::map<std::string, std::uint64_t> unix_names;                    // unix_key() -> inode
+  std::multimap<std::string, Holder> udp;                             // local endpoint key
   // Pipes (inode of pipefs) and sockets whose other end is outside, tolerated since they are standard streams:
   // object -> 0, 1 or 2.
   std::map<const Object*, int> outside;
 };
 
+// A TCP connection as one end sees it, by `local` and `remote`. Loopback addresses mean their own network namespace.
+std::string connection_key(const Table& table, const std::string& local, const std::string& remote);
+// The other end of it. Null if it is not in the set.
+const Holder* tcp_peer(const Links& links, const Holder& end);
+// A bound Unix name, which is known within one kernel.
+std::string unix_key(const Table& table, const std::string& address);
+bool is_loopback(const std::string& address);
+
 // Host and port in one comparable form: IPv4 and IPv4-mapped IPv6 are the same. Empty if there is no IP address.
 std::string endpoint_key(const std::string& address);
 
+// Inodes and the like, which are numbers of one kernel, come out as different ones for different kernels.
 Status decode_tables(const std::map<std::uint32_t, std::string>& encoded, Tables* tables);
 // Pointers in `links` lead into `tables`.
 Status link_tables(const Tables& tables, Links* links);

@@ -152,10 +152,13 @@ DescriptorPlan::~DescriptorPlan() {
   delete impl_;
 }
 
-Status DescriptorPlan::prepare(const std::map<std::uint32_t, std::string>& tables) {
+Status DescriptorPlan::prepare(const std::map<std::uint32_t, std::string>& tables,
+                               const std::set<std::uint32_t>& here, Meeting* meeting) {
   descriptors::Plan& plan = impl_->plan;
+  plan.meeting = meeting;
   SHADOWIB_TRY(descriptors::decode_tables(tables, &plan.tables));
   SHADOWIB_TRY(descriptors::link_tables(plan.tables, &plan.links));
+  SHADOWIB_TRY(descriptors::keep_members(here, &plan));
   descriptors::raise_descriptor_limit();
   for (int stream = 0; stream < 3; ++stream) {
     plan.standard[stream] = ::fcntl(stream, F_DUPFD_CLOEXEC, 3);

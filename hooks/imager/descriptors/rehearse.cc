@@ -34,29 +34,29 @@ Status check_file(const Object& o) {
 }  // namespace
 }  // namespace descriptors
 
-Status check_files(const std::map<std::uint32_t, std::string>& encoded,
+Status check_files(const std::map<std::uint32_t, std::string>& encoded, const std::set<std::uint32_t>& here,
                    const std::function<void(const Status&)>& obstacle) {
   using namespace descriptors;
-  Tables tables;
-  Links links;
-  SHADOWIB_TRY(decode_tables(encoded, &tables));
-  SHADOWIB_TRY(link_tables(tables, &links));
-  for (const auto& [member, table] : tables)
+  Plan plan;
+  SHADOWIB_TRY(decode_tables(encoded, &plan.tables));
+  SHADOWIB_TRY(link_tables(plan.tables, &plan.links));
+  SHADOWIB_TRY(keep_members(here, &plan));
+  for (const auto& [member, table] : plan.tables)
     for (const Object& o : table.objects)
-      if (!links.outside.contains(&o))
+      if (!plan.links.outside.contains(&o))
         if (Status status = check_file(o); !status.ok()) obstacle(status);
   return {};
 }
 
-Status check_ports(const std::map<std::uint32_t, std::string>& encoded,
+Status check_ports(const std::map<std::uint32_t, std::string>& encoded, const std::set<std::uint32_t>& here,
                    const std::function<void(const Status&)>& obstacle) {
   using namespace descriptors;
-  Tables tables;
-  Links links;
-  SHADOWIB_TRY(decode_tables(encoded, &tables));
-  SHADOWIB_TRY(link_tables(tables, &links));
-  for (const auto& [inode, holder] : links.sockets)
-    if (!links.outside.contains(&holder.object()))
+  Plan plan;
+  SHADOWIB_TRY(decode_tables(encoded, &plan.tables));
+  SHADOWIB_TRY(link_tables(plan.tables, &plan.links));
+  SHADOWIB_TRY(keep_members(here, &plan));
+  for (const auto& [inode, holder] : plan.links.sockets)
+    if (!plan.links.outside.contains(&holder.object()))
       if (Status status = try_port(holder.object()); !status.ok()) obstacle(status);
   return {};
 }

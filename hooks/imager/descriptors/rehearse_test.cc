@@ -49,7 +49,7 @@ class TableFiles : public testing::Test {
     std::string bytes, told;
     encode_table(table_, &bytes);
     const Status status =
-        check_files({{0, bytes}}, [&told](const Status& s) { told += std::string(s.text()) + "\n"; });
+        check_files({{0, bytes}}, {0}, [&told](const Status& s) { told += std::string(s.text()) + "\n"; });
     EXPECT_TRUE(status.ok()) << status.text();
     return told;
   }
@@ -109,7 +109,7 @@ TEST(TablePorts, AreTriedAndGivenBack) {
     std::vector<Status> told;
     const auto check = [&] {
       told.clear();
-      const Status status = check_ports({{0, bytes}}, [&told](const Status& s) { told.push_back(s); });
+      const Status status = check_ports({{0, bytes}}, {0}, [&told](const Status& s) { told.push_back(s); });
       EXPECT_TRUE(status.ok()) << status.text();
       return told.size();
     };

@@ -2,17 +2,29 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/match.h"
 #include "hooks/imager/descriptors/table.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib::descriptors {
 
+// A TCP connection of which this part of the restart makes one end.
+struct ApartEnd {
+  const Object* peer;  // the other end, in Plan::elsewhere
+  bool passive;        // waits for the other part to connect
+  std::string name;    // what both parts call it
+};
+
 struct Plan {
-  Tables tables;
+  Tables tables;     // of the members that this part of the restart makes
+  Tables elsewhere;  // of all others
+  Meeting* meeting = nullptr;
+  std::map<const Object*, ApartEnd> apart;
   Links links;
   int standard[3] = {-1, -1, -1};        // copies of the command's own 0, 1, 2; -1: closed there
   std::map<const Object*, int> sources;  // the command's descriptor for each object it could make
@@ -27,6 +39,10 @@ struct Plan {
   void set_socket(std::uint64_t inode, int fd);
   bool is_outside(const Object& object) const { return links.outside.contains(&object); }
 };
+
+// Leaves in the plan what is of the members `here`, and fills Plan::apart. kRefused names what they share with a
+// member that is elsewhere, TCP connections excepted.
+Status keep_members(const std::set<std::uint32_t>& here, Plan* plan);
 
 // Stand-ins for standard streams that led outside, terminals included.
 Status restore_standard_streams(Plan* plan);
@@ -54,7 +70,10 @@ void set_status_flags(int fd, int flags);
 // "cannot restore tcp 127.0.0.1:80: WHAT (ERROR)".
 Status restore_failure(Code code, const Object& object, const char* what, int error);
 
-// Sends `data` from one end of a stream to the other, reading nothing. Bounded.
+// Sends the receiver's queue from one end of a stream to the other, reading nothing. Bounded.
 Status fill_stream(int from, int to, const Object& receiver);
+// The same where the two ends are in different processes: `fd` is this one's of a TCP connection, whose own queue is
+// `own`'s and who sends the peer's.
+Status fill_apart(int fd, const Object& own, const Object& peer);
 
 }  // namespace shadowib::descriptors

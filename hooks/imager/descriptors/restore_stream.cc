@@ -90,11 +90,23 @@ Status await_arrival(int to, std::size_t bytes, const Object& receiver, std::int
   }
 }
 
+std::size_t queued_bytes(const Object& o) {
+  std::size_t total = 0;
+  for (const Message& m : o.queue) total += m.data.size();
+  return total;
+}
+
 }  // namespace
 
+Status fill_apart(int fd, const Object& own, const Object& peer) {
+  const std::int64_t deadline = monotonic_ns() + kLimitNs;
+  MoreRoom room(fd, fd, Kind::kTcp);
+  for (const Message& m : peer.queue) SHADOWIB_TRY(send_all(fd, fd, m.data, peer, deadline));
+  return await_arrival(fd, queued_bytes(own), own, deadline);
+}
+
 Status fill_stream(int from, int to, const Object& receiver) {
-  std::size_t total = 0;
-  for (const Message& m : receiver.queue) total += m.data.size();
+  const std::size_t total = queued_bytes(receiver);
   if (total == 0) return {};
   std::int64_t deadline = monotonic_ns() + kLimitNs;
   MoreRoom room(from, to, receiver.kind);

@@ -7,63 +7,16 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 #include <set>
 
 #include "hooks/imager/descriptors/restore.h"
 #include "hooks/imager/descriptors/socket_options.h"
+#include "hooks/imager/descriptors/tcp_socket.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib::descriptors {
 namespace {
-
-std::string with_port(std::string address, std::uint16_t port) {
-  // sin_port and sin6_port stand at the same place.
-  std::uint16_t network = htons(port);
-  std::memcpy(address.data() + offsetof(sockaddr_in, sin_port), &network, sizeof(network));
-  return address;
-}
-
-std::uint16_t port_of(const std::string& address) {
-  std::uint16_t port = 0;
-  if (address.size() >= sizeof(sockaddr_in)) std::memcpy(&port, address.data() + offsetof(sockaddr_in, sin_port), 2);
-  return ntohs(port);
-}
-
-std::string loopback(int domain) {
-  if (domain == AF_INET) {
-    sockaddr_in in{};
-    in.sin_family = AF_INET;
-    in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return std::string(reinterpret_cast<char*>(&in), sizeof(in));
-  }
-  sockaddr_in6 in{};
-  in.sin6_family = AF_INET6;
-  in.sin6_addr = in6addr_loopback;
-  return std::string(reinterpret_cast<char*>(&in), sizeof(in));
-}
-
-std::string own_address(int fd, int (*query)(int, sockaddr*, socklen_t*)) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (query(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
-  return std::string(reinterpret_cast<char*>(&address), length);
-}
-
-int call_with(int (*call)(int, const sockaddr*, socklen_t), int fd, const std::string& address) {
-  return call(fd, reinterpret_cast<const sockaddr*>(address.data()), static_cast<socklen_t>(address.size()));
-}
-
-int domain_of(const std::string& address) { return address.size() == sizeof(sockaddr_in) ? AF_INET : AF_INET6; }
-
-int new_stream(int domain) {
-  int fd = ::socket(domain, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
-  int one = 1, zero = 0;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-  if (domain == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
-  return fd;
-}
 
 Status bind_and_listen(int fd, const Object& o) {
   apply_early_options(fd, o.options);
@@ -96,6 +49,7 @@ class TcpRestorer {
       if (status = connect_pair(pair); !status.ok()) break;
     close_listener();
     SHADOWIB_TRY(status);
+    SHADOWIB_TRY(connect_apart(plan_, [this](const Object& o, int fd) { made(o, fd); }));
     for (const auto& [inode, holder] : plan_.links.sockets)
       if (is_ours(holder) && holder.object().state == SocketState::kFinished)
         SHADOWIB_TRY(make_finished(holder.object()));
@@ -122,7 +76,7 @@ class TcpRestorer {
     std::vector<Pair> pairs;
     for (const auto& [inode, holder] : plan_.links.sockets) {
       const Object& o = holder.object();
-      if (!is_ours(holder) || o.state != SocketState::kConnected) continue;
+      if (!is_ours(holder) || o.state != SocketState::kConnected || plan_.apart.contains(&o)) continue;
       const Object* peer = peer_of(o);
       if (peer != nullptr && peer->inode < o.inode) continue;
       Pair pair{&o, peer, o.local, peer != nullptr ? peer->local : o.remote};
@@ -136,8 +90,8 @@ class TcpRestorer {
   }
 
   const Object* peer_of(const Object& o) const {
-    auto at = plan_.links.tcp.find(endpoint_key(o.remote) + endpoint_key(o.local));
-    return at == plan_.links.tcp.end() ? nullptr : &plan_.links.sockets.at(at->second).object();
+    const Holder* peer = tcp_peer(plan_.links, plan_.links.sockets.at(o.inode));
+    return peer == nullptr ? nullptr : &peer->object();
   }
 
   void made(const Object& o, int fd) {
@@ -179,7 +133,8 @@ class TcpRestorer {
     const std::string tries[] = {address, with_port(address, 0), std::string()};
     for (const std::string& wanted : tries) {
       *fd = new_stream(domain_of(wanted.empty() ? target : wanted));
-      if ((wanted.empty() || call_with(::bind, *fd, wanted) == 0) && connect_to(*fd, wanted, target)) {
+      if ((wanted.empty() || call_with(::bind, *fd, wanted) == 0) &&
+          call_with(::connect, *fd, address_for(domain_of(wanted.empty() ? target : wanted), target)) == 0) {
         if (&wanted != tries)
           log_line(LogLevel::kWarn, "restart: %s cannot be bound again; its connection comes back at %s",
                    describe_address(address).c_str(), describe_address(own_address(*fd, ::getsockname)).c_str());
@@ -189,24 +144,6 @@ class TcpRestorer {
     }
     return Status::of(Code::kRefused, errno, "cannot restore the connection of %s to %s: %s",
                       describe_address(address).c_str(), describe_address(target).c_str(), std::strerror(errno));
-  }
-
-  // An IPv6 socket reaches an IPv4 listener by its mapped address.
-  static bool connect_to(int fd, const std::string& from, const std::string& target) {
-    if (from.empty() || domain_of(from) == domain_of(target)) return call_with(::connect, fd, target) == 0;
-    std::string key = endpoint_key(target);
-    if (domain_of(from) == AF_INET6) {
-      sockaddr_in6 mapped{};
-      mapped.sin6_family = AF_INET6;
-      std::memcpy(&mapped.sin6_addr, key.data(), 16);
-      std::memcpy(&mapped.sin6_port, key.data() + 16, 2);
-      return ::connect(fd, reinterpret_cast<sockaddr*>(&mapped), sizeof(mapped)) == 0;
-    }
-    sockaddr_in plain{};
-    plain.sin_family = AF_INET;
-    std::memcpy(&plain.sin_addr, key.data() + 12, 4);
-    std::memcpy(&plain.sin_port, key.data() + 16, 2);
-    return ::connect(fd, reinterpret_cast<sockaddr*>(&plain), sizeof(plain)) == 0;
   }
 
   Status connect_pair(const Pair& pair) {

@@ -175,8 +175,8 @@ class UnixRestorer {
     }
   }
 
-  int listener_named(const std::string& name) const {
-    auto at = name.empty() ? plan_.links.unix_names.end() : plan_.links.unix_names.find(name);
+  int listener_named(const Table& table, const std::string& name) const {
+    auto at = name.empty() ? plan_.links.unix_names.end() : plan_.links.unix_names.find(unix_key(table, name));
     if (at == plan_.links.unix_names.end()) return -1;
     return plan_.links.sockets.at(at->second).object().state == SocketState::kListening ? fd_of(at->second) : -1;
   }
@@ -187,9 +187,9 @@ class UnixRestorer {
     const Object* peer = peer_of(o);
     const Holder* peer_holder = peer != nullptr ? &plan_.links.sockets.at(o.peer_inode) : nullptr;
     int ends[2] = {-1, -1};
-    if (int listener = listener_named(o.local); listener >= 0) {
+    if (int listener = listener_named(*holder.table, o.local); listener >= 0) {
       SHADOWIB_TRY(make_listened_pair(holder, peer_holder, listener, ends));
-    } else if (listener = peer != nullptr ? listener_named(peer->local) : -1; listener >= 0) {
+    } else if (listener = peer != nullptr ? listener_named(*peer_holder->table, peer->local) : -1; listener >= 0) {
       SHADOWIB_TRY(make_listened_pair(*peer_holder, &holder, listener, ends));
       std::swap(ends[0], ends[1]);
     } else {
@@ -247,7 +247,7 @@ class UnixRestorer {
     int from = -1;
     bool temporary = false;
     if (!m.source.empty()) {
-      from = fd_of(plan_.links.unix_names.at(m.source));
+      from = fd_of(plan_.links.unix_names.at(unix_key(*holder.table, m.source)));
     } else if (auto gone = gone_peers_.find(o.inode); gone != gone_peers_.end()) {
       from = gone->second;
     } else if (peer != nullptr && peer->local.empty()) {

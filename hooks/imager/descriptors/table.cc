@@ -12,7 +12,7 @@ namespace shadowib::descriptors {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr int kHighestFd = 1 << 20;
 
 struct Writer {
@@ -116,7 +116,7 @@ void visit(A& a, Object& o) {
 }
 template <typename A>
 void visit(A& a, Table& t) {
-  visit_all(a, t.member, t.pid, t.working_directory);
+  visit_all(a, t.member, t.pid, t.kernel, t.network, t.processes, t.working_directory);
   visit_vector(a, t.descriptors);
   visit_vector(a, t.objects);
 }

@@ -100,6 +100,9 @@ struct Descriptor {
 struct Table {
   std::uint32_t member = 0;
   std::int32_t pid = 0;
+  std::string kernel;           // boot id: inode numbers of pipes and sockets are one kernel's
+  std::uint64_t network = 0;    // its network namespace (inode number): loopback addresses are one namespace's
+  std::uint64_t processes = 0;  // its pid namespace (inode number)
   std::string working_directory;
   std::vector<Descriptor> descriptors;  // ascending by number
   std::vector<Object> objects;

@@ -143,11 +143,49 @@ std::string leave_privileges() {
   return "";
 }
 
+// Files of the scratch directory.
+class FileMeeting final : public Meeting {
+ public:
+  Status publish(const std::string& name, const std::string& value) override {
+    write_note(path(name) + ".new", value);
+    return std::rename((path(name) + ".new").c_str(), path(name).c_str()) == 0 ? Status()
+                                                                               : Status(Code::kIo, errno, "");
+  }
+  Status await(const std::string& name, std::string* value) override {
+    while (!std::filesystem::exists(path(name))) ::usleep(1000);  // the rig's alarm bounds it
+    *value = read_note(path(name));
+    return {};
+  }
+
+ private:
+  static std::string path(const std::string& name) { return scratch_directory() + "/meet-" + name; }
+};
+
+std::string play_parts(const Job& job, const std::map<std::uint32_t, std::string>& tables) {
+  std::vector<pid_t> members;
+  for (int i = 0; i < job.members; ++i)
+    members.push_back(start_member(i, [&]() -> std::string {
+      FileMeeting meeting;
+      DescriptorPlan plan;
+      const auto index = static_cast<std::uint32_t>(i);
+      Status status = plan.prepare(tables, {index}, &meeting);
+      if (status.ok()) status = plan.install(index, {});
+      ::pthread_barrier_wait(&g_barrier[1]);
+      if (!status.ok()) return status.text();
+      return job.restarted(i);
+    }));
+  ::pthread_barrier_wait(&g_barrier[1]);
+  return await(members);
+}
+
 std::string play_restart(const Job& job, const std::map<std::uint32_t, std::string>& tables) {
   ::close_range(3, ~0u, 0);
   if (job.command) job.command();
+  if (job.apart) return play_parts(job, tables);
   DescriptorPlan plan;
-  Status status = plan.prepare(tables);
+  std::set<std::uint32_t> all;
+  for (const auto& [member, table] : tables) all.insert(member);
+  Status status = plan.prepare(tables, all, nullptr);
   if (!status.ok()) return status.text();
   std::vector<pid_t> members;
   for (int i = 0; i < job.members; ++i)

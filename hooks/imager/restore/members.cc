@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "hooks/imager/descriptors.h"
 #include "hooks/imager/save/restart_mailbox.h"
 
 namespace shadowib {
@@ -23,7 +24,7 @@ Status check_mailbox(const LoadedImage& image) {
 
 }  // namespace
 
-Status open_members(const SetManifest& manifest, std::vector<MemberImage>* members) {
+Status open_members(const SetManifest& manifest, const std::set<std::uint32_t>& chosen, OpenedSet* set) {
   for (const SetMember& m : manifest.members) {
     MemberImage member{};
     member.path = manifest.path + "/" + m.file;
@@ -31,28 +32,56 @@ Status open_members(const SetManifest& manifest, std::vector<MemberImage>* membe
     if (member.fd < 0)
       return Status::of(Code::kNotFound, errno, "cannot open image %s: %s", member.path.c_str(),
                         std::strerror(errno));
-    members->push_back(std::move(member));
-    MemberImage& back = members->back();
+    set->members.push_back(std::move(member));
+    MemberImage& back = set->members.back();
     SHADOWIB_TRY(load_image(back.fd, back.path, ReadDepth::kTables, &back.image));
     if (back.image.header.member != m.index)
       return Status::of(Code::kCorrupt, 0, "image %s is of member %u, the manifest says %u", back.path.c_str(),
                         back.image.header.member, m.index);
     SHADOWIB_TRY(check_mailbox(back.image));
+    if (!back.image.descriptors.empty()) set->tables[m.index] = back.image.descriptors;
+    if (chosen.empty() || chosen.contains(m.index)) continue;
+    ::close(back.fd);
+    set->members.pop_back();
   }
-  if (members->empty()) return Status(Code::kNotFound, 0, "the checkpoint set has no members");
+  if (set->members.empty()) return Status(Code::kNotFound, 0, "the checkpoint set has no members");
   return {};
 }
 
-void close_members(const std::vector<MemberImage>& members) {
-  for (const MemberImage& m : members)
+void close_members(OpenedSet* set) {
+  for (MemberImage& m : set->members) {
     if (m.fd >= 0) ::close(m.fd);
+    m.fd = -1;
+  }
 }
 
-ClockFloor clock_floor(const std::vector<MemberImage>& members) {
+Status split(const OpenedSet& set, std::vector<RestartPart>* parts) {
+  std::vector<std::set<std::uint32_t>> namespaces;
+  SHADOWIB_TRY(split_members(set.tables, &namespaces));
+  RestartPart without;
+  std::vector<RestartPart> with(namespaces.size());
+  for (const MemberImage& m : set.members) {
+    const auto at = std::find_if(namespaces.begin(), namespaces.end(),
+                                 [&m](const auto& indices) { return indices.contains(m.image.header.member); });
+    (at == namespaces.end() ? without : with[static_cast<std::size_t>(at - namespaces.begin())]).push_back(&m);
+  }
+  with.push_back(without);
+  for (RestartPart& part : with)
+    if (!part.empty()) parts->push_back(std::move(part));
+  return {};
+}
+
+std::set<std::uint32_t> indices_of(const RestartPart& part) {
+  std::set<std::uint32_t> indices;
+  for (const MemberImage* m : part) indices.insert(m->image.header.member);
+  return indices;
+}
+
+ClockFloor clock_floor(const RestartPart& part) {
   ClockFloor floor{0, 0};
-  for (const MemberImage& m : members) {
-    floor.monotonic_ns = std::max(floor.monotonic_ns, m.image.process.monotonic_ns);
-    floor.boottime_ns = std::max(floor.boottime_ns, m.image.process.boottime_ns);
+  for (const MemberImage* m : part) {
+    floor.monotonic_ns = std::max(floor.monotonic_ns, m->image.process.monotonic_ns);
+    floor.boottime_ns = std::max(floor.boottime_ns, m->image.process.boottime_ns);
   }
   return floor;
 }

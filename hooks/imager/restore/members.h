@@ -1,6 +1,8 @@
 // The images of a set, opened for a restart.
 #pragma once
 
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,12 +18,23 @@ struct MemberImage {
   std::string path;
 };
 
-// All images of the set, in the manifest's order; their tables, not their pages. kNotFound, kCorrupt, kVersion. What
-// was opened is in *members also on failure.
-Status open_members(const SetManifest& manifest, std::vector<MemberImage>* members);
-void close_members(const std::vector<MemberImage>& members);
+struct OpenedSet {
+  std::vector<MemberImage> members;             // those to be restarted here, in the manifest's order
+  std::map<std::uint32_t, std::string> tables;  // descriptor tables of all members that have one
+};
+
+// The images of `chosen` members (none: of all), their tables and not their pages; of the others only the
+// descriptors. kNotFound, kCorrupt, kVersion. What was opened is in *set also on failure.
+Status open_members(const SetManifest& manifest, const std::set<std::uint32_t>& chosen, OpenedSet* set);
+void close_members(OpenedSet* set);
+
+// Members that share a pid namespace, in which their numbers are to be had together.
+using RestartPart = std::vector<const MemberImage*>;
+Status split(const OpenedSet& set, std::vector<RestartPart>* parts);
+
+std::set<std::uint32_t> indices_of(const RestartPart& part);
 
 // The latest that any member's clocks have shown.
-ClockFloor clock_floor(const std::vector<MemberImage>& members);
+ClockFloor clock_floor(const RestartPart& part);
 
 }  // namespace shadowib

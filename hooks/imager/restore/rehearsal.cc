@@ -75,32 +75,32 @@ std::uint64_t number_in(const char* path, std::uint64_t otherwise) {
 
 // --- processor and vdso ---
 
-Step rehearse_processor(const std::vector<MemberImage>& members, const MachineLimits&) {
+Step rehearse_processor(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
-  for (const MemberImage& m : members) obstacles.add(check_processor(m.image));
+  for (const MemberImage& m : set.members) obstacles.add(check_processor(m.image));
   return obstacles.step("processor", "has what the members found on theirs");
 }
 
-Step rehearse_vdso(const std::vector<MemberImage>& members, const MachineLimits&) {
+Step rehearse_vdso(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
   std::vector<CurrentMapping> current;
   obstacles.add(read_current_mappings(&current));
   VdsoPlan plan;
-  for (const MemberImage& m : members)
+  for (const MemberImage& m : set.members)
     if (obstacles.none()) obstacles.add(plan_vdso(m.image, current, &plan));
-  return obstacles.step("vdso", "the same as recorded under Linux " + members.front().image.kernel);
+  return obstacles.step("vdso", "the same as recorded under Linux " + set.members.front().image.kernel);
 }
 
 // --- users, namespaces and pids ---
 
 // As the restorer would set it (restorer.cc, restore_identity); who is privileged may become anybody.
-Step rehearse_user(const std::vector<MemberImage>& members, const MachineLimits&) {
+Step rehearse_user(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
   std::uint32_t u[3], g[3];
   ::syscall(SYS_getresuid, &u[0], &u[1], &u[2]);
   ::syscall(SYS_getresgid, &g[0], &g[1], &g[2]);
   const bool free = has_capability(CAP_SYS_ADMIN) && has_capability(CAP_SETUID) && has_capability(CAP_SETGID);
-  for (const MemberImage& m : members) {
+  for (const MemberImage& m : set.members) {
     const ProcessRecord& p = m.image.process;
     if (!free && (std::memcmp(u, p.uid, sizeof(u)) != 0 || std::memcmp(g, p.gid, sizeof(g)) != 0))
       obstacles.add("member " + std::to_string(m.image.header.member) + " ran as user " + std::to_string(p.uid[0]) +
@@ -110,7 +110,7 @@ Step rehearse_user(const std::vector<MemberImage>& members, const MachineLimits&
 }
 
 // In the first process of a pid namespace, with whose end all that is made here ends.
-Status make_all_pids(const std::vector<MemberImage>& members) {
+Status make_all_pids(const RestartPart& part) {
   SHADOWIB_TRY(mount_proc());
   int hold[2], tally[2];
   if (::pipe2(hold, O_CLOEXEC) != 0 || ::pipe2(tally, O_CLOEXEC) != 0)
@@ -121,14 +121,14 @@ Status make_all_pids(const std::vector<MemberImage>& members) {
   };
   std::vector<PlacedProcess> processes;
   std::set<pid_t> made;
-  for (const MemberImage& m : members) {
-    const ProcessRecord& p = m.image.process;
+  for (const MemberImage* m : part) {
+    const ProcessRecord& p = m->image.process;
     processes.push_back({p.pid, p.process_group, p.session, count_me});
     made.insert({p.pid, p.process_group, p.session});
   }
   // Threads have numbers of the same space; processes stand for them.
-  for (const MemberImage& m : members)
-    for (const ThreadRecord& t : m.image.threads)
+  for (const MemberImage* m : part)
+    for (const ThreadRecord& t : m->image.threads)
       if (made.insert(t.tid).second) processes.push_back({t.tid, 0, 0, count_me});
   SHADOWIB_TRY(place_processes(processes, hold[0], hold[1]));
   // Those that a session's leader makes come later, and fail without a word here.
@@ -146,7 +146,7 @@ Status make_all_pids(const std::vector<MemberImage>& members) {
 }
 
 // What a restart does before its first process is made. A Status has its text inside, so it can come through a pipe.
-Status in_namespaces(const std::vector<MemberImage>& members) {
+Status in_namespaces(const RestartPart& part) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
   const auto tell = [&pipe](const Status& status) {
@@ -157,10 +157,10 @@ Status in_namespaces(const std::vector<MemberImage>& members) {
   const pid_t outer = ::fork();
   if (outer == 0) {
     await_single_thread();
-    const Status entered = enter_namespaces(clock_floor(members));
+    const Status entered = enter_namespaces(clock_floor(part));
     if (!entered.ok()) tell(entered);
     const pid_t inner = ::fork();
-    if (inner == 0) tell(make_all_pids(members));
+    if (inner == 0) tell(make_all_pids(part));
     if (inner < 0) tell(Status(Code::kPermission, errno, "cannot start the first process of the pid namespace"));
     ::waitpid(inner, nullptr, 0);
     ::_exit(0);
@@ -178,26 +178,33 @@ Status in_namespaces(const std::vector<MemberImage>& members) {
   return status;
 }
 
-Step rehearse_pids(const std::vector<MemberImage>& members, const MachineLimits&) {
+Step rehearse_pids(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
-  obstacles.add(in_namespaces(members));
+  std::vector<RestartPart> parts;
+  obstacles.add(split(set, &parts));
+  for (const RestartPart& part : parts) obstacles.add(in_namespaces(part));
   std::size_t threads = 0;
-  for (const MemberImage& m : members) threads += m.image.threads.size();
+  for (const MemberImage& m : set.members) threads += m.image.threads.size();
   return obstacles.step("pids", "namespaces, clocks and " + std::to_string(threads) + " recorded numbers can be had");
 }
 
 // --- files ---
 
-std::map<std::uint32_t, std::string> tables_of(const std::vector<MemberImage>& members) {
-  std::map<std::uint32_t, std::string> tables;
-  for (const MemberImage& m : members)
-    if (!m.image.descriptors.empty()) tables[m.image.header.member] = m.image.descriptors;
-  return tables;
+using TableCheck = Status(const std::map<std::uint32_t, std::string>&, const std::set<std::uint32_t>&,
+                          const std::function<void(const Status&)>&);
+
+// What `check` says of the descriptors of each part of the restart.
+void check_tables(const OpenedSet& set, TableCheck* check, Obstacles* obstacles) {
+  std::vector<RestartPart> parts;
+  obstacles->add(split(set, &parts));
+  for (const RestartPart& part : parts)
+    obstacles->add(
+        check(set.tables, indices_of(part), [obstacles](const Status& status) { obstacles->add(status); }));
 }
 
-Step rehearse_files(const std::vector<MemberImage>& members, const MachineLimits&) {
+Step rehearse_files(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
-  for (const MemberImage& m : members) {
+  for (const MemberImage& m : set.members) {
     const LoadedImage& image = m.image;
     int fd = -1;
     obstacles.add(open_program(image, &fd));
@@ -211,13 +218,13 @@ Step rehearse_files(const std::vector<MemberImage>& members, const MachineLimits
       if (fd >= 0) ::close(fd);
     }
   }
-  obstacles.add(check_files(tables_of(members), [&obstacles](const Status& status) { obstacles.add(status); }));
+  check_tables(set, check_files, &obstacles);
   return obstacles.step("files", "programs, directories and open files are there");
 }
 
-Step rehearse_ports(const std::vector<MemberImage>& members, const MachineLimits&) {
+Step rehearse_ports(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
-  obstacles.add(check_ports(tables_of(members), [&obstacles](const Status& status) { obstacles.add(status); }));
+  check_tables(set, check_ports, &obstacles);
   return obstacles.step("ports", "those the members listen at are free");
 }
 
@@ -245,11 +252,11 @@ std::string recorded_libc(const MemberImage& m) {
 
 // A fresh backend is loaded by the loader that is in the image and gets this machine's libc. Both are of one glibc or
 // do not work together. The version ends with the sentence's point.
-Step rehearse_libc(const std::vector<MemberImage>& members, const MachineLimits&) {
+Step rehearse_libc(const OpenedSet& set, const MachineLimits&) {
   const std::string here = ::gnu_get_libc_version();
   Obstacles obstacles;
   std::string seen;
-  for (const MemberImage& m : members) {
+  for (const MemberImage& m : set.members) {
     std::string recorded = recorded_libc(m);
     while (!recorded.empty() && recorded.back() == '.') recorded.pop_back();
     if (recorded.empty()) continue;
@@ -262,9 +269,9 @@ Step rehearse_libc(const std::vector<MemberImage>& members, const MachineLimits&
 }
 
 // Other files do no harm, as the image has their pages; what they have in common is not shared then.
-Step rehearse_mapped_files(const std::vector<MemberImage>& members, const MachineLimits&) {
+Step rehearse_mapped_files(const OpenedSet& set, const MachineLimits&) {
   std::set<std::string> same, other;
-  for (const MemberImage& m : members) {
+  for (const MemberImage& m : set.members) {
     SameFiles files(m.image, m.fd);
     std::set<int> opened;
     for (std::size_t i = 0; i < m.image.mappings.size(); ++i) {
@@ -290,10 +297,10 @@ std::string hex_address(std::uint64_t address) {
   return text;
 }
 
-Step rehearse_memory(const std::vector<MemberImage>& members, const MachineLimits& limits) {
+Step rehearse_memory(const OpenedSet& set, const MachineLimits& limits) {
   Obstacles obstacles;
   std::uint64_t saved = 0;
-  for (const MemberImage& m : members) {
+  for (const MemberImage& m : set.members) {
     const LoadedImage& image = m.image;
     const std::string member = "member " + std::to_string(image.header.member);
     std::uint64_t locked = 0;
@@ -328,10 +335,10 @@ std::uint64_t address_end() {
   return reinterpret_cast<std::uintptr_t>(there) > kFour ? kFive : kFour;
 }
 
-Step rehearse_descriptors(const std::vector<MemberImage>& members, const MachineLimits& limits) {
+Step rehearse_descriptors(const OpenedSet& set, const MachineLimits& limits) {
   Obstacles obstacles;
   int highest = -1;
-  for (const MemberImage& m : members) {
+  for (const MemberImage& m : set.members) {
     if (m.image.descriptors.empty()) continue;
     int member_highest = -1;
     obstacles.add(highest_descriptor(m.image.descriptors, &member_highest));
@@ -343,7 +350,7 @@ Step rehearse_descriptors(const std::vector<MemberImage>& members, const Machine
   return obstacles.step("descriptors", "numbers up to " + std::to_string(highest) + " can be had");
 }
 
-constexpr Step (*kSteps[])(const std::vector<MemberImage>&, const MachineLimits&) = {
+constexpr Step (*kSteps[])(const OpenedSet&, const MachineLimits&) = {
     rehearse_processor, rehearse_vdso,  rehearse_libc,         rehearse_user,   rehearse_pids,
     rehearse_files,     rehearse_ports, rehearse_mapped_files, rehearse_memory, rehearse_descriptors};
 
@@ -366,16 +373,16 @@ MachineLimits machine_limits() {
   return limits;
 }
 
-std::vector<RehearsedStep> rehearse_restart(const std::vector<MemberImage>& members, const MachineLimits& limits) {
+std::vector<RehearsedStep> rehearse_restart(const OpenedSet& set, const MachineLimits& limits) {
   std::vector<Step> steps;
-  for (const auto& rehearse : kSteps) steps.push_back(rehearse(members, limits));
+  for (const auto& rehearse : kSteps) steps.push_back(rehearse(set, limits));
   return steps;
 }
 
-Status refusal_of_restart(const std::vector<MemberImage>& members, const MachineLimits& limits) {
+Status refusal_of_restart(const OpenedSet& set, const MachineLimits& limits) {
   for (const auto& rehearse : kSteps) {
     if (rehearse == rehearse_mapped_files) continue;  // refuses nothing, and reads them all
-    const Step step = rehearse(members, limits);
+    const Step step = rehearse(set, limits);
     if (step.outcome == Step::kRefused) return Status::of(step.code, 0, "%s: %.330s", step.what, step.text.c_str());
   }
   return {};

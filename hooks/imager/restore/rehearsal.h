@@ -30,10 +30,11 @@ struct MachineLimits {
 };
 MachineLimits machine_limits();
 
-// Of members opened by open_members(). Single-threaded callers only: it forks children that enter namespaces.
-std::vector<RehearsedStep> rehearse_restart(const std::vector<MemberImage>& members, const MachineLimits& limits);
+// Of the members of an opened set that are to be restarted here. Single-threaded callers only: it forks children that
+// enter namespaces.
+std::vector<RehearsedStep> rehearse_restart(const OpenedSet& set, const MachineLimits& limits);
 
 // The first of those that is refused, as "WHAT: text" with its code; ok if none is.
-Status refusal_of_restart(const std::vector<MemberImage>& members, const MachineLimits& limits);
+Status refusal_of_restart(const OpenedSet& set, const MachineLimits& limits);
 
 }  // namespace shadowib

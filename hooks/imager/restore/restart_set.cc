@@ -17,31 +17,29 @@
 namespace shadowib {
 namespace {
 
+constexpr int kWatchMs = 500;
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 // In the first child: makes the namespaces, then their first process, and waits for it.
-[[noreturn]] void run_outer(std::vector<MemberImage>* members, const RestartOptions& options, int command_fd) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  await_single_thread();
-  const Status status = enter_namespaces(clock_floor(*members));
-  if (!status.ok()) {
+[[noreturn]] void run_outer(const OpenedSet& set, const RestartPart& part, const RestartOptions& options,
+                            int command_fd) {
+  const auto fail = [command_fd](const Status& status) {
     const SupervisorMessage message{SupervisorMessage::kStatus, 0, 0, status};
     [[maybe_unused]] const ssize_t n = ::send(command_fd, &message, sizeof(message), MSG_NOSIGNAL);
     ::_exit(1);
-  }
+  };
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  await_single_thread();
+  if (const Status status = enter_namespaces(clock_floor(part)); !status.ok()) fail(status);
   const pid_t inner = ::fork();
   if (inner == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::_exit(supervise(members, options, command_fd));
+    ::_exit(supervise(set, part, options, command_fd));
   }
-  if (inner < 0) {
-    const SupervisorMessage message{SupervisorMessage::kStatus, 0, 0,
-                                    Status(Code::kPermission, errno,
-                                           "cannot start the first process of the pid namespace; "
-                                           "see the limits on processes (ulimit -u) and kernel.pid_max")};
-    [[maybe_unused]] const ssize_t n = ::send(command_fd, &message, sizeof(message), MSG_NOSIGNAL);
-    ::_exit(1);
-  }
+  if (inner < 0)
+    fail(Status(Code::kPermission, errno,
+                "cannot start the first process of the pid namespace; see the limits on processes (ulimit -u) and "
+                "kernel.pid_max"));
   ::close(command_fd);
   int wait_status = 0;
   while (::waitpid(inner, &wait_status, 0) < 0 && errno == EINTR) {
@@ -51,66 +49,102 @@ constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
 
 class Command {
  public:
-  Command(const RestartOptions& options, std::vector<RestartedProcess>* processes)
-      : options_(options), processes_(*processes) {}
+  Command(const OpenedSet& set, const RestartOptions& options, std::vector<RestartedProcess>* processes)
+      : set_(set), options_(options), processes_(*processes) {}
 
-  Status run(std::vector<MemberImage>* members) {
-    int sockets[2];
-    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
-      return Status(Code::kIo, errno, "cannot make a socket pair");
+  Status run() {
+    std::vector<RestartPart> parts;
+    SHADOWIB_TRY(split(set_, &parts));
     sigset_t forwarded, before;
     ::sigemptyset(&forwarded);
     for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
     ::pthread_sigmask(SIG_BLOCK, &forwarded, &before);
     end_sanitizer_thread();
-    const pid_t outer = ::fork();
-    if (outer == 0) {
-      ::close(sockets[0]);
-      run_outer(members, options_, sockets[1]);
-    }
-    ::close(sockets[1]);
     Status status;
-    if (outer < 0) {
-      status = Status(Code::kIo, errno, "cannot fork");
-    } else {
+    for (const RestartPart& part : parts)
+      if (status.ok()) status = start(part);
+    if (status.ok()) {
       const int signals = ::signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK);
-      status = relay(sockets[0], signals, *members);
+      status = relay(signals);
       ::close(signals);
     }
-    ::close(sockets[0]);  // tells the supervisor to end, if it has not
-    if (outer > 0)
-      while (::waitpid(outer, nullptr, 0) < 0 && errno == EINTR) {
+    for (const Started& s : started_) ::close(s.socket);  // tells the supervisors to end, if they have not
+    for (const Started& s : started_)
+      while (::waitpid(s.outer, nullptr, 0) < 0 && errno == EINTR) {
       }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
   }
 
  private:
-  Status relay(int supervisor, int signals, const std::vector<MemberImage>& members) {
-    while (processes_.size() < members.size()) {
-      pollfd polls[2] = {{supervisor, POLLIN, 0}, {signals, POLLIN, 0}};
-      if (::poll(polls, 2, -1) < 0 && errno != EINTR) return Status(Code::kInternal, errno, "poll failed");
-      signalfd_siginfo info{};
-      while (::read(signals, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-        const auto signal = static_cast<std::int32_t>(info.ssi_signo);
-        [[maybe_unused]] const ssize_t n = ::send(supervisor, &signal, sizeof(signal), MSG_NOSIGNAL);
-      }
-      if (polls[0].revents == 0) continue;
-      SupervisorMessage message{};
-      const ssize_t n = ::recv(supervisor, static_cast<void*>(&message), sizeof(message), 0);
-      if (n != static_cast<ssize_t>(sizeof(message)))
-        return Status(Code::kInternal, 0, "the supervisor of the restarted processes died, and they with it");
-      if (message.kind == SupervisorMessage::kStatus) return message.status;
-      if (message.kind == SupervisorMessage::kRunning)
-        report("restored " + std::to_string(members.size()) + (members.size() == 1 ? " process" : " processes"));
-      if (message.kind == SupervisorMessage::kExited) take_exit(message, members);
+  struct Started {
+    pid_t outer;
+    int socket;
+    std::size_t members, ended;
+  };
+
+  Status start(const RestartPart& part) {
+    int sockets[2];
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0)
+      return Status(Code::kIo, errno, "cannot make a socket pair");
+    const pid_t outer = ::fork();
+    if (outer == 0) {
+      ::close(sockets[0]);
+      for (const Started& s : started_) ::close(s.socket);  // or it would not be told of the command's end
+      run_outer(set_, part, options_, sockets[1]);
+    }
+    const int error = errno;
+    ::close(sockets[1]);
+    if (outer > 0) started_.push_back({outer, sockets[0], part.size(), 0});
+    if (outer > 0) return {};
+    ::close(sockets[0]);
+    return Status(Code::kIo, error, "cannot fork");
+  }
+
+  Status relay(int signals) {
+    while (processes_.size() < set_.members.size()) {
+      std::vector<pollfd> polls{{signals, POLLIN, 0}};
+      for (const Started& s : started_) polls.push_back({s.ended < s.members ? s.socket : -1, POLLIN, 0});
+      const int ready = ::poll(polls.data(), polls.size(), options_.watch ? kWatchMs : -1);
+      if (ready < 0 && errno != EINTR) return Status(Code::kInternal, errno, "poll failed");
+      forward_signals(signals);
+      for (std::size_t i = 0; ready > 0 && i < started_.size(); ++i)
+        if (polls[i + 1].revents != 0) SHADOWIB_TRY(take_message(&started_[i]));
+      if (options_.watch) SHADOWIB_TRY(options_.watch());
     }
     return {};
   }
 
-  void take_exit(const SupervisorMessage& message, const std::vector<MemberImage>& members) {
+  void forward_signals(int signals) {
+    signalfd_siginfo info{};
+    while (::read(signals, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
+      const auto signal = static_cast<std::int32_t>(info.ssi_signo);
+      for (const Started& s : started_)
+        [[maybe_unused]] const ssize_t n = ::send(s.socket, &signal, sizeof(signal), MSG_NOSIGNAL);
+    }
+  }
+
+  Status take_message(Started* from) {
+    SupervisorMessage message{};
+    const ssize_t n = ::recv(from->socket, static_cast<void*>(&message), sizeof(message), 0);
+    if (n != static_cast<ssize_t>(sizeof(message)))
+      return Status(Code::kInternal, 0, "the supervisor of the restarted processes died, and they with it");
+    if (message.kind == SupervisorMessage::kStatus) return message.status;
+    if (message.kind == SupervisorMessage::kRunning) {
+      restored_ += from->members;
+      if (restored_ == set_.members.size())
+        report("restored " + std::to_string(restored_) + (restored_ == 1 ? " process" : " processes"));
+    }
+    if (message.kind == SupervisorMessage::kExited) {
+      ++from->ended;
+      take_exit(message);
+    }
+    return {};
+  }
+
+  void take_exit(const SupervisorMessage& message) {
     int pid = 0;
-    for (const MemberImage& m : members)
+    for (const MemberImage& m : set_.members)
       if (m.image.header.member == message.member) pid = m.image.process.pid;
     processes_.push_back({message.member, pid, message.value});
     const bool killed = WIFSIGNALED(message.value);
@@ -123,8 +157,11 @@ class Command {
     if (options_.report) options_.report(line);
   }
 
+  const OpenedSet& set_;
   const RestartOptions& options_;
   std::vector<RestartedProcess>& processes_;
+  std::vector<Started> started_;
+  std::size_t restored_ = 0;
 };
 
 }  // namespace
@@ -132,15 +169,12 @@ class Command {
 Status restart_set(const SetManifest& manifest, const RestartOptions& options,
                    std::vector<RestartedProcess>* processes) {
   processes->clear();
-  std::vector<MemberImage> members;
-  Status status = open_members(manifest, &members);
-  for (const MemberImage& m : members)
+  OpenedSet set;
+  Status status = open_members(manifest, options.members, &set);
+  for (const MemberImage& m : set.members)
     if (status.ok()) status = check_processor(m.image);
-  if (status.ok()) {
-    Command command(options, processes);
-    status = command.run(&members);
-  }
-  close_members(members);
+  if (status.ok()) status = Command(set, options, processes).run();
+  close_members(&set);
   return status;
 }
 

@@ -9,11 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <map>
 #include <memory>
 
 #include "hooks/fault.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/restore/meeting.h"
 #include "hooks/imager/restore/member.h"
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/placement.h"
@@ -23,8 +23,8 @@ namespace {
 
 class Supervisor {
  public:
-  Supervisor(std::vector<MemberImage>* members, const RestartOptions& options, int command_fd)
-      : members_(*members), options_(options), command_fd_(command_fd) {}
+  Supervisor(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, int command_fd)
+      : set_(set), members_(part), options_(options), meeting_(options.job), command_fd_(command_fd) {}
 
   int run() {
     sigset_t all;
@@ -36,6 +36,7 @@ class Supervisor {
     child_fd_ = ::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     const Status status = restore();
     if (!status.ok()) {
+      meeting_.abort(status);
       send(SupervisorMessage::kStatus, 0, 0, status);
       return 1;  // pid 1 ends: the kernel kills whatever was made
     }
@@ -59,12 +60,9 @@ class Supervisor {
   Status restore() {
     SHADOWIB_TRY(mount_proc());
     SHADOWIB_TRY(fault_point(300));
-    std::map<std::uint32_t, std::string> tables;
-    for (const MemberImage& m : members_)
-      if (!m.image.descriptors.empty()) tables[m.image.header.member] = m.image.descriptors;
-    if (!tables.empty()) {
+    if (!set_.tables.empty()) {
       plan_ = std::make_unique<DescriptorPlan>();
-      SHADOWIB_TRY(plan_->prepare(tables));
+      SHADOWIB_TRY(plan_->prepare(set_.tables, indices_of(members_), &meeting_));
     }
     SHADOWIB_TRY(fault_point(310));
     SHADOWIB_TRY(make_processes());
@@ -92,7 +90,7 @@ class Supervisor {
     }
     std::vector<PlacedProcess> processes;
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      const ProcessRecord& p = members_[i].image.process;
+      const ProcessRecord& p = members_[i]->image.process;
       processes.push_back({p.pid, p.process_group, p.session, [this, i] { start_member(i); }});
     }
     Status status = place_processes(processes, hold_[0], hold_[1]);
@@ -112,14 +110,15 @@ class Supervisor {
       if (i == index) continue;
       ::close(channels_[i].status_write);
       ::close(channels_[i].go_read);
-      ::close(members_[i].fd);
     }
+    for (const MemberImage& m : set_.members)
+      if (&m != members_[index]) ::close(m.fd);
     ::close(hold_[0]);
     ::close(command_fd_);
     ::close(child_fd_);
     JobInfo job = options_.job;
-    job.member = members_[index].image.header.member;
-    become_member({&members_[index].image, &job, plan_.get(), members_[index].fd, channels_[index].status_write,
+    job.member = members_[index]->image.header.member;
+    become_member({&members_[index]->image, &job, plan_.get(), members_[index]->fd, channels_[index].status_write,
                    channels_[index].go_read});
   }
 
@@ -148,7 +147,7 @@ class Supervisor {
   }
 
   Status take_report(std::size_t i) {
-    const LoadedImage& image = members_[i].image;
+    const LoadedImage& image = members_[i]->image;
     RestoreReport report{};
     const ssize_t n = ::read(channels_[i].status_read, &report, sizeof(report));
     if (n == static_cast<ssize_t>(sizeof(report))) return report_status(report, image);
@@ -172,9 +171,9 @@ class Supervisor {
       }
       int wait_status = 0;
       for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;)
-        for (const MemberImage& m : members_)
-          if (m.image.process.pid == pid) {
-            send(SupervisorMessage::kExited, m.image.header.member, wait_status, {});
+        for (const MemberImage* m : members_)
+          if (m->image.process.pid == pid) {
+            send(SupervisorMessage::kExited, m->image.header.member, wait_status, {});
             --running;
           }
     }
@@ -183,12 +182,14 @@ class Supervisor {
   bool forward_signal() {
     std::int32_t signal = 0;
     if (::recv(command_fd_, &signal, sizeof(signal), 0) != sizeof(signal)) return false;
-    for (const MemberImage& m : members_) ::kill(m.image.process.pid, signal);
+    for (const MemberImage* m : members_) ::kill(m->image.process.pid, signal);
     return true;
   }
 
-  std::vector<MemberImage>& members_;
+  const OpenedSet& set_;
+  const RestartPart& members_;
   const RestartOptions& options_;
+  ExchangeMeeting meeting_;
   int command_fd_, child_fd_ = -1;
   int hold_[2] = {-1, -1};
   std::vector<Channel> channels_;
@@ -197,10 +198,10 @@ class Supervisor {
 
 }  // namespace
 
-int supervise(std::vector<MemberImage>* members, const RestartOptions& options, int command_fd) {
+int supervise(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, int command_fd) {
   // Out of the command's session: what the terminal sends to its foreground group comes once, through the command.
   ::setsid();
-  Supervisor supervisor(members, options, command_fd);
+  Supervisor supervisor(set, part, options, command_fd);
   return supervisor.run();
 }
 

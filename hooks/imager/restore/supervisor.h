@@ -16,8 +16,8 @@ struct SupervisorMessage {
   Status status;
 };
 
-// Restores all members, then reaps and forwards signal numbers that come as 4-byte messages, until the last one has
-// ended or the command is gone. Returns the process's exit code.
-int supervise(std::vector<MemberImage>* members, const RestartOptions& options, int command_fd);
+// Restores the part's members, then reaps and forwards signal numbers that come as 4-byte messages, until the last
+// one has ended or the command is gone. Returns the process's exit code.
+int supervise(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, int command_fd);
 
 }  // namespace shadowib

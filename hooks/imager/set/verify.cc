@@ -57,21 +57,24 @@ Status check_image(const SetVerifier& verifier, const SetManifest& manifest, con
 }  // namespace
 
 Status verify_set_with(const SetVerifier& verifier, const std::string& set_path, SetManifest* manifest,
-                       void (*progress)(std::uint64_t, std::uint64_t)) {
+                       void (*progress)(std::uint64_t, std::uint64_t), const std::set<std::uint32_t>& members) {
   SHADOWIB_TRY(read_manifest(set_path, manifest));
   SHADOWIB_TRY(check_files(*manifest));
   std::uint64_t total = 0, done = 0;
-  for (const SetMember& member : manifest->members) total += member.bytes;
+  const auto chosen = [&members](const SetMember& m) { return members.empty() || members.contains(m.index); };
+  for (const SetMember& member : manifest->members)
+    if (chosen(member)) total += member.bytes;
   std::map<std::uint32_t, std::string> tables;
   if (progress != nullptr) progress(0, total);
   for (const SetMember& member : manifest->members) {
+    if (!chosen(member)) continue;
     ImageInfo info{};
     SHADOWIB_TRY(check_image(verifier, *manifest, member, &info));
     tables[member.index] = std::move(info.descriptors);
     done += member.bytes;
     if (progress != nullptr) progress(done, total);
   }
-  return verifier.match_descriptors(tables);
+  return members.empty() ? verifier.match_descriptors(tables) : Status();
 }
 
 }  // namespace shadowib

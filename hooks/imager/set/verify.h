@@ -16,6 +16,6 @@ struct SetVerifier {
 };
 
 Status verify_set_with(const SetVerifier& verifier, const std::string& set_path, SetManifest* manifest,
-                       void (*progress)(std::uint64_t, std::uint64_t));
+                       void (*progress)(std::uint64_t, std::uint64_t), const std::set<std::uint32_t>& members = {});
 
 }  // namespace shadowib

@@ -28,7 +28,7 @@ class Rehearsal : public testing::Test {
     fs::create_directory(directory_);
   }
   ~Rehearsal() override {
-    close_members(members_);
+    close_members(&set_);
     fs::remove_all(directory_);
   }
 
@@ -46,15 +46,15 @@ class Rehearsal : public testing::Test {
     manifest.path = directory_;
     manifest.members.resize(1);
     manifest.members[0].file = "0.img";
-    const Status opened = open_members(manifest, &members_);
+    const Status opened = open_members(manifest, {}, &set_);
     ASSERT_TRUE(opened.ok()) << opened.text();
   }
-  LoadedImage& image() { return members_[0].image; }
+  LoadedImage& image() { return set_.members[0].image; }
 
   // The step of that name; all others are ready.
   RehearsedStep only(const std::string& what, const MachineLimits& limits = kPlenty) {
     RehearsedStep found{RehearsedStep::kReady, "", "there is no such step"};
-    for (const RehearsedStep& step : rehearse_restart(members_, limits)) {
+    for (const RehearsedStep& step : rehearse_restart(set_, limits)) {
       if (what == step.what)
         found = step;
       else
@@ -70,7 +70,7 @@ class Rehearsal : public testing::Test {
   }
 
   fs::path directory_;
-  std::vector<MemberImage> members_;
+  OpenedSet set_;
 };
 
 TEST_F(Rehearsal, OfAnImageThatFits) {
@@ -97,13 +97,13 @@ TEST_F(Rehearsal, TellsAnotherProcessor) {
 
 TEST_F(Rehearsal, TheFirstRefusalIsTheRestarts) {
   save("single");
-  EXPECT_TRUE(refusal_of_restart(members_, kPlenty).ok());
+  EXPECT_TRUE(refusal_of_restart(set_, kPlenty).ok());
   image().cwd = directory_ / "gone";
-  const Status gone = refusal_of_restart(members_, kPlenty);
+  const Status gone = refusal_of_restart(set_, kPlenty);
   EXPECT_EQ(gone.code(), Code::kNotFound) << gone.text();
   EXPECT_EQ(std::string(gone.text()).rfind("files: ", 0), 0u) << gone.text();
   image().process.xcr0 |= 1ull << 63;
-  const Status lacks = refusal_of_restart(members_, kPlenty);
+  const Status lacks = refusal_of_restart(set_, kPlenty);
   EXPECT_EQ(lacks.code(), Code::kRefused);
   EXPECT_EQ(std::string(lacks.text()).rfind("processor: ", 0), 0u) << lacks.text();
 }
@@ -122,7 +122,7 @@ TEST_F(Rehearsal, TellsAnotherUser) {
   if (pid == 0) {  // root may become anybody, so it must not be root who asks
     if (::geteuid() == 0 && (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0))
       ::_exit(97);
-    for (const RehearsedStep& step : rehearse_restart(members_, kPlenty))
+    for (const RehearsedStep& step : rehearse_restart(set_, kPlenty))
       if (std::string("user") == step.what)
         ::_exit(step.outcome == RehearsedStep::kRefused && step.text.find("12345") != std::string::npos ? 0 : 1);
     ::_exit(2);
@@ -140,10 +140,10 @@ TEST_F(Rehearsal, TellsAnotherLibc) {
   ASSERT_NE(release, std::string::npos);
   bytes[release + std::strlen("release version ")] = '9';
   std::ofstream(directory_ / "other.img", std::ios::binary) << bytes;
-  ::close(members_[0].fd);
-  members_[0].fd = ::open((directory_ / "other.img").c_str(), O_RDONLY | O_CLOEXEC);
+  ::close(set_.members[0].fd);
+  set_.members[0].fd = ::open((directory_ / "other.img").c_str(), O_RDONLY | O_CLOEXEC);
   bool refused = false;
-  for (const RehearsedStep& step : rehearse_restart(members_, kPlenty))
+  for (const RehearsedStep& step : rehearse_restart(set_, kPlenty))
     if (std::string("C library") == step.what)
       refused = step.outcome == RehearsedStep::kRefused && step.text.find("glibc 9.") != std::string::npos;
   EXPECT_TRUE(refused);

@@ -1,0 +1,46 @@
+#include "hooks/imager/restore/meeting.h"
+
+#include <algorithm>
+
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::int64_t kPatienceNs = 120'000'000'000;
+constexpr int kStepMs = 100;
+
+}  // namespace
+
+Status ExchangeMeeting::open() {
+  return exchange_ != nullptr ? Status() : Exchange::open(job_.exchange, false, &exchange_);
+}
+
+Status ExchangeMeeting::publish(const std::string& name, const std::string& value) {
+  SHADOWIB_TRY(open());
+  return exchange_->publish(key("meet/" + name), value);
+}
+
+Status ExchangeMeeting::await(const std::string& name, std::string* value) {
+  SHADOWIB_TRY(open());
+  const std::int64_t deadline = monotonic_ns() + kPatienceNs;
+  std::uint64_t token = 0;
+  for (;;) {
+    bool found = false, aborted = false;
+    std::string why;
+    SHADOWIB_TRY(exchange_->get(key("meet/" + name), value, &found));
+    if (found) return {};
+    SHADOWIB_TRY(exchange_->get(key("abort"), &why, &aborted));
+    if (aborted) return Status::of(Code::kAborted, 0, "another part of the restart gave up: %.300s", why.c_str());
+    if (monotonic_ns() >= deadline)
+      return Status(Code::kTimeout, 0, "another part of the restart did not tell where to connect to its members");
+    const Status status = exchange_->watch(key("meet"), &token, kStepMs, -1);
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
+  }
+}
+
+void ExchangeMeeting::abort(const Status& why) {
+  if (job_.epoch[0] != '\0' && open().ok()) (void)exchange_->claim(key("abort"), why.text()).ok();
+}
+
+}  // namespace shadowib

@@ -1,0 +1,30 @@
+// Where the parts of a restart meet: the job's exchange, under <epoch>/restart/meet/.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "hooks/agent.h"
+#include "hooks/imager/descriptors.h"
+#include "shadowib/exchange/exchange.h"
+
+namespace shadowib {
+
+// Opens the exchange when it is first needed: a restart in one part does without.
+class ExchangeMeeting final : public Meeting {
+ public:
+  explicit ExchangeMeeting(const JobInfo& job) : job_(job) {}
+  Status publish(const std::string& name, const std::string& value) override;
+  Status await(const std::string& name, std::string* value) override;
+  // Tells the other parts, if there can be any, that this one has failed.
+  void abort(const Status& why);
+
+ private:
+  Status open();
+  std::string key(const std::string& rest) const { return std::string(job_.epoch) + "/restart/" + rest; }
+
+  const JobInfo& job_;
+  std::unique_ptr<Exchange> exchange_;
+};
+
+}  // namespace shadowib

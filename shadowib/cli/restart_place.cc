@@ -1,0 +1,208 @@
+#include "shadowib/cli/restart_place.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "hooks/imager/set/set_files.h"
+#include "hooks/protocol.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/output.h"
+
+namespace shadowib::cli {
+namespace {
+
+constexpr std::int64_t kSharingNs = 60'000'000'000;
+constexpr int kStepMs = 200;
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Held for a moment by whoever begins or joins a shared restart.
+class SharingLock {
+ public:
+  explicit SharingLock(const std::string& path) {
+    const std::int64_t deadline = monotonic_ns() + kSharingNs;
+    while ((fd_ = hold_alive_lock(path)) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) &&
+           monotonic_ns() < deadline)
+      ::usleep(20000);
+    error_ = fd_ < 0 ? errno : 0;
+  }
+  ~SharingLock() { close_owned_descriptor(fd_); }
+  SharingLock(const SharingLock&) = delete;
+  SharingLock& operator=(const SharingLock&) = delete;
+  int error() const { return error_; }
+
+ private:
+  int fd_ = -1, error_ = 0;
+};
+
+}  // namespace
+
+RestartPlace::~RestartPlace() {
+  for (const int fd : {share_lock_, renewing_lock_, restart_lock_}) close_owned_descriptor(fd);
+}
+
+std::string RestartPlace::share_path(const std::string& name) const {
+  return alive_path(directory_, job_, epoch_, name);
+}
+
+Status RestartPlace::take_alone(const SetManifest& manifest) {
+  job_ = manifest.job;
+  for (const SetMember& m : manifest.members) all_.insert(m.index);
+  const std::string alive = job_paths(directory_, job_).alive;
+  SHADOWIB_TRY(ensure_directory(alive));
+  // Locks of members are refused first: they are what a user has to act on.
+  std::string who;
+  if (job_alive(directory_, job_, &who))
+    return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
+                      job_.c_str(), who.c_str());
+  restart_lock_ = hold_alive_lock(alive + "/restart");
+  if (restart_lock_ >= 0) renewing_lock_ = hold_alive_lock(alive + "/renewing");
+  if (renewing_lock_ >= 0) {
+    // Somebody may have joined between the look and the locks; nobody can any more.
+    if (!members_alive(directory_, job_, &who)) return {};
+    return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
+                      job_.c_str(), who.c_str());
+  }
+  if (errno == EWOULDBLOCK || errno == EAGAIN)
+    return Status::of(Code::kBusy, errno, "job %.64s is just being restarted by another command", job_.c_str());
+  return file_error(errno, "lock", alive + "/restart");
+}
+
+Status RestartPlace::begin(const SetManifest& manifest) {
+  SHADOWIB_TRY(renew_job(directory_, job_, exchange_uri_, manifest.generation + 1, all_, &epoch_));
+  close_owned_descriptor(renewing_lock_);
+  renewing_lock_ = -1;
+  return {};
+}
+
+Status RestartPlace::open_exchange() {
+  return exchange_ != nullptr ? Status() : Exchange::open(exchange_uri_, false, &exchange_);
+}
+
+Status RestartPlace::joinable(const SetManifest& manifest, bool* can) const {
+  *can = false;
+  const JobPaths paths = job_paths(directory_, manifest.job);
+  Fields begun;
+  if (!decode_fields(read_text(paths.top + "/share"), &begun) || begun["set"] != manifest.set_id) return {};
+  if (begun["epoch"] != read_text(paths.epoch) || !is_alive(paths.alive + "/restart")) return {};
+  std::unique_ptr<Exchange> exchange;
+  SHADOWIB_TRY(Exchange::open(exchange_uri_, false, &exchange));
+  std::string why;
+  bool aborted = false;
+  SHADOWIB_TRY(exchange->get(begun["epoch"] + "/restart/abort", &why, &aborted));
+  if (aborted)
+    return Status::of(Code::kBusy, 0, "a restart of the set is just giving up (%.200s); try again", why.c_str());
+  *can = true;
+  return {};
+}
+
+Status RestartPlace::share(const SetManifest& manifest, const std::set<std::uint32_t>& members) {
+  job_ = manifest.job;
+  for (const SetMember& m : manifest.members) all_.insert(m.index);
+  const JobPaths paths = job_paths(directory_, job_);
+  SHADOWIB_TRY(ensure_directory(paths.top));
+  const SharingLock lock(paths.top + "/sharing");
+  if (lock.error() != 0) return file_error(lock.error(), "lock", paths.top + "/sharing");
+  bool join = false;
+  SHADOWIB_TRY(joinable(manifest, &join));
+  if (join) {
+    epoch_ = read_text(paths.epoch);
+  } else {
+    SHADOWIB_TRY(take_alone(manifest));
+    SHADOWIB_TRY(begin(manifest));
+    ::unlink((paths.top + "/share").c_str());
+    SHADOWIB_TRY(write_new_file(paths.top + "/share", encode_fields({{"epoch", epoch_}, {"set", manifest.set_id}})));
+  }
+  SHADOWIB_TRY(open_exchange());
+  return claim(members);
+}
+
+Status RestartPlace::claim(const std::set<std::uint32_t>& members) {
+  // Nobody else is here (sharing), so that to look first is enough, and a refusal leaves nothing half claimed.
+  std::vector<std::string> started;
+  SHADOWIB_TRY(exchange_->list(key("started"), &started));
+  for (const std::string& name : started)
+    if (members.contains(static_cast<std::uint32_t>(std::stoul(name))))
+      return Status::of(Code::kBusy, EEXIST, "member %.20s is being restarted by another command already",
+                        name.c_str());
+  const std::string name = "share" + std::to_string(*members.begin());
+  if ((share_lock_ = hold_alive_lock(share_path(name))) < 0) return file_error(errno, "lock", share_path(name));
+  for (const std::uint32_t member : members)
+    SHADOWIB_TRY(exchange_->claim(key("started/" + std::to_string(member)), name));
+  return {};
+}
+
+Status RestartPlace::lost(std::string* text) {
+  text->clear();
+  std::vector<std::string> started, done;
+  SHADOWIB_TRY(exchange_->list(key("started"), &started));
+  SHADOWIB_TRY(exchange_->list(key("done"), &done));
+  all_run_ = done.size() >= all_.size();
+  for (const std::string& member : started) {
+    std::string name;
+    bool found = false;
+    if (std::find(done.begin(), done.end(), member) != done.end()) continue;
+    SHADOWIB_TRY(exchange_->get(key("started/" + member), &name, &found));
+    if (found && is_alive(share_path(name))) continue;
+    // It may have come to its end in between.
+    SHADOWIB_TRY(exchange_->get(key("done/" + member), &name, &found));
+    if (!found) *text += (text->empty() ? "" : ", ") + member;
+  }
+  return {};
+}
+
+Status RestartPlace::await_others(int timeout_s) {
+  Progress progress;
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_s} * 1'000'000'000;
+  std::uint64_t token = 0;
+  for (bool told = false;;) {
+    std::vector<std::string> started;
+    SHADOWIB_TRY(exchange_->list(key("started"), &started));
+    if (started.size() >= all_.size()) return {};
+    std::string missing, gone, why;
+    bool aborted = false;
+    for (const std::uint32_t m : all_)
+      if (std::find(started.begin(), started.end(), std::to_string(m)) == started.end())
+        missing += (missing.empty() ? "" : ",") + std::to_string(m);
+    SHADOWIB_TRY(lost(&gone));
+    SHADOWIB_TRY(exchange_->get(key("abort"), &why, &aborted));
+    if (aborted) return Status::of(Code::kAborted, 0, "another part of the restart gave up: %.300s", why.c_str());
+    Status status;
+    if (!gone.empty())
+      status = Status::of(Code::kAborted, 0, "the command that was to restart member %.100s is gone", gone.c_str());
+    else if (monotonic_ns() >= deadline)
+      status = Status::of(Code::kTimeout, 0,
+                          "after %d s nobody restarts member %.100s; start that share with --members %.100s",
+                          timeout_s, missing.c_str(), missing.c_str());
+    if (!status.ok()) {
+      (void)exchange_->claim(key("abort"), status.text()).ok();
+      return status;
+    }
+    if (!told) progress.step("waiting for who restarts member " + missing);
+    told = true;
+    const Status watched = exchange_->watch(key("started"), &token, kStepMs, -1);
+    if (!watched.ok() && watched.code() != Code::kTimeout) return watched;
+  }
+}
+
+Status RestartPlace::watch() {
+  if (all_run_) return {};
+  std::string gone;
+  SHADOWIB_TRY(lost(&gone));
+  if (!gone.empty())
+    (void)exchange_->claim(key("abort"), "the command that was to restart member " + gone + " is gone").ok();
+  return {};
+}
+
+}  // namespace shadowib::cli

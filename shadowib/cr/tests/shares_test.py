@@ -1,0 +1,134 @@
+"""A restart that several commands make, each of its share of the members, and one in several pid namespaces.
+
+shares_test.py BUILD_DIR PROGRAM [unittest options]; the program is not used: two verbs_check with a TCP connection are the job.
+"""
+import json
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+import restart_test
+from restart_test import BUILD, SHADOWIB, TIMEOUT_S, await_listener, free_port
+
+ITERATIONS, REST_US = 3_000, 2_000  # long enough for what is done meanwhile, however fast the machine is
+
+
+class Shares(restart_test.RestartCase):
+    def begin(self):
+        """A server (member 0) and a client (member 1) that have exchanged something, saved and killed."""
+        port = free_port()
+        words = ["run", "--job", "j", "--backend", "ib2tcp", "--", BUILD / "bin" / "verbs_check", "--port", port, "--iters", ITERATIONS,
+                 "--depth", "8", "--talk", REST_US]
+        server = self.start(*words)
+        await_listener(port, server)
+        self.await_members(1)
+        client = self.start(*words, "127.0.0.1")
+        self.programs = (server, client)
+        self.await_sends(0)
+        self.save(1)
+        self.ends(server, -9)
+        self.ends(client, -9)
+
+    def sends(self):
+        said = subprocess.run([SHADOWIB, "status", "j", "--json", "--dir", str(self.dir)], capture_output=True, text=True, check=True)
+        found = [int(n) for n in re.findall(r'"sends_retired": *(\d+)', said.stdout)]
+        return min(found) if len(found) == 2 else 0
+
+    def await_sends(self, beyond):
+        end = time.monotonic() + TIMEOUT_S
+        while self.sends() <= beyond:
+            self.assertLess(time.monotonic(), end, self.said())
+            time.sleep(0.01)
+        return self.sends()
+
+    def save(self, number):
+        done = subprocess.run([SHADOWIB, "checkpoint", "--kill", "j", "--json", "--dir", str(self.dir)], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr + self.said())
+        self.assertTrue(json.loads(done.stdout)["set"].endswith(f"j.{number:04}"))
+
+    def share(self, number, members, *words, **environment):
+        return self.start("restart", f"j.{number:04}", "--members", members, *words, **environment)
+
+    def said(self):
+        return "".join(f"{p.log.name}: {p.log.read_text(errors='replace')}" for p in self.processes)
+
+    def goes_well(self):
+        text = self.said()
+        for end in ("server", "client"):
+            self.assertIn(f"{end}: {ITERATIONS} iterations of 8 messages", text)
+
+    def test_apart_and_together_again(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                self.tearDown()
+                self.setUp()
+                self.begin()
+                late = self.share(1, "1", transport=transport)
+                self.await_text(late, "waiting for who restarts member 0")
+                early = self.share(1, "0", transport=transport)
+                saved = self.await_sends(0)
+                self.save(2)
+                self.ends(early, 20)
+                self.ends(late, 20)
+                # One command makes both now, each in a pid namespace of its own, since their pids may be the same.
+                together = self.restart(2, transport=transport)
+                self.await_sends(saved)
+                self.save(3)
+                self.ends(together, 20)
+                # And apart again, in the other order.
+                first = self.share(3, "0", transport=transport)
+                self.await_text(first, "waiting for who restarts member 1")
+                second = self.share(3, "1-1", transport=transport)
+                self.ends(first, 0)
+                self.ends(second, 0)
+                self.goes_well()
+
+    def test_nobody_comes(self):
+        self.begin()
+        alone = self.share(1, "0", "--wait", "1")
+        self.ends(alone, 7)
+        self.assertIn("nobody restarts member 1; start that share with --members 1", alone.log.read_text())
+        self.ends(self.restart(1), 0)
+
+    def test_who_comes_twice(self):
+        self.begin()
+        first = self.share(1, "0")
+        self.await_text(first, "waiting for who restarts member 1")
+        again = self.share(1, "0")
+        self.ends(again, 11)
+        self.assertIn("member 0 is being restarted by another command already", again.log.read_text())
+        whole = self.restart(1)
+        self.ends(whole, 11)
+        second = self.share(1, "1")
+        self.ends(first, 0)
+        self.ends(second, 0)
+
+    def test_whoever_dies_takes_the_others_with_it(self):
+        self.begin()
+        # While the other waits for the rest.
+        first = self.share(1, "0")
+        self.await_text(first, "waiting for who restarts member 1")
+        first.kill()
+        first.wait()
+        second = self.share(1, "1", "--wait", "1")
+        self.ends(second, 7)  # it is a restart of its own: that of the dead is over
+        # When all have come, and before all members run.
+        first = self.share(1, "0", SHADOWIB_FAULT="320:crash")
+        second = self.share(1, "1")
+        self.assertNotEqual(first.wait(TIMEOUT_S), 0)
+        self.assertNotIn(second.wait(TIMEOUT_S), (0, 20), self.said())
+        self.ends(self.restart(1), 0)
+
+    def test_lists_that_are_none(self):
+        self.begin()
+        for text in ("", "x", "0,", "2", "0-2", "1-0", "0;1", "-1", "0 1", "99999999999"):
+            with self.subTest(text):
+                wrong = self.start("restart", "j.0001", f"--members={text}")
+                self.ends(wrong, 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
