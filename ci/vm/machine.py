@@ -28,7 +28,7 @@ class Job:
     memory_mib: int
     seen: list[pathlib.Path]    # directories of the host that are shown even if they are below OWN
     shared: list[pathlib.Path]  # and those the guest may write to
-    nfs: bool                   # is there a directory of both nodes
+    nfs: str                    # options to mount a directory of both nodes with; empty: there is none
     work: pathlib.Path          # for sockets and archives, short and empty
 
 
@@ -65,7 +65,7 @@ class Node:
         job = self.job
         here = pathlib.Path.cwd()
         settings = {"MARK": self.marker, "NODE": self.number, "NODES": job.nodes, "MTU": 9000, "SHARED": SHARED if job.nfs else "",
-                    "DIRECTORY": f"'{quoted(here)}'"}
+                    "MOUNT_OPTIONS": f"'{quoted(job.nfs)}'", "DIRECTORY": f"'{quoted(here)}'"}
         environment = {name: value for name, value in os.environ.items() if name not in NOT_PASSED}
         environment |= {"SHADOWIB_VM": "1", "SHADOWIB_VM_NODE": str(self.number), "SHADOWIB_VM_NODES": str(job.nodes),
                         "SHADOWIB_VM_ADDRESS": address(self.number),
@@ -177,5 +177,5 @@ def address(node: int) -> str:
     return f"192.168.77.{node + 1}"
 
 
-def quoted(path: pathlib.Path) -> str:
-    return str(path).replace("'", "'\\''")
+def quoted(text: pathlib.Path | str) -> str:
+    return str(text).replace("'", "'\\''")
