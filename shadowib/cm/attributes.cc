@@ -128,7 +128,7 @@ rdma_ucm_query_route_resp route_of(const ConnectionId& id) {
 }
 
 void describe_ids(std::string* json) {
-  std::lock_guard guard(manager().lock);
+  ManagerGuard guard;
   *json += ",\"rdma_cm\":{\"event_channels\":" + std::to_string(manager().channels.size()) + ",\"ids\":[";
   const char* separator = "";
   for (auto& [number, id] : manager().ids) {

@@ -1,7 +1,6 @@
 // What the kernel's connection manager would hold for librdmacm: event channels, ids, their events.
 //
-// All of it is guarded by manager().lock, a mutex that is taken outside of any Inside (hooks/stop.h): its holder
-// calls the shim as a program does and may be stopped anywhere, and so may who waits for it.
+// All of it is guarded by manager().lock, held by a ManagerGuard.
 #pragma once
 
 #include <rdma/rdma_user_cm.h>
@@ -12,8 +11,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "hooks/stop.h"
 #include "shadowib/cm/message.h"
 
 namespace shadowib::cm {
@@ -111,6 +112,7 @@ struct ConnectionId {
 
 struct Manager {
   std::mutex lock;
+  std::mutex opening;  // of channels; taken before the other, outside of any Inside: the holder may be stopped
   std::vector<std::unique_ptr<Channel>> channels;
   std::map<std::uint32_t, std::unique_ptr<ConnectionId>> ids;  // by number
   std::uint64_t last_serial = 0;
@@ -118,6 +120,30 @@ struct Manager {
   std::uint32_t last_local_id = 0;
 };
 Manager& manager();
+
+// Holds the lock. Who holds it is not stopped: the memory here is of the arena, whose lock others of the shim wait
+// for, and a restart's agent takes it while everybody is. So nobody may sleep with it.
+class [[nodiscard]] ManagerGuard {
+ public:
+  ManagerGuard() { lock(); }
+  ~ManagerGuard() {
+    if (inside_) unlock();
+  }
+  ManagerGuard(const ManagerGuard&) = delete;
+  ManagerGuard& operator=(const ManagerGuard&) = delete;
+  void lock() {
+    inside_.emplace();
+    manager().lock.lock();
+  }
+  void unlock() {
+    manager().lock.unlock();
+    inside_.reset();
+  }
+
+ private:
+  std::optional<Inside> inside_;
+};
+
 std::uint32_t random_bits();
 std::uint32_t next_local_id();  // not 0
 

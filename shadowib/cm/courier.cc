@@ -18,7 +18,6 @@
 #include "shadowib/abi/handlers.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
-#include "shadowib/cm/connection_id.h"
 
 namespace shadowib::cm {
 namespace {
@@ -147,7 +146,7 @@ void* serve(void* argument) {
   for (std::int64_t drain_until = 0;;) {
     pollfd fds[] = {{c.channel->fd, POLLIN, 0}, {c.wake_fd, POLLIN, 0}};
     ::poll(fds, 2, timeout_ms);
-    std::unique_lock guard(manager().lock);
+    ManagerGuard guard;
     std::uint64_t count;
     if (fds[1].revents != 0) [[maybe_unused]]
       auto n = ::read(c.wake_fd, &count, sizeof(count));
@@ -254,28 +253,32 @@ Status start_thread(Courier& c) {
 
 }  // namespace
 
-Status start_courier() {
+Status start_courier(ManagerGuard& guard) {
   auto made = std::make_unique<Courier>();
-  Status status = make_objects(*made);
-  if (status.ok()) status = start_thread(*made);
-  if (!status.ok()) {
+  if (Status status = make_objects(*made); !status.ok()) {
     destroy_objects(*made);
     return status;
   }
-  g_courier = made.release();
-  return {};
+  guard.unlock();  // a new thread takes memory of the program's
+  Status status = start_thread(*made);
+  guard.lock();
+  if (status.ok())
+    g_courier = made.release();
+  else
+    destroy_objects(*made);
+  return status;
 }
 
-void stop_courier() {
+void stop_courier(ManagerGuard& guard) {
   Courier* c = g_courier;
   c->stopping = true;
   wake_courier();
   g_courier = nullptr;  // who comes meanwhile starts another
-  manager().lock.unlock();
+  guard.unlock();
   ::pthread_join(c->thread, nullptr);
+  guard.lock();
   destroy_objects(*c);
   delete c;
-  manager().lock.lock();
 }
 
 bool courier_runs() { return g_courier != nullptr; }

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "shadowib/base/status.h"
-#include "shadowib/cm/message.h"
+#include "shadowib/cm/connection_id.h"
 
 namespace shadowib::cm {
 
@@ -19,9 +19,10 @@ struct Port {
   std::uint8_t gid_index;
 };
 
-Status start_courier();
-// Ends the thread and destroys the objects, after what is to be sent has left. Gives the lock up meanwhile.
-void stop_courier();
+// Both give the lock up meanwhile. Starting is for one at a time: manager().opening is held, too. The thread ends
+// after what is to be sent has left.
+Status start_courier(ManagerGuard& guard);
+void stop_courier(ManagerGuard& guard);
 bool courier_runs();
 
 const Port& courier_port();

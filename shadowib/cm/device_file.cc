@@ -28,7 +28,7 @@ constexpr int kMaxDescriptors = 1 << 16;
 std::atomic<bool> g_is_ours[kMaxDescriptors];
 
 Status restarted() {
-  std::lock_guard guard(manager().lock);
+  ManagerGuard guard;
   return courier_runs() ? publish_again() : Status();
 }
 
@@ -37,7 +37,7 @@ const Companion kCompanion = {restarted, describe_ids};
 void in_child() {
   auto* inherited = &manager();
   std::vector<std::unique_ptr<Channel>> channels = std::move(inherited->channels);
-  new (inherited) Manager;  // its lock may be held, its ids are the parent's
+  new (inherited) Manager;  // its locks may be held, its ids are the parent's
   for (auto& channel : channels) channel->foreign = true;
   inherited->channels = std::move(channels);
   forget_courier();
@@ -88,7 +88,7 @@ int set_option(ConnectionId& id, const rdma_ucm_set_option& command) {
 }
 
 // Waits until there is one, outside the lock; 0 or an errno.
-int next_event(std::unique_lock<std::mutex>& guard, int fd, Event* event) {
+int next_event(ManagerGuard& guard, int fd, Event* event) {
   const std::uint64_t serial = find_channel(fd)->serial;
   for (Channel* channel = find_channel(fd); !take_event(*channel, event); channel = find_channel(fd)) {
     guard.unlock();
@@ -104,8 +104,7 @@ int next_event(std::unique_lock<std::mutex>& guard, int fd, Event* event) {
   return 0;
 }
 
-int get_event(std::unique_lock<std::mutex>& guard, Channel& channel, const rdma_ucm_get_event& command,
-              std::uint16_t room) {
+int get_event(ManagerGuard& guard, Channel& channel, const rdma_ucm_get_event& command, std::uint16_t room) {
   Event event;
   if (int rc = next_event(guard, channel.fd, &event); rc != 0) return rc;
   ++event.id->events_reported;
@@ -194,8 +193,8 @@ int command_on_id(std::uint32_t number, std::uint16_t room, const void* body, st
   }
 }
 
-int run_command(std::unique_lock<std::mutex>& guard, Channel& channel, const rdma_ucm_cmd_hdr& header,
-                const void* body, std::size_t bytes) {
+int run_command(ManagerGuard& guard, Channel& channel, const rdma_ucm_cmd_hdr& header, const void* body,
+                std::size_t bytes) {
   switch (header.cmd) {
     case RDMA_USER_CM_CMD_CREATE_ID: {
       auto command = body_of<rdma_ucm_create_id>(body, bytes);
@@ -230,9 +229,10 @@ int open_device_file() {
     return true;
   }();
   (void)once;
-  std::unique_lock guard(manager().lock);
+  std::lock_guard one_at_a_time(manager().opening);
+  ManagerGuard guard;
   if (!courier_runs())
-    if (Status status = start_courier(); !status.ok()) {
+    if (Status status = start_courier(guard); !status.ok()) {
       log_line(LogLevel::kError, "rdma_cm: %s", status.text());
       errno = status.error() != 0 ? status.error() : EIO;
       return -1;
@@ -259,7 +259,7 @@ ssize_t write_device_file(int fd, const void* command, std::size_t bytes) {
   int error = EINVAL;
   if (bytes >= sizeof(header)) {
     std::memcpy(&header, command, sizeof(header));
-    std::unique_lock guard(manager().lock);
+    ManagerGuard guard;
     Channel* channel = find_channel(fd);
     if (channel == nullptr && header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {  // closed since we were called
       guard.unlock();
@@ -278,7 +278,7 @@ ssize_t write_device_file(int fd, const void* command, std::size_t bytes) {
 }
 
 int close_device_file(int fd) {
-  std::unique_lock guard(manager().lock);
+  ManagerGuard guard;
   Channel* channel = find_channel(fd);
   if (channel != nullptr && !channel->foreign) {
     std::vector<std::uint32_t> numbers;
@@ -291,7 +291,8 @@ int close_device_file(int fd) {
   // a thread of it asks for the next event (rping) is to end well.
   const auto in_use = [&](const auto& c) { return !c->foreign && c.get() != channel; };
   const auto stop_if_last = [&] {
-    if (courier_runs() && std::none_of(manager().channels.begin(), manager().channels.end(), in_use)) stop_courier();
+    if (courier_runs() && std::none_of(manager().channels.begin(), manager().channels.end(), in_use))
+      stop_courier(guard);
   };
   stop_if_last();
   g_is_ours[fd] = false;
@@ -302,6 +303,7 @@ int close_device_file(int fd) {
 }
 
 void leave_connections() {
+  Inside inside;
   if (!manager().lock.try_lock()) return;
   if (courier_runs())
     for (auto& [number, id] : manager().ids) end_connection(*id);

@@ -18,7 +18,6 @@
 
 #include "hooks/agent.h"
 #include "hooks/protocol.h"
-#include "hooks/stop.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib::cm {
@@ -61,7 +60,6 @@ std::size_t read_file(const char* path, char* text, std::size_t capacity) {
 
 // Not kept: after a restart it may be another.
 std::string this_host() {
-  Inside inside;
   char boot[64];
   std::string host;
   for (std::size_t i = 0, n = read_file("/proc/sys/kernel/random/boot_id", boot, sizeof(boot)); i < n; ++i)
@@ -119,14 +117,12 @@ std::vector<sockaddr_in6> addresses_of_this_host() {
 // Whose they are, for those who reach a listener on all of them from elsewhere.
 Status publish_host() {
   const std::string host = this_host();
-  Inside inside;
   for (const sockaddr_in6& address : addresses_of_this_host())
     if (!only_here(address)) SHADOWIB_TRY(job_exchange()->publish(key_of("host/" + text_of(address)), host));
   return {};
 }
 
 bool get(const std::string& key, std::string* value) {
-  Inside inside;
   bool found = false;
   return job_exchange()->get(key, value, &found).ok() && found;
 }
@@ -159,7 +155,6 @@ sockaddr_in6 wildcard_like(const sockaddr_in6& address) {
 }
 
 bool is_local(const sockaddr_in6& address) {
-  Inside inside;  // a stop would find a socket that is none of the program's
   int fd = ::socket(address.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   sockaddr_in6 any_port = address;
@@ -170,7 +165,6 @@ bool is_local(const sockaddr_in6& address) {
 }
 
 int route_to(const sockaddr_in6& destination, sockaddr_in6* source) {
-  Inside inside;
   int fd = ::socket(destination.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   sockaddr_in6 to = destination;
@@ -189,11 +183,7 @@ int route_to(const sockaddr_in6& destination, sockaddr_in6* source) {
 int claim_port(std::uint16_t port_space, std::uint16_t port) {
   const std::string key = port_key(port_space, port), mine = std::to_string(job_info().member);
   for (;;) {
-    Status status;
-    {
-      Inside inside;
-      status = job_exchange()->claim(key, mine);
-    }
+    Status status = job_exchange()->claim(key, mine);
     if (status.ok()) return 0;
     std::string holder;
     if (status.code() != Code::kBusy) return EIO;
@@ -206,20 +196,17 @@ int claim_port(std::uint16_t port_space, std::uint16_t port) {
 
 void release_port(std::uint16_t port_space, std::uint16_t port) {
   const std::string key = port_key(port_space, port);
-  Inside inside;
   (void)job_exchange()->remove(key).ok();
 }
 
 Status publish_listener(std::uint16_t port_space, const sockaddr_in6& bound, const Address& address) {
   if (is_wildcard(bound)) SHADOWIB_TRY(publish_host());
   const std::string key = listen_key(port_space, port_of(bound), place_of(bound, this_host()));
-  Inside inside;
   return job_exchange()->publish(key, {reinterpret_cast<const char*>(&address), sizeof(address)});
 }
 
 void remove_listener(std::uint16_t port_space, const sockaddr_in6& bound) {
   const std::string key = listen_key(port_space, port_of(bound), place_of(bound, this_host()));
-  Inside inside;
   (void)job_exchange()->remove(key).ok();
 }
 
@@ -231,10 +218,7 @@ bool find_listener(std::uint16_t port_space, const sockaddr_in6& destination, Ad
   if (!host.empty()) keys.push_back(listen_key(port_space, port_of(destination), "any-" + host));
   std::vector<std::string> values;
   std::vector<bool> found;
-  {
-    Inside inside;
-    if (!job_exchange()->lookup(keys, &values, &found).ok()) return false;
-  }
+  if (!job_exchange()->lookup(keys, &values, &found).ok()) return false;
   for (std::size_t i = 0; i < keys.size(); ++i)
     if (found[i] && values[i].size() == sizeof(*address)) {
       std::memcpy(address, values[i].data(), sizeof(*address));

@@ -240,8 +240,40 @@ static void closing_channels(void) {
   }
 }
 
+static volatile int rounds, ending; /* of a thread's ids */
+
+static void* ids_that_come_and_go(void* unused) {
+  while (!ending) {
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct rdma_cm_id* id;
+    CHECK(rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_bind_addr(id, (struct sockaddr*)&any) == 0 && rdma_destroy_id(id) == 0);
+    ++rounds;
+  }
+  return unused;
+}
+
+static void await_rounds(int more) {
+  const int from = rounds;
+  for (double end = now() + kAnyTime; rounds < from + more; usleep(1000)) CHECK(now() < end);
+}
+
+/* The checkpoint finds a thread in the middle of a command. */
+static void busy_manager(void) {
+  pthread_t thread;
+  open_channel();
+  CHECK(pthread_create(&thread, NULL, ids_that_come_and_go, NULL) == 0);
+  for (int i = 0; i < 2; ++i) {
+    await_rounds(3);
+    checkpoint_and_kill();
+  }
+  await_rounds(3);
+  ending = 1;
+  CHECK(pthread_join(thread, NULL) == 0);
+  rdma_destroy_event_channel(events);
+}
+
 const struct scenario connection_scenarios[] = {
-    {"connections", connections},           {"half_made", half_made},
-    {"late_listener", late_listener},       {"unread_events", unread_events},
-    {"listener", listener_of_another},      {"caller", caller},
-    {"closing_channels", closing_channels}, {NULL, NULL}};
+    {"connections", connections},           {"half_made", half_made},          {"late_listener", late_listener},
+    {"unread_events", unread_events},       {"listener", listener_of_another}, {"caller", caller},
+    {"closing_channels", closing_channels}, {"busy_manager", busy_manager},    {NULL, NULL}};

@@ -201,6 +201,11 @@ class Restart(RestartCase):
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         self.ends(self.restart(2), 0)
 
+    def test_a_stop_in_a_command_of_rdma_cm(self):
+        self.ends(self.run_program("busy_manager"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
     def test_a_connection_half_made(self):
         self.alone("half_made")
 
