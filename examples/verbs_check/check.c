@@ -97,7 +97,7 @@ static void post_iteration(struct side* s, uint64_t iteration) {
   read->send_flags = IBV_SEND_SIGNALED;
   read->wr.rdma.remote_addr = slot;
   read->wr.rdma.rkey = s->peer.rkey;
-  if (o->no_atomics) write->next = read;
+  if (o->one_way) write->next = NULL;
   int failed = post_chain(s, wrs, &bad);
   if (failed) die("ibv_post_send: %s at request %ld", strerror(failed), bad ? (long)(bad - wrs) : -1L);
 }
@@ -243,24 +243,24 @@ static void say_goodbye(struct side* s, struct expected* e) {
 
 int run_iterations(struct side* s) {
   const uint64_t n = (uint64_t)s->options.iterations;
-  const bool atomics = !s->options.no_atomics;
+  const bool answers = !s->options.one_way;
   struct expected e = {0};
   for (uint64_t i = 0; i < n; ++i) {
     e.receives += s->options.depth;
-    e.sends = e.read = true;
-    e.add = e.swap = atomics;
+    e.sends = true;
+    e.add = e.swap = e.read = answers;
     post_iteration(s, i);
     wait_for(s, &e);
-    if (atomics && *s->add_result != i * (i + 1) / 2)
+    if (answers && *s->add_result != i * (i + 1) / 2)
       die("iteration %lu: fetch-and-add found %lu and should have found %lu", i, *s->add_result, i * (i + 1) / 2);
-    if (atomics && *s->swap_result != i) die("iteration %lu: compare-and-swap found %lu", i, *s->swap_result);
-    verify(s->readback, s->options.size, KIND_WRITE, i, "RDMA read");
+    if (answers && *s->swap_result != i) die("iteration %lu: compare-and-swap found %lu", i, *s->swap_result);
+    if (answers) verify(s->readback, s->options.size, KIND_WRITE, i, "RDMA read");
     check_inbox(s, i);
     if (s->options.talk_us >= 0) talk(s->connection, i, s->options.talk_us);
   }
   say_goodbye(s, &e);
-  if (atomics && *s->counter != n * (n + 1) / 2)
+  if (answers && *s->counter != n * (n + 1) / 2)
     die("the peer's additions make %lu and should make %lu", *s->counter, n * (n + 1) / 2);
-  if (atomics && *s->reg != n) die("the peer's swaps made %lu and should make %lu", *s->reg, n);
+  if (answers && *s->reg != n) die("the peer's swaps made %lu and should make %lu", *s->reg, n);
   return 0;
 }

@@ -26,8 +26,8 @@ struct options {
   bool pair;     /* run both sides, the client in a child */
   bool srq;      /* receive from a shared receive queue */
   bool extended; /* post and poll by extended verbs */
-  bool no_atomics;
-  long talk_us; /* keep the TCP connection and talk over it, too, with so much rest between iterations; < 0: no */
+  bool one_way;  /* no atomics and no reads */
+  long talk_us;  /* keep the TCP connection and talk over it, too, with so much rest between iterations; < 0: no */
 };
 
 /* What a side tells the other. */

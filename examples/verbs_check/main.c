@@ -32,7 +32,7 @@ static void usage(int code) {
           "  --ib-port N    its port (1)                --gid N    GID index; without it, the LID is used\n"
           "  --srq          receives from a shared queue  --extended posts and polls by extended verbs\n"
           "  --talk US      keeps the TCP connection and talks over it, too; US microseconds of rest an iteration\n"
-          "  --no-atomics   for adapters whose atomics are not to be relied on\n"
+          "  --one-way      no requests that bring something back: no atomics, no RDMA reads\n"
           "Exits with 0 if every byte, number and total was right.\n");
   exit(code);
 }
@@ -46,11 +46,11 @@ static long number(const char* text, long least) {
 }
 
 static struct options parse(int argc, char** argv) {
-  static const struct option kLong[] = {{"iters", 1, 0, 'n'},   {"size", 1, 0, 's'},       {"depth", 1, 0, 'd'},
-                                        {"events", 0, 0, 'e'},  {"port", 1, 0, 'p'},       {"device", 1, 0, 'D'},
-                                        {"ib-port", 1, 0, 'i'}, {"gid", 1, 0, 'g'},        {"pair", 0, 0, 'P'},
-                                        {"srq", 0, 0, 'q'},     {"extended", 0, 0, 'x'},   {"help", 0, 0, 'h'},
-                                        {"talk", 1, 0, 't'},    {"no-atomics", 0, 0, 'a'}, {0, 0, 0, 0}};
+  static const struct option kLong[] = {{"iters", 1, 0, 'n'},   {"size", 1, 0, 's'},     {"depth", 1, 0, 'd'},
+                                        {"events", 0, 0, 'e'},  {"port", 1, 0, 'p'},     {"device", 1, 0, 'D'},
+                                        {"ib-port", 1, 0, 'i'}, {"gid", 1, 0, 'g'},      {"pair", 0, 0, 'P'},
+                                        {"srq", 0, 0, 'q'},     {"extended", 0, 0, 'x'}, {"help", 0, 0, 'h'},
+                                        {"talk", 1, 0, 't'},    {"one-way", 0, 0, 'a'},  {0, 0, 0, 0}};
   struct options o = {
       .tcp_port = 18516, .ib_port = 1, .gid_index = -1, .depth = 16, .iterations = 1000, .size = 4096, .talk_us = -1};
   for (int c; (c = getopt_long(argc, argv, "n:s:d:ep:h", kLong, NULL)) != -1;) {
@@ -89,7 +89,7 @@ static struct options parse(int argc, char** argv) {
         o.extended = true;
         break;
       case 'a':
-        o.no_atomics = true;
+        o.one_way = true;
         break;
       case 't':
         o.talk_us = number(optarg, 0);
