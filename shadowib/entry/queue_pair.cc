@@ -227,6 +227,7 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   }
   remember(&qp.modifies, *attr, mask);
   if (mask & IBV_QP_STATE) {
+    if (attr->qp_state != IBV_QPS_SQD) qp.drains_again = false;
     SpinGuard guard(registry().lock);  // the status that others ask for shows it
     program->state = qp.qp.qp_base.state = attr->qp_state;
     if (attr->qp_state == IBV_QPS_RESET) reset_logs(qp);
