@@ -373,12 +373,14 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   Registry& r = registry();
   SHADOWIB_TRY(rebuild_contexts(r));
   SHADOWIB_TRY(rebuild_memory(r));
-  SHADOWIB_TRY(rebuild_windows(r));
   plan_forced_signals();
   SHADOWIB_TRY(rebuild_completion(r));
   SHADOWIB_TRY(rebuild_xrc_domains(r));
   SHADOWIB_TRY(rebuild_shared_receive_queues(r));
   SHADOWIB_TRY(rebuild_queue_pairs(r));
+  // Behind them: a kernel lets what is newest go first at a process's end, and Linux' rxe waits for a minute before
+  // it destroys a queue pair that a window is bound by.
+  SHADOWIB_TRY(rebuild_windows(r));
   for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
   SHADOWIB_TRY(publish_directory());
   for (ShadowQp& qp : r.qps) SHADOWIB_TRY(announce_source(qp));
