@@ -6,7 +6,7 @@
 // A checkpoint, phase by phase (numbers are fault points, SHADOWIB_FAULT=<number>:<action>, see fault.h):
 //   10 joined     barrier: every member has seen the request
 //   20 hooks      the program's pre-checkpoint hooks; threads still run
-//   30 stop       stop_threads(), barrier "stopped"
+//   30 stop       all members stop_threads() together, barrier "stopped"; 35: this one's are about to be
 //   40 settle     Participant::settle until the frontier, barrier "settled"
 //   50 quiesce    Participant::quiesce (helper threads parked), barrier "quiet"
 //   60 inspect    descriptors, children, mappings are captured into a table and judged (P4); nothing written before

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/fault.h"
 #include "hooks/loader_thread.h"
 #include "hooks/stop.h"
 #include "hooks/tasks.h"
@@ -26,6 +27,7 @@ constexpr std::int64_t kSettleNs = 2'000'000'000;
 }  // namespace
 
 Status RoundSettle::stop() {
+  SHADOWIB_TRY(fault_point(35));
   if (g_agent.participant != nullptr) g_agent.participant->stopping();
   for (int attempt = 0;; ++attempt) {
     SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms(), 10000)));

@@ -179,7 +179,7 @@ TEST_F(AgentTest, KillEndsTheMembersAfterTheCommit) {
 }
 
 TEST_F(AgentTest, APhaseThatFailsAbortsAndAllGoOn) {
-  for (int phase : {10, 20, 30, 40, 50, 60, 70}) {
+  for (int phase : {10, 20, 30, 35, 40, 50, 60, 70}) {
     SCOPED_TRACE(phase);
     members_.clear();
     start(2, {{"SHADOWIB_FAULT", std::to_string(phase) + ":fail:1"}});
@@ -193,7 +193,7 @@ TEST_F(AgentTest, APhaseThatFailsAbortsAndAllGoOn) {
 }
 
 TEST_F(AgentTest, AMemberThatDiesAbortsAndTheOthersGoOn) {
-  for (int phase : {10, 20, 30, 40, 50, 60, 70}) {
+  for (int phase : {10, 20, 30, 35, 40, 50, 60, 70}) {
     SCOPED_TRACE(phase);
     members_.clear();
     start(2, {{"SHADOWIB_FAULT", std::to_string(phase) + ":crash:1"}});

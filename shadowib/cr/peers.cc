@@ -12,6 +12,7 @@
 #include "shadowib/cr/ports.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/registry.h"
+#include "shadowib/objects/route_header.h"
 
 namespace shadowib {
 namespace {
@@ -169,12 +170,12 @@ bool find_source(const SourceAddress& from, DatagramSource* source) {
 
 // The header in front of a datagram, which may lie in several pieces: out of them or, if `back`, into them. By system
 // calls, since a program may have unmapped its buffer. False: it is not there.
-bool copy_first(const ibv_sge* list, int count, ibv_grh* grh, bool back) {
-  char* at = reinterpret_cast<char*>(grh);
-  std::size_t left = sizeof(*grh);
+bool copy_first(ShadowContext& context, const ibv_sge* list, int count, RouteHeader* header, bool back) {
+  char* at = reinterpret_cast<char*>(header);
+  std::size_t left = sizeof(*header);
   for (int i = 0; i < count && left > 0; ++i) {
     const std::size_t n = std::min<std::size_t>(left, list[i].length);
-    const iovec ours{at, n}, its{reinterpret_cast<void*>(list[i].addr), n};
+    const iovec ours{at, n}, its{context.displaced.memory_of({list[i].lkey}, list[i].addr), n};
     const ssize_t done = back ? ::process_vm_writev(::getpid(), &ours, 1, &its, 1, 0)
                               : ::process_vm_readv(::getpid(), &ours, 1, &its, 1, 0);
     if (done != static_cast<ssize_t>(n)) return false;
@@ -182,6 +183,14 @@ bool copy_first(const ibv_sge* list, int count, ibv_grh* grh, bool back) {
     left -= n;
   }
   return left == 0;
+}
+
+// The program's GID that a datagram came to; a group's stays as it is.
+RecordedGid own_gid(const ShadowContext& context, const ibv_gid& real) {
+  for (const ShadowPort& port : context.ports)
+    for (std::size_t g = 0; g < port.real_gids.size() && g < port.gids.size(); ++g)
+      if (std::memcmp(&port.real_gids[g], &real, sizeof(real)) == 0) return port.gids[g];
+  return {real, 0};
 }
 
 // What a peer has made since the restart, if its virtual key is not the real one. False: nothing; *real is unchanged.
@@ -266,24 +275,19 @@ RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
 
 void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc) {
   if (job_info().generation == 0) return;
-  ibv_grh grh{};
-  const bool global = (wc->wc_flags & IBV_WC_GRH) != 0 && !qp.context->has_other_addresses.load() &&
-                      copy_first(list, count, &grh, false);
+  RouteHeader header{};
+  const bool global = (wc->wc_flags & IBV_WC_GRH) != 0 && copy_first(*qp.context, list, count, &header, false);
+  ibv_gid from = header.source();
   DatagramSource source;
-  if (find_source({wc->slid, grh.sgid, wc->src_qp}, &source)) {
+  if (find_source({wc->slid, from, wc->src_qp}, &source)) {
     wc->src_qp = source.virtual_qp_num;
     if (wc->slid != 0) wc->slid = static_cast<std::uint16_t>(source.virtual_lid);
-    grh.sgid = source.virtual_gid;
+    from = source.virtual_gid;
   }
   if (!global) return;
-  for (const ShadowPort& port : qp.context->ports)
-    for (std::size_t g = 0; g < port.real_gids.size() && g < port.gids.size(); ++g)
-      if (std::memcmp(&port.real_gids[g], &grh.dgid, sizeof(ibv_gid)) == 0) {
-        grh.dgid = port.gids[g].gid;
-        (void)copy_first(list, count, &grh, true);
-        return;
-      }
-  (void)copy_first(list, count, &grh, true);
+  const RecordedGid to = own_gid(*qp.context, header.destination());
+  header.name(from, to.gid, to.type != 0);
+  (void)copy_first(*qp.context, list, count, &header, true);
 }
 
 RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {

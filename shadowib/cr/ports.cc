@@ -5,16 +5,13 @@
 
 #include "shadowib/cr/peers.h"
 #include "shadowib/objects/backend.h"
+#include "shadowib/objects/route_header.h"
 
 namespace shadowib {
 namespace {
 
 constexpr std::uint8_t kHopLimit = 64;
 
-bool is_ipv4(const ibv_gid& gid) {
-  constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  return std::memcmp(gid.raw, kMapped, sizeof(kMapped)) == 0;
-}
 bool is_link_local(const ibv_gid& gid) { return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80; }
 // Addresses of one family reach each other.
 int family(const ibv_gid& gid) { return is_ipv4(gid) ? 0 : is_link_local(gid) ? 1 : 2; }

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int kReloadTimeoutMs = 30000;
 constexpr int kBarrierTimeoutMs = 60000;
+constexpr std::int64_t kDrainTimeoutNs = 5'000'000'000;
 
 template <typename... Args>
 Status failed(int error, const char* format, Args... args) {
@@ -328,15 +329,31 @@ Status connect_queue_pairs(Registry& r) {
   return {};
 }
 
+// Held in SQD again, empty. Returns when it has drained, and what the device may tell of that is there.
+Status hold_again(ShadowQp& qp) {
+  qp.drains_again = !qp.drain_event_due;
+  SHADOWIB_TRY(replay(qp, IBV_QPS_SQD, IBV_QPS_SQE));
+  const std::int64_t deadline = monotonic_ns() + kDrainTimeoutNs;
+  for (;;) {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    const int rc = g_backend.query_qp(qp.real, &attr, IBV_QP_STATE, &init);
+    if (rc == 0 && attr.sq_draining == 0) return {};
+    if (rc != 0 || monotonic_ns() > deadline)
+      return failed(rc != 0 ? rc : ETIMEDOUT, "queue pair 0x%x: an empty send queue does not drain", qp.qp_num.value);
+  }
+}
+
 // Posts what had not run. A queue that was held in SQD is held again before, so that nothing runs that did not.
 Status refill_queue_pairs(Registry& r) {
   for (ShadowQp& qp : r.qps) {
-    if (qp.settled_state == IBV_QPS_SQD) SHADOWIB_TRY(replay(qp, IBV_QPS_SQD, IBV_QPS_SQE));
+    if (qp.settled_state == IBV_QPS_SQD) SHADOWIB_TRY(hold_again(qp));
     if (qp.frontier == qp.send.head || qp.settled_state == IBV_QPS_ERR) continue;
     if (int rc = repost_sends(qp, qp.frontier); rc != 0)
       return failed(rc, "the %llu unexecuted requests of queue pair 0x%x",
                     static_cast<unsigned long long>(qp.send.head - qp.frontier), qp.qp_num.value);
   }
+  for (ShadowContext& context : r.contexts) drain_async_events(context);
   return {};
 }
 
@@ -356,12 +373,14 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   Registry& r = registry();
   SHADOWIB_TRY(rebuild_contexts(r));
   SHADOWIB_TRY(rebuild_memory(r));
-  SHADOWIB_TRY(rebuild_windows(r));
   plan_forced_signals();
   SHADOWIB_TRY(rebuild_completion(r));
   SHADOWIB_TRY(rebuild_xrc_domains(r));
   SHADOWIB_TRY(rebuild_shared_receive_queues(r));
   SHADOWIB_TRY(rebuild_queue_pairs(r));
+  // Behind them: a kernel lets what is newest go first at a process's end, and Linux' rxe waits for a minute before
+  // it destroys a queue pair that a window is bound by.
+  SHADOWIB_TRY(rebuild_windows(r));
   for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
   SHADOWIB_TRY(publish_directory());
   for (ShadowQp& qp : r.qps) SHADOWIB_TRY(announce_source(qp));

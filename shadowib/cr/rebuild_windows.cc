@@ -41,7 +41,7 @@ Status bind_again(ShadowMw& mw, ibv_qp* qp, ibv_cq* cq) {
   while ((n = g_backend.poll_cq(cq, 1, &wc)) == 0)
     if (monotonic_now_ns() > deadline) return failed(ETIMEDOUT, "its bind does not complete", mw);
   if (n < 0 || wc.status != IBV_WC_SUCCESS) return failed(EIO, "its bind fails", mw);
-  if (mw.mw.type == IBV_MW_TYPE_1) mw.real->rkey = wr.bind_mw.rkey;
+  mw.real_key = {wr.bind_mw.rkey};
   return {};
 }
 

@@ -63,15 +63,26 @@ void tell_handles(ShadowContext& context, const ShadowQp& qp, ibv_async_event* e
   }
 }
 
+// That a send queue has drained once more since a restart has put it into SQD again: Linux' rxe tells it without
+// having been asked to.
+bool is_of_restart(const ibv_async_event& real) {
+  if (real.event_type != IBV_EVENT_SQ_DRAINED) return false;
+  auto* qp = static_cast<ShadowQp*>(real.element.qp->qp_context);
+  return !qp->drain_event_due.exchange(false) && qp->drains_again;
+}
+
 bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
   ibv_async_event real{};
-  if (g_backend.get_async_event(context.real, &real) != 0) return false;
+  for (;;) {
+    if (g_backend.get_async_event(context.real, &real) != 0) return false;
+    if (!is_of_restart(real)) break;
+    g_backend.ack_async_event(&real);
+  }
   *event = real;
   if (names_qp(real.event_type)) {
     auto* qp = static_cast<ShadowQp*>(real.element.qp->qp_context);
     event->element.qp = &qp->qp.qp_base;
     tell_handles(context, *qp, event);
-    if (real.event_type == IBV_EVENT_SQ_DRAINED) qp->drain_event_due = false;
   } else if (real.event_type == IBV_EVENT_CQ_ERR) {
     event->element.cq = &static_cast<ShadowCq*>(real.element.cq->cq_context)->cq;
   } else if (names_srq(real.event_type)) {

@@ -20,6 +20,19 @@ void name_numbered_qp(ShadowCq& cq, SlotHeader& slot, ibv_wc& wc) {
   }
 }
 
+// Linux' rxe tells of an invalidation by the kernel's flag, which is another one to programs: of raw packets'
+// checksums.
+constexpr unsigned kInvalidated = IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK;
+
+void name_invalidated(ShadowCq& cq, ibv_wc& wc) {
+  WindowTable& windows = ShadowContext::of(cq.cq.context)->windows;
+  if ((wc.wc_flags & IBV_WC_WITH_INV) == 0) {
+    if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0 || !windows.is_window({wc.invalidated_rkey})) return;
+    wc.wc_flags = (wc.wc_flags & ~static_cast<unsigned>(IBV_WC_IP_CSUM_OK)) | IBV_WC_WITH_INV;
+  }
+  wc.invalidated_rkey = windows.note_invalidated({wc.invalidated_rkey}).value;
+}
+
 // Turns completions into the program's; `swallow`: some may be ours alone. Returns how many are the program's.
 template <bool swallow>
 inline int accept(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
@@ -36,8 +49,7 @@ inline int accept(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
       name_numbered_qp(cq, *slot, *wc);
     else
       wc->qp_num = slot->qp_num.value;
-    if ((wc->wc_flags & IBV_WC_WITH_INV) != 0 && wc->status == IBV_WC_SUCCESS)
-      wc->invalidated_rkey = ShadowContext::of(cq.cq.context)->windows.note_invalidated({wc->invalidated_rkey}).value;
+    if ((wc->wc_flags & kInvalidated) != 0 && wc->status == IBV_WC_SUCCESS) name_invalidated(cq, *wc);
     slot->complete(wc->status);
     if (!swallow) continue;
     if (kept != wc) *kept = *wc;

@@ -93,9 +93,13 @@ class TurnedList {
  public:
   explicit TurnedList(ShadowQp& qp) : qp_(qp) {}
   int size() const { return count_; }
-  // What asks for more elements than a queue pair may have is refused later and needs none.
-  bool has_room_for(int elements) const { return count_ < kRequests && elements_ + elements <= kElements; }
-  void add(SendSlot& slot) {
+  // What asks for more elements than a queue pair may have is refused later and needs none. A bind says how the
+  // window is known before it, which is one thing at a time.
+  bool has_room_for(const ibv_send_wr& wr) const {
+    return count_ < kRequests && elements_ + wr.num_sge <= kElements && (!binds_ || wr.opcode != IBV_WR_BIND_MW);
+  }
+  void add(std::uint64_t sequence) {
+    SendSlot& slot = qp_.send.slot(sequence);
     ibv_send_wr& wr = requests_[count_];
     wr = slot.wr;
     slot.forced = qp_.forces_signals && (slot.flags & IBV_SEND_SIGNALED) == 0;
@@ -111,7 +115,8 @@ class TurnedList {
     if (qp_.is_datagram())
       turn_destination(wr);
     else
-      turn_keys(wr);
+      turn_keys(sequence, wr);
+    binds_ |= wr.opcode == IBV_WR_BIND_MW;
     if (count_ > 0) requests_[count_ - 1].next = &wr;
     ++count_;
   }
@@ -124,11 +129,12 @@ class TurnedList {
     if (rc != 0 && bad != nullptr)
       *taken = static_cast<int>(bad - requests_);  // no bad: a provider that took them all
     count_ = elements_ = 0;
+    binds_ = false;
     return bad == nullptr ? 0 : rc;
   }
 
  private:
-  void turn_keys(ibv_send_wr& wr) {
+  void turn_keys(std::uint64_t sequence, ibv_send_wr& wr) {
     auto turn = [this](std::uint32_t& key) { key = resolve_remote_key(qp_, {key}).value; };
     switch (wr.opcode) {
       case IBV_WR_RDMA_WRITE:
@@ -142,7 +148,7 @@ class TurnedList {
         return turn(wr.invalidate_rkey);
       case IBV_WR_BIND_MW:
       case IBV_WR_LOCAL_INV:
-        return qp_.context->windows.turn(&wr);
+        return qp_.context->windows.turn(qp_, sequence, &wr);
       default:
         return;
     }
@@ -150,6 +156,7 @@ class TurnedList {
   static constexpr int kRequests = 16, kElements = kMaxSge;
   ShadowQp& qp_;
   int count_ = 0, elements_ = 0;
+  bool binds_ = false;
   ibv_send_wr requests_[kRequests];
   ibv_sge list_[kElements];
 };
@@ -169,7 +176,7 @@ __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr
   TurnedList list(qp);
   ibv_send_wr* first = wr;  // of those in the list
   for (; wr != nullptr; wr = wr->next) {
-    if (!list.has_room_for(wr->num_sge)) {
+    if (!list.has_room_for(*wr)) {
       if (int rc = flush_turned(qp, list, first, bad_wr); rc != 0) return rc;
       first = wr;
     }
@@ -181,7 +188,7 @@ __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr
     }
     if (changes_window(wr->opcode)) qp.context->windows.note_change(qp, qp.send.head, slot->wr);
     accept(qp, slot->wr);
-    list.add(*slot);
+    list.add(qp.send.head - 1);
   }
   return flush_turned(qp, list, first, bad_wr);
 }
@@ -349,10 +356,9 @@ int repost_sends(ShadowQp& qp, std::uint64_t from) {
   TurnedList list(qp);
   int taken = 0;
   for (std::uint64_t s = from; s < qp.send.head; ++s) {
-    SendSlot& slot = qp.send.slot(s);
-    if (!list.has_room_for(slot.wr.num_sge))
+    if (!list.has_room_for(qp.send.slot(s).wr))
       if (int rc = list.post(&taken); rc != 0) return rc;
-    list.add(slot);
+    list.add(s);
   }
   return list.post(&taken);
 }

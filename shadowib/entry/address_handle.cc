@@ -1,5 +1,4 @@
 // Address handles: create, destroy, and from a received message.
-#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -8,16 +7,22 @@
 #include "shadowib/cr/peers.h"
 #include "shadowib/entry/errors.h"
 #include "shadowib/objects/registry.h"
+#include "shadowib/objects/route_header.h"
 
 using namespace shadowib;
 
 namespace {
 
-// The index of a GID that the program was told of, or -1.
-int index_of(const ShadowPort& port, const ibv_gid& gid) {
-  for (std::size_t i = 0; i < port.gids.size(); ++i)
-    if (::memcmp(&port.gids[i].gid, &gid, sizeof(gid)) == 0) return static_cast<int>(i);
-  return -1;
+// The index of a GID that the program was told of, if possible of that type, or -1.
+int index_of(const ShadowPort& port, const ibv_gid& gid, int type) {
+  int found = -1;
+  for (int i = static_cast<int>(port.gids.size()) - 1; i >= 0; --i) {
+    const RecordedGid& entry = port.gids[static_cast<std::size_t>(i)];
+    if (::memcmp(&entry.gid, &gid, sizeof(gid)) != 0) continue;
+    if (entry.type == type) return i;
+    found = i;
+  }
+  return found;
 }
 
 }  // namespace
@@ -77,17 +82,17 @@ int shadowib_ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port_num, ib
   attr->src_path_bits = wc->dlid_path_bits;
   attr->port_num = port_num;
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
-  const int index = index_of(shadow.ports[port_num - 1u], grh->dgid);
+  const RouteHeader header{*grh};
+  const int index = index_of(shadow.ports[port_num - 1u], header.destination(), header.has_udp() ? 1 : 0);
   if (index < 0) {
     errno = EINVAL;
     return -1;
   }
-  const std::uint32_t flow = be32toh(grh->version_tclass_flow);
   attr->is_global = 1;
-  attr->grh.dgid = grh->sgid;
+  attr->grh.dgid = header.source();
   attr->grh.sgid_index = static_cast<std::uint8_t>(index);
-  attr->grh.flow_label = flow & 0xfffff;
-  attr->grh.traffic_class = static_cast<std::uint8_t>(flow >> 20);
+  attr->grh.flow_label = header.flow_label();
+  attr->grh.traffic_class = header.traffic_class();
   attr->grh.hop_limit = 0xff;
   return 0;
 }

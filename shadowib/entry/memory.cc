@@ -10,6 +10,15 @@
 
 using namespace shadowib;
 
+namespace {
+
+void note_place(ShadowContext& context, const ShadowMr& mr) {
+  const std::uint64_t first = (mr.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : mr.iova;
+  if (first != reinterpret_cast<std::uint64_t>(mr.mr.addr)) context.displaced.insert({mr.mr.lkey}, first, mr.mr.addr);
+}
+
+}  // namespace
+
 extern "C" {
 
 ibv_pd* shadowib_ibv_alloc_pd(ibv_context* context) {
@@ -54,8 +63,6 @@ ibv_mr* shadowib_ibv_reg_mr_iova2(ibv_pd* program_pd, void* address, std::size_t
   mr->real = real;
   mr->iova = iova;
   mr->access = kept;
-  if (iova != reinterpret_cast<std::uint64_t>(address) || (kept & IBV_ACCESS_ZERO_BASED) != 0)
-    ShadowContext::of(program_pd->context)->has_other_addresses = true;
   {
     Registry& r = registry();
     SpinGuard guard(r.lock);
@@ -64,6 +71,7 @@ ibv_mr* shadowib_ibv_reg_mr_iova2(ibv_pd* program_pd, void* address, std::size_t
     ShadowContext* context = ShadowContext::of(program_pd->context);
     if (lkey.value != real->lkey) context->keys.insert(lkey, {real->lkey});
     if (rkey.value != real->rkey) context->rkeys.insert(rkey, {real->rkey});
+    note_place(*context, *mr);
     ++pd->users;
     r.mrs.push_back(*mr);
   }
@@ -116,7 +124,7 @@ int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* 
       mr->iova = reinterpret_cast<std::uint64_t>(address);
     }
     if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) mr->access = access;
-    if ((mr->access & IBV_ACCESS_ZERO_BASED) != 0) context->has_other_addresses = true;
+    context->displaced.erase({program->lkey});
     if (mr->real->lkey != lkey) {
       program->lkey = r.choose_key({mr->real->lkey}, false).value;
       if (program->lkey != mr->real->lkey) context->keys.insert({program->lkey}, {mr->real->lkey});
@@ -125,6 +133,7 @@ int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* 
       program->rkey = r.choose_key({mr->real->rkey}, true).value;
       if (program->rkey != mr->real->rkey) context->rkeys.insert({program->rkey}, {mr->real->rkey});
     }
+    note_place(*context, *mr);
   }
   if (program->rkey != mr->real->rkey) announce_late_mr(*mr, ShadowPd::of(program->pd)->id);
   return 0;
@@ -138,6 +147,7 @@ int shadowib_ibv_dereg_mr(ibv_mr* program) {
   if (int rc = g_backend.dereg_mr(mr->real); rc != 0) return rc;
   Registry& r = registry();
   SpinGuard guard(r.lock);
+  ShadowContext::of(program->context)->displaced.erase({program->lkey});
   --ShadowPd::of(mr->mr.pd)->users;
   r.mrs.erase(r.mrs.iterator_to(*mr));
   delete mr;

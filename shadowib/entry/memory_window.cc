@@ -76,9 +76,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* program, ibv_mw_bind* bind) {
   wr.send_flags = bind->send_flags;
   wr.bind_mw = {program, ibv_inc_rkey(program->rkey), bind->bind_info};
   if (int rc = post_send(qp, &wr, &bad); rc != 0) return rc;
-  ShadowMw* mw = ShadowMw::of(program);
   program->rkey = wr.bind_mw.rkey;
-  mw->real->rkey = window_key(mw->real->rkey, wr.bind_mw.rkey);  // as the provider's own function would leave it
   return 0;
 }
 

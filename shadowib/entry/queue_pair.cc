@@ -20,6 +20,20 @@
 namespace shadowib {
 namespace {
 
+// As granted, or more: Soft-RoCE rounds up, and says so only when it is asked.
+ibv_qp_cap real_capacity(ibv_qp* real, const ibv_qp_init_attr& granted) {
+  ibv_qp_cap cap = granted.cap;
+  cap.max_send_sge = std::min(cap.max_send_sge, kMaxSge);
+  cap.max_recv_sge = std::min(cap.max_recv_sge, kMaxSge);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  if (g_backend.query_qp(real, &attr, IBV_QP_CAP, &init) != 0) return cap;
+  if (granted.send_cq != nullptr) cap.max_send_wr = std::max(cap.max_send_wr, attr.cap.max_send_wr);
+  if (granted.recv_cq != nullptr && granted.srq == nullptr)
+    cap.max_recv_wr = std::max(cap.max_recv_wr, attr.cap.max_recv_wr);
+  return cap;
+}
+
 bool make_logs(ShadowQp& qp, const ibv_qp_cap& cap) {
   return qp.send.create(std::max(1u, cap.max_send_wr), std::max(1u, cap.max_send_sge), cap.max_inline_data, false) &&
          qp.receive.create(std::max(1u, cap.max_recv_wr), std::max(1u, cap.max_recv_sge), 0, true);
@@ -150,16 +164,16 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
     delete qp;
     return null_with(saved);
   }
-  real_init.cap.max_send_sge = std::min(real_init.cap.max_send_sge, kMaxSge);
-  real_init.cap.max_recv_sge = std::min(real_init.cap.max_recv_sge, kMaxSge);
   qp->init = usable;
-  qp->real_cap = real_init.cap;
-  if (!make_logs(*qp, real_init.cap)) {
+  qp->real_cap = real_capacity(qp->real, real_init);
+  if (!make_logs(*qp, qp->real_cap)) {
     g_backend.destroy_qp(qp->real);
     delete qp;
     return null_with(ENOMEM);
   }
   init->cap = real_init.cap;
+  init->cap.max_send_sge = qp->real_cap.max_send_sge;
+  init->cap.max_recv_sge = qp->real_cap.max_recv_sge;
   qp->real_post_send = g_backend.post_send;
   qp->real_post_recv = g_backend.post_recv;
   qp->context = ShadowContext::of(context);
@@ -227,6 +241,7 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
   }
   remember(&qp.modifies, *attr, mask);
   if (mask & IBV_QP_STATE) {
+    if (attr->qp_state != IBV_QPS_SQD) qp.drains_again = false;
     SpinGuard guard(registry().lock);  // the status that others ask for shows it
     program->state = qp.qp.qp_base.state = attr->qp_state;
     if (attr->qp_state == IBV_QPS_RESET) reset_logs(qp);

@@ -9,6 +9,7 @@
 
 #include "shadowib/abi/slots.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/objects/displaced_regions.h"
 #include "shadowib/objects/events.h"
 #include "shadowib/objects/ids.h"
 #include "shadowib/objects/keys.h"
@@ -67,8 +68,7 @@ struct ShadowContext {
   WindowTable windows;
   QpNumbers numbered;                  // queue pairs that a completion names by number alone
   std::atomic<bool> translate{false};  // false: virtual ids equal real ones, posts go down as they are
-  // Some region's addresses are not those of its memory: an element of a list says nothing about where it lies.
-  std::atomic<bool> has_other_addresses{false};
+  DisplacedRegions displaced;
   bool foreign = false;                       // inherited over a fork: every call on it and its objects answers EPERM
   EventQueue async_events;                    // its descriptor is the program's async_fd
   std::deque<ibv_async_event> pending_async;  // taken out of the backend by a checkpoint; under async_events.lock

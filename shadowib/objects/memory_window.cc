@@ -47,6 +47,7 @@ ShadowMw* WindowTable::find(VirtualKey key) const {
 
 void WindowTable::insert(ShadowMw& mw) {
   SpinGuard guard(lock_);
+  mw.real_key = {mw.real->rkey};
   by_virtual_[window_block(mw.mw.rkey)] = &mw;
   by_real_[window_block(mw.real->rkey)] = &mw;
 }
@@ -64,8 +65,18 @@ void WindowTable::clear() {
   by_real_.clear();
 }
 
+// The key that the device's window will have when this bind runs.
+RealKey WindowTable::real_key_before(const ShadowMw& mw, const ShadowQp& qp, std::uint64_t sequence) {
+  RealKey key = mw.real_key;
+  for (const WindowChange& change : mw.changes) {
+    if (change.qp == &qp && change.sequence == sequence) break;
+    if (change.binds) key = {window_key(mw.real->rkey, change.key.value)};
+  }
+  return key;
+}
+
 // What names no window of ours is to fail below as well: a key that stands for nothing.
-void WindowTable::turn(ibv_send_wr* wr) {
+void WindowTable::turn(const ShadowQp& qp, std::uint64_t sequence, ibv_send_wr* wr) {
   if (wr->opcode == IBV_WR_LOCAL_INV) {
     SpinGuard guard(lock_);
     const ShadowMw* mw = find({wr->invalidate_rkey});
@@ -74,6 +85,10 @@ void WindowTable::turn(ibv_send_wr* wr) {
   }
   const ShadowMw* mw = named(*wr);
   if (mw == nullptr) return;
+  {
+    SpinGuard guard(lock_);
+    mw->real->rkey = real_key_before(*mw, qp, sequence).value;
+  }
   const bool its = window_block(wr->bind_mw.rkey) == window_block(mw->mw.rkey);
   wr->bind_mw.rkey = its ? window_key(mw->real->rkey, wr->bind_mw.rkey) : ~mw->real->rkey;
   wr->bind_mw.mw = mw->real;
@@ -100,6 +115,11 @@ void WindowTable::forget_change(ShadowQp& qp, std::uint64_t sequence, const ibv_
   drop_changes(*mw, [&](const WindowChange& c) { return c.qp == &qp && c.sequence == sequence; });
 }
 
+bool WindowTable::is_window(RealKey key) {
+  SpinGuard guard(lock_);
+  return by_real_.contains(window_block(key.value));
+}
+
 VirtualKey WindowTable::note_invalidated(RealKey real) {
   SpinGuard guard(lock_);
   auto it = by_real_.find(window_block(real.value));
@@ -119,6 +139,7 @@ void WindowTable::unbind(ShadowMw& mw) {
 
 void WindowTable::bind(ShadowMw& mw, const WindowChange& change) {
   unbind(mw);
+  mw.real_key = {window_key(mw.real->rkey, change.key.value)};
   if (change.info.mr == nullptr || change.info.length == 0) return;
   ++ShadowMr::of(change.info.mr)->windows;
   mw.bound = change.info;

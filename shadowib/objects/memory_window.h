@@ -40,6 +40,7 @@ struct ShadowMw {
   ibv_mw mw;  // first: the program's. rkey: type 1: of the bind posted last
   ListHook hook;
   ibv_mw* real = nullptr;
+  RealKey real_key;  // as the device has it by the binds that have run: some look for it in real->rkey
   // As bound by what has run; info.mr == nullptr: not bound.
   ibv_mw_bind_info bound{};
   VirtualKey key;                     // of it
@@ -63,11 +64,13 @@ class WindowTable {
   // Before real windows are made again.
   void clear();
 
-  // Turns the keys of a bind or an invalidation on this context, in a copy of the program's request.
-  void turn(ibv_send_wr* wr);
+  // Turns the keys of a bind or an invalidation on this context, in a copy of the program's request `sequence`. It
+  // has to be posted before the next bind of the same window is turned.
+  void turn(const ShadowQp& qp, std::uint64_t sequence, ibv_send_wr* wr);
   // `wr` is about to be posted as `sequence`, or was not taken after all.
   void note_change(ShadowQp& qp, std::uint64_t sequence, const ibv_send_wr& wr);
   void forget_change(ShadowQp& qp, std::uint64_t sequence, const ibv_send_wr& wr);
+  bool is_window(RealKey key);
   // A peer has invalidated a window: its key as the program knows it.
   VirtualKey note_invalidated(RealKey real);
 
@@ -88,6 +91,7 @@ class WindowTable {
   static void apply_what_ran(ShadowMw& mw);
   static void drop_flushed(ShadowMw& mw);
   static void unbind(ShadowMw& mw);
+  static RealKey real_key_before(const ShadowMw& mw, const ShadowQp& qp, std::uint64_t sequence);
   static void bind(ShadowMw& mw, const WindowChange& change);
 
   std::atomic<bool> used_{false};

@@ -84,6 +84,7 @@ struct ShadowQp {
   ModifyLog modifies;
   std::vector<MulticastAttachment> groups;   // under the registry's lock
   std::atomic<bool> drain_event_due{false};  // asked for on the way into SQD and not yet taken from the backend
+  std::atomic<bool> drains_again{false};  // in SQD by a restart's doing: the program has asked for no event of that
   RemoteEnd remote;
   std::shared_ptr<RemoteKeys> remote_keys;  // an XRC initiator's: those of the queue its last request named
   std::vector<RemoteSrq> remote_srqs;       // an initiator's: those it has named; under send.lock

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <iterator>
 #include <string>
 #include <type_traits>
 
@@ -58,6 +59,8 @@ struct {
   REAL(get_cq_event, int, ibv_comp_channel*, ibv_cq**, void**);
   REAL(ack_cq_events, void, ibv_cq*, unsigned);
   REAL(create_qp, ibv_qp*, ibv_pd*, ibv_qp_init_attr*);
+  REAL(modify_qp, int, ibv_qp*, ibv_qp_attr*, int);
+  REAL(query_qp, int, ibv_qp*, ibv_qp_attr*, int, ibv_qp_init_attr*);
   REAL(get_async_event, int, ibv_context*, ibv_async_event*);
   REAL(create_srq, ibv_srq*, ibv_pd*, ibv_srq_init_attr*);
   REAL(create_ah, ibv_ah*, ibv_pd*, ibv_ah_attr*);
@@ -211,6 +214,33 @@ ibv_qp* create_xrc_target(ibv_xrcd* xrcd, ibv_qp_init_attr* init) {
   return qp;
 }
 
+// A device may have to be told to look at its send queue. Linux' rxe looks when something is posted, and not on the
+// way from SQD to RTS, nor to see that it has drained. A request that is refused, for its list is too long, is
+// enough.
+void look_at_send_queue(ibv_qp* qp) {
+  static ibv_sge nothing[256];
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.opcode = IBV_WR_SEND;
+  wr.sg_list = nothing;
+  wr.num_sge = static_cast<int>(std::size(nothing));
+  (void)qp->context->ops.post_send(qp, &wr, &bad);
+}
+
+int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
+  int rc = real.query_qp(qp, attr, mask, init);
+  if (rc != 0 || attr->qp_state != IBV_QPS_SQD || attr->sq_draining == 0) return rc;
+  look_at_send_queue(qp);
+  return real.query_qp(qp, attr, mask, init);
+}
+
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  const bool resumes = (mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RTS && qp->state == IBV_QPS_SQD;
+  if (resumes) look_at_send_queue(qp);  // a queue that has not drained stays where it is
+  const int rc = real.modify_qp(qp, attr, mask);
+  if (resumes && rc == 0) look_at_send_queue(qp);
+  return rc;
+}
+
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) { return cq->context->ops.poll_cq(cq, count, wc); }
 int req_notify_cq(ibv_cq* cq, int solicited) { return cq->context->ops.req_notify_cq(cq, solicited); }
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) { return qp->context->ops.post_send(qp, wr, bad); }
@@ -265,6 +295,8 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
           find<decltype(real.get_cq_event)>("ibv_get_cq_event"),
           find<decltype(real.ack_cq_events)>("ibv_ack_cq_events"),
           find<decltype(real.create_qp)>("ibv_create_qp"),
+          find<decltype(real.modify_qp)>("ibv_modify_qp"),
+          find<decltype(real.query_qp)>("ibv_query_qp"),
           find<decltype(real.get_async_event)>("ibv_get_async_event"),
           find<decltype(real.create_srq)>("ibv_create_srq"),
           find<decltype(real.create_ah)>("ibv_create_ah"),
@@ -307,8 +339,8 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->get_cq_event = get_cq_event;
   ops->ack_cq_events = real.ack_cq_events;
   ops->create_qp = create_qp;
-  ops->modify_qp = find<decltype(ops->modify_qp)>("ibv_modify_qp");
-  ops->query_qp = find<decltype(ops->query_qp)>("ibv_query_qp");
+  ops->modify_qp = modify_qp;
+  ops->query_qp = query_qp;
   ops->destroy_qp = find<decltype(ops->destroy_qp)>("ibv_destroy_qp");
   ops->post_send = post_send;
   ops->post_recv = post_recv;

@@ -26,6 +26,7 @@ struct set {
 };
 
 static struct set live[kLive];
+static int has_xrc;
 static unsigned made;
 
 /* Numbers that some peer may hold: those of every object that lived at a restart. */
@@ -68,7 +69,7 @@ static void make(struct set* s) {
   CHECK((s->cq = ibv_create_cq(context, 8, NULL, s->channel, 0)) != NULL);
   CHECK((s->cq_ex = ibv_create_cq_ex(context, &extended)) != NULL);
   CHECK((s->pd = ibv_alloc_pd(context)) != NULL);
-  CHECK((s->mr = ibv_reg_mr(s->pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE)) != NULL);
+  CHECK((s->mr = ibv_reg_mr(s->pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) != NULL);
   CHECK((s->srq = ibv_create_srq(s->pd, &shared)) != NULL);
   s->qps[0] = make_qp(s, IBV_QPT_RC, 0, s->srq);
   s->qps[1] = make_qp(s, IBV_QPT_RC, 1, NULL);
@@ -77,19 +78,21 @@ static void make(struct set* s) {
   CHECK((s->ah = ibv_create_ah(s->pd, &address)) != NULL);
   CHECK((s->windows[0] = ibv_alloc_mw(s->pd, IBV_MW_TYPE_1)) != NULL);
   CHECK((s->windows[1] = ibv_alloc_mw(s->pd, IBV_MW_TYPE_2)) != NULL);
-  make_xrc(s);
+  if (has_xrc) make_xrc(s);
   ++made;
 }
 
 static void destroy(struct set* s) {
-  for (int i = 0; i < kQps; ++i) CHECK(ibv_destroy_qp(s->qps[i]) == 0);
+  for (int i = 0; i < kQps; ++i) CHECK(s->qps[i] == NULL || ibv_destroy_qp(s->qps[i]) == 0);
   CHECK(ibv_dealloc_mw(s->windows[0]) == 0 && ibv_dealloc_mw(s->windows[1]) == 0);
-  CHECK(ibv_destroy_srq(s->xrc_srq) == 0 && ibv_close_xrcd(s->xrcd) == 0);
+  if (has_xrc) CHECK(ibv_destroy_srq(s->xrc_srq) == 0 && ibv_close_xrcd(s->xrcd) == 0);
   CHECK(ibv_destroy_ah(s->ah) == 0 && ibv_destroy_srq(s->srq) == 0 && ibv_dereg_mr(s->mr) == 0);
   CHECK(ibv_dealloc_pd(s->pd) == 0 && ibv_destroy_cq(s->cq) == 0);
   CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(s->cq_ex)) == 0 && ibv_destroy_comp_channel(s->channel) == 0);
   s->channel = NULL;
 }
+
+static uint32_t number_of(const struct ibv_qp* qp) { return qp != NULL ? qp->qp_num : 0; }
 
 static void check_new(const struct set* fresh) {
   for (int i = 0; i < kLive; ++i) {
@@ -97,16 +100,17 @@ static void check_new(const struct set* fresh) {
     if (s->channel == NULL || s == fresh) continue;
     CHECK(s->mr->lkey != fresh->mr->lkey && s->mr->rkey != fresh->mr->rkey);
     CHECK(s->channel->fd != fresh->channel->fd);
-    for (int q = 0; q < kQps * kQps; ++q) CHECK(s->qps[q / kQps]->qp_num != fresh->qps[q % kQps]->qp_num);
+    for (int q = 0; q < kQps * kQps; ++q)
+      CHECK(fresh->qps[q % kQps] == NULL || number_of(s->qps[q / kQps]) != number_of(fresh->qps[q % kQps]));
     for (int w = 0; w < 4; ++w) CHECK(block(s->windows[w / 2]) != block(fresh->windows[w % 2]));
-    CHECK(s->srq_number != fresh->srq_number);
+    CHECK(!has_xrc || s->srq_number != fresh->srq_number);
   }
   for (unsigned i = 0; i < held; ++i) {
     CHECK(held_keys[i] != fresh->mr->rkey);
     for (unsigned q = 0; q < kQps * kQps; ++q)
-      CHECK(held_numbers[kQps * i + q / kQps] != fresh->qps[q % kQps]->qp_num);
+      CHECK(fresh->qps[q % kQps] == NULL || held_numbers[kQps * i + q / kQps] != number_of(fresh->qps[q % kQps]));
     for (unsigned w = 0; w < 4; ++w) CHECK(held_blocks[2 * i + w / 2] != block(fresh->windows[w % 2]));
-    CHECK(held_srq_numbers[i] != fresh->srq_number);
+    CHECK(!has_xrc || held_srq_numbers[i] != fresh->srq_number);
   }
 }
 
@@ -123,7 +127,7 @@ static void hold_numbers(void) {
   for (int i = 0; i < kLive; ++i) {
     if (live[i].channel == NULL) continue;
     held_keys[held] = live[i].mr->rkey;
-    for (unsigned q = 0; q < kQps; ++q) held_numbers[kQps * held + q] = live[i].qps[q]->qp_num;
+    for (unsigned q = 0; q < kQps; ++q) held_numbers[kQps * held + q] = number_of(live[i].qps[q]);
     for (unsigned w = 0; w < 2; ++w) held_blocks[2 * held + w] = block(live[i].windows[w]);
     held_srq_numbers[held] = live[i].srq_number;
     ++held;
@@ -131,12 +135,11 @@ static void hold_numbers(void) {
 }
 
 static void churn(void) {
-  struct ibv_port_attr port;
   struct ibv_device** list = ibv_get_device_list(NULL);
   CHECK(list != NULL && (context = ibv_open_device(list[0])) != NULL);
   free(list); /* as qperf does */
-  CHECK(ibv_query_port(context, 1, &port) == 0);
-  lid = port.lid;
+  find_address();
+  has_xrc = has_capability(IBV_DEVICE_XRC);
   memory = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(memory != MAP_FAILED);
   churn_once();

@@ -25,7 +25,7 @@ static struct sockaddr* here(void) {
 
 static struct rdma_cm_event* next_event(enum rdma_cm_event_type type) {
   struct rdma_cm_event* event;
-  CHECK(readable(events->fd, kAnyTime * 1000) && rdma_get_cm_event(events, &event) == 0);
+  CHECK(readable(events->fd, any_time * 1000) && rdma_get_cm_event(events, &event) == 0);
   CHECK(event->event == type && event->status == 0);
   return event;
 }
@@ -177,7 +177,7 @@ static void unread_events(void) {
   listen_here();
   resolve();
   request();
-  CHECK(readable(events->fd, kAnyTime * 1000));
+  CHECK(readable(events->fd, any_time * 1000));
   checkpoint_and_kill();
   CHECK(readable(events->fd, 0));
   take_request();
@@ -186,7 +186,7 @@ static void unread_events(void) {
   await_both_ends();
   register_buffers();
   CHECK(rdma_disconnect(passive) == 0);
-  CHECK(readable(events->fd, kAnyTime * 1000));
+  CHECK(readable(events->fd, any_time * 1000));
   expect_event(RDMA_CM_EVENT_DISCONNECTED);
   expect_event(RDMA_CM_EVENT_DISCONNECTED);
 }

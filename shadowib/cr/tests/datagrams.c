@@ -24,19 +24,29 @@ static void post_datagram_receive(struct ibv_qp* qp, uint64_t id) {
   CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
 }
 
+/* The header in front of a datagram names its ends; `gid` is both. RoCE over IPv4 has one of IPv4, behind 20 bytes of
+ * nothing. */
+static void check_header(const struct ibv_grh* header, const union ibv_gid* both) {
+  static const uint8_t ipv4[12] = {[10] = 0xff, 0xff};
+  if (gid_index >= 0 && memcmp(both, ipv4, 12) == 0) {
+    const uint8_t* ip = (const uint8_t*)header + 20;
+    CHECK(ip[0] == 0x45 && memcmp(ip + 12, both->raw + 12, 4) == 0 && memcmp(ip + 16, both->raw + 12, 4) == 0);
+  } else {
+    CHECK(memcmp(&header->sgid, both, 16) == 0 && memcmp(&header->dgid, both, 16) == 0);
+  }
+}
+
 /* Receive `id` got request `what` of `sender`; returns the way back. */
-static struct ibv_ah* next_datagram(uint64_t id, int what, const struct ibv_qp* sender, const union ibv_gid* gid) {
+static struct ibv_ah* next_datagram(uint64_t id, int what, const struct ibv_qp* sender, const union ibv_gid* by) {
   struct ibv_wc wc = {.wr_id = ~0ull};
-  for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
+  for (double end = now() + any_time; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
   char* place = memory + 1024 * (id - 100) + 8192;
   struct ibv_grh* header = (struct ibv_grh*)place;
   CHECK(wc.wr_id == id && wc.status == IBV_WC_SUCCESS && wc.byte_len == kHeader + 64);
   CHECK(wc.src_qp == sender->qp_num && wc.slid == lid);
   CHECK(place[kHeader] == (char)what);
-  if (gid != NULL) {
-    CHECK((wc.wc_flags & IBV_WC_GRH) != 0);
-    CHECK(memcmp(&header->sgid, gid, 16) == 0 && memcmp(&header->dgid, gid, 16) == 0);
-  }
+  CHECK((by != NULL) == ((wc.wc_flags & IBV_WC_GRH) != 0));
+  if (by != NULL) check_header(header, by);
   struct ibv_ah* back = ibv_create_ah_from_wc(pd, &wc, header, 1);
   CHECK(back != NULL);
   return back;
@@ -44,12 +54,8 @@ static struct ibv_ah* next_datagram(uint64_t id, int what, const struct ibv_qp* 
 
 /* A datagram received and not polled, one posted and held, receives not used, address handles made before and after:
  * senders are who they were, and nothing comes twice. */
-static void datagrams_with(const union ibv_gid* gid) {
-  struct ibv_ah_attr attr = address_of(lid);
-  if (gid != NULL) {
-    attr.is_global = 1;
-    attr.grh.dgid = *gid;
-  }
+static void datagrams_with(struct ibv_ah_attr attr) {
+  const union ibv_gid* gid = attr.is_global ? &attr.grh.dgid : NULL;
   struct ibv_ah* ah = ibv_create_ah(pd, &attr);
   CHECK(ah != NULL);
   for (uint64_t id = 100; id < 105; ++id) post_datagram_receive(b, id);
@@ -93,21 +99,25 @@ static void make_datagram_pair(void) {
 
 static void datagrams(void) {
   make_datagram_pair();
-  datagrams_with(NULL);
+  datagrams_with(address_of(lid));
+}
+
+/* From the first GID to itself. */
+static struct ibv_ah_attr address_by_gid(void) {
+  struct ibv_ah_attr attr = {.dlid = (uint16_t)lid, .is_global = 1, .grh = {.hop_limit = 64}, .port_num = 1};
+  CHECK(ibv_query_gid(context, 1, 0, &attr.grh.dgid) == 0);
+  return attr;
 }
 
 static void datagrams_by_gid(void) {
-  union ibv_gid gid;
   make_datagram_pair();
-  CHECK(ibv_query_gid(context, 1, 0, &gid) == 0);
-  datagrams_with(&gid);
+  datagrams_with(address_by_gid());
 }
 
 /* A handle may be destroyed while requests that were posted with it are held. */
 static void destroyed_handle(void) {
-  struct ibv_ah_attr attr = {.dlid = (uint16_t)lid, .port_num = 1};
   make_datagram_pair();
-  attr.dlid = (uint16_t)lid;
+  struct ibv_ah_attr attr = address_of(lid);
   struct ibv_ah* ah = ibv_create_ah(pd, &attr);
   CHECK(ah != NULL);
   post_datagram_receive(b, 100);
@@ -117,18 +127,16 @@ static void destroyed_handle(void) {
   checkpoint_and_kill();
   to_state(a, IBV_QPS_RTS);
   EXPECT(send_cq, 1, IBV_WC_SUCCESS);
-  CHECK(ibv_destroy_ah(next_datagram(100, 1, a, NULL)) == 0);
+  CHECK(ibv_destroy_ah(next_datagram(100, 1, a, attr.is_global ? &gid : NULL)) == 0);
   CHECK(ibv_destroy_qp(a) == 0 && ibv_destroy_qp(b) == 0 && ibv_dereg_mr(mr) == 0);
   CHECK(ibv_dealloc_pd(pd) == 0);
 }
 
-/* Elements of a region whose addresses begin at 0 do not say where the header lies: it is left as it came. */
+/* Elements of a region whose addresses begin at 0 do not say where the header lies. */
 static void zero_based_receive(void) {
   struct ibv_wc wc = {.wr_id = ~0ull};
-  struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
   make_datagram_pair();
-  attr.dlid = (uint16_t)lid;
-  CHECK(ibv_query_gid(context, 1, 0, &attr.grh.dgid) == 0);
+  struct ibv_ah_attr attr = address_by_gid();
   struct ibv_ah* ah = ibv_create_ah(pd, &attr);
   struct ibv_mr* zero = ibv_reg_mr_iova(pd, memory + 32768, 4096, 0, IBV_ACCESS_LOCAL_WRITE);
   CHECK(ah != NULL && zero != NULL);
@@ -138,8 +146,9 @@ static void zero_based_receive(void) {
   CHECK(ibv_post_recv(b, &receive, &bad) == 0);
   send_datagram(a, 1, ah, b->qp_num);
   EXPECT(send_cq, 1, IBV_WC_SUCCESS);
-  for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
+  for (double end = now() + any_time; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
   CHECK(wc.wr_id == 100 && wc.status == IBV_WC_SUCCESS && wc.src_qp == a->qp_num && memory[32768 + kHeader] == 1);
+  check_header((struct ibv_grh*)(memory + 32768), &attr.grh.dgid);
 }
 
 /* Two processes, each of which sends to the other before and after. */
@@ -173,7 +182,7 @@ static void datagrams_between(const char* self, const char* other) {
       }
     }
     lid = attr.dlid;
-    struct ibv_ah* back = next_datagram(99 + (uint64_t)round, round, &peer, NULL);
+    struct ibv_ah* back = next_datagram(99 + (uint64_t)round, round, &peer, attr.is_global ? &gid : NULL);
     lid = own_lid;
     CHECK(ibv_destroy_ah(ah) == 0);
     ah = back;

@@ -84,20 +84,19 @@ class Drivers(DriverCase):
 
     def test_what_had_not_run(self):
         for scenario in ("held", "arming", "current_state", "attributes", "unmapped_region", "opened_later",
-                         "error_by_completion", "drain_event", "changed_objects"):
+                         "error_by_completion", "drain_event", "receives_as_flow_control", "write_behind_a_send", "peer_in_init", "full_queue",
+                         "many_unsignaled", "changed_queue", "changed_region"):
             for before, after in (("old", "new"), ("new", "old")):
-                with self.subTest(f"{scenario}: {before} to {after}"):
-                    self.tearDown()
-                    self.setUp()
+                with self.afresh(f"{scenario}: {before} to {after}"):
                     self.ends(self.run_over(before, scenario), -9)
                     self.put_away(before)
-                    self.ends(self.restart(1, **self.over(after)), 0)
+                    self.ends(self.restart(self.newest(), **self.over(after)), 0)
 
     def test_a_device_with_small_completion_queues(self):
         # No room for completions that the program did not ask for: it goes on without them.
         (self.dir / "new.entries").write_text("300\n")
         self.ends(self.run_over("old", "held"), -9)
-        restarted = self.restart(1, **self.over("new"))
+        restarted = self.restart(self.newest(), **self.over("new"))
         self.ends(restarted, 0)
         self.assertIn("has no completion queue of", self.said())
 

@@ -111,7 +111,7 @@ static void over_a_checkpoint(void) {
   const uint32_t unpolled = last, silent = ++last, first = last + 1;
   memset(written(silent), 0, kBytes);
   hand_over(a, IBV_WR_RDMA_WRITE, silent, 0);
-  for (double end = now() + kAnyTime; now() < end && !is_stamped(written(silent), silent);) usleep(100);
+  for (double end = now() + any_time; now() < end && !is_stamped(written(silent), silent);) usleep(100);
   CHECK(is_stamped(written(silent), silent));
   memset(written(silent), 1, kBytes); /* seen, and used for something else */
   for (int i = 0; i < kBlocked; ++i) give_out(a, IBV_WR_SEND, ++last);

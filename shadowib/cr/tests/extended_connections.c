@@ -78,7 +78,7 @@ static void send_into(uint32_t srq_number, uint64_t id, enum ibv_wr_opcode opcod
 /* The next completed receive is `id`, of message `what` by the connection. */
 static void next_received(uint64_t id, int what) {
   struct ibv_wc wc = {.wr_id = ~0ull};
-  for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
+  for (double end = now() + any_time; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
   CHECK(wc.wr_id == id && wc.status == IBV_WC_SUCCESS);
   CHECK(wc.qp_num == to->qp_num);
   CHECK(memory[kReceived + 64 * id] == what && memory[kReceived + 64 * id + 63] == what);
@@ -151,7 +151,7 @@ static void extended_completions(void) {
   CHECK(ibv_destroy_srq(queue[1]) == 0);
   struct ibv_wc wc[4];
   int n = 0;
-  for (double end = now() + kAnyTime; now() < end && n < 2;) n += ibv_poll_cq(receive_cq, 4 - n, wc + n);
+  for (double end = now() + any_time; now() < end && n < 2;) n += ibv_poll_cq(receive_cq, 4 - n, wc + n);
   CHECK(n == 2 && wc[0].wr_id == 10 && wc[1].wr_id == 11);
   CHECK(wc[0].qp_num == its_number && wc[1].qp_num == its_number);
   expect_nothing_more();
@@ -202,7 +202,7 @@ static void extended_domains(void) {
 
 static struct ibv_qp* next_event(enum ibv_event_type type) {
   struct ibv_async_event event;
-  CHECK(readable(context->async_fd, 1000 * kAnyTime));
+  CHECK(readable(context->async_fd, 1000 * any_time));
   CHECK(ibv_get_async_event(context, &event) == 0 && event.event_type == type);
   ibv_ack_async_event(&event);
   return event.element.qp;

@@ -2,12 +2,15 @@
 
 restart_test.py BUILD_DIR PROGRAM [unittest options]; SHADOWIB_TEST_BACKEND=verbs: over an adapter instead of ib2tcp
 """
+import contextlib
 import fcntl
+import functools
 import json
 import os
 import pathlib
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,6 +21,7 @@ BUILD, PROGRAM = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 120
 BACKEND = os.environ.get("SHADOWIB_TEST_BACKEND", "ib2tcp")
+TRANSPORTS = ("shm", "tcp") if BACKEND == "ib2tcp" else ("auto",)  # an adapter of the kernel's has none
 
 
 def free_port():
@@ -35,10 +39,49 @@ def await_listener(port, process):
         time.sleep(0.01)
 
 
+@contextlib.contextmanager
+def joined_group():
+    """The machine takes part in the multicast tests' group, so that an adapter of the kernel's gets back what it sends there."""
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as s:
+        if BACKEND == "verbs":
+            adapter = pathlib.Path("/sys/class/infiniband/rxe0/ports/1/gid_attrs/ndevs/0").read_text().strip()
+            s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP,
+                         socket.inet_pton(socket.AF_INET6, "ff12::1234") + struct.pack("@I", socket.if_nametoindex(adapter)))
+        yield
+
+
+def left_in_kernel():
+    """How many objects of each kind the kernel holds for the adapter; what contexts have is not counted."""
+    if BACKEND != "verbs":
+        return {}
+    said = subprocess.run(["rdma", "-j", "resource", "show", "rxe0"], capture_output=True, text=True, check=True).stdout
+    return {kind: n for kind, n in json.loads(said)[0].items() if isinstance(n, int) and kind not in ("ifindex", "ctx")}
+
+
+def lacking(reason, scenario, ends, says="^"):
+    """A test of what Soft-RoCE has not got: by itself, without us and without a restart, the scenario ends there with that code,
+    and says that. Once it does not, the test is to be run."""
+    def decorate(test):
+        @functools.wraps(test)
+        def either(self):
+            if BACKEND != "verbs":
+                return test(self)
+            alone = subprocess.run([PROGRAM, scenario, "natively"], cwd=self.dir, timeout=TIMEOUT_S, capture_output=True, text=True)
+            self.assertEqual(alone.returncode, ends, f"{scenario} natively: {alone.stderr}")
+            self.assertRegex(alone.stderr, says)
+            self.skip(test.__name__, f"Soft-RoCE {reason}")
+            raise unittest.SkipTest(reason)
+        return either
+    return decorate
+
+
 class RestartCase(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="shadowib-restart-"))
         self.processes = []
+
+    def skip(self, what, why):
+        print(f"\nSKIPPED: {what}: {why}", flush=True)  # as ci/test reads it
 
     def tearDown(self):
         for process in self.processes:
@@ -81,9 +124,30 @@ class RestartCase(unittest.TestCase):
         (self.dir / f"{name}.new").write_text("0 0")
         (self.dir / f"{name}.new").rename(self.dir / name)
 
+    def newest(self):
+        return len(list((self.dir / "sets").glob("j.????")))
+
     def alone(self, scenario, **options):
         self.ends(self.run_program(scenario, **options), -9)
-        self.ends(self.restart(1, **options), 0)
+        self.ends(self.restart(self.newest(), **options), 0)
+
+    @contextlib.contextmanager
+    def afresh(self, what):
+        """A part of a test, in a directory of its own."""
+        with self.subTest(what):
+            self.tearDown()
+            self.setUp()
+            yield
+
+    def alone_over_each(self, scenario):
+        for transport in TRANSPORTS:
+            with self.afresh(transport):
+                self.alone(scenario, transport=transport)
+
+    def checkpoint(self, *words):
+        done = subprocess.run([SHADOWIB, "checkpoint", "j", *words], env={**os.environ, "SHADOWIB_DIR": str(self.dir)}, timeout=TIMEOUT_S,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr + "".join(p.log.read_text(errors="replace") for p in self.processes))
 
     def await_members(self, count):
         end = time.monotonic() + TIMEOUT_S
@@ -110,9 +174,6 @@ class Restart(RestartCase):
         for program in programs:
             self.ends(program, -9)
         self.ends(self.restart(1), 0)
-
-    def test_a_send_queue_that_was_held(self):
-        self.alone("held")
 
     def test_what_a_completion_queue_was_armed_for(self):
         self.alone("arming")
@@ -142,27 +203,30 @@ class Restart(RestartCase):
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         self.ends(self.restart(2), 0)
 
+    @lacking("has no XRC", "extended_connection", 1, r"open_domain.* \(errno Operation not supported\)")
     def test_an_extended_connection(self):
         self.ends(self.run_program("extended_connection"), -9)
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         self.ends(self.restart(2), 0)
 
+    @lacking("has no XRC", "extended_completions", 1, r"open_domain.* \(errno Operation not supported\)")
     def test_completions_of_extended_connections(self):
         self.alone("extended_completions")
 
+    @lacking("has no XRC", "extended_domains", 1, r"open_domain.* \(errno Operation not supported\)")
     def test_domains_of_extended_connections(self):
         self.alone("extended_domains")
 
+    @lacking("has no XRC", "extended_handles", 1, r"open_domain.* \(errno Operation not supported\)")
     def test_handles_of_an_extended_target(self):
         self.ends(self.run_program("extended_handles"), -9)
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         self.ends(self.restart(2), 0)
 
+    @lacking("has no XRC", "extended_two", 1, r"open_domain.* \(errno Operation not supported\)")
     def test_an_extended_connection_between_processes(self):
-        for transport in ("shm", "tcp"):
-            with self.subTest(transport):
-                self.tearDown()
-                self.setUp()
+        for transport in TRANSPORTS:
+            with self.afresh(transport):
                 for program in [self.run_program(name, transport=transport) for name in ("extended_one", "extended_two")]:
                     self.ends(program, -9)
                 self.ends(self.restart(1, transport=transport), 0)
@@ -170,13 +234,19 @@ class Restart(RestartCase):
     def test_shared_receives_of_a_destroyed_queue_pair(self):
         self.alone("shared_receives_of_a_destroyed_queue_pair")
 
+    @lacking("does not tell of the last shared receive", "last_receive_event", 1, r"readable\(context->async_fd")
     def test_the_event_of_the_last_shared_receive(self):
         self.alone("last_receive_event")
 
-    def test_a_queue_and_a_region_that_were_changed(self):
-        self.alone("changed_objects")
+    def test_a_completion_queue_that_was_changed(self):
+        self.alone("changed_queue")
+
+    @lacking("cannot change a region", "changed_region", 1, r"ibv_rereg_mr.* \(errno Operation not supported\)")
+    def test_a_region_that_was_changed(self):
+        self.alone("changed_region")
 
     def test_objects_that_come_and_go(self):
+        before = left_in_kernel()
         self.ends(self.run_program("churn"), -9)
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         last = self.restart(2)
@@ -189,7 +259,12 @@ class Restart(RestartCase):
         for kind in ("protection_domains", "memory_regions", "completion_queues", "shared_receive_queues", "address_handles",
                      "xrc_domains", "memory_windows", "multicast_groups"):
             self.assertEqual(objects[kind], 0, kind)
-        self.assertEqual(objects["backend_figures"]["objects"], 0)
+        if BACKEND == "ib2tcp":
+            self.assertEqual(objects["backend_figures"]["objects"], 0)
+        self.assertEqual(left_in_kernel(), before)
+        if any("has no capability" in p.log.read_text(errors="replace") for p in self.processes):
+            self.assertEqual(BACKEND, "verbs")
+            self.skip("test_objects_that_come_and_go with XRC", "Soft-RoCE has no XRC")
         self.tell("seen")
         self.ends(last, 0)
 
@@ -237,10 +312,8 @@ class Restart(RestartCase):
         self.alone("zero_based_receive")
 
     def test_datagrams_between_processes(self):
-        for transport in ("shm", "tcp"):
-            with self.subTest(transport):
-                self.tearDown()
-                self.setUp()
+        for transport in TRANSPORTS:
+            with self.afresh(transport):
                 for program in [self.run_program(name, transport=transport) for name in ("datagrams_one", "datagrams_two")]:
                     self.ends(program, -9)
                 self.ends(self.restart(1, transport=transport), 0)
@@ -256,6 +329,10 @@ class Restart(RestartCase):
     def test_windows_that_are_bound_no_more(self):
         self.alone("closed_windows")
 
+    @lacking("crashes in a bind to no region", "unbound_window", -11)
+    def test_a_window_that_is_bound_to_nothing(self):
+        self.alone("unbound_window")
+
     def test_an_armed_queue_when_windows_are_bound_again(self):
         self.alone("armed_windows")
 
@@ -268,26 +345,24 @@ class Restart(RestartCase):
         self.alone("invalidation_to_come")
 
     def test_windows_between_processes(self):
-        for transport in ("shm", "tcp"):
-            with self.subTest(transport):
-                self.tearDown()
-                self.setUp()
+        for transport in TRANSPORTS:
+            with self.afresh(transport):
                 for program in [self.run_program(name, transport=transport) for name in ("window_owner", "window_writer")]:
                     self.ends(program, -9)
                 self.ends(self.restart(1, transport=transport), 0)
 
     def test_multicast(self):
-        self.alone("multicast")
+        with joined_group():
+            self.alone("multicast")
 
     def test_multicast_between_processes(self):
-        for transport in ("shm", "tcp"):
-            with self.subTest(transport):
-                self.tearDown()
-                self.setUp()
+        for transport in TRANSPORTS:
+            with self.afresh(transport):
                 names = ("multicast_sender", "multicast_early", "multicast_late")
-                for program in [self.run_program(name, transport=transport) for name in names]:
-                    self.ends(program, -9)
-                self.ends(self.restart(1, transport=transport), 0)
+                with joined_group():
+                    for program in [self.run_program(name, transport=transport) for name in names]:
+                        self.ends(program, -9)
+                    self.ends(self.restart(1, transport=transport), 0)
 
     def joined_by_a_second(self, transport, during=False):
         self.ends(self.run_program("first", transport=transport), -9)
@@ -302,10 +377,8 @@ class Restart(RestartCase):
         self.ends(self.restart(2, transport=transport), 0)
 
     def test_a_process_that_joins_after_the_restart(self):
-        for transport in ("shm", "tcp"):
-            with self.subTest(transport):
-                self.tearDown()
-                self.setUp()
+        for transport in TRANSPORTS:
+            with self.afresh(transport):
                 self.joined_by_a_second(transport)
 
     def test_who_joins_waits_for_the_epoch_that_a_restart_makes(self):
@@ -323,6 +396,49 @@ class Restart(RestartCase):
         self.joined_by_a_second("shm", during=True)
 
 
+class Flow(RestartCase):
+    """What Soft-RoCE has taught: each was wrong there once, or would have been with what was tried first."""
+
+    def test_receives_that_hold_a_write_back(self):
+        self.alone_over_each("receives_as_flow_control")
+
+    def test_a_peer_that_may_not_be_written_to(self):
+        self.alone_over_each("no_access")
+
+    def test_a_write_behind_a_send_that_waits(self):
+        self.alone_over_each("write_behind_a_send")
+
+    def test_an_impatient_sender(self):
+        for transport in TRANSPORTS:
+            with self.afresh(transport):
+                # It runs on for two seconds when the other member is stopped already.
+                late = {"SHADOWIB_FAULT": "35:slow:0"}
+                programs = [self.run_program("impatient_sender", transport=transport, **late)]
+                self.await_members(1)
+                programs.append(self.run_program("slow_receiver", transport=transport))
+                self.await_file("under way")
+                self.checkpoint()
+                self.checkpoint("--kill")
+                for program in programs:
+                    self.ends(program, -9)
+                restarted = self.restart(2, transport=transport)
+                self.await_text(restarted, "restored 2 processes")
+                self.tell("enough")
+                self.ends(restarted, 0)
+
+    def test_a_send_queue_that_was_held(self):
+        self.alone_over_each("held")
+
+    def test_a_peer_in_init(self):
+        self.alone_over_each("peer_in_init")
+
+    def test_a_queue_that_is_full(self):
+        self.alone_over_each("full_queue")
+
+    def test_unsignaled_writes_without_end(self):
+        self.alone_over_each("many_unsignaled")
+
+
 class OverLibfabric(RestartCase):
     """Run by itself: libfabric calls libibverbs, and where sanitizers put the backend beside the program that would be us."""
 
@@ -330,9 +446,7 @@ class OverLibfabric(RestartCase):
         for before, after in (("ofi:tcp", "ofi:tcp"), ("ofi:tcp;ofi_rxm", "ofi:tcp;ofi_rxm"), ("ofi:tcp", "ofi:tcp;ofi_rxm"),
                               ("ofi:tcp;ofi_rxm", "tcp"), ("tcp", "ofi:tcp")):
             for pair in (("window_owner", "window_writer"), ("datagrams_one", "datagrams_two")):
-                with self.subTest(f"{pair}: {before} to {after}"):
-                    self.tearDown()
-                    self.setUp()
+                with self.afresh(f"{pair}: {before} to {after}"):
                     for program in [self.run_program(name, transport=before) for name in pair]:
                         self.ends(program, -9)
                     self.ends(self.restart(1, transport=after), 0)
@@ -345,8 +459,7 @@ class OverLibfabric(RestartCase):
         programs = [server, self.start(*words, "localhost", transport="ofi:tcp")]
         self.await_members(2)
         for number in range(1, 19):
-            subprocess.run([SHADOWIB, "checkpoint", "j", "--kill"], env={**os.environ, "SHADOWIB_DIR": str(self.dir)}, timeout=TIMEOUT_S,
-                           check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self.checkpoint("--kill")
             for program in programs:
                 program.wait(TIMEOUT_S)
             programs = [self.restart(number, transport=("ofi:tcp", "ofi:tcp;ofi_rxm", "tcp")[number % 3])]

@@ -17,9 +17,13 @@ struct ibv_qp *a, *b;
 struct ibv_mr* mr;
 char* memory;
 int lid;
-uint8_t rnr_retry = 7;
-static int gid_index = -1; /* where addresses are GIDs (RoCE): all ends are on one adapter */
-static union ibv_gid gid;
+uint8_t rnr_retry = 7, min_rnr_timer = 1;
+unsigned qp_access = IBV_ACCESS_REMOTE_WRITE;
+uint32_t send_depth = kDepth;
+int gid_index = -1;
+union ibv_gid gid;
+int any_time = 20;
+static int natively;
 
 void check(int condition, const char* text, const char* file, int line) {
   if (condition) return;
@@ -33,20 +37,24 @@ double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-void checkpoint_and_kill(void) {
+/* Returns what shadowib_checkpoint(3) does. */
+static int take_checkpoint(unsigned flags) {
   int (*checkpoint)(unsigned, int, char*, size_t) =
       (int (*)(unsigned, int, char*, size_t))dlsym(RTLD_DEFAULT, "shadowib_checkpoint");
   CHECK(checkpoint != NULL);
-  CHECK(checkpoint(1, 60000, NULL, 0) == 1); /* 1: in the restarted process */
+  return checkpoint(flags, 60000, NULL, 0);
 }
 
-void open_device(void) {
-  int count;
-  struct ibv_device** list = ibv_get_device_list(&count);
-  CHECK(list != NULL && count > 0);
-  context = ibv_open_device(list[0]);
-  CHECK(context != NULL);
-  ibv_free_device_list(list);
+void checkpoint_and_kill(void) { CHECK(natively || take_checkpoint(1) == 1); }
+void checkpoint_and_go_on(void) { CHECK(natively || take_checkpoint(0) == 0); }
+
+void before_checkpoint(void (*hook)(int event, void* unused)) {
+  int (*add_hook)(void (*)(int, void*), void*) =
+      (int (*)(void (*)(int, void*), void*))dlsym(RTLD_DEFAULT, "shadowib_add_hook");
+  CHECK(add_hook != NULL && add_hook(hook, NULL) >= 0);
+}
+
+void find_address(void) {
   struct ibv_port_attr port;
   CHECK(ibv_query_port(context, 1, &port) == 0);
   lid = port.lid;
@@ -56,6 +64,30 @@ void open_device(void) {
     gid_index = i; /* the last: of an IP address */
     gid = at;
   }
+}
+
+int is_soft_roce(void) {
+  if (strncmp(ibv_get_device_name(context->device), "rxe", 3) != 0) return 0;
+  fprintf(stderr, "the device is Soft-RoCE\n");
+  return 1;
+}
+
+int has_capability(enum ibv_device_cap_flags flag) {
+  struct ibv_device_attr attr;
+  CHECK(ibv_query_device(context, &attr) == 0);
+  if ((attr.device_cap_flags & flag) != 0) return 1;
+  fprintf(stderr, "the device has no capability 0x%x\n", (unsigned)flag);
+  return 0;
+}
+
+void open_device(void) {
+  int count;
+  struct ibv_device** list = ibv_get_device_list(&count);
+  CHECK(list != NULL && count > 0);
+  context = ibv_open_device(list[0]);
+  CHECK(context != NULL);
+  ibv_free_device_list(list);
+  find_address();
   pd = ibv_alloc_pd(context);
   send_cq = ibv_create_cq(context, 4 * kDepth, NULL, NULL, 0);
   channel = ibv_create_comp_channel(context);
@@ -84,13 +116,13 @@ struct ibv_qp* create_datagram_qp(uint32_t qkey) {
 }
 
 void to_init(struct ibv_qp* qp) {
-  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_WRITE};
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = qp_access};
   CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
 }
 
 struct ibv_qp* create_queue_pair(struct ibv_srq* shared) {
   struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = receive_cq, .srq = shared, .qp_type = IBV_QPT_RC};
-  init.cap = (struct ibv_qp_cap){kDepth, kDepth, 1, 1, 0};
+  init.cap = (struct ibv_qp_cap){send_depth, kDepth, 1, 1, 0};
   struct ibv_qp* qp = ibv_create_qp(pd, &init);
   CHECK(qp != NULL);
   to_init(qp);
@@ -110,9 +142,9 @@ struct ibv_ah_attr address_of(int peer_lid) {
 void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number) {
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer_number};
   attr.max_dest_rd_atomic = 1;
-  attr.min_rnr_timer = 1;
+  attr.min_rnr_timer = min_rnr_timer;
   attr.ah_attr = address_of(peer_lid);
-  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE; /* here too, which is unusual */
+  attr.qp_access_flags = qp_access; /* here too, which is unusual */
   CHECK(ibv_modify_qp(qp, &attr,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS) == 0);
@@ -152,7 +184,7 @@ void post(struct ibv_qp* qp, enum ibv_wr_opcode opcode, uint64_t id, uint32_t by
 
 void expect(struct ibv_cq* cq, uint64_t id, enum ibv_wc_status status, const char* file, int line) {
   struct ibv_wc wc = {.wr_id = ~0ull};
-  for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(cq, 1, &wc) == 0;) continue;
+  for (double end = now() + any_time; now() < end && ibv_poll_cq(cq, 1, &wc) == 0;) continue;
   if (wc.wr_id == id && wc.status == status) return;
   fprintf(stderr, "%s:%d: request %llu with status %s is due, there came %lld with %s\n", file, line,
           (unsigned long long)id, ibv_wc_status_str(status), (long long)wc.wr_id,
@@ -201,15 +233,17 @@ int readable(int fd, int timeout_ms) {
 
 int main(int argc, char** argv) {
   const struct scenario* const all[] = {
-      state_scenarios,    shared_receive_scenarios, extended_scenarios,  extended_connection_scenarios,
-      datagram_scenarios, window_scenarios,         multicast_scenarios, job_scenarios,
-      churn_scenarios,    connection_scenarios,     driver_scenarios};
-  for (size_t i = 0; argc == 2 && i < sizeof(all) / sizeof(all[0]); ++i)
+      state_scenarios,    shared_receive_scenarios, extended_scenarios,   extended_connection_scenarios,
+      datagram_scenarios, flow_scenarios,           window_scenarios,     multicast_scenarios,
+      job_scenarios,      churn_scenarios,          connection_scenarios, driver_scenarios};
+  natively = argc == 3 && strcmp(argv[2], "natively") == 0;
+  if (natively) any_time = 3;
+  for (size_t i = 0; argc == 2 + natively && i < sizeof(all) / sizeof(all[0]); ++i)
     for (const struct scenario* at = all[i]; at->name != NULL; ++at)
       if (strcmp(argv[1], at->name) == 0) {
         at->run();
         return 0;
       }
-  fprintf(stderr, "usage: restart_scenarios NAME\n");
+  fprintf(stderr, "usage: restart_scenarios NAME [natively]\n");
   return 2;
 }

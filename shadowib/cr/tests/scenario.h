@@ -1,7 +1,8 @@
 /* Programs for restart_test.py: each brings its objects into a state, has itself checkpointed and killed, and checks
  * after the restart that nothing but what verbs allow can be seen.
  *
- *   restart_scenarios NAME     exit code 0: all was right; 1: what was not is on standard error
+ *   restart_scenarios NAME [natively]     exit code 0: all was right; 1: what was not is on standard error
+ * natively: without the shim and without the checkpoints, to see what an adapter does by itself.
  * Most have two queue pairs of one process, A and B, connected to each other; request n has wr_id n. */
 #pragma once
 
@@ -13,7 +14,8 @@
 #define CHECK(condition) check((condition) != 0, #condition, __FILE__, __LINE__)
 #define EXPECT(cq, id, status) expect(cq, id, status, __FILE__, __LINE__)
 
-enum { kDepth = 64, kAnyTime = 20 /* seconds */ };
+enum { kDepth = 64 };
+extern int any_time; /* seconds until what is due would have come */
 
 struct scenario {
   const char* name;
@@ -21,8 +23,8 @@ struct scenario {
 };
 /* By concern, a file each; a name of NULL ends a list. */
 extern const struct scenario state_scenarios[], shared_receive_scenarios[], extended_scenarios[],
-    extended_connection_scenarios[], datagram_scenarios[], window_scenarios[], multicast_scenarios[], job_scenarios[],
-    churn_scenarios[], connection_scenarios[], driver_scenarios[];
+    extended_connection_scenarios[], datagram_scenarios[], flow_scenarios[], window_scenarios[],
+    multicast_scenarios[], job_scenarios[], churn_scenarios[], connection_scenarios[], driver_scenarios[];
 
 extern struct ibv_context* context;
 extern struct ibv_pd* pd;
@@ -32,17 +34,28 @@ extern struct ibv_qp *a, *b;
 extern struct ibv_mr* mr; /* all of memory */
 extern char* memory;
 extern int lid;
-extern uint8_t rnr_retry; /* of queue pairs connected from now on */
+extern int gid_index; /* where addresses are GIDs (RoCE), else -1: all ends are on one adapter */
+extern union ibv_gid gid;
+/* Of queue pairs made and connected from now on. */
+extern uint8_t rnr_retry, min_rnr_timer;
+extern unsigned qp_access;
+extern uint32_t send_depth;
 
 void check(int condition, const char* text, const char* file, int line);
 double now(void); /* seconds */
 int readable(int fd, int timeout_ms);
 
-/* Returns in the restarted process only. */
-void checkpoint_and_kill(void);
+void checkpoint_and_kill(void); /* returns in the restarted process only */
+void checkpoint_and_go_on(void);
+/* Called with 0 just before the threads are stopped for one, with others afterwards. */
+void before_checkpoint(void (*hook)(int event, void* unused));
 
 /* Objects. make_pair: all of them, A and B connected. */
 void open_device(void);
+void find_address(void); /* of the context's first port */
+/* What a device lacks is told on standard error. */
+int is_soft_roce(void);
+int has_capability(enum ibv_device_cap_flags flag);
 void allocate(size_t bytes);
 struct ibv_qp* create_queue_pair(struct ibv_srq* shared); /* in INIT */
 struct ibv_qp* create_datagram_qp(uint32_t qkey);         /* in RTS */

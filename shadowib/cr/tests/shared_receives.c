@@ -37,7 +37,7 @@ static void send_from(int i, uint64_t id) {
 /* The next completed receive is `id`. Returns which end got it; *what is the request it got. */
 static int next_shared(uint64_t id, int* what) {
   struct ibv_wc wc = {.wr_id = ~0ull};
-  for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
+  for (double end = now() + any_time; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
   CHECK(wc.wr_id == id && wc.status == IBV_WC_SUCCESS);
   CHECK(wc.qp_num == to[0]->qp_num || wc.qp_num == to[1]->qp_num);
   *what = memory[8192 + 64 * id];
@@ -46,7 +46,7 @@ static int next_shared(uint64_t id, int* what) {
 
 static struct ibv_async_event only_event(void) {
   struct ibv_async_event event;
-  CHECK(readable(context->async_fd, 1000 * kAnyTime));
+  CHECK(readable(context->async_fd, 1000 * any_time));
   CHECK(ibv_get_async_event(context, &event) == 0);
   ibv_ack_async_event(&event);
   CHECK(!readable(context->async_fd, 0));
@@ -80,7 +80,7 @@ static void shared_receives(void) {
   send_from(1, 2);
   CHECK(next_shared(11, &what) == 1 && what == 2);
   send_from(1, 3); /* takes the last; the limit is reached */
-  CHECK(readable(context->async_fd, 1000 * kAnyTime));
+  CHECK(readable(context->async_fd, 1000 * any_time));
   send_from(0, 4);
   send_from(0, 5);
   send_from(1, 6);

@@ -124,7 +124,8 @@ static enum ibv_wc_status execute(FakeQp* fake, FakeQp* peer, const FakeRequest*
 
 /* Runs what can be run. */
 static void go_on(FakeQp* fake) {
-  for (const FakeRequest* request; fake->qp.state == IBV_QPS_RTS && (request = oldest(&fake->sends)) != NULL;) {
+  for (const FakeRequest* request;
+       fake->qp.state == IBV_QPS_RTS && !fake->asleep && (request = oldest(&fake->sends)) != NULL;) {
     const uint32_t number = fake->attr.dest_qp_num;
     FakeQp* peer = number < kFakeMost + 0x20 ? g_qps[number] : NULL;
     struct ibv_port_attr port;
@@ -166,7 +167,7 @@ struct ibv_qp* ibv_create_qp(struct ibv_pd* pd, struct ibv_qp_init_attr* init) {
   fake->qp.qp_type = init->qp_type;
   init->cap.max_send_wr += FAKE_FLIP; /* a device may give more */
   fake->init = *init;
-  fake->sends.size = init->cap.max_send_wr;
+  fake->sends.size = init->cap.max_send_wr + 15 * FAKE_LAZY;
   fake->receives.size = init->cap.max_recv_wr;
   fake->sends.at = calloc(fake->sends.size + 1, sizeof(FakeRequest));
   fake->receives.at = calloc(fake->receives.size + 1, sizeof(FakeRequest));
@@ -198,7 +199,10 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
   /* The other end may be stopped for a checkpoint, for longer than any number of retries. */
   if ((mask & IBV_QP_RNR_RETRY) != 0 && attr->rnr_retry != 7) return EINVAL;
   FakeQp* fake = (FakeQp*)qp;
+  const enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : qp->state;
+  if (to == IBV_QPS_RTS && fake->draining) return EINVAL;
   fake_lock();
+  fake->asleep |= FAKE_LAZY && qp->state == IBV_QPS_SQD && to == IBV_QPS_RTS;
   TAKE(IBV_QP_PKEY_INDEX, pkey_index);
   TAKE(IBV_QP_PORT, port_num);
   TAKE(IBV_QP_ACCESS_FLAGS, qp_access_flags);
@@ -220,8 +224,11 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
       fake->sends.head = fake->sends.tail;
       fake->receives.head = fake->receives.tail;
     }
+    const int asked = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify;
+    const int drains = to == IBV_QPS_SQD && qp->state != IBV_QPS_SQD;
     qp->state = fake->attr.qp_state = attr->qp_state;
-    if (attr->qp_state == IBV_QPS_SQD && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify) {
+    fake->draining = FAKE_LAZY && to == IBV_QPS_SQD && (drains || fake->draining);
+    if (drains && (asked || FAKE_LAZY)) {
       const struct ibv_async_event event = {.element.qp = qp, .event_type = IBV_EVENT_SQ_DRAINED};
       fake_push_event(fake_async_events(qp->context), qp->context->async_fd, &event);
     }
@@ -238,6 +245,8 @@ int ibv_query_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask, struct i
   const FakeQp* fake = (FakeQp*)qp;
   *attr = fake->attr;
   attr->cap = fake->init.cap;
+  attr->cap.max_send_wr = fake->sends.size;
+  attr->sq_draining = (uint8_t)fake->draining;
   *init = fake->init;
   return 0;
 }
@@ -266,6 +275,7 @@ int fake_post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr
     request->rkey = wr->wr.rdma.rkey;
   }
   if (rc != 0) *bad = wr;
+  fake->draining = fake->asleep = 0;
   if (qp->state == IBV_QPS_ERR) fail(fake);
   go_on(fake);
   fake_unlock();
