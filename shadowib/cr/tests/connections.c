@@ -255,7 +255,7 @@ static void* ids_that_come_and_go(void* unused) {
 
 static void await_rounds(int more) {
   const int from = rounds;
-  for (double end = now() + kAnyTime; rounds < from + more; usleep(1000)) CHECK(now() < end);
+  for (double end = now() + any_time; rounds < from + more; usleep(1000)) CHECK(now() < end);
 }
 
 /* The checkpoint finds a thread in the middle of a command. */
