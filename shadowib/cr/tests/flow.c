@@ -173,6 +173,7 @@ static void peer_in_init(void) {
   allocate(kAll);
   a = create_queue_pair(NULL);
   b = create_queue_pair(NULL);
+  ack_timeout = 18; /* 1 s, eight times: while the peer does not answer, the sender must not lose patience */
   connect_to(a, lid, b->qp_num);
   for (uint64_t n = 1; n <= 3; ++n) take_in(b, n);
   give(IBV_WR_SEND, 1, 'a', NULL);

@@ -18,6 +18,7 @@ struct ibv_mr* mr;
 char* memory;
 int lid;
 uint8_t rnr_retry = 7, min_rnr_timer = 1;
+uint8_t ack_timeout = 14;
 unsigned qp_access = IBV_ACCESS_REMOTE_WRITE;
 uint32_t send_depth = kDepth;
 int gid_index = -1;
@@ -149,7 +150,7 @@ void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number) {
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS) == 0);
   attr.qp_state = IBV_QPS_RTS;
-  attr.timeout = 14;
+  attr.timeout = ack_timeout;
   attr.retry_cnt = 7;
   attr.rnr_retry = rnr_retry;
   attr.max_rd_atomic = 1;
