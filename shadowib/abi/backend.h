@@ -125,6 +125,7 @@ struct BackendOps {
   int (*modify_qp)(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask);
   int (*query_qp)(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask, struct ibv_qp_init_attr* init);
   int (*destroy_qp)(struct ibv_qp* qp);
+  // An error that names no request in *bad: of sends all were taken, of receives none.
   int (*post_send)(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad);
   int (*post_recv)(struct ibv_qp* qp, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad);
   // Address handles. Requests that were posted with one may outlive it.

@@ -335,7 +335,7 @@ int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   ibv_recv_wr* bad = nullptr;
   int rc = qp.real_post_recv(qp.real, &slot.wr, &bad);
   if (__builtin_expect(rc == 0, 1)) return 0;
-  return bad == nullptr ? 0 : refused_by_backend(queue, wr, bad_wr, rc);
+  return refused_by_backend(queue, wr, bad_wr, rc);
 }
 
 int repost_receives(ShadowQp& qp, std::uint64_t from) {
@@ -347,7 +347,7 @@ int repost_receives(ShadowQp& qp, std::uint64_t from) {
     wr.sg_list = list;
     turn_local_keys(*qp.context, slot.sge, wr.num_sge, list);
     ibv_recv_wr* bad = nullptr;
-    if (int rc = qp.real_post_recv(qp.real, &wr, &bad); rc != 0 && bad != nullptr) return rc;
+    if (int rc = qp.real_post_recv(qp.real, &wr, &bad); rc != 0) return rc;
   }
   return 0;
 }

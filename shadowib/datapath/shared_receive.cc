@@ -8,11 +8,9 @@
 namespace shadowib {
 namespace {
 
-// 0 if the backend has taken it; a code without bad_wr means that it has (rxe).
 inline int post_real(ShadowSrq& srq, ibv_recv_wr* wr) {
   ibv_recv_wr* bad = nullptr;
-  int rc = g_backend.post_srq_recv(srq.real, wr, &bad);
-  return bad == nullptr ? 0 : rc;
+  return g_backend.post_srq_recv(srq.real, wr, &bad);
 }
 
 __attribute__((noinline)) int post_translated(ShadowSrq& srq, const RecvSlot& slot) {

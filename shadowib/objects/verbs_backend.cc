@@ -243,7 +243,14 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) { return cq->context->ops.poll_cq(cq, count, wc); }
 int req_notify_cq(ibv_cq* cq, int solicited) { return cq->context->ops.req_notify_cq(cq, solicited); }
-int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) { return qp->context->ops.post_send(qp, wr, bad); }
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  // rxe refuses here, too, but has taken the request, and runs it later.
+  if (qp->state < IBV_QPS_RTS) {
+    *bad = wr;
+    return EINVAL;
+  }
+  return qp->context->ops.post_send(qp, wr, bad);
+}
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) { return qp->context->ops.post_recv(qp, wr, bad); }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {

@@ -1,4 +1,5 @@
 /* The driver below is another one after a restart: what a program sees of its objects, and what they move, stays. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -132,6 +133,16 @@ static void over_a_checkpoint(void) {
   check_numbers(++last);
 }
 
+/* In RESET, INIT and RTR, where the driver's answers are not what they seem (fake_verbs). */
+static void expect_refused(struct ibv_qp* qp, int receives_too) {
+  struct ibv_sge sge = {(uintptr_t)memory, kBytes, mr->lkey};
+  struct ibv_send_wr wr = {.wr_id = 999, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad = NULL;
+  struct ibv_recv_wr receive = {.wr_id = 999, .sg_list = &sge, .num_sge = 1}, *bad_receive = NULL;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  CHECK(ibv_post_send(qp, &wr, &bad) == EINVAL && bad == &wr);
+  if (receives_too) CHECK(ibv_post_recv(qp, &receive, &bad_receive) == EINVAL && bad_receive == &receive);
+}
+
 /* Objects made over the driver of the moment, whose real numbers are those of older objects over another driver. */
 static void make_more(void) {
   const struct seen old = look();
@@ -140,6 +151,10 @@ static void make_more(void) {
   CHECK(region != NULL && region->lkey != old.lkey && region->rkey != old.rkey);
   for (int i = 0; i < 2; ++i) CHECK(one->qp_num != old.numbers[i] && other->qp_num != old.numbers[i]);
   CHECK(one->qp_num != other->qp_num);
+  expect_refused(one, 0);
+  to_state(one, IBV_QPS_RESET);
+  expect_refused(one, 1);
+  to_init(one);
   connect_to(one, lid, other->qp_num);
   connect_to(other, lid, one->qp_num);
   exchange(one, other);

@@ -257,6 +257,7 @@ static int fill(FakeRequest* request, uint64_t wr_id, const struct ibv_sge* list
   return 0;
 }
 
+/* As Soft-RoCE has it: what is posted too early is refused, and taken all the same. */
 int fake_post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr** bad) {
   ENTER();
   FakeQp* fake = (FakeQp*)qp;
@@ -264,7 +265,7 @@ int fake_post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr
   fake_lock();
   for (; wr != NULL && rc == 0; wr = rc == 0 ? wr->next : wr) {
     FakeRequest* request = NULL;
-    if (qp->state < IBV_QPS_RTS || wr->opcode > IBV_WR_RDMA_READ || wr->num_sge > kFakeSges) rc = EINVAL;
+    if (wr->opcode > IBV_WR_RDMA_READ || wr->num_sge > kFakeSges) rc = EINVAL;
     if (rc == 0 && (request = add(&fake->sends)) == NULL) rc = ENOMEM;
     if (rc != 0) continue;
     fill(request, wr->wr_id, wr->sg_list, wr->num_sge);
@@ -276,20 +277,23 @@ int fake_post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr
   }
   if (rc != 0) *bad = wr;
   fake->draining = fake->asleep = 0;
+  if (rc == 0 && qp->state < IBV_QPS_RTS) rc = EINVAL;
   if (qp->state == IBV_QPS_ERR) fail(fake);
   go_on(fake);
   fake_unlock();
   return rc;
 }
 
+/* The same of receives, but that they are not taken. */
 int fake_post_recv(struct ibv_qp* qp, struct ibv_recv_wr* wr, struct ibv_recv_wr** bad) {
   ENTER();
   FakeQp* fake = (FakeQp*)qp;
   int rc = 0;
+  if (qp->state == IBV_QPS_RESET) return EINVAL;
   fake_lock();
   for (; wr != NULL && rc == 0; wr = rc == 0 ? wr->next : wr) {
     FakeRequest* request = NULL;
-    if (qp->state == IBV_QPS_RESET || wr->num_sge > kFakeSges) rc = EINVAL;
+    if (wr->num_sge > kFakeSges) rc = EINVAL;
     if (rc == 0 && (request = add(&fake->receives)) == NULL) rc = ENOMEM;
     if (rc == 0) fill(request, wr->wr_id, wr->sg_list, wr->num_sge);
   }
