@@ -16,6 +16,16 @@ int foreign_event() {
   errno = EPERM;
   return -1;
 }
+
+std::uint32_t refilled(const ShadowCq& cq) { return cq.refill_count.load() & ~ShadowCq::kLookedAt; }
+
+// Whether more completions than that wait for the program. The real queue knows it where all are there, and all are
+// the program's.
+bool holds_more_than(ShadowCq& cq, int entries) {
+  if (!cq.swallows() && refilled(cq) == 0) return false;
+  drain_completions(cq);
+  return refilled(cq) > static_cast<std::uint32_t>(entries);
+}
 }  // namespace
 
 extern "C" {
@@ -92,6 +102,7 @@ int shadowib_ibv_resize_cq(ibv_cq* program, int cqe) {
   SpinGuard guard(registry().lock);
   const std::int64_t entries = std::int64_t{cqe} + cq->reserved;
   if (cqe < 1 || entries > INT32_MAX) return EINVAL;
+  if (cqe < program->cqe && holds_more_than(*cq, cqe)) return EINVAL;
   if (int rc = g_backend.resize_cq(cq->real, static_cast<int>(entries)); rc != 0) return rc;
   program->cqe = cq->real->cqe - static_cast<int>(cq->reserved);
   return 0;

@@ -180,6 +180,9 @@ static void drivers(void) {
   struct ibv_qp_init_attr init;
   CHECK(ibv_query_qp(a, &attr, IBV_QP_RNR_RETRY, &init) == 0 && attr.rnr_retry == 1);
   CHECK(ibv_resize_cq(send_cq, 0) == EINVAL && ibv_resize_cq(send_cq, INT32_MAX) == EINVAL);
+  for (int i = 0; i < 3; ++i) give_out(a, IBV_WR_RDMA_WRITE, ++last);
+  CHECK(ibv_resize_cq(send_cq, 1) == EINVAL && ibv_resize_cq(send_cq, 3) == 0);
+  for (uint32_t n = last - 2; n <= last; ++n) EXPECT(send_cq, n, IBV_WC_SUCCESS);
 }
 
 /* From one to another, as often as the test likes. */

@@ -186,9 +186,18 @@ static void changed_queue(void) {
   CHECK(ibv_resize_cq(receive_cq, 1000) == 0);
   const int entries = receive_cq->cqe;
   CHECK(entries >= 1000);
+  for (uint64_t id = 10; id < 13; ++id) {
+    post_receive(b, 100 + id, 64);
+    post(a, IBV_WR_SEND, id, 64, 0);
+    EXPECT(send_cq, id, IBV_WC_SUCCESS);
+  }
+  CHECK(ibv_resize_cq(receive_cq, 1) == EINVAL); /* it holds three */
   checkpoint_and_kill();
+  CHECK(receive_cq->cqe == entries && ibv_resize_cq(receive_cq, 1) == EINVAL);
+  CHECK(ibv_resize_cq(receive_cq, 3) == 0 && receive_cq->cqe >= 3);
+  for (uint64_t id = 110; id < 113; ++id) EXPECT(receive_cq, id, IBV_WC_SUCCESS);
   send_one(1);
-  CHECK(receive_cq->cqe == entries && ibv_resize_cq(receive_cq, 2000) == 0);
+  CHECK(ibv_resize_cq(receive_cq, 2000) == 0);
   send_one(2);
 }
 
