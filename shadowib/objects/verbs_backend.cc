@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string>
 #include <type_traits>
@@ -23,6 +24,9 @@ namespace {
 const HostServices* g_host;
 void* g_library;
 int* (*g_errno_location)();  // of the namespace: errno there is another variable
+// Entries of an adapter's table that can be asked for: a command's attribute has no more bytes, and the library
+// refuses a larger table.
+constexpr std::size_t kMostGids = UINT16_MAX / sizeof(ibv_gid_entry);
 
 template <typename F>
 F find(const char* name, const char* version = "IBVERBS_1.1") {
@@ -166,7 +170,7 @@ int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type
 
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t capacity) {
   if (real.query_gid_table == nullptr) return -EOPNOTSUPP;
-  return real.query_gid_table(context, entries, capacity, 0, sizeof(ibv_gid_entry));
+  return real.query_gid_table(context, entries, std::min(capacity, kMostGids), 0, sizeof(ibv_gid_entry));
 }
 
 // The functions of XRC are slots of the context, which providers fill that have it.

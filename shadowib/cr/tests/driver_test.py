@@ -58,6 +58,7 @@ class Drivers(DriverCase):
         self.await_file("on the second")
         second = self.made("new")
         self.assertIn("context of new1", second)
+        self.assertEqual(sum(line.startswith("GID") for line in second), 0, "a table of GIDs is one question")
         # The first objects are others now: their numbers have changed places, and keys are of another kind.
         kinds = [[line for line in lines if line.startswith("queue pair")] for lines in (first, second)]
         self.assertEqual(kinds[0][:2], list(reversed(kinds[1][:2])))

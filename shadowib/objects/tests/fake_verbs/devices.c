@@ -150,7 +150,7 @@ int ibv_get_device_index(struct ibv_device* device) {
 static int query_port_to(struct ibv_context* context, uint8_t port, struct ibv_port_attr* attr, size_t bytes) {
   if (port != 1) return EINVAL;
   struct ibv_port_attr all = {.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096};
-  all.gid_tbl_len = 2;
+  all.gid_tbl_len = FAKE_GIDS;
   all.pkey_tbl_len = 1;
   all.max_msg_sz = 1u << 30;
   all.lid = (uint16_t)(FAKE_LID + (context->device == &g_devices[1].device));
@@ -220,11 +220,19 @@ int ibv_query_device(struct ibv_context* context, struct ibv_device_attr* attr) 
   return 0;
 }
 
+static union ibv_gid gid_at(struct ibv_context* context, int index) {
+  union ibv_gid gid = {.raw = {0}};
+  if (index > 1) return gid;
+  gid.global.subnet_prefix = 0x80fe;
+  gid.global.interface_id = ibv_get_device_guid(context->device) + (uint64_t)(index ^ FAKE_FLIP);
+  return gid;
+}
+
 int ibv_query_gid(struct ibv_context* context, uint8_t port, int index, union ibv_gid* gid) {
   ENTER();
-  if (port != 1 || index < 0 || index > 1) return -1;
-  gid->global.subnet_prefix = 0x80fe;
-  gid->global.interface_id = ibv_get_device_guid(context->device) + (uint64_t)(index ^ FAKE_FLIP);
+  if (port != 1 || index < 0 || index >= FAKE_GIDS) return -1;
+  fake_tell("GID %d alone\n", index);
+  *gid = gid_at(context, index);
   return 0;
 }
 
@@ -233,17 +241,18 @@ int ibv_query_gid_type(struct ibv_context* context, uint8_t port, unsigned index
   ENTER();
   (void)context;
   *type = 0;
-  return port == 1 && index < 2 ? 0 : -1;
+  return port == 1 && index < FAKE_GIDS ? 0 : -1;
 }
 
+/* As rdma-core has it, the answer is an attribute of a command, whose length has 16 bits. */
 #if FAKE_EXTENDED
 ssize_t _ibv_query_gid_table(struct ibv_context* context, struct ibv_gid_entry* entries, size_t capacity,
                              uint32_t flags, size_t bytes) {
   ENTER();
-  if (flags != 0 || bytes != sizeof(*entries) || capacity < 2) return -EINVAL;
+  if (flags != 0 || bytes != sizeof(*entries) || capacity < 2 || capacity * bytes > UINT16_MAX) return -EINVAL;
   for (uint32_t i = 0; i < 2; ++i) {
     entries[i] = (struct ibv_gid_entry){.gid_index = i, .port_num = 1, .gid_type = IBV_GID_TYPE_IB};
-    ibv_query_gid(context, 1, (int)i, &entries[i].gid);
+    entries[i].gid = gid_at(context, (int)i);
   }
   return 2;
 }
