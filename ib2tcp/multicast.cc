@@ -16,7 +16,11 @@
 namespace shadowib::ib2tcp {
 namespace {
 
-bool is_multicast(const ibv_gid& gid) { return gid.raw[0] == 0xff; }
+// Of InfiniBand, or of RoCE, whose groups are IP's.
+bool is_multicast(const ibv_gid& gid) {
+  constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  return gid.raw[0] == 0xff || (std::memcmp(gid.raw, kMapped, sizeof(kMapped)) == 0 && gid.raw[12] >> 4 == 0xe);
+}
 bool is_multicast(std::uint16_t lid) { return lid >= kFirstMulticastLid && lid != kPermissiveLid; }
 
 GroupName name_of(const ibv_gid& gid) { return {gid.global.subnet_prefix, gid.global.interface_id, 0}; }

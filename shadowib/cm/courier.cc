@@ -18,6 +18,8 @@
 #include "shadowib/abi/handlers.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
+#include "shadowib/cm/connection_id.h"
+#include "shadowib/objects/route_header.h"
 
 namespace shadowib::cm {
 namespace {
@@ -52,6 +54,18 @@ struct Courier {
   pthread_t thread{};
 };
 Courier* g_courier = nullptr;
+
+// IPv4 addresses are mapped ones.
+ibv_gid as_gid(const sockaddr_in6& address) {
+  ibv_gid gid{};
+  if (address.sin6_family == AF_INET6) {
+    std::memcpy(gid.raw, &address.sin6_addr, sizeof(gid.raw));
+    return gid;
+  }
+  gid.raw[10] = gid.raw[11] = 0xff;
+  std::memcpy(gid.raw + 12, &reinterpret_cast<const sockaddr_in&>(address).sin_addr, 4);
+  return gid;
+}
 
 char* slot(Courier& c, std::uint32_t n) { return c.memory.get() + n * kSlotBytes; }
 
@@ -284,6 +298,24 @@ void stop_courier(ManagerGuard& guard) {
 bool courier_runs() { return g_courier != nullptr; }
 const Port& courier_port() { return g_courier->port; }
 const Address& courier_address() { return g_courier->address; }
+
+PortGid gid_for(const sockaddr_in6& address) {
+  const Courier& c = *g_courier;
+  const ibv_gid exact = as_gid(address);
+  PortGid best{-1, false};
+  for (int i = 0; i < c.port.attr.gid_tbl_len; ++i) {
+    ibv_gid gid;
+    int type = 0;
+    if (shadowib_ibv_query_gid(c.context, c.port.number, i, &gid) != 0 || gid.global.interface_id == 0 ||
+        is_ipv4(gid) != is_ipv4(exact) ||
+        shadowib_ibv_query_gid_type(c.context, c.port.number, static_cast<unsigned>(i), &type) != 0)
+      continue;
+    const bool is_exact = std::memcmp(&gid, &exact, sizeof(gid)) == 0;
+    if (best.index < 0 || is_exact) best = {i, type != 0};
+    if (is_exact && best.is_roce_v2) break;
+  }
+  return best;
+}
 
 void send_message(const Message& message, const Address& to) {
   if (g_courier->free_sends.empty())

@@ -26,6 +26,12 @@ void stop_courier(ManagerGuard& guard);
 bool courier_runs();
 
 const Port& courier_port();
+// The port's GID that stands for an IP address of this host, else one for another of its family.
+struct PortGid {
+  int index;  // -1: there is none
+  bool is_roce_v2;
+};
+PortGid gid_for(const sockaddr_in6& address);
 const Address& courier_address();
 
 // Sends a message, of which a copy is taken; lost if there is nobody.

@@ -11,6 +11,7 @@
 #include "shadowib/cr/directory.h"
 #include "shadowib/cr/ports.h"
 #include "shadowib/datapath/datapath.h"
+#include "shadowib/objects/ip_groups.h"
 #include "shadowib/objects/registry.h"
 #include "shadowib/objects/route_header.h"
 
@@ -146,7 +147,7 @@ Found find_remote(const RemoteEnd& remote, const char* kind, std::uint32_t numbe
 }
 
 bool is_multicast(const ibv_ah_attr& attr) {
-  return attr.is_global != 0 ? attr.grh.dgid.raw[0] == 0xff : attr.dlid >= kFirstMulticastLid;
+  return attr.is_global != 0 ? is_multicast_gid(attr.grh.dgid) : attr.dlid >= kFirstMulticastLid;
 }
 
 bool find_source(const SourceAddress& from, DatagramSource* source) {

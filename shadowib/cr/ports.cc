@@ -15,6 +15,10 @@ constexpr std::uint8_t kHopLimit = 64;
 bool is_link_local(const ibv_gid& gid) { return gid.raw[0] == 0xfe && (gid.raw[1] & 0xc0) == 0x80; }
 // Addresses of one family reach each other.
 int family(const ibv_gid& gid) { return is_ipv4(gid) ? 0 : is_link_local(gid) ? 1 : 2; }
+bool reaches(const ibv_gid& from, const ibv_gid& to) {
+  if (to.raw[0] == 0xff) return !is_ipv4(from);  // a group of IPv6, whatever its scope
+  return family(from) == family(to);
+}
 bool same(const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, sizeof(a.raw)) == 0; }
 
 std::vector<RecordedGid> read_gids(ibv_context* real, std::uint8_t number, int entries) {
@@ -74,7 +78,7 @@ int source_index(const ShadowPort& port, int program_index, const ibv_gid& dgid)
   const int chosen = program_index >= 0 && at < port.real_indices.size() ? port.real_indices[at] : -1;
   const auto leads_there = [&](int i) {
     return i >= 0 && !port.real_table[static_cast<std::size_t>(i)].empty() &&
-           (!port.real_is_ethernet || family(port.real_table[static_cast<std::size_t>(i)].gid) == family(dgid));
+           (!port.real_is_ethernet || reaches(port.real_table[static_cast<std::size_t>(i)].gid, dgid));
   };
   if (leads_there(chosen)) return chosen;
   int other = -1;
@@ -142,9 +146,7 @@ void set_route(const ShadowContext& context, const DirectoryPort* peer, ibv_ah_a
 void set_multicast_route(const ShadowContext& context, ibv_ah_attr* attr) {
   const ShadowPort* port = port_of(context, attr->port_num);
   if (attr->is_global == 0 || port == nullptr) return;
-  const std::size_t at = attr->grh.sgid_index;
-  if (at < port->real_indices.size() && port->real_indices[at] >= 0)
-    attr->grh.sgid_index = static_cast<std::uint8_t>(port->real_indices[at]);
+  attr->grh.sgid_index = static_cast<std::uint8_t>(source_index(*port, attr->grh.sgid_index, attr->grh.dgid));
 }
 
 ibv_mtu possible_mtu(const ShadowContext& context, std::uint8_t port_num, const DirectoryPort* peer, ibv_mtu asked) {

@@ -100,6 +100,29 @@ TEST_F(Route, AGidGetsALidOffRoce) {
   EXPECT_EQ(attr.grh.sgid_index, 0);
 }
 
+// A group's GID is the same everywhere, the program's own may not lead there.
+TEST_F(Route, AGroupIsReachedFromAnAddressOfItsFamily) {
+  context->ports.push_back(roce({link_local(7), ipv4(9)}, {1, 0}));
+  attr.is_global = 1;
+  attr.grh.dgid = ipv4(1).gid;
+  attr.grh.dgid.raw[12] = 230;
+  for (std::uint8_t index : {0, 1}) {
+    attr.grh.sgid_index = index;
+    set_multicast_route(*context, &attr);
+    EXPECT_EQ(attr.grh.sgid_index, 1);
+  }
+  attr.grh.dgid = {.raw = {0xff, 0x12, 0x40, 0x1b}};
+  for (std::uint8_t index : {0, 1}) {
+    attr.grh.sgid_index = index;
+    set_multicast_route(*context, &attr);
+    EXPECT_EQ(attr.grh.sgid_index, 0);
+  }
+  context->ports[0].real_is_ethernet = false;
+  attr.grh.sgid_index = 0;
+  set_multicast_route(*context, &attr);
+  EXPECT_EQ(attr.grh.sgid_index, 1) << "the program's choice";
+}
+
 // Another port of the adapter, which may be down, has no say: the peer knows nothing of it.
 TEST_F(Route, ThePathMtuIsWhatBothPortsCanDo) {
   context->ports.push_back(roce({ipv4(9)}, {0}));

@@ -11,9 +11,11 @@
 #include <iterator>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "shadowib/abi/backend.h"
 #include "shadowib/objects/backend.h"
+#include "shadowib/objects/ip_groups.h"
 #include "shadowib/objects/link_namespace.h"
 #include "shadowib/objects/system_library.h"
 #include "shadowib/objects/verbs_belongings.h"
@@ -24,6 +26,7 @@ namespace {
 const HostServices* g_host;
 void* g_library;
 int* (*g_errno_location)();  // of the namespace: errno there is another variable
+IpGroups g_ip_groups;
 // Entries of an adapter's table that can be asked for: a command's attribute has no more bytes, and the library
 // refuses a larger table.
 constexpr std::size_t kMostGids = UINT16_MAX / sizeof(ibv_gid_entry);
@@ -72,6 +75,8 @@ struct {
   REAL(query_port, int, ibv_context*, uint8_t, _compat_ibv_port_attr*);
   REAL(query_gid_type, int, ibv_context*, uint8_t, unsigned, int*);
   REAL(query_gid_table, ssize_t, ibv_context*, ibv_gid_entry*, size_t, uint32_t, size_t);
+  REAL(attach_mcast, int, ibv_qp*, const ibv_gid*, uint16_t);
+  REAL(detach_mcast, int, ibv_qp*, const ibv_gid*, uint16_t);
 } real;
 #undef REAL
 
@@ -171,6 +176,20 @@ int query_gid_type(ibv_context* context, uint8_t port, unsigned index, int* type
 ssize_t query_gid_table(ibv_context* context, ibv_gid_entry* entries, size_t capacity) {
   if (real.query_gid_table == nullptr) return -EOPNOTSUPP;
   return real.query_gid_table(context, entries, std::min(capacity, kMostGids), 0, sizeof(ibv_gid_entry));
+}
+
+int attach_mcast(ibv_qp* qp, const ibv_gid* group, uint16_t lid) {
+  if (int rc = real.attach_mcast(qp, group, lid); rc != 0) return rc;
+  std::vector<ibv_gid_entry> table(kMostGids);
+  const ssize_t n = query_gid_table(qp->context, table.data(), table.size());
+  if (n > 0) g_ip_groups.join(qp, *group, {table.data(), static_cast<std::size_t>(n)});
+  return 0;
+}
+
+int detach_mcast(ibv_qp* qp, const ibv_gid* group, uint16_t lid) {
+  const int rc = real.detach_mcast(qp, group, lid);
+  if (rc == 0) g_ip_groups.leave(qp, *group);
+  return rc;
 }
 
 // The functions of XRC are slots of the context, which providers fill that have it.
@@ -314,7 +333,10 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
           find<decltype(real.rereg_mr)>("ibv_rereg_mr"),
           find<decltype(real.query_port)>("ibv_query_port"),
           find<decltype(real.query_gid_type)>("ibv_query_gid_type", "IBVERBS_PRIVATE_34"),
-          find<decltype(real.query_gid_table)>("_ibv_query_gid_table", "IBVERBS_1.11")};
+          find<decltype(real.query_gid_table)>("_ibv_query_gid_table", "IBVERBS_1.11"),
+          find<decltype(real.attach_mcast)>("ibv_attach_mcast"),
+          find<decltype(real.detach_mcast)>("ibv_detach_mcast")};
+  g_ip_groups.forget();
   *ops = {};
   ops->abi_version = kBackendAbiVersion;
   ops->name = "verbs";
@@ -357,8 +379,8 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->post_recv = post_recv;
   ops->create_ah = create_ah;
   ops->destroy_ah = find<decltype(ops->destroy_ah)>("ibv_destroy_ah");
-  ops->attach_mcast = find<decltype(ops->attach_mcast)>("ibv_attach_mcast");
-  ops->detach_mcast = find<decltype(ops->detach_mcast)>("ibv_detach_mcast");
+  if (real.attach_mcast != nullptr) ops->attach_mcast = attach_mcast;
+  if (real.detach_mcast != nullptr) ops->detach_mcast = detach_mcast;
   ops->create_srq = create_srq;
   ops->modify_srq = find<decltype(ops->modify_srq)>("ibv_modify_srq");
   ops->query_srq = find<decltype(ops->query_srq)>("ibv_query_srq");

@@ -125,6 +125,37 @@ static void multicast(void) {
   CHECK(ibv_close_device(context) == 0); /* with what is left, attached or not */
 }
 
+/* A group as RoCE has it, whose datagrams come back only to a host that is in it by IP: before, and after the
+ * restart. */
+static void group_of_an_address(void) {
+  const union ibv_gid mapped = {.raw = {[10] = 0xff, 0xff, 239, 1, 2, 3}};
+  open_device();
+  allocate(1 << 16);
+  a = create_member(0);
+  b = create_member(0);
+  CHECK(ibv_attach_mcast(b, &mapped, 0) == 0);
+  struct ibv_ah_attr attr = address_of(0);
+  attr.is_global = 1;
+  attr.grh.dgid = mapped;
+  struct ibv_ah* ah = ibv_create_ah(pd, &attr);
+  CHECK(ah != NULL);
+  for (uint64_t id = 100; id < 103; ++id) post_place(b, id);
+  for (int what = 1; what < 3; ++what) {
+    struct ibv_wc wc = {.wr_id = ~0ull};
+    send_to_all(a, (uint64_t)what, ah);
+    EXPECT(send_cq, (uint64_t)what, IBV_WC_SUCCESS);
+    for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
+    CHECK(wc.wr_id == 99 + (uint64_t)what && wc.status == IBV_WC_SUCCESS && wc.src_qp == a->qp_num);
+    CHECK(place_of(wc.wr_id)[kHeader] == (char)what);
+    if (what == 1) checkpoint_and_kill();
+  }
+  CHECK(ibv_destroy_qp(b) == EBUSY && ibv_detach_mcast(b, &mapped, 0) == 0);
+  send_to_all(a, 3, ah);
+  EXPECT(send_cq, 3, IBV_WC_SUCCESS);
+  expect_nothing_more();
+  CHECK(ibv_destroy_qp(b) == 0);
+}
+
 /* Three processes: what one sends after the restart, the others get, attached before or after. */
 static void multicast_member(const char* self, int after) {
   int sender_lid, unused;
@@ -167,6 +198,7 @@ static void multicast_sender(void) {
 }
 
 const struct scenario multicast_scenarios[] = {{"multicast", multicast},
+                                               {"group_of_an_address", group_of_an_address},
                                                {"multicast_early", multicast_early},
                                                {"multicast_late", multicast_late},
                                                {"multicast_sender", multicast_sender},

@@ -355,6 +355,9 @@ class Restart(RestartCase):
         with joined_group():
             self.alone("multicast")
 
+    def test_a_group_of_an_ip_address(self):
+        self.alone("group_of_an_address")
+
     def test_multicast_between_processes(self):
         for transport in TRANSPORTS:
             with self.afresh(transport):
@@ -464,6 +467,19 @@ class OverLibfabric(RestartCase):
                 program.wait(TIMEOUT_S)
             programs = [self.restart(number, transport=("ofi:tcp", "ofi:tcp;ofi_rxm", "tcp")[number % 3])]
             self.await_text(programs[0], "restored 2 processes")
+
+
+class AcrossAdapters(RestartCase):
+    """Run by itself, where the kernel has an RDMA device."""
+
+    def test_datagrams(self):
+        for scenario in ("datagram_replies", "group_of_an_address"):
+            for before, after in (("verbs", "verbs"), ("verbs", "ib2tcp"), ("ib2tcp", "verbs")):
+                with self.subTest(f"{scenario}: {before} to {after}"):
+                    self.tearDown()
+                    self.setUp()
+                    self.ends(self.start("run", "--job", "j", "--backend", before, "--", PROGRAM, scenario), -9)
+                    self.ends(self.restart(1, SHADOWIB_BACKEND=after), 0)
 
 
 class SystemLibraries(RestartCase):
