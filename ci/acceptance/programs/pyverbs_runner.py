@@ -1,16 +1,26 @@
-"""Runs rdma-core's own tests, bodies unchanged: pyverbs_runner.py TESTS RESULTS --dev DEVICE --gid N
+"""Runs rdma-core's own tests, bodies unchanged: pyverbs_runner.py TESTS RESULTS NAMES --dev DEVICE --gid N
 
-TESTS is their directory. RESULTS gets a line for each: "<file>.<class>.<test> <outcome> <reason>", where the outcome is
-pass, fail, error or skip. Python's traces go to standard error.
+TESTS is their directory, NAMES a regular expression: those run whose name has a match. RESULTS gets a line for each:
+"<file>.<class>.<test> <outcome> <reason>", where the outcome is pass, fail, error or skip. Python's traces go to standard error.
 """
 import importlib.machinery
 import os
+import re
 import socket
 import sys
 import unittest
 
-TESTS, RESULTS = sys.argv[1:3]
-del sys.argv[1:3]
+TESTS, RESULTS, NAMES = sys.argv[1:4]
+del sys.argv[1:4]
+
+
+def name_of(test):
+    return test.id().removeprefix("tests.")
+
+
+def all_in(suite):
+    for test in suite:
+        yield from all_in(test) if isinstance(test, unittest.TestSuite) else (test,)
 
 
 class Recorder(unittest.TextTestResult):
@@ -19,7 +29,7 @@ class Recorder(unittest.TextTestResult):
         self.lines = {}
 
     def note(self, test, outcome, reason=""):
-        name = test.id().removeprefix("tests.")
+        name = name_of(test)
         self.lines[name] = f"{name} {outcome} {' '.join(str(reason).split())}".rstrip()
 
     def addSuccess(self, test):
@@ -56,12 +66,18 @@ def address_of_this_host():
 
 
 def add_address(self, device, port, index):
-    """For _get_ip_mac, which looks for a network interface below the device in /sys."""
-    self.args.append([device, port, index, address_of_this_host(), None])
+    """For _get_ip_mac, which looks for a network interface below the device in /sys: Soft-RoCE has none there, but by GID."""
+    try:
+        with open(f"/sys/class/infiniband/{device}/ports/{port}/gid_attrs/ndevs/{index}") as interface:
+            addresses = self.get_ip_mac_address(interface.read().strip())
+    except OSError:
+        addresses = address_of_this_host(), None
+    self.args.append([device, port, index, *addresses])
 
 
 tests.base.RDMATestCase._get_ip_mac = add_address
-suite = unittest.defaultTestLoader.loadTestsFromModule(tests)
+loaded = unittest.defaultTestLoader.loadTestsFromModule(tests)
+suite = unittest.TestSuite(test for test in all_in(loaded) if re.search(NAMES, name_of(test)))
 result = unittest.TextTestRunner(resultclass=Recorder, verbosity=0).run(suite)
 with open(RESULTS, "w", encoding="utf-8") as sink:
     sink.writelines(line + "\n" for line in sorted(result.lines.values()))
