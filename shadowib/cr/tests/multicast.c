@@ -144,7 +144,7 @@ static void group_of_an_address(void) {
     struct ibv_wc wc = {.wr_id = ~0ull};
     send_to_all(a, (uint64_t)what, ah);
     EXPECT(send_cq, (uint64_t)what, IBV_WC_SUCCESS);
-    for (double end = now() + kAnyTime; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
+    for (double end = now() + any_time; now() < end && ibv_poll_cq(receive_cq, 1, &wc) == 0;) continue;
     CHECK(wc.wr_id == 99 + (uint64_t)what && wc.status == IBV_WC_SUCCESS && wc.src_qp == a->qp_num);
     CHECK(place_of(wc.wr_id)[kHeader] == (char)what);
     if (what == 1) checkpoint_and_kill();
