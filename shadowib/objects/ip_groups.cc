@@ -45,9 +45,7 @@ int open_socket(const ibv_gid& group) {
 
 }  // namespace
 
-bool is_multicast_gid(const ibv_gid& gid) {
-  return gid.raw[0] == 0xff || (is_ipv4(gid) && gid.raw[12] >> 4 == 0xe);
-}
+bool is_multicast_gid(const ibv_gid& gid) { return gid.raw[0] == 0xff || (is_ipv4(gid) && gid.raw[12] >> 4 == 0xe); }
 
 std::vector<IpGroups::Group>::iterator IpGroups::find(const ibv_gid& group) {
   return std::find_if(groups_.begin(), groups_.end(), [&](const Group& g) { return same(g.gid, group); });
@@ -56,8 +54,7 @@ std::vector<IpGroups::Group>::iterator IpGroups::find(const ibv_gid& group) {
 void IpGroups::join(const ibv_qp* qp, const ibv_gid& group, std::span<const ibv_gid_entry> table) {
   std::vector<unsigned> interfaces;
   for (const ibv_gid_entry& entry : table)
-    if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 && entry.ndev_ifindex != 0 &&
-        is_ipv4(entry.gid) == is_ipv4(group) &&
+    if (entry.gid_type == IBV_GID_TYPE_ROCE_V2 && entry.ndev_ifindex != 0 && is_ipv4(entry.gid) == is_ipv4(group) &&
         std::find(interfaces.begin(), interfaces.end(), entry.ndev_ifindex) == interfaces.end())
       interfaces.push_back(entry.ndev_ifindex);
   if (interfaces.empty()) return;
