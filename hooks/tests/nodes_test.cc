@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -12,6 +13,8 @@
 #include <functional>
 #include <memory>
 
+#include "hooks/imager/checkpoint_set.h"
+#include "hooks/imager/set/set_files.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
@@ -211,6 +214,45 @@ TEST_F(Nodes, AWatchTellsOfTheOthersChange) {
     EXPECT_TRUE(status.ok()) << status.text();
     on(1, [&] { EXPECT_EQ(value("w/k"), std::to_string(i)); });
   }
+}
+
+// Which the command has looked at while the other host's member wrote it, to show progress.
+TEST_F(Nodes, AnImageIsCommittedAsItsHostHasWrittenIt) {
+  const std::string text(100000, 'x');
+  std::string staging, path;
+  SetManifest manifest{};
+  on(0, [&] {
+    ASSERT_TRUE(stage_set(directory(), "job", &staging, &manifest.number).ok());
+    publish("staging", staging);
+  });
+  const std::string image = value("staging") + "/member-1.img";
+  meet();
+  std::FILE* file = nullptr;
+  on(1, [&] { ASSERT_NE(file = std::fopen(image.c_str(), "wx"), nullptr); });
+  on(0, [&] {
+    struct stat info {};
+    ASSERT_EQ(::stat(image.c_str(), &info), 0);
+    EXPECT_EQ(info.st_size, 0);
+  });
+  on(1, [&] {
+    EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), file), text.size());
+    EXPECT_EQ(std::fclose(file), 0);
+  });
+  on(0, [&] {
+    manifest.set_id = random_hex(16);
+    manifest.job = "job";
+    manifest.shadowib_version = SHADOWIB_VERSION;
+    manifest.backend = "ib2tcp";
+    manifest.created = "1.000000000";
+    manifest.members.push_back({1, 7, "member-1.img", text.size(), std::string(32, '0'), "app", "node1", 1, 2});
+    Status status = commit_set(staging, directory(), manifest, &path);
+    EXPECT_TRUE(status.ok()) << status.text();
+  });
+  on(1, [&] {
+    std::string there;
+    EXPECT_TRUE(read_file(directory() + "/sets/job.0001/member-1.img", &there).ok());
+    EXPECT_EQ(there, text);
+  });
 }
 
 TEST_F(Nodes, WhoHoldsALockIsAlive) {
