@@ -16,6 +16,7 @@
 #include "hooks/tasks.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/shared_names.h"
 
 namespace shadowib {
 namespace {
@@ -78,6 +79,7 @@ Status io_error(const char* what, const std::string& path) {
 
 // Reads at most `capacity` bytes of a file to `to` and nowhere else; *size is the file's. kNotFound if absent.
 Status read_bytes(const std::string& path, void* to, std::size_t capacity, std::size_t* size) {
+  revalidate_parent(path);
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0 && errno == ENOENT) return Status::of(Code::kNotFound, ENOENT, "%.200s does not exist", path.c_str());
   if (fd < 0) return io_error("open", path);

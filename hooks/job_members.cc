@@ -8,6 +8,7 @@
 
 #include "hooks/agent_state.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/shared_names.h"
 
 namespace shadowib {
 namespace {
@@ -77,7 +78,9 @@ Status JobView::fields(const std::string& rest, Fields* fields, bool* found) con
 Status open_job(const std::string& directory, const std::string& job, const std::string& exchange, JobView* view) {
   view->directory = std::filesystem::absolute(directory).lexically_normal();
   view->job = job;
-  std::ifstream file(view->directory + "/jobs/" + job + "/epoch");
+  const std::string epoch = view->directory + "/jobs/" + job + "/epoch";
+  revalidate_parent(epoch);
+  std::ifstream file(epoch);
   if (!(file >> view->epoch))
     return Status::of(Code::kNotFound, 0, "no job %.100s in %.200s; `shadowib status --dir DIR` lists the jobs",
                       job.c_str(), view->directory.c_str());

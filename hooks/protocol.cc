@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/shared_names.h"
 
 namespace shadowib {
 namespace {
@@ -110,6 +111,7 @@ int hold_alive_lock(const std::string& path) {
 }
 
 bool is_alive(const std::string& path) {
+  revalidate_parent(path);
   int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return false;
   struct flock lock {};

@@ -20,6 +20,7 @@
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/shared_names.h"
 
 namespace shadowib {
 namespace {
@@ -122,6 +123,7 @@ std::string hex(const std::uint8_t* bytes, std::size_t count) {
 // In a restarted process this is left through go_on_after_restart, and the round ends as if it had been committed.
 Status Round::save() {
   const std::int64_t start = monotonic_ns();
+  revalidate_parent(request_.staging);
   int directory = ::open(request_.staging.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0)
     return Status::of(Code::kIo, errno, "cannot open the staging directory %.200s: %.60s", request_.staging.c_str(),

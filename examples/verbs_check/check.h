@@ -19,6 +19,7 @@ struct options {
   const char* host;                 /* the server to connect to; NULL: be the server */
   const char* device;               /* NULL: the first */
   int tcp_port, ib_port, gid_index; /* gid_index < 0: address by LID */
+  int ack_timeout;                  /* as of ibv_qp_attr */
   int depth;
   long iterations;
   uint32_t size;

@@ -33,6 +33,7 @@ static void usage(int code) {
           "  --srq          receives from a shared queue  --extended posts and polls by extended verbs\n"
           "  --talk US      keeps the TCP connection and talks over it, too; US microseconds of rest an iteration\n"
           "  --one-way      no requests that bring something back: no atomics, no RDMA reads\n"
+          "  --ack-timeout N  wait 4.1 us * 2^N for an acknowledgement (14)\n"
           "Exits with 0 if every byte, number and total was right.\n");
   exit(code);
 }
@@ -46,13 +47,19 @@ static long number(const char* text, long least) {
 }
 
 static struct options parse(int argc, char** argv) {
-  static const struct option kLong[] = {{"iters", 1, 0, 'n'},   {"size", 1, 0, 's'},     {"depth", 1, 0, 'd'},
-                                        {"events", 0, 0, 'e'},  {"port", 1, 0, 'p'},     {"device", 1, 0, 'D'},
-                                        {"ib-port", 1, 0, 'i'}, {"gid", 1, 0, 'g'},      {"pair", 0, 0, 'P'},
-                                        {"srq", 0, 0, 'q'},     {"extended", 0, 0, 'x'}, {"help", 0, 0, 'h'},
-                                        {"talk", 1, 0, 't'},    {"one-way", 0, 0, 'a'},  {0, 0, 0, 0}};
-  struct options o = {
-      .tcp_port = 18516, .ib_port = 1, .gid_index = -1, .depth = 16, .iterations = 1000, .size = 4096, .talk_us = -1};
+  static const struct option kLong[] = {
+      {"iters", 1, 0, 'n'}, {"size", 1, 0, 's'},    {"depth", 1, 0, 'd'},       {"events", 0, 0, 'e'},
+      {"port", 1, 0, 'p'},  {"device", 1, 0, 'D'},  {"ib-port", 1, 0, 'i'},     {"gid", 1, 0, 'g'},
+      {"pair", 0, 0, 'P'},  {"srq", 0, 0, 'q'},     {"extended", 0, 0, 'x'},    {"help", 0, 0, 'h'},
+      {"talk", 1, 0, 't'},  {"one-way", 0, 0, 'a'}, {"ack-timeout", 1, 0, 'T'}, {0, 0, 0, 0}};
+  struct options o = {.tcp_port = 18516,
+                      .ib_port = 1,
+                      .gid_index = -1,
+                      .depth = 16,
+                      .iterations = 1000,
+                      .size = 4096,
+                      .talk_us = -1,
+                      .ack_timeout = 14};
   for (int c; (c = getopt_long(argc, argv, "n:s:d:ep:h", kLong, NULL)) != -1;) {
     switch (c) {
       case 'n':
@@ -94,6 +101,9 @@ static struct options parse(int argc, char** argv) {
       case 't':
         o.talk_us = number(optarg, 0);
         break;
+      case 'T':
+        o.ack_timeout = (int)number(optarg, 0);
+        break;
       case 'h':
         usage(0);
         break;
@@ -102,7 +112,7 @@ static struct options parse(int argc, char** argv) {
     }
   }
   if (optind < argc) o.host = argv[optind++];
-  if (optind < argc || o.depth > 1024) usage(2);
+  if (optind < argc || o.depth > 1024 || o.ack_timeout > 31) usage(2);
   return o;
 }
 

@@ -109,7 +109,7 @@ void connect_objects(struct side* s) {
   if (failed) die("to RTR: %s", strerror(failed));
   attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
                               .sq_psn = s->own.psn,
-                              .timeout = 14,
+                              .timeout = (uint8_t)s->options.ack_timeout,
                               .retry_cnt = 7,
                               .rnr_retry = 7,
                               .max_rd_atomic = 4};

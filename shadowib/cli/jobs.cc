@@ -11,6 +11,7 @@
 
 #include "hooks/imager/set/set_files.h"
 #include "hooks/protocol.h"
+#include "shadowib/base/shared_names.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
@@ -156,6 +157,7 @@ Status choose_job(const std::string& directory, const std::string& given, std::s
     if (!valid_job_name(given))
       return Status::of(Code::kUsage, 0, "'%.100s' is no job name (1 to 64 of A-Za-z0-9._-)", given.c_str());
     std::error_code error;
+    revalidate_parent(job_paths(directory, given).epoch);
     if (!fs::is_directory(job_paths(directory, given).top, error))
       return Status::of(Code::kNotFound, 0, "no job %.64s in %.200s; `shadowib status` shows the jobs of a --dir",
                         given.c_str(), directory.c_str());

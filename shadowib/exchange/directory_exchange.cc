@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "shadowib/base/lock.h"
+#include "shadowib/base/shared_names.h"
 #include "shadowib/exchange/directory_waiter.h"
 #include "shadowib/exchange/raw_files.h"
 
@@ -56,8 +57,8 @@ bool local_file_system(int fd) {
 class DirectoryExchange final : public Exchange {
  public:
   DirectoryExchange(const std::string& path, OwnedFd root)
-      : path_(path), uri_("dir:" + path), root_(std::move(root)) {
-    waiters_.set_remote(!local_file_system(root_.get()));
+      : path_(path), uri_("dir:" + path), root_(std::move(root)), remote_(!local_file_system(root_.get())) {
+    waiters_.set_remote(remote_);
     if (::syscall(SYS_getrandom, &instance_, sizeof(instance_), 0) != sizeof(instance_))
       instance_ = static_cast<std::uint64_t>(monotonic_ns());
   }
@@ -77,6 +78,15 @@ class DirectoryExchange final : public Exchange {
   Status io(int err, const char* what, std::string_view key) const;
   Status bad_key(std::string_view key) const;
   bool lost() const { return ::syscall(SYS_faccessat, root_.get(), kMarker, F_OK) != 0; }
+  // Before a file is looked for that another host may have made, replaced or removed.
+  void revalidate(const std::string& file) {
+    if (remote_) revalidate_directory(root_.get(), parent_of(file));
+  }
+  bool exists(const std::string& file) {
+    revalidate(file);
+    return ::syscall(SYS_faccessat, root_.get(), file.c_str(), F_OK) == 0;
+  }
+  OwnedFd open_directory(const std::string& directory);
   int make_temporary(std::string_view value, std::string* name);
   void drop_temporary(const std::string& name) { ::syscall(SYS_unlinkat, root_.get(), name.c_str(), 0); }
   // Calls put() and, if a directory above `target` is missing, makes it and calls put() again. 0 or errno.
@@ -90,6 +100,7 @@ class DirectoryExchange final : public Exchange {
   const std::string path_;
   const std::string uri_;
   OwnedFd root_;
+  const bool remote_;  // other hosts change it, too
   WaiterPool waiters_;
   std::uint64_t instance_ = 0;
   std::atomic<std::uint64_t> next_temporary_{0};
@@ -109,6 +120,16 @@ Status DirectoryExchange::bad_key(std::string_view key) const {
   return Status::of(Code::kUsage, EINVAL,
                     "exchange: '%.100s' is no key (1 to 8 components of 1 to 64 of A-Za-z0-9._-)",
                     std::string(key).c_str());
+}
+
+// A client asks the server when it opens a directory, but not about one that it holds open or takes for missing.
+OwnedFd DirectoryExchange::open_directory(const std::string& directory) {
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
+  if (remote_ && directory == ".") revalidate_directory(root_.get(), "");
+  OwnedFd fd = open_owned(root_.get(), directory.c_str(), kFlags);
+  if (fd || errno != ENOENT || !remote_) return fd;
+  revalidate_directory(root_.get(), directory);
+  return open_owned(root_.get(), directory.c_str(), kFlags);
 }
 
 // Writes value to a new file in .tmp. Names come from a random number of this instance and a counter; O_EXCL guards
@@ -176,8 +197,7 @@ Status DirectoryExchange::claim(std::string_view key, std::string_view value) {
     return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
                       std::string(key).c_str(), value.size());
   std::string temporary, target = file_of(key, '=');
-  if (::syscall(SYS_faccessat, root_.get(), target.c_str(), F_OK) == 0)
-    return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
+  if (exists(target)) return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
   if (int err = make_temporary(value, &temporary); err != 0) return io(err, "write", key);
   int err = link_in_place(temporary, target);
   drop_temporary(temporary);
@@ -190,9 +210,13 @@ Status DirectoryExchange::lookup(const std::vector<std::string>& keys, std::vect
   values->assign(keys.size(), std::string());
   found->assign(keys.size(), false);
   bool missed = false;
+  std::string asked;  // the directory of the key before
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (!valid_key(keys[i])) return bad_key(keys[i]);
-    OwnedFd fd = open_owned(root_.get(), file_of(keys[i], '=').c_str(), O_RDONLY | O_NOFOLLOW);
+    const std::string file = file_of(keys[i], '=');
+    if (parent_of(file) != asked) revalidate(file);
+    asked = parent_of(file);
+    OwnedFd fd = open_owned(root_.get(), file.c_str(), O_RDONLY | O_NOFOLLOW);
     if (!fd && errno != ENOENT) return io(errno, "open", keys[i]);
     if (!fd) {
       missed = true;
@@ -207,7 +231,9 @@ Status DirectoryExchange::lookup(const std::vector<std::string>& keys, std::vect
 
 Status DirectoryExchange::remove(std::string_view key) {
   if (!valid_key(key)) return bad_key(key);
-  if (::syscall(SYS_unlinkat, root_.get(), file_of(key, '=').c_str(), 0) == 0) return {};
+  const std::string file = file_of(key, '=');
+  revalidate(file);
+  if (::syscall(SYS_unlinkat, root_.get(), file.c_str(), 0) == 0) return {};
   int err = errno;
   return err == ENOENT && !lost() ? Status() : io(err, "remove", key);
 }
@@ -228,8 +254,7 @@ bool DirectoryExchange::holds_value(int directory, int depth) {
 Status DirectoryExchange::list(std::string_view prefix, std::vector<std::string>* names) {
   names->clear();
   if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
-  std::string directory(prefix.empty() ? "." : prefix);
-  OwnedFd fd = open_owned(root_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  OwnedFd fd = open_directory(std::string(prefix.empty() ? "." : prefix));
   if (!fd) return errno == ENOENT && !lost() ? Status() : io(errno, "list", prefix);
   int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
     if (name[0] == '=') names->emplace_back(name.substr(1));
@@ -247,7 +272,7 @@ Status DirectoryExchange::list(std::string_view prefix, std::vector<std::string>
 }
 
 Status DirectoryExchange::count_entries(const std::string& directory, std::string_view name, int n, bool* complete) {
-  OwnedFd fd = open_owned(root_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY);
+  OwnedFd fd = open_directory(directory);
   if (!fd) return io(errno, "enter barrier", name);
   int entered = 0;
   int err = for_each_entry(fd.get(), [&](std::string_view, unsigned char) { return ++entered < n; });
@@ -279,7 +304,7 @@ Status DirectoryExchange::barrier(std::string_view name, std::string_view member
     bool complete = false;
     SHADOWIB_TRY(count_entries(directory, name, n, &complete));
     if (complete) return {};
-    if (!abort.empty() && ::syscall(SYS_faccessat, root_.get(), abort.c_str(), F_OK) == 0)
+    if (!abort.empty() && exists(abort))
       return Status::of(Code::kAborted, 0, "exchange: barrier %.80s was given up: %.80s exists",
                         std::string(name).c_str(), std::string(abort_key).c_str());
     std::int64_t now = monotonic_ns();
@@ -307,7 +332,7 @@ Status DirectoryExchange::fingerprint(const std::string& directory, std::uint64_
     return h ^ (h >> 29);
   };
   *print = 1;
-  OwnedFd fd = open_owned(root_.get(), directory.c_str(), O_RDONLY | O_DIRECTORY);
+  OwnedFd fd = open_directory(directory);
   if (!fd) return errno == ENOENT && !lost() ? Status() : io(errno, "watch", directory);
   int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
     struct stat info {};
@@ -379,6 +404,7 @@ Status open_directory_exchange(const std::string& uri, const std::string& given,
 
   int err = create ? make_directories(AT_FDCWD, path) : 0;
   OwnedFd root;
+  revalidate_directory(AT_FDCWD, path);
   if (err == 0) root = open_owned(AT_FDCWD, path.c_str(), O_RDONLY | O_DIRECTORY);
   if (err == 0 && !root) err = errno;
   if (err == ENOENT && !create)

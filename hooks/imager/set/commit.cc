@@ -36,6 +36,20 @@ std::uint32_t last_number(const std::string& sets, const std::string& job) {
   return last;
 }
 
+// On disk, with the size its process reported. Size and bytes are those of the file once it is open: before, a client
+// of NFS may know a size it had seconds ago, while the other host was writing.
+Status sync_image(const std::string& image, std::uint64_t bytes) {
+  const int fd = ::open(image.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return file_error(errno, "find image", image);
+  struct stat info {};
+  const int err = ::fstat(fd, &info) == 0 && ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  if (err != 0) return file_error(err, "sync", image);
+  if (static_cast<std::uint64_t>(info.st_size) == bytes) return {};
+  return Status::of(Code::kIo, 0, "image %.200s has %lld bytes, its process reported %llu", image.c_str(),
+                    static_cast<long long>(info.st_size), static_cast<unsigned long long>(bytes));
+}
+
 }  // namespace
 
 Status stage_set(const std::string& directory, const std::string& job, std::string* staging, std::uint32_t* number) {
@@ -56,15 +70,8 @@ Status commit_set(const std::string& staging, const std::string& directory, cons
   const std::string sets = fs::absolute(directory, error) / "sets";
   *final_path = sets + "/" + set_name(manifest.job, manifest.number);
   const std::string json = encode_manifest(manifest);
-  for (const SetMember& member : manifest.members) {
-    struct stat info {};
-    const std::string image = staging + "/" + member.file;
-    if (::stat(image.c_str(), &info) != 0) return file_error(errno, "find image", image);
-    if (static_cast<std::uint64_t>(info.st_size) != member.bytes)
-      return Status::of(Code::kIo, 0, "image %.200s has %lld bytes, its process reported %llu", image.c_str(),
-                        static_cast<long long>(info.st_size), static_cast<unsigned long long>(member.bytes));
-    SHADOWIB_TRY(sync_path(image));
-  }
+  for (const SetMember& member : manifest.members)
+    SHADOWIB_TRY(sync_image(staging + "/" + member.file, member.bytes));
   SHADOWIB_TRY(write_new_file(staging + "/" + kManifestFile, json));
   SHADOWIB_TRY(write_new_file(staging + "/" + kManifestSumFile, manifest_sum(json)));
   SHADOWIB_TRY(sync_path(staging));
