@@ -17,7 +17,7 @@ def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int) -> 
     argv = [ROOT / "ci" / "vm" / "run", "--timeout", str(timeout), "--log", evidence / "vm.log", "--share", evidence]
     if nodes == 2:
         argv += ["--nodes", "2", "--shared-directory"]
-    for path in filter(None, (line.options.state, line.options.log)):
+    for path in filter(None, (line.options.state, line.options.log, getattr(line.options, "table", None))):
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         argv += ["--share", path.resolve().parent]
     # The guest has a /tmp of its own: sockets and FIFOs need a file system that is.

@@ -15,6 +15,13 @@ from common import Case, Failure, check
 PR_SET_CHILD_SUBREAPER = 36
 ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # what outlives its parent is ours to end
 
+# What rdma_cm's servers get ready by, where no socket tells: the words of a job's status; and of a program that runs natively
+# a command and its words.
+READY = {
+    "listening": ('"state": "listening"', ("rdma", "resource", "show", "cm_id"), "state LISTEN"),
+    "joined": ('"multicast_groups": 1', ("ip", "maddress", "show"), "inet  239.1.2.3"),
+}
+
 # Exit codes of the command, as shadowib(1) documents them.
 NOT_FOUND, REFUSED, CORRUPT, IO, TIMEOUT, ABORTED, PERMISSION, VERSION, BUSY = 3, 4, 5, 6, 7, 8, 9, 10, 11
 A_PROCESS_FAILED = 20
@@ -155,9 +162,9 @@ class Job:
         return program
 
     def start_pair(self, server: list[str], client: list[str], port: int, ready: str = "", nodes: tuple[int, int] = (0, 0)):
-        """A server, and once it listens on `port`, or its status says `ready`, a client. A server on node 1 needs `ready`."""
+        """A server, and once it listens on `port`, or is `ready` as READY has it, a client. A server on node 1 needs `ready`."""
         first = self.start("server", server, node=nodes[0])
-        listens = (lambda: self.says(ready)) if ready else (lambda: listening(port))
+        listens = (lambda: self.ready(ready)) if ready else (lambda: listening(port))
         wait_for(f"the server to listen on port {port}", lambda: first.ended() or listens(), 30)
         check(not first.ended(), f"the server ended at once:\n{first.text()}")
         self.start("client", client, node=nodes[1])
@@ -236,8 +243,12 @@ class Job:
                 found.append(Member(m["index"], m["pid"], True, m["answered"], objects.get("queue_pairs") or []))
         return found
 
-    def says(self, text: str) -> bool:
-        return text in self.command("status", self.name, "--json", check_code=False, timeout=30).stdout
+    def ready(self, how: str) -> bool:
+        """One of READY."""
+        in_status, command, in_kernel = READY[how]
+        if not self.backend:
+            return in_kernel in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return in_status in self.command("status", self.name, "--json", check_code=False, timeout=30).stdout
 
     def end_server_after(self, timeout: float):
         """For a server that goes on for ever: waits for the client alone, which has to exit with 0."""
