@@ -4,6 +4,7 @@
 // shadowib/shadowib.h. All callbacks run in the agent thread.
 //
 // A checkpoint, phase by phase (numbers are fault points, SHADOWIB_FAULT=<number>:<action>, see fault.h):
+//    5            (before any checkpoint) the shim's helper thread begins
 //   10 joined     barrier: every member has seen the request
 //   20 hooks      the program's pre-checkpoint hooks; threads still run
 //   30 stop       all members stop_threads() together, barrier "stopped"; 35: this one's are about to be
@@ -16,7 +17,9 @@
 //   90 outcome    resume: Participant::resume, release_threads(); or kill; or abort: as resume
 // and a restart, in the restored agent thread:
 //   110 restored  memory, threads, descriptors are back; all threads still parked
-//   120 rebuild   Participant::restart: reload backends, rebuild objects, publish, barriers, refill
+//   120 rebuild   Participant::restart: 121 the backend is loaded, 122 objects are made, 123 what peers have to know
+//   is
+//                 published, 124 queue pairs are connected, 125 everybody's are: what has not run is posted again
 //   130 hooks     the program's restart hooks
 //   140 go        release_threads()
 #pragma once
@@ -45,6 +48,7 @@ struct JobInfo {
   char log[256];               // SHADOWIB_LOG of the restarting command, or empty
   char ib2tcp_transport[64];   // SHADOWIB_IB2TCP_TRANSPORT of the restarting command, or empty
   char verbs_library[1024];    // SHADOWIB_IBVERBS of the restarting command, a path made absolute, or empty
+  char fault[64];              // SHADOWIB_FAULT of the restarting command, or empty (hooks/fault.h)
 };
 
 // What a settling participant may use. Lives for one call.

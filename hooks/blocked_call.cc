@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,13 +15,65 @@
 #include "hooks/tasks.h"
 #include "shadowib/base/lock.h"
 
+// The rest of a transfer that a stop has cut short. Entered by a signal's return as if the system call had not
+// returned yet: rax its number, rsi and rdx what is left, rcx where to go on, r11 how many bytes are done (a system
+// call changes rcx and r11, so nobody needs theirs). Returns there with the sum. What comes after a part was done
+// ends it as it would have ended the whole: an error is the program's next call's.
+extern "C" const char shadowib_go_on_transferring[], shadowib_transfer_called[];
+asm(R"(
+.text
+.hidden shadowib_go_on_transferring, shadowib_transfer_called
+.globl shadowib_go_on_transferring, shadowib_transfer_called
+.type shadowib_go_on_transferring, @function
+shadowib_go_on_transferring:
+  .cfi_startproc
+  .cfi_signal_frame
+  .cfi_def_cfa %rsp, 0
+  .cfi_register %rip, %rcx
+  lea -160(%rsp), %rsp  # 128: the red zone
+  .cfi_def_cfa_offset 160
+  mov %rcx, (%rsp)
+  mov %r11, 8(%rsp)
+  mov %rax, 16(%rsp)
+  .cfi_offset %rip, -160
+  syscall
+shadowib_transfer_called:
+  mov 8(%rsp), %r11
+  sub %r11, %rsi
+  add %r11, %rdx
+  test %rax, %rax
+  jns 1f
+  xor %eax, %eax
+1: add %r11, %rax
+  mov (%rsp), %rcx
+  .cfi_register %rip, %rcx
+  lea 160(%rsp), %rsp
+  .cfi_def_cfa_offset 0
+  jmp *%rcx
+  .cfi_endproc
+  .size shadowib_go_on_transferring, . - shadowib_go_on_transferring
+)");
+
 namespace shadowib {
 
 thread_local TimedCall t_timed_call;
 
-TimedCallScope::TimedCallScope(std::int64_t number, std::int64_t timeout_ns) : outer_(t_timed_call) {
+namespace {
+
+void set_time_out(const SocketTimeOut& socket, std::int64_t ns) {
+  const timeval time{ns / 1000000000, (ns % 1000000000 + 999) / 1000};
+  ::syscall(SYS_setsockopt, socket.fd, SOL_SOCKET, socket.option, &time, sizeof(time));
+}
+
+}  // namespace
+
+TimedCallScope::TimedCallScope(std::int64_t number, std::int64_t timeout_ns, SocketTimeOut socket)
+    : outer_(t_timed_call), timeout_ns_(timeout_ns) {
   TimedCall& timed = t_timed_call;
   timed.number = -1;  // a stop between these lines must not see half a record
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  timed.socket = socket;
+  timed.shortened = false;
   std::uint32_t stops;
   do {  // a stop between reading the clock and setting the number would move nothing on
     stops = timed.stops;
@@ -32,6 +86,11 @@ TimedCallScope::TimedCallScope(std::int64_t number, std::int64_t timeout_ns) : o
 }
 
 TimedCallScope::~TimedCallScope() {
+  if (t_timed_call.shortened) {
+    const int saved = errno;
+    set_time_out(t_timed_call.socket, timeout_ns_);
+    errno = saved;
+  }
   outer_.stops = t_timed_call.stops;
   t_timed_call = outer_;
 }
@@ -115,6 +174,7 @@ int timespec_register(std::int64_t number) {
     case SYS_rt_sigtimedwait:
       return REG_RDX;
     case SYS_semtimedop:
+    case SYS_futex:
     case 441:
     case SYS_ppoll:
       return number == SYS_ppoll ? REG_RDX : REG_R10;
@@ -160,6 +220,17 @@ std::int64_t number_from_code(std::uint64_t address) {
   return -1;
 }
 
+// Calls that block until all is transferred, unless a signal comes: buffer in rsi, length in rdx.
+bool transfers_all(std::int64_t number, const greg_t* regs) {
+  return number == SYS_write || number == SYS_sendto ||
+         (number == SYS_recvfrom && (regs[REG_R10] & MSG_WAITALL) != 0);
+}
+
+// What shadowib_go_on_transferring has on the stack.
+struct TransferFrame {
+  std::uint64_t program_counter, done, number;
+};
+
 // A waiting signal of the program that would have interrupted this call: delivered next, unblocked, with a handler,
 // and, for calls the kernel restarts, without SA_RESTART.
 bool program_signal_waits(const ucontext_t* context, bool kernel_restarts) {
@@ -204,6 +275,10 @@ InterruptedCall::InterruptedCall(ucontext_t* context, const BlockedSyscall* seen
     if (seen != nullptr && same_call(regs, *seen, rip + 2) && regs[REG_RAX] == seen->number) {
       kind_ = Kind::kRestartedByKernel;
       number_ = seen->number;
+    } else if (seen != nullptr && same_call(regs, *seen, rip) && transfers_all(seen->number, regs) &&
+               regs[REG_RAX] > 0 && regs[REG_RAX] < regs[REG_RDX]) {
+      kind_ = Kind::kCutShort;
+      number_ = seen->number;
     }
     return;
   }
@@ -214,6 +289,8 @@ InterruptedCall::InterruptedCall(ucontext_t* context, const BlockedSyscall* seen
     number_ = seen->number;
   else if ((number_ = number_from_code(rip)) < 0)
     number_ = timed.number;
+  if (number_ < 0 && rip == reinterpret_cast<std::uint64_t>(shadowib_transfer_called))
+    number_ = static_cast<std::int64_t>(reinterpret_cast<const TransferFrame*>(regs[REG_RSP])->number);
   if (number_ == SYS_restart_syscall) number_ = timed.number >= 0 ? timed.number : number_from_code(rip);
   if (!may_issue_again(number_)) return;
   kind_ = Kind::kEndedByUs;
@@ -234,17 +311,37 @@ void InterruptedCall::go_on() {
     }
     return;
   }
+  if (kind_ == Kind::kCutShort) return transfer_rest();
   if (kind_ != Kind::kEndedByUs) return;
   regs[REG_RIP] -= 2;
   regs[REG_RAX] = number_;
   if (!time_out_known_) return;
   const std::int64_t left_ns = std::max<std::int64_t>(left_ns_, 0);
-  if (int reg = milliseconds_register(number_)) {
+  if (timed.socket.fd >= 0) {
+    timed.shortened = true;
+    set_time_out(timed.socket, std::max<std::int64_t>(left_ns, 1000));  // 0 would be for ever
+  } else if (int reg = milliseconds_register(number_)) {
     regs[reg] = (left_ns + 999999) / 1000000;
   } else if (int slot = timespec_register(number_)) {
     timed.remaining = {left_ns / 1000000000, left_ns % 1000000000};
     regs[slot] = reinterpret_cast<greg_t>(&timed.remaining);
   }
+}
+
+void InterruptedCall::transfer_rest() {
+  greg_t* regs = context_->uc_mcontext.gregs;
+  const greg_t done = regs[REG_RAX];
+  regs[REG_RSI] += done;
+  regs[REG_RDX] -= done;
+  regs[REG_RAX] = number_;
+  if (regs[REG_RIP] == reinterpret_cast<greg_t>(shadowib_transfer_called)) {  // cut short before
+    reinterpret_cast<TransferFrame*>(regs[REG_RSP])->done += static_cast<std::uint64_t>(done);
+    regs[REG_RIP] -= 2;
+    return;
+  }
+  regs[REG_RCX] = regs[REG_RIP];
+  regs[REG_R11] = done;
+  regs[REG_RIP] = reinterpret_cast<greg_t>(shadowib_go_on_transferring);
 }
 
 }  // namespace shadowib

@@ -39,6 +39,7 @@ namespace shadowib {
 namespace {
 
 constexpr int kMs = 120;
+constexpr std::size_t kLarge = 1 << 20;
 constexpr timespec kTimeout{0, kMs * 1000000L};
 constexpr int kStops = 3;
 constexpr std::int64_t kStopNs = 60000000;
@@ -48,6 +49,8 @@ struct World {
   int silent[2];  // nothing is ever written
   int pipe[2];    // nothing is written before the end
   int full[2];    // a full pipe, drained at the end
+  int large[2];   // a pipe that less is in than is written to it before the end
+  int begun[2];   // socket pair, half of what is wanted comes before the end
   int pair[2];    // socket pair with nothing in it
   int listener;   // TCP, accepts nobody before the end
   sockaddr_in address;
@@ -171,7 +174,7 @@ std::vector<Case> cases() {
     sembuf take{0, -1, 0};
     return semtimedop(w.semaphores, &take, 1, &kTimeout) == -1 && errno == EAGAIN;
   });
-  absolute("recv with SO_RCVTIMEO", receive_with_timeout);
+  timed("recv with SO_RCVTIMEO", receive_with_timeout);
   absolute("clock_nanosleep absolute", [] {
     timespec t = in_the_future(CLOCK_MONOTONIC);
     return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, nullptr) == 0;
@@ -190,7 +193,7 @@ std::vector<Case> cases() {
     errno = rc;
     return rc == ETIMEDOUT;
   });
-  absolute("raw futex with time-out", [] {
+  timed("raw futex with time-out", [] {
     static std::uint32_t nobody_changes_it = 0;  // issued again when the others are woken
     return syscall(SYS_futex, &nobody_changes_it, FUTEX_WAIT_PRIVATE, 0, &kTimeout, nullptr, 0) == -1 &&
            errno == ETIMEDOUT;
@@ -202,6 +205,14 @@ std::vector<Case> cases() {
   until_end("write", [] {
     char c = 0;
     return write(w.full[1], &c, 1) == 1;
+  });
+  until_end("write of more than there is room for", [] {
+    static const char block[kLarge] = {};
+    return write(w.large[1], block, sizeof(block)) == sizeof(block);
+  });
+  until_end("recv with MSG_WAITALL", [] {
+    char two[2];
+    return recv(w.begun[0], two, sizeof(two), MSG_WAITALL) == sizeof(two);
   });
   until_end("recv", [] {
     char c;
@@ -279,6 +290,9 @@ std::vector<Case> cases() {
 void make_world() {
   ASSERT_EQ(pipe(w.pipe), 0);
   ASSERT_EQ(pipe(w.silent), 0);
+  ASSERT_EQ(pipe(w.large), 0);
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, w.begun), 0);
+  ASSERT_EQ(send(w.begun[1], "1", 1, 0), 1);
   ASSERT_EQ(pipe2(w.full, O_NONBLOCK), 0);
   char block[4096] = {};
   while (write(w.full[1], block, sizeof(block)) > 0) {
@@ -316,6 +330,12 @@ void end_world(const std::vector<int>& tids, const std::vector<Case>& all) {
   close(w.pipe[1]);
   char block[65536];
   [[maybe_unused]] auto n = read(w.full[0], block, sizeof(block));
+  for (std::size_t got = 0; got < kLarge;) {
+    const auto part = read(w.large[0], block, sizeof(block));
+    ASSERT_GT(part, 0) << "after " << got;
+    got += static_cast<std::size_t>(part);
+  }
+  send(w.begun[1], "2", 1, 0);
   close(w.pair[1]);
   int client = socket(AF_INET, SOCK_STREAM, 0);
   connect(client, reinterpret_cast<sockaddr*>(&w.address), sizeof(w.address));

@@ -128,6 +128,7 @@ void go_on_after_restart(const JobInfo& info) {
   g_agent.info = info;
   g_agent.phase = 0;
   g_agent.member_pid = raw_getpid();
+  fault_begin_anew(info.fault);
   fault_set_member(info.member);
   log_restart(info.log);
   Status status = go();

@@ -13,6 +13,7 @@
 #include "hooks/loader_thread.h"
 #include "hooks/stop.h"
 #include "hooks/tasks.h"
+#include "shadowib/base/guard.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 
@@ -31,7 +32,7 @@ Status RoundSettle::stop() {
   if (g_agent.participant != nullptr) g_agent.participant->stopping();
   for (int attempt = 0;; ++attempt) {
     SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms(), 10000)));
-    Status rehearsal = loader_rehearse(kRehearsalMs);
+    Status rehearsal = guarded(Guard::kRehearseReload) ? loader_rehearse(kRehearsalMs) : Status();
     if (rehearsal.ok()) break;
     release_threads();
     if (attempt == kRehearsals)

@@ -14,6 +14,7 @@
 #include "hooks/stop_guards.h"
 #include "hooks/tasks.h"
 #include "hooks/vdso_range.h"
+#include "shadowib/base/guard.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 
@@ -53,7 +54,7 @@ void on_stop_signal(int signal, siginfo_t* info, void* context) {
   if (seen) slot->seen.load(&blocked_in);
   InterruptedCall call(static_cast<ucontext_t*>(context), seen ? &blocked_in : nullptr);
   const std::uint32_t requested = g_stop_requested.load(std::memory_order_acquire);
-  if (requested != 0 && t_depth.depth == 0 && !is_exempt(tid)) {
+  if (requested != 0 && (t_depth.depth == 0 || !guarded(Guard::kParkOutside)) && !is_exempt(tid)) {
     // The kernel's code for reading clocks cannot go on under another kernel: the thread leaves it first.
     const auto at = static_cast<std::uint64_t>(static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP]);
     if (slot != nullptr && g_vdso.contains(at)) {

@@ -58,7 +58,7 @@ std::uint32_t Engine::number_of(const Link& link) const {
 void Engine::arm(Timer& timer, std::int64_t deadline_ns) {
   timer.hook.unlink();
   timer.deadline_ns = deadline_ns;
-  timers_.push_back(timer);
+  timers_.insert(timer);
   if (deadline_ns < next_deadline_ns_) {
     next_deadline_ns_ = deadline_ns;
     want_turn();
@@ -68,22 +68,20 @@ void Engine::arm(Timer& timer, std::int64_t deadline_ns) {
 bool Engine::run_timers() {
   std::int64_t now = monotonic_ns();
   if (now < next_deadline_ns_) return false;
-  HookedList<Timer, &Timer::hook> due;
-  for (auto it = timers_.begin(); it != timers_.end();) {
-    Timer& timer = *it++;
-    if (timer.deadline_ns > now) continue;
+  Timers due;
+  while (!timers_.empty() && timers_.begin()->deadline_ns <= now) {
+    Timer& timer = *timers_.begin();
     timer.hook.unlink();
-    due.push_back(timer);
+    due.insert(due.end(), timer);
   }
   bool any = !due.empty();
   while (!due.empty()) {  // one that fires may disarm another: it leaves `due` by itself
-    Timer& timer = due.front();
-    due.pop_front();
+    Timer& timer = *due.begin();
+    timer.hook.unlink();
     timer.fire(timer.owner);
   }
   if (any) want_turn();  // what they set going is for the next turn to send
-  next_deadline_ns_ = INT64_MAX;
-  for (const Timer& timer : timers_) next_deadline_ns_ = std::min(next_deadline_ns_, timer.deadline_ns);
+  next_deadline_ns_ = timers_.empty() ? INT64_MAX : timers_.begin()->deadline_ns;
   return any;
 }
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <boost/intrusive/list.hpp>
+#include <boost/intrusive/set.hpp>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -41,8 +42,13 @@ struct Timer {
   void (*fire)(void* owner) = nullptr;
   void* owner = nullptr;
   std::int64_t deadline_ns = 0;
-  Hook hook;
+  using SetHook = boost::intrusive::set_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+  SetHook hook;
+  bool operator<(const Timer& other) const { return deadline_ns < other.deadline_ns; }
 };
+// By deadline, since each of thousands of queue pairs may be waiting by itself.
+using Timers = boost::intrusive::multiset<Timer, boost::intrusive::member_hook<Timer, Timer::SetHook, &Timer::hook>,
+                                          boost::intrusive::constant_time_size<false>>;
 
 // Something behind a descriptor in epoll. ready() runs under the engine's lock.
 struct Watch {
@@ -149,7 +155,7 @@ class Engine {
   void ring();
 
   std::vector<Link*> links_;
-  HookedList<Timer, &Timer::hook> timers_;
+  Timers timers_;
   std::int64_t next_deadline_ns_ = INT64_MAX;
   std::vector<Grave> graves_;
   int data_set_ = -1, control_set_ = -1, bell_ = -1;

@@ -237,7 +237,7 @@ void Qp::reset() {
   verbs.state = IBV_QPS_RESET;
   copies_.clear();
   next_member_ = 0;
-  halted_ = overrun_ = drain_event_ = false;
+  halted_ = probing_ = overrun_ = drain_event_ = false;
   reads_out_ = tries_ = rnr_streak_ = local_left_ = local_ran_ = 0;
   expected_ = unacked_messages_ = unacked_bytes_ = 0;
   ack_now_ = rnr_ = tell_posted_ = told_posted_ = established_ = false;

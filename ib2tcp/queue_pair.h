@@ -233,6 +233,7 @@ class Qp {
   std::uint32_t rnr_left_ = 0;
   std::uint32_t tries_ = 0;
   std::uint32_t rnr_streak_ = 0;
+  bool probing_ = false;  // refused: the oldest goes alone, until it is acknowledged or a receive was posted
   bool drain_event_ = false;
   bool overrun_ = false;  // a completion was lost
 

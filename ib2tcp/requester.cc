@@ -80,6 +80,7 @@ void Qp::fill_header(FrameHeader* header, Opcode opcode, std::uint32_t seq) {
 }
 
 bool Qp::may_send_next() const {
+  if (probing_ && sq_.next != sq_.acked) return false;
   if (sq_.next == sq_.tail || halted_ || wait_ != Wait::kNone) return false;
   // A draining queue repeats what it had begun, and begins nothing.
   return state() == IBV_QPS_RTS || (state() == IBV_QPS_SQD && sq_.next < sq_.sent);
@@ -162,6 +163,7 @@ void Qp::on_ack(std::uint32_t ack) {
   tries_ = 0;
   rnr_left_ = attr_.rnr_retry;
   rnr_streak_ = 0;
+  probing_ = false;
   complete_ready();
 }
 
@@ -253,12 +255,14 @@ void Qp::go_back(Wait why, std::int64_t delay_ns) {
     if (needs_response(send.opcode) && !send.done) --reads_out_;
   }
   sq_.next = sq_.acked;
+  probing_ = true;
   halted_ = false;  // one that cannot be sent keeps its status, and is found again when its turn comes
   wait(why, delay_ns);
 }
 
 void Qp::on_receive_posted() {
   if (wait_ != Wait::kReceiver) return;
+  probing_ = false;
   stop_waiting();
   kick();
 }

@@ -80,6 +80,30 @@ TEST_P(Conformance, ABadRequestBehindOneThatIsNotReadyWaitsForIt) {
   EXPECT_EQ(x.state(), IBV_QPS_ERR);
 }
 
+// What is refused is asked for again and again, maybe by thousands of queue pairs: by its oldest request alone.
+TEST_P(Conformance, WhatIsRefusedIsNotSentAgainWhole) {
+  constexpr std::uint64_t kRequests = 16;
+  constexpr long kRefusals = 12;
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  for (std::uint64_t i = 0; i < kRequests; ++i) ASSERT_EQ(x.post_send(i, {x.sge(0, 100)}), 0);
+  const auto await_refusals = [&](long more) {
+    for (const long before = refusals(y); refusals(y) < before + more;) {
+      EXPECT_EQ(x.poll(), 0);
+      EXPECT_EQ(y.poll(), 0);
+    }
+  };
+  await_refusals(2);  // the first is of all of them
+  const long sent = figure(x, "frames_sent");
+  await_refusals(kRefusals);
+  EXPECT_LE(figure(x, "frames_sent") - sent, 4 * kRefusals);  // and a refusal each, if both are one process
+  for (std::uint64_t i = 0; i < kRequests; ++i) ASSERT_EQ(y.post_recv(i, {y.sge(0, 100)}), 0);
+  for (std::uint64_t i = 0; i < kRequests; ++i) {
+    EXPECT_WC(y.wait(), i, IBV_WC_SUCCESS);
+    EXPECT_WC(x.wait(), i, IBV_WC_SUCCESS);
+  }
+}
+
 // Finite retries must not run out because a checkpoint stopped the receiver (DESIGN.md; the retries of this test last
 // 30 us, the pause is over only after many times that).
 TEST_P(Conformance, APausedReceiverUsesUpNoRetries) {

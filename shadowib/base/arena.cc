@@ -29,6 +29,7 @@ SpinLock g_lock;
 Header* g_free[kLargestShift + 2];
 char* g_chunk = nullptr;
 std::size_t g_chunk_left = 0;
+std::size_t g_requested = 0;
 std::size_t g_mapped = 0;
 bool g_excluded = false;
 void* (*g_map)(std::size_t) = nullptr;
@@ -62,6 +63,7 @@ void* arena_allocate(std::size_t bytes, std::size_t alignment) {
   if (alignment > kHeaderBytes || bytes > (std::size_t{1} << 46)) return nullptr;
   std::size_t need = bytes + kHeaderBytes;
   SpinGuard guard(g_lock);
+  g_requested += bytes;
   Header* header;
   if (need > (std::size_t{1} << kLargestShift)) {
     std::size_t mapped = (need + 4095) & ~std::size_t{4095};
@@ -112,6 +114,11 @@ void arena_exclude_from_image(void* (*map)(std::size_t), void (*unmap)(void*, st
   g_map = map;
   g_unmap = unmap;
 }
+std::size_t arena_requested_bytes() {
+  SpinGuard guard(g_lock);
+  return g_requested;
+}
+
 std::size_t arena_mapped_bytes() { return g_mapped; }
 void arena_reset_lock_after_fork() { g_lock.reset(); }
 

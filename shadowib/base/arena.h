@@ -21,6 +21,9 @@ void arena_exclude_from_image(void* (*map)(std::size_t) = nullptr, void (*unmap)
 // Bytes mapped for the arena, for tests and status.
 std::size_t arena_mapped_bytes();
 
+// Bytes asked for so far, whether given back or not: what work has cost, for the log and for tests.
+std::size_t arena_requested_bytes();
+
 // A forked child takes the lock's ownership back.
 void arena_reset_lock_after_fork();
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shadowib/base/guard.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 #include "shadowib/cm/attributes.h"
@@ -432,7 +433,7 @@ std::int64_t handle_timeouts(std::int64_t now_ns) {
     if (id->seeking && id->send_again_ns <= now_ns) {
       seek(*id);
       if (id->unanswered.kind == Kind{}) continue;
-    } else if (id->send_again_ns <= now_ns) {
+    } else if (id->send_again_ns <= now_ns && guarded(Guard::kAskAgain)) {
       if (id->tries++ >= kTries) {
         give_up(*id);
         continue;
@@ -452,7 +453,8 @@ Status publish_again() {
       if (int rc = claim_port(id->port_space, port_of(id->source)); rc != 0)
         return Status::of(Code::kIo, rc, "port %u of an rdma_cm id cannot be taken again: %s", port_of(id->source),
                           std::strerror(rc));
-    if (id->state == State::kListening) SHADOWIB_TRY(publish_listener(id->port_space, id->source, courier_address()));
+    if (id->state == State::kListening && guarded(Guard::kListenAgain))
+      SHADOWIB_TRY(publish_listener(id->port_space, id->source, courier_address()));
   }
   return {};
 }

@@ -1,11 +1,12 @@
 #include "shadowib/cr/helper.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <sys/prctl.h>
 
 #include <atomic>
 
+#include "hooks/fault.h"
+#include "hooks/raw_signal.h"
 #include "hooks/stop.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/objects/backend.h"
@@ -19,6 +20,7 @@ std::atomic<std::uint32_t> g_park{0};    // 1: be parked
 std::atomic<std::uint32_t> g_parked{0};  // 1: outside the backend, about to park or parked
 
 void* helper_main(void*) {
+  (void)fault_point(5).ok();
   stop_exempt_this_thread();
   ::prctl(PR_SET_NAME, "shadowib-helper");
   for (;;) {
@@ -42,9 +44,8 @@ void* helper_main(void*) {
 Status start_helper() {
   SpinGuard guard(g_start_lock);
   if (g_running || g_backend.progress == nullptr) return {};
-  sigset_t all, old;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &old);
+  // The stop signal, too: a stop that came before the thread has exempted itself would keep it from ever parking.
+  AllSignalsBlocked blocked(kLibcSignals);  // the thread inherits it
   pthread_attr_t attr;
   ::pthread_attr_init(&attr);
   ::pthread_attr_setstacksize(&attr, 256 << 10);
@@ -52,7 +53,6 @@ Status start_helper() {
   pthread_t thread;
   int rc = ::pthread_create(&thread, &attr, helper_main, nullptr);
   ::pthread_attr_destroy(&attr);
-  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
   if (rc != 0)
     return Status::of(Code::kIo, rc, "cannot start the helper thread: %s; raise the limit on processes (ulimit -u)",
                       ::strerror(rc));

@@ -6,6 +6,7 @@
 #include <new>
 #include <string>
 
+#include "shadowib/base/guard.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/objects/registry.h"
 
@@ -18,6 +19,7 @@ class VerbsParticipant final : public Participant {
  public:
   Status settle(const SettleContext& context) override { return settle_queues(context); }
   Status quiesce() override {
+    SHADOWIB_TRY(flush_placement());
     SHADOWIB_TRY(park_helper(5000));
     note_frontier();
     const int rc = g_backend.before_image != nullptr ? g_backend.before_image() : 0;
@@ -28,6 +30,8 @@ class VerbsParticipant final : public Participant {
   }
   void stopping() override { set_paused(1); }
   void resume() override {
+    begin_anew_what_ran_out();
+    for (ShadowQp& qp : registry().qps) qp.awaits_peer = false;
     set_paused(0);
     unpark_helper();
   }
@@ -48,7 +52,7 @@ class VerbsParticipant final : public Participant {
 
  private:
   static void set_paused(int paused) {
-    if (g_backend.set_paused != nullptr) g_backend.set_paused(paused);
+    if (g_backend.set_paused != nullptr && guarded(Guard::kPauseRetries)) g_backend.set_paused(paused);
   }
 };
 

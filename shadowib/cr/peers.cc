@@ -8,6 +8,7 @@
 #include <map>
 
 #include "hooks/agent.h"
+#include "shadowib/base/guard.h"
 #include "shadowib/cr/directory.h"
 #include "shadowib/cr/ports.h"
 #include "shadowib/datapath/datapath.h"
@@ -22,7 +23,7 @@ namespace {
 struct Cache {
   SpinLock lock;
   std::map<std::string, std::vector<std::uint32_t>> members;                                 // by address key
-  std::map<std::uint32_t, Directory> directories;                                            // by member
+  std::map<std::uint32_t, std::shared_ptr<const Directory>> directories;                     // by member
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::weak_ptr<RemoteKeys>> remote_keys;  // by member, pd
   std::map<SourceAddress, DatagramSource> sources;
 };
@@ -48,23 +49,23 @@ std::vector<std::uint32_t> cached_members_at(const RemoteEnd& remote, bool again
   return c.members[key] = std::move(members);
 }
 
-// `again`: asks the exchange even if it was asked before.
-bool directory_of(std::uint32_t member, bool again, Directory* directory) {
+// Null: it has published none. `again`: asks the exchange even if it was asked before. Shared, since it is as long as
+// its member has objects, and each of ours asks.
+std::shared_ptr<const Directory> directory_of(std::uint32_t member, bool again) {
   Cache& c = cache();
   if (!again) {
     SpinGuard guard(c.lock);
-    if (auto it = c.directories.find(member); it != c.directories.end()) {
-      *directory = it->second;
-      return true;
-    }
+    if (auto it = c.directories.find(member); it != c.directories.end()) return it->second;
   }
   std::string text;
   bool found = false;
-  if (!job_exchange()->get(job_key("rebuild/" + std::to_string(member)), &text, &found).ok() || !found) return false;
-  if (!decode_directory(text, directory)) return false;
+  if (!job_exchange()->get(job_key("rebuild/" + std::to_string(member)), &text, &found).ok() || !found)
+    return nullptr;
+  const auto directory = std::make_shared<Directory>();
+  if (!decode_directory(text, directory.get())) return nullptr;
   SpinGuard guard(c.lock);
-  c.directories[member] = *directory;
-  return true;
+  c.directories[member] = directory;
+  return directory;
 }
 
 std::shared_ptr<RemoteKeys> remote_keys_of(std::uint32_t member, std::uint32_t pd, const Directory& directory) {
@@ -139,9 +140,8 @@ Found find_remote(const RemoteEnd& remote, const char* kind, std::uint32_t numbe
   Found found;
   for (bool again : {false, true})
     for (std::uint32_t member : cached_members_at(remote, again)) {
-      Directory directory;
-      if (directory_of(member, again, &directory) && look_at(member, directory, remote, kind, number, &found))
-        return found;
+      const auto directory = directory_of(member, again);
+      if (directory != nullptr && look_at(member, *directory, remote, kind, number, &found)) return found;
     }
   return found;
 }
@@ -196,6 +196,7 @@ RecordedGid own_gid(const ShadowContext& context, const ibv_gid& real) {
 
 // What a peer has made since the restart, if its virtual key is not the real one. False: nothing; *real is unchanged.
 bool find_late(const char* kind, const RemoteKeys& remote, VirtualKey id, RealKey* real) {
+  if (!guarded(Guard::kAskForLateKeys)) return false;
   std::string text;
   bool found = false;
   if (!job_exchange()->get(late_key(kind, remote.member, remote.pd, id.value), &text, &found).ok() || !found ||
@@ -275,7 +276,7 @@ RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
 }
 
 void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc) {
-  if (job_info().generation == 0) return;
+  if (job_info().generation == 0 || !guarded(Guard::kTurnSources)) return;
   RouteHeader header{};
   const bool global = (wc->wc_flags & IBV_WC_GRH) != 0 && copy_first(*qp.context, list, count, &header, false);
   ibv_gid from = header.source();
@@ -331,10 +332,10 @@ void reserve_neighbours_numbers() {
   std::sort(neighbours.begin(), neighbours.end());
   neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
   for (std::uint32_t member : neighbours) {
-    Directory directory;
-    if (!directory_of(member, false, &directory)) continue;
-    for (const DirectoryNumber& qp : directory.qps) r.reserved_qp_nums.push_back(qp.virtual_number);
-    for (const DirectoryNumber& srq : directory.srqs) r.reserved_srq_nums.push_back(srq.virtual_number);
+    const auto directory = directory_of(member, false);
+    if (directory == nullptr) continue;
+    for (const DirectoryNumber& qp : directory->qps) r.reserved_qp_nums.push_back(qp.virtual_number);
+    for (const DirectoryNumber& srq : directory->srqs) r.reserved_srq_nums.push_back(srq.virtual_number);
   }
   std::sort(r.reserved_qp_nums.begin(), r.reserved_qp_nums.end());
   std::sort(r.reserved_srq_nums.begin(), r.reserved_srq_nums.end());

@@ -10,7 +10,10 @@
 
 #include <algorithm>
 
+#include "hooks/fault.h"
 #include "hooks/loader_thread.h"
+#include "shadowib/base/arena.h"
+#include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
 #include "shadowib/cr/announce.h"
 #include "shadowib/cr/helper.h"
@@ -111,7 +114,7 @@ Status rebuild_completion(Registry& r) {
   for (ShadowChannel& channel : r.channels) {
     channel.real = g_backend.create_comp_channel(ShadowContext::of(channel.channel.context)->real);
     if (channel.real == nullptr) return failed(errno, "the completion channel at descriptor %d", channel.channel.fd);
-    if (!channel.events.reattach(channel.channel.fd, channel.real->fd))
+    if (!channel.events.reattach(channel.channel.fd, guarded(Guard::kReattach) ? channel.real->fd : -1))
       return failed(errno, "the completion channel at descriptor %d", channel.channel.fd);
     SpinGuard guard(channel.events.lock);
     channel.events.update_signal(!channel.pending.empty());
@@ -135,7 +138,7 @@ Status rebuild_completion(Registry& r) {
 
 Status arm_completion_queues(Registry& r) {
   for (ShadowCq& cq : r.cqs) {
-    if (!cq.arming.is_armed()) continue;
+    if (!cq.arming.is_armed() || !guarded(Guard::kRearm)) continue;
     if (int rc = g_backend.req_notify_cq(cq.real, cq.arming.solicited_only()); rc != 0)
       return failed(rc, "the armed state of a completion queue");
   }
@@ -169,24 +172,31 @@ ibv_srq* create_again(ShadowSrq& srq) {
   return real;
 }
 
+// The event is of receives that have become few: it would come at once if there were none yet.
+Status arm_limit(ShadowSrq& srq) {
+  if (srq.armed_limit == 0) return {};
+  ibv_srq_attr attr{};
+  attr.srq_limit = srq.armed_limit;
+  const int rc = g_backend.modify_srq(srq.real, &attr, IBV_SRQ_LIMIT);
+  return rc == 0 ? Status() : failed(rc, "the limit of a shared receive queue");
+}
+
 Status rebuild_shared_receive_queues(Registry& r) {
   for (ShadowSrq& srq : r.srqs) {
     srq.real = create_again(srq);
     if (srq.real == nullptr) return failed(errno, "a shared receive queue of %u requests", srq.init.attr.max_wr);
     if (srq.xrcd != nullptr) r.reserved_srq_nums.push_back(srq.number.value);
+    if (!guarded(Guard::kArmLimitsLast)) SHADOWIB_TRY(arm_limit(srq));
     if (int rc = repost_shared_receives(srq); rc != 0) return failed(rc, "the receives of a shared receive queue");
-    if (srq.armed_limit == 0) continue;
-    ibv_srq_attr attr{};
-    attr.srq_limit = srq.armed_limit;
-    if (int rc = g_backend.modify_srq(srq.real, &attr, IBV_SRQ_LIMIT); rc != 0)
-      return failed(rc, "the limit of a shared receive queue");
+    if (guarded(Guard::kArmLimitsLast)) SHADOWIB_TRY(arm_limit(srq));
   }
   std::sort(r.reserved_srq_nums.begin(), r.reserved_srq_nums.end());
   if (r.reserved_srq_nums.empty()) r.reserved_srq_nums.push_back(0);
   return {};
 }
 
-// Replays the recorded modifications with from <= target state < to. Changes without a state follow the last state.
+}  // namespace
+
 Status replay(ShadowQp& qp, ibv_qp_state from, ibv_qp_state to) {
   ibv_qp_state at = IBV_QPS_RESET;
   for (const RecordedModify& m : qp.modifies) {
@@ -201,6 +211,8 @@ Status replay(ShadowQp& qp, ibv_qp_state from, ibv_qp_state to) {
   }
   return {};
 }
+
+namespace {
 
 Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   ibv_qp_init_attr init = qp.init;
@@ -225,7 +237,7 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
     handle->real_post_recv = g_backend.post_recv;
   }
   qp.send.retire_to(qp.frontier);
-  qp.executed_base = qp.frontier;
+  if (guarded(Guard::kCountFromRestart)) qp.executed_base = qp.frontier;
   r.reserved_qp_nums.push_back(qp.qp_num.value);
   SHADOWIB_TRY(replay(qp, IBV_QPS_RESET, IBV_QPS_RTR));
   for (const MulticastAttachment& group : qp.groups)
@@ -319,9 +331,9 @@ Status fail_as_before(ShadowQp& qp) {
 
 Status connect_queue_pairs(Registry& r) {
   for (ShadowQp& qp : r.qps) {
-    if (qp.doomed)
+    if (qp.doomed && guarded(Guard::kBuryDoomed))
       SHADOWIB_TRY(bury(qp));
-    else if (qp.settled_state == IBV_QPS_ERR)
+    else if (qp.settled_state == IBV_QPS_ERR && guarded(Guard::kFailAgain))
       SHADOWIB_TRY(fail_as_before(qp));
     else
       SHADOWIB_TRY(replay(qp, IBV_QPS_RTR, IBV_QPS_SQD));
@@ -347,7 +359,7 @@ Status hold_again(ShadowQp& qp) {
 // Posts what had not run. A queue that was held in SQD is held again before, so that nothing runs that did not.
 Status refill_queue_pairs(Registry& r) {
   for (ShadowQp& qp : r.qps) {
-    if (qp.settled_state == IBV_QPS_SQD) SHADOWIB_TRY(hold_again(qp));
+    if (qp.settled_state == IBV_QPS_SQD && guarded(Guard::kHoldAgain)) SHADOWIB_TRY(hold_again(qp));
     if (qp.frontier == qp.send.head || qp.settled_state == IBV_QPS_ERR) continue;
     if (int rc = repost_sends(qp, qp.frontier); rc != 0)
       return failed(rc, "the %llu unexecuted requests of queue pair 0x%x",
@@ -363,14 +375,37 @@ Status pass_barrier(const JobInfo& job, Exchange* exchange, const char* name) {
                            kBarrierTimeoutMs, epoch + "/restart/abort");
 }
 
+// What a restart's time went into, for the log.
+class PhaseTimes {
+ public:
+  void end(const char* phase) {
+    const std::int64_t now = monotonic_ns();
+    char text[64];
+    ::snprintf(text, sizeof(text), "%s%s %.2f", text_.empty() ? "" : ", ", phase,
+               static_cast<double>(now - began_ns_) / 1e6);
+    text_ += text;
+    began_ns_ = now;
+  }
+  const char* text() const { return text_.c_str(); }
+
+ private:
+  std::int64_t began_ns_ = monotonic_ns();
+  std::string text_;
+};
+
 }  // namespace
 
 Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
+  PhaseTimes times;
+  const std::size_t requested = arena_requested_bytes();
   forget_peers();
-  SHADOWIB_TRY(run_on_loader_thread(reload, const_cast<char*>(job.backend), kReloadTimeoutMs));
+  if (backend_loaded())  // else the program has opened no device, and may do so later
+    SHADOWIB_TRY(run_on_loader_thread(reload, const_cast<char*>(job.backend), kReloadTimeoutMs));
   // The programs are parked until everybody is ready: what they cannot answer meanwhile must use up no retries.
-  if (g_backend.set_paused != nullptr) g_backend.set_paused(1);
+  if (g_backend.set_paused != nullptr && guarded(Guard::kPauseRetries)) g_backend.set_paused(1);
   Registry& r = registry();
+  times.end("load");
+  SHADOWIB_TRY(fault_point(121));
   SHADOWIB_TRY(rebuild_contexts(r));
   SHADOWIB_TRY(rebuild_memory(r));
   plan_forced_signals();
@@ -382,17 +417,29 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   // it destroys a queue pair that a window is bound by.
   SHADOWIB_TRY(rebuild_windows(r));
   for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
+  SHADOWIB_TRY(fault_point(122));
   SHADOWIB_TRY(publish_directory());
   for (ShadowQp& qp : r.qps) SHADOWIB_TRY(announce_source(qp));
+  times.end("objects");
+  SHADOWIB_TRY(fault_point(123));
   SHADOWIB_TRY(pass_barrier(job, exchange, "published"));
+  times.end("wait");
   reserve_neighbours_numbers();
   SHADOWIB_TRY(rebuild_address_handles(r));
   SHADOWIB_TRY(connect_queue_pairs(r));
   SHADOWIB_TRY(rebind_windows(r));
   SHADOWIB_TRY(arm_completion_queues(r));
+  times.end("connect");
+  SHADOWIB_TRY(fault_point(124));
   SHADOWIB_TRY(pass_barrier(job, exchange, "connected"));
+  times.end("wait");
+  SHADOWIB_TRY(fault_point(125));
   SHADOWIB_TRY(refill_queue_pairs(r));
+  times.end("refill");
   if (!r.contexts.empty()) SHADOWIB_TRY(start_helper());
+  log_line(LogLevel::kInfo, "rebuilding took ms: %s; %zu queue pairs, %llu exchange operations, %zu bytes allocated",
+           times.text(), r.qps.size(), static_cast<unsigned long long>(exchange->operations()),
+           arena_requested_bytes() - requested);
   return {};
 }
 

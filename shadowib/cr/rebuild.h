@@ -12,4 +12,7 @@ Status rebuild_windows(Registry& r);
 // completion queues are not armed, so that nothing is to be seen of it.
 Status rebind_windows(Registry& r);
 
+// Replays the recorded modifications with from <= target state < to. Changes without a state follow the last state.
+Status replay(ShadowQp& qp, ibv_qp_state from, ibv_qp_state to);
+
 }  // namespace shadowib

@@ -1,24 +1,16 @@
 // Memory windows after a restart: made again, and bound again to what they were bound to as of the frontier.
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 
 #include <algorithm>
 
-#include "shadowib/cr/ports.h"
+#include "shadowib/base/guard.h"
+#include "shadowib/cr/loopback.h"
 #include "shadowib/cr/rebuild.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
 namespace {
-
-constexpr std::int64_t kBindTimeoutNs = 5'000'000'000;
-
-std::int64_t monotonic_now_ns() {
-  timespec t{};
-  ::clock_gettime(CLOCK_MONOTONIC, &t);
-  return t.tv_sec * 1'000'000'000ll + t.tv_nsec;
-}
 
 Status failed(int error, const char* what, const ShadowMw& mw) {
   return Status::of(Code::kRefused, error, "cannot rebuild memory window 0x%x: %s: %s", mw.mw.rkey, what,
@@ -27,86 +19,34 @@ Status failed(int error, const char* what, const ShadowMw& mw) {
 
 // Binds through `qp`, on which nothing else is under way, and takes the completion out of `cq`.
 Status bind_again(ShadowMw& mw, ibv_qp* qp, ibv_cq* cq) {
+  if (!guarded(Guard::kBindAgain)) return {};
   const ShadowMr& mr = *ShadowMr::of(mw.bound.mr);
   if (mr.real->length < mr.mr.length) return {};  // its memory is gone: nothing is to be reached there
-  ibv_send_wr wr{}, *bad = nullptr;
+  ibv_send_wr wr{};
   wr.opcode = IBV_WR_BIND_MW;
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.bind_mw = {mw.real, window_key(mw.real->rkey, mw.key.value), mw.bound};
   wr.bind_mw.bind_info.mr = mr.real;
-  if (int rc = g_backend.post_send(qp, &wr, &bad); rc != 0) return failed(rc, "its bind is refused", mw);
-  const std::int64_t deadline = monotonic_now_ns() + kBindTimeoutNs;
-  ibv_wc wc{};
-  int n;
-  while ((n = g_backend.poll_cq(cq, 1, &wc)) == 0)
-    if (monotonic_now_ns() > deadline) return failed(ETIMEDOUT, "its bind does not complete", mw);
-  if (n < 0 || wc.status != IBV_WC_SUCCESS) return failed(EIO, "its bind fails", mw);
+  if (int rc = run_alone(qp, cq, &wr); rc != 0) return failed(rc, "its bind fails", mw);
   mw.real_key = {wr.bind_mw.rkey};
   return {};
 }
 
-// A queue pair of our own, for windows of type 1: whoever bound them may be gone. It is connected to itself.
+// For windows of type 1: whoever bound them may be gone.
 class Binder {
  public:
-  Binder() = default;
-  ~Binder() {
-    if (qp_ != nullptr) g_backend.destroy_qp(qp_);
-    if (cq_ != nullptr) g_backend.destroy_cq(cq_);
-  }
-  Binder(const Binder&) = delete;
-  Binder& operator=(const Binder&) = delete;
-
   Status bind(ShadowMw& mw) {
-    if (pd_ != mw.mw.pd)
-      if (int rc = open(mw.mw.pd); rc != 0) return failed(rc, "no queue pair to bind it by", mw);
-    return bind_again(mw, qp_, cq_);
+    if (pd_ != mw.mw.pd) {
+      pd_ = mw.mw.pd;
+      const int rc = loopback_.open(*ShadowContext::of(pd_->context), ShadowPd::of(pd_)->real);
+      if (rc != 0) return failed(rc, "no queue pair to bind it by", mw);
+    }
+    return bind_again(mw, loopback_.qp(), loopback_.cq());
   }
 
  private:
-  int open(ibv_pd* pd) {
-    if (qp_ != nullptr) g_backend.destroy_qp(qp_);
-    if (cq_ != nullptr) g_backend.destroy_cq(cq_);
-    pd_ = pd;
-    qp_ = nullptr;
-    ShadowContext& context = *ShadowContext::of(pd->context);
-    cq_ = g_backend.create_cq(context.real, 4, nullptr, nullptr, 0);
-    if (cq_ == nullptr) return errno;
-    ibv_qp_init_attr init{};
-    init.send_cq = init.recv_cq = cq_;
-    init.qp_type = IBV_QPT_RC;
-    init.cap = {4, 1, 1, 1, 0};
-    qp_ = g_backend.create_qp(ShadowPd::of(pd)->real, &init);
-    return qp_ != nullptr ? connect(context.ports[0]) : errno;
-  }
-
-  int connect(const ShadowPort& port) {
-    ibv_qp_attr attr{};
-    attr.qp_state = IBV_QPS_INIT;
-    attr.port_num = 1;
-    if (int rc = modify(&attr, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS); rc != 0) return rc;
-    attr.qp_state = IBV_QPS_RTR;
-    attr.path_mtu = IBV_MTU_256;
-    attr.dest_qp_num = qp_->qp_num;
-    attr.ah_attr.port_num = 1;
-    attr.ah_attr.dlid = static_cast<std::uint16_t>(port.real_lid.value);
-    attr.ah_attr.is_global = port.real_lid.value == 0;
-    if (attr.ah_attr.is_global != 0 && !port.real_gids.empty()) {
-      attr.ah_attr.grh.dgid = port.real_gids[0];
-      attr.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(source_index(port, 0, port.real_gids[0]));
-    }
-    if (int rc = modify(&attr, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-        rc != 0)
-      return rc;
-    attr.qp_state = IBV_QPS_RTS;
-    return modify(&attr,
-                  IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
-  }
-  int modify(ibv_qp_attr* attr, int mask) { return g_backend.modify_qp(qp_, attr, IBV_QP_STATE | mask); }
-
   ibv_pd* pd_ = nullptr;
-  ibv_cq* cq_ = nullptr;
-  ibv_qp* qp_ = nullptr;
+  Loopback loopback_;
 };
 
 }  // namespace

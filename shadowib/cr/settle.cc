@@ -10,13 +10,16 @@
 //   held     the queue pair is in SQD and has drained, or its peer never reached RTR;
 //   doomed   the peer is gone or in error.
 // Unreliable ones (UC, UD) run empty by themselves, or are held.
-// All figures only grow while nobody runs, so what is settled stays settled. Source: DESIGN.md, "Settling".
+// All figures only grow while nobody runs, so what is settled stays settled. When everybody is, a receiver waits for
+// the completions of all messages that senders have had acknowledged. Source: DESIGN.md, "Settling".
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <vector>
 
+#include "shadowib/base/arena.h"
+#include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/mappings.h"
 #include "shadowib/cr/participant.h"
@@ -28,7 +31,8 @@
 namespace shadowib {
 namespace {
 
-constexpr std::int64_t kRoundNs = 20000;          // between rounds that changed nothing
+// Between rounds. As long as a round's own work, so that those who wait leave the processors to what they wait for.
+constexpr std::int64_t kRoundNs = 20000, kLongestPauseNs = 2000000;
 constexpr std::int64_t kAbortCheckNs = 10000000;  // between looks at the abort key
 
 // One queue pair as its peer needs to see it.
@@ -36,6 +40,7 @@ struct QpCounts {
   std::uint32_t qp_num, remote_qp_num;
   std::uint32_t consumed;     // receives completed on this connection (wraps)
   std::uint32_t outstanding;  // receives posted and not completed
+  std::uint32_t delivered;    // messages it has sent that the peer is known to have taken (wraps)
   std::uint32_t state;
 };
 
@@ -44,6 +49,21 @@ struct QpCounts {
 constexpr std::uint32_t kSrqRow = 1u << 31;  // in qp_num; such a row says of it how many are outstanding
 
 enum class Verdict { kEmpty, kBlocked, kHeld, kDoomed, kMoving };
+
+// What may have run is waited for until it is known, whatever kind it is.
+Guard waiting_for(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+      return Guard::kAwaitWrites;
+    case IBV_WR_RDMA_READ:
+      return Guard::kAwaitReads;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return Guard::kAwaitAtomics;
+    default:
+      return Guard::kCountConsumed;
+  }
+}
 
 void poll_everything() {
   Registry& r = registry();
@@ -65,11 +85,12 @@ class Settler {
 
   Status run() {
     std::int64_t abort_check = 0;
-    for (;;) {
+    for (;; ++rounds_) {
+      const std::int64_t began = monotonic_ns();
       poll_everything();
       SHADOWIB_TRY(publish_counts());
       if (!flagged_) {
-        SHADOWIB_TRY(read_peers());
+        SHADOWIB_TRY(read_peers(waits_for_peer));
         if (const ShadowQp* moving = first_moving(); moving == nullptr)
           SHADOWIB_TRY(flag_settled());
         else if (monotonic_ns() > context_.deadline_ns)
@@ -89,13 +110,23 @@ class Settler {
         SHADOWIB_TRY(context_.exchange->get(context_.abort_key, &text, &aborted));
         if (aborted) return Status(Code::kAborted, 0, "another member gave up");
       }
-      timespec pause{0, kRoundNs};
-      ::nanosleep(&pause, nullptr);
+      pause(monotonic_ns() - began);
     }
+    if (g_backend.needs_signals && guarded(Guard::kAwaitLate)) SHADOWIB_TRY(take_late_receives());
+    log_line(LogLevel::kInfo,
+             "settling took %llu rounds; %zu queue pairs, %llu exchange operations, %zu bytes allocated",
+             static_cast<unsigned long long>(rounds_), registry().qps.size(),
+             static_cast<unsigned long long>(context_.exchange->operations() - operations_),
+             arena_requested_bytes() - requested_);
     return {};
   }
 
  private:
+  static void pause(std::int64_t round_ns) {
+    const timespec time{0, std::clamp(round_ns, kRoundNs, kLongestPauseNs)};
+    ::nanosleep(&time, nullptr);
+  }
+
   std::string key(const char* what, std::uint32_t member) const {
     return std::string(context_.prefix) + "/" + what + "/" + std::to_string(member);
   }
@@ -105,10 +136,11 @@ class Settler {
     for (ShadowQp& qp : registry().qps) {
       note_state(qp);
       const auto [consumed, outstanding] = receives_of(qp);
-      mine.push_back({qp.qp_num.value, qp.remote.qp_num.value, consumed, outstanding, qp.settled_state});
+      mine.push_back(
+          {qp.qp_num.value, qp.remote.qp_num.value, consumed, outstanding, delivered_by(qp), qp.settled_state});
     }
     for (ShadowSrq& srq : registry().srqs)
-      if (srq.xrcd != nullptr) mine.push_back({srq.number.value | kSrqRow, 0, 0, srq.log.pending_count(), 0});
+      if (srq.xrcd != nullptr) mine.push_back({srq.number.value | kSrqRow, 0, 0, srq.log.pending_count(), 0, 0});
     std::sort(mine.begin(), mine.end(), [](const QpCounts& a, const QpCounts& b) { return a.qp_num < b.qp_num; });
     std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
     counts_[context_.job->member] = std::move(mine);
@@ -133,14 +165,55 @@ class Settler {
            context_.members + context_.member_count;
   }
 
-  // The counts of those members that some queue pair of ours is connected to. A member that has not published yet is
-  // left out, and the queue pairs to it keep moving.
-  Status read_peers() {
+  static std::uint32_t delivered_by(ShadowQp& qp) {
+    return qp.is_reliable() ? messages_before(qp, executed_frontier(qp)) : 0;
+  }
+
+  static bool waits_for_peer(ShadowQp& qp) { return qp.is_reliable() && qp.send.head != qp.send.retired(); }
+  static bool can_receive(const ShadowQp& qp) {
+    return qp.is_reliable() &&
+           (qp.settled_state == IBV_QPS_RTR || qp.settled_state == IBV_QPS_RTS || qp.settled_state == IBV_QPS_SQD);
+  }
+
+  // An adapter may acknowledge a message before the program can see its receive's completion. Its sender counts it as
+  // run, so it has to be seen before memory is read, or nobody would ever tell of it. When all have settled, what has
+  // been delivered is final.
+  Status take_late_receives() {
+    SHADOWIB_TRY(read_peers(can_receive));
+    for (const ShadowQp* late = first_late(); late != nullptr; late = first_late()) {
+      if (monotonic_ns() > context_.deadline_ns)
+        return Status::of(Code::kTimeout, 0,
+                          "queue pair 0x%x has completed fewer receives than its peer 0x%x has had acknowledged",
+                          late->qp_num.value, late->remote.qp_num.value);
+      pause(0);
+      poll_everything();
+      ++rounds_;
+    }
+    return {};
+  }
+
+  const ShadowQp* first_late() {
+    for (ShadowQp& qp : registry().qps) {
+      if (!can_receive(qp)) continue;
+      const QpCounts* peer = find_peer(qp).row;
+      if (peer == nullptr || peer->remote_qp_num != qp.qp_num.value ||
+          (peer->state != IBV_QPS_RTS && peer->state != IBV_QPS_SQD))
+        continue;
+      const std::uint32_t missing = peer->delivered - receives_of(qp).first;
+      if (static_cast<std::int32_t>(missing) > 0) return &qp;
+    }
+    return nullptr;
+  }
+
+  // The counts of those members that a queue pair of ours that `matters` is connected to. A member that has not
+  // published yet is left out, and the queue pairs to it keep moving.
+  template <typename Predicate>
+  Status read_peers(Predicate matters) {
     std::vector<std::string> keys, values;
     std::vector<std::uint32_t> members;
     std::vector<bool> found;
     for (ShadowQp& qp : registry().qps) {
-      if (!qp.is_reliable() || qp.send.head == qp.send.retired()) continue;
+      if (!matters(qp)) continue;
       for (std::uint32_t member : candidates(qp)) {
         if (member == context_.job->member) continue;
         if (std::find(members.begin(), members.end(), member) == members.end()) members.push_back(member);
@@ -168,6 +241,7 @@ class Settler {
   }
 
   Verdict judge(ShadowQp& qp) {
+    qp.awaits_peer = false;
     retire_executed(qp);
     std::uint64_t executed = executed_frontier(qp);
     bool owed = owes_completion(qp, executed);
@@ -176,22 +250,25 @@ class Settler {
     if (owed || qp.settled_state == IBV_QPS_ERR) return Verdict::kMoving;  // completions or flushes are on their way
     if (!qp.is_reliable()) {
       // Nobody holds an unreliable message back: it arrives or is lost.
-      return qp.settled_state == IBV_QPS_SQD && !qp.draining ? Verdict::kHeld : Verdict::kMoving;
+      return (qp.settled_state == IBV_QPS_SQD && !qp.draining) || !guarded(Guard::kAwaitDatagrams) ? Verdict::kHeld
+                                                                                                   : Verdict::kMoving;
     }
     const Peer found = find_peer(qp);
     const QpCounts* peer = found.row;
     if (found.may_come) return Verdict::kMoving;
     if (peer == nullptr || peer->state == IBV_QPS_ERR || peer->state == IBV_QPS_RESET) return Verdict::kDoomed;
-    if (peer->state == IBV_QPS_INIT) return Verdict::kHeld;
+    qp.awaits_peer = peer->state == IBV_QPS_INIT && guarded(Guard::kPeerInInit);
+    if (qp.awaits_peer) return Verdict::kHeld;
     if (peer->remote_qp_num != qp.qp_num.value) return Verdict::kDoomed;
     if (qp.settled_state == IBV_QPS_SQD && !qp.draining) return Verdict::kHeld;
     const SendSlot& oldest = qp.send.slot(executed);
     const QpCounts* receives = peer;
-    if (qp.is_initiator()) receives = find(*found.counts, oldest.wr.qp_type.xrc.remote_srqn | kSrqRow);
-    if (consumes_receive(oldest.wr.opcode) && peer->consumed == messages_before(qp, executed) &&
-        receives != nullptr && receives->outstanding == 0)
-      return Verdict::kBlocked;
-    return Verdict::kMoving;
+    if (qp.is_initiator() && guarded(Guard::kCountSharedXrc))
+      receives = find(*found.counts, oldest.wr.qp_type.xrc.remote_srqn | kSrqRow);
+    const bool all_consumed = peer->consumed == messages_before(qp, executed) || !guarded(Guard::kCountConsumed);
+    if (consumes_receive(oldest.wr.opcode) && all_consumed && receives != nullptr && receives->outstanding == 0)
+      return guarded(Guard::kBlockedSettles) ? Verdict::kBlocked : Verdict::kMoving;
+    return guarded(waiting_for(oldest.wr.opcode)) ? Verdict::kMoving : Verdict::kHeld;
   }
 
   struct Peer {
@@ -279,6 +356,9 @@ class Settler {
   std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> candidates_;  // by LID and GID
   std::string last_published_;
   bool published_ = false, flagged_ = false;
+  std::uint64_t rounds_ = 1;
+  const std::uint64_t operations_ = context_.exchange->operations();  // before
+  const std::size_t requested_ = arena_requested_bytes();
 };
 
 }  // namespace
@@ -320,6 +400,7 @@ void note_frontier() {
     srq.armed_limit = g_backend.query_srq(srq.real, &attr) == 0 ? attr.srq_limit : 0;
   }
   poll_everything();
+  begin_anew_what_ran_out();
   note_unmapped_regions();
   for (ShadowQp& qp : registry().qps) {
     note_state(qp);

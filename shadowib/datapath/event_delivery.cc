@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "shadowib/base/guard.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/queue_pair.h"
@@ -17,7 +18,8 @@ bool is_for_swallowed(ShadowCq& cq, bool solicited_only) {
     drain_completions(cq);
     return !cq.kept_since_armed.load(std::memory_order_relaxed);
   };
-  if (!cq.swallows() || !nothing_kept()) return false;
+  if (!cq.has_forced.load(std::memory_order_relaxed) || !guarded(Guard::kHideForcedEvents) || !nothing_kept())
+    return false;
   (void)g_backend.req_notify_cq(cq.real, solicited_only);
   return nothing_kept();  // what came in between may have no event of its own
 }
@@ -107,7 +109,8 @@ ShadowCq* next_event(ShadowChannel& channel) {
 
 void drain_events(ShadowChannel& channel) {
   SpinGuard guard(channel.events.lock);
-  while (ShadowCq* cq = take_from_backend(channel)) channel.pending.push_back(cq);
+  while (ShadowCq* cq = take_from_backend(channel))
+    if (guarded(Guard::kKeepEvents)) channel.pending.push_back(cq);
   channel.events.update_signal(!channel.pending.empty());
 }
 
@@ -136,7 +139,8 @@ bool next_async_event(ShadowContext& context, ibv_async_event* event) {
 void drain_async_events(ShadowContext& context) {
   SpinGuard guard(context.async_events.lock);
   ibv_async_event event{};
-  while (take_async_from_backend(context, &event)) context.pending_async.push_back(event);
+  while (take_async_from_backend(context, &event))
+    if (guarded(Guard::kKeepEvents)) context.pending_async.push_back(event);
   context.async_events.update_signal(!context.pending_async.empty());
 }
 

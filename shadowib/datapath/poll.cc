@@ -1,4 +1,5 @@
 #include "hooks/stop.h"
+#include "shadowib/base/guard.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"
 
@@ -27,7 +28,8 @@ constexpr unsigned kInvalidated = IBV_WC_WITH_INV | IBV_WC_IP_CSUM_OK;
 void name_invalidated(ShadowCq& cq, ibv_wc& wc) {
   WindowTable& windows = ShadowContext::of(cq.cq.context)->windows;
   if ((wc.wc_flags & IBV_WC_WITH_INV) == 0) {
-    if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0 || !windows.is_window({wc.invalidated_rkey})) return;
+    // Most are of raw packets' checksums, and take no lock.
+    if ((wc.wc_flags & IBV_WC_WITH_IMM) != 0 || !windows.used() || !windows.is_window({wc.invalidated_rkey})) return;
     wc.wc_flags = (wc.wc_flags & ~static_cast<unsigned>(IBV_WC_IP_CSUM_OK)) | IBV_WC_WITH_INV;
   }
   wc.invalidated_rkey = windows.note_invalidated({wc.invalidated_rkey}).value;
@@ -40,7 +42,8 @@ inline int accept(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
   ibv_wc* kept = wc;
   for (; wc < end; ++wc) {
     auto* slot = reinterpret_cast<SlotHeader*>(wc->wr_id);
-    if (swallow && slot->forced && wc->status == IBV_WC_SUCCESS) {  // an error is told of whatever was asked for
+    if (swallow && slot->forced && wc->status == IBV_WC_SUCCESS &&
+        guarded(Guard::kSwallowForced)) {  // an error is told of whatever was asked for
       slot->complete(wc->status);
       continue;
     }
@@ -84,7 +87,10 @@ int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
 // the two looks would be polled behind what came later.
 __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
   SpinGuard guard(cq.refill_lock);
-  int there = peek(cq.refill_count) != ShadowCq::kLookedAt ? poll_refill(cq, count, wc) : 0;
+  const auto drained = [&](int from) {
+    return peek(cq.refill_count) != ShadowCq::kLookedAt ? poll_refill(cq, count - from, wc + from) : 0;
+  };
+  int there = guarded(Guard::kServeDrainedFirst) ? drained(0) : 0;
   while (there < count) {
     const int asked = count - there;
     const int n = g_backend.poll_cq(cq.real, asked, wc + there);
@@ -92,7 +98,7 @@ __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* w
     there += accept_completions(cq, wc + there, wc + there + n);
     if (n < asked) break;
   }
-  return there;
+  return guarded(Guard::kServeDrainedFirst) ? there : there + drained(there);
 }
 
 // The cold rest of poll_cq's loop. Returns n, so that nothing needs to be kept over the call: a queue that swallows
@@ -125,8 +131,10 @@ int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
   Inside inside;
   ShadowCq& cq = *ShadowCq::of(program_cq);
   cq.kept_since_armed.store(false, std::memory_order_relaxed);
+  // Noted first: another thread may have the event before the call returns, and it answers this request.
+  cq.arming.note_armed(solicited_only != 0);
   int rc = g_backend.req_notify_cq(cq.real, solicited_only);
-  if (rc == 0) cq.arming.note_armed(solicited_only != 0);
+  if (rc != 0) cq.arming.note_refused();
   return rc;
 }
 
@@ -145,6 +153,7 @@ void drain_completions(ShadowCq& cq) {
 void purge_completions(ShadowCq& cq, VirtualQpNum qp_num) {
   if (!g_backend.purges_completions) drain_completions(cq);
   SpinGuard guard(cq.refill_lock);
+  if (!guarded(Guard::kPurgeDrained)) return;
   // What a shared receive of XRC has become stays with its queue.
   std::erase_if(cq.refill, [&](const Drained& d) { return d.srq == nullptr && d.wc.qp_num == qp_num.value; });
   cq.note_refill();

@@ -1,12 +1,14 @@
 // Polls over a backend of one queue.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
 
 #include "shadowib/datapath/datapath.h"
+#include "shadowib/datapath/event_delivery.h"
 #include "shadowib/objects/backend.h"
 
 namespace shadowib {
@@ -77,6 +79,30 @@ TEST_F(PollTest, OrderAndCountsHoldWhateverLiesWhere) {
   complete(9);
   EXPECT_EQ(poll(16), (Ids{7, 8, 9}));
   EXPECT_EQ(qp.send.retired(), 10u);
+}
+
+// A thread that sleeps on the channel has the event before the other's request for it returns. A request that counted
+// as unanswered then would be made again by a restart, and be told once too often.
+TEST_F(PollTest, AnEventTakenBeforeTheRequestReturnsAnswersIt) {
+  static ShadowChannel channel;
+  static ibv_comp_channel real_channel;
+  static ibv_cq real_cq;
+  channel.real = &real_channel;
+  real_cq.cq_context = &cq;
+  g_backend.get_cq_event = [](ibv_comp_channel*, ibv_cq** real) {
+    *real = &real_cq;
+    return 0;
+  };
+  g_backend.ack_cq_events = [](ibv_cq*, unsigned) {};
+  g_backend.req_notify_cq = [](ibv_cq*, int) {
+    std::thread([] { EXPECT_NE(next_event(channel), nullptr); }).join();
+    return 0;
+  };
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  EXPECT_FALSE(cq.arming.is_armed());
+  g_backend.req_notify_cq = [](ibv_cq*, int) { return ENODEV; };
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), ENODEV);
+  EXPECT_FALSE(cq.arming.is_armed());
 }
 
 TEST_F(PollTest, ADestroyedQueuePairLeavesNothing) {

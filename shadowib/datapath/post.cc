@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "hooks/stop.h"
+#include "shadowib/base/guard.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"
 
@@ -24,6 +25,7 @@ bool copy_inline(SendSlot& slot, const ibv_send_wr& wr, const WorkQueue<SendSlot
     if (total > queue.max_inline()) return false;
     ::memcpy(to + total - wr.sg_list[i].length, reinterpret_cast<void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
   }
+  if (!guarded(Guard::kCopyInline)) to = reinterpret_cast<char*>(wr.sg_list[0].addr);
   slot.sge[0] = {reinterpret_cast<std::uint64_t>(to), static_cast<std::uint32_t>(total), 0};
   slot.wr.num_sge = total == 0 ? 0 : 1;
   return true;
@@ -103,7 +105,10 @@ class TurnedList {
     ibv_send_wr& wr = requests_[count_];
     wr = slot.wr;
     slot.forced = qp_.forces_signals && (slot.flags & IBV_SEND_SIGNALED) == 0;
-    if (slot.forced) wr.send_flags |= IBV_SEND_SIGNALED;
+    if (slot.forced) {
+      wr.send_flags |= IBV_SEND_SIGNALED;
+      ShadowCq::of(qp_.init.send_cq)->has_forced.store(true, std::memory_order_relaxed);
+    }
     wr.next = nullptr;
     wr.sg_list = list_ + elements_;
     turn_local_keys(*qp_.context, slot.sge, wr.num_sge, wr.sg_list);

@@ -6,6 +6,7 @@
 #include "hooks/agent.h"
 #include "hooks/stop.h"
 #include "shadowib/base/status.h"
+#include "shadowib/cr/participant.h"
 #include "shadowib/include/shadowib/shadowib.h"
 
 #define SHADOWIB_EXPORT __attribute__((visibility("default")))
@@ -61,6 +62,13 @@ class KeepErrno {
   int saved_ = errno;
 };
 
+// Without a device, too: the others wait for every member's part in settling and rebuilding.
+Status join() {
+  Inside inside;
+  set_participant(verbs_participant());
+  return join_job();
+}
+
 }  // namespace
 }  // namespace shadowib
 
@@ -74,7 +82,7 @@ SHADOWIB_EXPORT int shadowib_is_member(void) { return is_member() ? 1 : 0; }
 
 SHADOWIB_EXPORT int shadowib_join(void) {
   KeepErrno keep;
-  Status status = join_job();
+  Status status = join();
   return status ? 0 : failure(status);
 }
 
@@ -82,7 +90,7 @@ SHADOWIB_EXPORT int shadowib_checkpoint(unsigned flags, int timeout_ms, char* pa
   KeepErrno keep;
   if (flags & ~SHADOWIB_CHECKPOINT_KILL)
     return failure(Status::of(Code::kUsage, EINVAL, "shadowib_checkpoint: unknown flags 0x%x", flags));
-  if (Status joined = join_job(); !joined) return failure(joined);
+  if (Status joined = join(); !joined) return failure(joined);
   // Not inside the shim while waiting: this thread is stopped and saved like the others.
   Status status;
   std::string set_path;

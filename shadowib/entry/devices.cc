@@ -28,8 +28,8 @@ const char kForeignOps[] = "shadowib";
 
 Status ensure_backend() {
   set_participant(verbs_participant());
-  const char* choice = ::getenv("SHADOWIB_BACKEND");
-  return load_backend(choice);
+  const bool restarted = is_member() && job_info().generation > 0;  // by a command that may have chosen anew
+  return load_backend(restarted ? job_info().backend : ::getenv("SHADOWIB_BACKEND"));
 }
 
 ShadowDevice* shadow_of(ibv_device* real, int ordinal) {

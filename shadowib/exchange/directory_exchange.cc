@@ -163,6 +163,7 @@ int DirectoryExchange::with_parents(const std::string& target, Put put) {
 }
 
 Status DirectoryExchange::publish(std::string_view key, std::string_view value) {
+  count_operation();
   if (!valid_key(key)) return bad_key(key);
   if (value.size() > kMaxValue)
     return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
@@ -192,6 +193,7 @@ int DirectoryExchange::link_in_place(const std::string& temporary, const std::st
 }
 
 Status DirectoryExchange::claim(std::string_view key, std::string_view value) {
+  count_operation();
   if (!valid_key(key)) return bad_key(key);
   if (value.size() > kMaxValue)
     return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
@@ -207,6 +209,7 @@ Status DirectoryExchange::claim(std::string_view key, std::string_view value) {
 
 Status DirectoryExchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
                                  std::vector<bool>* found) {
+  count_operation();
   values->assign(keys.size(), std::string());
   found->assign(keys.size(), false);
   bool missed = false;
@@ -230,6 +233,7 @@ Status DirectoryExchange::lookup(const std::vector<std::string>& keys, std::vect
 }
 
 Status DirectoryExchange::remove(std::string_view key) {
+  count_operation();
   if (!valid_key(key)) return bad_key(key);
   const std::string file = file_of(key, '=');
   revalidate(file);
@@ -252,6 +256,7 @@ bool DirectoryExchange::holds_value(int directory, int depth) {
 }
 
 Status DirectoryExchange::list(std::string_view prefix, std::vector<std::string>* names) {
+  count_operation();
   names->clear();
   if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
   OwnedFd fd = open_directory(std::string(prefix.empty() ? "." : prefix));
@@ -284,6 +289,7 @@ Status DirectoryExchange::count_entries(const std::string& directory, std::strin
 
 Status DirectoryExchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                                   std::string_view abort_key) {
+  count_operation();
   if (!valid_key(name)) return bad_key(name);
   if (!valid_key(member) || member.find('/') != std::string_view::npos) return bad_key(member);
   if (!abort_key.empty() && !valid_key(abort_key)) return bad_key(abort_key);
@@ -350,6 +356,7 @@ Status DirectoryExchange::fingerprint(const std::string& directory, std::uint64_
 }
 
 Status DirectoryExchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
+  count_operation();
   if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
   const std::string directory(prefix.empty() ? "." : prefix);
   const std::int64_t deadline = timeout_ms < 0 ? -1 : monotonic_ns() + std::int64_t{timeout_ms} * 1000000;

@@ -11,6 +11,7 @@
 // call that needed it; nothing else is affected.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -53,6 +54,9 @@ class Exchange {
 
   virtual const std::string& uri() const = 0;
 
+  // Calls of the above so far: what work has cost, for the log and for tests.
+  std::uint64_t operations() const { return operations_.load(std::memory_order_relaxed); }
+
   // Conveniences on lookup().
   Status get(std::string_view key, std::string* value, bool* found);
 
@@ -61,6 +65,12 @@ class Exchange {
 
   // True if key has the form above.
   static bool valid_key(std::string_view key);
+
+ protected:
+  void count_operation() { operations_.fetch_add(1, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> operations_{0};
 };
 
 }  // namespace shadowib

@@ -14,12 +14,14 @@ namespace shadowib {
 // also against itself.
 class Arming {
  public:
-  // The backend was asked for an event. The stronger of two unanswered requests counts: any completion.
+  // The backend is about to be asked for an event. The stronger of two unanswered requests counts: any completion.
   void note_armed(bool solicited_only) {
     std::uint64_t seen = word_.load(std::memory_order_relaxed);
     while (!word_.compare_exchange_weak(seen, (seen + kOne) | (solicited_only ? 0 : kAny))) {
     }
   }
+  // It did not take the request.
+  void note_refused() { note_event(); }
   // An event was taken from the backend.
   void note_event() {
     std::uint64_t seen = word_.load(std::memory_order_relaxed);

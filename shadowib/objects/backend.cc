@@ -15,6 +15,7 @@
 #include "hooks/agent.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
 #include "shadowib/objects/foreign_library.h"
 #include "shadowib/objects/work_queue.h"
@@ -109,7 +110,9 @@ void* host_open_library(const char* name) {
   return library;
 }
 
-void host_purged(std::uint64_t wr_id) { reinterpret_cast<SlotHeader*>(wr_id)->release(); }
+void host_purged(std::uint64_t wr_id) {
+  if (guarded(Guard::kTakePurged)) reinterpret_cast<SlotHeader*>(wr_id)->release();
+}
 
 const HostServices kHost = {kBackendAbiVersion, host_set_errno, host_map,          host_unmap,
                             host_own_mapping,   disown_mapping, own_descriptor,    close_owned_descriptor,

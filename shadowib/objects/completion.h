@@ -48,6 +48,7 @@ struct ShadowCq {
   bool looked_at = false;
   std::uint32_t reserved = 0;  // entries of the real one beyond the program's, for forced completions
   bool swallows() const { return reserved != 0; }
+  std::atomic<bool> has_forced{false};        // completions to swallow, ever
   std::atomic<bool> kept_since_armed{false};  // the program has polled, or will, what an event may be for
   void note_refill() {                        // caller holds refill_lock
     refill_count.store(static_cast<std::uint32_t>(refill.size()) | (looked_at ? kLookedAt : 0),

@@ -1,5 +1,6 @@
 #include "shadowib/objects/forced_signals.h"
 
+#include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/registry.h"
@@ -9,7 +10,9 @@ namespace {
 
 std::uint32_t entries_for(ShadowQp& qp) { return static_cast<std::uint32_t>(qp.send.slots()); }
 
-bool wanted(const ShadowQp& qp) { return g_backend.needs_signals && qp.init.send_cq != nullptr; }
+bool wanted(const ShadowQp& qp) {
+  return g_backend.needs_signals && qp.init.send_cq != nullptr && guarded(Guard::kForceSignals);
+}
 
 void force(ShadowQp& qp, ShadowCq& cq) {
   cq.reserved += entries_for(qp);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "shadowib/base/guard.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/queue_pair.h"
 
@@ -127,7 +128,7 @@ VirtualKey WindowTable::note_invalidated(RealKey real) {
   ShadowMw& mw = *it->second;
   const VirtualKey key{window_key(mw.mw.rkey, real.value)};
   apply_what_ran(mw);
-  if (mw.key == key) unbind(mw);
+  if (mw.key == key && guarded(Guard::kForgetInvalidated)) unbind(mw);
   return key;
 }
 

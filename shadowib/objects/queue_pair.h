@@ -96,6 +96,7 @@ struct ShadowQp {
   ShadowQp* target = nullptr;  // this is such a handle: of whom
   std::uint64_t frontier = 0;  // as settled: requests before it have run, those from it on have not
   bool doomed = false;         // settled as such: its peer is gone (H20)
+  bool awaits_peer = false;    // settled as such: its peer is not ready to receive; until the program goes on
   // As the backend says while settling. It may differ from what the program sees: verbs tell of an error by
   // completions, and the state in ibv_qp is that of the last modify or query.
   ibv_qp_state settled_state = IBV_QPS_RESET;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "shadowib/base/guard.h"
+
 namespace shadowib {
 namespace {
 alignas(Registry) char g_registry_storage[sizeof(Registry)];
@@ -51,7 +53,8 @@ VirtualKey Registry::choose_key(RealKey real, bool remote) {
     return std::any_of(mrs.begin(), mrs.end(),
                        [&](const ShadowMr& mr) { return (remote ? mr.mr.rkey : mr.mr.lkey) == key; });
   };
-  if (reserved_keys.empty()) return {real.value};  // generation 0: the backend's own are unique
+  if (reserved_keys.empty() || !guarded(Guard::kReserveNumbers))
+    return {real.value};  // generation 0: they are unique
   std::uint32_t key = real.value;
   while (taken(key)) key += 0x100;
   if (key != real.value) insert_sorted(&reserved_keys, key);  // peers keep what they were told of it
@@ -79,7 +82,7 @@ VirtualKey Registry::choose_window_key(RealKey real) {
 }
 
 VirtualQpNum Registry::choose_qp_num(RealQpNum real) {
-  if (reserved_qp_nums.empty()) return {real.value};
+  if (reserved_qp_nums.empty() || !guarded(Guard::kReserveNumbers)) return {real.value};
   auto taken = [&](std::uint32_t n) {
     if (std::binary_search(reserved_qp_nums.begin(), reserved_qp_nums.end(), n)) return true;
     return std::any_of(qps.begin(), qps.end(), [&](const ShadowQp& qp) { return qp.qp_num.value == n; });
@@ -127,7 +130,7 @@ void disown_objects_in_child() {
     int async_fd = context.program().async_fd;
     fill_refusing_slots(&context.newest);
     context.program().async_fd = async_fd;
-    context.foreign = true;
+    context.foreign = guarded(Guard::kForeignInChild);
   }
   r.contexts.clear();
   r.pds.clear();

@@ -1,6 +1,7 @@
 // Calls with a relative time-out tell the stop handler when they end, so that a stop does not use their time up.
 // Calls whose time-out the kernel itself counts down in memory (select, pselect, ppoll, sleep) need no guard, nor do
-// those with an absolute deadline (sem_timedwait, pthread_cond_timedwait). See hooks/blocked_call.h.
+// those with an absolute deadline (sem_timedwait, pthread_cond_timedwait). Sockets with a time-out:
+// socket_time_outs.cc. See hooks/blocked_call.h.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -112,3 +113,57 @@ SHADOWIB_GUARD int semtimedop(int set, sembuf* operations, std::size_t count, co
   TimedCallScope timed(SYS_semtimedop, nanoseconds(*timeout));
   return g_semtimedop(set, operations, count, timeout);
 }
+
+// syscall(2) as libc has it, but for FUTEX_WAIT with a relative time-out, which GLib and others call by it. All else
+// goes on with its registers and its stack as they are, since some system calls return twice.
+extern "C" {
+__attribute__((visibility("hidden"))) long shadowib_plain_syscall(long number, ...);
+
+__attribute__((visibility("hidden"), used)) long shadowib_timed_futex(long number, void* word, long operation,
+                                                                      long value, const timespec* timeout) {
+  TimedCallScope timed(SYS_futex, nanoseconds(*timeout));
+  return shadowib_plain_syscall(number, word, operation, value, timeout, 0L, 0L);
+}
+
+__attribute__((visibility("hidden"), used)) long shadowib_syscall_failed(long result) {
+  errno = static_cast<int>(-result);
+  return -1;
+}
+}
+
+static_assert(SYS_futex == 202);
+asm(R"(
+.text
+.globl syscall
+.type syscall, @function
+syscall:
+  .cfi_startproc
+  cmp $202, %rdi
+  jne shadowib_plain_syscall
+  test $0x7f, %dl  # FUTEX_WAIT is 0; above are its flags
+  jnz shadowib_plain_syscall
+  test %r8, %r8
+  jnz shadowib_timed_futex
+  .cfi_endproc
+  .size syscall, . - syscall
+.hidden shadowib_plain_syscall
+.globl shadowib_plain_syscall
+.type shadowib_plain_syscall, @function
+shadowib_plain_syscall:
+  .cfi_startproc
+  mov %rdi, %rax
+  mov %rsi, %rdi
+  mov %rdx, %rsi
+  mov %rcx, %rdx
+  mov %r8, %r10
+  mov %r9, %r8
+  mov 8(%rsp), %r9
+  syscall
+  cmp $-4095, %rax
+  jae 1f
+  ret
+1: mov %rax, %rdi
+  jmp shadowib_syscall_failed
+  .cfi_endproc
+  .size shadowib_plain_syscall, . - shadowib_plain_syscall
+)");
