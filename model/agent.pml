@@ -89,9 +89,15 @@ end:
      }
 #endif
 
+  /* take_late_receives */
+  :: d_step {
+       stage == QUIET && !done[m] && nempty(cq[m]) && ANY_FLOW(LATE) ->
+       printf("member %d: drains a late receive\n", m);
+       drain(m)
+     }
   /* note_frontier */
   :: d_step {
-       stage == QUIET && !done[m] ->
+       stage == QUIET && !done[m] && !ANY_FLOW(LATE) ->
 #ifndef NO_LAST_LOOK
        drain(m);
 #endif

@@ -46,6 +46,13 @@
 #endif
 #define MOVING(q) (SENDER(q) == m && !STANDS(q))
 
+/* first_late: when all have settled, what senders publish of it is what they know */
+#ifdef NO_WAIT_FOR_LATE
+#define LATE(q) false
+#else
+#define LATE(q) (RECEIVER(q) == m && device && log[q].consumed < BEFORE(q))
+#endif
+
 /* publish_counts: only if they differ */
 #define UNPUBLISHED(q) \
   (RECEIVER(q) == m && (published_consumed[q] != log[q].consumed || published_left[QUEUE(q)] != LEFT(QUEUE(q))))
