@@ -154,6 +154,20 @@ static void half_made(void) {
   disconnect_and_destroy();
 }
 
+/* At the checkpoint the request is lost on its way. */
+static void lost_request(void) {
+  listen_here();
+  resolve();
+  lose_datagrams(1);
+  request();
+  checkpoint_and_kill();
+  take_request();
+  accept_request();
+  await_both_ends();
+  register_buffers();
+  exchange("whole");
+}
+
 /* At the checkpoint there is no listener yet; one that was asked for and given up leaves no trace. */
 static void late_listener(void) {
   open_channel();
@@ -274,6 +288,8 @@ static void busy_manager(void) {
 }
 
 const struct scenario connection_scenarios[] = {
-    {"connections", connections},           {"half_made", half_made},          {"late_listener", late_listener},
-    {"unread_events", unread_events},       {"listener", listener_of_another}, {"caller", caller},
-    {"closing_channels", closing_channels}, {"busy_manager", busy_manager},    {NULL, NULL}};
+    {"connections", connections},      {"half_made", half_made},
+    {"late_listener", late_listener},  {"unread_events", unread_events},
+    {"listener", listener_of_another}, {"caller", caller},
+    {"lost_request", lost_request},    {"closing_channels", closing_channels},
+    {"busy_manager", busy_manager},    {NULL, NULL}};

@@ -1,4 +1,6 @@
-/* Devices and processes that come to a job later. */
+/* Devices and processes that come to a job later, or never. */
+#include <dlfcn.h>
+
 #include "scenario.h"
 
 /* A device opened after the restart is one that others reach, twice over. */
@@ -49,5 +51,36 @@ static void second(void) {
   EXPECT(send_cq, 2, IBV_WC_SUCCESS);
 }
 
+/* A member that opens no device before the first restart, and one that has had one from the beginning. */
+static void without_device(void) {
+  int peer_lid;
+  uint32_t number;
+  int (*join)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "shadowib_join");
+  CHECK(join != NULL && join() == 0);
+  tell("joined", 0);
+  await("open", &peer_lid, &number);
+  make_pair(1 << 16);
+  send_one(1);
+  tell("opened", 0);
+  await("end", &peer_lid, &number);
+  send_one(2);
+}
+
+static void with_device(void) {
+  int peer_lid;
+  uint32_t number;
+  await("joined", &peer_lid, &number);
+  make_pair(1 << 16);
+  checkpoint_and_go_on();
+  checkpoint_and_kill();
+  send_one(1);
+  tell("open", 0);
+  await("opened", &peer_lid, &number);
+  checkpoint_and_kill();
+  send_one(2);
+  tell("end", 0);
+}
+
 const struct scenario job_scenarios[] = {
-    {"opened_later", opened_later}, {"first", first}, {"second", second}, {NULL, NULL}};
+    {"opened_later", opened_later}, {"first", first}, {"second", second}, {"without_device", without_device},
+    {"with_device", with_device},   {NULL, NULL}};

@@ -193,6 +193,19 @@ class Restart(RestartCase):
     def test_a_device_opened_after_the_restart(self):
         self.alone("opened_later")
 
+    def test_a_checkpoint_before_the_helper_thread_has_begun(self):
+        self.ends(self.run_program("at_once", SHADOWIB_FAULT="5:slow:0"), -9)
+        self.ends(self.restart(2), 0)
+
+    def test_a_member_without_a_device(self):
+        for transport in TRANSPORTS:
+            with self.afresh(transport):
+                without = self.run_program("without_device", transport=transport)
+                self.ends(self.run_program("with_device", transport=transport), -9)
+                self.ends(without, -9)
+                self.restart(2, transport=transport).wait(TIMEOUT_S)  # after one that was taken in passing
+                self.ends(self.restart(3, transport=transport), 0)
+
     def test_shared_receives(self):
         self.ends(self.run_program("shared_receives"), -9)
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more

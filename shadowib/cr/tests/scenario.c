@@ -38,12 +38,14 @@ double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Returns what shadowib_checkpoint(3) does. */
-static int take_checkpoint(unsigned flags) {
+int take_checkpoint(unsigned flags) {
   int (*checkpoint)(unsigned, int, char*, size_t) =
       (int (*)(unsigned, int, char*, size_t))dlsym(RTLD_DEFAULT, "shadowib_checkpoint");
   CHECK(checkpoint != NULL);
-  return checkpoint(flags, 60000, NULL, 0);
+  const int rc = checkpoint(flags, 60000, NULL, 0);
+  const char* (*last_error)(void) = (const char* (*)(void))dlsym(RTLD_DEFAULT, "shadowib_last_error");
+  if (rc < 0 && last_error != NULL) fprintf(stderr, "no checkpoint: %s\n", last_error());
+  return rc;
 }
 
 void checkpoint_and_kill(void) { CHECK(natively || take_checkpoint(1) == 1); }
@@ -236,9 +238,12 @@ int main(int argc, char** argv) {
   const struct scenario* const all[] = {
       state_scenarios,    shared_receive_scenarios, extended_scenarios,   extended_connection_scenarios,
       datagram_scenarios, flow_scenarios,           window_scenarios,     multicast_scenarios,
-      job_scenarios,      churn_scenarios,          connection_scenarios, driver_scenarios};
+      job_scenarios,      churn_scenarios,          connection_scenarios, driver_scenarios,
+      hazard_scenarios};
   natively = argc == 3 && strcmp(argv[2], "natively") == 0;
   if (natively) any_time = 3;
+  const char* seconds = getenv("SCENARIO_ANY_TIME"); /* if something is not to come */
+  if (seconds != NULL) any_time = atoi(seconds);
   for (size_t i = 0; argc == 2 + natively && i < sizeof(all) / sizeof(all[0]); ++i)
     for (const struct scenario* at = all[i]; at->name != NULL; ++at)
       if (strcmp(argv[1], at->name) == 0) {

@@ -24,7 +24,8 @@ struct scenario {
 /* By concern, a file each; a name of NULL ends a list. */
 extern const struct scenario state_scenarios[], shared_receive_scenarios[], extended_scenarios[],
     extended_connection_scenarios[], datagram_scenarios[], flow_scenarios[], window_scenarios[],
-    multicast_scenarios[], job_scenarios[], churn_scenarios[], connection_scenarios[], driver_scenarios[];
+    multicast_scenarios[], job_scenarios[], churn_scenarios[], connection_scenarios[], driver_scenarios[],
+    hazard_scenarios[];
 
 extern struct ibv_context* context;
 extern struct ibv_pd* pd;
@@ -45,7 +46,8 @@ void check(int condition, const char* text, const char* file, int line);
 double now(void); /* seconds */
 int readable(int fd, int timeout_ms);
 
-void checkpoint_and_kill(void); /* returns in the restarted process only */
+int take_checkpoint(unsigned flags); /* returns what shadowib_checkpoint(3) does, whose flags they are */
+void checkpoint_and_kill(void);      /* returns in the restarted process only */
 void checkpoint_and_go_on(void);
 /* Called with 0 just before the threads are stopped for one, with others afterwards. */
 void before_checkpoint(void (*hook)(int event, void* unused));
@@ -73,6 +75,9 @@ void send_one(uint64_t id); /* from A to B, with both completions */
 /* The next completion is this one; waits for it. */
 void expect(struct ibv_cq* cq, uint64_t id, enum ibv_wc_status status, const char* file, int line);
 void expect_nothing_more(void);
+
+/* The next ones that are sent (hazards.c: of the backend that misbehaves). */
+void lose_datagrams(uint32_t count);
 
 /* Files by which two processes of a test tell each other "LID NUMBER". */
 void tell(const char* file, uint32_t number);
