@@ -1,7 +1,7 @@
 # Install rules, package files and the uninstall target. Everything is found relative to where it lies, so that a
 # prefix can be moved or reached through a symbolic link.
 #
-#   bin/shadowib, bin/shadowib-pingpong
+#   bin/shadowib, bin/shadowib-pingpong, bin/shadowib-storm
 #   lib/libshadowib.so -> libshadowib.so.0 -> libshadowib.so.<version>
 #   lib/shadowib/libshadowib-<backend>.so      lib/shadowib/dropin/libibverbs.so{,.1}
 #   lib/pkgconfig/shadowib.pc                  lib/cmake/shadowib/
@@ -21,6 +21,7 @@ endfunction()
 
 shadowib_install_target(shadowib_cli "${CMAKE_INSTALL_BINDIR}")
 shadowib_install_target(shadowib-pingpong "${CMAKE_INSTALL_BINDIR}")
+shadowib_install_target(shadowib-storm "${CMAKE_INSTALL_BINDIR}")
 shadowib_install_target(ib2tcp_backend "${shadowib_private_dir}")
 shadowib_install_target(shadowib_dropin "${shadowib_private_dir}/dropin")
 

@@ -1,0 +1,32 @@
+"""D3: a storm of random verbs of several processes (shadowib-storm) goes on while it is checkpointed at random moments, resumed, or
+killed and restarted, over shm, tcp, and from one to the other. Nothing is lost, doubled, early, corrupted, reordered, and nothing
+hangs, by a ledger that knows every byte. d3_vm.py is the same on Soft-RoCE."""
+from common import Line, main
+from storms import Storm, run_storm
+
+
+def options(parser):
+    parser.add_argument("--checkpoints", type=int, metavar="N",
+                        help="so many in each case, three of ten with kill and restart, instead of as many as the line wants")
+
+
+def run() -> int:
+    line = Line("d3", __doc__, options)
+    # (checkpoints, restarts): in all 1,000 and 300; of --quick what three minutes permit.
+    many, both, few = ((15, 5), (10, 5), (6, 2)) if line.quick else ((350, 105), (200, 60), (50, 15))
+    if line.options.checkpoints:
+        many = both = few = (line.options.checkpoints, -(-3 * line.options.checkpoints // 10))
+    storms = {
+        "shm": Storm(*many, ("shm",)),
+        "tcp": Storm(*many, ("tcp",)),
+        "shm and tcp": Storm(*both, ("shm", "tcp")),
+        "shm, strict": Storm(*few, ("shm",), options=("--strict",)),
+        "tcp, strict": Storm(*few, ("tcp",), options=("--strict",)),
+    }
+    for name, storm in storms.items():
+        line.case(name, lambda case, s=storm: run_storm(case, s))
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,21 @@
+"""D3 on Soft-RoCE: a storm of random verbs of several processes (shadowib-storm) goes on while it is checkpointed at random moments,
+resumed, or killed and restarted, on Soft-RoCE and from there to ib2tcp and back. Boots a machine with Soft-RoCE (ci/vm/run) and
+goes on in there."""
+from common import Line, main
+from guest import run_in_guest
+from storms import Storm, run_storm
+
+TIMEOUT_S = {True: 900, False: 4 * 3600}  # --quick or not
+
+
+def in_guest(line: Line) -> int:
+    counts = (6, 3) if line.quick else (50, 15)
+    # Soft-RoCE has no XRC.
+    options = ("--transports", "rc,uc,ud", "--patience", "180")
+    for name, where in {"verbs": ("verbs",), "verbs and ib2tcp": ("verbs", "shm", "tcp")}.items():
+        line.case(name, lambda case, w=where: run_storm(case, Storm(*counts, w, options=options)))
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(lambda: run_in_guest(Line("d3_vm", __doc__), in_guest, TIMEOUT_S))

@@ -1,0 +1,84 @@
+#include "storm/options.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <random>
+
+namespace storm {
+namespace {
+
+const std::map<std::string, Transport> kTransports{
+    {"rc", Transport::kRc}, {"uc", Transport::kUc}, {"ud", Transport::kUd}, {"xrc", Transport::kXrc}};
+
+const std::map<std::string, Sabotage> kSabotages{
+    {"lost", Sabotage::kLost},           {"doubled", Sabotage::kDoubled},
+    {"replayed", Sabotage::kReplayed},   {"early", Sabotage::kEarly},
+    {"corrupted", Sabotage::kCorrupted}, {"completion", Sabotage::kCompletion},
+    {"counter", Sabotage::kCounter},     {"hung", Sabotage::kHung}};
+
+}  // namespace
+
+bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
+  CLI::App app{
+      "A storm of random verbs between some processes, which knows what every byte and every counter must be.\n\n"
+      "Every pair of processes, and each process with itself, has some connections. A connection lives in epochs: "
+      "its\n"
+      "objects are made, data flows both ways as the seed has it, both ends compare what they have come to, the "
+      "objects\n"
+      "are destroyed. Nothing of it knows of checkpoints: take them as often as you like, and what is lost, "
+      "doubled,\n"
+      "early, corrupted, reordered or stuck is told. ci/acceptance/d3.py does.\n\n"
+      "Examples:\n"
+      "  shadowib-storm --seconds 10                       three processes for ten seconds on the first device\n"
+      "  shadowib run --job s -- shadowib-storm --area a   until the file a/stop appears; meanwhile, from "
+      "elsewhere:\n"
+      "  shadowib checkpoint s\n"
+      "  for r in 0 1 2; do shadowib run --job s -- shadowib-storm --area a --seed 7 --rank $r & done\n"
+      "                                                    each process by itself, so that the job can be killed "
+      "and\n"
+      "                                                    restarted: shadowib checkpoint s --kill\n"
+      "Exit codes: 0 all was right, 1 something was not, 2 wrong option."};
+  app.set_version_flag("--version", std::string("shadowib-storm ") + SHADOWIB_VERSION);
+  app.add_option("--seed", o->seed, "repeats the choices of a run that printed this seed");
+  app.add_option("-n,--processes", o->processes, "how many processes there are")->check(CLI::Range(1, 64));
+  app.add_option("--rank", o->rank,
+                 "be this one of them only, from 0; the others are started likewise, with the same options")
+      ->check(CLI::Range(0, 63));
+  app.add_option(
+      "--area", o->area,
+      "an empty directory where the processes find each other and leave report-RANK.json; it ends when the "
+      "file stop appears there. Needed with --rank, else a temporary directory");
+  app.add_option("-s,--seconds", o->seconds,
+                 "end after so long, stops by checkpoints not counted; 0: when the file stop appears")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("-w,--workers", o->workers, "threads of each process that drive connections")
+      ->check(CLI::Range(1, 16));
+  app.add_option("-c,--connections", o->variety.connections,
+                 "of each pair of processes, and of each process with itself")
+      ->check(CLI::Range(1, 64));
+  app.add_option("-t,--transports", o->variety.transports, "of rc,uc,ud,xrc")
+      ->delimiter(',')
+      ->transform(CLI::CheckedTransformer(kTransports, CLI::ignore_case));
+  app.add_flag("--strict", o->variety.strict, "every request is signaled");
+  app.add_flag("!--no-windows", o->variety.windows, "no memory windows");
+  app.add_flag("!--no-extended", o->variety.extended, "no extended completion queues and builders");
+  app.add_flag("!--no-events", o->variety.events, "no completion channels: everything is polled");
+  app.add_option("--patience", o->patience, "seconds without progress that are a hang")->check(CLI::Range(1, 3600));
+  app.add_option("--sabotage", o->sabotage, "make one mistake in each process, to see that it is found")
+      ->transform(CLI::CheckedTransformer(kSabotages));
+  app.add_option("-d,--ib-dev", o->device, "device, the first one found if not given");
+  app.add_flag("--json", o->json, "print the report as JSON");
+  try {
+    app.parse(argc, argv);
+    if (o->rank >= 0 && (o->area.empty() || o->seed == 0))
+      throw CLI::ValidationError("--rank needs --area and --seed");
+    if (o->rank >= o->processes) throw CLI::ValidationError("--rank is to be less than --processes");
+  } catch (const CLI::ParseError& e) {
+    *exit_code = app.exit(e) == 0 ? 0 : 2;
+    return false;
+  }
+  if (o->seed == 0) o->seed = std::random_device{}() | 1u;
+  return true;
+}
+
+}  // namespace storm
