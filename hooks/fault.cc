@@ -1,5 +1,6 @@
 #include "hooks/fault.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -14,7 +15,7 @@
 namespace shadowib {
 namespace {
 
-enum class Action { kNone, kCrash, kStop, kFail, kSlow, kNoSpace };
+enum class Action { kNone, kCrash, kStop, kTerminate, kFail, kNoDescriptor, kNoMemory, kSlow, kNoSpace };
 
 struct Fault {
   int point = -1;
@@ -29,11 +30,9 @@ Action action_of(const char* name, std::size_t length) {
   static constexpr struct {
     const char* name;
     Action action;
-  } kActions[] = {{"crash", Action::kCrash},
-                  {"stop", Action::kStop},
-                  {"fail", Action::kFail},
-                  {"slow", Action::kSlow},
-                  {"enospc", Action::kNoSpace}};
+  } kActions[] = {{"crash", Action::kCrash}, {"stop", Action::kStop},           {"term", Action::kTerminate},
+                  {"fail", Action::kFail},   {"emfile", Action::kNoDescriptor}, {"enomem", Action::kNoMemory},
+                  {"slow", Action::kSlow},   {"enospc", Action::kNoSpace}};
   for (const auto& a : kActions)
     if (std::strlen(a.name) == length && std::strncmp(a.name, name, length) == 0) return a.action;
   return Action::kNone;
@@ -57,9 +56,16 @@ Fault parse(const char* text) {
   return fault;
 }
 
-const Fault& configured() {
-  static const Fault fault = parse(std::getenv("SHADOWIB_FAULT"));
+std::atomic<int> g_passages{0};
+
+Fault& configured() {
+  static Fault fault = parse(std::getenv("SHADOWIB_FAULT"));
   return fault;
+}
+
+Status failure(int point, int error) {
+  return Status::of(Code::kIo, error, "fault point %d fails because SHADOWIB_FAULT says so: %s", point,
+                    std::strerror(error));
 }
 
 bool concerns_us(const Fault& fault) {
@@ -72,8 +78,7 @@ bool concerns_us(const Fault& fault) {
 Status fault_point(int point) {
   const Fault& fault = configured();
   if (fault.point != point || !concerns_us(fault)) return {};
-  static std::atomic<int> passages{0};
-  const int passage = passages.fetch_add(1) + 1;
+  const int passage = g_passages.fetch_add(1) + 1;
   if (fault.passage != 0 && fault.passage != passage) return {};
   switch (fault.action) {
     case Action::kCrash:
@@ -88,8 +93,15 @@ Status fault_point(int point) {
       ::syscall(SYS_nanosleep, &wait, nullptr);
       break;
     }
+    case Action::kTerminate:
+      ::kill(::getpid(), SIGTERM);
+      break;
     case Action::kFail:
-      return Status::of(Code::kIo, EIO, "fault point %d fails because SHADOWIB_FAULT says so", point);
+      return failure(point, EIO);
+    case Action::kNoDescriptor:
+      return failure(point, EMFILE);
+    case Action::kNoMemory:
+      return failure(point, ENOMEM);
     default:
       break;
   }
@@ -97,6 +109,11 @@ Status fault_point(int point) {
 }
 
 bool fault_no_space() { return configured().action == Action::kNoSpace && concerns_us(configured()); }
+
+void fault_begin_anew(const char* text) {
+  configured() = parse(*text != '\0' ? text : nullptr);
+  g_passages = 0;
+}
 
 void fault_set_member(unsigned member) {
   g_member.store(static_cast<int>(member));

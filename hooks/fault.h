@@ -1,8 +1,9 @@
 // Numbered fault points: every phase of checkpoint, commit, restart and rebuild passes one.
 //
-// SHADOWIB_FAULT=<point>:<action>[:<member>[:<passage>]] with action crash (SIGKILL to itself), stop (SIGSTOP), fail
-// (the phase returns an error), slow (waits 2 s), enospc (writes fail). With a passage it acts only when the process
-// passes the point for that time, counted from 1. Read once; a point costs one load when unset.
+// SHADOWIB_FAULT=<point>:<action>[:<member>[:<passage>]] with action crash (SIGKILL to itself), stop (SIGSTOP), term
+// (SIGTERM), slow (waits 2 s), fail, emfile, enomem (the phase returns an error: EIO, or that), enospc (writes fail).
+// With a passage it acts only when the process passes the point for that time, counted from 1. Read once, and in what
+// a restart has restored from the restarting command's environment; a point costs one load when unset.
 #pragma once
 
 #include "shadowib/base/status.h"
@@ -15,6 +16,9 @@ Status fault_point(int point);
 
 // True if writes of image data are to fail with ENOSPC.
 bool fault_no_space();
+
+// In a restored process: the restarting command's SHADOWIB_FAULT, or "", in place of what was read before.
+void fault_begin_anew(const char* text);
 
 // Which member this process is, for the ":member" part; set by the agent.
 void fault_set_member(unsigned member);

@@ -384,14 +384,16 @@ TEST_F(AgentTest, ARestartThatFailsInOneMemberEndsAllAndSaysSo) {
   for (int phase : {110, 120, 130, 140}) {
     SCOPED_TRACE(phase);
     members_.clear();
-    start(2, {{"SHADOWIB_FAULT", std::to_string(phase) + ":fail:1"}});
+    start(2);
     Status status = checkpoint(true);
     ASSERT_TRUE(status.ok()) << status.text();
     for (auto& member : members_) member->wait();
+    const std::string fault = std::to_string(phase) + ":fail:1";
     const std::uint64_t saved[2] = {counter(0), counter(1)};
     pid_t command = fork();
     if (command == 0) {
       close_range(3, ~0u, 0);
+      setenv("SHADOWIB_FAULT", fault.c_str(), 1);
       execl(SHADOWIB_CLI, SHADOWIB_CLI, "restart", report_.set_path.c_str(), "--dir", directory_.c_str(), nullptr);
       _exit(127);
     }

@@ -146,6 +146,11 @@ std::string leave_privileges() {
 // Files of the scratch directory.
 class FileMeeting final : public Meeting {
  public:
+  // What an earlier one was told would send its readers astray.
+  static void forget() {
+    for (const auto& entry : std::filesystem::directory_iterator(scratch_directory()))
+      if (entry.path().filename().string().starts_with("meet-")) std::filesystem::remove(entry.path());
+  }
   Status publish(const std::string& name, const std::string& value) override {
     write_note(path(name) + ".new", value);
     return std::rename((path(name) + ".new").c_str(), path(name).c_str()) == 0 ? Status()
@@ -162,6 +167,7 @@ class FileMeeting final : public Meeting {
 };
 
 std::string play_parts(const Job& job, const std::map<std::uint32_t, std::string>& tables) {
+  FileMeeting::forget();
   std::vector<pid_t> members;
   for (int i = 0; i < job.members; ++i)
     members.push_back(start_member(i, [&]() -> std::string {

@@ -1,5 +1,7 @@
 #include "hooks/imager/restore/meeting.h"
 
+#include <sys/wait.h>
+
 #include <algorithm>
 
 #include "shadowib/base/lock.h"
@@ -41,6 +43,16 @@ Status ExchangeMeeting::await(const std::string& name, std::string* value) {
 
 void ExchangeMeeting::abort(const Status& why) {
   if (job_.epoch[0] != '\0' && open().ok()) (void)exchange_->claim(key("abort"), why.text()).ok();
+}
+
+void ExchangeMeeting::member_ended(std::uint32_t member, int wait_status) {
+  if (job_.epoch[0] == '\0' || !open().ok()) return;
+  std::string text;
+  bool done = false;
+  if (!exchange_->get(key("done/" + std::to_string(member)), &text, &done).ok() || done) return;
+  const bool killed = WIFSIGNALED(wait_status);
+  abort(Status::of(Code::kAborted, 0, "member %u ended (%s %d) before the restart was over", member,
+                   killed ? "signal" : "exit status", killed ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status)));
 }
 
 }  // namespace shadowib

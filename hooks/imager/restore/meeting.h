@@ -1,6 +1,7 @@
 // Where the parts of a restart meet: the job's exchange, under <epoch>/restart/meet/.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,8 @@ class ExchangeMeeting final : public Meeting {
   Status await(const std::string& name, std::string* value) override;
   // Tells the other parts, if there can be any, that this one has failed.
   void abort(const Status& why);
+  // Tells the other members that this one is gone, if the restart is not over for it: they would wait for it.
+  void member_ended(std::uint32_t member, int wait_status);
 
  private:
   Status open();

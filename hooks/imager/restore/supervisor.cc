@@ -173,6 +173,7 @@ class Supervisor {
       for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;)
         for (const MemberImage* m : members_)
           if (m->image.process.pid == pid) {
+            meeting_.member_ended(m->image.header.member, wait_status);
             send(SupervisorMessage::kExited, m->image.header.member, wait_status, {});
             --running;
           }

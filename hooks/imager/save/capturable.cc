@@ -97,9 +97,8 @@ Status check_child(int pid) {
                       "call wait()",
                       pid, name);
   return Status::of(Code::kRefused, 0,
-                    "child process %d (%s, %s) is no member of the job and cannot be captured; wait for "
-                    "it, or have it join",
-                    pid, name, kind_of_program(pid));
+                    "child process %d (%s, %s) cannot be captured, member of the job or not; wait for it to end", pid,
+                    name, kind_of_program(pid));
 }
 
 // /proc/self/task/TID/children lists the children that thread made.
