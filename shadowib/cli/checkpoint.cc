@@ -21,7 +21,7 @@ struct CheckpointArguments {
   double timeout_s = 60;
 };
 
-constexpr char kExamples[] =
+constexpr char kCheckpointExamples[] =
     "Examples:\n"
     "  shadowib checkpoint demo             the job goes on afterwards\n"
     "  shadowib checkpoint                  the only job alive in --dir\n"
@@ -148,7 +148,7 @@ void add_checkpoint(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(0.001, 2000000.0).description(""))
       ->type_name("S");
   add_common(command, &arguments->common);
-  command->footer(kExamples);
+  command->footer(kCheckpointExamples);
   command->callback([arguments, exit_code] { *exit_code = checkpoint(*arguments); });
 }
 

@@ -18,7 +18,7 @@ struct DoctorArguments {
   std::vector<std::string> sets, programs;
 };
 
-constexpr char kExamples[] =
+constexpr char kDoctorExamples[] =
     "Examples:\n"
     "  shadowib doctor                      before the first checkpoint on a machine\n"
     "  shadowib doctor --dir /scratch/ckpt  is that place good for sets?\n"
@@ -127,7 +127,7 @@ void add_doctor(CLI::App& app, int* exit_code) {
       ->type_name("FILE")
       ->allow_extra_args(false);
   add_common(command, &arguments->common);
-  command->footer(kExamples);
+  command->footer(kDoctorExamples);
   command->callback([arguments, exit_code] { *exit_code = doctor(*arguments); });
 }
 

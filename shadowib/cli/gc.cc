@@ -19,7 +19,7 @@ struct GcArguments {
   bool dry_run = false;
 };
 
-constexpr char kExamples[] =
+constexpr char kGcExamples[] =
     "Examples:\n"
     "  shadowib gc --keep 2                 the two newest sets of every job stay\n"
     "  shadowib gc --keep 2 --dry-run       only tell what would go\n\n"
@@ -112,7 +112,7 @@ void add_gc(CLI::App& app, int* exit_code) {
       ->type_name("N");
   command->add_flag("--dry-run", arguments->dry_run, "Remove nothing, only tell what would go");
   add_common(command, &arguments->common);
-  command->footer(kExamples);
+  command->footer(kGcExamples);
   command->callback([arguments, exit_code] { *exit_code = gc(*arguments); });
 }
 

@@ -17,7 +17,7 @@ struct InspectArguments {
   std::string target;
 };
 
-constexpr char kExamples[] =
+constexpr char kInspectExamples[] =
     "Examples:\n"
     "  shadowib inspect demo.0003                          all images of a set\n"
     "  shadowib inspect shadowib-ckpt/sets/demo.0003/IMAGE   one image: threads, mappings, descriptors\n"
@@ -158,7 +158,7 @@ void add_inspect(CLI::App& app, int* exit_code) {
       ->required()
       ->type_name("");
   add_common(command, &arguments->common);
-  command->footer(kExamples);
+  command->footer(kInspectExamples);
   command->callback([arguments, exit_code] { *exit_code = inspect(*arguments); });
 }
 

@@ -10,7 +10,7 @@ namespace shadowib::cli {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr char kExamples[] =
+constexpr char kListExamples[] =
     "Examples:\n"
     "  shadowib list                        newest last\n"
     "  shadowib list --json | jq -r '.sets[-1].path'\n\n"
@@ -70,7 +70,7 @@ void add_list(CLI::App& app, int* exit_code) {
   auto common = std::make_shared<Common>();
   CLI::App* command = app.add_subcommand("list", "Show the checkpoint sets");
   add_common(command, common.get());
-  command->footer(kExamples);
+  command->footer(kListExamples);
   command->callback([common, exit_code] { *exit_code = list(*common); });
 }
 

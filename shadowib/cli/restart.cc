@@ -29,7 +29,7 @@ struct RestartArguments {
   int wait_s = 300;
 };
 
-constexpr char kExamples[] =
+constexpr char kRestartExamples[] =
     "Examples:\n"
     "  shadowib restart demo.0003                   a name as `shadowib list` shows it\n"
     "  shadowib restart ./shadowib-ckpt/sets/demo.0003 --backend ib2tcp\n"
@@ -70,6 +70,7 @@ Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, 
   SHADOWIB_TRY(copy_text(epoch, "the epoch", info->epoch));
   SHADOWIB_TRY(copy_text(environment("LOG"), "SHADOWIB_LOG", info->log));
   SHADOWIB_TRY(copy_text(verbs_library(), "SHADOWIB_IBVERBS", info->verbs_library));
+  SHADOWIB_TRY(copy_text(environment("FAULT"), "SHADOWIB_FAULT", info->fault));
   return copy_text(environment("IB2TCP_TRANSPORT"), "SHADOWIB_IB2TCP_TRANSPORT", info->ib2tcp_transport);
 }
 
@@ -194,7 +195,7 @@ void add_restart(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(1, 86400).description(""))
       ->type_name("SECONDS");
   add_common(command, &arguments->common);
-  command->footer(kExamples);
+  command->footer(kRestartExamples);
   command->callback([arguments, exit_code] { *exit_code = restart(*arguments); });
 }
 

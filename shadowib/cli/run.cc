@@ -22,7 +22,7 @@ struct RunOptions {
   Arguments command;
 };
 
-constexpr char kExamples[] =
+constexpr char kRunExamples[] =
     "Examples:\n"
     "  shadowib run -- ./server 5000                      a job of one process, named server-<pid>\n"
     "  shadowib run --job demo -- ibv_rc_pingpong &       two processes that are checkpointed together\n"
@@ -138,7 +138,7 @@ void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
       ->check(CLI::Validator(CLI::PositiveNumber).description(""))
       ->type_name("S");
   add_common(command, &options->common);
-  command->footer(kExamples);
+  command->footer(kRunExamples);
   command->prefix_command();
   command->callback([options, after_dashes, exit_code, command] {
     options->command = command->remaining();

@@ -13,7 +13,7 @@ struct StatusArguments {
   double timeout_s = 2;
 };
 
-constexpr char kExamples[] =
+constexpr char kStatusExamples[] =
     "Examples:\n"
     "  shadowib status                      all jobs of --dir\n"
     "  shadowib status demo                 members and their queue pairs\n"
@@ -121,7 +121,7 @@ void add_status(CLI::App& app, int* exit_code) {
       ->check(CLI::Range(0.001, 2000000.0).description(""))
       ->type_name("S");
   add_common(command, &arguments->common);
-  command->footer(kExamples);
+  command->footer(kStatusExamples);
   command->callback([arguments, exit_code] { *exit_code = status(*arguments); });
 }
 

@@ -11,7 +11,7 @@ struct VerifyArguments {
   std::string set;
 };
 
-constexpr char kExamples[] =
+constexpr char kVerifyExamples[] =
     "Examples:\n"
     "  shadowib verify demo.0003\n"
     "  shadowib verify /backup/demo.0003 && echo intact\n\n"
@@ -45,7 +45,7 @@ void add_verify(CLI::App& app, int* exit_code) {
       ->required()
       ->type_name("");
   add_common(command, &arguments->common);
-  command->footer(kExamples);
+  command->footer(kVerifyExamples);
   command->callback([arguments, exit_code] { *exit_code = verify(*arguments); });
 }
 

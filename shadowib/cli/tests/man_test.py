@@ -36,7 +36,7 @@ class ManPages(unittest.TestCase):
         help_text = subprocess.run([COMMAND, "--help"], check=True, capture_output=True, text=True).stdout
         listed = set(re.findall(r"^  ([a-z]+)  ", help_text[help_text.index("Subcommands:"):], re.M))
         self.assertEqual(listed, set(COMMANDS))
-        pages = {p.stem for p in MAN.glob("shadowib-*.1")} - {"shadowib-pingpong"}
+        pages = {p.stem for p in MAN.glob("shadowib-*.1")} - {"shadowib-pingpong", "shadowib-storm"}
         self.assertEqual(pages, {f"shadowib-{c}" for c in COMMANDS})
 
     def test_exit_codes_agree(self):
@@ -53,7 +53,7 @@ class ManPages(unittest.TestCase):
         read = set()
         for directory in ("shadowib", "hooks", "ib2tcp"):
             for path in (SOURCE / directory).rglob("*.cc"):
-                if "test" not in path.name:
+                if "test" not in path.name and path.name != "guard.cc":  # which is in no library of the product
                     read |= set(re.findall(r'getenv\("(SHADOWIB_[A-Z0-9_]+)"\)', path.read_text()))
         self.assertLessEqual(read, described)
         for name in "JOB DIR EXCHANGE BACKEND INTERVAL LOG SIGNAL IBVERBS IB2TCP_TRANSPORT FAULT COMMAND".split():
