@@ -139,7 +139,10 @@ def clients(on: Adapter) -> list[Client]:
         # It asks for a send queue as long as its run: what it can be asked for is over before a checkpoint, but of large messages.
         *(pingpong(on, "xsrq", "", "-e", restart="too short") if on.xrc else []),
         *(pingpong(on, "xsrq", "-s 1048576", "-e -s 1048576", most=16_300) if on.xrc else []),
-        *perftest(on, "ib_send_bw", "RC UC UD XRC", "", "-e", "-q 8", "-b", "-I 64"),
+        *perftest(on, "ib_send_bw", "RC UC UD XRC", "", "-e", "-b", "-I 64"),
+        *perftest(on, "ib_send_bw", "RC XRC", "-q 8"),
+        # Unreliable ones ask for a receive per iteration, which is more than Soft-RoCE's completion queue has room for.
+        *perftest(on, "ib_send_bw", "UC UD", "-q 8 -r 2000"),
         *perftest(on, "ib_send_bw", "RC", "--use-srq", "--use-srq -q 8"),
         *perftest(on, "ib_send_lat", "RC UC UD XRC", "", "-e"),
         *perftest(on, "ib_write_bw", "RC UC XRC", "", "-q 8", "-b", "-I 64"),  # it has no -e

@@ -301,10 +301,11 @@ class Job:
             self.programs = []
         return lines[-1]
 
-    def restart(self, path: str | None = None, environment: dict | None = None) -> Program:
+    def restart(self, path: str | None = None, environment: dict | None = None, prefix: tuple = ()) -> Program:
+        """`prefix`: of the command, like unshare(1) and its words."""
         path = path or self.sets[-1]
         self.generation += 1
-        argv = [self.shadowib, "restart", path, "--dir", str(self.directory)]
+        argv = [*prefix, self.shadowib, "restart", path, "--dir", str(self.directory)]
         self.programs = [self._spawn(f"restart{self.generation}", argv, environment)]
         return self.programs[0]
 

@@ -29,6 +29,7 @@ class Job:
     seen: list[pathlib.Path]    # directories of the host that are shown even if they are below OWN
     shared: list[pathlib.Path]  # and those the guest may write to
     nfs: str                    # options to mount a directory of both nodes with; empty: there is none
+    counts: bool                # instructions: a nanosecond of the guest's clock is one of them
     work: pathlib.Path          # for sockets and archives, short and empty
 
 
@@ -68,7 +69,7 @@ class Node:
                     "MOUNT_OPTIONS": f"'{quoted(job.nfs)}'", "DIRECTORY": f"'{quoted(here)}'"}
         environment = {name: value for name, value in os.environ.items() if name not in NOT_PASSED}
         environment |= {"SHADOWIB_VM": "1", "SHADOWIB_VM_NODE": str(self.number), "SHADOWIB_VM_NODES": str(job.nodes),
-                        "SHADOWIB_VM_ADDRESS": address(self.number),
+                        "SHADOWIB_VM_ADDRESS": address(self.number), "SHADOWIB_VM_COUNTS": str(int(job.counts)),
                         "SHADOWIB_VM_PEER": address(1 - self.number if job.nodes == 2 else 0)}
         if job.nfs:
             environment["SHADOWIB_VM_SHARED"] = SHARED
@@ -93,15 +94,18 @@ class Node:
 
     def _argv(self, kernel: Kernel, initrd: pathlib.Path, console: int, output: int) -> list[str]:
         job = self.job
+        threads = "single" if job.counts else "multi"
         argv = [tool("qemu-system-x86_64", "qemu-system-x86"), "-nodefaults", "-no-user-config", "-nographic", "-no-reboot",
                 # Without KVM, which the machines of a CI rarely have. The features left out are those TCG does badly.
-                "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max,la57=off,pku=off,mpx=off,svm=off",
-                "-smp", str(2 if job.nodes == 1 else 1), "-m", str(job.memory_mib),
+                "-machine", "q35", "-accel", f"tcg,thread={threads}", "-cpu", "max,la57=off,pku=off,mpx=off,svm=off",
+                "-smp", str(1 if job.nodes == 2 or job.counts else 2), "-m", str(job.memory_mib),
                 "-kernel", str(kernel.image), "-initrd", str(initrd),
                 "-append", "console=ttyS0 panic=-1 oops=panic quiet mitigations=off random.trust_cpu=on",
                 "-chardev", f"file,id=console,path=/dev/fd/{console}", "-serial", "chardev:console",
                 "-chardev", f"file,id=output,path=/dev/fd/{output}", "-serial", "chardev:output",
                 "-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on"]
+        if job.counts:
+            argv += ["-icount", "shift=0"]
         for number, path in enumerate(job.shared):
             argv += ["-virtfs", f"local,path={path},mount_tag=share{number},security_model=none,multidevs=remap"]
         if job.nodes == 2:
