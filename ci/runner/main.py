@@ -12,7 +12,7 @@ from steps import ROOT, Steps  # noqa: E402
 
 EPILOG = """\
 Without options: builds release and runs every test of it: lint, model, unit, conformance, client, chaos, vm and bench, with
-a short sample of the acceptance lines, and half a minute of every fuzz target; under 25 minutes on two cores. --preset asan
+a short sample of the acceptance lines, and a quarter of a minute of every fuzz target; under 25 minutes on two cores. --preset asan
 and --preset tsan run their tests, too, but no acceptance line; A7 is the whole of it.
 --full runs the acceptance lines as written, which takes hours. It goes on where the last one stopped: what has passed is
 in build/acceptance/state.json. A line that fails keeps its evidence below build/acceptance and prints how to repeat it.
@@ -61,10 +61,10 @@ def quick(options: argparse.Namespace, steps: Steps) -> list[Result]:
 
 
 def fuzz(steps: Steps) -> Result:
-    """Half a minute of every fuzz target, from its seeds."""
+    """A quarter of a minute of every fuzz target, from its seeds."""
     if not steps.configure_and_build("fuzz"):
         return Result("fuzz", "build", "failed", "see build/logs")
-    code = steps.run("fuzz targets", ["ci/fuzz/run", "--seconds", "30", "--seed", "1"], 300)
+    code = steps.run("fuzz targets", ["ci/fuzz/run", "--seconds", "15", "--seed", "1"], 300)
     return Result("fuzz", "all targets", "passed" if code == 0 else "failed", "see build/logs")
 
 

@@ -45,6 +45,7 @@ class Node:
         self.outcome: str | None = None
         self.exit_code: int | None = None
         self.text = ""  # of an outcome
+        self.last_words = ""  # of the kernel, or of QEMU
         initrd = job.work / f"{number}.cpio"
         modules = kernel.nfs_modules.read_bytes() if job.nfs else b""
         initrd.write_bytes(kernel.initramfs.read_bytes() + modules + self._own_root())
@@ -129,6 +130,7 @@ class Node:
         if stream.name == "kernel":
             if not self.text and (match := re.search(rb"Kernel panic - not syncing: (.*?)\s*$", line)):
                 self.text = match[1].decode(errors="replace")
+            self.last_words = line.decode(errors="replace").strip() or self.last_words
             return line
         before, mark, after = line.partition(self.marker.encode() + b" ")
         if not mark:
@@ -153,7 +155,7 @@ class Node:
             if self.text:
                 self._end("panicked")
             else:
-                self._end("broken", f"the guest ended without telling a result (QEMU's exit code: {code})")
+                self._end("broken", f"the guest ended without telling a result (QEMU's exit code: {code}; last words: {self.last_words!r})")
 
     def stop(self, outcome: str):
         """Ends the guest; `outcome` is what it is given if its command had not ended."""

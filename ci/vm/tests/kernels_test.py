@@ -10,7 +10,7 @@ import tempfile
 RUN = pathlib.Path(__file__).resolve().parents[1] / "run"
 BUILD = pathlib.Path(sys.argv[1]).resolve()
 SKIPPED = 77
-ITERATIONS = 150_000
+ITERATIONS = 40_000
 MAKE = """
 set -e
 run() { "$BIN/shadowib" run --dir /tmp/job --backend ib2tcp --job j -- "$BIN/verbs_check" --port 18516 --iters $ITERATIONS --depth 8 "$@"; }
@@ -38,9 +38,9 @@ def other_kernel() -> str | None:
 
 
 def guest(area: pathlib.Path, script: str, *options: str) -> str:
-    argv = [RUN, "--timeout", "150", "--log", area / "vm.log", "--share", area, *options, "--",
+    argv = [RUN, "--timeout", "300", "--log", area / "vm.log", "--share", area, *options, "--",
             "env", f"AREA={area}", f"BIN={BUILD}/bin", f"ITERATIONS={ITERATIONS}", "bash", "-c", script]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
     if done.returncode == SKIPPED:
         print((done.stdout + done.stderr).strip())  # "SKIPPED: ..."
         sys.exit(SKIPPED)
@@ -56,7 +56,7 @@ def here(area: pathlib.Path) -> str:
     ours = [job / "jobs" / "j" / name for name in ("epoch", "key")]
     before = [path.read_bytes() for path in ours]
     argv = [BUILD / "bin" / "shadowib", "restart", "--dir", job, "--backend", "ib2tcp", "j.0001"]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=400, check=False)
     if done.returncode == 0:
         return "runs on this machine as well"
     if done.returncode != 4 or "processor: " not in done.stderr or [path.read_bytes() for path in ours] != before:

@@ -83,7 +83,6 @@ def checkpoint(member: Member) -> bool:
     took = time.monotonic() - began
     assert {f"member-{index}.img" for index in (0, 1)} <= set(os.listdir(made)), os.listdir(made)
     after = member.sent()
-    assert len(after) == 2 or member.ended(), after
     print(f"{member.name}: checkpoint after {before} of {(DEPTH + 4) * member.iterations} requests, in {took:.1f} s; then {after}")
     return True
 
