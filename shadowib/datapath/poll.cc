@@ -134,7 +134,7 @@ int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
   // Noted first: another thread may have the event before the call returns, and it answers this request.
   cq.arming.note_armed(solicited_only != 0);
   int rc = g_backend.req_notify_cq(cq.real, solicited_only);
-  if (rc != 0) cq.arming.note_refused();
+  if (rc != 0) cq.arming.note_refused(solicited_only != 0);
   return rc;
 }
 
