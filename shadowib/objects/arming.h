@@ -37,10 +37,23 @@ class Arming {
   }
   // A rebuild will ask the new backend once for everything unanswered.
   void note_rebuilt() {
+    forget_surplus();
     change([](Requests r) { return r.any != 0 ? Requests{1, 0} : Requests{0, r.solicited != 0 ? 1u : 0u}; });
   }
   bool is_armed() const { return word_.load() != 0; }
   bool solicited_only() const { return unpack(word_.load()).any == 0; }
+
+  // The shim has asked the backend once more for what was unanswered, and tells the event that it has taken
+  // nevertheless: one may come that no request of the program's waits for.
+  void note_surplus() { surplus_.store(true, std::memory_order_relaxed); }
+  bool may_have_surplus() const { return surplus_.load(std::memory_order_relaxed); }
+  // The program asks again, so that the two requests become one. Events from before have been taken.
+  void forget_surplus() { surplus_.store(false, std::memory_order_relaxed); }
+  // An event was taken from the backend. True if it is that one, and certainly so: all requests have had an answer of
+  // their own. Another may be, or may answer a request, and is told.
+  bool take_surplus() {
+    return may_have_surplus() && surplus_.exchange(false, std::memory_order_relaxed) && !is_armed();
+  }
 
  private:
   static constexpr std::uint32_t kMost = ~std::uint32_t{0};
@@ -63,6 +76,7 @@ class Arming {
   }
 
   std::atomic<std::uint64_t> word_{0};
+  std::atomic<bool> surplus_{false};
 };
 
 }  // namespace shadowib

@@ -82,6 +82,24 @@ TEST(Arming, ARefusalAfterAnEventLeavesNothing) {
     }
 }
 
+TEST(Arming, ASurplusEventIsOneThatNoRequestWaitsFor) {
+  Arming arming;
+  arming.note_armed(false);
+  EXPECT_FALSE(arming.take_surplus());
+  arming.note_surplus();
+  arming.note_event();
+  EXPECT_TRUE(arming.take_surplus());
+  EXPECT_FALSE(arming.take_surplus()) << "one was to come";
+  arming.note_surplus();
+  arming.note_armed(false);  // by another thread, which has not seen that there is one
+  EXPECT_FALSE(arming.take_surplus());
+  arming.note_event();
+  EXPECT_FALSE(arming.take_surplus()) << "this may be the answer, and the one before was not";
+  arming.note_surplus();
+  arming.note_rebuilt();
+  EXPECT_FALSE(arming.take_surplus()) << "the queue that was asked is gone";
+}
+
 TEST(Arming, ARebuildArmsOnce) {
   Arming arming;
   arming.note_rebuilt();
