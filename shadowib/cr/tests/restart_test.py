@@ -197,6 +197,15 @@ class Restart(RestartCase):
         self.ends(self.run_program("at_once", SHADOWIB_FAULT="5:slow:0"), -9)
         self.ends(self.restart(2), 0)
 
+    def test_sigterm_beside_the_checkpoint(self):
+        for scenario, restarts in (("terminated", 2), ("handles_termination", 1), ("awaits_termination", 1)):
+            with self.afresh(scenario):
+                self.ends(self.run_program(scenario, SHADOWIB_FAULT="40:term:0"), -9)
+                if restarts == 2:
+                    self.restart(1, SHADOWIB_FAULT="40:term:0").wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+                    self.assertEqual(self.newest(), 2, self.processes[-1].log.read_text())
+                self.ends(self.restart(restarts), 0)
+
     def test_a_member_without_a_device(self):
         for transport in TRANSPORTS:
             with self.afresh(transport):
