@@ -307,8 +307,8 @@ RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
   const VirtualKey virtual_block{window_block(key.value)};
   if (remote.windows.find(virtual_block, &block) || find_late("mw", remote, virtual_block, &block))
     real.value = block.value << 8 | (key.value & 0xff);
-  else
-    (void)find_late("mr", remote, key, &real);
+  else if (!find_late("mr", remote, key, &real) && is_late_key(key.value))
+    real = {kNobodyKey};
   remote.keys.insert(key, real);
   return real;
 }
