@@ -198,6 +198,19 @@ TEST_F(ForcedSignals, NoEventForWhatIsSwallowed) {
   EXPECT_EQ(poll(4), Ids{2});
 }
 
+// A request that the device does not take changes nothing: what was completed before belongs to the one before.
+TEST_F(ForcedSignals, ARefusedRequestTakesNoEventAway) {
+  req_notify_cq(&cq.cq, 0);
+  ASSERT_EQ(send(1, 0), 0);
+  ASSERT_EQ(send(2, IBV_SEND_SIGNALED), 0);
+  execute(2);
+  EXPECT_EQ(poll(4), Ids{2});
+  g_backend.req_notify_cq = [](ibv_cq*, int) { return ENODEV; };
+  EXPECT_EQ(req_notify_cq(&cq.cq, 0), ENODEV);
+  g_events = 1;
+  EXPECT_EQ(next_event(channel), &cq);
+}
+
 // The program's request is answered while the queue is armed again for it, so that it is armed once more than the
 // program has asked.
 class SurplusEvent : public ForcedSignals {
