@@ -17,9 +17,9 @@
 //   90 outcome    resume: Participant::resume, release_threads(); or kill; or abort: as resume
 // and a restart, in the restored agent thread:
 //   110 restored  memory, threads, descriptors are back; all threads still parked
-//   120 rebuild   Participant::restart: 121 the backend is loaded, 122 objects are made, 123 what peers have to know
-//   is
-//                 published, 124 queue pairs are connected, 125 everybody's are: what has not run is posted again
+//   120 rebuild   Participant::restart: 121 the backend is loaded, 122 objects are made, 123 what peers have to
+//                 know is published, 124 queue pairs are connected, 125 everybody's are: what has not run is posted
+//                 again
 //   130 hooks     the program's restart hooks
 //   140 go        release_threads()
 #pragma once

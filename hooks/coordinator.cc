@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -16,6 +17,7 @@
 #include "hooks/job_members.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/exchange/remove_below.h"
 
 namespace shadowib {
 namespace {
@@ -66,6 +68,7 @@ class Drive {
   Status failure_of_members(const std::string& abort_text);
   Status commit(CheckpointReport* report);
   void tell_outcome(const Fields& fields, bool ended_by_kill);
+  void forget_earlier();
   void show_progress();
   std::string key(const std::string& rest) const { return checkpoint_key(view_.epoch, n_, rest); }
   Status get(const std::string& rest, Fields* fields, bool* found) {
@@ -255,6 +258,15 @@ void Drive::tell_outcome(const Fields& fields, bool ended_by_kill) {
   }
 }
 
+// What earlier checkpoints have left in the exchange: every member has been in this one since.
+void Drive::forget_earlier() {
+  std::vector<std::string> numbers;
+  if (!view_.exchange->list(view_.key("ckpt"), &numbers).ok()) return;
+  for (const std::string& n : numbers)
+    if (std::strtoull(n.c_str(), nullptr, 10) < n_)
+      (void)remove_below(view_.exchange->uri(), view_.key("ckpt/" + n)).ok();
+}
+
 Status Drive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(request());
   std::map<std::uint32_t, std::string> tables;
@@ -281,6 +293,7 @@ Status Drive::run(CheckpointReport* report) {
   }
   SHADOWIB_TRY(fault_point(230));
   tell_outcome({{"committed", report->set_path}, {"kill", options_.kill ? "1" : "0"}}, options_.kill);
+  forget_earlier();
   return {};
 }
 

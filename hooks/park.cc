@@ -70,13 +70,14 @@ void for_each_parked(std::uint32_t generation, void (*visit)(int tid, void* cont
     if (void* context = thread.context.load(std::memory_order_acquire)) visit(thread.tid.load(), context, arg);
 }
 
-void park_here(std::uint32_t generation) {
+void park_here(std::uint32_t generation, std::uint64_t mask) {
   ParkSlot* slot = park_slot(generation, raw_gettid(), true);
   SHADOWIB_CHECK(slot != nullptr, "more than %u threads in one stop", kMaxThreads);
   // After a restart the thread comes out of save_context again and goes on as if it had never left.
-  ThreadContext context;
-  save_context(&context);
-  slot->context.store(&context, std::memory_order_relaxed);
+  ParkedContext here;
+  here.program_mask = mask;
+  save_context(&here.context);
+  slot->context.store(&here, std::memory_order_relaxed);
   slot->parked.store(generation, std::memory_order_release);
   arrived();
   while (g_stop_requested.load(std::memory_order_acquire) == generation) futex_wait(&g_stop_requested, generation);
@@ -90,7 +91,7 @@ void park_if_requested() {
   const int saved = errno;
   {
     AllSignalsBlocked blocked;  // the program's handlers are not to run while it is stopped
-    park_here(generation);
+    park_here(generation, blocked.before());
   }
   errno = saved;
 }
@@ -113,9 +114,10 @@ void park_exempt_thread_while(const std::atomic<std::uint32_t>* word, std::uint3
   SHADOWIB_CHECK(thread != nullptr, "thread %d parks as one of ours, but is not exempt", raw_gettid());
   sanitizer_sees_leaving();
   AllSignalsBlocked blocked;
-  ThreadContext context;
-  save_context(&context);
-  thread->context.store(&context, std::memory_order_release);
+  ParkedContext here;
+  here.program_mask = ~std::uint64_t{0};
+  save_context(&here.context);
+  thread->context.store(&here, std::memory_order_release);
   arrived();
   while (word->load(std::memory_order_acquire) == value) futex_wait(word, value);
   sanitizer_sees_entering();

@@ -41,7 +41,7 @@ struct ParkSlot {
   std::atomic<std::uint32_t> parked;      // generation, once the thread is parked
   std::atomic<std::uint32_t> signalled;   // generation, once the signal is sent
   std::atomic<std::uint32_t> seen_valid;  // generation, once `seen` is written
-  std::atomic<void*> context;             // ThreadContext on the thread's stack
+  std::atomic<void*> context;             // ParkedContext on the thread's stack
   SharedBlockedSyscall seen;              // what it was blocked in just before the signal
 };
 
@@ -56,8 +56,8 @@ ParkSlot* park_slot(std::uint32_t generation, int tid, bool create);
 // Calls visit(tid, context) for each thread parked in `generation`, exempt ones included.
 void for_each_parked(std::uint32_t generation, void (*visit)(int tid, void* context, void* arg), void* arg);
 
-// Parks the caller until the stop `generation` is over. All signals are blocked.
-void park_here(std::uint32_t generation);
+// Parks the caller until the stop `generation` is over. All signals are blocked; `mask`: what was blocked before.
+void park_here(std::uint32_t generation, std::uint64_t mask);
 
 bool is_exempt(int tid);
 // The first exempt thread other than `self` that is not parked, or 0.

@@ -40,6 +40,7 @@ class [[nodiscard]] AllSignalsBlocked {
     raw_sigmask(SIG_SETMASK, &all, &old_);
   }
   ~AllSignalsBlocked() { raw_sigmask(SIG_SETMASK, &old_, nullptr); }
+  std::uint64_t before() const { return old_; }
   AllSignalsBlocked(const AllSignalsBlocked&) = delete;
   AllSignalsBlocked& operator=(const AllSignalsBlocked&) = delete;
 

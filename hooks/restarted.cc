@@ -25,8 +25,7 @@ namespace {
 
 constexpr int kRestartMs = 120000;
 
-constexpr int kHighestNumber = 1 << 20;  // base/descriptors.cc owns none above
-std::vector<int> g_numbers;              // of the descriptors that were ours when the image was saved
+std::vector<int> g_numbers;  // of the descriptors that were ours when the image was saved
 
 // Keeps the numbers of the descriptors that were ours free from what is opened before the participant has made its
 // own again at their old numbers (a completion channel's fd is known to the program).
@@ -120,7 +119,8 @@ void note_owned_descriptors() {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   g_numbers.clear();
-  for (int fd = lowest_owned_descriptor(); fd < kHighestNumber && static_cast<rlim_t>(fd) < limit.rlim_max; ++fd)
+  for (int fd = lowest_owned_descriptor(); fd < kMaxOwnedDescriptors && static_cast<rlim_t>(fd) < limit.rlim_max;
+       ++fd)
     if (is_owned_descriptor(fd)) g_numbers.push_back(fd);
 }
 

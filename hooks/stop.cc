@@ -6,6 +6,7 @@
 
 #include <climits>
 #include <cstdlib>
+#include <cstring>
 
 #include "hooks/blocked_call.h"
 #include "hooks/park.h"
@@ -62,7 +63,9 @@ void on_stop_signal(int signal, siginfo_t* info, void* context) {
       g_park_arrivals.fetch_add(1);
       futex_wake(&g_park_arrivals, 1);
     } else {
-      park_here(requested);
+      std::uint64_t mask;
+      std::memcpy(&mask, &static_cast<ucontext_t*>(context)->uc_sigmask, sizeof(mask));
+      park_here(requested, mask);
     }
   }
   call.go_on();

@@ -133,6 +133,40 @@ TEST_F(StopTest, NobodyIsStoppedInTheVdso) {
   }
 }
 
+// Whichever way it parks, what the program had blocked is known; what is blocked while it is parked does not count.
+TEST_F(StopTest, TheMaskIsTheProgramsOwn) {
+  static std::atomic<int> blocking{0};
+  blocking = 0;
+  start(4, [] {
+    static thread_local const bool done = [] {
+      sigset_t set;
+      sigemptyset(&set);
+      sigaddset(&set, SIGUSR1);
+      return pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0 && ++blocking != 0;
+    }();
+    (void)done;
+    Inside inside;
+    for (int i = 0; i < 200; ++i) cpu_pause();
+  });
+  while (blocking < 4) sched_yield();
+  for (int round = 0; round < 50; ++round) {
+    Status status = stop_threads(10000);
+    ASSERT_TRUE(status.ok()) << status.text();
+    ParkedThread threads[8];
+    std::uint64_t masks[8] = {};
+    const int count = parked_threads(threads, 8);
+    for (int i = 0; i < count && i < 8; ++i)
+      masks[i] = static_cast<const ParkedContext*>(threads[i].context)->program_mask;
+    release_threads();
+    ASSERT_EQ(count, 4);
+    for (int i = 0; i < count; ++i) {
+      EXPECT_NE(masks[i] & signal_bit(SIGUSR1), 0u);
+      EXPECT_EQ(masks[i] & (signal_bit(SIGTERM) | signal_bit(stop_signal())), 0u);
+    }
+    nap(100000);
+  }
+}
+
 TEST_F(StopTest, ThreadsComeAndGo) {
   start(3, [] {
     std::thread inner([] { std::thread([] { g_work.fetch_add(1); }).join(); });

@@ -6,6 +6,7 @@
  * MEMBERS: a power of two; each has queue pairs to all others in turn. KIND says what the requests are:
  *   blocked   messages that the peer has posted no receives for
  *   writes    RDMA writes under way: whenever one completes the next is posted
+ *   gone      none, and every second member has destroyed every second of its queue pairs
  * Says what it has by files in the working directory, `ready.MEMBER`, and goes on to its end when there is a file
  * `finish`: then all requests have to complete in order, and what they carried has to have arrived, once and whole.
  * Exit code 0: so it was. */
@@ -108,8 +109,9 @@ static void tell(const char* what) {
   FILE* file = fopen(temporary, "w");
   CHECK(file != NULL);
   for (unsigned j = 0; j < queue_pairs; ++j) {
-    const struct end end = {connections[j].qp->qp_num, lid(), incoming_mr->rkey, (uintptr_t)incoming,
-                            connections[j].posted};
+    const struct connection* c = &connections[j];
+    const struct end end = {c->qp != NULL ? c->qp->qp_num : 0, lid(), incoming_mr->rkey, (uintptr_t)incoming,
+                            c->posted};
     CHECK(fwrite(&end, sizeof(end), 1, file) == 1);
   }
   CHECK(fclose(file) == 0 && rename(temporary, name) == 0);
@@ -211,9 +213,25 @@ static void verify(void) {
   }
 }
 
+static void destroy_queue_pairs(void) {
+  for (unsigned j = 0; j < queue_pairs; j += 2) {
+    CHECK(ibv_destroy_qp(connections[j].qp) == 0);
+    connections[j].qp = NULL;
+  }
+}
+
+/* Until there is the file `finish`. */
+static void go_on(void) {
+  for (unsigned turn = 0; turn % 64 != 0 || access("finish", F_OK) != 0; ++turn)
+    if (writes && outstanding > 0)
+      poll_all(1);
+    else
+      usleep(1000);
+}
+
 int main(int argc, char** argv) {
   if (argc != 6) {
-    fprintf(stderr, "usage: settle_scale MEMBER MEMBERS QUEUE_PAIRS OUTSTANDING blocked|writes\n");
+    fprintf(stderr, "usage: settle_scale MEMBER MEMBERS QUEUE_PAIRS OUTSTANDING blocked|writes|gone\n");
     return 2;
   }
   me = (unsigned)atoi(argv[1]), members = (unsigned)atoi(argv[2]), queue_pairs = (unsigned)atoi(argv[3]);
@@ -226,14 +244,17 @@ int main(int argc, char** argv) {
   connect_all();
   tell("connected");
   hear("connected");
+  if (strcmp(argv[5], "gone") == 0) {
+    if (me % 2 != 0) destroy_queue_pairs();
+    tell("ready");
+    go_on();
+    printf("right\n");
+    return 0;
+  }
   for (unsigned n = 0; n < outstanding; ++n)
     for (unsigned j = 0; j < queue_pairs; ++j) post_next(j);
   tell("ready");
-  for (unsigned turn = 0; turn % 64 != 0 || access("finish", F_OK) != 0; ++turn)
-    if (writes && outstanding > 0)
-      poll_all(1);
-    else
-      usleep(1000);
+  go_on();
   const int receives = !writes;
   for (unsigned j = 0; j < queue_pairs && receives; ++j) post_receives(j);
   while (!all_done(receives)) poll_all(0);

@@ -52,6 +52,13 @@ static_assert(offsetof(ThreadContext, rsp) == 48 && offsetof(ThreadContext, sign
               offsetof(ThreadContext, mxcsr) == 72 && offsetof(ThreadContext, resume_entry) == 80);
 static_assert(sizeof(ThreadContext) <= 2048);
 
+// What a thread that parks has on its stack for the imager: stop.h's ParkedThread points to it.
+struct ParkedContext {
+  ThreadContext context;
+  std::uint64_t program_mask;  // signals that the program had blocked in it; of a thread of ours all
+};
+static_assert(offsetof(ParkedContext, context) == 0);
+
 // Records the calling thread in *context. Returns 0, and 1 when the thread has been restored from an image.
 //
 // *context and the caller's frame must stay alive and unchanged until the process resumes or is restarted: call it

@@ -23,9 +23,11 @@ constexpr char kGcExamples[] =
     "Examples:\n"
     "  shadowib gc --keep 2                 the two newest sets of every job stay\n"
     "  shadowib gc --keep 2 --dry-run       only tell what would go\n\n"
-    "Removes older sets, what interrupted checkpoints left, and the directories of jobs that are dead. Nothing of a "
-    "job\n"
-    "that is alive but its older sets is touched. Sets that cannot be read are named and left alone.\n";
+    "Removes older sets, what interrupted checkpoints left, and the directories of jobs that are dead. Of a job that "
+    "is\n"
+    "alive older sets go, and what it left in its exchange before it was restarted. Sets that cannot be read are "
+    "named\n"
+    "and left alone.\n";
 
 class Collector {
  public:
@@ -66,13 +68,24 @@ class Collector {
   Status jobs() {
     std::string who;
     for (const std::string& job : jobs_in(directory_)) {
-      if (job_in_use(directory_, job, &who)) continue;
+      if (job_in_use(directory_, job, &who)) {
+        SHADOWIB_TRY(epochs(job));
+        continue;
+      }
       SHADOWIB_TRY(remove("job", job_paths(directory_, job).top, [](const std::string& path) {
         std::error_code error;
         fs::remove_all(path, error);
         return error ? file_error(error.value(), "remove", path) : Status();
       }));
     }
+    return {};
+  }
+
+  Status epochs(const std::string& job) {
+    const std::string exchange = exchange_of(arguments_.common, job);
+    for (const std::string& epoch : earlier_epochs(directory_, job))
+      SHADOWIB_TRY(remove("epoch", exchange + "/" + epoch,
+                          [&](const std::string&) { return remove_epoch(directory_, job, exchange, epoch); }));
     return {};
   }
 

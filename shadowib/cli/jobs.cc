@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "hooks/imager/set/set_files.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/shared_names.h"
 #include "shadowib/exchange/exchange.h"
+#include "shadowib/exchange/remove_below.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -89,7 +91,41 @@ Status renew_job(const std::string& directory, const std::string& job, const std
   SHADOWIB_TRY(opened->publish(reserved_members_key(*epoch), encode_reserved_members(members)));
   SHADOWIB_TRY(place_file(paths.key, random_key(), false));
   SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", false));
-  return place_file(paths.epoch, *epoch, false);
+  SHADOWIB_TRY(place_file(paths.epoch, *epoch, false));
+  for (const std::string& earlier : earlier_epochs(directory, job))
+    (void)remove_epoch(directory, job, exchange, earlier).ok();  // gc tries it again
+  return {};
+}
+
+std::vector<std::string> earlier_epochs(const std::string& directory, const std::string& job) {
+  const JobPaths paths = job_paths(directory, job);
+  std::set<std::string> held, all;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(paths.alive, error)) {
+    const std::string name = entry.path().filename(), epoch = name.substr(0, name.find('.'));
+    if (epoch.size() == name.size()) continue;  // a lock of the job's
+    all.insert(epoch);
+    if (is_alive(entry.path())) held.insert(epoch);
+  }
+  // Asked last: an epoch that has locks by now is the present one, or was.
+  std::string present;
+  if (!read_file(paths.epoch, &present).ok()) return {};
+  while (!present.empty() && present.back() == '\n') present.pop_back();
+  held.insert(present);
+  std::vector<std::string> earlier;
+  std::set_difference(all.begin(), all.end(), held.begin(), held.end(), std::back_inserter(earlier));
+  return earlier;
+}
+
+Status remove_epoch(const std::string& directory, const std::string& job, const std::string& exchange,
+                    const std::string& epoch) {
+  SHADOWIB_TRY(remove_below(exchange, epoch));
+  std::error_code error;
+  std::vector<fs::path> locks;
+  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error))
+    if (entry.path().filename().string().starts_with(epoch + ".")) locks.push_back(entry.path());
+  for (const fs::path& lock : locks) fs::remove(lock, error);
+  return {};
 }
 
 bool checkpoint_running(const std::string& directory, const std::string& job) {

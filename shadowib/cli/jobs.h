@@ -33,6 +33,12 @@ bool job_in_use(const std::string& directory, const std::string& job, std::strin
 // True if a checkpoint of the job is under way.
 bool checkpoint_running(const std::string& directory, const std::string& job);
 
+// Epochs before the job's present one, of which no lock is held. Each restart of a job begins another.
+std::vector<std::string> earlier_epochs(const std::string& directory, const std::string& job);
+// Removes what they have left in the job's exchange, and their locks.
+Status remove_epoch(const std::string& directory, const std::string& job, const std::string& exchange,
+                    const std::string& epoch);
+
 std::vector<std::string> jobs_in(const std::string& directory);
 
 // The job a command means: `given`, or the only one alive. kNotFound, kUsage if there are several.

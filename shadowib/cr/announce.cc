@@ -45,6 +45,11 @@ Status publish_late_number(const char* kind, const DirectoryNumber& entry) {
                                  {reinterpret_cast<const char*>(&entry), sizeof(entry)});
 }
 
+void withdraw(const std::string& key) {
+  if (job_info().generation == 0) return;
+  if (Status s = job_exchange()->remove(key); !s.ok()) log_line(LogLevel::kDebug, "%s", s.text());
+}
+
 }  // namespace
 
 Status announce_ports(ShadowContext& context) {
@@ -131,6 +136,20 @@ void announce_late_mr(const ShadowMr& mr, std::uint32_t pd) {
 void announce_late_mw(const ShadowMw& mw, std::uint32_t pd) {
   Status s = publish_late_key("mw", pd, window_block(mw.mw.rkey), window_block(mw.real->rkey));
   if (!s.ok()) log_line(LogLevel::kError, "memory window 0x%x cannot be announced: %s", mw.mw.rkey, s.text());
+}
+
+void withdraw_late_qp(const ShadowQp& qp) { withdraw(late_number_key("qp", job_info().member, qp.qp_num.value)); }
+
+void withdraw_late_srq(const ShadowSrq& srq) {
+  withdraw(late_number_key("srq", job_info().member, srq.number.value));
+}
+
+void withdraw_late_mr(std::uint32_t pd, std::uint32_t rkey) {
+  if (is_late_key(rkey)) withdraw(late_key("mr", job_info().member, pd, rkey));
+}
+
+void withdraw_late_mw(std::uint32_t pd, std::uint32_t rkey) {
+  if (is_late_key(rkey)) withdraw(late_key("mw", job_info().member, pd, window_block(rkey)));
 }
 
 }  // namespace shadowib

@@ -25,4 +25,11 @@ Status announce_source(const ShadowQp& qp);
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd);
 void announce_late_mw(const ShadowMw& mw, std::uint32_t pd);
 
+// Takes it back, since the object is gone. Of queue pairs and queues before their number can be another's: the caller
+// holds the registry's lock. Of keys that are the real ones nothing has been said (is_late_key).
+void withdraw_late_qp(const ShadowQp& qp);
+void withdraw_late_srq(const ShadowSrq& srq);
+void withdraw_late_mr(std::uint32_t pd, std::uint32_t rkey);
+void withdraw_late_mw(std::uint32_t pd, std::uint32_t rkey);
+
 }  // namespace shadowib

@@ -6,7 +6,7 @@
 //   at/lid/<virtual lid>/<member>, at/gid/<32 hex>/<member>: the member has the adapter open that has the address. Of
 //                                           a kernel's adapter several have, of ib2tcp's one
 //   rebuild/<member>                     -> Directory of that member (encode_directory), published by each rebuild
-//   late/<member>/qp/<virtual qp_num>    -> queue pair made after a restart
+//   late/<member>/qp/<virtual qp_num>    -> queue pair made after a restart; as all of late/, until it is destroyed
 //   late/<member>/srq/<virtual number>   -> XRC shared receive queue made after a restart
 //   late/<member>/mr/<pd>/<virtual rkey> -> region made after a restart whose virtual key is not its real one
 //   late/<member>/mw/<pd>/<virtual block> -> window made after a restart, likewise

@@ -135,13 +135,19 @@ bool look_at(std::uint32_t member, const Directory& directory, const RemoteEnd& 
 }
 
 // Looks for the member at that address which has `number` of that kind ("qp" or "srq"; nullptr: any member will do).
-// Asks again once, since a member may have opened a device since we looked.
+// Asks again once, since a member may have opened a device since we looked. One whose directory has the address has
+// not got the number: what it makes later is found apart. Its directory is not read anew for each queue pair that is
+// gone.
 Found find_remote(const RemoteEnd& remote, const char* kind, std::uint32_t number) {
   Found found;
+  std::vector<std::uint32_t> looked_at;
   for (bool again : {false, true})
     for (std::uint32_t member : cached_members_at(remote, again)) {
+      if (std::find(looked_at.begin(), looked_at.end(), member) != looked_at.end()) continue;
       const auto directory = directory_of(member, again);
-      if (directory != nullptr && look_at(member, *directory, remote, kind, number, &found)) return found;
+      if (directory == nullptr) continue;
+      if (look_at(member, *directory, remote, kind, number, &found)) return found;
+      if (port_in(*directory, remote) != nullptr) looked_at.push_back(member);
     }
   return found;
 }
@@ -301,8 +307,8 @@ RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
   const VirtualKey virtual_block{window_block(key.value)};
   if (remote.windows.find(virtual_block, &block) || find_late("mw", remote, virtual_block, &block))
     real.value = block.value << 8 | (key.value & 0xff);
-  else
-    (void)find_late("mr", remote, key, &real);
+  else if (!find_late("mr", remote, key, &real) && is_late_key(key.value))
+    real = {kNobodyKey};
   remote.keys.insert(key, real);
   return real;
 }

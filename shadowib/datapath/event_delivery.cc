@@ -13,15 +13,17 @@ namespace {
 
 // True if the event was for completions that are ours alone: there is nothing for the program to poll, and the queue
 // is armed again as it was.
-bool is_for_swallowed(ShadowCq& cq, bool solicited_only) {
+bool is_for_swallowed(ShadowCq& cq) {
   const auto nothing_kept = [&cq] {
     drain_completions(cq);
     return !cq.kept_since_armed.load(std::memory_order_relaxed);
   };
   if (!cq.has_forced.load(std::memory_order_relaxed) || !guarded(Guard::kHideForcedEvents) || !nothing_kept())
     return false;
-  (void)g_backend.req_notify_cq(cq.real, solicited_only);
-  return nothing_kept();  // what came in between may have no event of its own
+  (void)g_backend.req_notify_cq(cq.real, cq.arming.solicited_only());
+  if (nothing_kept()) return true;
+  cq.arming.note_surplus();  // what came in between may have no event of its own, or one
+  return false;
 }
 
 ShadowCq* take_from_backend(ShadowChannel& channel) {
@@ -29,7 +31,7 @@ ShadowCq* take_from_backend(ShadowChannel& channel) {
   while (g_backend.get_cq_event(channel.real, &real) == 0) {
     g_backend.ack_cq_events(real, 1);
     auto* cq = static_cast<ShadowCq*>(real->cq_context);
-    if (is_for_swallowed(*cq, cq->arming.solicited_only())) continue;
+    if (cq->arming.take_surplus() || is_for_swallowed(*cq)) continue;
     cq->arming.note_event();
     return cq;
   }
@@ -112,6 +114,11 @@ void drain_events(ShadowChannel& channel) {
   while (ShadowCq* cq = take_from_backend(channel))
     if (guarded(Guard::kKeepEvents)) channel.pending.push_back(cq);
   channel.events.update_signal(!channel.pending.empty());
+}
+
+void withdraw_surplus(ShadowCq& cq) {
+  drain_events(*ShadowChannel::of(cq.cq.channel));
+  cq.arming.forget_surplus();
 }
 
 void withdraw_events(ShadowChannel& channel, ShadowCq& cq) {

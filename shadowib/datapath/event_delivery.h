@@ -13,6 +13,10 @@ namespace shadowib {
 ShadowCq* next_event(ShadowChannel& channel);
 // Moves all events of the backend's channel to channel.pending and signals the program's descriptor (H8).
 void drain_events(ShadowChannel& channel);
+// The program is about to ask for an event, and one may lie in the backend's channel that is the answer to a request
+// of ours (Arming::note_surplus): taken for the answer to the program's, it would be told early, and the program's
+// own could be taken for ours.
+void withdraw_surplus(ShadowCq& cq);
 // A completion queue is going away: its unread events too.
 void withdraw_events(ShadowChannel& channel, ShadowCq& cq);
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
@@ -22,6 +24,7 @@ std::deque<Posted> g_posted;
 std::deque<ibv_wc> g_completed;
 int g_events = 0;  // that lie in the channel
 int g_armed = 0;   // requests for one
+std::function<void()> g_before_arming;
 bool g_can_resize = true;
 
 constexpr std::uint32_t kSlots = 8;
@@ -33,6 +36,7 @@ class ForcedSignals : public testing::Test {
     g_completed.clear();
     g_events = g_armed = 0;
     g_can_resize = true;
+    g_before_arming = nullptr;
     g_backend = {};
     g_backend.needs_signals = true;
     g_backend.poll_cq = [](ibv_cq*, int count, ibv_wc* wc) {
@@ -46,6 +50,7 @@ class ForcedSignals : public testing::Test {
       return 0;
     };
     g_backend.req_notify_cq = [](ibv_cq*, int) {
+      if (g_before_arming) std::exchange(g_before_arming, nullptr)();
       ++g_armed;
       return 0;
     };
@@ -60,6 +65,7 @@ class ForcedSignals : public testing::Test {
     real_cq.cq_context = &cq;
     cq.real = &real_cq;
     cq.look_at_each();  // as create_cq does on such a backend
+    cq.cq.channel = &channel.channel;
     cq.cq.context = &context->program();
     real_channel.context = reinterpret_cast<ibv_context*>(&real_cq);
     channel.real = &real_channel;
@@ -190,6 +196,78 @@ TEST_F(ForcedSignals, NoEventForWhatIsSwallowed) {
   g_events = 1;
   EXPECT_EQ(next_event(channel), &cq);
   EXPECT_EQ(poll(4), Ids{2});
+}
+
+// A request that the device does not take changes nothing: what was completed before belongs to the one before.
+TEST_F(ForcedSignals, ARefusedRequestTakesNoEventAway) {
+  req_notify_cq(&cq.cq, 0);
+  ASSERT_EQ(send(1, 0), 0);
+  ASSERT_EQ(send(2, IBV_SEND_SIGNALED), 0);
+  execute(2);
+  EXPECT_EQ(poll(4), Ids{2});
+  g_backend.req_notify_cq = [](ibv_cq*, int) { return ENODEV; };
+  EXPECT_EQ(req_notify_cq(&cq.cq, 0), ENODEV);
+  g_events = 1;
+  EXPECT_EQ(next_event(channel), &cq);
+}
+
+// The program's request is answered while the queue is armed again for it, so that it is armed once more than the
+// program has asked.
+class SurplusEvent : public ForcedSignals {
+ protected:
+  void SetUp() override {
+    ForcedSignals::SetUp();
+    req_notify_cq(&cq.cq, 0);
+    ASSERT_EQ(send(1, 0), 0);
+    ASSERT_EQ(send(2, IBV_SEND_SIGNALED), 0);
+    execute(1);
+    g_events = 1;
+    g_before_arming = [this] { execute(1); };
+    ASSERT_EQ(next_event(channel), &cq);
+    ASSERT_EQ(g_armed, 2);
+    ASSERT_EQ(poll(4), Ids{2});
+  }
+  void complete(std::uint64_t id) {
+    ASSERT_EQ(send(id, IBV_SEND_SIGNALED), 0);
+    execute(1);
+    g_events = 1;
+  }
+};
+
+TEST_F(SurplusEvent, IsNotTold) {
+  complete(3);
+  EXPECT_EQ(next_event(channel), nullptr) << "two events for one request";
+  EXPECT_EQ(poll(4), Ids{3});
+}
+
+TEST_F(SurplusEvent, DoesNotSwallowTheAnswerToTheNextRequest) {
+  req_notify_cq(&cq.cq, 0);
+  complete(3);
+  EXPECT_EQ(next_event(channel), &cq);
+  EXPECT_EQ(poll(4), Ids{3});
+}
+
+// A thread that only waits and polls, while others ask before they post: it does not ask again after an event that
+// came for nothing.
+TEST_F(SurplusEvent, IsNotTakenForTheAnswerToTheNextRequest) {
+  complete(3);
+  req_notify_cq(&cq.cq, 0);
+  EXPECT_EQ(poll(4), Ids{3});
+  EXPECT_EQ(next_event(channel), nullptr);
+  complete(4);
+  EXPECT_EQ(next_event(channel), &cq);
+  EXPECT_EQ(poll(4), Ids{4});
+}
+
+TEST_F(SurplusEvent, OfAnotherQueueStays) {
+  ShadowCq other{};
+  ibv_cq other_real{};
+  other_real.cq_context = &other;
+  real_channel.context = reinterpret_cast<ibv_context*>(&other_real);
+  g_events = 1;
+  req_notify_cq(&cq.cq, 0);
+  EXPECT_EQ(g_events, 0);
+  EXPECT_EQ(next_event(channel), &other);
 }
 
 // The program may poll before it reads the event.

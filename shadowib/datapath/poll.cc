@@ -1,6 +1,7 @@
 #include "hooks/stop.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/datapath/datapath.h"
+#include "shadowib/datapath/event_delivery.h"
 #include "shadowib/objects/backend.h"
 
 namespace shadowib {
@@ -130,11 +131,14 @@ int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
 int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
   Inside inside;
   ShadowCq& cq = *ShadowCq::of(program_cq);
-  cq.kept_since_armed.store(false, std::memory_order_relaxed);
+  if (__builtin_expect(cq.arming.may_have_surplus(), 0)) withdraw_surplus(cq);
+  const bool kept = cq.kept_since_armed.exchange(false, std::memory_order_relaxed);
   // Noted first: another thread may have the event before the call returns, and it answers this request.
   cq.arming.note_armed(solicited_only != 0);
   int rc = g_backend.req_notify_cq(cq.real, solicited_only);
-  if (rc != 0) cq.arming.note_refused();
+  if (rc == 0) return 0;
+  cq.arming.note_refused(solicited_only != 0);
+  if (kept) cq.kept_since_armed.store(true, std::memory_order_relaxed);  // since the request before
   return rc;
 }
 

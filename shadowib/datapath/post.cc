@@ -107,7 +107,9 @@ class TurnedList {
     slot.forced = qp_.forces_signals && (slot.flags & IBV_SEND_SIGNALED) == 0;
     if (slot.forced) {
       wr.send_flags |= IBV_SEND_SIGNALED;
-      ShadowCq::of(qp_.init.send_cq)->has_forced.store(true, std::memory_order_relaxed);
+      // Pollers read this line: it is written once, not by each request.
+      std::atomic<bool>& has_forced = ShadowCq::of(qp_.init.send_cq)->has_forced;
+      if (!has_forced.load(std::memory_order_relaxed)) has_forced.store(true, std::memory_order_relaxed);
     }
     wr.next = nullptr;
     wr.sg_list = list_ + elements_;

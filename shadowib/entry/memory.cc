@@ -109,10 +109,11 @@ int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* 
   Registry& r = registry();
   {
     SpinGuard guard(r.lock);
-    const std::uint32_t lkey = mr->real->lkey, rkey = mr->real->rkey;
+    const std::uint32_t lkey = mr->real->lkey, rkey = mr->real->rkey, told_rkey = program->rkey;
     ibv_pd* real_pd = joins ? ShadowPd::of(program_pd)->real : nullptr;
     if (int rc = g_backend.rereg_mr(mr->real, flags, real_pd, address, length, access); rc != 0)
       return errno = rc, IBV_REREG_MR_ERR_CMD;
+    if (joins || mr->real->rkey != rkey) withdraw_late_mr(ShadowPd::of(program->pd)->id, told_rkey);
     if (joins) {
       --ShadowPd::of(program->pd)->users;
       program->pd = program_pd;
@@ -145,6 +146,7 @@ int shadowib_ibv_dereg_mr(ibv_mr* program) {
   ShadowMr* mr = ShadowMr::of(program);
   if (ShadowContext::of(program->context)->windows.uses(*mr)) return EBUSY;
   if (int rc = g_backend.dereg_mr(mr->real); rc != 0) return rc;
+  withdraw_late_mr(ShadowPd::of(program->pd)->id, program->rkey);
   Registry& r = registry();
   SpinGuard guard(r.lock);
   ShadowContext::of(program->context)->displaced.erase({program->lkey});

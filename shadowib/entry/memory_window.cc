@@ -60,6 +60,7 @@ int dealloc_mw(ibv_mw* program) {
   if (windows.is_changing(*mw)) return EBUSY;
   const RealKey key{mw->real->rkey};
   if (int rc = g_backend.dealloc_mw(mw->real); rc != 0) return rc;
+  withdraw_late_mw(ShadowPd::of(program->pd)->id, program->rkey);
   windows.erase(*mw, key);
   --ShadowPd::of(program->pd)->users;
   r.mws.erase(r.mws.iterator_to(*mw));

@@ -17,6 +17,7 @@
 
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/exchange.h"
+#include "shadowib/exchange/remove_below.h"
 
 namespace shadowib {
 namespace {
@@ -72,6 +73,22 @@ class ExchangeContract : public testing::TestWithParam<std::string> {
   std::string uri_, directory_, epoch_;
   std::unique_ptr<Exchange> exchange_;
 };
+
+TEST_P(ExchangeContract, WhatIsBelowAPrefixCanBeRemoved) {
+  for (const char* rest : {"old/a", "old/a/b", "old/a/b/c", "old/d", "older/a", "old", "new/a"})
+    ASSERT_TRUE(exchange_->publish(key(rest), rest).ok());
+  ASSERT_TRUE(exchange_->barrier(key("old/b/all"), "0", 1, 1000, "").ok());
+  ASSERT_TRUE(remove_below(uri_, key("old")).ok());
+  ASSERT_TRUE(remove_below(uri_, key("old")).ok()) << "nothing is there any more";
+  std::vector<std::string> names;
+  ASSERT_TRUE(exchange_->list(key("old"), &names).ok());
+  EXPECT_EQ(names, std::vector<std::string>{});
+  ASSERT_TRUE(exchange_->list(epoch_, &names).ok());
+  EXPECT_EQ(names, (std::vector<std::string>{"new", "old", "older"}));
+  EXPECT_EQ(exchange_->barrier(key("old/b/all"), "1", 2, 1, "").code(), Code::kTimeout) << "its entries are gone";
+  EXPECT_TRUE(exchange_->publish(key("old/a"), "again").ok());
+  EXPECT_EQ(remove_below(uri_, "../x").code(), Code::kUsage);
+}
 
 TEST_P(ExchangeContract, PublishedValuesAreFoundByOthers) {
   ASSERT_TRUE(exchange_->publish(key("a/b"), std::string("one\0two", 7)).ok());

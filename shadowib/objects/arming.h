@@ -12,33 +12,71 @@ namespace shadowib {
 // before it, so a program that asks more often than it is told leaves some counted; a rebuild arms the queue then
 // although it need not, which yields one event too many, as verbs allow, and counts one from there on. Thread-safe,
 // also against itself.
+//
+// Requests for any completion and for solicited ones are counted apart, since one that the backend refuses takes back
+// itself and nobody else's. The stronger kind counts until all are answered.
 class Arming {
  public:
-  // The backend is about to be asked for an event. The stronger of two unanswered requests counts: any completion.
+  // The backend is about to be asked for an event.
   void note_armed(bool solicited_only) {
-    std::uint64_t seen = word_.load(std::memory_order_relaxed);
-    while (!word_.compare_exchange_weak(seen, (seen + kOne) | (solicited_only ? 0 : kAny))) {
-    }
+    change([solicited_only](Requests r) {
+      std::uint32_t& kind = solicited_only ? r.solicited : r.any;
+      kind += kind != kMost;
+      return r;
+    });
   }
-  // It did not take the request.
-  void note_refused() { note_event(); }
+  // It did not take the request. An event that came meanwhile may have been counted as that one's answer.
+  void note_refused(bool solicited_only) {
+    change([solicited_only](Requests r) {
+      return (solicited_only ? r.solicited : r.any) != 0 ? r.without(solicited_only) : r.without(!solicited_only);
+    });
+  }
   // An event was taken from the backend.
   void note_event() {
-    std::uint64_t seen = word_.load(std::memory_order_relaxed);
-    while (seen >= kOne && !word_.compare_exchange_weak(seen, seen < 2 * kOne ? 0 : seen - kOne)) {
-    }
+    change([](Requests r) { return r.without(r.solicited != 0); });
   }
   // A rebuild will ask the new backend once for everything unanswered.
   void note_rebuilt() {
-    if (is_armed()) word_.store(kOne | (word_.load() & kAny));
+    forget_surplus();
+    change([](Requests r) { return r.any != 0 ? Requests{1, 0} : Requests{0, r.solicited != 0 ? 1u : 0u}; });
   }
-  bool is_armed() const { return word_.load() >= kOne; }
-  bool solicited_only() const { return (word_.load() & kAny) == 0; }
+  bool is_armed() const { return word_.load() != 0; }
+  bool solicited_only() const { return unpack(word_.load()).any == 0; }
+
+  // The shim has asked the backend once more for what was unanswered, and tells the event that it has taken
+  // nevertheless: one may come that no request of the program's waits for.
+  void note_surplus() { surplus_.store(true, std::memory_order_relaxed); }
+  bool may_have_surplus() const { return surplus_.load(std::memory_order_relaxed); }
+  // The program asks again, so that the two requests become one. Events from before have been taken.
+  void forget_surplus() { surplus_.store(false, std::memory_order_relaxed); }
+  // An event was taken from the backend. True if it is that one, and certainly so: all requests have had an answer of
+  // their own. Another may be, or may answer a request, and is told.
+  bool take_surplus() {
+    return may_have_surplus() && surplus_.exchange(false, std::memory_order_relaxed) && !is_armed();
+  }
 
  private:
-  static constexpr std::uint64_t kAny = 1, kOne = 2;
-  std::atomic<std::uint64_t> word_{
-      0};  // unanswered requests times kOne, and kAny if one of them was for any completion
+  static constexpr std::uint32_t kMost = ~std::uint32_t{0};
+  // Unanswered ones, by kind.
+  struct Requests {
+    std::uint32_t any, solicited;
+    Requests without(bool of_solicited) const {
+      return of_solicited ? Requests{any, solicited - (solicited != 0)} : Requests{any - (any != 0), solicited};
+    }
+  };
+  static std::uint64_t pack(Requests r) { return r.any | std::uint64_t{r.solicited} << 32; }
+  static Requests unpack(std::uint64_t word) {
+    return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32)};
+  }
+  template <typename Change>
+  void change(Change changed) {
+    std::uint64_t seen = word_.load(std::memory_order_relaxed);
+    while (!word_.compare_exchange_weak(seen, pack(changed(unpack(seen))))) {
+    }
+  }
+
+  std::atomic<std::uint64_t> word_{0};
+  std::atomic<bool> surplus_{false};
 };
 
 }  // namespace shadowib

@@ -43,6 +43,63 @@ TEST(Arming, ARequestOutlivesAllEventsThatWereUnread) {
   }
 }
 
+// A refused request is as if it had never been made: those made before it, or by other threads meanwhile, stay.
+TEST(Arming, ARefusedRequestTakesBackItselfAlone) {
+  for (bool earlier_solicited : {true, false})
+    for (bool refused_solicited : {true, false}) {
+      Arming arming;
+      arming.note_armed(refused_solicited);
+      arming.note_refused(refused_solicited);
+      EXPECT_FALSE(arming.is_armed());
+      arming.note_armed(earlier_solicited);
+      arming.note_armed(refused_solicited);
+      arming.note_refused(refused_solicited);
+      EXPECT_TRUE(arming.is_armed());
+      EXPECT_EQ(arming.solicited_only(), earlier_solicited);
+      // Now another thread's comes between.
+      arming.note_armed(refused_solicited);
+      arming.note_armed(earlier_solicited);
+      arming.note_refused(refused_solicited);
+      EXPECT_EQ(arming.solicited_only(), earlier_solicited);
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_TRUE(arming.is_armed());
+        arming.note_event();
+      }
+      EXPECT_FALSE(arming.is_armed());
+    }
+}
+
+// The event of an earlier request is taken before the refusal is known.
+TEST(Arming, ARefusalAfterAnEventLeavesNothing) {
+  for (bool earlier_solicited : {true, false})
+    for (bool refused_solicited : {true, false}) {
+      Arming arming;
+      arming.note_armed(earlier_solicited);
+      arming.note_armed(refused_solicited);
+      arming.note_event();
+      arming.note_refused(refused_solicited);
+      EXPECT_FALSE(arming.is_armed());
+    }
+}
+
+TEST(Arming, ASurplusEventIsOneThatNoRequestWaitsFor) {
+  Arming arming;
+  arming.note_armed(false);
+  EXPECT_FALSE(arming.take_surplus());
+  arming.note_surplus();
+  arming.note_event();
+  EXPECT_TRUE(arming.take_surplus());
+  EXPECT_FALSE(arming.take_surplus()) << "one was to come";
+  arming.note_surplus();
+  arming.note_armed(false);  // by another thread, which has not seen that there is one
+  EXPECT_FALSE(arming.take_surplus());
+  arming.note_event();
+  EXPECT_FALSE(arming.take_surplus()) << "this may be the answer, and the one before was not";
+  arming.note_surplus();
+  arming.note_rebuilt();
+  EXPECT_FALSE(arming.take_surplus()) << "the queue that was asked is gone";
+}
+
 TEST(Arming, ARebuildArmsOnce) {
   Arming arming;
   arming.note_rebuilt();

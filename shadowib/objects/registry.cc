@@ -42,6 +42,15 @@ void insert_sorted(std::vector<std::uint32_t>* into, std::uint32_t value) {
   if (at == into->end() || *at != value) into->insert(at, value);
 }
 
+// The real key, or a late one with the same lowest byte.
+template <typename Taken>
+std::uint32_t first_free(std::uint32_t real, Taken taken) {
+  if (!is_late_key(real) && !taken(real)) return real;
+  std::uint32_t key = kLateKeys | (real & ~kLateKeyMask);
+  while (taken(key)) key = kLateKeys | ((key + 0x100) & ~kLateKeyMask);
+  return key;
+}
+
 }  // namespace
 
 VirtualKey Registry::choose_key(RealKey real, bool remote) {
@@ -55,8 +64,7 @@ VirtualKey Registry::choose_key(RealKey real, bool remote) {
   };
   if (reserved_keys.empty() || !guarded(Guard::kReserveNumbers))
     return {real.value};  // generation 0: they are unique
-  std::uint32_t key = real.value;
-  while (taken(key)) key += 0x100;
+  const std::uint32_t key = first_free(real.value, taken);
   if (key != real.value) insert_sorted(&reserved_keys, key);  // peers keep what they were told of it
   return {key};
 }
@@ -75,8 +83,7 @@ VirtualKey Registry::choose_window_key(RealKey real) {
              return window_block(mr.mr.rkey) == block || window_block(mr.mr.lkey) == block;
            });
   };
-  std::uint32_t key = real.value;
-  while (taken(key)) key += 0x100;
+  const std::uint32_t key = first_free(real.value, taken);
   if (key != real.value) insert_sorted(&reserved_blocks, window_block(key));
   return {key};
 }

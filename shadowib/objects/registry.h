@@ -42,7 +42,7 @@ struct Registry {
   // Deletes address handles that the program has destroyed and that no request names any more. Caller holds lock.
   void sweep_address_handles();
 
-  // Virtual ids for new objects: the real value unless that is taken or reserved.
+  // Virtual ids for new objects: the real value unless that is taken or reserved. Keys then are late ones.
   VirtualKey choose_key(RealKey real, bool remote);
   VirtualKey choose_window_key(RealKey real);  // with the same lowest byte
   VirtualQpNum choose_qp_num(RealQpNum real);
@@ -56,6 +56,11 @@ struct Registry {
 };
 
 Registry& registry();
+
+// Keys made after a restart are the real ones, or one of these, about which peers have to ask. So none of these is
+// taken for a real key when its owner is gone and has taken back what was said of it: it may be somebody else's.
+inline constexpr std::uint32_t kLateKeys = 0xe0000000, kLateKeyMask = 0xf0000000;
+inline constexpr bool is_late_key(std::uint32_t key) { return (key & kLateKeyMask) == kLateKeys; }
 
 // In a forked child inherited objects are foreign: every call on them fails, nothing reaches the parent's backend.
 void disown_objects_in_child();

@@ -10,6 +10,7 @@
 #include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/imager.h"
+#include "hooks/imager/save/fatal_signals.h"
 #include "hooks/imager/save/image_writer.h"
 #include "hooks/imager/save/mapping_table.h"
 #include "hooks/imager/save/page_writer.h"
@@ -30,13 +31,14 @@ constexpr int kMaxThreads = 16384;
 struct SaveJob {
   const SaveRequest* request;
   SaveResult* result;
-  const ThreadContext* self;
+  ParkedContext* self;  // of the thread that saves, which is not parked
   Scratch* scratch;
   int fd;
   Status status;
 };
 
-Status list_threads(const SaveJob& job, ThreadRecord** records, std::uint32_t* count) {
+// Signals that would end the process at once are taken out of `state` and of the threads' contexts.
+Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** records, std::uint32_t* count) {
   auto* parked = static_cast<ParkedThread*>(job.scratch->take(kMaxThreads * sizeof(ParkedThread)));
   if (parked == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the list of threads");
   const int n = parked_threads(parked, kMaxThreads);
@@ -44,18 +46,23 @@ Status list_threads(const SaveJob& job, ThreadRecord** records, std::uint32_t* c
     return Status::of(Code::kRefused, 0, "more than %d threads, which cannot be captured", kMaxThreads - 1);
   auto* list = static_cast<ThreadRecord*>(job.scratch->take((static_cast<unsigned>(n) + 1) * sizeof(ThreadRecord)));
   if (list == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the list of threads");
+  std::uint64_t blocked_by_all = ~0ull;
   for (int i = -1; i < n; ++i) {
-    const auto* c = i < 0 ? job.self : static_cast<const ThreadContext*>(parked[i].context);
+    ParkedContext* thread = i < 0 ? job.self : static_cast<ParkedContext*>(parked[i].context);
+    ThreadContext* c = thread != nullptr ? &thread->context : nullptr;
     if (c == nullptr || c->magic != kThreadContextMagic || (i >= 0 && c->tid != parked[i].tid))
       return Status::of(Code::kInternal, 0, "thread %d is parked without a context", i < 0 ? 0 : parked[i].tid);
     if (c->pending_overflow != 0)
       return Status::of(Code::kRefused, 0, "thread %d (%s) has more than %d signals queued, which cannot be captured",
                         c->tid, c->name, kMaxPendingPerThread);
+    c->pending_count = leave_out_fatal(c->pending, c->pending_count, state->actions, thread->program_mask);
+    blocked_by_all &= thread->program_mask;
     ThreadRecord* r = &list[(*count)++];
     r->tid = c->tid;
     r->context = reinterpret_cast<std::uint64_t>(c);
     __builtin_memcpy(r->name, c->name, sizeof(r->name));
   }
+  state->pending_count = leave_out_fatal(state->pending, state->pending_count, state->actions, blocked_by_all);
   *records = list;
   return {};
 }
@@ -93,7 +100,7 @@ Status write_image(SaveJob* job) {
   SHADOWIB_TRY(read_process_state(state));
   ThreadRecord* threads = nullptr;
   std::uint32_t thread_count = 0;
-  SHADOWIB_TRY(list_threads(*job, &threads, &thread_count));
+  SHADOWIB_TRY(list_threads(*job, state, &threads, &thread_count));
   ImageWriter writer;
   SHADOWIB_TRY(writer.start(job->scratch, job->fd, job->request->file_name));
   PageWriter* pages = make_page_writer(job->scratch, &writer);
@@ -132,7 +139,7 @@ void write_on_scratch_stack(void* argument) {
 }
 
 // In the original process, first return of save_context.
-__attribute__((noinline)) Status save_now(const SaveRequest& request, SaveResult* result, const ThreadContext* self) {
+__attribute__((noinline)) Status save_now(const SaveRequest& request, SaveResult* result, ParkedContext* self) {
   Scratch scratch;
   if (!scratch.map(kScratchBytes)) return Status(Code::kInternal, ENOMEM, "no memory for the imager's scratch");
   auto* stack = static_cast<std::uint8_t*>(scratch.take(kStackBytes, kPage));
@@ -178,11 +185,12 @@ __attribute__((noinline)) void after_restart(SaveOutcome* outcome, JobInfo* rest
 
 // `request`, `result`, `outcome` and `restart_info` are not changed between the two returns, so they hold after both.
 Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* outcome, JobInfo* restart_info) {
-  ThreadContext self;
+  ParkedContext self;
   *outcome = SaveOutcome::kSaved;
   std::uint64_t all = ~0ull, before = 0;
   raw::invoke(__NR_rt_sigprocmask, SIG_SETMASK, &all, &before, 8);
-  if (save_context(&self) != 0) {
+  self.program_mask = before;
+  if (save_context(&self.context) != 0) {
     after_restart(outcome, restart_info);
     raw::invoke(__NR_rt_sigprocmask, SIG_SETMASK, &before, nullptr, 8);
     return {};

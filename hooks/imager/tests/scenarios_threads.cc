@@ -153,11 +153,12 @@ SCENARIO(signals) {
   ::signal(SIGWINCH, SIG_IGN);
   sigset_t blocked;
   ::sigemptyset(&blocked);
-  for (const int signal : {SIGRTMIN + 1, SIGTERM, SIGHUP}) ::sigaddset(&blocked, signal);
+  for (const int signal : {SIGRTMIN + 1, SIGTERM, SIGHUP, SIGQUIT}) ::sigaddset(&blocked, signal);
   ::sigprocmask(SIG_BLOCK, &blocked, nullptr);
   // Two to the process, with values, one ordinary; one to this thread alone.
   for (const int value : {100, 20}) ::sigqueue(::getpid(), SIGRTMIN + 1, sigval{value});
   ::kill(::getpid(), SIGTERM);
+  ::kill(::getpid(), SIGQUIT);  // nothing is installed for it: it may be waited for
   ::syscall(SYS_tgkill, ::getpid(), ::syscall(SYS_gettid), SIGHUP);
   save_and_end();
   sigset_t now, pending;
@@ -175,6 +176,11 @@ SCENARIO(signals) {
     siginfo_t info{};
     CHECK_THAT(::sigwaitinfo(&with_values, &info) == SIGRTMIN + 1 && info.si_value.sival_int == value);
   }
+  sigset_t to_await;
+  ::sigemptyset(&to_await);
+  ::sigaddset(&to_await, SIGQUIT);
+  int came = 0;
+  CHECK_THAT(::sigwait(&to_await, &came) == 0 && came == SIGQUIT);
   ::sigprocmask(SIG_UNBLOCK, &blocked, nullptr);
   CHECK_THAT(g_signals[SIGTERM] == 1 && g_signals[SIGHUP] == 1 && g_signals[SIGRTMIN + 1] == 0);
   stack_t after{};

@@ -4,9 +4,11 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 
 #include "hooks/fault.h"
 #include "hooks/imager/thread_context.h"
@@ -21,13 +23,14 @@ constexpr int kMax = 4096;
 ParkedThread g_parked[kMax];
 std::atomic<std::uint32_t> g_parked_count, g_stopped;
 
-void park(int) {
+void park(int, siginfo_t*, void* interrupted) {
   const int saved = errno;
-  ThreadContext context;
-  if (save_context(&context) == 0) {
+  ParkedContext here;
+  std::memcpy(&here.program_mask, &static_cast<ucontext_t*>(interrupted)->uc_sigmask, sizeof(here.program_mask));
+  if (save_context(&here.context) == 0) {
     static std::atomic<std::uint32_t> next;
     const std::uint32_t mine = next.fetch_add(1);
-    g_parked[mine] = {context.tid, &context};
+    g_parked[mine] = {here.context.tid, &here};
     g_parked_count.fetch_add(1);
     futex_wake(&g_parked_count, 1);
   }
@@ -51,9 +54,9 @@ namespace test {
 void install_stop_handler(bool on_alternate_stack) {
   end_sanitizer_thread();
   struct sigaction action {};
-  action.sa_handler = park;
+  action.sa_sigaction = park;
   ::sigfillset(&action.sa_mask);
-  action.sa_flags = SA_RESTART | (on_alternate_stack ? SA_ONSTACK : 0);
+  action.sa_flags = SA_SIGINFO | SA_RESTART | (on_alternate_stack ? SA_ONSTACK : 0);
   ::sigaction(SIGRTMAX - 2, &action, nullptr);
 }
 

@@ -265,6 +265,31 @@ class Sets(Tree):
         self.shadowib("gc", "--keep", "1", "--dir", self.dir)
         self.assertFalse((self.dir / "jobs/j").exists())
 
+    def test_gc_removes_what_a_living_job_has_left_in_its_exchange(self):
+        job = self.dir / "jobs/a"
+        self.shadowib("run", "--dir", self.dir, "--job", "a", "--", "true")
+        present = (job / "epoch").read_text().strip()
+        for epoch in ("g0-00000001", "g1-00000002", "g2-00000003", present):
+            for key in ("late/0/qp/=17", "restart/@go/0"):
+                (job / "x" / epoch / key).parent.mkdir(parents=True)
+                (job / "x" / epoch / key).write_text("")
+            (job / "alive" / f"{epoch}.0").write_text("")
+        (job / "alive/joining").write_text("")
+        holders = [subprocess.Popen([TOOL, "hold", job / "alive" / name], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+                   for name in ("g1-00000002.ckpt3", f"{present}.0")]
+        for holder in holders:
+            self.assertEqual(holder.stdout.readline(), b"held\n")
+        for words in (("--dry-run",), ()):
+            done = json.loads(self.shadowib("gc", "--keep", "1", "--json", "--dir", self.dir, *words).stdout)
+            self.assertEqual([(r["kind"], r["path"]) for r in done["removed"]],
+                             [("epoch", f"dir:{job}/x/{epoch}") for epoch in ("g0-00000001", "g2-00000003")])
+        self.assertEqual(json.loads(self.shadowib("gc", "--keep", "1", "--json", "--dir", self.dir).stdout)["removed"], [])
+        self.assertEqual(sorted(path.name for path in (job / "x").glob("g*")), sorted(["g1-00000002", present]))
+        self.assertEqual(sorted(os.listdir(job / "alive")),
+                         sorted(["g1-00000002.0", "g1-00000002.ckpt3", f"{present}.0", "joining"]))
+        for holder in holders:
+            holder.communicate()
+
     def test_gc_leaves_unreadable_sets_alone(self):
         self.tool("set", self.dir, "a")
         (self.dir / "sets/a.0001/manifest.json").write_text("{}")

@@ -157,4 +157,14 @@ static void churn(void) {
   CHECK(ibv_close_device(context) == 0);
 }
 
-const struct scenario churn_scenarios[] = {{"churn", churn}, {NULL, NULL}};
+/* Is checkpointed by others. */
+static void lasting(void) {
+  int unused;
+  uint32_t number;
+  make_pair(1 << 16);
+  tell("ready", 0);
+  await("enough", &unused, &number);
+  send_one(1);
+}
+
+const struct scenario churn_scenarios[] = {{"churn", churn}, {"lasting", lasting}, {NULL, NULL}};

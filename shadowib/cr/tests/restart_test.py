@@ -124,6 +124,11 @@ class RestartCase(unittest.TestCase):
         (self.dir / f"{name}.new").write_text("0 0")
         (self.dir / f"{name}.new").rename(self.dir / name)
 
+    def in_exchange(self):
+        """Of each key and barrier's entry its path, by components."""
+        top = self.dir / "jobs" / "j" / "x"
+        return [path.relative_to(top).parts for path in top.rglob("*") if path.is_file() and path.parent not in (top, top / ".tmp")]
+
     def newest(self):
         return len(list((self.dir / "sets").glob("j.????")))
 
@@ -196,6 +201,15 @@ class Restart(RestartCase):
     def test_a_checkpoint_before_the_helper_thread_has_begun(self):
         self.ends(self.run_program("at_once", SHADOWIB_FAULT="5:slow:0"), -9)
         self.ends(self.restart(2), 0)
+
+    def test_sigterm_beside_the_checkpoint(self):
+        for scenario, restarts in (("terminated", 2), ("handles_termination", 1), ("awaits_termination", 1)):
+            with self.afresh(scenario):
+                self.ends(self.run_program(scenario, SHADOWIB_FAULT="40:term:0"), -9)
+                if restarts == 2:
+                    self.restart(1, SHADOWIB_FAULT="40:term:0").wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+                    self.assertEqual(self.newest(), 2, self.processes[-1].log.read_text())
+                self.ends(self.restart(restarts), 0)
 
     def test_a_member_without_a_device(self):
         for transport in TRANSPORTS:
@@ -275,11 +289,27 @@ class Restart(RestartCase):
         if BACKEND == "ib2tcp":
             self.assertEqual(objects["backend_figures"]["objects"], 0)
         self.assertEqual(left_in_kernel(), before)
+        # Nor in the exchange: not of what is destroyed, and not of the job before the restart.
+        keys = self.in_exchange()
+        self.assertEqual([key for key in keys if "late" in key], [])
+        self.assertEqual({key[0] for key in keys}, {(self.dir / "jobs" / "j" / "epoch").read_text().strip()})
+        self.assertTrue(all(path.name.split(".")[0] == keys[0][0] for path in (self.dir / "jobs" / "j" / "alive").glob("*.*")))
         if any("has no capability" in p.log.read_text(errors="replace") for p in self.processes):
             self.assertEqual(BACKEND, "verbs")
             self.skip("test_objects_that_come_and_go with XRC", "Soft-RoCE has no XRC")
         self.tell("seen")
         self.ends(last, 0)
+
+    def test_checkpoints_leave_no_more_than_the_last(self):
+        program = self.run_program("lasting")
+        self.await_file("ready")
+        counts = []
+        for _ in range(4):
+            self.checkpoint()
+            counts.append(len(self.in_exchange()))
+        self.assertEqual(counts, counts[:1] * 4)
+        self.tell("enough")
+        self.ends(program, 0)
 
     def test_an_event_channel_closed_while_it_is_asked(self):
         self.ends(self.run_program("closing_channels"), 0)

@@ -1,0 +1,53 @@
+#include "shadowib/objects/registry.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace shadowib {
+namespace {
+
+class Keys : public testing::Test {
+ protected:
+  // As after a restart: these are known to peers.
+  void SetUp() override { registry().reserved_keys = {0x1234500, 0x1234601, 0xe1234702}; }
+  void TearDown() override {
+    registry().reserved_keys.clear();
+    registry().reserved_blocks.clear();
+  }
+  static std::uint32_t key(std::uint32_t real) { return registry().choose_key({real}, true).value; }
+  static std::uint32_t window(std::uint32_t real) { return registry().choose_window_key({real}).value; }
+};
+
+TEST_F(Keys, AreTheRealOnesAsLongAsNobodyElseMayHaveThem) {
+  EXPECT_EQ(key(0x7654300), 0x7654300u);
+  EXPECT_EQ(window(0x7654300), 0x7654300u);
+  registry().reserved_keys.clear();  // before any restart
+  EXPECT_EQ(key(0xe0000001), 0xe0000001u);
+}
+
+// What is not in that range is a real key or none: nobody has to be asked about it.
+TEST_F(Keys, OthersAreOfTheLateOnes) {
+  EXPECT_EQ(key(0x1234500), 0xe1234500u);
+  EXPECT_TRUE(is_late_key(window(0x1234601)));
+  EXPECT_TRUE(is_late_key(key(0xe7654300))) << "a real key of that range is no late one of that number";
+  EXPECT_FALSE(is_late_key(key(0xd7654300)));
+}
+
+TEST_F(Keys, NoLateOneComesTwice) {
+  std::set<std::uint32_t> seen{0xe1234702};
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(seen.insert(key(0x1234500)).second);
+  std::set<std::uint32_t> blocks;
+  for (std::uint32_t k : seen) blocks.insert(window_block(k));
+  for (int i = 0; i < 100; ++i) {
+    const std::uint32_t k = window(0x1234601);
+    EXPECT_EQ(k & 0xff, 0x01u);
+    EXPECT_TRUE(blocks.insert(window_block(k)).second);
+  }
+  // Round the end of the range.
+  registry().reserved_keys.push_back(0xeffffff0);
+  EXPECT_EQ(key(0xeffffff0), 0xe00000f0u);
+}
+
+}  // namespace
+}  // namespace shadowib
