@@ -115,7 +115,7 @@ static void end_all(void) {
       c->early = (c->ending == kWoken || c->ending == kInterrupted) && c->ended;
       if (c->early) continue;
       if (c->ending == kWoken) c->wake(c);
-      while (c->ending == kInterrupted && !is_blocked(c)) sched_yield(); /* back in its call */
+      while (c->ending == kInterrupted && !c->ended && !is_blocked(c)) sched_yield(); /* back in its call */
       if (c->ending == kInterrupted) pthread_kill(c->thread, SIGUSR1);
     }
     for (struct call* c = lists[l]; c->name != NULL; ++c) pthread_join(c->thread, NULL);
