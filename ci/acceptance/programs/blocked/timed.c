@@ -144,6 +144,12 @@ static long call_recv(struct call* c) {
   return recv(c->fds[0], &byte, 1, 0);
 }
 
+static long call_recv_all(struct call* c) {
+  MUST(write(c->fds[1], "abc", 3) == 3); /* received when the first stop comes, and the fourth never does */
+  char bytes[4];
+  return recv(c->fds[0], bytes, sizeof(bytes), MSG_WAITALL);
+}
+
 static long call_read_socket(struct call* c) {
   char byte;
   return read(c->fds[0], &byte, 1);
@@ -238,6 +244,7 @@ struct call timed_calls[] = {
     {"semtimedop", kTimesOut, semaphore_set, call_semtimedop, NULL, -1, EAGAIN},
     {"futex", kTimesOut, futex_word, call_futex, NULL, -1, ETIMEDOUT},
     {"recv with SO_RCVTIMEO", kTimesOut, silent_pair, call_recv, NULL, -1, EAGAIN},
+    {"recv with SO_RCVTIMEO and MSG_WAITALL, begun", kTimesOut, silent_pair, call_recv_all, NULL, 3, 0},
     {"recvmsg with SO_RCVTIMEO", kTimesOut, silent_pair, call_recvmsg, NULL, -1, EAGAIN},
     {"read with SO_RCVTIMEO", kTimesOutAfresh, silent_pair, call_read_socket, NULL, -1, EAGAIN},
     {"send with SO_SNDTIMEO", kTimesOut, full_pair, call_send, NULL, -1, EAGAIN},

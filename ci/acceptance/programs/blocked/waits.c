@@ -178,6 +178,13 @@ static long call_recv_all(struct call* c) {
   return recv(c->fds[0], bytes, sizeof(bytes), MSG_WAITALL);
 }
 
+static long call_recv_look(struct call* c) {
+  MUST(write(c->fds[1], "abc", 3) == 3);
+  char bytes[4];
+  const long result = recv(c->fds[0], bytes, sizeof(bytes), MSG_WAITALL | MSG_PEEK);
+  return result == sizeof(bytes) && memcmp(bytes, "abc", sizeof(bytes)) != 0 ? -2 : result;
+}
+
 static long call_send(struct call* c) { return send(c->fds[1], kBytes, kLarge, 0); }
 
 static void make_listener(struct call* c) {
@@ -378,6 +385,7 @@ struct call waiting_calls[] = {
     {"recv over TCP", kWoken, make_tcp, call_recv, write_byte, 1, 0},
     {"recv with MSG_WAITALL, begun", kWoken, make_pair, call_recv_all, write_byte, 4, 0},
     {"recv with MSG_WAITALL over TCP, begun", kWoken, make_tcp, call_recv_all, write_byte, 4, 0},
+    {"recv with MSG_WAITALL and MSG_PEEK over TCP, begun", kWoken, make_tcp, call_recv_look, write_byte, 4, 0},
     {"recvfrom", kWoken, make_pair, call_recvfrom, write_byte, 1, 0},
     {"recvmsg", kWoken, make_pair, call_recvmsg, write_byte, 1, 0},
     {"send, begun", kWoken, make_pair, call_send, drain, kLarge, 0},
