@@ -44,7 +44,7 @@ void Sender::post(ibv_send_wr* chain) {
     STORM_ZERO(extended_post(wiring_.builder, chain));
   else
     STORM_ZERO(ibv_post_send(wiring_.sending, chain, &bad));
-  ledger().at_most(Count::kDeepest, log_.size());
+  ledger().raise_to(Count::kDeepest, log_.size());
 }
 
 // Sabotage: operation next_ is not posted, or a write is posted once more.
