@@ -61,7 +61,7 @@ bool Sender::skips(const Operation& op) {
 bool Sender::step() {
   const DirectionPlan& plan = wiring_.out();
   if (all_posted() || dice_.below(plan.laziness) != 0) return false;
-  stopped_ |= saboteur().strikes(Sabotage::kHung);
+  stopped_ |= saboteur().strikes(Sabotage::kHung) || saboteur().goes_on_with(Sabotage::kStuck);
   if (stopped_) return false;
   look_at_credits();
   if (saboteur().is(Sabotage::kReplayed) && !log_.empty()) post_again(log_.front());
