@@ -8,7 +8,7 @@ import struct
 import sys
 import unittest
 
-from restart_test import RestartCase, TIMEOUT_S
+from restart_case import RestartCase, TIMEOUT_S
 
 FIELDS = 32  # more than struct wayward_control has
 DEVICE = {0: 1}  # field: value
