@@ -7,8 +7,8 @@
 
 int timeout_ms = 6000;
 
-static struct call *const kCaptured[] = {timed_calls, waiting_calls, interrupted_calls, verbs_calls, NULL},
-                          *const kNatively[] = {timed_calls, waiting_calls, interrupted_calls, NULL},
+static struct call *const kCaptured[] = {timed_calls, descriptor_calls, waiting_calls, verbs_calls, NULL},
+                          *const kNatively[] = {timed_calls, descriptor_calls, waiting_calls, NULL},
                           *const kRefused[] = {refused_calls, NULL};
 static struct call* const* lists = kCaptured;
 static int natively, refused;
