@@ -162,6 +162,20 @@ static long call_recvmsg(struct call* c) {
   return recvmsg(c->fds[0], &message, 0);
 }
 
+static long call_recvmmsg(struct call* c) {
+  char byte;
+  struct iovec piece = {&byte, 1};
+  struct mmsghdr message = {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}};
+  return recvmmsg(c->fds[0], &message, 1, 0, NULL);
+}
+
+static long call_sendmmsg(struct call* c) {
+  static char block[4096];
+  struct iovec piece = {block, sizeof(block)};
+  struct mmsghdr message = {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}};
+  return sendmmsg(c->fds[0], &message, 1, 0);
+}
+
 static long call_send(struct call* c) {
   static const char block[4096];
   return send(c->fds[0], block, sizeof(block), 0);
@@ -246,8 +260,10 @@ struct call timed_calls[] = {
     {"recv with SO_RCVTIMEO", kTimesOut, silent_pair, call_recv, NULL, -1, EAGAIN},
     {"recv with SO_RCVTIMEO and MSG_WAITALL, begun", kTimesOut, silent_pair, call_recv_all, NULL, 3, 0},
     {"recvmsg with SO_RCVTIMEO", kTimesOut, silent_pair, call_recvmsg, NULL, -1, EAGAIN},
+    {"recvmmsg with SO_RCVTIMEO", kTimesOut, silent_pair, call_recvmmsg, NULL, -1, EAGAIN},
     {"read with SO_RCVTIMEO", kTimesOutAfresh, silent_pair, call_read_socket, NULL, -1, EAGAIN},
     {"send with SO_SNDTIMEO", kTimesOut, full_pair, call_send, NULL, -1, EAGAIN},
+    {"sendmmsg with SO_SNDTIMEO", kTimesOut, full_pair, call_sendmmsg, NULL, -1, EAGAIN},
     {"accept with SO_RCVTIMEO", kTimesOut, silent_listener, call_accept, NULL, -1, EAGAIN},
     {"clock_nanosleep, absolute", kDeadline, NULL, call_clock_nanosleep_absolute, NULL, 0, 0},
     {"futex, absolute", kDeadline, futex_word, call_futex_absolute, NULL, -1, ETIMEDOUT},
