@@ -12,9 +12,10 @@ const std::map<std::string, Transport> kTransports{
     {"rc", Transport::kRc}, {"uc", Transport::kUc}, {"ud", Transport::kUd}, {"xrc", Transport::kXrc}};
 
 const std::map<std::string, Sabotage> kSabotages{
-    {"lost", Sabotage::kLost},       {"doubled", Sabotage::kDoubled},     {"replayed", Sabotage::kReplayed},
-    {"early", Sabotage::kEarly},     {"corrupted", Sabotage::kCorrupted}, {"completion", Sabotage::kCompletion},
-    {"counter", Sabotage::kCounter}, {"hung", Sabotage::kHung},           {"stuck", Sabotage::kStuck}};
+    {"lost", Sabotage::kLost},          {"doubled", Sabotage::kDoubled},     {"replayed", Sabotage::kReplayed},
+    {"early", Sabotage::kEarly},        {"corrupted", Sabotage::kCorrupted}, {"completion", Sabotage::kCompletion},
+    {"counter", Sabotage::kCounter},    {"hung", Sabotage::kHung},           {"stuck", Sabotage::kStuck},
+    {"forgotten", Sabotage::kForgotten}};
 
 }  // namespace
 

@@ -17,6 +17,7 @@ enum class Sabotage : std::uint8_t {
   kCounter,     // an addition to a shared counter adds two
   kHung,        // a sender stops
   kStuck,       // all senders stop
+  kForgotten,   // a message beside the connections is not posted, nor those behind it
 };
 
 // Of a process. Any thread may ask.

@@ -21,6 +21,7 @@ NAMES = {
     "counter": ["doubled"],
     "hung": ["hung"],
     "stuck": ["hung"],
+    "forgotten": ["hung"],
 }
 # Ends of unreliable connections that cannot go on tell each other so, and that is no progress.
 OPTIONS = {"stuck": ["--transports", "ud"]}
@@ -52,7 +53,7 @@ def main() -> int:
     for name, called in NAMES.items():
         if wanted and name not in wanted:
             continue
-        code, report, said = run(build, "--sabotage", name, "--seconds", "5", "--patience", "3", *OPTIONS.get(name, []))
+        code, report, said = run(build, "--sabotage", name, "--seconds", "10", "--patience", "3", *OPTIONS.get(name, []))
         found = [fault for fault, count in report["faults"].items() if count]
         right = code == 1 and any(fault in called for fault in found)
         print(f"{'found' if right else 'FAILED'}: {name}: exit code {code}, seed {report['seed']}, {found}")
