@@ -61,7 +61,8 @@ thread_local TimedCall t_timed_call;
 namespace {
 
 void set_time_out(const SocketTimeOut& socket, std::int64_t ns) {
-  const timeval time{ns / 1000000000, (ns % 1000000000 + 999) / 1000};
+  const std::int64_t us = (ns + 999) / 1000;
+  const timeval time{us / 1000000, us % 1000000};
   ::syscall(SYS_setsockopt, socket.fd, SOL_SOCKET, socket.option, &time, sizeof(time));
 }
 
@@ -220,10 +221,22 @@ std::int64_t number_from_code(std::uint64_t address) {
   return -1;
 }
 
-// Calls that block until all is transferred, unless a signal comes: buffer in rsi, length in rdx.
+bool is_stream(int fd) {
+  int type = 0;
+  socklen_t length = sizeof(type);
+  return ::syscall(SYS_getsockopt, fd, SOL_SOCKET, SO_TYPE, &type, &length) == 0 && type == SOCK_STREAM;
+}
+
+// Calls that block until all is transferred, unless a signal comes: buffer in rsi, length in rdx. A datagram is whole
+// however much shorter than its buffer it is.
 bool transfers_all(std::int64_t number, const greg_t* regs) {
   return number == SYS_write || number == SYS_sendto ||
-         (number == SYS_recvfrom && (regs[REG_R10] & MSG_WAITALL) != 0);
+         (number == SYS_recvfrom && (regs[REG_R10] & MSG_WAITALL) != 0 && is_stream(static_cast<int>(regs[REG_RDI])));
+}
+
+// What was received is there still.
+bool only_looks(std::int64_t number, const greg_t* regs) {
+  return number == SYS_recvfrom && (regs[REG_R10] & MSG_PEEK) != 0;
 }
 
 // What shadowib_go_on_transferring has on the stack.
@@ -277,8 +290,9 @@ InterruptedCall::InterruptedCall(ucontext_t* context, const BlockedSyscall* seen
       number_ = seen->number;
     } else if (seen != nullptr && same_call(regs, *seen, rip) && transfers_all(seen->number, regs) &&
                regs[REG_RAX] > 0 && regs[REG_RAX] < regs[REG_RDX]) {
-      kind_ = Kind::kCutShort;
+      kind_ = only_looks(seen->number, regs) ? Kind::kEndedByUs : Kind::kCutShort;
       number_ = seen->number;
+      time_out_known_ = timed.number == number_;
     }
     return;
   }
@@ -311,10 +325,13 @@ void InterruptedCall::go_on() {
     }
     return;
   }
-  if (kind_ == Kind::kCutShort) return transfer_rest();
-  if (kind_ != Kind::kEndedByUs) return;
-  regs[REG_RIP] -= 2;
-  regs[REG_RAX] = number_;
+  if (kind_ == Kind::kRestartedByKernel) return;
+  if (kind_ == Kind::kCutShort) {
+    transfer_rest();
+  } else {
+    regs[REG_RIP] -= 2;
+    regs[REG_RAX] = number_;
+  }
   if (!time_out_known_) return;
   const std::int64_t left_ns = std::max<std::int64_t>(left_ns_, 0);
   if (timed.socket.fd >= 0) {

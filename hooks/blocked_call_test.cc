@@ -448,6 +448,87 @@ TEST(BlockedCall, AStopOutsideTheCallDoesNotCountEither) {
   EXPECT_EQ(context.uc_mcontext.gregs[REG_RAX], SYS_poll);
 }
 
+// A thread that was seen blocked in recv with MSG_WAITALL, and has kReceived bytes of kWanted when the stop comes.
+class CutShort {
+ public:
+  static constexpr greg_t kWanted = 100, kReceived = 30, kAt = 0x1002;
+  CutShort(int fd, int flags) {
+    greg_t* regs = context.uc_mcontext.gregs;
+    regs[REG_RDI] = fd;
+    regs[REG_RSI] = kAt;
+    regs[REG_RDX] = kWanted;
+    regs[REG_R10] = flags | MSG_WAITALL;
+    regs[REG_RIP] = kAt;
+    regs[REG_RAX] = kReceived;
+    seen.number = SYS_recvfrom;
+    seen.program_counter = kAt;
+    const int in_order[] = {REG_RDI, REG_RSI, REG_RDX, REG_R10, REG_R8, REG_R9};
+    for (int i = 0; i < 6; ++i) seen.arguments[i] = static_cast<std::uint64_t>(regs[in_order[i]]);
+    InterruptedCall call(&context, &seen);
+    call.go_on();
+  }
+  greg_t reg(int index) const { return context.uc_mcontext.gregs[index]; }
+
+ private:
+  ucontext_t context{};
+  BlockedSyscall seen;
+};
+
+class SocketPair {
+ public:
+  explicit SocketPair(int type) { EXPECT_EQ(socketpair(AF_UNIX, type, 0, fds_), 0); }
+  ~SocketPair() {
+    close(fds_[0]);
+    close(fds_[1]);
+  }
+  int get() const { return fds_[0]; }
+
+ private:
+  int fds_[2];
+};
+
+TEST(BlockedCall, WhatWasReceivedInPartIsFollowedByTheRest) {
+  const SocketPair pair(SOCK_STREAM);
+  const CutShort cut(pair.get(), 0);
+  EXPECT_EQ(cut.reg(REG_RSI), CutShort::kAt + CutShort::kReceived);
+  EXPECT_EQ(cut.reg(REG_RDX), CutShort::kWanted - CutShort::kReceived);
+}
+
+TEST(BlockedCall, WhatWasOnlyLookedAtIsLookedAtAgainFromItsBeginning) {
+  const SocketPair pair(SOCK_STREAM);
+  const CutShort cut(pair.get(), MSG_PEEK);
+  EXPECT_EQ(cut.reg(REG_RIP), CutShort::kAt - 2);
+  EXPECT_EQ(cut.reg(REG_RAX), SYS_recvfrom);
+  EXPECT_EQ(cut.reg(REG_RSI), CutShort::kAt);
+  EXPECT_EQ(cut.reg(REG_RDX), CutShort::kWanted);
+}
+
+TEST(BlockedCall, ADatagramIsWholeHoweverShort) {
+  for (const int type : {SOCK_DGRAM, SOCK_SEQPACKET}) {
+    const SocketPair pair(type);
+    const CutShort cut(pair.get(), 0);
+    EXPECT_EQ(cut.reg(REG_RIP), CutShort::kAt);
+    EXPECT_EQ(cut.reg(REG_RAX), CutShort::kReceived);
+  }
+}
+
+TEST(BlockedCall, TheRestHasTheRestOfItsSocketsTime) {
+  constexpr std::int64_t kSeconds = 100;
+  const SocketPair pair(SOCK_STREAM);
+  timeval time{kSeconds, 0};
+  socklen_t length = sizeof(time);
+  setsockopt(pair.get(), SOL_SOCKET, SO_RCVTIMEO, &time, sizeof(time));
+  {
+    const TimedCallScope scope(SYS_recvfrom, kSeconds * 1000000000, {pair.get(), SO_RCVTIMEO});
+    t_timed_call.deadline_ns -= (kSeconds - 10) * 1000000000;  // ten seconds are left
+    const CutShort cut(pair.get(), 0);
+    ASSERT_EQ(getsockopt(pair.get(), SOL_SOCKET, SO_RCVTIMEO, &time, &length), 0);
+    EXPECT_LE(time.tv_sec, 10);
+  }
+  ASSERT_EQ(getsockopt(pair.get(), SOL_SOCKET, SO_RCVTIMEO, &time, &length), 0);
+  EXPECT_EQ(time.tv_sec, kSeconds);
+}
+
 // alarm + pause, alarm + read: a signal of the program that comes during the stop interrupts as it would have.
 TEST(BlockedCall, ProgramSignalDuringTheStopStillInterrupts) {
   ASSERT_TRUE(stop_install().ok());

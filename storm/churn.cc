@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "storm/objects.h"
+#include "storm/sabotage.h"
 
 namespace storm {
 namespace {
@@ -87,8 +88,10 @@ class Queues final : public Trinket {
 // receive, and go: in order, by the error state, or with completions that nobody has polled.
 class LittlePair final : public Trinket {
  public:
-  LittlePair(Adapter& adapter, Dice& dice)
+  LittlePair(Adapter& adapter, Dice& dice, const std::atomic<std::uint64_t>& ticks, std::uint64_t patience)
       : adapter_(adapter),
+        ticks_(ticks),
+        patience_(patience),
         messages_(dice.below(7)),
         receives_(dice.below(6)),
         memory_(4096),
@@ -128,7 +131,7 @@ class LittlePair final : public Trinket {
         break;
       case 5:
         poll();
-        if (seen_ < due()) return true;
+        if (seen_ < due()) return wait_for(due());
         break;
       case 6:
         if (dice.percent(30)) return false;
@@ -136,7 +139,7 @@ class LittlePair final : public Trinket {
         break;
       case 7:
         poll();
-        if (seen_ < messages_ + receives_) return true;
+        if (seen_ < messages_ + receives_) return wait_for(messages_ + receives_);
         break;
       default: {
         for (auto& end : ends_) end.reset();
@@ -147,10 +150,18 @@ class LittlePair final : public Trinket {
       }
     }
     ++stage_;
+    moved_at_ = ticks_;
     return true;
   }
 
  private:
+  // It goes on living.
+  bool wait_for(std::uint32_t completions) const {
+    if (ticks_ - moved_at_ > patience_)
+      ledger().fault(Fault::kHung, "queue pairs %u and %u have %u completions of %u", numbers_[0], numbers_[1], seen_,
+                     completions);
+    return true;
+  }
   std::uint32_t matched() const { return std::min(messages_, receives_); }
   // Completions before the error state.
   std::uint32_t due() const { return 2 * matched(); }
@@ -230,6 +241,7 @@ class LittlePair final : public Trinket {
       wr.sg_list = &sge;
       wr.num_sge = 1;
       wr.opcode = IBV_WR_SEND;
+      if (i < matched() && saboteur().strikes(Sabotage::kForgotten)) return;
       STORM_ZERO(ibv_post_send(ends_[0].get(), &wr, &bad));
     }
   }
@@ -249,10 +261,13 @@ class LittlePair final : public Trinket {
         ledger().fault(Fault::kCorrupted, "queue pair %u: message %lu is wrong", wc.qp_num, i);
       ++next;
       ++seen_;
+      moved_at_ = ticks_;
     }
   }
 
   Adapter& adapter_;
+  const std::atomic<std::uint64_t>& ticks_;
+  const std::uint64_t patience_;
   const std::uint32_t messages_, receives_;
   std::vector<char> memory_;
   Region region_;
@@ -262,6 +277,7 @@ class LittlePair final : public Trinket {
   ibv_qp_state states_[2] = {IBV_QPS_RESET, IBV_QPS_RESET};
   std::uint32_t next_[2] = {0, 0}, seen_ = 0;
   int stage_ = 0;
+  std::uint64_t moved_at_ = 0;  // ticks
 };
 
 }  // namespace
@@ -284,7 +300,7 @@ std::unique_ptr<Trinket> Churn::make() {
     case 1:
       return std::make_unique<Queues>(adapter_, dice_);
     default:
-      return std::make_unique<LittlePair>(adapter_, dice_);
+      return std::make_unique<LittlePair>(adapter_, dice_, ticks_, patience_);
   }
 }
 

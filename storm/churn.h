@@ -22,7 +22,9 @@ class Trinket {
 
 class Churn {
  public:
-  Churn(Adapter& adapter, std::uint64_t key) : adapter_(adapter), dice_(key) {}
+  // `ticks` tells the time in which this process ran; who waits for more than `patience` of them hangs.
+  Churn(Adapter& adapter, std::uint64_t key, const std::atomic<std::uint64_t>& ticks, std::uint64_t patience)
+      : adapter_(adapter), dice_(key), ticks_(ticks), patience_(patience) {}
   ~Churn() { stop(); }
   void start();
   void stop();
@@ -33,6 +35,8 @@ class Churn {
   std::unique_ptr<Trinket> make();
   Adapter& adapter_;
   Dice dice_;
+  const std::atomic<std::uint64_t>& ticks_;
+  const std::uint64_t patience_;
   std::vector<std::unique_ptr<Trinket>> trinkets_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

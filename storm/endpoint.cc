@@ -34,7 +34,7 @@ bool Endpoint::listen() {
   bool some = false;
   // What the peer says of its next epoch waits until this end has one, too.
   while (state_ != State::kMaking && ((heard_ & bit(Word::kBye)) == 0 || last_) && control_.hear(&message)) {
-    some = true;
+    some |= message.word != Word::kPosted;  // what a peer says that cannot go on moves nothing
     if (message.epoch != number_) ledger().fault(Fault::kHung, "the ends of a connection are in different epochs");
     heard(message);
   }

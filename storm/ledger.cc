@@ -31,7 +31,7 @@ const char* name_of(Count count) {
   return kNames[static_cast<int>(count)];
 }
 
-void Ledger::at_most(Count what, std::uint64_t n) {
+void Ledger::raise_to(Count what, std::uint64_t n) {
   Number& number = counts_[static_cast<int>(what)];
   std::uint64_t seen = number.load(std::memory_order_relaxed);
   while (seen < n && !number.compare_exchange_weak(seen, n, std::memory_order_relaxed)) continue;

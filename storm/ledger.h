@@ -65,7 +65,7 @@ class Ledger {
  public:
   void did(Kind kind, std::uint64_t n = 1) { add(kinds_[static_cast<int>(kind)], n); }
   void count(Count what, std::uint64_t n = 1) { add(counts_[static_cast<int>(what)], n); }
-  void at_most(Count what, std::uint64_t n);
+  void raise_to(Count what, std::uint64_t n);  // if it is less
   // Prints what is wrong, the first few times.
   void fault(Fault fault, const char* format, ...) __attribute__((format(printf, 3, 4)));
   // The process has to end, for what another has found.

@@ -16,7 +16,7 @@ namespace {
 
 using Report = nlohmann::ordered_json;
 
-// Sums what the processes say; a process without a report is a fault of its own.
+// Sums what the processes say. One that has left no report has failed, as its exit code says.
 Report sum_of_reports(const Options& options) {
   Report sum{{"seed", options.seed}};
   for (int rank = 0; rank < options.processes; ++rank) {

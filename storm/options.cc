@@ -1,8 +1,9 @@
 #include "storm/options.h"
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <random>
+
+#include "examples/command_line/command_line.h"
 
 namespace storm {
 namespace {
@@ -11,10 +12,10 @@ const std::map<std::string, Transport> kTransports{
     {"rc", Transport::kRc}, {"uc", Transport::kUc}, {"ud", Transport::kUd}, {"xrc", Transport::kXrc}};
 
 const std::map<std::string, Sabotage> kSabotages{
-    {"lost", Sabotage::kLost},           {"doubled", Sabotage::kDoubled},
-    {"replayed", Sabotage::kReplayed},   {"early", Sabotage::kEarly},
-    {"corrupted", Sabotage::kCorrupted}, {"completion", Sabotage::kCompletion},
-    {"counter", Sabotage::kCounter},     {"hung", Sabotage::kHung}};
+    {"lost", Sabotage::kLost},          {"doubled", Sabotage::kDoubled},     {"replayed", Sabotage::kReplayed},
+    {"early", Sabotage::kEarly},        {"corrupted", Sabotage::kCorrupted}, {"completion", Sabotage::kCompletion},
+    {"counter", Sabotage::kCounter},    {"hung", Sabotage::kHung},           {"stuck", Sabotage::kStuck},
+    {"forgotten", Sabotage::kForgotten}};
 
 }  // namespace
 
@@ -38,7 +39,6 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
       "and\n"
       "                                                    restarted: shadowib checkpoint s --kill\n"
       "Exit codes: 0 all was right, 1 something was not, 2 wrong option."};
-  app.set_version_flag("--version", std::string("shadowib-storm ") + SHADOWIB_VERSION);
   app.add_option("--seed", o->seed, "repeats the choices of a run that printed this seed");
   app.add_option("-n,--processes", o->processes, "how many processes there are")->check(CLI::Range(1, 64));
   app.add_option("--rank", o->rank,
@@ -68,15 +68,12 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
       ->transform(CLI::CheckedTransformer(kSabotages));
   app.add_option("-d,--ib-dev", o->device, "device, the first one found if not given");
   app.add_flag("--json", o->json, "print the report as JSON");
-  try {
-    app.parse(argc, argv);
+  app.final_callback([o] {
     if (o->rank >= 0 && (o->area.empty() || o->seed == 0))
       throw CLI::ValidationError("--rank needs --area and --seed");
     if (o->rank >= o->processes) throw CLI::ValidationError("--rank is to be less than --processes");
-  } catch (const CLI::ParseError& e) {
-    *exit_code = app.exit(e) == 0 ? 0 : 2;
-    return false;
-  }
+  });
+  if (!command_line::parse(app, "shadowib-storm", argc, argv, exit_code)) return false;
   if (o->seed == 0) o->seed = std::random_device{}() | 1u;
   return true;
 }

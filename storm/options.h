@@ -20,7 +20,7 @@ struct Options {
   std::string device;  // first one if empty
   Sabotage sabotage = Sabotage::kNone;
   Variety variety;  // the same in all processes
-  bool json = false, verbose = false;
+  bool json = false;
 };
 
 // Parses argv; prints help or a complaint and returns false with *exit_code set if the program is to end.

@@ -130,8 +130,8 @@ void Receiver::consume(const Operation& op, bool landed) {
   const std::uint8_t* data = place_at(place) + plan.slot_bytes - op.bytes;
   if (landed) {
     if (const auto wrong = first_difference(data, 0, op.bytes - 8, plan.key, number))
-      ledger().fault(Fault::kCorrupted, "%s: write %lu of %u bytes is wrong at byte %lu", wiring_.name(), number,
-                     op.bytes, *wrong);
+      ledger().fault(is_of_later(place, data + *wrong, number) ? Fault::kEarly : Fault::kCorrupted,
+                     "%s: write %lu of %u bytes is wrong at byte %lu", wiring_.name(), number, op.bytes, *wrong);
   }
   // Overwritten at once: a write that is done again is seen when the place is released.
   seal(place_at(place), plan.slot_bytes, plan.key, number);
@@ -162,7 +162,20 @@ void Receiver::check_places() {
   for (const Sealed& what : sealed_) check_sealed(what);
 }
 
-// Says what a place holds instead of what it should, by its last word.
+// Whether what lies there is of a write that has come before the place of `number` was free.
+bool Receiver::is_of_later(std::uint64_t place, const std::uint8_t* at, std::uint64_t number) const {
+  const DirectionPlan& plan = wiring_.in();
+  for (std::uint64_t n = number + 1; n < number + kLookedThrough && n < plan.operations; ++n) {
+    const Operation op = operation(n);
+    const std::uint8_t* begin = place_at(place) + plan.slot_bytes - op.bytes;
+    if (!is_to_ring(op.kind) || at < begin) continue;
+    const auto from = static_cast<std::size_t>(at - begin);
+    if (from + 8 <= op.bytes - 8 && !first_difference(at, from, from + 8, plan.key, n)) return true;
+  }
+  return false;
+}
+
+// Says what a place holds instead of what it should, by its last word or its seal.
 void Receiver::complain_of_place(std::uint64_t place, std::uint64_t number, const char* what) {
   const DirectionPlan& plan = wiring_.in();
   const std::uint64_t found = last_word(place_at(place), plan.slot_bytes);
@@ -170,7 +183,9 @@ void Receiver::complain_of_place(std::uint64_t place, std::uint64_t number, cons
   std::uint64_t of = kFresh;
   const std::uint64_t from = number > kLookedThrough ? number - kLookedThrough : 0;
   for (std::uint64_t n = from; n < number + kLookedThrough && n < plan.operations; ++n)
-    if (found == landed_word(plan.key, n)) of = n;
+    if (found == landed_word(plan.key, n) ||
+        (n > number && sealed(place_at(place), plan.slot_bytes, plan.key, n)))  // it was read there, too
+      of = n;
   if (of != kFresh) fault = of > number ? Fault::kEarly : Fault::kDoubled;
   if (of == kFresh && next_write_ == number) fault = Fault::kLost;
   ledger().fault(fault, "%s: write %lu, place %lu: %s; there is %lx (write %ld)", wiring_.name(), number, place, what,

@@ -50,6 +50,7 @@ class Receiver {
   bool tell();
   bool serve_window();
   void check_sealed(const Sealed& what);
+  bool is_of_later(std::uint64_t place, const std::uint8_t* at, std::uint64_t number) const;
   void complain_of_place(std::uint64_t place, std::uint64_t number, const char* what);
   std::uint64_t number_of(const ibv_wc& wc, const std::uint8_t* data);
   void check_message(const ibv_wc& wc, const Operation& op, const std::uint8_t* data);

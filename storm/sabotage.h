@@ -16,6 +16,8 @@ enum class Sabotage : std::uint8_t {
   kCompletion,  // a request is signaled that should not be
   kCounter,     // an addition to a shared counter adds two
   kHung,        // a sender stops
+  kStuck,       // all senders stop
+  kForgotten,   // a message beside the connections is not posted, nor those behind it
 };
 
 // Of a process. Any thread may ask.
@@ -25,6 +27,8 @@ class Saboteur {
   bool is(Sabotage what) const { return chosen_ == what; }
   // True once, when there have been some chances.
   bool strikes(Sabotage what) { return chosen_ == what && chances_.fetch_add(1) == kFirst; }
+  // True from then on.
+  bool goes_on_with(Sabotage what) { return chosen_ == what && chances_.fetch_add(1) >= kFirst; }
 
  private:
   static constexpr std::uint32_t kFirst = 20;

@@ -44,7 +44,7 @@ void Sender::post(ibv_send_wr* chain) {
     STORM_ZERO(extended_post(wiring_.builder, chain));
   else
     STORM_ZERO(ibv_post_send(wiring_.sending, chain, &bad));
-  ledger().at_most(Count::kDeepest, log_.size());
+  ledger().raise_to(Count::kDeepest, log_.size());
 }
 
 // Sabotage: operation next_ is not posted, or a write is posted once more.
@@ -61,7 +61,7 @@ bool Sender::skips(const Operation& op) {
 bool Sender::step() {
   const DirectionPlan& plan = wiring_.out();
   if (all_posted() || dice_.below(plan.laziness) != 0) return false;
-  stopped_ |= saboteur().strikes(Sabotage::kHung);
+  stopped_ |= saboteur().strikes(Sabotage::kHung) || saboteur().goes_on_with(Sabotage::kStuck);
   if (stopped_) return false;
   look_at_credits();
   if (saboteur().is(Sabotage::kReplayed) && !log_.empty()) post_again(log_.front());

@@ -13,7 +13,7 @@ def in_guest(line: Line) -> int:
     # Soft-RoCE has no XRC.
     options = ("--transports", "rc,uc,ud", "--patience", "180")
     for name, where in {"verbs": ("verbs",), "verbs and ib2tcp": ("verbs", "shm", "tcp")}.items():
-        line.case(name, lambda case, w=where: run_storm(case, Storm(*counts, w, options=options)))
+        line.case(name, lambda case, w=where: run_storm(case, Storm(*counts, w, options=options, time_out=180)))
     return line.finish()
 
 

@@ -22,6 +22,7 @@ RESTART = (300, 310, 320)                  # in the command
 PATIENCE_S = 25                            # given to commands by --timeout
 GRACE_S = 30                               # beyond that, on a machine with much else to do
 PROCESSES = 2
+SLOW_S = 2                                 # hooks/fault.h
 
 
 class Stormy:
@@ -30,6 +31,7 @@ class Stormy:
     def __init__(self, case: Case, fault: str = ""):
         self.driver = Driver(case, Storm(0, 0, ("shm",), processes=PROCESSES), case.random().getrandbits(48) | 1)
         self.case, self.job = case, self.driver.job
+        self.took = 0.0  # the last command, in seconds
         if fault:
             self.job.environment["SHADOWIB_FAULT"] = fault
         self.driver.start()
@@ -43,7 +45,7 @@ class Stormy:
         """A command that ends within its time, whatever it says."""
         began = time.monotonic()
         result = self.job.command(*argv, check_code=False, environment={"SHADOWIB_FAULT": fault}, timeout=patience + GRACE_S + 30)
-        took = time.monotonic() - began
+        took = self.took = time.monotonic() - began
         check(took < patience + GRACE_S, f"{argv[0]} took {took:.0f} s, with {patience:.0f} given")
         check(result.returncode <= 0 or result.stderr.strip() or result.stdout.strip(), f"{argv[0]} exits with {result.returncode} and says nothing")
         return result
@@ -131,8 +133,9 @@ def member_is_slow(case: Case, point: int) -> str:
     storm = Stormy(case, f"{point}:slow:1:2")
     result = storm.checkpoint()
     check(result.returncode == 0, f"exit code {result.returncode}: {result.stderr}")
+    check(storm.took >= SLOW_S, f"the checkpoint took {storm.took:.1f} s: nobody was slow")
     storm.runs_on()
-    return "two seconds"
+    return f"{storm.took:.1f} seconds"
 
 
 def member_is_terminated(case: Case, point: int) -> str:
@@ -142,6 +145,7 @@ def member_is_terminated(case: Case, point: int) -> str:
     check(result.returncode in (0, ABORTED), f"exit code {result.returncode}: {result.stderr}")
     sets = storm.listed()
     check(sets[:1] == [storm.good] and len(sets) == (2 if result.returncode == 0 else 1), f"listed: {sets}")
+    wait_for("the member's end", lambda: any(program.process.poll() == -signal.SIGTERM for program in storm.job.programs), 30)
     storm.restarts(sets[-1])
     return last(result)
 
@@ -173,9 +177,12 @@ def asked_twice(case: Case) -> str:
     storm = Stormy(case, "40:slow:1:2")
     job = storm.job
     words = [job.shadowib, "checkpoint", job.name, "--timeout", str(PATIENCE_S), "--dir", str(job.directory)]
+    began = time.monotonic()
     both = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=job.environment) for _ in range(2)]
     said = [command.communicate(timeout=PATIENCE_S + GRACE_S)[1] for command in both]
     codes = sorted(command.returncode for command in both)
+    took = time.monotonic() - began
+    check(took >= SLOW_S, f"both took {took:.1f} s: nobody was slow")
     check(codes in ([0, 0], [0, BUSY]), f"exit codes {codes}: {said}")
     check(len(storm.listed()) == 1 + codes.count(0), f"listed: {storm.listed()}")
     storm.runs_on()

@@ -8,9 +8,9 @@ import signal
 import time
 
 from common import Case, Failure, check
-from jobs import A_PROCESS_FAILED, BUSY, REFUSED, TIMEOUT, Job, wait_for
+from jobs import A_PROCESS_FAILED, REFUSED, Job, wait_for
 
-# A checkpoint that was refused for a documented reason is none, and no fault; but it is to be rare.
+# A checkpoint that was refused is none, and no fault: the reason is in the case's line. But it is to be rare.
 MOST_REFUSED = 0.02
 FAULTS = ("lost", "doubled", "early", "corrupted", "reordered", "hung", "completion", "event", "refused", "identity")
 
@@ -24,6 +24,7 @@ class Storm:
     processes: int = 3
     options: tuple = ()
     longest_pause: float = 0.3  # seconds between checkpoints
+    time_out: int = 60          # seconds that a checkpoint may take; more is a fault
     sets_kept: int = 2
 
 
@@ -40,7 +41,8 @@ class Driver:
         self.area.mkdir()
         first = backend(storm.where[0])
         self.job = Job(case, "storm", environment=first, backend=first["SHADOWIB_BACKEND"])
-        self.checkpoints = self.restarts = self.refused = 0
+        self.checkpoints = self.restarts = 0
+        self.refusals: list[str] = []
 
     def start(self):
         words = [self.case.line.program("shadowib-storm"), "--processes", str(self.storm.processes), "--seed", str(self.seed),
@@ -81,12 +83,12 @@ class Driver:
 
     def take(self, kill: bool) -> bool:
         """A checkpoint. False: it was refused."""
-        argv = ["checkpoint", self.job.name, "--timeout", "60", *(["--kill"] if kill else [])]
-        result = self.job.command(*argv, check_code=False)
-        if result.returncode in (BUSY, REFUSED, TIMEOUT):
-            self.refused += 1
-            most = max(3, MOST_REFUSED * (self.storm.checkpoints + self.storm.restarts))
-            check(self.refused <= most, f"{self.refused} checkpoints were refused, of {self.checkpoints}: {result.stderr.strip()}")
+        argv = ["checkpoint", self.job.name, "--timeout", str(self.storm.time_out), *(["--kill"] if kill else [])]
+        result = self.job.command(*argv, check_code=False, timeout=self.storm.time_out + 60)
+        if result.returncode == REFUSED:
+            self.refusals.append(result.stderr.strip())
+            most = max(3, MOST_REFUSED * self.storm.checkpoints)
+            check(len(self.refusals) <= most, f"{len(self.refusals)} checkpoints were refused, {self.checkpoints} taken")
             return False
         if result.returncode != 0:
             self.check_running()
@@ -161,7 +163,7 @@ def run_storm(case: Case, storm: Storm) -> str:
         driver.run()
     except Failure as caught:
         failure = caught
-    row = {"operations": sum(driver.operations()), "checkpoints": driver.checkpoints, "restarts": driver.restarts, "not taken": driver.refused}
+    row = {"operations": sum(driver.operations()), "checkpoints": driver.checkpoints, "restarts": driver.restarts, "not taken": len(driver.refusals)}
     reports = [driver.area / f"report-{rank}.json" for rank in range(storm.processes)]
     if all(report.exists() for report in reports):
         totals = driver.totals()
@@ -171,7 +173,9 @@ def run_storm(case: Case, storm: Storm) -> str:
         (case.work / "totals.json").write_text(json.dumps(case.figures, indent=1) + "\n")
         if failure is None:
             check(not any(totals["faults"].values()), f"faults: {totals['faults']}\n{driver.said()}")
-    text = f"seed {seed}\n{table([row])}"
+    elif failure is None:
+        failure = Failure("a process has left no report")
+    text = "\n".join([f"seed {seed}", table([row]), *(f"  refused: {reason}" for reason in sorted(set(driver.refusals)))])
     if failure is not None:
         raise Failure(f"{failure}\n{text}")
     return text

@@ -1,6 +1,6 @@
 #include "examples/pingpong/options.h"
 
-#include <CLI/CLI.hpp>
+#include "examples/command_line/command_line.h"
 
 namespace pingpong {
 
@@ -16,7 +16,6 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
       "  shadowib-pingpong --transport tcp -e   over TCP, with completion events\n"
       "  shadowib-pingpong --server             one end by hand, the other: shadowib-pingpong HOST\n"
       "Exit codes: 0 verdict ok, 1 wrong data or a failed step, 2 wrong option."};
-  app.set_version_flag("--version", std::string("shadowib-pingpong ") + SHADOWIB_VERSION);
   app.add_option("HOST", o->host, "connect to a server on HOST");
   app.add_flag("-S,--server", o->server, "wait for a client");
   app.add_option("-p,--port", o->port, "TCP port for the exchange of addresses")->check(CLI::Range(1, 65535));
@@ -39,13 +38,7 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
       ->check(CLI::Range(1, 100));
   app.add_flag("--json", o->json, "validation: print the result as JSON");
   app.add_flag("--keep", o->keep, "validation: keep the directory");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    *exit_code = app.exit(e) == 0 ? 0 : 2;
-    return false;
-  }
-  return true;
+  return command_line::parse(app, "shadowib-pingpong", argc, argv, exit_code);
 }
 
 }  // namespace pingpong

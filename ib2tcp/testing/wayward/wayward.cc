@@ -91,7 +91,7 @@ int pass_on(HeldPost& held) {
   held.wr.sg_list = held.list.data();
   ibv_send_wr* bad = nullptr;
   const int rc = g_below.post_send(held.qp, &held.wr, &bad);
-  if (rc != 0) log_message(LogLevel::kWarn, "a request that was withheld is refused now: errno %d", rc);
+  if (rc != 0) log_message(LogLevel::kWarn, "wayward: a request that was withheld is refused now: errno %d", rc);
   return rc;
 }
 

@@ -13,8 +13,8 @@ MAN = SOURCE / "docs" / "man"
 COMMANDS = ("run", "checkpoint", "restart", "status", "list", "inspect", "verify", "gc", "doctor")
 
 
-def options_of_help(*command):
-    text = subprocess.run([COMMAND, *command, "--help"], check=True, capture_output=True, text=True).stdout
+def options_of_help(*command, program=COMMAND):
+    text = subprocess.run([program, *command, "--help"], check=True, capture_output=True, text=True).stdout
     return set(re.findall(r"^  (?:-\w,)?(--[a-z-]+)", text, re.M))
 
 
@@ -22,7 +22,7 @@ def options_of_page(name):
     text = (MAN / name).read_text().replace("\\-", "-")
     options = text[text.index(".SH OPTIONS"):]
     options = options[:options.index(".SH", 4)]
-    return set(re.findall(r"^\.BI? (--[a-z-]+)", options, re.M))
+    return {option for line in re.findall(r"^\.B[IR]? .*", options, re.M) for option in re.findall(r"--[a-z][a-z-]*", line)}
 
 
 class ManPages(unittest.TestCase):
@@ -31,6 +31,8 @@ class ManPages(unittest.TestCase):
             with self.subTest(command):
                 self.assertEqual(options_of_help(command), options_of_page(f"shadowib-{command}.1"))
         self.assertEqual(options_of_help(), options_of_page("shadowib.1"))
+        storm = pathlib.Path(COMMAND).with_name("shadowib-storm")
+        self.assertEqual(options_of_help(program=storm), options_of_page("shadowib-storm.1"))
 
     def test_commands_and_pages_agree(self):
         help_text = subprocess.run([COMMAND, "--help"], check=True, capture_output=True, text=True).stdout

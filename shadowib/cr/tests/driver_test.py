@@ -9,11 +9,11 @@ import subprocess
 import sys
 import unittest
 
-import restart_test
-from restart_test import BUILD, PROGRAM, SHADOWIB, TIMEOUT_S
+import restart_case
+from restart_case import BUILD, PROGRAM, SHADOWIB, TIMEOUT_S
 
 
-class DriverCase(restart_test.RestartCase):
+class DriverCase(restart_case.RestartCase):
     def setUp(self):
         super().setUp()
         for name in ("old", "new", "none"):

@@ -4,12 +4,15 @@ hazards_test.py BUILD_DIR/hazards PROGRAM [unittest options]. The tree has the s
 (shadowib/base/guard.h) and, in ib2tcp's place, one that misbehaves on command (ib2tcp/testing/wayward). What is withheld at
 the moment of a checkpoint is what the scenario has commanded; no outcome hangs on when something happens.
 """
+import pathlib
+import re
 import struct
 import sys
 import unittest
 
-from restart_test import RestartCase, TIMEOUT_S
+from restart_case import RestartCase, TIMEOUT_S
 
+SOURCE = pathlib.Path(__file__).resolve().parents[3]
 FIELDS = 32  # more than struct wayward_control has
 DEVICE = {0: 1}  # field: value
 
@@ -183,6 +186,17 @@ class Processes(Hazard):
 
     def test_h20_retries_that_run_out_while_threads_are_stopped(self):
         self.hazard("h20.pause", r"not so: ibv_poll_cq\(send_cq, 1, &wc\) == 0", "peer_not_ready", fields=DEVICE)
+
+
+class Guards(unittest.TestCase):
+    def test_each_is_left_out_by_a_test_and_has_its_place_in_the_table(self):
+        base = SOURCE / "shadowib" / "base"
+        names = re.findall(r"^  k\w+, *// (h[\w.]+): ", (base / "guard.h").read_text(), re.M)
+        self.assertEqual(names, re.findall(r'"(h\d[\w.]*)"', (base / "guard.cc").read_text()), "in one order")
+        left_out = re.findall(r'self\.(?:hazard|unguarded)\("([^"]+)"', pathlib.Path(__file__).read_text())
+        self.assertEqual(set(names), {name for words in left_out for name in words.split(",")})
+        table = (SOURCE / "docs/hazards.md").read_text()
+        self.assertEqual([name for name in sorted(names) if f"`{name}`" not in table], [])
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ import sys
 import time
 import unittest
 
-import restart_test
-from restart_test import BUILD, SHADOWIB, TIMEOUT_S, await_listener, free_port
+import restart_case
+from restart_case import BUILD, SHADOWIB, TIMEOUT_S, await_listener, free_port
 
 ITERATIONS, REST_US = 3_000, 2_000  # long enough for what is done meanwhile, however fast the machine is
 
 
-class Shares(restart_test.RestartCase):
+class Shares(restart_case.RestartCase):
     def begin(self):
         """A server (member 0) and a client (member 1) that have exchanged something, saved and killed."""
         port = free_port()

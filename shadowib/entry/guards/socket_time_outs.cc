@@ -23,9 +23,11 @@ Next<ssize_t(int, void*, std::size_t, std::size_t, int)> g_recv_chk{"__recv_chk"
 Next<ssize_t(int, void*, std::size_t, int, sockaddr*, socklen_t*)> g_recvfrom{"recvfrom"};
 Next<ssize_t(int, void*, std::size_t, std::size_t, int, sockaddr*, socklen_t*)> g_recvfrom_chk{"__recvfrom_chk"};
 Next<ssize_t(int, msghdr*, int)> g_recvmsg{"recvmsg"};
+Next<int(int, mmsghdr*, unsigned, int, timespec*)> g_recvmmsg{"recvmmsg"};
 Next<ssize_t(int, const void*, std::size_t, int)> g_send{"send"};
 Next<ssize_t(int, const void*, std::size_t, int, const sockaddr*, socklen_t)> g_sendto{"sendto"};
 Next<ssize_t(int, const msghdr*, int)> g_sendmsg{"sendmsg"};
+Next<int(int, mmsghdr*, unsigned, int)> g_sendmmsg{"sendmmsg"};
 Next<int(int, sockaddr*, socklen_t*)> g_accept{"accept"};
 Next<int(int, sockaddr*, socklen_t*, int)> g_accept4{"accept4"};
 Next<int(int, const sockaddr*, socklen_t)> g_connect{"connect"};
@@ -82,6 +84,10 @@ SHADOWIB_GUARD ssize_t recvmsg(int fd, msghdr* message, int flags) {
   return within(fd, SO_RCVTIMEO, SYS_recvmsg, [=] { return g_recvmsg(fd, message, flags); });
 }
 
+SHADOWIB_GUARD int recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+  return within(fd, SO_RCVTIMEO, SYS_recvmmsg, [=] { return g_recvmmsg(fd, messages, count, flags, timeout); });
+}
+
 SHADOWIB_GUARD ssize_t send(int fd, const void* buffer, std::size_t size, int flags) {
   return within(fd, SO_SNDTIMEO, SYS_sendto, [=] { return g_send(fd, buffer, size, flags); });
 }
@@ -93,6 +99,10 @@ SHADOWIB_GUARD ssize_t sendto(int fd, const void* buffer, std::size_t size, int 
 
 SHADOWIB_GUARD ssize_t sendmsg(int fd, const msghdr* message, int flags) {
   return within(fd, SO_SNDTIMEO, SYS_sendmsg, [=] { return g_sendmsg(fd, message, flags); });
+}
+
+SHADOWIB_GUARD int sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
+  return within(fd, SO_SNDTIMEO, SYS_sendmmsg, [=] { return g_sendmmsg(fd, messages, count, flags); });
 }
 
 SHADOWIB_GUARD int accept(int fd, sockaddr* from, socklen_t* length) {

@@ -54,7 +54,7 @@ struct call {
 };
 
 /* By concern; a name of NULL ends a list. */
-extern struct call timed_calls[], waiting_calls[], interrupted_calls[], verbs_calls[], refused_calls[];
+extern struct call timed_calls[], descriptor_calls[], waiting_calls[], verbs_calls[], refused_calls[];
 
 extern int timeout_ms; /* of those that time out, or are due by a deadline */
 static const int kLongMs = 3600 * 1000;

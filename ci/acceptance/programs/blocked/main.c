@@ -7,8 +7,8 @@
 
 int timeout_ms = 6000;
 
-static struct call *const kCaptured[] = {timed_calls, waiting_calls, interrupted_calls, verbs_calls, NULL},
-                          *const kNatively[] = {timed_calls, waiting_calls, interrupted_calls, NULL},
+static struct call *const kCaptured[] = {timed_calls, descriptor_calls, waiting_calls, verbs_calls, NULL},
+                          *const kNatively[] = {timed_calls, descriptor_calls, waiting_calls, NULL},
                           *const kRefused[] = {refused_calls, NULL};
 static struct call* const* lists = kCaptured;
 static int natively, refused;
@@ -115,7 +115,7 @@ static void end_all(void) {
       c->early = (c->ending == kWoken || c->ending == kInterrupted) && c->ended;
       if (c->early) continue;
       if (c->ending == kWoken) c->wake(c);
-      while (c->ending == kInterrupted && !is_blocked(c)) sched_yield(); /* back in its call */
+      while (c->ending == kInterrupted && !c->ended && !is_blocked(c)) sched_yield(); /* back in its call */
       if (c->ending == kInterrupted) pthread_kill(c->thread, SIGUSR1);
     }
     for (struct call* c = lists[l]; c->name != NULL; ++c) pthread_join(c->thread, NULL);

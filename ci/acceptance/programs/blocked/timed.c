@@ -144,6 +144,12 @@ static long call_recv(struct call* c) {
   return recv(c->fds[0], &byte, 1, 0);
 }
 
+static long call_recv_all(struct call* c) {
+  MUST(write(c->fds[1], "abc", 3) == 3); /* received when the first stop comes, and the fourth never does */
+  char bytes[4];
+  return recv(c->fds[0], bytes, sizeof(bytes), MSG_WAITALL);
+}
+
 static long call_read_socket(struct call* c) {
   char byte;
   return read(c->fds[0], &byte, 1);
@@ -154,6 +160,20 @@ static long call_recvmsg(struct call* c) {
   struct iovec piece = {&byte, 1};
   struct msghdr message = {.msg_iov = &piece, .msg_iovlen = 1};
   return recvmsg(c->fds[0], &message, 0);
+}
+
+static long call_recvmmsg(struct call* c) {
+  char byte;
+  struct iovec piece = {&byte, 1};
+  struct mmsghdr message = {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}};
+  return recvmmsg(c->fds[0], &message, 1, 0, NULL);
+}
+
+static long call_sendmmsg(struct call* c) {
+  static char block[4096];
+  struct iovec piece = {block, sizeof(block)};
+  struct mmsghdr message = {.msg_hdr = {.msg_iov = &piece, .msg_iovlen = 1}};
+  return sendmmsg(c->fds[0], &message, 1, 0);
 }
 
 static long call_send(struct call* c) {
@@ -238,9 +258,12 @@ struct call timed_calls[] = {
     {"semtimedop", kTimesOut, semaphore_set, call_semtimedop, NULL, -1, EAGAIN},
     {"futex", kTimesOut, futex_word, call_futex, NULL, -1, ETIMEDOUT},
     {"recv with SO_RCVTIMEO", kTimesOut, silent_pair, call_recv, NULL, -1, EAGAIN},
+    {"recv with SO_RCVTIMEO and MSG_WAITALL, begun", kTimesOut, silent_pair, call_recv_all, NULL, 3, 0},
     {"recvmsg with SO_RCVTIMEO", kTimesOut, silent_pair, call_recvmsg, NULL, -1, EAGAIN},
+    {"recvmmsg with SO_RCVTIMEO", kTimesOut, silent_pair, call_recvmmsg, NULL, -1, EAGAIN},
     {"read with SO_RCVTIMEO", kTimesOutAfresh, silent_pair, call_read_socket, NULL, -1, EAGAIN},
     {"send with SO_SNDTIMEO", kTimesOut, full_pair, call_send, NULL, -1, EAGAIN},
+    {"sendmmsg with SO_SNDTIMEO", kTimesOut, full_pair, call_sendmmsg, NULL, -1, EAGAIN},
     {"accept with SO_RCVTIMEO", kTimesOut, silent_listener, call_accept, NULL, -1, EAGAIN},
     {"clock_nanosleep, absolute", kDeadline, NULL, call_clock_nanosleep_absolute, NULL, 0, 0},
     {"futex, absolute", kDeadline, futex_word, call_futex_absolute, NULL, -1, ETIMEDOUT},

@@ -1,0 +1,191 @@
+/* Hazards of threads, adapters, children and peers. */
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hazards.h"
+
+/* H14: a thread is inside of an adapter's library when it is to be stopped. */
+static void* post_one(void* unused) {
+  (void)unused;
+  write_to(a, 1, 1, 2, IBV_SEND_SIGNALED);
+  return NULL;
+}
+
+static void stopped_in_a_post(void) {
+  pthread_t thread;
+  make_free_pair();
+  fill(1, 'w');
+  COMMAND(stay_inside, 1);
+  CHECK(pthread_create(&thread, NULL, post_one, NULL) == 0);
+  while (ASK(inside) == 0) usleep(100);
+  const int rc = take_checkpoint(1);
+  HOLDS(ASK(stopped_inside) == 0, "a thread was stopped inside the backend");
+  CHECK(rc == 1);
+  CHECK(pthread_join(thread, NULL) == 0);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  CHECK(place(2)[0] == 'w');
+}
+
+/* H14: one inside of the loader, with its lock, until after the moment for which it was to be stopped. */
+static int stay_in_the_loader(struct dl_phdr_info* info, size_t size, void* entered) {
+  (void)info;
+  (void)size;
+  *(volatile int*)entered = 1;
+  while (ASK(paused) == 0) usleep(1000);
+  for (double end = now() + 1; now() < end;) usleep(1000);
+  return 1;
+}
+
+static void* look_at_libraries(void* entered) {
+  dl_iterate_phdr(stay_in_the_loader, entered);
+  return NULL;
+}
+
+static void stopped_in_the_loader(void) {
+  static volatile int entered;
+  pthread_t thread;
+  make_free_pair();
+  CHECK(pthread_create(&thread, NULL, look_at_libraries, (void*)&entered) == 0);
+  while (!entered) usleep(100);
+  checkpoint_and_kill();
+  CHECK(pthread_join(thread, NULL) == 0);
+  send_one(1);
+}
+
+/* H16: a write has completed at its sender, and the receiver's adapter has not put it into memory yet. */
+static void write_on_its_way_to_memory(void) {
+  make_free_pair();
+  fill(1, 'w');
+  COMMAND(place_late, 1);
+  write_to(a, 1, 1, 2, IBV_SEND_SIGNALED);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  CHECK(place(2)[0] == 0);
+  checkpoint_and_kill();
+  HOLDS(place(2)[0] == 'w' && place(2)[kBytes - 1] == 'w', "a write that had completed is lost");
+  send_one(2);
+}
+
+/* H17: a message of XRC is in the receiver's memory, which knows it by looking there. That its receive was taken and
+ * that it has run is not told yet; the target of the connection itself never has a receive. */
+static void extended_write_seen(void) {
+  struct ibv_xrcd_init_attr domain_attr = {IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
+  struct ibv_srq_init_attr_ex srq_attr = {.attr = {.max_wr = 4, .max_sge = 1}, .srq_type = IBV_SRQT_XRC};
+  struct ibv_qp_init_attr_ex target = {.qp_type = IBV_QPT_XRC_RECV, .comp_mask = IBV_QP_INIT_ATTR_XRCD};
+  struct ibv_qp_init_attr initiator = {.cap = {kDepth, 0, 1, 0, 0}, .qp_type = IBV_QPT_XRC_SEND};
+  uint32_t number;
+  open_device();
+  allocate(1 << 16);
+  target.xrcd = srq_attr.xrcd = ibv_open_xrcd(context, &domain_attr);
+  srq_attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  srq_attr.pd = pd;
+  srq_attr.cq = receive_cq;
+  struct ibv_srq* srq = ibv_create_srq_ex(context, &srq_attr);
+  CHECK(srq != NULL && ibv_get_srq_num(srq, &number) == 0);
+  initiator.send_cq = send_cq;
+  CHECK((a = ibv_create_qp(pd, &initiator)) != NULL && (b = ibv_create_qp_ex(context, &target)) != NULL);
+  to_init(a);
+  to_init(b);
+  connect_to(a, lid, b->qp_num);
+  connect_to(b, lid, a->qp_num);
+  struct ibv_sge sge = {(uintptr_t)place(1), kBytes, mr->lkey};
+  struct ibv_recv_wr receive = {.wr_id = 101, .sg_list = &sge, .num_sge = 1}, *bad_receive;
+  CHECK(ibv_post_srq_recv(srq, &receive, &bad_receive) == 0);
+  withhold_answers();
+  COMMAND(hold_receives, 1);
+  fill(1, 'w');
+  struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE_WITH_IMM, 1, &sge, 2, IBV_SEND_SIGNALED), *bad;
+  wr.qp_type.xrc.remote_srqn = number;
+  CHECK(ibv_post_send(a, &wr, &bad) == 0);
+  await_char(2, 'w');
+  fill(2, '-');
+  checkpoint_and_kill_answering_late();
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 101, IBV_WC_SUCCESS);
+  HOLDS(place(2)[0] == '-', "the write was made twice");
+  expect_nothing_more();
+}
+
+/* H19: a child has its parent's handles and none of the objects. */
+static int in_child(void) {
+  struct ibv_sge sge = {(uintptr_t)place(1), kBytes, mr->lkey};
+  struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 9, &sge, 2, IBV_SEND_SIGNALED), *bad;
+  struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+  return ibv_post_send(a, &wr, &bad) != 0 && ibv_modify_qp(a, &attr, IBV_QP_STATE) == EPERM &&
+         ibv_destroy_qp(a) == EPERM && ibv_dereg_mr(mr) == EPERM && ibv_destroy_cq(send_cq) == EPERM;
+}
+
+static void forked(void) {
+  int status;
+  make_free_pair();
+  const pid_t child = fork();
+  if (child == 0) _exit(in_child() ? 0 : 3);
+  CHECK(waitpid(child, &status, 0) == child);
+  HOLDS(status == 0, "the child took its parent's objects for its own");
+  send_one(1);
+  checkpoint_and_kill();
+  send_one(2);
+}
+
+/* H20: the peer is gone and nobody has said so yet: what an adapter would say when it has waited long enough. */
+static void peer_gone(void) {
+  make_free_pair();
+  COMMAND(hold_posts, 1);
+  take_in(a, 101, 3);
+  write_to(a, 1, 1, 2, IBV_SEND_SIGNALED);
+  write_to(a, 2, 1, 2, 0);
+  CHECK(ibv_destroy_qp(b) == 0);
+  checkpoint_and_kill();
+  EXPECT(receive_cq, 101, IBV_WC_WR_FLUSH_ERR);
+  EXPECT(send_cq, 1, IBV_WC_RETRY_EXC_ERR);
+  EXPECT(send_cq, 2, IBV_WC_WR_FLUSH_ERR);
+  expect_nothing_more();
+}
+
+/* H20: the peer is not ready to receive and cannot become so, since its program is stopped. The adapter gives up
+ * while threads are stopped: after the polls of settling, and later. */
+static void peer_not_ready(void) {
+  make_free_pair();
+  to_state(b, IBV_QPS_RESET);
+  to_init(b);
+  COMMAND(hold_posts, 1);
+  take_in(a, 101, 3);
+  take_in(b, 102, 2);
+  fill(1, '1');
+  write_to(a, 1, 1, 4, IBV_SEND_SIGNALED);
+  give(a, IBV_WR_SEND, 2, 1, 0, 0);
+  for (uint32_t polls = 3; polls <= 9; polls += 2) {
+    COMMAND(lose_peer, polls);
+    checkpoint_and_go_on();
+    COMMAND(lose_peer, 0);
+    expect_nothing_more();
+    HOLDS(ASK(withheld) == 2, "a request is lost");
+  }
+  COMMAND(lose_peer, 3);
+  COMMAND(begins_with, 1);
+  checkpoint_and_kill();
+  expect_nothing_more();
+  HOLDS(ASK(withheld) == 2, "a request is lost");
+  connect_to(b, lid, a->qp_num);
+  COMMAND(hold_posts, 0);
+  EXPECT(send_cq, 1, IBV_WC_SUCCESS);
+  EXPECT(receive_cq, 102, IBV_WC_SUCCESS);
+  CHECK(place(2)[0] == '1' && place(4)[0] == '1');
+  fill(1, '3');
+  give(b, IBV_WR_SEND, 3, 1, 0, IBV_SEND_SIGNALED);
+  EXPECT(receive_cq, 101, IBV_WC_SUCCESS);
+  EXPECT(send_cq, 3, IBV_WC_SUCCESS);
+  expect_nothing_more();
+}
+
+const struct scenario hazard_process_scenarios[] = {{"stopped_in_a_post", stopped_in_a_post},
+                                                    {"stopped_in_the_loader", stopped_in_the_loader},
+                                                    {"write_on_its_way_to_memory", write_on_its_way_to_memory},
+                                                    {"extended_write_seen", extended_write_seen},
+                                                    {"forked", forked},
+                                                    {"peer_gone", peer_gone},
+                                                    {"peer_not_ready", peer_not_ready},
+                                                    {NULL, NULL}};
