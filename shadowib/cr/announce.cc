@@ -129,11 +129,13 @@ void announce_late_srq(const ShadowSrq& srq) {
 }
 
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd) {
+  if (job_info().generation == 0 || (mr.mr.rkey == mr.real->rkey && !is_late_key(mr.mr.rkey))) return;
   Status s = publish_late_key("mr", pd, mr.mr.rkey, mr.real->rkey);
   if (!s.ok()) log_line(LogLevel::kError, "memory region 0x%x cannot be announced: %s", mr.mr.rkey, s.text());
 }
 
 void announce_late_mw(const ShadowMw& mw, std::uint32_t pd) {
+  if (job_info().generation == 0 || (mw.mw.rkey == mw.real->rkey && !is_late_key(mw.mw.rkey))) return;
   Status s = publish_late_key("mw", pd, window_block(mw.mw.rkey), window_block(mw.real->rkey));
   if (!s.ok()) log_line(LogLevel::kError, "memory window 0x%x cannot be announced: %s", mw.mw.rkey, s.text());
 }

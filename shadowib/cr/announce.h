@@ -22,11 +22,12 @@ void announce_late_qp(const ShadowQp& qp);
 void announce_late_srq(const ShadowSrq& srq);
 // A datagram queue pair, so that receivers can tell who it is; others need none.
 Status announce_source(const ShadowQp& qp);
+// Regions and windows if their key is not the real one, or one that peers would take for none (is_late_key).
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd);
 void announce_late_mw(const ShadowMw& mw, std::uint32_t pd);
 
 // Takes it back, since the object is gone. Of queue pairs and queues before their number can be another's: the caller
-// holds the registry's lock. Of keys that are the real ones nothing has been said (is_late_key).
+// holds the registry's lock.
 void withdraw_late_qp(const ShadowQp& qp);
 void withdraw_late_srq(const ShadowSrq& srq);
 void withdraw_late_mr(std::uint32_t pd, std::uint32_t rkey);

@@ -308,7 +308,7 @@ RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
   if (remote.windows.find(virtual_block, &block) || find_late("mw", remote, virtual_block, &block))
     real.value = block.value << 8 | (key.value & 0xff);
   else if (!find_late("mr", remote, key, &real) && is_late_key(key.value))
-    real = {kNobodyKey};
+    return {kNobodyKey};
   remote.keys.insert(key, real);
   return real;
 }

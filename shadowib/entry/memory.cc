@@ -75,7 +75,7 @@ ibv_mr* shadowib_ibv_reg_mr_iova2(ibv_pd* program_pd, void* address, std::size_t
     ++pd->users;
     r.mrs.push_back(*mr);
   }
-  if (mr->mr.rkey != real->rkey) announce_late_mr(*mr, pd->id);
+  announce_late_mr(*mr, pd->id);
   return &mr->mr;
 }
 
@@ -136,7 +136,7 @@ int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* 
     }
     note_place(*context, *mr);
   }
-  if (program->rkey != mr->real->rkey) announce_late_mr(*mr, ShadowPd::of(program->pd)->id);
+  announce_late_mr(*mr, ShadowPd::of(program->pd)->id);
   return 0;
 }
 

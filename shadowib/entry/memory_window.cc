@@ -46,7 +46,7 @@ ibv_mw* alloc_mw(ibv_pd* program_pd, ibv_mw_type type) {
     ++pd->users;
     r.mws.push_back(*mw);
   }
-  if (mw->mw.rkey != real->rkey) announce_late_mw(*mw, pd->id);
+  announce_late_mw(*mw, pd->id);
   return &mw->mw;
 }
 

@@ -57,8 +57,9 @@ struct Registry {
 
 Registry& registry();
 
-// Keys made after a restart are the real ones, or one of these, about which peers have to ask. So none of these is
-// taken for a real key when its owner is gone and has taken back what was said of it: it may be somebody else's.
+// Keys made after a restart are the real ones, or else of these. Of each of these that is in use peers are told, also
+// of one that is the real one. So no key is taken for a real one, which may be somebody else's by then, when its
+// owner is gone and what was told of it has been taken back.
 inline constexpr std::uint32_t kLateKeys = 0xe0000000, kLateKeyMask = 0xf0000000;
 inline constexpr bool is_late_key(std::uint32_t key) { return (key & kLateKeyMask) == kLateKeys; }
 

@@ -249,6 +249,9 @@ class Restart(RestartCase):
     def test_an_unreliable_connection(self):
         self.alone("unreliable_connection")
 
+    def test_windows_made_after_the_restart(self):
+        self.alone("late_windows")
+
     def test_bound_windows(self):
         self.ends(self.run_program("windows"), -9)
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
