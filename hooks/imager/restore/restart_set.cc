@@ -128,7 +128,8 @@ class Command {
     SupervisorMessage message{};
     const ssize_t n = ::recv(from->socket, static_cast<void*>(&message), sizeof(message), 0);
     if (n != static_cast<ssize_t>(sizeof(message)))
-      return Status(Code::kInternal, 0, "the supervisor of the restarted processes died, and they with it");
+      return Status(Code::kAborted, 0,
+                    "the supervisor of the restarted processes was killed, and they with it; the set is as it was");
     if (message.kind == SupervisorMessage::kStatus) return message.status;
     if (message.kind == SupervisorMessage::kRunning) {
       restored_ += from->members;
