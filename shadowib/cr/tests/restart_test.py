@@ -303,7 +303,9 @@ class Restart(RestartCase):
         # 110: the first thing a restored member does; until it has waited there nobody has taken an index.
         slow = {"SHADOWIB_FAULT": "110:slow:0"} if during else {}
         restarted = self.restart(1, transport=transport, **slow)
-        if not during:
+        if during:
+            self.await_text(restarted, "verifying")  # it has the job's locks: who comes sooner begins the job anew
+        else:
             self.await_file("first")
         joined = self.run_program("second", transport=transport)
         self.ends(joined, -9)
