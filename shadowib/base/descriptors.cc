@@ -51,6 +51,10 @@ int own_descriptor(int fd) {
   for (int floor = top - kOwnedDescriptorWindow; moved < 0; floor /= 2) {
     if (floor < 3) floor = 3;
     moved = ::fcntl(fd, F_DUPFD_CLOEXEC, floor);
+    if (moved >= kMaxOwnedDescriptors) {  // where more descriptors are allowed than we can note
+      raw_close(moved);
+      moved = -1, errno = EMFILE;
+    }
     if (moved < 0 && (floor == 3 || (errno != EMFILE && errno != EINVAL))) return -1;
   }
   mark(moved);

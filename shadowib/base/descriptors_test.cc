@@ -4,7 +4,24 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <cstdarg>
+
+// In libc's place. If told to, as where more descriptors are allowed than we can note, and those at the top are used.
+static bool g_top_is_used = false;
+extern "C" int fcntl(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  const long argument = va_arg(arguments, long);
+  va_end(arguments);
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  if (g_top_is_used && command == F_DUPFD_CLOEXEC && static_cast<unsigned>(argument) > limit.rlim_cur / 2)
+    return shadowib::kMaxOwnedDescriptors;
+  return static_cast<int>(::syscall(SYS_fcntl, fd, command, argument));
+}
 
 namespace shadowib {
 namespace {
@@ -23,6 +40,17 @@ TEST(Descriptors, MovesHighAndCloseOnExec) {
   close_owned_descriptor(fd);
   EXPECT_FALSE(is_owned_descriptor(fd));
   EXPECT_EQ(::fcntl(fd, F_GETFD), -1);
+}
+
+TEST(Descriptors, TakesNoneThatCannotBeNoted) {
+  const int low = ::open("/dev/null", O_RDONLY);
+  g_top_is_used = true;
+  const int fd = own_descriptor(low);
+  g_top_is_used = false;
+  ASSERT_GE(fd, 3);
+  ASSERT_LT(fd, kMaxOwnedDescriptors);
+  EXPECT_EQ(::fcntl(fd, F_GETFD), FD_CLOEXEC);
+  close_owned_descriptor(fd);
 }
 
 TEST(Descriptors, ForgettingWithoutClosingLeavesTheNumbersAlone) {
