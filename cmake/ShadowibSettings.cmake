@@ -44,6 +44,12 @@ function(shadowib_unoptimised)
   endif()
 endfunction()
 
+# shadowib_unite(targets...): their sources are compiled some at a time, since the headers are most of the time it takes. Names
+# in anonymous namespaces must differ between them then.
+function(shadowib_unite)
+  set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+endfunction()
+
 # shadowib_test(NAME name LABELS l... SOURCES s... LIBS l...): one GoogleTest program.
 # Every test carries one of the labels unit, conformance, client, chaos, bench.
 function(shadowib_test)
