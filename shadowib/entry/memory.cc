@@ -107,13 +107,13 @@ int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* 
   ShadowMr* mr = ShadowMr::of(program);
   ShadowContext* context = ShadowContext::of(program->context);
   Registry& r = registry();
+  const std::uint32_t told_pd = ShadowPd::of(program->pd)->id, told_rkey = program->rkey;
   {
     SpinGuard guard(r.lock);
-    const std::uint32_t lkey = mr->real->lkey, rkey = mr->real->rkey, told_rkey = program->rkey;
+    const std::uint32_t lkey = mr->real->lkey, rkey = mr->real->rkey;
     ibv_pd* real_pd = joins ? ShadowPd::of(program_pd)->real : nullptr;
     if (int rc = g_backend.rereg_mr(mr->real, flags, real_pd, address, length, access); rc != 0)
       return errno = rc, IBV_REREG_MR_ERR_CMD;
-    if (joins || mr->real->rkey != rkey) withdraw_late_mr(ShadowPd::of(program->pd)->id, told_rkey);
     if (joins) {
       --ShadowPd::of(program->pd)->users;
       program->pd = program_pd;
@@ -136,6 +136,7 @@ int shadowib_ibv_rereg_mr(ibv_mr* program, int flags, ibv_pd* program_pd, void* 
     }
     note_place(*context, *mr);
   }
+  if (joins || program->rkey != told_rkey) withdraw_late_mr(told_pd, told_rkey);
   announce_late_mr(*mr, ShadowPd::of(program->pd)->id);
   return 0;
 }

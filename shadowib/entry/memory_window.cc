@@ -55,16 +55,19 @@ int dealloc_mw(ibv_mw* program) {
   Inside inside;
   ShadowMw* mw = ShadowMw::of(program);
   WindowTable& windows = ShadowContext::of(program->context)->windows;
-  Registry& r = registry();
-  SpinGuard guard(r.lock);
-  if (windows.is_changing(*mw)) return EBUSY;
-  const RealKey key{mw->real->rkey};
-  if (int rc = g_backend.dealloc_mw(mw->real); rc != 0) return rc;
-  withdraw_late_mw(ShadowPd::of(program->pd)->id, program->rkey);
-  windows.erase(*mw, key);
-  --ShadowPd::of(program->pd)->users;
-  r.mws.erase(r.mws.iterator_to(*mw));
-  delete mw;
+  const std::uint32_t pd = ShadowPd::of(program->pd)->id, told_rkey = program->rkey;
+  {
+    Registry& r = registry();
+    SpinGuard guard(r.lock);
+    if (windows.is_changing(*mw)) return EBUSY;
+    const RealKey key{mw->real->rkey};
+    if (int rc = g_backend.dealloc_mw(mw->real); rc != 0) return rc;
+    windows.erase(*mw, key);
+    --ShadowPd::of(program->pd)->users;
+    r.mws.erase(r.mws.iterator_to(*mw));
+    delete mw;
+  }
+  withdraw_late_mw(pd, told_rkey);
   return 0;
 }
 
