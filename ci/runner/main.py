@@ -12,7 +12,7 @@ from steps import ROOT, Steps  # noqa: E402
 
 EPILOG = """\
 Without options: builds release and runs every test of it: lint, model, unit, conformance, client, chaos, vm and bench, with
-a short sample of the acceptance lines, and a quarter of a minute of every fuzz target; under 25 minutes on two cores. --preset asan
+a short sample of the acceptance lines, and a quarter of a minute of every fuzz target; some 25 minutes on two cores. --preset asan
 and --preset tsan run their tests, too, but no acceptance line; A7 is the whole of it.
 --full runs the acceptance lines as written, which takes hours. It goes on where the last one stopped: what has passed is
 in build/acceptance/state.json. A line that fails keeps its evidence below build/acceptance and prints how to repeat it.
