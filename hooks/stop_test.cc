@@ -107,6 +107,61 @@ std::uint64_t interrupted_at(const ParkedThread& thread) {
   return found;
 }
 
+// Who waits for a vforked child sleeps in the kernel, and no signal but a deadly one reaches it before the child
+// goes.
+struct VforkTest : StopTest {
+  void SetUp() override {
+    StopTest::SetUp();
+    ASSERT_EQ(pipe(pipe_), 0);
+    waits_ = 0;
+    parent_ = std::thread([this] {
+      waits_ = raw_gettid();
+      const pid_t child = vfork();
+      if (child == 0) {
+        char byte;
+        while (read(pipe_[0], &byte, 1) < 0) continue;
+        _exit(0);
+      }
+      int status = 0;
+      while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+    });
+    while (waits_ == 0 || task_state(waits_) != 'D') sched_yield();
+  }
+  void let_go() const { EXPECT_EQ(write(pipe_[1], "", 1), 1); }
+  void TearDown() override {
+    parent_.join();
+    close(pipe_[0]);
+    close(pipe_[1]);
+    StopTest::TearDown();
+  }
+  int pipe_[2] = {-1, -1};
+  std::atomic<int> waits_{0};
+  std::thread parent_;
+};
+
+TEST_F(VforkTest, WhoSleepsInTheKernelIsWaitedForLonger) {
+  std::atomic<bool> exempt{false};
+  std::thread later([this, &exempt] {
+    stop_exempt_this_thread();
+    exempt = true;
+    nap(600000000);  // much longer than the first limit
+    let_go();
+    stop_unexempt_this_thread();
+  });
+  while (!exempt) sched_yield();
+  Status status = stop_threads(100, 30000);
+  ASSERT_TRUE(status.ok()) << status.text();
+  release_threads();
+  later.join();
+}
+
+TEST_F(VforkTest, ButNotForever) {
+  Status status = stop_threads(10, 200);
+  EXPECT_EQ(status.code(), Code::kRefused);
+  EXPECT_NE(std::string(status.text()).find("state D"), std::string::npos) << status.text();
+  let_go();
+}
+
 // Under another kernel the code there is another: no thread of an image may stand in it.
 TEST_F(StopTest, NobodyIsStoppedInTheVdso) {
   const VdsoRange vdso = find_vdso();
