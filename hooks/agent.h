@@ -59,7 +59,8 @@ struct SettleContext {
   const char* abort_key;         // exists as soon as anybody gave up
   const std::uint32_t* members;  // [0..member_count), the members of this checkpoint
   std::uint32_t member_count;
-  std::int64_t deadline_ns;  // CLOCK_MONOTONIC
+  std::string again_prefix;  // a key below it exists as soon as a member wants the job to run a moment
+  std::int64_t deadline_ns;  // CLOCK_MONOTONIC, of the whole checkpoint
 };
 
 class Participant {
@@ -67,8 +68,9 @@ class Participant {
   virtual ~Participant() = default;
   // Threads are about to be stopped, here first or elsewhere in the job. resume() ends it.
   virtual void stopping() {}
-  // Threads of all members are stopped. Reach the frontier, bounded by deadline. kTimeout: let the job run a moment
-  // and try again; kRefused: give up, with the object's name in the text. Reports the time taken, for figures.
+  // Threads of all members are stopped. Reach the frontier, however long that takes before the deadline as long as
+  // requests go on being executed. kTimeout: they do not; let the job run a moment and try again; kRefused: give up,
+  // with the object's name in the text. Reports the time taken, for figures.
   virtual Status settle(const SettleContext& context) = 0;
   // Everybody settled. Park helper threads; afterwards nothing moves in this process.
   virtual Status quiesce() = 0;

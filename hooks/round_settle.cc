@@ -23,7 +23,6 @@ namespace {
 constexpr int kSettleTries = 5;
 constexpr int kRehearsals = 20;
 constexpr int kRehearsalMs = 50;
-constexpr std::int64_t kSettleNs = 2'000'000'000;
 
 }  // namespace
 
@@ -31,7 +30,8 @@ Status RoundSettle::stop() {
   SHADOWIB_TRY(fault_point(35));
   if (g_agent.participant != nullptr) g_agent.participant->stopping();
   for (int attempt = 0;; ++attempt) {
-    SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms(), 10000)));
+    // In time to say which thread it was.
+    SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms(), 10000), messages_.left_ms() / 4 * 3));
     Status rehearsal = guarded(Guard::kRehearseReload) ? loader_rehearse(kRehearsalMs) : Status();
     if (rehearsal.ok()) break;
     release_threads();
@@ -52,26 +52,29 @@ Status RoundSettle::settle_once(int attempt) {
   context.abort_key = messages_.abort_key().c_str();
   context.members = request_.members.data();
   context.member_count = static_cast<std::uint32_t>(request_.members.size());
-  context.deadline_ns = std::min(request_.deadline_ns, monotonic_ns() + kSettleNs);
+  context.again_prefix = again_key(attempt);
+  context.deadline_ns = request_.deadline_ns;
   return g_agent.participant != nullptr ? g_agent.participant->settle(context) : Status();
 }
+
+std::string RoundSettle::again_key(int attempt) const { return messages_.key("again/" + std::to_string(attempt)); }
 
 Status RoundSettle::settle() {
   for (int attempt = 0;; ++attempt) {
     const std::string number = std::to_string(attempt);
-    const std::string again_key = messages_.key("again/" + number);
     Status status = settle_once(attempt);
     if (status.ok()) settle_ns_ = monotonic_ns() - stopped_at_ns_;
     if (!status.ok() && status.code() != Code::kTimeout) return status;
-    if (!status.ok()) SHADOWIB_TRY(g_agent.exchange->publish(again_key + "/" + messages_.me(), status.text()));
+    if (!status.ok())
+      SHADOWIB_TRY(g_agent.exchange->publish(again_key(attempt) + "/" + messages_.me(), status.text()));
     SHADOWIB_TRY(messages_.barrier("40." + number));
     std::vector<std::string> again;
-    SHADOWIB_TRY(g_agent.exchange->list(again_key, &again));
+    SHADOWIB_TRY(g_agent.exchange->list(again_key(attempt), &again));
     if (again.empty()) return {};
     if (attempt + 1 == kSettleTries) {
       std::string why;
       bool found = false;
-      SHADOWIB_TRY(g_agent.exchange->get(again_key + "/" + again[0], &why, &found));
+      SHADOWIB_TRY(g_agent.exchange->get(again_key(attempt) + "/" + again[0], &why, &found));
       return Status::of(Code::kRefused, 0, "member %.20s does not settle in %d tries: %.250s", again[0].c_str(),
                         kSettleTries, why.c_str());
     }

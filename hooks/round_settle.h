@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "hooks/round_messages.h"
 
@@ -23,6 +24,7 @@ class RoundSettle {
  private:
   Status settle_once(int attempt);
   Status run_a_moment(int attempt);
+  std::string again_key(int attempt) const;  // below it, the reasons of those who want another try
 
   const RoundRequest& request_;
   RoundMessages& messages_;

@@ -23,6 +23,7 @@
 #include "shadowib/base/log.h"
 #include "shadowib/base/mappings.h"
 #include "shadowib/cr/participant.h"
+#include "shadowib/cr/patience.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
@@ -33,7 +34,10 @@ namespace {
 
 // Between rounds. As long as a round's own work, so that those who wait leave the processors to what they wait for.
 constexpr std::int64_t kRoundNs = 20000, kLongestPauseNs = 2000000;
-constexpr std::int64_t kAbortCheckNs = 10000000;  // between looks at the abort key
+constexpr std::int64_t kOthersCheckNs = 10000000;  // between looks at whether others have given up
+// Without any progress. Longer where an adapter may have lost a packet and asks for it again only later.
+constexpr std::int64_t kQuietNs = 2000000000;
+constexpr int kAckTimeouts = 4;  // an adapter may take up to four times what was asked for (InfiniBand, 9.7.6.1.3)
 
 // One queue pair as its peer needs to see it.
 struct QpCounts {
@@ -84,7 +88,6 @@ class Settler {
   explicit Settler(const SettleContext& context) : context_(context) {}
 
   Status run() {
-    std::int64_t abort_check = 0;
     for (;; ++rounds_) {
       const std::int64_t began = monotonic_ns();
       poll_everything();
@@ -93,23 +96,15 @@ class Settler {
         SHADOWIB_TRY(read_peers(waits_for_peer));
         if (const ShadowQp* moving = first_moving(); moving == nullptr)
           SHADOWIB_TRY(flag_settled());
-        else if (monotonic_ns() > context_.deadline_ns)
+        else if (stands_still(*moving))
           return timed_out(*moving);
       } else {
         bool all = false;
         SHADOWIB_TRY(everybody_settled(&all));
         if (all) break;
-        if (monotonic_ns() > context_.deadline_ns)
-          return Status(Code::kTimeout, 0, "another member did not settle in time");
       }
       if (g_backend.progress != nullptr) g_backend.progress(0);
-      if (monotonic_ns() > abort_check) {
-        abort_check = monotonic_ns() + kAbortCheckNs;
-        std::string text;
-        bool aborted = false;
-        SHADOWIB_TRY(context_.exchange->get(context_.abort_key, &text, &aborted));
-        if (aborted) return Status(Code::kAborted, 0, "another member gave up");
-      }
+      SHADOWIB_TRY(look_at_others());
       pause(monotonic_ns() - began);
     }
     if (g_backend.needs_signals && guarded(Guard::kAwaitLate)) SHADOWIB_TRY(take_late_receives());
@@ -125,6 +120,47 @@ class Settler {
   static void pause(std::int64_t round_ns) {
     const timespec time{0, std::clamp(round_ns, kRoundNs, kLongestPauseNs)};
     ::nanosleep(&time, nullptr);
+  }
+
+  // Now and then: nobody waits for those who have given up.
+  Status look_at_others() {
+    const std::int64_t now = monotonic_ns();
+    if (now < others_check_) return {};
+    others_check_ = now + kOthersCheckNs;
+    std::string text;
+    bool aborted = false;
+    SHADOWIB_TRY(context_.exchange->get(context_.abort_key, &text, &aborted));
+    if (aborted) return Status(Code::kAborted, 0, "another member gave up");
+    std::vector<std::string> again;
+    SHADOWIB_TRY(context_.exchange->list(context_.again_prefix, &again));
+    if (!again.empty() || now > context_.deadline_ns)
+      return Status(Code::kTimeout, 0, "another member does not settle");
+    return {};
+  }
+
+  // Grows as long as requests are executed, here and as far as we see elsewhere.
+  std::uint64_t progress() {
+    std::uint64_t sum = 0;
+    for (ShadowQp& qp : registry().qps) sum += executed_frontier(qp) + receives_of(qp).first;
+    for (const auto& [member, counts] : counts_)
+      for (const QpCounts& row : counts) sum += row.consumed + row.delivered;
+    return sum;
+  }
+
+  // True if nothing has been executed for so long that nothing will be.
+  bool stands_still(const ShadowQp& moving) {
+    const std::int64_t now = monotonic_ns();
+    return now > context_.deadline_ns || patience_.is_lost(
+                                             now, [this] { return progress(); }, [&] { return quiet_ns(moving); });
+  }
+
+  static std::int64_t quiet_ns(const ShadowQp& moving) {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    if (!g_backend.needs_signals || !moving.is_reliable() ||
+        g_backend.query_qp(moving.real, &attr, IBV_QP_TIMEOUT, &init) != 0 || attr.timeout == 0)
+      return kQuietNs;
+    return std::max(kQuietNs, kAckTimeouts * (std::int64_t{4096} << (attr.timeout & 31)));
   }
 
   std::string key(const char* what, std::uint32_t member) const {
@@ -182,7 +218,7 @@ class Settler {
   Status take_late_receives() {
     SHADOWIB_TRY(read_peers(can_receive));
     for (const ShadowQp* late = first_late(); late != nullptr; late = first_late()) {
-      if (monotonic_ns() > context_.deadline_ns)
+      if (stands_still(*late))
         return Status::of(Code::kTimeout, 0,
                           "queue pair 0x%x has completed fewer receives than its peer 0x%x has had acknowledged",
                           late->qp_num.value, late->remote.qp_num.value);
@@ -357,6 +393,8 @@ class Settler {
   std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> candidates_;  // by LID and GID
   std::string last_published_;
   bool published_ = false, flagged_ = false;
+  std::int64_t others_check_ = 0;
+  Patience patience_{monotonic_ns()};
   std::uint64_t rounds_ = 1;
   const std::uint64_t operations_ = context_.exchange->operations();  // before
   const std::size_t requested_ = arena_requested_bytes();
