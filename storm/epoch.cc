@@ -86,7 +86,6 @@ void Endpoint::Epoch::make_memory() {
       made(ibv_reg_mr(wiring.domain, memory.get(), wiring.mine.end, IBV_ACCESS_LOCAL_WRITE), "ibv_reg_mr"));
   if (ledger().failed()) return;
   for (int i = 0; i < 2; ++i) wiring.lkeys[i] = regions[i]->lkey;
-  if (wiring.in().windowed) window.reset(made(ibv_alloc_mw(wiring.domain, IBV_MW_TYPE_2), "ibv_alloc_mw"));
 }
 
 CompletionQueue* Endpoint::Epoch::choose_queue(int which, std::uint32_t entries) {
@@ -166,6 +165,8 @@ void Endpoint::Epoch::make_queue_pair() {
   wiring.builder = wiring.out().builders ? ibv_qp_to_qp_ex(sending.get()) : nullptr;
   to_init(sending.get());
   if (target) to_init(target.get());
+  // After the queue pair, since what a killed process leaves is released the other way round.
+  if (wiring.in().windowed) window.reset(made(ibv_alloc_mw(wiring.domain, IBV_MW_TYPE_2), "ibv_alloc_mw"));
 }
 
 void Endpoint::Epoch::make_receives() {

@@ -24,12 +24,12 @@ struct Endpoint::Epoch final : CompletionSink {
   Dice dice;
   std::unique_ptr<std::uint8_t, void (*)(void*)> memory{nullptr, std::free};
   Region regions[2];
-  Window window;
   std::unique_ptr<CompletionQueue> own_queues[2];
   CompletionQueue *send_queue = nullptr, *receive_queue = nullptr;
   XrcDomain domain;
   SharedQueue extended_queues[2];
   QueuePair sending, target;
+  Window window;  // goes before the queue pair that it is bound by: Soft-RoCE waits for that for 50 seconds
   std::vector<std::unique_ptr<Receives>> receives;
   std::unique_ptr<Sender> sender;
   std::unique_ptr<Receiver> receiver;

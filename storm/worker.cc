@@ -34,9 +34,10 @@ Worker::~Worker() {
 // Plain and extended ones, polled and told of by events.
 void Worker::make_queues(std::size_t ends) {
   const Variety& variety = commons_.options.variety;
-  // A queue may be resized to twice as many, and the device has some of its own.
+  // A queue may be resized to twice as many, and the library below may need half as much again, for completions that
+  // nobody has asked for.
   const auto count = static_cast<std::uint32_t>(std::max<std::size_t>(ends, 1));
-  const std::uint32_t entries = std::min(2 * count * kShare, commons_.adapter.max_completions() / 3);
+  const std::uint32_t entries = std::min(2 * count * kShare, commons_.adapter.max_completions() / 6);
   commons_.share = entries / (2 * count);
   for (int kind = 0; kind < 4; ++kind) {
     const bool extended = (kind & 1) != 0, events = (kind & 2) != 0;
