@@ -14,6 +14,7 @@
 // the completions of all messages that senders have had acknowledged. Source: DESIGN.md, "Settling".
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -381,11 +382,22 @@ class Settler {
 
   Status timed_out(const ShadowQp& qp) {
     auto& moving = const_cast<ShadowQp&>(qp);
+    const std::uint64_t executed = executed_frontier(moving);
+    char next[200] = "";
+    if (executed != moving.send.head) {
+      const QpCounts* peer = find_peer(qp).row;
+      std::snprintf(next, sizeof(next), "; the next (opcode %d) neither runs nor is refused by its peer 0x%x",
+                    static_cast<int>(moving.send.slot(executed).wr.opcode), qp.remote.qp_num.value);
+      const std::size_t length = std::strlen(next);
+      if (peer != nullptr)
+        std::snprintf(next + length, sizeof(next) - length, " (state %u, %u of %u messages before it, %u receives)",
+                      peer->state, peer->consumed, messages_before(moving, executed), peer->outstanding);
+    }
     return Status::of(Code::kTimeout, 0,
-                      "queue pair 0x%x does not settle: %llu requests posted, %llu known to have run; its peer 0x%x "
-                      "neither takes nor refuses the next",
-                      qp.qp_num.value, static_cast<unsigned long long>(moving.send.head),
-                      static_cast<unsigned long long>(executed_frontier(moving)), qp.remote.qp_num.value);
+                      "queue pair 0x%x (state %d) does not settle: %llu requests posted, %llu known to have run%s",
+                      qp.qp_num.value, static_cast<int>(qp.settled_state),
+                      static_cast<unsigned long long>(moving.send.head), static_cast<unsigned long long>(executed),
+                      next);
   }
 
   const SettleContext& context_;
