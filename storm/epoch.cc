@@ -227,7 +227,7 @@ void Endpoint::Epoch::to_ready_to_receive(ibv_qp* qp, std::uint32_t peer) const 
   attr.dest_qp_num = peer;
   attr.rq_psn = sequence_number(wiring.in());
   attr.max_dest_rd_atomic = wiring.in().read_depth;
-  attr.min_rnr_timer = static_cast<std::uint8_t>(1 + wiring.in().key % 12);
+  attr.min_rnr_timer = wiring.in().rnr_timer;
   attr.ah_attr = commons.adapter.route_to(wiring.peer, wiring.plan.by_gid);
   const bool reliable = qp->qp_type != IBV_QPT_UC;
   STORM_ZERO(ibv_modify_qp(qp, &attr,

@@ -63,7 +63,14 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
   app.add_flag("!--no-windows", o->variety.windows, "no memory windows");
   app.add_flag("!--no-extended", o->variety.extended, "no extended completion queues and builders");
   app.add_flag("!--no-events", o->variety.events, "no completion channels: everything is polled");
+  app.add_flag("!--no-fences", o->variety.fences,
+               "no fenced requests: on Soft-RoCE one that is refused waits for ever if there are reads behind it");
   app.add_option("--patience", o->patience, "seconds without progress that are a hang")->check(CLI::Range(1, 3600));
+  app.add_option(
+         "--rnr-timer", o->variety.rnr_timer,
+         "code of the time after which a message without a receive is repeated, 1 to 31, as for ibv_modify_qp; "
+         "if not given 1 to 12, by the seed. Soft-RoCE repeats them in the processor's time: give it 20 or more")
+      ->check(CLI::Range(1, 31));
   app.add_option("--sabotage", o->sabotage, "make one mistake in each process, to see that it is found")
       ->transform(CLI::CheckedTransformer(kSabotages));
   app.add_option("-d,--ib-dev", o->device, "device, the first one found if not given");

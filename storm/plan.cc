@@ -85,6 +85,9 @@ DirectionPlan plan_direction(std::uint64_t key, const Variety& variety, Transpor
       variety.windows && transport == Transport::kRc && plan.manner != Manner::kPermit && dice.percent(30);
   plan.ends_in_error = transport != Transport::kXrc && dice.percent(30);
   choose_mix(plan, transport, dice);
+  plan.fences = variety.fences;
+  if (!plan.fences) plan.weights[static_cast<int>(Kind::kMirrorWrite)] = 0;  // which reads before it must not see
+  plan.rnr_timer = static_cast<std::uint8_t>(variety.rnr_timer != 0 ? variety.rnr_timer : 1 + key % 12);
   plan.operations = plan.laziness >= 40 ? dice.between(50, 300) : dice.between(200, 1500) + plan.send_depth;
   if (plan.slot_bytes >= 32768) plan.operations = std::min(plan.operations, 300u);
   if (plan.windowed) plan.weights[static_cast<int>(Kind::kSendInvalidate)] = 1;
@@ -160,7 +163,7 @@ Operation operation_at(const DirectionPlan& plan, Transport transport, std::uint
   op.signaled = plan.signal_every == 1 || n % plan.signal_every == plan.signal_every - 1 || dice.percent(15) ||
                 (last && (answers(op.kind) || transport == Transport::kUd));
   op.inlined = !answers(op.kind) && op.bytes <= plan.max_inline && dice.percent(60);
-  op.fenced = op.kind == Kind::kMirrorWrite || (transport == Transport::kRc && dice.percent(5));
+  op.fenced = op.kind == Kind::kMirrorWrite || (transport == Transport::kRc && dice.percent(5) && plan.fences);
   op.solicited = is_message(op.kind) && dice.percent(20);
   op.queue = static_cast<std::uint8_t>(dice.below(2));
   op.detail = dice.next();

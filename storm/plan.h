@@ -24,6 +24,8 @@ struct Variety {
   bool windows = true;
   bool extended = true;
   bool events = true;
+  bool fences = true;
+  int rnr_timer = 0;  // code of the time after which a refused message is repeated; 0: 1 to 12, by the seed
 };
 
 // When a receiver posts receives.
@@ -49,11 +51,13 @@ struct DirectionPlan {
   std::uint8_t read_depth;  // reads and atomics in flight
   std::uint8_t rnr_retry;
   Manner manner;
-  bool repeating_ids;  // wr_ids are not unique
-  bool builders;       // posted by ibv_wr_*
-  bool shared_queue;   // received from the worker's shared receive queue
-  bool windowed;       // writes go through a memory window that the sender invalidates now and then
-  bool ends_in_error;  // the receiving end's queue pair is brought to the error state at the end
+  bool repeating_ids;      // wr_ids are not unique
+  bool builders;           // posted by ibv_wr_*
+  bool shared_queue;       // received from the worker's shared receive queue
+  bool fences;             // some requests wait for the answers of those before
+  bool windowed;           // writes go through a memory window that the sender invalidates now and then
+  bool ends_in_error;      // the receiving end's queue pair is brought to the error state at the end
+  std::uint8_t rnr_timer;  // of the receiving end
   std::uint8_t weights[static_cast<int>(Kind::kCount)];
 };
 

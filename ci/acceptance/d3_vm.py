@@ -10,8 +10,10 @@ TIMEOUT_S = {True: 900, False: 4 * 3600}  # --quick or not
 
 def in_guest(line: Line) -> int:
     counts = (6, 3) if line.quick else (50, 15)
-    # Soft-RoCE has no XRC.
-    options = ("--transports", "rc,uc,ud", "--patience", "180")
+    # Soft-RoCE has no XRC. A fenced request that finds no receive is never repeated there once a read or an atomic behind it was
+    # sent, by Linux 6.1 and 6.12, without shadowib as well: req_retry() keeps what those have of rd_atomic, which the fence waits
+    # for. And what is refused is repeated in the processor's time, which an emulated one has little of.
+    options = ("--transports", "rc,uc,ud", "--no-fences", "--rnr-timer", "22", "--patience", "180")
     for name, where in {"verbs": ("verbs",), "verbs and ib2tcp": ("verbs", "shm", "tcp")}.items():
         line.case(name, lambda case, w=where: run_storm(case, Storm(*counts, w, options=options, time_out=180)))
     return line.finish()
