@@ -18,6 +18,8 @@
 //   <epoch>/ckpt/<n>/s/<try>/...     keys of Participant::settle in its try (SettleContext::prefix)
 //   <epoch>/ckpt/<n>/files/<index>   lines "<build-id hex or -> <path>" of the member's mapped files
 //   <epoch>/ckpt/<n>/done/<index>    the member resumed
+//   <epoch>/ckpt/<n>/launcher/ranks/<namespace>/<rank>   a launcher's rank takes part (launcher/launcher.h)
+//   <epoch>/control/abort       a rank has asked for the end of the job, which has no launcher (launcher/board.h)
 //   <epoch>/restart/members     "NEXT I I ...": the members that a restart brings back, after the first index above
 //   them <epoch>/restart/started/<index>  a restart command has this member in its share: the name of that share's
 //   lock <epoch>/restart/meet/<name>      where a part of the restart waits for connections of other parts
