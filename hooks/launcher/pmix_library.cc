@@ -54,10 +54,10 @@ const PmixLibrary* pmix_library() {
   void* const handle = ::dlopen(kLibrary, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   if (handle == nullptr) return nullptr;
     // Several threads find the same.
-#define SHADOWIB_PMIX_FIND(name) \
+#define SHADOWIB_PMIX_FUNCTION(name) \
   g_library.name = reinterpret_cast<decltype(g_library.name)>(::dlsym(handle, "PMIx_" #name));
-  SHADOWIB_PMIX_FUNCTIONS(SHADOWIB_PMIX_FIND)
-#undef SHADOWIB_PMIX_FIND
+#include "hooks/launcher/pmix_functions.def"
+#undef SHADOWIB_PMIX_FUNCTION
   g_found.store(true, std::memory_order_release);
   return &g_library;
 }

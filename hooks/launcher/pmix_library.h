@@ -8,22 +8,10 @@
 
 namespace shadowib {
 
-// X(name without PMIx_): all that we take the place of, or call.
-#define SHADOWIB_PMIX_FUNCTIONS(X)                                                                                   \
-  X(Init)                                                                                                            \
-  X(Finalize)                                                                                                        \
-  X(Abort)                                                                                                           \
-  X(Put)                                                                                                             \
-  X(Commit) X(Fence) X(Fence_nb) X(Get) X(Get_nb) X(Store_internal) X(Register_event_handler)                        \
-      X(Deregister_event_handler) X(Notify_event) X(Job_control) X(Job_control_nb) X(Publish) X(Publish_nb)          \
-          X(Lookup) X(Lookup_nb) X(Unpublish) X(Unpublish_nb) X(Spawn) X(Spawn_nb) X(Connect) X(Connect_nb)          \
-              X(Disconnect) X(Disconnect_nb) X(Resolve_peers) X(Resolve_nodes) X(Query_info) X(Query_info_nb) X(Log) \
-                  X(Log_nb) X(Value_xfer) X(Value_destruct)
-
 struct PmixLibrary {
-#define SHADOWIB_PMIX_MEMBER(name) decltype(&::PMIx_##name) name;  // null: the library has none
-  SHADOWIB_PMIX_FUNCTIONS(SHADOWIB_PMIX_MEMBER)
-#undef SHADOWIB_PMIX_MEMBER
+#define SHADOWIB_PMIX_FUNCTION(name) decltype(&::PMIx_##name) name;  // null: the library has none
+#include "hooks/launcher/pmix_functions.def"
+#undef SHADOWIB_PMIX_FUNCTION
 };
 
 // Null if there is none in the process. Stays loaded from the first call on: its thread runs to the process's end if
