@@ -43,13 +43,32 @@ bool take_off(LauncherRequest* r) {
   return true;
 }
 
-// The library answers. False: the answer has been given, or is about to be, after a restart that met this one half
-// way.
+// The library answers, and does not know the request any longer. False: the answer has been given, or will be, since
+// a restart met this one half way.
 bool take_answered(LauncherRequest* r) {
   Inside inside;
   note_library_thread();
-  SpinGuard guard(g_lock);
-  return take_off(r);
+  bool told = false;
+  {
+    SpinGuard guard(g_lock);
+    if (!launcher_rank().gone.load() && take_off(r)) return true;
+    r->forwarded = false;
+    told = r->told;
+  }
+  if (told) delete r;
+  return false;
+}
+
+// Our thread has answered. The library may still do so, late, if it knows the request.
+void note_told(LauncherRequest* r) {
+  Inside inside;
+  bool forwarded = false;
+  {
+    SpinGuard guard(g_lock);
+    r->told = true;
+    forwarded = r->forwarded;
+  }
+  if (!forwarded) delete r;
 }
 
 template <typename Callback, typename... Args>
@@ -176,9 +195,8 @@ void* answer(void*) {
       Finding finding = next_finding(&left);
       if (finding.request != nullptr) {
         tell(finding);
+        note_told(finding.request);
         Inside inside;
-        // One that the library knows it may still answer, late: that is given up and not deleted.
-        if (!finding.request->forwarded) delete finding.request;
         finding = {};
         pause = kFirstPauseNs;
         continue;

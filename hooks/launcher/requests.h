@@ -36,7 +36,8 @@ struct LauncherRequest {
   bool waits = true;                   // get: for a rank that has not committed yet
   pmix_value_t* value = nullptr;       // get: the library has it in this process's memory
 
-  bool forwarded = false;  // the library has been given it
+  bool forwarded = false;  // the library has been given it, and has not answered
+  bool told = false;       // our thread has answered it
 };
 
 // Inside (hooks/stop.h): they belong to the arena.

@@ -159,6 +159,7 @@ Status capture_table(std::uint32_t member, Table* table) {
   table->working_directory = link_target("/proc/self/cwd");
   std::vector<int> fds;
   SHADOWIB_TRY(list_descriptors(&fds));
+  begin_launcher_capture();
   Sharing sharing;
   for (int fd : fds) {
     struct stat st {};

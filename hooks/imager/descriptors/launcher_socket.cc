@@ -45,6 +45,10 @@ Noted* find(int fd) {
 
 bool is_launcher_descriptor(int fd) { return find(fd) != nullptr; }
 
+void begin_launcher_capture() {
+  for (Noted& noted : g_noted) noted.captured = false;
+}
+
 void capture_launcher_socket(Object* o) {
   o->kind = Kind::kLauncher;
   for (Noted& noted : g_noted)
@@ -91,7 +95,6 @@ void note_restored_launcher_descriptors() {
   for (Noted& noted : g_noted) {
     if (noted.fd < 0) continue;
     if (!noted.captured || !identify(noted.fd, &noted)) noted = {};
-    noted.captured = false;
   }
 }
 

@@ -9,7 +9,8 @@ namespace shadowib::descriptors {
 // Whether `fd` is noted, and still is what it was then. Any thread; no heap.
 bool is_launcher_descriptor(int fd);
 
-// Leaves nothing in `object` that matching would look at.
+// Leaves nothing in `object` that matching would look at. A capture begins with none.
+void begin_launcher_capture();
 void capture_launcher_socket(Object* object);
 
 // A socket that is always ready to be written to, swallows what is written, and is never readable.

@@ -172,7 +172,9 @@ TEST_F(Launcher, AnswersWhatWasAskedBeforeARestart) {
   ASSERT_EQ(PMIx_Deregister_event_handler(registered.id, note, &got), PMIX_SUCCESS);
   got.await(1);
   fake_->registration(PMIX_SUCCESS, 5, fake_->registration_data);
+  fake_->control(PMIX_SUCCESS, nullptr, 0, fake_->control_data, nullptr, nullptr);
   EXPECT_EQ(registered.count, 1);
+  EXPECT_EQ(controlled.count, 1);
 }
 
 TEST_F(Launcher, RefusesWhileAnAnswerIsDueThatOnlyItCanGive) {
