@@ -103,7 +103,7 @@ void* agent_main(void*) {
       ::syscall(SYS_poll, &cancel, 1, kExchangeLostMs);
       token = 0;
     }
-    obey_abort(g_agent.exchange, g_agent.info.epoch);
+    end_with_the_job(g_agent.exchange, g_agent.info.epoch);
     answer_checkpoint_request();
     answer_status_request();
     start_due_checkpoint();

@@ -107,7 +107,7 @@ Status rebuild() {
 
 Status go() {
   SHADOWIB_TRY(rebuild());
-  SHADOWIB_TRY(launcher_is_gone(g_agent.exchange, g_agent.info.epoch));
+  SHADOWIB_TRY(launcher_is_gone(g_agent.exchange, g_agent.info.epoch, g_agent.info.member));
   SHADOWIB_TRY(pass(130));
   run_hooks(2);
   SHADOWIB_TRY(pass(140));

@@ -3,13 +3,14 @@ everything is killed, mpirun included; `shadowib restart` brings the ranks back 
 MPI_Finalize with the checksum of an undisturbed run."""
 import dataclasses
 import os
+import pathlib
 import re
 import shutil
 import signal
 import time
 
 from common import Line, Skip, check, main
-from jobs import A_PROCESS_FAILED, NOT_FOUND, Job, wait_for
+from jobs import A_PROCESS_FAILED, NOT_FOUND, Job, descendants, wait_for
 
 # Shared memory between ranks is not restored yet (docs/mpi.md).
 QUIET = ["--oversubscribe", "--bind-to", "none", "--mca", "shmem", "mmap", "--mca", "btl_openib_warn_no_device_params_found", "0"]
@@ -120,19 +121,44 @@ def moments(case, path: Path, ranks: int, count: int, restarts: int = 1) -> str:
     return f"{ranks} ranks, {len(taken)} kills and restarts, {delays} s after MPI_Init or the last; checksum {expected}"
 
 
-def aborted(case, path: Path) -> str:
-    """After a restart MPI_Abort of one rank is the end of all."""
-    job = MpiJob(case, "aborted", path, abort_at=path.iterations - 1)
+def restarted(case, path: Path, **options) -> tuple[MpiJob, object]:
+    job = MpiJob(case, "job", path, **options)
     job.launch()
     job.await_ranks()
     kill_within(job, case.random(), 0.5)
-    restart = job.restart()
+    return job, job.restart()
+
+
+def ends_for_all(case, job: MpiJob, restart, why: str):
     job._wait(restart, 120)
     check(restart.process.returncode == A_PROCESS_FAILED, f"restart exited with {restart.process.returncode}:\n{restart.text()[-2000:]}")
     check("checksum" not in restart.text(), "a rank came to its end")
-    log = (case.work / "shadowib.log").read_text()
-    check("has aborted the job" in log, f"nobody heard of the abort:\n{restart.text()[-2000:]}")
+    check(why in (case.work / "shadowib.log").read_text(), f"nobody heard of it:\n{restart.text()[-2000:]}")
+
+
+def aborted(case, path: Path) -> str:
+    """After a restart MPI_Abort of one rank is the end of all."""
+    job, restart = restarted(case, path, abort_at=path.iterations - 1)
+    ends_for_all(case, job, restart, "has aborted the job with status 3")
     return "the other rank ended too"
+
+
+def killed(case, path: Path) -> str:
+    """And so is its death."""
+    job, restart = restarted(case, dataclasses.replace(path, iterations=1_000_000_000))
+    wait_for("the restarted ranks", lambda: restart.ended() or len(job.members()) == 2, 60, 0.05)
+    ranks = [pid for pid in descendants(restart.process.pid) if is_rank(pid)]
+    check(len(ranks) == 2, f"{len(ranks)} ranks:\n{restart.text()}")
+    os.kill(case.random("whom").choice(ranks), signal.SIGKILL)
+    ends_for_all(case, job, restart, "has ended with signal 9")
+    return "the other rank ended too"
+
+
+def is_rank(pid: int) -> bool:
+    try:
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "mpi_ring"
+    except OSError:
+        return False
 
 
 def run() -> int:
@@ -151,6 +177,7 @@ def run() -> int:
             line.case(f"{name}: {ranks} ranks", on(path, moments, ranks, count), count)
     line.case("ucx rc: two restarts", on(PATHS["ucx rc"], moments, 2, 1, 2))
     line.case("ucx rc: abort", on(PATHS["ucx rc"], aborted))
+    line.case("ucx rc: death of a rank", on(PATHS["ucx rc"], killed))
     return line.finish()
 
 

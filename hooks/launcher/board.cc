@@ -121,4 +121,15 @@ Status Board::list_done(std::vector<std::uint32_t>* ranks) {
   return {};
 }
 
+Status Board::publish_member(std::uint32_t member, std::uint32_t rank) {
+  return exchange_->publish(key("member/" + std::to_string(member)), std::to_string(rank));
+}
+
+Status Board::find_member(std::uint32_t member, std::uint32_t* rank, bool* found) {
+  std::string text;
+  SHADOWIB_TRY(exchange_->get(key("member/" + std::to_string(member)), &text, found));
+  if (*found) *rank = static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
+  return {};
+}
+
 }  // namespace shadowib

@@ -2,6 +2,7 @@
 //   launcher/<namespace>/puts/<rank>         what the rank has put and committed (stored_value.h)
 //   launcher/<namespace>/fence/<set>/<rank>  how many fences of that set of ranks it has come to in its life
 //   launcher/<namespace>/done/<rank>         it has taken leave of the launcher
+//   launcher/<namespace>/member/<index>      the rank that this member of the job is
 //   control/abort                            a rank has asked for the end of some, or all
 // where a namespace stands as 16 hex digits of its hash, and a set by its name (fence_set()).
 //
@@ -46,6 +47,9 @@ class Board {
 
   Status publish_done(std::uint32_t rank);
   Status list_done(std::vector<std::uint32_t>* ranks);
+
+  Status publish_member(std::uint32_t member, std::uint32_t rank);
+  Status find_member(std::uint32_t member, std::uint32_t* rank, bool* found);
 
   static std::string namespace_key(const std::string& name);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <new>
 
 #include "hooks/imager/descriptors.h"
@@ -13,6 +14,7 @@
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/requests.h"
+#include "hooks/protocol.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
@@ -66,12 +68,13 @@ Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::s
       here.size(), own.size, own.name);
 }
 
-Status launcher_is_gone(Exchange* exchange, const std::string& epoch) {
+Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint32_t member) {
   LauncherRank& own = launcher_rank();
   note_restored_launcher_descriptors();
   if (own.size != 0) {
     own.gone = true;
     Board board(exchange, epoch, own.name);
+    SHADOWIB_TRY(board.publish_member(member, own.rank));
     if (own.committed) SHADOWIB_TRY(board.publish_puts(own.rank, own.puts));
     for (const auto& [set, count] : own.fences) SHADOWIB_TRY(board.publish_fence(set, own.rank, count));
     if (!own.connected) SHADOWIB_TRY(board.publish_done(own.rank));
@@ -82,18 +85,44 @@ Status launcher_is_gone(Exchange* exchange, const std::string& epoch) {
   return {};
 }
 
-void obey_abort(Exchange* exchange, const std::string& epoch) {
-  const LauncherRank& own = launcher_rank();
-  if (!own.gone.load()) return;
+namespace {
+
+// Another rank has aborted the job, or this rank among others. `why` is for the log.
+bool is_aborted(Exchange* exchange, const std::string& epoch, const LauncherRank& own, std::string* why) {
   std::string text, name;
   bool found = false;
   AbortRequest request;
-  if (!exchange->get(abort_key(epoch), &text, &found).ok() || !found || !decode_abort(text, &name, &request)) return;
+  if (!exchange->get(abort_key(epoch), &text, &found).ok() || !found || !decode_abort(text, &name, &request))
+    return false;
   const std::vector<std::uint32_t>& ranks = request.ranks;
   const bool meant = ranks.empty() || std::find(ranks.begin(), ranks.end(), own.rank) != ranks.end();
-  if (name != own.name || !meant || request.from == own.rank) return;  // it ends by itself
-  log_line(LogLevel::kError, "rank %u ends: rank %u has aborted the job with status %d: %s", own.rank, request.from,
-           request.status, request.message.c_str());
+  if (name != own.name || !meant || request.from == own.rank) return false;  // who has asked ends by itself
+  *why = "rank " + std::to_string(request.from) + " has aborted the job with status " +
+         std::to_string(request.status) + ": " + request.message;
+  return true;
+}
+
+// A member that is a rank of the same namespace has ended badly.
+bool has_lost_a_rank(Exchange* exchange, const std::string& epoch, const LauncherRank& own, std::string* why) {
+  std::string text;
+  bool found = false;
+  Fields fields;
+  if (!exchange->get(death_key(epoch), &text, &found).ok() || !found || !decode_fields(text, &fields)) return false;
+  std::uint32_t rank = 0;
+  const auto member = static_cast<std::uint32_t>(std::strtoul(fields["member"].c_str(), nullptr, 10));
+  if (!Board(exchange, epoch, own.name).find_member(member, &rank, &found).ok() || !found) return false;
+  *why = "rank " + std::to_string(rank) + " has ended with " + fields["how"];
+  return rank != own.rank;
+}
+
+}  // namespace
+
+void end_with_the_job(Exchange* exchange, const std::string& epoch) {
+  const LauncherRank& own = launcher_rank();
+  if (!own.gone.load()) return;
+  std::string why;
+  if (!is_aborted(exchange, epoch, own, &why) && !has_lost_a_rank(exchange, epoch, own, &why)) return;
+  log_line(LogLevel::kError, "rank %u ends: %s", own.rank, why.c_str());
   signal_ourselves(SIGTERM);
   timespec grace{kGraceNs / 1'000'000'000, kGraceNs % 1'000'000'000};
   ::syscall(SYS_nanosleep, &grace, nullptr);

@@ -13,6 +13,7 @@
 //   stored_value.h, pmix_*    PMIx
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "shadowib/base/status.h"
@@ -33,11 +34,12 @@ Status launcher_announce(Exchange* exchange, const std::string& prefix);
 Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::string& prefix);
 
 // In a restarted process, threads still parked: from here on there is no launcher. Tells the others what they may ask
-// of this rank, under the new epoch.
-Status launcher_is_gone(Exchange* exchange, const std::string& epoch);
+// of this rank, under the new epoch. `member`: this process's index in our job.
+Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint32_t member);
 
-// A rank has asked for the end of the job, or of some ranks: ends this process if it is meant, as a launcher would.
-void obey_abort(Exchange* exchange, const std::string& epoch);
+// Without a launcher: if another rank has asked for the end of the job, or of this rank, or has died, ends this
+// process, as a launcher would.
+void end_with_the_job(Exchange* exchange, const std::string& epoch);
 
 // Appends ',"launcher":{...}' for `shadowib status`, or nothing.
 void launcher_describe(std::string* json);

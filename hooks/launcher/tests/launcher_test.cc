@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -19,6 +20,7 @@ namespace shadowib {
 namespace {
 
 constexpr char kName[] = "job.1", kBefore[] = "g0-a", kAfter[] = "g1-b";
+constexpr std::uint32_t kMember = 5;  // of rank 0
 
 struct Answers {
   std::atomic<int> count{0}, status{1};
@@ -75,7 +77,7 @@ class Launcher : public testing::Test {
   }
   void restart() {
     std::strcpy(g_agent.info.epoch, kAfter);
-    ASSERT_TRUE(launcher_is_gone(exchange_.get(), kAfter).ok());
+    ASSERT_TRUE(launcher_is_gone(exchange_.get(), kAfter, kMember).ok());
   }
   Board peers_board() { return {exchange_.get(), kAfter, kName}; }
   static pmix_proc_t peer() {
@@ -245,7 +247,33 @@ TEST_F(Launcher, AbortIsToldToAll) {
   EXPECT_EQ(request.status, 3);
   EXPECT_EQ(request.message, "no way on");
   EXPECT_TRUE(request.ranks.empty());
-  obey_abort(exchange_.get(), kAfter);  // who has asked ends by itself
+  end_with_the_job(exchange_.get(), kAfter);  // who has asked ends by itself
+}
+
+TEST_F(Launcher, AbortOfAnotherEndsThoseMeant) {
+  const std::string others = encode_abort(kName, {1, 3, "no way on", {1}}), all = encode_abort(kName, {1, 3, "", {}});
+  ASSERT_TRUE(exchange_->publish(abort_key(kAfter), all).ok());
+  end_with_the_job(exchange_.get(), kAfter);  // the launcher's affair, while there is one
+  restart();
+  EXPECT_EXIT(end_with_the_job(exchange_.get(), kAfter), testing::KilledBySignal(SIGTERM), "rank 1 has aborted");
+  ASSERT_TRUE(exchange_->publish(abort_key(kAfter), others).ok());
+  end_with_the_job(exchange_.get(), kAfter);
+  ASSERT_TRUE(exchange_->publish(abort_key(kAfter), encode_abort("job.2", {1, 3, "", {}})).ok());
+  end_with_the_job(exchange_.get(), kAfter);
+}
+
+TEST_F(Launcher, DeathOfAnotherRankIsTheEnd) {
+  restart();
+  ASSERT_TRUE(peers_board().publish_member(7, 1).ok());
+  const auto died = [&](const char* member) {
+    ASSERT_TRUE(
+        exchange_->publish(death_key(kAfter), encode_fields({{"member", member}, {"how", "signal 11"}})).ok());
+  };
+  died("8");  // a member that is no rank
+  end_with_the_job(exchange_.get(), kAfter);
+  died("7");
+  EXPECT_EXIT(end_with_the_job(exchange_.get(), kAfter), testing::KilledBySignal(SIGTERM),
+              "rank 1 has ended with signal 11");
 }
 
 }  // namespace
