@@ -121,6 +121,24 @@ def moments(case, path: Path, ranks: int, count: int, restarts: int = 1) -> str:
     return f"{ranks} ranks, {len(taken)} kills and restarts, {delays} s after MPI_Init or the last; checksum {expected}"
 
 
+def resumed(case, path: Path, count: int) -> str:
+    """Its launcher goes on answering a job that goes on: mpirun ends with 0."""
+    expected, seconds = undisturbed(case, path, 2)
+    random = case.random()
+    job = MpiJob(case, "resumed", path)
+    job.launch()
+    job.await_ranks()
+    taken = 0
+    for _ in range(count):
+        time.sleep(random.uniform(0, seconds / count))
+        result = job.command("checkpoint", job.name, timeout=90, check_code=False)
+        check(result.returncode in (0, NOT_FOUND), f"checkpoint exited with {result.returncode}: {result.stderr.strip()}")
+        taken += result.returncode == 0
+    job.finish(300)
+    check(taken > 0 and job.checksum() == expected, f"{taken} checkpoints, checksum {job.checksum()} instead of {expected}")
+    return f"{taken} checkpoints of a job that then came to its end"
+
+
 def restarted(case, path: Path, **options) -> tuple[MpiJob, object]:
     job = MpiJob(case, "job", path, **options)
     job.launch()
@@ -176,6 +194,7 @@ def run() -> int:
         for ranks in (2,) if line.quick else (2, 4):
             line.case(f"{name}: {ranks} ranks", on(path, moments, ranks, count), count)
     line.case("ucx rc: two restarts", on(PATHS["ucx rc"], moments, 2, 1, 2))
+    line.case("ucx rc: resumed", on(PATHS["ucx rc"], resumed, 3 if line.quick else 20))
     line.case("ucx rc: abort", on(PATHS["ucx rc"], aborted))
     line.case("ucx rc: death of a rank", on(PATHS["ucx rc"], killed))
     return line.finish()

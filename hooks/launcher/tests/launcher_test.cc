@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <thread>
@@ -143,6 +144,8 @@ TEST_F(Launcher, TellsWhatAPeerHasPut) {
   waiter.join();
   ASSERT_NE(value, nullptr);
   EXPECT_STREQ(value->data.string, "its value");
+  std::free(value->data.string);
+  std::free(value);
   EXPECT_EQ(PMIx_Get(&proc, "another", nullptr, 0, &value), PMIX_ERR_NOT_FOUND);
 }
 
