@@ -13,6 +13,7 @@
 
 #include "hooks/agent_state.h"
 #include "hooks/fault.h"
+#include "hooks/launcher/launcher.h"
 #include "hooks/loader_thread.h"
 #include "hooks/raw_signal.h"
 #include "hooks/stop.h"
@@ -76,6 +77,7 @@ void answer_status_request() {
   const std::size_t before = json.size();
   if (g_agent.participant != nullptr) g_agent.participant->describe(&json);
   if (json.size() == before) json += "{}";
+  launcher_describe(&json);
   json += "}";
   (void)g_agent.exchange
       ->publish(std::string(g_agent.info.epoch) + "/status/" + std::to_string(n) + "/" +
@@ -101,6 +103,7 @@ void* agent_main(void*) {
       ::syscall(SYS_poll, &cancel, 1, kExchangeLostMs);
       token = 0;
     }
+    end_with_the_job(g_agent.exchange, g_agent.info.epoch);
     answer_checkpoint_request();
     answer_status_request();
     start_due_checkpoint();
@@ -132,6 +135,7 @@ void agent_in_child() {
   arena_reset_lock_after_fork();
   stop_reset_after_fork();
   loader_thread_forget();
+  launcher_reset_after_fork();
   forget_owned_descriptors(true);
   forget_owned_mappings(false);
   log_restart(nullptr);

@@ -6,7 +6,9 @@
 // A checkpoint, phase by phase (numbers are fault points, SHADOWIB_FAULT=<number>:<action>, see fault.h):
 //    5            (before any checkpoint) the shim's helper thread begins
 //   10 joined     barrier: every member has seen the request
-//   20 hooks      the program's pre-checkpoint hooks; threads still run
+//   20 hooks      the program's pre-checkpoint hooks, then calls to a launcher come to their end (launcher/gate.h);
+//   threads
+//                 still run
 //   30 stop       all members stop_threads() together, barrier "stopped"; 35: this one's are about to be
 //   40 settle     Participant::settle until the frontier, barrier "settled"
 //   50 quiesce    Participant::quiesce (helper threads parked), barrier "quiet"
@@ -20,7 +22,7 @@
 //   120 rebuild   Participant::restart: 121 the backend is loaded, 122 objects are made, 123 what peers have to
 //                 know is published, 124 queue pairs are connected, 125 everybody's are: what has not run is posted
 //                 again
-//   130 hooks     the program's restart hooks
+//   130 hooks     what takes a launcher's place is told (launcher/launcher.h); the program's restart hooks
 //   140 go        release_threads()
 #pragma once
 

@@ -56,6 +56,8 @@ std::string member_key(std::string_view epoch, std::uint32_t index) {
   return std::string(epoch) + "/member/" + std::to_string(index);
 }
 
+std::string death_key(std::string_view epoch) { return std::string(epoch) + "/control/died"; }
+
 std::string reserved_members_key(std::string_view epoch) { return std::string(epoch) + "/restart/members"; }
 
 std::string encode_reserved_members(const std::set<std::uint32_t>& members) {

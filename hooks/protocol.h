@@ -18,6 +18,9 @@
 //   <epoch>/ckpt/<n>/s/<try>/...     keys of Participant::settle in its try (SettleContext::prefix)
 //   <epoch>/ckpt/<n>/files/<index>   lines "<build-id hex or -> <path>" of the member's mapped files
 //   <epoch>/ckpt/<n>/done/<index>    the member resumed
+//   <epoch>/ckpt/<n>/launcher/ranks/<namespace>/<rank>   a launcher's rank takes part (launcher/launcher.h)
+//   <epoch>/control/abort       a rank has asked for the end of the job, which has no launcher (launcher/board.h)
+//   <epoch>/control/died        published by a restart command: member=I how=TEXT of a member that has ended badly
 //   <epoch>/restart/members     "NEXT I I ...": the members that a restart brings back, after the first index above
 //   them <epoch>/restart/started/<index>  a restart command has this member in its share: the name of that share's
 //   lock <epoch>/restart/meet/<name>      where a part of the restart waits for connections of other parts
@@ -44,6 +47,7 @@ std::string encode_fields(const Fields& fields);            // protocol=1 first;
 bool decode_fields(std::string_view text, Fields* fields);  // false: no or another protocol
 
 std::string member_key(std::string_view epoch, std::uint32_t index);
+std::string death_key(std::string_view epoch);
 std::string reserved_members_key(std::string_view epoch);
 std::string encode_reserved_members(const std::set<std::uint32_t>& members);
 std::set<std::uint32_t> decode_reserved_members(const std::string& value);

@@ -14,6 +14,7 @@
 #include "hooks/agent_state.h"
 #include "hooks/fault.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/launcher/launcher.h"
 #include "hooks/loader_thread.h"
 #include "hooks/stop.h"
 #include "hooks/tasks.h"
@@ -106,6 +107,7 @@ Status rebuild() {
 
 Status go() {
   SHADOWIB_TRY(rebuild());
+  SHADOWIB_TRY(launcher_is_gone(g_agent.exchange, g_agent.info.epoch, g_agent.info.member));
   SHADOWIB_TRY(pass(130));
   run_hooks(2);
   SHADOWIB_TRY(pass(140));

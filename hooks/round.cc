@@ -12,6 +12,7 @@
 #include "hooks/fault.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
+#include "hooks/launcher/launcher.h"
 #include "hooks/loader_thread.h"
 #include "hooks/round_messages.h"
 #include "hooks/round_outcome.h"
@@ -25,7 +26,7 @@
 namespace shadowib {
 namespace {
 
-constexpr int kParkHelpersMs = 5000;
+constexpr int kParkHelpersMs = 5000, kLauncherCallsMs = 5000;
 
 class Round {
  public:
@@ -105,7 +106,9 @@ Status Round::quiesce() {
 Status Round::inspect() {
   SHADOWIB_TRY(check_capturable());
   SHADOWIB_TRY(prepare_descriptors(std::min(messages_.left_ms(), 2000)));
+  SHADOWIB_TRY(launcher_announce(g_agent.exchange, messages_.key("launcher")));
   SHADOWIB_TRY(messages_.barrier("60"));
+  SHADOWIB_TRY(launcher_judge(g_agent.exchange, g_agent.info.epoch, messages_.key("launcher")));
   SHADOWIB_TRY(capture_descriptors(g_agent.info.member, &table_));
   SHADOWIB_TRY(g_agent.exchange->publish(messages_.own("files"), describe_mapped_files()));
   SHADOWIB_TRY(g_agent.exchange->publish(messages_.own("fds"), table_));
@@ -166,6 +169,7 @@ Status Round::go() {
   SHADOWIB_TRY(pass(20));
   hooks_ran_ = true;
   run_hooks(0);
+  SHADOWIB_TRY(launcher_hold_calls(std::min(messages_.left_ms(), kLauncherCallsMs)));
   SHADOWIB_TRY(pass(30));
   SHADOWIB_TRY(messages_.barrier("20"));  // the slowest hook is done: stop together
   stop_tried_ = true;
@@ -195,6 +199,7 @@ void Round::resume() {
     loader_thread_unpark();
     release_threads();
   }
+  launcher_release_calls();
   if (hooks_ran_) run_hooks(1);
   g_agent.phase = 0;
 }

@@ -40,6 +40,13 @@ void linger_for_kill();
 // outside by stdio. kRefused names member, pid, descriptor and peer. Also used by verify.
 Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
 
+// The connection to what has started this process, of which the program needs nothing after a restart: no refusal,
+// though its other end is outside the job. A restart puts a socket in its place that takes what is written and never
+// has anything to read. Remembers the number and what is behind it now; false if there is no room. No heap.
+bool note_launcher_descriptor(int fd);
+// In the restored process: what was captured as noted is so again.
+void note_restored_launcher_descriptors();
+
 // How the parts of a restart, on several machines or in several pid namespaces, tell each other where to connect.
 class Meeting {
  public:

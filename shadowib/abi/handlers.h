@@ -32,6 +32,9 @@ decltype(ibv_get_pkey_index) shadowib_ibv_get_pkey_index;
 decltype(ibv_get_async_event) shadowib_ibv_get_async_event;
 decltype(ibv_ack_async_event) shadowib_ibv_ack_async_event;
 
+// Has `function` called by ibv_get_sysfs_path first: whoever asks goes on to look for devices there.
+void shadowib_on_sysfs_path(void (*function)());
+
 // Protection domains and memory.
 decltype(ibv_alloc_pd) shadowib_ibv_alloc_pd;
 decltype(ibv_dealloc_pd) shadowib_ibv_dealloc_pd;

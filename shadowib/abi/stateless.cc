@@ -31,6 +31,7 @@ constexpr Rate kRates[] = {
     {IBV_RATE_800_GBPS, 320, 850000}, {IBV_RATE_1200_GBPS, 480, 1275000}};
 
 char g_sysfs_path[IBV_SYSFS_PATH_MAX];
+void (*g_on_sysfs_path)() = nullptr;
 
 }  // namespace
 
@@ -140,8 +141,11 @@ void shadowib_ibv_copy_path_rec_to_kern(ib_user_path_rec* to, const ibv_sa_path_
   copy_path_fields(to, from);
 }
 
+void shadowib_on_sysfs_path(void (*function)()) { g_on_sysfs_path = function; }
+
 // SYSFS_PATH without trailing slashes, unless setuid; else /sys. Every caller computes the same text.
 const char* shadowib_ibv_get_sysfs_path(void) {
+  if (g_on_sysfs_path != nullptr) g_on_sysfs_path();
   if (g_sysfs_path[0] != '\0') return g_sysfs_path;
   const char* path = ::getuid() == ::geteuid() ? std::getenv("SYSFS_PATH") : nullptr;
   char text[sizeof(g_sysfs_path)];

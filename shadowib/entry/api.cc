@@ -62,12 +62,11 @@ class KeepErrno {
   int saved_ = errno;
 };
 
-// Without a device, too: the others wait for every member's part in settling and rebuilding.
-Status join() {
-  Inside inside;
-  set_participant(verbs_participant());
-  return join_job();
-}
+// Without a device, too: the others wait for every member's part in settling and rebuilding. Ranks of a launcher join
+// by themselves (hooks/launcher).
+__attribute__((constructor)) void prepare_to_join() { set_participant(verbs_participant()); }
+
+Status join() { return join_job(); }
 
 }  // namespace
 }  // namespace shadowib

@@ -1,5 +1,6 @@
 #include "shadowib/entry/imports.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 #include <string_view>
 
 #include "hooks/stop.h"
+#include "shadowib/abi/handlers.h"
 #include "shadowib/base/imports.h"
 #include "shadowib/cm/device_file.h"
 #include "shadowib/objects/registry.h"
@@ -67,6 +69,21 @@ int turned_stat(const char* path, struct stat* st) {
   return 0;
 }
 
+// Open MPI takes a machine without this directory for one without adapters, before it asks for any.
+int turned_stat_of_class(const char* path, struct stat* st) {
+  constexpr std::string_view kClass = "/class/infiniband";
+  if (::stat(path, st) == 0 || !std::string_view(path).ends_with(kClass)) return ::stat(path, st);
+  const int error = errno;
+  int devices = 0;
+  ibv_device** const list = shadowib_ibv_get_device_list(&devices);
+  if (list != nullptr) shadowib_ibv_free_device_list(list);
+  errno = error;
+  if (devices == 0) return -1;
+  *st = {};
+  st->st_mode = S_IFDIR | 0555;
+  return 0;
+}
+
 const ImportTurn kOfConnectionManager[] = {
     {"open", reinterpret_cast<void*>(turned_open)},   {"open64", reinterpret_cast<void*>(turned_open)},
     {"fstat", reinterpret_cast<void*>(turned_fstat)}, {"fstat64", reinterpret_cast<void*>(turned_fstat)},
@@ -77,16 +94,23 @@ const ImportTurn kOfUcx[] = {
     {"stat", reinterpret_cast<void*>(turned_stat)},
     {"stat64", reinterpret_cast<void*>(turned_stat)},
 };
+const ImportTurn kOfOpenMpi[] = {
+    {"stat", reinterpret_cast<void*>(turned_stat_of_class)},
+    {"stat64", reinterpret_cast<void*>(turned_stat_of_class)},
+};
 
 int turn(dl_phdr_info* info, std::size_t, void*) {
   const std::string_view name = file_name(info->dlpi_name);
   const LoadedLibrary library{info->dlpi_name, info->dlpi_addr, {info->dlpi_phdr, info->dlpi_phnum}};
   if (name.starts_with("librdmacm.so")) turn_imports(library, kOfConnectionManager);
   if (name.starts_with("libuct_ib.so")) turn_imports(library, kOfUcx);
+  if (name.starts_with("libmca_common_verbs.so")) turn_imports(library, kOfOpenMpi);
   return 0;
 }
 
 }  // namespace
+
+__attribute__((constructor)) void turn_when_sysfs_is_asked_for() { shadowib_on_sysfs_path(turn_program_imports); }
 
 void turn_program_imports() { ::dl_iterate_phdr(turn, nullptr); }
 

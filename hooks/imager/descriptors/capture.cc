@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/launcher_socket.h"
 #include "hooks/imager/descriptors/proc.h"
 #include "shadowib/base/descriptors.h"
 
@@ -80,6 +81,10 @@ void capture_common(int fd, const struct stat& st, Object* object) {
 }
 
 Status capture_object(int fd, const struct stat& st, Object* object) {
+  if (S_ISSOCK(st.st_mode) && is_launcher_descriptor(fd)) {
+    capture_launcher_socket(object);
+    return {};
+  }
   if (S_ISSOCK(st.st_mode)) return capture_socket(fd, object);
   std::string target = descriptor_target(fd);
   if (target.empty()) return refuse(fd, "unknown", "its link in /proc/self/fd cannot be read");
@@ -154,6 +159,7 @@ Status capture_table(std::uint32_t member, Table* table) {
   table->working_directory = link_target("/proc/self/cwd");
   std::vector<int> fds;
   SHADOWIB_TRY(list_descriptors(&fds));
+  begin_launcher_capture();
   Sharing sharing;
   for (int fd : fds) {
     struct stat st {};

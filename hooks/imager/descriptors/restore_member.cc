@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "hooks/imager/descriptors/launcher_socket.h"
 #include "hooks/imager/descriptors/restore.h"
 #include "shadowib/base/log.h"
 
@@ -44,6 +45,8 @@ Status open_in_member(const Object& o, int* fd) {
   } else if (o.kind == Kind::kSignalfd) {
     // The kernel's own mask of 64 signals: the libc type has room for more.
     *fd = static_cast<int>(::syscall(SYS_signalfd4, -1, &o.count, sizeof(o.count), SFD_CLOEXEC));
+  } else if (o.kind == Kind::kLauncher) {
+    SHADOWIB_TRY(open_silent_socket(o, fd));
   } else if (o.kind == Kind::kEpoll) {
     *fd = ::epoll_create1(EPOLL_CLOEXEC);
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/launcher_socket.h"
 #include "hooks/imager/descriptors/proc.h"
 #include "shadowib/base/lock.h"
 
@@ -40,9 +41,9 @@ int get_int(int fd, int level, int name) {
 
 void set_int(int fd, int level, int name, int value) { ::setsockopt(fd, level, name, &value, sizeof(value)); }
 
-bool is_tcp_connection(int fd) {
+bool is_tcp_connection(int fd) {  // of the job: what a launcher has sent is lost with it
   struct stat st {};
-  if (::fstat(fd, &st) != 0 || !S_ISSOCK(st.st_mode)) return false;
+  if (::fstat(fd, &st) != 0 || !S_ISSOCK(st.st_mode) || is_launcher_descriptor(fd)) return false;
   int protocol = get_int(fd, SOL_SOCKET, SO_PROTOCOL);
   int domain = get_int(fd, SOL_SOCKET, SO_DOMAIN);
   if (protocol != IPPROTO_TCP || (domain != AF_INET && domain != AF_INET6)) return false;

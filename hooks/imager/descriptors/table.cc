@@ -185,9 +185,9 @@ int Table::first_fd(std::uint32_t index) const {
 }
 
 const char* kind_name(Kind kind) {
-  static const char* const kNames[] = {"?",     "file", "directory", "device",  "terminal",
-                                       "pipe",  "fifo", "eventfd",   "timerfd", "signalfd",
-                                       "epoll", "tcp",  "udp",       "unix",    "netlink"};
+  static const char* const kNames[] = {"?",    "file",    "directory", "device",   "terminal", "pipe",
+                                       "fifo", "eventfd", "timerfd",   "signalfd", "epoll",    "tcp",
+                                       "udp",  "unix",    "netlink",   "launcher"};
   auto i = static_cast<std::uint32_t>(kind);
   return i <= kLastKind ? kNames[i] : kNames[0];
 }

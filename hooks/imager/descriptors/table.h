@@ -28,8 +28,9 @@ enum class Kind : std::uint32_t {
   kUdp = 12,
   kUnix = 13,
   kNetlink = 14,
+  kLauncher = 15,  // the connection to what started the process
 };
-inline constexpr std::uint32_t kLastKind = 14;
+inline constexpr std::uint32_t kLastKind = 15;
 const char* kind_name(Kind kind);
 
 // A run of queued bytes; for datagrams and packets one message each.

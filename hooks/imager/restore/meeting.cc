@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "hooks/protocol.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {
@@ -49,10 +50,15 @@ void ExchangeMeeting::member_ended(std::uint32_t member, int wait_status) {
   if (job_.epoch[0] == '\0' || !open().ok()) return;
   std::string text;
   bool done = false;
-  if (!exchange_->get(key("done/" + std::to_string(member)), &text, &done).ok() || done) return;
+  if (!exchange_->get(key("done/" + std::to_string(member)), &text, &done).ok()) return;
   const bool killed = WIFSIGNALED(wait_status);
-  abort(Status::of(Code::kAborted, 0, "member %u ended (%s %d) before the restart was over", member,
-                   killed ? "signal" : "exit status", killed ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status)));
+  const std::string how = (killed ? "signal " : "exit status ") +
+                          std::to_string(killed ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
+  if (!done)
+    abort(Status::of(Code::kAborted, 0, "member %u ended (%s) before the restart was over", member, how.c_str()));
+  else if (wait_status != 0)
+    (void)exchange_->publish(death_key(job_.epoch), encode_fields({{"member", std::to_string(member)}, {"how", how}}))
+        .ok();
 }
 
 }  // namespace shadowib

@@ -19,7 +19,8 @@ class ExchangeMeeting final : public Meeting {
   Status await(const std::string& name, std::string* value) override;
   // Tells the other parts, if there can be any, that this one has failed.
   void abort(const Status& why);
-  // Tells the other members that this one is gone, if the restart is not over for it: they would wait for it.
+  // Tells the other members that this one is gone, if the restart is not over for it: they would wait for it. Or that
+  // it has ended badly, which ends the ranks of a launcher's job.
   void member_ended(std::uint32_t member, int wait_status);
 
  private:

@@ -1,0 +1,135 @@
+#include "hooks/launcher/board.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "hooks/protocol.h"
+
+namespace shadowib {
+namespace {
+
+std::string hex(std::uint64_t number) {
+  std::string text(16, '0');
+  for (int at = 15; at >= 0; --at, number >>= 4) text[static_cast<std::size_t>(at)] = "0123456789abcdef"[number & 15];
+  return text;
+}
+
+// FNV-1a.
+std::uint64_t hash(const void* data, std::size_t bytes) {
+  std::uint64_t value = 0xcbf29ce484222325u;
+  for (std::size_t i = 0; i < bytes; ++i)
+    value = (value ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3u;
+  return value;
+}
+
+std::vector<std::uint32_t> parse_ranks(const std::string& text) {
+  std::vector<std::uint32_t> ranks;
+  for (const char* at = text.c_str(); *at != '\0';) {
+    char* end = nullptr;
+    ranks.push_back(static_cast<std::uint32_t>(std::strtoul(at, &end, 10)));
+    if (end == at) break;
+    at = *end == ',' ? end + 1 : end;
+  }
+  return ranks;
+}
+
+}  // namespace
+
+std::string fence_set(std::vector<std::uint32_t>* ranks, std::uint32_t namespace_size) {
+  std::sort(ranks->begin(), ranks->end());
+  ranks->erase(std::unique(ranks->begin(), ranks->end()), ranks->end());
+  if (ranks->size() == namespace_size) return "all";
+  return hex(hash(ranks->data(), ranks->size() * sizeof(std::uint32_t)));
+}
+
+std::string encode_abort(const std::string& name, const AbortRequest& request) {
+  Fields fields;
+  fields["namespace"] = name;
+  fields["rank"] = std::to_string(request.from);
+  fields["status"] = std::to_string(request.status);
+  fields["text"] = request.message;
+  std::string& ranks = fields["ranks"];
+  for (std::uint32_t rank : request.ranks) ranks += (ranks.empty() ? "" : ",") + std::to_string(rank);
+  return encode_fields(fields);
+}
+
+bool decode_abort(const std::string& text, std::string* name, AbortRequest* request) {
+  Fields fields;
+  if (!decode_fields(text, &fields) || !fields.contains("namespace") || !fields.contains("rank")) return false;
+  *name = fields["namespace"];
+  request->from = static_cast<std::uint32_t>(std::strtoul(fields["rank"].c_str(), nullptr, 10));
+  request->status = std::atoi(fields["status"].c_str());
+  request->message = fields["text"];
+  request->ranks = parse_ranks(fields["ranks"]);
+  return true;
+}
+
+std::string abort_key(const std::string& epoch) { return epoch + "/control/abort"; }
+
+std::string Board::namespace_key(const std::string& name) { return hex(hash(name.data(), name.size())); }
+
+Board::Board(Exchange* exchange, const std::string& epoch, const std::string& name)
+    : exchange_(exchange), root_(epoch + "/launcher/" + namespace_key(name) + "/") {}
+
+Status Board::publish_puts(std::uint32_t rank, const StoredValues& puts) {
+  return exchange_->publish(key("puts/" + std::to_string(rank)), encode_values(puts));
+}
+
+Status Board::find_put(std::uint32_t rank, const std::string& name, Answer* answer, StoredValue* value) {
+  std::string text;
+  bool found = false;
+  SHADOWIB_TRY(exchange_->get(key("puts/" + std::to_string(rank)), &text, &found));
+  *answer = Answer::kNotCommitted;
+  if (!found) return {};
+  StoredValues puts;
+  if (!decode_values(text, &puts))
+    return Status::of(Code::kCorrupt, 0, "what rank %u has put stands malformed in the exchange", rank);
+  const auto at = puts.find(name);
+  *answer = at == puts.end() ? Answer::kNotPut : Answer::kFound;
+  if (at != puts.end()) *value = at->second;
+  return {};
+}
+
+Status Board::publish_fence(const std::string& set, std::uint32_t rank, std::uint64_t count) {
+  return exchange_->publish(key("fence/" + set + "/" + std::to_string(rank)), std::to_string(count));
+}
+
+Status Board::look_for(const std::string& set, std::uint64_t count, std::vector<std::uint32_t>* missing) {
+  std::vector<std::string> keys, values;
+  for (std::uint32_t rank : *missing) keys.push_back(key("fence/" + set + "/" + std::to_string(rank)));
+  for (std::uint32_t rank : *missing) keys.push_back(key("done/" + std::to_string(rank)));
+  std::vector<bool> found;
+  SHADOWIB_TRY(exchange_->lookup(keys, &values, &found));
+  std::vector<std::uint32_t> still;
+  const std::size_t n = missing->size();
+  for (std::size_t i = 0; i < n; ++i) {
+    const bool reached = found[i] && std::strtoull(values[i].c_str(), nullptr, 10) >= count;
+    if (!reached && !found[n + i]) still.push_back((*missing)[i]);
+  }
+  *missing = std::move(still);
+  return {};
+}
+
+Status Board::publish_done(std::uint32_t rank) { return exchange_->publish(key("done/" + std::to_string(rank)), ""); }
+
+Status Board::list_done(std::vector<std::uint32_t>* ranks) {
+  std::vector<std::string> names;
+  SHADOWIB_TRY(exchange_->list(key("done"), &names));
+  ranks->clear();
+  for (const std::string& name : names)
+    ranks->push_back(static_cast<std::uint32_t>(std::strtoul(name.c_str(), nullptr, 10)));
+  return {};
+}
+
+Status Board::publish_member(std::uint32_t member, std::uint32_t rank) {
+  return exchange_->publish(key("member/" + std::to_string(member)), std::to_string(rank));
+}
+
+Status Board::find_member(std::uint32_t member, std::uint32_t* rank, bool* found) {
+  std::string text;
+  SHADOWIB_TRY(exchange_->get(key("member/" + std::to_string(member)), &text, found));
+  if (*found) *rank = static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
+  return {};
+}
+
+}  // namespace shadowib

@@ -1,0 +1,62 @@
+// What the ranks of a namespace tell each other after a restart, in the exchange. Keys, below the epoch:
+//   launcher/<namespace>/puts/<rank>         what the rank has put and committed (stored_value.h)
+//   launcher/<namespace>/fence/<set>/<rank>  how many fences of that set of ranks it has come to in its life
+//   launcher/<namespace>/done/<rank>         it has taken leave of the launcher
+//   launcher/<namespace>/member/<index>      the rank that this member of the job is
+//   control/abort                            a rank has asked for the end of some, or all
+// where a namespace stands as 16 hex digits of its hash, and a set by its name (fence_set()).
+//
+// A fence is over for a rank when all of its set have come to as many as that rank. The count is of the process's
+// life, so that it does not matter who had heard of a fence's end before the restart and who had not.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hooks/launcher/stored_value.h"
+#include "shadowib/base/status.h"
+#include "shadowib/exchange/exchange.h"
+
+namespace shadowib {
+
+// "all", or a hash of those ranks, which are sorted first.
+std::string fence_set(std::vector<std::uint32_t>* ranks, std::uint32_t namespace_size);
+
+struct AbortRequest {
+  std::uint32_t from = 0;
+  int status = 0;
+  std::string message;
+  std::vector<std::uint32_t> ranks;  // none: all
+};
+std::string encode_abort(const std::string& name, const AbortRequest& request);
+bool decode_abort(const std::string& text, std::string* name, AbortRequest* request);  // false: malformed
+std::string abort_key(const std::string& epoch);
+
+class Board {
+ public:
+  Board(Exchange* exchange, const std::string& epoch, const std::string& name);
+
+  Status publish_puts(std::uint32_t rank, const StoredValues& puts);
+  enum class Answer { kFound, kNotPut, kNotCommitted };
+  Status find_put(std::uint32_t rank, const std::string& key, Answer* answer, StoredValue* value);
+
+  Status publish_fence(const std::string& set, std::uint32_t rank, std::uint64_t count);
+  // Takes out of `missing` the ranks that have come to their fence number `count`, or have left.
+  Status look_for(const std::string& set, std::uint64_t count, std::vector<std::uint32_t>* missing);
+
+  Status publish_done(std::uint32_t rank);
+  Status list_done(std::vector<std::uint32_t>* ranks);
+
+  Status publish_member(std::uint32_t member, std::uint32_t rank);
+  Status find_member(std::uint32_t member, std::uint32_t* rank, bool* found);
+
+  static std::string namespace_key(const std::string& name);
+
+ private:
+  std::string key(const std::string& rest) const { return root_ + rest; }
+  Exchange* exchange_;
+  std::string root_;
+};
+
+}  // namespace shadowib

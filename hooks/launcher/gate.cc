@@ -1,0 +1,75 @@
+#include "hooks/launcher/gate.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+namespace {
+
+std::atomic<std::uint32_t> g_inside{0}, g_closed{0};
+std::atomic<const char*> g_latest{""};
+std::atomic<int> g_library_thread{0};
+constinit thread_local int t_calls __attribute__((tls_model("initial-exec"))) = 0;
+
+bool on_library_thread() {
+  const int thread = g_library_thread.load(std::memory_order_relaxed);
+  return thread != 0 && thread == static_cast<int>(::syscall(SYS_gettid));
+}
+
+void come_out() {
+  if (g_inside.fetch_sub(1) == 1 && g_closed.load() != 0) futex_wake(&g_inside, 1 << 30);
+}
+
+}  // namespace
+
+LauncherCall::LauncherCall(const char* name) : nested_(t_calls++ > 0), counted_(!nested_ && !on_library_thread()) {
+  while (counted_) {
+    g_inside.fetch_add(1);
+    if (g_closed.load() == 0) break;
+    come_out();
+    futex_wait(&g_closed, 1);
+  }
+  if (counted_) g_latest.store(name);
+}
+
+LauncherCall::~LauncherCall() {
+  --t_calls;
+  if (counted_) come_out();
+}
+
+void note_library_thread() { g_library_thread.store(static_cast<int>(::syscall(SYS_gettid))); }
+
+Status close_launcher_gate(int timeout_ms) {
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  g_closed.store(1);
+  for (;;) {
+    const std::uint32_t inside = g_inside.load();
+    if (inside == 0) return {};
+    const std::int64_t left = deadline - monotonic_ns();
+    if (left <= 0) break;
+    futex_wait(&g_inside, inside, left);
+  }
+  open_launcher_gate();
+  return Status::of(
+      Code::kRefused, 0,
+      "%u call(s) to the launcher, the latest of them %.60s, have not come to their end within %d ms; try again",
+      g_inside.load(), g_latest.load(), timeout_ms);
+}
+
+void open_launcher_gate() {
+  if (g_closed.exchange(0) != 0) futex_wake(&g_closed, 1 << 30);
+}
+
+void reset_launcher_gate_after_fork() {
+  g_inside = 0;
+  g_closed = 0;
+  g_library_thread = 0;
+  t_calls = 0;
+}
+
+}  // namespace shadowib

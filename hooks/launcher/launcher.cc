@@ -1,0 +1,152 @@
+#include "hooks/launcher/launcher.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <new>
+
+#include "hooks/imager/descriptors.h"
+#include "hooks/launcher/board.h"
+#include "hooks/launcher/gate.h"
+#include "hooks/launcher/rank.h"
+#include "hooks/launcher/requests.h"
+#include "hooks/protocol.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::int64_t kGraceNs = 5'000'000'000;  // between SIGTERM and SIGKILL, as launchers have it
+
+std::string ranks_key(const std::string& prefix, const LauncherRank& own) {
+  return prefix + "/ranks/" + Board::namespace_key(own.name);
+}
+
+void signal_ourselves(int signal) { ::syscall(SYS_kill, ::syscall(SYS_getpid), signal); }
+
+}  // namespace
+
+LauncherRank& launcher_rank() {
+  alignas(LauncherRank) static char storage[sizeof(LauncherRank)];  // never destroyed: the library's thread goes on
+  static LauncherRank* const rank = new (storage) LauncherRank;
+  return *rank;
+}
+
+Status launcher_hold_calls(int timeout_ms) { return close_launcher_gate(timeout_ms); }
+
+void launcher_release_calls() { open_launcher_gate(); }
+
+Status launcher_announce(Exchange* exchange, const std::string& prefix) {
+  const LauncherRank& own = launcher_rank();
+  if (!own.connected) return {};
+  return exchange->publish(ranks_key(prefix, own) + "/" + std::to_string(own.rank), "");
+}
+
+Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::string& prefix) {
+  LauncherRank& own = launcher_rank();
+  if (!own.connected) return {};
+  if (own.unanswerable[0] != '\0')
+    return Status::of(Code::kRefused, 0,
+                      "what rank %u of the launcher's job %.60s has told others cannot be told again: %.150s",
+                      own.rank, own.name, own.unanswerable);
+  SHADOWIB_TRY(judge_requests());
+  std::vector<std::string> here;
+  SHADOWIB_TRY(exchange->list(ranks_key(prefix, own), &here));
+  SHADOWIB_TRY(Board(exchange, epoch, own.name).list_done(&own.done));
+  std::size_t accounted = here.size();
+  for (std::uint32_t rank : own.done)
+    accounted += std::find(here.begin(), here.end(), std::to_string(rank)) == here.end();
+  if (accounted >= own.size) return {};
+  return Status::of(
+      Code::kRefused, 0,
+      "%zu of the %u ranks of the launcher's job %.60s are in this checkpoint, and the others would wait for ever; "
+      "run all of them under shadowib, in one job, and try again when they have come to MPI_Init",
+      here.size(), own.size, own.name);
+}
+
+Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint32_t member) {
+  LauncherRank& own = launcher_rank();
+  note_restored_launcher_descriptors();
+  if (own.size != 0) {
+    own.gone = true;
+    Board board(exchange, epoch, own.name);
+    SHADOWIB_TRY(board.publish_member(member, own.rank));
+    if (own.committed) SHADOWIB_TRY(board.publish_puts(own.rank, own.puts));
+    for (const auto& [set, count] : own.fences) SHADOWIB_TRY(board.publish_fence(set, own.rank, count));
+    if (!own.connected) SHADOWIB_TRY(board.publish_done(own.rank));
+    for (std::uint32_t rank : own.done) SHADOWIB_TRY(board.publish_done(rank));
+    wake_answering();
+  }
+  open_launcher_gate();
+  return {};
+}
+
+namespace {
+
+// Another rank has aborted the job, or this rank among others. `why` is for the log.
+bool is_aborted(Exchange* exchange, const std::string& epoch, const LauncherRank& own, std::string* why) {
+  std::string text, name;
+  bool found = false;
+  AbortRequest request;
+  if (!exchange->get(abort_key(epoch), &text, &found).ok() || !found || !decode_abort(text, &name, &request))
+    return false;
+  const std::vector<std::uint32_t>& ranks = request.ranks;
+  const bool meant = ranks.empty() || std::find(ranks.begin(), ranks.end(), own.rank) != ranks.end();
+  if (name != own.name || !meant || request.from == own.rank) return false;  // who has asked ends by itself
+  *why = "rank " + std::to_string(request.from) + " has aborted the job with status " +
+         std::to_string(request.status) + ": " + request.message;
+  return true;
+}
+
+// A member that is a rank of the same namespace has ended badly.
+bool has_lost_a_rank(Exchange* exchange, const std::string& epoch, const LauncherRank& own, std::string* why) {
+  std::string text;
+  bool found = false;
+  Fields fields;
+  if (!exchange->get(death_key(epoch), &text, &found).ok() || !found || !decode_fields(text, &fields)) return false;
+  std::uint32_t rank = 0;
+  const auto member = static_cast<std::uint32_t>(std::strtoul(fields["member"].c_str(), nullptr, 10));
+  if (!Board(exchange, epoch, own.name).find_member(member, &rank, &found).ok() || !found) return false;
+  *why = "rank " + std::to_string(rank) + " has ended with " + fields["how"];
+  return rank != own.rank;
+}
+
+}  // namespace
+
+void end_with_the_job(Exchange* exchange, const std::string& epoch) {
+  const LauncherRank& own = launcher_rank();
+  if (!own.gone.load()) return;
+  std::string why;
+  if (!is_aborted(exchange, epoch, own, &why) && !has_lost_a_rank(exchange, epoch, own, &why)) return;
+  log_line(LogLevel::kError, "rank %u ends: %s", own.rank, why.c_str());
+  signal_ourselves(SIGTERM);
+  timespec grace{kGraceNs / 1'000'000'000, kGraceNs % 1'000'000'000};
+  ::syscall(SYS_nanosleep, &grace, nullptr);
+  signal_ourselves(SIGKILL);
+}
+
+void launcher_describe(std::string* json) {
+  const LauncherRank& own = launcher_rank();
+  if (own.size == 0) return;
+  std::string name;
+  for (const char* at = own.name; *at != '\0'; ++at)
+    if (static_cast<unsigned char>(*at) >= ' ' && *at != '"' && *at != '\\') name += *at;
+  const char* const state = !own.connected ? "left" : own.gone ? "gone" : "connected";
+  *json += ",\"launcher\":{\"kind\":\"pmix\",\"namespace\":\"" + name + "\",\"rank\":" + std::to_string(own.rank) +
+           ",\"size\":" + std::to_string(own.size) + ",\"state\":\"" + state + "\"}";
+}
+
+void launcher_reset_after_fork() {
+  LauncherRank& own = launcher_rank();
+  own.lock.reset();
+  own.connected = false;
+  own.size = 0;
+  reset_launcher_gate_after_fork();
+  reset_requests_after_fork();
+}
+
+}  // namespace shadowib

@@ -1,0 +1,50 @@
+// The launcher of a parallel job, shadowed: what its processes ask of it is passed on and noted, and after a restart,
+// when it is there no more, answered from the note and by what the other processes tell in the exchange.
+//
+// Here is what the agent calls; all in the agent's thread. A process that has no launcher, or none that we know
+// (PMIx), passes through everything with nothing done. docs/mpi.md says what is answered how.
+//
+// A *rank* is the launcher's number of a process, in a *namespace*; a member's index in our job is another number.
+//
+//   gate.h        calls that wait for the launcher come to their end before threads are stopped
+//   rank.h        what is noted
+//   requests.h    calls whose answer comes later, and the thread that brings it when the launcher does not
+//   board.h       what ranks tell each other after a restart
+//   stored_value.h, pmix_*    PMIx
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "shadowib/base/status.h"
+#include "shadowib/exchange/exchange.h"
+
+namespace shadowib {
+
+// Before threads are stopped: no call waits for the launcher from here on. kRefused after timeout_ms names one that
+// does.
+Status launcher_hold_calls(int timeout_ms);
+// They go on. Idempotent.
+void launcher_release_calls();
+
+// Threads are stopped. In two steps, with a barrier of the members between: this rank takes part in the checkpoint
+// with keys below `prefix`; and kRefused if another of its namespace does not, or something cannot be answered after
+// a restart.
+Status launcher_announce(Exchange* exchange, const std::string& prefix);
+Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::string& prefix);
+
+// In a restarted process, threads still parked: from here on there is no launcher. Tells the others what they may ask
+// of this rank, under the new epoch. `member`: this process's index in our job.
+Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint32_t member);
+
+// Without a launcher: if another rank has asked for the end of the job, or of this rank, or has died, ends this
+// process, as a launcher would.
+void end_with_the_job(Exchange* exchange, const std::string& epoch);
+
+// Appends ',"launcher":{...}' for `shadowib status`, or nothing.
+void launcher_describe(std::string* json);
+
+// In a forked child, which is no rank.
+void launcher_reset_after_fork();
+
+}  // namespace shadowib

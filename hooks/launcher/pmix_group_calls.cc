@@ -1,0 +1,352 @@
+// What a rank asks for with others: fences, events, the end of the job; and what is passed on while there is a
+// launcher and refused when there is none.
+#include <cstdio>
+#include <cstring>
+#include <string_view>
+
+#include "hooks/agent.h"
+#include "hooks/launcher/board.h"
+#include "hooks/launcher/gate.h"
+#include "hooks/launcher/pmix_library.h"
+#include "hooks/launcher/rank.h"
+#include "hooks/launcher/requests.h"
+#include "hooks/stop.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+namespace {
+
+using Kind = LauncherRequest::Kind;
+
+LauncherRequest* make_request(Kind kind, const char* name, void* callback, void* data) {
+  Inside inside;
+  return new_request(kind, name, callback, data);
+}
+
+// Lists the request and hands it to the library, while there is a launcher.
+template <typename Forward>
+pmix_status_t track(LauncherRequest* r, Forward forward) {
+  list_request(r);
+  if (launcher_rank().gone.load()) return PMIX_SUCCESS;
+  const pmix_status_t status = forward(r);
+  if (status != PMIX_SUCCESS) drop_request(r);  // done already, or never: the callback does not come
+  return status;
+}
+
+// The ranks that `procs` mean, all for none; false if one is of another namespace.
+bool ranks_of(const pmix_proc_t* procs, std::size_t nprocs, std::vector<std::uint32_t>* ranks) {
+  const LauncherRank& own = launcher_rank();
+  bool all = procs == nullptr || nprocs == 0;
+  for (std::size_t i = 0; !all && i < nprocs; ++i) {
+    if (std::string_view(procs[i].nspace) != own.name) return false;
+    all = procs[i].rank == PMIX_RANK_WILDCARD;
+    if (!all) ranks->push_back(procs[i].rank);
+  }
+  if (!all) return true;
+  ranks->clear();
+  for (std::uint32_t rank = 0; rank < own.size; ++rank) ranks->push_back(rank);
+  return true;
+}
+
+// This rank comes to its next fence of these.
+pmix_status_t come_to_fence(const pmix_proc_t* procs, std::size_t nprocs, LauncherRequest* r) {
+  Inside inside;
+  LauncherRank& own = launcher_rank();
+  if (!ranks_of(procs, nprocs, &r->missing)) {
+    r->kind = Kind::kForeign;
+    return own.gone.load() ? PMIX_ERR_NOT_SUPPORTED : PMIX_SUCCESS;
+  }
+  r->set = fence_set(&r->missing, own.size);
+  {
+    SpinGuard guard(own.lock);
+    r->count = ++own.fences[r->set];
+  }
+  if (!own.gone.load()) return PMIX_SUCCESS;
+  const Status status = Board(job_exchange(), job_info().epoch, own.name).publish_fence(r->set, own.rank, r->count);
+  if (status.ok()) return PMIX_SUCCESS;
+  log_line(LogLevel::kError, "rank %u cannot tell that it has come to a fence: %s", own.rank, status.text());
+  return PMIX_ERR_COMM_FAILURE;
+}
+
+pmix_status_t fence(const PmixLibrary& library, const pmix_proc_t* procs, std::size_t nprocs, const pmix_info_t* info,
+                    std::size_t ninfo, const char* name, pmix_op_cbfunc_t callback, void* data) {
+  LauncherRequest* const r = make_request(Kind::kFence, name, reinterpret_cast<void*>(callback), data);
+  if (const pmix_status_t status = come_to_fence(procs, nprocs, r); status != PMIX_SUCCESS) {
+    drop_request(r);
+    return status;
+  }
+  return track(r, [&](void* request) { return library.Fence_nb(procs, nprocs, info, ninfo, on_operation, request); });
+}
+
+struct FenceWaiter {
+  std::atomic<std::uint32_t> done{0};
+  pmix_status_t status = PMIX_SUCCESS;
+};
+
+void end_of_fence(pmix_status_t status, void* data) {
+  auto* const waiter = static_cast<FenceWaiter*>(data);
+  waiter->status = status;
+  waiter->done.store(1);
+  futex_wake(&waiter->done, 1);
+}
+
+// Asks all members for the end of the job, or of the ranks meant.
+pmix_status_t abort_job(int status, const char* message, const pmix_proc_t* procs, std::size_t nprocs) {
+  Inside inside;
+  const LauncherRank& own = launcher_rank();
+  AbortRequest request{own.rank, status, message != nullptr ? message : "", {}};
+  if (!ranks_of(procs, nprocs, &request.ranks)) return PMIX_ERR_NOT_SUPPORTED;
+  if (request.ranks.size() == own.size) request.ranks.clear();
+  const Status told = job_exchange()->publish(abort_key(job_info().epoch), encode_abort(own.name, request));
+  if (told.ok()) return PMIX_SUCCESS;
+  log_line(LogLevel::kError, "rank %u cannot tell the job that it aborts: %s", own.rank, told.text());
+  return PMIX_ERR_COMM_FAILURE;
+}
+
+pmix_status_t not_without_launcher(const char* name) {
+  log_line(LogLevel::kWarn, "%s: the job was restarted without a launcher, and nobody else can do that", name);
+  return PMIX_ERR_NOT_SUPPORTED;
+}
+
+// Calls that only a launcher can answer: a blocking one, and one with a callback.
+template <typename Forward>
+pmix_status_t foreign(const char* name, Forward forward) {
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  LauncherCall call(name);
+  if (!call.nested() && launcher_rank().gone.load()) return not_without_launcher(name);
+  return forward(*library);
+}
+
+template <typename Callback, typename Forward>
+pmix_status_t foreign_nb(const char* name, Callback ours, Callback callback, void* data, Forward forward) {
+  return foreign(name, [&](const PmixLibrary& library) {
+    if (callback == nullptr) return forward(library, callback, data);
+    LauncherRequest* const r = make_request(Kind::kForeign, name, reinterpret_cast<void*>(callback), data);
+    return track(r, [&](void* request) { return forward(library, ours, request); });
+  });
+}
+
+}  // namespace
+}  // namespace shadowib
+
+using namespace shadowib;
+
+extern "C" {
+
+PMIX_EXPORT pmix_status_t PMIx_Fence_nb(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
+                                        size_t ninfo, pmix_op_cbfunc_t callback, void* data) {
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  LauncherCall call("PMIx_Fence_nb");
+  if (call.nested() || callback == nullptr) return library->Fence_nb(procs, nprocs, info, ninfo, callback, data);
+  return fence(*library, procs, nprocs, info, ninfo, "PMIx_Fence_nb", callback, data);
+}
+
+// Waits where it can be stopped: others come when they come.
+PMIX_EXPORT pmix_status_t PMIx_Fence(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
+                                     size_t ninfo) {
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  FenceWaiter waiter;
+  {
+    LauncherCall call("PMIx_Fence");
+    if (call.nested()) return library->Fence(procs, nprocs, info, ninfo);
+    const pmix_status_t status = fence(*library, procs, nprocs, info, ninfo, "PMIx_Fence", end_of_fence, &waiter);
+    if (status == PMIX_OPERATION_SUCCEEDED) return PMIX_SUCCESS;
+    if (status != PMIX_SUCCESS) return status;
+  }
+  while (waiter.done.load() == 0) futex_wait(&waiter.done, 0);
+  return waiter.status;
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Register_event_handler(pmix_status_t codes[], size_t ncodes, pmix_info_t info[],
+                                                      size_t ninfo, pmix_notification_fn_t handler,
+                                                      pmix_hdlr_reg_cbfunc_t callback, void* data) {
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  LauncherCall call("PMIx_Register_event_handler");
+  const auto forward = [&](pmix_hdlr_reg_cbfunc_t function, void* request) {
+    return library->Register_event_handler(codes, ncodes, info, ninfo, handler, function, request);
+  };
+  if (call.nested()) return forward(callback, data);
+  if (callback == nullptr)
+    return launcher_rank().gone.load() ? 0 : forward(nullptr, data);  // the number of a handler
+  LauncherRequest* const r =
+      make_request(Kind::kRegistration, "PMIx_Register_event_handler", reinterpret_cast<void*>(callback), data);
+  return track(r, [&](void* request) { return forward(on_registration, request); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Deregister_event_handler(size_t id, pmix_op_cbfunc_t callback, void* data) {
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  LauncherCall call("PMIx_Deregister_event_handler");
+  if (call.nested()) return library->Deregister_event_handler(id, callback, data);
+  if (callback == nullptr)
+    return launcher_rank().gone.load() ? PMIX_SUCCESS : library->Deregister_event_handler(id, nullptr, data);
+  LauncherRequest* const r =
+      make_request(Kind::kOperation, "PMIx_Deregister_event_handler", reinterpret_cast<void*>(callback), data);
+  return track(r, [&](void* request) { return library->Deregister_event_handler(id, on_operation, request); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Notify_event(pmix_status_t status, const pmix_proc_t* source, pmix_data_range_t range,
+                                            const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t callback,
+                                            void* data) {
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  LauncherCall call("PMIx_Notify_event");
+  const auto forward = [&](pmix_op_cbfunc_t function, void* request) {
+    return library->Notify_event(status, source, range, info, ninfo, function, request);
+  };
+  if (call.nested()) return forward(callback, data);
+  if (launcher_rank().gone.load())
+    log_line(LogLevel::kInfo, "event %d reaches nobody: the job was restarted without a launcher", status);
+  if (callback == nullptr) return launcher_rank().gone.load() ? PMIX_SUCCESS : forward(nullptr, data);
+  LauncherRequest* const r =
+      make_request(Kind::kOperation, "PMIx_Notify_event", reinterpret_cast<void*>(callback), data);
+  return track(r, [&](void* request) { return forward(on_operation, request); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Job_control_nb(const pmix_proc_t targets[], size_t ntargets,
+                                              const pmix_info_t directives[], size_t ndirs,
+                                              pmix_info_cbfunc_t callback, void* data) {
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  LauncherCall call("PMIx_Job_control_nb");
+  const auto forward = [&](pmix_info_cbfunc_t function, void* request) {
+    return library->Job_control_nb(targets, ntargets, directives, ndirs, function, request);
+  };
+  if (call.nested()) return forward(callback, data);
+  if (callback == nullptr) return launcher_rank().gone.load() ? PMIX_SUCCESS : forward(nullptr, data);
+  LauncherRequest* const r =
+      make_request(Kind::kControl, "PMIx_Job_control_nb", reinterpret_cast<void*>(callback), data);
+  return track(r, [&](void* request) { return forward(on_info, request); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Abort(int status, const char message[], pmix_proc_t procs[], size_t nprocs) {
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  if (launcher_rank().gone.load()) return abort_job(status, message, procs, nprocs);
+  return library->Abort(status, message, procs, nprocs);  // no call for a checkpoint to wait for
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Job_control(const pmix_proc_t targets[], size_t ntargets,
+                                           const pmix_info_t directives[], size_t ndirs, pmix_info_t** results,
+                                           size_t* nresults) {
+  return foreign("PMIx_Job_control", [&](const PmixLibrary& library) {
+    return library.Job_control(targets, ntargets, directives, ndirs, results, nresults);
+  });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Publish(const pmix_info_t info[], size_t ninfo) {
+  return foreign("PMIx_Publish", [&](const PmixLibrary& library) { return library.Publish(info, ninfo); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Publish_nb(const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t callback,
+                                          void* data) {
+  return foreign_nb(
+      "PMIx_Publish_nb", on_operation, callback, data,
+      [&](const PmixLibrary& library, auto f, void* d) { return library.Publish_nb(info, ninfo, f, d); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Lookup(pmix_pdata_t data[], size_t ndata, const pmix_info_t info[], size_t ninfo) {
+  return foreign("PMIx_Lookup", [&](const PmixLibrary& library) { return library.Lookup(data, ndata, info, ninfo); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Lookup_nb(char** keys, const pmix_info_t info[], size_t ninfo,
+                                         pmix_lookup_cbfunc_t callback, void* data) {
+  return foreign_nb("PMIx_Lookup_nb", on_lookup, callback, data, [&](const PmixLibrary& library, auto f, void* d) {
+    return library.Lookup_nb(keys, info, ninfo, f, d);
+  });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Unpublish(char** keys, const pmix_info_t info[], size_t ninfo) {
+  return foreign("PMIx_Unpublish", [&](const PmixLibrary& library) { return library.Unpublish(keys, info, ninfo); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Unpublish_nb(char** keys, const pmix_info_t info[], size_t ninfo,
+                                            pmix_op_cbfunc_t callback, void* data) {
+  return foreign_nb(
+      "PMIx_Unpublish_nb", on_operation, callback, data,
+      [&](const PmixLibrary& library, auto f, void* d) { return library.Unpublish_nb(keys, info, ninfo, f, d); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Spawn(const pmix_info_t job_info[], size_t ninfo, const pmix_app_t apps[],
+                                     size_t napps, pmix_nspace_t nspace) {
+  return foreign("PMIx_Spawn",
+                 [&](const PmixLibrary& library) { return library.Spawn(job_info, ninfo, apps, napps, nspace); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Spawn_nb(const pmix_info_t job_info[], size_t ninfo, const pmix_app_t apps[],
+                                        size_t napps, pmix_spawn_cbfunc_t callback, void* data) {
+  return foreign_nb("PMIx_Spawn_nb", static_cast<pmix_spawn_cbfunc_t>(on_spawn), callback, data,
+                    [&](const PmixLibrary& library, auto f, void* d) {
+                      return library.Spawn_nb(job_info, ninfo, apps, napps, f, d);
+                    });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Connect(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
+                                       size_t ninfo) {
+  return foreign("PMIx_Connect",
+                 [&](const PmixLibrary& library) { return library.Connect(procs, nprocs, info, ninfo); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Connect_nb(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
+                                          size_t ninfo, pmix_op_cbfunc_t callback, void* data) {
+  return foreign_nb("PMIx_Connect_nb", on_operation, callback, data,
+                    [&](const PmixLibrary& library, auto f, void* d) {
+                      return library.Connect_nb(procs, nprocs, info, ninfo, f, d);
+                    });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Disconnect(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
+                                          size_t ninfo) {
+  return foreign("PMIx_Disconnect",
+                 [&](const PmixLibrary& library) { return library.Disconnect(procs, nprocs, info, ninfo); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Disconnect_nb(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
+                                             size_t ninfo, pmix_op_cbfunc_t callback, void* data) {
+  return foreign_nb("PMIx_Disconnect_nb", on_operation, callback, data,
+                    [&](const PmixLibrary& library, auto f, void* d) {
+                      return library.Disconnect_nb(procs, nprocs, info, ninfo, f, d);
+                    });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Resolve_peers(const char* node, const pmix_nspace_t nspace, pmix_proc_t** procs,
+                                             size_t* nprocs) {
+  return foreign("PMIx_Resolve_peers",
+                 [&](const PmixLibrary& library) { return library.Resolve_peers(node, nspace, procs, nprocs); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Resolve_nodes(const pmix_nspace_t nspace, char** nodes) {
+  return foreign("PMIx_Resolve_nodes",
+                 [&](const PmixLibrary& library) { return library.Resolve_nodes(nspace, nodes); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Query_info(pmix_query_t queries[], size_t nqueries, pmix_info_t** results,
+                                          size_t* nresults) {
+  return foreign("PMIx_Query_info", [&](const PmixLibrary& library) {
+    return library.Query_info(queries, nqueries, results, nresults);
+  });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Query_info_nb(pmix_query_t queries[], size_t nqueries, pmix_info_cbfunc_t callback,
+                                             void* data) {
+  return foreign_nb("PMIx_Query_info_nb", on_info, callback, data, [&](const PmixLibrary& library, auto f, void* d) {
+    return library.Query_info_nb(queries, nqueries, f, d);
+  });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Log(const pmix_info_t data[], size_t ndata, const pmix_info_t directives[],
+                                   size_t ndirs) {
+  return foreign("PMIx_Log", [&](const PmixLibrary& library) { return library.Log(data, ndata, directives, ndirs); });
+}
+
+PMIX_EXPORT pmix_status_t PMIx_Log_nb(const pmix_info_t data[], size_t ndata, const pmix_info_t directives[],
+                                      size_t ndirs, pmix_op_cbfunc_t callback, void* cbdata) {
+  return foreign_nb("PMIx_Log_nb", on_operation, callback, cbdata, [&](const PmixLibrary& library, auto f, void* d) {
+    return library.Log_nb(data, ndata, directives, ndirs, f, d);
+  });
+}
+}

@@ -1,0 +1,35 @@
+// What is noted of this process as a rank of a launcher's job. In the image like any memory of ours.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hooks/launcher/stored_value.h"
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+
+struct LauncherRank {
+  // From the first PMIx_Init that succeeded to the last PMIx_Finalize. What identifies the rank stays as it is
+  // afterwards.
+  std::atomic<bool> connected{false};
+  std::atomic<bool> gone{false};  // there is no launcher any more: a restart lies behind this process
+  char name[256] = {};            // the namespace
+  std::uint32_t rank = 0, size = 0;
+
+  SpinLock lock;  // of what follows; held inside only
+  int inits = 0;
+  StoredValues puts;
+  bool committed = false;                       // since then others may ask for them
+  std::map<std::string, std::uint64_t> fences;  // come to, by set
+  std::vector<std::uint32_t> done;              // ranks that had left at the latest checkpoint
+  char unanswerable[160] = {};                  // why a restart could not answer for this rank; empty: it can
+  std::size_t handlers = 0;                     // event handlers registered after a restart
+};
+
+LauncherRank& launcher_rank();
+
+}  // namespace shadowib

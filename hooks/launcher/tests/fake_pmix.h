@@ -1,0 +1,24 @@
+// A libpmix that a test holds in its hand: rank 0 of two of namespace "job.1", whose launcher answers when it is told
+// to.
+#pragma once
+
+#include <pmix.h>
+
+extern "C" {
+struct FakePmix {
+  pmix_op_cbfunc_t fence;  // of the latest PMIx_Fence_nb that was not answered; null: none
+  void* fence_data;
+  pmix_hdlr_reg_cbfunc_t registration;
+  void* registration_data;
+  pmix_info_cbfunc_t control;
+  void* control_data;
+  pmix_lookup_cbfunc_t lookup;
+  void* lookup_data;
+  pmix_value_cbfunc_t get;
+  void* get_data;
+  int calls;         // that came to the launcher
+  int commit_waits;  // PMIx_Commit does not return while this is set
+  int commits_entered;
+};
+FakePmix* fake_pmix(void);
+}

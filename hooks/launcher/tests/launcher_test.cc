@@ -1,0 +1,283 @@
+// A rank's calls before and after the launcher is gone, over a library that answers when it is told to (fake_pmix.h).
+#include "hooks/launcher/launcher.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+
+#include "hooks/agent_state.h"
+#include "hooks/launcher/board.h"
+#include "hooks/launcher/rank.h"
+#include "hooks/launcher/requests.h"
+#include "hooks/launcher/tests/fake_pmix.h"
+
+namespace shadowib {
+namespace {
+
+constexpr char kName[] = "job.1", kBefore[] = "g0-a", kAfter[] = "g1-b";
+constexpr std::uint32_t kMember = 5;  // of rank 0
+
+struct Answers {
+  std::atomic<int> count{0}, status{1};
+  std::atomic<std::size_t> id{0};
+  void await(int wanted) {
+    for (int i = 0; i < 5000 && count.load() < wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_EQ(count.load(), wanted);
+  }
+};
+void note(pmix_status_t status, void* answers) {
+  static_cast<Answers*>(answers)->status = status;
+  ++static_cast<Answers*>(answers)->count;
+}
+void note_registration(pmix_status_t status, std::size_t id, void* answers) {
+  static_cast<Answers*>(answers)->id = id;
+  note(status, answers);
+}
+void note_control(pmix_status_t status, pmix_info_t*, std::size_t, void* answers, pmix_release_cbfunc_t, void*) {
+  note(status, answers);
+}
+void note_lookup(pmix_status_t status, pmix_pdata_t*, std::size_t, void* answers) { note(status, answers); }
+
+class Launcher : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    void* const handle = ::dlopen(FAKE_PMIX, RTLD_NOW | RTLD_LOCAL);
+    ASSERT_NE(handle, nullptr) << ::dlerror();
+    fake_ = reinterpret_cast<FakePmix* (*)()>(::dlsym(handle, "fake_pmix"))();
+    g_agent.participant = nullptr;
+  }
+  void SetUp() override {
+    directory_ = std::filesystem::temp_directory_path() / ("shadowib-launcher-" + std::to_string(::getpid()));
+    std::filesystem::remove_all(directory_);
+    ASSERT_TRUE(Exchange::open("dir:" + directory_, true, &exchange_).ok());
+    g_agent.exchange = exchange_.get();
+    std::strcpy(g_agent.info.epoch, kBefore);
+    *fake_ = {};
+    LauncherRank& r = launcher_rank();
+    r.gone = false;
+    r.inits = 0;
+    r.puts.clear();
+    r.committed = false;
+    r.fences.clear();
+    r.done.clear();
+    r.unanswerable[0] = '\0';
+    pmix_proc_t own{};
+    ASSERT_EQ(PMIx_Init(&own, nullptr, 0), PMIX_SUCCESS);
+    ASSERT_STREQ(own.nspace, kName);
+    ASSERT_EQ(r.size, 2u);
+  }
+  void TearDown() override {
+    PMIx_Finalize(nullptr, 0);
+    std::filesystem::remove_all(directory_);
+  }
+  void restart() {
+    std::strcpy(g_agent.info.epoch, kAfter);
+    ASSERT_TRUE(launcher_is_gone(exchange_.get(), kAfter, kMember).ok());
+  }
+  Board peers_board() { return {exchange_.get(), kAfter, kName}; }
+  static pmix_proc_t peer() {
+    pmix_proc_t proc{};
+    std::strcpy(proc.nspace, kName);
+    proc.rank = 1;
+    return proc;
+  }
+
+  static inline FakePmix* fake_ = nullptr;
+  std::string directory_;
+  std::unique_ptr<Exchange> exchange_;
+};
+
+TEST_F(Launcher, PassesFencesOnWhileItIsThere) {
+  Answers answers;
+  ASSERT_EQ(PMIx_Fence_nb(nullptr, 0, nullptr, 0, note, &answers), PMIX_SUCCESS);
+  EXPECT_EQ(answers.count, 0);
+  fake_->fence(PMIX_SUCCESS, fake_->fence_data);
+  EXPECT_EQ(answers.count, 1);
+  EXPECT_EQ(answers.status, PMIX_SUCCESS);
+}
+
+// The other had heard of its end before, or not: it has come to one fence in its life in either case.
+TEST_F(Launcher, EndsAFenceThatARestartFoundHalfDone) {
+  Answers answers;
+  ASSERT_EQ(PMIx_Fence_nb(nullptr, 0, nullptr, 0, note, &answers), PMIX_SUCCESS);
+  restart();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(answers.count, 0);
+  ASSERT_TRUE(peers_board().publish_fence("all", 1, 1).ok());
+  answers.await(1);
+  EXPECT_EQ(answers.status, PMIX_SUCCESS);
+  // The library's thread was about to pass the answer on when it was stopped.
+  fake_->fence(PMIX_SUCCESS, fake_->fence_data);
+  EXPECT_EQ(answers.count, 1);
+}
+
+TEST_F(Launcher, FencesAfterARestartWaitForAllThatHaveNotLeft) {
+  restart();
+  std::atomic<bool> over{false};
+  std::thread waiter([&] {
+    EXPECT_EQ(PMIx_Fence(nullptr, 0, nullptr, 0), PMIX_SUCCESS);
+    over = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(over);
+  ASSERT_TRUE(peers_board().publish_done(1).ok());
+  waiter.join();
+  std::vector<std::uint32_t> missing = {0};
+  ASSERT_TRUE(peers_board().look_for("all", 1, &missing).ok());
+  EXPECT_TRUE(missing.empty());
+  EXPECT_EQ(fake_->calls, 0);
+}
+
+TEST_F(Launcher, TellsWhatAPeerHasPut) {
+  restart();
+  const pmix_proc_t proc = peer();
+  pmix_value_t* value = nullptr;
+  std::thread waiter([&] { EXPECT_EQ(PMIx_Get(&proc, "its.key", nullptr, 0, &value), PMIX_SUCCESS); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it waits for the commit
+  ASSERT_TRUE(peers_board().publish_puts(1, {{"its.key", {PMIX_STRING, "its value"}}}).ok());
+  waiter.join();
+  ASSERT_NE(value, nullptr);
+  EXPECT_STREQ(value->data.string, "its value");
+  std::free(value->data.string);
+  std::free(value);
+  EXPECT_EQ(PMIx_Get(&proc, "another", nullptr, 0, &value), PMIX_ERR_NOT_FOUND);
+}
+
+TEST_F(Launcher, TellsPeersWhatWasCommitted) {
+  pmix_value_t value{};
+  value.type = PMIX_UINT32;
+  value.data.uint32 = 77;
+  ASSERT_EQ(PMIx_Put(PMIX_GLOBAL, "key", &value), PMIX_SUCCESS);
+  ASSERT_EQ(PMIx_Commit(), PMIX_SUCCESS);
+  ASSERT_EQ(PMIx_Put(PMIX_GLOBAL, "later", &value), PMIX_SUCCESS);
+  restart();
+  Board::Answer answer{};
+  StoredValue stored;
+  ASSERT_TRUE(peers_board().find_put(0, "key", &answer, &stored).ok());
+  ASSERT_EQ(answer, Board::Answer::kFound);
+  std::uint32_t number = 0;
+  std::memcpy(&number, stored.bytes.data(), sizeof(number));
+  EXPECT_EQ(number, 77u);
+}
+
+TEST_F(Launcher, AnswersWhatWasAskedBeforeARestart) {
+  Answers registered, controlled, got;
+  ASSERT_EQ(PMIx_Register_event_handler(nullptr, 0, nullptr, 0, nullptr, note_registration, &registered),
+            PMIX_SUCCESS);
+  ASSERT_EQ(PMIx_Job_control_nb(nullptr, 0, nullptr, 0, note_control, &controlled), PMIX_SUCCESS);
+  restart();
+  registered.await(1);
+  controlled.await(1);
+  ASSERT_EQ(PMIx_Deregister_event_handler(registered.id, note, &got), PMIX_SUCCESS);
+  got.await(1);
+  fake_->registration(PMIX_SUCCESS, 5, fake_->registration_data);
+  fake_->control(PMIX_SUCCESS, nullptr, 0, fake_->control_data, nullptr, nullptr);
+  EXPECT_EQ(registered.count, 1);
+  EXPECT_EQ(controlled.count, 1);
+}
+
+TEST_F(Launcher, RefusesWhileAnAnswerIsDueThatOnlyItCanGive) {
+  Answers answers;
+  ASSERT_TRUE(exchange_->publish(std::string("p/ranks/") + Board::namespace_key(kName) + "/1", "").ok());
+  ASSERT_TRUE(launcher_announce(exchange_.get(), "p").ok());
+  ASSERT_EQ(PMIx_Lookup_nb(nullptr, nullptr, 0, note_lookup, &answers), PMIX_SUCCESS);
+  const Status refused = launcher_judge(exchange_.get(), kBefore, "p");
+  EXPECT_EQ(refused.code(), Code::kRefused);
+  EXPECT_NE(std::strstr(refused.text(), "PMIx_Lookup_nb"), nullptr) << refused.text();
+  fake_->lookup(PMIX_SUCCESS, nullptr, 0, fake_->lookup_data);
+  EXPECT_EQ(answers.count, 1);
+  EXPECT_TRUE(launcher_judge(exchange_.get(), kBefore, "p").ok());
+  restart();
+  EXPECT_EQ(PMIx_Lookup_nb(nullptr, nullptr, 0, note_lookup, &answers), PMIX_ERR_NOT_SUPPORTED);
+}
+
+TEST_F(Launcher, RefusesAPartOfItsRanks) {
+  ASSERT_TRUE(launcher_announce(exchange_.get(), "p").ok());
+  const Status refused = launcher_judge(exchange_.get(), kBefore, "p");
+  EXPECT_EQ(refused.code(), Code::kRefused);
+  EXPECT_NE(std::strstr(refused.text(), "1 of the 2 ranks"), nullptr) << refused.text();
+  ASSERT_TRUE(Board(exchange_.get(), kBefore, kName).publish_done(1).ok());
+  EXPECT_TRUE(launcher_judge(exchange_.get(), kBefore, "p").ok());
+}
+
+TEST_F(Launcher, RefusesWhatItCouldNotTellAgain) {
+  pmix_value_t value{};
+  value.type = PMIX_DATA_ARRAY;
+  ASSERT_EQ(PMIx_Put(PMIX_GLOBAL, "array", &value), PMIX_SUCCESS);
+  const Status refused = launcher_judge(exchange_.get(), kBefore, "p");
+  EXPECT_EQ(refused.code(), Code::kRefused);
+  EXPECT_NE(std::strstr(refused.text(), "'array'"), nullptr) << refused.text();
+}
+
+TEST_F(Launcher, HoldsCallsUntilTheyAreLetGo) {
+  __atomic_store_n(&fake_->commit_waits, 1, __ATOMIC_SEQ_CST);
+  std::thread inside([] { EXPECT_EQ(PMIx_Commit(), PMIX_SUCCESS); });
+  while (__atomic_load_n(&fake_->commits_entered, __ATOMIC_SEQ_CST) == 0) std::this_thread::yield();
+  const Status refused = launcher_hold_calls(50);
+  EXPECT_EQ(refused.code(), Code::kRefused);
+  EXPECT_NE(std::strstr(refused.text(), "PMIx_Commit"), nullptr) << refused.text();
+  __atomic_store_n(&fake_->commit_waits, 0, __ATOMIC_SEQ_CST);
+  ASSERT_TRUE(launcher_hold_calls(5000).ok());
+  inside.join();
+  std::atomic<bool> over{false};
+  std::thread before([&] {
+    EXPECT_EQ(PMIx_Commit(), PMIX_SUCCESS);
+    over = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(over);
+  EXPECT_EQ(fake_->calls, 1);
+  launcher_release_calls();
+  before.join();
+}
+
+TEST_F(Launcher, AbortIsToldToAll) {
+  restart();
+  ASSERT_EQ(PMIx_Abort(3, "no way on", nullptr, 0), PMIX_SUCCESS);
+  EXPECT_EQ(fake_->calls, 0);
+  std::string text, name;
+  bool found = false;
+  ASSERT_TRUE(exchange_->get(abort_key(kAfter), &text, &found).ok() && found);
+  AbortRequest request;
+  ASSERT_TRUE(decode_abort(text, &name, &request));
+  EXPECT_EQ(name, kName);
+  EXPECT_EQ(request.status, 3);
+  EXPECT_EQ(request.message, "no way on");
+  EXPECT_TRUE(request.ranks.empty());
+  end_with_the_job(exchange_.get(), kAfter);  // who has asked ends by itself
+}
+
+TEST_F(Launcher, AbortOfAnotherEndsThoseMeant) {
+  const std::string others = encode_abort(kName, {1, 3, "no way on", {1}}), all = encode_abort(kName, {1, 3, "", {}});
+  ASSERT_TRUE(exchange_->publish(abort_key(kAfter), all).ok());
+  end_with_the_job(exchange_.get(), kAfter);  // the launcher's affair, while there is one
+  restart();
+  EXPECT_EXIT(end_with_the_job(exchange_.get(), kAfter), testing::KilledBySignal(SIGTERM), "rank 1 has aborted");
+  ASSERT_TRUE(exchange_->publish(abort_key(kAfter), others).ok());
+  end_with_the_job(exchange_.get(), kAfter);
+  ASSERT_TRUE(exchange_->publish(abort_key(kAfter), encode_abort("job.2", {1, 3, "", {}})).ok());
+  end_with_the_job(exchange_.get(), kAfter);
+}
+
+TEST_F(Launcher, DeathOfAnotherRankIsTheEnd) {
+  restart();
+  ASSERT_TRUE(peers_board().publish_member(7, 1).ok());
+  const auto died = [&](const char* member) {
+    ASSERT_TRUE(
+        exchange_->publish(death_key(kAfter), encode_fields({{"member", member}, {"how", "signal 11"}})).ok());
+  };
+  died("8");  // a member that is no rank
+  end_with_the_job(exchange_.get(), kAfter);
+  died("7");
+  EXPECT_EXIT(end_with_the_job(exchange_.get(), kAfter), testing::KilledBySignal(SIGTERM),
+              "rank 1 has ended with signal 11");
+}
+
+}  // namespace
+}  // namespace shadowib
