@@ -105,10 +105,10 @@ class PageWriter {
 
   bool swap_possible() {
     if (swap_ < 0) {
-      // struct sysinfo: totalswap is the 8th long.
+      // struct sysinfo: the ninth long, behind uptime, loads, totalram, freeram, sharedram and bufferram.
       long info[16] = {};
       raw::invoke(__NR_sysinfo, info);
-      swap_ = info[7] != 0;
+      swap_ = info[8] != 0;
     }
     return swap_ != 0;
   }
