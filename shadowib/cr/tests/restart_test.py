@@ -8,6 +8,8 @@ import functools
 import json
 import os
 import pathlib
+import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -395,6 +397,40 @@ class Flow(RestartCase):
 
     def test_unsignaled_writes_without_end(self):
         self.alone_over_each("many_unsignaled")
+
+
+class OtherPrograms(RestartCase):
+    def test_memory_of_ucx(self):
+        if BACKEND != "ib2tcp" or shutil.which("ucx_perftest") is None:
+            self.skip("test_memory_of_ucx", "needs ucx_perftest and ib2tcp")
+            raise unittest.SkipTest("no ucx_perftest")
+        for transport in ("posix", "sysv"):
+            with self.afresh(transport):
+                port = free_port()
+                words = ["run", "--job", "j", "--backend", BACKEND, "--", "ucx_perftest", "-t", "tag_lat", "-n", 10**9, "-p", port]
+                settings = {"UCX_TLS": f"rc_v,{transport},self", "UCX_NET_DEVICES": "ib2tcp0:1"}
+                server = self.start(*words, **settings)
+                await_listener(port, server)
+                client = self.start(*words, "127.0.0.1", **settings)
+                self.await_round_trips(client, 0)
+                self.checkpoint("--kill")
+                self.ends(server, -9)
+                self.ends(client, -9)
+                restarted = self.restart(1)
+                self.await_round_trips(client, self.round_trips(client))
+                restarted.terminate()
+                self.ends(restarted, 20)
+
+    @staticmethod
+    def round_trips(client):
+        """What it says every second."""
+        return max((int(n) for n in re.findall(r"^\[thread 0\] +(\d+) ", client.log.read_text(errors="replace"), re.MULTILINE)), default=0)
+
+    def await_round_trips(self, client, beyond):
+        end = time.monotonic() + TIMEOUT_S
+        while self.round_trips(client) <= beyond:
+            self.assertLess(time.monotonic(), end, "".join(p.log.read_text(errors="replace") for p in self.processes))
+            time.sleep(0.05)
 
 
 class OverLibfabric(RestartCase):
