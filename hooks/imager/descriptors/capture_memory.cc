@@ -21,6 +21,7 @@ namespace {
 constexpr std::string_view kShm = "/dev/shm/", kMemfd = "/memfd:", kGone = " (deleted)";
 // Of a file without a name on a disk, whose content goes into the image.
 constexpr std::uint64_t kMostOnDisk = 1ull << 30;
+constexpr char kTooMuch[] = "a file without a name goes into the image, up to 1 GiB; this one has more";
 
 Status refuse_segment(const Segment& s, const char* why) {
   return Status::of(Code::kRefused, 0, "shared memory (%s) of pid %d cannot be checkpointed: %s",
@@ -46,7 +47,7 @@ Status take_file(const struct stat& st, bool readable, Segment* s) {
 
 Status judge_disk(const Segment& s, std::uint64_t bytes) {
   if (s.kind != SegmentKind::kUnlinked || s.path.starts_with(kShm) || bytes <= kMostOnDisk) return {};
-  return refuse_segment(s, "a file without a name goes into the image, up to 1 GiB; this one has more");
+  return refuse_segment(s, kTooMuch);
 }
 
 bool can_open(const char* path) {
@@ -202,7 +203,8 @@ Status capture_memory_file(int fd, const std::string& target, const struct stat&
   SHADOWIB_TRY(take_file(st, can_open(path), &s));
   if (const int seals = ::fcntl(fd, F_GET_SEALS); s.kind == SegmentKind::kMemfd && seals > 0)
     s.seals = static_cast<std::uint32_t>(seals);
-  return judge_disk(s, static_cast<std::uint64_t>(st.st_blocks) * 512);
+  if (judge_disk(s, static_cast<std::uint64_t>(st.st_blocks) * 512).ok()) return {};
+  return refuse(fd, describe_segment(s).c_str(), kTooMuch);
 }
 
 }  // namespace shadowib::descriptors

@@ -82,6 +82,8 @@ Status print_descriptors(const std::string& encoded, bool json, std::string* tex
       *text += std::to_string(d.fd) + "  " + describe_object(o) + details(o) + "  " + flag_names(o.flags) +
                (d.close_on_exec ? "  close-on-exec" : "") + "\n";
   }
+  for (const Segment& s : table.segments)
+    if (!json) *text += "shared  " + describe_segment(s) + "  size " + std::to_string(s.bytes) + "\n";
   // Paths are bytes, not always UTF-8.
   if (json) *text = list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   return {};

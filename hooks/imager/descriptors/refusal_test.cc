@@ -139,6 +139,12 @@ TEST(Refused, BoundNetlinkSocket) {
                    return ::bind(fd, reinterpret_cast<sockaddr*>(whole), sizeof(whole)) == 0 ? fd : -1;
                  }));
 }
+TEST(Refused, DeletedFileOfMoreThanAnImageTakes) {
+  expect_refused("deleted file", opens([] {
+                   int fd = ::open(scratch_directory().c_str(), O_TMPFILE | O_RDWR, 0600);
+                   return ::fallocate(fd, 0, 0, (1ll << 30) + 4096) == 0 ? fd : -1;
+                 }));
+}
 TEST(Refused, DeletedDirectory) {
   std::string path = scratch_directory() + "/deleted";
   expect_refused("deleted directory", opens([&] {

@@ -41,14 +41,22 @@ std::set<std::uint32_t> members_here(const OpenedSet& set) {
   return here;
 }
 
-// Some of the holders are here and some are not.
+bool is_system_v(const Segment& s) { return s.kind == SegmentKind::kSystemV; }
+
+// Some of the holders are here and some are not; or they are in parts that cannot see each other's ids.
 Status judge_together(const std::vector<SegmentHolder>& holders, const std::set<std::uint32_t>& here) {
   const SegmentHolder *inside = nullptr, *outside = nullptr;
   for (const SegmentHolder& h : holders) (here.contains(h.table->member) ? inside : outside) = &h;
-  if (inside == nullptr || outside == nullptr) return {};
-  return Status::of(Code::kRefused, 0,
-                    "member %u shares memory (%s) with member %u: they have to be restarted together, on one machine",
-                    inside->table->member, describe_segment(inside->segment()).c_str(), outside->table->member);
+  if (inside != nullptr && outside != nullptr)
+    return Status::of(
+        Code::kRefused, 0,
+        "member %u shares memory (%s) with member %u: they have to be restarted together, on one machine",
+        inside->table->member, describe_segment(inside->segment()).c_str(), outside->table->member);
+  for (const SegmentHolder& h : holders)
+    if (is_system_v(h.segment()) && h.table->processes != holders.front().table->processes)
+      return Status::of(Code::kRefused, 0, "members %u and %u share memory (%s) and were in different pid namespaces",
+                        holders.front().table->member, h.table->member, describe_segment(h.segment()).c_str());
+  return {};
 }
 
 // Room for all segments at once. Members have limits of their own in their images.
@@ -58,8 +66,6 @@ void raise_descriptor_limit() {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
-
-bool is_system_v(const Segment& s) { return s.kind == SegmentKind::kSystemV; }
 
 }  // namespace
 
@@ -86,18 +92,12 @@ Status SharedMemoryPlan::prepare(const OpenedSet& set) {
 
 Status SharedMemoryPlan::prepare_system_v(const RestartPart& part) {
   const std::set<std::uint32_t> here = indices_of(part);
-  std::map<std::string, bool> inside;
-  for (const auto& [holder, key] : keys_) {
-    const bool is_here = here.contains(holder.first);
-    const auto [at, added] = inside.emplace(key, is_here);
-    if (!added && at->second != is_here && is_system_v(made_[key].segment))
-      return Status::of(Code::kRefused, 0,
-                        "cannot restore shared memory (%s): members in several pid namespaces have it",
-                        describe_segment(made_[key].segment).c_str());
-  }
+  std::set<std::string> inside;
+  for (const auto& [holder, key] : keys_)
+    if (here.contains(holder.first)) inside.insert(key);
   std::vector<Made*> wanted;
   for (auto& [key, made] : made_)
-    if (is_system_v(made.segment) && inside[key]) wanted.push_back(&made);
+    if (is_system_v(made.segment) && inside.contains(key)) wanted.push_back(&made);
   std::sort(wanted.begin(), wanted.end(), [](const Made* a, const Made* b) { return a->segment.id < b->segment.id; });
   for (Made* made : wanted) SHADOWIB_TRY(make_system_v(made));
   for (const MemberImage* m : part) SHADOWIB_TRY(fill(*m, true));

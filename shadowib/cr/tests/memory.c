@@ -125,6 +125,9 @@ static void memory_first(void) {
   CHECK(shm_unlink(once) == 0);
   hear("second");
   look();
+  checkpoint_and_go_on();
+  hear("second");
+  look();
   for (int round = 0; round < 2; ++round) {
     checkpoint_and_kill();
     hear("second");

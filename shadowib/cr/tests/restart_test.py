@@ -113,17 +113,17 @@ class Restart(RestartCase):
         self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)  # of what was killed
         self.ends(first, -9)
         self.ends(second, -9)
-        size = sum(image.stat().st_size for image in (self.dir / "sets" / "j.0001").glob("*.img"))
+        size = sum(image.stat().st_size for image in (self.dir / "sets" / "j.0002").glob("*.img"))
         self.assertLess(size, 200 << 20)  # most of the ring is a hole
         name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
         self.addCleanup(name.unlink, missing_ok=True)
         with open(name) as held:  # somebody uses the file that was left behind
-            refused = self.restart(1)
+            refused = self.restart(2)
             self.ends(refused, 11)
             self.assertIn(f"({name}): process", refused.log.read_text())
             self.assertEqual(name.stat().st_ino, os.fstat(held.fileno()).st_ino)
-        self.restart(1).wait(TIMEOUT_S)  # they have themselves checkpointed and killed once more
-        self.ends(self.restart(2), 0)
+        self.restart(2).wait(TIMEOUT_S)  # they have themselves checkpointed and killed once more
+        self.ends(self.restart(3), 0)
 
     def test_memory_that_members_have_inherited(self):
         self.ends(self.run_program("memory_inherited"), 0)

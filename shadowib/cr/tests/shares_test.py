@@ -95,7 +95,7 @@ class Shares(restart_case.RestartCase):
         for program in programs:
             self.ends(program, -9)
         for member in (0, 1):
-            alone = self.share(1, member)
+            alone = self.share(2, member)
             self.ends(alone, 4)
             self.assertRegex(alone.log.read_text(), 
                              f"member {member} shares memory .* with member {1 - member}: they have to be restarted together")
