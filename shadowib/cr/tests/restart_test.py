@@ -125,6 +125,17 @@ class Restart(RestartCase):
         self.restart(2).wait(TIMEOUT_S)  # they have themselves checkpointed and killed once more
         self.ends(self.restart(3), 0)
 
+    def test_memory_that_an_outsider_has(self):
+        first = self.run_program("memory_first")
+        name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
+        self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)
+        self.addCleanup(name.unlink, missing_ok=True)
+        self.await_file("doomed")
+        with open(name):
+            self.run_program("memory_second")
+            self.ends(first, 1)  # it wanted a checkpoint
+        self.assertRegex(first.log.read_text(), f"no checkpoint: .*shared memory \\({name}\\) .* process {os.getpid()} .* is no member of the job")
+
     def test_memory_that_members_have_inherited(self):
         self.ends(self.run_program("memory_inherited"), 0)
         self.ends(self.restart(1), 0)
