@@ -35,8 +35,8 @@ Status assign_shared_memory(const std::map<std::uint32_t, std::string>& tables,
 // In the member, from the command's word until the image is written.
 class SharedMemorySource {
  public:
-  // `table` is the member's own. An empty `duty`: it has no shared memory. kRefused names memory that a process
-  // outside the job has too (as far as /proc shows), or what cannot be read.
+  // `table` is the member's own, `duty` what the command has for it, empty if it has no shared memory. kRefused names
+  // memory that a process outside the job has too (as far as /proc shows), or what cannot be read.
   Status open(const std::string& table, const std::string& duty);
   // Not in a restarted process, where there is nothing of it.
   void close();

@@ -100,6 +100,10 @@ Status SharedMemorySource::open(const std::string& encoded, const std::string& t
   list_.clear();
   SHADOWIB_TRY(decode_table(encoded, &table));
   if (table.segments.empty()) return {};
+  if (text.empty())
+    return Status(
+        Code::kVersion, 0,
+        "the checkpoint command knows nothing of shared memory; use that of the shadowib the job runs with");
   const Duty duty = parse_duty(text);
   std::vector<SharedMapping> mappings;
   if (const int error = read_shared_mappings("/proc/self/maps", &mappings); error != 0)

@@ -146,6 +146,8 @@ TEST(Memory, WhoSeesMostWritesIt) {
   EXPECT_TRUE(writes(duties, 1, one, find(one, SegmentKind::kMemfd, "a"), 8 * kPage)) << duties[1];
   EXPECT_TRUE(writes(duties, 1, one, find(one, SegmentKind::kMemfd, "b"), kBytes))
       << "the first of those who see all";
+  SharedMemorySource source;
+  EXPECT_EQ(source.open(capture.tables.at(2), "").code(), Code::kVersion) << "or its content would be in no image";
   EXPECT_FALSE(writes(duties, 2, two, find(two, SegmentKind::kMemfd, "b"), kBytes));
   // On another machine the same numbers are other memory.
   std::map<std::uint32_t, std::string> moved = capture.tables;
