@@ -14,6 +14,7 @@
 #include "hooks/fault.h"
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/shared_memory.h"
 #include "hooks/job_members.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
@@ -272,6 +273,10 @@ Status Drive::drive(CheckpointReport* report) {
   std::map<std::uint32_t, std::string> tables;
   SHADOWIB_TRY(collect("fds", &tables));
   SHADOWIB_TRY(match_descriptors(tables));
+  std::map<std::uint32_t, std::string> duties;
+  SHADOWIB_TRY(assign_shared_memory(tables, &duties));
+  for (const auto& [member, duty] : duties)
+    SHADOWIB_TRY(view_.exchange->publish(key("memory/" + std::to_string(member)), duty));
   SHADOWIB_TRY(fault_point(210));
   SHADOWIB_TRY(view_.exchange->publish(key("go"), encode_fields({})));
   return commit(report);

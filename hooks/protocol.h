@@ -9,7 +9,8 @@
 //   <epoch>/status/<n>/<index>  JSON object
 //   <epoch>/ckpt/<n>/phase/<index>   number of the phase reached, with its start time
 //   <epoch>/ckpt/<n>/fds/<index>     the member's descriptor table (imager/descriptors.h)
-//   <epoch>/ckpt/<n>/go              published by the command after matching the tables
+//   <epoch>/ckpt/<n>/memory/<index>  what the member is to save of shared memory (imager/shared_memory.h), if it has
+//   any <epoch>/ckpt/<n>/go              published by the command after matching the tables
 //   <epoch>/ckpt/<n>/saved/<index>   image=FILE generation backend bytes=N xxh3=<32 hex> settle_ns save_ns stopped_ns
 //   <epoch>/ckpt/<n>/fail/<index>    code=<Code> errno= text=
 //   <epoch>/ckpt/<n>/abort           published by whoever gives up: text

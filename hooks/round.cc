@@ -12,6 +12,7 @@
 #include "hooks/fault.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
+#include "hooks/imager/shared_memory.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/loader_thread.h"
 #include "hooks/round_messages.h"
@@ -39,6 +40,7 @@ class Round {
   void note_time(int phase);
   Status quiesce();
   Status inspect();
+  Status open_shared_memory();
   Status save();
   Status publish_saved(const SaveResult& result, std::int64_t save_ns);
   void resume();
@@ -50,7 +52,8 @@ class Round {
   bool hooks_ran_ = false, stop_tried_ = false, saved_ = false;
   std::int64_t phase_began_ns_ = 0;
   std::string times_;  // of the phases so far
-  std::string table_;  // of descriptors
+  std::string table_;  // of descriptors and shared memory
+  SharedMemorySource shared_;
 };
 
 // What a phase's time went into, for the log.
@@ -113,7 +116,17 @@ Status Round::inspect() {
   SHADOWIB_TRY(g_agent.exchange->publish(messages_.own("files"), describe_mapped_files()));
   SHADOWIB_TRY(g_agent.exchange->publish(messages_.own("fds"), table_));
   std::string go;
-  return messages_.wait_for_key("go", &go);
+  SHADOWIB_TRY(messages_.wait_for_key("go", &go));
+  return open_shared_memory();
+}
+
+// What this member is to save of the memory it shares stands there when the command has said "go".
+Status Round::open_shared_memory() {
+  const std::string key = messages_.key("memory/" + std::to_string(g_agent.info.member));
+  std::string duty;
+  bool found = false;
+  SHADOWIB_TRY(g_agent.exchange->get(key, &duty, &found));
+  return shared_.open(table_, duty);
 }
 
 std::string hex(const std::uint8_t* bytes, std::size_t count) {
@@ -131,7 +144,14 @@ Status Round::save() {
   if (directory < 0)
     return Status::of(Code::kIo, errno, "cannot open the staging directory %.200s: %.60s", request_.staging.c_str(),
                       std::strerror(errno));
-  SaveRequest request{directory, request_.image.c_str(), {}, g_agent.info.member, g_agent.info.generation, &table_};
+  SaveRequest request{directory,
+                      request_.image.c_str(),
+                      {},
+                      g_agent.info.member,
+                      g_agent.info.generation,
+                      &table_,
+                      shared_.list().data(),
+                      static_cast<std::uint32_t>(shared_.list().size())};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
   note_owned_descriptors();
   SaveResult result{};
@@ -144,6 +164,7 @@ Status Round::save() {
     return {};
   }
   raw_close(directory);
+  shared_.close();
   SHADOWIB_TRY(status);
   return publish_saved(result, monotonic_ns() - start);
 }
@@ -193,6 +214,7 @@ Status Round::go() {
 
 // The program goes on, whatever phase was reached.
 void Round::resume() {
+  shared_.close();
   if (stop_tried_) {
     abandon_descriptors();
     if (g_agent.participant != nullptr) g_agent.participant->resume();

@@ -25,7 +25,7 @@ Status prepare_descriptors(int timeout_ms = 2000);
 
 // Describes every descriptor, with queued bytes of pipes and sockets (left in place: a resume finds them where they
 // were). kRefused names descriptor number, type and pid of the first that can never be captured (inotify, io_uring,
-// userfaultfd, raw socket, file lock, device, uverbs, SCM_RIGHTS in flight, deleted file, memfd...). Undoes what
+// userfaultfd, raw socket, file lock, device, uverbs, SCM_RIGHTS in flight, hugetlb memory...). Undoes what
 // prepare_descriptors changed. `member`: this member's index. Uses no program heap.
 Status capture_descriptors(std::uint32_t member, std::string* table);
 
@@ -63,6 +63,9 @@ Status split_members(const std::map<std::uint32_t, std::string>& tables, std::ve
 
 // In the restart command, before the members' processes are made: creates what is shared (pipes, connected sockets,
 // listeners), with their queued bytes. In each member's process: installs its descriptors at their numbers.
+// A descriptor of the file behind a segment of a member's table (shared_memory.h), -1 if there is none at hand.
+using MemoryFiles = std::function<int(std::uint32_t member, std::uint32_t segment)>;
+
 class DescriptorPlan {
  public:
   DescriptorPlan();
@@ -72,8 +75,9 @@ class DescriptorPlan {
 
   // `tables` are of the whole set. Only what the members `here` have is made; connections with others come about
   // through `meeting`, which is needed if there are others. kRefused: they share more than TCP connections with them.
+  // What is open of shared memory is opened from `memory`.
   Status prepare(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
-                 Meeting* meeting);
+                 Meeting* meeting, const MemoryFiles& memory = {});
   // In the member's process. keep[i] are descriptors the restorer still needs (image file...): they are moved out of
   // the way and their new numbers written back. Everything else that is not the member's is closed.
   Status install(std::uint32_t member, std::vector<int*> keep);

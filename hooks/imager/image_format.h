@@ -8,7 +8,8 @@
 
 namespace shadowib {
 
-inline constexpr std::uint32_t kImageVersion = 1;
+inline constexpr std::uint32_t kImageVersion = 2;
+inline constexpr std::uint32_t kOldestImageVersion = 1;  // which is still read
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 inline constexpr std::uint64_t kPage = 4096;
@@ -103,8 +104,9 @@ struct TimerRecord {
 enum class MappingKind : std::uint32_t {
   kAnonymous = 0,        // private memory without a file, heap and stack included
   kPrivateFile = 1,      // a private mapping of a file, with its content
-  kSharedAnonymous = 2,  // MAP_SHARED | MAP_ANONYMOUS, with its content
+  kSharedAnonymous = 2,  // MAP_SHARED | MAP_ANONYMOUS of one process that has no table, with its content
   kSharedFile = 3,       // MAP_SHARED of a regular file: mapped again, content stays in the file
+  kSharedMemory = 4,     // of a segment of the table in kDescriptors, whose content is a part of its own. Since 2
 };
 
 // madvise and mlock state, from the VmFlags of smaps.
@@ -128,7 +130,7 @@ struct MappingRecord {
   std::uint32_t flags;       // MAP_PRIVATE or MAP_SHARED, MAP_ANONYMOUS, MAP_NORESERVE, MAP_GROWSDOWN
   std::uint32_t advice;      // MappingAdvice
   MappingKind kind;
-  std::uint64_t file_bytes;
+  std::uint64_t file_bytes;  // kSharedMemory: which segment of the table
   std::int64_t file_mtime_ns;
   std::uint32_t path_offset, path_bytes;  // in the strings behind the array; 0 bytes: none
   std::uint32_t build_id_bytes;
@@ -150,6 +152,8 @@ struct VdsoRecord {
 // Flags of a kPages record.
 inline constexpr std::uint32_t kPagesClean = 1;  // unmodified pages of a private file mapping
 inline constexpr std::uint32_t kPagesGuard = 2;  // no content: MADV_GUARD_INSTALL is in force
+// Of a segment of shared memory, whose number stands for the mapping's; addresses are offsets in it. Since 2
+inline constexpr std::uint32_t kPagesShared = 4;
 
 struct PagesHeader {
   std::uint32_t mapping, run_count;

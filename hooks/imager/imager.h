@@ -7,6 +7,7 @@
 #include <string>
 
 #include "hooks/agent.h"
+#include "hooks/imager/shared_memory.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -18,6 +19,9 @@ struct SaveRequest {
   std::uint32_t member;
   std::uint32_t generation;
   const std::string* descriptors;  // the table captured in phase 60, stored as a record
+  // Of the table's segments [0..shared_count); without a table shared memory other than anonymous is refused.
+  const SharedMemory* shared;
+  std::uint32_t shared_count;
 };
 
 struct SaveResult {
@@ -32,9 +36,9 @@ enum class SaveOutcome { kSaved, kRestarted };
 // partial file is removed.
 Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* outcome, JobInfo* restart_info);
 
-// What memory, process state or children could not be captured: device mappings, SysV segments, MAP_SHARED files...,
-// live children, ptrace, timers of unknown kind. kRefused with the object's name (P4). Writes nothing. Descriptors
-// are judged apart (descriptors.h).
+// What memory, process state or children could not be captured: device mappings, huge pages, live children, ptrace,
+// timers of unknown kind. kRefused with the object's name (P4). Writes nothing. Descriptors are judged apart
+// (descriptors.h).
 Status check_capturable();
 
 }  // namespace shadowib

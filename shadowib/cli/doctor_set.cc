@@ -48,6 +48,8 @@ Finding judge_step(const RehearsedStep& step) {
       {"files", "put them back as they were at the checkpoint, readable by this user, or restart where they are"},
       {"mapped files", "nothing to do; memory is not shared with other programs then"},
       {"memory", "raise the limit that is named (sysctl, ulimit -l); free memory or add swap space"},
+      {"shared memory",
+       "end the processes that use it, remove what has its name, or restart all members that share it together"},
       {"ports", "stop what uses them; after an orderly end of a connection the kernel keeps its port for 60 s"},
       {"descriptors", "raise the hard limit: nofile in /etc/security/limits.conf and a new login"},
   };

@@ -80,7 +80,7 @@ void capture_common(int fd, const struct stat& st, Object* object) {
   object->signal = std::max(0, ::fcntl(fd, F_GETSIG));
 }
 
-Status capture_object(int fd, const struct stat& st, Object* object) {
+Status capture_object(int fd, const struct stat& st, Object* object, Table* table) {
   if (S_ISSOCK(st.st_mode) && is_launcher_descriptor(fd)) {
     capture_launcher_socket(object);
     return {};
@@ -91,7 +91,8 @@ Status capture_object(int fd, const struct stat& st, Object* object) {
   if (target.starts_with("anon_inode:")) return capture_anonymous(fd, target, object);
   if (S_ISFIFO(st.st_mode)) return capture_pipe(fd, target, object);
   if (S_ISCHR(st.st_mode)) return capture_character_device(fd, target, object);
-  if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode)) return capture_file(fd, target, object);
+  if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode))
+    return capture_file(fd, target, object, table);
   return refuse(fd, target.c_str(), "objects of this type cannot be saved; close it before the checkpoint");
 }
 
@@ -157,6 +158,7 @@ Status capture_table(std::uint32_t member, Table* table) {
   table->network = namespace_number("/proc/self/ns/net");
   table->processes = namespace_number("/proc/self/ns/pid");
   table->working_directory = link_target("/proc/self/cwd");
+  SHADOWIB_TRY(capture_shared_memory(table));
   std::vector<int> fds;
   SHADOWIB_TRY(list_descriptors(&fds));
   begin_launcher_capture();
@@ -172,7 +174,7 @@ Status capture_table(std::uint32_t member, Table* table) {
     if (shared >= 0) {
       d.object = static_cast<std::uint32_t>(shared);
     } else {
-      SHADOWIB_TRY(capture_object(fd, st, &object));
+      SHADOWIB_TRY(capture_object(fd, st, &object, table));
       table->objects.push_back(std::move(object));
     }
     table->descriptors.push_back(d);

@@ -13,11 +13,18 @@ namespace shadowib::descriptors {
 
 // Each fills `object` from descriptor `fd`, or refuses. kind-independent fields (flags, inode, owner) are set
 // already.
-Status capture_file(int fd, const std::string& target, Object* object);
+// A file of memory, or one without a name, becomes a segment of `table`.
+Status capture_file(int fd, const std::string& target, Object* object, Table* table);
 Status capture_character_device(int fd, const std::string& target, Object* object);
 Status capture_pipe(int fd, const std::string& target, Object* object);
 Status capture_anonymous(int fd, const std::string& target, Object* object);
 Status capture_socket(int fd, Object* object);
+
+// The segments that this process has mapped: before any descriptor is looked at.
+Status capture_shared_memory(Table* table);
+// True if the content of this regular file is to be in the image.
+bool is_memory_file(const std::string& target, const struct stat& st, const Table& table);
+Status capture_memory_file(int fd, const std::string& target, const struct stat& st, Object* object, Table* table);
 
 // Reads the entries of an epoll set into `object`, those on owned descriptors left out: the shim, which put them
 // there, has others after a restart and adds these itself.

@@ -39,14 +39,23 @@ std::string held_lock(std::string_view info) {
 }
 
 Status refuse_nameless(int fd, const std::string& target, nlink_t links) {
-  if (target.starts_with("/memfd:"))
-    return refuse(fd, ("memfd " + target).c_str(), "it has no name in a file system");
   if (target.starts_with("/secretmem")) return refuse(fd, "secretmem", "its pages are hidden from any image");
   if (links == 0)
-    return refuse(fd, ("deleted file " + target).c_str(),
+    return refuse(fd, ("deleted directory " + target).c_str(),
                   "it has no name to be opened by at a restart; close it before the checkpoint, or do not delete it");
   if (target[0] != '/')
     return refuse(fd, target.c_str(), "objects of this type cannot be saved; close it before the checkpoint");
+  return {};
+}
+
+Status refuse_lock_and_take_offset(int fd, const std::string& target, Object* object) {
+  std::string info;
+  SHADOWIB_TRY(read_fdinfo(fd, &info));
+  if (std::string lock = held_lock(info); !lock.empty())
+    return refuse(fd, ("file lock, " + lock + ", on " + target).c_str(),
+                  "a lock cannot be taken over to a restart; unlock it before the checkpoint");
+  std::string_view position;
+  if (info_field(info, "pos", &position)) object->offset = parse_number(position, 10);
   return {};
 }
 
@@ -77,25 +86,22 @@ Status copy_contents(int fd, Object* object, std::uint64_t available) {
 
 }  // namespace
 
-Status capture_file(int fd, const std::string& target, Object* object) {
+Status capture_file(int fd, const std::string& target, Object* object, Table* table) {
   object->kind = S_ISDIR(object->mode) ? Kind::kDirectory : Kind::kFile;
   object->path = target;
   struct stat st {};
   ::fstat(fd, &st);
+  object->size = S_ISREG(st.st_mode) ? static_cast<std::uint64_t>(st.st_size) : 0;
+  if (is_memory_file(target, st, *table)) {
+    SHADOWIB_TRY(refuse_lock_and_take_offset(fd, target, object));
+    return capture_memory_file(fd, target, st, object, table);
+  }
   SHADOWIB_TRY(refuse_nameless(fd, target, st.st_nlink));
   if (S_ISLNK(st.st_mode)) return refuse(fd, ("symbolic link " + target).c_str(), "O_PATH of a link; close it");
   struct stat named {};
   if (::stat(target.c_str(), &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev)
     return refuse(fd, ("file " + target).c_str(), "another file, or none, has that name now");
-  std::string info;
-  SHADOWIB_TRY(read_fdinfo(fd, &info));
-  if (std::string lock = held_lock(info); !lock.empty())
-    return refuse(fd, ("file lock, " + lock + ", on " + target).c_str(),
-                  "a lock cannot be taken over to a restart; unlock it before the checkpoint");
-  std::string_view position;
-  if (info_field(info, "pos", &position)) object->offset = parse_number(position, 10);
-  object->size = S_ISREG(st.st_mode) ? static_cast<std::uint64_t>(st.st_size) : 0;
-  return {};
+  return refuse_lock_and_take_offset(fd, target, object);
 }
 
 Status capture_character_device(int fd, const std::string& target, Object* object) {

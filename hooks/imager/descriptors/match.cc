@@ -171,7 +171,7 @@ void separate_kernels(Tables* tables) {
   for (auto& [member, table] : *tables) {
     const std::uint64_t mark = order.emplace(table.kernel, order.size()).first->second << kShift;
     for (Object& o : table.objects) {
-      if (o.kind < Kind::kPipe || o.kind == Kind::kTimerfd) continue;
+      if (o.kind < Kind::kPipe || o.kind == Kind::kTimerfd || o.kind == Kind::kMemory) continue;
       o.inode ^= mark;
       if (o.peer_inode != 0) o.peer_inode ^= mark;
       if (o.identity != 0) o.identity ^= mark;

@@ -57,4 +57,17 @@ Status decode_tables(const std::map<std::uint32_t, std::string>& encoded, Tables
 // Pointers in `links` lead into `tables`.
 Status link_tables(const Tables& tables, Links* links);
 
+// A segment as one member has it.
+struct SegmentHolder {
+  const Table* table = nullptr;
+  std::uint32_t index = 0;
+  const Segment& segment() const { return table->segments[index]; }
+};
+// Of each segment those who share it, by ascending member; by a key that is the same in each.
+using SharedSegments = std::map<std::string, std::vector<SegmentHolder>>;
+std::string segment_key(const Table& table, const Segment& segment);
+SharedSegments collect_segments(const Tables& tables);
+// As the one tells who can see it, else as far as anyone has it mapped.
+std::uint64_t segment_bytes(const std::vector<SegmentHolder>& holders);
+
 }  // namespace shadowib::descriptors

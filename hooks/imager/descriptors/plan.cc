@@ -153,9 +153,10 @@ DescriptorPlan::~DescriptorPlan() {
 }
 
 Status DescriptorPlan::prepare(const std::map<std::uint32_t, std::string>& tables,
-                               const std::set<std::uint32_t>& here, Meeting* meeting) {
+                               const std::set<std::uint32_t>& here, Meeting* meeting, const MemoryFiles& memory) {
   descriptors::Plan& plan = impl_->plan;
   plan.meeting = meeting;
+  plan.memory = memory;
   SHADOWIB_TRY(descriptors::decode_tables(tables, &plan.tables));
   SHADOWIB_TRY(descriptors::link_tables(plan.tables, &plan.links));
   SHADOWIB_TRY(descriptors::keep_members(here, &plan));

@@ -33,8 +33,9 @@ std::size_t queued_bytes(const Object& o) {
 
 std::string details(const Object& o) {
   std::string text;
-  if (o.kind == Kind::kFile || o.kind == Kind::kDirectory) text += "  offset " + std::to_string(o.offset);
-  if (o.kind == Kind::kFile) text += "  size " + std::to_string(o.size);
+  if (o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kMemory)
+    text += "  offset " + std::to_string(o.offset);
+  if (o.kind == Kind::kFile || o.kind == Kind::kMemory) text += "  size " + std::to_string(o.size);
   if (o.kind == Kind::kEventfd)
     text += "  count " + std::to_string(o.count) + ((o.kind_flags & EFD_SEMAPHORE) != 0 ? "  semaphore" : "");
   if (o.kind == Kind::kTimerfd)
@@ -54,8 +55,8 @@ nlohmann::json to_json(const Descriptor& d, const Object& o) {
                          {"flags", flag_names(o.flags)},
                          {"close_on_exec", d.close_on_exec != 0},
                          {"queued_bytes", queued_bytes(o)}};
-  if (o.kind == Kind::kFile || o.kind == Kind::kDirectory) json["offset"] = o.offset;
-  if (o.kind == Kind::kFile) json["size"] = o.size;
+  if (o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kMemory) json["offset"] = o.offset;
+  if (o.kind == Kind::kFile || o.kind == Kind::kMemory) json["size"] = o.size;
   if (o.kind == Kind::kEventfd) json["count"] = o.count;
   if (!o.entries.empty()) {
     json["watches"] = nlohmann::json::array();
@@ -81,6 +82,8 @@ Status print_descriptors(const std::string& encoded, bool json, std::string* tex
       *text += std::to_string(d.fd) + "  " + describe_object(o) + details(o) + "  " + flag_names(o.flags) +
                (d.close_on_exec ? "  close-on-exec" : "") + "\n";
   }
+  for (const Segment& s : table.segments)
+    if (!json) *text += "shared  " + describe_segment(s) + "  size " + std::to_string(s.bytes) + "\n";
   // Paths are bytes, not always UTF-8.
   if (json) *text = list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   return {};

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/kcmp.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,28 +32,35 @@ int raw_open(const char* path, int flags) {
 
 void raw_close(int fd) { ::syscall(SYS_close, fd); }
 
-Status list_descriptors(std::vector<int>* fds) {
-  fds->clear();
-  int directory = raw_open("/proc/self/fd", O_RDONLY | O_DIRECTORY);
-  if (directory < 0)
-    return Status::of(
-        errno == EMFILE ? Code::kRefused : Code::kPermission, errno,
-        "cannot open /proc/self/fd: %s; mount /proc, or leave a few descriptors below RLIMIT_NOFILE free",
-        ::strerrordesc_np(errno));
+int list_numbers(const char* path, std::vector<int>* numbers, int* through) {
+  numbers->clear();
+  int directory = raw_open(path, O_RDONLY | O_DIRECTORY);
+  if (directory < 0) return errno;
   alignas(8) char buffer[4096];
   long bytes;
   while ((bytes = ::syscall(SYS_getdents64, directory, buffer, sizeof(buffer))) > 0)
     for (long at = 0; at < bytes;) {
       auto* entry = reinterpret_cast<DirectoryEntry*>(buffer + at);
       at += entry->length;
-      if (entry->name[0] == '.') continue;
-      int fd = static_cast<int>(parse_number(entry->name, 10));
-      if (fd != directory && !is_owned_descriptor(fd)) fds->push_back(fd);
+      if (entry->name[0] < '0' || entry->name[0] > '9') continue;
+      numbers->push_back(static_cast<int>(parse_number(entry->name, 10)));
     }
   int error = bytes < 0 ? errno : 0;
   raw_close(directory);
-  if (error != 0) return Status::of(Code::kInternal, error, "cannot read /proc/self/fd (errno %d)", error);
-  std::sort(fds->begin(), fds->end());
+  if (through != nullptr) *through = directory;
+  std::sort(numbers->begin(), numbers->end());
+  return error;
+}
+
+Status list_descriptors(std::vector<int>* fds) {
+  int through = -1;
+  const int error = list_numbers("/proc/self/fd", fds, &through);
+  if (error != 0)
+    return Status::of(
+        error == EMFILE ? Code::kRefused : Code::kPermission, error,
+        "cannot read /proc/self/fd: %s; mount /proc, or leave a few descriptors below RLIMIT_NOFILE free",
+        ::strerrordesc_np(error));
+  std::erase_if(*fds, [through](int fd) { return fd == through || is_owned_descriptor(fd); });
   return {};
 }
 
@@ -68,20 +76,24 @@ std::string descriptor_target(int fd) {
   return link_target(path);
 }
 
+int read_proc_file(const char* path, std::string* text) {
+  text->clear();
+  int file = raw_open(path, O_RDONLY);
+  if (file < 0) return errno;
+  char buffer[4096];
+  ssize_t n;
+  while ((n = ::read(file, buffer, sizeof(buffer))) > 0) text->append(buffer, static_cast<std::size_t>(n));
+  int error = n < 0 ? errno : 0;
+  raw_close(file);
+  return error;
+}
+
 Status read_fdinfo(int fd, std::string* text) {
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-  text->clear();
-  int info = raw_open(path, O_RDONLY);
-  if (info < 0) return Status::of(Code::kRefused, errno, "descriptor %d: cannot open %s (errno %d)", fd, path, errno);
-  char buffer[4096];
-  ssize_t n;
-  while ((n = ::read(info, buffer, sizeof(buffer))) > 0) text->append(buffer, static_cast<std::size_t>(n));
-  int error = n < 0 ? errno : 0;
-  raw_close(info);
-  if (error != 0)
-    return Status::of(Code::kInternal, error, "descriptor %d: cannot read %s (errno %d)", fd, path, error);
-  return {};
+  const int error = read_proc_file(path, text);
+  if (error == 0) return {};
+  return Status::of(Code::kRefused, error, "descriptor %d: cannot read %s (errno %d)", fd, path, error);
 }
 
 bool info_field(std::string_view info, std::string_view name, std::string_view* value) {
@@ -106,6 +118,36 @@ std::uint64_t parse_number(std::string_view text, int base) {
     value = value * static_cast<unsigned>(base) + static_cast<unsigned>(digit);
   }
   return value;
+}
+
+int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings) {
+  std::string text;
+  if (const int error = read_proc_file(maps, &text); error != 0) return error;
+  mappings->clear();
+  for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = std::min(text.find('\n', at), text.size());
+    std::string_view line = std::string_view(text).substr(at, end - at);
+    // start-end perms offset major:minor inode path
+    auto next = [&line](char until) {
+      const std::size_t stop = std::min(line.find(until), line.size());
+      std::string_view word = line.substr(0, stop);
+      line.remove_prefix(std::min(stop + 1, line.size()));
+      return word;
+    };
+    SharedMapping m;
+    m.start = parse_number(next('-'), 16);
+    m.end = parse_number(next(' '), 16);
+    std::string_view permissions = next(' ');
+    if (permissions.size() < 4 || permissions[3] != 's') continue;
+    m.offset = parse_number(next(' '), 16);
+    const auto high = static_cast<unsigned>(parse_number(next(':'), 16));
+    m.device = makedev(high, static_cast<unsigned>(parse_number(next(' '), 16)));
+    m.inode = parse_number(next(' '), 10);
+    line.remove_prefix(std::min(line.find_first_not_of(' '), line.size()));
+    m.path = line;
+    mappings->push_back(std::move(m));
+  }
+  return 0;
 }
 
 Status refuse(int fd, const char* type, const char* why) {

@@ -20,12 +20,26 @@ Status list_descriptors(std::vector<int>* fds);
 std::string link_target(const char* path);
 std::string descriptor_target(int fd);
 
+// A file of /proc, whole. Returns 0 or an errno.
+int read_proc_file(const char* path, std::string* text);
+// The numbers that name entries of a directory of /proc: processes, threads, descriptors, ascending. Returns 0 or an
+// errno. *through, if asked for, is the descriptor that the directory was read by.
+int list_numbers(const char* directory, std::vector<int>* numbers, int* through = nullptr);
+
 // Contents of /proc/self/fdinfo/N.
 Status read_fdinfo(int fd, std::string* text);
 
 // The text after "name:" and blanks on the first line of that name; false if there is none.
 bool info_field(std::string_view info, std::string_view name, std::string_view* value);
 std::uint64_t parse_number(std::string_view text, int base);
+
+// A mapping of the kind MAP_SHARED, as a maps file tells it.
+struct SharedMapping {
+  std::uint64_t start = 0, end = 0, offset = 0, device = 0, inode = 0;
+  std::string path;
+};
+// All of them out of /proc/PID/maps, ascending. Returns 0 or an errno.
+int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings);
 
 // kRefused: "descriptor 5 (inotify) of pid 77 cannot be checkpointed: WHY".
 Status refuse(int fd, const char* type, const char* why);

@@ -117,8 +117,11 @@ TEST(Refused, Userfaultfd) {
 TEST(Refused, Pidfd) {
   expect_refused("pidfd", opens([] { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); }));
 }
-TEST(Refused, Memfd) {
-  expect_refused("memfd", opens([] { return ::memfd_create("scratch", 0); }));
+TEST(Refused, Secretmem) {
+  expect_refused("secretmem", opens([] { return static_cast<int>(::syscall(SYS_memfd_secret, 0)); }));
+}
+TEST(Refused, HugePages) {
+  expect_refused("hugetlb", opens([] { return ::memfd_create("huge", MFD_HUGETLB); }));
 }
 TEST(Refused, RawSocket) {
   expect_refused("raw socket", opens([] { return privileged_socket(AF_INET, IPPROTO_ICMP); }));
@@ -136,15 +139,20 @@ TEST(Refused, BoundNetlinkSocket) {
                    return ::bind(fd, reinterpret_cast<sockaddr*>(whole), sizeof(whole)) == 0 ? fd : -1;
                  }));
 }
-TEST(Refused, DeletedAndTemporaryFiles) {
+TEST(Refused, DeletedFileOfMoreThanAnImageTakes) {
+  expect_refused("deleted file", opens([] {
+                   int fd = ::open(scratch_directory().c_str(), O_TMPFILE | O_RDWR, 0600);
+                   return ::fallocate(fd, 0, 0, (1ll << 30) + 4096) == 0 ? fd : -1;
+                 }));
+}
+TEST(Refused, DeletedDirectory) {
   std::string path = scratch_directory() + "/deleted";
-  expect_refused("deleted file", opens([&] {
-                   int fd = ::open(path.c_str(), O_CREAT | O_RDWR, 0600);
-                   ::unlink(path.c_str());
+  expect_refused("deleted directory", opens([&] {
+                   ::mkdir(path.c_str(), 0700);
+                   int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY);
+                   ::rmdir(path.c_str());
                    return fd;
                  }));
-  expect_refused("deleted file",
-                 opens([&] { return ::open(scratch_directory().c_str(), O_TMPFILE | O_RDWR, 0600); }));
 }
 TEST(Refused, ReplacedFile) {
   std::string path = scratch_directory() + "/replaced";

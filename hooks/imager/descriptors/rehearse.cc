@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <tuple>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/match.h"
@@ -41,9 +42,14 @@ Status check_files(const std::map<std::uint32_t, std::string>& encoded, const st
   SHADOWIB_TRY(decode_tables(encoded, &plan.tables));
   SHADOWIB_TRY(link_tables(plan.tables, &plan.links));
   SHADOWIB_TRY(keep_members(here, &plan));
+  // What another member has mapped comes out of the image.
+  std::set<std::tuple<std::string, std::uint64_t, std::uint64_t>> memory;
+  for (const auto& [member, table] : plan.tables)
+    for (const Segment& s : table.segments)
+      if (s.kind != SegmentKind::kSystemV) memory.emplace(table.kernel, s.device, s.inode);
   for (const auto& [member, table] : plan.tables)
     for (const Object& o : table.objects)
-      if (!plan.links.outside.contains(&o))
+      if (!plan.links.outside.contains(&o) && !memory.contains({table.kernel, o.device, o.inode}))
         if (Status status = check_file(o); !status.ok()) obstacle(status);
   return {};
 }

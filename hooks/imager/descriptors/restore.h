@@ -24,6 +24,7 @@ struct Plan {
   Tables tables;     // of the members that this part of the restart makes
   Tables elsewhere;  // of all others
   Meeting* meeting = nullptr;
+  MemoryFiles memory;
   std::map<const Object*, ApartEnd> apart;
   Links links;
   int standard[3] = {-1, -1, -1};        // copies of the command's own 0, 1, 2; -1: closed there

@@ -13,6 +13,7 @@
 #include <compare>
 #include <csignal>
 #include <cstring>
+#include <tuple>
 
 #include "hooks/imager/descriptors/restore.h"
 #include "shadowib/base/log.h"
@@ -174,7 +175,7 @@ class SharedFiles {
  public:
   // The descriptor made for another member, or -1.
   int* find(const Table& table, const Object& o) {
-    if (o.kind != Kind::kFile || (o.flags & O_ACCMODE) == O_RDONLY) return nullptr;
+    if ((o.kind != Kind::kFile && o.kind != Kind::kMemory) || (o.flags & O_ACCMODE) == O_RDONLY) return nullptr;
     Key key{o.device, o.inode, o.offset, o.flags, 0};
     key.nth = seen_[&table][key]++;
     return &made_.emplace(key, -1).first->second;
@@ -190,11 +191,42 @@ class SharedFiles {
   std::map<const Table*, std::map<Key, int>> seen_;
 };
 
+// Segments by their files, which members that have not mapped them have open as well.
+class MemoryOpener {
+ public:
+  explicit MemoryOpener(const Plan& plan) : plan_(plan) {
+    for (const auto& [member, table] : plan.tables)
+      for (std::uint32_t i = 0; i < table.segments.size(); ++i)
+        if (const Segment& s = table.segments[i]; s.kind != SegmentKind::kSystemV)
+          by_file_.try_emplace({table.kernel, s.device, s.inode}, member, i);
+  }
+  bool has(const Table& table, const Object& o) const { return by_file_.contains({table.kernel, o.device, o.inode}); }
+  // A new open file description of it.
+  Status open(const Table& table, const Object& o, int* fd) const {
+    const auto [member, segment] = by_file_.at({table.kernel, o.device, o.inode});
+    const int source = plan_.memory ? plan_.memory(member, segment) : -1;
+    if (source < 0) return restore_failure(Code::kInternal, o, "its content is not at hand", 0);
+    *fd = ::open(own_path(source).c_str(), (o.flags & kOpenFlags & ~O_DIRECTORY) | O_CLOEXEC);
+    if (*fd < 0) return restore_failure(Code::kRefused, o, "opening it through /proc/self/fd fails", errno);
+    if ((o.flags & O_PATH) != 0) return {};
+    set_status_flags(*fd, o.flags);
+    if (::lseek(*fd, static_cast<off_t>(o.offset), SEEK_SET) >= 0 || o.offset == 0) return {};
+    ::close(*fd);
+    return restore_failure(Code::kRefused, o, "its offset cannot be set", errno);
+  }
+
+ private:
+  const Plan& plan_;
+  std::map<std::tuple<std::string, std::uint64_t, std::uint64_t>, std::pair<std::uint32_t, std::uint32_t>> by_file_;
+};
+
 Status restore_files(Plan* plan) {
   SharedFiles shared;
+  const MemoryOpener memory(*plan);
   for (const auto& [member, table] : plan->tables)
     for (const Object& o : table.objects) {
-      bool opened = o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kDevice;
+      const bool in_memory = o.kind == Kind::kMemory || (o.kind == Kind::kFile && memory.has(table, o));
+      bool opened = in_memory || o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kDevice;
       if (!opened || o.path.starts_with("/proc/")) continue;
       int* made = shared.find(table, o);
       if (made != nullptr && *made >= 0) {
@@ -202,7 +234,7 @@ Status restore_files(Plan* plan) {
         continue;
       }
       int fd = -1;
-      Status status = open_path(o, &fd);
+      Status status = in_memory ? memory.open(table, o, &fd) : open_path(o, &fd);
       if (!status.ok() && o.path == "/dev/tty") {  // no controlling terminal here: the command's own input will do
         fd = stand_in(*plan, o, 0);
         status = {};

@@ -5,18 +5,22 @@
 #include <sys/un.h>
 
 #include <cstddef>
+#include <cstdio>
 #include <cstring>
+#include <set>
+#include <tuple>
 #include <type_traits>
 
 namespace shadowib::descriptors {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
-constexpr std::uint32_t kVersion = 2;
+constexpr std::uint32_t kVersion = 3, kWithoutSegments = 2;  // the latter is still read
 constexpr int kHighestFd = 1 << 20;
 
 struct Writer {
   std::string* out;
+  std::uint32_t version = kVersion;
   bool ok = true;
   template <typename T>
   void scalar(T& value) {
@@ -38,6 +42,7 @@ struct Writer {
 struct Reader {
   const std::string* in;
   std::size_t at = 0;
+  std::uint32_t version = 0;
   bool ok = true;
   template <typename T>
   void scalar(T& value) {
@@ -115,10 +120,16 @@ void visit(A& a, Object& o) {
   visit_vector(a, o.options);
 }
 template <typename A>
+void visit(A& a, Segment& s) {
+  visit_all(a, s.kind, s.device, s.inode, s.mapped_device, s.path, s.mode, s.user, s.group, s.bytes, s.exact, s.low,
+            s.seals, s.space, s.key, s.id, s.removed, s.attached_here, s.attached);
+}
+template <typename A>
 void visit(A& a, Table& t) {
   visit_all(a, t.member, t.pid, t.kernel, t.network, t.processes, t.working_directory);
   visit_vector(a, t.descriptors);
   visit_vector(a, t.objects);
+  if (a.version > kWithoutSegments) visit_vector(a, t.segments);
 }
 
 bool valid_address(const std::string& address, int domain) {
@@ -159,6 +170,43 @@ const char* object_fault(const Object& o) {
   return nullptr;
 }
 
+// A file is made by this name, so it must not lead elsewhere.
+bool is_below_shm(const std::string& path) {
+  constexpr std::string_view kPrefix = "/dev/shm/";
+  if (!path.starts_with(kPrefix) || path.size() > 4000) return false;
+  for (std::size_t at = kPrefix.size(), end = 0; end != std::string::npos; at = end + 1) {
+    end = path.find('/', at);
+    const std::string_view part = std::string_view(path).substr(at, end == std::string::npos ? end : end - at);
+    if (part.empty() || part == "." || part == "..") return false;
+  }
+  return true;
+}
+
+const char* segment_fault(const Segment& s) {
+  const auto kind = static_cast<std::uint32_t>(s.kind);
+  if (kind < 1 || kind > 5) return "unknown kind of shared memory";
+  if (has_nul(s.path)) return "path with a NUL byte";
+  if (s.kind == SegmentKind::kNamed && !is_below_shm(s.path)) return "shared memory outside /dev/shm";
+  if (s.kind == SegmentKind::kUnlinked && (s.path.empty() || s.path[0] != '/')) return "a file's path is none";
+  if (s.bytes > 1ull << 60 || (s.low > s.bytes && s.low != kOutOfReach)) return "shared memory of impossible size";
+  return nullptr;
+}
+
+const char* segments_fault(const Table& t) {
+  std::set<std::tuple<bool, std::uint64_t, std::uint64_t>> seen;
+  for (const Segment& s : t.segments) {
+    if (const char* fault = segment_fault(s)) return fault;
+    const bool numbered = s.kind == SegmentKind::kSystemV;
+    if (!seen.emplace(numbered, numbered ? s.space : s.device, numbered ? static_cast<std::uint32_t>(s.id) : s.inode)
+             .second)
+      return "shared memory listed twice";
+  }
+  for (const Object& o : t.objects)
+    if (o.kind == Kind::kMemory && !seen.contains({false, o.device, o.inode}))
+      return "descriptor of no shared memory";
+  return nullptr;
+}
+
 const char* table_fault(const Table& t) {
   if (has_nul(t.working_directory)) return "path with a NUL byte";
   int last = -1;
@@ -173,7 +221,7 @@ const char* table_fault(const Table& t) {
   for (const Descriptor& d : t.descriptors) reached[d.object] = true;
   for (bool r : reached)
     if (!r) return "object without descriptor";
-  return nullptr;
+  return segments_fault(t);
 }
 
 }  // namespace
@@ -184,10 +232,17 @@ int Table::first_fd(std::uint32_t index) const {
   return -1;
 }
 
+int Table::segment_of_file(std::uint64_t device, std::uint64_t inode) const {
+  for (std::size_t i = 0; i < segments.size(); ++i)
+    if (segments[i].kind != SegmentKind::kSystemV && segments[i].device == device && segments[i].inode == inode)
+      return static_cast<int>(i);
+  return -1;
+}
+
 const char* kind_name(Kind kind) {
   static const char* const kNames[] = {"?",    "file",    "directory", "device",   "terminal", "pipe",
                                        "fifo", "eventfd", "timerfd",   "signalfd", "epoll",    "tcp",
-                                       "udp",  "unix",    "netlink",   "launcher"};
+                                       "udp",  "unix",    "netlink",   "launcher", "memory"};
   auto i = static_cast<std::uint32_t>(kind);
   return i <= kLastKind ? kNames[i] : kNames[0];
 }
@@ -200,8 +255,7 @@ void encode_table(const Table& table, std::string* bytes) {
   bytes->reserve(queued + 4096 + table.objects.size() * 1024);
   bytes->append(kMagic, sizeof(kMagic));
   Writer writer{bytes};
-  std::uint32_t version = kVersion;
-  writer.scalar(version);
+  writer.scalar(writer.version);
   visit(writer, const_cast<Table&>(table));
 }
 
@@ -209,10 +263,10 @@ Status decode_table(const std::string& bytes, Table* table) {
   if (bytes.size() < sizeof(kMagic) + 4 || std::memcmp(bytes.data(), kMagic, sizeof(kMagic)) != 0)
     return Status(Code::kCorrupt, 0, "descriptor table: no table here (magic bytes missing)");
   Reader reader{&bytes, sizeof(kMagic)};
-  std::uint32_t version = 0;
-  reader.scalar(version);
-  if (version != kVersion)
-    return Status::of(Code::kVersion, 0, "descriptor table: format %u, this shadowib reads %u", version, kVersion);
+  reader.scalar(reader.version);
+  if (reader.version != kVersion && reader.version != kWithoutSegments)
+    return Status::of(Code::kVersion, 0, "descriptor table: format %u, this shadowib reads %u and %u", reader.version,
+                      kWithoutSegments, kVersion);
   *table = Table();
   visit(reader, *table);
   if (!reader.ok) return Status::of(Code::kCorrupt, 0, "descriptor table: ends early, at byte %zu", reader.at);
@@ -243,6 +297,24 @@ std::string describe_address(const std::string& address) {
     return name;
   }
   return text;
+}
+
+std::string describe_segment(const Segment& s) {
+  char key[16];
+  std::snprintf(key, sizeof(key), "%#x", static_cast<unsigned>(s.key));
+  switch (s.kind) {
+    case SegmentKind::kAnonymous:
+      return "anonymous shared memory " + std::to_string(s.inode);
+    case SegmentKind::kMemfd:
+      return "memfd " + s.path;
+    case SegmentKind::kNamed:
+      return s.path;
+    case SegmentKind::kUnlinked:
+      return "deleted file " + s.path;
+    case SegmentKind::kSystemV:
+      return "System V segment " + std::to_string(s.id) + " (key " + key + ")";
+  }
+  return "shared memory";
 }
 
 std::string describe_object(const Object& o) {

@@ -29,8 +29,9 @@ enum class Kind : std::uint32_t {
   kUnix = 13,
   kNetlink = 14,
   kLauncher = 15,  // the connection to what started the process
+  kMemory = 16,    // of a Segment, which has the same device and inode
 };
-inline constexpr std::uint32_t kLastKind = 15;
+inline constexpr std::uint32_t kLastKind = 16;
 const char* kind_name(Kind kind);
 
 // A run of queued bytes; for datagrams and packets one message each.
@@ -98,6 +99,34 @@ struct Descriptor {
   std::uint8_t close_on_exec = 0;
 };
 
+// Values are stored in images: append only.
+enum class SegmentKind : std::uint32_t {
+  kAnonymous = 1,  // MAP_SHARED | MAP_ANONYMOUS
+  kMemfd = 2,
+  kNamed = 3,     // a file in /dev/shm
+  kUnlinked = 4,  // a file without a name: of /dev/shm, or of any other file system
+  kSystemV = 5,
+};
+inline constexpr std::uint64_t kOutOfReach = ~0ull;
+
+// Memory that processes may share, as one member sees it. Its content is in the image of one of those who have it.
+struct Segment {
+  SegmentKind kind = SegmentKind::kAnonymous;
+  std::uint64_t device = 0, inode = 0;
+  std::uint64_t mapped_device = 0;  // as /proc/self/maps tells, which some file systems have otherwise than stat
+  std::string path;                 // kNamed and kUnlinked: where it is, or was; kMemfd: its name
+  std::uint32_t mode = 0, user = 0, group = 0;
+  std::uint64_t bytes = 0;  // its size, or if that cannot be seen (exact is 0) as far as it is mapped
+  std::uint8_t exact = 0;
+  std::uint64_t low = kOutOfReach;  // the member can read it from here on
+  std::uint32_t seals = 0;          // kMemfd
+  // kSystemV: of its IPC namespace the inode; attachments of this member, and of all processes.
+  std::uint64_t space = 0;
+  std::int32_t key = 0, id = 0;
+  std::uint8_t removed = 0;  // IPC_RMID, to go with the last who has it attached
+  std::uint64_t attached_here = 0, attached = 0;
+};
+
 struct Table {
   std::uint32_t member = 0;
   std::int32_t pid = 0;
@@ -107,9 +136,12 @@ struct Table {
   std::string working_directory;
   std::vector<Descriptor> descriptors;  // ascending by number
   std::vector<Object> objects;
+  std::vector<Segment> segments;  // since version 3
 
   // The lowest number that leads to object `index`, -1 if none.
   int first_fd(std::uint32_t index) const;
+  // Of the file with these numbers, -1 if it is none of the segments.
+  int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 
 void encode_table(const Table& table, std::string* bytes);
@@ -118,6 +150,8 @@ Status decode_table(const std::string& bytes, Table* table);
 
 // "tcp 127.0.0.1:5000 -> 10.0.0.1:80", "file /home/x/data", "unix @name": for messages and print.
 std::string describe_object(const Object& object);
+// "memfd ring", "System V segment 7 (key 0x4d2)", "/dev/shm/x", "anonymous shared memory 4711".
+std::string describe_segment(const Segment& segment);
 // "127.0.0.1:80", "[::1]:80", "/path", "@abstract", "unnamed".
 std::string describe_address(const std::string& address);
 

@@ -6,14 +6,19 @@
 #include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <random>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/test_job.h"
+#include "hooks/imager/shared_memory.h"
 
 namespace shadowib::descriptors {
 namespace {
@@ -42,6 +47,9 @@ std::string rich_table() {
     EXPECT_STEP(::epoll_ctl(epoll, EPOLL_CTL_ADD, event, &e) == 0);
     EXPECT_STEP(::open("/dev/zero", O_RDONLY) >= 0 && ::open("/", O_RDONLY) >= 0);
     EXPECT_STEP(::open("/proc/self/exe", O_RDONLY) >= 0);
+    int memory = ::memfd_create("memory", 0), segment = ::shmget(IPC_PRIVATE, 4096, 0600);
+    EXPECT_STEP(::ftruncate(memory, 4096) == 0 && ::shmat(segment, nullptr, 0) != reinterpret_cast<void*>(-1));
+    EXPECT_STEP(::shmctl(segment, IPC_RMID, nullptr) == 0);
     return "";
   };
   test::Capture capture = test::checkpoint(job);
@@ -70,6 +78,51 @@ TEST(Table, EveryTruncationIsRefused) {
   EXPECT_EQ(decode_table(bytes, &table).code(), Code::kVersion);
 }
 
+// As tables were before they told of shared memory.
+TEST(Table, TheVersionBeforeIsRead) {
+  Table table;
+  ASSERT_TRUE(decode_table(rich_table(), &table).ok());
+  table.segments.clear();
+  const auto last = std::find_if(table.objects.begin(), table.objects.end(),
+                                 [](const Object& o) { return o.kind == Kind::kMemory; });
+  ASSERT_NE(last, table.objects.end());
+  last->kind = Kind::kFile;
+  std::string bytes;
+  encode_table(table, &bytes);
+  bytes[8] = 2;
+  bytes.resize(bytes.size() - 4);  // the count of segments
+  Table before;
+  const Status status = decode_table(bytes, &before);
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(before.objects.size(), table.objects.size());
+  EXPECT_TRUE(before.segments.empty());
+}
+
+// A hostile table must not have files made elsewhere, nor say twice what is once.
+TEST(Table, SharedMemoryIsWhereItMayBe) {
+  const auto fault = [](const std::function<void(Table*)>& change) {
+    Table table;
+    EXPECT_TRUE(decode_table(rich_table(), &table).ok());
+    change(&table);
+    std::string bytes;
+    encode_table(table, &bytes);
+    return std::string(decode_table(bytes, &table).text());
+  };
+  for (const char* path :
+       {"/etc/passwd", "/dev/shm/../../etc/passwd", "/dev/shm/", "/dev/shm/./x", "/dev/shm//x", "x"})
+    EXPECT_NE(fault([path](Table* t) {
+                t->segments[0].kind = SegmentKind::kNamed;
+                t->segments[0].path = path;
+              }).find("outside /dev/shm"),
+              std::string::npos)
+        << path;
+  EXPECT_NE(fault([](Table* t) { t->segments.push_back(t->segments[0]); }).find("twice"), std::string::npos);
+  EXPECT_NE(fault([](Table* t) { t->segments[0].kind = static_cast<SegmentKind>(6); }).find("unknown kind"),
+            std::string::npos);
+  EXPECT_NE(fault([](Table* t) { t->segments[0].bytes = ~0ull; }).find("impossible size"), std::string::npos);
+  EXPECT_NE(fault([](Table* t) { t->segments.clear(); }).find("of no shared memory"), std::string::npos);
+}
+
 // Whatever the bytes are: an answer, never a crash, and no memory beyond a few times the table's size.
 TEST(Table, MutatedBytesNeverCrash) {
   const std::string bytes = rich_table();
@@ -89,6 +142,8 @@ TEST(Table, MutatedBytesNeverCrash) {
     }
     std::string text;
     (void)match_descriptors({{0, mutated}});
+    std::map<std::uint32_t, std::string> duties;
+    (void)assign_shared_memory({{0, mutated}}, &duties);
     believed += print_descriptors(mutated, round % 2 == 0, &text).ok();
   }
   EXPECT_GT(believed, 0) << "seed " << seed << ": no mutation got past the decoder, so nothing behind it was tried";

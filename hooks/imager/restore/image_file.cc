@@ -12,6 +12,7 @@
 namespace shadowib {
 namespace {
 
+constexpr std::uint64_t kMaxSegmentBytes = 1ull << 60;
 constexpr std::uint64_t kMaxTableBytes = 256 << 20;  // of one record that is no pages record
 
 class Reader {
@@ -75,11 +76,11 @@ class Reader {
       return corrupt(8, "header");
     }
     if (h.xxh3 != XXH3_64bits(&h, offsetof(ImageHeader, xxh3))) return corrupt(0, "checksum of the header");
-    if (h.version != kImageVersion)
+    if (h.version < kOldestImageVersion || h.version > kImageVersion)
       return Status::of(Code::kVersion, 0,
-                        "image %s has format version %u, this is version %u; use the shadowib (%.31s) "
+                        "image %s has format version %u, this reads %u to %u; use the shadowib (%.31s) "
                         "that wrote it",
-                        path_.c_str(), h.version, kImageVersion, h.shadowib_version);
+                        path_.c_str(), h.version, kOldestImageVersion, kImageVersion, h.shadowib_version);
     for (std::uint64_t i = sizeof(h); i < kPage; ++i)
       if (page[i] != 0) return corrupt(i, "data behind the header");
     if (everything_) XXH3_128bits_update(&file_hash_, page.data(), kPage);
@@ -220,23 +221,29 @@ class Reader {
     PagesHeader p;
     __builtin_memcpy(&p, payload(), sizeof(p));
     const std::uint64_t expected = kPage - sizeof(RecordHeader) + p.page_count * kPage;
+    const bool shared = h.flags == kPagesShared && image_.header.version >= 2;
     if (p.page_count > kPagesPerRecord || h.length != expected || p.run_count > kRunsPerRecord ||
-        p.mapping >= image_.mappings.size())
+        (!shared && p.mapping >= image_.mappings.size()))
       return corrupt(offset_, "the header of a record of pages");
-    const MappingRecord& m = image_.mappings[p.mapping];
+    const std::uint64_t start = shared ? 0 : image_.mappings[p.mapping].start;
+    const std::uint64_t length = shared ? kMaxSegmentBytes : image_.mappings[p.mapping].length;
     std::uint64_t pages = 0;
     for (std::uint32_t i = 0; i < p.run_count; ++i) {
       PageRun run;
       __builtin_memcpy(&run, payload() + sizeof(p) + i * sizeof(run), sizeof(run));
-      if (run.address % kPage != 0 || run.length % kPage != 0 || run.address < m.start ||
-          run.address - m.start > m.length || run.length > m.length - (run.address - m.start))
+      if (run.address % kPage != 0 || run.length % kPage != 0 || run.address < start ||
+          run.address - start > length || run.length > length - (run.address - start))
         return corrupt(offset_, "pages outside their mapping");
       pages += run.length / kPage;
     }
     if ((h.flags & kPagesGuard) == 0 && pages != p.page_count) return corrupt(offset_, "number of pages");
+    page_count_ += p.page_count;
+    if (shared) {
+      image_.shared.push_back({offset_, p.mapping, p.run_count, p.page_count});
+      return {};
+    }
     image_.batches.push_back({offset_, h.flags, p.mapping, p.run_count, p.page_count});
     image_.saved_bytes[p.mapping] += p.page_count * kPage;
-    page_count_ += p.page_count;
     return {};
   }
 

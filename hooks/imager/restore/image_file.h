@@ -17,6 +17,13 @@ struct PageBatch {
   std::uint64_t page_count;
 };
 
+// One record of pages of shared memory.
+struct SharedBatch {
+  std::uint64_t record_offset;
+  std::uint32_t segment, run_count;  // of the table in `descriptors`, not looked at here
+  std::uint64_t page_count;
+};
+
 struct LoadedImage {
   ImageHeader header;
   ProcessRecord process;
@@ -33,6 +40,7 @@ struct LoadedImage {
   std::vector<std::uint8_t> vdso_content;
   std::string descriptors;
   std::vector<PageBatch> batches;
+  std::vector<SharedBatch> shared;
   std::uint64_t file_bytes;
   std::uint8_t xxh3[16];  // of the whole file; only with kEverything
 };

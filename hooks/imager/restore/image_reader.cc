@@ -43,6 +43,14 @@ void describe(const LoadedImage& image, ImageInfo* info) {
     info->mappings.push_back({m.start, m.length, static_cast<int>(m.protection), static_cast<int>(m.flags), m.offset,
                               image.paths[i], hex(m.build_id, m.build_id_bytes), image.saved_bytes[i]});
   }
+  // Shared memory that this image has the content of, where it is mapped first.
+  for (const SharedBatch& batch : image.shared)
+    for (std::size_t i = 0; i < image.mappings.size(); ++i) {
+      if (image.mappings[i].kind != MappingKind::kSharedMemory || image.mappings[i].file_bytes != batch.segment)
+        continue;
+      info->mappings[i].saved_bytes += batch.page_count * kPage;
+      break;
+    }
 }
 
 }  // namespace

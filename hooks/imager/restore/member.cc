@@ -50,8 +50,11 @@ class MemberBuilder {
   int status_fd() const { return status_fd_; }
 
   Status prepare() {
-    if (start_.plan != nullptr)
-      SHADOWIB_TRY(start_.plan->install(image_.header.member, {&image_fd_, &status_fd_, &go_fd_}));
+    SHADOWIB_TRY(find_shared_memory());
+    std::vector<int*> keep{&image_fd_, &status_fd_, &go_fd_};
+    for (auto& [segment, backing] : shared_)
+      if (backing.fd >= 0) keep.push_back(&backing.fd);
+    if (start_.plan != nullptr) SHADOWIB_TRY(start_.plan->install(image_.header.member, keep));
     SHADOWIB_TRY(restore_surroundings());
     SHADOWIB_TRY(open_files());
     SHADOWIB_TRY(read_current_mappings(&current_));
@@ -100,18 +103,51 @@ class MemberBuilder {
     ::close(fd);
   }
 
+  Status find_shared_memory() {
+    for (const MappingRecord& m : image_.mappings) {
+      if (m.kind != MappingKind::kSharedMemory) continue;
+      SharedMemoryPlan::Backing& backing = shared_[m.file_bytes];
+      if (start_.memory->find(image_.header.member, m.file_bytes, &backing) && m.offset % kPage == 0 &&
+          (backing.fd >= 0 || (m.offset < backing.bytes && m.length <= round_up(backing.bytes) - m.offset)))
+        continue;
+      return Status::of(Code::kCorrupt, 0, "the mapping at %lx is of shared memory that the image does not tell of",
+                        m.start);
+    }
+    return {};
+  }
+
+  // A mapping that must never be written to is made through a descriptor that cannot.
+  Status map_shared_memory(const MappingRecord& m, RestorerMapping* r) {
+    const SharedMemoryPlan::Backing& backing = shared_.at(m.file_bytes);
+    if (backing.fd < 0) {
+      r->is_system_v = 1;
+      r->shmid = backing.shmid;
+      r->segment_bytes = round_up(backing.bytes);
+      return {};
+    }
+    auto [at, added] = opened_.emplace(std::pair{m.file_bytes, m.file_mode != 0}, -1);
+    const std::string path = "/proc/self/fd/" + std::to_string(backing.fd);
+    if (added) at->second = ::open(path.c_str(), (m.file_mode != 0 ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    r->fd = at->second;
+    return r->fd >= 0 ? Status{} : file_failure("open shared memory at", path.c_str());
+  }
+
   Status open_files() {
     SHADOWIB_TRY(open_program(image_, &exe_fd_));
     SameFiles same(image_, image_fd_);
     for (std::size_t i = 0; i < image_.mappings.size(); ++i) {
       const MappingRecord& m = image_.mappings[i];
-      RestorerMapping r{m, -1, 0};
-      if (m.kind == MappingKind::kSharedFile)
+      RestorerMapping r{m, -1, 0, 0, 0, 0};
+      if (m.kind == MappingKind::kSharedMemory)
+        SHADOWIB_TRY(map_shared_memory(m, &r));
+      else if (m.kind == MappingKind::kSharedFile)
         SHADOWIB_TRY(open_shared_file(m, image_.paths[i], &r.fd));
       else if (m.kind == MappingKind::kPrivateFile)
         r.fd = same.open(i);
       mappings_.push_back(r);
     }
+    for (const auto& [segment, backing] : shared_)
+      if (backing.fd >= 0) ::close(backing.fd);
     for (const PageBatch& b : image_.batches) {
       if ((b.flags & kPagesGuard) != 0) continue;
       if ((b.flags & kPagesClean) != 0 && mappings_[b.mapping].fd >= 0) continue;
@@ -161,7 +197,19 @@ class MemberBuilder {
       args_->vdso[i].staging = vdso_.pieces[i].staging + cursor_;
     }
     args_->vdso_count = vdso_.piece_count;
-    return {};
+    return find_room_to_attach();
+  }
+
+  // A System V segment is attached whole first, where nothing comes to be, and its pieces move from there.
+  Status find_room_to_attach() {
+    std::uint64_t most = 0;
+    for (const RestorerMapping& m : mappings_) most = std::max(most, m.segment_bytes);
+    if (most == 0) return {};
+    current_.push_back({{region_, region_ + args_->region_bytes}, "the restorer"});
+    args_->attach_at = find_hole(image_, current_, most);
+    if (args_->attach_at != 0) return {};
+    return Status::of(Code::kRefused, ENOMEM, "no %lu bytes of address space are free to attach shared memory at",
+                      most);
   }
 
   template <typename T>
@@ -260,6 +308,8 @@ class MemberBuilder {
   const MemberStart& start_;
   const LoadedImage& image_;
   int image_fd_, status_fd_, go_fd_, exe_fd_ = -1;
+  std::map<std::uint64_t, SharedMemoryPlan::Backing> shared_;  // by segment
+  std::map<std::pair<std::uint64_t, bool>, int> opened_;       // by segment, and whether it may be written to
   std::vector<RestorerMapping> mappings_;
   std::vector<CurrentMapping> current_;
   VdsoPlan vdso_;

@@ -4,6 +4,7 @@
 #include "hooks/agent.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/restore/shared_memory.h"
 #include "hooks/imager/restorer/restorer_args.h"
 
 namespace shadowib {
@@ -12,6 +13,7 @@ struct MemberStart {
   const LoadedImage* image;
   const JobInfo* job;
   DescriptorPlan* plan;  // nullptr: the image holds no descriptors, those at hand are kept
+  const SharedMemoryPlan* memory;
   int image_fd, status_fd, go_fd;
 };
 

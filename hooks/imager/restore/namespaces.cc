@@ -118,10 +118,11 @@ Status raise_clocks(const ClockFloor& floor) {
 
 }  // namespace
 
-Status enter_namespaces(const ClockFloor& floor) {
+Status enter_namespaces(const ClockFloor& floor, bool system_v) {
   if (!has_capability(CAP_SYS_ADMIN)) SHADOWIB_TRY(make_user_namespace());
   SHADOWIB_TRY(raise_clocks(floor));
   if (::unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) return user_namespace_denied("unshare(CLONE_NEWPID|CLONE_NEWNS)");
+  if (system_v && ::unshare(CLONE_NEWIPC) != 0) return user_namespace_denied("unshare(CLONE_NEWIPC)");
   return {};
 }
 

@@ -12,9 +12,9 @@ struct ClockFloor {
 };
 
 // In a process of its own: makes a user namespace if this process may not make the others without, and prepares a
-// pid, a mount and (if a clock would run back) a time namespace, which the next child enters. kPermission names call
-// and remedy.
-Status enter_namespaces(const ClockFloor& floor);
+// pid, a mount and (if a clock would run back) a time namespace, which the next child enters; for `system_v` memory
+// an IPC namespace too, in which its ids are free. kPermission names call and remedy.
+Status enter_namespaces(const ClockFloor& floor, bool system_v = false);
 
 // In that child, pid 1: private mounts and a /proc of its own.
 Status mount_proc();

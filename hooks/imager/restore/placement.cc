@@ -111,6 +111,9 @@ class Placement {
       if (::setpgid(0, n.group) != 0) note_error(shared_, errno, n.pid);
     }
     if (n.process != nullptr) n.process->run();
+    // A stand-in has a copy of all that its maker has open, shared memory too, of which others are told who has it.
+    if (hold_fd_ > 0) ::syscall(SYS_close_range, 0, hold_fd_ - 1, 0);
+    ::syscall(SYS_close_range, hold_fd_ + 1, ~0u, 0);
     char byte;
     while (::read(hold_fd_, &byte, 1) < 0 && errno == EINTR) {
     }

@@ -22,6 +22,7 @@
 #include "hooks/imager/restore/placement.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/recorded_files.h"
+#include "hooks/imager/restore/shared_memory.h"
 #include "hooks/imager/restore/vdso.h"
 #include "hooks/sanitizer_thread.h"
 
@@ -146,7 +147,7 @@ Status make_all_pids(const RestartPart& part) {
 }
 
 // What a restart does before its first process is made. A Status has its text inside, so it can come through a pipe.
-Status in_namespaces(const RestartPart& part) {
+Status in_namespaces(const RestartPart& part, bool system_v) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
   const auto tell = [&pipe](const Status& status) {
@@ -157,7 +158,7 @@ Status in_namespaces(const RestartPart& part) {
   const pid_t outer = ::fork();
   if (outer == 0) {
     await_single_thread();
-    const Status entered = enter_namespaces(clock_floor(part));
+    const Status entered = enter_namespaces(clock_floor(part), system_v);
     if (!entered.ok()) tell(entered);
     const pid_t inner = ::fork();
     if (inner == 0) tell(make_all_pids(part));
@@ -182,7 +183,7 @@ Step rehearse_pids(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
   std::vector<RestartPart> parts;
   obstacles.add(split(set, &parts));
-  for (const RestartPart& part : parts) obstacles.add(in_namespaces(part));
+  for (const RestartPart& part : parts) obstacles.add(in_namespaces(part, has_system_v(set, part)));
   std::size_t threads = 0;
   for (const MemberImage& m : set.members) threads += m.image.threads.size();
   return obstacles.step("pids", "namespaces, clocks and " + std::to_string(threads) + " recorded numbers can be had");
@@ -220,6 +221,15 @@ Step rehearse_files(const OpenedSet& set, const MachineLimits&) {
   }
   check_tables(set, check_files, &obstacles);
   return obstacles.step("files", "programs, directories and open files are there");
+}
+
+Step rehearse_shared_memory(const OpenedSet& set, const MachineLimits&) {
+  Obstacles obstacles;
+  obstacles.add(judge_shared_memory(set, [&obstacles](const Status& status) { obstacles.add(status); }));
+  std::uint64_t pages = 0;
+  for (const MemberImage& m : set.members)
+    for (const SharedBatch& b : m.image.shared) pages += b.page_count;
+  return obstacles.step("shared memory", std::to_string(pages * kPage >> 20) + " MiB can be shared again");
 }
 
 Step rehearse_ports(const OpenedSet& set, const MachineLimits&) {
@@ -305,6 +315,7 @@ Step rehearse_memory(const OpenedSet& set, const MachineLimits& limits) {
     const std::string member = "member " + std::to_string(image.header.member);
     std::uint64_t locked = 0;
     for (const std::uint64_t bytes : image.saved_bytes) saved += bytes;
+    for (const SharedBatch& b : image.shared) saved += b.page_count * kPage;
     for (const MappingRecord& r : image.mappings) {
       if (r.start < limits.lowest_address)
         obstacles.add(member + " has memory below vm.mmap_min_addr, at " + std::to_string(r.start));
@@ -351,8 +362,9 @@ Step rehearse_descriptors(const OpenedSet& set, const MachineLimits& limits) {
 }
 
 constexpr Step (*kSteps[])(const OpenedSet&, const MachineLimits&) = {
-    rehearse_processor, rehearse_vdso,  rehearse_libc,         rehearse_user,   rehearse_pids,
-    rehearse_files,     rehearse_ports, rehearse_mapped_files, rehearse_memory, rehearse_descriptors};
+    rehearse_processor,    rehearse_vdso,   rehearse_libc,          rehearse_user,
+    rehearse_pids,         rehearse_files,  rehearse_shared_memory, rehearse_ports,
+    rehearse_mapped_files, rehearse_memory, rehearse_descriptors};
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include "hooks/imager/restore/members.h"
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/processor_check.h"
+#include "hooks/imager/restore/shared_memory.h"
 #include "hooks/imager/restore/supervisor.h"
 #include "hooks/sanitizer_thread.h"
 
@@ -22,7 +23,7 @@ constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
 
 // In the first child: makes the namespaces, then their first process, and waits for it.
 [[noreturn]] void run_outer(const OpenedSet& set, const RestartPart& part, const RestartOptions& options,
-                            int command_fd) {
+                            SharedMemoryPlan* memory, int command_fd) {
   const auto fail = [command_fd](const Status& status) {
     const SupervisorMessage message{SupervisorMessage::kStatus, 0, 0, status};
     [[maybe_unused]] const ssize_t n = ::send(command_fd, &message, sizeof(message), MSG_NOSIGNAL);
@@ -30,17 +31,18 @@ constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
   };
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   await_single_thread();
-  if (const Status status = enter_namespaces(clock_floor(part)); !status.ok()) fail(status);
+  if (const Status status = enter_namespaces(clock_floor(part), has_system_v(set, part)); !status.ok()) fail(status);
   const pid_t inner = ::fork();
   if (inner == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::_exit(supervise(set, part, options, command_fd));
+    ::_exit(supervise(set, part, options, memory, command_fd));
   }
   if (inner < 0)
     fail(Status(Code::kPermission, errno,
                 "cannot start the first process of the pid namespace; see the limits on processes (ulimit -u) and "
                 "kernel.pid_max"));
   ::close(command_fd);
+  memory->close();  // or it would be one more process that has it
   int wait_status = 0;
   while (::waitpid(inner, &wait_status, 0) < 0 && errno == EINTR) {
   }
@@ -60,9 +62,10 @@ class Command {
     for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
     ::pthread_sigmask(SIG_BLOCK, &forwarded, &before);
     end_sanitizer_thread();
-    Status status;
+    Status status = memory_.prepare(set_);
     for (const RestartPart& part : parts)
       if (status.ok()) status = start(part);
+    memory_.close();
     if (status.ok()) {
       const int signals = ::signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK);
       status = relay(signals);
@@ -73,6 +76,7 @@ class Command {
       while (::waitpid(s.outer, nullptr, 0) < 0 && errno == EINTR) {
       }
     ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (!status.ok()) memory_.discard();
     return status;
   }
 
@@ -91,7 +95,7 @@ class Command {
     if (outer == 0) {
       ::close(sockets[0]);
       for (const Started& s : started_) ::close(s.socket);  // or it would not be told of the command's end
-      run_outer(set_, part, options_, sockets[1]);
+      run_outer(set_, part, options_, &memory_, sockets[1]);
     }
     const int error = errno;
     ::close(sockets[1]);
@@ -161,6 +165,7 @@ class Command {
   const OpenedSet& set_;
   const RestartOptions& options_;
   std::vector<RestartedProcess>& processes_;
+  SharedMemoryPlan memory_;
   std::vector<Started> started_;
   std::size_t restored_ = 0;
 };

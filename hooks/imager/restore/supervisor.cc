@@ -23,8 +23,14 @@ namespace {
 
 class Supervisor {
  public:
-  Supervisor(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, int command_fd)
-      : set_(set), members_(part), options_(options), meeting_(options.job), command_fd_(command_fd) {}
+  Supervisor(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, SharedMemoryPlan* memory,
+             int command_fd)
+      : set_(set),
+        members_(part),
+        options_(options),
+        memory_(*memory),
+        meeting_(options.job),
+        command_fd_(command_fd) {}
 
   int run() {
     sigset_t all;
@@ -62,12 +68,18 @@ class Supervisor {
     SHADOWIB_TRY(fault_point(300));
     if (!set_.tables.empty()) {
       plan_ = std::make_unique<DescriptorPlan>();
-      SHADOWIB_TRY(plan_->prepare(set_.tables, indices_of(members_), &meeting_));
+      SHADOWIB_TRY(memory_.prepare_system_v(members_));
+      const auto memory = [this](std::uint32_t member, std::uint32_t segment) {
+        SharedMemoryPlan::Backing backing;
+        return memory_.find(member, segment, &backing) ? backing.fd : -1;
+      };
+      SHADOWIB_TRY(plan_->prepare(set_.tables, indices_of(members_), &meeting_, memory));
     }
     SHADOWIB_TRY(fault_point(310));
     SHADOWIB_TRY(make_processes());
     SHADOWIB_TRY(await_reports());
     SHADOWIB_TRY(fault_point(320));
+    SHADOWIB_TRY(memory_.finish());
     if (plan_ != nullptr) plan_->release();
     for (Channel& c : channels_) {
       const char go = 1;
@@ -118,8 +130,8 @@ class Supervisor {
     ::close(child_fd_);
     JobInfo job = options_.job;
     job.member = members_[index]->image.header.member;
-    become_member({&members_[index]->image, &job, plan_.get(), members_[index]->fd, channels_[index].status_write,
-                   channels_[index].go_read});
+    become_member({&members_[index]->image, &job, plan_.get(), &memory_, members_[index]->fd,
+                   channels_[index].status_write, channels_[index].go_read});
   }
 
   // Every member tells once how it went; a pipe that closes without a word means it died.
@@ -190,6 +202,7 @@ class Supervisor {
   const OpenedSet& set_;
   const RestartPart& members_;
   const RestartOptions& options_;
+  SharedMemoryPlan& memory_;
   ExchangeMeeting meeting_;
   int command_fd_, child_fd_ = -1;
   int hold_[2] = {-1, -1};
@@ -199,10 +212,11 @@ class Supervisor {
 
 }  // namespace
 
-int supervise(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, int command_fd) {
+int supervise(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, SharedMemoryPlan* memory,
+              int command_fd) {
   // Out of the command's session: what the terminal sends to its foreground group comes once, through the command.
   ::setsid();
-  Supervisor supervisor(set, part, options, command_fd);
+  Supervisor supervisor(set, part, options, memory, command_fd);
   return supervisor.run();
 }
 

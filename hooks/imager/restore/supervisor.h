@@ -5,6 +5,7 @@
 
 #include "hooks/imager/restart.h"
 #include "hooks/imager/restore/members.h"
+#include "hooks/imager/restore/shared_memory.h"
 
 namespace shadowib {
 
@@ -17,7 +18,8 @@ struct SupervisorMessage {
 };
 
 // Restores the part's members, then reaps and forwards signal numbers that come as 4-byte messages, until the last
-// one has ended or the command is gone. Returns the process's exit code.
-int supervise(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, int command_fd);
+// one has ended or the command is gone. `memory` is what the command has made. Returns the process's exit code.
+int supervise(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, SharedMemoryPlan* memory,
+              int command_fd);
 
 }  // namespace shadowib

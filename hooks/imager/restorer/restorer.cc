@@ -95,8 +95,39 @@ void clear_address_space(RestorerArgs* args) {
         at);
 }
 
+bool same_attachment(const RestorerMapping& a, const RestorerMapping& b) {
+  return b.is_system_v != 0 && a.shmid == b.shmid &&
+         a.record.start - a.record.offset == b.record.start - b.record.offset;
+}
+
+// All pieces that the program had of one attachment, at the first of them: shmdt finds those that were made together.
+void attach(RestorerArgs* args, const RestorerMapping* first) {
+  constexpr std::uint32_t kReadOnly = 010000, kExecute = 0100000;  // SHM_RDONLY, SHM_EXEC
+  const RestorerMapping *begin = args->mappings, *end = begin + args->mapping_count;
+  for (const RestorerMapping* m = begin; m < first; ++m)
+    if (same_attachment(*first, *m)) return;
+  std::uint32_t flags = kReadOnly;
+  for (const RestorerMapping* m = first; m < end; ++m) {
+    if (!same_attachment(*first, *m)) continue;
+    if (m->record.file_mode != 0) flags &= ~kReadOnly;
+    if ((m->record.protection & PROT_EXEC) != 0) flags |= kExecute;
+  }
+  const std::uint64_t whole = args->attach_at;
+  check(args, RestoreStep::kMap, raw::invoke(__NR_shmat, first->shmid, whole, flags), first->record.start);
+  for (const RestorerMapping* m = first; m < end; ++m) {
+    const MappingRecord& r = m->record;
+    if (!same_attachment(*first, *m)) continue;
+    const long at =
+        raw::invoke(__NR_mremap, whole + r.offset, r.length, r.length, 1 | 2 /* MAYMOVE | FIXED */, r.start);
+    check(args, RestoreStep::kMap, at, r.start);
+    check(args, RestoreStep::kProtect, raw::invoke(__NR_mprotect, r.start, r.length, r.protection), r.start);
+  }
+  unmap_between(args, whole, whole + first->segment_bytes);
+}
+
 void map_one(RestorerArgs* args, const RestorerMapping& m) {
   const MappingRecord& r = m.record;
+  if (m.is_system_v != 0) return attach(args, &m);
   std::uint32_t protection = r.protection;
   std::uint32_t flags = (r.flags & (MAP_SHARED | MAP_PRIVATE | MAP_NORESERVE | MAP_GROWSDOWN)) | MAP_FIXED_NOREPLACE;
   if (m.fd < 0) flags |= MAP_ANONYMOUS;

@@ -54,6 +54,10 @@ struct RestorerMapping {
   MappingRecord record;
   std::int32_t fd;  // of its file, or -1: anonymous memory
   std::uint32_t has_content;
+  // Of a System V segment, attached whole at RestorerArgs::attach_at and then cut to the mapping.
+  std::uint32_t is_system_v;
+  std::int32_t shmid;
+  std::uint64_t segment_bytes;  // whole pages
 };
 
 struct RestorerBatch {
@@ -84,6 +88,7 @@ struct RestorerArgs {
   RestorerVdsoPiece vdso[kMaxVdsoPieces];
   const std::uint8_t* vdso_copy;  // whole pages, to be executable at vdso_copy_at; null: none
   std::uint64_t vdso_copy_at, vdso_copy_bytes;
+  std::uint64_t attach_at;
   std::uint8_t* page_buffer;  // one page and some for iovecs, see restorer.cc
   RestorerMemoryMap memory_map;
   const ProcessRecord* process;

@@ -130,7 +130,7 @@ Status check_memory_and_timers() {
   Scratch scratch;
   if (!scratch.map(32 << 20)) return Status(Code::kInternal, ENOMEM, "no memory for the imager's scratch");
   MappingTable table;
-  Status status = read_mappings(&scratch, &table);
+  Status status = read_mappings(&scratch, SharedList{nullptr, 0}, &table);
   scratch.unmap();
   TimerRecord timers[64] = {};
   std::uint32_t count = 0;

@@ -20,12 +20,12 @@ struct Area {
   std::uint64_t start, end, offset, inode;
   std::uint32_t protection;
   bool shared;
-  std::uint32_t device_major;
+  std::uint64_t device;
   const char* path;
   std::uint32_t path_bytes;
   std::uint64_t protection_key;
   std::uint32_t advice;
-  bool no_reserve, grows_down, hugetlb, io, pfn;
+  bool no_reserve, grows_down, hugetlb, io, pfn, may_write;
 };
 
 // The address spaces of big programs make long texts, so smaps is read piece by piece, line by line.
@@ -77,6 +77,11 @@ class SmapsReader {
   std::size_t begin_ = 0, scan_ = 0, filled_ = 0;
 };
 
+// As stat(2) has it.
+std::uint64_t device_number(std::uint64_t high, std::uint64_t low) {
+  return (high & 0xfff) << 8 | (high & ~0xfffull) << 32 | (low & 0xff) | (low & ~0xffull) << 12;
+}
+
 bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
 
 // True if `line` starts a mapping ("55d0-55d1 r-xp ...") rather than one of its fields ("Rss: ...").
@@ -96,9 +101,10 @@ bool parse_head(const char* line, Area* area) {
   at += 5;
   area->offset = parse_number(&at, 16);
   ++at;
-  area->device_major = static_cast<std::uint32_t>(parse_number(&at, 16));
+  const std::uint64_t high = parse_number(&at, 16);
   ++at;
-  parse_number(&at, 16);
+  const std::uint64_t low = parse_number(&at, 16);
+  area->device = device_number(high, low);
   ++at;
   area->inode = parse_number(&at, 10);
   while (*at == ' ') ++at;
@@ -114,6 +120,9 @@ void parse_flags(const char* at, Area* area) {
     switch (at[0] << 8 | at[1]) {
       case 'n' << 8 | 'r':
         area->no_reserve = true;
+        break;
+      case 'm' << 8 | 'w':
+        area->may_write = true;
         break;
       case 'g' << 8 | 'd':
         area->grows_down = true;
@@ -212,7 +221,8 @@ void find_build_id(long memory, MappingRecord* m) {
 
 class TableBuilder {
  public:
-  TableBuilder(Scratch* scratch, MappingTable* table) : scratch_(scratch), table_(table) {}
+  TableBuilder(Scratch* scratch, const SharedList& shared, MappingTable* table)
+      : scratch_(scratch), shared_(shared), table_(table) {}
 
   // Lays out the arrays: the kernel's default allows 65,530 mappings; strings follow in what is left.
   bool start() {
@@ -349,19 +359,38 @@ class TableBuilder {
       return {};
     }
     const char* path = area.path;
-    if (area.shared && starts_with(path, "/dev/zero") && ends_with(path, area.path_bytes, "(deleted)")) {
+    const bool deleted = ends_with(path, area.path_bytes, "(deleted)");
+    const bool device = starts_with(path, "/dev/") && !starts_with(path, "/dev/shm/");
+    const bool zero = starts_with(path, "/dev/zero") && deleted;
+    const bool segment = starts_with(path, "/SYSV") || starts_with(path, "/memfd:") ||
+                         starts_with(path, "/dev/shm/") || zero ||
+                         (deleted && path[0] == '/' && path[1] != '[' && !device);
+    if (area.shared && segment && !area.io && !area.pfn) return find_segment(area, zero, m);
+    if (starts_with(path, "anon_inode:") || path[0] == '[' || !named_file)
+      return refuse(area, "it is memory of a kernel object", "");
+    if (device || area.io || area.pfn)
+      return refuse(area, "it is a device mapping", "; close the device before the checkpoint");
+    return describe_file(area, m);
+  }
+
+  Status find_segment(const Area& area, bool anonymous, MappingRecord* m) {
+    const bool numbered = starts_with(area.path, "/SYSV");
+    m->kind = MappingKind::kSharedMemory;
+    m->offset = area.offset;
+    m->file_mode = area.may_write;
+    if (shared_.list == nullptr) {
+      if (!anonymous) return {};
       m->kind = MappingKind::kSharedAnonymous;
       m->flags |= MAP_ANONYMOUS;
       return {};
     }
-    if (starts_with(path, "/SYSV")) return refuse(area, "it is a System V shared memory segment", "");
-    if (starts_with(path, "/memfd:") && area.shared) return refuse(area, "it is shared memory of a memfd", "");
-    if (starts_with(path, "/dev/shm/") && area.shared) return refuse(area, "it is POSIX shared memory", "");
-    if (starts_with(path, "anon_inode:") || path[0] == '[' || !named_file)
-      return refuse(area, "it is memory of a kernel object", "");
-    if ((starts_with(path, "/dev/") && !starts_with(path, "/dev/shm/")) || area.io || area.pfn)
-      return refuse(area, "it is a device mapping", "; close the device before the checkpoint");
-    return describe_file(area, m);
+    for (std::uint32_t i = 0; i < shared_.count; ++i) {
+      const SharedMemory& s = shared_.list[i];
+      if (s.device != area.device || s.inode != area.inode || s.system_v != numbered) continue;
+      m->file_bytes = i;
+      return {};
+    }
+    return refuse(area, "it is shared memory that was not there a moment ago", "");
   }
 
   Status describe_file(const Area& area, MappingRecord* m) {
@@ -383,6 +412,7 @@ class TableBuilder {
   }
 
   Scratch* scratch_;
+  const SharedList& shared_;
   MappingTable* table_;
   VdsoRecord* vdso_ = nullptr;
   char* text_ = nullptr;
@@ -396,9 +426,9 @@ class TableBuilder {
 
 }  // namespace
 
-Status read_mappings(Scratch* scratch, MappingTable* table) {
+Status read_mappings(Scratch* scratch, const SharedList& shared, MappingTable* table) {
   *table = MappingTable{};
-  TableBuilder builder(scratch, table);
+  TableBuilder builder(scratch, shared, table);
   if (!builder.start()) return Status(Code::kInternal, ENOMEM, "no scratch memory for the table of mappings");
   return builder.read();
 }

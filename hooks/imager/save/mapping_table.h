@@ -3,6 +3,7 @@
 
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/save/scratch.h"
+#include "hooks/imager/shared_memory.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -17,8 +18,14 @@ struct MappingTable {
   VdsoRecord* vdso;  // without content
 };
 
+// What mappings of shared memory are looked up in. Without a list (`list` null) they are only judged.
+struct SharedList {
+  const SharedMemory* list;
+  std::uint32_t count;
+};
+
 // Reads /proc/self/smaps. Owned mappings (base/descriptors.h), the scratch itself and [vsyscall] are cut out.
 // kRefused names the first mapping that cannot be captured.
-Status read_mappings(Scratch* scratch, MappingTable* table);
+Status read_mappings(Scratch* scratch, const SharedList& shared, MappingTable* table);
 
 }  // namespace shadowib

@@ -51,13 +51,36 @@ class PageWriter {
     direct_ = m.kind == MappingKind::kAnonymous && (m.protection & PROT_READ) != 0 && !scanner_.guards_hidden();
     // A page of zeros is only the same as none where nothing lies beneath.
     keep_zeros_ = m.kind == MappingKind::kPrivateFile;
-    if (m.kind == MappingKind::kSharedFile || (m.advice & kAdviceDroppable) != 0) return {};
+    source_ = memory_;
+    bias_ = 0;
+    if (m.kind == MappingKind::kSharedFile || m.kind == MappingKind::kSharedMemory ||
+        (m.advice & kAdviceDroppable) != 0)
+      return {};
     if (m.kind == MappingKind::kPrivateFile) return private_file(m);
-    if (m.kind == MappingKind::kSharedAnonymous) return shared_memory(m);
+    if (m.kind == MappingKind::kSharedAnonymous) return shared_memory(m.start, m.start + m.length, 0, true);
     scanner_.begin(m.start, m.start + m.length);
     PageRange range;
     while (scanner_.next(&range))
       SHADOWIB_TRY(range.state == PageState::kGuard ? guard(range) : copy(range.start, range.end, 0));
+    return finish_mapping();
+  }
+
+  // Addresses in the records are offsets in the segment.
+  Status segment(const SharedMemory& s, std::uint32_t index) {
+    if (s.low >= s.bytes) return {};
+    mapping_ = index;
+    direct_ = keep_zeros_ = false;
+    if (s.fd >= 0) {
+      source_ = s.fd;
+      SHADOWIB_TRY(file(s.fd, s.bytes));
+    } else {
+      source_ = memory_;
+      bias_ = s.view - s.low;
+      SHADOWIB_TRY(
+          shared_memory(s.view, s.view + ((s.bytes - s.low + kPage - 1) & ~(kPage - 1)), kPagesShared, s.in_memory));
+    }
+    source_ = memory_;
+    bias_ = 0;
     return finish_mapping();
   }
 
@@ -88,27 +111,41 @@ class PageWriter {
   }
 
   // Pages of shared memory may be swapped out of the page cache without a trace in this process's page table, so what
-  // is not resident is only left out where there is no swap at all.
-  Status shared_memory(const MappingRecord& m) {
+  // is not resident is only left out where there is no swap at all; what is on a disk never.
+  Status shared_memory(std::uint64_t start, std::uint64_t end, std::uint32_t flags, bool in_memory) {
     std::uint8_t resident[4096];
-    for (std::uint64_t at = m.start; at < m.start + m.length;) {
-      std::uint64_t pages = (m.start + m.length - at) / kPage;
+    for (std::uint64_t at = start; at < end;) {
+      std::uint64_t pages = (end - at) / kPage;
       if (pages > sizeof(resident)) pages = sizeof(resident);
       const long result = raw::invoke(__NR_mincore, at, pages * kPage, resident);
       for (std::uint64_t i = 0; i < pages; ++i)
-        if (result != 0 || swap_possible() || (resident[i] & 1) != 0)
-          SHADOWIB_TRY(copy(at + i * kPage, at + (i + 1) * kPage, 0));
+        if (result != 0 || !in_memory || swap_possible() || (resident[i] & 1) != 0)
+          SHADOWIB_TRY(copy(at + i * kPage - bias_, at + (i + 1) * kPage - bias_, flags));
       at += pages * kPage;
     }
     return finish_mapping();
   }
 
+  // A descriptor of ours alone, so that its offset may move. Holes are not read, and so not filled.
+  Status file(int fd, std::uint64_t bytes) {
+    for (std::uint64_t at = 0; at < bytes;) {
+      const long data = raw::invoke(__NR_lseek, fd, at, 3 /* SEEK_DATA */);
+      if (data == -ENXIO) break;
+      if (data < 0) return copy(at, bytes, kPagesShared);
+      const long hole = raw::invoke(__NR_lseek, fd, data, 4 /* SEEK_HOLE */);
+      at = hole < 0 || static_cast<std::uint64_t>(hole) > bytes ? bytes : static_cast<std::uint64_t>(hole);
+      SHADOWIB_TRY(
+          copy(static_cast<std::uint64_t>(data) & ~(kPage - 1), (at + kPage - 1) & ~(kPage - 1), kPagesShared));
+    }
+    return {};
+  }
+
   bool swap_possible() {
     if (swap_ < 0) {
-      // struct sysinfo: totalswap is the 8th long.
+      // struct sysinfo: the ninth long, behind uptime, loads, totalram, freeram, sharedram and bufferram.
       long info[16] = {};
       raw::invoke(__NR_sysinfo, info);
-      swap_ = info[7] != 0;
+      swap_ = info[8] != 0;
     }
     return swap_ != 0;
   }
@@ -142,7 +179,16 @@ class PageWriter {
 
   // Reads as far as the memory goes. Behind the end of a file there is none: nothing to save either.
   Status read(std::uint64_t from, std::uint8_t* to, std::uint64_t* bytes) {
-    const long n = raw::invoke(__NR_pread64, memory_, to, *bytes, from);
+    const long n = raw::invoke(__NR_pread64, source_, to, *bytes, from + bias_);
+    if (source_ != memory_) {
+      if (n < 0)
+        return Status::of(Code::kIo, static_cast<int>(-n), "cannot read shared memory at %lx: errno %ld", from, -n);
+      // The last page of a file may be short.
+      const auto got = static_cast<std::uint64_t>(n);
+      *bytes = (got + kPage - 1) & ~(kPage - 1);
+      __builtin_memset(to + got, 0, *bytes - got);
+      return {};
+    }
     if (n == -EIO || n == -EFAULT || (n >= 0 && n < static_cast<long>(kPage))) {
       *bytes = 0;
       return {};
@@ -200,7 +246,8 @@ class PageWriter {
   void* work_;
   ImageWriter* writer_;
   PageScanner scanner_;
-  long memory_ = -1;
+  long memory_ = -1, source_ = -1;  // what is read from
+  std::uint64_t bias_ = 0;          // its addresses are larger than the record's by that
   int swap_ = -1;
   bool direct_ = false, keep_zeros_ = false;
   std::uint32_t mapping_ = 0, flags_ = 0, run_count_ = 0;
@@ -214,9 +261,10 @@ PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer) {
   return place == nullptr || work == nullptr ? nullptr : new (place) PageWriter(work, writer);
 }
 
-Status write_pages(PageWriter* pages, const MappingTable& table) {
+Status write_pages(PageWriter* pages, const MappingTable& table, const SharedList& shared) {
   Status status = pages->start();
   for (std::uint32_t i = 0; i < table.count && status.ok(); ++i) status = pages->mapping(table.mappings[i], i);
+  for (std::uint32_t i = 0; i < shared.count && status.ok(); ++i) status = pages->segment(shared.list[i], i);
   pages->~PageWriter();
   return status;
 }

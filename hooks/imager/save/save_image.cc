@@ -94,6 +94,15 @@ Status sync_shared_files(const MappingTable& table) {
   return {};
 }
 
+// Without a table its content would be nowhere.
+Status refuse_unlisted(const MappingTable& table, const SharedList& shared) {
+  for (std::uint32_t i = 0; i < table.count && shared.list == nullptr; ++i)
+    if (table.mappings[i].kind == MappingKind::kSharedMemory)
+      return Status::of(Code::kRefused, 0, "shared memory %s is in no table",
+                        table.strings + table.mappings[i].path_offset);
+  return {};
+}
+
 Status write_image(SaveJob* job) {
   auto* state = static_cast<ProcessState*>(job->scratch->take(sizeof(ProcessState)));
   if (state == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the state of the process");
@@ -106,7 +115,9 @@ Status write_image(SaveJob* job) {
   PageWriter* pages = make_page_writer(job->scratch, &writer);
   if (pages == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the scan of pages");
   MappingTable table;
-  SHADOWIB_TRY(read_mappings(job->scratch, &table));
+  const SharedList shared{job->request->shared, job->request->shared_count};
+  SHADOWIB_TRY(read_mappings(job->scratch, shared, &table));
+  SHADOWIB_TRY(refuse_unlisted(table, shared));
   SHADOWIB_TRY(sync_shared_files(table));
 
   SHADOWIB_TRY(writer.header(make_header(*job->request)));
@@ -129,7 +140,7 @@ Status write_image(SaveJob* job) {
   const std::string* descriptors = job->request->descriptors;
   SHADOWIB_TRY(writer.record(RecordType::kDescriptors, descriptors == nullptr ? nullptr : descriptors->data(),
                              descriptors == nullptr ? 0 : descriptors->size()));
-  SHADOWIB_TRY(write_pages(pages, table));
+  SHADOWIB_TRY(write_pages(pages, table, shared));
   return writer.finish(&job->result->bytes, job->result->xxh3);
 }
 

@@ -4,6 +4,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +14,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+
+#include "hooks/imager/descriptors/table.h"
+#include "hooks/imager/restore/shared_memory.h"
 
 namespace shadowib {
 namespace {
@@ -180,6 +185,93 @@ TEST_F(Rehearsal, TellsASharedFileOfAnotherSize) {
   expect(RehearsedStep::kReady, "files", "are there");
   image().mappings.back().file_bytes = 4096;
   expect(RehearsedStep::kRefused, "files", "has 4 bytes now");
+}
+
+// The file in /dev/shm that the subject had.
+class SharedRehearsal : public Rehearsal {
+ protected:
+  void SetUp() override {
+    save("shared_files");
+    ASSERT_TRUE(descriptors::decode_table(set_.tables[0], &table_).ok());
+    for (const descriptors::Segment& s : table_.segments)
+      if (s.kind == descriptors::SegmentKind::kNamed) name_ = s.path;
+    ASSERT_NE(name_, "");
+    fs::create_directory(fs::path(name_).parent_path());
+  }
+  void TearDown() override {
+    if (!name_.empty()) fs::remove_all(fs::path(name_).parent_path());
+  }
+  int make(mode_t mode) {
+    fs::remove(name_);
+    const int fd = ::open(name_.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, mode);
+    EXPECT_EQ(::fchmod(fd, mode), 0);
+    return fd;
+  }
+  Status prepare() {
+    SharedMemoryPlan plan;
+    const Status status = plan.prepare(set_);
+    plan.discard();
+    return status;
+  }
+
+  descriptors::Table table_;
+  std::string name_;
+};
+
+TEST_F(SharedRehearsal, TellsNamesThatAreTaken) {
+  expect(RehearsedStep::kReady, "shared memory", "shared again");
+  ::close(make(0640));
+  expect(RehearsedStep::kRefused, "shared memory", "something else has that name now");
+  ::close(make(0440));  // as it was: the job's own, left behind
+  expect(RehearsedStep::kReady, "shared memory", "shared again");
+  const int held = make(0440);
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    ::close(ready[0]);
+    ::close(ready[1]);
+    for (;;) ::pause();
+  }
+  ::close(ready[1]);
+  char byte;
+  EXPECT_EQ(::read(ready[0], &byte, 1), 0);
+  ::close(held);
+  expect(RehearsedStep::kRefused, "shared memory", ("process " + std::to_string(holder)).c_str());
+  ::kill(holder, SIGKILL);
+  ::waitpid(holder, nullptr, 0);
+  expect(RehearsedStep::kReady, "shared memory", "shared again");
+  fs::remove(name_);
+  fs::create_directory(name_);
+  expect(RehearsedStep::kRefused, "shared memory", name_.c_str());
+}
+
+TEST_F(SharedRehearsal, TellsWhoIsElsewhere) {
+  table_.member = 1;
+  descriptors::encode_table(table_, &set_.tables[1]);
+  expect(RehearsedStep::kRefused, "shared memory", "with member 1: they have to be restarted together");
+  EXPECT_EQ(prepare().code(), Code::kRefused);
+  // The same numbers of another machine are other memory.
+  table_.kernel = "00000000-0000-0000-0000-000000000000";
+  descriptors::encode_table(table_, &set_.tables[1]);
+  expect(RehearsedStep::kReady, "shared memory", "shared again");
+  EXPECT_TRUE(prepare().ok());
+}
+
+// Nothing is written where a table does not say that there is something.
+TEST_F(SharedRehearsal, TellsAnImageThatLies) {
+  EXPECT_TRUE(prepare().ok());
+  ASSERT_FALSE(image().shared.empty());
+  const std::uint32_t segment = image().shared[0].segment;
+  image().shared[0].segment = 99;
+  EXPECT_EQ(prepare().code(), Code::kCorrupt);
+  image().shared[0].segment = segment;
+  for (descriptors::Segment& s : table_.segments) s.bytes = s.low = 0;
+  descriptors::encode_table(table_, &set_.tables[0]);
+  const Status status = prepare();
+  EXPECT_EQ(status.code(), Code::kCorrupt);
+  EXPECT_NE(std::string(status.text()).find("behind the end"), std::string::npos) << status.text();
+  EXPECT_FALSE(fs::exists(name_)) << "and nothing has a name yet";
 }
 
 TEST_F(Rehearsal, TellsMappedFilesThatChanged) {

@@ -16,7 +16,9 @@
 #include <string>
 #include <thread>
 
+#include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
+#include "hooks/imager/shared_memory.h"
 #include "hooks/imager/tests/test_stop.h"
 
 namespace shadowib::test {
@@ -29,6 +31,24 @@ std::map<std::string, Scenario>& scenarios() {
 std::string g_directory;
 int g_saves = 0;
 std::uint32_t g_member = 0;
+bool g_with_table = false;
+std::string g_table;
+SharedMemorySource g_source;
+
+Status capture(SaveRequest* request) {
+  if (!g_with_table) return {};
+  SHADOWIB_TRY(check_capturable());
+  ::close(request->directory_fd);  // no descriptor of the program's
+  SHADOWIB_TRY(capture_descriptors(g_member, &g_table));
+  request->directory_fd = ::open(g_directory.c_str(), O_RDONLY | O_DIRECTORY);
+  std::map<std::uint32_t, std::string> duties;
+  SHADOWIB_TRY(assign_shared_memory({{g_member, g_table}}, &duties));
+  SHADOWIB_TRY(g_source.open(g_table, duties[g_member]));
+  request->descriptors = &g_table;
+  request->shared = g_source.list().data();
+  request->shared_count = static_cast<std::uint32_t>(g_source.list().size());
+  return {};
+}
 
 }  // namespace
 
@@ -51,15 +71,22 @@ bool save() {
   SaveOutcome outcome{};
   JobInfo job{};
   stop_all();
-  const Status status = save_image(request, &result, &outcome, &job);
+  Status status = capture(&request);
+  if (status.ok()) status = save_image(request, &result, &outcome, &job);
   if (!status.ok()) {
     std::fprintf(stderr, "save: %s\n", status.text());
     ::_exit(20 + static_cast<int>(status.code()));
   }
   release_all();
-  ::close(directory);
+  if (outcome == SaveOutcome::kSaved) g_source.close();
+  if (outcome == SaveOutcome::kSaved) ::close(directory);
   if (outcome == SaveOutcome::kRestarted) CHECK_THAT(std::strcmp(job.job, "restarted") == 0);
   return outcome == SaveOutcome::kRestarted;
+}
+
+void with_table() {
+  g_with_table = true;
+  ::close_range(3, ~0u, 0);  // a test runner's pipes
 }
 
 void set_member(unsigned member) { g_member = member; }

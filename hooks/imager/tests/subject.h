@@ -13,6 +13,8 @@ struct Registration {
 
 // Stops the other threads and saves the process. True in a restarted process, false in the original one.
 bool save();
+// From now on save() captures descriptors and shared memory too, as the agent does.
+void with_table();
 // Which member of its set this process is; 0 unless told.
 void set_member(unsigned member);
 // Saves; the original process ends.

@@ -6,7 +6,10 @@ import contextlib
 import fcntl
 import functools
 import json
+import os
 import pathlib
+import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -104,6 +107,38 @@ class Restart(RestartCase):
                 self.ends(without, -9)
                 self.restart(2, transport=transport).wait(TIMEOUT_S)  # after one that was taken in passing
                 self.ends(self.restart(3, transport=transport), 0)
+
+    def test_memory_that_members_share(self):
+        first, second = (self.run_program(name) for name in ("memory_first", "memory_second"))
+        self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)  # of what was killed
+        self.ends(first, -9)
+        self.ends(second, -9)
+        size = sum(image.stat().st_size for image in (self.dir / "sets" / "j.0002").glob("*.img"))
+        self.assertLess(size, 200 << 20)  # most of the ring is a hole
+        name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
+        self.addCleanup(name.unlink, missing_ok=True)
+        with open(name) as held:  # somebody uses the file that was left behind
+            refused = self.restart(2)
+            self.ends(refused, 11)
+            self.assertIn(f"({name}): process", refused.log.read_text())
+            self.assertEqual(name.stat().st_ino, os.fstat(held.fileno()).st_ino)
+        self.restart(2).wait(TIMEOUT_S)  # they have themselves checkpointed and killed once more
+        self.ends(self.restart(3), 0)
+
+    def test_memory_that_an_outsider_has(self):
+        first = self.run_program("memory_first")
+        name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
+        self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)
+        self.addCleanup(name.unlink, missing_ok=True)
+        self.await_file("doomed")
+        with open(name):
+            self.run_program("memory_second")
+            self.ends(first, 1)  # it wanted a checkpoint
+        self.assertRegex(first.log.read_text(), f"no checkpoint: .*shared memory \\({name}\\) .* process {os.getpid()} .* is no member of the job")
+
+    def test_memory_that_members_have_inherited(self):
+        self.ends(self.run_program("memory_inherited"), 0)
+        self.ends(self.restart(1), 0)
 
     def test_shared_receives(self):
         self.ends(self.run_program("shared_receives"), -9)
@@ -373,6 +408,40 @@ class Flow(RestartCase):
 
     def test_unsignaled_writes_without_end(self):
         self.alone_over_each("many_unsignaled")
+
+
+class OtherPrograms(RestartCase):
+    def test_memory_of_ucx(self):
+        if BACKEND != "ib2tcp" or shutil.which("ucx_perftest") is None:
+            self.skip("test_memory_of_ucx", "needs ucx_perftest and ib2tcp")
+            raise unittest.SkipTest("no ucx_perftest")
+        for transport in ("posix", "sysv"):
+            with self.afresh(transport):
+                port = free_port()
+                words = ["run", "--job", "j", "--backend", BACKEND, "--", "ucx_perftest", "-t", "tag_lat", "-n", 10**9, "-p", port]
+                settings = {"UCX_TLS": f"rc_v,{transport},self", "UCX_NET_DEVICES": "ib2tcp0:1"}
+                server = self.start(*words, **settings)
+                await_listener(port, server)
+                client = self.start(*words, "127.0.0.1", **settings)
+                self.await_round_trips(client, 0)
+                self.checkpoint("--kill")
+                self.ends(server, -9)
+                self.ends(client, -9)
+                restarted = self.restart(1)
+                self.await_round_trips(client, self.round_trips(client))
+                restarted.terminate()
+                self.ends(restarted, 20)
+
+    @staticmethod
+    def round_trips(client):
+        """What it says every second."""
+        return max((int(n) for n in re.findall(r"^\[thread 0\] +(\d+) ", client.log.read_text(errors="replace"), re.MULTILINE)), default=0)
+
+    def await_round_trips(self, client, beyond):
+        end = time.monotonic() + TIMEOUT_S
+        while self.round_trips(client) <= beyond:
+            self.assertLess(time.monotonic(), end, "".join(p.log.read_text(errors="replace") for p in self.processes))
+            time.sleep(0.05)
 
 
 class OverLibfabric(RestartCase):

@@ -245,6 +245,7 @@ int main(int argc, char** argv) {
                                         window_scenarios,
                                         multicast_scenarios,
                                         job_scenarios,
+                                        memory_scenarios,
                                         churn_scenarios,
                                         connection_scenarios,
                                         driver_scenarios,

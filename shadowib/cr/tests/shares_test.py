@@ -1,8 +1,10 @@
 """A restart that several commands make, each of its share of the members, and one in several pid namespaces.
 
-shares_test.py BUILD_DIR PROGRAM [unittest options]; the program is not used: two verbs_check with a TCP connection are the job.
+shares_test.py BUILD_DIR PROGRAM [unittest options]; the program is restart_scenarios, two verbs_check with a TCP connection are the
+job of most tests.
 """
 import json
+import pathlib
 import re
 import subprocess
 import sys
@@ -85,6 +87,18 @@ class Shares(restart_case.RestartCase):
                 self.ends(first, 0)
                 self.ends(second, 0)
                 self.goes_well()
+
+    def test_memory_that_both_have(self):
+        programs = [self.run_program(name) for name in ("memory_first", "memory_second")]
+        self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + programs[0].pid)], check=False)
+        self.addCleanup(pathlib.Path(f"/dev/shm/shadowib-test-{programs[0].pid}").unlink, missing_ok=True)
+        for program in programs:
+            self.ends(program, -9)
+        for member in (0, 1):
+            alone = self.share(2, member)
+            self.ends(alone, 4)
+            self.assertRegex(alone.log.read_text(), 
+                             f"member {member} shares memory .* with member {1 - member}: they have to be restarted together")
 
     def test_nobody_comes(self):
         self.begin()

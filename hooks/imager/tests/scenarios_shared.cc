@@ -1,0 +1,170 @@
+// Shared memory of one process, with the table that tells of it.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "hooks/imager/tests/subject.h"
+
+using namespace shadowib::test;
+
+namespace {
+
+constexpr std::size_t kPage = 4096, kBig = 256 << 20;
+
+char* map(int fd, std::size_t bytes, int protection, std::size_t offset = 0) {
+  const int flags = fd < 0 ? MAP_SHARED | MAP_ANONYMOUS : MAP_SHARED;
+  void* at = ::mmap(nullptr, bytes, protection, flags, fd, static_cast<off_t>(offset));
+  CHECK_THAT(at != MAP_FAILED);
+  return static_cast<char*>(at);
+}
+
+// True if no more pages of it are there than that; where there is swap it cannot be told and none are saved.
+bool is_sparse(char* at, std::size_t bytes, unsigned pages) {
+  struct sysinfo info {};
+  std::vector<unsigned char> resident(bytes / kPage);
+  CHECK_THAT(::sysinfo(&info) == 0 && ::mincore(at, bytes, resident.data()) == 0);
+  return info.totalswap != 0 || std::accumulate(resident.begin(), resident.end(), 0u) <= pages;
+}
+
+bool says(const char* at, const char* text) { return std::strcmp(at, text) == 0; }
+
+// Mapped twice, with a hole of pages that were never touched, and one that may not be.
+SCENARIO(shared_anonymous) {
+  with_table();
+  char* memory = map(-1, kBig, PROT_READ | PROT_WRITE);
+  std::strcpy(memory, "first");
+  std::strcpy(memory + kBig - kPage, "last");
+  auto* alias = reinterpret_cast<char*>(::syscall(SYS_mremap, memory, 0, kPage, MREMAP_MAYMOVE, 0));
+  CHECK_THAT(alias != MAP_FAILED);
+  CHECK_THAT(::mprotect(memory + kBig - kPage, kPage, PROT_NONE) == 0);
+  CHECK_THAT(::munmap(memory + kPage, kPage) == 0);
+  if (!save()) {
+    CHECK_THAT(is_sparse(memory + 2 * kPage, kBig - 2 * kPage, 1));
+    ::_exit(10);
+  }
+  CHECK_THAT(is_sparse(memory + 2 * kPage, kBig - 2 * kPage, 1));
+  CHECK_THAT(says(memory, "first") && says(alias, "first"));
+  std::strcpy(alias, "changed");
+  CHECK_THAT(says(memory, "changed"));
+  CHECK_THAT(::mprotect(memory + kBig - kPage, kPage, PROT_READ | PROT_WRITE) == 0);
+  CHECK_THAT(says(memory + kBig - kPage, "last"));
+  CHECK_THAT(::msync(memory + kPage, kPage, MS_ASYNC) != 0);
+}
+
+SCENARIO(shared_files) {
+  with_table();
+  // A part of a memfd, and only that: through it nobody can see what is before.
+  int fd = ::memfd_create("part", 0);
+  CHECK_THAT(::ftruncate(fd, kBig) == 0);
+  char* part = map(fd, 2 * kPage, PROT_READ | PROT_WRITE, 4 * kPage);
+  std::strcpy(part + kPage, "part");
+  ::close(fd);
+  // One that is read only, whatever the program tries.
+  fd = ::memfd_create("sealed", MFD_ALLOW_SEALING);
+  CHECK_THAT(::write(fd, "sealed", 7) == 7 && ::fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) == 0);
+  const int sealed = ::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDONLY);
+  char* read_only = map(sealed, kPage, PROT_READ);
+  ::close(sealed);
+  // A file of a length that is no whole page, in a directory that is gone at the restart.
+  const std::string directory = "/dev/shm/shadowib-imager-" + std::to_string(::getpid()), name = directory + "/file";
+  CHECK_THAT(::mkdir(directory.c_str(), 0700) == 0);
+  const int file = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0440);
+  CHECK_THAT(file >= 0 && ::ftruncate(file, kPage + 100) == 0 && ::write(file, "0123456789", 10) == 10);
+  char* named = map(file, 2 * kPage, PROT_READ | PROT_WRITE);
+  std::strcpy(named + kPage + 90, "at end");
+  const int copy = ::dup(file);
+  if (!save()) {
+    ::unlink(name.c_str());
+    ::rmdir(directory.c_str());
+    ::_exit(10);
+  }
+  CHECK_THAT(says(part + kPage, "part") && part[0] == 0);
+  CHECK_THAT(says(read_only, "sealed") && ::mprotect(read_only, kPage, PROT_READ | PROT_WRITE) != 0);
+  CHECK_THAT(::fcntl(fd, F_GET_SEALS) == (F_SEAL_WRITE | F_SEAL_SEAL) && ::write(fd, "x", 1) != 1);
+  CHECK_THAT(says(named + kPage + 90, "at end") && named[0] == '0');
+  struct stat st {
+  }, by_name{};
+  CHECK_THAT(::fstat(file, &st) == 0 && ::stat(name.c_str(), &by_name) == 0 && st.st_ino == by_name.st_ino);
+  CHECK_THAT(st.st_size == kPage + 100 && (st.st_mode & 07777) == 0440);
+  CHECK_THAT(::lseek(copy, 0, SEEK_CUR) == 10 && (::fcntl(file, F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK_THAT(::lseek(copy, 5, SEEK_SET) == 5 && ::lseek(file, 0, SEEK_CUR) == 5);
+  CHECK_THAT(::pwrite(file, "!", 1, 0) == 1 && named[0] == '!');
+  ::unlink(name.c_str());
+  ::rmdir(directory.c_str());
+}
+
+SCENARIO(shared_segments) {
+  with_table();
+  const key_t key = 0x5c000000 + ::getpid();
+  const int id = ::shmget(key, 3 * kPage + 1, IPC_CREAT | IPC_EXCL | 0600);
+  CHECK_THAT(id >= 0);
+  auto* whole = static_cast<char*>(::shmat(id, nullptr, 0));
+  auto* again = static_cast<char*>(::shmat(id, nullptr, SHM_RDONLY));
+  CHECK_THAT(whole != reinterpret_cast<char*>(-1) && again != reinterpret_cast<char*>(-1));
+  std::strcpy(whole + 3 * kPage, "tail");
+  std::strcpy(whole + kPage, "page");
+  CHECK_THAT(::munmap(whole, kPage) == 0 && ::mprotect(whole + 2 * kPage, kPage, PROT_NONE) == 0);
+  // Marked, and its number is known to nobody but this process.
+  const int marked = ::shmget(IPC_PRIVATE, kBig, 0600);
+  auto* doomed = static_cast<char*>(::shmat(marked, nullptr, 0));
+  CHECK_THAT(::shmctl(marked, IPC_RMID, nullptr) == 0);
+  std::strcpy(doomed + kBig / 2, "doomed");
+  if (!save()) {
+    ::shmctl(id, IPC_RMID, nullptr);
+    CHECK_THAT(is_sparse(doomed, kBig, 1));
+    ::_exit(10);
+  }
+  CHECK_THAT(says(whole + kPage, "page") && says(again + kPage, "page") && says(again + 3 * kPage, "tail"));
+  std::strcpy(whole + kPage, "changed");
+  CHECK_THAT(says(again + kPage, "changed") && ::mprotect(again, kPage, PROT_READ | PROT_WRITE) != 0);
+  CHECK_THAT(is_sparse(doomed, kBig, 1));
+  CHECK_THAT(::msync(whole, kPage, MS_ASYNC) != 0 && says(doomed + kBig / 2, "doomed"));
+  shmid_ds info{};
+  CHECK_THAT(::shmget(key, 1, 0) == id && ::shmctl(id, IPC_STAT, &info) == 0);
+  CHECK_THAT(info.shm_segsz == 3 * kPage + 1 && info.shm_nattch == 4 && (info.shm_perm.mode & 0777) == 0600);
+  CHECK_THAT(::shmctl(marked, IPC_STAT, &info) == 0 && (info.shm_perm.mode & SHM_DEST) != 0 && info.shm_nattch == 1);
+  CHECK_THAT(::shmdt(whole) == 0 && ::shmdt(again) == 0 && ::shmdt(doomed) == 0);
+  CHECK_THAT(::shmctl(id, IPC_STAT, &info) == 0 && info.shm_nattch == 0);
+  CHECK_THAT(::shmctl(marked, IPC_STAT, &info) != 0 && ::shmctl(id, IPC_RMID, nullptr) == 0);
+}
+
+SCENARIO(deleted_files) {
+  with_table();
+  const std::string name = "/tmp/shadowib-imager-deleted-" + std::to_string(::getpid());
+  const int file = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  CHECK_THAT(file >= 0 && ::pwrite(file, "far", 3, kBig) == 3 && ::write(file, "near", 4) == 4);
+  const int writer = ::open(name.c_str(), O_WRONLY | O_APPEND);
+  char* mapped = map(file, kPage, PROT_READ | PROT_WRITE);
+  CHECK_THAT(::unlink(name.c_str()) == 0);
+  const int temporary = ::open("/tmp", O_TMPFILE | O_RDWR, 0600);
+  CHECK_THAT(temporary < 0 || ::write(temporary, "temporary", 9) == 9);
+  // Mapped, and nothing else.
+  const int closed = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  CHECK_THAT(::ftruncate(closed, kPage) == 0 && ::unlink(name.c_str()) == 0);
+  char* only = map(closed, kPage, PROT_READ | PROT_WRITE);
+  ::close(closed);
+  std::strcpy(only, "only mapped");
+  save_and_end();
+  char text[16] = {};
+  struct stat st {};
+  CHECK_THAT(::fstat(file, &st) == 0 && st.st_nlink == 0 && st.st_size == kBig + 3 && st.st_blocks * 512 < 1 << 20);
+  CHECK_THAT(::pread(file, text, 3, kBig) == 3 && says(text, "far") && std::memcmp(mapped, "near", 4) == 0);
+  CHECK_THAT(::lseek(file, 0, SEEK_CUR) == 4 &&
+             (::fcntl(writer, F_GETFL) & (O_ACCMODE | O_APPEND)) == (O_WRONLY | O_APPEND));
+  CHECK_THAT(::write(writer, "more", 4) == 4 && ::fstat(file, &st) == 0 && st.st_size == kBig + 7);
+  mapped[0] = 'N';
+  CHECK_THAT(::pread(file, text, 4, 0) == 4 && text[0] == 'N');
+  CHECK_THAT(temporary < 0 || (::pread(temporary, text, 9, 0) == 9 && says(text, "temporary")));
+  CHECK_THAT(says(only, "only mapped"));
+}
+
+}  // namespace
