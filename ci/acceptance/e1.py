@@ -1,4 +1,4 @@
-"""E1: jobs of Open MPI under mpirun, over ib2tcp with shared memory off, are checkpointed at random moments, from MPI_Init on;
+"""E1: jobs of Open MPI under mpirun, over ib2tcp, with shared memory between ranks off and on, are checkpointed at random moments, from MPI_Init on;
 everything is killed, mpirun included; `shadowib restart` brings the ranks back with no launcher, and they come to the end of
 MPI_Finalize with the checksum of an undisturbed run."""
 import dataclasses
@@ -12,8 +12,7 @@ import time
 from common import Line, Skip, check, main
 from jobs import A_PROCESS_FAILED, NOT_FOUND, Job, descendants, wait_for
 
-# Shared memory between ranks is not restored yet (docs/mpi.md).
-QUIET = ["--oversubscribe", "--bind-to", "none", "--mca", "shmem", "mmap", "--mca", "btl_openib_warn_no_device_params_found", "0"]
+QUIET = ["--oversubscribe", "--bind-to", "none", "--mca", "btl_openib_warn_no_device_params_found", "0"]
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
@@ -27,6 +26,8 @@ PATHS = {
     "ucx rc": Path("--mca pml ucx --mca osc ucx --mca btl self -x UCX_TLS=rc_v,self"),
     "ucx ud": Path("--mca pml ucx --mca osc pt2pt --mca btl self -x UCX_TLS=ud_v,self"),
     "openib": Path("--mca pml ob1 --mca osc pt2pt --mca btl self,openib --mca btl_openib_allow_ib 1"),
+    "ucx rc, shared memory": Path("--mca pml ucx --mca osc ucx --mca btl self -x UCX_TLS=rc_v,posix,sysv,self", 50_000),
+    "openib, shared memory": Path("--mca pml ob1 --mca btl self,vader,openib --mca btl_openib_allow_ib 1", 300_000),
 }
 
 
