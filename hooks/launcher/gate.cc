@@ -47,18 +47,18 @@ void note_library_thread() { g_library_thread.store(static_cast<int>(::syscall(S
 Status close_launcher_gate(int timeout_ms) {
   const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
   g_closed.store(1);
-  for (;;) {
-    const std::uint32_t inside = g_inside.load();
-    if (inside == 0) return {};
+  std::uint32_t inside = 0;
+  while ((inside = g_inside.load()) != 0) {
     const std::int64_t left = deadline - monotonic_ns();
     if (left <= 0) break;
     futex_wait(&g_inside, inside, left);
   }
+  if (inside == 0) return {};
   open_launcher_gate();
   return Status::of(
       Code::kRefused, 0,
       "%u call(s) to the launcher, the latest of them %.60s, have not come to their end within %d ms; try again",
-      g_inside.load(), g_latest.load(), timeout_ms);
+      inside, g_latest.load(), timeout_ms);
 }
 
 void open_launcher_gate() {
