@@ -1,25 +1,21 @@
 #include "hooks/launcher/board.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 
 #include "hooks/protocol.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace shadowib {
 namespace {
 
-std::string hex(std::uint64_t number) {
-  std::string text(16, '0');
-  for (int at = 15; at >= 0; --at, number >>= 4) text[static_cast<std::size_t>(at)] = "0123456789abcdef"[number & 15];
+std::string hash(const void* data, std::size_t bytes) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(XXH3_64bits(data, bytes)));
   return text;
-}
-
-// FNV-1a.
-std::uint64_t hash(const void* data, std::size_t bytes) {
-  std::uint64_t value = 0xcbf29ce484222325u;
-  for (std::size_t i = 0; i < bytes; ++i)
-    value = (value ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3u;
-  return value;
 }
 
 std::vector<std::uint32_t> parse_ranks(const std::string& text) {
@@ -39,7 +35,7 @@ std::string fence_set(std::vector<std::uint32_t>* ranks, std::uint32_t namespace
   std::sort(ranks->begin(), ranks->end());
   ranks->erase(std::unique(ranks->begin(), ranks->end()), ranks->end());
   if (ranks->size() == namespace_size) return "all";
-  return hex(hash(ranks->data(), ranks->size() * sizeof(std::uint32_t)));
+  return hash(ranks->data(), ranks->size() * sizeof(std::uint32_t));
 }
 
 std::string encode_abort(const std::string& name, const AbortRequest& request) {
@@ -66,7 +62,7 @@ bool decode_abort(const std::string& text, std::string* name, AbortRequest* requ
 
 std::string abort_key(const std::string& epoch) { return epoch + "/control/abort"; }
 
-std::string Board::namespace_key(const std::string& name) { return hex(hash(name.data(), name.size())); }
+std::string Board::namespace_key(const std::string& name) { return hash(name.data(), name.size()); }
 
 Board::Board(Exchange* exchange, const std::string& epoch, const std::string& name)
     : exchange_(exchange), root_(epoch + "/launcher/" + namespace_key(name) + "/") {}
