@@ -75,7 +75,7 @@ Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint3
     own.gone = true;
     Board board(exchange, epoch, own.name);
     SHADOWIB_TRY(board.publish_member(member, own.rank));
-    if (own.committed) SHADOWIB_TRY(board.publish_puts(own.rank, own.puts));
+    if (own.committed) SHADOWIB_TRY(board.publish_puts(own.rank, own.committed_puts));
     for (const auto& [set, count] : own.fences) SHADOWIB_TRY(board.publish_fence(set, own.rank, count));
     if (!own.connected) SHADOWIB_TRY(board.publish_done(own.rank));
     for (std::uint32_t rank : own.done) SHADOWIB_TRY(board.publish_done(rank));

@@ -1,5 +1,4 @@
 // What a rank asks for itself: to begin and to end, and values.
-#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -70,48 +69,37 @@ int count_init(int change) {
 void note_put(const char* key, const pmix_value_t& value) {
   Inside inside;
   LauncherRank& r = launcher_rank();
-  SpinGuard guard(r.lock);
   StoredValue stored;
-  if (store_value(value, &stored))
+  const bool known = store_value(value, &stored);
+  SpinGuard guard(r.lock);
+  if (known)
     r.puts[key] = stored;
   else
     std::snprintf(r.unanswerable, sizeof(r.unanswerable), "it has put '%.80s', a value of type %u", key, value.type);
 }
 
+StoredValues note_commit() {
+  LauncherRank& r = launcher_rank();
+  SpinGuard guard(r.lock);
+  r.committed = true;
+  return r.committed_puts = r.puts;
+}
+
 pmix_status_t commit_to_board() {
   Inside inside;
-  LauncherRank& r = launcher_rank();
-  StoredValues puts;
-  {
-    SpinGuard guard(r.lock);
-    r.committed = true;
-    puts = r.puts;
-  }
-  const Status status = Board(job_exchange(), job_info().epoch, r.name).publish_puts(r.rank, puts);
+  const LauncherRank& r = launcher_rank();
+  const Status status = Board(job_exchange(), job_info().epoch, r.name).publish_puts(r.rank, note_commit());
   if (status.ok()) return PMIX_SUCCESS;
   log_line(LogLevel::kError, "rank %u cannot tell what it has put: %s", r.rank, status.text());
   return PMIX_ERR_COMM_FAILURE;
 }
 
-// A call that waits in the program's thread, where it can be stopped, for what comes by callback.
-struct Awaited {
-  std::atomic<std::uint32_t> done{0};
-  pmix_status_t status = PMIX_SUCCESS;
+struct AwaitedValue : AwaitedAnswer {
   pmix_value_t* value = nullptr;
-
-  void finish(pmix_status_t with) {
-    status = with;
-    done.store(1);
-    futex_wake(&done, 1);
-  }
-  pmix_status_t wait() {
-    while (done.load() == 0) futex_wait(&done, 0);
-    return status;
-  }
 };
 
 void take_value(pmix_status_t status, pmix_value_t* value, void* data) {
-  auto* const awaited = static_cast<Awaited*>(data);
+  auto* const awaited = static_cast<AwaitedValue*>(data);
   if (status == PMIX_SUCCESS && value != nullptr) {
     awaited->value = copy_value(*pmix_library(), *value);
     if (awaited->value == nullptr) status = PMIX_ERR_NOMEM;
@@ -142,7 +130,7 @@ pmix_status_t ask(const PmixLibrary& library, const pmix_proc_t* proc, const cha
 // A value that is not here: of a rank that may not have told it yet.
 pmix_status_t await_value(const PmixLibrary& library, const pmix_proc_t* proc, const char* key,
                           const pmix_info_t* info, std::size_t ninfo, pmix_value_t** value) {
-  Awaited awaited;
+  AwaitedValue awaited;
   pmix_status_t status = PMIX_ERR_NOT_FOUND;
   LauncherRequest* const r =
       new_get("PMIx_Get", proc, key, !is_asked_for(info, ninfo, PMIX_IMMEDIATE), take_value, &awaited);
@@ -206,12 +194,10 @@ PMIX_EXPORT pmix_status_t PMIx_Commit(void) {
   if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
   LauncherCall call("PMIx_Commit");
   if (call.nested()) return library->Commit();
-  LauncherRank& r = launcher_rank();
-  if (r.gone.load()) return commit_to_board();
+  if (launcher_rank().gone.load()) return commit_to_board();
   const pmix_status_t status = library->Commit();
   Inside inside;
-  SpinGuard guard(r.lock);
-  r.committed = r.committed || status == PMIX_SUCCESS;
+  if (status == PMIX_SUCCESS) note_commit();
   return status;
 }
 

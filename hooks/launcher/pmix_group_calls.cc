@@ -78,17 +78,7 @@ pmix_status_t fence(const PmixLibrary& library, const pmix_proc_t* procs, std::s
   return track(r, [&](void* request) { return library.Fence_nb(procs, nprocs, info, ninfo, on_operation, request); });
 }
 
-struct FenceWaiter {
-  std::atomic<std::uint32_t> done{0};
-  pmix_status_t status = PMIX_SUCCESS;
-};
-
-void end_of_fence(pmix_status_t status, void* data) {
-  auto* const waiter = static_cast<FenceWaiter*>(data);
-  waiter->status = status;
-  waiter->done.store(1);
-  futex_wake(&waiter->done, 1);
-}
+void end_of_fence(pmix_status_t status, void* awaited) { static_cast<AwaitedAnswer*>(awaited)->finish(status); }
 
 // Asks all members for the end of the job, or of the ranks meant.
 pmix_status_t abort_job(int status, const char* message, const pmix_proc_t* procs, std::size_t nprocs) {
@@ -148,16 +138,15 @@ PMIX_EXPORT pmix_status_t PMIx_Fence(const pmix_proc_t procs[], size_t nprocs, c
                                      size_t ninfo) {
   const PmixLibrary* library = pmix_library();
   if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
-  FenceWaiter waiter;
+  AwaitedAnswer awaited;
   {
     LauncherCall call("PMIx_Fence");
     if (call.nested()) return library->Fence(procs, nprocs, info, ninfo);
-    const pmix_status_t status = fence(*library, procs, nprocs, info, ninfo, "PMIx_Fence", end_of_fence, &waiter);
+    const pmix_status_t status = fence(*library, procs, nprocs, info, ninfo, "PMIx_Fence", end_of_fence, &awaited);
     if (status == PMIX_OPERATION_SUCCEEDED) return PMIX_SUCCESS;
     if (status != PMIX_SUCCESS) return status;
   }
-  while (waiter.done.load() == 0) futex_wait(&waiter.done, 0);
-  return waiter.status;
+  return awaited.wait();
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Register_event_handler(pmix_status_t codes[], size_t ncodes, pmix_info_t info[],

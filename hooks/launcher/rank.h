@@ -22,8 +22,9 @@ struct LauncherRank {
 
   SpinLock lock;  // of what follows; held inside only
   int inits = 0;
-  StoredValues puts;
-  bool committed = false;                       // since then others may ask for them
+  StoredValues puts;            // others may ask for them when they are committed:
+  StoredValues committed_puts;  // as they were at the latest commit, if there was one
+  bool committed = false;
   std::map<std::string, std::uint64_t> fences;  // come to, by set
   std::vector<std::uint32_t> done;              // ranks that had left at the latest checkpoint
   char unanswerable[160] = {};                  // why a restart could not answer for this rank; empty: it can

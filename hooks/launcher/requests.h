@@ -6,10 +6,12 @@
 
 #include <pmix.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "shadowib/base/lock.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -56,6 +58,22 @@ void on_info(pmix_status_t status, pmix_info_t* info, std::size_t ninfo, void* r
              void* release_data);
 void on_lookup(pmix_status_t status, pmix_pdata_t* data, std::size_t ndata, void* request);
 void on_spawn(pmix_status_t status, char* name, void* request);
+
+// A call that waits in the program's thread, where it can be stopped, for what comes by callback.
+struct AwaitedAnswer {
+  std::atomic<std::uint32_t> done{0};
+  pmix_status_t status = PMIX_SUCCESS;
+
+  void finish(pmix_status_t with) {
+    status = with;
+    done.store(1);
+    futex_wake(&done, 1);
+  }
+  pmix_status_t wait() {
+    while (done.load() == 0) futex_wait(&done, 0);
+    return status;
+  }
+};
 
 // Starts the thread, if it is not there. An errno or 0.
 int start_answering();

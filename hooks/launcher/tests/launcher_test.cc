@@ -63,6 +63,7 @@ class Launcher : public testing::Test {
     r.gone = false;
     r.inits = 0;
     r.puts.clear();
+    r.committed_puts.clear();
     r.committed = false;
     r.fences.clear();
     r.done.clear();
@@ -164,6 +165,11 @@ TEST_F(Launcher, TellsPeersWhatWasCommitted) {
   std::uint32_t number = 0;
   std::memcpy(&number, stored.bytes.data(), sizeof(number));
   EXPECT_EQ(number, 77u);
+  ASSERT_TRUE(peers_board().find_put(0, "later", &answer, &stored).ok());
+  EXPECT_EQ(answer, Board::Answer::kNotPut) << "it was put, and not committed";
+  ASSERT_EQ(PMIx_Commit(), PMIX_SUCCESS);
+  ASSERT_TRUE(peers_board().find_put(0, "later", &answer, &stored).ok());
+  EXPECT_EQ(answer, Board::Answer::kFound);
 }
 
 TEST_F(Launcher, AnswersWhatWasAskedBeforeARestart) {
