@@ -61,11 +61,11 @@ class Meeting {
 // different ones may be the same.
 Status split_members(const std::map<std::uint32_t, std::string>& tables, std::vector<std::set<std::uint32_t>>* parts);
 
-// In the restart command, before the members' processes are made: creates what is shared (pipes, connected sockets,
-// listeners), with their queued bytes. In each member's process: installs its descriptors at their numbers.
 // A descriptor of the file behind a segment of a member's table (shared_memory.h), -1 if there is none at hand.
 using MemoryFiles = std::function<int(std::uint32_t member, std::uint32_t segment)>;
 
+// In the restart command, before the members' processes are made: creates what is shared (pipes, connected sockets,
+// listeners), with their queued bytes. In each member's process: installs its descriptors at their numbers.
 class DescriptorPlan {
  public:
   DescriptorPlan();

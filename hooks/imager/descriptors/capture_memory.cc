@@ -23,17 +23,12 @@ constexpr std::string_view kShm = "/dev/shm/", kMemfd = "/memfd:", kGone = " (de
 constexpr std::uint64_t kMostOnDisk = 1ull << 30;
 constexpr char kTooMuch[] = "a file without a name goes into the image, up to 1 GiB; this one has more";
 
-Status refuse_segment(const Segment& s, const char* why) {
-  return Status::of(Code::kRefused, 0, "shared memory (%s) of pid %d cannot be checkpointed: %s",
-                    describe_segment(s).c_str(), ::getpid(), why);
-}
-
 std::string without_gone(const std::string& path) {
   return path.ends_with(kGone) ? path.substr(0, path.size() - kGone.size()) : path;
 }
 
 // All of it can be seen, as a file.
-Status take_file(const struct stat& st, bool readable, Segment* s) {
+void take_file(const struct stat& st, bool readable, Segment* s) {
   s->device = st.st_dev;
   s->inode = st.st_ino;
   s->mode = st.st_mode;
@@ -42,7 +37,6 @@ Status take_file(const struct stat& st, bool readable, Segment* s) {
   s->bytes = static_cast<std::uint64_t>(st.st_size);
   s->exact = 1;
   if (readable) s->low = 0;
-  return {};
 }
 
 Status judge_disk(const Segment& s, std::uint64_t bytes) {
@@ -118,10 +112,12 @@ Status take_mapping(const SharedMapping& m, Segment* s) {
   s->device = m.device;
   s->inode = m.inode;
   struct stat st {};
-  if (s->kind == SegmentKind::kNamed && ::stat(s->path.c_str(), &st) == 0)
-    return take_file(st, can_open(s->path.c_str()), s);
+  if (s->kind == SegmentKind::kNamed && ::stat(s->path.c_str(), &st) == 0) {
+    take_file(st, can_open(s->path.c_str()), s);
+    return {};
+  }
   if (stat_mapping(m, &st)) {
-    SHADOWIB_TRY(take_file(st, true, s));
+    take_file(st, true, s);
     return judge_disk(*s, static_cast<std::uint64_t>(st.st_blocks) * 512);
   }
   s->mode = S_IFREG | 0600;
@@ -200,7 +196,7 @@ Status capture_memory_file(int fd, const std::string& target, const struct stat&
   Segment& s = table->segments[static_cast<std::size_t>(known)];
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-  SHADOWIB_TRY(take_file(st, can_open(path), &s));
+  take_file(st, can_open(path), &s);
   if (const int seals = ::fcntl(fd, F_GET_SEALS); s.kind == SegmentKind::kMemfd && seals > 0)
     s.seals = static_cast<std::uint32_t>(seals);
   if (judge_disk(s, static_cast<std::uint64_t>(st.st_blocks) * 512).ok()) return {};

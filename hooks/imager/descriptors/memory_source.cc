@@ -37,11 +37,6 @@ Duty parse_duty(const std::string& text) {
   return duty;
 }
 
-Status refuse_segment(const Segment& s, const char* why, int error) {
-  return Status::of(Code::kRefused, error, "shared memory (%s) of pid %d cannot be checkpointed: %s",
-                    describe_segment(s).c_str(), ::getpid(), why);
-}
-
 int open_for_reading(const char* path, const Segment& s) {
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   struct stat st {};
@@ -83,7 +78,7 @@ Status map_view(const Segment& s, const std::vector<SharedMapping>& mapped, Shar
     own_mapping(reinterpret_cast<void*>(view), view_bytes(*m));
     return {};
   }
-  return refuse_segment(s, "it is not mapped as it was a moment ago", 0);
+  return refuse_segment(s, "it is not mapped as it was a moment ago");
 }
 
 bool is_mapping_of(const SharedMapping& m, const Segment& s) {
@@ -141,7 +136,7 @@ Status SharedMemorySource::open(const std::string& encoded, const std::string& t
   const int index = table.segment_of_file(file.first, file.second);
   return refuse_segment(
       table.segments[static_cast<std::size_t>(index)],
-      (who + " has it too and is no member of the job; run it in the job, or have it let go").c_str(), 0);
+      (who + " has it too and is no member of the job; run it in the job, or have it let go").c_str());
 }
 
 void SharedMemorySource::close() {

@@ -155,6 +155,11 @@ Status refuse(int fd, const char* type, const char* why) {
                     ::getpid(), why);
 }
 
+Status refuse_segment(const Segment& segment, const char* why, int error) {
+  return Status::of(Code::kRefused, error, "shared memory (%s) of pid %d cannot be checkpointed: %s",
+                    describe_segment(segment).c_str(), ::getpid(), why);
+}
+
 int compare_descriptions(int a, int b) {
   long self = ::syscall(SYS_getpid);
   return static_cast<int>(

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hooks/imager/descriptors/table.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib::descriptors {
@@ -43,6 +44,8 @@ int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings)
 
 // kRefused: "descriptor 5 (inotify) of pid 77 cannot be checkpointed: WHY".
 Status refuse(int fd, const char* type, const char* why);
+// The same of shared memory that this process has.
+Status refuse_segment(const Segment& segment, const char* why, int error = 0);
 
 // Whether two numbers lead to one open file description: 0 same, 1 and 2 different (a total order), -1 if the kernel
 // does not tell (kcmp denied by a seccomp filter). Source: kcmp(2).
