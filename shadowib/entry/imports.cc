@@ -72,7 +72,8 @@ int turned_stat(const char* path, struct stat* st) {
 // Open MPI takes a machine without this directory for one without adapters, before it asks for any.
 int turned_stat_of_class(const char* path, struct stat* st) {
   constexpr std::string_view kClass = "/class/infiniband";
-  if (::stat(path, st) == 0 || !std::string_view(path).ends_with(kClass)) return ::stat(path, st);
+  if (::stat(path, st) == 0) return 0;
+  if (!std::string_view(path).ends_with(kClass)) return -1;
   const int error = errno;
   int devices = 0;
   ibv_device** const list = shadowib_ibv_get_device_list(&devices);
