@@ -9,8 +9,8 @@
 //   <epoch>/status/<n>/<index>  JSON object
 //   <epoch>/ckpt/<n>/phase/<index>   number of the phase reached, with its start time
 //   <epoch>/ckpt/<n>/fds/<index>     the member's descriptor table (imager/descriptors.h)
-//   <epoch>/ckpt/<n>/memory/<index>  what the member is to save of shared memory (imager/shared_memory.h), if it has
-//   any <epoch>/ckpt/<n>/go              published by the command after matching the tables
+//   <epoch>/ckpt/<n>/memory/<index>  what a member that shares memory is to save of it (imager/shared_memory.h)
+//   <epoch>/ckpt/<n>/go              published by the command after matching the tables
 //   <epoch>/ckpt/<n>/saved/<index>   image=FILE generation backend bytes=N xxh3=<32 hex> settle_ns save_ns stopped_ns
 //   <epoch>/ckpt/<n>/fail/<index>    code=<Code> errno= text=
 //   <epoch>/ckpt/<n>/abort           published by whoever gives up: text
@@ -22,10 +22,10 @@
 //   <epoch>/ckpt/<n>/launcher/ranks/<namespace>/<rank>   a launcher's rank takes part (launcher/launcher.h)
 //   <epoch>/control/abort       a rank has asked for the end of the job, which has no launcher (launcher/board.h)
 //   <epoch>/control/died        published by a restart command: member=I how=TEXT of a member that has ended badly
-//   <epoch>/restart/members     "NEXT I I ...": the members that a restart brings back, after the first index above
-//   them <epoch>/restart/started/<index>  a restart command has this member in its share: the name of that share's
-//   lock <epoch>/restart/meet/<name>      where a part of the restart waits for connections of other parts
-//   (restore_apart.cc) <epoch>/restart/phase/<index>    phase a restarted member has passed (110..140)
+//   <epoch>/restart/members     "NEXT I I ...": the members that come back, after the first index above them
+//   <epoch>/restart/started/<index>  a restart command has this member in its share: the name of the share's lock
+//   <epoch>/restart/meet/<name>      where a part of a restart awaits connections of others (restore_apart.cc)
+//   <epoch>/restart/phase/<index>    phase a restarted member has passed (110..140)
 //   <epoch>/restart/done/<index>     a restarted member has passed fault point 140: its threads run
 //   <epoch>/restart/fail/<index>     code= errno= text= : its restart failed, it exits
 // Liveness, on the file system and not in the exchange: each member holds an exclusive lock (of its open file) on
