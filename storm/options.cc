@@ -61,7 +61,7 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
       ->transform(CLI::CheckedTransformer(kTransports, CLI::ignore_case));
   app.add_flag("--strict", o->variety.strict, "every request is signaled");
   app.add_flag("!--no-windows", o->variety.windows,
-               "no memory windows: on Soft-RoCE a bind behind a refused request is carried out twice, and fails");
+               "no memory windows: on Soft-RoCE binds behind refused requests fail");
   app.add_flag("!--no-extended", o->variety.extended, "no extended completion queues and builders");
   app.add_flag("!--no-events", o->variety.events, "no completion channels: everything is polled");
   app.add_flag("!--no-fences", o->variety.fences,

@@ -9,10 +9,10 @@ TIMEOUT_S = {True: 900, False: 4 * 3600}  # --quick or not
 
 
 def in_guest(line: Line) -> int:
-    # Soft-RoCE has no XRC, and without shadowib as well queue pairs stand still for good there (Linux 6.1 and 6.12) if a request
-    # finds no receive and is fenced, and a read or an atomic behind it was sent: req_retry() keeps what those have of rd_atomic,
-    # which the fence waits for; or if a window was bound behind it, since the bind is carried out again. So neither fences nor
-    # windows. What is refused is repeated in the processor's time, which an emulated one has little of.
+    # Soft-RoCE has no XRC. Without shadowib as well queue pairs stand still for good there (Linux 6.1 and 6.12) if a fenced request
+    # finds no receive and a read or an atomic behind it was sent: req_retry() keeps what those have of rd_atomic, which the fence
+    # waits for. And where windows are bound behind refused requests the bind fails without shadowib, and the storm stands still
+    # with it. So neither fences nor windows. What is refused is repeated in the processor's time, which an emulated one has little of.
     options = ("--transports", "rc,uc,ud", "--no-fences", "--no-windows", "--rnr-timer", "22", "--patience", "180")
     storms, counts = (1, (6, 3)) if line.quick else (5, (10, 3))
     for name, where in {"verbs": ("verbs",), "verbs and ib2tcp": ("verbs", "shm", "tcp")}.items():
