@@ -30,8 +30,8 @@ Status RoundSettle::stop() {
   SHADOWIB_TRY(fault_point(35));
   if (g_agent.participant != nullptr) g_agent.participant->stopping();
   for (int attempt = 0;; ++attempt) {
-    // In time to say which thread it was.
-    SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms(), 10000), messages_.left_ms() / 4 * 3));
+    // In all less than what is left, in time to say which thread it was.
+    SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms() / 4, 10000), messages_.left_ms() / 8 * 5));
     Status rehearsal = guarded(Guard::kRehearseReload) ? loader_rehearse(kRehearsalMs) : Status();
     if (rehearsal.ok()) break;
     release_threads();

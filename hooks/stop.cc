@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
@@ -178,8 +179,9 @@ Status stop_install() {
 Status stop_threads(int timeout_ms, int kernel_timeout_ms) {
   if (raw_getpid() != g_installed_pid.load())
     return Status::of(Code::kInternal, 0, "pid %d has no stop handler", raw_getpid());
-  const std::int64_t start = monotonic_ns(), deadline = start + std::int64_t{timeout_ms} * 1000000,
+  const std::int64_t start = monotonic_ns(), timeout = std::int64_t{timeout_ms} * 1000000,
                      kernel_deadline = start + std::int64_t{kernel_timeout_ms} * 1000000;
+  std::int64_t deadline = start + timeout;
   g_vdso = find_vdso();
   const std::uint32_t generation = g_stop_generation.load() + 1;
   g_stop_generation.store(generation);
@@ -204,8 +206,9 @@ Status stop_threads(int timeout_ms, int kernel_timeout_ms) {
       continue;
     }
     parked_before = UINT_MAX;
-    if (monotonic_ns() >= deadline && (task_state(scan.unparked) != 'D' || monotonic_ns() >= kernel_deadline))
-      return refuse(scan, static_cast<int>((monotonic_ns() - start) / 1000000));
+    const std::int64_t now = monotonic_ns();
+    if (now < kernel_deadline && task_state(scan.unparked) == 'D') deadline = std::max(deadline, now + timeout);
+    if (now >= deadline) return refuse(scan, static_cast<int>((now - start) / 1000000));
     futex_wait(&g_park_arrivals, arrivals, kRescanNs);
   }
 }

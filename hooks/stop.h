@@ -73,8 +73,8 @@ void stop_reset_after_fork();
 // Signals every other non-exempt thread (new ones appearing meanwhile included) and waits until all are parked.
 // kRefused after timeout_ms, naming the thread that did not park and what it is doing; all are released again then. A
 // thread that no signal reaches until the kernel has done what it was asked for (state D: Soft-RoCE destroys a queue
-// pair that a window is bound by, a file system is slow, a vforked child has not called exec) has kernel_timeout_ms
-// if that is longer.
+// pair that a window is bound by, a file system is slow, a vforked child has not called exec) has kernel_timeout_ms,
+// and timeout_ms once it is back.
 Status stop_threads(int timeout_ms, int kernel_timeout_ms = 0);
 // Lets all parked threads go on.
 void release_threads();

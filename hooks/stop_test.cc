@@ -116,11 +116,16 @@ struct VforkTest : StopTest {
     waits_ = 0;
     parent_ = std::thread([this] {
       waits_ = raw_gettid();
-      const pid_t child = vfork();
-      if (child == 0) {
-        char byte;
-        while (read(pipe_[0], &byte, 1) < 0) continue;
-        _exit(0);
+      pid_t child;
+      {
+        Inside inside;
+        child = vfork();
+        if (child == 0) {
+          char byte;
+          while (read(pipe_[0], &byte, 1) < 0) continue;
+          _exit(0);
+        }
+        nap(200000000);  // back from the kernel, and not yet where it can be stopped
       }
       int status = 0;
       while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
@@ -144,12 +149,12 @@ TEST_F(VforkTest, WhoSleepsInTheKernelIsWaitedForLonger) {
   std::thread later([this, &exempt] {
     stop_exempt_this_thread();
     exempt = true;
-    nap(600000000);  // much longer than the first limit
+    for (int i = 0; i < 5; ++i) nap(500000000);  // longer than the first limit
     let_go();
     stop_unexempt_this_thread();
   });
   while (!exempt) sched_yield();
-  Status status = stop_threads(100, 30000);
+  Status status = stop_threads(2000, 60000);
   ASSERT_TRUE(status.ok()) << status.text();
   release_threads();
   later.join();
