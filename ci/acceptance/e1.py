@@ -152,7 +152,10 @@ def ends_for_all(case, job: MpiJob, restart, why: str):
     job._wait(restart, 120)
     check(restart.process.returncode == A_PROCESS_FAILED, f"restart exited with {restart.process.returncode}:\n{restart.text()[-2000:]}")
     check("checksum" not in restart.text(), "a rank came to its end")
-    check(why in (case.work / "shadowib.log").read_text(), f"nobody heard of it:\n{restart.text()[-2000:]}")
+    check(not job.members(), "a rank has outlived the job")
+    # UCX may find its peer gone and abort by itself before the rank hears of it; through shared memory nobody finds anything.
+    if "shared memory" in case.name:
+        check(why in (case.work / "shadowib.log").read_text(), f"nobody heard of it:\n{restart.text()[-2000:]}")
 
 
 def aborted(case, path: Path) -> str:
@@ -196,8 +199,9 @@ def run() -> int:
             line.case(f"{name}: {ranks} ranks", on(path, moments, ranks, count), count)
     line.case("ucx rc: two restarts", on(PATHS["ucx rc"], moments, 2, 1, 2))
     line.case("ucx rc: resumed", on(PATHS["ucx rc"], resumed, 3 if line.quick else 20))
-    line.case("ucx rc: abort", on(PATHS["ucx rc"], aborted))
-    line.case("ucx rc: death of a rank", on(PATHS["ucx rc"], killed))
+    for name in ("ucx rc", "openib, shared memory"):
+        line.case(f"{name}: abort", on(PATHS[name], aborted))
+        line.case(f"{name}: death of a rank", on(PATHS[name], killed))
     return line.finish()
 
 
