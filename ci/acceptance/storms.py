@@ -135,6 +135,10 @@ class Driver:
                 self.await_traffic()
         (self.area / "stop").touch()
         self.await_end(300)
+        if not all(program.ended() for program in self.job.programs):
+            (self.area / "failed").touch()  # upon which they describe themselves
+            self.await_end(60)
+            raise Failure(f"the processes did not end within 300 s:\n{self.job.output()[-6000:]}")
         codes = [program.process.poll() for program in self.job.programs]
         check(all(code == 0 for code in codes), f"the processes ended with {codes}:\n{self.said()}")
 
