@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <map>
 
 #include "hooks/agent.h"
 #include "shadowib/base/guard.h"
+#include "shadowib/base/log.h"
 #include "shadowib/cr/directory.h"
 #include "shadowib/cr/ports.h"
 #include "shadowib/datapath/datapath.h"
@@ -192,14 +194,6 @@ bool copy_first(ShadowContext& context, const ibv_sge* list, int count, RouteHea
   return left == 0;
 }
 
-// The program's GID that a datagram came to; a group's stays as it is.
-RecordedGid own_gid(const ShadowContext& context, const ibv_gid& real) {
-  for (const ShadowPort& port : context.ports)
-    for (std::size_t g = 0; g < port.real_gids.size() && g < port.gids.size(); ++g)
-      if (std::memcmp(&port.real_gids[g], &real, sizeof(real)) == 0) return port.gids[g];
-  return {real, 0};
-}
-
 // What a peer has made since the restart, if its virtual key is not the real one. False: nothing; *real is unchanged.
 bool find_late(const char* kind, const RemoteKeys& remote, VirtualKey id, RealKey* real) {
   if (!guarded(Guard::kAskForLateKeys)) return false;
@@ -220,6 +214,38 @@ void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
     if (qp.remote.has_gid) qp.remote.gid = attr.ah_attr.grh.dgid;
   }
   if (mask & IBV_QP_DEST_QPN) qp.remote.qp_num = {attr.dest_qp_num};
+}
+
+bool lead_to_one_place(const ibv_ah_attr& a, const ibv_ah_attr& b) {
+  return a.dlid == b.dlid && (a.is_global == 0 || std::memcmp(&a.grh.dgid, &b.grh.dgid, sizeof(ibv_gid)) == 0);
+}
+
+// The backend's handle to one of the members at that address. nullptr: it cannot be made.
+ibv_ah* handle_to(ShadowAh& ah, const DirectoryPort& port) {
+  ibv_ah_attr attr = ah.attr;
+  set_route(*ShadowContext::of(ah.ah.context), &port, &attr);
+  if (lead_to_one_place(ah.real_attr, attr)) return ah.real;
+  const auto known = [&]() -> ibv_ah* {
+    for (const AhRoute& route : ah.routes)
+      if (lead_to_one_place(route.attr, attr)) return route.real;
+    return nullptr;
+  };
+  {
+    SpinGuard guard(ah.lock);
+    if (ibv_ah* real = known()) return real;
+  }
+  ibv_ah* const made = g_backend.create_ah(ShadowPd::of(ah.ah.pd)->real, &attr);
+  if (made == nullptr) {
+    log_line(LogLevel::kError, "an address handle to LID %u cannot be made (errno %d)", attr.dlid, errno);
+    return nullptr;
+  }
+  SpinGuard guard(ah.lock);
+  if (ibv_ah* real = known()) {  // another thread was faster
+    g_backend.destroy_ah(made);
+    return real;
+  }
+  ah.routes.push_back({attr, made});
+  return made;
 }
 
 }  // namespace
@@ -246,25 +272,29 @@ void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   ah.remote.lid = {ah.attr.dlid};
   ah.remote.has_gid = ah.attr.is_global != 0;
   if (ah.remote.has_gid) ah.remote.gid = ah.attr.grh.dgid;
+  note_source(*ShadowContext::of(ah.ah.context), ah.attr);
   if (job_info().generation == 0) return;
   const ShadowContext& context = *ShadowContext::of(ah.ah.context);
   if (is_multicast(ah.attr)) return set_multicast_route(context, attr);
   const Found found = find_remote(ah.remote, nullptr, 0);
   set_route(context, found.has_port ? &found.port : nullptr, attr);
+  ah.real_attr = *attr;
 }
 
-RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number) {
-  if (job_info().generation == 0 || is_multicast(ah.attr)) return {number.value};
-  RealQpNum real;
+RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number) {
+  if (job_info().generation == 0 || is_multicast(ah.attr)) return {ah.real, {number.value}};
   {
     SpinGuard guard(ah.lock);
-    if (ah.qp_nums.find(number, &real)) return real;
+    if (DestinationIndex known; ah.destination_of.find(number, &known)) return ah.destinations[known.value];
   }
   const Found found = find_remote(ah.remote, "qp", number.value);
-  if (!found.has_number) return {kNobodyQpNum};
+  if (!found.has_number) return {ah.real, {kNobodyQpNum}};
+  const RealDestination to{handle_to(ah, found.port), {found.number.real_number}};
+  if (to.ah == nullptr) return {ah.real, {kNobodyQpNum}};
   SpinGuard guard(ah.lock);
-  ah.qp_nums.insert(number, {found.number.real_number});
-  return {found.number.real_number};
+  ah.destination_of.insert(number, {static_cast<std::uint32_t>(ah.destinations.size())});
+  ah.destinations.push_back(to);
+  return to;
 }
 
 RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
@@ -293,7 +323,7 @@ void turn_source(ShadowQp& qp, const ibv_sge* list, int count, ibv_wc* wc) {
     from = source.virtual_gid;
   }
   if (!global) return;
-  const RecordedGid to = own_gid(*qp.context, header.destination());
+  const RecordedGid to = program_gid(*qp.context, header.destination(), from);
   header.name(from, to.gid, to.type != 0);
   (void)copy_first(*qp.context, list, count, &header, true);
 }

@@ -308,11 +308,11 @@ Status bury(ShadowQp& qp) {
 Status rebuild_address_handles(Registry& r) {
   for (ShadowAh& ah : r.ahs)
     if (ah.destroyed) ah.real = nullptr;
+  for (ShadowAh& ah : r.ahs) ah.forget_destinations();
   r.sweep_address_handles();
   for (ShadowAh& ah : r.ahs) {
     ibv_ah_attr attr = ah.attr;
     turn_address(ah, &attr);
-    ah.qp_nums.clear();
     ah.real = g_backend.create_ah != nullptr ? g_backend.create_ah(ShadowPd::of(ah.ah.pd)->real, &attr) : nullptr;
     if (ah.real == nullptr) return failed(errno, "an address handle to LID %u", ah.attr.dlid);
   }

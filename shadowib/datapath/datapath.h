@@ -59,7 +59,7 @@ std::uint64_t executed_frontier(ShadowQp& qp);
 // Real remote key for a virtual one on a connected queue pair; asks the exchange on the first miss. In shadowib/cr.
 RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key);
 // The same for a queue pair at the end of an address handle.
-RealQpNum resolve_remote_qp(ShadowAh& ah, VirtualQpNum number);
+RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number);
 // The same for a queue that an XRC initiator's request names. From then on its remote keys are those beside that
 // queue.
 RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number);

@@ -85,8 +85,9 @@ void unaccept(ShadowQp& qp) {
 void turn_destination(ibv_send_wr& wr) {
   if (wr.wr.ud.ah == nullptr) return;  // the backend refuses it
   ShadowAh& ah = *ShadowAh::of(wr.wr.ud.ah);
-  wr.wr.ud.ah = ah.real;
-  wr.wr.ud.remote_qpn = resolve_remote_qp(ah, {wr.wr.ud.remote_qpn}).value;
+  const RealDestination to = resolve_destination(ah, {wr.wr.ud.remote_qpn});
+  wr.wr.ud.ah = to.ah;
+  wr.wr.ud.remote_qpn = to.number.value;
 }
 
 // Requests with their keys turned into the real ones of this generation, to go down as one list: a backend may make

@@ -167,7 +167,7 @@ TEST_P(PostTest, DatagramsGoDownWithTheBackendsHandle) {
     posted_ah = nullptr;
     ASSERT_EQ(post_send(&qp.qp.qp_base, &wr, &bad), 0);
     EXPECT_EQ(posted_ah, &real);
-    EXPECT_EQ(posted_number, 1005u) << "as resolve_remote_qp says";
+    EXPECT_EQ(posted_number, 1005u) << "as resolve_destination says";
     EXPECT_EQ(qp.send.head, posted + 1);
     EXPECT_EQ(qp.send.slot(posted).wr.wr.ud.ah, &ah.ah);
     EXPECT_EQ(qp.send.slot(posted).wr.wr.ud.remote_qpn, 5u);

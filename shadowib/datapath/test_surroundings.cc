@@ -12,7 +12,7 @@ std::atomic<std::uint32_t> g_stop_requested{0};
 void park_if_requested() {}
 BackendOps g_backend;
 RealKey resolve_remote_key(ShadowQp&, VirtualKey key) { return {key.value}; }
-RealQpNum resolve_remote_qp(ShadowAh&, VirtualQpNum number) { return {number.value + 1000}; }
+RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number) { return {ah.real, {number.value + 1000}}; }
 RealSrqNum resolve_remote_srq(ShadowQp&, VirtualSrqNum number) { return {number.value + 1000}; }
 void turn_source(ShadowQp&, const ibv_sge*, int, ibv_wc* wc) { wc->src_qp += 1000; }
 

@@ -61,8 +61,7 @@ int shadowib_ibv_destroy_ah(ibv_ah* program) {
   ShadowAh* ah = ShadowAh::of(program);
   Registry& r = registry();
   SpinGuard guard(r.lock);
-  if (int rc = g_backend.destroy_ah(ah->real); rc != 0) return rc;
-  ah->real = nullptr;
+  if (int rc = ah->destroy_real(); rc != 0) return rc;
   ah->destroyed = true;
   r.sweep_address_handles();
   return 0;

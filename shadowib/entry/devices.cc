@@ -119,11 +119,7 @@ void destroy_leftovers(ibv_context* program) {
       },
       [](ShadowQp& qp) { return qp.qp.qp_base.context; });
   each(
-      r.ahs,
-      [](ShadowAh& ah) {
-        if (ah.real != nullptr) g_backend.destroy_ah(ah.real);
-      },
-      [](ShadowAh& ah) { return ah.ah.context; });
+      r.ahs, [](ShadowAh& ah) { ah.destroy_real(); }, [](ShadowAh& ah) { return ah.ah.context; });
   each(
       r.srqs, [](ShadowSrq& srq) { g_backend.destroy_srq(srq.real); },
       [](ShadowSrq& srq) { return srq.srq.context; });

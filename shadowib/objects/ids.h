@@ -19,6 +19,7 @@ using VirtualQpNum = Id<struct VirtualQpNumTag>;
 using RealQpNum = Id<struct RealQpNumTag>;
 using VirtualSrqNum = Id<struct VirtualSrqNumTag>;  // of XRC
 using RealSrqNum = Id<struct RealSrqNumTag>;
+using DestinationIndex = Id<struct DestinationIndexTag>;  // in ShadowAh::destinations
 using VirtualLid = Id<struct VirtualLidTag>;
 using RealLid = Id<struct RealLidTag>;
 

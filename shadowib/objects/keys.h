@@ -91,6 +91,6 @@ class IdTable {
 };
 
 using KeyTable = IdTable<VirtualKey, RealKey>;
-using QpNumTable = IdTable<VirtualQpNum, RealQpNum>;
+using DestinationTable = IdTable<VirtualQpNum, DestinationIndex>;
 
 }  // namespace shadowib

@@ -28,7 +28,7 @@ void Registry::sweep_address_handles() {
   for (auto it = ahs.begin(); it != ahs.end();) {
     ShadowAh& ah = *it++;
     if (!ah.destroyed || named(ah)) continue;
-    if (ah.real != nullptr) g_backend.destroy_ah(ah.real);  // made again by a restart
+    ah.destroy_real();  // made again by a restart
     --ShadowPd::of(ah.ah.pd)->users;
     ahs.erase(ahs.iterator_to(ah));
     delete &ah;
