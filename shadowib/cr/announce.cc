@@ -6,6 +6,7 @@
 #include "hooks/agent.h"
 #include "shadowib/base/log.h"
 #include "shadowib/cr/directory.h"
+#include "shadowib/cr/ports.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -99,18 +100,15 @@ Status publish_directory() {
 Status announce_source(const ShadowQp& qp) {
   if (job_info().generation == 0 || !qp.is_datagram()) return {};
   for (const ShadowPort& port : qp.context->ports) {
-    DatagramSource source{qp.qp_num.value, port.lid.value, {}};
-    if (!port.gids.empty()) source.virtual_gid = port.gids[0].gid;
     auto publish = [&](const ibv_gid& real_gid) {
       const SourceAddress from(port.real_lid.value, real_gid, qp.real->qp_num);
+      const DatagramSource source{qp.qp_num.value, port.lid.value, program_source(port, real_gid)};
       return job_exchange()->publish(source_key(from), {reinterpret_cast<const char*>(&source), sizeof(source)});
     };
     if (port.real_lid.value != 0) SHADOWIB_TRY(publish({}));
-    for (std::size_t g = 0; port.real_lid.value == 0 && g < port.real_gids.size() && g < port.gids.size(); ++g) {
-      if (port.gids[g].empty()) continue;
-      source.virtual_gid = port.gids[g].gid;
-      SHADOWIB_TRY(publish(port.real_gids[g]));
-    }
+    // All that the adapter has, since a group may be reached from one that stands for none of the program's.
+    for (const RecordedGid& real : port.real_table)
+      if (port.real_lid.value == 0 && !real.empty()) SHADOWIB_TRY(publish(real.gid));
   }
   return {};
 }

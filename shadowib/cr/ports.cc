@@ -1,6 +1,7 @@
 #include "shadowib/cr/ports.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "shadowib/cr/peers.h"
@@ -125,6 +126,38 @@ Status rebuild_ports(ShadowContext& context) {
     }
   }
   return {};
+}
+
+void note_source(ShadowContext& context, const ibv_ah_attr& route) {
+  if (route.is_global == 0 || route.port_num < 1 || route.port_num > context.ports.size()) return;
+  ShadowPort& port = context.ports[route.port_num - 1u];
+  if (route.grh.sgid_index < port.gids.size())
+    std::atomic_ref(port.named_gid).store(route.grh.sgid_index, std::memory_order_relaxed);
+}
+
+ibv_gid program_source(const ShadowPort& port, const ibv_gid& real) {
+  const auto stands_for = [&](std::size_t g) {
+    return g < port.real_gids.size() && g < port.gids.size() && !port.gids[g].empty() &&
+           same(port.real_gids[g], real);
+  };
+  const auto named = static_cast<std::size_t>(port.named_gid);
+  if (stands_for(named)) return port.gids[named].gid;
+  for (std::size_t g = 0; g < port.gids.size(); ++g)
+    if (stands_for(g)) return port.gids[g].gid;
+  return named < port.gids.size() ? port.gids[named].gid : ibv_gid{};
+}
+
+RecordedGid program_gid(const ShadowContext& context, const ibv_gid& real, const ibv_gid& from) {
+  RecordedGid best{real, 0};
+  int best_score = -1;
+  for (const ShadowPort& port : context.ports)
+    for (std::size_t g = 0; g < port.real_gids.size() && g < port.gids.size(); ++g) {
+      if (!same(port.real_gids[g], real)) continue;
+      const int named = std::atomic_ref(const_cast<int&>(port.named_gid)).load(std::memory_order_relaxed);
+      const int score = 2 * (family(port.gids[g].gid) == family(from)) + (static_cast<int>(g) == named);
+      if (score > best_score) best = port.gids[g], best_score = score;
+    }
+  return best;
 }
 
 void set_route(const ShadowContext& context, const DirectoryPort* peer, ibv_ah_attr* attr) {

@@ -22,6 +22,13 @@ Status rebuild_ports(ShadowContext& context);
 int find_substitute(const std::vector<RecordedGid>& real, const RecordedGid& known, int index);
 // Of the port's real entries one that leads to `dgid`: the program's choice if it does, else one of the same family.
 int source_index(const ShadowPort& port, int program_index, const ibv_gid& dgid);
+// Notes where the program sends from, which a route of its own names.
+void note_source(ShadowContext& context, const ibv_ah_attr& route);
+// The program's GID for what leaves from a real one: the one that it names, if that is this one really or none is.
+ibv_gid program_source(const ShadowPort& port, const ibv_gid& real);
+// The program's GID that a datagram from `from` (as the program knows it) really came to. Of several that are one now
+// it is one of the same family, and the one that the program sends from. A group's stays as it is.
+RecordedGid program_gid(const ShadowContext& context, const ibv_gid& real, const ibv_gid& from);
 
 // Fills in a route on this generation's adapter. `peer`: the port it leads to, or nullptr: to nobody.
 void set_route(const ShadowContext& context, const DirectoryPort* peer, ibv_ah_attr* attr);

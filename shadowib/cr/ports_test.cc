@@ -58,6 +58,42 @@ ShadowPort roce(std::vector<RecordedGid> table, std::vector<int> indices) {
   return port;
 }
 
+// Where several of the program's GIDs are one now, a datagram came to the one that its sender could mean.
+TEST(Ports, ADatagramsDestinationIsOfItsSourcesFamily) {
+  ShadowContext context{};
+  context.ports.push_back(roce({link_local(7)}, {0, 0, 0}));
+  ShadowPort& port = context.ports[0];
+  port.gids = {link_local(1), ipv4(1), ipv4(2)};
+  const ibv_gid real = link_local(7).gid;
+  const auto came_to = [&](const RecordedGid& from) { return program_gid(context, real, from.gid).gid.raw[15]; };
+  EXPECT_EQ(came_to(link_local(9)), 1);
+  EXPECT_EQ(program_gid(context, real, ipv4(9).gid).gid.raw[10], 0xff);
+  ibv_ah_attr route{};
+  route.port_num = 1;
+  route.is_global = 1;
+  route.grh.sgid_index = 2;
+  note_source(context, route);
+  EXPECT_EQ(came_to(ipv4(9)), 2) << "the program sends from it";
+  EXPECT_EQ(program_gid(context, real, link_local(9).gid).gid.raw[10], 0) << "the family counts more";
+  EXPECT_EQ(program_gid(context, ipv4(5).gid, ipv4(9).gid).gid.raw[15], 5) << "not ours";
+  route.grh.sgid_index = 3;
+  note_source(context, route);
+  EXPECT_EQ(port.named_gid, 2) << "there is none of that index";
+}
+
+// And what leaves from there is the program's own choice, or one that stands there, or, where none does, its choice.
+TEST(Ports, ADatagramsSourceIsTheOneThatTheProgramNames) {
+  ShadowPort port = roce({link_local(7), ipv4(7), ipv4(8)}, {0, 1, 1});
+  port.gids = {link_local(1), ipv4(1), ipv4(2)};
+  const auto source = [&](const RecordedGid& real) { return program_source(port, real.gid).raw[15]; };
+  EXPECT_EQ(source(ipv4(7)), 1);
+  port.named_gid = 2;
+  EXPECT_EQ(source(ipv4(7)), 2);
+  EXPECT_EQ(source(link_local(7)), 1);
+  EXPECT_EQ(program_source(port, link_local(7).gid).raw[0], 0xfe);
+  EXPECT_EQ(source(ipv4(8)), 2) << "the adapter's, and none of the program's";
+}
+
 TEST(Ports, TheSourceIsOfTheDestinationsFamily) {
   const ShadowPort port = roce({link_local(7), ipv4(9, 0), ipv4(9)}, {0, 2});
   EXPECT_EQ(source_index(port, 1, ipv4(5).gid), 2) << "the program's choice";

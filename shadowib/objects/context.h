@@ -54,6 +54,8 @@ struct ShadowPort {
   std::vector<RecordedGid> real_table;
   std::vector<int> real_indices;   // by the program's index, into real_table; -1: nothing stands for it
   std::vector<ibv_gid> real_gids;  // the same, or zeros
+  // Index that the program has named last as where it sends from: of several GIDs that are one now the likely one.
+  int named_gid = 0;
 };
 
 struct ShadowContext {
