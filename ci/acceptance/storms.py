@@ -12,6 +12,8 @@ from jobs import A_PROCESS_FAILED, REFUSED, Job, wait_for
 
 # A checkpoint that was refused is none, and no fault: the reason is in the case's line. But it is to be rare.
 MOST_REFUSED = 0.02
+# Nor is a message of an unreliable transport that did not come. But none of these fabrics loses any: many are a route that leads nowhere.
+MOST_DROPPED = 0.001
 FAULTS = ("lost", "doubled", "early", "corrupted", "reordered", "hung", "completion", "event", "refused", "identity")
 
 
@@ -177,6 +179,8 @@ def run_storm(case: Case, storm: Storm) -> str:
         (case.work / "totals.json").write_text(json.dumps(case.figures, indent=1) + "\n")
         if failure is None:
             check(not any(totals["faults"].values()), f"faults: {totals['faults']}\n{driver.said()}")
+            if row["dropped"] > MOST_DROPPED * row["operations"]:
+                failure = Failure(f"{row['dropped']} messages of unreliable transports were dropped")
     elif failure is None:
         failure = Failure("a process has left no report")
     text = "\n".join([f"seed {seed}", table([row]), *(f"  refused: {reason}" for reason in sorted(set(driver.refusals)))])
