@@ -14,6 +14,7 @@ from jobs import A_PROCESS_FAILED, REFUSED, Job, wait_for
 MOST_REFUSED = 0.02
 # Nor is a message of an unreliable transport that did not come. But none of these fabrics loses any: many are a route that leads nowhere.
 MOST_DROPPED = 0.001
+MOST_IDLE_S = 300  # at the end, when the storm's own patience is over
 FAULTS = ("lost", "doubled", "early", "corrupted", "reordered", "hung", "completion", "event", "refused", "identity")
 
 
@@ -83,6 +84,18 @@ class Driver:
         while time.monotonic() < end and not all(program.ended() for program in self.job.programs):
             time.sleep(0.05)
 
+    def await_good_end(self):
+        """However long it takes: what a queue pair refuses again and again is slow on a slow machine."""
+        operations, since = self.operations(), time.monotonic()
+        while not all(program.ended() for program in self.job.programs):
+            time.sleep(0.05)
+            if (now := self.operations()) != operations:
+                operations, since = now, time.monotonic()
+            if time.monotonic() - since > MOST_IDLE_S:
+                (self.area / "failed").touch()  # upon which they describe themselves
+                self.await_end(60)
+                raise Failure(f"the processes neither end nor go on for {MOST_IDLE_S} s:\n{self.job.output()[-6000:]}")
+
     def take(self, kill: bool) -> bool:
         """A checkpoint. False: it was refused."""
         argv = ["checkpoint", self.job.name, "--timeout", str(self.storm.time_out), *(["--kill"] if kill else [])]
@@ -136,11 +149,7 @@ class Driver:
             if self.rng.random() < 0.8:
                 self.await_traffic()
         (self.area / "stop").touch()
-        self.await_end(300)
-        if not all(program.ended() for program in self.job.programs):
-            (self.area / "failed").touch()  # upon which they describe themselves
-            self.await_end(60)
-            raise Failure(f"the processes did not end within 300 s:\n{self.job.output()[-6000:]}")
+        self.await_good_end()
         codes = [program.process.poll() for program in self.job.programs]
         check(all(code == 0 for code in codes), f"the processes ended with {codes}:\n{self.said()}")
 
