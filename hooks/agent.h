@@ -47,11 +47,15 @@ struct JobInfo {
   std::uint32_t generation;
   std::uint32_t member;        // index in the job; kept across restarts
   std::uint32_t member_count;  // at a restart: members of the set
-  char log[256];               // SHADOWIB_LOG of the restarting command, or empty
-  char ib2tcp_transport[64];   // SHADOWIB_IB2TCP_TRANSPORT of the restarting command, or empty
-  char verbs_library[1024];    // SHADOWIB_IBVERBS of the restarting command, a path made absolute, or empty
-  char fault[64];              // SHADOWIB_FAULT of the restarting command, or empty (hooks/fault.h)
+  std::uint32_t step_ms;  // of a restart: how long a member may take to load the backend; barriers have twice that
+  char log[256];          // SHADOWIB_LOG of the restarting command, or empty
+  char ib2tcp_transport[64];  // SHADOWIB_IB2TCP_TRANSPORT of the restarting command, or empty
+  char verbs_library[1024];   // SHADOWIB_IBVERBS of the restarting command, a path made absolute, or empty
+  char fault[64];             // SHADOWIB_FAULT of the restarting command, or empty (hooks/fault.h)
 };
+
+// Twice a step, so that who fails in one is heard of before the others give up.
+inline int barrier_ms(const JobInfo& job) { return static_cast<int>(2 * job.step_ms); }
 
 // What a settling participant may use. Lives for one call.
 struct SettleContext {

@@ -24,8 +24,6 @@
 namespace shadowib {
 namespace {
 
-constexpr int kRestartMs = 120000;
-
 std::vector<int> g_numbers;  // of the descriptors that were ours when the image was saved
 
 // Keeps the numbers of the descriptors that were ours free from what is opened before the participant has made its
@@ -77,7 +75,8 @@ Status pass(int phase) {
 Status barrier(const char* name) {
   const std::string prefix = std::string(g_agent.info.epoch) + "/restart/";
   return g_agent.exchange->barrier(prefix + "b/" + name, std::to_string(g_agent.info.member),
-                                   static_cast<int>(g_agent.info.member_count), kRestartMs, prefix + "abort");
+                                   static_cast<int>(g_agent.info.member_count), barrier_ms(g_agent.info),
+                                   prefix + "abort");
 }
 
 // The new generation's exchange, lock and key. The old Exchange is abandoned: its descriptors are not ours any more.

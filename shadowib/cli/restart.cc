@@ -26,7 +26,7 @@ struct RestartArguments {
   Common common;
   std::string set, backend;
   std::optional<std::string> members;
-  int wait_s = 300;
+  int wait_s = 300, timeout_s = 60;
 };
 
 constexpr char kRestartExamples[] =
@@ -62,6 +62,7 @@ Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, 
   *info = {};
   const std::string backend = wanted_backend(arguments);
   info->generation = manifest.generation + 1;
+  info->step_ms = static_cast<std::uint32_t>(arguments.timeout_s) * 1000;
   info->member_count = static_cast<std::uint32_t>(manifest.members.size());
   SHADOWIB_TRY(copy_text(manifest.job, "the job's name", info->job));
   SHADOWIB_TRY(copy_text(arguments.common.directory, "--dir", info->directory));
@@ -192,6 +193,12 @@ void add_restart(CLI::App& app, int* exit_code) {
           "Only these, as 0,2-5: other commands, on other machines\nthat share DIR, start the others; default all")
       ->type_name("LIST");
   command->add_option("--wait", arguments->wait_s, "How long to wait for those other commands (300)")
+      ->check(CLI::Range(1, 86400).description(""))
+      ->type_name("SECONDS");
+  command
+      ->add_option("--timeout", arguments->timeout_s,
+                   "How long a process may take to load the verbs library, and\nhalf of how long it waits for others "
+                   "in a step (60)")
       ->check(CLI::Range(1, 86400).description(""))
       ->type_name("SECONDS");
   add_common(command, &arguments->common);

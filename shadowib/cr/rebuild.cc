@@ -28,8 +28,6 @@
 namespace shadowib {
 namespace {
 
-constexpr int kReloadTimeoutMs = 30000;
-constexpr int kBarrierTimeoutMs = 60000;
 constexpr std::int64_t kDrainTimeoutNs = 5'000'000'000;
 
 template <typename... Args>
@@ -372,7 +370,7 @@ Status refill_queue_pairs(Registry& r) {
 Status pass_barrier(const JobInfo& job, Exchange* exchange, const char* name) {
   std::string epoch(job.epoch);
   return exchange->barrier(epoch + "/restart/" + name, std::to_string(job.member), static_cast<int>(job.member_count),
-                           kBarrierTimeoutMs, epoch + "/restart/abort");
+                           barrier_ms(job), epoch + "/restart/abort");
 }
 
 // What a restart's time went into, for the log.
@@ -400,7 +398,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   const std::size_t requested = arena_requested_bytes();
   forget_peers();
   if (backend_loaded())  // else the program has opened no device, and may do so later
-    SHADOWIB_TRY(run_on_loader_thread(reload, const_cast<char*>(job.backend), kReloadTimeoutMs));
+    SHADOWIB_TRY(run_on_loader_thread(reload, const_cast<char*>(job.backend), static_cast<int>(job.step_ms)));
   // The programs are parked until everybody is ready: what they cannot answer meanwhile must use up no retries.
   if (g_backend.set_paused != nullptr && guarded(Guard::kPauseRetries)) g_backend.set_paused(1);
   Registry& r = registry();

@@ -65,11 +65,11 @@ class RestartCase(unittest.TestCase):
     def run_program(self, scenario, **options):
         return self.start("run", "--job", "j", "--backend", BACKEND, "--", PROGRAM, scenario, **options)
 
-    def restart(self, number, **options):
+    def restart(self, number, *words, **options):
         for command in (self.dir / "jobs" / "j" / "alive").glob("*.ckpt*"):  # of the checkpoint: it outlives the program
             with open(command, "r+b") as lock:
                 fcntl.lockf(lock, fcntl.LOCK_EX)
-        return self.start("restart", self.dir / "sets" / f"j.{number:04}", **options)
+        return self.start("restart", self.dir / "sets" / f"j.{number:04}", *words, **options)
 
     def ends(self, process, code):
         # What a restarted program says stands where it said it before, too.
