@@ -15,7 +15,9 @@
 #include "hooks/fault.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/loader_thread.h"
+#include "hooks/own_checkpoints.h"
 #include "hooks/raw_signal.h"
+#include "hooks/request_signals.h"
 #include "hooks/stop.h"
 #include "hooks/tasks.h"
 #include "shadowib/base/arena.h"
@@ -34,30 +36,6 @@ constexpr int kExchangeLostMs = 1000;
 constexpr std::int64_t kExitWaitNs = 2'000'000'000;
 
 SpinLock g_join_lock;
-std::int64_t g_interval_ns = 0;  // SHADOWIB_INTERVAL; 0: none
-std::int64_t g_next_interval_ns = 0;
-
-// The member with the lowest index among the living starts the job's periodic checkpoints.
-bool lowest_alive() {
-  for (std::uint32_t index = 0; index < g_agent.info.member; ++index)
-    if (is_alive(alive_path(g_agent.info.directory, g_agent.info.job, g_agent.info.epoch, std::to_string(index))))
-      return false;
-  return true;
-}
-
-int interval_wait_ms() {
-  if (g_interval_ns == 0) return -1;
-  const std::int64_t left = g_next_interval_ns - monotonic_ns();
-  return left <= 0 ? 0 : static_cast<int>(left / 1000000) + 1;
-}
-
-void start_due_checkpoint() {
-  if (g_interval_ns == 0 || monotonic_ns() < g_next_interval_ns) return;
-  g_next_interval_ns = monotonic_ns() + g_interval_ns;
-  if (!lowest_alive()) return;
-  Status status = start_checkpoint_command(false, 60000, -1);
-  if (!status.ok()) log_line(LogLevel::kWarn, "periodic checkpoint: %s", status.text());
-}
 
 void answer_checkpoint_request() {
   std::string text;
@@ -93,8 +71,8 @@ void* agent_main(void*) {
   std::uint32_t generation = g_agent.info.generation;
   while (!g_agent.quit.load()) {
     if (generation != g_agent.info.generation) token = 0, generation = g_agent.info.generation;
-    Status status = g_agent.exchange->watch(std::string(g_agent.info.epoch) + "/control", &token, interval_wait_ms(),
-                                            g_agent.cancel.load());
+    Status status = g_agent.exchange->watch(std::string(g_agent.info.epoch) + "/control", &token,
+                                            own_checkpoint_wait_ms(), g_agent.cancel.load());
     if (g_agent.quit.load()) break;
     if (!status.ok() && status.code() != Code::kTimeout) {
       // The exchange is lost: harmless while the job runs. Look again now and then, in case it comes back.
@@ -106,7 +84,7 @@ void* agent_main(void*) {
     end_with_the_job(g_agent.exchange, g_agent.info.epoch);
     answer_checkpoint_request();
     answer_status_request();
-    start_due_checkpoint();
+    start_own_checkpoint();
   }
   stop_unexempt_this_thread();
   g_agent.ended.store(1);
@@ -134,6 +112,7 @@ void agent_in_child() {
   hooks_reset_after_fork();
   arena_reset_lock_after_fork();
   stop_reset_after_fork();
+  give_back_request_signals();
   loader_thread_forget();
   launcher_reset_after_fork();
   forget_owned_descriptors(true);
@@ -165,10 +144,8 @@ Status join_locked() {
   if (cancel < 0 || (cancel = own_descriptor(cancel)) < 0)
     return Status::of(Code::kIo, errno, "pid %d: no descriptor left for the agent", raw_getpid());
   g_agent.cancel = cancel;
-  if (const char* seconds = std::getenv("SHADOWIB_INTERVAL")) {
-    g_interval_ns = static_cast<std::int64_t>(std::atof(seconds) * 1e9);
-    g_next_interval_ns = monotonic_ns() + g_interval_ns;
-  }
+  SHADOWIB_TRY(install_request_signals(&g_agent.cancel));
+  begin_own_checkpoints();
   SHADOWIB_TRY(loader_thread_start());
   SHADOWIB_TRY(start_agent_thread());
   g_agent.member_pid.store(raw_getpid());

@@ -16,6 +16,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/loader_thread.h"
+#include "hooks/own_checkpoints.h"
 #include "hooks/stop.h"
 #include "hooks/tasks.h"
 #include "shadowib/base/descriptors.h"
@@ -132,6 +133,7 @@ void go_on_after_restart(const JobInfo& info) {
   fault_begin_anew(info.fault);
   fault_set_member(info.member);
   log_restart(info.log);
+  forget_signalled_requests();
   Status status = go();
   if (!status.ok()) {
     log_line(LogLevel::kError, "member %u cannot go on after the restart: %s", info.member, status.text());

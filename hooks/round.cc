@@ -15,6 +15,7 @@
 #include "hooks/imager/shared_memory.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/loader_thread.h"
+#include "hooks/request_signals.h"
 #include "hooks/round_messages.h"
 #include "hooks/round_outcome.h"
 #include "hooks/round_settle.h"
@@ -151,7 +152,8 @@ Status Round::save() {
                       g_agent.info.generation,
                       &table_,
                       shared_.list().data(),
-                      static_cast<std::uint32_t>(shared_.list().size())};
+                      static_cast<std::uint32_t>(shared_.list().size()),
+                      request_signals()};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
   note_owned_descriptors();
   SaveResult result{};

@@ -22,6 +22,7 @@ struct SaveRequest {
   // Of the table's segments [0..shared_count); without a table shared memory other than anonymous is refused.
   const SharedMemory* shared;
   std::uint32_t shared_count;
+  std::uint64_t request_signals;  // those that ask for a checkpoint, bits from 0 on: none of them waits in the image
 };
 
 struct SaveResult {

@@ -9,6 +9,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/sets.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -19,6 +20,7 @@ struct CheckpointArguments {
   std::string job;
   bool kill = false;
   double timeout_s = 60;
+  unsigned keep = 0;
 };
 
 constexpr char kCheckpointExamples[] =
@@ -113,6 +115,17 @@ void print_report(const CheckpointReport& report) {
   std::printf("%s\n", report.set_path.c_str());
 }
 
+Status remove_old_sets(const std::string& directory, const std::string& job, unsigned keep) {
+  std::vector<std::string> old;
+  if (keep == 0) return {};
+  SHADOWIB_TRY(old_sets(directory, job, keep, &old));
+  for (const std::string& path : old) {
+    SHADOWIB_TRY(remove_set(path));
+    std::fprintf(stderr, "shadowib: removed %s\n", path.c_str());
+  }
+  return {};
+}
+
 int checkpoint(CheckpointArguments& arguments) {
   Common& common = arguments.common;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
@@ -130,6 +143,9 @@ int checkpoint(CheckpointArguments& arguments) {
     status = run_checkpoint(options, &report);
   }
   if (!status.ok()) return fail(common, status);
+  // The new set is what counts: that an old one stays is told, and no failure.
+  if (Status s = remove_old_sets(common.directory, options.job, arguments.keep); !s.ok())
+    std::fprintf(stderr, "shadowib: --keep %u: %s\n", arguments.keep, s.text());
   if (common.json)
     print_json(report_json(report));
   else
@@ -147,6 +163,9 @@ void add_checkpoint(CLI::App& app, int* exit_code) {
   command->add_option("--timeout", arguments->timeout_s, "Give up after S seconds; default 60")
       ->check(CLI::Range(0.001, 2000000.0).description(""))
       ->type_name("S");
+  command->add_option("--keep", arguments->keep, "Then remove all but the job's N newest sets; default none")
+      ->check(CLI::Range(1u, 1000000u).description(""))
+      ->type_name("N");
   add_common(command, &arguments->common);
   command->footer(kCheckpointExamples);
   command->callback([arguments, exit_code] { *exit_code = checkpoint(*arguments); });

@@ -1,13 +1,11 @@
 // shadowib gc: removes old sets, what interrupted checkpoints left, and the directories of dead jobs.
-#include <algorithm>
 #include <filesystem>
-#include <map>
 
-#include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/sets.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -34,20 +32,10 @@ class Collector {
   explicit Collector(const GcArguments& arguments) : arguments_(arguments), directory_(arguments.common.directory) {}
 
   Status sets() {
-    std::vector<ListedSet> all;
-    SHADOWIB_TRY(list_sets(directory_, &all));
-    std::map<std::string, std::vector<const SetManifest*>> by_job;
-    for (const ListedSet& set : all) {
-      if (set.status.ok())
-        by_job[set.manifest.job].push_back(&set.manifest);
-      else
-        std::fprintf(stderr, "shadowib: left alone: %s\n", set.status.text());
-    }
-    for (auto& [job, list] : by_job) {
-      std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->number < b->number; });
-      for (std::size_t i = 0; i + arguments_.keep < list.size(); ++i)
-        SHADOWIB_TRY(remove("set", list[i]->path, [](const std::string& path) { return remove_set(path); }));
-    }
+    std::vector<std::string> old;
+    SHADOWIB_TRY(old_sets(directory_, "", arguments_.keep, &old));
+    for (const std::string& path : old)
+      SHADOWIB_TRY(remove("set", path, [](const std::string& p) { return remove_set(p); }));
     return {};
   }
 

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "hooks/imager/set/set_files.h"
+#include "hooks/request_signals.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/libraries.h"
@@ -17,8 +18,9 @@ namespace {
 
 struct RunOptions {
   Common common;
-  std::string job, backend;
+  std::string job, backend, checkpoint_on, kill_on;
   double interval_s = 0;
+  unsigned keep = 0;
   Arguments command;
 };
 
@@ -27,7 +29,8 @@ constexpr char kRunExamples[] =
     "  shadowib run -- ./server 5000                      a job of one process, named server-<pid>\n"
     "  shadowib run --job demo -- ibv_rc_pingpong &       two processes that are checkpointed together\n"
     "  shadowib run --job demo -- ibv_rc_pingpong localhost\n"
-    "  mpirun -np 4 shadowib run --job j -- ./app         or: shadowib run --job j -- mpirun -np 4 ./app\n\n"
+    "  mpirun -np 4 shadowib run --job j -- ./app         or: shadowib run --job j -- mpirun -np 4 ./app\n"
+    "  shadowib run --interval 600 --keep 3 --kill-on USR1 -- ./app\n\n"
     "CMD keeps the pid, gets the signals, and its exit code is the command's. 125: shadowib failed before CMD was\n"
     "started; 126: CMD cannot be run under shadowib (static, setuid, another architecture) or at all; 127: no CMD.\n";
 
@@ -57,6 +60,9 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
     std::snprintf(text, sizeof(text), "%g", options.interval_s);
     export_variable("SHADOWIB_INTERVAL", text);
   }
+  if (!options.checkpoint_on.empty()) export_variable("SHADOWIB_CHECKPOINT_ON", options.checkpoint_on);
+  if (!options.kill_on.empty()) export_variable("SHADOWIB_KILL_ON", options.kill_on);
+  if (options.keep > 0) export_variable("SHADOWIB_KEEP", std::to_string(options.keep));
   // Of a PMIx launcher, CMD or what has started us: what ranks are told they keep in memory of their own, which goes
   // into the image, and not in files of the launcher's, which end with it.
   if (variable("PMIX_MCA_gds").empty()) export_variable("PMIX_MCA_gds", "hash");
@@ -84,6 +90,20 @@ int replace_process(const std::string& program, const Arguments& command) {
   return err == ENOENT ? kRunNotFound : kRunRefused;
 }
 
+// In the options, or in the environment that CMD inherits.
+Status check_signals(const RunOptions& options) {
+  const std::string given[] = {options.checkpoint_on.empty() ? environment("CHECKPOINT_ON") : options.checkpoint_on,
+                               options.kill_on.empty() ? environment("KILL_ON") : options.kill_on};
+  std::uint64_t signals[2] = {0, 0};
+  for (int i = 0; i < 2; ++i)
+    if (Status s = given[i].empty() ? Status() : parse_request_signals(given[i].c_str(), &signals[i]); !s.ok())
+      return Status::of(Code::kUsage, 0, "%s: %.200s", i == 0 ? "--checkpoint-on" : "--kill-on", s.text());
+  if ((signals[0] & signals[1]) != 0)
+    return Status::of(Code::kUsage, 0, "--checkpoint-on %.60s and --kill-on %.60s name the same signal",
+                      given[0].c_str(), given[1].c_str());
+  return {};
+}
+
 int run_failed(const Common& common, const Status& status, int exit_code) {
   (void)fail(common, status);
   return exit_code;
@@ -109,6 +129,7 @@ int run(RunOptions& options) {
         kRunFailed);
   if (options.backend.empty()) options.backend = environment("BACKEND");
   if (options.backend.empty()) options.backend = "auto";
+  if (Status s = check_signals(options); !s.ok()) return run_failed(common, s, kRunFailed);
   Libraries libraries;
   if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
   const std::string exchange = exchange_of(common, options.job);
@@ -140,6 +161,21 @@ void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
   command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")
       ->check(CLI::Validator(CLI::PositiveNumber).description(""))
       ->type_name("S");
+  command
+      ->add_option("--checkpoint-on", options->checkpoint_on,
+                   "Take a checkpoint when a process of the job gets one of these\nsignals, as USR1,USR2; CMD does "
+                   "not see them")
+      ->type_name("SIGNALS");
+  command
+      ->add_option("--kill-on", options->kill_on,
+                   "The same, and end the job once its set is committed: for what\na batch system sends before it "
+                   "takes the machine back")
+      ->type_name("SIGNALS");
+  command
+      ->add_option("--keep", options->keep,
+                   "Of these checkpoints and of those of --interval the N newest\nsets stay; default all")
+      ->check(CLI::Range(1u, 1000000u).description(""))
+      ->type_name("N");
   add_common(command, &options->common);
   command->footer(kRunExamples);
   command->prefix_command();

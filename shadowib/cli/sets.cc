@@ -1,6 +1,8 @@
 #include "shadowib/cli/sets.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/output.h"
@@ -28,6 +30,24 @@ Status choose_set(Common* common, const std::string& given, std::string* path) {
   *path = absolute;
   if (!common->directory_given && absolute.parent_path().filename() == "sets")
     common->directory = absolute.parent_path().parent_path();
+  return {};
+}
+
+Status old_sets(const std::string& directory, const std::string& job, unsigned keep,
+                std::vector<std::string>* paths) {
+  std::vector<ListedSet> all;
+  SHADOWIB_TRY(list_sets(directory, &all));
+  std::map<std::string, std::vector<const SetManifest*>> by_job;
+  for (const ListedSet& set : all) {
+    if (!set.status.ok())
+      std::fprintf(stderr, "shadowib: left alone: %s\n", set.status.text());
+    else if (job.empty() || set.manifest.job == job)
+      by_job[set.manifest.job].push_back(&set.manifest);
+  }
+  for (auto& [name, list] : by_job) {
+    std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->number < b->number; });
+    for (std::size_t i = 0; i + keep < list.size(); ++i) paths->push_back(list[i]->path);
+  }
   return {};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "hooks/imager/checkpoint_set.h"
 #include "shadowib/cli/common.h"
@@ -12,6 +13,10 @@ namespace shadowib::cli {
 
 // `given` is a path, or the name `list` shows. Without --dir, a path to <D>/sets/<name> makes D the directory.
 Status choose_set(Common* common, const std::string& given, std::string* path);
+
+// The sets of `job`, or of each job if that is empty, that are older than its `keep` newest. Those that cannot be
+// read are told of on standard error and are none of them.
+Status old_sets(const std::string& directory, const std::string& job, unsigned keep, std::vector<std::string>* paths);
 
 // verify_set() with its progress on standard error.
 Status verify_with_progress(const std::string& path, SetManifest* manifest,

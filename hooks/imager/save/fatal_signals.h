@@ -4,7 +4,7 @@
 // checkpoint taken, in this order or the other. That process gets it as ever. Each restart of the set would die of it
 // at once, for ever. So it is left out of the image, if the program has neither a handler for it nor has blocked it.
 // What it handles is the program's own affair, and what it has blocked may be: it may take it by sigwait or a
-// signalfd.
+// signalfd. And what asks us for a checkpoint (hooks/request_signals.h) has asked for this one.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@
 namespace shadowib {
 
 // Drops such signals from pending[0..count), siginfo_t each, and returns how many are left. `blocked`: by the
-// program, in the thread they wait for or, if they wait for the process, in all of its threads.
+// program, in the thread they wait for or, if they wait for the process, in all of its threads. `requests`: for
+// checkpoints.
 std::uint32_t leave_out_fatal(std::uint8_t (*pending)[128], std::uint32_t count, const SignalAction (&actions)[64],
-                              std::uint64_t blocked);
+                              std::uint64_t blocked, std::uint64_t requests);
 
 }  // namespace shadowib

@@ -55,14 +55,16 @@ Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** reco
     if (c->pending_overflow != 0)
       return Status::of(Code::kRefused, 0, "thread %d (%s) has more than %d signals queued, which cannot be captured",
                         c->tid, c->name, kMaxPendingPerThread);
-    c->pending_count = leave_out_fatal(c->pending, c->pending_count, state->actions, thread->program_mask);
+    c->pending_count = leave_out_fatal(c->pending, c->pending_count, state->actions, thread->program_mask,
+                                       job.request->request_signals);
     blocked_by_all &= thread->program_mask;
     ThreadRecord* r = &list[(*count)++];
     r->tid = c->tid;
     r->context = reinterpret_cast<std::uint64_t>(c);
     __builtin_memcpy(r->name, c->name, sizeof(r->name));
   }
-  state->pending_count = leave_out_fatal(state->pending, state->pending_count, state->actions, blocked_by_all);
+  state->pending_count = leave_out_fatal(state->pending, state->pending_count, state->actions, blocked_by_all,
+                                         job.request->request_signals);
   *records = list;
   return {};
 }

@@ -56,7 +56,8 @@ class Tree(unittest.TestCase):
 
 class Run(Tree):
     def test_environment(self):
-        seen = self.run_show("--job", "j", "--dir", "ckpt", "--backend", "ib2tcp", "--interval", "2.5", words=("--job", "-x"))
+        seen = self.run_show("--job", "j", "--dir", "ckpt", "--backend", "ib2tcp", "--interval", "2.5",
+                             "--checkpoint-on", "USR1,SIGUSR2", "--kill-on", "15", "--keep", "3", words=("--job", "-x"))
         env = seen["env"]
         self.assertEqual(seen["argv"], ["--job", "-x"], "CMD's options are CMD's")
         self.assertEqual(env["SHADOWIB_JOB"], "j")
@@ -64,6 +65,7 @@ class Run(Tree):
         self.assertEqual(env["SHADOWIB_EXCHANGE"], f"dir:{self.dir}/jobs/j/x")
         self.assertEqual(env["SHADOWIB_BACKEND"], "ib2tcp")
         self.assertEqual(env["SHADOWIB_INTERVAL"], "2.5")
+        self.assertEqual((env["SHADOWIB_CHECKPOINT_ON"], env["SHADOWIB_KILL_ON"], env["SHADOWIB_KEEP"]), ("USR1,SIGUSR2", "15", "3"))
         self.assertEqual(env["SHADOWIB_COMMAND"], str(self.command))
         self.assertEqual(env["LD_PRELOAD"].split(":")[-1], str(self.library))
         self.assertEqual(env["LD_LIBRARY_PATH"], str(self.prefix / "lib" / "dropin"))
@@ -194,6 +196,13 @@ class Run(Tree):
         self.shadowib("run", "--nonsense", "--", "true", code=125)
         self.shadowib("run", "--backend", "other", "--", "true", code=125)
         self.shadowib("run", "--interval", "-1", "--", "true", code=125)
+        self.shadowib("run", "--keep", "0", "--", "true", code=125)
+        for signals, why in {"USR3": "'USR3' is no signal", "USR1,": "'' is no signal", "KILL": "signal KILL cannot be taken",
+                             "65": "'65' is no signal", "SEGV": "cannot be taken", "62": "cannot be taken"}.items():
+            for option in ("--checkpoint-on", "--kill-on"):
+                self.assertIn(f"{option}: {why}" if why[0] == "'" else why,
+                              self.shadowib("run", option, signals, "--", "true", code=125).stderr)
+        self.assertIn("same signal", self.shadowib("run", "--checkpoint-on", "USR1", "--kill-on", "10", "--", "true", code=125).stderr)
         self.shadowib("run", "--job", "../evil", "--", "true", code=125)
         self.shadowib("run", "--job", "a/b", "--", "true", code=125)
         self.shadowib("run", "--exchange", "redis://x", "--", "true", code=125)

@@ -10,6 +10,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -261,6 +262,39 @@ class Restart(RestartCase):
         self.await_file("restarted")
         self.ends(self.run_program("caller"), 0)
         self.ends(server, 0)
+
+    def set_numbers(self):
+        return sorted(int(path.name[2:]) for path in (self.dir / "sets").glob("j.????"))
+
+    def await_sets(self, wanted):
+        end = time.monotonic() + TIMEOUT_S
+        while not wanted(numbers := self.set_numbers()):
+            self.assertLess(time.monotonic(), end, f"sets {numbers}: " + "".join(p.log.read_text() for p in self.processes))
+            time.sleep(0.01)
+        return numbers[-1]
+
+    def test_a_signal_that_asks_for_a_checkpoint(self):
+        """Whoever gets it. Sets beyond --keep go."""
+        options = ("run", "--job", "j", "--backend", BACKEND, "--checkpoint-on", "USR1", "--kill-on", "SIGTERM,HUP", "--keep", "2")
+        programs = [self.start(*options, "--", PROGRAM, f"asked_by_signals_{name}") for name in ("one", "two")]
+        for name in ("one", "two"):
+            self.await_file(name)
+        for whom in (programs, programs[:1], programs[1:]):
+            before = max(self.set_numbers(), default=0)
+            for program in whom:
+                program.send_signal(signal.SIGUSR1)
+            newest = self.await_sets(lambda numbers, n=before: numbers and numbers[-1] > n)
+        for program in programs:
+            program.send_signal(signal.SIGTERM)
+        for program in programs:
+            self.ends(program, -9)
+        newest = self.set_numbers()[-1]
+        restarted = self.restart(newest)
+        self.await_text(restarted, "restored 2 processes")
+        restarted.send_signal(signal.SIGUSR1)  # to both
+        self.await_sets(lambda numbers: numbers[-1] > newest and len(numbers) == 2)
+        self.tell("finish")
+        self.ends(restarted, 0)
 
     def test_datagrams(self):
         self.alone("datagrams")

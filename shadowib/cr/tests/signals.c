@@ -1,11 +1,14 @@
-/* SIGTERM comes while the threads are stopped (with SHADOWIB_FAULT=40:term), and the process ends by SIGKILL. */
+/* Signals that come when a checkpoint is taken, and signals that ask for one. */
 #include <errno.h>
 #include <signal.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "scenario.h"
 
-/* It is not for the restarted process, which has come to nobody's notice yet. */
+/* SIGTERM comes while the threads are stopped (with SHADOWIB_FAULT=40:term), and the process ends by SIGKILL. It is
+ * not for the restarted process, which has come to nobody's notice yet. */
 static void terminated(void) {
   make_pair(1 << 16);
   checkpoint_and_kill();
@@ -43,7 +46,56 @@ static void awaits_termination(void) {
   send_one(1);
 }
 
+static void ended_well(pid_t child) {
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Goes on until a file tells it to end. Where SIGUSR1 and SIGTERM are taken from it (SHADOWIB_CHECKPOINT_ON,
+ * SHADOWIB_KILL_ON) it sees nothing of them, whatever it has for them, but its children do. */
+static void asked_by_signals(const char* self) {
+  struct sigaction seen;
+  struct timespec moment = {0, 20000000};
+  sigset_t set;
+  CHECK(signal(SIGUSR1, handle) != SIG_ERR);
+  make_pair(1 << 16);
+  CHECK(sigaction(SIGUSR1, NULL, &seen) == 0 && seen.sa_handler == handle);
+  CHECK(signal(SIGTERM, handle) == SIG_DFL && signal(SIGTERM, handle) == handle);
+  sigemptyset(&set);
+  sigaddset(&set, SIGUSR1);
+  sigaddset(&set, SIGTERM);
+  CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+  pid_t child = fork();
+  if (child == 0) {
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    raise(SIGUSR1);
+    raise(SIGTERM);
+    _exit(handled == 2 ? 0 : 1);
+  }
+  ended_well(child);
+  CHECK(handled == 0);
+  child = vfork();
+  if (child == 0) {
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    kill(getpid(), SIGUSR1);
+    _exit(0);
+  }
+  ended_well(child);
+  CHECK(handled == 1); /* by the child, in our memory */
+  tell(self, 0);
+  for (uint64_t n = 0; access("finish", F_OK) != 0; ++n) {
+    CHECK(poll(NULL, 0, 20) == 0);
+    CHECK(nanosleep(&moment, NULL) == 0);
+    send_one(n);
+  }
+  CHECK(handled == 1);
+}
+static void asked_by_signals_one(void) { asked_by_signals("one"); }
+static void asked_by_signals_two(void) { asked_by_signals("two"); }
+
 const struct scenario signal_scenarios[] = {{"terminated", terminated},
                                             {"handles_termination", handles_termination},
                                             {"awaits_termination", awaits_termination},
+                                            {"asked_by_signals_one", asked_by_signals_one},
+                                            {"asked_by_signals_two", asked_by_signals_two},
                                             {NULL, NULL}};

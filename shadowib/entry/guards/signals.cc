@@ -1,4 +1,4 @@
-// Guards that keep the stop signal deliverable to every thread, and the program's own use of that signal apart.
+// Guards that keep our signals (stop.h, request_signals.h) deliverable, and the program's own use of them apart.
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -9,21 +9,26 @@
 #include <cstring>
 
 #include "hooks/raw_signal.h"
+#include "hooks/request_signals.h"
 #include "hooks/stop.h"
 #include "hooks/stop_guards.h"
 #include "shadowib/entry/guards/guard.h"
 #include "shadowib/entry/guards/masks.h"
 
 using shadowib::Next;
-using shadowib::without_stop_signal;
+using shadowib::without_our_signals;
 
 namespace shadowib {
 
-const sigset_t* without_stop_signal(const sigset_t* set, sigset_t* copy) {
-  const int signal = stop_signal_number();
-  if (set == nullptr || sigismember(set, signal) != 1) return set;
+const sigset_t* without_our_signals(const sigset_t* set, sigset_t* copy) {
+  if (set == nullptr) return set;
+  std::uint64_t bits;
+  std::memcpy(&bits, set, sizeof(bits));
+  const std::uint64_t ours = signal_bit(stop_signal_number()) | request_signals();
+  if ((bits & ours) == 0) return set;
+  bits &= ~ours;
   std::memcpy(copy, set, sizeof(*copy));
-  sigdelset(copy, signal);
+  std::memcpy(copy, &bits, sizeof(bits));
   return copy;
 }
 
@@ -46,15 +51,24 @@ Next<sighandler_t(int, sighandler_t)> g_signal{"signal"};
 Next<sighandler_t(int, sighandler_t)> g_sysv_signal{"__sysv_signal"};
 Next<sighandler_t(int, sighandler_t)> g_sigset{"sigset"};
 
-// The program's view of its action for the stop signal, which is not the kernel's.
-int exchange_kept_action(const struct sigaction* action, struct sigaction* old) {
+bool is_ours(int signal) {
+  return (signal == shadowib::stop_signal_number() && shadowib::stop_owns_signal(signal)) ||
+         shadowib::is_request_signal(signal);
+}
+
+// The program's view of its action for a signal of ours, which is not the kernel's.
+int exchange_kept_action(int signal, const struct sigaction* action, struct sigaction* old) {
   shadowib::KernelSigaction wanted{}, before{};
   if (action != nullptr) {
     wanted.handler = reinterpret_cast<std::uintptr_t>(action->sa_handler);
     wanted.flags = static_cast<unsigned>(action->sa_flags);
     std::memcpy(&wanted.mask, &action->sa_mask, sizeof(wanted.mask));
   }
-  shadowib::stop_program_action(action != nullptr ? &wanted : nullptr, &before);
+  const shadowib::KernelSigaction* const given = action != nullptr ? &wanted : nullptr;
+  if (signal == shadowib::stop_signal_number())
+    shadowib::stop_program_action(given, &before);
+  else
+    shadowib::exchange_request_action(signal, given, &before);
   if (old != nullptr) {
     std::memset(old, 0, sizeof(*old));
     old->sa_handler = reinterpret_cast<sighandler_t>(before.handler);
@@ -64,12 +78,12 @@ int exchange_kept_action(const struct sigaction* action, struct sigaction* old) 
   return 0;
 }
 
-sighandler_t exchange_kept_handler(sighandler_t handler, int flags) {
+sighandler_t exchange_kept_handler(int signal, sighandler_t handler, int flags) {
   struct sigaction action {
   }, old{};
   action.sa_handler = handler;
   action.sa_flags = flags;
-  exchange_kept_action(&action, &old);
+  exchange_kept_action(signal, &action, &old);
   return old.sa_handler;
 }
 
@@ -77,82 +91,78 @@ sighandler_t exchange_kept_handler(sighandler_t handler, int flags) {
 
 SHADOWIB_GUARD int pthread_sigmask(int how, const sigset_t* set, sigset_t* old) noexcept {
   sigset_t copy;
-  if (how != SIG_UNBLOCK) set = without_stop_signal(set, &copy);
+  if (how != SIG_UNBLOCK) set = without_our_signals(set, &copy);
   return g_pthread_sigmask(how, set, old);
 }
 
 SHADOWIB_GUARD int sigprocmask(int how, const sigset_t* set, sigset_t* old) noexcept {
   sigset_t copy;
-  if (how != SIG_UNBLOCK) set = without_stop_signal(set, &copy);
+  if (how != SIG_UNBLOCK) set = without_our_signals(set, &copy);
   return g_sigprocmask(how, set, old);
 }
 
 SHADOWIB_GUARD int pthread_attr_setsigmask_np(pthread_attr_t* attr, const sigset_t* set) {
   sigset_t copy;
-  return g_attr_setsigmask(attr, without_stop_signal(set, &copy));
+  return g_attr_setsigmask(attr, without_our_signals(set, &copy));
 }
 
 SHADOWIB_GUARD int sigsuspend(const sigset_t* set) {
   sigset_t copy;
-  return g_sigsuspend(without_stop_signal(set, &copy));
+  return g_sigsuspend(without_our_signals(set, &copy));
 }
 
 SHADOWIB_GUARD int sigwait(const sigset_t* set, int* signal) {
   sigset_t copy;
-  return g_sigwait(without_stop_signal(set, &copy), signal);
+  return g_sigwait(without_our_signals(set, &copy), signal);
 }
 
 SHADOWIB_GUARD int sigwaitinfo(const sigset_t* set, siginfo_t* info) {
   sigset_t copy;
-  return g_sigwaitinfo(without_stop_signal(set, &copy), info);
+  return g_sigwaitinfo(without_our_signals(set, &copy), info);
 }
 
 SHADOWIB_GUARD int signalfd(int fd, const sigset_t* set, int flags) noexcept {
   sigset_t copy;
-  return g_signalfd(fd, without_stop_signal(set, &copy), flags);
+  return g_signalfd(fd, without_our_signals(set, &copy), flags);
 }
 
 SHADOWIB_GUARD int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* set) {
   sigset_t copy;
-  return g_ppoll(fds, count, timeout, without_stop_signal(set, &copy));
+  return g_ppoll(fds, count, timeout, without_our_signals(set, &copy));
 }
 
 SHADOWIB_GUARD int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* set,
                                std::size_t bytes) {
   sigset_t copy;
-  return g_ppoll_chk(fds, count, timeout, without_stop_signal(set, &copy), bytes);
+  return g_ppoll_chk(fds, count, timeout, without_our_signals(set, &copy), bytes);
 }
 
 SHADOWIB_GUARD int pselect(int count, fd_set* in, fd_set* out, fd_set* except, const timespec* timeout,
                            const sigset_t* set) {
   sigset_t copy;
-  return g_pselect(count, in, out, except, timeout, without_stop_signal(set, &copy));
+  return g_pselect(count, in, out, except, timeout, without_our_signals(set, &copy));
 }
 
 SHADOWIB_GUARD int sigaction(int signal, const struct sigaction* action, struct sigaction* old) noexcept {
-  if (signal == shadowib::stop_signal_number() && shadowib::stop_owns_signal(signal))
-    return exchange_kept_action(action, old);
-  if (action == nullptr || sigismember(&action->sa_mask, shadowib::stop_signal_number()) != 1)
-    return g_sigaction(signal, action, old);
+  if (is_ours(signal)) return exchange_kept_action(signal, action, old);
+  if (action == nullptr) return g_sigaction(signal, action, old);
   struct sigaction copy = *action;  // a handler may run for long and is to be stopped, too
-  sigdelset(&copy.sa_mask, shadowib::stop_signal_number());
+  sigset_t mask;
+  copy.sa_mask = *without_our_signals(&action->sa_mask, &mask);
   return g_sigaction(signal, &copy, old);
 }
 
 SHADOWIB_GUARD sighandler_t signal(int number, sighandler_t handler) noexcept {
-  if (number == shadowib::stop_signal_number() && shadowib::stop_owns_signal(number))
-    return exchange_kept_handler(handler, SA_RESTART);
+  if (is_ours(number)) return exchange_kept_handler(number, handler, SA_RESTART);
   return g_signal(number, handler);
 }
 
 SHADOWIB_GUARD sighandler_t __sysv_signal(int number, sighandler_t handler) noexcept {
-  if (number == shadowib::stop_signal_number() && shadowib::stop_owns_signal(number))
-    return exchange_kept_handler(handler, static_cast<int>(SA_RESETHAND | SA_NODEFER));
+  if (is_ours(number)) return exchange_kept_handler(number, handler, static_cast<int>(SA_RESETHAND | SA_NODEFER));
   return g_sysv_signal(number, handler);
 }
 
 SHADOWIB_GUARD sighandler_t sigset(int number, sighandler_t handler) noexcept {
-  if (number == shadowib::stop_signal_number() && shadowib::stop_owns_signal(number))
-    return exchange_kept_handler(handler, 0);
+  if (is_ours(number)) return exchange_kept_handler(number, handler, 0);
   return g_sigset(number, handler);
 }

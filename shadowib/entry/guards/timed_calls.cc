@@ -63,7 +63,7 @@ SHADOWIB_GUARD int epoll_wait(int epoll, epoll_event* events, int capacity, int 
 
 SHADOWIB_GUARD int epoll_pwait(int epoll, epoll_event* events, int capacity, int timeout, const sigset_t* mask) {
   sigset_t copy;
-  mask = shadowib::without_stop_signal(mask, &copy);
+  mask = shadowib::without_our_signals(mask, &copy);
   if (timeout <= 0) return g_epoll_pwait(epoll, events, capacity, timeout, mask);
   TimedCallScope timed(SYS_epoll_pwait, nanoseconds(timeout));
   return g_epoll_pwait(epoll, events, capacity, timeout, mask);
@@ -72,7 +72,7 @@ SHADOWIB_GUARD int epoll_pwait(int epoll, epoll_event* events, int capacity, int
 SHADOWIB_GUARD int epoll_pwait2(int epoll, epoll_event* events, int capacity, const timespec* timeout,
                                 const sigset_t* mask) {
   sigset_t copy;
-  mask = shadowib::without_stop_signal(mask, &copy);
+  mask = shadowib::without_our_signals(mask, &copy);
   if (g_epoll_pwait2.get() == nullptr) {
     errno = ENOSYS;
     return -1;
@@ -102,7 +102,7 @@ SHADOWIB_GUARD int usleep(useconds_t microseconds) {
 
 SHADOWIB_GUARD int sigtimedwait(const sigset_t* set, siginfo_t* info, const timespec* timeout) {
   sigset_t copy;
-  set = shadowib::without_stop_signal(set, &copy);
+  set = shadowib::without_our_signals(set, &copy);
   if (timeout == nullptr) return g_sigtimedwait(set, info, timeout);
   TimedCallScope timed(SYS_rt_sigtimedwait, nanoseconds(*timeout));
   return g_sigtimedwait(set, info, timeout);
