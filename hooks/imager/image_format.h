@@ -79,7 +79,8 @@ struct ProcessRecord {
   std::uint64_t threads_in_restorer_address;
   std::uint64_t xcr0;             // extended state the processor had enabled
   std::uint32_t cpu_features[8];  // cpuid 1 ecx, edx; 7.0 ebx, ecx, edx; 7.1 eax; zero
-  std::uint32_t unused[6];
+  std::uint32_t mailbox_layout;   // kMailboxLayout of the library in the image (save/restart_mailbox.h)
+  std::uint32_t unused[5];
 };
 
 struct ThreadRecord {

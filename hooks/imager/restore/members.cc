@@ -15,7 +15,8 @@ namespace {
 
 // What the command tells a member is written where the library in its image expects it, in the layout of this build.
 Status check_mailbox(const LoadedImage& image) {
-  if (image.process.mailbox_bytes == sizeof(RestartMailbox)) return {};
+  if (image.process.mailbox_bytes == sizeof(RestartMailbox) && image.process.mailbox_layout == kMailboxLayout)
+    return {};
   return Status::of(Code::kVersion, 0,
                     "member %u has a library of another shadowib in its image, which is told other things at a "
                     "restart; use the shadowib (%.31s) that wrote it",

@@ -216,6 +216,7 @@ Status read_process_state(ProcessState* s) {
   SHADOWIB_TRY(read_pending(s));
   s->process.mailbox_address = reinterpret_cast<std::uint64_t>(&shadowib_restart_mailbox);
   s->process.mailbox_bytes = sizeof(shadowib_restart_mailbox);
+  s->process.mailbox_layout = kMailboxLayout;
   s->process.threads_in_restorer_address = reinterpret_cast<std::uint64_t>(&shadowib_threads_in_restorer);
   return {};
 }

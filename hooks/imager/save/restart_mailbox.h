@@ -7,6 +7,11 @@
 
 namespace shadowib {
 
+// What a restart command writes into an image is read by the library in it. To be raised with each change of what
+// follows, JobInfo included.
+inline constexpr std::uint32_t kMailboxLayout = 1;
+static_assert(sizeof(JobInfo) == 3728, "another layout, another number");
+
 struct RestartMailbox {
   JobInfo job;                   // as the restart command passes it
   std::uint64_t restorer_start;  // the restorer's own memory, to be unmapped once no thread is in it
