@@ -272,7 +272,6 @@ void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   ah.remote.lid = {ah.attr.dlid};
   ah.remote.has_gid = ah.attr.is_global != 0;
   if (ah.remote.has_gid) ah.remote.gid = ah.attr.grh.dgid;
-  note_source(*ShadowContext::of(ah.ah.context), ah.attr);
   if (job_info().generation == 0) return;
   const ShadowContext& context = *ShadowContext::of(ah.ah.context);
   if (is_multicast(ah.attr)) return set_multicast_route(context, attr);

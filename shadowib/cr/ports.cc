@@ -152,7 +152,7 @@ RecordedGid program_gid(const ShadowContext& context, const ibv_gid& real, const
   int best_score = -1;
   for (const ShadowPort& port : context.ports)
     for (std::size_t g = 0; g < port.real_gids.size() && g < port.gids.size(); ++g) {
-      if (!same(port.real_gids[g], real)) continue;
+      if (port.gids[g].empty() || !same(port.real_gids[g], real)) continue;
       const int named = std::atomic_ref(const_cast<int&>(port.named_gid)).load(std::memory_order_relaxed);
       const int score = 2 * (family(port.gids[g].gid) == family(from)) + (static_cast<int>(g) == named);
       if (score > best_score) best = port.gids[g], best_score = score;

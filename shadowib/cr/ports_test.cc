@@ -76,6 +76,10 @@ TEST(Ports, ADatagramsDestinationIsOfItsSourcesFamily) {
   EXPECT_EQ(came_to(ipv4(9)), 2) << "the program sends from it";
   EXPECT_EQ(program_gid(context, real, link_local(9).gid).gid.raw[10], 0) << "the family counts more";
   EXPECT_EQ(program_gid(context, ipv4(5).gid, ipv4(9).gid).gid.raw[15], 5) << "not ours";
+  port.gids[0] = {};
+  port.named_gid = 0;
+  EXPECT_EQ(program_gid(context, real, link_local(9).gid).gid.raw[10], 0xff) << "an empty entry is no address";
+  port.named_gid = 2;
   route.grh.sgid_index = 3;
   note_source(context, route);
   EXPECT_EQ(port.named_gid, 2) << "there is none of that index";

@@ -5,6 +5,7 @@
 #include "hooks/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/cr/peers.h"
+#include "shadowib/cr/ports.h"
 #include "shadowib/entry/errors.h"
 #include "shadowib/objects/registry.h"
 #include "shadowib/objects/route_header.h"
@@ -37,6 +38,7 @@ ibv_ah* shadowib_ibv_create_ah(ibv_pd* program_pd, ibv_ah_attr* attr) {
   auto* ah = new ShadowAh{};
   ah->attr = *attr;
   ah->ah.context = program_pd->context;
+  note_source(*ShadowContext::of(program_pd->context), *attr);
   ibv_ah_attr real = *attr;
   turn_address(*ah, &real);
   ah->real = g_backend.create_ah(pd->real, &real);
