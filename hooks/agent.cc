@@ -71,8 +71,12 @@ void* agent_main(void*) {
   std::uint32_t generation = g_agent.info.generation;
   while (!g_agent.quit.load()) {
     if (generation != g_agent.info.generation) token = 0, generation = g_agent.info.generation;
+    // Somebody has to take them, whatever the program's threads have blocked.
+    const std::uint64_t requests = request_signals();
+    raw_sigmask(SIG_UNBLOCK, &requests, nullptr);
     Status status = g_agent.exchange->watch(std::string(g_agent.info.epoch) + "/control", &token,
                                             own_checkpoint_wait_ms(), g_agent.cancel.load());
+    raw_sigmask(SIG_BLOCK, &requests, nullptr);
     if (g_agent.quit.load()) break;
     if (!status.ok() && status.code() != Code::kTimeout) {
       // The exchange is lost: harmless while the job runs. Look again now and then, in case it comes back.
@@ -136,6 +140,7 @@ Status join_locked() {
   }
   SHADOWIB_TRY(fill_job_info(&g_agent.info));
   SHADOWIB_TRY(stop_install());
+  SHADOWIB_TRY(choose_request_signals());
   int alive_lock = -1;
   SHADOWIB_TRY(enter_job(&g_agent.info, &g_agent.exchange, &alive_lock, &g_agent.last_request, &g_agent.last_status));
   g_agent.alive_lock = alive_lock;
@@ -144,10 +149,13 @@ Status join_locked() {
   if (cancel < 0 || (cancel = own_descriptor(cancel)) < 0)
     return Status::of(Code::kIo, errno, "pid %d: no descriptor left for the agent", raw_getpid());
   g_agent.cancel = cancel;
-  SHADOWIB_TRY(install_request_signals(&g_agent.cancel));
   begin_own_checkpoints();
   SHADOWIB_TRY(loader_thread_start());
-  SHADOWIB_TRY(start_agent_thread());
+  install_request_signals(&g_agent.cancel);
+  if (Status s = start_agent_thread(); !s.ok()) {
+    give_back_request_signals();
+    return s;
+  }
   g_agent.member_pid.store(raw_getpid());
   log_line(LogLevel::kInfo, "member %u of job %s, epoch %s", g_agent.info.member, g_agent.info.job,
            g_agent.info.epoch);

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "hooks/raw_signal.h"
+#include "hooks/request_signals.h"
 #include "hooks/tasks.h"
 #include "shadowib/base/lock.h"
 
@@ -252,7 +253,7 @@ bool program_signal_waits(const ucontext_t* context, bool kernel_restarts) {
   std::memcpy(&blocked, &context->uc_sigmask, sizeof(blocked));
   pending &= ~blocked;
   for (int signal = 1; pending != 0; ++signal, pending >>= 1) {
-    if ((pending & 1) == 0 || signal == stop_signal_number()) continue;
+    if ((pending & 1) == 0 || signal == stop_signal_number() || is_request_signal(signal)) continue;
     KernelSigaction action{};
     if (raw_sigaction(signal, nullptr, &action) != 0) continue;
     if (action.handler == kHandlerDefault || action.handler == kHandlerIgnore) continue;

@@ -95,7 +95,8 @@ Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd) {
       path,         "checkpoint",          g_agent.info.job, "--dir", g_agent.info.directory,
       "--exchange", g_agent.info.exchange, "--timeout",      seconds};
   if (kill) words.emplace_back("--kill");
-  if (const char* keep = std::getenv("SHADOWIB_KEEP")) words.insert(words.end(), {"--keep", keep});
+  if (const char* keep = std::getenv("SHADOWIB_KEEP"); keep != nullptr && std::atoi(keep) > 0)
+    words.insert(words.end(), {"--keep", keep});
   std::vector<char*> arguments, variables;
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);

@@ -14,23 +14,24 @@
 namespace shadowib {
 namespace {
 
-constexpr int kTimeoutMs = 60000;
 // All members may have got the signal: the one with the lowest index among the living starts, the others if it does
 // not.
 constexpr std::int64_t kOthersNs = 1'000'000'000;
-// A command that comes upon another checkpoint ends without one; then another is started, now and then.
+// Who is to be ended and is alive after a checkpoint has begun: it was another, or was refused. And a command that
+// comes upon another checkpoint ends without one.
 constexpr std::int64_t kAgainNs = 5'000'000'000;
-constexpr int kTries = 3;
+constexpr int kMostRounds = 3, kMostCommands = 12;
 
 std::int64_t g_interval_ns = 0;  // 0: none
 std::int64_t g_next_interval_ns = 0;
+int g_timeout_ms = 60000;
 
 // What signals have asked for, and nobody has begun.
 struct Asked {
   bool anything = false, kill = false;
   std::int64_t due_ns = 0;          // when this member starts
   std::uint64_t requests_seen = 0;  // checkpoints begun before
-  int tries = 0;
+  int rounds = 0, commands = 0;
 } g_asked;
 
 bool lowest_alive() {
@@ -40,8 +41,10 @@ bool lowest_alive() {
   return true;
 }
 
+std::int64_t turn(std::int64_t then) { return lowest_alive() ? then : then + kOthersNs; }
+
 void start(bool kill, const char* why) {
-  if (Status s = start_checkpoint_command(kill, kTimeoutMs, -1); !s.ok())
+  if (Status s = start_checkpoint_command(kill, g_timeout_ms, -1); !s.ok())
     log_line(LogLevel::kWarn, "%s: %s", why, s.text());
 }
 
@@ -55,7 +58,7 @@ void take_signals(std::int64_t now) {
   const SignalledRequest request = take_signalled_request();
   if (!request.checkpoint) return;
   if (!g_asked.anything || (request.kill && !g_asked.kill)) {
-    g_asked = {true, false, lowest_alive() ? now : now + kOthersNs, g_agent.last_request, 0};
+    g_asked = {true, false, turn(now), g_agent.last_request, 0, 0};
     log_line(LogLevel::kInfo, "a signal asks for a checkpoint%s", request.kill ? ", and for the end" : "");
   }
   g_asked.kill |= request.kill;
@@ -68,19 +71,20 @@ void look_what_has_begun(std::int64_t now) {
     g_asked = {};
     return;
   }
-  g_asked.requests_seen = g_agent.last_request;  // and we are alive: it was another checkpoint, or has failed
-  g_asked.due_ns = now;
+  g_asked.requests_seen = g_agent.last_request;
+  ++g_asked.rounds;
+  g_asked.due_ns = turn(now + kAgainNs);
 }
 
 void start_signalled(std::int64_t now) {
   if (!g_asked.anything || now < g_asked.due_ns) return;
-  if (g_asked.tries++ == kTries) {
-    log_line(LogLevel::kError, "a signal has asked for a checkpoint, and there was none in %d tries; the job goes on",
-             kTries);
+  if (g_asked.rounds == kMostRounds || g_asked.commands++ == kMostCommands) {
+    log_line(LogLevel::kError, "a signal has asked for a checkpoint, and none of %d was one; the job goes on",
+             std::max(g_asked.rounds, g_asked.commands - 1));
     g_asked = {};
     return;
   }
-  g_asked.due_ns = now + kAgainNs;
+  g_asked.due_ns = turn(now + kAgainNs);
   start(g_asked.kill, "checkpoint that a signal has asked for");
 }
 
@@ -92,6 +96,8 @@ int ms_until(std::int64_t then, std::int64_t now) {
 
 void begin_own_checkpoints() {
   g_asked = {};
+  if (const char* seconds = std::getenv("SHADOWIB_TIMEOUT"); seconds != nullptr && std::atof(seconds) > 0)
+    g_timeout_ms = static_cast<int>(std::min(std::atof(seconds) * 1000, 2e9));
   if (const char* seconds = std::getenv("SHADOWIB_INTERVAL")) {
     g_interval_ns = static_cast<std::int64_t>(std::atof(seconds) * 1e9);
     g_next_interval_ns = monotonic_ns() + g_interval_ns;
@@ -116,7 +122,7 @@ void start_own_checkpoint() {
 }
 
 void forget_signalled_requests() {
-  (void)take_signalled_request();
+  drop_signalled_request();
   g_asked = {};
 }
 

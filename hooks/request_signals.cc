@@ -21,6 +21,7 @@ constexpr int kSignals = 64;
 // What the processor raises, what nobody can catch, and what libc keeps to itself.
 constexpr int kNotToBeTaken[] = {SIGKILL, SIGSTOP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGCHLD, 32, 33};
 
+std::uint64_t g_chosen = 0;
 std::atomic<std::uint64_t> g_signals{0}, g_killing{0};  // ours; of those, the ones that end the job
 std::atomic<std::uint64_t> g_received{0};
 std::atomic<int> g_pid{0};
@@ -76,7 +77,8 @@ void on_request_signal(int signal, siginfo_t* info, void* context) {
 }
 
 int number_of(const std::string& name) {
-  if (!name.empty() && name.find_first_not_of("0123456789") == std::string::npos) return std::atoi(name.c_str());
+  if (!name.empty() && name.size() <= 2 && name.find_first_not_of("0123456789") == std::string::npos)
+    return std::atoi(name.c_str());
   const char* const short_name = name.c_str() + (name.rfind("SIG", 0) == 0 ? 3 : 0);
   for (int signal = 1; signal < kSignals; ++signal)
     if (const char* known = ::sigabbrev_np(signal); known != nullptr && std::strcmp(known, short_name) == 0)
@@ -108,15 +110,31 @@ Status parse_request_signals(const char* text, std::uint64_t* signals) {
   return {};
 }
 
-Status install_request_signals(const std::atomic<int>* wake_fd) {
+namespace {
+
+Status parse_variable(const char* name, std::uint64_t* signals) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || text[0] == '\0') return {};
+  Status status = parse_request_signals(text, signals);
+  return status.ok() ? status : Status::of(status.code(), 0, "%s: %.200s", name, status.text());
+}
+
+}  // namespace
+
+Status choose_request_signals() {
   std::uint64_t checkpoint = 0, kill = 0;
-  if (const char* text = std::getenv("SHADOWIB_CHECKPOINT_ON"))
-    SHADOWIB_TRY(parse_request_signals(text, &checkpoint));
-  if (const char* text = std::getenv("SHADOWIB_KILL_ON")) SHADOWIB_TRY(parse_request_signals(text, &kill));
-  const std::uint64_t all = checkpoint | kill;
-  g_wake_fd = wake_fd;
+  SHADOWIB_TRY(parse_variable("SHADOWIB_CHECKPOINT_ON", &checkpoint));
+  SHADOWIB_TRY(parse_variable("SHADOWIB_KILL_ON", &kill));
+  g_chosen = checkpoint | kill;
   g_killing = kill;
+  return {};
+}
+
+void install_request_signals(const std::atomic<int>* wake_fd) {
+  const std::uint64_t all = g_chosen;
+  g_wake_fd = wake_fd;
   g_received = 0;
+  g_pid = raw_getpid();
   for (int signal = 1; signal <= kSignals; ++signal) {
     if ((all & signal_bit(signal)) == 0) continue;
     KernelSigaction action{};
@@ -124,13 +142,12 @@ Status install_request_signals(const std::atomic<int>* wake_fd) {
     action.flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK;
     action.mask = ~std::uint64_t{0};
     action = with_way_back(action);
-    if (raw_sigaction(signal, &action, &g_program_actions[signal]) != 0)
-      return Status::of(Code::kPermission, errno, "cannot take signal %d for checkpoints", signal);
+    KernelSigaction old{};
+    raw_sigaction(signal, &action, &old);
+    if (old.handler != action.handler) g_program_actions[signal] = old;
   }
-  g_pid = raw_getpid();
   g_signals = all;
   raw_sigmask(SIG_UNBLOCK, &all, nullptr);
-  return {};
 }
 
 bool is_request_signal(int signal) { return signal >= 1 && (request_signals() & signal_bit(signal)) != 0; }
@@ -141,6 +158,7 @@ std::uint64_t request_signals() {
 }
 
 void exchange_request_action(int signal, const KernelSigaction* action, KernelSigaction* old) {
+  AllSignalsBlocked blocked;  // a handler may set an action, too
   SpinGuard guard(g_lock);
   if (old != nullptr) *old = g_program_actions[signal];
   if (action != nullptr) g_program_actions[signal] = *action;
@@ -152,6 +170,8 @@ SignalledRequest take_signalled_request() {
   const std::uint64_t received = g_received.exchange(0);
   return {received != 0, (received & g_killing.load()) != 0};
 }
+
+void drop_signalled_request() { g_received = 0; }
 
 void give_back_request_signals() {
   g_lock.reset();

@@ -2,8 +2,9 @@
 // back sends one to the processes.
 //
 // SHADOWIB_CHECKPOINT_ON and SHADOWIB_KILL_ON name them ("USR1,TERM"); the latter also end the job once the set is
-// committed. From the time a process is a member they are shadowib's: its threads cannot block them, what it does on
-// them is kept apart as with the stop signal (stop.h), and is what a child gets back.
+// committed. From the time a process is a member they are shadowib's: the agent's thread takes them if no other may,
+// what the program does on them is kept apart as with the stop signal (stop.h), and is what a child by fork() gets
+// back.
 #pragma once
 
 #include <atomic>
@@ -18,9 +19,11 @@ namespace shadowib {
 // says which is no signal, or none that can be taken from a program.
 Status parse_request_signals(const char* text, std::uint64_t* signals);
 
-// Takes the signals that the environment names from this process. `wake_fd`: where the number of an eventfd stands
-// that becomes readable when one comes. After stop_install().
-Status install_request_signals(const std::atomic<int>* wake_fd);
+// Reads the environment. After stop_install().
+Status choose_request_signals();
+// Takes what was chosen from this process. `wake_fd`: where the number of an eventfd stands that becomes readable
+// when a signal comes.
+void install_request_signals(const std::atomic<int>* wake_fd);
 // Async-signal-safe.
 bool is_request_signal(int signal);
 std::uint64_t request_signals();
@@ -33,6 +36,8 @@ struct SignalledRequest {
   bool checkpoint = false, kill = false;
 };
 SignalledRequest take_signalled_request();
+// The same for nobody, and without looking at the eventfd.
+void drop_signalled_request();
 
 // In a forked child: the program's own actions are in force again.
 void give_back_request_signals();

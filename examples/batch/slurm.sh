@@ -3,8 +3,8 @@
 #
 #   sbatch --ntasks=4 --time=12:00:00 slurm.sh mpirun ./app ARGUMENT...
 #
-# Five minutes before the end, or when the job is preempted, Slurm sends SIGUSR1 to this script. It has the job saved and
-# ended, and asks Slurm to queue it again; the next time it is started it restarts the newest set. Sets lie in
+# Five minutes before the end Slurm sends SIGUSR1 to this script (and when the job is preempted, where Slurm is set up with
+# PreemptParameters=send_user_signal). It has the job saved and ended, and asks Slurm to queue it again; the next time it is started it restarts the newest set. Sets lie in
 # shadowib-ckpt.<job id>, which stays the same: what is submitted anew begins anew.
 #SBATCH --nodes=1
 #SBATCH --signal=B:USR1@300
@@ -28,7 +28,17 @@ newest_set() {
 # The job runs on if this fails, as long as it may.
 # shellcheck disable=SC2317 # the trap calls it
 save_and_end() {
-  shadowib checkpoint "$job" --kill --keep "$keep" --timeout 240 && saved=yes
+  local until=$((SECONDS + 240)) code
+  while [ "$SECONDS" -lt "$until" ]; do
+    shadowib checkpoint "$job" --kill --keep "$keep" --timeout $((until - SECONDS))
+    code=$?
+    case $code in
+      0) saved=yes && return ;;
+      3) return ;;   # it has come to its end
+      11) sleep 1 ;; # the hourly one is being taken
+      *) sleep 5 ;;
+    esac
+  done
 }
 
 trap save_and_end USR1

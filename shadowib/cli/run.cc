@@ -19,7 +19,7 @@ namespace {
 struct RunOptions {
   Common common;
   std::string job, backend, checkpoint_on, kill_on;
-  double interval_s = 0;
+  double interval_s = 0, timeout_s = 0;
   unsigned keep = 0;
   Arguments command;
 };
@@ -63,6 +63,11 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   if (!options.checkpoint_on.empty()) export_variable("SHADOWIB_CHECKPOINT_ON", options.checkpoint_on);
   if (!options.kill_on.empty()) export_variable("SHADOWIB_KILL_ON", options.kill_on);
   if (options.keep > 0) export_variable("SHADOWIB_KEEP", std::to_string(options.keep));
+  if (options.timeout_s > 0) {
+    char text[32];
+    std::snprintf(text, sizeof(text), "%g", options.timeout_s);
+    export_variable("SHADOWIB_TIMEOUT", text);
+  }
   // Of a PMIx launcher, CMD or what has started us: what ranks are told they keep in memory of their own, which goes
   // into the image, and not in files of the launcher's, which end with it.
   if (variable("PMIX_MCA_gds").empty()) export_variable("PMIX_MCA_gds", "hash");
@@ -91,7 +96,7 @@ int replace_process(const std::string& program, const Arguments& command) {
 }
 
 // In the options, or in the environment that CMD inherits.
-Status check_signals(const RunOptions& options) {
+Status check_own_checkpoints(const RunOptions& options) {
   const std::string given[] = {options.checkpoint_on.empty() ? environment("CHECKPOINT_ON") : options.checkpoint_on,
                                options.kill_on.empty() ? environment("KILL_ON") : options.kill_on};
   std::uint64_t signals[2] = {0, 0};
@@ -101,6 +106,9 @@ Status check_signals(const RunOptions& options) {
   if ((signals[0] & signals[1]) != 0)
     return Status::of(Code::kUsage, 0, "--checkpoint-on %.60s and --kill-on %.60s name the same signal",
                       given[0].c_str(), given[1].c_str());
+  const std::string keep = environment("KEEP");
+  if (options.keep == 0 && !keep.empty() && std::atoi(keep.c_str()) < 1)
+    return Status::of(Code::kUsage, 0, "SHADOWIB_KEEP=%.40s is no number of sets; 1 is the least", keep.c_str());
   return {};
 }
 
@@ -129,7 +137,7 @@ int run(RunOptions& options) {
         kRunFailed);
   if (options.backend.empty()) options.backend = environment("BACKEND");
   if (options.backend.empty()) options.backend = "auto";
-  if (Status s = check_signals(options); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (Status s = check_own_checkpoints(options); !s.ok()) return run_failed(common, s, kRunFailed);
   Libraries libraries;
   if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
   const std::string exchange = exchange_of(common, options.job);
@@ -173,9 +181,12 @@ void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
       ->type_name("SIGNALS");
   command
       ->add_option("--keep", options->keep,
-                   "Of these checkpoints and of those of --interval the N newest\nsets stay; default all")
+                   "After a checkpoint that the job takes of itself remove all but its\nN newest sets; default none")
       ->check(CLI::Range(1u, 1000000u).description(""))
       ->type_name("N");
+  command->add_option("--timeout", options->timeout_s, "How long such a checkpoint may take; default 60")
+      ->check(CLI::Range(0.001, 2000000.0).description(""))
+      ->type_name("S");
   add_common(command, &options->common);
   command->footer(kRunExamples);
   command->prefix_command();

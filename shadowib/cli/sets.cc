@@ -39,8 +39,10 @@ Status old_sets(const std::string& directory, const std::string& job, unsigned k
   SHADOWIB_TRY(list_sets(directory, &all));
   std::map<std::string, std::vector<const SetManifest*>> by_job;
   for (const ListedSet& set : all) {
-    if (!set.status.ok())
+    if (!set.status.ok() && job.empty())
       std::fprintf(stderr, "shadowib: left alone: %s\n", set.status.text());
+    else if (!set.status.ok())
+      continue;
     else if (job.empty() || set.manifest.job == job)
       by_job[set.manifest.job].push_back(&set.manifest);
   }

@@ -15,7 +15,7 @@ namespace shadowib::cli {
 Status choose_set(Common* common, const std::string& given, std::string* path);
 
 // The sets of `job`, or of each job if that is empty, that are older than its `keep` newest. Those that cannot be
-// read are told of on standard error and are none of them.
+// read are none of them, and told of on standard error if all jobs are meant.
 Status old_sets(const std::string& directory, const std::string& job, unsigned keep, std::vector<std::string>* paths);
 
 // verify_set() with its progress on standard error.

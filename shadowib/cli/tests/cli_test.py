@@ -202,6 +202,9 @@ class Run(Tree):
             for option in ("--checkpoint-on", "--kill-on"):
                 self.assertIn(f"{option}: {why}" if why[0] == "'" else why,
                               self.shadowib("run", option, signals, "--", "true", code=125).stderr)
+        self.assertIn("SHADOWIB_KEEP=0", self.shadowib("run", "--", "true", env={"SHADOWIB_KEEP": "0"}, code=125).stderr)
+        self.assertIn("--kill-on: 'NOPE'", self.shadowib("run", "--", "true", env={"SHADOWIB_KILL_ON": "NOPE"}, code=125).stderr)
+        self.shadowib("run", "--", "true", env={"SHADOWIB_KILL_ON": "", "SHADOWIB_KEEP": ""})
         self.assertIn("same signal", self.shadowib("run", "--checkpoint-on", "USR1", "--kill-on", "10", "--", "true", code=125).stderr)
         self.shadowib("run", "--job", "../evil", "--", "true", code=125)
         self.shadowib("run", "--job", "a/b", "--", "true", code=125)

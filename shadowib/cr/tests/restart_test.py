@@ -296,6 +296,19 @@ class Restart(RestartCase):
         self.tell("finish")
         self.ends(restarted, 0)
 
+    def test_a_signal_that_asks_for_what_is_refused(self):
+        """It is tried again now and then, not at once, and given up."""
+        program = self.start("run", "--job", "j", "--backend", BACKEND, "--kill-on", "USR1", "--", PROGRAM, "asked_by_signals_one",
+                             SHADOWIB_FAULT="30:fail", SHADOWIB_LOG="warn")
+        self.await_file("one")
+        begun = time.monotonic()
+        program.send_signal(signal.SIGUSR1)
+        self.await_text(program, "none of 3 was one; the job goes on")
+        self.assertGreater(time.monotonic() - begun, 14)
+        self.tell("finish")
+        self.ends(program, 0)
+        self.assertEqual(self.set_numbers(), [])
+
     def test_datagrams(self):
         self.alone("datagrams")
 

@@ -1,6 +1,8 @@
 /* Signals that come when a checkpoint is taken, and signals that ask for one. */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -46,6 +48,21 @@ static void awaits_termination(void) {
   send_one(1);
 }
 
+static void* make_it(void* unused) {
+  make_pair(1 << 16);
+  return unused;
+}
+
+/* To ignore one, to handle it again, to block it. */
+static void old_ways(void) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+  CHECK(sigignore(SIGUSR1) == 0);
+  CHECK(ssignal(SIGUSR1, handle) == SIG_IGN);
+  CHECK(sighold(SIGUSR1) == 0);
+#pragma GCC diagnostic pop
+}
+
 static void ended_well(pid_t child) {
   int status = -1;
   CHECK(waitpid(child, &status, 0) == child && status == 0);
@@ -57,13 +74,20 @@ static void asked_by_signals(const char* self) {
   struct sigaction seen;
   struct timespec moment = {0, 20000000};
   sigset_t set;
+  pthread_t thread;
   CHECK(signal(SIGUSR1, handle) != SIG_ERR);
-  make_pair(1 << 16);
-  CHECK(sigaction(SIGUSR1, NULL, &seen) == 0 && seen.sa_handler == handle);
-  CHECK(signal(SIGTERM, handle) == SIG_DFL && signal(SIGTERM, handle) == handle);
   sigemptyset(&set);
   sigaddset(&set, SIGUSR1);
   sigaddset(&set, SIGTERM);
+  if (strcmp(self, "one") == 0) {
+    make_pair(1 << 16);
+  } else { /* the thread that becomes a member ends, and the other has them blocked */
+    CHECK(pthread_create(&thread, NULL, make_it, NULL) == 0);
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0 && pthread_join(thread, NULL) == 0);
+  }
+  old_ways();
+  CHECK(sigaction(SIGUSR1, NULL, &seen) == 0 && seen.sa_handler == handle);
+  CHECK(signal(SIGTERM, handle) == SIG_DFL && signal(SIGTERM, handle) == handle);
   CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
   pid_t child = fork();
   if (child == 0) {

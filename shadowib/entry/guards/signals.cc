@@ -50,6 +50,8 @@ Next<int(int, const struct sigaction*, struct sigaction*)> g_sigaction{"sigactio
 Next<sighandler_t(int, sighandler_t)> g_signal{"signal"};
 Next<sighandler_t(int, sighandler_t)> g_sysv_signal{"__sysv_signal"};
 Next<sighandler_t(int, sighandler_t)> g_sigset{"sigset"};
+Next<int(int)> g_sigignore{"sigignore"};
+Next<int(int)> g_sighold{"sighold"};
 
 bool is_ours(int signal) {
   return (signal == shadowib::stop_signal_number() && shadowib::stop_owns_signal(signal)) ||
@@ -162,7 +164,24 @@ SHADOWIB_GUARD sighandler_t __sysv_signal(int number, sighandler_t handler) noex
   return g_sysv_signal(number, handler);
 }
 
+// libc's other ways, which do not come by the guards above.
+SHADOWIB_GUARD sighandler_t bsd_signal(int number, sighandler_t handler) noexcept { return signal(number, handler); }
+SHADOWIB_GUARD sighandler_t ssignal(int number, sighandler_t handler) noexcept { return signal(number, handler); }
+
+SHADOWIB_GUARD int sigignore(int number) noexcept {
+  if (!is_ours(number)) return g_sigignore(number);
+  exchange_kept_handler(number, SIG_IGN, 0);
+  return 0;
+}
+
+SHADOWIB_GUARD int sighold(int number) noexcept { return is_ours(number) ? 0 : g_sighold(number); }
+
 SHADOWIB_GUARD sighandler_t sigset(int number, sighandler_t handler) noexcept {
+  if (handler == SIG_HOLD && is_ours(number)) {  // would block it
+    struct sigaction kept {};
+    exchange_kept_action(number, nullptr, &kept);
+    return kept.sa_handler;
+  }
   if (is_ours(number)) return exchange_kept_handler(number, handler, 0);
   return g_sigset(number, handler);
 }
