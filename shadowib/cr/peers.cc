@@ -206,13 +206,18 @@ bool find_late(const char* kind, const RemoteKeys& remote, VirtualKey id, RealKe
   return true;
 }
 
+// The program's address of somebody. On Ethernet a LID means nothing, whatever stands there: UCX has 0xc000.
+void note_address(const ShadowContext& context, const ibv_ah_attr& attr, RemoteEnd* remote) {
+  const bool has_port = attr.port_num >= 1 && attr.port_num <= context.ports.size();
+  const bool ethernet = has_port && context.ports[attr.port_num - 1u].attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+  remote->lid = {ethernet ? 0u : attr.dlid};
+  remote->has_gid = attr.is_global != 0;
+  if (remote->has_gid) remote->gid = attr.grh.dgid;
+}
+
 void note_remote(ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
   SpinGuard guard(registry().lock);  // the status that others ask for shows it
-  if (mask & IBV_QP_AV) {
-    qp.remote.lid = {attr.ah_attr.dlid};
-    qp.remote.has_gid = attr.ah_attr.is_global != 0;
-    if (qp.remote.has_gid) qp.remote.gid = attr.ah_attr.grh.dgid;
-  }
+  if (mask & IBV_QP_AV) note_address(*qp.context, attr.ah_attr, &qp.remote);
   if (mask & IBV_QP_DEST_QPN) qp.remote.qp_num = {attr.dest_qp_num};
 }
 
@@ -269,9 +274,7 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
 }
 
 void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
-  ah.remote.lid = {ah.attr.dlid};
-  ah.remote.has_gid = ah.attr.is_global != 0;
-  if (ah.remote.has_gid) ah.remote.gid = ah.attr.grh.dgid;
+  note_address(*ShadowContext::of(ah.ah.context), ah.attr, &ah.remote);
   if (job_info().generation == 0) return;
   const ShadowContext& context = *ShadowContext::of(ah.ah.context);
   if (is_multicast(ah.attr)) return set_multicast_route(context, attr);

@@ -147,7 +147,8 @@ void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number) {
   attr.max_dest_rd_atomic = 1;
   attr.min_rnr_timer = min_rnr_timer;
   attr.ah_attr = address_of(peer_lid);
-  attr.qp_access_flags = qp_access; /* here too, which is unusual */
+  if (gid_index >= 0) attr.ah_attr.dlid = 0xc000; /* means nothing; UCX does so */
+  attr.qp_access_flags = qp_access;               /* here too, which is unusual */
   CHECK(ibv_modify_qp(qp, &attr,
                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER | IBV_QP_ACCESS_FLAGS) == 0);
