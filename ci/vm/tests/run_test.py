@@ -1,10 +1,12 @@
 """ci/vm/run itself: exit codes come through, a panic and a hang are failures, a log stays, errors are clear."""
+import contextlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 RUN = pathlib.Path(__file__).resolve().parents[1] / "run"
@@ -28,6 +30,25 @@ class Vm(unittest.TestCase):
 
 
 class Guests(Vm):
+    @contextlib.contextmanager
+    def when_told(self, line: str, answer: pathlib.Path):
+        """While in it: makes the file `answer` as soon as the log has that line."""
+        over = threading.Event()
+
+        def watch():
+            while not over.wait(0.05):
+                if self.log.exists() and line in self.log.read_text():
+                    answer.touch()
+                    return
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
     def test_a_command_finds_the_device_and_ends_well(self):
         shared = pathlib.Path(self.top.name) / "shared"
         shared.mkdir()
@@ -59,7 +80,14 @@ class Guests(Vm):
         self.assertEqual(done.stdout, "unended")
 
     def test_a_panic_is_a_failure(self):
-        done = self.vm(script="echo before; echo c >/proc/sysrq-trigger; sleep 60; exit 0", code=DIED)
+        """Output has its way through a program of the guest's: what is written right before a panic may not have been sent."""
+        shared = pathlib.Path(self.top.name) / "shared"
+        shared.mkdir()
+        with self.when_told("output | before\n", shared / "heard"):
+            done = self.vm("--share", shared, code=DIED, script=f"""
+                echo before
+                until [ -e {shared}/heard ]; do sleep 0.2; done
+                echo c >/proc/sysrq-trigger; sleep 60; exit 0""")
         self.assertEqual(done.stdout, "before\n")
         self.assertIn("kernel panic: sysrq triggered crash", done.stderr)
         self.assertRegex(self.log.read_text(), r"kernel \| .*Call Trace")
