@@ -2,7 +2,6 @@
 
 #include <linux/fs.h>
 #include <sched.h>
-#include <sys/vfs.h>
 
 #include <algorithm>
 #include <atomic>
@@ -38,19 +37,9 @@ std::string parent_of(const std::string& path) {
 
 // File systems that only this machine changes, so that inotify sees everything.
 bool local_file_system(int fd) {
-  struct statfs info {};
-  if (::fstatfs(fd, &info) != 0) return false;
-  switch (static_cast<unsigned long>(info.f_type)) {
-    case 0xEF53:      // ext2, ext3, ext4
-    case 0x58465342:  // xfs
-    case 0x9123683E:  // btrfs
-    case 0x01021994:  // tmpfs
-    case 0x858458F6:  // ramfs
-    case 0x794C7630:  // overlayfs
-    case 0xF2F52010:  // f2fs
-    case 0x2FC12FC1:  // zfs
-      return true;
-  }
+  const std::string type = file_system_of(fd);
+  for (const char* local : {"ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "overlay", "f2fs", "zfs"})
+    if (type == local) return true;
   return false;
 }
 

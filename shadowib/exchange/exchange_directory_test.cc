@@ -13,6 +13,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/directory_waiter.h"
 #include "shadowib/exchange/exchange.h"
+#include "shadowib/exchange/raw_files.h"
 
 namespace shadowib {
 namespace {
@@ -159,6 +160,16 @@ TEST_F(DirectoryExchangeTest, SymbolicLinksPlantedAsValuesAreNotFollowed) {
   std::string value;
   bool found = false;
   EXPECT_EQ(exchange_->get("evil", &value, &found).code(), Code::kIo);
+}
+
+TEST_F(DirectoryExchangeTest, TellsWhereAFileIs) {
+  for (const auto& [path, type] : std::vector<std::pair<const char*, const char*>>{
+           {"/proc/self/status", "proc"}, {"/dev/shm", "tmpfs"}, {"/sys", "sysfs"}}) {
+    const OwnedFd fd = open_owned(AT_FDCWD, path, O_RDONLY);
+    ASSERT_TRUE(fd) << path;
+    EXPECT_EQ(file_system_of(fd.get()), type) << path;
+  }
+  EXPECT_EQ(file_system_of(-1), "");
 }
 
 // With no descriptor left for inotify everything still works, by looking again at a bounded rate.

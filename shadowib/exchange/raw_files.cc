@@ -1,5 +1,6 @@
 #include "shadowib/exchange/raw_files.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -59,6 +60,41 @@ int read_whole(int fd, std::string* bytes) {
   }
   bytes->resize(filled);
   return 0;
+}
+
+namespace {
+
+// What follows `name` up to the line's end.
+std::string_view field_of(std::string_view text, std::string_view name) {
+  const std::size_t at = text.find(name);
+  if (at == std::string_view::npos) return {};
+  text.remove_prefix(at + name.size());
+  return text.substr(0, text.find('\n'));
+}
+
+bool read_proc(const char* path, std::string* text) {
+  OwnedFd fd = open_owned(AT_FDCWD, path, O_RDONLY);
+  return fd && read_whole(fd.get(), text) == 0;
+}
+
+}  // namespace
+
+std::string file_system_of(int fd) {
+  std::string info, mounts;
+  if (!read_proc(("/proc/self/fdinfo/" + std::to_string(fd)).c_str(), &info) ||
+      !read_proc("/proc/self/mountinfo", &mounts))
+    return {};
+  std::string_view id = field_of(info, "mnt_id:");
+  id.remove_prefix(std::min(id.find_first_not_of(" \t"), id.size()));
+  if (id.empty()) return {};
+  const std::string start = "\n" + std::string(id) + " ";
+  mounts.insert(mounts.begin(), '\n');
+  // proc_pid_mountinfo(5): optional fields end with a hyphen, then comes the type.
+  const std::string_view line = field_of(mounts, start);
+  const std::size_t at = line.find(" - ");
+  if (at == std::string_view::npos) return {};
+  const std::string_view type = line.substr(at + 3);
+  return std::string(type.substr(0, type.find(' ')));
 }
 
 int make_directories(int directory, const std::string& path) {

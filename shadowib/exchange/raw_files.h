@@ -61,6 +61,10 @@ int read_whole(int fd, std::string* bytes);
 // An absolute path ignores `directory`.
 int make_directories(int directory, const std::string& path);
 
+// The type of the file system that `fd` is on, as /proc/self/mountinfo has it; empty if that does not tell. statfs(2)
+// does not do: 9p and some of FUSE pass on what their server's says.
+std::string file_system_of(int fd);
+
 // The text of an errno, from a constant table (strerror may allocate and translate).
 const char* error_text(int err);
 
