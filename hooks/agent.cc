@@ -13,6 +13,7 @@
 
 #include "hooks/agent_state.h"
 #include "hooks/fault.h"
+#include "hooks/imager/processor.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/loader_thread.h"
 #include "hooks/own_checkpoints.h"
@@ -131,6 +132,20 @@ void agent_in_child() {
   g_agent.phase = 0;
 }
 
+// What the loader was told when the program started.
+Status read_processor_choice() {
+  const char* level = std::getenv("SHADOWIB_CPU");
+  g_agent.processor_level = level == nullptr || level[0] == '\0' ? kAnyProcessorLevel : processor_level(level);
+  if (g_agent.processor_level < 0)
+    return Status::of(
+        Code::kUsage, 0,
+        "SHADOWIB_CPU=%.60s is none of x86-64, x86-64-v2, x86-64-v3 and x86-64-v4; shadowib run --cpu sets it",
+        level);
+  const char* bind_now = std::getenv("LD_BIND_NOW");
+  g_agent.binds_at_start = bind_now != nullptr && bind_now[0] != '\0';
+  return {};
+}
+
 Status join_locked() {
   static bool handler_registered = false;
   if (!handler_registered) {
@@ -141,6 +156,7 @@ Status join_locked() {
   SHADOWIB_TRY(fill_job_info(&g_agent.info));
   SHADOWIB_TRY(stop_install());
   SHADOWIB_TRY(choose_request_signals());
+  SHADOWIB_TRY(read_processor_choice());
   int alive_lock = -1;
   SHADOWIB_TRY(enter_job(&g_agent.info, &g_agent.exchange, &alive_lock, &g_agent.last_request, &g_agent.last_status));
   g_agent.alive_lock = alive_lock;

@@ -22,6 +22,8 @@ struct AgentState {
   std::atomic<int> phase{0};            // reached in the checkpoint under way; 0: none
   std::uint64_t last_request = 0;       // number of the latest checkpoint request seen
   std::uint64_t last_status = 0;
+  int processor_level = 0;      // of SHADOWIB_CPU (imager/processor.h)
+  bool binds_at_start = false;  // LD_BIND_NOW
 
   // The end of the latest round, for request_checkpoint(): `rounds` counts them, `outcome` is the set's path or, if
   // not committed, the reason.

@@ -153,7 +153,9 @@ Status Round::save() {
                       &table_,
                       shared_.list().data(),
                       static_cast<std::uint32_t>(shared_.list().size()),
-                      request_signals()};
+                      request_signals(),
+                      g_agent.processor_level,
+                      g_agent.binds_at_start};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
   note_owned_descriptors();
   SaveResult result{};

@@ -12,13 +12,15 @@ from common import ROOT, Line
 SKIPPED = 77
 
 
-def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int, machine: list[str]) -> int:
+def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int, machine: list[str], shared: tuple) -> int:
     """The same line again, in the guest. What it leaves when a case fails is copied out of it."""
     shutil.rmtree(evidence, ignore_errors=True)
     evidence.mkdir(parents=True)
     argv = [ROOT / "ci" / "vm" / "run", *machine, "--timeout", str(timeout), "--log", evidence / "vm.log", "--share", evidence]
     if nodes == 2:
         argv += ["--nodes", "2", "--shared-directory"]
+    for path in shared:
+        argv += ["--share", path]
     for path in filter(None, (line.options.state, line.options.log, getattr(line.options, "table", None))):
         path.resolve().parent.mkdir(parents=True, exist_ok=True)
         argv += ["--share", path.resolve().parent]
@@ -28,15 +30,15 @@ def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int, mac
 
 
 def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[bool, float], nodes: int = 1,
-                 machines: tuple[list[str], ...] = ([],)) -> int:
+                 machines: tuple[list[str], ...] = ([],), shared: tuple[pathlib.Path, ...] = ()) -> int:
     """`in_guest` runs the line's cases; `timeouts` of the whole, by line.quick. Returns the exit code. Of two nodes, node 0 runs the
     cases, in the directory of both, and node 1 starts what it is told to (nodes.py). `machines`: options of ci/vm/run, for each
-    machine that is booted, one after the other."""
+    machine that is booted, one after the other. `shared`: directories of the host that it may write to."""
     if line.options.list:
         return in_guest(line)
     evidence = line.build / "acceptance" / f"{line.name}-vm"
     if os.environ.get("SHADOWIB_VM") != "1":
-        codes = [_on_host(line, evidence.with_name(evidence.name + str(i or "")), timeouts[line.quick], nodes, machine)
+        codes = [_on_host(line, evidence.with_name(evidence.name + str(i or "")), timeouts[line.quick], nodes, machine, shared)
                  for i, machine in enumerate(machines)]
         return max((code for code in codes if code != SKIPPED), default=SKIPPED)
     if nodes == 2 and os.environ["SHADOWIB_VM_NODE"] == "1":

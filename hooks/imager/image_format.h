@@ -8,8 +8,7 @@
 
 namespace shadowib {
 
-inline constexpr std::uint32_t kImageVersion = 2;
-inline constexpr std::uint32_t kOldestImageVersion = 1;  // which is still read
+inline constexpr std::uint32_t kImageVersion = 3;
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 inline constexpr std::uint64_t kPage = 4096;
@@ -78,9 +77,12 @@ struct ProcessRecord {
   std::uint64_t mailbox_bytes;
   std::uint64_t threads_in_restorer_address;
   std::uint64_t xcr0;             // extended state the processor had enabled
-  std::uint32_t cpu_features[8];  // cpuid 1 ecx, edx; 7.0 ebx, ecx, edx; 7.1 eax; zero
+  std::uint32_t cpu_features[8];  // as ProcessorState::features (processor.h)
   std::uint32_t mailbox_layout;   // kMailboxLayout of the library in the image (save/restart_mailbox.h)
-  std::uint32_t unused[5];
+  std::uint32_t processor_level;  // the process uses features of this level of the psABI at most; 0: any
+  std::uint32_t binds_at_start;   // its loader binds no function later (LD_BIND_NOW)
+  std::uint32_t unused[3];
+  std::uint32_t state_offsets[32];  // as ProcessorState::state_offsets
 };
 
 struct ThreadRecord {
@@ -107,7 +109,7 @@ enum class MappingKind : std::uint32_t {
   kPrivateFile = 1,      // a private mapping of a file, with its content
   kSharedAnonymous = 2,  // MAP_SHARED | MAP_ANONYMOUS of one process that has no table, with its content
   kSharedFile = 3,       // MAP_SHARED of a regular file: mapped again, content stays in the file
-  kSharedMemory = 4,     // of a segment of the table in kDescriptors, whose content is a part of its own. Since 2
+  kSharedMemory = 4,     // of a segment of the table in kDescriptors, whose content is a part of its own
 };
 
 // madvise and mlock state, from the VmFlags of smaps.
@@ -153,7 +155,7 @@ struct VdsoRecord {
 // Flags of a kPages record.
 inline constexpr std::uint32_t kPagesClean = 1;  // unmodified pages of a private file mapping
 inline constexpr std::uint32_t kPagesGuard = 2;  // no content: MADV_GUARD_INSTALL is in force
-// Of a segment of shared memory, whose number stands for the mapping's; addresses are offsets in it. Since 2
+// Of a segment of shared memory, whose number stands for the mapping's; addresses are offsets in it
 inline constexpr std::uint32_t kPagesShared = 4;
 
 struct PagesHeader {

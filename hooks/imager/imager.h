@@ -23,6 +23,9 @@ struct SaveRequest {
   const SharedMemory* shared;
   std::uint32_t shared_count;
   std::uint64_t request_signals;  // those that ask for a checkpoint, bits from 0 on: none of them waits in the image
+  // For restarts on another processor.
+  int processor_level;  // the process uses features of this level at most (processor.h)
+  bool binds_at_start;  // its loader binds no function later
 };
 
 struct SaveResult {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "hooks/imager/processor.h"
 #include "hooks/imager/set/set_files.h"
 #include "hooks/request_signals.h"
 #include "shadowib/cli/common.h"
@@ -18,7 +19,7 @@ namespace {
 
 struct RunOptions {
   Common common;
-  std::string job, backend, checkpoint_on, kill_on;
+  std::string job, backend, cpu, checkpoint_on, kill_on;
   double interval_s = 0, timeout_s = 0;
   unsigned keep = 0;
   Arguments command;
@@ -49,25 +50,52 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
+void export_seconds(const char* name, double seconds) {
+  if (seconds <= 0) return;
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", seconds);
+  export_variable(name, text);
+}
+
+void export_unless_set(const char* name, const char* value) { ::setenv(name, value, 0); }
+
+// For those who choose code by the processor: the loader and libc of every process of CMD, and what else we know to
+// have a switch. The loader binds all functions at once, since it saves registers when it does so later, in room that
+// it has measured on this machine.
+void export_processor_level(const std::string& cpu) {
+  const int level = processor_level(cpu.c_str());
+  export_variable("SHADOWIB_CPU", cpu);
+  export_variable("LD_BIND_NOW", "1");
+  export_variable("GLIBC_TUNABLES", with_processor_level(variable("GLIBC_TUNABLES"), level));
+  if (level >= kMostProcessorLevel) return;
+  export_unless_set("OMPI_MCA_op_avx_support", level == 3 ? "SSE,SSE2,SSE3,SSE4.1,AVX,AVX2" : "SSE,SSE2");
+  export_unless_set("OPENBLAS_CORETYPE", level == 3 ? "Haswell" : "Core2");
+}
+
+Status check_processor_level(const RunOptions& options) {
+  if (options.cpu.empty()) return {};
+  const char* cpu = options.cpu.c_str();
+  const int level = processor_level(cpu);
+  if (level < 0)
+    return Status::of(Code::kUsage, 0, "SHADOWIB_CPU=%.60s: use x86-64, x86-64-v2, x86-64-v3 or x86-64-v4", cpu);
+  const int here = level_of_this_processor();
+  if (level <= here) return {};
+  return Status::of(Code::kUsage, 0, "--cpu %s: this processor has no more than x86-64%s", cpu,
+                    here == 1 ? "" : ("-v" + std::to_string(here)).c_str());
+}
+
 Status set_environment(const RunOptions& options, const Libraries& libraries, const std::string& exchange) {
   std::error_code error;
   export_variable("SHADOWIB_JOB", options.job);
   export_variable("SHADOWIB_DIR", options.common.directory);
   export_variable("SHADOWIB_EXCHANGE", exchange);
   export_variable("SHADOWIB_BACKEND", options.backend);
-  if (options.interval_s > 0) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%g", options.interval_s);
-    export_variable("SHADOWIB_INTERVAL", text);
-  }
+  if (!options.cpu.empty()) export_processor_level(options.cpu);
+  export_seconds("SHADOWIB_INTERVAL", options.interval_s);
   if (!options.checkpoint_on.empty()) export_variable("SHADOWIB_CHECKPOINT_ON", options.checkpoint_on);
   if (!options.kill_on.empty()) export_variable("SHADOWIB_KILL_ON", options.kill_on);
   if (options.keep > 0) export_variable("SHADOWIB_KEEP", std::to_string(options.keep));
-  if (options.timeout_s > 0) {
-    char text[32];
-    std::snprintf(text, sizeof(text), "%g", options.timeout_s);
-    export_variable("SHADOWIB_TIMEOUT", text);
-  }
+  export_seconds("SHADOWIB_TIMEOUT", options.timeout_s);
   // Of a PMIx launcher, CMD or what has started us: what ranks are told they keep in memory of their own, which goes
   // into the image, and not in files of the launcher's, which end with it.
   if (variable("PMIX_MCA_gds").empty()) export_variable("PMIX_MCA_gds", "hash");
@@ -138,6 +166,8 @@ int run(RunOptions& options) {
   if (options.backend.empty()) options.backend = environment("BACKEND");
   if (options.backend.empty()) options.backend = "auto";
   if (Status s = check_own_checkpoints(options); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (options.cpu.empty()) options.cpu = environment("CPU");
+  if (Status s = check_processor_level(options); !s.ok()) return run_failed(common, s, kRunFailed);
   Libraries libraries;
   if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
   const std::string exchange = exchange_of(common, options.job);
@@ -166,6 +196,13 @@ void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
           "device exists, else ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")
       ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}).description(""))
       ->type_name("NAME");
+  command
+      ->add_option(
+          "--cpu", options->cpu,
+          "Let CMD find no more of this processor than that level of the\nx86-64 psABI, so that its sets can be "
+          "restarted wherever a\nprocessor has it; default $SHADOWIB_CPU, else all, which a restart\nthen asks for")
+      ->check(CLI::IsMember({"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"}).description(""))
+      ->type_name("LEVEL");
   command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")
       ->check(CLI::Validator(CLI::PositiveNumber).description(""))
       ->type_name("S");

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 
 #include "hooks/imager/arch/x86_64/raw_syscall.h"
@@ -164,7 +165,7 @@ class MemberBuilder {
         round_up(sizeof(RestorerArgs) + mappings_.size() * sizeof(RestorerMapping) +
                  image_.batches.size() * sizeof(RestorerBatch) + image_.threads.size() * sizeof(RestorerThread) +
                  sizeof(ProcessRecord) + sizeof(JobInfo) + image_.timers.size() * sizeof(TimerRecord) +
-                 image_.pending.size() * 128 + vdso_.copy.size() + 16 * 64);
+                 image_.pending.size() * 128 + vdso_.copy.size() + patch_bytes() + 16 * 64);
     const std::uint64_t stacks = image_.threads.size() * kRestorerThreadStack;
     const std::uint64_t total =
         code_bytes + tables + kPageBufferBytes + stacks + kMainStackBytes + vdso_.staging_bytes + kPage;
@@ -198,6 +199,20 @@ class MemberBuilder {
     }
     args_->vdso_count = vdso_.piece_count;
     return find_room_to_attach();
+  }
+
+  std::uint64_t patch_bytes() const {
+    std::uint64_t bytes = start_.patches->size() * (sizeof(RestorerPatch) + 64);  // and what aligns them
+    for (const MemoryPatch& p : *start_.patches) bytes += p.bytes.size();
+    return bytes;
+  }
+
+  void fill_patches() {
+    std::vector<RestorerPatch> patches;
+    for (const MemoryPatch& p : *start_.patches)
+      patches.push_back({p.address, p.bytes.size(), place(p.bytes.data(), p.bytes.size())});
+    args_->patches = place(patches.data(), patches.size());
+    args_->patch_count = static_cast<std::uint32_t>(patches.size());
   }
 
   // A System V segment is attached whole first, where nothing comes to be, and its pieces move from there.
@@ -236,9 +251,13 @@ class MemberBuilder {
     for (const PageBatch& b : image_.batches) batches.push_back({b.record_offset, b.flags, b.mapping});
     a.batches = place(batches.data(), batches.size());
     a.batch_count = static_cast<std::uint32_t>(batches.size());
+    fill_patches();
     fill_threads();
     a.process = place(&p, 1);
-    a.timers = place(image_.timers.data(), image_.timers.size());
+    // Older kernels count up only, and newer ones do not list them in order.
+    std::vector<TimerRecord> timers = image_.timers;
+    std::sort(timers.begin(), timers.end(), [](const TimerRecord& x, const TimerRecord& y) { return x.id < y.id; });
+    a.timers = place(timers.data(), timers.size());
     a.timer_count = static_cast<std::uint32_t>(image_.timers.size());
     const auto* pending = place(image_.pending.data(), image_.pending.size());
     a.pending = reinterpret_cast<const std::uint8_t(*)[128]>(pending);

@@ -3,7 +3,7 @@
 
 #include "hooks/agent.h"
 #include "hooks/imager/descriptors.h"
-#include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/restore/image_memory.h"
 #include "hooks/imager/restore/shared_memory.h"
 #include "hooks/imager/restorer/restorer_args.h"
 
@@ -14,6 +14,7 @@ struct MemberStart {
   const JobInfo* job;
   DescriptorPlan* plan;  // nullptr: the image holds no descriptors, those at hand are kept
   const SharedMemoryPlan* memory;
+  const std::vector<MemoryPatch>* patches;
   int image_fd, status_fd, go_fd;
 };
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hooks/imager/checkpoint_set.h"
-#include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/restore/image_memory.h"
 #include "hooks/imager/restore/namespaces.h"
 
 namespace shadowib {
@@ -16,6 +16,7 @@ struct MemberImage {
   LoadedImage image;
   int fd;
   std::string path;
+  std::vector<MemoryPatch> patches = {};  // for the processor it is restarted on
 };
 
 struct OpenedSet {

@@ -40,13 +40,6 @@ const char* user_namespace_remedy() {
          "or restart as root";
 }
 
-bool has_capability(int capability) {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[2] = {};
-  if (::syscall(SYS_capget, &header, data) != 0) return false;
-  return (data[capability / 32].effective & (1u << (capability % 32))) != 0;
-}
-
 Status denied(const char* call, const char* remedy, int error = errno) {
   return Status::of(Code::kPermission, error, "%s is denied: %s; %s", call, std::strerror(error), remedy);
 }
@@ -117,6 +110,13 @@ Status raise_clocks(const ClockFloor& floor) {
 }
 
 }  // namespace
+
+bool has_capability(int capability) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (::syscall(SYS_capget, &header, data) != 0) return false;
+  return (data[capability / 32].effective & (1u << (capability % 32))) != 0;
+}
 
 Status enter_namespaces(const ClockFloor& floor, bool system_v) {
   if (!has_capability(CAP_SYS_ADMIN)) SHADOWIB_TRY(make_user_namespace());

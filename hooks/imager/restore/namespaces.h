@@ -7,6 +7,9 @@
 
 namespace shadowib {
 
+// In the effective set of this process: CAP_*.
+bool has_capability(int capability);
+
 struct ClockFloor {
   std::int64_t monotonic_ns, boottime_ns;  // no clock may show less than this
 };

@@ -19,6 +19,7 @@
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/restore/file_check.h"
+#include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/placement.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/recorded_files.h"
@@ -61,13 +62,6 @@ class Obstacles {
   std::vector<std::string> list_;
 };
 
-bool has_capability(int capability) {
-  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct data[2] = {};
-  if (::syscall(SYS_capget, &header, data) != 0) return false;
-  return (data[capability / 32].effective & (1u << (capability % 32))) != 0;
-}
-
 std::uint64_t number_in(const char* path, std::uint64_t otherwise) {
   std::ifstream file(path);
   std::uint64_t value = 0;
@@ -78,7 +72,8 @@ std::uint64_t number_in(const char* path, std::uint64_t otherwise) {
 
 Step rehearse_processor(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
-  for (const MemberImage& m : set.members) obstacles.add(check_processor(m.image));
+  std::vector<MemoryPatch> patches;
+  for (const MemberImage& m : set.members) obstacles.add(fit_to_processor(m.image, m.fd, &patches));
   return obstacles.step("processor", "has what the members found on theirs");
 }
 
@@ -324,6 +319,10 @@ Step rehearse_memory(const OpenedSet& set, const MachineLimits& limits) {
                       hex_address(limits.highest_address) + " here (five levels of page tables there, four here)");
       if ((r.advice & kAdviceLocked) != 0) locked += r.length;
     }
+    const bool guards = std::any_of(image.batches.begin(), image.batches.end(),
+                                    [](const PageBatch& b) { return (b.flags & kPagesGuard) != 0; });
+    if (guards && !limits.guard_pages)
+      obstacles.add(member + " has guard pages by madvise, which a kernel has from Linux 6.13 on");
     if (image.mappings.size() > limits.map_count)
       obstacles.add(member + " has " + std::to_string(image.mappings.size()) + " mappings, above vm.max_map_count");
     if (locked > limits.locked_bytes)
@@ -344,6 +343,14 @@ std::uint64_t address_end() {
   if (there == MAP_FAILED) return kFour;
   ::munmap(there, kPage);
   return reinterpret_cast<std::uintptr_t>(there) > kFour ? kFive : kFour;
+}
+
+bool has_guard_pages() {
+  void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  const bool has = ::madvise(page, kPage, 102 /* MADV_GUARD_INSTALL */) == 0;
+  ::munmap(page, kPage);
+  return has;
 }
 
 Step rehearse_descriptors(const OpenedSet& set, const MachineLimits& limits) {
@@ -373,6 +380,7 @@ MachineLimits machine_limits() {
   limits.map_count = number_in("/proc/sys/vm/max_map_count", ~0ull);
   limits.lowest_address = has_capability(CAP_SYS_RAWIO) ? 0 : number_in("/proc/sys/vm/mmap_min_addr", 0);
   limits.highest_address = address_end();
+  limits.guard_pages = has_guard_pages();
   rlimit limit{};
   ::getrlimit(RLIMIT_MEMLOCK, &limit);
   limits.locked_bytes = has_capability(CAP_IPC_LOCK) ? ~0ull : limit.rlim_cur;

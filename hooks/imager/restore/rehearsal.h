@@ -27,6 +27,7 @@ struct MachineLimits {
   std::uint64_t locked_bytes;     // RLIMIT_MEMLOCK, the largest number for who has CAP_IPC_LOCK
   std::uint64_t descriptors;      // the hard RLIMIT_NOFILE, to which a restart raises the soft one
   std::uint64_t available_bytes;  // memory and swap space that are free
+  bool guard_pages;               // the kernel has MADV_GUARD_INSTALL (Linux 6.13)
 };
 MachineLimits machine_limits();
 

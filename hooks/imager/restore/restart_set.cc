@@ -177,8 +177,8 @@ Status restart_set(const SetManifest& manifest, const RestartOptions& options,
   processes->clear();
   OpenedSet set;
   Status status = open_members(manifest, options.members, &set);
-  for (const MemberImage& m : set.members)
-    if (status.ok()) status = check_processor(m.image);
+  for (MemberImage& m : set.members)
+    if (status.ok()) status = fit_to_processor(m.image, m.fd, &m.patches);
   if (status.ok()) status = Command(set, options, processes).run();
   close_members(&set);
   return status;

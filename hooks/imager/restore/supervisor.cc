@@ -130,8 +130,8 @@ class Supervisor {
     ::close(child_fd_);
     JobInfo job = options_.job;
     job.member = members_[index]->image.header.member;
-    become_member({&members_[index]->image, &job, plan_.get(), &memory_, members_[index]->fd,
-                   channels_[index].status_write, channels_[index].go_read});
+    become_member({&members_[index]->image, &job, plan_.get(), &memory_, &members_[index]->patches,
+                   members_[index]->fd, channels_[index].status_write, channels_[index].go_read});
   }
 
   // Every member tells once how it went; a pipe that closes without a word means it died.

@@ -206,6 +206,11 @@ void restore_memory(RestorerArgs* args) {
     if ((b.flags & kPagesClean) != 0 && args->mappings[b.mapping].fd >= 0) continue;
     read_batch(args, b);
   }
+  for (std::uint32_t i = 0; i < args->patch_count; ++i) {
+    const RestorerPatch& p = args->patches[i];
+    auto* to = reinterpret_cast<volatile std::uint8_t*>(p.address);
+    for (std::uint64_t byte = 0; byte < p.bytes; ++byte) to[byte] = p.from[byte];
+  }
   for (std::uint32_t i = 0; i < args->mapping_count; ++i) {
     settle_mapping(args, args->mappings[i]);
     if (args->mappings[i].fd >= 0) raw::invoke(__NR_close, args->mappings[i].fd);

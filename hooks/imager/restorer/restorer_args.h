@@ -65,6 +65,11 @@ struct RestorerBatch {
   std::uint32_t flags, mapping;
 };
 
+struct RestorerPatch {
+  std::uint64_t address, bytes;
+  const std::uint8_t* from;
+};
+
 struct RestorerVdsoPiece {
   std::uint64_t from, staging, to, length;
 };
@@ -84,7 +89,8 @@ struct RestorerArgs {
   const RestorerMapping* mappings;
   const RestorerBatch* batches;
   const RestorerThread* threads;  // the main thread first
-  std::uint32_t mapping_count, batch_count, thread_count, vdso_count;
+  const RestorerPatch* patches;   // over the memory, once it has its content
+  std::uint32_t mapping_count, batch_count, thread_count, vdso_count, patch_count;
   RestorerVdsoPiece vdso[kMaxVdsoPieces];
   const std::uint8_t* vdso_copy;  // whole pages, to be executable at vdso_copy_at; null: none
   std::uint64_t vdso_copy_at, vdso_copy_bytes;

@@ -1,6 +1,5 @@
 #include "hooks/imager/save/process_state.h"
 
-#include <cpuid.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -9,6 +8,7 @@
 #include <sys/utsname.h>
 #include <time.h>
 
+#include "hooks/imager/arch/x86_64/processor_state.h"
 #include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/save/raw_text.h"
 #include "hooks/imager/save/restart_mailbox.h"
@@ -119,22 +119,13 @@ Status read_memory_layout(ProcessRecord* p) {
 }
 
 void read_processor(ProcessRecord* p) {
-  unsigned a, b, c, d;
-  if (__get_cpuid(1, &a, &b, &c, &d)) {
-    p->cpu_features[0] = c;
-    p->cpu_features[1] = d;
-    if ((c & bit_OSXSAVE) != 0) {
-      std::uint32_t low, high;
-      __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-      p->xcr0 = low | static_cast<std::uint64_t>(high) << 32;
-    }
-  }
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
-    p->cpu_features[2] = b;
-    p->cpu_features[3] = c;
-    p->cpu_features[4] = d;
-  }
-  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) p->cpu_features[5] = a;
+  ProcessorState here;
+  read_processor_state(&here);
+  p->xcr0 = here.xcr0;
+  static_assert(sizeof(p->cpu_features) == sizeof(here.features) &&
+                sizeof(p->state_offsets) == sizeof(here.state_offsets));
+  __builtin_memcpy(p->cpu_features, here.features, sizeof(here.features));
+  __builtin_memcpy(p->state_offsets, here.state_offsets, sizeof(here.state_offsets));
 }
 
 Status add_link(ProcessState* s, const char* link) {

@@ -109,6 +109,8 @@ Status write_image(SaveJob* job) {
   auto* state = static_cast<ProcessState*>(job->scratch->take(sizeof(ProcessState)));
   if (state == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the state of the process");
   SHADOWIB_TRY(read_process_state(state));
+  state->process.processor_level = static_cast<std::uint32_t>(job->request->processor_level);
+  state->process.binds_at_start = job->request->binds_at_start;
   ThreadRecord* threads = nullptr;
   std::uint32_t thread_count = 0;
   SHADOWIB_TRY(list_threads(*job, state, &threads, &thread_count));

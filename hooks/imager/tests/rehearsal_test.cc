@@ -24,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kSaved = 10;
-constexpr MachineLimits kPlenty{65530, 0, ~0ull, ~0ull, 1 << 20, ~0ull};
+constexpr MachineLimits kPlenty{65530, 0, ~0ull, ~0ull, 1 << 20, ~0ull, true};
 
 class Rehearsal : public testing::Test {
  protected:
@@ -91,13 +91,17 @@ TEST_F(Rehearsal, TellsAnotherProcessor) {
   expect(RehearsedStep::kRefused, "processor", "processor state");
   image().process.xcr0 = 1;  // the loader found nothing to save but what every processor has
   expect(RehearsedStep::kRefused, "processor", "its loader");
+  image().process.binds_at_start = 1;
+  expect(RehearsedStep::kReady, "processor", "has what");
   image().process.xcr0 = 0;
   std::uint32_t& avx512 = image().process.cpu_features[2];
   const std::uint32_t before = avx512;
   avx512 = ~0u;  // no processor has all of these
   const bool has_all = only("processor").outcome == RehearsedStep::kReady;
-  avx512 = before;
   EXPECT_FALSE(has_all);
+  image().process.processor_level = 1;
+  EXPECT_EQ(only("processor").outcome, RehearsedStep::kReady);
+  avx512 = before;
 }
 
 TEST_F(Rehearsal, TheFirstRefusalIsTheRestarts) {
@@ -295,6 +299,12 @@ TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
   limits = kPlenty;
   limits.available_bytes = 4096;
   expect(RehearsedStep::kLimited, "memory", "0 MiB free", limits);
+  limits = kPlenty;
+  limits.guard_pages = false;
+  expect(RehearsedStep::kReady, "memory", "MiB saved", limits);
+  image().batches.push_back({0, kPagesGuard, 0, 1, 0});
+  expect(RehearsedStep::kRefused, "memory", "guard pages", limits);
+  image().batches.pop_back();
   image().mappings.front().advice |= kAdviceLocked;
   limits = kPlenty;
   limits.locked_bytes = 0;

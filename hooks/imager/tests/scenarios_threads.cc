@@ -129,6 +129,45 @@ SCENARIO(vector_registers) {
   CHECK_THAT(right);
 }
 
+struct Loop {
+  std::atomic<bool> running{false}, stop{false}, right{false};
+  void run() { right = vector_loop(&running, &stop); }
+};
+Loop g_in_handler;
+
+// One that a handler on a stack of its own has interrupted, which computes, too, when the stop comes: the registers
+// of one lie in a frame that the stop signal has not made.
+SCENARIO(vector_registers_of_two) {
+  if (!__builtin_cpu_supports("avx2")) {
+    save_and_end();
+    return;
+  }
+  static char alternate[64 << 10];
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_in_handler.run(); };
+  action.sa_flags = SA_ONSTACK;
+  CHECK_THAT(::sigaction(SIGUSR1, &action, nullptr) == 0);
+  Loop outer;
+  std::thread thread([&] {
+    stack_t stack{};
+    stack.ss_sp = alternate;
+    stack.ss_size = sizeof(alternate);
+    CHECK_THAT(::sigaltstack(&stack, nullptr) == 0);
+    outer.run();
+  });
+  while (!outer.running) ::sched_yield();
+  CHECK_THAT(::pthread_kill(thread.native_handle(), SIGUSR1) == 0);
+  while (!g_in_handler.running) ::sched_yield();
+  save_and_end();
+  for (Loop* loop : {&g_in_handler, &outer}) {
+    loop->running = false;
+    while (!loop->running) ::sched_yield();
+    loop->stop = true;
+  }
+  thread.join();
+  CHECK_THAT(g_in_handler.right && outer.right);
+}
+
 std::atomic<int> g_signals[65];
 void count_signal(int signal, siginfo_t*, void*) { ++g_signals[signal]; }
 

@@ -18,6 +18,7 @@
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
+#include "hooks/imager/processor.h"
 #include "hooks/imager/shared_memory.h"
 #include "hooks/imager/tests/test_stop.h"
 
@@ -67,6 +68,9 @@ bool save() {
   request.file_name = name.c_str();
   request.member = g_member;
   std::memset(request.set_id, 7, sizeof(request.set_id));
+  // As shadowib run --cpu has it, and the agent.
+  if (const char* level = std::getenv("SHADOWIB_CPU")) request.processor_level = processor_level(level);
+  request.binds_at_start = std::getenv("LD_BIND_NOW") != nullptr;
   SaveResult result{};
   SaveOutcome outcome{};
   JobInfo job{};

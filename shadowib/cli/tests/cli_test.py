@@ -57,7 +57,8 @@ class Tree(unittest.TestCase):
 class Run(Tree):
     def test_environment(self):
         seen = self.run_show("--job", "j", "--dir", "ckpt", "--backend", "ib2tcp", "--interval", "2.5",
-                             "--checkpoint-on", "USR1,SIGUSR2", "--kill-on", "15", "--keep", "3", words=("--job", "-x"))
+                             "--checkpoint-on", "USR1,SIGUSR2", "--kill-on", "15", "--keep", "3", "--timeout", "90", "--cpu", "x86-64",
+                             words=("--job", "-x"), env={"GLIBC_TUNABLES": "glibc.malloc.check=0"})
         env = seen["env"]
         self.assertEqual(seen["argv"], ["--job", "-x"], "CMD's options are CMD's")
         self.assertEqual(env["SHADOWIB_JOB"], "j")
@@ -66,6 +67,9 @@ class Run(Tree):
         self.assertEqual(env["SHADOWIB_BACKEND"], "ib2tcp")
         self.assertEqual(env["SHADOWIB_INTERVAL"], "2.5")
         self.assertEqual((env["SHADOWIB_CHECKPOINT_ON"], env["SHADOWIB_KILL_ON"], env["SHADOWIB_KEEP"]), ("USR1,SIGUSR2", "15", "3"))
+        self.assertEqual(env["SHADOWIB_TIMEOUT"], "90")
+        self.assertEqual((env["SHADOWIB_CPU"], env["LD_BIND_NOW"]), ("x86-64", "1"))
+        self.assertRegex(env["GLIBC_TUNABLES"], "^glibc.malloc.check=0:glibc.cpu.hwcaps=-.*-AVX2,")
         self.assertEqual(env["SHADOWIB_COMMAND"], str(self.command))
         self.assertEqual(env["LD_PRELOAD"].split(":")[-1], str(self.library))
         self.assertEqual(env["LD_LIBRARY_PATH"], str(self.prefix / "lib" / "dropin"))
@@ -197,6 +201,9 @@ class Run(Tree):
         self.shadowib("run", "--backend", "other", "--", "true", code=125)
         self.shadowib("run", "--interval", "-1", "--", "true", code=125)
         self.shadowib("run", "--keep", "0", "--", "true", code=125)
+        self.shadowib("run", "--timeout", "0", "--", "true", code=125)
+        self.shadowib("run", "--cpu", "x86-64-v5", "--", "true", code=125)
+        self.assertIn("SHADOWIB_CPU=i486", self.shadowib("run", "--", "true", env={"SHADOWIB_CPU": "i486"}, code=125).stderr)
         for signals, why in {"USR3": "'USR3' is no signal", "USR1,": "'' is no signal", "KILL": "signal KILL cannot be taken",
                              "65": "'65' is no signal", "SEGV": "cannot be taken", "62": "cannot be taken"}.items():
             for option in ("--checkpoint-on", "--kill-on"):

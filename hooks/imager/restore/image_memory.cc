@@ -1,0 +1,66 @@
+#include "hooks/imager/restore/image_memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace shadowib {
+
+Status ImageMemory::fetch(std::uint64_t offset, std::uint8_t* to, std::uint64_t bytes) const {
+  while (bytes > 0) {
+    const ssize_t n = ::pread(fd_, to, bytes, static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      return Status::of(Code::kIo, n < 0 ? errno : EIO, "cannot read the image of member %u at byte %lu",
+                        image_.header.member, offset);
+    to += n, offset += static_cast<std::uint64_t>(n), bytes -= static_cast<std::uint64_t>(n);
+  }
+  return {};
+}
+
+Status ImageMemory::open() {
+  std::vector<std::uint8_t> head(kPage);
+  for (const PageBatch& b : image_.batches) {
+    const MappingRecord& m = image_.mappings[b.mapping];
+    if ((b.flags & (kPagesClean | kPagesGuard)) != 0 || (m.flags & MAP_PRIVATE) == 0 ||
+        (m.protection & PROT_WRITE) == 0)
+      continue;
+    SHADOWIB_TRY(fetch(b.record_offset, head.data(), head.size()));
+    std::uint64_t offset = b.record_offset + kPage;
+    for (std::uint32_t i = 0; i < b.run_count; ++i) {
+      PageRun run;
+      std::memcpy(&run, head.data() + sizeof(RecordHeader) + sizeof(PagesHeader) + i * sizeof(run), sizeof(run));
+      runs_.push_back({run.address, run.length, offset});
+      offset += run.length;
+    }
+  }
+  std::sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return a.address < b.address; });
+  return {};
+}
+
+Status ImageMemory::visit(
+    const std::function<Status(std::uint64_t address, const std::uint8_t* data, std::uint64_t bytes)>& f) {
+  std::vector<std::uint8_t> data;
+  for (const Run& run : runs_) {
+    data.resize(run.bytes);  // at most a record's, a MiB
+    SHADOWIB_TRY(fetch(run.file_offset, data.data(), run.bytes));
+    SHADOWIB_TRY(f(run.address, data.data(), run.bytes));
+  }
+  return {};
+}
+
+Status ImageMemory::read(std::uint64_t address, std::uint8_t* to, std::uint64_t bytes) const {
+  std::memset(to, 0, bytes);
+  auto run = std::upper_bound(runs_.begin(), runs_.end(), address,
+                              [](std::uint64_t at, const Run& r) { return at < r.address + r.bytes; });
+  for (; run != runs_.end() && run->address < address + bytes; ++run) {
+    const std::uint64_t from = std::max(address, run->address);
+    const std::uint64_t end = std::min(address + bytes, run->address + run->bytes);
+    SHADOWIB_TRY(fetch(run->file_offset + (from - run->address), to + (from - address), end - from));
+  }
+  return {};
+}
+
+}  // namespace shadowib
