@@ -67,6 +67,11 @@ Finding node_finding(const Places& places, const std::string& adapter) {
           "give your user access to it (udev rule, group rdma), or use --backend ib2tcp"};
 }
 
+// The kernel's node type 4, "RNIC".
+bool is_iwarp(const Places& places, const std::string& adapter) {
+  return first_line(places.sys + "/class/infiniband/" + adapter + "/node_type").rfind("4:", 0) == 0;
+}
+
 Finding adapter_finding(const Places& places, const std::string& adapter) {
   const std::string top = places.sys + "/class/infiniband/" + adapter;
   std::string detail = driver_of(top);
@@ -77,6 +82,10 @@ Finding adapter_finding(const Places& places, const std::string& adapter) {
     active = active || state == "ACTIVE";
     detail += ", port " + port + " " + state + " " + first_line(at + "/link_layer");
   }
+  if (is_iwarp(places, adapter))
+    return {adapter, Verdict::kNote,
+            detail + "; iWARP, whose queue pairs only the kernel's connection manager connects",
+            "use --backend ib2tcp, which auto means if there is no other adapter"};
   if (active) return {adapter, Verdict::kOk, detail, ""};
   return {adapter, Verdict::kNote, detail,
           "no port is active: set the link up (ip link set DEV up; InfiniBand needs a subnet manager), or use "
@@ -144,7 +153,13 @@ Findings examine_devices(const Places& places) {
                         "to use an adapter load its driver; nothing to do without one"});
   else
     findings.push_back(
-        {"RDMA devices", Verdict::kOk, std::to_string(adapters.size()) + ": --backend auto means verbs here", ""});
+        {"RDMA devices", Verdict::kOk,
+         std::to_string(adapters.size()) + ": --backend auto means " +
+             (std::all_of(adapters.begin(), adapters.end(), [&](const std::string& a) { return is_iwarp(places, a); })
+                  ? "ib2tcp"
+                  : "verbs") +
+             " here",
+         ""});
   for (const std::string& adapter : adapters) {
     findings.push_back(adapter_finding(places, adapter));
     findings.push_back(node_finding(places, adapter));

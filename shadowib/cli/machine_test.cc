@@ -99,6 +99,16 @@ TEST_F(Machine, AdapterThatIsDownOrClosed) {
   EXPECT_FINDING(findings, "rxe2: node", kMissing, "uverbs2 does not exist");
 }
 
+TEST_F(Machine, AnAdapterForIwarp) {
+  put_adapter("siw0", "4: ACTIVE", "Ethernet");
+  put("/sys/class/infiniband/siw0/node_type", "4: RNIC\n");
+  EXPECT_FINDING(examine_devices(places_), "RDMA devices", kOk, "1: --backend auto means ib2tcp");
+  EXPECT_FINDING(examine_devices(places_), "siw0", kNote, "iWARP");
+  put_adapter("rxe0", "4: ACTIVE", "Ethernet");
+  put("/sys/class/infiniband/rxe0/node_type", "1: CA\n");
+  EXPECT_FINDING(examine_devices(places_), "RDMA devices", kOk, "2: --backend auto means verbs");
+}
+
 TEST(Limits, LockedMemory) {
   EXPECT_FINDING(Findings{judge_locked_memory(8 << 20, true, false)}, "locked memory", kNote, "8.0 MiB");
   EXPECT_FINDING(Findings{judge_locked_memory(64 << 20, true, false)}, "locked memory", kOk, "64.0 MiB");

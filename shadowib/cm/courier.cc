@@ -193,11 +193,17 @@ Status failed(const char* what) {
   return Status::of(Code::kIo, errno, "the connection manager of rdma_cm has no %s: %s", what, std::strerror(errno));
 }
 
-// The first active port of the first adapter that has one.
+// The first active port of the first adapter that has one. Not of iWARP: it has no datagrams, and what its queue
+// pairs are connected by is a TCP connection of the kernel's.
 Status open_port(Courier& c) {
   int count = 0;
+  const char* iwarp = nullptr;
   ibv_device** devices = shadowib_ibv_get_device_list(&count);
   for (int d = 0; d < count && c.context == nullptr; ++d) {
+    if (devices[d]->transport_type == IBV_TRANSPORT_IWARP) {
+      iwarp = devices[d]->name;
+      continue;
+    }
     ibv_context* context = shadowib_ibv_open_device(devices[d]);
     ibv_device_attr attr{};
     if (context == nullptr) continue;
@@ -212,8 +218,15 @@ Status open_port(Courier& c) {
     }
     if (c.context == nullptr) shadowib_ibv_close_device(context);
   }
+  Status status;
+  if (c.context == nullptr)
+    status = iwarp != nullptr ? Status::of(Code::kRefused, ENODEV,
+                                           "%.60s is an adapter for iWARP, whose queue pairs only the kernel's "
+                                           "connection manager connects; use --backend ib2tcp",
+                                           iwarp)
+                              : Status::of(Code::kNotFound, ENODEV, "no RDMA device has an active port");
   if (devices != nullptr) shadowib_ibv_free_device_list(devices);
-  return c.context != nullptr ? Status() : Status::of(Code::kNotFound, ENODEV, "no RDMA device has an active port");
+  return status;
 }
 
 Status make_objects(Courier& c) {

@@ -171,6 +171,21 @@ Status load_library(const std::string& path) {
 const HostServices& host_services() { return kHost; }
 bool backend_loaded() { return g_loaded; }
 
+namespace {
+
+// "4: RNIC", an adapter for iWARP, whose queue pairs only the kernel's connection manager connects.
+bool is_iwarp(int adapters, const char* name) {
+  char path[300];
+  std::snprintf(path, sizeof(path), "%s/node_type", name);
+  const int fd = ::openat(adapters, path, O_RDONLY | O_CLOEXEC);
+  char type = 0;
+  const bool told = fd >= 0 && ::syscall(SYS_read, fd, &type, 1) == 1;
+  if (fd >= 0) raw_close(fd);
+  return told && type == '4';
+}
+
+}  // namespace
+
 bool machine_has_rdma_device() {
   int fd = ::open("/sys/class/infiniband", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return false;
@@ -180,7 +195,7 @@ bool machine_has_rdma_device() {
   while (!found && (n = ::syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
     for (long at = 0; at < n;) {
       auto* record_length = reinterpret_cast<unsigned short*>(entries + at + 16);
-      if (entries[at + 19] != '.') found = true;
+      if (entries[at + 19] != '.' && !is_iwarp(fd, entries + at + 19)) found = true;
       at += *record_length;
     }
   raw_close(fd);
