@@ -44,6 +44,13 @@ class MpiJob(Job):
             "mpirun", "-np", str(self.ranks), *QUIET, *self.path.options.split(), self.shadowib, "run", "--job", self.name, "--dir",
             str(self.directory), "--backend", "ib2tcp", "--", *program])]
 
+    def restart_by_launcher(self, ranks: int):
+        """The new launcher starts the ranks again, with what ranks of its own it has."""
+        self.generation += 1
+        self.programs = [self._spawn(f"mpirun{self.generation}", [
+            "mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", self.shadowib, "restart", self.sets[-1], "--dir",
+            str(self.directory)])]
+
     def await_ranks(self):
         """All have come to MPI_Init: they are members from there on."""
         def all_there():
@@ -148,6 +155,26 @@ def resumed(case, path: Path, count: int) -> str:
     return f"{taken} checkpoints of a job that then came to its end"
 
 
+def relaunched(case, path: Path, ranks: int, launched: tuple[int, ...]) -> str:
+    """Restarts under a new mpirun, with other numbers of ranks than there are members, too; which ends with 0 when all have."""
+    expected, seconds = undisturbed(case, path, ranks)
+    random = case.random()
+    for number, count in enumerate(launched):
+        longest, tries = 0.7 * seconds, 0
+        while True:  # the machine may have become faster since: then it is sooner
+            job = MpiJob(case, f"relaunched{number}-{tries}", path, ranks)
+            job.launch()
+            job.await_ranks()
+            if kill_within(job, random, longest) is not None:
+                break
+            job.finish(300)
+            longest, tries = longest / 2, tries + 1
+        job.restart_by_launcher(count)
+        job.finish(300)
+        check(job.checksum() == expected, f"{count} ranks: checksum {job.checksum()} instead of {expected}")
+    return f"{ranks} members under {', '.join(map(str, launched))} ranks of a new mpirun; checksum {expected}"
+
+
 def restarted(case, path: Path, **options) -> tuple[MpiJob, object]:
     job = MpiJob(case, "job", path, **options)
     job.launch()
@@ -207,6 +234,8 @@ def run() -> int:
             line.case(f"{name}: {ranks} ranks", on(path, moments, ranks, count), count)
     line.case("ucx rc: two restarts", on(PATHS["ucx rc"], moments, 2, 1, 2))
     line.case("ucx rc: resumed", on(PATHS["ucx rc"], resumed, 3 if line.quick else 20))
+    line.case("ucx rc, shared memory: new launcher", on(PATHS["ucx rc, shared memory"], relaunched, 2, (2,) if line.quick else (2, 3, 1)))
+    line.case("ucx rc: new launcher of 4 ranks", on(PATHS["ucx rc"], relaunched, 4, (4,)))
     for name in ("ucx rc", "openib, shared memory"):
         line.case(f"{name}: abort", on(PATHS[name], aborted))
         line.case(f"{name}: death of a rank", on(PATHS[name], killed))

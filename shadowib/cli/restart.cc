@@ -15,6 +15,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/launched_restart.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/restart_place.h"
 #include "shadowib/cli/sets.h"
@@ -33,7 +34,8 @@ constexpr char kRestartExamples[] =
     "Examples:\n"
     "  shadowib restart demo.0003                   a name as `shadowib list` shows it\n"
     "  shadowib restart ./shadowib-ckpt/sets/demo.0003 --backend ib2tcp\n"
-    "  shadowib restart demo.0003 --members 0-3     on one machine, and --members 4-7 on another\n\n"
+    "  shadowib restart demo.0003 --members 0-3     on one machine, and --members 4-7 on another\n"
+    "  mpirun -np 8 shadowib restart demo.0003      members spread over the launcher's ranks, as srun's too\n\n"
     "Every byte of the set is verified first. Signals sent to the command reach the processes. A line per process "
     "tells\n"
     "how it ended; the exit code is 0 if all exited 0, 20 if one of them did not.\n";
@@ -138,20 +140,13 @@ Status parse_members(const std::string& text, const SetManifest& manifest, std::
   return members->empty() ? wrong("it is empty") : Status();
 }
 
-int restart(RestartArguments& arguments) {
-  Common& common = arguments.common;
-  std::string path;
-  SetManifest manifest;
+// `members`: none is all.
+int restart_members(const RestartArguments& arguments, const std::string& path, SetManifest manifest,
+                    std::set<std::uint32_t> members) {
+  const Common& common = arguments.common;
+  const bool shared = !members.empty() && members.size() < manifest.members.size();
   RestartOptions options;
-  if (Status s = resolve(&common); !s.ok()) return fail(common, s);
-  if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
-  if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
-  if (!valid_job_name(manifest.job))
-    return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
-  if (arguments.members)
-    if (Status s = parse_members(*arguments.members, manifest, &options.members); !s.ok()) return fail(common, s);
-  const bool shared = !options.members.empty() && options.members.size() < manifest.members.size();
-
+  options.members = std::move(members);
   const std::string exchange = exchange_of(common, manifest.job);
   RestartPlace place(common.directory, exchange);
   // Before the long work of verifying, and held until the processes have ended.
@@ -172,6 +167,44 @@ int restart(RestartArguments& arguments) {
   if (Status s = restart_set(manifest, options, &processes); !s.ok()) return fail(common, s);
   if (Status s = failure_of(exchange, place.epoch(), processes); !s.ok()) return fail(common, s);
   return report(common, manifest, options.members, processes);
+}
+
+int restart_launched(const RestartArguments& arguments, const std::string& path, const SetManifest& manifest,
+                     const Launched& launched) {
+  const Common& common = arguments.common;
+  LaunchedRestart group(launched, common.directory, manifest.job);
+  std::set<std::uint32_t> members;
+  if (Status s = group.gather(exchange_of(common, manifest.job), manifest, arguments.wait_s, &members); !s.ok())
+    return fail(common, s);
+  int exit_code = 0;
+  if (!group.leads()) {
+    const Status followed = group.follow(&exit_code);
+    return followed.ok() ? exit_code : fail(common, followed);
+  }
+  if (!members.empty()) exit_code = restart_members(arguments, path, manifest, members);
+  group.told(exit_code);
+  return exit_code;
+}
+
+int restart(RestartArguments& arguments) {
+  Common& common = arguments.common;
+  std::string path;
+  SetManifest manifest;
+  std::set<std::uint32_t> members;
+  if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
+  if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
+  if (!valid_job_name(manifest.job))
+    return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
+  if (arguments.members) {
+    if (Status s = parse_members(*arguments.members, manifest, &members); !s.ok()) return fail(common, s);
+  } else {
+    Launched launched;
+    bool found = false;
+    if (Status s = find_launcher(&launched, &found); !s.ok()) return fail(common, s);
+    if (found) return restart_launched(arguments, path, manifest, launched);
+  }
+  return restart_members(arguments, path, std::move(manifest), std::move(members));
 }
 
 }  // namespace

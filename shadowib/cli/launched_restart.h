@@ -1,0 +1,60 @@
+// A restart under a launcher: `mpirun -np N shadowib restart SET` starts N commands, on as many hosts as it likes.
+//
+// Members are spread over the launcher's ranks in order. On each host one command, that of the lowest rank, starts what
+// falls to all of the host's, since processes of a host may share memory and more, which one command has to make; the
+// others wait for it and end as it does, as the launcher expects.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "hooks/imager/checkpoint_set.h"
+#include "shadowib/exchange/exchange.h"
+
+namespace shadowib::cli {
+
+struct Launched {
+  std::string launch;  // what its ranks have in common, and no other launch
+  int rank, size;
+};
+
+// From the environment of Open MPI's mpirun (or PRRTE) and of Slurm's srun. False: no launcher has started this command,
+// or one rank only. kUsage: it was a launcher that cannot be used so.
+Status find_launcher(Launched* launched, bool* found);
+
+// Members [0..members) that fall to a rank: as even as can be, in order.
+std::set<std::size_t> share_of(int rank, int size, std::size_t members);
+
+class LaunchedRestart {
+ public:
+  // `exchange` and `directory` are the job's. The exchange is one that all hosts reach.
+  LaunchedRestart(const Launched& launched, std::string directory, std::string job)
+      : launched_(launched), directory_(directory), job_(job) {}
+  ~LaunchedRestart();
+  LaunchedRestart(const LaunchedRestart&) = delete;
+  LaunchedRestart& operator=(const LaunchedRestart&) = delete;
+
+  // Waits until all ranks are there. Then either leads() and has *members to restart, perhaps none, or has to follow().
+  // kTimeout names the ranks that have not come.
+  Status gather(const std::string& exchange, const SetManifest& manifest, int timeout_s,
+                std::set<std::uint32_t>* members);
+  bool leads() const { return leader_ == launched_.rank; }
+  // Tells the followers of this host.
+  void told(int exit_code);
+  // Waits for the leader. kAborted: it is gone without a word.
+  Status follow(int* exit_code);
+
+ private:
+  std::string key(const std::string& what, int rank) const;
+  std::string lock_path(int rank) const;
+  Status read_hosts(std::vector<std::string>* hosts, std::string* missing);
+
+  Launched launched_;
+  std::string directory_, job_;
+  std::unique_ptr<Exchange> exchange_;
+  int leader_ = -1, lock_ = -1;
+};
+
+}  // namespace shadowib::cli
