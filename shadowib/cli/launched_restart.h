@@ -1,8 +1,8 @@
 // A restart under a launcher: `mpirun -np N shadowib restart SET` starts N commands, on as many hosts as it likes.
 //
-// Members are spread over the launcher's ranks in order. On each host one command, that of the lowest rank, starts what
-// falls to all of the host's, since processes of a host may share memory and more, which one command has to make; the
-// others wait for it and end as it does, as the launcher expects.
+// Members are spread over the launcher's ranks in order. On each host one command, that of the lowest rank, starts
+// what falls to all of the host's, since processes of a host may share memory and more, which one command has to
+// make; the others wait for it and end as it does, as the launcher expects.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ struct Launched {
   int rank, size;
 };
 
-// From the environment of Open MPI's mpirun (or PRRTE) and of Slurm's srun. False: no launcher has started this command,
-// or one rank only. kUsage: it was a launcher that cannot be used so.
+// From the environment of Open MPI's mpirun (or PRRTE) and of Slurm's srun. False: no launcher has started this
+// command, or one rank only. kUsage: it was a launcher that cannot be used so.
 Status find_launcher(Launched* launched, bool* found);
 
 // Members [0..members) that fall to a rank: as even as can be, in order.
@@ -36,8 +36,8 @@ class LaunchedRestart {
   LaunchedRestart(const LaunchedRestart&) = delete;
   LaunchedRestart& operator=(const LaunchedRestart&) = delete;
 
-  // Waits until all ranks are there. Then either leads() and has *members to restart, perhaps none, or has to follow().
-  // kTimeout names the ranks that have not come.
+  // Waits until all ranks are there. Then either leads() and has *members to restart, perhaps none, or has to
+  // follow(). kTimeout names the ranks that have not come.
   Status gather(const std::string& exchange, const SetManifest& manifest, int timeout_s,
                 std::set<std::uint32_t>* members);
   bool leads() const { return leader_ == launched_.rank; }

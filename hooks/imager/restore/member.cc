@@ -281,6 +281,7 @@ class MemberBuilder {
                     static_cast<std::uint32_t>(auxv_bytes),
                     static_cast<std::uint32_t>(exe_fd_)};
     a.set_identity = needs_identity();
+    a.numbers_are_given = start_.numbers_are_given;
   }
 
   void fill_threads() {
@@ -377,6 +378,8 @@ const char* step_name(RestoreStep step) {
       return "setting limit";
     case RestoreStep::kSchedule:
       return "setting the scheduling of thread";
+    case RestoreStep::kNumber:
+      return "asking for the number";
     case RestoreStep::kPrepare:
       return "preparing";
   }

@@ -16,6 +16,7 @@ struct MemberStart {
   const SharedMemoryPlan* memory;
   const std::vector<MemoryPatch>* patches;
   int image_fd, status_fd, go_fd;
+  bool numbers_are_given;  // by who reads status_fd: RestoreStep::kNumber
 };
 
 // Runs in the child, whose pid is already the recorded one. Does what ordinary code can do, then jumps into the

@@ -65,6 +65,9 @@ class Supervisor {
 
   Status restore() {
     SHADOWIB_TRY(mount_proc());
+    // Without privilege in the first namespace from Linux 5.9 on. Where it cannot be had members make their threads
+    // with privilege and let each drop it.
+    last_pid_ = ::open("/proc/sys/kernel/ns_last_pid", O_WRONLY | O_CLOEXEC);
     SHADOWIB_TRY(fault_point(300));
     if (!set_.tables.empty()) {
       plan_ = std::make_unique<DescriptorPlan>();
@@ -88,6 +91,7 @@ class Supervisor {
       ::close(c.status_read);
     }
     ::close(hold_[1]);
+    if (last_pid_ >= 0) ::close(last_pid_);
     return {};
   }
 
@@ -128,10 +132,11 @@ class Supervisor {
     ::close(hold_[0]);
     ::close(command_fd_);
     ::close(child_fd_);
+    if (last_pid_ >= 0) ::close(last_pid_);
     JobInfo job = options_.job;
     job.member = members_[index]->image.header.member;
     become_member({&members_[index]->image, &job, plan_.get(), &memory_, &members_[index]->patches,
-                   members_[index]->fd, channels_[index].status_write, channels_[index].go_read});
+                   members_[index]->fd, channels_[index].status_write, channels_[index].go_read, last_pid_ >= 0});
   }
 
   // Every member tells once how it went; a pipe that closes without a word means it died.
@@ -161,7 +166,12 @@ class Supervisor {
   Status take_report(std::size_t i) {
     const LoadedImage& image = members_[i]->image;
     RestoreReport report{};
-    const ssize_t n = ::read(channels_[i].status_read, &report, sizeof(report));
+    ssize_t n;
+    // One member at a time has the say on who is numbered next, until it has all its threads. Processes do not come
+    // between: they are made with the numbers they are to have.
+    while ((n = ::read(channels_[i].status_read, &report, sizeof(report))) == static_cast<ssize_t>(sizeof(report)) &&
+           report.step == RestoreStep::kNumber)
+      SHADOWIB_TRY(give_number(channels_[i], report.object));
     if (n == static_cast<ssize_t>(sizeof(report))) return report_status(report, image);
     int wait_status = 0;
     const pid_t died = ::waitpid(image.process.pid, &wait_status, 0);
@@ -169,6 +179,16 @@ class Supervisor {
                       image.header.member, image.process.pid,
                       died > 0 && WIFSIGNALED(wait_status) ? "signal" : "exit status",
                       WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
+  }
+
+  Status give_number(const Channel& channel, std::uint64_t tid) const {
+    const std::string last = std::to_string(tid - 1);
+    const char given = 1;
+    if (::pwrite(last_pid_, last.data(), last.size(), 0) == static_cast<ssize_t>(last.size()) &&
+        ::write(channel.go_write, &given, 1) == 1)
+      return {};
+    return Status::of(Code::kPermission, errno,
+                      "cannot choose the number of thread %lu: /proc/sys/kernel/ns_last_pid", tid);
   }
 
   void serve() {
@@ -204,7 +224,7 @@ class Supervisor {
   const RestartOptions& options_;
   SharedMemoryPlan& memory_;
   ExchangeMeeting meeting_;
-  int command_fd_, child_fd_ = -1;
+  int command_fd_, child_fd_ = -1, last_pid_ = -1;
   int hold_[2] = {-1, -1};
   std::vector<Channel> channels_;
   std::unique_ptr<DescriptorPlan> plan_;

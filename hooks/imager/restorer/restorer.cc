@@ -236,7 +236,7 @@ std::uint64_t both(std::uint32_t low, std::uint32_t high) { return low | static_
 
 // Threads share one set of credentials in the kernel until one of them changes its own, even to the same, and then
 // others may not write to what it has opened (/dev/infiniband/uverbsN asks for the very set). So what is right is
-// left alone.
+// left alone, and what is not is changed before there are other threads, if that can be.
 bool capabilities_are_right(const ProcessRecord& p, const __user_cap_data_struct (&data)[2]) {
   const std::uint64_t permitted = both(data[0].permitted, data[1].permitted);
   const std::uint64_t keep = permitted & p.capabilities[1];
@@ -284,6 +284,13 @@ void restore_capabilities(RestorerArgs* args) {
       raw::invoke(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
 }
 
+bool credentials_are_right(const RestorerArgs& args) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  return args.set_identity == 0 && raw::invoke(__NR_capget, &header, data) == 0 &&
+         capabilities_are_right(*args.process, data);
+}
+
 void restore_scheduling(RestorerArgs* args, const ThreadContext& c) {
   if (c.affinity_bytes != 0) raw::invoke(__NR_sched_setaffinity, 0, c.affinity_bytes, c.affinity);
   if (c.timer_slack_ns != 0) raw::invoke(__NR_prctl, PR_SET_TIMERSLACK, c.timer_slack_ns, 0, 0, 0);
@@ -320,8 +327,10 @@ void restore_thread_state(RestorerArgs* args, const ThreadContext& c) {
           raw::invoke(__NR_rt_tgsigqueueinfo, args->process->pid, c.tid,
                       *reinterpret_cast<const std::int32_t*>(c.pending[i]), c.pending[i]),
           c.tid);
-  restore_identity(args);
-  restore_capabilities(args);
+  if (args->has_credentials == 0) {
+    restore_identity(args);
+    restore_capabilities(args);
+  }
   // Last: from here on the kernel writes into the restored memory.
   if (c.rseq_area != 0)
     check(args, RestoreStep::kRseq, raw::invoke(__NR_rseq, c.rseq_area, c.rseq_bytes, 0, c.rseq_signature),
@@ -377,6 +386,20 @@ long clone_thread(clone_args* how, RestorerArgs* args, const RestorerThread* thr
   return result;
 }
 
+// The supervisor sees to it that the next thread made in this pid namespace has that number: this one may not choose
+// any more.
+void ask_for_number(RestorerArgs* args, std::int32_t tid) {
+  RestoreReport& request = args->report;
+  request.step = RestoreStep::kNumber;
+  request.object = static_cast<std::uint64_t>(tid);
+  raw::invoke(__NR_write, args->status_fd, &request, sizeof(request));
+  char given = 0;
+  long n;
+  do n = raw::invoke(__NR_read, args->go_fd, &given, 1);
+  while (n == -4);
+  if (n != 1) raw::call(__NR_exit_group, 127);  // the supervisor gave up
+}
+
 void make_threads(RestorerArgs* args) {
   for (std::uint32_t i = 1; i < args->thread_count; ++i) {
     const RestorerThread& t = args->threads[i];
@@ -387,9 +410,15 @@ void make_threads(RestorerArgs* args) {
     how.stack = t.stack;
     how.stack_size = kRestorerThreadStack;
     how.tls = c->fs_base;
-    how.set_tid = reinterpret_cast<std::uint64_t>(&tid);
-    how.set_tid_size = 1;
-    check(args, RestoreStep::kThread, clone_thread(&how, args, &t), static_cast<std::uint64_t>(t.tid));
+    if (args->has_credentials != 0) {
+      ask_for_number(args, tid);
+    } else {
+      how.set_tid = reinterpret_cast<std::uint64_t>(&tid);
+      how.set_tid_size = 1;
+    }
+    const long made = clone_thread(&how, args, &t);
+    check(args, RestoreStep::kThread, made, static_cast<std::uint64_t>(t.tid));
+    if (made != t.tid) fail(args, RestoreStep::kThread, -17 /* EEXIST */, static_cast<std::uint64_t>(t.tid));
   }
 }
 
@@ -423,6 +452,28 @@ void make_timer(RestorerArgs* args, const TimerRecord& t) {
   check(args, RestoreStep::kTimer, raw::invoke(__NR_timer_settime, t.id, 0, when, nullptr), t.id);
 }
 
+void restore_limits(const ProcessRecord& p) {
+  for (std::uint64_t resource = 0; resource < 16; ++resource) {
+    std::uint64_t limit[2] = {p.limits[resource][0], p.limits[resource][1]}, now[2] = {};
+    if (raw::invoke(__NR_prlimit64, 0, resource, limit, nullptr) == 0) continue;
+    // A hard limit cannot be raised without privilege: take what there is.
+    raw::invoke(__NR_prlimit64, 0, resource, nullptr, now);
+    limit[1] = now[1];
+    if (limit[0] > limit[1]) limit[0] = limit[1];
+    raw::invoke(__NR_prlimit64, 0, resource, limit, nullptr);
+  }
+}
+
+// While this is the only thread: those it makes share its credentials. Limits first, which may need privilege to be
+// raised.
+void take_credentials(RestorerArgs* args) {
+  if (credentials_are_right(*args)) return;
+  restore_limits(*args->process);
+  restore_identity(args);
+  restore_capabilities(args);
+  args->has_credentials = 1;
+}
+
 // What belongs to the process and starts to run, or to be in the way, when it is set.
 void restore_process_state(RestorerArgs* args) {
   const ProcessRecord& p = *args->process;
@@ -435,15 +486,7 @@ void restore_process_state(RestorerArgs* args) {
           raw::invoke(__NR_rt_sigqueueinfo, p.pid, *reinterpret_cast<const std::int32_t*>(args->pending[i]),
                       args->pending[i]),
           0);
-  for (std::uint64_t resource = 0; resource < 16; ++resource) {
-    std::uint64_t limit[2] = {p.limits[resource][0], p.limits[resource][1]}, now[2] = {};
-    if (raw::invoke(__NR_prlimit64, 0, resource, limit, nullptr) == 0) continue;
-    // A hard limit cannot be raised without privilege: take what there is.
-    raw::invoke(__NR_prlimit64, 0, resource, nullptr, now);
-    limit[1] = now[1];
-    if (limit[0] > limit[1]) limit[0] = limit[1];
-    raw::invoke(__NR_prlimit64, 0, resource, limit, nullptr);
-  }
+  if (args->has_credentials == 0) restore_limits(p);
   if (p.child_subreaper != 0) raw::invoke(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   if (p.thp_disabled != 0) raw::invoke(__NR_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
 }
@@ -478,6 +521,7 @@ extern "C" __attribute__((section(".text.entry"))) [[noreturn]] void restorer_ma
   raw::invoke(__NR_close, args->image_fd);
   if (args->exe_fd >= 0) raw::invoke(__NR_close, args->exe_fd);
   fill_mailbox(args);
+  if (args->numbers_are_given != 0) take_credentials(args);
   make_threads(args);
   const auto* c = reinterpret_cast<const ThreadContext*>(args->threads[0].context);
   check(args, RestoreStep::kThread, raw::invoke(__NR_arch_prctl, ARCH_SET_FS, c->fs_base), c->fs_base);

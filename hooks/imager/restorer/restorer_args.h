@@ -30,11 +30,13 @@ enum class RestoreStep : std::uint32_t {
   kContext = 16,
   kLimit = 17,
   kSchedule = 18,
+  // No end of anything: the next thread is to get the number `object`, and the answer comes through go_fd.
+  kNumber = 50,
   // Steps of the C++ part, which sends a text as well.
   kPrepare = 100,
 };
 
-// Written once to status_fd.
+// Written once to status_fd, after any number of requests for numbers.
 struct RestoreReport {
   RestoreStep step;
   std::int32_t error;
@@ -105,7 +107,9 @@ struct RestorerArgs {
   std::uint64_t mailbox_job_bytes;
   std::uint64_t mailbox_restorer_offset;  // of RestartMailbox::restorer_start
   std::uint32_t set_identity;             // uids, gids and groups differ from the recorded ones
-  std::uint32_t clear_capabilities_only;
+  // The supervisor can give threads their numbers: privileges may be dropped before there are any.
+  std::uint32_t numbers_are_given;
+  std::uint32_t has_credentials;  // all threads have what they shall have, in one
   // Shared by the restorer's threads.
   std::uint32_t threads_ready, released, failed;
   RestoreReport report;
