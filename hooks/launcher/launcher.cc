@@ -10,10 +10,10 @@
 #include <new>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/launcher/answering.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/rank.h"
-#include "hooks/launcher/requests.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/log.h"
 
@@ -136,8 +136,9 @@ void launcher_describe(std::string* json) {
   for (const char* at = own.name; *at != '\0'; ++at)
     if (static_cast<unsigned char>(*at) >= ' ' && *at != '"' && *at != '\\') name += *at;
   const char* const state = !own.connected ? "left" : own.gone ? "gone" : "connected";
-  *json += ",\"launcher\":{\"kind\":\"pmix\",\"namespace\":\"" + name + "\",\"rank\":" + std::to_string(own.rank) +
-           ",\"size\":" + std::to_string(own.size) + ",\"state\":\"" + state + "\"}";
+  *json += ",\"launcher\":{\"kind\":\"" + std::string(own.kind) + "\",\"namespace\":\"" + name +
+           "\",\"rank\":" + std::to_string(own.rank) + ",\"size\":" + std::to_string(own.size) + ",\"state\":\"" +
+           state + "\"}";
 }
 
 void launcher_reset_after_fork() {
