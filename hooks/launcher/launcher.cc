@@ -13,6 +13,7 @@
 #include "hooks/launcher/answering.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
+#include "hooks/launcher/pmi_descriptor.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/log.h"
@@ -73,6 +74,7 @@ Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint3
   note_restored_launcher_descriptors();
   if (own.size != 0) {
     own.gone = true;
+    SHADOWIB_TRY(take_pmi_descriptor());
     Board board(exchange, epoch, own.name);
     SHADOWIB_TRY(board.publish_member(member, own.rank));
     if (own.committed) SHADOWIB_TRY(board.publish_puts(own.rank, own.committed_puts));
@@ -148,6 +150,7 @@ void launcher_reset_after_fork() {
   own.size = 0;
   reset_launcher_gate_after_fork();
   reset_requests_after_fork();
+  reset_pmi_after_fork();
 }
 
 }  // namespace shadowib
