@@ -232,7 +232,10 @@ std::size_t give(Conversation* c, void* data, std::size_t bytes) {
 
 void note_pmi_descriptor(int fd) {
   struct stat st {};
-  if (g_fd.load() < 0 && fd >= 0 && ::fstat(fd, &st) == 0 && S_ISSOCK(st.st_mode)) g_fd = fd;
+  if (g_fd.load() >= 0 || fd < 0 || ::fstat(fd, &st) != 0 || !S_ISSOCK(st.st_mode)) return;
+  Inside inside;
+  conversation() = {};
+  g_fd = fd;
 }
 
 bool is_pmi_descriptor(int fd) { return fd >= 0 && fd == g_fd.load(std::memory_order_relaxed); }
