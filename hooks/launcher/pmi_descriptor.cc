@@ -124,10 +124,14 @@ bool learn(int fd, PmiKnowledge* known, LauncherRank* r) {
 
 void begin(Conversation* c, int fd) {
   LauncherRank& r = launcher_rank();
+  if (r.size != 0) {  // it is one already, by PMIx
+    forget_pmi_descriptor();
+    return;
+  }
   bool known = false;
   {
     Inside inside;
-    known = r.size == 0 && learn(fd, &c->known, &r);
+    known = learn(fd, &c->known, &r);
     if (known) {
       r.kind = "pmi1";
       note_launcher_descriptor(fd);
