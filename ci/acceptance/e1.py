@@ -44,8 +44,8 @@ PATHS = {
     "openib, shared memory": Path("--mca pml ob1 --mca btl self,vader,openib --mca btl_openib_allow_ib 1", 300_000),
     "mpich rc": Path("-env MPIR_CVAR_NOLOCAL 1 -env UCX_TLS rc_v,self", mpi=MPICH),
     "mpich ud": Path("-env MPIR_CVAR_NOLOCAL 1 -env UCX_TLS ud_v,self", mpi=MPICH),
-    "mpich rc, shared memory": Path("-env MPIR_CVAR_NOLOCAL 1 -env UCX_TLS rc_v,posix,sysv,self", 50_000, MPICH),
-    "mpich ud, its own shared memory": Path("-env UCX_TLS ud_v,self", 50_000, MPICH),
+    "mpich rc, shared memory": Path("-env MPIR_CVAR_NOLOCAL 1 -env UCX_TLS rc_v,posix,sysv,self", mpi=MPICH),
+    "mpich ud, its own shared memory": Path("-env UCX_TLS ud_v,self", mpi=MPICH),
 }
 
 
