@@ -1,6 +1,6 @@
-"""E1: jobs of Open MPI under mpirun, over ib2tcp, with shared memory between ranks off and on, are checkpointed at random moments, from MPI_Init on;
-everything is killed, mpirun included; `shadowib restart` brings the ranks back with no launcher, and they come to the end of
-MPI_Finalize with the checksum of an undisturbed run."""
+"""E1: jobs of Open MPI under mpirun, and of MPICH under Hydra, over ib2tcp, with shared memory between ranks off and on, are
+checkpointed at random moments, from MPI_Init on; everything is killed, the launcher included; `shadowib restart` brings the ranks
+back with no launcher, and they come to the end of MPI_Finalize with the checksum of an undisturbed run."""
 import dataclasses
 import os
 import pathlib
@@ -16,10 +16,24 @@ QUIET = ["--oversubscribe", "--bind-to", "none", "--mca", "btl_openib_warn_no_de
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
+@dataclasses.dataclass(frozen=True)
+class Mpi:
+    """An implementation: its launcher, and the ring built with it."""
+    launcher: str
+    package: str
+    program: str
+    options: tuple = ()
+
+
+OPEN_MPI = Mpi("mpirun", "openmpi-bin", "mpi_ring", tuple(QUIET))
+MPICH = Mpi("mpiexec.hydra", "mpich, with libmpich-dev to build the ring", "mpi_ring_mpich")
+
+
 @dataclasses.dataclass
 class Path:
     options: str
     iterations: int = 20_000  # some seconds
+    mpi: Mpi = OPEN_MPI
 
 
 PATHS = {
@@ -28,6 +42,10 @@ PATHS = {
     "openib": Path("--mca pml ob1 --mca osc pt2pt --mca btl self,openib --mca btl_openib_allow_ib 1"),
     "ucx rc, shared memory": Path("--mca pml ucx --mca osc ucx --mca btl self -x UCX_TLS=rc_v,posix,sysv,self", 50_000),
     "openib, shared memory": Path("--mca pml ob1 --mca btl self,vader,openib --mca btl_openib_allow_ib 1", 300_000),
+    "mpich rc": Path("-env MPIR_CVAR_NOLOCAL 1 -env UCX_TLS rc_v,self", mpi=MPICH),
+    "mpich ud": Path("-env MPIR_CVAR_NOLOCAL 1 -env UCX_TLS ud_v,self", mpi=MPICH),
+    "mpich rc, shared memory": Path("-env MPIR_CVAR_NOLOCAL 1 -env UCX_TLS rc_v,posix,sysv,self", mpi=MPICH),
+    "mpich ud, its own shared memory": Path("-env UCX_TLS ud_v,self", mpi=MPICH),
 }
 
 
@@ -37,11 +55,12 @@ class MpiJob(Job):
         self.path, self.ranks, self.abort_at = path, ranks, abort_at
 
     def launch(self, iterations: int | None = None):
-        program = [self.case.line.program("mpi_ring"), str(iterations or self.path.iterations)]
+        mpi = self.path.mpi
+        program = [self.case.line.program(mpi.program), str(iterations or self.path.iterations)]
         if self.abort_at is not None:
             program.append(str(self.abort_at))
-        self.programs = [self._spawn("mpirun", [
-            "mpirun", "-np", str(self.ranks), *QUIET, *self.path.options.split(), self.shadowib, "run", "--job", self.name, "--dir",
+        self.programs = [self._spawn(mpi.launcher, [
+            mpi.launcher, "-np", str(self.ranks), *mpi.options, *self.path.options.split(), self.shadowib, "run", "--job", self.name, "--dir",
             str(self.directory), "--backend", "ib2tcp", "--", *program])]
 
     def restart_by_launcher(self, ranks: int):
@@ -204,16 +223,16 @@ def killed(case, path: Path) -> str:
     """And so is its death."""
     job, restart = restarted(case, dataclasses.replace(path, iterations=1_000_000_000))
     wait_for("the restarted ranks", lambda: restart.ended() or len(job.members()) == 2, 60, 0.05)
-    ranks = [pid for pid in descendants(restart.process.pid) if is_rank(pid)]
+    ranks = [pid for pid in descendants(restart.process.pid) if is_rank(pid, path.mpi)]
     check(len(ranks) == 2, f"{len(ranks)} ranks:\n{restart.text()}")
     os.kill(case.random("whom").choice(ranks), signal.SIGKILL)
     ends_for_all(case, job, restart, "has ended with signal 9")
     return "the other rank ended too"
 
 
-def is_rank(pid: int) -> bool:
+def is_rank(pid: int, mpi: Mpi) -> bool:
     try:
-        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "mpi_ring"
+        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == mpi.program
     except OSError:
         return False
 
@@ -223,20 +242,24 @@ def run() -> int:
 
     def on(path: Path, function, *arguments):
         def body(case):
-            if not shutil.which("mpirun"):
-                raise Skip("mpirun is not installed (package openmpi-bin)")
+            if not shutil.which(path.mpi.launcher):
+                raise Skip(f"{path.mpi.launcher} is not installed (package {path.mpi.package})")
             return function(case, path, *arguments)
         return body
 
     count = 1 if line.quick else 20
     for name, path in PATHS.items():
+        if line.quick and path.mpi is MPICH and name != "mpich rc":
+            continue  # what differs from Open MPI is the launcher
         for ranks in (2,) if line.quick else (2, 4):
             line.case(f"{name}: {ranks} ranks", on(path, moments, ranks, count), count)
-    line.case("ucx rc: two restarts", on(PATHS["ucx rc"], moments, 2, 1, 2))
-    line.case("ucx rc: resumed", on(PATHS["ucx rc"], resumed, 3 if line.quick else 20))
+    for name in ("ucx rc",) if line.quick else ("ucx rc", "mpich rc"):
+        line.case(f"{name}: two restarts", on(PATHS[name], moments, 2, 1, 2))
+        line.case(f"{name}: resumed", on(PATHS[name], resumed, 3 if line.quick else 20))
     line.case("ucx rc, shared memory: new launcher", on(PATHS["ucx rc, shared memory"], relaunched, 2, (2,) if line.quick else (2, 3, 1)))
-    line.case("ucx rc: new launcher of 4 ranks", on(PATHS["ucx rc"], relaunched, 4, (4,)))
-    for name in ("ucx rc", "openib, shared memory"):
+    if not line.quick:
+        line.case("ucx rc: new launcher of 4 ranks", on(PATHS["ucx rc"], relaunched, 4, (4,)))
+    for name in ("ucx rc", "openib, shared memory", "mpich rc", *(() if line.quick else ("mpich ud, its own shared memory",))):
         line.case(f"{name}: abort", on(PATHS[name], aborted))
         line.case(f"{name}: death of a rank", on(PATHS[name], killed))
     return line.finish()

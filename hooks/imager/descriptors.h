@@ -44,6 +44,9 @@ Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
 // though its other end is outside the job. A restart puts a socket in its place that takes what is written and never
 // has anything to read. Remembers the number and what is behind it now; false if there is no room. No heap.
 bool note_launcher_descriptor(int fd);
+// The same of a pipe or socket that a launcher has left open by oversight, and nobody uses: there is none after a
+// restart.
+bool leave_out_descriptor(int fd);
 // In the restored process: what was captured as noted is so again.
 void note_restored_launcher_descriptors();
 

@@ -86,6 +86,23 @@ Status Board::find_put(std::uint32_t rank, const std::string& name, Answer* answ
   return {};
 }
 
+Status Board::find_put_of_any(std::uint32_t size, const std::string& name, bool* found, StoredValue* value) {
+  std::vector<std::string> keys, texts;
+  for (std::uint32_t rank = 0; rank < size; ++rank) keys.push_back(key("puts/" + std::to_string(rank)));
+  std::vector<bool> there;
+  SHADOWIB_TRY(exchange_->lookup(keys, &texts, &there));
+  *found = false;
+  for (std::uint32_t rank = 0; rank < size && !*found; ++rank) {
+    StoredValues puts;
+    if (there[rank] && !decode_values(texts[rank], &puts))
+      return Status::of(Code::kCorrupt, 0, "what rank %u has put stands malformed in the exchange", rank);
+    const auto at = puts.find(name);
+    *found = at != puts.end();
+    if (*found) *value = at->second;
+  }
+  return {};
+}
+
 Status Board::publish_fence(const std::string& set, std::uint32_t rank, std::uint64_t count) {
   return exchange_->publish(key("fence/" + set + "/" + std::to_string(rank)), std::to_string(count));
 }

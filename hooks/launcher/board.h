@@ -40,6 +40,8 @@ class Board {
   Status publish_puts(std::uint32_t rank, const StoredValues& puts);
   enum class Answer { kFound, kNotPut, kNotCommitted };
   Status find_put(std::uint32_t rank, const std::string& key, Answer* answer, StoredValue* value);
+  // Where a key is one for the whole namespace: by the lowest rank that has put it.
+  Status find_put_of_any(std::uint32_t size, const std::string& key, bool* found, StoredValue* value);
 
   Status publish_fence(const std::string& set, std::uint32_t rank, std::uint64_t count);
   // Takes out of `missing` the ranks that have come to their fence number `count`, or have left.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <set>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/proc.h"
@@ -31,6 +32,23 @@ std::vector<std::string> server_addresses() {
     if (!address.empty()) addresses.push_back(address);
   }
   return addresses;
+}
+
+bool is_inheritable(const std::string& target) {
+  return target.starts_with("pipe:") || target.starts_with("socket:");
+}
+
+// The pipes and sockets that a process has open, as links in /proc name them.
+std::set<std::string> open_in(pid_t pid) {
+  std::set<std::string> targets;
+  const std::string directory = "/proc/" + std::to_string(pid) + "/fd";
+  std::vector<int> fds;
+  if (descriptors::list_numbers(directory.c_str(), &fds) != 0) return targets;
+  for (int fd : fds) {
+    const std::string target = descriptors::link_target((directory + "/" + std::to_string(fd)).c_str());
+    if (is_inheritable(target)) targets.insert(target);
+  }
+  return targets;
 }
 
 }  // namespace
@@ -63,6 +81,20 @@ void note_launcher_connection() {
       log_line(LogLevel::kWarn, "descriptor %d is one connection to a launcher too many: checkpoints will be refused",
                fd);
   }
+}
+
+void leave_out_inherited(int launcher) {
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  std::vector<int> fds;
+  if (::getsockopt(launcher, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0 || credentials.pid <= 0 ||
+      credentials.pid == ::getpid() || !descriptors::list_descriptors(&fds).ok())
+    return;
+  std::set<std::string> theirs = open_in(credentials.pid);
+  for (int stream : {0, 1, 2}) theirs.erase(descriptors::descriptor_target(stream));  // copies are the program's
+  for (int fd : fds)
+    if (fd > 2 && fd != launcher && theirs.contains(descriptors::descriptor_target(fd)) && !leave_out_descriptor(fd))
+      log_line(LogLevel::kWarn, "descriptor %d is one too many of the launcher's: checkpoints will be refused", fd);
 }
 
 }  // namespace shadowib

@@ -1,4 +1,4 @@
-// The descriptor by which the library is connected to the launcher.
+// The descriptors by which a process is connected to its launcher.
 #pragma once
 
 #include <string>
@@ -12,5 +12,10 @@ std::string address_in_uri(const std::string& uri);
 // Tells the imager of each descriptor that is connected to an address of PMIX_SERVER_URI* (imager/descriptors.h).
 // Inside.
 void note_launcher_connection();
+
+// Hydra's proxy leaves its own descriptors, and those of ranks it has started before, open in what it starts. Tells
+// the imager of those, beside the standard streams, that the process at the other end of `fd` has open as well.
+// Inside.
+void leave_out_inherited(int fd);
 
 }  // namespace shadowib

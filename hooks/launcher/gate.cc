@@ -21,25 +21,29 @@ bool on_library_thread() {
   return thread != 0 && thread == static_cast<int>(::syscall(SYS_gettid));
 }
 
-void come_out() {
+}  // namespace
+
+void enter_launcher_gate(const char* name) {
+  for (;;) {
+    g_inside.fetch_add(1);
+    if (g_closed.load() == 0) break;
+    leave_launcher_gate();
+    futex_wait(&g_closed, 1);
+  }
+  g_latest.store(name);
+}
+
+void leave_launcher_gate() {
   if (g_inside.fetch_sub(1) == 1 && g_closed.load() != 0) futex_wake(&g_inside, 1 << 30);
 }
 
-}  // namespace
-
 LauncherCall::LauncherCall(const char* name) : nested_(t_calls++ > 0), counted_(!nested_ && !on_library_thread()) {
-  while (counted_) {
-    g_inside.fetch_add(1);
-    if (g_closed.load() == 0) break;
-    come_out();
-    futex_wait(&g_closed, 1);
-  }
-  if (counted_) g_latest.store(name);
+  if (counted_) enter_launcher_gate(name);
 }
 
 LauncherCall::~LauncherCall() {
   --t_calls;
-  if (counted_) come_out();
+  if (counted_) leave_launcher_gate();
 }
 
 void note_library_thread() { g_library_thread.store(static_cast<int>(::syscall(SYS_gettid))); }

@@ -21,6 +21,10 @@ class [[nodiscard]] LauncherCall {
   bool nested_, counted_;
 };
 
+// The same of what is no call: a conversation, from the first part of a question to the end of its answer.
+void enter_launcher_gate(const char* name);  // literal; not inside (hooks/stop.h)
+void leave_launcher_gate();
+
 // The calling thread is the library's own, which everybody waits for: it never waits before the gate.
 void note_library_thread();
 

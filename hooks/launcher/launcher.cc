@@ -10,10 +10,11 @@
 #include <new>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/launcher/answering.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
+#include "hooks/launcher/pmi_descriptor.h"
 #include "hooks/launcher/rank.h"
-#include "hooks/launcher/requests.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/log.h"
 
@@ -73,6 +74,7 @@ Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint3
   note_restored_launcher_descriptors();
   if (own.size != 0) {
     own.gone = true;
+    SHADOWIB_TRY(take_pmi_descriptor());
     Board board(exchange, epoch, own.name);
     SHADOWIB_TRY(board.publish_member(member, own.rank));
     if (own.committed) SHADOWIB_TRY(board.publish_puts(own.rank, own.committed_puts));
@@ -136,8 +138,9 @@ void launcher_describe(std::string* json) {
   for (const char* at = own.name; *at != '\0'; ++at)
     if (static_cast<unsigned char>(*at) >= ' ' && *at != '"' && *at != '\\') name += *at;
   const char* const state = !own.connected ? "left" : own.gone ? "gone" : "connected";
-  *json += ",\"launcher\":{\"kind\":\"pmix\",\"namespace\":\"" + name + "\",\"rank\":" + std::to_string(own.rank) +
-           ",\"size\":" + std::to_string(own.size) + ",\"state\":\"" + state + "\"}";
+  *json += ",\"launcher\":{\"kind\":\"" + std::string(own.kind) + "\",\"namespace\":\"" + name +
+           "\",\"rank\":" + std::to_string(own.rank) + ",\"size\":" + std::to_string(own.size) + ",\"state\":\"" +
+           state + "\"}";
 }
 
 void launcher_reset_after_fork() {
@@ -147,6 +150,7 @@ void launcher_reset_after_fork() {
   own.size = 0;
   reset_launcher_gate_after_fork();
   reset_requests_after_fork();
+  reset_pmi_after_fork();
 }
 
 }  // namespace shadowib

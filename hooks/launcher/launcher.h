@@ -2,15 +2,18 @@
 // when it is there no more, answered from the note and by what the other processes tell in the exchange.
 //
 // Here is what the agent calls; all in the agent's thread. A process that has no launcher, or none that we know
-// (PMIx), passes through everything with nothing done. docs/mpi.md says what is answered how.
+// (PMIx, PMI-1), passes through everything with nothing done. docs/mpi.md says what is answered how.
 //
 // A *rank* is the launcher's number of a process, in a *namespace*; a member's index in our job is another number.
 //
+//   membership.h  when a rank joins the job, and leaves
 //   gate.h        calls that wait for the launcher come to their end before threads are stopped
 //   rank.h        what is noted
 //   requests.h    calls whose answer comes later, and the thread that brings it when the launcher does not
 //   board.h       what ranks tell each other after a restart
 //   stored_value.h, pmix_*    PMIx
+//   pmi_*                     PMI-1: pmi_calls.cc (how we come between), pmi_descriptor.h, pmi_request.h,
+//   pmi_server.h
 #pragma once
 
 #include <cstdint>

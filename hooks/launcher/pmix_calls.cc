@@ -1,12 +1,12 @@
 // What a rank asks for itself: to begin and to end, and values.
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "hooks/agent.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/gate.h"
+#include "hooks/launcher/membership.h"
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/requests.h"
@@ -28,8 +28,7 @@ std::uint32_t size_of_namespace(const PmixLibrary& library, const pmix_proc_t& o
   return size;
 }
 
-// The first PMIx_Init has succeeded: a rank, and a member of the job from here on, so that no checkpoint is without
-// it.
+// The first PMIx_Init has succeeded: a rank, and a member of the job from here on.
 void begin(const PmixLibrary& library, const pmix_proc_t& own) {
   LauncherRank& r = launcher_rank();
   const std::uint32_t size = size_of_namespace(library, own);
@@ -44,19 +43,7 @@ void begin(const PmixLibrary& library, const pmix_proc_t& own) {
   if (const int rc = start_answering(); rc != 0)
     log_line(LogLevel::kWarn, "cannot start the thread that answers for the launcher after a restart: %s",
              std::strerror(rc));
-  r.connected = true;
-  if (const char* job = std::getenv("SHADOWIB_JOB"); job == nullptr || *job == '\0') return;
-  if (const Status status = join_job(); !status.ok())
-    log_line(LogLevel::kWarn, "rank %u of %s is in no job of shadowib: %s", r.rank, r.name, status.text());
-}
-
-void end() {
-  Inside inside;
-  LauncherRank& r = launcher_rank();
-  r.connected = false;
-  if (!is_member()) return;
-  const Status status = Board(job_exchange(), job_info().epoch, r.name).publish_done(r.rank);
-  if (!status.ok()) log_line(LogLevel::kWarn, "cannot tell that rank %u has left: %s", r.rank, status.text());
+  join_as_rank();
 }
 
 int count_init(int change) {
@@ -176,7 +163,7 @@ PMIX_EXPORT pmix_status_t PMIx_Finalize(const pmix_info_t info[], size_t ninfo) 
   if (call.nested()) return library->Finalize(info, ninfo);
   const bool gone = launcher_rank().gone.load();
   const pmix_status_t status = gone ? PMIX_SUCCESS : library->Finalize(info, ninfo);
-  if (count_init(-1) == 0) end();
+  if (count_init(-1) == 0) leave_as_rank();
   return status;
 }
 

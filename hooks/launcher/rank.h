@@ -13,9 +13,10 @@
 namespace shadowib {
 
 struct LauncherRank {
-  // From the first PMIx_Init that succeeded to the last PMIx_Finalize. What identifies the rank stays as it is
-  // afterwards.
+  // From the first PMIx_Init that succeeded, or PMI-1's init, to the last PMIx_Finalize, or its finalize. What
+  // identifies the rank stays as it is afterwards.
   std::atomic<bool> connected{false};
+  const char* kind = "pmix";      // literal: how it talks to the launcher
   std::atomic<bool> gone{false};  // there is no launcher any more: a restart lies behind this process
   char name[256] = {};            // the namespace
   std::uint32_t rank = 0, size = 0;

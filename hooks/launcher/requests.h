@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "hooks/launcher/answering.h"
 #include "shadowib/base/lock.h"
-#include "shadowib/base/status.h"
 
 namespace shadowib {
 
@@ -77,10 +77,5 @@ struct AwaitedAnswer {
 
 // Starts the thread, if it is not there. An errno or 0.
 int start_answering();
-// The launcher is gone: the thread looks at what is listed.
-void wake_answering();
-// kRefused names a listed request that could not be answered after a restart.
-Status judge_requests();
-void reset_requests_after_fork();
 
 }  // namespace shadowib

@@ -164,6 +164,7 @@ Status capture_table(std::uint32_t member, Table* table) {
   begin_launcher_capture();
   Sharing sharing;
   for (int fd : fds) {
+    if (is_left_out(fd)) continue;
     struct stat st {};
     if (::fstat(fd, &st) != 0) return refuse(fd, "unknown", "fstat fails on it");
     Object object;

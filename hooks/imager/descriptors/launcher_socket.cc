@@ -20,13 +20,14 @@ struct Noted {
   int fd = -1;
   std::uint64_t device = 0, inode = 0;
   bool captured = false;  // by the latest checkpoint
+  bool left_out = false;
 };
-constexpr int kMostNoted = 8;
+constexpr int kMostNoted = 1024;  // Hydra leaves some for each rank of a host
 Noted g_noted[kMostNoted];
 
 bool identify(int fd, Noted* noted) {
   struct stat st {};
-  if (::fstat(fd, &st) != 0 || !S_ISSOCK(st.st_mode)) return false;
+  if (::fstat(fd, &st) != 0 || (!S_ISSOCK(st.st_mode) && !S_ISFIFO(st.st_mode))) return false;
   noted->fd = fd;
   noted->device = st.st_dev;
   noted->inode = st.st_ino;
@@ -44,6 +45,11 @@ Noted* find(int fd) {
 }  // namespace
 
 bool is_launcher_descriptor(int fd) { return find(fd) != nullptr; }
+
+bool is_left_out(int fd) {
+  const Noted* const noted = find(fd);
+  return noted != nullptr && noted->left_out;
+}
 
 void begin_launcher_capture() {
   for (Noted& noted : g_noted) noted.captured = false;
@@ -78,10 +84,13 @@ Status open_silent_socket(const Object& o, int* fd) {
 
 }  // namespace descriptors
 
-bool note_launcher_descriptor(int fd) {
+namespace {
+
+bool note(int fd, bool left_out) {
   using namespace descriptors;
   Noted now;
   if (!identify(fd, &now)) return false;
+  now.left_out = left_out;
   for (Noted& noted : g_noted) {
     if (noted.fd >= 0 && noted.fd != fd && is_launcher_descriptor(noted.fd)) continue;  // another one that still is
     noted = now;
@@ -89,6 +98,12 @@ bool note_launcher_descriptor(int fd) {
   }
   return false;
 }
+
+}  // namespace
+
+bool note_launcher_descriptor(int fd) { return note(fd, false); }
+
+bool leave_out_descriptor(int fd) { return note(fd, true); }
 
 void note_restored_launcher_descriptors() {
   using namespace descriptors;

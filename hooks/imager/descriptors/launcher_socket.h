@@ -8,6 +8,7 @@ namespace shadowib::descriptors {
 
 // Whether `fd` is noted, and still is what it was then. Any thread; no heap.
 bool is_launcher_descriptor(int fd);
+bool is_left_out(int fd);  // of those, by leave_out_descriptor()
 
 // Leaves nothing in `object` that matching would look at. A capture begins with none.
 void begin_launcher_capture();

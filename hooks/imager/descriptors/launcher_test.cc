@@ -1,4 +1,5 @@
 // The connection to a launcher: no reason to refuse, and silent after a restart.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -57,6 +58,40 @@ TEST(Launcher, ConnectionIsSilentAfterARestartAndTheNext) {
     std::string table;
     const Status status = capture_descriptors(static_cast<std::uint32_t>(member), &table);
     return status.ok() ? "" : status.text();
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+  const int accepted = ::accept(outside, nullptr, nullptr);
+  EXPECT_EQ(read_some(accepted, 8), "unharmed");
+  ::close(accepted);
+  ::close(outside);
+}
+
+// What a launcher has left open: its sockets and pipes are none of the job's, and a restart has none of them.
+TEST(Launcher, WhatIsLeftOutIsNotThereAfterARestart) {
+  constexpr int kPipe = 11, kSocket = 12, kOwn = 13;
+  std::uint16_t port = 0;
+  const int outside = listen_tcp(AF_INET, 100, &port);
+  Job job;
+  job.members = 1;
+  job.before = [&](int) -> std::string {
+    int pipe[2];
+    EXPECT_STEP(::pipe(pipe) == 0 && put(pipe[1], kPipe) == kPipe);
+    ::close(pipe[0]);
+    EXPECT_STEP(connect_tcp(AF_INET, kSocket, port) == kSocket);
+    EXPECT_STEP(put(::open("/dev/null", O_RDONLY), kOwn) == kOwn);
+    EXPECT_STEP(leave_out_descriptor(kPipe) && leave_out_descriptor(kSocket));
+    EXPECT_STEP(!leave_out_descriptor(kOwn));  // only what leads elsewhere can be
+    return "";
+  };
+  job.resumed = [](int) -> std::string {
+    EXPECT_STEP(::send(kSocket, "unharmed", 8, MSG_NOSIGNAL) == 8);
+    EXPECT_STEP(::fcntl(kPipe, F_GETFD) >= 0);
+    return "";
+  };
+  job.restarted = [](int) -> std::string {
+    for (const int fd : {kPipe, kSocket}) EXPECT_STEP(::fcntl(fd, F_GETFD) == -1 && errno == EBADF);
+    EXPECT_STEP(::fcntl(kOwn, F_GETFD) >= 0);
+    return "";
   };
   EXPECT_EQ(checkpoint_and_restart(job), "");
   const int accepted = ::accept(outside, nullptr, nullptr);
