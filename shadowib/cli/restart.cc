@@ -14,6 +14,7 @@
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
+#include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/restart_place.h"
@@ -152,7 +153,9 @@ int restart(RestartArguments& arguments) {
     if (Status s = parse_members(*arguments.members, manifest, &options.members); !s.ok()) return fail(common, s);
   const bool shared = !options.members.empty() && options.members.size() < manifest.members.size();
 
-  const std::string exchange = exchange_of(common, manifest.job);
+  std::string exchange = exchange_of(common, manifest.job);
+  if (Status s = settle_exchange(job_paths(common.directory, manifest.job).password, &exchange); !s.ok())
+    return fail(common, s);
   RestartPlace place(common.directory, exchange);
   // Before the long work of verifying, and held until the processes have ended.
   if (Status s = shared ? Status() : place.take_alone(manifest); !s.ok()) return fail(common, s);
