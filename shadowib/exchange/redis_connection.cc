@@ -199,12 +199,14 @@ Status RedisConnection::let_in(const RedisPlace& place, int patience_ms) {
     const long sent = ::syscall(SYS_sendto, socket_.get(), command.data(), command.size(), MSG_NOSIGNAL, nullptr, 0);
     if (sent != static_cast<long>(command.size())) return failed(sent < 0 ? errno : EIO, "cannot log in");
     SHADOWIB_TRY(exchange(1, patience_ms, &answers));
-    if (answers[0]->is_error()) return redis_error(shown_, answers[0]->text, "log in as", place.user.empty() ? "the default user" : place.user);
+    if (answers[0]->is_error())
+      return redis_error(shown_, answers[0]->text, "log in as", place.user.empty() ? "the default user" : place.user);
   }
   if (place.database == 0) return {};
   append({"SELECT", std::to_string(place.database)});
   SHADOWIB_TRY(exchange(1, patience_ms, &answers));
-  if (answers[0]->is_error()) return redis_error(shown_, answers[0]->text, "choose database", std::to_string(place.database));
+  if (answers[0]->is_error())
+    return redis_error(shown_, answers[0]->text, "choose database", std::to_string(place.database));
   return {};
 }
 
