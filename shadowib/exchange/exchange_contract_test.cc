@@ -112,6 +112,24 @@ TEST_P(ExchangeContract, PublishedValuesAreFoundByOthers) {
   EXPECT_EQ(values[2], "");
 }
 
+TEST_P(ExchangeContract, ManyKeysAreLookedUpInTheirOrder) {
+  std::vector<std::string> keys, values;
+  std::vector<bool> found;
+  for (int i = 0; i < 100; ++i) {
+    keys.push_back(key("d" + std::to_string(i / 7) + "/" + std::to_string(i)));
+    if (i % 3 == 0) continue;
+    ASSERT_TRUE(exchange_->publish(keys.back(), std::to_string(i)).ok());
+  }
+  ASSERT_TRUE(exchange_->lookup(keys, &values, &found).ok());
+  ASSERT_EQ(values.size(), keys.size());
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(found[static_cast<std::size_t>(i)], i % 3 != 0);
+    EXPECT_EQ(values[static_cast<std::size_t>(i)], i % 3 != 0 ? std::to_string(i) : "");
+  }
+  ASSERT_TRUE(exchange_->lookup({}, &values, &found).ok());
+  EXPECT_TRUE(values.empty() && found.empty());
+}
+
 TEST_P(ExchangeContract, PublishReplacesAndRemoveRemoves) {
   std::string value;
   bool found = true;

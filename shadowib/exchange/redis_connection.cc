@@ -16,7 +16,7 @@ namespace shadowib {
 namespace {
 
 constexpr std::size_t kMaxPassword = 512;
-constexpr std::size_t kReadBytes = 16u << 10;  // on the stack of an agent thread, among others
+constexpr std::size_t kReadBytes = 32u << 10;  // on the stack of an agent thread, among others
 constexpr std::size_t kKeptOutput = 64u << 10;
 
 void append_number(std::string* to, char mark, std::size_t number) {
@@ -261,19 +261,22 @@ Status RedisConnection::exchange(std::size_t count, int patience_ms, RedisAnswer
   if (cancelled != nullptr) *cancelled = false;
   SHADOWIB_TRY(send_all(std::max(patience_ms, 1), cancel_fd, cancelled));
   char buffer[kReadBytes];
+  bool more = false;  // an answer is hardly ever there at once, and the rest of one mostly is
   while (cancelled == nullptr || !*cancelled) {
     for (std::unique_ptr<RedisReply> reply; answers->size() < count; answers->push_back(std::move(reply))) {
       if (!replies_.next(&reply)) return failed(EPROTO, "what answers is no Redis server");
       if (reply == nullptr) break;
     }
     if (answers->size() == count) return {};
+    if (!more) SHADOWIB_TRY(wait(POLLIN, patience_ms, cancel_fd, cancelled));
+    if (cancelled != nullptr && *cancelled) break;
     const long got = ::syscall(SYS_recvfrom, socket_.get(), buffer, sizeof(buffer), 0, nullptr, nullptr);
+    more = got > 0;
     if (got > 0 && !replies_.feed({buffer, static_cast<std::size_t>(got)}))
       return failed(EPROTO, "what answers is no Redis server");
     if (got > 0 || (got < 0 && errno == EINTR)) continue;
     if (got == 0) return failed(ECONNRESET, "the server has hung up");
     if (errno != EAGAIN) return failed(errno, "the connection is lost");
-    SHADOWIB_TRY(wait(POLLIN, patience_ms, cancel_fd, cancelled));
   }
   return {};
 }

@@ -11,6 +11,7 @@ namespace shadowib {
 namespace {
 
 constexpr std::size_t kMaxValue = 64u << 20;
+constexpr std::size_t kKeysAtOnce = 16;
 constexpr int kSleepMs = 300000;  // how long one XREAD waits at most
 constexpr int kLateMs = 3000;     // how much later than asked for a server may answer that has let somebody sleep
 // A stream's id is <ms>-<count within it>. 0 means "not looked yet" and 1 a stream without an entry.
@@ -104,6 +105,8 @@ class RedisExchange final : public Exchange {
   // Runs an operation of the script. `what` and `subject`: for the message.
   Status run(std::initializer_list<std::string_view> words, const char* what, std::string_view subject,
              std::unique_ptr<RedisReply>* answer, int patience_ms = RedisConnection::kPatienceMs);
+  Status look_up_some(Lease& lease, const std::vector<std::string>& keys, std::size_t first, std::size_t end,
+                      std::vector<std::string>* values, std::vector<bool>* found);
   // Sends what was appended to a leased connection, which is given up if that fails.
   Status ask(Lease& lease, std::size_t count, int patience_ms, RedisAnswers* answers, const char* what,
              std::string_view subject, int cancel_fd = -1, bool* cancelled = nullptr);
@@ -213,16 +216,21 @@ Status RedisExchange::begin(bool create) {
   Lease lease(*this);
   SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
   const std::string marker = prefix_ + "x";
-  lease->append({"SCRIPT", "LOAD", kRedisScript});
-  if (create) lease->append({"SET", marker, random_word(), "NX"});
-  lease->append({"GET", marker});
   RedisAnswers answers;
-  SHADOWIB_TRY(ask(lease, create ? 3 : 2, RedisConnection::kPatienceMs, &answers, "open", place_.prefix));
-  script_ = answers.front()->text;
-  word_ = answers.back()->text;
+  lease->append({"SCRIPT", "LOAD", kRedisScript});
+  lease->append({"GET", marker});
+  SHADOWIB_TRY(ask(lease, 2, RedisConnection::kPatienceMs, &answers, "open", place_.prefix));
+  script_ = answers[0]->text;
+  if (answers[1]->text.empty() && create) {
+    SHADOWIB_TRY(check_memory(lease));
+    lease->append({"SET", marker, random_word(), "NX"});  // of several that begin it one
+    lease->append({"GET", marker});
+    SHADOWIB_TRY(ask(lease, 2, RedisConnection::kPatienceMs, &answers, "make", place_.prefix));
+  }
+  word_ = answers[1]->text;
   if (word_.empty())
     return Status::of(Code::kNotFound, ENOENT, "%.200s is no exchange; has the job been started?", shown_.c_str());
-  return create ? check_memory(lease) : Status();
+  return {};
 }
 
 Status RedisExchange::put(const char* operation, std::string_view key, std::string_view value) {
@@ -261,7 +269,8 @@ Status RedisExchange::list(std::string_view prefix, std::vector<std::string>* na
   return {};
 }
 
-// One HMGET for each run of keys in one directory, and the word last: what was there before it was there.
+// Some keys at a time: a thousand members that each asked for hundreds of values at once would have the server fill
+// the network's buffers, beyond what the kernel allows for all of TCP.
 Status RedisExchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
                              std::vector<bool>* found) {
   count_operation();
@@ -272,26 +281,59 @@ Status RedisExchange::lookup(const std::vector<std::string>& keys, std::vector<s
   if (keys.empty()) return {};
   Lease lease(*this);
   SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
+  for (std::size_t first = 0; first < keys.size(); first += kKeysAtOnce)
+    SHADOWIB_TRY(look_up_some(lease, keys, first, std::min(first + kKeysAtOnce, keys.size()), values, found));
+  return {};
+}
+
+// One HMGET for each run of keys in one directory, and the word last: what was there before it was there.
+Status RedisExchange::look_up_some(Lease& lease, const std::vector<std::string>& keys, std::size_t first,
+                                   std::size_t end, std::vector<std::string>* values, std::vector<bool>* found) {
   std::size_t asked = 0;
-  for (std::size_t i = 0; i < keys.size(); ++asked) {
+  for (std::size_t i = first; i < end; ++asked) {
     const std::string_view directory = parent_of(keys[i]);
     const std::string hash = redis_key("h", directory);
     std::vector<std::string_view> words{"HMGET", hash};
-    for (; i < keys.size() && parent_of(keys[i]) == directory; ++i) words.push_back(name_in(keys[i]));
+    for (; i < end && parent_of(keys[i]) == directory; ++i) words.push_back(name_in(keys[i]));
     lease->append(words);
   }
   lease->append({"GET", prefix_ + "x"});
   RedisAnswers answers;
-  SHADOWIB_TRY(ask(lease, asked + 1, RedisConnection::kPatienceMs, &answers, "look up", keys[0]));
-  SHADOWIB_TRY(check_word(*answers.back(), "look up", keys[0]));
-  std::size_t i = 0;
+  SHADOWIB_TRY(ask(lease, asked + 1, RedisConnection::kPatienceMs, &answers, "look up", keys[first]));
+  SHADOWIB_TRY(check_word(*answers.back(), "look up", keys[first]));
+  std::size_t i = first;
   for (const auto& answer : answers)
     for (const auto& item : answer->items) {
-      if (i == keys.size()) break;
+      if (i == end) break;
       (*found)[i] = item->kind == RedisReply::Kind::kText;
       (*values)[i++] = std::move(item->text);
     }
-  return i == keys.size() ? Status() : redis_error(shown_, "too few values", "look up", keys[0]);
+  return i == end ? Status() : redis_error(shown_, "too few values", "look up", keys[first]);
+}
+
+const RedisReply* item(const RedisReply* reply, std::size_t i) {
+  return reply != nullptr && i < reply->items.size() ? reply->items[i].get() : nullptr;
+}
+
+// The id of the only entry in an answer to XREVRANGE, [[id, fields]], or to XREAD, [[stream, [[id, fields]]]]. Null:
+// no entry.
+const std::string* entry_in(const RedisReply& answer, bool of_xread) {
+  const RedisReply* entries = of_xread ? item(item(&answer, 0), 1) : &answer;
+  const RedisReply* id = item(item(entries, 0), 0);
+  return id != nullptr ? &id->text : nullptr;
+}
+
+// What XREAD says has been added to the stream `name` with its entry: how many are at a barrier. 0: it is not that.
+long long count_in(const RedisReply& answer, std::string_view name) {
+  for (const auto& stream : answer.items) {
+    const RedisReply *which = item(stream.get(), 0), *fields = item(item(item(stream.get(), 1), 0), 1);
+    const RedisReply* value = item(fields, 1);
+    if (which == nullptr || which->text != name || value == nullptr) continue;
+    long long count = 0;
+    std::from_chars(value->text.data(), value->text.data() + value->text.size(), count);
+    return count;
+  }
+  return 0;
 }
 
 Status RedisExchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
@@ -329,19 +371,8 @@ Status RedisExchange::barrier(std::string_view name, std::string_view member, in
     lease->append(words);
     RedisAnswers answers;
     SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", name));
+    if (count_in(*answers[0], opened) >= n) return {};
   }
-}
-
-const RedisReply* item(const RedisReply* reply, std::size_t i) {
-  return reply != nullptr && i < reply->items.size() ? reply->items[i].get() : nullptr;
-}
-
-// The id of the only entry in an answer to XREVRANGE, [[id, fields]], or to XREAD, [[stream, [[id, fields]]]]. Null:
-// no entry.
-const std::string* entry_in(const RedisReply& answer, bool of_xread) {
-  const RedisReply* entries = of_xread ? item(item(&answer, 0), 1) : &answer;
-  const RedisReply* id = item(item(entries, 0), 0);
-  return id != nullptr ? &id->text : nullptr;
 }
 
 Status RedisExchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {

@@ -7,7 +7,7 @@
 //   P:v:a/b      stream of one entry, added with each change of a key directly below a/b: its id is the token of
 //                watch(), and XREAD BLOCK wakes all who wait for the next, without polling
 //   P:b:a/b/c    set: who has entered barrier a/b/c.  P:w:a/b/c: for how many somebody waits. P:o:a/b/c: stream, as
-//                above, added to when so many are there
+//                above, added to when so many are there, with their number
 //   P:e:a/b      set: names of the barriers directly below a/b, so that they can be removed
 // What changes more than one of these is done by one script on the server (redis_script.h), so that all see it whole.
 //

@@ -79,7 +79,7 @@ function operations.enter(barrier, member, wanted, abort)
   if count == 1 and added == 1 and call('SADD', P .. 'e:' .. directory, name) == 1 then link(directory) end
   call('SADD', P .. 'w:' .. barrier, wanted)
   if added == 1 and call('SISMEMBER', P .. 'w:' .. barrier, count) == 1 then
-    call('XADD', P .. 'o:' .. barrier, 'MAXLEN', 1, '*', 'k', '')
+    call('XADD', P .. 'o:' .. barrier, 'MAXLEN', 1, '*', 'n', count)
   end
   if abort == '' then return {count, 0, latest(P .. 'o:' .. barrier), '0-0'} end
   directory, name = split(abort)
