@@ -17,6 +17,7 @@
 
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/exchange.h"
+#include "shadowib/exchange/redis_connection.h"
 #include "shadowib/exchange/redis_place.h"
 #include "shadowib/exchange/remove_below.h"
 #include "shadowib/exchange/tests/redis_server.h"
@@ -289,6 +290,44 @@ TEST_F(Redis, AServerThatStandsStillIsNotWaitedForBeyondTheTimeOut) {
   bool found = false;
   EXPECT_TRUE(exchange->get("k", &value, &found).ok());
   EXPECT_EQ(value, "2");
+}
+
+// What the server says after `name` in a section of INFO, up to the next comma or line.
+std::string info(RedisConnection& connection, const char* section, const std::string& name) {
+  RedisAnswers answers;
+  connection.append({"INFO", section});
+  EXPECT_TRUE(connection.exchange(1, 10000, &answers).ok());
+  const std::string said = answers.empty() ? "" : answers[0]->text;
+  const std::size_t at = said.find("\n" + name);
+  if (at == std::string::npos) return "";
+  const std::size_t begin = at + 1 + name.size();
+  return said.substr(begin, said.find_first_of(",\r", begin) - begin);
+}
+
+TEST_F(Redis, ARequestReachesAllWhoWaitAndNobodyPolls) {
+  constexpr int kWatchers = 64;
+  const RedisServer server;
+  RedisPlace place;
+  std::unique_ptr<RedisConnection> looks;
+  ASSERT_TRUE(parse_redis_uri(server.uri(), &place).ok());
+  ASSERT_TRUE(RedisConnection::open(place, 10000, &looks).ok());
+  std::vector<std::thread> threads;
+  std::atomic<int> woken{0};
+  for (int t = 0; t < kWatchers; ++t)
+    threads.emplace_back([&] {
+      auto exchange = opened(server);
+      std::uint64_t token = 0;
+      EXPECT_TRUE(exchange->watch("control", &token, -1, -1).ok());
+      const std::uint64_t before = token;
+      EXPECT_TRUE(exchange->watch("control", &token, -1, -1).ok());
+      EXPECT_NE(token, before);
+      ++woken;
+    });
+  while (info(*looks, "clients", "blocked_clients:") != std::to_string(kWatchers)) std::this_thread::yield();
+  EXPECT_EQ(woken, 0);
+  ASSERT_TRUE(opened(server)->publish("control/checkpoint", "1").ok());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(info(*looks, "commandstats", "cmdstat_xread:calls="), std::to_string(kWatchers)) << "one wait each";
 }
 
 TEST_F(Redis, WhatARemovedJobLeftIsNotThereAnyMore) {
