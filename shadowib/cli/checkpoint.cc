@@ -7,6 +7,7 @@
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
@@ -133,6 +134,8 @@ int checkpoint(CheckpointArguments& arguments) {
   if (Status s = choose_job(common.directory, arguments.job, &options.job); !s.ok()) return fail(common, s);
   options.directory = common.directory;
   options.exchange = exchange_of(common, options.job);
+  if (Status s = settle_exchange(job_paths(common.directory, options.job).password, &options.exchange); !s.ok())
+    return fail(common, s);
   options.kill = arguments.kill;
   options.timeout_ms = static_cast<int>(arguments.timeout_s * 1000);
   CheckpointReport report;

@@ -56,7 +56,13 @@ int fail(const Common& common, const Status& status) {
 
 JobPaths job_paths(const std::string& directory, const std::string& job) {
   std::string top = directory + "/jobs/" + job;
-  return {top, top + "/key", top + "/epoch", top + "/exchange", top + "/alive", top + "/started"};
+  return {top,
+          top + "/key",
+          top + "/epoch",
+          top + "/exchange",
+          top + "/exchange-password",
+          top + "/alive",
+          top + "/started"};
 }
 
 std::string sets_path(const std::string& directory) { return directory + "/sets"; }

@@ -37,7 +37,8 @@ struct JobPaths {
   std::string top;       // <directory>/jobs/<job>
   std::string key;       // 32 random bytes
   std::string epoch;     // "g<generation>-<random hex>"
-  std::string exchange;  // the URI it was started with
+  std::string exchange;  // the URI it was started with, without a password
+  std::string password;  // of the exchange, if it is a Redis server that asks for one
   std::string alive;     // directory of locks (hooks/protocol.h)
   std::string started;   // directory of <host>-<pid>-<start time> of what `run` has started
 };

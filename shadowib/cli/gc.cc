@@ -3,9 +3,11 @@
 
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
+#include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -57,9 +59,13 @@ class Collector {
     std::string who;
     for (const std::string& job : jobs_in(directory_)) {
       if (job_in_use(directory_, job, &who)) {
-        SHADOWIB_TRY(epochs(job));
+        SHADOWIB_TRY(epochs(job, false));
         continue;
       }
+      // One in the job's own directory goes with that.
+      if (exchange_of(arguments_.common, job) != "dir:" + job_paths(directory_, job).top + "/x")
+        if (Status s = epochs(job, true); !s.ok())
+          std::fprintf(stderr, "shadowib: what job %s left in its exchange stays: %s\n", job.c_str(), s.text());
       SHADOWIB_TRY(remove("job", job_paths(directory_, job).top, [](const std::string& path) {
         std::error_code error;
         fs::remove_all(path, error);
@@ -69,10 +75,15 @@ class Collector {
     return {};
   }
 
-  Status epochs(const std::string& job) {
-    const std::string exchange = exchange_of(arguments_.common, job);
-    for (const std::string& epoch : earlier_epochs(directory_, job))
-      SHADOWIB_TRY(remove("epoch", exchange + "/" + epoch,
+  // What a job has left in its exchange: all of it if it is dead.
+  Status epochs(const std::string& job, bool dead) {
+    std::string exchange = exchange_of(arguments_.common, job);
+    std::vector<std::string> epochs = earlier_epochs(directory_, job);
+    if (dead) epochs.push_back(present_epoch(directory_, job));
+    std::erase(epochs, "");
+    if (!epochs.empty()) SHADOWIB_TRY(settle_exchange(job_paths(directory_, job).password, &exchange));
+    for (const std::string& epoch : epochs)
+      SHADOWIB_TRY(remove("epoch", Exchange::shown(exchange) + "/" + epoch,
                           [&](const std::string&) { return remove_epoch(directory_, job, exchange, epoch); }));
     return {};
   }

@@ -13,6 +13,7 @@
 #include "hooks/imager/set/set_files.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/shared_names.h"
+#include "shadowib/cli/exchange_place.h"
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/remove_below.h"
 
@@ -76,7 +77,8 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
   std::error_code error;
   if (!fs::exists(paths.key, error)) SHADOWIB_TRY(place_file(paths.key, random_key(), true));
   if (!fs::exists(paths.epoch, error)) SHADOWIB_TRY(place_file(paths.epoch, new_epoch(0), true));
-  if (!fs::exists(paths.exchange, error)) SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", true));
+  if (!fs::exists(paths.exchange, error))
+    SHADOWIB_TRY(place_file(paths.exchange, recorded_exchange(exchange) + "\n", true));
   std::string pid = std::to_string(::getpid());
   return place_file(paths.started + "/" + host_name() + "," + pid + "," + start_time(pid), "", false);
 }
@@ -90,11 +92,18 @@ Status renew_job(const std::string& directory, const std::string& job, const std
   SHADOWIB_TRY(Exchange::open(exchange, true, &opened));
   SHADOWIB_TRY(opened->publish(reserved_members_key(*epoch), encode_reserved_members(members)));
   SHADOWIB_TRY(place_file(paths.key, random_key(), false));
-  SHADOWIB_TRY(place_file(paths.exchange, exchange + "\n", false));
+  SHADOWIB_TRY(place_file(paths.exchange, recorded_exchange(exchange) + "\n", false));
   SHADOWIB_TRY(place_file(paths.epoch, *epoch, false));
   for (const std::string& earlier : earlier_epochs(directory, job))
     (void)remove_epoch(directory, job, exchange, earlier).ok();  // gc tries it again
   return {};
+}
+
+std::string present_epoch(const std::string& directory, const std::string& job) {
+  std::string present;
+  if (!read_file(job_paths(directory, job).epoch, &present).ok()) return {};
+  while (!present.empty() && present.back() == '\n') present.pop_back();
+  return present;
 }
 
 std::vector<std::string> earlier_epochs(const std::string& directory, const std::string& job) {
@@ -108,9 +117,8 @@ std::vector<std::string> earlier_epochs(const std::string& directory, const std:
     if (is_alive(entry.path())) held.insert(epoch);
   }
   // Asked last: an epoch that has locks by now is the present one, or was.
-  std::string present;
-  if (!read_file(paths.epoch, &present).ok()) return {};
-  while (!present.empty() && present.back() == '\n') present.pop_back();
+  const std::string present = present_epoch(directory, job);
+  if (present.empty()) return {};
   held.insert(present);
   std::vector<std::string> earlier;
   std::set_difference(all.begin(), all.end(), held.begin(), held.end(), std::back_inserter(earlier));

@@ -33,6 +33,8 @@ bool job_in_use(const std::string& directory, const std::string& job, std::strin
 // True if a checkpoint of the job is under way.
 bool checkpoint_running(const std::string& directory, const std::string& job);
 
+// "" if it has none.
+std::string present_epoch(const std::string& directory, const std::string& job);
 // Epochs before the job's present one, of which no lock is held. Each restart of a job begins another.
 std::vector<std::string> earlier_epochs(const std::string& directory, const std::string& job);
 // Removes what they have left in the job's exchange, and their locks.

@@ -12,9 +12,11 @@
 #include "hooks/imager/set/set_files.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/machine.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/exchange/exchange.h"
+#include "shadowib/exchange/remove_below.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -64,13 +66,14 @@ Finding try_lock(const std::string& path) {
 Status use_exchange(const std::string& uri) {
   std::unique_ptr<Exchange> exchange;
   SHADOWIB_TRY(Exchange::open(uri, true, &exchange));
-  const std::string key = "doctor/" + random_hex(8);
+  const std::string place = "doctor/" + random_hex(8), key = place + "/key";
   std::string value;
   bool there = false;
   Status status = exchange->publish(key, "probe");
   if (status.ok()) status = exchange->get(key, &value, &there);
-  if (status.ok()) status = exchange->barrier(key + "-barrier", "doctor", 1, 1000, "");
-  (void)exchange->remove(key);
+  if (status.ok()) status = exchange->barrier(place + "/barrier", "doctor", 1, 1000, "");
+  exchange.reset();
+  (void)remove_below(uri, place).ok();
   if (status.ok() && (!there || value != "probe"))
     status = Status(Code::kIo, 0, "a published value was not found again");
   return status;
@@ -78,11 +81,16 @@ Status use_exchange(const std::string& uri) {
 
 Finding try_exchange(const std::string& directory, const std::string& given) {
   const std::string own = directory + "/.doctor-" + random_hex(4) + "-x";
-  const Status status = use_exchange(given.empty() ? "dir:" + own : given);
+  std::string uri = given.empty() ? "dir:" + own : given;
+  Status status = settle_exchange("", &uri);
+  if (status.ok()) status = use_exchange(uri);
   std::error_code error;
   fs::remove_all(own, error);
   if (!status.ok()) return {"exchange", Verdict::kMissing, status.text(), "name another with --exchange"};
-  return {"exchange", Verdict::kOk, given.empty() ? "dir: works there" : given + " can be reached and used", ""};
+  const std::string text = Exchange::shown(given) + " can be reached and used";
+  if (open_to_everybody(uri))
+    return {"exchange", Verdict::kNote, text, "it asks for no password: give it one, or a network of its own"};
+  return {"exchange", Verdict::kOk, given.empty() ? "dir: works there" : text, ""};
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
+#include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_restart.h"
 #include "shadowib/cli/output.h"
@@ -142,12 +143,11 @@ Status parse_members(const std::string& text, const SetManifest& manifest, std::
 
 // `members`: none is all.
 int restart_members(const RestartArguments& arguments, const std::string& path, SetManifest manifest,
-                    std::set<std::uint32_t> members) {
+                    const std::string& exchange, std::set<std::uint32_t> members) {
   const Common& common = arguments.common;
   const bool shared = !members.empty() && members.size() < manifest.members.size();
   RestartOptions options;
   options.members = std::move(members);
-  const std::string exchange = exchange_of(common, manifest.job);
   RestartPlace place(common.directory, exchange);
   // Before the long work of verifying, and held until the processes have ended.
   if (Status s = shared ? Status() : place.take_alone(manifest); !s.ok()) return fail(common, s);
@@ -170,18 +170,17 @@ int restart_members(const RestartArguments& arguments, const std::string& path, 
 }
 
 int restart_launched(const RestartArguments& arguments, const std::string& path, const SetManifest& manifest,
-                     const Launched& launched) {
+                     const std::string& exchange, const Launched& launched) {
   const Common& common = arguments.common;
   LaunchedRestart group(launched, common.directory, manifest.job);
   std::set<std::uint32_t> members;
-  if (Status s = group.gather(exchange_of(common, manifest.job), manifest, arguments.wait_s, &members); !s.ok())
-    return fail(common, s);
+  if (Status s = group.gather(exchange, manifest, arguments.wait_s, &members); !s.ok()) return fail(common, s);
   int exit_code = 0;
   if (!group.leads()) {
     const Status followed = group.follow(&exit_code);
     return followed.ok() ? exit_code : fail(common, followed);
   }
-  if (!members.empty()) exit_code = restart_members(arguments, path, manifest, members);
+  if (!members.empty()) exit_code = restart_members(arguments, path, manifest, exchange, members);
   group.told(exit_code);
   return exit_code;
 }
@@ -196,15 +195,18 @@ int restart(RestartArguments& arguments) {
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
   if (!valid_job_name(manifest.job))
     return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
+  std::string exchange = exchange_of(common, manifest.job);
+  if (Status s = settle_exchange(job_paths(common.directory, manifest.job).password, &exchange); !s.ok())
+    return fail(common, s);
   if (arguments.members) {
     if (Status s = parse_members(*arguments.members, manifest, &members); !s.ok()) return fail(common, s);
   } else {
     Launched launched;
     bool found = false;
     if (Status s = find_launcher(&launched, &found); !s.ok()) return fail(common, s);
-    if (found) return restart_launched(arguments, path, manifest, launched);
+    if (found) return restart_launched(arguments, path, manifest, exchange, launched);
   }
-  return restart_members(arguments, path, std::move(manifest), std::move(members));
+  return restart_members(arguments, path, std::move(manifest), exchange, std::move(members));
 }
 
 }  // namespace

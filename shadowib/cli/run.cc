@@ -8,6 +8,7 @@
 #include "hooks/imager/set/set_files.h"
 #include "hooks/request_signals.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/program.h"
@@ -89,6 +90,7 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   export_variable("SHADOWIB_JOB", options.job);
   export_variable("SHADOWIB_DIR", options.common.directory);
   export_variable("SHADOWIB_EXCHANGE", exchange);
+  ::unsetenv("SHADOWIB_REDIS_PASSWORD");  // CMD's environment goes into images
   export_variable("SHADOWIB_BACKEND", options.backend);
   if (!options.cpu.empty()) export_processor_level(options.cpu);
   export_seconds("SHADOWIB_INTERVAL", options.interval_s);
@@ -170,7 +172,9 @@ int run(RunOptions& options) {
   if (Status s = check_processor_level(options); !s.ok()) return run_failed(common, s, kRunFailed);
   Libraries libraries;
   if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
-  const std::string exchange = exchange_of(common, options.job);
+  std::string exchange = exchange_of(common, options.job);
+  if (Status s = settle_exchange(job_paths(common.directory, options.job).password, &exchange); !s.ok())
+    return run_failed(common, s, kRunFailed);
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
     return run_failed(common, s, kRunFailed);
   // Made and tried here, where a wrong URI can still be told to a person.

@@ -1,6 +1,7 @@
 // shadowib status: the jobs of a directory, their members and what these have open.
 #include "hooks/coordinator.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 
@@ -69,8 +70,10 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
   const Common& common = arguments.common;
   std::vector<MemberStatus> members;
   std::string epoch, who;
-  SHADOWIB_TRY(query_status(common.directory, job, exchange_of(common, job),
-                            static_cast<int>(arguments.timeout_s * 1000), &members, &epoch));
+  std::string exchange = exchange_of(common, job);
+  SHADOWIB_TRY(settle_exchange(job_paths(common.directory, job).password, &exchange));
+  SHADOWIB_TRY(
+      query_status(common.directory, job, exchange, static_cast<int>(arguments.timeout_s * 1000), &members, &epoch));
   bool alive = job_alive(common.directory, job, &who);
   *json = {
       {"job", job}, {"directory", common.directory}, {"epoch", epoch}, {"alive", alive}, {"members", Json::array()}};

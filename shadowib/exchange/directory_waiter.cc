@@ -10,7 +10,7 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint32_t kEvents = IN_CREATE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF;
-constexpr std::int64_t kLastInterval = 50000000;
+constexpr std::int64_t kFirstInterval = 1'000'000, kInterval = 50'000'000, kIdleInterval = 500'000'000;
 
 }  // namespace
 
@@ -54,10 +54,15 @@ bool DirectoryWaiter::drain() {
   }
 }
 
+std::int64_t DirectoryWaiter::interval_after(std::int64_t waited_ns) {
+  const std::int64_t busy = std::clamp(waited_ns, kFirstInterval, kInterval);
+  return std::clamp(waited_ns / 100, busy, std::max(busy, kIdleInterval));
+}
+
 bool DirectoryWaiter::wait(std::int64_t timeout_ns, int cancel_fd) {
   if (polling_) {
-    timeout_ns = timeout_ns < 0 ? interval_ns_ : std::min(timeout_ns, interval_ns_);
-    interval_ns_ = std::min(interval_ns_ * 2, kLastInterval);
+    const std::int64_t interval = interval_after(monotonic_ns() - begun_ns_);
+    timeout_ns = timeout_ns < 0 ? interval : std::min(timeout_ns, interval);
   }
   pollfd fds[2] = {{cancel_fd, POLLIN, 0}, {inotify_ ? inotify_.get() : -1, POLLIN, 0}};
   timespec limit{timeout_ns / 1000000000, timeout_ns % 1000000000};

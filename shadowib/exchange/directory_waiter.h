@@ -18,14 +18,19 @@ class DirectoryWaiter {
   explicit DirectoryWaiter(bool remote) : remote_(remote) {}
 
   // A new wait starts: polling begins at its shortest interval again.
-  void begin() { interval_ns_ = 1000000; }
+  void begin() { begun_ns_ = monotonic_ns(); }
+
+  // How long to sleep before looking again when polling, having waited so long: 1 ms, twice as long each time up to
+  // 50 ms, and from a wait of 5 s on a hundredth of it, up to 500 ms. A thousand members that wait for a request for
+  // hours would keep a file server busy otherwise.
+  static std::int64_t interval_after(std::int64_t waited_ns);
 
   // Watches exactly these absolute paths from now on; those watched already stay so, without a gap. Changes after
   // arm() wake wait(). Where inotify is not available (EMFILE, ENOSPC...) wait() polls.
   void arm(const std::string* paths, int count);
 
   // Sleeps until something changed in an armed directory, cancel_fd (if >= 0) is readable, or timeout_ns ran out (<
-  // 0: none); when polling also after an interval that doubles from 1 ms to 50 ms. True if cancel_fd is readable.
+  // 0: none); when polling also after interval_after(). True if cancel_fd is readable.
   bool wait(std::int64_t timeout_ns, int cancel_fd);
 
   // The first directory of the last arm(); lets a pool hand out the waiter that already watches it.
@@ -38,7 +43,7 @@ class DirectoryWaiter {
   const bool remote_;
   bool polling_ = false;
   bool tried_ = false;
-  std::int64_t interval_ns_ = 1000000;
+  std::int64_t begun_ns_ = monotonic_ns();
   OwnedFd inotify_;
   std::string paths_[kMaxDirectories];
   int watches_[kMaxDirectories] = {-1, -1};

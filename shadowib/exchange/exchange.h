@@ -1,7 +1,8 @@
 // The exchange: how the processes of a job find each other. A small directory of keys with barriers.
 //
 // Opened by URI; `dir:PATH` is the embedded engine (files under PATH, mode 0700; one machine or a shared file
-// system). An engine is one file, listed in open(), and passes exchange_contract_test.cc.
+// system), `redis://HOST:PORT/PREFIX` a Redis server for jobs on many machines. An engine is listed in open(), and
+// passes exchange_contract_test.cc.
 //
 // Keys: one to eight components of [A-Za-z0-9._-]{1,64}, but not "." or "..", joined by '/'. Values: any bytes, up to
 // 64 MiB, replaced atomically: a reader sees the old or the new value, never a mixture. Nothing here takes the
@@ -52,6 +53,7 @@ class Exchange {
   // (kTimeout). An idle waiter costs no CPU where the engine can notify. Spurious returns are allowed.
   virtual Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) = 0;
 
+  // Opens to the same; may hold a password.
   virtual const std::string& uri() const = 0;
 
   // Calls of the above so far: what work has cost, for the log and for tests.
@@ -62,6 +64,9 @@ class Exchange {
 
   // Opens uri; creates what is missing if `create`. kUsage names the unknown scheme and the known ones.
   static Status open(const std::string& uri, bool create, std::unique_ptr<Exchange>* exchange);
+
+  // A URI for people to read: no password in it.
+  static std::string shown(const std::string& uri);
 
   // True if key has the form above.
   static bool valid_key(std::string_view key);

@@ -1,5 +1,5 @@
-// What every engine of the exchange owes its callers. Run for each URI of engines(); SHADOWIB_TEST_EXCHANGES adds
-// further ones, separated by spaces.
+// What every engine of the exchange owes its callers. Run for each URI of engines(), "dir:" in a directory and
+// "redis:" on a server of its own; SHADOWIB_TEST_EXCHANGES adds further ones, separated by spaces.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -18,17 +18,21 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/remove_below.h"
+#include "shadowib/exchange/tests/redis_server.h"
 
 namespace shadowib {
 namespace {
 
 std::vector<std::string> engines() {
-  std::vector<std::string> uris{"dir:"};
+  std::vector<std::string> uris{"dir:", "redis:"};
   const char* more = std::getenv("SHADOWIB_TEST_EXCHANGES");
   std::istringstream words(more != nullptr ? more : "");
   for (std::string uri; words >> uri;) uris.push_back(uri);
   return uris;
 }
+
+// One for all tests, each of which has an epoch of its own.
+std::unique_ptr<RedisServer> g_server;
 
 class ExchangeContract : public testing::TestWithParam<std::string> {
  protected:
@@ -40,10 +44,16 @@ class ExchangeContract : public testing::TestWithParam<std::string> {
       directory_ = name;
       uri_ += directory_ + "/x";
     }
+    if (uri_ == "redis:") {
+      if (!RedisServer::available()) GTEST_SKIP() << "there is no redis-server; ci/setup installs it";
+      if (g_server == nullptr) g_server = std::make_unique<RedisServer>();
+      uri_ = g_server->uri();
+    }
     exchange_ = open();
     ASSERT_NE(exchange_, nullptr);
     epoch_ = "t" + std::to_string(::getpid()) + "-" + std::to_string(monotonic_ns());
   }
+  static void TearDownTestSuite() { g_server.reset(); }
   void TearDown() override {
     exchange_.reset();
     if (!directory_.empty()) std::filesystem::remove_all(directory_);
@@ -100,6 +110,24 @@ TEST_P(ExchangeContract, PublishedValuesAreFoundByOthers) {
   EXPECT_EQ(values[0], std::string("one\0two", 7));
   EXPECT_EQ(found, (std::vector<bool>{true, false, true, false}));
   EXPECT_EQ(values[2], "");
+}
+
+TEST_P(ExchangeContract, ManyKeysAreLookedUpInTheirOrder) {
+  std::vector<std::string> keys, values;
+  std::vector<bool> found;
+  for (int i = 0; i < 100; ++i) {
+    keys.push_back(key("d" + std::to_string(i / 7) + "/" + std::to_string(i)));
+    if (i % 3 == 0) continue;
+    ASSERT_TRUE(exchange_->publish(keys.back(), std::to_string(i)).ok());
+  }
+  ASSERT_TRUE(exchange_->lookup(keys, &values, &found).ok());
+  ASSERT_EQ(values.size(), keys.size());
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(found[static_cast<std::size_t>(i)], i % 3 != 0);
+    EXPECT_EQ(values[static_cast<std::size_t>(i)], i % 3 != 0 ? std::to_string(i) : "");
+  }
+  ASSERT_TRUE(exchange_->lookup({}, &values, &found).ok());
+  EXPECT_TRUE(values.empty() && found.empty());
 }
 
 TEST_P(ExchangeContract, PublishReplacesAndRemoveRemoves) {
@@ -266,6 +294,52 @@ TEST_P(ExchangeContract, ABarrierWaitsForASleeperAndForDistinctMembers) {
   ::close(pipe_fds[1]);
 }
 
+TEST_P(ExchangeContract, ABarrierOfManyOpensForAll) {
+  constexpr int kMembers = 96;
+  std::unique_ptr<Exchange> shared[4];
+  for (auto& exchange : shared) exchange = open();
+  std::atomic<int> entered{0}, early{0}, failed{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kMembers; ++t)
+    threads.emplace_back([&, t] {
+      ++entered;
+      Status s = shared[t % 4]->barrier(key("many"), std::to_string(t), kMembers, 60000, key("abort"));
+      failed += !s.ok();
+      early += entered.load() < kMembers;
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_EQ(early, 0);
+}
+
+// Who waits for two is let through by the second, whatever the second waits for.
+TEST_P(ExchangeContract, MembersOfABarrierMayWaitForDifferentNumbers) {
+  std::atomic<bool> begun{false};
+  std::thread two([&] {
+    begun = true;
+    EXPECT_TRUE(exchange_->barrier(key("uneven"), "a", 2, 20000, "").ok());
+  });
+  while (!begun) std::this_thread::yield();
+  EXPECT_EQ(exchange_->barrier(key("uneven"), "b", 3, 100, "").code(), Code::kTimeout);
+  two.join();
+  EXPECT_TRUE(exchange_->barrier(key("uneven"), "c", 3, 20000, "").ok());
+}
+
+TEST_P(ExchangeContract, AnAbortedBarrierThatIsCompletePasses) {
+  ASSERT_TRUE(exchange_->publish(key("stop"), "").ok());
+  EXPECT_EQ(exchange_->barrier(key("full"), "a", 2, 1000, key("stop")).code(), Code::kAborted);
+  EXPECT_TRUE(exchange_->barrier(key("full"), "b", 2, 1000, key("stop")).ok());
+  EXPECT_TRUE(exchange_->barrier(key("full"), "a", 2, 1000, key("stop")).ok());
+}
+
+TEST_P(ExchangeContract, OneThatIsNotThereIsNotFound) {
+  std::unique_ptr<Exchange> other;
+  Status s = Exchange::open(uri_ + "-not", false, &other);
+  EXPECT_EQ(s.code(), Code::kNotFound) << s.text();
+  EXPECT_NE(std::string(s.text()).find("has the job been started?"), std::string::npos) << s.text();
+  EXPECT_TRUE(remove_below(uri_ + "-not", "a").ok()) << "nothing is there";
+}
+
 TEST_P(ExchangeContract, TheAbortKeyEndsABarrier) {
   pid_t peer = start([&](Exchange* exchange) {
     std::int64_t start = monotonic_ns();
@@ -379,10 +453,11 @@ TEST_P(ExchangeContract, AKilledWriterLeavesNothingBehind) {
 
 TEST(ExchangeOpen, AnUnknownSchemeIsAUsageErrorThatNamesTheKnownOnes) {
   std::unique_ptr<Exchange> exchange;
-  for (const char* uri : {"", "redis://localhost", "/tmp/x", "dir"}) {
+  for (const char* uri : {"", "radish://localhost", "/tmp/x", "dir"}) {
     Status s = Exchange::open(uri, true, &exchange);
     EXPECT_EQ(s.code(), Code::kUsage) << uri;
     EXPECT_NE(std::string(s.text()).find("dir:PATH"), std::string::npos) << s.text();
+    EXPECT_NE(std::string(s.text()).find("redis://HOST"), std::string::npos) << s.text();
   }
 }
 

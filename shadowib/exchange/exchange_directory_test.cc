@@ -194,6 +194,15 @@ TEST_F(DirectoryExchangeTest, WithoutInotifyItPolls) {
   EXPECT_GE(rounds, 2);
 }
 
+TEST_F(DirectoryExchangeTest, WhoWaitsLongLooksSeldom) {
+  constexpr std::int64_t kMs = 1'000'000;
+  EXPECT_EQ(DirectoryWaiter::interval_after(0), kMs);
+  EXPECT_EQ(DirectoryWaiter::interval_after(8 * kMs), 8 * kMs) << "twice as long each time";
+  EXPECT_EQ(DirectoryWaiter::interval_after(1000 * kMs), 50 * kMs);
+  EXPECT_EQ(DirectoryWaiter::interval_after(20'000 * kMs), 200 * kMs);
+  EXPECT_EQ(DirectoryWaiter::interval_after(3'600'000 * kMs), 500 * kMs);
+}
+
 TEST_F(DirectoryExchangeTest, ARemoteFileSystemIsLookedAtAgain) {
   std::string path = top_ + "/watched";
   fs::create_directory(path);

@@ -1,0 +1,159 @@
+"""A job whose processes find each other by a Redis server: checkpoints, restarts, and a server that is not there.
+
+redis_test.py BUILD_DIR PROGRAM [unittest options]; the program is restart_scenarios, two verbs_check are the job that is restarted.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import restart_case
+from restart_case import BUILD, SHADOWIB, TIMEOUT_S, await_listener, free_port
+
+ITERATIONS, REST_US = 2_000, 1_000
+PASSWORD = "correct-horse-battery"
+
+
+class Redis(restart_case.RestartCase):
+    def setUp(self):
+        super().setUp()
+        self.servers = []
+        self.addCleanup(lambda: [self.end_server(server) for server in list(self.servers)])
+
+    def begin_server(self, *options, port=None):
+        """On a port of its own, unless one is given; holds nothing that another held before it."""
+        while True:
+            at = port or free_port()
+            server = subprocess.Popen(["redis-server", "--bind", "127.0.0.1", "--port", str(at), "--dir", str(self.dir), "--save", "",
+                                       *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if any("Ready to accept connections" in line for line in server.stdout):
+                break
+            self.assertIsNone(port, f"port {port} has been taken")
+            server.wait()
+            server.stdout.close()
+        server.port = at
+        self.servers.append(server)
+        return server
+
+    def end_server(self, server):
+        self.servers.remove(server)
+        server.kill()
+        server.wait()
+        server.stdout.close()
+
+    def keys(self, server, *words):
+        said = subprocess.run(["redis-cli", "-p", str(server.port), *words, "--raw", "keys", "*"], capture_output=True, text=True, check=True,
+                              env={**os.environ, "REDISCLI_AUTH": PASSWORD})
+        return sorted(said.stdout.split())
+
+    def command(self, *words, code=0, **environment):
+        done = subprocess.run([SHADOWIB, *map(str, words)], env={**os.environ, "SHADOWIB_DIR": str(self.dir), **environment},
+                              timeout=TIMEOUT_S, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def begin_job(self, uri, **environment):
+        """Two processes that write to, send to and ask each other for all they have got, and count it."""
+        port = free_port()
+        words = ["run", "--job", "j", "--backend", "ib2tcp", "--exchange", uri, "--", BUILD / "bin" / "verbs_check", "--port", port,
+                 "--iters", ITERATIONS, "--depth", "8", "--talk", REST_US]
+        server = self.start(*words, **environment)
+        await_listener(port, server)
+        self.await_members(1)
+        client = self.start(*words, "127.0.0.1", **environment)
+        self.await_members(2)
+        return server, client
+
+    def await_sends(self):
+        while True:
+            said = self.command("status", "j", "--json")
+            if len(sent := re.findall(r'"sends_retired": *(\d+)', said)) == 2 and min(map(int, sent)) > 50:
+                return
+            self.assertTrue(all(program.poll() is None for program in self.processes), said)
+
+    def environments(self, processes):
+        return [pathlib.Path(f"/proc/{process.pid}/environ").read_text() for process in processes]
+
+    def test_a_job_is_restarted_by_another_server(self):
+        first = self.begin_server("--requirepass", PASSWORD)
+        # 127.1 is a name to us, and to the resolver a number.
+        programs = self.begin_job(f"redis://127.1:{first.port}/2/jobs", SHADOWIB_REDIS_PASSWORD=PASSWORD)
+        self.await_sends()
+        for text in self.environments(programs):
+            self.assertIn(f"SHADOWIB_EXCHANGE=redis://127.0.0.1:{first.port}/2/jobs?password-file={self.dir}/jobs/j/exchange-password", text)
+            self.assertNotIn(PASSWORD, text)
+        self.assertEqual((self.dir / "jobs" / "j" / "exchange-password").stat().st_mode & 0o777, 0o600)
+        self.checkpoint()
+        self.checkpoint("--kill")
+        for program in programs:
+            self.ends(program, -9)
+        for file in [*(self.dir / "sets").rglob("*.*"), self.dir / "jobs" / "j" / "exchange"]:
+            if file.is_file():
+                self.assertNotIn(PASSWORD.encode(), file.read_bytes(), file)
+        self.assertNotEqual(self.keys(first, "-n", "2"), ["jobs:x"], "the test does not look where the job was")
+
+        self.end_server(first)
+        second = self.begin_server()
+        again = self.restart(2, "--exchange", f"redis://localhost:{second.port}/other")
+        self.await_members_of("g1")
+        self.checkpoint("--kill")
+        self.assertEqual(again.wait(TIMEOUT_S), 20, again.log.read_text())  # its processes were killed
+        self.ends(self.restart(3), 0)
+        self.command("gc", "--keep", "1")
+        self.assertEqual(self.keys(second), ["other:x"], "nothing of the job is left")
+
+    def await_members_of(self, generation):
+        epoch = self.dir / "jobs" / "j" / "epoch"  # written after where the exchange is
+        while not epoch.read_text().startswith(generation) or len(json.loads(self.command("status", "j", "--json"))["members"]) < 2:
+            self.assertIsNone(self.processes[-1].poll(), self.processes[-1].log.read_text())
+
+    def test_a_server_that_goes_away_while_the_job_runs(self):
+        server = self.begin_server()
+        program = self.run_program("lasting", SHADOWIB_EXCHANGE=f"redis://localhost:{server.port}")
+        self.await_file("ready")
+        self.checkpoint()
+        self.end_server(server)
+        said = self.command("checkpoint", "j", code=6)
+        self.assertRegex(said, r"redis://localhost:\d+/0/shadowib: cannot connect: Connection refused")
+        self.begin_server(port=server.port)
+        said = self.command("checkpoint", "j", code=3)
+        self.assertIn("has the job been started?", said)
+        self.assertIsNone(program.poll(), program.log.read_text())
+        self.tell("enough")
+        self.ends(program, 0)
+
+    def test_who_is_not_let_in(self):
+        server = self.begin_server("--requirepass", PASSWORD)
+        uri = f"redis://localhost:{server.port}"
+        for environment in ({}, {"SHADOWIB_REDIS_PASSWORD": "wrong-word"}):
+            said = self.command("run", "--job", "refused", "--exchange", uri, "--", "true", code=125, **environment)
+            self.assertIn("give its password by SHADOWIB_REDIS_PASSWORD", said)
+            self.assertNotIn("wrong-word", said)
+        said = self.command("run", "--job", "refused", "--exchange", uri.replace("redis:", "rediss:"), "--", "true", code=125)
+        self.assertIn("tunnel", said)
+        said = self.command("run", "--job", "refused", "--exchange", "redis://no-such-host.invalid", "--", "true", code=125)
+        self.assertIn("'no-such-host.invalid' is unknown here", said)
+
+    def test_doctor_tells_of_it(self):
+        server = self.begin_server("--requirepass", PASSWORD)
+        words = ["doctor", "--json", "--exchange", f"redis://:{PASSWORD}@localhost:{server.port}"]
+        done = subprocess.run([SHADOWIB, *words], capture_output=True, text=True, check=False, env={**os.environ, "SHADOWIB_DIR": str(self.dir)})
+        self.assertNotIn(PASSWORD, done.stdout + done.stderr)
+        finding = next(f for f in json.loads(done.stdout)["findings"] if f["what"] == "exchange")
+        self.assertEqual((finding["verdict"], finding["detail"]), ("ok", f"redis://localhost:{server.port}/0/shadowib can be reached and used"))
+        self.assertEqual(self.keys(server), ["shadowib:s:", "shadowib:x"])
+        done = subprocess.run([SHADOWIB, *words[:-1], f"redis://localhost:{server.port}"], capture_output=True, text=True, check=False,
+                              env={**os.environ, "SHADOWIB_DIR": str(self.dir)})
+        finding = next(f for f in json.loads(done.stdout)["findings"] if f["what"] == "exchange")
+        self.assertEqual(finding["verdict"], "missing")
+
+
+if __name__ == "__main__":
+    if shutil.which("redis-server") is None:
+        print("SKIPPED: there is no redis-server; ci/setup installs it")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,60 @@
+// A connection to a Redis server by bare system calls: no resolver, no heap of the program's, no SIGPIPE, and a bound
+// on every wait. Its descriptor is owned (base/descriptors.h).
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "shadowib/exchange/raw_files.h"
+#include "shadowib/exchange/redis_place.h"
+#include "shadowib/exchange/redis_replies.h"
+
+namespace shadowib {
+
+using RedisAnswers = std::vector<std::unique_ptr<RedisReply>>;
+
+// Used by one thread at a time. After a failure it is good for nothing more.
+class RedisConnection {
+ public:
+  // How long a server may say nothing that owes an answer, and take to be connected to.
+  static constexpr int kPatienceMs = 10000;
+
+  // Connects, is let in and chooses the database. kIo; kPermission if the password is wrong or missing; kUsage if the
+  // host is a name.
+  static Status open(const RedisPlace& place, int patience_ms, std::unique_ptr<RedisConnection>* connection);
+
+  // Adds a command to what the next exchange() sends.
+  void append(std::initializer_list<std::string_view> words);
+  void append(const std::vector<std::string_view>& words);
+
+  // Sends what was appended and takes `count` answers, in order. A server that sends nothing for patience_ms has
+  // failed (kIo). cancel_fd, if >= 0 and readable, ends it: *cancelled, and the connection is over, too.
+  Status exchange(std::size_t count, int patience_ms, RedisAnswers* answers, int cancel_fd = -1,
+                  bool* cancelled = nullptr);
+
+  // True if the server has hung up meanwhile, or said something nobody asked for.
+  bool stale() const;
+
+ private:
+  explicit RedisConnection(const RedisPlace& place) : shown_(place.shown()) {}
+  Status connect(const RedisPlace& place, int patience_ms);
+  Status let_in(const RedisPlace& place, int patience_ms);
+  Status failed(int err, const char* what) const;
+  // Waits for `events`. False: cancelled.
+  Status wait(short events, int patience_ms, int cancel_fd, bool* cancelled);
+  Status send_all(int patience_ms, int cancel_fd, bool* cancelled);
+
+  const std::string shown_;
+  OwnedFd socket_;
+  std::string output_;
+  RedisReplies replies_;
+};
+
+// The error of a server, as a Status with what to do about it. `what` was tried, on `key`.
+Status redis_error(const std::string& shown, std::string_view error, const char* what, std::string_view key);
+
+}  // namespace shadowib

@@ -1,0 +1,433 @@
+#include "shadowib/exchange/redis_exchange.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "shadowib/base/lock.h"
+#include "shadowib/exchange/redis_connection.h"
+#include "shadowib/exchange/redis_script.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::size_t kMaxValue = 64u << 20;
+constexpr std::size_t kKeysAtOnce = 16;
+constexpr int kSleepMs = 300000;  // how long one XREAD waits at most
+constexpr int kLateMs = 3000;     // how much later than asked for a server may answer that has let somebody sleep
+// A stream's id is <ms>-<count within it>. 0 means "not looked yet" and 1 a stream without an entry.
+constexpr int kCountBits = 22;
+constexpr std::uint64_t kNoEntry = 1;
+
+std::uint64_t token_of(std::string_view id) {
+  std::uint64_t ms = 0, count = 0;
+  const std::size_t dash = std::min(id.find('-'), id.size());
+  std::from_chars(id.data(), id.data() + dash, ms);
+  if (dash < id.size()) std::from_chars(id.data() + dash + 1, id.data() + id.size(), count);
+  const std::uint64_t token = ms << kCountBits | std::min<std::uint64_t>(count, (1u << kCountBits) - 1);
+  return token == 0 ? kNoEntry : token;
+}
+
+std::string id_of(std::uint64_t token) {
+  if (token == kNoEntry) return "0-0";
+  return std::to_string(token >> kCountBits) + "-" + std::to_string(token & ((1u << kCountBits) - 1));
+}
+
+// "a/b/c" gives "a/b" and "c"; "c" gives "" and "c".
+std::string_view parent_of(std::string_view key) {
+  const std::size_t slash = key.rfind('/');
+  return slash == std::string_view::npos ? std::string_view() : key.substr(0, slash);
+}
+std::string_view name_in(std::string_view key) {
+  const std::size_t slash = key.rfind('/');
+  return slash == std::string_view::npos ? key : key.substr(slash + 1);
+}
+
+std::string random_word() {
+  unsigned char random[16] = {};
+  (void)!::syscall(SYS_getrandom, random, sizeof(random), 0);
+  std::string word;
+  for (const unsigned char byte : random) word += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
+  return word;
+}
+
+class RedisExchange final : public Exchange {
+ public:
+  RedisExchange(const RedisPlace& place, const std::string& uri)
+      : place_(place), uri_(uri), shown_(place.shown()), prefix_(place.prefix + ":") {}
+  ~RedisExchange() override {
+    for (RedisConnection* connection : idle_) delete connection;
+  }
+
+  Status begin(bool create);
+  Status drop(std::string_view directory);
+
+  Status publish(std::string_view key, std::string_view value) override { return put("publish", key, value); }
+  Status claim(std::string_view key, std::string_view value) override { return put("claim", key, value); }
+  Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                std::vector<bool>* found) override;
+  Status remove(std::string_view key) override;
+  Status list(std::string_view prefix, std::vector<std::string>* names) override;
+  Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                 std::string_view abort_key) override;
+  Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
+  const std::string& uri() const override { return uri_; }
+
+ private:
+  // A connection for the length of one operation. It goes back to the idle ones if all went well.
+  class Lease {
+   public:
+    explicit Lease(RedisExchange& exchange) : exchange_(exchange) {}
+    ~Lease() {
+      if (connection_ != nullptr) exchange_.give_back(std::move(connection_));
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    Status take(int patience_ms) { return exchange_.take(patience_ms, &connection_); }
+    void drop() { connection_.reset(); }
+    RedisConnection* operator->() { return connection_.get(); }
+
+   private:
+    RedisExchange& exchange_;
+    std::unique_ptr<RedisConnection> connection_;
+  };
+
+  Status take(int patience_ms, std::unique_ptr<RedisConnection>* connection);
+  void give_back(std::unique_ptr<RedisConnection> connection);
+
+  Status check_memory(Lease& lease);
+  std::string redis_key(const char* kind, std::string_view rest) const {
+    return prefix_ + kind + ":" + std::string(rest);
+  }
+  Status bad_key(std::string_view key) const;
+  Status gone(const char* what, std::string_view key) const;
+  Status check_word(const RedisReply& word, const char* what, std::string_view key) const;
+  Status put(const char* operation, std::string_view key, std::string_view value);
+  // Runs an operation of the script. `what` and `subject`: for the message.
+  Status run(std::initializer_list<std::string_view> words, const char* what, std::string_view subject,
+             std::unique_ptr<RedisReply>* answer, int patience_ms = RedisConnection::kPatienceMs);
+  Status look_up_some(Lease& lease, const std::vector<std::string>& keys, std::size_t first, std::size_t end,
+                      std::vector<std::string>* values, std::vector<bool>* found);
+  // Sends what was appended to a leased connection, which is given up if that fails.
+  Status ask(Lease& lease, std::size_t count, int patience_ms, RedisAnswers* answers, const char* what,
+             std::string_view subject, int cancel_fd = -1, bool* cancelled = nullptr);
+
+  const RedisPlace place_;
+  const std::string uri_, shown_, prefix_;
+  std::string word_, script_;
+  static constexpr int kIdle = 4;
+  SpinLock lock_;
+  RedisConnection* idle_[kIdle] = {};
+};
+
+Status RedisExchange::take(int patience_ms, std::unique_ptr<RedisConnection>* connection) {
+  for (;;) {
+    RedisConnection* idle = nullptr;
+    {
+      SpinGuard guard(lock_);
+      for (RedisConnection*& slot : idle_)
+        if (idle == nullptr) std::swap(idle, slot);
+    }
+    if (idle == nullptr) break;
+    connection->reset(idle);
+    if (!idle->stale()) return {};
+    connection->reset();  // the server has hung up since
+  }
+  return RedisConnection::open(place_, patience_ms, connection);
+}
+
+void RedisExchange::give_back(std::unique_ptr<RedisConnection> connection) {
+  SpinGuard guard(lock_);
+  for (RedisConnection*& slot : idle_)
+    if (slot == nullptr) {
+      slot = connection.release();
+      return;
+    }
+}
+
+Status RedisExchange::bad_key(std::string_view key) const {
+  return Status::of(Code::kUsage, EINVAL,
+                    "exchange: '%.100s' is no key (1 to 8 components of 1 to 64 of A-Za-z0-9._-)",
+                    std::string(key).c_str());
+}
+
+Status RedisExchange::gone(const char* what, std::string_view key) const {
+  return Status::of(Code::kIo, ENOENT,
+                    "exchange %.150s: the server no longer has what was in it (cannot %s %.80s); was it started anew "
+                    "without its data, or emptied?",
+                    shown_.c_str(), what, std::string(key).c_str());
+}
+
+Status RedisExchange::check_word(const RedisReply& word, const char* what, std::string_view key) const {
+  if (word.is_error()) return redis_error(shown_, word.text, what, key);
+  return word.text == word_ ? Status() : gone(what, key);
+}
+
+Status RedisExchange::ask(Lease& lease, std::size_t count, int patience_ms, RedisAnswers* answers, const char* what,
+                          std::string_view subject, int cancel_fd, bool* cancelled) {
+  Status status = lease->exchange(count, patience_ms, answers, cancel_fd, cancelled);
+  if (!status.ok() || (cancelled != nullptr && *cancelled)) {
+    lease.drop();
+    return status;
+  }
+  for (const auto& answer : *answers) {
+    if (!answer->is_error()) continue;
+    if (answer->text.find("GONE") != std::string::npos) return gone(what, subject);
+    return redis_error(shown_, answer->text, what, subject);
+  }
+  return {};
+}
+
+Status RedisExchange::run(std::initializer_list<std::string_view> words, const char* what, std::string_view subject,
+                          std::unique_ptr<RedisReply>* answer, int patience_ms) {
+  Lease lease(*this);
+  SHADOWIB_TRY(lease.take(patience_ms));
+  RedisAnswers answers;
+  for (const bool again : {false, true}) {
+    // The whole script, once more, if the server has forgotten it: it was started anew, or told to.
+    std::vector<std::string_view> all{again ? "EVAL" : "EVALSHA", again ? kRedisScript : script_.c_str(), "0",
+                                      place_.prefix, word_};
+    all.insert(all.end(), words);
+    lease->append(all);
+    Status status = ask(lease, 1, patience_ms, &answers, what, subject);
+    if (!again && !answers.empty() && answers[0]->is_error() && answers[0]->text.starts_with("NOSCRIPT")) continue;
+    SHADOWIB_TRY(status);
+    break;
+  }
+  *answer = std::move(answers[0]);
+  return {};
+}
+
+// A server that removes keys when it is full would do so silently. One that does not let us ask is believed.
+Status RedisExchange::check_memory(Lease& lease) {
+  RedisAnswers answers;
+  lease->append({"INFO", "memory"});
+  SHADOWIB_TRY(lease->exchange(1, RedisConnection::kPatienceMs, &answers));
+  const std::string& said = answers[0]->text;
+  const bool bounded =
+      said.find("\nmaxmemory:") != std::string::npos && said.find("\nmaxmemory:0\r") == std::string::npos;
+  if (!bounded || said.find("\nmaxmemory_policy:allkeys") == std::string::npos) return {};
+  return Status::of(Code::kRefused, 0,
+                    "exchange %.150s: the server forgets keys when its memory is full; set its maxmemory-policy to "
+                    "noeviction, or name another server",
+                    shown_.c_str());
+}
+
+Status RedisExchange::begin(bool create) {
+  Lease lease(*this);
+  SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
+  const std::string marker = prefix_ + "x";
+  RedisAnswers answers;
+  lease->append({"SCRIPT", "LOAD", kRedisScript});
+  lease->append({"GET", marker});
+  SHADOWIB_TRY(ask(lease, 2, RedisConnection::kPatienceMs, &answers, "open", place_.prefix));
+  script_ = answers[0]->text;
+  if (answers[1]->text.empty() && create) {
+    SHADOWIB_TRY(check_memory(lease));
+    lease->append({"SET", marker, random_word(), "NX"});  // of several that begin it one
+    lease->append({"GET", marker});
+    SHADOWIB_TRY(ask(lease, 2, RedisConnection::kPatienceMs, &answers, "make", place_.prefix));
+  }
+  word_ = answers[1]->text;
+  if (word_.empty())
+    return Status::of(Code::kNotFound, ENOENT, "%.200s is no exchange; has the job been started?", shown_.c_str());
+  return {};
+}
+
+Status RedisExchange::put(const char* operation, std::string_view key, std::string_view value) {
+  count_operation();
+  if (!valid_key(key)) return bad_key(key);
+  if (value.size() > kMaxValue)
+    return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
+                      std::string(key).c_str(), value.size());
+  std::unique_ptr<RedisReply> answer;
+  SHADOWIB_TRY(run({operation, key, value}, operation, key, &answer));
+  if (answer->number == 1) return {};
+  return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
+}
+
+Status RedisExchange::remove(std::string_view key) {
+  count_operation();
+  if (!valid_key(key)) return bad_key(key);
+  std::unique_ptr<RedisReply> answer;
+  return run({"remove", key}, "remove", key, &answer);
+}
+
+Status RedisExchange::drop(std::string_view directory) {
+  std::unique_ptr<RedisReply> answer;
+  return run({"drop", directory}, "remove what is below", directory, &answer);
+}
+
+Status RedisExchange::list(std::string_view prefix, std::vector<std::string>* names) {
+  count_operation();
+  names->clear();
+  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+  std::unique_ptr<RedisReply> answer;
+  SHADOWIB_TRY(run({"list", prefix}, "list", prefix, &answer));
+  for (auto& name : answer->items) names->push_back(std::move(name->text));
+  std::sort(names->begin(), names->end());
+  names->erase(std::unique(names->begin(), names->end()), names->end());
+  return {};
+}
+
+// Some keys at a time: a thousand members that each asked for hundreds of values at once would have the server fill
+// the network's buffers, beyond what the kernel allows for all of TCP.
+Status RedisExchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                             std::vector<bool>* found) {
+  count_operation();
+  values->assign(keys.size(), std::string());
+  found->assign(keys.size(), false);
+  for (const std::string& key : keys)
+    if (!valid_key(key)) return bad_key(key);
+  if (keys.empty()) return {};
+  Lease lease(*this);
+  SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
+  for (std::size_t first = 0; first < keys.size(); first += kKeysAtOnce)
+    SHADOWIB_TRY(look_up_some(lease, keys, first, std::min(first + kKeysAtOnce, keys.size()), values, found));
+  return {};
+}
+
+// One HMGET for each run of keys in one directory, and the word last: what was there before it was there.
+Status RedisExchange::look_up_some(Lease& lease, const std::vector<std::string>& keys, std::size_t first,
+                                   std::size_t end, std::vector<std::string>* values, std::vector<bool>* found) {
+  std::size_t asked = 0;
+  for (std::size_t i = first; i < end; ++asked) {
+    const std::string_view directory = parent_of(keys[i]);
+    const std::string hash = redis_key("h", directory);
+    std::vector<std::string_view> words{"HMGET", hash};
+    for (; i < end && parent_of(keys[i]) == directory; ++i) words.push_back(name_in(keys[i]));
+    lease->append(words);
+  }
+  lease->append({"GET", prefix_ + "x"});
+  RedisAnswers answers;
+  SHADOWIB_TRY(ask(lease, asked + 1, RedisConnection::kPatienceMs, &answers, "look up", keys[first]));
+  SHADOWIB_TRY(check_word(*answers.back(), "look up", keys[first]));
+  std::size_t i = first;
+  for (const auto& answer : answers)
+    for (const auto& item : answer->items) {
+      if (i == end) break;
+      (*found)[i] = item->kind == RedisReply::Kind::kText;
+      (*values)[i++] = std::move(item->text);
+    }
+  return i == end ? Status() : redis_error(shown_, "too few values", "look up", keys[first]);
+}
+
+const RedisReply* item(const RedisReply* reply, std::size_t i) {
+  return reply != nullptr && i < reply->items.size() ? reply->items[i].get() : nullptr;
+}
+
+// The id of the only entry in an answer to XREVRANGE, [[id, fields]], or to XREAD, [[stream, [[id, fields]]]]. Null:
+// no entry.
+const std::string* entry_in(const RedisReply& answer, bool of_xread) {
+  const RedisReply* entries = of_xread ? item(item(&answer, 0), 1) : &answer;
+  const RedisReply* id = item(item(entries, 0), 0);
+  return id != nullptr ? &id->text : nullptr;
+}
+
+// What XREAD says has been added to the stream `name` with its entry: how many are at a barrier. 0: it is not that.
+long long count_in(const RedisReply& answer, std::string_view name) {
+  for (const auto& stream : answer.items) {
+    const RedisReply *which = item(stream.get(), 0), *fields = item(item(item(stream.get(), 1), 0), 1);
+    const RedisReply* value = item(fields, 1);
+    if (which == nullptr || which->text != name || value == nullptr) continue;
+    long long count = 0;
+    std::from_chars(value->text.data(), value->text.data() + value->text.size(), count);
+    return count;
+  }
+  return 0;
+}
+
+Status RedisExchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                              std::string_view abort_key) {
+  count_operation();
+  if (!valid_key(name)) return bad_key(name);
+  if (!valid_key(member) || member.find('/') != std::string_view::npos) return bad_key(member);
+  if (!abort_key.empty() && !valid_key(abort_key)) return bad_key(abort_key);
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const int patience_ms = std::min(std::max(timeout_ms, 0) + kLateMs, RedisConnection::kPatienceMs);
+  const std::string wanted = std::to_string(n);
+  const std::string opened = redis_key("o", name), aborted = redis_key("v", parent_of(abort_key));
+  for (;;) {
+    std::unique_ptr<RedisReply> entered;
+    SHADOWIB_TRY(run({"enter", name, member, wanted, abort_key}, "enter barrier", name, &entered, patience_ms));
+    if (entered->items.size() != 4) return redis_error(shown_, "an odd answer", "enter barrier", name);
+    // Who finds everybody entered passes, even if the abort key exists by then: all that still wait decide alike.
+    if (entered->items[0]->number >= n) return {};
+    if (entered->items[1]->number != 0)
+      return Status::of(Code::kAborted, 0, "exchange: barrier %.80s was given up: %.80s exists",
+                        std::string(name).c_str(), std::string(abort_key).c_str());
+    const std::int64_t left_ms = (deadline - monotonic_ns()) / 1000000;
+    if (left_ms <= 0)
+      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: not all %d members entered barrier %.80s within %d ms",
+                        n, std::string(name).c_str(), timeout_ms);
+    const int sleep_ms = static_cast<int>(std::min<std::int64_t>(left_ms, kSleepMs));
+    Lease lease(*this);
+    SHADOWIB_TRY(lease.take(patience_ms));
+    std::vector<std::string_view> words{"XREAD", "COUNT", "1", "BLOCK"};
+    const std::string sleep = std::to_string(sleep_ms);
+    words.insert(words.end(), {sleep, "STREAMS", opened});
+    if (!abort_key.empty()) words.push_back(aborted);
+    words.push_back(entered->items[2]->text);
+    if (!abort_key.empty()) words.push_back(entered->items[3]->text);
+    lease->append(words);
+    RedisAnswers answers;
+    SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", name));
+    if (count_in(*answers[0], opened) >= n) return {};
+  }
+}
+
+Status RedisExchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
+  count_operation();
+  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+  const std::string subject(prefix), stream = redis_key("v", prefix);
+  const std::int64_t deadline = timeout_ms < 0 ? -1 : monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  for (;;) {
+    const std::int64_t left_ms =
+        deadline < 0 ? kSleepMs : std::max<std::int64_t>((deadline - monotonic_ns()) / 1000000, 0);
+    const int sleep_ms = static_cast<int>(std::min<std::int64_t>(left_ms, kSleepMs));
+    Lease lease(*this);
+    SHADOWIB_TRY(lease.take(std::min(sleep_ms + kLateMs, RedisConnection::kPatienceMs)));
+    const bool sleeps = *token != 0 && sleep_ms != 0;
+    lease->append({"GET", prefix_ + "x"});
+    if (sleeps)
+      lease->append({"XREAD", "COUNT", "1", "BLOCK", std::to_string(sleep_ms), "STREAMS", stream, id_of(*token)});
+    else
+      lease->append({"XREVRANGE", stream, "+", "-", "COUNT", "1"});
+    RedisAnswers answers;
+    bool cancelled = false;
+    SHADOWIB_TRY(ask(lease, 2, sleep_ms + kLateMs, &answers, "watch", subject, cancel_fd, &cancelled));
+    if (cancelled) return {};
+    SHADOWIB_TRY(check_word(*answers[0], "watch", subject));
+    const std::string* id = entry_in(*answers[1], sleeps);
+    const std::uint64_t now = id != nullptr ? token_of(*id) : *token == 0 ? kNoEntry : *token;
+    if (now != *token) {
+      *token = now;
+      return {};
+    }
+    if (deadline >= 0 && monotonic_ns() >= deadline)
+      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: nothing changed below %.100s within %d ms",
+                        subject.c_str(), timeout_ms);
+  }
+}
+
+}  // namespace
+
+Status open_redis_exchange(const std::string& uri, bool create, std::unique_ptr<Exchange>* exchange) {
+  RedisPlace place;
+  SHADOWIB_TRY(parse_redis_uri(uri, &place));
+  auto made = std::make_unique<RedisExchange>(place, uri);
+  SHADOWIB_TRY(made->begin(create));
+  *exchange = std::move(made);
+  return {};
+}
+
+Status remove_below_in_redis(const std::string& uri, const std::string& prefix) {
+  RedisPlace place;
+  SHADOWIB_TRY(parse_redis_uri(uri, &place));
+  RedisExchange exchange(place, uri);
+  Status status = exchange.begin(false);
+  if (status.code() == Code::kNotFound) return {};
+  SHADOWIB_TRY(status);
+  return exchange.drop(prefix);
+}
+
+}  // namespace shadowib

@@ -1,0 +1,149 @@
+#include "shadowib/exchange/redis_place.h"
+
+#include <string_view>
+
+#include "shadowib/exchange/exchange.h"
+
+namespace shadowib {
+namespace {
+
+constexpr char kForm[] = "redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][/PREFIX][?password-file=PATH]";
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+bool decode(std::string_view text, std::string* bytes) {
+  bytes->clear();
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      bytes->push_back(text[i]);
+      continue;
+    }
+    const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+    if (low < 0) return false;
+    bytes->push_back(static_cast<char>(high * 16 + low));
+    i += 2;
+  }
+  return true;
+}
+
+std::string encode(const std::string& bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    const bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+                       c == '_' || c == '-' || c == '~';
+    if (plain) {
+      text.push_back(c);
+      continue;
+    }
+    const auto byte = static_cast<unsigned char>(c);
+    text += {'%', "0123456789ABCDEF"[byte >> 4], "0123456789ABCDEF"[byte & 15]};
+  }
+  return text;
+}
+
+// A number of at most `limit`, all digits.
+bool parse_whole(std::string_view text, int limit, int* number) {
+  if (text.empty() || text.size() > 6) return false;
+  *number = 0;
+  for (const char c : text) {
+    if (c < '0' || c > '9') return false;
+    *number = *number * 10 + (c - '0');
+  }
+  return *number <= limit;
+}
+
+Status wrong(const char* what) {
+  return Status::of(Code::kUsage, EINVAL, "the exchange's URI %s; its form is %s", what, kForm);
+}
+
+Status parse_host(std::string_view text, RedisPlace* place) {
+  std::string_view port;
+  if (!text.empty() && text[0] == '[') {
+    const std::size_t end = text.find(']');
+    if (end == std::string_view::npos) return wrong("has a '[' without a ']'");
+    place->host = text.substr(1, end - 1);
+    port = text.substr(end + 1);
+  } else {
+    const std::size_t colon = text.find(':');
+    place->host = text.substr(0, colon);
+    port = colon == std::string_view::npos ? std::string_view() : text.substr(colon);
+  }
+  if (place->host.empty() || place->host.size() > 255) return wrong("names no host");
+  int number = place->port;
+  if (!port.empty() && (port[0] != ':' || !parse_whole(port.substr(1), 65535, &number) || number == 0))
+    return wrong("has a port that is none (1 to 65535)");
+  place->port = static_cast<std::uint16_t>(number);
+  return {};
+}
+
+Status parse_path(std::string_view path, RedisPlace* place) {
+  const std::size_t end = path.find('/');
+  if (parse_whole(path.substr(0, end), 100000, &place->database))
+    path = end == std::string_view::npos ? std::string_view() : path.substr(end + 1);
+  if (path.empty()) return {};
+  if (!Exchange::valid_key(path)) return wrong("has a prefix that is no key (A-Za-z0-9._- and '/')");
+  place->prefix = path;
+  return {};
+}
+
+}  // namespace
+
+std::string RedisPlace::shown() const {
+  RedisPlace bare = *this;
+  bare.password.clear();
+  bare.password_file.clear();
+  return bare.uri();
+}
+
+std::string RedisPlace::uri() const {
+  std::string text = "redis://" + encode(user);
+  if (!password.empty()) text += ":" + encode(password);
+  if (!user.empty() || !password.empty()) text += "@";
+  text += host.find(':') == std::string::npos ? host : "[" + host + "]";
+  text += ":" + std::to_string(port) + "/" + std::to_string(database) + "/" + prefix;
+  if (!password_file.empty()) text += "?password-file=" + password_file;
+  return text;
+}
+
+Status parse_redis_uri(const std::string& uri, RedisPlace* place) {
+  *place = {};
+  if (uri.compare(0, 9, "rediss://") == 0)
+    return Status(
+        Code::kUsage, EINVAL,
+        "exchange rediss://: TLS is not possible, since members use the exchange while the program's threads "
+        "stand still, and may hold the locks that a TLS library needs; carry it through a tunnel on each "
+        "host (stunnel, ssh -L, WireGuard) and name its near end, as redis://localhost:PORT");
+  if (uri.compare(0, 8, "redis://") != 0) return wrong("does not begin with redis://");
+  std::string_view rest = std::string_view(uri).substr(8);
+  if (const std::size_t query = rest.find('?'); query != std::string_view::npos) {
+    constexpr std::string_view kFile = "password-file=";
+    if (rest.compare(query + 1, kFile.size(), kFile) != 0) return wrong("asks for what is not known after its '?'");
+    place->password_file = rest.substr(query + 1 + kFile.size());
+    if (place->password_file.empty() || place->password_file[0] != '/')
+      return wrong("names a password file without a path from /");
+    rest = rest.substr(0, query);
+  }
+  std::string_view path;
+  if (const std::size_t at = rest.rfind('@'); at != std::string_view::npos) {
+    const std::string_view who = rest.substr(0, at);
+    const std::size_t colon = who.find(':');
+    if (!decode(who.substr(0, colon), &place->user) ||
+        (colon != std::string_view::npos && !decode(who.substr(colon + 1), &place->password)))
+      return wrong("has a '%' in its user or password that no two hexadecimal digits follow");
+    rest = rest.substr(at + 1);
+  }
+  if (const std::size_t slash = rest.find('/'); slash != std::string_view::npos) {
+    path = rest.substr(slash + 1);
+    rest = rest.substr(0, slash);
+  }
+  SHADOWIB_TRY(parse_host(rest, place));
+  return parse_path(path, place);
+}
+
+}  // namespace shadowib

@@ -1,0 +1,98 @@
+// What runs on the Redis server: EVALSHA <script> 0 <prefix> <word of P:x> <operation> <arguments...>.
+#pragma once
+
+namespace shadowib {
+
+// An answer of "GONE" as an error: P:x is not what it was.
+inline constexpr char kRedisScript[] = R"lua(
+local P, call = ARGV[1] .. ':', redis.call
+if call('GET', P .. 'x') ~= ARGV[2] then return redis.error_reply('GONE') end
+
+local function split(key)
+  local above, name = string.match(key, '^(.*)/([^/]*)$')
+  if above then return above, name end
+  return '', key
+end
+local function join(directory, name)
+  if directory == '' then return name end
+  return directory .. '/' .. name
+end
+local function link(directory)
+  while directory ~= '' do
+    local above, name = split(directory)
+    if call('SADD', P .. 's:' .. above, name) == 0 then return end
+    directory = above
+  end
+end
+local function changed(directory) call('XADD', P .. 'v:' .. directory, 'MAXLEN', 1, '*', 'k', '') end
+local function latest(stream)
+  local entry = call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+  return entry and entry[1] or '0-0'
+end
+local function holds(directory)
+  if call('EXISTS', P .. 'h:' .. directory) == 1 then return true end
+  for _, name in ipairs(call('SMEMBERS', P .. 's:' .. directory)) do
+    if holds(join(directory, name)) then return true end
+  end
+  return false
+end
+local function drop(directory)
+  for _, name in ipairs(call('SMEMBERS', P .. 's:' .. directory)) do drop(join(directory, name)) end
+  for _, name in ipairs(call('SMEMBERS', P .. 'e:' .. directory)) do
+    local barrier = join(directory, name)
+    call('UNLINK', P .. 'b:' .. barrier, P .. 'w:' .. barrier, P .. 'o:' .. barrier)
+  end
+  call('UNLINK', P .. 'h:' .. directory, P .. 's:' .. directory, P .. 'v:' .. directory, P .. 'e:' .. directory)
+end
+
+local operations = {}
+function operations.publish(key, value)
+  local directory, name = split(key)
+  if call('HSET', P .. 'h:' .. directory, name, value) == 1 then link(directory) end
+  changed(directory)
+  return 1
+end
+function operations.claim(key, value)
+  local directory, name = split(key)
+  if call('HSETNX', P .. 'h:' .. directory, name, value) == 0 then return 0 end
+  link(directory)
+  changed(directory)
+  return 1
+end
+function operations.remove(key)
+  local directory, name = split(key)
+  if call('HDEL', P .. 'h:' .. directory, name) == 1 then changed(directory) end
+  return 1
+end
+function operations.list(directory)
+  local names = call('HKEYS', P .. 'h:' .. directory)
+  for _, name in ipairs(call('SMEMBERS', P .. 's:' .. directory)) do
+    if holds(join(directory, name)) then names[#names + 1] = name end
+  end
+  return names
+end
+-- How many have entered, whether the abort key is there, and from where the two streams are to be waited for.
+function operations.enter(barrier, member, wanted, abort)
+  local directory, name = split(barrier)
+  local added = call('SADD', P .. 'b:' .. barrier, member)
+  local count = call('SCARD', P .. 'b:' .. barrier)
+  if count == 1 and added == 1 and call('SADD', P .. 'e:' .. directory, name) == 1 then link(directory) end
+  call('SADD', P .. 'w:' .. barrier, wanted)
+  if added == 1 and call('SISMEMBER', P .. 'w:' .. barrier, count) == 1 then
+    call('XADD', P .. 'o:' .. barrier, 'MAXLEN', 1, '*', 'n', count)
+  end
+  if abort == '' then return {count, 0, latest(P .. 'o:' .. barrier), '0-0'} end
+  directory, name = split(abort)
+  return {count, call('HEXISTS', P .. 'h:' .. directory, name), latest(P .. 'o:' .. barrier),
+          latest(P .. 'v:' .. directory)}
+end
+function operations.drop(directory)
+  drop(directory)
+  local above, name = split(directory)
+  call('SREM', P .. 's:' .. above, name)
+  return 1
+end
+return operations[ARGV[3]](ARGV[4], ARGV[5], ARGV[6], ARGV[7])
+)lua";
+
+}  // namespace shadowib
