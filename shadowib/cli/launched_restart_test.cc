@@ -1,0 +1,126 @@
+// Who is a rank of which launch, what falls to whom, and how those that wait learn of the end.
+#include "shadowib/cli/launched_restart.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <numeric>
+#include <thread>
+
+namespace shadowib::cli {
+namespace {
+
+constexpr const char* kVariables[] = {
+    "PMIX_NAMESPACE",       "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_JOB_ID", "SLURM_STEP_ID",
+    "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",         "SLURM_NTASKS",         "PMI_RANK",     "PMI_SIZE"};
+
+// "launch rank/size", or "none", or "refused".
+std::string found_in(const std::map<const char*, const char*>& environment) {
+  for (const char* name : kVariables) ::unsetenv(name);
+  for (const auto& [name, value] : environment) ::setenv(name, value, 1);
+  Launched launched;
+  bool found = false;
+  if (const Status s = find_launcher(&launched, &found); !s.ok()) return "refused";
+  for (const char* name : kVariables) ::unsetenv(name);
+  return !found ? "none"
+                : launched.launch + " " + std::to_string(launched.rank) + "/" + std::to_string(launched.size);
+}
+
+TEST(LaunchedRestart, KnowsItsLauncher) {
+  EXPECT_EQ(found_in({}), "none");
+  EXPECT_EQ(found_in({{"PMIX_NAMESPACE", "30.7@x"}, {"OMPI_COMM_WORLD_RANK", "2"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
+            "30_7_x 2/4");
+  EXPECT_EQ(found_in({{"PMIX_NAMESPACE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}),
+            "none");
+  EXPECT_EQ(found_in({{"PMIX_NAMESPACE", "1"}, {"OMPI_COMM_WORLD_RANK", "4"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
+            "none");
+  EXPECT_EQ(
+      found_in(
+          {{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "3"}, {"SLURM_STEP_NUM_TASKS", "8"}, {"SLURM_PROCID", "7"}}),
+      "slurm-77_3 7/8");
+  // A batch script, which is no step, starts a command by itself.
+  EXPECT_EQ(found_in({{"SLURM_JOB_ID", "77"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}), "none");
+  EXPECT_EQ(found_in({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "refused");
+  EXPECT_EQ(found_in({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}), "none");
+}
+
+TEST(LaunchedRestart, EveryMemberFallsToOneRank) {
+  for (const std::size_t members : {1, 2, 5, 8, 64})
+    for (int size = 1; size <= 9; ++size) {
+      std::size_t next = 0, least = members, most = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const std::set<std::size_t> share = share_of(rank, size, members);
+        for (const std::size_t m : share) EXPECT_EQ(m, next++);  // in order, none left out, none twice
+        least = std::min(least, share.size()), most = std::max(most, share.size());
+      }
+      EXPECT_EQ(next, members);
+      EXPECT_LE(most - least, 1u) << members << " members, " << size << " ranks";
+    }
+}
+
+class Launch : public testing::Test {
+ protected:
+  Launch() {
+    char name[] = "/tmp/shadowib-launch-XXXXXX";
+    top_ = ::mkdtemp(name);
+    for (std::uint32_t m = 0; m < 5; ++m) manifest_.members.push_back({.index = m});
+  }
+  ~Launch() override { std::filesystem::remove_all(top_); }
+
+  std::string exchange() const { return "dir:" + top_ + "/x"; }
+
+  std::string top_;
+  SetManifest manifest_;
+};
+
+TEST_F(Launch, OneOfAHostStartsForAll) {
+  std::vector<std::thread> ranks;
+  std::vector<int> codes(3, -1);
+  std::vector<std::size_t> counts(3);
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      LaunchedRestart group({"launch", rank, 3}, top_, "j");
+      std::set<std::uint32_t> members;
+      const Status gathered = group.gather(exchange(), manifest_, 60, &members);
+      ASSERT_TRUE(gathered.ok()) << gathered.text();
+      counts[static_cast<std::size_t>(rank)] = members.size();
+      EXPECT_EQ(group.leads(), rank == 0);
+      int code = 20;
+      if (group.leads())
+        group.told(code);
+      else
+        ASSERT_TRUE(group.follow(&code).ok());
+      codes[static_cast<std::size_t>(rank)] = code;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_EQ(codes, (std::vector<int>{20, 20, 20}));
+  EXPECT_EQ(counts[0], 5u);
+}
+
+TEST_F(Launch, WhoLeadsMayDie) {
+  auto leader = std::make_unique<LaunchedRestart>(Launched{"launch", 0, 2}, top_, "j");
+  std::set<std::uint32_t> members;
+  std::thread first([&] { EXPECT_TRUE(leader->gather(exchange(), manifest_, 60, &members).ok()); });
+  LaunchedRestart follower({"launch", 1, 2}, top_, "j");
+  std::set<std::uint32_t> same;
+  EXPECT_TRUE(follower.gather(exchange(), manifest_, 60, &same).ok());
+  first.join();
+  leader.reset();  // without a word
+  int code = 0;
+  const Status status = follower.follow(&code);
+  EXPECT_EQ(status.code(), Code::kAborted) << status.text();
+}
+
+TEST_F(Launch, TellsWhoHasNotCome) {
+  LaunchedRestart alone({"launch", 1, 4}, top_, "j");
+  std::set<std::uint32_t> members;
+  const Status status = alone.gather(exchange(), manifest_, 1, &members);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(std::string(status.text()).find("rank 0,2,3"), std::string::npos) << status.text();
+}
+
+}  // namespace
+}  // namespace shadowib::cli
