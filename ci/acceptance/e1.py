@@ -259,7 +259,7 @@ def run() -> int:
     line.case("ucx rc, shared memory: new launcher", on(PATHS["ucx rc, shared memory"], relaunched, 2, (2,) if line.quick else (2, 3, 1)))
     if not line.quick:
         line.case("ucx rc: new launcher of 4 ranks", on(PATHS["ucx rc"], relaunched, 4, (4,)))
-    for name in ("ucx rc", "openib, shared memory", "mpich rc", *(() if line.quick else ("mpich ud, its own shared memory",))):
+    for name in ("ucx rc", "openib, shared memory", *(() if line.quick else ("mpich rc", "mpich ud, its own shared memory"))):
         line.case(f"{name}: abort", on(PATHS[name], aborted))
         line.case(f"{name}: death of a rank", on(PATHS[name], killed))
     return line.finish()
