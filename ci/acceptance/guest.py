@@ -10,6 +10,7 @@ import nodes as other_node
 from common import ROOT, Line
 
 SKIPPED = 77
+EVIDENCE = "SHADOWIB_CI_EVIDENCE"  # where it is to leave what failed, told to a guest
 
 
 def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int, machine: list[str], shared: tuple) -> int:
@@ -26,7 +27,7 @@ def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int, mac
         argv += ["--share", path.resolve().parent]
     # The guest has a /tmp of its own: sockets and FIFOs need a file system that is.
     words = [sys.executable, "-B", sys.argv[0], *sys.argv[1:], "--seed", line.seed, "--area", "/tmp/area"]
-    return subprocess.run([*argv, "--", *words], check=False).returncode
+    return subprocess.run([*argv, "--", *words], env={**os.environ, EVIDENCE: str(evidence)}, check=False).returncode
 
 
 def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[bool, float], nodes: int = 1,
@@ -51,4 +52,4 @@ def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[boo
         if nodes == 2:
             other_node.quit_other()
         if line.area.exists():
-            shutil.copytree(line.area, evidence / "area", dirs_exist_ok=True, symlinks=True, ignore=shutil.ignore_patterns("ckpt"))
+            shutil.copytree(line.area, pathlib.Path(os.environ[EVIDENCE]) / "area", dirs_exist_ok=True, symlinks=True, ignore=shutil.ignore_patterns("ckpt"))
