@@ -29,7 +29,7 @@ def verbs_check(line: Line) -> Client:
 
 
 def rdma_cm_clients() -> list[Client]:
-    return [client for client in rdma_cm(RXE) if client.tool == "rping"][:1] + perftest(RXE, "ib_write_bw", "RC", "-R")
+    return [client for client in rdma_cm(RXE) if client.tool == "rping"][:1] + perftest(RXE, "ib_write_bw", "RC", "-R -s 4096")
 
 
 def kernel_of_both() -> list[dict]:

@@ -18,6 +18,7 @@ from jobs import REFUSED, Job, OneEndFinished, free_port
 LEVEL = "x86-64-v3"
 TIMEOUT_S = {True: 300, False: 3000}  # --quick or not
 RUNS = {True: 1, False: 20}
+ITERATIONS = {True: 600, False: 1500}
 DEPTH = 8
 REST_US = 1000  # an iteration, so that there is something left to do
 MANNERS = ((), ("--events",), ("--srq",), ("--extended",))
@@ -52,7 +53,7 @@ def with_less_privilege(words: list[str]) -> list[str]:
 
 def start(case: Case, work: pathlib.Path, run: int, backend: str, level: str) -> tuple[Job, int]:
     """A job that has been checkpointed and killed within its data phase, and its iterations."""
-    rng, iterations = case.random(f"run{run}"), 1500
+    rng, iterations = case.random(f"run{run}"), ITERATIONS[case.line.quick]
     while True:
         shutil.rmtree(work, ignore_errors=True)
         job, port = Job(Place(case, work), f"run{run}", backend=backend, environment={"SHADOWIB_CPU": level}), free_port()
@@ -61,7 +62,7 @@ def start(case: Case, work: pathlib.Path, run: int, backend: str, level: str) ->
         job.start_pair(with_less_privilege(words), with_less_privilege([*words, "127.0.0.1"]), port)
         try:
             job.wait_data_phase()
-            time.sleep(rng.uniform(0, 0.5))
+            time.sleep(rng.uniform(0, iterations * REST_US / 3e6))
             job.checkpoint(kill=True)
             return job, iterations
         except OneEndFinished:
