@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 
@@ -10,8 +11,6 @@
 #include "hooks/protocol.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
-#include "shadowib/cli/common.h"
-#include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
 namespace {
@@ -82,7 +81,7 @@ std::string LaunchedRestart::key(const std::string& what, int rank) const {
 }
 
 std::string LaunchedRestart::lock_path(int rank) const {
-  return job_paths(directory_, job_).top + "/launch/" + launched_.launch + "." + std::to_string(rank);
+  return top_ + "/launch/" + launched_.launch + "." + std::to_string(rank);
 }
 
 Status LaunchedRestart::read_hosts(std::vector<std::string>* hosts, std::string* missing) {
@@ -98,7 +97,7 @@ Status LaunchedRestart::read_hosts(std::vector<std::string>* hosts, std::string*
 
 Status LaunchedRestart::gather(const std::string& exchange, const SetManifest& manifest, int timeout_s,
                                std::set<std::uint32_t>* members) {
-  SHADOWIB_TRY(ensure_directory(job_paths(directory_, job_).top + "/launch"));
+  SHADOWIB_TRY(ensure_directory(top_ + "/launch"));
   SHADOWIB_TRY(Exchange::open(exchange, true, &exchange_));
   if ((lock_ = hold_alive_lock(lock_path(launched_.rank))) < 0)
     return Status::of(Code::kBusy, errno, "rank %d of this launch restarts the set already", launched_.rank);

@@ -29,15 +29,14 @@ std::set<std::size_t> share_of(int rank, int size, std::size_t members);
 
 class LaunchedRestart {
  public:
-  // `exchange` and `directory` are the job's. The exchange is one that all hosts reach.
-  LaunchedRestart(const Launched& launched, std::string directory, std::string job)
-      : launched_(launched), directory_(directory), job_(job) {}
+  // `top`: the job's directory, for locks among the commands of one host.
+  LaunchedRestart(const Launched& launched, std::string top) : launched_(launched), top_(top) {}
   ~LaunchedRestart();
   LaunchedRestart(const LaunchedRestart&) = delete;
   LaunchedRestart& operator=(const LaunchedRestart&) = delete;
 
-  // Waits until all ranks are there. Then either leads() and has *members to restart, perhaps none, or has to
-  // follow(). kTimeout names the ranks that have not come.
+  // Waits until all ranks are there, by an exchange that all hosts reach. Then either leads() and has *members to
+  // restart, perhaps none, or has to follow(). kTimeout names the ranks that have not come.
   Status gather(const std::string& exchange, const SetManifest& manifest, int timeout_s,
                 std::set<std::uint32_t>* members);
   bool leads() const { return leader_ == launched_.rank; }
@@ -52,7 +51,7 @@ class LaunchedRestart {
   Status read_hosts(std::vector<std::string>* hosts, std::string* missing);
 
   Launched launched_;
-  std::string directory_, job_;
+  std::string top_;
   std::unique_ptr<Exchange> exchange_;
   int leader_ = -1, lock_ = -1;
 };

@@ -82,7 +82,7 @@ TEST_F(Launch, OneOfAHostStartsForAll) {
   std::vector<std::size_t> counts(3);
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
-      LaunchedRestart group({"launch", rank, 3}, top_, "j");
+      LaunchedRestart group({"launch", rank, 3}, top_);
       std::set<std::uint32_t> members;
       const Status gathered = group.gather(exchange(), manifest_, 60, &members);
       ASSERT_TRUE(gathered.ok()) << gathered.text();
@@ -101,10 +101,10 @@ TEST_F(Launch, OneOfAHostStartsForAll) {
 }
 
 TEST_F(Launch, WhoLeadsMayDie) {
-  auto leader = std::make_unique<LaunchedRestart>(Launched{"launch", 0, 2}, top_, "j");
+  auto leader = std::make_unique<LaunchedRestart>(Launched{"launch", 0, 2}, top_);
   std::set<std::uint32_t> members;
   std::thread first([&] { EXPECT_TRUE(leader->gather(exchange(), manifest_, 60, &members).ok()); });
-  LaunchedRestart follower({"launch", 1, 2}, top_, "j");
+  LaunchedRestart follower({"launch", 1, 2}, top_);
   std::set<std::uint32_t> same;
   EXPECT_TRUE(follower.gather(exchange(), manifest_, 60, &same).ok());
   first.join();
@@ -115,7 +115,7 @@ TEST_F(Launch, WhoLeadsMayDie) {
 }
 
 TEST_F(Launch, TellsWhoHasNotCome) {
-  LaunchedRestart alone({"launch", 1, 4}, top_, "j");
+  LaunchedRestart alone({"launch", 1, 4}, top_);
   std::set<std::uint32_t> members;
   const Status status = alone.gather(exchange(), manifest_, 1, &members);
   EXPECT_EQ(status.code(), Code::kTimeout);

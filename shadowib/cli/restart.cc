@@ -172,7 +172,7 @@ int restart_members(const RestartArguments& arguments, const std::string& path, 
 int restart_launched(const RestartArguments& arguments, const std::string& path, const SetManifest& manifest,
                      const std::string& exchange, const Launched& launched) {
   const Common& common = arguments.common;
-  LaunchedRestart group(launched, common.directory, manifest.job);
+  LaunchedRestart group(launched, job_paths(common.directory, manifest.job).top);
   std::set<std::uint32_t> members;
   if (Status s = group.gather(exchange, manifest, arguments.wait_s, &members); !s.ok()) return fail(common, s);
   int exit_code = 0;
