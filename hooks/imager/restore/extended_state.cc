@@ -68,6 +68,12 @@ std::uint64_t most_bytes(const ProcessorState& p, std::uint64_t in_use) {
 
 }  // namespace
 
+std::uint64_t known_extended_state() {
+  std::uint64_t bits = 0;
+  for (const Component& c : kComponents) bits |= 1ull << c.number;
+  return bits;
+}
+
 bool extended_state_differs(const ProcessorState& from, const ProcessorState& to) {
   for (const Component& c : kComponents)
     if (enabled(from, c) && (!enabled(to, c) || to.state_offsets[c.number] != from.state_offsets[c.number]))
@@ -101,10 +107,11 @@ Status fit_extended_state(const ProcessorState& from, const ProcessorState& to, 
     if (at < kLegacyBytes || at + c.bytes > had)
       return Status::of(Code::kCorrupt, 0, "saved %s registers lie outside of what was saved", c.name);
     const std::uint8_t* value = area->data() + at;
-    if (is_initial(c, value) && !enabled(to, c)) continue;
+    const bool has_room = enabled(to, c) && to.state_offsets[c.number] + c.bytes <= had;
+    if (!has_room && is_initial(c, value)) continue;
     if (!enabled(to, c))
       return Status::of(Code::kRefused, 0, "%s registers were in use, which this processor has not", c.name);
-    if (to.state_offsets[c.number] + c.bytes > had)
+    if (!has_room)
       return Status::of(Code::kRefused, 0,
                         "%s registers were in use, for which this processor needs more of the stack", c.name);
     std::memcpy(fit.data() + to.state_offsets[c.number], value, c.bytes);

@@ -11,6 +11,9 @@
 
 namespace shadowib {
 
+// Components, as bits of XCR0, beside the two that every processor has.
+std::uint64_t known_extended_state();
+
 // Whether areas of `from` have to be changed for `to`.
 bool extended_state_differs(const ProcessorState& from, const ProcessorState& to);
 

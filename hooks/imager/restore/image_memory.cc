@@ -41,7 +41,7 @@ Status ImageMemory::open() {
 }
 
 Status ImageMemory::visit(
-    const std::function<Status(std::uint64_t address, const std::uint8_t* data, std::uint64_t bytes)>& f) {
+    const std::function<Status(std::uint64_t address, const std::uint8_t* data, std::uint64_t bytes)>& f) const {
   std::vector<std::uint8_t> data;
   for (const Run& run : runs_) {
     data.resize(run.bytes);  // at most a record's, a MiB

@@ -22,7 +22,8 @@ class ImageMemory {
   Status open();
 
   // Calls for every run of whole pages, ascending within a mapping.
-  Status visit(const std::function<Status(std::uint64_t address, const std::uint8_t* data, std::uint64_t bytes)>& f);
+  Status visit(
+      const std::function<Status(std::uint64_t address, const std::uint8_t* data, std::uint64_t bytes)>& f) const;
 
   // Bytes that the image does not hold are zero, as in the process.
   Status read(std::uint64_t address, std::uint8_t* to, std::uint64_t bytes) const;

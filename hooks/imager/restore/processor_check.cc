@@ -12,11 +12,8 @@ namespace {
 // need when the program started. A processor with more of these enabled writes more, and one that has them elsewhere
 // may. Source: glibc, STATE_SAVE_MASK.
 constexpr std::uint64_t kSavedByLoader = 0xee;
-constexpr std::uint32_t kXsavec =
-    2;  // in features[6]: the loader saves in the compact form, which is the same everywhere
-
-// Which signals leave, and of which fit_extended_states() says whether anybody needs them.
-constexpr std::uint64_t kMayBeMissing = 0x602fc;
+// In features[6]: the loader saves in the compact form, which is the same everywhere.
+constexpr std::uint32_t kXsavec = 2;
 
 ProcessorState recorded(const ProcessRecord& p) {
   ProcessorState state{};
@@ -52,7 +49,8 @@ Status fit_to_processor(const LoadedImage& image, int fd, std::vector<MemoryPatc
                       "member %u ran on a processor with %s, which this one has not; restart on a machine that has "
                       "it, or run the job with --cpu x86-64-v%d",
                       image.header.member, f->name, std::max(2, level_of_this_processor()));
-  if ((p.xcr0 & ~here.xcr0 & ~kMayBeMissing) != 0)
+  // What signals leave may be missing: it is looked at whether anybody needs it.
+  if ((p.xcr0 & ~here.xcr0 & ~known_extended_state()) != 0)
     return Status::of(Code::kRefused, 0,
                       "member %u ran with processor state %lx enabled, here only %lx is; restart on a "
                       "machine with the same vector extensions",

@@ -124,6 +124,14 @@ TEST(ExtendedState, DropsWhatHasItsFirstValue) {
   expect_area(area, kZen4, kBasic);
 }
 
+TEST(ExtendedState, NeedsNoRoomForFirstValues) {
+  auto area = area_of(kZen4, kBasic | kAvx | kAvx512);
+  std::memset(area.data() + kZen4.state_offsets[7], 0, kBytes[7]);
+  const Status status = fit_extended_state(kZen4, kSkylake, &area);
+  ASSERT_TRUE(status.ok()) << status.text();
+  expect_area(area, kSkylake, kBasic | kAvx | kOpmask | kUpper);
+}
+
 TEST(ExtendedState, TellsWhatIsNone) {
   const auto changed = [](auto change) {
     auto area = area_of(kZen4, kBasic | kAvx);

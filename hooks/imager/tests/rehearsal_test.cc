@@ -87,10 +87,20 @@ TEST_F(Rehearsal, OfAnImageThatFits) {
 
 TEST_F(Rehearsal, TellsAnotherProcessor) {
   save("single");
+  const std::uint64_t xcr0 = image().process.xcr0;
   image().process.xcr0 |= 1ull << 62;
   expect(RehearsedStep::kRefused, "processor", "processor state");
   image().process.xcr0 = 1;  // the loader found nothing to save but what every processor has
   expect(RehearsedStep::kRefused, "processor", "its loader");
+  image().process.xcr0 = xcr0;
+  // All that is enabled here, and elsewhere: the loader of a processor without XSAVEC saves by place.
+  ASSERT_NE(image().process.state_offsets[2], 0u) << "a processor without AVX";
+  image().process.state_offsets[2] += 64;
+  image().process.cpu_features[6] |= 2;
+  expect(RehearsedStep::kReady, "processor", "has what");
+  image().process.cpu_features[6] &= ~2u;
+  expect(RehearsedStep::kRefused, "processor", "in another order");
+  image().process.xcr0 = 1;
   image().process.binds_at_start = 1;
   expect(RehearsedStep::kReady, "processor", "has what");
   image().process.xcr0 = 0;
