@@ -102,8 +102,13 @@ Status LaunchedRestart::gather(const std::string& exchange, const SetManifest& m
   if ((lock_ = hold_alive_lock(lock_path(launched_.rank))) < 0)
     return Status::of(Code::kBusy, errno, "rank %d of this launch restarts the set already", launched_.rank);
   const std::string host = this_host();
-  SHADOWIB_TRY(exchange_->remove(key("ended", launched_.rank)));
-  SHADOWIB_TRY(exchange_->publish(key("host", launched_.rank), host));
+  // What a launch has told once stands there for good: who tried again would take it for the second time's.
+  if (const Status s = exchange_->claim(key("host", launched_.rank), host); !s.ok())
+    return s.code() != Code::kBusy
+               ? s
+               : Status::of(Code::kBusy, 0,
+                            "rank %d of this launch has restarted a set of job %.64s before; start another launcher",
+                            launched_.rank, manifest.job.c_str());
   const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_s} * 1'000'000'000;
   std::vector<std::string> hosts;
   std::uint64_t token = 0;

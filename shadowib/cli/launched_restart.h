@@ -37,6 +37,7 @@ class LaunchedRestart {
 
   // Waits until all ranks are there, by an exchange that all hosts reach. Then either leads() and has *members to
   // restart, perhaps none, or has to follow(). kTimeout names the ranks that have not come.
+  // kBusy: a launch restarts a job once.
   Status gather(const std::string& exchange, const SetManifest& manifest, int timeout_s,
                 std::set<std::uint32_t>* members);
   bool leads() const { return leader_ == launched_.rank; }

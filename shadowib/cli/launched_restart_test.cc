@@ -114,6 +114,18 @@ TEST_F(Launch, WhoLeadsMayDie) {
   EXPECT_EQ(status.code(), Code::kAborted) << status.text();
 }
 
+TEST_F(Launch, RestartsAJobOnce) {
+  std::set<std::uint32_t> members;
+  for (const int rank : {0, 1}) {
+    LaunchedRestart early({"launch", rank, 2}, top_);
+    const Status status = early.gather(exchange(), manifest_, rank == 0 ? 1 : 60, &members);
+    EXPECT_EQ(status.code(), rank == 0 ? Code::kTimeout : Code::kOk) << status.text();
+  }
+  LaunchedRestart again({"launch", 1, 2}, top_), other({"another", 1, 2}, top_);
+  EXPECT_EQ(again.gather(exchange(), manifest_, 60, &members).code(), Code::kBusy);
+  EXPECT_EQ(other.gather(exchange(), manifest_, 1, &members).code(), Code::kTimeout);
+}
+
 TEST_F(Launch, TellsWhoHasNotCome) {
   LaunchedRestart alone({"launch", 1, 4}, top_);
   std::set<std::uint32_t> members;

@@ -69,8 +69,10 @@ void export_processor_level(const std::string& cpu) {
   export_variable("LD_BIND_NOW", "1");
   export_variable("GLIBC_TUNABLES", with_processor_level(variable("GLIBC_TUNABLES"), level));
   if (level >= kMostProcessorLevel) return;
-  export_unless_set("OMPI_MCA_op_avx_support", level == 3 ? "SSE,SSE2,SSE3,SSE4.1,AVX,AVX2" : "SSE,SSE2");
-  export_unless_set("OPENBLAS_CORETYPE", level == 3 ? "Haswell" : "Core2");
+  export_unless_set("OMPI_MCA_op_avx_support", level == 3   ? "SSE,SSE2,SSE3,SSE4.1,AVX,AVX2"
+                                               : level == 2 ? "SSE,SSE2,SSE3,SSE4.1"
+                                                            : "SSE,SSE2");
+  if (level > 1) export_unless_set("OPENBLAS_CORETYPE", level == 3 ? "Haswell" : "Nehalem");
 }
 
 Status check_processor_level(const RunOptions& options) {
