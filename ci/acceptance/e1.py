@@ -171,6 +171,7 @@ def resumed(case, path: Path, count: int) -> str:
         job, taken = resumed_run(case, path, f"resumed{tries}", random, seconds / 2**tries, count)
         check(job.checksum() == expected, f"checksum {job.checksum()} instead of {expected}")
         tries += 1
+        check(taken or tries < 8, "the job keeps ending before its first checkpoint")
     return f"{taken} checkpoints of a job that then came to its end"
 
 
