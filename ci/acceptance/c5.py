@@ -35,10 +35,10 @@ def perftest(words: str, counted: int, timed: int, most: float = GOAL) -> Progra
 # have enough outstanding. What asks for a completion now and then has them all asked for (objects/forced_signals.h): messages of
 # 64 bytes, which cost the least besides, show most of it, and more if it sleeps until each of those that it has asked for.
 PROGRAMS = [
-    Program("ibv_rc_pingpong -g 1 -e", 500, 4000),
-    perftest("ib_send_bw -F", 500, 1500),
-    perftest("ib_send_bw -F -s 64", 2000, 6000, most=1.04),
-    perftest("ib_send_bw -F -s 64 -e", 2000, 6000, most=1.25),
+    Program("ibv_rc_pingpong -g 1 -e", 500, 16000),
+    perftest("ib_send_bw -F", 500, 4500),
+    perftest("ib_send_bw -F -s 64", 2000, 20000, most=1.04),
+    perftest("ib_send_bw -F -s 64 -e", 2000, 20000, most=1.25),
 ]
 
 

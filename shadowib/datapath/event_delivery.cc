@@ -138,8 +138,8 @@ bool next_async_event(ShadowContext& context, ibv_async_event* event) {
   } else if (!context.pending_async.empty()) {
     context.async_events.update_signal(true);
   }
-  if (names_qp(event->event_type)) ShadowQp::of(event->element.qp)->events_delivered.fetch_add(1);
-  if (names_srq(event->event_type)) ShadowSrq::of(event->element.srq)->events_delivered.fetch_add(1);
+  if (names_qp(event->event_type)) ShadowQp::of(event->element.qp)->events.note_delivered();
+  if (names_srq(event->event_type)) ShadowSrq::of(event->element.srq)->events.note_delivered();
   return true;
 }
 
@@ -171,21 +171,8 @@ void withdraw_newest_event(ShadowContext& context, const void* object, ibv_event
 }
 
 void acknowledge_async(const ibv_async_event& event) {
-  if (names_qp(event.event_type)) acknowledge(ShadowQp::of(event.element.qp)->events_acknowledged, 1);
-  if (names_srq(event.event_type)) acknowledge(ShadowSrq::of(event.element.srq)->events_acknowledged, 1);
-}
-
-void acknowledge(std::atomic<std::uint32_t>& acknowledged, std::uint32_t count) {
-  acknowledged.fetch_add(count);
-  futex_wake(&acknowledged, 1 << 30);
-}
-
-void wait_acknowledged(const std::atomic<std::uint32_t>& delivered, const std::atomic<std::uint32_t>& acknowledged) {
-  for (;;) {
-    std::uint32_t seen = acknowledged.load();
-    if (seen == delivered.load()) return;
-    futex_wait(&acknowledged, seen);
-  }
+  if (names_qp(event.event_type)) ShadowQp::of(event.element.qp)->events.acknowledge(1);
+  if (names_srq(event.event_type)) ShadowSrq::of(event.element.srq)->events.acknowledge(1);
 }
 
 }  // namespace shadowib

@@ -3,8 +3,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
-
 #include "shadowib/objects/completion.h"
 
 namespace shadowib {
@@ -29,9 +27,5 @@ void drain_async_events(ShadowContext& context);
 void withdraw_async_events(ShadowContext& context, const void* object);
 // Drops the last event of this kind about the object, if there is one unread: a step of ours caused it.
 void withdraw_newest_event(ShadowContext& context, const void* object, ibv_event_type type);
-
-// Counts acknowledgements; a destroy waits, outside any Inside, until they equal the deliveries.
-void acknowledge(std::atomic<std::uint32_t>& acknowledged, std::uint32_t count);
-void wait_acknowledged(const std::atomic<std::uint32_t>& delivered, const std::atomic<std::uint32_t>& acknowledged);
 
 }  // namespace shadowib

@@ -126,7 +126,7 @@ int shadowib_ibv_destroy_cq(ibv_cq* program) {
       withdraw_events(*ShadowChannel::of(program->channel), *cq);
     }
   }
-  wait_acknowledged(cq->events_delivered, cq->events_acknowledged);
+  cq->events.wait_for_all();
   Inside inside;
   delete cq;
   return 0;
@@ -139,7 +139,7 @@ int shadowib_ibv_get_cq_event(ibv_comp_channel* program, ibv_cq** cq, void** cq_
     {
       Inside inside;
       if (ShadowCq* ready = next_event(*channel); ready != nullptr) {
-        ready->events_delivered.fetch_add(1);
+        ready->events.note_delivered();
         *cq = &ready->cq;
         *cq_context = ready->cq.cq_context;
         return 0;
@@ -153,7 +153,7 @@ void shadowib_ibv_ack_cq_events(ibv_cq* program, unsigned count) {
   Inside inside;
   ShadowCq* cq = ShadowCq::of(program);
   program->comp_events_completed += count;
-  acknowledge(cq->events_acknowledged, count);
+  cq->events.acknowledge(count);
 }
 
 int shadowib_ibv_get_async_event(ibv_context* program, ibv_async_event* event) {

@@ -286,7 +286,7 @@ int shadowib_ibv_destroy_qp(ibv_qp* program) {
       if (int rc = destroy_real(*qp); rc != 0) return rc;
     close_handle(*handle);
   }
-  wait_acknowledged(handle->events_delivered, handle->events_acknowledged);
+  handle->events.wait_for_all();
   Inside inside;
   SpinGuard guard(registry().lock);
   if (handle != qp) rest_before_delete(handle);

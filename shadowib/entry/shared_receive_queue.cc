@@ -152,7 +152,7 @@ int shadowib_ibv_destroy_srq(ibv_srq* program) {
     count_uses(*srq, -1);
     withdraw_async_events(*srq->context, program);
   }
-  wait_acknowledged(srq->events_delivered, srq->events_acknowledged);
+  srq->events.wait_for_all();
   Inside inside;
   SpinGuard guard(registry().lock);
   rest_before_delete(srq);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "shadowib/base/lock.h"
+#include "shadowib/objects/acknowledged_events.h"
 #include "shadowib/objects/arming.h"
 #include "shadowib/objects/context.h"
 
@@ -67,9 +68,8 @@ struct ShadowCq {
   SpinLock polling;
 
   Arming arming;
-  std::atomic<std::uint32_t> events_delivered{0};     // by get_cq_event
-  std::atomic<std::uint32_t> events_acknowledged{0};  // destroy waits until equal
-  std::uint32_t users = 0;                            // queue pairs and XRC shared receive queues
+  AcknowledgedEvents events;  // told by get_cq_event
+  std::uint32_t users = 0;    // queue pairs and XRC shared receive queues
   static ShadowCq* of(ibv_cq* cq) { return reinterpret_cast<ShadowCq*>(cq); }
 };
 

@@ -100,8 +100,8 @@ struct ShadowQp {
   // As the backend says while settling. It may differ from what the program sees: verbs tell of an error by
   // completions, and the state in ibv_qp is that of the last modify or query.
   ibv_qp_state settled_state = IBV_QPS_RESET;
-  bool draining = false;  // in SQD, with requests begun that have not run yet
-  std::atomic<std::uint32_t> events_delivered{0}, events_acknowledged{0};  // async events naming it
+  bool draining = false;      // in SQD, with requests begun that have not run yet
+  AcknowledgedEvents events;  // async ones that name it
 
   // Its receives complete with its number alone (ShadowContext::numbered).
   bool is_numbered() const { return srq != nullptr || is_datagram() || is_target(); }

@@ -62,10 +62,10 @@ struct ShadowSrq {
   ShadowCq* cq = nullptr;
   VirtualSrqNum number;
   RealSrqNum real_number;
-  ibv_srq_init_attr init{};                                                // as granted
-  std::uint32_t armed_limit = 0;                                           // as settled; 0: none, or it has fired
-  std::uint32_t users = 0;                                                 // queue pairs
-  std::atomic<std::uint32_t> events_delivered{0}, events_acknowledged{0};  // async events naming it
+  ibv_srq_init_attr init{};       // as granted
+  std::uint32_t armed_limit = 0;  // as settled; 0: none, or it has fired
+  std::uint32_t users = 0;        // queue pairs
+  AcknowledgedEvents events;      // async ones that name it
   static ShadowSrq* of(ibv_srq* srq) { return reinterpret_cast<ShadowSrq*>(srq); }
 };
 
