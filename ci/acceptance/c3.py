@@ -22,6 +22,7 @@ ARROWS = (
     ("verbs", "ib2tcp", "verbs", "ib2tcp"),
     ("ib2tcp", "verbs", "ib2tcp", "verbs"),
 )
+A_USER = 1000
 MANNERS = ((), ("--events",), ("--srq",), ("--extended",))
 DEPTH = 8
 
@@ -65,11 +66,11 @@ def numbers_in_kernel() -> set[int]:
     return {qp["lqpn"] for qp in json.loads(said) if qp["lqpn"] > 1}
 
 
-def cross(case: Case, adapter: Adapter, arrow: tuple[str, ...], run: int, iterations: int) -> bool:
+def cross(case: Case, adapter: Adapter, arrow: tuple[str, ...], user: int | None, run: int, iterations: int) -> bool:
     """One job along the arrow. False: it was over before all its restarts."""
     rng = case.random(f"run{run}")
     manner, before = MANNERS[run % len(MANNERS)], left_in_kernel()
-    job, port = Job(case, f"run{run}", backend=arrow[0]), free_port()
+    job, port = Job(case, f"run{run}", backend=arrow[0], user=user), free_port()
     # On Soft-RoCE addresses are GIDs; ib2tcp's programs go by LID.
     words = [case.line.program("verbs_check"), "--port", str(port), "--iters", str(iterations), "--depth", str(DEPTH), *manner,
              *(("--gid", "1") if arrow[0] == "verbs" else ())]
@@ -104,14 +105,14 @@ def cross(case: Case, adapter: Adapter, arrow: tuple[str, ...], run: int, iterat
     return True
 
 
-def crossings(case: Case, adapter: Adapter, arrow: tuple[str, ...]) -> str:
+def crossings(case: Case, adapter: Adapter, arrow: tuple[str, ...], user: int | None = None) -> str:
     iterations, run = 1500 if arrow[-1] == "verbs" else 4000, case.done
     tries = 0
     while case.done < case.wanted:
         tries += 1
         check(tries < 4 * case.wanted + 6, "the runs keep ending before their restarts")
         try:
-            whole = cross(case, adapter, arrow, run, iterations)
+            whole = cross(case, adapter, arrow, user, run, iterations)
         except Failure as failure:
             raise Failure(f"run {run}, {iterations} iterations: {failure}") from None
         finally:
@@ -129,6 +130,8 @@ def in_guest(line: Line) -> int:
     adapter = Adapter()
     for arrow in ARROWS:
         line.case(" to ".join(arrow), lambda c, a=arrow: crossings(c, adapter, a), RUNS[line.quick])
+    # What a restart has the rights for, and the kernel gives its device to: none of root's.
+    line.case("verbs to verbs, of an ordinary user", lambda c: crossings(c, adapter, ("verbs", "verbs"), A_USER), RUNS[line.quick])
     return line.finish()
 
 

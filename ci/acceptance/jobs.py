@@ -121,15 +121,18 @@ class OneEndFinished(Failure):
 
 
 class Job:
-    """`backend` None: the programs run natively, without the command."""
+    """`backend` None: the programs run natively, without the command. `user`: who runs it all, on node 0, if not the line's own."""
 
     def __init__(self, case: Case, name: str = "job", transport: str | None = None, environment: dict | None = None,
-                 backend: str | None = "ib2tcp"):
+                 backend: str | None = "ib2tcp", user: int | None = None):
         self.case, self.name, self.backend = case, name, backend
         self.directory = case.work / "ckpt"
         self.shadowib = case.line.program("shadowib")
         self.environment = {**os.environ, **settings(case.line), "SHADOWIB_LOG": f"info:{case.work}/shadowib.log",
                             **({"SHADOWIB_IB2TCP_TRANSPORT": transport} if transport else {}), **(environment or {})}
+        self.identity = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+        if user is not None:
+            os.chown(case.work, user, user)
         self.programs: list[Program] = []  # of the current generation
         self.everything: list[Program] = []
         self.generation = 0
@@ -148,8 +151,10 @@ class Job:
             process = nodes.RemoteProcess(argv, output, self.case.work, everything)
         else:
             with open(output, "wb") as sink:
+                if self.identity:
+                    os.chown(output, self.identity["user"], self.identity["group"])  # who restarts it has to open it again
                 process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=self.case.work,
-                                           env=everything, **options)
+                                           env=everything, **self.identity, **options)
         program = Program(role, process, output)
         self.everything.append(program)
         return program
@@ -221,7 +226,7 @@ class Job:
         words = [self.shadowib, *argv, "--dir", str(self.directory)]
         try:
             result = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
-                                    errors="replace", env={**self.environment, **(environment or {})}, check=False)
+                                    errors="replace", env={**self.environment, **(environment or {})}, check=False, **self.identity)
         except subprocess.TimeoutExpired:
             raise Failure(f"`shadowib {' '.join(argv)}` did not end within {timeout:.0f} s") from None
         if argv[0] != "status":
