@@ -15,6 +15,7 @@
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmi_descriptor.h"
 #include "hooks/launcher/rank.h"
+#include "hooks/launcher/session_directories.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/log.h"
 
@@ -42,8 +43,9 @@ Status launcher_hold_calls(int timeout_ms) { return close_launcher_gate(timeout_
 void launcher_release_calls() { open_launcher_gate(); }
 
 Status launcher_announce(Exchange* exchange, const std::string& prefix) {
-  const LauncherRank& own = launcher_rank();
+  LauncherRank& own = launcher_rank();
   if (!own.connected) return {};
+  own.directories = find_session_directories(own.session_roots);
   return exchange->publish(ranks_key(prefix, own) + "/" + std::to_string(own.rank), "");
 }
 
@@ -74,6 +76,7 @@ Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint3
   note_restored_launcher_descriptors();
   if (own.size != 0) {
     own.gone = true;
+    if (own.connected) make_session_directories(own.directories, &own.directories_made);
     SHADOWIB_TRY(take_pmi_descriptor());
     Board board(exchange, epoch, own.name);
     SHADOWIB_TRY(board.publish_member(member, own.rank));

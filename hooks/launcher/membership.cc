@@ -5,6 +5,7 @@
 #include "hooks/agent.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/rank.h"
+#include "hooks/launcher/session_directories.h"
 #include "hooks/stop.h"
 #include "shadowib/base/log.h"
 
@@ -23,6 +24,7 @@ void leave_as_rank() {
   Inside inside;
   LauncherRank& r = launcher_rank();
   r.connected = false;
+  remove_session_directories(&r.directories_made);
   if (!is_member()) return;
   const Status status = Board(job_exchange(), job_info().epoch, r.name).publish_done(r.rank);
   if (!status.ok()) log_line(LogLevel::kWarn, "cannot tell that rank %u has left: %s", r.rank, status.text());

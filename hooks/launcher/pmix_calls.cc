@@ -1,5 +1,6 @@
 // What a rank asks for itself: to begin and to end, and values.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "hooks/agent.h"
@@ -28,6 +29,23 @@ std::uint32_t size_of_namespace(const PmixLibrary& library, const pmix_proc_t& o
   return size;
 }
 
+// Where the launcher has directories for its ranks. Some tell by values, Open MPI 4 by the environment alone.
+std::vector<std::string> session_roots(const PmixLibrary& library, const pmix_proc_t& own) {
+  std::vector<std::string> roots;
+  for (const char* key : {PMIX_TMPDIR, PMIX_NSDIR, PMIX_PROCDIR}) {
+    pmix_proc_t whose = own;
+    if (std::strcmp(key, PMIX_PROCDIR) != 0) whose.rank = PMIX_RANK_WILDCARD;
+    pmix_value_t* value = nullptr;
+    if (get_locally(library, &whose, key, nullptr, 0, &value) != PMIX_SUCCESS || value == nullptr) continue;
+    if (value->type == PMIX_STRING && value->data.string != nullptr && value->data.string[0] == '/')
+      roots.emplace_back(value->data.string);
+    free_value(library, value);
+  }
+  if (const char* root = std::getenv("PMIX_SERVER_TMPDIR"); root != nullptr && root[0] == '/')
+    roots.emplace_back(root);
+  return roots;
+}
+
 // The first PMIx_Init has succeeded: a rank, and a member of the job from here on.
 void begin(const PmixLibrary& library, const pmix_proc_t& own) {
   LauncherRank& r = launcher_rank();
@@ -36,8 +54,10 @@ void begin(const PmixLibrary& library, const pmix_proc_t& own) {
   r.name[sizeof(r.name) - 1] = '\0';
   r.rank = own.rank;
   r.size = size;
+  const std::vector<std::string> roots = session_roots(library, own);
   {
     Inside inside;
+    r.session_roots = roots;
     note_launcher_connection();
   }
   if (const int rc = start_answering(); rc != 0)

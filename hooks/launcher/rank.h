@@ -28,8 +28,10 @@ struct LauncherRank {
   bool committed = false;
   std::map<std::string, std::uint64_t> fences;  // come to, by set
   std::vector<std::uint32_t> done;              // ranks that had left at the latest checkpoint
-  char unanswerable[160] = {};                  // why a restart could not answer for this rank; empty: it can
-  std::size_t handlers = 0;                     // event handlers registered after a restart
+  // Its session's: where the launcher has them, what was there at the latest checkpoint, and what a restart has made.
+  std::vector<std::string> session_roots, directories, directories_made;
+  char unanswerable[160] = {};  // why a restart could not answer for this rank; empty: it can
+  std::size_t handlers = 0;     // event handlers registered after a restart
 };
 
 LauncherRank& launcher_rank();

@@ -52,10 +52,15 @@ int make_nameless(const std::string& directory) {
   return made;
 }
 
-// Where a file without a name is made: as before, or at least in memory again.
+// Where a file without a name is made: as before, or at least in memory again. A directory that is gone, like a
+// launcher's when that has ended, gives way to the one that it was in; who comes to the root by that lacks a whole
+// file system, and is told of what is missing.
 std::string place_of(const Segment& s) {
   if (s.kind == SegmentKind::kNamed) return kShm;
   std::string directory = directory_of(s.path);
+  while (directory != "/" && ::access(directory.c_str(), F_OK) != 0 && errno == ENOENT)
+    directory = directory_of(directory);
+  if (directory == "/") return directory_of(s.path);
   if (directory.starts_with(kShm) && ::access(directory.c_str(), W_OK) != 0) directory = kShm;
   return directory;
 }

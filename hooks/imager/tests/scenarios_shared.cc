@@ -147,9 +147,12 @@ SCENARIO(deleted_files) {
   CHECK_THAT(::unlink(name.c_str()) == 0);
   const int temporary = ::open("/tmp", O_TMPFILE | O_RDWR, 0600);
   CHECK_THAT(temporary < 0 || ::write(temporary, "temporary", 9) == 9);
-  // Mapped, and nothing else.
-  const int closed = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
-  CHECK_THAT(::ftruncate(closed, kPage) == 0 && ::unlink(name.c_str()) == 0);
+  // Mapped, and nothing else; the directory is gone, too.
+  const std::string directory = name + "-directory", inner = directory + "/1", within = inner + "/file";
+  CHECK_THAT(::mkdir(directory.c_str(), 0700) == 0 && ::mkdir(inner.c_str(), 0700) == 0);
+  const int closed = ::open(within.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  CHECK_THAT(::ftruncate(closed, kPage) == 0 && ::unlink(within.c_str()) == 0);
+  CHECK_THAT(::rmdir(inner.c_str()) == 0 && ::rmdir(directory.c_str()) == 0);
   char* only = map(closed, kPage, PROT_READ | PROT_WRITE);
   ::close(closed);
   std::strcpy(only, "only mapped");

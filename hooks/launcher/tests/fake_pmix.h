@@ -19,6 +19,7 @@ struct FakePmix {
   int calls;         // that came to the launcher
   int commit_waits;  // PMIx_Commit does not return while this is set
   int commits_entered;
+  char session[256];  // its directory; empty: it gives none
 };
 FakePmix* fake_pmix(void);
 }

@@ -3,12 +3,14 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "hooks/agent_state.h"
@@ -59,6 +61,8 @@ class Launcher : public testing::Test {
     g_agent.exchange = exchange_.get();
     std::strcpy(g_agent.info.epoch, kBefore);
     *fake_ = {};
+    std::strcpy(fake_->session, session().c_str());
+    std::filesystem::create_directories(session() + "/1/0");
     LauncherRank& r = launcher_rank();
     r.gone = false;
     r.inits = 0;
@@ -76,11 +80,19 @@ class Launcher : public testing::Test {
   void TearDown() override {
     PMIx_Finalize(nullptr, 0);
     std::filesystem::remove_all(directory_);
+    std::filesystem::remove_all(directory_ + "-session");
   }
   void restart() {
+    ASSERT_TRUE(launcher_announce(exchange_.get(), "checkpoint").ok());
+    std::filesystem::remove_all(directory_ + "-session");
+    restart_where_they_are();
+  }
+  void restart_where_they_are() {
     std::strcpy(g_agent.info.epoch, kAfter);
     ASSERT_TRUE(launcher_is_gone(exchange_.get(), kAfter, kMember).ok());
   }
+  // The launcher's, within one that it has made, too.
+  std::string session() const { return directory_ + "-session/pid.7"; }
   Board peers_board() { return {exchange_.get(), kAfter, kName}; }
   static pmix_proc_t peer() {
     pmix_proc_t proc{};
@@ -241,6 +253,26 @@ TEST_F(Launcher, HoldsCallsUntilTheyAreLetGo) {
   EXPECT_EQ(fake_->calls, 1);
   launcher_release_calls();
   before.join();
+}
+
+// A window in shared memory, say, has its file there.
+TEST_F(Launcher, GivesTheSessionItsDirectoriesAgain) {
+  restart();
+  struct stat made {};
+  ASSERT_EQ(::stat((session() + "/1/0").c_str(), &made), 0);
+  EXPECT_EQ(made.st_mode & 0777, 0700u);
+  ASSERT_EQ(PMIx_Finalize(nullptr, 0), PMIX_SUCCESS);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "-session"));
+}
+
+TEST_F(Launcher, LeavesDirectoriesThatAreThereOrInUse) {
+  ASSERT_TRUE(launcher_announce(exchange_.get(), "checkpoint").ok());
+  std::filesystem::remove_all(session() + "/1");
+  restart_where_they_are();
+  std::ofstream(session() + "/1/segment") << "another rank's";
+  ASSERT_EQ(PMIx_Finalize(nullptr, 0), PMIX_SUCCESS);
+  EXPECT_TRUE(std::filesystem::exists(session() + "/1/segment"));
+  EXPECT_FALSE(std::filesystem::exists(session() + "/1/0"));
 }
 
 TEST_F(Launcher, AbortIsToldToAll) {
