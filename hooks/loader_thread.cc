@@ -10,6 +10,7 @@
 
 #include "hooks/raw_signal.h"
 #include "hooks/stop.h"
+#include "shadowib/base/loader_memory.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {
@@ -67,11 +68,15 @@ void give(std::uint32_t command) {
 }
 
 Status rehearse(void*) {
-  // The locks of dlopen and dlclose, of the list of objects, and of malloc's arenas.
+  // The locks of dlopen and dlclose, of the list of objects, and of the arenas of malloc where the old backend lies
+  // and where the new one will.
   if (void* handle = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD)) ::dlclose(handle);
   ::dl_iterate_phdr([](dl_phdr_info*, std::size_t, void*) { return 1; }, nullptr);
-  void* volatile memory = std::malloc(200000);
-  std::free(memory);
+  for (const std::size_t bytes : {2000, 200000}) {
+    void* volatile memory = std::malloc(bytes);
+    std::free(memory);
+  }
+  take_lock_of_loader_memory();
   return {};
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "hazards.h"
+#include "shadowib/base/testing/held_arena.h"
 
 /* H14: a thread is inside of an adapter's library when it is to be stopped. */
 static void* post_one(void* unused) {
@@ -50,6 +51,30 @@ static void stopped_in_the_loader(void) {
   pthread_t thread;
   make_free_pair();
   CHECK(pthread_create(&thread, NULL, look_at_libraries, (void*)&entered) == 0);
+  while (!entered) usleep(100);
+  checkpoint_and_kill();
+  CHECK(pthread_join(thread, NULL) == 0);
+  send_one(1);
+}
+
+/* H14: one inside of malloc, with the lock of the arena where the loader has put what it knows of the backend. */
+static unsigned* arena_lock;
+
+static void* allocate_for_long(void* entered) {
+  hold_arena(arena_lock);
+  *(volatile int*)entered = 1;
+  while (ASK(paused) == 0) usleep(1000);
+  for (double end = now() + 1; now() < end;) usleep(1000);
+  release_arena(arena_lock);
+  return NULL;
+}
+
+static void stopped_in_malloc(void) {
+  static volatile int entered;
+  pthread_t thread;
+  make_free_pair();
+  arena_lock = lock_of_main_arena();
+  CHECK(pthread_create(&thread, NULL, allocate_for_long, (void*)&entered) == 0);
   while (!entered) usleep(100);
   checkpoint_and_kill();
   CHECK(pthread_join(thread, NULL) == 0);
@@ -183,6 +208,7 @@ static void peer_not_ready(void) {
 
 const struct scenario hazard_process_scenarios[] = {{"stopped_in_a_post", stopped_in_a_post},
                                                     {"stopped_in_the_loader", stopped_in_the_loader},
+                                                    {"stopped_in_malloc", stopped_in_malloc},
                                                     {"write_on_its_way_to_memory", write_on_its_way_to_memory},
                                                     {"extended_write_seen", extended_write_seen},
                                                     {"forked", forked},

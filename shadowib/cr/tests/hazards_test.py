@@ -167,6 +167,9 @@ class Processes(Hazard):
     def test_h14_a_thread_inside_of_the_loader(self):
         self.hazard("h14.loader", "the loader thread did not finish within 20000 ms", "stopped_in_the_loader")
 
+    def test_h14_a_thread_inside_of_malloc(self):
+        self.hazard("h14.loader", "the loader thread did not finish within 20000 ms", "stopped_in_malloc")
+
     def test_h16_a_write_that_has_completed_and_is_not_in_memory(self):
         self.hazard("h16", "a write that had completed is lost", "write_on_its_way_to_memory", fields=DEVICE)
 
