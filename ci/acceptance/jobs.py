@@ -127,6 +127,7 @@ class Job:
                  backend: str | None = "ib2tcp", user: int | None = None):
         self.case, self.name, self.backend = case, name, backend
         self.directory = case.work / "ckpt"
+        self.place = case.work  # where programs run
         self.shadowib = case.line.program("shadowib")
         self.environment = {**os.environ, **settings(case.line), "SHADOWIB_LOG": f"info:{case.work}/shadowib.log",
                             **({"SHADOWIB_IB2TCP_TRANSPORT": transport} if transport else {}), **(environment or {})}
@@ -148,12 +149,12 @@ class Job:
         everything = {**self.environment, **(environment or {})}
         if node:
             import nodes
-            process = nodes.RemoteProcess(argv, output, self.case.work, everything)
+            process = nodes.RemoteProcess(argv, output, self.place, everything)
         else:
             with open(output, "wb") as sink:
                 if self.identity:
                     os.chown(output, self.identity["user"], self.identity["group"])  # who restarts it has to open it again
-                process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=self.case.work,
+                process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, cwd=self.place,
                                            env=everything, **self.identity, **options)
         program = Program(role, process, output)
         self.everything.append(program)
