@@ -47,8 +47,9 @@ void* loader_main(void*) {
   return nullptr;
 }
 
-Status wait_finished(int timeout_ms) {
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+// `timeout_ms`: of the whole that began at `start`.
+Status wait_finished(std::int64_t start, int timeout_ms) {
+  const std::int64_t deadline = start + std::int64_t{timeout_ms} * 1000000;
   for (;;) {
     const std::uint32_t finished = g_finished.load(std::memory_order_acquire);
     if (finished == g_started) return {};
@@ -99,13 +100,12 @@ Status loader_thread_start() {
 
 Status run_on_loader_thread(Status (*fn)(void*), void* arg, int timeout_ms) {
   const std::int64_t start = monotonic_ns();
-  SHADOWIB_TRY(wait_finished(timeout_ms));
+  SHADOWIB_TRY(wait_finished(start, timeout_ms));
   g_function = fn;
   g_argument = arg;
   ++g_started;
   give(kRun);
-  const std::int64_t spent_ms = (monotonic_ns() - start) / 1000000;
-  SHADOWIB_TRY(wait_finished(timeout_ms - static_cast<int>(spent_ms)));
+  SHADOWIB_TRY(wait_finished(start, timeout_ms));
   return g_result;
 }
 
@@ -113,7 +113,7 @@ Status loader_rehearse(int timeout_ms) { return run_on_loader_thread(rehearse, n
 
 Status loader_thread_park(int timeout_ms) {
   if (!g_running) return {};
-  SHADOWIB_TRY(wait_finished(timeout_ms));
+  SHADOWIB_TRY(wait_finished(monotonic_ns(), timeout_ms));
   give(kPark);
   return {};
 }

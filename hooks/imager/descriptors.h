@@ -47,6 +47,9 @@ bool note_launcher_descriptor(int fd);
 // The same of a pipe or socket that a launcher has left open by oversight, and nobody uses: there is none after a
 // restart.
 bool leave_out_descriptor(int fd);
+// A directory for files of a launcher's session, which goes when the launcher does: what of it is mapped or open is
+// memory, restored with its name and content. False if there is no room. No heap.
+bool note_launcher_directory(const char* path);
 // In the restored process: what was captured as noted is so again.
 void note_restored_launcher_descriptors();
 

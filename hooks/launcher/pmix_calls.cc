@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "hooks/agent.h"
+#include "hooks/imager/descriptors.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/gate.h"
@@ -11,6 +12,7 @@
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/requests.h"
+#include "hooks/launcher/session_directories.h"
 #include "hooks/stop.h"
 #include "shadowib/base/log.h"
 
@@ -37,11 +39,11 @@ std::vector<std::string> session_roots(const PmixLibrary& library, const pmix_pr
     if (std::strcmp(key, PMIX_PROCDIR) != 0) whose.rank = PMIX_RANK_WILDCARD;
     pmix_value_t* value = nullptr;
     if (get_locally(library, &whose, key, nullptr, 0, &value) != PMIX_SUCCESS || value == nullptr) continue;
-    if (value->type == PMIX_STRING && value->data.string != nullptr && value->data.string[0] == '/')
+    if (value->type == PMIX_STRING && value->data.string != nullptr && is_session_directory(value->data.string))
       roots.emplace_back(value->data.string);
     free_value(library, value);
   }
-  if (const char* root = std::getenv("PMIX_SERVER_TMPDIR"); root != nullptr && root[0] == '/')
+  if (const char* root = std::getenv("PMIX_SERVER_TMPDIR"); root != nullptr && is_session_directory(root))
     roots.emplace_back(root);
   return roots;
 }
@@ -58,6 +60,7 @@ void begin(const PmixLibrary& library, const pmix_proc_t& own) {
   {
     Inside inside;
     r.session_roots = roots;
+    for (const std::string& root : roots) note_launcher_directory(root.c_str());
     note_launcher_connection();
   }
   if (const int rc = start_answering(); rc != 0)

@@ -29,6 +29,12 @@ void find_below(const std::filesystem::path& directory, int depth, std::vector<s
 
 }  // namespace
 
+bool is_session_directory(const char* path) {
+  struct stat s {};
+  return path[0] == '/' && ::lstat(path, &s) == 0 && S_ISDIR(s.st_mode) && s.st_uid == ::geteuid() &&
+         (s.st_mode & S_IWOTH) == 0;
+}
+
 std::vector<std::string> find_session_directories(const std::vector<std::string>& roots) {
   std::vector<std::string> found;
   for (const std::string& root : roots) find_below(root, 0, &found);

@@ -7,6 +7,9 @@
 
 namespace shadowib {
 
+// This user's, and not one for everybody, like /tmp.
+bool is_session_directory(const char* path);
+
 // All that this user has at `roots` and below, each after the one that it is in. What a root's path leads through is
 // nobody's concern here: making a root makes that.
 std::vector<std::string> find_session_directories(const std::vector<std::string>& roots);

@@ -12,6 +12,7 @@
 #include <cstdio>
 
 #include "hooks/imager/descriptors/capture.h"
+#include "hooks/imager/descriptors/launcher_directories.h"
 #include "hooks/imager/descriptors/proc.h"
 #include "shadowib/base/descriptors.h"
 
@@ -21,7 +22,8 @@ namespace {
 constexpr std::string_view kShm = "/dev/shm/", kMemfd = "/memfd:", kGone = " (deleted)";
 // Of a file without a name on a disk, whose content goes into the image.
 constexpr std::uint64_t kMostOnDisk = 1ull << 30;
-constexpr char kTooMuch[] = "a file without a name goes into the image, up to 1 GiB; this one has more";
+constexpr char kTooMuch[] =
+    "a file without a name, or of a launcher's session, goes into the image, up to 1 GiB; this one has more";
 
 std::string without_gone(const std::string& path) {
   return path.ends_with(kGone) ? path.substr(0, path.size() - kGone.size()) : path;
@@ -40,7 +42,7 @@ void take_file(const struct stat& st, bool readable, Segment* s) {
 }
 
 Status judge_disk(const Segment& s, std::uint64_t bytes) {
-  if (s.kind != SegmentKind::kUnlinked || s.path.starts_with(kShm) || bytes <= kMostOnDisk) return {};
+  if (!s.may_be_on_disk() || bytes <= kMostOnDisk) return {};
   return refuse_segment(s, kTooMuch);
 }
 
@@ -98,9 +100,9 @@ bool name_segment(const SharedMapping& m, Segment* s) {
   const bool shm = m.path.starts_with(kShm);
   struct stat named {};
   if (::stat(m.path.c_str(), &named) == 0 && named.st_ino == m.inode) {
-    s->kind = SegmentKind::kNamed;
+    s->kind = shm ? SegmentKind::kNamed : SegmentKind::kSession;
     s->path = m.path;
-    return shm;
+    return shm || is_in_launcher_directory(m.path);
   }
   s->kind = SegmentKind::kUnlinked;
   return m.path.ends_with(kGone) && (shm || !m.path.starts_with("/dev/"));
@@ -112,9 +114,9 @@ Status take_mapping(const SharedMapping& m, Segment* s) {
   s->device = m.device;
   s->inode = m.inode;
   struct stat st {};
-  if (s->kind == SegmentKind::kNamed && ::stat(s->path.c_str(), &st) == 0) {
+  if (s->has_name() && ::stat(s->path.c_str(), &st) == 0) {
     take_file(st, can_open(s->path.c_str()), s);
-    return {};
+    return judge_disk(*s, static_cast<std::uint64_t>(st.st_blocks) * 512);
   }
   if (stat_mapping(m, &st)) {
     take_file(st, true, s);
@@ -167,7 +169,7 @@ Status capture_shared_memory(Table* table) {
 
 bool is_memory_file(const std::string& target, const struct stat& st, const Table& table) {
   if (!S_ISREG(st.st_mode) || target.starts_with("/secretmem")) return false;
-  if (target.starts_with(kMemfd) || st.st_nlink == 0) return true;
+  if (target.starts_with(kMemfd) || st.st_nlink == 0 || is_in_launcher_directory(target)) return true;
   // A file in /dev/shm that is not mapped is a file like others: its content stays in it.
   return table.segment_of_file(st.st_dev, st.st_ino) >= 0;
 }
@@ -189,8 +191,8 @@ Status capture_memory_file(int fd, const std::string& target, const struct stat&
     Segment& s = table->segments.emplace_back();
     s.kind = target.starts_with(kMemfd) ? SegmentKind::kMemfd
              : st.st_nlink == 0         ? SegmentKind::kUnlinked
-                                        : SegmentKind::kNamed;
-    s.path = s.kind == SegmentKind::kNamed ? target : without_gone(target);
+                                        : SegmentKind::kSession;
+    s.path = s.has_name() ? target : without_gone(target);
     if (s.kind == SegmentKind::kMemfd) s.path.erase(0, kMemfd.size());
   }
   Segment& s = table->segments[static_cast<std::size_t>(known)];

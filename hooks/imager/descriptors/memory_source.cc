@@ -57,7 +57,7 @@ int open_segment(const Table& table, const Segment& s, const std::vector<SharedM
     std::snprintf(path, sizeof(path), "/proc/self/fd/%d", d.fd);
     fd = open_for_reading(path, s);
   }
-  if (fd < 0 && s.kind == SegmentKind::kNamed) fd = open_for_reading(s.path.c_str(), s);
+  if (fd < 0 && s.has_name()) fd = open_for_reading(s.path.c_str(), s);
   for (const SharedMapping& m : mapped) {
     if (fd >= 0) break;
     std::snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", m.start, m.end);
@@ -110,7 +110,7 @@ Status SharedMemorySource::open(const std::string& encoded, const std::string& t
     m.device = s.mapped_device;
     m.inode = s.inode;
     m.system_v = s.kind == SegmentKind::kSystemV;
-    m.in_memory = s.kind != SegmentKind::kUnlinked || s.path.starts_with("/dev/shm/");
+    m.in_memory = !s.may_be_on_disk();
     m.fd = -1;
     const auto bytes = duty.bytes.find(i);
     if (bytes == duty.bytes.end()) continue;

@@ -171,22 +171,29 @@ const char* object_fault(const Object& o) {
 }
 
 // A file is made by this name, so it must not lead elsewhere.
-bool is_below_shm(const std::string& path) {
-  constexpr std::string_view kPrefix = "/dev/shm/";
-  if (!path.starts_with(kPrefix) || path.size() > 4000) return false;
-  for (std::size_t at = kPrefix.size(), end = 0; end != std::string::npos; at = end + 1) {
+bool is_straight(std::string_view path) {
+  if (path.empty() || path[0] != '/' || path.size() > 4000) return false;
+  for (std::size_t at = 1, end = 0; end != std::string::npos; at = end + 1) {
     end = path.find('/', at);
-    const std::string_view part = std::string_view(path).substr(at, end == std::string::npos ? end : end - at);
+    const std::string_view part = path.substr(at, end == std::string::npos ? end : end - at);
     if (part.empty() || part == "." || part == "..") return false;
   }
   return true;
 }
 
+bool is_below_shm(const std::string& path) { return path.starts_with("/dev/shm/") && is_straight(path); }
+
+bool is_below_kernels(const std::string& path) {
+  return path.starts_with("/dev/") || path.starts_with("/proc/") || path.starts_with("/sys/");
+}
+
 const char* segment_fault(const Segment& s) {
   const auto kind = static_cast<std::uint32_t>(s.kind);
-  if (kind < 1 || kind > 5) return "unknown kind of shared memory";
+  if (kind < 1 || kind > 6) return "unknown kind of shared memory";
   if (has_nul(s.path)) return "path with a NUL byte";
   if (s.kind == SegmentKind::kNamed && !is_below_shm(s.path)) return "shared memory outside /dev/shm";
+  if (s.kind == SegmentKind::kSession && (!is_straight(s.path) || is_below_kernels(s.path)))
+    return "a file of a launcher's session where there can be none";
   if (s.kind == SegmentKind::kUnlinked && (s.path.empty() || s.path[0] != '/')) return "a file's path is none";
   if (s.bytes > 1ull << 60 || (s.low > s.bytes && s.low != kOutOfReach)) return "shared memory of impossible size";
   return nullptr;
@@ -308,6 +315,7 @@ std::string describe_segment(const Segment& s) {
     case SegmentKind::kMemfd:
       return "memfd " + s.path;
     case SegmentKind::kNamed:
+    case SegmentKind::kSession:
       return s.path;
     case SegmentKind::kUnlinked:
       return "deleted file " + s.path;

@@ -106,6 +106,7 @@ enum class SegmentKind : std::uint32_t {
   kNamed = 3,     // a file in /dev/shm
   kUnlinked = 4,  // a file without a name: of /dev/shm, or of any other file system
   kSystemV = 5,
+  kSession = 6,  // a file in a directory of the launcher's, which goes when that does
 };
 inline constexpr std::uint64_t kOutOfReach = ~0ull;
 
@@ -114,7 +115,7 @@ struct Segment {
   SegmentKind kind = SegmentKind::kAnonymous;
   std::uint64_t device = 0, inode = 0;
   std::uint64_t mapped_device = 0;  // as /proc/self/maps tells, which some file systems have otherwise than stat
-  std::string path;                 // kNamed and kUnlinked: where it is, or was; kMemfd: its name
+  std::string path;                 // kNamed, kSession and kUnlinked: where it is, or was; kMemfd: its name
   std::uint32_t mode = 0, user = 0, group = 0;
   std::uint64_t bytes = 0;  // its size, or if that cannot be seen (exact is 0) as far as it is mapped
   std::uint8_t exact = 0;
@@ -125,6 +126,12 @@ struct Segment {
   std::int32_t key = 0, id = 0;
   std::uint8_t removed = 0;  // IPC_RMID, to go with the last who has it attached
   std::uint64_t attached_here = 0, attached = 0;
+
+  bool has_name() const { return kind == SegmentKind::kNamed || kind == SegmentKind::kSession; }
+  // A file, of a file system that need not be in memory.
+  bool may_be_on_disk() const {
+    return kind == SegmentKind::kSession || (kind == SegmentKind::kUnlinked && !path.starts_with("/dev/shm/"));
+  }
 };
 
 struct Table {

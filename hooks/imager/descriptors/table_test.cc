@@ -116,8 +116,15 @@ TEST(Table, SharedMemoryIsWhereItMayBe) {
               }).find("outside /dev/shm"),
               std::string::npos)
         << path;
+  for (const char* path : {"/tmp/../etc/passwd", "/proc/self/mem", "/dev/sda", "tmp/x", "/tmp//x", "/"})
+    EXPECT_NE(fault([path](Table* t) {
+                t->segments[0].kind = SegmentKind::kSession;
+                t->segments[0].path = path;
+              }).find("where there can be none"),
+              std::string::npos)
+        << path;
   EXPECT_NE(fault([](Table* t) { t->segments.push_back(t->segments[0]); }).find("twice"), std::string::npos);
-  EXPECT_NE(fault([](Table* t) { t->segments[0].kind = static_cast<SegmentKind>(6); }).find("unknown kind"),
+  EXPECT_NE(fault([](Table* t) { t->segments[0].kind = static_cast<SegmentKind>(7); }).find("unknown kind"),
             std::string::npos);
   EXPECT_NE(fault([](Table* t) { t->segments[0].bytes = ~0ull; }).find("impossible size"), std::string::npos);
   EXPECT_NE(fault([](Table* t) { t->segments.clear(); }).find("of no shared memory"), std::string::npos);

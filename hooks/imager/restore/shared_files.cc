@@ -56,7 +56,7 @@ int make_nameless(const std::string& directory) {
 // launcher's when that has ended, gives way to the one that it was in; who comes to the root by that lacks a whole
 // file system, and is told of what is missing.
 std::string place_of(const Segment& s) {
-  if (s.kind == SegmentKind::kNamed) return kShm;
+  if (s.kind == SegmentKind::kNamed) return kShm;  // it is made there, then its directories
   std::string directory = directory_of(s.path);
   while (directory != "/" && ::access(directory.c_str(), F_OK) != 0 && errno == ENOENT)
     directory = directory_of(directory);
@@ -66,7 +66,8 @@ std::string place_of(const Segment& s) {
 }
 
 Status make_directories(const Segment& s) {
-  for (std::size_t at = sizeof(kShm); (at = s.path.find('/', at)) != std::string::npos; ++at)
+  for (std::size_t at = s.kind == SegmentKind::kNamed ? sizeof(kShm) : 1;
+       (at = s.path.find('/', at)) != std::string::npos; ++at)
     if (::mkdir(s.path.substr(0, at).c_str(), 0700) != 0 && errno != EEXIST)
       return shared_memory_failure(Code::kRefused, s, "its directory cannot be made", errno);
   return {};
@@ -74,8 +75,8 @@ Status make_directories(const Segment& s) {
 
 bool is_same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
 
-int make_beside(std::string* beside) {
-  *beside = std::string(kShm) + "/.shadowib-XXXXXX";
+int make_beside(const std::string& directory, std::string* beside) {
+  *beside = directory + "/.shadowib-XXXXXX";
   const int fd = ::mkostemp(beside->data(), O_CLOEXEC);
   if (fd < 0) beside->clear();
   return fd;
@@ -113,10 +114,11 @@ Status shared_memory_failure(Code code, const Segment& s, const std::string& wha
 
 Status make_shared_file(const Segment& s, int* fd, std::string* beside) {
   const bool memfd = s.kind == SegmentKind::kMemfd || s.kind == SegmentKind::kAnonymous;
+  if (s.kind == SegmentKind::kSession) SHADOWIB_TRY(make_directories(s));
   const std::string place = memfd ? "" : place_of(s);
   *fd = s.kind == SegmentKind::kAnonymous ? make_memfd("shared-anonymous")
         : memfd                           ? make_memfd(s.path)
-        : s.kind == SegmentKind::kNamed   ? make_beside(beside)
+        : s.has_name()                    ? make_beside(place, beside)
                                           : make_nameless(place);
   if (*fd < 0)
     return shared_memory_failure(errno == ENOENT ? Code::kNotFound : Code::kRefused, s,
@@ -128,7 +130,7 @@ Status make_shared_file(const Segment& s, int* fd, std::string* beside) {
 
 Status finish_shared_file(const Segment& s, int fd, const std::string& beside) {
   if (s.kind == SegmentKind::kAnonymous) return {};
-  if (s.kind == SegmentKind::kNamed) SHADOWIB_TRY(give_name(s, fd, beside));
+  if (s.has_name()) SHADOWIB_TRY(give_name(s, fd, beside));
   struct stat st {};
   if (::fstat(fd, &st) != 0) return shared_memory_failure(Code::kIo, s, "fstat fails", errno);
   // Whose it was is worth nothing where that user cannot be had.
@@ -145,13 +147,15 @@ Status finish_shared_file(const Segment& s, int fd, const std::string& beside) {
 }
 
 Status judge_shared_file(const Segment& s) {
-  if (s.kind != SegmentKind::kNamed && s.kind != SegmentKind::kUnlinked) return {};
+  if (!s.has_name() && s.kind != SegmentKind::kUnlinked) return {};
   if (const std::string place = place_of(s); ::access(place.c_str(), W_OK | X_OK) != 0)
     return shared_memory_failure(errno == ENOENT ? Code::kNotFound : Code::kRefused, s,
                                  "no file can be made in " + place, errno);
   struct stat there {};
-  if (s.kind != SegmentKind::kNamed || ::lstat(s.path.c_str(), &there) != 0) return {};
-  if (!S_ISREG(there.st_mode) || there.st_uid != s.user || (there.st_mode & 07777) != (s.mode & 07777))
+  if (!s.has_name() || ::lstat(s.path.c_str(), &there) != 0) return {};
+  const bool left = there.st_dev == s.device && there.st_ino == s.inode;  // by a launcher that was killed
+  if (!S_ISREG(there.st_mode) || there.st_uid != s.user || (there.st_mode & 07777) != (s.mode & 07777) ||
+      (s.kind == SegmentKind::kSession && !left))
     return shared_memory_failure(Code::kRefused, s, "something else has that name now; remove it", 0);
   FileNumbers file;
   std::string who;

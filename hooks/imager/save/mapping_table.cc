@@ -365,12 +365,21 @@ class TableBuilder {
     const bool segment = starts_with(path, "/SYSV") || starts_with(path, "/memfd:") ||
                          starts_with(path, "/dev/shm/") || zero ||
                          (deleted && path[0] == '/' && path[1] != '[' && !device);
-    if (area.shared && segment && !area.io && !area.pfn) return find_segment(area, zero, m);
+    if (area.shared && (segment || is_listed(area)) && !area.io && !area.pfn) return find_segment(area, zero, m);
     if (starts_with(path, "anon_inode:") || path[0] == '[' || !named_file)
       return refuse(area, "it is memory of a kernel object", "");
     if (device || area.io || area.pfn)
       return refuse(area, "it is a device mapping", "; close the device before the checkpoint");
     return describe_file(area, m);
+  }
+
+  // A file with a name that is captured as memory.
+  bool is_listed(const Area& area) const {
+    for (std::uint32_t i = 0; shared_.list != nullptr && i < shared_.count; ++i) {
+      const SharedMemory& s = shared_.list[i];
+      if (!s.system_v && s.device == area.device && s.inode == area.inode) return true;
+    }
+    return false;
   }
 
   Status find_segment(const Area& area, bool anonymous, MappingRecord* m) {

@@ -153,7 +153,8 @@ TEST_F(Imager, RestartsSharedMemory) {
   for (const bool privileged : {true, false}) {
     const bool becomes = ::geteuid() == 0 && !privileged;
     const std::function<void()> before = becomes ? become_nobody : std::function<void()>();
-    for (const char* scenario : {"shared_anonymous", "shared_files", "shared_segments", "deleted_files"}) {
+    for (const char* scenario :
+         {"shared_anonymous", "shared_files", "shared_segments", "deleted_files", "session_files"}) {
       fs::remove(image());  // of another user
       const Outcome saved = save(scenario, before);
       ASSERT_EQ(saved.status, kSaved) << scenario << saved.text;

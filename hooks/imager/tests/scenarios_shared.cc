@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/imager/descriptors.h"
 #include "hooks/imager/tests/subject.h"
 
 using namespace shadowib::test;
@@ -168,6 +169,42 @@ SCENARIO(deleted_files) {
   CHECK_THAT(::pread(file, text, 4, 0) == 4 && text[0] == 'N');
   CHECK_THAT(temporary < 0 || (::pread(temporary, text, 9, 0) == 9 && says(text, "temporary")));
   CHECK_THAT(says(only, "only mapped"));
+}
+
+// A launcher's directory is gone at the restart, and ranks look for each other's files there by name.
+SCENARIO(session_files) {
+  with_table();
+  const std::string session = "/tmp/shadowib-imager-session-" + std::to_string(::getpid());
+  const std::string job = session + "/1", name = job + "/segment", other = job + "/open";
+  CHECK_THAT(::mkdir(session.c_str(), 0700) == 0 && ::mkdir(job.c_str(), 0700) == 0);
+  CHECK_THAT(shadowib::note_launcher_directory(session.c_str()));
+  const int file = ::open(name.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  CHECK_THAT(file >= 0 && ::ftruncate(file, 3 * kPage) == 0);
+  char* mapped = map(file, 3 * kPage, PROT_READ | PROT_WRITE);
+  ::close(file);
+  std::strcpy(mapped + 2 * kPage, "session");
+  const int open = ::open(other.c_str(), O_RDWR | O_CREAT | O_EXCL, 0640);
+  CHECK_THAT(open >= 0 && ::write(open, "not mapped yet", 14) == 14);
+  if (!save()) {
+    ::unlink(name.c_str());
+    ::unlink(other.c_str());
+    ::rmdir(job.c_str());
+    ::rmdir(session.c_str());
+    ::_exit(10);
+  }
+  CHECK_THAT(says(mapped + 2 * kPage, "session"));
+  const int again = ::open(name.c_str(), O_RDWR);
+  struct stat st {};
+  CHECK_THAT(::fstat(again, &st) == 0 && st.st_size == 3 * kPage && (st.st_mode & 07777) == 0600);
+  CHECK_THAT(::pwrite(again, "S", 1, 2 * kPage) == 1 && mapped[2 * kPage] == 'S');
+  char text[16] = {};
+  struct stat by_name {};
+  CHECK_THAT(::fstat(open, &st) == 0 && ::stat(other.c_str(), &by_name) == 0 && st.st_ino == by_name.st_ino);
+  CHECK_THAT(::lseek(open, 0, SEEK_CUR) == 14 && ::pread(open, text, 14, 0) == 14 && says(text, "not mapped yet"));
+  ::unlink(name.c_str());
+  ::unlink(other.c_str());
+  ::rmdir(job.c_str());
+  ::rmdir(session.c_str());
 }
 
 }  // namespace
