@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hooks/imager/set/set_files.h"
+#include "shadowib/cli/launched_exchange.h"
 #include "shadowib/exchange/redis_connection.h"
 #include "shadowib/exchange/redis_place.h"
 
@@ -20,7 +21,10 @@ namespace {
 
 constexpr int kTryMs = 5000;
 
-bool is_redis(const std::string& uri) { return uri.starts_with("redis:") || uri.starts_with("rediss:"); }
+// Of one that speaks Redis' protocol, a pmix: that has been found among them.
+bool is_server(const std::string& uri) {
+  return uri.starts_with("redis:") || uri.starts_with("rediss:") || uri.starts_with("pmix://");
+}
 
 bool is_number(const std::string& host) {
   in6_addr address;
@@ -73,7 +77,7 @@ Status keep_password(const std::string& password, const std::string& path) {
 // The URI's goes before the variable's.
 Status parse_with_password(const std::string& uri, RedisPlace* place) {
   SHADOWIB_TRY(parse_redis_uri(uri, place));
-  if (place->password.empty() && place->password_file.empty()) {
+  if (place->scheme == "redis" && place->password.empty() && place->password_file.empty()) {
     const char* password = std::getenv("SHADOWIB_REDIS_PASSWORD");
     if (password != nullptr) place->password = password;
   }
@@ -85,7 +89,9 @@ Status parse_with_password(const std::string& uri, RedisPlace* place) {
 }  // namespace
 
 Status settle_exchange(const std::string& password_file, std::string* uri) {
-  if (!is_redis(*uri)) return {};
+  if (is_launched_exchange(*uri))
+    SHADOWIB_TRY(find_launched_exchange(std::filesystem::path(password_file).parent_path(), uri));
+  if (!is_server(*uri)) return {};
   RedisPlace place;
   SHADOWIB_TRY(parse_with_password(*uri, &place));
   if (!password_file.empty() && !place.password.empty()) {
@@ -94,21 +100,21 @@ Status settle_exchange(const std::string& password_file, std::string* uri) {
     place.password.clear();
     place.password_file = password_file;
   }
-  SHADOWIB_TRY(resolve_host(&place));
+  if (place.scheme == "redis") SHADOWIB_TRY(resolve_host(&place));
   *uri = place.uri();
   return {};
 }
 
 std::string recorded_exchange(const std::string& uri) {
   RedisPlace place;
-  if (!is_redis(uri) || !parse_redis_uri(uri, &place).ok()) return uri;
+  if (!is_server(uri) || !parse_redis_uri(uri, &place).ok()) return uri;
   place.password.clear();
   return place.uri();
 }
 
 bool open_to_everybody(const std::string& uri) {
   RedisPlace place;
-  if (!is_redis(uri) || !parse_redis_uri(uri, &place).ok()) return false;
+  if (!is_server(uri) || !parse_redis_uri(uri, &place).ok()) return false;
   return place.password.empty() && place.password_file.empty() && place.host != "localhost" && place.host != "::1" &&
          !place.host.starts_with("127.");
 }

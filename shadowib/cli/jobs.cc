@@ -77,6 +77,11 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
   std::error_code error;
   if (!fs::exists(paths.key, error)) SHADOWIB_TRY(place_file(paths.key, random_key(), true));
   if (!fs::exists(paths.epoch, error)) SHADOWIB_TRY(place_file(paths.epoch, new_epoch(0), true));
+  // An earlier launcher's is gone, or is the same.
+  std::string recorded;
+  const bool launched = read_file(paths.exchange, &recorded).ok() && recorded.starts_with("pmix:");
+  if (launched && recorded != recorded_exchange(exchange) + "\n")
+    SHADOWIB_TRY(place_file(paths.exchange, recorded_exchange(exchange) + "\n", false));
   if (!fs::exists(paths.exchange, error))
     SHADOWIB_TRY(place_file(paths.exchange, recorded_exchange(exchange) + "\n", true));
   std::string pid = std::to_string(::getpid());

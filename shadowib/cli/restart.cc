@@ -16,6 +16,7 @@
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/launched_restart.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/restart_place.h"
@@ -195,7 +196,7 @@ int restart(RestartArguments& arguments) {
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
   if (!valid_job_name(manifest.job))
     return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
-  std::string exchange = exchange_of(common, manifest.job);
+  std::string exchange = unsettled_exchange(exchange_of(common, manifest.job));
   if (Status s = settle_exchange(job_paths(common.directory, manifest.job).password, &exchange); !s.ok())
     return fail(common, s);
   if (arguments.members) {

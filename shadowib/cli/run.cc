@@ -10,6 +10,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/program.h"
 #include "shadowib/exchange/exchange.h"
@@ -175,6 +176,7 @@ int run(RunOptions& options) {
   Libraries libraries;
   if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
   std::string exchange = exchange_of(common, options.job);
+  if (is_launched()) exchange = unsettled_exchange(exchange);
   if (Status s = settle_exchange(job_paths(common.directory, options.job).password, &exchange); !s.ok())
     return run_failed(common, s, kRunFailed);
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())

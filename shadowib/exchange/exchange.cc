@@ -1,6 +1,7 @@
 #include "shadowib/exchange/exchange.h"
 
 #include "shadowib/exchange/directory_exchange.h"
+#include "shadowib/exchange/pmix_exchange.h"
 #include "shadowib/exchange/redis_exchange.h"
 #include "shadowib/exchange/redis_place.h"
 
@@ -44,14 +45,15 @@ Status Exchange::open(const std::string& uri, bool create, std::unique_ptr<Excha
   if (uri.compare(0, 4, "dir:") == 0) return open_directory_exchange(uri, uri.substr(4), create, exchange);
   if (uri.compare(0, 6, "redis:") == 0 || uri.compare(0, 7, "rediss:") == 0)
     return open_redis_exchange(uri, create, exchange);
+  if (uri.compare(0, 5, "pmix:") == 0) return open_pmix_exchange(uri, create, exchange);
   return Status::of(Code::kUsage, 0,
                     "exchange '%.150s': unknown kind; known: dir:PATH (a directory all processes share), "
-                    "redis://HOST[:PORT] (a Redis server)",
+                    "redis://HOST[:PORT] (a Redis server), pmix: (a server that the job's launcher has)",
                     uri.c_str());
 }
 
 std::string Exchange::shown(const std::string& uri) {
-  if (uri.compare(0, 5, "redis") != 0) return uri;
+  if (uri.compare(0, 5, "redis") != 0 && uri.compare(0, 7, "pmix://") != 0) return uri;
   RedisPlace place;
   return parse_redis_uri(uri, &place).ok() ? place.shown() : uri.substr(0, uri.find(':')) + "://...";
 }

@@ -1,8 +1,8 @@
 // The exchange: how the processes of a job find each other. A small directory of keys with barriers.
 //
 // Opened by URI; `dir:PATH` is the embedded engine (files under PATH, mode 0700; one machine or a shared file
-// system), `redis://HOST:PORT/PREFIX` a Redis server for jobs on many machines. An engine is listed in open(), and
-// passes exchange_contract_test.cc.
+// system), `redis://HOST:PORT/PREFIX` a Redis server for jobs on many machines, `pmix:` a server that a parallel
+// job's launcher has. An engine is listed in open(), and passes exchange_contract_test.cc.
 //
 // Keys: one to eight components of [A-Za-z0-9._-]{1,64}, but not "." or "..", joined by '/'. Values: any bytes, up to
 // 64 MiB, replaced atomically: a reader sees the old or the new value, never a mixture. Nothing here takes the

@@ -1,5 +1,5 @@
-// What every engine of the exchange owes its callers. Run for each URI of engines(), "dir:" in a directory and
-// "redis:" on a server of its own; SHADOWIB_TEST_EXCHANGES adds further ones, separated by spaces.
+// What every engine of the exchange owes its callers. Run for each URI of engines(), "dir:" in a directory, "redis:"
+// and "pmix:" on a server of its own; SHADOWIB_TEST_EXCHANGES adds further ones, separated by spaces.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -18,13 +18,14 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/remove_below.h"
+#include "shadowib/exchange/tests/own_server.h"
 #include "shadowib/exchange/tests/redis_server.h"
 
 namespace shadowib {
 namespace {
 
 std::vector<std::string> engines() {
-  std::vector<std::string> uris{"dir:", "redis:"};
+  std::vector<std::string> uris{"dir:", "redis:", "pmix:"};
   const char* more = std::getenv("SHADOWIB_TEST_EXCHANGES");
   std::istringstream words(more != nullptr ? more : "");
   for (std::string uri; words >> uri;) uris.push_back(uri);
@@ -33,6 +34,7 @@ std::vector<std::string> engines() {
 
 // One for all tests, each of which has an epoch of its own.
 std::unique_ptr<RedisServer> g_server;
+std::unique_ptr<OwnServer> g_own_server;
 
 class ExchangeContract : public testing::TestWithParam<std::string> {
  protected:
@@ -49,11 +51,15 @@ class ExchangeContract : public testing::TestWithParam<std::string> {
       if (g_server == nullptr) g_server = std::make_unique<RedisServer>();
       uri_ = g_server->uri();
     }
+    if (uri_ == "pmix:") {
+      if (g_own_server == nullptr) g_own_server = std::make_unique<OwnServer>();
+      uri_ = g_own_server->uri();
+    }
     exchange_ = open();
     ASSERT_NE(exchange_, nullptr);
     epoch_ = "t" + std::to_string(::getpid()) + "-" + std::to_string(monotonic_ns());
   }
-  static void TearDownTestSuite() { g_server.reset(); }
+  static void TearDownTestSuite() { g_server.reset(), g_own_server.reset(); }
   void TearDown() override {
     exchange_.reset();
     if (!directory_.empty()) std::filesystem::remove_all(directory_);

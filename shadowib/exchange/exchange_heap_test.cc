@@ -8,6 +8,7 @@
 
 #include "shadowib/base/testing/counted_heap.h"
 #include "shadowib/exchange/exchange.h"
+#include "shadowib/exchange/tests/own_server.h"
 #include "shadowib/exchange/tests/redis_server.h"
 
 namespace shadowib {
@@ -47,6 +48,11 @@ TEST(ExchangeHeap, ADirectoryLeavesItAlone) {
 TEST(ExchangeHeap, ARedisServerLeavesItAlone) {
   if (!RedisServer::available()) GTEST_SKIP() << "there is no redis-server; ci/setup installs it";
   const RedisServer server;
+  use(server.uri());
+}
+
+TEST(ExchangeHeap, AServerOfOursLeavesItAlone) {
+  const OwnServer server;
   use(server.uri());
 }
 

@@ -147,7 +147,9 @@ Status redis_error(const std::string& shown, std::string_view error, const char*
 
 Status RedisConnection::failed(int err, const char* what) const {
   return Status::of(Code::kIo, err,
-                    "exchange %.150s: %s: %s; is the server running, and does a firewall let it be reached?",
+                    launched_
+                        ? "exchange %.150s: %s: %s; it ends with the launcher it belongs to: does that still run?"
+                        : "exchange %.150s: %s: %s; is the server running, and does a firewall let it be reached?",
                     shown_.c_str(), what, error_text(err));
 }
 
@@ -264,7 +266,8 @@ Status RedisConnection::exchange(std::size_t count, int patience_ms, RedisAnswer
   bool more = false;  // an answer is hardly ever there at once, and the rest of one mostly is
   while (cancelled == nullptr || !*cancelled) {
     for (std::unique_ptr<RedisReply> reply; answers->size() < count; answers->push_back(std::move(reply))) {
-      if (!replies_.next(&reply)) return failed(EPROTO, "what answers is no Redis server");
+      if (!replies_.next(&reply))
+        return failed(EPROTO, launched_ ? "what answers is another server" : "what answers is no Redis server");
       if (reply == nullptr) break;
     }
     if (answers->size() == count) return {};
@@ -273,7 +276,7 @@ Status RedisConnection::exchange(std::size_t count, int patience_ms, RedisAnswer
     const long got = ::syscall(SYS_recvfrom, socket_.get(), buffer, sizeof(buffer), 0, nullptr, nullptr);
     more = got > 0;
     if (got > 0 && !replies_.feed({buffer, static_cast<std::size_t>(got)}))
-      return failed(EPROTO, "what answers is no Redis server");
+      return failed(EPROTO, launched_ ? "what answers is another server" : "what answers is no Redis server");
     if (got > 0 || (got < 0 && errno == EINTR)) continue;
     if (got == 0) return failed(ECONNRESET, "the server has hung up");
     if (errno != EAGAIN) return failed(errno, "the connection is lost");

@@ -40,7 +40,7 @@ class RedisConnection {
   bool stale() const;
 
  private:
-  explicit RedisConnection(const RedisPlace& place) : shown_(place.shown()) {}
+  explicit RedisConnection(const RedisPlace& place) : shown_(place.shown()), launched_(place.scheme == "pmix") {}
   Status connect(const RedisPlace& place, int patience_ms);
   Status let_in(const RedisPlace& place, int patience_ms);
   Status failed(int err, const char* what) const;
@@ -49,6 +49,7 @@ class RedisConnection {
   Status send_all(int patience_ms, int cancel_fd, bool* cancelled);
 
   const std::string shown_;
+  const bool launched_;  // by a job's launcher, with which the server ends
   OwnedFd socket_;
   std::string output_;
   RedisReplies replies_;

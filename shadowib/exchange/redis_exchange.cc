@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "shadowib/base/lock.h"
-#include "shadowib/exchange/redis_connection.h"
+#include "shadowib/exchange/redis_pool.h"
 #include "shadowib/exchange/redis_script.h"
 
 namespace shadowib {
@@ -53,10 +53,7 @@ std::string random_word() {
 class RedisExchange final : public Exchange {
  public:
   RedisExchange(const RedisPlace& place, const std::string& uri)
-      : place_(place), uri_(uri), shown_(place.shown()), prefix_(place.prefix + ":") {}
-  ~RedisExchange() override {
-    for (RedisConnection* connection : idle_) delete connection;
-  }
+      : place_(place), uri_(uri), shown_(place.shown()), prefix_(place.prefix + ":"), pool_(place) {}
 
   Status begin(bool create);
   Status drop(std::string_view directory);
@@ -73,26 +70,7 @@ class RedisExchange final : public Exchange {
   const std::string& uri() const override { return uri_; }
 
  private:
-  // A connection for the length of one operation. It goes back to the idle ones if all went well.
-  class Lease {
-   public:
-    explicit Lease(RedisExchange& exchange) : exchange_(exchange) {}
-    ~Lease() {
-      if (connection_ != nullptr) exchange_.give_back(std::move(connection_));
-    }
-    Lease(const Lease&) = delete;
-    Lease& operator=(const Lease&) = delete;
-    Status take(int patience_ms) { return exchange_.take(patience_ms, &connection_); }
-    void drop() { connection_.reset(); }
-    RedisConnection* operator->() { return connection_.get(); }
-
-   private:
-    RedisExchange& exchange_;
-    std::unique_ptr<RedisConnection> connection_;
-  };
-
-  Status take(int patience_ms, std::unique_ptr<RedisConnection>* connection);
-  void give_back(std::unique_ptr<RedisConnection> connection);
+  using Lease = RedisLease;
 
   Status check_memory(Lease& lease);
   std::string redis_key(const char* kind, std::string_view rest) const {
@@ -114,35 +92,8 @@ class RedisExchange final : public Exchange {
   const RedisPlace place_;
   const std::string uri_, shown_, prefix_;
   std::string word_, script_;
-  static constexpr int kIdle = 4;
-  SpinLock lock_;
-  RedisConnection* idle_[kIdle] = {};
+  RedisPool pool_;
 };
-
-Status RedisExchange::take(int patience_ms, std::unique_ptr<RedisConnection>* connection) {
-  for (;;) {
-    RedisConnection* idle = nullptr;
-    {
-      SpinGuard guard(lock_);
-      for (RedisConnection*& slot : idle_)
-        if (idle == nullptr) std::swap(idle, slot);
-    }
-    if (idle == nullptr) break;
-    connection->reset(idle);
-    if (!idle->stale()) return {};
-    connection->reset();  // the server has hung up since
-  }
-  return RedisConnection::open(place_, patience_ms, connection);
-}
-
-void RedisExchange::give_back(std::unique_ptr<RedisConnection> connection) {
-  SpinGuard guard(lock_);
-  for (RedisConnection*& slot : idle_)
-    if (slot == nullptr) {
-      slot = connection.release();
-      return;
-    }
-}
 
 Status RedisExchange::bad_key(std::string_view key) const {
   return Status::of(Code::kUsage, EINVAL,
@@ -179,7 +130,7 @@ Status RedisExchange::ask(Lease& lease, std::size_t count, int patience_ms, Redi
 
 Status RedisExchange::run(std::initializer_list<std::string_view> words, const char* what, std::string_view subject,
                           std::unique_ptr<RedisReply>* answer, int patience_ms) {
-  Lease lease(*this);
+  Lease lease(pool_);
   SHADOWIB_TRY(lease.take(patience_ms));
   RedisAnswers answers;
   for (const bool again : {false, true}) {
@@ -213,7 +164,7 @@ Status RedisExchange::check_memory(Lease& lease) {
 }
 
 Status RedisExchange::begin(bool create) {
-  Lease lease(*this);
+  Lease lease(pool_);
   SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
   const std::string marker = prefix_ + "x";
   RedisAnswers answers;
@@ -279,7 +230,7 @@ Status RedisExchange::lookup(const std::vector<std::string>& keys, std::vector<s
   for (const std::string& key : keys)
     if (!valid_key(key)) return bad_key(key);
   if (keys.empty()) return {};
-  Lease lease(*this);
+  Lease lease(pool_);
   SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
   for (std::size_t first = 0; first < keys.size(); first += kKeysAtOnce)
     SHADOWIB_TRY(look_up_some(lease, keys, first, std::min(first + kKeysAtOnce, keys.size()), values, found));
@@ -360,7 +311,7 @@ Status RedisExchange::barrier(std::string_view name, std::string_view member, in
       return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: not all %d members entered barrier %.80s within %d ms",
                         n, std::string(name).c_str(), timeout_ms);
     const int sleep_ms = static_cast<int>(std::min<std::int64_t>(left_ms, kSleepMs));
-    Lease lease(*this);
+    Lease lease(pool_);
     SHADOWIB_TRY(lease.take(patience_ms));
     std::vector<std::string_view> words{"XREAD", "COUNT", "1", "BLOCK"};
     const std::string sleep = std::to_string(sleep_ms);
@@ -384,7 +335,7 @@ Status RedisExchange::watch(std::string_view prefix, std::uint64_t* token, int t
     const std::int64_t left_ms =
         deadline < 0 ? kSleepMs : std::max<std::int64_t>((deadline - monotonic_ns()) / 1000000, 0);
     const int sleep_ms = static_cast<int>(std::min<std::int64_t>(left_ms, kSleepMs));
-    Lease lease(*this);
+    Lease lease(pool_);
     SHADOWIB_TRY(lease.take(std::min(sleep_ms + kLateMs, RedisConnection::kPatienceMs)));
     const bool sleeps = *token != 0 && sleep_ms != 0;
     lease->append({"GET", prefix_ + "x"});

@@ -8,6 +8,7 @@ namespace shadowib {
 namespace {
 
 constexpr char kForm[] = "redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][/PREFIX][?password-file=PATH]";
+constexpr std::string_view kSchemes[] = {"redis", "pmix"};
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -84,7 +85,7 @@ Status parse_host(std::string_view text, RedisPlace* place) {
 
 Status parse_path(std::string_view path, RedisPlace* place) {
   const std::size_t end = path.find('/');
-  if (parse_whole(path.substr(0, end), 100000, &place->database))
+  if (place->scheme == "redis" && parse_whole(path.substr(0, end), 100000, &place->database))
     path = end == std::string_view::npos ? std::string_view() : path.substr(end + 1);
   if (path.empty()) return {};
   if (!Exchange::valid_key(path)) return wrong("has a prefix that is no key (A-Za-z0-9._- and '/')");
@@ -102,11 +103,13 @@ std::string RedisPlace::shown() const {
 }
 
 std::string RedisPlace::uri() const {
-  std::string text = "redis://" + encode(user);
+  std::string text = scheme + "://" + encode(user);
   if (!password.empty()) text += ":" + encode(password);
   if (!user.empty() || !password.empty()) text += "@";
   text += host.find(':') == std::string::npos ? host : "[" + host + "]";
-  text += ":" + std::to_string(port) + "/" + std::to_string(database) + "/" + prefix;
+  text += ":" + std::to_string(port);
+  if (scheme == "redis") text += "/" + std::to_string(database);
+  text += "/" + prefix;
   if (!password_file.empty()) text += "?password-file=" + password_file;
   return text;
 }
@@ -119,8 +122,13 @@ Status parse_redis_uri(const std::string& uri, RedisPlace* place) {
         "exchange rediss://: TLS is not possible, since members use the exchange while the program's threads "
         "stand still, and may hold the locks that a TLS library needs; carry it through a tunnel on each "
         "host (stunnel, ssh -L, WireGuard) and name its near end, as redis://localhost:PORT");
-  if (uri.compare(0, 8, "redis://") != 0) return wrong("does not begin with redis://");
-  std::string_view rest = std::string_view(uri).substr(8);
+  std::string_view rest;
+  for (const std::string_view scheme : kSchemes)
+    if (uri.compare(0, scheme.size(), scheme) == 0 && uri.compare(scheme.size(), 3, "://") == 0) {
+      place->scheme = scheme;
+      rest = std::string_view(uri).substr(scheme.size() + 3);
+    }
+  if (rest.data() == nullptr) return wrong("does not begin with redis://");
   if (const std::size_t query = rest.find('?'); query != std::string_view::npos) {
     constexpr std::string_view kFile = "password-file=";
     if (rest.compare(query + 1, kFile.size(), kFile) != 0) return wrong("asks for what is not known after its '?'");

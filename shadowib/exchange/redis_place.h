@@ -16,6 +16,8 @@
 namespace shadowib {
 
 struct RedisPlace {
+  std::string scheme =
+      "redis";  // or pmix: a server that a job's launcher has, which speaks the same (pmix_exchange.h)
   std::string user, password, password_file, host, prefix = "shadowib";
   std::uint16_t port = 6379;
   int database = 0;
@@ -26,7 +28,8 @@ struct RedisPlace {
   std::string shown() const;
 };
 
-// kUsage says what is wrong and repeats no password; for rediss: why not, and what to do instead.
+// kUsage says what is wrong and repeats no password; for rediss: why not, and what to do instead. A URI of the kind
+// pmix: has no DB.
 Status parse_redis_uri(const std::string& uri, RedisPlace* place);
 
 }  // namespace shadowib

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "shadowib/exchange/exchange.h"
+#include "shadowib/exchange/pmix_exchange.h"
 #include "shadowib/exchange/raw_files.h"
 #include "shadowib/exchange/redis_exchange.h"
 
@@ -34,6 +35,7 @@ Status remove_below(const std::string& uri, const std::string& prefix) {
   if (!Exchange::valid_key(prefix))
     return Status::of(Code::kUsage, EINVAL, "exchange: '%.100s' is no key", prefix.c_str());
   if (uri.compare(0, 6, "redis:") == 0) return remove_below_in_redis(uri, prefix);
+  if (uri.compare(0, 5, "pmix:") == 0) return remove_below_in_pmix(uri, prefix);
   if (uri.compare(0, 4, "dir:") != 0)
     return Status::of(Code::kUsage, EINVAL, "exchange '%.200s': nothing can be removed there", uri.c_str());
   const OwnedFd root = open_owned(AT_FDCWD, uri.c_str() + 4, O_RDONLY | O_DIRECTORY);
