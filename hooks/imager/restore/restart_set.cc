@@ -10,6 +10,7 @@
 #include "hooks/imager/restart.h"
 #include "hooks/imager/restore/members.h"
 #include "hooks/imager/restore/namespaces.h"
+#include "hooks/imager/restore/process_groups.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/shared_memory.h"
 #include "hooks/imager/restore/supervisor.h"
@@ -177,6 +178,7 @@ Status restart_set(const SetManifest& manifest, const RestartOptions& options,
   processes->clear();
   OpenedSet set;
   Status status = open_members(manifest, options.members, &set);
+  if (status.ok()) status = judge_process_groups(set);
   for (MemberImage& m : set.members)
     if (status.ok()) status = fit_to_processor(m.image, m.fd, &m.patches);
   if (status.ok()) status = Command(set, options, processes).run();
