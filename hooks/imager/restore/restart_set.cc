@@ -20,7 +20,7 @@ namespace shadowib {
 namespace {
 
 constexpr int kWatchMs = 500;
-constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
 // In the first child: makes the namespaces, then their first process, and waits for it.
 [[noreturn]] void run_outer(const OpenedSet& set, const RestartPart& part, const RestartOptions& options,
@@ -123,7 +123,8 @@ class Command {
   void forward_signals(int signals) {
     signalfd_siginfo info{};
     while (::read(signals, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-      const auto signal = static_cast<std::int32_t>(info.ssi_signo);
+      // A terminal tells its foreground group, of which the command stands for what the members have forked too.
+      const ForwardedSignal signal{static_cast<std::int32_t>(info.ssi_signo), info.ssi_code == SI_KERNEL};
       for (const Started& s : started_)
         [[maybe_unused]] const ssize_t n = ::send(s.socket, &signal, sizeof(signal), MSG_NOSIGNAL);
     }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <set>
 
 #include "hooks/fault.h"
 #include "hooks/imager/descriptors.h"
@@ -213,9 +214,16 @@ class Supervisor {
   }
 
   bool forward_signal() {
-    std::int32_t signal = 0;
-    if (::recv(command_fd_, &signal, sizeof(signal), 0) != sizeof(signal)) return false;
-    for (const MemberImage* m : members_) ::kill(m->image.process.pid, signal);
+    ForwardedSignal forwarded{};
+    if (::recv(command_fd_, &forwarded, sizeof(forwarded), 0) != sizeof(forwarded)) return false;
+    std::set<pid_t> groups;
+    for (const MemberImage* m : members_) {
+      const pid_t pid = m->image.process.pid, group = ::getpgid(pid);
+      if (forwarded.to_groups == 0)
+        ::kill(pid, forwarded.signal);
+      else if (group > 0 && groups.insert(group).second)
+        ::kill(group == ::getpgrp() ? 0 : -group, forwarded.signal);  // -1 would be everybody
+    }
     return true;
   }
 

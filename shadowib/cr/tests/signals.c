@@ -48,6 +48,34 @@ static void awaits_termination(void) {
   send_one(1);
 }
 
+static void ended_well(pid_t child) {
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* What the terminal of a restart command sends: to a group of the program's own, with a child that came later. */
+static void foreground(void) {
+  int signal = 0;
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGWINCH);
+  CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0 && setpgid(0, 0) == 0);
+  make_pair(1 << 16);
+  checkpoint_and_kill();
+  CHECK(getpgrp() == getpid());
+  const pid_t child = fork();
+  sigdelset(&set, SIGWINCH);
+  if (child == 0) _exit(sigwait(&set, &signal) == 0 && signal == SIGINT ? 0 : 1);
+  sigaddset(&set, SIGWINCH);
+  tell("waits", 0);
+  CHECK(sigwait(&set, &signal) == 0 && signal == SIGWINCH);
+  tell("resized", 0);
+  CHECK(sigwait(&set, &signal) == 0 && signal == SIGINT);
+  ended_well(child);
+  send_one(1);
+}
+
 static void* make_it(void* unused) {
   make_pair(1 << 16);
   return unused;
@@ -61,11 +89,6 @@ static void old_ways(void) {
   CHECK(ssignal(SIGUSR1, handle) == SIG_IGN);
   CHECK(sighold(SIGUSR1) == 0);
 #pragma GCC diagnostic pop
-}
-
-static void ended_well(pid_t child) {
-  int status = -1;
-  CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 /* Goes on until a file tells it to end. Where SIGUSR1 and SIGTERM are taken from it (SHADOWIB_CHECKPOINT_ON,
@@ -120,6 +143,7 @@ static void asked_by_signals_two(void) { asked_by_signals("two"); }
 const struct scenario signal_scenarios[] = {{"terminated", terminated},
                                             {"handles_termination", handles_termination},
                                             {"awaits_termination", awaits_termination},
+                                            {"foreground", foreground},
                                             {"asked_by_signals_one", asked_by_signals_one},
                                             {"asked_by_signals_two", asked_by_signals_two},
                                             {NULL, NULL}};
