@@ -3,6 +3,7 @@
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t kGivenUp = 0x40000000;
 
-enum class Call : std::int32_t { kClone = 0, kSession = 1, kGroup = 2 };
+enum class Call : std::int32_t { kClone = 0, kSession = 1, kGroup = 2, kTerminal = 3 };
 
 // Shared by all processes of one placement.
 struct Shared {
@@ -118,6 +119,9 @@ class Placement {
     if (pid > 0) return;
     ::close(hold_write_fd_);
     if (::setsid() < 0) give_up(Call::kSession, leader);
+    // Those that are made from here inherit it.
+    terminal_ = controlled(nodes);
+    if (terminal_ != nullptr && ::ioctl(terminal_->terminal_fd, TIOCSCTTY, 0) != 0) give_up(Call::kTerminal, leader);
     for (const Node& n : nodes)
       if (n.pid != leader.pid) make(n, true);
     settle(leader, true);
@@ -129,6 +133,18 @@ class Placement {
     if (pid > 0) return;
     if (!sibling) ::close(hold_write_fd_);
     settle(n, false);
+  }
+
+  // One of them that has a controlling terminal: it is the session's.
+  static const PlacedProcess* controlled(const std::vector<Node>& nodes) {
+    for (const Node& n : nodes)
+      if (n.process != nullptr && n.process->terminal_fd >= 0) return n.process;
+    return nullptr;
+  }
+
+  void await_groups() const {
+    for (std::uint32_t made; (made = shared_->groups_made.load()) < leaders_;)
+      ::syscall(SYS_futex, &shared_->groups_made, FUTEX_WAIT, made, nullptr, nullptr, 0);
   }
 
   // Elsewhere than it was a process must not run: signals to its group would reach others.
@@ -143,28 +159,46 @@ class Placement {
       shared_->groups_made.fetch_add(1);
       wake_all(&shared_->groups_made);
     } else if (n.group != 0) {
-      for (;;) {
-        const std::uint32_t made = shared_->groups_made.load();
-        if (made >= leaders_) break;
-        ::syscall(SYS_futex, &shared_->groups_made, FUTEX_WAIT, made, nullptr, nullptr, 0);
-      }
+      await_groups();
       if (::setpgid(0, n.group) != 0) give_up(Call::kGroup, n);
     }
+    settle_terminal(n, session_leader);
     shared_->placed.fetch_add(1);
     wake_all(&shared_->placed);
     if (n.process != nullptr) n.process->run();
+    hold(session_leader && terminal_ != nullptr);
+  }
+
+  // With signals blocked, or who is in the background could not put a group into the foreground. A group that is gone
+  // leaves the leader's there.
+  void settle_terminal(const Node& n, bool session_leader) {
+    const bool mine = n.process != nullptr && n.process->terminal_fd >= 0;
+    errno = 0;
+    if (mine && terminal_ == nullptr) give_up(Call::kTerminal, n);  // of a session from outside the namespace
+    if (terminal_ == nullptr) return;
+    if (session_leader) {
+      await_groups();
+      ::ioctl(terminal_->terminal_fd, TIOCSPGRP, &terminal_->foreground);
+    } else if (!mine && n.process != nullptr) {
+      ::ioctl(terminal_->terminal_fd, TIOCNOTTY);
+    }
+  }
+
+  [[noreturn]] void hold(bool forever) {
     // A stand-in has a copy of all that its maker has open, shared memory too, of which others are told who has it.
     if (hold_fd_ > 0) ::syscall(SYS_close_range, 0, hold_fd_ - 1, 0);
     ::syscall(SYS_close_range, hold_fd_ + 1, ~0u, 0);
     char byte;
     while (::read(hold_fd_, &byte, 1) < 0 && errno == EINTR) {
     }
+    while (forever) ::pause();
     ::_exit(0);
   }
 
   Shared* shared_;
   int hold_fd_, hold_write_fd_;
   std::map<pid_t, std::vector<Node>> sessions_;
+  const PlacedProcess* terminal_ = nullptr;  // in a process of a session: who tells of its terminal
   std::uint32_t leaders_ = 0, count_ = 0;
 };
 
@@ -177,6 +211,9 @@ Status placement_failure(const Shared& shared) {
   if (shared.error_call.load() == Call::kGroup)
     return Status::of(Code::kRefused, error, "process %d cannot be in the process group %d as it was: %s", pid,
                       shared.error_group.load(), std::strerror(error));
+  if (shared.error_call.load() == Call::kTerminal)
+    return Status::of(Code::kRefused, error, "process %d cannot have its controlling terminal: %s", pid,
+                      error == 0 ? "its session is from outside its pid namespace" : std::strerror(error));
   if (error == ECHILD) return Status::of(Code::kAborted, 0, "process %d was killed before it could be restored", pid);
   const char* remedy = error == EPERM
                            ? "clone3(set_tid) needs a kernel of 5.5 or later and is blocked by some containers' "

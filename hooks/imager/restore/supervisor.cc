@@ -70,6 +70,7 @@ class Supervisor {
     // with privilege and let each drop it.
     last_pid_ = ::open("/proc/sys/kernel/ns_last_pid", O_WRONLY | O_CLOEXEC);
     SHADOWIB_TRY(fault_point(300));
+    if (has_pseudo_terminals(set_.tables)) mount_terminals();
     if (!set_.tables.empty()) {
       plan_ = std::make_unique<DescriptorPlan>();
       SHADOWIB_TRY(memory_.prepare_system_v(members_));
@@ -108,7 +109,10 @@ class Supervisor {
     std::vector<PlacedProcess> processes;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const ProcessRecord& p = members_[i]->image.process;
-      processes.push_back({p.pid, p.process_group, p.session, [this, i] { start_member(i); }});
+      PlacedProcess placed{p.pid, p.process_group, p.session, [this, i] { start_member(i); }};
+      if (plan_ != nullptr)
+        placed.terminal_fd = plan_->controlling_terminal(members_[i]->image.header.member, &placed.foreground);
+      processes.push_back(std::move(placed));
     }
     Status status = place_processes(processes, hold_[0], hold_[1]);
     // Kept open here they would hide a member's death.

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -134,6 +136,53 @@ TEST(Placement, SessionsAndGroupsWhoseLeadersAreThereOrNot) {
               EXPECT_INSIDE(Placed::ended_by(100, 2) == (std::set<pid_t>{100, 101}));
               EXPECT_INSIDE(Placed::ended_by(200, 1) == (std::set<pid_t>{201}));
               EXPECT_INSIDE(::getpgid(102) == 102 && ::getpgid(103) == 102 && ::getpgid(401) == 1);
+              return "";
+            }),
+            "");
+}
+
+struct Seen {
+  pid_t pid, foreground;
+  bool controlled;
+};
+
+// A terminal whose session's leader is not there, with a foreground that is not the leader's, and one who has let go.
+TEST(Placement, ATerminalControlsItsSession) {
+  EXPECT_EQ(as_first([]() -> std::string {
+              const int unlocked = 0, master = ::open("/dev/ptmx", O_RDWR | O_NOCTTY);
+              ::ioctl(master, TIOCSPTLCK, &unlocked);
+              const int slave = ::ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY);
+              EXPECT_INSIDE(master >= 0 && slave >= 0);
+              int hold[2], go[2], told[2];
+              for (int* p : {hold, go, told}) EXPECT_INSIDE(::pipe2(p, O_CLOEXEC) == 0);
+              const auto tell = [&] {
+                char byte;  // when all are placed, as members do
+                [[maybe_unused]] const ssize_t released = ::read(go[0], &byte, 1);
+                Seen seen{::getpid(), ::tcgetpgrp(slave), false};
+                const int own = ::open("/dev/tty", O_RDWR | O_NOCTTY);
+                seen.controlled = own >= 0;
+                [[maybe_unused]] const ssize_t n = ::write(told[1], &seen, sizeof(seen));
+                for (;;) ::pause();
+              };
+              const Status status = place_processes({{101, 100, 100, tell, slave, 102},
+                                                     {102, 102, 100, tell, slave, 102},
+                                                     {103, 103, 100, tell},
+                                                     {200, 200, 200, tell}},
+                                                    hold[0], hold[1]);
+              if (!status.ok()) return status.text();
+              ::close(hold[1]);
+              for (int i = 0; i < 4; ++i) {
+                Seen seen{};
+                EXPECT_INSIDE(::write(go[1], "", 1) == 1);
+                EXPECT_INSIDE(::read(told[0], &seen, sizeof(seen)) == sizeof(seen));
+                const bool belongs = seen.pid == 101 || seen.pid == 102;
+                EXPECT_INSIDE(seen.controlled == belongs);
+                EXPECT_INSIDE(seen.foreground == (belongs ? 102 : -1));
+              }
+              EXPECT_INSIDE(::kill(100, 0) == 0);  // its end would hang the terminal up
+              int end = 0;
+              EXPECT_INSIDE(::write(master, "\3", 1) == 1 && ::waitpid(-1, &end, 0) == 102);
+              EXPECT_INSIDE(WIFSIGNALED(end) && WTERMSIG(end) == SIGINT);
               return "";
             }),
             "");

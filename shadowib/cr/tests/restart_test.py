@@ -114,6 +114,10 @@ class Restart(RestartCase):
         os.write(master, b"\x03")
         self.ends(restarted, 0)
 
+    def test_a_terminal_of_the_programs_own(self):
+        self.ends(self.run_program("terminal"), -9)
+        self.ends(self.restart(2), 0)
+
     def test_a_member_without_a_device(self):
         for transport in TRANSPORTS:
             with self.afresh(transport):

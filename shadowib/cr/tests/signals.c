@@ -1,8 +1,11 @@
 /* Signals that come when a checkpoint is taken, and signals that ask for one. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <pty.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -76,6 +79,24 @@ static void foreground(void) {
   send_one(1);
 }
 
+/* A terminal of the program's own, with what was typed and put out, over a checkpoint and a restart. */
+static void terminal(void) {
+  int master = -1, slave = -1;
+  char text[64];
+  CHECK(openpty(&master, &slave, NULL, NULL, NULL) == 0 && setsid() == getpid() && ioctl(slave, TIOCSCTTY, 0) == 0);
+  char* name = ttyname(slave);
+  make_pair(1 << 16);
+  CHECK(write(master, "typed\nrest", 10) == 10 && readable(slave, 5000));
+  checkpoint_and_go_on();
+  CHECK(read(master, text, sizeof(text)) == 11 && memcmp(text, "typed\r\nrest", 11) == 0);
+  checkpoint_and_kill();
+  CHECK(!readable(master, 0) && read(slave, text, sizeof(text)) == 6 && memcmp(text, "typed\n", 6) == 0);
+  CHECK(!readable(slave, 0) && write(master, "\n", 1) == 1 && readable(slave, 5000));
+  CHECK(read(slave, text, sizeof(text)) == 5 && memcmp(text, "rest\n", 5) == 0);
+  CHECK(strcmp(name, ttyname(slave)) == 0 && tcgetpgrp(slave) == getpgrp() && open("/dev/tty", O_RDWR) >= 0);
+  send_one(1);
+}
+
 static void* make_it(void* unused) {
   make_pair(1 << 16);
   return unused;
@@ -144,6 +165,7 @@ const struct scenario signal_scenarios[] = {{"terminated", terminated},
                                             {"handles_termination", handles_termination},
                                             {"awaits_termination", awaits_termination},
                                             {"foreground", foreground},
+                                            {"terminal", terminal},
                                             {"asked_by_signals_one", asked_by_signals_one},
                                             {"asked_by_signals_two", asked_by_signals_two},
                                             {NULL, NULL}};
