@@ -87,6 +87,9 @@ class DescriptorPlan {
   // In the member's process. keep[i] are descriptors the restorer still needs (image file...): they are moved out of
   // the way and their new numbers written back. Everything else that is not the member's is closed.
   Status install(std::uint32_t member, std::vector<int*> keep);
+  // In the command, between the two: a slave of the pseudo-terminal of the job that controls the member, and the
+  // process group in its foreground. -1: there is none.
+  int controlling_terminal(std::uint32_t member, int* foreground) const;
   // In the command, once all members exist: closes its copies.
   void release();
 
@@ -102,6 +105,8 @@ Status check_files(const std::map<std::uint32_t, std::string>& tables, const std
 // The same of each TCP and UDP port that members are bound to: tried, and given back.
 Status check_ports(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                    const std::function<void(const Status&)>& obstacle);
+// Whether they tell of pseudo-terminals that have their masters in the job.
+bool has_pseudo_terminals(const std::map<std::uint32_t, std::string>& tables);
 // The highest number in a table, -1 if it has none.
 Status highest_descriptor(const std::string& table, int* highest);
 

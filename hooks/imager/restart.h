@@ -32,7 +32,8 @@ struct RestartedProcess {
   int exit_status;  // as waitpid's
 };
 
-// Restarts the members, forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 to them, waits for all.
+// Restarts the members, forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH to them (those that a
+// terminal sends to their process groups), waits for all.
 // kPermission names the denied call and the remedy (user namespaces...).
 Status restart_set(const SetManifest& manifest, const RestartOptions& options,
                    std::vector<RestartedProcess>* processes);

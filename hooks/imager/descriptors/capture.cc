@@ -122,9 +122,10 @@ void mark_standard_streams(Table* table) {
     }
 }
 
+// Those that cannot be the slave of a pty of the job, which match_descriptors() judges.
 Status judge_terminals(const Table& table) {
   for (std::uint32_t i = 0; i < table.objects.size(); ++i)
-    if (table.objects[i].kind == Kind::kTerminal && table.objects[i].stdio < 0)
+    if (table.objects[i].kind == Kind::kTerminal && table.objects[i].stdio < 0 && !is_pty_slave(table.objects[i]))
       return refuse(
           table.first_fd(i), table.objects[i].path.c_str(),
           "a terminal that is not the one of standard input, output or error; close it before the checkpoint");
@@ -181,6 +182,7 @@ Status capture_table(std::uint32_t member, Table* table) {
     table->descriptors.push_back(d);
   }
   SHADOWIB_TRY(capture_epoll_sets(table));
+  SHADOWIB_TRY(capture_ptys(table));
   mark_standard_streams(table);
   return judge_terminals(*table);
 }

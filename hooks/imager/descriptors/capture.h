@@ -16,6 +16,9 @@ namespace shadowib::descriptors {
 // A file of memory, or one without a name, becomes a segment of `table`.
 Status capture_file(int fd, const std::string& target, Object* object, Table* table);
 Status capture_character_device(int fd, const std::string& target, Object* object);
+// /dev/ptmx. What is in the pty and who has its ends comes later, by capture_ptys().
+Status capture_pty_master(int fd, const std::string& target, Object* object);
+void capture_terminal(int fd, Object* object);
 Status capture_pipe(int fd, const std::string& target, Object* object);
 Status capture_anonymous(int fd, const std::string& target, Object* object);
 Status capture_socket(int fd, Object* object);
@@ -25,6 +28,9 @@ Status capture_shared_memory(Table* table);
 // True if the content of this regular file is to be in the image.
 bool is_memory_file(const std::string& target, const struct stat& st, const Table& table);
 Status capture_memory_file(int fd, const std::string& target, const struct stat& st, Object* object, Table* table);
+
+// Once all descriptors are listed: the ptys among them, and the controlling terminal.
+Status capture_ptys(Table* table);
 
 // Reads the entries of an epoll set into `object`, those on owned descriptors left out: the shim, which put them
 // there, has others after a restart and adds these itself.

@@ -110,8 +110,9 @@ Status capture_character_device(int fd, const std::string& target, Object* objec
     object->kind = Kind::kDevice;
     return {};
   }
+  if (object->rdev == makedev(kTtyMajor, 2)) return capture_pty_master(fd, target, object);
   if (is_terminal(object->rdev)) {
-    object->kind = Kind::kTerminal;
+    capture_terminal(fd, object);
     return {};
   }
   if (target.starts_with("/dev/infiniband/"))

@@ -1,6 +1,7 @@
 // The in-process half takes nothing from the program's heap: a thread may be parked inside malloc, holding its lock.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <pty.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -35,6 +36,9 @@ TEST(Heap, CaptureLeavesTheProgramsHeapAlone) {
   ::getsockname(listener, reinterpret_cast<sockaddr*>(&in), &length);
   ASSERT_EQ(::connect(client, reinterpret_cast<sockaddr*>(&in), length), 0);
   int server = ::accept(listener, nullptr, nullptr);
+  int master = -1, slave = -1;
+  ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
+  ASSERT_EQ(::write(master, "line\nrest", 9), 9);
   std::string bytes(1 << 20, 'x');
   (void)!::send(client, bytes.data(), bytes.size(), MSG_DONTWAIT);
 
@@ -48,7 +52,7 @@ TEST(Heap, CaptureLeavesTheProgramsHeapAlone) {
   EXPECT_EQ(test::g_heap_calls.load(), 0);
   EXPECT_TRUE(prepared.ok());
   EXPECT_TRUE(captured.ok()) << captured.text();
-  for (int fd : {p[0], p[1], pair[0], pair[1], epoll, event, listener, client, server}) ::close(fd);
+  for (int fd : {p[0], p[1], pair[0], pair[1], epoll, event, listener, client, server, master, slave}) ::close(fd);
 }
 
 }  // namespace

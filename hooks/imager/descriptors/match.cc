@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/pty.h"
 
 namespace shadowib {
 namespace descriptors {
@@ -53,11 +54,25 @@ Status collect_socket(const Holder& holder, Links* links) {
   return {};
 }
 
+void collect_pty(const Holder& holder, Links* links) {
+  const Object& o = holder.object();
+  const Table& t = *holder.table;
+  if (o.kind == Kind::kPty) {
+    PtyLink& link = links->ptys[{t.kernel, o.device, o.rdev}];
+    link.masters.push_back(holder);
+    if ((o.pty_flags & kPtyContents) != 0) link.contents = &o;
+  }
+  if (is_pty_slave(o)) links->ptys[{t.kernel, o.device, o.rdev}].slaves.push_back(holder);
+  if (o.kind == Kind::kDevice && o.identity != 0)  // /dev/tty
+    links->ptys[{t.kernel, t.terminal_device, o.identity}].slaves.push_back(holder);
+}
+
 Status collect(const Tables& tables, Links* links) {
   for (const auto& [member, table] : tables)
     for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
       Holder holder{&table, i};
       Kind kind = holder.object().kind;
+      collect_pty(holder, links);
       if (kind == Kind::kPipe || kind == Kind::kFifo) collect_pipe(holder, links);
       if (kind == Kind::kTcp || kind == Kind::kUdp || kind == Kind::kUnix || kind == Kind::kNetlink)
         SHADOWIB_TRY(collect_socket(holder, links));
@@ -80,6 +95,50 @@ Status judge_pipe(const PipeLink& link, Links* links) {
           "in the job too");
     links->outside[&h.object()] = h.object().stdio >= 0 ? h.object().stdio : stdio;
   }
+  return {};
+}
+
+bool is_member(const PtyUser& user, const std::string& kernel, const Tables& tables) {
+  return std::any_of(tables.begin(), tables.end(), [&](const auto& entry) {
+    return entry.second.kernel == kernel && entry.second.processes == user.space && entry.second.pid == user.pid;
+  });
+}
+
+Status judge_pty(const PtyKey& key, PtyLink* link, const Tables& tables) {
+  for (const Holder& h : link->masters) {
+    for (const PtyUser& user : h.object().users)
+      if (!is_member(user, key.kernel, tables))
+        return refuse_end(h, ("its " + std::string(user.slave != 0 ? "slave" : "master") + " is open in process " +
+                              std::to_string(user.pid) + " (" + user.name +
+                              "), which is no member of the job; end it, or run it in the job too")
+                                 .c_str());
+    if ((h.object().pty_flags & kPtyUnopened) != 0)
+      return refuse_end(h,
+                        "nobody has opened its slave yet, so what was written to it cannot be read; open the slave "
+                        "before the checkpoint, or close both");
+  }
+  if (!link->masters.empty() && link->contents == nullptr)
+    return refuse_end(link->masters.front(), "nobody in the job could look at what is in it");
+  if (!link->masters.empty()) return {};
+  // Standard streams are connected to the command's, hung up or not, as is /dev/tty.
+  std::erase_if(link->slaves, [](const Holder& h) { return h.object().stdio >= 0 || h.object().identity != 0; });
+  for (const Holder& h : link->slaves)
+    if (h.object().counterpart_gone == 0)
+      return refuse_end(
+          h,
+          "it is not the terminal of standard input, output or error, and its master is held by a process "
+          "outside the job; close it before the checkpoint, or run that process in the job too");
+  return {};
+}
+
+Status judge_ptys(const Tables& tables, Links* links) {
+  for (auto& [key, link] : links->ptys) {
+    SHADOWIB_TRY(judge_pty(key, &link, tables));
+    for (const auto* ends : {&link.masters, &link.slaves})
+      for (const Holder& h : *ends) links->in_ptys.insert(&h.object());
+  }
+  std::erase_if(links->ptys,
+                [](const auto& entry) { return entry.second.masters.empty() && entry.second.slaves.empty(); });
   return {};
 }
 
@@ -171,7 +230,7 @@ void separate_kernels(Tables* tables) {
   for (auto& [member, table] : *tables) {
     const std::uint64_t mark = order.emplace(table.kernel, order.size()).first->second << kShift;
     for (Object& o : table.objects) {
-      if (o.kind < Kind::kPipe || o.kind == Kind::kTimerfd || o.kind == Kind::kMemory) continue;
+      if (o.kind < Kind::kPipe || o.kind == Kind::kTimerfd || o.kind >= Kind::kMemory) continue;
       o.inode ^= mark;
       if (o.peer_inode != 0) o.peer_inode ^= mark;
       if (o.identity != 0) o.identity ^= mark;
@@ -234,6 +293,7 @@ Status decode_tables(const std::map<std::uint32_t, std::string>& encoded, Tables
 Status link_tables(const Tables& tables, Links* links) {
   SHADOWIB_TRY(collect(tables, links));
   for (const auto& [key, link] : links->pipes) SHADOWIB_TRY(judge_pipe(link, links));
+  SHADOWIB_TRY(judge_ptys(tables, links));
   for (const auto& [member, table] : tables)
     for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
       Holder holder{&table, i};

@@ -1,6 +1,7 @@
 // Which ends belong together, over all members of a set. Used to judge a checkpoint, to verify a set, and to restart.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -30,7 +31,20 @@ struct PipeLink {
   const Object* contents = nullptr;  // whose queue is the contents; null: empty
 };
 
+// A pseudo-terminal: of which kernel and /dev/pts, and the slave's number in there.
+struct PtyKey {
+  std::string kernel;
+  std::uint64_t device = 0, rdev = 0;
+  auto operator<=>(const PtyKey&) const = default;
+};
+struct PtyLink {
+  std::vector<Holder> masters, slaves;  // no master: what it was is gone, and the slaves are hung up
+  const Object* contents = nullptr;
+};
+
 struct Links {
+  std::map<PtyKey, PtyLink> ptys;
+  std::set<const Object*> in_ptys;                                    // ends of these
   std::map<std::pair<std::uint64_t, std::uint64_t>, PipeLink> pipes;  // by device, inode
   std::map<std::uint64_t, Holder> sockets;                            // by inode: the same socket in every member
   std::map<std::string, std::uint64_t> tcp;                           // connection_key() -> inode

@@ -2,7 +2,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 
 #include "hooks/imager/descriptors/proc.h"
@@ -10,9 +9,6 @@
 
 namespace shadowib {
 namespace {
-
-using descriptors::info_field;
-using descriptors::parse_number;
 
 bool has_mapped(int pid, const std::set<FileNumbers>& files, FileNumbers* file) {
   char path[64];
@@ -42,22 +38,6 @@ bool has_open(int pid, const std::set<FileNumbers>& files, FileNumbers* file) {
   return false;
 }
 
-// Its pid namespace, and its number in there: the last of NSpid.
-bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm) {
-  char path[64];
-  struct stat st {};
-  std::snprintf(path, sizeof(path), "/proc/%d/ns/pid", pid);
-  if (::stat(path, &st) == 0) *space = st.st_ino;
-  std::snprintf(path, sizeof(path), "/proc/%d/status", pid);
-  std::string status;
-  if (descriptors::read_proc_file(path, &status) != 0) return false;
-  std::string_view value;
-  if (info_field(status, "Name", &value)) *comm = value;
-  if (info_field(status, "NSpid", &value))
-    *inner = static_cast<int>(parse_number(value.substr(value.find_last_of(" \t") + 1), 10));
-  return true;
-}
-
 }  // namespace
 
 void find_user(const std::set<FileNumbers>& files, const std::function<bool(std::uint64_t, int)>& knows,
@@ -70,7 +50,7 @@ void find_user(const std::set<FileNumbers>& files, const std::function<bool(std:
     std::uint64_t space = 0;
     int inner = pid;
     std::string comm;
-    if (!names_of(pid, &space, &inner, &comm) || knows(space, inner)) continue;
+    if (!descriptors::names_of(pid, &space, &inner, &comm) || knows(space, inner)) continue;
     *who = "process " + std::to_string(pid) + " (" + comm + ")";
     return;
   }

@@ -137,6 +137,7 @@ Status prepare_all(Plan* plan) {
   SHADOWIB_TRY(restore_standard_streams(plan));
   SHADOWIB_TRY(restore_files(plan));
   SHADOWIB_TRY(restore_pipes(plan));
+  SHADOWIB_TRY(restore_ptys(plan));
   SHADOWIB_TRY(restore_eventfds(plan));
   SHADOWIB_TRY(restore_unix(plan));
   SHADOWIB_TRY(restore_tcp(plan));
@@ -184,6 +185,24 @@ Status DescriptorPlan::install(std::uint32_t member, std::vector<int*> keep) {
   impl_->plan.sources.clear();
   for (std::uint32_t i = 0; i < table.objects.size(); ++i) restore_signal_owner(table.first_fd(i), table.objects[i]);
   return fill_epoll_sets(table);
+}
+
+int DescriptorPlan::controlling_terminal(std::uint32_t member, int* foreground) const {
+  const auto at = impl_->plan.tables.find(member);
+  if (at == impl_->plan.tables.end()) return -1;
+  const descriptors::Table& table = at->second;
+  const auto terminal = impl_->plan.terminals.find({table.kernel, table.terminal_device, table.terminal});
+  *foreground = table.foreground;
+  return terminal == impl_->plan.terminals.end() ? -1 : terminal->second;
+}
+
+bool has_pseudo_terminals(const std::map<std::uint32_t, std::string>& encoded) {
+  descriptors::Tables tables;
+  if (!descriptors::decode_tables(encoded, &tables).ok()) return false;
+  for (const auto& [member, table] : tables)
+    for (const descriptors::Object& o : table.objects)
+      if (o.kind == descriptors::Kind::kPty) return true;
+  return false;
 }
 
 void DescriptorPlan::release() {

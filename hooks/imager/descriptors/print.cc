@@ -25,11 +25,12 @@ std::string flag_names(int flags) {
   return text;
 }
 
-std::size_t queued_bytes(const Object& o) {
+std::size_t bytes_of(const std::vector<Message>& queue) {
   std::size_t bytes = 0;
-  for (const Message& m : o.queue) bytes += m.data.size();
+  for (const Message& m : queue) bytes += m.data.size();
   return bytes;
 }
+std::size_t queued_bytes(const Object& o) { return bytes_of(o.queue); }
 
 std::string details(const Object& o) {
   std::string text;
@@ -41,6 +42,7 @@ std::string details(const Object& o) {
   if (o.kind == Kind::kTimerfd)
     text += "  value " + std::to_string(o.value_ns) + " ns  interval " + std::to_string(o.interval_ns) + " ns";
   for (const EpollEntry& e : o.entries) text += "  watches " + std::to_string(e.fd);
+  if (!o.input.empty()) text += "  to be read at the slave " + std::to_string(bytes_of(o.input)) + " bytes";
   if (!o.queue.empty()) text += "  queued " + std::to_string(queued_bytes(o)) + " bytes";
   if (o.counterpart_gone) text += "  other end closed";
   if (o.stdio >= 0) text += "  standard stream " + std::to_string(o.stdio);

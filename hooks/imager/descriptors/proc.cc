@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/kcmp.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -148,6 +149,21 @@ int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings)
     mappings->push_back(std::move(m));
   }
   return 0;
+}
+
+bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm) {
+  char path[64];
+  struct stat st {};
+  std::snprintf(path, sizeof(path), "/proc/%d/ns/pid", pid);
+  if (::stat(path, &st) == 0) *space = st.st_ino;
+  std::snprintf(path, sizeof(path), "/proc/%d/status", pid);
+  std::string status;
+  if (read_proc_file(path, &status) != 0) return false;
+  std::string_view value;
+  if (info_field(status, "Name", &value)) *comm = value;
+  if (info_field(status, "NSpid", &value))
+    *inner = static_cast<int>(parse_number(value.substr(value.find_last_of(" \t") + 1), 10));
+  return true;
 }
 
 Status refuse(int fd, const char* type, const char* why) {

@@ -42,6 +42,9 @@ struct SharedMapping {
 // All of them out of /proc/PID/maps, ascending. Returns 0 or an errno.
 int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings);
 
+// Of a process its pid namespace, its number in there (the last of NSpid) and its name. False if there is none such.
+bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm);
+
 // kRefused: "descriptor 5 (inotify) of pid 77 cannot be checkpointed: WHY".
 Status refuse(int fd, const char* type, const char* why);
 // The same of shared memory that this process has.

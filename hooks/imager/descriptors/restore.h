@@ -28,6 +28,7 @@ struct Plan {
   std::map<const Object*, ApartEnd> apart;
   Links links;
   int standard[3] = {-1, -1, -1};        // copies of the command's own 0, 1, 2; -1: closed there
+  std::map<PtyKey, int> terminals;       // a slave of each pty of the job
   std::map<const Object*, int> sources;  // the command's descriptor for each object it could make
   std::vector<int> owned;                // all of the command's descriptors to be closed by release()
 
@@ -49,6 +50,7 @@ Status keep_members(const std::set<std::uint32_t>& here, Plan* plan);
 Status restore_standard_streams(Plan* plan);
 Status restore_files(Plan* plan);
 Status restore_pipes(Plan* plan);
+Status restore_ptys(Plan* plan);
 Status restore_eventfds(Plan* plan);
 Status restore_unix(Plan* plan);
 Status restore_tcp(Plan* plan);

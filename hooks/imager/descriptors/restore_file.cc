@@ -126,6 +126,7 @@ void Plan::set_socket(std::uint64_t inode, int fd) {
 Status restore_standard_streams(Plan* plan) {
   for (const auto& [member, table] : plan->tables)
     for (const Object& o : table.objects) {
+      if (plan->links.in_ptys.contains(&o)) continue;
       auto outside = plan->links.outside.find(&o);
       int stream = outside != plan->links.outside.end() ? outside->second : o.kind == Kind::kTerminal ? o.stdio : -1;
       if (stream < 0) continue;
@@ -227,7 +228,7 @@ Status restore_files(Plan* plan) {
     for (const Object& o : table.objects) {
       const bool in_memory = o.kind == Kind::kMemory || (o.kind == Kind::kFile && memory.has(table, o));
       bool opened = in_memory || o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kDevice;
-      if (!opened || o.path.starts_with("/proc/")) continue;
+      if (!opened || o.path.starts_with("/proc/") || plan->links.in_ptys.contains(&o)) continue;
       int* made = shared.find(table, o);
       if (made != nullptr && *made >= 0) {
         plan->sources[&o] = *made;

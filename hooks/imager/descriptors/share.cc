@@ -17,6 +17,10 @@ class Share {
   Status keep() {
     for (const auto& [key, link] : plan_.links.pipes)
       for (const Holder& other : link.holders) SHADOWIB_TRY(together(link.holders.front(), other));
+    for (const auto& [key, link] : plan_.links.ptys)
+      for (const auto* ends : {&link.masters, &link.slaves})
+        for (const Holder& other : *ends)
+          if (!link.masters.empty()) SHADOWIB_TRY(together(link.masters.front(), other));
     SHADOWIB_TRY(judge_holders());
     for (const auto& [inode, holder] : plan_.links.sockets) SHADOWIB_TRY(judge_socket(holder));
     prune();
@@ -94,6 +98,12 @@ class Share {
   void prune() {
     const auto gone = [this](const Holder& holder) { return !is_here(holder); };
     std::erase_if(plan_.links.pipes, [&](const auto& entry) { return gone(entry.second.holders.front()); });
+    for (auto& [key, link] : plan_.links.ptys) {
+      std::erase_if(link.masters, gone);
+      std::erase_if(link.slaves, gone);
+    }
+    std::erase_if(plan_.links.ptys,
+                  [](const auto& entry) { return entry.second.masters.empty() && entry.second.slaves.empty(); });
     const auto socket_gone = [&](std::uint64_t inode) { return gone(plan_.links.sockets.at(inode)); };
     std::erase_if(plan_.links.tcp, [&](const auto& entry) { return socket_gone(entry.second); });
     std::erase_if(plan_.links.unix_names, [&](const auto& entry) { return socket_gone(entry.second); });

@@ -1,7 +1,9 @@
 #include "hooks/imager/descriptors/table.h"
 
 #include <arpa/inet.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/sysmacros.h>
 #include <sys/un.h>
 
 #include <cstddef>
@@ -11,16 +13,19 @@
 #include <tuple>
 #include <type_traits>
 
+#include "hooks/imager/descriptors/pty.h"
+
 namespace shadowib::descriptors {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
-constexpr std::uint32_t kVersion = 3, kWithoutSegments = 2;  // the latter is still read
+constexpr std::uint32_t kWithoutPtys = 3, kWithoutSegments = 2;  // these are still read
 constexpr int kHighestFd = 1 << 20;
+constexpr std::size_t kMostInPty = 1 << 16;  // four buffers of the kernel's, of 4 and 8 KiB
 
 struct Writer {
   std::string* out;
-  std::uint32_t version = kVersion;
+  std::uint32_t version;
   bool ok = true;
   template <typename T>
   void scalar(T& value) {
@@ -100,6 +105,10 @@ void visit(A& a, EpollEntry& e) {
   visit_all(a, e.fd, e.events, e.data);
 }
 template <typename A>
+void visit(A& a, PtyUser& u) {
+  visit_all(a, u.space, u.pid, u.slave, u.name);
+}
+template <typename A>
 void visit(A& a, Descriptor& d) {
   visit_all(a, d.fd, d.object, d.close_on_exec);
 }
@@ -118,6 +127,10 @@ void visit(A& a, Object& o) {
   visit_all(a, o.domain, o.type, o.protocol, o.state, o.shut_read, o.shut_write, o.peer_shut, o.local, o.remote,
             o.peer_inode, o.backlog, o.undrained, o.path_present);
   visit_vector(a, o.options);
+  if (a.version <= kWithoutPtys) return;
+  visit_all(a, o.pty_flags, o.modes, o.window, o.unfinished);
+  visit_vector(a, o.input);
+  visit_vector(a, o.users);
 }
 template <typename A>
 void visit(A& a, Segment& s) {
@@ -130,6 +143,7 @@ void visit(A& a, Table& t) {
   visit_vector(a, t.descriptors);
   visit_vector(a, t.objects);
   if (a.version > kWithoutSegments) visit_vector(a, t.segments);
+  if (a.version > kWithoutPtys) visit_all(a, t.terminal_device, t.terminal, t.foreground);
 }
 
 bool valid_address(const std::string& address, int domain) {
@@ -149,11 +163,22 @@ bool is_socket(Kind kind) {
   return kind == Kind::kTcp || kind == Kind::kUdp || kind == Kind::kUnix || kind == Kind::kNetlink;
 }
 
+const char* pty_fault(const Object& o) {
+  if ((o.pty_flags & kPtyContents) == 0) return nullptr;
+  if (o.modes.size() != sizeof(TerminalModes) || o.window.size() != sizeof(winsize))
+    return "modes or window of a terminal are none";
+  std::size_t bytes = 0;
+  for (const auto* queue : {&o.queue, &o.input})
+    for (const Message& m : *queue) bytes += m.data.size() + 1;
+  return bytes > kMostInPty ? "more in a terminal than the kernel keeps there" : nullptr;
+}
+
 const char* object_fault(const Object& o) {
   auto kind = static_cast<std::uint32_t>(o.kind);
   if (kind < 1 || kind > kLastKind) return "unknown kind of object";
   if (o.stdio < -1 || o.stdio > 2) return "standard stream out of range";
   if (has_nul(o.path)) return "path with a NUL byte";
+  if (o.kind == Kind::kPty) return pty_fault(o);
   if (is_socket(o.kind)) {
     if (static_cast<unsigned>(o.state) > 3) return "unknown socket state";
     bool inet = o.domain == AF_INET || o.domain == AF_INET6;
@@ -246,22 +271,28 @@ int Table::segment_of_file(std::uint64_t device, std::uint64_t inode) const {
   return -1;
 }
 
+bool is_pty_slave(const Object& o) {
+  constexpr unsigned kSlaves = 136;  // Unix 98; their numbers are minor numbers
+  return o.kind == Kind::kTerminal && major(o.rdev) == kSlaves;
+}
+
 const char* kind_name(Kind kind) {
   static const char* const kNames[] = {"?",    "file",    "directory", "device",   "terminal", "pipe",
                                        "fifo", "eventfd", "timerfd",   "signalfd", "epoll",    "tcp",
-                                       "udp",  "unix",    "netlink",   "launcher", "memory"};
+                                       "udp",  "unix",    "netlink",   "launcher", "memory",   "pty"};
   auto i = static_cast<std::uint32_t>(kind);
   return i <= kLastKind ? kNames[i] : kNames[0];
 }
 
-void encode_table(const Table& table, std::string* bytes) {
+void encode_table(const Table& table, std::string* bytes, std::uint32_t version) {
   std::size_t queued = 0;
   for (const Object& o : table.objects)
-    for (const Message& m : o.queue) queued += m.data.size();
+    for (const auto* queue : {&o.queue, &o.input})
+      for (const Message& m : *queue) queued += m.data.size();
   bytes->clear();
   bytes->reserve(queued + 4096 + table.objects.size() * 1024);
   bytes->append(kMagic, sizeof(kMagic));
-  Writer writer{bytes};
+  Writer writer{bytes, version};
   writer.scalar(writer.version);
   visit(writer, const_cast<Table&>(table));
 }
@@ -271,9 +302,9 @@ Status decode_table(const std::string& bytes, Table* table) {
     return Status(Code::kCorrupt, 0, "descriptor table: no table here (magic bytes missing)");
   Reader reader{&bytes, sizeof(kMagic)};
   reader.scalar(reader.version);
-  if (reader.version != kVersion && reader.version != kWithoutSegments)
-    return Status::of(Code::kVersion, 0, "descriptor table: format %u, this shadowib reads %u and %u", reader.version,
-                      kWithoutSegments, kVersion);
+  if (reader.version < kWithoutSegments || reader.version > kTableVersion)
+    return Status::of(Code::kVersion, 0, "descriptor table: format %u, this shadowib reads %u to %u", reader.version,
+                      kWithoutSegments, kTableVersion);
   *table = Table();
   visit(reader, *table);
   if (!reader.ok) return Status::of(Code::kCorrupt, 0, "descriptor table: ends early, at byte %zu", reader.at);

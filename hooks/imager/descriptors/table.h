@@ -17,7 +17,7 @@ enum class Kind : std::uint32_t {
   kFile = 1,
   kDirectory = 2,
   kDevice = 3,    // null, zero, full, random, urandom, and /dev/tty
-  kTerminal = 4,  // of the command, as stdio
+  kTerminal = 4,  // of the command, as stdio, or the slave of a pseudo-terminal of the job
   kPipe = 5,
   kFifo = 6,
   kEventfd = 7,
@@ -30,9 +30,13 @@ enum class Kind : std::uint32_t {
   kNetlink = 14,
   kLauncher = 15,  // the connection to what started the process
   kMemory = 16,    // of a Segment, which has the same device and inode
+  kPty = 17,       // the master of a pseudo-terminal; slaves are kTerminal, with the same device and rdev
 };
-inline constexpr std::uint32_t kLastKind = 16;
+inline constexpr std::uint32_t kLastKind = 17;
 const char* kind_name(Kind kind);
+
+struct Object;
+bool is_pty_slave(const Object& object);
 
 // A run of queued bytes; for datagrams and packets one message each.
 struct Message {
@@ -50,6 +54,14 @@ struct EpollEntry {
   std::int32_t fd = -1;
   std::uint32_t events = 0;
   std::uint64_t data = 0;
+};
+
+// A process that has an end of a pseudo-terminal open, as far as /proc tells.
+struct PtyUser {
+  std::uint64_t space = 0;  // its pid namespace (inode number)
+  std::int32_t pid = 0;     // in there
+  std::uint8_t slave = 0;
+  std::string name;
 };
 
 enum class SocketState : std::uint8_t {
@@ -91,6 +103,13 @@ struct Object {
   std::uint64_t undrained = 0;                 // TCP: bytes the receiver has not got
   std::uint8_t path_present = 0;               // Unix: the name is in the file system
   std::vector<Option> options;
+
+  // Master of a pseudo-terminal; queue is what the slave has put out. Since version 4.
+  std::uint32_t pty_flags = 0;  // kPty… of pty.h
+  std::string modes, window;    // TerminalModes, struct winsize
+  std::vector<Message> input;  // to be read at the slave; where lines count a line each, those without an end as well
+  std::uint8_t unfinished = 0;  // the last of them
+  std::vector<PtyUser> users;
 };
 
 struct Descriptor {
@@ -144,6 +163,9 @@ struct Table {
   std::vector<Descriptor> descriptors;  // ascending by number
   std::vector<Object> objects;
   std::vector<Segment> segments;  // since version 3
+  // Controlling terminal, if it is a slave of a pseudo-terminal: its device and rdev, else 0. Since version 4.
+  std::uint64_t terminal_device = 0, terminal = 0;
+  std::int32_t foreground = 0;  // its process group in the foreground
 
   // The lowest number that leads to object `index`, -1 if none.
   int first_fd(std::uint32_t index) const;
@@ -151,7 +173,9 @@ struct Table {
   int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 
-void encode_table(const Table& table, std::string* bytes);
+inline constexpr std::uint32_t kTableVersion = 4;
+// Tests write versions from before.
+void encode_table(const Table& table, std::string* bytes, std::uint32_t version = kTableVersion);
 // kCorrupt or kVersion, with the reason. On success all indices, kinds and addresses are within bounds.
 Status decode_table(const std::string& bytes, Table* table);
 

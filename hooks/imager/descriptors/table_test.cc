@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <pty.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -47,6 +48,8 @@ std::string rich_table() {
     EXPECT_STEP(::epoll_ctl(epoll, EPOLL_CTL_ADD, event, &e) == 0);
     EXPECT_STEP(::open("/dev/zero", O_RDONLY) >= 0 && ::open("/", O_RDONLY) >= 0);
     EXPECT_STEP(::open("/proc/self/exe", O_RDONLY) >= 0);
+    int master = -1, slave = -1;
+    EXPECT_STEP(::openpty(&master, &slave, nullptr, nullptr, nullptr) == 0 && ::write(master, "line\nrest", 9) == 9);
     int memory = ::memfd_create("memory", 0), segment = ::shmget(IPC_PRIVATE, 4096, 0600);
     EXPECT_STEP(::ftruncate(memory, 4096) == 0 && ::shmat(segment, nullptr, 0) != reinterpret_cast<void*>(-1));
     EXPECT_STEP(::shmctl(segment, IPC_RMID, nullptr) == 0);
@@ -78,8 +81,8 @@ TEST(Table, EveryTruncationIsRefused) {
   EXPECT_EQ(decode_table(bytes, &table).code(), Code::kVersion);
 }
 
-// As tables were before they told of shared memory.
-TEST(Table, TheVersionBeforeIsRead) {
+// As tables were before they told of shared memory, and of what is in pseudo-terminals.
+TEST(Table, TheVersionsBeforeAreRead) {
   Table table;
   ASSERT_TRUE(decode_table(rich_table(), &table).ok());
   table.segments.clear();
@@ -88,14 +91,15 @@ TEST(Table, TheVersionBeforeIsRead) {
   ASSERT_NE(last, table.objects.end());
   last->kind = Kind::kFile;
   std::string bytes;
-  encode_table(table, &bytes);
-  bytes[8] = 2;
-  bytes.resize(bytes.size() - 4);  // the count of segments
+  encode_table(table, &bytes, 2);
   Table before;
   const Status status = decode_table(bytes, &before);
   ASSERT_TRUE(status.ok()) << status.text();
   EXPECT_EQ(before.objects.size(), table.objects.size());
   EXPECT_TRUE(before.segments.empty());
+  encode_table(table, &bytes, 3);
+  ASSERT_TRUE(decode_table(bytes, &before).ok());
+  EXPECT_EQ(before.objects.size(), table.objects.size());
 }
 
 // A hostile table must not have files made elsewhere, nor say twice what is once.

@@ -42,6 +42,7 @@ Status open_members(const SetManifest& manifest, const std::set<std::uint32_t>& 
     SHADOWIB_TRY(check_mailbox(back.image));
     if (!back.image.descriptors.empty()) set->tables[m.index] = back.image.descriptors;
     if (chosen.empty() || chosen.contains(m.index)) continue;
+    set->elsewhere.push_back({m.index, back.image.process.pid, back.image.process.process_group});
     ::close(back.fd);
     set->members.pop_back();
   }

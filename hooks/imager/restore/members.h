@@ -19,8 +19,15 @@ struct MemberImage {
   std::vector<MemoryPatch> patches = {};  // for the processor it is restarted on
 };
 
+// Of a member that is not to be restarted here, its numbers.
+struct MemberElsewhere {
+  std::uint32_t member;
+  std::int32_t pid, group;
+};
+
 struct OpenedSet {
   std::vector<MemberImage> members;             // those to be restarted here, in the manifest's order
+  std::vector<MemberElsewhere> elsewhere;       // all others
   std::map<std::uint32_t, std::string> tables;  // descriptor tables of all members that have one
 };
 

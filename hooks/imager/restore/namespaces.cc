@@ -10,8 +10,11 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <string>
+
+#include "shadowib/base/log.h"
 
 #ifndef CLONE_NEWTIME
 #define CLONE_NEWTIME 0x80
@@ -134,6 +137,13 @@ Status mount_proc() {
                   "in a container unmask /proc (docker: --security-opt systempaths=unconfined; podman: "
                   "--security-opt unmask=ALL)");
   return {};
+}
+
+void mount_terminals() {
+  if (::mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620") == 0)
+    return;
+  log_line(LogLevel::kWarn, "restart: no /dev/pts of its own (%s): pseudo-terminals may get other numbers",
+           std::strerror(errno));
 }
 
 }  // namespace shadowib

@@ -22,4 +22,7 @@ Status enter_namespaces(const ClockFloor& floor, bool system_v = false);
 // In that child, pid 1: private mounts and a /proc of its own.
 Status mount_proc();
 
+// A /dev/pts of the processes' own, in which every number is free. A warning line, if there cannot be one.
+void mount_terminals();
+
 }  // namespace shadowib

@@ -3,8 +3,10 @@
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,11 +16,17 @@
 namespace shadowib {
 namespace {
 
+constexpr std::uint32_t kGivenUp = 0x40000000;
+
+enum class Call : std::int32_t { kClone = 0, kSession = 1, kGroup = 2, kTerminal = 3 };
+
 // Shared by all processes of one placement.
 struct Shared {
   std::atomic<std::uint32_t> groups_made;  // leaders that have made their group
-  std::atomic<std::uint32_t> error;        // errno of the first clone3 that failed
-  std::atomic<std::int32_t> error_pid;
+  std::atomic<std::uint32_t> placed;       // processes that are where they belong
+  std::atomic<std::uint32_t> error;        // errno of the first call that failed
+  std::atomic<std::int32_t> error_pid, error_group;
+  std::atomic<Call> error_call;
 };
 
 struct Node {
@@ -36,12 +44,21 @@ long clone_with_pid(pid_t pid, bool sibling) {
   return ::syscall(SYS_clone3, &how, sizeof(how));
 }
 
-void note_error(Shared* shared, int error, pid_t pid) {
-  std::uint32_t none = 0;
-  if (shared->error.compare_exchange_strong(none, static_cast<std::uint32_t>(error))) shared->error_pid = pid;
-  // Wakes those who wait for a group that will not come.
-  shared->groups_made = 0x40000000;
-  ::syscall(SYS_futex, &shared->groups_made, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+void wake_all(std::atomic<std::uint32_t>* word) {
+  ::syscall(SYS_futex, word, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+}
+
+void note_error(Shared* shared, Call call, int error, const Node& n) {
+  std::int32_t none = 0;
+  if (!shared->error_pid.compare_exchange_strong(none, n.pid)) return;  // the first tells
+  shared->error_call = call;
+  shared->error_group = n.group;
+  shared->error = static_cast<std::uint32_t>(error);
+  // Wakes those who wait for a group, or for a process, that will not come.
+  shared->groups_made = kGivenUp;
+  wake_all(&shared->groups_made);
+  shared->placed = kGivenUp;
+  wake_all(&shared->placed);
 }
 
 class Placement {
@@ -62,13 +79,14 @@ class Placement {
         if (group != 0 && pids.count(group) == 0) nodes.push_back({group, group, nullptr});
       for (const Node& n : nodes)
         if (n.pid == n.group) ++leaders_;
+      count_ += static_cast<std::uint32_t>(nodes.size());
     }
   }
 
   void run() {
     for (const auto& [session, nodes] : sessions_) {
       if (session == 0) {
-        for (const Node& n : nodes) make(n, 0, false);
+        for (const Node& n : nodes) make(n, false);
         continue;
       }
       for (const Node& n : nodes)
@@ -76,55 +94,137 @@ class Placement {
     }
   }
 
+  // By pid 1. A process that is killed on its way cannot tell, so now and then it is looked for.
+  void await_all() {
+    for (std::uint32_t placed; (placed = shared_->placed.load()) < count_;) {
+      const timespec patience{1, 0};
+      ::syscall(SYS_futex, &shared_->placed, FUTEX_WAIT, placed, &patience, nullptr, 0);
+      for (const auto& [session, nodes] : sessions_)
+        for (const Node& n : nodes)
+          if (shared_->placed.load() < count_ && was_killed(n.pid)) note_error(shared_, Call::kClone, ECHILD, n);
+    }
+  }
+
  private:
+  static bool was_killed(pid_t pid) {
+    siginfo_t end{};
+    return ::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == pid &&
+           end.si_code != CLD_EXITED;
+  }
+
   // The leader makes the session and, from within it, the others.
   void make_session(const Node& leader, const std::vector<Node>& nodes) {
     const long pid = clone_with_pid(leader.pid, false);
-    if (pid < 0) return note_error(shared_, errno, leader.pid);
+    if (pid < 0) return note_error(shared_, Call::kClone, errno, leader);
     if (pid > 0) return;
     ::close(hold_write_fd_);
-    if (::setsid() < 0) note_error(shared_, errno, leader.pid);
+    if (::setsid() < 0) give_up(Call::kSession, leader);
+    // Those that are made from here inherit it.
+    terminal_ = controlled(nodes);
+    if (terminal_ != nullptr && ::ioctl(terminal_->terminal_fd, TIOCSCTTY, 0) != 0) give_up(Call::kTerminal, leader);
     for (const Node& n : nodes)
-      if (n.pid != leader.pid) make(n, leader.pid, true);
+      if (n.pid != leader.pid) make(n, true);
     settle(leader, true);
   }
 
-  void make(const Node& n, pid_t, bool sibling) {
+  void make(const Node& n, bool sibling) {
     const long pid = clone_with_pid(n.pid, sibling);
-    if (pid < 0) return note_error(shared_, errno, n.pid);
+    if (pid < 0) return note_error(shared_, Call::kClone, errno, n);
     if (pid > 0) return;
     if (!sibling) ::close(hold_write_fd_);
     settle(n, false);
   }
 
+  // One of them that has a controlling terminal: it is the session's.
+  static const PlacedProcess* controlled(const std::vector<Node>& nodes) {
+    for (const Node& n : nodes)
+      if (n.process != nullptr && n.process->terminal_fd >= 0) return n.process;
+    return nullptr;
+  }
+
+  void await_groups() const {
+    for (std::uint32_t made; (made = shared_->groups_made.load()) < leaders_;)
+      ::syscall(SYS_futex, &shared_->groups_made, FUTEX_WAIT, made, nullptr, nullptr, 0);
+  }
+
+  // Elsewhere than it was a process must not run: signals to its group would reach others.
+  [[noreturn]] void give_up(Call call, const Node& n) {
+    note_error(shared_, call, errno, n);
+    ::_exit(126);
+  }
+
   [[noreturn]] void settle(const Node& n, bool session_leader) {
     if (n.pid == n.group) {
-      if (!session_leader && ::setpgid(0, 0) != 0) note_error(shared_, errno, n.pid);
+      if (!session_leader && ::setpgid(0, 0) != 0) give_up(Call::kGroup, n);
       shared_->groups_made.fetch_add(1);
-      ::syscall(SYS_futex, &shared_->groups_made, FUTEX_WAKE, 0x7fffffff, nullptr, nullptr, 0);
+      wake_all(&shared_->groups_made);
     } else if (n.group != 0) {
-      for (;;) {
-        const std::uint32_t made = shared_->groups_made.load();
-        if (made >= leaders_) break;
-        ::syscall(SYS_futex, &shared_->groups_made, FUTEX_WAIT, made, nullptr, nullptr, 0);
-      }
-      if (::setpgid(0, n.group) != 0) note_error(shared_, errno, n.pid);
+      await_groups();
+      if (::setpgid(0, n.group) != 0) give_up(Call::kGroup, n);
     }
+    settle_terminal(n, session_leader);
+    shared_->placed.fetch_add(1);
+    wake_all(&shared_->placed);
     if (n.process != nullptr) n.process->run();
+    hold(session_leader && terminal_ != nullptr);
+  }
+
+  // With signals blocked, or who is in the background could not put a group into the foreground. A group that is gone
+  // leaves the leader's there.
+  void settle_terminal(const Node& n, bool session_leader) {
+    const bool mine = n.process != nullptr && n.process->terminal_fd >= 0;
+    errno = 0;
+    if (mine && terminal_ == nullptr) give_up(Call::kTerminal, n);  // of a session from outside the namespace
+    if (terminal_ == nullptr) return;
+    if (session_leader) {
+      await_groups();
+      ::ioctl(terminal_->terminal_fd, TIOCSPGRP, &terminal_->foreground);
+    } else if (!mine && n.process != nullptr) {
+      ::ioctl(terminal_->terminal_fd, TIOCNOTTY);
+    }
+  }
+
+  [[noreturn]] void hold(bool forever) {
     // A stand-in has a copy of all that its maker has open, shared memory too, of which others are told who has it.
     if (hold_fd_ > 0) ::syscall(SYS_close_range, 0, hold_fd_ - 1, 0);
     ::syscall(SYS_close_range, hold_fd_ + 1, ~0u, 0);
     char byte;
     while (::read(hold_fd_, &byte, 1) < 0 && errno == EINTR) {
     }
-    ::_exit(n.process != nullptr ? 126 : 0);
+    while (forever) ::pause();
+    ::_exit(0);
   }
 
   Shared* shared_;
   int hold_fd_, hold_write_fd_;
   std::map<pid_t, std::vector<Node>> sessions_;
-  std::uint32_t leaders_ = 0;
+  const PlacedProcess* terminal_ = nullptr;  // in a process of a session: who tells of its terminal
+  std::uint32_t leaders_ = 0, count_ = 0;
 };
+
+Status placement_failure(const Shared& shared) {
+  const int error = static_cast<int>(shared.error.load());
+  const pid_t pid = shared.error_pid.load();
+  if (shared.error_call.load() == Call::kSession)
+    return Status::of(Code::kRefused, error, "process %d cannot lead a session as it did: %s", pid,
+                      std::strerror(error));
+  if (shared.error_call.load() == Call::kGroup)
+    return Status::of(Code::kRefused, error, "process %d cannot be in the process group %d as it was: %s", pid,
+                      shared.error_group.load(), std::strerror(error));
+  if (shared.error_call.load() == Call::kTerminal)
+    return Status::of(Code::kRefused, error, "process %d cannot have its controlling terminal: %s", pid,
+                      error == 0 ? "its session is from outside its pid namespace" : std::strerror(error));
+  if (error == ECHILD) return Status::of(Code::kAborted, 0, "process %d was killed before it could be restored", pid);
+  const char* remedy = error == EPERM
+                           ? "clone3(set_tid) needs a kernel of 5.5 or later and is blocked by some containers' "
+                             "seccomp profiles"
+                       : error == EEXIST ? "the pid is in use"
+                       : error == EINVAL ? "raise /proc/sys/kernel/pid_max above it"
+                       : error == ENOSYS ? "clone3 needs Linux 5.5, or is blocked by a container's seccomp profile"
+                                         : "see the limits on processes (ulimit -u)";
+  return Status::of(error == EPERM || error == ENOSYS ? Code::kPermission : Code::kRefused, error,
+                    "cannot make a process with the recorded pid %d: %s; %s", pid, std::strerror(error), remedy);
+}
 
 }  // namespace
 
@@ -139,18 +239,10 @@ Status place_processes(const std::vector<PlacedProcess>& processes, int hold_fd,
   auto* shared = new (memory) Shared{};
   Placement placement(processes, shared, hold_fd, hold_write_fd);
   placement.run();
-  const int error = static_cast<int>(shared->error.load());
-  if (error == 0) return {};
-  const char* remedy = error == EPERM
-                           ? "clone3(set_tid) needs a kernel of 5.5 or later and is blocked by some containers' "
-                             "seccomp profiles"
-                       : error == EEXIST ? "the pid is in use"
-                       : error == EINVAL ? "raise /proc/sys/kernel/pid_max above it"
-                       : error == ENOSYS ? "clone3 needs Linux 5.5, or is blocked by a container's seccomp profile"
-                                         : "see its limits on processes";
-  return Status::of(error == EPERM || error == ENOSYS ? Code::kPermission : Code::kRefused, error,
-                    "cannot make a process with the recorded pid %d: %s; %s", shared->error_pid.load(),
-                    std::strerror(error), remedy);
+  placement.await_all();
+  const Status status = shared->error_pid.load() == 0 ? Status() : placement_failure(*shared);
+  ::munmap(memory, 4096);
+  return status;
 }
 
 }  // namespace shadowib

@@ -13,13 +13,16 @@ namespace shadowib {
 struct PlacedProcess {
   pid_t pid, group, session;  // as recorded
   std::function<void()> run;  // in the process, once it is placed; does not return
+  int terminal_fd = -1;       // leads to its controlling terminal; -1: it has none
+  pid_t foreground = 0;       // the group that is in the foreground there
 };
 
-// Called by pid 1 of the namespace; all processes become its children. A session or group whose leader is not among
-// `processes` gets a stand-in with the leader's number, which ends when `hold_fd` (the reading end of a pipe whose
-// writing end only the caller keeps) reaches its end. A session or group outside the namespace (0) or of its first
-// process becomes the caller's. Failures that happen in a process are told by that process through `run`'s absence:
-// its exit code is 126.
+// Called by pid 1 of the namespace, with all signals blocked; all processes become its children. Returns when each is
+// where it belongs, or tells which one cannot be and why; then the caller has to end, and the namespace with it. A
+// session or group whose leader is not among `processes` gets a stand-in with the leader's number, which ends when
+// `hold_fd` (the reading end of a pipe whose writing end only the caller keeps) reaches its end; but with the
+// namespace if it leads a session with a controlling terminal, which its end would hang up. A session or group
+// outside the namespace (0) or of its first process becomes the caller's.
 Status place_processes(const std::vector<PlacedProcess>& processes, int hold_fd, int hold_write_fd);
 
 }  // namespace shadowib

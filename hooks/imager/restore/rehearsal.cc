@@ -21,6 +21,7 @@
 #include "hooks/imager/restore/file_check.h"
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/placement.h"
+#include "hooks/imager/restore/process_groups.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/recorded_files.h"
 #include "hooks/imager/restore/shared_memory.h"
@@ -108,37 +109,21 @@ Step rehearse_user(const OpenedSet& set, const MachineLimits&) {
 // In the first process of a pid namespace, with whose end all that is made here ends.
 Status make_all_pids(const RestartPart& part) {
   SHADOWIB_TRY(mount_proc());
-  int hold[2], tally[2];
-  if (::pipe2(hold, O_CLOEXEC) != 0 || ::pipe2(tally, O_CLOEXEC) != 0)
-    return Status(Code::kIo, errno, "cannot make a pipe");
-  const auto count_me = [&tally] {
-    [[maybe_unused]] const ssize_t n = ::write(tally[1], "", 1);
-    ::_exit(0);
-  };
+  int hold[2];
+  if (::pipe2(hold, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
+  const auto nothing = [] { ::_exit(0); };
   std::vector<PlacedProcess> processes;
   std::set<pid_t> made;
   for (const MemberImage* m : part) {
     const ProcessRecord& p = m->image.process;
-    processes.push_back({p.pid, p.process_group, p.session, count_me});
+    processes.push_back({p.pid, p.process_group, p.session, nothing});
     made.insert({p.pid, p.process_group, p.session});
   }
   // Threads have numbers of the same space; processes stand for them.
   for (const MemberImage* m : part)
     for (const ThreadRecord& t : m->image.threads)
-      if (made.insert(t.tid).second) processes.push_back({t.tid, 0, 0, count_me});
-  SHADOWIB_TRY(place_processes(processes, hold[0], hold[1]));
-  // Those that a session's leader makes come later, and fail without a word here.
-  ::close(hold[1]);
-  ::close(tally[1]);
-  std::size_t placed = 0;
-  char buffer[256];
-  for (ssize_t n; (n = ::read(tally[0], buffer, sizeof(buffer))) > 0 || (n < 0 && errno == EINTR);)
-    if (n > 0) placed += static_cast<std::size_t>(n);
-  if (placed == processes.size()) return {};
-  return Status::of(Code::kRefused, 0,
-                    "%zu of %zu recorded pids and thread ids cannot be had; raise kernel.pid_max above them, and see "
-                    "the limits on processes (ulimit -u)",
-                    processes.size() - placed, processes.size());
+      if (made.insert(t.tid).second) processes.push_back({t.tid, 0, 0, nothing});
+  return place_processes(processes, hold[0], hold[1]);
 }
 
 // What a restart does before its first process is made. A Status has its text inside, so it can come through a pipe.
@@ -177,6 +162,7 @@ Status in_namespaces(const RestartPart& part, bool system_v) {
 Step rehearse_pids(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
   std::vector<RestartPart> parts;
+  obstacles.add(judge_process_groups(set));
   obstacles.add(split(set, &parts));
   for (const RestartPart& part : parts) obstacles.add(in_namespaces(part, has_system_v(set, part)));
   std::size_t threads = 0;

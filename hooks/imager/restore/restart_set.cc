@@ -10,6 +10,7 @@
 #include "hooks/imager/restart.h"
 #include "hooks/imager/restore/members.h"
 #include "hooks/imager/restore/namespaces.h"
+#include "hooks/imager/restore/process_groups.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/shared_memory.h"
 #include "hooks/imager/restore/supervisor.h"
@@ -19,7 +20,7 @@ namespace shadowib {
 namespace {
 
 constexpr int kWatchMs = 500;
-constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
 // In the first child: makes the namespaces, then their first process, and waits for it.
 [[noreturn]] void run_outer(const OpenedSet& set, const RestartPart& part, const RestartOptions& options,
@@ -122,7 +123,8 @@ class Command {
   void forward_signals(int signals) {
     signalfd_siginfo info{};
     while (::read(signals, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info))) {
-      const auto signal = static_cast<std::int32_t>(info.ssi_signo);
+      // A terminal tells its foreground group, of which the command stands for what the members have forked too.
+      const ForwardedSignal signal{static_cast<std::int32_t>(info.ssi_signo), info.ssi_code == SI_KERNEL};
       for (const Started& s : started_)
         [[maybe_unused]] const ssize_t n = ::send(s.socket, &signal, sizeof(signal), MSG_NOSIGNAL);
     }
@@ -177,6 +179,7 @@ Status restart_set(const SetManifest& manifest, const RestartOptions& options,
   processes->clear();
   OpenedSet set;
   Status status = open_members(manifest, options.members, &set);
+  if (status.ok()) status = judge_process_groups(set);
   for (MemberImage& m : set.members)
     if (status.ok()) status = fit_to_processor(m.image, m.fd, &m.patches);
   if (status.ok()) status = Command(set, options, processes).run();

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <set>
 
 #include "hooks/fault.h"
 #include "hooks/imager/descriptors.h"
@@ -69,6 +70,7 @@ class Supervisor {
     // with privilege and let each drop it.
     last_pid_ = ::open("/proc/sys/kernel/ns_last_pid", O_WRONLY | O_CLOEXEC);
     SHADOWIB_TRY(fault_point(300));
+    if (has_pseudo_terminals(set_.tables)) mount_terminals();
     if (!set_.tables.empty()) {
       plan_ = std::make_unique<DescriptorPlan>();
       SHADOWIB_TRY(memory_.prepare_system_v(members_));
@@ -107,7 +109,10 @@ class Supervisor {
     std::vector<PlacedProcess> processes;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const ProcessRecord& p = members_[i]->image.process;
-      processes.push_back({p.pid, p.process_group, p.session, [this, i] { start_member(i); }});
+      PlacedProcess placed{p.pid, p.process_group, p.session, [this, i] { start_member(i); }};
+      if (plan_ != nullptr)
+        placed.terminal_fd = plan_->controlling_terminal(members_[i]->image.header.member, &placed.foreground);
+      processes.push_back(std::move(placed));
     }
     Status status = place_processes(processes, hold_[0], hold_[1]);
     // Kept open here they would hide a member's death.
@@ -213,9 +218,16 @@ class Supervisor {
   }
 
   bool forward_signal() {
-    std::int32_t signal = 0;
-    if (::recv(command_fd_, &signal, sizeof(signal), 0) != sizeof(signal)) return false;
-    for (const MemberImage* m : members_) ::kill(m->image.process.pid, signal);
+    ForwardedSignal forwarded{};
+    if (::recv(command_fd_, &forwarded, sizeof(forwarded), 0) != sizeof(forwarded)) return false;
+    std::set<pid_t> groups;
+    for (const MemberImage* m : members_) {
+      const pid_t pid = m->image.process.pid, group = ::getpgid(pid);
+      if (forwarded.to_groups == 0)
+        ::kill(pid, forwarded.signal);
+      else if (group > 0 && groups.insert(group).second)
+        ::kill(group == ::getpgrp() ? 0 : -group, forwarded.signal);  // -1 would be everybody
+    }
     return true;
   }
 

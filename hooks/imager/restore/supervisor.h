@@ -17,8 +17,13 @@ struct SupervisorMessage {
   Status status;
 };
 
-// Restores the part's members, then reaps and forwards signal numbers that come as 4-byte messages, until the last
-// one has ended or the command is gone. `memory` is what the command has made. Returns the process's exit code.
+struct ForwardedSignal {
+  std::int32_t signal;
+  std::int32_t to_groups;  // to the members' process groups, not to the members alone
+};
+
+// Restores the part's members, then reaps and forwards signals that come as ForwardedSignal, until the last one has
+// ended or the command is gone. `memory` is what the command has made. Returns the process's exit code.
 int supervise(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, SharedMemoryPlan* memory,
               int command_fd);
 

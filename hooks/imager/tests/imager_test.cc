@@ -214,6 +214,19 @@ TEST_F(Imager, RefusesSharedMemoryWithoutATable) {
   EXPECT_FALSE(fs::exists(image()));
 }
 
+// By an ordinary user too, who has a /dev/pts of his own only in the restart's namespaces.
+TEST_F(Imager, RestartsOnATerminalOfItsOwn) {
+  for (const bool privileged : {true, false}) {
+    const bool becomes = ::geteuid() == 0 && !privileged;
+    const std::function<void()> before = becomes ? become_nobody : std::function<void()>();
+    fs::remove(image());
+    const Outcome saved = save("terminals", before);
+    ASSERT_EQ(saved.status, kSaved) << saved.text;
+    const Outcome restarted = restart({"0"}, before);
+    EXPECT_EQ(restarted.status, kRight) << privileged << restarted.text;
+  }
+}
+
 TEST_F(Imager, RefusesHugePages) {
   const Outcome outcome = save("refuse_huge_pages");
   if (outcome.text.starts_with("SKIP")) GTEST_SKIP() << "no huge pages here";

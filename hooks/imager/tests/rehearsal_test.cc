@@ -177,6 +177,23 @@ TEST_F(Rehearsal, TellsAPidThatCannotBeHad) {
   EXPECT_NE(only("pids").text.find("pid 1"), std::string::npos);
 }
 
+TEST_F(Rehearsal, TellsAProcessGroupThatWouldBeParted) {
+  save("shared_files");  // with a table, which says whose numbers are of one namespace
+  descriptors::Table table;
+  ASSERT_TRUE(descriptors::decode_table(set_.tables[0], &table).ok());
+  table = {.member = 1, .pid = 4000, .kernel = table.kernel, .processes = table.processes};
+  descriptors::encode_table(table, &set_.tables[1]);
+  const pid_t shell = image().process.process_group;
+  set_.elsewhere = {{1, 4000, shell}};
+  expect(RehearsedStep::kReady, "pids", "can be had");  // the leader is no member
+  image().process.process_group = image().process.session = image().process.pid;
+  set_.elsewhere[0].group = image().process.pid;
+  expect(RehearsedStep::kRefused, "pids", "with member 1 (pid 4000): they have to be restarted together");
+  table.processes += 1;  // the same number of another machine, or container
+  descriptors::encode_table(table, &set_.tables[1]);
+  expect(RehearsedStep::kReady, "pids", "can be had");
+}
+
 TEST_F(Rehearsal, TellsFilesThatAreGone) {
   save("single");
   const std::string exe = image().exe;

@@ -15,6 +15,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import time
 import unittest
 
@@ -99,6 +100,23 @@ class Restart(RestartCase):
                     self.restart(1, SHADOWIB_FAULT="40:term:0").wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
                     self.assertEqual(self.newest(), 2, self.processes[-1].log.read_text())
                 self.ends(self.restart(restarts), 0)
+
+    def test_what_a_terminal_tells_its_foreground(self):
+        # To who leads a group of its own and to its child, which was forked after the restart.
+        self.ends(self.run_program("foreground"), -9)
+        master, slave = os.openpty()
+        self.addCleanup(os.close, master)
+        restarted = self.restart(1, terminal=slave)
+        os.close(slave)
+        self.await_file("waits")
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("4H", 50, 100, 0, 0))
+        self.await_file("resized")
+        os.write(master, b"\x03")
+        self.ends(restarted, 0)
+
+    def test_a_terminal_of_the_programs_own(self):
+        self.ends(self.run_program("terminal"), -9)
+        self.ends(self.restart(2), 0)
 
     def test_a_member_without_a_device(self):
         for transport in TRANSPORTS:

@@ -1,8 +1,11 @@
 /* Signals that come when a checkpoint is taken, and signals that ask for one. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <pty.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,6 +51,52 @@ static void awaits_termination(void) {
   send_one(1);
 }
 
+static void ended_well(pid_t child) {
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* What the terminal of a restart command sends: to a group of the program's own, with a child that came later. */
+static void foreground(void) {
+  int signal = 0;
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGWINCH);
+  CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0 && setpgid(0, 0) == 0);
+  make_pair(1 << 16);
+  checkpoint_and_kill();
+  CHECK(getpgrp() == getpid());
+  const pid_t child = fork();
+  sigdelset(&set, SIGWINCH);
+  if (child == 0) _exit(sigwait(&set, &signal) == 0 && signal == SIGINT ? 0 : 1);
+  sigaddset(&set, SIGWINCH);
+  tell("waits", 0);
+  CHECK(sigwait(&set, &signal) == 0 && signal == SIGWINCH);
+  tell("resized", 0);
+  CHECK(sigwait(&set, &signal) == 0 && signal == SIGINT);
+  ended_well(child);
+  send_one(1);
+}
+
+/* A terminal of the program's own, with what was typed and put out, over a checkpoint and a restart. */
+static void terminal(void) {
+  int master = -1, slave = -1;
+  char text[64];
+  CHECK(openpty(&master, &slave, NULL, NULL, NULL) == 0 && setsid() == getpid() && ioctl(slave, TIOCSCTTY, 0) == 0);
+  char* name = ttyname(slave);
+  make_pair(1 << 16);
+  CHECK(write(master, "typed\nrest", 10) == 10 && readable(slave, 5000));
+  checkpoint_and_go_on();
+  CHECK(read(master, text, sizeof(text)) == 11 && memcmp(text, "typed\r\nrest", 11) == 0);
+  checkpoint_and_kill();
+  CHECK(!readable(master, 0) && read(slave, text, sizeof(text)) == 6 && memcmp(text, "typed\n", 6) == 0);
+  CHECK(!readable(slave, 0) && write(master, "\n", 1) == 1 && readable(slave, 5000));
+  CHECK(read(slave, text, sizeof(text)) == 5 && memcmp(text, "rest\n", 5) == 0);
+  CHECK(strcmp(name, ttyname(slave)) == 0 && tcgetpgrp(slave) == getpgrp() && open("/dev/tty", O_RDWR) >= 0);
+  send_one(1);
+}
+
 static void* make_it(void* unused) {
   make_pair(1 << 16);
   return unused;
@@ -61,11 +110,6 @@ static void old_ways(void) {
   CHECK(ssignal(SIGUSR1, handle) == SIG_IGN);
   CHECK(sighold(SIGUSR1) == 0);
 #pragma GCC diagnostic pop
-}
-
-static void ended_well(pid_t child) {
-  int status = -1;
-  CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
 /* Goes on until a file tells it to end. Where SIGUSR1 and SIGTERM are taken from it (SHADOWIB_CHECKPOINT_ON,
@@ -120,6 +164,8 @@ static void asked_by_signals_two(void) { asked_by_signals("two"); }
 const struct scenario signal_scenarios[] = {{"terminated", terminated},
                                             {"handles_termination", handles_termination},
                                             {"awaits_termination", awaits_termination},
+                                            {"foreground", foreground},
+                                            {"terminal", terminal},
                                             {"asked_by_signals_one", asked_by_signals_one},
                                             {"asked_by_signals_two", asked_by_signals_two},
                                             {NULL, NULL}};
