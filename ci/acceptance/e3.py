@@ -147,7 +147,7 @@ def journey(case: Case, program, begins, legs, count: int) -> str:
 def run() -> int:
     line = Line("e3", __doc__)
     for name, (begins, legs) in JOURNEYS.items():
-        for program in (Ring(3000),) if line.quick else (Ring(3000), Lammps()):
+        for program in (Ring(1000),) if line.quick else (Ring(3000), Lammps()):
             count = RUNS[line.quick]
             line.case(f"{name}: {program.name}", lambda c, p=program, b=begins, s=legs: journey(c, p, b, s, count), count)
     return line.finish()
