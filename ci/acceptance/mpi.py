@@ -37,12 +37,12 @@ PATHS = {
     "ucx rc": Path("--mca pml ucx --mca osc ucx --mca btl self -x UCX_TLS=rc_v,self"),
     "ucx ud": Path("--mca pml ucx --mca osc pt2pt --mca btl self -x UCX_TLS=ud_v,self"),
     "openib": Path("--mca pml ob1 --mca osc pt2pt --mca btl self,openib --mca btl_openib_allow_ib 1"),
-    "ofi": Path("--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm --mca osc pt2pt -x FI_UNIVERSE_SIZE=16"),
+    "ofi": Path("--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm --mca osc pt2pt --mca btl self -x FI_UNIVERSE_SIZE=16"),
     "ucx rc, shared memory": Path("--mca pml ucx --mca osc ucx --mca btl self -x UCX_TLS=rc_v,posix,sysv,self", 50_000),
     "ucx ud, shared memory": Path("--mca pml ucx --mca osc pt2pt --mca btl self -x UCX_TLS=ud_v,posix,sysv,self", 50_000),
     # libfabric's RxM has none of its own: windows and collectives do.
     "ofi, shared memory": Path("--mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm --mca osc sm --mca coll_sm_priority 100 "
-                               "-x FI_UNIVERSE_SIZE=16"),
+                               "--mca btl self -x FI_UNIVERSE_SIZE=16"),
     "openib, shared memory": Path("--mca pml ob1 --mca btl self,vader,openib --mca btl_openib_allow_ib 1", 300_000),
     "mpich rc": Path("-env MPIR_CVAR_NOLOCAL 1 -env UCX_TLS rc_v,self", mpi=MPICH),
     "mpich ud": Path("-env MPIR_CVAR_NOLOCAL 1 -env UCX_TLS ud_v,self", mpi=MPICH),

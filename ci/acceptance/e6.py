@@ -1,0 +1,205 @@
+"""E6: whoever dies, a rank, the exchange, the checkpoint command or the restart command, at any moment: nothing hangs past its
+time-out, no process is left behind, and the last set can be restarted and comes to the result of an undisturbed run."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+from common import Case, Line, Skip, check, main
+from jobs import descendants, free_port, wait_for
+from mpi import PATHS, MpiJob, check_result
+from mpi_programs import Ring
+
+RANKS = 2
+TIMES = {True: 2, False: 20}  # --quick or not
+TIMEOUT_S = 30                # of a checkpoint
+SLACK_S = 30                  # of a busy machine, above what the commands were told
+
+
+class Exposed(MpiJob):
+    """`uri`: of its exchange, if not its directory."""
+
+    def __init__(self, case: Case, name: str, uri: str = ""):
+        super().__init__(case, name, PATHS["ucx rc"], Ring(), RANKS)
+        self.environment |= {"SHADOWIB_EXCHANGE": uri} if uri else {}
+
+    def ranks(self) -> list[int]:
+        def is_rank(pid: int) -> bool:
+            try:
+                return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == self.path.mpi.program
+            except OSError:
+                return False
+        return [pid for program in self.programs for pid in descendants(program.process.pid) if is_rank(pid)]
+
+    def begin_checkpoint(self) -> subprocess.Popen:
+        words = [self.shadowib, "checkpoint", self.name, "--dir", str(self.directory), "--timeout", str(TIMEOUT_S)]
+        with open(self.case.work / f"{self.name}.checkpoint", "wb") as sink:
+            return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, env=self.environment)
+
+    def end_everything(self):
+        """What is left of this generation, and its launcher."""
+        before = self.ranks()
+        for program in self.programs:
+            for pid in [*descendants(program.process.pid), program.process.pid]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            self._wait(program, SLACK_S)
+        wait_for("the end of all ranks", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in before), SLACK_S)
+        self.programs = []
+
+    def last_set(self) -> str:
+        """The newest that a command lists: only whole ones are."""
+        sets = sorted(path for path in (self.directory / "sets").iterdir() if path.name.startswith(self.name + ".") and (path / "manifest.json").exists())
+        check(sets, "no set is left")
+        return str(sets[-1])
+
+
+def ends(what: str, process: subprocess.Popen, seconds: float) -> int:
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        check(False, f"{what} hangs: it has not ended in {seconds:.0f} s")
+
+
+def prepared(case: Case, number: int, uri: str = "") -> Exposed | None:
+    """A job that has one set already, and goes on. None: it has come to its end."""
+    job = Exposed(case, f"run{number}-{len(case.cleanups)}", uri)
+    job.launch()
+    job.await_ranks()
+    taken = ends("a checkpoint that nobody disturbs", job.begin_checkpoint(), TIMEOUT_S + SLACK_S)
+    return job if taken == 0 and not job.programs[0].ended() else None
+
+
+def restart_last(job: Exposed, expected: str, **environment):
+    job.restart(job.last_set(), environment=environment)
+    job.finish(300)
+    check_result(job, expected)
+
+
+def in_checkpoint(job: Exposed, random, kill) -> int:
+    """`kill(command)` at a random moment of one. Its exit code."""
+    command = job.begin_checkpoint()
+    time.sleep(random.uniform(0, 0.4))
+    kill(command)
+    return ends("the checkpoint", command, TIMEOUT_S + SLACK_S)
+
+
+def rank_in_checkpoint(case, job, random, expected):
+    """Its launcher ends the others, or the job's own end does."""
+    def kill(_command):
+        if ranks := job.ranks():
+            os.kill(random.choice(ranks), signal.SIGKILL)
+    in_checkpoint(job, random, kill)
+    job._wait(job.programs[0], 60 + SLACK_S)
+    job.programs = []
+    restart_last(job, expected)
+
+
+def command_in_checkpoint(case, job, random, expected):
+    """The ranks go on, to their end; and so does the last set."""
+    in_checkpoint(job, random, lambda command: command.kill())
+    job.finish(300)
+    check_result(job, expected)
+    job.everything.clear()  # whose checksum has been looked at
+    restart_last(job, expected)
+
+
+def restart_command(case, job, random, expected):
+    """With it all ranks end."""
+    job.end_everything()
+    restart = job.restart(job.last_set())
+    time.sleep(random.uniform(0, 1.5))
+    ranks = job.ranks()
+    restart.process.kill()
+    job._wait(restart, SLACK_S)
+    wait_for("the ranks' end", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in ranks), SLACK_S)
+    if "checksum" in restart.text():
+        return
+    restart_last(job, expected)
+
+
+def rank_in_restart(case, job, random, expected):
+    job.end_everything()
+    restart = job.restart(job.last_set())
+    time.sleep(random.uniform(0, 1.5))
+    if not (ranks := job.ranks()):
+        ranks = wait_for("ranks", lambda: job.ranks() or (restart.ended() and [0]), SLACK_S, 0.01)
+    if ranks != [0]:
+        os.kill(random.choice(ranks), signal.SIGKILL)
+    job._wait(restart, 60 + SLACK_S)
+    if "checksum" in restart.text():
+        return
+    restart_last(job, expected)
+
+
+class Server:
+    """Redis, of this case alone."""
+
+    def __init__(self, case: Case):
+        if not shutil.which("redis-server"):
+            raise Skip("redis-server is not installed (package redis-server)")
+        self.port = free_port()
+        with open(case.work / f"redis{self.port}.out", "wb") as sink:
+            self.process = subprocess.Popen(["redis-server", "--bind", "127.0.0.1", "--port", str(self.port), "--save", "", "--dir", str(case.work)],
+                                            stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT)
+        case.cleanups.append(lambda _failed: self.kill())
+        wait_for("redis", lambda: b"Ready to accept" in (case.work / f"redis{self.port}.out").read_bytes(), 30)
+        self.uri = f"redis://127.0.0.1:{self.port}/job"
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+
+def exchange(case, job, random, expected):
+    """The job goes on without it, or ends and says why; its last set is restarted by another."""
+    in_checkpoint(job, random, lambda _command: job.server.kill())
+    job.end_everything()
+    job.environment.pop("SHADOWIB_EXCHANGE")
+    job.generation += 1
+    words = [job.shadowib, "restart", job.last_set(), "--dir", str(job.directory), "--exchange", f"dir:{job.directory}/again"]
+    job.programs = [job._spawn(f"restart{job.generation}", words)]
+    job.finish(300)
+    check_result(job, expected)
+
+
+VICTIMS = {
+    "a rank in a checkpoint": rank_in_checkpoint,
+    "the checkpoint command": command_in_checkpoint,
+    "the restart command": restart_command,
+    "a rank in a restart": rank_in_restart,
+    "the exchange in a checkpoint": exchange,
+}
+
+
+def repeated(case: Case, victim, count: int) -> str:
+    job = Exposed(case, "undisturbed")
+    job.launch()
+    job.finish(300)
+    expected = job.result()
+    for number in range(case.done, count):
+        job = None
+        while job is None:  # it was over before its first set
+            server = Server(case) if victim is exchange else None
+            job = prepared(case, number, server.uri if server else "")
+        job.server = server
+        victim(case, job, case.random(number), expected)
+        job.stop()
+        shutil.rmtree(job.directory, ignore_errors=True)
+        case.progress(number + 1)
+    return f"{count} x; {expected}"
+
+
+def run() -> int:
+    line = Line("e6", __doc__)
+    for name, victim in VICTIMS.items():
+        line.case(f"killed: {name}", lambda c, v=victim: repeated(c, v, TIMES[line.quick]), TIMES[line.quick])
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)
