@@ -18,6 +18,14 @@ TIMEOUT_S = 30                # of a checkpoint
 SLACK_S = 30                  # of a busy machine, above what the commands were told
 
 
+def lives(pid: int) -> bool:
+    """No zombie, which this line has inherited and does not look at."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 class Exposed(MpiJob):
     """`uri`: of its exchange, if not its directory."""
 
@@ -25,7 +33,7 @@ class Exposed(MpiJob):
         super().__init__(case, name, PATHS["ucx rc"], Ring(), RANKS)
         self.environment |= {"SHADOWIB_EXCHANGE": uri} if uri else {}
 
-    def ranks(self) -> list[int]:
+    def living(self) -> list[int]:
         def is_rank(pid: int) -> bool:
             try:
                 return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == self.path.mpi.program
@@ -40,7 +48,7 @@ class Exposed(MpiJob):
 
     def end_everything(self):
         """What is left of this generation, and its launcher."""
-        before = self.ranks()
+        before = self.living()
         for program in self.programs:
             for pid in [*descendants(program.process.pid), program.process.pid]:
                 try:
@@ -48,7 +56,7 @@ class Exposed(MpiJob):
                 except ProcessLookupError:
                     pass
             self._wait(program, SLACK_S)
-        wait_for("the end of all ranks", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in before), SLACK_S)
+        wait_for("the end of all ranks", lambda: not any(map(lives, before)), SLACK_S)
         self.programs = []
 
     def last_set(self) -> str:
@@ -91,7 +99,7 @@ def in_checkpoint(job: Exposed, random, kill) -> int:
 def rank_in_checkpoint(case, job, random, expected):
     """Its launcher ends the others, or the job's own end does."""
     def kill(_command):
-        if ranks := job.ranks():
+        if ranks := job.living():
             os.kill(random.choice(ranks), signal.SIGKILL)
     in_checkpoint(job, random, kill)
     job._wait(job.programs[0], 60 + SLACK_S)
@@ -113,10 +121,10 @@ def restart_command(case, job, random, expected):
     job.end_everything()
     restart = job.restart(job.last_set())
     time.sleep(random.uniform(0, 1.5))
-    ranks = job.ranks()
+    ranks = job.living()
     restart.process.kill()
     job._wait(restart, SLACK_S)
-    wait_for("the ranks' end", lambda: not any(os.path.exists(f"/proc/{pid}") for pid in ranks), SLACK_S)
+    wait_for("the ranks' end", lambda: not any(map(lives, ranks)), SLACK_S)
     if "checksum" in restart.text():
         return
     restart_last(job, expected)
@@ -126,8 +134,8 @@ def rank_in_restart(case, job, random, expected):
     job.end_everything()
     restart = job.restart(job.last_set())
     time.sleep(random.uniform(0, 1.5))
-    if not (ranks := job.ranks()):
-        ranks = wait_for("ranks", lambda: job.ranks() or (restart.ended() and [0]), SLACK_S, 0.01)
+    if not (ranks := job.living()):
+        ranks = wait_for("ranks", lambda: job.living() or (restart.ended() and [0]), SLACK_S, 0.01)
     if ranks != [0]:
         os.kill(random.choice(ranks), signal.SIGKILL)
     job._wait(restart, 60 + SLACK_S)
