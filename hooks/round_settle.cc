@@ -24,6 +24,14 @@ constexpr int kSettleTries = 5;
 constexpr int kRehearsals = 20;
 constexpr int kRehearsalMs = 50;
 
+// Whether a reload would come to its end while these threads stand still.
+Status rehearse_reload() {
+  if (!guarded(Guard::kRehearseReload)) return {};
+  if (const std::uint32_t threads = parked_in_lookup(); threads != 0)
+    return Status::of(Code::kTimeout, 0, "%u stopped thread(s) of the program are having a function bound", threads);
+  return loader_rehearse(kRehearsalMs);
+}
+
 }  // namespace
 
 Status RoundSettle::stop() {
@@ -32,7 +40,7 @@ Status RoundSettle::stop() {
   for (int attempt = 0;; ++attempt) {
     // In all less than what is left, in time to say which thread it was.
     SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms() / 4, 10000), messages_.left_ms() / 8 * 5));
-    Status rehearsal = guarded(Guard::kRehearseReload) ? loader_rehearse(kRehearsalMs) : Status();
+    Status rehearsal = rehearse_reload();
     if (rehearsal.ok()) break;
     release_threads();
     if (attempt == kRehearsals)
