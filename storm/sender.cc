@@ -80,7 +80,10 @@ bool Sender::step() {
   }
   if (n == 0) return false;
   post(chain.data());
-  if (n == 1 && is_plain(log_.back().op) && saboteur().strikes(Sabotage::kDoubled)) post(chain.data());
+  if (n == 1 && is_plain(log_.back().op) && has_room() && saboteur().strikes(Sabotage::kDoubled)) {
+    ++unlogged_;
+    post(chain.data());
+  }
   // What was inline is the program's again.
   for (std::size_t i = log_.size() - n; i < log_.size(); ++i)
     if (log_[i].op.inlined) std::memset(at(log_[i].place), 0x99, plan.slot_bytes);

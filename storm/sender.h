@@ -27,7 +27,9 @@ class Sender {
   // Tells the peer how far the other direction is, by a write of its own; false if there is no room for it now.
   bool post_credit(const Credits& credits);
   // Whether so many requests of the receiver's own may be posted now.
-  bool has_room(std::size_t requests = 1) const { return log_.size() + requests <= wiring_.out().send_depth; }
+  bool has_room(std::size_t requests = 1) const {
+    return log_.size() + unlogged_ + requests <= wiring_.out().send_depth;
+  }
   // The last request: when it has completed, all have run. False if there is no room for it now. Not of datagrams.
   bool post_flush();
   // Binds the receiver's window; false as before. bound() tells how many binds have completed.
@@ -97,7 +99,8 @@ class Sender {
   AddressHandle route_;
   bool window_open_ = false;
   std::uint32_t window_key_ = 0;
-  bool stopped_ = false;  // by sabotage
+  bool stopped_ = false;      // by sabotage
+  std::size_t unlogged_ = 0;  // requests that sabotage has posted: each may still have its place in the queue
 };
 
 }  // namespace storm
