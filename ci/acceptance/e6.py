@@ -1,5 +1,6 @@
 """E6: whoever dies, a rank, the exchange, the checkpoint command or the restart command, at any moment: nothing hangs past its
 time-out, no process is left behind, and the last set can be restarted and comes to the result of an undisturbed run."""
+import json
 import os
 import pathlib
 import shutil
@@ -60,10 +61,11 @@ class Exposed(MpiJob):
         self.programs = []
 
     def last_set(self) -> str:
-        """The newest that a command lists: only whole ones are."""
-        sets = sorted(path for path in (self.directory / "sets").iterdir() if path.name.startswith(self.name + ".") and (path / "manifest.json").exists())
-        check(sets, "no set is left")
-        return str(sets[-1])
+        """The newest that `list` knows, whole."""
+        listed = json.loads(self.command("list", "--json").stdout)
+        numbers = [(entry["number"], entry["path"]) for entry in listed["sets"] if entry["job"] == self.name and entry["ok"]]
+        check(numbers, "no set is left")
+        return max(numbers)[1]
 
 
 def ends(what: str, process: subprocess.Popen, seconds: float) -> int:
@@ -88,35 +90,42 @@ def restart_last(job: Exposed, expected: str, **environment):
     check_result(job, expected)
 
 
-def in_checkpoint(job: Exposed, random, kill) -> int:
-    """`kill(command)` at a random moment of one. Its exit code."""
+def in_checkpoint(job: Exposed, random, kill) -> bool:
+    """`kill(command)` at a random moment of one. False: it had ended before."""
     command = job.begin_checkpoint()
     time.sleep(random.uniform(0, 0.4))
+    hit = command.poll() is None
     kill(command)
-    return ends("the checkpoint", command, TIMEOUT_S + SLACK_S)
+    ends("the checkpoint", command, TIMEOUT_S + SLACK_S)
+    return hit
 
 
-def rank_in_checkpoint(case, job, random, expected):
+# Each returns whether it has met what it was to kill at work; if not, it is done again.
+
+
+def rank_in_checkpoint(job, random, expected) -> bool:
     """Its launcher ends the others, or the job's own end does."""
     def kill(_command):
         if ranks := job.living():
             os.kill(random.choice(ranks), signal.SIGKILL)
-    in_checkpoint(job, random, kill)
+    hit = in_checkpoint(job, random, kill)
     job._wait(job.programs[0], 60 + SLACK_S)
     job.programs = []
     restart_last(job, expected)
+    return hit
 
 
-def command_in_checkpoint(case, job, random, expected):
+def command_in_checkpoint(job, random, expected) -> bool:
     """The ranks go on, to their end; and so does the last set."""
-    in_checkpoint(job, random, lambda command: command.kill())
+    hit = in_checkpoint(job, random, lambda command: command.kill())
     job.finish(300)
     check_result(job, expected)
     job.everything.clear()  # whose checksum has been looked at
     restart_last(job, expected)
+    return hit
 
 
-def restart_command(case, job, random, expected):
+def restart_command(job, random, expected) -> bool:
     """With it all ranks end."""
     job.end_everything()
     restart = job.restart(job.last_set())
@@ -126,22 +135,23 @@ def restart_command(case, job, random, expected):
     job._wait(restart, SLACK_S)
     wait_for("the ranks' end", lambda: not any(map(lives, ranks)), SLACK_S)
     if "checksum" in restart.text():
-        return
+        return False
     restart_last(job, expected)
+    return True
 
 
-def rank_in_restart(case, job, random, expected):
+def rank_in_restart(job, random, expected) -> bool:
     job.end_everything()
     restart = job.restart(job.last_set())
     time.sleep(random.uniform(0, 1.5))
-    if not (ranks := job.living()):
-        ranks = wait_for("ranks", lambda: job.living() or (restart.ended() and [0]), SLACK_S, 0.01)
+    ranks = wait_for("ranks", lambda: job.living() or (restart.ended() and [0]), SLACK_S, 0.01)
     if ranks != [0]:
         os.kill(random.choice(ranks), signal.SIGKILL)
     job._wait(restart, 60 + SLACK_S)
     if "checksum" in restart.text():
-        return
+        return False
     restart_last(job, expected)
+    return True
 
 
 class Server:
@@ -163,9 +173,9 @@ class Server:
         self.process.wait()
 
 
-def exchange(case, job, random, expected):
+def exchange(job, random, expected) -> bool:
     """The job goes on without it, or ends and says why; its last set is restarted by another."""
-    in_checkpoint(job, random, lambda _command: job.server.kill())
+    hit = in_checkpoint(job, random, lambda _command: job.server.kill())
     job.end_everything()
     job.environment.pop("SHADOWIB_EXCHANGE")
     job.generation += 1
@@ -173,6 +183,7 @@ def exchange(case, job, random, expected):
     job.programs = [job._spawn(f"restart{job.generation}", words)]
     job.finish(300)
     check_result(job, expected)
+    return hit
 
 
 VICTIMS = {
@@ -184,20 +195,27 @@ VICTIMS = {
 }
 
 
+def one_run(case: Case, victim, number: int, random, expected: str) -> bool:
+    server = Server(case) if victim is exchange else None
+    job = prepared(case, number, server.uri if server else "")
+    if job is None:  # it was over before its first set
+        return False
+    job.server = server
+    hit = victim(job, random, expected)
+    job.stop()
+    shutil.rmtree(job.directory, ignore_errors=True)
+    return hit
+
+
 def repeated(case: Case, victim, count: int) -> str:
     job = Exposed(case, "undisturbed")
     job.launch()
     job.finish(300)
     expected = job.result()
     for number in range(case.done, count):
-        job = None
-        while job is None:  # it was over before its first set
-            server = Server(case) if victim is exchange else None
-            job = prepared(case, number, server.uri if server else "")
-        job.server = server
-        victim(case, job, case.random(number), expected)
-        job.stop()
-        shutil.rmtree(job.directory, ignore_errors=True)
+        random = case.random(number)
+        while not one_run(case, victim, number, random, expected):
+            pass
         case.progress(number + 1)
     return f"{count} x; {expected}"
 
