@@ -34,7 +34,7 @@ std::uint32_t size_of_namespace(const PmixLibrary& library, const pmix_proc_t& o
 // Where the launcher has directories for its ranks. Some tell by values, Open MPI 4 by the environment alone.
 std::vector<std::string> session_roots(const PmixLibrary& library, const pmix_proc_t& own) {
   std::vector<std::string> roots;
-  for (const char* key : {PMIX_TMPDIR, PMIX_NSDIR, PMIX_PROCDIR}) {
+  for (const char* key : {PMIX_NSDIR, PMIX_PROCDIR}) {  // PMIX_TMPDIR may be one where users have files, too
     pmix_proc_t whose = own;
     if (std::strcmp(key, PMIX_PROCDIR) != 0) whose.rank = PMIX_RANK_WILDCARD;
     pmix_value_t* value = nullptr;
