@@ -38,6 +38,14 @@ ExemptThread* exempt_thread(int tid) {
   return nullptr;
 }
 
+// A thread that the loader looks a symbol up for (lazy binding, dlsym) says so in its control block (tcbhead_t of
+// glibc on x86-64, gscope_flag), and dlclose waits until none does.
+bool is_in_lookup() {
+  std::uint32_t flag = 0;
+  __asm__ volatile("movl %%fs:0x1c, %0" : "=r"(flag));
+  return flag != 0;
+}
+
 void arrived() {
   g_park_arrivals.fetch_add(1, std::memory_order_release);
   futex_wake(&g_park_arrivals, INT_MAX);
@@ -70,32 +78,27 @@ void for_each_parked(std::uint32_t generation, void (*visit)(int tid, void* cont
     if (void* context = thread.context.load(std::memory_order_acquire)) visit(thread.tid.load(), context, arg);
 }
 
-// A thread that the loader looks a symbol up for (lazy binding, dlsym) says so in its control block (gscope_flag),
-// and dlclose waits until none does.
-static std::atomic<std::uint32_t> g_in_lookup{0};
-
-static std::uint32_t is_in_lookup() {
-  std::uint32_t flag = 0;
-  __asm__ volatile("movl %%fs:0x1c, %0" : "=r"(flag));  // tcbhead_t, glibc on x86-64
-  return flag != 0 ? 1 : 0;
+std::uint32_t parked_in_lookup() {
+  std::uint32_t threads = 0;
+  const std::uint32_t generation = g_stop_requested.load(std::memory_order_acquire);
+  for (auto& slot : g_slots)
+    if (slot.parked.load(std::memory_order_acquire) == generation && slot.in_lookup.load(std::memory_order_relaxed))
+      ++threads;
+  return threads;
 }
-
-std::uint32_t parked_in_lookup() { return g_in_lookup.load(); }
 
 void park_here(std::uint32_t generation, std::uint64_t mask) {
   ParkSlot* slot = park_slot(generation, raw_gettid(), true);
   SHADOWIB_CHECK(slot != nullptr, "more than %u threads in one stop", kMaxThreads);
-  const std::uint32_t in_lookup = is_in_lookup();
-  g_in_lookup.fetch_add(in_lookup);
   // After a restart the thread comes out of save_context again and goes on as if it had never left.
   ParkedContext here;
   here.program_mask = mask;
   save_context(&here.context);
   slot->context.store(&here, std::memory_order_relaxed);
+  slot->in_lookup.store(is_in_lookup(), std::memory_order_relaxed);
   slot->parked.store(generation, std::memory_order_release);
   arrived();
   while (g_stop_requested.load(std::memory_order_acquire) == generation) futex_wait(&g_stop_requested, generation);
-  g_in_lookup.fetch_sub(in_lookup);
 }
 
 void park_if_requested() {

@@ -62,9 +62,11 @@ void stop_unexempt_this_thread();
 // no longer `value` (whoever changes it wakes the futex): for threads needed before the program goes on. Returns in
 // the original and in a restarted process.
 void park_exempt_thread();
-// Threads that are parked while the loader looks a symbol up for them: dlclose would wait for them.
-std::uint32_t parked_in_lookup();
 void park_exempt_thread_while(const std::atomic<std::uint32_t>* word, std::uint32_t value);
+
+// How many threads of the program this stop has parked while the loader looks a symbol up for them: dlclose waits for
+// each.
+std::uint32_t parked_in_lookup();
 
 // Waits until every exempt thread but the caller is parked; kTimeout names one that is not.
 Status stop_wait_exempt_parked(int timeout_ms);

@@ -1,4 +1,5 @@
 /* Hazards of threads, adapters, children and peers. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
@@ -75,6 +76,43 @@ static void stopped_in_malloc(void) {
   make_free_pair();
   arena_lock = lock_of_main_arena();
   CHECK(pthread_create(&thread, NULL, allocate_for_long, (void*)&entered) == 0);
+  while (!entered) usleep(100);
+  checkpoint_and_kill();
+  CHECK(pthread_join(thread, NULL) == 0);
+  send_one(1);
+}
+
+/* H14: one for which the loader looks a symbol up, as its control block says (tcbhead_t, gscope_flag). What the
+ * thread calls in between is bound before: a lookup of its own would take the word back. */
+static void* bind_for_long(void* entered) {
+  unsigned word = 1;
+  ASK(paused);
+  usleep(now() < 0);
+  __asm__ volatile("movl %0, %%fs:0x1c" : : "r"(word) : "memory");
+  *(volatile int*)entered = 1;
+  while (ASK(paused) == 0) usleep(1000);
+  for (double end = now() + 0.2; now() < end;) usleep(1000);
+  word = 0;
+  __asm__ volatile("xchgl %0, %%fs:0x1c" : "+r"(word) : : "memory");
+  CHECK(word != 0);
+  return NULL;
+}
+
+/* dlclose waits only if there are scopes to free: each of these makes the one of the C library longer. */
+static void leave_scopes_behind(void) {
+  static const char* const names[] = {"libBrokenLocale.so.1", "libanl.so.1",     "libdl.so.2",   "libnss_compat.so.2",
+                                      "libnss_hesiod.so.2",   "libpthread.so.0", "libmvec.so.1", "libnss_files.so.2",
+                                      "libnss_dns.so.2",      "libresolv.so.2",  "librt.so.1",   "libutil.so.1"};
+  for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); ++i)
+    CHECK(dlopen(names[i], RTLD_NOW | RTLD_LOCAL) != NULL);
+}
+
+static void stopped_while_binding(void) {
+  static volatile int entered;
+  pthread_t thread;
+  make_free_pair();
+  leave_scopes_behind();
+  CHECK(pthread_create(&thread, NULL, bind_for_long, (void*)&entered) == 0);
   while (!entered) usleep(100);
   checkpoint_and_kill();
   CHECK(pthread_join(thread, NULL) == 0);
@@ -209,6 +247,7 @@ static void peer_not_ready(void) {
 const struct scenario hazard_process_scenarios[] = {{"stopped_in_a_post", stopped_in_a_post},
                                                     {"stopped_in_the_loader", stopped_in_the_loader},
                                                     {"stopped_in_malloc", stopped_in_malloc},
+                                                    {"stopped_while_binding", stopped_while_binding},
                                                     {"write_on_its_way_to_memory", write_on_its_way_to_memory},
                                                     {"extended_write_seen", extended_write_seen},
                                                     {"forked", forked},

@@ -31,7 +31,7 @@ class Hazard(RestartCase):
         codes = self.codes([self.run_program(scenario, **environment) for scenario in scenarios])
         killed = set(codes) == {-9}
         while killed:
-            codes = self.codes([self.restart(self.newest(), *(() if guard is None else ("--timeout", "20")))])
+            codes = self.codes([self.restart(self.newest(), *(() if guard is None else ("--timeout", "8")))])
             killed = "killed by signal 9" in self.processes[-1].log.read_text(errors="replace")
         return codes, "".join(p.log.read_text(errors="replace") for p in self.processes)
 
@@ -165,10 +165,13 @@ class Processes(Hazard):
         self.hazard("h14.inside", "a thread was stopped inside the backend", "stopped_in_a_post")
 
     def test_h14_a_thread_inside_of_the_loader(self):
-        self.hazard("h14.loader", "the loader thread did not finish within 20000 ms", "stopped_in_the_loader")
+        self.hazard("h14.loader", "the loader thread did not finish within 8000 ms", "stopped_in_the_loader")
 
     def test_h14_a_thread_inside_of_malloc(self):
-        self.hazard("h14.loader", "the loader thread did not finish within 20000 ms", "stopped_in_malloc")
+        self.hazard("h14.loader", "the loader thread did not finish within 8000 ms", "stopped_in_malloc")
+
+    def test_h14_a_thread_that_has_a_function_bound(self):
+        self.hazard("h14.loader", "the loader thread did not finish within 8000 ms", "stopped_while_binding")
 
     def test_h16_a_write_that_has_completed_and_is_not_in_memory(self):
         self.hazard("h16", "a write that had completed is lost", "write_on_its_way_to_memory", fields=DEVICE)
