@@ -19,12 +19,24 @@ namespace {
 
 constexpr std::int64_t kSharingNs = 60'000'000'000;
 constexpr int kStepMs = 200;
+constexpr std::int64_t kEndingNs = 3'000'000'000;
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
   return text.str();
+}
+
+// Whether the job is alive, and not just coming to its end: a launcher that has killed its ranks does not wait until
+// the kernel has taken all of them down, and a script restarts the job as soon as the launcher has ended.
+bool stays_alive(const std::string& directory, const std::string& job, std::string* who) {
+  if (!job_alive(directory, job, who)) return false;
+  Progress progress;
+  progress.step("waiting for the end of " + *who);
+  for (const std::int64_t deadline = monotonic_ns() + kEndingNs; job_alive(directory, job, who); ::usleep(20000))
+    if (monotonic_ns() >= deadline) return true;
+  return false;
 }
 
 // Held for a moment by whoever begins or joins a shared restart.
@@ -63,7 +75,7 @@ Status RestartPlace::take_alone(const SetManifest& manifest) {
   SHADOWIB_TRY(ensure_directory(alive));
   // Locks of members are refused first: they are what a user has to act on.
   std::string who;
-  if (job_alive(directory_, job_, &who))
+  if (stays_alive(directory_, job_, &who))
     return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
                       job_.c_str(), who.c_str());
   restart_lock_ = hold_alive_lock(alive + "/restart");

@@ -338,7 +338,11 @@ class Sets(Tree):
         self.assertEqual(holder.stdout.readline(), b"held\n")
         done = self.shadowib("restart", path, code=BUSY)
         self.assertIn("job a is alive", done.stderr)
-        holder.communicate()
+        # One that comes to its end is.
+        with subprocess.Popen([self.command, "restart", path], env=self.env, stderr=subprocess.PIPE, text=True) as restart:
+            self.assertIn("waiting for the end of member or command g0.0", restart.stderr.readline())
+            holder.communicate()
+            self.assertEqual(restart.wait(60), CORRUPT, "the image is none")
         self.assertEqual(subprocess.run([self.command, "restart", path], env=self.env, capture_output=True).returncode,
                          CORRUPT, "the image is none, but the job is free now")
 
