@@ -16,7 +16,6 @@ namespace {
 
 constexpr char kMarker[] = ".exchange";
 constexpr char kTemporary[] = ".tmp";
-constexpr std::size_t kMaxValue = 64u << 20;
 constexpr std::int64_t kBarrierSpinNs = 300000;
 
 // "a/b/c" and '=' give "a/b/=c".
@@ -52,20 +51,20 @@ class DirectoryExchange final : public Exchange {
       instance_ = static_cast<std::uint64_t>(monotonic_ns());
   }
 
-  Status publish(std::string_view key, std::string_view value) override;
-  Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
-                std::vector<bool>* found) override;
-  Status claim(std::string_view key, std::string_view value) override;
-  Status remove(std::string_view key) override;
-  Status list(std::string_view prefix, std::vector<std::string>* names) override;
-  Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                 std::string_view abort_key) override;
-  Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
   const std::string& uri() const override { return uri_; }
 
  private:
+  Status do_publish(std::string_view key, std::string_view value) override;
+  Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                   std::vector<bool>* found) override;
+  Status do_claim(std::string_view key, std::string_view value) override;
+  Status do_remove(std::string_view key) override;
+  Status do_list(std::string_view prefix, std::vector<std::string>* names) override;
+  Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                    std::string_view abort_key) override;
+  Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
+
   Status io(int err, const char* what, std::string_view key) const;
-  Status bad_key(std::string_view key) const;
   bool lost() const { return ::syscall(SYS_faccessat, root_.get(), kMarker, F_OK) != 0; }
   // Before a file is looked for that another host may have made, replaced or removed.
   void revalidate(const std::string& file) {
@@ -103,12 +102,6 @@ Status DirectoryExchange::io(int err, const char* what, std::string_view key) co
       err == ENOSPC || err == EDQUOT ? "; free space there or name another place with --exchange" : "";
   return Status::of(Code::kIo, err, "exchange %.150s: cannot %s %.80s: %s%s", uri_.c_str(), what,
                     std::string(key).c_str(), error_text(err), remedy);
-}
-
-Status DirectoryExchange::bad_key(std::string_view key) const {
-  return Status::of(Code::kUsage, EINVAL,
-                    "exchange: '%.100s' is no key (1 to 8 components of 1 to 64 of A-Za-z0-9._-)",
-                    std::string(key).c_str());
 }
 
 // A client asks the server when it opens a directory, but not about one that it holds open or takes for missing.
@@ -151,12 +144,7 @@ int DirectoryExchange::with_parents(const std::string& target, Put put) {
   return put() == 0 ? 0 : errno;
 }
 
-Status DirectoryExchange::publish(std::string_view key, std::string_view value) {
-  count_operation();
-  if (!valid_key(key)) return bad_key(key);
-  if (value.size() > kMaxValue)
-    return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
-                      std::string(key).c_str(), value.size());
+Status DirectoryExchange::do_publish(std::string_view key, std::string_view value) {
   std::string temporary, target = file_of(key, '=');
   if (int err = make_temporary(value, &temporary); err != 0) return io(err, "write", key);
   int err = with_parents(
@@ -181,30 +169,21 @@ int DirectoryExchange::link_in_place(const std::string& temporary, const std::st
   return err;
 }
 
-Status DirectoryExchange::claim(std::string_view key, std::string_view value) {
-  count_operation();
-  if (!valid_key(key)) return bad_key(key);
-  if (value.size() > kMaxValue)
-    return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
-                      std::string(key).c_str(), value.size());
+Status DirectoryExchange::do_claim(std::string_view key, std::string_view value) {
   std::string temporary, target = file_of(key, '=');
-  if (exists(target)) return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
+  if (exists(target)) return taken(key);
   if (int err = make_temporary(value, &temporary); err != 0) return io(err, "write", key);
   int err = link_in_place(temporary, target);
   drop_temporary(temporary);
-  if (err == EEXIST) return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
+  if (err == EEXIST) return taken(key);
   return err == 0 ? Status() : io(err, "claim", key);
 }
 
-Status DirectoryExchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
-                                 std::vector<bool>* found) {
-  count_operation();
-  values->assign(keys.size(), std::string());
-  found->assign(keys.size(), false);
+Status DirectoryExchange::do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                                    std::vector<bool>* found) {
   bool missed = false;
   std::string asked;  // the directory of the key before
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (!valid_key(keys[i])) return bad_key(keys[i]);
     const std::string file = file_of(keys[i], '=');
     if (parent_of(file) != asked) revalidate(file);
     asked = parent_of(file);
@@ -221,9 +200,7 @@ Status DirectoryExchange::lookup(const std::vector<std::string>& keys, std::vect
   return {};
 }
 
-Status DirectoryExchange::remove(std::string_view key) {
-  count_operation();
-  if (!valid_key(key)) return bad_key(key);
+Status DirectoryExchange::do_remove(std::string_view key) {
   const std::string file = file_of(key, '=');
   revalidate(file);
   if (::syscall(SYS_unlinkat, root_.get(), file.c_str(), 0) == 0) return {};
@@ -244,10 +221,7 @@ bool DirectoryExchange::holds_value(int directory, int depth) {
   return holds;
 }
 
-Status DirectoryExchange::list(std::string_view prefix, std::vector<std::string>* names) {
-  count_operation();
-  names->clear();
-  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+Status DirectoryExchange::do_list(std::string_view prefix, std::vector<std::string>* names) {
   OwnedFd fd = open_directory(std::string(prefix.empty() ? "." : prefix));
   if (!fd) return errno == ENOENT && !lost() ? Status() : io(errno, "list", prefix);
   int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
@@ -260,8 +234,6 @@ Status DirectoryExchange::list(std::string_view prefix, std::vector<std::string>
   });
   if (err != 0) return io(err, "list", prefix);
   if (names->empty() && lost()) return io(ENOENT, "list", prefix);
-  std::sort(names->begin(), names->end());
-  names->erase(std::unique(names->begin(), names->end()), names->end());
   return {};
 }
 
@@ -276,12 +248,8 @@ Status DirectoryExchange::count_entries(const std::string& directory, std::strin
   return {};
 }
 
-Status DirectoryExchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                                  std::string_view abort_key) {
-  count_operation();
-  if (!valid_key(name)) return bad_key(name);
-  if (!valid_key(member) || member.find('/') != std::string_view::npos) return bad_key(member);
-  if (!abort_key.empty() && !valid_key(abort_key)) return bad_key(abort_key);
+Status DirectoryExchange::do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                                     std::string_view abort_key) {
   const std::int64_t start = monotonic_ns(), deadline = start + std::int64_t{timeout_ms} * 1000000;
   const std::string directory = file_of(name, '@'), entry = directory + "/" + std::string(member);
   const std::string abort = abort_key.empty() ? std::string() : file_of(abort_key, '=');
@@ -299,13 +267,9 @@ Status DirectoryExchange::barrier(std::string_view name, std::string_view member
     bool complete = false;
     SHADOWIB_TRY(count_entries(directory, name, n, &complete));
     if (complete) return {};
-    if (!abort.empty() && exists(abort))
-      return Status::of(Code::kAborted, 0, "exchange: barrier %.80s was given up: %.80s exists",
-                        std::string(name).c_str(), std::string(abort_key).c_str());
+    if (!abort.empty() && exists(abort)) return given_up(name, abort_key);
     std::int64_t now = monotonic_ns();
-    if (now >= deadline)
-      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: not all %d members entered barrier %.80s within %d ms",
-                        n, std::string(name).c_str(), timeout_ms);
+    if (now >= deadline) return incomplete(name, n, timeout_ms);
     if (now - start < kBarrierSpinNs) {
       ::syscall(SYS_sched_yield);
       continue;
@@ -344,9 +308,7 @@ Status DirectoryExchange::fingerprint(const std::string& directory, std::uint64_
   return {};
 }
 
-Status DirectoryExchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
-  count_operation();
-  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+Status DirectoryExchange::do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
   const std::string directory(prefix.empty() ? "." : prefix);
   const std::int64_t deadline = timeout_ms < 0 ? -1 : monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
   const std::string sleep_in = path_ + "/" + directory;
@@ -361,9 +323,7 @@ Status DirectoryExchange::watch(std::string_view prefix, std::uint64_t* token, i
       return {};
     }
     std::int64_t left = deadline < 0 ? -1 : deadline - monotonic_ns();
-    if (deadline >= 0 && left <= 0)
-      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: nothing changed below %.100s within %d ms",
-                        directory.c_str(), timeout_ms);
+    if (deadline >= 0 && left <= 0) return unchanged(prefix, timeout_ms);
     if (waiter->wait(left, cancel_fd)) return {};
   }
 }

@@ -1,5 +1,8 @@
 #include "shadowib/exchange/exchange.h"
 
+#include <algorithm>
+#include <cerrno>
+
 #include "shadowib/exchange/directory_exchange.h"
 #include "shadowib/exchange/pmix_exchange.h"
 #include "shadowib/exchange/redis_exchange.h"
@@ -10,11 +13,20 @@ namespace {
 
 constexpr int kMaxComponents = 8;
 constexpr std::size_t kMaxComponent = 64;
+constexpr std::size_t kMaxValue = 64u << 20;
 
 bool valid_character(char c) {
   return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
          c == '-';
 }
+
+Status no_key(std::string_view key) {
+  return Status::of(Code::kUsage, EINVAL,
+                    "exchange: '%.100s' is no key (1 to 8 components of 1 to 64 of A-Za-z0-9._-)",
+                    std::string(key).c_str());
+}
+
+Status check_key(std::string_view key) { return Exchange::valid_key(key) ? Status() : no_key(key); }
 
 }  // namespace
 
@@ -30,6 +42,86 @@ bool Exchange::valid_key(std::string_view key) {
     if (components == kMaxComponents) return false;
     key.remove_prefix(end + 1);
   }
+}
+
+Status Exchange::taken(std::string_view key) {
+  return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
+}
+
+Status Exchange::given_up(std::string_view barrier, std::string_view abort_key) {
+  return Status::of(Code::kAborted, 0, "exchange: barrier %.80s was given up: %.80s exists",
+                    std::string(barrier).c_str(), std::string(abort_key).c_str());
+}
+
+Status Exchange::incomplete(std::string_view barrier, int n, int timeout_ms) {
+  return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: not all %d members entered barrier %.80s within %d ms", n,
+                    std::string(barrier).c_str(), timeout_ms);
+}
+
+Status Exchange::unchanged(std::string_view prefix, int timeout_ms) {
+  return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: nothing changed below %.100s within %d ms",
+                    std::string(prefix).c_str(), timeout_ms);
+}
+
+Status Exchange::begin_put(std::string_view key, std::string_view value) {
+  count_operation();
+  SHADOWIB_TRY(check_key(key));
+  if (value.size() <= kMaxValue) return {};
+  return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
+                    std::string(key).c_str(), value.size());
+}
+
+Status Exchange::begin_below(std::string_view prefix) {
+  count_operation();
+  return prefix.empty() ? Status() : check_key(prefix);
+}
+
+Status Exchange::publish(std::string_view key, std::string_view value) {
+  SHADOWIB_TRY(begin_put(key, value));
+  return do_publish(key, value);
+}
+
+Status Exchange::claim(std::string_view key, std::string_view value) {
+  SHADOWIB_TRY(begin_put(key, value));
+  return do_claim(key, value);
+}
+
+Status Exchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                        std::vector<bool>* found) {
+  count_operation();
+  values->assign(keys.size(), std::string());
+  found->assign(keys.size(), false);
+  for (const std::string& key : keys) SHADOWIB_TRY(check_key(key));
+  return keys.empty() ? Status() : do_lookup(keys, values, found);
+}
+
+Status Exchange::remove(std::string_view key) {
+  count_operation();
+  SHADOWIB_TRY(check_key(key));
+  return do_remove(key);
+}
+
+Status Exchange::list(std::string_view prefix, std::vector<std::string>* names) {
+  names->clear();
+  SHADOWIB_TRY(begin_below(prefix));
+  SHADOWIB_TRY(do_list(prefix, names));
+  std::sort(names->begin(), names->end());
+  names->erase(std::unique(names->begin(), names->end()), names->end());
+  return {};
+}
+
+Status Exchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                         std::string_view abort_key) {
+  count_operation();
+  SHADOWIB_TRY(check_key(name));
+  if (!valid_key(member) || member.find('/') != std::string_view::npos) return no_key(member);
+  if (!abort_key.empty()) SHADOWIB_TRY(check_key(abort_key));
+  return do_barrier(name, member, n, timeout_ms, abort_key);
+}
+
+Status Exchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
+  SHADOWIB_TRY(begin_below(prefix));
+  return do_watch(prefix, token, timeout_ms, cancel_fd);
 }
 
 Status Exchange::get(std::string_view key, std::string* value, bool* found) {

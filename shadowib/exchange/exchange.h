@@ -28,30 +28,28 @@ class Exchange {
   virtual ~Exchange() = default;
 
   // Sets key to value, replacing.
-  virtual Status publish(std::string_view key, std::string_view value) = 0;
+  Status publish(std::string_view key, std::string_view value);
 
   // values[i] is the value of keys[i]; found[i] tells whether there is one. A missing key is not an error.
-  virtual Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
-                        std::vector<bool>* found) = 0;
+  Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values, std::vector<bool>* found);
 
   // Creates key with value for exactly one caller in the job's life. kBusy if it exists.
-  virtual Status claim(std::string_view key, std::string_view value) = 0;
+  Status claim(std::string_view key, std::string_view value);
 
   // Removes key; fine if absent.
-  virtual Status remove(std::string_view key) = 0;
+  Status remove(std::string_view key);
 
   // Names directly below prefix (components), sorted.
-  virtual Status list(std::string_view prefix, std::vector<std::string>* names) = 0;
+  Status list(std::string_view prefix, std::vector<std::string>* names);
 
   // Enters barrier `name` as `member` and waits until n distinct members have entered. kTimeout after timeout_ms;
   // kAborted as soon as key abort_key (if not empty) exists. A barrier name is used once.
-  virtual Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                         std::string_view abort_key) = 0;
+  Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms, std::string_view abort_key);
 
   // Waits until a key directly below prefix was published, claimed or removed since *token (an opaque counter; pass
   // 0 at first, which returns at once), or cancel_fd (if >= 0) becomes readable, or timeout_ms (< 0: none) ran out
   // (kTimeout). An idle waiter costs no CPU where the engine can notify. Spurious returns are allowed.
-  virtual Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) = 0;
+  Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd);
 
   // Opens to the same; may hold a password.
   virtual const std::string& uri() const = 0;
@@ -72,9 +70,29 @@ class Exchange {
   static bool valid_key(std::string_view key);
 
  protected:
-  void count_operation() { operations_.fetch_add(1, std::memory_order_relaxed); }
+  // How an operation ends that an engine has found in vain.
+  static Status taken(std::string_view key);
+  static Status given_up(std::string_view barrier, std::string_view abort_key);
+  static Status incomplete(std::string_view barrier, int n, int timeout_ms);
+  static Status unchanged(std::string_view prefix, int timeout_ms);
 
  private:
+  // What an engine does: keys are valid, values not too large, *values, *found and *names empty, there is a key to
+  // look up, and names may be in any order.
+  virtual Status do_publish(std::string_view key, std::string_view value) = 0;
+  virtual Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                           std::vector<bool>* found) = 0;
+  virtual Status do_claim(std::string_view key, std::string_view value) = 0;
+  virtual Status do_remove(std::string_view key) = 0;
+  virtual Status do_list(std::string_view prefix, std::vector<std::string>* names) = 0;
+  virtual Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                            std::string_view abort_key) = 0;
+  virtual Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) = 0;
+
+  void count_operation() { operations_.fetch_add(1, std::memory_order_relaxed); }
+  Status begin_put(std::string_view key, std::string_view value);
+  Status begin_below(std::string_view prefix);
+
   std::atomic<std::uint64_t> operations_{0};
 };
 

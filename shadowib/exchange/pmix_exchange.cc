@@ -9,7 +9,6 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kMaxValue = 64u << 20;
 constexpr int kSleepMs = 300000;  // how long the server is let wait at once
 constexpr int kLateMs = 3000;     // how much later than asked for it may answer then
 using Kind = RedisReply::Kind;
@@ -22,19 +21,19 @@ class PmixExchange final : public Exchange {
   Status begin(bool create);
   Status drop(std::string_view directory);
 
-  Status publish(std::string_view key, std::string_view value) override { return put("PUBLISH", key, value); }
-  Status claim(std::string_view key, std::string_view value) override { return put("CLAIM", key, value); }
-  Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
-                std::vector<bool>* found) override;
-  Status remove(std::string_view key) override;
-  Status list(std::string_view prefix, std::vector<std::string>* names) override;
-  Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                 std::string_view abort_key) override;
-  Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
   const std::string& uri() const override { return uri_; }
 
  private:
-  Status bad_key(std::string_view key) const;
+  Status do_publish(std::string_view key, std::string_view value) override { return put("PUBLISH", key, value); }
+  Status do_claim(std::string_view key, std::string_view value) override { return put("CLAIM", key, value); }
+  Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                   std::vector<bool>* found) override;
+  Status do_remove(std::string_view key) override;
+  Status do_list(std::string_view prefix, std::vector<std::string>* names) override;
+  Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                    std::string_view abort_key) override;
+  Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
+
   Status put(const char* operation, std::string_view key, std::string_view value);
   // Sends words and takes their answer, which is of `kind`. `subject`: for the message.
   Status ask(const std::vector<std::string_view>& words, std::string_view subject, Kind kind,
@@ -44,12 +43,6 @@ class PmixExchange final : public Exchange {
   const std::string uri_, shown_, prefix_;
   RedisPool pool_;
 };
-
-Status PmixExchange::bad_key(std::string_view key) const {
-  return Status::of(Code::kUsage, EINVAL,
-                    "exchange: '%.100s' is no key (1 to 8 components of 1 to 64 of A-Za-z0-9._-)",
-                    std::string(key).c_str());
-}
 
 Status PmixExchange::ask(const std::vector<std::string_view>& words, std::string_view subject, Kind kind,
                          std::unique_ptr<RedisReply>* answer, int patience_ms, int cancel_fd, bool* cancelled) {
@@ -78,20 +71,13 @@ Status PmixExchange::begin(bool create) {
 }
 
 Status PmixExchange::put(const char* operation, std::string_view key, std::string_view value) {
-  count_operation();
-  if (!valid_key(key)) return bad_key(key);
-  if (value.size() > kMaxValue)
-    return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
-                      std::string(key).c_str(), value.size());
   std::unique_ptr<RedisReply> answer;
   SHADOWIB_TRY(ask({operation, prefix_, key, value}, key, Kind::kNumber, &answer));
   if (answer->number == 1) return {};
-  return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
+  return taken(key);
 }
 
-Status PmixExchange::remove(std::string_view key) {
-  count_operation();
-  if (!valid_key(key)) return bad_key(key);
+Status PmixExchange::do_remove(std::string_view key) {
   std::unique_ptr<RedisReply> answer;
   return ask({"REMOVE", prefix_, key}, key, Kind::kNumber, &answer);
 }
@@ -101,14 +87,8 @@ Status PmixExchange::drop(std::string_view directory) {
   return ask({"DROP", prefix_, directory}, directory, Kind::kNumber, &answer);
 }
 
-Status PmixExchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
-                            std::vector<bool>* found) {
-  count_operation();
-  values->assign(keys.size(), std::string());
-  found->assign(keys.size(), false);
-  for (const std::string& key : keys)
-    if (!valid_key(key)) return bad_key(key);
-  if (keys.empty()) return {};
+Status PmixExchange::do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                               std::vector<bool>* found) {
   std::vector<std::string_view> words{"LOOKUP", prefix_};
   words.insert(words.end(), keys.begin(), keys.end());
   std::unique_ptr<RedisReply> answer;
@@ -121,22 +101,15 @@ Status PmixExchange::lookup(const std::vector<std::string>& keys, std::vector<st
   return {};
 }
 
-Status PmixExchange::list(std::string_view prefix, std::vector<std::string>* names) {
-  count_operation();
-  names->clear();
-  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+Status PmixExchange::do_list(std::string_view prefix, std::vector<std::string>* names) {
   std::unique_ptr<RedisReply> answer;
   SHADOWIB_TRY(ask({"LIST", prefix_, prefix}, prefix, Kind::kList, &answer));
   for (auto& name : answer->items) names->push_back(std::move(name->text));
   return {};
 }
 
-Status PmixExchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                             std::string_view abort_key) {
-  count_operation();
-  if (!valid_key(name)) return bad_key(name);
-  if (!valid_key(member) || member.find('/') != std::string_view::npos) return bad_key(member);
-  if (!abort_key.empty() && !valid_key(abort_key)) return bad_key(abort_key);
+Status PmixExchange::do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                                std::string_view abort_key) {
   const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
   for (;;) {
     const std::int64_t left_ms = std::max<std::int64_t>((deadline - monotonic_ns()) / 1000000, 0);
@@ -146,18 +119,12 @@ Status PmixExchange::barrier(std::string_view name, std::string_view member, int
     SHADOWIB_TRY(ask({"BARRIER", prefix_, name, member, count, sleep, abort_key}, name, Kind::kNumber, &answer,
                      sleep_ms + kLateMs));
     if (answer->number == 1) return {};
-    if (answer->number == 0)
-      return Status::of(Code::kAborted, 0, "exchange: barrier %.80s was given up: %.80s exists",
-                        std::string(name).c_str(), std::string(abort_key).c_str());
-    if (monotonic_ns() >= deadline || sleep_ms == left_ms)
-      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: not all %d members entered barrier %.80s within %d ms",
-                        n, std::string(name).c_str(), timeout_ms);
+    if (answer->number == 0) return given_up(name, abort_key);
+    if (monotonic_ns() >= deadline || sleep_ms == left_ms) return incomplete(name, n, timeout_ms);
   }
 }
 
-Status PmixExchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
-  count_operation();
-  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+Status PmixExchange::do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
   const std::int64_t deadline = timeout_ms < 0 ? -1 : monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
   for (;;) {
     const std::int64_t left_ms =
@@ -173,9 +140,7 @@ Status PmixExchange::watch(std::string_view prefix, std::uint64_t* token, int ti
       *token = static_cast<std::uint64_t>(answer->number);
       return {};
     }
-    if (sleep_ms == left_ms)
-      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: nothing changed below %.100s within %d ms",
-                        std::string(prefix).c_str(), timeout_ms);
+    if (sleep_ms == left_ms) return unchanged(prefix, timeout_ms);
   }
 }
 

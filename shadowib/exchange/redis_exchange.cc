@@ -10,7 +10,6 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kMaxValue = 64u << 20;
 constexpr std::size_t kKeysAtOnce = 16;
 constexpr int kSleepMs = 300000;  // how long one XREAD waits at most
 constexpr int kLateMs = 3000;     // how much later than asked for a server may answer that has let somebody sleep
@@ -58,25 +57,25 @@ class RedisExchange final : public Exchange {
   Status begin(bool create);
   Status drop(std::string_view directory);
 
-  Status publish(std::string_view key, std::string_view value) override { return put("publish", key, value); }
-  Status claim(std::string_view key, std::string_view value) override { return put("claim", key, value); }
-  Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
-                std::vector<bool>* found) override;
-  Status remove(std::string_view key) override;
-  Status list(std::string_view prefix, std::vector<std::string>* names) override;
-  Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                 std::string_view abort_key) override;
-  Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
   const std::string& uri() const override { return uri_; }
 
  private:
+  Status do_publish(std::string_view key, std::string_view value) override { return put("publish", key, value); }
+  Status do_claim(std::string_view key, std::string_view value) override { return put("claim", key, value); }
+  Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                   std::vector<bool>* found) override;
+  Status do_remove(std::string_view key) override;
+  Status do_list(std::string_view prefix, std::vector<std::string>* names) override;
+  Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                    std::string_view abort_key) override;
+  Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
+
   using Lease = RedisLease;
 
   Status check_memory(Lease& lease);
   std::string redis_key(const char* kind, std::string_view rest) const {
     return prefix_ + kind + ":" + std::string(rest);
   }
-  Status bad_key(std::string_view key) const;
   Status gone(const char* what, std::string_view key) const;
   Status check_word(const RedisReply& word, const char* what, std::string_view key) const;
   Status put(const char* operation, std::string_view key, std::string_view value);
@@ -94,12 +93,6 @@ class RedisExchange final : public Exchange {
   std::string word_, script_;
   RedisPool pool_;
 };
-
-Status RedisExchange::bad_key(std::string_view key) const {
-  return Status::of(Code::kUsage, EINVAL,
-                    "exchange: '%.100s' is no key (1 to 8 components of 1 to 64 of A-Za-z0-9._-)",
-                    std::string(key).c_str());
-}
 
 Status RedisExchange::gone(const char* what, std::string_view key) const {
   return Status::of(Code::kIo, ENOENT,
@@ -185,20 +178,13 @@ Status RedisExchange::begin(bool create) {
 }
 
 Status RedisExchange::put(const char* operation, std::string_view key, std::string_view value) {
-  count_operation();
-  if (!valid_key(key)) return bad_key(key);
-  if (value.size() > kMaxValue)
-    return Status::of(Code::kUsage, EFBIG, "exchange: the value of %.80s has %zu bytes, more than 64 MiB",
-                      std::string(key).c_str(), value.size());
   std::unique_ptr<RedisReply> answer;
   SHADOWIB_TRY(run({operation, key, value}, operation, key, &answer));
   if (answer->number == 1) return {};
-  return Status::of(Code::kBusy, EEXIST, "exchange: %.80s is taken", std::string(key).c_str());
+  return taken(key);
 }
 
-Status RedisExchange::remove(std::string_view key) {
-  count_operation();
-  if (!valid_key(key)) return bad_key(key);
+Status RedisExchange::do_remove(std::string_view key) {
   std::unique_ptr<RedisReply> answer;
   return run({"remove", key}, "remove", key, &answer);
 }
@@ -208,28 +194,17 @@ Status RedisExchange::drop(std::string_view directory) {
   return run({"drop", directory}, "remove what is below", directory, &answer);
 }
 
-Status RedisExchange::list(std::string_view prefix, std::vector<std::string>* names) {
-  count_operation();
-  names->clear();
-  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+Status RedisExchange::do_list(std::string_view prefix, std::vector<std::string>* names) {
   std::unique_ptr<RedisReply> answer;
   SHADOWIB_TRY(run({"list", prefix}, "list", prefix, &answer));
   for (auto& name : answer->items) names->push_back(std::move(name->text));
-  std::sort(names->begin(), names->end());
-  names->erase(std::unique(names->begin(), names->end()), names->end());
   return {};
 }
 
 // Some keys at a time: a thousand members that each asked for hundreds of values at once would have the server fill
 // the network's buffers, beyond what the kernel allows for all of TCP.
-Status RedisExchange::lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
-                             std::vector<bool>* found) {
-  count_operation();
-  values->assign(keys.size(), std::string());
-  found->assign(keys.size(), false);
-  for (const std::string& key : keys)
-    if (!valid_key(key)) return bad_key(key);
-  if (keys.empty()) return {};
+Status RedisExchange::do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                                std::vector<bool>* found) {
   Lease lease(pool_);
   SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
   for (std::size_t first = 0; first < keys.size(); first += kKeysAtOnce)
@@ -287,12 +262,8 @@ long long count_in(const RedisReply& answer, std::string_view name) {
   return 0;
 }
 
-Status RedisExchange::barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
-                              std::string_view abort_key) {
-  count_operation();
-  if (!valid_key(name)) return bad_key(name);
-  if (!valid_key(member) || member.find('/') != std::string_view::npos) return bad_key(member);
-  if (!abort_key.empty() && !valid_key(abort_key)) return bad_key(abort_key);
+Status RedisExchange::do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
+                                 std::string_view abort_key) {
   const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
   const int patience_ms = std::min(std::max(timeout_ms, 0) + kLateMs, RedisConnection::kPatienceMs);
   const std::string wanted = std::to_string(n);
@@ -303,13 +274,9 @@ Status RedisExchange::barrier(std::string_view name, std::string_view member, in
     if (entered->items.size() != 4) return redis_error(shown_, "an odd answer", "enter barrier", name);
     // Who finds everybody entered passes, even if the abort key exists by then: all that still wait decide alike.
     if (entered->items[0]->number >= n) return {};
-    if (entered->items[1]->number != 0)
-      return Status::of(Code::kAborted, 0, "exchange: barrier %.80s was given up: %.80s exists",
-                        std::string(name).c_str(), std::string(abort_key).c_str());
+    if (entered->items[1]->number != 0) return given_up(name, abort_key);
     const std::int64_t left_ms = (deadline - monotonic_ns()) / 1000000;
-    if (left_ms <= 0)
-      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: not all %d members entered barrier %.80s within %d ms",
-                        n, std::string(name).c_str(), timeout_ms);
+    if (left_ms <= 0) return incomplete(name, n, timeout_ms);
     const int sleep_ms = static_cast<int>(std::min<std::int64_t>(left_ms, kSleepMs));
     Lease lease(pool_);
     SHADOWIB_TRY(lease.take(patience_ms));
@@ -326,9 +293,7 @@ Status RedisExchange::barrier(std::string_view name, std::string_view member, in
   }
 }
 
-Status RedisExchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
-  count_operation();
-  if (!prefix.empty() && !valid_key(prefix)) return bad_key(prefix);
+Status RedisExchange::do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
   const std::string subject(prefix), stream = redis_key("v", prefix);
   const std::int64_t deadline = timeout_ms < 0 ? -1 : monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
   for (;;) {
@@ -354,9 +319,7 @@ Status RedisExchange::watch(std::string_view prefix, std::uint64_t* token, int t
       *token = now;
       return {};
     }
-    if (deadline >= 0 && monotonic_ns() >= deadline)
-      return Status::of(Code::kTimeout, ETIMEDOUT, "exchange: nothing changed below %.100s within %d ms",
-                        subject.c_str(), timeout_ms);
+    if (deadline >= 0 && monotonic_ns() >= deadline) return unchanged(prefix, timeout_ms);
   }
 }
 

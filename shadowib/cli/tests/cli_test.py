@@ -16,7 +16,7 @@ import unittest
 
 COMMAND, LIBRARY, TOOL, SUBJECT = (pathlib.Path(a).resolve() for a in sys.argv[1:5])
 SHOW = "import os,json,sys; print(json.dumps({'pid': os.getpid(), 'env': dict(os.environ), 'argv': sys.argv[1:]}))"
-PROGRESS = ("shadowib: verifying ", "shadowib: checkpoint of ")
+PROGRESS = ("shadowib: verifying ", "shadowib: checkpoint of ", "shadowib: waiting for the end of ")
 OK, USAGE, NOT_FOUND, CORRUPT, IO, BUSY = 0, 2, 3, 5, 6, 11
 
 
