@@ -1,19 +1,22 @@
 """E5: what the shim costs LAMMPS and the HPC Challenge at run time, without checkpoints: ranks of Open MPI under mpirun over ib2tcp,
 in interleaved pairs of runs, under the shim and with ib2tcp's own objects in the program's hands (perftest/bare). Both have to come
-to the same result. The ratio of times is a figure, not a bound: see spread() for what one can say of it."""
+to the same result. Ratios are figures, not bounds: how much of the processors others had meanwhile stands beside them."""
 import dataclasses
 import os
+import pathlib
 import re
 import resource
 import shutil
 import statistics
 import subprocess
+import time
 
 from common import Case, Line, Skip, check, main
 from mpi import PATHS, MpiJob
 from mpi_programs import Hpcc, Lammps
 
 PAIRS = 8
+UNDISTURBED = 0.03  # of the processors, at most, that others have had while either run of a pair went on
 RANKS = 2
 PATH = PATHS["ucx rc"]
 
@@ -33,15 +36,22 @@ def loop_time(job: MpiJob) -> float:
 
 
 def of_report(job: MpiJob) -> float:
-    """From the birth of its report, which rank 0 opens first of all, to the last line: it says whole seconds only."""
-    words = ["stat", "-c", "%.6W %.6Y", str(job.place / "hpccoutf.txt")]
+    """From the birth of its report, which rank 0 opens first of all, to the last line, since it says whole seconds only. Without
+    the test of latencies, which goes on for as long as they tell it to."""
+    report = job.place / "hpccoutf.txt"
+    words = ["stat", "-c", "%.6W %.6Y", str(report)]
     born, changed = map(float, subprocess.run(words, capture_output=True, text=True, check=True).stdout.split())
     if born == 0:
         raise Skip("this file system does not tell when a file was made")
-    return changed - born
+    text = report.read_text()
+    latencies = re.search(r"^Execution time \(wall clock\) += +([0-9.]+) sec", text, re.MULTILINE)
+    updates = re.findall(r"number of updates \(RECOMMENDED\) = (\d+)\nNumber of updates EXECUTED = (\d+)", text)
+    check(latencies and updates, f"a report of another kind:\n{text[-2000:]}")
+    check(all(wanted == done for wanted, done in updates), f"it was too slow for all updates: {updates}")
+    return changed - born - float(latencies[1])
 
 
-PROGRAMS = (Program(Lammps(2400), Lammps(100), loop_time), Program(Hpcc(2400), Hpcc(300), of_report))
+PROGRAMS = (Program(Lammps(2400), Lammps(100), loop_time), Program(Hpcc(2000), Hpcc(200), of_report))
 
 
 class BareJob(MpiJob):
@@ -62,50 +72,71 @@ class Run:
     result: str
     seconds: float
     cpu_seconds: float  # user and system, of the launcher and the ranks, from their beginning to their end
+    others: float       # part of the processors that others had meanwhile, the host of a virtual machine among them
 
 
-def run_once(case: Case, program: Program, shim: bool, number: int) -> Run:
+def busy_seconds() -> float:
+    """Of all processors, whoever had them."""
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, pathlib.Path("/proc/stat").read_text().split()[1:9])
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def run_once(case: Case, program: Program, transport: str, shim: bool, number: int) -> Run:
     job = (MpiJob if shim else BareJob)(case, f"{'shim' if shim else 'bare'}{number}", PATH,
                                         program.quick if case.line.quick else program.full, RANKS)
-    job.environment["PMIX_MCA_gds"] = "hash"  # as `shadowib run` has it
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    job.environment |= {"SHADOWIB_IB2TCP_TRANSPORT": transport, "PMIX_MCA_gds": "hash"}  # which `shadowib run` sets, too
+    start, busy, own = time.monotonic(), busy_seconds(), own_seconds()
     job.launch()
     job.finish(600)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run = Run(job.result(), program.seconds(job), after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    case.note(f"{job.name}: {run}, load {os.getloadavg()[0]:.1f}")
+    took, own = time.monotonic() - start, own_seconds() - own
+    others = max(0.0, busy_seconds() - busy - own) / (took * os.cpu_count())
+    run = Run(job.result(), program.seconds(job), own, others)
+    case.note(f"{job.name}: {run}")
     shutil.rmtree(job.place, ignore_errors=True)
     return run
 
 
 def spread(ratios: list[float]) -> str:
     text = f"x {statistics.median(ratios):.4f}"
-    if len(ratios) > 1:
-        text += f" (mean {statistics.mean(ratios):.4f} +- {statistics.stdev(ratios):.4f}, {min(ratios):.3f} to {max(ratios):.3f})"
-    return text
+    return text if len(ratios) == 1 else text + f" (mean {statistics.mean(ratios):.4f} +- {statistics.stdev(ratios):.4f})"
 
 
-def pairs(case: Case, program: Program) -> str:
+def ratios(pairs: list[dict[bool, Run]], what: str) -> list[float]:
+    return [getattr(pair[True], what) / getattr(pair[False], what) for pair in pairs]
+
+
+def measured(case: Case, program: Program, transport: str) -> str:
     if missing := program.full.missing(PATH):
         raise Skip(missing)
-    runs: dict[bool, list[Run]] = {False: [], True: []}
-    for pair in range(1 if case.line.quick else PAIRS):
-        for shim in (False, True) if pair % 2 == 0 else (True, False):
-            runs[shim].append(run_once(case, program, shim, pair))
-    results = {run.result for both in runs.values() for run in both}
+    pairs: list[dict[bool, Run]] = []
+    for number in range(1 if case.line.quick else case.line.options.pairs):
+        order = (False, True) if number % 2 == 0 else (True, False)
+        pairs.append({shim: run_once(case, program, transport, shim, number) for shim in order})
+    runs = [run for pair in pairs for run in pair.values()]
+    results = {run.result for run in runs}
     check(len(results) == 1, f"the results differ: {', '.join(sorted(results))}")
-    time, cpu = ([getattr(shim, what) / getattr(bare, what) for bare, shim in zip(runs[False], runs[True])]
-                 for what in ("seconds", "cpu_seconds"))
-    case.figures |= {"seconds": {name: [run.seconds for run in runs[shim]] for name, shim in (("bare", False), ("shim", True))},
-                     "ratios": time, "cpu_ratios": cpu}
-    return f"{len(time)} pairs: time {spread(time)}, processor time {spread(cpu)}; " \
-           f"{statistics.median(run.seconds for run in runs[False]):.1f} s each without the shim; {results.pop()}"
+    case.figures |= {"pairs": [{name: dataclasses.asdict(pair[shim]) for name, shim in (("bare", False), ("shim", True))} for pair in pairs]}
+    quiet = [pair for pair in pairs if max(run.others for run in pair.values()) <= UNDISTURBED]
+    said = f"time {spread(ratios(pairs, 'seconds'))}, processor time {spread(ratios(pairs, 'cpu_seconds'))}, {len(pairs)} pairs"
+    if len(pairs) > 1:
+        fastest = {shim: min(pair[shim].seconds for pair in pairs) for shim in (False, True)}
+        said += f"; time x {fastest[True] / fastest[False]:.4f} of the fastest of each"
+    if 0 < len(quiet) < len(pairs):
+        said += f"; time {spread(ratios(quiet, 'seconds'))} of the {len(quiet)} undisturbed"
+    return f"{said}; {statistics.median(pair[False].seconds for pair in pairs):.1f} s each without the shim, others had " \
+           f"{100 * statistics.median(run.others for run in runs):.0f} % of the processors; {results.pop()}"
 
 
 def run() -> int:
-    line = Line("e5", __doc__)
-    for program in PROGRAMS:
-        line.case(f"ucx rc: {RANKS} ranks, {program.full.name}", lambda c, p=program: pairs(c, p))
+    line = Line("e5", __doc__, lambda parser: parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help=f"of runs ({PAIRS})"))
+    for transport in ("tcp",) if line.quick else ("tcp", "shm"):
+        for program in PROGRAMS:
+            line.case(f"ucx rc, {transport}: {RANKS} ranks, {program.full.name}", lambda c, p=program, t=transport: measured(c, p, t))
     return line.finish()
 
 
