@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import time
 
-from common import Case, Line, Skip, check, main
+from common import Case, Failure, Line, Skip, check, main
 from mpi import PATHS, MpiJob
 from mpi_programs import Hpcc, Lammps
 
@@ -19,6 +19,10 @@ PAIRS = 8
 UNDISTURBED = 0.03  # of the processors, at most, that others have had while either run of a pair went on
 RANKS = 2
 PATH = PATHS["ucx rc"]
+
+
+class Slow(Failure):
+    """Too slow, with what others do on the machine, to do all it does otherwise."""
 
 
 @dataclasses.dataclass
@@ -47,11 +51,12 @@ def of_report(job: MpiJob) -> float:
     latencies = re.search(r"^Execution time \(wall clock\) += +([0-9.]+) sec", text, re.MULTILINE)
     updates = re.findall(r"number of updates \(RECOMMENDED\) = (\d+)\nNumber of updates EXECUTED = (\d+)", text)
     check(latencies and updates, f"a report of another kind:\n{text[-2000:]}")
-    check(all(wanted == done for wanted, done in updates), f"it was too slow for all updates: {updates}")
+    if any(wanted != done for wanted, done in updates):
+        raise Slow(f"hpcc has left out updates so as to end in a minute: {updates}")
     return changed - born - float(latencies[1])
 
 
-PROGRAMS = (Program(Lammps(2400), Lammps(100), loop_time), Program(Hpcc(2000), Hpcc(200), of_report))
+PROGRAMS = (Program(Lammps(2400), Lammps(100), loop_time), Program(Hpcc(1400), Hpcc(200), of_report))
 
 
 class BareJob(MpiJob):
@@ -86,8 +91,8 @@ def own_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
-def run_once(case: Case, program: Program, transport: str, shim: bool, number: int) -> Run:
-    job = (MpiJob if shim else BareJob)(case, f"{'shim' if shim else 'bare'}{number}", PATH,
+def run_once(case: Case, program: Program, transport: str, shim: bool, number: int, tries: int = 3) -> Run:
+    job = (MpiJob if shim else BareJob)(case, f"{'shim' if shim else 'bare'}{number}" + "abc"[3 - tries], PATH,
                                         program.quick if case.line.quick else program.full, RANKS)
     job.environment |= {"SHADOWIB_IB2TCP_TRANSPORT": transport, "PMIX_MCA_gds": "hash"}  # which `shadowib run` sets, too
     start, busy, own = time.monotonic(), busy_seconds(), own_seconds()
@@ -95,7 +100,12 @@ def run_once(case: Case, program: Program, transport: str, shim: bool, number: i
     job.finish(600)
     took, own = time.monotonic() - start, own_seconds() - own
     others = max(0.0, busy_seconds() - busy - own) / (took * os.cpu_count())
-    run = Run(job.result(), program.seconds(job), own, others)
+    try:
+        run = Run(job.result(), program.seconds(job), own, others)
+    except Slow:
+        if tries == 1:
+            raise
+        return run_once(case, program, transport, shim, number, tries - 1)
     case.note(f"{job.name}: {run}")
     shutil.rmtree(job.place, ignore_errors=True)
     return run

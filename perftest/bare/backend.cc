@@ -25,8 +25,6 @@ namespace {
 BackendOps g_ops;
 Exchange* g_exchange = nullptr;  // never deleted: exiting threads may use it
 pid_t g_helper_of = 0;           // the process that has the thread
-std::once_flag g_loading;
-bool g_loaded = false;
 
 int errno_of(const Status& status) {
   switch (status.code()) {
@@ -125,13 +123,10 @@ __attribute__((destructor)) void flush_at_exit() {
 }  // namespace
 
 const BackendOps* backend() {
-  static int error = 0;
-  std::call_once(g_loading, [] {
-    error = load();
-    g_loaded = error == 0;
-  });
-  if (!g_loaded) errno = error;
-  return g_loaded ? &g_ops : nullptr;
+  static const int error = load();
+  if (error == 0) return &g_ops;
+  errno = error;
+  return nullptr;
 }
 
 const BackendOps& ops() { return g_ops; }
