@@ -2,6 +2,7 @@
 in interleaved pairs of runs, under the shim and with ib2tcp's own objects in the program's hands (perftest/bare). Both have to come
 to the same result. Ratios are figures, not bounds: how much of the processors others had meanwhile stands beside them."""
 import dataclasses
+import json
 import os
 import pathlib
 import re
@@ -12,6 +13,7 @@ import subprocess
 import time
 
 from common import Case, Failure, Line, Skip, check, main
+from jobs import Job
 from mpi import PATHS, MpiJob
 from mpi_programs import Hpcc, Lammps
 
@@ -59,17 +61,22 @@ def of_report(job: MpiJob) -> float:
 PROGRAMS = (Program(Lammps(2400), Lammps(100), loop_time), Program(Hpcc(1400), Hpcc(200), of_report))
 
 
+def bare(line: Line, exchange: pathlib.Path) -> list[str]:
+    """The words that stand for `shadowib run`."""
+    library = line.build / "lib" / "bare" / "libibverbs-bare.so"
+    if not library.exists():
+        raise Skip(f"{library} is not built")
+    return ["env", f"LD_PRELOAD={library}", f"SHADOWIB_BARE_DIR={exchange}"]
+
+
 class BareJob(MpiJob):
     """The same without the shim."""
 
     def launch(self):
-        library = self.case.line.build / "lib" / "bare" / "libibverbs-bare.so"
-        if not library.exists():
-            raise Skip(f"{library} is not built")
         mpi = self.path.mpi
         self.programs = [self._spawn(mpi.launcher, [
-            mpi.launcher, "-np", str(self.ranks), *mpi.options, *self.path.options.split(), "env", f"LD_PRELOAD={library}",
-            f"SHADOWIB_BARE_DIR={self.place / 'exchange'}", *self.program.words(self.case.line, self.path)])]
+            mpi.launcher, "-np", str(self.ranks), *mpi.options, *self.path.options.split(),
+            *bare(self.case.line, self.place / "exchange"), *self.program.words(self.case.line, self.path)])]
 
 
 @dataclasses.dataclass
@@ -142,8 +149,27 @@ def measured(case: Case, program: Program, transport: str) -> str:
            f"{100 * statistics.median(run.others for run in runs):.0f} % of the processors; {results.pop()}"
 
 
+def request(case: Case) -> str:
+    """A receive, a send to itself and both completions, in processor time of the thread: nobody is waited for, so that others on
+    the machine matter less."""
+    words = [case.line.program("shim_overhead"), "verbs", "--qps", "1", "--iterations", "20000", "--repeats", "5"]
+    took: dict[bool, list[float]] = {False: [], True: []}
+    for number in range(1 if case.line.quick else 3 * case.line.options.pairs):
+        for shim in (False, True) if number % 2 == 0 else (True, False):
+            job = Job(case, f"request{number}", backend="ib2tcp" if shim else None)
+            program = job.start("request", words if shim else bare(case.line, case.work / f"exchange{number}") + words)
+            job.finish(60)
+            took[shim].append(json.loads(program.text())["ns_min"])
+    case.figures |= {"bare_ns": took[False], "shim_ns": took[True]}
+    added = [shim - bare for bare, shim in zip(took[False], took[True])]
+    spread_of = f" (mean {statistics.mean(added):.0f} +- {statistics.stdev(added):.0f})" if len(added) > 1 else ""
+    return f"{statistics.median(took[False]):.0f} ns without the shim, {statistics.median(added):+.0f} ns with it{spread_of}, {len(added)} pairs; " \
+           f"of the fastest {min(took[True]) - min(took[False]):+.0f} ns to {min(took[False]):.0f}"
+
+
 def run() -> int:
     line = Line("e5", __doc__, lambda parser: parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help=f"of runs ({PAIRS})"))
+    line.case("one request", request)
     for transport in ("tcp",) if line.quick else ("tcp", "shm"):
         for program in PROGRAMS:
             line.case(f"ucx rc, {transport}: {RANKS} ranks, {program.full.name}", lambda c, p=program, t=transport: measured(c, p, t))
