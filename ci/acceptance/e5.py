@@ -112,6 +112,7 @@ def run_once(case: Case, program: Program, transport: str, shim: bool, number: i
     except Slow:
         if tries == 1:
             raise
+        case.figures["done again"] = case.figures.get("done again", 0) + 1
         return run_once(case, program, transport, shim, number, tries - 1)
     case.note(f"{job.name}: {run}")
     shutil.rmtree(job.place, ignore_errors=True)
@@ -138,8 +139,9 @@ def measured(case: Case, program: Program, transport: str) -> str:
     results = {run.result for run in runs}
     check(len(results) == 1, f"the results differ: {', '.join(sorted(results))}")
     case.figures |= {"pairs": [{name: dataclasses.asdict(pair[shim]) for name, shim in (("bare", False), ("shim", True))} for pair in pairs]}
+    again = f", {case.figures['done again']} runs done again" if "done again" in case.figures else ""
     quiet = [pair for pair in pairs if max(run.others for run in pair.values()) <= UNDISTURBED]
-    said = f"time {spread(ratios(pairs, 'seconds'))}, processor time {spread(ratios(pairs, 'cpu_seconds'))}, {len(pairs)} pairs"
+    said = f"time {spread(ratios(pairs, 'seconds'))}, processor time {spread(ratios(pairs, 'cpu_seconds'))}, {len(pairs)} pairs{again}"
     if len(pairs) > 1:
         fastest = {shim: min(pair[shim].seconds for pair in pairs) for shim in (False, True)}
         said += f"; time x {fastest[True] / fastest[False]:.4f} of the fastest of each"
