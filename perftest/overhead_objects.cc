@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -14,12 +15,13 @@
 namespace shadowib::perftest {
 namespace {
 
-void to_state(const BackendOps& ops, ibv_qp* qp, ibv_qp_state state, int mask) {
+// Connected to itself: `lid` is its own port's.
+void to_state(const BackendOps& ops, ibv_qp* qp, std::uint16_t lid, ibv_qp_state state, int mask) {
   ibv_qp_attr attr{};
   attr.qp_state = state;
   attr.port_num = 1;
   attr.path_mtu = IBV_MTU_1024;
-  attr.ah_attr.dlid = 1;
+  attr.ah_attr.dlid = lid;
   attr.ah_attr.port_num = 1;
   attr.dest_qp_num = qp->qp_num;
   attr.max_rd_atomic = attr.max_dest_rd_atomic = 1;
@@ -28,18 +30,18 @@ void to_state(const BackendOps& ops, ibv_qp* qp, ibv_qp_state state, int mask) {
   if (int error = ops.modify_qp(qp, &attr, mask); error != 0) errno = error, die("modify_qp");
 }
 
-void connect(const BackendOps& ops, ibv_qp* qp) {
+void connect(const BackendOps& ops, ibv_qp* qp, std::uint16_t lid) {
   const bool connected = qp->qp_type != IBV_QPT_UD;
   constexpr int kReceive = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                            IBV_QP_MIN_RNR_TIMER;
   constexpr int kSend = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
   const int access = connected ? IBV_QP_ACCESS_FLAGS : IBV_QP_QKEY;
-  to_state(ops, qp, IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | access);
-  to_state(ops, qp, IBV_QPS_RTR, IBV_QP_STATE | (connected ? kReceive : 0));
-  to_state(ops, qp, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN | (connected ? kSend : 0));
+  to_state(ops, qp, lid, IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | access);
+  to_state(ops, qp, lid, IBV_QPS_RTR, IBV_QP_STATE | (connected ? kReceive : 0));
+  to_state(ops, qp, lid, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN | (connected ? kSend : 0));
 }
 
-ibv_qp* make_qp(const BackendOps& ops, ibv_pd* pd, const Objects& o, Mode mode) {
+ibv_qp* make_qp(const BackendOps& ops, ibv_pd* pd, const Objects& o, Mode mode, std::uint16_t lid) {
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = o.cq;
   attr.srq = o.srq;
@@ -47,7 +49,7 @@ ibv_qp* make_qp(const BackendOps& ops, ibv_pd* pd, const Objects& o, Mode mode) 
   attr.cap = {16, 16, 1, 1, 0};
   ibv_qp* qp = ops.create_qp(pd, &attr);
   if (qp == nullptr) die("create_qp");
-  connect(ops, qp);
+  connect(ops, qp, lid);
   return qp;
 }
 
@@ -67,7 +69,7 @@ ibv_srq* make_srq(const BackendOps& ops, ibv_pd* pd) {
   return srq;
 }
 
-Objects make(const BackendOps& ops, ibv_context* context, const Options& options) {
+Objects make(const BackendOps& ops, ibv_context* context, const Options& options, std::uint16_t lid) {
   if (context == nullptr) die("open_device");
   ibv_pd* pd = ops.alloc_pd(context);
   Objects o{};
@@ -81,7 +83,7 @@ Objects make(const BackendOps& ops, ibv_context* context, const Options& options
     if (o.mrs.back() == nullptr) die("reg_mr");
   }
   for (int i = 0; i < options.qps; ++i) {
-    o.qps.push_back(make_qp(ops, pd, o, options.mode));
+    o.qps.push_back(make_qp(ops, pd, o, options.mode, lid));
     if (options.mode == Mode::kUd) o.ahs.push_back(make_ah(ops, pd));
   }
   return o;
@@ -155,7 +157,7 @@ Objects make_native(const Options& options) {
   context->ops.post_recv = ops.post_recv;
   context->ops.post_srq_recv = ops.post_srq_recv;
   context->ops.poll_cq = ops.poll_cq;
-  return make(ops, context, options);
+  return make(ops, context, options, 1);
 }
 
 Objects make_by_verbs(const Options& options) {
@@ -164,7 +166,9 @@ Objects make_by_verbs(const Options& options) {
   if (list == nullptr || count == 0) die("no RDMA device");
   ibv_context* context = ibv_open_device(list[0]);
   ibv_free_device_list(list);
-  Objects o = make(by_verbs(options.mode), context, options);
+  ibv_port_attr port{};
+  if (context == nullptr || ibv_query_port(context, 1, &port) != 0) die("ibv_query_port");
+  Objects o = make(by_verbs(options.mode), context, options, port.lid);
   if (options.mode != Mode::kExtended) return o;
   o.extended_cq = reinterpret_cast<ibv_cq_ex*>(o.cq);
   for (ibv_qp* qp : o.qps) o.extended_qps.push_back(ibv_qp_to_qp_ex(qp));
