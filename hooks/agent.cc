@@ -37,6 +37,13 @@ constexpr int kExchangeLostMs = 1000;
 constexpr std::int64_t kExitWaitNs = 2'000'000'000;
 
 SpinLock g_join_lock;
+constinit thread_local bool t_is_agent __attribute__((tls_model("initial-exec"))) = false;
+
+void tell_of_the_end() {
+  Fields fields;
+  fields["pid"] = std::to_string(raw_getpid());
+  (void)publish_fields(std::string(g_agent.info.epoch) + "/gone/" + std::to_string(g_agent.info.member), fields).ok();
+}
 
 void answer_checkpoint_request() {
   std::string text;
@@ -67,6 +74,7 @@ void answer_status_request() {
 
 void* agent_main(void*) {
   ::prctl(PR_SET_NAME, "shadowib-agent");
+  t_is_agent = true;
   stop_exempt_this_thread();
   std::uint64_t token = 0;
   std::uint32_t generation = g_agent.info.generation;
@@ -91,6 +99,7 @@ void* agent_main(void*) {
     answer_status_request();
     start_own_checkpoint();
   }
+  tell_of_the_end();
   stop_unexempt_this_thread();
   g_agent.ended.store(1);
   futex_wake(&g_agent.ended, 1 << 30);
@@ -178,22 +187,31 @@ Status join_locked() {
   return {};
 }
 
-// An orderly exit: says so, within a bound, and lets nobody wait for this process.
+// Waits for the agent's end, within a bound. False if a checkpoint is stopping us first, which needs this thread
+// parked.
+bool agent_has_ended() {
+  Inside inside;
+  const std::int64_t deadline = monotonic_ns() + kExitWaitNs;
+  while (g_agent.ended.load() == 0 && monotonic_ns() < deadline) {
+    if (g_stop_requested.load() != 0) return false;
+    futex_wait(&g_agent.ended, 0, 5'000'000);
+  }
+  return true;
+}
+
+// An orderly end: the agent says so, and lets nobody wait for this process. Takes no lock and allocates nothing, for
+// programs call _exit in signal handlers.
 __attribute__((destructor)) void leave_job() {
-  if (!is_member()) return;
-  Inside inside;  // not stopped halfway; a checkpoint under way waits for us or we for it, both bounded
+  if (!is_member() || t_is_agent) return;
   g_agent.quit.store(true);
   const std::uint64_t one = 1;
   [[maybe_unused]] auto n = ::syscall(SYS_write, g_agent.cancel.load(), &one, sizeof(one));
-  const std::int64_t deadline = monotonic_ns() + kExitWaitNs;
-  while (g_agent.ended.load() == 0 && monotonic_ns() < deadline) {
-    if (g_stop_requested.load() != 0) break;  // a checkpoint is stopping us: it needs this thread parked
-    futex_wait(&g_agent.ended, 0, 5'000'000);
-  }
-  if (g_agent.ended.load() == 0) return;
-  Fields fields;
-  fields["pid"] = std::to_string(raw_getpid());
-  (void)publish_fields(std::string(g_agent.info.epoch) + "/gone/" + std::to_string(g_agent.info.member), fields).ok();
+  if (!agent_has_ended()) (void)agent_has_ended();  // parked in between, perhaps restarted
+}
+
+[[noreturn]] void leave_job_and_end(int status) {
+  leave_job();
+  for (;;) ::syscall(SYS_exit_group, status);
 }
 
 }  // namespace
@@ -220,3 +238,9 @@ const JobInfo& job_info() { return g_agent.info; }
 Exchange* job_exchange() { return g_agent.exchange; }
 
 }  // namespace shadowib
+
+// Destructors do not run then, but for many a program it is the end that it always comes to (GASNet's among them).
+extern "C" __attribute__((visibility("default"))) void _exit(int status) { shadowib::leave_job_and_end(status); }
+extern "C" __attribute__((visibility("default"))) void _Exit(int status) noexcept {
+  shadowib::leave_job_and_end(status);
+}

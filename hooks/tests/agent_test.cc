@@ -261,6 +261,36 @@ TEST_F(AgentTest, NobodyThereIsNotFound) {
   EXPECT_TRUE(status[0].gone && !status[0].alive);
 }
 
+TEST_F(AgentTest, WhoEndsWithoutDestructorsHasLeft) {
+  for (const char* end : {"_exit", "handler"}) {
+    SCOPED_TRACE(end);
+    members_.clear();
+    start(1, {{"AGENT_TEST_END", end}});
+    kill(members_[0]->pid(), SIGTERM);
+    EXPECT_EQ(members_[0]->wait(), 0);
+    std::vector<MemberStatus> status;
+    ASSERT_TRUE(query_status(directory_, "job", "", 500, &status, nullptr).ok());
+    ASSERT_EQ(status.size(), 1u);
+    EXPECT_TRUE(status[0].gone && !status[0].alive);
+  }
+}
+
+TEST_F(AgentTest, WhoEndsDuringACheckpointIsInTheSetAndLeavesAfterwards) {
+  start(1, {{"SHADOWIB_FAULT", "20:slow"}, {"AGENT_TEST_END", "_exit"}});
+  Status taken;
+  std::thread other([&] { taken = checkpoint(); });
+  while (phases_.empty()) usleep(1000);
+  usleep(1'000'000);  // who ends waits 2 s at most, as long as the phase takes
+  kill(members_[0]->pid(), SIGTERM);
+  other.join();
+  EXPECT_TRUE(taken.ok()) << taken.text();
+  EXPECT_EQ(members_[0]->wait(), 0);
+  std::vector<MemberStatus> status;
+  ASSERT_TRUE(query_status(directory_, "job", "", 500, &status, nullptr).ok());
+  ASSERT_EQ(status.size(), 1u);
+  EXPECT_TRUE(status[0].gone && !status[0].alive);
+}
+
 TEST_F(AgentTest, TwoCommandsAtOnceAreToldApart) {
   start(1, {{"SHADOWIB_FAULT", "20:slow"}});
   Status first;

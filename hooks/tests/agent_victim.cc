@@ -1,6 +1,6 @@
 // A member for agent_test: busy threads of several kinds, and a counter in a file that shows it runs.
 // agent_victim COUNTER-FILE [request]: asks for a checkpoint of its own first if told to; ends in an orderly way on
-// SIGTERM.
+// SIGTERM. AGENT_TEST_END: by _exit then, which main ("_exit") or a signal's handler calls ("handler").
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 
 extern "C" int agent_test_join(void);
 extern "C" int agent_test_request(int kill);
@@ -41,8 +42,11 @@ void* wait_for_ever(void*) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  const char* how = std::getenv("AGENT_TEST_END");
+  const std::string end_by = how != nullptr ? how : "";
   struct sigaction end {};
   end.sa_handler = [](int) { g_end = true; };
+  if (end_by == "handler") end.sa_handler = [](int) { _exit(0); };
   end.sa_flags = SA_RESTART;
   sigaction(SIGTERM, &end, nullptr);
   if (pipe(g_pipe) != 0) return 2;
@@ -58,6 +62,7 @@ int main(int argc, char** argv) {
     if (pwrite(counter, &i, sizeof(i), 0) != sizeof(i)) return 4;
     usleep(500);
   }
+  if (end_by == "_exit") _exit(0);
   close(g_pipe[1]);
   for (pthread_t thread : threads) pthread_join(thread, nullptr);
   return 0;
