@@ -56,7 +56,8 @@ void ExchangeMeeting::member_ended(std::uint32_t member, int wait_status) {
                           std::to_string(killed ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
   if (!done)
     abort(Status::of(Code::kAborted, 0, "member %u ended (%s) before the restart was over", member, how.c_str()));
-  else if (wait_status != 0)
+  // Also then: somebody may have come to the end of the restart already, and looks for its failure no more.
+  if (wait_status != 0)
     (void)exchange_->publish(death_key(job_.epoch), encode_fields({{"member", std::to_string(member)}, {"how", how}}))
         .ok();
 }
