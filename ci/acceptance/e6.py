@@ -76,12 +76,15 @@ def ends(what: str, process: subprocess.Popen, seconds: float) -> int:
 
 
 def prepared(case: Case, number: int, uri: str = "") -> Exposed | None:
-    """A job that has one set already, and goes on. None: it has come to its end."""
+    """A job that has one set already, and goes on. None: it has come to its end, or could not be checkpointed just then."""
     job = Exposed(case, f"run{number}-{len(case.cleanups)}", uri)
     job.launch()
     job.await_ranks()
     taken = ends("a checkpoint that nobody disturbs", job.begin_checkpoint(), TIMEOUT_S + SLACK_S)
-    return job if taken == 0 and not job.programs[0].ended() else None
+    if taken == 0 and not job.programs[0].ended():
+        return job
+    job.end_everything()
+    return None
 
 
 def restart_last(job: Exposed, expected: str, **environment):
@@ -204,7 +207,7 @@ VICTIMS = {
 def one_run(case: Case, victim, number: int, random, expected: str) -> bool:
     server = Server(case) if victim is exchange else None
     job = prepared(case, number, server.uri if server else "")
-    if job is None:  # it was over before its first set
+    if job is None:
         return False
     job.server = server
     hit = victim(job, random, expected)
