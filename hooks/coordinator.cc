@@ -27,6 +27,8 @@ constexpr int kJoinWaitMs = 5000;
 constexpr int kSliceMs = 50;          // between looks at the members' locks
 constexpr int kResumeWaitMs = 10000;  // for members to say they go on, or to be dead
 constexpr int kAttempts = 3;          // if a member leaves in an orderly way before anybody was stopped
+constexpr int kPassingAttempts = 8;   // if a member is in the middle of something that passes (EAGAIN)
+constexpr int kPassingMs = 25;        // and the pause before the second, which grows with each
 
 std::string random_set_id() {
   unsigned char bytes[16];
@@ -34,6 +36,11 @@ std::string random_set_id() {
   std::string text;
   for (unsigned char b : bytes) text += "0123456789abcdef"[b >> 4], text += "0123456789abcdef"[b & 15];
   return text;
+}
+
+void pause_ms(int ms) {
+  const timespec moment{ms / 1000, ms % 1000 * 1'000'000};
+  ::nanosleep(&moment, nullptr);
 }
 
 std::string now_utc() {
@@ -305,12 +312,16 @@ Status Drive::run(CheckpointReport* report) {
 }  // namespace
 
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report) {
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{options.timeout_ms} * 1000000;
   for (int attempt = 1;; ++attempt) {
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
     Drive drive(options, view);
-    Status status = drive.run(report);
-    if (status.ok() || !drive.left_early() || attempt == kAttempts) return status;
+    const Status status = drive.run(report);
+    const bool passing = status.code() == Code::kRefused && status.error() == EAGAIN;
+    if (status.ok() || attempt >= (passing ? kPassingAttempts : drive.left_early() ? kAttempts : 0)) return status;
+    if (monotonic_ns() >= deadline) return status;
+    if (passing) pause_ms(attempt * kPassingMs);
   }
 }
 

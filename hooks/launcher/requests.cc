@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <new>
 #include <string_view>
 
@@ -290,7 +291,7 @@ Status judge_requests() {
   for (const LauncherRequest* r : listed())
     if (r->kind == Kind::kForeign)
       return Status::of(
-          Code::kRefused, 0,
+          Code::kRefused, EAGAIN,
           "an answer to %s is still to come from the launcher, which could not come after a restart; try again",
           r->name);
   return {};

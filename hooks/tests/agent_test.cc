@@ -457,5 +457,17 @@ TEST_F(AgentTest, NeverSettlingAndRefusalNameTheirReason) {
   expect_nothing_left();
 }
 
+TEST_F(AgentTest, WhatPassesIsWaitedFor) {
+  start(2, {{"AGENT_TEST_PASSING", "2"}});
+  const Status status = checkpoint();
+  EXPECT_TRUE(status.ok()) << status.text();
+  members_.clear();
+  std::filesystem::remove_all(report_.set_path);
+  start(1, {{"AGENT_TEST_PASSING", "1000"}});
+  EXPECT_EQ(checkpoint().code(), Code::kRefused);
+  EXPECT_TRUE(members_[0]->runs());
+  expect_nothing_left();
+}
+
 }  // namespace
 }  // namespace shadowib

@@ -1,5 +1,7 @@
 // What libshadowib.so is to a program, without verbs: the agent, the guards and a participant that does as told.
 // AGENT_TEST_UNSETTLED=N: settle times out N times. AGENT_TEST_REFUSE=1: settle refuses.
+// AGENT_TEST_PASSING=N: it refuses N times for what passes.
+#include <cerrno>
 #include <cstdlib>
 
 #include "hooks/agent.h"
@@ -18,6 +20,8 @@ class ObedientParticipant final : public shadowib::Participant {
     ++settles_;
     if (number("AGENT_TEST_REFUSE") != 0)
       return shadowib::Status(shadowib::Code::kRefused, 0, "queue pair 7 cannot be captured");
+    if (settles_ <= number("AGENT_TEST_PASSING"))
+      return shadowib::Status(shadowib::Code::kRefused, EAGAIN, "queue pair 7 is just being made");
     if (settles_ <= number("AGENT_TEST_UNSETTLED"))
       return shadowib::Status(shadowib::Code::kTimeout, 0, "counts differ");
     // All members of the checkpoint must come here with the same keys.

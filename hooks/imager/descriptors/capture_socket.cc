@@ -43,7 +43,9 @@ short poll_now(int fd, short events) {
   return p.revents;
 }
 
-Status refuse_socket(int fd, const Object& o, const char* why) { return refuse(fd, describe_object(o).c_str(), why); }
+Status refuse_socket(int fd, const Object& o, const char* why, int error = 0) {
+  return refuse(fd, describe_object(o).c_str(), why, error);
+}
 
 Status judge_type(int fd, Object* o) {
   bool inet = o->domain == AF_INET || o->domain == AF_INET6;
@@ -75,7 +77,7 @@ Status capture_tcp_listener(int fd, const tcp_info& info, Object* o) {
   o->state = SocketState::kListening;
   o->backlog = static_cast<int>(info.tcpi_sacked);
   if (info.tcpi_unacked != 0)
-    return refuse_socket(fd, *o, "connections wait in its backlog; accept them before the checkpoint");
+    return refuse_socket(fd, *o, "connections wait in its backlog; accept them before the checkpoint", EAGAIN);
   return {};
 }
 
@@ -119,7 +121,7 @@ Status capture_tcp(int fd, Object* o) {
       return {};
     case TCP_SYN_SENT:
     case TCP_SYN_RECV:
-      return refuse_socket(fd, *o, "it is still connecting; wait for the connection before the checkpoint");
+      return refuse_socket(fd, *o, "it is still connecting; wait for the connection before the checkpoint", EAGAIN);
     default:
       return capture_tcp_connection(fd, info, polled, o);
   }
@@ -128,7 +130,7 @@ Status capture_tcp(int fd, Object* o) {
 // A datagram has no connection that could be broken off, but a queued one would be lost.
 Status capture_udp(int fd, Object* o) {
   if (poll_now(fd, POLLIN) & (POLLIN | POLLERR))
-    return refuse_socket(fd, *o, "datagrams or errors wait on it; receive them before the checkpoint");
+    return refuse_socket(fd, *o, "datagrams or errors wait on it; receive them before the checkpoint", EAGAIN);
   return {};
 }
 
@@ -136,7 +138,8 @@ Status capture_netlink(int fd, Object* o) {
   sockaddr_nl address{};
   if (o->local.size() >= sizeof(address)) std::memcpy(&address, o->local.data(), sizeof(address));
   if (address.nl_pid != 0 || address.nl_groups != 0 || (poll_now(fd, POLLIN) & POLLIN) != 0)
-    return refuse(fd, "netlink socket", "it is bound to the kernel's answers; close it before the checkpoint");
+    return refuse(fd, "netlink socket", "it is bound to the kernel's answers; close it before the checkpoint",
+                  EAGAIN);
   o->local.clear();
   o->remote.clear();
   return {};
@@ -146,7 +149,7 @@ Status capture_unix_listener(int fd, const UnixDiag& diag, Object* o) {
   o->state = SocketState::kListening;
   o->backlog = static_cast<int>(diag.backlog);
   if (diag.pending != 0)
-    return refuse_socket(fd, *o, "connections wait in its backlog; accept them before the checkpoint");
+    return refuse_socket(fd, *o, "connections wait in its backlog; accept them before the checkpoint", EAGAIN);
   return {};
 }
 

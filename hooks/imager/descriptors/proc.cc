@@ -166,8 +166,8 @@ bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm) {
   return true;
 }
 
-Status refuse(int fd, const char* type, const char* why) {
-  return Status::of(Code::kRefused, 0, "descriptor %d (%s) of pid %d cannot be checkpointed: %s", fd, type,
+Status refuse(int fd, const char* type, const char* why, int error) {
+  return Status::of(Code::kRefused, error, "descriptor %d (%s) of pid %d cannot be checkpointed: %s", fd, type,
                     ::getpid(), why);
 }
 

@@ -45,8 +45,9 @@ int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings)
 // Of a process its pid namespace, its number in there (the last of NSpid) and its name. False if there is none such.
 bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm);
 
-// kRefused: "descriptor 5 (inotify) of pid 77 cannot be checkpointed: WHY".
-Status refuse(int fd, const char* type, const char* why);
+// kRefused: "descriptor 5 (inotify) of pid 77 cannot be checkpointed: WHY". `error`: EAGAIN if it may be another
+// matter in a moment, which the command then waits for.
+Status refuse(int fd, const char* type, const char* why, int error = 0);
 // The same of shared memory that this process has.
 Status refuse_segment(const Segment& segment, const char* why, int error = 0);
 
