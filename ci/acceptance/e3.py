@@ -71,7 +71,7 @@ class SpreadJob(MpiJob):
 
     def launch(self):
         words = ["mpirun", "-np", str(self.ranks), "-H", ",".join(f"{host}:{n}" for host, n in self.begins.items()),
-                 "--mca", "plm_rsh_agent", str(self.hosts.agent), "--mca", "mpi_yield_when_idle", "1", *self.path.mpi.options, *self.path.options.split(), self.shadowib, "run",
+                 "--mca", "plm_rsh_agent", str(self.hosts.agent), *self.path.mpi.options, *self.path.options.split(), self.shadowib, "run",
                  "--job", self.name, "--dir", str(self.directory), "--backend", self.backend, "--",
                  *self.program.words(self.case.line, self.path)]
         self.programs = [self._spawn("mpirun", self.hosts.at(next(iter(self.begins)), words))]
@@ -147,7 +147,7 @@ def journey(case: Case, program, begins, legs, count: int) -> str:
 def run() -> int:
     line = Line("e3", __doc__)
     for name, (begins, legs) in JOURNEYS.items():
-        for program in (Ring(1000),) if line.quick else (Ring(2000), Lammps()):
+        for program in (Ring(400 if line.quick else 1000), Lammps())[:1 if line.quick else 2]:
             count = RUNS[line.quick]
             line.case(f"{name}: {program.name}", lambda c, p=program, b=begins, s=legs: journey(c, p, b, s, count), count)
     return line.finish()
