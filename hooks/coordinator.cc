@@ -16,6 +16,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/shared_memory.h"
 #include "hooks/job_members.h"
+#include "hooks/tasks.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/remove_below.h"
@@ -36,11 +37,6 @@ std::string random_set_id() {
   std::string text;
   for (unsigned char b : bytes) text += "0123456789abcdef"[b >> 4], text += "0123456789abcdef"[b & 15];
   return text;
-}
-
-void pause_ms(int ms) {
-  const timespec moment{ms / 1000, ms % 1000 * 1'000'000};
-  ::nanosleep(&moment, nullptr);
 }
 
 std::string now_utc() {
@@ -313,15 +309,18 @@ Status Drive::run(CheckpointReport* report) {
 
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report) {
   const std::int64_t deadline = monotonic_ns() + std::int64_t{options.timeout_ms} * 1000000;
+  CheckpointOptions left = options;  // in which all attempts have to end
   for (int attempt = 1;; ++attempt) {
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
-    Drive drive(options, view);
+    Drive drive(left, view);
     const Status status = drive.run(report);
     const bool passing = status.code() == Code::kRefused && status.error() == EAGAIN;
-    if (status.ok() || attempt >= (passing ? kPassingAttempts : drive.left_early() ? kAttempts : 0)) return status;
-    if (monotonic_ns() >= deadline) return status;
-    if (passing) pause_ms(attempt * kPassingMs);
+    const int attempts = passing ? kPassingAttempts : drive.left_early() ? kAttempts : 1;
+    if (status.ok() || attempt >= attempts) return status;
+    if (passing) raw_sleep_ms(attempt * kPassingMs);
+    left.timeout_ms = static_cast<int>((deadline - monotonic_ns()) / 1000000);
+    if (left.timeout_ms <= 0) return status;
   }
 }
 

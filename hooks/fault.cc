@@ -3,13 +3,13 @@
 #include <errno.h>
 #include <signal.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
 
+#include "hooks/tasks.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
@@ -88,11 +88,9 @@ Status fault_point(int point) {
     case Action::kStop:
       ::kill(::getpid(), SIGSTOP);
       break;
-    case Action::kSlow: {
-      timespec wait{2, 0};
-      ::syscall(SYS_nanosleep, &wait, nullptr);
+    case Action::kSlow:
+      raw_sleep_ms(2000);
       break;
-    }
     case Action::kTerminate:
       ::kill(::getpid(), SIGTERM);
       break;

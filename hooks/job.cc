@@ -128,8 +128,7 @@ Status lock_joining(const JobInfo& info, int* lock) {
       return Status::of(Code::kBusy, EAGAIN,
                         "another process has been joining job %.80s for too long (%.200s is locked)", info.job,
                         path.c_str());
-    timespec pause{0, 1000000};
-    ::syscall(SYS_nanosleep, &pause, nullptr);
+    raw_sleep_ms(1);
   }
   return {};
 }
@@ -248,8 +247,7 @@ Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint6
     Status status = try_to_enter(info, exchange, alive_lock, last_request, last_status);
     const bool waits = renewing || is_alive(job_path(*info, kRenewing));
     if (status.code() != Code::kBusy || !waits || monotonic_ns() > deadline) return status;
-    timespec pause{0, 20000000};
-    ::syscall(SYS_nanosleep, &pause, nullptr);
+    raw_sleep_ms(20);
   }
 }
 

@@ -1,9 +1,5 @@
 #include "hooks/round_settle.h"
 
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <string>
@@ -24,11 +20,6 @@ constexpr int kSettleTries = 5;
 constexpr int kRehearsals = 20;
 constexpr int kRehearsalMs = 50;
 constexpr int kLookupMs = 10;  // more with each attempt: a thread may have no processor while it has a function bound
-
-void run_on(int ms) {
-  const timespec moment{ms / 1000, ms % 1000 * 1'000'000};
-  ::syscall(SYS_nanosleep, &moment, nullptr);
-}
 
 // Whether a reload would come to its end while these threads stand still.
 Status rehearse_reload() {
@@ -52,7 +43,7 @@ Status RoundSettle::stop() {
     if (attempt == kRehearsals)
       return Status::of(Code::kRefused, 0, "pid %d: %.250s in %d attempts", raw_getpid(), rehearsal.text(), attempt);
     SHADOWIB_TRY(loader_rehearse(std::min(messages_.left_ms(), 5000)));  // ends as soon as the holder lets go
-    run_on(attempt * kLookupMs);
+    raw_sleep_ms(attempt * kLookupMs);
   }
   stopped_at_ns_ = monotonic_ns();
   return {};
@@ -102,7 +93,7 @@ Status RoundSettle::settle() {
 Status RoundSettle::run_a_moment(int attempt) {
   if (g_agent.participant != nullptr) g_agent.participant->resume();
   release_threads();
-  run_on(20);
+  raw_sleep_ms(20);
   SHADOWIB_TRY(messages_.barrier("41." + std::to_string(attempt)));  // nobody stops while others still settle
   SHADOWIB_TRY(stop());
   return messages_.barrier("42." + std::to_string(attempt));

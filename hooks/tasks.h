@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -11,6 +12,11 @@ namespace shadowib {
 
 inline int raw_gettid() { return static_cast<int>(::syscall(SYS_gettid)); }
 inline int raw_getpid() { return static_cast<int>(::syscall(SYS_getpid)); }
+// May end early, by a signal.
+inline void raw_sleep_ms(int ms) {
+  const timespec duration{ms / 1000, ms % 1000 * 1'000'000};
+  ::syscall(SYS_nanosleep, &duration, nullptr);
+}
 
 // Calls visit(tid, arg) for each thread in /proc/self/task until it returns false. False with errno if /proc fails.
 bool for_each_task(bool (*visit)(int tid, void* arg), void* arg);

@@ -2,7 +2,6 @@
 
 #include <signal.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,12 +16,13 @@
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/session_directories.h"
 #include "hooks/protocol.h"
+#include "hooks/tasks.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
 namespace {
 
-constexpr std::int64_t kGraceNs = 5'000'000'000;  // between SIGTERM and SIGKILL, as launchers have it
+constexpr int kGraceMs = 5000;  // between SIGTERM and SIGKILL, as launchers have it
 
 std::string ranks_key(const std::string& prefix, const LauncherRank& own) {
   return prefix + "/ranks/" + Board::namespace_key(own.name);
@@ -129,8 +129,7 @@ void end_with_the_job(Exchange* exchange, const std::string& epoch) {
   if (!is_aborted(exchange, epoch, own, &why) && !has_lost_a_rank(exchange, epoch, own, &why)) return;
   log_line(LogLevel::kError, "rank %u ends: %s", own.rank, why.c_str());
   signal_ourselves(SIGTERM);
-  timespec grace{kGraceNs / 1'000'000'000, kGraceNs % 1'000'000'000};
-  ::syscall(SYS_nanosleep, &grace, nullptr);
+  raw_sleep_ms(kGraceMs);
   signal_ourselves(SIGKILL);
 }
 

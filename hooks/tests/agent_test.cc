@@ -100,14 +100,22 @@ class AgentTest : public testing::Test {
       ASSERT_TRUE(members_.back()->runs());
     }
   }
-  Status checkpoint(bool kill = false) {
+  Status checkpoint(bool kill = false, int timeout_ms = 20000) {
     CheckpointOptions options;
     options.directory = directory_;
     options.job = "job";
     options.kill = kill;
-    options.timeout_ms = 20000;
+    options.timeout_ms = timeout_ms;
     options.progress = [this](const CheckpointProgress& p) { phases_.push_back(p.phase); };
     return run_checkpoint(options, &report_);
+  }
+  // How often member 0 has been asked to settle, by what it says of itself; -1: it does not answer.
+  int settles() const {
+    std::vector<MemberStatus> members;
+    if (!query_status(directory_, "job", "", 2000, &members, nullptr).ok() || members.empty()) return -1;
+    const std::string name = "\"settles\":";
+    const std::size_t at = members[0].json.find(name);
+    return at == std::string::npos ? -1 : std::atoi(members[0].json.c_str() + at + name.size());
   }
   void expect_nothing_left() {
     std::error_code error;
@@ -467,6 +475,9 @@ TEST_F(AgentTest, WhatPassesIsWaitedFor) {
   std::filesystem::remove_all(report_.set_path);
   start(1, {{"AGENT_TEST_PASSING", "1000"}});
   EXPECT_EQ(checkpoint().code(), Code::kRefused);
+  EXPECT_EQ(settles(), 8);
+  EXPECT_EQ(checkpoint(false, 100).code(), Code::kRefused);
+  EXPECT_LT(settles(), 8 + 8) << "longer than the time-out of all";
   EXPECT_TRUE(members_[0]->runs());
   expect_nothing_left();
 }
