@@ -117,6 +117,7 @@ std::string play_original(const Job& job, int member) {
     write_note(note("table", member), table);
   else
     write_note(note("refusal", member), status.text());
+  if (status.error() == EAGAIN) write_note(note("passing", member), "yes");
   meet();
   if (job.resumed) words = job.resumed(member);
   meet();
@@ -236,7 +237,7 @@ const std::string& scratch_directory() {
 
 Capture checkpoint(const Job& job) {
   for (int i = 0; i < job.members; ++i)
-    for (const char* what : {"table", "refusal", "member"}) std::filesystem::remove(note(what, i));
+    for (const char* what : {"table", "refusal", "passing", "member"}) std::filesystem::remove(note(what, i));
   new_barrier(job.members);
   Capture capture;
   capture.failure = in_child(0, [&] { return play_all_originals(job); });
@@ -244,6 +245,7 @@ Capture checkpoint(const Job& job) {
     auto member = static_cast<std::uint32_t>(i);
     if (std::string table = read_note(note("table", i)); !table.empty()) capture.tables[member] = table;
     if (std::string refusal = read_note(note("refusal", i)); !refusal.empty()) capture.refusals[member] = refusal;
+    if (!read_note(note("passing", i)).empty()) capture.passing.insert(member);
   }
   return capture;
 }

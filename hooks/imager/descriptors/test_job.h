@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 
 #include "shadowib/base/status.h"
@@ -27,6 +28,7 @@ struct Capture {
   std::string failure;                          // of the rig or a step
   std::map<std::uint32_t, std::string> tables;  // empty where refused
   std::map<std::uint32_t, std::string> refusals;
+  std::set<std::uint32_t> passing;  // those refused for what may be over in a moment
 };
 
 // Runs make, before, the capture, resumed.

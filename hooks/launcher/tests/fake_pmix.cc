@@ -30,12 +30,13 @@ PMIX_EXPORT pmix_status_t PMIx_Commit(void) {
 }
 PMIX_EXPORT pmix_status_t PMIx_Get(const pmix_proc_t*, const char key[], const pmix_info_t[], size_t,
                                    pmix_value_t** value) {
-  const bool is_directory = strcmp(key, PMIX_NSDIR) == 0 || strcmp(key, PMIX_PROCDIR) == 0;
+  const bool is_directory =
+      strcmp(key, PMIX_TMPDIR) == 0 || strcmp(key, PMIX_NSDIR) == 0 || strcmp(key, PMIX_PROCDIR) == 0;
   if (strcmp(key, PMIX_JOB_SIZE) != 0 && (!is_directory || g_fake.session[0] == '\0')) return PMIX_ERR_NOT_FOUND;
   *value = static_cast<pmix_value_t*>(calloc(1, sizeof(pmix_value_t)));
   if (is_directory) {
     (*value)->type = PMIX_STRING;
-    const char* const below = strcmp(key, PMIX_PROCDIR) == 0 ? "/1/0" : "";
+    const char* const below = strcmp(key, PMIX_PROCDIR) == 0 ? "/1/0" : strcmp(key, PMIX_TMPDIR) == 0 ? "/.." : "";
     (*value)->data.string = static_cast<char*>(malloc(strlen(g_fake.session) + strlen(below) + 1));
     strcat(strcpy((*value)->data.string, g_fake.session), below);
     return PMIX_SUCCESS;

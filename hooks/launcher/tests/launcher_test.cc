@@ -265,6 +265,13 @@ TEST_F(Launcher, GivesTheSessionItsDirectoriesAgain) {
   EXPECT_FALSE(std::filesystem::exists(directory_ + "-session"));
 }
 
+TEST_F(Launcher, TakesNoDirectoryThatIsNotItsOwn) {
+  std::filesystem::create_directories(directory_ + "-session/of the user");
+  restart();
+  EXPECT_TRUE(std::filesystem::exists(session()));
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "-session/of the user"));
+}
+
 TEST_F(Launcher, LeavesDirectoriesThatAreThereOrInUse) {
   ASSERT_TRUE(launcher_announce(exchange_.get(), "checkpoint").ok());
   std::filesystem::remove_all(session() + "/1");
