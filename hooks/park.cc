@@ -80,10 +80,12 @@ void for_each_parked(std::uint32_t generation, void (*visit)(int tid, void* cont
 
 std::uint32_t parked_in_lookup() {
   std::uint32_t threads = 0;
-  const std::uint32_t generation = g_stop_requested.load(std::memory_order_acquire);
-  for (auto& slot : g_slots)
-    if (slot.parked.load(std::memory_order_acquire) == generation && slot.in_lookup.load(std::memory_order_relaxed))
-      ++threads;
+  for_each_parked(
+      g_stop_requested.load(std::memory_order_acquire),
+      [](int, void* context, void* count) {
+        *static_cast<std::uint32_t*>(count) += static_cast<const ParkedContext*>(context)->in_lookup;
+      },
+      &threads);
   return threads;
 }
 
@@ -93,9 +95,9 @@ void park_here(std::uint32_t generation, std::uint64_t mask) {
   // After a restart the thread comes out of save_context again and goes on as if it had never left.
   ParkedContext here;
   here.program_mask = mask;
+  here.in_lookup = is_in_lookup();
   save_context(&here.context);
   slot->context.store(&here, std::memory_order_relaxed);
-  slot->in_lookup.store(is_in_lookup(), std::memory_order_relaxed);
   slot->parked.store(generation, std::memory_order_release);
   arrived();
   while (g_stop_requested.load(std::memory_order_acquire) == generation) futex_wait(&g_stop_requested, generation);

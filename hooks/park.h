@@ -42,7 +42,6 @@ struct ParkSlot {
   std::atomic<std::uint32_t> signalled;   // generation, once the signal is sent
   std::atomic<std::uint32_t> seen_valid;  // generation, once `seen` is written
   std::atomic<void*> context;             // ParkedContext on the thread's stack
-  std::atomic<bool> in_lookup;            // the loader looks a symbol up for the thread
   SharedBlockedSyscall seen;              // what it was blocked in just before the signal
 };
 

@@ -56,6 +56,7 @@ static_assert(sizeof(ThreadContext) <= 2048);
 struct ParkedContext {
   ThreadContext context;
   std::uint64_t program_mask;  // signals that the program had blocked in it; of a thread of ours all
+  bool in_lookup = false;      // the loader looks a symbol up for it
 };
 static_assert(offsetof(ParkedContext, context) == 0);
 
