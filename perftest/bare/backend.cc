@@ -26,46 +26,27 @@ BackendOps g_ops;
 Exchange* g_exchange = nullptr;  // never deleted: exiting threads may use it
 pid_t g_helper_of = 0;           // the process that has the thread
 
-int errno_of(const Status& status) {
-  switch (status.code()) {
-    case Code::kOk:
-      return 0;
-    case Code::kBusy:
-      return EEXIST;
-    case Code::kNotFound:
-      return ENOENT;
-    default:
-      return EIO;
-  }
-}
-
 void* host_map(size_t bytes) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return p == MAP_FAILED ? nullptr : p;
 }
 
 int host_publish(const char* key, const void* value, size_t bytes) {
-  return errno_of(g_exchange->publish(key, {static_cast<const char*>(value), bytes}));
+  return Exchange::errno_of(g_exchange->publish(key, {static_cast<const char*>(value), bytes}));
 }
 
 int host_lookup(const char* key, void* value, size_t capacity, size_t* bytes) {
-  std::string text;
-  bool found = false;
-  if (Status status = g_exchange->get(key, &text, &found); !status.ok()) return errno_of(status);
-  if (!found) return ENOENT;
-  *bytes = text.size();
-  ::memcpy(value, text.data(), text.size() < capacity ? text.size() : capacity);
-  return text.size() <= capacity ? 0 : EOVERFLOW;
+  return g_exchange->copy(key, value, capacity, bytes);
 }
-
-int host_claim(const char* key) { return errno_of(g_exchange->claim(key, "claimed")); }
+int host_claim(const char* key) { return Exchange::errno_of(g_exchange->claim(key, "claimed")); }
 
 // Whoever asks first draws it.
 int host_job_key(uint8_t key[32]) {
   char drawn[32];
   size_t bytes = 0;
   if (::getrandom(drawn, sizeof(drawn), 0) != sizeof(drawn)) return EIO;
-  if (int rc = errno_of(g_exchange->claim("key", {drawn, sizeof(drawn)})); rc != 0 && rc != EEXIST) return rc;
+  if (int rc = Exchange::errno_of(g_exchange->claim("key", {drawn, sizeof(drawn)})); rc != 0 && rc != EEXIST)
+    return rc;
   return host_lookup("key", key, 32, &bytes);
 }
 

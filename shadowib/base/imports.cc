@@ -99,4 +99,16 @@ void turn_imports(const LoadedLibrary& library, std::span<const ImportTurn> turn
     }
 }
 
+void turn_loaded_imports(std::span<const LibraryTurns> libraries) {
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* wanted) {
+        const LoadedLibrary library{info->dlpi_name, info->dlpi_addr, {info->dlpi_phdr, info->dlpi_phnum}};
+        for (const LibraryTurns& turned : *static_cast<std::span<const LibraryTurns>*>(wanted))
+          if (std::string_view(file_name(info->dlpi_name)).starts_with(turned.name))
+            turn_imports(library, turned.turns);
+        return 0;
+      },
+      &libraries);
+}
+
 }  // namespace shadowib

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <span>
+#include <string_view>
 
 namespace shadowib {
 
@@ -31,5 +32,13 @@ const char* file_name(const char* path);
 // Turns every import that `turns` names. Calls it makes at this moment see the old or the new function. Logs an
 // import whose table cannot be written. Not safe against an unload of the library.
 void turn_imports(const LoadedLibrary& library, std::span<const ImportTurn> turns);
+
+// What is turned in the libraries whose file names begin so.
+struct LibraryTurns {
+  std::string_view name;
+  std::span<const ImportTurn> turns;
+};
+// In all that the caller's link namespace has loaded by now.
+void turn_loaded_imports(std::span<const LibraryTurns> libraries);
 
 }  // namespace shadowib

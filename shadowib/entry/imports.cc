@@ -100,19 +100,16 @@ const ImportTurn kOfOpenMpi[] = {
     {"stat64", reinterpret_cast<void*>(turned_stat_of_class)},
 };
 
-int turn(dl_phdr_info* info, std::size_t, void*) {
-  const std::string_view name = file_name(info->dlpi_name);
-  const LoadedLibrary library{info->dlpi_name, info->dlpi_addr, {info->dlpi_phdr, info->dlpi_phnum}};
-  if (name.starts_with("librdmacm.so")) turn_imports(library, kOfConnectionManager);
-  if (name.starts_with("libuct_ib.so")) turn_imports(library, kOfUcx);
-  if (name.starts_with("libmca_common_verbs.so")) turn_imports(library, kOfOpenMpi);
-  return 0;
-}
+constexpr LibraryTurns kTurned[] = {
+    {"librdmacm.so", kOfConnectionManager},
+    {"libuct_ib.so", kOfUcx},
+    {"libmca_common_verbs.so", kOfOpenMpi},
+};
 
 }  // namespace
 
 __attribute__((constructor)) void turn_when_sysfs_is_asked_for() { shadowib_on_sysfs_path(turn_program_imports); }
 
-void turn_program_imports() { ::dl_iterate_phdr(turn, nullptr); }
+void turn_program_imports() { turn_loaded_imports(kTurned); }
 
 }  // namespace shadowib

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "shadowib/exchange/directory_exchange.h"
 #include "shadowib/exchange/pmix_exchange.h"
@@ -131,6 +132,29 @@ Status Exchange::get(std::string_view key, std::string* value, bool* found) {
   *found = present[0];
   *value = std::move(values[0]);
   return {};
+}
+
+int Exchange::errno_of(const Status& status) {
+  switch (status.code()) {
+    case Code::kOk:
+      return 0;
+    case Code::kBusy:
+      return EEXIST;
+    case Code::kNotFound:
+      return ENOENT;
+    default:
+      return EIO;
+  }
+}
+
+int Exchange::copy(std::string_view key, void* value, std::size_t capacity, std::size_t* bytes) {
+  std::string text;
+  bool found = false;
+  if (const Status status = get(key, &text, &found); !status.ok()) return errno_of(status);
+  if (!found) return ENOENT;
+  *bytes = text.size();
+  std::memcpy(value, text.data(), std::min(text.size(), capacity));
+  return text.size() <= capacity ? 0 : EOVERFLOW;
 }
 
 Status Exchange::open(const std::string& uri, bool create, std::unique_ptr<Exchange>* exchange) {

@@ -60,6 +60,12 @@ class Exchange {
   // Conveniences on lookup().
   Status get(std::string_view key, std::string* value, bool* found);
 
+  // For callers without strings (abi/backend.h): errno_of a Status is EEXIST if it is kBusy, ENOENT if kNotFound,
+  // else EIO; copy() puts at most `capacity` bytes of key's value to `value` and all its size to *bytes: 0, EOVERFLOW
+  // if they are not all, ENOENT or EIO.
+  static int errno_of(const Status& status);
+  int copy(std::string_view key, void* value, std::size_t capacity, std::size_t* bytes);
+
   // Opens uri; creates what is missing if `create`. kUsage names the unknown scheme and the known ones.
   static Status open(const std::string& uri, bool create, std::unique_ptr<Exchange>* exchange);
 

@@ -60,41 +60,21 @@ void host_own_mapping(void* address, size_t bytes) {
   SHADOWIB_CHECK(own_mapping(address, bytes), "a backend holds more than %d mappings", kMaxOwnedMappings);
 }
 
-int errno_of(const Status& status) {
-  switch (status.code()) {
-    case Code::kOk:
-      return 0;
-    case Code::kBusy:
-      return EEXIST;
-    case Code::kNotFound:
-      return ENOENT;
-    default:
-      return EIO;
-  }
-}
-
 std::string job_key_name(const char* key) { return std::string(job_info().epoch) + "/" + key; }
 
 int host_publish(const char* key, const void* value, size_t bytes) {
   if (!is_member()) return EIO;
-  return errno_of(job_exchange()->publish(job_key_name(key), {static_cast<const char*>(value), bytes}));
+  return Exchange::errno_of(job_exchange()->publish(job_key_name(key), {static_cast<const char*>(value), bytes}));
 }
 int host_lookup(const char* key, void* value, size_t capacity, size_t* bytes) {
   if (!is_member()) return EIO;
-  std::string text;
-  bool found = false;
-  Status status = job_exchange()->get(job_key_name(key), &text, &found);
-  if (!status.ok()) return errno_of(status);
-  if (!found) return ENOENT;
-  *bytes = text.size();
-  ::memcpy(value, text.data(), text.size() < capacity ? text.size() : capacity);
-  return text.size() <= capacity ? 0 : EOVERFLOW;
+  return job_exchange()->copy(job_key_name(key), value, capacity, bytes);
 }
 int host_claim(const char* key) {
   if (!is_member()) return EIO;
-  return errno_of(job_exchange()->claim(job_key_name(key), "claimed"));
+  return Exchange::errno_of(job_exchange()->claim(job_key_name(key), "claimed"));
 }
-int host_job_key(uint8_t key[32]) { return errno_of(read_job_key(key)); }
+int host_job_key(uint8_t key[32]) { return Exchange::errno_of(read_job_key(key)); }
 
 const char* host_config(const char* name) {
   // What a restart command was told is of this machine, the program's environment of the first one.
