@@ -4,13 +4,12 @@ back with no launcher, and they come to the end of MPI_Finalize with the result 
 LAMMPS, and the HPC Challenge."""
 import dataclasses
 import os
-import pathlib
 import signal
 import time
 
 from common import Line, Skip, check, main
-from jobs import A_PROCESS_FAILED, NOT_FOUND, descendants, wait_for
-from mpi import MPICH, PATHS, Mpi, MpiJob, Setup, check_result, kill_within, launched, moments, undisturbed
+from jobs import A_PROCESS_FAILED, NOT_FOUND, wait_for
+from mpi import MPICH, PATHS, MpiJob, Setup, check_result, kill_within, launched, moments, undisturbed
 from mpi_programs import Hpcc, Lammps, Ring
 
 
@@ -83,18 +82,11 @@ def killed(case, setup: Setup) -> str:
     """And so is its death."""
     job, restart = restarted(case, dataclasses.replace(setup, program=Ring(iterations=1_000_000_000)))
     wait_for("the restarted ranks", lambda: restart.ended() or len(job.members()) == 2, 60, 0.05)
-    ranks = [pid for pid in descendants(restart.process.pid) if is_rank(pid, setup.path.mpi)]
+    ranks = job.rank_pids()
     check(len(ranks) == 2, f"{len(ranks)} ranks:\n{restart.text()}")
     os.kill(case.random("whom").choice(ranks), signal.SIGKILL)
     ends_for_all(case, job, restart, "has ended with signal 9")
     return "the other rank ended too"
-
-
-def is_rank(pid: int, mpi: Mpi) -> bool:
-    try:
-        return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == mpi.program
-    except OSError:
-        return False
 
 
 PROGRAMS = ((Ring(), 20), (Lammps(), 4), (Hpcc(), 4))  # and the moments of each

@@ -147,7 +147,7 @@ def journey(case: Case, program, begins, legs, count: int) -> str:
 def run() -> int:
     line = Line("e3", __doc__)
     for name, (begins, legs) in JOURNEYS.items():
-        for program in (Ring(400 if line.quick else 1000), Lammps())[:1 if line.quick else 2]:
+        for program in (Ring(400),) if line.quick else (Ring(1000), Lammps()):
             count = RUNS[line.quick]
             line.case(f"{name}: {program.name}", lambda c, p=program, b=begins, s=legs: journey(c, p, b, s, count), count)
     return line.finish()

@@ -2,12 +2,13 @@
 killed."""
 import dataclasses
 import os
+import pathlib
 import shutil
 import signal
 import time
 
 from common import check
-from jobs import NOT_FOUND, Job, wait_for
+from jobs import NOT_FOUND, Job, descendants, wait_for
 
 QUIET = ("--oversubscribe", "--bind-to", "none", "--mca", "btl_openib_warn_no_device_params_found", "0")
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -73,6 +74,15 @@ class MpiJob(Job):
         self.programs = [self._spawn(f"mpirun{self.generation}", [
             "mpirun", "-np", str(ranks), "--oversubscribe", "--bind-to", "none", self.shadowib, "restart", self.sets[-1], "--dir",
             str(self.directory)])]
+
+    def rank_pids(self) -> list[int]:
+        """The living ones: below the launcher, or below the restart."""
+        def is_rank(pid: int) -> bool:
+            try:
+                return pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == self.path.mpi.program
+            except OSError:
+                return False
+        return [pid for program in self.programs for pid in descendants(program.process.pid) if is_rank(pid)]
 
     def await_ranks(self):
         """All have come to MPI_Init: they are members from there on."""
