@@ -7,7 +7,7 @@ from guest import run_in_guest
 from parity import Table, restarted, table_option, undisturbed
 
 TIMEOUT_S = {True: 300, False: 7200}  # --quick or not
-SAMPLE = ("ibv_rc_pingpong -g 1 -c", "ibv_ud_pingpong -g 1 -e", "ibv_srq_pingpong -g 1")
+SAMPLE = ("ibv_rc_pingpong -g 1 -c", "ibv_srq_pingpong -g 1")
 
 
 def in_guest(line: Line) -> int:

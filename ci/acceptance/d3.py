@@ -12,8 +12,8 @@ def options(parser):
 
 def run() -> int:
     line = Line("d3", __doc__, options)
-    # (checkpoints, restarts): in all 1,000 and 300; of --quick as many as take three minutes.
-    many, both, few = ((30, 10), (20, 8), (10, 3)) if line.quick else ((350, 105), (200, 60), (50, 15))
+    # (checkpoints, restarts): in all 1,000 and 300; of --quick as many as take two minutes.
+    many, both, few = ((18, 6), (12, 5), (6, 2)) if line.quick else ((350, 105), (200, 60), (50, 15))
     if line.options.checkpoints:
         many = both = few = (line.options.checkpoints, -(-3 * line.options.checkpoints // 10))
     storms = {

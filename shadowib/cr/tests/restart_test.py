@@ -3,23 +3,16 @@
 restart_test.py BUILD_DIR PROGRAM [unittest options]; SHADOWIB_TEST_BACKEND=verbs: over an adapter instead of ib2tcp
 """
 import contextlib
-import fcntl
 import functools
 import json
-import os
 import pathlib
-import re
-import shutil
-import signal
 import socket
 import struct
 import subprocess
 import sys
-import termios
-import time
 import unittest
 
-from restart_case import BACKEND, PROGRAM, SHADOWIB, TIMEOUT_S, TRANSPORTS, RestartCase, await_listener, free_port
+from restart_case import BACKEND, PROGRAM, SHADOWIB, TIMEOUT_S, TRANSPORTS, RestartCase
 
 
 @contextlib.contextmanager
@@ -88,36 +81,6 @@ class Restart(RestartCase):
     def test_a_device_opened_after_the_restart(self):
         self.alone("opened_later")
 
-    def test_a_checkpoint_before_the_helper_thread_has_begun(self):
-        self.ends(self.run_program("at_once", SHADOWIB_FAULT="5:slow:0"), -9)
-        self.ends(self.restart(2), 0)
-
-    def test_sigterm_beside_the_checkpoint(self):
-        for scenario, restarts in (("terminated", 2), ("handles_termination", 1), ("awaits_termination", 1)):
-            with self.afresh(scenario):
-                self.ends(self.run_program(scenario, SHADOWIB_FAULT="40:term:0"), -9)
-                if restarts == 2:
-                    self.restart(1, SHADOWIB_FAULT="40:term:0").wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
-                    self.assertEqual(self.newest(), 2, self.processes[-1].log.read_text())
-                self.ends(self.restart(restarts), 0)
-
-    def test_what_a_terminal_tells_its_foreground(self):
-        # To who leads a group of its own and to its child, which was forked after the restart.
-        self.ends(self.run_program("foreground"), -9)
-        master, slave = os.openpty()
-        self.addCleanup(os.close, master)
-        restarted = self.restart(1, terminal=slave)
-        os.close(slave)
-        self.await_file("waits")
-        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("4H", 50, 100, 0, 0))
-        self.await_file("resized")
-        os.write(master, b"\x03")
-        self.ends(restarted, 0)
-
-    def test_a_terminal_of_the_programs_own(self):
-        self.ends(self.run_program("terminal"), -9)
-        self.ends(self.restart(2), 0)
-
     def test_a_member_without_a_device(self):
         for transport in TRANSPORTS:
             with self.afresh(transport):
@@ -126,38 +89,6 @@ class Restart(RestartCase):
                 self.ends(without, -9)
                 self.restart(2, transport=transport).wait(TIMEOUT_S)  # after one that was taken in passing
                 self.ends(self.restart(3, transport=transport), 0)
-
-    def test_memory_that_members_share(self):
-        first, second = (self.run_program(name) for name in ("memory_first", "memory_second"))
-        self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)  # of what was killed
-        self.ends(first, -9)
-        self.ends(second, -9)
-        size = sum(image.stat().st_size for image in (self.dir / "sets" / "j.0002").glob("*.img"))
-        self.assertLess(size, 200 << 20)  # most of the ring is a hole
-        name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
-        self.addCleanup(name.unlink, missing_ok=True)
-        with open(name) as held:  # somebody uses the file that was left behind
-            refused = self.restart(2)
-            self.ends(refused, 11)
-            self.assertIn(f"({name}): process", refused.log.read_text())
-            self.assertEqual(name.stat().st_ino, os.fstat(held.fileno()).st_ino)
-        self.restart(2).wait(TIMEOUT_S)  # they have themselves checkpointed and killed once more
-        self.ends(self.restart(3), 0)
-
-    def test_memory_that_an_outsider_has(self):
-        first = self.run_program("memory_first")
-        name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
-        self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)
-        self.addCleanup(name.unlink, missing_ok=True)
-        self.await_file("doomed")
-        with open(name):
-            self.run_program("memory_second")
-            self.ends(first, 1)  # it wanted a checkpoint
-        self.assertRegex(first.log.read_text(), f"no checkpoint: .*shared memory \\({name}\\) .* process {os.getpid()} .* is no member of the job")
-
-    def test_memory_that_members_have_inherited(self):
-        self.ends(self.run_program("memory_inherited"), 0)
-        self.ends(self.restart(1), 0)
 
     def test_shared_receives(self):
         self.ends(self.run_program("shared_receives"), -9)
@@ -239,17 +170,6 @@ class Restart(RestartCase):
         self.tell("seen")
         self.ends(last, 0)
 
-    def test_checkpoints_leave_no_more_than_the_last(self):
-        program = self.run_program("lasting")
-        self.await_file("ready")
-        counts = []
-        for _ in range(4):
-            self.checkpoint()
-            counts.append(len(self.in_exchange()))
-        self.assertEqual(counts, counts[:1] * 4)
-        self.tell("enough")
-        self.ends(program, 0)
-
     def test_an_event_channel_closed_while_it_is_asked(self):
         self.ends(self.run_program("closing_channels"), 0)
 
@@ -280,52 +200,6 @@ class Restart(RestartCase):
         self.await_file("restarted")
         self.ends(self.run_program("caller"), 0)
         self.ends(server, 0)
-
-    def set_numbers(self):
-        return sorted(int(path.name[2:]) for path in (self.dir / "sets").glob("j.????"))
-
-    def await_sets(self, wanted):
-        end = time.monotonic() + TIMEOUT_S
-        while not wanted(numbers := self.set_numbers()):
-            self.assertLess(time.monotonic(), end, f"sets {numbers}: " + "".join(p.log.read_text() for p in self.processes))
-            time.sleep(0.01)
-        return numbers[-1]
-
-    def test_a_signal_that_asks_for_a_checkpoint(self):
-        """Whoever gets it. Sets beyond --keep go."""
-        options = ("run", "--job", "j", "--backend", BACKEND, "--checkpoint-on", "USR1", "--kill-on", "SIGTERM,HUP", "--keep", "2")
-        programs = [self.start(*options, "--", PROGRAM, f"asked_by_signals_{name}") for name in ("one", "two")]
-        for name in ("one", "two"):
-            self.await_file(name)
-        for whom in (programs, programs[:1], programs[1:]):
-            before = max(self.set_numbers(), default=0)
-            for program in whom:
-                program.send_signal(signal.SIGUSR1)
-            newest = self.await_sets(lambda numbers, n=before: numbers and numbers[-1] > n)
-        for program in programs:
-            program.send_signal(signal.SIGTERM)
-        for program in programs:
-            self.ends(program, -9)
-        newest = self.set_numbers()[-1]
-        restarted = self.restart(newest)
-        self.await_text(restarted, "restored 2 processes")
-        restarted.send_signal(signal.SIGUSR1)  # to both
-        self.await_sets(lambda numbers: numbers[-1] > newest and len(numbers) == 2)
-        self.tell("finish")
-        self.ends(restarted, 0)
-
-    def test_a_signal_that_asks_for_what_is_refused(self):
-        """It is tried again now and then, not at once, and given up."""
-        program = self.start("run", "--job", "j", "--backend", BACKEND, "--kill-on", "USR1", "--", PROGRAM, "asked_by_signals_one",
-                             SHADOWIB_FAULT="30:fail", SHADOWIB_LOG="warn")
-        self.await_file("one")
-        begun = time.monotonic()
-        program.send_signal(signal.SIGUSR1)
-        self.await_text(program, "none of 3 was one; the job goes on")
-        self.assertGreater(time.monotonic() - begun, 14)
-        self.tell("finish")
-        self.ends(program, 0)
-        self.assertEqual(self.set_numbers(), [])
 
     def test_datagrams(self):
         self.alone("datagrams")
@@ -417,17 +291,6 @@ class Restart(RestartCase):
             with self.afresh(transport):
                 self.joined_by_a_second(transport)
 
-    def test_who_joins_waits_for_the_epoch_that_a_restart_makes(self):
-        alive = self.dir / "jobs" / "j" / "alive"
-        alive.mkdir(parents=True)
-        with open(alive / "renewing", "w") as lock:  # as a restart holds it
-            fcntl.lockf(lock, fcntl.LOCK_EX)
-            program = self.run_program("held")
-            time.sleep(0.5)
-            self.assertIsNone(program.poll(), "it waits")
-            self.assertEqual(list(alive.glob("g*")), [], "and is no member yet")
-        self.ends(program, -9)
-
     def test_a_process_that_joins_during_the_restart(self):
         self.joined_by_a_second("shm", during=True)
 
@@ -475,67 +338,6 @@ class Flow(RestartCase):
         self.alone_over_each("many_unsignaled")
 
 
-class OtherPrograms(RestartCase):
-    def test_memory_of_ucx(self):
-        if BACKEND != "ib2tcp" or shutil.which("ucx_perftest") is None:
-            self.skip("test_memory_of_ucx", "needs ucx_perftest and ib2tcp")
-            raise unittest.SkipTest("no ucx_perftest")
-        for transport in ("posix", "sysv"):
-            with self.afresh(transport):
-                port = free_port()
-                words = ["run", "--job", "j", "--backend", BACKEND, "--", "ucx_perftest", "-t", "tag_lat", "-n", 10**9, "-p", port]
-                settings = {"UCX_TLS": f"rc_v,{transport},self", "UCX_NET_DEVICES": "ib2tcp0:1"}
-                server = self.start(*words, **settings)
-                await_listener(port, server)
-                client = self.start(*words, "127.0.0.1", **settings)
-                self.await_round_trips(client, 0)
-                self.checkpoint("--kill")
-                self.ends(server, -9)
-                self.ends(client, -9)
-                restarted = self.restart(1)
-                self.await_round_trips(client, self.round_trips(client))
-                restarted.terminate()
-                self.ends(restarted, 20)
-
-    @staticmethod
-    def round_trips(client):
-        """What it says every second."""
-        return max((int(n) for n in re.findall(r"^\[thread 0\] +(\d+) ", client.log.read_text(errors="replace"), re.MULTILINE)), default=0)
-
-    def await_round_trips(self, client, beyond):
-        end = time.monotonic() + TIMEOUT_S
-        while self.round_trips(client) <= beyond:
-            self.assertLess(time.monotonic(), end, "".join(p.log.read_text(errors="replace") for p in self.processes))
-            time.sleep(0.05)
-
-
-class OverLibfabric(RestartCase):
-    """Run by itself: libfabric calls libibverbs, and where sanitizers put the backend beside the program that would be us."""
-
-    def test_from_one_transport_to_another(self):
-        for before, after in (("ofi:tcp", "ofi:tcp"), ("ofi:tcp;ofi_rxm", "ofi:tcp;ofi_rxm"), ("ofi:tcp", "ofi:tcp;ofi_rxm"),
-                              ("ofi:tcp;ofi_rxm", "tcp"), ("tcp", "ofi:tcp")):
-            for pair in (("window_owner", "window_writer"), ("datagrams_one", "datagrams_two")):
-                with self.afresh(f"{pair}: {before} to {after}"):
-                    for program in [self.run_program(name, transport=before) for name in pair]:
-                        self.ends(program, -9)
-                    self.ends(self.restart(1, transport=after), 0)
-
-    def test_more_restarts_than_the_loader_has_link_namespaces(self):
-        port = free_port()
-        words = ("run", "--job", "j", "--backend", "ib2tcp", "--", "ibv_rc_pingpong", "-p", port, "-n", 1 << 30)
-        server = self.start(*words, transport="ofi:tcp")
-        await_listener(port, server)
-        programs = [server, self.start(*words, "localhost", transport="ofi:tcp")]
-        self.await_members(2)
-        for number in range(1, 19):
-            self.checkpoint("--kill")
-            for program in programs:
-                program.wait(TIMEOUT_S)
-            programs = [self.restart(number, transport=("ofi:tcp", "ofi:tcp;ofi_rxm", "tcp")[number % 3])]
-            self.await_text(programs[0], "restored 2 processes")
-
-
 class AcrossAdapters(RestartCase):
     """Run by itself, where the kernel has an RDMA device."""
 
@@ -556,16 +358,6 @@ class AcrossAdapters(RestartCase):
 
     def test_a_group_from_ib2tcp_to_a_device(self):
         self.across("group_of_an_address", "ib2tcp", "verbs")
-
-
-class SystemLibraries(RestartCase):
-    def test_the_drop_in_directory_does_not_hide_the_verbs_library(self):
-        program = self.start("run", "--backend", "verbs", "--", "ibv_devices")
-        program.wait(TIMEOUT_S)
-        said = program.log.read_text()
-        self.assertNotIn("cannot load", said)
-        if not pathlib.Path("/sys/class/infiniband").exists():
-            self.assertIn("Function not implemented", said)  # as without us
 
 
 if __name__ == "__main__":

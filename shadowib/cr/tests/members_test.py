@@ -1,0 +1,153 @@
+"""What members of a job are beside their objects: signals, terminals, shared memory, who joins and who leaves. restart_scenarios under the shim,
+checkpointed, killed and restarted.
+
+members_test.py BUILD_DIR PROGRAM [unittest options]
+"""
+import fcntl
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+import unittest
+
+from restart_case import BACKEND, PROGRAM, TIMEOUT_S, RestartCase
+
+
+class Members(RestartCase):
+    def test_a_checkpoint_before_the_helper_thread_has_begun(self):
+        self.ends(self.run_program("at_once", SHADOWIB_FAULT="5:slow:0"), -9)
+        self.ends(self.restart(2), 0)
+
+    def test_sigterm_beside_the_checkpoint(self):
+        for scenario, restarts in (("terminated", 2), ("handles_termination", 1), ("awaits_termination", 1)):
+            with self.afresh(scenario):
+                self.ends(self.run_program(scenario, SHADOWIB_FAULT="40:term:0"), -9)
+                if restarts == 2:
+                    self.restart(1, SHADOWIB_FAULT="40:term:0").wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+                    self.assertEqual(self.newest(), 2, self.processes[-1].log.read_text())
+                self.ends(self.restart(restarts), 0)
+
+    def test_what_a_terminal_tells_its_foreground(self):
+        # To who leads a group of its own and to its child, which was forked after the restart.
+        self.ends(self.run_program("foreground"), -9)
+        master, slave = os.openpty()
+        self.addCleanup(os.close, master)
+        restarted = self.restart(1, terminal=slave)
+        os.close(slave)
+        self.await_file("waits")
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("4H", 50, 100, 0, 0))
+        self.await_file("resized")
+        os.write(master, b"\x03")
+        self.ends(restarted, 0)
+
+    def test_a_terminal_of_the_programs_own(self):
+        self.ends(self.run_program("terminal"), -9)
+        self.ends(self.restart(2), 0)
+
+    def test_memory_that_members_share(self):
+        first, second = (self.run_program(name) for name in ("memory_first", "memory_second"))
+        self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)  # of what was killed
+        self.ends(first, -9)
+        self.ends(second, -9)
+        size = sum(image.stat().st_size for image in (self.dir / "sets" / "j.0002").glob("*.img"))
+        self.assertLess(size, 200 << 20)  # most of the ring is a hole
+        name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
+        self.addCleanup(name.unlink, missing_ok=True)
+        with open(name) as held:  # somebody uses the file that was left behind
+            refused = self.restart(2)
+            self.ends(refused, 11)
+            self.assertIn(f"({name}): process", refused.log.read_text())
+            self.assertEqual(name.stat().st_ino, os.fstat(held.fileno()).st_ino)
+        self.restart(2).wait(TIMEOUT_S)  # they have themselves checkpointed and killed once more
+        self.ends(self.restart(3), 0)
+
+    def test_memory_that_an_outsider_has(self):
+        first = self.run_program("memory_first")
+        name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
+        self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)
+        self.addCleanup(name.unlink, missing_ok=True)
+        self.await_file("doomed")
+        with open(name):
+            self.run_program("memory_second")
+            self.ends(first, 1)  # it wanted a checkpoint
+        self.assertRegex(first.log.read_text(), f"no checkpoint: .*shared memory \\({name}\\) .* process {os.getpid()} .* is no member of the job")
+
+    def test_memory_that_members_have_inherited(self):
+        self.ends(self.run_program("memory_inherited"), 0)
+        self.ends(self.restart(1), 0)
+
+    def test_checkpoints_leave_no_more_than_the_last(self):
+        program = self.run_program("lasting")
+        self.await_file("ready")
+        counts = []
+        for _ in range(4):
+            self.checkpoint()
+            counts.append(len(self.in_exchange()))
+        self.assertEqual(counts, counts[:1] * 4)
+        self.tell("enough")
+        self.ends(program, 0)
+
+    def set_numbers(self):
+        return sorted(int(path.name[2:]) for path in (self.dir / "sets").glob("j.????"))
+
+    def await_sets(self, wanted):
+        end = time.monotonic() + TIMEOUT_S
+        while not wanted(numbers := self.set_numbers()):
+            self.assertLess(time.monotonic(), end, f"sets {numbers}: " + "".join(p.log.read_text() for p in self.processes))
+            time.sleep(0.01)
+        return numbers[-1]
+
+    def test_a_signal_that_asks_for_a_checkpoint(self):
+        """Whoever gets it. Sets beyond --keep go."""
+        options = ("run", "--job", "j", "--backend", BACKEND, "--checkpoint-on", "USR1", "--kill-on", "SIGTERM,HUP", "--keep", "2")
+        programs = [self.start(*options, "--", PROGRAM, f"asked_by_signals_{name}") for name in ("one", "two")]
+        for name in ("one", "two"):
+            self.await_file(name)
+        for whom in (programs, programs[:1], programs[1:]):
+            before = max(self.set_numbers(), default=0)
+            for program in whom:
+                program.send_signal(signal.SIGUSR1)
+            newest = self.await_sets(lambda numbers, n=before: numbers and numbers[-1] > n)
+        for program in programs:
+            program.send_signal(signal.SIGTERM)
+        for program in programs:
+            self.ends(program, -9)
+        newest = self.set_numbers()[-1]
+        restarted = self.restart(newest)
+        self.await_text(restarted, "restored 2 processes")
+        restarted.send_signal(signal.SIGUSR1)  # to both
+        self.await_sets(lambda numbers: numbers[-1] > newest and len(numbers) == 2)
+        self.tell("finish")
+        self.ends(restarted, 0)
+
+    def test_a_signal_that_asks_for_what_is_refused(self):
+        """It is tried again now and then, not at once, and given up."""
+        program = self.start("run", "--job", "j", "--backend", BACKEND, "--kill-on", "USR1", "--", PROGRAM, "asked_by_signals_one",
+                             SHADOWIB_FAULT="30:fail", SHADOWIB_LOG="warn")
+        self.await_file("one")
+        begun = time.monotonic()
+        program.send_signal(signal.SIGUSR1)
+        self.await_text(program, "none of 3 was one; the job goes on")
+        self.assertGreater(time.monotonic() - begun, 14)
+        self.tell("finish")
+        self.ends(program, 0)
+        self.assertEqual(self.set_numbers(), [])
+
+    def test_who_joins_waits_for_the_epoch_that_a_restart_makes(self):
+        alive = self.dir / "jobs" / "j" / "alive"
+        alive.mkdir(parents=True)
+        with open(alive / "renewing", "w") as lock:  # as a restart holds it
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            program = self.run_program("held")
+            time.sleep(0.5)
+            self.assertIsNone(program.poll(), "it waits")
+            self.assertEqual(list(alive.glob("g*")), [], "and is no member yet")
+        self.ends(program, -9)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
