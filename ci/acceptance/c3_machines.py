@@ -143,6 +143,14 @@ def make_refused(case: Case) -> str:
     return ""
 
 
+def another_kernel(case: Case) -> str:
+    """Whether this run has crossed one, which depends on the machine that the line is run on."""
+    theirs, ours = (shared_area(case.line) / "kernel").read_text(), os.uname().release
+    if theirs == ours:
+        raise Skip(f"both machines run Linux {ours}")
+    return f"Linux {theirs} and {ours}"
+
+
 def all_arrive(line: Line, area: pathlib.Path, name: str, backend_of, in_guest: bool):
     line.case(f"{name}: jobs", lambda c: jobs_arrive(c, area, backend_of, in_guest), RUNS[line.quick])
     for subject in QUICK_SUBJECTS if line.quick else SUBJECTS:
@@ -155,6 +163,7 @@ def on_ib2tcp(_run: int) -> str:
 
 def in_guest(line: Line) -> int:
     both = shared_area(line)
+    line.case("another kernel", another_kernel)
     all_arrive(line, both / "there", "to the other machine", backend_in_guest, True)
     line.case("refused on the other machine", refused)
     line.case("made on the other machine", lambda c: send_off(c, both / "back", backend_in_guest))
@@ -169,6 +178,7 @@ def run() -> int:
     if not line.options.list:
         shutil.rmtree(both, ignore_errors=True)
         both.mkdir(parents=True)
+        (both / "kernel").write_text(os.uname().release)
     line.case("made here", lambda c: send_off(c, both / "there", on_ib2tcp))
     line.case("made here, for this processor", make_refused)
     code = 0 if line.outcomes["FAILED"] else run_in_guest(line, in_guest, TIMEOUT_S, shared=(both,))
