@@ -37,8 +37,11 @@ void abandon_descriptors();
 void linger_for_kill();
 
 // In the command: checks that every pipe, Unix and TCP connection has both its ends inside the set, or led
-// outside by stdio. kRefused names member, pid, descriptor and peer. Also used by verify.
+// outside by stdio, and that every child process is a member or has ended. kRefused names member, pid, descriptor and
+// peer, or the child. Also used by verify.
 Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
+// kRefused: of a member and its child one only is among those `here`, who are to be restarted on this machine.
+Status match_families_apart(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here);
 
 // The connection to what has started this process, of which the program needs nothing after a restart: no refusal,
 // though its other end is outside the job. A restart puts a socket in its place that takes what is written and never
@@ -70,6 +73,15 @@ Status split_members(const std::map<std::uint32_t, std::string>& tables, std::ve
 // A descriptor of the file behind a segment of a member's table (shared_memory.h), -1 if there is none at hand.
 using MemoryFiles = std::function<int(std::uint32_t member, std::uint32_t segment)>;
 
+// A child that had ended and that its parent had not waited for. `group`: its process group.
+struct EndedChild {
+  std::int32_t pid, group, wait_status;
+};
+struct Family {
+  std::int32_t parent = 0;  // pid of the member whose child it is; 0: of no member's
+  std::vector<EndedChild> ended;
+};
+
 // In the restart command, before the members' processes are made: creates what is shared (pipes, connected sockets,
 // listeners), with their queued bytes. In each member's process: installs its descriptors at their numbers.
 class DescriptorPlan {
@@ -90,6 +102,8 @@ class DescriptorPlan {
   // In the command, between the two: a slave of the pseudo-terminal of the job that controls the member, and the
   // process group in its foreground. -1: there is none.
   int controlling_terminal(std::uint32_t member, int* foreground) const;
+  // In the command, between the two.
+  Family family(std::uint32_t member) const;
   // In the command, once all members exist: closes its copies.
   void release();
 

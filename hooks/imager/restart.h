@@ -29,7 +29,8 @@ struct RestartOptions {
 struct RestartedProcess {
   std::uint32_t member;
   int pid;          // recorded pid (inside)
-  int exit_status;  // as waitpid's
+  int exit_status;  // as waitpid's; 0 of one that has left
+  bool left;        // it was a member's child, which has its status
 };
 
 // Restarts the members, forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH to them (those that a

@@ -97,9 +97,11 @@ int report(const Common& common, const SetManifest& manifest, const std::set<std
   for (const RestartedProcess& p : processes) {
     char text[64];
     good = good && ended_well(p);
-    if (!common.json) std::printf("pid %d: %s\n", p.pid, how_ended(p.exit_status, text));
-    Json entry{{"member", p.member}, {"pid", p.pid}};
-    entry["exit_code"] = WIFEXITED(p.exit_status) ? Json(WEXITSTATUS(p.exit_status)) : Json(nullptr);
+    if (!common.json)
+      std::printf("pid %d: %s\n", p.pid,
+                  p.left ? "ended; its parent has the status" : how_ended(p.exit_status, text));
+    Json entry{{"member", p.member}, {"pid", p.pid}, {"left_to_parent", p.left}};
+    entry["exit_code"] = !p.left && WIFEXITED(p.exit_status) ? Json(WEXITSTATUS(p.exit_status)) : Json(nullptr);
     entry["signal"] = WIFSIGNALED(p.exit_status) ? Json(WTERMSIG(p.exit_status)) : Json(nullptr);
     list.push_back(entry);
   }

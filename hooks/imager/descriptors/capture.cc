@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/family.h"
 #include "hooks/imager/descriptors/launcher_socket.h"
 #include "hooks/imager/descriptors/proc.h"
 #include "shadowib/base/descriptors.h"
@@ -159,6 +160,7 @@ Status capture_table(std::uint32_t member, Table* table) {
   table->network = namespace_number("/proc/self/ns/net");
   table->processes = namespace_number("/proc/self/ns/pid");
   table->working_directory = link_target("/proc/self/cwd");
+  SHADOWIB_TRY(capture_family(table));
   SHADOWIB_TRY(capture_shared_memory(table));
   std::vector<int> fds;
   SHADOWIB_TRY(list_descriptors(&fds));

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/family.h"
 #include "hooks/imager/descriptors/pty.h"
 
 namespace shadowib {
@@ -291,6 +292,7 @@ Status decode_tables(const std::map<std::uint32_t, std::string>& encoded, Tables
 }
 
 Status link_tables(const Tables& tables, Links* links) {
+  SHADOWIB_TRY(judge_families(tables));
   SHADOWIB_TRY(collect(tables, links));
   for (const auto& [key, link] : links->pipes) SHADOWIB_TRY(judge_pipe(link, links));
   SHADOWIB_TRY(judge_ptys(tables, links));
@@ -324,6 +326,13 @@ Status match_descriptors(const std::map<std::uint32_t, std::string>& encoded) {
   SHADOWIB_TRY(descriptors::decode_tables(encoded, &tables));
   descriptors::Links links;
   return descriptors::link_tables(tables, &links);
+}
+
+Status match_families_apart(const std::map<std::uint32_t, std::string>& encoded,
+                            const std::set<std::uint32_t>& here) {
+  descriptors::Tables tables;
+  SHADOWIB_TRY(descriptors::decode_tables(encoded, &tables));
+  return descriptors::judge_families_apart(tables, here);
 }
 
 }  // namespace shadowib

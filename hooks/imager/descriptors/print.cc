@@ -84,6 +84,13 @@ Status print_descriptors(const std::string& encoded, bool json, std::string* tex
       *text += std::to_string(d.fd) + "  " + describe_object(o) + details(o) + "  " + flag_names(o.flags) +
                (d.close_on_exec ? "  close-on-exec" : "") + "\n";
   }
+  for (const Child& c : table.children) {
+    const std::string how = c.ended == 0 ? "lives"
+                            : (c.wait_status & 0x7f)
+                                ? "has ended with signal " + std::to_string(c.wait_status & 0x7f)
+                                : "has ended with exit status " + std::to_string(c.wait_status >> 8);
+    if (!json) *text += "child   pid " + std::to_string(c.pid) + " (" + c.name + ")  " + how + "\n";
+  }
   for (const Segment& s : table.segments)
     if (!json) *text += "shared  " + describe_segment(s) + "  size " + std::to_string(s.bytes) + "\n";
   // Paths are bytes, not always UTF-8.

@@ -287,12 +287,12 @@ TEST(Ptys, WhoHasTheOtherEndIsNamed) {
     const std::string words = refusal([&](int) -> std::string {
       if (std::string failed = open_pair(); !failed.empty()) return failed;
       EXPECT_STEP(::pipe(go) == 0);
-      if (const pid_t outsider = ::fork(); outsider == 0) {
+      EXPECT_STEP(start_outsider([&] {
         ::close(kept == kMaster ? kSlave : kMaster);
         ::close(go[0]);
         ::write(go[1], "", 1);
         for (::alarm(20);;) ::pause();
-      }
+      }));
       char byte;
       EXPECT_STEP(::read(go[0], &byte, 1) == 1);
       ::close(go[0]);

@@ -326,12 +326,11 @@ TEST(Refused, UnixToAnOutsiderOrInABacklog) {
     int p[2];
     EXPECT_STEP(::socketpair(AF_UNIX, SOCK_STREAM, 0, p) == 0);
     put(p[0], 9);
-    pid_t outsider = ::fork();
-    if (outsider == 0) {
+    EXPECT_STEP(start_outsider([] {
       ::alarm(2);
       ::close(9);
       ::pause();
-    }
+    }));
     ::close(p[1]);
     return "";
   });
@@ -382,11 +381,10 @@ TEST(Refused, PipeToAnOutsider) {
     int q[2];
     EXPECT_STEP(::pipe(q) == 0);
     put(q[0], 9);
-    pid_t outsider = ::fork();
-    if (outsider == 0) {
+    EXPECT_STEP(start_outsider([] {
       ::alarm(2);
       ::pause();
-    }
+    }));
     ::close(q[1]);
     return "";
   });

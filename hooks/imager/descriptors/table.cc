@@ -19,7 +19,7 @@ namespace shadowib::descriptors {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
-constexpr std::uint32_t kWithoutPtys = 3, kWithoutSegments = 2;  // these are still read
+constexpr std::uint32_t kWithoutFamily = 4, kWithoutPtys = 3, kWithoutSegments = 2;  // these are still read
 constexpr int kHighestFd = 1 << 20;
 constexpr std::size_t kMostInPty = 1 << 16;  // four buffers of the kernel's, of 4 and 8 KiB
 
@@ -133,6 +133,10 @@ void visit(A& a, Object& o) {
   visit_vector(a, o.users);
 }
 template <typename A>
+void visit(A& a, Child& c) {
+  visit_all(a, c.pid, c.group, c.session, c.ended, c.wait_status, c.name);
+}
+template <typename A>
 void visit(A& a, Segment& s) {
   visit_all(a, s.kind, s.device, s.inode, s.mapped_device, s.path, s.mode, s.user, s.group, s.bytes, s.exact, s.low,
             s.seals, s.space, s.key, s.id, s.removed, s.attached_here, s.attached);
@@ -144,6 +148,9 @@ void visit(A& a, Table& t) {
   visit_vector(a, t.objects);
   if (a.version > kWithoutSegments) visit_vector(a, t.segments);
   if (a.version > kWithoutPtys) visit_all(a, t.terminal_device, t.terminal, t.foreground);
+  if (a.version <= kWithoutFamily) return;
+  visit_all(a, t.group, t.session);
+  visit_vector(a, t.children);
 }
 
 bool valid_address(const std::string& address, int domain) {
@@ -239,6 +246,19 @@ const char* segments_fault(const Table& t) {
   return nullptr;
 }
 
+const char* family_fault(const Table& t) {
+  std::int32_t last = 1;
+  for (const Child& c : t.children) {
+    if (c.pid <= last) return "child processes not ascending or out of range";
+    const int status = c.wait_status, signal = status & 0x7f;
+    if (c.ended > 1 || (c.ended == 0 && status != 0)) return "end of a process that lives";
+    if (c.ended != 0 && !(signal == 0 ? (status & ~0xff00) == 0 : status == signal && signal <= 64))
+      return "end of a process that is none";
+    last = c.pid;
+  }
+  return nullptr;
+}
+
 const char* table_fault(const Table& t) {
   if (has_nul(t.working_directory)) return "path with a NUL byte";
   int last = -1;
@@ -253,6 +273,7 @@ const char* table_fault(const Table& t) {
   for (const Descriptor& d : t.descriptors) reached[d.object] = true;
   for (bool r : reached)
     if (!r) return "object without descriptor";
+  if (const char* fault = family_fault(t)) return fault;
   return segments_fault(t);
 }
 

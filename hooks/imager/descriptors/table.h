@@ -153,6 +153,14 @@ struct Segment {
   }
 };
 
+// A child process of the member, as it sees it.
+struct Child {
+  std::int32_t pid = 0, group = 0, session = 0;
+  std::uint8_t ended = 0;        // and nobody has waited for it yet
+  std::int32_t wait_status = 0;  // of one that has ended, as waitpid(2) tells it
+  std::string name;
+};
+
 struct Table {
   std::uint32_t member = 0;
   std::int32_t pid = 0;
@@ -166,6 +174,9 @@ struct Table {
   // Controlling terminal, if it is a slave of a pseudo-terminal: its device and rdev, else 0. Since version 4.
   std::uint64_t terminal_device = 0, terminal = 0;
   std::int32_t foreground = 0;  // its process group in the foreground
+  // Since version 5.
+  std::int32_t group = 0, session = 0;
+  std::vector<Child> children;  // ascending by pid
 
   // The lowest number that leads to object `index`, -1 if none.
   int first_fd(std::uint32_t index) const;
@@ -173,7 +184,7 @@ struct Table {
   int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 
-inline constexpr std::uint32_t kTableVersion = 4;
+inline constexpr std::uint32_t kTableVersion = 5;
 // Tests write versions from before.
 void encode_table(const Table& table, std::string* bytes, std::uint32_t version = kTableVersion);
 // kCorrupt or kVersion, with the reason. On success all indices, kinds and addresses are within bounds.

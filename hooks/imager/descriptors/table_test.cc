@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,6 +54,10 @@ std::string rich_table() {
     int memory = ::memfd_create("memory", 0), segment = ::shmget(IPC_PRIVATE, 4096, 0600);
     EXPECT_STEP(::ftruncate(memory, 4096) == 0 && ::shmat(segment, nullptr, 0) != reinterpret_cast<void*>(-1));
     EXPECT_STEP(::shmctl(segment, IPC_RMID, nullptr) == 0);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(3);
+    siginfo_t info{};
+    EXPECT_STEP(::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT) == 0);
     return "";
   };
   test::Capture capture = test::checkpoint(job);
@@ -65,6 +70,7 @@ TEST(Table, EncodesWhatItDecodes) {
   Table table;
   ASSERT_TRUE(decode_table(bytes, &table).ok());
   EXPECT_GE(table.descriptors.size(), 15u);
+  ASSERT_EQ(table.children.size(), 1u);
   encode_table(table, &again);
   EXPECT_EQ(again, bytes);
   EXPECT_TRUE(match_descriptors({{0, bytes}}).ok());
@@ -100,6 +106,25 @@ TEST(Table, TheVersionsBeforeAreRead) {
   encode_table(table, &bytes, 3);
   ASSERT_TRUE(decode_table(bytes, &before).ok());
   EXPECT_EQ(before.objects.size(), table.objects.size());
+  EXPECT_TRUE(before.children.empty());
+}
+
+TEST(Table, ChildrenAreSomeThereMayBe) {
+  const auto fault = [](const std::function<void(Table*)>& change) {
+    Table table;
+    EXPECT_TRUE(decode_table(rich_table(), &table).ok());
+    change(&table);
+    std::string bytes;
+    encode_table(table, &bytes);
+    return decode_table(bytes, &table).code();
+  };
+  EXPECT_EQ(fault([](Table*) {}), Code::kOk);
+  EXPECT_EQ(fault([](Table* t) { t->children[0].pid = 1; }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->children.push_back(t->children[0]); }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->children[0].ended = 0; }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = 0x7f; }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = SIGKILL | 1 << 8; }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = 1 << 16; }), Code::kCorrupt);
 }
 
 // A hostile table must not have files made elsewhere, nor say twice what is once.

@@ -235,6 +235,15 @@ const std::string& scratch_directory() {
   return directory.path;
 }
 
+bool start_outsider(const std::function<void()>& body) {
+  const pid_t parent = ::fork();
+  if (parent == 0) {
+    if (::fork() == 0) body();
+    ::_exit(0);
+  }
+  return parent > 0 && ::waitpid(parent, nullptr, 0) == parent;
+}
+
 Capture checkpoint(const Job& job) {
   for (int i = 0; i < job.members; ++i)
     for (const char* what : {"table", "refusal", "passing", "member"}) std::filesystem::remove(note(what, i));

@@ -31,6 +31,9 @@ struct Capture {
   std::set<std::uint32_t> passing;  // those refused for what may be over in a moment
 };
 
+// A process that is nobody's child in the job. False: it could not be made.
+bool start_outsider(const std::function<void()>& body);
+
 // Runs make, before, the capture, resumed.
 Capture checkpoint(const Job& job);
 // Matches and restarts from the tables; runs restarted.

@@ -1,17 +1,21 @@
 #include "hooks/imager/restore/placement.h"
 
+#include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <set>
+#include <string>
 
 namespace shadowib {
 namespace {
@@ -31,7 +35,9 @@ struct Shared {
 
 struct Node {
   pid_t pid, group;
-  const PlacedProcess* process;  // nullptr: a stand-in
+  const PlacedProcess* process;  // nullptr: a stand-in, or one that is to end at once
+  pid_t parent = 0;
+  const EndedChild* ended = nullptr;
 };
 
 long clone_with_pid(pid_t pid, bool sibling) {
@@ -66,10 +72,15 @@ class Placement {
   Placement(const std::vector<PlacedProcess>& processes, Shared* shared, int hold_fd, int hold_write_fd)
       : shared_(shared), hold_fd_(hold_fd), hold_write_fd_(hold_write_fd) {
     std::set<pid_t> pids;
-    for (const PlacedProcess& p : processes) pids.insert(p.pid);
     for (const PlacedProcess& p : processes) {
-      const pid_t session = p.session <= 1 ? 0 : p.session;
-      sessions_[session].push_back({p.pid, p.group <= 1 ? 0 : p.group, &p});
+      pids.insert(p.pid);
+      auto& nodes = sessions_[p.session <= 1 ? 0 : p.session];
+      nodes.push_back({p.pid, p.group <= 1 ? 0 : p.group, &p, p.parent});
+      // Whose group and session mean something to others only if it has led the group.
+      for (const EndedChild& e : p.ended) {
+        pids.insert(e.pid);
+        nodes.push_back({e.pid, e.group == e.pid ? e.pid : 0, nullptr, p.pid, &e});
+      }
     }
     for (auto& [session, nodes] : sessions_) {
       std::set<pid_t> groups;
@@ -85,12 +96,11 @@ class Placement {
 
   void run() {
     for (const auto& [session, nodes] : sessions_) {
-      if (session == 0) {
-        for (const Node& n : nodes) make(n, false);
-        continue;
-      }
-      for (const Node& n : nodes)
+      for (const Node& n : nodes) {
+        if (n.parent != 0) continue;
+        if (session == 0) make(n, false);
         if (n.pid == session) make_session(n, nodes);
+      }
     }
   }
 
@@ -101,15 +111,28 @@ class Placement {
       ::syscall(SYS_futex, &shared_->placed, FUTEX_WAIT, placed, &patience, nullptr, 0);
       for (const auto& [session, nodes] : sessions_)
         for (const Node& n : nodes)
-          if (shared_->placed.load() < count_ && was_killed(n.pid)) note_error(shared_, Call::kClone, ECHILD, n);
+          if (shared_->placed.load() < count_ && was_killed(n)) note_error(shared_, Call::kClone, ECHILD, n);
     }
   }
 
  private:
-  static bool was_killed(pid_t pid) {
+  static bool was_killed(const Node& n) {
+    if (n.ended != nullptr) return false;
+    if (n.parent != 0) return is_zombie(n.pid);
     siginfo_t end{};
-    return ::waitid(P_PID, static_cast<id_t>(pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == pid &&
+    return ::waitid(P_PID, static_cast<id_t>(n.pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == n.pid &&
            end.si_code != CLD_EXITED;
+  }
+
+  // Of another's child, which its parent does not wait for as long as it is not placed itself.
+  static bool is_zombie(pid_t pid) {
+    char text[512] = {};
+    const int fd = ::open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return false;
+    [[maybe_unused]] const ssize_t n = ::read(fd, text, sizeof(text) - 1);
+    ::close(fd);
+    const char* const name_end = std::strrchr(text, ')');
+    return name_end != nullptr && name_end[1] == ' ' && name_end[2] == 'Z';
   }
 
   // The leader makes the session and, from within it, the others.
@@ -117,13 +140,14 @@ class Placement {
     const long pid = clone_with_pid(leader.pid, false);
     if (pid < 0) return note_error(shared_, Call::kClone, errno, leader);
     if (pid > 0) return;
-    ::close(hold_write_fd_);
+    if (leader.parent == 0) ::close(hold_write_fd_);
     if (::setsid() < 0) give_up(Call::kSession, leader);
     // Those that are made from here inherit it.
     terminal_ = controlled(nodes);
     if (terminal_ != nullptr && ::ioctl(terminal_->terminal_fd, TIOCSCTTY, 0) != 0) give_up(Call::kTerminal, leader);
     for (const Node& n : nodes)
-      if (n.pid != leader.pid) make(n, true);
+      if (n.pid != leader.pid && n.parent == 0) make(n, true);
+    make_children(leader);
     settle(leader, true);
   }
 
@@ -131,8 +155,21 @@ class Placement {
     const long pid = clone_with_pid(n.pid, sibling);
     if (pid < 0) return note_error(shared_, Call::kClone, errno, n);
     if (pid > 0) return;
-    if (!sibling) ::close(hold_write_fd_);
+    if (!sibling && n.parent == 0) ::close(hold_write_fd_);
+    make_children(n);
     settle(n, false);
+  }
+
+  // By their parent, from which they inherit the session.
+  void make_children(const Node& parent) {
+    for (const auto& [session, nodes] : sessions_)
+      for (const Node& n : nodes) {
+        if (n.parent != parent.pid) continue;
+        if (n.pid == session)
+          make_session(n, nodes);
+        else
+          make(n, false);
+      }
   }
 
   // One of them that has a controlling terminal: it is the session's.
@@ -165,7 +202,11 @@ class Placement {
     settle_terminal(n, session_leader);
     shared_->placed.fetch_add(1);
     wake_all(&shared_->placed);
-    if (n.process != nullptr) n.process->run();
+    if (n.ended != nullptr) end_as(n.ended->wait_status);
+    if (n.process != nullptr) {
+      await_ended(*n.process);
+      n.process->run();
+    }
     hold(session_leader && terminal_ != nullptr);
   }
 
@@ -181,6 +222,38 @@ class Placement {
       ::ioctl(terminal_->terminal_fd, TIOCSPGRP, &terminal_->foreground);
     } else if (!mine && n.process != nullptr) {
       ::ioctl(terminal_->terminal_fd, TIOCNOTTY);
+    }
+  }
+
+  // When all are placed: others may have to enter the group that it leads.
+  [[noreturn]] void end_as(int wait_status) const {
+    for (std::uint32_t placed; (placed = shared_->placed.load()) < count_;)
+      ::syscall(SYS_futex, &shared_->placed, FUTEX_WAIT, placed, nullptr, nullptr, 0);
+    if (WIFSIGNALED(wait_status)) {
+      const rlimit none{0, 0};
+      ::setrlimit(RLIMIT_CORE, &none);
+      sigset_t set;
+      ::sigemptyset(&set);
+      ::sigaddset(&set, WTERMSIG(wait_status));
+      ::signal(WTERMSIG(wait_status), SIG_DFL);
+      ::kill(::getpid(), WTERMSIG(wait_status));
+      ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+    }
+    ::_exit(WEXITSTATUS(wait_status));
+  }
+
+  // The program has been told of these ends already, or the image has the signal that tells.
+  static void await_ended(const PlacedProcess& process) {
+    if (process.ended.empty()) return;
+    siginfo_t info{};
+    for (const EndedChild& e : process.ended)
+      while (::waitid(P_PID, static_cast<id_t>(e.pid), &info, WEXITED | WNOWAIT) != 0 && errno == EINTR) {
+      }
+    sigset_t child;
+    ::sigemptyset(&child);
+    ::sigaddset(&child, SIGCHLD);
+    const timespec now{0, 0};
+    while (::sigtimedwait(&child, nullptr, &now) > 0) {
     }
   }
 

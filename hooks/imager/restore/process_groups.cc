@@ -8,6 +8,9 @@ namespace shadowib {
 
 Status judge_process_groups(const OpenedSet& set) {
   if (set.elsewhere.empty()) return {};
+  std::set<std::uint32_t> here;
+  for (const MemberImage& m : set.members) here.insert(m.image.header.member);
+  SHADOWIB_TRY(match_families_apart(set.tables, here));
   std::vector<std::set<std::uint32_t>> namespaces;
   SHADOWIB_TRY(split_members(set.tables, &namespaces));
   const auto share_numbers = [&namespaces](std::uint32_t one, std::uint32_t other) {

@@ -1,4 +1,4 @@
-// Process groups of a set of which a part only is restarted here.
+// Process groups and families of a set of which a part only is restarted here.
 #pragma once
 
 #include "hooks/imager/restore/members.h"
@@ -6,8 +6,9 @@
 namespace shadowib {
 
 // kRefused names a member whose group was made by the program (its leader is a member too) and of which others are
-// restarted elsewhere: a signal to the group would no longer reach them. A group of whoever has started the job, its
-// shell's or launcher's, may be parted: each part of the restart has one of that number.
+// restarted elsewhere: a signal to the group would no longer reach them; or a member whose parent or child is. A
+// group of whoever has started the job, its shell's or launcher's, may be parted: each part of the restart has one of
+// that number.
 Status judge_process_groups(const OpenedSet& set);
 
 }  // namespace shadowib

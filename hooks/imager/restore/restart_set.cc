@@ -142,7 +142,7 @@ class Command {
       if (restored_ == set_.members.size())
         report("restored " + std::to_string(restored_) + (restored_ == 1 ? " process" : " processes"));
     }
-    if (message.kind == SupervisorMessage::kExited) {
+    if (message.kind == SupervisorMessage::kExited || message.kind == SupervisorMessage::kLeft) {
       ++from->ended;
       take_exit(message);
     }
@@ -153,11 +153,13 @@ class Command {
     int pid = 0;
     for (const MemberImage& m : set_.members)
       if (m.image.header.member == message.member) pid = m.image.process.pid;
-    processes_.push_back({message.member, pid, message.value});
-    const bool killed = WIFSIGNALED(message.value);
-    report("member " + std::to_string(message.member) + " (pid " + std::to_string(pid) + ") ended with " +
-           (killed ? "signal " + std::to_string(WTERMSIG(message.value))
-                   : "exit status " + std::to_string(WEXITSTATUS(message.value))));
+    const bool left = message.kind == SupervisorMessage::kLeft;
+    processes_.push_back({message.member, pid, message.value, left});
+    const std::string how = left ? "; its parent has the status"
+                            : WIFSIGNALED(message.value)
+                                ? " with signal " + std::to_string(WTERMSIG(message.value))
+                                : " with exit status " + std::to_string(WEXITSTATUS(message.value));
+    report("member " + std::to_string(message.member) + " (pid " + std::to_string(pid) + ") ended" + how);
   }
 
   void report(const std::string& line) {

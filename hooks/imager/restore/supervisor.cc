@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,6 +57,9 @@ class Supervisor {
   struct Channel {
     int status_read = -1, status_write = -1, go_read = -1, go_write = -1;
     bool restored = false;
+    pid_t parent = 0;  // the member whose child it is; 0: no member's, and so this process's
+    int pidfd = -1;    // of a child of a member, until it has ended
+    bool ended = false;
   };
 
   void send(SupervisorMessage::Kind kind, std::uint32_t member, int value, const Status& status) {
@@ -86,6 +90,7 @@ class Supervisor {
     SHADOWIB_TRY(fault_point(320));
     SHADOWIB_TRY(memory_.finish());
     if (plan_ != nullptr) plan_->release();
+    SHADOWIB_TRY(watch_children_of_members());
     for (Channel& c : channels_) {
       const char go = 1;
       if (::write(c.go_write, &go, 1) != 1) return Status(Code::kInternal, errno, "cannot release a restored member");
@@ -104,14 +109,19 @@ class Supervisor {
       int status[2], go[2];
       if (::pipe2(status, O_CLOEXEC) != 0 || ::pipe2(go, O_CLOEXEC) != 0)
         return Status(Code::kIo, errno, "cannot make a pipe; raise the limit on open files (ulimit -n)");
-      c = {status[0], status[1], go[0], go[1], false};
+      c = {status[0], status[1], go[0], go[1]};
     }
     std::vector<PlacedProcess> processes;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       const ProcessRecord& p = members_[i]->image.process;
       PlacedProcess placed{p.pid, p.process_group, p.session, [this, i] { start_member(i); }};
-      if (plan_ != nullptr)
-        placed.terminal_fd = plan_->controlling_terminal(members_[i]->image.header.member, &placed.foreground);
+      if (plan_ != nullptr) {
+        const std::uint32_t member = members_[i]->image.header.member;
+        placed.terminal_fd = plan_->controlling_terminal(member, &placed.foreground);
+        Family family = plan_->family(member);
+        placed.parent = channels_[i].parent = family.parent;
+        placed.ended = std::move(family.ended);
+      }
       processes.push_back(std::move(placed));
     }
     Status status = place_processes(processes, hold_[0], hold_[1]);
@@ -124,7 +134,7 @@ class Supervisor {
   }
 
   [[noreturn]] void start_member(std::size_t index) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (channels_[index].parent == 0) ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // a member may end before its children
     for (std::size_t i = 0; i < channels_.size(); ++i) {
       ::close(channels_[i].status_read);
       ::close(channels_[i].go_write);
@@ -180,9 +190,11 @@ class Supervisor {
     if (n == static_cast<ssize_t>(sizeof(report))) return report_status(report, image);
     int wait_status = 0;
     const pid_t died = ::waitpid(image.process.pid, &wait_status, 0);
+    if (died < 0)
+      return Status::of(Code::kInternal, 0, "member %u (pid %d) died while it was restored", image.header.member,
+                        image.process.pid);
     return Status::of(Code::kInternal, 0, "member %u (pid %d) died while it was restored (%s %d)",
-                      image.header.member, image.process.pid,
-                      died > 0 && WIFSIGNALED(wait_status) ? "signal" : "exit status",
+                      image.header.member, image.process.pid, WIFSIGNALED(wait_status) ? "signal" : "exit status",
                       WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
   }
 
@@ -196,11 +208,23 @@ class Supervisor {
                       "cannot choose the number of thread %lu: /proc/sys/kernel/ns_last_pid", tid);
   }
 
+  // Before they run: a number of theirs may be another's later.
+  Status watch_children_of_members() {
+    for (std::size_t i = 0; i < channels_.size(); ++i) {
+      if (channels_[i].parent == 0) continue;
+      channels_[i].pidfd = static_cast<int>(::syscall(SYS_pidfd_open, members_[i]->image.process.pid, 0));
+      if (channels_[i].pidfd < 0)
+        return Status::of(Code::kInternal, errno, "cannot watch process %d", members_[i]->image.process.pid);
+    }
+    return {};
+  }
+
   void serve() {
-    std::size_t running = members_.size();
-    while (running > 0) {
-      pollfd polls[2] = {{command_fd_, POLLIN, 0}, {child_fd_, POLLIN, 0}};
-      if (::poll(polls, 2, -1) < 0 && errno != EINTR) return;
+    running_ = members_.size();
+    while (running_ > 0) {
+      std::vector<pollfd> polls{{command_fd_, POLLIN, 0}, {child_fd_, POLLIN, 0}};
+      for (const Channel& c : channels_) polls.push_back({c.pidfd, POLLIN, 0});
+      if (::poll(polls.data(), polls.size(), -1) < 0 && errno != EINTR) return;
       if ((polls[0].revents & (POLLHUP | POLLERR)) != 0) return;
       if ((polls[0].revents & POLLIN) != 0 && !forward_signal()) return;
       signalfd_siginfo info[8];
@@ -208,13 +232,30 @@ class Supervisor {
       }
       int wait_status = 0;
       for (pid_t pid; (pid = ::waitpid(-1, &wait_status, WNOHANG)) > 0;)
-        for (const MemberImage* m : members_)
-          if (m->image.process.pid == pid) {
-            meeting_.member_ended(m->image.header.member, wait_status);
-            send(SupervisorMessage::kExited, m->image.header.member, wait_status, {});
-            --running;
-          }
+        for (std::size_t i = 0; i < members_.size(); ++i)
+          if (members_[i]->image.process.pid == pid && !channels_[i].ended)
+            note_end(i, SupervisorMessage::kExited, wait_status);
+      for (std::size_t i = 0; i < channels_.size(); ++i)
+        if (polls[i + 2].revents != 0 && !channels_[i].ended) note_end_of_child(i);
     }
+  }
+
+  // If its parent has ended before it is ours, and waited for above; else its parent, which lives, is to wait for it.
+  void note_end_of_child(std::size_t i) {
+    siginfo_t info{};
+    const bool ours =
+        ::waitid(P_PID, static_cast<id_t>(members_[i]->image.process.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+    if (!ours) note_end(i, SupervisorMessage::kLeft, 0);
+  }
+
+  void note_end(std::size_t i, SupervisorMessage::Kind kind, int wait_status) {
+    const std::uint32_t member = members_[i]->image.header.member;
+    meeting_.member_ended(member, wait_status);
+    send(kind, member, wait_status, {});
+    channels_[i].ended = true;
+    if (channels_[i].pidfd >= 0) ::close(channels_[i].pidfd);
+    channels_[i].pidfd = -1;
+    --running_;
   }
 
   bool forward_signal() {
@@ -238,6 +279,7 @@ class Supervisor {
   ExchangeMeeting meeting_;
   int command_fd_, child_fd_ = -1, last_pid_ = -1;
   int hold_[2] = {-1, -1};
+  std::size_t running_ = 0;
   std::vector<Channel> channels_;
   std::unique_ptr<DescriptorPlan> plan_;
 };

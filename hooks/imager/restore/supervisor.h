@@ -11,7 +11,8 @@ namespace shadowib {
 
 // Between supervisor and command, on a SOCK_SEQPACKET socket.
 struct SupervisorMessage {
-  enum Kind : std::uint32_t { kStatus = 1, kRunning = 2, kExited = 3 } kind;
+  // kLeft: it has ended, and is its parent's, a member, to wait for.
+  enum Kind : std::uint32_t { kStatus = 1, kRunning = 2, kExited = 3, kLeft = 4 } kind;
   std::uint32_t member;
   std::int32_t value;  // wait status
   Status status;

@@ -286,9 +286,7 @@ TEST_P(Refusals, NamesTheObject) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Refusals,
-                         testing::Values(Refusal{"refuse_child", "sleep, dynamic"},
-                                         Refusal{"refuse_zombie", "reaped"}, Refusal{"refuse_seccomp", "seccomp"},
-                                         Refusal{"refuse_traced", "traced by"},
+                         testing::Values(Refusal{"refuse_seccomp", "seccomp"}, Refusal{"refuse_traced", "traced by"},
                                          Refusal{"refuse_dead_main", "main thread"}),
                          [](const auto& info) { return std::string(info.param.scenario); });
 

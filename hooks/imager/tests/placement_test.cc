@@ -15,6 +15,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/sanitizer_thread.h"
@@ -188,7 +189,72 @@ TEST(Placement, ATerminalControlsItsSession) {
             "");
 }
 
+struct Relative {
+  pid_t pid, parent, group, session;
+  int first_end, second_end;  // of the children that had ended, as waited for; -1: none
+  bool told_again;            // of their ends, by a signal
+};
+
+// A child in its parent's session and one in its own, with a child and a group there; and some that had ended, one of
+// which leads a group.
+TEST(Placement, ChildrenAreTheirParents) {
+  EXPECT_EQ(as_first([]() -> std::string {
+              int hold[2], told[2];
+              EXPECT_INSIDE(::pipe2(hold, O_CLOEXEC) == 0 && ::pipe2(told, O_CLOEXEC) == 0);
+              sigset_t all;
+              ::sigfillset(&all);
+              ::sigprocmask(SIG_SETMASK, &all, nullptr);
+              const auto tell = [&] {
+                Relative r{::getpid(), ::getppid(), ::getpgrp(), ::getsid(0), -1, -1, false};
+                sigset_t pending;
+                r.told_again = ::sigpending(&pending) != 0 || ::sigismember(&pending, SIGCHLD) == 1;
+                int* const ends[] = {&r.first_end, &r.second_end};
+                for (int i = 0; i < 2; ++i)
+                  if (::waitpid(110 + i, ends[i], WNOHANG) <= 0) *ends[i] = -1;
+                [[maybe_unused]] const ssize_t n = ::write(told[1], &r, sizeof(r));
+                for (;;) ::pause();
+              };
+              std::vector<PlacedProcess> processes{
+                  {100, 100, 100, tell}, {101, 101, 100, tell}, {102, 102, 102, tell},
+                  {103, 103, 102, tell}, {104, 110, 100, tell}, {105, 100, 100, tell},
+                  {200, 200, 200, tell}, {201, 0, 0, tell},     {202, 0, 0, tell}};
+              const pid_t parents[] = {0, 100, 101, 102, 100, 0, 0, 0, 201};
+              for (std::size_t i = 0; i < processes.size(); ++i) processes[i].parent = parents[i];
+              processes[0].ended = {{110, 110, 7 << 8}, {111, 100, SIGKILL}};
+              processes[8].ended = {{112, 112, 0}};
+              const Status status = place_processes(processes, hold[0], hold[1]);
+              if (!status.ok()) return status.text();
+              ::close(hold[1]);
+              std::map<pid_t, Relative> found;
+              for (Relative r{}; found.size() < processes.size(); found[r.pid] = r)
+                EXPECT_INSIDE(::read(told[0], &r, sizeof(r)) == sizeof(r));
+              for (const PlacedProcess& p : processes) {
+                const Relative& r = found[p.pid];
+                const bool in_callers = p.session == 0;
+                if (r.parent != (p.parent == 0 ? 1 : p.parent) || r.group != (in_callers ? 1 : p.group) ||
+                    r.session != (in_callers ? 1 : p.session) || r.told_again)
+                  return std::to_string(p.pid) + ": parent " + std::to_string(r.parent) + ", group " +
+                         std::to_string(r.group) + ", session " + std::to_string(r.session) +
+                         (r.told_again ? ", told again" : "");
+                EXPECT_INSIDE(r.first_end == (p.pid == 100 ? 7 << 8 : -1));
+                EXPECT_INSIDE(r.second_end == (p.pid == 100 ? SIGKILL : -1));
+              }
+              return "";
+            }),
+            "");
+}
+
 TEST(Placement, WhoCannotBeWhereItWasIsNamed) {
+  EXPECT_EQ(as_first([]() -> std::string {  // among the children of another, too
+              std::vector<PlacedProcess> processes{{100, 100, 100, [] { ::pause(); }}, {1 << 23, 100, 100, [] {}}};
+              processes[1].parent = 100;
+              int hold[2];
+              EXPECT_INSIDE(::pipe2(hold, O_CLOEXEC) == 0);
+              const std::string said = place_processes(processes, hold[0], hold[1]).text();
+              return said.substr(0, said.find(':'));
+            }),
+            "cannot make a process with the recorded pid 8388608");
+
   EXPECT_EQ(as_first([]() -> std::string {  // a group is of one session
               return Placed({{100, 100, 100}, {500, 100, 0}}).status.text();
             }),

@@ -29,38 +29,6 @@ void expect_refusal() {
   CHECK_THAT(status.code() == Code::kRefused);
 }
 
-pid_t start_child(const char* program, const char* argument) {
-  int pipe[2];
-  CHECK_THAT(::pipe2(pipe, O_CLOEXEC) == 0);
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::execlp(program, program, argument, nullptr);
-    ::_exit(1);
-  }
-  ::close(pipe[1]);
-  char byte;
-  CHECK_THAT(::read(pipe[0], &byte, 1) == 0);  // ends when the child has executed
-  ::close(pipe[0]);
-  return pid;
-}
-
-SCENARIO(refuse_child) {
-  CHECK_THAT(check_capturable().ok());
-  const pid_t pid = start_child("sleep", "100");
-  expect_refusal();
-  ::kill(pid, SIGKILL);
-  CHECK_THAT(::waitpid(pid, nullptr, 0) == pid);
-  CHECK_THAT(check_capturable().ok());
-}
-
-SCENARIO(refuse_zombie) {
-  const pid_t pid = start_child("true", nullptr);
-  siginfo_t info{};
-  CHECK_THAT(::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) == 0);
-  expect_refusal();
-}
-
 // Shared memory has its content in a table's parts; an image without one would lose it.
 SCENARIO(refuse_memory_without_table) {
   const int fd = ::memfd_create("buffer", 0);

@@ -48,6 +48,22 @@ class Members(RestartCase):
         self.ends(self.run_program("terminal"), -9)
         self.ends(self.restart(2), 0)
 
+    def test_a_family(self):
+        """Parents get their children back, living ones and those that had ended, in sessions and groups as they were."""
+        self.ends(self.run_program("family"), -9)
+        parted = self.restart(1, "--members", "0")
+        self.ends(parted, 4)
+        self.assertRegex(parted.log.read_text(), "is a child of member . .* restarted together")
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        restarted = self.restart(2)
+        self.ends(restarted, 0)
+        self.assertEqual(restarted.log.read_text().count("its parent has the status"), 4)  # two children, when it comes and at the end
+
+    def test_a_child_that_is_no_member(self):
+        program = self.run_program("family_with_an_outsider")
+        self.ends(program, 0)
+        self.assertRegex(program.log.read_text(), r"child process \d+ \(sleep\) of pid \d+, member 0, .* is no member of the job")
+
     def test_memory_that_members_share(self):
         first, second = (self.run_program(name) for name in ("memory_first", "memory_second"))
         self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)  # of what was killed

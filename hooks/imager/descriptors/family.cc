@@ -1,0 +1,200 @@
+#include "hooks/imager/descriptors/family.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "hooks/imager/descriptors/proc.h"
+
+namespace shadowib::descriptors {
+namespace {
+
+// proc_pid_stat(5): what is behind the name, which may hold anything, counted from 3.
+struct ProcessStat {
+  std::string name;
+  char state = '?';
+  std::int32_t group = 0, session = 0, exit_signal = 0;
+};
+
+bool read_process_stat(int pid, ProcessStat* stat) {
+  std::string text;
+  if (read_proc_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), &text) != 0) return false;
+  const std::size_t open = text.find('('), close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close < open) return false;
+  stat->name = text.substr(open + 1, close - open - 1);
+  std::string_view rest = std::string_view(text).substr(close + 1);
+  for (int field = 3; !rest.empty(); ++field) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const std::string_view value = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(value.size());
+    const auto number = static_cast<std::int32_t>(value.starts_with('-') ? 0 : parse_number(value, 10));
+    if (field == 3 && !value.empty()) stat->state = value[0];
+    if (field == 5) stat->group = number;
+    if (field == 6) stat->session = number;
+    if (field == 38) {
+      stat->exit_signal = number;
+      return true;
+    }
+  }
+  return false;
+}
+
+Status refuse_child(const Table& parent, const Child& child, const char* why, int error = 0) {
+  return Status::of(Code::kRefused, error,
+                    "child process %d (%.40s) of pid %d, member %u, cannot be checkpointed: %s", child.pid,
+                    child.name.c_str(), parent.pid, parent.member, why);
+}
+
+// How it has ended is told and left for the program to take.
+Status look_at_the_end(const Table& table, Child* child) {
+  siginfo_t info{};
+  if (::waitid(P_PID, static_cast<id_t>(child->pid), &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 ||
+      info.si_pid != child->pid)
+    return refuse_child(table, *child, "it has ended, and is traced or waited for by somebody else", EAGAIN);
+  child->ended = 1;
+  child->wait_status = info.si_code == CLD_EXITED ? (info.si_status & 0xff) << 8 : info.si_status & 0x7f;
+  return {};
+}
+
+Status capture_child(int pid, Table* table) {
+  ProcessStat stat;
+  if (!read_process_stat(pid, &stat))
+    return {};  // just waited for by its parent: who captures is the only one running
+  Child child;
+  child.pid = pid;
+  child.group = stat.group;
+  child.session = stat.session;
+  child.name = stat.name;
+  if (stat.exit_signal != SIGCHLD)
+    return refuse_child(*table, child, "its end is told by another signal than SIGCHLD (clone); wait for it to end");
+  if (stat.state == 'Z' || stat.state == 'X') SHADOWIB_TRY(look_at_the_end(*table, &child));
+  table->children.push_back(std::move(child));
+  return {};
+}
+
+const Table* find_member(const Tables& tables, const Table& of_the_same, std::int32_t pid) {
+  for (const auto& [member, table] : tables)
+    if (table.pid == pid && table.kernel == of_the_same.kernel && table.processes == of_the_same.processes)
+      return &table;
+  return nullptr;
+}
+
+bool share_numbers(const Table& one, const Table& other) {
+  return one.kernel == other.kernel && one.processes == other.processes;
+}
+
+Status judge_ended(const Tables& tables, const Table& parent, const Child& child) {
+  for (const auto& [member, table] : tables)
+    if (share_numbers(table, parent) && table.session == child.pid)
+      return refuse_child(parent, child, "it has ended and led the session of members; call wait() for it");
+  return find_member(tables, parent, child.pid) == nullptr
+             ? Status()
+             : Status::of(Code::kCorrupt, 0, "process %d has ended, and is a member", child.pid);
+}
+
+Status judge_living(const Tables& tables, const Table& parent, const Child& child) {
+  const Table* const table = find_member(tables, parent, child.pid);
+  if (table == nullptr) return refuse_child(parent, child, "it is no member of the job; wait for it to end", EAGAIN);
+  if (parent_of(tables, *table) != &parent)
+    return Status::of(Code::kCorrupt, 0, "process %d is the child of two members", child.pid);
+  if (table->session != parent.session && table->session != table->pid)
+    return refuse_child(parent, child, "it is in a session that its parent has left since");
+  std::size_t steps = 0;
+  for (const Table* at = table; at != nullptr; at = parent_of(tables, *at))
+    if (++steps > tables.size())
+      return Status::of(Code::kCorrupt, 0, "process %d is a descendant of its own", child.pid);
+  return {};
+}
+
+// A child makes what is in a session of its own: others who are in it, too, have to be descendants.
+Status judge_session(const Tables& tables, const Table& leader) {
+  const Table* const parent = parent_of(tables, leader);
+  if (parent == nullptr || leader.session != leader.pid) return {};
+  std::vector<std::int32_t> leaders;
+  for (const auto& [member, table] : tables) {
+    if (!share_numbers(table, leader)) continue;
+    leaders.push_back(table.pid);
+    for (const Child& child : table.children)
+      if (child.ended != 0) leaders.push_back(child.pid);
+  }
+  for (const auto& [member, table] : tables) {
+    if (!share_numbers(table, leader) || table.session != leader.session) continue;
+    if (parent_of(tables, table) == nullptr)
+      return Status::of(
+          Code::kRefused, 0,
+          "pid %d, member %u, cannot be checkpointed: it is in the session that pid %d has made, a child of "
+          "member %u, and its own parent is no member of the job",
+          table.pid, table.member, leader.pid, parent->member);
+    if (std::find(leaders.begin(), leaders.end(), table.group) == leaders.end())
+      return Status::of(
+          Code::kRefused, 0,
+          "pid %d, member %u, cannot be checkpointed: the leader of its process group %d is no member of "
+          "the job, in a session that a child of member %u has made",
+          table.pid, table.member, table.group, parent->member);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status capture_family(Table* table) {
+  table->group = ::getpgid(0);
+  table->session = ::getsid(0);
+  std::vector<int> threads;
+  if (const int error = list_numbers("/proc/self/task", &threads); error != 0)
+    return Status(Code::kInternal, error, "cannot read /proc/self/task");
+  bool told = false;
+  for (const int thread : threads) {
+    std::string text;
+    if (read_proc_file(("/proc/self/task/" + std::to_string(thread) + "/children").c_str(), &text) != 0) continue;
+    told = true;
+    for (std::string_view rest = text; !rest.empty();) {
+      const std::size_t end = std::min(rest.find_first_of(" \n"), rest.size());
+      if (end > 0) SHADOWIB_TRY(capture_child(static_cast<int>(parse_number(rest.substr(0, end), 10)), table));
+      rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+  }
+  if (!told)
+    return Status(
+        Code::kRefused, ENOENT,
+        "this kernel has no /proc/PID/task/TID/children (CONFIG_PROC_CHILDREN), so child processes cannot be "
+        "seen; use a kernel that has");
+  std::sort(table->children.begin(), table->children.end(),
+            [](const Child& one, const Child& other) { return one.pid < other.pid; });
+  return {};
+}
+
+const Table* parent_of(const Tables& tables, const Table& table) {
+  for (const auto& [member, other] : tables) {
+    if (!share_numbers(other, table)) continue;
+    for (const Child& child : other.children)
+      if (child.pid == table.pid && child.ended == 0) return &other;
+  }
+  return nullptr;
+}
+
+Status judge_families(const Tables& tables) {
+  for (const auto& [member, table] : tables)
+    for (const Child& child : table.children)
+      SHADOWIB_TRY(child.ended != 0 ? judge_ended(tables, table, child) : judge_living(tables, table, child));
+  for (const auto& [member, table] : tables) SHADOWIB_TRY(judge_session(tables, table));
+  return {};
+}
+
+Status judge_families_apart(const Tables& tables, const std::set<std::uint32_t>& here) {
+  for (const auto& [member, table] : tables) {
+    const Table* const parent = parent_of(tables, table);
+    if (parent != nullptr && here.contains(member) != here.contains(parent->member))
+      return Status::of(
+          Code::kRefused, 0,
+          "member %u (pid %d) is a child of member %u (pid %d): they have to be restarted together, on one "
+          "machine",
+          member, table.pid, parent->member, parent->pid);
+  }
+  return {};
+}
+
+}  // namespace shadowib::descriptors

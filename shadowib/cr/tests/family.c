@@ -1,0 +1,119 @@
+/* Members whose children are members, too, and children that have ended and were not waited for. */
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "scenario.h"
+
+static volatile sig_atomic_t ends_told;
+
+static void note_end(int signal) {
+  (void)signal;
+  ++ends_told;
+}
+
+static int go[2], ready[2];
+
+/* With an adapter of its own, as everybody here. */
+static void work(uint64_t id) {
+  char byte;
+  make_pair(1 << 16);
+  send_one(id);
+  CHECK(write(ready[1], "r", 1) == 1);
+  CHECK(read(go[0], &byte, 1) == 1);
+  send_one(id + 1);
+}
+
+static pid_t begin(void (*body)(void), int status) {
+  const pid_t pid = fork();
+  CHECK(pid >= 0);
+  if (pid > 0) return pid;
+  body();
+  _exit(status);
+}
+
+static void expect_end(pid_t pid, int options, int expected) {
+  int status;
+  CHECK(waitpid(pid, &status, options) == pid && status == expected);
+}
+
+static void expect_childless(void) { CHECK(waitpid(-1, NULL, WNOHANG) < 0 && errno == ECHILD); }
+
+/* Leads a session, and so its group. */
+static void daemon_like(void) {
+  const pid_t parent = getppid();
+  CHECK(setsid() == getpid());
+  work(20);
+  CHECK(getppid() == parent && getsid(0) == getpid() && getpgrp() == getpid());
+}
+
+static void nothing(void) {}
+
+/* As a shell's job: in a group of its own, with a child, and one that has ended. */
+static void job_like(void) {
+  const pid_t parent = getppid();
+  CHECK(setpgid(0, 0) == 0);
+  const pid_t ended = begin(nothing, 9), child = begin(daemon_like, 3);
+  siginfo_t info;
+  CHECK(waitid(P_PID, ended, &info, WEXITED | WNOWAIT) == 0);
+  work(10);
+  CHECK(getppid() == parent && getpgrp() == getpid());
+  expect_end(ended, WNOHANG, 9 << 8);
+  expect_end(child, 0, 3 << 8);
+  expect_childless();
+}
+
+static void end_by_signal(void) {
+  signal(SIGUSR2, SIG_DFL);
+  raise(SIGUSR2);
+}
+
+static void family(void) {
+  char byte;
+  siginfo_t info;
+  CHECK(pipe(go) == 0 && pipe(ready) == 0 && signal(SIGCHLD, note_end) != SIG_ERR);
+  make_pair(1 << 16);
+  const pid_t ended = begin(end_by_signal, 0), child = begin(job_like, 5);
+  CHECK(waitid(P_PID, ended, &info, WEXITED | WNOWAIT) == 0);
+  while (ends_told == 0) usleep(1000);
+  for (int i = 0; i < 2; ++i) CHECK(read(ready[0], &byte, 1) == 1);
+  checkpoint_and_kill();
+  CHECK(ends_told == 1);
+  send_one(1);
+  checkpoint_and_kill();
+  CHECK(ends_told == 1); /* nor are they told twice */
+  expect_end(ended, WNOHANG, SIGUSR2);
+  send_one(2);
+  CHECK(write(go[1], "gg", 2) == 2);
+  expect_end(child, 0, 5 << 8);
+  CHECK(ends_told == 2);
+  expect_childless();
+}
+
+/* Its child is a program that knows nothing of us. */
+static void family_with_an_outsider(void) {
+  const int patience = 10;
+  open_device();
+  const pid_t child = begin(nothing, 0);
+  CHECK(waitpid(child, NULL, 0) == child);
+  const pid_t outsider = fork();
+  CHECK(outsider >= 0);
+  if (outsider == 0) {
+    execlp("sleep", "sleep", "100", NULL);
+    _exit(127);
+  }
+  CHECK(take_checkpoint(0) != 0);
+  CHECK(kill(outsider, SIGKILL) == 0 && waitpid(outsider, NULL, 0) == outsider);
+  const pid_t passing = fork(); /* it has ended before the command gives up */
+  if (passing == 0) {
+    execlp("sleep", "sleep", "0.3", NULL);
+    _exit(127);
+  }
+  alarm(patience * 6);
+  checkpoint_and_go_on();
+  expect_end(passing, 0, 0);
+}
+
+const struct scenario family_scenarios[] = {
+    {"family", family}, {"family_with_an_outsider", family_with_an_outsider}, {NULL, NULL}};
