@@ -1,6 +1,8 @@
 /* Members whose children are members, too, and children that have ended and were not waited for. */
 #include <errno.h>
+#include <pty.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,6 +93,32 @@ static void family(void) {
   expect_childless();
 }
 
+/* A child on a terminal that its parent has made for it: what is typed reaches it, and Ctrl-C ends it. */
+static void family_on_a_terminal(void) {
+  char byte, line[8] = "";
+  int master, status;
+  CHECK(pipe(go) == 0 && pipe(ready) == 0);
+  make_pair(1 << 16);
+  const pid_t parent = getpid(), child = forkpty(&master, NULL, NULL, NULL);
+  CHECK(child >= 0);
+  if (child == 0) {
+    make_pair(1 << 16);
+    CHECK(write(ready[1], "r", 1) == 1);
+    CHECK(read(0, line, sizeof(line)) == 6 && strcmp(line, "typed\n") == 0);
+    CHECK(getppid() == parent && tcgetpgrp(0) == getpid() && getsid(0) == getpid());
+    send_one(20);
+    CHECK(write(ready[1], "r", 1) == 1);
+    for (;;) pause();
+  }
+  CHECK(read(ready[0], &byte, 1) == 1);
+  checkpoint_and_kill();
+  CHECK(write(master, "typed\n", 6) == 6);
+  CHECK(read(ready[0], &byte, 1) == 1);
+  send_one(1);
+  CHECK(write(master, "\003", 1) == 1);
+  CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+}
+
 /* Its child is a program that knows nothing of us. */
 static void family_with_an_outsider(void) {
   const int patience = 10;
@@ -115,5 +143,7 @@ static void family_with_an_outsider(void) {
   expect_end(passing, 0, 0);
 }
 
-const struct scenario family_scenarios[] = {
-    {"family", family}, {"family_with_an_outsider", family_with_an_outsider}, {NULL, NULL}};
+const struct scenario family_scenarios[] = {{"family", family},
+                                            {"family_on_a_terminal", family_on_a_terminal},
+                                            {"family_with_an_outsider", family_with_an_outsider},
+                                            {NULL, NULL}};

@@ -59,6 +59,10 @@ class Members(RestartCase):
         self.ends(restarted, 0)
         self.assertEqual(restarted.log.read_text().count("its parent has the status"), 4)  # two children, when it comes and at the end
 
+    def test_a_family_on_a_terminal(self):
+        self.ends(self.run_program("family_on_a_terminal"), -9)
+        self.ends(self.restart(1), 0)
+
     def test_a_child_that_is_no_member(self):
         program = self.run_program("family_with_an_outsider")
         self.ends(program, 0)
