@@ -73,14 +73,19 @@ Status split_members(const std::map<std::uint32_t, std::string>& tables, std::ve
 // A descriptor of the file behind a segment of a member's table (shared_memory.h), -1 if there is none at hand.
 using MemoryFiles = std::function<int(std::uint32_t member, std::uint32_t segment)>;
 
-// A child that had ended and that its parent had not waited for. `group`: its process group.
+// A child that had ended and that its parent had not waited for. `group`: its process group; 0: none of its parent's
+// session.
 struct EndedChild {
   std::int32_t pid, group, wait_status;
 };
 struct Family {
-  std::int32_t parent = 0;  // pid of the member whose child it is; 0: of no member's
+  std::int32_t pid = 0;                 // the member's own
+  std::int32_t group = 0, session = 0;  // 0: not told, or from outside
+  std::int32_t parent = 0;              // pid of the member whose child it is; 0: of no member's
   std::vector<EndedChild> ended;
 };
+// Of all members that have a table.
+Status read_families(const std::map<std::uint32_t, std::string>& tables, std::map<std::uint32_t, Family>* families);
 
 // In the restart command, before the members' processes are made: creates what is shared (pipes, connected sockets,
 // listeners), with their queued bytes. In each member's process: installs its descriptors at their numbers.
@@ -102,8 +107,6 @@ class DescriptorPlan {
   // In the command, between the two: a slave of the pseudo-terminal of the job that controls the member, and the
   // process group in its foreground. -1: there is none.
   int controlling_terminal(std::uint32_t member, int* foreground) const;
-  // In the command, between the two.
-  Family family(std::uint32_t member) const;
   // In the command, once all members exist: closes its copies.
   void release();
 

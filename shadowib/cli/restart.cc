@@ -112,7 +112,8 @@ int report(const Common& common, const SetManifest& manifest, const std::set<std
 // A member that could not be rebuilt says why where the program's standard error leads, which may be anywhere.
 Status failure_of(const std::string& exchange, const std::string& epoch,
                   const std::vector<RestartedProcess>& processes) {
-  if (std::all_of(processes.begin(), processes.end(), ended_well)) return {};
+  const auto of_no_matter = [](const RestartedProcess& p) { return !p.left && ended_well(p); };
+  if (std::all_of(processes.begin(), processes.end(), of_no_matter)) return {};
   std::vector<std::uint32_t> members;
   for (const RestartedProcess& p : processes) members.push_back(p.member);
   return failure_of_restart(exchange, epoch, members);

@@ -53,7 +53,7 @@ Status look_at_the_end(const Table& table, Child* child) {
   siginfo_t info{};
   if (::waitid(P_PID, static_cast<id_t>(child->pid), &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 ||
       info.si_pid != child->pid)
-    return refuse_child(table, *child, "it has ended, and is traced or waited for by somebody else", EAGAIN);
+    return refuse_child(table, *child, "its main thread has ended, but not all of it, or somebody traces it", EAGAIN);
   child->ended = 1;
   child->wait_status = info.si_code == CLD_EXITED ? (info.si_status & 0xff) << 8 : info.si_status & 0x7f;
   return {};
@@ -61,15 +61,23 @@ Status look_at_the_end(const Table& table, Child* child) {
 
 Status capture_child(int pid, Table* table) {
   ProcessStat stat;
-  if (!read_process_stat(pid, &stat))
-    return {};  // just waited for by its parent: who captures is the only one running
   Child child;
   child.pid = pid;
+  child.name = "?";
+  if (!read_process_stat(pid, &stat)) {
+    // Where SIGCHLD is ignored it may have gone by itself, since it was listed.
+    siginfo_t info{};
+    const bool gone =
+        ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 && errno == ECHILD;
+    return gone ? Status()
+                : refuse_child(*table, child, "/proc does not show it (another user's, and hidepid?)", EAGAIN);
+  }
   child.group = stat.group;
   child.session = stat.session;
   child.name = stat.name;
   if (stat.exit_signal != SIGCHLD)
-    return refuse_child(*table, child, "its end is told by another signal than SIGCHLD (clone); wait for it to end");
+    return refuse_child(*table, child, "its end is told by another signal than SIGCHLD (clone); wait for it to end",
+                        EAGAIN);
   if (stat.state == 'Z' || stat.state == 'X') SHADOWIB_TRY(look_at_the_end(*table, &child));
   table->children.push_back(std::move(child));
   return {};
@@ -101,7 +109,7 @@ Status judge_living(const Tables& tables, const Table& parent, const Child& chil
   if (parent_of(tables, *table) != &parent)
     return Status::of(Code::kCorrupt, 0, "process %d is the child of two members", child.pid);
   if (table->session != parent.session && table->session != table->pid)
-    return refuse_child(parent, child, "it is in a session that its parent has left since");
+    return refuse_child(parent, child, "it is in a session that is neither its parent's nor its own");
   std::size_t steps = 0;
   for (const Table* at = table; at != nullptr; at = parent_of(tables, *at))
     if (++steps > tables.size())
@@ -109,33 +117,51 @@ Status judge_living(const Tables& tables, const Table& parent, const Child& chil
   return {};
 }
 
-// A child makes what is in a session of its own: others who are in it, too, have to be descendants.
-Status judge_session(const Tables& tables, const Table& leader) {
-  const Table* const parent = parent_of(tables, leader);
-  if (parent == nullptr || leader.session != leader.pid) return {};
-  std::vector<std::int32_t> leaders;
+// Whether a process of that number was the member's fellow: then nobody can stand in for it.
+bool is_of_the_job(const Tables& tables, const Table& like, std::int32_t pid) {
   for (const auto& [member, table] : tables) {
-    if (!share_numbers(table, leader)) continue;
-    leaders.push_back(table.pid);
+    if (!share_numbers(table, like)) continue;
+    if (table.pid == pid) return true;
     for (const Child& child : table.children)
-      if (child.ended != 0) leaders.push_back(child.pid);
+      if (child.ended != 0 && child.pid == pid) return true;
   }
-  for (const auto& [member, table] : tables) {
-    if (!share_numbers(table, leader) || table.session != leader.session) continue;
-    if (parent_of(tables, table) == nullptr)
-      return Status::of(
-          Code::kRefused, 0,
-          "pid %d, member %u, cannot be checkpointed: it is in the session that pid %d has made, a child of "
-          "member %u, and its own parent is no member of the job",
-          table.pid, table.member, leader.pid, parent->member);
-    if (std::find(leaders.begin(), leaders.end(), table.group) == leaders.end())
-      return Status::of(
-          Code::kRefused, 0,
-          "pid %d, member %u, cannot be checkpointed: the leader of its process group %d is no member of "
-          "the job, in a session that a child of member %u has made",
-          table.pid, table.member, table.group, parent->member);
+  return false;
+}
+
+// Whether it is there to make the member's process group again, in the member's session.
+bool leads_group_of(const Tables& tables, const Table& member) {
+  for (const auto& [number, table] : tables) {
+    if (!share_numbers(table, member) || table.session != member.session) continue;
+    if (table.pid == member.group && table.group == member.group) return true;
+    for (const Child& child : table.children)
+      if (child.ended != 0 && child.pid == member.group && child.group == child.pid &&
+          child.session == member.session)
+        return true;
   }
-  return {};
+  return false;
+}
+
+Status refuse_member(const Table& table, const char* why) {
+  return Status::of(Code::kRefused, 0,
+                    "pid %d, member %u, cannot be checkpointed: the leader of its process group %d %s", table.pid,
+                    table.member, table.group, why);
+}
+
+// Groups, and what is in sessions that children have made: they make it again, so those in there have to be theirs.
+Status judge_place(const Tables& tables, const Table& table) {
+  if (table.group <= 1) return {};
+  const bool led = leads_group_of(tables, table);
+  if (!led && is_of_the_job(tables, table, table.group))
+    return refuse_member(table, "is in another group or session by now");
+  const Table* const leader = find_member(tables, table, table.session);
+  if (leader == nullptr || leader->session != leader->pid || parent_of(tables, *leader) == nullptr) return {};
+  if (!led) return refuse_member(table, "is no member of the job, in a session that a child of a member has made");
+  if (parent_of(tables, table) != nullptr) return {};
+  return Status::of(
+      Code::kRefused, 0,
+      "pid %d, member %u, cannot be checkpointed: it is in the session that pid %d, a member's child, has "
+      "made, and its own parent is no member of the job",
+      table.pid, table.member, leader->pid);
 }
 
 }  // namespace
@@ -149,7 +175,9 @@ Status capture_family(Table* table) {
   bool told = false;
   for (const int thread : threads) {
     std::string text;
-    if (read_proc_file(("/proc/self/task/" + std::to_string(thread) + "/children").c_str(), &text) != 0) continue;
+    const int error = read_proc_file(("/proc/self/task/" + std::to_string(thread) + "/children").c_str(), &text);
+    if (error == ENOENT || error == ESRCH) continue;  // the thread has gone, or there is no such file
+    if (error != 0) return Status::of(Code::kInternal, error, "cannot see the children of thread %d", thread);
     told = true;
     for (std::string_view rest = text; !rest.empty();) {
       const std::size_t end = std::min(rest.find_first_of(" \n"), rest.size());
@@ -180,7 +208,7 @@ Status judge_families(const Tables& tables) {
   for (const auto& [member, table] : tables)
     for (const Child& child : table.children)
       SHADOWIB_TRY(child.ended != 0 ? judge_ended(tables, table, child) : judge_living(tables, table, child));
-  for (const auto& [member, table] : tables) SHADOWIB_TRY(judge_session(tables, table));
+  for (const auto& [member, table] : tables) SHADOWIB_TRY(judge_place(tables, table));
   return {};
 }
 

@@ -65,13 +65,14 @@ TEST(Families, AChildHasToBeAMember) {
 }
 
 TEST(Families, WhoCannotBeWhereItWasIsRefused) {
-  EXPECT_REFUSED(judged(2, [](Tables& t) { t[0].session = 90; }), "a session that its parent has left");
+  EXPECT_REFUSED(judged(2, [](Tables& t) { t[0].session = 90; }),
+                 "a session that is neither its parent's nor its own");
   const auto led_by_child = [](Tables& t) { t[1].session = t[1].group = 101; };
   EXPECT_REFUSED(judged(3,
                         [&](Tables& t) {
                           led_by_child(t);
                           t[1].children.clear();
-                          t[2].session = 101;
+                          t[2].session = t[2].group = 101;
                         }),
                  "its own parent is no member");
   EXPECT_REFUSED(judged(3,
@@ -81,7 +82,19 @@ TEST(Families, WhoCannotBeWhereItWasIsRefused) {
                           t[2].group = 102;
                           t[1].group = 150;
                         }),
-                 "the leader of its process group 150");
+                 "the leader of its process group 150 is no member");
+  EXPECT_REFUSED(judged(2,
+                        [](Tables& t) {
+                          t[0].group = 90;
+                          t[1].group = 100;
+                        }),
+                 "the leader of its process group 100 is in another group or session by now");
+  EXPECT_REFUSED(judged(2,
+                        [](Tables& t) {
+                          t[0].children.push_back({150, 90, 100, 1, 0, "ended"});
+                          t[1].group = 150;
+                        }),
+                 "is in another group or session by now");
   EXPECT_REFUSED(judged(2,
                         [&](Tables& t) {
                           t[0].children.push_back({150, 150, 150, 1, 0, "ended"});

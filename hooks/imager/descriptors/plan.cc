@@ -13,7 +13,6 @@
 #include <cstring>
 
 #include "hooks/imager/descriptors.h"
-#include "hooks/imager/descriptors/family.h"
 #include "hooks/imager/descriptors/restore.h"
 #include "shadowib/base/log.h"
 
@@ -195,17 +194,6 @@ int DescriptorPlan::controlling_terminal(std::uint32_t member, int* foreground) 
   const auto terminal = impl_->plan.terminals.find({table.kernel, table.terminal_device, table.terminal});
   *foreground = table.foreground;
   return terminal == impl_->plan.terminals.end() ? -1 : terminal->second;
-}
-
-Family DescriptorPlan::family(std::uint32_t member) const {
-  Family family;
-  const auto at = impl_->plan.tables.find(member);
-  if (at == impl_->plan.tables.end()) return family;
-  if (const descriptors::Table* parent = descriptors::parent_of(impl_->plan.tables, at->second))
-    family.parent = parent->pid;
-  for (const descriptors::Child& c : at->second.children)
-    if (c.ended != 0) family.ended.push_back({c.pid, c.group, c.wait_status});
-  return family;
 }
 
 bool has_pseudo_terminals(const std::map<std::uint32_t, std::string>& encoded) {

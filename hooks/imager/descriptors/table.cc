@@ -1,6 +1,7 @@
 #include "hooks/imager/descriptors/table.h"
 
 #include <arpa/inet.h>
+#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
@@ -246,13 +247,20 @@ const char* segments_fault(const Table& t) {
   return nullptr;
 }
 
+// If nobody handles it.
+bool ends_a_process(int signal) {
+  for (const int other : {SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU})
+    if (signal == other) return false;
+  return signal <= 64;
+}
+
 const char* family_fault(const Table& t) {
   std::int32_t last = 1;
   for (const Child& c : t.children) {
     if (c.pid <= last) return "child processes not ascending or out of range";
     const int status = c.wait_status, signal = status & 0x7f;
     if (c.ended > 1 || (c.ended == 0 && status != 0)) return "end of a process that lives";
-    if (c.ended != 0 && !(signal == 0 ? (status & ~0xff00) == 0 : status == signal && signal <= 64))
+    if (c.ended != 0 && !(signal == 0 ? (status & ~0xff00) == 0 : status == signal && ends_a_process(signal)))
       return "end of a process that is none";
     last = c.pid;
   }

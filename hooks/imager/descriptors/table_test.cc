@@ -125,6 +125,8 @@ TEST(Table, ChildrenAreSomeThereMayBe) {
   EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = 0x7f; }), Code::kCorrupt);
   EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = SIGKILL | 1 << 8; }), Code::kCorrupt);
   EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = 1 << 16; }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = SIGSTOP; }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = SIGTERM; }), Code::kOk);
 }
 
 // A hostile table must not have files made elsewhere, nor say twice what is once.

@@ -46,20 +46,27 @@ void ExchangeMeeting::abort(const Status& why) {
   if (job_.epoch[0] != '\0' && open().ok()) (void)exchange_->claim(key("abort"), why.text()).ok();
 }
 
-void ExchangeMeeting::member_ended(std::uint32_t member, int wait_status) {
-  if (job_.epoch[0] == '\0' || !open().ok()) return;
+bool ExchangeMeeting::end_if_not_done(std::uint32_t member, const std::string& how) {
+  if (job_.epoch[0] == '\0' || !open().ok()) return false;
   std::string text;
   bool done = false;
-  if (!exchange_->get(key("done/" + std::to_string(member)), &text, &done).ok()) return;
+  if (!exchange_->get(key("done/" + std::to_string(member)), &text, &done).ok()) return false;
+  if (!done)
+    abort(Status::of(Code::kAborted, 0, "member %u ended%s before the restart was over", member, how.c_str()));
+  return true;
+}
+
+void ExchangeMeeting::member_ended(std::uint32_t member, int wait_status) {
   const bool killed = WIFSIGNALED(wait_status);
   const std::string how = (killed ? "signal " : "exit status ") +
                           std::to_string(killed ? WTERMSIG(wait_status) : WEXITSTATUS(wait_status));
-  if (!done)
-    abort(Status::of(Code::kAborted, 0, "member %u ended (%s) before the restart was over", member, how.c_str()));
+  if (!end_if_not_done(member, " (" + how + ")")) return;
   // Also then: somebody may have come to the end of the restart already, and looks for its failure no more.
   if (wait_status != 0)
     (void)exchange_->publish(death_key(job_.epoch), encode_fields({{"member", std::to_string(member)}, {"how", how}}))
         .ok();
 }
+
+void ExchangeMeeting::member_left(std::uint32_t member) { end_if_not_done(member, ""); }
 
 }  // namespace shadowib

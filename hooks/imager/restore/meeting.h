@@ -22,9 +22,12 @@ class ExchangeMeeting final : public Meeting {
   // Tells the other members that this one is gone, if the restart is not over for it: they would wait for it. Or that
   // it has ended badly, which ends the ranks of a launcher's job.
   void member_ended(std::uint32_t member, int wait_status);
+  // The same of one whose parent has its status, and is to judge it.
+  void member_left(std::uint32_t member);
 
  private:
   Status open();
+  bool end_if_not_done(std::uint32_t member, const std::string& how);
   std::string key(const std::string& rest) const { return std::string(job_.epoch) + "/restart/" + rest; }
 
   const JobInfo& job_;

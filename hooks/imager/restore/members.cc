@@ -73,6 +73,24 @@ Status split(const OpenedSet& set, std::vector<RestartPart>* parts) {
   return {};
 }
 
+Status place_of(const MemberImage& member, const std::map<std::uint32_t, Family>& families, PlacedProcess* placed) {
+  const ProcessRecord& p = member.image.process;
+  placed->pid = p.pid;
+  placed->group = p.process_group;
+  placed->session = p.session;
+  const auto at = families.find(member.image.header.member);
+  if (at == families.end()) return {};
+  const Family& family = at->second;
+  const bool placed_alike = (family.group == 0 && family.session == 0) ||  // a table from before
+                            (family.group == p.process_group && family.session == p.session);
+  if (family.pid != p.pid || !placed_alike)
+    return Status::of(Code::kCorrupt, 0, "member %u is pid %d in its image, and another or elsewhere in its table",
+                      member.image.header.member, p.pid);
+  placed->parent = family.parent;
+  placed->ended = family.ended;
+  return {};
+}
+
 std::set<std::uint32_t> indices_of(const RestartPart& part) {
   std::set<std::uint32_t> indices;
   for (const MemberImage* m : part) indices.insert(m->image.header.member);

@@ -9,6 +9,7 @@
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/restore/image_memory.h"
 #include "hooks/imager/restore/namespaces.h"
+#include "hooks/imager/restore/placement.h"
 
 namespace shadowib {
 
@@ -39,6 +40,9 @@ void close_members(OpenedSet* set);
 // Members that share a pid namespace, in which their numbers are to be had together.
 using RestartPart = std::vector<const MemberImage*>;
 Status split(const OpenedSet& set, std::vector<RestartPart>* parts);
+
+// Where a member's process belongs, among those of its part. kCorrupt: the image and its table do not agree.
+Status place_of(const MemberImage& member, const std::map<std::uint32_t, Family>& families, PlacedProcess* placed);
 
 std::set<std::uint32_t> indices_of(const RestartPart& part);
 

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,12 +76,12 @@ class Placement {
       pids.insert(p.pid);
       auto& nodes = sessions_[p.session <= 1 ? 0 : p.session];
       nodes.push_back({p.pid, p.group <= 1 ? 0 : p.group, &p, p.parent});
-      // Whose group and session mean something to others only if it has led the group.
       for (const EndedChild& e : p.ended) {
         pids.insert(e.pid);
-        nodes.push_back({e.pid, e.group == e.pid ? e.pid : 0, nullptr, p.pid, &e});
+        nodes.push_back({e.pid, e.group <= 1 ? 0 : e.group, nullptr, p.pid, &e});
       }
     }
+    for (auto& [session, nodes] : sessions_) leave_groups_that_are_gone(session, pids, &nodes);
     for (auto& [session, nodes] : sessions_) {
       std::set<pid_t> groups;
       for (const Node& n : nodes) groups.insert(n.group);
@@ -110,14 +110,26 @@ class Placement {
       const timespec patience{1, 0};
       ::syscall(SYS_futex, &shared_->placed, FUTEX_WAIT, placed, &patience, nullptr, 0);
       for (const auto& [session, nodes] : sessions_)
-        for (const Node& n : nodes)
-          if (shared_->placed.load() < count_ && was_killed(n)) note_error(shared_, Call::kClone, ECHILD, n);
+        for (const Node& n : nodes)  // in this order: when all are placed they may end
+          if (was_killed(n) && shared_->placed.load() < count_) note_error(shared_, Call::kClone, ECHILD, n);
     }
   }
 
  private:
+  // Of those that had ended, whose parents may wait for them by their groups. A stand-in for a group's leader would
+  // be another child of that parent's where a child has made the session.
+  static void leave_groups_that_are_gone(pid_t session, const std::set<pid_t>& pids, std::vector<Node>* nodes) {
+    bool made_by_a_child = false;
+    std::set<pid_t> led;
+    for (const Node& n : *nodes) {
+      made_by_a_child = made_by_a_child || (n.pid == session && n.parent != 0);
+      if (n.pid == n.group) led.insert(n.pid);
+    }
+    for (Node& n : *nodes)
+      if (n.ended != nullptr && led.count(n.group) == 0 && (made_by_a_child || pids.count(n.group) != 0)) n.group = 0;
+  }
+
   static bool was_killed(const Node& n) {
-    if (n.ended != nullptr) return false;
     if (n.parent != 0) return is_zombie(n.pid);
     siginfo_t end{};
     return ::waitid(P_PID, static_cast<id_t>(n.pid), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == n.pid &&
@@ -202,6 +214,8 @@ class Placement {
     settle_terminal(n, session_leader);
     shared_->placed.fetch_add(1);
     wake_all(&shared_->placed);
+    // Before, who is seen to have ended was killed; and others may have to enter a group that is led here.
+    if (n.ended != nullptr || n.process != nullptr) await_placed();
     if (n.ended != nullptr) end_as(n.ended->wait_status);
     if (n.process != nullptr) {
       await_ended(*n.process);
@@ -225,13 +239,16 @@ class Placement {
     }
   }
 
-  // When all are placed: others may have to enter the group that it leads.
-  [[noreturn]] void end_as(int wait_status) const {
-    for (std::uint32_t placed; (placed = shared_->placed.load()) < count_;)
+  void await_placed() const {
+    std::uint32_t placed;
+    while ((placed = shared_->placed.load()) < count_)
       ::syscall(SYS_futex, &shared_->placed, FUTEX_WAIT, placed, nullptr, nullptr, 0);
+    if (placed >= kGivenUp) ::_exit(126);
+  }
+
+  [[noreturn]] static void end_as(int wait_status) {
     if (WIFSIGNALED(wait_status)) {
-      const rlimit none{0, 0};
-      ::setrlimit(RLIMIT_CORE, &none);
+      ::prctl(PR_SET_DUMPABLE, 0);  // no core, nor anybody who collects them
       sigset_t set;
       ::sigemptyset(&set);
       ::sigaddset(&set, WTERMSIG(wait_status));

@@ -107,17 +107,21 @@ Step rehearse_user(const OpenedSet& set, const MachineLimits&) {
 }
 
 // In the first process of a pid namespace, with whose end all that is made here ends.
-Status make_all_pids(const RestartPart& part) {
+Status make_all_pids(const OpenedSet& set, const RestartPart& part) {
   SHADOWIB_TRY(mount_proc());
   int hold[2];
   if (::pipe2(hold, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
   const auto nothing = [] { ::_exit(0); };
+  std::map<std::uint32_t, Family> families;
+  SHADOWIB_TRY(read_families(set.tables, &families));
   std::vector<PlacedProcess> processes;
   std::set<pid_t> made;
   for (const MemberImage* m : part) {
-    const ProcessRecord& p = m->image.process;
-    processes.push_back({p.pid, p.process_group, p.session, nothing});
-    made.insert({p.pid, p.process_group, p.session});
+    PlacedProcess placed{0, 0, 0, nothing};
+    SHADOWIB_TRY(place_of(*m, families, &placed));
+    made.insert({placed.pid, placed.group, placed.session});
+    for (const EndedChild& e : placed.ended) made.insert({e.pid, e.group});
+    processes.push_back(std::move(placed));
   }
   // Threads have numbers of the same space; processes stand for them.
   for (const MemberImage* m : part)
@@ -127,7 +131,7 @@ Status make_all_pids(const RestartPart& part) {
 }
 
 // What a restart does before its first process is made. A Status has its text inside, so it can come through a pipe.
-Status in_namespaces(const RestartPart& part, bool system_v) {
+Status in_namespaces(const OpenedSet& set, const RestartPart& part) {
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
   const auto tell = [&pipe](const Status& status) {
@@ -138,10 +142,10 @@ Status in_namespaces(const RestartPart& part, bool system_v) {
   const pid_t outer = ::fork();
   if (outer == 0) {
     await_single_thread();
-    const Status entered = enter_namespaces(clock_floor(part), system_v);
+    const Status entered = enter_namespaces(clock_floor(part), has_system_v(set, part));
     if (!entered.ok()) tell(entered);
     const pid_t inner = ::fork();
-    if (inner == 0) tell(make_all_pids(part));
+    if (inner == 0) tell(make_all_pids(set, part));
     if (inner < 0) tell(Status(Code::kPermission, errno, "cannot start the first process of the pid namespace"));
     ::waitpid(inner, nullptr, 0);
     ::_exit(0);
@@ -164,7 +168,7 @@ Step rehearse_pids(const OpenedSet& set, const MachineLimits&) {
   std::vector<RestartPart> parts;
   obstacles.add(judge_process_groups(set));
   obstacles.add(split(set, &parts));
-  for (const RestartPart& part : parts) obstacles.add(in_namespaces(part, has_system_v(set, part)));
+  for (const RestartPart& part : parts) obstacles.add(in_namespaces(set, part));
   std::size_t threads = 0;
   for (const MemberImage& m : set.members) threads += m.image.threads.size();
   return obstacles.step("pids", "namespaces, clocks and " + std::to_string(threads) + " recorded numbers can be had");

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <map>
 #include <memory>
 #include <set>
 
@@ -35,6 +36,7 @@ class Supervisor {
         command_fd_(command_fd) {}
 
   int run() {
+    ::signal(SIGCHLD, SIG_DFL);  // or, ignored by who has started the command, all ends would go unseen
     sigset_t all;
     ::sigfillset(&all);
     ::sigprocmask(SIG_SETMASK, &all, nullptr);
@@ -111,17 +113,15 @@ class Supervisor {
         return Status(Code::kIo, errno, "cannot make a pipe; raise the limit on open files (ulimit -n)");
       c = {status[0], status[1], go[0], go[1]};
     }
+    std::map<std::uint32_t, Family> families;
+    SHADOWIB_TRY(read_families(set_.tables, &families));
     std::vector<PlacedProcess> processes;
     for (std::size_t i = 0; i < members_.size(); ++i) {
-      const ProcessRecord& p = members_[i]->image.process;
-      PlacedProcess placed{p.pid, p.process_group, p.session, [this, i] { start_member(i); }};
-      if (plan_ != nullptr) {
-        const std::uint32_t member = members_[i]->image.header.member;
-        placed.terminal_fd = plan_->controlling_terminal(member, &placed.foreground);
-        Family family = plan_->family(member);
-        placed.parent = channels_[i].parent = family.parent;
-        placed.ended = std::move(family.ended);
-      }
+      PlacedProcess placed{0, 0, 0, [this, i] { start_member(i); }};
+      SHADOWIB_TRY(place_of(*members_[i], families, &placed));
+      channels_[i].parent = placed.parent;
+      if (plan_ != nullptr)
+        placed.terminal_fd = plan_->controlling_terminal(members_[i]->image.header.member, &placed.foreground);
       processes.push_back(std::move(placed));
     }
     Status status = place_processes(processes, hold_[0], hold_[1]);
@@ -240,17 +240,21 @@ class Supervisor {
     }
   }
 
-  // If its parent has ended before it is ours, and waited for above; else its parent, which lives, is to wait for it.
+  // If its parent has ended before it is ours, and waited for above; else its parent, which lives, is to wait for it,
+  // and nobody else knows how it ended.
   void note_end_of_child(std::size_t i) {
     siginfo_t info{};
     const bool ours =
-        ::waitid(P_PID, static_cast<id_t>(members_[i]->image.process.pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+        ::waitid(P_PIDFD, static_cast<id_t>(channels_[i].pidfd), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
     if (!ours) note_end(i, SupervisorMessage::kLeft, 0);
   }
 
   void note_end(std::size_t i, SupervisorMessage::Kind kind, int wait_status) {
     const std::uint32_t member = members_[i]->image.header.member;
-    meeting_.member_ended(member, wait_status);
+    if (kind == SupervisorMessage::kLeft)
+      meeting_.member_left(member);
+    else
+      meeting_.member_ended(member, wait_status);
     send(kind, member, wait_status, {});
     channels_[i].ended = true;
     if (channels_[i].pidfd >= 0) ::close(channels_[i].pidfd);
@@ -262,8 +266,9 @@ class Supervisor {
     ForwardedSignal forwarded{};
     if (::recv(command_fd_, &forwarded, sizeof(forwarded), 0) != sizeof(forwarded)) return false;
     std::set<pid_t> groups;
-    for (const MemberImage* m : members_) {
-      const pid_t pid = m->image.process.pid, group = ::getpgid(pid);
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (channels_[i].ended) continue;
+      const pid_t pid = members_[i]->image.process.pid, group = ::getpgid(pid);
       if (forwarded.to_groups == 0)
         ::kill(pid, forwarded.signal);
       else if (group > 0 && groups.insert(group).second)

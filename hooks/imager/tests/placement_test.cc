@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/imager/restore/members.h"
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/sanitizer_thread.h"
 
@@ -209,8 +210,8 @@ TEST(Placement, ChildrenAreTheirParents) {
                 sigset_t pending;
                 r.told_again = ::sigpending(&pending) != 0 || ::sigismember(&pending, SIGCHLD) == 1;
                 int* const ends[] = {&r.first_end, &r.second_end};
-                for (int i = 0; i < 2; ++i)
-                  if (::waitpid(110 + i, ends[i], WNOHANG) <= 0) *ends[i] = -1;
+                for (int i = 0; i < 2; ++i)  // by their groups
+                  if (::waitpid(i == 0 ? -110 : -100, ends[i], WNOHANG) != 110 + i) *ends[i] = -1;
                 [[maybe_unused]] const ssize_t n = ::write(told[1], &r, sizeof(r));
                 for (;;) ::pause();
               };
@@ -242,6 +243,22 @@ TEST(Placement, ChildrenAreTheirParents) {
               return "";
             }),
             "");
+}
+
+// Or a parent might be waited for that is not there.
+TEST(Placement, AnImageAndItsTableHaveToAgree) {
+  MemberImage member{};
+  member.image.process.pid = 100;
+  member.image.process.process_group = member.image.process.session = 90;
+  const auto placed = [&member](const Family& family) {
+    PlacedProcess process{};
+    return place_of(member, {{0, family}}, &process).code();
+  };
+  EXPECT_EQ(placed({100, 90, 90, 0, {}}), Code::kOk);
+  EXPECT_EQ(placed({100, 0, 0, 0, {}}), Code::kOk) << "a table from before";
+  EXPECT_EQ(placed({101, 90, 90, 0, {}}), Code::kCorrupt);
+  EXPECT_EQ(placed({100, 91, 90, 0, {}}), Code::kCorrupt);
+  EXPECT_EQ(placed({100, 90, 91, 0, {}}), Code::kCorrupt);
 }
 
 TEST(Placement, WhoCannotBeWhereItWasIsNamed) {

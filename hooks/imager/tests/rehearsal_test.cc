@@ -179,14 +179,15 @@ TEST_F(Rehearsal, TellsAPidThatCannotBeHad) {
 
 TEST_F(Rehearsal, TellsAProcessGroupThatWouldBeParted) {
   save("shared_files");  // with a table, which says whose numbers are of one namespace
-  descriptors::Table table;
-  ASSERT_TRUE(descriptors::decode_table(set_.tables[0], &table).ok());
-  table = {.member = 1, .pid = 4000, .kernel = table.kernel, .processes = table.processes};
+  descriptors::Table own;
+  ASSERT_TRUE(descriptors::decode_table(set_.tables[0], &own).ok());
+  descriptors::Table table{.member = 1, .pid = 4000, .kernel = own.kernel, .processes = own.processes};
   descriptors::encode_table(table, &set_.tables[1]);
   const pid_t shell = image().process.process_group;
   set_.elsewhere = {{1, 4000, shell}};
   expect(RehearsedStep::kReady, "pids", "can be had");  // the leader is no member
-  image().process.process_group = image().process.session = image().process.pid;
+  own.group = own.session = image().process.process_group = image().process.session = image().process.pid;
+  descriptors::encode_table(own, &set_.tables[0]);
   set_.elsewhere[0].group = image().process.pid;
   expect(RehearsedStep::kRefused, "pids", "with member 1 (pid 4000): they have to be restarted together");
   table.processes += 1;  // the same number of another machine, or container

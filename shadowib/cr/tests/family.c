@@ -85,7 +85,8 @@ static void family(void) {
   send_one(1);
   checkpoint_and_kill();
   CHECK(ends_told == 1); /* nor are they told twice */
-  expect_end(ended, WNOHANG, SIGUSR2);
+  int status;
+  CHECK(waitpid(0, &status, WNOHANG) == ended && status == SIGUSR2); /* of its own group, that is */
   send_one(2);
   CHECK(write(go[1], "gg", 2) == 2);
   expect_end(child, 0, 5 << 8);
