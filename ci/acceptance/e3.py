@@ -1,6 +1,7 @@
 """E3: ranks of Open MPI on two pretend hosts, which are network namespaces with addresses and names of their own. Checkpointed at
 random moments, everything killed; restarted with the hosts swapped, all on one host, and from one host onto both; without mpirun,
 by one `shadowib restart --members` on each host. Needs root, for the namespaces."""
+import contextlib
 import os
 import shutil
 import subprocess
@@ -63,6 +64,21 @@ class Hosts:
             return None
         return next((host for host, inode in self.inodes.items() if inode == space), "none")
 
+    def give_processors(self):
+        """Hosts have processors of their own. These would share this machine's as its kernel shares them between sessions, which for ranks
+        that poll and yield may be 30 to 1 (seen with Linux 6.18)."""
+        found: dict[str, list[int]] = {A: [], B: []}
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            found.get(self.of(pid), []).append(pid)
+        all_of_them = sorted(os.sched_getaffinity(0))
+        half = len(all_of_them) // 2
+        shares = {A: all_of_them[:half], B: all_of_them[half:]} if half and all(found.values()) else {A: all_of_them, B: all_of_them}
+        for host, pids in found.items():
+            for pid in pids:
+                with contextlib.suppress(OSError):  # it has ended
+                    for thread in os.listdir(f"/proc/{pid}/task"):
+                        os.sched_setaffinity(int(thread), shares[host])
+
 
 class SpreadJob(MpiJob):
     def __init__(self, case: Case, hosts: Hosts, name: str, program, begins: dict[str, int]):
@@ -100,6 +116,7 @@ def undisturbed(case: Case, hosts: Hosts, program, begins) -> tuple[str, float]:
     job = SpreadJob(case, hosts, "undisturbed", program, begins)
     job.launch()
     job.await_ranks()
+    hosts.give_processors()
     start = time.monotonic()
     job.finish(300)
     return job.result(), time.monotonic() - start
@@ -112,6 +129,7 @@ def travel(case: Case, hosts: Hosts, program, begins, legs, name: str, longest: 
     job.await_ranks()
     placed = job.where()
     check(set(placed.values()) == set(begins), f"the ranks are at {placed}")
+    hosts.give_processors()
     # Whose members are whichever came first; on one host any half will do.
     halves = [[m for m, at in placed.items() if at == host] for host in begins] if len(begins) == 2 else \
         [sorted(placed)[:RANKS // 2], sorted(placed)[RANKS // 2:]]
@@ -124,6 +142,7 @@ def travel(case: Case, hosts: Hosts, program, begins, legs, name: str, longest: 
         job.restart_at(places)
         wait_for("the restarted ranks", lambda: any(p.ended() for p in job.programs) or len(job.members()) == RANKS, 60, 0.05)
         job.check_places(places)
+        hosts.give_processors()
     job.finish(300)
     return job
 
