@@ -331,12 +331,14 @@ Status match_descriptors(const std::map<std::uint32_t, std::string>& encoded) {
 Status read_families(const std::map<std::uint32_t, std::string>& encoded, std::map<std::uint32_t, Family>* families) {
   descriptors::Tables tables;
   SHADOWIB_TRY(descriptors::decode_tables(encoded, &tables));
+  SHADOWIB_TRY(descriptors::judge_families(tables));
   for (const auto& [member, table] : tables) {
     Family& family = (*families)[member];
     family = {table.pid, table.group, table.session, 0, {}};
     if (const descriptors::Table* parent = descriptors::parent_of(tables, table)) family.parent = parent->pid;
     for (const descriptors::Child& c : table.children)
-      if (c.ended != 0) family.ended.push_back({c.pid, c.session == table.session ? c.group : 0, c.wait_status});
+      if (c.ended != 0)
+        family.ended.push_back({c.pid, c.session == table.session || c.group == c.pid ? c.group : 0, c.wait_status});
   }
   return {};
 }

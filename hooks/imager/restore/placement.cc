@@ -212,8 +212,7 @@ class Placement {
       if (::setpgid(0, n.group) != 0) give_up(Call::kGroup, n);
     }
     settle_terminal(n, session_leader);
-    shared_->placed.fetch_add(1);
-    wake_all(&shared_->placed);
+    if (shared_->placed.fetch_add(1) + 1 >= count_) wake_all(&shared_->placed);
     // Before, who is seen to have ended was killed; and others may have to enter a group that is led here.
     if (n.ended != nullptr || n.process != nullptr) await_placed();
     if (n.ended != nullptr) end_as(n.ended->wait_status);
@@ -319,6 +318,12 @@ Status placement_failure(const Shared& shared) {
 }  // namespace
 
 Status place_processes(const std::vector<PlacedProcess>& processes, int hold_fd, int hold_write_fd) {
+  std::set<pid_t> pids{0};
+  for (const PlacedProcess& p : processes) pids.insert(p.pid);
+  for (const PlacedProcess& p : processes)  // nobody would make it, and all would wait
+    if (pids.count(p.parent) == 0)
+      return Status::of(Code::kRefused, 0, "process %d cannot be restored without its parent, process %d", p.pid,
+                        p.parent);
   for (const PlacedProcess& p : processes)
     if (p.pid == 1)
       return Status(Code::kRefused, 0,

@@ -111,6 +111,7 @@ Status make_all_pids(const OpenedSet& set, const RestartPart& part) {
   SHADOWIB_TRY(mount_proc());
   int hold[2];
   if (::pipe2(hold, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
+  ::signal(SIGCHLD, SIG_DFL);
   const auto nothing = [] { ::_exit(0); };
   std::map<std::uint32_t, Family> families;
   SHADOWIB_TRY(read_families(set.tables, &families));
@@ -168,7 +169,8 @@ Step rehearse_pids(const OpenedSet& set, const MachineLimits&) {
   std::vector<RestartPart> parts;
   obstacles.add(judge_process_groups(set));
   obstacles.add(split(set, &parts));
-  for (const RestartPart& part : parts) obstacles.add(in_namespaces(set, part));
+  for (const RestartPart& part : parts)
+    if (obstacles.none()) obstacles.add(in_namespaces(set, part));
   std::size_t threads = 0;
   for (const MemberImage& m : set.members) threads += m.image.threads.size();
   return obstacles.step("pids", "namespaces, clocks and " + std::to_string(threads) + " recorded numbers can be had");

@@ -262,6 +262,12 @@ TEST(Placement, AnImageAndItsTableHaveToAgree) {
 }
 
 TEST(Placement, WhoCannotBeWhereItWasIsNamed) {
+  EXPECT_EQ(as_first([]() -> std::string {
+              std::vector<PlacedProcess> processes{{100, 100, 100, [] {}}};
+              processes[0].parent = 99;
+              return place_processes(processes, -1, -1).text();
+            }),
+            "process 100 cannot be restored without its parent, process 99");
   EXPECT_EQ(as_first([]() -> std::string {  // among the children of another, too
               std::vector<PlacedProcess> processes{{100, 100, 100, [] { ::pause(); }}, {1 << 23, 100, 100, [] {}}};
               processes[1].parent = 100;
