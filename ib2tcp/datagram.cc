@@ -256,41 +256,27 @@ void Qp::on_datagram_timer() {
 }
 
 // As it would be on a fabric: nothing tells the sender.
-void Qp::begin_datagram(const FrameHeader& header, Sink* sink) {
+void Qp::take_datagram(const FrameHeader& header, const char* payload) {
   if (!connected() || header.rkey != attr_.qkey || !rq_->available()) return;
   Receive* receive = rq_->begin();
   if (srq_ != nullptr) srq_->check_limit();
+  Sink sink;
   const int n = translate_list(recv_pd(), receive->sge, receive->sges, kGrhBytes + std::uint64_t{header.length},
-                               IBV_ACCESS_LOCAL_WRITE, sink->parts, sink->regions);
+                               IBV_ACCESS_LOCAL_WRITE, sink.parts, sink.regions);
   if (n < 0) {
     rq_->finish(receive);
     fail_datagram(header, receive, n == -2 ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
     return;
   }
-  sink->count = n;
-  sink->receive = receive;
-  sink->qp = this;
-  sink->discard = false;
+  sink.count = n;
   DatagramPath path;
   std::memcpy(&path, &header.raddr, sizeof(path));
   char grh[kGrhBytes];
   if (path.global) make_grh(header, path, grh);
-  place_first(sink, path.global ? grh : nullptr, kGrhBytes);
-}
-
-// One that came for a group, and may have to be given to several.
-void Qp::take_datagram(const FrameHeader& header, const char* payload) {
-  Sink sink;
-  sink.header = header;
-  begin_datagram(header, &sink);
-  if (sink.qp == nullptr) return;
+  place_first(&sink, path.global ? grh : nullptr, kGrhBytes);
   place_first(&sink, payload, header.length);
-  finish_datagram(sink);
-}
-
-void Qp::finish_datagram(Sink& sink) {
-  rq_->finish(sink.receive);
-  complete_datagram(sink.header, sink.receive, IBV_WC_SUCCESS);
+  rq_->finish(receive);
+  complete_datagram(header, receive, IBV_WC_SUCCESS);
   check_overrun();
 }
 

@@ -1,9 +1,11 @@
 // Strangers, liars and the dead: what a peer that is not one of ours gets, what a broken member can do, and what
 // happens to the others.
 #include <gtest/gtest.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sodium/crypto_generichash.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -75,12 +77,13 @@ std::uint64_t random_uuid() { return std::random_device{}(); }
 // A member of the job, or nearly, that speaks the protocol by hand over TCP.
 class Liar {
  public:
-  Liar(FakeExchange& exchange, const Device& victim, std::uint8_t key_byte, std::uint64_t uuid = random_uuid()) {
+  Liar(FakeExchange& exchange, const Device& victim, std::uint8_t key_byte, std::uint64_t uuid = random_uuid(),
+       std::uint16_t own_lid = 0x7777) {
     Record to = record_of(exchange, victim);
     Record me = to;
     std::mt19937_64 random(uuid);
     for (auto& byte : me.uuid) byte = static_cast<std::uint8_t>(random());
-    me.lid = lid = 0x7777;
+    me.lid = lid = own_lid;
     me.tcp_port = 0;
     me.unix_name_bytes = 0;
     {
@@ -358,6 +361,44 @@ TEST_F(Hostile, ImpossibleAcknowledgementsAreIgnored) {
   c.header.ack = c.z.options.psn + 1;
   c.liar.send(&c.header, sizeof(c.header));
   EXPECT_WC(c.z.wait(), 1, IBV_WC_SUCCESS);
+}
+
+// Programs post a receive again for each that completes: one that waited for a slow sender's second half, while
+// others completed, would be in the way of a queue that is a ring.
+TEST_F(Hostile, ReceivesOfDatagramsCompleteInTheirOrder) {
+  QpOptions options;
+  options.type = IBV_QPT_UD;
+  Endpoint z(*b_, options);
+  ASSERT_EQ(z.to_init(z.qp), 0);
+  ASSERT_EQ(z.to_rtr(z.qp, z.device, 0), 0);
+  ASSERT_EQ(z.to_rts(z.qp), 0);
+  ASSERT_EQ(z.post_recv(1, {z.sge(0, 100)}), 0);
+  ASSERT_EQ(z.post_recv(2, {z.sge(200, 100)}), 0);
+  Liar slow(*exchange_, *b_, 7), quick(*exchange_, *b_, 7, random_uuid(), 0x7778);
+  ASSERT_TRUE(slow.answered && quick.answered);
+  FrameHeader header{};
+  header.version = kWireVersion;
+  header.opcode = Opcode::kDatagram;
+  header.dest_qpn = z.qp->qp_num;
+  header.src_qpn = 0x42;
+  header.rkey = z.options.qkey;
+  header.length = 8;
+  slow.send(&header, sizeof(header));
+  slow.send("slow", 4);
+  const auto unread = [&slow] {
+    int bytes = 0;
+    EXPECT_EQ(::ioctl(slow.fd, SIOCOUTQ, &bytes), 0);
+    return bytes;
+  };
+  while (unread() != 0) EXPECT_EQ(z.poll(), 0);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(z.poll(), 0);
+  quick.send(&header, sizeof(header));
+  quick.send("quick...", 8);
+  EXPECT_WC(z.wait(), 1, IBV_WC_SUCCESS);
+  slow.send("....", 4);
+  EXPECT_WC(z.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_EQ(std::string(z.at(40), 8), "quick...");
+  EXPECT_EQ(std::string(z.at(240), 8), "slow....");
 }
 
 // The rest of a message whose queue pair is destroyed is kept for its connection, and for no other.

@@ -120,7 +120,7 @@ class Link {
   void feed_sink();
   void refuse(const FrameHeader& header);
   void note_done(const FrameHeader& header);
-  void keep_multicast();
+  void keep_datagram();
   void flush_done();
   // Output.
   bool flush();
@@ -155,7 +155,7 @@ class Link {
   std::size_t rx_begin_ = 0, rx_end_ = 0;
   Sink sink_;
   bool large_frames_ = false;
-  std::unique_ptr<char[]> multicast_;  // the payload of one that is coming in
+  std::unique_ptr<char[]> datagram_;  // the payload of one that is coming in
 
   std::unique_ptr<char[]> tx_;
   std::size_t tx_begin_ = 0, tx_end_ = 0;

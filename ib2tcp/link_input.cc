@@ -159,17 +159,14 @@ bool Link::begin_frame(const FrameHeader& header) {
   sink_.remaining = payload;
   sink_.at = sink_.count = 0;
 
-  if (is_datagram(header.opcode) && header.dest_qpn == kMulticastQpn) {
-    keep_multicast();
+  if (is_datagram(header.opcode)) {
+    keep_datagram();
     return true;
   }
   Qp* qp = g_engine->qps.find(header.dest_qpn);
-  if (is_datagram(header.opcode) || header.opcode == Opcode::kDatagramDone) {
-    if (qp == nullptr || qp->has_peer()) return true;  // dropped
-    if (is_datagram(header.opcode))
-      qp->begin_datagram(header, &sink_);
-    else
-      qp->on_datagram_done(*this, header.seq);
+  if (header.opcode == Opcode::kDatagramDone) {
+    if (qp == nullptr || qp->has_peer()) return true;
+    qp->on_datagram_done(*this, header.seq);
     return stream_ != nullptr;
   }
   if (qp == nullptr || !qp->has_peer() || qp->link() != this || qp->peer_qpn() != header.src_qpn ||
@@ -198,8 +195,10 @@ void Link::finish_frame() {
   sink_.active = false;
   Qp* qp = sink_.qp;
   if (is_datagram(sink_.header.opcode)) {
-    if (qp != nullptr) qp->finish_datagram(sink_);
-    if (sink_.header.dest_qpn == kMulticastQpn) g_engine->multicast.deliver(*this, sink_.header, multicast_.get());
+    if (sink_.header.dest_qpn == kMulticastQpn)
+      g_engine->multicast.deliver(*this, sink_.header, datagram_.get());
+    else if (qp = g_engine->qps.find(sink_.header.dest_qpn); qp != nullptr && !qp->has_peer())
+      qp->take_datagram(sink_.header, datagram_.get());
     note_done(sink_.header);
     return;
   }
@@ -211,10 +210,11 @@ void Link::finish_frame() {
   }
 }
 
-// It may be for several queue pairs: kept until it is whole.
-void Link::keep_multicast() {
-  if (multicast_ == nullptr) multicast_.reset(new char[kMaxDatagramBytes]);
-  sink_.parts[0] = {multicast_.get(), sink_.remaining};
+// Until it is whole. It may be for several queue pairs; and receives complete in order, so none may wait for a
+// sender's second half while datagrams of others come in.
+void Link::keep_datagram() {
+  if (datagram_ == nullptr) datagram_.reset(new char[kMaxDatagramBytes]);
+  sink_.parts[0] = {datagram_.get(), sink_.remaining};
   sink_.regions[0] = 0;
   sink_.count = 1;
   sink_.discard = false;

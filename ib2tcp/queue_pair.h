@@ -110,9 +110,7 @@ class Qp {
   void forget_srq(const Srq& srq);
 
   // --- datagram.cc ---
-  void begin_datagram(const FrameHeader& header, Sink* sink);
-  void finish_datagram(Sink& sink);
-  void take_datagram(const FrameHeader& header, const char* payload);  // a whole one, of a group
+  void take_datagram(const FrameHeader& header, const char* payload);  // a whole one
   void on_datagram_done(const Link& link, std::uint32_t seq);
   void on_datagram_link_up();
   void on_datagram_link_down(const Link& link);
