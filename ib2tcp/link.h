@@ -155,7 +155,9 @@ class Link {
   std::size_t rx_begin_ = 0, rx_end_ = 0;
   Sink sink_;
   bool large_frames_ = false;
-  std::unique_ptr<char[]> datagram_;  // the payload of one that is coming in
+  // The payload of one that is coming in: kept in datagram_, or all in rx_ already.
+  std::unique_ptr<char[]> datagram_;
+  const char* payload_ = nullptr;
 
   std::unique_ptr<char[]> tx_;
   std::size_t tx_begin_ = 0, tx_end_ = 0;

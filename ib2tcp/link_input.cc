@@ -196,9 +196,9 @@ void Link::finish_frame() {
   Qp* qp = sink_.qp;
   if (is_datagram(sink_.header.opcode)) {
     if (sink_.header.dest_qpn == kMulticastQpn)
-      g_engine->multicast.deliver(*this, sink_.header, datagram_.get());
+      g_engine->multicast.deliver(*this, sink_.header, payload_);
     else if (qp = g_engine->qps.find(sink_.header.dest_qpn); qp != nullptr && !qp->has_peer())
-      qp->take_datagram(sink_.header, datagram_.get());
+      qp->take_datagram(sink_.header, payload_);
     note_done(sink_.header);
     return;
   }
@@ -213,7 +213,12 @@ void Link::finish_frame() {
 // Until it is whole. It may be for several queue pairs; and receives complete in order, so none may wait for a
 // sender's second half while datagrams of others come in.
 void Link::keep_datagram() {
+  if (rx_end_ - rx_begin_ >= sink_.remaining) {
+    payload_ = rx_.get() + rx_begin_;  // and is passed over there
+    return;
+  }
   if (datagram_ == nullptr) datagram_.reset(new char[kMaxDatagramBytes]);
+  payload_ = datagram_.get();
   sink_.parts[0] = {datagram_.get(), sink_.remaining};
   sink_.regions[0] = 0;
   sink_.count = 1;
