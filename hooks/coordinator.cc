@@ -310,15 +310,20 @@ Status Drive::run(CheckpointReport* report) {
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report) {
   const std::int64_t deadline = monotonic_ns() + std::int64_t{options.timeout_ms} * 1000000;
   CheckpointOptions left = options;  // in which all attempts have to end
+  Status refusal;                    // of the attempt before, which tells more than that time is over
   for (int attempt = 1;; ++attempt) {
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
     Drive drive(left, view);
     const Status status = drive.run(report);
+    if (status.code() == Code::kTimeout && !refusal.ok()) return refusal;
     const bool passing = status.code() == Code::kRefused && status.error() == EAGAIN;
     const int attempts = passing ? kPassingAttempts : drive.left_early() ? kAttempts : 1;
     if (status.ok() || attempt >= attempts) return status;
-    if (passing) raw_sleep_ms(attempt * kPassingMs);
+    if (passing) {
+      refusal = status;
+      raw_sleep_ms(attempt * kPassingMs);
+    }
     left.timeout_ms = static_cast<int>((deadline - monotonic_ns()) / 1000000);
     if (left.timeout_ms <= 0) return status;
   }
