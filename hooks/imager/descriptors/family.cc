@@ -12,36 +12,6 @@
 namespace shadowib::descriptors {
 namespace {
 
-// proc_pid_stat(5): what is behind the name, which may hold anything, counted from 3.
-struct ProcessStat {
-  std::string name;
-  char state = '?';
-  std::int32_t group = 0, session = 0, exit_signal = 0;
-};
-
-bool read_process_stat(int pid, ProcessStat* stat) {
-  std::string text;
-  if (read_proc_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), &text) != 0) return false;
-  const std::size_t open = text.find('('), close = text.rfind(')');
-  if (open == std::string::npos || close == std::string::npos || close < open) return false;
-  stat->name = text.substr(open + 1, close - open - 1);
-  std::string_view rest = std::string_view(text).substr(close + 1);
-  for (int field = 3; !rest.empty(); ++field) {
-    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-    const std::string_view value = rest.substr(0, rest.find(' '));
-    rest.remove_prefix(value.size());
-    const auto number = static_cast<std::int32_t>(value.starts_with('-') ? 0 : parse_number(value, 10));
-    if (field == 3 && !value.empty()) stat->state = value[0];
-    if (field == 5) stat->group = number;
-    if (field == 6) stat->session = number;
-    if (field == 38) {
-      stat->exit_signal = number;
-      return true;
-    }
-  }
-  return false;
-}
-
 Status refuse_child(const Table& parent, const Child& child, const char* why, int error = 0) {
   return Status::of(Code::kRefused, error,
                     "child process %d (%.40s) of pid %d, member %u, cannot be checkpointed: %s", child.pid,
@@ -83,15 +53,14 @@ Status capture_child(int pid, Table* table) {
   return {};
 }
 
-const Table* find_member(const Tables& tables, const Table& of_the_same, std::int32_t pid) {
-  for (const auto& [member, table] : tables)
-    if (table.pid == pid && table.kernel == of_the_same.kernel && table.processes == of_the_same.processes)
-      return &table;
-  return nullptr;
-}
-
 bool share_numbers(const Table& one, const Table& other) {
   return one.kernel == other.kernel && one.processes == other.processes;
+}
+
+const Table* find_member(const Tables& tables, const Table& of_the_same, std::int32_t pid) {
+  for (const auto& [member, table] : tables)
+    if (table.pid == pid && share_numbers(table, of_the_same)) return &table;
+  return nullptr;
 }
 
 Status judge_ended(const Tables& tables, const Table& parent, const Child& child) {
@@ -119,13 +88,10 @@ Status judge_living(const Tables& tables, const Table& parent, const Child& chil
 
 // Whether a process of that number was the member's fellow: then nobody can stand in for it.
 bool is_of_the_job(const Tables& tables, const Table& like, std::int32_t pid) {
-  for (const auto& [member, table] : tables) {
-    if (!share_numbers(table, like)) continue;
-    if (table.pid == pid) return true;
+  for (const auto& [member, table] : tables)
     for (const Child& child : table.children)
-      if (child.ended != 0 && child.pid == pid) return true;
-  }
-  return false;
+      if (child.ended != 0 && child.pid == pid && share_numbers(table, like)) return true;
+  return find_member(tables, like, pid) != nullptr;
 }
 
 // Whether it is there to make the member's process group again, in the member's session.

@@ -151,6 +151,29 @@ int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings)
   return 0;
 }
 
+bool read_process_stat(int pid, ProcessStat* stat) {
+  std::string text;
+  if (read_proc_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), &text) != 0) return false;
+  const std::size_t open = text.find('('), close = text.rfind(')');
+  if (open == std::string::npos || close == std::string::npos || close < open) return false;
+  stat->name = text.substr(open + 1, close - open - 1);
+  std::string_view rest = std::string_view(text).substr(close + 1);
+  for (int field = 3; !rest.empty(); ++field) {
+    rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+    const std::string_view value = rest.substr(0, rest.find(' '));
+    rest.remove_prefix(value.size());
+    const auto number = static_cast<std::int32_t>(value.starts_with('-') ? 0 : parse_number(value, 10));
+    if (field == 3 && !value.empty()) stat->state = value[0];
+    if (field == 5) stat->group = number;
+    if (field == 6) stat->session = number;
+    if (field == 38) {
+      stat->exit_signal = number;
+      return true;
+    }
+  }
+  return false;
+}
+
 bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm) {
   char path[64];
   struct stat st {};

@@ -42,6 +42,15 @@ struct SharedMapping {
 // All of them out of /proc/PID/maps, ascending. Returns 0 or an errno.
 int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings);
 
+// proc_pid_stat(5): what is behind the name, which may hold anything, counted from 3.
+struct ProcessStat {
+  std::string name;
+  char state = '?';
+  std::int32_t group = 0, session = 0, exit_signal = 0;
+};
+// False if there is none such, or it is hidden.
+bool read_process_stat(int pid, ProcessStat* stat);
+
 // Of a process its pid namespace, its number in there (the last of NSpid) and its name. False if there is none such.
 bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm);
 

@@ -87,7 +87,7 @@ TEST(Table, EveryTruncationIsRefused) {
   EXPECT_EQ(decode_table(bytes, &table).code(), Code::kVersion);
 }
 
-// As tables were before they told of shared memory, and of what is in pseudo-terminals.
+// As tables were before they told of shared memory, of what is in pseudo-terminals, and of children.
 TEST(Table, TheVersionsBeforeAreRead) {
   Table table;
   ASSERT_TRUE(decode_table(rich_table(), &table).ok());
@@ -103,21 +103,26 @@ TEST(Table, TheVersionsBeforeAreRead) {
   ASSERT_TRUE(status.ok()) << status.text();
   EXPECT_EQ(before.objects.size(), table.objects.size());
   EXPECT_TRUE(before.segments.empty());
-  encode_table(table, &bytes, 3);
-  ASSERT_TRUE(decode_table(bytes, &before).ok());
-  EXPECT_EQ(before.objects.size(), table.objects.size());
-  EXPECT_TRUE(before.children.empty());
+  for (const std::uint32_t version : {3u, 4u}) {
+    encode_table(table, &bytes, version);
+    ASSERT_TRUE(decode_table(bytes, &before).ok());
+    EXPECT_EQ(before.objects.size(), table.objects.size());
+    EXPECT_TRUE(before.children.empty());
+  }
+}
+
+// What the reader says of the rich table once it was changed.
+Status read_after(const std::function<void(Table*)>& change) {
+  Table table;
+  EXPECT_TRUE(decode_table(rich_table(), &table).ok());
+  change(&table);
+  std::string bytes;
+  encode_table(table, &bytes);
+  return decode_table(bytes, &table);
 }
 
 TEST(Table, ChildrenAreSomeThereMayBe) {
-  const auto fault = [](const std::function<void(Table*)>& change) {
-    Table table;
-    EXPECT_TRUE(decode_table(rich_table(), &table).ok());
-    change(&table);
-    std::string bytes;
-    encode_table(table, &bytes);
-    return decode_table(bytes, &table).code();
-  };
+  const auto fault = [](const std::function<void(Table*)>& change) { return read_after(change).code(); };
   EXPECT_EQ(fault([](Table*) {}), Code::kOk);
   EXPECT_EQ(fault([](Table* t) { t->children[0].pid = 1; }), Code::kCorrupt);
   EXPECT_EQ(fault([](Table* t) { t->children.push_back(t->children[0]); }), Code::kCorrupt);
@@ -131,14 +136,7 @@ TEST(Table, ChildrenAreSomeThereMayBe) {
 
 // A hostile table must not have files made elsewhere, nor say twice what is once.
 TEST(Table, SharedMemoryIsWhereItMayBe) {
-  const auto fault = [](const std::function<void(Table*)>& change) {
-    Table table;
-    EXPECT_TRUE(decode_table(rich_table(), &table).ok());
-    change(&table);
-    std::string bytes;
-    encode_table(table, &bytes);
-    return std::string(decode_table(bytes, &table).text());
-  };
+  const auto fault = [](const std::function<void(Table*)>& change) { return std::string(read_after(change).text()); };
   for (const char* path :
        {"/etc/passwd", "/dev/shm/../../etc/passwd", "/dev/shm/", "/dev/shm/./x", "/dev/shm//x", "x"})
     EXPECT_NE(fault([path](Table* t) {

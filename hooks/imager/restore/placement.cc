@@ -1,6 +1,5 @@
 #include "hooks/imager/restore/placement.h"
 
-#include <fcntl.h>
 #include <linux/futex.h>
 #include <linux/sched.h>
 #include <signal.h>
@@ -15,7 +14,8 @@
 #include <cstring>
 #include <map>
 #include <set>
-#include <string>
+
+#include "hooks/imager/descriptors/proc.h"
 
 namespace shadowib {
 namespace {
@@ -138,13 +138,8 @@ class Placement {
 
   // Of another's child, which its parent does not wait for as long as it is not placed itself.
   static bool is_zombie(pid_t pid) {
-    char text[512] = {};
-    const int fd = ::open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    [[maybe_unused]] const ssize_t n = ::read(fd, text, sizeof(text) - 1);
-    ::close(fd);
-    const char* const name_end = std::strrchr(text, ')');
-    return name_end != nullptr && name_end[1] == ' ' && name_end[2] == 'Z';
+    descriptors::ProcessStat stat;
+    return descriptors::read_process_stat(pid, &stat) && stat.state == 'Z';
   }
 
   // The leader makes the session and, from within it, the others.

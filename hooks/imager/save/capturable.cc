@@ -1,8 +1,5 @@
 // check_capturable: what of memory and process state stands in the way of a checkpoint.
-#include <elf.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 
 #include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/imager.h"
