@@ -91,7 +91,7 @@ def killed(case, setup: Setup) -> str:
 
 PROGRAMS = ((Ring(), 20), (Lammps(), 4), (Hpcc(), 4))  # and the moments of each
 RING = PROGRAMS[0][0]
-CROWDED = 20
+CROWDED = 20  # fewer iterations of MPICH's ring where ranks outnumber processors
 SAMPLE = ("ucx rc", "openib", "ofi, shared memory", "openib, shared memory", "mpich rc")  # of the paths, where it is --quick
 
 
