@@ -1,5 +1,7 @@
-"""E2: E1's ring and LAMMPS over Soft-RoCE: killed at random moments with their launcher, and restarted on Soft-RoCE or over ib2tcp;
-and nothing of a killed or restarted job stays in the kernel. Boots a machine with Soft-RoCE (ci/vm/run) and goes on in there."""
+"""E2: E1's ring and LAMMPS over Soft-RoCE: killed at a random moment with their launcher and restarted on Soft-RoCE, killed once more
+and restarted over ib2tcp, where they come to their end; and nothing of a killed or restarted job stays in the kernel. Boots a machine
+with Soft-RoCE (ci/vm/run) and goes on in there."""
+import argparse
 import dataclasses
 
 from c3 import left_in_kernel
@@ -9,7 +11,7 @@ from mpi import PATHS, Setup, moments
 from mpi_programs import Lammps, Ring
 
 TIMEOUT_S = {True: 600, False: 6500}  # --quick or not
-MOMENTS = {True: 1, False: 20}
+JOURNEY = ["verbs", "ib2tcp"]  # after a beginning on Soft-RoCE
 # Soft-RoCE's own: UCX takes the adapter it is told, and datagrams (RC's connections are made by them) are not looked through for
 # the receiver's GID.
 ADAPTER = "-x UCX_NET_DEVICES=rxe0:1 -x UCX_UD_VERBS_ETH_DGID_CHECK=n"
@@ -21,28 +23,31 @@ MORE = {
 PROGRAMS = (Ring(200), Lammps(60))
 
 
-def killed(case: Case, setup: Setup, to: str, count: int) -> str:
+def killed(case: Case, setup: Setup, count: int) -> str:
     if missing := setup.missing():
         raise Skip(missing)
     before = left_in_kernel()
-    said = moments(case, setup, count, backends=[to])
+    said = moments(case, setup, count, backends=JOURNEY)
     check(left_in_kernel() == before, f"of jobs that have ended the kernel holds {left_in_kernel()}, before {before}")
     return said
 
 
 def in_guest(line: Line) -> int:
-    for name, more in MORE.items():
-        path = dataclasses.replace(PATHS[name], options=f"{PATHS[name].options} {more}")
-        for to in ("verbs", "ib2tcp"):
-            for ranks in (2, 4):
-                for program in PROGRAMS:
-                    if line.quick and (ranks == 4 or program.name != "ring" or name == "ofi"):
-                        continue
-                    count = MOMENTS[line.quick] if program.name == "ring" else 4
-                    setup = Setup(path, program, ranks, "verbs")
-                    line.case(f"{name} to {to}: {ranks} ranks, {program.name}", lambda c, s=setup, t=to, n=count: killed(c, s, t, n), count)
+    for program in PROGRAMS:
+        for ranks in (2,) if line.quick else (2, 4):
+            for name, more in MORE.items():
+                if line.quick and (program.name != "ring" or name == "ofi"):
+                    continue
+                path = dataclasses.replace(PATHS[name], options=f"{PATHS[name].options} {more}")
+                count = 1 if line.quick else line.options.journeys if program.name == "ring" else min(4, line.options.journeys)
+                setup = Setup(path, program, ranks, "verbs")
+                line.case(f"{name}: {ranks} ranks, {program.name}", lambda c, s=setup, n=count: killed(c, s, n), count)
     return line.finish()
 
 
+def options(parser: argparse.ArgumentParser):
+    parser.add_argument("--journeys", type=int, default=20, metavar="N", help="of each kind of job (20; LAMMPS: no more than 4)")
+
+
 if __name__ == "__main__":
-    main(lambda: run_in_guest(Line("e2", __doc__), in_guest, TIMEOUT_S))
+    main(lambda: run_in_guest(Line("e2", __doc__, options), in_guest, TIMEOUT_S))
