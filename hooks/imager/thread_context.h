@@ -37,7 +37,8 @@ struct ThreadContext {
   std::uint64_t altstack_address, altstack_bytes;
   std::int32_t altstack_flags;
   std::uint32_t pending_count;     // of pending[]
-  std::uint32_t pending_overflow;  // more signals were queued to this thread than there is room for
+  std::uint16_t pending_overflow;  // more signals were queued to this thread than there is room for
+  std::uint16_t death_signal;      // which it is sent when its parent ends; 0: none
   std::uint32_t affinity_bytes;    // 0: unknown
   std::uint64_t timer_slack_ns;    // 0: unknown
   std::uint32_t scheduler_policy;

@@ -306,6 +306,13 @@ void restore_scheduling(RestorerArgs* args, const ThreadContext& c) {
   if (raw::failed(result) && result != -1 /* EPERM */) fail(args, RestoreStep::kSchedule, result, c.tid);
 }
 
+// A process that no member has made has the supervisor's, which ends it with the restart command.
+void restore_death_signal(const ThreadContext& c) {
+  int now = 0;
+  raw::invoke(__NR_prctl, PR_GET_PDEATHSIG, &now, 0, 0, 0);
+  if (now == 0 && c.death_signal != 0) raw::invoke(__NR_prctl, PR_SET_PDEATHSIG, c.death_signal, 0, 0, 0);
+}
+
 void restore_thread_state(RestorerArgs* args, const ThreadContext& c) {
   if (c.magic != kThreadContextMagic) fail(args, RestoreStep::kContext, 0, reinterpret_cast<std::uint64_t>(&c));
   raw::invoke(__NR_set_tid_address, c.clear_child_tid);
@@ -331,6 +338,7 @@ void restore_thread_state(RestorerArgs* args, const ThreadContext& c) {
     restore_identity(args);
     restore_capabilities(args);
   }
+  restore_death_signal(c);  // which a change of user takes away
   // Last: from here on the kernel writes into the restored memory.
   if (c.rseq_area != 0)
     check(args, RestoreStep::kRseq, raw::invoke(__NR_rseq, c.rseq_area, c.rseq_bytes, 0, c.rseq_signature),

@@ -88,6 +88,9 @@ extern "C" __attribute__((visibility("hidden"))) void shadowib_record_thread(Thr
   raw::invoke(__NR_prctl, PR_GET_NAME, c->name, 0, 0, 0);
   record_rseq(c);
   record_scheduling(c);
+  int death_signal = 0;
+  raw::invoke(__NR_prctl, PR_GET_PDEATHSIG, &death_signal, 0, 0, 0);
+  c->death_signal = static_cast<std::uint16_t>(death_signal);
   record_pending(c);
   c->magic = kThreadContextMagic;
 }

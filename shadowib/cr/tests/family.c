@@ -3,6 +3,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -45,9 +46,11 @@ static void expect_childless(void) { CHECK(waitpid(-1, NULL, WNOHANG) < 0 && err
 /* Leads a session, and so its group. */
 static void daemon_like(void) {
   const pid_t parent = getppid();
-  CHECK(setsid() == getpid());
+  int told = 0;
+  CHECK(setsid() == getpid() && prctl(PR_SET_PDEATHSIG, SIGWINCH) == 0);
   work(20);
   CHECK(getppid() == parent && getsid(0) == getpid() && getpgrp() == getpid());
+  CHECK(prctl(PR_GET_PDEATHSIG, &told) == 0 && told == SIGWINCH);
 }
 
 static void nothing(void) {}
