@@ -20,7 +20,7 @@ MORE = {
     "ucx ud": ADAPTER,
     "ofi": "",
 }
-PROGRAMS = (Ring(200), Lammps(60))
+PROGRAMS = (Ring(400), Lammps(60))
 
 
 def killed(case: Case, setup: Setup, count: int) -> str:
