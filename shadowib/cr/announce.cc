@@ -51,20 +51,45 @@ void withdraw(const std::string& key) {
   if (Status s = job_exchange()->remove(key); !s.ok()) log_line(LogLevel::kDebug, "%s", s.text());
 }
 
+// GIDs of a port that was described by another process, which goes by another LID.
+void tell_apart(ShadowPort& port, std::uint32_t others_lid) {
+  const std::uint32_t difference = port.lid.value ^ others_lid;
+  for (RecordedGid& gid : port.gids) {
+    if (gid.empty()) continue;
+    gid.gid.raw[14] ^= static_cast<std::uint8_t>(difference >> 8);
+    gid.gid.raw[15] ^= static_cast<std::uint8_t>(difference);
+  }
+}
+
+Status claim_and_publish(ShadowContext& context) {
+  SHADOWIB_TRY(publish_addresses(context));
+  return publish_directory();
+}
+
 }  // namespace
 
 Status announce_ports(ShadowContext& context) {
   if (job_info().generation == 0) return publish_addresses(context);
-  // An old member may hold, as its virtual LID, the real one this context was given: take another then.
+  bool is_known = false, is_of_a_fellow = false;
+  {
+    SpinGuard guard(registry().lock);
+    if (const DeviceIdentity* identity = context.device->identity.get(); identity != nullptr) {
+      is_of_a_fellow = identity->of_a_fellow;
+      is_known = !is_of_a_fellow;
+    }
+  }
+  if (is_known) return claim_and_publish(context);
+  // An old member may hold, as its virtual LID, the one this context was given: take another then.
   for (ShadowPort& port : context.ports) {
+    const std::uint32_t given = port.lid.value;
     for (Status s = claim_lid(port.lid); port.lid.value != 0 && !s.ok(); s = claim_lid(port.lid)) {
       if (s.code() != Code::kBusy) return s;
       port.lid.value = port.lid.value % 0xbfff + 1;
     }
     port.attr.lid = static_cast<std::uint16_t>(port.lid.value);
+    if (is_of_a_fellow) tell_apart(port, given);
   }
-  SHADOWIB_TRY(publish_addresses(context));
-  return publish_directory();
+  return claim_and_publish(context);
 }
 
 Status claim_ports_again(ShadowContext& context) { return publish_addresses(context); }
@@ -74,9 +99,10 @@ Status publish_directory() {
   Registry& r = registry();
   {
     SpinGuard guard(r.lock);
-    for (ShadowContext& context : r.contexts)
+    for (ShadowContext& context : r.contexts) {
+      const auto responders = static_cast<std::uint32_t>(std::max(0, context.real_attr.max_qp_rd_atom));
       for (ShadowPort& port : context.ports) {
-        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}, port.real_mtu};
+        DirectoryPort p{port.lid.value, port.real_lid.value, {}, {}, port.real_mtu, responders};
         if (port.gids.empty() || port.real_gids.empty()) d.ports.push_back(p);
         for (std::size_t g = 0; g < port.gids.size() && g < port.real_gids.size(); ++g) {
           if (port.gids[g].empty() && g > 0) continue;
@@ -85,6 +111,7 @@ Status publish_directory() {
           d.ports.push_back(p);
         }
       }
+    }
     for (ShadowQp& qp : r.qps) d.qps.push_back(entry_of(qp));
     for (ShadowSrq& srq : r.srqs)
       if (srq.xrcd != nullptr) d.srqs.push_back(entry_of(srq));

@@ -1,36 +1,12 @@
 #include "shadowib/cr/directory.h"
 
 #include <cstdio>
-#include <cstring>
 #include <string_view>
 
 #include "hooks/agent.h"
+#include "shadowib/cr/arrays.h"
 
 namespace shadowib {
-namespace {
-
-template <typename T>
-void put_array(std::string* out, const std::vector<T>& items) {
-  std::uint64_t n = items.size();
-  out->append(reinterpret_cast<const char*>(&n), sizeof(n));
-  out->append(reinterpret_cast<const char*>(items.data()), n * sizeof(T));
-}
-
-template <typename T>
-bool take_array(std::string_view* in, std::vector<T>* items) {
-  std::uint64_t n = 0;
-  if (in->size() < sizeof(n)) return false;
-  std::memcpy(&n, in->data(), sizeof(n));
-  in->remove_prefix(sizeof(n));
-  if (n > in->size() / sizeof(T)) return false;
-  items->resize(n);
-  if (n != 0) std::memcpy(static_cast<void*>(items->data()), in->data(), n * sizeof(T));
-  in->remove_prefix(n * sizeof(T));
-  return true;
-}
-
-}  // namespace
-
 std::string job_key(const std::string& rest) { return std::string(job_info().epoch) + "/" + rest; }
 
 std::string hex(const ibv_gid& gid) {

@@ -10,7 +10,8 @@
 //   late/<member>/srq/<virtual number>   -> XRC shared receive queue made after a restart
 //   late/<member>/mr/<pd>/<virtual rkey> -> region made after a restart whose virtual key is not its real one
 //   late/<member>/mw/<pd>/<virtual block> -> window made after a restart, likewise
-//   source/<real lid or gid>/<real qp_num> -> a queue pair that sends datagrams, as others know it
+//   device/at/<host>/<place>, device/any/<place> -> a device as members knew it whose adapter is another now
+//   (identity.h) source/<real lid or gid>/<real qp_num> -> a queue pair that sends datagrams, as others know it
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -28,7 +29,8 @@ namespace shadowib {
 struct DirectoryPort {
   std::uint32_t virtual_lid, real_lid;
   ibv_gid virtual_gid, real_gid;
-  std::uint32_t real_mtu;  // ibv_mtu
+  std::uint32_t real_mtu;         // ibv_mtu
+  std::uint32_t real_responders;  // READs and atomics that a queue pair answers at once; 0: not known
 };
 struct DirectoryNumber {  // of a queue pair, or of an XRC shared receive queue
   std::uint32_t virtual_number, real_number, pd;

@@ -253,16 +253,33 @@ ibv_ah* handle_to(ShadowAh& ah, const DirectoryPort& port) {
   return made;
 }
 
+// READs and atomics under way at once: what the program asks for as its adapter's, or its peer's, may be more than
+// this one has, or the peer's of now.
+void limit_reads(const ShadowQp& qp, ibv_qp_attr* attr, int mask) {
+  const ShadowContext& context = *qp.context;
+  const auto limit = [](std::uint8_t* asked, int told, std::int64_t is) {
+    if (*asked <= told && is > 0) *asked = static_cast<std::uint8_t>(std::min<std::int64_t>(*asked, is));
+  };
+  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+    limit(&attr->max_dest_rd_atomic, context.attr.max_qp_rd_atom, context.real_attr.max_qp_rd_atom);
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) == 0) return;
+  limit(&attr->max_rd_atomic, context.attr.max_qp_init_rd_atom, context.real_attr.max_qp_init_rd_atom);
+  limit(&attr->max_rd_atomic, context.attr.max_qp_init_rd_atom, qp.remote.real_responders);
+}
+
 }  // namespace
 
 Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   // A receiver that is stopped for a checkpoint posts no receives for a while, and a device knows of no pause.
   if ((mask & IBV_QP_RNR_RETRY) != 0 && g_backend.set_paused == nullptr) attr->rnr_retry = 7;  // for ever
+  const bool restarted = job_info().generation > 0;
+  if (restarted) limit_reads(qp, attr, mask);
   if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
   note_remote(qp, *attr, mask);
-  if (job_info().generation == 0) return {};
+  if (!restarted) return {};
   const Found found = find_remote(qp.remote, "qp", qp.remote.qp_num.value);
   const DirectoryPort* peer = found.has_port ? &found.port : nullptr;
+  qp.remote.real_responders = peer != nullptr ? peer->real_responders : 0;
   if (mask & IBV_QP_AV) set_route(*qp.context, peer, &attr->ah_attr);
   if ((mask & IBV_QP_AV) && (mask & IBV_QP_PATH_MTU))  // both are new on the way to RTR
     attr->path_mtu = possible_mtu(*qp.context, attr->ah_attr.port_num, peer, attr->path_mtu);

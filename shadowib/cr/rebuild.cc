@@ -17,6 +17,7 @@
 #include "shadowib/base/log.h"
 #include "shadowib/cr/announce.h"
 #include "shadowib/cr/helper.h"
+#include "shadowib/cr/identity.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/cr/ports.h"
@@ -51,6 +52,9 @@ Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
   context.rkeys.clear();
   context.numbered.clear();
   SHADOWIB_TRY(rebuild_ports(context));
+  if (const int rc = g_backend.query_device(context.real, &context.real_attr); rc != 0)
+    return failed(rc, "the limits of device %s", context.device->device.name);
+  note_adapter(context, g_backend.get_device_name(list[ordinal]));
   if (!context.async_events.reattach(context.program().async_fd, context.real->async_fd))
     return failed(errno, "the event descriptor %d of %s", context.program().async_fd, context.device->device.name);
   SpinGuard guard(context.async_events.lock);
@@ -417,6 +421,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
   SHADOWIB_TRY(fault_point(122));
   SHADOWIB_TRY(publish_directory());
+  SHADOWIB_TRY(publish_identities());
   for (ShadowQp& qp : r.qps) SHADOWIB_TRY(announce_source(qp));
   times.end("objects");
   SHADOWIB_TRY(fault_point(123));

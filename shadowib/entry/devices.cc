@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "hooks/agent.h"
@@ -12,8 +13,8 @@
 #include "shadowib/abi/slots.h"
 #include "shadowib/cr/announce.h"
 #include "shadowib/cr/helper.h"
+#include "shadowib/cr/identity.h"
 #include "shadowib/cr/participant.h"
-#include "shadowib/cr/ports.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/entry/errors.h"
 #include "shadowib/entry/extended.h"
@@ -32,33 +33,60 @@ Status ensure_backend() {
   return load_backend(restarted ? job_info().backend : ::getenv("SHADOWIB_BACKEND"));
 }
 
-ShadowDevice* shadow_of(ibv_device* real, int ordinal) {
-  Registry& r = registry();
-  for (ShadowDevice* d : r.devices)
-    if (d->ordinal == ordinal && ::strcmp(d->device.name, g_backend.get_device_name(real)) == 0) return d;
+// The one that the program knows by that name; after a restart whichever it knows at that place. Null: none yet.
+ShadowDevice* known_device(const char* name, int ordinal, bool restarted) {
+  ShadowDevice* known = nullptr;
+  for (ShadowDevice* d : registry().devices) {
+    if (d->ordinal != ordinal) continue;
+    if (::strcmp(d->device.name, name) == 0) return d;
+    if (restarted && (known == nullptr || d->identity != nullptr)) known = d;
+  }
+  return known;
+}
+
+ShadowDevice* new_device(ibv_device* real, int ordinal) {
   auto* d = new ShadowDevice{};
   d->device = *real;
   ::memset(&d->device._ops, 0, sizeof(d->device._ops));
-  d->foreign_ops = kForeignOps;
   d->guid = g_backend.get_device_guid(real);
   d->index = g_backend.get_device_index != nullptr ? g_backend.get_device_index(real) : -1;
   d->ordinal = ordinal;
-  r.devices.push_back(d);
   return d;
 }
 
 // False with errno.
 bool list_devices(std::vector<ibv_device*>* devices) {
   Inside inside;
-  SpinGuard guard(registry().lock);
-  if (Status status = ensure_backend(); !status.ok()) {
-    errno = errno_from(status, "ibv_get_device_list");
-    return false;
+  Registry& r = registry();
+  {
+    SpinGuard guard(r.lock);
+    if (Status status = ensure_backend(); !status.ok()) {
+      errno = errno_from(status, "ibv_get_device_list");
+      return false;
+    }
   }
   int n = 0;
   ibv_device** real = g_backend.get_device_list(&n);
   if (real == nullptr) return false;
-  for (int i = 0; i < n; ++i) devices->push_back(&shadow_of(real[i], i)->device);
+  const bool restarted = is_member() && job_info().generation > 0;
+  for (int i = 0; i < n; ++i) {
+    const auto known = [&] { return known_device(g_backend.get_device_name(real[i]), i, restarted); };
+    std::unique_ptr<ShadowDevice> found;  // before the lock: fellows are asked through the exchange
+    {
+      SpinGuard guard(r.lock);
+      if (ShadowDevice* d = known(); d != nullptr) {
+        devices->push_back(&d->device);
+        continue;
+      }
+    }
+    if (restarted) found.reset(device_of_fellows(i));
+    if (found == nullptr) found.reset(new_device(real[i], i));
+    found->foreign_ops = kForeignOps;
+    SpinGuard guard(r.lock);
+    ShadowDevice* d = known();  // another thread was faster
+    if (d == nullptr) r.devices.push_back(d = found.release());
+    devices->push_back(&d->device);
+  }
   g_backend.free_device_list(real);
   return true;
 }
@@ -195,12 +223,7 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
   fill_operations(*context);
   context->verbs().query_port = query_port_slot;
   context->verbs().query_device_ex = query_device_ex_slot;
-  Status status;
-  if (int rc = g_backend.query_device(real, &context->attr); rc != 0)
-    status = Status::of(Code::kIo, rc, "%s cannot be queried", device->name);
-  for (int* most : {&context->attr.max_sge, &context->attr.max_sge_rd, &context->attr.max_srq_sge})
-    *most = std::min(*most, static_cast<int>(kMaxSge));
-  if (status.ok()) status = record_ports(*context);
+  Status status = identify(*context);
   if (status.ok()) status = start_helper();
   int fd = status.ok() ? context->async_events.open(real->async_fd) : -1;
   if (fd < 0) {
@@ -218,7 +241,11 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
     r.number_targets(*context);
   }
   status = announce_ports(*context);  // of what is registered
-  if (status.ok()) return &context->program();
+  if (status.ok()) {
+    SpinGuard guard(r.lock);
+    keep_identity(*context);
+    return &context->program();
+  }
   shadowib_ibv_close_device(&context->program());
   return null_with(errno_from(status, "ibv_open_device"));
 }

@@ -238,6 +238,7 @@ int shadowib_ibv_modify_qp(ibv_qp* program, ibv_qp_attr* attr, int mask) {
     qp.drain_event_due = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify != 0;
   if (int rc = g_backend.modify_qp(qp.real, &real, mask); rc != 0) {
     if (starts_draining) qp.drain_event_due = was_due;
+    errno = rc;  // which a driver's system call leaves there, and UCX tells of
     return rc;
   }
   remember(&qp.modifies, *attr, mask);
@@ -264,6 +265,8 @@ int shadowib_ibv_query_qp(ibv_qp* program, ibv_qp_attr* attr, int mask, ibv_qp_i
     if (m.mask & IBV_QP_AV) attr->ah_attr = m.attr.ah_attr;
     if (m.mask & IBV_QP_DEST_QPN) attr->dest_qp_num = m.attr.dest_qp_num;
     if (m.mask & IBV_QP_RNR_RETRY) attr->rnr_retry = m.attr.rnr_retry;
+    if (m.mask & IBV_QP_MAX_QP_RD_ATOMIC) attr->max_rd_atomic = m.attr.max_rd_atomic;
+    if (m.mask & IBV_QP_MAX_DEST_RD_ATOMIC) attr->max_dest_rd_atomic = m.attr.max_dest_rd_atomic;
   }
   init->qp_context = program->qp_context;
   init->send_cq = program->send_cq;

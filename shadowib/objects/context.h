@@ -5,6 +5,7 @@
 
 #include <boost/intrusive/list.hpp>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "shadowib/abi/slots.h"
@@ -21,18 +22,6 @@ namespace shadowib {
 // The program's struct is the first member of every shadow struct, so that one pointer is the other; hence member
 // hooks.
 using ListHook = boost::intrusive::list_member_hook<>;
-
-// The program's ibv_device. Direct-verbs libraries look behind it for their own `ops` and must find foreign ones
-// (VERBS.md trap 7): hence the readable space.
-struct ShadowDevice {
-  ibv_device device;
-  const void* foreign_ops;
-  char padding[512];
-  std::uint64_t guid;  // network order, as at generation 0
-  int index;
-  int ordinal;  // position in the backend's list
-};
-static_assert(offsetof(ShadowDevice, device) == 0);
 
 // An entry of a port's GID table; all zeros: there is none at that index.
 struct RecordedGid {
@@ -58,12 +47,34 @@ struct ShadowPort {
   int named_gid = 0;
 };
 
+// What a program was told of a device when it opened it.
+struct DeviceIdentity {
+  ibv_device_attr attr;
+  std::vector<ShadowPort> ports;
+  bool of_a_fellow = false;  // another process was told so: it may have these addresses itself
+};
+
+// The program's ibv_device. Direct-verbs libraries look behind it for their own `ops` and must find foreign ones
+// (VERBS.md trap 7): hence the readable space.
+struct ShadowDevice {
+  ibv_device device;
+  const void* foreign_ops;
+  char padding[512];
+  std::uint64_t guid;  // network order, as at generation 0
+  int index;
+  int ordinal;                               // position in the backend's list
+  std::unique_ptr<DeviceIdentity> identity;  // null: never opened
+  bool adapter_changed = false;              // since: to one of another name or link layer (cr/identity.h)
+};
+static_assert(offsetof(ShadowDevice, device) == 0);
+
 struct ShadowContext {
   NewestVerbsContext newest;  // the program sees &newest.context.context
   ListHook hook;
   ibv_context* real = nullptr;
   ShadowDevice* device = nullptr;
   ibv_device_attr attr;           // as recorded at open
+  ibv_device_attr real_attr;      // of the adapter it is on now
   std::vector<ShadowPort> ports;  // [0..phys_port_cnt)
   KeyTable keys;                  // local keys (lkey and rkey differ: see rkeys)
   KeyTable rkeys;

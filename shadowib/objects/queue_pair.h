@@ -33,6 +33,7 @@ struct RemoteEnd {
   ibv_gid gid{};
   bool has_gid = false;
   RealQpNum real_qp_num;
+  std::uint32_t real_responders = 0;  // READs and atomics that it answers at once; 0: not known
 };
 
 // A multicast group that a queue pair takes datagrams of, as the program named it.

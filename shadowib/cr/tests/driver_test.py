@@ -93,6 +93,14 @@ class Drivers(DriverCase):
                     self.put_away(before)
                     self.ends(self.restart(self.newest(), **self.over(after)), 0)
 
+    def test_a_process_that_looks_after_the_restart(self):
+        for scenario in ("opens_later", "opens_after_a_look"):
+            with self.afresh(scenario):
+                later = self.run_over("old", scenario)
+                self.ends(self.run_over("old", "opens_before"), -9)
+                self.ends(later, -9)
+                self.ends(self.restart(self.newest(), **self.over("new")), 0)
+
     def test_a_device_with_small_completion_queues(self):
         # No room for completions that the program did not ask for: it goes on without them.
         (self.dir / "new.entries").write_text("300\n")

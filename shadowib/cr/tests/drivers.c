@@ -1,4 +1,5 @@
 /* The driver below is another one after a restart: what a program sees of its objects, and what they move, stays. */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -92,6 +93,20 @@ static struct seen look(void) {
   return s;
 }
 
+/* Who opens it again finds the device it was, and opens it by the name it had. */
+static void look_again(const struct seen* first) {
+  int count;
+  struct ibv_port_attr port;
+  union ibv_gid found;
+  struct ibv_device** list = ibv_get_device_list(&count);
+  CHECK(list != NULL && count > 0 && strcmp(ibv_get_device_name(list[0]), first->name) == 0);
+  struct ibv_context* again = ibv_open_device(list[0]);
+  ibv_free_device_list(list);
+  CHECK(again != NULL && ibv_query_port(again, 1, &port) == 0 && port.lid == first->lid);
+  CHECK(ibv_query_gid(again, 1, 0, &found) == 0 && memcmp(&found, &first->gid, sizeof(found)) == 0);
+  CHECK(ibv_close_device(again) == 0);
+}
+
 /* As it is told of in completions. */
 static void check_numbers(uint32_t n) {
   struct ibv_wc wc;
@@ -120,6 +135,7 @@ static void over_a_checkpoint(void) {
   checkpoint_and_kill();
   const struct seen after = look();
   CHECK(memcmp(&before, &after, sizeof(before)) == 0);
+  look_again(&before);
   arrives(unpolled);
   expect_nothing_more();
   CHECK(written(silent)[0] == 1 && memcmp(written(silent), written(silent) + 1, kBytes - 1) == 0);
@@ -165,7 +181,8 @@ static void make_more(void) {
 static void drivers(void) {
   uint32_t number;
   int peer_lid;
-  rnr_retry = 1; /* the driver gets another, see fake_verbs; the program sees its own */
+  rnr_retry = 1;   /* the driver gets another, see fake_verbs; the program sees its own */
+  read_depth = 16; /* the second has less */
   make_pair(3 * kSlots * kBytes);
   exchange(a, b);
   make_more();
@@ -179,6 +196,7 @@ static void drivers(void) {
   struct ibv_qp_attr attr;
   struct ibv_qp_init_attr init;
   CHECK(ibv_query_qp(a, &attr, IBV_QP_RNR_RETRY, &init) == 0 && attr.rnr_retry == 1);
+  CHECK(attr.max_rd_atomic == 16 && attr.max_dest_rd_atomic == 16);
   CHECK(ibv_resize_cq(send_cq, 0) == EINVAL && ibv_resize_cq(send_cq, INT32_MAX) == EINVAL);
   for (int i = 0; i < 3; ++i) give_out(a, IBV_WR_RDMA_WRITE, ++last);
   CHECK(ibv_resize_cq(send_cq, 1) == EINVAL && ibv_resize_cq(send_cq, 3) == 0);
@@ -192,4 +210,50 @@ static void many_drivers(void) {
   while (access("enough", F_OK) != 0) over_a_checkpoint();
 }
 
-const struct scenario driver_scenarios[] = {{"drivers", drivers}, {"many_drivers", many_drivers}, {NULL, NULL}};
+/* One has opened its device before the adapter changes, the other does so afterwards, and is told the same. */
+static void opens_before(void) {
+  int peer_lid;
+  uint32_t number;
+  await("joined", &peer_lid, &number);
+  make_pair(3 * kSlots * kBytes);
+  checkpoint_and_kill();
+  tell("open", 0);
+  await("opened", &peer_lid, &number);
+  CHECK(peer_lid != lid);
+  exchange(a, b);
+  tell("exchanged", 0);
+}
+
+static void open_later(void) {
+  int peer_lid;
+  uint32_t number;
+  int (*join)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "shadowib_join");
+  CHECK(join != NULL && join() == 0);
+  tell("joined", 0);
+  await("open", &peer_lid, &number);
+  make_pair(3 * kSlots * kBytes);
+  const struct seen device = look();
+  CHECK(strcmp(device.name, "old0") == 0 && strcmp(device.firmware, "old") == 0 && lid != 0);
+  look_again(&device);
+  tell("opened", 0);
+  exchange(a, b);
+  await("exchanged", &peer_lid, &number);
+}
+
+static void opens_later(void) { open_later(); }
+
+/* It knows the name already. */
+static void opens_after_a_look(void) {
+  int count;
+  struct ibv_device** list = ibv_get_device_list(&count);
+  CHECK(list != NULL && count > 0);
+  ibv_free_device_list(list);
+  open_later();
+}
+
+const struct scenario driver_scenarios[] = {{"drivers", drivers},
+                                            {"many_drivers", many_drivers},
+                                            {"opens_before", opens_before},
+                                            {"opens_later", opens_later},
+                                            {"opens_after_a_look", opens_after_a_look},
+                                            {NULL, NULL}};

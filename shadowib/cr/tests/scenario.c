@@ -17,7 +17,7 @@ struct ibv_qp *a, *b;
 struct ibv_mr* mr;
 char* memory;
 int lid;
-uint8_t rnr_retry = 7, min_rnr_timer = 1;
+uint8_t rnr_retry = 7, min_rnr_timer = 1, read_depth = 1;
 uint8_t ack_timeout = 14;
 unsigned qp_access = IBV_ACCESS_REMOTE_WRITE;
 uint32_t send_depth = kDepth;
@@ -144,7 +144,7 @@ struct ibv_ah_attr address_of(int peer_lid) {
 
 void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number) {
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .dest_qp_num = peer_number};
-  attr.max_dest_rd_atomic = 1;
+  attr.max_dest_rd_atomic = read_depth;
   attr.min_rnr_timer = min_rnr_timer;
   attr.ah_attr = address_of(peer_lid);
   if (gid_index >= 0) attr.ah_attr.dlid = 0xc000; /* means nothing; UCX does so */
@@ -156,7 +156,7 @@ void connect_to(struct ibv_qp* qp, int peer_lid, uint32_t peer_number) {
   attr.timeout = ack_timeout;
   attr.retry_cnt = 7;
   attr.rnr_retry = rnr_retry;
-  attr.max_rd_atomic = 1;
+  attr.max_rd_atomic = read_depth;
   CHECK(ibv_modify_qp(qp, &attr,
                       IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
                           IBV_QP_MAX_QP_RD_ATOMIC) == 0);

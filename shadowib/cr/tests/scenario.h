@@ -39,7 +39,7 @@ extern int lid;
 extern int gid_index; /* where addresses are GIDs (RoCE), else -1: all ends are on one adapter */
 extern union ibv_gid gid;
 /* Of queue pairs made and connected from now on. */
-extern uint8_t rnr_retry, min_rnr_timer, ack_timeout;
+extern uint8_t rnr_retry, min_rnr_timer, ack_timeout, read_depth;
 extern unsigned qp_access;
 extern uint32_t send_depth;
 

@@ -214,7 +214,7 @@ int ibv_query_device(struct ibv_context* context, struct ibv_device_attr* attr) 
   attr->max_qp = attr->max_cq = attr->max_mr = attr->max_pd = kFakeMost;
   attr->max_qp_wr = attr->max_cqe = 1 << 16;
   attr->max_sge = kFakeSges;
-  attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = 16;
+  attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = FAKE_READS;
   attr->max_pkeys = 1;
   attr->phys_port_cnt = 1;
   return 0;
