@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "shadowib/objects/context.h"
 #include "shadowib/objects/ids.h"
 
 namespace shadowib {
@@ -48,6 +49,10 @@ struct Directory {
 };
 std::string encode_directory(const Directory& directory);
 bool decode_directory(const std::string& text, Directory* directory);  // false: malformed
+
+// A device and its identity, as another member may take them over.
+std::string encode_device(const ShadowDevice& device);
+bool decode_device(const std::string& text, ShadowDevice* device);  // false: malformed
 
 // Who sent a datagram, in the ids that others know it by.
 struct DatagramSource {

@@ -7,7 +7,6 @@
 #include <memory>
 
 #include "hooks/agent.h"
-#include "shadowib/cr/arrays.h"
 #include "shadowib/cr/directory.h"
 #include "shadowib/cr/ports.h"
 #include "shadowib/objects/backend.h"
@@ -16,18 +15,6 @@
 
 namespace shadowib {
 namespace {
-
-// The beginning of a device's form; its ports follow, each a PortForm, its GIDs and its P_Keys.
-struct DeviceForm {
-  ibv_device device;
-  std::uint64_t guid;
-  std::int32_t index, ordinal;
-  ibv_device_attr attr;
-};
-struct PortForm {
-  ibv_port_attr attr;
-  std::uint32_t lid;
-};
 
 std::string key_of(const std::string& place, int ordinal) {
   return job_key("device/" + place + "/" + std::to_string(ordinal));
@@ -116,50 +103,6 @@ ShadowDevice* device_of_fellows(int ordinal) {
     return device.release();
   }
   return nullptr;
-}
-
-std::string encode_device(const ShadowDevice& device) {
-  std::string text;
-  DeviceForm form{device.device, device.guid, device.index, device.ordinal, device.identity->attr};
-  std::memset(&form.device._ops, 0, sizeof(form.device._ops));
-  put_array(&text, std::vector{form});
-  for (const ShadowPort& port : device.identity->ports) {
-    put_array(&text, std::vector{PortForm{port.attr, port.lid.value}});
-    put_array(&text, port.gids);
-    put_array(&text, port.pkeys);
-  }
-  return text;
-}
-
-bool decode_device(const std::string& text, ShadowDevice* device) {
-  std::string_view in(text);
-  std::vector<DeviceForm> forms;
-  if (!take_array(&in, &forms) || forms.size() != 1) return false;
-  const DeviceForm& form = forms[0];
-  for (const char* name : {form.device.name, form.device.dev_name})
-    if (::strnlen(name, IBV_SYSFS_NAME_MAX) == IBV_SYSFS_NAME_MAX) return false;
-  for (const char* path : {form.device.dev_path, form.device.ibdev_path})
-    if (::strnlen(path, IBV_SYSFS_PATH_MAX) == IBV_SYSFS_PATH_MAX) return false;
-  device->device = form.device;
-  std::memset(&device->device._ops, 0, sizeof(device->device._ops));
-  device->guid = form.guid;
-  device->index = form.index;
-  device->ordinal = form.ordinal;
-  device->identity = std::make_unique<DeviceIdentity>();
-  device->identity->attr = form.attr;
-  while (!in.empty()) {
-    std::vector<PortForm> port_form;
-    ShadowPort port{};
-    if (!take_array(&in, &port_form) || port_form.size() != 1 || !take_array(&in, &port.gids) ||
-        !take_array(&in, &port.pkeys))
-      return false;
-    port.attr = port_form[0].attr;
-    port.lid = {port_form[0].lid};
-    port.real_gids.resize(port.gids.size());
-    port.real_indices.assign(port.gids.size(), -1);
-    device->identity->ports.push_back(std::move(port));
-  }
-  return device->identity->ports.size() == form.attr.phys_port_cnt;
 }
 
 }  // namespace shadowib

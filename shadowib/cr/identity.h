@@ -5,9 +5,6 @@
 // for the first time after a restart which has changed the adapter is told what its fellows were told before.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "shadowib/base/status.h"
 #include "shadowib/objects/context.h"
 
@@ -26,9 +23,5 @@ Status publish_identities();
 // After a restart, of a process that knows no device at that place: the one that its fellows know there. Null: none
 // has told of one. Asks the exchange; its owner is the caller.
 ShadowDevice* device_of_fellows(int ordinal);
-
-// The exchange's form of a device.
-std::string encode_device(const ShadowDevice& device);
-bool decode_device(const std::string& text, ShadowDevice* device);  // false: malformed
 
 }  // namespace shadowib
