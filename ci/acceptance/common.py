@@ -94,6 +94,7 @@ class Line:
         self.state = State(self.options.state, name, self.options.restart)
         self.area = self.options.area or self.build / "acceptance"
         self.outcomes = {"passed": 0, "FAILED": 0, "SKIPPED": 0}
+        self.keep_elsewhere = lambda case: None  # called with a case whose files stay, once its processes have ended
         self.seconds = time.monotonic()
         if self.options.log:
             self.options.log.parent.mkdir(parents=True, exist_ok=True)
@@ -208,6 +209,8 @@ class Case:
                   f"--only '^{re.escape(self.name)}$'", file=sys.stderr, flush=True)
         elif outcome != "interrupted" and not self.line.options.keep:
             shutil.rmtree(self.work, ignore_errors=True)
+            return
+        self.line.keep_elsewhere(self)
 
 
 def main(run):

@@ -30,6 +30,12 @@ def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int, mac
     return subprocess.run([*argv, "--", *words], env={**os.environ, EVIDENCE: str(evidence)}, check=False).returncode
 
 
+def _bring_out(case):
+    """At once, since the machine may end before the line does."""
+    shutil.copytree(case.work, pathlib.Path(os.environ[EVIDENCE]) / "area" / case.work.name, dirs_exist_ok=True, symlinks=True,
+                    ignore=shutil.ignore_patterns("ckpt"))
+
+
 def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[bool, float], nodes: int = 1,
                  machines: tuple[list[str], ...] = ([],), shared: tuple[pathlib.Path, ...] = ()) -> int:
     """`in_guest` runs the line's cases; `timeouts` of the whole, by line.quick. Returns the exit code. Of two nodes, node 0 runs the
@@ -46,10 +52,9 @@ def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[boo
         return other_node.serve()
     if nodes == 2:
         line.area = other_node.shared_area()
+    line.keep_elsewhere = _bring_out
     try:
         return in_guest(line)
     finally:
         if nodes == 2:
             other_node.quit_other()
-        if line.area.exists():
-            shutil.copytree(line.area, pathlib.Path(os.environ[EVIDENCE]) / "area", dirs_exist_ok=True, symlinks=True, ignore=shutil.ignore_patterns("ckpt"))

@@ -1,10 +1,15 @@
 #include "shadowib/cr/identity.h"
 
+#include <dirent.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "hooks/agent.h"
 #include "shadowib/cr/directory.h"
@@ -27,6 +32,14 @@ std::string this_host() {
   return std::string("at/") + name;
 }
 constexpr char kAnywhere[] = "any";
+
+// Of fixed size, since nothing of the program's has run yet.
+constexpr int kMostNames = 16;
+struct Names {
+  std::array<char, IBV_SYSFS_NAME_MAX> names[kMostNames];
+  int count;
+  bool are_ib2tcps;
+} g_names;
 
 Status ask_device(ShadowContext& context) {
   const int rc = g_backend.query_device(context.real, &context.real_attr);
@@ -69,6 +82,28 @@ void keep_identity(ShadowContext& context) {
   auto& identity = context.device->identity;
   if (identity == nullptr) identity = std::make_unique<DeviceIdentity>();
   *identity = {context.attr, context.ports, false};
+}
+
+void note_names_here() {
+  const char* const choice = ::getenv("SHADOWIB_BACKEND");
+  const std::string_view backend = choice != nullptr && *choice != '\0' ? choice : "auto";
+  const bool has_adapter = machine_has_rdma_device();
+  g_names.are_ib2tcps = backend == "ib2tcp" || (backend == "auto" && !has_adapter);
+  if (!has_adapter || (backend != "auto" && backend != "verbs")) return;
+  DIR* const directory = ::opendir("/sys/class/infiniband");
+  if (directory == nullptr) return;
+  while (const dirent* entry = ::readdir(directory)) {
+    const std::string_view name = entry->d_name;
+    if (name[0] == '.' || name.size() >= IBV_SYSFS_NAME_MAX || g_names.count == kMostNames) continue;
+    std::copy(name.begin(), name.end(), g_names.names[g_names.count++].begin());
+  }
+  ::closedir(directory);
+  std::sort(g_names.names, g_names.names + g_names.count);
+}
+
+std::string name_at_the_beginning(int ordinal) {
+  if (g_names.are_ib2tcps) return "ib2tcp" + std::to_string(ordinal);
+  return ordinal < g_names.count ? g_names.names[ordinal].data() : std::string();
 }
 
 void note_adapter(ShadowContext& context, const char* name) {

@@ -5,6 +5,8 @@
 // for the first time after a restart which has changed the adapter is told what its fellows were told before.
 #pragma once
 
+#include <string>
+
 #include "shadowib/base/status.h"
 #include "shadowib/objects/context.h"
 
@@ -15,6 +17,12 @@ namespace shadowib {
 Status identify(ShadowContext& context);
 // The context's addresses are settled: the device has them from now on. Under the registry's lock.
 void keep_identity(ShadowContext& context);
+
+// At the beginning of a process: notes what devices are called on this machine, for a program that looks for them
+// only after a restart.
+void note_names_here();
+// What the device at that place was called then; empty: not known.
+std::string name_at_the_beginning(int ordinal);
 
 // After a restart: whether the adapter at `real`, with that name, is another than the program was told of.
 void note_adapter(ShadowContext& context, const char* name);

@@ -6,6 +6,7 @@
 #include "hooks/agent.h"
 #include "hooks/stop.h"
 #include "shadowib/base/status.h"
+#include "shadowib/cr/identity.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/include/shadowib/shadowib.h"
 
@@ -64,7 +65,11 @@ class KeepErrno {
 
 // Without a device, too: the others wait for every member's part in settling and rebuilding. Ranks of a launcher join
 // by themselves (hooks/launcher).
-__attribute__((constructor)) void prepare_to_join() { set_participant(verbs_participant()); }
+__attribute__((constructor)) void prepare_to_join() {
+  set_participant(verbs_participant());
+  Inside inside;
+  note_names_here();
+}
 
 Status join() { return join_job(); }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "hooks/agent.h"
@@ -54,6 +55,14 @@ ShadowDevice* new_device(ibv_device* real, int ordinal) {
   return d;
 }
 
+// By the name that a program may have been told by its user, unless another has it here.
+void name_as_before(ShadowDevice& device, ibv_device** list, int count) {
+  const std::string name = name_at_the_beginning(device.ordinal);
+  const auto has_it = [&name](ibv_device* real) { return name == g_backend.get_device_name(real); };
+  if (!name.empty() && std::none_of(list, list + count, has_it))
+    ::snprintf(device.device.name, sizeof(device.device.name), "%s", name.c_str());
+}
+
 // False with errno.
 bool list_devices(std::vector<ibv_device*>* devices) {
   Inside inside;
@@ -80,7 +89,10 @@ bool list_devices(std::vector<ibv_device*>* devices) {
       }
     }
     if (restarted) found.reset(device_of_fellows(i));
-    if (found == nullptr) found.reset(new_device(real[i], i));
+    if (found == nullptr) {
+      found.reset(new_device(real[i], i));
+      if (restarted) name_as_before(*found, real, n);
+    }
     found->foreign_ops = kForeignOps;
     SpinGuard guard(r.lock);
     ShadowDevice* d = known();  // another thread was faster
