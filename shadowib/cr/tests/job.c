@@ -1,5 +1,7 @@
 /* Devices and processes that come to a job later, or never. */
 #include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "scenario.h"
 
@@ -81,6 +83,39 @@ static void with_device(void) {
   tell("end", 0);
 }
 
-const struct scenario job_scenarios[] = {
-    {"opened_later", opened_later}, {"first", first}, {"second", second}, {"without_device", without_device},
-    {"with_device", with_device},   {NULL, NULL}};
+/* A device that nobody looks for before the restart, by the name it had on the machine before. */
+static void looked_for_later(void) {
+  int (*join)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "shadowib_join");
+  CHECK(join != NULL && join() == 0);
+  checkpoint_and_kill();
+  make_pair(1 << 16);
+  CHECK(strcmp(ibv_get_device_name(context->device), getenv("EXPECTED_DEVICE")) == 0);
+  send_one(1);
+}
+
+/* As many READs under way at once as the device allows; another may allow fewer. */
+static void as_many_reads(void) {
+  struct ibv_device_attr device;
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  open_device();
+  CHECK(ibv_query_device(context, &device) == 0 && device.max_qp_rd_atom > 0);
+  read_depth = (uint8_t)(device.max_qp_rd_atom < 255 ? device.max_qp_rd_atom : 255);
+  make_pair(1 << 16);
+  checkpoint_and_kill();
+  send_one(1);
+  CHECK(ibv_query_qp(a, &attr, IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC, &init) == 0);
+  CHECK(attr.max_rd_atomic == read_depth && attr.max_dest_rd_atomic == read_depth);
+  struct ibv_qp *one = create_queue_pair(NULL), *other = create_queue_pair(NULL); /* it still allows as many */
+  connect_to(one, lid, other->qp_num);
+  connect_to(other, lid, one->qp_num);
+}
+
+const struct scenario job_scenarios[] = {{"opened_later", opened_later},
+                                         {"first", first},
+                                         {"second", second},
+                                         {"without_device", without_device},
+                                         {"with_device", with_device},
+                                         {"looked_for_later", looked_for_later},
+                                         {"as_many_reads", as_many_reads},
+                                         {NULL, NULL}};

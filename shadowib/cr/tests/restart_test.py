@@ -341,8 +341,8 @@ class Flow(RestartCase):
 class AcrossAdapters(RestartCase):
     """Run by itself, where the kernel has an RDMA device."""
 
-    def across(self, scenario, before, after):
-        self.ends(self.start("run", "--job", "j", "--backend", before, "--", PROGRAM, scenario), -9)
+    def across(self, scenario, before, after, **environment):
+        self.ends(self.start("run", "--job", "j", "--backend", before, "--", PROGRAM, scenario, **environment), -9)
         self.ends(self.restart(1, SHADOWIB_BACKEND=after), 0)
 
     def test_datagrams_of_processes_that_shared_an_address(self):
@@ -358,6 +358,16 @@ class AcrossAdapters(RestartCase):
 
     def test_a_group_from_ib2tcp_to_a_device(self):
         self.across("group_of_an_address", "ib2tcp", "verbs")
+
+    def test_a_device_that_is_looked_for_afterwards(self):
+        for before, after, name in (("verbs", "ib2tcp", "rxe0"), ("ib2tcp", "verbs", "ib2tcp0")):
+            with self.afresh(f"{before} to {after}"):
+                self.across("looked_for_later", before, after, EXPECTED_DEVICE=name)
+
+    def test_as_many_reads_as_there_were(self):
+        for before, after in (("verbs", "ib2tcp"), ("ib2tcp", "verbs")):
+            with self.afresh(f"{before} to {after}"):
+                self.across("as_many_reads", before, after)
 
 
 if __name__ == "__main__":
