@@ -41,23 +41,38 @@ std::string this_host() {
   return name;
 }
 
+struct Launch {
+  std::string name;  // "": there is none
+  int rank = -1, size = -1;
+};
+
+Launch of_open_mpi() {
+  return {variable("PMIX_NAMESPACE"), number(variable("OMPI_COMM_WORLD_RANK")),
+          number(variable("OMPI_COMM_WORLD_SIZE"))};
+}
+
+// srun tells the step's tasks only to those of a step: what a batch script starts by itself is no rank of any. Other
+// launchers start their daemons by srun, whose tasks those are, and not the ranks that inherit the words.
+Launch of_slurm() {
+  const std::string step = variable("SLURM_STEP_ID");
+  const Launch launch{"slurm-" + variable("SLURM_JOB_ID") + "." + step, number(variable("SLURM_PROCID")),
+                      number(variable("SLURM_STEP_NUM_TASKS"))};
+  const int rank = number(variable("PMI_RANK"));
+  if (step.empty() || !variable("OMPI_COMM_WORLD_RANK").empty() || (rank >= 0 && rank != launch.rank)) return {};
+  if (rank >= 0 && number(variable("PMI_SIZE")) != launch.size) return {};
+  // A job that was queued again keeps its number and counts its steps from 0.
+  const std::string times = variable("SLURM_RESTART_COUNT");
+  return {launch.name + (times.empty() ? "" : ".r" + times), launch.rank, launch.size};
+}
+
 }  // namespace
 
 Status find_launcher(Launched* launched, bool* found) {
-  struct Known {
-    std::string launch, rank, size;
-  };
-  // srun tells the step's tasks only to those of a step: what a batch script starts by itself is no rank of any.
-  const std::string step = variable("SLURM_STEP_NUM_TASKS").empty() ? "" : variable("SLURM_STEP_ID");
-  const Known known[] = {
-      {variable("PMIX_NAMESPACE"), variable("OMPI_COMM_WORLD_RANK"), variable("OMPI_COMM_WORLD_SIZE")},
-      {step.empty() ? "" : "slurm-" + variable("SLURM_JOB_ID") + "." + step, variable("SLURM_PROCID"),
-       variable("SLURM_STEP_NUM_TASKS")}};
   *found = false;
-  for (const Known& k : known) {
-    const int rank = number(k.rank), size = number(k.size);
-    if (k.launch.empty() || rank < 0 || size < 2 || rank >= size) continue;
-    *launched = {as_component(k.launch), rank, size};
+  const Launch launches[] = {of_open_mpi(), of_slurm()};
+  for (const Launch& l : launches) {
+    if (l.name.empty() || l.rank < 0 || l.size < 2 || l.rank >= l.size) continue;
+    *launched = {as_component(l.name), l.rank, l.size};
     *found = true;
     return {};
   }

@@ -13,9 +13,17 @@
 namespace shadowib::cli {
 namespace {
 
-constexpr const char* kVariables[] = {
-    "PMIX_NAMESPACE",       "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_JOB_ID", "SLURM_STEP_ID",
-    "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",         "SLURM_NTASKS",         "PMI_RANK",     "PMI_SIZE"};
+constexpr const char* kVariables[] = {"PMIX_NAMESPACE",
+                                      "OMPI_COMM_WORLD_RANK",
+                                      "OMPI_COMM_WORLD_SIZE",
+                                      "SLURM_JOB_ID",
+                                      "SLURM_STEP_ID",
+                                      "SLURM_STEP_NUM_TASKS",
+                                      "SLURM_PROCID",
+                                      "SLURM_NTASKS",
+                                      "SLURM_RESTART_COUNT",
+                                      "PMI_RANK",
+                                      "PMI_SIZE"};
 
 // "launch rank/size", or "none", or "refused".
 std::string found_in(const std::map<const char*, const char*>& environment) {
@@ -45,6 +53,31 @@ TEST(LaunchedRestart, KnowsItsLauncher) {
   EXPECT_EQ(found_in({{"SLURM_JOB_ID", "77"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}), "none");
   EXPECT_EQ(found_in({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "refused");
   EXPECT_EQ(found_in({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}), "none");
+}
+
+TEST(LaunchedRestart, TellsStepsOfAJobThatWasQueuedAgain) {
+  std::map<const char*, const char*> task = {
+      {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}};
+  EXPECT_EQ(found_in(task), "slurm-77_0 1/2");
+  task["SLURM_RESTART_COUNT"] = "2";
+  EXPECT_EQ(found_in(task), "slurm-77_0_r2 1/2");
+}
+
+// Which other launchers start by srun, one to a host.
+TEST(LaunchedRestart, TakesNoRankForADaemonOfItsLauncher) {
+  const std::map<const char*, const char*> daemon = {
+      {"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}};
+  const auto rank_below = [&daemon](std::map<const char*, const char*> rank) {
+    rank.insert(daemon.begin(), daemon.end());
+    return found_in(rank);
+  };
+  EXPECT_EQ(rank_below({{"PMIX_NAMESPACE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}}),
+            "none");
+  EXPECT_EQ(rank_below({{"PMIX_NAMESPACE", "1"}, {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "4"}}),
+            "1 3/4");
+  EXPECT_EQ(rank_below({{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}}), "refused");
+  EXPECT_EQ(rank_below({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}}), "refused");
+  EXPECT_EQ(rank_below({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "slurm-77_0 1/2") << "srun --mpi=pmi2";
 }
 
 TEST(LaunchedRestart, EveryMemberFallsToOneRank) {
