@@ -42,6 +42,8 @@ void linger_for_kill();
 Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
 // kRefused: of a member and its child one only is among those `here`, who are to be restarted on this machine.
 Status match_families_apart(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here);
+// Members that have a connection to a launcher, whose ranks they are.
+Status find_ranks(const std::map<std::uint32_t, std::string>& tables, std::set<std::uint32_t>* ranks);
 
 // The connection to what has started this process, of which the program needs nothing after a restart: no refusal,
 // though its other end is outside the job. A restart puts a socket in its place that takes what is written and never

@@ -143,4 +143,14 @@ Status split_members(const std::map<std::uint32_t, std::string>& encoded,
   return {};
 }
 
+Status find_ranks(const std::map<std::uint32_t, std::string>& encoded, std::set<std::uint32_t>* ranks) {
+  descriptors::Tables tables;
+  SHADOWIB_TRY(descriptors::decode_tables(encoded, &tables));
+  for (const auto& [member, table] : tables)
+    if (std::any_of(table.objects.begin(), table.objects.end(),
+                    [](const descriptors::Object& o) { return o.kind == descriptors::Kind::kLauncher; }))
+      ranks->insert(member);
+  return {};
+}
+
 }  // namespace shadowib
