@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <set>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/launcher_process.h"
 #include "hooks/imager/descriptors/proc.h"
 #include "shadowib/base/log.h"
 
@@ -49,6 +51,22 @@ std::set<std::string> open_in(pid_t pid) {
     if (is_inheritable(target)) targets.insert(target);
   }
   return targets;
+}
+
+bool is_listening(int fd) {
+  int listens = 0;
+  socklen_t length = sizeof(listens);
+  return ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0;
+}
+
+bool is_own(int fd) {
+  struct stat st {};
+  return ::fstat(fd, &st) != 0 || st.st_uid == ::geteuid();
+}
+
+void leave_out(int fd) {
+  if (!leave_out_descriptor(fd))
+    log_line(LogLevel::kWarn, "descriptor %d is one too many of the launcher's: checkpoints will be refused", fd);
 }
 
 }  // namespace
@@ -93,8 +111,17 @@ void leave_out_inherited(int launcher) {
   std::set<std::string> theirs = open_in(credentials.pid);
   for (int stream : {0, 1, 2}) theirs.erase(descriptors::descriptor_target(stream));  // copies are the program's
   for (int fd : fds)
-    if (fd > 2 && fd != launcher && theirs.contains(descriptors::descriptor_target(fd)) && !leave_out_descriptor(fd))
-      log_line(LogLevel::kWarn, "descriptor %d is one too many of the launcher's: checkpoints will be refused", fd);
+    if (fd > 2 && fd != launcher && theirs.contains(descriptors::descriptor_target(fd))) leave_out(fd);
+}
+
+void leave_out_listeners(const std::string& launch) {
+  std::vector<int> fds;
+  if (!descriptors::list_descriptors(&fds).ok()) return;
+  std::erase_if(fds, [](int fd) { return fd <= 2 || !is_listening(fd); });
+  if (fds.empty()) return;
+  const std::set<std::string> theirs = open_in(descriptors::launcher_process(launch));
+  for (int fd : fds)
+    if (!is_own(fd) || theirs.contains(descriptors::descriptor_target(fd))) leave_out(fd);
 }
 
 }  // namespace shadowib

@@ -18,4 +18,9 @@ void note_launcher_connection();
 // Inside.
 void leave_out_inherited(int fd);
 
+// slurmstepd leaves open, in all tasks that it starts, the socket that its PMIx plugin listens at. Tells the imager
+// of sockets that listen and that the process which has started `launch` has open as well, or of which another user
+// has made them, where that process is another user's and does not show what it has. Inside.
+void leave_out_listeners(const std::string& launch);
+
 }  // namespace shadowib

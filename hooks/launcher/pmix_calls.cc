@@ -62,6 +62,7 @@ void begin(const PmixLibrary& library, const pmix_proc_t& own) {
     r.session_roots = roots;
     for (const std::string& root : roots) note_launcher_directory(root.c_str());
     note_launcher_connection();
+    leave_out_listeners(own.nspace);
   }
   if (const int rc = start_answering(); rc != 0)
     log_line(LogLevel::kWarn, "cannot start the thread that answers for the launcher after a restart: %s",

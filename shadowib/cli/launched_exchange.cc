@@ -23,6 +23,7 @@
 #include <memory>
 #include <sstream>
 
+#include "hooks/imager/descriptors/launcher_process.h"
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/in_child.h"
@@ -73,30 +74,10 @@ std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Of /proc/PID: 0 if it is gone.
-pid_t parent_of(pid_t pid) {
-  const std::string stat = read_text("/proc/" + std::to_string(pid) + "/stat");
-  const std::size_t end = stat.rfind(')');
-  char state;
-  pid_t parent = 0;
-  if (end != std::string::npos) std::istringstream(stat.substr(end + 1)) >> state >> parent;
-  return parent;
-}
-
-bool is_of_launch(pid_t pid, const std::string& launch) {
-  const std::string wanted = "PMIX_NAMESPACE=" + launch;
-  std::istringstream environment(read_text("/proc/" + std::to_string(pid) + "/environ"));
-  for (std::string entry; std::getline(environment, entry, '\0');)
-    if (entry == wanted) return true;
-  return false;
-}
-
-// The nearest above that is not of the launch itself: what has started this rank, perhaps by shells. A descriptor
-// that is readable when it has ended.
+// A descriptor that is readable when the launcher has ended.
 Status watch_launcher(const std::string& launch, int* fd) {
-  pid_t pid = ::getppid();
-  while (pid > 1 && is_of_launch(pid, launch)) pid = parent_of(pid);
-  *fd = pid > 1 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1;
+  const pid_t pid = descriptors::launcher_process(launch);
+  *fd = pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)) : -1;
   if (*fd >= 0) return {};
   return Status(
       Code::kRefused, 0,

@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
 
+#include "hooks/imager/descriptors/launcher_socket.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/pmix_library.h"
 
@@ -71,6 +75,49 @@ TEST(Uri, LeadsToTheServer) {
   EXPECT_EQ(address_in_uri("x.0;tcp6://[::1]:80").size(), sizeof(sockaddr_in6));
   EXPECT_EQ(address_in_uri("x.0;usock:/tmp/x"), "");
   EXPECT_EQ(address_in_uri(""), "");
+}
+
+int listener() {
+  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+  return ::listen(fd, 1) == 0 ? fd : -1;
+}
+
+bool only_theirs_is_left_out(int theirs, int stream) {
+  const int own = listener();
+  leave_out_listeners("launch-of-a-test");
+  using descriptors::is_left_out;
+  return own > 2 && is_left_out(theirs) && !is_left_out(own) && !is_left_out(stream);
+}
+
+// slurmstepd's, but not what the rank listens at itself, and no pipe.
+TEST(Inherited, IsLeftOutWhatTheLauncherListensAt) {
+  const int theirs = listener();
+  int stream[2];
+  ASSERT_GE(theirs, 0);
+  ASSERT_EQ(::pipe(stream), 0);
+  const pid_t rank = ::fork();
+  if (rank == 0) ::_exit(only_theirs_is_left_out(theirs, stream[0]) ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(rank, &status, 0), rank);
+  EXPECT_EQ(status, 0);
+  for (const int fd : {theirs, stream[0], stream[1]}) ::close(fd);
+}
+
+// Which does not show what it has.
+TEST(Inherited, IsLeftOutWhatAnotherUsersLauncherListensAt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "becoming another user needs root";
+  const int theirs = listener();
+  int stream[2];
+  ASSERT_EQ(::pipe(stream), 0);
+  const pid_t rank = ::fork();
+  if (rank == 0)
+    ::_exit(::setuid(65534) == 0 && ::prctl(PR_SET_DUMPABLE, 1) == 0 && only_theirs_is_left_out(theirs, stream[0])
+                ? 0
+                : 1);
+  int status = -1;
+  ASSERT_EQ(::waitpid(rank, &status, 0), rank);
+  EXPECT_EQ(status, 0);
+  for (const int fd : {theirs, stream[0], stream[1]}) ::close(fd);
 }
 
 TEST(Fences, AreNamedByTheirRanks) {
