@@ -63,6 +63,11 @@ class Batch(RestartCase):
         self.ends(self.script("slurm.sh", "sh", "-c", "exit 3"), 3)
         self.ends(self.script("slurm.sh"), 2)
 
+    def test_a_job_of_any_name_runs(self):
+        for name in ("two words/[1]", "-x", "n" * 200):
+            self.environment["SLURM_JOB_NAME"] = name
+            self.ends(self.script("slurm.sh", "sh", "-c", "exit 3"), 3)
+
     def test_members_are_dealt_out_to_hosts(self):
         self.run_until_warned()
         job = self.script("hosts.sh", self.dir / "sets" / "j.0001", "alpha", "beta", "gamma")

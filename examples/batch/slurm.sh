@@ -2,9 +2,11 @@
 # A Slurm job that goes on where its time limit ended it:
 #
 #   sbatch --ntasks=4 --time=12:00:00 slurm.sh mpirun ./app ARGUMENT...
+#   sbatch --ntasks=4 --time=12:00:00 slurm.sh srun --mpi=pmix ./app ARGUMENT...
 #
-# Five minutes before the end Slurm sends SIGUSR1 to this script (and when the job is preempted, where Slurm is set up with
-# PreemptParameters=send_user_signal). It has the job saved and ended, and asks Slurm to queue it again; the next time it is started it restarts the newest set. Sets lie in
+# Five minutes before the end Slurm sends SIGUSR1 to this script, and when the job is preempted, where Slurm is set up with
+# SlurmctldParameters=preempt_send_user_signal, PreemptMode=REQUEUE, and a GraceTime that is enough to save the job. It has the
+# job saved and ended, and asks Slurm to queue it again; the next time it is started it restarts the newest set. Sets lie in
 # shadowib-ckpt.<job id>, which stays the same: what is submitted anew begins anew.
 #SBATCH --nodes=1
 #SBATCH --signal=B:USR1@300
@@ -16,6 +18,9 @@ if [ $# -eq 0 ]; then
   exit 2
 fi
 job=${SLURM_JOB_NAME:-job}
+job=${job//[!A-Za-z0-9._-]/_} # Slurm allows any
+job=${job:0:64}
+[[ $job == [A-Za-z0-9]* ]] || job=j${job:1}
 export SHADOWIB_DIR="${SHADOWIB_DIR:-${SLURM_SUBMIT_DIR:-$PWD}/shadowib-ckpt.${SLURM_JOB_ID:-0}}"
 interval=${SHADOWIB_INTERVAL:-3600} # for the crash that nobody announces
 keep=${SHADOWIB_KEEP:-2}
