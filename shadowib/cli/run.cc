@@ -104,6 +104,9 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   // Of a PMIx launcher, CMD or what has started us: what ranks are told they keep in memory of their own, which goes
   // into the image, and not in files of the launcher's, which end with it.
   if (variable("PMIX_MCA_gds").empty()) export_variable("PMIX_MCA_gds", "hash");
+  // Of UCX, which counts the time between a kill and a restart: after it what had not been acknowledged would be
+  // given up.
+  if (variable("UCX_UD_TIMEOUT").empty()) export_variable("UCX_UD_TIMEOUT", "6000000s");
   export_variable("SHADOWIB_COMMAND", fs::read_symlink("/proc/self/exe", error));
   export_variable("LD_PRELOAD", preload_list(libraries, variable("LD_PRELOAD")));
   if (std::string path = library_path(libraries, variable("LD_LIBRARY_PATH")); !path.empty())

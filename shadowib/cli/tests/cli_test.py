@@ -70,6 +70,9 @@ class Run(Tree):
         self.assertEqual(env["SHADOWIB_TIMEOUT"], "90")
         self.assertEqual((env["SHADOWIB_CPU"], env["LD_BIND_NOW"]), ("x86-64", "1"))
         self.assertRegex(env["GLIBC_TUNABLES"], "^glibc.malloc.check=0:glibc.cpu.hwcaps=-.*-AVX2,")
+        self.assertEqual((env["PMIX_MCA_gds"], env["UCX_UD_TIMEOUT"]), ("hash", "6000000s"))
+        own = self.run_show("--dir", "own", env={"PMIX_MCA_gds": "ds21", "UCX_UD_TIMEOUT": "9s"})["env"]
+        self.assertEqual((own["PMIX_MCA_gds"], own["UCX_UD_TIMEOUT"]), ("ds21", "9s"))
         self.assertEqual(env["SHADOWIB_COMMAND"], str(self.command))
         self.assertEqual(env["LD_PRELOAD"].split(":")[-1], str(self.library))
         self.assertEqual(env["LD_LIBRARY_PATH"], str(self.prefix / "lib" / "dropin"))
