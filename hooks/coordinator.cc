@@ -29,6 +29,7 @@ constexpr int kSliceMs = 50;          // between looks at the members' locks
 constexpr int kResumeWaitMs = 10000;  // for members to say they go on, or to be dead
 constexpr int kAttempts = 3;          // if a member leaves in an orderly way before anybody was stopped
 constexpr int kPassingAttempts = 8;   // if a member is in the middle of something that passes (EAGAIN)
+constexpr int kTooLittleMs = 1000;    // of time for an attempt, to make anything of its coming too late
 constexpr int kPassingMs = 25;        // and the pause before the second, which grows with each
 
 std::string random_set_id() {
@@ -310,13 +311,13 @@ Status Drive::run(CheckpointReport* report) {
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report) {
   const std::int64_t deadline = monotonic_ns() + std::int64_t{options.timeout_ms} * 1000000;
   CheckpointOptions left = options;  // in which all attempts have to end
-  Status refusal;                    // of the attempt before, which tells more than that time is over
+  Status refusal;                    // of attempts before; tells more than that the rest was too little for another
   for (int attempt = 1;; ++attempt) {
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
     Drive drive(left, view);
     const Status status = drive.run(report);
-    if (status.code() == Code::kTimeout && !refusal.ok()) return refusal;
+    if (status.code() == Code::kTimeout && !refusal.ok() && left.timeout_ms < kTooLittleMs) return refusal;
     const bool passing = status.code() == Code::kRefused && status.error() == EAGAIN;
     const int attempts = passing ? kPassingAttempts : drive.left_early() ? kAttempts : 1;
     if (status.ok() || attempt >= attempts) return status;

@@ -31,9 +31,12 @@ def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int, mac
 
 
 def _bring_out(case):
-    """At once, since the machine may end before the line does."""
-    shutil.copytree(case.work, pathlib.Path(os.environ[EVIDENCE]) / "area" / case.work.name, dirs_exist_ok=True, symlinks=True,
-                    ignore=shutil.ignore_patterns("ckpt"))
+    """At once, since the machine may end before the line does. Sockets, which cannot be copied, stay."""
+    try:
+        shutil.copytree(case.work, pathlib.Path(os.environ[EVIDENCE]) / "area" / case.work.name, dirs_exist_ok=True, symlinks=True,
+                        ignore=shutil.ignore_patterns("ckpt"))
+    except (OSError, shutil.Error) as error:
+        case.note(f"not all of the evidence could be brought out: {error}")
 
 
 def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[bool, float], nodes: int = 1,
@@ -58,3 +61,6 @@ def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[boo
     finally:
         if nodes == 2:
             other_node.quit_other()
+        for file in line.area.glob("*"):
+            if file.is_file():
+                shutil.copy(file, pathlib.Path(os.environ[EVIDENCE]))

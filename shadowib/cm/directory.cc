@@ -19,6 +19,7 @@
 #include "hooks/agent.h"
 #include "hooks/protocol.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/this_host.h"
 
 namespace shadowib::cm {
 namespace {
@@ -56,17 +57,6 @@ std::size_t read_file(const char* path, char* text, std::size_t capacity) {
   ::close(fd);
   text[size] = '\0';
   return size;
-}
-
-// Not kept: after a restart it may be another.
-std::string this_host() {
-  char boot[64];
-  std::string host;
-  for (std::size_t i = 0, n = read_file("/proc/sys/kernel/random/boot_id", boot, sizeof(boot)); i < n; ++i)
-    if (host.size() < 16 && std::isxdigit(static_cast<unsigned char>(boot[i]))) host += boot[i];
-  struct stat st {};
-  ::stat("/proc/self/ns/net", &st);
-  return host + "-" + std::to_string(st.st_ino);
 }
 
 std::string key_of(const std::string& rest) { return std::string(job_info().epoch) + "/cm/" + rest; }

@@ -6,6 +6,7 @@
 #include "hooks/agent.h"
 #include "shadowib/base/log.h"
 #include "shadowib/cr/directory.h"
+#include "shadowib/cr/peers.h"
 #include "shadowib/cr/ports.h"
 #include "shadowib/objects/registry.h"
 
@@ -25,11 +26,9 @@ Status claim_lid(VirtualLid lid) {
 // Publishes that this member is to be found at a context's addresses, as others on the same adapter may be.
 Status publish_addresses(ShadowContext& context) {
   std::string member = std::to_string(job_info().member);
+  SHADOWIB_TRY(claim_lids(context.ports));
   for (ShadowPort& port : context.ports) {
-    if (port.lid.value != 0) {
-      if (Status s = claim_lid(port.lid); !s.ok() && s.code() != Code::kBusy) return s;
-      SHADOWIB_TRY(job_exchange()->publish(address_key(port.lid) + "/" + member, ""));
-    }
+    if (port.lid.value != 0) SHADOWIB_TRY(job_exchange()->publish(address_key(port.lid) + "/" + member, ""));
     for (const RecordedGid& gid : port.gids)
       if (!gid.empty()) SHADOWIB_TRY(job_exchange()->publish(address_key(gid.gid) + "/" + member, ""));
   }
@@ -63,7 +62,9 @@ void tell_apart(ShadowPort& port, std::uint32_t others_lid) {
 
 Status claim_and_publish(ShadowContext& context) {
   SHADOWIB_TRY(publish_addresses(context));
-  return publish_directory();
+  SHADOWIB_TRY(publish_directory());
+  reserve_neighbours_numbers(context);
+  return {};
 }
 
 }  // namespace
@@ -82,6 +83,7 @@ Status announce_ports(ShadowContext& context) {
   // An old member may hold, as its virtual LID, the one this context was given: take another then.
   for (ShadowPort& port : context.ports) {
     const std::uint32_t given = port.lid.value;
+    if (is_of_a_fellow && given != 0 && port.real_lid.value != 0) port.lid = {port.real_lid.value};
     for (Status s = claim_lid(port.lid); port.lid.value != 0 && !s.ok(); s = claim_lid(port.lid)) {
       if (s.code() != Code::kBusy) return s;
       port.lid.value = port.lid.value % 0xbfff + 1;
@@ -90,6 +92,14 @@ Status announce_ports(ShadowContext& context) {
     if (is_of_a_fellow) tell_apart(port, given);
   }
   return claim_and_publish(context);
+}
+
+Status claim_lids(const std::vector<ShadowPort>& ports) {
+  for (const ShadowPort& port : ports) {
+    if (port.lid.value == 0) continue;
+    if (Status s = claim_lid(port.lid); !s.ok() && s.code() != Code::kBusy) return s;
+  }
+  return {};
 }
 
 Status claim_ports_again(ShadowContext& context) { return publish_addresses(context); }

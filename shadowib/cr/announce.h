@@ -12,6 +12,8 @@ namespace shadowib {
 
 // Announces the ports of a context opened now; at generations above 0 also chooses and claims their virtual LIDs.
 Status announce_ports(ShadowContext& context);
+// Claims the virtual LIDs of ports, unless others have.
+Status claim_lids(const std::vector<ShadowPort>& ports);
 // After a restart: claims a context's virtual addresses in the new epoch.
 Status claim_ports_again(ShadowContext& context);
 // After a restart: publishes this member's directory.

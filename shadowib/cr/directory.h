@@ -11,7 +11,8 @@
 //   late/<member>/mr/<pd>/<virtual rkey> -> region made after a restart whose virtual key is not its real one
 //   late/<member>/mw/<pd>/<virtual block> -> window made after a restart, likewise
 //   device/at/<host>/<place>, device/any/<place> -> a device as members knew it whose adapter is another now
-//   (identity.h) source/<real lid or gid>/<real qp_num> -> a queue pair that sends datagrams, as others know it
+//                                                   (identity.h)
+//   source/<real lid or gid>/<real qp_num> -> a queue pair that sends datagrams, as others know it
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,17 +1,15 @@
 #include "shadowib/cr/identity.h"
 
-#include <dirent.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string_view>
 
 #include "hooks/agent.h"
+#include "shadowib/base/this_host.h"
+#include "shadowib/cr/announce.h"
 #include "shadowib/cr/directory.h"
 #include "shadowib/cr/ports.h"
 #include "shadowib/objects/backend.h"
@@ -25,25 +23,18 @@ std::string key_of(const std::string& place, int ordinal) {
   return job_key("device/" + place + "/" + std::to_string(ordinal));
 }
 
-// Where fellows are asked first: those of one machine had one adapter.
-std::string this_host() {
-  char name[256] = "";
-  ::gethostname(name, sizeof(name) - 1);
-  return std::string("at/") + name;
-}
-constexpr char kAnywhere[] = "any";
+// Where fellows are asked, in that order: those of one machine had one adapter.
+std::array<std::string, 2> places() { return {"at/" + this_host(), "any"}; }
 
-// Of fixed size, since nothing of the program's has run yet.
-constexpr int kMostNames = 16;
+// Of the beginning. Of several adapters none: which was which is the order of libibverbs, which nobody has asked.
 struct Names {
-  std::array<char, IBV_SYSFS_NAME_MAX> names[kMostNames];
-  int count;
+  char only[IBV_SYSFS_NAME_MAX];
   bool are_ib2tcps;
 } g_names;
 
-Status ask_device(ShadowContext& context) {
-  const int rc = g_backend.query_device(context.real, &context.real_attr);
-  return rc == 0 ? Status() : Status::of(Code::kIo, rc, "%s cannot be queried", context.device->device.name);
+bool is_open(const ShadowDevice& device) {
+  const auto& contexts = registry().contexts;
+  return std::any_of(contexts.begin(), contexts.end(), [&](const ShadowContext& c) { return c.device == &device; });
 }
 
 bool take_identity(ShadowContext& context) {
@@ -58,7 +49,7 @@ bool take_identity(ShadowContext& context) {
 // The program has listed the device before the restart, and opens it only now.
 bool take_fellows_identity(ShadowContext& context) {
   const std::unique_ptr<ShadowDevice> device(device_of_fellows(context.device->ordinal));
-  if (device == nullptr) return false;
+  if (device == nullptr || device->identity->attr.phys_port_cnt > context.real_attr.phys_port_cnt) return false;
   {
     SpinGuard guard(registry().lock);
     if (context.device->identity == nullptr) context.device->identity = std::move(device->identity);
@@ -68,8 +59,13 @@ bool take_fellows_identity(ShadowContext& context) {
 
 }  // namespace
 
+Status ask_limits(ShadowContext& context) {
+  const int rc = g_backend.query_device(context.real, &context.real_attr);
+  return rc == 0 ? Status() : Status::of(Code::kIo, rc, "%s cannot be queried", context.device->device.name);
+}
+
 Status identify(ShadowContext& context) {
-  SHADOWIB_TRY(ask_device(context));
+  SHADOWIB_TRY(ask_limits(context));
   if (job_info().generation > 0 && (take_identity(context) || take_fellows_identity(context)))
     return rebuild_ports(context);
   context.attr = context.real_attr;
@@ -87,23 +83,28 @@ void keep_identity(ShadowContext& context) {
 void note_names_here() {
   const char* const choice = ::getenv("SHADOWIB_BACKEND");
   const std::string_view backend = choice != nullptr && *choice != '\0' ? choice : "auto";
-  const bool has_adapter = machine_has_rdma_device();
-  g_names.are_ib2tcps = backend == "ib2tcp" || (backend == "auto" && !has_adapter);
-  if (!has_adapter || (backend != "auto" && backend != "verbs")) return;
-  DIR* const directory = ::opendir("/sys/class/infiniband");
-  if (directory == nullptr) return;
-  while (const dirent* entry = ::readdir(directory)) {
-    const std::string_view name = entry->d_name;
-    if (name[0] == '.' || name.size() >= IBV_SYSFS_NAME_MAX || g_names.count == kMostNames) continue;
-    std::copy(name.begin(), name.end(), g_names.names[g_names.count++].begin());
-  }
-  ::closedir(directory);
-  std::sort(g_names.names, g_names.names + g_names.count);
+  char names[2][IBV_SYSFS_NAME_MAX];
+  const int count = list_rdma_devices(names, 2);
+  g_names.are_ib2tcps = backend == "ib2tcp" || (backend == "auto" && count == 0);
+  if (count == 1 && (backend == "auto" || backend == "verbs")) std::memcpy(g_names.only, names[0], sizeof(names[0]));
 }
 
 std::string name_at_the_beginning(int ordinal) {
   if (g_names.are_ib2tcps) return "ib2tcp" + std::to_string(ordinal);
-  return ordinal < g_names.count ? g_names.names[ordinal].data() : std::string();
+  return ordinal == 0 ? g_names.only : "";
+}
+
+void note_closed_devices(ibv_device** list, int count) {
+  for (ShadowDevice* device : registry().devices)
+    if (!is_open(*device) && device->ordinal < count)
+      device->adapter_changed =
+          std::strcmp(g_backend.get_device_name(list[device->ordinal]), device->device.name) != 0;
+}
+
+Status claim_closed_devices() {
+  for (const ShadowDevice* device : registry().devices)
+    if (device->identity != nullptr && !is_open(*device)) SHADOWIB_TRY(claim_lids(device->identity->ports));
+  return {};
 }
 
 void note_adapter(ShadowContext& context, const char* name) {
@@ -119,7 +120,7 @@ Status publish_identities() {
   for (const ShadowDevice* device : registry().devices) {
     if (!device->adapter_changed || device->identity == nullptr) continue;
     const std::string text = encode_device(*device);
-    for (const std::string& place : {this_host(), std::string(kAnywhere)}) {
+    for (const std::string& place : places()) {
       Status status = job_exchange()->claim(key_of(place, device->ordinal), text);
       if (!status.ok() && status.code() != Code::kBusy) return status;  // a fellow was faster
     }
@@ -128,7 +129,7 @@ Status publish_identities() {
 }
 
 ShadowDevice* device_of_fellows(int ordinal) {
-  for (const std::string& place : {this_host(), std::string(kAnywhere)}) {
+  for (const std::string& place : places()) {
     std::string text;
     bool found = false;
     auto device = std::make_unique<ShadowDevice>();

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "hooks/agent.h"
 #include "shadowib/base/guard.h"
@@ -371,29 +372,29 @@ std::vector<std::uint32_t> members_at(const RemoteEnd& remote) {
   return members;
 }
 
-void reserve_neighbours_numbers() {
+void reserve_neighbours_numbers(const ShadowContext& context) {
+  std::set<std::uint32_t> neighbours;
+  for (const ShadowPort& port : context.ports) {
+    RemoteEnd here;
+    here.lid = port.lid;
+    for (const RecordedGid& gid : port.gids)
+      if (here.lid.value == 0 && !gid.empty()) here.gid = gid.gid, here.has_gid = true;
+    if (here.lid.value == 0 && !here.has_gid) continue;
+    for (std::uint32_t member : cached_members_at(here, true))
+      if (member != job_info().member) neighbours.insert(member);
+  }
   Registry& r = registry();
-  std::vector<std::uint32_t> neighbours;
-  for (const ShadowContext& context : r.contexts)
-    for (const ShadowPort& port : context.ports) {
-      RemoteEnd here;
-      here.lid = port.lid;
-      for (const RecordedGid& gid : port.gids)
-        if (here.lid.value == 0 && !gid.empty()) here.gid = gid.gid, here.has_gid = true;
-      if (here.lid.value == 0 && !here.has_gid) continue;
-      for (std::uint32_t member : cached_members_at(here, true))
-        if (member != job_info().member) neighbours.push_back(member);
-    }
-  std::sort(neighbours.begin(), neighbours.end());
-  neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
   for (std::uint32_t member : neighbours) {
     const auto directory = directory_of(member, false);
     if (directory == nullptr) continue;
+    SpinGuard guard(r.lock);
     for (const DirectoryNumber& qp : directory->qps) r.reserved_qp_nums.push_back(qp.virtual_number);
     for (const DirectoryNumber& srq : directory->srqs) r.reserved_srq_nums.push_back(srq.virtual_number);
+    for (auto* numbers : {&r.reserved_qp_nums, &r.reserved_srq_nums}) {
+      std::sort(numbers->begin(), numbers->end());
+      numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
+    }
   }
-  std::sort(r.reserved_qp_nums.begin(), r.reserved_qp_nums.end());
-  std::sort(r.reserved_srq_nums.begin(), r.reserved_srq_nums.end());
 }
 
 void forget_peers() {

@@ -27,9 +27,9 @@ inline constexpr std::uint16_t kFirstMulticastLid = 0xc000;
 // The members that have the adapter open which has this virtual address: one of them has the queue pair in question.
 // Asks the exchange.
 std::vector<std::uint32_t> members_at(const RemoteEnd& remote);
-// Numbers of other members at our addresses are theirs: what is made from now on takes others. After all have
+// Numbers of other members at a context's addresses are theirs: what is made from now on takes others. After all have
 // published their directories.
-void reserve_neighbours_numbers();
+void reserve_neighbours_numbers(const ShadowContext& context);
 // Forgets cached members (a restart's epoch has its own).
 void forget_peers();
 

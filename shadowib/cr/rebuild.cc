@@ -52,8 +52,7 @@ Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
   context.rkeys.clear();
   context.numbered.clear();
   SHADOWIB_TRY(rebuild_ports(context));
-  if (const int rc = g_backend.query_device(context.real, &context.real_attr); rc != 0)
-    return failed(rc, "the limits of device %s", context.device->device.name);
+  SHADOWIB_TRY(ask_limits(context));
   note_adapter(context, g_backend.get_device_name(list[ordinal]));
   if (!context.async_events.reattach(context.program().async_fd, context.real->async_fd))
     return failed(errno, "the event descriptor %d of %s", context.program().async_fd, context.device->device.name);
@@ -63,13 +62,15 @@ Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
 }
 
 Status rebuild_contexts(Registry& r) {
-  if (r.contexts.empty()) return {};
+  if (r.devices.empty()) return {};
   int count = 0;
   ibv_device** list = g_backend.get_device_list(&count);
+  if (list == nullptr && r.contexts.empty()) return {};
   if (list == nullptr) return failed(errno, "the device list of backend %s", g_backend.name);
   Status status;
   for (ShadowContext& context : r.contexts)
     if (status.ok()) status = rebuild_context(context, list, count);
+  note_closed_devices(list, count);
   g_backend.free_device_list(list);
   return status;
 }
@@ -419,6 +420,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   // it destroys a queue pair that a window is bound by.
   SHADOWIB_TRY(rebuild_windows(r));
   for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
+  SHADOWIB_TRY(claim_closed_devices());
   SHADOWIB_TRY(fault_point(122));
   SHADOWIB_TRY(publish_directory());
   SHADOWIB_TRY(publish_identities());
@@ -427,7 +429,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(fault_point(123));
   SHADOWIB_TRY(pass_barrier(job, exchange, "published"));
   times.end("wait");
-  reserve_neighbours_numbers();
+  for (const ShadowContext& context : r.contexts) reserve_neighbours_numbers(context);
   SHADOWIB_TRY(rebuild_address_handles(r));
   SHADOWIB_TRY(connect_queue_pairs(r));
   SHADOWIB_TRY(rebind_windows(r));

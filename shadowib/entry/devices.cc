@@ -55,12 +55,17 @@ ShadowDevice* new_device(ibv_device* real, int ordinal) {
   return d;
 }
 
-// By the name that a program may have been told by its user, unless another has it here.
+// After a restart: by the name that the program may have been told by its user, unless another has it here. One whose
+// own name is another's, which stands at that other's place by then, gets what that one would have been called.
 void name_as_before(ShadowDevice& device, ibv_device** list, int count) {
-  const std::string name = name_at_the_beginning(device.ordinal);
-  const auto has_it = [&name](ibv_device* real) { return name == g_backend.get_device_name(real); };
-  if (!name.empty() && std::none_of(list, list + count, has_it))
-    ::snprintf(device.device.name, sizeof(device.device.name), "%s", name.c_str());
+  std::string name = name_at_the_beginning(device.ordinal);
+  for (int i = 0; i < count; ++i)
+    if (name == g_backend.get_device_name(list[i])) name.clear();
+  for (const ShadowDevice* other : registry().devices)
+    if (other->ordinal != device.ordinal && other->ordinal < count &&
+        ::strcmp(other->device.name, device.device.name) == 0)
+      name = g_backend.get_device_name(list[other->ordinal]);
+  if (!name.empty()) ::snprintf(device.device.name, sizeof(device.device.name), "%s", name.c_str());
 }
 
 // False with errno.
@@ -89,12 +94,11 @@ bool list_devices(std::vector<ibv_device*>* devices) {
       }
     }
     if (restarted) found.reset(device_of_fellows(i));
-    if (found == nullptr) {
-      found.reset(new_device(real[i], i));
-      if (restarted) name_as_before(*found, real, n);
-    }
+    const bool is_known_to_fellows = found != nullptr;
+    if (found == nullptr) found.reset(new_device(real[i], i));
     found->foreign_ops = kForeignOps;
     SpinGuard guard(r.lock);
+    if (restarted && !is_known_to_fellows) name_as_before(*found, real, n);
     ShadowDevice* d = known();  // another thread was faster
     if (d == nullptr) r.devices.push_back(d = found.release());
     devices->push_back(&d->device);

@@ -168,19 +168,26 @@ bool is_iwarp(int adapters, const char* name) {
 }  // namespace
 
 bool machine_has_rdma_device() {
+  char name[1][IBV_SYSFS_NAME_MAX];
+  return list_rdma_devices(name, 1) > 0;
+}
+
+int list_rdma_devices(char (*names)[IBV_SYSFS_NAME_MAX], int capacity) {
   int fd = ::open("/sys/class/infiniband", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return false;
-  alignas(8) char entries[4096];
-  bool found = false;
-  long n;
-  while (!found && (n = ::syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0)
-    for (long at = 0; at < n;) {
-      auto* record_length = reinterpret_cast<unsigned short*>(entries + at + 16);
-      if (entries[at + 19] != '.' && !is_iwarp(fd, entries + at + 19)) found = true;
+  if (fd < 0) return 0;
+  alignas(8) char entries[4096];  // readdir would take the program's heap
+  int count = 0;
+  for (long n; count < capacity && (n = ::syscall(SYS_getdents64, fd, entries, sizeof(entries))) > 0;)
+    for (long at = 0; at < n && count < capacity;) {
+      const auto* record_length = reinterpret_cast<unsigned short*>(entries + at + 16);
+      const char* const name = entries + at + 19;
+      const std::size_t length = ::strlen(name);
+      if (*name != '.' && length < IBV_SYSFS_NAME_MAX && !is_iwarp(fd, name))
+        ::memcpy(names[count++], name, length + 1);
       at += *record_length;
     }
   raw_close(fd);
-  return found;
+  return count;
 }
 
 void forget_backend_after_fork() {

@@ -32,7 +32,9 @@ bool close_verbs_backend(void* handle);
 // What the shim offers backends.
 const HostServices& host_services();
 
-// True if /sys/class/infiniband lists a device.
+// True if /sys/class/infiniband lists a device that is not iWARP's.
 bool machine_has_rdma_device();
+// Names of such devices, in no order; of more than `capacity` some. Returns how many.
+int list_rdma_devices(char (*names)[IBV_SYSFS_NAME_MAX], int capacity);
 
 }  // namespace shadowib

@@ -139,6 +139,8 @@ void disown_objects_in_child() {
     context.program().async_fd = async_fd;
     context.foreign = guarded(Guard::kForeignInChild);
   }
+  for (ShadowDevice* device : r.devices)
+    if (device->identity != nullptr) device->identity->of_a_fellow = true;  // its addresses are the parent's
   r.contexts.clear();
   r.pds.clear();
   r.mws.clear();

@@ -306,7 +306,8 @@ void restore_scheduling(RestorerArgs* args, const ThreadContext& c) {
   if (raw::failed(result) && result != -1 /* EPERM */) fail(args, RestoreStep::kSchedule, result, c.tid);
 }
 
-// A process that no member has made has the supervisor's, which ends it with the restart command.
+// A process that no member has made has the supervisor's, which ends it with the restart command. (A change of user
+// takes it away, but they are in a namespace of processes that ends with it.)
 void restore_death_signal(const ThreadContext& c) {
   int now = 0;
   raw::invoke(__NR_prctl, PR_GET_PDEATHSIG, &now, 0, 0, 0);

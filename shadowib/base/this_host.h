@@ -1,0 +1,12 @@
+// What tells this machine from others, and containers on it whose network is their own.
+#pragma once
+
+#include <string>
+
+namespace shadowib {
+
+// A component of exchange keys: of the boot id and the network namespace. Not to be kept: after a restart it may be
+// another.
+std::string this_host();
+
+}  // namespace shadowib
