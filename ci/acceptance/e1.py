@@ -55,6 +55,22 @@ def relaunched(case, setup: Setup, counts: tuple[int, ...]) -> str:
     return f"{setup.ranks} members under {', '.join(map(str, counts))} ranks of a new mpirun; {expected}"
 
 
+def restarted_later(case, setup: Setup, count: int) -> str:
+    """Taken while connections are made, and restarted when UCX would by itself have given them up: what the clock of a processor
+    measures goes on between kill and restart."""
+    expected, _ = undisturbed(case, setup)
+    random, jobs = case.random(), []
+    for number in range(count):
+        jobs.append(launched(setup, case, f"later{number}"))
+        kill_within(jobs[-1], random, 0.5)
+    time.sleep(GIVES_UP_S)
+    for job in jobs:
+        job.restart()
+        job.finish(300)
+        check_result(job, expected)
+    return f"{count} jobs, restarted {GIVES_UP_S} s after their kill; {expected}"
+
+
 def restarted(case, setup: Setup) -> tuple[MpiJob, object]:
     job = launched(setup, case, "job")
     kill_within(job, case.random(), 0.5)
@@ -91,6 +107,7 @@ def killed(case, setup: Setup) -> str:
 
 PROGRAMS = ((Ring(), 20), (Lammps(), 4), (Hpcc(), 4))  # and the moments of each
 RING = PROGRAMS[0][0]
+GIVES_UP_S = 40  # UCX 1.13's UCX_UD_TIMEOUT is 30 s
 CROWDED = 20  # fewer iterations of MPICH's ring where ranks outnumber processors
 SAMPLE = ("ucx rc", "openib", "ofi, shared memory", "openib, shared memory", "mpich rc")  # of the paths, where it is --quick
 
@@ -121,6 +138,7 @@ def run() -> int:
         case(f"{name}: resumed", Setup(PATHS[name], RING), resumed, 3 if line.quick else 20)
     case("ucx rc, shared memory: new launcher", Setup(PATHS["ucx rc, shared memory"], RING), relaunched, (2,) if line.quick else (2, 3, 1))
     if not line.quick:
+        case("ucx rc: restarted later", Setup(PATHS["ucx rc"], Ring(100_000)), restarted_later, 8)
         case("ucx rc: new launcher of 4 ranks", Setup(PATHS["ucx rc"], RING, 4), relaunched, (4,))
     for name in ("ucx rc", "openib, shared memory", *(() if line.quick else ("mpich rc", "mpich ud, its own shared memory"))):
         case(f"{name}: abort", Setup(PATHS[name], RING), aborted)
