@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -40,9 +41,19 @@ bool close_once(Lmid_t where, const std::string& name) {
   return ::dlclose(library) == 0;
 }
 
+bool g_exits = false;
+
 }  // namespace
 
+// The loader has its destructors called by a handler that was registered when the program began: by the last one. So
+// from our library's constructor, which has run before, would be too early.
+void watch_for_exit() {
+  static const bool watched = std::atexit([] { g_exits = true; }) == 0;
+  (void)watched;
+}
+
 void close_namespace_of(void* handle) {
+  if (g_exits) return;
   Lmid_t where = LM_ID_BASE;
   if (::dlinfo(handle, RTLD_DI_LMID, &where) != 0 || where == LM_ID_BASE) {
     ::dlclose(handle);

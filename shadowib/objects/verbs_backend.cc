@@ -301,6 +301,8 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   const std::string found = system_library(named != nullptr && *named != '\0' ? named : "libibverbs.so.1");
   const char* file = found.c_str();
   g_host = host;
+  forget_device_mappings();
+  watch_for_exit();
   g_library = ::dlmopen(LM_ID_NEWLM, file, RTLD_NOW | RTLD_LOCAL);
   if (g_library == nullptr)
     return Status::of(Code::kNotFound, 0,

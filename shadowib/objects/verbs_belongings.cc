@@ -58,4 +58,6 @@ int own_device_mappings(const HostServices* host) {
   return 0;
 }
 
+void forget_device_mappings() { g_owned.clear(); }
+
 }  // namespace shadowib

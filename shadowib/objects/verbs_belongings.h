@@ -15,5 +15,8 @@ void return_library_descriptor(const HostServices* host, int* fd);
 // Declares every mapping of a device of /dev/infiniband as no part of an image, and those of the last call that are
 // gone no longer. Threads are stopped. 0 or an errno.
 int own_device_mappings(const HostServices* host);
+// A library is loaded anew: what that of the image, or of the parent, had mapped is not there, and no longer
+// declared.
+void forget_device_mappings();
 
 }  // namespace shadowib

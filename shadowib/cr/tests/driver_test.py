@@ -93,6 +93,18 @@ class Drivers(DriverCase):
                     self.put_away(before)
                     self.ends(self.restart(self.newest(), **self.over(after)), 0)
 
+    def test_a_process_that_was_about_to_end(self):
+        """In a destructor of the library that it had: which the restart must not take away from under it."""
+        for after in ("new", "old"):
+            with self.afresh(after):
+                (self.dir / "old.slow").touch()
+                program = self.run_over("old", "one_driver")
+                self.await_file("old.ending")
+                self.checkpoint("--kill")
+                self.ends(program, -9)
+                (self.dir / "old.slow").unlink()
+                self.ends(self.restart(self.newest(), **self.over(after)), 0)
+
     def test_a_process_that_looks_after_the_restart(self):
         for scenario in ("opens_later", "opens_after_a_look"):
             with self.afresh(scenario):

@@ -210,6 +210,12 @@ static void many_drivers(void) {
   while (access("enough", F_OK) != 0) over_a_checkpoint();
 }
 
+/* And ends. */
+static void one_driver(void) {
+  make_pair(3 * kSlots * kBytes);
+  exchange(a, b);
+}
+
 /* One has opened its device before the adapter changes, the other does so afterwards, and is told the same. */
 static void opens_before(void) {
   int peer_lid;
@@ -253,6 +259,7 @@ static void opens_after_a_look(void) {
 
 const struct scenario driver_scenarios[] = {{"drivers", drivers},
                                             {"many_drivers", many_drivers},
+                                            {"one_driver", one_driver},
                                             {"opens_before", opens_before},
                                             {"opens_later", opens_later},
                                             {"opens_after_a_look", opens_after_a_look},

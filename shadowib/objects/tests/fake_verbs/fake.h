@@ -6,8 +6,8 @@
  * pairs (SEND, RDMA WRITE, RDMA READ), memory regions, completion queues with channels, async events. A request runs
  * as soon as it can, in the thread that makes it so; one that lacks a receive waits for it without end.
  *
- * FAKE_VERBS_DIR=DIR: into DIR/NAME.calls goes a line for each object made; while there is a DIR/NAME.forbidden, any
- * call aborts. */
+ * FAKE_VERBS_DIR=DIR: while there is a DIR/NAME.slow, its end waits; into DIR/NAME.calls goes a line for each object
+ * made; while there is a DIR/NAME.forbidden, any call aborts. */
 #pragma once
 
 #include <infiniband/verbs.h>
