@@ -66,18 +66,23 @@ class Hosts:
 
     def give_processors(self):
         """Hosts have processors of their own. These would share this machine's as its kernel shares them between sessions, which for ranks
-        that poll and yield may be 30 to 1 (seen with Linux 6.18)."""
-        found: dict[str, list[int]] = {A: [], B: []}
+        that poll and yield may be 30 to 1 (seen with Linux 6.18). So would the sessions of one host, which a restart makes again."""
+        found: dict[tuple, list[int]] = {}
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-            found.get(self.of(pid), []).append(pid)
-        all_of_them = sorted(os.sched_getaffinity(0))
-        half = len(all_of_them) // 2
-        shares = {A: all_of_them[:half], B: all_of_them[half:]} if half and all(found.values()) else {A: all_of_them, B: all_of_them}
-        for host, pids in found.items():
+            with contextlib.suppress(OSError):  # it has ended
+                if (host := self.of(pid)) in (A, B):
+                    found.setdefault((host, os.getsid(pid)), []).append(pid)
+        hosts = {host for host, _ in found}
+        processors = sorted(os.sched_getaffinity(0))
+        half = len(processors) // 2
+        # Of two hosts each has a half; of one the sessions take turns.
+        shares = {group: (processors[:half], processors[half:])[(number if len(hosts) == 1 else group[0] == B) % 2] or processors
+                  for number, group in enumerate(sorted(found))}
+        for group, pids in found.items():
             for pid in pids:
                 with contextlib.suppress(OSError):  # it has ended
                     for thread in os.listdir(f"/proc/{pid}/task"):
-                        os.sched_setaffinity(int(thread), shares[host])
+                        os.sched_setaffinity(int(thread), shares[group])
 
 
 class SpreadJob(MpiJob):
