@@ -38,15 +38,16 @@ bool Cq::push(const ibv_wc& wc, bool solicited) {
     return false;
   }
   ring[at & mask] = wc;
+  solicited = solicited || wc.status != IBV_WC_SUCCESS;
+  if (solicited) solicited_put.store(at + 1, std::memory_order_relaxed);
   if (channel == nullptr) {
     put.store(at + 1, std::memory_order_release);
     return true;
   }
-  // Sequentially consistent with req_notify_cq: either this sees the arming or the program's next poll sees the
-  // entry.
+  // Sequentially consistent with arm: either this sees the arming or that sees the entry.
   put.store(at + 1, std::memory_order_seq_cst);
   int how = armed.load(std::memory_order_seq_cst);
-  if (how == kNot || (how == kSolicited && !solicited && wc.status == IBV_WC_SUCCESS)) return true;
+  if (how == kNot || (how == kSolicited && !solicited)) return true;
   if (armed.exchange(kNot) != kNot) channel->notify(*this);
   return true;
 }
@@ -60,6 +61,18 @@ int Cq::take(int count, ibv_wc* wc) {
   for (int i = 0; i < n; ++i) wc[i] = ring[(from + static_cast<std::uint64_t>(i)) & mask];
   taken.store(from + static_cast<std::uint64_t>(n), std::memory_order_release);
   return n;
+}
+
+void Cq::arm(bool solicited_only) {
+  const int wanted = solicited_only ? kSolicited : kNext;
+  int now = armed.load();
+  while (now < wanted && !armed.compare_exchange_weak(now, wanted)) {
+  }
+  if (channel == nullptr) return;
+  std::uint64_t end = put.load(std::memory_order_seq_cst);
+  if (std::max(now, wanted) == kSolicited) end = std::min(end, solicited_put.load(std::memory_order_relaxed));
+  if (end > taken.load() && armed.exchange(kNot) != kNot) channel->notify(*this);
+  g_engine->about_to_sleep();
 }
 
 void Cq::purge(std::uint32_t qp_num) {
@@ -191,12 +204,7 @@ int poll_cq(ibv_cq* verbs, int count, ibv_wc* wc) {
 }
 
 int req_notify_cq(ibv_cq* verbs, int solicited_only) {
-  Cq& cq = cq_of(verbs);
-  int wanted = solicited_only != 0 ? Cq::kSolicited : Cq::kNext;
-  int now = cq.armed.load();
-  while (now < wanted && !cq.armed.compare_exchange_weak(now, wanted)) {
-  }
-  if (cq.channel != nullptr) g_engine->about_to_sleep();
+  cq_of(verbs).arm(solicited_only != 0);
   return 0;
 }
 

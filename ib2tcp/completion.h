@@ -26,6 +26,8 @@ struct Cq {
 
   enum Armed : int { kNot = 0, kSolicited = 1, kNext = 2 };
   std::atomic<int> armed{kNot};
+  // Where the ring ends whose last entry was solicited, or failed.
+  std::atomic<std::uint64_t> solicited_put{0};
   // Undelivered events on the channel; under the channel's lock.
   int pending_events = 0;
   Hook pending_hook;
@@ -43,6 +45,10 @@ struct Cq {
   // 0 or an errno. Under the engine's lock.
   int resize(std::uint64_t size);
   int take(int count, ibv_wc* wc);
+  // Raises the channel's event for the next completion, or at once if there is one that nobody has polled: mlx5 does
+  // so, which is told where the program has polled to. Open MPI's udcm relies on it: it asks after it has polled, and
+  // then sleeps.
+  void arm(bool solicited_only);
 };
 
 struct Channel {

@@ -45,6 +45,41 @@ TEST_P(Conformance, NotificationWakesASleeper) {
   EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
 }
 
+// Open MPI's udcm polls, asks, and sleeps: what came between the two was never told, and two ranks waited for each
+// other for good.
+TEST_P(Conformance, ARequestTellsOfWhatNobodyHasPolled) {
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  ibv_cq* cq = nullptr;
+  const auto send = [&](std::uint64_t id, unsigned flags = 0) {
+    ASSERT_EQ(y.post_recv(id, {}), 0);
+    ASSERT_EQ(x.post_send(id, {}, flags), 0);
+    EXPECT_WC(x.wait(), id, IBV_WC_SUCCESS);
+  };
+  const auto is_told_once = [&] {
+    if (y.ops.get_cq_event(y.channel, &cq) != 0) return false;
+    y.ops.ack_cq_events(cq, 1);
+    return y.ops.get_cq_event(y.channel, &cq) != 0;
+  };
+  send(1);
+  send(2);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_FALSE(is_told_once()) << "nobody has asked";
+  ASSERT_EQ(y.ops.req_notify_cq(y.cq, 1), 0);
+  EXPECT_FALSE(is_told_once()) << "it was not solicited";
+  ASSERT_EQ(y.ops.req_notify_cq(y.cq, 0), 0);
+  EXPECT_TRUE(is_told_once());
+  EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+  ASSERT_EQ(y.ops.req_notify_cq(y.cq, 0), 0);
+  EXPECT_FALSE(is_told_once()) << "all are polled";
+  send(3, IBV_SEND_SOLICITED);
+  ASSERT_TRUE(readable(y.channel->fd, 5000));
+  EXPECT_TRUE(is_told_once());
+  ASSERT_EQ(y.ops.req_notify_cq(y.cq, 1), 0);
+  EXPECT_TRUE(is_told_once()) << "it was solicited";
+  EXPECT_WC(y.wait(), 3, IBV_WC_SUCCESS);
+}
+
 TEST_P(Conformance, OverrunIsAnErrorOfTheQueue) {
   Endpoint x(a()), y(b(), {}, 1 << 16, 4);
   connect(x, y);
