@@ -121,6 +121,21 @@ void withdraw_surplus(ShadowCq& cq) {
   cq.arming.forget_surplus();
 }
 
+void tell_of_drained(ShadowCq& cq) {
+  if (cq.cq.channel == nullptr) return;
+  ShadowChannel& channel = *ShadowChannel::of(cq.cq.channel);
+  SpinGuard guard(channel.events.lock);
+  {
+    SpinGuard refill(cq.refill_lock);
+    if (cq.refill.empty()) return;
+  }
+  if (!cq.arming.is_armed()) return;  // the backend has told already
+  cq.arming.note_event();
+  cq.arming.note_surplus();  // the backend still has the request
+  channel.pending.push_back(&cq);
+  channel.events.update_signal(true);
+}
+
 void withdraw_events(ShadowChannel& channel, ShadowCq& cq) {
   SpinGuard guard(channel.events.lock);
   std::erase(channel.pending, &cq);

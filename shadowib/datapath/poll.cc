@@ -136,7 +136,10 @@ int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
   // Noted first: another thread may have the event before the call returns, and it answers this request.
   cq.arming.note_armed(solicited_only != 0);
   int rc = g_backend.req_notify_cq(cq.real, solicited_only);
-  if (rc == 0) return 0;
+  if (__builtin_expect(rc == 0, 1)) {
+    if (__builtin_expect(peek(cq.refill_count) != 0, 0)) tell_of_drained(cq);
+    return 0;
+  }
   cq.arming.note_refused(solicited_only != 0);
   if (kept) cq.kept_since_armed.store(true, std::memory_order_relaxed);  // since the request before
   return rc;

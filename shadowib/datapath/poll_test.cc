@@ -1,5 +1,8 @@
 // Polls over a backend of one queue.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <functional>
@@ -103,6 +106,58 @@ TEST_F(PollTest, AnEventTakenBeforeTheRequestReturnsAnswersIt) {
   g_backend.req_notify_cq = [](ibv_cq*, int) { return ENODEV; };
   ASSERT_EQ(req_notify_cq(&cq.cq, 0), ENODEV);
   EXPECT_FALSE(cq.arming.is_armed());
+}
+
+// A program that polls, asks, and sleeps, is told by its adapter of what came between the two; a checkpoint there has
+// drained it.
+TEST_F(PollTest, ARequestTellsOfWhatWasDrained) {
+  static std::deque<ibv_cq*> told;
+  static ibv_cq real_cq;
+  ShadowChannel channel;
+  ibv_comp_channel real_channel{nullptr, ::eventfd(0, EFD_CLOEXEC), 0};
+  channel.real = &real_channel;
+  channel.channel.fd = channel.events.open(real_channel.fd);
+  cq.cq.channel = &channel.channel;
+  real_cq.cq_context = &cq;
+  g_backend.req_notify_cq = [](ibv_cq*, int) { return 0; };
+  g_backend.ack_cq_events = [](ibv_cq*, unsigned) {};
+  g_backend.get_cq_event = [](ibv_comp_channel*, ibv_cq** real) {
+    if (told.empty()) return -1;
+    *real = told.front();
+    told.pop_front();
+    return 0;
+  };
+  const auto readable = [&] {
+    pollfd p{channel.channel.fd, POLLIN, 0};
+    return ::poll(&p, 1, 0) == 1;
+  };
+  complete(1);
+  drain_completions(cq);
+  EXPECT_FALSE(readable()) << "nobody has asked";
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  EXPECT_TRUE(readable());
+  EXPECT_EQ(next_event(channel), &cq);
+  EXPECT_FALSE(readable());
+  EXPECT_EQ(poll(4), Ids{1});
+  // The backend still has the request, and answers it: one event a request.
+  told.push_back(&real_cq);
+  EXPECT_EQ(next_event(channel), nullptr);
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  EXPECT_FALSE(readable()) << "all are polled";
+  told.push_back(&real_cq);
+  EXPECT_EQ(next_event(channel), &cq);
+  // An adapter that tells at once has done so by itself.
+  complete(2);
+  drain_completions(cq);
+  g_backend.req_notify_cq = [](ibv_cq*, int) {
+    told.push_back(&real_cq);
+    return 0;
+  };
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  EXPECT_EQ(next_event(channel), &cq);
+  EXPECT_EQ(next_event(channel), nullptr);
+  channel.events.close(channel.channel.fd);
+  ::close(real_channel.fd);
 }
 
 TEST_F(PollTest, ADestroyedQueuePairLeavesNothing) {
