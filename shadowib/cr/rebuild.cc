@@ -62,7 +62,7 @@ Status rebuild_context(ShadowContext& context, ibv_device** list, int count) {
 }
 
 Status rebuild_contexts(Registry& r) {
-  if (r.devices.empty()) return {};
+  if (!backend_loaded() || r.devices.empty()) return {};  // not loaded: in a child that has inherited what it knows
   int count = 0;
   ibv_device** list = g_backend.get_device_list(&count);
   if (list == nullptr && r.contexts.empty()) return {};

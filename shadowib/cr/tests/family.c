@@ -123,6 +123,30 @@ static void family_on_a_terminal(void) {
   CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
 }
 
+/* A child that opens no device before the restart, and knows of them from its parent. */
+static void later_device(void) {
+  char byte;
+  join();
+  CHECK(write(ready[1], "r", 1) == 1);
+  CHECK(read(go[0], &byte, 1) == 1);
+  make_pair(1 << 16);
+  send_one(10);
+}
+
+static void family_with_a_later_device(void) {
+  char byte;
+  struct ibv_device** list = ibv_get_device_list(NULL);
+  CHECK(list != NULL && pipe(go) == 0 && pipe(ready) == 0);
+  ibv_free_device_list(list);
+  const pid_t child = begin(later_device, 5);
+  make_pair(1 << 16);
+  CHECK(read(ready[0], &byte, 1) == 1);
+  checkpoint_and_kill();
+  send_one(1);
+  CHECK(write(go[1], "g", 1) == 1);
+  expect_end(child, 0, 5 << 8);
+}
+
 /* Its child is a program that knows nothing of us. */
 static void family_with_an_outsider(void) {
   const int patience = 10;
@@ -149,5 +173,6 @@ static void family_with_an_outsider(void) {
 
 const struct scenario family_scenarios[] = {{"family", family},
                                             {"family_on_a_terminal", family_on_a_terminal},
+                                            {"family_with_a_later_device", family_with_a_later_device},
                                             {"family_with_an_outsider", family_with_an_outsider},
                                             {NULL, NULL}};

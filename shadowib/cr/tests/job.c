@@ -1,5 +1,4 @@
 /* Devices and processes that come to a job later, or never. */
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -57,8 +56,7 @@ static void second(void) {
 static void without_device(void) {
   int peer_lid;
   uint32_t number;
-  int (*join)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "shadowib_join");
-  CHECK(join != NULL && join() == 0);
+  join();
   tell("joined", 0);
   await("open", &peer_lid, &number);
   make_pair(1 << 16);
@@ -85,8 +83,7 @@ static void with_device(void) {
 
 /* A device that nobody looks for before the restart, by the name it had on the machine before. */
 static void looked_for_later(void) {
-  int (*join)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "shadowib_join");
-  CHECK(join != NULL && join() == 0);
+  join();
   checkpoint_and_kill();
   make_pair(1 << 16);
   CHECK(strcmp(ibv_get_device_name(context->device), getenv("EXPECTED_DEVICE")) == 0);

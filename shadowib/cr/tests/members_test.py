@@ -60,6 +60,10 @@ class Members(RestartCase):
         self.ends(restarted, 0)
         self.assertEqual(restarted.log.read_text().count("its parent has the status"), 4)  # two children, when it comes and at the end
 
+    def test_a_family_with_a_later_device(self):
+        self.ends(self.run_program("family_with_a_later_device"), -9)
+        self.ends(self.restart(1), 0)
+
     def test_a_family_whose_command_was_told_to_ignore_its_children(self):
         """As by a shell's `trap '' CHLD`, which is inherited: the ends of processes would go unseen."""
         self.ends(self.run_program("family"), -9)

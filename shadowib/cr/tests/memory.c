@@ -1,6 +1,5 @@
 /* Memory that processes share, in each way there is: the first makes it, the second attaches it, both are restarted.
  */
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +13,6 @@
 #include "scenario.h"
 
 enum { kBytes = 1 << 20, kOdd = kBytes + 100, kSparse = 1 << 30 };
-
-static void join(void) {
-  int (*join_job)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "shadowib_join");
-  CHECK(join_job != NULL && join_job() == 0);
-}
 
 /* What each has of it. */
 static struct {

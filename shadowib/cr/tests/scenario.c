@@ -51,6 +51,11 @@ int take_checkpoint(unsigned flags) {
 void checkpoint_and_kill(void) { CHECK(natively || take_checkpoint(1) == 1); }
 void checkpoint_and_go_on(void) { CHECK(natively || take_checkpoint(0) == 0); }
 
+void join(void) {
+  int (*join_job)(void) = (int (*)(void))dlsym(RTLD_DEFAULT, "shadowib_join");
+  CHECK(join_job != NULL && join_job() == 0);
+}
+
 void before_checkpoint(void (*hook)(int event, void* unused)) {
   int (*add_hook)(void (*)(int, void*), void*) =
       (int (*)(void (*)(int, void*), void*))dlsym(RTLD_DEFAULT, "shadowib_add_hook");

@@ -50,6 +50,7 @@ int readable(int fd, int timeout_ms);
 int take_checkpoint(unsigned flags); /* returns what shadowib_checkpoint(3) does, whose flags they are */
 void checkpoint_and_kill(void);      /* returns in the restarted process only */
 void checkpoint_and_go_on(void);
+void join(void); /* the job, without a device */
 /* Called with 0 just before the threads are stopped for one, with others afterwards. */
 void before_checkpoint(void (*hook)(int event, void* unused));
 
