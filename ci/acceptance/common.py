@@ -91,7 +91,7 @@ class Line:
         self.quick = self.options.quick
         self.build = self.options.build.resolve()
         self.seed = self.options.seed or f"{random.SystemRandom().getrandbits(32):08x}"
-        self.state = State(self.options.state, name, self.options.restart)
+        self.state = State(self.options.state, name + (" --quick" if self.quick else ""), self.options.restart)
         self.area = self.options.area or self.build / "acceptance"
         self.outcomes = {"passed": 0, "FAILED": 0, "SKIPPED": 0}
         self.keep_elsewhere = lambda case: None  # called with a case whose files stay, once its processes have ended
