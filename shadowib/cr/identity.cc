@@ -48,7 +48,7 @@ bool take_identity(ShadowContext& context) {
 
 // The program has listed the device before the restart, and opens it only now.
 bool take_fellows_identity(ShadowContext& context) {
-  const std::unique_ptr<ShadowDevice> device(device_of_fellows(context.device->ordinal));
+  const std::unique_ptr<ShadowDevice> device = device_of_fellows(context.device->ordinal);
   if (device == nullptr || device->identity->attr.phys_port_cnt > context.real_attr.phys_port_cnt) return false;
   {
     SpinGuard guard(registry().lock);
@@ -103,7 +103,8 @@ void note_closed_devices(ibv_device** list, int count) {
 
 Status claim_closed_devices() {
   for (const ShadowDevice* device : registry().devices)
-    if (device->identity != nullptr && !is_open(*device)) SHADOWIB_TRY(claim_lids(device->identity->ports));
+    if (device->identity != nullptr && !device->identity->of_a_fellow && !is_open(*device))
+      SHADOWIB_TRY(claim_lids(device->identity->ports));
   return {};
 }
 
@@ -128,7 +129,7 @@ Status publish_identities() {
   return {};
 }
 
-ShadowDevice* device_of_fellows(int ordinal) {
+std::unique_ptr<ShadowDevice> device_of_fellows(int ordinal) {
   for (const std::string& place : places()) {
     std::string text;
     bool found = false;
@@ -136,7 +137,7 @@ ShadowDevice* device_of_fellows(int ordinal) {
     if (!job_exchange()->get(key_of(place, ordinal), &text, &found).ok() || !found) continue;
     if (!decode_device(text, device.get()) || device->ordinal != ordinal) continue;
     device->identity->of_a_fellow = true;
-    return device.release();
+    return device;
   }
   return nullptr;
 }

@@ -7,6 +7,7 @@
 // fellows' otherwise.)
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "shadowib/base/status.h"
@@ -36,8 +37,7 @@ void note_closed_devices(ibv_device** list, int count);
 Status claim_closed_devices();
 // After a restart: tells others of this member's devices whose adapter is another now.
 Status publish_identities();
-// After a restart: the device that fellows know at that place. Null: none has told of one. Asks the exchange; its
-// owner is the caller.
-ShadowDevice* device_of_fellows(int ordinal);
+// After a restart: the device that fellows know at that place. Null: none has told of one. Asks the exchange.
+std::unique_ptr<ShadowDevice> device_of_fellows(int ordinal);
 
 }  // namespace shadowib

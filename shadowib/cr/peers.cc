@@ -383,18 +383,22 @@ void reserve_neighbours_numbers(const ShadowContext& context) {
     for (std::uint32_t member : cached_members_at(here, true))
       if (member != job_info().member) neighbours.insert(member);
   }
-  Registry& r = registry();
+  std::vector<std::uint32_t> qp_nums, srq_nums;
   for (std::uint32_t member : neighbours) {
     const auto directory = directory_of(member, false);
     if (directory == nullptr) continue;
-    SpinGuard guard(r.lock);
-    for (const DirectoryNumber& qp : directory->qps) r.reserved_qp_nums.push_back(qp.virtual_number);
-    for (const DirectoryNumber& srq : directory->srqs) r.reserved_srq_nums.push_back(srq.virtual_number);
-    for (auto* numbers : {&r.reserved_qp_nums, &r.reserved_srq_nums}) {
-      std::sort(numbers->begin(), numbers->end());
-      numbers->erase(std::unique(numbers->begin(), numbers->end()), numbers->end());
-    }
+    for (const DirectoryNumber& qp : directory->qps) qp_nums.push_back(qp.virtual_number);
+    for (const DirectoryNumber& srq : directory->srqs) srq_nums.push_back(srq.virtual_number);
   }
+  Registry& r = registry();
+  const auto reserve = [](const std::vector<std::uint32_t>& numbers, std::vector<std::uint32_t>* reserved) {
+    reserved->insert(reserved->end(), numbers.begin(), numbers.end());
+    std::sort(reserved->begin(), reserved->end());
+    reserved->erase(std::unique(reserved->begin(), reserved->end()), reserved->end());
+  };
+  SpinGuard guard(r.lock);
+  reserve(qp_nums, &r.reserved_qp_nums);
+  reserve(srq_nums, &r.reserved_srq_nums);
 }
 
 void forget_peers() {

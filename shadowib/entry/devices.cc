@@ -93,7 +93,7 @@ bool list_devices(std::vector<ibv_device*>* devices) {
         continue;
       }
     }
-    if (restarted) found.reset(device_of_fellows(i));
+    if (restarted) found = device_of_fellows(i);
     const bool is_known_to_fellows = found != nullptr;
     if (found == nullptr) found.reset(new_device(real[i], i));
     found->foreign_ops = kForeignOps;

@@ -164,6 +164,7 @@ bool read_process_stat(int pid, ProcessStat* stat) {
     rest.remove_prefix(value.size());
     const auto number = static_cast<std::int32_t>(value.starts_with('-') ? 0 : parse_number(value, 10));
     if (field == 3 && !value.empty()) stat->state = value[0];
+    if (field == 4) stat->parent = number;
     if (field == 5) stat->group = number;
     if (field == 6) stat->session = number;
     if (field == 38) {

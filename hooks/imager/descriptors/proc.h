@@ -46,7 +46,7 @@ int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings)
 struct ProcessStat {
   std::string name;
   char state = '?';
-  std::int32_t group = 0, session = 0, exit_signal = 0;
+  std::int32_t parent = 0, group = 0, session = 0, exit_signal = 0;
 };
 // False if there is none such, or it is hidden.
 bool read_process_stat(int pid, ProcessStat* stat);
