@@ -15,12 +15,16 @@ JOURNEY = ["verbs", "ib2tcp"]  # after a beginning on Soft-RoCE
 # Soft-RoCE's own: UCX takes the adapter it is told, and datagrams (RC's connections are made by them) are not looked through for
 # the receiver's GID.
 ADAPTER = "-x UCX_NET_DEVICES=rxe0:1 -x UCX_UD_VERBS_ETH_DGID_CHECK=n"
-MORE = {
-    "ucx rc": ADAPTER,
-    "ucx ud": ADAPTER,
-    "ofi": "",
+# Options beside E1's, and the iterations of the ring that take some seconds in there.
+ROWS = {
+    "ucx rc": (ADAPTER, 400),
+    "ucx ud": (ADAPTER, 400),
+    "ofi": ("", 400),
+    "ucx rc, shared memory": (ADAPTER, 4000),
+    "ucx ud, shared memory": (ADAPTER, 4000),
+    "ofi, shared memory": ("", 400),
 }
-PROGRAMS = (Ring(400), Lammps(60))
+QUICK = {"ring": ("ucx rc", "ucx ud"), "lammps": ()}
 
 
 def killed(case: Case, setup: Setup, count: int) -> str:
@@ -33,13 +37,14 @@ def killed(case: Case, setup: Setup, count: int) -> str:
 
 
 def in_guest(line: Line) -> int:
-    for program in PROGRAMS:
+    for kind in QUICK:
         for ranks in (2,) if line.quick else (2, 4):
-            for name, more in MORE.items():
-                if line.quick and (program.name != "ring" or name == "ofi"):
+            for name, (more, iterations) in ROWS.items():
+                if line.quick and name not in QUICK[kind]:
                     continue
+                program = Ring(iterations) if kind == "ring" else Lammps(60)
                 path = dataclasses.replace(PATHS[name], options=f"{PATHS[name].options} {more}")
-                count = 1 if line.quick else line.options.journeys if program.name == "ring" else min(4, line.options.journeys)
+                count = 1 if line.quick else line.options.journeys if kind == "ring" else min(4, line.options.journeys)
                 setup = Setup(path, program, ranks, "verbs")
                 line.case(f"{name}: {ranks} ranks, {program.name}", lambda c, s=setup, n=count: killed(c, s, n), count)
     return line.finish()
