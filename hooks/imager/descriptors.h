@@ -40,8 +40,6 @@ void linger_for_kill();
 // outside by stdio, and that every child process is a member or has ended. kRefused names member, pid, descriptor and
 // peer, or the child. Also used by verify.
 Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
-// kRefused: of a member and its child one only is among those `here`, who are to be restarted on this machine.
-Status match_families_apart(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here);
 // Members that have a connection to a launcher, whose ranks they are.
 Status find_ranks(const std::map<std::uint32_t, std::string>& tables, std::set<std::uint32_t>* ranks);
 

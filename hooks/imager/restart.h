@@ -33,6 +33,10 @@ struct RestartedProcess {
   bool left;        // it was a member's child, which has its status
 };
 
+// The set's members, in companies of those that one restart has to bring back together, on one machine: of one at
+// least, all by ascending index. Reads no more of the images than their tables. kNotFound, kCorrupt, kVersion.
+Status find_companies(const SetManifest& manifest, std::vector<std::vector<std::uint32_t>>* companies);
+
 // Restarts the members, forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH to them (those that a
 // terminal sends to their process groups), waits for all.
 // kPermission names the denied call and the remedy (user namespaces...).

@@ -82,11 +82,34 @@ Status find_launcher(Launched* launched, bool* found) {
                 "host with --members");
 }
 
-std::set<std::size_t> share_of(int rank, int size, std::size_t members) {
-  std::set<std::size_t> share;
-  for (std::size_t m = 0; m < members; ++m)
-    if (m * static_cast<std::size_t>(size) / members == static_cast<std::size_t>(rank)) share.insert(m);
-  return share;
+std::vector<std::set<std::uint32_t>> deal(const Companies& companies, const std::vector<int>& hosts) {
+  std::vector<std::uint32_t> all;
+  for (const auto& company : companies) all.insert(all.end(), company.begin(), company.end());
+  std::sort(all.begin(), all.end());
+  std::vector<std::set<std::uint32_t>> dealt(
+      hosts.empty() ? 0 : static_cast<std::size_t>(*std::max_element(hosts.begin(), hosts.end())) + 1);
+  for (std::size_t m = 0; m < all.size(); ++m)
+    dealt[static_cast<std::size_t>(hosts[m * hosts.size() / all.size()])].insert(all[m]);
+  const auto is_together = [&dealt](const std::vector<std::uint32_t>& company) {
+    return std::any_of(dealt.begin(), dealt.end(), [&company](const std::set<std::uint32_t>& host) {
+      return std::all_of(company.begin(), company.end(), [&host](std::uint32_t m) { return host.contains(m); });
+    });
+  };
+  if (std::all_of(companies.begin(), companies.end(), is_together)) return dealt;
+
+  // The largest first, each to the first host that has room for it, or else to the one that has most.
+  std::vector<std::ptrdiff_t> room;
+  for (std::set<std::uint32_t>& host : dealt) room.push_back(std::ssize(host)), host.clear();
+  Companies by_size = companies;
+  std::stable_sort(by_size.begin(), by_size.end(), [](const auto& a, const auto& b) { return a.size() > b.size(); });
+  for (const std::vector<std::uint32_t>& company : by_size) {
+    auto at = std::find_if(room.begin(), room.end(),
+                           [&company](std::ptrdiff_t places) { return places >= std::ssize(company); });
+    if (at == room.end()) at = std::max_element(room.begin(), room.end());
+    *at -= std::ssize(company);
+    dealt[static_cast<std::size_t>(at - room.begin())].insert(company.begin(), company.end());
+  }
+  return dealt;
 }
 
 LaunchedRestart::~LaunchedRestart() { close_owned_descriptor(lock_); }
@@ -99,19 +122,18 @@ std::string LaunchedRestart::lock_path(int rank) const {
   return top_ + "/launch/" + launched_.launch + "." + std::to_string(rank);
 }
 
-Status LaunchedRestart::read_hosts(std::vector<std::string>* hosts, std::string* missing) {
+Status LaunchedRestart::read_hosts(std::string* missing) {
   std::vector<std::string> keys;
   std::vector<bool> found;
   for (int rank = 0; rank < launched_.size; ++rank) keys.push_back(key("host", rank));
-  SHADOWIB_TRY(exchange_->lookup(keys, hosts, &found));
+  SHADOWIB_TRY(exchange_->lookup(keys, &hosts_, &found));
   missing->clear();
   for (std::size_t rank = 0; rank < found.size(); ++rank)
     if (!found[rank]) *missing += (missing->empty() ? "" : ",") + std::to_string(rank);
   return {};
 }
 
-Status LaunchedRestart::gather(const std::string& exchange, const SetManifest& manifest, int timeout_s,
-                               std::set<std::uint32_t>* members) {
+Status LaunchedRestart::gather(const std::string& exchange, const std::string& job, int timeout_s) {
   SHADOWIB_TRY(ensure_directory(top_ + "/launch"));
   SHADOWIB_TRY(Exchange::open(exchange, true, &exchange_));
   if ((lock_ = hold_alive_lock(lock_path(launched_.rank))) < 0)
@@ -123,12 +145,11 @@ Status LaunchedRestart::gather(const std::string& exchange, const SetManifest& m
                ? s
                : Status::of(Code::kBusy, 0,
                             "rank %d of this launch has restarted a set of job %.64s before; start another launcher",
-                            launched_.rank, manifest.job.c_str());
+                            launched_.rank, job.c_str());
   const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_s} * 1'000'000'000;
-  std::vector<std::string> hosts;
   std::uint64_t token = 0;
   for (std::string missing;;) {
-    SHADOWIB_TRY(read_hosts(&hosts, &missing));
+    SHADOWIB_TRY(read_hosts(&missing));
     if (missing.empty()) break;
     if (monotonic_ns() >= deadline)
       return Status::of(Code::kTimeout, 0, "after %d s rank %.200s of the launcher's %d has not come", timeout_s,
@@ -136,14 +157,19 @@ Status LaunchedRestart::gather(const std::string& exchange, const SetManifest& m
     const Status watched = exchange_->watch(key("host", -1), &token, kLookMs, -1);
     if (!watched.ok() && watched.code() != Code::kTimeout) return watched;
   }
-  leader_ = static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin());
-  std::vector<std::uint32_t> all;
-  for (const SetMember& m : manifest.members) all.push_back(m.index);
-  for (int rank = 0; rank < launched_.size; ++rank) {
-    if (hosts[static_cast<std::size_t>(rank)] != host) continue;
-    for (const std::size_t m : share_of(rank, launched_.size, all.size())) members->insert(all[m]);
-  }
+  leader_ = static_cast<int>(std::find(hosts_.begin(), hosts_.end(), host) - hosts_.begin());
   return {};
+}
+
+std::set<std::uint32_t> LaunchedRestart::members(const Companies& companies) const {
+  std::vector<std::string> names;  // in the order of their lowest ranks
+  std::vector<int> hosts;
+  for (const std::string& host : hosts_) {
+    const auto at = std::find(names.begin(), names.end(), host);
+    hosts.push_back(static_cast<int>(at - names.begin()));
+    if (at == names.end()) names.push_back(host);
+  }
+  return deal(companies, hosts)[static_cast<std::size_t>(hosts[static_cast<std::size_t>(launched_.rank)])];
 }
 
 void LaunchedRestart::told(int exit_code) {

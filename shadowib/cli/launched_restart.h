@@ -1,14 +1,16 @@
 // A restart under a launcher: `mpirun -np N shadowib restart SET` starts N commands, on as many hosts as it likes.
 //
-// Members are spread over the launcher's ranks in order. On each host one command, that of the lowest rank, starts
-// what falls to all of the host's, since processes of a host may share memory and more, which one command has to
-// make; the others wait for it and end as it does, as the launcher expects.
+// Members are spread over the launcher's ranks in order, unless that would part some that share memory, or more,
+// which one command has to make: then they are spread so that these stay together. On each host one command, that of
+// the lowest rank, starts what falls to all of the host's; the others wait for it and end as it does, as the launcher
+// expects.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "hooks/imager/checkpoint_set.h"
 #include "shadowib/exchange/exchange.h"
@@ -24,8 +26,10 @@ struct Launched {
 // command, or one rank only. kUsage: it was a launcher that cannot be used so.
 Status find_launcher(Launched* launched, bool* found);
 
-// Members [0..members) that fall to a rank: as even as can be, in order.
-std::set<std::size_t> share_of(int rank, int size, std::size_t members);
+// Members by host, if rank r of the launcher is on host hosts[r], which are numbered from 0 on: as even as can be by
+// ranks, in order; and no company (restart.h) on two hosts, though a host has more than its part then.
+using Companies = std::vector<std::vector<std::uint32_t>>;
+std::vector<std::set<std::uint32_t>> deal(const Companies& companies, const std::vector<int>& hosts);
 
 class LaunchedRestart {
  public:
@@ -35,12 +39,12 @@ class LaunchedRestart {
   LaunchedRestart(const LaunchedRestart&) = delete;
   LaunchedRestart& operator=(const LaunchedRestart&) = delete;
 
-  // Waits until all ranks are there, by an exchange that all hosts reach. Then either leads() and has *members to
-  // restart, perhaps none, or has to follow(). kTimeout names the ranks that have not come.
-  // kBusy: a launch restarts a job once.
-  Status gather(const std::string& exchange, const SetManifest& manifest, int timeout_s,
-                std::set<std::uint32_t>* members);
+  // Waits until all ranks are there, by an exchange that all hosts reach. Then either leads() its host's, or has to
+  // follow(). kTimeout names the ranks that have not come. kBusy: a launch restarts a job once.
+  Status gather(const std::string& exchange, const std::string& job, int timeout_s);
   bool leads() const { return leader_ == launched_.rank; }
+  // What falls to this host, perhaps nobody.
+  std::set<std::uint32_t> members(const Companies& companies) const;
   // Tells the followers of this host.
   void told(int exit_code);
   // Waits for the leader. kAborted: it is gone without a word.
@@ -49,11 +53,12 @@ class LaunchedRestart {
  private:
   std::string key(const std::string& what, int rank) const;
   std::string lock_path(int rank) const;
-  Status read_hosts(std::vector<std::string>* hosts, std::string* missing);
+  Status read_hosts(std::string* missing);
 
   Launched launched_;
   std::string top_;
   std::unique_ptr<Exchange> exchange_;
+  std::vector<std::string> hosts_;  // by rank
   int leader_ = -1, lock_ = -1;
 };
 

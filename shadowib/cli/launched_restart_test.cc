@@ -80,13 +80,22 @@ TEST(LaunchedRestart, TakesNoRankForADaemonOfItsLauncher) {
   EXPECT_EQ(rank_below({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}}), "slurm-77_0 1/2") << "srun --mpi=pmi2";
 }
 
+using Hosts = std::vector<std::set<std::uint32_t>>;
+
+Companies of_one_each(std::uint32_t members) {
+  Companies companies;
+  for (std::uint32_t m = 0; m < members; ++m) companies.push_back({m});
+  return companies;
+}
+
 TEST(LaunchedRestart, EveryMemberFallsToOneRank) {
-  for (const std::size_t members : {1, 2, 5, 8, 64})
+  for (const std::uint32_t members : {1u, 2u, 5u, 8u, 64u})
     for (int size = 1; size <= 9; ++size) {
+      std::vector<int> hosts;  // a rank on each
+      for (int rank = 0; rank < size; ++rank) hosts.push_back(rank);
       std::size_t next = 0, least = members, most = 0;
-      for (int rank = 0; rank < size; ++rank) {
-        const std::set<std::size_t> share = share_of(rank, size, members);
-        for (const std::size_t m : share) EXPECT_EQ(m, next++);  // in order, none left out, none twice
+      for (const std::set<std::uint32_t>& share : deal(of_one_each(members), hosts)) {
+        for (const std::uint32_t m : share) EXPECT_EQ(m, next++);  // in order, none left out, none twice
         least = std::min(least, share.size()), most = std::max(most, share.size());
       }
       EXPECT_EQ(next, members);
@@ -94,19 +103,35 @@ TEST(LaunchedRestart, EveryMemberFallsToOneRank) {
     }
 }
 
+TEST(LaunchedRestart, AHostHasWhatItsRanksHave) {
+  EXPECT_EQ(deal(of_one_each(6), {0, 1, 0}), (Hosts{{0, 1, 4, 5}, {2, 3}}));
+  EXPECT_EQ(deal(of_one_each(2), {0, 0, 1, 2}), (Hosts{{0}, {1}, {}}));
+}
+
+TEST(LaunchedRestart, CompaniesStayTogether) {
+  // In order they fall to one host each, and stay there.
+  EXPECT_EQ(deal({{0, 1}, {2, 3}}, {0, 0, 1, 1}), (Hosts{{0, 1}, {2, 3}}));
+  // srun --distribution=cyclic; ranks of a launcher that are more, or fewer, than the members.
+  EXPECT_EQ(deal({{0, 1}, {2, 3}}, {0, 1, 0, 1}), (Hosts{{0, 1}, {2, 3}}));
+  EXPECT_EQ(deal({{0, 2}, {1, 3}}, {0, 0, 1, 1}), (Hosts{{0, 2}, {1, 3}}));
+  EXPECT_EQ(deal({{0, 1}, {2, 3}, {4, 5}}, {0, 1}), (Hosts{{0, 1, 4, 5}, {2, 3}})) << "a host has more than its part";
+  // The large ones first: else the small ones would take their places.
+  EXPECT_EQ(deal({{0}, {1, 2, 3}, {4}, {5}}, {0, 1}), (Hosts{{1, 2, 3}, {0, 4, 5}}));
+  // Nobody is alone: one host has all.
+  EXPECT_EQ(deal({{0, 1, 2}}, {0, 1, 2}), (Hosts{{0, 1, 2}, {}, {}}));
+}
+
 class Launch : public testing::Test {
  protected:
   Launch() {
     char name[] = "/tmp/shadowib-launch-XXXXXX";
     top_ = ::mkdtemp(name);
-    for (std::uint32_t m = 0; m < 5; ++m) manifest_.members.push_back({.index = m});
   }
   ~Launch() override { std::filesystem::remove_all(top_); }
 
   std::string exchange() const { return "dir:" + top_ + "/x"; }
 
   std::string top_;
-  SetManifest manifest_;
 };
 
 TEST_F(Launch, OneOfAHostStartsForAll) {
@@ -116,10 +141,9 @@ TEST_F(Launch, OneOfAHostStartsForAll) {
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back([&, rank] {
       LaunchedRestart group({"launch", rank, 3}, top_);
-      std::set<std::uint32_t> members;
-      const Status gathered = group.gather(exchange(), manifest_, 60, &members);
+      const Status gathered = group.gather(exchange(), "j", 60);
       ASSERT_TRUE(gathered.ok()) << gathered.text();
-      counts[static_cast<std::size_t>(rank)] = members.size();
+      counts[static_cast<std::size_t>(rank)] = group.members(of_one_each(5)).size();
       EXPECT_EQ(group.leads(), rank == 0);
       int code = 20;
       if (group.leads())
@@ -130,16 +154,14 @@ TEST_F(Launch, OneOfAHostStartsForAll) {
     });
   for (std::thread& rank : ranks) rank.join();
   EXPECT_EQ(codes, (std::vector<int>{20, 20, 20}));
-  EXPECT_EQ(counts[0], 5u);
+  EXPECT_EQ(counts, (std::vector<std::size_t>{5, 5, 5}));
 }
 
 TEST_F(Launch, WhoLeadsMayDie) {
   auto leader = std::make_unique<LaunchedRestart>(Launched{"launch", 0, 2}, top_);
-  std::set<std::uint32_t> members;
-  std::thread first([&] { EXPECT_TRUE(leader->gather(exchange(), manifest_, 60, &members).ok()); });
+  std::thread first([&] { EXPECT_TRUE(leader->gather(exchange(), "j", 60).ok()); });
   LaunchedRestart follower({"launch", 1, 2}, top_);
-  std::set<std::uint32_t> same;
-  EXPECT_TRUE(follower.gather(exchange(), manifest_, 60, &same).ok());
+  EXPECT_TRUE(follower.gather(exchange(), "j", 60).ok());
   first.join();
   leader.reset();  // without a word
   int code = 0;
@@ -148,21 +170,19 @@ TEST_F(Launch, WhoLeadsMayDie) {
 }
 
 TEST_F(Launch, RestartsAJobOnce) {
-  std::set<std::uint32_t> members;
   for (const int rank : {0, 1}) {
     LaunchedRestart early({"launch", rank, 2}, top_);
-    const Status status = early.gather(exchange(), manifest_, rank == 0 ? 1 : 60, &members);
+    const Status status = early.gather(exchange(), "j", rank == 0 ? 1 : 60);
     EXPECT_EQ(status.code(), rank == 0 ? Code::kTimeout : Code::kOk) << status.text();
   }
   LaunchedRestart again({"launch", 1, 2}, top_), other({"another", 1, 2}, top_);
-  EXPECT_EQ(again.gather(exchange(), manifest_, 60, &members).code(), Code::kBusy);
-  EXPECT_EQ(other.gather(exchange(), manifest_, 1, &members).code(), Code::kTimeout);
+  EXPECT_EQ(again.gather(exchange(), "j", 60).code(), Code::kBusy);
+  EXPECT_EQ(other.gather(exchange(), "j", 1).code(), Code::kTimeout);
 }
 
 TEST_F(Launch, TellsWhoHasNotCome) {
   LaunchedRestart alone({"launch", 1, 4}, top_);
-  std::set<std::uint32_t> members;
-  const Status status = alone.gather(exchange(), manifest_, 1, &members);
+  const Status status = alone.gather(exchange(), "j", 1);
   EXPECT_EQ(status.code(), Code::kTimeout);
   EXPECT_NE(std::string(status.text()).find("rank 0,2,3"), std::string::npos) << status.text();
 }

@@ -177,13 +177,18 @@ int restart_launched(const RestartArguments& arguments, const std::string& path,
                      const std::string& exchange, const Launched& launched) {
   const Common& common = arguments.common;
   LaunchedRestart group(launched, job_paths(common.directory, manifest.job).top);
-  std::set<std::uint32_t> members;
-  if (Status s = group.gather(exchange, manifest, arguments.wait_s, &members); !s.ok()) return fail(common, s);
+  if (Status s = group.gather(exchange, manifest.job, arguments.wait_s); !s.ok()) return fail(common, s);
   int exit_code = 0;
   if (!group.leads()) {
     const Status followed = group.follow(&exit_code);
     return followed.ok() ? exit_code : fail(common, followed);
   }
+  Companies companies;
+  std::set<std::uint32_t> members;
+  if (const Status s = find_companies(manifest, &companies); s.ok())
+    members = group.members(companies);
+  else
+    exit_code = fail(common, s);
   if (!members.empty()) exit_code = restart_members(arguments, path, manifest, exchange, members);
   group.told(exit_code);
   return exit_code;

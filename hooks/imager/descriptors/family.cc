@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "hooks/imager/bonds.h"
 #include "hooks/imager/descriptors/proc.h"
 
 namespace shadowib::descriptors {
@@ -178,17 +179,26 @@ Status judge_families(const Tables& tables) {
   return {};
 }
 
-Status judge_families_apart(const Tables& tables, const std::set<std::uint32_t>& here) {
-  for (const auto& [member, table] : tables) {
-    const Table* const parent = parent_of(tables, table);
-    if (parent != nullptr && here.contains(member) != here.contains(parent->member))
-      return Status::of(
-          Code::kRefused, 0,
-          "member %u (pid %d) is a child of member %u (pid %d): they have to be restarted together, on one "
-          "machine",
-          member, table.pid, parent->member, parent->pid);
+}  // namespace shadowib::descriptors
+
+namespace shadowib {
+
+Status find_family_bonds(const std::map<std::uint32_t, std::string>& encoded, const BondSink& sink) {
+  using descriptors::Table;
+  descriptors::Tables tables;
+  SHADOWIB_TRY(descriptors::decode_tables(encoded, &tables));
+  for (const auto& [member, child] : tables) {
+    const Table* const parent = descriptors::parent_of(tables, child);
+    if (parent == nullptr) continue;
+    sink({child.member, parent->member, [&child, parent] {
+            return Status::of(
+                Code::kRefused, 0,
+                "member %u (pid %d) is a child of member %u (pid %d): they have to be restarted together, on one "
+                "machine",
+                child.member, child.pid, parent->member, parent->pid);
+          }});
   }
   return {};
 }
 
-}  // namespace shadowib::descriptors
+}  // namespace shadowib

@@ -1,8 +1,6 @@
 // A member's child processes: what the capture sees of them, and what a set may not lack.
 #pragma once
 
-#include <set>
-
 #include "hooks/imager/descriptors/match.h"
 #include "shadowib/base/status.h"
 
@@ -15,8 +13,6 @@ Status capture_family(Table* table);
 // Over all members. kRefused names a child that is no member (EAGAIN: it may have ended in a moment), or that is
 // where its parent could not put it again; kCorrupt: tables that cannot be true of processes.
 Status judge_families(const Tables& tables);
-// kRefused: of a parent and its child one only is among the members `here`.
-Status judge_families_apart(const Tables& tables, const std::set<std::uint32_t>& here);
 
 // The member whose child it is, null if none is.
 const Table* parent_of(const Tables& tables, const Table& table);

@@ -10,7 +10,11 @@
 
 #include <cerrno>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
+
+#include "hooks/imager/bonds.h"
 
 namespace shadowib::descriptors {
 namespace {
@@ -122,10 +126,17 @@ TEST(Families, WhatCannotBeTrueIsCorrupt) {
 }
 
 TEST(Families, StayOnOneMachine) {
-  EXPECT_TRUE(judge_families_apart(line_of(2), {0, 1}).ok());
-  EXPECT_TRUE(judge_families_apart(line_of(2), {}).ok());
-  EXPECT_REFUSED(judge_families_apart(line_of(2), {0}), "restarted together");
-  EXPECT_REFUSED(judge_families_apart(line_of(2), {1}), "restarted together");
+  std::map<std::uint32_t, std::string> encoded;
+  for (const auto& [member, table] : line_of(2)) encode_table(table, &encoded[member]);
+  const auto judged_apart = [&encoded](const std::set<std::uint32_t>& here) {
+    Status parted;
+    SHADOWIB_TRY(find_family_bonds(encoded, first_parted(here, &parted)));
+    return parted;
+  };
+  EXPECT_TRUE(judged_apart({0, 1}).ok());
+  EXPECT_TRUE(judged_apart({}).ok());
+  EXPECT_REFUSED(judged_apart({0}), "restarted together");
+  EXPECT_REFUSED(judged_apart({1}), "restarted together");
 }
 
 // In a process of its own, whose only children are those that it makes here.

@@ -343,11 +343,4 @@ Status read_families(const std::map<std::uint32_t, std::string>& encoded, std::m
   return {};
 }
 
-Status match_families_apart(const std::map<std::uint32_t, std::string>& encoded,
-                            const std::set<std::uint32_t>& here) {
-  descriptors::Tables tables;
-  SHADOWIB_TRY(descriptors::decode_tables(encoded, &tables));
-  return descriptors::judge_families_apart(tables, here);
-}
-
 }  // namespace shadowib

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "hooks/imager/bonds.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/restore.h"
 #include "hooks/imager/descriptors/tcp_socket.h"
@@ -10,39 +11,39 @@ namespace shadowib {
 namespace descriptors {
 namespace {
 
-class Share {
+// Finds what several members of a plan hold or are connected by, TCP excepted.
+class SharedObjects {
  public:
-  Share(const std::set<std::uint32_t>& here, Plan* plan) : here_(here), plan_(*plan) {}
+  SharedObjects(const Plan& plan, const BondSink& sink) : plan_(plan), sink_(sink) {}
 
-  Status keep() {
+  void find() const {
     for (const auto& [key, link] : plan_.links.pipes)
-      for (const Holder& other : link.holders) SHADOWIB_TRY(together(link.holders.front(), other));
+      for (const Holder& other : link.holders) bind(link.holders.front(), other);
     for (const auto& [key, link] : plan_.links.ptys)
       for (const auto* ends : {&link.masters, &link.slaves})
         for (const Holder& other : *ends)
-          if (!link.masters.empty()) SHADOWIB_TRY(together(link.masters.front(), other));
-    SHADOWIB_TRY(judge_holders());
-    for (const auto& [inode, holder] : plan_.links.sockets) SHADOWIB_TRY(judge_socket(holder));
-    prune();
-    return {};
+          if (!link.masters.empty()) bind(link.masters.front(), other);
+    find_inherited();
+    for (const auto& [inode, holder] : plan_.links.sockets) find_peers(holder);
   }
 
  private:
-  bool is_here(const Holder& holder) const { return here_.contains(holder.table->member); }
-
   // Standard streams that lead outside get a stand-in in each part.
-  Status together(const Holder& one, const Holder& other) const {
-    if (is_here(one) == is_here(other) || plan_.is_outside(one.object()) || plan_.is_outside(other.object()))
-      return {};
-    return Status::of(Code::kRefused, 0,
-                      "descriptor %d (%s) of member %u is shared with member %u: they have to be restarted together, "
-                      "on one machine",
-                      one.table->first_fd(one.index), describe_object(one.object()).c_str(), one.table->member,
-                      other.table->member);
+  void bind(const Holder& one, const Holder& other) const {
+    if (one.table == other.table || plan_.is_outside(one.object()) || plan_.is_outside(other.object())) return;
+    sink_(
+        {one.table->member, other.table->member, [one, other] {
+           return Status::of(
+               Code::kRefused, 0,
+               "descriptor %d (%s) of member %u is shared with member %u: they have to be restarted together, on one "
+               "machine",
+               one.table->first_fd(one.index), describe_object(one.object()).c_str(), one.table->member,
+               other.table->member);
+         }});
   }
 
   // A socket or eventfd that several members inherited.
-  Status judge_holders() const {
+  void find_inherited() const {
     std::map<std::pair<Kind, std::uint64_t>, Holder> first;
     for (const auto& [member, table] : plan_.tables)
       for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
@@ -50,29 +51,48 @@ class Share {
         const bool event = o.kind == Kind::kEventfd;
         if ((!event && o.domain == 0) || (event && o.identity == 0)) continue;
         const Holder holder{&table, i};
-        SHADOWIB_TRY(
-            together(first.emplace(std::pair{o.kind, event ? o.identity : o.inode}, holder).first->second, holder));
+        bind(first.emplace(std::pair{o.kind, event ? o.identity : o.inode}, holder).first->second, holder);
       }
-    return {};
   }
 
-  Status judge_socket(const Holder& holder) {
+  void find_peers(const Holder& holder) const {
     const Object& o = holder.object();
     if (o.kind == Kind::kUnix) {
       if (const auto peer = plan_.links.sockets.find(o.peer_inode);
           o.peer_inode != 0 && peer != plan_.links.sockets.end())
-        SHADOWIB_TRY(together(holder, peer->second));
+        bind(holder, peer->second);
       for (const Message& m : o.queue)
         if (const auto name = plan_.links.unix_names.find(unix_key(*holder.table, m.source));
             !m.source.empty() && name != plan_.links.unix_names.end())
-          SHADOWIB_TRY(together(holder, plan_.links.sockets.at(name->second)));
+          bind(holder, plan_.links.sockets.at(name->second));
     }
     if (o.kind == Kind::kUdp && is_loopback(o.remote))
       for (auto [at, end] = plan_.links.udp.equal_range(endpoint_key(o.remote)); at != end; ++at)
-        SHADOWIB_TRY(together(holder, at->second));
-    if (o.kind == Kind::kTcp && o.state == SocketState::kConnected && is_here(holder)) note_apart(holder);
+        bind(holder, at->second);
+  }
+
+  const Plan& plan_;
+  const BondSink& sink_;
+};
+
+class Share {
+ public:
+  Share(const std::set<std::uint32_t>& here, Plan* plan) : here_(here), plan_(*plan) {}
+
+  Status keep() {
+    Status parted;
+    SharedObjects(plan_, first_parted(here_, &parted)).find();
+    SHADOWIB_TRY(parted);
+    for (const auto& [inode, holder] : plan_.links.sockets)
+      if (const Object& o = holder.object();
+          o.kind == Kind::kTcp && o.state == SocketState::kConnected && is_here(holder))
+        note_apart(holder);
+    prune();
     return {};
   }
+
+ private:
+  bool is_here(const Holder& holder) const { return here_.contains(holder.table->member); }
 
   void note_apart(const Holder& holder) {
     const Holder* peer = tcp_peer(plan_.links, holder);
@@ -131,6 +151,14 @@ class Share {
 Status keep_members(const std::set<std::uint32_t>& here, Plan* plan) { return Share(here, plan).keep(); }
 
 }  // namespace descriptors
+
+Status find_descriptor_bonds(const std::map<std::uint32_t, std::string>& encoded, const BondSink& sink) {
+  descriptors::Plan plan;
+  SHADOWIB_TRY(descriptors::decode_tables(encoded, &plan.tables));
+  SHADOWIB_TRY(descriptors::link_tables(plan.tables, &plan.links));
+  descriptors::SharedObjects(plan, sink).find();
+  return {};
+}
 
 Status split_members(const std::map<std::uint32_t, std::string>& encoded,
                      std::vector<std::set<std::uint32_t>>* parts) {

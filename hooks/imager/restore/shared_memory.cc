@@ -43,15 +43,24 @@ std::set<std::uint32_t> members_here(const OpenedSet& set) {
 
 bool is_system_v(const Segment& s) { return s.kind == SegmentKind::kSystemV; }
 
+void bind_holders(const std::vector<SegmentHolder>& holders, const BondSink& sink) {
+  const SegmentHolder& first = holders.front();
+  for (const SegmentHolder& h : holders) {
+    if (h.table == first.table) continue;
+    sink({first.table->member, h.table->member, [&first, &h] {
+            return Status::of(
+                Code::kRefused, 0,
+                "member %u shares memory (%s) with member %u: they have to be restarted together, on one machine",
+                first.table->member, describe_segment(first.segment()).c_str(), h.table->member);
+          }});
+  }
+}
+
 // Some of the holders are here and some are not; or they are in parts that cannot see each other's ids.
 Status judge_together(const std::vector<SegmentHolder>& holders, const std::set<std::uint32_t>& here) {
-  const SegmentHolder *inside = nullptr, *outside = nullptr;
-  for (const SegmentHolder& h : holders) (here.contains(h.table->member) ? inside : outside) = &h;
-  if (inside != nullptr && outside != nullptr)
-    return Status::of(
-        Code::kRefused, 0,
-        "member %u shares memory (%s) with member %u: they have to be restarted together, on one machine",
-        inside->table->member, describe_segment(inside->segment()).c_str(), outside->table->member);
+  Status parted;
+  bind_holders(holders, first_parted(here, &parted));
+  SHADOWIB_TRY(parted);
   for (const SegmentHolder& h : holders)
     if (is_system_v(h.segment()) && h.table->processes != holders.front().table->processes)
       return Status::of(Code::kRefused, 0, "members %u and %u share memory (%s) and were in different pid namespaces",
@@ -191,6 +200,13 @@ bool has_system_v(const OpenedSet& set, const RestartPart& part) {
   for (const auto& [member, table] : tables)
     if (here.contains(member) && std::any_of(table.segments.begin(), table.segments.end(), is_system_v)) return true;
   return false;
+}
+
+Status find_memory_bonds(const OpenedSet& set, const BondSink& sink) {
+  Tables tables;
+  SHADOWIB_TRY(descriptors::decode_tables(set.tables, &tables));
+  for (const auto& [key, holders] : descriptors::collect_segments(tables)) bind_holders(holders, sink);
+  return {};
 }
 
 Status judge_shared_memory(const OpenedSet& set, const std::function<void(const Status&)>& obstacle) {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "hooks/imager/bonds.h"
 #include "hooks/imager/descriptors/table.h"
 #include "hooks/imager/restore/members.h"
 
@@ -58,6 +59,8 @@ class SharedMemoryPlan {
 // Whether one of the part's members has System V segments, whose ids are to be had in an IPC namespace of its own.
 bool has_system_v(const OpenedSet& set, const RestartPart& part);
 
+// Of all who have the same memory.
+Status find_memory_bonds(const OpenedSet& set, const BondSink& sink);
 // Without making anything: `obstacle` gets what is shared with members that are restarted elsewhere, the names that
 // somebody else has taken, and the directories that are not there. Fails itself if the tables cannot be understood.
 Status judge_shared_memory(const OpenedSet& set, const std::function<void(const Status&)>& obstacle);

@@ -54,13 +54,14 @@ class RestartCase(unittest.TestCase):
                 process.wait()
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def start(self, *words, transport="shm", place=None, terminal=None, **environment):
-        """`terminal`: the slave of a pseudo-terminal, which becomes the process's standard input and controls it."""
+    def start(self, *words, transport="shm", place=None, terminal=None, by=(), **environment):
+        """`terminal`: the slave of a pseudo-terminal, which becomes the process's standard input and controls it. `by`: words that
+        start the command."""
         log = self.dir / f"{len(self.processes)}.log"
         settings = {**os.environ, "SHADOWIB_DIR": str(self.dir), "SHADOWIB_IB2TCP_TRANSPORT": transport, **environment}
         with open(log, "w") as out:
             control = functools.partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0)
-            process = subprocess.Popen([SHADOWIB, *map(str, words)], cwd=place or self.dir, env=settings,
+            process = subprocess.Popen([*by, SHADOWIB, *map(str, words)], cwd=place or self.dir, env=settings,
                                        stdin=subprocess.DEVNULL if terminal is None else terminal, stdout=out, stderr=subprocess.STDOUT,
                                        start_new_session=terminal is not None, preexec_fn=None if terminal is None else control)
         process.log = log

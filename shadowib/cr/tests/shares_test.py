@@ -4,6 +4,7 @@ shares_test.py BUILD_DIR PROGRAM [unittest options]; the program is restart_scen
 job of most tests.
 """
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -15,6 +16,10 @@ import restart_case
 from restart_case import BUILD, SHADOWIB, TIMEOUT_S, await_listener, free_port
 
 ITERATIONS, REST_US = 3_000, 2_000  # long enough for what is done meanwhile, however fast the machine is
+
+# By name.
+ON_ANOTHER_HOST = ["unshare", "--uts", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c",
+                   'hostname shadowib-elsewhere && exec "$0" "$@"']
 
 
 class Shares(restart_case.RestartCase):
@@ -97,8 +102,16 @@ class Shares(restart_case.RestartCase):
         for member in (0, 1):
             alone = self.share(2, member)
             self.ends(alone, 4)
-            self.assertRegex(alone.log.read_text(), 
-                             f"member {member} shares memory .* with member {1 - member}: they have to be restarted together")
+            self.assertRegex(alone.log.read_text(), "member 0 shares memory .* with member 1: they have to be restarted together")
+        # A launcher's three ranks on two hosts, to each of which one of them falls by order.
+        launch = {"PMIX_NAMESPACE": "launch", "OMPI_COMM_WORLD_SIZE": "3"}
+        ranks = [self.start("restart", "j.0002", **launch, OMPI_COMM_WORLD_RANK="0")]
+        for rank in "12":
+            ranks.append(self.start("restart", "j.0002", by=ON_ANOTHER_HOST, **launch, OMPI_COMM_WORLD_RANK=rank))
+        self.ends(ranks[1], 0)
+        self.ends(ranks[2], 0)
+        self.ends(ranks[0], 20)  # they have themselves checkpointed and killed once more
+        self.ends(self.restart(3), 0)
 
     def test_nobody_comes(self):
         self.begin()
