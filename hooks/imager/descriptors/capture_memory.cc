@@ -135,6 +135,9 @@ Segment* find_mapped(Table* table, const SharedMapping& m) {
   return nullptr;
 }
 
+// The number of System V memory is its id, and the first of an IPC namespace is 0.
+bool has_file(const SharedMapping& m) { return m.inode != 0 || m.path.starts_with("/SYSV"); }
+
 bool is_ours(const SharedMapping& m) {
   std::uintptr_t start = 0;
   std::size_t bytes = 0;
@@ -148,7 +151,7 @@ Status capture_shared_memory(Table* table) {
   if (const int error = read_shared_mappings("/proc/self/maps", &mappings); error != 0)
     return Status::of(Code::kPermission, error, "cannot read /proc/self/maps (errno %d); mount /proc", error);
   for (const SharedMapping& m : mappings) {
-    if (m.inode == 0 || is_ours(m)) continue;
+    if (!has_file(m) || is_ours(m)) continue;
     Segment* s = find_mapped(table, m);
     if (s == nullptr) {
       Segment fresh;

@@ -14,7 +14,7 @@ import termios
 import time
 import unittest
 
-from restart_case import BACKEND, PROGRAM, TIMEOUT_S, RestartCase
+from restart_case import BACKEND, PROGRAM, TIMEOUT_S, RestartCase, unshare
 
 
 class Members(RestartCase):
@@ -111,6 +111,11 @@ class Members(RestartCase):
             self.run_program("memory_second")
             self.ends(first, 1)  # it wanted a checkpoint
         self.assertRegex(first.log.read_text(), f"no checkpoint: .*shared memory \\({name}\\) .* process {os.getpid()} .* is no member of the job")
+
+    def test_memory_of_id_zero(self):
+        self.ends(self.run_program("memory_of_id_zero", by=unshare("--ipc")), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
 
     def test_memory_that_members_have_inherited(self):
         self.ends(self.run_program("memory_inherited"), 0)

@@ -173,6 +173,21 @@ static void memory_second(void) {
   }
 }
 
+/* The first of an IPC namespace, as containers and restarts have their own. */
+static void memory_of_id_zero(void) {
+  struct shmid_ds info;
+  join();
+  const int id = shmget(IPC_PRIVATE, kBytes, 0600);
+  CHECK(id == 0);
+  char* at = shmat(id, NULL, 0);
+  CHECK(at != (void*)-1);
+  strcpy(at, "of id 0");
+  for (int round = 0; round < 2; ++round) {
+    checkpoint_and_kill();
+    CHECK(strcmp(at, "of id 0") == 0 && shmctl(id, IPC_STAT, &info) == 0 && info.shm_nattch == 1);
+  }
+}
+
 /* Two processes that have inherited a mapping; their parent, who is no member, has let go of it. */
 static void memory_inherited(void) {
   char* shared = map(-1, kBytes, PROT_READ | PROT_WRITE, 0);
@@ -202,5 +217,6 @@ static void memory_inherited(void) {
 
 const struct scenario memory_scenarios[] = {{"memory_first", memory_first},
                                             {"memory_second", memory_second},
+                                            {"memory_of_id_zero", memory_of_id_zero},
                                             {"memory_inherited", memory_inherited},
                                             {NULL, NULL}};

@@ -39,6 +39,11 @@ def await_listener(port, process):
         time.sleep(0.01)
 
 
+def unshare(*namespaces):
+    """Words that start a command in namespaces of its own."""
+    return ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), *namespaces]
+
+
 class RestartCase(unittest.TestCase):
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="shadowib-restart-"))

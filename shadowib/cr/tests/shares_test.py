@@ -4,7 +4,6 @@ shares_test.py BUILD_DIR PROGRAM [unittest options]; the program is restart_scen
 job of most tests.
 """
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -18,8 +17,7 @@ from restart_case import BUILD, SHADOWIB, TIMEOUT_S, await_listener, free_port
 ITERATIONS, REST_US = 3_000, 2_000  # long enough for what is done meanwhile, however fast the machine is
 
 # By name.
-ON_ANOTHER_HOST = ["unshare", "--uts", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c",
-                   'hostname shadowib-elsewhere && exec "$0" "$@"']
+ON_ANOTHER_HOST = [*restart_case.unshare("--uts"), "sh", "-c", 'hostname shadowib-elsewhere && exec "$0" "$@"']
 
 
 class Shares(restart_case.RestartCase):
