@@ -226,7 +226,10 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   if (qp.srq != nullptr) init.srq = qp.srq->real;
   qp.real = qp.is_target() ? g_backend.create_xrc_target(qp.xrcd->real, &init)
                            : g_backend.create_qp(ShadowPd::of(qp.qp.qp_base.pd)->real, &init);
-  if (qp.real == nullptr) return failed(errno, "queue pair 0x%x", qp.qp_num.value);
+  if (qp.real == nullptr)
+    return failed(errno, "queue pair 0x%x (type %d, %u and %u requests of %u and %u elements, %u bytes inline)",
+                  qp.qp_num.value, static_cast<int>(init.qp_type), qp.real_cap.max_send_wr, qp.real_cap.max_recv_wr,
+                  qp.real_cap.max_send_sge, qp.real_cap.max_recv_sge, qp.real_cap.max_inline_data);
   r.number(qp);
   qp.translate = qp.translate_receives = true;
   if (qp.is_datagram()) qp.receive.belongs_to({0});  // senders are turned from now on
