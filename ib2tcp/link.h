@@ -22,7 +22,7 @@ namespace shadowib::ib2tcp {
 
 class Handshake;
 
-inline constexpr int kMaxParts = kMaxSge + 2;
+inline constexpr int kMaxParts = kMostSge + 2;
 
 // A frame on its way out: header, and payload where it lies.
 struct Frame {

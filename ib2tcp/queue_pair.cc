@@ -19,10 +19,10 @@ namespace {
 Qp& qp_of(ibv_qp* verbs) { return *reinterpret_cast<Qp*>(verbs); }
 
 int check_caps(const ibv_qp_cap& cap) {
-  if (cap.max_send_wr > kMaxQpWr || cap.max_recv_wr > kMaxQpWr || cap.max_send_sge > kMaxSge ||
-      cap.max_recv_sge > kMaxSge || cap.max_inline_data > kMaxInline)
-    return EINVAL;
-  return 0;
+  return std::max(cap.max_send_wr, cap.max_recv_wr) > kMostWr ||
+                 std::max(cap.max_send_sge, cap.max_recv_sge) > kMostSge || cap.max_inline_data > kMaxInline
+             ? EINVAL
+             : 0;
 }
 
 // Which types there are, and which queues each needs. What a type has no use for is taken out of `init`.

@@ -21,7 +21,7 @@ Context& context_of(const Srq& srq) { return *reinterpret_cast<Context*>(srq.ver
 Srq* make(ibv_pd* pd, ibv_srq_init_attr* init) {
   static std::atomic<std::uint32_t> next_handle{1};
   ibv_srq_attr& attr = init->attr;
-  if (attr.max_wr < 1 || attr.max_wr > kMaxSrqWr || attr.max_sge > kMaxSge) return fail_null<Srq>(EINVAL);
+  if (attr.max_wr < 1 || attr.max_wr > kMostWr || attr.max_sge > kMostSge) return fail_null<Srq>(EINVAL);
   attr.max_sge = std::max(attr.max_sge, 1u);
   auto srq = std::make_unique<Srq>();
   if (!srq->queue.init(attr.max_wr, attr.max_sge)) return fail_null<Srq>(ENOMEM);

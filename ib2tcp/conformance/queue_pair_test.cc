@@ -123,6 +123,36 @@ TEST_P(Conformance, WhatHasRoomForElementsTakesAsMuchInline) {
   EXPECT_EQ(x.ops.destroy_qp(qp), 0);
 }
 
+// A job that comes from an adapter with more of it has no other queues here.
+TEST_P(Conformance, QueuesAreAsLargeAsAdaptersGrantThem) {
+  QpOptions options;
+  options.sge = 64;
+  options.send_wr = options.recv_wr = 20000;
+  Endpoint x(a(), options), y(b(), options);
+  ibv_device_attr told{};
+  ASSERT_EQ(x.ops.query_device(x.device.context, &told), 0);
+  EXPECT_LT(told.max_sge, 64);
+  EXPECT_LT(told.max_qp_wr, 20000);
+  connect(x, y);
+  std::vector<ibv_sge> from, to;
+  for (std::uint32_t i = 0; i < 64; ++i) {
+    std::memset(x.at(i * 1000), static_cast<int>(i + 1), 100);
+    from.push_back(x.sge(i * 1000, 100));
+    to.push_back(y.sge(i * 500, 100));
+  }
+  ASSERT_EQ(y.post_recv(1, to), 0);
+  ASSERT_EQ(x.post_send(1, from), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(std::memcmp(y.at(i * 500), x.at(i * 1000), 100), 0) << i;
+  for (QpOptions more : {QpOptions{.send_wr = (1 << 20) + 1}, QpOptions{.sge = 65}}) {
+    ibv_qp_init_attr init = x.init_attr();
+    init.cap = {more.send_wr, more.recv_wr, more.sge, more.sge, more.inline_bytes};
+    EXPECT_EQ(x.ops.create_qp(x.pd, &init), nullptr);
+    EXPECT_EQ(x.process.last_errno(), EINVAL);
+  }
+}
+
 TEST_P(Conformance, SendQueueDrains) {
   Endpoint x(a()), y(b());
   connect(x, y);

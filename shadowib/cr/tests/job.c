@@ -108,6 +108,32 @@ static void as_many_reads(void) {
   connect_to(other, lid, one->qp_num);
 }
 
+/* Queues as large as its device has them: Soft-RoCE's, which grants more elements than are asked for where as much
+ * inline data is. */
+static void as_much_as_granted(void) {
+  struct ibv_device_attr device;
+  open_device();
+  CHECK(ibv_query_device(context, &device) == 0);
+  const uint32_t depth = device.max_qp_wr < 20000 ? (uint32_t)device.max_qp_wr : 20000;
+  const uint32_t shared_depth = device.max_srq_wr < 70000 ? (uint32_t)device.max_srq_wr : 70000;
+  make_pair(1 << 16);
+  struct ibv_qp_init_attr init = {.send_cq = send_cq, .recv_cq = receive_cq, .qp_type = IBV_QPT_RC};
+  init.cap = (struct ibv_qp_cap){depth, depth, 1, 1, 512};
+  struct ibv_srq_init_attr shared = {.attr = {.max_wr = shared_depth, .max_sge = 1}};
+  struct ibv_qp* large[2];
+  for (int round = 0; round < 2; ++round) {
+    CHECK(ibv_create_srq(pd, &shared) != NULL);
+    for (int i = 0; i < 2; ++i) {
+      struct ibv_qp_init_attr granted = init;
+      CHECK((large[i] = ibv_create_qp(pd, &granted)) != NULL);
+      CHECK(granted.cap.max_send_wr >= depth && granted.cap.max_inline_data >= 512);
+      to_init(large[i]);
+    }
+    if (round == 0) checkpoint_and_kill(); /* what comes then is as large, by the limits it has seen */
+  }
+  send_one(1);
+}
+
 const struct scenario job_scenarios[] = {{"opened_later", opened_later},
                                          {"first", first},
                                          {"second", second},
@@ -115,4 +141,5 @@ const struct scenario job_scenarios[] = {{"opened_later", opened_later},
                                          {"with_device", with_device},
                                          {"looked_for_later", looked_for_later},
                                          {"as_many_reads", as_many_reads},
+                                         {"as_much_as_granted", as_much_as_granted},
                                          {NULL, NULL}};

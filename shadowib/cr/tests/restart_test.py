@@ -364,6 +364,11 @@ class AcrossAdapters(RestartCase):
             with self.afresh(f"{before} to {after}"):
                 self.across("looked_for_later", before, after, EXPECTED_DEVICE=name)
 
+    def test_queues_as_large_as_there_were(self):
+        for before, after in (("verbs", "ib2tcp"), ("ib2tcp", "verbs")):
+            with self.afresh(f"{before} to {after}"):
+                self.across("as_much_as_granted", before, after)
+
     def test_as_many_reads_as_there_were(self):
         for before, after in (("verbs", "ib2tcp"), ("ib2tcp", "verbs")):
             with self.afresh(f"{before} to {after}"):
