@@ -48,7 +48,7 @@ bool Cq::push(const ibv_wc& wc, bool solicited) {
   put.store(at + 1, std::memory_order_seq_cst);
   int how = armed.load(std::memory_order_seq_cst);
   if (how == kNot || (how == kSolicited && !solicited)) return true;
-  if (armed.exchange(kNot) != kNot) channel->notify(*this);
+  if (armed.exchange(kNot) != kNot) tell();
   return true;
 }
 
@@ -71,8 +71,19 @@ void Cq::arm(bool solicited_only) {
   if (channel == nullptr) return;
   std::uint64_t end = put.load(std::memory_order_seq_cst);
   if (std::max(now, wanted) == kSolicited) end = std::min(end, solicited_put.load(std::memory_order_relaxed));
-  if (end > taken.load() && armed.exchange(kNot) != kNot) channel->notify(*this);
+  const std::uint64_t from = taken.load();
+  const bool is_told =
+      from == told_taken_.load(std::memory_order_relaxed) && put.load() == told_put_.load(std::memory_order_relaxed);
+  if (end > from && !is_told && armed.exchange(kNot) != kNot) tell();
   g_engine->about_to_sleep();
+}
+
+// Two may be here at once, of two requests. What each finds was there at its own event or came later, and then the
+// next request asks again.
+void Cq::tell() {
+  told_taken_.store(taken.load(), std::memory_order_relaxed);
+  told_put_.store(put.load(), std::memory_order_relaxed);
+  channel->notify(*this);
 }
 
 void Cq::purge(std::uint32_t qp_num) {

@@ -47,8 +47,13 @@ struct Cq {
   int take(int count, ibv_wc* wc);
   // Raises the channel's event for the next completion, or at once if there is one that nobody has polled: mlx5 does
   // so, which is told where the program has polled to. Open MPI's udcm relies on it: it asks after it has polled, and
-  // then sleeps.
+  // then sleeps. Who asks before it polls, as most do, is told once only of what is there.
   void arm(bool solicited_only);
+
+ private:
+  void tell();
+
+  std::atomic<std::uint64_t> told_taken_{0}, told_put_{0};  // the ring when the last event was raised
 };
 
 struct Channel {
