@@ -74,7 +74,10 @@ void Cq::arm(bool solicited_only) {
   const std::uint64_t from = taken.load();
   const bool is_told =
       from == told_taken_.load(std::memory_order_relaxed) && put.load() == told_put_.load(std::memory_order_relaxed);
-  if (end > from && !is_told && armed.exchange(kNot) != kNot) tell();
+  if (end > from && !is_told && armed.exchange(kNot) != kNot) {
+    SpinGuard guard(poll_lock);  // against purge
+    tell();
+  }
   g_engine->about_to_sleep();
 }
 
@@ -95,7 +98,10 @@ void Cq::purge(std::uint32_t qp_num) {
     } else if (g_host->purged != nullptr) {
       g_host->purged(ring[i & mask].wr_id);
     }
+  if (to == end) return;
   put.store(to);
+  if (solicited_put.load() > to) solicited_put.store(to);
+  told_put_.store(kUntold);  // what comes now takes the places of what was told
 }
 
 int Cq::resize(std::uint64_t size) {

@@ -53,7 +53,8 @@ struct Cq {
  private:
   void tell();
 
-  std::atomic<std::uint64_t> told_taken_{0}, told_put_{0};  // the ring when the last event was raised
+  static constexpr std::uint64_t kUntold = ~std::uint64_t{0};
+  std::atomic<std::uint64_t> told_taken_{0}, told_put_{kUntold};  // the ring when the last event was raised
 };
 
 struct Channel {

@@ -84,6 +84,28 @@ TEST_P(Conformance, ARequestTellsOfWhatNobodyHasPolled) {
   EXPECT_FALSE(is_told_once()) << "all are polled";
 }
 
+TEST_P(Conformance, ARequestTellsOfWhatTookThePlaceOfTheDestroyed) {
+  Endpoint x(a());
+  ibv_qp *const kept = x.qp, *const ends = x.make_qp();
+  for (ibv_qp* qp : {kept, ends}) {
+    x.qp = qp;
+    ASSERT_EQ(x.to_init(qp), 0);
+    ASSERT_EQ(x.to_state(IBV_QPS_ERR), 0);
+  }
+  ASSERT_EQ(x.ops.req_notify_cq(x.cq, 0), 0);
+  ASSERT_EQ(x.post_recv(1, {}), 0);  // is flushed
+  ASSERT_EQ(x.ops.destroy_qp(ends), 0);
+  x.qp = kept;
+  ibv_cq* cq = nullptr;
+  ASSERT_EQ(x.ops.get_cq_event(x.channel, &cq), 0);
+  EXPECT_EQ(x.poll(), 0);
+  ASSERT_EQ(x.post_recv(2, {}), 0);
+  EXPECT_EQ(x.ops.get_cq_event(x.channel, &cq), -1);
+  ASSERT_EQ(x.ops.req_notify_cq(x.cq, 0), 0);
+  EXPECT_EQ(x.ops.get_cq_event(x.channel, &cq), 0);
+  EXPECT_WC(x.wait(), 2, IBV_WC_WR_FLUSH_ERR);
+}
+
 TEST_P(Conformance, OverrunIsAnErrorOfTheQueue) {
   Endpoint x(a()), y(b(), {}, 1 << 16, 4);
   connect(x, y);

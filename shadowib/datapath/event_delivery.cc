@@ -130,8 +130,6 @@ void tell_of_drained(ShadowCq& cq) {
     if (cq.refill.empty()) return;
   }
   if (!cq.arming.is_armed()) return;  // the backend has told already
-  cq.arming.note_event();
-  cq.arming.note_surplus();  // the backend still has the request
   channel.pending.push_back(&cq);
   channel.events.update_signal(true);
 }

@@ -139,23 +139,15 @@ TEST_F(PollTest, ARequestTellsOfWhatWasDrained) {
   EXPECT_EQ(next_event(channel), &cq);
   EXPECT_FALSE(readable());
   EXPECT_EQ(poll(4), Ids{1});
-  // The backend still has the request, and answers it: one event a request.
+  // The backend still has the request: a restart makes it again, and what it tells is told.
+  EXPECT_TRUE(cq.arming.is_armed());
   told.push_back(&real_cq);
-  EXPECT_EQ(next_event(channel), nullptr);
+  EXPECT_EQ(next_event(channel), &cq);
+  EXPECT_FALSE(cq.arming.is_armed());
   ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
   EXPECT_FALSE(readable()) << "all are polled";
   told.push_back(&real_cq);
   EXPECT_EQ(next_event(channel), &cq);
-  // An adapter that tells at once has done so by itself.
-  complete(2);
-  drain_completions(cq);
-  g_backend.req_notify_cq = [](ibv_cq*, int) {
-    told.push_back(&real_cq);
-    return 0;
-  };
-  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
-  EXPECT_EQ(next_event(channel), &cq);
-  EXPECT_EQ(next_event(channel), nullptr);
   channel.events.close(channel.channel.fd);
   ::close(real_channel.fd);
 }
