@@ -43,9 +43,9 @@ struct Datagrams {
 
 TEST_P(Conformance, ADatagramNamesItsSender) {
   Datagrams d(a(), b());
+  std::memset(d.y.at(0), 'z', 100);
   ASSERT_EQ(d.y.post_recv(10, {d.y.sge(0, 2000)}), 0);
   ASSERT_EQ(d.y.post_recv(11, {d.y.sge(4000, 30), d.y.sge(5000, 11), d.y.sge(6000, 100)}), 0);
-  std::memset(d.y.at(0), 'z', 100);
   std::memcpy(d.x.at(0), "hello", 5);
   ASSERT_EQ(d.send(1, 0, 5), 0);
   EXPECT_WC(d.x.wait(), 1, IBV_WC_SUCCESS);

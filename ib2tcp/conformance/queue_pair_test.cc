@@ -145,7 +145,7 @@ TEST_P(Conformance, QueuesAreAsLargeAsAdaptersGrantThem) {
   EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
   EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
   for (std::uint32_t i = 0; i < 64; ++i) EXPECT_EQ(std::memcmp(y.at(i * 500), x.at(i * 1000), 100), 0) << i;
-  for (QpOptions more : {QpOptions{.send_wr = (1 << 20) + 1}, QpOptions{.sge = 65}}) {
+  for (QpOptions more : {QpOptions{.send_wr = (1 << 21) + 1}, QpOptions{.sge = 65}}) {
     ibv_qp_init_attr init = x.init_attr();
     init.cap = {more.send_wr, more.recv_wr, more.sge, more.sge, more.inline_bytes};
     EXPECT_EQ(x.ops.create_qp(x.pd, &init), nullptr);
