@@ -147,6 +147,8 @@ int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
 
 void drain_completions(ShadowCq& cq) {
   SpinGuard guard(cq.refill_lock);
+  // Who polls or asks for an event from here on finds the backend's queue empty, and looks here.
+  cq.refill_count.fetch_or(ShadowCq::kLookedAt);
   ibv_wc wc[32];
   int n;
   while ((n = g_backend.poll_cq(cq.real, 32, wc)) > 0)

@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <functional>
 #include <memory>
@@ -150,6 +151,41 @@ TEST_F(PollTest, ARequestTellsOfWhatWasDrained) {
   EXPECT_EQ(next_event(channel), &cq);
   channel.events.close(channel.channel.fd);
   ::close(real_channel.fd);
+}
+
+// A running program drains, too: where it destroys a shared receive queue, for example.
+TEST_F(PollTest, WhoAsksDuringADrainWaitsForIt) {
+  ShadowChannel channel;
+  const int real_fd = ::eventfd(0, EFD_CLOEXEC);
+  channel.channel.fd = channel.events.open(real_fd);
+  cq.cq.channel = &channel.channel;
+  g_backend.req_notify_cq = [](ibv_cq*, int) { return 0; };
+  complete(1);
+  std::thread asking;
+  const auto poll_backend = g_backend.poll_cq;
+  static std::function<void()> after_poll;
+  static int (*poll_it)(ibv_cq*, int, ibv_wc*);
+  poll_it = poll_backend;
+  std::atomic<bool> has_asked{false};
+  after_poll = [&] {
+    asking = std::thread([&] {
+      EXPECT_EQ(req_notify_cq(&cq.cq, 0), 0);
+      has_asked = true;
+    });
+    for (int i = 0; i < 50 && !has_asked; ++i) ::usleep(1000);  // it does not come to its end
+    EXPECT_FALSE(has_asked);
+  };
+  g_backend.poll_cq = [](ibv_cq* real, int count, ibv_wc* wc) {
+    const int n = poll_it(real, count, wc);
+    if (n > 0) std::exchange(after_poll, nullptr)();
+    return n;
+  };
+  drain_completions(cq);
+  asking.join();
+  g_backend.get_cq_event = [](ibv_comp_channel*, ibv_cq**) { return -1; };
+  EXPECT_EQ(next_event(channel), &cq);
+  channel.events.close(channel.channel.fd);
+  ::close(real_fd);
 }
 
 TEST_F(PollTest, ADestroyedQueuePairLeavesNothing) {
