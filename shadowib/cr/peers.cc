@@ -1,5 +1,6 @@
 #include "shadowib/cr/peers.h"
 
+#include <endian.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -268,6 +269,26 @@ void limit_reads(const ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   limit(&attr->max_rd_atomic, context.attr.max_qp_init_rd_atom, qp.remote.real_responders);
 }
 
+// Partitions are known by their P_Keys; where a port's table has one differs between adapters and machines.
+Status turn_partition(const ShadowQp& qp, ibv_qp_attr* attr, int mask) {
+  std::uint8_t number = attr->port_num;
+  if ((mask & IBV_QP_PORT) == 0)
+    for (const RecordedModify& m : qp.modifies)
+      if (m.mask & IBV_QP_PORT) number = m.attr.port_num;
+  const std::vector<ShadowPort>& ports = qp.context->ports;
+  if (number < 1 || number > ports.size()) return {};  // the adapter will say what is wrong
+  const ShadowPort& port = ports[number - 1u];
+  const std::size_t asked = attr->pkey_index;
+  if (asked >= port.real_pkey_indices.size()) return {};
+  if (port.real_pkey_indices[asked] < 0)
+    return Status::of(
+        Code::kRefused, EINVAL,
+        "queue pair 0x%x is in the partition of P_Key 0x%x, of which port %u of this adapter is no member",
+        qp.qp_num.value, be16toh(port.pkeys[asked]), number);
+  attr->pkey_index = static_cast<std::uint16_t>(port.real_pkey_indices[asked]);
+  return {};
+}
+
 }  // namespace
 
 Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
@@ -275,6 +296,7 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   if ((mask & IBV_QP_RNR_RETRY) != 0 && g_backend.set_paused == nullptr) attr->rnr_retry = 7;  // for ever
   const bool restarted = job_info().generation > 0;
   if (restarted) limit_reads(qp, attr, mask);
+  if (restarted && (mask & IBV_QP_PKEY_INDEX) != 0) SHADOWIB_TRY(turn_partition(qp, attr, mask));
   if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
   note_remote(qp, *attr, mask);
   if (!restarted) return {};

@@ -1,8 +1,11 @@
 #include "shadowib/cr/ports.h"
 
+#include <endian.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <iterator>
 
 #include "shadowib/cr/peers.h"
 #include "shadowib/objects/backend.h"
@@ -43,6 +46,13 @@ std::vector<RecordedGid> read_gids(ibv_context* real, std::uint8_t number, int e
   return gids;
 }
 
+std::vector<std::uint16_t> read_pkeys(ibv_context* real, std::uint8_t number, int entries) {
+  std::vector<std::uint16_t> pkeys;
+  for (std::uint16_t pkey = 0; std::ssize(pkeys) < entries; pkeys.push_back(pkey))
+    if (g_backend.query_pkey(real, number, static_cast<int>(pkeys.size()), &pkey) != 0) break;
+  return pkeys;
+}
+
 const ShadowPort* port_of(const ShadowContext& context, std::uint8_t number) {
   return number >= 1 && number <= context.ports.size() ? &context.ports[number - 1u] : nullptr;
 }
@@ -72,6 +82,21 @@ int find_substitute(const std::vector<RecordedGid>& real, const RecordedGid& kno
     if (score > best_score) best = static_cast<int>(i), best_score = score;
   }
   return best;
+}
+
+std::vector<int> find_partitions(const std::vector<std::uint16_t>& real, const std::vector<std::uint16_t>& known) {
+  const auto partition = [](std::uint16_t pkey) { return be16toh(pkey) & 0x7fff; };
+  std::vector<int> found;
+  for (std::size_t k = 0; k < known.size(); ++k) {
+    int best = -1, best_score = -1;
+    for (std::size_t r = 0; r < real.size(); ++r) {
+      if (real.size() > 1 && (partition(known[k]) == 0 || partition(real[r]) != partition(known[k]))) continue;
+      const int score = 2 * (real[r] == known[k]) + (r == k);
+      if (score > best_score) best = static_cast<int>(r), best_score = score;
+    }
+    found.push_back(best);
+  }
+  return found;
 }
 
 int source_index(const ShadowPort& port, int program_index, const ibv_gid& dgid) {
@@ -104,11 +129,8 @@ Status record_ports(ShadowContext& context) {
       port.real_gids.push_back(port.gids[g].gid);
       port.real_indices.push_back(static_cast<int>(g));
     }
-    for (int k = 0; k < port.attr.pkey_tbl_len; ++k) {
-      std::uint16_t pkey = 0;
-      if (g_backend.query_pkey(context.real, number, k, &pkey) != 0) break;
-      port.pkeys.push_back(pkey);
-    }
+    port.pkeys = read_pkeys(context.real, number, port.attr.pkey_tbl_len);
+    port.real_pkey_indices = find_partitions(port.pkeys, port.pkeys);
   }
   return {};
 }
@@ -124,6 +146,8 @@ Status rebuild_ports(ShadowContext& context) {
       port.real_indices[g] = substitute;
       port.real_gids[g] = substitute < 0 ? ibv_gid{} : port.real_table[static_cast<std::size_t>(substitute)].gid;
     }
+    const auto number = static_cast<std::uint8_t>(i + 1);
+    port.real_pkey_indices = find_partitions(read_pkeys(context.real, number, attr.pkey_tbl_len), port.pkeys);
   }
   return {};
 }

@@ -30,6 +30,10 @@ ibv_gid program_source(const ShadowPort& port, const ibv_gid& real);
 // it is one of the same family, and the one that the program sends from. A group's stays as it is.
 RecordedGid program_gid(const ShadowContext& context, const ibv_gid& real, const ibv_gid& from);
 
+// By index of `known`, the program's P_Keys: where `real` has the same partition, as the same kind of member if it
+// can be; -1: nowhere. An adapter that has one place only knows no partitions, and that stands for all.
+std::vector<int> find_partitions(const std::vector<std::uint16_t>& real, const std::vector<std::uint16_t>& known);
+
 // Fills in a route on this generation's adapter. `peer`: the port it leads to, or nullptr: to nobody.
 void set_route(const ShadowContext& context, const DirectoryPort* peer, ibv_ah_attr* attr);
 // The same of a multicast group, whose GID is the same everywhere.

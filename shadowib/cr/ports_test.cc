@@ -189,5 +189,20 @@ TEST_F(Route, NobodyIsNotTheWrongOne) {
   EXPECT_EQ(attr.grh.dgid.global.interface_id, 0u);
 }
 
+TEST(Partitions, AreKnownByTheirKeys) {
+  const auto keys = [](std::vector<std::uint16_t> host) {
+    for (std::uint16_t& key : host) key = htobe16(key);
+    return host;
+  };
+  using Indices = std::vector<int>;
+  EXPECT_EQ(find_partitions(keys({0xffff, 0, 0x8002, 0x8001}), keys({0xffff, 0x8001})), (Indices{0, 3}));
+  EXPECT_EQ(find_partitions(keys({0x0001, 0x8001}), keys({0x8001, 0x0001})), (Indices{1, 0}))
+      << "the same membership";
+  EXPECT_EQ(find_partitions(keys({0xffff, 0x0001}), keys({0xffff, 0x8001})), (Indices{0, 1})) << "or another";
+  EXPECT_EQ(find_partitions(keys({0xffff, 0xffff}), keys({0xffff, 0xffff})), (Indices{0, 1})) << "the same place";
+  EXPECT_EQ(find_partitions(keys({0xffff, 0}), keys({0x8001, 0})), (Indices{-1, -1}));
+  EXPECT_EQ(find_partitions(keys({0xffff}), keys({0x8001, 0xffff, 0})), (Indices{0, 0, 0})) << "RoCE, ib2tcp";
+}
+
 }  // namespace
 }  // namespace shadowib

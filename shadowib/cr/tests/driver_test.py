@@ -62,6 +62,8 @@ class Drivers(DriverCase):
         # The first objects are others now: their numbers have changed places, and keys are of another kind.
         kinds = [[line for line in lines if line.startswith("queue pair")] for lines in (first, second)]
         self.assertEqual(kinds[0][:2], list(reversed(kinds[1][:2])))
+        for lines in (first, second):
+            self.assertEqual({line for line in lines if line.startswith("P_Key")}, {"P_Key 0x8001"})
         self.assertFalse({line for line in first if line.startswith("region")} & set(second))
         self.assertEqual(self.made("old"), first)
         status = subprocess.run([SHADOWIB, "status", "j", "--json", "--dir", str(self.dir)], capture_output=True, text=True,

@@ -182,6 +182,7 @@ static void drivers(void) {
   int peer_lid;
   rnr_retry = 1;   /* the driver gets another, see fake_verbs; the program sees its own */
   read_depth = 16; /* the second has less */
+  pkey_index = 1;  /* of a partition that the second has elsewhere */
   make_pair(3 * kSlots * kBytes);
   exchange(a, b);
   make_more();
@@ -196,6 +197,7 @@ static void drivers(void) {
   struct ibv_qp_init_attr init;
   CHECK(ibv_query_qp(a, &attr, IBV_QP_RNR_RETRY, &init) == 0 && attr.rnr_retry == 1);
   CHECK(attr.max_rd_atomic == 16 && attr.max_dest_rd_atomic == 16);
+  CHECK(ibv_query_qp(a, &attr, IBV_QP_PKEY_INDEX, &init) == 0 && attr.pkey_index == 1);
   CHECK(ibv_resize_cq(send_cq, 0) == EINVAL && ibv_resize_cq(send_cq, INT32_MAX) == EINVAL);
   for (int i = 0; i < 3; ++i) give_out(a, IBV_WR_RDMA_WRITE, ++last);
   CHECK(ibv_resize_cq(send_cq, 1) == EINVAL && ibv_resize_cq(send_cq, 3) == 0);

@@ -18,6 +18,7 @@ struct ibv_mr* mr;
 char* memory;
 int lid;
 uint8_t rnr_retry = 7, min_rnr_timer = 1, read_depth = 1;
+uint16_t pkey_index = 0;
 uint8_t ack_timeout = 14;
 unsigned qp_access = IBV_ACCESS_REMOTE_WRITE;
 uint32_t send_depth = kDepth;
@@ -125,6 +126,7 @@ struct ibv_qp* create_datagram_qp(uint32_t qkey) {
 
 void to_init(struct ibv_qp* qp) {
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = qp_access};
+  attr.pkey_index = pkey_index;
   CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
 }
 

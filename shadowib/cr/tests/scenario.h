@@ -40,6 +40,7 @@ extern int gid_index; /* where addresses are GIDs (RoCE), else -1: all ends are 
 extern union ibv_gid gid;
 /* Of queue pairs made and connected from now on. */
 extern uint8_t rnr_retry, min_rnr_timer, ack_timeout, read_depth;
+extern uint16_t pkey_index;
 extern unsigned qp_access;
 extern uint32_t send_depth;
 

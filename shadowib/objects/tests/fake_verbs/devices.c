@@ -1,5 +1,6 @@
 /* Devices, contexts, and what all of it needs. */
 #include <dlfcn.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -163,7 +164,7 @@ static int query_port_to(struct ibv_context* context, uint8_t port, struct ibv_p
   if (port != 1) return EINVAL;
   struct ibv_port_attr all = {.state = IBV_PORT_ACTIVE, .max_mtu = IBV_MTU_4096, .active_mtu = IBV_MTU_4096};
   all.gid_tbl_len = FAKE_GIDS;
-  all.pkey_tbl_len = 1;
+  all.pkey_tbl_len = FAKE_PARTITIONS;
   all.max_msg_sz = 1u << 30;
   all.lid = (uint16_t)(FAKE_LID + (context->device == &g_devices[1].device));
   all.sm_lid = FAKE_LID;
@@ -227,7 +228,7 @@ int ibv_query_device(struct ibv_context* context, struct ibv_device_attr* attr) 
   attr->max_qp_wr = attr->max_cqe = 1 << 16;
   attr->max_sge = kFakeSges;
   attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = FAKE_READS;
-  attr->max_pkeys = 1;
+  attr->max_pkeys = FAKE_PARTITIONS;
   attr->phys_port_cnt = 1;
   return 0;
 }
@@ -270,11 +271,17 @@ ssize_t _ibv_query_gid_table(struct ibv_context* context, struct ibv_gid_entry* 
 }
 #endif
 
+/* The first is everybody's, the last is one that both have, and between them are others' and free places. */
+uint16_t fake_pkey_at(int index) {
+  return index == 0 ? 0xffff : index == FAKE_PARTITIONS - 1 ? 0x8001 : index == 1 ? 0x8002 : 0;
+}
+
 int ibv_query_pkey(struct ibv_context* context, uint8_t port, int index, __be16* pkey) {
   ENTER();
   (void)context;
-  *pkey = 0xffff;
-  return port == 1 && index == 0 ? 0 : -1;
+  if (port != 1 || index < 0 || index >= FAKE_PARTITIONS) return -1;
+  *pkey = htobe16(fake_pkey_at(index));
+  return 0;
 }
 
 int ibv_get_async_event(struct ibv_context* context, struct ibv_async_event* event) {

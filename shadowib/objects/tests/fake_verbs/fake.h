@@ -18,12 +18,13 @@
 #undef ibv_reg_mr
 
 /* What makes a build another one: FAKE_NAME (a string), FAKE_DEVICES, FAKE_LID, FAKE_READS (READs that a queue pair
- * has under way), FAKE_GIDS (places, of which two are taken), FAKE_FLIP (what the numbers of objects are mixed with:
- * one build's number of the first is the other's of the second), FAKE_LAZY (as Linux' rxe: looks at a send queue that
- * is or was in SQD only when something is posted, taken or not; tells that one has drained without being asked; has
- * more room than it grants and says so when asked), FAKE_LKEY, FAKE_RKEY (the lowest byte of keys), FAKE_PRIVATE
- * (bytes behind the public part of a struct), FAKE_EXTENDED (contexts have the slots of verbs_context),
- * FAKE_OLD_SYMBOLS (the functions of libibverbs 1.0 are there too, which take other structs). */
+ * has under way), FAKE_GIDS (places, of which two are taken), FAKE_PARTITIONS (places for P_Keys), FAKE_FLIP (what
+ * the numbers of objects are mixed with: one build's number of the first is the other's of the second), FAKE_LAZY (as
+ * Linux' rxe: looks at a send queue that is or was in SQD only when something is posted, taken or not; tells that one
+ * has drained without being asked; has more room than it grants and says so when asked), FAKE_LKEY, FAKE_RKEY (the
+ * lowest byte of keys), FAKE_PRIVATE (bytes behind the public part of a struct), FAKE_EXTENDED (contexts have the
+ * slots of verbs_context), FAKE_OLD_SYMBOLS (the functions of libibverbs 1.0 are there too, which take other
+ * structs). */
 
 enum { kFakeMost = 4096, kFakeSges = 4 };
 
@@ -93,6 +94,7 @@ void fake_unlock(void);
 /* That a completion queue may have: the number in FAKE_VERBS_DIR/NAME.entries, or no limit. */
 int fake_most_entries(void);
 uint32_t fake_number(uint32_t* made);
+uint16_t fake_pkey_at(int index);
 
 void fake_push_event(FakeEvents* events, int fd, const struct ibv_async_event* event);
 int fake_pop_event(FakeEvents* events, int fd, struct ibv_async_event* event); /* 0, or -1 with EAGAIN */

@@ -200,6 +200,8 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
   if ((mask & IBV_QP_RNR_RETRY) != 0 && attr->rnr_retry != 7) return EINVAL;
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr->max_rd_atomic > FAKE_READS) return EINVAL;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr->max_dest_rd_atomic > FAKE_READS) return EINVAL;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr->pkey_index != 0)
+    fake_tell("P_Key 0x%x\n", fake_pkey_at(attr->pkey_index));
   FakeQp* fake = (FakeQp*)qp;
   const enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : qp->state;
   if (to == IBV_QPS_RTS && fake->draining) return EINVAL;
