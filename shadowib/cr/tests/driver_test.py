@@ -115,6 +115,17 @@ class Drivers(DriverCase):
                 self.ends(later, -9)
                 self.ends(self.restart(self.newest(), **self.over("new")), 0)
 
+    def test_a_port_outside_the_partition(self):
+        (self.dir / "new.unpartitioned").touch()
+        self.ends(self.run_over("old", "drivers"), -9)
+        refused = self.restart(1, **self.over("new"))
+        self.ends(refused, 4)
+        self.assertIn("is in the partition of P_Key 0x8001, of which port 1 of this adapter is no member", refused.log.read_text())
+        (self.dir / "new.unpartitioned").unlink()
+        restarted = self.restart(1, **self.over("new"))  # the set is as good as it was
+        self.await_file("on the second")
+        restarted.kill()
+
     def test_a_device_with_small_completion_queues(self):
         # No room for completions that the program did not ask for: it goes on without them.
         (self.dir / "new.entries").write_text("300\n")
