@@ -118,7 +118,9 @@ void drain_events(ShadowChannel& channel) {
 
 void withdraw_surplus(ShadowCq& cq) {
   drain_events(*ShadowChannel::of(cq.cq.channel));
-  cq.arming.forget_surplus();
+  // tell_of_drained tells of what it was for. An adapter whose completions are swallowed tells again itself, or does
+  // so of new ones only.
+  if (cq.arming.forget_surplus() && !cq.swallows()) drain_completions(cq);
 }
 
 void tell_of_drained(ShadowCq& cq) {
@@ -130,6 +132,8 @@ void tell_of_drained(ShadowCq& cq) {
     if (cq.refill.empty()) return;
   }
   if (!cq.arming.is_armed()) return;  // the backend has told already
+  cq.arming.note_event();
+  cq.arming.note_surplus();  // the backend still has the request
   channel.pending.push_back(&cq);
   channel.events.update_signal(true);
 }

@@ -16,8 +16,7 @@ void drain_events(ShadowChannel& channel);
 // own could be taken for ours.
 void withdraw_surplus(ShadowCq& cq);
 // The program has asked for an event. Adapters tell at once of completions that lie there unpolled (mlx5 does, and
-// Open MPI's udcm relies on it): so do we of those that we have taken out of the backend. The backend
-// keeps the request, and its answer is one event more.
+// Open MPI's udcm relies on it): so do we of those that we have taken out of the backend.
 void tell_of_drained(ShadowCq& cq);
 // A completion queue is going away: its unread events too.
 void withdraw_events(ShadowChannel& channel, ShadowCq& cq);

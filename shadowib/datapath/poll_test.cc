@@ -140,11 +140,14 @@ TEST_F(PollTest, ARequestTellsOfWhatWasDrained) {
   EXPECT_EQ(next_event(channel), &cq);
   EXPECT_FALSE(readable());
   EXPECT_EQ(poll(4), Ids{1});
-  // The backend still has the request: a restart makes it again, and what it tells is told.
-  EXPECT_TRUE(cq.arming.is_armed());
+  // The backend still has the request, and answers it, once: what it told of is told when the program asks again.
+  complete(2);
   told.push_back(&real_cq);
+  EXPECT_EQ(next_event(channel), nullptr);
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  EXPECT_TRUE(readable());
   EXPECT_EQ(next_event(channel), &cq);
-  EXPECT_FALSE(cq.arming.is_armed());
+  EXPECT_EQ(poll(4), Ids{2});
   ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
   EXPECT_FALSE(readable()) << "all are polled";
   told.push_back(&real_cq);

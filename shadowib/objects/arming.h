@@ -45,14 +45,19 @@ class Arming {
 
   // The shim has asked the backend once more for what was unanswered, and tells the event that it has taken
   // nevertheless: one may come that no request of the program's waits for.
-  void note_surplus() { surplus_.store(true, std::memory_order_relaxed); }
-  bool may_have_surplus() const { return surplus_.load(std::memory_order_relaxed); }
-  // The program asks again, so that the two requests become one. Events from before have been taken.
-  void forget_surplus() { surplus_.store(false, std::memory_order_relaxed); }
+  void note_surplus() { surplus_.store(Surplus::kDue, std::memory_order_relaxed); }
+  // Or it was taken, and not told.
+  bool may_have_surplus() const { return surplus_.load(std::memory_order_relaxed) != Surplus::kNone; }
+  // The program asks again, so that the two requests become one. Events from before have been taken. True if one of
+  // them was not told: what it was for may lie in the backend's queue, which has told of it and will not again.
+  bool forget_surplus() { return surplus_.exchange(Surplus::kNone, std::memory_order_relaxed) == Surplus::kUntold; }
   // An event was taken from the backend. True if it is that one, and certainly so: all requests have had an answer of
   // their own. Another may be, or may answer a request, and is told.
   bool take_surplus() {
-    return may_have_surplus() && surplus_.exchange(false, std::memory_order_relaxed) && !is_armed();
+    Surplus due = Surplus::kDue;
+    if (!surplus_.compare_exchange_strong(due, Surplus::kNone, std::memory_order_relaxed) || is_armed()) return false;
+    surplus_.store(Surplus::kUntold, std::memory_order_relaxed);
+    return true;
   }
 
  private:
@@ -76,7 +81,8 @@ class Arming {
   }
 
   std::atomic<std::uint64_t> word_{0};
-  std::atomic<bool> surplus_{false};
+  enum class Surplus : std::uint8_t { kNone, kDue, kUntold };
+  std::atomic<Surplus> surplus_{Surplus::kNone};
 };
 
 }  // namespace shadowib

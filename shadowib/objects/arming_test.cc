@@ -90,6 +90,9 @@ TEST(Arming, ASurplusEventIsOneThatNoRequestWaitsFor) {
   arming.note_event();
   EXPECT_TRUE(arming.take_surplus());
   EXPECT_FALSE(arming.take_surplus()) << "one was to come";
+  EXPECT_TRUE(arming.may_have_surplus()) << "it was not told";
+  EXPECT_TRUE(arming.forget_surplus());
+  EXPECT_FALSE(arming.may_have_surplus());
   arming.note_surplus();
   arming.note_armed(false);  // by another thread, which has not seen that there is one
   EXPECT_FALSE(arming.take_surplus());
