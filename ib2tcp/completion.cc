@@ -38,12 +38,12 @@ bool Cq::push(const ibv_wc& wc, bool solicited) {
     return false;
   }
   ring[at & mask] = wc;
-  solicited = solicited || wc.status != IBV_WC_SUCCESS;
-  if (solicited) solicited_put.store(at + 1, std::memory_order_relaxed);
   if (channel == nullptr) {
     put.store(at + 1, std::memory_order_release);
     return true;
   }
+  solicited = solicited || wc.status != IBV_WC_SUCCESS;
+  if (solicited) solicited_put.store(at + 1, std::memory_order_relaxed);
   // Sequentially consistent with arm: either this sees the arming or that sees the entry.
   put.store(at + 1, std::memory_order_seq_cst);
   int how = armed.load(std::memory_order_seq_cst);
@@ -69,12 +69,10 @@ void Cq::arm(bool solicited_only) {
   while (now < wanted && !armed.compare_exchange_weak(now, wanted)) {
   }
   if (channel == nullptr) return;
-  std::uint64_t end = put.load(std::memory_order_seq_cst);
-  if (std::max(now, wanted) == kSolicited) end = std::min(end, solicited_put.load(std::memory_order_relaxed));
-  const std::uint64_t from = taken.load();
-  const bool is_told =
-      from == told_taken_.load(std::memory_order_relaxed) && put.load() == told_put_.load(std::memory_order_relaxed);
-  if (end > from && !is_told && armed.exchange(kNot) != kNot) {
+  const std::uint64_t end = put.load(std::memory_order_seq_cst), from = taken.load();
+  const std::uint64_t awaited = std::max(now, wanted) == kNext ? end : std::min(end, solicited_put.load());
+  const bool is_told = from == told_taken_.load() && end == told_put_.load();
+  if (awaited > from && !is_told && armed.exchange(kNot) != kNot) {
     SpinGuard guard(poll_lock);  // against purge
     tell();
   }

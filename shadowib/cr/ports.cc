@@ -130,7 +130,6 @@ Status record_ports(ShadowContext& context) {
       port.real_indices.push_back(static_cast<int>(g));
     }
     port.pkeys = read_pkeys(context.real, number, port.attr.pkey_tbl_len);
-    port.real_pkey_indices = find_partitions(port.pkeys, port.pkeys);
   }
   return {};
 }

@@ -114,6 +114,8 @@ TEST_F(PollTest, AnEventTakenBeforeTheRequestReturnsAnswersIt) {
 TEST_F(PollTest, ARequestTellsOfWhatWasDrained) {
   static std::deque<ibv_cq*> told;
   static ibv_cq real_cq;
+  static ShadowCq* asked;
+  asked = &cq;
   ShadowChannel channel;
   ibv_comp_channel real_channel{nullptr, ::eventfd(0, EFD_CLOEXEC), 0};
   channel.real = &real_channel;
@@ -152,6 +154,16 @@ TEST_F(PollTest, ARequestTellsOfWhatWasDrained) {
   EXPECT_FALSE(readable()) << "all are polled";
   told.push_back(&real_cq);
   EXPECT_EQ(next_event(channel), &cq);
+  // An adapter that tells at once, and a thread that has its event before the request returns.
+  complete(3);
+  drain_completions(cq);
+  g_backend.req_notify_cq = [](ibv_cq*, int) {
+    told.push_back(&real_cq);
+    std::thread([] { EXPECT_EQ(next_event(*ShadowChannel::of(asked->cq.channel)), asked); }).join();
+    return 0;
+  };
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  EXPECT_EQ(next_event(channel), nullptr) << "it was told";
   channel.events.close(channel.channel.fd);
   ::close(real_channel.fd);
 }

@@ -43,7 +43,7 @@ struct ShadowPort {
   std::vector<RecordedGid> real_table;
   std::vector<int> real_indices;       // by the program's index, into real_table; -1: nothing stands for it
   std::vector<ibv_gid> real_gids;      // the same, or zeros
-  std::vector<int> real_pkey_indices;  // by the program's index of a P_Key; -1: this port is not in that partition
+  std::vector<int> real_pkey_indices;  // by the program's of a P_Key, -1: not in that partition; empty: the same
   // Index that the program has named last as where it sends from: of several GIDs that are one now the likely one.
   int named_gid = 0;
 };

@@ -1,5 +1,6 @@
 #include "hooks/imager/restore/companies.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 

@@ -16,7 +16,7 @@ from restart_case import BUILD, SHADOWIB, TIMEOUT_S, await_listener, free_port
 
 ITERATIONS, REST_US = 3_000, 2_000  # long enough for what is done meanwhile, however fast the machine is
 
-# By name.
+# As far as its name tells.
 ON_ANOTHER_HOST = [*restart_case.unshare("--uts"), "sh", "-c", 'hostname shadowib-elsewhere && exec "$0" "$@"']
 
 
