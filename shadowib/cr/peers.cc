@@ -270,23 +270,36 @@ void limit_reads(const ShadowQp& qp, ibv_qp_attr* attr, int mask) {
 }
 
 // Partitions are known by their P_Keys; where a port's table has one differs between adapters and machines.
-Status turn_partition(const ShadowQp& qp, ibv_qp_attr* attr, int mask) {
-  std::uint8_t number = attr->port_num;
-  if ((mask & IBV_QP_PORT) == 0)
-    for (const RecordedModify& m : qp.modifies)
-      if (m.mask & IBV_QP_PORT) number = m.attr.port_num;
+Status turn_partition(const ShadowQp& qp, std::uint8_t port_number, std::uint16_t* index) {
   const std::vector<ShadowPort>& ports = qp.context->ports;
-  if (number < 1 || number > ports.size()) return {};  // the adapter will say what is wrong
-  const ShadowPort& port = ports[number - 1u];
-  const std::size_t asked = attr->pkey_index;
-  if (asked >= port.real_pkey_indices.size()) return {};
-  if (port.real_pkey_indices[asked] < 0)
+  if (port_number < 1 || port_number > ports.size()) return {};  // the adapter will say what is wrong
+  const ShadowPort& port = ports[port_number - 1u];
+  if (*index >= port.real_pkey_indices.size()) return {};
+  const int real = port.real_pkey_indices[*index];
+  if (real < 0)
     return Status::of(
         Code::kRefused, EINVAL,
         "queue pair 0x%x is in the partition of P_Key 0x%x, of which port %u of this adapter is no member",
-        qp.qp_num.value, be16toh(port.pkeys[asked]), number);
-  attr->pkey_index = static_cast<std::uint16_t>(port.real_pkey_indices[asked]);
+        qp.qp_num.value, be16toh(port.pkeys[*index]), port_number);
+  *index = static_cast<std::uint16_t>(real);
   return {};
+}
+
+std::uint8_t first_port(const ShadowQp& qp, const ibv_qp_attr& attr, int mask) {
+  if (mask & IBV_QP_PORT) return attr.port_num;
+  std::uint8_t number = 0;
+  for (const RecordedModify& m : qp.modifies)
+    if (m.mask & IBV_QP_PORT) number = m.attr.port_num;
+  return number;
+}
+
+// The way on which a connection goes on when the first is gone, to another port of the same peer.
+Status turn_alternate(const ShadowQp& qp, ibv_qp_attr* attr) {
+  RemoteEnd remote;
+  note_address(*qp.context, attr->alt_ah_attr, &remote);
+  const Found found = find_remote(remote, nullptr, 0);
+  set_route(*qp.context, found.has_port ? &found.port : nullptr, &attr->alt_ah_attr);
+  return turn_partition(qp, attr->alt_port_num, &attr->alt_pkey_index);
 }
 
 }  // namespace
@@ -296,7 +309,9 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   if ((mask & IBV_QP_RNR_RETRY) != 0 && g_backend.set_paused == nullptr) attr->rnr_retry = 7;  // for ever
   const bool restarted = job_info().generation > 0;
   if (restarted) limit_reads(qp, attr, mask);
-  if (restarted && (mask & IBV_QP_PKEY_INDEX) != 0) SHADOWIB_TRY(turn_partition(qp, attr, mask));
+  if (restarted && (mask & IBV_QP_PKEY_INDEX) != 0)
+    SHADOWIB_TRY(turn_partition(qp, first_port(qp, *attr, mask), &attr->pkey_index));
+  if (restarted && (mask & IBV_QP_ALT_PATH) != 0) SHADOWIB_TRY(turn_alternate(qp, attr));
   if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
   note_remote(qp, *attr, mask);
   if (!restarted) return {};

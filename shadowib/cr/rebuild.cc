@@ -198,6 +198,21 @@ Status rebuild_shared_receive_queues(Registry& r) {
   return {};
 }
 
+// What of a change is made again. An adapter that knows no second path has none to load: the connection goes on by
+// its first, and the program sees that in the path migration state.
+int replayed_mask(const ShadowQp& qp, const RecordedModify& m) {
+  int mask = m.mask;
+  if (!qp.drain_event_due) mask &= ~IBV_QP_EN_SQD_ASYNC_NOTIFY;  // the program has it, or will from the shim
+  if ((qp.context->real_attr.device_cap_flags & IBV_DEVICE_AUTO_PATH_MIG) != 0) return mask;
+  if ((mask & IBV_QP_ALT_PATH) != 0)
+    log_line(LogLevel::kWarn,
+             "queue pair 0x%x: this adapter knows no alternate paths, and the program's is not loaded",
+             qp.qp_num.value);
+  mask &= ~IBV_QP_ALT_PATH;
+  if (m.attr.path_mig_state != IBV_MIG_MIGRATED) mask &= ~IBV_QP_PATH_MIG_STATE;
+  return mask;
+}
+
 }  // namespace
 
 Status replay(ShadowQp& qp, ibv_qp_state from, ibv_qp_state to) {
@@ -206,8 +221,8 @@ Status replay(ShadowQp& qp, ibv_qp_state from, ibv_qp_state to) {
     if (m.mask & IBV_QP_STATE) at = m.attr.qp_state;
     if (at < from || at >= to) continue;
     ibv_qp_attr attr = m.attr;
-    int mask = m.mask;
-    if (!qp.drain_event_due) mask &= ~IBV_QP_EN_SQD_ASYNC_NOTIFY;  // the program has it, or will from the shim
+    const int mask = replayed_mask(qp, m);
+    if (mask == 0) continue;
     SHADOWIB_TRY(turn_address(qp, &attr, mask));
     if (int rc = g_backend.modify_qp(qp.real, &attr, mask); rc != 0)
       return failed(rc, "queue pair 0x%x: its change to state %d", qp.qp_num.value, static_cast<int>(at));

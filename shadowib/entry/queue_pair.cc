@@ -267,6 +267,10 @@ int shadowib_ibv_query_qp(ibv_qp* program, ibv_qp_attr* attr, int mask, ibv_qp_i
     if (m.mask & IBV_QP_RNR_RETRY) attr->rnr_retry = m.attr.rnr_retry;
     if (job_info().generation == 0) continue;  // the adapter's own answer, which may be rounded up
     if (m.mask & IBV_QP_PKEY_INDEX) attr->pkey_index = m.attr.pkey_index;
+    if (m.mask & IBV_QP_ALT_PATH) {
+      attr->alt_ah_attr = m.attr.alt_ah_attr;
+      attr->alt_pkey_index = m.attr.alt_pkey_index;
+    }
     if (m.mask & IBV_QP_MAX_QP_RD_ATOMIC) attr->max_rd_atomic = m.attr.max_rd_atomic;
     if (m.mask & IBV_QP_MAX_DEST_RD_ATOMIC) attr->max_dest_rd_atomic = m.attr.max_dest_rd_atomic;
   }

@@ -126,6 +126,19 @@ class Drivers(DriverCase):
         self.await_file("on the second")
         restarted.kill()
 
+    def test_an_alternate_path(self):
+        def ways(name):
+            return [line for line in self.made(name) if line.startswith("another way")]
+
+        self.ends(self.run_over("old", "alternate_path"), -9)
+        self.assertEqual(ways("old"), ["another way to LID 0x11, P_Key 0x8001"])
+        self.ends(self.restart(1, **self.over("new")), 0)  # over which the program then loads it anew
+        self.assertEqual(ways("new"), ["another way to LID 0x21, P_Key 0x8001"] * 2)
+        (self.dir / "new.one_way").touch()
+        self.ends(self.restart(1, **self.over("new")), 0)
+        self.assertEqual(len(ways("new")), 2)
+        self.assertIn("this adapter knows no alternate paths, and the program's is not loaded", self.said())
+
     def test_a_device_with_small_completion_queues(self):
         # No room for completions that the program did not ask for: it goes on without them.
         (self.dir / "new.entries").write_text("300\n")

@@ -217,6 +217,24 @@ static void one_driver(void) {
   exchange(a, b);
 }
 
+/* A connection has another way to its peer, here the same one, and takes it along where the adapter knows of such. */
+static void alternate_path(void) {
+  struct ibv_qp_attr attr = {
+      .path_mig_state = IBV_MIG_REARM, .alt_port_num = 1, .alt_timeout = 14, .alt_pkey_index = 1};
+  struct ibv_qp_init_attr init;
+  make_pair(3 * kSlots * kBytes);
+  attr.alt_ah_attr.dlid = (uint16_t)lid;
+  attr.alt_ah_attr.port_num = 1;
+  CHECK(ibv_modify_qp(a, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE) == 0);
+  exchange(a, b);
+  over_a_checkpoint();
+  CHECK(ibv_query_qp(a, &attr, IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE, &init) == 0);
+  const int is_lost = access("new.one_way", F_OK) == 0;
+  CHECK(attr.path_mig_state == (is_lost ? IBV_MIG_MIGRATED : IBV_MIG_REARM));
+  CHECK(attr.alt_ah_attr.dlid == lid && attr.alt_pkey_index == 1);
+  CHECK(ibv_modify_qp(a, &attr, IBV_QP_ALT_PATH) == (is_lost ? EINVAL : 0));
+}
+
 /* One has opened its device before the adapter changes, the other does so afterwards, and is told the same. */
 static void opens_before(void) {
   int peer_lid;
@@ -260,6 +278,7 @@ static void opens_after_a_look(void) {
 const struct scenario driver_scenarios[] = {{"drivers", drivers},
                                             {"many_drivers", many_drivers},
                                             {"one_driver", one_driver},
+                                            {"alternate_path", alternate_path},
                                             {"opens_before", opens_before},
                                             {"opens_later", opens_later},
                                             {"opens_after_a_look", opens_after_a_look},

@@ -45,8 +45,7 @@ static const char* directory(void) {
   return found;
 }
 
-/* The test has put a file of this name, behind the library's, into the directory. */
-static int is_marked(const char* how) {
+int fake_is_marked(const char* how) {
   char path[512];
   if (directory() == NULL) return 0;
   snprintf(path, sizeof(path), "%s/" FAKE_NAME ".%s", directory(), how);
@@ -55,7 +54,7 @@ static int is_marked(const char* how) {
 
 void fake_enter(const char* function) {
   char text[128];
-  if (!is_marked("forbidden")) return;
+  if (!fake_is_marked("forbidden")) return;
   const int bytes = snprintf(text, sizeof(text), FAKE_NAME ": %s is called, which nobody may any more\n", function);
   (void)!write(2, text, (size_t)bytes);
   abort();
@@ -80,7 +79,7 @@ __attribute__((destructor)) static void end(void) {
   char ending[512];
   if (directory() == NULL) return;
   snprintf(ending, sizeof(ending), "%s/" FAKE_NAME ".ending", directory());
-  while (is_marked("slow")) {
+  while (fake_is_marked("slow")) {
     close(open(ending, O_WRONLY | O_CREAT | O_CLOEXEC, 0666));
     usleep(1000);
   }
@@ -235,6 +234,7 @@ int ibv_query_device(struct ibv_context* context, struct ibv_device_attr* attr) 
   attr->max_qp_rd_atom = attr->max_qp_init_rd_atom = FAKE_READS;
   attr->max_pkeys = FAKE_PARTITIONS;
   attr->phys_port_cnt = 1;
+  if (!fake_is_marked("one_way")) attr->device_cap_flags = IBV_DEVICE_AUTO_PATH_MIG;
   return 0;
 }
 
@@ -278,7 +278,7 @@ ssize_t _ibv_query_gid_table(struct ibv_context* context, struct ibv_gid_entry* 
 
 /* The first is everybody's, the last is one that both have, and between them are others' and free places. */
 uint16_t fake_pkey_at(int index) {
-  if (index > 0 && is_marked("unpartitioned")) return 0;
+  if (index > 0 && fake_is_marked("unpartitioned")) return 0;
   return index == 0 ? 0xffff : index == FAKE_PARTITIONS - 1 ? 0x8001 : index == 1 ? 0x8002 : 0;
 }
 

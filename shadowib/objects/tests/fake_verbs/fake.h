@@ -84,6 +84,8 @@ struct FakeQp {
 /* Begins every exported function and slot. */
 void fake_enter(const char* function);
 #define ENTER() fake_enter(__func__)
+/* The test has put a file of this name, behind the library's, into the directory. */
+int fake_is_marked(const char* how);
 void fake_tell(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 /* One lock for all: a request of one queue pair changes another. */

@@ -202,6 +202,9 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr->max_dest_rd_atomic > FAKE_READS) return EINVAL;
   if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr->pkey_index != 0)
     fake_tell("P_Key 0x%x\n", fake_pkey_at(attr->pkey_index));
+  if ((mask & (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)) != 0 && fake_is_marked("one_way")) return EINVAL;
+  if ((mask & IBV_QP_ALT_PATH) != 0)
+    fake_tell("another way to LID 0x%x, P_Key 0x%x\n", attr->alt_ah_attr.dlid, fake_pkey_at(attr->alt_pkey_index));
   FakeQp* fake = (FakeQp*)qp;
   const enum ibv_qp_state to = mask & IBV_QP_STATE ? attr->qp_state : qp->state;
   if (to == IBV_QPS_RTS && fake->draining) return EINVAL;
@@ -219,6 +222,11 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
   TAKE(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
   TAKE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
   TAKE(IBV_QP_TIMEOUT, timeout);
+  TAKE(IBV_QP_ALT_PATH, alt_ah_attr);
+  TAKE(IBV_QP_ALT_PATH, alt_pkey_index);
+  TAKE(IBV_QP_ALT_PATH, alt_port_num);
+  TAKE(IBV_QP_ALT_PATH, alt_timeout);
+  TAKE(IBV_QP_PATH_MIG_STATE, path_mig_state);
   TAKE(IBV_QP_RETRY_CNT, retry_cnt);
   TAKE(IBV_QP_RNR_RETRY, rnr_retry);
   if (mask & IBV_QP_STATE) {
