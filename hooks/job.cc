@@ -153,9 +153,6 @@ Status choose_epoch(JobInfo* info, Exchange* exchange) {
   SHADOWIB_TRY(exchange->list(epoch + "/member", &members));
   bool alive = false;
   for (const auto& member : members) alive = alive || is_alive(alive_path(info->directory, info->job, epoch, member));
-  if (!alive && is_alive(job_path(*info, kRenewing)))
-    return Status::of(Code::kBusy, EAGAIN, "job %.80s is being restarted; its new process gave up waiting for that",
-                      info->job);
   // Members that a restart is bringing back are not there yet, and those it has brought back may have ended.
   if (!members.empty() && !alive && !is_alive(job_path(*info, "alive/restart"))) {
     epoch = first_epoch();
@@ -201,12 +198,18 @@ std::uint64_t latest_request(Exchange* exchange, const char* epoch, const char* 
 
 namespace {
 
+// *waits: not now, a restart is making the job's new epoch.
 Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint64_t* last_request,
-                    std::uint64_t* last_status) {
+                    std::uint64_t* last_status, bool* waits) {
   int joining = -1;
   SHADOWIB_TRY(lock_joining(*info, &joining));  // also makes the directories
+  // Before the epoch is read: a restart that begins after this look waits until nobody is joining, and sees us then.
+  *waits = is_alive(job_path(*info, kRenewing));
   std::unique_ptr<Exchange> opened;
-  Status status = Exchange::open(info->exchange, true, &opened);
+  Status status =
+      *waits ? Status::of(Code::kBusy, EAGAIN,
+                          "job %.80s is being restarted; its new process gave up waiting for that", info->job)
+             : Exchange::open(info->exchange, true, &opened);
   if (status.ok()) status = choose_epoch(info, opened.get());
   std::vector<std::string> members;
   if (status.ok()) {
@@ -243,10 +246,9 @@ Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint6
   // Verifying a large set takes a while, and who comes meanwhile belongs to the job as it is afterwards.
   const std::int64_t deadline = monotonic_ns() + kRestartWaitNs;
   for (;;) {
-    const bool renewing = is_alive(job_path(*info, kRenewing));
-    Status status = try_to_enter(info, exchange, alive_lock, last_request, last_status);
-    const bool waits = renewing || is_alive(job_path(*info, kRenewing));
-    if (status.code() != Code::kBusy || !waits || monotonic_ns() > deadline) return status;
+    bool waits = false;
+    Status status = try_to_enter(info, exchange, alive_lock, last_request, last_status, &waits);
+    if (!waits || monotonic_ns() > deadline) return status;
     raw_sleep_ms(20);
   }
 }

@@ -189,6 +189,22 @@ class Members(RestartCase):
             self.assertEqual(list(alive.glob("g*")), [], "and is no member yet")
         self.ends(program, -9)
 
+    def test_who_joins_reads_no_epoch_that_a_restart_replaces(self):
+        job = self.dir / "jobs" / "j"
+        (job / "alive").mkdir(parents=True)
+        os.mkfifo(job / "epoch")  # who reads it stays there
+        reading = os.open(job / "epoch", os.O_RDWR)
+        with open(job / "alive" / "renewing", "w") as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX)
+            program = self.run_program("held")
+            time.sleep(0.5)
+            (job / "renewed").write_text("g0-00000002")
+            (job / "renewed").rename(job / "epoch")
+        os.write(reading, b"g0-00000001")
+        self.ends(program, -9)
+        self.assertEqual({path.name.split(".")[0] for path in (job / "alive").glob("g*")}, {"g0-00000002"})
+        os.close(reading)
+
 
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
