@@ -11,6 +11,7 @@
 #include <semaphore.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
@@ -31,6 +32,7 @@
 #include <vector>
 
 #include "hooks/raw_signal.h"
+#include "hooks/request_signals.h"
 #include "hooks/stop.h"
 #include "hooks/tasks.h"
 #include "shadowib/base/lock.h"
@@ -476,6 +478,37 @@ TEST(BlockedCall, ProgramSignalDuringTheStopStillInterrupts) {
   }
   close(p[0]);
   close(p[1]);
+}
+
+// It is the agent's, not the program's: the call goes on as if nothing had come, also one that the signal's handler
+// would not know by the code around it, as it knows those of libc's functions.
+TEST(BlockedCall, ARequestForACheckpointDuringTheStopInterruptsNothing) {
+  ASSERT_TRUE(stop_install().ok());
+  ASSERT_EQ(setenv("SHADOWIB_CHECKPOINT_ON", "XCPU", 1), 0);
+  ASSERT_TRUE(choose_request_signals().ok());
+  const std::atomic<int> wake_fd{eventfd(0, EFD_NONBLOCK)};
+  install_request_signals(&wake_fd);
+  int p[2];
+  ASSERT_EQ(pipe(p), 0);
+  std::atomic<int> tid{0};
+  long found = 0;
+  std::thread thread([&] {
+    tid = raw_gettid();
+    pollfd waits{p[0], POLLIN, 0};
+    found = syscall(SYS_poll, &waits, 1, -1);
+  });
+  BlockedSyscall call;
+  while (tid == 0 || !read_blocked_syscall(tid, &call) || call.number != SYS_poll) sched_yield();
+  ASSERT_TRUE(stop_threads(5000).ok());
+  syscall(SYS_tgkill, getpid(), tid.load(), SIGXCPU);
+  release_threads();
+  while (!take_signalled_request().checkpoint) sched_yield();
+  ASSERT_EQ(write(p[1], "x", 1), 1);
+  thread.join();
+  EXPECT_EQ(found, 1);
+  give_back_request_signals();
+  unsetenv("SHADOWIB_CHECKPOINT_ON");
+  for (int fd : {p[0], p[1], wake_fd.load()}) close(fd);
 }
 
 }  // namespace
