@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 
+import patience
 from common import Case, Failure, check
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -226,8 +227,8 @@ class Job:
         """Runs `shadowib argv… --dir D`; Failure unless it exits 0."""
         words = [self.shadowib, *argv, "--dir", str(self.directory)]
         try:
-            result = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout,
-                                    errors="replace", env={**self.environment, **(environment or {})}, check=False, **self.identity)
+            result = patience.run(words, timeout, text=True, errors="replace", env={**self.environment, **(environment or {})},
+                                  **self.identity)
         except subprocess.TimeoutExpired:
             raise Failure(f"`shadowib {' '.join(argv)}` did not end within {timeout:.0f} s") from None
         if argv[0] != "status":
