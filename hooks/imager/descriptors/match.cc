@@ -158,11 +158,15 @@ bool has_peer(const Links& links, const Object& o, Kind kind) {
          peer->second.object().type == o.type;
 }
 
-// Each queued datagram must have a sender we can have again: the peer, or a name bound in the set.
+// Each queued datagram must have a sender we can have again: the peer, a name bound in the set, or one that leads to
+// nobody.
 Status judge_senders(const Holder& holder, const Links& links) {
   const Object& o = holder.object();
+  // What is connected takes datagrams of its peer alone, and nobody else can name what has no name.
+  const bool takes_others = o.state != SocketState::kConnected && !o.local.empty();
   for (const Message& m : o.queue) {
-    if (!m.source.empty() && !links.unix_names.contains(unix_key(*holder.table, m.source)))
+    const bool sent_anew = m.sender_gone != 0 && takes_others;
+    if (!m.source.empty() && !sent_anew && !links.unix_names.contains(unix_key(*holder.table, m.source)))
       return refuse_end(holder,
                         "a datagram waits on it from a sender outside the job; receive it before the checkpoint");
     bool peer = has_peer(links, o, Kind::kUnix) || (o.state == SocketState::kConnected && o.counterpart_gone);

@@ -334,6 +334,24 @@ TEST(Refused, UnixToAnOutsiderOrInABacklog) {
     ::close(p[1]);
     return "";
   });
+  // The same of who has sent a datagram, and could be sent an answer.
+  expect_refused("a sender outside the job", [](int) -> std::string {
+    const std::string name = scratch_directory() + "/named";
+    sockaddr_un address{}, own{};
+    address.sun_family = own.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path, name.c_str(), name.size());
+    put(::socket(AF_UNIX, SOCK_DGRAM, 0), 9);
+    EXPECT_STEP(::bind(9, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    const int sender = ::socket(AF_UNIX, SOCK_DGRAM, 0);
+    EXPECT_STEP(::bind(sender, reinterpret_cast<sockaddr*>(&own), sizeof(sa_family_t)) == 0);
+    EXPECT_STEP(::sendto(sender, "x", 1, 0, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 1);
+    EXPECT_STEP(start_outsider([] {
+      ::alarm(2);
+      ::pause();
+    }));
+    ::close(sender);
+    return "";
+  });
   expect_refused_for_now("listening", [](int) -> std::string {
     std::string name = scratch_directory() + "/backlog";
     sockaddr_un address{};

@@ -22,6 +22,8 @@ constexpr std::size_t kPathStart = offsetof(sockaddr_un, sun_path);
 const sockaddr* address_of(const std::string& bytes) { return reinterpret_cast<const sockaddr*>(bytes.data()); }
 socklen_t length_of(const std::string& bytes) { return static_cast<socklen_t>(bytes.size()); }
 
+bool is_abstract(const std::string& name) { return name.size() <= kPathStart || name[kPathStart] == '\0'; }
+
 // Relative socket names mean the member's working directory.
 class WorkingDirectory {
  public:
@@ -92,8 +94,7 @@ class UnixRestorer {
   Status bind_name(int fd, const Holder& holder) {
     const Object& o = holder.object();
     if (o.local.empty()) return {};
-    bool abstract = o.local.size() <= kPathStart || o.local[kPathStart] == '\0';
-    if (abstract)
+    if (is_abstract(o.local))
       return ::bind(fd, address_of(o.local), length_of(o.local)) == 0
                  ? Status()
                  : restore_failure(Code::kRefused, o, "its name cannot be had", errno);
@@ -241,13 +242,29 @@ class UnixRestorer {
     return {};
   }
 
+  // A socket that has the name of one that is gone for as long as it sends. The name leads nowhere again then.
+  int gone_sender(const Holder& holder, const std::string& name) {
+    WorkingDirectory directory(holder.table->working_directory);
+    const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (::bind(fd, address_of(name), length_of(name)) != 0)
+      log_line(LogLevel::kWarn, "restart: %s: a datagram in flight comes back without its sender's name (%s)",
+               describe_object(holder.object()).c_str(), std::strerror(errno));
+    else if (!is_abstract(name))
+      ::unlink(name.c_str() + kPathStart);
+    return fd;
+  }
+
   Status send_datagram(const Holder& holder, const Message& m) {
     const Object& o = holder.object();
     const Object* peer = peer_of(o);
     int from = -1;
     bool temporary = false;
-    if (!m.source.empty()) {
-      from = fd_of(plan_.links.unix_names.at(unix_key(*holder.table, m.source)));
+    const auto named = plan_.links.unix_names.find(unix_key(*holder.table, m.source));
+    if (named != plan_.links.unix_names.end()) {
+      from = fd_of(named->second);
+    } else if (!m.source.empty()) {
+      from = gone_sender(holder, m.source);
+      temporary = true;
     } else if (auto gone = gone_peers_.find(o.inode); gone != gone_peers_.end()) {
       from = gone->second;
     } else if (peer != nullptr && peer->local.empty()) {

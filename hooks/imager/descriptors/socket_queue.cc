@@ -89,6 +89,17 @@ bool empty_datagram_first(int fd) {
   return n == 0;
 }
 
+// The sender has closed its socket, or somebody has taken the name from the file system: no answer can reach it.
+bool leads_nowhere(const std::string& name) {
+  const int probe = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return false;
+  const bool failed =
+      ::connect(probe, reinterpret_cast<const sockaddr*>(name.data()), static_cast<socklen_t>(name.size())) != 0;
+  const bool nowhere = failed && (errno == ECONNREFUSED || errno == ENOENT);
+  raw_close(probe);
+  return nowhere;
+}
+
 Status capture_messages(int fd, Object* o) {
   const char* kEmpty = "an empty datagram waits on it; receive it before the checkpoint";
   bool ends = o->type == SOCK_SEQPACKET && (o->shut_read || o->peer_shut);  // then 0 bytes may mean end of file
@@ -106,6 +117,7 @@ Status capture_messages(int fd, Object* o) {
     ssize_t n = peek(fd, &message.data, 0, &message.source, &control);
     if (control) return refuse_control(fd, *o);
     if (n != length) return refuse(fd, describe_object(*o).c_str(), "its queue changes while it is read");
+    message.sender_gone = !message.source.empty() && leads_nowhere(message.source);
     o->queue.push_back(std::move(message));
   }
 }

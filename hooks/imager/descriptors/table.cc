@@ -20,7 +20,8 @@ namespace shadowib::descriptors {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
-constexpr std::uint32_t kWithoutFamily = 4, kWithoutPtys = 3, kWithoutSegments = 2;  // these are still read
+constexpr std::uint32_t kWithoutGoneSenders = 5, kWithoutFamily = 4, kWithoutPtys = 3,
+                        kWithoutSegments = 2;  // these are still read
 constexpr int kHighestFd = 1 << 20;
 constexpr std::size_t kMostInPty = 1 << 16;  // four buffers of the kernel's, of 4 and 8 KiB
 
@@ -96,6 +97,7 @@ void visit_all(A& a, Fields&... fields) {
 template <typename A>
 void visit(A& a, Message& m) {
   visit_all(a, m.source, m.data);
+  if (a.version > kWithoutGoneSenders) visit(a, m.sender_gone);
 }
 template <typename A>
 void visit(A& a, Option& o) {

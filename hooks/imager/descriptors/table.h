@@ -42,6 +42,7 @@ bool is_pty_slave(const Object& object);
 struct Message {
   std::string source;  // sockaddr of the sender (Unix datagrams), else empty
   std::string data;
+  std::uint8_t sender_gone = 0;  // nobody is to be reached by `source` any more. Since version 6.
 };
 
 struct Option {
@@ -184,7 +185,7 @@ struct Table {
   int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 
-inline constexpr std::uint32_t kTableVersion = 5;
+inline constexpr std::uint32_t kTableVersion = 6;
 // Tests write versions from before.
 void encode_table(const Table& table, std::string* bytes, std::uint32_t version = kTableVersion);
 // kCorrupt or kVersion, with the reason. On success all indices, kinds and addresses are within bounds.

@@ -87,7 +87,8 @@ TEST(Table, EveryTruncationIsRefused) {
   EXPECT_EQ(decode_table(bytes, &table).code(), Code::kVersion);
 }
 
-// As tables were before they told of shared memory, of what is in pseudo-terminals, and of children.
+// As tables were before they told of shared memory, of what is in pseudo-terminals, of children, and of senders that
+// are gone.
 TEST(Table, TheVersionsBeforeAreRead) {
   Table table;
   ASSERT_TRUE(decode_table(rich_table(), &table).ok());
@@ -109,6 +110,13 @@ TEST(Table, TheVersionsBeforeAreRead) {
     EXPECT_EQ(before.objects.size(), table.objects.size());
     EXPECT_TRUE(before.children.empty());
   }
+  for (Object& o : table.objects)
+    for (Message& m : o.queue) m.sender_gone = 1;
+  encode_table(table, &bytes, 5);
+  ASSERT_TRUE(decode_table(bytes, &before).ok());
+  EXPECT_EQ(before.children.size(), table.children.size());
+  for (const Object& o : before.objects)
+    for (const Message& m : o.queue) EXPECT_EQ(m.sender_gone, 0);
 }
 
 // What the reader says of the rich table once it was changed.
