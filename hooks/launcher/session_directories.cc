@@ -5,9 +5,8 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
+#include "hooks/imager/save/directory.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
@@ -16,15 +15,16 @@ namespace {
 constexpr int kDeepest = 4;          // Open MPI's: root/JOB/RANK
 constexpr std::size_t kMost = 4096;  // ranks of a host, with room
 
-void find_below(const std::filesystem::path& directory, int depth, std::vector<std::string>* found) {
+void find_below(const std::string& directory, int depth, std::vector<std::string>* found) {
   struct stat s {};
   if (::lstat(directory.c_str(), &s) != 0 || !S_ISDIR(s.st_mode) || s.st_uid != ::geteuid()) return;
   if (found->size() == kMost) return;
   found->push_back(directory);
   if (depth == kDeepest) return;
-  std::error_code ignored;
-  for (std::filesystem::directory_iterator at(directory, ignored), end; at != end; at.increment(ignored))
-    find_below(at->path(), depth + 1, found);
+  Directory names(directory.c_str());
+  while (const char* name = names.next())
+    if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0)
+      find_below(directory + '/' + name, depth + 1, found);
 }
 
 }  // namespace
