@@ -25,6 +25,7 @@
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/malloc_arenas.h"
 
 namespace shadowib {
 
@@ -76,6 +77,7 @@ void* agent_main(void*) {
   ::prctl(PR_SET_NAME, "shadowib-agent");
   t_is_agent = true;
   stop_exempt_this_thread();
+  note_malloc_arena();  // what it calls of libc while the program is stopped may allocate
   std::uint64_t token = 0;
   std::uint32_t generation = g_agent.info.generation;
   while (!g_agent.quit.load()) {

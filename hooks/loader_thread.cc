@@ -3,15 +3,19 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #include <atomic>
 #include <cstdlib>
 
+#include "hooks/empty_library.h"
 #include "hooks/raw_signal.h"
 #include "hooks/stop.h"
-#include "shadowib/base/loader_memory.h"
+#include "hooks/tasks.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/malloc_arenas.h"
 
 namespace shadowib {
 namespace {
@@ -25,10 +29,15 @@ Status (*g_function)(void*) = nullptr;
 void* g_argument = nullptr;
 Status g_result;
 bool g_running = false;
+std::atomic<int> g_tid{0};
+constexpr std::size_t kPageBytes = 4096;
+int (*g_unmap)(void*, std::size_t) = nullptr;  // libc's
 
 void* loader_main(void*) {
   ::prctl(PR_SET_NAME, "shadowib-loader");
   stop_exempt_this_thread();
+  note_malloc_arena();
+  g_tid.store(raw_gettid());
   for (;;) {
     switch (g_command.load(std::memory_order_acquire)) {
       case kRun:
@@ -54,11 +63,14 @@ Status wait_finished(std::int64_t start, int timeout_ms) {
     const std::uint32_t finished = g_finished.load(std::memory_order_acquire);
     if (finished == g_started) return {};
     const std::int64_t left = deadline - monotonic_ns();
-    if (left <= 0)
+    if (left <= 0) {
+      char thread[200];
+      describe_task(g_tid.load(), thread, sizeof(thread));
       return Status::of(Code::kTimeout, 0,
                         "the loader thread did not finish within %d ms (a stopped thread holds a lock of the "
-                        "loader or of malloc)",
-                        timeout_ms);
+                        "loader or of malloc): %s",
+                        timeout_ms, thread);
+    }
     futex_wait(&g_finished, finished, left);
   }
 }
@@ -68,16 +80,22 @@ void give(std::uint32_t command) {
   futex_wake(&g_command, 1);
 }
 
+// As a program's libraries know it, which may have turned it: Open MPI and UCX write a jump of theirs over it, and
+// take a lock of theirs then. malloc calls it as it likes.
+void unmap_as_libc_does() {
+  void* const page = reinterpret_cast<void*>(
+      ::syscall(SYS_mmap, nullptr, kPageBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (page != MAP_FAILED) g_unmap(page, kPageBytes);
+}
+
 Status rehearse(void*) {
   // The locks of dlopen and dlclose, of the list of objects, and of the arenas of malloc where the old backend lies
   // and where the new one will.
   if (void* handle = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD)) ::dlclose(handle);
   ::dl_iterate_phdr([](dl_phdr_info*, std::size_t, void*) { return 1; }, nullptr);
-  for (const std::size_t bytes : {2000, 200000}) {
-    void* volatile memory = std::malloc(bytes);
-    std::free(memory);
-  }
-  take_lock_of_loader_memory();
+  take_locks_of_noted_arenas();
+  open_and_close_empty_library();
+  unmap_as_libc_does();
   return {};
 }
 
@@ -85,6 +103,10 @@ Status rehearse(void*) {
 
 Status loader_thread_start() {
   if (g_running) return {};
+  note_malloc_arena();  // the new thread's table of thread-local storage is in it
+  g_unmap = reinterpret_cast<int (*)(void*, std::size_t)>(::dlsym(RTLD_NEXT, "munmap"));
+  if (g_unmap == nullptr)
+    return Status::of(Code::kInternal, 0, "there is no munmap behind the shim's: %s", ::dlerror());
   AllSignalsBlocked blocked(kLibcSignals);  // the thread inherits it
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);

@@ -1,12 +1,15 @@
-// What the loader has allocated for a library lies in the malloc arena of the thread that had it loaded, and closing
-// the library takes that arena's lock, whoever closes it. A program thread may hold it where it was stopped (H14).
+// Memory of the program's malloc is given back to the arena it is of, and with that arena's lock, whoever gives it
+// back. A program thread may hold it where it was stopped (H14). So the threads that the loader, and the shim, have
+// allocated for are noted: closing a library frees what it had for the thread that opened it, and a thread's table of
+// thread-local storage, which grows as libraries come, is of the thread that created it.
 #pragma once
 
 namespace shadowib {
 
-// The calling thread has loaded libraries that a reload will close. Uses the program's malloc.
-void note_loader_memory();
-// Takes and gives back the lock that closing them needs; waits for whoever holds it. One thread at a time.
-void take_lock_of_loader_memory();
+// Notes the arena of the calling thread, which gets one here if it has none yet. Again: its arena of now. Of very
+// many threads the first are forgotten. Uses the program's malloc.
+void note_malloc_arena();
+// Takes and gives back the lock of each; waits for whoever holds it. One thread at a time.
+void take_locks_of_noted_arenas();
 
 }  // namespace shadowib

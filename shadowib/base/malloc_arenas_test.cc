@@ -1,4 +1,4 @@
-#include "shadowib/base/loader_memory.h"
+#include "shadowib/base/malloc_arenas.h"
 
 #include <gtest/gtest.h>
 
@@ -11,20 +11,22 @@
 namespace shadowib {
 namespace {
 
-// Closing a library frees memory of the thread that loaded it: of the main thread here.
-TEST(LoaderMemory, WaitsForWhoHoldsTheArenaOfTheThreadThatLoaded) {
+// Closing a library frees memory of the thread that loaded it: of the main thread here, whoever has loaded another
+// since.
+TEST(MallocArenas, WaitsForWhoHoldsOneThatWasNoted) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer's malloc has no arenas";
 #endif
   unsigned* const lock = lock_of_main_arena();
   std::atomic<int> taken{0};
   std::atomic<bool> go{false};
-  note_loader_memory();
+  note_malloc_arena();
   std::thread rehearsal([&] {  // with an arena of its own
-    for (int i = 0; i < 2; ++i) take_lock_of_loader_memory();
+    note_malloc_arena();
+    for (int i = 0; i < 2; ++i) take_locks_of_noted_arenas();
     taken = 1;
     while (!go) std::this_thread::yield();
-    for (int i = 0; i < 2; ++i) take_lock_of_loader_memory();
+    for (int i = 0; i < 2; ++i) take_locks_of_noted_arenas();
     taken = 2;
   });
   while (taken != 1) std::this_thread::yield();
@@ -37,10 +39,15 @@ TEST(LoaderMemory, WaitsForWhoHoldsTheArenaOfTheThreadThatLoaded) {
   EXPECT_EQ(taken, 2);
 }
 
-TEST(LoaderMemory, LetsABlockGoWhenAnotherLoadIsNoted) {
-  note_loader_memory();
-  note_loader_memory();
-  take_lock_of_loader_memory();
+TEST(MallocArenas, LetsABlockGoWhenItsThreadIsNotedAgain) {
+  note_malloc_arena();
+  note_malloc_arena();
+  take_locks_of_noted_arenas();
+}
+
+TEST(MallocArenas, ForgetsTheFirstOfVeryManyThreads) {
+  for (int i = 0; i < 100; ++i) std::thread(note_malloc_arena).join();
+  take_locks_of_noted_arenas();
 }
 
 }  // namespace

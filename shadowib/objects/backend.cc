@@ -16,8 +16,8 @@
 #include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/guard.h"
-#include "shadowib/base/loader_memory.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/malloc_arenas.h"
 #include "shadowib/objects/foreign_library.h"
 #include "shadowib/objects/work_queue.h"
 
@@ -201,7 +201,7 @@ Status load_backend(const char* choice) {
   // An abandoned copy: of the image, or from before a fork.
   if (g_handle != nullptr && !close_verbs_backend(g_handle)) ::dlclose(g_handle);
   g_handle = nullptr;
-  note_loader_memory();
+  note_malloc_arena();
   std::string name = choice != nullptr && *choice != '\0' ? choice : "auto";
   if (name == "auto") name = machine_has_rdma_device() ? "verbs" : "ib2tcp";
   if (name == "verbs") {

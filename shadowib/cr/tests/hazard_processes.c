@@ -4,6 +4,13 @@
 #include <fcntl.h>
 #include <link.h>
 #include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +89,97 @@ static void stopped_in_malloc(void) {
   send_one(1);
 }
 
+/* H14: one inside of malloc, when all that the loader knows of the backend is of another arena: of the thread that
+ * has loaded it at the restart. But what the program's own dlopen calls have put aside is of this one, and whoever
+ * closes a library next gives it back: with the lock, if it is more than a thread keeps for itself. */
+enum { kScope = 300 }; /* libraries that need one */
+
+static void leave_a_large_scope_behind(void) {
+  char from[4096], to[4096], bytes[1 << 16];
+  struct link_map* map;
+  void* library = dlopen("libnss_hesiod.so.2", RTLD_NOW | RTLD_LOCAL); /* which needs libresolv.so.2 */
+  CHECK(library != NULL && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0);
+  snprintf(from, sizeof(from), "%s", map->l_name);
+  const int source = open(from, O_RDONLY | O_CLOEXEC);
+  CHECK(source >= 0);
+  const ssize_t length = read(source, bytes, sizeof(bytes));
+  CHECK(length > 0 && length < (ssize_t)sizeof(bytes) && close(source) == 0);
+  for (int i = 0; i < kScope; ++i) {
+    snprintf(to, sizeof(to), "%s.%d.so", getenv("SHADOWIB_WAYWARD"), i);
+    const int copy = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+    CHECK(copy >= 0 && write(copy, bytes, (size_t)length) == length && close(copy) == 0);
+    CHECK(dlopen(to, RTLD_NOW | RTLD_LOCAL) != NULL);
+  }
+}
+
+static void stopped_in_malloc_once_restarted(void) {
+  static volatile int entered;
+  pthread_t thread;
+  make_free_pair();
+  arena_lock = lock_of_main_arena();
+  checkpoint_and_kill();
+  leave_a_large_scope_behind();
+  CHECK(pthread_create(&thread, NULL, allocate_for_long, (void*)&entered) == 0);
+  while (!entered) usleep(100);
+  checkpoint_and_kill();
+  CHECK(pthread_join(thread, NULL) == 0);
+  send_one(1);
+}
+
+/* H14: one inside of the program's own munmap, which its libraries have written over the C library's, with their lock
+ * (Open MPI and UCX do so to hear of memory that goes). */
+static volatile unsigned unmap_lock;
+
+static int turned_munmap(void* address, size_t bytes) {
+  while (__atomic_exchange_n(&unmap_lock, 1, __ATOMIC_ACQUIRE) != 0) sched_yield();
+  const long rc = syscall(SYS_munmap, address, bytes);
+  __atomic_store_n(&unmap_lock, 0, __ATOMIC_RELEASE);
+  return (int)rc;
+}
+
+static void turn_munmap(void) {
+  unsigned char jump[13] = {0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0xe3}; /* movabs $x, %r11; jmp *%r11 */
+  unsigned char* const munmap_of_libc = dlsym(RTLD_NEXT, "munmap");
+  const uintptr_t target = (uintptr_t)turned_munmap, page = (uintptr_t)munmap_of_libc & ~(uintptr_t)4095;
+  memcpy(jump + 2, &target, sizeof(target));
+  CHECK(mprotect((void*)page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC) == 0);
+  memcpy(munmap_of_libc, jump, sizeof(jump));
+  CHECK(mprotect((void*)page, 8192, PROT_READ | PROT_EXEC) == 0);
+}
+
+/* Behind the start of the command, which unmaps memory, too. */
+static int waits_for_the_command(void) {
+  char path[64], call[16] = "";
+  snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)getpid());
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  CHECK(fd >= 0 && read(fd, call, sizeof(call) - 1) >= 0 && close(fd) == 0);
+  return atoi(call) == SYS_futex;
+}
+
+static void* unmap_for_long(void* unused) {
+  (void)unused;
+  while (!waits_for_the_command()) usleep(100);
+  while (__atomic_exchange_n(&unmap_lock, 1, __ATOMIC_ACQUIRE) != 0) usleep(100);
+  while (ASK(paused) == 0) usleep(1000);
+  for (double end = now() + 1; now() < end;) usleep(1000);
+  __atomic_store_n(&unmap_lock, 0, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+static void stopped_in_munmap(void) {
+  pthread_t thread;
+  make_free_pair();
+  void* volatile block = malloc(1000000); /* from now on malloc maps nothing for less */
+  free(block);
+  checkpoint_and_go_on(); /* whatever allocates for the first time has done so */
+  turn_munmap();
+  CHECK(pthread_create(&thread, NULL, unmap_for_long, NULL) == 0);
+  checkpoint_and_kill();
+  HOLDS(unmap_lock == 0, "a thread was stopped inside of the program's munmap");
+  CHECK(pthread_join(thread, NULL) == 0);
+  send_one(1);
+}
+
 /* H14: one for which the loader looks a symbol up, as its control block says (tcbhead_t, gscope_flag). What the
  * thread calls in between is bound before: a lookup of its own would take the word back. */
 static void* bind_for_long(void* entered) {
@@ -95,6 +193,9 @@ static void* bind_for_long(void* entered) {
   word = 0;
   __asm__ volatile("xchgl %0, %%fs:0x1c" : "+r"(word) : : "memory");
   CHECK(word != 0);
+  unsigned char* control_block;
+  __asm__("movq %%fs:0, %0" : "=r"(control_block));
+  if (word == 2) syscall(SYS_futex, control_block + 0x1c, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0); /* dlclose waits */
   return NULL;
 }
 
@@ -244,13 +345,16 @@ static void peer_not_ready(void) {
   expect_nothing_more();
 }
 
-const struct scenario hazard_process_scenarios[] = {{"stopped_in_a_post", stopped_in_a_post},
-                                                    {"stopped_in_the_loader", stopped_in_the_loader},
-                                                    {"stopped_in_malloc", stopped_in_malloc},
-                                                    {"stopped_while_binding", stopped_while_binding},
-                                                    {"write_on_its_way_to_memory", write_on_its_way_to_memory},
-                                                    {"extended_write_seen", extended_write_seen},
-                                                    {"forked", forked},
-                                                    {"peer_gone", peer_gone},
-                                                    {"peer_not_ready", peer_not_ready},
-                                                    {NULL, NULL}};
+const struct scenario hazard_process_scenarios[] = {
+    {"stopped_in_a_post", stopped_in_a_post},
+    {"stopped_in_the_loader", stopped_in_the_loader},
+    {"stopped_in_malloc", stopped_in_malloc},
+    {"stopped_in_malloc_once_restarted", stopped_in_malloc_once_restarted},
+    {"stopped_in_munmap", stopped_in_munmap},
+    {"stopped_while_binding", stopped_while_binding},
+    {"write_on_its_way_to_memory", write_on_its_way_to_memory},
+    {"extended_write_seen", extended_write_seen},
+    {"forked", forked},
+    {"peer_gone", peer_gone},
+    {"peer_not_ready", peer_not_ready},
+    {NULL, NULL}};

@@ -170,6 +170,12 @@ class Processes(Hazard):
     def test_h14_a_thread_inside_of_malloc(self):
         self.hazard("h14.loader", "the loader thread did not finish within 8000 ms", "stopped_in_malloc")
 
+    def test_h14_a_thread_inside_of_malloc_after_a_restart(self):
+        self.hazard("h14.loader", "the loader thread did not finish within 8000 ms", "stopped_in_malloc_once_restarted")
+
+    def test_h14_a_thread_inside_of_munmap_as_the_program_has_it(self):
+        self.hazard("h14.loader", "a thread was stopped inside of the program's munmap", "stopped_in_munmap")
+
     def test_h14_a_thread_that_has_a_function_bound(self):
         self.hazard("h14.loader", "the loader thread did not finish within 8000 ms", "stopped_while_binding")
 
