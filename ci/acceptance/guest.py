@@ -31,12 +31,15 @@ def _on_host(line: Line, evidence: pathlib.Path, timeout: float, nodes: int, mac
 
 
 def _bring_out(case):
-    """At once, since the machine may end before the line does. Sockets, which cannot be copied, stay."""
+    """At once, since the machine may end before the line does. Sockets, which cannot be copied, stay. Images do not: the machine's
+    memory is its only space, which the cases to come need."""
     try:
         shutil.copytree(case.work, pathlib.Path(os.environ[EVIDENCE]) / "area" / case.work.name, dirs_exist_ok=True, symlinks=True,
                         ignore=shutil.ignore_patterns("ckpt"))
     except (OSError, shutil.Error) as error:
         case.note(f"not all of the evidence could be brought out: {error}")
+    for images in case.work.rglob("sets"):
+        shutil.rmtree(images, ignore_errors=True)
 
 
 def run_in_guest(line: Line, in_guest: Callable[[Line], int], timeouts: dict[bool, float], nodes: int = 1,
