@@ -25,6 +25,7 @@ ROWS = {
     "ofi, shared memory": ("", 400),
 }
 QUICK = ("ucx rc", "ucx ud")  # of the ring
+MACHINE = ["--memory", "6144"]  # two sets of four ranks' images beside them: 0.25 GB each
 
 
 def killed(case: Case, setup: Setup, count: int) -> str:
@@ -55,4 +56,4 @@ def options(parser: argparse.ArgumentParser):
 
 
 if __name__ == "__main__":
-    main(lambda: run_in_guest(Line("e2", __doc__, options), in_guest, TIMEOUT_S))
+    main(lambda: run_in_guest(Line("e2", __doc__, options), in_guest, TIMEOUT_S, machines=(MACHINE,)))
