@@ -9,13 +9,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "hooks/stop.h"
 #include "hooks/tasks.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
 namespace {
 
-enum class Action { kNone, kCrash, kStop, kTerminate, kFail, kNoDescriptor, kNoMemory, kSlow, kNoSpace };
+enum class Action { kNone, kCrash, kStop, kTerminate, kFail, kNoDescriptor, kNoMemory, kSlow, kStuck, kNoSpace };
 
 struct Fault {
   int point = -1;
@@ -32,7 +33,7 @@ Action action_of(const char* name, std::size_t length) {
     Action action;
   } kActions[] = {{"crash", Action::kCrash}, {"stop", Action::kStop},           {"term", Action::kTerminate},
                   {"fail", Action::kFail},   {"emfile", Action::kNoDescriptor}, {"enomem", Action::kNoMemory},
-                  {"slow", Action::kSlow},   {"enospc", Action::kNoSpace}};
+                  {"slow", Action::kSlow},   {"stuck", Action::kStuck},         {"enospc", Action::kNoSpace}};
   for (const auto& a : kActions)
     if (std::strlen(a.name) == length && std::strncmp(a.name, name, length) == 0) return a.action;
   return Action::kNone;
@@ -90,6 +91,9 @@ Status fault_point(int point) {
       break;
     case Action::kSlow:
       raw_sleep_ms(2000);
+      break;
+    case Action::kStuck:
+      while (g_stop_requested.load() != 0) raw_sleep_ms(10);
       break;
     case Action::kTerminate:
       ::kill(::getpid(), SIGTERM);

@@ -16,6 +16,8 @@ thread_local ThreadDepth t_depth;
 std::atomic<std::uint32_t> g_stop_requested{0};
 std::atomic<std::uint32_t> g_stop_generation{0};
 std::atomic<std::uint32_t> g_park_arrivals{0};
+std::atomic<std::uint32_t> g_stop_keeping{kStopKept};
+std::atomic<std::int64_t> g_stop_ends_ns{0};
 
 namespace {
 
@@ -44,6 +46,19 @@ bool is_in_lookup() {
   std::uint32_t flag = 0;
   __asm__ volatile("movl %%fs:0x1c, %0" : "=r"(flag));
   return flag != 0;
+}
+
+// How long a parked thread may sleep; not at all if the stop has lasted too long, which it then has ended. < 0: until
+// somebody wakes it.
+std::int64_t sleep_or_end_the_stop() {
+  if (g_stop_keeping.load(std::memory_order_acquire) != kStopMayEnd) return -1;
+  const std::int64_t left = g_stop_ends_ns.load(std::memory_order_relaxed) - monotonic_ns();
+  if (left > 0) return left;
+  std::uint32_t may_end = kStopMayEnd;
+  if (!g_stop_keeping.compare_exchange_strong(may_end, kStopEnded)) return -1;
+  g_stop_requested.store(0, std::memory_order_seq_cst);
+  futex_wake(&g_stop_requested, INT_MAX);
+  return 0;
 }
 
 void arrived() {
@@ -100,7 +115,9 @@ void park_here(std::uint32_t generation, std::uint64_t mask) {
   slot->context.store(&here, std::memory_order_relaxed);
   slot->parked.store(generation, std::memory_order_release);
   arrived();
-  while (g_stop_requested.load(std::memory_order_acquire) == generation) futex_wait(&g_stop_requested, generation);
+  while (g_stop_requested.load(std::memory_order_acquire) == generation)
+    if (const std::int64_t sleep_ns = sleep_or_end_the_stop(); sleep_ns != 0)
+      futex_wait(&g_stop_requested, generation, sleep_ns);
 }
 
 void park_if_requested() {

@@ -20,6 +20,7 @@
 #include "hooks/round_outcome.h"
 #include "hooks/round_settle.h"
 #include "hooks/stop.h"
+#include "hooks/tasks.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
@@ -28,7 +29,7 @@
 namespace shadowib {
 namespace {
 
-constexpr int kParkHelpersMs = 5000, kLauncherCallsMs = 5000;
+constexpr int kParkHelpersMs = 5000, kLauncherCallsMs = 5000, kStopAgainMs = 10000;
 
 class Round {
  public:
@@ -45,6 +46,7 @@ class Round {
   Status save();
   Status publish_saved(const SaveResult& result, std::int64_t save_ns);
   void resume();
+  void stop_again();
 
   const RoundRequest& request_;
   RoundMessages messages_{request_};
@@ -140,6 +142,8 @@ std::string hex(const std::uint8_t* bytes, std::size_t count) {
 // In a restarted process this is left through go_on_after_restart, and the round ends as if it had been committed.
 Status Round::save() {
   const std::int64_t start = monotonic_ns();
+  if (!stop_keep())
+    return Status::of(Code::kTimeout, 0, "pid %d: the program was stopped for too long and goes on", raw_getpid());
   revalidate_parent(request_.staging);
   int directory = ::open(request_.staging.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0)
@@ -216,10 +220,18 @@ Status Round::go() {
   return {};
 }
 
+// The program has gone on by itself, while we were held up. What is to be undone is undone while it stands.
+void Round::stop_again() {
+  Status status = stop_threads(kStopAgainMs);
+  log_line(LogLevel::kWarn, "checkpoint %" PRIu64 ": the agent was held up for too long; the program went on%s%.200s",
+           request_.number, status.ok() ? "" : ", and did not stop again: ", status.ok() ? "" : status.text());
+}
+
 // The program goes on, whatever phase was reached.
 void Round::resume() {
   shared_.close();
   if (stop_tried_) {
+    if (stop_has_ended_by_itself()) stop_again();
     abandon_descriptors();
     if (g_agent.participant != nullptr) g_agent.participant->resume();
     loader_thread_unpark();

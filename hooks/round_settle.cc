@@ -19,6 +19,8 @@ namespace {
 constexpr int kSettleTries = 5;
 constexpr int kRehearsals = 20;
 constexpr int kRehearsalMs = 50;
+constexpr std::int64_t kLeftNs =
+    15'000'000'000;            // behind the checkpoint's time-out: an agent that is late comes back
 constexpr int kLookupMs = 10;  // more with each attempt: a thread may have no processor while it has a function bound
 
 // Whether a reload would come to its end while these threads stand still.
@@ -36,7 +38,8 @@ Status RoundSettle::stop() {
   if (g_agent.participant != nullptr) g_agent.participant->stopping();
   for (int attempt = 0;; ++attempt) {
     // In all less than what is left, in time to say which thread it was.
-    SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms() / 4, 10000), messages_.left_ms() / 8 * 5));
+    SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms() / 4, 10000), messages_.left_ms() / 8 * 5,
+                              request_.deadline_ns + kLeftNs));
     Status rehearsal = rehearse_reload();
     if (rehearsal.ok()) break;
     release_threads();

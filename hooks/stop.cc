@@ -176,7 +176,7 @@ Status stop_install() {
   return {};
 }
 
-Status stop_threads(int timeout_ms, int kernel_timeout_ms) {
+Status stop_threads(int timeout_ms, int kernel_timeout_ms, std::int64_t ends_ns) {
   if (raw_getpid() != g_installed_pid.load())
     return Status::of(Code::kInternal, 0, "pid %d has no stop handler", raw_getpid());
   const std::int64_t start = monotonic_ns(), timeout = std::int64_t{timeout_ms} * 1000000,
@@ -185,6 +185,8 @@ Status stop_threads(int timeout_ms, int kernel_timeout_ms) {
   g_vdso = find_vdso();
   const std::uint32_t generation = g_stop_generation.load() + 1;
   g_stop_generation.store(generation);
+  g_stop_ends_ns.store(ends_ns);
+  g_stop_keeping.store(ends_ns != 0 ? kStopMayEnd : kStopKept);
   g_stop_requested.store(generation, std::memory_order_seq_cst);
   // All listed threads parked, twice with the same count: the list may skip an entry while others end during the
   // first reading, but nothing ends or begins once all are parked.
@@ -212,6 +214,13 @@ Status stop_threads(int timeout_ms, int kernel_timeout_ms) {
     futex_wait(&g_park_arrivals, arrivals, kRescanNs);
   }
 }
+
+bool stop_keep() {
+  std::uint32_t may_end = kStopMayEnd;
+  return g_stop_keeping.compare_exchange_strong(may_end, kStopKept) || may_end == kStopKept;
+}
+
+bool stop_has_ended_by_itself() { return g_stop_keeping.load() == kStopEnded; }
 
 void release_threads() {
   sanitizer_sees_end_of_stop();

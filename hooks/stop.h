@@ -79,7 +79,13 @@ void stop_reset_after_fork();
 // thread that no signal reaches until the kernel has done what it was asked for (state D: Soft-RoCE destroys a queue
 // pair that a window is bound by, a file system is slow, a vforked child has not called exec) has kernel_timeout_ms,
 // and timeout_ms once it is back.
-Status stop_threads(int timeout_ms, int kernel_timeout_ms = 0);
+//
+// With `ends_ns` (CLOCK_MONOTONIC) the stop ends by itself then, unless it is kept: whoever stopped the program may
+// have come to wait for a lock that one of its threads holds.
+Status stop_threads(int timeout_ms, int kernel_timeout_ms = 0, std::int64_t ends_ns = 0);
+// From now on the stop lasts until release_threads(). False: it has ended by itself.
+bool stop_keep();
+bool stop_has_ended_by_itself();
 // Lets all parked threads go on.
 void release_threads();
 

@@ -50,10 +50,10 @@ class Member {
     std::ifstream(counter_path_, std::ios::binary).read(reinterpret_cast<char*>(&value), sizeof(value));
     return value;
   }
-  // Waits until its main thread has gone on; false if it is dead or stays where it is for 10 s.
-  bool runs() {
+  // Waits until its main thread has gone on; false if it is dead or stays where it is for so long.
+  bool runs(int seconds = 10) {
     const std::uint64_t before = counter();
-    const std::int64_t deadline = monotonic_ns() + 10'000'000'000;
+    const std::int64_t deadline = monotonic_ns() + seconds * std::int64_t{1'000'000'000};
     while (counter() <= before) {
       if (pid_ <= 0 || waitpid(pid_, &status_, WNOHANG) == pid_) {
         pid_ = -1;
@@ -197,6 +197,23 @@ TEST_F(AgentTest, APhaseThatFailsAbortsAndAllGoOn) {
         << status.text();
     for (auto& member : members_) EXPECT_TRUE(member->runs());
     expect_nothing_left();
+  }
+}
+
+// As it was with one that waited for a lock of its program's.
+TEST_F(AgentTest, AnAgentThatIsStuckHoldsItsProgramUpForNoLongerThanTheCheckpointMayTake) {
+  for (int phase : {40, 60}) {
+    SCOPED_TRACE(phase);
+    members_.clear();
+    start(2, {{"SHADOWIB_FAULT", std::to_string(phase) + ":stuck:1:1"}});
+    Status status = checkpoint(false, 2000);
+    EXPECT_EQ(status.code(), Code::kTimeout) << status.text();
+    EXPECT_TRUE(members_[0]->runs());
+    EXPECT_TRUE(members_[1]->runs(30));
+    status = checkpoint();
+    EXPECT_TRUE(status.ok()) << status.text();
+    for (auto& member : members_) EXPECT_TRUE(member->runs());
+    std::filesystem::remove_all(directory_ + "/sets");
   }
 }
 
