@@ -231,7 +231,7 @@ void Round::stop_again() {
 void Round::resume() {
   shared_.close();
   if (stop_tried_) {
-    if (stop_has_ended_by_itself()) stop_again();
+    if (!stop_keep()) stop_again();
     abandon_descriptors();
     if (g_agent.participant != nullptr) g_agent.participant->resume();
     loader_thread_unpark();

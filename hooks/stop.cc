@@ -220,8 +220,6 @@ bool stop_keep() {
   return g_stop_keeping.compare_exchange_strong(may_end, kStopKept) || may_end == kStopKept;
 }
 
-bool stop_has_ended_by_itself() { return g_stop_keeping.load() == kStopEnded; }
-
 void release_threads() {
   sanitizer_sees_end_of_stop();
   g_stop_requested.store(0, std::memory_order_seq_cst);

@@ -85,7 +85,6 @@ void stop_reset_after_fork();
 Status stop_threads(int timeout_ms, int kernel_timeout_ms = 0, std::int64_t ends_ns = 0);
 // From now on the stop lasts until release_threads(). False: it has ended by itself.
 bool stop_keep();
-bool stop_has_ended_by_itself();
 // Lets all parked threads go on.
 void release_threads();
 
