@@ -15,6 +15,7 @@
 #include "hooks/stop.h"
 #include "hooks/tasks.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
 #include "shadowib/base/malloc_arenas.h"
 
 namespace shadowib {
@@ -94,7 +95,12 @@ Status rehearse(void*) {
   if (void* handle = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD)) ::dlclose(handle);
   ::dl_iterate_phdr([](dl_phdr_info*, std::size_t, void*) { return 1; }, nullptr);
   take_locks_of_noted_arenas();
-  open_and_close_empty_library();
+  if (static bool told = false; !open_and_close_empty_library() && !told) {
+    told = true;
+    log_line(LogLevel::kWarn,
+             "the loader takes no library from memory (memfd_create, /proc): whether one could be closed after a "
+             "restart is not tried before a checkpoint");
+  }
   unmap_as_libc_does();
   return {};
 }
