@@ -20,7 +20,8 @@ constexpr int kSettleTries = 5;
 constexpr int kRehearsals = 20;
 constexpr int kRehearsalMs = 50;
 constexpr std::int64_t kLeftNs =
-    15'000'000'000;            // behind the checkpoint's time-out: an agent that is late comes back
+    15'000'000'000;  // behind the checkpoint's time-out: an agent that is late comes back
+constexpr int kLetGoMs = 20;
 constexpr int kLookupMs = 10;  // more with each attempt: a thread may have no processor while it has a function bound
 
 // Whether a reload would come to its end while these threads stand still.
@@ -33,13 +34,23 @@ Status rehearse_reload() {
 
 }  // namespace
 
+// A thread inside the shim may wait for a lock that a stopped one holds (fork takes all of malloc's). So those are
+// let go a few times, and the thread gets it. In all less than what is left, in time to say which thread it was.
+Status RoundSettle::stop_all() {
+  const int all_ms = std::min(messages_.left_ms() / 4, 10000);
+  for (const int part_ms : {all_ms / 8, all_ms / 4}) {
+    Status status = stop_threads(part_ms, messages_.left_ms() / 8 * 5, request_.deadline_ns + kLeftNs);
+    if (status.code() != Code::kRefused) return status;
+    raw_sleep_ms(kLetGoMs);
+  }
+  return stop_threads(all_ms, messages_.left_ms() / 8 * 5, request_.deadline_ns + kLeftNs);
+}
+
 Status RoundSettle::stop() {
   SHADOWIB_TRY(fault_point(35));
   if (g_agent.participant != nullptr) g_agent.participant->stopping();
   for (int attempt = 0;; ++attempt) {
-    // In all less than what is left, in time to say which thread it was.
-    SHADOWIB_TRY(stop_threads(std::min(messages_.left_ms() / 4, 10000), messages_.left_ms() / 8 * 5,
-                              request_.deadline_ns + kLeftNs));
+    SHADOWIB_TRY(stop_all());
     Status rehearsal = rehearse_reload();
     if (rehearsal.ok()) break;
     release_threads();

@@ -22,6 +22,7 @@ class RoundSettle {
   std::int64_t settle_ns() const { return settle_ns_; }          // from that to the frontier reached
 
  private:
+  Status stop_all();
   Status settle_once(int attempt);
   Status run_a_moment(int attempt);
   std::string again_key(int attempt) const;  // below it, the reasons of those who want another try

@@ -180,6 +180,29 @@ static void stopped_in_munmap(void) {
   send_one(1);
 }
 
+/* H14: one that is inside of the shim, and waits there for another that is stopped. It starts the command, and unmaps
+ * the memory in which it has done so. */
+static void* unmap_while_the_command_starts(void* entered) {
+  while (__atomic_exchange_n(&unmap_lock, 1, __ATOMIC_ACQUIRE) != 0) usleep(100);
+  *(volatile int*)entered = 1;
+  while (ASK(paused) == 0) usleep(1000);
+  __atomic_store_n(&unmap_lock, 0, __ATOMIC_RELEASE);
+  return NULL;
+}
+
+static void inside_behind_a_stopped_thread(void) {
+  static volatile int entered;
+  pthread_t thread;
+  make_free_pair();
+  checkpoint_and_go_on();
+  turn_munmap();
+  CHECK(pthread_create(&thread, NULL, unmap_while_the_command_starts, (void*)&entered) == 0);
+  while (!entered) usleep(100);
+  checkpoint_and_kill();
+  CHECK(pthread_join(thread, NULL) == 0);
+  send_one(1);
+}
+
 /* H14: one for which the loader looks a symbol up, as its control block says (tcbhead_t, gscope_flag). What the
  * thread calls in between is bound before: a lookup of its own would take the word back. */
 static void* bind_for_long(void* entered) {
@@ -351,6 +374,7 @@ const struct scenario hazard_process_scenarios[] = {
     {"stopped_in_malloc", stopped_in_malloc},
     {"stopped_in_malloc_once_restarted", stopped_in_malloc_once_restarted},
     {"stopped_in_munmap", stopped_in_munmap},
+    {"inside_behind_a_stopped_thread", inside_behind_a_stopped_thread},
     {"stopped_while_binding", stopped_while_binding},
     {"write_on_its_way_to_memory", write_on_its_way_to_memory},
     {"extended_write_seen", extended_write_seen},

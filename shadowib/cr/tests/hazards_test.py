@@ -176,6 +176,9 @@ class Processes(Hazard):
     def test_h14_a_thread_inside_of_munmap_as_the_program_has_it(self):
         self.hazard("h14.loader", "a thread was stopped inside of the program's munmap", "stopped_in_munmap")
 
+    def test_h14_a_thread_inside_that_waits_for_a_stopped_one(self):
+        self.guarded("inside_behind_a_stopped_thread")
+
     def test_h14_a_thread_that_has_a_function_bound(self):
         self.hazard("h14.loader", "the loader thread did not finish within 8000 ms", "stopped_while_binding")
 
