@@ -110,9 +110,11 @@ Status rehearse(void*) {
 Status loader_thread_start() {
   if (g_running) return {};
   note_malloc_arena();  // the new thread's table of thread-local storage is in it
-  g_unmap = reinterpret_cast<int (*)(void*, std::size_t)>(::dlsym(RTLD_NEXT, "munmap"));
-  if (g_unmap == nullptr)
-    return Status::of(Code::kInternal, 0, "there is no munmap behind the shim's: %s", ::dlerror());
+  if (void* libc = ::dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD)) {
+    g_unmap = reinterpret_cast<int (*)(void*, std::size_t)>(::dlsym(libc, "munmap"));
+    ::dlclose(libc);
+  }
+  if (g_unmap == nullptr) return Status::of(Code::kInternal, 0, "the C library has no munmap: %s", ::dlerror());
   AllSignalsBlocked blocked(kLibcSignals);  // the thread inherits it
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
