@@ -38,12 +38,17 @@ Status rehearse_reload() {
 // let go a few times, and the thread gets it. In all less than what is left, in time to say which thread it was.
 Status RoundSettle::stop_all() {
   const int all_ms = std::min(messages_.left_ms() / 4, 10000);
+  const std::int64_t kernel_until_ns = monotonic_ns() + messages_.left_ms() / 8 * 5 * std::int64_t{1'000'000};
+  const auto stop_within = [&](int ms) {
+    const std::int64_t kernel_ms = std::max<std::int64_t>(0, (kernel_until_ns - monotonic_ns()) / 1'000'000);
+    return stop_threads(ms, static_cast<int>(kernel_ms), request_.deadline_ns + kLeftNs);
+  };
   for (const int part_ms : {all_ms / 8, all_ms / 4}) {
-    Status status = stop_threads(part_ms, messages_.left_ms() / 8 * 5, request_.deadline_ns + kLeftNs);
+    Status status = stop_within(part_ms);
     if (status.code() != Code::kRefused) return status;
     raw_sleep_ms(kLetGoMs);
   }
-  return stop_threads(all_ms, messages_.left_ms() / 8 * 5, request_.deadline_ns + kLeftNs);
+  return stop_within(all_ms);
 }
 
 Status RoundSettle::stop() {
