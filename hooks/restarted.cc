@@ -101,6 +101,7 @@ Status rebuild() {
   SHADOWIB_TRY(enter_new_generation());
   SHADOWIB_TRY(pass(110));
   SHADOWIB_TRY(pass(120));
+  SHADOWIB_TRY(finish_descriptors());
   loader_thread_unpark();
   return g_agent.participant != nullptr ? g_agent.participant->restart(g_agent.info, g_agent.exchange) : Status{};
 }

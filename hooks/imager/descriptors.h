@@ -29,6 +29,11 @@ Status prepare_descriptors(int timeout_ms = 2000);
 // prepare_descriptors changed. `member`: this member's index. Uses no program heap.
 Status capture_descriptors(std::uint32_t member, std::string* table);
 
+// In the restored process, of which the latest capture was: what leads to its threads, which are there only now. A
+// file that /proc has of a thread is opened; threads are told again to be signalled for descriptors. kNotFound and
+// kRefused name the file. No program heap.
+Status finish_descriptors();
+
 // Undoes prepare_descriptors when no capture followed (an abort between the two). Idempotent: call on every resume.
 void abandon_descriptors();
 

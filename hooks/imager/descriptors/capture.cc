@@ -12,6 +12,7 @@
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/family.h"
+#include "hooks/imager/descriptors/late.h"
 #include "hooks/imager/descriptors/launcher_socket.h"
 #include "hooks/imager/descriptors/proc.h"
 #include "shadowib/base/descriptors.h"
@@ -197,6 +198,7 @@ Status capture_descriptors(std::uint32_t member, std::string* bytes) {
   abandon_descriptors();
   Table table;
   SHADOWIB_TRY(capture_table(member, &table));
+  note_late(table);
   encode_table(table, bytes);
   return {};
 }

@@ -15,6 +15,8 @@ namespace shadowib::descriptors {
 // already.
 // A file of memory, or one without a name, becomes a segment of `table`.
 Status capture_file(int fd, const std::string& target, Object* object, Table* table);
+// Of what is in /proc: what it tells of, a thread or a process.
+Status capture_process_file(int fd, const std::string& target, Object* object);
 Status capture_character_device(int fd, const std::string& target, Object* object);
 // /dev/ptmx. What is in the pty and who has its ends comes later, by capture_ptys().
 Status capture_pty_master(int fd, const std::string& target, Object* object);

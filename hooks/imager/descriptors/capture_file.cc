@@ -101,7 +101,8 @@ Status capture_file(int fd, const std::string& target, Object* object, Table* ta
   struct stat named {};
   if (::stat(target.c_str(), &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev)
     return refuse(fd, ("file " + target).c_str(), "another file, or none, has that name now");
-  return refuse_lock_and_take_offset(fd, target, object);
+  SHADOWIB_TRY(refuse_lock_and_take_offset(fd, target, object));
+  return target.starts_with("/proc/") ? capture_process_file(fd, target, object) : Status{};
 }
 
 Status capture_character_device(int fd, const std::string& target, Object* object) {

@@ -8,11 +8,14 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <fstream>
+#include <thread>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/test_job.h"
@@ -87,6 +90,60 @@ TEST(Files, OffsetsFlagsDupsAndNumbersComeBack) {
   std::ifstream in(log);
   std::string text((std::istreambuf_iterator<char>(in)), {});
   EXPECT_EQ(text, "begin end");
+}
+
+// A member starts with its main thread alone, so what /proc has of others is opened by finish_descriptors(). That
+// needs the memory of the process that was captured, which here is the process itself; restart_test has it with a
+// restart.
+TEST(Files, WhatLeadsToThreadsIsMadeLast) {
+  static long thread;
+  Job job = single(
+      [](int) -> std::string {
+        std::atomic<bool> ready{false};
+        std::thread([&] {
+          thread = ::syscall(SYS_gettid);
+          ready = true;
+          for (;;) ::pause();
+        }).detach();
+        while (!ready) ::usleep(100);
+        const std::string of_thread = std::to_string(thread), of_main = std::to_string(::getpid());
+        EXPECT_STEP(put(::open(("/proc/self/task/" + of_thread + "/status").c_str(), O_RDONLY), 10) == 10);
+        EXPECT_STEP(::lseek(10, 1, SEEK_SET) == 1);
+        EXPECT_STEP(::dup3(10, 700, O_CLOEXEC) == 700);
+        EXPECT_STEP(put(::open(("/proc/" + of_thread + "/status").c_str(), O_RDONLY), 11) == 11);
+        EXPECT_STEP(put(::open(("/proc/self/task/" + of_thread).c_str(), O_RDONLY | O_DIRECTORY), 12) == 12);
+        EXPECT_STEP(put(::open(("/proc/self/task/" + of_main + "/status").c_str(), O_RDONLY), 13) == 13);
+        int p[2];
+        EXPECT_STEP(::pipe(p) == 0 && put(p[0], 14) == 14);
+        f_owner_ex owner{F_OWNER_TID, static_cast<pid_t>(thread)};
+        EXPECT_STEP(::fcntl(14, F_SETOWN_EX, &owner) == 0);
+        return "";
+      },
+      [](int) { return std::string(); });
+  job.resumed = [](int) -> std::string {
+    const int null = ::open("/dev/null", O_RDONLY);
+    for (int fd : {10, 11, 12, 13}) EXPECT_STEP(::dup3(null, fd, 0) == fd);
+    EXPECT_STEP(::dup3(null, 700, O_CLOEXEC) == 700);
+    f_owner_ex owner{F_OWNER_PID, ::getpid()};
+    EXPECT_STEP(::fcntl(14, F_SETOWN_EX, &owner) == 0);
+    const int next = ::dup(null);
+    ::close(next);
+    EXPECT_STEP(finish_descriptors().ok());
+    EXPECT_STEP(read_some(10, 2) == "am");
+    EXPECT_STEP(read_some(700, 2) == "e:" && "a dup shares its offset");
+    EXPECT_STEP((::fcntl(10, F_GETFD) & FD_CLOEXEC) == 0 && (::fcntl(700, F_GETFD) & FD_CLOEXEC) != 0);
+    EXPECT_STEP(read_some(11, 5) == "Name:");
+    char path[64]{};
+    EXPECT_STEP(::readlink("/proc/self/fd/12", path, sizeof(path) - 1) > 0);
+    EXPECT_STEP(path == "/proc/" + std::to_string(::getpid()) + "/task/" + std::to_string(thread));
+    EXPECT_STEP(read_some(13, 1).empty() && "the main thread's is a restart's matter");
+    EXPECT_STEP(::fcntl(14, F_GETOWN_EX, &owner) == 0 && owner.type == F_OWNER_TID && owner.pid == thread);
+    EXPECT_STEP(::dup(null) == next && "nothing is left open");
+    return "";
+  };
+  const Capture capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  ASSERT_TRUE(match_descriptors(capture.tables).ok());
 }
 
 TEST(Files, MembersThatInheritedAnOutputKeepOneOffset) {

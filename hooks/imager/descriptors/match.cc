@@ -7,18 +7,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/family.h"
+#include "hooks/imager/descriptors/proc.h"
 #include "hooks/imager/descriptors/pty.h"
 
 namespace shadowib {
 namespace descriptors {
 namespace {
 
-Status refuse_end(const Holder& holder, const char* why) {
-  return Status::of(Code::kRefused, 0, "descriptor %d (%s) of pid %d, member %u, cannot be checkpointed: %s",
+Status refuse_end(const Holder& holder, const char* why, int error = 0) {
+  return Status::of(Code::kRefused, error, "descriptor %d (%s) of pid %d, member %u, cannot be checkpointed: %s",
                     holder.table->first_fd(holder.index), describe_object(holder.object()).c_str(), holder.table->pid,
                     holder.table->member, why);
 }
@@ -219,6 +221,20 @@ Status judge_udp(const Holder& holder, Links* links) {
   return judge_outsider(holder, links);
 }
 
+// What /proc has of a process: after a restart members have their pids, and there is a first process.
+Status judge_process_file(const Holder& holder, const Tables& tables) {
+  const Table& own = *holder.table;
+  const Object& o = holder.object();
+  const std::int32_t pid = o.kind == Kind::kFile || o.kind == Kind::kDirectory ? process_of(o.path) : 0;
+  const bool known = pid <= 1 || std::any_of(tables.begin(), tables.end(), [&](const auto& entry) {
+                       return entry.second.kernel == own.kernel && entry.second.processes == own.processes &&
+                              entry.second.pid == pid;
+                     });
+  if (known) return {};
+  return refuse_end(holder, "it tells of a process that is no member of the job; close it before the checkpoint",
+                    EAGAIN);
+}
+
 Status judge_epoll(const Holder& holder) {
   for (const EpollEntry& entry : holder.object().entries) {
     auto& descriptors = holder.table->descriptors;
@@ -329,7 +345,11 @@ Status match_descriptors(const std::map<std::uint32_t, std::string>& encoded) {
   descriptors::Tables tables;
   SHADOWIB_TRY(descriptors::decode_tables(encoded, &tables));
   descriptors::Links links;
-  return descriptors::link_tables(tables, &links);
+  SHADOWIB_TRY(descriptors::link_tables(tables, &links));
+  for (const auto& [member, table] : tables)
+    for (std::uint32_t i = 0; i < table.objects.size(); ++i)
+      SHADOWIB_TRY(descriptors::judge_process_file({&table, i}, tables));
+  return {};
 }
 
 Status read_families(const std::map<std::uint32_t, std::string>& encoded, std::map<std::uint32_t, Family>* families) {

@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/late.h"
 #include "hooks/imager/descriptors/restore.h"
 #include "shadowib/base/log.h"
 
@@ -113,12 +114,9 @@ class Placement {
   std::vector<int*> keep_;
 };
 
-// SIGIO: owners may be threads that do not exist yet, so a failure is only worth a warning.
+// SIGIO. An owner that is a thread does not exist yet (late.h).
 void restore_signal_owner(int fd, const Object& o) {
-  if (o.owner_pid == 0 && o.signal == 0 && (o.flags & O_ASYNC) == 0) return;
-  f_owner_ex owner{static_cast<decltype(f_owner_ex::type)>(o.owner_type), o.owner_pid};
-  if (o.owner_pid != 0 && ::fcntl(fd, F_SETOWN_EX, &owner) != 0)
-    log_line(LogLevel::kWarn, "restart: descriptor %d: its signal owner %d cannot be set", fd, o.owner_pid);
+  if (o.owner_type != F_OWNER_TID) set_signal_owner(fd, o.owner_type, o.owner_pid);
   if (o.signal != 0) ::fcntl(fd, F_SETSIG, o.signal);
   if ((o.flags & O_ASYNC) != 0) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_ASYNC);
 }

@@ -32,10 +32,13 @@ std::size_t bytes_of(const std::vector<Message>& queue) {
 }
 std::size_t queued_bytes(const Object& o) { return bytes_of(o.queue); }
 
+bool has_offset(Kind kind) {
+  return kind == Kind::kFile || kind == Kind::kDirectory || kind == Kind::kMemory || kind == Kind::kThreadFile;
+}
+
 std::string details(const Object& o) {
   std::string text;
-  if (o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kMemory)
-    text += "  offset " + std::to_string(o.offset);
+  if (has_offset(o.kind)) text += "  offset " + std::to_string(o.offset);
   if (o.kind == Kind::kFile || o.kind == Kind::kMemory) text += "  size " + std::to_string(o.size);
   if (o.kind == Kind::kEventfd)
     text += "  count " + std::to_string(o.count) + ((o.kind_flags & EFD_SEMAPHORE) != 0 ? "  semaphore" : "");
@@ -57,7 +60,7 @@ nlohmann::json to_json(const Descriptor& d, const Object& o) {
                          {"flags", flag_names(o.flags)},
                          {"close_on_exec", d.close_on_exec != 0},
                          {"queued_bytes", queued_bytes(o)}};
-  if (o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kMemory) json["offset"] = o.offset;
+  if (has_offset(o.kind)) json["offset"] = o.offset;
   if (o.kind == Kind::kFile || o.kind == Kind::kMemory) json["size"] = o.size;
   if (o.kind == Kind::kEventfd) json["count"] = o.count;
   if (!o.entries.empty()) {

@@ -121,6 +121,32 @@ std::uint64_t parse_number(std::string_view text, int base) {
   return value;
 }
 
+namespace {
+
+// The number that the next component of a path is, which is taken off; 0: it is none.
+std::int32_t take_number(std::string_view* path) {
+  const std::size_t end = std::min(path->find('/'), path->size());
+  const std::string_view digits = path->substr(0, end);
+  const bool number = !digits.empty() && digits.size() < 10 && digits.find_first_not_of("0123456789") == digits.npos;
+  path->remove_prefix(end);
+  return number ? static_cast<std::int32_t>(parse_number(digits, 10)) : 0;
+}
+
+bool take(std::string_view* path, std::string_view prefix) {
+  if (!path->starts_with(prefix)) return false;
+  path->remove_prefix(prefix.size());
+  return true;
+}
+
+}  // namespace
+
+std::int32_t process_of(std::string_view path) { return take(&path, "/proc/") ? take_number(&path) : 0; }
+
+std::int32_t thread_of(std::string_view path) {
+  if (!take(&path, "/proc/") || take_number(&path) == 0 || !take(&path, "/task/")) return 0;
+  return take_number(&path);
+}
+
 int read_shared_mappings(const char* maps, std::vector<SharedMapping>* mappings) {
   std::string text;
   if (const int error = read_proc_file(maps, &text); error != 0) return error;

@@ -27,6 +27,10 @@ int read_proc_file(const char* path, std::string* text);
 // errno. *through, if asked for, is the descriptor that the directory was read by.
 int list_numbers(const char* directory, std::vector<int>* numbers, int* through = nullptr);
 
+// Of a path in /proc: "/proc/7/task/9/comm" tells of process 7 and thread 9. 0: of none.
+std::int32_t process_of(std::string_view path);
+std::int32_t thread_of(std::string_view path);
+
 // Contents of /proc/self/fdinfo/N.
 Status read_fdinfo(int fd, std::string* text);
 

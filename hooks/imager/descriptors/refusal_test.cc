@@ -20,10 +20,13 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <thread>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/test_job.h"
@@ -123,6 +126,29 @@ TEST(Refused, Userfaultfd) {
 }
 TEST(Refused, Pidfd) {
   expect_refused("pidfd", opens([] { return static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)); }));
+}
+TEST(Refused, FileOfAnotherProcess) {
+  const std::string path = "/proc/" + std::to_string(::getpid()) + "/status";
+  expect_refused("file " + path, opens([&] { return ::open(path.c_str(), O_RDONLY); }));
+}
+TEST(Refused, FileOfAnotherProcesssThread) {
+  int told[2];
+  ASSERT_EQ(::pipe(told), 0);
+  const pid_t outsider = ::fork();
+  if (outsider == 0) {
+    std::thread([&] {
+      const long tid = ::syscall(SYS_gettid);
+      if (::write(told[1], &tid, sizeof(tid)) == sizeof(tid)) ::pause();
+    }).join();
+    ::_exit(1);
+  }
+  long tid = 0;
+  ASSERT_EQ(::read(told[0], &tid, sizeof(tid)), static_cast<ssize_t>(sizeof(tid)));
+  const std::string path = "/proc/" + std::to_string(outsider) + "/task/" + std::to_string(tid) + "/comm";
+  expect_refused_for_now("file " + path, opens([&] { return ::open(path.c_str(), O_RDONLY); }));
+  ::kill(outsider, SIGKILL);
+  ::waitpid(outsider, nullptr, 0);
+  for (int fd : told) ::close(fd);
 }
 TEST(Refused, Secretmem) {
   expect_refused("secretmem", opens([] { return static_cast<int>(::syscall(SYS_memfd_secret, 0)); }));

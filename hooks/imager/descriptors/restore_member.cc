@@ -49,6 +49,8 @@ Status open_in_member(const Object& o, int* fd) {
     SHADOWIB_TRY(open_silent_socket(o, fd));
   } else if (o.kind == Kind::kEpoll) {
     *fd = ::epoll_create1(EPOLL_CLOEXEC);
+  } else if (o.kind == Kind::kThreadFile) {  // until the thread is there (late.h)
+    *fd = ::open("/dev/null", (o.flags & O_ACCMODE) | O_CLOEXEC);
   }
   if (*fd < 0) return restore_failure(Code::kInternal, o, "it cannot be made again", errno);
   set_status_flags(*fd, o.flags);

@@ -308,9 +308,10 @@ bool is_pty_slave(const Object& o) {
 }
 
 const char* kind_name(Kind kind) {
-  static const char* const kNames[] = {"?",    "file",    "directory", "device",   "terminal", "pipe",
-                                       "fifo", "eventfd", "timerfd",   "signalfd", "epoll",    "tcp",
-                                       "udp",  "unix",    "netlink",   "launcher", "memory",   "pty"};
+  static const char* const kNames[] = {
+      "?",       "file",     "directory",       "device", "terminal", "pipe", "fifo",    "eventfd",
+      "timerfd", "signalfd", "epoll",           "tcp",    "udp",      "unix", "netlink", "launcher",
+      "memory",  "pty",      "file of a thread"};
   auto i = static_cast<std::uint32_t>(kind);
   return i <= kLastKind ? kNames[i] : kNames[0];
 }

@@ -28,11 +28,12 @@ enum class Kind : std::uint32_t {
   kUdp = 12,
   kUnix = 13,
   kNetlink = 14,
-  kLauncher = 15,  // the connection to what started the process
-  kMemory = 16,    // of a Segment, which has the same device and inode
-  kPty = 17,       // the master of a pseudo-terminal; slaves are kTerminal, with the same device and rdev
+  kLauncher = 15,    // the connection to what started the process
+  kMemory = 16,      // of a Segment, which has the same device and inode
+  kPty = 17,         // the master of a pseudo-terminal; slaves are kTerminal, with the same device and rdev
+  kThreadFile = 18,  // what /proc has of a thread of the member's, a file or directory. Since version 7
 };
-inline constexpr std::uint32_t kLastKind = 17;
+inline constexpr std::uint32_t kLastKind = 18;
 const char* kind_name(Kind kind);
 
 struct Object;
@@ -185,7 +186,7 @@ struct Table {
   int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 
-inline constexpr std::uint32_t kTableVersion = 6;
+inline constexpr std::uint32_t kTableVersion = 7;
 // Tests write versions from before.
 void encode_table(const Table& table, std::string* bytes, std::uint32_t version = kTableVersion);
 // kCorrupt or kVersion, with the reason. On success all indices, kinds and addresses are within bounds.

@@ -84,6 +84,14 @@ class Members(RestartCase):
         self.ends(program, 0)
         self.assertRegex(program.log.read_text(), r"child process \d+ \(sleep\) of pid \d+, member 0, .* is no member of the job")
 
+    def test_files_of_threads(self):
+        """Open in /proc: of a thread of the program's, and of another member."""
+        first, second = self.run_program("files_first"), self.run_program("files_second")
+        self.ends(first, -9)
+        self.ends(second, -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
     def test_memory_that_members_share(self):
         first, second = (self.run_program(name) for name in ("memory_first", "memory_second"))
         self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)  # of what was killed
