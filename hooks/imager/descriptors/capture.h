@@ -27,8 +27,8 @@ Status capture_socket(int fd, Object* object);
 
 // The segments that this process has mapped: before any descriptor is looked at.
 Status capture_shared_memory(Table* table);
-// True if the content of this regular file is to be in the image.
-bool is_memory_file(const std::string& target, const struct stat& st, const Table& table);
+// True if the content of this regular file, open at `fd`, is to be in the image.
+bool is_memory_file(int fd, const std::string& target, const struct stat& st, const Table& table);
 Status capture_memory_file(int fd, const std::string& target, const struct stat& st, Object* object, Table* table);
 
 // Once all descriptors are listed: the ptys among them, and the controlling terminal.

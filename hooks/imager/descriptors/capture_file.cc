@@ -92,7 +92,7 @@ Status capture_file(int fd, const std::string& target, Object* object, Table* ta
   struct stat st {};
   ::fstat(fd, &st);
   object->size = S_ISREG(st.st_mode) ? static_cast<std::uint64_t>(st.st_size) : 0;
-  if (is_memory_file(target, st, *table)) {
+  if (is_memory_file(fd, target, st, *table)) {
     SHADOWIB_TRY(refuse_lock_and_take_offset(fd, target, object));
     return capture_memory_file(fd, target, st, object, table);
   }

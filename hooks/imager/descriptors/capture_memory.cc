@@ -138,6 +138,14 @@ Segment* find_mapped(Table* table, const SharedMapping& m) {
 // The number of System V memory is its id, and the first of an IPC namespace is 0.
 bool has_file(const SharedMapping& m) { return m.inode != 0 || m.path.starts_with("/SYSV"); }
 
+// Memory to be shared, between shm_open(3) and mmap(2); making room for it may take long. Who logs or reads has
+// another mode or position.
+bool may_be_mapped_next(int fd, const std::string& target) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  return target.starts_with(kShm) && flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_PATH)) == O_RDWR &&
+         ::lseek(fd, 0, SEEK_CUR) == 0;
+}
+
 bool is_ours(const SharedMapping& m) {
   std::uintptr_t start = 0;
   std::size_t bytes = 0;
@@ -170,11 +178,11 @@ Status capture_shared_memory(Table* table) {
   return {};
 }
 
-bool is_memory_file(const std::string& target, const struct stat& st, const Table& table) {
+bool is_memory_file(int fd, const std::string& target, const struct stat& st, const Table& table) {
   if (!S_ISREG(st.st_mode) || target.starts_with("/secretmem")) return false;
   if (target.starts_with(kMemfd) || st.st_nlink == 0 || is_in_launcher_directory(target)) return true;
-  // A file in /dev/shm that is not mapped is a file like others: its content stays in it.
-  return table.segment_of_file(st.st_dev, st.st_ino) >= 0;
+  // What nobody has mapped or is about to map in /dev/shm is a file like others: its content stays in it.
+  return table.segment_of_file(st.st_dev, st.st_ino) >= 0 || may_be_mapped_next(fd, target);
 }
 
 Status capture_memory_file(int fd, const std::string& target, const struct stat& st, Object* object, Table* table) {
@@ -194,6 +202,7 @@ Status capture_memory_file(int fd, const std::string& target, const struct stat&
     Segment& s = table->segments.emplace_back();
     s.kind = target.starts_with(kMemfd) ? SegmentKind::kMemfd
              : st.st_nlink == 0         ? SegmentKind::kUnlinked
+             : target.starts_with(kShm) ? SegmentKind::kNamed
                                         : SegmentKind::kSession;
     s.path = s.has_name() ? target : without_gone(target);
     if (s.kind == SegmentKind::kMemfd) s.path.erase(0, kMemfd.size());

@@ -62,8 +62,13 @@ TEST(Memory, EachKindIsTold) {
     EXPECT_STEP(::ftruncate(fd, kBytes) == 0 && map(fd, kBytes) != MAP_FAILED);
     EXPECT_STEP(::shm_unlink((name + "x").c_str()) == 0);
     ::close(fd);
-    // Open and not mapped: a file like others.
+    // Open and not mapped: a file like others, but when it may be mapped next.
     EXPECT_STEP(put(::open(("/dev/shm" + name + "y").c_str(), O_RDWR | O_CREAT, 0600), 21) == 21);
+    EXPECT_STEP(::write(21, "data", 4) == 4);
+    EXPECT_STEP(put(::open(("/dev/shm" + name + "log").c_str(), O_RDWR | O_CREAT | O_APPEND, 0600), 23) == 23);
+    EXPECT_STEP(put(::open(("/dev/shm" + name + "read").c_str(), O_RDONLY | O_CREAT, 0600), 24) == 24);
+    EXPECT_STEP(put(::open(("/dev/shm" + name + "next").c_str(), O_RDWR | O_CREAT, 0600), 25) == 25);
+    EXPECT_STEP(::ftruncate(25, 300) == 0);
     EXPECT_STEP(put(::open(scratch_directory().c_str(), O_TMPFILE | O_RDWR, 0600), 22) == 22);
     EXPECT_STEP(::ftruncate(22, 100) == 0);
     const int id = ::shmget(0x5d000000 + ::getpid(), kBytes, IPC_CREAT | 0640);
@@ -74,7 +79,7 @@ TEST(Memory, EachKindIsTold) {
   };
   const Capture capture = checkpoint(job);
   ::shm_unlink(name.c_str());
-  ::shm_unlink((name + "y").c_str());
+  for (const char* other : {"y", "log", "read", "next"}) ::shm_unlink((name + other).c_str());
   ASSERT_EQ(capture.failure, "");
   ASSERT_TRUE(capture.tables.contains(0)) << capture.refusals.at(0);
   const Table table = decode(capture, 0);
@@ -88,7 +93,11 @@ TEST(Memory, EachKindIsTold) {
   EXPECT_EQ(named->bytes, kBytes + 5);
   EXPECT_EQ(named->mode & 0777, 0600u);
   EXPECT_NE(find(table, SegmentKind::kUnlinked, "/dev/shm" + name + "x"), nullptr);
-  EXPECT_EQ(find(table, SegmentKind::kNamed, "/dev/shm" + name + "y"), nullptr);
+  for (const char* other : {"y", "log", "read"})
+    EXPECT_EQ(find(table, SegmentKind::kNamed, "/dev/shm" + name + other), nullptr) << other;
+  const Segment* next = find(table, SegmentKind::kNamed, "/dev/shm" + name + "next");
+  ASSERT_NE(next, nullptr);
+  EXPECT_EQ(next->bytes, 300u);
   EXPECT_NE(find(table, SegmentKind::kAnonymous), nullptr) << "the test rig's own, inherited";
   const Segment* v = nullptr;
   for (const Segment& s : table.segments)

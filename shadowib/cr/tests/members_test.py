@@ -125,6 +125,17 @@ class Members(RestartCase):
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         self.ends(self.restart(2), 0)
 
+    def test_memory_about_to_be_mapped(self):
+        """Its file goes with what a launcher tidies up, and is on no other machine."""
+        first = self.run_program("memory_about_to_be_mapped")
+        name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
+        self.addCleanup(name.unlink, missing_ok=True)
+        self.ends(first, -9)
+        name.unlink()
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        name.unlink()
+        self.ends(self.restart(2), 0)
+
     def test_memory_that_members_have_inherited(self):
         self.ends(self.run_program("memory_inherited"), 0)
         self.ends(self.restart(1), 0)

@@ -188,6 +188,20 @@ static void memory_of_id_zero(void) {
   }
 }
 
+/* Between shm_open and mmap. */
+static void memory_about_to_be_mapped(void) {
+  snprintf(name, sizeof(name), "/shadowib-test-%d", getpid());
+  join();
+  const int fd = shm_open(name, O_CREAT | O_EXCL | O_RDWR, 0640);
+  CHECK(fd >= 0 && ftruncate(fd, kOdd) == 0 && pwrite(fd, "there", 5, kBytes) == 5);
+  for (int round = 0; round < 2; ++round) {
+    checkpoint_and_kill();
+    const char* at = map(fd, kOdd, PROT_READ | PROT_WRITE, 0);
+    CHECK(strcmp(at + kBytes, "there") == 0 && munmap((void*)at, kOdd) == 0);
+  }
+  CHECK(shm_unlink(name) == 0);
+}
+
 /* Two processes that have inherited a mapping; their parent, who is no member, has let go of it. */
 static void memory_inherited(void) {
   char* shared = map(-1, kBytes, PROT_READ | PROT_WRITE, 0);
@@ -215,8 +229,7 @@ static void memory_inherited(void) {
   }
 }
 
-const struct scenario memory_scenarios[] = {{"memory_first", memory_first},
-                                            {"memory_second", memory_second},
-                                            {"memory_of_id_zero", memory_of_id_zero},
-                                            {"memory_inherited", memory_inherited},
-                                            {NULL, NULL}};
+const struct scenario memory_scenarios[] = {
+    {"memory_first", memory_first},           {"memory_second", memory_second},
+    {"memory_of_id_zero", memory_of_id_zero}, {"memory_about_to_be_mapped", memory_about_to_be_mapped},
+    {"memory_inherited", memory_inherited},   {NULL, NULL}};
