@@ -118,9 +118,11 @@ void drain_events(ShadowChannel& channel) {
 
 void withdraw_surplus(ShadowCq& cq) {
   drain_events(*ShadowChannel::of(cq.cq.channel));
-  // tell_of_drained tells of what it was for. An adapter whose completions are swallowed tells again itself, or does
-  // so of new ones only.
-  if (cq.arming.forget_surplus() && !cq.swallows()) drain_completions(cq);
+  if (cq.arming.forget_surplus()) drain_untold(cq);
+}
+
+void drain_untold(ShadowCq& cq) {
+  if (!cq.swallows()) drain_completions(cq);
 }
 
 void tell_of_drained(ShadowCq& cq) {

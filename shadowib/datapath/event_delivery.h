@@ -15,6 +15,9 @@ void drain_events(ShadowChannel& channel);
 // of ours (Arming::note_surplus): taken for the answer to the program's, it would be told early, and the program's
 // own could be taken for ours.
 void withdraw_surplus(ShadowCq& cq);
+// An event was taken that was not told: tell_of_drained will tell of what it was for. An adapter whose completions
+// are swallowed tells again itself, or does so of new ones only.
+void drain_untold(ShadowCq& cq);
 // The program has asked for an event. Adapters tell at once of completions that lie there unpolled (mlx5 does, and
 // Open MPI's udcm relies on it): so do we of those that we have taken out of the backend.
 void tell_of_drained(ShadowCq& cq);

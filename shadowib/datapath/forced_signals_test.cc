@@ -263,6 +263,7 @@ TEST_F(SurplusEvent, OfAnotherQueueStays) {
   ShadowCq other{};
   ibv_cq other_real{};
   other_real.cq_context = &other;
+  other.arming.note_armed(false);
   real_channel.context = reinterpret_cast<ibv_context*>(&other_real);
   g_events = 1;
   req_notify_cq(&cq.cq, 0);

@@ -137,6 +137,7 @@ int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
   cq.arming.note_armed(solicited_only != 0);
   int rc = g_backend.req_notify_cq(cq.real, solicited_only);
   if (__builtin_expect(rc == 0, 1)) {
+    if (__builtin_expect(cq.arming.forget_untold(), 0)) drain_untold(cq);
     if (__builtin_expect(peek(cq.refill_count) != 0, 0)) tell_of_drained(cq);
     return 0;
   }

@@ -109,47 +109,74 @@ TEST_F(PollTest, AnEventTakenBeforeTheRequestReturnsAnswersIt) {
   EXPECT_FALSE(cq.arming.is_armed());
 }
 
-// A program that polls, asks, and sleeps, is told by its adapter of what came between the two; a checkpoint there has
-// drained it.
-TEST_F(PollTest, ARequestTellsOfWhatWasDrained) {
-  static std::deque<ibv_cq*> told;
-  static ibv_cq real_cq;
-  static ShadowCq* asked;
-  asked = &cq;
-  ShadowChannel channel;
-  ibv_comp_channel real_channel{nullptr, ::eventfd(0, EFD_CLOEXEC), 0};
-  channel.real = &real_channel;
-  channel.channel.fd = channel.events.open(real_channel.fd);
-  cq.cq.channel = &channel.channel;
-  real_cq.cq_context = &cq;
-  g_backend.req_notify_cq = [](ibv_cq*, int) { return 0; };
-  g_backend.ack_cq_events = [](ibv_cq*, unsigned) {};
-  g_backend.get_cq_event = [](ibv_comp_channel*, ibv_cq** real) {
-    if (told.empty()) return -1;
-    *real = told.front();
-    told.pop_front();
-    return 0;
-  };
-  const auto readable = [&] {
+// A queue with a channel, whose backend tells when the test says.
+class ToldPollTest : public PollTest {
+ protected:
+  void SetUp() override {
+    PollTest::SetUp();
+    told.clear();
+    after_look = nullptr;
+    channel.real = &real_channel;
+    channel.channel.fd = channel.events.open(real_channel.fd);
+    cq.cq.channel = &channel.channel;
+    real_cq.cq_context = &cq;
+    g_backend.req_notify_cq = [](ibv_cq*, int) { return 0; };
+    g_backend.ack_cq_events = [](ibv_cq*, unsigned) {};
+    g_backend.get_cq_event = [](ibv_comp_channel*, ibv_cq** real) {
+      if (told.empty()) {
+        if (auto then = std::exchange(after_look, nullptr)) then();
+        return -1;
+      }
+      *real = told.front();
+      told.pop_front();
+      return 0;
+    };
+  }
+  void TearDown() override {
+    channel.events.close(channel.channel.fd);
+    ::close(real_channel.fd);
+  }
+  bool readable() const {
     pollfd p{channel.channel.fd, POLLIN, 0};
     return ::poll(&p, 1, 0) == 1;
-  };
-  complete(1);
-  drain_completions(cq);
-  EXPECT_FALSE(readable()) << "nobody has asked";
-  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
-  EXPECT_TRUE(readable());
-  EXPECT_EQ(next_event(channel), &cq);
-  EXPECT_FALSE(readable());
-  EXPECT_EQ(poll(4), Ids{1});
-  // The backend still has the request, and answers it, once: what it told of is told when the program asks again.
+  }
+  // A request is answered by what was drained, so that the backend still has it.
+  void ask_for_what_was_drained() {
+    complete(1);
+    drain_completions(cq);
+    EXPECT_FALSE(readable()) << "nobody has asked";
+    ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+    EXPECT_TRUE(readable());
+    EXPECT_EQ(next_event(channel), &cq);
+    EXPECT_FALSE(readable());
+    EXPECT_EQ(poll(4), Ids{1});
+  }
+  // What the backend told of too often is told when the program asks again.
+  void expect_told_at_request(std::uint64_t id) {
+    EXPECT_EQ(next_event(channel), nullptr) << "two events for one request";
+    ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+    EXPECT_TRUE(readable());
+    EXPECT_EQ(next_event(channel), &cq);
+    EXPECT_EQ(poll(4), Ids{id});
+  }
+
+  static inline std::deque<ibv_cq*> told;
+  static inline std::function<void()> after_look;  // what comes when the backend's events have been looked for; once
+  static inline ibv_cq real_cq;
+  ShadowChannel channel;
+  ibv_comp_channel real_channel{nullptr, ::eventfd(0, EFD_CLOEXEC), 0};
+};
+
+// A program that polls, asks, and sleeps, is told by its adapter of what came between the two; a checkpoint there has
+// drained it.
+TEST_F(ToldPollTest, ARequestTellsOfWhatWasDrained) {
+  static ShadowCq* asked;
+  asked = &cq;
+  ask_for_what_was_drained();
+  // The backend still has the request, and answers it, once.
   complete(2);
   told.push_back(&real_cq);
-  EXPECT_EQ(next_event(channel), nullptr);
-  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
-  EXPECT_TRUE(readable());
-  EXPECT_EQ(next_event(channel), &cq);
-  EXPECT_EQ(poll(4), Ids{2});
+  expect_told_at_request(2);
   ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
   EXPECT_FALSE(readable()) << "all are polled";
   told.push_back(&real_cq);
@@ -164,8 +191,39 @@ TEST_F(PollTest, ARequestTellsOfWhatWasDrained) {
   };
   ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
   EXPECT_EQ(next_event(channel), nullptr) << "it was told";
-  channel.events.close(channel.channel.fd);
-  ::close(real_channel.fd);
+}
+
+// The event that is due comes when the program has begun to ask. It answers the program, and the backend, which has
+// been asked since, has another.
+TEST_F(ToldPollTest, ASurplusEventThatComesDuringARequestIsTheOneEventOfIt) {
+  ask_for_what_was_drained();
+  after_look = [this] {
+    complete(2);
+    told.push_back(&real_cq);
+  };
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  EXPECT_EQ(next_event(channel), &cq);
+  EXPECT_EQ(poll(4), Ids{2});
+  complete(3);
+  told.push_back(&real_cq);
+  expect_told_at_request(3);
+}
+
+// An event that no request waited for yet is taken by another thread just before the program's is noted.
+TEST_F(ToldPollTest, WhatWasTakenJustBeforeTheRequestIsTold) {
+  static ShadowCq* asked;
+  asked = &cq;
+  complete(1);
+  g_backend.req_notify_cq = [](ibv_cq*, int) {
+    asked->arming.note_event();
+    EXPECT_TRUE(asked->arming.take_surplus());
+    asked->arming.note_armed(false);
+    return 0;
+  };
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  EXPECT_TRUE(readable());
+  EXPECT_EQ(next_event(channel), &cq);
+  EXPECT_EQ(poll(4), Ids{1});
 }
 
 // A running program drains, too: where it destroys a shared receive queue, for example.

@@ -51,13 +51,23 @@ class Arming {
   // The program asks again, so that the two requests become one. Events from before have been taken. True if one of
   // them was not told: what it was for may lie in the backend's queue, which has told of it and will not again.
   bool forget_surplus() { return surplus_.exchange(Surplus::kNone, std::memory_order_relaxed) == Surplus::kUntold; }
-  // An event was taken from the backend. True if it is that one, and certainly so: all requests have had an answer of
-  // their own. Another may be, or may answer a request, and is told.
+  // The same for one that was taken while the program asked: true for its request or for the taker's (take_surplus),
+  // whichever comes later.
+  bool forget_untold() {
+    Surplus untold = Surplus::kUntold;
+    return __builtin_expect(surplus_.load() == untold, 0) && surplus_.compare_exchange_strong(untold, Surplus::kNone);
+  }
+  // An event was taken from the backend. True if no request waits for it: it is not told. That is so whether one was
+  // due or not. The backend may have told of its surplus just when the program asked again: that event answers the
+  // program, and the backend's answer to the program's own request is the one too many.
   bool take_surplus() {
-    Surplus due = Surplus::kDue;
-    if (!surplus_.compare_exchange_strong(due, Surplus::kNone, std::memory_order_relaxed) || is_armed()) return false;
-    surplus_.store(Surplus::kUntold, std::memory_order_relaxed);
-    return true;
+    if (is_armed()) {  // this may be the one that is due, or the answer to a request, and is told
+      Surplus due = Surplus::kDue;
+      surplus_.compare_exchange_strong(due, Surplus::kNone, std::memory_order_relaxed);
+      return false;
+    }
+    surplus_.store(Surplus::kUntold);
+    return !is_armed() || !forget_untold();
   }
 
  private:

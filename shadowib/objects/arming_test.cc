@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 namespace shadowib {
 namespace {
 
@@ -86,21 +89,52 @@ TEST(Arming, ASurplusEventIsOneThatNoRequestWaitsFor) {
   Arming arming;
   arming.note_armed(false);
   EXPECT_FALSE(arming.take_surplus());
+  EXPECT_FALSE(arming.may_have_surplus());
   arming.note_surplus();
+  EXPECT_TRUE(arming.may_have_surplus());
   arming.note_event();
   EXPECT_TRUE(arming.take_surplus());
-  EXPECT_FALSE(arming.take_surplus()) << "one was to come";
   EXPECT_TRUE(arming.may_have_surplus()) << "it was not told";
   EXPECT_TRUE(arming.forget_surplus());
   EXPECT_FALSE(arming.may_have_surplus());
-  arming.note_surplus();
+  EXPECT_TRUE(arming.take_surplus()) << "one that nobody knew to be due";
   arming.note_armed(false);  // by another thread, which has not seen that there is one
   EXPECT_FALSE(arming.take_surplus());
-  arming.note_event();
-  EXPECT_FALSE(arming.take_surplus()) << "this may be the answer, and the one before was not";
   arming.note_surplus();
   arming.note_rebuilt();
-  EXPECT_FALSE(arming.take_surplus()) << "the queue that was asked is gone";
+  EXPECT_FALSE(arming.may_have_surplus()) << "the queue that was asked is gone";
+}
+
+TEST(Arming, WhatIsTakenWhileTheProgramAsksIsKnownToOneOfTheTwo) {
+  Arming arming;
+  EXPECT_FALSE(arming.forget_untold());
+  EXPECT_TRUE(arming.take_surplus());
+  arming.note_armed(false);
+  EXPECT_TRUE(arming.forget_untold());
+  EXPECT_FALSE(arming.forget_untold());
+  arming.note_surplus();
+  EXPECT_FALSE(arming.forget_untold()) << "nothing was taken yet";
+  EXPECT_TRUE(arming.may_have_surplus());
+  // By two threads: an event that was taken is told, or the other asks after it.
+  for (int i = 0; i < 2000; ++i) {
+    Arming shared;
+    std::atomic<int> ready{0};
+    bool dropped = false, found = false;
+    const auto meet = [&] {
+      for (++ready; ready != 2;) {
+      }
+    };
+    std::thread taker([&] {
+      meet();
+      dropped = shared.take_surplus();
+    });
+    meet();
+    shared.note_armed(false);
+    found = shared.forget_untold();
+    taker.join();
+    ASSERT_EQ(dropped, found) << "round " << i;
+    ASSERT_FALSE(shared.may_have_surplus()) << "round " << i;
+  }
 }
 
 TEST(Arming, ARebuildArmsOnce) {
