@@ -30,6 +30,10 @@ bool is_owned_descriptor(int fd);
 // The lowest number ever used for an owned descriptor, or INT_MAX: a quick test for guards.
 int lowest_owned_descriptor();
 
+// The data of entries by which an epoll set of the program's watches owned descriptors. A forked child has the set,
+// too, but not the descriptors: it knows such an entry by this alone.
+inline constexpr std::uint64_t kOwnedEntry = 0x736861646f776962;  // "shadowib"
+
 // Forgets every owned descriptor without closing: in a forked child (then close = true) and after a restart, where
 // the numbers may already be the program's (then close = false).
 void forget_owned_descriptors(bool close);

@@ -59,10 +59,9 @@ bool EventQueue::attach(int program_fd, int real_fd) {
   eventfd_ = own_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (eventfd_ < 0) return false;
   signaled_ = false;
-  epoll_event mine{.events = EPOLLIN, .data = {.fd = eventfd_}};
-  epoll_event real{.events = EPOLLIN, .data = {.fd = real_fd}};
-  if (::epoll_ctl(program_fd, EPOLL_CTL_ADD, eventfd_, &mine) != 0) return false;
-  return real_fd < 0 || ::epoll_ctl(program_fd, EPOLL_CTL_ADD, real_fd, &real) == 0;
+  epoll_event entry{.events = EPOLLIN, .data = {.u64 = kOwnedEntry}};
+  if (::epoll_ctl(program_fd, EPOLL_CTL_ADD, eventfd_, &entry) != 0) return false;
+  return real_fd < 0 || ::epoll_ctl(program_fd, EPOLL_CTL_ADD, real_fd, &entry) == 0;
 }
 
 bool EventQueue::reattach(int program_fd, int real_fd) { return attach(program_fd, real_fd); }

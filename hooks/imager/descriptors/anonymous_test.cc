@@ -158,5 +158,22 @@ TEST(Anonymous, EpollEntriesOfOwnDescriptorsAreLeftToTheShim) {
   ::close(epoll);
 }
 
+// A forked child's number of that kind is free, or another's.
+TEST(Anonymous, EpollEntriesOfAParentsOwnDescriptorsAreLeftToItsShim) {
+  const int epoll = ::epoll_create1(0), event = ::eventfd(1, 0), kept = ::dup(event);
+  epoll_event e{};
+  e.events = EPOLLIN;
+  e.data.u64 = kOwnedEntry;
+  ASSERT_EQ(::epoll_ctl(epoll, EPOLL_CTL_ADD, event, &e), 0);
+  ::close(event);
+  std::string table, text;
+  const Status captured = capture_descriptors(0, &table);
+  ASSERT_TRUE(captured.ok()) << captured.text();
+  ASSERT_TRUE(print_descriptors(table, false, &text).ok());
+  EXPECT_EQ(text.find("watches " + std::to_string(event)), std::string::npos) << text;
+  ::close(kept);
+  ::close(epoll);
+}
+
 }  // namespace
 }  // namespace shadowib::test

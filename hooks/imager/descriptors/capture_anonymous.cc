@@ -146,7 +146,7 @@ Status capture_epoll_entries(int fd, Object* object) {
     if (!line.starts_with("tfd:")) continue;
     EpollEntry entry{static_cast<int>(entry_number(line, "tfd:", 10)),
                      static_cast<std::uint32_t>(entry_number(line, "events:", 16)), entry_number(line, "data:", 16)};
-    if (is_owned_descriptor(entry.fd)) continue;
+    if (is_owned_descriptor(entry.fd) || entry.data == kOwnedEntry) continue;
     if (!targets_number(fd, entry.fd, entry_number(line, "ino:", 16), entry_number(line, "sdev:", 16))) {
       char why[160];
       std::snprintf(

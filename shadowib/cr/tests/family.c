@@ -28,6 +28,8 @@ static void work(uint64_t id) {
   send_one(id + 1);
 }
 
+static void with_device(void) { work(10); }
+
 static pid_t begin(void (*body)(void), int status) {
   const pid_t pid = fork();
   CHECK(pid >= 0);
@@ -123,6 +125,28 @@ static void family_on_a_terminal(void) {
   CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
 }
 
+/* What the parent's channels are made of has numbers that mean nothing in its child, which has the channels, too. */
+static void family_with_channels(void) {
+  enum { kChannels = 40 };
+  struct ibv_comp_channel* channels[kChannels];
+  char byte;
+  CHECK(pipe(go) == 0 && pipe(ready) == 0);
+  make_pair(1 << 16);
+  for (int i = 0; i < kChannels; ++i) CHECK((channels[i] = ibv_create_comp_channel(context)) != NULL);
+  struct ibv_cq* last = ibv_create_cq(context, 4, NULL, channels[kChannels - 1], 0);
+  CHECK(last != NULL);
+  const pid_t child = begin(with_device, 5);
+  CHECK(read(ready[0], &byte, 1) == 1);
+  for (int i = 0; i < 2; ++i) {
+    checkpoint_and_kill();
+    send_one(1 + i);
+  }
+  CHECK(write(go[1], "g", 1) == 1);
+  expect_end(child, 0, 5 << 8);
+  CHECK(readable(channels[kChannels - 1]->fd, 0) == 0 && ibv_destroy_cq(last) == 0);
+  for (int i = 0; i < kChannels; ++i) CHECK(ibv_destroy_comp_channel(channels[i]) == 0);
+}
+
 /* A child that opens no device before the restart, and knows of them from its parent. */
 static void later_device(void) {
   char byte;
@@ -174,5 +198,6 @@ static void family_with_an_outsider(void) {
 const struct scenario family_scenarios[] = {{"family", family},
                                             {"family_on_a_terminal", family_on_a_terminal},
                                             {"family_with_a_later_device", family_with_a_later_device},
+                                            {"family_with_channels", family_with_channels},
                                             {"family_with_an_outsider", family_with_an_outsider},
                                             {NULL, NULL}};

@@ -64,6 +64,11 @@ class Members(RestartCase):
         self.ends(self.run_program("family_with_a_later_device"), -9)
         self.ends(self.restart(1), 0)
 
+    def test_a_family_with_channels(self):
+        self.ends(self.run_program("family_with_channels"), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
     def test_a_family_whose_command_was_told_to_ignore_its_children(self):
         """As by a shell's `trap '' CHLD`, which is inherited: the ends of processes would go unseen."""
         self.ends(self.run_program("family"), -9)
