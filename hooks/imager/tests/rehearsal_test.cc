@@ -104,14 +104,15 @@ TEST_F(Rehearsal, TellsAnotherProcessor) {
   image().process.binds_at_start = 1;
   expect(RehearsedStep::kReady, "processor", "has what");
   image().process.xcr0 = 0;
-  std::uint32_t& avx512 = image().process.cpu_features[2];
-  const std::uint32_t before = avx512;
-  avx512 = ~0u;  // no processor has all of these
+  std::uint32_t &of_intel = image().process.cpu_features[2], &of_amd = image().process.cpu_features[7];
+  const std::uint32_t before[] = {of_intel, of_amd};
+  of_intel = of_amd = ~0u;  // no processor has both RTM and XOP
   const bool has_all = only("processor").outcome == RehearsedStep::kReady;
   EXPECT_FALSE(has_all);
   image().process.processor_level = 1;
   EXPECT_EQ(only("processor").outcome, RehearsedStep::kReady);
-  avx512 = before;
+  of_intel = before[0];
+  of_amd = before[1];
 }
 
 TEST_F(Rehearsal, TheFirstRefusalIsTheRestarts) {
