@@ -136,9 +136,14 @@ Status lock_joining(const JobInfo& info, int* lock) {
 // Jobs may share an exchange: the random part keeps their keys apart.
 std::string first_epoch() { return "g0-" + random_hex(4); }
 
+Status being_restarted(const JobInfo& info) {
+  return Status::of(Code::kBusy, EAGAIN, "job %.80s is being restarted; its new process gave up waiting for that",
+                    info.job);
+}
+
 // The job's epoch. A job name that was used before, and of which nobody lives, begins afresh: what its dead members
-// left in the exchange must not be taken for the new ones'.
-Status choose_epoch(JobInfo* info, Exchange* exchange) {
+// left in the exchange must not be taken for the new ones'. *waits: a restart has come that will replace it.
+Status choose_epoch(JobInfo* info, Exchange* exchange, bool* waits) {
   const std::string path = job_path(*info, "epoch");
   std::string epoch;
   Status status = read_small(path, &epoch);
@@ -154,9 +159,16 @@ Status choose_epoch(JobInfo* info, Exchange* exchange) {
   bool alive = false;
   for (const auto& member : members) alive = alive || is_alive(alive_path(info->directory, info->job, epoch, member));
   // Members that a restart is bringing back are not there yet, and those it has brought back may have ended.
-  if (!members.empty() && !alive && !is_alive(job_path(*info, "alive/restart"))) {
-    epoch = first_epoch();
-    SHADOWIB_TRY(place_small(path, epoch, true));
+  if (!alive) {
+    if (!is_alive(job_path(*info, "alive/restart"))) {
+      if (!members.empty()) {
+        epoch = first_epoch();
+        SHADOWIB_TRY(place_small(path, epoch, true));
+      }
+    } else if (is_alive(job_path(*info, kRenewing))) {  // taken before the other (RestartPlace::take_alone)
+      *waits = true;
+      return being_restarted(*info);
+    }
   }
   // A job that was restarted is of that generation for those who join it later, too: its ids are translated.
   if (epoch[0] != 'g')
@@ -203,14 +215,12 @@ Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, std::ui
                     std::uint64_t* last_status, bool* waits) {
   int joining = -1;
   SHADOWIB_TRY(lock_joining(*info, &joining));  // also makes the directories
-  // Before the epoch is read: a restart that begins after this look waits until nobody is joining, and sees us then.
+  // Before the epoch is read: a restart that begins after this look waits until nobody is joining, and sees us then,
+  // or we see it.
   *waits = is_alive(job_path(*info, kRenewing));
   std::unique_ptr<Exchange> opened;
-  Status status =
-      *waits ? Status::of(Code::kBusy, EAGAIN,
-                          "job %.80s is being restarted; its new process gave up waiting for that", info->job)
-             : Exchange::open(info->exchange, true, &opened);
-  if (status.ok()) status = choose_epoch(info, opened.get());
+  Status status = *waits ? being_restarted(*info) : Exchange::open(info->exchange, true, &opened);
+  if (status.ok()) status = choose_epoch(info, opened.get(), waits);
   std::vector<std::string> members;
   if (status.ok()) {
     *last_request = latest_request(opened.get(), info->epoch, "checkpoint");

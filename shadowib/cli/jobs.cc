@@ -171,9 +171,15 @@ bool job_alive(const std::string& directory, const std::string& job, std::string
 
 bool members_alive(const std::string& directory, const std::string& job, std::string* who) {
   const std::string joining = job_paths(directory, job).alive + "/joining";
-  for (int i = 0; i < 20000 && is_alive(joining); ++i) ::usleep(1000);
+  // Who has it after that has begun since, and only looks whether the job is being restarted.
+  bool joins = is_alive(joining);
+  for (int i = 0; i < 20000 && joins; ++i, joins = is_alive(joining)) ::usleep(1000);
   return lock_held(
-      directory, job, [](const std::string& name) { return name == "restart" || name == "renewing"; }, who);
+      directory, job,
+      [joins](const std::string& name) {
+        return name == "restart" || name == "renewing" || (name == "joining" && !joins);
+      },
+      who);
 }
 
 bool job_in_use(const std::string& directory, const std::string& job, std::string* who) {

@@ -61,7 +61,7 @@ class SharingLock {
 }  // namespace
 
 RestartPlace::~RestartPlace() {
-  for (const int fd : {share_lock_, renewing_lock_, restart_lock_}) close_owned_descriptor(fd);
+  for (const int fd : {share_lock_, restart_lock_, renewing_lock_}) close_owned_descriptor(fd);  // as they were taken
 }
 
 std::string RestartPlace::share_path(const std::string& name) const {
@@ -78,9 +78,10 @@ Status RestartPlace::take_alone(const SetManifest& manifest) {
   if (stays_alive(directory_, job_, &who))
     return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
                       job_.c_str(), who.c_str());
-  restart_lock_ = hold_alive_lock(alive + "/restart");
-  if (restart_lock_ >= 0) renewing_lock_ = hold_alive_lock(alive + "/renewing");
-  if (renewing_lock_ >= 0) {
+  // In this order: who joins sees by the first whether the second is of a restart that has renewed the job already.
+  renewing_lock_ = hold_alive_lock(alive + "/renewing");
+  if (renewing_lock_ >= 0) restart_lock_ = hold_alive_lock(alive + "/restart");
+  if (restart_lock_ >= 0) {
     // Somebody may have joined between the look and the locks; nobody can any more.
     if (!members_alive(directory_, job_, &who)) return {};
     return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
@@ -88,7 +89,7 @@ Status RestartPlace::take_alone(const SetManifest& manifest) {
   }
   if (errno == EWOULDBLOCK || errno == EAGAIN)
     return Status::of(Code::kBusy, errno, "job %.64s is just being restarted by another command", job_.c_str());
-  return file_error(errno, "lock", alive + "/restart");
+  return file_error(errno, "lock", alive + (renewing_lock_ < 0 ? "/renewing" : "/restart"));
 }
 
 Status RestartPlace::begin(const SetManifest& manifest) {

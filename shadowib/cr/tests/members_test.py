@@ -159,6 +159,12 @@ class Members(RestartCase):
     def set_numbers(self):
         return sorted(int(path.name[2:]) for path in (self.dir / "sets").glob("j.????"))
 
+    def await_true(self, condition):
+        end = time.monotonic() + TIMEOUT_S
+        while not condition():
+            self.assertLess(time.monotonic(), end, "".join(p.log.read_text() for p in self.processes))
+            time.sleep(0.01)
+
     def await_sets(self, wanted):
         end = time.monotonic() + TIMEOUT_S
         while not wanted(numbers := self.set_numbers()):
@@ -225,6 +231,43 @@ class Members(RestartCase):
             (job / "renewed").write_text("g0-00000002")
             (job / "renewed").rename(job / "epoch")
         os.write(reading, b"g0-00000001")
+        self.ends(program, -9)
+        self.assertEqual({path.name.split(".")[0] for path in (job / "alive").glob("g*")}, {"g0-00000002"})
+        os.close(reading)
+
+    def test_who_joins_waits_for_a_restart_that_comes_meanwhile(self):
+        """It has looked for one before, and reads the epoch of the dead then."""
+        job = self.dir / "jobs" / "j"
+        (job / "alive").mkdir(parents=True)
+        (job / "x" / "g0-00000001" / "member").mkdir(parents=True)
+        (job / "x" / "g0-00000001" / "member" / "=0").write_text("")
+        os.mkfifo(job / "epoch")
+        reading = os.open(job / "epoch", os.O_RDWR)
+        program = self.run_program("held")
+
+        def reads():
+            try:
+                return any(os.readlink(link) == str(job / "epoch") for link in pathlib.Path(f"/proc/{program.pid}/fd").iterdir())
+            except FileNotFoundError:
+                return False  # one was closed meanwhile
+
+        def joins():
+            with open(job / "alive" / "joining", "w") as lock:
+                try:
+                    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    return True
+            return False
+        self.await_true(reads)
+        self.assertTrue(joins())
+        with open(job / "alive" / "renewing", "w") as renewing, open(job / "alive" / "restart", "w") as restart:
+            fcntl.lockf(renewing, fcntl.LOCK_EX)
+            fcntl.lockf(restart, fcntl.LOCK_EX)
+            (job / "renewed").write_text("g0-00000002")
+            (job / "renewed").rename(job / "epoch")
+            os.write(reading, b"g0-00000001")
+            self.await_true(lambda: not joins())
+            self.assertEqual(list((job / "alive").glob("g*")), [], "it has gone away again")
         self.ends(program, -9)
         self.assertEqual({path.name.split(".")[0] for path in (job / "alive").glob("g*")}, {"g0-00000002"})
         os.close(reading)
