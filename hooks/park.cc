@@ -54,13 +54,14 @@ bool is_in_lookup() {
 
 // How long a parked thread may sleep; not at all if the stop has lasted too long, which it then has ended. < 0: until
 // somebody wakes it.
-std::int64_t sleep_or_end_the_stop() {
+std::int64_t sleep_or_end_the_stop(std::uint32_t generation) {
   if (g_stop_keeping.load(std::memory_order_acquire) != kStopMayEnd) return -1;
   const std::int64_t left = g_stop_ends_ns.load(std::memory_order_relaxed) - monotonic_ns();
   if (left > 0) return left;
   std::uint32_t may_end = kStopMayEnd;
   if (!g_stop_keeping.compare_exchange_strong(may_end, kStopEnded)) return -1;
-  g_stop_requested.store(0, std::memory_order_seq_cst);
+  // This stop and no other: an agent that has seen its end may be stopping the program again.
+  g_stop_requested.compare_exchange_strong(generation, 0);
   futex_wake(&g_stop_requested, INT_MAX);
   return 0;
 }
@@ -128,7 +129,8 @@ void park_here(std::uint32_t generation, std::uint64_t mask) {
   slot->parked.store(generation, std::memory_order_release);
   arrived();
   while (g_stop_requested.load(std::memory_order_acquire) == generation)
-    if (const std::int64_t sleep_ns = sleep_or_end_the_stop(); sleep_ns != 0) sleep_in_the_stop(generation, sleep_ns);
+    if (const std::int64_t sleep_ns = sleep_or_end_the_stop(generation); sleep_ns != 0)
+      sleep_in_the_stop(generation, sleep_ns);
 }
 
 void park_if_requested() {

@@ -29,7 +29,7 @@
 namespace shadowib {
 namespace {
 
-constexpr int kParkHelpersMs = 5000, kLauncherCallsMs = 5000, kStopAgainMs = 10000;
+constexpr int kParkHelpersMs = 5000, kLauncherCallsMs = 5000, kStopAgainMs = 10000, kStopAgainPauseMs = 1000;
 
 class Round {
  public:
@@ -39,6 +39,7 @@ class Round {
  private:
   Status go();
   Status pass(int phase);
+  Status still_stopped();
   void note_time(int phase);
   Status quiesce();
   Status inspect();
@@ -99,11 +100,17 @@ Status Round::pass(int phase) {
   fields["phase"] = std::to_string(phase);
   fields["monotonic_ns"] = std::to_string(monotonic_ns());
   SHADOWIB_TRY(publish_fields(messages_.own("phase"), fields));
-  return fault_point(phase);
+  SHADOWIB_TRY(fault_point(phase));
+  return phase >= 40 && phase <= 70 ? still_stopped() : Status();
+}
+
+Status Round::still_stopped() {
+  return stop_lasts() ? Status() : Status::of(Code::kTimeout, 0, "pid %d: %s", raw_getpid(), kStopEndedText);
 }
 
 Status Round::quiesce() {
   if (g_agent.participant != nullptr) SHADOWIB_TRY(g_agent.participant->quiesce());
+  SHADOWIB_TRY(still_stopped());
   SHADOWIB_TRY(loader_thread_park(kParkHelpersMs));
   SHADOWIB_TRY(stop_wait_exempt_parked(kParkHelpersMs));
   return messages_.barrier("50");
@@ -142,8 +149,7 @@ std::string hex(const std::uint8_t* bytes, std::size_t count) {
 // In a restarted process this is left through go_on_after_restart, and the round ends as if it had been committed.
 Status Round::save() {
   const std::int64_t start = monotonic_ns();
-  if (!stop_keep())
-    return Status::of(Code::kTimeout, 0, "pid %d: the program was stopped for too long and goes on", raw_getpid());
+  if (!stop_keep()) return Status::of(Code::kTimeout, 0, "pid %d: %s", raw_getpid(), kStopEndedText);
   revalidate_parent(request_.staging);
   int directory = ::open(request_.staging.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0)
@@ -222,9 +228,11 @@ Status Round::go() {
 
 // The program has gone on by itself, while we were held up. What is to be undone is undone while it stands.
 void Round::stop_again() {
-  Status status = stop_threads(kStopAgainMs);
-  log_line(LogLevel::kWarn, "checkpoint %" PRIu64 ": the agent was held up for too long; the program went on%s%.200s",
-           request_.number, status.ok() ? "" : ", and did not stop again: ", status.ok() ? "" : status.text());
+  log_line(LogLevel::kWarn, "checkpoint %" PRIu64 ": the agent was held up for too long; the program went on",
+           request_.number);
+  for (Status status; !(status = stop_threads(kStopAgainMs)).ok(); raw_sleep_ms(kStopAgainPauseMs))
+    log_line(LogLevel::kWarn, "checkpoint %" PRIu64 ": it does not stop again: %.200s", request_.number,
+             status.text());
 }
 
 // The program goes on, whatever phase was reached.

@@ -220,6 +220,8 @@ bool stop_keep() {
   return g_stop_keeping.compare_exchange_strong(may_end, kStopKept) || may_end == kStopKept;
 }
 
+bool stop_lasts() { return g_stop_keeping.load(std::memory_order_seq_cst) != kStopEnded; }
+
 void release_threads() {
   sanitizer_sees_end_of_stop();
   g_stop_requested.store(0, std::memory_order_seq_cst);

@@ -85,6 +85,10 @@ void stop_reset_after_fork();
 Status stop_threads(int timeout_ms, int kernel_timeout_ms = 0, std::int64_t ends_ns = 0);
 // From now on the stop lasts until release_threads(). False: it has ended by itself.
 bool stop_keep();
+// False if it has, which kStopEndedText says. An agent that was held up asks before it goes on with what needs a
+// program that stands.
+bool stop_lasts();
+inline constexpr char kStopEndedText[] = "the program was stopped for too long and goes on";
 // Lets all parked threads go on.
 void release_threads();
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "hooks/stop.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
 #include "shadowib/cr/loopback.h"
@@ -59,6 +60,7 @@ Status flush_placement() {
     if (std::find(flushed.begin(), flushed.end(), context.device) != flushed.end()) continue;
     flushed.push_back(context.device);
     const int rc = flush(context);
+    if (!stop_lasts()) return Status(Code::kTimeout, 0, kStopEndedText);  // and the registry may have changed
     if (rc == 0) continue;
     // Adapters of InfiniBand and RoCE have their data in memory long before an image is read, as far as anybody
     // knows.

@@ -19,6 +19,7 @@
 #include <map>
 #include <vector>
 
+#include "hooks/stop.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
@@ -91,6 +92,7 @@ class Settler {
   Status run() {
     for (;; ++rounds_) {
       const std::int64_t began = monotonic_ns();
+      if (!stop_lasts()) return Status(Code::kRefused, 0, kStopEndedText);
       poll_everything();
       SHADOWIB_TRY(publish_counts());
       if (!flagged_) {
