@@ -27,6 +27,8 @@ Status capture_socket(int fd, Object* object);
 
 // The segments that this process has mapped: before any descriptor is looked at.
 Status capture_shared_memory(Table* table);
+// Whether a file that was changed then, by CLOCK_REALTIME, may be memory that is still being made.
+bool just_made(std::int64_t changed_s, std::int64_t now_s);
 // True if the content of this regular file, open at `fd`, is to be in the image.
 bool is_memory_file(int fd, const std::string& target, const struct stat& st, const Table& table);
 Status capture_memory_file(int fd, const std::string& target, const struct stat& st, Object* object, Table* table);

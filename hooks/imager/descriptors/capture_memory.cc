@@ -5,6 +5,7 @@
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -138,12 +139,14 @@ Segment* find_mapped(Table* table, const SharedMapping& m) {
 // The number of System V memory is its id, and the first of an IPC namespace is 0.
 bool has_file(const SharedMapping& m) { return m.inode != 0 || m.path.starts_with("/SYSV"); }
 
-// Memory to be shared, between shm_open(3) and mmap(2); making room for it may take long. Who logs or reads has
-// another mode or position.
-bool may_be_mapped_next(int fd, const std::string& target) {
+// Memory to be shared, between shm_open(3) and mmap(2). Who logs or reads has another mode or position, who writes
+// at offsets has had the file for longer: it may be large, and others' as well.
+bool may_be_mapped_next(int fd, const std::string& target, const struct stat& st) {
   const int flags = ::fcntl(fd, F_GETFL);
-  return target.starts_with(kShm) && flags >= 0 && (flags & (O_ACCMODE | O_APPEND | O_PATH)) == O_RDWR &&
-         ::lseek(fd, 0, SEEK_CUR) == 0;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return target.starts_with(kShm) && just_made(st.st_ctim.tv_sec, now.tv_sec) && flags >= 0 &&
+         (flags & (O_ACCMODE | O_APPEND | O_PATH)) == O_RDWR && ::lseek(fd, 0, SEEK_CUR) == 0;
 }
 
 bool is_ours(const SharedMapping& m) {
@@ -153,6 +156,12 @@ bool is_ours(const SharedMapping& m) {
 }
 
 }  // namespace
+
+// Making room for it may take long, and changes the file as well.
+bool just_made(std::int64_t changed_s, std::int64_t now_s) {
+  constexpr std::int64_t kMakingS = 30;
+  return now_s - changed_s < kMakingS && changed_s - now_s < kMakingS;
+}
 
 Status capture_shared_memory(Table* table) {
   std::vector<SharedMapping> mappings;
@@ -182,7 +191,7 @@ bool is_memory_file(int fd, const std::string& target, const struct stat& st, co
   if (!S_ISREG(st.st_mode) || target.starts_with("/secretmem")) return false;
   if (target.starts_with(kMemfd) || st.st_nlink == 0 || is_in_launcher_directory(target)) return true;
   // What nobody has mapped or is about to map in /dev/shm is a file like others: its content stays in it.
-  return table.segment_of_file(st.st_dev, st.st_ino) >= 0 || may_be_mapped_next(fd, target);
+  return table.segment_of_file(st.st_dev, st.st_ino) >= 0 || may_be_mapped_next(fd, target, st);
 }
 
 Status capture_memory_file(int fd, const std::string& target, const struct stat& st, Object* object, Table* table) {

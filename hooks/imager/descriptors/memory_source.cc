@@ -134,9 +134,11 @@ Status SharedMemorySource::open(const std::string& encoded, const std::string& t
       &file, &who);
   if (who.empty()) return {};
   const int index = table.segment_of_file(file.first, file.second);
+  const Segment& s = table.segments[static_cast<std::size_t>(index)];
+  // What nobody has mapped yet is mapped in a moment, or no memory after all.
+  const int error = s.kind == SegmentKind::kNamed && s.mapped_device == 0 ? EAGAIN : 0;
   return refuse_segment(
-      table.segments[static_cast<std::size_t>(index)],
-      (who + " has it too and is no member of the job; run it in the job, or have it let go").c_str());
+      s, (who + " has it too and is no member of the job; run it in the job, or have it let go").c_str(), error);
 }
 
 void SharedMemorySource::close() {

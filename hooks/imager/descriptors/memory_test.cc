@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/capture.h"
 #include "hooks/imager/descriptors/match.h"
 #include "hooks/imager/descriptors/table.h"
 #include "hooks/imager/descriptors/test_job.h"
@@ -124,6 +125,13 @@ TEST(Memory, EachKindIsTold) {
 }
 
 // Who has a descriptor sees all; who has a mapping from there on where it begins.
+// A file that has been there for longer is one of the program's, however it is open.
+TEST(Memory, OnlyWhatWasJustMadeMayBeMappedNext) {
+  constexpr std::int64_t kNow = 1'800'000'000;
+  for (const int age : {0, 1, 29, -1, -29}) EXPECT_TRUE(descriptors::just_made(kNow - age, kNow)) << age;
+  for (const int age : {30, 60, 86400, -30, -86400}) EXPECT_FALSE(descriptors::just_made(kNow - age, kNow)) << age;
+}
+
 TEST(Memory, WhoSeesMostWritesIt) {
   Job job;
   job.members = 3;
