@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <linux/io_uring.h>
 #include <linux/userfaultfd.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sched.h>
@@ -13,6 +14,7 @@
 #include <sys/fanotify.h>
 #include <sys/file.h>
 #include <sys/inotify.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -344,6 +346,38 @@ TEST(Refused, TcpUrgentData) {
     EXPECT_STEP(::send(client, "!", 1, MSG_OOB) == 1);
     return "";
   });
+}
+
+// Where a receiver may have no more than a page, so that nothing widens it.
+TEST(Refused, TcpBytesThatDoNotFitTheReceiver) {
+  constexpr char kPattern[] = "0123456789";
+  expect_refused(
+      "do not fit the receiver's queue",
+      [&](int) -> std::string {
+        if (!own_namespaces(CLONE_NEWNET)) return with_errno("unshare");
+        ifreq loopback_device{};
+        std::strcpy(loopback_device.ifr_name, "lo");
+        loopback_device.ifr_flags = IFF_UP;
+        const int any = ::socket(AF_INET, SOCK_DGRAM, 0);
+        EXPECT_STEP(::ioctl(any, SIOCSIFFLAGS, &loopback_device) == 0);
+        ::close(any);
+        const int limits = ::open("/proc/sys/net/ipv4/tcp_rmem", O_WRONLY);
+        if (::write(limits, "4096 4096 4096", 14) != 14) return with_errno("tcp_rmem");
+        ::close(limits);
+        std::uint16_t port = 0;
+        const int listener = tcp_listener(&port);
+        EXPECT_STEP(put(tcp_client(port), 9) == 9);
+        EXPECT_STEP(put(::accept(listener, nullptr, nullptr), 10) == 10);
+        ::close(listener);
+        std::string bytes;
+        while (bytes.size() < 32768) bytes += kPattern;
+        EXPECT_STEP(::send(9, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 8192);
+        return "";
+      },
+      [&](int) -> std::string {
+        EXPECT_STEP(read_some(10, 20) == std::string(kPattern) + kPattern);
+        return "";
+      });
 }
 
 TEST(Refused, UnixToAnOutsiderOrInABacklog) {
