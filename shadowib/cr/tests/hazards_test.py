@@ -119,8 +119,10 @@ class Queues(Hazard):
         self.hazard("h6.purged", r"not so: wc.wr_id == id", "shared_receives_of_a_destroyed_queue_pair")
 
     def test_h7_a_queue_of_two_that_is_half_polled(self):
+        # At the first checkpoint or, where the acknowledgement of request 4 was late, at the second.
+        overtaken = r"request (2 with status success is due, there came 4|3 with status success is due, there came 5) with success"
         for fields in ({}, DEVICE):
-            self.hazard("h7.order", "request 2 with status success is due, there came 4 with success", "half_polled", fields=fields)
+            self.hazard("h7.order", overtaken, "half_polled", fields=fields)
             self.hazard("h7.purge", "request 3 with status success is due, there came 2 with success", "destroyed_half_polled",
                         fields=fields)
 
