@@ -133,6 +133,7 @@ void agent_in_child() {
   launcher_reset_after_fork();
   forget_owned_descriptors(true);
   forget_owned_mappings(false);
+  arena_forget_secrets();
   log_restart(nullptr);
   g_agent.member_pid = 0;
   g_agent.exchange = nullptr;

@@ -25,68 +25,85 @@ struct Header {
   std::uint32_t size_class;
 };
 
-SpinLock g_lock;
-Header* g_free[kLargestShift + 2];
-char* g_chunk = nullptr;
-std::size_t g_chunk_left = 0;
-std::size_t g_requested = 0;
-std::size_t g_mapped = 0;
-bool g_excluded = false;
-void* (*g_map)(std::size_t) = nullptr;
-void (*g_unmap)(void*, std::size_t) = nullptr;
+struct Heap {
+  SpinLock lock;
+  Header* free[kLargestShift + 2];
+  char* chunk = nullptr;
+  std::size_t chunk_left = 0;
+  std::size_t requested = 0;
+  std::size_t mapped = 0;
+  const bool secret;
+  bool excluded;
+  void* (*map)(std::size_t) = nullptr;
+  void (*unmap)(void*, std::size_t) = nullptr;
 
-void* map_bytes(std::size_t bytes) {
-  if (g_map != nullptr) {
-    void* chunk = g_map(bytes);
-    if (chunk != nullptr) g_mapped += bytes;
-    return chunk;
+  constexpr explicit Heap(bool is_secret) : free(), secret(is_secret), excluded(is_secret) {}
+  void* map_bytes(std::size_t bytes);
+  void unmap_bytes(void* address, std::size_t bytes);
+  void* allocate(std::size_t bytes);
+  void release(void* pointer);
+};
+
+constinit Heap g_objects(false), g_secrets(true);
+
+void* Heap::map_bytes(std::size_t bytes) {
+  if (map != nullptr) {
+    void* there = map(bytes);
+    if (there != nullptr) mapped += bytes;
+    return there;
   }
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
-  if (g_excluded) SHADOWIB_CHECK(own_mapping(p, bytes), "too many mappings of a backend");
-  g_mapped += bytes;
+  if (secret) {
+    ::madvise(p, bytes, MADV_DONTDUMP);
+    ::madvise(p, bytes, MADV_WIPEONFORK);  // what a child might save of it is not its own
+  }
+  if (excluded && !own_mapping(p, bytes)) {
+    SHADOWIB_CHECK(secret, "too many mappings of a backend");
+    ::munmap(p, bytes);
+    return nullptr;
+  }
+  mapped += bytes;
   return p;
 }
 
-void unmap_bytes(void* address, std::size_t bytes) {
-  if (g_unmap != nullptr) {
-    g_unmap(address, bytes);
+void Heap::unmap_bytes(void* address, std::size_t bytes) {
+  if (unmap != nullptr) {
+    unmap(address, bytes);
     return;
   }
-  if (g_excluded) disown_mapping(address);
+  if (excluded) disown_mapping(address);
   ::munmap(address, bytes);
 }
 
-}  // namespace
-
-void* arena_allocate(std::size_t bytes, std::size_t alignment) {
-  if (alignment > kHeaderBytes || bytes > (std::size_t{1} << 46)) return nullptr;
+void* Heap::allocate(std::size_t bytes) {
+  if (bytes > (std::size_t{1} << 46)) return nullptr;
   std::size_t need = bytes + kHeaderBytes;
-  SpinGuard guard(g_lock);
-  g_requested += bytes;
+  SpinGuard guard(lock);
+  requested += bytes;
   Header* header;
   if (need > (std::size_t{1} << kLargestShift)) {
-    std::size_t mapped = (need + 4095) & ~std::size_t{4095};
-    header = static_cast<Header*>(map_bytes(mapped));
+    std::size_t whole = (need + 4095) & ~std::size_t{4095};
+    header = static_cast<Header*>(map_bytes(whole));
     if (header == nullptr) return nullptr;
-    header->mapped_bytes = mapped;
+    header->mapped_bytes = whole;
   } else {
     int shift = std::bit_width(need - 1);
     if (shift < kSmallestShift + 1) shift = kSmallestShift + 1;
-    if (g_free[shift] != nullptr) {
-      header = g_free[shift];
-      g_free[shift] = header->next_free;
+    if (free[shift] != nullptr) {
+      header = free[shift];
+      free[shift] = header->next_free;
       std::memset(static_cast<void*>(header), 0, std::size_t{1} << shift);
     } else {
       std::size_t block = std::size_t{1} << shift;
-      if (g_chunk_left < block) {
-        g_chunk = static_cast<char*>(map_bytes(kChunkBytes));
-        g_chunk_left = g_chunk != nullptr ? kChunkBytes : 0;
-        if (g_chunk == nullptr) return nullptr;
+      if (chunk_left < block) {
+        chunk = static_cast<char*>(map_bytes(kChunkBytes));
+        chunk_left = chunk != nullptr ? kChunkBytes : 0;
+        if (chunk == nullptr) return nullptr;
       }
-      header = reinterpret_cast<Header*>(g_chunk);
-      g_chunk += block;
-      g_chunk_left -= block;
+      header = reinterpret_cast<Header*>(chunk);
+      chunk += block;
+      chunk_left -= block;
     }
     header->size_class = static_cast<std::uint32_t>(shift);
   }
@@ -94,32 +111,51 @@ void* arena_allocate(std::size_t bytes, std::size_t alignment) {
   return reinterpret_cast<char*>(header) + kHeaderBytes;
 }
 
-void arena_free(void* pointer) {
+void Heap::release(void* pointer) {
   if (pointer == nullptr) return;
   auto* header = reinterpret_cast<Header*>(static_cast<char*>(pointer) - kHeaderBytes);
   SHADOWIB_CHECK(header->magic == kLiveMagic, "freeing %p, which is not live in the arena", pointer);
-  SpinGuard guard(g_lock);
+  SpinGuard guard(lock);
   header->magic = 0;
   if (header->mapped_bytes != 0) {
-    g_mapped -= header->mapped_bytes;
+    mapped -= header->mapped_bytes;
     unmap_bytes(header, header->mapped_bytes);
     return;
   }
-  header->next_free = g_free[header->size_class];
-  g_free[header->size_class] = header;
+  if (secret) ::explicit_bzero(pointer, (std::size_t{1} << header->size_class) - kHeaderBytes);
+  header->next_free = free[header->size_class];
+  free[header->size_class] = header;
+}
+
+}  // namespace
+
+void* arena_allocate(std::size_t bytes, std::size_t alignment) {
+  return alignment > kHeaderBytes ? nullptr : g_objects.allocate(bytes);
+}
+void arena_free(void* pointer) { g_objects.release(pointer); }
+
+void* arena_allocate_secret(std::size_t bytes) { return g_secrets.allocate(bytes); }
+void arena_free_secret(void* pointer) { g_secrets.release(pointer); }
+
+void arena_forget_secrets() {
+  g_secrets.lock.reset();
+  std::memset(g_secrets.free, 0, sizeof(g_secrets.free));
+  g_secrets.chunk = nullptr;
+  g_secrets.chunk_left = g_secrets.mapped = 0;
 }
 
 void arena_exclude_from_image(void* (*map)(std::size_t), void (*unmap)(void*, std::size_t)) {
-  g_excluded = true;
-  g_map = map;
-  g_unmap = unmap;
-}
-std::size_t arena_requested_bytes() {
-  SpinGuard guard(g_lock);
-  return g_requested;
+  g_objects.excluded = true;
+  g_objects.map = map;
+  g_objects.unmap = unmap;
 }
 
-std::size_t arena_mapped_bytes() { return g_mapped; }
-void arena_reset_lock_after_fork() { g_lock.reset(); }
+std::size_t arena_requested_bytes() {
+  SpinGuard guard(g_objects.lock);
+  return g_objects.requested;
+}
+
+std::size_t arena_mapped_bytes() { return g_objects.mapped; }
+void arena_reset_lock_after_fork() { g_objects.lock.reset(); }
 
 }  // namespace shadowib

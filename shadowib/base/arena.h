@@ -18,6 +18,15 @@ void arena_free(void* pointer);
 // noted with own_mapping(). Call before the first allocation. Default: the shim's objects belong to the image.
 void arena_exclude_from_image(void* (*map)(std::size_t) = nullptr, void (*unmap)(void*, std::size_t) = nullptr);
 
+// The same for what nobody may read from an image, the keys of a connection, say: it is no part of one, nor of a core
+// file, is wiped when it is given back, and a forked child finds zeros there. It outlives a restart no more than the
+// connection does.
+void* arena_allocate_secret(std::size_t bytes);
+void arena_free_secret(void* pointer);
+
+// With forget_owned_mappings(): none of them is there any more.
+void arena_forget_secrets();
+
 // Bytes mapped for the arena, for tests and status.
 std::size_t arena_mapped_bytes();
 

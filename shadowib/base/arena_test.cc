@@ -1,12 +1,16 @@
 #include "shadowib/base/arena.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
 #include <map>
 #include <random>
 #include <vector>
+
+#include "shadowib/base/descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -45,6 +49,35 @@ TEST(Arena, AlignmentAndReuse) {
   for (int i = 0; i < 100000; ++i) arena_free(arena_allocate(100));
   EXPECT_EQ(arena_mapped_bytes(), mapped) << "freed blocks must be used again";
   arena_free(a);
+}
+
+TEST(Arena, SecretsAreInNoImageAndWiped) {
+  for (const std::size_t bytes : {100, 20000, 1 << 20}) {
+    auto* p = static_cast<unsigned char*>(arena_allocate_secret(bytes));
+    ASSERT_TRUE(holds_only(p, bytes, 0));
+    std::memset(p, 7, bytes);
+    std::uintptr_t start = 0;
+    std::size_t length = 0;
+    ASSERT_TRUE(find_owned_mapping(reinterpret_cast<std::uintptr_t>(p), bytes, &start, &length));
+    EXPECT_GE(start + length, reinterpret_cast<std::uintptr_t>(p) + bytes);
+    if (const pid_t child = ::fork(); child == 0) {
+      ::_exit(holds_only(p, bytes, 0) ? 0 : 1);
+    } else {
+      int status = -1;
+      ASSERT_EQ(::waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0) << "a child has it";
+    }
+    arena_free_secret(p);
+    if (bytes < 100000) {
+      EXPECT_TRUE(holds_only(p, bytes, 0)) << "it is still there";
+    }
+  }
+  (void)arena_allocate_secret(100);
+  forget_owned_mappings(true);
+  arena_forget_secrets();
+  void* after = arena_allocate_secret(100);
+  ASSERT_NE(after, nullptr);
+  std::memset(after, 1, 100);  // not where the one before was, which is not mapped any more
 }
 
 TEST(ArenaDeathTest, DoubleFreeIsCaught) {

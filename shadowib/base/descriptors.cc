@@ -117,6 +117,7 @@ bool find_owned_mapping(std::uintptr_t address, std::size_t bytes, std::uintptr_
 }
 
 void forget_owned_mappings(bool unmap) {
+  g_mappings_lock.reset();  // in a forked child its holder may not be there
   SpinGuard guard(g_mappings_lock);
   for (int i = 0; unmap && i < g_mapping_count; ++i)
     ::munmap(reinterpret_cast<void*>(g_mappings[i].start), g_mappings[i].length);

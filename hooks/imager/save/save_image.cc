@@ -18,6 +18,7 @@
 #include "hooks/imager/save/restart_mailbox.h"
 #include "hooks/imager/thread_context.h"
 #include "hooks/stop.h"
+#include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
 
 namespace shadowib {
@@ -193,6 +194,7 @@ __attribute__((noinline)) void after_restart(SaveOutcome* outcome, JobInfo* rest
   *restart_info = box->job;
   forget_owned_descriptors(false);
   forget_owned_mappings(false);
+  arena_forget_secrets();
   *outcome = SaveOutcome::kRestarted;
 }
 
