@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "hooks/agent.h"
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/exchange/redis_connection.h"
@@ -22,9 +23,7 @@ namespace {
 constexpr int kTryMs = 5000;
 
 // Of one that speaks Redis' protocol, a pmix: that has been found among them.
-bool is_server(const std::string& uri) {
-  return uri.starts_with("redis:") || uri.starts_with("rediss:") || uri.starts_with("pmix://");
-}
+bool is_server(const std::string& uri) { return is_redis_uri(uri) || uri.starts_with("pmix://"); }
 
 bool is_number(const std::string& host) {
   in6_addr address;
@@ -53,6 +52,7 @@ Status resolve_host(RedisPlace* place) {
   if (place->host == "localhost" || is_number(place->host)) return {};
   std::vector<std::string> addresses;
   SHADOWIB_TRY(addresses_of(place->host, &addresses));
+  if (place->has_tls() && place->tls.server_name.empty()) place->tls.server_name = place->host;
   Status status = Status::of(Code::kNotFound, 0, "the exchange's host '%.100s' has no address", place->host.c_str());
   for (const std::string& address : addresses) {
     std::unique_ptr<RedisConnection> tried;
@@ -77,7 +77,7 @@ Status keep_password(const std::string& password, const std::string& path) {
 // The URI's goes before the variable's.
 Status parse_with_password(const std::string& uri, RedisPlace* place) {
   SHADOWIB_TRY(parse_redis_uri(uri, place));
-  if (place->scheme == "redis" && place->password.empty() && place->password_file.empty()) {
+  if (place->is_redis() && place->password.empty() && place->password_file.empty()) {
     const char* password = std::getenv("SHADOWIB_REDIS_PASSWORD");
     if (password != nullptr) place->password = password;
   }
@@ -100,8 +100,13 @@ Status settle_exchange(const std::string& password_file, std::string* uri) {
     place.password.clear();
     place.password_file = password_file;
   }
-  if (place.scheme == "redis") SHADOWIB_TRY(resolve_host(&place));
-  *uri = place.uri();
+  if (place.is_redis()) SHADOWIB_TRY(resolve_host(&place));
+  const std::string settled = place.uri();
+  if (settled.size() >= sizeof(JobInfo::exchange))
+    return Status::of(Code::kUsage, ENAMETOOLONG,
+                      "exchange %.150s: with its options it is %zu bytes long, and may have %zu; use shorter paths",
+                      place.shown().c_str(), settled.size(), sizeof(JobInfo::exchange) - 1);
+  *uri = settled;
   return {};
 }
 

@@ -159,13 +159,13 @@ int Exchange::copy(std::string_view key, void* value, std::size_t capacity, std:
 
 Status Exchange::open(const std::string& uri, bool create, std::unique_ptr<Exchange>* exchange) {
   if (uri.compare(0, 4, "dir:") == 0) return open_directory_exchange(uri, uri.substr(4), create, exchange);
-  if (uri.compare(0, 6, "redis:") == 0 || uri.compare(0, 7, "rediss:") == 0)
-    return open_redis_exchange(uri, create, exchange);
+  if (is_redis_uri(uri)) return open_redis_exchange(uri, create, exchange);
   if (uri.compare(0, 5, "pmix:") == 0) return open_pmix_exchange(uri, create, exchange);
-  return Status::of(Code::kUsage, 0,
-                    "exchange '%.150s': unknown kind; known: dir:PATH (a directory all processes share), "
-                    "redis://HOST[:PORT] (a Redis server), pmix: (a server that the job's launcher has)",
-                    uri.c_str());
+  return Status::of(
+      Code::kUsage, 0,
+      "exchange '%.150s': unknown kind; known: dir:PATH (a directory all processes share), "
+      "redis://HOST[:PORT] (a Redis server; rediss: with TLS), pmix: (a server that the job's launcher has)",
+      uri.c_str());
 }
 
 std::string Exchange::shown(const std::string& uri) {

@@ -1,5 +1,5 @@
-// What every engine of the exchange owes its callers. Run for each URI of engines(), "dir:" in a directory, "redis:"
-// and "pmix:" on a server of its own; SHADOWIB_TEST_EXCHANGES adds further ones, separated by spaces.
+// What every engine of the exchange owes its callers. Run for each URI of engines(), "dir:" in a directory, "redis:",
+// "rediss:" and "pmix:" on a server of its own; SHADOWIB_TEST_EXCHANGES adds further ones, separated by spaces.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -20,12 +20,13 @@
 #include "shadowib/exchange/remove_below.h"
 #include "shadowib/exchange/tests/own_server.h"
 #include "shadowib/exchange/tests/redis_server.h"
+#include "shadowib/exchange/tests/tls_files.h"
 
 namespace shadowib {
 namespace {
 
 std::vector<std::string> engines() {
-  std::vector<std::string> uris{"dir:", "redis:", "pmix:"};
+  std::vector<std::string> uris{"dir:", "redis:", "rediss:", "pmix:"};
   const char* more = std::getenv("SHADOWIB_TEST_EXCHANGES");
   std::istringstream words(more != nullptr ? more : "");
   for (std::string uri; words >> uri;) uris.push_back(uri);
@@ -33,7 +34,8 @@ std::vector<std::string> engines() {
 }
 
 // One for all tests, each of which has an epoch of its own.
-std::unique_ptr<RedisServer> g_server;
+std::unique_ptr<RedisServer> g_server, g_tls_server;
+std::unique_ptr<TlsFiles> g_tls_files;
 std::unique_ptr<OwnServer> g_own_server;
 
 class ExchangeContract : public testing::TestWithParam<std::string> {
@@ -51,6 +53,15 @@ class ExchangeContract : public testing::TestWithParam<std::string> {
       if (g_server == nullptr) g_server = std::make_unique<RedisServer>();
       uri_ = g_server->uri();
     }
+    if (uri_ == "rediss:") {
+      if (!RedisServer::available()) GTEST_SKIP() << "there is no redis-server; ci/setup installs it";
+      if (!TlsFiles::available()) GTEST_SKIP() << "there is no openssl; ci/setup installs it";
+      if (g_tls_server == nullptr) {
+        g_tls_files = std::make_unique<TlsFiles>();
+        g_tls_server = std::make_unique<RedisServer>(g_tls_files->options("server", true), true);
+      }
+      uri_ = g_tls_server->uri() + g_tls_files->query(true);
+    }
     if (uri_ == "pmix:") {
       if (g_own_server == nullptr) g_own_server = std::make_unique<OwnServer>();
       uri_ = g_own_server->uri();
@@ -59,7 +70,9 @@ class ExchangeContract : public testing::TestWithParam<std::string> {
     ASSERT_NE(exchange_, nullptr);
     epoch_ = "t" + std::to_string(::getpid()) + "-" + std::to_string(monotonic_ns());
   }
-  static void TearDownTestSuite() { g_server.reset(), g_own_server.reset(); }
+  static void TearDownTestSuite() {
+    g_server.reset(), g_tls_server.reset(), g_tls_files.reset(), g_own_server.reset();
+  }
   void TearDown() override {
     exchange_.reset();
     if (!directory_.empty()) std::filesystem::remove_all(directory_);
@@ -70,6 +83,11 @@ class ExchangeContract : public testing::TestWithParam<std::string> {
     Status s = Exchange::open(uri_, true, &exchange);
     EXPECT_TRUE(s.ok()) << s.text();
     return exchange;
+  }
+  // Of another, which nobody has made.
+  std::string uri_of_none() const {
+    const std::size_t options = std::min(uri_.find('?'), uri_.size());
+    return uri_.substr(0, options) + "-not" + uri_.substr(options);
   }
   std::string key(const std::string& rest) { return epoch_ + "/" + rest; }
 
@@ -340,10 +358,10 @@ TEST_P(ExchangeContract, AnAbortedBarrierThatIsCompletePasses) {
 
 TEST_P(ExchangeContract, OneThatIsNotThereIsNotFound) {
   std::unique_ptr<Exchange> other;
-  Status s = Exchange::open(uri_ + "-not", false, &other);
+  Status s = Exchange::open(uri_of_none(), false, &other);
   EXPECT_EQ(s.code(), Code::kNotFound) << s.text();
   EXPECT_NE(std::string(s.text()).find("has the job been started?"), std::string::npos) << s.text();
-  EXPECT_TRUE(remove_below(uri_ + "-not", "a").ok()) << "nothing is there";
+  EXPECT_TRUE(remove_below(uri_of_none(), "a").ok()) << "nothing is there";
 }
 
 TEST_P(ExchangeContract, TheAbortKeyEndsABarrier) {

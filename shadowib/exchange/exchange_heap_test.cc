@@ -10,11 +10,12 @@
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/tests/own_server.h"
 #include "shadowib/exchange/tests/redis_server.h"
+#include "shadowib/exchange/tests/tls_files.h"
 
 namespace shadowib {
 namespace {
 
-void use(const std::string& uri) {
+void use(const std::string& uri, const std::string& query = "") {
   test::expect_heap_calls_counted();
   if (testing::Test::HasFatalFailure()) return;
 
@@ -24,13 +25,13 @@ void use(const std::string& uri) {
   std::uint64_t token = 0;
   std::unique_ptr<Exchange> exchange, refused;
   test::g_heap_forbidden = true;
-  bool well = Exchange::open(uri, true, &exchange).ok();
+  bool well = Exchange::open(uri + query, true, &exchange).ok();
   well = well && exchange->publish("a/b", large).ok() && exchange->get("a/b", &value, &found).ok() && found;
   well = well && exchange->claim("a/b", "").code() == Code::kBusy && exchange->list("", &names).ok();
   well = well && exchange->watch("a", &token, 1, -1).ok();
   well = well && exchange->watch("a", &token, 1, -1).code() == Code::kTimeout;
   well = well && exchange->barrier("c", "0", 2, 2, "a/x").code() == Code::kTimeout && exchange->remove("a/b").ok();
-  well = well && !Exchange::open(uri + "-not", false, &refused).ok();
+  well = well && !Exchange::open(uri + "-not" + query, false, &refused).ok();
   exchange.reset();
   test::g_heap_forbidden = false;
   EXPECT_TRUE(well);
@@ -49,6 +50,14 @@ TEST(ExchangeHeap, ARedisServerLeavesItAlone) {
   if (!RedisServer::available()) GTEST_SKIP() << "there is no redis-server; ci/setup installs it";
   const RedisServer server;
   use(server.uri());
+}
+
+TEST(ExchangeHeap, TlsLeavesItAlone) {
+  if (!RedisServer::available()) GTEST_SKIP() << "there is no redis-server; ci/setup installs it";
+  if (!TlsFiles::available()) GTEST_SKIP() << "there is no openssl; ci/setup installs it";
+  const TlsFiles files;
+  const RedisServer server(files.options("server", true), true);
+  use(server.uri(), files.query(true));
 }
 
 TEST(ExchangeHeap, AServerOfOursLeavesItAlone) {

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "shadowib/base/lock.h"
+#include "shadowib/base/secret_scope.h"
 
 namespace shadowib {
 namespace {
@@ -154,8 +155,10 @@ Status RedisConnection::failed(int err, const char* what) const {
 }
 
 Status RedisConnection::open(const RedisPlace& place, int patience_ms, std::unique_ptr<RedisConnection>* connection) {
+  SecretScope::note_processor();
   std::unique_ptr<RedisConnection> made(new RedisConnection(place));
   SHADOWIB_TRY(made->connect(place, patience_ms));
+  if (place.has_tls()) SHADOWIB_TRY(made->secure(place, patience_ms));
   SHADOWIB_TRY(made->let_in(place, patience_ms));
   *connection = std::move(made);
   return {};
@@ -188,18 +191,45 @@ Status RedisConnection::connect(const RedisPlace& place, int patience_ms) {
   return err == 0 ? Status() : failed(err, "cannot connect");
 }
 
+Status RedisConnection::secure(const RedisPlace& place, int patience_ms) {
+  TlsPlace tls = place.tls;
+  if (tls.server_name.empty()) tls.server_name = place.host;
+  SHADOWIB_TRY(TlsSession::begin(tls, shown_, socket_.get(), &tls_));
+  // One bound for all of it: who answers may be anybody yet.
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{patience_ms} * 1000000;
+  while (tls_->shake_hands() != 0) {
+    if (errno != EAGAIN) return lost("the server ends the handshake of TLS");
+    const std::int64_t left_ms = std::max<std::int64_t>((deadline - monotonic_ns()) / 1000000, 0);
+    const Status waited = wait(tls_->waits_for(), static_cast<int>(left_ms), -1, nullptr);
+    if (waited.error() == ETIMEDOUT)
+      return Status::of(Code::kIo, ETIMEDOUT,
+                        "exchange %.150s: no answer to the handshake of TLS for %d ms; does the server run? If it is "
+                        "one without TLS, then redis://",
+                        shown_.c_str(), patience_ms);
+    SHADOWIB_TRY(waited);
+  }
+  return {};
+}
+
+Status RedisConnection::send_password(const RedisPlace& place) {
+  const SecretScope scope;
+  Secret secret;
+  Credentials credentials;
+  SHADOWIB_TRY(secret.read(place));
+  if (secret.text().size() >= kMaxPassword || place.user.size() >= kMaxPassword)
+    return Status::of(Code::kUsage, EINVAL, "exchange %.150s: its user or password is longer than %zu bytes",
+                      shown_.c_str(), kMaxPassword - 1);
+  const std::string_view command = credentials.write(place.user, secret.text());
+  short events = 0;
+  const long sent = send_some(command, &events);
+  if (sent == static_cast<long>(command.size())) return {};
+  return sent < 0 ? lost("cannot log in") : failed(EIO, "cannot log in");
+}
+
 Status RedisConnection::let_in(const RedisPlace& place, int patience_ms) {
   RedisAnswers answers;
   if (!place.password.empty() || !place.password_file.empty()) {
-    Secret secret;
-    Credentials credentials;
-    SHADOWIB_TRY(secret.read(place));
-    if (secret.text().size() >= kMaxPassword || place.user.size() >= kMaxPassword)
-      return Status::of(Code::kUsage, EINVAL, "exchange %.150s: its user or password is longer than %zu bytes",
-                        shown_.c_str(), kMaxPassword - 1);
-    const std::string_view command = credentials.write(place.user, secret.text());
-    const long sent = ::syscall(SYS_sendto, socket_.get(), command.data(), command.size(), MSG_NOSIGNAL, nullptr, 0);
-    if (sent != static_cast<long>(command.size())) return failed(sent < 0 ? errno : EIO, "cannot log in");
+    SHADOWIB_TRY(send_password(place));
     SHADOWIB_TRY(exchange(1, patience_ms, &answers));
     if (answers[0]->is_error())
       return redis_error(shown_, answers[0]->text, "log in as", place.user.empty() ? "the default user" : place.user);
@@ -214,6 +244,27 @@ Status RedisConnection::let_in(const RedisPlace& place, int patience_ms) {
 
 void RedisConnection::append(std::initializer_list<std::string_view> words) { append_command(&output_, words); }
 void RedisConnection::append(const std::vector<std::string_view>& words) { append_command(&output_, words); }
+
+long RedisConnection::send_some(std::string_view bytes, short* events) {
+  *events = POLLOUT;
+  if (tls_ == nullptr)
+    return ::syscall(SYS_sendto, socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL, nullptr, 0);
+  const long sent = tls_->send(bytes);
+  if (sent < 0) *events = tls_->waits_for();
+  return sent;
+}
+
+long RedisConnection::receive_some(char* to, std::size_t bytes, short* events) {
+  *events = POLLIN;
+  if (tls_ == nullptr) return ::syscall(SYS_recvfrom, socket_.get(), to, bytes, 0, nullptr, nullptr);
+  const long got = tls_->receive(to, bytes);
+  if (got < 0) *events = tls_->waits_for();
+  return got;
+}
+
+Status RedisConnection::lost(const char* what) const {
+  return tls_ != nullptr && errno == EPROTO ? tls_->trouble() : failed(errno, what);
+}
 
 bool RedisConnection::stale() const {
   pollfd fd{socket_.get(), POLLIN, 0};
@@ -240,16 +291,16 @@ Status RedisConnection::wait(short events, int patience_ms, int cancel_fd, bool*
 }
 
 Status RedisConnection::send_all(int patience_ms, int cancel_fd, bool* cancelled) {
+  short events = 0;
   for (std::size_t at = 0; at < output_.size();) {
-    const long sent =
-        ::syscall(SYS_sendto, socket_.get(), output_.data() + at, output_.size() - at, MSG_NOSIGNAL, nullptr, 0);
+    const long sent = send_some(std::string_view(output_).substr(at), &events);
     if (sent > 0) {
       at += static_cast<std::size_t>(sent);
       continue;
     }
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno != EAGAIN) return failed(errno, "the connection is lost");
-    SHADOWIB_TRY(wait(POLLOUT, patience_ms, cancel_fd, cancelled));
+    if (sent < 0 && errno != EAGAIN) return lost("the connection is lost");
+    SHADOWIB_TRY(wait(events, patience_ms, cancel_fd, cancelled));
     if (cancelled != nullptr && *cancelled) return {};
   }
   if (output_.capacity() > kKeptOutput) output_ = std::string();
@@ -264,6 +315,7 @@ Status RedisConnection::exchange(std::size_t count, int patience_ms, RedisAnswer
   SHADOWIB_TRY(send_all(std::max(patience_ms, 1), cancel_fd, cancelled));
   char buffer[kReadBytes];
   bool more = false;  // an answer is hardly ever there at once, and the rest of one mostly is
+  short events = POLLIN;
   while (cancelled == nullptr || !*cancelled) {
     for (std::unique_ptr<RedisReply> reply; answers->size() < count; answers->push_back(std::move(reply))) {
       if (!replies_.next(&reply))
@@ -271,15 +323,20 @@ Status RedisConnection::exchange(std::size_t count, int patience_ms, RedisAnswer
       if (reply == nullptr) break;
     }
     if (answers->size() == count) return {};
-    if (!more) SHADOWIB_TRY(wait(POLLIN, patience_ms, cancel_fd, cancelled));
+    if (!more) SHADOWIB_TRY(wait(events, patience_ms, cancel_fd, cancelled));
     if (cancelled != nullptr && *cancelled) break;
-    const long got = ::syscall(SYS_recvfrom, socket_.get(), buffer, sizeof(buffer), 0, nullptr, nullptr);
+    const long got = receive_some(buffer, sizeof(buffer), &events);
     more = got > 0;
+    answered_ = answered_ || more;
     if (got > 0 && !replies_.feed({buffer, static_cast<std::size_t>(got)}))
       return failed(EPROTO, launched_ ? "what answers is another server" : "what answers is no Redis server");
     if (got > 0 || (got < 0 && errno == EINTR)) continue;
-    if (got == 0) return failed(ECONNRESET, "the server has hung up");
-    if (errno != EAGAIN) return failed(errno, "the connection is lost");
+    if (got < 0 && errno == EAGAIN) continue;
+    const int err = got == 0 ? ECONNRESET : errno;
+    if (err == ECONNRESET && !answered_ && tls_ == nullptr && !launched_)
+      return failed(err, "the server has hung up at once, as one does that wants TLS (rediss://)");
+    errno = err;
+    return lost(got == 0 ? "the server has hung up" : "the connection is lost");
   }
   return {};
 }

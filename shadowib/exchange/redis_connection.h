@@ -1,5 +1,5 @@
-// A connection to a Redis server by bare system calls: no resolver, no heap of the program's, no SIGPIPE, and a bound
-// on every wait. Its descriptor is owned (base/descriptors.h).
+// A connection to a Redis server by bare system calls, with TLS on them or not: no resolver, no heap of the
+// program's, no SIGPIPE, and a bound on every wait. Its descriptor is owned (base/descriptors.h).
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ class RedisConnection {
   // How long a server may say nothing that owes an answer, and take to be connected to.
   static constexpr int kPatienceMs = 10000;
 
-  // Connects, is let in and chooses the database. kIo; kPermission if the password is wrong or missing; kUsage if the
-  // host is a name.
+  // Connects, is let in and chooses the database. kIo; kPermission if the password is wrong or missing, or the
+  // server's certificate or ours is not believed; kUsage if the host is a name.
   static Status open(const RedisPlace& place, int patience_ms, std::unique_ptr<RedisConnection>* connection);
 
   // Adds a command to what the next exchange() sends.
@@ -42,8 +42,15 @@ class RedisConnection {
  private:
   explicit RedisConnection(const RedisPlace& place) : shown_(place.shown()), launched_(place.scheme == "pmix") {}
   Status connect(const RedisPlace& place, int patience_ms);
+  Status secure(const RedisPlace& place, int patience_ms);
+  Status send_password(const RedisPlace& place);
   Status let_in(const RedisPlace& place, int patience_ms);
   Status failed(int err, const char* what) const;
+  // As send(2) and recv(2), in TLS if there is some. Where they say EAGAIN, `*events` of poll(2) are to be waited
+  // for.
+  long send_some(std::string_view bytes, short* events);
+  long receive_some(char* to, std::size_t bytes, short* events);
+  Status lost(const char* what) const;  // by errno
   // Waits for `events`. False: cancelled.
   Status wait(short events, int patience_ms, int cancel_fd, bool* cancelled);
   Status send_all(int patience_ms, int cancel_fd, bool* cancelled);
@@ -51,6 +58,8 @@ class RedisConnection {
   const std::string shown_;
   const bool launched_;  // by a job's launcher, with which the server ends
   OwnedFd socket_;
+  std::unique_ptr<TlsSession> tls_;
+  bool answered_ = false;
   std::string output_;
   RedisReplies replies_;
 };

@@ -7,8 +7,22 @@
 namespace shadowib {
 namespace {
 
-constexpr char kForm[] = "redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][/PREFIX][?password-file=PATH]";
-constexpr std::string_view kSchemes[] = {"redis", "pmix"};
+constexpr char kForm[] =
+    "redis://[USER[:PASSWORD]@]HOST[:PORT][/DB][/PREFIX][?OPTION=VALUE&...] (shadowib-environment(7))";
+constexpr std::string_view kSchemes[] = {"redis", "rediss", "pmix"};
+
+struct Option {
+  std::string_view name;
+  std::string& (*value)(RedisPlace&);
+  bool is_path, is_of_tls;
+};
+constexpr Option kOptions[] = {
+    {"password-file", [](RedisPlace& p) -> std::string& { return p.password_file; }, true, false},
+    {"ca", [](RedisPlace& p) -> std::string& { return p.tls.authorities; }, true, true},
+    {"cert", [](RedisPlace& p) -> std::string& { return p.tls.certificate; }, true, true},
+    {"key", [](RedisPlace& p) -> std::string& { return p.tls.key; }, true, true},
+    {"server-name", [](RedisPlace& p) -> std::string& { return p.tls.server_name; }, false, true},
+};
 
 int hex_digit(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -33,11 +47,12 @@ bool decode(std::string_view text, std::string* bytes) {
   return true;
 }
 
-std::string encode(const std::string& bytes) {
+// `escaped`: whether a character stands for more than itself.
+template <typename Escaped>
+std::string encode(const std::string& bytes, Escaped escaped) {
   std::string text;
   for (const char c : bytes) {
-    const bool plain = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-                       c == '_' || c == '-' || c == '~';
+    const bool plain = !escaped(c);
     if (plain) {
       text.push_back(c);
       continue;
@@ -47,6 +62,13 @@ std::string encode(const std::string& bytes) {
   }
   return text;
 }
+
+bool escaped_in_who(char c) {
+  return !((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-' || c == '~');
+}
+// No more than has to be: members of older jobs take the path of a password as it stands.
+bool escaped_in_option(char c) { return c == '%' || c == '&'; }
 
 // A number of at most `limit`, all digits.
 bool parse_whole(std::string_view text, int limit, int* number) {
@@ -85,11 +107,38 @@ Status parse_host(std::string_view text, RedisPlace* place) {
 
 Status parse_path(std::string_view path, RedisPlace* place) {
   const std::size_t end = path.find('/');
-  if (place->scheme == "redis" && parse_whole(path.substr(0, end), 100000, &place->database))
+  if (place->is_redis() && parse_whole(path.substr(0, end), 100000, &place->database))
     path = end == std::string_view::npos ? std::string_view() : path.substr(end + 1);
   if (path.empty()) return {};
   if (!Exchange::valid_key(path)) return wrong("has a prefix that is no key (A-Za-z0-9._- and '/')");
   place->prefix = path;
+  return {};
+}
+
+Status parse_option(std::string_view text, RedisPlace* place) {
+  const std::size_t equals = text.find('=');
+  for (const Option& option : kOptions) {
+    if (equals == std::string_view::npos || text.substr(0, equals) != option.name) continue;
+    if (option.is_of_tls && !place->has_tls()) return wrong("has an option of TLS, which is that of rediss://");
+    std::string& value = option.value(*place);
+    if (!value.empty()) return wrong("has an option twice");
+    if (!decode(text.substr(equals + 1), &value)) return wrong("has a '%' that no two hexadecimal digits follow");
+    if (value.empty() || value.find('\0') != std::string::npos || (option.is_path && value[0] != '/'))
+      return wrong(option.is_path ? "has an option that wants a file's path, from /"
+                                  : "has an option without a value");
+    return {};
+  }
+  return wrong("asks for what is not known after its '?'");
+}
+
+Status parse_options(std::string_view text, RedisPlace* place) {
+  for (std::size_t end = 0; end != std::string_view::npos; text.remove_prefix(end + 1)) {
+    end = text.find('&');
+    SHADOWIB_TRY(parse_option(text.substr(0, end), place));
+    if (end == std::string_view::npos) break;
+  }
+  if (place->tls.certificate.empty() != place->tls.key.empty())
+    return wrong("names a certificate without its key, or a key without its certificate");
   return {};
 }
 
@@ -99,29 +148,32 @@ std::string RedisPlace::shown() const {
   RedisPlace bare = *this;
   bare.password.clear();
   bare.password_file.clear();
+  bare.tls = {};
   return bare.uri();
 }
 
 std::string RedisPlace::uri() const {
-  std::string text = scheme + "://" + encode(user);
-  if (!password.empty()) text += ":" + encode(password);
+  std::string text = scheme + "://" + encode(user, escaped_in_who);
+  if (!password.empty()) text += ":" + encode(password, escaped_in_who);
   if (!user.empty() || !password.empty()) text += "@";
   text += host.find(':') == std::string::npos ? host : "[" + host + "]";
   text += ":" + std::to_string(port);
-  if (scheme == "redis") text += "/" + std::to_string(database);
+  if (is_redis()) text += "/" + std::to_string(database);
   text += "/" + prefix;
-  if (!password_file.empty()) text += "?password-file=" + password_file;
+  char mark = '?';
+  for (const Option& option : kOptions) {
+    const std::string& value = option.value(const_cast<RedisPlace&>(*this));
+    if (value.empty()) continue;
+    text.append(1, mark).append(option.name).append("=").append(encode(value, escaped_in_option));
+    mark = '&';
+  }
   return text;
 }
 
+bool is_redis_uri(std::string_view uri) { return uri.starts_with("redis:") || uri.starts_with("rediss:"); }
+
 Status parse_redis_uri(const std::string& uri, RedisPlace* place) {
   *place = {};
-  if (uri.compare(0, 9, "rediss://") == 0)
-    return Status(
-        Code::kUsage, EINVAL,
-        "exchange rediss://: TLS is not possible, since members use the exchange while the program's threads "
-        "stand still, and may hold the locks that a TLS library needs; carry it through a tunnel on each "
-        "host (stunnel, ssh -L, WireGuard) and name its near end, as redis://localhost:PORT");
   std::string_view rest;
   for (const std::string_view scheme : kSchemes)
     if (uri.compare(0, scheme.size(), scheme) == 0 && uri.compare(scheme.size(), 3, "://") == 0) {
@@ -130,11 +182,7 @@ Status parse_redis_uri(const std::string& uri, RedisPlace* place) {
     }
   if (rest.data() == nullptr) return wrong("does not begin with redis://");
   if (const std::size_t query = rest.find('?'); query != std::string_view::npos) {
-    constexpr std::string_view kFile = "password-file=";
-    if (rest.compare(query + 1, kFile.size(), kFile) != 0) return wrong("asks for what is not known after its '?'");
-    place->password_file = rest.substr(query + 1 + kFile.size());
-    if (place->password_file.empty() || place->password_file[0] != '/')
-      return wrong("names a password file without a path from /");
+    SHADOWIB_TRY(parse_options(rest.substr(query + 1), place));
     rest = rest.substr(0, query);
   }
   std::string_view path;

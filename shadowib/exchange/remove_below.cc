@@ -7,6 +7,7 @@
 #include "shadowib/exchange/pmix_exchange.h"
 #include "shadowib/exchange/raw_files.h"
 #include "shadowib/exchange/redis_exchange.h"
+#include "shadowib/exchange/redis_place.h"
 
 namespace shadowib {
 namespace {
@@ -34,7 +35,7 @@ int remove_tree(int directory, const std::string& name) {
 Status remove_below(const std::string& uri, const std::string& prefix) {
   if (!Exchange::valid_key(prefix))
     return Status::of(Code::kUsage, EINVAL, "exchange: '%.100s' is no key", prefix.c_str());
-  if (uri.compare(0, 6, "redis:") == 0) return remove_below_in_redis(uri, prefix);
+  if (is_redis_uri(uri)) return remove_below_in_redis(uri, prefix);
   if (uri.compare(0, 5, "pmix:") == 0) return remove_below_in_pmix(uri, prefix);
   if (uri.compare(0, 4, "dir:") != 0)
     return Status::of(Code::kUsage, EINVAL, "exchange '%.200s': nothing can be removed there", uri.c_str());

@@ -24,12 +24,12 @@ class Redis(restart_case.RestartCase):
         self.servers = []
         self.addCleanup(lambda: [self.end_server(server) for server in list(self.servers)])
 
-    def begin_server(self, *options, port=None):
-        """On a port of its own, unless one is given; holds nothing that another held before it."""
+    def begin_server(self, *options, port=None, tls=False):
+        """On a port of its own, unless one is given; holds nothing that another held before it. With tls it hears nothing else."""
         while True:
             at = port or free_port()
-            server = subprocess.Popen(["redis-server", "--bind", "127.0.0.1", "--port", str(at), "--dir", str(self.dir), "--save", "",
-                                       *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            ports = ["--tls-port", str(at), "--port", "0"] if tls else ["--port", str(at)]
+            server = subprocess.Popen(["redis-server", "--bind", "127.0.0.1", *ports, "--dir", str(self.dir), "--save", "", *options], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
             if any("Ready to accept connections" in line for line in server.stdout):
                 break
             self.assertIsNone(port, f"port {port} has been taken")
@@ -106,6 +106,42 @@ class Redis(restart_case.RestartCase):
         self.command("gc", "--keep", "1")
         self.assertEqual(self.keys(second), ["other:x"], "nothing of the job is left")
 
+    def make_certificates(self):
+        """Of an authority, a client, and a server that is known by the name 127.1: the query of a URI, the options of a server."""
+        def openssl(*words):
+            subprocess.run(["openssl", *words], cwd=self.dir, check=True, capture_output=True)
+        key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        openssl("req", "-x509", *key, "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem")
+        for name in ("server", "client"):
+            openssl("req", "-x509", "-CA", "ca.pem", "-CAkey", "ca.key", *key, "-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:127.1",
+                    "-addext", "basicConstraints=CA:FALSE", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+        options = [word for option, file in (("cert", "server.pem"), ("key", "server.key"), ("ca-cert", "ca.pem"))
+                   for word in (f"--tls-{option}-file", str(self.dir / file))]
+        return f"?ca={self.dir}/ca.pem&cert={self.dir}/client.pem&key={self.dir}/client.key", options
+
+    @unittest.skipUnless(shutil.which("openssl"), "there is no openssl; ci/setup installs it")
+    def test_tls_is_honoured_over_restarts(self):
+        """Members know the server's address only, and it by the name that the command was given. Each restart has new sessions."""
+        query, options = self.make_certificates()
+        server = self.begin_server(*options, "--requirepass", PASSWORD, tls=True)
+        place = f"rediss://127.1:{server.port}/2/jobs"
+        said = self.command("run", "--job", "refused", "--exchange", place + query.partition("&")[0], "--", "true", code=125)
+        self.assertIn("it wants a certificate of ours", said)
+        programs = self.begin_job(place + query, SHADOWIB_REDIS_PASSWORD=PASSWORD)
+        self.await_sends()
+        for text in self.environments(programs):
+            self.assertRegex(text, rf"SHADOWIB_EXCHANGE=rediss://127\.0\.0\.1:{server.port}/2/jobs\?\S*&server-name=127\.1")
+        self.checkpoint()
+        self.checkpoint("--kill")
+        for program in programs:
+            self.ends(program, -9)
+        again = self.restart(2)
+        self.await_members_of("g1")
+        self.checkpoint()
+        self.checkpoint("--kill")
+        self.assertEqual(again.wait(TIMEOUT_S), 20, again.log.read_text())
+        self.ends(self.restart(4), 0)
+
     def await_members_of(self, generation):
         epoch = self.dir / "jobs" / "j" / "epoch"  # written after where the exchange is
         while not epoch.read_text().startswith(generation) or len(json.loads(self.command("status", "j", "--json"))["members"]) < 2:
@@ -133,8 +169,6 @@ class Redis(restart_case.RestartCase):
             said = self.command("run", "--job", "refused", "--exchange", uri, "--", "true", code=125, **environment)
             self.assertIn("give its password by SHADOWIB_REDIS_PASSWORD", said)
             self.assertNotIn("wrong-word", said)
-        said = self.command("run", "--job", "refused", "--exchange", uri.replace("redis:", "rediss:"), "--", "true", code=125)
-        self.assertIn("tunnel", said)
         said = self.command("run", "--job", "refused", "--exchange", "redis://no-such-host.invalid", "--", "true", code=125)
         self.assertIn("'no-such-host.invalid' is unknown here", said)
 

@@ -41,7 +41,7 @@ std::uint16_t find_port() {
 
 bool RedisServer::available() { return !find_program().empty(); }
 
-RedisServer::RedisServer(std::vector<std::string> options) : options_(std::move(options)) {
+RedisServer::RedisServer(std::vector<std::string> options, bool tls) : options_(std::move(options)), tls_(tls) {
   char name[] = "/tmp/shadowib-redis-XXXXXX";
   if (::mkdtemp(name) != nullptr) directory_ = name;
   for (int attempt = 0; attempt < 20; ++attempt) {
@@ -61,9 +61,18 @@ RedisServer::~RedisServer() {
 bool RedisServer::begin() {
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return false;
-  std::vector<std::string> words{
-      find_program(), "--bind", "127.0.0.1",    "--port", std::to_string(port_), "--dir", directory_,
-      "--save",       "",       "--appendonly", "no"};
+  std::vector<std::string> words{find_program(),
+                                 "--bind",
+                                 "127.0.0.1",
+                                 tls_ ? "--tls-port" : "--port",
+                                 std::to_string(port_),
+                                 "--dir",
+                                 directory_,
+                                 "--save",
+                                 "",
+                                 "--appendonly",
+                                 "no"};
+  if (tls_) words.insert(words.end(), {"--port", "0"});
   words.insert(words.end(), options_.begin(), options_.end());
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -92,7 +101,8 @@ bool RedisServer::begin() {
 }
 
 std::string RedisServer::uri(const std::string& who) const {
-  return "redis://" + (who.empty() ? who : who + "@") + "127.0.0.1:" + std::to_string(port_) + "/0/test";
+  return (tls_ ? "rediss://" : "redis://") + (who.empty() ? who : who + "@") + "127.0.0.1:" + std::to_string(port_) +
+         "/0/test";
 }
 
 void RedisServer::kill(int signal) const {

@@ -15,14 +15,14 @@ class RedisServer {
   // True if the program is there.
   static bool available();
 
-  // Options as on its command line. Fails the test if it does not begin.
-  explicit RedisServer(std::vector<std::string> options = {});
+  // Options as on its command line. With tls it hears nothing else. Fails the test if it does not begin.
+  explicit RedisServer(std::vector<std::string> options = {}, bool tls = false);
   ~RedisServer();
   RedisServer(const RedisServer&) = delete;
   RedisServer& operator=(const RedisServer&) = delete;
 
   std::uint16_t port() const { return port_; }
-  // redis://[who@]127.0.0.1:PORT/0/test
+  // redis[s]://[who@]127.0.0.1:PORT/0/test
   std::string uri(const std::string& who = "") const;
   void kill(int signal) const;
   // Ends it at once, as if its machine had failed.
@@ -34,6 +34,7 @@ class RedisServer {
   bool begin();
 
   const std::vector<std::string> options_;
+  const bool tls_;
   std::string directory_;
   std::uint16_t port_ = 0;
   pid_t pid_ = -1;

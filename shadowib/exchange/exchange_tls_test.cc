@@ -1,0 +1,155 @@
+// The engine redis: with TLS: whom it believes, who it is, and what it says where that fails.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <fstream>
+
+#include "shadowib/exchange/exchange.h"
+#include "shadowib/exchange/redis_connection.h"
+#include "shadowib/exchange/tests/redis_server.h"
+#include "shadowib/exchange/tests/tls_files.h"
+
+namespace shadowib {
+namespace {
+
+std::unique_ptr<TlsFiles> g_files;
+
+class Tls : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!RedisServer::available()) GTEST_SKIP() << "there is no redis-server; ci/setup installs it";
+    if (!TlsFiles::available()) GTEST_SKIP() << "there is no openssl; ci/setup installs it";
+    if (g_files == nullptr) g_files = std::make_unique<TlsFiles>();
+  }
+  static void TearDownTestSuite() { g_files.reset(); }
+
+  static std::vector<std::string> server(const std::string& certificate, std::vector<std::string> more = {},
+                                         bool asks = false) {
+    std::vector<std::string> options = g_files->options(certificate, asks);
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  }
+  static Status open(const std::string& uri) {
+    std::unique_ptr<Exchange> exchange;
+    SHADOWIB_TRY(Exchange::open(uri, true, &exchange));
+    // Larger than a record, both ways.
+    const std::string large(300'000, 'x');
+    std::string value;
+    bool found = false;
+    SHADOWIB_TRY(exchange->publish("a/large", large));
+    SHADOWIB_TRY(exchange->get("a/large", &value, &found));
+    return found && value == large ? Status() : Status(Code::kIo, 0, "another value came back");
+  }
+  static void expect_open(const std::string& uri) {
+    const Status s = open(uri);
+    EXPECT_TRUE(s.ok()) << s.text();
+  }
+  static void expect_refused(const std::string& uri, Code code, const std::string& says) {
+    const Status s = open(uri);
+    EXPECT_EQ(s.code(), code) << s.text();
+    EXPECT_NE(std::string(s.text()).find(says), std::string::npos) << s.text();
+  }
+  static std::string ca() { return g_files->query(false); }
+  // The server's by its name.
+  static std::string named(const RedisServer& server) {
+    std::string uri = server.uri();
+    return uri.replace(uri.find("127.0.0.1"), 9, "localhost");
+  }
+};
+
+TEST_F(Tls, AServerIsBelievedByItsNameAndByItsAddress) {
+  const RedisServer plain(server("server"), true);
+  expect_open(plain.uri() + ca());
+  expect_open(named(plain) + ca());
+  expect_open(plain.uri() + ca() + "&server-name=localhost");
+  for (const char* name : {"other.example", "127.0.0.2", "::1"})
+    expect_refused(plain.uri() + ca() + "&server-name=" + name, Code::kPermission, "it is for another name");
+}
+
+TEST_F(Tls, OneOfAnotherNameIsNot) {
+  g_files->make("named", "DNS:localhost", 2);
+  g_files->make("numbered", "IP:127.0.0.1,IP:::1", 2);
+  const RedisServer has_name(server("named"), true), has_number(server("numbered"), true);
+  expect_open(named(has_name) + ca());
+  expect_refused(has_name.uri() + ca(), Code::kPermission, "it is for another name");
+  expect_open(has_number.uri() + ca());
+  expect_open(has_number.uri() + ca() + "&server-name=::1");
+  expect_refused(named(has_number) + ca(), Code::kPermission, "it is for another name");
+}
+
+TEST_F(Tls, NobodyElsesAuthorityIsBelieved) {
+  g_files->make_authority("stranger");
+  const RedisServer plain(server("server"), true);
+  expect_refused(plain.uri() + "?ca=" + g_files->certificate("stranger"), Code::kPermission,
+                 "name its authority by ?ca=FILE");
+  expect_refused(plain.uri(), Code::kPermission, "name its authority by ?ca=FILE");  // the system's
+  // Among others it is found.
+  const std::string both = g_files->certificate("both");
+  std::ofstream(both) << std::ifstream(g_files->certificate("stranger")).rdbuf()
+                      << std::ifstream(g_files->certificate("authority")).rdbuf();
+  expect_open(plain.uri() + "?ca=" + both);
+}
+
+TEST_F(Tls, OneThatHasExpiredIsNotBelieved) {
+  g_files->make("old", "IP:127.0.0.1", -1);
+  const RedisServer old(server("old"), true);
+  expect_refused(old.uri() + ca(), Code::kPermission, "it has expired");
+}
+
+TEST_F(Tls, OneThatIsForClientsIsNotBelieved) {
+  g_files->make("for-clients", "IP:127.0.0.1", 2, "", "-addext extendedKeyUsage=clientAuth");
+  const RedisServer one(server("for-clients"), true);
+  expect_refused(one.uri() + ca(), Code::kPermission, "it is not for servers");
+}
+
+TEST_F(Tls, KeysOfRsaAndEveryCipherOfOurs) {
+  g_files->make("rsa", "IP:127.0.0.1", 2, "rsa:2048");
+  for (const char* certificate : {"rsa", "server"})
+    for (const char* cipher : {"AES256-GCM-SHA384", "AES128-GCM-SHA256", "CHACHA20-POLY1305"}) {
+      const std::string kind = certificate == std::string("rsa") ? "ECDHE-RSA-" : "ECDHE-ECDSA-";
+      const RedisServer one(server(certificate, {"--tls-ciphers", kind + cipher}), true);
+      expect_open(one.uri() + ca());
+    }
+  const RedisServer another(server("rsa", {"--tls-ciphers", "AES128-SHA256"}), true);
+  expect_refused(another.uri() + ca(), Code::kPermission, "none of our ciphers");
+  const RedisServer newer(server("server", {"--tls-protocols", "TLSv1.3"}), true);
+  expect_refused(newer.uri() + ca(), Code::kPermission, "speaks no TLS 1.2");
+}
+
+TEST_F(Tls, AServerThatAsksIsShownOurCertificate) {
+  const RedisServer asks(server("server", {"--requirepass", "secret"}, true), true);
+  const std::string who = asks.uri(":secret");
+  expect_open(who + g_files->query(true));
+  expect_refused(who + ca(), Code::kPermission, "?cert=FILE&key=FILE");
+  expect_refused(asks.uri() + g_files->query(true), Code::kPermission, "SHADOWIB_REDIS_PASSWORD");
+  g_files->make_authority("forger");
+  expect_refused(who + ca() + "&cert=" + g_files->certificate("forger") + "&key=" + g_files->key("forger"),
+                 Code::kPermission, "does not believe our certificate");
+}
+
+TEST_F(Tls, FilesThatAreNotWhatTheyShouldBeAreNamed) {
+  const RedisServer plain(server("server"), true);
+  const std::string absent = g_files->certificate("absent"), client = g_files->certificate("client");
+  expect_refused(plain.uri() + "?ca=" + absent, Code::kPermission, absent);
+  expect_refused(plain.uri() + "?ca=" + g_files->key("client"), Code::kUsage,
+                 "does not hold certificates of authorities");
+  expect_refused(plain.uri() + ca() + "&cert=" + client + "&key=" + client, Code::kUsage, "does not hold a key");
+  expect_refused(plain.uri() + ca() + "&cert=" + client + "&key=" + g_files->key("server"), Code::kUsage,
+                 "is not the key");
+  expect_refused(plain.uri() + "?ca=/dev/zero", Code::kPermission, "/dev/zero");
+}
+
+TEST_F(Tls, APortOfTheOtherKindIsTold) {
+  const RedisServer with(server("server"), true), without;
+  std::string uri = with.uri();
+  expect_refused(uri.replace(0, 6, "redis"), Code::kIo, "wants TLS");
+  RedisPlace place;
+  std::unique_ptr<RedisConnection> connection;
+  ASSERT_TRUE(parse_redis_uri("rediss" + without.uri().substr(5) + ca(), &place).ok());
+  const Status s = RedisConnection::open(place, 300, &connection);
+  EXPECT_EQ(s.code(), Code::kIo);
+  EXPECT_NE(std::string(s.text()).find("then redis://"), std::string::npos) << s.text();
+}
+
+}  // namespace
+}  // namespace shadowib
