@@ -27,8 +27,11 @@ Status capture_socket(int fd, Object* object);
 
 // The segments that this process has mapped: before any descriptor is looked at.
 Status capture_shared_memory(Table* table);
-// Whether a file that was changed then, by CLOCK_REALTIME, may be memory that is still being made.
-bool just_made(std::int64_t changed_s, std::int64_t now_s);
+// When a file was made, by CLOCK_REALTIME, whoever has written since. Where the kernel does not know (tmpfs
+// before 5.18): when it was last changed.
+timespec time_made(int fd);
+// Whether a file that was made then may be memory that is still being made.
+bool just_made(std::int64_t made_s, std::int64_t now_s);
 // True if the content of this regular file, open at `fd`, is to be in the image.
 bool is_memory_file(int fd, const std::string& target, const struct stat& st, const Table& table);
 Status capture_memory_file(int fd, const std::string& target, const struct stat& st, Object* object, Table* table);

@@ -141,11 +141,11 @@ bool has_file(const SharedMapping& m) { return m.inode != 0 || m.path.starts_wit
 
 // Memory to be shared, between shm_open(3) and mmap(2). Who logs or reads has another mode or position, who writes
 // at offsets has had the file for longer: it may be large, and others' as well.
-bool may_be_mapped_next(int fd, const std::string& target, const struct stat& st) {
+bool may_be_mapped_next(int fd, const std::string& target) {
   const int flags = ::fcntl(fd, F_GETFL);
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
-  return target.starts_with(kShm) && just_made(st.st_ctim.tv_sec, now.tv_sec) && flags >= 0 &&
+  return target.starts_with(kShm) && just_made(time_made(fd).tv_sec, now.tv_sec) && flags >= 0 &&
          (flags & (O_ACCMODE | O_APPEND | O_PATH)) == O_RDWR && ::lseek(fd, 0, SEEK_CUR) == 0;
 }
 
@@ -157,10 +157,17 @@ bool is_ours(const SharedMapping& m) {
 
 }  // namespace
 
-// Making room for it may take long, and changes the file as well.
-bool just_made(std::int64_t changed_s, std::int64_t now_s) {
-  constexpr std::int64_t kMakingS = 30;
-  return now_s - changed_s < kMakingS && changed_s - now_s < kMakingS;
+timespec time_made(int fd) {
+  struct statx st {};
+  if (::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME | STATX_CTIME, &st) != 0) return {};
+  const statx_timestamp& made = (st.stx_mask & STATX_BTIME) != 0 ? st.stx_btime : st.stx_ctime;
+  return {made.tv_sec, made.tv_nsec};
+}
+
+// Making room for it may take long.
+bool just_made(std::int64_t made_s, std::int64_t now_s) {
+  constexpr std::int64_t kMakingS = 60;
+  return now_s - made_s < kMakingS && made_s - now_s < kMakingS;
 }
 
 Status capture_shared_memory(Table* table) {
@@ -191,7 +198,7 @@ bool is_memory_file(int fd, const std::string& target, const struct stat& st, co
   if (!S_ISREG(st.st_mode) || target.starts_with("/secretmem")) return false;
   if (target.starts_with(kMemfd) || st.st_nlink == 0 || is_in_launcher_directory(target)) return true;
   // What nobody has mapped or is about to map in /dev/shm is a file like others: its content stays in it.
-  return table.segment_of_file(st.st_dev, st.st_ino) >= 0 || may_be_mapped_next(fd, target, st);
+  return table.segment_of_file(st.st_dev, st.st_ino) >= 0 || may_be_mapped_next(fd, target);
 }
 
 Status capture_memory_file(int fd, const std::string& target, const struct stat& st, Object* object, Table* table) {

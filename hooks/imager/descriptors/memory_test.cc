@@ -124,14 +124,35 @@ TEST(Memory, EachKindIsTold) {
   }
 }
 
-// Who has a descriptor sees all; who has a mapping from there on where it begins.
 // A file that has been there for longer is one of the program's, however it is open.
 TEST(Memory, OnlyWhatWasJustMadeMayBeMappedNext) {
   constexpr std::int64_t kNow = 1'800'000'000;
-  for (const int age : {0, 1, 29, -1, -29}) EXPECT_TRUE(descriptors::just_made(kNow - age, kNow)) << age;
-  for (const int age : {30, 60, 86400, -30, -86400}) EXPECT_FALSE(descriptors::just_made(kNow - age, kNow)) << age;
+  for (const int age : {0, 1, 59, -1, -59}) EXPECT_TRUE(descriptors::just_made(kNow - age, kNow)) << age;
+  for (const int age : {60, 90, 86400, -60, -86400}) EXPECT_FALSE(descriptors::just_made(kNow - age, kNow)) << age;
 }
 
+// Or a program that goes on writing would have one that is always new.
+TEST(Memory, IsNoNewerForWhatIsWritten) {
+  const std::string path = "/dev/shm/shadowib-memory-test-" + std::to_string(::getpid());
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  ASSERT_GE(fd, 0);
+  ::unlink(path.c_str());
+  const timespec made = descriptors::time_made(fd);
+  struct stat before {
+  }, after{};
+  ASSERT_EQ(::fstat(fd, &before), 0);
+  EXPECT_EQ(made.tv_sec, before.st_ctim.tv_sec);
+  do {
+    ASSERT_EQ(::pwrite(fd, "x", 1, 0), 1);
+    ASSERT_EQ(::fstat(fd, &after), 0);
+  } while (after.st_ctim.tv_sec == before.st_ctim.tv_sec && after.st_ctim.tv_nsec == before.st_ctim.tv_nsec);
+  const timespec written = descriptors::time_made(fd);
+  EXPECT_EQ(made.tv_sec, written.tv_sec);
+  EXPECT_EQ(made.tv_nsec, written.tv_nsec);
+  ::close(fd);
+}
+
+// Who has a descriptor sees all; who has a mapping from there on where it begins.
 TEST(Memory, WhoSeesMostWritesIt) {
   Job job;
   job.members = 3;
