@@ -38,6 +38,7 @@ Status RoundRequest::parse(const std::string& text) {
   image = "member-" + std::to_string(g_agent.info.member) + ".img";
   if (!parse_hex(field_text(fields, "set"), set_id, sizeof(set_id)))
     return Status::of(Code::kVersion, 0, "the checkpoint request names no set");
+  kill = field_number(fields, "kill") != 0;
   deadline_ns = monotonic_ns() + static_cast<std::int64_t>(field_number(fields, "timeout_ms")) * 1000000;
   return {};
 }

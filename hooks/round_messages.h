@@ -17,6 +17,9 @@ struct RoundRequest {
   std::string image;    // this member's file in it
   std::uint8_t set_id[16] = {};
   std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC, counted from parse()
+  bool kill = false;             // all are to end once the set is committed
+  // Behind the deadline, in which those who are late may come back: then the program goes on, whoever is.
+  static constexpr std::int64_t kLateNs = 15'000'000'000;
 
   Status parse(const std::string& text);  // kVersion
   bool concerns(std::uint32_t member) const;

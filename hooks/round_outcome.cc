@@ -40,6 +40,7 @@ void RoundOutcome::await_decision() {
     if (!g_agent.exchange->get(messages_.key("outcome"), &text, &found).ok()) return;
     if (found && obey(text).ok() && kill_ourselves_) die();
     if (found || !alive) return;
+    if (!request_.kill && monotonic_ns() > request_.deadline_ns + RoundRequest::kLateNs) return;
     alive = messages_.command_alive();  // and look once more: it may have decided before it ended
     (void)messages_.watch(&token, alive ? RoundMessages::kSliceMs : 0).ok();
   }

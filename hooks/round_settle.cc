@@ -19,8 +19,6 @@ namespace {
 constexpr int kSettleTries = 5;
 constexpr int kRehearsals = 20;
 constexpr int kRehearsalMs = 50;
-constexpr std::int64_t kLeftNs =
-    15'000'000'000;  // behind the checkpoint's time-out: an agent that is late comes back
 constexpr int kLetGoMs = 20;
 constexpr int kLookupMs = 10;  // more with each attempt: a thread may have no processor while it has a function bound
 
@@ -41,7 +39,7 @@ Status RoundSettle::stop_all() {
   const std::int64_t kernel_until_ns = monotonic_ns() + messages_.left_ms() / 8 * 5 * std::int64_t{1'000'000};
   const auto stop_within = [&](int ms) {
     const std::int64_t kernel_ms = std::max<std::int64_t>(0, (kernel_until_ns - monotonic_ns()) / 1'000'000);
-    return stop_threads(ms, static_cast<int>(kernel_ms), request_.deadline_ns + kLeftNs);
+    return stop_threads(ms, static_cast<int>(kernel_ms), request_.deadline_ns + RoundRequest::kLateNs);
   };
   for (const int part_ms : {all_ms / 8, all_ms / 4}) {
     Status status = stop_within(part_ms);

@@ -26,6 +26,8 @@ struct SaveRequest {
   // For restarts on another processor.
   int processor_level;  // the process uses features of this level at most (processor.h)
   bool binds_at_start;  // its loader binds no function later
+  std::int64_t deadline_ns =
+      0;  // CLOCK_MONOTONIC: nobody wants the image that is not written by then; 0: somebody does
 };
 
 struct SaveResult {
@@ -37,7 +39,7 @@ enum class SaveOutcome { kSaved, kRestarted };
 
 // Writes the image and fsyncs it. Returns twice: once with kSaved in the original process, and once with kRestarted
 // in every process restarted from the image, where *restart_info is what the restart command passed. On failure the
-// partial file is removed.
+// partial file is removed. kTimeout: the deadline has passed.
 Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* outcome, JobInfo* restart_info);
 
 // What memory, process state or children could not be captured: device mappings, huge pages, live children, ptrace,

@@ -2,6 +2,7 @@
 // JOB
 // --dir DIRECTORY ... [--kill]. The exit code is the Status's.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "hooks/coordinator.h"
@@ -12,6 +13,7 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     if (std::strcmp(argv[i], "--dir") == 0) options.directory = argv[i + 1];
     if (std::strcmp(argv[i], "--kill") == 0) options.kill = true;
+    if (std::strcmp(argv[i], "--timeout-ms") == 0) options.timeout_ms = std::atoi(argv[i + 1]);
   }
   options.job = "job";
   shadowib::CheckpointReport report;

@@ -274,6 +274,27 @@ TEST_F(AgentTest, ACommandThatDiesIsNoticedByItsLock) {
   }
 }
 
+// By Ctrl-Z, for example, with all images saved: it is there, and decides nothing.
+TEST_F(AgentTest, ACommandThatIsStoppedHoldsNobodyUpForLong) {
+  start(2);
+  const pid_t command = fork();
+  if (command == 0) {
+    setenv("SHADOWIB_FAULT", "220:stop", 1);
+    execl(AGENT_COMMAND, AGENT_COMMAND, directory_.c_str(), "--timeout-ms", "6000", nullptr);
+    _exit(127);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(command, &status, WUNTRACED), command);
+  EXPECT_TRUE(WIFSTOPPED(status));
+  for (auto& member : members_) EXPECT_TRUE(member->runs(60));
+  kill(command, SIGCONT);  // it may commit what it has, or give up
+  ASSERT_EQ(waitpid(command, &status, 0), command);
+  EXPECT_TRUE(WIFEXITED(status));
+  const Status next = checkpoint();
+  EXPECT_TRUE(next.ok()) << next.text();
+  for (auto& member : members_) EXPECT_TRUE(member->runs());
+}
+
 TEST_F(AgentTest, NobodyThereIsNotFound) {
   EXPECT_EQ(checkpoint().code(), Code::kNotFound);
   start(1);

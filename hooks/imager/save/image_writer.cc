@@ -24,9 +24,18 @@ Status io_error(int error, const char* what, const char* name) {
                                       : "the file system refused");
 }
 
+std::int64_t now_ns() {
+  struct {
+    std::int64_t seconds, nanoseconds;
+  } now{};
+  raw::invoke(__NR_clock_gettime, 1 /* CLOCK_MONOTONIC */, &now);
+  return now.seconds * 1'000'000'000 + now.nanoseconds;
+}
+
 }  // namespace
 
-Status ImageWriter::start(Scratch* scratch, int fd, const char* name) {
+Status ImageWriter::start(Scratch* scratch, int fd, const char* name, std::int64_t deadline_ns) {
+  deadline_ns_ = deadline_ns;
   fd_ = fd;
   name_ = name;
   buffer_ = static_cast<std::uint8_t*>(scratch->take(kBufferBytes, kPage));
@@ -40,6 +49,8 @@ Status ImageWriter::start(Scratch* scratch, int fd, const char* name) {
 
 Status ImageWriter::write_out(const std::uint8_t* data, std::uint64_t bytes) {
   XXH3_128bits_update(static_cast<XXH3_state_t*>(file_hash_), data, bytes);
+  if (deadline_ns_ != 0 && now_ns() > deadline_ns_)
+    return Status::of(Code::kTimeout, 0, "image %s is not written within the checkpoint's time-out", name_);
   if (fault_no_space()) return io_error(ENOSPC, "cannot write image", name_);
   while (bytes > 0) {
     const long n = raw::invoke(__NR_write, fd_, data, bytes);

@@ -10,8 +10,9 @@ namespace shadowib {
 // One writer per image. All its memory is in the scratch; nothing else of the process changes while it works.
 class ImageWriter {
  public:
-  // `name` is for messages. The descriptor stays the caller's.
-  Status start(Scratch* scratch, int fd, const char* name);
+  // `name` is for messages. The descriptor stays the caller's. Writing ends with kTimeout at `deadline_ns`, if it is
+  // not 0.
+  Status start(Scratch* scratch, int fd, const char* name, std::int64_t deadline_ns);
 
   Status header(const ImageHeader& header);
   // A record of one or two parts. The parts are copied before they are hashed.
@@ -34,6 +35,7 @@ class ImageWriter {
   void* record_hash_ = nullptr;
   const char* name_ = "";
   int fd_ = -1;
+  std::int64_t deadline_ns_ = 0;
   std::uint64_t offset_ = 0, started_ = 0, record_count_ = 0, page_count_ = 0;
 };
 

@@ -116,7 +116,7 @@ Status write_image(SaveJob* job) {
   std::uint32_t thread_count = 0;
   SHADOWIB_TRY(list_threads(*job, state, &threads, &thread_count));
   ImageWriter writer;
-  SHADOWIB_TRY(writer.start(job->scratch, job->fd, job->request->file_name));
+  SHADOWIB_TRY(writer.start(job->scratch, job->fd, job->request->file_name, job->request->deadline_ns));
   PageWriter* pages = make_page_writer(job->scratch, &writer);
   if (pages == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the scan of pages");
   MappingTable table;

@@ -263,6 +263,13 @@ TEST_F(Imager, TellsAFullDisk) {
   EXPECT_FALSE(fs::exists(image()));
 }
 
+// The command has given up, and the program would stand for nothing.
+TEST_F(Imager, WritesNoImageThatNobodyWantsAnyMore) {
+  const Outcome saved = save("single", [] { ::setenv("IMAGER_TEST_LATE", "1", 1); });
+  EXPECT_EQ(saved.status, 20 + static_cast<int>(Code::kTimeout)) << saved.text;
+  EXPECT_FALSE(fs::exists(image()));
+}
+
 TEST_F(Imager, TellsAFileThatMayNotGrow) {
   const Outcome saved = save("single", [] {
     const rlimit small{1 << 20, 1 << 20};

@@ -71,6 +71,7 @@ bool save() {
   // As shadowib run --cpu has it, and the agent.
   if (const char* level = std::getenv("SHADOWIB_CPU")) request.processor_level = processor_level(level);
   request.binds_at_start = std::getenv("LD_BIND_NOW") != nullptr;
+  if (std::getenv("IMAGER_TEST_LATE") != nullptr) request.deadline_ns = 1;
   SaveResult result{};
   SaveOutcome outcome{};
   JobInfo job{};
