@@ -29,7 +29,8 @@
 namespace shadowib {
 namespace {
 
-constexpr int kParkHelpersMs = 5000, kLauncherCallsMs = 5000, kStopAgainMs = 10000, kStopAgainPauseMs = 1000;
+constexpr int kParkHelpersMs = 5000, kLauncherCallsMs = 5000, kStopAgainMs = 10000, kStopAgainPauseMs = 1000,
+              kLongestPauseMs = 60000;
 
 class Round {
  public:
@@ -165,7 +166,8 @@ Status Round::save() {
                       static_cast<std::uint32_t>(shared_.list().size()),
                       request_signals(),
                       g_agent.processor_level,
-                      g_agent.binds_at_start};
+                      g_agent.binds_at_start,
+                      request_.deadline_ns};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
   note_owned_descriptors();
   SaveResult result{};
@@ -230,9 +232,17 @@ Status Round::go() {
 void Round::stop_again() {
   log_line(LogLevel::kWarn, "checkpoint %" PRIu64 ": the agent was held up for too long; the program went on",
            request_.number);
-  for (Status status; !(status = stop_threads(kStopAgainMs)).ok(); raw_sleep_ms(kStopAgainPauseMs))
+  // This stop ends by itself, too: what is undone may need a lock that a stopped thread holds.
+  const auto stop = [] {
+    return stop_threads(kStopAgainMs, 0,
+                        monotonic_ns() + kStopAgainMs * std::int64_t{1'000'000} + RoundRequest::kLateNs);
+  };
+  int pause_ms = kStopAgainPauseMs;
+  for (Status status; !(status = stop()).ok(); pause_ms = std::min(2 * pause_ms, kLongestPauseMs)) {
     log_line(LogLevel::kWarn, "checkpoint %" PRIu64 ": it does not stop again: %.200s", request_.number,
              status.text());
+    raw_sleep_ms(pause_ms);
+  }
 }
 
 // The program goes on, whatever phase was reached.
