@@ -97,6 +97,7 @@ void* agent_main(void*) {
       token = 0;
     }
     end_with_the_job(g_agent.exchange, g_agent.info.epoch);
+    launcher_take_events(g_agent.exchange, g_agent.info.epoch);
     answer_checkpoint_request();
     answer_status_request();
     start_own_checkpoint();

@@ -21,6 +21,7 @@
 //   <epoch>/ckpt/<n>/done/<index>    the member resumed
 //   <epoch>/ckpt/<n>/launcher/ranks/<namespace>/<rank>   a launcher's rank takes part (launcher/launcher.h)
 //   <epoch>/control/abort       a rank has asked for the end of the job, which has no launcher (launcher/board.h)
+//   <epoch>/control/event       changes with each event that a rank tells others of, without a launcher (the same)
 //   <epoch>/control/died        published by a restart command: member=I how=TEXT of a member that has ended badly
 //   <epoch>/restart/members     "NEXT I I ...": the members that come back, after the first index above them
 //   <epoch>/restart/started/<index>  a restart command has this member in its share: the name of the share's lock

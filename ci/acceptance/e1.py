@@ -10,7 +10,7 @@ import time
 from common import Line, Skip, check, main
 from jobs import A_PROCESS_FAILED, NOT_FOUND, wait_for
 from mpi import MPICH, PATHS, MpiJob, Setup, check_result, kill_within, launched, moments, undisturbed
-from mpi_programs import Hpcc, Lammps, Ring
+from mpi_programs import Events, Hpcc, Lammps, Ring
 
 
 def resumed_run(case, setup: Setup, name: str, random, seconds: float, count: int) -> tuple[MpiJob, int]:
@@ -105,6 +105,21 @@ def killed(case, setup: Setup) -> str:
     return "the other rank ended too"
 
 
+def told_of_events(case, setup: Setup) -> str:
+    """With no launcher, which would have carried them: each event is heard once by each rank that it is for, and by no handler that is
+    gone. Restarted twice, so that handlers of before the first and of after it hear of them."""
+    job = launched(setup, case, "events")
+    for _ in range(2):
+        wait_for("the ranks' handlers", lambda: "ready" in job.output(), 60)
+        check(job.kill_everything(), "the ranks came to their end")
+        job.restart()
+        wait_for("the restarted ranks", lambda: len(job.members()) == setup.ranks, 60, 0.05)
+    (job.place / "go").touch()
+    job.finish(120)
+    check_result(job, "; ".join(f"rank {rank} has heard 1 1 1 1" for rank in range(setup.ranks)))
+    return f"{setup.ranks} ranks, each told of four events, once"
+
+
 PROGRAMS = ((Ring(), 20), (Lammps(), 4), (Hpcc(), 4))  # and the moments of each
 RING = PROGRAMS[0][0]
 GIVES_UP_S = 40  # UCX 1.13's UCX_UD_TIMEOUT is 30 s
@@ -137,6 +152,7 @@ def run() -> int:
         case(f"{name}: two restarts", Setup(PATHS[name], RING), moments, 1, 2)
         case(f"{name}: resumed", Setup(PATHS[name], RING), resumed, 3 if line.quick else 20)
     case("ucx rc, shared memory: new launcher", Setup(PATHS["ucx rc, shared memory"], RING), relaunched, (2,) if line.quick else (2, 3, 1))
+    case("events without a launcher", Setup(PATHS["ucx rc"], Events(), 3), told_of_events)
     if not line.quick:
         case("ucx rc: restarted later", Setup(PATHS["ucx rc"], Ring(100_000)), restarted_later, 8)
         case("ucx rc: new launcher of 4 ranks", Setup(PATHS["ucx rc"], RING, 4), relaunched, (4,))

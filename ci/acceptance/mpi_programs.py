@@ -110,3 +110,21 @@ class Hpcc:
         bad = [verdict for verdict in found if re.search(r"FAILED|failed|Found [1-9]|error [1-9]|=[1-9]", verdict)]
         check(not bad and "PASSED" in found and "Solution Validates" in found, f"verdicts: {found}")
         return f"{len(found)} verdicts, {hashlib.sha256('|'.join(found).encode()).hexdigest()[:8]}"
+
+
+@dataclasses.dataclass
+class Events:
+    """acceptance/programs/pmix_events.c: no MPI, but a launcher's events, from when there is a file "go"."""
+    name = "events"
+
+    def missing(self, _path) -> str:
+        return ""
+
+    def prepare(self, place: pathlib.Path, ranks: int):
+        pass
+
+    def words(self, line, _path) -> list[str]:
+        return [line.program("ci_pmix_events")]
+
+    def result(self, job) -> str:
+        return "; ".join(sorted(re.findall(r"^rank \d+ has heard .*", job.output(), re.MULTILINE)))

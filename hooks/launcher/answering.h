@@ -1,7 +1,10 @@
-// Requests whose answers come later, as far as the agent has to know of them (requests.h).
+// Requests whose answers come later, and events, as far as the agent has to know of them (requests.h, events.h).
 #pragma once
 
+#include <string>
+
 #include "shadowib/base/status.h"
+#include "shadowib/exchange/exchange.h"
 
 namespace shadowib {
 
@@ -10,5 +13,10 @@ void wake_answering();
 // kRefused names a listed request that could not be answered after a restart.
 Status judge_requests();
 void reset_requests_after_fork();
+
+// Takes in what other ranks have told of events since the last time, if there is no launcher. What has been taken in
+// is in the image until the program has been told.
+Status take_events(Exchange* exchange, const std::string& epoch);
+void reset_events_after_fork();
 
 }  // namespace shadowib

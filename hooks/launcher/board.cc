@@ -60,12 +60,39 @@ bool decode_abort(const std::string& text, std::string* name, AbortRequest* requ
   return true;
 }
 
+std::string encode_event(const LauncherEvent& event) {
+  const auto number = [](auto n) { return StoredValue{0, std::to_string(n)}; };
+  return encode_values({{"status", number(event.status)},
+                        {"range", number(event.range)},
+                        {"source", {0, event.source}},
+                        {"rank", number(event.rank)},
+                        {"host", {0, event.host}},
+                        {"ninfo", number(event.ninfo)},
+                        {"info", {0, event.info}}});
+}
+
+bool decode_event(const std::string& text, LauncherEvent* event) {
+  StoredValues values;
+  if (!decode_values(text, &values)) return false;
+  for (const char* name : {"status", "range", "source", "rank", "host", "ninfo", "info"})
+    if (!values.contains(name)) return false;
+  const auto number = [&](const char* name) { return std::strtoll(values[name].bytes.c_str(), nullptr, 10); };
+  event->status = static_cast<std::int32_t>(number("status"));
+  event->range = static_cast<std::uint8_t>(number("range"));
+  event->source = std::move(values["source"].bytes);
+  event->rank = static_cast<std::uint32_t>(number("rank"));
+  event->host = std::move(values["host"].bytes);
+  event->ninfo = static_cast<std::uint32_t>(number("ninfo"));
+  event->info = std::move(values["info"].bytes);
+  return true;
+}
+
 std::string abort_key(const std::string& epoch) { return epoch + "/control/abort"; }
 
 std::string Board::namespace_key(const std::string& name) { return hash(name.data(), name.size()); }
 
 Board::Board(Exchange* exchange, const std::string& epoch, const std::string& name)
-    : exchange_(exchange), root_(epoch + "/launcher/" + namespace_key(name) + "/") {}
+    : exchange_(exchange), epoch_(epoch), root_(epoch + "/launcher/" + namespace_key(name) + "/") {}
 
 Status Board::publish_puts(std::uint32_t rank, const StoredValues& puts) {
   return exchange_->publish(key("puts/" + std::to_string(rank)), encode_values(puts));
@@ -142,6 +169,38 @@ Status Board::find_member(std::uint32_t member, std::uint32_t* rank, bool* found
   std::string text;
   SHADOWIB_TRY(exchange_->get(key("member/" + std::to_string(member)), &text, found));
   if (*found) *rank = static_cast<std::uint32_t>(std::strtoul(text.c_str(), nullptr, 10));
+  return {};
+}
+
+namespace {
+std::string text_of(const EventName& name) { return std::to_string(name.rank) + "." + std::to_string(name.number); }
+}  // namespace
+
+Status Board::publish_event(const EventName& name, const LauncherEvent& event) {
+  SHADOWIB_TRY(exchange_->publish(key("event/" + text_of(name)), encode_event(event)));
+  if (name.number > kEventsKept)
+    SHADOWIB_TRY(exchange_->remove(key("event/" + text_of({name.rank, name.number - kEventsKept}))));
+  return exchange_->publish(epoch_ + "/control/event", text_of(name));
+}
+
+Status Board::list_events(std::vector<EventName>* names) {
+  std::vector<std::string> texts;
+  SHADOWIB_TRY(exchange_->list(key("event"), &texts));
+  names->clear();
+  for (const std::string& text : texts) {
+    char* dot = nullptr;
+    const auto rank = static_cast<std::uint32_t>(std::strtoul(text.c_str(), &dot, 10));
+    if (*dot == '.') names->push_back({rank, std::strtoull(dot + 1, nullptr, 10)});
+  }
+  std::sort(names->begin(), names->end());
+  return {};
+}
+
+Status Board::find_event(const EventName& name, LauncherEvent* event, bool* found) {
+  std::string text;
+  SHADOWIB_TRY(exchange_->get(key("event/" + text_of(name)), &text, found));
+  if (*found && !decode_event(text, event))
+    return Status::of(Code::kCorrupt, 0, "event %s stands malformed in the exchange", text_of(name).c_str());
   return {};
 }
 

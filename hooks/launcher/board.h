@@ -3,7 +3,9 @@
 //   launcher/<namespace>/fence/<set>/<rank>  how many fences of that set of ranks it has come to in its life
 //   launcher/<namespace>/done/<rank>         it has taken leave of the launcher
 //   launcher/<namespace>/member/<index>      the rank that this member of the job is
-//   control/abort                            a rank has asked for the end of some, or all
+//   launcher/<namespace>/event/<rank>.<n>    the n-th event of its life that the rank has told others of; of the
+//   latest control/event                            changes with each event, so that agents look control/abort a rank
+//   has asked for the end of some, or all
 // where a namespace stands as 16 hex digits of its hash, and a set by its name (fence_set()).
 //
 // A fence is over for a rank when all of its set have come to as many as that rank. The count is of the process's
@@ -33,8 +35,29 @@ std::string encode_abort(const std::string& name, const AbortRequest& request);
 bool decode_abort(const std::string& text, std::string* name, AbortRequest* request);  // false: malformed
 std::string abort_key(const std::string& epoch);
 
+// An event that a rank tells others of, as PMIx_Notify_event has it.
+struct LauncherEvent {
+  std::int32_t status = 0;
+  std::uint8_t range = 0;  // pmix_data_range_t
+  std::string source;      // of whom it is told: the namespace,
+  std::uint32_t rank = 0;  // and the rank
+  std::string host;        // where it was told: this_host()
+  std::uint32_t ninfo = 0;
+  std::string info;  // that many, as PMIx packs them
+};
+std::string encode_event(const LauncherEvent& event);
+bool decode_event(const std::string& text, LauncherEvent* event);  // false: malformed
+
+struct EventName {
+  std::uint32_t rank = 0;    // who has told it
+  std::uint64_t number = 0;  // of those that it has told in its life, from 1
+  auto operator<=>(const EventName&) const = default;
+};
+
 class Board {
  public:
+  static constexpr std::uint64_t kEventsKept = 256;  // of each rank
+
   Board(Exchange* exchange, const std::string& epoch, const std::string& name);
 
   Status publish_puts(std::uint32_t rank, const StoredValues& puts);
@@ -53,12 +76,18 @@ class Board {
   Status publish_member(std::uint32_t member, std::uint32_t rank);
   Status find_member(std::uint32_t member, std::uint32_t* rank, bool* found);
 
+  Status publish_event(const EventName& name, const LauncherEvent& event);
+  // Those that are kept, in each rank's order.
+  Status list_events(std::vector<EventName>* names);
+  // Not found: it has gone meanwhile.
+  Status find_event(const EventName& name, LauncherEvent* event, bool* found);
+
   static std::string namespace_key(const std::string& name);
 
  private:
   std::string key(const std::string& rest) const { return root_ + rest; }
   Exchange* exchange_;
-  std::string root_;
+  std::string epoch_, root_;
 };
 
 }  // namespace shadowib

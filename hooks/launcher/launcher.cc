@@ -57,6 +57,7 @@ Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::s
                       "what rank %u of the launcher's job %.60s has told others cannot be told again: %.150s",
                       own.rank, own.name, own.unanswerable);
   SHADOWIB_TRY(judge_requests());
+  SHADOWIB_TRY(take_events(exchange, epoch));  // a restart begins with none in the exchange
   std::vector<std::string> here;
   SHADOWIB_TRY(exchange->list(ranks_key(prefix, own), &here));
   SHADOWIB_TRY(Board(exchange, epoch, own.name).list_done(&own.done));
@@ -133,6 +134,11 @@ void end_with_the_job(Exchange* exchange, const std::string& epoch) {
   signal_ourselves(SIGKILL);
 }
 
+void launcher_take_events(Exchange* exchange, const std::string& epoch) {
+  const Status status = take_events(exchange, epoch);
+  if (!status.ok()) log_line(LogLevel::kWarn, "events of other ranks cannot be taken in: %s", status.text());
+}
+
 void launcher_describe(std::string* json) {
   const LauncherRank& own = launcher_rank();
   if (own.size == 0) return;
@@ -152,6 +158,7 @@ void launcher_reset_after_fork() {
   own.size = 0;
   reset_launcher_gate_after_fork();
   reset_requests_after_fork();
+  reset_events_after_fork();
   reset_pmi_after_fork();
 }
 

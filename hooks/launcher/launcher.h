@@ -10,6 +10,7 @@
 //   gate.h        calls that wait for the launcher come to their end before threads are stopped
 //   rank.h        what is noted
 //   requests.h    calls whose answer comes later, and the thread that brings it when the launcher does not
+//   events.h      events that ranks tell each other when there is no launcher to carry them
 //   board.h       what ranks tell each other after a restart
 //   stored_value.h, pmix_*    PMIx
 //   pmi_*                     PMI-1: pmi_calls.cc (how we come between), pmi_descriptor.h, pmi_request.h,
@@ -43,6 +44,9 @@ Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint3
 // Without a launcher: if another rank has asked for the end of the job, or of this rank, or has died, ends this
 // process, as a launcher would.
 void end_with_the_job(Exchange* exchange, const std::string& epoch);
+
+// Without a launcher: takes in events that other ranks have told, for the program.
+void launcher_take_events(Exchange* exchange, const std::string& epoch);
 
 // Appends ',"launcher":{...}' for `shadowib status`, or nothing.
 void launcher_describe(std::string* json);

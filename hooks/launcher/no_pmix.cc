@@ -1,4 +1,4 @@
-// A build without PMIx's headers: no request of its kind is ever listed.
+// A build without PMIx's headers: no request of its kind is ever listed, and no event told.
 #include "hooks/launcher/answering.h"
 
 namespace shadowib {
@@ -6,5 +6,7 @@ namespace shadowib {
 void wake_answering() {}
 Status judge_requests() { return {}; }
 void reset_requests_after_fork() {}
+Status take_events(Exchange*, const std::string&) { return {}; }
+void reset_events_after_fork() {}
 
 }  // namespace shadowib

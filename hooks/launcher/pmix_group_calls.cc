@@ -1,4 +1,4 @@
-// What a rank asks for with others: fences, events, the end of the job; and what is passed on while there is a
+// What a rank asks for with others: fences, the end of the job; and what is passed on while there is a
 // launcher and refused when there is none.
 #include <cstdio>
 #include <cstring>
@@ -17,21 +17,6 @@ namespace shadowib {
 namespace {
 
 using Kind = LauncherRequest::Kind;
-
-LauncherRequest* make_request(Kind kind, const char* name, void* callback, void* data) {
-  Inside inside;
-  return new_request(kind, name, callback, data);
-}
-
-// Lists the request and hands it to the library, while there is a launcher.
-template <typename Forward>
-pmix_status_t track(LauncherRequest* r, Forward forward) {
-  list_request(r);
-  if (launcher_rank().gone.load()) return PMIX_SUCCESS;
-  const pmix_status_t status = forward(r);
-  if (status != PMIX_SUCCESS) drop_request(r);  // done already, or never: the callback does not come
-  return status;
-}
 
 // The ranks that `procs` mean, all for none; false if one is of another namespace.
 bool ranks_of(const pmix_proc_t* procs, std::size_t nprocs, std::vector<std::uint32_t>* ranks) {
@@ -75,7 +60,8 @@ pmix_status_t fence(const PmixLibrary& library, const pmix_proc_t* procs, std::s
     drop_request(r);
     return status;
   }
-  return track(r, [&](void* request) { return library.Fence_nb(procs, nprocs, info, ninfo, on_operation, request); });
+  return track_request(
+      r, [&](void* request) { return library.Fence_nb(procs, nprocs, info, ninfo, on_operation, request); });
 }
 
 void end_of_fence(pmix_status_t status, void* awaited) { static_cast<AwaitedAnswer*>(awaited)->finish(status); }
@@ -113,7 +99,7 @@ pmix_status_t foreign_nb(const char* name, Callback ours, Callback callback, voi
   return foreign(name, [&](const PmixLibrary& library) {
     if (callback == nullptr) return forward(library, callback, data);
     LauncherRequest* const r = make_request(Kind::kForeign, name, reinterpret_cast<void*>(callback), data);
-    return track(r, [&](void* request) { return forward(library, ours, request); });
+    return track_request(r, [&](void* request) { return forward(library, ours, request); });
   });
 }
 
@@ -149,53 +135,6 @@ PMIX_EXPORT pmix_status_t PMIx_Fence(const pmix_proc_t procs[], size_t nprocs, c
   return awaited.wait();
 }
 
-PMIX_EXPORT pmix_status_t PMIx_Register_event_handler(pmix_status_t codes[], size_t ncodes, pmix_info_t info[],
-                                                      size_t ninfo, pmix_notification_fn_t handler,
-                                                      pmix_hdlr_reg_cbfunc_t callback, void* data) {
-  const PmixLibrary* library = pmix_library();
-  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
-  LauncherCall call("PMIx_Register_event_handler");
-  const auto forward = [&](pmix_hdlr_reg_cbfunc_t function, void* request) {
-    return library->Register_event_handler(codes, ncodes, info, ninfo, handler, function, request);
-  };
-  if (call.nested()) return forward(callback, data);
-  if (callback == nullptr)
-    return launcher_rank().gone.load() ? 0 : forward(nullptr, data);  // the number of a handler
-  LauncherRequest* const r =
-      make_request(Kind::kRegistration, "PMIx_Register_event_handler", reinterpret_cast<void*>(callback), data);
-  return track(r, [&](void* request) { return forward(on_registration, request); });
-}
-
-PMIX_EXPORT pmix_status_t PMIx_Deregister_event_handler(size_t id, pmix_op_cbfunc_t callback, void* data) {
-  const PmixLibrary* library = pmix_library();
-  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
-  LauncherCall call("PMIx_Deregister_event_handler");
-  if (call.nested()) return library->Deregister_event_handler(id, callback, data);
-  if (callback == nullptr)
-    return launcher_rank().gone.load() ? PMIX_SUCCESS : library->Deregister_event_handler(id, nullptr, data);
-  LauncherRequest* const r =
-      make_request(Kind::kOperation, "PMIx_Deregister_event_handler", reinterpret_cast<void*>(callback), data);
-  return track(r, [&](void* request) { return library->Deregister_event_handler(id, on_operation, request); });
-}
-
-PMIX_EXPORT pmix_status_t PMIx_Notify_event(pmix_status_t status, const pmix_proc_t* source, pmix_data_range_t range,
-                                            const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t callback,
-                                            void* data) {
-  const PmixLibrary* library = pmix_library();
-  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
-  LauncherCall call("PMIx_Notify_event");
-  const auto forward = [&](pmix_op_cbfunc_t function, void* request) {
-    return library->Notify_event(status, source, range, info, ninfo, function, request);
-  };
-  if (call.nested()) return forward(callback, data);
-  if (launcher_rank().gone.load())
-    log_line(LogLevel::kInfo, "event %d reaches nobody: the job was restarted without a launcher", status);
-  if (callback == nullptr) return launcher_rank().gone.load() ? PMIX_SUCCESS : forward(nullptr, data);
-  LauncherRequest* const r =
-      make_request(Kind::kOperation, "PMIx_Notify_event", reinterpret_cast<void*>(callback), data);
-  return track(r, [&](void* request) { return forward(on_operation, request); });
-}
-
 PMIX_EXPORT pmix_status_t PMIx_Job_control_nb(const pmix_proc_t targets[], size_t ntargets,
                                               const pmix_info_t directives[], size_t ndirs,
                                               pmix_info_cbfunc_t callback, void* data) {
@@ -209,7 +148,7 @@ PMIX_EXPORT pmix_status_t PMIx_Job_control_nb(const pmix_proc_t targets[], size_
   if (callback == nullptr) return launcher_rank().gone.load() ? PMIX_SUCCESS : forward(nullptr, data);
   LauncherRequest* const r =
       make_request(Kind::kControl, "PMIx_Job_control_nb", reinterpret_cast<void*>(callback), data);
-  return track(r, [&](void* request) { return forward(on_info, request); });
+  return track_request(r, [&](void* request) { return forward(on_info, request); });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Abort(int status, const char message[], pmix_proc_t procs[], size_t nprocs) {

@@ -32,6 +32,9 @@ struct LauncherRank {
   std::vector<std::string> session_roots, directories, directories_made;
   char unanswerable[160] = {};  // why a restart could not answer for this rank; empty: it can
   std::size_t handlers = 0;     // event handlers registered after a restart
+  // Events told by this rank in its life, and by the others as far as it has taken them in.
+  std::uint64_t events_told = 0;
+  std::map<std::uint32_t, std::uint64_t> events_seen;
 };
 
 LauncherRank& launcher_rank();

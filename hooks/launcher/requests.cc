@@ -12,6 +12,7 @@
 
 #include "hooks/agent.h"
 #include "hooks/launcher/board.h"
+#include "hooks/launcher/events.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
@@ -127,12 +128,9 @@ bool is_answerable(LauncherRequest* r, Finding* finding) {
       return fence_is_over(r);
     case Kind::kGet:
       return find_value(r, finding);
-    case Kind::kRegistration: {
-      LauncherRank& own = launcher_rank();
-      SpinGuard guard(own.lock);
-      finding->id = (std::size_t{1} << 32) + own.handlers++;  // none of the library's
+    case Kind::kRegistration:
+      finding->id = r->number != 0 ? r->number : new_handler_number();
       return true;
-    }
     default:
       return true;
   }
@@ -202,6 +200,7 @@ void* answer(void*) {
         pause = kFirstPauseNs;
         continue;
       }
+      if (hear_event()) continue;
     }
     if (!left) pause = kFirstPauseNs;
     futex_wait(&g_work, seen, left ? pause : -1);
@@ -219,6 +218,11 @@ LauncherRequest* new_request(Kind kind, const char* name, void* callback, void* 
   r->callback = callback;
   r->cbdata = cbdata;
   return r;
+}
+
+LauncherRequest* make_request(Kind kind, const char* name, void* callback, void* cbdata) {
+  Inside inside;
+  return new_request(kind, name, callback, cbdata);
 }
 
 void list_request(LauncherRequest* r) {

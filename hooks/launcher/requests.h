@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hooks/launcher/answering.h"
+#include "hooks/launcher/rank.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {
@@ -37,6 +38,7 @@ struct LauncherRequest {
   std::string key;                     // get
   bool waits = true;                   // get: for a rank that has not committed yet
   pmix_value_t* value = nullptr;       // get: the library has it in this process's memory
+  std::size_t number = 0;              // registration: of the handler, if it is here (events.h)
 
   bool forwarded = false;  // the library has been given it, and has not answered
   bool told = false;       // our thread has answered it
@@ -44,11 +46,23 @@ struct LauncherRequest {
 
 // Inside (hooks/stop.h): they belong to the arena.
 LauncherRequest* new_request(LauncherRequest::Kind kind, const char* name, void* callback, void* cbdata);
+// The same for who is not inside.
+LauncherRequest* make_request(LauncherRequest::Kind kind, const char* name, void* callback, void* cbdata);
 
 // Lists it. If the launcher is gone it will be answered from here on, before or after this returns.
 void list_request(LauncherRequest* request);
 // It needs no answer: the library would not take it, or has answered.
 void drop_request(LauncherRequest* request);
+
+// Lists it, and has the library given it by `forward` while there is a launcher.
+template <typename Forward>
+pmix_status_t track_request(LauncherRequest* request, Forward forward) {
+  list_request(request);
+  if (launcher_rank().gone.load()) return PMIX_SUCCESS;
+  const pmix_status_t status = forward(request);
+  if (status != PMIX_SUCCESS) drop_request(request);  // done already, or never: the callback does not come
+  return status;
+}
 
 // Callbacks for the library, with the request as cbdata: they pass the answer on unless it has been given already.
 void on_operation(pmix_status_t status, void* request);

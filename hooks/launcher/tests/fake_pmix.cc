@@ -67,6 +67,49 @@ PMIX_EXPORT pmix_status_t PMIx_Register_event_handler(pmix_status_t[], size_t, p
   g_fake.registration_data = data;
   return PMIX_SUCCESS;
 }
+PMIX_EXPORT pmix_status_t PMIx_Deregister_event_handler(size_t number, pmix_op_cbfunc_t callback, void* data) {
+  g_fake.deregistered = (int)number + 1;
+  if (callback != nullptr) callback(PMIX_SUCCESS, data);
+  return PMIX_SUCCESS;
+}
+PMIX_EXPORT pmix_status_t PMIx_Notify_event(pmix_status_t status, const pmix_proc_t* source, pmix_data_range_t range,
+                                            const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t, void*) {
+  if (range != PMIX_RANGE_PROC_LOCAL) return ++g_fake.calls, PMIX_SUCCESS;
+  g_fake.notified_status = status;
+  g_fake.notified_rank = source->rank;
+  g_fake.notified_infos = (int)ninfo;
+  g_fake.notified_text[0] = '\0';
+  if (ninfo > 0) strncpy(g_fake.notified_text, info[0].value.data.string, sizeof(g_fake.notified_text) - 1);
+  __atomic_add_fetch(&g_fake.notified, 1, __ATOMIC_SEQ_CST);
+  return PMIX_SUCCESS;
+}
+// Infos of texts, and of one thing that it cannot pack.
+PMIX_EXPORT pmix_status_t PMIx_Data_pack(const pmix_proc_t*, pmix_data_buffer_t* buffer, void* source, int32_t count,
+                                         pmix_data_type_t) {
+  const pmix_info_t* info = static_cast<pmix_info_t*>(source);
+  for (int32_t i = 0; i < count; ++i) {
+    if (info[i].value.type != PMIX_STRING) return PMIX_ERR_UNKNOWN_DATA_TYPE;
+    const size_t more = sizeof(info->key) + strlen(info[i].value.data.string) + 1;
+    buffer->base_ptr = static_cast<char*>(realloc(buffer->base_ptr, buffer->bytes_used + more));
+    memcpy(buffer->base_ptr + buffer->bytes_used, info[i].key, sizeof(info->key));
+    strcpy(buffer->base_ptr + buffer->bytes_used + sizeof(info->key), info[i].value.data.string);
+    buffer->bytes_used += more;
+  }
+  return PMIX_SUCCESS;
+}
+PMIX_EXPORT pmix_status_t PMIx_Data_unpack(const pmix_proc_t*, pmix_data_buffer_t* buffer, void* to, int32_t* count,
+                                           pmix_data_type_t) {
+  pmix_info_t* info = static_cast<pmix_info_t*>(to);
+  for (int32_t i = 0; i < *count; ++i) {
+    if (buffer->unpack_ptr + sizeof(info->key) >= buffer->base_ptr + buffer->bytes_used)
+      return PMIX_ERR_UNPACK_READ_PAST_END_OF_BUFFER;
+    memcpy(info[i].key, buffer->unpack_ptr, sizeof(info->key));
+    info[i].value.type = PMIX_STRING;
+    info[i].value.data.string = strdup(buffer->unpack_ptr + sizeof(info->key));
+    buffer->unpack_ptr += sizeof(info->key) + strlen(info[i].value.data.string) + 1;
+  }
+  return PMIX_SUCCESS;
+}
 PMIX_EXPORT pmix_status_t PMIx_Job_control_nb(const pmix_proc_t[], size_t, const pmix_info_t[], size_t,
                                               pmix_info_cbfunc_t callback, void* data) {
   ++g_fake.calls;

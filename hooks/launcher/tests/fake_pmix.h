@@ -16,8 +16,13 @@ struct FakePmix {
   void* lookup_data;
   pmix_value_cbfunc_t get;
   void* get_data;
-  int calls;         // that came to the launcher
-  int commit_waits;  // PMIx_Commit does not return while this is set
+  // Of events for this process alone, which the launcher does not hear of.
+  int notified, notified_status, notified_infos;
+  unsigned notified_rank;
+  char notified_text[32];  // of the first info
+  int deregistered;        // the number, plus one
+  int calls;               // that came to the launcher
+  int commit_waits;        // PMIx_Commit does not return while this is set
   int commits_entered;
   char session[256];  // its directory; empty: it gives none
 };

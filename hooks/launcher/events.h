@@ -1,0 +1,34 @@
+// Events of PMIx when there is no launcher to carry them: a rank tells the others through the exchange (board.h), and
+// in each of them the thread that answers requests (requests.h) tells the program's handlers.
+//
+// Handlers that were registered while there was a launcher are the library's, which has all it needs to call them: an
+// event for this process alone (PMIX_RANGE_PROC_LOCAL) it tells without asking anybody. It would ask the launcher for
+// new ones; those are here, and are told behind the library's.
+#pragma once
+
+#include <pmix.h>
+
+#include <cstddef>
+
+#include "hooks/launcher/answering.h"
+
+namespace shadowib {
+
+// Tells whom `range` means, this process included, and returns before anybody has heard. The program's info is
+// copied. PMIX_ERR_COMM_FAILURE: nobody will hear; PMIX_ERR_NOT_SUPPORTED, PMIX_ERR_NOMEM: the info cannot be told.
+pmix_status_t tell_event(pmix_status_t status, const pmix_proc_t* source, pmix_data_range_t range,
+                         const pmix_info_t* info, std::size_t ninfo);
+
+// Not inside (hooks/stop.h), as in all that follows: the program's code runs. Tells the program of the oldest event
+// it has not heard of. False: of none.
+bool hear_event();
+
+// A handler's number is none of the library's. PMIX_ERR_NOT_SUPPORTED: it is for events of some processes alone.
+pmix_status_t add_event_handler(const pmix_status_t* codes, std::size_t ncodes, const pmix_info_t* info,
+                                std::size_t ninfo, pmix_notification_fn_t handler, std::size_t* number);
+// Whether a number is one of ours.
+bool is_own_handler(std::size_t number);
+void remove_event_handler(std::size_t number);
+std::size_t new_handler_number();
+
+}  // namespace shadowib
