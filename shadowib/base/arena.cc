@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -45,6 +46,7 @@ struct Heap {
 };
 
 constinit Heap g_objects(false), g_secrets(true);
+constinit std::atomic<unsigned> g_secrets_forgotten{0};
 
 void* Heap::map_bytes(std::size_t bytes) {
   if (map != nullptr) {
@@ -138,11 +140,13 @@ void* arena_allocate_secret(std::size_t bytes) { return g_secrets.allocate(bytes
 void arena_free_secret(void* pointer) { g_secrets.release(pointer); }
 
 void arena_forget_secrets() {
+  g_secrets_forgotten.fetch_add(1, std::memory_order_relaxed);
   g_secrets.lock.reset();
   std::memset(g_secrets.free, 0, sizeof(g_secrets.free));
   g_secrets.chunk = nullptr;
   g_secrets.chunk_left = g_secrets.mapped = 0;
 }
+unsigned arena_secrets_forgotten() { return g_secrets_forgotten.load(std::memory_order_relaxed); }
 
 void arena_exclude_from_image(void* (*map)(std::size_t), void (*unmap)(void*, std::size_t)) {
   g_objects.excluded = true;

@@ -27,6 +27,10 @@ void arena_free_secret(void* pointer);
 // With forget_owned_mappings(): none of them is there any more.
 void arena_forget_secrets();
 
+// How often that has been. Who holds a secret remembers it from before: once it differs, what the pointer named is
+// gone, and may be neither used nor freed.
+unsigned arena_secrets_forgotten();
+
 // Bytes mapped for the arena, for tests and status.
 std::size_t arena_mapped_bytes();
 

@@ -73,8 +73,10 @@ TEST(Arena, SecretsAreInNoImageAndWiped) {
     }
   }
   (void)arena_allocate_secret(100);
+  const unsigned forgotten = arena_secrets_forgotten();
   forget_owned_mappings(true);
   arena_forget_secrets();
+  EXPECT_NE(arena_secrets_forgotten(), forgotten);
   void* after = arena_allocate_secret(100);
   ASSERT_NE(after, nullptr);
   std::memset(after, 1, 100);  // not where the one before was, which is not mapped any more

@@ -1,11 +1,17 @@
 // The engine redis: with TLS: whom it believes, who it is, and what it says where that fails.
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <fstream>
 
+#include "shadowib/base/arena.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/lock.h"
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/redis_connection.h"
+#include "shadowib/exchange/tests/babbling_server.h"
 #include "shadowib/exchange/tests/redis_server.h"
 #include "shadowib/exchange/tests/tls_files.h"
 
@@ -47,6 +53,30 @@ class Tls : public testing::Test {
   static void expect_refused(const std::string& uri, Code code, const std::string& says) {
     const Status s = open(uri);
     EXPECT_EQ(s.code(), code) << s.text();
+    EXPECT_NE(std::string(s.text()).find(says), std::string::npos) << s.text();
+  }
+  // As in a restarted process: what is ours of the image, and in no image, is not there.
+  static void restart() {
+    forget_owned_descriptors(true);
+    forget_owned_mappings(true);
+    arena_forget_secrets();
+  }
+  // What becomes of a connection that has 300 ms for each step, and of a question if one is let in.
+  static Status ask(const std::string& uri) {
+    RedisPlace place;
+    SHADOWIB_TRY(parse_redis_uri(uri, &place));
+    std::unique_ptr<RedisConnection> connection;
+    SHADOWIB_TRY(RedisConnection::open(place, 300, &connection));
+    connection->append({"PING"});
+    RedisAnswers answers;
+    return connection->exchange(1, 300, &answers);
+  }
+  static void expect_out_of_time(const std::string& uri, const std::string& says) {
+    const std::int64_t start = monotonic_ns();
+    const Status s = ask(uri);
+    EXPECT_LT(monotonic_ns() - start, 2'000'000'000);
+    EXPECT_EQ(s.code(), Code::kIo);
+    EXPECT_EQ(s.error(), ETIMEDOUT);
     EXPECT_NE(std::string(s.text()).find(says), std::string::npos) << s.text();
   }
   static std::string ca() { return g_files->query(false); }
@@ -149,6 +179,86 @@ TEST_F(Tls, APortOfTheOtherKindIsTold) {
   const Status s = RedisConnection::open(place, 300, &connection);
   EXPECT_EQ(s.code(), Code::kIo);
   EXPECT_NE(std::string(s.text()).find("then redis://"), std::string::npos) << s.text();
+}
+
+TEST_F(Tls, AServerThatNeverStopsTalkingIsHeardNoLongerThanAllowed) {
+  const BabblingServer unknown;
+  expect_out_of_time(unknown.uri() + ca(), "no answer to the handshake of TLS for 300 ms");
+  const BabblingServer believed(g_files->certificate("server"), g_files->key("server"));
+  expect_out_of_time(believed.uri() + ca(), "the server has not answered for 300 ms");
+}
+
+TEST_F(Tls, WhatAnImageHasOfASessionIsLeftAlone) {
+  const RedisServer plain(server("server"), true);
+  const std::string ca_file = g_files->certificate("passing");
+  std::ofstream(ca_file) << std::ifstream(g_files->certificate("authority")).rdbuf();
+  std::unique_ptr<Exchange> exchange;
+  ASSERT_TRUE(Exchange::open(plain.uri() + "?ca=" + ca_file, true, &exchange).ok());
+  ASSERT_TRUE(exchange->publish("a/before", "1").ok());
+  restart();
+  Status s = exchange->publish("a/after", "1");
+  EXPECT_TRUE(s.ok()) << s.text();
+  // The number of the connection's descriptor is somebody else's by now.
+  restart();
+  const int other = own_descriptor(::eventfd(7, EFD_CLOEXEC | EFD_NONBLOCK));
+  s = exchange->publish("a/later", "1");
+  EXPECT_TRUE(s.ok()) << s.text();
+  eventfd_t seven = 0;
+  EXPECT_EQ(::eventfd_read(other, &seven), 0);
+  EXPECT_EQ(seven, 7u) << "it has been closed";
+  close_owned_descriptor(other);
+  restart();
+  ASSERT_EQ(::unlink(ca_file.c_str()), 0);
+  s = exchange->publish("a/last", "1");
+  EXPECT_EQ(s.code(), Code::kPermission) << s.text();
+  EXPECT_NE(std::string(s.text()).find(ca_file), std::string::npos) << s.text();
+}
+
+TEST_F(Tls, AConnectionThatARestartInterruptsIsLost) {
+  const RedisServer plain(server("server"), true);
+  RedisPlace place;
+  std::unique_ptr<RedisConnection> connection;
+  ASSERT_TRUE(parse_redis_uri(plain.uri() + ca(), &place).ok());
+  ASSERT_TRUE(RedisConnection::open(place, 10000, &connection).ok());
+  restart();
+  EXPECT_TRUE(connection->stale());
+  connection->append({"PING"});
+  RedisAnswers answers;
+  const Status s = connection->exchange(1, 10000, &answers);
+  EXPECT_EQ(s.code(), Code::kIo);
+  EXPECT_EQ(s.error(), ECONNRESET) << s.text();
+}
+
+TEST_F(Tls, WhatKeepsASessionFromBeginningIsTold) {
+  std::unique_ptr<TlsSession> session;
+  TlsPlace place{.authorities = g_files->certificate("authority"), .server_name = std::string(256, 'x')};
+  Status s = TlsSession::begin(place, "here", -1, &session);
+  EXPECT_EQ(s.code(), Code::kUsage) << s.text();
+  EXPECT_NE(std::string(s.text()).find("server-name"), std::string::npos) << s.text();
+  place.server_name.pop_back();
+  EXPECT_TRUE(TlsSession::begin(place, "here", -1, &session).ok());
+  session.reset();
+
+  // Memory for all but the buffers of records, and then for nothing.
+  std::vector<void*> taken, left;
+  for (int i = 0; i < 400; ++i) left.push_back(arena_allocate_secret(std::size_t{40} << i % 8));
+  std::uintptr_t mappings = 0;
+  while (own_mapping(reinterpret_cast<void*>(mappings), 1)) ++mappings;
+  const auto take = [&taken](std::size_t bytes) {
+    for (void* p; (p = arena_allocate_secret(bytes)) != nullptr;) taken.push_back(p);
+  };
+  take(16000);
+  take(32000);
+  for (void* p : left) arena_free_secret(p);
+  for (const bool some : {true, false}) {
+    s = TlsSession::begin(place, "here", -1, &session);
+    EXPECT_EQ(s.code(), Code::kIo) << some;
+    EXPECT_EQ(s.error(), ENOMEM) << some;
+    EXPECT_NE(std::string(s.text()).find("no memory"), std::string::npos) << s.text();
+    for (std::size_t bytes = 40 << 7; bytes >= 40; bytes /= 2) take(bytes);
+  }
+  for (void* p : taken) arena_free_secret(p);
+  while (mappings-- > 0) disown_mapping(reinterpret_cast<void*>(mappings));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shadowib/base/arena.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/secret_scope.h"
 
@@ -146,6 +147,24 @@ Status redis_error(const std::string& shown, std::string_view error, const char*
                     std::string(key).c_str(), std::string(error).c_str());
 }
 
+// How long to wait for the server, and until when.
+struct RedisConnection::Patience {
+  explicit Patience(int patience_ms) : ms(patience_ms), deadline(monotonic_ns() + std::int64_t{ms} * 1000000) {}
+  std::int64_t left_ns() const { return std::max<std::int64_t>(deadline - monotonic_ns(), 0); }
+
+  int ms;
+  std::int64_t deadline;
+};
+
+RedisConnection::RedisConnection(const RedisPlace& place)
+    : shown_(place.shown()), launched_(place.scheme == "pmix"), forgotten_(arena_secrets_forgotten()) {}
+
+RedisConnection::~RedisConnection() {
+  if (gone()) (void)socket_.release();
+}
+
+bool RedisConnection::gone() const { return forgotten_ != arena_secrets_forgotten(); }
+
 Status RedisConnection::failed(int err, const char* what) const {
   return Status::of(Code::kIo, err,
                     launched_
@@ -184,7 +203,7 @@ Status RedisConnection::connect(const RedisPlace& place, int patience_ms) {
   set_option(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, 3);
   if (::syscall(SYS_connect, socket_.get(), &storage, length) == 0) return {};
   if (errno != EINPROGRESS && errno != EINTR) return failed(errno, "cannot connect");
-  SHADOWIB_TRY(wait(POLLOUT, patience_ms, -1, nullptr));
+  SHADOWIB_TRY(wait(POLLOUT, Patience(patience_ms), -1, nullptr));
   int err = 0;
   socklen_t size = sizeof(err);
   ::syscall(SYS_getsockopt, socket_.get(), SOL_SOCKET, SO_ERROR, &err, &size);
@@ -196,11 +215,11 @@ Status RedisConnection::secure(const RedisPlace& place, int patience_ms) {
   if (tls.server_name.empty()) tls.server_name = place.host;
   SHADOWIB_TRY(TlsSession::begin(tls, shown_, socket_.get(), &tls_));
   // One bound for all of it: who answers may be anybody yet.
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{patience_ms} * 1000000;
+  const Patience patience(patience_ms);
   while (tls_->shake_hands() != 0) {
     if (errno != EAGAIN) return lost("the server ends the handshake of TLS");
-    const std::int64_t left_ms = std::max<std::int64_t>((deadline - monotonic_ns()) / 1000000, 0);
-    const Status waited = wait(tls_->waits_for(), static_cast<int>(left_ms), -1, nullptr);
+    // Of one that always has something to say a wait would find no end.
+    const Status waited = patience.left_ns() == 0 ? silent(patience) : wait(tls_->waits_for(), patience, -1, nullptr);
     if (waited.error() == ETIMEDOUT)
       return Status::of(Code::kIo, ETIMEDOUT,
                         "exchange %.150s: no answer to the handshake of TLS for %d ms; does the server run? If it is "
@@ -267,26 +286,29 @@ Status RedisConnection::lost(const char* what) const {
 }
 
 bool RedisConnection::stale() const {
+  if (gone()) return true;
   pollfd fd{socket_.get(), POLLIN, 0};
   timespec none{};
   return ::syscall(SYS_ppoll, &fd, 1, &none, nullptr, _NSIG / 8) != 0;
 }
 
-Status RedisConnection::wait(short events, int patience_ms, int cancel_fd, bool* cancelled) {
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{patience_ms} * 1000000;
+Status RedisConnection::silent(const Patience& patience) const {
+  return Status::of(Code::kIo, ETIMEDOUT,
+                    "exchange %.150s: the server has not answered for %d ms; does it run, and "
+                    "is the network there?",
+                    shown_.c_str(), patience.ms);
+}
+
+Status RedisConnection::wait(short events, const Patience& patience, int cancel_fd, bool* cancelled) {
   for (;;) {
-    const std::int64_t left = std::max<std::int64_t>(deadline - monotonic_ns(), 0);
+    const std::int64_t left = patience.left_ns();
     pollfd fds[2] = {{socket_.get(), events, 0}, {cancel_fd, POLLIN, 0}};
     timespec limit{left / 1000000000, left % 1000000000};
     const long ready = ::syscall(SYS_ppoll, fds, 2, &limit, nullptr, _NSIG / 8);
     if (cancel_fd >= 0 && fds[1].revents != 0) *cancelled = true;
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return failed(errno, "cannot wait for it");
-    if (ready == 0 && left == 0)
-      return Status::of(Code::kIo, ETIMEDOUT,
-                        "exchange %.150s: the server has not answered for %d ms; does it run, and "
-                        "is the network there?",
-                        shown_.c_str(), patience_ms);
+    if (ready == 0 && left == 0) return silent(patience);
   }
 }
 
@@ -300,7 +322,7 @@ Status RedisConnection::send_all(int patience_ms, int cancel_fd, bool* cancelled
     }
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno != EAGAIN) return lost("the connection is lost");
-    SHADOWIB_TRY(wait(events, patience_ms, cancel_fd, cancelled));
+    SHADOWIB_TRY(wait(events, Patience(patience_ms), cancel_fd, cancelled));
     if (cancelled != nullptr && *cancelled) return {};
   }
   if (output_.capacity() > kKeptOutput) output_ = std::string();
@@ -316,6 +338,7 @@ Status RedisConnection::exchange(std::size_t count, int patience_ms, RedisAnswer
   char buffer[kReadBytes];
   bool more = false;  // an answer is hardly ever there at once, and the rest of one mostly is
   short events = POLLIN;
+  Patience patience(patience_ms);
   while (cancelled == nullptr || !*cancelled) {
     for (std::unique_ptr<RedisReply> reply; answers->size() < count; answers->push_back(std::move(reply))) {
       if (!replies_.next(&reply))
@@ -323,15 +346,20 @@ Status RedisConnection::exchange(std::size_t count, int patience_ms, RedisAnswer
       if (reply == nullptr) break;
     }
     if (answers->size() == count) return {};
-    if (!more) SHADOWIB_TRY(wait(events, patience_ms, cancel_fd, cancelled));
+    if (!more) SHADOWIB_TRY(wait(events, patience, cancel_fd, cancelled));
     if (cancelled != nullptr && *cancelled) break;
     const long got = receive_some(buffer, sizeof(buffer), &events);
     more = got > 0;
     answered_ = answered_ || more;
     if (got > 0 && !replies_.feed({buffer, static_cast<std::size_t>(got)}))
       return failed(EPROTO, launched_ ? "what answers is another server" : "what answers is no Redis server");
-    if (got > 0 || (got < 0 && errno == EINTR)) continue;
-    if (got < 0 && errno == EAGAIN) continue;
+    if (more) patience = Patience(patience_ms);
+    if (more || (got < 0 && errno == EINTR)) continue;
+    if (got < 0 && errno == EAGAIN) {
+      // TLS has words that are no answer, and a wait for those would find no end.
+      if (patience.left_ns() == 0) return silent(patience);
+      continue;
+    }
     const int err = got == 0 ? ECONNRESET : errno;
     if (err == ECONNRESET && !answered_ && tls_ == nullptr && !launched_)
       return failed(err, "the server has hung up at once, as one does that wants TLS (rediss://)");

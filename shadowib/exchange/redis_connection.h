@@ -27,20 +27,28 @@ class RedisConnection {
   // server's certificate or ours is not believed; kUsage if the host is a name.
   static Status open(const RedisPlace& place, int patience_ms, std::unique_ptr<RedisConnection>* connection);
 
+  ~RedisConnection();
+  RedisConnection(const RedisConnection&) = delete;
+  RedisConnection& operator=(const RedisConnection&) = delete;
+
   // Adds a command to what the next exchange() sends.
   void append(std::initializer_list<std::string_view> words);
   void append(const std::vector<std::string_view>& words);
 
-  // Sends what was appended and takes `count` answers, in order. A server that sends nothing for patience_ms has
-  // failed (kIo). cancel_fd, if >= 0 and readable, ends it: *cancelled, and the connection is over, too.
+  // Sends what was appended and takes `count` answers, in order. A server that sends nothing of an answer for
+  // patience_ms has failed (kIo). cancel_fd, if >= 0 and readable, ends it: *cancelled, and the connection is over,
+  // too.
   Status exchange(std::size_t count, int patience_ms, RedisAnswers* answers, int cancel_fd = -1,
                   bool* cancelled = nullptr);
 
-  // True if the server has hung up meanwhile, or said something nobody asked for.
+  // True if the server has hung up meanwhile, or said something nobody asked for, or if it is an image's.
   bool stale() const;
 
  private:
-  explicit RedisConnection(const RedisPlace& place) : shown_(place.shown()), launched_(place.scheme == "pmix") {}
+  struct Patience;
+  explicit RedisConnection(const RedisPlace& place);
+  // Whether it is an image's: by its number the socket is somebody else's by now.
+  bool gone() const;
   Status connect(const RedisPlace& place, int patience_ms);
   Status secure(const RedisPlace& place, int patience_ms);
   Status send_password(const RedisPlace& place);
@@ -51,12 +59,14 @@ class RedisConnection {
   long send_some(std::string_view bytes, short* events);
   long receive_some(char* to, std::size_t bytes, short* events);
   Status lost(const char* what) const;  // by errno
-  // Waits for `events`. False: cancelled.
-  Status wait(short events, int patience_ms, int cancel_fd, bool* cancelled);
+  // Waits for `events`, or *cancelled; else silent().
+  Status wait(short events, const Patience& patience, int cancel_fd, bool* cancelled);
+  Status silent(const Patience& patience) const;  // ETIMEDOUT
   Status send_all(int patience_ms, int cancel_fd, bool* cancelled);
 
   const std::string shown_;
-  const bool launched_;  // by a job's launcher, with which the server ends
+  const bool launched_;       // by a job's launcher, with which the server ends
+  const unsigned forgotten_;  // arena_secrets_forgotten() when it was made: a restart forgets descriptors, too
   OwnedFd socket_;
   std::unique_ptr<TlsSession> tls_;
   bool answered_ = false;

@@ -3,12 +3,15 @@
 #include <arpa/inet.h>
 #include <mbedtls/error.h>
 #include <mbedtls/net_sockets.h>
+#include <mbedtls/pem.h>
 #include <mbedtls/ssl.h>
 #include <mbedtls/x509_crt.h>
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 
 #include "shadowib/base/arena.h"
@@ -38,10 +41,29 @@ constexpr mbedtls_ecp_group_id kCurves[] = {MBEDTLS_ECP_DP_SECP256R1, MBEDTLS_EC
 
 constexpr int kSocketFailed = MBEDTLS_ERR_NET_RECV_FAILED;  // whose errno is noted
 
+// Of one call of ours. A handshake makes some dozens of them, if the server wants no more than that.
+constexpr int kMostReceives = 1000;
+
 // The bytes of a numeric address; 0: a name.
 std::size_t address_of(const std::string& name, unsigned char (&bytes)[16]) {
   if (::inet_pton(AF_INET, name.c_str(), bytes) == 1) return 4;
   return ::inet_pton(AF_INET6, name.c_str(), bytes) == 1 ? 16 : 0;
+}
+
+// A code of mbed TLS is the sum of a module's and a lower module's.
+bool is_of_memory(int code) {
+  constexpr int kHigh[] = {MBEDTLS_ERR_SSL_ALLOC_FAILED,   MBEDTLS_ERR_X509_ALLOC_FAILED, MBEDTLS_ERR_PK_ALLOC_FAILED,
+                           MBEDTLS_ERR_PEM_ALLOC_FAILED,   MBEDTLS_ERR_ECP_ALLOC_FAILED,  MBEDTLS_ERR_MD_ALLOC_FAILED,
+                           MBEDTLS_ERR_CIPHER_ALLOC_FAILED};
+  constexpr int kLow[] = {MBEDTLS_ERR_MPI_ALLOC_FAILED, MBEDTLS_ERR_ASN1_ALLOC_FAILED};
+  if (code >= 0) return false;
+  const int low = -(-code & 0x7f), high = code - low;
+  return std::find(std::begin(kHigh), std::end(kHigh), high) != std::end(kHigh) ||
+         std::find(std::begin(kLow), std::end(kLow), low) != std::end(kLow);
+}
+
+Status no_memory(const std::string& shown) {
+  return Status::of(Code::kIo, ENOMEM, "exchange %.150s: no memory for TLS", shown.c_str());
 }
 
 struct Trouble {
@@ -91,6 +113,7 @@ struct TlsSession::State {
   int err = 0;     // of the socket's last call
   int alert = -1;  // that the server has ended the handshake by
   bool secured = false;
+  int receives = 0;  // since we were called
 
   explicit State(int fd) : socket(fd) {
     mbedtls_ssl_init(&ssl);
@@ -129,15 +152,28 @@ struct TlsSession::State {
     return s->moved(::syscall(SYS_sendto, s->socket, bytes, count, MSG_NOSIGNAL, nullptr, 0),
                     MBEDTLS_ERR_SSL_WANT_WRITE);
   }
+  // mbed TLS skips what it takes for noise, warning alerts above all, for as long as there is more of it.
   static int receive(void* state, unsigned char* to, std::size_t count) {
     auto* s = static_cast<State*>(state);
+    if (++s->receives > kMostReceives) return MBEDTLS_ERR_SSL_WANT_READ;
     return s->moved(::syscall(SYS_recvfrom, s->socket, to, count, 0, nullptr, nullptr), MBEDTLS_ERR_SSL_WANT_READ);
   }
 };
 
+TlsSession::TlsSession(const std::string& shown, State* state)
+    : shown_(shown), state_(state), forgotten_(arena_secrets_forgotten()) {}
+
 TlsSession::~TlsSession() {
+  if (gone()) return;
   state_->~State();
   arena_free_secret(state_);
+}
+
+bool TlsSession::gone() const { return forgotten_ != arena_secrets_forgotten(); }
+
+int TlsSession::lost() {
+  errno = ECONNRESET;
+  return -1;
 }
 
 Status TlsSession::begin(const TlsPlace& place, const std::string& shown, int socket,
@@ -145,7 +181,7 @@ Status TlsSession::begin(const TlsPlace& place, const std::string& shown, int so
   tls_note_processor();
   const SecretScope scope;
   void* memory = arena_allocate_secret(sizeof(State));
-  if (memory == nullptr) return Status::of(Code::kIo, ENOMEM, "exchange %.150s: no memory for TLS", shown.c_str());
+  if (memory == nullptr) return no_memory(shown);
   std::unique_ptr<TlsSession> made(new TlsSession(shown, new (memory) State(socket)));
   SHADOWIB_TRY(made->read_files(place));
   made->server_name_ = place.server_name;
@@ -166,10 +202,16 @@ Status TlsSession::begin(const TlsPlace& place, const std::string& shown, int so
   // An address is no DNS name: mbed TLS does not compare it (names_address does), and it is not sent (RFC 6066).
   unsigned char address[16];
   const char* name = address_of(place.server_name, address) == 0 ? place.server_name.c_str() : nullptr;
+  if (name != nullptr && place.server_name.size() > MBEDTLS_SSL_MAX_HOST_NAME_LEN)
+    return Status::of(Code::kUsage, ENAMETOOLONG,
+                      "exchange %.100s: the server's name (?server-name=NAME) has more than %d bytes: '%.80s...'",
+                      shown.c_str(), MBEDTLS_SSL_MAX_HOST_NAME_LEN, name);
   if (rc == 0) rc = mbedtls_ssl_set_hostname(&s.ssl, name);
+  if (is_of_memory(rc)) return no_memory(shown);
   if (rc != 0) {
-    made->code_ = rc;
-    return made->trouble();
+    char text[128];
+    mbedtls_strerror(rc, text, sizeof(text));
+    return Status::of(Code::kIo, EIO, "exchange %.150s: TLS cannot be begun (%.100s)", shown.c_str(), text);
   }
   mbedtls_ssl_set_bio(&s.ssl, &s, State::send, State::receive, nullptr);
   *session = std::move(made);
@@ -189,12 +231,15 @@ Status TlsSession::read_files(const TlsPlace& place) {
   for (const Wanted& w : wanted) {
     if (w.path.empty()) continue;
     SecretFile file;
-    if (const int err = file.read(w.path); err != 0)
+    const int err = file.read(w.path);
+    if (err == ENOMEM) return no_memory(shown_);
+    if (err != 0)
       return Status::of(Code::kPermission, err, "exchange %.100s: %s cannot be read from %.200s (?%s=FILE): %s",
                         shown_.c_str(), w.what, w.path.c_str(), w.option, error_text(err));
     const int rc = w.certificates != nullptr
                        ? mbedtls_x509_crt_parse(w.certificates, file.bytes(), file.size())
                        : mbedtls_pk_parse_key(&state_->key, file.bytes(), file.size(), nullptr, 0);
+    if (is_of_memory(rc)) return no_memory(shown_);
     // Of many authorities some may be of kinds that are not known here.
     const bool some = w.certificates == &state_->authorities && rc > 0 && w.certificates->raw.p != nullptr;
     if (rc != 0 && !some)
@@ -234,7 +279,9 @@ long TlsSession::result(int code) {
 }
 
 int TlsSession::shake_hands() {
+  if (gone()) return lost();
   const SecretScope scope;
+  state_->receives = 0;
   const int code = mbedtls_ssl_handshake(&state_->ssl);
   if (code == 0 && !names_address()) {
     code_ = MBEDTLS_ERR_X509_CERT_VERIFY_FAILED;
@@ -249,16 +296,23 @@ int TlsSession::shake_hands() {
 }
 
 long TlsSession::send(std::string_view bytes) {
+  if (gone()) return lost();
   const SecretScope scope;
   return result(mbedtls_ssl_write(&state_->ssl, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size()));
 }
 
 long TlsSession::receive(void* to, std::size_t bytes) {
+  if (gone()) return lost();
   const SecretScope scope;
+  state_->receives = 0;
   return result(mbedtls_ssl_read(&state_->ssl, static_cast<unsigned char*>(to), bytes));
 }
 
 Status TlsSession::trouble() const {
+  if (gone())
+    return Status::of(Code::kIo, ECONNRESET, "exchange %.150s: the connection has ended with a restart",
+                      shown_.c_str());
+  if (is_of_memory(code_)) return no_memory(shown_);
   const mbedtls_ssl_context& ssl = state_->ssl;
   std::uint32_t flags = mbedtls_ssl_get_verify_result(&ssl);
   // A certificate of the right authority, which is not for servers, or of a curve that is not known here.

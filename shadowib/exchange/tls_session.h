@@ -1,7 +1,7 @@
 // TLS 1.2 over a socket, where threads of the program stand still: by mbed TLS, whose every call of malloc, the
 // clock's calendar and the socket is turned to what takes no lock of the program's (CMakeLists.txt here). What it
-// allocates, its keys included, is in no image (arena_allocate_secret); after a restart a session is abandoned, as
-// its socket is.
+// allocates, its keys included, is in no image (arena_allocate_secret): what a restart has of a session is an object
+// without them, which only says that it is lost, and can be deleted.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,9 @@ class TlsSession {
   TlsSession& operator=(const TlsSession&) = delete;
 
   // All three return what send and recv do: -1 with errno, which is EAGAIN while the socket has to be waited for (for
-  // waits_for()), and EPROTO where trouble() tells more. A send that returned EAGAIN has to be repeated as it was.
+  // waits_for()), and EPROTO where trouble() tells more. None stays long, whatever the server sends: EAGAIN may come
+  // while there is more to receive, so that the caller looks at its deadline. A send that returned EAGAIN has to be
+  // repeated as it was.
   int shake_hands();  // 0: done, and the server is who it should be
   long send(std::string_view bytes);
   long receive(void* to, std::size_t bytes);
@@ -41,13 +43,17 @@ class TlsSession {
 
  private:
   struct State;
-  TlsSession(const std::string& shown, State* state) : shown_(shown), state_(state) {}
+  TlsSession(const std::string& shown, State* state);
+  // Where a restart, or a fork, has left this object without state_.
+  bool gone() const;
+  int lost();
   long result(int code);
   Status read_files(const TlsPlace& place);
   bool names_address() const;
 
   const std::string shown_;
   State* const state_;
+  const unsigned forgotten_;  // arena_secrets_forgotten() when state_ was made
   std::string server_name_;
   int code_ = 0;
   short waits_for_ = 0;

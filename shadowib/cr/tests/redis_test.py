@@ -142,6 +142,23 @@ class Redis(restart_case.RestartCase):
         self.assertEqual(again.wait(TIMEOUT_S), 20, again.log.read_text())
         self.ends(self.restart(4), 0)
 
+    @unittest.skipUnless(shutil.which("openssl"), "there is no openssl; ci/setup installs it")
+    def test_a_member_that_cannot_read_its_tls_files(self):
+        """The restart can, for its working directory has the file. The sessions of the image are not there to say so by."""
+        query, options = self.make_certificates()
+        server = self.begin_server(*options, tls=True)
+        place = f"rediss://127.1:{server.port}/0/jobs"
+        program = self.run_program("lasting", SHADOWIB_EXCHANGE=place + query)
+        self.await_file("ready")
+        self.checkpoint("--kill")
+        self.ends(program, -9)
+        elsewhere = self.dir / "elsewhere"
+        elsewhere.mkdir()
+        shutil.copy(self.dir / "ca.pem", elsewhere / "passing.pem")
+        again = self.restart(1, "--exchange", place + query.replace(f"{self.dir}/ca.pem", "/proc/self/cwd/passing.pem"), place=elsewhere)
+        self.ends(again, 9)
+        self.assertIn("cannot be read from /proc/self/cwd/passing.pem", again.log.read_text())
+
     def await_members_of(self, generation):
         epoch = self.dir / "jobs" / "j" / "epoch"  # written after where the exchange is
         while not epoch.read_text().startswith(generation) or len(json.loads(self.command("status", "j", "--json"))["members"]) < 2:
