@@ -92,7 +92,9 @@ std::string abort_key(const std::string& epoch) { return epoch + "/control/abort
 std::string Board::namespace_key(const std::string& name) { return hash(name.data(), name.size()); }
 
 Board::Board(Exchange* exchange, const std::string& epoch, const std::string& name)
-    : exchange_(exchange), epoch_(epoch), root_(epoch + "/launcher/" + namespace_key(name) + "/") {}
+    : exchange_(exchange),
+      event_mark_(epoch + "/control/event"),
+      root_(epoch + "/launcher/" + namespace_key(name) + "/") {}
 
 Status Board::publish_puts(std::uint32_t rank, const StoredValues& puts) {
   return exchange_->publish(key("puts/" + std::to_string(rank)), encode_values(puts));
@@ -178,21 +180,27 @@ std::string text_of(const EventName& name) { return std::to_string(name.rank) + 
 
 Status Board::publish_event(const EventName& name, const LauncherEvent& event) {
   SHADOWIB_TRY(exchange_->publish(key("event/" + text_of(name)), encode_event(event)));
+  SHADOWIB_TRY(exchange_->publish(key("events/" + std::to_string(name.rank)), std::to_string(name.number)));
   if (name.number > kEventsKept)
-    SHADOWIB_TRY(exchange_->remove(key("event/" + text_of({name.rank, name.number - kEventsKept}))));
-  return exchange_->publish(epoch_ + "/control/event", text_of(name));
+    (void)exchange_->remove(key("event/" + text_of({name.rank, name.number - kEventsKept}))).ok();
+  return exchange_->publish(event_mark_, text_of(name));
 }
 
-Status Board::list_events(std::vector<EventName>* names) {
-  std::vector<std::string> texts;
-  SHADOWIB_TRY(exchange_->list(key("event"), &texts));
-  names->clear();
-  for (const std::string& text : texts) {
-    char* dot = nullptr;
-    const auto rank = static_cast<std::uint32_t>(std::strtoul(text.c_str(), &dot, 10));
-    if (*dot == '.') names->push_back({rank, std::strtoull(dot + 1, nullptr, 10)});
-  }
-  std::sort(names->begin(), names->end());
+Status Board::event_mark(std::string* mark) {
+  bool found = false;
+  SHADOWIB_TRY(exchange_->get(event_mark_, mark, &found));
+  if (!found) mark->clear();
+  return {};
+}
+
+Status Board::latest_events(std::uint32_t size, std::vector<std::uint64_t>* latest) {
+  std::vector<std::string> keys, numbers;
+  for (std::uint32_t rank = 0; rank < size; ++rank) keys.push_back(key("events/" + std::to_string(rank)));
+  std::vector<bool> found;
+  SHADOWIB_TRY(exchange_->lookup(keys, &numbers, &found));
+  latest->assign(size, 0);
+  for (std::uint32_t rank = 0; rank < size; ++rank)
+    if (found[rank]) (*latest)[rank] = std::strtoull(numbers[rank].c_str(), nullptr, 10);
   return {};
 }
 

@@ -3,9 +3,10 @@
 //   launcher/<namespace>/fence/<set>/<rank>  how many fences of that set of ranks it has come to in its life
 //   launcher/<namespace>/done/<rank>         it has taken leave of the launcher
 //   launcher/<namespace>/member/<index>      the rank that this member of the job is
-//   launcher/<namespace>/event/<rank>.<n>    the n-th event of its life that the rank has told others of; of the
-//   latest control/event                            changes with each event, so that agents look control/abort a rank
-//   has asked for the end of some, or all
+//   launcher/<namespace>/event/<rank>.<n>    the n-th event of its life that the rank has told others of
+//   launcher/<namespace>/events/<rank>       the number of its latest; of those before it kEventsKept are there
+//   control/event                            changes with each event, so that agents look
+//   control/abort                            a rank has asked for the end of some, or all
 // where a namespace stands as 16 hex digits of its hash, and a set by its name (fence_set()).
 //
 // A fence is over for a rank when all of its set have come to as many as that rank. The count is of the process's
@@ -76,9 +77,12 @@ class Board {
   Status publish_member(std::uint32_t member, std::uint32_t rank);
   Status find_member(std::uint32_t member, std::uint32_t* rank, bool* found);
 
+  // Those of a rank one after the other, by their numbers. Not ok: nobody hears of it, or who looks by chance.
   Status publish_event(const EventName& name, const LauncherEvent& event);
-  // Those that are kept, in each rank's order.
-  Status list_events(std::vector<EventName>* names);
+  // What changes with each event, and nothing where there was none.
+  Status event_mark(std::string* mark);
+  // The number of each rank's latest; 0: it has told of none.
+  Status latest_events(std::uint32_t size, std::vector<std::uint64_t>* latest);
   // Not found: it has gone meanwhile.
   Status find_event(const EventName& name, LauncherEvent* event, bool* found);
 
@@ -87,7 +91,7 @@ class Board {
  private:
   std::string key(const std::string& rest) const { return root_ + rest; }
   Exchange* exchange_;
-  std::string epoch_, root_;
+  std::string event_mark_, root_;
 };
 
 }  // namespace shadowib

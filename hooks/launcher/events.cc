@@ -10,6 +10,7 @@
 
 #include "hooks/agent.h"
 #include "hooks/launcher/board.h"
+#include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/stop.h"
@@ -20,7 +21,8 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kFirstNumber = std::size_t{1} << 32;  // the library counts from 0
+constexpr std::size_t kFirstNumber = std::size_t{1}
+                                     << 30;  // the library counts from 0; and an int, for who asks at once
 
 struct EventHandler {
   std::size_t number = 0;
@@ -37,11 +39,12 @@ struct Events {
   std::vector<EventHandler> handlers;
 };
 // Never destroyed: the library's thread goes on to the end.
-Events& events() {
+Events*& events_at() {
   alignas(Events) static char storage[sizeof(Events)];
-  static auto* const made = new (storage) Events;
-  return *made;
+  static Events* made = new (storage) Events;
+  return made;
 }
+Events& events() { return *events_at(); }
 
 bool is_key(const pmix_info_t& info, const char* key) { return std::strncmp(info.key, key, sizeof(info.key)) == 0; }
 
@@ -211,6 +214,22 @@ void hear(const LauncherEvent& event) {
   tell_next(begin_chain(event, source, info));
 }
 
+void forget(LauncherEvent* event) {
+  Inside inside;
+  delete event;
+}
+
+// In the library's thread, in which it tells of all events, and no list of its handlers changes meanwhile.
+void hear_in_library(pmix_status_t, pmix_value_t*, void* event) {
+  {
+    Inside inside;
+    note_library_thread();
+  }
+  auto* const heard = static_cast<LauncherEvent*>(event);
+  if (launcher_rank().connected.load()) hear(*heard);
+  forget(heard);
+}
+
 // Other ranks may be meant, of this host or of all.
 bool leaves_process(pmix_data_range_t range) { return range != PMIX_RANGE_PROC_LOCAL && range != PMIX_RANGE_RM; }
 
@@ -239,8 +258,9 @@ bool take_directive(const pmix_info_t& info, EventHandler* handler) {
   return true;
 }
 
-bool comes_first(const pmix_info_t* info, std::size_t ninfo) {
-  for (const char* key : {PMIX_EVENT_HDLR_FIRST, PMIX_EVENT_HDLR_FIRST_IN_CATEGORY, PMIX_EVENT_HDLR_PREPEND})
+// PMIx has the newest in front, unless it is told otherwise.
+bool comes_last(const pmix_info_t* info, std::size_t ninfo) {
+  for (const char* key : {PMIX_EVENT_HDLR_LAST, PMIX_EVENT_HDLR_LAST_IN_CATEGORY, PMIX_EVENT_HDLR_APPEND})
     if (is_asked_for(info, ninfo, key)) return true;
   return false;
 }
@@ -259,12 +279,8 @@ pmix_status_t tell_event(pmix_status_t status, const pmix_proc_t* source, pmix_d
     LauncherEvent event{status, range, own.name, own.rank, this_host(), static_cast<std::uint32_t>(ninfo), {}};
     if (ninfo > 0) event.info.assign(packed.base_ptr, packed.bytes_used);
     if (leaves_process(range)) {
-      EventName name{own.rank, 0};
-      {
-        SpinGuard guard(own.lock);
-        name.number = ++own.events_told;
-      }
-      told = Board(job_exchange(), job_info().epoch, own.name).publish_event(name, event);
+      SpinGuard guard(own.telling);
+      told = Board(job_exchange(), job_info().epoch, own.name).publish_event({own.rank, ++own.events_told}, event);
       if (!told.ok())
         log_line(LogLevel::kError, "rank %u cannot tell of event %d: %s", own.rank, status, told.text());
     }
@@ -279,17 +295,19 @@ pmix_status_t tell_event(pmix_status_t status, const pmix_proc_t* source, pmix_d
 }
 
 bool hear_event() {
-  LauncherEvent event;
+  LauncherEvent* event = nullptr;
   {
     Inside inside;
     SpinGuard guard(g_lock);
     if (events().unheard.empty()) return false;
-    event = std::move(events().unheard.front());
+    event = new LauncherEvent(std::move(events().unheard.front()));
     events().unheard.pop_front();
   }
-  hear(event);
-  Inside inside;
-  event = {};
+  // What the library answers of its own knowledge it answers in its thread.
+  const PmixLibrary& library = *pmix_library();
+  if (library.Get_nb == nullptr ||
+      library.Get_nb(nullptr, PMIX_PROCID, nullptr, 0, hear_in_library, event) != PMIX_SUCCESS)
+    forget(event);  // it has been finalized
   return true;
 }
 
@@ -297,20 +315,32 @@ Status take_events(Exchange* exchange, const std::string& epoch) {
   LauncherRank& own = launcher_rank();
   if (!own.gone.load() || !own.connected.load()) return {};
   Board board(exchange, epoch, own.name);
-  std::vector<EventName> names;
-  SHADOWIB_TRY(board.list_events(&names));
-  for (const EventName& name : names) {
+  std::string mark;
+  SHADOWIB_TRY(board.event_mark(&mark));
+  if (mark.empty() || mark == own.events_mark) return {};
+  std::vector<std::uint64_t> latest;
+  SHADOWIB_TRY(board.latest_events(own.size, &latest));
+  for (EventName name; name.rank < own.size; ++name.rank) {
     std::uint64_t& seen = own.events_seen[name.rank];
-    if (name.rank == own.rank || name.number <= seen) continue;
-    LauncherEvent event;
-    bool found = false;
-    const Status status = board.find_event(name, &event, &found);
-    if (!status.ok() && status.code() != Code::kCorrupt) return status;
-    if (!status.ok()) log_line(LogLevel::kWarn, "%s", status.text());
-    seen = name.number;
-    if (!status.ok() || !found) continue;
-    if (event.range != PMIX_RANGE_LOCAL || event.host == this_host()) let_hear(std::move(event));
+    if (name.rank == own.rank) continue;
+    const std::uint64_t newest = latest[name.rank];
+    if (newest > seen + Board::kEventsKept && seen != 0)
+      log_line(LogLevel::kWarn, "%llu events of rank %u have come and gone before this rank could hear of them",
+               static_cast<unsigned long long>(newest - seen - Board::kEventsKept), name.rank);
+    const std::uint64_t oldest = newest > Board::kEventsKept ? newest - Board::kEventsKept + 1 : 1;
+    while (seen < newest) {
+      name.number = std::max(seen + 1, oldest);
+      LauncherEvent event;
+      bool found = false;
+      const Status status = board.find_event(name, &event, &found);
+      if (!status.ok() && status.code() != Code::kCorrupt) return status;
+      if (!status.ok()) log_line(LogLevel::kWarn, "%s", status.text());
+      seen = name.number;
+      if (status.ok() && found && (event.range != PMIX_RANGE_LOCAL || event.host == this_host()))
+        let_hear(std::move(event));
+    }
   }
+  own.events_mark = std::move(mark);
   return {};
 }
 
@@ -329,7 +359,7 @@ pmix_status_t add_event_handler(const pmix_status_t* codes, std::size_t ncodes, 
   *number = made.number = new_handler_number();
   SpinGuard guard(g_lock);
   std::vector<EventHandler>& handlers = events().handlers;
-  handlers.insert(comes_first(info, ninfo) ? handlers.begin() : handlers.end(), std::move(made));
+  handlers.insert(comes_last(info, ninfo) ? handlers.end() : handlers.begin(), std::move(made));
   return PMIX_SUCCESS;
 }
 
@@ -348,10 +378,16 @@ std::size_t new_handler_number() {
   return kFirstNumber + own.handlers++;
 }
 
-void reset_events_after_fork() {
-  g_lock.reset();
+void forget_events() {
+  SpinGuard guard(g_lock);
   events().unheard.clear();
   events().handlers.clear();
+}
+
+// As they may be half changed, they are left where they are.
+void reset_events_after_fork() {
+  g_lock.reset();
+  events_at() = new Events;
 }
 
 }  // namespace shadowib

@@ -1,9 +1,10 @@
 // Events of PMIx when there is no launcher to carry them: a rank tells the others through the exchange (board.h), and
-// in each of them the thread that answers requests (requests.h) tells the program's handlers.
+// in each of them the program's handlers are told, in the library's thread, as it does itself.
 //
 // Handlers that were registered while there was a launcher are the library's, which has all it needs to call them: an
 // event for this process alone (PMIX_RANGE_PROC_LOCAL) it tells without asking anybody. It would ask the launcher for
-// new ones; those are here, and are told behind the library's.
+// new ones; those are here, and are told beside the library's: one's word that it has done with an event ends it for
+// those on its side.
 #pragma once
 
 #include <pmix.h>
@@ -15,12 +16,13 @@
 namespace shadowib {
 
 // Tells whom `range` means, this process included, and returns before anybody has heard. The program's info is
-// copied. PMIX_ERR_COMM_FAILURE: nobody will hear; PMIX_ERR_NOT_SUPPORTED, PMIX_ERR_NOMEM: the info cannot be told.
+// copied. PMIX_ERR_COMM_FAILURE: it may be that nobody hears; PMIX_ERR_NOT_SUPPORTED, PMIX_ERR_NOMEM: the info cannot
+// be told.
 pmix_status_t tell_event(pmix_status_t status, const pmix_proc_t* source, pmix_data_range_t range,
                          const pmix_info_t* info, std::size_t ninfo);
 
-// Not inside (hooks/stop.h), as in all that follows: the program's code runs. Tells the program of the oldest event
-// it has not heard of. False: of none.
+// Not inside (hooks/stop.h), as in all that follows: the program's code may run. Has the program told of the oldest
+// event that it has not heard of. False: of none.
 bool hear_event();
 
 // A handler's number is none of the library's. PMIX_ERR_NOT_SUPPORTED: it is for events of some processes alone.

@@ -136,7 +136,7 @@ void end_with_the_job(Exchange* exchange, const std::string& epoch) {
 
 void launcher_take_events(Exchange* exchange, const std::string& epoch) {
   const Status status = take_events(exchange, epoch);
-  if (!status.ok()) log_line(LogLevel::kWarn, "events of other ranks cannot be taken in: %s", status.text());
+  if (!status.ok()) log_line(LogLevel::kDebug, "events of other ranks cannot be taken in: %s", status.text());
 }
 
 void launcher_describe(std::string* json) {
@@ -154,7 +154,9 @@ void launcher_describe(std::string* json) {
 void launcher_reset_after_fork() {
   LauncherRank& own = launcher_rank();
   own.lock.reset();
+  own.telling.reset();
   own.connected = false;
+  own.gone = false;
   own.size = 0;
   reset_launcher_gate_after_fork();
   reset_requests_after_fork();

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "hooks/agent.h"
+#include "hooks/launcher/answering.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/session_directories.h"
@@ -24,6 +25,7 @@ void leave_as_rank() {
   Inside inside;
   LauncherRank& r = launcher_rank();
   r.connected = false;
+  forget_events();
   remove_session_directories(&r.directories_made);
   if (!is_member()) return;
   const Status status = Board(job_exchange(), job_info().epoch, r.name).publish_done(r.rank);

@@ -40,7 +40,7 @@ PMIX_EXPORT pmix_status_t PMIx_Register_event_handler(pmix_status_t codes[], siz
   if (launcher_rank().gone.load()) {
     const pmix_status_t status = add_event_handler(codes, ncodes, info, ninfo, handler, &number);
     if (status != PMIX_SUCCESS) return status;
-    if (callback == nullptr) return PMIX_SUCCESS;
+    if (callback == nullptr) return static_cast<pmix_status_t>(number);
   } else if (callback == nullptr) {
     return forward(nullptr, data);
   }

@@ -32,9 +32,13 @@ struct LauncherRank {
   std::vector<std::string> session_roots, directories, directories_made;
   char unanswerable[160] = {};  // why a restart could not answer for this rank; empty: it can
   std::size_t handlers = 0;     // event handlers registered after a restart
-  // Events told by this rank in its life, and by the others as far as it has taken them in.
-  std::uint64_t events_told = 0;
+
+  SpinLock
+      telling;  // one event at a time, so that they come to others in the order of their numbers; held inside only
+  std::uint64_t events_told = 0;  // by this rank, in its life
+  // The agent's alone: up to where it has taken in the others', and the board's mark then.
   std::map<std::uint32_t, std::uint64_t> events_seen;
+  std::string events_mark;
 };
 
 LauncherRank& launcher_rank();

@@ -196,7 +196,7 @@ void* answer(void*) {
         tell(finding);
         note_told(finding.request);
         Inside inside;
-        finding = {};
+        { const Finding gone = std::move(finding); }  // to be freed in here; an assignment may keep what there is
         pause = kFirstPauseNs;
         continue;
       }
@@ -293,7 +293,8 @@ void wake_answering() {
 Status judge_requests() {
   SpinGuard guard(g_lock);
   for (const LauncherRequest* r : listed())
-    if (r->kind == Kind::kForeign)
+    // A handler that is being registered is the library's already, by a number that the program has not been told.
+    if (r->kind == Kind::kForeign || (r->kind == Kind::kRegistration && r->forwarded))
       return Status::of(
           Code::kRefused, EAGAIN,
           "an answer to %s is still to come from the launcher, which could not come after a restart; try again",

@@ -295,6 +295,33 @@ TEST_F(AgentTest, ACommandThatIsStoppedHoldsNobodyUpForLong) {
   for (auto& member : members_) EXPECT_TRUE(member->runs());
 }
 
+// With --kill it may have committed, and members that go on would have lived beyond it.
+TEST_F(AgentTest, ACommandThatIsStoppedAndMayKillIsWaitedFor) {
+  start(2);
+  const pid_t command = fork();
+  if (command == 0) {
+    setenv("SHADOWIB_FAULT", "220:stop", 1);
+    execl(AGENT_COMMAND, AGENT_COMMAND, directory_.c_str(), "--timeout-ms", "6000", "--kill", nullptr);
+    _exit(127);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(command, &status, WUNTRACED), command);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  EXPECT_FALSE(members_[0]->runs(24));  // 3 s longer than without
+  EXPECT_FALSE(members_[1]->runs(1));
+  kill(command, SIGCONT);
+  ASSERT_EQ(waitpid(command, &status, 0), command);
+  ASSERT_TRUE(WIFEXITED(status));
+  for (auto& member : members_) {
+    if (WEXITSTATUS(status) != 0) {
+      EXPECT_TRUE(member->runs());
+      continue;
+    }
+    const int ended = member->wait();
+    EXPECT_TRUE(WIFSIGNALED(ended) && WTERMSIG(ended) == SIGKILL);
+  }
+}
+
 TEST_F(AgentTest, NobodyThereIsNotFound) {
   EXPECT_EQ(checkpoint().code(), Code::kNotFound);
   start(1);

@@ -12,7 +12,7 @@
 enum { FIRST = PMIX_EXTERNAL_ERR_BASE - 1, SECOND = FIRST - 1, LAST = FIRST - 2, LOCAL = FIRST - 3 };
 
 static pmix_proc_t self;
-static atomic_int heard[4], done;
+static atomic_int heard[4], done, inside;
 static atomic_size_t number;
 
 static void must(const char* what, pmix_status_t status) {
@@ -25,7 +25,8 @@ static void hear(size_t id, pmix_status_t status, const pmix_proc_t* source, pmi
                  pmix_info_t results[], size_t nresults, pmix_event_notification_cbfunc_fn_t finished, void* data) {
   (void)id, (void)results, (void)nresults;
   // LOCAL is each rank's own; of the others rank 0 tells, by text and number.
-  int right = status == LOCAL ? source->rank == self.rank : source->rank == 0;
+  int right = atomic_fetch_add(&inside, 1) == 0;  // handlers run one after the other
+  right = right && (status == LOCAL ? source->rank == self.rank : source->rank == 0);
   if (status == FIRST || status == SECOND) {
     int found = 0;
     for (size_t i = 0; i < ninfo; ++i) {
@@ -38,6 +39,8 @@ static void hear(size_t id, pmix_status_t status, const pmix_proc_t* source, pmi
     ++heard[FIRST - status];
   else
     fprintf(stderr, "rank %u: event %d of rank %u is not what was told\n", self.rank, status, source->rank);
+  usleep(1000);
+  --inside;
   if (finished != NULL) finished(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
 }
 

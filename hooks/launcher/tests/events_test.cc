@@ -82,6 +82,11 @@ class Events : public Launcher {
     LauncherEvent event{status, range, kName, 1, host, 0, ""};
     ASSERT_TRUE(Board(exchange_.get(), g_agent.info.epoch, kName).publish_event({1, n}, event).ok());
   }
+  std::vector<std::uint64_t> latest() {
+    std::vector<std::uint64_t> numbers;
+    EXPECT_TRUE(peers_board().latest_events(2, &numbers).ok());
+    return numbers;
+  }
   void take() { ASSERT_TRUE(take_events(exchange_.get(), g_agent.info.epoch).ok()); }
   void await_library(int wanted) {
     for (int i = 0; i < 5000 && __atomic_load_n(&fake_->notified, __ATOMIC_SEQ_CST) < wanted; ++i)
@@ -119,12 +124,10 @@ TEST_F(Events, AreToldToOthersWithWhatComesWithThem) {
   await_library(1);
   EXPECT_STREQ(fake_->notified_text, "what happened");
   EXPECT_EQ(fake_->calls, 0);
-  std::vector<EventName> names;
-  ASSERT_TRUE(peers_board().list_events(&names).ok());
-  ASSERT_EQ(names, (std::vector<EventName>{{0, 1}}));
+  EXPECT_EQ(latest(), (std::vector<std::uint64_t>{1, 0}));
   LauncherEvent event;
   bool found = false;
-  ASSERT_TRUE(peers_board().find_event(names[0], &event, &found).ok() && found);
+  ASSERT_TRUE(peers_board().find_event({0, 1}, &event, &found).ok() && found);
   EXPECT_EQ(event.status, kCode);
   EXPECT_EQ(event.ninfo, 1u);
   take();  // its own it has heard
@@ -135,9 +138,7 @@ TEST_F(Events, StayWhereTheyAreToStay) {
   restart();
   ASSERT_EQ(PMIx_Notify_event(kCode, nullptr, PMIX_RANGE_PROC_LOCAL, nullptr, 0, nullptr, nullptr), PMIX_SUCCESS);
   await_library(1);
-  std::vector<EventName> names;
-  ASSERT_TRUE(peers_board().list_events(&names).ok());
-  EXPECT_TRUE(names.empty());
+  EXPECT_EQ(latest(), (std::vector<std::uint64_t>{0, 0}));
   peer_tells(1, kCode, PMIX_RANGE_LOCAL, "another-host");
   peer_tells(2, kOther, PMIX_RANGE_LOCAL);
   take();
@@ -163,24 +164,25 @@ TEST_F(Events, AreHeardInPmixOrderUntilOneHasDoneWithThem) {
   listen(&last, "all", {});
   listen(&heard, "two", {kOther, kCode});
   listen(&heard, "one", {kCode});
-  listen(&heard, "first", {kCode}, {flag_of(PMIX_EVENT_HDLR_PREPEND)});
+  listen(&heard, "last", {kCode}, {flag_of(PMIX_EVENT_HDLR_APPEND)});
+  listen(&heard, "newest", {kCode});
   listen(&heard, "once", {kOther}, {flag_of(PMIX_EVENT_ONESHOT)});
   peer_tells(1);
   take();
   last.await(1);
-  EXPECT_EQ(heard.texts, (std::vector<std::string>{"first:0:1:", "one:0:1:", "two:0:1:"}));
+  EXPECT_EQ(heard.texts, (std::vector<std::string>{"newest:0:1:", "one:0:1:", "last:0:1:", "two:0:1:"}));
   heard.answer = PMIX_EVENT_ACTION_COMPLETE;
   peer_tells(2, kOther);  // "once" has done with it
   take();
-  heard.await(4);
+  heard.await(5);
   peer_tells(3, kOther);
   take();
-  heard.await(5);
+  heard.await(6);
   peer_tells(4, kOther - 1);
   take();
   last.await(2);
-  EXPECT_EQ(heard.texts[3], "once:-1:1:");
-  EXPECT_EQ(heard.texts[4], "two:-1:1:");
+  EXPECT_EQ(heard.texts[4], "once:-1:1:");
+  EXPECT_EQ(heard.texts[5], "two:-1:1:");
   EXPECT_EQ(last.texts.back(), "all:-2:1:");
 }
 
@@ -221,15 +223,91 @@ TEST_F(Events, AreTakenInByACheckpoint) {
 TEST_F(Events, OfTheLatestAreKept) {
   restart();
   for (std::uint64_t n = 1; n <= Board::kEventsKept + 2; ++n) peer_tells(n);
-  std::vector<EventName> names;
-  ASSERT_TRUE(peers_board().list_events(&names).ok());
-  ASSERT_EQ(names.size(), Board::kEventsKept);
-  EXPECT_EQ(names.front().number, 3u);
-  EXPECT_EQ(names.back().number, Board::kEventsKept + 2);
+  LauncherEvent event;
+  bool found = true;
+  ASSERT_TRUE(peers_board().find_event({1, 2}, &event, &found).ok());
+  EXPECT_FALSE(found);
+  ASSERT_TRUE(peers_board().find_event({1, 3}, &event, &found).ok());
+  EXPECT_TRUE(found);
+  take();
+  await_library(static_cast<int>(Board::kEventsKept));
+}
+
+// Or one that comes late would be taken for one that has been heard of.
+TEST_F(Events, OfTwoThreadsAreAllHeard) {
+  restart();
+  constexpr int kEach = 100;
+  const auto tell = [] {
+    for (int i = 0; i < kEach; ++i)
+      EXPECT_EQ(PMIx_Notify_event(kCode, nullptr, PMIX_RANGE_GLOBAL, nullptr, 0, nullptr, nullptr), PMIX_SUCCESS);
+  };
+  std::thread one(tell), two(tell);
+  // What another rank finds there, whenever it looks: no number without those before it.
+  for (std::uint64_t newest = 0; newest < 2 * kEach;) {
+    newest = latest()[0];
+    LauncherEvent event;
+    bool found = true;
+    for (std::uint64_t n = 1; n <= newest; ++n) {
+      ASSERT_TRUE(peers_board().find_event({0, n}, &event, &found).ok());
+      EXPECT_TRUE(found) << n << " of " << newest;
+    }
+  }
+  one.join();
+  two.join();
+  await_library(2 * kEach);
+}
+
+TEST_F(Events, AHandlerThatIsAskedForAtOnceHasANumberOfItsOwn) {
+  restart();
+  Heard heard;
+  pmix_status_t code = kCode;
+  pmix_info_t object{};
+  std::strcpy(object.key, PMIX_EVENT_RETURN_OBJECT);
+  object.value.type = PMIX_POINTER;
+  object.value.data.ptr = &heard;
+  const int number = PMIx_Register_event_handler(&code, 1, &object, 1, hear, nullptr, nullptr);
+  ASSERT_TRUE(is_own_handler(static_cast<std::size_t>(number)));
+  peer_tells(1);
+  take();
+  heard.await(1);
+  ASSERT_EQ(PMIx_Deregister_event_handler(static_cast<std::size_t>(number), nullptr, nullptr), PMIX_SUCCESS);
+  peer_tells(2);
+  take();
+  await_library(2);
+  EXPECT_EQ(heard.count, 1);
+  EXPECT_EQ(fake_->deregistered, 0);
+}
+
+TEST_F(Events, AreNotHeardByWhoHasTakenLeave) {
+  restart();
+  Heard heard;
+  listen(&heard, "mine", {kCode});
+  ASSERT_EQ(PMIx_Finalize(nullptr, 0), PMIX_SUCCESS);
+  peer_tells(1);
+  take();
+  pmix_proc_t own{};
+  ASSERT_EQ(PMIx_Init(&own, nullptr, 0), PMIX_SUCCESS);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(heard.count, 0);
+}
+
+// The library has it on its list by a number that the program has not heard of.
+TEST_F(Events, AHandlerThatIsBeingRegisteredIsWaitedFor) {
+  Answers answers;
+  ASSERT_EQ(PMIx_Register_event_handler(nullptr, 0, nullptr, 0, hear, note_registration, &answers), PMIX_SUCCESS);
+  ASSERT_TRUE(exchange_->publish("p/ranks/" + Board::namespace_key(kName) + "/1", "").ok());
+  ASSERT_TRUE(launcher_announce(exchange_.get(), "p").ok());
+  const Status refused = launcher_judge(exchange_.get(), kBefore, "p");
+  EXPECT_EQ(refused.code(), Code::kRefused);
+  EXPECT_EQ(refused.error(), EAGAIN);
+  fake_->registration(PMIX_SUCCESS, 5, fake_->registration_data);
+  EXPECT_EQ(answers.id, 5u);
+  EXPECT_TRUE(launcher_judge(exchange_.get(), kBefore, "p").ok());
 }
 
 TEST_F(Events, MalformedOnesArePassedOver) {
   restart();
+  peer_tells(1);
   ASSERT_TRUE(
       exchange_->publish(std::string(kAfter) + "/launcher/" + Board::namespace_key(kName) + "/event/1.1", "?").ok());
   peer_tells(2);

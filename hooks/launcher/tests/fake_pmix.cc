@@ -45,8 +45,10 @@ PMIX_EXPORT pmix_status_t PMIx_Get(const pmix_proc_t*, const char key[], const p
   (*value)->data.uint32 = 2;
   return PMIX_SUCCESS;
 }
-PMIX_EXPORT pmix_status_t PMIx_Get_nb(const pmix_proc_t*, const char[], const pmix_info_t[], size_t,
+// Of its own name it tells at once, and needs no launcher.
+PMIX_EXPORT pmix_status_t PMIx_Get_nb(const pmix_proc_t*, const char key[], const pmix_info_t[], size_t,
                                       pmix_value_cbfunc_t callback, void* data) {
+  if (strcmp(key, PMIX_PROCID) == 0) return callback(PMIX_SUCCESS, nullptr, data), PMIX_SUCCESS;
   ++g_fake.calls;
   g_fake.get = callback;
   g_fake.get_data = data;

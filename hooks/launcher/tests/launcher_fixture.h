@@ -72,6 +72,7 @@ class Launcher : public testing::Test {
     r.unanswerable[0] = '\0';
     r.events_told = 0;
     r.events_seen.clear();
+    r.events_mark.clear();
     pmix_proc_t own{};
     ASSERT_EQ(PMIx_Init(&own, nullptr, 0), PMIX_SUCCESS);
     ASSERT_STREQ(own.nspace, kName);
