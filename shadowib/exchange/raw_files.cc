@@ -18,11 +18,15 @@ OwnedFd adopt_owned(int fd) {
   return OwnedFd();
 }
 
+constexpr int kStaleTries = 100;
+
 OwnedFd open_owned(int directory, const char* path, int flags, mode_t mode) {
   auto open = [&](int extra) {
     long fd;
+    // Over NFS a file may be replaced once more while the kernel looks again for the one that has replaced it.
+    int stale = 0;
     do fd = ::syscall(SYS_openat, directory, path, flags | O_CLOEXEC | extra, mode);
-    while (fd < 0 && errno == EINTR);
+    while (fd < 0 && (errno == EINTR || (errno == ESTALE && ++stale < kStaleTries)));
     return static_cast<int>(fd);
   };
   // The first look at what was just written would write its time of access, and so wait for a journal that is busy
