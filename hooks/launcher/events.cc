@@ -45,6 +45,8 @@ Events*& events_at() {
   return made;
 }
 Events& events() { return *events_at(); }
+// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
+[[maybe_unused]] const Events& g_events_are_made = events();
 
 bool is_key(const pmix_info_t& info, const char* key) { return std::strncmp(info.key, key, sizeof(info.key)) == 0; }
 

@@ -38,6 +38,9 @@ LauncherRank& launcher_rank() {
   return *rank;
 }
 
+// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
+[[maybe_unused]] static const LauncherRank& g_rank_is_made = launcher_rank();
+
 Status launcher_hold_calls(int timeout_ms) { return close_launcher_gate(timeout_ms); }
 
 void launcher_release_calls() { open_launcher_gate(); }

@@ -51,6 +51,8 @@ Conversation& conversation() {
   static auto* const c = new (storage) Conversation;
   return *c;
 }
+// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
+[[maybe_unused]] const Conversation& g_conversation_is_made = conversation();
 
 bool gone() { return launcher_rank().gone.load(); }
 

@@ -35,6 +35,8 @@ std::vector<LauncherRequest*>& listed() {
   static auto* const list = new (storage) std::vector<LauncherRequest*>;
   return *list;
 }
+// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
+[[maybe_unused]] const std::vector<LauncherRequest*>& g_list_is_made = listed();
 std::atomic<std::uint32_t> g_work{0};  // counts reasons to look
 std::atomic<bool> g_started{false};
 
