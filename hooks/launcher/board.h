@@ -52,7 +52,6 @@ bool decode_event(const std::string& text, LauncherEvent* event);  // false: mal
 struct EventName {
   std::uint32_t rank = 0;    // who has told it
   std::uint64_t number = 0;  // of those that it has told in its life, from 1
-  auto operator<=>(const EventName&) const = default;
 };
 
 class Board {
