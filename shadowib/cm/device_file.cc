@@ -26,6 +26,7 @@ namespace {
 // Descriptors that are ours: looked up at every write of librdmacm, by number.
 constexpr int kMaxDescriptors = 1 << 16;
 std::atomic<bool> g_is_ours[kMaxDescriptors];
+std::atomic<std::uint32_t> g_filled{0};  // how often a number became one of ours
 
 Status restarted() {
   ManagerGuard guard;
@@ -220,41 +221,7 @@ int run_command(ManagerGuard& guard, Channel& channel, const rdma_ucm_cmd_hdr& h
   }
 }
 
-}  // namespace
-
-int open_device_file() {
-  static const bool once = [] {
-    ::pthread_atfork(nullptr, nullptr, in_child);
-    set_companion(&kCompanion);
-    return true;
-  }();
-  (void)once;
-  std::lock_guard one_at_a_time(manager().opening);
-  ManagerGuard guard;
-  if (!courier_runs())
-    if (Status status = start_courier(guard); !status.ok()) {
-      log_line(LogLevel::kError, "rdma_cm: %s", status.text());
-      errno = status.error() != 0 ? status.error() : EIO;
-      return -1;
-    }
-  int fd = ::eventfd(0, EFD_CLOEXEC);
-  if (fd >= kMaxDescriptors) {
-    ::close(fd);
-    errno = EMFILE;
-    return -1;
-  }
-  if (fd < 0) return -1;
-  auto channel = std::make_unique<Channel>();
-  channel->fd = fd;
-  channel->serial = ++manager().last_serial;
-  manager().channels.push_back(std::move(channel));
-  g_is_ours[fd] = true;
-  return fd;
-}
-
-bool is_device_file(int fd) { return fd >= 0 && fd < kMaxDescriptors && g_is_ours[fd].load(); }
-
-ssize_t write_device_file(int fd, const void* command, std::size_t bytes) {
+ssize_t run_command_at(int fd, const void* command, std::size_t bytes) {
   rdma_ucm_cmd_hdr header;
   int error = EINVAL;
   if (bytes >= sizeof(header)) {
@@ -277,6 +244,74 @@ ssize_t write_device_file(int fd, const void* command, std::size_t bytes) {
   return -1;
 }
 
+// A number that only this call has: nobody can read it or write to it.
+int reserve_number() { return ::open("/", O_PATH | O_CLOEXEC); }
+
+// Puts an event queue's file in the number's place; false with errno.
+bool fill_number(int number) {
+  const int queue = ::eventfd(0, EFD_CLOEXEC);
+  if (queue < 0) return false;
+  const bool filled = ::dup3(queue, number, O_CLOEXEC) >= 0;
+  const int error = errno;
+  ::close(queue);
+  errno = error;
+  return filled;
+}
+
+}  // namespace
+
+int open_device_file() {
+  static const bool once = [] {
+    ::pthread_atfork(nullptr, nullptr, in_child);
+    set_companion(&kCompanion);
+    return true;
+  }();
+  (void)once;
+  std::lock_guard one_at_a_time(manager().opening);
+  // First of all the number, as the kernel would give it: a thread that still asks for events by one that was closed
+  // finds it closed or finds the new channel, and never what the courier opens or an event queue's bare file.
+  const int fd = reserve_number();
+  if (fd < 0) return -1;
+  const auto fail = [fd](int error) {
+    ::close(fd);
+    errno = error;
+    return -1;
+  };
+  if (fd >= kMaxDescriptors) return fail(EMFILE);
+  ManagerGuard guard;
+  if (!courier_runs())
+    if (Status status = start_courier(guard); !status.ok()) {
+      log_line(LogLevel::kError, "rdma_cm: %s", status.text());
+      return fail(status.error() != 0 ? status.error() : EIO);
+    }
+  g_is_ours[fd] = true;
+  ++g_filled;
+  if (!fill_number(fd)) {
+    const int error = errno;
+    g_is_ours[fd] = false;
+    return fail(error);
+  }
+  auto channel = std::make_unique<Channel>();
+  channel->fd = fd;
+  channel->serial = ++manager().last_serial;
+  manager().channels.push_back(std::move(channel));
+  return fd;
+}
+
+bool is_device_file(int fd) { return fd >= 0 && fd < kMaxDescriptors && g_is_ours[fd].load(); }
+
+ssize_t write_any_file(int fd, const void* data, std::size_t bytes) {
+  for (;;) {
+    const std::uint32_t filled = g_filled;
+    if (is_device_file(fd)) return run_command_at(fd, data, bytes);
+    const ssize_t written = ::write(fd, data, bytes);
+    if (written == static_cast<ssize_t>(bytes)) return written;
+    // A number that was closed, and became a channel's since we looked: its file takes no command (before Linux 6.9
+    // it takes eight bytes of one).
+    if (written < 0 ? g_filled == filled : !is_device_file(fd)) return written;
+  }
+}
+
 int close_device_file(int fd) {
   ManagerGuard guard;
   Channel* channel = find_channel(fd);
@@ -295,6 +330,11 @@ int close_device_file(int fd) {
       stop_courier(guard);
   };
   stop_if_last();
+  // Who comes by the number from here on, before it is closed, finds nothing to write to.
+  if (const int reserved = reserve_number(); reserved >= 0) {
+    ::dup3(reserved, fd, O_CLOEXEC);
+    ::close(reserved);
+  }
   g_is_ours[fd] = false;
   std::erase_if(manager().channels, [&](const auto& c) { return c.get() == channel; });
   const int rc = ::close(fd);

@@ -15,9 +15,10 @@ namespace shadowib::cm {
 // As open(2): the descriptor, or -1 with errno.
 int open_device_file();
 bool is_device_file(int fd);
-// As write(2) and close(2), on one of them.
-ssize_t write_device_file(int fd, const void* command, std::size_t bytes);
+// As close(2), on one of them.
 int close_device_file(int fd);
+// As write(2), on any descriptor: a command, if it is one of them.
+ssize_t write_any_file(int fd, const void* data, std::size_t bytes);
 
 // At exit: tells peers that what is connected is so no more.
 void leave_connections();

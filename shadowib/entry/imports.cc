@@ -46,9 +46,7 @@ int turned_fstat(int fd, struct stat* st) {
   return 0;
 }
 
-ssize_t turned_write(int fd, const void* data, std::size_t bytes) {
-  return cm::is_device_file(fd) ? cm::write_device_file(fd, data, bytes) : ::write(fd, data, bytes);
-}
+ssize_t turned_write(int fd, const void* data, std::size_t bytes) { return cm::write_any_file(fd, data, bytes); }
 
 int turned_close(int fd) { return cm::is_device_file(fd) ? cm::close_device_file(fd) : ::close(fd); }
 

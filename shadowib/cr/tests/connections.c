@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <rdma/rdma_verbs.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -231,17 +232,25 @@ static void caller(void) {
 static void* next_of_closed(void* channel) {
   struct rdma_cm_event* event;
   /* As natively: it was there in time and waits for ever, or it finds the descriptor closed. */
-  if (rdma_get_cm_event(channel, &event) == 0 || errno != EBADF) _exit(3);
+  if (rdma_get_cm_event(channel, &event) == 0 || errno != EBADF) {
+    fprintf(stderr, "the event of a closed channel: %s\n", strerror(errno));
+    _exit(3);
+  }
   return NULL;
 }
 
 /* A thread asks for the next event while another one closes the channel, which takes a moment as long as there are
- * ids. */
+ * ids. If it comes late it may find the next channel, as natively, but no descriptor that only the shim has: a
+ * channel has the lowest number that is free, except where another thread's open comes between. */
 static void closing_channels(void) {
   static struct rdma_event_channel copies[20];
+  int lowest = 0;
   for (int i = 0; i < 20; ++i) {
     pthread_t thread;
+    const int number = dup(STDERR_FILENO);
+    CHECK(number >= 0 && close(number) == 0);
     open_channel();
+    if (events->fd == number) ++lowest;
     for (int j = 0; j < 20; ++j) {
       struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
       struct rdma_cm_id* id;
@@ -252,6 +261,7 @@ static void closing_channels(void) {
     CHECK(pthread_create(&thread, NULL, next_of_closed, &copies[i]) == 0 && pthread_detach(thread) == 0);
     rdma_destroy_event_channel(events);
   }
+  CHECK(lowest > 10);
 }
 
 static volatile int rounds, ending; /* of a thread's ids */
