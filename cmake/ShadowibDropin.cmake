@@ -31,3 +31,10 @@ if(TARGET exports_test)
     target_compile_definitions(exports_test PRIVATE SHADOWIB_SANITIZED)
   endif()
 endif()
+
+shadowib_test(NAME load_test LABELS unit SOURCES "${PROJECT_SOURCE_DIR}/shadowib/abi/load_test.cc"
+  LIBS shadowib_census_reader ${CMAKE_DL_LIBS})
+if(TARGET load_test)
+  add_dependencies(load_test shadowib_shared)
+  target_compile_definitions(load_test PRIVATE SHADOWIB_LIBRARY="$<TARGET_FILE:shadowib_shared>")
+endif()

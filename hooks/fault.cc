@@ -63,6 +63,8 @@ Fault& configured() {
   static Fault fault = parse(std::getenv("SHADOWIB_FAULT"));
   return fault;
 }
+// Read when the library is loaded: a child that is forked while another thread reads it would wait for that for ever.
+[[maybe_unused]] const Fault& g_fault_is_read = configured();
 
 Status failure(int point, int error) {
   return Status::of(Code::kIo, error, "fault point %d fails because SHADOWIB_FAULT says so: %s", point,
@@ -119,7 +121,6 @@ void fault_begin_anew(const char* text) {
 
 void fault_set_member(unsigned member) {
   g_member.store(static_cast<int>(member));
-  configured();  // read the environment now, not while threads are stopped
 }
 
 }  // namespace shadowib

@@ -4,15 +4,16 @@
 
 namespace shadowib {
 
+static const std::string g_empty;
+
 std::uint64_t field_number(const Fields& fields, const char* name) {
   auto it = fields.find(name);
   return it == fields.end() ? 0 : std::strtoull(it->second.c_str(), nullptr, 10);
 }
 
 const std::string& field_text(const Fields& fields, const char* name) {
-  static const std::string empty;
   auto it = fields.find(name);
-  return it == fields.end() ? empty : it->second;
+  return it == fields.end() ? g_empty : it->second;
 }
 
 Status status_from_fields(const Fields& fields) {

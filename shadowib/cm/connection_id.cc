@@ -21,9 +21,12 @@ void update_signal(Channel& channel, bool was_empty) {
 }  // namespace
 
 Manager& manager() {
-  static Manager& m = *new Manager;  // never destroyed: the courier may outlive main
-  return m;
+  alignas(Manager) static char storage[sizeof(Manager)];  // never destroyed: the courier may outlive main
+  static auto* const m = new (storage) Manager;
+  return *m;
 }
+// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
+[[maybe_unused]] static const Manager& g_manager_is_made = manager();
 
 std::uint32_t random_bits() {
   std::uint32_t value = 0;

@@ -44,6 +44,9 @@ void in_child() {
   forget_courier();
 }
 
+// Not at the first opening, which may hold a lock that the child needs to be rid of.
+__attribute__((constructor)) void register_fork_handler() { ::pthread_atfork(nullptr, nullptr, in_child); }
+
 // A command's body: what is there of it, the rest being zero.
 template <typename T>
 T body_of(const void* body, std::size_t bytes) {
@@ -261,13 +264,8 @@ bool fill_number(int number) {
 }  // namespace
 
 int open_device_file() {
-  static const bool once = [] {
-    ::pthread_atfork(nullptr, nullptr, in_child);
-    set_companion(&kCompanion);
-    return true;
-  }();
-  (void)once;
   std::lock_guard one_at_a_time(manager().opening);
+  set_companion(&kCompanion);
   // First of all the number, as the kernel would give it: a thread that still asks for events by one that was closed
   // finds it closed or finds the new channel, and never what the courier opens or an event queue's bare file.
   const int fd = reserve_number();

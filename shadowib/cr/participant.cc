@@ -65,5 +65,7 @@ Participant* verbs_participant() {
   static Participant* const participant = new (storage) VerbsParticipant;
   return participant;
 }
+// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
+[[maybe_unused]] static Participant* const g_participant_is_made = verbs_participant();
 
 }  // namespace shadowib

@@ -32,9 +32,12 @@ struct Cache {
   std::map<SourceAddress, DatagramSource> sources;
 };
 Cache& cache() {
-  static Cache& c = *new Cache;  // never destroyed: the helper may outlive main
-  return c;
+  alignas(Cache) static char storage[sizeof(Cache)];  // never destroyed: the helper may outlive main
+  static auto* const c = new (storage) Cache;
+  return *c;
 }
+// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
+[[maybe_unused]] const Cache& g_cache_is_made = cache();
 
 std::string key_of(const RemoteEnd& remote) {
   return remote.lid.value != 0 ? address_key(remote.lid) : address_key(remote.gid);

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -48,8 +49,8 @@ bool g_exits = false;
 // The loader has its destructors called by a handler that was registered when the program began: by the last one. So
 // from our library's constructor, which has run before, would be too early.
 void watch_for_exit() {
-  static const bool watched = std::atexit([] { g_exits = true; }) == 0;
-  (void)watched;
+  static std::atomic<bool> watched{false};
+  if (!watched.exchange(true)) std::atexit([] { g_exits = true; });
 }
 
 void close_namespace_of(void* handle) {
