@@ -1,10 +1,13 @@
 // What libshadowib.so is to a program, without verbs: the agent, the guards and a participant that does as told.
 // AGENT_TEST_UNSETTLED=N: settle times out N times. AGENT_TEST_REFUSE=1: settle refuses.
-// AGENT_TEST_PASSING=N: it refuses N times for what passes.
+// AGENT_TEST_PASSING=N: it refuses N times for what passes. AGENT_TEST_STUCK_RESUME=1: resume waits, the first time,
+// until the program's threads go on.
 #include <cerrno>
 #include <cstdlib>
 
 #include "hooks/agent.h"
+#include "hooks/stop.h"
+#include "hooks/tasks.h"
 #include "shadowib/base/log.h"
 
 namespace {
@@ -29,7 +32,10 @@ class ObedientParticipant final : public shadowib::Participant {
                                      static_cast<int>(context.member_count), 500, context.abort_key);
   }
   shadowib::Status quiesce() override { return {}; }
-  void resume() override { ++resumes_; }
+  void resume() override {
+    if (resumes_++ == 0 && number("AGENT_TEST_STUCK_RESUME") != 0)
+      while (shadowib::g_stop_requested.load() != 0) shadowib::raw_sleep_ms(10);
+  }
   shadowib::Status restart(const shadowib::JobInfo&, shadowib::Exchange*) override {
     ++restarts_;
     return {};
