@@ -147,19 +147,21 @@ static void turn_munmap(void) {
   CHECK(mprotect((void*)page, 8192, PROT_READ | PROT_EXEC) == 0);
 }
 
-/* Behind the start of the command, which unmaps memory, too. */
-static int waits_for_the_command(void) {
-  char path[64], call[16] = "";
-  snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", (int)getpid());
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  CHECK(fd >= 0 && read(fd, call, sizeof(call) - 1) >= 0 && close(fd) == 0);
-  return atoi(call) == SYS_futex;
+/* Behind the start of the command, which unmaps memory, too; and the checkpoint goes on only when it is inside. */
+static volatile int unmap_may_begin, unmap_has_begun;
+
+static void let_unmap_begin(int event, void* unused) {
+  (void)unused;
+  if (event != 0) return; /* before a checkpoint */
+  unmap_may_begin = 1;
+  while (!unmap_has_begun) usleep(100);
 }
 
 static void* unmap_for_long(void* unused) {
   (void)unused;
-  while (!waits_for_the_command()) usleep(100);
+  while (!unmap_may_begin) usleep(100);
   while (__atomic_exchange_n(&unmap_lock, 1, __ATOMIC_ACQUIRE) != 0) usleep(100);
+  unmap_has_begun = 1;
   while (ASK(paused) == 0) usleep(1000);
   for (double end = now() + 1; now() < end;) usleep(1000);
   __atomic_store_n(&unmap_lock, 0, __ATOMIC_RELEASE);
@@ -173,6 +175,7 @@ static void stopped_in_munmap(void) {
   free(block);
   checkpoint_and_go_on(); /* whatever allocates for the first time has done so */
   turn_munmap();
+  before_checkpoint(let_unmap_begin);
   CHECK(pthread_create(&thread, NULL, unmap_for_long, NULL) == 0);
   checkpoint_and_kill();
   HOLDS(unmap_lock == 0, "a thread was stopped inside of the program's munmap");
