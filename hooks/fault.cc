@@ -119,8 +119,6 @@ void fault_begin_anew(const char* text) {
   g_passages = 0;
 }
 
-void fault_set_member(unsigned member) {
-  g_member.store(static_cast<int>(member));
-}
+void fault_set_member(unsigned member) { g_member.store(static_cast<int>(member)); }
 
 }  // namespace shadowib

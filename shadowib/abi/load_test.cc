@@ -17,9 +17,9 @@ struct Close {
   void operator()(std::FILE* file) const { ::pclose(file); }
 };
 
-// Of a function's static that is made at the first call a guard tells whether it is: its first byte is 1 then. A child
-// forked while another thread makes it waits for that thread, which it has not got; the handlers of fork use such
-// objects, too. So all are to be there when the library is.
+// Of a function's static that is made at the first call a guard tells whether it is: its first byte is 1 then. A
+// child forked while another thread makes it waits for that thread, which it has not got; the handlers of fork use
+// such objects, too. So all are to be there when the library is.
 TEST(Load, MakesEveryStaticThatHasAGuard) {
   void* library = ::dlopen(SHADOWIB_LIBRARY, RTLD_NOW | RTLD_LOCAL);
   ASSERT_NE(library, nullptr) << ::dlerror();
