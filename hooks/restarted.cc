@@ -80,10 +80,8 @@ Status barrier(const char* name) {
                                    prefix + "abort");
 }
 
-// The new generation's exchange, lock and key. The old Exchange is abandoned, whatever becomes of the new one: its
-// descriptors are not ours any more.
+// The new generation's exchange, lock and key. The old Exchange is abandoned: its descriptors are not ours any more.
 Status enter_new_generation() {
-  g_agent.exchange = nullptr;
   std::unique_ptr<Exchange> exchange;
   SHADOWIB_TRY(Exchange::open(g_agent.info.exchange, true, &exchange));
   g_agent.exchange = exchange.release();
