@@ -130,7 +130,9 @@ void end_with_the_job(Exchange* exchange, const std::string& epoch) {
   const LauncherRank& own = launcher_rank();
   if (!own.gone.load()) return;
   std::string why;
-  if (!is_aborted(exchange, epoch, own, &why) && !has_lost_a_rank(exchange, epoch, own, &why)) return;
+  // In this order: who aborts the job says so before it ends, and that is then the reason, not its end.
+  const bool lost = has_lost_a_rank(exchange, epoch, own, &why);
+  if (!is_aborted(exchange, epoch, own, &why) && !lost) return;
   log_line(LogLevel::kError, "rank %u ends: %s", own.rank, why.c_str());
   signal_ourselves(SIGTERM);
   raw_sleep_ms(kGraceMs);

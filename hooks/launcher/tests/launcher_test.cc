@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "hooks/launcher/requests.h"
 #include "hooks/launcher/tests/launcher_fixture.h"
@@ -220,6 +221,45 @@ TEST_F(Launcher, AbortOfAnotherEndsThoseMeant) {
   end_with_the_job(exchange_.get(), kAfter);
   ASSERT_TRUE(exchange_->publish(abort_key(kAfter), encode_abort("job.2", {1, 3, "", {}})).ok());
   end_with_the_job(exchange_.get(), kAfter);
+}
+
+// Passes lookups on, and has a rank abort the job and end right after the first.
+class AbortsBetween final : public Exchange {
+ public:
+  explicit AbortsBetween(Exchange* real) : real_(real) {}
+  const std::string& uri() const override { return real_->uri(); }
+
+ private:
+  Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
+                   std::vector<bool>* found) override {
+    const Status status = real_->lookup(keys, values, found);
+    if (!std::exchange(aborted_, true)) {
+      EXPECT_TRUE(real_->publish(abort_key(kAfter), encode_abort(kName, {1, 3, "no way on", {}})).ok());
+      EXPECT_TRUE(real_->publish(death_key(kAfter), encode_fields({{"member", "7"}, {"how", "exit status 3"}})).ok());
+    }
+    return status;
+  }
+  static Status unexpected() { return Status::of(Code::kInternal, 0, "only lookups are expected"); }
+  Status do_publish(std::string_view, std::string_view) override { return unexpected(); }
+  Status do_claim(std::string_view, std::string_view) override { return unexpected(); }
+  Status do_remove(std::string_view) override { return unexpected(); }
+  Status do_list(std::string_view, std::vector<std::string>*) override { return unexpected(); }
+  Status do_barrier(std::string_view, std::string_view, int, int, std::string_view) override { return unexpected(); }
+  Status do_watch(std::string_view, std::uint64_t*, int, int) override { return unexpected(); }
+
+  Exchange* const real_;
+  bool aborted_ = false;
+};
+
+TEST_F(Launcher, AnAbortIsTheReasonHoweverSoonItsRankEnds) {
+  restart();
+  ASSERT_TRUE(peers_board().publish_member(7, 1).ok());
+  AbortsBetween exchange(exchange_.get());
+  EXPECT_EXIT(
+      {
+        for (int i = 0; i < 2; ++i) end_with_the_job(&exchange, kAfter);
+      },
+      testing::KilledBySignal(SIGTERM), "rank 1 has aborted the job with status 3: no way on");
 }
 
 TEST_F(Launcher, DeathOfAnotherRankIsTheEnd) {
