@@ -12,6 +12,7 @@ TOP = pathlib.Path(os.environ["SHADOWIB_VM_SHARED"])
 BIN = pathlib.Path(sys.argv[1])
 PATIENCE_S = 90
 DEPTH = 8
+NOT_FOUND = 3
 
 
 def wait_for(what: str, come, given_up=lambda: False):
@@ -50,7 +51,10 @@ class Member:
         return [BIN / "shadowib", verb, "--dir", self.directory, *words]
 
     def command(self, *words) -> str:
+        """What it prints; nothing if nobody of the job is alive."""
         done = subprocess.run(self._shadowib(*words), capture_output=True, text=True, check=False)
+        if done.returncode == NOT_FOUND:
+            return ""
         assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.text()}"
         return done.stdout
 
@@ -62,7 +66,8 @@ class Member:
 
     def sent(self) -> list[int]:
         """Requests retired, by live member that answers, whose hosts are the nodes."""
-        members = json.loads(self.command("status", self.name, "--json"))["members"]
+        shown = self.command("status", self.name, "--json")
+        members = json.loads(shown)["members"] if shown else []
         assert all(m["host"] == f"node{m['index']}" for m in members), members
         objects = [(m.get("state") or {}).get("objects") or {} for m in members if m["alive"]]
         return [sum(q["sends_retired"] for q in o["queue_pairs"]) for o in objects if o.get("queue_pairs")]
@@ -79,7 +84,10 @@ def checkpoint(member: Member) -> bool:
     if before is None:
         return False
     began = time.monotonic()
-    made = pathlib.Path(member.command("checkpoint", member.name).split()[-1])
+    made = member.command("checkpoint", member.name)
+    if not made:
+        return False
+    made = pathlib.Path(made.split()[-1])
     took = time.monotonic() - began
     assert {f"member-{index}.img" for index in (0, 1)} <= set(os.listdir(made)), os.listdir(made)
     after = member.sent()
