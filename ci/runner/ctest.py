@@ -33,11 +33,14 @@ def skips_within(test: str, output: str) -> list[tuple[str, str]]:
     return found
 
 
-def why(output: str, lines: int = 12) -> str:
-    """The lines of a failed test's output that are most likely to say why, for those who see the closing lines only."""
+def why(output: str, lines: int = 12, closing: int = 12) -> str:
+    """The lines of a failed test's output that are most likely to say why, and its last: for those who see the closing lines only."""
     said = output.rstrip().splitlines()
     first = next((number for number, line in enumerate(said) if WHY.search(line)), max(0, len(said) - lines))
-    return "".join(f"\n      {line}" for line in said[first:first + lines])
+    shown = said[first:first + lines]
+    if rest := said[first + lines:]:
+        shown += ["..."] * (len(rest) > closing) + rest[-closing:]
+    return "".join(f"\n      {line}" for line in shown)
 
 
 def read_junit(suite: str, path) -> list[Result]:
