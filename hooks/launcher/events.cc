@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <new>
 #include <string_view>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/stop.h"
+#include "shadowib/base/lasting.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/this_host.h"
@@ -38,15 +38,10 @@ struct Events {
   std::deque<LauncherEvent> unheard;
   std::vector<EventHandler> handlers;
 };
-// Never destroyed: the library's thread goes on to the end.
-Events*& events_at() {
-  alignas(Events) static char storage[sizeof(Events)];
-  static Events* made = new (storage) Events;
-  return made;
-}
-Events& events() { return *events_at(); }
-// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
-[[maybe_unused]] const Events& g_events_are_made = events();
+struct CurrentEvents {
+  Events* at = new Events;
+};
+Events& events() { return *Lasting<CurrentEvents>::get().at; }
 
 bool is_key(const pmix_info_t& info, const char* key) { return std::strncmp(info.key, key, sizeof(info.key)) == 0; }
 
@@ -389,7 +384,7 @@ void forget_events() {
 // As they may be half changed, they are left where they are.
 void reset_events_after_fork() {
   g_lock.reset();
-  events_at() = new Events;
+  Lasting<CurrentEvents>::get().at = new Events;
 }
 
 }  // namespace shadowib

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <new>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/launcher/answering.h"
@@ -17,6 +16,7 @@
 #include "hooks/launcher/session_directories.h"
 #include "hooks/protocol.h"
 #include "hooks/tasks.h"
+#include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
@@ -32,14 +32,7 @@ void signal_ourselves(int signal) { ::syscall(SYS_kill, ::syscall(SYS_getpid), s
 
 }  // namespace
 
-LauncherRank& launcher_rank() {
-  alignas(LauncherRank) static char storage[sizeof(LauncherRank)];  // never destroyed: the library's thread goes on
-  static LauncherRank* const rank = new (storage) LauncherRank;
-  return *rank;
-}
-
-// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
-[[maybe_unused]] static const LauncherRank& g_rank_is_made = launcher_rank();
+LauncherRank& launcher_rank() { return Lasting<LauncherRank>::get(); }
 
 Status launcher_hold_calls(int timeout_ms) { return close_launcher_gate(timeout_ms); }
 

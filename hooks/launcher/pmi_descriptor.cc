@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <new>
 
 #include "hooks/agent.h"
 #include "hooks/imager/descriptors.h"
@@ -24,6 +23,7 @@
 #include "hooks/launcher/pmi_server.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/stop.h"
+#include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
@@ -45,14 +45,7 @@ struct Conversation {
   PmiKnowledge known;
 };
 
-// Never destroyed: programs finalize MPI in destructors, too.
-Conversation& conversation() {
-  alignas(Conversation) static char storage[sizeof(Conversation)];
-  static auto* const c = new (storage) Conversation;
-  return *c;
-}
-// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
-[[maybe_unused]] const Conversation& g_conversation_is_made = conversation();
+Conversation& conversation() { return Lasting<Conversation>::get(); }
 
 bool gone() { return launcher_rank().gone.load(); }
 

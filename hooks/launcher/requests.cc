@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <new>
 #include <string_view>
 
 #include "hooks/agent.h"
@@ -18,6 +17,7 @@
 #include "hooks/launcher/rank.h"
 #include "hooks/raw_signal.h"
 #include "hooks/stop.h"
+#include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
@@ -29,14 +29,10 @@ constexpr std::int64_t kFirstPauseNs = 200'000,
                        kLongestPauseNs = 20'000'000;  // between looks at what others have told
 
 SpinLock g_lock;  // of the list; held inside
-// Oldest first. Never destroyed: the library's thread goes on to the end.
-std::vector<LauncherRequest*>& listed() {
-  alignas(std::vector<LauncherRequest*>) static char storage[sizeof(std::vector<LauncherRequest*>)];
-  static auto* const list = new (storage) std::vector<LauncherRequest*>;
-  return *list;
-}
-// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
-[[maybe_unused]] const std::vector<LauncherRequest*>& g_list_is_made = listed();
+struct Requests {
+  std::vector<LauncherRequest*> oldest_first;
+};
+std::vector<LauncherRequest*>& listed() { return Lasting<Requests>::get().oldest_first; }
 std::atomic<std::uint32_t> g_work{0};  // counts reasons to look
 std::atomic<bool> g_started{false};
 

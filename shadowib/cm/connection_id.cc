@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shadowib/base/lasting.h"
 #include "shadowib/cm/connection.h"
 #include "shadowib/cm/directory.h"
 
@@ -20,13 +21,7 @@ void update_signal(Channel& channel, bool was_empty) {
 
 }  // namespace
 
-Manager& manager() {
-  alignas(Manager) static char storage[sizeof(Manager)];  // never destroyed: the courier may outlive main
-  static auto* const m = new (storage) Manager;
-  return *m;
-}
-// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
-[[maybe_unused]] static const Manager& g_manager_is_made = manager();
+Manager& manager() { return Lasting<Manager>::get(); }
 
 std::uint32_t random_bits() {
   std::uint32_t value = 0;

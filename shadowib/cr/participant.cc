@@ -3,10 +3,10 @@
 #include <string.h>
 
 #include <atomic>
-#include <new>
 #include <string>
 
 #include "shadowib/base/guard.h"
+#include "shadowib/base/lasting.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/objects/registry.h"
 
@@ -60,12 +60,6 @@ class VerbsParticipant final : public Participant {
 
 void set_companion(const Companion* companion) { g_companion = companion; }
 
-Participant* verbs_participant() {
-  alignas(VerbsParticipant) static char storage[sizeof(VerbsParticipant)];
-  static Participant* const participant = new (storage) VerbsParticipant;
-  return participant;
-}
-// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
-[[maybe_unused]] static Participant* const g_participant_is_made = verbs_participant();
+Participant* verbs_participant() { return &Lasting<VerbsParticipant>::get(); }
 
 }  // namespace shadowib

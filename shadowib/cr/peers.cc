@@ -12,6 +12,7 @@
 
 #include "hooks/agent.h"
 #include "shadowib/base/guard.h"
+#include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
 #include "shadowib/cr/directory.h"
 #include "shadowib/cr/ports.h"
@@ -31,13 +32,7 @@ struct Cache {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::weak_ptr<RemoteKeys>> remote_keys;  // by member, pd
   std::map<SourceAddress, DatagramSource> sources;
 };
-Cache& cache() {
-  alignas(Cache) static char storage[sizeof(Cache)];  // never destroyed: the helper may outlive main
-  static auto* const c = new (storage) Cache;
-  return *c;
-}
-// Made when the library is loaded: a child that is forked while another thread makes it would wait for that for ever.
-[[maybe_unused]] const Cache& g_cache_is_made = cache();
+Cache& cache() { return Lasting<Cache>::get(); }
 
 std::string key_of(const RemoteEnd& remote) {
   return remote.lid.value != 0 ? address_key(remote.lid) : address_key(remote.gid);

@@ -1,19 +1,13 @@
 #include "shadowib/objects/registry.h"
 
 #include <algorithm>
-#include <new>
 
 #include "shadowib/base/guard.h"
+#include "shadowib/base/lasting.h"
 
 namespace shadowib {
-namespace {
-alignas(Registry) char g_registry_storage[sizeof(Registry)];
-Registry* const g_registry =
-    new (g_registry_storage) Registry;  // never destroyed: exit handlers of the program may call
 
-}  // namespace
-
-Registry& registry() { return *g_registry; }
+Registry& registry() { return Lasting<Registry>::get(); }
 
 void Registry::sweep_address_handles() {
   auto named = [this](const ShadowAh& ah) {
