@@ -64,7 +64,7 @@ def key_in_images(case: Case, transport: str):
 
 def run() -> int:
     line = Line("a2", __doc__)
-    seconds = 2.0 if line.quick else 6.0
+    seconds = 1.0 if line.quick else 6.0
     many, some, per_run = (3, 1, 3) if line.quick else (50, 10, 5)
 
     def case(name: str, pair, wanted: int, at_once: int, kill: bool = True):
