@@ -50,10 +50,10 @@ function(shadowib_unite)
   set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
-# shadowib_test(NAME name LABELS l... SOURCES s... LIBS l...): one GoogleTest program.
-# Every test carries one of the labels unit, conformance, client, chaos, bench.
+# shadowib_test(NAME name LABELS l... [SIDE_BY_SIDE n] SOURCES s... LIBS l...): one GoogleTest program; its tests at once, in n
+# processes, where they mostly wait. Every test carries one of the labels unit, conformance, client, chaos, bench.
 function(shadowib_test)
-  cmake_parse_arguments(T "" "NAME;TIMEOUT" "LABELS;SOURCES;LIBS" ${ARGN})
+  cmake_parse_arguments(T "" "NAME;TIMEOUT;SIDE_BY_SIDE" "LABELS;SOURCES;LIBS" ${ARGN})
   if(NOT BUILD_TESTING)
     return()
   endif()
@@ -63,7 +63,11 @@ function(shadowib_test)
   list(FILTER own INCLUDE REGEX "_test[.]cc$|^conformance/|^tests/|^test_")
   shadowib_unoptimised(${own})
   target_link_libraries(${T_NAME} PRIVATE ${T_LIBS} GTest::gtest GTest::gtest_main)
-  add_test(NAME ${T_NAME} COMMAND ${T_NAME})
+  if(T_SIDE_BY_SIDE)
+    add_test(NAME ${T_NAME} COMMAND "${PROJECT_SOURCE_DIR}/ci/side_by_side" ${T_SIDE_BY_SIDE} $<TARGET_FILE:${T_NAME}>)
+  else()
+    add_test(NAME ${T_NAME} COMMAND ${T_NAME})
+  endif()
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()
