@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -58,16 +59,20 @@ void* open_library(const char* path) {
 #endif
 }
 
+// Owned, since the program's numbers stay free; -1: there is none to be had.
+int memory_file() {
+  UnownedDescriptors unowned;
+  const int created = static_cast<int>(::syscall(SYS_memfd_create, "shadowib-empty", 1U /* MFD_CLOEXEC */));
+  const int fd = created >= 0 ? own_descriptor(created) : -1;
+  if (created >= 0 && fd < 0) ::syscall(SYS_close, created);
+  return fd;
+}
+
 }  // namespace
 
 bool open_and_close_empty_library() {
-  const int created = static_cast<int>(::syscall(SYS_memfd_create, "shadowib-empty", 1U /* MFD_CLOEXEC */));
-  if (created < 0) return false;
-  const int fd = own_descriptor(created);  // the program's numbers stay free
-  if (fd < 0) {
-    ::syscall(SYS_close, created);
-    return false;
-  }
+  const int fd = memory_file();
+  if (fd < 0) return false;
   void* library = nullptr;
   if (::syscall(SYS_write, fd, &kImage, sizeof(kImage)) == static_cast<long>(sizeof(kImage))) {
     char path[64];

@@ -17,6 +17,7 @@
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/shared_names.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -80,6 +81,7 @@ Status io_error(const char* what, const std::string& path) {
 // Reads at most `capacity` bytes of a file to `to` and nowhere else; *size is the file's. kNotFound if absent.
 Status read_bytes(const std::string& path, void* to, std::size_t capacity, std::size_t* size) {
   revalidate_parent(path);
+  UnownedDescriptors unowned;
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0 && errno == ENOENT) return Status::of(Code::kNotFound, ENOENT, "%.200s does not exist", path.c_str());
   if (fd < 0) return io_error("open", path);
@@ -103,6 +105,7 @@ Status read_small(const std::string& path, std::string* text) {
 // Puts a whole file in place: replacing, or only if there is none (kBusy otherwise). Mode 0600.
 Status place_small(const std::string& path, std::string_view bytes, bool replace) {
   std::string temporary = path + "." + random_hex(8);
+  UnownedDescriptors unowned;
   int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return io_error("create", temporary);
   bool written = write_all(fd, bytes.data(), bytes.size());

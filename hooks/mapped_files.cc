@@ -11,6 +11,7 @@
 
 #include "hooks/agent_state.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -42,6 +43,7 @@ std::string build_id_in(const char* notes, std::size_t bytes) {
 }
 
 std::string build_id_of(const std::string& path) {
+  UnownedDescriptors unowned;
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (fd < 0) return {};
   Elf64_Ehdr header;
@@ -62,6 +64,7 @@ std::string build_id_of(const std::string& path) {
 
 std::string read_maps() {
   std::string text;
+  UnownedDescriptors unowned;
   int fd = ::open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return text;
   char buffer[4096];

@@ -9,6 +9,7 @@
 
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/shared_names.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -89,6 +90,7 @@ std::string alive_path(std::string_view directory, std::string_view job, std::st
 // Open-file-description locks rather than flock(2): F_OFD_GETLK asks without taking, so that two who ask at the same
 // time do not take each other for the owner.
 int hold_alive_lock(const std::string& path) {
+  UnownedDescriptors unowned;
   int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0 && errno == ENOENT) {
     make_parents(path);
@@ -113,6 +115,7 @@ int hold_alive_lock(const std::string& path) {
 }
 
 bool is_alive(const std::string& path) {
+  UnownedDescriptors unowned;
   revalidate_parent(path);
   int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return false;

@@ -10,6 +10,7 @@
 #include "hooks/stop.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -44,6 +45,7 @@ struct Output {
 
 Status begin(bool kill, int timeout_ms, Output* output) {
   if (!is_member()) return Status::of(Code::kUsage, 0, "this process is no member of a job");
+  UnownedDescriptors unowned;
   int pipe[2];
   if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0)
     return Status::of(Code::kIo, errno, "no pipe to the checkpoint command");

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "shadowib/base/unowned_descriptors.h"
+
 namespace shadowib {
 namespace {
 
@@ -30,6 +32,7 @@ void read_line(int tid, const char* name, char* text, std::size_t capacity) {
 }  // namespace
 
 bool for_each_task(bool (*visit)(int tid, void* arg), void* arg) {
+  UnownedDescriptors unowned;
   int fd = raw_open("/proc/self/task", O_RDONLY | O_DIRECTORY);
   if (fd < 0) return false;
   alignas(Entry) char buffer[4096];
@@ -55,6 +58,7 @@ int read_task_file(int tid, const char* name, char* text, std::size_t capacity) 
     std::snprintf(path, sizeof(path), "/proc/self/%s", name);
   else
     std::snprintf(path, sizeof(path), "/proc/self/task/%d/%s", tid, name);
+  UnownedDescriptors unowned;
   int fd = raw_open(path, O_RDONLY);
   if (fd < 0) return -1;
   long n = ::syscall(SYS_read, fd, text, capacity - 1);

@@ -131,6 +131,7 @@ ibv_context* open_device(ibv_device* device) {
     EngineGuard guard;
     if (int rc = ensure_addresses(); rc != 0) return fail_null<ibv_context>(rc);
   }
+  UnownedDescriptors unowned;
   int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
   if (fd < 0) return fail_null<ibv_context>(errno);
   int owned = g_host->own_descriptor(fd);

@@ -26,6 +26,7 @@ constexpr int kDirectSockets = 4;
 }  // namespace
 
 int Engine::open() {
+  UnownedDescriptors unowned;
   data_set_ = g_host->own_descriptor(::epoll_create1(EPOLL_CLOEXEC));
   control_set_ = g_host->own_descriptor(::epoll_create1(EPOLL_CLOEXEC));
   bell_ = g_host->own_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));

@@ -35,6 +35,7 @@ void clear_vector_registers() {
 }
 
 int open_unix(const Endpoint& peer) {
+  UnownedDescriptors unowned;
   int low = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   int fd = low < 0 ? -1 : g_host->own_descriptor(low);
   if (fd < 0) return -1;
@@ -60,6 +61,7 @@ int open_tcp(const Endpoint& peer, bool same_host, unsigned attempt) {
     if (peer.addresses == 0) return -1;
     std::memcpy(&address.sin_addr, peer.ipv4[attempt % peer.addresses], 4);
   }
+  UnownedDescriptors unowned;
   int low = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   int fd = low < 0 ? -1 : g_host->own_descriptor(low);
   if (fd < 0) return -1;
@@ -195,6 +197,7 @@ bool Handshake::read_exactly(void* to, std::size_t bytes, bool* failed) {
       message.msg_control = control;
       message.msg_controllen = sizeof(control);
     }
+    UnownedDescriptors unowned;
     ssize_t n = ::recvmsg(fd_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
     if (n <= 0) {

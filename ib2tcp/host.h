@@ -15,6 +15,16 @@ extern const HostServices* g_host;
 // One line through the shim's log, prefixed "ib2tcp: ".
 void log_message(LogLevel level, const char* format, ...) __attribute__((format(printf, 2, 3)));
 
+// While one exists, the calling thread may have descriptors that are not owned yet
+// (HostServices::unowned_descriptors).
+class [[nodiscard]] UnownedDescriptors {
+ public:
+  UnownedDescriptors() { g_host->unowned_descriptors(true); }
+  ~UnownedDescriptors() { g_host->unowned_descriptors(false); }
+  UnownedDescriptors(const UnownedDescriptors&) = delete;
+  UnownedDescriptors& operator=(const UnownedDescriptors&) = delete;
+};
+
 // Sets the program's errno and returns nullptr.
 template <typename T>
 T* fail_null(int error) {

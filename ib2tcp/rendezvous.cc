@@ -51,6 +51,7 @@ bool parse_choice(const char* text, TransportChoice* choice) {
 
 void read_boot_id(std::uint8_t id[16]) {
   char text[64] = {};
+  UnownedDescriptors unowned;
   int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return;
   ssize_t n = ::read(fd, text, sizeof(text) - 1);
@@ -108,6 +109,7 @@ Rendezvous::~Rendezvous() {
 }
 
 int Rendezvous::listen_unix() {
+  UnownedDescriptors unowned;
   int low = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   int fd = low < 0 ? -1 : g_host->own_descriptor(low);
   sockaddr_un address{};
@@ -133,6 +135,7 @@ int Rendezvous::listen_unix() {
 }
 
 int Rendezvous::listen_tcp() {
+  UnownedDescriptors unowned;
   int low = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   int fd = low < 0 ? -1 : g_host->own_descriptor(low);
   sockaddr_in address{};
@@ -173,6 +176,7 @@ int Rendezvous::open_fabric() {
 
 void Rendezvous::collect_addresses() {
   if (self_.tcp_port == 0) return;
+  UnownedDescriptors unowned;
   int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
   ifreq requests[32];
@@ -278,6 +282,7 @@ Link* Rendezvous::link_for_incoming(std::uint16_t lid, const std::uint8_t uuid[1
 
 void Rendezvous::accept_all(Watch& watch, StreamKind kind) {
   for (;;) {
+    UnownedDescriptors unowned;
     int low = ::accept4(watch.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (low < 0) return;
     int fd = g_host->own_descriptor(low);

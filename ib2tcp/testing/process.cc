@@ -84,6 +84,7 @@ struct Fake {
     return it == me().options_.config.end() ? nullptr : it->second.c_str();
   }
   static void purged(std::uint64_t) {}
+  static void unowned_descriptors(bool) {}  // nobody forks here
   static void log(int level, const char* text) {
     if (std::getenv("IB2TCP_TEST_LOG") != nullptr)
       std::fprintf(stderr, "[%d.%d] %9.3f %d %s\n", ::getpid(), N, static_cast<double>(monotonic_ns()) / 1e9, level,
@@ -93,10 +94,23 @@ struct Fake {
   }
   // All processes of a test share one, beside the test itself.
   static void* open_library(const char* name) { return ::dlopen(name, RTLD_NOW | RTLD_LOCAL); }
-  static constexpr HostServices kServices = {
-      kBackendAbiVersion, set_errno, map,    unmap, own_mapping, disown_mapping, own_descriptor,
-      close_descriptor,   publish,   lookup, claim, job_key,     config,         log,
-      open_library,       purged};
+  static constexpr HostServices kServices = {kBackendAbiVersion,
+                                             set_errno,
+                                             map,
+                                             unmap,
+                                             own_mapping,
+                                             disown_mapping,
+                                             own_descriptor,
+                                             close_descriptor,
+                                             publish,
+                                             lookup,
+                                             claim,
+                                             job_key,
+                                             config,
+                                             log,
+                                             open_library,
+                                             purged,
+                                             unowned_descriptors};
 };
 
 template <int... N>

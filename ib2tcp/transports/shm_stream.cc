@@ -134,6 +134,7 @@ Stream* make_shm_stream_local(int socket, std::size_t ring_bytes, ShmDescriptors
   std::size_t mapped = kControlBytes + 2 * ring_bytes;
   ShmDescriptors d;
   void* memory = nullptr;
+  UnownedDescriptors unowned;
   d.memory = g_host->own_descriptor(::memfd_create("ib2tcp", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (d.memory >= 0 && ::ftruncate(d.memory, static_cast<off_t>(mapped)) == 0 &&
       ::fcntl(d.memory, F_ADD_SEALS, kSeals) == 0)

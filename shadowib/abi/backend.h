@@ -21,7 +21,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 7;
+inline constexpr uint32_t kBackendAbiVersion = 8;
 
 // What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -65,6 +65,10 @@ struct HostServices {
   // returns, and for one that an overrun loses: its request is done with, although nobody will poll it. May be called
   // with locks of the backend held.
   void (*purged)(uint64_t wr_id);
+
+  // Before the calling thread makes a descriptor (true), and when it has given it to own_descriptor or closed it
+  // (false): base/unowned_descriptors.h.
+  void (*unowned_descriptors)(bool begin);
 };
 
 // The functions of a backend. A slot left null means EOPNOTSUPP to the program unless said otherwise.

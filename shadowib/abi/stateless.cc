@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shadowib/base/unowned_descriptors.h"
+
 namespace {
 
 struct Rate {
@@ -159,6 +161,7 @@ const char* shadowib_ibv_get_sysfs_path(void) {
 int shadowib_ibv_read_sysfs_file(const char* directory, const char* file, char* buffer, std::size_t size) {
   char path[4096];
   if (std::snprintf(path, sizeof(path), "%s/%s", directory, file) >= static_cast<int>(sizeof(path))) return -1;
+  shadowib::UnownedDescriptors unowned;
   int fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return -1;
   ssize_t length = ::read(fd, buffer, size);

@@ -11,6 +11,7 @@
 #include <climits>
 
 #include "shadowib/base/lock.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 extern "C" void __sanitizer_syscall_pre_impl_close(long fd) __attribute__((weak));
 
@@ -44,6 +45,7 @@ void raw_close(int fd) {
 }
 
 int own_descriptor(int fd) {
+  UnownedDescriptors unowned;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   int top = limit.rlim_cur > kMaxOwnedDescriptors ? kMaxOwnedDescriptors : static_cast<int>(limit.rlim_cur);
@@ -64,6 +66,7 @@ int own_descriptor(int fd) {
 
 void close_owned_descriptor(int fd) {
   if (fd < 0 || !is_owned_descriptor(fd)) return;
+  UnownedDescriptors unowned;
   g_owned[fd / 64].fetch_and(~(1ull << (fd % 64)));
   raw_close(fd);
 }

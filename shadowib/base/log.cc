@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -28,6 +29,7 @@ int log_descriptor() {
   if (g_path[0] == '\0') return STDERR_FILENO;
   int fd = g_fd.load(std::memory_order_relaxed);
   if (fd >= 0) return fd;
+  UnownedDescriptors unowned;
   int opened = ::open(g_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (opened < 0) return STDERR_FILENO;
   fd = own_descriptor(opened);

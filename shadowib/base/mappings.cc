@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "shadowib/base/unowned_descriptors.h"
+
 namespace shadowib {
 namespace {
 
@@ -31,6 +33,7 @@ bool parse(const char* line, Mapping* mapping) {
 }  // namespace
 
 int visit_mappings(bool (*visit)(const Mapping& mapping, void* arg), void* arg) {
+  UnownedDescriptors unowned;
   const int fd = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC));
   if (fd < 0) return errno;
   char buffer[kLongestLine];

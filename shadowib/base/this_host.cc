@@ -6,10 +6,13 @@
 
 #include <cctype>
 
+#include "shadowib/base/unowned_descriptors.h"
+
 namespace shadowib {
 
 std::string this_host() {
   char boot[64];  // by system calls: stdio would take the program's heap
+  UnownedDescriptors unowned;
   const int fd = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
   const ssize_t bytes = fd >= 0 ? ::read(fd, boot, sizeof(boot)) : 0;
   if (fd >= 0) ::close(fd);

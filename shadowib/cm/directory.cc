@@ -20,6 +20,7 @@
 #include "hooks/protocol.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/this_host.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib::cm {
 namespace {
@@ -49,6 +50,7 @@ std::string text_of(const sockaddr_in6& address) {
 
 // Small files of /proc, without the program's heap.
 std::size_t read_file(const char* path, char* text, std::size_t capacity) {
+  UnownedDescriptors unowned;
   int fd = ::open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
   std::size_t size = 0;
@@ -81,6 +83,7 @@ std::vector<sockaddr_in6> addresses_of_this_host() {
   ifconf config{};
   config.ifc_len = sizeof(requests);
   config.ifc_req = requests;
+  UnownedDescriptors unowned;
   int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd >= 0 && ::ioctl(fd, SIOCGIFCONF, &config) == 0)
     for (std::size_t i = 0; i < static_cast<std::size_t>(config.ifc_len) / sizeof(ifreq); ++i) {
@@ -145,6 +148,7 @@ sockaddr_in6 wildcard_like(const sockaddr_in6& address) {
 }
 
 bool is_local(const sockaddr_in6& address) {
+  UnownedDescriptors unowned;
   int fd = ::socket(address.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
   sockaddr_in6 any_port = address;
@@ -155,6 +159,7 @@ bool is_local(const sockaddr_in6& address) {
 }
 
 int route_to(const sockaddr_in6& destination, sockaddr_in6* source) {
+  UnownedDescriptors unowned;
   int fd = ::socket(destination.sin6_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   sockaddr_in6 to = destination;

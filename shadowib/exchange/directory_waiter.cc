@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "shadowib/base/unowned_descriptors.h"
+
 namespace shadowib {
 namespace {
 
@@ -17,6 +19,7 @@ constexpr std::int64_t kFirstInterval = 1'000'000, kInterval = 50'000'000, kIdle
 void DirectoryWaiter::arm(const std::string* paths, int count) {
   if (!tried_) {
     tried_ = true;
+    UnownedDescriptors unowned;
     inotify_ = adopt_owned(static_cast<int>(::syscall(SYS_inotify_init1, IN_CLOEXEC | IN_NONBLOCK)));
   }
   polling_ = remote_ || !inotify_;

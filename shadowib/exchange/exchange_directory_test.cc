@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <thread>
 
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/testing/forked_child.h"
 #include "shadowib/exchange/directory_waiter.h"
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/raw_files.h"
@@ -64,6 +66,25 @@ TEST_F(DirectoryExchangeTest, NoDescriptorIsLeftLow) {
       EXPECT_GE(fd, lowest_owned_descriptor());
     }
   }
+}
+
+// A thread of ours uses the exchange while the program forks: it would be in the child's image.
+TEST_F(DirectoryExchangeTest, NoChildHasADescriptorThatIsNotKnown) {
+  const int before = unknown_descriptors();
+  std::atomic<bool> over{false};
+  std::thread user([&] {
+    while (!over.load()) {
+      EXPECT_TRUE(exchange_->publish("a/b", "v").ok());
+      std::unique_ptr<Exchange> another;
+      EXPECT_TRUE(Exchange::open(exchange_->uri(), false, &another).ok());
+      std::uint64_t token = 0;
+      EXPECT_TRUE(another->watch("a", &token, 0, -1).ok());
+    }
+  });
+  const int strange = children_with_unknown_descriptors(before);
+  over = true;
+  user.join();
+  EXPECT_EQ(strange, 0);
 }
 
 TEST_F(DirectoryExchangeTest, ClosingGivesEveryDescriptorBack) {

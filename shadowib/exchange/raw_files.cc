@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 
@@ -21,6 +22,7 @@ OwnedFd adopt_owned(int fd) {
 constexpr int kStaleTries = 100;
 
 OwnedFd open_owned(int directory, const char* path, int flags, mode_t mode) {
+  UnownedDescriptors unowned;
   auto open = [&](int extra) {
     long fd;
     // Over NFS a file may be replaced once more while the kernel looks again for the one that has replaced it.

@@ -13,6 +13,7 @@
 #include "shadowib/base/arena.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/secret_scope.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -191,9 +192,12 @@ Status RedisConnection::connect(const RedisPlace& place, int patience_ms) {
                       "exchange %.150s: '%.80s' is a name, which a member of a job cannot have resolved; start it by "
                       "shadowib run, which resolves it, or name a numeric address",
                       shown_.c_str(), place.host.c_str());
-  const long fd = ::syscall(SYS_socket, storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-  if (fd < 0) return failed(errno, "no socket");
-  socket_ = adopt_owned(static_cast<int>(fd));
+  {
+    UnownedDescriptors unowned;
+    const long fd = ::syscall(SYS_socket, storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    if (fd < 0) return failed(errno, "no socket");
+    socket_ = adopt_owned(static_cast<int>(fd));
+  }
   if (!socket_) return failed(errno, "no descriptor");
   set_option(socket_.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   // A watcher sleeps for hours: it has to notice that its server's machine is gone.

@@ -18,6 +18,7 @@
 #include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/malloc_arenas.h"
+#include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/objects/foreign_library.h"
 #include "shadowib/objects/work_queue.h"
 
@@ -83,6 +84,12 @@ const char* host_config(const char* name) {
   if (is_member() && ::strcmp(name, "SHADOWIB_IBVERBS") == 0) told = job_info().verbs_library;
   return told != nullptr && *told != '\0' ? told : ::getenv(name);
 }
+void host_unowned_descriptors(bool begin) {
+  if (begin)
+    begin_unowned_descriptors();
+  else
+    end_unowned_descriptors();
+}
 void host_log(int level, const char* text) { log_line(static_cast<LogLevel>(level), "%s", text); }
 
 void* host_open_library(const char* name) {
@@ -95,10 +102,23 @@ void host_purged(std::uint64_t wr_id) {
   if (guarded(Guard::kTakePurged)) reinterpret_cast<SlotHeader*>(wr_id)->release();
 }
 
-const HostServices kHost = {kBackendAbiVersion, host_set_errno, host_map,          host_unmap,
-                            host_own_mapping,   disown_mapping, own_descriptor,    close_owned_descriptor,
-                            host_publish,       host_lookup,    host_claim,        host_job_key,
-                            host_config,        host_log,       host_open_library, host_purged};
+const HostServices kHost = {kBackendAbiVersion,
+                            host_set_errno,
+                            host_map,
+                            host_unmap,
+                            host_own_mapping,
+                            disown_mapping,
+                            own_descriptor,
+                            close_owned_descriptor,
+                            host_publish,
+                            host_lookup,
+                            host_claim,
+                            host_job_key,
+                            host_config,
+                            host_log,
+                            host_open_library,
+                            host_purged,
+                            host_unowned_descriptors};
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {
@@ -106,6 +126,7 @@ std::string library_directory() {
   if (::dladdr(reinterpret_cast<void*>(&library_directory), &info) == 0 || info.dli_fname == nullptr) return ".";
   char real[4096];
   const char* path = info.dli_fname;
+  UnownedDescriptors unowned;
   int fd = ::open(path, O_PATH | O_CLOEXEC);
   if (fd >= 0) {
     char link[64];
@@ -158,6 +179,7 @@ namespace {
 bool is_iwarp(int adapters, const char* name) {
   char path[300];
   std::snprintf(path, sizeof(path), "%s/node_type", name);
+  UnownedDescriptors unowned;
   const int fd = ::openat(adapters, path, O_RDONLY | O_CLOEXEC);
   char type = 0;
   const bool told = fd >= 0 && ::syscall(SYS_read, fd, &type, 1) == 1;
@@ -173,6 +195,7 @@ bool machine_has_rdma_device() {
 }
 
 int list_rdma_devices(char (*names)[IBV_SYSFS_NAME_MAX], int capacity) {
+  UnownedDescriptors unowned;
   int fd = ::open("/sys/class/infiniband", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return 0;
   alignas(8) char entries[4096];  // readdir would take the program's heap

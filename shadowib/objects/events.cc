@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -56,6 +57,7 @@ int EventQueue::open(int real_fd) {
 }
 
 bool EventQueue::attach(int program_fd, int real_fd) {
+  UnownedDescriptors unowned;
   eventfd_ = own_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (eventfd_ < 0) return false;
   signaled_ = false;

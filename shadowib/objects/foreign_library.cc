@@ -19,6 +19,7 @@
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/imports.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/objects/system_library.h"
 
 namespace shadowib {
@@ -72,7 +73,7 @@ class OpenNumbers {
 };
 OpenNumbers g_open;
 
-int owned(int fd) {
+int owned_one(int fd) {
   if (fd < 0) return fd;
   const int moved = own_descriptor(fd);
   if (moved >= 0) {
@@ -83,10 +84,19 @@ int owned(int fd) {
   return fail(EMFILE);
 }
 
-int owned_pair(int result, int ends[2]) {
-  if (result != 0) return result;
-  const int first = owned(ends[0]);
-  const int second = owned(ends[1]);
+// What `make` makes is owned before a fork of another thread.
+template <typename Make>
+int owned(Make make) {
+  UnownedDescriptors unowned;
+  return owned_one(make());
+}
+
+template <typename Make>
+int owned_pair(int ends[2], Make make) {
+  UnownedDescriptors unowned;
+  if (const int result = make(); result != 0) return result;
+  const int first = owned_one(ends[0]);
+  const int second = owned_one(ends[1]);
   if (first >= 0 && second >= 0) {
     ends[0] = first;
     ends[1] = second;
@@ -102,24 +112,44 @@ int turned_open(const char* path, int flags, ...) {
   va_start(arguments, flags);
   const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(arguments, mode_t) : 0;
   va_end(arguments);
-  return owned(g_libc.open(path, flags, mode));
+  return owned([&] { return g_libc.open(path, flags, mode); });
 }
-int turned_socket(int family, int type, int protocol) { return owned(g_libc.socket(family, type, protocol)); }
+int turned_socket(int family, int type, int protocol) {
+  return owned([&] { return g_libc.socket(family, type, protocol); });
+}
 int turned_socketpair(int family, int type, int protocol, int ends[2]) {
-  return owned_pair(g_libc.socketpair(family, type, protocol, ends), ends);
+  return owned_pair(ends, [&] { return g_libc.socketpair(family, type, protocol, ends); });
 }
-int turned_accept(int fd, sockaddr* address, socklen_t* bytes) { return owned(g_libc.accept(fd, address, bytes)); }
+int turned_accept(int fd, sockaddr* address, socklen_t* bytes) {
+  return owned([&] { return g_libc.accept(fd, address, bytes); });
+}
 int turned_accept4(int fd, sockaddr* address, socklen_t* bytes, int flags) {
-  return owned(g_libc.accept4(fd, address, bytes, flags));
+  return owned([&] { return g_libc.accept4(fd, address, bytes, flags); });
 }
-int turned_pipe(int ends[2]) { return owned_pair(g_libc.pipe(ends), ends); }
-int turned_pipe2(int ends[2], int flags) { return owned_pair(g_libc.pipe2(ends, flags), ends); }
-int turned_epoll_create(int size) { return owned(g_libc.epoll_create(size)); }
-int turned_epoll_create1(int flags) { return owned(g_libc.epoll_create1(flags)); }
-int turned_eventfd(unsigned value, int flags) { return owned(g_libc.eventfd(value, flags)); }
-int turned_timerfd_create(int clock, int flags) { return owned(g_libc.timerfd_create(clock, flags)); }
-int turned_inotify_init1(int flags) { return owned(g_libc.inotify_init1(flags)); }
-int turned_shm_open(const char* name, int flags, mode_t mode) { return owned(g_libc.shm_open(name, flags, mode)); }
+int turned_pipe(int ends[2]) {
+  return owned_pair(ends, [&] { return g_libc.pipe(ends); });
+}
+int turned_pipe2(int ends[2], int flags) {
+  return owned_pair(ends, [&] { return g_libc.pipe2(ends, flags); });
+}
+int turned_epoll_create(int size) {
+  return owned([&] { return g_libc.epoll_create(size); });
+}
+int turned_epoll_create1(int flags) {
+  return owned([&] { return g_libc.epoll_create1(flags); });
+}
+int turned_eventfd(unsigned value, int flags) {
+  return owned([&] { return g_libc.eventfd(value, flags); });
+}
+int turned_timerfd_create(int clock, int flags) {
+  return owned([&] { return g_libc.timerfd_create(clock, flags); });
+}
+int turned_inotify_init1(int flags) {
+  return owned([&] { return g_libc.inotify_init1(flags); });
+}
+int turned_shm_open(const char* name, int flags, mode_t mode) {
+  return owned([&] { return g_libc.shm_open(name, flags, mode); });
+}
 
 int turned_close(int fd) {
   if (!g_open.remove(fd)) return fail(EBADF);

@@ -10,6 +10,7 @@
 
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/objects/route_header.h"
 
 namespace shadowib {
@@ -36,6 +37,7 @@ int join_on(int fd, const ibv_gid& group, unsigned interface) {
 
 // -1: there is none; errno says why.
 int open_socket(const ibv_gid& group) {
+  UnownedDescriptors unowned;
   const int fd = ::socket(is_ipv4(group) ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
   const int owned = own_descriptor(fd);

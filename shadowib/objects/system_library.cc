@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -39,6 +40,7 @@ static_assert(sizeof(CacheHeader) == 48 && sizeof(CacheEntry) == 24);
 class MappedFile {
  public:
   explicit MappedFile(const char* path) {
+    UnownedDescriptors unowned;
     const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return;
     struct stat info {};

@@ -1,0 +1,23 @@
+// Descriptors that one of our threads has for a moment before they are owned, or without ever being: a child that
+// another thread forks meanwhile has them, too, and could not tell them from the program's. They would be in its
+// image, and a restart would look for what they are open on.
+#pragma once
+
+namespace shadowib {
+
+// The calling thread has such descriptors, if any, between the two: a fork of another thread waits for that, and a
+// thread that begins waits for a fork under way. Both give up after a while (kLongestMs): a file system may hang, and
+// a checkpoint may stop a thread that is about to fork. A few instructions while nobody forks; nest;
+// async-signal-safe. Not around what waits for another thread.
+void begin_unowned_descriptors();
+void end_unowned_descriptors();
+
+class [[nodiscard]] UnownedDescriptors {
+ public:
+  UnownedDescriptors() { begin_unowned_descriptors(); }
+  ~UnownedDescriptors() { end_unowned_descriptors(); }
+  UnownedDescriptors(const UnownedDescriptors&) = delete;
+  UnownedDescriptors& operator=(const UnownedDescriptors&) = delete;
+};
+
+}  // namespace shadowib
