@@ -105,12 +105,13 @@ Status read_small(const std::string& path, std::string* text) {
 // Puts a whole file in place: replacing, or only if there is none (kBusy otherwise). Mode 0600.
 Status place_small(const std::string& path, std::string_view bytes, bool replace) {
   std::string temporary = path + "." + random_hex(8);
-  UnownedDescriptors unowned;
+  begin_unowned_descriptors();
   int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return io_error("create", temporary);
-  bool written = write_all(fd, bytes.data(), bytes.size());
-  Status status = written ? Status() : io_error("write", temporary);
-  raw_close(fd);
+  const bool written = fd >= 0 && write_all(fd, bytes.data(), bytes.size());
+  Status status = written ? Status() : io_error(fd < 0 ? "create" : "write", temporary);
+  if (fd >= 0) raw_close(fd);
+  end_unowned_descriptors();
+  if (fd < 0) return status;
   if (written) {
     int rc = replace ? ::rename(temporary.c_str(), path.c_str()) : ::link(temporary.c_str(), path.c_str());
     if (rc != 0)

@@ -115,8 +115,8 @@ int hold_alive_lock(const std::string& path) {
 }
 
 bool is_alive(const std::string& path) {
-  UnownedDescriptors unowned;
   revalidate_parent(path);
+  UnownedDescriptors unowned;
   int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return false;
   struct flock lock {};

@@ -45,13 +45,16 @@ struct Output {
 
 Status begin(bool kill, int timeout_ms, Output* output) {
   if (!is_member()) return Status::of(Code::kUsage, 0, "this process is no member of a job");
-  UnownedDescriptors unowned;
-  int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0)
-    return Status::of(Code::kIo, errno, "no pipe to the checkpoint command");
-  // Both ends are ours: a checkpoint does not see them.
-  output->fd = own_descriptor(pipe[0]);
-  int write_end = own_descriptor(pipe[1]);
+  int write_end = -1;
+  {
+    UnownedDescriptors unowned;
+    int pipe[2];
+    if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0)
+      return Status::of(Code::kIo, errno, "no pipe to the checkpoint command");
+    // Both ends are ours: a checkpoint does not see them.
+    output->fd = own_descriptor(pipe[0]);
+    write_end = own_descriptor(pipe[1]);
+  }
   Status status = output->fd >= 0 && write_end >= 0
                       ? start_checkpoint_command(kill, timeout_ms, write_end)
                       : Status::of(Code::kIo, errno, "no descriptor left for a pipe to the checkpoint command");

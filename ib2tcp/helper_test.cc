@@ -21,6 +21,7 @@ const HostServices kHost = [] {
   host.abi_version = kBackendAbiVersion;
   host.own_descriptor = [](int fd) { return fd; };
   host.close_descriptor = [](int fd) { ::close(fd); };
+  host.unowned_descriptors = [](bool) {};
   host.config = [](const char*) -> const char* { return nullptr; };
   host.log = [](int, const char*) {};
   return host;

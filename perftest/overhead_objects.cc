@@ -100,6 +100,7 @@ HostServices native_host() {
   host.unmap = [](void* p, size_t n) { ::munmap(p, n); };
   host.own_descriptor = [](int fd) { return fd; };
   host.close_descriptor = [](int fd) { ::close(fd); };
+  host.unowned_descriptors = [](bool) {};
   return host;
 }
 

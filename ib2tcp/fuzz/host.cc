@@ -31,6 +31,7 @@ const HostServices kHost = [] {
   host.disown_mapping = [](void*) {};
   host.own_descriptor = [](int fd) { return fd; };
   host.close_descriptor = [](int fd) { ::close(fd); };
+  host.unowned_descriptors = [](bool) {};
   host.publish = [](const char* key, const void* value, size_t bytes) {
     values()[key] = std::string(static_cast<const char*>(value), bytes);
     return 0;

@@ -38,6 +38,7 @@ const HostServices kHost = [] {
   host.disown_mapping = [](void*) {};
   host.own_descriptor = [](int fd) { return fd; };
   host.close_descriptor = [](int fd) { ::close(fd); };
+  host.unowned_descriptors = [](bool) {};
   host.config = [](const char*) -> const char* { return nullptr; };
   host.log = [](int, const char* text) {
     if (std::getenv("IB2TCP_TEST_LOG") != nullptr) std::fprintf(stderr, "%s\n", text);

@@ -67,6 +67,7 @@ constexpr HostServices kHost = {
     .log = [](int level, const char* text) { log_line(static_cast<LogLevel>(level), "%s", text); },
     .open_library = [](const char*) -> void* { return nullptr; },
     .purged = [](uint64_t) {},
+    .unowned_descriptors = [](bool) {},  // what it runs takes no checkpoints
 };
 
 int load() {

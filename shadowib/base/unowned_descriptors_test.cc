@@ -26,10 +26,11 @@ void note_forks() {
 
 // Runs after ours, since it is registered before.
 std::atomic<bool> g_hold{false}, g_held{false};
+thread_local bool t_is_held_up = false;
 __attribute__((constructor(101))) void hold_forks() {
   ::pthread_atfork(
       [] {
-        while (g_hold.load()) {
+        while (t_is_held_up && g_hold.load()) {
           g_held = true;
           std::this_thread::yield();
         }
@@ -104,18 +105,50 @@ TEST(UnownedDescriptors, AForkDoesNotWaitForEver) {
   holder.join();
 }
 
-// As a checkpoint may stop it: on its way into the fork. That is waited for once.
+// As a checkpoint may stop it: on its way into the fork.
+class HeldUp {
+ public:
+  HeldUp() {
+    g_hold = true;
+    while (!g_held.load()) std::this_thread::yield();
+  }
+  ~HeldUp() {
+    g_hold = false;
+    forker_.join();
+    g_held = false;
+  }
+
+ private:
+  std::thread forker_{[] {
+    t_is_held_up = true;
+    EXPECT_EQ(child_sees([] { return 7; }), 7);
+  }};
+};
+
+constexpr std::int64_t kSecond = 1'000'000'000;
+
 TEST(UnownedDescriptors, NobodyWaitsForLongForAForkThatIsHeldUp) {
-  g_hold = true;
-  std::thread forker([] { EXPECT_EQ(child_sees([] { return 7; }), 7); });
-  while (!g_held.load()) std::this_thread::yield();
+  HeldUp fork;
   const std::int64_t began = monotonic_ns();
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 100; ++i) {  // of which one waits
     UnownedDescriptors unowned;
   }
-  EXPECT_LT(monotonic_ns() - began, 10'000'000'000);
-  g_hold = false;
-  forker.join();
+  EXPECT_LT(monotonic_ns() - began, 10 * kSecond);
+}
+
+TEST(UnownedDescriptors, NorWhereOthersForkMeanwhile) {
+  HeldUp fork;
+  const std::int64_t began = monotonic_ns();
+  std::atomic<bool> over{false};
+  std::thread other([&] {
+    while (!over.load() && monotonic_ns() - began < 20 * kSecond) child_sees([] { return 0; });
+  });
+  for (int i = 0; i < 5; ++i) {
+    UnownedDescriptors unowned;
+  }
+  EXPECT_LT(monotonic_ns() - began, 15 * kSecond);
+  over = true;
+  other.join();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/cm/address.h"
 #include "shadowib/cm/attributes.h"
 #include "shadowib/cm/connection.h"
@@ -252,6 +253,7 @@ int reserve_number() { return ::open("/", O_PATH | O_CLOEXEC); }
 
 // Puts an event queue's file in the number's place; false with errno.
 bool fill_number(int number) {
+  UnownedDescriptors unowned;
   const int queue = ::eventfd(0, EFD_CLOEXEC);
   if (queue < 0) return false;
   const bool filled = ::dup3(queue, number, O_CLOEXEC) >= 0;
@@ -329,10 +331,12 @@ int close_device_file(int fd) {
   };
   stop_if_last();
   // Who comes by the number from here on, before it is closed, finds nothing to write to.
+  begin_unowned_descriptors();
   if (const int reserved = reserve_number(); reserved >= 0) {
     ::dup3(reserved, fd, O_CLOEXEC);
     ::close(reserved);
   }
+  end_unowned_descriptors();
   g_is_ours[fd] = false;
   std::erase_if(manager().channels, [&](const auto& c) { return c.get() == channel; });
   const int rc = ::close(fd);

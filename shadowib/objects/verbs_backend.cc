@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "shadowib/abi/backend.h"
+#include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/ip_groups.h"
 #include "shadowib/objects/link_namespace.h"
@@ -83,6 +84,7 @@ struct {
 ibv_device** get_device_list(int* count) { return carried(real.get_device_list, count); }
 
 ibv_context* open_device(ibv_device* device) {
+  UnownedDescriptors unowned;
   ibv_context* context = carried(real.open_device, device);
   if (context == nullptr) return nullptr;
   // Events are taken without blocking; the shim sleeps on a descriptor of its own.
@@ -97,6 +99,7 @@ ibv_context* open_device(ibv_device* device) {
 }
 
 int close_device(ibv_context* context) {
+  UnownedDescriptors unowned;
   return_library_descriptor(g_host, &context->cmd_fd);
   return_library_descriptor(g_host, &context->async_fd);
   return real.close_device(context);
@@ -115,6 +118,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, int acces
 ibv_pd* alloc_pd(ibv_context* context) { return carried(real.alloc_pd, context); }
 
 ibv_comp_channel* create_comp_channel(ibv_context* context) {
+  UnownedDescriptors unowned;
   ibv_comp_channel* channel = carried(real.create_comp_channel, context);
   if (channel == nullptr) return nullptr;
   ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
@@ -125,6 +129,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) {
 }
 
 int destroy_comp_channel(ibv_comp_channel* channel) {
+  UnownedDescriptors unowned;
   return_library_descriptor(g_host, &channel->fd);
   const int rc = real.destroy_comp_channel(channel);
   if (rc != 0) (void)own_library_descriptor(g_host, &channel->fd);

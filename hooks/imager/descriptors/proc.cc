@@ -13,6 +13,7 @@
 #include <cstdio>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib::descriptors {
 namespace {
@@ -35,6 +36,7 @@ void raw_close(int fd) { ::syscall(SYS_close, fd); }
 
 int list_numbers(const char* path, std::vector<int>* numbers, int* through) {
   numbers->clear();
+  UnownedDescriptors unowned;
   int directory = raw_open(path, O_RDONLY | O_DIRECTORY);
   if (directory < 0) return errno;
   alignas(8) char buffer[4096];
@@ -79,6 +81,7 @@ std::string descriptor_target(int fd) {
 
 int read_proc_file(const char* path, std::string* text) {
   text->clear();
+  UnownedDescriptors unowned;
   int file = raw_open(path, O_RDONLY);
   if (file < 0) return errno;
   char buffer[4096];
