@@ -25,12 +25,12 @@ void note_forks() {
 }
 
 // Runs after ours, since it is registered before.
-std::atomic<bool> g_hold{false}, g_held{false};
+std::atomic<bool> g_held{false}, g_let_go{false};
 thread_local bool t_is_held_up = false;
 __attribute__((constructor(101))) void hold_forks() {
   ::pthread_atfork(
       [] {
-        while (t_is_held_up && g_hold.load()) {
+        while (t_is_held_up && !g_let_go.load()) {
           g_held = true;
           std::this_thread::yield();
         }
@@ -109,13 +109,12 @@ TEST(UnownedDescriptors, AForkDoesNotWaitForEver) {
 class HeldUp {
  public:
   HeldUp() {
-    g_hold = true;
     while (!g_held.load()) std::this_thread::yield();
   }
   ~HeldUp() {
-    g_hold = false;
+    g_let_go = true;
     forker_.join();
-    g_held = false;
+    g_held = g_let_go = false;
   }
 
  private:
