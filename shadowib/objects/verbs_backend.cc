@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "shadowib/abi/backend.h"
+#include "shadowib/base/lock.h"
 #include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/ip_groups.h"
@@ -261,12 +263,30 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   return real.query_qp(qp, attr, mask, init);
 }
 
+bool is_draining(ibv_qp* qp) {
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  return real.query_qp(qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_SQD && attr.sq_draining != 0;
+}
+
+// How long a change to RTS waits for a send queue to drain. An empty one takes what a processor that looks at it
+// takes to be let run again.
+constexpr std::int64_t kResumeTimeoutNs = 2'000'000'000;
+
+// rxe refuses to leave SQD until it has seen that the queue has drained. Where another processor is looking already,
+// ours only asks it to look once more, and returns before that.
 int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   const bool resumes = (mask & IBV_QP_STATE) != 0 && attr->qp_state == IBV_QPS_RTS && qp->state == IBV_QPS_SQD;
-  if (resumes) look_at_send_queue(qp);  // a queue that has not drained stays where it is
-  const int rc = real.modify_qp(qp, attr, mask);
-  if (resumes && rc == 0) look_at_send_queue(qp);
-  return rc;
+  if (!resumes) return real.modify_qp(qp, attr, mask);
+  const std::int64_t deadline = monotonic_ns() + kResumeTimeoutNs;
+  for (bool drained = false;;) {
+    look_at_send_queue(qp);
+    const int rc = real.modify_qp(qp, attr, mask);
+    if (rc == 0) look_at_send_queue(qp);
+    if (rc != EINVAL || drained || monotonic_ns() > deadline) return rc;
+    drained = !is_draining(qp);  // it may have been on the way there when the change was refused
+    ::sched_yield();
+  }
 }
 
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) { return cq->context->ops.poll_cq(cq, count, wc); }

@@ -78,7 +78,8 @@ struct FakeQp {
   struct ibv_qp_attr attr;
   struct ibv_qp_init_attr init;
   FakeQueue sends, receives;
-  int draining, asleep; /* until something is posted */
+  int draining; /* until it has been looked at or asked for as often as this */
+  int asleep;   /* until something is posted */
 };
 
 /* Begins every exported function and slot. */

@@ -239,7 +239,8 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
     const int asked = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr->en_sqd_async_notify;
     const int drains = to == IBV_QPS_SQD && qp->state != IBV_QPS_SQD;
     qp->state = fake->attr.qp_state = attr->qp_state;
-    fake->draining = FAKE_LAZY && to == IBV_QPS_SQD && (drains || fake->draining);
+    if (drains && FAKE_LAZY) fake->draining = 4;
+    if (to != IBV_QPS_SQD) fake->draining = 0;
     if (drains && (asked || FAKE_LAZY)) {
       const struct ibv_async_event event = {.element.qp = qp, .event_type = IBV_EVENT_SQ_DRAINED};
       fake_push_event(fake_async_events(qp->context), qp->context->async_fd, &event);
@@ -254,11 +255,14 @@ int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask) {
 int ibv_query_qp(struct ibv_qp* qp, struct ibv_qp_attr* attr, int mask, struct ibv_qp_init_attr* init) {
   ENTER();
   (void)mask;
-  const FakeQp* fake = (FakeQp*)qp;
+  FakeQp* fake = (FakeQp*)qp;
+  fake_lock();
+  fake->draining -= fake->draining > 0; /* or looks elsewhere, meanwhile */
+  fake_unlock();
   *attr = fake->attr;
   attr->cap = fake->init.cap;
   attr->cap.max_send_wr = fake->sends.size;
-  attr->sq_draining = (uint8_t)fake->draining;
+  attr->sq_draining = fake->draining > 0;
   *init = fake->init;
   return 0;
 }
@@ -288,7 +292,8 @@ int fake_post_send(struct ibv_qp* qp, struct ibv_send_wr* wr, struct ibv_send_wr
     request->rkey = wr->wr.rdma.rkey;
   }
   if (rc != 0) *bad = wr;
-  fake->draining = fake->asleep = 0;
+  fake->draining -= fake->draining > 0;
+  fake->asleep = 0;
   if (rc == 0 && qp->state < IBV_QPS_RTS) rc = EINVAL;
   if (qp->state == IBV_QPS_ERR) fail(fake);
   go_on(fake);
