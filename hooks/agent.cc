@@ -175,10 +175,7 @@ Status join_locked() {
   SHADOWIB_TRY(enter_job(&g_agent.info, &g_agent.exchange, &alive_lock, &g_agent.last_request, &g_agent.last_status));
   g_agent.alive_lock = alive_lock;
   fault_set_member(g_agent.info.member);
-  begin_unowned_descriptors();
-  int cancel = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (cancel >= 0) cancel = own_descriptor(cancel);
-  end_unowned_descriptors();
+  const int cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (cancel < 0) return Status::of(Code::kIo, errno, "pid %d: no descriptor left for the agent", raw_getpid());
   g_agent.cancel = cancel;
   begin_own_checkpoints();

@@ -63,7 +63,7 @@ void* open_library(const char* path) {
 int memory_file() {
   UnownedDescriptors unowned;
   const int created = static_cast<int>(::syscall(SYS_memfd_create, "shadowib-empty", 1U /* MFD_CLOEXEC */));
-  const int fd = created >= 0 ? own_descriptor(created) : -1;
+  const int fd = created >= 0 ? unowned.own(created) : -1;
   if (created >= 0 && fd < 0) ::syscall(SYS_close, created);
   return fd;
 }

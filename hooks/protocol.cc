@@ -97,7 +97,7 @@ int hold_alive_lock(const std::string& path) {
     fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   }
   if (fd < 0) return -1;
-  int owned = own_descriptor(fd);
+  int owned = unowned.own(fd);
   if (owned < 0) {
     int saved = errno;
     raw_close(fd);

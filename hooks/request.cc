@@ -52,8 +52,8 @@ Status begin(bool kill, int timeout_ms, Output* output) {
     if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0)
       return Status::of(Code::kIo, errno, "no pipe to the checkpoint command");
     // Both ends are ours: a checkpoint does not see them.
-    output->fd = own_descriptor(pipe[0]);
-    write_end = own_descriptor(pipe[1]);
+    output->fd = unowned.own(pipe[0]);
+    write_end = unowned.own(pipe[1]);
   }
   Status status = output->fd >= 0 && write_end >= 0
                       ? start_checkpoint_command(kill, timeout_ms, write_end)

@@ -21,6 +21,7 @@
 #include "hooks/tasks.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -90,7 +91,7 @@ Status enter_new_generation() {
   g_agent.alive_lock = hold_alive_lock(path);
   if (g_agent.alive_lock < 0)
     return Status::of(Code::kIo, errno, "cannot lock %.200s; is another copy of this member running?", path.c_str());
-  g_agent.cancel = own_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  g_agent.cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   g_agent.last_request = latest_request(g_agent.exchange, g_agent.info.epoch, "checkpoint");
   g_agent.last_status = latest_request(g_agent.exchange, g_agent.info.epoch, "status");
   return g_agent.exchange->publish(member_key(g_agent.info.epoch, g_agent.info.member), describe_member());

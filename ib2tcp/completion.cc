@@ -135,7 +135,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) {
   UnownedDescriptors unowned;
   int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
   if (fd < 0) return fail_null<ibv_comp_channel>(errno);
-  int owned = g_host->own_descriptor(fd);
+  int owned = unowned.own(fd);
   if (owned < 0) {
     ::close(fd);
     return fail_null<ibv_comp_channel>(EMFILE);

@@ -134,7 +134,7 @@ ibv_context* open_device(ibv_device* device) {
   UnownedDescriptors unowned;
   int fd = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC | EFD_SEMAPHORE);
   if (fd < 0) return fail_null<ibv_context>(errno);
-  int owned = g_host->own_descriptor(fd);
+  int owned = unowned.own(fd);
   if (owned < 0) {
     ::close(fd);
     return fail_null<ibv_context>(EMFILE);

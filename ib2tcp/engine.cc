@@ -27,9 +27,9 @@ constexpr int kDirectSockets = 4;
 
 int Engine::open() {
   UnownedDescriptors unowned;
-  data_set_ = g_host->own_descriptor(::epoll_create1(EPOLL_CLOEXEC));
-  control_set_ = g_host->own_descriptor(::epoll_create1(EPOLL_CLOEXEC));
-  bell_ = g_host->own_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  data_set_ = unowned.own(::epoll_create1(EPOLL_CLOEXEC));
+  control_set_ = unowned.own(::epoll_create1(EPOLL_CLOEXEC));
+  bell_ = unowned.own(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (data_set_ < 0 || control_set_ < 0 || bell_ < 0) return EMFILE;
   bell_watch_ = {[](void* self, std::uint32_t) {
                    std::uint64_t count;

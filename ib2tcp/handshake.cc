@@ -37,7 +37,7 @@ void clear_vector_registers() {
 int open_unix(const Endpoint& peer) {
   UnownedDescriptors unowned;
   int low = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int fd = low < 0 ? -1 : g_host->own_descriptor(low);
+  int fd = low < 0 ? -1 : unowned.own(low);
   if (fd < 0) return -1;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -63,7 +63,7 @@ int open_tcp(const Endpoint& peer, bool same_host, unsigned attempt) {
   }
   UnownedDescriptors unowned;
   int low = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int fd = low < 0 ? -1 : g_host->own_descriptor(low);
+  int fd = low < 0 ? -1 : unowned.own(low);
   if (fd < 0) return -1;
   if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 || errno == EINPROGRESS) return fd;
   g_host->close_descriptor(fd);
@@ -211,7 +211,7 @@ bool Handshake::read_exactly(void* to, std::size_t bytes, bool* failed) {
       for (std::size_t i = 0; i < count; ++i) {
         int fd;
         std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-        int owned = g_host->own_descriptor(fd);
+        int owned = unowned.own(fd);
         if (owned < 0) ::close(fd);
         if (i < 3 && passed_[i] < 0)
           passed_[i] = owned;

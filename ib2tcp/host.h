@@ -21,6 +21,8 @@ class [[nodiscard]] UnownedDescriptors {
  public:
   UnownedDescriptors() { g_host->unowned_descriptors(true); }
   ~UnownedDescriptors() { g_host->unowned_descriptors(false); }
+  // HostServices::own_descriptor.
+  int own(int fd) const { return g_host->own_descriptor(fd); }
   UnownedDescriptors(const UnownedDescriptors&) = delete;
   UnownedDescriptors& operator=(const UnownedDescriptors&) = delete;
 };

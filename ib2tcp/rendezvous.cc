@@ -111,7 +111,7 @@ Rendezvous::~Rendezvous() {
 int Rendezvous::listen_unix() {
   UnownedDescriptors unowned;
   int low = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int fd = low < 0 ? -1 : g_host->own_descriptor(low);
+  int fd = low < 0 ? -1 : unowned.own(low);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   socklen_t length = sizeof(sa_family_t);  // autobind: the kernel picks a free abstract name
@@ -137,7 +137,7 @@ int Rendezvous::listen_unix() {
 int Rendezvous::listen_tcp() {
   UnownedDescriptors unowned;
   int low = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int fd = low < 0 ? -1 : g_host->own_descriptor(low);
+  int fd = low < 0 ? -1 : unowned.own(low);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_ANY);
@@ -285,7 +285,7 @@ void Rendezvous::accept_all(Watch& watch, StreamKind kind) {
     UnownedDescriptors unowned;
     int low = ::accept4(watch.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (low < 0) return;
-    int fd = g_host->own_descriptor(low);
+    int fd = unowned.own(low);
     if (fd < 0) {
       ::close(low);
       return;

@@ -135,12 +135,12 @@ Stream* make_shm_stream_local(int socket, std::size_t ring_bytes, ShmDescriptors
   ShmDescriptors d;
   void* memory = nullptr;
   UnownedDescriptors unowned;
-  d.memory = g_host->own_descriptor(::memfd_create("ib2tcp", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  d.memory = unowned.own(::memfd_create("ib2tcp", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (d.memory >= 0 && ::ftruncate(d.memory, static_cast<off_t>(mapped)) == 0 &&
       ::fcntl(d.memory, F_ADD_SEALS, kSeals) == 0)
     memory = map_rings(d.memory, mapped);
-  d.connecting_bell = g_host->own_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  d.accepting_bell = g_host->own_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  d.connecting_bell = unowned.own(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  d.accepting_bell = unowned.own(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (memory == nullptr || d.connecting_bell < 0 || d.accepting_bell < 0) {
     if (memory != nullptr) {
       g_host->disown_mapping(memory);

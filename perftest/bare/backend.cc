@@ -17,6 +17,7 @@
 
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib::bare {
@@ -57,7 +58,7 @@ constexpr HostServices kHost = {
     .unmap = [](void* address, size_t bytes) { ::munmap(address, bytes); },
     .own_mapping = [](void*, size_t) {},
     .disown_mapping = [](void*) {},
-    .own_descriptor = own_descriptor,
+    .own_descriptor = [](int fd) { return UnownedDescriptors().own(fd); },
     .close_descriptor = close_owned_descriptor,
     .publish = host_publish,
     .lookup = host_lookup,

@@ -44,8 +44,7 @@ void raw_close(int fd) {
   ::syscall(SYS_close, fd);
 }
 
-int own_descriptor(int fd) {
-  UnownedDescriptors unowned;
+int UnownedDescriptors::own(int fd) const {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   int top = limit.rlim_cur > kMaxOwnedDescriptors ? kMaxOwnedDescriptors : static_cast<int>(limit.rlim_cur);

@@ -17,9 +17,7 @@ inline constexpr int kOwnedDescriptorWindow = 256;
 // Closes any descriptor past the guard of close(2), which protects ours. Async-signal-safe.
 void raw_close(int fd);
 
-// Moves `fd` to a high number, sets CLOEXEC, marks it ours and closes the low one.
-// Returns the new number, or -1 with errno; on failure `fd` is left open and unmarked.
-int own_descriptor(int fd);
+// How one becomes ours: UnownedDescriptors::own (base/unowned_descriptors.h).
 
 // Closes and unmarks an owned descriptor.
 void close_owned_descriptor(int fd);

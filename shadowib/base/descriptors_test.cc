@@ -23,13 +23,15 @@ extern "C" int fcntl(int fd, int command, ...) {
   return static_cast<int>(::syscall(SYS_fcntl, fd, command, argument));
 }
 
+#include "shadowib/base/unowned_descriptors.h"
+
 namespace shadowib {
 namespace {
 
 TEST(Descriptors, MovesHighAndCloseOnExec) {
   int low = ::open("/dev/null", O_RDONLY);
   ASSERT_GE(low, 0);
-  int fd = own_descriptor(low);
+  int fd = UnownedDescriptors().own(low);
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   EXPECT_GE(fd, static_cast<int>(limit.rlim_cur) - 256);
@@ -45,7 +47,7 @@ TEST(Descriptors, MovesHighAndCloseOnExec) {
 TEST(Descriptors, TakesNoneThatCannotBeNoted) {
   const int low = ::open("/dev/null", O_RDONLY);
   g_top_is_used = true;
-  const int fd = own_descriptor(low);
+  const int fd = UnownedDescriptors().own(low);
   g_top_is_used = false;
   ASSERT_GE(fd, 3);
   ASSERT_LT(fd, kMaxOwnedDescriptors);
@@ -54,7 +56,7 @@ TEST(Descriptors, TakesNoneThatCannotBeNoted) {
 }
 
 TEST(Descriptors, ForgettingWithoutClosingLeavesTheNumbersAlone) {
-  int fd = own_descriptor(::open("/dev/null", O_RDONLY));
+  int fd = UnownedDescriptors().own(::open("/dev/null", O_RDONLY));
   forget_owned_descriptors(false);
   EXPECT_FALSE(is_owned_descriptor(fd));
   EXPECT_NE(::fcntl(fd, F_GETFD), -1);

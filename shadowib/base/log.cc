@@ -32,7 +32,7 @@ int log_descriptor() {
   UnownedDescriptors unowned;
   int opened = ::open(g_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (opened < 0) return STDERR_FILENO;
-  fd = own_descriptor(opened);
+  fd = unowned.own(opened);
   int expected = -1;
   if (!g_fd.compare_exchange_strong(expected, fd)) {
     close_owned_descriptor(fd);

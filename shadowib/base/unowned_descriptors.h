@@ -16,6 +16,9 @@ class [[nodiscard]] UnownedDescriptors {
  public:
   UnownedDescriptors() { begin_unowned_descriptors(); }
   ~UnownedDescriptors() { end_unowned_descriptors(); }
+  // Moves `fd` to a high number, sets CLOEXEC, marks it ours (base/descriptors.h) and closes the low one. Returns the
+  // new number, or -1 with errno; on failure `fd` is left open and unmarked.
+  int own(int fd) const;
   UnownedDescriptors(const UnownedDescriptors&) = delete;
   UnownedDescriptors& operator=(const UnownedDescriptors&) = delete;
 };

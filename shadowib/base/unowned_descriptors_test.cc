@@ -47,7 +47,7 @@ TEST(UnownedDescriptors, AForkWaitsUntilTheyAreOwned) {
     low = fd;
     while (!g_fork_begins.load()) std::this_thread::yield();
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // in which the fork would be over
-    owned = own_descriptor(fd);
+    owned = unowned.own(fd);
   });
   while (low.load() < 0) std::this_thread::yield();
   const int seen = child_sees([&] { return (is_open(low) ? 1 : 0) + (is_owned_descriptor(owned) ? 0 : 2); });
@@ -65,7 +65,7 @@ TEST(UnownedDescriptors, NoChildHasOneThatIsNotKnown) {
       int fd;
       {
         UnownedDescriptors unowned;
-        fd = own_descriptor(::eventfd(0, EFD_CLOEXEC));
+        fd = unowned.own(::eventfd(0, EFD_CLOEXEC));
       }
       close_owned_descriptor(fd);
     }

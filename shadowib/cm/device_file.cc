@@ -331,12 +331,13 @@ int close_device_file(int fd) {
   };
   stop_if_last();
   // Who comes by the number from here on, before it is closed, finds nothing to write to.
-  begin_unowned_descriptors();
-  if (const int reserved = reserve_number(); reserved >= 0) {
-    ::dup3(reserved, fd, O_CLOEXEC);
-    ::close(reserved);
+  {
+    UnownedDescriptors unowned;
+    if (const int reserved = reserve_number(); reserved >= 0) {
+      ::dup3(reserved, fd, O_CLOEXEC);
+      ::close(reserved);
+    }
   }
-  end_unowned_descriptors();
   g_is_ours[fd] = false;
   std::erase_if(manager().channels, [&](const auto& c) { return c.get() == channel; });
   const int rc = ::close(fd);

@@ -20,7 +20,7 @@ void DirectoryWaiter::arm(const std::string* paths, int count) {
   if (!tried_) {
     tried_ = true;
     UnownedDescriptors unowned;
-    inotify_ = adopt_owned(static_cast<int>(::syscall(SYS_inotify_init1, IN_CLOEXEC | IN_NONBLOCK)));
+    inotify_ = adopt_owned(unowned, static_cast<int>(::syscall(SYS_inotify_init1, IN_CLOEXEC | IN_NONBLOCK)));
   }
   polling_ = remote_ || !inotify_;
   for (int i = 0; i < kMaxDirectories; ++i) {

@@ -9,6 +9,7 @@
 #include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/redis_connection.h"
 #include "shadowib/exchange/tests/babbling_server.h"
@@ -200,7 +201,7 @@ TEST_F(Tls, WhatAnImageHasOfASessionIsLeftAlone) {
   EXPECT_TRUE(s.ok()) << s.text();
   // The number of the connection's descriptor is somebody else's by now.
   restart();
-  const int other = own_descriptor(::eventfd(7, EFD_CLOEXEC | EFD_NONBLOCK));
+  const int other = UnownedDescriptors().own(::eventfd(7, EFD_CLOEXEC | EFD_NONBLOCK));
   s = exchange->publish("a/later", "1");
   EXPECT_TRUE(s.ok()) << s.text();
   eventfd_t seven = 0;

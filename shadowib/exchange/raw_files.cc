@@ -5,13 +5,12 @@
 #include <cstring>
 
 #include "shadowib/base/descriptors.h"
-#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 
-OwnedFd adopt_owned(int fd) {
+OwnedFd adopt_owned(const UnownedDescriptors& unowned, int fd) {
   if (fd < 0) return OwnedFd();
-  int moved = own_descriptor(fd);
+  int moved = unowned.own(fd);
   if (moved >= 0) return OwnedFd(moved);
   int err = errno;
   raw_close(fd);
@@ -36,7 +35,7 @@ OwnedFd open_owned(int directory, const char* path, int flags, mode_t mode) {
   const bool reads = (flags & (O_ACCMODE | O_PATH)) == O_RDONLY;
   int fd = open(reads ? O_NOATIME : 0);
   if (fd < 0 && reads && errno == EPERM) fd = open(0);
-  return adopt_owned(fd);
+  return adopt_owned(unowned, fd);
 }
 
 int write_whole(int fd, std::string_view bytes) {

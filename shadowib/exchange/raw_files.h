@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 
@@ -51,7 +52,7 @@ class OwnedFd {
 OwnedFd open_owned(int directory, const char* path, int flags, mode_t mode = 0);
 
 // Takes over a descriptor just made by another call. On failure it is closed; empty, with errno.
-OwnedFd adopt_owned(int fd);
+OwnedFd adopt_owned(const UnownedDescriptors& unowned, int fd);
 
 // Writes or reads everything; 0 or errno.
 int write_whole(int fd, std::string_view bytes);

@@ -196,7 +196,7 @@ Status RedisConnection::connect(const RedisPlace& place, int patience_ms) {
     UnownedDescriptors unowned;
     const long fd = ::syscall(SYS_socket, storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
     if (fd < 0) return failed(errno, "no socket");
-    socket_ = adopt_owned(static_cast<int>(fd));
+    socket_ = adopt_owned(unowned, static_cast<int>(fd));
   }
   if (!socket_) return failed(errno, "no descriptor");
   set_option(socket_.get(), IPPROTO_TCP, TCP_NODELAY, 1);

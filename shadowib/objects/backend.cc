@@ -84,6 +84,10 @@ const char* host_config(const char* name) {
   if (is_member() && ::strcmp(name, "SHADOWIB_IBVERBS") == 0) told = job_info().verbs_library;
   return told != nullptr && *told != '\0' ? told : ::getenv(name);
 }
+int host_own_descriptor(int fd) {
+  UnownedDescriptors unowned;
+  return unowned.own(fd);
+}
 void host_unowned_descriptors(bool begin) {
   if (begin)
     begin_unowned_descriptors();
@@ -108,7 +112,7 @@ const HostServices kHost = {kBackendAbiVersion,
                             host_unmap,
                             host_own_mapping,
                             disown_mapping,
-                            own_descriptor,
+                            host_own_descriptor,
                             close_owned_descriptor,
                             host_publish,
                             host_lookup,

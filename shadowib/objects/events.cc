@@ -58,7 +58,7 @@ int EventQueue::open(int real_fd) {
 
 bool EventQueue::attach(int program_fd, int real_fd) {
   UnownedDescriptors unowned;
-  eventfd_ = own_descriptor(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  eventfd_ = unowned.own(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (eventfd_ < 0) return false;
   signaled_ = false;
   epoll_event entry{.events = EPOLLIN, .data = {.u64 = kOwnedEntry}};

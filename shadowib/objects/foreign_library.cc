@@ -73,9 +73,9 @@ class OpenNumbers {
 };
 OpenNumbers g_open;
 
-int owned_one(int fd) {
+int owned_one(const UnownedDescriptors& unowned, int fd) {
   if (fd < 0) return fd;
-  const int moved = own_descriptor(fd);
+  const int moved = unowned.own(fd);
   if (moved >= 0) {
     g_open.add(moved);
     return moved;
@@ -88,15 +88,15 @@ int owned_one(int fd) {
 template <typename Make>
 int owned(Make make) {
   UnownedDescriptors unowned;
-  return owned_one(make());
+  return owned_one(unowned, make());
 }
 
 template <typename Make>
 int owned_pair(int ends[2], Make make) {
   UnownedDescriptors unowned;
   if (const int result = make(); result != 0) return result;
-  const int first = owned_one(ends[0]);
-  const int second = owned_one(ends[1]);
+  const int first = owned_one(unowned, ends[0]);
+  const int second = owned_one(unowned, ends[1]);
   if (first >= 0 && second >= 0) {
     ends[0] = first;
     ends[1] = second;

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -44,7 +45,7 @@ TEST_F(ForeignLibrary, OwnsWhatItOpensAndClosesNothingElse) {
   ASSERT_EQ(::pipe(programs), 0);
   EXPECT_EQ(call<int>("foreign_close", programs[0]), EBADF);
   EXPECT_GE(::fcntl(programs[0], F_GETFD), 0);
-  const int ours = own_descriptor(programs[1]);
+  const int ours = UnownedDescriptors().own(programs[1]);
   EXPECT_EQ(call<int>("foreign_close", ours), EBADF);
   EXPECT_TRUE(is_owned_descriptor(ours));
   close_owned_descriptor(ours);

@@ -40,7 +40,7 @@ int open_socket(const ibv_gid& group) {
   UnownedDescriptors unowned;
   const int fd = ::socket(is_ipv4(group) ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
-  const int owned = own_descriptor(fd);
+  const int owned = unowned.own(fd);
   if (owned < 0) raw_close(fd);
   return owned;
 }

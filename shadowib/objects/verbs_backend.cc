@@ -92,7 +92,7 @@ ibv_context* open_device(ibv_device* device) {
   // Events are taken without blocking; the shim sleeps on a descriptor of its own.
   ::fcntl(context->async_fd, F_SETFL, ::fcntl(context->async_fd, F_GETFL) | O_NONBLOCK);
   for (int* fd : {&context->cmd_fd, &context->async_fd}) {
-    if (own_library_descriptor(g_host, fd)) continue;
+    if (own_library_descriptor(unowned, fd)) continue;
     g_host->set_errno(errno);
     real.close_device(context);
     return nullptr;
@@ -124,7 +124,7 @@ ibv_comp_channel* create_comp_channel(ibv_context* context) {
   ibv_comp_channel* channel = carried(real.create_comp_channel, context);
   if (channel == nullptr) return nullptr;
   ::fcntl(channel->fd, F_SETFL, ::fcntl(channel->fd, F_GETFL) | O_NONBLOCK);
-  if (own_library_descriptor(g_host, &channel->fd)) return channel;
+  if (own_library_descriptor(unowned, &channel->fd)) return channel;
   g_host->set_errno(errno);
   real.destroy_comp_channel(channel);
   return nullptr;
@@ -134,7 +134,7 @@ int destroy_comp_channel(ibv_comp_channel* channel) {
   UnownedDescriptors unowned;
   return_library_descriptor(g_host, &channel->fd);
   const int rc = real.destroy_comp_channel(channel);
-  if (rc != 0) (void)own_library_descriptor(g_host, &channel->fd);
+  if (rc != 0) (void)own_library_descriptor(unowned, &channel->fd);
   return rc;
 }
 

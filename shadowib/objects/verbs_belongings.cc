@@ -33,8 +33,8 @@ int device_ranges(std::vector<Range>* found) {
 
 }  // namespace
 
-bool own_library_descriptor(const HostServices* host, int* fd) {
-  const int owned = host->own_descriptor(*fd);
+bool own_library_descriptor(const UnownedDescriptors& unowned, int* fd) {
+  const int owned = unowned.own(*fd);
   if (owned < 0) return false;
   *fd = owned;
   return true;

@@ -3,11 +3,12 @@
 #pragma once
 
 #include "shadowib/abi/backend.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 
 // Moves *fd up, out of the program's way. False with errno: it is as before.
-bool own_library_descriptor(const HostServices* host, int* fd);
+bool own_library_descriptor(const UnownedDescriptors& unowned, int* fd);
 
 // Before the library closes it: *fd becomes one that is nobody's.
 void return_library_descriptor(const HostServices* host, int* fd);

@@ -15,6 +15,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/test_job.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib::test {
 namespace {
@@ -143,7 +144,7 @@ TEST(Anonymous, EpollSetsNestedAndDupped) {
 
 TEST(Anonymous, EpollEntriesOfOwnDescriptorsAreLeftToTheShim) {
   int epoll = ::epoll_create1(0);
-  int own = own_descriptor(::eventfd(1, 0));
+  int own = UnownedDescriptors().own(::eventfd(1, 0));
   epoll_event e{};
   e.events = EPOLLIN;
   e.data.u64 = 99;

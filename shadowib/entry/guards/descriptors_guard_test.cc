@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
@@ -16,7 +17,7 @@ bool open_number(int fd) { return fcntl(fd, F_GETFD) >= 0; }
 
 class DescriptorGuards : public testing::Test {
  protected:
-  void SetUp() override { ours_ = own_descriptor(open("/dev/null", O_RDONLY)); }
+  void SetUp() override { ours_ = UnownedDescriptors().own(open("/dev/null", O_RDONLY)); }
   void TearDown() override { close_owned_descriptor(ours_); }
   // In a child, since everything else is closed, too.
   void survives(void (*close_all)(int ours)) {
