@@ -96,24 +96,33 @@ bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
   return true;
 }
 
+// Caller holds the lock of the channel's events.
+void drain_locked(ShadowChannel& channel) {
+  while (ShadowCq* cq = take_from_backend(channel))
+    if (guarded(Guard::kKeepEvents)) channel.pending.push_back(cq);
+  channel.events.update_signal(!channel.pending.empty());
+}
+
 }  // namespace
 
 ShadowCq* next_event(ShadowChannel& channel) {
   SpinGuard guard(channel.events.lock);
+  ShadowCq* cq = nullptr;
   if (!channel.pending.empty()) {
-    ShadowCq* cq = channel.pending.front();
+    cq = channel.pending.front();
     channel.pending.pop_front();
     channel.events.update_signal(!channel.pending.empty());
-    return cq;
+  } else {
+    cq = take_from_backend(channel);
   }
-  return take_from_backend(channel);
+  // Under the lock: who destroys the queue finds the event here still, or waits until it is acknowledged.
+  if (cq != nullptr) cq->events.note_delivered();
+  return cq;
 }
 
 void drain_events(ShadowChannel& channel) {
   SpinGuard guard(channel.events.lock);
-  while (ShadowCq* cq = take_from_backend(channel))
-    if (guarded(Guard::kKeepEvents)) channel.pending.push_back(cq);
-  channel.events.update_signal(!channel.pending.empty());
+  drain_locked(channel);
 }
 
 void withdraw_surplus(ShadowCq& cq) {
@@ -140,10 +149,16 @@ void tell_of_drained(ShadowCq& cq) {
   channel.events.update_signal(true);
 }
 
-void withdraw_events(ShadowChannel& channel, ShadowCq& cq) {
+int destroy_real_cq(ShadowCq& cq) {
+  ShadowContext& context = *ShadowContext::of(cq.cq.context);
+  if (cq.cq.channel == nullptr) return destroy_real(context, g_backend.destroy_cq, cq.real);
+  ShadowChannel& channel = *ShadowChannel::of(cq.cq.channel);
   SpinGuard guard(channel.events.lock);
+  drain_locked(channel);
+  if (int rc = destroy_real(context, g_backend.destroy_cq, cq.real); rc != 0) return rc;
   std::erase(channel.pending, &cq);
   channel.events.update_signal(!channel.pending.empty());
+  return 0;
 }
 
 bool next_async_event(ShadowContext& context, ibv_async_event* event) {
@@ -164,6 +179,10 @@ bool next_async_event(ShadowContext& context, ibv_async_event* event) {
 
 void drain_async_events(ShadowContext& context) {
   SpinGuard guard(context.async_events.lock);
+  drain_async_events_locked(context);
+}
+
+void drain_async_events_locked(ShadowContext& context) {
   ibv_async_event event{};
   while (take_async_from_backend(context, &event))
     if (guarded(Guard::kKeepEvents)) context.pending_async.push_back(event);

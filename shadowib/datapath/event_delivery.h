@@ -3,11 +3,14 @@
 
 #include <infiniband/verbs.h>
 
+#include "shadowib/base/lock.h"
 #include "shadowib/objects/completion.h"
+#include "shadowib/objects/context.h"
 
 namespace shadowib {
 
-// The next completion event of a channel: what a checkpoint had drained first, then the backend's. Null if none.
+// The next completion event of a channel: what a checkpoint had drained first, then the backend's. Null if none. It
+// counts as delivered: the queue stays until it is acknowledged.
 ShadowCq* next_event(ShadowChannel& channel);
 // Moves all events of the backend's channel to channel.pending and signals the program's descriptor (H8).
 void drain_events(ShadowChannel& channel);
@@ -21,14 +24,24 @@ void drain_untold(ShadowCq& cq);
 // The program has asked for an event. Adapters tell at once of completions that lie there unpolled (mlx5 does, and
 // Open MPI's udcm relies on it): so do we of those that we have taken out of the backend.
 void tell_of_drained(ShadowCq& cq);
-// A completion queue is going away: its unread events too.
-void withdraw_events(ShadowChannel& channel, ShadowCq& cq);
+// Destroys the queue's real one, and drops the queue's events that no thread has got. As verbs have it: 0 or an
+// error.
+int destroy_real_cq(ShadowCq& cq);
 
 // The next async event, its object the program's. False if none.
 bool next_async_event(ShadowContext& context, ibv_async_event* event);
 void acknowledge_async(const ibv_async_event& event);
 // Moves the backend's async events to the context's pending list.
 void drain_async_events(ShadowContext& context);
+void drain_async_events_locked(ShadowContext& context);  // the caller holds async_events.lock
+// Destroys a real object, by the backend's function, while no thread is about to ask it whose it is: async events
+// that name it are the program's by then.
+template <typename Real>
+int destroy_real(ShadowContext& context, int (*destroy)(Real*), Real* real) {
+  SpinGuard guard(context.async_events.lock);
+  drain_async_events_locked(context);
+  return destroy(real);
+}
 // Drops pending async events that name an object which is being destroyed.
 void withdraw_async_events(ShadowContext& context, const void* object);
 // Drops the last event of this kind about the object, if there is one unread: a step of ours caused it.

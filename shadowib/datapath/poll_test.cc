@@ -226,6 +226,44 @@ TEST_F(ToldPollTest, WhatWasTakenJustBeforeTheRequestIsTold) {
   EXPECT_EQ(poll(4), Ids{1});
 }
 
+// It would be of a queue that is gone, or of another that was made in its place.
+TEST_F(ToldPollTest, AnEventThatAThreadHasKeepsItsQueueUntilItIsAcknowledged) {
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  told.push_back(&real_cq);
+  ASSERT_EQ(next_event(channel), &cq);
+  std::atomic<bool> over{false};
+  std::thread destroys([&] {
+    cq.events.wait_for_all();
+    over = true;
+  });
+  for (int i = 0; i < 50 && !over; ++i) ::usleep(1000);  // it does not come to its end
+  EXPECT_FALSE(over);
+  cq.events.acknowledge(1);
+  destroys.join();
+}
+
+TEST_F(ToldPollTest, NoEventIsTakenWhileItsQueueIsDestroyed) {
+  static ShadowContext context;
+  static SpinLock* channel_lock;
+  channel_lock = &channel.events.lock;
+  cq.cq.context = &context.program();
+  g_backend.get_async_event = [](ibv_context*, ibv_async_event*) { return -1; };
+  g_backend.destroy_cq = [](ibv_cq*) {
+    for (SpinLock* lock : {channel_lock, &context.async_events.lock})
+      EXPECT_FALSE(lock->try_lock()) << "another thread may have its event, and look at it";
+    return EBUSY;
+  };
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  told.push_back(&real_cq);
+  EXPECT_EQ(destroy_real_cq(cq), EBUSY);
+  EXPECT_EQ(next_event(channel), &cq) << "it is still there, and so is its event";
+  g_backend.destroy_cq = [](ibv_cq*) { return 0; };
+  ASSERT_EQ(req_notify_cq(&cq.cq, 0), 0);
+  told.push_back(&real_cq);
+  EXPECT_EQ(destroy_real_cq(cq), 0);
+  EXPECT_EQ(next_event(channel), nullptr);
+}
+
 // A running program drains, too: where it destroys a shared receive queue, for example.
 TEST_F(PollTest, WhoAsksDuringADrainWaitsForIt) {
   ShadowChannel channel;

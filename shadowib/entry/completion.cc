@@ -116,15 +116,10 @@ int shadowib_ibv_destroy_cq(ibv_cq* program) {
     Registry& r = registry();
     SpinGuard guard(r.lock);
     if (cq->users != 0) return EBUSY;
-    if (program->channel != nullptr) drain_events(*ShadowChannel::of(program->channel));
-    drain_async_events(*ShadowContext::of(program->context));
-    if (int rc = g_backend.destroy_cq(cq->real); rc != 0) return rc;
+    if (int rc = destroy_real_cq(*cq); rc != 0) return rc;
     withdraw_async_events(*ShadowContext::of(program->context), program);
     r.cqs.erase(r.cqs.iterator_to(*cq));
-    if (program->channel != nullptr) {
-      --program->channel->refcnt;
-      withdraw_events(*ShadowChannel::of(program->channel), *cq);
-    }
+    if (program->channel != nullptr) --program->channel->refcnt;
   }
   cq->events.wait_for_all();
   Inside inside;
@@ -139,7 +134,6 @@ int shadowib_ibv_get_cq_event(ibv_comp_channel* program, ibv_cq** cq, void** cq_
     {
       Inside inside;
       if (ShadowCq* ready = next_event(*channel); ready != nullptr) {
-        ready->events.note_delivered();
         *cq = &ready->cq;
         *cq_context = ready->cq.cq_context;
         return 0;

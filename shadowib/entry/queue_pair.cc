@@ -131,9 +131,8 @@ int destroy_real(ShadowQp& qp) {
   Registry& r = registry();
   stop_taking_shared(qp);
   leave_windows(qp);
-  drain_async_events(*qp.context);  // while the real object they name exists
   const RealQpNum number{qp.real->qp_num};
-  if (int rc = g_backend.destroy_qp(qp.real); rc != 0) return rc;
+  if (int rc = destroy_real(*qp.context, g_backend.destroy_qp, qp.real); rc != 0) return rc;
   withdraw_late_qp(qp);
   r.qps.erase(r.qps.iterator_to(qp));
   if (qp.is_datagram()) r.sweep_address_handles();

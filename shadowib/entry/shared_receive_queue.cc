@@ -144,8 +144,7 @@ int shadowib_ibv_destroy_srq(ibv_srq* program) {
     Registry& r = registry();
     SpinGuard guard(r.lock);
     if (srq->users != 0) return EBUSY;
-    drain_async_events(*srq->context);  // while the real object they name exists
-    if (int rc = g_backend.destroy_srq(srq->real); rc != 0) return rc;
+    if (int rc = destroy_real(*srq->context, g_backend.destroy_srq, srq->real); rc != 0) return rc;
     if (srq->xrcd != nullptr) withdraw_late_srq(*srq);
     r.srqs.erase(r.srqs.iterator_to(*srq));
     if (srq->xrcd != nullptr) purge_completions(*srq->cq, *srq);
