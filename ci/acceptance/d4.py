@@ -1,4 +1,4 @@
-"""D4: a process, all of them, or a command fails at every fault point of a checkpoint and of a restart (hooks/agent.h), while a storm
+"""D4: a process, all of them, or a command fails at every fault point of a checkpoint and of a restart (hooks/agent/agent.h), while a storm
 of random verbs goes on, and by the storm's ledger nothing is lost, doubled, early or corrupted: the job runs on or stops with a clear
 message, nothing half-made is listed, nothing hangs beyond the time that was given, and the last committed set restarts."""
 import json
@@ -22,7 +22,7 @@ RESTART = (300, 310, 320)                  # in the command
 PATIENCE_S = 25                            # given to commands by --timeout
 GRACE_S = 30                               # beyond that, on a machine with much else to do
 PROCESSES = 2
-SLOW_S = 2                                 # hooks/fault.h
+SLOW_S = 2                                 # hooks/threads/fault.h
 
 
 class Stormy:

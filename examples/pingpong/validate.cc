@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "examples/pingpong/options.h"
-#include "hooks/coordinator.h"
+#include "hooks/command/coordinator.h"
 
 extern char** environ;
 

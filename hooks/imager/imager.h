@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/imager/shared_memory.h"
 #include "shadowib/base/status.h"
 

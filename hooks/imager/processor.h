@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-#include "hooks/imager/arch/x86_64/processor_state.h"
+#include "hooks/raw/x86_64/processor_state.h"
 
 namespace shadowib {
 

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/imager/checkpoint_set.h"
 
 namespace shadowib {

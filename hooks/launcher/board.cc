@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "hooks/protocol.h"
+#include "hooks/job/protocol.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -12,8 +12,8 @@
 #include <set>
 
 #include "hooks/imager/descriptors.h"
-#include "hooks/imager/descriptors/launcher_process.h"
-#include "hooks/imager/descriptors/proc.h"
+#include "hooks/imager/descriptors/capture/launcher_process.h"
+#include "hooks/raw/proc.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {

@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/lasting.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"

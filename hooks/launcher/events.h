@@ -21,8 +21,8 @@ namespace shadowib {
 pmix_status_t tell_event(pmix_status_t status, const pmix_proc_t* source, pmix_data_range_t range,
                          const pmix_info_t* info, std::size_t ninfo);
 
-// Not inside (hooks/stop.h), as in all that follows: the program's code may run. Has the program told of the oldest
-// event that it has not heard of. False: of none.
+// Not inside (hooks/threads/stop.h), as in all that follows: the program's code may run. Has the program told of the
+// oldest event that it has not heard of. False: of none.
 bool hear_event();
 
 // A handler's number is none of the library's. PMIX_ERR_NOT_SUPPORTED: it is for events of some processes alone.

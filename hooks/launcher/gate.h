@@ -22,7 +22,7 @@ class [[nodiscard]] LauncherCall {
 };
 
 // The same of what is no call: a conversation, from the first part of a question to the end of its answer.
-void enter_launcher_gate(const char* name);  // literal; not inside (hooks/stop.h)
+void enter_launcher_gate(const char* name);  // literal; not inside (hooks/threads/stop.h)
 void leave_launcher_gate();
 
 // The calling thread is the library's own, which everybody waits for: it never waits before the gate.

@@ -8,14 +8,14 @@
 #include <cstdlib>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/job/protocol.h"
 #include "hooks/launcher/answering.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmi_descriptor.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/session_directories.h"
-#include "hooks/protocol.h"
-#include "hooks/tasks.h"
+#include "hooks/raw/tasks.h"
 #include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
 

@@ -2,12 +2,12 @@
 
 #include <cstdlib>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/launcher/answering.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/session_directories.h"
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {

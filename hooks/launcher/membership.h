@@ -4,7 +4,7 @@
 namespace shadowib {
 
 // The launcher has answered for the first time; launcher_rank() says who this is. Joins the job, if there is one. Not
-// inside (hooks/stop.h).
+// inside (hooks/threads/stop.h).
 void join_as_rank();
 // It takes leave of the launcher, and nobody waits for it any longer. Not inside.
 void leave_as_rank();

@@ -12,17 +12,17 @@
 #include <cstring>
 #include <deque>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/imager/descriptors.h"
-#include "hooks/imager/descriptors/launcher_socket.h"
-#include "hooks/imager/descriptors/proc.h"
+#include "hooks/imager/descriptors/capture/launcher_socket.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/membership.h"
 #include "hooks/launcher/pmi_request.h"
 #include "hooks/launcher/pmi_server.h"
 #include "hooks/launcher/rank.h"
-#include "hooks/stop.h"
+#include "hooks/raw/proc.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
 

@@ -18,8 +18,8 @@ void note_pmi_descriptor(int fd);
 bool is_pmi_descriptor(int fd);
 void forget_pmi_descriptor();  // it is closed
 
-// As write(2) and read(2); not inside (hooks/stop.h). A read returns whole answers only, unless it has no room for
-// one.
+// As write(2) and read(2); not inside (hooks/threads/stop.h). A read returns whole answers only, unless it has no
+// room for one.
 ssize_t write_pmi(const void* data, std::size_t bytes);
 ssize_t read_pmi(void* data, std::size_t bytes);
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/connection.h"
@@ -13,7 +13,7 @@
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/requests.h"
 #include "hooks/launcher/session_directories.h"
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {

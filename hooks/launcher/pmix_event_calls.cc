@@ -4,7 +4,7 @@
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/requests.h"
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 
 namespace shadowib {
 namespace {

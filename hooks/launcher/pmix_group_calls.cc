@@ -4,13 +4,13 @@
 #include <cstring>
 #include <string_view>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/requests.h"
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {

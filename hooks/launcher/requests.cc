@@ -9,14 +9,14 @@
 #include <cerrno>
 #include <string_view>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/events.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
-#include "hooks/raw_signal.h"
-#include "hooks/stop.h"
+#include "hooks/raw/raw_signal.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
 

@@ -44,7 +44,7 @@ struct LauncherRequest {
   bool told = false;       // our thread has answered it
 };
 
-// Inside (hooks/stop.h): they belong to the arena.
+// Inside (hooks/threads/stop.h): they belong to the arena.
 LauncherRequest* new_request(LauncherRequest::Kind kind, const char* name, void* callback, void* cbdata);
 // The same for who is not inside.
 LauncherRequest* make_request(LauncherRequest::Kind kind, const char* name, void* callback, void* cbdata);

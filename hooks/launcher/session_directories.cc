@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "hooks/imager/save/directory.h"
+#include "hooks/raw/directory_reader.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {

@@ -1,8 +1,8 @@
 // A private heap for the shim and for backends: never the program's malloc, whose locks a stopped thread may hold.
 //
 // Size classes with free lists in chunks of 1 MiB; larger requests are mapped by themselves. One short lock, so
-// a holder must not be stopped (shim code runs inside hooks/stop.h's Inside). Memory is 16-byte aligned, 64 on
-// request.
+// a holder must not be stopped (shim code runs inside hooks/threads/stop.h's Inside). Memory is 16-byte aligned, 64
+// on request.
 #pragma once
 
 #include <cstddef>

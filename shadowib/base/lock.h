@@ -42,10 +42,10 @@ inline void futex_wake(std::atomic<std::uint32_t>* word, int count) {
 // would make every wake-up certain costs as much as the lock itself, so a sleeper looks again after kNapNs in any
 // case, and a wake-up that was missed delays it by no more. Not recursive.
 //
-// The holder may not be stopped by a checkpoint while it holds one (Inside, hooks/stop.h), or else a thread that
-// waits inside would never be. There is one exception: a lock that the program itself holds from one call of ours to
-// a later one, its own code running in between. That one is taken outside of any Inside, so that whoever waits for it
-// can be stopped as its holder can.
+// The holder may not be stopped by a checkpoint while it holds one (Inside, hooks/threads/stop.h), or else a thread
+// that waits inside would never be. There is one exception: a lock that the program itself holds from one call of
+// ours to a later one, its own code running in between. That one is taken outside of any Inside, so that whoever
+// waits for it can be stopped as its holder can.
 class SpinLock {
  public:
   constexpr SpinLock() = default;

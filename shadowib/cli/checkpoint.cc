@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "hooks/coordinator.h"
+#include "hooks/command/coordinator.h"
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/common.h"

@@ -39,7 +39,7 @@ struct JobPaths {
   std::string epoch;     // "g<generation>-<random hex>"
   std::string exchange;  // the URI it was started with, without a password
   std::string password;  // of the exchange, if it is a Redis server that asks for one
-  std::string alive;     // directory of locks (hooks/protocol.h)
+  std::string alive;     // directory of locks (hooks/job/protocol.h)
   std::string started;   // directory of <host>-<pid>-<start time> of what `run` has started
 };
 JobPaths job_paths(const std::string& directory, const std::string& job);

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/exchange/redis_connection.h"

@@ -11,7 +11,7 @@
 #include <sstream>
 
 #include "hooks/imager/set/set_files.h"
-#include "hooks/protocol.h"
+#include "hooks/job/protocol.h"
 #include "shadowib/base/shared_names.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/exchange/exchange.h"

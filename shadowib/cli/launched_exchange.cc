@@ -23,7 +23,7 @@
 #include <memory>
 #include <sstream>
 
-#include "hooks/imager/descriptors/launcher_process.h"
+#include "hooks/imager/descriptors/capture/launcher_process.h"
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/in_child.h"

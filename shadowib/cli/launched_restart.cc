@@ -8,7 +8,7 @@
 #include <cstdlib>
 
 #include "hooks/imager/set/set_files.h"
-#include "hooks/protocol.h"
+#include "hooks/job/protocol.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 

@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "hooks/imager/set/set_files.h"
-#include "hooks/protocol.h"
+#include "hooks/job/protocol.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/machine.h"
@@ -45,7 +45,7 @@ const FileSystem* find_file_system(unsigned long type) {
   return nullptr;
 }
 
-// Who holds a member's lock is seen through another open file, as hooks/protocol.cc looks at it.
+// Who holds a member's lock is seen through another open file, as hooks/job/protocol.cc looks at it.
 Finding try_lock(const std::string& path) {
   const std::string remedy = "put it on another file system; nfs needs its lock service (no mount option nolock)";
   const int fd = hold_alive_lock(path);

@@ -10,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-#include "hooks/coordinator.h"
+#include "hooks/command/coordinator.h"
 #include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"

@@ -12,10 +12,10 @@
 
 namespace shadowib::cli {
 
-// Locks (hooks/protocol.h) and files, in the job's directory:
+// Locks (hooks/job/protocol.h) and files, in the job's directory:
 //   alive/restart          held by the command that began, while it lives
-//   alive/renewing         held by it until the job has its new epoch: who would join meanwhile waits (hooks/job.cc)
-//   alive/<epoch>.share<M> held by each command of a shared restart; M: its lowest member
+//   alive/renewing         held by it until the job has its new epoch: who would join meanwhile waits
+//   (hooks/agent/join.cc) alive/<epoch>.share<M> held by each command of a shared restart; M: its lowest member
 //   sharing                held for a moment by who begins or joins
 //   share                  fields epoch, set: what was begun
 // Keys below <epoch>/restart/: started/<member> is claimed with the name of the share's lock.

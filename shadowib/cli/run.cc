@@ -6,7 +6,7 @@
 
 #include "hooks/imager/processor.h"
 #include "hooks/imager/set/set_files.h"
-#include "hooks/request_signals.h"
+#include "hooks/threads/request_signals.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"

@@ -1,5 +1,5 @@
 // shadowib status: the jobs of a directory, their members and what these have open.
-#include "hooks/coordinator.h"
+#include "hooks/command/coordinator.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"

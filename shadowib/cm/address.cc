@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "shadowib/cm/courier.h"
-#include "shadowib/cm/directory.h"
+#include "shadowib/cm/listeners.h"
 
 namespace shadowib::cm {
 namespace {

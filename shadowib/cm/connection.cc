@@ -11,7 +11,7 @@
 #include "shadowib/base/log.h"
 #include "shadowib/cm/attributes.h"
 #include "shadowib/cm/courier.h"
-#include "shadowib/cm/directory.h"
+#include "shadowib/cm/listeners.h"
 
 namespace shadowib::cm {
 namespace {

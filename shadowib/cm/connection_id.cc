@@ -7,7 +7,7 @@
 
 #include "shadowib/base/lasting.h"
 #include "shadowib/cm/connection.h"
-#include "shadowib/cm/directory.h"
+#include "shadowib/cm/listeners.h"
 
 namespace shadowib::cm {
 namespace {

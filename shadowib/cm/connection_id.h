@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/cm/message.h"
 
 namespace shadowib::cm {

@@ -14,7 +14,7 @@
 #include <map>
 #include <memory>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"

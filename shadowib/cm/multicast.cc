@@ -7,7 +7,7 @@
 
 #include "shadowib/cm/attributes.h"
 #include "shadowib/cm/courier.h"
-#include "shadowib/cm/directory.h"
+#include "shadowib/cm/listeners.h"
 #include "shadowib/cr/peers.h"
 
 namespace shadowib::cm {

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <string>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "shadowib/base/log.h"
-#include "shadowib/cr/directory.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/cr/ports.h"
+#include "shadowib/cr/published_ids.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {

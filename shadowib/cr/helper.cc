@@ -5,9 +5,9 @@
 
 #include <atomic>
 
-#include "hooks/fault.h"
-#include "hooks/raw_signal.h"
-#include "hooks/stop.h"
+#include "hooks/raw/raw_signal.h"
+#include "hooks/threads/fault.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/objects/backend.h"
 

@@ -7,11 +7,11 @@
 #include <memory>
 #include <string_view>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "shadowib/base/this_host.h"
 #include "shadowib/cr/announce.h"
-#include "shadowib/cr/directory.h"
 #include "shadowib/cr/ports.h"
+#include "shadowib/cr/published_ids.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/registry.h"
 #include "shadowib/objects/work_queue.h"

@@ -1,7 +1,7 @@
-// The shim's part in checkpoints: implements hooks/agent.h's Participant over the shadow objects.
+// The shim's part in checkpoints: implements hooks/agent/agent.h's Participant over the shadow objects.
 #pragma once
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 
 namespace shadowib {
 

@@ -10,12 +10,12 @@
 #include <map>
 #include <set>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
-#include "shadowib/cr/directory.h"
 #include "shadowib/cr/ports.h"
+#include "shadowib/cr/published_ids.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/ip_groups.h"
 #include "shadowib/objects/registry.h"

@@ -7,7 +7,7 @@
 
 #include "shadowib/abi/backend.h"
 #include "shadowib/base/status.h"
-#include "shadowib/cr/directory.h"
+#include "shadowib/cr/published_ids.h"
 #include "shadowib/objects/context.h"
 
 namespace shadowib {

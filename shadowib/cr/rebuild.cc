@@ -10,8 +10,8 @@
 
 #include <algorithm>
 
-#include "hooks/fault.h"
-#include "hooks/loader_thread.h"
+#include "hooks/agent/loader_thread.h"
+#include "hooks/threads/fault.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"

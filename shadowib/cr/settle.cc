@@ -19,7 +19,7 @@
 #include <map>
 #include <vector>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"

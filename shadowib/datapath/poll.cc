@@ -1,4 +1,4 @@
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"

@@ -2,7 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"

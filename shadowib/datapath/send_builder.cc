@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/slots.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"

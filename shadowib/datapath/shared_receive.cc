@@ -1,7 +1,7 @@
 // Receives posted to a shared receive queue.
 #include <errno.h>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"
 

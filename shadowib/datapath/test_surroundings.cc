@@ -1,7 +1,7 @@
 // What the data path stands on, for its tests: no threads to stop, no peers, and a backend that each test makes.
 #include <atomic>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/backend.h"
 

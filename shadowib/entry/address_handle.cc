@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/cr/ports.h"

@@ -1,10 +1,10 @@
-// The C API of shadowib/shadowib.h, over hooks/agent.h.
+// The C API of shadowib/shadowib.h, over hooks/agent/agent.h.
 #include <cstdio>
 #include <cstring>
 #include <string>
 
-#include "hooks/agent.h"
-#include "hooks/stop.h"
+#include "hooks/agent/agent.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/base/status.h"
 #include "shadowib/cr/identity.h"
 #include "shadowib/cr/participant.h"

@@ -1,7 +1,7 @@
 // Completion channels, completion queues, events.
 #include <errno.h>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/abi/slots.h"
 #include "shadowib/datapath/datapath.h"

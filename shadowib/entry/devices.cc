@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "hooks/agent.h"
-#include "hooks/stop.h"
+#include "hooks/agent/agent.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/abi/slots.h"
 #include "shadowib/cr/announce.h"

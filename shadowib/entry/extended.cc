@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/datapath/extended_poll.h"
 #include "shadowib/datapath/send_builder.h"

@@ -21,8 +21,8 @@ void in_child() {
   disown_objects_in_child();
 }
 
-// Order: the agent's handler (hooks/agent.cc) is registered when the process joins, this one when the library is
-// loaded; children run them in order of registration, and neither needs the other's work done.
+// Order: the agent's handler (hooks/agent/agent.cc) is registered when the process joins, this one when the library
+// is loaded; children run them in order of registration, and neither needs the other's work done.
 __attribute__((constructor)) void register_fork_handler() { ::pthread_atfork(nullptr, nullptr, in_child); }
 
 // A program may exit without destroying its queue pairs; its peers are told, and acknowledgements held back for

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/base/imports.h"
 #include "shadowib/cm/device_file.h"

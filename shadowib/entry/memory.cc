@@ -1,8 +1,8 @@
 // Protection domains and memory regions.
 #include <errno.h>
 
-#include "hooks/agent.h"
-#include "hooks/stop.h"
+#include "hooks/agent/agent.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/cr/announce.h"
 #include "shadowib/entry/errors.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/objects/registry.h"
 

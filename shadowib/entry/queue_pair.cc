@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "hooks/agent.h"
-#include "hooks/stop.h"
+#include "hooks/agent/agent.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
 #include "shadowib/cr/announce.h"
 #include "shadowib/cr/peers.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "hooks/stop.h"
+#include "hooks/threads/stop.h"
 #include "shadowib/datapath/event_delivery.h"
 #include "shadowib/entry/errors.h"
 #include "shadowib/entry/extended.h"

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/guard.h"

@@ -13,7 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "hooks/imager/descriptors/proc.h"
+#include "hooks/raw/proc.h"
 
 #ifndef EXTPROC
 #define EXTPROC 0200000

@@ -19,7 +19,7 @@
 #include <random>
 
 #include "hooks/imager/descriptors.h"
-#include "hooks/imager/descriptors/test_job.h"
+#include "hooks/imager/descriptors/tests/test_job.h"
 #include "hooks/imager/shared_memory.h"
 
 namespace shadowib::descriptors {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "hooks/protocol.h"
+#include "hooks/job/protocol.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 #include "hooks/imager/descriptors.h"
 #include "shadowib/exchange/exchange.h"
 

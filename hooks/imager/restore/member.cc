@@ -15,12 +15,12 @@
 #include <algorithm>
 #include <map>
 
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/restore/address_space.h"
 #include "hooks/imager/restore/file_check.h"
 #include "hooks/imager/restore/recorded_files.h"
 #include "hooks/imager/restore/vdso.h"
 #include "hooks/imager/save/restart_mailbox.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
 
 #pragma weak __rseq_offset
 #pragma weak __rseq_size

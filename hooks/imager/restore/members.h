@@ -9,7 +9,7 @@
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/restore/image_memory.h"
 #include "hooks/imager/restore/namespaces.h"
-#include "hooks/imager/restore/placement.h"
+#include "hooks/imager/restore/process_tree.h"
 
 namespace shadowib {
 

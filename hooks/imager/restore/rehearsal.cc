@@ -20,13 +20,13 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/restore/file_check.h"
 #include "hooks/imager/restore/namespaces.h"
-#include "hooks/imager/restore/placement.h"
 #include "hooks/imager/restore/process_groups.h"
+#include "hooks/imager/restore/process_tree.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/recorded_files.h"
 #include "hooks/imager/restore/shared_memory.h"
 #include "hooks/imager/restore/vdso.h"
-#include "hooks/sanitizer_thread.h"
+#include "hooks/threads/sanitizer_thread.h"
 
 namespace shadowib {
 namespace {

@@ -8,13 +8,13 @@
 #include <unistd.h>
 
 #include "hooks/imager/restart.h"
+#include "hooks/imager/restore/first_process.h"
 #include "hooks/imager/restore/members.h"
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/process_groups.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/shared_memory.h"
-#include "hooks/imager/restore/supervisor.h"
-#include "hooks/sanitizer_thread.h"
+#include "hooks/threads/sanitizer_thread.h"
 
 namespace shadowib {
 namespace {

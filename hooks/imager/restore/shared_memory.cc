@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "hooks/imager/descriptors/match.h"
+#include "hooks/imager/descriptors/match/match.h"
 #include "hooks/imager/restore/shared_files.h"
 #include "shadowib/base/log.h"
 

@@ -8,7 +8,7 @@ namespace shadowib {
 
 // If this kernel's vdso is the recorded one it goes to its place. Else it goes where nothing is, and the recorded
 // one's place gets a copy of it whose every function leads to the one of the same name here: the image's libc holds
-// their addresses. No thread of an image stands in a vdso (hooks/stop.cc).
+// their addresses. No thread of an image stands in a vdso (hooks/threads/stop.cc).
 struct VdsoPlan {
   std::uint32_t piece_count = 0;
   RestorerVdsoPiece pieces[kMaxVdsoPieces] = {};  // `staging` is an offset within the staging area

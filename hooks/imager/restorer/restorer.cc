@@ -14,9 +14,9 @@
 #include <linux/time.h>
 #include <linux/uio.h>
 
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/restorer/restorer_args.h"
-#include "hooks/imager/thread_context.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
+#include "hooks/threads/thread_context.h"
 
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102

@@ -1,12 +1,12 @@
 // check_capturable: what of memory and process state stands in the way of a checkpoint.
 #include <errno.h>
 
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/imager.h"
-#include "hooks/imager/save/directory.h"
 #include "hooks/imager/save/mapping_table.h"
 #include "hooks/imager/save/process_state.h"
-#include "hooks/imager/save/raw_text.h"
+#include "hooks/raw/directory_reader.h"
+#include "hooks/raw/text.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
 
 namespace shadowib {
 namespace {

@@ -4,7 +4,7 @@
 // checkpoint taken, in this order or the other. That process gets it as ever. Each restart of the set would die of it
 // at once, for ever. So it is left out of the image, if the program has neither a handler for it nor has blocked it.
 // What it handles is the program's own affair, and what it has blocked may be: it may take it by sigwait or a
-// signalfd. And what asks us for a checkpoint (hooks/request_signals.h) has asked for this one.
+// signalfd. And what asks us for a checkpoint (hooks/threads/request_signals.h) has asked for this one.
 #pragma once
 
 #include <cstdint>

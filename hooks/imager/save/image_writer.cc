@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 
-#include "hooks/fault.h"
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
+#include "hooks/threads/fault.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

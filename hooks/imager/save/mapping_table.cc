@@ -6,8 +6,8 @@
 #include <linux/stat.h>
 #include <sys/mman.h>
 
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
-#include "hooks/imager/save/raw_text.h"
+#include "hooks/raw/text.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
 #include "shadowib/base/descriptors.h"
 
 namespace shadowib {

@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <linux/ioctl.h>
 
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/image_format.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
 
 namespace shadowib {
 namespace {

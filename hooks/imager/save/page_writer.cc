@@ -6,8 +6,8 @@
 
 #include <new>
 
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/save/page_scan.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
 
 namespace shadowib {
 namespace {

@@ -8,10 +8,11 @@
 #include <sys/utsname.h>
 #include <time.h>
 
-#include "hooks/imager/arch/x86_64/processor_state.h"
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
-#include "hooks/imager/save/raw_text.h"
 #include "hooks/imager/save/restart_mailbox.h"
+#include "hooks/raw/text.h"
+#include "hooks/raw/x86_64/processor_state.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
+#include "hooks/threads/thread_context.h"
 
 namespace shadowib {
 namespace {

@@ -2,5 +2,4 @@
 
 extern "C" {
 shadowib::RestartMailbox shadowib_restart_mailbox;
-std::uint32_t shadowib_threads_in_restorer;
 }

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "hooks/agent.h"
+#include "hooks/agent/agent.h"
 
 namespace shadowib {
 
@@ -22,6 +22,4 @@ struct RestartMailbox {
 
 extern "C" {
 extern shadowib::RestartMailbox shadowib_restart_mailbox __attribute__((visibility("hidden")));
-// Set by the restorer to the number of threads; each counts itself out in shadowib_resume_context.
-extern std::uint32_t shadowib_threads_in_restorer __attribute__((visibility("hidden")));
 }

@@ -6,8 +6,6 @@
 #include <fcntl.h>
 #include <signal.h>
 
-#include "hooks/imager/arch/x86_64/call_on_stack.h"
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/imager.h"
 #include "hooks/imager/save/fatal_signals.h"
@@ -16,8 +14,10 @@
 #include "hooks/imager/save/page_writer.h"
 #include "hooks/imager/save/process_state.h"
 #include "hooks/imager/save/restart_mailbox.h"
-#include "hooks/imager/thread_context.h"
-#include "hooks/stop.h"
+#include "hooks/raw/x86_64/call_on_stack.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
+#include "hooks/threads/stop.h"
+#include "hooks/threads/thread_context.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
 

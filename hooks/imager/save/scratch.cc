@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
 
 namespace shadowib {
 

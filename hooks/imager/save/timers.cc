@@ -2,9 +2,9 @@
 #include <errno.h>
 #include <time.h>
 
-#include "hooks/imager/arch/x86_64/raw_syscall.h"
 #include "hooks/imager/save/process_state.h"
-#include "hooks/imager/save/raw_text.h"
+#include "hooks/raw/text.h"
+#include "hooks/raw/x86_64/raw_syscall.h"
 
 namespace shadowib {
 namespace {

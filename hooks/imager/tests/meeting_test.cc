@@ -7,7 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "hooks/protocol.h"
+#include "hooks/job/protocol.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {

@@ -10,10 +10,10 @@
 #include <atomic>
 #include <cstring>
 
-#include "hooks/fault.h"
-#include "hooks/imager/thread_context.h"
-#include "hooks/sanitizer_thread.h"
-#include "hooks/stop.h"
+#include "hooks/threads/fault.h"
+#include "hooks/threads/sanitizer_thread.h"
+#include "hooks/threads/stop.h"
+#include "hooks/threads/thread_context.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {

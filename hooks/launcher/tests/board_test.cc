@@ -11,7 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "hooks/imager/descriptors/launcher_socket.h"
+#include "hooks/imager/descriptors/capture/launcher_socket.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/pmix_library.h"
 

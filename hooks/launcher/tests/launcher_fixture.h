@@ -11,7 +11,7 @@
 #include <string>
 #include <thread>
 
-#include "hooks/agent_state.h"
+#include "hooks/agent/agent_state.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/launcher/rank.h"

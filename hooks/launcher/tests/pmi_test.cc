@@ -14,8 +14,8 @@
 #include <mutex>
 #include <thread>
 
-#include "hooks/agent_state.h"
-#include "hooks/imager/descriptors/launcher_socket.h"
+#include "hooks/agent/agent_state.h"
+#include "hooks/imager/descriptors/capture/launcher_socket.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/launcher/pmi_descriptor.h"

@@ -8,7 +8,7 @@
 
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/set/set_files.h"
-#include "hooks/protocol.h"
+#include "hooks/job/protocol.h"
 
 using namespace shadowib;
 

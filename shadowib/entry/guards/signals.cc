@@ -8,10 +8,10 @@
 
 #include <cstring>
 
-#include "hooks/raw_signal.h"
-#include "hooks/request_signals.h"
-#include "hooks/stop.h"
-#include "hooks/stop_guards.h"
+#include "hooks/raw/raw_signal.h"
+#include "hooks/threads/request_signals.h"
+#include "hooks/threads/stop.h"
+#include "hooks/threads/stop_guards.h"
 #include "shadowib/entry/guards/guard.h"
 #include "shadowib/entry/guards/masks.h"
 

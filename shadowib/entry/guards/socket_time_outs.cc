@@ -1,6 +1,6 @@
 // Calls on sockets that have a time-out (SO_RCVTIMEO, SO_SNDTIMEO) keep what is left of it over a stop; see
-// hooks/blocked_call.h. Programs that set none pay a compare. Only what says that it is of a socket is guarded: after
-// a stop, read and write have all of their socket's time-out again.
+// hooks/threads/blocked_call.h. Programs that set none pay a compare. Only what says that it is of a socket is
+// guarded: after a stop, read and write have all of their socket's time-out again.
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -9,7 +9,7 @@
 
 #include <atomic>
 
-#include "hooks/blocked_call.h"
+#include "hooks/threads/blocked_call.h"
 #include "shadowib/entry/guards/guard.h"
 
 using shadowib::Next;

@@ -1,7 +1,7 @@
 // Calls with a relative time-out tell the stop handler when they end, so that a stop does not use their time up.
 // Calls whose time-out the kernel itself counts down in memory (select, pselect, ppoll, sleep) need no guard, nor do
 // those with an absolute deadline (sem_timedwait, pthread_cond_timedwait). Sockets with a time-out:
-// socket_time_outs.cc. See hooks/blocked_call.h.
+// socket_time_outs.cc. See hooks/threads/blocked_call.h.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "hooks/blocked_call.h"
+#include "hooks/threads/blocked_call.h"
 #include "shadowib/entry/guards/guard.h"
 #include "shadowib/entry/guards/masks.h"
 

@@ -1,0 +1,250 @@
+#include "hooks/agent/agent.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "hooks/agent/agent_state.h"
+#include "hooks/agent/loader_thread.h"
+#include "hooks/agent/own_checkpoints.h"
+#include "hooks/imager/processor.h"
+#include "hooks/launcher/launcher.h"
+#include "hooks/raw/raw_signal.h"
+#include "hooks/raw/tasks.h"
+#include "hooks/threads/fault.h"
+#include "hooks/threads/request_signals.h"
+#include "hooks/threads/stop.h"
+#include "shadowib/base/arena.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
+#include "shadowib/base/malloc_arenas.h"
+#include "shadowib/base/unowned_descriptors.h"
+
+namespace shadowib {
+
+AgentState g_agent;
+
+namespace {
+
+constexpr std::size_t kAgentStackBytes = 512 << 10;
+constexpr int kExchangeLostMs = 1000;
+constexpr std::int64_t kExitWaitNs = 2'000'000'000;
+
+SpinLock g_join_lock;
+constinit thread_local bool t_is_agent __attribute__((tls_model("initial-exec"))) = false;
+
+void tell_of_the_end() {
+  Fields fields;
+  fields["pid"] = std::to_string(raw_getpid());
+  (void)publish_fields(std::string(g_agent.info.epoch) + "/gone/" + std::to_string(g_agent.info.member), fields).ok();
+}
+
+void answer_checkpoint_request() {
+  std::string text;
+  bool found = false;
+  Status status = g_agent.exchange->get(std::string(g_agent.info.epoch) + "/control/checkpoint", &text, &found);
+  if (status.ok() && found) take_part_in_checkpoint(text);
+}
+
+void answer_status_request() {
+  const std::uint64_t n = latest_request(g_agent.exchange, g_agent.info.epoch, "status");
+  if (n <= g_agent.last_status) return;
+  g_agent.last_status = n;
+  std::string json = "{\"index\":" + std::to_string(g_agent.info.member) +
+                     ",\"pid\":" + std::to_string(raw_getpid()) +
+                     ",\"generation\":" + std::to_string(g_agent.info.generation) +
+                     ",\"phase\":" + std::to_string(g_agent.phase.load()) + ",\"objects\":";
+  const std::size_t before = json.size();
+  if (g_agent.participant != nullptr) g_agent.participant->describe(&json);
+  if (json.size() == before) json += "{}";
+  launcher_describe(&json);
+  json += "}";
+  (void)g_agent.exchange
+      ->publish(std::string(g_agent.info.epoch) + "/status/" + std::to_string(n) + "/" +
+                    std::to_string(g_agent.info.member),
+                json)
+      .ok();
+}
+
+void* agent_main(void*) {
+  ::prctl(PR_SET_NAME, "shadowib-agent");
+  t_is_agent = true;
+  stop_exempt_this_thread();
+  note_malloc_arena();  // what it calls of libc while the program is stopped may allocate
+  std::uint64_t token = 0;
+  std::uint32_t generation = g_agent.info.generation;
+  while (!g_agent.quit.load()) {
+    if (generation != g_agent.info.generation) token = 0, generation = g_agent.info.generation;
+    // Somebody has to take them, whatever the program's threads have blocked.
+    const std::uint64_t requests = request_signals();
+    raw_sigmask(SIG_UNBLOCK, &requests, nullptr);
+    Status status = g_agent.exchange->watch(std::string(g_agent.info.epoch) + "/control", &token,
+                                            own_checkpoint_wait_ms(), g_agent.cancel.load());
+    raw_sigmask(SIG_BLOCK, &requests, nullptr);
+    if (g_agent.quit.load()) break;
+    if (!status.ok() && status.code() != Code::kTimeout) {
+      // The exchange is lost: harmless while the job runs. Look again now and then, in case it comes back.
+      log_line(LogLevel::kDebug, "waiting for requests: %s", status.text());
+      pollfd cancel{g_agent.cancel.load(), POLLIN, 0};
+      ::syscall(SYS_poll, &cancel, 1, kExchangeLostMs);
+      token = 0;
+    }
+    end_with_the_job(g_agent.exchange, g_agent.info.epoch);
+    launcher_take_events(g_agent.exchange, g_agent.info.epoch);
+    answer_checkpoint_request();
+    answer_status_request();
+    start_own_checkpoint();
+  }
+  tell_of_the_end();
+  stop_unexempt_this_thread();
+  g_agent.ended.store(1);
+  futex_wake(&g_agent.ended, 1 << 30);
+  return nullptr;
+}
+
+Status start_agent_thread() {
+  AllSignalsBlocked blocked(kLibcSignals);  // the thread inherits it
+  pthread_attr_t attributes;
+  ::pthread_attr_init(&attributes);
+  ::pthread_attr_setstacksize(&attributes, kAgentStackBytes);
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  pthread_t thread;
+  int rc = ::pthread_create(&thread, &attributes, agent_main, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  if (rc != 0) return Status::of(Code::kIo, rc, "cannot create the agent thread (limit of processes?)");
+  return {};
+}
+
+// The child is no member, has none of our threads, and drops the descriptors it inherited: among them the lock that
+// says the parent is alive.
+void agent_in_child() {
+  g_join_lock.reset();
+  hooks_reset_after_fork();
+  arena_reset_lock_after_fork();
+  stop_reset_after_fork();
+  give_back_request_signals();
+  loader_thread_forget();
+  launcher_reset_after_fork();
+  forget_owned_descriptors(true);
+  forget_owned_mappings(false);
+  arena_forget_secrets();
+  log_restart(nullptr);
+  g_agent.member_pid = 0;
+  g_agent.exchange = nullptr;
+  g_agent.alive_lock = -1;
+  g_agent.cancel = -1;
+  g_agent.quit = false;
+  g_agent.ended = 0;
+  g_agent.phase = 0;
+}
+
+// What the loader was told when the program started.
+Status read_processor_choice() {
+  const char* level = std::getenv("SHADOWIB_CPU");
+  g_agent.processor_level = level == nullptr || level[0] == '\0' ? kAnyProcessorLevel : processor_level(level);
+  if (g_agent.processor_level < 0)
+    return Status::of(
+        Code::kUsage, 0,
+        "SHADOWIB_CPU=%.60s is none of x86-64, x86-64-v2, x86-64-v3 and x86-64-v4; shadowib run --cpu sets it",
+        level);
+  const char* bind_now = std::getenv("LD_BIND_NOW");
+  g_agent.binds_at_start = bind_now != nullptr && bind_now[0] != '\0';
+  return {};
+}
+
+Status join_locked() {
+  static bool handler_registered = false;
+  if (!handler_registered) {
+    log_init_from_environment();
+    ::pthread_atfork(nullptr, nullptr, agent_in_child);
+    handler_registered = true;
+  }
+  SHADOWIB_TRY(fill_job_info(&g_agent.info));
+  SHADOWIB_TRY(stop_install());
+  SHADOWIB_TRY(choose_request_signals());
+  SHADOWIB_TRY(read_processor_choice());
+  int alive_lock = -1;
+  SHADOWIB_TRY(enter_job(&g_agent.info, &g_agent.exchange, &alive_lock, &g_agent.last_request, &g_agent.last_status));
+  g_agent.alive_lock = alive_lock;
+  fault_set_member(g_agent.info.member);
+  const int cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (cancel < 0) return Status::of(Code::kIo, errno, "pid %d: no descriptor left for the agent", raw_getpid());
+  g_agent.cancel = cancel;
+  begin_own_checkpoints();
+  SHADOWIB_TRY(loader_thread_start());
+  install_request_signals(&g_agent.cancel);
+  if (Status s = start_agent_thread(); !s.ok()) {
+    give_back_request_signals();
+    return s;
+  }
+  g_agent.member_pid.store(raw_getpid());
+  log_line(LogLevel::kInfo, "member %u of job %s, epoch %s", g_agent.info.member, g_agent.info.job,
+           g_agent.info.epoch);
+  return {};
+}
+
+// Waits for the agent's end, within a bound. False if a checkpoint is stopping us first, which needs this thread
+// parked.
+bool agent_has_ended() {
+  Inside inside;
+  const std::int64_t deadline = monotonic_ns() + kExitWaitNs;
+  while (g_agent.ended.load() == 0 && monotonic_ns() < deadline) {
+    if (g_stop_requested.load() != 0) return false;
+    futex_wait(&g_agent.ended, 0, 5'000'000);
+  }
+  return true;
+}
+
+// An orderly end: the agent says so, and lets nobody wait for this process. Takes no lock and allocates nothing, for
+// programs call _exit in signal handlers.
+__attribute__((destructor)) void leave_job() {
+  if (!is_member() || t_is_agent) return;
+  g_agent.quit.store(true);
+  const std::uint64_t one = 1;
+  [[maybe_unused]] auto n = ::syscall(SYS_write, g_agent.cancel.load(), &one, sizeof(one));
+  if (!agent_has_ended()) (void)agent_has_ended();  // parked in between, perhaps restarted
+}
+
+[[noreturn]] void leave_job_and_end(int status) {
+  leave_job();
+  for (;;) ::syscall(SYS_exit_group, status);
+}
+
+}  // namespace
+
+void set_participant(Participant* participant) { g_agent.participant = participant; }
+
+bool is_member() {
+  const int pid = g_agent.member_pid.load(std::memory_order_relaxed);
+  return pid != 0 && pid == raw_getpid();
+}
+
+Status join_job() {
+  Inside inside;
+  SpinGuard guard(g_join_lock);
+  if (is_member()) return {};
+  return join_locked();
+}
+
+Status publish_fields(const std::string& key, const Fields& fields) {
+  return g_agent.exchange->publish(key, encode_fields(fields));
+}
+
+const JobInfo& job_info() { return g_agent.info; }
+Exchange* job_exchange() { return g_agent.exchange; }
+
+}  // namespace shadowib
+
+// Destructors do not run then, but for many a program it is the end that it always comes to (GASNet's among them).
+extern "C" __attribute__((visibility("default"))) void _exit(int status) { shadowib::leave_job_and_end(status); }
+extern "C" __attribute__((visibility("default"))) void _Exit(int status) noexcept {
+  shadowib::leave_job_and_end(status);
+}

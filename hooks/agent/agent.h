@@ -1,0 +1,117 @@
+// The agent: one thread in each member that takes part in checkpoints, and what it calls.
+//
+// hooks/ knows no verbs: the shim (shadowib/cr/) registers a Participant; programs register through
+// shadowib/shadowib.h. All callbacks run in the agent thread.
+//
+// A checkpoint, phase by phase (numbers are fault points, SHADOWIB_FAULT=<number>:<action>, see fault.h):
+//    5            (before any checkpoint) the shim's helper thread begins
+//   10 joined     barrier: every member has seen the request
+//   20 hooks      the program's pre-checkpoint hooks, then calls to a launcher come to their end (launcher/gate.h);
+//   threads
+//                 still run
+//   30 stop       all members stop_threads() together, barrier "stopped"; 35: this one's are about to be
+//   40 settle     Participant::settle until the frontier, barrier "settled"
+//   50 quiesce    Participant::quiesce (helper threads parked), barrier "quiet"
+//   60 inspect    descriptors, children, mappings are captured into a table and judged (P4); nothing written before
+//                 the command has said "go"
+//   70 save       image written to the staging directory, fsynced; result published
+//   80 commit     the command writes the manifest, syncs, renames; publishes the outcome
+//   90 outcome    resume: Participant::resume, release_threads(); or kill; or abort: as resume
+// and a restart, in the restored agent thread:
+//   110 restored  memory, threads, descriptors are back; all threads still parked
+//   120 rebuild   Participant::restart: 121 the backend is loaded, 122 objects are made, 123 what peers have to
+//                 know is published, 124 queue pairs are connected, 125 everybody's are: what has not run is posted
+//                 again
+//   130 hooks     what takes a launcher's place is told (launcher/launcher.h); the program's restart hooks
+//   140 go        release_threads()
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "shadowib/base/status.h"
+#include "shadowib/exchange/exchange.h"
+
+namespace shadowib {
+
+// What a member needs to find its job. Filled from the environment at generation 0, by the restart command
+// afterwards. Fixed size and trivially copyable: a restart writes it into the restored process (see
+// imager/restart.h).
+struct JobInfo {
+  char job[128];         // SHADOWIB_JOB
+  char directory[1024];  // SHADOWIB_DIR, absolute
+  char exchange[1024];   // SHADOWIB_EXCHANGE, default dir:<directory>/jobs/<job>/x
+  char backend[64];      // SHADOWIB_BACKEND: auto, verbs, ib2tcp
+  char epoch[64];        // "g<generation>-<random hex>": prefix of all keys in the exchange
+  std::uint32_t generation;
+  std::uint32_t member;        // index in the job; kept across restarts
+  std::uint32_t member_count;  // at a restart: members of the set
+  std::uint32_t step_ms;  // of a restart: how long a member may take to load the backend; barriers have twice that
+  char log[256];          // SHADOWIB_LOG of the restarting command, or empty
+  char ib2tcp_transport[64];  // SHADOWIB_IB2TCP_TRANSPORT of the restarting command, or empty
+  char verbs_library[1024];   // SHADOWIB_IBVERBS of the restarting command, a path made absolute, or empty
+  char fault[64];             // SHADOWIB_FAULT of the restarting command, or empty (hooks/threads/fault.h)
+};
+
+// Twice a step, so that who fails in one is heard of before the others give up.
+inline int barrier_ms(const JobInfo& job) { return static_cast<int>(2 * job.step_ms); }
+
+// What a settling participant may use. Lives for one call.
+struct SettleContext {
+  const JobInfo* job;
+  Exchange* exchange;
+  const char* prefix;            // keys of this checkpoint: "<epoch>/ckpt/<n>"
+  const char* abort_key;         // exists as soon as anybody gave up
+  const std::uint32_t* members;  // [0..member_count), the members of this checkpoint
+  std::uint32_t member_count;
+  std::string again_prefix;  // a key below it exists as soon as a member wants the job to run a moment
+  std::int64_t deadline_ns;  // CLOCK_MONOTONIC, of the whole checkpoint
+};
+
+class Participant {
+ public:
+  virtual ~Participant() = default;
+  // Threads are about to be stopped, here first or elsewhere in the job. resume() ends it.
+  virtual void stopping() {}
+  // Threads of all members are stopped. Reach the frontier, however long that takes before the deadline as long as
+  // requests go on being executed. kTimeout: they do not; let the job run a moment and try again; kRefused: give up,
+  // with the object's name in the text. Reports the time taken, for figures.
+  virtual Status settle(const SettleContext& context) = 0;
+  // Everybody settled. Park helper threads; afterwards nothing moves in this process.
+  virtual Status quiesce() = 0;
+  // The program's threads are about to go on: in the original process after a commit, an abort or a refusal, whatever
+  // phase was reached; in a restarted one after restart().
+  virtual void resume() = 0;
+  // A new process from an image. Threads parked, owned descriptors and mappings gone and forgotten.
+  virtual Status restart(const JobInfo& job, Exchange* exchange) = 0;
+  // Appends a JSON object that describes this member's objects for `shadowib status`. Threads run.
+  virtual void describe(std::string* json) = 0;
+};
+
+// Registers the one participant (before join_job). Not owned.
+void set_participant(Participant* participant);
+
+// The calling process becomes a member of its job, if it is none yet: opens the exchange, claims its index, installs
+// the stop handler, starts the agent. Idempotent, thread-safe. In a forked child it joins as a new member.
+Status join_job();
+bool is_member();
+
+// Valid once is_member(). The exchange and info of the current generation.
+const JobInfo& job_info();
+Exchange* job_exchange();
+// Reads the job's secret from <directory>/jobs/<job>/key (32 bytes, mode 0600; created by the first who needs it) to
+// `key`, and leaves no copy of it anywhere else: other memory may be saved in an image.
+Status read_job_key(std::uint8_t key[32]);
+
+// Program hooks (shadowib.h). `event`: 0 before checkpoint, 1 resume, 2 restart. Returns an id.
+using HookFunction = void (*)(int event, void* arg);
+int add_hook(HookFunction function, void* arg);
+void remove_hook(int id);
+
+// Asks for a checkpoint of the caller's own job: starts the command `shadowib checkpoint` beside the program and
+// waits. Returns 0 on resume, 1 in the restarted process, or a Status through *status. May be called by any program
+// thread.
+int request_checkpoint(bool kill, int timeout_ms, Status* status, std::string* set_path);
+
+}  // namespace shadowib

@@ -1,0 +1,72 @@
+// What the parts of the agent share. Internal to hooks/.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "hooks/agent/agent.h"
+#include "hooks/job/protocol.h"
+
+namespace shadowib {
+
+struct AgentState {
+  JobInfo info{};
+  Exchange* exchange = nullptr;  // never destroyed: after a restart its descriptors are not its own
+  Participant* participant = nullptr;
+  std::atomic<int> member_pid{0};       // the process that is a member; a forked child is none
+  std::atomic<int> alive_lock{-1};      // owned descriptor
+  std::atomic<int> cancel{-1};          // owned eventfd: readable makes the agent leave its wait
+  std::atomic<bool> quit{false};        // the process ends
+  std::atomic<std::uint32_t> ended{0};  // the agent has left its loop
+  std::atomic<int> phase{0};            // reached in the checkpoint under way; 0: none
+  std::uint64_t last_request = 0;       // number of the latest checkpoint request seen
+  std::uint64_t last_status = 0;
+  int processor_level = 0;      // of SHADOWIB_CPU (imager/processor.h)
+  bool binds_at_start = false;  // LD_BIND_NOW
+
+  // The end of the latest round, for request_checkpoint(): `rounds` counts them, `outcome` is the set's path or, if
+  // not committed, the reason.
+  std::atomic<std::uint32_t> rounds{0};
+  std::atomic<bool> committed{false};
+  char outcome[1024] = {};
+};
+
+extern AgentState g_agent;
+
+// job.cc: where the job is, from the environment.
+Status fill_job_info(JobInfo* info);
+// Makes the job's directories, finds or starts its epoch and takes an index: claims the member key and holds the lock
+// (*alive_lock). *last_request, *last_status: the latest requests made before this member could be meant.
+Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint64_t* last_request,
+                 std::uint64_t* last_status);
+std::string describe_member();  // the fields of the member key
+Status publish_fields(const std::string& key, const Fields& fields);
+// The numbers of the latest requests; 0 if none.
+std::uint64_t latest_request(Exchange* exchange, const char* epoch, const char* name);
+
+// round.cc: this member's part in one checkpoint.
+void take_part_in_checkpoint(const std::string& request);
+
+// restarted.cc: remembers, in memory that the image holds, which descriptor numbers are ours. Before saving.
+void note_owned_descriptors();
+// The restored agent thread goes on here. Does not return on failure: the process exits.
+void go_on_after_restart(const JobInfo& info);
+
+// hook_registry.cc
+void run_hooks(int event);
+void hooks_reset_after_fork();
+
+// command.cc: starts `shadowib checkpoint` for this job as nobody's child; its output goes to `output_fd` (< 0:
+// nowhere).
+Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd);
+
+// mapped_files.cc: lines "<build-id hex or -> <path>\n" of the regular files mapped here.
+std::string describe_mapped_files();
+
+std::uint64_t field_number(const Fields& fields, const char* name);
+const std::string& field_text(const Fields& fields, const char* name);
+Status status_from_fields(const Fields& fields);
+Fields fields_of_status(const Status& status);
+
+}  // namespace shadowib

@@ -1,0 +1,129 @@
+#include "hooks/agent/own_checkpoints.h"
+
+#include <algorithm>
+#include <climits>
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "hooks/agent/agent_state.h"
+#include "hooks/threads/request_signals.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+namespace {
+
+// All members may have got the signal: the one with the lowest index among the living starts, the others if it does
+// not.
+constexpr std::int64_t kOthersNs = 1'000'000'000;
+// Who is to be ended and is alive after a checkpoint has begun: it was another, or was refused. And a command that
+// comes upon another checkpoint ends without one.
+constexpr std::int64_t kAgainNs = 5'000'000'000;
+constexpr int kMostRounds = 3, kMostCommands = 12;
+
+std::int64_t g_interval_ns = 0;  // 0: none
+std::int64_t g_next_interval_ns = 0;
+int g_timeout_ms = 60000;
+
+// What signals have asked for, and nobody has begun.
+struct Asked {
+  bool anything = false, kill = false;
+  std::int64_t due_ns = 0;          // when this member starts
+  std::uint64_t requests_seen = 0;  // checkpoints begun before
+  int rounds = 0, commands = 0;
+} g_asked;
+
+bool lowest_alive() {
+  for (std::uint32_t index = 0; index < g_agent.info.member; ++index)
+    if (is_alive(alive_path(g_agent.info.directory, g_agent.info.job, g_agent.info.epoch, std::to_string(index))))
+      return false;
+  return true;
+}
+
+std::int64_t turn(std::int64_t then) { return lowest_alive() ? then : then + kOthersNs; }
+
+void start(bool kill, const char* why) {
+  if (Status s = start_checkpoint_command(kill, g_timeout_ms, -1); !s.ok())
+    log_line(LogLevel::kWarn, "%s: %s", why, s.text());
+}
+
+void start_periodic(std::int64_t now) {
+  if (g_interval_ns == 0 || now < g_next_interval_ns) return;
+  g_next_interval_ns = now + g_interval_ns;
+  if (lowest_alive()) start(false, "periodic checkpoint");
+}
+
+void take_signals(std::int64_t now) {
+  const SignalledRequest request = take_signalled_request();
+  if (!request.checkpoint) return;
+  if (!g_asked.anything || (request.kill && !g_asked.kill)) {
+    g_asked = {true, false, turn(now), g_agent.last_request, 0, 0};
+    log_line(LogLevel::kInfo, "a signal asks for a checkpoint%s", request.kill ? ", and for the end" : "");
+  }
+  g_asked.kill |= request.kill;
+}
+
+// Somebody has begun one since.
+void look_what_has_begun(std::int64_t now) {
+  if (!g_asked.anything || g_agent.last_request == g_asked.requests_seen) return;
+  if (!g_asked.kill) {
+    g_asked = {};
+    return;
+  }
+  g_asked.requests_seen = g_agent.last_request;
+  ++g_asked.rounds;
+  g_asked.due_ns = turn(now + kAgainNs);
+}
+
+void start_signalled(std::int64_t now) {
+  if (!g_asked.anything || now < g_asked.due_ns) return;
+  if (g_asked.rounds == kMostRounds || g_asked.commands++ == kMostCommands) {
+    log_line(LogLevel::kError, "a signal has asked for a checkpoint, and none of %d was one; the job goes on",
+             std::max(g_asked.rounds, g_asked.commands - 1));
+    g_asked = {};
+    return;
+  }
+  g_asked.due_ns = turn(now + kAgainNs);
+  start(g_asked.kill, "checkpoint that a signal has asked for");
+}
+
+int ms_until(std::int64_t then, std::int64_t now) {
+  return static_cast<int>(std::clamp<std::int64_t>((then - now) / 1000000 + 1, 0, INT_MAX));
+}
+
+}  // namespace
+
+void begin_own_checkpoints() {
+  g_asked = {};
+  if (const char* seconds = std::getenv("SHADOWIB_TIMEOUT"); seconds != nullptr && std::atof(seconds) > 0)
+    g_timeout_ms = static_cast<int>(std::min(std::atof(seconds) * 1000, 2e9));
+  if (const char* seconds = std::getenv("SHADOWIB_INTERVAL")) {
+    g_interval_ns = static_cast<std::int64_t>(std::atof(seconds) * 1e9);
+    g_next_interval_ns = monotonic_ns() + g_interval_ns;
+  }
+}
+
+int own_checkpoint_wait_ms() {
+  const std::int64_t now = monotonic_ns();
+  int wait = -1;
+  if (g_interval_ns != 0) wait = ms_until(g_next_interval_ns, now);
+  if (g_asked.anything && (wait < 0 || g_asked.due_ns < now + std::int64_t{wait} * 1000000))
+    wait = ms_until(g_asked.due_ns, now);
+  return wait;
+}
+
+void start_own_checkpoint() {
+  const std::int64_t now = monotonic_ns();
+  look_what_has_begun(now);
+  take_signals(now);
+  start_signalled(now);
+  start_periodic(now);
+}
+
+void forget_signalled_requests() {
+  drop_signalled_request();
+  g_asked = {};
+}
+
+}  // namespace shadowib

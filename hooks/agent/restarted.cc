@@ -1,0 +1,152 @@
+// The agent thread in a process restored from an image: everything else of the program is parked where it was saved.
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <memory>
+#include <vector>
+
+#include "hooks/agent/agent_state.h"
+#include "hooks/agent/loader_thread.h"
+#include "hooks/agent/own_checkpoints.h"
+#include "hooks/imager/descriptors.h"
+#include "hooks/launcher/launcher.h"
+#include "hooks/raw/tasks.h"
+#include "hooks/threads/fault.h"
+#include "hooks/threads/stop.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/log.h"
+#include "shadowib/base/unowned_descriptors.h"
+
+namespace shadowib {
+namespace {
+
+std::vector<int> g_numbers;  // of the descriptors that were ours when the image was saved
+
+// Keeps the numbers of the descriptors that were ours free from what is opened before the participant has made its
+// own again at their old numbers (a completion channel's fd is known to the program).
+class NumberReservation {
+ public:
+  explicit NumberReservation(const std::vector<int>& numbers) : numbers_(numbers) {
+    int placeholder = static_cast<int>(::syscall(SYS_memfd_create, "shadowib-reserved", 1u /* MFD_CLOEXEC */));
+    if (placeholder < 0 || ::fstat(placeholder, &identity_) != 0) {
+      numbers_.clear();
+      return;
+    }
+    bool placed = false;
+    for (int& fd : numbers_) {
+      if (fd == placeholder)
+        placed = true;
+      else if (::fcntl(fd, F_GETFD) >= 0 || ::syscall(SYS_dup3, placeholder, fd, O_CLOEXEC) < 0)
+        fd = -1;
+    }
+    if (!placed) raw_close(placeholder);
+  }
+  // Gives back the numbers nobody has put something else on.
+  ~NumberReservation() {
+    for (int fd : numbers_) {
+      struct stat now {};
+      if (fd >= 0 && ::fstat(fd, &now) == 0 && now.st_ino == identity_.st_ino && now.st_dev == identity_.st_dev)
+        raw_close(fd);
+    }
+  }
+  NumberReservation(const NumberReservation&) = delete;
+  NumberReservation& operator=(const NumberReservation&) = delete;
+
+ private:
+  std::vector<int> numbers_;
+  struct stat identity_ {};
+};
+
+std::string restart_key(const char* what) {
+  return std::string(g_agent.info.epoch) + "/restart/" + what + "/" + std::to_string(g_agent.info.member);
+}
+
+Status pass(int phase) {
+  Fields fields;
+  fields["phase"] = std::to_string(phase);
+  SHADOWIB_TRY(publish_fields(restart_key("phase"), fields));
+  return fault_point(phase);
+}
+
+Status barrier(const char* name) {
+  const std::string prefix = std::string(g_agent.info.epoch) + "/restart/";
+  return g_agent.exchange->barrier(prefix + "b/" + name, std::to_string(g_agent.info.member),
+                                   static_cast<int>(g_agent.info.member_count), barrier_ms(g_agent.info),
+                                   prefix + "abort");
+}
+
+// The new generation's exchange, lock and key. The old Exchange is abandoned: its descriptors are not ours any more.
+Status enter_new_generation() {
+  std::unique_ptr<Exchange> exchange;
+  SHADOWIB_TRY(Exchange::open(g_agent.info.exchange, true, &exchange));
+  g_agent.exchange = exchange.release();
+  const std::string path =
+      alive_path(g_agent.info.directory, g_agent.info.job, g_agent.info.epoch, std::to_string(g_agent.info.member));
+  g_agent.alive_lock = hold_alive_lock(path);
+  if (g_agent.alive_lock < 0)
+    return Status::of(Code::kIo, errno, "cannot lock %.200s; is another copy of this member running?", path.c_str());
+  g_agent.cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  g_agent.last_request = latest_request(g_agent.exchange, g_agent.info.epoch, "checkpoint");
+  g_agent.last_status = latest_request(g_agent.exchange, g_agent.info.epoch, "status");
+  return g_agent.exchange->publish(member_key(g_agent.info.epoch, g_agent.info.member), describe_member());
+}
+
+Status rebuild() {
+  NumberReservation reservation(g_numbers);
+  SHADOWIB_TRY(enter_new_generation());
+  SHADOWIB_TRY(pass(110));
+  SHADOWIB_TRY(pass(120));
+  SHADOWIB_TRY(finish_descriptors());
+  loader_thread_unpark();
+  return g_agent.participant != nullptr ? g_agent.participant->restart(g_agent.info, g_agent.exchange) : Status{};
+}
+
+Status go() {
+  SHADOWIB_TRY(rebuild());
+  SHADOWIB_TRY(launcher_is_gone(g_agent.exchange, g_agent.info.epoch, g_agent.info.member));
+  SHADOWIB_TRY(pass(130));
+  run_hooks(2);
+  SHADOWIB_TRY(pass(140));
+  SHADOWIB_TRY(barrier("go"));  // nobody runs before everybody can
+  return publish_fields(restart_key("done"), {});
+}
+
+}  // namespace
+
+void note_owned_descriptors() {
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  g_numbers.clear();
+  for (int fd = lowest_owned_descriptor(); fd < kMaxOwnedDescriptors && static_cast<rlim_t>(fd) < limit.rlim_max;
+       ++fd)
+    if (is_owned_descriptor(fd)) g_numbers.push_back(fd);
+}
+
+void go_on_after_restart(const JobInfo& info) {
+  g_agent.info = info;
+  g_agent.phase = 0;
+  g_agent.member_pid = raw_getpid();
+  fault_begin_anew(info.fault);
+  fault_set_member(info.member);
+  log_restart(info.log);
+  forget_signalled_requests();
+  Status status = go();
+  if (!status.ok()) {
+    log_line(LogLevel::kError, "member %u cannot go on after the restart: %s", info.member, status.text());
+    if (g_agent.exchange != nullptr) {
+      (void)publish_fields(restart_key("fail"), fields_of_status(status)).ok();
+      (void)g_agent.exchange->claim(std::string(info.epoch) + "/restart/abort", status.text()).ok();
+    }
+    ::_exit(static_cast<int>(status.code()));
+  }
+  if (g_agent.participant != nullptr) g_agent.participant->resume();
+  release_threads();
+}
+
+}  // namespace shadowib

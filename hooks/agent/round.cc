@@ -1,0 +1,290 @@
+// This member's part in one checkpoint, phase by phase (agent.h).
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "hooks/agent/agent_state.h"
+#include "hooks/agent/loader_thread.h"
+#include "hooks/agent/round_messages.h"
+#include "hooks/agent/round_outcome.h"
+#include "hooks/agent/round_settle.h"
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/imager.h"
+#include "hooks/imager/shared_memory.h"
+#include "hooks/launcher/launcher.h"
+#include "hooks/raw/tasks.h"
+#include "hooks/threads/fault.h"
+#include "hooks/threads/request_signals.h"
+#include "hooks/threads/stop.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
+#include "shadowib/base/shared_names.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kParkHelpersMs = 5000, kLauncherCallsMs = 5000, kStopAgainMs = 10000, kStopAgainPauseMs = 1000,
+              kLongestPauseMs = 60000;
+
+class Round {
+ public:
+  explicit Round(const RoundRequest& request) : request_(request) {}
+  void run();
+
+ private:
+  Status go();
+  Status pass(int phase);
+  Status still_stopped();
+  void note_time(int phase);
+  Status quiesce();
+  Status inspect();
+  Status open_shared_memory();
+  Status save();
+  Status publish_saved(const SaveResult& result, std::int64_t save_ns);
+  void resume();
+  void stop_again();
+
+  const RoundRequest& request_;
+  RoundMessages messages_{request_};
+  RoundSettle settle_{request_, messages_};
+  RoundOutcome outcome_{request_, messages_};
+  bool hooks_ran_ = false, stop_tried_ = false, saved_ = false;
+  std::int64_t phase_began_ns_ = 0;
+  std::string times_;  // of the phases so far
+  std::string table_;  // of descriptors and shared memory
+  SharedMemorySource shared_;
+};
+
+// What a phase's time went into, for the log.
+const char* phase_name(int phase) {
+  switch (phase) {
+    case 10:
+      return "join";
+    case 20:
+      return "hooks";
+    case 30:
+      return "stop";
+    case 40:
+      return "settle";
+    case 50:
+      return "quiesce";
+    case 60:
+      return "inspect";
+    case 70:
+      return "save";
+    default:
+      return "commit";
+  }
+}
+
+void Round::note_time(int phase) {
+  const std::int64_t now = monotonic_ns();
+  char text[48];
+  std::snprintf(text, sizeof(text), "%s%s %.1f", times_.empty() ? "" : ", ", phase_name(g_agent.phase),
+                static_cast<double>(now - phase_began_ns_) / 1e6);
+  if (phase != 10) times_ += text;
+  phase_began_ns_ = now;
+  if (phase == 90) log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s", request_.number, times_.c_str());
+}
+
+// The phase begins: told to the command, which shows progress, and open to faults.
+Status Round::pass(int phase) {
+  note_time(phase);
+  g_agent.phase = phase;
+  Fields fields;
+  fields["phase"] = std::to_string(phase);
+  fields["monotonic_ns"] = std::to_string(monotonic_ns());
+  SHADOWIB_TRY(publish_fields(messages_.own("phase"), fields));
+  SHADOWIB_TRY(fault_point(phase));
+  return phase >= 40 && phase <= 70 ? still_stopped() : Status();
+}
+
+Status Round::still_stopped() {
+  return stop_lasts() ? Status() : Status::of(Code::kTimeout, 0, "pid %d: %s", raw_getpid(), kStopEndedText);
+}
+
+Status Round::quiesce() {
+  if (g_agent.participant != nullptr) SHADOWIB_TRY(g_agent.participant->quiesce());
+  SHADOWIB_TRY(still_stopped());
+  SHADOWIB_TRY(loader_thread_park(kParkHelpersMs));
+  SHADOWIB_TRY(stop_wait_exempt_parked(kParkHelpersMs));
+  return messages_.barrier("50");
+}
+
+Status Round::inspect() {
+  SHADOWIB_TRY(check_capturable());
+  SHADOWIB_TRY(prepare_descriptors(std::min(messages_.left_ms(), 2000)));
+  SHADOWIB_TRY(launcher_announce(g_agent.exchange, messages_.key("launcher")));
+  SHADOWIB_TRY(messages_.barrier("60"));
+  SHADOWIB_TRY(launcher_judge(g_agent.exchange, g_agent.info.epoch, messages_.key("launcher")));
+  SHADOWIB_TRY(capture_descriptors(g_agent.info.member, &table_));
+  SHADOWIB_TRY(g_agent.exchange->publish(messages_.own("files"), describe_mapped_files()));
+  SHADOWIB_TRY(g_agent.exchange->publish(messages_.own("fds"), table_));
+  std::string go;
+  SHADOWIB_TRY(messages_.wait_for_key("go", &go));
+  return open_shared_memory();
+}
+
+// What this member is to save of the memory it shares stands there when the command has said "go".
+Status Round::open_shared_memory() {
+  const std::string key = messages_.key("memory/" + std::to_string(g_agent.info.member));
+  std::string duty;
+  bool found = false;
+  SHADOWIB_TRY(g_agent.exchange->get(key, &duty, &found));
+  return shared_.open(table_, duty);
+}
+
+std::string hex(const std::uint8_t* bytes, std::size_t count) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i)
+    text += "0123456789abcdef"[bytes[i] >> 4], text += "0123456789abcdef"[bytes[i] & 15];
+  return text;
+}
+
+// In a restarted process this is left through go_on_after_restart, and the round ends as if it had been committed.
+Status Round::save() {
+  const std::int64_t start = monotonic_ns();
+  if (!stop_keep()) return Status::of(Code::kTimeout, 0, "pid %d: %s", raw_getpid(), kStopEndedText);
+  revalidate_parent(request_.staging);
+  int directory = ::open(request_.staging.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0)
+    return Status::of(Code::kIo, errno, "cannot open the staging directory %.200s: %.60s", request_.staging.c_str(),
+                      std::strerror(errno));
+  SaveRequest request{directory,
+                      request_.image.c_str(),
+                      {},
+                      g_agent.info.member,
+                      g_agent.info.generation,
+                      &table_,
+                      shared_.list().data(),
+                      static_cast<std::uint32_t>(shared_.list().size()),
+                      request_signals(),
+                      g_agent.processor_level,
+                      g_agent.binds_at_start,
+                      request_.deadline_ns};
+  std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
+  note_owned_descriptors();
+  SaveResult result{};
+  SaveOutcome outcome{};
+  JobInfo info{};
+  Status status = save_image(request, &result, &outcome, &info);
+  if (status.ok() && outcome == SaveOutcome::kRestarted) {
+    go_on_after_restart(info);
+    outcome_.restarted();
+    return {};
+  }
+  raw_close(directory);
+  shared_.close();
+  SHADOWIB_TRY(status);
+  return publish_saved(result, monotonic_ns() - start);
+}
+
+Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
+  Fields fields;
+  fields["image"] = request_.image;
+  fields["generation"] = std::to_string(g_agent.info.generation);
+  fields["backend"] = g_agent.info.backend;
+  fields["bytes"] = std::to_string(result.bytes);
+  fields["xxh3"] = hex(result.xxh3, sizeof(result.xxh3));
+  fields["settle_ns"] = std::to_string(settle_.settle_ns());
+  fields["save_ns"] = std::to_string(save_ns);
+  fields["stopped_ns"] = std::to_string(monotonic_ns() - settle_.stopped_at_ns());
+  saved_ = true;
+  return publish_fields(messages_.own("saved"), fields);
+}
+
+Status Round::go() {
+  const std::uint32_t generation = g_agent.info.generation;
+  SHADOWIB_TRY(pass(10));
+  SHADOWIB_TRY(messages_.barrier("10"));
+  SHADOWIB_TRY(pass(20));
+  hooks_ran_ = true;
+  run_hooks(0);
+  SHADOWIB_TRY(launcher_hold_calls(std::min(messages_.left_ms(), kLauncherCallsMs)));
+  SHADOWIB_TRY(pass(30));
+  SHADOWIB_TRY(messages_.barrier("20"));  // the slowest hook is done: stop together
+  stop_tried_ = true;
+  SHADOWIB_TRY(settle_.stop());
+  SHADOWIB_TRY(messages_.barrier("30"));
+  SHADOWIB_TRY(pass(40));
+  SHADOWIB_TRY(settle_.settle());
+  SHADOWIB_TRY(pass(50));
+  SHADOWIB_TRY(quiesce());
+  SHADOWIB_TRY(pass(60));
+  SHADOWIB_TRY(inspect());
+  SHADOWIB_TRY(pass(70));
+  SHADOWIB_TRY(save());
+  if (g_agent.info.generation != generation) return {};  // restarted: all done
+  SHADOWIB_TRY(pass(80));
+  SHADOWIB_TRY(outcome_.wait());
+  SHADOWIB_TRY(pass(90));
+  if (outcome_.kill_ourselves()) outcome_.die();
+  return {};
+}
+
+// The program has gone on by itself, while we were held up. What is to be undone is undone while it stands.
+void Round::stop_again() {
+  log_line(LogLevel::kWarn, "checkpoint %" PRIu64 ": the agent was held up for too long; the program went on",
+           request_.number);
+  // This stop ends by itself, too: what is undone may need a lock that a stopped thread holds.
+  const auto stop = [] {
+    return stop_threads(kStopAgainMs, 0,
+                        monotonic_ns() + kStopAgainMs * std::int64_t{1'000'000} + RoundRequest::kLateNs);
+  };
+  int pause_ms = kStopAgainPauseMs;
+  for (Status status; !(status = stop()).ok(); pause_ms = std::min(2 * pause_ms, kLongestPauseMs)) {
+    log_line(LogLevel::kWarn, "checkpoint %" PRIu64 ": it does not stop again: %.200s", request_.number,
+             status.text());
+    raw_sleep_ms(pause_ms);
+  }
+}
+
+// The program goes on, whatever phase was reached.
+void Round::resume() {
+  shared_.close();
+  if (stop_tried_) {
+    if (!stop_keep()) stop_again();
+    abandon_descriptors();
+    if (g_agent.participant != nullptr) g_agent.participant->resume();
+    loader_thread_unpark();
+    release_threads();
+  }
+  launcher_release_calls();
+  if (hooks_ran_) run_hooks(1);
+  g_agent.phase = 0;
+}
+
+void Round::run() {
+  const std::uint32_t generation = g_agent.info.generation;
+  Status status = go();
+  if (!status.ok()) messages_.give_up(status);
+  if (!status.ok() && saved_ && !outcome_.committed()) outcome_.await_decision();
+  if (g_agent.info.generation != generation) {
+    outcome_.note(status);
+    return;
+  }
+  resume();
+  outcome_.tell(status);
+}
+
+}  // namespace
+
+void take_part_in_checkpoint(const std::string& text) {
+  RoundRequest request;
+  Status status = request.parse(text);
+  if (!status.ok()) {
+    log_line(LogLevel::kError, "checkpoint request ignored: %s", status.text());
+    return;
+  }
+  if (request.number <= g_agent.last_request) return;
+  g_agent.last_request = request.number;
+  if (request.concerns(g_agent.info.member)) Round(request).run();
+}
+
+}  // namespace shadowib

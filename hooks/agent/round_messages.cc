@@ -1,0 +1,109 @@
+#include "hooks/agent/round_messages.h"
+
+#include <algorithm>
+
+#include "hooks/raw/tasks.h"
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+namespace {
+
+bool parse_hex(const std::string& text, std::uint8_t* bytes, std::size_t count) {
+  if (text.size() != 2 * count) return false;
+  for (std::size_t i = 0; i < 2 * count; ++i) {
+    char c = text[i];
+    int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) return false;
+    bytes[i / 2] = static_cast<std::uint8_t>(bytes[i / 2] << 4 | digit);
+  }
+  return true;
+}
+
+}  // namespace
+
+Status RoundRequest::parse(const std::string& text) {
+  Fields fields;
+  if (!decode_fields(text, &fields))
+    return Status::of(Code::kVersion, 0, "the checkpoint command speaks another protocol than %d", kProtocolVersion);
+  number = field_number(fields, "n");
+  const char* p = field_text(fields, "members").c_str();
+  while (*p != '\0') {
+    members.push_back(static_cast<std::uint32_t>(parse_number(&p)));
+    if (*p == ',')
+      ++p;
+    else
+      break;
+  }
+  staging = field_text(fields, "staging");
+  image = "member-" + std::to_string(g_agent.info.member) + ".img";
+  if (!parse_hex(field_text(fields, "set"), set_id, sizeof(set_id)))
+    return Status::of(Code::kVersion, 0, "the checkpoint request names no set");
+  kill = field_number(fields, "kill") != 0;
+  deadline_ns = monotonic_ns() + static_cast<std::int64_t>(field_number(fields, "timeout_ms")) * 1000000;
+  return {};
+}
+
+bool RoundRequest::concerns(std::uint32_t member) const {
+  return std::find(members.begin(), members.end(), member) != members.end();
+}
+
+RoundMessages::RoundMessages(const RoundRequest& request)
+    : request_(request),
+      me_(std::to_string(g_agent.info.member)),
+      prefix_(key("")),
+      abort_key_(key("abort")),
+      command_lock_(alive_path(g_agent.info.directory, g_agent.info.job, g_agent.info.epoch,
+                               "ckpt" + std::to_string(request.number))) {}
+
+int RoundMessages::left_ms() const {
+  const std::int64_t left = (request_.deadline_ns - monotonic_ns()) / 1000000;
+  return left < 0 ? 0 : static_cast<int>(std::min<std::int64_t>(left, 1 << 30));
+}
+
+bool RoundMessages::command_alive() const { return is_alive(command_lock_); }
+
+Status RoundMessages::check_others() {
+  std::string text;
+  bool found = false;
+  SHADOWIB_TRY(g_agent.exchange->get(abort_key_, &text, &found));
+  if (found) return Status::of(Code::kAborted, 0, "%.300s", text.c_str());
+  if (!command_alive()) return Status::of(Code::kAborted, 0, "the checkpoint command is gone");
+  if (left_ms() == 0)
+    return Status::of(Code::kTimeout, 0, "the checkpoint's time-out ran out in phase %d", g_agent.phase.load());
+  return {};
+}
+
+Status RoundMessages::barrier(const std::string& name) {
+  for (;;) {
+    Status status = g_agent.exchange->barrier(key("b/" + name), me_, static_cast<int>(request_.members.size()),
+                                              std::min(kSliceMs, left_ms()), abort_key_);
+    if (status.code() != Code::kTimeout && status.code() != Code::kAborted) return status;
+    SHADOWIB_TRY(check_others());
+    if (status.code() == Code::kAborted) return status;
+  }
+}
+
+Status RoundMessages::wait_for_key(const char* name, std::string* value) {
+  std::uint64_t token = 0;
+  for (;;) {
+    bool found = false;
+    SHADOWIB_TRY(g_agent.exchange->get(key(name), value, &found));
+    if (found) return {};
+    SHADOWIB_TRY(check_others());
+    Status status = watch(&token, std::min(kSliceMs, left_ms()));
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
+  }
+}
+
+Status RoundMessages::watch(std::uint64_t* token, int timeout_ms) {
+  return g_agent.exchange->watch(prefix_, token, timeout_ms, -1);
+}
+
+// The reason is published before the abort, so that whoever sees the abort finds it.
+void RoundMessages::give_up(const Status& status) {
+  if (status.code() != Code::kAborted && !publish_fields(own("fail"), fields_of_status(status)).ok()) return;
+  const std::string text = "member " + me_ + ": " + status.text();
+  (void)g_agent.exchange->claim(abort_key_, text).ok();
+}
+
+}  // namespace shadowib

@@ -1,0 +1,60 @@
+// What the members of one checkpoint and its command say to each other (protocol.h). Internal to hooks/.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hooks/agent/agent_state.h"
+
+namespace shadowib {
+
+// What the command asks for, as this member reads it.
+struct RoundRequest {
+  std::uint64_t number = 0;
+  std::vector<std::uint32_t> members;
+  std::string staging;  // the directory that becomes the set
+  std::string image;    // this member's file in it
+  std::uint8_t set_id[16] = {};
+  std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC, counted from parse()
+  bool kill = false;             // all are to end once the set is committed
+  // Behind the deadline, in which those who are late may come back: then the program goes on, whoever is.
+  static constexpr std::int64_t kLateNs = 15'000'000'000;
+
+  Status parse(const std::string& text);  // kVersion
+  bool concerns(std::uint32_t member) const;
+};
+
+// For the agent thread. Nobody waits for a checkpoint that cannot succeed: every wait ends with kAborted as soon as
+// somebody has given up or the command is dead, and with kTimeout at the request's deadline.
+class RoundMessages {
+ public:
+  static constexpr int kSliceMs = 200;  // how often a waiting member looks whether the command lives
+
+  explicit RoundMessages(const RoundRequest& request);  // which outlives this
+
+  const std::string& me() const { return me_; }
+  // A key of this checkpoint, and the one of them that only this member publishes.
+  std::string key(const std::string& rest) const { return checkpoint_key(g_agent.info.epoch, request_.number, rest); }
+  std::string own(const char* what) const { return key(std::string(what) + "/" + me_); }
+  const std::string& abort_key() const { return abort_key_; }
+  int left_ms() const;  // until the deadline; 0 if it has passed
+  bool command_alive() const;
+
+  // Every member of the checkpoint comes to a barrier before any passes it.
+  Status barrier(const std::string& name);
+  Status wait_for_key(const char* name, std::string* value);
+  // Until any key of this checkpoint changes (Exchange::watch); does not look whether waiting is in vain.
+  Status watch(std::uint64_t* token, int timeout_ms);
+
+  // Tells the others that this member gives up, and why.
+  void give_up(const Status& status);
+
+ private:
+  Status check_others();
+
+  const RoundRequest& request_;
+  const std::string me_, prefix_, abort_key_, command_lock_;
+};
+
+}  // namespace shadowib

@@ -1,0 +1,76 @@
+#include "hooks/agent/round_outcome.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+
+#include "hooks/imager/descriptors.h"
+#include "hooks/raw/tasks.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+
+Status RoundOutcome::wait() {
+  std::string text;
+  SHADOWIB_TRY(messages_.wait_for_key("outcome", &text));
+  return obey(text);
+}
+
+Status RoundOutcome::obey(const std::string& text) {
+  Fields fields;
+  if (!decode_fields(text, &fields))
+    return Status::of(Code::kVersion, 0, "the checkpoint's outcome has another protocol");
+  if (fields.count("committed") == 0)
+    return Status::of(Code::kAborted, 0, "%.300s", field_text(fields, "aborted").c_str());
+  committed_ = true;
+  set_path_ = field_text(fields, "committed");
+  kill_ourselves_ = field_number(fields, "kill") != 0;
+  return {};
+}
+
+void RoundOutcome::await_decision() {
+  std::uint64_t token = 0;
+  for (bool alive = true;;) {
+    std::string text;
+    bool found = false;
+    if (!g_agent.exchange->get(messages_.key("outcome"), &text, &found).ok()) return;
+    if (found && obey(text).ok() && kill_ourselves_) die();
+    if (found || !alive) return;
+    if (!request_.kill && monotonic_ns() > request_.deadline_ns + RoundRequest::kLateNs) return;
+    alive = messages_.command_alive();  // and look once more: it may have decided before it ended
+    (void)messages_.watch(&token, alive ? RoundMessages::kSliceMs : 0).ok();
+  }
+}
+
+void RoundOutcome::die() {
+  linger_for_kill();
+  ::syscall(SYS_kill, raw_getpid(), SIGKILL);
+}
+
+void RoundOutcome::note(const Status& status) {
+  std::snprintf(g_agent.outcome, sizeof(g_agent.outcome), "%s", committed_ ? set_path_.c_str() : status.text());
+  g_agent.committed = committed_;
+  g_agent.rounds.fetch_add(1);
+  futex_wake(&g_agent.rounds, 1 << 30);
+}
+
+// A command that died in the middle cannot remove its staging directory; the last member to resume does.
+void RoundOutcome::remove_leavings() {
+  if (committed_ || messages_.command_alive()) return;
+  ::unlink((request_.staging + "/" + request_.image).c_str());
+  ::rmdir(request_.staging.c_str());
+}
+
+void RoundOutcome::tell(const Status& status) {
+  note(status);  // before "done": the command's end then finds it
+  remove_leavings();
+  (void)publish_fields(messages_.own("done"), {{"committed", committed_ ? "1" : "0"}}).ok();
+  log_line(status.ok() ? LogLevel::kInfo : LogLevel::kWarn, "checkpoint %" PRIu64 ": %s%s", request_.number,
+           committed_ ? "committed as " : "not taken: ", committed_ ? set_path_.c_str() : status.text());
+}
+
+}  // namespace shadowib

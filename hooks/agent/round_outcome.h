@@ -1,0 +1,42 @@
+// How a checkpoint ends for a member: what the command decides, and who is told. Internal to hooks/.
+#pragma once
+
+#include <string>
+
+#include "hooks/agent/round_messages.h"
+
+namespace shadowib {
+
+class RoundOutcome {
+ public:
+  RoundOutcome(const RoundRequest& request, RoundMessages& messages) : request_(request), messages_(messages) {}
+
+  // Waits for the command's word. kAborted: the checkpoint is not taken.
+  Status wait();
+  // With its image saved a member has no say any more: the command may commit, and kill, whatever becomes of the
+  // member. So one that gives up then waits for the decision as long as there is somebody to make it; where nobody
+  // is to be killed that long at most as a stop may last, since a program may go on whatever the decision is.
+  void await_decision();
+  // In a restarted process: an image that somebody restarts from has been committed.
+  void restarted() { committed_ = true; }
+
+  bool committed() const { return committed_; }
+  bool kill_ourselves() const { return kill_ourselves_; }
+  void die();
+
+  // For request_checkpoint(). `status` is this member's own end of the round.
+  void note(const Status& status);
+  // note(), and tells the command, which may wait for it, and the log. The program runs on already.
+  void tell(const Status& status);
+
+ private:
+  Status obey(const std::string& text);
+  void remove_leavings();
+
+  const RoundRequest& request_;
+  RoundMessages& messages_;
+  bool committed_ = false, kill_ourselves_ = false;
+  std::string set_path_;  // once committed
+};
+
+}  // namespace shadowib

@@ -1,0 +1,119 @@
+#include "hooks/agent/round_settle.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <string>
+#include <vector>
+
+#include "hooks/agent/loader_thread.h"
+#include "hooks/raw/tasks.h"
+#include "hooks/threads/fault.h"
+#include "hooks/threads/stop.h"
+#include "shadowib/base/guard.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kSettleTries = 5;
+constexpr int kRehearsals = 20;
+constexpr int kRehearsalMs = 50;
+constexpr int kLetGoMs = 20;
+constexpr int kLookupMs = 10;  // more with each attempt: a thread may have no processor while it has a function bound
+
+// Whether a reload would come to its end while these threads stand still.
+Status rehearse_reload() {
+  if (!guarded(Guard::kRehearseReload)) return {};
+  if (const std::uint32_t threads = parked_in_lookup(); threads != 0)
+    return Status::of(Code::kTimeout, 0, "%u stopped thread(s) of the program are having a function bound", threads);
+  return loader_rehearse(kRehearsalMs);
+}
+
+}  // namespace
+
+// A thread inside the shim may wait for a lock that a stopped one holds (fork takes all of malloc's). So those are
+// let go a few times, and the thread gets it. In all less than what is left, in time to say which thread it was.
+Status RoundSettle::stop_all() {
+  const int all_ms = std::min(messages_.left_ms() / 4, 10000);
+  const std::int64_t kernel_until_ns = monotonic_ns() + messages_.left_ms() / 8 * 5 * std::int64_t{1'000'000};
+  const auto stop_within = [&](int ms) {
+    const std::int64_t kernel_ms = std::max<std::int64_t>(0, (kernel_until_ns - monotonic_ns()) / 1'000'000);
+    return stop_threads(ms, static_cast<int>(kernel_ms), request_.deadline_ns + RoundRequest::kLateNs);
+  };
+  for (const int part_ms : {all_ms / 8, all_ms / 4}) {
+    Status status = stop_within(part_ms);
+    if (status.code() != Code::kRefused) return status;
+    raw_sleep_ms(kLetGoMs);
+  }
+  return stop_within(all_ms);
+}
+
+Status RoundSettle::stop() {
+  SHADOWIB_TRY(fault_point(35));
+  if (g_agent.participant != nullptr) g_agent.participant->stopping();
+  for (int attempt = 0;; ++attempt) {
+    SHADOWIB_TRY(stop_all());
+    Status rehearsal = rehearse_reload();
+    if (rehearsal.ok()) break;
+    release_threads();
+    if (attempt == kRehearsals)
+      return Status::of(Code::kRefused, 0, "pid %d: %.250s in %d attempts", raw_getpid(), rehearsal.text(), attempt);
+    SHADOWIB_TRY(loader_rehearse(std::min(messages_.left_ms(), 5000)));  // ends as soon as the holder lets go
+    raw_sleep_ms(attempt * kLookupMs);
+  }
+  stopped_at_ns_ = monotonic_ns();
+  return {};
+}
+
+Status RoundSettle::settle_once(int attempt) {
+  const std::string prefix = messages_.key("s/" + std::to_string(attempt));
+  SettleContext context{};
+  context.job = &g_agent.info;
+  context.exchange = g_agent.exchange;
+  context.prefix = prefix.c_str();
+  context.abort_key = messages_.abort_key().c_str();
+  context.members = request_.members.data();
+  context.member_count = static_cast<std::uint32_t>(request_.members.size());
+  context.again_prefix = again_key(attempt);
+  context.deadline_ns = request_.deadline_ns;
+  return g_agent.participant != nullptr ? g_agent.participant->settle(context) : Status();
+}
+
+std::string RoundSettle::again_key(int attempt) const { return messages_.key("again/" + std::to_string(attempt)); }
+
+Status RoundSettle::settle() {
+  for (int attempt = 0;; ++attempt) {
+    const std::string number = std::to_string(attempt);
+    Status status = settle_once(attempt);
+    if (status.ok()) settle_ns_ = monotonic_ns() - stopped_at_ns_;
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
+    if (!status.ok())
+      SHADOWIB_TRY(g_agent.exchange->publish(again_key(attempt) + "/" + messages_.me(), status.text()));
+    SHADOWIB_TRY(messages_.barrier("40." + number));
+    std::vector<std::string> again;
+    SHADOWIB_TRY(g_agent.exchange->list(again_key(attempt), &again));
+    if (again.empty()) return {};
+    if (attempt + 1 == kSettleTries) {
+      std::string why;
+      bool found = false;
+      SHADOWIB_TRY(g_agent.exchange->get(again_key(attempt) + "/" + again[0], &why, &found));
+      return Status::of(Code::kRefused, 0, "member %.20s does not settle in %d tries: %.250s", again[0].c_str(),
+                        kSettleTries, why.c_str());
+    }
+    log_line(LogLevel::kInfo, "checkpoint %" PRIu64 ": try %d: %s; running on for a moment", request_.number,
+             attempt + 1, status.ok() ? "settled, but another member is not" : status.text());
+    SHADOWIB_TRY(run_a_moment(attempt));
+  }
+}
+
+Status RoundSettle::run_a_moment(int attempt) {
+  if (g_agent.participant != nullptr) g_agent.participant->resume();
+  release_threads();
+  raw_sleep_ms(20);
+  SHADOWIB_TRY(messages_.barrier("41." + std::to_string(attempt)));  // nobody stops while others still settle
+  SHADOWIB_TRY(stop());
+  return messages_.barrier("42." + std::to_string(attempt));
+}
+
+}  // namespace shadowib

@@ -1,0 +1,23 @@
+// A checkpoint command for agent_test: agent_command DIRECTORY, or as a member starts it: agent_command checkpoint
+// JOB
+// --dir DIRECTORY ... [--kill]. The exit code is the Status's.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "hooks/command/coordinator.h"
+
+int main(int argc, char** argv) {
+  shadowib::CheckpointOptions options;
+  options.directory = argv[1];
+  for (int i = 2; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--dir") == 0) options.directory = argv[i + 1];
+    if (std::strcmp(argv[i], "--kill") == 0) options.kill = true;
+    if (std::strcmp(argv[i], "--timeout-ms") == 0) options.timeout_ms = std::atoi(argv[i + 1]);
+  }
+  options.job = "job";
+  shadowib::CheckpointReport report;
+  shadowib::Status status = shadowib::run_checkpoint(options, &report);
+  std::puts(status.ok() ? report.set_path.c_str() : status.text());
+  return static_cast<int>(status.code());
+}

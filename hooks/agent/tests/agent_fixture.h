@@ -1,0 +1,150 @@
+// Members of a job and a directory of their own, for the tests of the agent.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hooks/command/coordinator.h"
+#include "shadowib/base/lock.h"
+
+namespace shadowib {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+class Member {
+ public:
+  Member(const std::string& directory, int index, const Environment& environment)
+      : counter_path_(directory + "/counter" + std::to_string(index)) {
+    std::filesystem::remove(counter_path_);  // an earlier member's, which runs() would have this one pass first
+    pid_ = fork();
+    if (pid_ != 0) return;
+    setenv("SHADOWIB_JOB", "job", 1);
+    setenv("SHADOWIB_DIR", directory.c_str(), 1);
+    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    close_range(3, ~0u, 0);  // whatever the test runner leaks would lead outside the job
+    execl(AGENT_VICTIM, AGENT_VICTIM, counter_path_.c_str(), getenv("AGENT_TEST_REQUEST"), nullptr);
+    _exit(127);
+  }
+  ~Member() {
+    if (pid_ > 0) {
+      kill(pid_, SIGKILL);
+      waitpid(pid_, nullptr, 0);
+    }
+  }
+  std::uint64_t counter() const {
+    std::uint64_t value = 0;
+    std::ifstream(counter_path_, std::ios::binary).read(reinterpret_cast<char*>(&value), sizeof(value));
+    return value;
+  }
+  // Waits until its main thread has gone on; false if it is dead or stays where it is for so long.
+  bool runs(int seconds = 10) {
+    const std::uint64_t before = counter();
+    const std::int64_t deadline = monotonic_ns() + seconds * std::int64_t{1'000'000'000};
+    while (counter() <= before) {
+      if (pid_ <= 0 || waitpid(pid_, &status_, WNOHANG) == pid_) {
+        pid_ = -1;
+        return false;
+      }
+      if (monotonic_ns() > deadline) return false;
+      usleep(1000);
+    }
+    return true;
+  }
+  int wait() {
+    waitpid(pid_, &status_, 0);
+    pid_ = -1;
+    return status_;
+  }
+  int pid() const { return pid_; }
+
+ private:
+  std::string counter_path_;
+  pid_t pid_ = -1;
+  int status_ = 0;
+};
+
+class AgentTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/shadowib-agent-test-XXXXXX";
+    directory_ = mkdtemp(name);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+  }
+  void TearDown() override {
+    members_.clear();
+    if (restart_ > 0) kill(restart_, SIGKILL), waitpid(restart_, nullptr, 0);
+    end_what_they_started();
+    if (!HasFailure())
+      std::filesystem::remove_all(directory_);
+    else
+      std::cerr << "kept: " << directory_ << "\n";
+  }
+  // Starts members one after the other, so that indices are known.
+  void start(int count, const Environment& environment = {}) {
+    for (int i = 0; i < count; ++i) {
+      members_.push_back(std::make_unique<Member>(directory_, static_cast<int>(members_.size()), environment));
+      ASSERT_TRUE(members_.back()->runs());
+    }
+  }
+  Status checkpoint(bool kill = false, int timeout_ms = 20000) {
+    CheckpointOptions options;
+    options.directory = directory_;
+    options.job = "job";
+    options.kill = kill;
+    options.timeout_ms = timeout_ms;
+    options.progress = [this](const CheckpointProgress& p) { phases_.push_back(p.phase); };
+    return run_checkpoint(options, &report_);
+  }
+  // How often member 0 has been asked to settle, by what it says of itself; -1: it does not answer.
+  int settles() const {
+    std::vector<MemberStatus> members;
+    if (!query_status(directory_, "job", "", 2000, &members, nullptr).ok() || members.empty()) return -1;
+    const std::string name = "\"settles\":";
+    const std::size_t at = members[0].json.find(name);
+    return at == std::string::npos ? -1 : std::atoi(members[0].json.c_str() + at + name.size());
+  }
+  void expect_nothing_left() {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/sets", error))
+      ADD_FAILURE() << "left behind: " << entry.path();
+  }
+
+  // The commands of members and the restored members, who outlive those who started them and would go on writing to
+  // the directory: this process is their reaper.
+  static void end_what_they_started() {
+    for (;;) {
+      std::ifstream children("/proc/thread-self/children");
+      pid_t child;
+      while (children >> child) kill(child, SIGKILL);
+      if (waitpid(-1, nullptr, 0) < 0 && errno == ECHILD) return;
+    }
+  }
+
+  std::uint64_t counter(int index) const {
+    std::uint64_t value = 0;
+    std::ifstream file(directory_ + "/counter" + std::to_string(index), std::ios::binary);
+    file.read(reinterpret_cast<char*>(&value), sizeof(value));
+    return value;
+  }
+
+  std::string directory_;
+  pid_t restart_ = -1;  // the restart command
+  std::vector<std::unique_ptr<Member>> members_;
+  CheckpointReport report_;
+  std::vector<int> phases_;
+};
+
+}  // namespace shadowib

@@ -1,0 +1,333 @@
+#include "hooks/command/coordinator.h"
+
+#include <sys/random.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "hooks/agent/agent_state.h"
+#include "hooks/command/coordinator_manifest.h"
+#include "hooks/imager/checkpoint_set.h"
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/shared_memory.h"
+#include "hooks/job/members.h"
+#include "hooks/raw/tasks.h"
+#include "hooks/threads/fault.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/exchange/remove_below.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kJoinWaitMs = 5000;
+constexpr int kSliceMs = 50;          // between looks at the members' locks
+constexpr int kResumeWaitMs = 10000;  // for members to say they go on, or to be dead
+constexpr int kAttempts = 3;          // if a member leaves in an orderly way before anybody was stopped
+constexpr int kPassingAttempts = 8;   // if a member is in the middle of something that passes (EAGAIN)
+constexpr int kTooLittleMs = 1000;    // of time for an attempt, to make anything of its coming too late
+constexpr int kPassingMs = 25;        // and the pause before the second, which grows with each
+
+std::string random_set_id() {
+  unsigned char bytes[16];
+  [[maybe_unused]] auto n = ::getrandom(bytes, sizeof(bytes), 0);
+  std::string text;
+  for (unsigned char b : bytes) text += "0123456789abcdef"[b >> 4], text += "0123456789abcdef"[b & 15];
+  return text;
+}
+
+std::string now_utc() {
+  time_t now = ::time(nullptr);
+  tm broken{};
+  ::gmtime_r(&now, &broken);
+  char text[40];
+  ::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &broken);
+  return text;
+}
+
+// One checkpoint as its command drives it. The members notice the end of this object by its lock.
+class Drive {
+ public:
+  Drive(const CheckpointOptions& options, JobView& view) : options_(options), view_(view) {}
+  ~Drive() { close_owned_descriptor(lock_); }
+  Drive(const Drive&) = delete;
+  Drive& operator=(const Drive&) = delete;
+
+  Status run(CheckpointReport* report);
+  // A member left by itself before any was stopped: worth another attempt without it.
+  bool left_early() const { return left_early_; }
+
+ private:
+  Status take_number();
+  Status find_members();
+  Status request();
+  Status drive(CheckpointReport* report);
+  // Waits until every member has published `what`/<index> and returns the values; fails as soon as one gives up or
+  // dies.
+  Status collect(const char* what, std::map<std::uint32_t, std::string>* values);
+  Status check_members();
+  Status failure_of_members(const std::string& abort_text);
+  Status commit(CheckpointReport* report);
+  void tell_outcome(const Fields& fields, bool ended_by_kill);
+  void forget_earlier();
+  void show_progress();
+  std::string key(const std::string& rest) const { return checkpoint_key(view_.epoch, n_, rest); }
+  Status get(const std::string& rest, Fields* fields, bool* found) {
+    return view_.fields(checkpoint_key("", n_, rest).substr(1), fields, found);
+  }
+
+  const CheckpointOptions& options_;
+  JobView& view_;
+  std::vector<MemberStatus> members_;
+  std::uint64_t n_ = 0;
+  int lock_ = -1;
+  std::string staging_, set_id_;
+  std::uint32_t number_ = 0;
+  std::int64_t deadline_ns_ = 0;
+  bool left_early_ = false, requested_ = false;
+  CheckpointProgress progress_;
+};
+
+// The number of this checkpoint, and the right to it: whoever holds its lock. Numbers only grow.
+Status Drive::take_number() {
+  for (;;) {
+    Fields fields;
+    bool found = false;
+    SHADOWIB_TRY(view_.fields("control/checkpoint", &fields, &found));
+    const std::uint64_t latest = found ? field_number(fields, "n") : 0;
+    const std::string running = view_.alive("ckpt" + std::to_string(latest));
+    if (latest > 0 && is_alive(running))
+      return Status::of(Code::kBusy, 0, "a checkpoint of job %.100s is under way", view_.job.c_str());
+    n_ = latest + 1;
+    const std::string path = view_.alive("ckpt" + std::to_string(n_));
+    lock_ = hold_alive_lock(path);
+    if (lock_ < 0 && errno == EAGAIN)
+      return Status::of(Code::kBusy, 0, "a checkpoint of job %.100s is under way", view_.job.c_str());
+    if (lock_ < 0)
+      return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
+    found = false;
+    fields.clear();
+    SHADOWIB_TRY(view_.fields("control/checkpoint", &fields, &found));
+    if (!found || field_number(fields, "n") < n_) return {};
+    close_owned_descriptor(lock_);  // somebody took that number, and ended, since we looked
+    lock_ = -1;
+  }
+}
+
+Status Drive::find_members() {
+  SHADOWIB_TRY(wait_for_joining(view_, std::min(kJoinWaitMs, options_.timeout_ms)));
+  SHADOWIB_TRY(list_members(view_, &members_));
+  std::erase_if(members_, [](const MemberStatus& m) { return !m.alive; });
+  if (members_.empty())
+    return Status::of(Code::kNotFound, 0, "no process of job %.100s is alive (epoch %.60s)", view_.job.c_str(),
+                      view_.epoch.c_str());
+  return {};
+}
+
+Status Drive::request() {
+  set_id_ = random_set_id();
+  SHADOWIB_TRY(stage_set(view_.directory, view_.job, &staging_, &number_));
+  std::string list;
+  for (const auto& member : members_) list += (list.empty() ? "" : ",") + std::to_string(member.index);
+  const std::int64_t left_ms = (deadline_ns_ - monotonic_ns()) / 1000000;
+  requested_ = true;
+  SHADOWIB_TRY(
+      view_.exchange->publish(view_.key("control/checkpoint"),
+                              encode_fields({{"n", std::to_string(n_)},
+                                             {"members", list},
+                                             {"staging", staging_},
+                                             {"set", set_id_},
+                                             {"timeout_ms", std::to_string(std::max<std::int64_t>(left_ms, 1))},
+                                             {"kill", options_.kill ? "1" : "0"}})));
+  return fault_point(200);
+}
+
+void Drive::show_progress() {
+  CheckpointProgress now;
+  now.members = static_cast<std::uint32_t>(members_.size());
+  now.phase = 1000;
+  for (const auto& member : members_) {
+    Fields fields;
+    bool found = false;
+    int phase = 0;
+    if (get("phase/" + std::to_string(member.index), &fields, &found).ok() && found)
+      phase = static_cast<int>(field_number(fields, "phase"));
+    now.phase = std::min(now.phase, phase);
+    now.members_saved += phase >= 80;
+  }
+  const bool changed = now.phase != progress_.phase || now.members_saved != progress_.members_saved;
+  progress_ = now;
+  if (changed && options_.progress) options_.progress(now);
+}
+
+// The reason a member gave, rather than its echo in those who were told to give up.
+Status Drive::failure_of_members(const std::string& abort_text) {
+  for (const auto& member : members_) {
+    Fields fields;
+    bool found = false;
+    SHADOWIB_TRY(get("fail/" + std::to_string(member.index), &fields, &found));
+    if (!found) continue;
+    Status status = status_from_fields(fields);
+    return Status::of(status.code(), status.error(), "%.120s: %.250s", describe(member).c_str(), status.text());
+  }
+  return Status::of(Code::kAborted, 0, "%.350s", abort_text.c_str());
+}
+
+Status Drive::check_members() {
+  std::string text;
+  bool aborted = false;
+  SHADOWIB_TRY(view_.exchange->get(key("abort"), &text, &aborted));
+  if (aborted) return failure_of_members(text);
+  for (const auto& member : members_) {
+    const std::string index = std::to_string(member.index);
+    if (is_alive(view_.alive(index))) continue;
+    std::string value;
+    bool gone = false;
+    SHADOWIB_TRY(view_.exchange->get(view_.key("gone/" + index), &value, &gone));
+    left_early_ = gone && progress_.phase < 30;
+    return Status::of(Code::kAborted, 0, "%.200s %s during the checkpoint", describe(member).c_str(),
+                      gone ? "ended" : "died");
+  }
+  if (monotonic_ns() >= deadline_ns_) {
+    for (const auto& member : members_) {
+      Fields fields;
+      bool found = false;
+      SHADOWIB_TRY(get("phase/" + std::to_string(member.index), &fields, &found));
+      if (!found || static_cast<int>(field_number(fields, "phase")) <= progress_.phase)
+        return Status::of(Code::kTimeout, 0, "the checkpoint did not end within %d ms; %.200s is in phase %d",
+                          options_.timeout_ms, describe(member).c_str(), progress_.phase);
+    }
+  }
+  return {};
+}
+
+Status Drive::collect(const char* what, std::map<std::uint32_t, std::string>* values) {
+  std::uint64_t token = 0;
+  values->clear();
+  for (;;) {
+    for (const auto& member : members_) {
+      if (values->count(member.index) != 0) continue;
+      std::string value;
+      bool found = false;
+      SHADOWIB_TRY(view_.exchange->get(key(std::string(what) + "/" + std::to_string(member.index)), &value, &found));
+      if (found) (*values)[member.index] = std::move(value);
+    }
+    show_progress();
+    if (values->size() == members_.size()) return {};
+    SHADOWIB_TRY(check_members());
+    Status status = view_.exchange->watch(key(what), &token, kSliceMs, -1);
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
+  }
+}
+
+Status Drive::commit(CheckpointReport* report) {
+  MemberResults results;
+  SHADOWIB_TRY(collect("saved", &results.saved));
+  SHADOWIB_TRY(collect("files", &results.files));
+  SetManifest manifest{};
+  manifest.set_id = set_id_;
+  manifest.job = view_.job;
+  manifest.number = number_;
+  manifest.shadowib_version = SHADOWIB_VERSION;
+  manifest.created = now_utc();
+  SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
+  SHADOWIB_TRY(fault_point(220));
+  SHADOWIB_TRY(check_members());
+  SHADOWIB_TRY(commit_set(staging_, view_.directory, manifest, &report->set_path));
+  report->set_id = set_id_;
+  report->number = number_;
+  report->generation = manifest.generation;
+  return {};
+}
+
+// Publishes how it ended and waits, bounded, until every member goes on (or is dead).
+void Drive::tell_outcome(const Fields& fields, bool ended_by_kill) {
+  if (!view_.exchange->publish(key("outcome"), encode_fields(fields)).ok()) return;
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{kResumeWaitMs} * 1000000;
+  std::uint64_t token = 0;
+  for (;;) {
+    bool waiting = false;
+    for (const auto& member : members_) {
+      const std::string index = std::to_string(member.index);
+      std::string value;
+      bool done = false;
+      if (!ended_by_kill) (void)view_.exchange->get(key("done/" + index), &value, &done).ok();
+      waiting = waiting || (!done && is_alive(view_.alive(index)));
+    }
+    if (!waiting || monotonic_ns() >= deadline) return;
+    (void)view_.exchange->watch(key("done"), &token, ended_by_kill ? 5 : kSliceMs, -1).ok();
+  }
+}
+
+// What earlier checkpoints have left in the exchange: every member has been in this one since.
+void Drive::forget_earlier() {
+  std::vector<std::string> numbers;
+  if (!view_.exchange->list(view_.key("ckpt"), &numbers).ok()) return;
+  for (const std::string& n : numbers)
+    if (std::strtoull(n.c_str(), nullptr, 10) < n_)
+      (void)remove_below(view_.exchange->uri(), view_.key("ckpt/" + n)).ok();
+}
+
+Status Drive::drive(CheckpointReport* report) {
+  SHADOWIB_TRY(request());
+  std::map<std::uint32_t, std::string> tables;
+  SHADOWIB_TRY(collect("fds", &tables));
+  SHADOWIB_TRY(match_descriptors(tables));
+  std::map<std::uint32_t, std::string> duties;
+  SHADOWIB_TRY(assign_shared_memory(tables, &duties));
+  for (const auto& [member, duty] : duties)
+    SHADOWIB_TRY(view_.exchange->publish(key("memory/" + std::to_string(member)), duty));
+  SHADOWIB_TRY(fault_point(210));
+  SHADOWIB_TRY(view_.exchange->publish(key("go"), encode_fields({})));
+  return commit(report);
+}
+
+Status Drive::run(CheckpointReport* report) {
+  deadline_ns_ = monotonic_ns() + std::int64_t{options_.timeout_ms} * 1000000;
+  SHADOWIB_TRY(take_number());
+  SHADOWIB_TRY(find_members());
+  *report = {};
+  Status status = drive(report);
+  if (!status.ok()) {
+    if (requested_) {
+      (void)view_.exchange->claim(key("abort"), status.text()).ok();
+      tell_outcome({{"aborted", status.text()}}, false);
+    }
+    if (!staging_.empty()) discard_staging(staging_);
+    return status;
+  }
+  SHADOWIB_TRY(fault_point(230));
+  tell_outcome({{"committed", report->set_path}, {"kill", options_.kill ? "1" : "0"}}, options_.kill);
+  forget_earlier();
+  return {};
+}
+
+}  // namespace
+
+Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report) {
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{options.timeout_ms} * 1000000;
+  CheckpointOptions left = options;  // in which all attempts have to end
+  Status refusal;                    // of attempts before; tells more than that the rest was too little for another
+  for (int attempt = 1;; ++attempt) {
+    JobView view;
+    SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
+    Drive drive(left, view);
+    const Status status = drive.run(report);
+    if (status.code() == Code::kTimeout && !refusal.ok() && left.timeout_ms < kTooLittleMs) return refusal;
+    const bool passing = status.code() == Code::kRefused && status.error() == EAGAIN;
+    const int attempts = passing ? kPassingAttempts : drive.left_early() ? kAttempts : 1;
+    if (status.ok() || attempt >= attempts) return status;
+    if (passing) {
+      refusal = status;
+      raw_sleep_ms(attempt * kPassingMs);
+    }
+    left.timeout_ms = static_cast<int>((deadline - monotonic_ns()) / 1000000);
+    if (left.timeout_ms <= 0) return status;
+  }
+}
+
+}  // namespace shadowib

@@ -1,0 +1,50 @@
+#include "hooks/command/coordinator_manifest.h"
+
+#include "hooks/agent/agent_state.h"
+#include "hooks/job/members.h"
+
+namespace shadowib {
+namespace {
+
+// Lines "<build-id hex or -> <path>", merged by path.
+void add_build_ids(const std::string& lines, std::map<std::string, std::string>* build_ids) {
+  for (std::size_t at = 0; at < lines.size();) {
+    std::size_t end = lines.find('\n', at);
+    if (end == std::string::npos) break;
+    const std::string line = lines.substr(at, end - at);
+    at = end + 1;
+    const std::size_t space = line.find(' ');
+    if (space != std::string::npos)
+      (*build_ids)[line.substr(space + 1)] = line[0] == '-' ? "" : line.substr(0, space);
+  }
+}
+
+}  // namespace
+
+Status describe_results(const std::vector<MemberStatus>& members, const MemberResults& results, SetManifest* manifest,
+                        CheckpointReport* report) {
+  std::map<std::string, std::string> build_ids;
+  for (const auto& member : members) {
+    Fields fields;
+    if (!decode_fields(results.saved.at(member.index), &fields))
+      return Status::of(Code::kVersion, 0, "%.200s speaks another protocol", describe(member).c_str());
+    const auto generation = static_cast<std::uint32_t>(field_number(fields, "generation"));
+    if (!manifest->members.empty() && generation != manifest->generation)
+      return Status::of(Code::kRefused, 0, "%.200s is of generation %u, those before it are of generation %u",
+                        describe(member).c_str(), generation, manifest->generation);
+    manifest->generation = generation;
+    manifest->backend = field_text(fields, "backend");
+    auto settle = static_cast<std::int64_t>(field_number(fields, "settle_ns"));
+    auto save = static_cast<std::int64_t>(field_number(fields, "save_ns"));
+    manifest->members.push_back({member.index, member.pid, field_text(fields, "image"), field_number(fields, "bytes"),
+                                 field_text(fields, "xxh3"), member.comm, member.host, settle, save});
+    report->members.push_back({member.index, member.pid, member.host, member.comm, settle, save,
+                               static_cast<std::int64_t>(field_number(fields, "stopped_ns")),
+                               field_number(fields, "bytes")});
+    add_build_ids(results.files.at(member.index), &build_ids);
+  }
+  manifest->files.assign(build_ids.begin(), build_ids.end());
+  return {};
+}
+
+}  // namespace shadowib

@@ -1,0 +1,59 @@
+// What members report, as the manifest of a set.
+#include "hooks/command/coordinator_manifest.h"
+
+#include <gtest/gtest.h>
+
+#include "hooks/job/protocol.h"
+
+namespace shadowib {
+namespace {
+
+class ManifestTest : public testing::Test {
+ protected:
+  void add(std::uint32_t index, int generation, const char* files) {
+    MemberStatus member{};
+    member.index = index;
+    member.pid = 100 + static_cast<int>(index);
+    member.comm = "program";
+    members.push_back(member);
+    results.saved[index] = encode_fields({{"generation", std::to_string(generation)},
+                                          {"backend", "ib2tcp"},
+                                          {"image", std::to_string(index) + ".img"},
+                                          {"bytes", "4096"},
+                                          {"xxh3", "00"}});
+    results.files[index] = files;
+  }
+  std::vector<MemberStatus> members;
+  MemberResults results;
+  SetManifest manifest;
+  CheckpointReport report;
+};
+
+TEST_F(ManifestTest, MembersAndTheirFiles) {
+  add(0, 2, "aa /lib/one\n- /lib/two\n");
+  add(1, 2, "aa /lib/one\nbb /lib/three\n");
+  ASSERT_TRUE(describe_results(members, results, &manifest, &report).ok());
+  EXPECT_EQ(manifest.generation, 2u);
+  EXPECT_EQ(manifest.backend, "ib2tcp");
+  ASSERT_EQ(manifest.members.size(), 2u);
+  EXPECT_EQ(report.members.size(), 2u);
+  EXPECT_EQ(manifest.files.size(), 3u);
+}
+
+// Members of two generations do not belong to one set: ids of the later one mean nothing to the earlier.
+TEST_F(ManifestTest, MixedGenerationsAreRefused) {
+  add(0, 2, "");
+  add(1, 1, "");
+  const Status status = describe_results(members, results, &manifest, &report);
+  EXPECT_EQ(status.code(), Code::kRefused);
+  EXPECT_NE(std::string(status.text()).find("generation 1"), std::string::npos) << status.text();
+}
+
+TEST_F(ManifestTest, AnotherProtocolIsNamedSo) {
+  add(0, 1, "");
+  results.saved[0] = "no fields";
+  EXPECT_EQ(describe_results(members, results, &manifest, &report).code(), Code::kVersion);
+}
+
+}  // namespace
+}  // namespace shadowib

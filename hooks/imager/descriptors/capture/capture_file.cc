@@ -1,0 +1,143 @@
+// Files, directories, character devices, pipes and FIFOs.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "hooks/imager/descriptors/capture/capture.h"
+#include "hooks/raw/proc.h"
+
+namespace shadowib::descriptors {
+namespace {
+
+constexpr unsigned kMemoryMajor = 1, kTtyMajor = 5, kConsoleMajor = 4;
+constexpr unsigned kFirstPtsMajor = 136, kLastPtsMajor = 143;
+
+bool is_pseudo_device(dev_t rdev) {
+  unsigned minor_number = minor(rdev);
+  return major(rdev) == kMemoryMajor &&
+         (minor_number == 3 || minor_number == 5 || (minor_number >= 7 && minor_number <= 9));
+}
+
+bool is_terminal(dev_t rdev) {
+  unsigned m = major(rdev);
+  return m == kConsoleMajor || (m == kTtyMajor && minor(rdev) == 1) || (m >= kFirstPtsMajor && m <= kLastPtsMajor);
+}
+
+// "POSIX", "FLOCK", "OFDLCK", "LEASE" of the first lock on the description; empty if there is none.
+std::string held_lock(std::string_view info) {
+  std::string_view line;
+  if (!info_field(info, "lock", &line)) return {};
+  std::size_t start = line.find_first_not_of(' ', line.find(':') + 1);
+  if (start == std::string_view::npos) return "unknown";
+  return std::string(line.substr(start, line.find(' ', start) - start));
+}
+
+Status refuse_nameless(int fd, const std::string& target, nlink_t links) {
+  if (target.starts_with("/secretmem")) return refuse(fd, "secretmem", "its pages are hidden from any image");
+  if (links == 0)
+    return refuse(fd, ("deleted directory " + target).c_str(),
+                  "it has no name to be opened by at a restart; close it before the checkpoint, or do not delete it");
+  if (target[0] != '/')
+    return refuse(fd, target.c_str(), "objects of this type cannot be saved; close it before the checkpoint");
+  return {};
+}
+
+Status refuse_lock_and_take_offset(int fd, const std::string& target, Object* object) {
+  std::string info;
+  SHADOWIB_TRY(read_fdinfo(fd, &info));
+  if (std::string lock = held_lock(info); !lock.empty())
+    return refuse(fd, ("file lock, " + lock + ", on " + target).c_str(),
+                  "a lock cannot be taken over to a restart; unlock it before the checkpoint");
+  std::string_view position;
+  if (info_field(info, "pos", &position)) object->offset = parse_number(position, 10);
+  return {};
+}
+
+// The contents without taking them: tee(2) copies references into a pipe of ours, which is then read empty.
+Status copy_contents(int fd, Object* object, std::uint64_t available) {
+  int scratch[2];
+  if (::pipe2(scratch, O_CLOEXEC | O_NONBLOCK) != 0)
+    return Status::of(Code::kRefused, errno, "descriptor %d (pipe): no descriptor left for a copy (errno %d)", fd,
+                      errno);
+  if (object->capacity > 65536) ::fcntl(scratch[1], F_SETPIPE_SZ, static_cast<int>(object->capacity));
+  ssize_t copied = ::tee(fd, scratch[1], available, SPLICE_F_NONBLOCK);
+  std::uint64_t got = 0;
+  while (copied > 0 && got < available) {
+    Message message;
+    message.data.resize(available - got);
+    ssize_t n = ::read(scratch[0], message.data.data(), message.data.size());
+    if (n <= 0) break;
+    message.data.resize(static_cast<std::size_t>(n));
+    got += static_cast<std::uint64_t>(n);
+    object->queue.push_back(std::move(message));
+  }
+  raw_close(scratch[0]);
+  raw_close(scratch[1]);
+  if (got == available) return {};
+  return refuse(fd, "pipe",
+                "its contents could not be copied whole; raise fs.pipe-user-pages-soft, or empty it first");
+}
+
+}  // namespace
+
+Status capture_file(int fd, const std::string& target, Object* object, Table* table) {
+  object->kind = S_ISDIR(object->mode) ? Kind::kDirectory : Kind::kFile;
+  object->path = target;
+  struct stat st {};
+  ::fstat(fd, &st);
+  object->size = S_ISREG(st.st_mode) ? static_cast<std::uint64_t>(st.st_size) : 0;
+  if (is_memory_file(fd, target, st, *table)) {
+    SHADOWIB_TRY(refuse_lock_and_take_offset(fd, target, object));
+    return capture_memory_file(fd, target, st, object, table);
+  }
+  SHADOWIB_TRY(refuse_nameless(fd, target, st.st_nlink));
+  if (S_ISLNK(st.st_mode)) return refuse(fd, ("symbolic link " + target).c_str(), "O_PATH of a link; close it");
+  struct stat named {};
+  if (::stat(target.c_str(), &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev)
+    return refuse(fd, ("file " + target).c_str(), "another file, or none, has that name now");
+  SHADOWIB_TRY(refuse_lock_and_take_offset(fd, target, object));
+  return target.starts_with("/proc/") ? capture_process_file(fd, target, object) : Status{};
+}
+
+Status capture_character_device(int fd, const std::string& target, Object* object) {
+  object->path = target;
+  if (is_pseudo_device(object->rdev) || object->rdev == makedev(kTtyMajor, 0)) {
+    object->kind = Kind::kDevice;
+    return {};
+  }
+  if (object->rdev == makedev(kTtyMajor, 2)) return capture_pty_master(fd, target, object);
+  if (is_terminal(object->rdev)) {
+    capture_terminal(fd, object);
+    return {};
+  }
+  if (target.starts_with("/dev/infiniband/"))
+    return refuse(fd, ("unshadowed RDMA device " + target).c_str(),
+                  "it was opened past shadowib; open devices with libibverbs under shadowib run");
+  return refuse(fd, ("device " + target).c_str(), "devices cannot be saved; close it before the checkpoint");
+}
+
+Status capture_pipe(int fd, const std::string& target, Object* object) {
+  object->kind = target.starts_with("pipe:") ? Kind::kPipe : Kind::kFifo;
+  object->path = target;
+  object->capacity = static_cast<std::uint64_t>(std::max(0, ::fcntl(fd, F_GETPIPE_SZ)));
+  if (object->kind == Kind::kFifo) {
+    struct stat named {};
+    if (::stat(target.c_str(), &named) != 0 || named.st_ino != object->inode || named.st_dev != object->device)
+      return refuse(fd, ("FIFO " + target).c_str(), "another file, or none, has that name now");
+  }
+  int mode = object->flags & O_ACCMODE;
+  pollfd poll_end{fd, static_cast<short>(mode == O_WRONLY ? POLLOUT : POLLIN), 0};
+  ::poll(&poll_end, 1, 0);
+  object->counterpart_gone = (poll_end.revents & (mode == O_WRONLY ? POLLERR : POLLHUP)) != 0 && mode != O_RDWR;
+  int available = 0;
+  if (mode == O_WRONLY || ::ioctl(fd, FIONREAD, &available) != 0 || available <= 0) return {};
+  return copy_contents(fd, object, static_cast<std::uint64_t>(available));
+}
+
+}  // namespace shadowib::descriptors

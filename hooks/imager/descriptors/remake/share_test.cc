@@ -1,0 +1,140 @@
+// Members that are restarted apart: what they may have between them, and what is refused.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/table.h"
+#include "hooks/imager/descriptors/tests/test_job.h"
+#include "hooks/imager/descriptors/tests/test_sockets.h"
+
+namespace shadowib::test {
+namespace {
+
+class Apart : public ::testing::TestWithParam<int> {};
+
+// More than a receive buffer has room for at first, on its way in both directions, and one direction closed behind
+// it.
+TEST_P(Apart, ConnectionsComeBackWithTheirBytes) {
+  const int domain = GetParam();
+  constexpr std::size_t kMuch = 150000;
+  std::uint16_t port = 0;
+  Job job;
+  job.apart = true;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(listen_tcp(domain, 3, &port) == 3);
+    return "";
+  };
+  job.before = [&](int member) -> std::string {
+    if (member == 1) {
+      ::close(3);
+      EXPECT_STEP(connect_tcp(domain, 10, port) == 10 && connect_tcp(domain, 11, port) == 11);
+      EXPECT_STEP(say(10, "from one") && say(11, std::string(kMuch, 'x')));
+      ::shutdown(11, SHUT_WR);
+    } else {
+      EXPECT_STEP(put(::accept(3, nullptr, nullptr), 20) == 20 && put(::accept(3, nullptr, nullptr), 21) == 21);
+      EXPECT_STEP(say(20, std::string(kMuch, 'y')));
+    }
+    return "";
+  };
+  job.restarted = [](int member) -> std::string {
+    if (member == 1) {
+      EXPECT_STEP(read_some(10, kMuch) == std::string(kMuch, 'y') && say(10, ", more"));
+      EXPECT_STEP(read_some(11, 4) == "back" && at_end(11));
+    } else {
+      EXPECT_STEP(read_some(20, 14) == "from one, more");
+      EXPECT_STEP(read_some(21, kMuch) == std::string(kMuch, 'x') && at_end(21) && say(21, "back"));
+      ::close(21);
+    }
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Domains, Apart, ::testing::Values(AF_INET, AF_INET6));
+
+// What both have inherited; a plan for one of them says who shares what with whom.
+TEST(ApartRefused, WhateverElseIsShared) {
+  struct Case {
+    const char* kind;
+    int (*make)();
+  };
+  const Case cases[] = {
+      {"pipe",
+       [] {
+         int ends[2];
+         return ::pipe(ends);
+       }},
+      {"unix",
+       [] {
+         int ends[2];
+         return ::socketpair(AF_UNIX, SOCK_STREAM, 0, ends);
+       }},
+      {"eventfd", [] { return ::eventfd(0, 0); }},
+      {"tcp",
+       [] {
+         std::uint16_t port;
+         return listen_tcp(AF_INET, 3, &port);
+       }},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.kind);
+    Job job;
+    job.make = [&]() -> std::string {
+      EXPECT_STEP(c.make() >= 0);
+      return "";
+    };
+    job.before = [](int) -> std::string { return ""; };
+    const Capture captured = checkpoint(job);
+    ASSERT_EQ(captured.failure, "");
+    DescriptorPlan plan;
+    const Status status = plan.prepare(captured.tables, {0}, nullptr);
+    EXPECT_EQ(status.code(), Code::kRefused) << status.text();
+    EXPECT_NE(std::string(status.text()).find(c.kind), std::string::npos) << status.text();
+    EXPECT_NE(std::string(status.text()).find("restarted together"), std::string::npos) << status.text();
+  }
+}
+
+// Two machines count the inodes of their sockets from 1, and their loopback addresses are not the same.
+TEST(TwoKernels, HaveNumbersOfTheirOwn) {
+  std::uint16_t port = 0;
+  Job job;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(listen_tcp(AF_INET, 3, &port) == 3);
+    return "";
+  };
+  job.before = [&](int member) -> std::string {
+    if (member == 1) {
+      EXPECT_STEP(connect_tcp(AF_INET, 10, port) == 10);
+    } else {
+      EXPECT_STEP(put(::accept(3, nullptr, nullptr), 11) == 11);
+    }
+    return "";
+  };
+  const Capture captured = checkpoint(job);
+  ASSERT_EQ(captured.failure, "");
+  ASSERT_TRUE(match_descriptors(captured.tables).ok());
+  std::map<std::uint32_t, std::string> moved = captured.tables;
+  descriptors::Table table;
+  ASSERT_TRUE(descriptors::decode_table(moved[1], &table).ok());
+  ASSERT_FALSE(table.kernel.empty());
+  table.kernel = "00000000-0000-0000-0000-000000000000";
+  descriptors::encode_table(table, &moved[1]);
+  // Nobody is at the other end of that address any more.
+  const Status status = match_descriptors(moved);
+  EXPECT_EQ(status.code(), Code::kRefused) << status.text();
+  EXPECT_NE(std::string(status.text()).find("outside the job"), std::string::npos) << status.text();
+  std::vector<std::set<std::uint32_t>> parts;
+  ASSERT_TRUE(split_members(moved, &parts).ok());
+  EXPECT_EQ(parts.size(), 2u);
+  parts.clear();
+  ASSERT_TRUE(split_members(captured.tables, &parts).ok());
+  EXPECT_EQ(parts.size(), 1u);
+}
+
+}  // namespace
+}  // namespace shadowib::test

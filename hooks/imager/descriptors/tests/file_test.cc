@@ -1,0 +1,390 @@
+// Files, pipes, and standard streams across checkpoint and restart.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <fstream>
+#include <thread>
+
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/tests/test_job.h"
+
+namespace shadowib::test {
+namespace {
+
+void write_file(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
+
+Job single(Step before, Step after) {
+  Job job;
+  job.members = 1;
+  job.before = std::move(before);
+  job.restarted = std::move(after);
+  return job;
+}
+
+TEST(Files, OffsetsFlagsDupsAndNumbersComeBack) {
+  std::string path = scratch_directory() + "/data", log = scratch_directory() + "/log";
+  write_file(path, "0123456789");
+  write_file(log, "begin ");
+  Job job = single(
+      [&](int) -> std::string {
+        EXPECT_STEP(put(::open(path.c_str(), O_RDWR), 10) == 10);
+        EXPECT_STEP(::lseek(10, 4, SEEK_SET) == 4);
+        EXPECT_STEP(::dup3(10, 700, O_CLOEXEC) == 700);
+        EXPECT_STEP(put(::open(path.c_str(), O_RDONLY), 11) == 11);
+        EXPECT_STEP(put(::open(log.c_str(), O_WRONLY | O_APPEND), 12) == 12);
+        EXPECT_STEP(put(::open(scratch_directory().c_str(), O_RDONLY | O_DIRECTORY), 13) == 13);
+        EXPECT_STEP(put(::open("/dev/null", O_RDWR), 3) == 3);
+        EXPECT_STEP(put(::open("/proc/self/status", O_RDONLY), 5) == 5);
+        return "";
+      },
+      [&](int) -> std::string {
+        EXPECT_STEP(read_some(10, 2) == "45");
+        EXPECT_STEP(read_some(700, 2) == "67" && "a dup shares its offset");
+        EXPECT_STEP(read_some(11, 3) == "012" && "another open does not");
+        EXPECT_STEP((::fcntl(700, F_GETFD) & FD_CLOEXEC) != 0);
+        EXPECT_STEP((::fcntl(10, F_GETFD) & FD_CLOEXEC) == 0);
+        EXPECT_STEP((::fcntl(12, F_GETFL) & (O_APPEND | O_ACCMODE)) == (O_APPEND | O_WRONLY));
+        EXPECT_STEP(::write(12, "end", 3) == 3);
+        struct stat st {};
+        EXPECT_STEP(::fstat(13, &st) == 0 && S_ISDIR(st.st_mode));
+        EXPECT_STEP(::write(3, "x", 1) == 1);
+        EXPECT_STEP(read_some(5, 5) == "Name:");
+        EXPECT_STEP(::fcntl(4, F_GETFD) < 0 && ::fcntl(14, F_GETFD) < 0 && "nothing else is open");
+        return "";
+      });
+  job.resumed = [&](int) -> std::string {
+    EXPECT_STEP(::lseek(10, 0, SEEK_CUR) == 4);
+    return "";
+  };
+  // /proc/<pid> of the original is gone: only a restart with the recorded pid has it.
+  Capture capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  std::string words = restart(job, capture.tables);
+  EXPECT_NE(words.find("/proc/"), std::string::npos) << words;
+  Step before = job.before;
+  job.before = [&](int m) -> std::string {
+    std::string w = before(m);
+    put(::open("/dev/zero", O_RDONLY), 5);
+    return w;
+  };
+  Step after = job.restarted;
+  job.restarted = [&](int m) -> std::string {
+    char zeros[5];
+    EXPECT_STEP(::read(5, zeros, 5) == 5);
+    EXPECT_STEP(put(::open("/proc/self/status", O_RDONLY), 5) == 5);
+    return after(m);
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+  std::ifstream in(log);
+  std::string text((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(text, "begin end");
+}
+
+// A member starts with its main thread alone, so what /proc has of others is opened by finish_descriptors(). That
+// needs the memory of the process that was captured, which here is the process itself; restart_test has it with a
+// restart.
+TEST(Files, WhatLeadsToThreadsIsMadeLast) {
+  static long thread;
+  Job job = single(
+      [](int) -> std::string {
+        std::atomic<bool> ready{false};
+        std::thread([&] {
+          thread = ::syscall(SYS_gettid);
+          ready = true;
+          for (;;) ::pause();
+        }).detach();
+        while (!ready) ::usleep(100);
+        const std::string of_thread = std::to_string(thread), of_main = std::to_string(::getpid());
+        EXPECT_STEP(put(::open(("/proc/self/task/" + of_thread + "/status").c_str(), O_RDONLY), 10) == 10);
+        EXPECT_STEP(::lseek(10, 1, SEEK_SET) == 1);
+        EXPECT_STEP(::dup3(10, 700, O_CLOEXEC) == 700);
+        EXPECT_STEP(put(::open(("/proc/" + of_thread + "/status").c_str(), O_RDONLY), 11) == 11);
+        EXPECT_STEP(put(::open(("/proc/self/task/" + of_thread).c_str(), O_RDONLY | O_DIRECTORY), 12) == 12);
+        EXPECT_STEP(put(::open(("/proc/self/task/" + of_main + "/status").c_str(), O_RDONLY), 13) == 13);
+        int p[2];
+        EXPECT_STEP(::pipe(p) == 0 && put(p[0], 14) == 14);
+        f_owner_ex owner{F_OWNER_TID, static_cast<pid_t>(thread)};
+        EXPECT_STEP(::fcntl(14, F_SETOWN_EX, &owner) == 0);
+        return "";
+      },
+      [](int) { return std::string(); });
+  job.resumed = [](int) -> std::string {
+    const int null = ::open("/dev/null", O_RDONLY);
+    for (int fd : {10, 11, 12, 13}) EXPECT_STEP(::dup3(null, fd, 0) == fd);
+    EXPECT_STEP(::dup3(null, 700, O_CLOEXEC) == 700);
+    f_owner_ex owner{F_OWNER_PID, ::getpid()};
+    EXPECT_STEP(::fcntl(14, F_SETOWN_EX, &owner) == 0);
+    const int next = ::dup(null);
+    ::close(next);
+    EXPECT_STEP(finish_descriptors().ok());
+    EXPECT_STEP(read_some(10, 2) == "am");
+    EXPECT_STEP(read_some(700, 2) == "e:" && "a dup shares its offset");
+    EXPECT_STEP((::fcntl(10, F_GETFD) & FD_CLOEXEC) == 0 && (::fcntl(700, F_GETFD) & FD_CLOEXEC) != 0);
+    EXPECT_STEP(read_some(11, 5) == "Name:");
+    char path[64]{};
+    EXPECT_STEP(::readlink("/proc/self/fd/12", path, sizeof(path) - 1) > 0);
+    EXPECT_STEP(path == "/proc/" + std::to_string(::getpid()) + "/task/" + std::to_string(thread));
+    EXPECT_STEP(read_some(13, 1).empty() && "the main thread's is a restart's matter");
+    EXPECT_STEP(::fcntl(14, F_GETOWN_EX, &owner) == 0 && owner.type == F_OWNER_TID && owner.pid == thread);
+    EXPECT_STEP(::dup(null) == next && "nothing is left open");
+    return "";
+  };
+  const Capture capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  ASSERT_TRUE(match_descriptors(capture.tables).ok());
+}
+
+TEST(Files, MembersThatInheritedAnOutputKeepOneOffset) {
+  std::string path = scratch_directory() + "/shared";
+  Job job;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(::open(path.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600) == 3);
+    return "";
+  };
+  job.before = [](int member) -> std::string {
+    if (member == 0) EXPECT_STEP(::write(3, "begin ", 6) == 6);
+    return "";
+  };
+  job.restarted = [](int member) -> std::string {
+    if (member == 0) EXPECT_STEP(::write(3, "zero ", 5) == 5);
+    meet();
+    if (member == 1) EXPECT_STEP(::write(3, "one", 3) == 3);
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+  std::ifstream in(path);
+  EXPECT_EQ(std::string((std::istreambuf_iterator<char>(in)), {}), "begin zero one");
+}
+
+TEST(Files, MissingOrShorterIsNamedAndNotCreated) {
+  std::string path = scratch_directory() + "/output";
+  Job job = single(
+      [&](int) -> std::string {
+        EXPECT_STEP(put(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 10) == 10);
+        EXPECT_STEP(::write(10, "1234", 4) == 4);
+        return "";
+      },
+      [](int) { return std::string(); });
+  Capture capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  EXPECT_EQ(restart(job, capture.tables), "");
+  write_file(path, "12");
+  EXPECT_NE(restart(job, capture.tables).find("shorter"), std::string::npos);
+  ::unlink(path.c_str());
+  EXPECT_NE(restart(job, capture.tables).find(path), std::string::npos);
+  EXPECT_NE(::access(path.c_str(), F_OK), 0) << "a missing file must not be created";
+  ::mkfifo(path.c_str(), 0600);  // would hang an open without O_NONBLOCK
+  EXPECT_NE(restart(job, capture.tables), "");
+  ::unlink(path.c_str());
+}
+
+TEST(Pipes, BytesInFlightBetweenMembers) {
+  Job job;
+  std::string big(200000, 'b');
+  job.make = [&]() -> std::string {
+    int p[2];
+    EXPECT_STEP(::pipe(p) == 0);
+    EXPECT_STEP(p[0] == 3 && p[1] == 4);
+    EXPECT_STEP(::pipe2(p, O_NONBLOCK) == 0);
+    EXPECT_STEP(p[0] == 5 && p[1] == 6);
+    return "";
+  };
+  job.before = [&](int member) -> std::string {
+    if (member == 0) {
+      ::close(3);
+      ::close(6);
+      EXPECT_STEP(::fcntl(4, F_SETPIPE_SZ, 1 << 18) == 1 << 18);
+      EXPECT_STEP(::write(4, "first,", 6) == 6);
+      EXPECT_STEP(::write(4, big.data(), big.size()) == static_cast<ssize_t>(big.size()));
+    } else {
+      ::close(4);
+      ::close(5);
+      meet();
+      EXPECT_STEP(read_some(3, 2) == "fi");
+      return "";
+    }
+    meet();
+    return "";
+  };
+  job.resumed = job.restarted = [&](int member) -> std::string {
+    if (member == 0) {
+      EXPECT_STEP(::fcntl(4, F_GETPIPE_SZ) == 1 << 18);
+      EXPECT_STEP(::write(4, "last", 4) == 4);
+      ::close(4);
+      EXPECT_STEP(read_some(5, 4) == "back");
+    } else {
+      EXPECT_STEP(read_some(3, 4 + big.size() + 4) == "rst," + big + "last");
+      EXPECT_STEP(at_end(3));
+      EXPECT_STEP((::fcntl(6, F_GETFL) & O_NONBLOCK) != 0);
+      EXPECT_STEP((::fcntl(3, F_GETFL) & O_NONBLOCK) == 0);
+      EXPECT_STEP(::write(6, "back", 4) == 4);
+    }
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+}
+
+TEST(Pipes, HalfClosedPacketsAndFifo) {
+  std::string fifo = scratch_directory() + "/fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  Job job;
+  job.members = 1;
+  job.before = [&](int) -> std::string {
+    int p[2];
+    EXPECT_STEP(::pipe(p) == 0 && ::write(p[1], "rest", 4) == 4);  // 3: bytes, then end of file
+    ::close(p[1]);
+    EXPECT_STEP(::pipe(p) == 0);  // 4, 5
+    put(p[1], 20);
+    ::close(p[0]);  // 20: no reader
+    EXPECT_STEP(::pipe2(p, O_DIRECT) == 0);
+    put(p[0], 21);
+    put(p[1], 22);
+    EXPECT_STEP(::write(22, "one", 3) == 3 && ::write(22, "three", 5) == 5);
+    EXPECT_STEP(put(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK), 23) == 23);
+    EXPECT_STEP(put(::open(fifo.c_str(), O_WRONLY), 24) == 24);
+    EXPECT_STEP(::write(24, "fifo", 4) == 4);
+    ::signal(SIGPIPE, SIG_IGN);
+    return "";
+  };
+  job.resumed = job.restarted = [&](int) -> std::string {
+    ::signal(SIGPIPE, SIG_IGN);
+    EXPECT_STEP(read_some(3, 4) == "rest" && at_end(3));
+    EXPECT_STEP(::write(20, "x", 1) < 0 && errno == EPIPE);
+    char packet[64];
+    EXPECT_STEP(::read(21, packet, sizeof(packet)) == 3);
+    EXPECT_STEP(::read(21, packet, sizeof(packet)) == 5);
+    EXPECT_STEP((::fcntl(22, F_GETFL) & O_DIRECT) != 0);
+    EXPECT_STEP((::fcntl(23, F_GETFL) & O_NONBLOCK) != 0 && read_some(23, 4) == "fifo");
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+}
+
+TEST(StandardStreams, LeadToTheRestartingCommandsOwn) {
+  int out[2], in[2];
+  ASSERT_EQ(::pipe(out), 0);
+  ASSERT_EQ(::pipe(in), 0);
+  int hold_out[2], hold_in[2], terminal = -1, terminal_end = -1;
+  ASSERT_EQ(::pipe(hold_out), 0);
+  ASSERT_EQ(::pipe(hold_in), 0);
+  ASSERT_EQ(::openpty(&terminal, &terminal_end, nullptr, nullptr, nullptr), 0);
+  Job job;
+  job.members = 1;
+  job.before = [&](int) -> std::string { return ""; };
+  // Standard input and output are pipes of a process outside, error is a terminal, 9 a copy of output.
+  job.make = []() -> std::string {
+    EXPECT_STEP(::dup2(1, 9) == 9);
+    return "";
+  };
+  job.restarted = [](int) -> std::string {
+    EXPECT_STEP(read_some(0, 5) == "input");
+    EXPECT_STEP(::write(1, "one ", 4) == 4 && ::write(9, "nine ", 5) == 5 && ::write(2, "two", 3) == 3);
+    return "";
+  };
+  int saved[3] = {::dup(0), ::dup(1), ::dup(2)};
+  ::dup2(in[0], 0);
+  ::dup2(out[1], 1);
+  ::dup2(terminal_end, 2);
+  Capture capture = checkpoint(job);
+  job.command = [&] {};
+  ::dup2(hold_in[0], 0);
+  ::dup2(hold_out[1], 1);
+  ::dup2(hold_out[1], 2);
+  ASSERT_EQ(::write(hold_in[1], "input", 5), 5);
+  std::string words = capture.failure.empty() ? restart(job, capture.tables) : capture.failure;
+  for (int i = 0; i < 3; ++i) {
+    ::dup2(saved[i], i);
+    ::close(saved[i]);
+  }
+  ::close(hold_out[1]);
+  EXPECT_EQ(words, "") << (capture.refusals.empty() ? "" : capture.refusals[0]);
+  EXPECT_EQ(read_some(hold_out[0], 12), "one nine two");
+  for (int fd : {out[0], out[1], in[0], in[1], hold_out[0], hold_in[0], hold_in[1], terminal, terminal_end})
+    ::close(fd);
+}
+
+TEST(StandardStreams, SocketToOutsideAndEpollOnIt) {
+  int outside[2], reader[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, outside), 0);
+  ASSERT_EQ(::pipe(reader), 0);
+  Job job;
+  job.members = 1;
+  job.before = [](int) -> std::string {
+    EXPECT_STEP(put(::epoll_create1(0), 10) == 10);
+    epoll_event e{};
+    e.events = EPOLLIN;
+    EXPECT_STEP(::epoll_ctl(10, EPOLL_CTL_ADD, 0, &e) == 0);
+    return "";
+  };
+  job.restarted = [](int) -> std::string {
+    epoll_event e{};
+    EXPECT_STEP(::epoll_wait(10, &e, 1, 5000) == 1 && read_some(0, 5) == "piped");
+    return "";
+  };
+  int saved = ::dup(0);
+  ::dup2(outside[0], 0);
+  Capture capture = checkpoint(job);
+  ::dup2(reader[0], 0);
+  ASSERT_EQ(::write(reader[1], "piped", 5), 5);
+  std::string words = capture.failure.empty() ? restart(job, capture.tables) : capture.failure;
+  EXPECT_EQ(words, "");
+  int null = ::open("/dev/null", O_RDONLY);
+  ::dup2(null, 0);  // cannot be watched: a warning, not the end
+  job.restarted = [](int) -> std::string {
+    char byte;
+    EXPECT_STEP(::read(0, &byte, 1) == 0);
+    return "";
+  };
+  EXPECT_EQ(restart(job, capture.tables), "");
+  ::dup2(saved, 0);
+  for (int fd : {outside[0], outside[1], reader[0], reader[1], saved, null}) ::close(fd);
+}
+
+TEST(Install, MovesWhatIsInTheWayAndKeepsWhatIsAsked) {
+  Job job = single(
+      [](int) -> std::string {
+        for (int fd = 3; fd < 40; ++fd) {  // every number a restart uses for itself is taken
+          int p[2];
+          if (::pipe(p) != 0) return "pipe";
+          char text[16];
+          int n = std::snprintf(text, sizeof(text), "%02d", fd);
+          if (::write(p[1], text, static_cast<std::size_t>(n)) != n) return "write";
+          ::close(p[1]);
+          if (p[0] != fd) return "number";
+        }
+        return "";
+      },
+      [](int) -> std::string { return ""; });
+  Capture capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  pid_t pid = ::fork();
+  if (pid == 0) {
+    ::close_range(3, ~0u, 0);
+    int keep[2];
+    bool ok = ::pipe(keep) == 0 && ::write(keep[1], "kept", 4) == 4;
+    DescriptorPlan plan;
+    ok = ok && plan.prepare(capture.tables, {0}, nullptr).ok() && plan.install(0, {&keep[0], &keep[1]}).ok();
+    for (int fd = 3; ok && fd < 40; ++fd) ok = read_some(fd, 2) == std::to_string(100 + fd).substr(1) && at_end(fd);
+    ok = ok && keep[0] >= 40 && keep[1] >= 40 && read_some(keep[0], 4) == "kept";
+    for (int fd = 40; ok && fd < 1024; ++fd) ok = fd == keep[0] || fd == keep[1] || ::fcntl(fd, F_GETFD) < 0;
+    ::_exit(ok ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace shadowib::test

@@ -1,0 +1,249 @@
+// TCP across checkpoint and restart: addresses and options, bytes in flight, half-closed connections, ports.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <string>
+
+#include "hooks/imager/descriptors/tests/test_job.h"
+#include "hooks/imager/descriptors/tests/test_sockets.h"
+
+namespace shadowib::test {
+namespace {
+
+// What a test remembers over the restart: memory of the test process itself, shared with members by files.
+struct Ports {
+  std::uint16_t listener = 0, client = 0;
+};
+
+class Tcp : public ::testing::TestWithParam<int> {};
+
+TEST_P(Tcp, BytesInFlightPortsAndListener) {
+  int domain = GetParam();
+  Job job;
+  std::uint16_t port = 0;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(listen_tcp(domain, 3, &port) == 3);
+    return "";
+  };
+  std::string ports_file = scratch_directory() + "/ports";
+  job.before = [&](int member) -> std::string {
+    if (member == 1) {
+      ::close(3);
+      EXPECT_STEP(connect_tcp(domain, 10, port) == 10);
+      EXPECT_STEP(say(10, "from one"));
+      int cork = 1;
+      ::setsockopt(10, IPPROTO_TCP, TCP_CORK, &cork, sizeof(cork));
+      EXPECT_STEP(say(10, ", corked"));
+      Ports ports{port, port_of(10, ::getsockname)};
+      int f = ::open(ports_file.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+      EXPECT_STEP(::write(f, &ports, sizeof(ports)) == sizeof(ports));
+      ::close(f);
+    } else {
+      EXPECT_STEP(put(::accept(3, nullptr, nullptr), 11) == 11);
+      EXPECT_STEP(say(11, "from zero"));
+      int on = 1;
+      ::setsockopt(11, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+      ::fcntl(11, F_SETFL, ::fcntl(11, F_GETFL) | O_NONBLOCK);
+    }
+    return "";
+  };
+  job.resumed = job.restarted = [&](int member) -> std::string {
+    Ports ports;
+    int f = ::open(ports_file.c_str(), O_RDONLY);
+    EXPECT_STEP(::read(f, &ports, sizeof(ports)) == sizeof(ports));
+    ::close(f);
+    if (member == 1) {
+      EXPECT_STEP(read_some(10, 9) == "from zero" && say(10, ", then"));
+      int cork = 0;
+      socklen_t length = sizeof(cork);
+      EXPECT_STEP(::getsockopt(10, IPPROTO_TCP, TCP_CORK, &cork, &length) == 0 && cork == 1);
+      cork = 0;
+      ::setsockopt(10, IPPROTO_TCP, TCP_CORK, &cork, sizeof(cork));
+      EXPECT_STEP(port_of(10, ::getsockname) == ports.client && port_of(10, ::getpeername) == ports.listener);
+      EXPECT_STEP(connect_tcp(domain, 20, ports.listener) == 20 && say(20, "again"));
+    } else {
+      EXPECT_STEP(read_some(11, 22) == "from one, corked, then");
+      int on = 0;
+      socklen_t length = sizeof(on);
+      EXPECT_STEP(::getsockopt(11, IPPROTO_TCP, TCP_NODELAY, &on, &length) == 0 && on == 1);
+      EXPECT_STEP((::fcntl(11, F_GETFL) & O_NONBLOCK) != 0);
+      EXPECT_STEP(port_of(11, ::getsockname) == ports.listener && port_of(11, ::getpeername) == ports.client);
+      int accepted = ::accept(3, nullptr, nullptr);
+      EXPECT_STEP(accepted >= 0 && read_some(accepted, 5) == "again");
+      linger reset{1, 0};
+      ::setsockopt(accepted, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+      ::close(accepted);
+    }
+    meet();
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Tcp, ::testing::Values(AF_INET, AF_INET6));
+
+std::string pattern(std::size_t bytes) {
+  std::string text(bytes, '\0');
+  for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>((i * 2654435761u) >> 13);
+  return text;
+}
+
+// A sender that has filled every buffer on the way; the receiver has read nothing.
+std::string stalled_stream(int receive_buffer, int chunk) {
+  Job job;
+  std::uint16_t port = 0;
+  std::string amount = scratch_directory() + "/amount", all = pattern(24 << 20);
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(listen_tcp(AF_INET, 3, &port) == 3);
+    if (receive_buffer > 0) ::setsockopt(3, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
+    return "";
+  };
+  job.before = [&](int member) -> std::string {
+    if (member == 0) {
+      EXPECT_STEP(put(::accept(3, nullptr, nullptr), 11) == 11);
+      meet();
+      return "";
+    }
+    ::close(3);
+    EXPECT_STEP(connect_tcp(AF_INET, 10, port) == 10);
+    std::size_t sent = 0;
+    for (int idle = 0; idle < 3;) {  // full means: three times nothing more in a row
+      ssize_t n = ::send(10, all.data() + sent,
+                         std::min<std::size_t>(static_cast<std::size_t>(chunk), all.size() - sent), MSG_DONTWAIT);
+      if (n > 0) {
+        sent += static_cast<std::size_t>(n);
+        idle = 0;
+      } else {
+        ::poll(nullptr, 0, 5);
+        ++idle;
+      }
+    }
+    int f = ::open(amount.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
+    EXPECT_STEP(::write(f, &sent, sizeof(sent)) == sizeof(sent));
+    ::close(f);
+    meet();
+    return "";
+  };
+  job.resumed = job.restarted = [&](int member) -> std::string {
+    std::size_t sent = 0;
+    int f = ::open(amount.c_str(), O_RDONLY);
+    EXPECT_STEP(::read(f, &sent, sizeof(sent)) == sizeof(sent) && sent > 0);
+    ::close(f);
+    if (member == 1) {
+      EXPECT_STEP(say(10, "the end"));
+      ::shutdown(10, SHUT_WR);
+      meet();
+    } else {
+      EXPECT_STEP(read_some(11, sent) == all.substr(0, sent));
+      EXPECT_STEP(read_some(11, 100) == "the end" && at_end(11));
+      int low = 0, size = 0, lock = 0;
+      socklen_t length = sizeof(low);
+      ::getsockopt(11, SOL_SOCKET, SO_RCVLOWAT, &low, &length);
+      ::getsockopt(11, SOL_SOCKET, SO_RCVBUF, &size, &length);
+      ::getsockopt(11, SOL_SOCKET, 72, &lock, &length);
+      EXPECT_STEP(low == 1);
+      if (receive_buffer > 0) EXPECT_STEP(size == 2 * receive_buffer && (lock & 2) != 0);
+      meet();
+    }
+    return "";
+  };
+  return checkpoint_and_restart(job);
+}
+
+TEST(TcpInFlight, StalledSender) { EXPECT_EQ(stalled_stream(0, 65536), ""); }
+TEST(TcpInFlight, StalledSenderOfSmallPieces) { EXPECT_EQ(stalled_stream(0, 700), ""); }
+TEST(TcpInFlight, StalledSenderIntoAFixedBuffer) { EXPECT_EQ(stalled_stream(20000, 65536), ""); }
+
+TEST(TcpStates, HalfClosedGoneAndFinished) {
+  Job job;
+  std::uint16_t port = 0;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(listen_tcp(AF_INET, 3, &port) == 3);
+    return "";
+  };
+  job.before = [&](int member) -> std::string {
+    for (int i = 0; i < 3; ++i) {
+      if (member == 1) {
+        EXPECT_STEP(connect_tcp(AF_INET, 10 + i, port) == 10 + i);
+      } else {
+        EXPECT_STEP(put(::accept(3, nullptr, nullptr), 10 + i) == 10 + i);
+      }
+      meet();
+    }
+    ::close(3);
+    if (member == 1) {
+      EXPECT_STEP(say(10, "last words") && ::shutdown(10, SHUT_WR) == 0);
+      EXPECT_STEP(say(11, "gone") && ::close(11) == 0);
+      EXPECT_STEP(say(12, "over") && ::shutdown(12, SHUT_WR) == 0);
+    }
+    meet();
+    if (member == 0) EXPECT_STEP(::shutdown(12, SHUT_WR) == 0);
+    meet();
+    put(::socket(AF_INET, SOCK_STREAM, 0), 15);
+    return "";
+  };
+  job.resumed = job.restarted = [&](int member) -> std::string {
+    if (member == 0) {
+      EXPECT_STEP(read_some(10, 10) == "last words" && at_end(10) && say(10, "answer"));
+      EXPECT_STEP(read_some(11, 4) == "gone" && at_end(11));
+      EXPECT_STEP(read_some(12, 4) == "over" && at_end(12) && !say(12, "x") && errno == EPIPE);
+    } else {
+      EXPECT_STEP(!say(10, "x") && errno == EPIPE && read_some(10, 6) == "answer");
+      EXPECT_STEP(::fcntl(11, F_GETFD) < 0 && at_end(12));
+      sockaddr_in in{};
+      in.sin_family = AF_INET;
+      EXPECT_STEP(::bind(15, reinterpret_cast<sockaddr*>(&in), sizeof(in)) == 0 && ::listen(15, 1) == 0);
+    }
+    meet();
+    return "";
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+}
+
+TEST(TcpPorts, TakenMeanwhileComesBackElsewhere) {
+  Job job;
+  std::uint16_t port = 0;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(listen_tcp(AF_INET, 3, &port) == 3);
+    return "";
+  };
+  job.before = [&](int member) -> std::string {
+    if (member == 1) {
+      EXPECT_STEP(connect_tcp(AF_INET, 10, port) == 10);
+      EXPECT_STEP(put(::open((scratch_directory() + "/port").c_str(), O_CREAT | O_RDWR | O_TRUNC, 0600), 20) == 20);
+      EXPECT_STEP(::write(20, &port, sizeof(port)) == sizeof(port));
+    } else {
+      EXPECT_STEP(put(::accept(3, nullptr, nullptr), 10) == 10 && say(10, "queued"));
+    }
+    ::close(3);
+    return "";
+  };
+  job.restarted = [](int member) -> std::string {
+    if (member == 1) EXPECT_STEP(read_some(10, 6) == "queued" && say(10, "reply"));
+    if (member == 0) EXPECT_STEP(read_some(10, 5) == "reply");
+    meet();
+    return "";
+  };
+  Capture capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  int f = ::open((scratch_directory() + "/port").c_str(), O_RDONLY);
+  ASSERT_EQ(::read(f, &port, sizeof(port)), static_cast<ssize_t>(sizeof(port)));
+  ::close(f);
+  int thief = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in in = loopback(port);
+  ASSERT_EQ(::bind(thief, reinterpret_cast<sockaddr*>(&in), sizeof(in)), 0) << "the end leaves no TIME_WAIT";
+  ASSERT_EQ(::listen(thief, 1), 0);
+  EXPECT_EQ(restart(job, capture.tables), "");
+  ::close(thief);
+}
+
+}  // namespace
+}  // namespace shadowib::test

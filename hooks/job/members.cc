@@ -1,0 +1,200 @@
+#include "hooks/job/members.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "hooks/agent/agent_state.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/shared_names.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kStepMs = 20;
+
+std::uint32_t index_of(const std::string& name) {
+  return static_cast<std::uint32_t>(std::strtoul(name.c_str(), nullptr, 10));
+}
+
+// A lock without a member key: somebody between the two steps of joining.
+Status anybody_joining(const JobView& view, bool* joining) {
+  std::error_code error;
+  const std::string prefix = view.epoch + ".";
+  *joining = is_alive(view.directory + "/jobs/" + view.job + "/alive/joining");
+  for (const auto& entry :
+       std::filesystem::directory_iterator(view.directory + "/jobs/" + view.job + "/alive", error)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind(prefix, 0) != 0) continue;
+    const std::string who = name.substr(prefix.size());
+    if (who.empty() || who.find_first_not_of("0123456789") != std::string::npos || !is_alive(entry.path())) continue;
+    std::string value;
+    bool found = false;
+    SHADOWIB_TRY(view.exchange->get(view.key("member/" + who), &value, &found));
+    *joining = *joining || !found;
+  }
+  return {};
+}
+
+// A restart reserves its members' places in the epoch: until all are taken, whoever is there is not the whole job.
+Status anybody_coming_back(const JobView& view, bool* coming) {
+  *coming = false;
+  std::string reserved, text;
+  bool found = false, aborted = false;
+  SHADOWIB_TRY(view.exchange->get(reserved_members_key(view.epoch), &reserved, &found));
+  if (!found) return {};
+  std::set<std::uint32_t> missing = decode_reserved_members(reserved);
+  std::vector<std::string> there;
+  SHADOWIB_TRY(view.exchange->list(view.key("member"), &there));
+  for (const std::string& name : there) missing.erase(index_of(name));
+  if (missing.empty()) return {};
+  SHADOWIB_TRY(view.exchange->get(view.key("restart/abort"), &text, &aborted));
+  // A restart that ended before, or was killed, brings nobody back any more.
+  *coming = !aborted && is_alive(view.directory + "/jobs/" + view.job + "/alive/restart");
+  return {};
+}
+
+std::uint64_t latest_status_number(const JobView& view) {
+  Fields fields;
+  bool found = false;
+  return view.fields("control/status", &fields, &found).ok() && found ? field_number(fields, "n") : 0;
+}
+
+}  // namespace
+
+Status JobView::fields(const std::string& rest, Fields* fields, bool* found) const {
+  std::string text;
+  SHADOWIB_TRY(exchange->get(key(rest), &text, found));
+  if (*found && !decode_fields(text, fields))
+    return Status::of(Code::kVersion, 0,
+                      "job %.80s: %.80s has another protocol than %d; was the member started by another "
+                      "version of shadowib?",
+                      job.c_str(), rest.c_str(), kProtocolVersion);
+  return {};
+}
+
+Status open_job(const std::string& directory, const std::string& job, const std::string& exchange, JobView* view) {
+  view->directory = std::filesystem::absolute(directory).lexically_normal();
+  view->job = job;
+  const std::string epoch = view->directory + "/jobs/" + job + "/epoch";
+  revalidate_parent(epoch);
+  std::ifstream file(epoch);
+  if (!(file >> view->epoch))
+    return Status::of(Code::kNotFound, 0, "no job %.100s in %.200s; `shadowib status --dir DIR` lists the jobs",
+                      job.c_str(), view->directory.c_str());
+  const std::string uri = exchange.empty() ? "dir:" + view->directory + "/jobs/" + job + "/x" : exchange;
+  return Exchange::open(uri, false, &view->exchange);
+}
+
+Status list_members(const JobView& view, std::vector<MemberStatus>* members) {
+  std::vector<std::string> names;
+  SHADOWIB_TRY(view.exchange->list(view.key("member"), &names));
+  members->clear();
+  for (const auto& name : names) {
+    Fields fields;
+    bool found = false;
+    SHADOWIB_TRY(view.fields("member/" + name, &fields, &found));
+    if (!found) continue;
+    MemberStatus member;
+    member.index = index_of(name);
+    member.pid = static_cast<int>(field_number(fields, "pid"));
+    member.host = field_text(fields, "host");
+    member.comm = field_text(fields, "comm");
+    member.exe = field_text(fields, "exe");
+    member.version = field_text(fields, "version");
+    member.alive = is_alive(view.alive(name));
+    std::string gone;
+    SHADOWIB_TRY(view.exchange->get(view.key("gone/" + name), &gone, &member.gone));
+    members->push_back(member);
+  }
+  std::sort(members->begin(), members->end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+  return {};
+}
+
+Status wait_for_joining(const JobView& view, int timeout_ms) {
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  std::uint64_t token = 0;
+  for (;;) {
+    bool joining = false, coming = false;
+    SHADOWIB_TRY(anybody_coming_back(view, &coming));
+    SHADOWIB_TRY(anybody_joining(view, &joining));
+    if (!joining && !coming) return {};
+    if (monotonic_ns() >= deadline && coming)
+      return Status::of(Code::kBusy, 0,
+                        "a restart of job %.100s has not brought all its members back after %d ms; try again",
+                        view.job.c_str(), timeout_ms);
+    if (monotonic_ns() >= deadline)
+      return Status::of(Code::kBusy, 0, "a process was still joining job %.100s after %d ms; try again",
+                        view.job.c_str(), timeout_ms);
+    Status status = view.exchange->watch(view.key("member"), &token, kStepMs, -1);
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
+  }
+}
+
+std::string describe(const MemberStatus& member) {
+  return "member " + std::to_string(member.index) + " (pid " + std::to_string(member.pid) + ", " + member.comm +
+         " on " + member.host + ")";
+}
+
+Status list_jobs(const std::string& directory, std::vector<std::string>* jobs) {
+  std::error_code error;
+  jobs->clear();
+  for (const auto& entry : std::filesystem::directory_iterator(directory + "/jobs", error))
+    if (std::filesystem::exists(entry.path() / "epoch", error)) jobs->push_back(entry.path().filename());
+  std::sort(jobs->begin(), jobs->end());
+  return {};
+}
+
+Status query_status(const std::string& directory, const std::string& job, const std::string& exchange, int timeout_ms,
+                    std::vector<MemberStatus>* members, std::string* epoch) {
+  JobView view;
+  SHADOWIB_TRY(open_job(directory, job, exchange, &view));
+  if (epoch != nullptr) *epoch = view.epoch;
+  SHADOWIB_TRY(list_members(view, members));
+  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  std::uint64_t n = latest_status_number(view) + 1;
+  SHADOWIB_TRY(view.exchange->publish(view.key("control/status"), encode_fields({{"n", std::to_string(n)}})));
+  const std::string answers = "status/" + std::to_string(n);
+  std::uint64_t token = 0;
+  for (;;) {
+    bool waiting = false;
+    for (auto& member : *members) {
+      if (member.answered || !member.alive) continue;
+      SHADOWIB_TRY(
+          view.exchange->get(view.key(answers + "/" + std::to_string(member.index)), &member.json, &member.answered));
+      if (!member.answered) member.alive = is_alive(view.alive(std::to_string(member.index)));
+      waiting = waiting || (member.alive && !member.answered);
+    }
+    const std::int64_t left_ms = (deadline - monotonic_ns()) / 1000000;
+    if (!waiting || left_ms <= 0) break;
+    Status status =
+        view.exchange->watch(view.key(answers), &token, static_cast<int>(std::min<std::int64_t>(left_ms, 100)), -1);
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
+  }
+  for (const auto& member : *members)
+    (void)view.exchange->remove(view.key(answers + "/" + std::to_string(member.index))).ok();
+  return {};
+}
+
+Status failure_of_restart(const std::string& exchange, const std::string& epoch,
+                          const std::vector<std::uint32_t>& members) {
+  JobView view;
+  view.epoch = epoch;
+  if (!Exchange::open(exchange, false, &view.exchange).ok()) return {};
+  Status echo;
+  for (std::uint32_t member : members) {
+    Fields fields;
+    bool found = false;
+    if (!view.fields("restart/fail/" + std::to_string(member), &fields, &found).ok() || !found) continue;
+    const Status said = status_from_fields(fields);
+    const Status named = Status::of(said.code(), said.error(), "member %u cannot go on after the restart: %.300s",
+                                    member, said.text());
+    if (said.code() != Code::kAborted) return named;
+    echo = named;
+  }
+  return echo;
+}
+
+}  // namespace shadowib

@@ -1,0 +1,130 @@
+#include "hooks/job/protocol.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/shared_names.h"
+#include "shadowib/base/unowned_descriptors.h"
+
+namespace shadowib {
+namespace {
+
+// Makes the directories above path, mode 0700.
+void make_parents(const std::string& path) {
+  for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1))
+    ::mkdir(path.substr(0, slash).c_str(), 0700);
+}
+
+}  // namespace
+
+std::string encode_fields(const Fields& fields) {
+  std::string text = "protocol=" + std::to_string(kProtocolVersion) + "\n";
+  for (const auto& [name, value] : fields) {
+    text += name;
+    text += '=';
+    for (char c : value) text += c == '\n' ? ' ' : c;
+    text += '\n';
+  }
+  return text;
+}
+
+bool decode_fields(std::string_view text, Fields* fields) {
+  fields->clear();
+  bool first = true;
+  while (!text.empty()) {
+    std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
+    std::size_t equals = line.find('=');
+    if (equals == std::string_view::npos) continue;
+    std::string name(line.substr(0, equals)), value(line.substr(equals + 1));
+    if (first) {
+      if (name != "protocol" || value != std::to_string(kProtocolVersion)) return false;
+      first = false;
+      continue;
+    }
+    (*fields)[name] = value;
+  }
+  return !first;
+}
+
+std::string member_key(std::string_view epoch, std::uint32_t index) {
+  return std::string(epoch) + "/member/" + std::to_string(index);
+}
+
+std::string death_key(std::string_view epoch) { return std::string(epoch) + "/control/died"; }
+
+std::string reserved_members_key(std::string_view epoch) { return std::string(epoch) + "/restart/members"; }
+
+std::string encode_reserved_members(const std::set<std::uint32_t>& members) {
+  std::string value = std::to_string(members.empty() ? 0 : *members.rbegin() + 1);
+  for (const std::uint32_t member : members) value += " " + std::to_string(member);
+  return value;
+}
+
+std::set<std::uint32_t> decode_reserved_members(const std::string& value) {
+  std::set<std::uint32_t> members;
+  for (std::size_t space = value.find(' '); space != std::string::npos; space = value.find(' ', space + 1))
+    members.insert(static_cast<std::uint32_t>(std::strtoul(value.c_str() + space, nullptr, 10)));
+  return members;
+}
+
+std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_view rest) {
+  std::string key = std::string(epoch) + "/ckpt/" + std::to_string(n);
+  if (!rest.empty()) key += '/', key += rest;
+  return key;
+}
+
+std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch,
+                       std::string_view who) {
+  std::string path(directory);
+  path += "/jobs/", path += job, path += "/alive/", path += epoch, path += '.', path += who;
+  return path;
+}
+
+// Open-file-description locks rather than flock(2): F_OFD_GETLK asks without taking, so that two who ask at the same
+// time do not take each other for the owner.
+int hold_alive_lock(const std::string& path) {
+  UnownedDescriptors unowned;
+  int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0 && errno == ENOENT) {
+    make_parents(path);
+    fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  }
+  if (fd < 0) return -1;
+  int owned = unowned.own(fd);
+  if (owned < 0) {
+    int saved = errno;
+    raw_close(fd);
+    errno = saved;
+    return -1;
+  }
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  if (::fcntl(owned, F_OFD_SETLK, &lock) == 0) return owned;
+  int saved = errno == EACCES ? EAGAIN : errno;
+  close_owned_descriptor(owned);
+  errno = saved;
+  return -1;
+}
+
+bool is_alive(const std::string& path) {
+  revalidate_parent(path);
+  UnownedDescriptors unowned;
+  int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  int rc = ::fcntl(fd, F_OFD_GETLK, &lock);
+  raw_close(fd);
+  return rc == 0 && lock.l_type != F_UNLCK;
+}
+
+}  // namespace shadowib

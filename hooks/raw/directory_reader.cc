@@ -1,0 +1,54 @@
+#include "hooks/raw/directory_reader.h"
+
+#include <fcntl.h>
+
+#include "hooks/raw/x86_64/raw_syscall.h"
+
+namespace shadowib {
+namespace {
+
+struct Entry {  // struct linux_dirent64
+  std::uint64_t inode;
+  std::int64_t offset;
+  std::uint16_t length;
+  std::uint8_t type;
+  char name[1];
+};
+
+}  // namespace
+
+Directory::Directory(const char* path)
+    : fd_(raw::invoke(__NR_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)) {}
+
+Directory::~Directory() {
+  if (fd_ >= 0) raw::invoke(__NR_close, fd_);
+}
+
+const char* Directory::next() {
+  if (fd_ < 0) return nullptr;
+  if (at_ >= filled_) {
+    filled_ = raw::invoke(__NR_getdents64, fd_, buffer_, sizeof(buffer_));
+    at_ = 0;
+    if (filled_ <= 0) return nullptr;
+  }
+  const auto* entry = reinterpret_cast<const Entry*>(buffer_ + at_);
+  at_ += entry->length;
+  return entry->name;
+}
+
+void format_path(char* text, std::size_t capacity, const char* prefix, int number, const char* suffix) {
+  std::size_t length = 0;
+  const auto put = [&](char c) {
+    if (length + 1 < capacity) text[length++] = c;
+  };
+  for (; *prefix != '\0'; ++prefix) put(*prefix);
+  char digits[12];
+  int count = 0;
+  do digits[count++] = static_cast<char>('0' + number % 10);
+  while ((number /= 10) != 0);
+  while (count > 0) put(digits[--count]);
+  for (; *suffix != '\0'; ++suffix) put(*suffix);
+  text[length] = '\0';
+}
+
+}  // namespace shadowib
