@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shadowib/base/thread_annotations.h"
+
 namespace shadowib {
 
 // A relaxed load for a branch on the hot path: gcc folds this one into the comparison, an atomic load it does not.
@@ -46,16 +48,16 @@ inline void futex_wake(std::atomic<std::uint32_t>* word, int count) {
 // that waits inside would never be. There is one exception: a lock that the program itself holds from one call of
 // ours to a later one, its own code running in between. That one is taken outside of any Inside, so that whoever
 // waits for it can be stopped as its holder can.
-class SpinLock {
+class SHADOWIB_CAPABILITY("lock") SpinLock {
  public:
   constexpr SpinLock() = default;
-  void lock() {
+  void lock() SHADOWIB_ACQUIRE() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
     if (__builtin_expect(word_.exchange(1, std::memory_order_acquire) != 0, 0)) lock_slow();
   }
-  bool try_lock() {
+  bool try_lock() SHADOWIB_TRY_ACQUIRE(true) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
     return word_.load(std::memory_order_relaxed) == 0 && word_.exchange(1, std::memory_order_acquire) == 0;
   }
-  void unlock() {
+  void unlock() SHADOWIB_RELEASE() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
     word_.store(0, std::memory_order_release);
     if (__builtin_expect(peek(sleepers_) != 0, 0)) wake_one();
   }
@@ -68,7 +70,7 @@ class SpinLock {
  private:
   static constexpr std::int64_t kNapNs = 500000;
   __attribute__((noinline, cold)) void wake_one() { futex_wake(&word_, 1); }
-  __attribute__((noinline, cold)) void lock_slow() {
+  __attribute__((noinline, cold)) void lock_slow() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
     for (int spin = 0; spin < 200; ++spin) {
       if (try_lock()) return;
       cpu_pause();
@@ -81,10 +83,10 @@ class SpinLock {
   std::atomic<std::uint32_t> sleepers_{0};
 };
 
-class [[nodiscard]] SpinGuard {
+class [[nodiscard]] SHADOWIB_SCOPED_CAPABILITY SpinGuard {
  public:
-  explicit SpinGuard(SpinLock& lock) : lock_(lock) { lock_.lock(); }
-  ~SpinGuard() { lock_.unlock(); }
+  explicit SpinGuard(SpinLock& lock) SHADOWIB_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  ~SpinGuard() SHADOWIB_RELEASE() { lock_.unlock(); }
   SpinGuard(const SpinGuard&) = delete;
   SpinGuard& operator=(const SpinGuard&) = delete;
 
