@@ -44,33 +44,32 @@ constinit thread_local bool t_is_agent __attribute__((tls_model("initial-exec"))
 void tell_of_the_end() {
   Fields fields;
   fields["pid"] = std::to_string(raw_getpid());
-  (void)publish_fields(std::string(g_agent.info.epoch) + "/gone/" + std::to_string(g_agent.info.member), fields).ok();
+  (void)publish_fields(std::string(g_job.info.epoch) + "/gone/" + std::to_string(g_job.info.member), fields).ok();
 }
 
 void answer_checkpoint_request() {
   std::string text;
   bool found = false;
-  Status status = g_agent.exchange->get(std::string(g_agent.info.epoch) + "/control/checkpoint", &text, &found);
+  Status status = g_job.exchange->get(std::string(g_job.info.epoch) + "/control/checkpoint", &text, &found);
   if (status.ok() && found) take_part_in_checkpoint(text);
 }
 
 void answer_status_request() {
-  const std::uint64_t n = latest_request(g_agent.exchange, g_agent.info.epoch, "status");
+  const std::uint64_t n = latest_request(g_job.exchange, g_job.info.epoch, "status");
   if (n <= g_agent.last_status) return;
   g_agent.last_status = n;
-  std::string json = "{\"index\":" + std::to_string(g_agent.info.member) +
-                     ",\"pid\":" + std::to_string(raw_getpid()) +
-                     ",\"generation\":" + std::to_string(g_agent.info.generation) +
+  std::string json = "{\"index\":" + std::to_string(g_job.info.member) + ",\"pid\":" + std::to_string(raw_getpid()) +
+                     ",\"generation\":" + std::to_string(g_job.info.generation) +
                      ",\"phase\":" + std::to_string(g_agent.phase.load()) + ",\"objects\":";
   const std::size_t before = json.size();
   if (g_agent.participant != nullptr) g_agent.participant->describe(&json);
   if (json.size() == before) json += "{}";
   launcher_describe(&json);
   json += "}";
-  (void)g_agent.exchange
-      ->publish(std::string(g_agent.info.epoch) + "/status/" + std::to_string(n) + "/" +
-                    std::to_string(g_agent.info.member),
-                json)
+  (void)g_job.exchange
+      ->publish(
+          std::string(g_job.info.epoch) + "/status/" + std::to_string(n) + "/" + std::to_string(g_job.info.member),
+          json)
       .ok();
 }
 
@@ -80,14 +79,14 @@ void* agent_main(void*) {
   stop_exempt_this_thread();
   note_malloc_arena();  // what it calls of libc while the program is stopped may allocate
   std::uint64_t token = 0;
-  std::uint32_t generation = g_agent.info.generation;
+  std::uint32_t generation = g_job.info.generation;
   while (!g_agent.quit.load()) {
-    if (generation != g_agent.info.generation) token = 0, generation = g_agent.info.generation;
+    if (generation != g_job.info.generation) token = 0, generation = g_job.info.generation;
     // Somebody has to take them, whatever the program's threads have blocked.
     const std::uint64_t requests = request_signals();
     raw_sigmask(SIG_UNBLOCK, &requests, nullptr);
-    Status status = g_agent.exchange->watch(std::string(g_agent.info.epoch) + "/control", &token,
-                                            own_checkpoint_wait_ms(), g_agent.cancel.load());
+    Status status = g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token,
+                                          own_checkpoint_wait_ms(), g_agent.cancel.load());
     raw_sigmask(SIG_BLOCK, &requests, nullptr);
     if (g_agent.quit.load()) break;
     if (!status.ok() && status.code() != Code::kTimeout) {
@@ -97,8 +96,8 @@ void* agent_main(void*) {
       ::syscall(SYS_poll, &cancel, 1, kExchangeLostMs);
       token = 0;
     }
-    end_with_the_job(g_agent.exchange, g_agent.info.epoch);
-    launcher_take_events(g_agent.exchange, g_agent.info.epoch);
+    end_with_the_job(g_job.exchange, g_job.info.epoch);
+    launcher_take_events(g_job.exchange, g_job.info.epoch);
     answer_checkpoint_request();
     answer_status_request();
     start_own_checkpoint();
@@ -137,8 +136,8 @@ void agent_in_child() {
   forget_owned_mappings(false);
   arena_forget_secrets();
   log_restart(nullptr);
-  g_agent.member_pid = 0;
-  g_agent.exchange = nullptr;
+  g_job.member_pid = 0;
+  g_job.exchange = nullptr;
   g_agent.alive_lock = -1;
   g_agent.cancel = -1;
   g_agent.quit = false;
@@ -167,14 +166,14 @@ Status join_locked() {
     ::pthread_atfork(nullptr, nullptr, agent_in_child);
     handler_registered = true;
   }
-  SHADOWIB_TRY(fill_job_info(&g_agent.info));
+  SHADOWIB_TRY(fill_job_info(&g_job.info));
   SHADOWIB_TRY(stop_install());
   SHADOWIB_TRY(choose_request_signals());
   SHADOWIB_TRY(read_processor_choice());
   int alive_lock = -1;
-  SHADOWIB_TRY(enter_job(&g_agent.info, &g_agent.exchange, &alive_lock, &g_agent.last_request, &g_agent.last_status));
+  SHADOWIB_TRY(enter_job(&g_job.info, &g_job.exchange, &alive_lock, &g_agent.last_request, &g_agent.last_status));
   g_agent.alive_lock = alive_lock;
-  fault_set_member(g_agent.info.member);
+  fault_set_member(g_job.info.member);
   const int cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (cancel < 0) return Status::of(Code::kIo, errno, "pid %d: no descriptor left for the agent", raw_getpid());
   g_agent.cancel = cancel;
@@ -185,9 +184,8 @@ Status join_locked() {
     give_back_request_signals();
     return s;
   }
-  g_agent.member_pid.store(raw_getpid());
-  log_line(LogLevel::kInfo, "member %u of job %s, epoch %s", g_agent.info.member, g_agent.info.job,
-           g_agent.info.epoch);
+  g_job.member_pid.store(raw_getpid());
+  log_line(LogLevel::kInfo, "member %u of job %s, epoch %s", g_job.info.member, g_job.info.job, g_job.info.epoch);
   return {};
 }
 
@@ -222,24 +220,22 @@ __attribute__((destructor)) void leave_job() {
 
 void set_participant(Participant* participant) { g_agent.participant = participant; }
 
-bool is_member() {
-  const int pid = g_agent.member_pid.load(std::memory_order_relaxed);
-  return pid != 0 && pid == raw_getpid();
-}
+namespace {
 
-Status join_job() {
+Status join_as_member() {
   Inside inside;
   SpinGuard guard(g_join_lock);
   if (is_member()) return {};
   return join_locked();
 }
 
-Status publish_fields(const std::string& key, const Fields& fields) {
-  return g_agent.exchange->publish(key, encode_fields(fields));
-}
+__attribute__((constructor)) void offer_to_join() { g_job.join = join_as_member; }
 
-const JobInfo& job_info() { return g_agent.info; }
-Exchange* job_exchange() { return g_agent.exchange; }
+}  // namespace
+
+Status publish_fields(const std::string& key, const Fields& fields) {
+  return g_job.exchange->publish(key, encode_fields(fields));
+}
 
 }  // namespace shadowib
 

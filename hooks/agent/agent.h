@@ -30,32 +30,12 @@
 #include <cstdint>
 #include <string>
 
+#include "hooks/job/current_job.h"
+#include "hooks/job/job_info.h"
 #include "shadowib/base/status.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib {
-
-// What a member needs to find its job. Filled from the environment at generation 0, by the restart command
-// afterwards. Fixed size and trivially copyable: a restart writes it into the restored process (see
-// imager/restart.h).
-struct JobInfo {
-  char job[128];         // SHADOWIB_JOB
-  char directory[1024];  // SHADOWIB_DIR, absolute
-  char exchange[1024];   // SHADOWIB_EXCHANGE, default dir:<directory>/jobs/<job>/x
-  char backend[64];      // SHADOWIB_BACKEND: auto, verbs, ib2tcp
-  char epoch[64];        // "g<generation>-<random hex>": prefix of all keys in the exchange
-  std::uint32_t generation;
-  std::uint32_t member;        // index in the job; kept across restarts
-  std::uint32_t member_count;  // at a restart: members of the set
-  std::uint32_t step_ms;  // of a restart: how long a member may take to load the backend; barriers have twice that
-  char log[256];          // SHADOWIB_LOG of the restarting command, or empty
-  char ib2tcp_transport[64];  // SHADOWIB_IB2TCP_TRANSPORT of the restarting command, or empty
-  char verbs_library[1024];   // SHADOWIB_IBVERBS of the restarting command, a path made absolute, or empty
-  char fault[64];             // SHADOWIB_FAULT of the restarting command, or empty (hooks/threads/fault.h)
-};
-
-// Twice a step, so that who fails in one is heard of before the others give up.
-inline int barrier_ms(const JobInfo& job) { return static_cast<int>(2 * job.step_ms); }
 
 // What a settling participant may use. Lives for one call.
 struct SettleContext {
@@ -92,14 +72,6 @@ class Participant {
 // Registers the one participant (before join_job). Not owned.
 void set_participant(Participant* participant);
 
-// The calling process becomes a member of its job, if it is none yet: opens the exchange, claims its index, installs
-// the stop handler, starts the agent. Idempotent, thread-safe. In a forked child it joins as a new member.
-Status join_job();
-bool is_member();
-
-// Valid once is_member(). The exchange and info of the current generation.
-const JobInfo& job_info();
-Exchange* job_exchange();
 // Reads the job's secret from <directory>/jobs/<job>/key (32 bytes, mode 0600; created by the first who needs it) to
 // `key`, and leaves no copy of it anywhere else: other memory may be saved in an image.
 Status read_job_key(std::uint8_t key[32]);

@@ -11,10 +11,7 @@
 namespace shadowib {
 
 struct AgentState {
-  JobInfo info{};
-  Exchange* exchange = nullptr;  // never destroyed: after a restart its descriptors are not its own
   Participant* participant = nullptr;
-  std::atomic<int> member_pid{0};       // the process that is a member; a forked child is none
   std::atomic<int> alive_lock{-1};      // owned descriptor
   std::atomic<int> cancel{-1};          // owned eventfd: readable makes the agent leave its wait
   std::atomic<bool> quit{false};        // the process ends
@@ -34,7 +31,7 @@ struct AgentState {
 
 extern AgentState g_agent;
 
-// job.cc: where the job is, from the environment.
+// join.cc: where the job is, from the environment.
 Status fill_job_info(JobInfo* info);
 // Makes the job's directories, finds or starts its epoch and takes an index: claims the member key and holds the lock
 // (*alive_lock). *last_request, *last_status: the latest requests made before this member could be meant.
@@ -57,16 +54,11 @@ void go_on_after_restart(const JobInfo& info);
 void run_hooks(int event);
 void hooks_reset_after_fork();
 
-// command.cc: starts `shadowib checkpoint` for this job as nobody's child; its output goes to `output_fd` (< 0:
+// start_command.cc: starts `shadowib checkpoint` for this job as nobody's child; its output goes to `output_fd` (< 0:
 // nowhere).
 Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd);
 
 // mapped_files.cc: lines "<build-id hex or -> <path>\n" of the regular files mapped here.
 std::string describe_mapped_files();
-
-std::uint64_t field_number(const Fields& fields, const char* name);
-const std::string& field_text(const Fields& fields, const char* name);
-Status status_from_fields(const Fields& fields);
-Fields fields_of_status(const Status& status);
 
 }  // namespace shadowib

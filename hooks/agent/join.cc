@@ -287,7 +287,7 @@ std::string describe_member() {
 
 Status read_job_key(std::uint8_t key[32]) {
   constexpr std::size_t kBytes = 32;
-  const std::string path = job_path(g_agent.info, "key");
+  const std::string path = job_path(g_job.info, "key");
   std::size_t size = kBytes;
   Status status = read_bytes(path, key, kBytes, &size);
   if (status.code() == Code::kNotFound) {

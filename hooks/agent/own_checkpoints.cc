@@ -35,8 +35,8 @@ struct Asked {
 } g_asked;
 
 bool lowest_alive() {
-  for (std::uint32_t index = 0; index < g_agent.info.member; ++index)
-    if (is_alive(alive_path(g_agent.info.directory, g_agent.info.job, g_agent.info.epoch, std::to_string(index))))
+  for (std::uint32_t index = 0; index < g_job.info.member; ++index)
+    if (is_alive(alive_path(g_job.info.directory, g_job.info.job, g_job.info.epoch, std::to_string(index))))
       return false;
   return true;
 }

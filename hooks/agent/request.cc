@@ -70,7 +70,7 @@ int request_checkpoint(bool kill, int timeout_ms, Status* status, std::string* s
   Output output;
   {
     Inside inside;
-    generation = g_agent.info.generation;
+    generation = g_job.info.generation;
     rounds = g_agent.rounds.load();
     *status = begin(kill, timeout_ms, &output);
   }
@@ -79,7 +79,7 @@ int request_checkpoint(bool kill, int timeout_ms, Status* status, std::string* s
   for (;;) {
     {
       Inside inside;
-      if (g_agent.info.generation != generation) {  // a new process; the descriptor belongs to the old one
+      if (g_job.info.generation != generation) {  // a new process; the descriptor belongs to the old one
         set_path->assign(g_agent.outcome);
         return 1;
       }

@@ -64,7 +64,7 @@ class NumberReservation {
 };
 
 std::string restart_key(const char* what) {
-  return std::string(g_agent.info.epoch) + "/restart/" + what + "/" + std::to_string(g_agent.info.member);
+  return std::string(g_job.info.epoch) + "/restart/" + what + "/" + std::to_string(g_job.info.member);
 }
 
 Status pass(int phase) {
@@ -75,26 +75,25 @@ Status pass(int phase) {
 }
 
 Status barrier(const char* name) {
-  const std::string prefix = std::string(g_agent.info.epoch) + "/restart/";
-  return g_agent.exchange->barrier(prefix + "b/" + name, std::to_string(g_agent.info.member),
-                                   static_cast<int>(g_agent.info.member_count), barrier_ms(g_agent.info),
-                                   prefix + "abort");
+  const std::string prefix = std::string(g_job.info.epoch) + "/restart/";
+  return g_job.exchange->barrier(prefix + "b/" + name, std::to_string(g_job.info.member),
+                                 static_cast<int>(g_job.info.member_count), barrier_ms(g_job.info), prefix + "abort");
 }
 
 // The new generation's exchange, lock and key. The old Exchange is abandoned: its descriptors are not ours any more.
 Status enter_new_generation() {
   std::unique_ptr<Exchange> exchange;
-  SHADOWIB_TRY(Exchange::open(g_agent.info.exchange, true, &exchange));
-  g_agent.exchange = exchange.release();
+  SHADOWIB_TRY(Exchange::open(g_job.info.exchange, true, &exchange));
+  g_job.exchange = exchange.release();
   const std::string path =
-      alive_path(g_agent.info.directory, g_agent.info.job, g_agent.info.epoch, std::to_string(g_agent.info.member));
+      alive_path(g_job.info.directory, g_job.info.job, g_job.info.epoch, std::to_string(g_job.info.member));
   g_agent.alive_lock = hold_alive_lock(path);
   if (g_agent.alive_lock < 0)
     return Status::of(Code::kIo, errno, "cannot lock %.200s; is another copy of this member running?", path.c_str());
   g_agent.cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  g_agent.last_request = latest_request(g_agent.exchange, g_agent.info.epoch, "checkpoint");
-  g_agent.last_status = latest_request(g_agent.exchange, g_agent.info.epoch, "status");
-  return g_agent.exchange->publish(member_key(g_agent.info.epoch, g_agent.info.member), describe_member());
+  g_agent.last_request = latest_request(g_job.exchange, g_job.info.epoch, "checkpoint");
+  g_agent.last_status = latest_request(g_job.exchange, g_job.info.epoch, "status");
+  return g_job.exchange->publish(member_key(g_job.info.epoch, g_job.info.member), describe_member());
 }
 
 Status rebuild() {
@@ -104,12 +103,12 @@ Status rebuild() {
   SHADOWIB_TRY(pass(120));
   SHADOWIB_TRY(finish_descriptors());
   loader_thread_unpark();
-  return g_agent.participant != nullptr ? g_agent.participant->restart(g_agent.info, g_agent.exchange) : Status{};
+  return g_agent.participant != nullptr ? g_agent.participant->restart(g_job.info, g_job.exchange) : Status{};
 }
 
 Status go() {
   SHADOWIB_TRY(rebuild());
-  SHADOWIB_TRY(launcher_is_gone(g_agent.exchange, g_agent.info.epoch, g_agent.info.member));
+  SHADOWIB_TRY(launcher_is_gone(g_job.exchange, g_job.info.epoch, g_job.info.member));
   SHADOWIB_TRY(pass(130));
   run_hooks(2);
   SHADOWIB_TRY(pass(140));
@@ -129,9 +128,9 @@ void note_owned_descriptors() {
 }
 
 void go_on_after_restart(const JobInfo& info) {
-  g_agent.info = info;
+  g_job.info = info;
   g_agent.phase = 0;
-  g_agent.member_pid = raw_getpid();
+  g_job.member_pid = raw_getpid();
   fault_begin_anew(info.fault);
   fault_set_member(info.member);
   log_restart(info.log);
@@ -139,9 +138,9 @@ void go_on_after_restart(const JobInfo& info) {
   Status status = go();
   if (!status.ok()) {
     log_line(LogLevel::kError, "member %u cannot go on after the restart: %s", info.member, status.text());
-    if (g_agent.exchange != nullptr) {
+    if (g_job.exchange != nullptr) {
       (void)publish_fields(restart_key("fail"), fields_of_status(status)).ok();
-      (void)g_agent.exchange->claim(std::string(info.epoch) + "/restart/abort", status.text()).ok();
+      (void)g_job.exchange->claim(std::string(info.epoch) + "/restart/abort", status.text()).ok();
     }
     ::_exit(static_cast<int>(status.code()));
   }

@@ -120,12 +120,12 @@ Status Round::quiesce() {
 Status Round::inspect() {
   SHADOWIB_TRY(check_capturable());
   SHADOWIB_TRY(prepare_descriptors(std::min(messages_.left_ms(), 2000)));
-  SHADOWIB_TRY(launcher_announce(g_agent.exchange, messages_.key("launcher")));
+  SHADOWIB_TRY(launcher_announce(g_job.exchange, messages_.key("launcher")));
   SHADOWIB_TRY(messages_.barrier("60"));
-  SHADOWIB_TRY(launcher_judge(g_agent.exchange, g_agent.info.epoch, messages_.key("launcher")));
-  SHADOWIB_TRY(capture_descriptors(g_agent.info.member, &table_));
-  SHADOWIB_TRY(g_agent.exchange->publish(messages_.own("files"), describe_mapped_files()));
-  SHADOWIB_TRY(g_agent.exchange->publish(messages_.own("fds"), table_));
+  SHADOWIB_TRY(launcher_judge(g_job.exchange, g_job.info.epoch, messages_.key("launcher")));
+  SHADOWIB_TRY(capture_descriptors(g_job.info.member, &table_));
+  SHADOWIB_TRY(g_job.exchange->publish(messages_.own("files"), describe_mapped_files()));
+  SHADOWIB_TRY(g_job.exchange->publish(messages_.own("fds"), table_));
   std::string go;
   SHADOWIB_TRY(messages_.wait_for_key("go", &go));
   return open_shared_memory();
@@ -133,10 +133,10 @@ Status Round::inspect() {
 
 // What this member is to save of the memory it shares stands there when the command has said "go".
 Status Round::open_shared_memory() {
-  const std::string key = messages_.key("memory/" + std::to_string(g_agent.info.member));
+  const std::string key = messages_.key("memory/" + std::to_string(g_job.info.member));
   std::string duty;
   bool found = false;
-  SHADOWIB_TRY(g_agent.exchange->get(key, &duty, &found));
+  SHADOWIB_TRY(g_job.exchange->get(key, &duty, &found));
   return shared_.open(table_, duty);
 }
 
@@ -159,8 +159,8 @@ Status Round::save() {
   SaveRequest request{directory,
                       request_.image.c_str(),
                       {},
-                      g_agent.info.member,
-                      g_agent.info.generation,
+                      g_job.info.member,
+                      g_job.info.generation,
                       &table_,
                       shared_.list().data(),
                       static_cast<std::uint32_t>(shared_.list().size()),
@@ -188,8 +188,8 @@ Status Round::save() {
 Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
   Fields fields;
   fields["image"] = request_.image;
-  fields["generation"] = std::to_string(g_agent.info.generation);
-  fields["backend"] = g_agent.info.backend;
+  fields["generation"] = std::to_string(g_job.info.generation);
+  fields["backend"] = g_job.info.backend;
   fields["bytes"] = std::to_string(result.bytes);
   fields["xxh3"] = hex(result.xxh3, sizeof(result.xxh3));
   fields["settle_ns"] = std::to_string(settle_.settle_ns());
@@ -200,7 +200,7 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
 }
 
 Status Round::go() {
-  const std::uint32_t generation = g_agent.info.generation;
+  const std::uint32_t generation = g_job.info.generation;
   SHADOWIB_TRY(pass(10));
   SHADOWIB_TRY(messages_.barrier("10"));
   SHADOWIB_TRY(pass(20));
@@ -220,7 +220,7 @@ Status Round::go() {
   SHADOWIB_TRY(inspect());
   SHADOWIB_TRY(pass(70));
   SHADOWIB_TRY(save());
-  if (g_agent.info.generation != generation) return {};  // restarted: all done
+  if (g_job.info.generation != generation) return {};  // restarted: all done
   SHADOWIB_TRY(pass(80));
   SHADOWIB_TRY(outcome_.wait());
   SHADOWIB_TRY(pass(90));
@@ -261,11 +261,11 @@ void Round::resume() {
 }
 
 void Round::run() {
-  const std::uint32_t generation = g_agent.info.generation;
+  const std::uint32_t generation = g_job.info.generation;
   Status status = go();
   if (!status.ok()) messages_.give_up(status);
   if (!status.ok() && saved_ && !outcome_.committed()) outcome_.await_decision();
-  if (g_agent.info.generation != generation) {
+  if (g_job.info.generation != generation) {
     outcome_.note(status);
     return;
   }
@@ -284,7 +284,7 @@ void take_part_in_checkpoint(const std::string& text) {
   }
   if (request.number <= g_agent.last_request) return;
   g_agent.last_request = request.number;
-  if (request.concerns(g_agent.info.member)) Round(request).run();
+  if (request.concerns(g_job.info.member)) Round(request).run();
 }
 
 }  // namespace shadowib

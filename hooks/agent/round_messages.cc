@@ -35,7 +35,7 @@ Status RoundRequest::parse(const std::string& text) {
       break;
   }
   staging = field_text(fields, "staging");
-  image = "member-" + std::to_string(g_agent.info.member) + ".img";
+  image = "member-" + std::to_string(g_job.info.member) + ".img";
   if (!parse_hex(field_text(fields, "set"), set_id, sizeof(set_id)))
     return Status::of(Code::kVersion, 0, "the checkpoint request names no set");
   kill = field_number(fields, "kill") != 0;
@@ -49,10 +49,10 @@ bool RoundRequest::concerns(std::uint32_t member) const {
 
 RoundMessages::RoundMessages(const RoundRequest& request)
     : request_(request),
-      me_(std::to_string(g_agent.info.member)),
+      me_(std::to_string(g_job.info.member)),
       prefix_(key("")),
       abort_key_(key("abort")),
-      command_lock_(alive_path(g_agent.info.directory, g_agent.info.job, g_agent.info.epoch,
+      command_lock_(alive_path(g_job.info.directory, g_job.info.job, g_job.info.epoch,
                                "ckpt" + std::to_string(request.number))) {}
 
 int RoundMessages::left_ms() const {
@@ -65,7 +65,7 @@ bool RoundMessages::command_alive() const { return is_alive(command_lock_); }
 Status RoundMessages::check_others() {
   std::string text;
   bool found = false;
-  SHADOWIB_TRY(g_agent.exchange->get(abort_key_, &text, &found));
+  SHADOWIB_TRY(g_job.exchange->get(abort_key_, &text, &found));
   if (found) return Status::of(Code::kAborted, 0, "%.300s", text.c_str());
   if (!command_alive()) return Status::of(Code::kAborted, 0, "the checkpoint command is gone");
   if (left_ms() == 0)
@@ -75,8 +75,8 @@ Status RoundMessages::check_others() {
 
 Status RoundMessages::barrier(const std::string& name) {
   for (;;) {
-    Status status = g_agent.exchange->barrier(key("b/" + name), me_, static_cast<int>(request_.members.size()),
-                                              std::min(kSliceMs, left_ms()), abort_key_);
+    Status status = g_job.exchange->barrier(key("b/" + name), me_, static_cast<int>(request_.members.size()),
+                                            std::min(kSliceMs, left_ms()), abort_key_);
     if (status.code() != Code::kTimeout && status.code() != Code::kAborted) return status;
     SHADOWIB_TRY(check_others());
     if (status.code() == Code::kAborted) return status;
@@ -87,7 +87,7 @@ Status RoundMessages::wait_for_key(const char* name, std::string* value) {
   std::uint64_t token = 0;
   for (;;) {
     bool found = false;
-    SHADOWIB_TRY(g_agent.exchange->get(key(name), value, &found));
+    SHADOWIB_TRY(g_job.exchange->get(key(name), value, &found));
     if (found) return {};
     SHADOWIB_TRY(check_others());
     Status status = watch(&token, std::min(kSliceMs, left_ms()));
@@ -96,14 +96,14 @@ Status RoundMessages::wait_for_key(const char* name, std::string* value) {
 }
 
 Status RoundMessages::watch(std::uint64_t* token, int timeout_ms) {
-  return g_agent.exchange->watch(prefix_, token, timeout_ms, -1);
+  return g_job.exchange->watch(prefix_, token, timeout_ms, -1);
 }
 
 // The reason is published before the abort, so that whoever sees the abort finds it.
 void RoundMessages::give_up(const Status& status) {
   if (status.code() != Code::kAborted && !publish_fields(own("fail"), fields_of_status(status)).ok()) return;
   const std::string text = "member " + me_ + ": " + status.text();
-  (void)g_agent.exchange->claim(abort_key_, text).ok();
+  (void)g_job.exchange->claim(abort_key_, text).ok();
 }
 
 }  // namespace shadowib

@@ -35,7 +35,7 @@ class RoundMessages {
 
   const std::string& me() const { return me_; }
   // A key of this checkpoint, and the one of them that only this member publishes.
-  std::string key(const std::string& rest) const { return checkpoint_key(g_agent.info.epoch, request_.number, rest); }
+  std::string key(const std::string& rest) const { return checkpoint_key(g_job.info.epoch, request_.number, rest); }
   std::string own(const char* what) const { return key(std::string(what) + "/" + me_); }
   const std::string& abort_key() const { return abort_key_; }
   int left_ms() const;  // until the deadline; 0 if it has passed

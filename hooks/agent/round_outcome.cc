@@ -37,7 +37,7 @@ void RoundOutcome::await_decision() {
   for (bool alive = true;;) {
     std::string text;
     bool found = false;
-    if (!g_agent.exchange->get(messages_.key("outcome"), &text, &found).ok()) return;
+    if (!g_job.exchange->get(messages_.key("outcome"), &text, &found).ok()) return;
     if (found && obey(text).ok() && kill_ourselves_) die();
     if (found || !alive) return;
     if (!request_.kill && monotonic_ns() > request_.deadline_ns + RoundRequest::kLateNs) return;

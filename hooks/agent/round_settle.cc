@@ -69,8 +69,8 @@ Status RoundSettle::stop() {
 Status RoundSettle::settle_once(int attempt) {
   const std::string prefix = messages_.key("s/" + std::to_string(attempt));
   SettleContext context{};
-  context.job = &g_agent.info;
-  context.exchange = g_agent.exchange;
+  context.job = &g_job.info;
+  context.exchange = g_job.exchange;
   context.prefix = prefix.c_str();
   context.abort_key = messages_.abort_key().c_str();
   context.members = request_.members.data();
@@ -88,16 +88,15 @@ Status RoundSettle::settle() {
     Status status = settle_once(attempt);
     if (status.ok()) settle_ns_ = monotonic_ns() - stopped_at_ns_;
     if (!status.ok() && status.code() != Code::kTimeout) return status;
-    if (!status.ok())
-      SHADOWIB_TRY(g_agent.exchange->publish(again_key(attempt) + "/" + messages_.me(), status.text()));
+    if (!status.ok()) SHADOWIB_TRY(g_job.exchange->publish(again_key(attempt) + "/" + messages_.me(), status.text()));
     SHADOWIB_TRY(messages_.barrier("40." + number));
     std::vector<std::string> again;
-    SHADOWIB_TRY(g_agent.exchange->list(again_key(attempt), &again));
+    SHADOWIB_TRY(g_job.exchange->list(again_key(attempt), &again));
     if (again.empty()) return {};
     if (attempt + 1 == kSettleTries) {
       std::string why;
       bool found = false;
-      SHADOWIB_TRY(g_agent.exchange->get(again_key(attempt) + "/" + again[0], &why, &found));
+      SHADOWIB_TRY(g_job.exchange->get(again_key(attempt) + "/" + again[0], &why, &found));
       return Status::of(Code::kRefused, 0, "member %.20s does not settle in %d tries: %.250s", again[0].c_str(),
                         kSettleTries, why.c_str());
     }

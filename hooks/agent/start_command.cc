@@ -91,9 +91,8 @@ Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd) {
     return Status::of(Code::kNotFound, ENOENT,
                       "cannot find the command `shadowib` beside the library; set SHADOWIB_COMMAND");
   const std::string seconds = std::to_string((timeout_ms + 999) / 1000);
-  std::vector<std::string> words = {
-      path,         "checkpoint",          g_agent.info.job, "--dir", g_agent.info.directory,
-      "--exchange", g_agent.info.exchange, "--timeout",      seconds};
+  std::vector<std::string> words = {path,         "checkpoint",        g_job.info.job, "--dir", g_job.info.directory,
+                                    "--exchange", g_job.info.exchange, "--timeout",    seconds};
   if (kill) words.emplace_back("--kill");
   if (const char* keep = std::getenv("SHADOWIB_KEEP"); keep != nullptr && std::atoi(keep) > 0)
     words.insert(words.end(), {"--keep", keep});

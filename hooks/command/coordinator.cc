@@ -9,12 +9,12 @@
 #include <cstring>
 #include <map>
 
-#include "hooks/agent/agent_state.h"
 #include "hooks/command/coordinator_manifest.h"
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/shared_memory.h"
 #include "hooks/job/members.h"
+#include "hooks/job/protocol.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
 #include "shadowib/base/descriptors.h"

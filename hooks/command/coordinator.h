@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/job/members.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -57,29 +58,5 @@ struct CheckpointReport {
 //   - kIo: the directory or the exchange failed (ENOSPC, EACCES...), with the path.
 //   - kVersion: a member speaks another protocol.
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report);
-
-struct MemberStatus {
-  std::uint32_t index = 0;
-  int pid = 0;
-  std::string host, comm, exe, version;
-  bool alive = false;     // holds its lock
-  bool gone = false;      // left in an orderly way
-  bool answered = false;  // within the time-out
-  std::string json;       // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
-};
-
-// Members of the job's current epoch, by index, dead and gone ones included; live ones are asked to describe
-// themselves and given `timeout_ms` to answer (a member inside a checkpoint answers later). kNotFound: no such job.
-// *epoch (may be null) is the job's current epoch.
-Status query_status(const std::string& directory, const std::string& job, const std::string& exchange, int timeout_ms,
-                    std::vector<MemberStatus>* members, std::string* epoch);
-
-// Names of the jobs under <directory>/jobs, sorted.
-Status list_jobs(const std::string& directory, std::vector<std::string>* jobs);
-
-// Why the restart that made `epoch` failed: what the first of `members` said that did not give up because another
-// had; ok if none said anything, and the programs ran, or if the exchange is gone, and nobody can tell.
-Status failure_of_restart(const std::string& exchange, const std::string& epoch,
-                          const std::vector<std::uint32_t>& members);
 
 }  // namespace shadowib

@@ -1,7 +1,7 @@
 #include "hooks/command/coordinator_manifest.h"
 
-#include "hooks/agent/agent_state.h"
 #include "hooks/job/members.h"
+#include "hooks/job/protocol.h"
 
 namespace shadowib {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <string>
 
-#include "hooks/agent/agent.h"
 #include "hooks/imager/shared_memory.h"
+#include "hooks/job/job_info.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {

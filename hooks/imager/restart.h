@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "hooks/agent/agent.h"
 #include "hooks/imager/checkpoint_set.h"
+#include "hooks/job/job_info.h"
 
 namespace shadowib {
 

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <set>
 
-#include "hooks/agent/agent_state.h"
+#include "hooks/job/protocol.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/shared_names.h"
 
@@ -136,15 +136,6 @@ Status wait_for_joining(const JobView& view, int timeout_ms) {
 std::string describe(const MemberStatus& member) {
   return "member " + std::to_string(member.index) + " (pid " + std::to_string(member.pid) + ", " + member.comm +
          " on " + member.host + ")";
-}
-
-Status list_jobs(const std::string& directory, std::vector<std::string>* jobs) {
-  std::error_code error;
-  jobs->clear();
-  for (const auto& entry : std::filesystem::directory_iterator(directory + "/jobs", error))
-    if (std::filesystem::exists(entry.path() / "epoch", error)) jobs->push_back(entry.path().filename());
-  std::sort(jobs->begin(), jobs->end());
-  return {};
 }
 
 Status query_status(const std::string& directory, const std::string& job, const std::string& exchange, int timeout_ms,

@@ -5,11 +5,21 @@
 #include <string>
 #include <vector>
 
-#include "hooks/command/coordinator.h"
 #include "hooks/job/protocol.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib {
+
+// What a command learns about a member.
+struct MemberStatus {
+  std::uint32_t index = 0;
+  int pid = 0;
+  std::string host, comm, exe, version;
+  bool alive = false;     // holds its lock
+  bool gone = false;      // left in an orderly way
+  bool answered = false;  // within the time-out
+  std::string json;       // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
+};
 
 struct JobView {
   std::string directory, job, epoch;
@@ -30,5 +40,16 @@ Status list_members(const JobView& view, std::vector<MemberStatus>* members);
 Status wait_for_joining(const JobView& view, int timeout_ms);
 
 std::string describe(const MemberStatus& member);  // "member 1 (pid 123, pingpong on host)"
+
+// Members of the job's current epoch, by index, dead and gone ones included; live ones are asked to describe
+// themselves and given `timeout_ms` to answer (a member inside a checkpoint answers later). kNotFound: no such job.
+// *epoch (may be null) is the job's current epoch.
+Status query_status(const std::string& directory, const std::string& job, const std::string& exchange, int timeout_ms,
+                    std::vector<MemberStatus>* members, std::string* epoch);
+
+// Why the restart that made `epoch` failed: what the first of `members` said that did not give up because another
+// had; ok if none said anything, and the programs ran, or if the exchange is gone, and nobody can tell.
+Status failure_of_restart(const std::string& exchange, const std::string& epoch,
+                          const std::vector<std::uint32_t>& members);
 
 }  // namespace shadowib

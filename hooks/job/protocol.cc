@@ -20,6 +20,8 @@ void make_parents(const std::string& path) {
     ::mkdir(path.substr(0, slash).c_str(), 0700);
 }
 
+const std::string g_empty;
+
 }  // namespace
 
 std::string encode_fields(const Fields& fields) {
@@ -125,6 +127,27 @@ bool is_alive(const std::string& path) {
   int rc = ::fcntl(fd, F_OFD_GETLK, &lock);
   raw_close(fd);
   return rc == 0 && lock.l_type != F_UNLCK;
+}
+
+std::uint64_t field_number(const Fields& fields, const char* name) {
+  auto it = fields.find(name);
+  return it == fields.end() ? 0 : std::strtoull(it->second.c_str(), nullptr, 10);
+}
+
+const std::string& field_text(const Fields& fields, const char* name) {
+  auto it = fields.find(name);
+  return it == fields.end() ? g_empty : it->second;
+}
+
+Status status_from_fields(const Fields& fields) {
+  return Status(static_cast<Code>(field_number(fields, "code")), static_cast<int>(field_number(fields, "errno")),
+                field_text(fields, "text").c_str());
+}
+
+Fields fields_of_status(const Status& status) {
+  return {{"code", std::to_string(static_cast<int>(status.code()))},
+          {"errno", std::to_string(status.error())},
+          {"text", status.text()}};
 }
 
 }  // namespace shadowib

@@ -40,6 +40,8 @@
 #include <string>
 #include <string_view>
 
+#include "shadowib/base/status.h"
+
 namespace shadowib {
 
 inline constexpr int kProtocolVersion = 1;
@@ -62,5 +64,12 @@ std::string alive_path(std::string_view directory, std::string_view job, std::st
 int hold_alive_lock(const std::string& path);
 // True if somebody holds it.
 bool is_alive(const std::string& path);
+
+// A field's value; 0 or empty if there is none of that name.
+std::uint64_t field_number(const Fields& fields, const char* name);
+const std::string& field_text(const Fields& fields, const char* name);
+// A Status as the fields code, errno and text.
+Status status_from_fields(const Fields& fields);
+Fields fields_of_status(const Status& status);
 
 }  // namespace shadowib

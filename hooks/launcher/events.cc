@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hooks/agent/agent.h"
+#include "hooks/job/current_job.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmix_library.h"

@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "hooks/agent/agent.h"
+#include "hooks/job/current_job.h"
 #include "hooks/launcher/answering.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/rank.h"

@@ -12,9 +12,9 @@
 #include <cstring>
 #include <deque>
 
-#include "hooks/agent/agent.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
+#include "hooks/job/current_job.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/membership.h"

@@ -3,8 +3,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "hooks/agent/agent.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/job/current_job.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/gate.h"

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string_view>
 
-#include "hooks/agent/agent.h"
+#include "hooks/job/current_job.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmix_library.h"

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <string_view>
 
-#include "hooks/agent/agent.h"
+#include "hooks/job/current_job.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/events.h"
 #include "hooks/launcher/gate.h"

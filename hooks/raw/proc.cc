@@ -219,16 +219,6 @@ bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm) {
   return true;
 }
 
-Status refuse(int fd, const char* type, const char* why, int error) {
-  return Status::of(Code::kRefused, error, "descriptor %d (%s) of pid %d cannot be checkpointed: %s", fd, type,
-                    ::getpid(), why);
-}
-
-Status refuse_segment(const Segment& segment, const char* why, int error) {
-  return Status::of(Code::kRefused, error, "shared memory (%s) of pid %d cannot be checkpointed: %s",
-                    describe_segment(segment).c_str(), ::getpid(), why);
-}
-
 int compare_descriptions(int a, int b) {
   long self = ::syscall(SYS_getpid);
   return static_cast<int>(

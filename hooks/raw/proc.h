@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "hooks/imager/descriptors/table.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib::descriptors {
@@ -57,12 +56,6 @@ bool read_process_stat(int pid, ProcessStat* stat);
 
 // Of a process its pid namespace, its number in there (the last of NSpid) and its name. False if there is none such.
 bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm);
-
-// kRefused: "descriptor 5 (inotify) of pid 77 cannot be checkpointed: WHY". `error`: EAGAIN if it may be another
-// matter in a moment, which the command then waits for.
-Status refuse(int fd, const char* type, const char* why, int error = 0);
-// The same of shared memory that this process has.
-Status refuse_segment(const Segment& segment, const char* why, int error = 0);
 
 // Whether two numbers lead to one open file description: 0 same, 1 and 2 different (a total order), -1 if the kernel
 // does not tell (kcmp denied by a seccomp filter). Source: kcmp(2).

@@ -3,7 +3,7 @@
 // Every entry point of the shim holds an `Inside` for its duration. A stop request sends a signal to each thread of
 // the process; a thread outside parks in the handler, a thread inside only notes the request and parks when its
 // outermost Inside ends. Parked threads wait on a futex, hold no lock of ours, and use only their own stack.
-// Source: DESIGN.md, "Stopping threads"; hazards H14, D6.
+// Hazards H14, D6.
 #pragma once
 
 #include <atomic>
@@ -93,7 +93,7 @@ inline constexpr char kStopEndedText[] = "the program was stopped for too long a
 void release_threads();
 
 // The parked threads, exempt ones included, for the imager; valid while stopped. `context` is what a restart jumps
-// to: it returns from the save in the parking thread a second time (see imager/thread_context.h).
+// to: it returns from the save in the parking thread a second time (thread_context.h).
 struct ParkedThread {
   int tid;
   void* context;  // struct ThreadContext*, on the thread's own stack

@@ -17,7 +17,7 @@ inline constexpr std::uint32_t kThreadContextMagic = 0x31435453;  // "STC1"
 
 // Plain data of fixed layout: it is read by the restorer out of the restored memory. At most 2 KiB, on the stack.
 struct ThreadContext {
-  // Registers. Offsets are known to arch/x86_64/save_context.S.
+  // Registers. Offsets are known to x86_64/save_context.S.
   std::uint64_t rbx, rbp, r12, r13, r14, r15;  // 0 .. 40
   std::uint64_t rsp;                           // 48: as after the return
   std::uint64_t rip;                           // 56: where save_context returns to

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "hooks/agent/agent.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/job/job_info.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib {

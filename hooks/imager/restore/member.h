@@ -1,11 +1,11 @@
 // Turning a fresh child of the supervisor into a process of the image.
 #pragma once
 
-#include "hooks/agent/agent.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/restore/image_memory.h"
 #include "hooks/imager/restore/shared_memory.h"
 #include "hooks/imager/restorer/restorer_args.h"
+#include "hooks/job/job_info.h"
 
 namespace shadowib {
 

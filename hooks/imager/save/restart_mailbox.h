@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "hooks/agent/agent.h"
+#include "hooks/job/job_info.h"
 
 namespace shadowib {
 

@@ -80,14 +80,14 @@ class Events : public Launcher {
   void peer_tells(std::uint64_t n, pmix_status_t status = kCode, std::uint8_t range = PMIX_RANGE_NAMESPACE,
                   const std::string& host = this_host()) {
     LauncherEvent event{status, range, kName, 1, host, 0, ""};
-    ASSERT_TRUE(Board(exchange_.get(), g_agent.info.epoch, kName).publish_event({1, n}, event).ok());
+    ASSERT_TRUE(Board(exchange_.get(), g_job.info.epoch, kName).publish_event({1, n}, event).ok());
   }
   std::vector<std::uint64_t> latest() {
     std::vector<std::uint64_t> numbers;
     EXPECT_TRUE(peers_board().latest_events(2, &numbers).ok());
     return numbers;
   }
-  void take() { ASSERT_TRUE(take_events(exchange_.get(), g_agent.info.epoch).ok()); }
+  void take() { ASSERT_TRUE(take_events(exchange_.get(), g_job.info.epoch).ok()); }
   void await_library(int wanted) {
     for (int i = 0; i < 5000 && __atomic_load_n(&fake_->notified, __ATOMIC_SEQ_CST) < wanted; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -212,7 +212,7 @@ TEST_F(Events, AreTakenInByACheckpoint) {
   ASSERT_TRUE(exchange_->publish("p/ranks/" + Board::namespace_key(kName) + "/1", "").ok());
   ASSERT_TRUE(launcher_announce(exchange_.get(), "p").ok());
   ASSERT_TRUE(launcher_judge(exchange_.get(), kAfter, "p").ok());
-  std::strcpy(g_agent.info.epoch, "g2-c");
+  std::strcpy(g_job.info.epoch, "g2-c");
   ASSERT_TRUE(launcher_is_gone(exchange_.get(), "g2-c", kMember).ok());
   heard.await(1);
   peer_tells(2);  // its numbers go on

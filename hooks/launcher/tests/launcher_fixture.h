@@ -56,8 +56,8 @@ class Launcher : public testing::Test {
     directory_ = std::filesystem::temp_directory_path() / ("shadowib-launcher-" + std::to_string(::getpid()));
     std::filesystem::remove_all(directory_);
     ASSERT_TRUE(Exchange::open("dir:" + directory_, true, &exchange_).ok());
-    g_agent.exchange = exchange_.get();
-    std::strcpy(g_agent.info.epoch, kBefore);
+    g_job.exchange = exchange_.get();
+    std::strcpy(g_job.info.epoch, kBefore);
     *fake_ = {};
     std::strcpy(fake_->session, session().c_str());
     std::filesystem::create_directories(session() + "/1/0");
@@ -89,7 +89,7 @@ class Launcher : public testing::Test {
     restart_where_they_are();
   }
   void restart_where_they_are() {
-    std::strcpy(g_agent.info.epoch, kAfter);
+    std::strcpy(g_job.info.epoch, kAfter);
     ASSERT_TRUE(launcher_is_gone(exchange_.get(), kAfter, kMember).ok());
   }
   // The launcher's, within one that it has made, too.

@@ -270,8 +270,8 @@ class Conversation : public testing::Test {
     directory_ = std::filesystem::temp_directory_path() / ("shadowib-pmi-" + std::to_string(::getpid()));
     std::filesystem::remove_all(directory_);
     ASSERT_TRUE(Exchange::open("dir:" + directory_, true, &exchange_).ok());
-    g_agent.exchange = exchange_.get();
-    std::strcpy(g_agent.info.epoch, "g0-a");
+    g_job.exchange = exchange_.get();
+    std::strcpy(g_job.info.epoch, "g0-a");
     LauncherRank& r = launcher_rank();
     r.gone = false;
     r.connected = false;
@@ -308,7 +308,7 @@ class Conversation : public testing::Test {
   }
   // As far as a process can that is still the same: a read of its launcher ends, and there is nobody.
   void restart() {
-    std::strcpy(g_agent.info.epoch, kAfter);
+    std::strcpy(g_job.info.epoch, kAfter);
     ASSERT_TRUE(launcher_is_gone(exchange_.get(), kAfter, 5).ok());
     launcher_->hang_up();
   }

@@ -13,7 +13,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/capture/late.h"
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
-#include "hooks/imager/descriptors/match/family.h"
+#include "hooks/imager/descriptors/capture/refuse.h"
 #include "hooks/raw/proc.h"
 #include "shadowib/base/descriptors.h"
 

@@ -46,4 +46,8 @@ Status capture_epoll_entries(int fd, Object* object);
 // The bytes waiting in a socket, left there. `object` has domain, type and state.
 Status capture_socket_queue(int fd, Object* object);
 
+// In the member, stopped: its process group, its session, and its children. kRefused: one of them cannot be made
+// again even if it is a member.
+Status capture_family(Table* table);
+
 }  // namespace shadowib::descriptors

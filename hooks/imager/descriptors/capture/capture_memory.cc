@@ -14,6 +14,7 @@
 
 #include "hooks/imager/descriptors/capture/capture.h"
 #include "hooks/imager/descriptors/capture/launcher_directories.h"
+#include "hooks/imager/descriptors/capture/refuse.h"
 #include "hooks/raw/proc.h"
 #include "shadowib/base/descriptors.h"
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include "hooks/imager/descriptors/capture/capture.h"
+#include "hooks/imager/descriptors/capture/refuse.h"
 #include "hooks/raw/proc.h"
 
 namespace shadowib::descriptors {

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "hooks/imager/descriptors/capture/capture.h"
+#include "hooks/imager/descriptors/capture/refuse.h"
 #include "hooks/imager/descriptors/pty.h"
 #include "hooks/raw/proc.h"
 

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "hooks/imager/descriptors/capture/capture.h"
+#include "hooks/imager/descriptors/capture/refuse.h"
 #include "hooks/imager/descriptors/capture/sock_diag.h"
 #include "hooks/imager/descriptors/socket_options.h"
 #include "hooks/raw/proc.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hooks/imager/descriptors.h"
-#include "hooks/imager/descriptors/remake/restore.h"
+#include "hooks/imager/descriptors/open_object.h"
 #include "hooks/raw/proc.h"
 #include "shadowib/base/log.h"
 

@@ -9,7 +9,7 @@
 #include <cerrno>
 
 #include "hooks/imager/descriptors.h"
-#include "hooks/imager/descriptors/remake/restore.h"
+#include "hooks/imager/descriptors/open_object.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {

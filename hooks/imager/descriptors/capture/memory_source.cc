@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "hooks/imager/descriptors/capture/refuse.h"
 #include "hooks/imager/descriptors/table.h"
 #include "hooks/imager/shared_memory.h"
 #include "hooks/raw/proc.h"

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "hooks/imager/descriptors/capture/capture.h"
+#include "hooks/imager/descriptors/capture/refuse.h"
 #include "hooks/raw/proc.h"
 
 namespace shadowib::descriptors {

@@ -1,14 +1,10 @@
-// A member's child processes: what the capture sees of them, and what a set may not lack.
+// A member's child processes: what a set may not lack.
 #pragma once
 
 #include "hooks/imager/descriptors/match/match.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib::descriptors {
-
-// In the member, stopped: its process group, its session, and its children. kRefused: one of them cannot be made
-// again even if it is a member.
-Status capture_family(Table* table);
 
 // Over all members. kRefused names a child that is no member (EAGAIN: it may have ended in a moment), or that is
 // where its parent could not put it again; kCorrupt: tables that cannot be true of processes.

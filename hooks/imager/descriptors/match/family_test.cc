@@ -15,6 +15,7 @@
 #include <string>
 
 #include "hooks/imager/bonds.h"
+#include "hooks/imager/descriptors/capture/capture.h"
 
 namespace shadowib::descriptors {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/match/match.h"
+#include "hooks/imager/descriptors/open_object.h"
 #include "hooks/imager/descriptors/table.h"
 #include "shadowib/base/status.h"
 
@@ -63,15 +64,6 @@ Status try_port(const Object& object);
 Status open_in_member(const Object& object, int* fd);
 // The entries of the member's epoll sets, once every descriptor is at its number.
 Status fill_epoll_sets(const Table& table);
-
-// Opens a regular file, directory or device as recorded; kNotFound or kRefused name the path.
-Status open_path(const Object& object, int* fd);
-
-// O_NONBLOCK, O_APPEND, O_DIRECT, O_NOATIME as recorded.
-void set_status_flags(int fd, int flags);
-
-// "cannot restore tcp 127.0.0.1:80: WHAT (ERROR)".
-Status restore_failure(Code code, const Object& object, const char* what, int error);
 
 // Sends the receiver's queue from one end of a stream to the other, reading nothing. Bounded.
 Status fill_stream(int from, int to, const Object& receiver);
