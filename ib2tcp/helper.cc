@@ -1,6 +1,6 @@
 // Who drives the engine when: the program's own polls, or the helper thread the shim lends.
 //
-// Two drivers on one socket cost thirty times the latency of one (TRANSPORT.md), so a program that polls keeps the
+// Two drivers on one socket cost thirty times the latency of one, so a program that polls keeps the
 // helper out: it naps in slices of up to a millisecond and only looks whether there still are polls. When
 // there are none, or the program arms a completion queue (it is going to sleep), the helper takes over and sleeps in
 // epoll until something arrives. A polling program that finds it there asks it out once.

@@ -36,7 +36,7 @@ struct Scale {
   int members, queue_pairs, peers;
 };
 
-// As large as a directory of cr/directory.h: twelve bytes for each queue pair, and for each of 32 regions.
+// As large as a directory of cr/published_ids.h: twelve bytes for each queue pair, and for each of 32 regions.
 std::string ids_of(const Scale& scale, int member) {
   return std::string((static_cast<std::size_t>(scale.queue_pairs) + 32) * 12, static_cast<char>('a' + member % 26));
 }

@@ -104,7 +104,7 @@ TEST_P(Conformance, WhatIsRefusedIsNotSentAgainWhole) {
   }
 }
 
-// Finite retries must not run out because a checkpoint stopped the receiver (DESIGN.md; the retries of this test last
+// Finite retries must not run out because a checkpoint stopped the receiver (the retries of this test last
 // 30 us, the pause is over only after many times that).
 TEST_P(Conformance, APausedReceiverUsesUpNoRetries) {
   for (bool sender_paused : {false, true}) {

@@ -180,8 +180,8 @@ struct BackendOps {
   void (*wake)(void);
 
   // Optional: the program's threads are being stopped (1) or run again (0). While they are, requests refused because
-  // nobody can post a receive or move a queue pair use up no retries, on either side (DESIGN.md: a staggered stop
-  // breaks finite ones). Any thread; nests not.
+  // nobody can post a receive or move a queue pair use up no retries, on either side: a staggered stop would
+  // break finite ones. Any thread; nests not.
   void (*set_paused)(int paused);
 
   // Optional: an image is about to be taken, the program's threads are stopped. The backend declares mappings it has

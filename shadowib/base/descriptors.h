@@ -1,7 +1,7 @@
 // Descriptors and mappings that belong to shadowib or a backend, not to the program.
 //
 // They sit high (at the top of the soft RLIMIT_NOFILE), are CLOEXEC, are no part of an image, and are
-// shielded from programs that close every descriptor (shadowib/entry/libc_guard.cc asks is_owned_descriptor).
+// shielded from programs that close every descriptor (shadowib/entry/guards/descriptors.cc asks is_owned_descriptor).
 // All functions are thread-safe and take no heap; is_owned_descriptor is async-signal-safe.
 #pragma once
 

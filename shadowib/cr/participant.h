@@ -10,7 +10,7 @@ Participant* verbs_participant();
 
 // Its parts, one file each.
 Status settle_queues(const SettleContext& context);  // settle.cc
-Status flush_placement();        // placement.cc: all are settled; what adapters have taken in lies in memory then
+Status flush_placement();  // flush_placement.cc: all are settled; what adapters have taken in lies in memory then
 void begin_anew_what_ran_out();  // retries.cc: threads are stopped, and all are settled
 void note_frontier();  // settle.cc: nothing moves any more; takes what came last and what a restart is to know
 Status rebuild_objects(const JobInfo& job, Exchange* exchange);  // rebuild.cc

@@ -1,6 +1,6 @@
 // Rebuilding after a restart: new real objects behind the shadows, then what had not run is posted again.
 //
-// Order (DESIGN.md, "Settling"): objects → post receives, arm the limits of shared queues → publish ids → barrier →
+// Order: objects → post receives, arm the limits of shared queues → publish ids → barrier →
 // connect, bind windows, arm CQs → barrier → post the unexecuted suffixes. Program threads are parked throughout.
 #include "shadowib/cr/rebuild.h"
 

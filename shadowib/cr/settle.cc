@@ -11,7 +11,7 @@
 //   doomed   the peer is gone or in error.
 // Unreliable ones (UC, UD) run empty by themselves, or are held.
 // All figures only grow while nobody runs, so what is settled stays settled. When everybody is, a receiver waits for
-// the completions of all messages that senders have had acknowledged. Source: DESIGN.md, "Settling".
+// the completions of all messages that senders have had acknowledged.
 
 #include <algorithm>
 #include <cstdio>

@@ -56,7 +56,7 @@ struct DeviceIdentity {
 };
 
 // The program's ibv_device. Direct-verbs libraries look behind it for their own `ops` and must find foreign ones
-// (VERBS.md trap 7): hence the readable space.
+// there: hence the readable space.
 struct ShadowDevice {
   ibv_device device;
   const void* foreign_ops;
