@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Checks documents against the tree: links, paths, and the table of verbs.
+
+Usage: ci/documents.py      exit code 1 if something is wrong
+  - a link of a document leads to a file of the repository, and its anchor to a heading
+  - a path between backticks that begins with a directory of the repository exists
+  - docs/reference/verbs.md names each public verb of shadowib/abi/verbs.def once, under how it is handled
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+VERBS = "docs/reference/verbs.md"
+CENSUS = "shadowib/abi/verbs.def"
+LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
+PATH = re.compile(r"`((?:ci|cmake|docs|examples|hooks|ib2tcp|model|perftest|shadowib|storm)/[\w./*-]*)")
+# Made by a build or written by a run, and parts of a key or an installation.
+NOT_OF_THE_TREE = re.compile(r"ib2tcp/(lid|ep|mcast)/|shadowib/libshadowib|shadowib/dropin|shadowib/shadowib\.h")
+# The title of the last column of a table, and the handlings of the census that belong there.
+COLUMNS = {"shadowed": {"shadow"}, "stateless": {"forward", "noop"}, "refused": {"refuse"}}
+PREFIXES = {"ibv_cq_ex": "ibv_wc_", "ibv_wq": "ibv_wq_"}
+NAMES = {"ibv_wq_post_recv": "ibv_post_wq_recv", "ibv_query_rt_values": "ibv_query_rt_values_ex", "ibv_wc_start_poll": "ibv_start_poll",
+         "ibv_wc_next_poll": "ibv_next_poll", "ibv_wc_end_poll": "ibv_end_poll"}
+
+
+def documents() -> list[str]:
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+                            capture_output=True, text=True, check=False).stdout.split()
+    listed = listed or [str(p.relative_to(ROOT)) for p in ROOT.rglob("*.md") if p.relative_to(ROOT).parts[0] != "build"]
+    return sorted(name for name in listed if (ROOT / name).is_file())
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of headings, as GitHub makes them."""
+    headings = re.findall(r"^#+\s+(.*)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def check_links(name: str, text: str) -> list[str]:
+    complaints = []
+    for match in LINK.finditer(re.sub(r"```.*?```", lambda m: "\n" * m[0].count("\n"), text, flags=re.DOTALL)):
+        target, _, anchor = match[1].partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        line = text.count("\n", 0, text.find(match[0])) + 1
+        file = (ROOT / name).parent / target if target else ROOT / name
+        if not file.exists():
+            complaints.append(f"{name}:{line}: leads to {match[1]}, which is not there")
+        elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text()):
+            complaints.append(f"{name}:{line}: {match[1]}: there is no such heading")
+    return complaints
+
+
+def check_paths(name: str, text: str) -> list[str]:
+    complaints = []
+    for match in PATH.finditer(text):
+        path = match[1].rstrip(".")
+        if NOT_OF_THE_TREE.match(path) or (any(ROOT.glob(path)) if "*" in path else (ROOT / path).exists()):
+            continue
+        complaints.append(f"{name}:{text.count(chr(10), 0, match.start()) + 1}: there is no {path}")
+    return complaints
+
+
+def census(text: str) -> dict[str, str]:
+    """Public verbs and how each is handled; a slot under the name of the function that calls it."""
+    handled = {}
+    for line in text.splitlines():
+        words = line.split()
+        if not words or words[0] not in ("func", "slot") or words[2] in ("PRIVATE", "1.0@"):
+            continue
+        name = words[1].lstrip("_")
+        if words[0] == "slot":
+            struct, _, member = words[1].partition(".")
+            if member.startswith("_compat_"):
+                continue
+            name = member if member.startswith("ibv_") else PREFIXES.get(struct, "ibv_") + member
+        handled.setdefault(NAMES.get(name, name), words[3])
+    return handled
+
+
+def check_verbs(text: str, handled: dict[str, str]) -> list[str]:
+    complaints, column, named = [], "", set()
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            column = ""
+        elif cells[-1] in COLUMNS:
+            column = cells[-1]
+        elif column:
+            for verb in re.findall(r"`(\w+)`", cells[-1]):
+                if verb not in handled:
+                    complaints.append(f"{VERBS}:{number}: the census has no {verb}")
+                elif handled[verb] not in COLUMNS[column]:
+                    complaints.append(f"{VERBS}:{number}: {verb} is {handled[verb]} in the census")
+                elif verb in named:
+                    complaints.append(f"{VERBS}:{number}: {verb} is named twice")
+                named.add(verb)
+    return complaints + [f"{VERBS}: {verb} is missing ({how})" for verb, how in handled.items() if verb not in named]
+
+
+def complaints() -> list[str]:
+    found = []
+    for name in documents():
+        text = (ROOT / name).read_text()
+        found += check_links(name, text) + check_paths(name, text)
+    return found + check_verbs((ROOT / VERBS).read_text(), census((ROOT / CENSUS).read_text()))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        print(__doc__.strip())
+        sys.exit(0 if sys.argv[1] in ("-h", "--help") else 2)
+    FOUND = complaints()
+    print("\n".join(FOUND))
+    sys.exit(1 if FOUND else 0)
