@@ -1,5 +1,5 @@
 /* Settle, resume and restart as the code does them, for the model checker Spin. model/check runs this in several sizes, and has
-   it refute what is not the rule. ARCHITECTURE.md says which part stands for which code.
+   it refute what is not the rule. docs/internals/settling.md says which part stands for which code.
 
    A flow is one direction of a reliable connection: a sender posts requests, a receiver posts receives, an adapter moves
    requests one way and acknowledgements the other. Checkpoints come at any moment; members stop and go on one after the

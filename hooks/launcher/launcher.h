@@ -2,7 +2,7 @@
 // when it is there no more, answered from the note and by what the other processes tell in the exchange.
 //
 // Here is what the agent calls; all in the agent's thread. A process that has no launcher, or none that we know
-// (PMIx, PMI-1), passes through everything with nothing done. docs/mpi.md says what is answered how.
+// (PMIx, PMI-1), passes through everything with nothing done. docs/reference/launcher-calls.md lists the answers.
 //
 // A *rank* is the launcher's number of a process, in a *namespace*; a member's index in our job is another number.
 //

@@ -1,5 +1,5 @@
-// The steps that stand between a checkpoint and the hazards H1 to H20 (docs/hazards.md), each by a name, so that a
-// test can leave one out and see the harm that it prevents.
+// The steps that stand between a checkpoint and the hazards H1 to H20 (docs/internals/hazards.md), each by a name, so
+// that a test can leave one out and see the harm that it prevents.
 //
 // Only in the library that the tests of hazards load (SHADOWIB_GUARDS): it leaves out what SHADOWIB_GUARD_OFF names,
 // "h1" or "h7.order,h7.purge", and keeps to that over restarts. In the product there is no such variable and

@@ -4,7 +4,7 @@
 // The launcher tells who belongs together, by PMIX_NAMESPACE and PMIX_RANK. Where the server is stands in the job's
 // directory, which the hosts share for its locks and images anyway. PMIx itself could tell it, too; but of Open MPI's
 // mpirun 4.1.4 one launch in four on two hosts, and one in fifteen on one, hangs or dies after a rank's command has
-// been a client of its PMIx server before the program was (docs/mpi.md).
+// been a client of its PMIx server before the program was (docs/internals/decisions/pmix-carries-nothing.md).
 #pragma once
 
 #include <string>

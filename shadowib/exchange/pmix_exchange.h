@@ -3,8 +3,8 @@
 //
 // PMIx's own keys cannot carry an exchange: of two that publish one key both succeed, so that nothing can be claimed;
 // a look-up that waits, waits for ever; and a member has to ask while the program's threads stand still, libpmix's
-// among them, without the program's heap. Nor can commands, which are no ranks, ask a launcher. docs/mpi.md has what
-// was seen.
+// among them, without the program's heap. Nor can commands, which are no ranks, ask a launcher. The experiments stand
+// in docs/internals/decisions/pmix-carries-nothing.md.
 //
 // Members get pmix://ADDRESS:PORT/PREFIX?password-file=PATH (redis_place.h). The server speaks Redis' protocol, so
 // that its connections are those of redis:, but with words of its own. P: the prefix; several exchanges stand beside

@@ -1,4 +1,4 @@
-"""The hazards of docs/hazards.md: each scenario ends well, and goes wrong as it must when the guard against it is left out.
+"""The hazards of docs/internals/hazards.md: each scenario ends well, and goes wrong as it must when the guard against it is left out.
 
 hazards_test.py BUILD_DIR/hazards PROGRAM [unittest options]. The tree has the shim whose guards can be left out
 (shadowib/base/guard.h) and, in ib2tcp's place, one that misbehaves on command (ib2tcp/testing/wayward). What is withheld at
@@ -213,7 +213,7 @@ class Guards(unittest.TestCase):
         self.assertEqual(names, re.findall(r'"(h\d[\w.]*)"', (base / "guard.cc").read_text()), "in one order")
         left_out = re.findall(r'self\.(?:hazard|unguarded)\("([^"]+)"', pathlib.Path(__file__).read_text())
         self.assertEqual(set(names), {name for words in left_out for name in words.split(",")})
-        table = (SOURCE / "docs/hazards.md").read_text()
+        table = (SOURCE / "docs/internals/hazards.md").read_text()
         self.assertEqual([name for name in sorted(names) if f"`{name}`" not in table], [])
 
 
