@@ -47,13 +47,16 @@ void make_grh(const FrameHeader& header, const DatagramPath& path, char grh[kGrh
   std::memcpy(grh + 32, &header.dgid_end, 8);
 }
 
-// Puts the first bytes of a list into its place: `from`, or nothing if that is nullptr.
-void place_first(Sink* sink, const char* from, std::size_t bytes) {
+// Puts the first bytes of a list into its place: `from`, or nothing if that is nullptr. False: memory is gone.
+bool place_first(Sink* sink, const char* from, std::size_t bytes) {
   while (bytes > 0) {
     iovec& part = sink->parts[sink->at];
     const std::size_t n = std::min(bytes, part.iov_len);
     if (from != nullptr) {
-      std::memcpy(part.iov_base, from, n);
+      if (!sink->careful)
+        std::memcpy(part.iov_base, from, n);
+      else if (!write_carefully(part.iov_base, from, n))
+        return false;
       from += n;
     }
     part.iov_base = static_cast<char*>(part.iov_base) + n;
@@ -61,6 +64,7 @@ void place_first(Sink* sink, const char* from, std::size_t bytes) {
     bytes -= n;
     if (part.iov_len == 0) ++sink->at;
   }
+  return true;
 }
 
 }  // namespace
@@ -261,8 +265,12 @@ void Qp::take_datagram(const FrameHeader& header, const char* payload) {
   Receive* receive = rq_->begin();
   if (srq_ != nullptr) srq_->check_limit();
   Sink sink;
-  const int n = translate_list(recv_pd(), receive->sge, receive->sges, kGrhBytes + std::uint64_t{header.length},
-                               IBV_ACCESS_LOCAL_WRITE, sink.parts, sink.regions);
+  const std::uint64_t bytes = kGrhBytes + std::uint64_t{header.length};
+  int n =
+      translate_list(recv_pd(), receive->sge, receive->sges, bytes, IBV_ACCESS_LOCAL_WRITE, sink.parts, sink.regions);
+  if (n == -1)
+    n = translate_list_carefully(recv_pd(), receive->sge, receive->sges, bytes, IBV_ACCESS_LOCAL_WRITE, sink.parts,
+                                 sink.regions, &sink.careful);
   if (n < 0) {
     rq_->finish(receive);
     fail_datagram(header, receive, n == -2 ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_PROT_ERR);
@@ -273,9 +281,13 @@ void Qp::take_datagram(const FrameHeader& header, const char* payload) {
   std::memcpy(&path, &header.raddr, sizeof(path));
   char grh[kGrhBytes];
   if (path.global) make_grh(header, path, grh);
-  place_first(&sink, path.global ? grh : nullptr, kGrhBytes);
-  place_first(&sink, payload, header.length);
+  const bool placed =
+      place_first(&sink, path.global ? grh : nullptr, kGrhBytes) && place_first(&sink, payload, header.length);
   rq_->finish(receive);
+  if (!placed) {
+    fail_datagram(header, receive, IBV_WC_LOC_PROT_ERR);
+    return;
+  }
   complete_datagram(header, receive, IBV_WC_SUCCESS);
   check_overrun();
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -44,6 +45,46 @@ int Engine::open() {
   watch(bell_watch_, bell_, EPOLLIN, false);
   watch(control_watch_, control_set_, EPOLLIN, false);
   return 0;
+}
+
+void Engine::end_loan() {
+  for (std::uint32_t lent = kLent; !loan_.compare_exchange_weak(lent, kNotLent); lent = kLent) cpu_pause();
+}
+
+bool Engine::lock_or_borrow() {
+  constexpr timespec kPause{0, 20'000};
+  for (int tries = 0;; ++tries) {
+    if (lock.try_lock()) return false;
+    std::uint32_t lent = kLent;
+    if (loan_.compare_exchange_strong(lent, kBorrowed)) return true;
+    if (tries < 100)
+      cpu_pause();
+    else
+      ::nanosleep(&kPause, nullptr);
+  }
+}
+
+void Engine::give_back() { loan_.store(kLent); }
+
+int exchange_publish(const char* key, const void* value, std::size_t bytes) {
+  g_engine->lend();
+  const int rc = g_host->publish(key, value, bytes);
+  g_engine->end_loan();
+  return rc;
+}
+
+int exchange_lookup(const char* key, void* value, std::size_t capacity, std::size_t* bytes) {
+  g_engine->lend();
+  const int rc = g_host->lookup(key, value, capacity, bytes);
+  g_engine->end_loan();
+  return rc;
+}
+
+int exchange_claim(const char* key) {
+  g_engine->lend();
+  const int rc = g_host->claim(key);
+  g_engine->end_loan();
+  return rc;
 }
 
 Link* Engine::link_with(const std::uint8_t uuid[16]) {

@@ -126,6 +126,14 @@ class Engine {
   // Something was left behind that only a later turn can do (bytes that did not fit, a timer, an answer): if
   // the helper sleeps it must look. Takes effect in unlock_and_wake().
   void want_turn() { helper_wanted_ = true; }
+  // Around a call of the exchange. Its code may need the program's allocator, and so wait for a thread that unmaps
+  // memory there and waits for this lock: that thread borrows it. No memory is copied meanwhile.
+  void lend() { loan_.store(kLent); }
+  void end_loan();
+  // For memory_changes(): the lock, or a loan of it. True: a loan.
+  bool lock_or_borrow();
+  void give_back();
+
   // Releases the lock and wakes the helper if want_turn() was called and it sleeps.
   void unlock_and_wake();
 
@@ -140,6 +148,7 @@ class Engine {
 
  private:
   enum HelperState : std::uint32_t { kAway, kAwake, kNapping, kSleeping };
+  enum Loan : std::uint32_t { kNotLent, kLent, kBorrowed };
   struct Grave {
     void* object;
     void (*destroy)(void*);
@@ -170,6 +179,7 @@ class Engine {
   std::atomic<bool> yield_{false};  // a polling program asks the helper to leave the sockets alone
   std::atomic<bool> wake_{false};   // wake() was called
   std::atomic<std::uint32_t> nap_word_{0};
+  std::atomic<std::uint32_t> loan_{kNotLent};
 };
 
 extern Engine* g_engine;
@@ -182,5 +192,22 @@ class [[nodiscard]] EngineGuard {
   EngineGuard(const EngineGuard&) = delete;
   EngineGuard& operator=(const EngineGuard&) = delete;
 };
+
+class [[nodiscard]] LockOrLoan {
+ public:
+  explicit LockOrLoan(Engine& engine) : engine_(engine), borrowed_(engine.lock_or_borrow()) {}
+  ~LockOrLoan() { borrowed_ ? engine_.give_back() : engine_.unlock_and_wake(); }
+  LockOrLoan(const LockOrLoan&) = delete;
+  LockOrLoan& operator=(const LockOrLoan&) = delete;
+
+ private:
+  Engine& engine_;
+  const bool borrowed_;
+};
+
+// The job's exchange, asked by a thread that holds the engine's lock (Engine::lend).
+int exchange_publish(const char* key, const void* value, std::size_t bytes);
+int exchange_lookup(const char* key, void* value, std::size_t capacity, std::size_t* bytes);
+int exchange_claim(const char* key);
 
 }  // namespace shadowib::ib2tcp

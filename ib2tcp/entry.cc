@@ -13,6 +13,7 @@
 #include "ib2tcp/memory.h"
 #include "ib2tcp/memory_window.h"
 #include "ib2tcp/multicast.h"
+#include "ib2tcp/pinned.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/shared_receive_queue.h"
 #include "ib2tcp/transports/ofi_library.h"
@@ -98,6 +99,7 @@ constexpr BackendOps kOps = {
     .progress = [](int timeout_ms) { return g_engine->progress(timeout_ms); },
     .wake = [] { g_engine->wake(); },
     .set_paused = [](int paused) { g_engine->paused.store(paused != 0); },
+    .memory_changes = memory_changes,
     .describe = describe,
 };
 

@@ -146,8 +146,7 @@ void Link::stream_events(std::uint32_t) {
 Receive* Link::cut(Qp& qp) {
   detach_output(qp);
   if (!sink_.active || sink_.qp != &qp) return nullptr;
-  sink_.qp = nullptr;
-  sink_.discard = true;
+  sink_.abandon();
   return std::exchange(sink_.receive, nullptr);
 }
 
@@ -175,9 +174,19 @@ void Link::forget_memory(std::uint32_t key, const void* memory, std::size_t byte
       Qp* qp = sink_.qp;
       sink_.discard = true;
       qp->fail_sink(sink_);
-      sink_.qp = nullptr;
+      sink_.abandon();
       return;
     }
+}
+
+void Link::memory_changes(const char* begin, std::size_t bytes) {
+  auto touches = [&](const iovec& part) {
+    const char* at = static_cast<const char*>(part.iov_base);
+    return at < begin + bytes && at + part.iov_len > begin;
+  };
+  if (std::any_of(body_ + body_at_, body_ + body_count_, touches)) snapshot_body();
+  if (!sink_.active || sink_.qp == nullptr || sink_.discard) return;
+  if (std::any_of(sink_.parts + sink_.at, sink_.parts + sink_.count, touches)) sink_.discard = sink_.careful = true;
 }
 
 bool Link::prepare_sleep() {

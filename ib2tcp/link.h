@@ -29,6 +29,10 @@ struct Frame {
   FrameHeader header;
   iovec parts[kMaxParts];
   int count = 0;
+  std::unique_ptr<char[]> copy;  // what parts[0] is, if the payload's memory may not be touched
+
+  // Makes the parts a copy that the kernel reads. False: no memory, or some of it is gone.
+  [[nodiscard]] bool copy_carefully(std::size_t bytes);
 };
 
 // Where the payload that is arriving goes.
@@ -37,11 +41,19 @@ struct Sink {
   Qp* qp = nullptr;            // nullptr: the payload is discarded
   Receive* receive = nullptr;  // lent for this message
   bool active = false;
-  bool discard = false;
+  bool discard = false;  // not straight to the parts; nowhere unless `careful`
+  bool careful = false;  // by write_carefully
   std::uint32_t remaining = 0;
   iovec parts[kMaxParts];
   std::uint32_t regions[kMaxParts];  // the key that each part is reached by
   int count = 0, at = 0;
+
+  // What is left of the payload goes nowhere.
+  void abandon() {
+    qp = nullptr;
+    discard = true;
+    careful = false;
+  }
 };
 
 class Link {
@@ -65,6 +77,8 @@ class Link {
   void forget(Qp& qp);
   // Same for memory that a key no longer stands for. What is arriving there by another key goes on.
   void forget_memory(std::uint32_t key, const void* begin, std::size_t bytes);
+  // The program is about to unmap or protect this memory: no copy of ours touches it any more.
+  void memory_changes(const char* begin, std::size_t bytes);
   // The same without leaving the link: the queue pair goes to error. Returns the receive that was lent to a message
   // on its way in, or nullptr.
   [[nodiscard]] Receive* cut(Qp& qp);
@@ -118,6 +132,7 @@ class Link {
   bool begin_frame(const FrameHeader& header);
   void finish_frame();
   void feed_sink();
+  void feed_sink_carefully(const char* from, std::size_t bytes);
   void refuse(const FrameHeader& header);
   void note_done(const FrameHeader& header);
   void keep_datagram();
@@ -126,9 +141,10 @@ class Link {
   bool flush();
   void gather();
   void acknowledge_first();
-  bool append(const Frame& frame);
+  bool append(Frame& frame);
   void detach_output(const Qp& qp);
   void snapshot_body();
+  bool copy_body(bool careful);
   void drop_body();
   // Life.
   void tell_up();

@@ -7,6 +7,8 @@
 #include "ib2tcp/copy_in_order.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
+#include "ib2tcp/memory_window.h"
+#include "ib2tcp/pinned.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -32,10 +34,8 @@ bool Link::receive() {
     ssize_t n = read_some(&wanted);
     if (n < 0) {
       if (errno == EFAULT && sink_.active && sink_.qp != nullptr) {
-        // Registered memory was unmapped. The bytes are still in the stream: go on without it.
-        sink_.discard = true;
-        sink_.qp->fail_sink(sink_);
-        sink_.qp = nullptr;
+        // Registered memory has changed unseen (pinned.h). The bytes are still in the stream.
+        sink_.discard = sink_.careful = true;
         continue;
       }
       down("its end was closed");
@@ -66,6 +66,7 @@ ssize_t Link::read_some(std::size_t* wanted) {
       parts[0] = {rx_.get(), std::min<std::size_t>(sink_.remaining, kInput)};
       *wanted = parts[0].iov_len;
       ssize_t n = stream_->readv(parts, 1);
+      if (n > 0 && sink_.careful) feed_sink_carefully(rx_.get(), static_cast<std::size_t>(n));
       if (n > 0) sink_.remaining -= static_cast<std::uint32_t>(n);
       return n;
     }
@@ -126,9 +127,29 @@ void Link::feed_sink() {
       part.iov_base = static_cast<char*>(part.iov_base) + n;
       part.iov_len -= n;
       if (part.iov_len == 0) ++sink_.at;
+    } else if (sink_.careful) {
+      feed_sink_carefully(rx_.get() + rx_begin_, n);
     }
     rx_begin_ += n;
     sink_.remaining -= static_cast<std::uint32_t>(n);
+  }
+}
+
+void Link::feed_sink_carefully(const char* from, std::size_t bytes) {
+  while (bytes > 0) {
+    iovec& part = sink_.parts[sink_.at];
+    const std::size_t n = std::min(bytes, part.iov_len);
+    if (!is_kept(sink_.regions[sink_.at], part.iov_base, n) || !write_carefully(part.iov_base, from, n)) {
+      sink_.careful = false;
+      sink_.qp->fail_sink(sink_);
+      sink_.abandon();
+      return;
+    }
+    part.iov_base = static_cast<char*>(part.iov_base) + n;
+    part.iov_len -= n;
+    from += n;
+    bytes -= n;
+    if (part.iov_len == 0) ++sink_.at;
   }
 }
 
@@ -156,6 +177,7 @@ bool Link::begin_frame(const FrameHeader& header) {
   sink_.qp = nullptr;
   sink_.receive = nullptr;
   sink_.discard = true;
+  sink_.careful = false;
   sink_.remaining = payload;
   sink_.at = sink_.count = 0;
 

@@ -7,6 +7,7 @@
 
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
+#include "ib2tcp/pinned.h"
 
 namespace shadowib::ib2tcp {
 
@@ -66,8 +67,19 @@ void Link::gather() {
   }
 }
 
+bool Frame::copy_carefully(std::size_t bytes) {
+  copy.reset(new (std::nothrow) char[bytes]);
+  if (copy == nullptr) return false;
+  char* at = copy.get();
+  for (int i = 0; i < count; at += parts[i].iov_len, ++i)
+    if (!read_carefully(at, parts[i].iov_base, parts[i].iov_len)) return false;
+  parts[0] = {copy.get(), bytes};
+  count = 1;
+  return true;
+}
+
 // True if the frame's payload follows the buffer, so that nothing can be added behind it.
-bool Link::append(const Frame& frame) {
+bool Link::append(Frame& frame) {
   std::memcpy(tx_.get() + tx_end_, &frame.header, sizeof(FrameHeader));
   tx_end_ += sizeof(FrameHeader);
   g_engine->statistics.frames_sent.fetch_add(1, std::memory_order_relaxed);
@@ -83,6 +95,7 @@ bool Link::append(const Frame& frame) {
   std::copy(frame.parts, frame.parts + frame.count, body_);
   body_at_ = 0;
   body_count_ = frame.count;
+  if (body_[0].iov_base == frame.copy.get()) body_copy_ = std::move(frame.copy);
   return true;
 }
 
@@ -94,6 +107,7 @@ bool Link::flush() {
     if (tx_begin_ != tx_end_) parts[count++] = {tx_.get() + tx_begin_, tx_end_ - tx_begin_};
     for (int i = body_at_; i < body_count_; ++i) parts[count++] = body_[i];
     ssize_t n = stream_->writev(parts, count);
+    if (n < 0 && errno == EFAULT && body_copy_ == nullptr && copy_body(true)) continue;
     if (n < 0) {
       down(errno == EFAULT ? "registered memory that was to be sent is no longer mapped" : "its end was closed");
       return false;
@@ -121,23 +135,29 @@ void Link::detach_output(const Qp& qp) {
 }
 
 void Link::snapshot_body() {
-  if (body_copy_ != nullptr) return;
+  if (body_copy_ == nullptr && !copy_body(false))
+    down("no memory to keep the rest of a message whose memory goes away");
+}
+
+// What is left of the payload, so that its own memory is needed no more. `careful`: it may not be touched.
+bool Link::copy_body(bool careful) {
   std::size_t bytes = 0;
   for (int i = body_at_; i < body_count_; ++i) bytes += body_[i].iov_len;
   std::unique_ptr<char[]> copy(new (std::nothrow) char[bytes]);
-  if (copy == nullptr) {
-    down("no memory to keep the rest of a message whose memory goes away");
-    return;
-  }
+  if (copy == nullptr) return false;
   std::size_t at = 0;
   for (int i = body_at_; i < body_count_; ++i) {
-    std::memcpy(copy.get() + at, body_[i].iov_base, body_[i].iov_len);
+    if (!careful)
+      std::memcpy(copy.get() + at, body_[i].iov_base, body_[i].iov_len);
+    else if (!read_carefully(copy.get() + at, body_[i].iov_base, body_[i].iov_len))
+      return false;
     at += body_[i].iov_len;
   }
   body_copy_ = std::move(copy);
   body_[0] = {body_copy_.get(), bytes};
   body_at_ = 0;
   body_count_ = 1;
+  return true;
 }
 
 void Link::drop_body() {

@@ -9,6 +9,7 @@
 #include "ib2tcp/engine.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
+#include "ib2tcp/memory_window.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -56,10 +57,23 @@ void forget_memory(std::uint32_t key, const void* begin, std::size_t bytes) {
 
 void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
   const Mr* mr = g_engine->mrs.find(key);
-  if (mr == nullptr || mr->verbs.pd != pd || (mr->access & access) != access) return nullptr;
+  if (mr == nullptr || mr->plain_pd != pd || (mr->access & access) != access) return nullptr;
   std::uint64_t offset = address - mr->iova;
   if (offset > mr->verbs.length || bytes > mr->verbs.length - offset) return nullptr;
   return static_cast<char*>(mr->verbs.addr) + offset;
+}
+
+Reach find_carefully(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
+  const Mr* mr = g_engine->mrs.find(key);
+  if (mr == nullptr || mr->verbs.pd != pd || (mr->access & access) != access) return {nullptr, false};
+  std::uint64_t offset = address - mr->iova;
+  if (offset > mr->verbs.length || bytes > mr->verbs.length - offset) return {nullptr, false};
+  return reach(*mr, static_cast<char*>(mr->verbs.addr) + offset, bytes);
+}
+
+void Mr::note_plain() {
+  plain_pd = changed == nullptr ? verbs.pd : nullptr;
+  if (windows != 0) note_plain_windows(*this);
 }
 
 int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts,
@@ -73,6 +87,27 @@ int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64
     if (memory == nullptr) return -1;
     if (regions != nullptr) regions[n] = sges[i].lkey;
     parts[n++] = {memory, static_cast<std::size_t>(take)};
+    bytes -= take;
+  }
+  return bytes == 0 ? n : -2;
+}
+
+int translate_list_carefully(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access,
+                             iovec* parts, std::uint32_t* regions, bool* careful) {
+  int n = 0;
+  *careful = false;
+  for (int i = 0; i < count && bytes > 0; ++i) {
+    const std::uint64_t take = std::min<std::uint64_t>(sges[i].length, bytes);
+    if (take == 0) continue;
+    const Mr* mr = g_engine->mrs.find(sges[i].lkey);
+    if (mr == nullptr || mr->verbs.pd != pd || (mr->access & access) != access) return -1;
+    const std::uint64_t offset = sges[i].addr - mr->iova;
+    if (offset > mr->verbs.length || sges[i].length > mr->verbs.length - offset) return -1;
+    const Reach found = reach(*mr, static_cast<char*>(mr->verbs.addr) + offset, take);
+    if (found.memory == nullptr) return -1;
+    *careful |= found.careful;
+    if (regions != nullptr) regions[n] = sges[i].lkey;
+    parts[n++] = {found.memory, static_cast<std::size_t>(take)};
     bytes -= take;
   }
   return bytes == 0 ? n : -2;
@@ -114,6 +149,9 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
     return fail_null<ibv_mr>(ENOMEM);
   }
   mr->verbs.lkey = mr->verbs.rkey = mr->verbs.handle = key;
+  mr->note_plain();
+  g_regions.add(address, bytes);
+  if (bytes != 0) note_protections(*mr);
   ++reinterpret_cast<Pd*>(pd)->users;
   ++g_engine->objects;
   return &mr->verbs;
@@ -136,10 +174,15 @@ int rereg_mr(ibv_mr* verbs, int flags, ibv_pd* pd, void* address, std::size_t by
     verbs->pd = pd;
     ++reinterpret_cast<Pd*>(pd)->users;
   }
+  g_regions.remove(verbs->addr, verbs->length);
+  g_regions.add(address, bytes);
   verbs->addr = address;
   verbs->length = bytes;
   mr->iova = iova;
   mr->access = access;
+  if (moves) mr->changed.reset();
+  mr->note_plain();
+  if (bytes != 0) note_protections(*mr);
   return 0;
 }
 
@@ -148,6 +191,7 @@ int dereg_mr(ibv_mr* verbs) {
   EngineGuard guard;
   if (mr->windows != 0) return EBUSY;
   forget_region(*mr);
+  g_regions.remove(verbs->addr, verbs->length);
   g_engine->mrs.remove(verbs->lkey);
   --g_engine->objects;
   --reinterpret_cast<Pd*>(verbs->pd)->users;

@@ -6,6 +6,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
+
+#include "ib2tcp/pinned.h"
 
 namespace shadowib::ib2tcp {
 
@@ -21,10 +24,17 @@ struct Mr {
   std::uint64_t iova = 0;
   int access = 0;
   int windows = 0;  // bound to it
+  // Its protection domain, or nullptr if some of its memory has changed: translate() then fails.
+  const ibv_pd* plain_pd = nullptr;
+  std::unique_ptr<ChangedMemory> changed;
+
+  // After a change of verbs.pd or `changed`.
+  void note_plain();
 };
 
 // Finds [address, address + bytes) of region `key` and checks domain, bounds and `access` (all bits needed).
-// Returns the memory, or nullptr. Under the engine's lock; bytes > 0.
+// Returns the memory, or nullptr, also if the owner has unmapped or protected some of the region: the caller then
+// asks find_carefully (pinned.h). Under the engine's lock; bytes > 0.
 void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access);
 
 // Turns the first `bytes` of sges[0..count) into memory parts. Returns the number of parts, or -1 if a key, a
@@ -32,6 +42,11 @@ void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std:
 // must `regions` unless it is nullptr: it gets the key of the region that each part is of.
 int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts,
                    std::uint32_t* regions = nullptr);
+
+// The same for all regions, after translate_list has failed. *careful: parts may be reached by read_carefully and
+// write_carefully only.
+int translate_list_carefully(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access,
+                             iovec* parts, std::uint32_t* regions, bool* careful);
 
 // Nothing may touch this memory by this key once it returns: messages half in or out are cut loose.
 void forget_memory(std::uint32_t key, const void* begin, std::size_t bytes);

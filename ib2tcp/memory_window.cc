@@ -62,11 +62,34 @@ void* translate_remote(const Qp& qp, const ibv_pd* pd, std::uint32_t key, std::u
                        int access) {
   if ((key & kWindowKey) == 0) return translate(pd, key, address, bytes, access);
   const Mw* mw = find_bound(key);
-  if (mw == nullptr || mw->verbs.pd != pd || (mw->qp != nullptr && mw->qp != &qp)) return nullptr;
+  if (mw == nullptr || mw->plain_pd != pd || (mw->qp != nullptr && mw->qp != &qp)) return nullptr;
   if ((mw->access & access) != access) return nullptr;
   const std::uint64_t offset = address - ((mw->access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : mw->begin);
   if (offset > mw->bytes || bytes > mw->bytes - offset) return nullptr;
   return memory_of(*mw) + offset;
+}
+
+Reach find_remote_carefully(const Qp& qp, const ibv_pd* pd, std::uint32_t key, std::uint64_t address,
+                            std::uint64_t bytes, int access) {
+  if ((key & kWindowKey) == 0) return find_carefully(pd, key, address, bytes, access);
+  const Mw* mw = find_bound(key);
+  if (mw == nullptr || mw->verbs.pd != pd || (mw->qp != nullptr && mw->qp != &qp)) return {nullptr, false};
+  if ((mw->access & access) != access) return {nullptr, false};
+  const std::uint64_t offset = address - ((mw->access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : mw->begin);
+  if (offset > mw->bytes || bytes > mw->bytes - offset) return {nullptr, false};
+  return reach(*mw->mr, memory_of(*mw) + offset, bytes);
+}
+
+void note_plain_windows(const Mr& mr) {
+  g_engine->mws.for_each([&mr](Mw& mw) {
+    if (mw.mr == &mr) mw.plain_pd = mr.changed == nullptr ? mw.verbs.pd : nullptr;
+  });
+}
+
+bool is_kept(std::uint32_t key, void* memory, std::uint64_t bytes) {
+  const Mw* mw = find_bound(key);
+  const Mr* mr = mw != nullptr ? mw->mr : g_engine->mrs.find(key);
+  return mr != nullptr && reach(*mr, memory, bytes).memory != nullptr;
 }
 
 int check_bind(const ibv_send_wr& wr) {
@@ -100,6 +123,7 @@ ibv_wc_status bind_window(Qp& qp, const Send& send) {
   mw->begin = send.raddr;
   mw->bytes = send.operand1;
   mw->access = static_cast<int>(send.operand2);
+  mw->plain_pd = mr->changed == nullptr ? mw->verbs.pd : nullptr;
   ++mr->windows;
   if (mw->verbs.type == IBV_MW_TYPE_2) {
     mw->qp = &qp;

@@ -26,12 +26,18 @@ struct Mw {
   std::uint32_t key = 0;
   std::uint64_t begin = 0, bytes = 0;  // in the region's addresses
   int access = 0;
+  const ibv_pd* plain_pd = nullptr;  // as Mr's
 };
 
 // What a peer's request on `qp` names by a region's or a window's key: the memory, or nullptr if it must not. As
 // translate() in memory.h.
 void* translate_remote(const Qp& qp, const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
                        int access);
+
+// The memory of a region with windows has changed, or is as it was.
+void note_plain_windows(const Mr& mr);
+// Whether memory of a region or a window, by its key, is still the one that was registered.
+bool is_kept(std::uint32_t key, void* memory, std::uint64_t bytes);
 
 // 0, or the errno to refuse a bind with that can never be right.
 int check_bind(const ibv_send_wr& wr);

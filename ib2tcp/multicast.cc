@@ -47,10 +47,10 @@ int join(Group& group) {
   if (group.joined) return 0;
   for (std::size_t place = group.members.size();; ++place) {
     const PlaceKey key(group.name, place);
-    int rc = g_host->claim(key.text);
+    int rc = exchange_claim(key.text);
     if (rc == EEXIST) continue;
     const std::uint16_t lid = g_engine->rendezvous->self().lid;
-    if (rc == 0) rc = g_host->publish(key.text, &lid, sizeof(lid));
+    if (rc == 0) rc = exchange_publish(key.text, &lid, sizeof(lid));
     if (rc != 0) {
       log_message(LogLevel::kError, "the job's exchange refused %s (errno %d)", key.text, rc);
       return rc;
@@ -71,7 +71,7 @@ void Group::look_for_members() {
     if (place < members.size() && members[place]->lid != 0) continue;
     std::uint16_t lid = 0;
     std::size_t bytes = 0;
-    const int rc = g_host->lookup(PlaceKey(name, place).text, &lid, sizeof(lid), &bytes);
+    const int rc = exchange_lookup(PlaceKey(name, place).text, &lid, sizeof(lid), &bytes);
     if (rc != 0 && rc != EOVERFLOW) return;
     if (place == members.size()) members.push_back(std::make_unique<Destination>());
     members[place]->lid = rc == 0 && bytes == sizeof(lid) ? lid : 0;

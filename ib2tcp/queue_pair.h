@@ -143,6 +143,7 @@ class Qp {
   void on_unreliable_nak(std::uint32_t seq);
   void lose_posted(std::uint64_t end);
   ibv_wc_status prepare_payload(Send& send, Frame* frame);
+  ibv_wc_status prepare_payload_carefully(Send& send, Frame* frame);
   void complete_ready();
   void complete_send(Send& send, ibv_wc_status status);
   void go_back(Wait why, std::int64_t delay_ns);

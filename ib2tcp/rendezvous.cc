@@ -200,7 +200,7 @@ int Rendezvous::claim_lid(std::uint16_t* lid) {
     auto candidate = static_cast<std::uint16_t>(1 + (start + i) % kLastLid);
     char key[32];
     std::snprintf(key, sizeof(key), "ib2tcp/lid/%u", candidate);
-    int rc = g_host->claim(key);
+    int rc = exchange_claim(key);
     if (rc == 0) {
       *lid = candidate;
       return 0;
@@ -225,7 +225,7 @@ int Rendezvous::publish(std::vector<std::unique_ptr<Device>>& devices) {
       std::memcpy(&record.guid, &gid.raw[8], 8);
       char key[32];
       endpoint_key(key, device->lids[port - 1]);
-      if (int rc = g_host->publish(key, &record, sizeof(record)); rc != 0) {
+      if (int rc = exchange_publish(key, &record, sizeof(record)); rc != 0) {
         log_message(LogLevel::kError, "the job's exchange refused to publish %s (errno %d)", key, rc);
         return rc;
       }
@@ -241,7 +241,7 @@ bool Rendezvous::read_endpoint(std::uint16_t lid, Endpoint* endpoint) {
   char key[32];
   endpoint_key(key, lid);
   std::size_t bytes = 0;
-  if (g_host->lookup(key, endpoint, sizeof(*endpoint), &bytes) != 0) return false;
+  if (exchange_lookup(key, endpoint, sizeof(*endpoint), &bytes) != 0) return false;
   if (bytes == sizeof(*endpoint) && endpoint->magic == kEndpointMagic && endpoint->version == kEndpointVersion &&
       endpoint->unix_name_bytes <= sizeof(endpoint->unix_name) && endpoint->addresses <= 8 &&
       endpoint->fabric_name_bytes <= sizeof(endpoint->fabric_name) &&

@@ -144,6 +144,10 @@ ibv_wc_status Qp::prepare_payload(Send& send, Frame* frame) {
     if (attr_.max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
     iovec parts[kMaxParts];
     int n = translate_list(verbs.pd, send.sge(), send.sges, send.length, IBV_ACCESS_LOCAL_WRITE, parts);
+    bool careful;  // looked at when the answer is here
+    if (n == -1)
+      n = translate_list_carefully(verbs.pd, send.sge(), send.sges, send.length, IBV_ACCESS_LOCAL_WRITE, parts,
+                                   nullptr, &careful);
     return n == -1 ? IBV_WC_LOC_PROT_ERR : n == -2 ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
   }
   if (send.length == 0) return IBV_WC_SUCCESS;
@@ -152,7 +156,16 @@ ibv_wc_status Qp::prepare_payload(Send& send, Frame* frame) {
     return IBV_WC_SUCCESS;
   }
   frame->count = translate_list(verbs.pd, send.sge(), send.sges, send.length, 0, frame->parts);
-  return frame->count < 0 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS;
+  if (frame->count < 0) return prepare_payload_carefully(send, frame);
+  return IBV_WC_SUCCESS;
+}
+
+ibv_wc_status Qp::prepare_payload_carefully(Send& send, Frame* frame) {
+  bool careful = false;
+  frame->count =
+      translate_list_carefully(verbs.pd, send.sge(), send.sges, send.length, 0, frame->parts, nullptr, &careful);
+  if (frame->count < 0 || (careful && !frame->copy_carefully(send.length))) return IBV_WC_LOC_PROT_ERR;
+  return IBV_WC_SUCCESS;
 }
 
 void Qp::on_ack(std::uint32_t ack) {
@@ -277,17 +290,26 @@ void Qp::begin_response(const FrameHeader& header, Sink* sink) {
   if (!read && !atomic) return;
   int n = translate_list(verbs.pd, send.sge(), send.sges, send.length, IBV_ACCESS_LOCAL_WRITE, sink->parts,
                          sink->regions);
+  if (n == -1)
+    n = translate_list_carefully(verbs.pd, send.sge(), send.sges, send.length, IBV_ACCESS_LOCAL_WRITE, sink->parts,
+                                 sink->regions, &sink->careful);
   if (n < 0) {
     fail(IBV_WC_LOC_PROT_ERR);
     return;
   }
   if (atomic) {
     const char* value = reinterpret_cast<const char*>(&header.operand1);
-    for (int i = 0; i < n; value += sink->parts[i].iov_len, ++i)
-      copy_in_order(sink->parts[i].iov_base, value, sink->parts[i].iov_len);
+    for (int i = 0; i < n; value += sink->parts[i].iov_len, ++i) {
+      if (!sink->careful) {
+        copy_in_order(sink->parts[i].iov_base, value, sink->parts[i].iov_len);
+      } else if (!write_carefully(sink->parts[i].iov_base, value, sink->parts[i].iov_len)) {
+        fail(IBV_WC_LOC_PROT_ERR);
+        return;
+      }
+    }
   } else {
     sink->count = n;
-    sink->discard = false;
+    sink->discard = sink->careful;
   }
   sink->qp = this;
 }

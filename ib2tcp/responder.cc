@@ -16,6 +16,17 @@ namespace {
 constexpr std::uint32_t kMessagesPerAck = 32;
 constexpr std::uint32_t kBytesPerAck = 128 << 10;
 
+// An atomic in memory that may not be touched. False: some of it is not there.
+bool execute_carefully(const FrameHeader& header, std::uint64_t* target, std::uint64_t* before) {
+  if (!read_carefully(before, target, sizeof(*before))) return false;
+  std::uint64_t after = *before;
+  if (header.opcode == Opcode::kFetchAdd)
+    after += header.operand1;
+  else if (*before == header.operand1)
+    after = header.operand2;
+  return write_carefully(target, &after, sizeof(after));
+}
+
 }  // namespace
 
 void Qp::begin_request(const FrameHeader& header, Sink* sink) {
@@ -51,7 +62,7 @@ void Qp::begin_request(const FrameHeader& header, Sink* sink) {
     begin_atomic(header);
   } else if (begin_placement(header, sink)) {
     sink->qp = this;
-    sink->discard = false;
+    sink->discard = sink->careful;
   }
 }
 
@@ -82,8 +93,14 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
     void* memory =
         translate_remote(*this, remote_pd(header), header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_WRITE);
     if (memory == nullptr) {
-      fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
-      return false;
+      const Reach found = find_remote_carefully(*this, remote_pd(header), header.rkey, header.raddr, header.length,
+                                                IBV_ACCESS_REMOTE_WRITE);
+      if (found.memory == nullptr) {
+        fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
+        return false;
+      }
+      memory = found.memory;
+      sink->careful = found.careful;
     }
     sink->parts[0] = {memory, header.length};
     sink->regions[0] = header.rkey;
@@ -108,6 +125,9 @@ bool Qp::lend_receive(const FrameHeader& header, Sink* sink) {
   if (header.opcode == Opcode::kWriteImm) return true;
   int n = translate_list(recv_pd(), receive->sge, receive->sges, header.length, IBV_ACCESS_LOCAL_WRITE, sink->parts,
                          sink->regions);
+  if (n == -1)
+    n = translate_list_carefully(recv_pd(), receive->sge, receive->sges, header.length, IBV_ACCESS_LOCAL_WRITE,
+                                 sink->parts, sink->regions, &sink->careful);
   if (n >= 0) {
     sink->count = n;
     return true;
@@ -167,8 +187,12 @@ void Qp::begin_read(const FrameHeader& header, bool repeat) {
     if (!repeat) fail_request(Syndrome::kInvalidRequest, header.seq, IBV_EVENT_QP_REQ_ERR);
     return;
   }
-  if (header.length > 0 && translate_remote(*this, remote_pd(header), header.rkey, header.raddr, header.length,
-                                            IBV_ACCESS_REMOTE_READ) == nullptr) {
+  if (header.length > 0 &&
+      translate_remote(*this, remote_pd(header), header.rkey, header.raddr, header.length, IBV_ACCESS_REMOTE_READ) ==
+          nullptr &&
+      find_remote_carefully(*this, remote_pd(header), header.rkey, header.raddr, header.length,
+                            IBV_ACCESS_REMOTE_READ)
+              .memory == nullptr) {
     fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
@@ -190,12 +214,21 @@ void Qp::begin_atomic(const FrameHeader& header) {
   }
   auto* target = static_cast<std::uint64_t*>(translate_remote(*this, remote_pd(header), header.rkey, header.raddr,
                                                               sizeof(std::uint64_t), IBV_ACCESS_REMOTE_ATOMIC));
-  if (target == nullptr || (reinterpret_cast<std::uintptr_t>(target) & 7) != 0) {
+  Reach found{target, false};
+  if (target == nullptr) {
+    found = find_remote_carefully(*this, remote_pd(header), header.rkey, header.raddr, sizeof(std::uint64_t),
+                                  IBV_ACCESS_REMOTE_ATOMIC);
+    target = static_cast<std::uint64_t*>(found.memory);
+  }
+  std::uint64_t before;
+  if (target == nullptr || (reinterpret_cast<std::uintptr_t>(target) & 7) != 0 ||
+      (found.careful && !execute_carefully(header, target, &before))) {
     fail_request(Syndrome::kRemoteAccess, header.seq, IBV_EVENT_QP_ACCESS_ERR);
     return;
   }
-  std::uint64_t before;
-  if (header.opcode == Opcode::kFetchAdd) {
+  if (found.careful) {
+    // Executed, under the engine's lock as all of them. The program itself cannot get at the memory.
+  } else if (header.opcode == Opcode::kFetchAdd) {
     before = __atomic_fetch_add(target, header.operand1, __ATOMIC_SEQ_CST);
   } else {
     before = header.operand1;
@@ -297,12 +330,19 @@ bool Qp::next_answer(Frame* frame) {
       // Looked up again: the region may have gone since.
       void* memory = translate_remote(*this, remote_pd(answer), answer.rkey, answer.raddr, answer.length,
                                       IBV_ACCESS_REMOTE_READ);
-      if (memory == nullptr) {
+      bool read = memory != nullptr;
+      if (!read) {
+        const Reach found = find_remote_carefully(*this, remote_pd(answer), answer.rkey, answer.raddr, answer.length,
+                                                  IBV_ACCESS_REMOTE_READ);
+        memory = found.memory;
+        read = memory != nullptr && !found.careful;
+      }
+      frame->parts[frame->count++] = {memory, answer.length};
+      if (!read && (memory == nullptr || !frame->copy_carefully(answer.length))) {
         answers_begin_ = answers_end_;
         fail_request(Syndrome::kRemoteAccess, answer.seq, IBV_EVENT_QP_ACCESS_ERR);
         return next_answer(frame);
       }
-      frame->parts[frame->count++] = {memory, answer.length};
     }
     fill_header(&frame->header, answer.opcode, answer.seq);
     frame->header.length = answer.length;

@@ -19,9 +19,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "shadowib/base/memory_watch.h"
+
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 8;
+inline constexpr uint32_t kBackendAbiVersion = 9;
 
 // What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -187,6 +189,10 @@ struct BackendOps {
   // Optional: an image is about to be taken, the program's threads are stopped. The backend declares mappings it has
   // not declared when they were made (HostServices::own_mapping). 0, or an errno: no image is taken.
   int (*before_image)(void);
+
+  // Optional, for backends that do not pin the pages of memory regions: the program unmaps or protects memory, or has
+  // made it usable again. Any thread, also one that holds locks of the program's allocator.
+  MemoryWatch* memory_changes;
 
   // Optional: JSON object with figures for `shadowib status`, written to buffer; returns bytes.
   size_t (*describe)(char* buffer, size_t capacity);

@@ -1,6 +1,8 @@
 #include "shadowib/base/arena.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <bit>
@@ -48,6 +50,9 @@ struct Heap {
 constinit Heap g_objects(false), g_secrets(true);
 constinit std::atomic<unsigned> g_secrets_forgotten{0};
 
+// The guard of munmap may take a lock that this thread holds (base/memory_watch.h).
+void raw_unmap(void* address, std::size_t bytes) { ::syscall(SYS_munmap, address, bytes); }
+
 void* Heap::map_bytes(std::size_t bytes) {
   if (map != nullptr) {
     void* there = map(bytes);
@@ -62,7 +67,7 @@ void* Heap::map_bytes(std::size_t bytes) {
   }
   if (excluded && !own_mapping(p, bytes)) {
     SHADOWIB_CHECK(secret, "too many mappings of a backend");
-    ::munmap(p, bytes);
+    raw_unmap(p, bytes);
     return nullptr;
   }
   mapped += bytes;
@@ -75,7 +80,7 @@ void Heap::unmap_bytes(void* address, std::size_t bytes) {
     return;
   }
   if (excluded) disown_mapping(address);
-  ::munmap(address, bytes);
+  raw_unmap(address, bytes);
 }
 
 void* Heap::allocate(std::size_t bytes) {

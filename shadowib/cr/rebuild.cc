@@ -15,6 +15,7 @@
 #include "shadowib/base/arena.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/mappings.h"
 #include "shadowib/cr/announce.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/identity.h"
@@ -91,6 +92,17 @@ ibv_mr* register_again(const ShadowMr& mr) {
   return g_backend.reg_mr(pd, &nothing, 1, reinterpret_cast<std::uint64_t>(&nothing), 0);
 }
 
+// The program may have protected registered memory before the checkpoint.
+void tell_protections() {
+  if (g_backend.memory_changes == nullptr) return;
+  for_each_mapping([](const Mapping& m) {
+    if (!m.readable || !m.writable)
+      g_backend.memory_changes(reinterpret_cast<const void*>(m.start), m.end - m.start,
+                               m.readable ? MemoryChange::kReadOnly : MemoryChange::kProtected);
+    return true;
+  });
+}
+
 Status rebuild_memory(Registry& r) {
   for (ShadowPd& pd : r.pds) {
     pd.real = g_backend.alloc_pd(ShadowContext::of(pd.pd.context)->real);
@@ -107,6 +119,7 @@ Status rebuild_memory(Registry& r) {
     r.reserved_keys.push_back(mr.mr.lkey);
     r.reserved_keys.push_back(mr.mr.rkey);
   }
+  tell_protections();
   std::sort(r.reserved_keys.begin(), r.reserved_keys.end());
   r.reserved_keys.erase(std::unique(r.reserved_keys.begin(), r.reserved_keys.end()), r.reserved_keys.end());
   if (r.reserved_keys.empty()) r.reserved_keys.push_back(0);  // new keys are checked from now on

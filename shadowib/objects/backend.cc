@@ -48,14 +48,15 @@ void* host_map(size_t bytes) {
   void* p = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return nullptr;
   if (!own_mapping(p, bytes)) {
-    ::munmap(p, bytes);
+    ::syscall(SYS_munmap, p, bytes);
     return nullptr;
   }
   return p;
 }
+// By a raw call: a backend may hold a lock that the guard of munmap takes.
 void host_unmap(void* address, size_t bytes) {
   disown_mapping(address);
-  ::munmap(address, bytes);
+  ::syscall(SYS_munmap, address, bytes);
 }
 void host_own_mapping(void* address, size_t bytes) {
   SHADOWIB_CHECK(own_mapping(address, bytes), "a backend holds more than %d mappings", kMaxOwnedMappings);
@@ -147,6 +148,18 @@ std::string library_directory() {
   return slash == std::string::npos ? "." : text.substr(0, slash);
 }
 
+void use(const BackendOps& ops) {
+  g_backend = ops;
+  g_loaded = true;
+  g_memory_watch.store(ops.memory_changes, std::memory_order_release);
+}
+
+void forget() {
+  g_memory_watch.store(nullptr, std::memory_order_release);
+  g_loaded = false;
+  g_backend = {};
+}
+
 Status load_library(const std::string& path) {
   void* handle = open_library(path.c_str());
   if (handle == nullptr)
@@ -167,8 +180,7 @@ Status load_library(const std::string& path) {
     return Status::of(rc == EPROTO ? Code::kVersion : Code::kInternal, rc, "backend %s refuses to start: %s",
                       path.c_str(), ::strerror(rc));
   }
-  g_backend = ops;
-  g_loaded = true;
+  use(ops);
   return {};
 }
 
@@ -219,8 +231,7 @@ int list_rdma_devices(char (*names)[IBV_SYSFS_NAME_MAX], int capacity) {
 
 void forget_backend_after_fork() {
   abandon_foreign_descriptors();
-  g_loaded = false;
-  g_backend = {};
+  forget();
 }
 
 Status load_backend(const char* choice) {
@@ -234,8 +245,7 @@ Status load_backend(const char* choice) {
   if (name == "verbs") {
     BackendOps ops{};
     SHADOWIB_TRY(load_verbs_backend(&kHost, &ops, &g_handle));
-    g_backend = ops;
-    g_loaded = true;
+    use(ops);
     return {};
   }
   if (name[0] == '/') return load_library(name);
@@ -246,8 +256,7 @@ Status load_backend(const char* choice) {
 }
 
 Status reload_backend(const char* choice) {
-  g_loaded = false;
-  g_backend = {};
+  forget();
   abandon_foreign_descriptors();
   return load_backend(choice);
 }

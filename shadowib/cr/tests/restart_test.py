@@ -78,6 +78,9 @@ class Restart(RestartCase):
     def test_a_region_whose_memory_is_unmapped(self):
         self.alone("unmapped_region")
 
+    def test_a_region_whose_memory_is_protected(self):
+        self.alone("protected_region")
+
     def test_a_device_opened_after_the_restart(self):
         self.alone("opened_later")
 

@@ -180,6 +180,32 @@ static void unmapped_region(void) {
   CHECK(ibv_dereg_mr(of_gone) == 0);
 }
 
+/* A peer reaches a region whose pages its owner has protected since, before and after a restart. */
+static void protected_region(void) {
+  make_pair(1 << 16);
+  char* hidden = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(hidden != MAP_FAILED);
+  struct ibv_mr* of_hidden = ibv_reg_mr(pd, hidden, 1 << 16, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  CHECK(of_hidden != NULL);
+  for (int round = 1; round <= 2; ++round) {
+    CHECK(mprotect(hidden, 1 << 16, PROT_NONE) == 0);
+    if (round == 2) checkpoint_and_kill();
+    memory[0] = (char)round;
+    struct ibv_sge from = {(uintptr_t)memory, 64, mr->lkey};
+    struct ibv_send_wr wr = {.wr_id = (uint64_t)round,
+                             .sg_list = &from,
+                             .num_sge = 1,
+                             .opcode = IBV_WR_RDMA_WRITE,
+                             .send_flags = IBV_SEND_SIGNALED,
+                             .wr.rdma = {(uintptr_t)hidden, of_hidden->rkey}};
+    struct ibv_send_wr* bad = NULL;
+    CHECK(ibv_post_send(a, &wr, &bad) == 0);
+    EXPECT(send_cq, (uint64_t)round, IBV_WC_SUCCESS);
+    CHECK(mprotect(hidden, 1 << 16, PROT_READ | PROT_WRITE) == 0 && hidden[0] == round);
+  }
+  CHECK(munmap(hidden, 1 << 16) == 0 && ibv_dereg_mr(of_hidden) == 0);
+}
+
 /* A completion queue is as large as it was made last. */
 static void changed_queue(void) {
   make_pair(1 << 16);
@@ -240,6 +266,7 @@ const struct scenario state_scenarios[] = {{"at_once", at_once},
                                            {"attributes", attributes},
                                            {"drain_event", drain_event},
                                            {"unmapped_region", unmapped_region},
+                                           {"protected_region", protected_region},
                                            {"changed_queue", changed_queue},
                                            {"changed_region", changed_region},
                                            {NULL, NULL}};

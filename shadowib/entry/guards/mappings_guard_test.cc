@@ -1,0 +1,92 @@
+#include <errno.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+
+#include <string>
+
+#include "shadowib/base/memory_watch.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::size_t kBytes = 1 << 16;
+char* g_memory = nullptr;
+std::string g_heard;
+
+// "gone 0+65536": about the mapping of the test.
+void hear(const void* address, std::size_t bytes, MemoryChange change) {
+  static const char* const kNames[] = {"usable", "read-only", "protected", "gone", "kept"};
+  const char* at = static_cast<const char*>(address);
+  if (at + bytes <= g_memory || at >= g_memory + kBytes) return;
+  if (!g_heard.empty()) g_heard += ", ";
+  g_heard += std::string(kNames[static_cast<int>(change)]) + " " + std::to_string(at - g_memory) + "+" +
+             std::to_string(bytes);
+}
+
+class MappingsGuard : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    g_memory = map(nullptr, 0);
+    ASSERT_NE(g_memory, MAP_FAILED);
+    g_heard.clear();
+    g_memory_watch.store(hear);
+  }
+  void TearDown() override {
+    g_memory_watch.store(nullptr);
+    ::munmap(g_memory, kBytes);
+  }
+  static char* map(void* at, int flags) {
+    return static_cast<char*>(::mmap(at, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0));
+  }
+};
+
+TEST_F(MappingsGuard, TellsOfUnmapping) {
+  EXPECT_EQ(::munmap(g_memory + 4096, 8192), 0);
+  EXPECT_EQ(g_heard, "gone 4096+8192");
+}
+
+TEST_F(MappingsGuard, TakesBackWhatFailed) {
+  EXPECT_EQ(::munmap(g_memory + 1, 4096), -1);
+  EXPECT_EQ(errno, EINVAL);
+  EXPECT_EQ(g_heard, "gone 1+4096, kept 1+4096");
+}
+
+TEST_F(MappingsGuard, TellsOfProtections) {
+  EXPECT_EQ(::mprotect(g_memory, 4096, PROT_READ), 0);
+  EXPECT_EQ(::mprotect(g_memory, 4096, PROT_NONE), 0);
+  EXPECT_EQ(::mprotect(g_memory, 4096, PROT_READ | PROT_WRITE), 0);
+  EXPECT_EQ(g_heard, "read-only 0+4096, protected 0+4096, usable 0+4096");
+}
+
+TEST_F(MappingsGuard, TellsOfReplacing) {
+  EXPECT_EQ(map(g_memory, MAP_FIXED), g_memory);
+  EXPECT_EQ(map(g_memory, MAP_FIXED_NOREPLACE), MAP_FAILED);
+  EXPECT_EQ(g_heard, "gone 0+65536");
+}
+
+TEST_F(MappingsGuard, TellsOfMoving) {
+  char* const there = map(nullptr, 0);
+  EXPECT_EQ(::mremap(g_memory, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, there), there);
+  EXPECT_EQ(g_heard, "gone 0+65536");
+  EXPECT_EQ(::munmap(there, kBytes), 0);
+}
+
+TEST_F(MappingsGuard, KeepsWhatShrinkingLeaves) {
+  EXPECT_EQ(::mremap(g_memory, kBytes, 4096, 0), g_memory);
+  EXPECT_EQ(g_heard, "gone 0+65536, kept 0+4096");
+}
+
+TEST_F(MappingsGuard, TellsOfSharedMemorySegments) {
+  const int id = ::shmget(IPC_PRIVATE, kBytes, IPC_CREAT | 0600);
+  ASSERT_GE(id, 0);
+  EXPECT_EQ(::shmat(id, g_memory, SHM_REMAP), g_memory);
+  EXPECT_EQ(::shmctl(id, IPC_RMID, nullptr), 0);
+  EXPECT_EQ(g_heard, "gone 0+65536");
+  g_heard.clear();
+  EXPECT_EQ(::shmdt(g_memory), 0);
+  EXPECT_EQ(g_heard, "gone 0+65536");
+}
+
+}  // namespace
+}  // namespace shadowib
