@@ -1,4 +1,4 @@
-// What the null backend's objects are made of, and the functions that null_queues.cc gives null_backend.cc.
+// The parts of the null backend's objects, and the functions that null_queues.cc gives null_backend.cc.
 #pragma once
 
 #include <unistd.h>

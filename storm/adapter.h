@@ -1,4 +1,4 @@
-// What a process has once: the device, protection domains, counters that all may add to, and the thread that hears of
+// A process-wide part: the device, protection domains, counters that all may add to, and the thread that hears of
 // asynchronous events.
 #pragma once
 
@@ -52,7 +52,7 @@ class Adapter {
 
   // The most completions that a queue holds.
   std::uint32_t max_completions() const;
-  // Of the device: whether what the program knows of it has changed.
+  // Checks whether the facts that the program knows of the device have changed.
   void check_identity() const;
 
  private:

@@ -9,7 +9,7 @@
 
 namespace storm {
 
-// Who gets the completions of a queue pair.
+// Receives the completions of a queue pair.
 class CompletionSink {
  public:
   virtual void completed(const ibv_wc& wc) = 0;
@@ -42,12 +42,12 @@ class CompletionQueue {
   CompletionQueue& operator=(const CompletionQueue&) = delete;
 
   ibv_cq* get() const { return plain_; }
-  // By its owner's thread, as poll().
+  // Called by its owner's thread, as poll().
   void add(std::uint32_t queue_pair, CompletionSink* sink);
   void remove(std::uint32_t queue_pair) { sinks_.erase(queue_pair); }
   // Gives what there is to the sinks; true if there was something.
   bool poll();
-  // By the channel's thread.
+  // Called by the channel's thread.
   void event();
 
  private:

@@ -61,7 +61,7 @@ class Control {
   std::deque<char> outgoing_, incoming_;
 };
 
-// Of a connection, one end: side 0 is of peers[0]. `fd` blocks not.
+// One end of a connection: side 0 is of peers[0]. `fd` blocks not.
 struct End {
   Connection connection;
   int side;

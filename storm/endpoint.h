@@ -14,7 +14,7 @@
 
 namespace storm {
 
-// What the endpoints of a worker share.
+// Shared by the endpoints of a worker.
 struct Commons {
   Adapter& adapter;
   const Options& options;
@@ -34,10 +34,10 @@ class Endpoint {
   // True if there was something to do.
   bool step();
   bool over() const { return state_ == State::kOver; }
-  // Of the watcher's thread: ticks since which nothing has moved; 0 once it is over.
+  // Called by the watcher's thread: ticks since the last progress; 0 once it is over.
   std::uint64_t idle_ticks() const;
   std::string describe() const;
-  // What the peer has added to this process' counters, once over.
+  // The peer's additions to this process' counters, once over.
   const SharedAdditions& peers_additions() const { return peers_additions_; }
 
  private:

@@ -1,4 +1,4 @@
-// What a process has done and what was wrong with it. Counters may be raised by any thread.
+// The deeds of a process, and the faults found in it. Counters may be raised by any thread.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace storm {
 
-// What a request does, and of two streams of a flow which one checks it: messages use up a receive of the peer's,
-// writes go to places of the ring there.
+// The kind of a request, and the stream of a flow that checks it: messages use up a receive of the peer's, writes go
+// to places of the ring there.
 enum class Kind : std::uint8_t {
   kSend,
   kSendImm,
@@ -95,7 +95,7 @@ bool succeeded(bool condition, const char* what, int error);
 
 }  // namespace storm
 
-// Of calls that return 0 or an error number, and of those that return an object or set errno.
+// One for calls that return 0 or an error number, one for calls that return an object or set errno.
 #define STORM_ZERO(call) (::storm::zero((call), #call))
 namespace storm {
 inline bool zero(int rc, const char* what) { return rc == 0 || succeeded(false, what, rc); }

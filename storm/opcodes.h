@@ -1,4 +1,4 @@
-// What verbs call the operations of a plan.
+// The verbs' names of the operations of a plan.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -8,7 +8,7 @@
 namespace storm {
 
 ibv_wr_opcode opcode_of(Kind kind);
-// Of its completion at the sender.
+// The opcode of its completion at the sender.
 ibv_wc_opcode completion_of(Kind kind);
 
 }  // namespace storm

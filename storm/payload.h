@@ -1,4 +1,4 @@
-// What every byte must be: a function of a flow's key, a sequence number and an offset.
+// The right value of every byte: a function of a flow's key, a sequence number and an offset.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ std::uint64_t landed_word(std::uint64_t key, std::uint64_t sequence);
 void seal(std::uint8_t* place, std::size_t size, std::uint64_t key, std::uint64_t sequence);
 bool sealed(const std::uint8_t* place, std::size_t size, std::uint64_t key, std::uint64_t sequence);
 
-// Of a place of `size` bytes, a multiple of eight, that another process or an adapter writes.
+// For a place of `size` bytes, a multiple of eight, that another process or an adapter writes.
 std::uint64_t last_word(const std::uint8_t* place, std::size_t size);
 
 }  // namespace storm

@@ -1,4 +1,4 @@
-// What connections do, decided by the seed alone: both ends compute the same plan and never have to agree on one.
+// The plan of connections, decided by the seed alone: both ends compute the same plan and never have to agree on one.
 //
 // A connection lives in epochs. In each it has a transport, two directions, and objects of its own that are made at
 // its beginning and destroyed at its end. A direction is a row of operations, each of which any position tells by
@@ -16,7 +16,7 @@ namespace storm {
 enum class Transport : std::uint8_t { kRc, kUc, kUd, kXrc };
 const char* name_of(Transport transport);
 
-// What a run is made of.
+// The ingredients of a run.
 struct Variety {
   std::vector<Transport> transports{Transport::kRc, Transport::kUc, Transport::kUd, Transport::kXrc};
   int connections = 3;  // of each pair of processes, and of each process with itself
@@ -94,7 +94,7 @@ bool is_to_ring(Kind kind);  // writes to the next place of the ring, in order
 bool answers(Kind kind);     // brings something back
 // Receives of the worker's shared queue, and their size.
 inline constexpr std::uint32_t kSharedReceives = 192, kSharedBytes = 512;
-// What is sent with immediate data.
+// The immediate data of a message.
 std::uint32_t immediate(const DirectionPlan& plan, std::uint64_t n);
 // Of UD.
 inline constexpr std::uint32_t kRouteHeader = 40, kDatagramBytes = 1024;

@@ -1,5 +1,5 @@
-// One direction of a connection as its receiver sees it: posts receives as the plan's manner has it, takes messages
-// and writes, and checks that each is the next one, whole, and comes once and not before it may.
+// One direction of a connection as its receiver sees it. It posts receives as the plan's manner has it, and takes
+// messages and writes. It checks that each is the next one, whole, and comes once and not too early.
 #pragma once
 
 #include <deque>

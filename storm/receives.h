@@ -24,7 +24,7 @@ class Receives {
   // a shared queue's completions says nothing. The caller frees the place.
   std::uint8_t* take(std::uint64_t wr_id, std::uint32_t* place);
   bool owns(std::uint64_t wr_id) const { return (wr_id ^ salt_) >> 32 == 0; }
-  // What lies behind `used` bytes of a place must not have been touched.
+  // The bytes behind `used` bytes of a place must not have been touched.
   void check_rest(std::uint32_t place, std::uint32_t used) const;
   void free(std::uint32_t place) { free_.push_back(place); }
 

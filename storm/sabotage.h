@@ -20,7 +20,7 @@ enum class Sabotage : std::uint8_t {
   kForgotten,   // a message beside the connections is not posted, nor those behind it
 };
 
-// Of a process. Any thread may ask.
+// One per process. Any thread may ask.
 class Saboteur {
  public:
   void choose(Sabotage what) { chosen_ = what; }

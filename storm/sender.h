@@ -11,7 +11,7 @@
 
 namespace storm {
 
-// Of additions to counters that many add to, what one flow has seen.
+// One flow's view of additions to counters that many flows add to.
 struct SharedAdditions {
   std::uint64_t count[kSharedCounters] = {}, hash[kSharedCounters] = {};
 };
@@ -45,7 +45,7 @@ class Sender {
   // All are posted, and of those that had to complete all have.
   bool done() const { return all_posted() && signaled_ == 0; }
   bool empty() const { return log_.empty(); }
-  // What the peer's counter and register have to be.
+  // The right values of the peer's counter and register.
   std::uint64_t counter() const { return counter_; }
   std::uint64_t swapped() const;
   std::string describe() const;

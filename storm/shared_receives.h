@@ -13,7 +13,7 @@ class SharedReceives : public LimitListener {
  public:
   SharedReceives(ibv_pd* domain, std::uint64_t key);
   void limit_reached() override;
-  // By the thread that polls the completions; true if it has posted receives.
+  // Called by the thread that polls the completions; true if it has posted receives.
   bool step();
   ibv_srq* get() const { return queue_.get(); }
   ibv_pd* domain() const { return domain_; }

@@ -1,4 +1,4 @@
-// What the two directions of an end have in common in an epoch: its queue pairs, its memory, and the way to the peer.
+// The common parts of the two directions of an end in an epoch: its queue pairs, its memory, and the way to the peer.
 #pragma once
 
 #include "storm/adapter.h"
@@ -7,7 +7,7 @@
 
 namespace storm {
 
-// What the receiver of a direction has told its sender by writing there.
+// The words that the receiver of a direction writes to its sender.
 struct Credits {
   std::uint64_t released, receives;
 };
@@ -16,9 +16,9 @@ struct Credits {
 struct Layout {
   Layout(const ConnectionPlan& plan, int side);
   static constexpr std::uint32_t kMirrors = 4, kLibraryBytes = 8192;
-  // Of the direction that arrives here.
+  // Offsets for the direction that arrives here.
   std::size_t ring, mirrors, library, counter, swapped, receives;
-  // Of the one that leaves from here.
+  // Offsets for the direction that leaves from here.
   std::size_t credits, credit_sources, outgoing;
   std::size_t end;
   std::uint32_t receive_bytes;  // of a place, with a datagram's route header

@@ -31,7 +31,7 @@ struct options {
   long talk_us;  /* keep the TCP connection and talk over it, too, with so much rest between iterations; < 0: no */
 };
 
-/* What a side tells the other. */
+/* The facts that a side tells the other. */
 struct address {
   uint32_t qp_num, psn, lid, rkey;
   uint64_t inbox, counter, reg;

@@ -14,8 +14,8 @@ void wake_answering();
 Status judge_requests();
 void reset_requests_after_fork();
 
-// Takes in what other ranks have told of events since the last time, if there is no launcher. What has been taken in
-// is in the image until the program has been told.
+// Takes in what other ranks have told of events since the last time, if there is no launcher. Accepted events are in
+// the image until the program has been told.
 Status take_events(Exchange* exchange, const std::string& epoch);
 // The rank has taken leave: the program hears of nothing more.
 void forget_events();

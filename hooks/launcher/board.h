@@ -1,4 +1,4 @@
-// What the ranks of a namespace tell each other after a restart, in the exchange. Keys, below the epoch:
+// Messages between the ranks of a namespace after a restart, in the exchange. Keys, below the epoch:
 //   launcher/<namespace>/puts/<rank>         what the rank has put and committed (stored_value.h)
 //   launcher/<namespace>/fence/<set>/<rank>  how many fences of that set of ranks it has come to in its life
 //   launcher/<namespace>/done/<rank>         it has taken leave of the launcher
@@ -78,7 +78,7 @@ class Board {
 
   // Those of a rank one after the other, by their numbers. Not ok: nobody hears of it, or who looks by chance.
   Status publish_event(const EventName& name, const LauncherEvent& event);
-  // What changes with each event, and nothing where there was none.
+  // A word that changes with each event; empty if there was no event.
   Status event_mark(std::string* mark);
   // The number of each rank's latest; 0: it has told of none.
   Status latest_events(std::uint32_t size, std::vector<std::uint64_t>* latest);

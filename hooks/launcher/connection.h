@@ -19,8 +19,8 @@ void note_launcher_connection();
 void leave_out_inherited(int fd);
 
 // slurmstepd leaves open, in all tasks that it starts, the socket that its PMIx plugin listens at. Tells the imager
-// of sockets that listen and that the process which has started `launch` has open as well, or of which another user
-// has made them, where that process is another user's and does not show what it has. Inside.
+// of listening sockets that the process which started `launch` has open as well. If that process belongs to another
+// user and does not show its descriptors, sockets made by another user count. Inside.
 void leave_out_listeners(const std::string& launch);
 
 }  // namespace shadowib

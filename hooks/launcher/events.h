@@ -1,10 +1,10 @@
-// Events of PMIx when there is no launcher to carry them: a rank tells the others through the exchange (board.h), and
-// in each of them the program's handlers are told, in the library's thread, as it does itself.
+// Events of PMIx without a launcher to carry them. A rank tells the others through the exchange (board.h). In each of
+// them the library's thread tells the program's handlers, as it does itself.
 //
-// Handlers that were registered while there was a launcher are the library's, which has all it needs to call them: an
-// event for this process alone (PMIX_RANGE_PROC_LOCAL) it tells without asking anybody. It would ask the launcher for
-// new ones; those are here, and are told beside the library's: one's word that it has done with an event ends it for
-// those on its side.
+// Handlers registered while there was a launcher are the library's, which can call them alone. It tells of an event
+// for this process alone (PMIX_RANGE_PROC_LOCAL) without asking anybody. The library would ask the launcher for new
+// handlers, so these are kept here, and are told beside the library's. A handler that ends an event ends it for the
+// handlers on its side.
 #pragma once
 
 #include <pmix.h>

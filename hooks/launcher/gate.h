@@ -21,7 +21,7 @@ class [[nodiscard]] LauncherCall {
   bool nested_, counted_;
 };
 
-// The same of what is no call: a conversation, from the first part of a question to the end of its answer.
+// Likewise for a conversation instead of a call: from the first part of a question to the end of its answer.
 void enter_launcher_gate(const char* name);  // literal; not inside (hooks/threads/stop.h)
 void leave_launcher_gate();
 

@@ -1,5 +1,5 @@
-// The launcher of a parallel job, shadowed: what its processes ask of it is passed on and noted, and after a restart,
-// when it is there no more, answered from the note and by what the other processes tell in the exchange.
+// The launcher of a parallel job, shadowed. Requests of its processes are passed on and noted. After a restart
+// without a launcher they are answered from the note, and by messages of the other processes in the exchange.
 //
 // Here is what the agent calls; all in the agent's thread. A process that has no launcher, or none that we know
 // (PMIx, PMI-1), passes through everything with nothing done. docs/reference/launcher-calls.md lists the answers.
@@ -31,9 +31,9 @@ Status launcher_hold_calls(int timeout_ms);
 // They go on. Idempotent.
 void launcher_release_calls();
 
-// Threads are stopped. In two steps, with a barrier of the members between: this rank takes part in the checkpoint
-// with keys below `prefix`; and kRefused if another of its namespace does not, or something cannot be answered after
-// a restart.
+// Threads are stopped. In two steps, with a barrier of the members between. First this rank takes part in the
+// checkpoint, with keys below `prefix`. Then kRefused if another rank of its namespace does not, or if something
+// cannot be answered after a restart.
 Status launcher_announce(Exchange* exchange, const std::string& prefix);
 Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::string& prefix);
 

@@ -16,10 +16,10 @@ struct PmiRequest {
   PmiWords words;       // the others; of two with one name the later one
 };
 
-// The words of a line without its end. What is not NAME=VALUE is left out.
+// The words of a line without its end. Words without NAME=VALUE are left out.
 PmiWords parse_pmi_words(std::string_view line);
 
-// What is written, cut into requests, in whatever pieces it comes. Believes nothing it reads.
+// Cuts written bytes into requests, in whatever pieces they come. Believes nothing it reads.
 class PmiRequests {
  public:
   static constexpr std::size_t kLongest = 1 << 16;  // bytes of a request; of a longer one only its end is looked for

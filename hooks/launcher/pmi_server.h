@@ -1,5 +1,5 @@
-// What a launcher answers to requests of PMI-1, when there is none: from what it has answered before, from what this
-// rank has put, and from what the others have told on the board.
+// Answers to requests of PMI-1 without a launcher: from its earlier answers, from this rank's values, and from the
+// board's values of the others.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace shadowib {
 
-// What is known of the launcher's side. In the image like any memory of ours.
+// The known facts of the launcher's side. In the image like any memory of ours.
 struct PmiKnowledge {
   std::map<std::string, std::string> constant;  // answers, without their newline, by the request's command
   std::map<std::string, std::string> values;    // of keys that others have put, or the launcher, as far as read
@@ -33,7 +33,7 @@ class PmiServer {
       : board_(std::move(board)), known_(known), own_(own) {}
 
   // The answer, with its newline. Any request but an abort; of a barrier, which has been counted: the answer to its
-  // end. What cannot be told in the exchange is answered with an error.
+  // end. A value that cannot be told in the exchange is answered with an error.
   std::string answer(const PmiRequest& request);
   // This rank has come to its latest barrier: tells the others; and whether all have come. Fails with the exchange.
   Status tell_barrier();

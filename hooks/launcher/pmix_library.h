@@ -20,8 +20,8 @@ const PmixLibrary* pmix_library();
 
 // False: a value of that type cannot be told to another process by us.
 bool store_value(const pmix_value_t& value, StoredValue* stored);
-// By the program's malloc, as PMIX_VALUE_RELEASE has it; not inside (hooks/threads/stop.h). Null: malformed, or no
-// memory.
+// Allocated by the program's malloc, as PMIX_VALUE_RELEASE has it; not inside (hooks/threads/stop.h). Null:
+// malformed, or no memory.
 pmix_value_t* load_value(const StoredValue& stored);
 pmix_value_t* copy_value(const PmixLibrary& library, const pmix_value_t& value);
 void free_value(const PmixLibrary& library, pmix_value_t* value);

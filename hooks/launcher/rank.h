@@ -1,4 +1,4 @@
-// What is noted of this process as a rank of a launcher's job. In the image like any memory of ours.
+// The notes on this process as a rank of a launcher's job. In the image like any memory of ours.
 #pragma once
 
 #include <atomic>
@@ -13,8 +13,8 @@
 namespace shadowib {
 
 struct LauncherRank {
-  // From the first PMIx_Init that succeeded, or PMI-1's init, to the last PMIx_Finalize, or its finalize. What
-  // identifies the rank stays as it is afterwards.
+  // From the first PMIx_Init that succeeded, or PMI-1's init, to the last PMIx_Finalize, or its finalize. The rank's
+  // identity stays as it is afterwards.
   std::atomic<bool> connected{false};
   const char* kind = "pmix";      // literal: how it talks to the launcher
   std::atomic<bool> gone{false};  // there is no launcher any more: a restart lies behind this process

@@ -46,7 +46,7 @@ struct LauncherRequest {
 
 // Inside (hooks/threads/stop.h): they belong to the arena.
 LauncherRequest* new_request(LauncherRequest::Kind kind, const char* name, void* callback, void* cbdata);
-// The same for who is not inside.
+// Likewise, for callers that are not inside.
 LauncherRequest* make_request(LauncherRequest::Kind kind, const char* name, void* callback, void* cbdata);
 
 // Lists it. If the launcher is gone it will be answered from here on, before or after this returns.

@@ -10,8 +10,8 @@ namespace shadowib {
 // This user's, and not one for everybody, like /tmp.
 bool is_session_directory(const char* path);
 
-// All that this user has at `roots` and below, each after the one that it is in. What a root's path leads through is
-// nobody's concern here: making a root makes that.
+// All that this user has at `roots` and below, each after the one that it is in. Directories on a root's path need no
+// care here: making a root makes them.
 std::vector<std::string> find_session_directories(const std::vector<std::string>& roots);
 
 // Makes them again where they are gone, for their owner only. One that cannot be made is a warning: perhaps the rank

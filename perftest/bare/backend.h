@@ -1,5 +1,4 @@
-// The backend ib2tcp behind the verbs of a process, with no shim between: what the shim's overhead is measured
-// against.
+// The backend ib2tcp behind the verbs of a process, without the shim. The shim's overhead is measured against it.
 //
 // libibverbs-bare.so exports what libibverbs.so.1 does and gives the program the backend's own objects, whose
 // functions it calls through them. Nothing is logged, translated or settled; no checkpoint can be taken. The

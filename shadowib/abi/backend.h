@@ -5,9 +5,9 @@
 // returns starts with the `struct ibv_*` of that kind (newest layout of the installed rdma-core). The shim never
 // hands such a pointer to the program.
 //
-// Lifetime: entry is called once after loading. At a restart everything the old library owned is *abandoned*:
-// its mappings (owned, see HostServices) are not in the image, its descriptors are gone, none of its functions is
-// called again, it is dlclosed (so it has no destructor that touches its own memory), and a fresh copy is loaded.
+// Lifetime: entry is called once after loading. At a restart everything the old library owned is *abandoned*. Its
+// mappings (owned, see HostServices) are not in the image, its descriptors are gone, and none of its functions is
+// called again. It is dlclosed, so it has no destructor that touches its own memory. A fresh copy is loaded.
 //
 // Threads: every function may be called by any thread. The shim calls nothing of a backend after fork in the child.
 // A backend starts no thread of its own if it provides progress(): the shim lends it one (the helper).
@@ -25,7 +25,7 @@ namespace shadowib {
 
 inline constexpr uint32_t kBackendAbiVersion = 9;
 
-// What the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
+// The services that the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
   uint32_t abi_version;
 
@@ -57,15 +57,15 @@ struct HostServices {
 
   void (*log)(int level, const char* text);  // level as in LogLevel
 
-  // Loads a library that knows nothing of all this into the backend's link namespace, and sees to it that what it
-  // opens is no part of an image (objects/foreign_library.h); again: what it has loaded since, too. From
+  // Loads a library that knows nothing of all this into the backend's link namespace, and keeps the objects it opens
+  // out of the image (objects/foreign_library.h). A second call does so for libraries that it has loaded since. From
   // shadowib_backend_entry only. It stays over restarts, where the next copy of the backend finds it again. nullptr
   // if it is not to be had.
   void* (*open_library)(const char* name);
 
   // A backend with purges_completions calls this for each completion it purges, before destroy_qp or the way to RESET
-  // returns, and for one that an overrun loses: its request is done with, although nobody will poll it. May be called
-  // with locks of the backend held.
+  // returns. It also calls it for a completion that an overrun loses. The request is done with, although nobody will
+  // poll it. May be called with locks of the backend held.
   void (*purged)(uint64_t wr_id);
 
   // Before the calling thread makes a descriptor (true), and when it has given it to own_descriptor or closed it
@@ -142,7 +142,7 @@ struct BackendOps {
   int (*detach_mcast)(struct ibv_qp* qp, const union ibv_gid* gid, uint16_t lid);
   // destroy_qp and a way to RESET take the queue pair's unpolled completions along: nobody polls one afterwards, and
   // HostServices::purged tells of each. If false, the shim takes everything out of the completion queue first to find
-  // them, and what it takes so of other queue pairs may be overtaken by a poll under way on another thread.
+  // them. Completions of other queue pairs that it takes so may be overtaken by a poll under way on another thread.
   bool purges_completions;
 
   // Shared receive queues. A queue pair created with init.srq takes its receives from there; destroy_srq answers
@@ -163,7 +163,7 @@ struct BackendOps {
   struct ibv_srq* (*create_xrc_srq)(struct ibv_pd* pd, struct ibv_xrcd* xrcd, struct ibv_cq* cq,
                                     struct ibv_srq_init_attr* init);
   int (*get_srq_num)(struct ibv_srq* srq, uint32_t* number);  // 24 bits; unique in the device
-  // IBV_QPT_XRC_RECV; initiators (IBV_QPT_XRC_SEND) come from create_qp. What it received goes on to be polled after
+  // IBV_QPT_XRC_RECV; initiators (IBV_QPT_XRC_SEND) come from create_qp. Its received messages can be polled after
   // its destruction or its way to RESET.
   struct ibv_qp* (*create_xrc_target)(struct ibv_xrcd* xrcd, struct ibv_qp_init_attr* init);
 

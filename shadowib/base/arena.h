@@ -18,17 +18,17 @@ void arena_free(void* pointer);
 // noted with own_mapping(). Call before the first allocation. Default: the shim's objects belong to the image.
 void arena_exclude_from_image(void* (*map)(std::size_t) = nullptr, void (*unmap)(void*, std::size_t) = nullptr);
 
-// The same for what nobody may read from an image, the keys of a connection, say: it is no part of one, nor of a core
-// file, is wiped when it is given back, and a forked child finds zeros there. It outlives a restart no more than the
-// connection does.
+// Likewise for memory that must not be read from an image, such as the keys of a connection. It is in no image and no
+// core file, is wiped when it is given back, and reads as zeros in a forked child. It outlives a restart no more than
+// the connection does.
 void* arena_allocate_secret(std::size_t bytes);
 void arena_free_secret(void* pointer);
 
 // With forget_owned_mappings(): none of them is there any more.
 void arena_forget_secrets();
 
-// How often that has been. Who holds a secret remembers it from before: once it differs, what the pointer named is
-// gone, and may be neither used nor freed.
+// How often that has been. The owner of a secret remembers it from before. Once it differs, the memory is gone, and
+// may be neither used nor freed.
 unsigned arena_secrets_forgotten();
 
 // Bytes mapped for the arena, for tests and status.

@@ -33,7 +33,7 @@ const char* file_name(const char* path);
 // import whose table cannot be written. Not safe against an unload of the library.
 void turn_imports(const LoadedLibrary& library, std::span<const ImportTurn> turns);
 
-// What is turned in the libraries whose file names begin so.
+// The imports that are turned in libraries whose file names begin with `name`.
 struct LibraryTurns {
   std::string_view name;
   std::span<const ImportTurn> turns;

@@ -1,12 +1,12 @@
-// What there is one of, from the library's load to the last instruction of the process.
+// A process-wide singleton: created when the library is loaded, never destroyed.
 #pragma once
 
 #include <new>
 
 namespace shadowib {
 
-// The library's one T, a type made for that purpose. It is made by the first get(), at the latest when the library is
-// loaded: a child that is forked while another thread makes it would wait for that thread for ever. It is never
+// The library's one T, a type made for that purpose. The first get() makes it, at the latest when the library is
+// loaded. Otherwise a child forked while another thread makes it would wait for that thread for ever. It is never
 // destroyed: exit handlers of the program call, and other threads, ours among them, may go on after main.
 template <typename T>
 class Lasting {

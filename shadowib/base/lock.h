@@ -40,9 +40,9 @@ inline void futex_wake(std::atomic<std::uint32_t>* word, int count) {
   ::syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
 }
 
-// A short lock: spins a little, then sleeps. One atomic exchange to take, a plain store to give back: the fence that
-// would make every wake-up certain costs as much as the lock itself, so a sleeper looks again after kNapNs in any
-// case, and a wake-up that was missed delays it by no more. Not recursive.
+// A short lock: spins a little, then sleeps. One atomic exchange to take, a plain store to give back. The fence that
+// would make every wake-up certain costs as much as the lock itself. So a sleeper looks again after kNapNs in any
+// case, and a missed wake-up delays it by no more. Not recursive.
 //
 // The holder may not be stopped by a checkpoint while it holds one (Inside, hooks/threads/stop.h), or else a thread
 // that waits inside would never be. There is one exception: a lock that the program itself holds from one call of

@@ -11,7 +11,7 @@ enum class LogLevel : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3 };
 // error, warn, info, debug. A file is opened for appending at the first line written, not before.
 void log_init_from_environment();
 
-// Forgets the descriptor of the log file (a forked child closed it, a restarted process never had it) and, unless
+// Forgets the descriptor of the log file: a forked child closed it, a restarted process never had it. Unless
 // `setting` is null or empty, follows it instead of the environment from now on.
 void log_restart(const char* setting);
 

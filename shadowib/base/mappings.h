@@ -1,5 +1,5 @@
-// What is mapped in this process, read where neither stdio nor the heap may be used: their locks may be a stopped
-// thread's.
+// The mappings of this process, read where neither stdio nor the heap may be used: a stopped thread may hold their
+// locks.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Mapping {
 // errno of reading.
 int visit_mappings(bool (*visit)(const Mapping& mapping, void* arg), void* arg);
 
-// The same with a function object: bool(const Mapping&).
+// Takes a function object instead: bool(const Mapping&).
 template <typename Visitor>
 int for_each_mapping(Visitor visitor) {
   return visit_mappings([](const Mapping& mapping, void* arg) { return (*static_cast<Visitor*>(arg))(mapping); },

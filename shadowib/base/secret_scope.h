@@ -5,8 +5,8 @@
 
 namespace shadowib {
 
-// While it lives no signal reaches the thread, since a frame of one would keep the registers on the stack; at its end
-// the vector registers, through which libc copies and compares, are cleared. What is in memory its owner wipes. For
+// While it lives no signal reaches the thread, since a signal's frame would keep the registers on the stack. At its
+// end the vector registers are cleared: libc copies and compares through them. The owner wipes secrets in memory. For
 // moments without a wait: a stop waits for the thread meanwhile.
 class SecretScope {
  public:

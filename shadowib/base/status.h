@@ -7,7 +7,7 @@
 
 namespace shadowib {
 
-// What went wrong, as exit codes and tests tell it. Values are stable: they are documented in shadowib(1).
+// The kind of a failure, as exit codes and tests tell it. Values are stable: they are documented in shadowib(1).
 enum class Code : int {
   kOk = 0,
   kInternal = 1,    // a broken expectation of ours

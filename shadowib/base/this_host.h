@@ -1,4 +1,4 @@
-// What tells this machine from others, and containers on it whose network is their own.
+// The identity of this machine, and of containers on it with a network of their own.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Descriptors that one of our threads has for a moment before they are owned, or without ever being: a child that
-// another thread forks meanwhile has them, too, and could not tell them from the program's. They would be in its
+// Descriptors that one of our threads has for a moment before they are owned, or without ever being owned. A child
+// that another thread forks meanwhile has them, too, and could not tell them from the program's. They would be in its
 // image, and a restart would look for what they are open on.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What an id tells librdmacm of itself: addresses, paths, the attributes of its queue pair.
+// The facts that an id tells librdmacm of itself: addresses, paths, the attributes of its queue pair.
 #pragma once
 
 #include <rdma/ib_user_verbs.h>

@@ -8,7 +8,7 @@
 
 namespace shadowib::cm {
 
-// What the program asks for; 0 or an errno. The id is in the channel's hands, manager().lock is held.
+// The program's requests; 0 or an errno. The id is in the channel's hands, manager().lock is held.
 int listen(ConnectionId& id, std::uint32_t backlog);
 int connect(ConnectionId& id, const rdma_ucm_conn_param& parameters);
 int accept(ConnectionId& id, const rdma_ucm_conn_param& parameters, std::uint64_t uid);

@@ -1,4 +1,4 @@
-// What the kernel's connection manager would hold for librdmacm: event channels, ids, their events.
+// The objects that the kernel's connection manager would hold for librdmacm: event channels, ids, their events.
 //
 // All of it is guarded by manager().lock, held by a ManagerGuard.
 #pragma once
@@ -121,8 +121,8 @@ struct Manager {
 };
 Manager& manager();
 
-// Holds the lock. Who holds it is not stopped: the memory here is of the arena, whose lock others of the shim wait
-// for, and a restart's agent takes it while everybody is. So nobody may sleep with it.
+// Holds the lock. Its holder is not stopped. The memory here comes from the arena, whose lock other parts of the shim
+// wait for, and which a restart's agent takes while all threads are stopped. So nobody may sleep with it.
 class [[nodiscard]] ManagerGuard {
  public:
   ManagerGuard() { lock(); }

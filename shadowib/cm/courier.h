@@ -1,5 +1,5 @@
 // The courier: a datagram queue pair of our own, made through the shim like any program's, and the thread that serves
-// it. What is under way at a checkpoint, and the thread itself, survive a restart as a program's would.
+// it. Messages under way at a checkpoint, and the thread itself, survive a restart as a program's would.
 //
 // It runs while there are event channels. All functions expect manager().lock to be held.
 #pragma once

@@ -30,7 +30,7 @@ bool is_local(const sockaddr_in6& address);
 // The address from which the kernel would send there; 0 or an errno.
 int route_to(const sockaddr_in6& destination, sockaddr_in6* source);
 
-// Takes a port; EADDRINUSE if another member of this host has it. What a dead member held is free.
+// Takes a port; EADDRINUSE if another member of this host has it. The ports of a dead member are free.
 int claim_port(std::uint16_t port_space, std::uint16_t port);
 void release_port(std::uint16_t port_space, std::uint16_t port);
 

@@ -1,4 +1,4 @@
-// What connection managers say to each other: one datagram of a fixed layout (MESSAGES.md) between their queue pairs.
+// Messages between connection managers: one datagram of a fixed layout (MESSAGES.md) between their queue pairs.
 //
 // The kinds are those of the InfiniBand communication management protocol (IBTA, volume 1, chapter 12): REQ, REP,
 // RTU, REJ, DREQ, DREP for connections, SIDR_REQ and SIDR_REP for datagrams. All ids in a message are virtual ones,

@@ -1,4 +1,4 @@
-// What this member tells the others of itself (directory.h).
+// Publishes the facts that other members need of this one (published_ids.h).
 #pragma once
 
 #include "shadowib/base/status.h"
@@ -28,8 +28,8 @@ Status announce_source(const ShadowQp& qp);
 void announce_late_mr(const ShadowMr& mr, std::uint32_t pd);
 void announce_late_mw(const ShadowMw& mw, std::uint32_t pd);
 
-// Takes it back, since the object is gone. Of queue pairs and queues before their number can be another's: the caller
-// holds the registry's lock.
+// Takes it back, since the object is gone. Call it for queue pairs and queues before their number can be another's:
+// the caller holds the registry's lock.
 void withdraw_late_qp(const ShadowQp& qp);
 void withdraw_late_srq(const ShadowSrq& srq);
 void withdraw_late_mr(std::uint32_t pd, std::uint32_t rkey);

@@ -6,8 +6,8 @@
 
 namespace shadowib {
 
-// Posts one request to a real queue pair on which nothing else is under way and takes its completion out of `cq`.
-// 0, or an errno: that of the post, ETIMEDOUT after 5 s, EIO if it fails.
+// Posts one request to a real queue pair without other requests under way, and takes its completion out of `cq`.
+// Returns 0, the errno of the post, ETIMEDOUT after 5 s, or EIO if it fails.
 int run_alone(ibv_qp* qp, ibv_cq* cq, ibv_send_wr* wr);
 
 // Its real objects last as long as it does. One thread.

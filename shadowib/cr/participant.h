@@ -16,7 +16,7 @@ void note_frontier();  // settle.cc: nothing moves any more; takes what came las
 Status rebuild_objects(const JobInfo& job, Exchange* exchange);  // rebuild.cc
 void describe_objects(std::string* json);                        // describe.cc
 
-// What another layer of the process has to do with checkpoints. One, registered for good.
+// Another layer's part in checkpoints. One, registered for good.
 struct Companion {
   Status (*before_rebuilding)();        // in a restart: publishes again what members may seek
   void (*describe)(std::string* json);  // appends ',"name":value' for `shadowib status`

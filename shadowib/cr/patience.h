@@ -1,4 +1,4 @@
-// How long settling waits: not for so long in all, but for so long without progress. Of one thread.
+// How long settling waits: not for so long in all, but for so long without progress. Used by one thread.
 #pragma once
 
 #include <cstdint>

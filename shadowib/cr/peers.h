@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kNobodyQpNum = 0xffffff;
 inline constexpr std::uint32_t kNobodySrqNum = 0xffffff;
 inline constexpr std::uint32_t kNobodyKey = 0;
 Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask);
-// The same for an address handle, from ah.attr.
+// Likewise for an address handle, from ah.attr.
 void turn_address(ShadowAh& ah, ibv_ah_attr* attr);
 inline constexpr std::uint16_t kFirstMulticastLid = 0xc000;
 

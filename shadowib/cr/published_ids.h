@@ -1,5 +1,4 @@
-// What members tell of themselves for those who name their objects by virtual ids: the forms of it, and where it
-// stands.
+// Ids that members publish for peers that name their objects by virtual ids: the forms, and the places.
 //
 // Keys in the exchange, below the epoch:
 //   lid/<virtual lid>                    -> claimed by the first member that has it
@@ -27,7 +26,7 @@
 
 namespace shadowib {
 
-// What one member publishes of itself: plain arrays, sorted for searching.
+// One member's published ids: plain arrays, sorted for searching.
 struct DirectoryPort {
   std::uint32_t virtual_lid, real_lid;
   ibv_gid virtual_gid, real_gid;
@@ -55,7 +54,7 @@ bool decode_directory(const std::string& text, Directory* directory);  // false:
 std::string encode_device(const ShadowDevice& device);
 bool decode_device(const std::string& text, ShadowDevice* device);  // false: malformed
 
-// Who sent a datagram, in the ids that others know it by.
+// The sender of a datagram, in the ids that others know it by.
 struct DatagramSource {
   std::uint32_t virtual_qp_num, virtual_lid;
   ibv_gid virtual_gid;

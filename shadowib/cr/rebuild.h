@@ -8,8 +8,8 @@ namespace shadowib {
 
 // Makes memory windows again, and binds those of type 1. Regions exist, nothing is published yet.
 Status rebuild_windows(Registry& r);
-// Binds those of type 2, through their queue pairs: these are connected, their peers have posted nothing yet, and
-// completion queues are not armed, so that nothing is to be seen of it.
+// Binds windows of type 2 through their queue pairs. These are connected, their peers have posted nothing yet, and
+// completion queues are not armed, so the program sees nothing of it.
 Status rebind_windows(Registry& r);
 
 // Replays the recorded modifications with from <= target state < to. Changes without a state follow the last state.

@@ -15,8 +15,8 @@ namespace shadowib {
 
 // As the verbs manual pages of ibv_post_send, ibv_post_recv, ibv_poll_cq, ibv_req_notify_cq. Thread-safe.
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
-// Posts a list of `count` requests if there is room for all of them, or none: 0, ENOMEM, or the errno of the first
-// that is wrong in itself, which those before it precede.
+// Posts a list of `count` requests if there is room for all of them, or none. Returns 0, ENOMEM, or the errno of the
+// first request that is wrong in itself; the requests before it are posted.
 int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
@@ -32,7 +32,7 @@ void drain_completions(ShadowCq& cq);
 // Removes what a destroyed or reset queue pair left behind, after the backend has destroyed or reset it. Completions
 // of other queue pairs stay where they are and keep their order, if the backend purges its own queues.
 void purge_completions(ShadowCq& cq, VirtualQpNum qp_num);
-// The same for an XRC queue that the backend has destroyed; all that is in the backend's queue is taken out for it.
+// Likewise for an XRC queue that the backend has destroyed; everything in the backend's queue is taken out for it.
 void purge_completions(ShadowCq& cq, const ShadowSrq& srq);
 
 // Posts again requests [from, head) that are in the log, translated; a rebuild's last step. 0 or an errno.
@@ -58,9 +58,9 @@ std::uint64_t executed_frontier(ShadowQp& qp);
 
 // Real remote key for a virtual one on a connected queue pair; asks the exchange on the first miss. In shadowib/cr.
 RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key);
-// The same for a queue pair at the end of an address handle.
+// Likewise for a queue pair at the end of an address handle.
 RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number);
-// The same for a queue that an XRC initiator's request names. From then on its remote keys are those beside that
+// Likewise for a queue that an XRC initiator's request names. From then on its remote keys are those beside that
 // queue.
 RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number);
 // A datagram's sender and addresses, in the completion and in the header in memory, as the program knows them.

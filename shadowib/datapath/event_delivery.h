@@ -14,15 +14,15 @@ namespace shadowib {
 ShadowCq* next_event(ShadowChannel& channel);
 // Moves all events of the backend's channel to channel.pending and signals the program's descriptor (H8).
 void drain_events(ShadowChannel& channel);
-// The program is about to ask for an event, and one may lie in the backend's channel that is the answer to a request
-// of ours (Arming::note_surplus): taken for the answer to the program's, it would be told early, and the program's
-// own could be taken for ours.
+// The program is about to ask for an event, and the backend's channel may hold one that answers a request of ours
+// (Arming::note_surplus). Taken for the answer to the program's request, it would be told early, and the program's
+// own event could be taken for ours.
 void withdraw_surplus(ShadowCq& cq);
 // An event was taken that was not told: tell_of_drained will tell of what it was for. An adapter whose completions
 // are swallowed tells again itself, or does so of new ones only.
 void drain_untold(ShadowCq& cq);
 // The program has asked for an event. Adapters tell at once of completions that lie there unpolled (mlx5 does, and
-// Open MPI's udcm relies on it): so do we of those that we have taken out of the backend.
+// Open MPI's udcm relies on it). So the shim does, too, for completions that it has taken out of the backend.
 void tell_of_drained(ShadowCq& cq);
 // Destroys the queue's real one, and drops the queue's events that no thread has got. As verbs have it: 0 or an
 // error.

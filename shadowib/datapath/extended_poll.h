@@ -5,8 +5,8 @@
 
 namespace shadowib {
 
-// What ibv_create_cq_ex may ask to be read: all that an ibv_wc holds. Time stamps, VLAN, flow tags and tag matching
-// are absent.
+// The fields that ibv_create_cq_ex may ask for: all that an ibv_wc holds. Time stamps, VLAN, flow tags and tag
+// matching are absent.
 inline constexpr std::uint64_t kExtendedFields = IBV_WC_STANDARD_FLAGS;
 
 // Sets the functions of a queue the program is about to see. `single_threaded`: it promises that one thread at a time

@@ -16,7 +16,7 @@ struct ShadowQp;
 // keep what they have grown to, so that building allocates nothing once a program has found its pace.
 class SendBuilder {
  public:
-  // What ibv_create_qp_ex may ask for, by the type of the queue pair.
+  // The operations that ibv_create_qp_ex may ask for, for this type of queue pair.
   static std::uint64_t operations(ibv_qp_type type) {
     switch (type) {
       case IBV_QPT_UD:

@@ -20,7 +20,7 @@ int close_xrcd(ibv_xrcd* xrcd);
 int get_srq_num(ibv_srq* srq, std::uint32_t* number);
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr);
 
-// What the slots and the plain verbs share. By a protection domain or, an XRC target, by an XRC domain
+// Shared by the slots and the plain verbs. Needs a protection domain or, for an XRC target, an XRC domain
 // (queue_pair.cc).
 ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_qp_init_attr* init);
 // xrcd and cq: of XRC, or both nullptr (shared_receive_queue.cc).

@@ -8,7 +8,7 @@ namespace shadowib {
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
 // EBUSY while a posted request may still bind or invalidate it.
 int dealloc_mw(ibv_mw* mw);
-// Of type 1; the inline function of verbs.h has checked that.
+// For windows of type 1; the inline function of verbs.h has checked that.
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 
 }  // namespace shadowib

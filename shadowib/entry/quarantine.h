@@ -1,6 +1,6 @@
-// Where destroyed objects with a log rest before their memory goes: a thread in poll_cq may hold a completion it took
-// from the backend just before, whose slot it has not read yet. Only the youngest can matter; set-up calls are far
-// slower than that.
+// Destroyed objects with a log rest here before their memory goes. A thread in poll_cq may hold a completion that it
+// took from the backend just before, and whose slot it has not read yet. Only the youngest can matter; set-up calls
+// are far slower than that.
 #pragma once
 
 namespace shadowib {

@@ -20,9 +20,9 @@ class DirectoryWaiter {
   // A new wait starts: polling begins at its shortest interval again.
   void begin() { begun_ns_ = monotonic_ns(); }
 
-  // How long to sleep before looking again when polling, having waited so long: 1 ms, twice as long each time up to
-  // 50 ms, and from a wait of 5 s on a hundredth of it, up to 500 ms. A thousand members that wait for a request for
-  // hours would keep a file server busy otherwise.
+  // The next sleep before looking again when polling, after a wait of that length: 1 ms, twice as long each time up
+  // to 50 ms. From a wait of 5 s on it is a hundredth of the wait, up to 500 ms. A thousand members that wait for a
+  // request for hours would keep a file server busy otherwise.
   static std::int64_t interval_after(std::int64_t waited_ns);
 
   // Watches exactly these absolute paths from now on; those watched already stay so, without a gap. Changes after

@@ -46,9 +46,9 @@ class Exchange {
   // kAborted as soon as key abort_key (if not empty) exists. A barrier name is used once.
   Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms, std::string_view abort_key);
 
-  // Waits until a key directly below prefix was published, claimed or removed since *token (an opaque counter; pass
-  // 0 at first, which returns at once), or cancel_fd (if >= 0) becomes readable, or timeout_ms (< 0: none) ran out
-  // (kTimeout). An idle waiter costs no CPU where the engine can notify. Spurious returns are allowed.
+  // Waits until a key directly below prefix was published, claimed or removed since *token (an opaque counter; 0 at
+  // first, which returns at once). Ends earlier if cancel_fd (if >= 0) becomes readable, or timeout_ms (< 0: none)
+  // ran out (kTimeout). An idle waiter costs no CPU where the engine can notify. Spurious returns are allowed.
   Status watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd);
 
   // Opens to the same; may hold a password.
@@ -60,9 +60,9 @@ class Exchange {
   // Conveniences on lookup().
   Status get(std::string_view key, std::string* value, bool* found);
 
-  // For callers without strings (abi/backend.h): errno_of a Status is EEXIST if it is kBusy, ENOENT if kNotFound,
-  // else EIO; copy() puts at most `capacity` bytes of key's value to `value` and all its size to *bytes: 0, EOVERFLOW
-  // if they are not all, ENOENT or EIO.
+  // For callers without strings (abi/backend.h). errno_of a Status is EEXIST if it is kBusy, ENOENT if kNotFound,
+  // else EIO. copy() puts at most `capacity` bytes of key's value to `value` and its whole size to *bytes. It returns
+  // 0, EOVERFLOW if the value does not fit, ENOENT or EIO.
   static int errno_of(const Status& status);
   int copy(std::string_view key, void* value, std::size_t capacity, std::size_t* bytes);
 
@@ -83,7 +83,7 @@ class Exchange {
   static Status unchanged(std::string_view prefix, int timeout_ms);
 
  private:
-  // What an engine does: keys are valid, values not too large, *values, *found and *names empty, there is a key to
+  // The work of an engine: keys are valid, values not too large, *values, *found and *names empty, there is a key to
   // look up, and names may be in any order.
   virtual Status do_publish(std::string_view key, std::string_view value) = 0;
   virtual Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,

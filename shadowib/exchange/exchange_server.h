@@ -49,7 +49,7 @@ class ExchangeServer {
 
  private:
   struct Connection;
-  // What one exchange keeps, and who waits for a change of it.
+  // The keys of one exchange, and the connections that wait for a change of it.
   struct Place {
     KeptKeys keys;
     std::map<std::string, std::multimap<std::size_t, Connection*>> at_barrier;  // by how many they wait for
@@ -68,7 +68,7 @@ class ExchangeServer {
   bool listen_for(int fd, bool on);
   void accept_all();
   void receive(Connection& connection);
-  // What has come whole. Nothing more while the connection waits.
+  // Answers requests that have come whole. Nothing more while the connection waits.
   void answer_requests(Connection& connection);
   void answer(Connection& connection, const Words& words);
   void let_in(Connection& connection, const Words& words);

@@ -1,5 +1,5 @@
-// What an exchange's own server keeps of one exchange: values, who has entered barriers, what has changed. No sockets
-// and no waiting, which exchange_server.h has. Used by one thread.
+// The contents of one exchange on our own server: values, members in barriers, changes. No sockets and no waiting,
+// which exchange_server.h has. Used by one thread.
 #pragma once
 
 #include <cstdint>

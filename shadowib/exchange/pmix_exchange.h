@@ -1,5 +1,5 @@
-// The exchange of a job below a launcher that speaks PMIx: a server of ours (exchange_server.h), which the command of
-// the launch's rank 0 starts and which ends with the launcher (cli/launched_exchange.h).
+// The exchange of a job below a launcher that speaks PMIx: a server of ours (exchange_server.h). The command of the
+// launch's rank 0 starts it, and it ends with the launcher (cli/launched_exchange.h).
 //
 // PMIx's own keys cannot carry an exchange: of two that publish one key both succeed, so that nothing can be claimed;
 // a look-up that waits, waits for ever; and a member has to ask while the program's threads stand still, libpmix's

@@ -1,8 +1,8 @@
-// Files by bare system calls, for code that runs inside somebody else's process: no stdio, no opendir, nothing that
-// takes the program's heap, and no libc entry point that the shim itself redirects.
+// Files by bare system calls, for code that runs inside somebody else's process. It uses no stdio, no opendir, no
+// heap of the program, and no libc entry point that the shim itself redirects.
 //
-// Every descriptor is owned (base/descriptors.h), also the short-lived ones: it leaves the low numbers, which the
-// program may close or dup2 over at any moment, before anything is read or written through it.
+// Every descriptor is owned (base/descriptors.h), also a short-lived one. It leaves the low numbers before anything
+// is read or written through it, since the program may close or dup2 over these at any moment.
 #pragma once
 
 #include <dirent.h>
@@ -62,8 +62,8 @@ int read_whole(int fd, std::string* bytes);
 // An absolute path ignores `directory`.
 int make_directories(int directory, const std::string& path);
 
-// The type of the file system that `fd` is on, as /proc/self/mountinfo has it; empty if that does not tell. statfs(2)
-// does not do: 9p and some of FUSE pass on what their server's says.
+// The type of the file system that `fd` is on, as /proc/self/mountinfo has it; empty if that does not tell. Not by
+// statfs(2): 9p and some kinds of FUSE pass on their server's answer.
 std::string file_system_of(int fd);
 
 // The text of an errno, from a constant table (strerror may allocate and translate).

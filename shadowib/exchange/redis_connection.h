@@ -1,5 +1,5 @@
-// A connection to a Redis server by bare system calls, with TLS on them or not: no resolver, no heap of the
-// program's, no SIGPIPE, and a bound on every wait. Its descriptor is owned (base/descriptors.h).
+// A connection to a Redis server by bare system calls, with or without TLS. It uses no resolver, no heap of the
+// program's and raises no SIGPIPE, and every wait is bounded. Its descriptor is owned (base/descriptors.h).
 #pragma once
 
 #include <cstdint>

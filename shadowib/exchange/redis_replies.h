@@ -1,8 +1,8 @@
 // Replies of a Redis server, taken from its bytes by hiredis' reader.
 //
-// Of hiredis only the reader is used, from an archive in which malloc and its like are turned to private memory
-// (CMakeLists.txt): its own connections resolve names, allocate from the program's heap and raise SIGPIPE, and its
-// version 0.14 has no other way to set an allocator.
+// Only the reader of hiredis is used, from an archive in which malloc and its like are turned to private memory
+// (CMakeLists.txt). The connections of hiredis resolve names, allocate from the program's heap and raise SIGPIPE.
+// Version 0.14 has no other way to set an allocator.
 #pragma once
 
 #include <cstddef>

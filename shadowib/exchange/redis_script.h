@@ -1,4 +1,4 @@
-// What runs on the Redis server: EVALSHA <script> 0 <prefix> <word of P:x> <operation> <arguments...>.
+// The script that runs on the Redis server: EVALSHA <script> 0 <prefix> <word of P:x> <operation> <arguments...>.
 #pragma once
 
 namespace shadowib {

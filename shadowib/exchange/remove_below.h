@@ -1,4 +1,4 @@
-// What nobody needs any more, taken out of an exchange. For commands: members remove their own keys one by one.
+// Takes keys out of an exchange that nobody needs any more. For commands: members remove their own keys one by one.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// What TLS has of the system, without the program's locks and heap: random bytes, files that hold secrets. And what
-// mbed TLS calls in place of libc's functions that take such a lock, which CMakeLists.txt here leads to
+// The system's services for TLS, without the program's locks and heap: random bytes, files that hold secrets. And
+// what mbed TLS calls in place of libc's functions that take such a lock, which CMakeLists.txt here leads to
 // tls_platform.cc.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace shadowib {
 // Before a session begins: what the processor can do, which after a restart may be less.
 void tls_note_processor();
 
-// Of the kernel's, as mbed TLS asks for them: 0 or an error of its own.
+// Random bytes of the kernel, as mbed TLS asks for them: 0 or an error of its own.
 int tls_random(void*, unsigned char* to, std::size_t bytes);
 
 // A whole file, with the zero at its end that PEM's parser asks for, in memory that is in no image.

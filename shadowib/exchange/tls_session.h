@@ -1,7 +1,7 @@
-// TLS 1.2 over a socket, where threads of the program stand still: by mbed TLS, whose every call of malloc, the
-// clock's calendar and the socket is turned to what takes no lock of the program's (CMakeLists.txt here). What it
-// allocates, its keys included, is in no image (arena_allocate_secret): what a restart has of a session is an object
-// without them, which only says that it is lost, and can be deleted.
+// TLS 1.2 over a socket, where threads of the program stand still, by mbed TLS. Every call it makes of malloc, the
+// clock's calendar and the socket is turned to functions that take no lock of the program's (CMakeLists.txt here).
+// Its memory, keys included, is in no image (arena_allocate_secret). A restart has an object of a session without its
+// memory, which only says that the session is lost, and can be deleted.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ struct TlsPlace {
 
 class TlsSession {
  public:
-  // Of a connected socket that does not block, which stays the caller's. kPermission or kUsage if a file cannot be
-  // read, or holds something else; kIo without memory. `shown`: the exchange, for messages.
+  // Takes a connected socket that does not block, which stays the caller's. Returns kPermission or kUsage if a file
+  // cannot be read, or holds something else; kIo without memory. `shown`: the exchange, for messages.
   static Status begin(const TlsPlace& place, const std::string& shown, int socket,
                       std::unique_ptr<TlsSession>* session);
   ~TlsSession();

@@ -7,11 +7,10 @@
 namespace shadowib {
 
 // Counts the requests for notification that no event taken from the backend has answered. A request made while
-// earlier events lie unread must survive the reading of all of them, however many there are (H8): each was the answer
-// to a request of its own, so that a queue that is armed counts one at least. One event answers all requests made
-// before it, so a program that asks more often than it is told leaves some counted; a rebuild arms the queue then
-// although it need not, which yields one event too many, as verbs allow, and counts one from there on. Thread-safe,
-// also against itself.
+// earlier events lie unread must survive the reading of all of them (H8). Each event was the answer to a request of
+// its own, so an armed queue counts one at least. One event answers all requests made before it. So a program that
+// asks more often than it is told leaves some counted, and a rebuild arms the queue although it need not. That yields
+// one event too many, as verbs allow. The queue counts one from there on. Thread-safe, also against itself.
 //
 // Requests for any completion and for solicited ones are counted apart, since one that the backend refuses takes back
 // itself and nobody else's. The stronger kind counts until all are answered.
@@ -43,22 +42,22 @@ class Arming {
   bool is_armed() const { return word_.load() != 0; }
   bool solicited_only() const { return unpack(word_.load()).any == 0; }
 
-  // The shim has asked the backend once more for what was unanswered, and tells the event that it has taken
-  // nevertheless: one may come that no request of the program's waits for.
+  // The shim has asked the backend once more for an unanswered request, and tells the event that it has taken
+  // nevertheless. One event may come that no request of the program waits for.
   void note_surplus() { surplus_.store(Surplus::kDue, std::memory_order_relaxed); }
   // Or it was taken, and not told.
   bool may_have_surplus() const { return surplus_.load(std::memory_order_relaxed) != Surplus::kNone; }
   // The program asks again, so that the two requests become one. Events from before have been taken. True if one of
   // them was not told: what it was for may lie in the backend's queue, which has told of it and will not again.
   bool forget_surplus() { return surplus_.exchange(Surplus::kNone, std::memory_order_relaxed) == Surplus::kUntold; }
-  // The same for one that was taken while the program asked: true for its request or for the taker's (take_surplus),
-  // whichever comes later.
+  // Likewise for an event that was taken while the program asked: true for its request or for the taker's
+  // (take_surplus), whichever comes later.
   bool forget_untold() {
     Surplus untold = Surplus::kUntold;
     return __builtin_expect(surplus_.load() == untold, 0) && surplus_.compare_exchange_strong(untold, Surplus::kNone);
   }
   // An event was taken from the backend. True if no request waits for it: it is not told. That is so whether one was
-  // due or not. The backend may have told of its surplus just when the program asked again: that event answers the
+  // due or not. The backend may have told of its surplus just when the program asked again. That event answers the
   // program, and the backend's answer to the program's own request is the one too many.
   bool take_surplus() {
     if (is_armed()) {  // this may be the one that is due, or the answer to a request, and is told

@@ -14,7 +14,7 @@ bool backend_loaded();
 // this machine has an RDMA device, else ib2tcp. Idempotent. kUsage, kNotFound (with path and loader's message).
 Status load_backend(const char* choice);
 
-// Abandons the loaded copy (no function of it is called) and loads `choice` afresh. By the loader thread of a
+// Abandons the loaded copy (no function of it is called) and loads `choice` afresh. Called by the loader thread of a
 // restart.
 Status reload_backend(const char* choice);
 
@@ -29,7 +29,7 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
 // If `handle` is that library's: closes it and the providers it has loaded. False if it is another backend's.
 bool close_verbs_backend(void* handle);
 
-// What the shim offers backends.
+// The services that the shim offers backends.
 const HostServices& host_services();
 
 // True if /sys/class/infiniband lists a device that is not iWARP's.

@@ -30,7 +30,7 @@ struct RecordedGid {
   bool empty() const { return gid.global.subnet_prefix == 0 && gid.global.interface_id == 0; }
 };
 
-// What the program was told of a port; reported unchanged after a restart.
+// The facts of a port that the program was told; reported unchanged after a restart.
 struct ShadowPort {
   ibv_port_attr attr;
   std::vector<RecordedGid> gids;
@@ -48,7 +48,7 @@ struct ShadowPort {
   int named_gid = 0;
 };
 
-// What a program was told of a device when it opened it.
+// The facts of a device that a program was told when it opened it.
 struct DeviceIdentity {
   ibv_device_attr attr;
   std::vector<ShadowPort> ports;

@@ -10,7 +10,7 @@
 
 namespace shadowib {
 
-// By local key. Thread-safe; its lock is the innermost.
+// Displaced regions, found by local key. Thread-safe; its lock is the innermost.
 class DisplacedRegions {
  public:
   void insert(VirtualKey lkey, std::uint64_t first_address, const void* memory) {

@@ -1,7 +1,7 @@
 // Event queues behind completion channels and async descriptors.
 //
-// The program's descriptor is an epoll set holding the real descriptor and an eventfd of ours, from generation 0 on
-// (hazard H8): a kernel descriptor cannot carry events that a checkpoint took out of the backend. Its number never
+// From generation 0 on the program's descriptor is an epoll set that holds the real descriptor and an eventfd of ours
+// (hazard H8). A kernel descriptor cannot carry events that a checkpoint took out of the backend. Its number never
 // changes.
 #pragma once
 

@@ -8,8 +8,8 @@
 namespace shadowib {
 
 // Makes room for the forced completions of a queue pair that has its logs, and has it force them. If the completion
-// queue cannot be made larger it stays as it is, and says so: a checkpoint is refused then while requests of it are
-// not known to have run. Caller holds the registry's lock.
+// queue cannot be made larger it stays as it is, and says so. A checkpoint is then refused while some of its requests
+// are not known to have run. Caller holds the registry's lock.
 void begin_forcing_signals(ShadowQp& qp);
 // The room is given back. Caller holds the registry's lock.
 void end_forcing_signals(ShadowQp& qp);

@@ -4,10 +4,10 @@
 // taken for the program's. So their own imports of these functions lead to us (base/imports.h): what they open is
 // owned, handlers are not installed, threads are refused.
 //
-// Such a library outlives a restart, and with it the backend's link namespace: its destructors could not be run (its
-// descriptors and peers are gone), and a namespace that still holds something is never given back, of which the
-// loader has sixteen. The next copy of the backend is loaded beside it and makes new objects; the old ones stay in
-// the library's heap, which is the image's like the program's.
+// Such a library outlives a restart, and with it the backend's link namespace. Its destructors could not be run: its
+// descriptors and peers are gone. A namespace that still holds something is never given back, and the loader has
+// sixteen. The next copy of the backend is loaded beside it and makes new objects; the old ones stay in the library's
+// heap, which is the image's like the program's.
 #pragma once
 
 #include <dlfcn.h>

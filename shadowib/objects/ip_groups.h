@@ -1,7 +1,7 @@
 // Multicast groups of RoCE v2 at the IP layer of this host, which RoCE's own datagrams pass through.
 //
-// The kernel's connection manager joins there when a program joins by rdma_cm: else what a host sends never comes
-// back to its own members (Soft-RoCE), and a switch may keep back what others send. Ours does not come by the kernel,
+// The kernel's connection manager joins there when a program joins by rdma_cm. Otherwise a host's messages never come
+// back to its own members (Soft-RoCE), and a switch may keep back those of others. Ours does not come by the kernel,
 // and ibv_attach_mcast joins nothing; so who attaches a queue pair joins, and a restart joins with what it attaches
 // again.
 #pragma once

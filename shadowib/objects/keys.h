@@ -13,7 +13,7 @@ namespace shadowib {
 // Virtual id -> real id. One that is not in the table is its own translation: ids made after a restart are chosen so
 // that virtual equals real (see Registry::choose_key). Open addressing, at most half full; nothing is ever taken out.
 // find() takes no lock and may run beside insert(), which needs the caller's. A table that has grown too small stays
-// until clear(), since a reader may be held up in it for any time: all of them together are smaller than the last.
+// until clear(), since a reader may be held up in it for any time. All of them together are smaller than the last.
 template <typename Virtual, typename Real>
 class IdTable {
  public:

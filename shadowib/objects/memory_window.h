@@ -1,9 +1,9 @@
 // Shadow memory windows, and what is known of their binds.
 //
-// What a window is bound to is changed by requests in send queues and by peers. A restart binds again what was bound
-// as of the frontier, so each change is kept from its post until it is known to have run. Virtual and real keys of a
-// window differ in their upper 24 bits only, which are the window's for life: peers learn them once, and each bind's
-// new key is known to them before it is posted (H15).
+// Requests in send queues and peers change the binding of a window. A restart binds again what was bound as of the
+// frontier, so each change is kept from its post until it is known to have run. Virtual and real keys of a window
+// differ in their upper 24 bits only, which are the window's for life. So peers learn them once, and know each bind's
+// new key before it is posted (H15).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -74,7 +74,7 @@ class WindowTable {
   // A peer has invalidated a window: its key as the program knows it.
   VirtualKey note_invalidated(RealKey real);
 
-  // What has run by now is no change any more.
+  // Changes that have run by now are no changes any more.
   void settle(ShadowMw& mw);
   // Whether a bind or an invalidation of it may still run.
   bool is_changing(ShadowMw& mw);

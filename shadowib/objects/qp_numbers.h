@@ -11,8 +11,8 @@ namespace shadowib {
 struct ShadowQp;
 
 // A tree over the 24 bits of a number, eight at a step. find() takes no lock and may run beside the others, which
-// need the registry's: nothing that a reader may be in is freed or moved while program threads run, however long it
-// is held up. A leaf is 2 KiB and serves 256 numbers for good.
+// need the registry's. No part that a reader may be in is freed or moved while program threads run, however long the
+// reader is held up. A leaf is 2 KiB and serves 256 numbers for good.
 class QpNumbers {
  public:
   QpNumbers() = default;

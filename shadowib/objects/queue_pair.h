@@ -62,8 +62,8 @@ struct ShadowQp {
   int (*real_post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**) = nullptr;
   ShadowContext* context = nullptr;
   VirtualQpNum qp_num;
-  // Requests cannot go down as they are: the context's, where the hot path has it at hand; and always with datagrams,
-  // which name address handles, and of XRC, which name queues.
+  // Requests cannot go down as they are. The context's flag, where the hot path has it at hand. Always true for
+  // datagrams, which name address handles, and for XRC, whose requests name queues.
   std::atomic<bool> translate{false};
   std::atomic<bool> translate_receives{false};  // only their keys are to be turned: the context's for all types
   std::uint32_t signal_flags = 0;               // IBV_SEND_SIGNALED if created with sq_sig_all

@@ -57,9 +57,9 @@ struct Registry {
 
 Registry& registry();
 
-// Keys made after a restart are the real ones, or else of these. Of each of these that is in use peers are told, also
-// of one that is the real one. So no key is taken for a real one, which may be somebody else's by then, when its
-// owner is gone and what was told of it has been taken back.
+// Keys made after a restart are the real ones, or else of these. Peers are told of each of these keys in use, also of
+// a key that is the real one. So no key is taken for a real one. That one may belong to somebody else when its owner
+// is gone and its row has been taken back.
 inline constexpr std::uint32_t kLateKeys = 0xe0000000, kLateKeyMask = 0xf0000000;
 inline constexpr bool is_late_key(std::uint32_t key) { return (key & kLateKeyMask) == kLateKeys; }
 

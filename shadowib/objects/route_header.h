@@ -1,5 +1,5 @@
-// What lies in the 40 bytes in front of a datagram: a global route header or, of RoCE v2 over IPv4, twenty bytes that
-// mean nothing and an IPv4 header.
+// The 40 bytes in front of a datagram: a global route header or, for RoCE v2 over IPv4, twenty meaningless bytes and
+// an IPv4 header.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -5,8 +5,8 @@
 
 namespace shadowib {
 
-// The path of the library that the loader would find by `file` ("libibverbs.so.1") without our drop-in directories:
-// looked for in the directories of the library path, in the loader's cache, and in its own directories. `file` itself
+// The path of the library that the loader would find by `file` ("libibverbs.so.1") without our drop-in directories.
+// It looks in the directories of the library path, in the loader's cache, and in its own directories. `file` itself
 // if it has a slash, or nothing is found.
 std::string system_library(const char* file);
 

@@ -1,5 +1,5 @@
-// What the system's verbs library keeps in a process beside its heap: descriptors of /dev/infiniband/uverbsN and
-// mappings of it. Both are the backend's, no part of an image, and shielded from the program.
+// The state of the system's verbs library beside its heap: descriptors of /dev/infiniband/uverbsN and mappings of it.
+// Both are the backend's, no part of an image, and shielded from the program.
 #pragma once
 
 #include "shadowib/abi/backend.h"

@@ -3,8 +3,8 @@
 // A slot's address goes down to the backend as wr_id and comes back in the completion; the program's own wr_id stays
 // in the slot. Slots also hold what a restart needs to post the request again. Filled under the queue's lock by
 // posts; completions only set the status, without a lock (each slot completes once). A slot is used again only when
-// its own completion was taken out of it, or none will come: a poller may be held up between the backend's queue and
-// the slot for as long as the scheduler likes, while others poll what came later. So the whole account on the hot
+// its own completion was taken out of it, or none will come. A poller may be held up between the backend's queue and
+// the slot for as long as the scheduler likes, while others poll later completions. So the whole account on the hot
 // path is the status of the slot that comes next; what is retired is worked out when somebody asks.
 #pragma once
 
@@ -25,7 +25,7 @@ namespace shadowib {
 // translate theirs on the stack.
 inline constexpr std::uint32_t kMaxSge = 64;
 
-// What both kinds of slot begin with: all that a completion needs.
+// The beginning of both kinds of slot: all that a completion needs.
 struct SlotHeader {
   static constexpr std::uint8_t kPending = 0xFF;
 
@@ -105,7 +105,7 @@ class WorkQueue {
   // Caller holds lock. True if the next slot, slot(head), is free.
   bool has_room() { return __builtin_expect(slot(head).done(), 1) || reclaim(); }
 
-  // The same for the next `count` slots.
+  // Likewise for the next `count` slots.
   bool has_room_for(std::uint64_t count) {
     if (count > mask_ + 1) return false;
     const auto free = [&] {

@@ -16,7 +16,7 @@ struct FakePmix {
   void* lookup_data;
   pmix_value_cbfunc_t get;
   void* get_data;
-  // Of events for this process alone, which the launcher does not hear of.
+  // Events for this process alone, which the launcher does not hear of.
   int notified, notified_status, notified_infos;
   unsigned notified_rank;
   char notified_text[32];  // of the first info

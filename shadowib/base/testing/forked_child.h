@@ -1,4 +1,4 @@
-// What a child that a test forks has of its parent's.
+// Descriptors that a test's forked child has from its parent.
 #pragma once
 
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 namespace shadowib {
 
-// What `look` returns in a child forked now: 0 to 255.
+// The result of `look` in a child forked now: 0 to 255.
 template <typename Look>
 int child_sees(Look look) {
   const pid_t child = ::fork();
@@ -32,7 +32,7 @@ inline int unknown_descriptors() {
   return found;
 }
 
-// Of 300 children, those that have one more or less.
+// The number of children, out of 300, with a descriptor more or less.
 inline int children_with_unknown_descriptors(int usual) {
   int strange = 0;
   for (int i = 0; i < 300; ++i) strange += child_sees([&] { return unknown_descriptors() == usual ? 0 : 1; });

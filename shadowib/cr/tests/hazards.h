@@ -1,4 +1,4 @@
-/* What the scenarios of hazards have in common: the backend's control, memory by places, requests between them. */
+/* The common parts of the scenarios of hazards: the backend's control, memory by places, requests between them. */
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,6 +1,6 @@
-/* What a program does that was compiled with rdma-core's newest headers (2026), declared here since Debian 12 has
- * older ones: struct verbs_context has six slots more, at its front, struct ibv_port_attr four bytes more, at its
- * end, and struct ibv_qp_ex one function more. Included before each source of restart_scenarios_newest (-include). */
+/* Calls of a program that was compiled with rdma-core's newest headers (2026), declared here since Debian 12 has
+ * older ones. struct verbs_context has six slots more at its front, struct ibv_port_attr four bytes more at its end,
+ * and struct ibv_qp_ex one function more. Included before each source of restart_scenarios_newest (-include). */
 #pragma once
 
 #include <errno.h>
@@ -83,7 +83,7 @@ struct newest_qp_ex {
 };
 _Static_assert(sizeof(struct newest_qp_ex) == 360, "as in rdma-core's head");
 
-/* What a queue pair was not created for is not there. */
+/* Functions that a queue pair was not created for are missing. */
 static inline struct ibv_qp_ex* newest_qp_to_qp_ex(struct ibv_qp* qp) {
   struct ibv_qp_ex* extended = ibv_qp_to_qp_ex(qp);
   if (extended != NULL && ((struct newest_qp_ex*)extended)->newer != NULL) abort();

@@ -21,7 +21,7 @@ struct scenario {
   const char* name;
   void (*run)(void);
 };
-/* By concern, a file each; a name of NULL ends a list. */
+/* One file for each concern; a name of NULL ends a list. */
 extern const struct scenario state_scenarios[], shared_receive_scenarios[], extended_scenarios[],
     extended_connection_scenarios[], datagram_scenarios[], flow_scenarios[], window_scenarios[],
     multicast_scenarios[], job_scenarios[], memory_scenarios[], churn_scenarios[], connection_scenarios[],
@@ -38,7 +38,7 @@ extern char* memory;
 extern int lid;
 extern int gid_index; /* where addresses are GIDs (RoCE), else -1: all ends are on one adapter */
 extern union ibv_gid gid;
-/* Of queue pairs made and connected from now on. */
+/* Attributes of queue pairs made and connected from now on. */
 extern uint8_t rnr_retry, min_rnr_timer, ack_timeout, read_depth;
 extern uint16_t pkey_index;
 extern unsigned qp_access;
@@ -58,7 +58,7 @@ void before_checkpoint(void (*hook)(int event, void* unused));
 /* Objects. make_pair: all of them, A and B connected. */
 void open_device(void);
 void find_address(void); /* of the context's first port */
-/* What a device lacks is told on standard error. */
+/* A missing feature of a device is told on standard error. */
 int is_soft_roce(void);
 int has_capability(enum ibv_device_cap_flags flag);
 void allocate(size_t bytes);

@@ -1,4 +1,4 @@
-// What the guards share: exported definitions that take the place of libc's, and the way on to libc's.
+// Shared by the guards: exported definitions that take the place of libc's, and the way on to libc's.
 //
 // A guard costs a compare where it has nothing to do: processes that are no members see libc's behaviour. Guards
 // print nothing, start nothing, and take no lock. They are reached before constructors have run (by other libraries'

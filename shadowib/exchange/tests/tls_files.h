@@ -28,9 +28,9 @@ class TlsFiles {
   // Another authority.
   void make_authority(const std::string& name);
 
-  // Of a redis-server with that certificate, which asks for one of its clients, too, or takes any.
+  // Options of a redis-server with that certificate, which also asks for a client's, or takes any client.
   std::vector<std::string> options(const std::string& server, bool asks) const;
-  // What follows a rediss:// URI.
+  // The part behind a rediss:// URI.
   std::string query(bool with_client) const;
 
  private:

@@ -1,10 +1,10 @@
 /* A system's libibverbs for tests of the backend `verbs`: devices whose queue pairs reach each other within the
  * process.
  *
- * Built several times, each another "version and provider" (CMakeLists.txt): with names, numbers, keys, LIDs, struct
- * sizes and symbol versions of its own, so that nothing of one can be taken for the other's. What it has: RC queue
- * pairs (SEND, RDMA WRITE, RDMA READ), memory regions, completion queues with channels, async events. A request runs
- * as soon as it can, in the thread that makes it so; one that lacks a receive waits for it without end.
+ * Built several times, each another "version and provider" (CMakeLists.txt). Each has names, numbers, keys, LIDs,
+ * struct sizes and symbol versions of its own, so nothing of one can be taken for the other's. It has RC queue pairs
+ * (SEND, RDMA WRITE, RDMA READ), memory regions, completion queues with channels, async events. A request runs as
+ * soon as it can, in the thread that makes it so; one that lacks a receive waits for it without end.
  *
  * FAKE_VERBS_DIR=DIR: while there is a DIR/NAME.slow, its end waits; into DIR/NAME.calls goes a line for each object
  * made; while there is a DIR/NAME.forbidden, any call aborts. */
