@@ -8,7 +8,8 @@
 
 namespace shadowib {
 
-inline constexpr std::uint32_t kImageVersion = 3;
+inline constexpr std::uint32_t kImageVersion = 4;
+inline constexpr std::uint32_t kOldestImageVersion = 3;  // that is still read; its new words are zero
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 inline constexpr std::uint64_t kPage = 4096;
@@ -81,7 +82,8 @@ struct ProcessRecord {
   std::uint32_t mailbox_layout;   // kMailboxLayout of the library in the image (save/restart_mailbox.h)
   std::uint32_t processor_level;  // the process uses features of this level of the psABI at most; 0: any
   std::uint32_t binds_at_start;   // its loader binds no function later (LD_BIND_NOW)
-  std::uint32_t unused[3];
+  std::uint32_t locks_future;     // MCL_FUTURE, MCL_ONFAULT: what mlockall has asked for. Since version 4
+  std::uint32_t unused[2];
   std::uint32_t state_offsets[32];  // as ProcessorState::state_offsets
 };
 
@@ -125,6 +127,7 @@ enum MappingAdvice : std::uint32_t {
   kAdviceRandom = 256,
   kAdviceDroppable = 512,
   kAdviceLockOnFault = 1024,
+  kAdviceSealed = 2048,  // since version 4
 };
 
 struct MappingRecord {

@@ -23,7 +23,8 @@ struct SharedMemory {
   bool in_memory;            // of tmpfs: what is not resident (where nothing is swapped) is zero
   std::uint64_t low, bytes;  // of its content [low, bytes) goes into this image; bytes 0: another member's does
   int fd;                    // to read it from; or, if -1,
-  std::uint64_t view;        // where `low` is mapped for that
+  std::uint64_t view;        // where `low` is mapped for that,
+  bool view_is_ours;         // by us, or by the program
 };
 
 // In the command, phase 60: what each member that has shared memory is to write. Lines of text, for

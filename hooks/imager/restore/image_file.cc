@@ -76,11 +76,11 @@ class Reader {
       return corrupt(8, "header");
     }
     if (h.xxh3 != XXH3_64bits(&h, offsetof(ImageHeader, xxh3))) return corrupt(0, "checksum of the header");
-    if (h.version != kImageVersion)
+    if (h.version < kOldestImageVersion || h.version > kImageVersion)
       return Status::of(Code::kVersion, 0,
-                        "image %s has format version %u, this reads %u; use the shadowib (%.31s) "
+                        "image %s has format version %u, this reads %u to %u; use the shadowib (%.31s) "
                         "that wrote it",
-                        path_.c_str(), h.version, kImageVersion, h.shadowib_version);
+                        path_.c_str(), h.version, kOldestImageVersion, kImageVersion, h.shadowib_version);
     for (std::uint64_t i = sizeof(h); i < kPage; ++i)
       if (page[i] != 0) return corrupt(i, "data behind the header");
     if (everything_) XXH3_128bits_update(&file_hash_, page.data(), kPage);

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/personality.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/rseq.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -56,6 +57,7 @@ class MemberBuilder {
     for (auto& [segment, backing] : shared_)
       if (backing.fd >= 0) keep.push_back(&backing.fd);
     if (start_.plan != nullptr) SHADOWIB_TRY(start_.plan->install(image_.header.member, keep));
+    raise_memory_limits();
     SHADOWIB_TRY(restore_surroundings());
     SHADOWIB_TRY(open_files());
     SHADOWIB_TRY(read_current_mappings(&current_));
@@ -93,6 +95,16 @@ class MemberBuilder {
       ::syscall(SYS_rt_sigaction, signal, &image_.actions[static_cast<unsigned>(signal) - 1], nullptr, 8);
     }
     return {};
+  }
+
+  // The recorded limits come last: a program may have lowered them below what it had.
+  static void raise_memory_limits() {
+    for (const auto resource : {RLIMIT_MEMLOCK, RLIMIT_AS, RLIMIT_DATA}) {
+      rlimit limit{};
+      if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == limit.rlim_max) continue;
+      limit.rlim_cur = limit.rlim_max;
+      ::setrlimit(resource, &limit);
+    }
   }
 
   // Lowering it needs privilege; then it stays as it is.
@@ -353,7 +365,13 @@ const char* step_name(RestoreStep step) {
     case RestoreStep::kProtect:
       return "protecting memory at";
     case RestoreStep::kAdvise:
-      return "locking or advising memory at";
+      return "advising memory at";
+    case RestoreStep::kLock:
+      return "locking memory at";
+    case RestoreStep::kSeal:
+      return "sealing memory at";
+    case RestoreStep::kLockFuture:
+      return "mlockall(MCL_FUTURE)";
     case RestoreStep::kMemoryLayout:
       return "prctl(PR_SET_MM_MAP)";
     case RestoreStep::kThread:
@@ -420,6 +438,11 @@ Status report_status(const RestoreReport& report, const LoadedImage& image) {
                            ? "; the thread id is in use in this pid namespace"
                        : report.step == RestoreStep::kThread && report.error == EINVAL
                            ? "; raise /proc/sys/kernel/pid_max above it"
+                       : report.step == RestoreStep::kLock && report.error == EAGAIN
+                           ? "; there is not enough free memory to lock it in"
+                       : report.step == RestoreStep::kLock || report.step == RestoreStep::kLockFuture
+                           ? "; raise RLIMIT_MEMLOCK (ulimit -Hl) or restart with CAP_IPC_LOCK"
+                       : report.step == RestoreStep::kSeal ? "; use Linux 6.10 or newer"
                        : report.error == ENOMEM ? "; not enough memory, address space (ulimit -v) or vm.max_map_count"
                        : report.step == RestoreStep::kIdentity ? "; restart as the user who ran the job"
                                                                : "";

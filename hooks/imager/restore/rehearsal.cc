@@ -26,6 +26,7 @@
 #include "hooks/imager/restore/recorded_files.h"
 #include "hooks/imager/restore/shared_memory.h"
 #include "hooks/imager/restore/vdso.h"
+#include "hooks/imager/restorer/restorer_args.h"
 #include "hooks/threads/sanitizer_thread.h"
 
 namespace shadowib {
@@ -294,13 +295,54 @@ std::string hex_address(std::uint64_t address) {
   return text;
 }
 
+constexpr std::uint64_t kOtherBytes = 16 << 20;  // of address space: the restorer and the vdso
+
+// The kernel's limits on all mappings of a process together.
+void judge_sums(const LoadedImage& image, const MachineLimits& limits, Obstacles* obstacles) {
+  const std::string member = "member " + std::to_string(image.header.member);
+  std::uint64_t locked = 0, all = kOtherBytes + image.threads.size() * kRestorerThreadStack, data = kOtherBytes;
+  for (const MappingRecord& r : image.mappings) {
+    all += r.length;
+    if ((r.flags & (MAP_SHARED | MAP_GROWSDOWN)) == 0) data += r.length;
+    if ((r.advice & kAdviceLocked) != 0) locked += r.length;
+  }
+  const auto judge = [&](std::uint64_t needed, std::uint64_t limit, const char* what, const char* remedy) {
+    if (needed <= limit) return;
+    obstacles->add(member + " has " + std::to_string(needed) + " bytes " + what + ", the hard limit here is " +
+                   std::to_string(limit) + "; " + remedy);
+  };
+  judge(locked, limits.locked_bytes, "locked (RLIMIT_MEMLOCK)",
+        "raise it (ulimit -Hl), or restart as a user with CAP_IPC_LOCK");
+  if (image.process.locks_future != 0 && limits.locked_bytes == 0)
+    obstacles->add(member + " locks all memory to come (mlockall, MCL_FUTURE), the hard RLIMIT_MEMLOCK here is 0");
+  judge(all, limits.address_bytes, "of addresses (RLIMIT_AS)", "raise it (ulimit -Hv)");
+  judge(data, limits.data_bytes, "of private memory (RLIMIT_DATA)", "raise it (ulimit -Hd)");
+  if (image.mappings.size() + kRestorerMappings > limits.map_count)
+    obstacles->add(member + " has " + std::to_string(image.mappings.size()) +
+                   " mappings, and the restorer needs some more, above vm.max_map_count; raise it (sysctl)");
+}
+
+// What only newer kernels have.
+void judge_states(const LoadedImage& image, const MachineLimits& limits, Obstacles* obstacles) {
+  const std::string member = "member " + std::to_string(image.header.member);
+  std::uint32_t advice = 0;
+  for (const MappingRecord& r : image.mappings) advice |= r.advice;
+  const bool guards = std::any_of(image.batches.begin(), image.batches.end(),
+                                  [](const PageBatch& b) { return (b.flags & kPagesGuard) != 0; });
+  if (guards && !limits.guard_pages)
+    obstacles->add(member + " has guard pages by madvise, which a kernel has from Linux 6.13 on");
+  if ((advice & kAdviceSealed) != 0 && !limits.seals)
+    obstacles->add(member + " has sealed memory (mseal), which a kernel has from Linux 6.10 on");
+  if ((advice & kAdviceDroppable) != 0 && !limits.droppable)
+    obstacles->add(member + " has droppable memory (MAP_DROPPABLE), which a kernel has from Linux 6.11 on");
+}
+
 Step rehearse_memory(const OpenedSet& set, const MachineLimits& limits) {
   Obstacles obstacles;
   std::uint64_t saved = 0;
   for (const MemberImage& m : set.members) {
     const LoadedImage& image = m.image;
     const std::string member = "member " + std::to_string(image.header.member);
-    std::uint64_t locked = 0;
     for (const std::uint64_t bytes : image.saved_bytes) saved += bytes;
     for (const SharedBatch& b : image.shared) saved += b.page_count * kPage;
     for (const MappingRecord& r : image.mappings) {
@@ -309,16 +351,9 @@ Step rehearse_memory(const OpenedSet& set, const MachineLimits& limits) {
       if (r.start + r.length > limits.highest_address)
         obstacles.add(member + " has memory at " + hex_address(r.start) + ", and addresses end at " +
                       hex_address(limits.highest_address) + " here (five levels of page tables there, four here)");
-      if ((r.advice & kAdviceLocked) != 0) locked += r.length;
     }
-    const bool guards = std::any_of(image.batches.begin(), image.batches.end(),
-                                    [](const PageBatch& b) { return (b.flags & kPagesGuard) != 0; });
-    if (guards && !limits.guard_pages)
-      obstacles.add(member + " has guard pages by madvise, which a kernel has from Linux 6.13 on");
-    if (image.mappings.size() > limits.map_count)
-      obstacles.add(member + " has " + std::to_string(image.mappings.size()) + " mappings, above vm.max_map_count");
-    if (locked > limits.locked_bytes)
-      obstacles.add(member + " has " + std::to_string(locked) + " bytes locked, above RLIMIT_MEMLOCK");
+    judge_states(image, limits, &obstacles);
+    judge_sums(image, limits, &obstacles);
   }
   const std::string size =
       std::to_string(saved >> 20) + " MiB saved, " + std::to_string(limits.available_bytes >> 20) + " MiB free here";
@@ -343,6 +378,34 @@ bool has_guard_pages() {
   const bool has = ::madvise(page, kPage, 102 /* MADV_GUARD_INSTALL */) == 0;
   ::munmap(page, kPage);
   return has;
+}
+
+bool has_seals() { return ::syscall(462 /* mseal */, 0, 0, 0) == 0; }
+
+bool has_droppable() {
+  constexpr int kDroppable = 0x08;  // MAP_DROPPABLE
+  void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, kDroppable | MAP_ANONYMOUS, -1, 0);
+  if (page != MAP_FAILED) ::munmap(page, kPage);
+  return page != MAP_FAILED;
+}
+
+// CAP_IPC_LOCK counts in the first user namespace alone, and a restart without CAP_SYS_ADMIN leaves it. So a child
+// tries.
+bool locks_without_limit() {
+  if (!has_capability(CAP_IPC_LOCK) || !has_capability(CAP_SYS_ADMIN)) return false;
+  void* page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    rlimit none{};
+    ::setrlimit(RLIMIT_MEMLOCK, &none);
+    ::_exit(::mlock(page, kPage) == 0 ? 0 : 1);
+  }
+  int status = 1;
+  while (child > 0 && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  ::munmap(page, kPage);
+  return status == 0;
 }
 
 Step rehearse_descriptors(const OpenedSet& set, const MachineLimits& limits) {
@@ -373,11 +436,17 @@ MachineLimits machine_limits() {
   limits.lowest_address = has_capability(CAP_SYS_RAWIO) ? 0 : number_in("/proc/sys/vm/mmap_min_addr", 0);
   limits.highest_address = address_end();
   limits.guard_pages = has_guard_pages();
-  rlimit limit{};
-  ::getrlimit(RLIMIT_MEMLOCK, &limit);
-  limits.locked_bytes = has_capability(CAP_IPC_LOCK) ? ~0ull : limit.rlim_cur;
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  limits.descriptors = limit.rlim_max;
+  limits.seals = has_seals();
+  limits.droppable = has_droppable();
+  const auto hard_limit = [](auto resource) {
+    rlimit limit{};
+    ::getrlimit(resource, &limit);
+    return static_cast<std::uint64_t>(limit.rlim_max);
+  };
+  limits.locked_bytes = locks_without_limit() ? ~0ull : hard_limit(RLIMIT_MEMLOCK);
+  limits.address_bytes = hard_limit(RLIMIT_AS);
+  limits.data_bytes = hard_limit(RLIMIT_DATA);
+  limits.descriptors = hard_limit(RLIMIT_NOFILE);
   std::ifstream file("/proc/meminfo");
   std::string name, unit;
   for (std::uint64_t kib = 0; file >> name >> kib && std::getline(file, unit);)

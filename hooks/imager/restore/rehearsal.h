@@ -24,10 +24,14 @@ struct MachineLimits {
   std::uint64_t map_count;        // vm.max_map_count
   std::uint64_t lowest_address;   // vm.mmap_min_addr, 0 for who may map below it
   std::uint64_t highest_address;  // where a process's addresses end
-  std::uint64_t locked_bytes;     // RLIMIT_MEMLOCK, the largest number for who has CAP_IPC_LOCK
+  std::uint64_t locked_bytes;     // the hard RLIMIT_MEMLOCK, or the largest number if the restart has CAP_IPC_LOCK
   std::uint64_t descriptors;      // the hard RLIMIT_NOFILE, to which a restart raises the soft one
   std::uint64_t available_bytes;  // memory and swap space that are free
   bool guard_pages;               // the kernel has MADV_GUARD_INSTALL (Linux 6.13)
+  std::uint64_t address_bytes = ~0ull;  // the hard RLIMIT_AS
+  std::uint64_t data_bytes = ~0ull;     // the hard RLIMIT_DATA
+  bool seals = true;                    // the kernel has mseal (Linux 6.10)
+  bool droppable = true;                // the kernel has MAP_DROPPABLE (Linux 6.11)
 };
 MachineLimits machine_limits();
 

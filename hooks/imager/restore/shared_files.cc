@@ -185,16 +185,19 @@ Status make_system_v_segment(const Segment& s, int* shmid) {
   return *shmid >= 0 ? Status() : shared_memory_failure(Code::kRefused, s, "shmget fails", errno);
 }
 
-void finish_system_v_segment(const Segment& s, int shmid) {
+Status finish_system_v_segment(const Segment& s, int shmid) {
   shmid_ds info{};
-  if (::shmctl(shmid, IPC_STAT, &info) != 0) return;
+  if ((s.mode & SHM_LOCKED) != 0 && ::shmctl(shmid, SHM_LOCK, nullptr) != 0)
+    return shared_memory_failure(Code::kRefused, s, "it cannot be locked; raise RLIMIT_MEMLOCK (ulimit -Hl)", errno);
+  if (::shmctl(shmid, IPC_STAT, &info) != 0) return {};
   info.shm_perm.mode = static_cast<unsigned short>(s.mode & 0777);
   info.shm_perm.uid = s.user;
   info.shm_perm.gid = s.group;
-  if (::shmctl(shmid, IPC_SET, &info) == 0) return;
+  if (::shmctl(shmid, IPC_SET, &info) == 0) return {};
   info.shm_perm.uid = ::geteuid();
   info.shm_perm.gid = ::getegid();
   ::shmctl(shmid, IPC_SET, &info);
+  return {};
 }
 
 }  // namespace shadowib

@@ -21,6 +21,7 @@ Status judge_shared_file(const descriptors::Segment& segment);
 
 // Of its size, with its key, and its id where the kernel grants it.
 Status make_system_v_segment(const descriptors::Segment& segment, int* shmid);
-void finish_system_v_segment(const descriptors::Segment& segment, int shmid);
+// Mode, owner and lock, when all have attached it. kRefused if it cannot be locked.
+Status finish_system_v_segment(const descriptors::Segment& segment, int shmid);
 
 }  // namespace shadowib

@@ -174,7 +174,7 @@ bool SharedMemoryPlan::find(std::uint32_t member, std::uint64_t segment, Backing
 Status SharedMemoryPlan::finish() {
   for (const auto& [key, made] : made_) {
     if (made.backing.fd >= 0) SHADOWIB_TRY(finish_shared_file(made.segment, made.backing.fd, made.beside));
-    if (made.attached != nullptr) finish_system_v_segment(made.segment, made.backing.shmid);
+    if (made.attached != nullptr) SHADOWIB_TRY(finish_system_v_segment(made.segment, made.backing.shmid));
   }
   close();
   return {};

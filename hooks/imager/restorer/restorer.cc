@@ -21,6 +21,9 @@
 #ifndef MADV_GUARD_INSTALL
 #define MADV_GUARD_INSTALL 102
 #endif
+#ifndef __NR_mseal
+#define __NR_mseal 462
+#endif
 #ifndef MAP_DROPPABLE
 #define MAP_DROPPABLE 0x08
 #endif
@@ -177,25 +180,48 @@ void read_batch(RestorerArgs* args, const RestorerBatch& batch) {
   }
 }
 
+// The kernel marks the mapping first and fills it then. A mark without filling fails by limits alone. Filling cannot
+// reach memory behind no protection, guard regions and the end of a file: the mark stays.
+void lock_mapping(RestorerArgs* args, const MappingRecord& r) {
+  constexpr int kOnFault = 1;         // MLOCK_ONFAULT
+  constexpr long kUnreachable = -12;  // ENOMEM
+  if ((r.advice & kAdviceLocked) == 0) return;
+  check(args, RestoreStep::kLock, raw::invoke(__NR_mlock2, r.start, r.length, kOnFault), r.start);
+  if ((r.advice & kAdviceLockOnFault) != 0) return;
+  const long filled = raw::invoke(__NR_mlock2, r.start, r.length, 0);
+  if (filled != kUnreachable) check(args, RestoreStep::kLock, filled, r.start);
+}
+
+// Once it has its content: what a mapping cannot be given while it is filled.
 void settle_mapping(RestorerArgs* args, const RestorerMapping& m) {
   const MappingRecord& r = m.record;
   if (m.has_content != 0 && r.protection != (PROT_READ | PROT_WRITE))
     check(args, RestoreStep::kProtect, raw::invoke(__NR_mprotect, r.start, r.length, r.protection), r.start);
-  static constexpr std::uint32_t kBits[] = {kAdviceDontFork,  kAdviceDontDump,   kAdviceWipeOnFork,
-                                            kAdviceMergeable, kAdviceSequential, kAdviceRandom};
-  for (const std::uint32_t bit : kBits) {
-    if ((r.advice & bit) == 0 || (r.advice & kAdviceDroppable) != 0) continue;
-    const int advice = bit == kAdviceDontFork     ? MADV_DONTFORK
-                       : bit == kAdviceDontDump   ? MADV_DONTDUMP
-                       : bit == kAdviceWipeOnFork ? MADV_WIPEONFORK
-                       : bit == kAdviceMergeable  ? MADV_MERGEABLE
-                       : bit == kAdviceSequential ? MADV_SEQUENTIAL
-                                                  : MADV_RANDOM;
-    raw::invoke(__NR_madvise, r.start, r.length, advice);  // advice: a kernel without it does as well
+  const auto advise = [args, &r](std::uint32_t bit, int advice, bool matters) {
+    if ((r.advice & bit) == 0) return;
+    const long result = raw::invoke(__NR_madvise, r.start, r.length, advice);
+    if (matters) check(args, RestoreStep::kAdvise, result, r.start);
+  };
+  advise(kAdviceDontFork, MADV_DONTFORK, true);
+  advise(kAdviceDontDump, MADV_DONTDUMP, true);
+  advise(kAdviceWipeOnFork, MADV_WIPEONFORK, true);
+  // A kernel that does not know the others does as well without them.
+  advise(kAdviceMergeable, MADV_MERGEABLE, false);
+  advise(kAdviceSequential, MADV_SEQUENTIAL, false);
+  advise(kAdviceRandom, MADV_RANDOM, false);
+  lock_mapping(args, r);
+}
+
+// Last: a sealed mapping takes no other change. `locks_future` is of the process and concerns no mapping that is
+// there.
+void seal_memory(RestorerArgs* args) {
+  for (std::uint32_t i = 0; i < args->mapping_count; ++i) {
+    const MappingRecord& r = args->mappings[i].record;
+    if ((r.advice & kAdviceSealed) != 0)
+      check(args, RestoreStep::kSeal, raw::invoke(__NR_mseal, r.start, r.length, 0), r.start);
   }
-  if ((r.advice & kAdviceLocked) != 0)
-    check(args, RestoreStep::kAdvise,
-          raw::invoke(__NR_mlock2, r.start, r.length, (r.advice & kAdviceLockOnFault) != 0 ? 1 : 0), r.start);
+  if (args->process->locks_future != 0)
+    check(args, RestoreStep::kLockFuture, raw::invoke(__NR_mlockall, args->process->locks_future), 0);
 }
 
 void restore_memory(RestorerArgs* args) {
@@ -217,6 +243,7 @@ void restore_memory(RestorerArgs* args) {
   }
   check(args, RestoreStep::kMemoryLayout,
         raw::invoke(__NR_prctl, PR_SET_MM, PR_SET_MM_MAP, &args->memory_map, sizeof(args->memory_map), 0), 0);
+  seal_memory(args);
 }
 
 // --- the state of one thread ---

@@ -30,6 +30,9 @@ enum class RestoreStep : std::uint32_t {
   kContext = 16,
   kLimit = 17,
   kSchedule = 18,
+  kLock = 19,
+  kSeal = 20,
+  kLockFuture = 21,
   // No end of anything: the next thread is to get the number `object`, and the answer comes through go_fd.
   kNumber = 50,
   // Steps of the C++ part, which sends a text as well.
@@ -84,6 +87,8 @@ struct RestorerMemoryMap {  // struct prctl_mm_map
 };
 
 inline constexpr std::uint64_t kRestorerThreadStack = 8192;
+// Mappings that a process being restored has beside those of its image: the restorer and the vdso.
+inline constexpr std::uint32_t kRestorerMappings = 8;
 
 struct RestorerArgs {
   std::uint64_t region_start, region_bytes;

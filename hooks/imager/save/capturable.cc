@@ -1,7 +1,10 @@
 // check_capturable: what of memory and process state stands in the way of a checkpoint.
 #include <errno.h>
+#include <linux/capability.h>
+#include <sys/resource.h>
 
 #include "hooks/imager/imager.h"
+#include "hooks/imager/restorer/restorer_args.h"
 #include "hooks/imager/save/mapping_table.h"
 #include "hooks/imager/save/process_state.h"
 #include "hooks/raw/directory_reader.h"
@@ -53,11 +56,44 @@ Status check_main_thread() {
   return {};
 }
 
+bool has_capability(unsigned capability) {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (raw::invoke(__NR_capget, &header, data) != 0) return false;
+  return (data[capability / 32].permitted & 1u << (capability % 32)) != 0;
+}
+
+// A restart by the same user, in the same place, has to lock what is locked here, and to map what is mapped here.
+Status check_limits(const MappingTable& table) {
+  std::uint64_t locked = 0, limit[2] = {~0ull, ~0ull};
+  for (std::uint32_t i = 0; i < table.count; ++i)
+    if ((table.mappings[i].advice & kAdviceLocked) != 0) locked += table.mappings[i].length;
+  raw::invoke(__NR_prlimit64, 0, RLIMIT_MEMLOCK, nullptr, limit);
+  if ((locked > limit[1] || (table.locks_future != 0 && limit[1] == 0)) && !has_capability(CAP_IPC_LOCK))
+    return Status::of(
+        Code::kRefused, 0,
+        "%lu bytes of this process are locked (mlock), and its hard RLIMIT_MEMLOCK of %lu would not let "
+        "a restart lock them again; raise it (ulimit -Hl), or do not lower it after locking",
+        locked, limit[1]);
+  char text[32];
+  if (read_small_file("/proc/sys/vm/max_map_count", text, sizeof(text)) <= 0) return {};
+  const char* at = text;
+  const std::uint64_t most = parse_number(&at, 10);
+  if (table.count + kRestorerMappings > most)
+    return Status::of(Code::kRefused, 0,
+                      "this process has %u mappings, and a restart needs some more than vm.max_map_count, %lu; raise "
+                      "it (sysctl)",
+                      table.count, most);
+  return {};
+}
+
 Status check_memory_and_timers() {
   Scratch scratch;
-  if (!scratch.map(32 << 20)) return Status(Code::kInternal, ENOMEM, "no memory for the imager's scratch");
+  if (!scratch.map(32 << 20))
+    return Status(Code::kRefused, ENOMEM, "no memory for the imager's scratch; raise RLIMIT_AS or RLIMIT_MEMLOCK");
   MappingTable table;
   Status status = read_mappings(&scratch, SharedList{nullptr, 0}, &table);
+  if (status.ok()) status = check_limits(table);
   scratch.unmap();
   TimerRecord timers[64] = {};
   std::uint32_t count = 0;

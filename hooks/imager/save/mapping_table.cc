@@ -6,6 +6,7 @@
 #include <linux/stat.h>
 #include <sys/mman.h>
 
+#include "hooks/imager/save/vm_flags.h"
 #include "hooks/raw/text.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "shadowib/base/descriptors.h"
@@ -25,7 +26,9 @@ struct Area {
   std::uint32_t path_bytes;
   std::uint64_t protection_key;
   std::uint32_t advice;
-  bool no_reserve, grows_down, hugetlb, io, pfn, may_write;
+  bool no_reserve, grows_down, device_memory, may_write;
+  const VmFlag* refused;  // the first flag that stands in the way
+  char unknown[3];        // a flag that is in no table
 };
 
 // The address spaces of big programs make long texts, so smaps is read piece by piece, line by line.
@@ -113,66 +116,23 @@ bool parse_head(const char* line, Area* area) {
   return true;
 }
 
+bool is_flag(const char* at, const char* name) { return at[0] == name[0] && at[1] == name[1]; }
+
 void parse_flags(const char* at, Area* area) {
-  while (*at != '\0') {
+  for (;; at += 2) {
     while (*at == ' ') ++at;
     if (at[0] == '\0' || at[1] == '\0') return;
-    switch (at[0] << 8 | at[1]) {
-      case 'n' << 8 | 'r':
-        area->no_reserve = true;
-        break;
-      case 'm' << 8 | 'w':
-        area->may_write = true;
-        break;
-      case 'g' << 8 | 'd':
-        area->grows_down = true;
-        break;
-      case 'h' << 8 | 't':
-        area->hugetlb = true;
-        break;
-      case 'i' << 8 | 'o':
-        area->io = true;
-        break;
-      case 'p' << 8 | 'f':
-        area->pfn = true;
-        break;
-      case 'd' << 8 | 'c':
-        area->advice |= kAdviceDontFork;
-        break;
-      case 'd' << 8 | 'd':
-        area->advice |= kAdviceDontDump;
-        break;
-      case 'n' << 8 | 'h':
-        area->advice |= kAdviceNoHugePage;
-        break;
-      case 'h' << 8 | 'g':
-        area->advice |= kAdviceHugePage;
-        break;
-      case 'l' << 8 | 'o':
-        area->advice |= kAdviceLocked;
-        break;
-      case 'l' << 8 | 'f':
-        area->advice |= kAdviceLockOnFault;
-        break;
-      case 'w' << 8 | 'f':
-        area->advice |= kAdviceWipeOnFork;
-        break;
-      case 'm' << 8 | 'g':
-        area->advice |= kAdviceMergeable;
-        break;
-      case 's' << 8 | 'r':
-        area->advice |= kAdviceSequential;
-        break;
-      case 'r' << 8 | 'r':
-        area->advice |= kAdviceRandom;
-        break;
-      case 'd' << 8 | 'p':
-        area->advice |= kAdviceDroppable;
-        break;
-      default:
-        break;
+    const VmFlag* flag = find_vm_flag(at);
+    if (flag == nullptr) {
+      area->unknown[0] = at[0], area->unknown[1] = at[1];
+      continue;
     }
-    at += 2;
+    area->advice |= flag->advice;
+    if (flag->fate == FlagFate::kRefused && area->refused == nullptr) area->refused = flag;
+    if (flag->fate == FlagFate::kDevice) area->device_memory = true;
+    if (is_flag(at, "nr")) area->no_reserve = true;
+    if (is_flag(at, "mw")) area->may_write = true;
+    if (is_flag(at, "gd")) area->grows_down = true;
   }
 }
 
@@ -229,6 +189,9 @@ class TableBuilder {
     vdso_ = static_cast<VdsoRecord*>(scratch_->take(sizeof(VdsoRecord)));
     text_ = static_cast<char*>(scratch_->take(kTextBytes + 1));
     memory_ = raw::invoke(__NR_openat, AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC, 0);
+    const long probe = raw::invoke(__NR_mmap, nullptr, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (raw::failed(probe)) return false;
+    probe_ = static_cast<std::uint64_t>(probe);
     std::size_t rest = 0;
     std::uint8_t* at = scratch_->rest(&rest);
     if (vdso_ == nullptr || text_ == nullptr || at == nullptr || rest < (1 << 20)) return false;
@@ -241,6 +204,7 @@ class TableBuilder {
   }
   ~TableBuilder() {
     if (memory_ >= 0) raw::invoke(__NR_close, memory_);
+    if (probe_ != 0) raw::invoke(__NR_munmap, probe_, kPage);
   }
   TableBuilder(const TableBuilder&) = delete;
   TableBuilder& operator=(const TableBuilder&) = delete;
@@ -290,6 +254,7 @@ class TableBuilder {
     if (starts_with(area.path, "[vsyscall]")) return {};
     if (starts_with(area.path, "[vdso]") || starts_with(area.path, "[vvar") || starts_with(area.path, "[vvclock"))
       return add_vdso(area);
+    if (area.start <= probe_ && probe_ < area.end) table_->locks_future = locks_future(area.advice);
     // Cut out what is ours.
     for (std::uint64_t at = area.start; at < area.end;) {
       std::uint64_t cut_start = area.end, cut_end = area.end;
@@ -299,11 +264,8 @@ class TableBuilder {
         cut_start = owned > at ? owned : at;
         cut_end = owned + owned_bytes;
       }
-      const std::uint64_t scratch_end = scratch_->start() + scratch_->bytes();
-      if (scratch_->start() < area.end && scratch_end > at && scratch_->start() < cut_start) {
-        cut_start = scratch_->start() > at ? scratch_->start() : at;
-        cut_end = scratch_end;
-      }
+      cut(at, area.end, scratch_->start(), scratch_->bytes(), &cut_start, &cut_end);
+      cut(at, area.end, probe_, kPage, &cut_start, &cut_end);
       if (cut_start > at) {
         Area piece = area;
         piece.start = at;
@@ -314,6 +276,20 @@ class TableBuilder {
       at = cut_end;
     }
     return {};
+  }
+
+  // Of [at, end) the range [start, start + bytes) is ours, if it comes before the one that is known.
+  static void cut(std::uint64_t at, std::uint64_t end, std::uint64_t start, std::uint64_t bytes,
+                  std::uint64_t* cut_start, std::uint64_t* cut_end) {
+    if (start >= end || start + bytes <= at || start >= *cut_start) return;
+    *cut_start = start > at ? start : at;
+    *cut_end = start + bytes;
+  }
+
+  // The kernel does not tell of MCL_FUTURE: a new mapping shows it.
+  static std::uint32_t locks_future(std::uint32_t advice) {
+    if ((advice & kAdviceLocked) == 0) return 0;
+    return MCL_FUTURE | ((advice & kAdviceLockOnFault) != 0 ? MCL_ONFAULT : 0);
   }
 
   Status add_vdso(const Area& area) {
@@ -348,12 +324,19 @@ class TableBuilder {
   }
 
   Status classify(const Area& area, MappingRecord* m) {
-    if (area.protection_key != 0) return refuse(area, "it has a memory protection key", "");
-    if (area.hugetlb) return refuse(area, "it lies in hugetlb pages", "; use transparent huge pages");
+    if (area.unknown[0] != '\0')
+      return refuse(area, area.unknown,
+                    " is a state of memory (VmFlags) that this shadowib does not know; update it");
+    if (area.refused != nullptr) return refuse(area, area.refused->what, area.refused->remedy);
+    // The kernel gives memory that may only be executed a key by itself, and does so again.
+    if (area.protection_key != 0 && area.protection != PROT_EXEC)
+      return refuse(area, "it has a memory protection key", "; use mprotect instead of pkey_mprotect");
+    if (starts_with(area.path, "/secretmem"))
+      return refuse(area, "it is secret memory (memfd_secret), which no one else may read", "");
     const bool private_zero = !area.shared && ends_with(area.path, area.path_bytes, "/dev/zero");
     const bool named_file = area.path[0] == '/' && area.inode != 0 && !private_zero;
     if (!named_file && !area.shared) {
-      if (area.io || area.pfn) return refuse(area, "it is device memory", "");
+      if (area.device_memory) return refuse(area, "it is device memory", "");
       m->kind = MappingKind::kAnonymous;
       m->flags |= MAP_ANONYMOUS;
       return {};
@@ -365,10 +348,10 @@ class TableBuilder {
     const bool segment = starts_with(path, "/SYSV") || starts_with(path, "/memfd:") ||
                          starts_with(path, "/dev/shm/") || zero ||
                          (deleted && path[0] == '/' && path[1] != '[' && !device);
-    if (area.shared && (segment || is_listed(area)) && !area.io && !area.pfn) return find_segment(area, zero, m);
+    if (area.shared && (segment || is_listed(area)) && !area.device_memory) return find_segment(area, zero, m);
     if (starts_with(path, "anon_inode:") || path[0] == '[' || !named_file)
       return refuse(area, "it is memory of a kernel object", "");
-    if (device || area.io || area.pfn)
+    if (device || area.device_memory)
       return refuse(area, "it is a device mapping", "; close the device before the checkpoint");
     return describe_file(area, m);
   }
@@ -405,7 +388,7 @@ class TableBuilder {
   Status describe_file(const Area& area, MappingRecord* m) {
     m->kind = area.shared ? MappingKind::kSharedFile : MappingKind::kPrivateFile;
     m->offset = area.offset;
-    m->file_mode = area.shared && (area.protection & PROT_WRITE) != 0;
+    m->file_mode = area.shared && area.may_write;
     struct statx info {};
     const long result = raw::invoke(__NR_statx, AT_FDCWD, strings_ + m->path_offset, 0, STATX_BASIC_STATS, &info);
     if (result == 0 && info.stx_ino == area.inode) {
@@ -426,6 +409,7 @@ class TableBuilder {
   VdsoRecord* vdso_ = nullptr;
   char* text_ = nullptr;
   long memory_ = -1;
+  std::uint64_t probe_ = 0;  // a page that this maps
   std::uint64_t* stored_count_ = nullptr;
   MappingRecord* mappings_ = nullptr;
   char* strings_ = nullptr;
@@ -438,7 +422,8 @@ class TableBuilder {
 Status read_mappings(Scratch* scratch, const SharedList& shared, MappingTable* table) {
   *table = MappingTable{};
   TableBuilder builder(scratch, shared, table);
-  if (!builder.start()) return Status(Code::kInternal, ENOMEM, "no scratch memory for the table of mappings");
+  if (!builder.start())
+    return Status(Code::kRefused, ENOMEM, "no memory for the table of mappings; raise RLIMIT_AS or RLIMIT_MEMLOCK");
   return builder.read();
 }
 

@@ -15,7 +15,8 @@ struct MappingTable {
   std::uint32_t count;
   const char* strings;
   std::uint32_t string_bytes;
-  VdsoRecord* vdso;  // without content
+  VdsoRecord* vdso;            // without content
+  std::uint32_t locks_future;  // MCL_FUTURE and MCL_ONFAULT, as the process has asked for by mlockall
 };
 
 // What mappings of shared memory are looked up in. Without a list (`list` null) they are only judged.

@@ -50,6 +50,12 @@ void PageScanner::begin(std::uint64_t start, std::uint64_t end) {
   cursor_ = start;
   end_ = end;
   count_ = taken_ = 0;
+  guards_only_ = false;
+}
+
+void PageScanner::begin_guards(std::uint64_t start, std::uint64_t end) {
+  begin(start, end);
+  guards_only_ = true;
 }
 
 bool PageScanner::next(PageRange* range) {
@@ -62,9 +68,10 @@ bool PageScanner::next(PageRange* range) {
 
 bool PageScanner::fill() {
   count_ = taken_ = 0;
+  if (guards_only_ && (!use_ioctl_ || !guard_known_)) return false;
   if (use_ioctl_) {
     if (fill_by_ioctl()) return true;
-    if (use_ioctl_) return false;
+    if (use_ioctl_ || guards_only_) return false;
   }
   return fill_by_read();
 }
@@ -84,12 +91,12 @@ bool PageScanner::fill_by_ioctl() {
   arg.end = end_;
   arg.vec = reinterpret_cast<std::uint64_t>(regions);
   arg.vec_len = raw_bytes_ / sizeof(PageRegion);
-  arg.category_anyof_mask = kIsPresent | kIsSwapped;
+  arg.category_anyof_mask = guards_only_ ? kIsGuard : kIsPresent | kIsSwapped;
   arg.return_mask = kIsPresent | kIsSwapped | kIsFile | kIsZero | (guard_known_ ? kIsGuard : 0);
   const long n = raw::invoke(__NR_ioctl, fd_, kPagemapScan, &arg);
   if (n == -EINVAL && guard_known_) {
     guard_known_ = false;
-    return fill_by_ioctl();
+    return !guards_only_ && fill_by_ioctl();
   }
   if (n == -ENOTTY || n == -EINVAL) {
     use_ioctl_ = false;

@@ -29,6 +29,8 @@ class PageScanner {
 
   // Starts on [start, end).
   void begin(std::uint64_t start, std::uint64_t end);
+  // Starts on [start, end) and delivers guard regions alone. A kernel that does not tell of them delivers none.
+  void begin_guards(std::uint64_t start, std::uint64_t end);
   // Delivers the next range, ascending. False at the end; then error() is 0 or an errno.
   bool next(PageRange* range);
   int error() const { return error_; }
@@ -47,6 +49,7 @@ class PageScanner {
   long fd_ = -1;
   bool use_ioctl_ = true;
   bool guard_known_ = true;
+  bool guards_only_ = false;
   int error_ = 0;
   std::uint64_t cursor_ = 0, end_ = 0;
   PageRange* ranges_ = nullptr;

@@ -55,9 +55,12 @@ class PageWriter {
     bias_ = 0;
     if (m.kind == MappingKind::kSharedFile || m.kind == MappingKind::kSharedMemory ||
         (m.advice & kAdviceDroppable) != 0)
-      return {};
+      return guards(m.start, m.start + m.length);
     if (m.kind == MappingKind::kPrivateFile) return private_file(m);
-    if (m.kind == MappingKind::kSharedAnonymous) return shared_memory(m.start, m.start + m.length, 0, true);
+    if (m.kind == MappingKind::kSharedAnonymous) {
+      SHADOWIB_TRY(guards(m.start, m.start + m.length));
+      return shared_memory(m.start, m.start + m.length, 0, true);
+    }
     scanner_.begin(m.start, m.start + m.length);
     PageRange range;
     while (scanner_.next(&range))
@@ -148,6 +151,14 @@ class PageWriter {
       swap_ = info[8] != 0;
     }
     return swap_ != 0;
+  }
+
+  // Of a mapping whose content is not found by the scan of its pages.
+  Status guards(std::uint64_t start, std::uint64_t end) {
+    scanner_.begin_guards(start, end);
+    PageRange range;
+    while (scanner_.next(&range)) SHADOWIB_TRY(guard(range));
+    return finish_mapping();
   }
 
   Status guard(const PageRange& range) {

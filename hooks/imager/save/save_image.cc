@@ -123,6 +123,7 @@ Status write_image(SaveJob* job) {
   const SharedList shared{job->request->shared, job->request->shared_count};
   SHADOWIB_TRY(read_mappings(job->scratch, shared, &table));
   SHADOWIB_TRY(refuse_unlisted(table, shared));
+  state->process.locks_future = table.locks_future;
   SHADOWIB_TRY(sync_shared_files(table));
 
   SHADOWIB_TRY(writer.header(make_header(*job->request)));

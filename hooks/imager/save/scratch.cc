@@ -2,14 +2,27 @@
 
 #include <sys/mman.h>
 
+#include "hooks/imager/image_format.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 
 namespace shadowib {
 
+// After mlockall(MCL_FUTURE) the kernel fills each new mapping and counts it against RLIMIT_MEMLOCK. Growing a
+// mapping that is not locked does neither.
 bool Scratch::map(std::size_t bytes) {
-  const long at = raw::invoke(__NR_mmap, nullptr, bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw::failed(at)) return false;
+  const long page =
+      raw::invoke(__NR_mmap, nullptr, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw::failed(page)) return false;
+  raw::invoke(__NR_munlock, page, kPage);
+  const long at = raw::invoke(__NR_mremap, page, kPage, bytes, MREMAP_MAYMOVE);
+  if (raw::failed(at)) {
+    raw::invoke(__NR_munmap, page, kPage);
+    return false;
+  }
+  if (raw::failed(raw::invoke(__NR_mprotect, at, bytes, PROT_READ | PROT_WRITE))) {
+    raw::invoke(__NR_munmap, at, bytes);
+    return false;
+  }
   start_ = static_cast<std::uint64_t>(at);
   bytes_ = bytes;
   used_ = 0;

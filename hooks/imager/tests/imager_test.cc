@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(All, Scenarios,
                          testing::Values("single", "identity", "heap", "language", "memory", "files", "changed_file",
                                          "deep_stack", "threads", "agent_thread", "vector_registers",
                                          "vector_registers_of_two", "signals", "parked_on_alternate_stack", "timers",
-                                         "many_threads", "robust_mutex"),
+                                         "many_threads", "robust_mutex", "mapping_states", "locked_memory"),
                          [](const auto& info) { return std::string(info.param); });
 
 #ifdef SUBJECT_ADDRESS
@@ -236,7 +236,7 @@ TEST_F(Imager, RefusesHugePages) {
 
 TEST_F(Imager, RestartsWithoutPrivilege) {
   if (::geteuid() != 0) GTEST_SKIP() << "runs as another user than root anyway";
-  for (const char* scenario : {"single", "identity", "threads", "timers"}) {
+  for (const char* scenario : {"single", "identity", "threads", "timers", "mapping_states"}) {
     const Outcome saved = save(scenario, become_nobody);
     ASSERT_EQ(saved.status, kSaved) << scenario << saved.text;
     const Outcome restarted = restart({"0"}, become_nobody);
@@ -288,13 +288,18 @@ class Refusals : public Imager, public testing::WithParamInterface<Refusal> {};
 
 TEST_P(Refusals, NamesTheObject) {
   const Outcome outcome = save(GetParam().scenario);
+  if (outcome.text.starts_with("SKIP")) GTEST_SKIP() << "this machine has no such memory";
   EXPECT_EQ(outcome.status, kRight) << outcome.text;
   EXPECT_NE(outcome.text.find(GetParam().words), std::string::npos) << outcome.text;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Refusals,
                          testing::Values(Refusal{"refuse_seccomp", "seccomp"}, Refusal{"refuse_traced", "traced by"},
-                                         Refusal{"refuse_dead_main", "main thread"}),
+                                         Refusal{"refuse_dead_main", "main thread"},
+                                         Refusal{"refuse_userfaultfd", "userfaultfd"},
+                                         Refusal{"refuse_secret_memory", "memfd_secret"},
+                                         Refusal{"refuse_protection_key", "protection key"},
+                                         Refusal{"refuse_locks_above_the_limit", "RLIMIT_MEMLOCK"}),
                          [](const auto& info) { return std::string(info.param.scenario); });
 
 // --- damaged images ---

@@ -317,7 +317,7 @@ TEST_F(Rehearsal, TellsMappedFilesThatChanged) {
 TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
   save("single");
   MachineLimits limits = kPlenty;
-  limits.map_count = 3;
+  limits.map_count = image().mappings.size();
   expect(RehearsedStep::kRefused, "memory", "vm.max_map_count", limits);
   limits = kPlenty;
   limits.lowest_address = image().mappings.front().start + 1;
@@ -338,6 +338,25 @@ TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
   limits = kPlenty;
   limits.locked_bytes = 0;
   expect(RehearsedStep::kRefused, "memory", "RLIMIT_MEMLOCK", limits);
+  image().mappings.front().advice = kAdviceSealed;
+  limits = kPlenty;
+  limits.seals = false;
+  expect(RehearsedStep::kRefused, "memory", "Linux 6.10", limits);
+  image().mappings.front().advice = kAdviceDroppable;
+  limits = kPlenty;
+  limits.droppable = false;
+  expect(RehearsedStep::kRefused, "memory", "Linux 6.11", limits);
+  image().mappings.front().advice = 0;
+  limits = kPlenty;
+  limits.address_bytes = 1 << 20;
+  expect(RehearsedStep::kRefused, "memory", "RLIMIT_AS", limits);
+  limits = kPlenty;
+  limits.data_bytes = 1 << 20;
+  expect(RehearsedStep::kRefused, "memory", "RLIMIT_DATA", limits);
+  limits = kPlenty;
+  limits.locked_bytes = 0;
+  image().process.locks_future = 2;
+  expect(RehearsedStep::kRefused, "memory", "MCL_FUTURE", limits);
 }
 
 TEST_F(Rehearsal, LimitsOfThisMachine) {

@@ -72,8 +72,7 @@ Status take_system_v(const SharedMapping& m, Segment* s) {
   shmid_ds info{};
   if (::shmctl(s->id, IPC_STAT, &info) != 0)
     return refuse_segment(*s, "it may not be looked at (shmctl, IPC_STAT); give its mode read permission");
-  if ((info.shm_perm.mode & 02000) != 0) return refuse_segment(*s, "it lies in hugetlb pages");
-  s->mode = info.shm_perm.mode & 0777;
+  s->mode = info.shm_perm.mode & (0777 | SHM_LOCKED);
   s->removed = (info.shm_perm.mode & SHM_DEST) != 0;
   s->user = info.shm_perm.uid;
   s->group = info.shm_perm.gid;

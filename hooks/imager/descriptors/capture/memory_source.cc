@@ -74,8 +74,11 @@ Status map_view(const Segment& s, const std::vector<SharedMapping>& mapped, Shar
   for (const SharedMapping& from : mapped) {
     if (from.offset != m->low) continue;
     const long view = ::syscall(SYS_mremap, from.start, 0, view_bytes(*m), MREMAP_MAYMOVE, 0);
-    if (view == -1) return refuse_segment(s, "a second mapping of it cannot be made (mremap)", errno);
-    m->view = static_cast<std::uint64_t>(view);
+    m->view_is_ours = view != -1;
+    m->view = m->view_is_ours ? static_cast<std::uint64_t>(view) : from.start;
+    // A mapping that is sealed, or locked up to the limit, has to do itself.
+    if (!m->view_is_ours && from.end - from.start >= view_bytes(*m)) return {};
+    if (!m->view_is_ours) return refuse_segment(s, "a second mapping of it cannot be made (mremap)", errno);
     own_mapping(reinterpret_cast<void*>(view), view_bytes(*m));
     return {};
   }
@@ -145,7 +148,7 @@ Status SharedMemorySource::open(const std::string& encoded, const std::string& t
 void SharedMemorySource::close() {
   for (const SharedMemory& m : list_) {
     if (m.fd >= 0) raw_close(m.fd);
-    if (m.view == 0) continue;
+    if (!m.view_is_ours) continue;
     disown_mapping(reinterpret_cast<void*>(m.view));
     ::munmap(reinterpret_cast<void*>(m.view), descriptors::view_bytes(m));
   }
