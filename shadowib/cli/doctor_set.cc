@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 
@@ -87,10 +88,46 @@ Status check_verbs_library(const std::string& file) {
   return {};
 }
 
-Status check_backend(const LoadedImage& image, const std::string& wanted, const std::string& verbs_library) {
+// How many devices a verbs library finds; -1 if it cannot tell. Asked in a child, which loads drivers.
+int devices_found(const std::string& library) {
+  constexpr int kUnknown = 255;
+  const int found = in_child([&library] {
+    void* handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    using GetList = void** (*)(int*);
+    const auto get_list =
+        reinterpret_cast<GetList>(handle != nullptr ? ::dlsym(handle, "ibv_get_device_list") : nullptr);
+    int count = 0;
+    if (get_list == nullptr || (get_list(&count) == nullptr && errno != ENOSYS)) return kUnknown;
+    return std::clamp(count, 0, kUnknown - 1);
+  });
+  return found == kUnknown ? -1 : found;
+}
+
+// The verbs library that members will use if the command names none: what they were started with. Empty: not known,
+// since a set that ran over verbs with another library names it only in its memory.
+std::string recorded_verbs_library(const LoadedImage& image, const std::string& backend) {
+  const bool mapped = std::any_of(image.paths.begin(), image.paths.end(), [](const std::string& path) {
+    return path.find("/libibverbs.so") != std::string::npos && path.find("/dropin/") == std::string::npos;
+  });
+  return mapped || backend != "verbs" ? "libibverbs.so.1" : "";
+}
+
+// Members that find no device are restored, and fail then.
+Status check_device(const std::string& library) {
+  if (library.empty() || machine_has_adapter() || devices_found(library) != 0) return {};
+  return Status::of(Code::kRefused, ENODEV,
+                    "--backend verbs: %.150s finds no RDMA device here; use --backend ib2tcp (auto does), or see "
+                    "shadowib doctor for what the adapter lacks",
+                    library.c_str());
+}
+
+Status check_backend(const SetManifest& manifest, const LoadedImage& image, const std::string& wanted,
+                     const std::string& verbs_library) {
   const bool automatic = wanted.empty() || wanted == "auto";
-  if (wanted == "verbs" || (automatic && machine_has_adapter()))
-    return verbs_library.empty() ? Status() : check_verbs_library(verbs_library);
+  if (wanted == "verbs" || (automatic && machine_has_adapter())) {
+    if (!verbs_library.empty()) SHADOWIB_TRY(check_verbs_library(verbs_library));
+    return check_device(verbs_library.empty() ? recorded_verbs_library(image, manifest.backend) : verbs_library);
+  }
   const std::string library = backend_library(image);
   if ((!automatic && wanted != "ib2tcp") || library.empty() || ::access(library.c_str(), R_OK) == 0) return {};
   return Status::of(Code::kNotFound, errno,
@@ -99,9 +136,10 @@ Status check_backend(const LoadedImage& image, const std::string& wanted, const 
                     library.c_str());
 }
 
-Status check_opened(const OpenedSet& set, const std::string& wanted, const std::string& verbs_library) {
+Status check_opened(const SetManifest& manifest, const OpenedSet& set, const std::string& wanted,
+                    const std::string& verbs_library) {
   SHADOWIB_TRY(refusal_of_restart(set, machine_limits()));
-  return check_backend(set.members.front().image, wanted, verbs_library);
+  return check_backend(manifest, set.members.front().image, wanted, verbs_library);
 }
 
 }  // namespace
@@ -110,7 +148,7 @@ Status check_set_here(const SetManifest& manifest, const std::set<std::uint32_t>
                       const std::string& verbs_library) {
   OpenedSet set;
   Status status = open_members(manifest, members, &set);
-  if (status.ok()) status = check_opened(set, wanted, verbs_library);
+  if (status.ok()) status = check_opened(manifest, set, wanted, verbs_library);
   close_members(&set);
   return status;
 }
