@@ -69,6 +69,50 @@ Status make_directories_of(const std::string& directory, const JobPaths& paths) 
   return {};
 }
 
+// A process that `run` has started and that still exists. On another host it counts as existing, unless `here`.
+bool started_process(const std::string& directory, const std::string& job, bool here, std::string* who) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).started, error)) {
+    std::string name = entry.path().filename();
+    std::size_t second = name.rfind(','), first = second == 0 ? second : name.rfind(',', second - 1);
+    if (second == std::string::npos || first == std::string::npos) continue;
+    std::string host = name.substr(0, first), pid = name.substr(first + 1, second - first - 1);
+    const bool local = host == host_name();
+    if (local ? start_time(pid) != name.substr(second + 1) : here) continue;
+    *who = "process " + pid + (local ? "" : " on host " + host);
+    return true;
+  }
+  return false;
+}
+
+// Whether two URIs surely are of two exchanges. A server's address may differ from host to host, and a directory's
+// path.
+bool other_exchange(const std::string& a, const std::string& b) {
+  constexpr std::size_t kScheme = 4;  // "dir:", "redi", "pmix"
+  std::error_code error;
+  if (a.compare(0, kScheme, b, 0, kScheme) != 0) return true;
+  return a.starts_with("dir:") && !fs::equivalent(a.substr(kScheme), b.substr(kScheme), error);
+}
+
+// Commands find the job by the URI on record: it must be the one that its processes use.
+Status record_exchange(const std::string& directory, const std::string& job, const std::string& uri) {
+  const std::string path = job_paths(directory, job).exchange;
+  std::string recorded, who;
+  std::error_code error;
+  if (!fs::exists(path, error)) SHADOWIB_TRY(place_file(path, uri + "\n", true));
+  if (Status s = read_file(path, &recorded); !s.ok() || recorded == uri + "\n") return s;
+  while (!recorded.empty() && recorded.back() == '\n') recorded.pop_back();
+  // An earlier launcher's server is gone, and its job with it.
+  const bool alive = !recorded.starts_with("pmix:") &&
+                     (job_alive(directory, job, &who) || started_process(directory, job, true, &who));
+  if (!alive) return place_file(path, uri + "\n", false);
+  if (!other_exchange(recorded, uri)) return {};
+  return Status::of(Code::kBusy, 0,
+                    "job %.64s is alive (%.80s) and its exchange is %.100s: leave out --exchange to join it, or end "
+                    "it first",
+                    job.c_str(), who.c_str(), Exchange::shown(recorded).c_str());
+}
+
 }  // namespace
 
 Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange) {
@@ -77,13 +121,7 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
   std::error_code error;
   if (!fs::exists(paths.key, error)) SHADOWIB_TRY(place_file(paths.key, random_key(), true));
   if (!fs::exists(paths.epoch, error)) SHADOWIB_TRY(place_file(paths.epoch, new_epoch(0), true));
-  // An earlier launcher's is gone, or is the same.
-  std::string recorded;
-  const bool launched = read_file(paths.exchange, &recorded).ok() && recorded.starts_with("pmix:");
-  if (launched && recorded != recorded_exchange(exchange) + "\n")
-    SHADOWIB_TRY(place_file(paths.exchange, recorded_exchange(exchange) + "\n", false));
-  if (!fs::exists(paths.exchange, error))
-    SHADOWIB_TRY(place_file(paths.exchange, recorded_exchange(exchange) + "\n", true));
+  SHADOWIB_TRY(record_exchange(directory, job, recorded_exchange(exchange)));
   std::string pid = std::to_string(::getpid());
   return place_file(paths.started + "/" + host_name() + "," + pid + "," + start_time(pid), "", false);
 }

@@ -148,6 +148,22 @@ Status check_own_checkpoints(const RunOptions& options) {
   return {};
 }
 
+// Opened once here, where a wrong URI can still be told to a person, and before anything of it is on record.
+Status try_exchange(const Common& common, const std::string& job, std::string* exchange) {
+  const JobPaths paths = job_paths(common.directory, job);
+  std::error_code error;
+  const bool had_password = fs::exists(paths.password, error);
+  *exchange = exchange_of(common, job);
+  if (is_launched()) *exchange = unsettled_exchange(*exchange);
+  std::unique_ptr<Exchange> tried;
+  Status status = settle_exchange(paths.password, exchange);
+  if (status.ok()) status = Exchange::open(*exchange, true, &tried);
+  if (status.ok()) return {};
+  if (!had_password) ::unlink(paths.password.c_str());
+  ::rmdir(paths.top.c_str());  // if this command has made it, and nobody uses it by now
+  return status;
+}
+
 int run_failed(const Common& common, const Status& status, int exit_code) {
   (void)fail(common, status);
   return exit_code;
@@ -178,16 +194,10 @@ int run(RunOptions& options) {
   if (Status s = check_processor_level(options); !s.ok()) return run_failed(common, s, kRunFailed);
   Libraries libraries;
   if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
-  std::string exchange = exchange_of(common, options.job);
-  if (is_launched()) exchange = unsettled_exchange(exchange);
-  if (Status s = settle_exchange(job_paths(common.directory, options.job).password, &exchange); !s.ok())
-    return run_failed(common, s, kRunFailed);
+  std::string exchange;
+  if (Status s = try_exchange(common, options.job, &exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
     return run_failed(common, s, kRunFailed);
-  // Made and tried here, where a wrong URI can still be told to a person.
-  std::unique_ptr<Exchange> tried;
-  if (Status s = Exchange::open(exchange, true, &tried); !s.ok()) return run_failed(common, s, kRunFailed);
-  tried.reset();
   if (Status s = set_environment(options, libraries, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   return replace_process(program, options.command);
 }

@@ -111,6 +111,30 @@ class Run(Tree):
         self.assertEqual(env["SHADOWIB_EXCHANGE"], f"dir:{self.top}/xx")
         self.assertEqual(self.run_show("--job", "c")["env"]["SHADOWIB_EXCHANGE"], f"dir:{self.top}/xx", "it is remembered")
 
+    def test_an_exchange_that_fails_leaves_nothing_behind(self):
+        for wrong in ("redis://127.0.0.1:1", "none:x", "dir:/etc/passwd/x"):
+            self.shadowib("run", "--job", "j", "--dir", self.dir, "--exchange", wrong, "--", "true", code=125,
+                          env={"SHADOWIB_REDIS_PASSWORD": "secret"})
+            self.assertFalse((self.dir / "jobs" / "j").exists(), wrong)
+        self.run_show("--job", "j", "--dir", self.dir)
+        self.assertEqual((self.dir / "jobs/j/exchange").read_text(), f"dir:{self.dir}/jobs/j/x\n")
+        self.shadowib("run", "--job", "j", "--dir", self.dir, "--exchange", "redis://127.0.0.1:1", "--", "true", code=125)
+        self.run_show("--job", "j", "--dir", self.dir)
+
+    def test_an_exchange_is_on_record_as_it_is_used(self):
+        record = self.dir / "jobs/j/exchange"
+        self.run_show("--job", "j", "--dir", self.dir)
+        self.run_show("--job", "j", "--dir", self.dir, "--exchange", "dir:xx")
+        self.assertEqual(record.read_text(), f"dir:{self.top}/xx\n", "another life of the job, elsewhere")
+        with subprocess.Popen([self.command, "run", "--dir", self.dir, "--job", "j", "--", "cat"], env=self.env,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            child.stdin.write(b"x")
+            child.stdin.flush()
+            self.assertEqual(child.stdout.read(1), b"x")
+            done = self.shadowib("run", "--job", "j", "--dir", self.dir, "--exchange", "dir:yy", "--", "true", code=125)
+            self.assertIn(f"(process {child.pid}) and its exchange is dir:{self.top}/xx", done.stderr)
+            self.assertEqual(record.read_text(), f"dir:{self.top}/xx\n")
+
     def test_jobs_that_share_an_exchange_have_keys_of_their_own(self):
         for job in ("a", "b"):
             self.run_show("--job", job, "--dir", "ckpt", "--exchange", "dir:xx")
