@@ -9,6 +9,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 
@@ -145,6 +146,7 @@ int checkpoint(CheckpointArguments& arguments) {
     options.progress = [&](const CheckpointProgress& progress) { watcher.set(progress); };
     status = run_checkpoint(options, &report);
   }
+  if (status.code() == Code::kNotFound) status = why_no_member(common.directory, options.job);
   if (!status.ok()) return fail(common, status);
   // The new set is what counts: that an old one stays is told, and no failure.
   if (Status s = remove_old_sets(common.directory, options.job, arguments.keep); !s.ok())
@@ -161,13 +163,15 @@ int checkpoint(CheckpointArguments& arguments) {
 void add_checkpoint(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<CheckpointArguments>();
   CLI::App* command = app.add_subcommand("checkpoint", "Save a job while it runs");
-  command->add_option("J", arguments->job, "The job; may be left out if only one is alive")->type_name("");
+  command->add_option("J", arguments->job, "The job; may be left out if only one is alive")
+      ->check(not_empty("a job"))
+      ->type_name("");
   command->add_flag("--kill", arguments->kill, "End the job's processes (SIGKILL) once the set is committed");
   command->add_option("--timeout", arguments->timeout_s, "Give up after S seconds; default 60")
-      ->check(CLI::Range(0.001, 2000000.0).description(""))
+      ->check(seconds(0.001, 2000000))
       ->type_name("S");
   command->add_option("--keep", arguments->keep, "Then remove all but the job's N newest sets; default none")
-      ->check(CLI::Range(1u, 1000000u).description(""))
+      ->check(whole_number(1, 1000000, "sets"))
       ->type_name("N");
   add_common(command, &arguments->common);
   command->footer(kCheckpointExamples);

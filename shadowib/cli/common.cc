@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "hooks/imager/set/set_files.h"
+#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
@@ -13,10 +14,12 @@ void add_common(CLI::App* command, Common* common) {
   command
       ->add_option("--dir", common->directory,
                    "Where jobs and checkpoint sets lie; default $SHADOWIB_DIR,\nelse ./shadowib-ckpt")
+      ->check(not_empty("a directory"))
       ->type_name("DIR");
   command
       ->add_option("--exchange", common->exchange,
                    "How the processes find each other; default what the job was\nstarted with, else dir: below DIR")
+      ->check(not_empty("an exchange"))
       ->type_name("URI");
   command->add_flag("--json", common->json, "Answer in JSON on standard output");
 }
@@ -46,6 +49,15 @@ Status resolve(Common* common) {
                       common->directory.size());
   common->exchange = absolute_exchange(common->exchange);
   return {};
+}
+
+Status require_directory(const Common& common) {
+  std::error_code error;
+  if (fs::is_directory(common.directory, error)) return {};
+  const char* remedy = common.directory_given ? "" : "; name the directory of your jobs with --dir";
+  if (fs::exists(common.directory, error))
+    return Status::of(Code::kUsage, ENOTDIR, "%.250s is no directory%s", common.directory.c_str(), remedy);
+  return Status::of(Code::kNotFound, ENOENT, "there is no directory %.250s%s", common.directory.c_str(), remedy);
 }
 
 int fail(const Common& common, const Status& status) {

@@ -28,6 +28,9 @@ void add_common(CLI::App* command, Common* common);
 // Defaults and absolute paths; call first in every command.
 Status resolve(Common* common);
 
+// kNotFound: there is no such directory, so no job has ever been run with it. For commands that only look.
+Status require_directory(const Common& common);
+
 // Tells the error in one line on standard error ({"error":...} on standard output with --json); returns the exit
 // code.
 int fail(const Common& common, const Status& status);

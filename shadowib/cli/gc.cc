@@ -5,6 +5,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/exchange/exchange.h"
@@ -107,6 +108,7 @@ class Collector {
 
 int gc(GcArguments& arguments) {
   if (Status s = resolve(&arguments.common); !s.ok()) return fail(arguments.common, s);
+  if (Status s = require_directory(arguments.common); !s.ok()) return fail(arguments.common, s);
   Collector collector(arguments);
   for (Status (Collector::*part)() : {&Collector::sets, &Collector::staging, &Collector::jobs})
     if (Status s = (collector.*part)(); !s.ok()) return fail(arguments.common, s);
@@ -121,6 +123,7 @@ void add_gc(CLI::App& app, int* exit_code) {
   CLI::App* command = app.add_subcommand("gc", "Remove old sets and what dead jobs left");
   command->add_option("--keep", arguments->keep, "How many of each job's newest sets stay")
       ->required()
+      ->check(whole_number(0, 1000000, "sets"))
       ->type_name("N");
   command->add_flag("--dry-run", arguments->dry_run, "Remove nothing, only tell what would go");
   add_common(command, &arguments->common);

@@ -5,6 +5,7 @@
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/set/manifest.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 
@@ -154,8 +155,11 @@ int inspect(InspectArguments& arguments) {
 void add_inspect(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<InspectArguments>();
   CLI::App* command = app.add_subcommand("inspect", "Show what an image or a set holds");
-  command->add_option("IMAGE", arguments->target, "An image file, or a set's path or name")
+  command
+      ->add_option("IMAGE", arguments->target,
+                   "An image file, a set's path or name, or a job, which stands for\nits newest set")
       ->required()
+      ->check(not_empty("a set"))
       ->type_name("");
   add_common(command, &arguments->common);
   command->footer(kInspectExamples);

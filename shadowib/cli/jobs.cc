@@ -14,6 +14,7 @@
 #include "hooks/job/protocol.h"
 #include "shadowib/base/shared_names.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/sets.h"
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/remove_below.h"
 
@@ -220,19 +221,51 @@ bool members_alive(const std::string& directory, const std::string& job, std::st
       who);
 }
 
-bool job_in_use(const std::string& directory, const std::string& job, std::string* who) {
-  if (job_alive(directory, job, who)) return true;
+namespace {
+
+// Whether a process has ever been a member in the job's present epoch: its lock's file stays.
+bool had_members(const std::string& directory, const std::string& job) {
+  const std::string prefix = present_epoch(directory, job) + ".";
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).started, error)) {
-    std::string name = entry.path().filename();
-    std::size_t second = name.rfind(','), first = second == 0 ? second : name.rfind(',', second - 1);
-    if (second == std::string::npos || first == std::string::npos) continue;
-    std::string host = name.substr(0, first), pid = name.substr(first + 1, second - first - 1);
-    if (host == host_name() && start_time(pid) != name.substr(second + 1)) continue;
-    *who = "process " + pid + (host == host_name() ? "" : " on host " + host);
-    return true;
+  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with(prefix) && name.find_first_not_of("0123456789", prefix.size()) == std::string::npos)
+      return true;
   }
   return false;
+}
+
+// "; jobs there: a, b, ...", or "" if there is none.
+std::string other_jobs(const std::string& directory) {
+  constexpr std::size_t kNamed = 4;
+  const std::vector<std::string> jobs = jobs_in(directory);
+  std::string text;
+  for (std::size_t i = 0; i < jobs.size() && i < kNamed; ++i) text += (i == 0 ? "; jobs there: " : ", ") + jobs[i];
+  return jobs.size() > kNamed ? text + ", ..." : text;
+}
+
+}  // namespace
+
+bool job_in_use(const std::string& directory, const std::string& job, std::string* who) {
+  return job_alive(directory, job, who) || started_process(directory, job, false, who);
+}
+
+Status why_no_member(const std::string& directory, const std::string& job) {
+  std::string who;
+  if (started_process(directory, job, true, &who) ||
+      (!had_members(directory, job) && started_process(directory, job, false, &who)))
+    return Status::of(Code::kBusy, 0,
+                      "job %.64s is starting: %.100s has not opened an RDMA device or come to MPI_Init yet, so there "
+                      "is nothing to save; try again",
+                      job.c_str(), who.c_str());
+  if (const std::string set = newest_set(directory, job); !set.empty())
+    return Status::of(
+        Code::kNotFound, 0,
+        "job %.64s has ended: none of its processes is alive; `shadowib restart %.64s` starts its newest "
+        "set, %.80s",
+        job.c_str(), job.c_str(), set.c_str());
+  return Status::of(Code::kNotFound, 0, "job %.64s has ended: none of its processes is alive, and it has no set",
+                    job.c_str());
 }
 
 std::vector<std::string> jobs_in(const std::string& directory) {
@@ -252,8 +285,8 @@ Status choose_job(const std::string& directory, const std::string& given, std::s
     std::error_code error;
     revalidate_parent(job_paths(directory, given).epoch);
     if (!fs::is_directory(job_paths(directory, given).top, error))
-      return Status::of(Code::kNotFound, 0, "no job %.64s in %.200s; `shadowib status` shows the jobs of a --dir",
-                        given.c_str(), directory.c_str());
+      return Status::of(Code::kNotFound, 0, "there is no job %.64s in %.180s%.100s", given.c_str(), directory.c_str(),
+                        other_jobs(directory).c_str());
     *job = given;
     return {};
   }
@@ -262,8 +295,8 @@ Status choose_job(const std::string& directory, const std::string& given, std::s
   for (const std::string& name : jobs_in(directory))
     if (job_in_use(directory, name, &who)) alive.push_back(name);
   if (alive.empty())
-    return Status::of(Code::kNotFound, 0, "no job is alive in %.250s; start one with shadowib run, or name its --dir",
-                      directory.c_str());
+    return Status::of(Code::kNotFound, 0, "no job is alive in %.200s%.100s", directory.c_str(),
+                      other_jobs(directory).c_str());
   if (alive.size() > 1)
     return Status::of(Code::kUsage, 0, "several jobs are alive in %.150s (%.64s, %.64s%s); name one",
                       directory.c_str(), alive[0].c_str(), alive[1].c_str(), alive.size() > 2 ? ", ..." : "");

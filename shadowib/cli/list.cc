@@ -40,6 +40,7 @@ Json set_json(const ListedSet& set) {
 int list(Common& common) {
   std::vector<ListedSet> sets;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (Status s = require_directory(common); !s.ok()) return fail(common, s);
   if (Status s = list_sets(common.directory, &sets); !s.ok()) return fail(common, s);
   Json all = Json::array();
   Table table({"set", "created", "generation", "members", "size", "backend", "manifest"});

@@ -14,28 +14,6 @@ void print_json(const Json& json) {
   std::printf("%s\n", text.c_str());
 }
 
-std::string human_bytes(std::uint64_t bytes) {
-  static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  int unit = 0;
-  for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
-  char text[32];
-  std::snprintf(text, sizeof(text), unit == 0 ? "%.0f %s" : "%.1f %s", value, kUnits[unit]);
-  return text;
-}
-
-std::string human_time(std::int64_t ns) {
-  char text[32];
-  double value = static_cast<double>(ns);
-  if (ns < 1000000)
-    std::snprintf(text, sizeof(text), "%.0f us", value / 1e3);
-  else if (ns < 1000000000)
-    std::snprintf(text, sizeof(text), "%.1f ms", value / 1e6);
-  else
-    std::snprintf(text, sizeof(text), "%.2f s", value / 1e9);
-  return text;
-}
-
 std::string Table::text() const {
   std::vector<std::size_t> widths;
   for (const auto& row : rows_)

@@ -6,16 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "shadowib/cli/units.h"
+
 namespace shadowib::cli {
 
 using Json = nlohmann::ordered_json;
 
 // One value, indented, with a newline. Bytes that are not UTF-8 are replaced.
 void print_json(const Json& json);
-
-// "1.5 GiB", "12.3 ms".
-std::string human_bytes(std::uint64_t bytes);
-std::string human_time(std::int64_t ns);
 
 // Columns padded to their widest cell; numbers (cells that start with a digit) to the right.
 class Table {

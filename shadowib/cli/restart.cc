@@ -18,6 +18,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/launched_restart.h"
+#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/restart_place.h"
 #include "shadowib/cli/sets.h"
@@ -34,6 +35,7 @@ struct RestartArguments {
 
 constexpr char kRestartExamples[] =
     "Examples:\n"
+    "  shadowib restart demo                        the newest set of job demo\n"
     "  shadowib restart demo.0003                   a name as `shadowib list` shows it\n"
     "  shadowib restart ./shadowib-ckpt/sets/demo.0003 --backend ib2tcp\n"
     "  shadowib restart demo.0003 --members 0-3     on one machine, and --members 4-7 on another\n"
@@ -223,8 +225,12 @@ int restart(RestartArguments& arguments) {
 void add_restart(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<RestartArguments>();
   CLI::App* command = app.add_subcommand("restart", "Start the processes of a checkpoint set again");
-  command->add_option("SET", arguments->set, "The set: its path, or its name as `shadowib list` shows it")
+  command
+      ->add_option(
+          "SET", arguments->set,
+          "The set: its path, its name as `shadowib list` shows it, or a\njob, which stands for its newest set")
       ->required()
+      ->check(not_empty("a set"))
       ->type_name("");
   command
       ->add_option("--backend", arguments->backend,
@@ -237,13 +243,13 @@ void add_restart(CLI::App& app, int* exit_code) {
           "Only these, as 0,2-5: other commands, on other machines\nthat share DIR, start the others; default all")
       ->type_name("LIST");
   command->add_option("--wait", arguments->wait_s, "How long to wait for those other commands (300)")
-      ->check(CLI::Range(1, 86400).description(""))
+      ->check(whole_number(1, 86400, "seconds"))
       ->type_name("SECONDS");
   command
       ->add_option("--timeout", arguments->timeout_s,
                    "How long a process may take to load the verbs library, and\nhalf of how long it waits for others "
                    "in a step (60)")
-      ->check(CLI::Range(1, 86400).description(""))
+      ->check(whole_number(1, 86400, "seconds"))
       ->type_name("SECONDS");
   add_common(command, &arguments->common);
   command->footer(kRestartExamples);

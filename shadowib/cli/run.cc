@@ -12,6 +12,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/libraries.h"
+#include "shadowib/cli/options.h"
 #include "shadowib/cli/program.h"
 #include "shadowib/exchange/exchange.h"
 
@@ -209,6 +210,7 @@ void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
   CLI::App* command = app.add_subcommand("run", "Start a program under shadowib");
   command
       ->add_option("--job", options->job, "The job CMD belongs to; default $SHADOWIB_JOB, else CMD's\nname and pid")
+      ->check(not_empty("a job"))
       ->type_name("J");
   command
       ->add_option(
@@ -225,7 +227,7 @@ void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
       ->check(CLI::IsMember({"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"}).description(""))
       ->type_name("LEVEL");
   command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")
-      ->check(CLI::Validator(CLI::PositiveNumber).description(""))
+      ->check(seconds(0.001, 1e8))
       ->type_name("S");
   command
       ->add_option("--checkpoint-on", options->checkpoint_on,
@@ -240,10 +242,10 @@ void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
   command
       ->add_option("--keep", options->keep,
                    "After a checkpoint that the job takes of itself remove all but its\nN newest sets; default none")
-      ->check(CLI::Range(1u, 1000000u).description(""))
+      ->check(whole_number(1, 1000000, "sets"))
       ->type_name("N");
   command->add_option("--timeout", options->timeout_s, "How long such a checkpoint may take; default 60")
-      ->check(CLI::Range(0.001, 2000000.0).description(""))
+      ->check(seconds(0.001, 2000000))
       ->type_name("S");
   add_common(command, &options->common);
   command->footer(kRunExamples);

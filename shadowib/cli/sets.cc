@@ -13,7 +13,27 @@ namespace {
 
 Progress* g_progress = nullptr;  // verify_set() takes a plain function
 
+bool is_set(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path + "/manifest.json", error);
+}
+
 }  // namespace
+
+std::string newest_set(const std::string& directory, const std::string& job) {
+  std::string newest;
+  std::uint32_t greatest = 0;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(sets_path(directory), error)) {
+    const std::string name = entry.path().filename();
+    std::string owner;
+    std::uint32_t number = 0;
+    if (!parse_set_name(name, &owner, &number) || owner != job || (number < greatest && !newest.empty())) continue;
+    greatest = number;
+    newest = name;
+  }
+  return newest;
+}
 
 Status choose_set(Common* common, const std::string& given, std::string* path) {
   std::string job;
@@ -24,6 +44,18 @@ Status choose_set(Common* common, const std::string& given, std::string* path) {
   if (is_name && (fs::exists(named, error) || !fs::exists(given, error))) {
     *path = named;
     return {};
+  }
+  if (valid_job_name(given) && !is_set(given)) {
+    const std::string newest = newest_set(common->directory, given);
+    if (newest.empty() && !fs::exists(given, error))
+      return Status::of(Code::kNotFound, 0,
+                        "%.64s is no set, and no job of which there are sets in %.200s; `shadowib list` shows those",
+                        given.c_str(), common->directory.c_str());
+    if (!newest.empty()) {
+      std::fprintf(stderr, "shadowib: the newest set of job %s is %s\n", given.c_str(), newest.c_str());
+      *path = sets_path(common->directory) + "/" + newest;
+      return {};
+    }
   }
   fs::path absolute = fs::absolute(given, error).lexically_normal();
   if (!absolute.has_filename()) absolute = absolute.parent_path();

@@ -11,8 +11,12 @@
 
 namespace shadowib::cli {
 
-// `given` is a path, or the name `list` shows. Without --dir, a path to <D>/sets/<name> makes D the directory.
+// `given` is a path, the name `list` shows, or a job, whose newest set is meant and told. Without --dir, a path to
+// <D>/sets/<name> makes D the directory. kNotFound: none of these.
 Status choose_set(Common* common, const std::string& given, std::string* path);
+
+// The name of the job's set with the greatest number, "" if it has none.
+std::string newest_set(const std::string& directory, const std::string& job);
 
 // The sets of `job`, or of each job if that is empty, that are older than its `keep` newest. Those that cannot be
 // read are none of them, and told of on standard error if all jobs are meant.

@@ -3,6 +3,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
@@ -90,6 +91,7 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
 int status(StatusArguments& arguments) {
   Common& common = arguments.common;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (Status s = require_directory(common); !s.ok()) return fail(common, s);
   if (!arguments.job.empty()) {
     std::string job;
     Json json;
@@ -119,9 +121,11 @@ int status(StatusArguments& arguments) {
 void add_status(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<StatusArguments>();
   CLI::App* command = app.add_subcommand("status", "Show jobs, their members and queue pairs");
-  command->add_option("J", arguments->job, "The job; all of --dir if left out")->type_name("");
+  command->add_option("J", arguments->job, "The job; all of --dir if left out")
+      ->check(not_empty("a job"))
+      ->type_name("");
   command->add_option("--timeout", arguments->timeout_s, "Wait at most S seconds for members to answer; default 2")
-      ->check(CLI::Range(0.001, 2000000.0).description(""))
+      ->check(seconds(0.001, 2000000))
       ->type_name("S");
   add_common(command, &arguments->common);
   command->footer(kStatusExamples);

@@ -1,5 +1,6 @@
 // shadowib verify: reads every byte of a set.
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 
@@ -41,8 +42,12 @@ int verify(VerifyArguments& arguments) {
 void add_verify(CLI::App& app, int* exit_code) {
   auto arguments = std::make_shared<VerifyArguments>();
   CLI::App* command = app.add_subcommand("verify", "Check every byte of a checkpoint set");
-  command->add_option("SET", arguments->set, "The set: its path, or its name as `shadowib list` shows it")
+  command
+      ->add_option(
+          "SET", arguments->set,
+          "The set: its path, its name as `shadowib list` shows it, or a\njob, which stands for its newest set")
       ->required()
+      ->check(not_empty("a set"))
       ->type_name("");
   add_common(command, &arguments->common);
   command->footer(kVerifyExamples);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cinttypes>
 
 #define XXH_INLINE_ALL
@@ -26,6 +27,7 @@ class Reader {
     struct stat info {};
     if (::fstat(fd_, &info) != 0) return io_error("cannot stat");
     file_bytes_ = static_cast<std::uint64_t>(info.st_size);
+    SHADOWIB_TRY(check_magic());
     if (file_bytes_ % kPage != 0 || file_bytes_ < 2 * kPage)
       return corrupt(file_bytes_, "the file is truncated (size is no whole number of pages)");
     SHADOWIB_TRY(read_header());
@@ -62,13 +64,24 @@ class Reader {
     return {};
   }
 
+  // Before its size is looked at: a file of another kind is no truncated image.
+  Status check_magic() {
+    char magic[sizeof(ImageHeader::magic)] = {};
+    SHADOWIB_TRY(
+        fetch(0, reinterpret_cast<std::uint8_t*>(magic), std::min<std::uint64_t>(file_bytes_, sizeof(magic))));
+    if (__builtin_memcmp(magic, kImageMagic, sizeof(magic)) == 0) return {};
+    return Status::of(
+        Code::kCorrupt, 0,
+        "%.250s is no image of shadowib, or its first page is damaged: it does not begin with the magic "
+        "number",
+        path_.c_str());
+  }
+
   Status read_header() {
     std::vector<std::uint8_t> page(kPage);
     SHADOWIB_TRY(fetch(0, page.data(), kPage));
     ImageHeader& h = image_.header;
     __builtin_memcpy(&h, page.data(), sizeof(h));
-    if (__builtin_memcmp(h.magic, kImageMagic, sizeof(h.magic)) != 0)
-      return corrupt(0, "this is no shadowib image (magic number)");
     if (h.byte_order != kImageByteOrder || h.page_bytes != kPage || h.machine != EM_X86_64) {
       if (h.xxh3 == XXH3_64bits(&h, offsetof(ImageHeader, xxh3)))
         return Status::of(Code::kVersion, 0, "image %s is of another machine: byte order %x, page %u, ELF machine %u",

@@ -16,7 +16,7 @@ import unittest
 
 COMMAND, LIBRARY, TOOL, SUBJECT = (pathlib.Path(a).resolve() for a in sys.argv[1:5])
 SHOW = "import os,json,sys; print(json.dumps({'pid': os.getpid(), 'env': dict(os.environ), 'argv': sys.argv[1:]}))"
-PROGRESS = ("shadowib: verifying ", "shadowib: checkpoint of ", "shadowib: waiting for the end of ")
+PROGRESS = ("shadowib: the newest set of ", "shadowib: verifying ", "shadowib: checkpoint of ", "shadowib: waiting for the end of ")
 OK, USAGE, NOT_FOUND, CORRUPT, IO, BUSY = 0, 2, 3, 5, 6, 11
 
 
@@ -260,7 +260,18 @@ class Sets(Tree):
     def listed(self):
         return [s["name"] for s in json.loads(self.shadowib("list", "--json", "--dir", self.dir).stdout)["sets"]]
 
+    def test_a_job_stands_for_its_newest_set(self):
+        for number in range(1, 12):
+            self.tool("set", self.dir, "demo")
+        self.tool("set", self.dir, "demo.x")
+        (self.top / "demo").write_text("a program of that name\n")
+        for command in ("restart", "verify"):
+            done = self.shadowib(command, "demo", "--dir", self.dir, code=CORRUPT)
+            self.assertIn("the newest set of job demo is demo.0011\n", done.stderr)
+            self.assertIn("sets/demo.0011", done.stderr.splitlines()[-1])
+
     def test_list(self):
+        self.dir.mkdir()
         self.assertEqual(self.listed(), [])
         for job in ("a", "b", "a"):
             self.tool("set", self.dir, job)
@@ -378,21 +389,62 @@ class Words(Tree):
     def test_usage_errors_are_one_line_with_code_2(self):
         for words in (("frob",), (), ("checkpoint", "--timeout", "x"), ("checkpoint", "a", "b"), ("gc",),
                       ("gc", "--keep", "-1"), ("verify",), ("list", "--nonsense"), ("restart", "s", "--backend", "x"),
-                      ("checkpoint", "../x"), ("status", "a/b")):
+                      ("checkpoint", "../x"), ("status", "a/b", "--dir", "."), ("checkpoint", ""), ("restart", ""), ("list", "--dir", ""),
+                      ("checkpoint", "--exchange", "")):
             done = subprocess.run([self.command, *words], env=self.env, cwd=self.top, capture_output=True, text=True)
             self.assertEqual(done.returncode, USAGE, words)
             self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertLess(len(done.stderr), 200, done.stderr)
+
+    def test_a_wrong_number_is_named_with_what_may_stand_in_its_place(self):
+        for words, thing in {("run", "--interval", "abc", "--", "true"): "seconds from 0.001 to 100000000",
+                             ("run", "--interval", "nan", "--", "true"): "seconds from 0.001 to 100000000",
+                             ("run", "--timeout", "-1", "--", "true"): "seconds from 0.001 to 2000000",
+                             ("checkpoint", "--timeout", "inf"): "seconds from 0.001 to 2000000",
+                             ("checkpoint", "--keep", "0"): "sets from 1 to 1000000",
+                             ("gc", "--keep", "-1"): "sets from 0 to 1000000",
+                             ("restart", "x", "--wait", "1.5"): "seconds from 1 to 86400"}.items():
+            done = subprocess.run([self.command, *words], env=self.env, cwd=self.top, capture_output=True, text=True)
+            at = words[1:].index("--") if "--" in words[1:] else len(words) - 1
+            self.assertEqual(done.stderr, f"shadowib: {words[at - 1]}: '{words[at]}' is no number of {thing}; "
+                                          f"see shadowib {words[0]} --help\n")
+
+    def test_what_is_no_directory_no_set_or_no_image(self):
+        for words in (("list",), ("status",), ("gc", "--keep", "1")):
+            self.assertIn("there is no directory /nowhere\n", self.shadowib(*words, "--dir", "/nowhere", code=NOT_FOUND).stderr)
+            self.assertIn("name the directory of your jobs with --dir", self.shadowib(*words, code=NOT_FOUND).stderr)
+            self.assertIn("/etc/passwd is no directory", self.shadowib(*words, "--dir", "/etc/passwd", code=USAGE).stderr)
+        self.assertIn("/etc/passwd is no image of shadowib", self.shadowib("inspect", "/etc/passwd", code=CORRUPT).stderr)
+        for command in ("restart", "verify", "inspect"):
+            self.assertIn("demo is no set, and no job of which there are sets", self.shadowib(command, "demo", code=NOT_FOUND).stderr)
 
     def test_jobs_that_are_not_there(self):
         self.shadowib("checkpoint", "nobody", "--dir", self.dir, code=NOT_FOUND)
         self.shadowib("checkpoint", "--dir", self.dir, code=NOT_FOUND)
         self.shadowib("status", "nobody", "--dir", self.dir, code=NOT_FOUND)
+        self.dir.mkdir()
         out = self.shadowib("status", "--json", "--dir", self.dir).stdout
         self.assertEqual(json.loads(out)["jobs"], [])
         self.shadowib("run", "--job", "j", "--dir", self.dir, "--", "true")
         job = json.loads(self.shadowib("status", "j", "--json", "--dir", self.dir).stdout)
         self.assertEqual((job["job"], job["alive"], job["members"]), ("j", False, []))
-        self.shadowib("checkpoint", "j", "--dir", self.dir, code=NOT_FOUND)
+
+    def test_a_typo_a_job_that_is_starting_and_one_that_has_ended_differ(self):
+        with subprocess.Popen([self.command, "run", "--dir", self.dir, "--job", "demo", "--", "cat"], env=self.env,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            child.stdin.write(b"x")
+            child.stdin.flush()
+            self.assertEqual(child.stdout.read(1), b"x")
+            done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=BUSY)
+            self.assertIn(f"job demo is starting: process {child.pid} has not opened", done.stderr)
+            self.assertIn("there is no job dmeo in", self.shadowib("checkpoint", "dmeo", "--dir", self.dir, code=NOT_FOUND).stderr)
+            self.assertIn("; jobs there: demo\n", self.shadowib("checkpoint", "dmeo", "--dir", self.dir, code=NOT_FOUND).stderr)
+        done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=NOT_FOUND)
+        self.assertIn("job demo has ended: none of its processes is alive, and it has no set", done.stderr)
+        for _ in range(2):
+            self.tool("set", self.dir, "demo")
+        done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=NOT_FOUND)
+        self.assertIn("`shadowib restart demo` starts its newest set, demo.0002", done.stderr)
 
     def test_version_and_help(self):
         self.assertRegex(self.shadowib("--version").stdout, r"^shadowib \d+\.\d+\.\d+\n$")
