@@ -47,7 +47,7 @@ struct Cq {
   int take(int count, ibv_wc* wc);
   // Raises the channel's event for the next completion, or at once if there is one that nobody has polled: mlx5 does
   // so, which is told where the program has polled to. Open MPI's udcm relies on it: it asks after it has polled, and
-  // then sleeps. Who asks before it polls, as most do, is told once only of what is there.
+  // then sleeps. A program that asks before it polls, as most do, is told once only of these completions.
   void arm(bool solicited_only);
 
  private:

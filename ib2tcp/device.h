@@ -18,9 +18,9 @@ inline constexpr int kMaxQp = 65535, kMaxQpWr = 16384, kMaxSge = 30, kMaxCqe = 1
                      kMaxMw = 65536, kMaxMulticastAttach = 1024;
 inline constexpr int kMaxSrq = 65535, kMaxSrqWr = 65535;
 inline constexpr int kMaxRdAtomic = 16, kMaxInline = 1024;
-// What is taken is more than what is told (kMax...): a job that comes from an adapter has queues as that one granted
-// them. Soft-RoCE has a million requests, which it rounds up, and for 512 bytes of inline data 32 elements, asked for
-// or not. As many elements as the shim knows of.
+// The device takes larger values than it tells (kMax...): a job that comes from an adapter has queues as that one
+// granted them. Soft-RoCE has a million requests, which it rounds up, and for 512 bytes of inline data 32 elements,
+// asked for or not. As many elements as the shim knows of.
 inline constexpr std::uint32_t kMostWr = 1 << 21, kMostSge = 64;
 
 struct Device {

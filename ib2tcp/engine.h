@@ -46,7 +46,7 @@ struct Timer {
   SetHook hook;
   bool operator<(const Timer& other) const { return deadline_ns < other.deadline_ns; }
 };
-// By deadline, since each of thousands of queue pairs may be waiting by itself.
+// Sorted by deadline, since each of thousands of queue pairs may be waiting by itself.
 using Timers = boost::intrusive::multiset<Timer, boost::intrusive::member_hook<Timer, Timer::SetHook, &Timer::hook>,
                                           boost::intrusive::constant_time_size<false>>;
 

@@ -1,4 +1,4 @@
-// What the shim lends this library, and small helpers on it. No locks; usable by any thread.
+// The services that the shim lends this library, and small helpers on it. No locks; usable by any thread.
 #pragma once
 
 #include <cstddef>

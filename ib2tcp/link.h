@@ -48,7 +48,7 @@ struct Sink {
   std::uint32_t regions[kMaxParts];  // the key that each part is reached by
   int count = 0, at = 0;
 
-  // What is left of the payload goes nowhere.
+  // The rest of the payload goes nowhere.
   void abandon() {
     qp = nullptr;
     discard = true;
@@ -75,11 +75,11 @@ class Link {
   // The queue pair is being destroyed or reset: cuts it out of whatever is half done. The payload of a frame that
   // has been begun is copied, since its memory may be gone when it is written. cut() comes first.
   void forget(Qp& qp);
-  // Same for memory that a key no longer stands for. What is arriving there by another key goes on.
+  // Same for memory that a key no longer stands for. Payload that is arriving there by another key goes on.
   void forget_memory(std::uint32_t key, const void* begin, std::size_t bytes);
   // The program is about to unmap or protect this memory: no copy of ours touches it any more.
   void memory_changes(const char* begin, std::size_t bytes);
-  // The same without leaving the link: the queue pair goes to error. Returns the receive that was lent to a message
+  // Likewise without leaving the link: the queue pair goes to error. Returns the receive that was lent to a message
   // on its way in, or nullptr.
   [[nodiscard]] Receive* cut(Qp& qp);
   // Whether a message on its way in has a receive of the queue pair's.

@@ -43,7 +43,7 @@ void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std:
 int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts,
                    std::uint32_t* regions = nullptr);
 
-// The same for all regions, after translate_list has failed. *careful: parts may be reached by read_carefully and
+// Likewise for all regions, after translate_list has failed. *careful: parts may be reached by read_carefully and
 // write_carefully only.
 int translate_list_carefully(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access,
                              iovec* parts, std::uint32_t* regions, bool* careful);

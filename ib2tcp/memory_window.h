@@ -1,6 +1,6 @@
 // Memory windows: what a peer may reach of a region, for as long as a window is bound to it.
 //
-// A key is kWindowKey, 23 bits that are the window's for life and 8 that each bind chooses anew. The same key of an
+// A key is kWindowKey, 23 bits that are the window's for life and 8 that each bind chooses anew. The key of an
 // earlier bind names nothing. A window of type 2 (2B) is reached through the queue pair it was bound by only, which
 // may also invalidate it: by a request of its own or one of its peer's.
 #pragma once
@@ -29,7 +29,7 @@ struct Mw {
   const ibv_pd* plain_pd = nullptr;  // as Mr's
 };
 
-// What a peer's request on `qp` names by a region's or a window's key: the memory, or nullptr if it must not. As
+// The memory that a peer's request on `qp` names by a region's or a window's key, or nullptr if it must not. As
 // translate() in memory.h.
 void* translate_remote(const Qp& qp, const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes,
                        int access);

@@ -2,8 +2,8 @@
 //
 // A process that attaches a queue pair to a group takes a place in the group's list in the exchange before attaching
 // returns, and keeps it: a place is an index, its value the process's LID. So a sender that looks for the next place
-// with each datagram, and finds none almost always, knows everybody who had attached by then. Who is there no longer
-// drops what comes, or does not answer.
+// with each datagram, and finds none almost always, knows everybody who had attached by then. A process that is gone
+// drops copies, or does not answer.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -24,7 +24,7 @@ class Qp;
 
 inline constexpr std::uint16_t kFirstMulticastLid = 0xC000, kPermissiveLid = 0xFFFF;
 
-// By GID if the datagram has a global route, else by LID.
+// Named by GID if the datagram has a global route, else by LID.
 struct GroupName {
   std::uint64_t prefix = 0, interface_id = 0;  // as they lie in memory
   std::uint16_t lid = 0;
@@ -56,7 +56,7 @@ class Multicast {
   std::map<GroupName, std::unique_ptr<Group>> groups_;
 };
 
-// What a queue pair is attached to, as the program said it.
+// A group that a queue pair is attached to, as the program named it.
 struct Attachment {
   ibv_gid gid;
   std::uint16_t lid;

@@ -56,7 +56,7 @@ class Qp {
   // --- queue_pair.cc ---
   Qp();
   ~Qp();
-  // By a protection domain or, a target, by an XRC domain; the other is nullptr.
+  // Made by a protection domain or, for a target, by an XRC domain; the other is nullptr.
   static int create(ibv_pd* pd, Xrcd* xrcd, ibv_qp_init_attr* init, Qp** out);
   int destroy();
   // A UD queue pair that sends, and datagrams nobody has answered for.

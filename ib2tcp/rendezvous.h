@@ -1,4 +1,4 @@
-// Who this process is to the others of the job, where it listens, and how the others are found.
+// This process's identity for the others of the job, its listeners, and the way to find the others.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp, kOfi };
 
 inline constexpr std::size_t kMaxProviderName = 32, kMaxFabricName = 64;
 
-// What a process publishes as ib2tcp/ep/<lid>, for each of its LIDs. Fixed layout, checked on reading.
+// A process publishes one as ib2tcp/ep/<lid>, for each of its LIDs. Fixed layout, checked on reading.
 struct Endpoint {
   std::uint32_t magic;
   std::uint16_t version;

@@ -1,4 +1,4 @@
-// What a transport has to be: an ordered, reliable byte stream between two processes, and no more.
+// The contract of a transport: an ordered, reliable byte stream between two processes, and no more.
 //
 // Its own notion of completion means nothing to verbs: acknowledgement, retry, flow control by receives and access
 // checks live above (link, requester, responder). A new transport is one file that makes Streams and, if others

@@ -40,7 +40,7 @@ enum class Opcode : std::uint8_t {
   kNak = 19,
   kReceivePosted = 20,  // to a sender that was told "receiver not ready": one is there now
   kDatagramDone = 21,   // a datagram, and all before it of that sender on this connection, was delivered or dropped
-  // Of the connection, not of a queue pair.
+  // These belong to the connection, not to a queue pair.
   kHello = 32,  // the first frame of the side that connected
 };
 
@@ -92,9 +92,9 @@ inline bool is_datagram(Opcode opcode) { return opcode == Opcode::kDatagram || o
 inline bool is_atomic(Opcode opcode) { return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd; }
 inline bool needs_response(Opcode opcode) { return opcode == Opcode::kRead || is_atomic(opcode); }
 inline bool takes_receive(Opcode opcode) { return is_send(opcode) || opcode == Opcode::kWriteImm; }
-// What a datagram says of its way, in fields that only connected queue pairs use otherwise: raddr holds these bits,
-// operand1 the sender's GUID, operand2 and dgid_end the destination's GID as it lies in memory, ack the hop limit.
-// Without a global route operand2 is the destination's LID if that is a multicast one.
+// The path of a datagram, in fields that only connected queue pairs use otherwise. raddr holds these bits, operand1
+// the sender's GUID, operand2 and dgid_end the destination's GID as it lies in memory, ack the hop limit. Without a
+// global route operand2 is the destination's LID if that is a multicast one.
 struct DatagramPath {
   std::uint64_t slid : 16, sl : 4, global : 1, reserved : 11, flow_label : 20, traffic_class : 8, reserved2 : 4;
 };

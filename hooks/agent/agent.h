@@ -37,7 +37,7 @@
 
 namespace shadowib {
 
-// What a settling participant may use. Lives for one call.
+// The services that a settling participant may use. Lives for one call.
 struct SettleContext {
   const JobInfo* job;
   Exchange* exchange;

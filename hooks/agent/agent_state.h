@@ -1,4 +1,4 @@
-// What the parts of the agent share. Internal to hooks/.
+// Shared by the parts of the agent. Internal to hooks/.
 #pragma once
 
 #include <atomic>

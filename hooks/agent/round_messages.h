@@ -1,4 +1,4 @@
-// What the members of one checkpoint and its command say to each other (protocol.h). Internal to hooks/.
+// Messages between the members of one checkpoint and its command (protocol.h). Internal to hooks/.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace shadowib {
 
-// What the command asks for, as this member reads it.
+// The command's request, as this member reads it.
 struct RoundRequest {
   std::uint64_t number = 0;
   std::vector<std::uint32_t> members;

@@ -1,4 +1,5 @@
-// What the members say they have saved, as the manifest of the set and the report to the caller. Internal to hooks/.
+// The members' reports of their saved images, as the manifest of the set and the report to the caller. Internal to
+// hooks/.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace shadowib {
 
-// By member index: the values of the keys saved/<index> and files/<index> (protocol.h).
+// Keyed by member index: the values of the keys saved/<index> and files/<index> (protocol.h).
 struct MemberResults {
   std::map<std::uint32_t, std::string> saved, files;
 };

@@ -1,4 +1,4 @@
-// What members of a set have in common by which one command has to restart them together, on one machine.
+// Bonds between members of a set: one command has to restart them together, on one machine.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +26,9 @@ inline BondSink first_parted(const std::set<std::uint32_t>& here, Status* refusa
 }
 
 // Each names bonds that connect all whom it is about, though not every two of them. kCorrupt: a table cannot be read.
-// Of open descriptors: all that several members hold, and connections other than TCP.
+// Bonds of open descriptors: all that several members hold, and connections other than TCP.
 Status find_descriptor_bonds(const std::map<std::uint32_t, std::string>& tables, const BondSink& sink);
-// Of parents and children.
+// Bonds of parents and children.
 Status find_family_bonds(const std::map<std::uint32_t, std::string>& tables, const BondSink& sink);
 
 }  // namespace shadowib

@@ -52,7 +52,7 @@ Status find_ranks(const std::map<std::uint32_t, std::string>& tables, std::set<s
 // though its other end is outside the job. A restart puts a socket in its place that takes what is written and never
 // has anything to read. Remembers the number and what is behind it now; false if there is no room. No heap.
 bool note_launcher_descriptor(int fd);
-// The same of a pipe or socket that a launcher has left open by oversight, and nobody uses: there is none after a
+// Likewise for a pipe or socket that a launcher has left open by oversight, and nobody uses: there is none after a
 // restart.
 bool leave_out_descriptor(int fd);
 // A directory for files of a launcher's session, which goes when the launcher does: what of it is mapped or open is
@@ -89,7 +89,7 @@ struct Family {
   std::int32_t parent = 0;              // pid of the member whose child it is; 0: of no member's
   std::vector<EndedChild> ended;
 };
-// Of all members that have a table.
+// Reads the families of all members that have a table.
 Status read_families(const std::map<std::uint32_t, std::string>& tables, std::map<std::uint32_t, Family>* families);
 
 // In the restart command, before the members' processes are made: creates what is shared (pipes, connected sockets,
@@ -103,7 +103,7 @@ class DescriptorPlan {
 
   // `tables` are of the whole set. Only what the members `here` have is made; connections with others come about
   // through `meeting`, which is needed if there are others. kRefused: they share more than TCP connections with them.
-  // What is open of shared memory is opened from `memory`.
+  // Open descriptors of shared memory are opened from `memory`.
   Status prepare(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                  Meeting* meeting, const MemoryFiles& memory = {});
   // In the member's process. keep[i] are descriptors the restorer still needs (image file...): they are moved out of
@@ -124,7 +124,7 @@ class DescriptorPlan {
 // the members `here` that a restart could not open as recorded. Fails itself if the tables cannot be understood.
 Status check_files(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                    const std::function<void(const Status&)>& obstacle);
-// The same of each TCP and UDP port that members are bound to: tried, and given back.
+// Likewise for each TCP and UDP port that members are bound to: tried, and given back.
 Status check_ports(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                    const std::function<void(const Status&)>& obstacle);
 // Whether they tell of pseudo-terminals that have their masters in the job.

@@ -94,7 +94,7 @@ struct ThreadRecord {
   char name[16];
 };
 
-// What the kernel's rt_sigaction takes.
+// The arguments of the kernel's rt_sigaction.
 struct SignalAction {
   std::uint64_t handler, flags, restorer, mask;
 };
@@ -158,7 +158,7 @@ struct VdsoRecord {
 // Flags of a kPages record.
 inline constexpr std::uint32_t kPagesClean = 1;  // unmodified pages of a private file mapping
 inline constexpr std::uint32_t kPagesGuard = 2;  // no content: MADV_GUARD_INSTALL is in force
-// Of a segment of shared memory, whose number stands for the mapping's; addresses are offsets in it
+// Pages of a segment of shared memory, whose number stands for the mapping's; addresses are offsets in it
 inline constexpr std::uint32_t kPagesShared = 4;
 
 struct PagesHeader {

@@ -19,7 +19,7 @@ struct SaveRequest {
   std::uint32_t member;
   std::uint32_t generation;
   const std::string* descriptors;  // the table captured in phase 60, stored as a record
-  // Of the table's segments [0..shared_count); without a table shared memory other than anonymous is refused.
+  // The table's segments [0..shared_count); without a table shared memory other than anonymous is refused.
   const SharedMemory* shared;
   std::uint32_t shared_count;
   std::uint64_t request_signals;  // those that ask for a checkpoint, bits from 0 on: none of them waits in the image
@@ -42,8 +42,8 @@ enum class SaveOutcome { kSaved, kRestarted };
 // partial file is removed. kTimeout: the deadline has passed.
 Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* outcome, JobInfo* restart_info);
 
-// What memory, process state or children could not be captured: device mappings, huge pages, live children, ptrace,
-// timers of unknown kind. kRefused with the object's name (P4). Writes nothing. Descriptors are judged apart
+// Names memory, process state or children that cannot be captured: device mappings, huge pages, live children,
+// ptrace, timers of unknown kind. kRefused with the object's name (P4). Writes nothing. Descriptors are judged apart
 // (descriptors.h).
 Status check_capturable();
 

@@ -1,8 +1,8 @@
-// What of the processor an image records and a restart asks for.
+// The facts of the processor that an image records and a restart asks for.
 //
-// A program chooses its code by the features it finds, so by default a restart asks for all of them. Who means to go
-// on elsewhere tells glibc's loader beforehand to find no more than a level of the x86-64 psABI has (shadowib run
-// --cpu), and the image asks for no more.
+// A program chooses its code by the features it finds, so by default a restart asks for all of them. A user who means
+// to go on elsewhere tells glibc's loader beforehand to find no more than a level of the x86-64 psABI has (shadowib
+// run --cpu). The image then asks for no more.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 
 namespace shadowib {
 
-// What a member needs to find its job. Filled from the environment at generation 0, by the restart command
+// The facts by which a member finds its job. Filled from the environment at generation 0, by the restart command
 // afterwards. Fixed size and trivially copyable: a restart writes it into the restored process (see
 // imager/restart.h).
 struct JobInfo {

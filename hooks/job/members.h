@@ -10,7 +10,7 @@
 
 namespace shadowib {
 
-// What a command learns about a member.
+// The facts that a command learns about a member.
 struct MemberStatus {
   std::uint32_t index = 0;
   int pid = 0;

@@ -1,4 +1,4 @@
-// What /proc says about this process's own descriptors, with raw system calls: no stdio, no opendir, no program heap.
+// Reads this process's own descriptors in /proc with raw system calls: no stdio, no opendir, no program heap.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ int read_proc_file(const char* path, std::string* text);
 // errno. *through, if asked for, is the descriptor that the directory was read by.
 int list_numbers(const char* directory, std::vector<int>* numbers, int* through = nullptr);
 
-// Of a path in /proc: "/proc/7/task/9/comm" tells of process 7 and thread 9. 0: of none.
+// The process and the thread that a path in /proc tells of: "/proc/7/task/9/comm" gives 7 and 9. 0: none.
 std::int32_t process_of(std::string_view path);
 std::int32_t thread_of(std::string_view path);
 
@@ -54,7 +54,7 @@ struct ProcessStat {
 // False if there is none such, or it is hidden.
 bool read_process_stat(int pid, ProcessStat* stat);
 
-// Of a process its pid namespace, its number in there (the last of NSpid) and its name. False if there is none such.
+// The pid namespace of a process, its number in there (the last of NSpid) and its name. False if there is none such.
 bool names_of(int pid, std::uint64_t* space, int* inner, std::string* comm);
 
 // Whether two numbers lead to one open file description: 0 same, 1 and 2 different (a total order), -1 if the kernel

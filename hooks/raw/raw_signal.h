@@ -26,7 +26,8 @@ inline int raw_sigmask(int how, const std::uint64_t* set, std::uint64_t* old) {
 }
 inline std::uint64_t signal_bit(int signal) { return std::uint64_t{1} << (signal - 1); }
 
-// What libc uses between threads (SIGCANCEL, SIGSETXID): a thread that blocks them for good makes setuid() hang.
+// Signals that libc uses between threads (SIGCANCEL, SIGSETXID): a thread that blocks them for good makes setuid()
+// hang.
 inline constexpr std::uint64_t kLibcSignals = std::uint64_t{3} << 31;
 
 // The stop signal, chosen from SHADOWIB_SIGNAL the first time somebody asks. Async-signal-safe afterwards.

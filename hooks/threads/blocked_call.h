@@ -3,10 +3,10 @@
 //
 // The kernel restarts some calls after a handler with SA_RESTART by itself; poll, epoll_wait, select, nanosleep,
 // sigsuspend, timed receives and others it ends with EINTR. For those the stop handler moves the program counter back
-// onto the syscall instruction. What it needs: the call's number, which is not in the signal frame, and for relative
-// time-outs, how much is left. The number comes from what the stopping thread read in /proc/self/task/TID/syscall
-// just before it signalled, else from the guard that is being executed, else from the instruction before (mov
-// $number, %eax; syscall).
+// onto the syscall instruction. The handler needs the call's number, which is not in the signal frame, and for
+// relative time-outs the rest of the time. The number comes from what the stopping thread read in
+// /proc/self/task/TID/syscall just before it signalled, else from the guard that is being executed, else from the
+// instruction before (mov $number, %eax; syscall).
 //
 // A write, send or recv(MSG_WAITALL) that a stop cuts short goes on with the rest and returns the sum. Not so what is
 // scattered: writev, sendmsg, recvmsg(MSG_WAITALL) may return a short count, as after any handled signal.
@@ -20,7 +20,7 @@
 
 namespace shadowib {
 
-// What a thread was blocked in, as the kernel tells.
+// The system call that a thread was blocked in, as the kernel tells.
 struct BlockedSyscall {
   std::int64_t number = -1;  // -1: it was running
   std::uint64_t arguments[6] = {};

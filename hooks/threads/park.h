@@ -47,8 +47,8 @@ struct ParkSlot {
 
 // Generation of the latest stop; g_stop_requested is it while the stop lasts, else 0.
 extern std::atomic<std::uint32_t> g_stop_generation;
-// Who decides when the stop ends: whoever has it end alone, or, from g_stop_ends_ns (CLOCK_MONOTONIC) on, whichever
-// parked thread sees first that it was left.
+// Decides when the stop ends. Its keeper ends it alone; from g_stop_ends_ns (CLOCK_MONOTONIC) on, the parked thread
+// that first sees it abandoned ends it.
 enum StopKeeping : std::uint32_t { kStopKept, kStopMayEnd, kStopEnded };
 extern std::atomic<std::uint32_t> g_stop_keeping;
 extern std::atomic<std::int64_t> g_stop_ends_ns;

@@ -15,8 +15,8 @@
 
 namespace shadowib {
 
-// What `text` names, as bits of raw_signal.h: names with or without SIG, or numbers, with commas between them. kUsage
-// says which is no signal, or none that can be taken from a program.
+// The signals that `text` names, as bits of raw_signal.h: names with or without SIG, or numbers, with commas between
+// them. kUsage names a word that is no signal, or a signal that cannot be taken from a program.
 Status parse_request_signals(const char* text, std::uint64_t* signals);
 
 // Reads the environment. After stop_install().
@@ -31,12 +31,12 @@ std::uint64_t request_signals();
 // Exchanges the program's own action for such a signal. Either may be null.
 void exchange_request_action(int signal, const KernelSigaction* action, KernelSigaction* old);
 
-// What has been asked for since the last call.
+// Requests since the last call.
 struct SignalledRequest {
   bool checkpoint = false, kill = false;
 };
 SignalledRequest take_signalled_request();
-// The same for nobody, and without looking at the eventfd.
+// Likewise without an answer, and without looking at the eventfd.
 void drop_signalled_request();
 
 // In a forked child: the program's own actions are in force again.

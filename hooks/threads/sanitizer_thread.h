@@ -1,5 +1,5 @@
-// What a stop and ThreadSanitizer have to tell each other, in a program that it instruments. Elsewhere nothing here
-// does anything.
+// The happens-before relations that ThreadSanitizer must know of a stop, in a program that it instruments. Elsewhere
+// nothing here does anything.
 //
 // It runs a thread of its own, which begins with the program's first thread, and in every forked child, and blocks
 // all signals, so that no stop would be complete with it and no user namespace be made. All it does is to give memory
@@ -35,7 +35,7 @@ inline void sanitizer_sees_leaving() {
 inline void sanitizer_sees_stop() {
   if (&__tsan_acquire != nullptr) __tsan_acquire(&g_sanitizer_left);
 }
-// What the caller has done happens before what threads do in the shim once they are released.
+// The caller's writes happen before the threads' acts in the shim once they are released.
 inline void sanitizer_sees_end_of_stop() {
   if (&__tsan_release != nullptr) __tsan_release(&g_sanitizer_released);
 }

@@ -1,4 +1,4 @@
-// What the guards of sigaction and signal need to keep the program's use of our signal apart. Internal.
+// The needs of the guards of sigaction and signal, to keep the program's use of our signal apart. Internal.
 #pragma once
 
 #include "hooks/raw/raw_signal.h"

@@ -1,4 +1,4 @@
-// What a thread needs to go on after a restart: registers, and the state the kernel keeps for it.
+// The state with which a thread goes on after a restart: registers, and the state the kernel keeps for it.
 //
 // A thread that parks calls save_context() on itself and then waits. In the original process the call returns 0. In a
 // restarted process the thread comes out of the same call a second time, with 1, on the same stack and with the same
@@ -53,7 +53,7 @@ static_assert(offsetof(ThreadContext, rsp) == 48 && offsetof(ThreadContext, sign
               offsetof(ThreadContext, mxcsr) == 72 && offsetof(ThreadContext, resume_entry) == 80);
 static_assert(sizeof(ThreadContext) <= 2048);
 
-// What a thread that parks has on its stack for the imager: stop.h's ParkedThread points to it.
+// The record of a parked thread on its stack, for the imager: stop.h's ParkedThread points to it.
 struct ParkedContext {
   ThreadContext context;
   std::uint64_t program_mask;  // signals that the program had blocked in it; of a thread of ours all

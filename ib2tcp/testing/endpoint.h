@@ -247,8 +247,8 @@ struct Endpoint {
   }
 };
 
-// Of many bytes that another thread may have written. The thread sanitizer, which takes a microsecond for each word
-// of a payload, does not look on.
+// The fingerprint of many bytes that another thread may have written. The thread sanitizer, which takes a microsecond
+// for each word of a payload, does not look on.
 __attribute__((no_sanitize("thread"))) inline std::uint64_t fingerprint(const char* from, std::size_t bytes) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (std::size_t i = 0; i < bytes; i += sizeof(std::uint64_t)) {

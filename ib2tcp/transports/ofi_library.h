@@ -22,7 +22,7 @@ struct OfiLibrary {
 // message: ENOENT no libfabric, ENODEV no such provider here.
 int load_ofi(const char* provider);
 
-// What load_ofi() found; nullptr without it.
+// The library that load_ofi() found; nullptr without it.
 const OfiLibrary* ofi_library();
 
 // To be called by a thread before it enters libfabric. A link namespace has a libc of its own, and that has set up

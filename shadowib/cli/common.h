@@ -1,4 +1,4 @@
-// What all commands share: --dir, --exchange, --json, where things lie below the directory, how errors are told.
+// Shared by all commands: --dir, --exchange, --json, the places below the directory, the form of errors.
 #pragma once
 
 #include <CLI/CLI.hpp>

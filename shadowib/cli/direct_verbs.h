@@ -13,7 +13,7 @@ std::vector<std::string> direct_verbs_among(const std::vector<std::string>& unde
 struct LoadedLibrary {
   std::string name, path;
 };
-// What the loader prints for ldd, read; names without a file of their own (the vdso) are left out.
+// Parses the loader's output for ldd; names without a file of their own (the vdso) are left out.
 std::vector<LoadedLibrary> parse_loader_list(const std::string& text);
 // All libraries the loader would load with the program, itself excluded. The program is not run. Empty if the loader
 // cannot tell.

@@ -14,9 +14,10 @@ namespace shadowib::cli {
 // `given` is a path or a name, as `restart` takes it. Pages are not verified (that is `verify`), nothing is started.
 Findings examine_set(const Common& common, const std::string& given);
 
-// The same for a restart, before it changes anything: the first of those refusals, with the code that the manual
-// gives it. Of the `members` to be started here (none: all). `wanted` is the backend to go on over, as the option has
-// it; `verbs_library` the file that names the verbs library, "" if that is left to what the job was started with.
+// Likewise for a restart, before it changes anything: the first of those refusals, with the code that the manual
+// gives it. Looks at the `members` to be started here (none: all). `wanted` is the backend to go on over, as the
+// option has it; `verbs_library` the file that names the verbs library, "" if that is left to what the job was
+// started with.
 Status check_set_here(const SetManifest& manifest, const std::set<std::uint32_t>& members, const std::string& wanted,
                       const std::string& verbs_library);
 

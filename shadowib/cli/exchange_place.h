@@ -1,5 +1,5 @@
-// What a command does to an exchange's URI before members get it: a member can neither ask a resolver nor keep a
-// password (exchange/redis_place.h).
+// A command changes an exchange's URI before members get it: a member can neither ask a resolver nor keep a password
+// (exchange/redis_place.h).
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace shadowib::cli {
 
-// Of redis: turns the host's name into the numeric address that answers, and moves a password, from the URI or
+// For redis: turns the host's name into the numeric address that answers. Moves a password, from the URI or
 // SHADOWIB_REDIS_PASSWORD, to `password_file` (of a job; 0600), which the URI then names. Without such a file ("",
 // for a command that looks at no job) the password stays in the URI. pmix: is found (launched_exchange.h), and its
 // password goes there, too. Other URIs stay as they are. Again is fine. kIo: no address answers; kNotFound: the name

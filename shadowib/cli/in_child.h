@@ -22,7 +22,7 @@ int in_child(Body body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : EPERM;
 }
 
-// The same for a body that tells something: what it writes to the descriptor it is given is appended to *told.
+// Likewise for a body that tells something: its output on the descriptor it is given is appended to *told.
 template <typename Body>
 int in_child(Body body, std::string* told) {
   int pipe[2];

@@ -22,8 +22,8 @@ Status renew_job(const std::string& directory, const std::string& job, const std
 // True if a member, a checkpoint or a restart of the job holds its lock; *who says which.
 bool job_alive(const std::string& directory, const std::string& job, std::string* who);
 
-// The same for a restart that holds its own locks: members and checkpoints only, once whoever was joining when it
-// took them has done so.
+// Likewise for a restart that holds its own locks: members and checkpoints only, once all processes that were joining
+// when it took them have done so.
 bool members_alive(const std::string& directory, const std::string& job, std::string* who);
 
 // job_alive, or a process that `run` has started still exists, which may become a member any time. One on another

@@ -37,8 +37,8 @@ bool is_launched_exchange(const std::string& uri);
 // kIo.
 Status find_launched_exchange(const std::string& directory, std::string* uri);
 
-// What a job was started with is worth nothing under another launcher: a settled pmix://... becomes pmix:PREFIX
-// again.
+// The URI that a job was started with is worth nothing under another launcher: a settled pmix://... becomes
+// pmix:PREFIX again.
 std::string unsettled_exchange(const std::string& uri);
 
 }  // namespace shadowib::cli

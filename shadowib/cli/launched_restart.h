@@ -43,7 +43,7 @@ class LaunchedRestart {
   // follow(). kTimeout names the ranks that have not come. kBusy: a launch restarts a job once.
   Status gather(const std::string& exchange, const std::string& job, int timeout_s);
   bool leads() const { return leader_ == launched_.rank; }
-  // What falls to this host, perhaps nobody.
+  // The members that fall to this host, perhaps none.
   std::set<std::uint32_t> members(const Companies& companies) const;
   // Tells the followers of this host.
   void told(int exit_code);

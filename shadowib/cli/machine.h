@@ -1,4 +1,4 @@
-// What this machine offers, found out by looking and by trying in child processes. Used by `shadowib doctor`.
+// The offers of this machine, found out by looking and by trying in child processes. Used by `shadowib doctor`.
 #pragma once
 
 #include <string>
@@ -39,7 +39,7 @@ Findings examine_devices(const Places& places);
 Finding judge_locked_memory(unsigned long long limit, bool adapter, bool lock_privilege);
 Finding judge_descriptors(unsigned long long soft, unsigned long long hard);
 
-// What carries the emulated adapter: shared memory, TCP, libfabric. `transport` is SHADOWIB_IB2TCP_TRANSPORT.
+// The carriers of the emulated adapter: shared memory, TCP, libfabric. `transport` is SHADOWIB_IB2TCP_TRANSPORT.
 Findings examine_transports(const std::string& transport);
 
 // Which backend a set would go on over. `recorded` and `wanted` are backends by name ("auto", "verbs", "ib2tcp"),

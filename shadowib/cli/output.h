@@ -1,4 +1,4 @@
-// What people and scripts see: tables, sizes, progress, JSON.
+// Output for people and scripts: tables, sizes, progress, JSON.
 #pragma once
 
 #include <cstdint>

@@ -2,8 +2,8 @@
 //
 // Keys in the exchange, below the epoch:
 //   lid/<virtual lid>                    -> claimed by the first member that has it
-//   at/lid/<virtual lid>/<member>, at/gid/<32 hex>/<member>: the member has the adapter open that has the address. Of
-//                                           a kernel's adapter several have, of ib2tcp's one
+//   at/lid/<virtual lid>/<member>, at/gid/<32 hex>/<member>: the member has the adapter open that has the address:
+//                                           several for a kernel's adapter, one for ib2tcp's
 //   rebuild/<member>                     -> Directory of that member (encode_directory), published by each rebuild
 //   late/<member>/qp/<virtual qp_num>    -> queue pair made after a restart; as all of late/, until it is destroyed
 //   late/<member>/srq/<virtual number>   -> XRC shared receive queue made after a restart

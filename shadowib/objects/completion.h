@@ -43,7 +43,7 @@ struct ShadowCq {
   // Completions a checkpoint took out of the backend, already translated, served before the backend's (P2).
   SpinLock refill_lock;
   std::deque<Drained> refill;
-  // Of them. kLookedAt: the backend's are to be looked at one by one, or some are just being drained.
+  // Their number. kLookedAt: the backend's are to be looked at one by one, or some are just being drained.
   std::atomic<std::uint32_t> refill_count{0};
   static constexpr std::uint32_t kLookedAt = 1u << 31;
   // Windows exist: one may have been invalidated by a peer. Or some are to be swallowed.

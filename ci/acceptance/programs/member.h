@@ -1,5 +1,5 @@
-/* What the small programs of the acceptance lines share: joining the job without a device, and being told what to do
- * by files that appear in the working directory. */
+/* Shared by the small programs of the acceptance lines. They join the job without a device, and take orders from
+ * files that appear in the working directory. */
 #ifndef CI_MEMBER_H
 #define CI_MEMBER_H
 

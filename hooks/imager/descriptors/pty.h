@@ -18,7 +18,7 @@ struct TerminalModes {
 };
 static_assert(sizeof(TerminalModes) == 44);
 
-// What Object::pty_flags of a master says.
+// The meaning of Object::pty_flags of a master.
 inline constexpr std::uint32_t kPtyPacket = 1;     // TIOCPKT
 inline constexpr std::uint32_t kPtyLocked = 2;     // the slave may not be opened
 inline constexpr std::uint32_t kPtyExclusive = 4;  // TIOCEXCL of the slave

@@ -182,7 +182,7 @@ struct Table {
 
   // The lowest number that leads to object `index`, -1 if none.
   int first_fd(std::uint32_t index) const;
-  // Of the file with these numbers, -1 if it is none of the segments.
+  // The segment of the file with these numbers, -1 if there is none.
   int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 

@@ -22,7 +22,7 @@ class ExchangeMeeting final : public Meeting {
   // Tells the other members that this one is gone, if the restart is not over for it: they would wait for it. Or that
   // it has ended badly, which ends the ranks of a launcher's job.
   void member_ended(std::uint32_t member, int wait_status);
-  // The same of one whose parent has its status, and is to judge it.
+  // Likewise for a member whose parent has its status, and is to judge it.
   void member_left(std::uint32_t member);
 
  private:

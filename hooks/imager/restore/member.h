@@ -23,7 +23,7 @@ struct MemberStart {
 // restorer. Every failure is told through status_fd.
 [[noreturn]] void become_member(const MemberStart& start);
 
-// What a report says, for people.
+// The text of a report, for people.
 Status report_status(const RestoreReport& report, const LoadedImage& image);
 
 }  // namespace shadowib

@@ -20,7 +20,7 @@ struct MemberImage {
   std::vector<MemoryPatch> patches = {};  // for the processor it is restarted on
 };
 
-// Of a member that is not to be restarted here, its numbers.
+// The numbers of a member that is not to be restarted here.
 struct MemberElsewhere {
   std::uint32_t member;
   std::int32_t pid, group;
@@ -33,7 +33,7 @@ struct OpenedSet {
 };
 
 // The images of `chosen` members (none: of all), their tables and not their pages; of the others only the
-// descriptors. kNotFound, kCorrupt, kVersion. What was opened is in *set also on failure.
+// descriptors. kNotFound, kCorrupt, kVersion. Opened files are in *set also on failure.
 Status open_members(const SetManifest& manifest, const std::set<std::uint32_t>& chosen, OpenedSet* set);
 void close_members(OpenedSet* set);
 

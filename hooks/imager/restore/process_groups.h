@@ -6,10 +6,10 @@
 
 namespace shadowib {
 
-// Of members of a process group that the program made (its leader is a member too), since a signal to the group would
-// no longer reach all of them; and of parents and children. A group of whoever has started the job, its shell's or
-// launcher's, may be parted: each part of the restart has one of that number. So may one of ranks alone, whichever
-// leads it: srun puts a step's tasks of a host into one.
+// Bonds of members of a process group that the program made (its leader is a member too), since a signal to the group
+// would no longer reach all of them. Also bonds of parents and children. A group of whoever has started the job, its
+// shell's or launcher's, may be parted: each part of the restart has one of that number. So may one of ranks alone,
+// whichever leads it: srun puts a step's tasks of a host into one.
 Status find_process_bonds(const OpenedSet& set, const BondSink& sink);
 // kRefused: one of those bonds is between a member here and one elsewhere.
 Status judge_process_groups(const OpenedSet& set);

@@ -21,14 +21,14 @@ struct PlacedProcess {
 };
 
 // Called by pid 1 of the namespace, with all signals blocked; all processes become its children, but for those that
-// have a parent among them. Who led a session is made by its parent, too, and makes what is in the session; what of
-// it has no parent among `processes` may then only be there if the leader has none either (judge_families). Children
-// that had ended end again, and can be waited for by their parents when these run. Returns when each is where it
-// belongs, or tells which one cannot be and why; then the caller has to end, and the namespace with it. A session or
-// group whose leader is not among `processes` gets a stand-in with the leader's number, which ends when `hold_fd`
-// (the reading end of a pipe whose writing end only the caller keeps) reaches its end; but with the namespace if it
-// leads a session with a controlling terminal, which its end would hang up. A session or group outside the namespace
-// (0) or of its first process becomes the caller's.
+// have a parent among them. The leader of a session is made by its parent, too, and makes the processes of the
+// session. A process of it without a parent among `processes` is only possible if the leader has none either
+// (judge_families). Children that had ended end again, and can be waited for by their parents when these run. Returns
+// when each is where it belongs, or tells which one cannot be and why; then the caller has to end, and the namespace
+// with it. A session or group whose leader is not among `processes` gets a stand-in with the leader's number, which
+// ends when `hold_fd` (the reading end of a pipe whose writing end only the caller keeps) reaches its end; but with
+// the namespace if it leads a session with a controlling terminal, which its end would hang up. A session or group
+// outside the namespace (0) or of its first process becomes the caller's.
 Status place_processes(const std::vector<PlacedProcess>& processes, int hold_fd, int hold_write_fd);
 
 }  // namespace shadowib

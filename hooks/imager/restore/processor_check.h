@@ -6,7 +6,7 @@
 namespace shadowib {
 
 // Programs and libraries chose their code by the features they found. kRefused names the first that is missing here.
-// What has to be changed in the memory of the image behind `fd` for this processor is added to *patches.
+// Adds to *patches all changes that the memory of the image behind `fd` needs for this processor.
 Status fit_to_processor(const LoadedImage& image, int fd, std::vector<MemoryPatch>* patches);
 
 }  // namespace shadowib

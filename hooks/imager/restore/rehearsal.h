@@ -1,8 +1,8 @@
-// What a restart of a set would meet on this machine, found out without starting anything of it.
+// The obstacles that a restart of a set would meet on this machine, found out without starting anything of it.
 //
 // The checks are those of a restart, each made to its end, where the restart stops at the first that fails; and some
-// that the restart leaves to the kernel, which would say no in the middle of it. What the backend says when it is
-// loaded is not rehearsed.
+// that the restart leaves to the kernel, which would say no in the middle of it. The backend's answer at its loading
+// is not rehearsed.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct RehearsedStep {
   Code code = Code::kOk;  // of the first obstacle, as the restart itself would fail with
 };
 
-// What of this machine the memory and descriptors of a set have to fit into.
+// Limits of this machine that the memory and descriptors of a set have to fit into.
 struct MachineLimits {
   std::uint64_t map_count;        // vm.max_map_count
   std::uint64_t lowest_address;   // vm.mmap_min_addr, 0 for who may map below it
@@ -35,8 +35,8 @@ struct MachineLimits {
 };
 MachineLimits machine_limits();
 
-// Of the members of an opened set that are to be restarted here. Single-threaded callers only: it forks children that
-// enter namespaces.
+// Rehearses for the members of an opened set that are to be restarted here. Single-threaded callers only: it forks
+// children that enter namespaces.
 std::vector<RehearsedStep> rehearse_restart(const OpenedSet& set, const MachineLimits& limits);
 
 // The first of those that is refused, as "WHAT: text" with its code; ok if none is.

@@ -19,7 +19,7 @@ Status finish_shared_file(const descriptors::Segment& segment, int fd, const std
 // Whether its name, or the directory it was in, is to be had. kRefused, kNotFound name what is in the way.
 Status judge_shared_file(const descriptors::Segment& segment);
 
-// Of its size, with its key, and its id where the kernel grants it.
+// Makes a segment of its size, with its key, and its id where the kernel grants it.
 Status make_system_v_segment(const descriptors::Segment& segment, int* shmid);
 // Mode, owner and lock, when all have attached it. kRefused if it cannot be locked.
 Status finish_system_v_segment(const descriptors::Segment& segment, int shmid);

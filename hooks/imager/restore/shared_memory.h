@@ -31,7 +31,7 @@ class SharedMemoryPlan {
     int shmid = -1;  // else of a System V segment
     std::uint64_t bytes = 0;
   };
-  // What is behind that segment of a member's table; false if there is none.
+  // The memory behind that segment of a member's table; false if there is none.
   bool find(std::uint32_t member, std::uint64_t segment, Backing* backing) const;
 
   // In a supervisor, when all its members have mapped what they had: names, modes, seals. Nothing is named before.
@@ -59,7 +59,7 @@ class SharedMemoryPlan {
 // Whether one of the part's members has System V segments, whose ids are to be had in an IPC namespace of its own.
 bool has_system_v(const OpenedSet& set, const RestartPart& part);
 
-// Of all who have the same memory.
+// Bonds of all members that have the same memory.
 Status find_memory_bonds(const OpenedSet& set, const BondSink& sink);
 // Without making anything: `obstacle` gets what is shared with members that are restarted elsewhere, the names that
 // somebody else has taken, and the directories that are not there. Fails itself if the tables cannot be understood.

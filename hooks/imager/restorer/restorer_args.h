@@ -1,4 +1,5 @@
-// What the restart command hands to the restorer, which runs with nothing else left in the address space.
+// The arguments that the restart command hands to the restorer, which runs with nothing else left in the address
+// space.
 //
 // All pointers are addresses within the restorer's own region. Plain data: the restorer has no libc and no
 // relocations.
@@ -59,7 +60,7 @@ struct RestorerMapping {
   MappingRecord record;
   std::int32_t fd;  // of its file, or -1: anonymous memory
   std::uint32_t has_content;
-  // Of a System V segment, attached whole at RestorerArgs::attach_at and then cut to the mapping.
+  // 1 for a System V segment, attached whole at RestorerArgs::attach_at and then cut to the mapping.
   std::uint32_t is_system_v;
   std::int32_t shmid;
   std::uint64_t segment_bytes;  // whole pages

@@ -1,10 +1,11 @@
 // Signals that wait for the process and would end or stop it as soon as it runs.
 //
-// Who sent one meant the process that ran then: a batch system that wants the machine back sends SIGTERM, and has a
-// checkpoint taken, in this order or the other. That process gets it as ever. Each restart of the set would die of it
-// at once, for ever. So it is left out of the image, if the program has neither a handler for it nor has blocked it.
-// What it handles is the program's own affair, and what it has blocked may be: it may take it by sigwait or a
-// signalfd. And what asks us for a checkpoint (hooks/threads/request_signals.h) has asked for this one.
+// The sender of such a signal meant the process that ran then. A batch system that wants the machine back sends
+// SIGTERM, and has a checkpoint taken, in this order or the other. That process gets it as ever. Each restart of the
+// set would die of it at once, for ever. So it is left out of the image, if the program has neither a handler for it
+// nor has blocked it. Signals with a handler are the program's own affair, and so are blocked ones: it may take them
+// by sigwait or a signalfd. And what asks us for a checkpoint (hooks/threads/request_signals.h) has asked for this
+// one.
 #pragma once
 
 #include <cstdint>

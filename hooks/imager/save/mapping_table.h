@@ -19,7 +19,7 @@ struct MappingTable {
   std::uint32_t locks_future;  // MCL_FUTURE and MCL_ONFAULT, as the process has asked for by mlockall
 };
 
-// What mappings of shared memory are looked up in. Without a list (`list` null) they are only judged.
+// Mappings of shared memory are looked up in this list. Without a list (`list` null) they are only judged.
 struct SharedList {
   const SharedMemory* list;
   std::uint32_t count;

@@ -7,8 +7,8 @@
 
 namespace shadowib {
 
-// What a restart command writes into an image is read by the library in it. To be raised with each change of what
-// follows, JobInfo included.
+// The library in an image reads the words that a restart command writes into it. To be raised with each change of
+// what follows, JobInfo included.
 inline constexpr std::uint32_t kMailboxLayout = 1;
 static_assert(sizeof(JobInfo) == 3728, "another layout, another number");
 

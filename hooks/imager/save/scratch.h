@@ -13,7 +13,7 @@ class Scratch {
   void unmap();
   // Zeroed, aligned to `alignment`; nullptr when the region is used up.
   void* take(std::size_t bytes, std::size_t alignment = 64);
-  // What is left, from the next aligned address on; taken whole by commit().
+  // Returns the rest, from the next aligned address on; commit() takes it whole.
   std::uint8_t* rest(std::size_t* bytes);
   void commit(std::size_t bytes);
 

@@ -1,4 +1,4 @@
-// What scenarios of the test subject are made of.
+// The parts of scenarios of the test subject.
 #pragma once
 
 #include <functional>

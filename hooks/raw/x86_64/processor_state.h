@@ -1,4 +1,5 @@
-// What cpuid and xgetbv say of the processor this runs on. For the program's process and for commands: no libc.
+// The answers of cpuid and xgetbv about the processor this runs on. For the program's process and for commands: no
+// libc.
 #pragma once
 
 #include <cpuid.h>

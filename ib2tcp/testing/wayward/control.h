@@ -1,6 +1,6 @@
-/* What a test tells the wayward backend (wayward.cc): a file, named by SHADOWIB_WAYWARD, that the backend maps and
- * the test writes into. What was written has happened when the call returns; nothing depends on when anybody looks.
- * For C and C++; test drivers in other languages know the offsets.
+/* The orders of a test to the wayward backend (wayward.cc): a file, named by SHADOWIB_WAYWARD, that the backend maps
+ * and the test writes into. A written order has taken effect when the call returns; nothing depends on when anybody
+ * looks. For C and C++; test drivers in other languages know the offsets.
  *
  * The first part is read when the backend is loaded, which a restart does again. The second is of the life of one
  * loaded backend: a fresh one withholds nothing. */
@@ -29,7 +29,7 @@ struct wayward_control {
   uint32_t lose_peer;      /* polls, after which withheld posts end as if the peer had not answered for long */
   uint32_t stay_inside;    /* 1: a post that is under way when threads are stopped stays for half a second */
 
-  /* What the backend has to tell. */
+  /* The reports of the backend. */
   uint32_t paused;         /* 1: threads are being stopped, or stand */
   uint32_t inside;         /* 1: such a post is under way */
   uint32_t stopped_inside; /* 1: a thread was stopped there */

@@ -6,7 +6,7 @@
  * checkpoints are asked for from outside, by `shadowib checkpoint`.
  *
  * Conventions of this ABI
- *   - C linkage, C types, symbol version SHADOWIB_1. What is added later gets a new version; nothing here changes.
+ *   - C linkage, C types, symbol version SHADOWIB_1. Later additions get a new version; nothing here changes.
  *   - A function that can fail returns a negative errno; shadowib_last_error() then says what happened, to which
  *     object and what to do. errno itself is left alone.
  *   - Strings returned belong to the library. Strings passed are copied. Nothing is thrown.
@@ -77,7 +77,7 @@ int shadowib_add_hook(shadowib_hook fn, void* arg);
 /* Removes the hook with that id; does nothing if there is none. A call of it that is under way ends on its own. */
 void shadowib_remove_hook(int id);
 
-/* What the calling thread's last failed call here had to say; "" if none failed. Valid until its next call. */
+/* The text of the calling thread's last failed call here; "" if none failed. Valid until its next call. */
 const char* shadowib_last_error(void);
 
 #ifdef __cplusplus

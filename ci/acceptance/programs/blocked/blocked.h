@@ -53,7 +53,7 @@ struct call {
   int got_error;
 };
 
-/* By concern; a name of NULL ends a list. */
+/* One list for each concern; a name of NULL ends a list. */
 extern struct call timed_calls[], descriptor_calls[], waiting_calls[], verbs_calls[], refused_calls[];
 
 extern int timeout_ms; /* of those that time out, or are due by a deadline */

@@ -15,10 +15,10 @@ namespace shadowib::descriptors {
 // already.
 // A file of memory, or one without a name, becomes a segment of `table`.
 Status capture_file(int fd, const std::string& target, Object* object, Table* table);
-// Of what is in /proc: what it tells of, a thread or a process.
+// For files of /proc: the thread or process that the file tells of.
 Status capture_process_file(int fd, const std::string& target, Object* object);
 Status capture_character_device(int fd, const std::string& target, Object* object);
-// /dev/ptmx. What is in the pty and who has its ends comes later, by capture_ptys().
+// /dev/ptmx. The bytes in the pty and the holders of its ends come later, by capture_ptys().
 Status capture_pty_master(int fd, const std::string& target, Object* object);
 void capture_terminal(int fd, Object* object);
 Status capture_pipe(int fd, const std::string& target, Object* object);

@@ -1,5 +1,5 @@
-// Directories that go when the launcher does (note_launcher_directory()). What a process has mapped of the files in
-// them is memory that it shares, as in /dev/shm: nobody keeps it for a restart.
+// Directories that go when the launcher does (note_launcher_directory()). Mapped files in them are shared memory, as
+// in /dev/shm: nobody else keeps them for a restart.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// What the kernel tells about sockets beyond their own descriptor, by NETLINK_SOCK_DIAG. In-process: no program heap.
+// Answers of the kernel about sockets beyond their own descriptor, by NETLINK_SOCK_DIAG. In-process: no program heap.
 // Source: sock_diag(7).
 #pragma once
 

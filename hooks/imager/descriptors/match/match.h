@@ -77,7 +77,7 @@ struct SegmentHolder {
   std::uint32_t index = 0;
   const Segment& segment() const { return table->segments[index]; }
 };
-// Of each segment those who share it, by ascending member; by a key that is the same in each.
+// The members that share each segment, ascending, by a key that is equal in all of them.
 using SharedSegments = std::map<std::string, std::vector<SegmentHolder>>;
 std::string segment_key(const Table& table, const Segment& segment);
 SharedSegments collect_segments(const Tables& tables);

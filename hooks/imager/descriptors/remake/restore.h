@@ -67,8 +67,8 @@ Status fill_epoll_sets(const Table& table);
 
 // Sends the receiver's queue from one end of a stream to the other, reading nothing. Bounded.
 Status fill_stream(int from, int to, const Object& receiver);
-// The same where the two ends are in different processes: `fd` is this one's of a TCP connection, whose own queue is
-// `own`'s and who sends the peer's.
+// Likewise where the two ends are in different processes. `fd` is this process's end of a TCP connection. Its own
+// queue is that of `own`; the other process sends the peer's.
 Status fill_apart(int fd, const Object& own, const Object& peer);
 
 }  // namespace shadowib::descriptors

@@ -16,7 +16,7 @@ std::string with_port(std::string address, std::uint16_t port);
 std::uint16_t port_of(const std::string& address);
 std::string loopback(int domain);
 int domain_of(const std::string& address);
-// Of a socket: `query` is getsockname or getpeername.
+// The address of a socket: `query` is getsockname or getpeername.
 std::string own_address(int fd, int (*query)(int, sockaddr*, socklen_t*));
 // `call` is bind or connect.
 int call_with(int (*call)(int, const sockaddr*, socklen_t), int fd, const std::string& address);

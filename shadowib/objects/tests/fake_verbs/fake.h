@@ -17,14 +17,16 @@
 #undef ibv_query_port
 #undef ibv_reg_mr
 
-/* What makes a build another one: FAKE_NAME (a string), FAKE_DEVICES, FAKE_LID, FAKE_READS (READs that a queue pair
- * has under way), FAKE_GIDS (places, of which two are taken), FAKE_PARTITIONS (places for P_Keys), FAKE_FLIP (what
- * the numbers of objects are mixed with: one build's number of the first is the other's of the second), FAKE_LAZY (as
- * Linux' rxe: looks at a send queue that is or was in SQD only when something is posted, taken or not; tells that one
- * has drained without being asked; has more room than it grants and says so when asked), FAKE_LKEY, FAKE_RKEY (the
- * lowest byte of keys), FAKE_PRIVATE (bytes behind the public part of a struct), FAKE_EXTENDED (contexts have the
- * slots of verbs_context), FAKE_OLD_SYMBOLS (the functions of libibverbs 1.0 are there too, which take other
- * structs). */
+/* These make a build another one:
+ *
+ * - FAKE_NAME (a string), FAKE_DEVICES, FAKE_LID, FAKE_PRIVATE (bytes behind the public part of a struct);
+ * - FAKE_READS (READs that a queue pair has under way), FAKE_GIDS (places, of which two are taken);
+ * - FAKE_PARTITIONS (places for P_Keys), FAKE_LKEY, FAKE_RKEY (the lowest byte of keys);
+ * - FAKE_FLIP: numbers of objects are mixed with it, so one build's first number is the other's second;
+ * - FAKE_LAZY, as Linux' rxe: it looks at a send queue that is or was in SQD only when something is posted, taken or
+ *   not. It tells unasked that a queue has drained, has more room than it grants, and says so when asked;
+ * - FAKE_EXTENDED (contexts have the slots of verbs_context);
+ * - FAKE_OLD_SYMBOLS (the functions of libibverbs 1.0 are there too, which take other structs). */
 
 enum { kFakeMost = 4096, kFakeSges = 4 };
 
