@@ -24,7 +24,6 @@ namespace {
 
 constexpr std::int64_t kJoinWaitNs = 20'000'000'000;
 constexpr std::int64_t kRestartWaitNs = 600'000'000'000;
-constexpr char kRenewing[] = "alive/renewing";  // locked by a restart until it has made the job's new epoch
 constexpr std::uint32_t kMaxMembers = 100000;
 
 const char* environment(const char* name) {
@@ -45,19 +44,6 @@ std::string read_link(const char* path) {
   return n > 0 ? std::string(text, static_cast<std::size_t>(n)) : std::string();
 }
 
-bool valid_job_name(const std::string& job) {
-  return !job.empty() && job[0] != '.' && job.find('/') == std::string::npos && job.find('\n') == std::string::npos;
-}
-
-std::string random_hex(int bytes) {
-  unsigned char random[32];
-  [[maybe_unused]] auto n = ::getrandom(random, static_cast<std::size_t>(bytes), 0);
-  std::string text;
-  for (int i = 0; i < bytes; ++i)
-    text += "0123456789abcdef"[random[i] >> 4], text += "0123456789abcdef"[random[i] & 15];
-  return text;
-}
-
 bool write_all(int fd, const void* data, std::size_t bytes) {
   const char* p = static_cast<const char*>(data);
   while (bytes > 0) {
@@ -68,10 +54,6 @@ bool write_all(int fd, const void* data, std::size_t bytes) {
     bytes -= static_cast<std::size_t>(n);
   }
   return true;
-}
-
-std::string job_path(const JobInfo& info, const char* name) {
-  return std::string(info.directory) + "/jobs/" + info.job + "/" + name;
 }
 
 Status io_error(const char* what, const std::string& path) {
@@ -124,7 +106,7 @@ Status place_small(const std::string& path, std::string_view bytes, bool replace
 
 // Held while the epoch is chosen and an index taken, so that members that start together agree.
 Status lock_joining(const JobInfo& info, int* lock) {
-  const std::string path = job_path(info, "alive/joining");
+  const std::string path = job_paths(info.directory, info.job).joining;
   const std::int64_t deadline = monotonic_ns() + kJoinWaitNs;
   while ((*lock = hold_alive_lock(path)) < 0) {
     if (errno != EAGAIN) return io_error("lock", path);
@@ -137,9 +119,6 @@ Status lock_joining(const JobInfo& info, int* lock) {
   return {};
 }
 
-// Jobs may share an exchange: the random part keeps their keys apart.
-std::string first_epoch() { return "g0-" + random_hex(4); }
-
 Status being_restarted(const JobInfo& info) {
   return Status::of(Code::kBusy, EAGAIN, "job %.80s is being restarted; its new process gave up waiting for that",
                     info.job);
@@ -148,11 +127,12 @@ Status being_restarted(const JobInfo& info) {
 // The job's epoch. A job name that was used before, and of which nobody lives, begins afresh: what its dead members
 // left in the exchange must not be taken for the new ones'. *waits: a restart has come that will replace it.
 Status choose_epoch(JobInfo* info, Exchange* exchange, bool* waits) {
-  const std::string path = job_path(*info, "epoch");
+  const JobPaths paths = job_paths(info->directory, info->job);
+  const std::string& path = paths.epoch;
   std::string epoch;
   Status status = read_small(path, &epoch);
   if (status.code() == Code::kNotFound) {
-    status = place_small(path, first_epoch(), false);
+    status = place_small(path, new_epoch(0), false);
     if (!status.ok() && status.code() != Code::kBusy) return status;
     status = read_small(path, &epoch);
   }
@@ -164,12 +144,12 @@ Status choose_epoch(JobInfo* info, Exchange* exchange, bool* waits) {
   for (const auto& member : members) alive = alive || is_alive(alive_path(info->directory, info->job, epoch, member));
   // Members that a restart is bringing back are not there yet, and those it has brought back may have ended.
   if (!alive) {
-    if (!is_alive(job_path(*info, "alive/restart"))) {
+    if (!is_alive(paths.restart)) {
       if (!members.empty()) {
-        epoch = first_epoch();
+        epoch = new_epoch(0);
         SHADOWIB_TRY(place_small(path, epoch, true));
       }
-    } else if (is_alive(job_path(*info, kRenewing))) {  // taken before the other (RestartPlace::take_alone)
+    } else if (is_alive(paths.renewing)) {  // taken before the other (RestartPlace::take_alone)
       *waits = true;
       return being_restarted(*info);
     }
@@ -189,16 +169,15 @@ Status fill_job_info(JobInfo* info) {
   *info = {};
   const std::string exe = read_link("/proc/self/exe");
   const char* job = environment("SHADOWIB_JOB");
-  const std::string name = job != nullptr ? job : exe.substr(exe.rfind('/') + 1) + "-" + std::to_string(raw_getpid());
+  const std::string name = job != nullptr ? job : default_job_name(exe, raw_getpid());
   if (!valid_job_name(name))
-    return Status::of(Code::kUsage, EINVAL, "'%.100s' is no job name: it must not contain '/' or begin with '.'",
-                      name.c_str());
+    return Status::of(Code::kUsage, EINVAL, "SHADOWIB_JOB='%.100s' is no job name: %s", name.c_str(), kJobNameRule);
   SHADOWIB_TRY(copy(info->job, name, "the job's name (SHADOWIB_JOB)"));
   std::string directory = environment("SHADOWIB_DIR") ? environment("SHADOWIB_DIR") : "shadowib-ckpt";
   if (directory[0] != '/') directory = read_link("/proc/self/cwd") + "/" + directory;
   SHADOWIB_TRY(copy(info->directory, directory, "the checkpoint directory (SHADOWIB_DIR)"));
-  std::string exchange = environment("SHADOWIB_EXCHANGE") ? environment("SHADOWIB_EXCHANGE")
-                                                          : "dir:" + directory + "/jobs/" + name + "/x";
+  std::string exchange =
+      environment("SHADOWIB_EXCHANGE") ? environment("SHADOWIB_EXCHANGE") : default_exchange(directory, name);
   SHADOWIB_TRY(copy(info->exchange, exchange, "the exchange (SHADOWIB_EXCHANGE)"));
   return copy(info->backend, environment("SHADOWIB_BACKEND") ? environment("SHADOWIB_BACKEND") : "auto",
               "SHADOWIB_BACKEND");
@@ -221,7 +200,7 @@ Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, std::ui
   SHADOWIB_TRY(lock_joining(*info, &joining));  // also makes the directories
   // Before the epoch is read: a restart that begins after this look waits until nobody is joining, and sees us then,
   // or we see it.
-  *waits = is_alive(job_path(*info, kRenewing));
+  *waits = is_alive(job_paths(info->directory, info->job).renewing);
   std::unique_ptr<Exchange> opened;
   Status status = *waits ? being_restarted(*info) : Exchange::open(info->exchange, true, &opened);
   if (status.ok()) status = choose_epoch(info, opened.get(), waits);
@@ -287,7 +266,7 @@ std::string describe_member() {
 
 Status read_job_key(std::uint8_t key[32]) {
   constexpr std::size_t kBytes = 32;
-  const std::string path = job_path(g_job.info, "key");
+  const std::string path = job_paths(g_job.info.directory, g_job.info.job).key;
   std::size_t size = kBytes;
   Status status = read_bytes(path, key, kBytes, &size);
   if (status.code() == Code::kNotFound) {

@@ -23,9 +23,8 @@ std::uint32_t index_of(const std::string& name) {
 Status anybody_joining(const JobView& view, bool* joining) {
   std::error_code error;
   const std::string prefix = view.epoch + ".";
-  *joining = is_alive(view.directory + "/jobs/" + view.job + "/alive/joining");
-  for (const auto& entry :
-       std::filesystem::directory_iterator(view.directory + "/jobs/" + view.job + "/alive", error)) {
+  *joining = is_alive(job_paths(view.directory, view.job).joining);
+  for (const auto& entry : std::filesystem::directory_iterator(job_paths(view.directory, view.job).alive, error)) {
     const std::string name = entry.path().filename();
     if (name.rfind(prefix, 0) != 0) continue;
     const std::string who = name.substr(prefix.size());
@@ -52,7 +51,7 @@ Status anybody_coming_back(const JobView& view, bool* coming) {
   if (missing.empty()) return {};
   SHADOWIB_TRY(view.exchange->get(view.key("restart/abort"), &text, &aborted));
   // A restart that ended before, or was killed, brings nobody back any more.
-  *coming = !aborted && is_alive(view.directory + "/jobs/" + view.job + "/alive/restart");
+  *coming = !aborted && is_alive(job_paths(view.directory, view.job).restart);
   return {};
 }
 
@@ -78,13 +77,13 @@ Status JobView::fields(const std::string& rest, Fields* fields, bool* found) con
 Status open_job(const std::string& directory, const std::string& job, const std::string& exchange, JobView* view) {
   view->directory = std::filesystem::absolute(directory).lexically_normal();
   view->job = job;
-  const std::string epoch = view->directory + "/jobs/" + job + "/epoch";
+  const std::string epoch = job_paths(view->directory, job).epoch;
   revalidate_parent(epoch);
   std::ifstream file(epoch);
   if (!(file >> view->epoch))
     return Status::of(Code::kNotFound, 0, "no job %.100s in %.200s; `shadowib status --dir DIR` lists the jobs",
                       job.c_str(), view->directory.c_str());
-  const std::string uri = exchange.empty() ? "dir:" + view->directory + "/jobs/" + job + "/x" : exchange;
+  const std::string uri = exchange.empty() ? default_exchange(view->directory, job) : exchange;
   return Exchange::open(uri, false, &view->exchange);
 }
 

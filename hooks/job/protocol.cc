@@ -82,13 +82,6 @@ std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_
   return key;
 }
 
-std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch,
-                       std::string_view who) {
-  std::string path(directory);
-  path += "/jobs/", path += job, path += "/alive/", path += epoch, path += '.', path += who;
-  return path;
-}
-
 // Open-file-description locks rather than flock(2): F_OFD_GETLK asks without taking, so that two who ask at the same
 // time do not take each other for the owner.
 int hold_alive_lock(const std::string& path) {

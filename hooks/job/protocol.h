@@ -40,6 +40,7 @@
 #include <string>
 #include <string_view>
 
+#include "hooks/job/job_directory.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -56,9 +57,6 @@ std::string reserved_members_key(std::string_view epoch);
 std::string encode_reserved_members(const std::set<std::uint32_t>& members);
 std::set<std::uint32_t> decode_reserved_members(const std::string& value);
 std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_view rest);
-std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch,
-                       std::string_view who);
-
 // Takes the lock (F_OFD_SETLK; creating file and directories, 0600/0700); returns an owned descriptor or -1 with
 // errno (EAGAIN: somebody alive holds it).
 int hold_alive_lock(const std::string& path);

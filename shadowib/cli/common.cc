@@ -66,19 +66,6 @@ int fail(const Common& common, const Status& status) {
   return static_cast<int>(status.code());
 }
 
-JobPaths job_paths(const std::string& directory, const std::string& job) {
-  std::string top = directory + "/jobs/" + job;
-  return {top,
-          top + "/key",
-          top + "/epoch",
-          top + "/exchange",
-          top + "/exchange-password",
-          top + "/alive",
-          top + "/started"};
-}
-
-std::string sets_path(const std::string& directory) { return directory + "/sets"; }
-
 std::string exchange_of(const Common& common, const std::string& job) {
   if (!common.exchange.empty()) return common.exchange;
   // A variable that `run` has set for another job is not meant for this one.
@@ -91,7 +78,7 @@ std::string exchange_of(const Common& common, const std::string& job) {
     while (!recorded.empty() && recorded.back() == '\n') recorded.pop_back();
     return recorded;
   }
-  return "dir:" + paths.top + "/x";
+  return default_exchange(common.directory, job);
 }
 
 }  // namespace shadowib::cli

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/job/job_directory.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib::cli {
@@ -34,19 +35,6 @@ Status require_directory(const Common& common);
 // Tells the error in one line on standard error ({"error":...} on standard output with --json); returns the exit
 // code.
 int fail(const Common& common, const Status& status);
-
-// The job's files. They exist from the first `run` until gc.
-struct JobPaths {
-  std::string top;       // <directory>/jobs/<job>
-  std::string key;       // 32 random bytes
-  std::string epoch;     // "g<generation>-<random hex>"
-  std::string exchange;  // the URI it was started with, without a password
-  std::string password;  // of the exchange, if it is a Redis server that asks for one
-  std::string alive;     // directory of locks (hooks/job/protocol.h)
-  std::string started;   // directory of <host>-<pid>-<start time> of what `run` has started
-};
-JobPaths job_paths(const std::string& directory, const std::string& job);
-std::string sets_path(const std::string& directory);
 
 // The URI to reach the job's exchange: --exchange, else what the job was started with, else dir: below the directory.
 std::string exchange_of(const Common& common, const std::string& job);

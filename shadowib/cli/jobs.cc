@@ -54,9 +54,6 @@ Status place_file(const std::string& path, const std::string& content, bool keep
   return err == 0 ? Status() : file_error(err, "write", path);
 }
 
-// Jobs may share an exchange: the random part keeps their keys apart.
-std::string new_epoch(std::uint32_t generation) { return "g" + std::to_string(generation) + "-" + random_hex(4); }
-
 std::string random_key() {
   std::string hex = random_hex(32), key;
   for (std::size_t i = 0; i < hex.size(); i += 2)
@@ -209,7 +206,7 @@ bool job_alive(const std::string& directory, const std::string& job, std::string
 }
 
 bool members_alive(const std::string& directory, const std::string& job, std::string* who) {
-  const std::string joining = job_paths(directory, job).alive + "/joining";
+  const std::string joining = job_paths(directory, job).joining;
   // Who has it after that has begun since, and only looks whether the job is being restarted.
   bool joins = is_alive(joining);
   for (int i = 0; i < 20000 && joins; ++i, joins = is_alive(joining)) ::usleep(1000);
@@ -271,7 +268,7 @@ Status why_no_member(const std::string& directory, const std::string& job) {
 std::vector<std::string> jobs_in(const std::string& directory) {
   std::vector<std::string> jobs;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory + "/jobs", error))
+  for (const auto& entry : fs::directory_iterator(jobs_path(directory), error))
     if (std::string name = entry.path().filename(); entry.is_directory(error) && valid_job_name(name))
       jobs.push_back(name);
   std::sort(jobs.begin(), jobs.end());
@@ -281,7 +278,7 @@ std::vector<std::string> jobs_in(const std::string& directory) {
 Status choose_job(const std::string& directory, const std::string& given, std::string* job) {
   if (!given.empty()) {
     if (!valid_job_name(given))
-      return Status::of(Code::kUsage, 0, "'%.100s' is no job name (1 to 64 of A-Za-z0-9._-)", given.c_str());
+      return Status::of(Code::kUsage, 0, "'%.100s' is no job name: %s", given.c_str(), kJobNameRule);
     std::error_code error;
     revalidate_parent(job_paths(directory, given).epoch);
     if (!fs::is_directory(job_paths(directory, given).top, error))

@@ -25,6 +25,7 @@
 
 #include "hooks/imager/descriptors/capture/launcher_process.h"
 #include "hooks/imager/set/set_files.h"
+#include "hooks/job/job_directory.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/in_child.h"
 #include "shadowib/exchange/exchange.h"

@@ -38,14 +38,6 @@ constexpr char kRunExamples[] =
     "CMD keeps the pid, gets the signals, and its exit code is the command's. 125: shadowib failed before CMD was\n"
     "started; 126: CMD cannot be run under shadowib (static, setuid, another architecture) or at all; 127: no CMD.\n";
 
-std::string default_job(const std::string& program) {
-  std::string name = fs::path(program).filename();
-  for (char& c : name)
-    if (!valid_job_name(std::string("x") + c)) c = '_';
-  if (!valid_job_name(name)) name = "job" + name;
-  return name.substr(0, 48) + "-" + std::to_string(::getpid());
-}
-
 void export_variable(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
 std::string variable(const char* name) {
@@ -181,13 +173,10 @@ int run(RunOptions& options) {
   if (Status s = judge_program(program); !s.ok()) return run_failed(common, s, kRunRefused);
 
   if (options.job.empty()) options.job = environment("JOB");
-  if (options.job.empty()) options.job = default_job(options.command[0]);
+  if (options.job.empty()) options.job = default_job_name(options.command[0], ::getpid());
   if (!valid_job_name(options.job))
-    return run_failed(
-        common,
-        Status::of(Code::kUsage, 0, "--job '%.100s': use 1 to 64 of A-Za-z0-9._-, first a letter or digit",
-                   options.job.c_str()),
-        kRunFailed);
+    return run_failed(common, Status::of(Code::kUsage, 0, "--job '%.100s': %s", options.job.c_str(), kJobNameRule),
+                      kRunFailed);
   if (options.backend.empty()) options.backend = environment("BACKEND");
   if (options.backend.empty()) options.backend = "auto";
   if (Status s = check_own_checkpoints(options); !s.ok()) return run_failed(common, s, kRunFailed);

@@ -11,6 +11,7 @@
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/set/manifest.h"
 #include "hooks/imager/set/set_files.h"
+#include "hooks/job/job_directory.h"
 
 namespace shadowib {
 namespace fs = std::filesystem;

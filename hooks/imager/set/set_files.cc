@@ -1,25 +1,16 @@
 #include "hooks/imager/set/set_files.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "hooks/imager/set/manifest.h"
+#include "hooks/job/job_directory.h"
 
 namespace shadowib {
 namespace fs = std::filesystem;
-
-bool valid_job_name(const std::string& job) {
-  if (job.empty() || job.size() > 64 || job[0] == '.' || job[0] == '-') return false;
-  for (char c : job)
-    if (!((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-          c == '-'))
-      return false;
-  return true;
-}
 
 std::string set_name(const std::string& job, std::uint32_t number) {
   char digits[16];
@@ -43,15 +34,6 @@ bool parse_hidden_name(const std::string& name, std::string* job, std::uint32_t*
   std::size_t dot = name.rfind('.');
   if (name.compare(dot, 9, ".staging-") != 0 && name.compare(dot, 10, ".removing-") != 0) return false;
   return dot > 1 && parse_set_name(name.substr(1, dot - 1), job, number);
-}
-
-std::string random_hex(std::size_t bytes) {
-  std::string raw(bytes, '\0');
-  for (std::size_t at = 0; at < bytes;) {
-    ssize_t got = ::getrandom(raw.data() + at, bytes - at, 0);
-    if (got > 0) at += static_cast<std::size_t>(got);
-  }
-  return to_hex(reinterpret_cast<const std::uint8_t*>(raw.data()), bytes);
 }
 
 Status file_error(int err, const char* what, const std::string& path) {

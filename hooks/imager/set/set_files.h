@@ -8,17 +8,11 @@
 
 namespace shadowib {
 
-// Job names become directory names and exchange keys: 1 to 64 of [A-Za-z0-9._-], first neither '.' nor '-'.
-bool valid_job_name(const std::string& job);
-
 // "<job>.<NNNN>"; NNNN has four digits or more.
 std::string set_name(const std::string& job, std::uint32_t number);
 bool parse_set_name(const std::string& name, std::string* job, std::uint32_t* number);
 // ".<job>.<NNNN>.staging-<random>" (being written) or ".<job>.<NNNN>.removing-<random>" (being removed).
 bool parse_hidden_name(const std::string& name, std::string* job, std::uint32_t* number);
-
-// 2 * `bytes` lower-case hex digits from the kernel's random numbers.
-std::string random_hex(std::size_t bytes);
 
 // Creates the directory (0700), its parents too. kIo with the path and the remedy.
 Status ensure_directory(const std::string& path);
