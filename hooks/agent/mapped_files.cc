@@ -73,6 +73,13 @@ std::string read_maps() {
   return text;
 }
 
+// "start-end r-xp ...". Libraries and programs are mapped so somewhere. Data files are left alone: closing a
+// descriptor of one drops the process's record locks on it.
+bool is_executable(std::string_view line) {
+  const std::size_t permissions = line.find(' ') + 1;
+  return permissions + 2 < line.size() && line[permissions + 2] == 'x';
+}
+
 }  // namespace
 
 std::string describe_mapped_files() {
@@ -83,7 +90,7 @@ std::string describe_mapped_files() {
     std::string_view line = rest.substr(0, end);
     rest = end == std::string_view::npos ? std::string_view{} : rest.substr(end + 1);
     std::size_t slash = line.find(" /");
-    if (slash == std::string_view::npos) continue;
+    if (slash == std::string_view::npos || !is_executable(line)) continue;
     std::string_view path = line.substr(slash + 1);
     if (path.ends_with(" (deleted)") || path.starts_with("/dev/") || path.starts_with("/memfd:") ||
         path.starts_with("/SYSV"))

@@ -181,6 +181,7 @@ Status Round::save() {
   }
   raw_close(directory);
   shared_.close();
+  SHADOWIB_TRY(hold_record_locks());  // the files just closed may have had some
   SHADOWIB_TRY(status);
   return publish_saved(result, monotonic_ns() - start);
 }
@@ -249,7 +250,10 @@ void Round::stop_again() {
 void Round::resume() {
   shared_.close();
   if (stop_tried_) {
-    if (!stop_keep()) stop_again();
+    if (!stop_keep())
+      stop_again();  // the program may have unlocked what it had locked
+    else if (Status held = hold_record_locks(); !held.ok())
+      log_line(LogLevel::kError, "checkpoint %" PRIu64 ": %.300s", request_.number, held.text());
     abandon_descriptors();
     if (g_agent.participant != nullptr) g_agent.participant->resume();
     loader_thread_unpark();

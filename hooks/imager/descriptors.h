@@ -25,7 +25,7 @@ Status prepare_descriptors(int timeout_ms = 2000);
 
 // Describes every descriptor, with queued bytes of pipes and sockets (left in place: a resume finds them where they
 // were). kRefused names descriptor number, type and pid of the first that can never be captured (inotify, io_uring,
-// userfaultfd, raw socket, file lock, device, uverbs, SCM_RIGHTS in flight, hugetlb memory...). Undoes what
+// userfaultfd, raw socket, lease, device, uverbs, SCM_RIGHTS in flight, hugetlb memory...). Undoes what
 // prepare_descriptors changed. `member`: this member's index. Uses no program heap.
 Status capture_descriptors(std::uint32_t member, std::string* table);
 
@@ -33,6 +33,11 @@ Status capture_descriptors(std::uint32_t member, std::string* table);
 // file that /proc has of a thread is opened; threads are told again to be signalled for descriptors. kNotFound and
 // kRefused name the file. No program heap.
 Status finish_descriptors();
+
+// Takes again the record locks (F_SETLK) that the latest capture saw. The kernel drops a process's record locks on a
+// file when the process closes any descriptor of that file. Call in the member after such a close, while the program
+// is stopped. kBusy: another process was quicker; the message names file and range. No program heap.
+Status hold_record_locks();
 
 // Undoes prepare_descriptors when no capture followed (an abort between the two). Idempotent: call on every resume.
 void abandon_descriptors();

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/file_lock.h"
 #include "hooks/imager/descriptors/table.h"
 
 namespace shadowib {
@@ -47,6 +48,7 @@ std::string details(const Object& o) {
   for (const EpollEntry& e : o.entries) text += "  watches " + std::to_string(e.fd);
   if (!o.input.empty()) text += "  to be read at the slave " + std::to_string(bytes_of(o.input)) + " bytes";
   if (!o.queue.empty()) text += "  queued " + std::to_string(queued_bytes(o)) + " bytes";
+  for (const FileLock& lock : o.locks) text += "  " + describe_lock(lock);
   if (o.counterpart_gone) text += "  other end closed";
   if (o.stdio >= 0) text += "  standard stream " + std::to_string(o.stdio);
   return text;
@@ -62,6 +64,7 @@ nlohmann::json to_json(const Descriptor& d, const Object& o) {
                          {"queued_bytes", queued_bytes(o)}};
   if (has_offset(o.kind)) json["offset"] = o.offset;
   if (o.kind == Kind::kFile || o.kind == Kind::kMemory) json["size"] = o.size;
+  for (const FileLock& lock : o.locks) json["locks"].push_back(describe_lock(lock));
   if (o.kind == Kind::kEventfd) json["count"] = o.count;
   if (!o.entries.empty()) {
     json["watches"] = nlohmann::json::array();

@@ -20,7 +20,7 @@ namespace shadowib::descriptors {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
-constexpr std::uint32_t kWithoutGoneSenders = 5, kWithoutFamily = 4, kWithoutPtys = 3,
+constexpr std::uint32_t kWithoutLocks = 7, kWithoutGoneSenders = 5, kWithoutFamily = 4, kWithoutPtys = 3,
                         kWithoutSegments = 2;  // these are still read
 constexpr int kHighestFd = 1 << 20;
 constexpr std::size_t kMostInPty = 1 << 16;  // four buffers of the kernel's, of 4 and 8 KiB
@@ -112,6 +112,10 @@ void visit(A& a, PtyUser& u) {
   visit_all(a, u.space, u.pid, u.slave, u.name);
 }
 template <typename A>
+void visit(A& a, FileLock& l) {
+  visit_all(a, l.kind, l.exclusive, l.taker, l.start, l.end);
+}
+template <typename A>
 void visit(A& a, Descriptor& d) {
   visit_all(a, d.fd, d.object, d.close_on_exec);
 }
@@ -134,6 +138,8 @@ void visit(A& a, Object& o) {
   visit_all(a, o.pty_flags, o.modes, o.window, o.unfinished);
   visit_vector(a, o.input);
   visit_vector(a, o.users);
+  if (a.version <= kWithoutLocks) return;
+  visit_vector(a, o.locks);
 }
 template <typename A>
 void visit(A& a, Child& c) {
@@ -183,11 +189,23 @@ const char* pty_fault(const Object& o) {
   return bytes > kMostInPty ? "more in a terminal than the kernel keeps there" : nullptr;
 }
 
+const char* lock_fault(const Object& o) {
+  for (const FileLock& l : o.locks) {
+    if (l.kind < LockKind::kFlock || l.kind > LockKind::kDescription || l.exclusive > 1)
+      return "unknown kind of file lock";
+    if (l.start > l.end || l.start > INT64_MAX || (l.end != kEndOfFile && l.end > INT64_MAX))
+      return "file lock of an impossible range";
+  }
+  const bool lockable = o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kMemory;
+  return o.locks.empty() || lockable ? nullptr : "file lock on what is no file";
+}
+
 const char* object_fault(const Object& o) {
   auto kind = static_cast<std::uint32_t>(o.kind);
   if (kind < 1 || kind > kLastKind) return "unknown kind of object";
   if (o.stdio < -1 || o.stdio > 2) return "standard stream out of range";
   if (has_nul(o.path)) return "path with a NUL byte";
+  if (const char* fault = lock_fault(o)) return fault;
   if (o.kind == Kind::kPty) return pty_fault(o);
   if (is_socket(o.kind)) {
     if (static_cast<unsigned>(o.state) > 3) return "unknown socket state";

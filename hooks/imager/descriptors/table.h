@@ -73,6 +73,24 @@ enum class SocketState : std::uint8_t {
   kFinished = 3,   // TCP: both directions closed, the connection is over; the descriptor is still open
 };
 
+// Values are stored in images: append only.
+enum class LockKind : std::uint8_t {
+  kNone = 0,         // in no table
+  kFlock = 1,        // flock(2): of the description, of the whole file
+  kRecord = 2,       // F_SETLK: of the process
+  kDescription = 3,  // F_OFD_SETLK: of the description
+};
+inline constexpr std::uint64_t kEndOfFile = ~0ull;
+
+// A lock on a file, as the member that holds it sees it. Since version 8.
+struct FileLock {
+  LockKind kind = LockKind::kNone;
+  std::uint8_t exclusive = 0;
+  std::int32_t taker = 0;                     // kFlock: pid of the process that took it, whose children inherit it
+  std::uint64_t start = 0, end = kEndOfFile;  // first and last byte; no end: all that there will ever be
+  bool operator==(const FileLock&) const = default;
+};
+
 struct Object {
   Kind kind = Kind::kFile;
   std::int32_t flags = 0;  // F_GETFL
@@ -112,6 +130,7 @@ struct Object {
   std::vector<Message> input;  // to be read at the slave; where lines count a line each, those without an end as well
   std::uint8_t unfinished = 0;  // the last of them
   std::vector<PtyUser> users;
+  std::vector<FileLock> locks;  // files, directories and memory
 };
 
 struct Descriptor {
@@ -186,7 +205,7 @@ struct Table {
   int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 
-inline constexpr std::uint32_t kTableVersion = 7;
+inline constexpr std::uint32_t kTableVersion = 8;
 // Tests write versions from before.
 void encode_table(const Table& table, std::string* bytes, std::uint32_t version = kTableVersion);
 // kCorrupt or kVersion, with the reason. On success all indices, kinds and addresses are within bounds.

@@ -7,6 +7,7 @@
 #include <pty.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
@@ -49,6 +50,12 @@ std::string rich_table() {
     EXPECT_STEP(::epoll_ctl(epoll, EPOLL_CTL_ADD, event, &e) == 0);
     EXPECT_STEP(::open("/dev/zero", O_RDONLY) >= 0 && ::open("/", O_RDONLY) >= 0);
     EXPECT_STEP(::open("/proc/self/exe", O_RDONLY) >= 0);
+    char locked[] = "/tmp/shadowib-table-XXXXXX";
+    struct flock range {};
+    range.l_type = F_WRLCK;
+    range.l_len = 8;
+    const int file = ::mkstemp(locked);
+    EXPECT_STEP(::fcntl(file, F_SETLK, &range) == 0 && ::flock(file, LOCK_EX) == 0);
     int master = -1, slave = -1;
     EXPECT_STEP(::openpty(&master, &slave, nullptr, nullptr, nullptr) == 0 && ::write(master, "line\nrest", 9) == 9);
     int memory = ::memfd_create("memory", 0), segment = ::shmget(IPC_PRIVATE, 4096, 0600);
@@ -75,6 +82,16 @@ TEST(Table, EncodesWhatItDecodes) {
   EXPECT_EQ(again, bytes);
   EXPECT_TRUE(match_descriptors({{0, bytes}}).ok());
   EXPECT_EQ(match_descriptors({{1, bytes}}).code(), Code::kCorrupt) << "another member's table";
+}
+
+// What the reader says of the rich table once it was changed.
+Status read_after(const std::function<void(Table*)>& change) {
+  Table table;
+  EXPECT_TRUE(decode_table(rich_table(), &table).ok());
+  change(&table);
+  std::string bytes;
+  encode_table(table, &bytes);
+  return decode_table(bytes, &table);
 }
 
 TEST(Table, EveryTruncationIsRefused) {
@@ -117,16 +134,26 @@ TEST(Table, TheVersionsBeforeAreRead) {
   EXPECT_EQ(before.children.size(), table.children.size());
   for (const Object& o : before.objects)
     for (const Message& m : o.queue) EXPECT_EQ(m.sender_gone, 0);
+  encode_table(table, &bytes, 7);
+  ASSERT_TRUE(decode_table(bytes, &before).ok());
+  for (const Object& o : before.objects) EXPECT_TRUE(o.locks.empty());
 }
 
-// What the reader says of the rich table once it was changed.
-Status read_after(const std::function<void(Table*)>& change) {
-  Table table;
-  EXPECT_TRUE(decode_table(rich_table(), &table).ok());
-  change(&table);
-  std::string bytes;
-  encode_table(table, &bytes);
-  return decode_table(bytes, &table);
+TEST(Table, FileLocksAreSomeThereMayBe) {
+  const auto with = [](const FileLock& lock, Kind kind) {
+    return read_after([&](Table* table) {
+      for (Object& o : table->objects)
+        if (o.kind == kind) o.locks = {lock};
+    });
+  };
+  EXPECT_TRUE(with({LockKind::kRecord, 1, 0, 8, 15}, Kind::kFile).ok());
+  EXPECT_TRUE(with({LockKind::kFlock, 0, 77}, Kind::kDirectory).ok());
+  EXPECT_EQ(with({LockKind::kRecord, 1, 0, 8, 15}, Kind::kPipe).code(), Code::kCorrupt);
+  EXPECT_EQ(with({LockKind::kNone}, Kind::kFile).code(), Code::kCorrupt);
+  EXPECT_EQ(with({static_cast<LockKind>(4)}, Kind::kFile).code(), Code::kCorrupt);
+  EXPECT_EQ(with({LockKind::kRecord, 2}, Kind::kFile).code(), Code::kCorrupt);
+  EXPECT_EQ(with({LockKind::kRecord, 1, 0, 15, 8}, Kind::kFile).code(), Code::kCorrupt);
+  EXPECT_EQ(with({LockKind::kRecord, 1, 0, 1ull << 63}, Kind::kFile).code(), Code::kCorrupt);
 }
 
 TEST(Table, ChildrenAreSomeThereMayBe) {

@@ -97,6 +97,28 @@ class Members(RestartCase):
         self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         self.ends(self.restart(2), 0)
 
+    def test_file_locks(self):
+        """Of each kind, on one file of two members, and with a thread that waits for one: over resumes and restarts."""
+        first, second = (self.run_program(name) for name in ("locks_first", "locks_second"))
+        name = pathlib.Path(f"/dev/shm/shadowib-test-{first.pid}")
+        self.addCleanup(name.unlink, missing_ok=True)
+        self.ends(first, -9)
+        self.ends(second, -9)
+        self.restart(2).wait(TIMEOUT_S)  # they have themselves checkpointed and killed once more
+        self.ends(self.restart(4), 0)
+
+    def test_file_locks_that_somebody_else_has(self):
+        self.ends(self.run_program("locks_held"), -9)
+        for file, lock, named in (("records", lambda f: fcntl.lockf(f, fcntl.LOCK_EX, 4, 12), "exclusive record lock of bytes 8 to 15"),
+                                  ("flocked", lambda f: fcntl.flock(f, fcntl.LOCK_SH), "exclusive flock")):
+            with open(self.dir / file, "r+b") as held:
+                os.set_inheritable(held.fileno(), False)
+                lock(held)
+                refused = self.restart(1)
+                self.ends(refused, 11)
+                self.assertIn(f"{file}: its {named} cannot be taken again: pid {os.getpid()} ", refused.log.read_text())
+        self.ends(self.restart(1), 0)
+
     def test_memory_that_members_share(self):
         first, second = (self.run_program(name) for name in ("memory_first", "memory_second"))
         self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)  # of what was killed

@@ -14,6 +14,7 @@
 #include "hooks/imager/descriptors/capture/late.h"
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
 #include "hooks/imager/descriptors/capture/refuse.h"
+#include "hooks/imager/descriptors/file_lock.h"
 #include "hooks/raw/proc.h"
 #include "shadowib/base/descriptors.h"
 
@@ -134,6 +135,20 @@ Status judge_terminals(const Table& table) {
   return {};
 }
 
+// Those on other things than files would be lost: the restarted member has another pipe, socket or device.
+Status take_locks(int fd, const Locks& all, Object* object) {
+  const auto at = all.find(fd);
+  if (at == all.end()) return {};
+  const bool lockable =
+      (object->kind == Kind::kFile || object->kind == Kind::kDirectory || object->kind == Kind::kMemory) &&
+      !object->path.starts_with("/proc/");
+  if (!lockable)
+    return refuse(fd, (describe_lock(at->second.front()) + " on " + describe_object(*object)).c_str(),
+                  "only locks on files and directories can be taken again; unlock it before the checkpoint");
+  object->locks = at->second;
+  return {};
+}
+
 Status capture_epoll_sets(Table* table) {
   for (std::uint32_t i = 0; i < table->objects.size(); ++i)
     if (table->objects[i].kind == Kind::kEpoll)
@@ -161,14 +176,17 @@ Status capture_table(std::uint32_t member, Table* table) {
   table->network = namespace_number("/proc/self/ns/net");
   table->processes = namespace_number("/proc/self/ns/pid");
   table->working_directory = link_target("/proc/self/cwd");
+  std::vector<int> fds;
+  Locks locks;
+  SHADOWIB_TRY(list_descriptors(&fds));
+  std::erase_if(fds, is_left_out);
+  SHADOWIB_TRY(capture_locks(fds, &locks));
+  note_record_locks(locks);
   SHADOWIB_TRY(capture_family(table));
   SHADOWIB_TRY(capture_shared_memory(table));
-  std::vector<int> fds;
-  SHADOWIB_TRY(list_descriptors(&fds));
   begin_launcher_capture();
   Sharing sharing;
   for (int fd : fds) {
-    if (is_left_out(fd)) continue;
     struct stat st {};
     if (::fstat(fd, &st) != 0) return refuse(fd, "unknown", "fstat fails on it");
     Object object;
@@ -180,6 +198,7 @@ Status capture_table(std::uint32_t member, Table* table) {
       d.object = static_cast<std::uint32_t>(shared);
     } else {
       SHADOWIB_TRY(capture_object(fd, st, &object, table));
+      SHADOWIB_TRY(take_locks(fd, locks, &object));
       table->objects.push_back(std::move(object));
     }
     table->descriptors.push_back(d);

@@ -3,6 +3,7 @@
 
 #include <sys/stat.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace shadowib::descriptors {
 // already.
 // A file of memory, or one without a name, becomes a segment of `table`.
 Status capture_file(int fd, const std::string& target, Object* object, Table* table);
+// The file locks of each descriptor, by its number; no entry for a descriptor without. Reads nothing but /proc.
+using Locks = std::map<int, std::vector<FileLock>>;
+Status capture_locks(const std::vector<int>& fds, Locks* locks);
 // For files of /proc: the thread or process that the file tells of.
 Status capture_process_file(int fd, const std::string& target, Object* object);
 Status capture_character_device(int fd, const std::string& target, Object* object);

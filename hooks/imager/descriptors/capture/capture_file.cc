@@ -11,6 +11,7 @@
 
 #include "hooks/imager/descriptors/capture/capture.h"
 #include "hooks/imager/descriptors/capture/refuse.h"
+#include "hooks/imager/descriptors/file_lock.h"
 #include "hooks/raw/proc.h"
 
 namespace shadowib::descriptors {
@@ -30,15 +31,6 @@ bool is_terminal(dev_t rdev) {
   return m == kConsoleMajor || (m == kTtyMajor && minor(rdev) == 1) || (m >= kFirstPtsMajor && m <= kLastPtsMajor);
 }
 
-// "POSIX", "FLOCK", "OFDLCK", "LEASE" of the first lock on the description; empty if there is none.
-std::string held_lock(std::string_view info) {
-  std::string_view line;
-  if (!info_field(info, "lock", &line)) return {};
-  std::size_t start = line.find_first_not_of(' ', line.find(':') + 1);
-  if (start == std::string_view::npos) return "unknown";
-  return std::string(line.substr(start, line.find(' ', start) - start));
-}
-
 Status refuse_nameless(int fd, const std::string& target, nlink_t links) {
   if (target.starts_with("/secretmem")) return refuse(fd, "secretmem", "its pages are hidden from any image");
   if (links == 0)
@@ -49,12 +41,9 @@ Status refuse_nameless(int fd, const std::string& target, nlink_t links) {
   return {};
 }
 
-Status refuse_lock_and_take_offset(int fd, const std::string& target, Object* object) {
+Status take_offset(int fd, Object* object) {
   std::string info;
   SHADOWIB_TRY(read_fdinfo(fd, &info));
-  if (std::string lock = held_lock(info); !lock.empty())
-    return refuse(fd, ("file lock, " + lock + ", on " + target).c_str(),
-                  "a lock cannot be taken over to a restart; unlock it before the checkpoint");
   std::string_view position;
   if (info_field(info, "pos", &position)) object->offset = parse_number(position, 10);
   return {};
@@ -87,14 +76,37 @@ Status copy_contents(int fd, Object* object, std::uint64_t available) {
 
 }  // namespace
 
+Status refuse_lock(int fd, const std::string& kind) {
+  const bool lease = kind == "LEASE" || kind == "DELEG";
+  return refuse(fd, ((lease ? "lease" : "lock " + kind) + " on " + descriptor_target(fd)).c_str(),
+                lease ? "a lease cannot be taken again; give it up (F_SETLEASE, F_UNLCK) before the checkpoint"
+                      : "locks of this kind cannot be taken again; unlock it before the checkpoint");
+}
+
+Status capture_locks(const std::vector<int>& fds, Locks* locks) {
+  for (const int fd : fds) {
+    std::string info, unknown;
+    std::vector<FileLock> held;
+    SHADOWIB_TRY(read_fdinfo(fd, &info));
+    read_locks(info, &held, &unknown);
+    if (!unknown.empty()) return refuse_lock(fd, unknown);
+    if (!held.empty()) (*locks)[fd] = std::move(held);
+  }
+  return {};
+}
+
 Status capture_file(int fd, const std::string& target, Object* object, Table* table) {
   object->kind = S_ISDIR(object->mode) ? Kind::kDirectory : Kind::kFile;
   object->path = target;
   struct stat st {};
   ::fstat(fd, &st);
   object->size = S_ISREG(st.st_mode) ? static_cast<std::uint64_t>(st.st_size) : 0;
+  // F_NOTIFY leaves this trace: nothing else makes anybody the owner of a directory.
+  if (object->kind == Kind::kDirectory && object->owner_pid != 0)
+    return refuse(fd, ("directory watched by F_NOTIFY, " + target).c_str(),
+                  "its watch cannot be made again; close it before the checkpoint");
   if (is_memory_file(fd, target, st, *table)) {
-    SHADOWIB_TRY(refuse_lock_and_take_offset(fd, target, object));
+    SHADOWIB_TRY(take_offset(fd, object));
     return capture_memory_file(fd, target, st, object, table);
   }
   SHADOWIB_TRY(refuse_nameless(fd, target, st.st_nlink));
@@ -102,7 +114,7 @@ Status capture_file(int fd, const std::string& target, Object* object, Table* ta
   struct stat named {};
   if (::stat(target.c_str(), &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev)
     return refuse(fd, ("file " + target).c_str(), "another file, or none, has that name now");
-  SHADOWIB_TRY(refuse_lock_and_take_offset(fd, target, object));
+  SHADOWIB_TRY(take_offset(fd, object));
   return target.starts_with("/proc/") ? capture_process_file(fd, target, object) : Status{};
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/file_lock.h"
 #include "hooks/imager/descriptors/open_object.h"
 #include "hooks/raw/proc.h"
 #include "shadowib/base/log.h"
@@ -25,9 +26,14 @@ struct LateOwner {
   int fd;
   std::int32_t thread;
 };
+struct LateLock {
+  int fd;
+  FileLock lock;
+};
 struct Late {
   std::vector<LateFile> files;
   std::vector<LateOwner> owners;
+  std::vector<LateLock> locks;
 };
 Late* g_late = nullptr;
 
@@ -52,10 +58,15 @@ Status open_late(const LateFile& late) {
   return status;
 }
 
+Late& late() {
+  if (g_late == nullptr) g_late = new Late;
+  return *g_late;
+}
+
 }  // namespace
 
 void note_late(const Table& table) {
-  if (g_late == nullptr) g_late = new Late;
+  late();
   g_late->files.clear();
   g_late->owners.clear();
   for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
@@ -63,6 +74,17 @@ void note_late(const Table& table) {
     if (o.kind == Kind::kThreadFile) g_late->files.push_back({o, numbers_of(table, i)});
     if (o.owner_type == F_OWNER_TID && o.owner_pid != 0) g_late->owners.push_back({table.first_fd(i), o.owner_pid});
   }
+}
+
+void note_record_locks(const std::map<int, std::vector<FileLock>>& locks) {
+  late().locks.clear();
+  for (const auto& [fd, held] : locks)
+    for (const FileLock& lock : held)
+      if (lock.kind == LockKind::kRecord) late().locks.push_back({fd, lock});
+}
+
+void forget_record_locks() {
+  if (g_late != nullptr) g_late->locks.clear();
 }
 
 void set_signal_owner(int fd, std::int32_t type, std::int32_t pid) {
@@ -78,6 +100,20 @@ Status finish_descriptors() {
   if (g_late == nullptr) return {};
   for (const LateFile& late : g_late->files) SHADOWIB_TRY(open_late(late));
   for (const LateOwner& late : g_late->owners) set_signal_owner(late.fd, F_OWNER_TID, late.thread);
+  Status status = hold_record_locks();
+  forget_record_locks();
+  return status;
+}
+
+Status hold_record_locks() {
+  using namespace descriptors;
+  if (g_late == nullptr) return {};
+  for (const LateLock& late : g_late->locks)
+    if (const int error = take_lock(late.fd, late.lock); error != 0)
+      return Status::of(error == EAGAIN ? Code::kBusy : Code::kRefused, error,
+                        "cannot take again the %s on %.200s, descriptor %d of pid %d: %s",
+                        describe_lock(late.lock).c_str(), descriptor_target(late.fd).c_str(), late.fd, ::getpid(),
+                        error == EAGAIN ? "another process has taken a lock there" : ::strerrordesc_np(error));
   return {};
 }
 

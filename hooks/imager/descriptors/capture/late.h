@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <vector>
 
 #include "hooks/imager/descriptors/table.h"
 
@@ -9,6 +11,10 @@ namespace shadowib::descriptors {
 
 // Keeps, for finish_descriptors() in the restored process, what of the table waits for threads. No program heap.
 void note_late(const Table& table);
+
+// Keeps the record locks among these, by descriptor, for hold_record_locks(). No program heap.
+void note_record_locks(const std::map<int, std::vector<FileLock>>& locks);
+void forget_record_locks();
 
 // The process or thread that is signalled for a descriptor (F_SETOWN_EX); `pid` 0: none. A failure is only worth a
 // warning.

@@ -90,6 +90,22 @@ bool is_mapping_of(const SharedMapping& m, const Segment& s) {
          m.path.starts_with("/SYSV") == (s.kind == SegmentKind::kSystemV);
 }
 
+// Nobody but members may have what is written. Before anything is opened: closing it again drops record locks, which
+// an outsider may wait for.
+Status judge_users(const Table& table, const std::set<FileNumbers>& written, const Duty& duty) {
+  FileNumbers file;
+  std::string who;
+  const auto is_member = [&duty](std::uint64_t space, int pid) { return duty.members.contains({space, pid}); };
+  find_user(written, is_member, &file, &who);
+  if (who.empty()) return {};
+  const int index = table.segment_of_file(file.first, file.second);
+  const Segment& s = table.segments[static_cast<std::size_t>(index)];
+  // What nobody has mapped yet is mapped in a moment, or no memory after all.
+  const int error = s.kind == SegmentKind::kNamed && s.mapped_device == 0 ? EAGAIN : 0;
+  return refuse_segment(
+      s, (who + " has it too and is no member of the job; run it in the job, or have it let go").c_str(), error);
+}
+
 }  // namespace
 }  // namespace descriptors
 
@@ -108,6 +124,10 @@ Status SharedMemorySource::open(const std::string& encoded, const std::string& t
   if (const int error = read_shared_mappings("/proc/self/maps", &mappings); error != 0)
     return Status::of(Code::kPermission, error, "cannot read /proc/self/maps (errno %d); mount /proc", error);
   std::set<FileNumbers> written;
+  for (const auto& [index, bytes] : duty.bytes)
+    if (index < table.segments.size() && table.segments[index].kind != SegmentKind::kSystemV)
+      written.insert({table.segments[index].device, table.segments[index].inode});
+  SHADOWIB_TRY(judge_users(table, written, duty));
   for (std::size_t i = 0; i < table.segments.size(); ++i) {
     const Segment& s = table.segments[i];
     SharedMemory& m = list_.emplace_back();
@@ -118,7 +138,6 @@ Status SharedMemorySource::open(const std::string& encoded, const std::string& t
     m.fd = -1;
     const auto bytes = duty.bytes.find(i);
     if (bytes == duty.bytes.end()) continue;
-    if (!m.system_v) written.insert({s.device, s.inode});
     m.bytes = bytes->second;
     std::vector<SharedMapping> mapped;
     for (const SharedMapping& candidate : mappings)
@@ -128,21 +147,7 @@ Status SharedMemorySource::open(const std::string& encoded, const std::string& t
     m.low = s.low;
     if (m.low < m.bytes) SHADOWIB_TRY(map_view(s, mapped, &m));
   }
-  FileNumbers file;
-  std::string who;
-  find_user(
-      written,
-      [&duty](std::uint64_t space, int pid) {
-        return duty.members.contains({space, pid});
-      },
-      &file, &who);
-  if (who.empty()) return {};
-  const int index = table.segment_of_file(file.first, file.second);
-  const Segment& s = table.segments[static_cast<std::size_t>(index)];
-  // What nobody has mapped yet is mapped in a moment, or no memory after all.
-  const int error = s.kind == SegmentKind::kNamed && s.mapped_device == 0 ? EAGAIN : 0;
-  return refuse_segment(
-      s, (who + " has it too and is no member of the job; run it in the job, or have it let go").c_str(), error);
+  return {};
 }
 
 void SharedMemorySource::close() {

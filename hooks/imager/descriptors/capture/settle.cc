@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/capture/late.h"
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
 #include "hooks/raw/proc.h"
 #include "shadowib/base/lock.h"
@@ -116,6 +117,7 @@ Status prepare_descriptors(int timeout_ms) {
 
 void abandon_descriptors() {
   using namespace descriptors;
+  forget_record_locks();
   if (g_widened == nullptr) return;
   for (auto w = g_widened->rbegin(); w != g_widened->rend(); ++w) narrow(*w);
   g_widened->clear();

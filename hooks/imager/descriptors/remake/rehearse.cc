@@ -7,6 +7,7 @@
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/match/match.h"
+#include "hooks/imager/descriptors/remake/lock_holders.h"
 #include "hooks/imager/descriptors/remake/restore.h"
 
 namespace shadowib {
@@ -28,6 +29,10 @@ Status check_file(const Object& o) {
   if (o.kind != Kind::kFile && o.kind != Kind::kDirectory && o.kind != Kind::kDevice) return {};
   int fd = -1;
   Status status = open_path(o, &fd);
+  for (const FileLock& lock : o.locks) {
+    const int error = status.ok() ? try_lock(fd, lock) : 0;
+    if (error != 0 && inherited_flock(fd, lock) < 0) status = lock_failure(o, lock, fd, error);
+  }
   if (fd >= 0) ::close(fd);
   return status;
 }

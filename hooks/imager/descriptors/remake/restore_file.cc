@@ -16,6 +16,7 @@
 #include <tuple>
 
 #include "hooks/imager/descriptors/open_object.h"
+#include "hooks/imager/descriptors/remake/lock_holders.h"
 #include "hooks/imager/descriptors/remake/restore.h"
 #include "shadowib/base/log.h"
 
@@ -131,16 +132,38 @@ Status restore_standard_streams(Plan* plan) {
   return {};
 }
 
+// The locks of the description. Where the command itself has inherited one of them (flock FILE shadowib restart ...)
+// the member gets the command's description.
+Status take_description_locks(const Object& o, int fd) {
+  for (const FileLock& lock : o.locks) {
+    if (lock.kind == LockKind::kRecord) continue;  // the process's: taken last, by finish_descriptors()
+    const int error = take_lock(fd, lock);
+    if (error == 0) continue;
+    const int own = error == EAGAIN ? inherited_flock(fd, lock) : -1;
+    if (own < 0) return lock_failure(o, lock, fd, error);
+    ::dup3(own, fd, O_CLOEXEC);
+  }
+  return {};
+}
+
 // Members that inherited one open file (standard output of a shell's group) share its offset: with one offset each
 // they would overwrite each other. The kernel does not tell who shares over processes, so a file open for writing, at
 // the same offset with the same flags in two members, is taken for one. Reading has nothing to lose by its own
-// offset.
+// offset. Two members that show one flock, taken by one process, have it by one description, open for reading or not.
 class SharedFiles {
  public:
   // The descriptor made for another member, or -1.
   int* find(const Table& table, const Object& o) {
-    if ((o.kind != Kind::kFile && o.kind != Kind::kMemory) || (o.flags & O_ACCMODE) == O_RDONLY) return nullptr;
-    Key key{o.device, o.inode, o.offset, o.flags, 0};
+    Key key{o.device, o.inode, o.offset, o.flags, 0, {}};
+    bool locked = false;
+    for (const FileLock& lock : o.locks) {
+      if (lock.kind == LockKind::kRecord) continue;
+      locked = locked || lock.kind == LockKind::kFlock;
+      key.locks.push_back({lock.exclusive, lock.taker, lock.start, lock.end});
+    }
+    const bool written = o.kind != Kind::kDirectory && (o.flags & O_ACCMODE) != O_RDONLY;
+    if ((o.kind != Kind::kFile && o.kind != Kind::kMemory && o.kind != Kind::kDirectory) || !(written || locked))
+      return nullptr;
     key.nth = seen_[&table][key]++;
     return &made_.emplace(key, -1).first->second;
   }
@@ -149,6 +172,7 @@ class SharedFiles {
   struct Key {
     std::uint64_t device, inode, offset;
     int flags, nth;
+    std::vector<std::tuple<int, int, std::uint64_t, std::uint64_t>> locks;
     auto operator<=>(const Key&) const = default;
   };
   std::map<Key, int> made_;
@@ -206,6 +230,7 @@ Status restore_files(Plan* plan) {
       SHADOWIB_TRY(status);
       plan->sources[&o] = plan->own(fd);
       if (made != nullptr) *made = fd;
+      SHADOWIB_TRY(take_description_locks(o, fd));
     }
   return {};
 }

@@ -1,4 +1,5 @@
 // The in-process half takes nothing from the program's heap: a thread may be parked inside malloc, holding its lock.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <pty.h>
@@ -39,6 +40,11 @@ TEST(Heap, CaptureLeavesTheProgramsHeapAlone) {
   int master = -1, slave = -1;
   ASSERT_EQ(::openpty(&master, &slave, nullptr, nullptr, nullptr), 0);
   ASSERT_EQ(::write(master, "line\nrest", 9), 9);
+  char name[] = "/tmp/shadowib-heap-XXXXXX";
+  const int locked = ::mkstemp(name);
+  struct flock range {};
+  range.l_type = F_WRLCK;
+  ASSERT_EQ(::fcntl(locked, F_SETLK, &range), 0);
   std::string bytes(1 << 20, 'x');
   (void)!::send(client, bytes.data(), bytes.size(), MSG_DONTWAIT);
 
@@ -46,13 +52,17 @@ TEST(Heap, CaptureLeavesTheProgramsHeapAlone) {
   test::g_heap_forbidden = true;
   Status prepared = prepare_descriptors();
   Status captured = capture_descriptors(0, &table);
+  Status held = hold_record_locks();
   abandon_descriptors();
   linger_for_kill();
   test::g_heap_forbidden = false;
   EXPECT_EQ(test::g_heap_calls.load(), 0);
   EXPECT_TRUE(prepared.ok());
   EXPECT_TRUE(captured.ok()) << captured.text();
-  for (int fd : {p[0], p[1], pair[0], pair[1], epoll, event, listener, client, server, master, slave}) ::close(fd);
+  EXPECT_TRUE(held.ok()) << held.text();
+  ::unlink(name);
+  for (int fd : {p[0], p[1], pair[0], pair[1], epoll, event, listener, client, server, master, slave, locked})
+    ::close(fd);
 }
 
 }  // namespace

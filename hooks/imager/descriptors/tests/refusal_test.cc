@@ -200,25 +200,22 @@ TEST(Refused, ReplacedFile) {
                  }));
 }
 
-TEST(Refused, EveryKindOfFileLock) {
-  std::string path = scratch_directory() + "/locked";
-  auto open_file = [&] { return put(::open(path.c_str(), O_CREAT | O_RDWR, 0600), 9); };
-  auto still_locked = [&](int) -> std::string {
-    int again = ::open(path.c_str(), O_RDWR);
-    EXPECT_STEP(::flock(again, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK);
-    return "";
-  };
-  expect_refused(
-      "file lock, FLOCK", [&](int) { return open_file() == 9 && ::flock(9, LOCK_EX) == 0 ? "" : "flock"; },
-      still_locked);
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  expect_refused("file lock, POSIX",
-                 [&](int) { return open_file() == 9 && ::fcntl(9, F_SETLK, &lock) == 0 ? "" : "F_SETLK"; });
-  expect_refused("file lock, OFDLCK",
-                 [&](int) { return open_file() == 9 && ::fcntl(9, F_OFD_SETLK, &lock) == 0 ? "" : "F_OFD_SETLK"; });
-  expect_refused("file lock, LEASE",
-                 [&](int) { return open_file() == 9 && ::fcntl(9, F_SETLEASE, F_WRLCK) == 0 ? "" : "F_SETLEASE"; });
+TEST(Refused, LeasesNotificationsAndLocksOnOtherThings) {
+  const std::string path = scratch_directory() + "/leased";
+  expect_refused("lease on " + path, [&](int) {
+    return put(::open(path.c_str(), O_CREAT | O_RDWR, 0600), 9) == 9 && ::fcntl(9, F_SETLEASE, F_WRLCK) == 0
+               ? ""
+               : "F_SETLEASE";
+  });
+  expect_refused("directory watched by F_NOTIFY, " + scratch_directory(), [&](int) {
+    return put(::open(scratch_directory().c_str(), O_RDONLY | O_DIRECTORY), 9) == 9 &&
+                   ::signal(SIGIO, SIG_IGN) != SIG_ERR && ::fcntl(9, F_NOTIFY, DN_CREATE | DN_MULTISHOT) == 0
+               ? ""
+               : "F_NOTIFY";
+  });
+  int p[2];
+  expect_refused("exclusive flock on pipe",
+                 [&](int) { return ::pipe(p) == 0 && put(p[1], 9) == 9 && ::flock(9, LOCK_EX) == 0 ? "" : "flock"; });
 }
 
 TEST(Refused, Devices) {
