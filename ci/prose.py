@@ -163,6 +163,10 @@ def complaints_about_changes(base: str | None = None, names: list[str] | None = 
     return [c for name, sentences in files(changed(found)).items() if not names or name in names for c in judge(name, sentences)]
 
 
+def complaints_about_tree() -> list[str]:
+    return [c for what, some in kinds(tree()).items() for c in judge(what, some)]
+
+
 def complaints_about_files(names: list[str]) -> list[str]:
     return [c for name, sentences in files(tree(names)).items() for c in judge(name, sentences)]
 
@@ -188,7 +192,7 @@ def main() -> int:
         complaints = complaints_about_files(names)
     elif options.all:
         sentences = tree()
-        complaints = [c for what, some in kinds(sentences).items() for c in judge(what, some)]
+        complaints = complaints_about_tree()
     else:
         base = merge_base(options.base)
         if base is None:
