@@ -5,6 +5,7 @@ Usage: ci/documents.py      exit code 1 if something is wrong
   - a link of a document leads to a file of the repository, and its anchor to a heading
   - a path between backticks that begins with a directory of the repository exists
   - docs/reference/verbs.md names each public verb of shadowib/abi/verbs.def once, under how it is handled
+  - docs/guide/troubleshooting.md quotes messages that the sources have; words in capitals stand for names and numbers
 """
 import pathlib
 import re
@@ -13,6 +14,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERBS = "docs/reference/verbs.md"
+TROUBLES = "docs/guide/troubleshooting.md"
 CENSUS = "shadowib/abi/verbs.def"
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:ci|cmake|docs|examples|hooks|ib2tcp|model|perftest|shadowib|storm)/[\w./*-]*)")
@@ -20,6 +22,10 @@ PATH = re.compile(r"`((?:ci|cmake|docs|examples|hooks|ib2tcp|model|perftest|shad
 NOT_OF_THE_TREE = re.compile(r"ib2tcp/(lid|ep|mcast)/|shadowib/libshadowib|shadowib/dropin|shadowib/shadowib\.h")
 # The title of the last column of a table, and the handlings of the census that belong there.
 COLUMNS = {"shadowed": {"shadow"}, "stateless": {"forward", "noop"}, "refused": {"refuse"}}
+LITERALS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
+# What stands for a name or a number in a quoted message, and the fewest characters of the rest that tell anything.
+PLACEHOLDER = re.compile(r"\b[A-Z]+\b|\.\.\.|'")
+LEAST_PART = 6
 PREFIXES = {"ibv_cq_ex": "ibv_wc_", "ibv_wq": "ibv_wq_"}
 NAMES = {"ibv_wq_post_recv": "ibv_post_wq_recv", "ibv_query_rt_values": "ibv_query_rt_values_ex", "ibv_wc_start_poll": "ibv_start_poll",
          "ibv_wc_next_poll": "ibv_next_poll", "ibv_wc_end_poll": "ibv_end_poll"}
@@ -100,11 +106,35 @@ def check_verbs(text: str, handled: dict[str, str]) -> list[str]:
     return complaints + [f"{VERBS}: {verb} is missing ({how})" for verb, how in handled.items() if verb not in named]
 
 
+def messages_of(sources: list[str]) -> str:
+    """All string literals, neighbours joined as the compiler joins them; a formatted value is a NUL."""
+    literals = []
+    for text in sources:
+        for match in LITERALS.finditer(text):
+            literals.append(re.sub(r'"\s*"', "", match[0])[1:-1])
+    return re.sub(r"%[-+ #0]*[\d.*]*(?:hh|h|ll|l|z)?[sdiuxXcp]", "\0", "\n".join(literals))
+
+
+def check_messages(text: str, messages: str) -> list[str]:
+    """The first column of tables, up to the section of messages that are of others."""
+    found = []
+    for number, line in enumerate(text.partition("\n## Programs")[0].splitlines(), 1):
+        cell = line.strip("|").split("|")[0] if line.startswith("|") else ""
+        for message in re.findall(r"`([^`]+)`", cell):
+            parts = [part.strip(" ,:;()") for part in PLACEHOLDER.split(message)]
+            found += [f"{TROUBLES}:{number}: no source has the message '{part}'" for part in parts
+                      if len(part) >= LEAST_PART and part not in messages]
+    return found
+
+
 def complaints() -> list[str]:
     found = []
     for name in documents():
         text = (ROOT / name).read_text()
         found += check_links(name, text) + check_paths(name, text)
+    sources = [p.read_text() for room in ("hooks", "shadowib", "ib2tcp") for p in sorted((ROOT / room).rglob("*"))
+               if p.suffix in (".cc", ".h") and not p.stem.endswith("_test")]
+    found += check_messages((ROOT / TROUBLES).read_text(), messages_of(sources))
     return found + check_verbs((ROOT / VERBS).read_text(), census((ROOT / CENSUS).read_text()))
 
 

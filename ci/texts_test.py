@@ -91,6 +91,13 @@ class Documents(unittest.TestCase):
         self.assertEqual(len(documents.check_verbs(good.replace("`ibv_a`, ", ""), census)), 1)
         self.assertEqual(len(documents.check_verbs(good.replace("`ibv_b`", "`ibv_b`, `ibv_a`, `ibv_nothing`"), census)), 2)
 
+    def test_quoted_messages_are_those_of_the_sources(self):
+        messages = documents.messages_of(['return f("descriptor %d cannot "\n   "be saved; close %.20s", fd);'])
+        table = "| `descriptor N cannot be saved; close NAME` | why |\n"
+        self.assertEqual(documents.check_messages(table, messages), [])
+        self.assertEqual(len(documents.check_messages(table.replace("saved", "kept"), messages)), 1)
+        self.assertEqual(documents.check_messages("\n## Programs\n" + table.replace("saved", "kept"), messages), [])
+
 
 if __name__ == "__main__":
     unittest.main()
