@@ -45,6 +45,15 @@ function(shadowib_unoptimised)
   endif()
 endfunction()
 
+# shadowib_cold(targets...): no time of a program or a checkpoint is spent in these. -O1 compiles a third faster.
+function(shadowib_cold)
+  if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT SHADOWIB_SANITIZE)
+    foreach(target IN LISTS ARGN)
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+    endforeach()
+  endif()
+endfunction()
+
 # shadowib_unite(targets...): their sources are compiled some at a time, since the headers are most of the time it takes. Names
 # in anonymous namespaces must differ between them then.
 function(shadowib_unite)

@@ -1,17 +1,17 @@
 #include "storm/options.h"
 
-#include <map>
+#include <cstdio>
 #include <random>
 
-#include "examples/command_line/command_line.h"
+#include "shadowib/command_line/command_line.h"
 
 namespace storm {
 namespace {
 
-const std::map<std::string, Transport> kTransports{
+const command_line::Command::Choices<Transport> kTransports{
     {"rc", Transport::kRc}, {"uc", Transport::kUc}, {"ud", Transport::kUd}, {"xrc", Transport::kXrc}};
 
-const std::map<std::string, Sabotage> kSabotages{
+const command_line::Command::Choices<Sabotage> kSabotages{
     {"lost", Sabotage::kLost},          {"doubled", Sabotage::kDoubled},     {"replayed", Sabotage::kReplayed},
     {"early", Sabotage::kEarly},        {"corrupted", Sabotage::kCorrupted}, {"completion", Sabotage::kCompletion},
     {"counter", Sabotage::kCounter},    {"hung", Sabotage::kHung},           {"stuck", Sabotage::kStuck},
@@ -20,7 +20,8 @@ const std::map<std::string, Sabotage> kSabotages{
 }  // namespace
 
 bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
-  CLI::App app{
+  command_line::Command app(
+      "shadowib-storm",
       "A storm of random verbs between some processes, which knows what every byte and every counter must be.\n\n"
       "Every pair of processes, and each process with itself, has some connections. A connection lives in epochs: "
       "its\n"
@@ -38,27 +39,24 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
       "                                                    each process by itself, so that the job can be killed "
       "and\n"
       "                                                    restarted: shadowib checkpoint s --kill\n"
-      "Exit codes: 0 all was right, 1 something was not, 2 wrong option."};
+      "Exit codes: 0 all was right, 1 something was not, 2 wrong option.");
   app.add_option("--seed", o->seed, "repeats the choices of a run that printed this seed");
-  app.add_option("-n,--processes", o->processes, "how many processes there are")->check(CLI::Range(1, 64));
+  app.add_option("-n,--processes", o->processes, "how many processes there are")->between(1, 64);
   app.add_option("--rank", o->rank,
                  "be this one of them only, from 0; the others are started likewise, with the same options")
-      ->check(CLI::Range(0, 63));
+      ->between(0, 63);
   app.add_option(
       "--area", o->area,
       "an empty directory where the processes find each other and leave report-RANK.json; it ends when the "
       "file stop appears there. Needed with --rank, else a temporary directory");
   app.add_option("-s,--seconds", o->seconds,
                  "end after so long, stops by checkpoints not counted; 0: when the file stop appears")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("-w,--workers", o->workers, "threads of each process that drive connections")
-      ->check(CLI::Range(1, 16));
+      ->between(0, 1e9);
+  app.add_option("-w,--workers", o->workers, "threads of each process that drive connections")->between(1, 16);
   app.add_option("-c,--connections", o->variety.connections,
                  "of each pair of processes, and of each process with itself")
-      ->check(CLI::Range(1, 64));
-  app.add_option("-t,--transports", o->variety.transports, "of rc,uc,ud,xrc")
-      ->delimiter(',')
-      ->transform(CLI::CheckedTransformer(kTransports, CLI::ignore_case));
+      ->between(1, 64);
+  app.add_choices("-t,--transports", o->variety.transports, kTransports, "of rc,uc,ud,xrc")->delimiter(',');
   app.add_flag("--strict", o->variety.strict, "every request is signaled");
   app.add_flag("!--no-windows", o->variety.windows,
                "no memory windows: on Soft-RoCE binds behind refused requests fail");
@@ -66,22 +64,24 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
   app.add_flag("!--no-events", o->variety.events, "no completion channels: everything is polled");
   app.add_flag("!--no-fences", o->variety.fences,
                "no fenced requests: on Soft-RoCE one that is refused waits for ever if there are reads behind it");
-  app.add_option("--patience", o->patience, "seconds without progress that are a hang")->check(CLI::Range(1, 3600));
+  app.add_option("--patience", o->patience, "seconds without progress that are a hang")->between(1, 3600);
   app.add_option(
          "--rnr-timer", o->variety.rnr_timer,
          "code of the time after which a message without a receive is repeated, 1 to 31, as for ibv_modify_qp; "
          "if not given 1 to 12, by the seed. Soft-RoCE repeats them in the processor's time: give it 20 or more")
-      ->check(CLI::Range(1, 31));
-  app.add_option("--sabotage", o->sabotage, "make one mistake in each process, to see that it is found")
-      ->transform(CLI::CheckedTransformer(kSabotages));
+      ->between(1, 31);
+  app.add_choice("--sabotage", o->sabotage, kSabotages, "make one mistake in each process, to see that it is found");
   app.add_option("-d,--ib-dev", o->device, "device, the first one found if not given");
   app.add_flag("--json", o->json, "print the report as JSON");
-  app.final_callback([o] {
-    if (o->rank >= 0 && (o->area.empty() || o->seed == 0))
-      throw CLI::ValidationError("--rank needs --area and --seed");
-    if (o->rank >= o->processes) throw CLI::ValidationError("--rank is to be less than --processes");
-  });
-  if (!command_line::parse(app, "shadowib-storm", argc, argv, exit_code)) return false;
+  if (!command_line::parse(app, SHADOWIB_VERSION, argc, argv, exit_code)) return false;
+  const char* wrong = nullptr;
+  if (o->rank >= 0 && (o->area.empty() || o->seed == 0)) wrong = "--rank needs --area and --seed";
+  if (o->rank >= o->processes) wrong = "--rank is to be less than --processes";
+  if (wrong != nullptr) {
+    std::fprintf(stderr, "shadowib-storm: %s; see shadowib-storm --help\n", wrong);
+    *exit_code = 2;
+    return false;
+  }
   if (o->seed == 0) o->seed = std::random_device{}() | 1u;
   return true;
 }

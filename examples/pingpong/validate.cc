@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -21,6 +20,7 @@
 
 #include "examples/pingpong/options.h"
 #include "hooks/command/coordinator.h"
+#include "shadowib/base/json_value.h"
 
 extern char** environ;
 
@@ -262,7 +262,7 @@ class Validation {
   void report() const {
     const char* verdict = failure_.empty() ? "ok" : "FAILED";
     if (o_.json) {
-      nlohmann::json j{{"verdict", verdict},        {"failure", failure_},   {"seed", seed_},
+      shadowib::Json j{{"verdict", verdict},        {"failure", failure_},   {"seed", seed_},
                        {"messages", total_},        {"size_bytes", o_.size}, {"window", o_.window},
                        {"transport", o_.transport}, {"events", o_.events}};
       for (const Round& r : rounds_)

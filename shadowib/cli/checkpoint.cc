@@ -9,7 +9,6 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
-#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 
@@ -160,22 +159,20 @@ int checkpoint(CheckpointArguments& arguments) {
 
 }  // namespace
 
-void add_checkpoint(CLI::App& app, int* exit_code) {
+void add_checkpoint(Command& program) {
   auto arguments = std::make_shared<CheckpointArguments>();
-  CLI::App* command = app.add_subcommand("checkpoint", "Save a job while it runs");
-  command->add_option("J", arguments->job, "The job; may be left out if only one is alive")
-      ->check(not_empty("a job"))
-      ->type_name("");
+  Command* command = program.add_subcommand("checkpoint", "Save a job while it runs");
+  command->add_option("J", arguments->job, "The job; may be left out if only one is alive")->not_empty("a job");
   command->add_flag("--kill", arguments->kill, "End the job's processes (SIGKILL) once the set is committed");
   command->add_option("--timeout", arguments->timeout_s, "Give up after S seconds; default 60")
-      ->check(seconds(0.001, 2000000))
+      ->between(0.001, 2000000, "seconds")
       ->type_name("S");
   command->add_option("--keep", arguments->keep, "Then remove all but the job's N newest sets; default none")
-      ->check(whole_number(1, 1000000, "sets"))
+      ->between(1, 1000000, "sets")
       ->type_name("N");
   add_common(command, &arguments->common);
   command->footer(kCheckpointExamples);
-  command->callback([arguments, exit_code] { *exit_code = checkpoint(*arguments); });
+  command->callback([arguments] { return checkpoint(*arguments); });
 }
 
 }  // namespace shadowib::cli

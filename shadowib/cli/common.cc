@@ -4,22 +4,21 @@
 #include <filesystem>
 
 #include "hooks/imager/set/set_files.h"
-#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
 
-void add_common(CLI::App* command, Common* common) {
+void add_common(Command* command, Common* common) {
   command
       ->add_option("--dir", common->directory,
                    "Where jobs and checkpoint sets lie; default $SHADOWIB_DIR,\nelse ./shadowib-ckpt")
-      ->check(not_empty("a directory"))
+      ->not_empty("a directory")
       ->type_name("DIR");
   command
       ->add_option("--exchange", common->exchange,
                    "How the processes find each other; default what the job was\nstarted with, else dir: below DIR")
-      ->check(not_empty("an exchange"))
+      ->not_empty("an exchange")
       ->type_name("URI");
   command->add_flag("--json", common->json, "Answer in JSON on standard output");
 }

@@ -1,13 +1,13 @@
 // Shared by all commands: --dir, --exchange, --json, the places below the directory, the form of errors.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "hooks/job/job_directory.h"
 #include "shadowib/base/status.h"
+#include "shadowib/command_line/command_line.h"
 
 namespace shadowib::cli {
 
@@ -17,6 +17,8 @@ inline constexpr int kRunFailed = 125;    // `run` itself failed
 inline constexpr int kRunRefused = 126;   // CMD exists and cannot be run under shadowib
 inline constexpr int kRunNotFound = 127;  // there is no CMD
 
+using command_line::Command;
+
 struct Common {
   std::string directory;  // absolute once resolve() has run
   bool directory_given = false;
@@ -25,7 +27,7 @@ struct Common {
 };
 
 // Adds --dir, --exchange and --json to a command.
-void add_common(CLI::App* command, Common* common);
+void add_common(Command* command, Common* common);
 // Defaults and absolute paths; call first in every command.
 Status resolve(Common* common);
 
@@ -45,16 +47,21 @@ std::string absolute_exchange(const std::string& uri);
 // SHADOWIB_<name>, or "" if unset.
 std::string environment(const char* name);
 
-// The commands; each adds itself to `app` and stores its exit code when it has run.
 using Arguments = std::vector<std::string>;
-void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code);
-void add_checkpoint(CLI::App& app, int* exit_code);
-void add_restart(CLI::App& app, int* exit_code);
-void add_status(CLI::App& app, int* exit_code);
-void add_list(CLI::App& app, int* exit_code);
-void add_inspect(CLI::App& app, int* exit_code);
-void add_verify(CLI::App& app, int* exit_code);
-void add_gc(CLI::App& app, int* exit_code);
-void add_doctor(CLI::App& app, int* exit_code);
+
+// Shell commands that print what J and SET may be, for completion.
+inline constexpr char kJobNames[] = "ls \"${SHADOWIB_DIR:-shadowib-ckpt}/jobs\"";
+inline constexpr char kSetNames[] = "ls \"${SHADOWIB_DIR:-shadowib-ckpt}/sets\"";
+
+// The commands. Each adds itself to the program.
+void add_run(Command& program);
+void add_checkpoint(Command& program);
+void add_restart(Command& program);
+void add_status(Command& program);
+void add_list(Command& program);
+void add_inspect(Command& program);
+void add_verify(Command& program);
+void add_gc(Command& program);
+void add_doctor(Command& program);
 
 }  // namespace shadowib::cli

@@ -113,22 +113,21 @@ int doctor(DoctorArguments& arguments) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, int* exit_code) {
+void add_doctor(Command& program) {
   auto arguments = std::make_shared<DoctorArguments>();
-  CLI::App* command = app.add_subcommand("doctor", "Tell what this machine offers, with remedies");
+  Command* command = program.add_subcommand("doctor", "Tell what this machine offers, with remedies");
   command
       ->add_option("--set", arguments->sets,
                    "A set to judge, by its path or name: whether it could be restarted on this machine")
       ->type_name("SET")
-      ->allow_extra_args(false);
+      ->completed_by(kSetNames);
   command
       ->add_option("--program", arguments->programs,
                    "A program to judge: whether it can be run under shadowib, and uses an adapter past libibverbs")
-      ->type_name("FILE")
-      ->allow_extra_args(false);
+      ->type_name("FILE");
   add_common(command, &arguments->common);
   command->footer(kDoctorExamples);
-  command->callback([arguments, exit_code] { *exit_code = doctor(*arguments); });
+  command->callback([arguments] { return doctor(*arguments); });
 }
 
 }  // namespace shadowib::cli

@@ -5,7 +5,6 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
-#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/exchange/exchange.h"
@@ -118,17 +117,17 @@ int gc(GcArguments& arguments) {
 
 }  // namespace
 
-void add_gc(CLI::App& app, int* exit_code) {
+void add_gc(Command& program) {
   auto arguments = std::make_shared<GcArguments>();
-  CLI::App* command = app.add_subcommand("gc", "Remove old sets and what dead jobs left");
+  Command* command = program.add_subcommand("gc", "Remove old sets and what dead jobs left");
   command->add_option("--keep", arguments->keep, "How many of each job's newest sets stay")
       ->required()
-      ->check(whole_number(0, 1000000, "sets"))
+      ->between(0, 1000000, "sets")
       ->type_name("N");
   command->add_flag("--dry-run", arguments->dry_run, "Remove nothing, only tell what would go");
   add_common(command, &arguments->common);
   command->footer(kGcExamples);
-  command->callback([arguments, exit_code] { *exit_code = gc(*arguments); });
+  command->callback([arguments] { return gc(*arguments); });
 }
 
 }  // namespace shadowib::cli

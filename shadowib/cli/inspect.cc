@@ -5,7 +5,6 @@
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/set/manifest.h"
 #include "shadowib/cli/common.h"
-#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 
@@ -64,8 +63,8 @@ Status image_json(const std::string& path, const ImageInfo& info, Json* json) {
   (*json)["mappings"] = mappings;
   std::string text;
   SHADOWIB_TRY(print_descriptors(info.descriptors, true, &text));
-  Json descriptors = Json::parse(text, nullptr, false);
-  (*json)["descriptors"] = descriptors.is_discarded() ? Json(text) : descriptors;
+  Json descriptors;
+  (*json)["descriptors"] = Json::parse(text, &descriptors) ? descriptors : Json(text);
   return {};
 }
 
@@ -152,18 +151,18 @@ int inspect(InspectArguments& arguments) {
 
 }  // namespace
 
-void add_inspect(CLI::App& app, int* exit_code) {
+void add_inspect(Command& program) {
   auto arguments = std::make_shared<InspectArguments>();
-  CLI::App* command = app.add_subcommand("inspect", "Show what an image or a set holds");
+  Command* command = program.add_subcommand("inspect", "Show what an image or a set holds");
   command
       ->add_option("IMAGE", arguments->target,
                    "An image file, a set's path or name, or a job, which stands for\nits newest set")
       ->required()
-      ->check(not_empty("a set"))
-      ->type_name("");
+      ->completed_by(kSetNames)
+      ->not_empty("a set");
   add_common(command, &arguments->common);
   command->footer(kInspectExamples);
-  command->callback([arguments, exit_code] { *exit_code = inspect(*arguments); });
+  command->callback([arguments] { return inspect(*arguments); });
 }
 
 }  // namespace shadowib::cli

@@ -67,12 +67,12 @@ int list(Common& common) {
 
 }  // namespace
 
-void add_list(CLI::App& app, int* exit_code) {
+void add_list(Command& program) {
   auto common = std::make_shared<Common>();
-  CLI::App* command = app.add_subcommand("list", "Show the checkpoint sets");
+  Command* command = program.add_subcommand("list", "Show the checkpoint sets");
   add_common(command, common.get());
   command->footer(kListExamples);
-  command->callback([common, exit_code] { *exit_code = list(*common); });
+  command->callback([common] { return list(*common); });
 }
 
 }  // namespace shadowib::cli

@@ -1,6 +1,5 @@
 // The command `shadowib`: one file per sub-command, this one puts them together.
 #include <cstdio>
-#include <cstring>
 
 #include "shadowib/cli/common.h"
 
@@ -22,77 +21,28 @@ constexpr char kMore[] =
     "its program's code, or 125, 126, 127 if it could not start it; `restart` with 20 if a process failed.\n"
     "See shadowib(1), and shadowib-environment(7) for the variables.\n";
 
-// CLI11 does not know that `run` takes another program's command line.
-class Formatter : public CLI::Formatter {
- public:
-  std::string make_usage(const CLI::App* app, std::string name) const override {
-    std::string usage = CLI::Formatter::make_usage(app, name);
-    if (app->get_name() != "run") return usage;
-    return usage.substr(0, usage.find_last_not_of('\n') + 1) + " -- CMD [ARGUMENT...]\n";
-  }
-};
-
-// CMD's own options are nobody's business but its: everything after the first "--" of `run` is kept from the parser.
-int split_command(int argc, char** argv, shadowib::cli::Arguments* after) {
-  if (argc < 2 || std::strcmp(argv[1], "run") != 0) return argc;
-  for (int i = 2; i < argc; ++i)
-    if (std::strcmp(argv[i], "--") == 0) {
-      after->assign(argv + i + 1, argv + argc);
-      return i;
-    }
-  return argc;
-}
-
-int usage_error(const CLI::App& app, const char* first, const CLI::ParseError& error) {
-  if (app.get_subcommands().empty() && first != nullptr && first[0] != '-') {
-    std::fprintf(stderr, "shadowib: there is no command '%s'; see shadowib --help\n", first);
-    return static_cast<int>(shadowib::Code::kUsage);
-  }
-  std::string command = "shadowib";
-  for (const CLI::App* used : app.get_subcommands()) command += " " + used->get_name();
-  std::string what = error.what();
-  for (char& c : what)
-    if (c == '\n') c = ' ';
-  std::fprintf(stderr, "shadowib: %s; see %s --help\n", what.c_str(), command.c_str());
-  return command == "shadowib run" ? shadowib::cli::kRunFailed : static_cast<int>(shadowib::Code::kUsage);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   using namespace shadowib::cli;
-  Arguments command;
-  argc = split_command(argc, argv, &command);
-  CLI::App app(kAbout, "shadowib");
-  auto formatter = std::make_shared<Formatter>();
-  formatter->column_width(34);
-  app.formatter(formatter);
-  app.set_version_flag("--version", "shadowib " SHADOWIB_VERSION);
-  app.require_subcommand(1);
-  app.footer(kMore);
-  int exit_code = 0;
-  add_run(app, command, &exit_code);
-  add_checkpoint(app, &exit_code);
-  add_restart(app, &exit_code);
-  add_status(app, &exit_code);
-  add_list(app, &exit_code);
-  add_inspect(app, &exit_code);
-  add_verify(app, &exit_code);
-  add_gc(app, &exit_code);
-  add_doctor(app, &exit_code);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForAllHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::CallForVersion& version) {
-    return app.exit(version);
-  } catch (const CLI::ParseError& error) {
-    return usage_error(app, argc > 1 ? argv[1] : nullptr, error);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "shadowib: internal error: %s\n", error.what());
-    return static_cast<int>(shadowib::Code::kInternal);
-  }
-  return exit_code;
+  Command program("shadowib", kAbout);
+  program.footer(kMore);
+  std::string shell;
+  program.add_option("--completion", shell, "Print the completion script for a shell")
+      ->one_of({"bash", "zsh"})
+      ->hidden();
+  program.callback([&program, &shell] {
+    std::fputs(command_line::completion(program, shell).c_str(), stdout);
+    return 0;
+  });
+  add_run(program);
+  add_checkpoint(program);
+  add_restart(program);
+  add_status(program);
+  add_list(program);
+  add_inspect(program);
+  add_verify(program);
+  add_gc(program);
+  add_doctor(program);
+  return command_line::run(program, SHADOWIB_VERSION, argc, argv);
 }

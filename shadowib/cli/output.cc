@@ -9,10 +9,7 @@
 
 namespace shadowib::cli {
 
-void print_json(const Json& json) {
-  std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace);
-  std::printf("%s\n", text.c_str());
-}
+void print_json(const Json& json) { std::printf("%s\n", json.dump(2).c_str()); }
 
 std::string Table::text() const {
   std::vector<std::size_t> widths;

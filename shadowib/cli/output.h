@@ -2,15 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "shadowib/base/json_value.h"
 #include "shadowib/cli/units.h"
 
 namespace shadowib::cli {
-
-using Json = nlohmann::ordered_json;
 
 // One value, indented, with a newline. Bytes that are not UTF-8 are replaced.
 void print_json(const Json& json);

@@ -18,7 +18,6 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/launched_restart.h"
-#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/restart_place.h"
 #include "shadowib/cli/sets.h"
@@ -222,20 +221,20 @@ int restart(RestartArguments& arguments) {
 
 }  // namespace
 
-void add_restart(CLI::App& app, int* exit_code) {
+void add_restart(Command& program) {
   auto arguments = std::make_shared<RestartArguments>();
-  CLI::App* command = app.add_subcommand("restart", "Start the processes of a checkpoint set again");
+  Command* command = program.add_subcommand("restart", "Start the processes of a checkpoint set again");
   command
       ->add_option(
           "SET", arguments->set,
           "The set: its path, its name as `shadowib list` shows it, or a\njob, which stands for its newest set")
       ->required()
-      ->check(not_empty("a set"))
-      ->type_name("");
+      ->completed_by(kSetNames)
+      ->not_empty("a set");
   command
       ->add_option("--backend", arguments->backend,
                    "What carries the verbs from now on: auto, verbs or ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")
-      ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}).description(""))
+      ->one_of({"auto", "verbs", "ib2tcp"})
       ->type_name("NAME");
   command
       ->add_option(
@@ -243,17 +242,17 @@ void add_restart(CLI::App& app, int* exit_code) {
           "Only these, as 0,2-5: other commands, on other machines\nthat share DIR, start the others; default all")
       ->type_name("LIST");
   command->add_option("--wait", arguments->wait_s, "How long to wait for those other commands (300)")
-      ->check(whole_number(1, 86400, "seconds"))
+      ->between(1, 86400, "seconds")
       ->type_name("SECONDS");
   command
       ->add_option("--timeout", arguments->timeout_s,
                    "How long a process may take to load the verbs library, and\nhalf of how long it waits for others "
                    "in a step (60)")
-      ->check(whole_number(1, 86400, "seconds"))
+      ->between(1, 86400, "seconds")
       ->type_name("SECONDS");
   add_common(command, &arguments->common);
   command->footer(kRestartExamples);
-  command->callback([arguments, exit_code] { *exit_code = restart(*arguments); });
+  command->callback([arguments] { return restart(*arguments); });
 }
 
 }  // namespace shadowib::cli

@@ -12,7 +12,6 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/libraries.h"
-#include "shadowib/cli/options.h"
 #include "shadowib/cli/program.h"
 #include "shadowib/exchange/exchange.h"
 
@@ -194,29 +193,30 @@ int run(RunOptions& options) {
 
 }  // namespace
 
-void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
+void add_run(Command& program) {
   auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand("run", "Start a program under shadowib");
+  Command* command = program.add_subcommand("run", "Start a program under shadowib");
   command
       ->add_option("--job", options->job, "The job CMD belongs to; default $SHADOWIB_JOB, else CMD's\nname and pid")
-      ->check(not_empty("a job"))
-      ->type_name("J");
+      ->not_empty("a job")
+      ->type_name("J")
+      ->completed_by(kJobNames);
   command
       ->add_option(
           "--backend", options->backend,
           "What carries the verbs: verbs (the adapter), ib2tcp (TCP and\nshared memory), or auto: verbs if a "
           "device exists, else ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")
-      ->check(CLI::IsMember({"auto", "verbs", "ib2tcp"}).description(""))
+      ->one_of({"auto", "verbs", "ib2tcp"})
       ->type_name("NAME");
   command
       ->add_option(
           "--cpu", options->cpu,
           "Let CMD find no more of this processor than that level of the\nx86-64 psABI, so that its sets can be "
           "restarted wherever a\nprocessor has it; default $SHADOWIB_CPU, else all, which a restart\nthen asks for")
-      ->check(CLI::IsMember({"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"}).description(""))
+      ->one_of({"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"})
       ->type_name("LEVEL");
   command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")
-      ->check(seconds(0.001, 1e8))
+      ->between(0.001, 1e8, "seconds")
       ->type_name("S");
   command
       ->add_option("--checkpoint-on", options->checkpoint_on,
@@ -231,22 +231,16 @@ void add_run(CLI::App& app, const Arguments& after_dashes, int* exit_code) {
   command
       ->add_option("--keep", options->keep,
                    "After a checkpoint that the job takes of itself remove all but its\nN newest sets; default none")
-      ->check(whole_number(1, 1000000, "sets"))
+      ->between(1, 1000000, "sets")
       ->type_name("N");
   command->add_option("--timeout", options->timeout_s, "How long such a checkpoint may take; default 60")
-      ->check(seconds(0.001, 2000000))
+      ->between(0.001, 2000000, "seconds")
       ->type_name("S");
   add_common(command, &options->common);
   command->footer(kRunExamples);
-  command->prefix_command();
-  command->callback([options, after_dashes, exit_code, command] {
-    options->command = command->remaining();
-    // What stands before "--" and is no option of ours is no program either.
-    if (!options->command.empty() && (!after_dashes.empty() || options->command[0][0] == '-'))
-      throw CLI::ExtrasError(options->command);
-    options->command.insert(options->command.end(), after_dashes.begin(), after_dashes.end());
-    *exit_code = run(*options);
-  });
+  command->take_rest(options->command, " -- CMD [ARGUMENT...]");
+  command->usage_code(kRunFailed);
+  command->callback([options] { return run(*options); });
 }
 
 }  // namespace shadowib::cli

@@ -3,7 +3,6 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
-#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
@@ -30,8 +29,8 @@ const char* member_state(const MemberStatus& m) {
 Json member_json(const MemberStatus& m) {
   Json json{{"index", m.index},     {"pid", m.pid},     {"host", m.host}, {"comm", m.comm},        {"exe", m.exe},
             {"version", m.version}, {"alive", m.alive}, {"gone", m.gone}, {"answered", m.answered}};
-  Json state = Json::parse(m.json, nullptr, false);
-  json["state"] = m.json.empty() || state.is_discarded() ? Json(nullptr) : state;
+  Json state;
+  json["state"] = Json::parse(m.json, &state) ? state : Json();
   return json;
 }
 
@@ -118,18 +117,16 @@ int status(StatusArguments& arguments) {
 
 }  // namespace
 
-void add_status(CLI::App& app, int* exit_code) {
+void add_status(Command& program) {
   auto arguments = std::make_shared<StatusArguments>();
-  CLI::App* command = app.add_subcommand("status", "Show jobs, their members and queue pairs");
-  command->add_option("J", arguments->job, "The job; all of --dir if left out")
-      ->check(not_empty("a job"))
-      ->type_name("");
+  Command* command = program.add_subcommand("status", "Show jobs, their members and queue pairs");
+  command->add_option("J", arguments->job, "The job; all of --dir if left out")->not_empty("a job");
   command->add_option("--timeout", arguments->timeout_s, "Wait at most S seconds for members to answer; default 2")
-      ->check(seconds(0.001, 2000000))
+      ->between(0.001, 2000000, "seconds")
       ->type_name("S");
   add_common(command, &arguments->common);
   command->footer(kStatusExamples);
-  command->callback([arguments, exit_code] { *exit_code = status(*arguments); });
+  command->callback([arguments] { return status(*arguments); });
 }
 
 }  // namespace shadowib::cli

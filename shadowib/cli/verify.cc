@@ -1,6 +1,5 @@
 // shadowib verify: reads every byte of a set.
 #include "shadowib/cli/common.h"
-#include "shadowib/cli/options.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 
@@ -39,19 +38,19 @@ int verify(VerifyArguments& arguments) {
 
 }  // namespace
 
-void add_verify(CLI::App& app, int* exit_code) {
+void add_verify(Command& program) {
   auto arguments = std::make_shared<VerifyArguments>();
-  CLI::App* command = app.add_subcommand("verify", "Check every byte of a checkpoint set");
+  Command* command = program.add_subcommand("verify", "Check every byte of a checkpoint set");
   command
       ->add_option(
           "SET", arguments->set,
           "The set: its path, its name as `shadowib list` shows it, or a\njob, which stands for its newest set")
       ->required()
-      ->check(not_empty("a set"))
-      ->type_name("");
+      ->completed_by(kSetNames)
+      ->not_empty("a set");
   add_common(command, &arguments->common);
   command->footer(kVerifyExamples);
-  command->callback([arguments, exit_code] { *exit_code = verify(*arguments); });
+  command->callback([arguments] { return verify(*arguments); });
 }
 
 }  // namespace shadowib::cli

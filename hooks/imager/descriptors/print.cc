@@ -2,11 +2,10 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
-#include <nlohmann/json.hpp>
-
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/file_lock.h"
 #include "hooks/imager/descriptors/table.h"
+#include "shadowib/base/json_value.h"
 
 namespace shadowib {
 namespace descriptors {
@@ -54,20 +53,20 @@ std::string details(const Object& o) {
   return text;
 }
 
-nlohmann::json to_json(const Descriptor& d, const Object& o) {
-  nlohmann::json json = {{"fd", d.fd},
-                         {"object", d.object},
-                         {"type", kind_name(o.kind)},
-                         {"name", describe_object(o)},
-                         {"flags", flag_names(o.flags)},
-                         {"close_on_exec", d.close_on_exec != 0},
-                         {"queued_bytes", queued_bytes(o)}};
+Json to_json(const Descriptor& d, const Object& o) {
+  Json json = {{"fd", d.fd},
+               {"object", d.object},
+               {"type", kind_name(o.kind)},
+               {"name", describe_object(o)},
+               {"flags", flag_names(o.flags)},
+               {"close_on_exec", d.close_on_exec != 0},
+               {"queued_bytes", queued_bytes(o)}};
   if (has_offset(o.kind)) json["offset"] = o.offset;
   if (o.kind == Kind::kFile || o.kind == Kind::kMemory) json["size"] = o.size;
   for (const FileLock& lock : o.locks) json["locks"].push_back(describe_lock(lock));
   if (o.kind == Kind::kEventfd) json["count"] = o.count;
   if (!o.entries.empty()) {
-    json["watches"] = nlohmann::json::array();
+    json["watches"] = Json::array();
     for (const EpollEntry& e : o.entries) json["watches"].push_back(e.fd);
   }
   return json;
@@ -81,7 +80,7 @@ Status print_descriptors(const std::string& encoded, bool json, std::string* tex
   Table table;
   SHADOWIB_TRY(decode_table(encoded, &table));
   text->clear();
-  nlohmann::json list = nlohmann::json::array();
+  Json list = Json::array();
   for (const Descriptor& d : table.descriptors) {
     const Object& o = table.objects[d.object];
     if (json)
@@ -100,7 +99,7 @@ Status print_descriptors(const std::string& encoded, bool json, std::string* tex
   for (const Segment& s : table.segments)
     if (!json) *text += "shared  " + describe_segment(s) + "  size " + std::to_string(s.bytes) + "\n";
   // Paths are bytes, not always UTF-8.
-  if (json) *text = list.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (json) *text = list.dump(2);
   return {};
 }
 

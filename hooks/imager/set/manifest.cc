@@ -4,14 +4,13 @@
 #include <xxhash.h>
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
+#include "shadowib/base/json_value.h"
+
 namespace shadowib {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 bool is_hex(const std::string& text, std::size_t digits) {
   return text.size() == digits && text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -22,7 +21,7 @@ Json to_json(const SetMember& m) {
           {"comm", m.comm},   {"host", m.host}, {"settle_ns", m.settle_ns}, {"save_ns", m.save_ns}};
 }
 
-// The library would cast a fraction or a number that is too large, which may be undefined.
+// get() casts; a fraction or a number that is too large is a damaged manifest.
 template <typename T>
 void take_number(const Json& json, const char* name, T* to) {
   const Json& value = json.at(name);
@@ -32,6 +31,12 @@ void take_number(const Json& json, const char* name, T* to) {
   if (!fits) throw std::out_of_range(std::string(name) + " is no whole number of its range");
   *to = value.is_number_unsigned() ? static_cast<T>(value.get<std::uint64_t>())
                                    : static_cast<T>(value.get<std::int64_t>());
+}
+
+const Json& elements(const Json& json, const char* name) {
+  const Json& list = json.at(name);
+  if (!list.is_array()) throw std::domain_error(std::string(name) + " is no array");
+  return list;
 }
 
 SetMember member_from(const Json& json) {
@@ -57,9 +62,9 @@ void manifest_from(const Json& json, SetManifest* manifest) {
   json.at("created").get_to(manifest->created);
   json.at("backend").get_to(manifest->backend);
   manifest->members.clear();
-  for (const Json& member : json.at("members")) manifest->members.push_back(member_from(member));
+  for (const Json& member : elements(json, "members")) manifest->members.push_back(member_from(member));
   manifest->files.clear();
-  for (const Json& file : json.at("files"))
+  for (const Json& file : elements(json, "files"))
     manifest->files.emplace_back(file.at("path").get<std::string>(), file.at("build_id").get<std::string>());
 }
 
@@ -107,7 +112,7 @@ std::string encode_manifest(const SetManifest& manifest) {
   for (const auto& [path, build_id] : manifest.files)
     json["files"].push_back({{"path", path}, {"build_id", build_id}});
   // A path or process name need not be UTF-8; what is not is replaced, as nothing compares it by bytes.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2) + "\n";
 }
 
 std::string manifest_sum(std::string_view json) {
@@ -122,7 +127,8 @@ Status decode_manifest(std::string_view json, std::string_view sum, const std::s
                       "set %.200s: %s does not agree with %s; the set was altered or torn, use another", name.c_str(),
                       kManifestFile, kManifestSumFile);
   try {
-    Json parsed = Json::parse(json);
+    Json parsed;
+    if (std::string why; !Json::parse(json, &parsed, &why)) throw std::runtime_error(why);
     int format = 0;
     take_number(parsed, "format", &format);
     if (format != kManifestFormat)

@@ -4,6 +4,7 @@ man_test.py COMMAND SOURCE_DIRECTORY
 """
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -25,6 +26,33 @@ def options_of_page(name):
     return {option for line in re.findall(r"^\.B[IR]? .*", options, re.M) for option in re.findall(r"--[a-z][a-z-]*", line)}
 
 
+def completed(*words):
+    """What bash offers for the last of the words."""
+    script = subprocess.run([COMMAND, "--completion", "bash"], check=True, capture_output=True, text=True).stdout
+    ask = 'COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _shadowib; printf "%s\\n" "${COMPREPLY[@]}"'
+    done = subprocess.run(["bash", "-c", script + ask, "bash", "shadowib", *words], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+class Completions(unittest.TestCase):
+    def test_bash_offers_every_command_and_option(self):
+        self.assertEqual(completed(""), set(COMMANDS))
+        for command in ((), *((c,) for c in COMMANDS)):
+            with self.subTest(command):
+                self.assertEqual(completed(*command, "--"), options_of_help(*command) | {"--help"})
+        self.assertEqual(completed("run", "--backend", ""), {"auto", "verbs", "ib2tcp"})
+
+    def test_zsh_offers_every_command_and_option(self):
+        script = subprocess.run([COMMAND, "--completion", "zsh"], check=True, capture_output=True, text=True).stdout
+        self.assertTrue(script.startswith("#compdef shadowib\n"))
+        for command in COMMANDS:
+            part = re.search(rf"(?ms)^      {command}\) (.*?) ;;$", script)[1]
+            offered = set(re.findall(r"'(--[a-z-]+)=?\[", part))
+            self.assertEqual(offered | {"--help"}, options_of_help(command) | {"--help"}, command)
+        if zsh := shutil.which("zsh"):
+            subprocess.run([zsh, "-n", "/dev/stdin"], input=script, text=True, check=True)
+
+
 class ManPages(unittest.TestCase):
     def test_options_agree(self):
         for command in COMMANDS:
@@ -36,7 +64,7 @@ class ManPages(unittest.TestCase):
 
     def test_commands_and_pages_agree(self):
         help_text = subprocess.run([COMMAND, "--help"], check=True, capture_output=True, text=True).stdout
-        listed = set(re.findall(r"^  ([a-z]+)  ", help_text[help_text.index("Subcommands:"):], re.M))
+        listed = set(re.findall(r"^  ([a-z]+)  ", help_text[help_text.index("Commands:"):], re.M))
         self.assertEqual(listed, set(COMMANDS))
         pages = {p.stem for p in MAN.glob("shadowib-*.1")} - {"shadowib-pingpong", "shadowib-storm"}
         self.assertEqual(pages, {f"shadowib-{c}" for c in COMMANDS})
