@@ -60,7 +60,7 @@ void answer_status_request() {
   g_agent.last_status = n;
   std::string json = "{\"index\":" + std::to_string(g_job.info.member) + ",\"pid\":" + std::to_string(raw_getpid()) +
                      ",\"generation\":" + std::to_string(g_job.info.generation) +
-                     ",\"phase\":" + std::to_string(g_agent.phase.load()) + ",\"objects\":";
+                     ",\"phase\":" + std::to_string(number_of(g_agent.phase.load())) + ",\"objects\":";
   const std::size_t before = json.size();
   if (g_agent.participant != nullptr) g_agent.participant->describe(&json);
   if (json.size() == before) json += "{}";
@@ -142,7 +142,7 @@ void agent_in_child() {
   g_agent.cancel = -1;
   g_agent.quit = false;
   g_agent.ended = 0;
-  g_agent.phase = 0;
+  g_agent.phase = Phase::kNone;
 }
 
 // What the loader was told when the program started.

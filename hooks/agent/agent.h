@@ -3,27 +3,7 @@
 // hooks/ knows no verbs: the shim (shadowib/cr/) registers a Participant; programs register through
 // shadowib/shadowib.h. All callbacks run in the agent thread.
 //
-// A checkpoint, phase by phase (numbers are fault points, SHADOWIB_FAULT=<number>:<action>, see fault.h):
-//    5            (before any checkpoint) the shim's helper thread begins
-//   10 joined     barrier: every member has seen the request
-//   20 hooks      the program's pre-checkpoint hooks, then calls to a launcher come to their end (launcher/gate.h);
-//   threads
-//                 still run
-//   30 stop       all members stop_threads() together, barrier "stopped"; 35: this one's are about to be
-//   40 settle     Participant::settle until the frontier, barrier "settled"
-//   50 quiesce    Participant::quiesce (helper threads parked), barrier "quiet"
-//   60 inspect    descriptors, children, mappings are captured into a table and judged (P4); nothing written before
-//                 the command has said "go"
-//   70 save       image written to the staging directory, fsynced; result published
-//   80 commit     the command writes the manifest, syncs, renames; publishes the outcome
-//   90 outcome    resume: Participant::resume, release_threads(); or kill; or abort: as resume
-// and a restart, in the restored agent thread:
-//   110 restored  memory, threads, descriptors are back; all threads still parked
-//   120 rebuild   Participant::restart: 121 the backend is loaded, 122 objects are made, 123 what peers have to
-//                 know is published, 124 queue pairs are connected, 125 everybody's are: what has not run is posted
-//                 again
-//   130 hooks     what takes a launcher's place is told (launcher/launcher.h); the program's restart hooks
-//   140 go        release_threads()
+// A checkpoint and a restart go phase by phase: job/phase.h.
 #pragma once
 
 #include <cstddef>

@@ -6,18 +6,19 @@
 #include <string>
 
 #include "hooks/agent/agent.h"
+#include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
 
 namespace shadowib {
 
 struct AgentState {
   Participant* participant = nullptr;
-  std::atomic<int> alive_lock{-1};      // owned descriptor
-  std::atomic<int> cancel{-1};          // owned eventfd: readable makes the agent leave its wait
-  std::atomic<bool> quit{false};        // the process ends
-  std::atomic<std::uint32_t> ended{0};  // the agent has left its loop
-  std::atomic<int> phase{0};            // reached in the checkpoint under way; 0: none
-  std::uint64_t last_request = 0;       // number of the latest checkpoint request seen
+  std::atomic<int> alive_lock{-1};         // owned descriptor
+  std::atomic<int> cancel{-1};             // owned eventfd: readable makes the agent leave its wait
+  std::atomic<bool> quit{false};           // the process ends
+  std::atomic<std::uint32_t> ended{0};     // the agent has left its loop
+  std::atomic<Phase> phase{Phase::kNone};  // reached in the checkpoint under way
+  std::uint64_t last_request = 0;          // number of the latest checkpoint request seen
   std::uint64_t last_status = 0;
   int processor_level = 0;      // of SHADOWIB_CPU (imager/processor.h)
   bool binds_at_start = false;  // LD_BIND_NOW

@@ -15,6 +15,7 @@
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/job/phase.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
@@ -67,9 +68,9 @@ std::string restart_key(const char* what) {
   return std::string(g_job.info.epoch) + "/restart/" + what + "/" + std::to_string(g_job.info.member);
 }
 
-Status pass(int phase) {
+Status pass(Phase phase) {
   Fields fields;
-  fields["phase"] = std::to_string(phase);
+  fields["phase"] = std::to_string(number_of(phase));
   SHADOWIB_TRY(publish_fields(restart_key("phase"), fields));
   return fault_point(phase);
 }
@@ -99,8 +100,8 @@ Status enter_new_generation() {
 Status rebuild() {
   NumberReservation reservation(g_numbers);
   SHADOWIB_TRY(enter_new_generation());
-  SHADOWIB_TRY(pass(110));
-  SHADOWIB_TRY(pass(120));
+  SHADOWIB_TRY(pass(Phase::kRestored));
+  SHADOWIB_TRY(pass(Phase::kRebuild));
   SHADOWIB_TRY(finish_descriptors());
   loader_thread_unpark();
   return g_agent.participant != nullptr ? g_agent.participant->restart(g_job.info, g_job.exchange) : Status{};
@@ -109,9 +110,9 @@ Status rebuild() {
 Status go() {
   SHADOWIB_TRY(rebuild());
   SHADOWIB_TRY(launcher_is_gone(g_job.exchange, g_job.info.epoch, g_job.info.member));
-  SHADOWIB_TRY(pass(130));
+  SHADOWIB_TRY(pass(Phase::kRestarted));
   run_hooks(2);
-  SHADOWIB_TRY(pass(140));
+  SHADOWIB_TRY(pass(Phase::kGo));
   SHADOWIB_TRY(barrier("go"));  // nobody runs before everybody can
   return publish_fields(restart_key("done"), {});
 }
@@ -129,7 +130,7 @@ void note_owned_descriptors() {
 
 void go_on_after_restart(const JobInfo& info) {
   g_job.info = info;
-  g_agent.phase = 0;
+  g_agent.phase = Phase::kNone;
   g_job.member_pid = raw_getpid();
   fault_begin_anew(info.fault);
   fault_set_member(info.member);

@@ -16,6 +16,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
 #include "hooks/imager/shared_memory.h"
+#include "hooks/job/phase.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
@@ -39,9 +40,9 @@ class Round {
 
  private:
   Status go();
-  Status pass(int phase);
+  Status pass(Phase phase);
   Status still_stopped();
-  void note_time(int phase);
+  void note_time(Phase phase);
   Status quiesce();
   Status inspect();
   Status open_shared_memory();
@@ -61,48 +62,27 @@ class Round {
   SharedMemorySource shared_;
 };
 
-// What a phase's time went into, for the log.
-const char* phase_name(int phase) {
-  switch (phase) {
-    case 10:
-      return "join";
-    case 20:
-      return "hooks";
-    case 30:
-      return "stop";
-    case 40:
-      return "settle";
-    case 50:
-      return "quiesce";
-    case 60:
-      return "inspect";
-    case 70:
-      return "save";
-    default:
-      return "commit";
-  }
-}
-
-void Round::note_time(int phase) {
+void Round::note_time(Phase phase) {
   const std::int64_t now = monotonic_ns();
   char text[48];
-  std::snprintf(text, sizeof(text), "%s%s %.1f", times_.empty() ? "" : ", ", phase_name(g_agent.phase),
+  std::snprintf(text, sizeof(text), "%s%s %.1f", times_.empty() ? "" : ", ", phase_text(g_agent.phase.load()).name,
                 static_cast<double>(now - phase_began_ns_) / 1e6);
-  if (phase != 10) times_ += text;
+  if (phase != Phase::kJoined) times_ += text;
   phase_began_ns_ = now;
-  if (phase == 90) log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s", request_.number, times_.c_str());
+  if (phase == Phase::kOutcome)
+    log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s", request_.number, times_.c_str());
 }
 
 // The phase begins: told to the command, which shows progress, and open to faults.
-Status Round::pass(int phase) {
+Status Round::pass(Phase phase) {
   note_time(phase);
   g_agent.phase = phase;
   Fields fields;
-  fields["phase"] = std::to_string(phase);
+  fields["phase"] = std::to_string(number_of(phase));
   fields["monotonic_ns"] = std::to_string(monotonic_ns());
   SHADOWIB_TRY(publish_fields(messages_.own("phase"), fields));
   SHADOWIB_TRY(fault_point(phase));
-  return phase >= 40 && phase <= 70 ? still_stopped() : Status();
+  return phase >= Phase::kSettle && phase <= Phase::kSave ? still_stopped() : Status();
 }
 
 Status Round::still_stopped() {
@@ -114,14 +94,14 @@ Status Round::quiesce() {
   SHADOWIB_TRY(still_stopped());
   SHADOWIB_TRY(loader_thread_park(kParkHelpersMs));
   SHADOWIB_TRY(stop_wait_exempt_parked(kParkHelpersMs));
-  return messages_.barrier("50");
+  return messages_.barrier(Phase::kQuiesce);
 }
 
 Status Round::inspect() {
   SHADOWIB_TRY(check_capturable());
   SHADOWIB_TRY(prepare_descriptors(std::min(messages_.left_ms(), 2000)));
   SHADOWIB_TRY(launcher_announce(g_job.exchange, messages_.key("launcher")));
-  SHADOWIB_TRY(messages_.barrier("60"));
+  SHADOWIB_TRY(messages_.barrier(Phase::kInspect));
   SHADOWIB_TRY(launcher_judge(g_job.exchange, g_job.info.epoch, messages_.key("launcher")));
   SHADOWIB_TRY(capture_descriptors(g_job.info.member, &table_));
   SHADOWIB_TRY(g_job.exchange->publish(messages_.own("files"), describe_mapped_files()));
@@ -202,29 +182,29 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
 
 Status Round::go() {
   const std::uint32_t generation = g_job.info.generation;
-  SHADOWIB_TRY(pass(10));
-  SHADOWIB_TRY(messages_.barrier("10"));
-  SHADOWIB_TRY(pass(20));
+  SHADOWIB_TRY(pass(Phase::kJoined));
+  SHADOWIB_TRY(messages_.barrier(Phase::kJoined));
+  SHADOWIB_TRY(pass(Phase::kHooks));
   hooks_ran_ = true;
   run_hooks(0);
   SHADOWIB_TRY(launcher_hold_calls(std::min(messages_.left_ms(), kLauncherCallsMs)));
-  SHADOWIB_TRY(pass(30));
-  SHADOWIB_TRY(messages_.barrier("20"));  // the slowest hook is done: stop together
+  SHADOWIB_TRY(pass(Phase::kStop));
+  SHADOWIB_TRY(messages_.barrier(Phase::kHooks));  // the slowest hook is done: stop together
   stop_tried_ = true;
   SHADOWIB_TRY(settle_.stop());
-  SHADOWIB_TRY(messages_.barrier("30"));
-  SHADOWIB_TRY(pass(40));
+  SHADOWIB_TRY(messages_.barrier(Phase::kStop));
+  SHADOWIB_TRY(pass(Phase::kSettle));
   SHADOWIB_TRY(settle_.settle());
-  SHADOWIB_TRY(pass(50));
+  SHADOWIB_TRY(pass(Phase::kQuiesce));
   SHADOWIB_TRY(quiesce());
-  SHADOWIB_TRY(pass(60));
+  SHADOWIB_TRY(pass(Phase::kInspect));
   SHADOWIB_TRY(inspect());
-  SHADOWIB_TRY(pass(70));
+  SHADOWIB_TRY(pass(Phase::kSave));
   SHADOWIB_TRY(save());
   if (g_job.info.generation != generation) return {};  // restarted: all done
-  SHADOWIB_TRY(pass(80));
+  SHADOWIB_TRY(pass(Phase::kCommit));
   SHADOWIB_TRY(outcome_.wait());
-  SHADOWIB_TRY(pass(90));
+  SHADOWIB_TRY(pass(Phase::kOutcome));
   if (outcome_.kill_ourselves()) outcome_.die();
   return {};
 }
@@ -261,7 +241,7 @@ void Round::resume() {
   }
   launcher_release_calls();
   if (hooks_ran_) run_hooks(1);
-  g_agent.phase = 0;
+  g_agent.phase = Phase::kNone;
 }
 
 void Round::run() {

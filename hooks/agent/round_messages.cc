@@ -69,9 +69,12 @@ Status RoundMessages::check_others() {
   if (found) return Status::of(Code::kAborted, 0, "%.300s", text.c_str());
   if (!command_alive()) return Status::of(Code::kAborted, 0, "the checkpoint command is gone");
   if (left_ms() == 0)
-    return Status::of(Code::kTimeout, 0, "the checkpoint's time-out ran out in phase %d", g_agent.phase.load());
+    return Status::of(Code::kTimeout, 0, "the checkpoint's time-out ran out in phase %d (%s)",
+                      number_of(g_agent.phase.load()), phase_text(g_agent.phase.load()).doing);
   return {};
 }
+
+Status RoundMessages::barrier(Phase phase) { return barrier(std::to_string(number_of(phase))); }
 
 Status RoundMessages::barrier(const std::string& name) {
   for (;;) {

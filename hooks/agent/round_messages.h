@@ -42,6 +42,8 @@ class RoundMessages {
   bool command_alive() const;
 
   // Every member of the checkpoint comes to a barrier before any passes it.
+  Status barrier(Phase phase);
+  // One of several barriers of a phase.
   Status barrier(const std::string& name);
   Status wait_for_key(const char* name, std::string* value);
   // Until any key of this checkpoint changes (Exchange::watch); does not look whether waiting is in vain.

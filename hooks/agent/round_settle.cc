@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hooks/agent/loader_thread.h"
+#include "hooks/job/phase.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
 #include "hooks/threads/stop.h"
@@ -50,7 +51,7 @@ Status RoundSettle::stop_all() {
 }
 
 Status RoundSettle::stop() {
-  SHADOWIB_TRY(fault_point(35));
+  SHADOWIB_TRY(fault_point(Phase::kStopping));
   if (g_agent.participant != nullptr) g_agent.participant->stopping();
   for (int attempt = 0;; ++attempt) {
     SHADOWIB_TRY(stop_all());

@@ -14,6 +14,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/shared_memory.h"
 #include "hooks/job/members.h"
+#include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
@@ -143,7 +144,7 @@ Status Drive::request() {
                                              {"set", set_id_},
                                              {"timeout_ms", std::to_string(std::max<std::int64_t>(left_ms, 1))},
                                              {"kill", options_.kill ? "1" : "0"}})));
-  return fault_point(200);
+  return fault_point(Phase::kRequested);
 }
 
 void Drive::show_progress() {
@@ -157,7 +158,7 @@ void Drive::show_progress() {
     if (get("phase/" + std::to_string(member.index), &fields, &found).ok() && found)
       phase = static_cast<int>(field_number(fields, "phase"));
     now.phase = std::min(now.phase, phase);
-    now.members_saved += phase >= 80;
+    now.members_saved += phase >= number_of(Phase::kCommit);
   }
   const bool changed = now.phase != progress_.phase || now.members_saved != progress_.members_saved;
   progress_ = now;
@@ -188,7 +189,7 @@ Status Drive::check_members() {
     std::string value;
     bool gone = false;
     SHADOWIB_TRY(view_.exchange->get(view_.key("gone/" + index), &value, &gone));
-    left_early_ = gone && progress_.phase < 30;
+    left_early_ = gone && progress_.phase < number_of(Phase::kStop);
     return Status::of(Code::kAborted, 0, "%.200s %s during the checkpoint", describe(member).c_str(),
                       gone ? "ended" : "died");
   }
@@ -198,8 +199,9 @@ Status Drive::check_members() {
       bool found = false;
       SHADOWIB_TRY(get("phase/" + std::to_string(member.index), &fields, &found));
       if (!found || static_cast<int>(field_number(fields, "phase")) <= progress_.phase)
-        return Status::of(Code::kTimeout, 0, "the checkpoint did not end within %d ms; %.200s is in phase %d",
-                          options_.timeout_ms, describe(member).c_str(), progress_.phase);
+        return Status::of(Code::kTimeout, 0, "the checkpoint did not end within %d ms; %.200s is in phase %d (%s)",
+                          options_.timeout_ms, describe(member).c_str(), progress_.phase,
+                          phase_text(progress_.phase).doing);
     }
   }
   return {};
@@ -235,7 +237,7 @@ Status Drive::commit(CheckpointReport* report) {
   manifest.shadowib_version = SHADOWIB_VERSION;
   manifest.created = now_utc();
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
-  SHADOWIB_TRY(fault_point(220));
+  SHADOWIB_TRY(fault_point(Phase::kCollected));
   SHADOWIB_TRY(check_members());
   SHADOWIB_TRY(commit_set(staging_, view_.directory, manifest, &report->set_path));
   report->set_id = set_id_;
@@ -281,7 +283,7 @@ Status Drive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(assign_shared_memory(tables, &duties));
   for (const auto& [member, duty] : duties)
     SHADOWIB_TRY(view_.exchange->publish(key("memory/" + std::to_string(member)), duty));
-  SHADOWIB_TRY(fault_point(210));
+  SHADOWIB_TRY(fault_point(Phase::kMatched));
   SHADOWIB_TRY(view_.exchange->publish(key("go"), encode_fields({})));
   return commit(report);
 }
@@ -300,7 +302,7 @@ Status Drive::run(CheckpointReport* report) {
     if (!staging_.empty()) discard_staging(staging_);
     return status;
   }
-  SHADOWIB_TRY(fault_point(230));
+  SHADOWIB_TRY(fault_point(Phase::kCommitted));
   tell_outcome({{"committed", report->set_path}, {"kill", options_.kill ? "1" : "0"}}, options_.kill);
   forget_earlier();
   return {};

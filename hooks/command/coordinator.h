@@ -14,7 +14,7 @@
 
 namespace shadowib {
 
-// Where a checkpoint stands. `phase` is the lowest phase any member has reached (agent.h; 80 while committing).
+// Where a checkpoint stands. `phase` is the lowest phase any member has reached (job/phase.h).
 struct CheckpointProgress {
   int phase = 0;
   std::uint32_t members = 0;        // taking part

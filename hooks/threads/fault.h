@@ -11,7 +11,7 @@
 
 namespace shadowib {
 
-// Passes fault point `point` (see agent.h; 200.. in the command, 300.. in the restart command).
+// Passes fault point `point` (job/phase.h lists them).
 // Ok unless SHADOWIB_FAULT says fail.
 Status fault_point(int point);
 

@@ -5,6 +5,7 @@
 
 #include "hooks/command/coordinator.h"
 #include "hooks/imager/set/set_files.h"
+#include "hooks/job/phase.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
@@ -32,16 +33,6 @@ constexpr char kCheckpointExamples[] =
     "The last line of standard output is the path of the set. Nothing of a checkpoint that fails is left, and the "
     "job\n"
     "runs on unharmed.\n";
-
-const char* phase_name(int phase) {
-  if (phase < 10) return "waiting for the members";
-  if (phase < 30) return "running the program's hooks";
-  if (phase < 40) return "stopping threads";
-  if (phase < 50) return "settling the network";
-  if (phase < 70) return "looking what must be saved";
-  if (phase < 80) return "saving memory";
-  return "committing";
-}
 
 // What the images being written hold so far, from their directory: the members themselves are busy.
 std::uint64_t staged_bytes(const std::string& directory, const std::string& job) {
@@ -76,10 +67,11 @@ class Watcher {
   void draw() {
     Progress progress;
     while (ended_.load() == 0) {
-      std::string text = "checkpoint of " + options_.job + ": " + phase_name(phase_);
-      if (phase_ >= 70) text += ", " + std::to_string(saved_) + " of " + std::to_string(members_) + " members saved";
+      std::string text = "checkpoint of " + options_.job + ": " + phase_text(phase_).doing;
+      if (phase_ >= number_of(Phase::kSave))
+        text += ", " + std::to_string(saved_) + " of " + std::to_string(members_) + " members saved";
       progress.step(text);
-      if (phase_ >= 70) progress.update(staged_bytes(options_.directory, options_.job), 0);
+      if (phase_ >= number_of(Phase::kSave)) progress.update(staged_bytes(options_.directory, options_.job), 0);
       futex_wait(&ended_, 0, 100000000);
     }
   }

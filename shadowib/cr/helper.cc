@@ -5,6 +5,7 @@
 
 #include <atomic>
 
+#include "hooks/job/phase.h"
 #include "hooks/raw/raw_signal.h"
 #include "hooks/threads/fault.h"
 #include "hooks/threads/stop.h"
@@ -20,7 +21,7 @@ std::atomic<std::uint32_t> g_park{0};    // 1: be parked
 std::atomic<std::uint32_t> g_parked{0};  // 1: outside the backend, about to park or parked
 
 void* helper_main(void*) {
-  (void)fault_point(5).ok();
+  (void)fault_point(Phase::kHelper).ok();
   stop_exempt_this_thread();
   ::prctl(PR_SET_NAME, "shadowib-helper");
   for (;;) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "hooks/agent/loader_thread.h"
+#include "hooks/job/phase.h"
 #include "hooks/threads/fault.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/guard.h"
@@ -439,7 +440,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   if (g_backend.set_paused != nullptr && guarded(Guard::kPauseRetries)) g_backend.set_paused(1);
   Registry& r = registry();
   times.end("load");
-  SHADOWIB_TRY(fault_point(121));
+  SHADOWIB_TRY(fault_point(Phase::kLoaded));
   SHADOWIB_TRY(rebuild_contexts(r));
   SHADOWIB_TRY(rebuild_memory(r));
   plan_forced_signals();
@@ -452,12 +453,12 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(rebuild_windows(r));
   for (ShadowContext& context : r.contexts) SHADOWIB_TRY(claim_ports_again(context));
   SHADOWIB_TRY(claim_closed_devices());
-  SHADOWIB_TRY(fault_point(122));
+  SHADOWIB_TRY(fault_point(Phase::kObjects));
   SHADOWIB_TRY(publish_directory());
   SHADOWIB_TRY(publish_identities());
   for (ShadowQp& qp : r.qps) SHADOWIB_TRY(announce_source(qp));
   times.end("objects");
-  SHADOWIB_TRY(fault_point(123));
+  SHADOWIB_TRY(fault_point(Phase::kPublish));
   SHADOWIB_TRY(pass_barrier(job, exchange, "published"));
   times.end("wait");
   for (const ShadowContext& context : r.contexts) reserve_neighbours_numbers(context);
@@ -466,10 +467,10 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   SHADOWIB_TRY(rebind_windows(r));
   SHADOWIB_TRY(arm_completion_queues(r));
   times.end("connect");
-  SHADOWIB_TRY(fault_point(124));
+  SHADOWIB_TRY(fault_point(Phase::kConnect));
   SHADOWIB_TRY(pass_barrier(job, exchange, "connected"));
   times.end("wait");
-  SHADOWIB_TRY(fault_point(125));
+  SHADOWIB_TRY(fault_point(Phase::kRefill));
   SHADOWIB_TRY(refill_queue_pairs(r));
   times.end("refill");
   if (!r.contexts.empty()) SHADOWIB_TRY(start_helper());

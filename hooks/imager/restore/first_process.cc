@@ -19,6 +19,7 @@
 #include "hooks/imager/restore/member.h"
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/process_tree.h"
+#include "hooks/job/phase.h"
 #include "hooks/threads/fault.h"
 
 namespace shadowib {
@@ -75,7 +76,7 @@ class Supervisor {
     // Without privilege in the first namespace from Linux 5.9 on. Where it cannot be had members make their threads
     // with privilege and let each drop it.
     last_pid_ = ::open("/proc/sys/kernel/ns_last_pid", O_WRONLY | O_CLOEXEC);
-    SHADOWIB_TRY(fault_point(300));
+    SHADOWIB_TRY(fault_point(Phase::kPlace));
     if (has_pseudo_terminals(set_.tables)) mount_terminals();
     if (!set_.tables.empty()) {
       plan_ = std::make_unique<DescriptorPlan>();
@@ -86,10 +87,10 @@ class Supervisor {
       };
       SHADOWIB_TRY(plan_->prepare(set_.tables, indices_of(members_), &meeting_, memory));
     }
-    SHADOWIB_TRY(fault_point(310));
+    SHADOWIB_TRY(fault_point(Phase::kPlan));
     SHADOWIB_TRY(make_processes());
     SHADOWIB_TRY(await_reports());
-    SHADOWIB_TRY(fault_point(320));
+    SHADOWIB_TRY(fault_point(Phase::kProcesses));
     SHADOWIB_TRY(memory_.finish());
     if (plan_ != nullptr) plan_->release();
     SHADOWIB_TRY(watch_children_of_members());

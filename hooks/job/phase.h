@@ -1,0 +1,80 @@
+// The phases of a checkpoint and of a restart: the one list of their numbers, names and words.
+//
+// A phase's number is also its fault point (SHADOWIB_FAULT=<number>:<action>, threads/fault.h). Numbers are a
+// contract: members publish them, `status --json` and tests show them. New ones go between.
+#pragma once
+
+#include "hooks/threads/fault.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+enum class Phase : int {
+  kNone = 0,     // no checkpoint under way
+  kHelper = 5,   // before any checkpoint: the shim's helper thread begins
+  kJoined = 10,  // barrier: every member has seen the request
+  kHooks = 20,  // the program's hooks run, then calls to a launcher end (launcher/gate.h); threads still run; barrier
+  kStop = 30,   // all members stop_threads() together; barrier
+  kStopping = 35,  // this member's threads are about to be stopped
+  kSettle = 40,    // Participant::settle until the frontier; barriers, one a try
+  kQuiesce = 50,   // Participant::quiesce: helper threads are parked; barrier
+  kInspect =
+      60,  // descriptors, children, mappings are captured and judged (P4); barrier. Nothing is written before "go"
+  kSave = 70,        // the image is written to the staging directory and synced; the result is published
+  kCommit = 80,      // the command writes the manifest, syncs, renames, publishes the outcome
+  kOutcome = 90,     // resume: Participant::resume, release_threads(); or kill; or abort: as resume
+  kRestored = 110,   // memory, threads, descriptors are back; all threads still parked
+  kRebuild = 120,    // Participant::restart begins
+  kLoaded = 121,     // the backend is about to be loaded
+  kObjects = 122,    // objects are about to be made
+  kPublish = 123,    // what peers need is about to be published; barrier
+  kConnect = 124,    // queue pairs are about to be connected; barrier
+  kRefill = 125,     // what has not run is about to be posted again
+  kRestarted = 130,  // the launcher's stand-in is told; the program's restart hooks run
+  kGo = 140,         // barrier; then release_threads()
+  // In the checkpoint command.
+  kRequested = 200,  // the request is published
+  kMatched = 210,    // the tables match; "go" follows
+  kCollected = 220,  // all images are there; the set is about to be committed
+  kCommitted = 230,  // the set is committed; the outcome follows
+  // In the restart command.
+  kPlace = 300,     // namespaces are made
+  kPlan = 310,      // descriptors and shared memory are planned
+  kProcesses = 320  // all processes are restored
+};
+
+struct PhaseText {
+  Phase phase;
+  const char* name;   // one word, for logs and `status`
+  const char* doing;  // for progress: "settling the network"
+  bool barrier;       // all members of a checkpoint meet at its end, at a barrier named by the number
+};
+
+// A member passes these in order.
+inline constexpr PhaseText kCheckpointPhases[] = {
+    {Phase::kNone, "wait", "waiting for the members", false},
+    {Phase::kJoined, "join", "running the program's hooks", true},
+    {Phase::kHooks, "hooks", "running the program's hooks", true},
+    {Phase::kStop, "stop", "stopping threads", true},
+    {Phase::kSettle, "settle", "settling the network", true},
+    {Phase::kQuiesce, "quiesce", "checking what must be saved", true},
+    {Phase::kInspect, "inspect", "checking what must be saved", true},
+    {Phase::kSave, "save", "saving memory", false},
+    {Phase::kCommit, "commit", "committing", false},
+    {Phase::kOutcome, "outcome", "committing", false},
+};
+
+constexpr int number_of(Phase phase) { return static_cast<int>(phase); }
+
+// The entry of the latest phase that is not behind `number`; numbers come from other processes, which may be newer.
+constexpr const PhaseText& phase_text(int number) {
+  const PhaseText* found = kCheckpointPhases;
+  for (const PhaseText& entry : kCheckpointPhases)
+    if (number_of(entry.phase) <= number) found = &entry;
+  return *found;
+}
+constexpr const PhaseText& phase_text(Phase phase) { return phase_text(number_of(phase)); }
+
+inline Status fault_point(Phase phase) { return fault_point(number_of(phase)); }
+
+}  // namespace shadowib
