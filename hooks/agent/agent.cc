@@ -21,6 +21,7 @@
 #include "hooks/threads/fault.h"
 #include "hooks/threads/request_signals.h"
 #include "hooks/threads/stop.h"
+#include "hooks/threads/unreadable_state.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
@@ -129,6 +130,7 @@ void agent_in_child() {
   hooks_reset_after_fork();
   arena_reset_lock_after_fork();
   stop_reset_after_fork();
+  unreadable_state_in_child();
   give_back_request_signals();
   loader_thread_forget();
   launcher_reset_after_fork();
@@ -204,7 +206,8 @@ bool agent_has_ended() {
 // An orderly end: the agent says so, and lets nobody wait for this process. Takes no lock and allocates nothing, for
 // programs call _exit in signal handlers.
 __attribute__((destructor)) void leave_job() {
-  if (!is_member() || t_is_agent) return;
+  // In a sandbox of the thread's own a call that ends others' waiting may end the process by SIGSYS.
+  if (has_own_filter() || !is_member() || t_is_agent) return;
   g_agent.quit.store(true);
   const std::uint64_t one = 1;
   [[maybe_unused]] auto n = ::syscall(SYS_write, g_agent.cancel.load(), &one, sizeof(one));

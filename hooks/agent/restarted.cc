@@ -20,6 +20,7 @@
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
 #include "hooks/threads/stop.h"
+#include "hooks/threads/thread_judge.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/unowned_descriptors.h"
@@ -132,6 +133,7 @@ void go_on_after_restart(const JobInfo& info) {
   g_job.info = info;
   g_agent.phase = Phase::kNone;
   g_job.member_pid = raw_getpid();
+  note_place();
   fault_begin_anew(info.fault);
   fault_set_member(info.member);
   log_restart(info.log);

@@ -22,6 +22,7 @@
 #include "hooks/threads/fault.h"
 #include "hooks/threads/request_signals.h"
 #include "hooks/threads/stop.h"
+#include "hooks/threads/thread_judge.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
@@ -187,6 +188,7 @@ Status Round::go() {
   SHADOWIB_TRY(pass(Phase::kHooks));
   hooks_ran_ = true;
   run_hooks(0);
+  SHADOWIB_TRY(judge_threads());  // before a stop signal can meet a filter
   SHADOWIB_TRY(launcher_hold_calls(std::min(messages_.left_ms(), kLauncherCallsMs)));
   SHADOWIB_TRY(pass(Phase::kStop));
   SHADOWIB_TRY(messages_.barrier(Phase::kHooks));  // the slowest hook is done: stop together

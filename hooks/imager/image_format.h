@@ -4,11 +4,12 @@
 // structs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace shadowib {
 
-inline constexpr std::uint32_t kImageVersion = 4;
+inline constexpr std::uint32_t kImageVersion = 5;
 inline constexpr std::uint32_t kOldestImageVersion = 3;  // that is still read; its new words are zero
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
@@ -85,7 +86,16 @@ struct ProcessRecord {
   std::uint32_t locks_future;     // MCL_FUTURE, MCL_ONFAULT: what mlockall has asked for. Since version 4
   std::uint32_t unused[2];
   std::uint32_t state_offsets[32];  // as ProcessorState::state_offsets
+  // Since version 5; zero in older images.
+  std::uint32_t has_core_dump_filter;  // 1: the kernel tells core_dump_filter
+  std::uint32_t core_dump_filter;      // /proc/PID/coredump_filter
+  std::uint32_t memory_barriers;       // registrations, as MEMBARRIER_CMD_GET_REGISTRATIONS gives them
+  std::uint32_t denied_execution;      // PR_GET_MDWE
+  std::uint32_t merges_memory;         // PR_GET_MEMORY_MERGE
+  std::int32_t autogroup_nice;         // of /proc/PID/autogroup
+  std::uint64_t state_permission;      // ARCH_GET_XCOMP_PERM
 };
+inline constexpr std::uint64_t kProcessRecordBytes4 = offsetof(ProcessRecord, has_core_dump_filter);  // up to version 4
 
 struct ThreadRecord {
   std::int32_t tid;

@@ -13,7 +13,9 @@
 namespace shadowib {
 
 inline constexpr int kMaxPendingPerThread = 8;
-inline constexpr std::uint32_t kThreadContextMagic = 0x31435453;  // "STC1"
+inline constexpr std::uint32_t kThreadContextMagic = 0x32435453;       // "STC2"
+inline constexpr std::uint32_t kFirstThreadContextMagic = 0x31435453;  // "STC1": ends before scheduler_runtime_ns
+inline constexpr int kMemoryNodeWords = 16;                            // 1,024 nodes, the most of any kernel
 
 // Plain data of fixed layout: it is read by the restorer out of the restored memory. At most 2 KiB, on the stack.
 struct ThreadContext {
@@ -48,6 +50,20 @@ struct ThreadContext {
   char name[16];
   std::uint8_t affinity[128];
   std::uint8_t pending[kMaxPendingPerThread][128];  // siginfo_t as the kernel gives it
+
+  // Since "STC2". A value the kernel does not tell is 0, which restores nothing.
+  std::uint64_t scheduler_runtime_ns, scheduler_deadline_ns, scheduler_period_ns;  // of SCHED_DEADLINE
+  std::uint64_t memory_nodes[kMemoryNodeWords];                                    // of the memory policy
+  std::uint32_t memory_policy;          // mode and flags as set_mempolicy(2) takes them; 0: the default
+  std::uint32_t utilization_limits[2];  // uclamp: lowest, highest
+  std::uint32_t io_priority;            // as ioprio_set(2) takes it
+  std::uint32_t secure_bits;            // securebits of capabilities(7)
+  std::uint32_t speculation[3];         // PR_GET_SPECULATION_CTRL: store bypass, indirect branch, L1D flush
+  std::int32_t keyrings[3];             // numbers of the thread's, the process's and the session's keyring
+  std::uint8_t no_new_privileges;       // PR_GET_NO_NEW_PRIVS
+  std::uint8_t machine_check_policy;    // PR_MCE_KILL_GET
+  std::uint8_t io_flusher;              // PR_GET_IO_FLUSHER
+  std::uint8_t unknown_rseq;            // restartable sequences are registered at an address the kernel keeps
 };
 static_assert(offsetof(ThreadContext, rsp) == 48 && offsetof(ThreadContext, signal_mask) == 64 &&
               offsetof(ThreadContext, mxcsr) == 72 && offsetof(ThreadContext, resume_entry) == 80);

@@ -141,6 +141,12 @@ class Reader {
     __builtin_memcpy(static_cast<void*>(value), payload(), sizeof(T));
     return {};
   }
+  Status take_process(const RecordHeader& h) {
+    if (image_.header.version > 4) return take_one(h, &image_.process);
+    if (h.length != kProcessRecordBytes4) return corrupt(offset_, "length of a record");
+    __builtin_memcpy(static_cast<void*>(&image_.process), payload(), kProcessRecordBytes4);
+    return {};
+  }
   const std::uint8_t* payload() const { return buffer_.data() + sizeof(RecordHeader); }
 
   Status take(RecordType type, const RecordHeader& h) {
@@ -154,7 +160,7 @@ class Reader {
     const char* text = reinterpret_cast<const char*>(payload());
     switch (type) {
       case RecordType::kProcess:
-        return take_one(h, &image_.process);
+        return take_process(h);
       case RecordType::kStrings:
         return take_strings(text, h.length);
       case RecordType::kCommandLine:

@@ -89,7 +89,9 @@ class MemberBuilder {
     if (::chdir(image_.cwd.c_str()) != 0) return file_failure("change to the working directory", image_.cwd.c_str());
     ::umask(p.umask);
     ::personality(p.personality);
-    if (p.oom_score_adj != 0) write_oom_score(p.oom_score_adj);
+    if (p.oom_score_adj != 0) write_number("/proc/self/oom_score_adj", p.oom_score_adj);
+    if (p.autogroup_nice != 0) write_number("/proc/self/autogroup", p.autogroup_nice);
+    if (p.has_core_dump_filter != 0) write_number("/proc/self/coredump_filter", p.core_dump_filter);
     for (int signal = 1; signal <= 64; ++signal) {
       if (signal == SIGKILL || signal == SIGSTOP) continue;
       ::syscall(SYS_rt_sigaction, signal, &image_.actions[static_cast<unsigned>(signal) - 1], nullptr, 8);
@@ -107,9 +109,9 @@ class MemberBuilder {
     }
   }
 
-  // Lowering it needs privilege; then it stays as it is.
-  static void write_oom_score(int value) {
-    const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+  // Lowering a score or a nice value needs privilege; without it the value stays as it is.
+  static void write_number(const char* path, std::int64_t value) {
+    const int fd = ::open(path, O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;
     const std::string text = std::to_string(value);
     [[maybe_unused]] const ssize_t n = ::write(fd, text.data(), text.size());
@@ -396,6 +398,8 @@ const char* step_name(RestoreStep step) {
       return "setting limit";
     case RestoreStep::kSchedule:
       return "setting the scheduling of thread";
+    case RestoreStep::kStatePermission:
+      return "asking for the use of extended processor state";
     case RestoreStep::kNumber:
       return "asking for the number";
     case RestoreStep::kPrepare:

@@ -27,6 +27,12 @@
 #ifndef MAP_DROPPABLE
 #define MAP_DROPPABLE 0x08
 #endif
+#ifndef PR_SET_MDWE
+#define PR_SET_MDWE 65
+#endif
+#ifndef PR_SET_MEMORY_MERGE
+#define PR_SET_MEMORY_MERGE 67
+#endif
 #ifndef PR_TIMER_CREATE_RESTORE_IDS
 #define PR_TIMER_CREATE_RESTORE_IDS 77
 #endif
@@ -248,15 +254,20 @@ void restore_memory(RestorerArgs* args) {
 
 // --- the state of one thread ---
 
+// Setting them to what they are gives the thread credentials of its own; see capabilities_are_right.
+void restore_file_system_ids(const ProcessRecord& p) {
+  if (p.gid[3] != p.gid[1]) raw::invoke(__NR_setfsgid, p.gid[3]);
+  if (p.uid[3] != p.uid[1]) raw::invoke(__NR_setfsuid, p.uid[3]);
+}
+
 void restore_identity(RestorerArgs* args) {
   const ProcessRecord& p = *args->process;
-  if (args->set_identity == 0) return;
+  if (args->set_identity == 0) return restore_file_system_ids(p);
   check(args, RestoreStep::kIdentity, raw::invoke(__NR_prctl, PR_SET_KEEPCAPS, 1, 0, 0, 0), 0);
   check(args, RestoreStep::kIdentity, raw::invoke(__NR_setgroups, p.group_count, p.groups), 0);
   check(args, RestoreStep::kIdentity, raw::invoke(__NR_setresgid, p.gid[0], p.gid[1], p.gid[2]), p.gid[0]);
   check(args, RestoreStep::kIdentity, raw::invoke(__NR_setresuid, p.uid[0], p.uid[1], p.uid[2]), p.uid[0]);
-  raw::invoke(__NR_setfsgid, p.gid[3]);
-  raw::invoke(__NR_setfsuid, p.uid[3]);
+  restore_file_system_ids(p);
 }
 
 std::uint64_t both(std::uint32_t low, std::uint32_t high) { return low | static_cast<std::uint64_t>(high) << 32; }
@@ -287,7 +298,6 @@ void restore_capabilities(RestorerArgs* args) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};
   check(args, RestoreStep::kCapabilities, raw::invoke(__NR_capget, &header, data), 0);
-  if (p.no_new_privileges != 0) raw::invoke(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   if (capabilities_are_right(p, data)) return;
   const std::uint64_t permitted = both(data[0].permitted, data[1].permitted);
   // After a change of user the permitted set is kept and the effective one is empty: take it up to drop bounds.
@@ -306,6 +316,9 @@ void restore_capabilities(RestorerArgs* args) {
   if (p.secure_bits != static_cast<std::uint32_t>(raw::invoke(__NR_prctl, PR_GET_SECUREBITS, 0, 0, 0, 0)))
     raw::invoke(__NR_prctl, PR_SET_SECUREBITS, p.secure_bits, 0, 0, 0);
   check(args, RestoreStep::kCapabilities, raw::invoke(__NR_capset, &header, data), 0);
+  const std::uint32_t keeps = (p.secure_bits & SECBIT_KEEP_CAPS) != 0;
+  if (static_cast<std::uint32_t>(raw::invoke(__NR_prctl, PR_GET_KEEPCAPS, 0, 0, 0, 0)) != keeps)
+    raw::invoke(__NR_prctl, PR_SET_KEEPCAPS, keeps, 0, 0, 0);
   for (unsigned cap = 0; cap < 64; ++cap)
     if ((p.capabilities[4] & inheritable & 1ull << cap) != 0)
       raw::invoke(__NR_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, cap, 0, 0);
@@ -321,16 +334,50 @@ bool credentials_are_right(const RestorerArgs& args) {
 void restore_scheduling(RestorerArgs* args, const ThreadContext& c) {
   if (c.affinity_bytes != 0) raw::invoke(__NR_sched_setaffinity, 0, c.affinity_bytes, c.affinity);
   if (c.timer_slack_ns != 0) raw::invoke(__NR_prctl, PR_SET_TIMERSLACK, c.timer_slack_ns, 0, 0, 0);
-  if (c.scheduler_policy == 0 && c.nice == 0) return;
+  constexpr std::uint64_t kResetOnFork = 1, kDeadlineFlags = 1 | 2 | 4, kUtilizationFlags = 0x60;
+  constexpr int kDeadline = 6;
+  const bool newer = c.magic == kThreadContextMagic;
+  // A kernel without utilization limits tells 0 and 0, one with them 0 and 1,024.
+  const bool limited = newer && (c.utilization_limits[0] != 0 || c.utilization_limits[1] % 1024 != 0);
+  if (c.scheduler_policy == 0 && c.nice == 0 && (c.scheduler_flags & kResetOnFork) == 0 && !limited) return;
   sched_attr attr{};
-  attr.size = 48;
+  attr.size = limited ? 56 : 48;
   attr.sched_policy = c.scheduler_policy;
   attr.sched_nice = c.nice;
   attr.sched_priority = c.scheduler_priority;
-  attr.sched_flags = c.scheduler_flags & 1;
+  attr.sched_flags = c.scheduler_flags & kResetOnFork;
+  if (newer && c.scheduler_policy == kDeadline) {
+    attr.sched_flags = c.scheduler_flags & kDeadlineFlags;
+    attr.sched_runtime = c.scheduler_runtime_ns;
+    attr.sched_deadline = c.scheduler_deadline_ns;
+    attr.sched_period = c.scheduler_period_ns;
+  }
+  if (limited) {
+    attr.sched_flags |= kUtilizationFlags;
+    attr.sched_util_min = c.utilization_limits[0];
+    attr.sched_util_max = c.utilization_limits[1];
+  }
   const long result = raw::invoke(__NR_sched_setattr, 0, &attr, 0);
   // A better priority than this user may have is not worth a refusal; any other failure is.
   if (raw::failed(result) && result != -1 /* EPERM */) fail(args, RestoreStep::kSchedule, result, c.tid);
+}
+
+// Hints and protections that another kernel or machine may not have: what it refuses stays as it is.
+void restore_options(const ThreadContext& c) {
+  constexpr int kThisThread = 1;          // IOPRIO_WHO_PROCESS
+  constexpr std::uint32_t kCanBeSet = 1;  // PR_SPEC_PRCTL
+  if (c.io_priority >> 13 != 0) raw::invoke(__NR_ioprio_set, kThisThread, 0, c.io_priority);
+  if (c.memory_policy != 0)
+    raw::invoke(__NR_set_mempolicy, c.memory_policy, c.memory_nodes, sizeof(c.memory_nodes) * 8);
+  if (c.machine_check_policy != PR_MCE_KILL_DEFAULT)
+    raw::invoke(__NR_prctl, PR_MCE_KILL, PR_MCE_KILL_SET, c.machine_check_policy, 0, 0);
+  if (c.io_flusher != 0) raw::invoke(__NR_prctl, PR_SET_IO_FLUSHER, 1, 0, 0, 0);
+  for (int which = 0; which < 3; ++which) {
+    const std::uint32_t value = c.speculation[which];
+    const auto now = static_cast<std::uint32_t>(raw::invoke(__NR_prctl, PR_GET_SPECULATION_CTRL, which, 0, 0, 0));
+    if ((value & kCanBeSet) != 0 && value != now)
+      raw::invoke(__NR_prctl, PR_SET_SPECULATION_CTRL, which, value & ~kCanBeSet, 0, 0);
+  }
 }
 
 // A process that no member has made has the supervisor's, which ends it with the restart command. (A change of user
@@ -342,7 +389,9 @@ void restore_death_signal(const ThreadContext& c) {
 }
 
 void restore_thread_state(RestorerArgs* args, const ThreadContext& c) {
-  if (c.magic != kThreadContextMagic) fail(args, RestoreStep::kContext, 0, reinterpret_cast<std::uint64_t>(&c));
+  const bool newer = c.magic == kThreadContextMagic;
+  if (!newer && c.magic != kFirstThreadContextMagic)
+    fail(args, RestoreStep::kContext, 0, reinterpret_cast<std::uint64_t>(&c));
   raw::invoke(__NR_set_tid_address, c.clear_child_tid);
   if (c.robust_list_head != 0)
     check(args, RestoreStep::kRobustList, raw::invoke(__NR_set_robust_list, c.robust_list_head, c.robust_list_bytes),
@@ -367,6 +416,9 @@ void restore_thread_state(RestorerArgs* args, const ThreadContext& c) {
     restore_capabilities(args);
   }
   restore_death_signal(c);  // which a change of user takes away
+  if (newer) restore_options(c);
+  if ((newer ? c.no_new_privileges : args->process->no_new_privileges) != 0)
+    raw::invoke(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   // Last: from here on the kernel writes into the restored memory.
   if (c.rseq_area != 0)
     check(args, RestoreStep::kRseq, raw::invoke(__NR_rseq, c.rseq_area, c.rseq_bytes, 0, c.rseq_signature),
@@ -510,6 +562,28 @@ void take_credentials(RestorerArgs* args) {
   args->has_credentials = 1;
 }
 
+// Of state that is large and so is granted on demand (AMX). Before there are other threads.
+void restore_state_permission(RestorerArgs* args) {
+  std::uint64_t now = 0;
+  if (raw::failed(raw::invoke(__NR_arch_prctl, ARCH_GET_XCOMP_PERM, &now))) return;
+  for (std::uint32_t component = 0; component < 63; ++component)
+    if ((args->process->state_permission & ~now & 1ull << component) != 0)
+      check(args, RestoreStep::kStatePermission, raw::invoke(__NR_arch_prctl, ARCH_REQ_XCOMP_PERM, component),
+            component);
+}
+
+// In an older kernel less is disabled than wished, or more: pages of a size that is advised are of use, not of need.
+void restore_memory_state(const ProcessRecord& p) {
+  const std::uint32_t huge_pages = p.thp_disabled;  // 1, and flags since Linux 6.18
+  if (huge_pages != 0 && raw::failed(raw::invoke(__NR_prctl, PR_SET_THP_DISABLE, 1, huge_pages & ~1u, 0, 0)))
+    raw::invoke(__NR_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  for (std::uint32_t bit = 1; bit != 0; bit <<= 1)
+    if ((p.memory_barriers & bit) != 0)
+      raw::invoke(__NR_membarrier, bit, 0, 0);  // a kernel without it refuses the program's barriers as well
+  if (p.merges_memory != 0) raw::invoke(__NR_prctl, PR_SET_MEMORY_MERGE, 1, 0, 0, 0);
+  if (p.denied_execution != 0) raw::invoke(__NR_prctl, PR_SET_MDWE, p.denied_execution, 0, 0, 0);
+}
+
 // What belongs to the process and starts to run, or to be in the way, when it is set.
 void restore_process_state(RestorerArgs* args) {
   const ProcessRecord& p = *args->process;
@@ -524,7 +598,7 @@ void restore_process_state(RestorerArgs* args) {
           0);
   if (args->has_credentials == 0) restore_limits(p);
   if (p.child_subreaper != 0) raw::invoke(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-  if (p.thp_disabled != 0) raw::invoke(__NR_prctl, PR_SET_THP_DISABLE, 1, 0, 0, 0);
+  restore_memory_state(p);
 }
 
 void fill_mailbox(RestorerArgs* args) {
@@ -558,6 +632,7 @@ extern "C" __attribute__((section(".text.entry"))) [[noreturn]] void restorer_ma
   if (args->exe_fd >= 0) raw::invoke(__NR_close, args->exe_fd);
   fill_mailbox(args);
   if (args->numbers_are_given != 0) take_credentials(args);
+  restore_state_permission(args);
   make_threads(args);
   const auto* c = reinterpret_cast<const ThreadContext*>(args->threads[0].context);
   check(args, RestoreStep::kThread, raw::invoke(__NR_arch_prctl, ARCH_SET_FS, c->fs_base), c->fs_base);

@@ -10,6 +10,7 @@
 #include "hooks/raw/directory_reader.h"
 #include "hooks/raw/text.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
+#include "hooks/threads/thread_judge.h"
 
 namespace shadowib {
 namespace {
@@ -28,11 +29,16 @@ Status check_status_file() {
   if (const std::uint64_t tracer = number("TracerPid:"); tracer != 0)
     return Status::of(Code::kRefused, 0, "this process is traced by process %lu (a debugger or strace); detach it",
                       tracer);
-  if (const std::uint64_t mode = number("Seccomp:"); mode != 0)
-    return Status::of(Code::kRefused, 0,
-                      "this process runs under a seccomp filter (mode %lu), which cannot be captured; "
-                      "start it without",
-                      mode);
+  if (const char* mask = find_line(text, "untag_mask:")) {
+    while (*mask == ' ' || *mask == '\t') ++mask;
+    constexpr std::uint64_t kAllBits = ~0ull;
+    const char* digits = mask + 2;  // 0x
+    if (parse_number(&digits, 16) != kAllBits)
+      return Status(
+          Code::kRefused, 0,
+          "this process keeps tags in addresses (ARCH_ENABLE_TAGGED_ADDR), which cannot be captured; start it "
+          "without");
+  }
   if (const char* features = find_line(text, "x86_Thread_features:")) {
     for (; *features != '\0' && *features != '\n'; ++features)
       if (features[0] == 's' && features[1] == 'h' && features[2] == 's')
@@ -87,12 +93,29 @@ Status check_limits(const MappingTable& table) {
   return {};
 }
 
+// Segments of its own are what 16-bit and 32-bit code runs in.
+Status check_segments() {
+  std::uint8_t entries[64];
+  if (raw::invoke(__NR_modify_ldt, 0, entries, sizeof(entries)) <= 0) return {};
+  return Status(Code::kRefused, 0,
+                "this process has segments of its own (modify_ldt(2)), which cannot be captured; run it without");
+}
+
+Status check_parked(Scratch* scratch) {
+  constexpr int kMost = 16384;
+  auto* threads = static_cast<ParkedThread*>(scratch->take(kMost * sizeof(ParkedThread)));
+  if (threads == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the list of threads");
+  const int count = parked_threads(threads, kMost);
+  return judge_parked_threads(threads, count < kMost ? count : kMost);
+}
+
 Status check_memory_and_timers() {
   Scratch scratch;
   if (!scratch.map(32 << 20))
     return Status(Code::kRefused, ENOMEM, "no memory for the imager's scratch; raise RLIMIT_AS or RLIMIT_MEMLOCK");
   MappingTable table;
-  Status status = read_mappings(&scratch, SharedList{nullptr, 0}, &table);
+  Status status = check_parked(&scratch);
+  if (status.ok()) status = read_mappings(&scratch, SharedList{nullptr, 0}, &table);
   if (status.ok()) status = check_limits(table);
   scratch.unmap();
   TimerRecord timers[64] = {};
@@ -106,6 +129,8 @@ Status check_memory_and_timers() {
 Status check_capturable() {
   SHADOWIB_TRY(check_status_file());
   SHADOWIB_TRY(check_main_thread());
+  SHADOWIB_TRY(judge_threads());
+  SHADOWIB_TRY(check_segments());
   return check_memory_and_timers();
 }
 

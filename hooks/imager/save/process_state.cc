@@ -67,7 +67,8 @@ Status read_credentials(ProcessRecord* p) {
   p->no_new_privileges = static_cast<std::uint32_t>(raw::invoke(__NR_prctl, PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0));
   p->dumpable = static_cast<std::uint32_t>(raw::invoke(__NR_prctl, PR_GET_DUMPABLE, 0, 0, 0, 0));
   raw::invoke(__NR_prctl, PR_GET_CHILD_SUBREAPER, &p->child_subreaper, 0, 0, 0);
-  p->thp_disabled = raw::invoke(__NR_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0) == 1;
+  const long huge_pages = raw::invoke(__NR_prctl, PR_GET_THP_DISABLE, 0, 0, 0, 0);
+  p->thp_disabled = huge_pages > 0 ? static_cast<std::uint32_t>(huge_pages) : 0;
   char text[32];
   if (read_small_file("/proc/self/oom_score_adj", text, sizeof(text)) > 0) {
     const char* at = text;
@@ -201,6 +202,7 @@ Status read_process_state(ProcessState* s) {
   SHADOWIB_TRY(read_credentials(&s->process));
   SHADOWIB_TRY(read_memory_layout(&s->process));
   read_processor(&s->process);
+  read_memory_state(&s->process);
   SHADOWIB_TRY(read_strings(s));
   for (int signal = 1; signal <= 64; ++signal)
     raw::invoke(__NR_rt_sigaction, signal, nullptr, &s->actions[signal - 1], 8);

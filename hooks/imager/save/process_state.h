@@ -24,6 +24,13 @@ struct ProcessState {
 // back.
 Status read_process_state(ProcessState* state);
 
+// What the kernel keeps for the process's memory as a whole, and the nice value of its autogroup.
+void read_memory_state(ProcessRecord* process);
+
+// Registrations for membarrier(2), as MEMBARRIER_CMD_GET_REGISTRATIONS gives them. A kernel before 6.3 does not tell
+// them (`kernel_tells` false, for tests as well). Then each is tried, and one that no trial shows is taken for made.
+std::uint32_t read_memory_barriers(bool kernel_tells = true);
+
 // POSIX timers of the process. kRefused if there are more than `capacity` or the kernel does not list them.
 Status read_timers(TimerRecord* timers, std::uint32_t capacity, std::uint32_t* count);
 

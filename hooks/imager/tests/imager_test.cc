@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -18,6 +19,7 @@
 
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/restore/image_file.h"
+#include "hooks/threads/thread_context.h"
 
 namespace shadowib {
 namespace {
@@ -110,6 +112,31 @@ INSTANTIATE_TEST_SUITE_P(All, Scenarios,
                                          "many_threads", "robust_mutex", "mapping_states", "locked_memory"),
                          [](const auto& info) { return std::string(info.param); });
 
+// The restored rows of kernel_state.def that have a scenario of their own.
+std::vector<std::string> restored_states() {
+  std::vector<std::string> names;
+#define STATE(name, scope, handling, read, proof, covers) names.push_back(proof);
+#include "hooks/imager/kernel_state.def"
+#undef STATE
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  std::erase_if(names, [](const std::string& name) { return name.rfind("state_", 0) != 0; });
+  return names;
+}
+
+class Restored : public Imager, public testing::WithParamInterface<std::string> {};
+
+TEST_P(Restored, AfterARestart) {
+  const Outcome saved = save(GetParam(), [] { ::setenv("GLIBC_TUNABLES", "glibc.pthread.rseq=0", 1); });
+  if (saved.text.starts_with("SKIP ")) GTEST_SKIP() << saved.text.substr(5, saved.text.find('\n') - 5);
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Restored, testing::ValuesIn(restored_states()),
+                         [](const auto& info) { return info.param; });
+
 #ifdef SUBJECT_ADDRESS
 TEST_F(Imager, RestartsUnderSanitizers) {
   for (const auto& [subject, scenario] : std::vector<std::pair<std::string, std::string>>{
@@ -170,28 +197,100 @@ TEST_F(Imager, RestartsSharedMemory) {
   }
 }
 
-// Changes the record of the process, and all that covers it, in an image that is otherwise whole.
-void change_process(const fs::path& image, const std::function<void(ProcessRecord*)>& change) {
-  std::ifstream file(image, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), {}};
-  const auto seal = [&bytes](std::uint64_t at) {
+// The bytes of an image that is changed, and whole again when it is written.
+class ChangedImage {
+ public:
+  explicit ChangedImage(const fs::path& path) : path_(path) {
+    std::ifstream file(path, std::ios::binary);
+    bytes_.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  char* at(std::uint64_t offset) { return bytes_.data() + offset; }
+  // Of the record at `offset`, whose content has changed.
+  void seal(std::uint64_t offset) {
     RecordHeader h;
-    std::memcpy(&h, bytes.data() + at, sizeof(h));
-    h.payload_xxh3 = XXH3_64bits(bytes.data() + at + sizeof(h), record_bytes(h.length) - sizeof(h));
-    h.header_xxh3 = XXH3_64bits_withSeed(&h, offsetof(RecordHeader, header_xxh3), at);
-    std::memcpy(bytes.data() + at, &h, sizeof(h));
-  };
+    std::memcpy(&h, at(offset), sizeof(h));
+    h.payload_xxh3 = XXH3_64bits(at(offset + sizeof(h)), record_bytes(h.length) - sizeof(h));
+    h.header_xxh3 = XXH3_64bits_withSeed(&h, offsetof(RecordHeader, header_xxh3), offset);
+    std::memcpy(at(offset), &h, sizeof(h));
+  }
+  void write() {
+    const std::uint64_t end = bytes_.size() - record_bytes(sizeof(EndRecord));
+    XXH128_canonical_t whole;
+    XXH128_canonicalFromHash(&whole, XXH3_128bits(bytes_.data(), end));
+    std::memcpy(at(end + sizeof(RecordHeader) + offsetof(EndRecord, xxh3)), &whole, sizeof(whole));
+    seal(end);
+    std::ofstream(path_, std::ios::binary) << bytes_;
+  }
+
+ private:
+  fs::path path_;
+  std::string bytes_;
+};
+
+void change_process(const fs::path& path, const std::function<void(ProcessRecord*)>& change) {
+  ChangedImage image(path);
   ProcessRecord process;
-  std::memcpy(&process, bytes.data() + kPage + sizeof(RecordHeader), sizeof(process));
+  std::memcpy(&process, image.at(kPage + sizeof(RecordHeader)), sizeof(process));
   change(&process);
-  std::memcpy(bytes.data() + kPage + sizeof(RecordHeader), &process, sizeof(process));
-  seal(kPage);
-  const std::uint64_t end = bytes.size() - record_bytes(sizeof(EndRecord));
-  XXH128_canonical_t whole;
-  XXH128_canonicalFromHash(&whole, XXH3_128bits(bytes.data(), end));
-  std::memcpy(bytes.data() + end + sizeof(RecordHeader) + offsetof(EndRecord, xxh3), &whole, sizeof(whole));
-  seal(end);
-  std::ofstream(image, std::ios::binary) << bytes;
+  std::memcpy(image.at(kPage + sizeof(RecordHeader)), &process, sizeof(process));
+  image.seal(kPage);
+  image.write();
+}
+
+// Where the image has the byte of `address`, and in which record.
+std::uint64_t find_byte(ChangedImage& bytes, const LoadedImage& image, std::uint64_t address, std::uint64_t* record) {
+  for (const PageBatch& b : image.batches) {
+    std::uint64_t offset = b.record_offset + kPage;
+    for (std::uint32_t i = 0; i < b.run_count; ++i) {
+      PageRun run;
+      std::memcpy(&run, bytes.at(b.record_offset + sizeof(RecordHeader) + sizeof(PagesHeader) + i * sizeof(run)),
+                  sizeof(run));
+      *record = b.record_offset;
+      if (address - run.address < run.length) return offset + (address - run.address);
+      offset += run.length;
+    }
+  }
+  return 0;
+}
+
+// As version 3 was: a shorter record of the process, and threads whose contexts end earlier.
+void make_version_3(const fs::path& path) {
+  LoadedImage image;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_TRUE(load_image(fd, path, ReadDepth::kTables, &image).ok());
+  ::close(fd);
+  ChangedImage bytes(path);
+  ImageHeader header;
+  std::memcpy(&header, bytes.at(0), sizeof(header));
+  header.version = 3;
+  header.xxh3 = XXH3_64bits(&header, offsetof(ImageHeader, xxh3));
+  std::memcpy(bytes.at(0), &header, sizeof(header));
+  ASSERT_EQ(record_bytes(kProcessRecordBytes4), record_bytes(sizeof(ProcessRecord)));
+  std::memset(bytes.at(kPage + sizeof(RecordHeader) + kProcessRecordBytes4), 0,
+              sizeof(ProcessRecord) - kProcessRecordBytes4);
+  std::memcpy(bytes.at(kPage + offsetof(RecordHeader, length)), &kProcessRecordBytes4, sizeof(kProcessRecordBytes4));
+  bytes.seal(kPage);
+  for (const ThreadRecord& thread : image.threads) {
+    std::uint64_t record = 0;
+    const std::uint64_t at = find_byte(bytes, image, thread.context + offsetof(ThreadContext, magic), &record);
+    ASSERT_NE(at, 0u);
+    std::memcpy(bytes.at(at), &kFirstThreadContextMagic, sizeof(kFirstThreadContextMagic));
+    for (std::uint64_t byte = offsetof(ThreadContext, scheduler_runtime_ns); byte < sizeof(ThreadContext); ++byte) {
+      const std::uint64_t there = find_byte(bytes, image, thread.context + byte, &record);
+      *bytes.at(there) = static_cast<char>(0xff);  // what happened to lie there
+      bytes.seal(record);
+    }
+    find_byte(bytes, image, thread.context + offsetof(ThreadContext, magic), &record);
+    bytes.seal(record);
+  }
+  bytes.write();
+}
+
+TEST_F(Imager, RestartsAnImageOfVersion3) {
+  ASSERT_EQ(save("threads").status, kSaved);
+  make_version_3(image());
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
 }
 
 // What a restart would write into it, the library in it reads otherwise.

@@ -114,8 +114,9 @@ SHADOWIB_GUARD int semtimedop(int set, sembuf* operations, std::size_t count, co
   return g_semtimedop(set, operations, count, timeout);
 }
 
-// syscall(2) as libc has it, but for FUTEX_WAIT with a relative time-out, which GLib and others call by it. All else
-// goes on with its registers and its stack as they are, since some system calls return twice.
+// syscall(2) as libc has it, but for FUTEX_WAIT with a relative time-out, which GLib and others call by it, and for
+// calls that kernel_state.cc notes. All else goes on with its registers and its stack as they are, since some system
+// calls return twice.
 extern "C" {
 __attribute__((visibility("hidden"))) long shadowib_plain_syscall(long number, ...);
 
@@ -131,7 +132,8 @@ __attribute__((visibility("hidden"), used)) long shadowib_syscall_failed(long re
 }
 }
 
-static_assert(SYS_futex == 202);
+static_assert(SYS_futex == 202 && SYS_rseq == 334 && SYS_prctl == 157 && SYS_arch_prctl == 158 &&
+              SYS_seccomp == 317 && SYS_landlock_restrict_self == 446 && SYS_iopl == 172 && SYS_ioperm == 173);
 asm(R"(
 .text
 .globl syscall
@@ -139,11 +141,25 @@ asm(R"(
 syscall:
   .cfi_startproc
   cmp $202, %rdi
-  jne shadowib_plain_syscall
+  jne 1f
   test $0x7f, %dl  # FUTEX_WAIT is 0; above are its flags
   jnz shadowib_plain_syscall
   test %r8, %r8
   jnz shadowib_timed_futex
+  jmp shadowib_plain_syscall
+1: cmp $334, %rdi
+  je shadowib_noted_syscall
+  cmp $446, %rdi
+  je shadowib_noted_syscall
+  cmp $317, %rdi
+  je shadowib_noted_syscall
+  lea -157(%rdi), %rax
+  cmp $1, %rax
+  jbe shadowib_noted_syscall
+  lea -172(%rdi), %rax
+  cmp $1, %rax
+  jbe shadowib_noted_syscall
+  jmp shadowib_plain_syscall
   .cfi_endproc
   .size syscall, . - syscall
 .hidden shadowib_plain_syscall
