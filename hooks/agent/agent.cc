@@ -111,7 +111,7 @@ void* agent_main(void*) {
 }
 
 Status start_agent_thread() {
-  AllSignalsBlocked blocked(kLibcSignals);  // the thread inherits it
+  AllSignalsBlocked blocked;  // the thread inherits it, until it is exempt
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setstacksize(&attributes, kAgentStackBytes);

@@ -115,7 +115,7 @@ Status loader_thread_start() {
     ::dlclose(libc);
   }
   if (g_unmap == nullptr) return Status::of(Code::kInternal, 0, "the C library has no munmap: %s", ::dlerror());
-  AllSignalsBlocked blocked(kLibcSignals);  // the thread inherits it
+  AllSignalsBlocked blocked;  // the thread inherits it, until it is exempt
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setstacksize(&attributes, 1 << 20);  // constructors of providers run on it

@@ -95,7 +95,8 @@ struct ProcessRecord {
   std::int32_t autogroup_nice;         // of /proc/PID/autogroup
   std::uint64_t state_permission;      // ARCH_GET_XCOMP_PERM
 };
-inline constexpr std::uint64_t kProcessRecordBytes4 = offsetof(ProcessRecord, has_core_dump_filter);  // up to version 4
+inline constexpr std::uint64_t kProcessRecordBytes4 =
+    offsetof(ProcessRecord, has_core_dump_filter);  // up to version 4
 
 struct ThreadRecord {
   std::int32_t tid;

@@ -29,6 +29,7 @@ inline std::uint64_t signal_bit(int signal) { return std::uint64_t{1} << (signal
 // Signals that libc uses between threads (SIGCANCEL, SIGSETXID): a thread that blocks them for good makes setuid()
 // hang.
 inline constexpr std::uint64_t kLibcSignals = std::uint64_t{3} << 31;
+inline constexpr int kLibcSignal = 33;  // SIGSETXID, which no thread of libc's blocks
 
 // The stop signal, chosen from SHADOWIB_SIGNAL the first time somebody asks. Async-signal-safe afterwards.
 int stop_signal_number();

@@ -150,7 +150,10 @@ void stop_exempt_this_thread() {
   const int tid = raw_gettid();
   for (auto& thread : g_exempt) {
     int expected = 0;
-    if (thread.tid.compare_exchange_strong(expected, tid)) return;
+    if (!thread.tid.compare_exchange_strong(expected, tid)) continue;
+    // From now on a stop does not take it for a thread of libc's, which leaves these signals unblocked.
+    raw_sigmask(SIG_UNBLOCK, &kLibcSignals, nullptr);
+    return;
   }
   SHADOWIB_CHECK(false, "more than %d threads of our own", kMaxExemptThreads);
 }

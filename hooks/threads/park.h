@@ -41,6 +41,7 @@ struct ParkSlot {
   std::atomic<std::uint32_t> parked;      // generation, once the thread is parked
   std::atomic<std::uint32_t> signalled;   // generation, once the signal is sent
   std::atomic<std::uint32_t> seen_valid;  // generation, once `seen` is written
+  std::atomic<std::uint32_t> by_libc;     // generation, once libc's signal is sent as well
   std::atomic<void*> context;             // ParkedContext on the thread's stack
   SharedBlockedSyscall seen;              // what it was blocked in just before the signal
 };

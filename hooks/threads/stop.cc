@@ -29,6 +29,7 @@ constexpr std::int64_t kStateCheckNs = 5000000;  // then a silent thread may be 
 std::atomic<int> g_signal{0};
 std::atomic<int> g_installed_pid{0};  // the process whose threads have the handler
 VdsoRange g_vdso;                     // written before a stop is requested
+KernelSigaction g_libc_action{};      // libc's own on kLibcSignal
 KernelSigaction g_program_action{};   // what the program had on our signal; called for signals that are not ours
 
 void call_program_handler(int signal, siginfo_t* info, void* context) {
@@ -40,14 +41,7 @@ void call_program_handler(int signal, siginfo_t* info, void* context) {
 }
 
 // Runs with every signal blocked. Parks the thread unless it is inside the shim, and repairs the interrupted call.
-void on_stop_signal(int signal, siginfo_t* info, void* context) {
-  const int saved = errno;
-  if (raw_getpid() != g_installed_pid.load(std::memory_order_relaxed)) return;
-  if (info->si_code != SI_TKILL || info->si_pid != g_installed_pid.load(std::memory_order_relaxed)) {
-    call_program_handler(signal, info, context);
-    errno = saved;
-    return;
-  }
+void stop_here(void* context) {
   const std::uint32_t generation = g_stop_generation.load(std::memory_order_acquire);
   const int tid = raw_gettid();
   ParkSlot* slot = park_slot(generation, tid, false);
@@ -70,6 +64,37 @@ void on_stop_signal(int signal, siginfo_t* info, void* context) {
     }
   }
   call.go_on();
+}
+
+void on_stop_signal(int signal, siginfo_t* info, void* context) {
+  const int saved = errno;
+  if (raw_getpid() != g_installed_pid.load(std::memory_order_relaxed)) return;
+  if (info->si_code != SI_TKILL || info->si_pid != g_installed_pid.load(std::memory_order_relaxed))
+    call_program_handler(signal, info, context);
+  else
+    stop_here(context);
+  errno = saved;
+}
+
+// The stop signals that have come to this thread while it blocked them.
+void take_blocked_stop_signals() {
+  const std::uint64_t ours = signal_bit(stop_signal_number());
+  const timespec at_once{};
+  while (::syscall(SYS_rt_sigtimedwait, &ours, nullptr, &at_once, sizeof(ours)) > 0) {
+  }
+}
+
+// libc sends this signal with SI_TKILL, by tgkill(2); shadowib queues it with SI_QUEUE and g_libc_action as value.
+void on_libc_signal(int signal, siginfo_t* info, void* context) {
+  if (info->si_code != SI_QUEUE || info->si_value.sival_ptr != &g_libc_action) {
+    reinterpret_cast<void (*)(int, siginfo_t*, void*)>(g_libc_action.handler)(signal, info, context);
+    return;
+  }
+  const int saved = errno;
+  if (raw_getpid() == g_installed_pid.load(std::memory_order_relaxed)) {
+    take_blocked_stop_signals();
+    stop_here(context);
+  }
   errno = saved;
 }
 
@@ -77,6 +102,42 @@ void on_stop_signal(int signal, siginfo_t* info, void* context) {
 extern "C" void shadowib_signal_return();
 asm(".text\n.hidden shadowib_signal_return\n.globl shadowib_signal_return\n.type shadowib_signal_return,@function\n"
     "nop\nshadowib_signal_return:\n  .byte 0x48,0xc7,0xc0,0x0f,0x00,0x00,0x00,0x0f,0x05\n");
+
+// libc's helper threads (SIGEV_THREAD timers, POSIX AIO) block every signal but those of libc itself. For a thread
+// that blocks the stop signal and not this one, libc's signal is the way in. Its handler becomes ours, for good, when
+// the first such thread is met: libc installs its own with the process's first thread, and never again.
+bool install_libc_signal() {
+  if (g_libc_action.handler != kHandlerDefault) return true;
+  KernelSigaction libc{};
+  if (raw_sigaction(kLibcSignal, nullptr, &libc) != 0 || libc.handler == kHandlerDefault ||
+      libc.handler == kHandlerIgnore || (libc.flags & SA_SIGINFO) == 0)
+    return false;
+  g_libc_action = libc;
+  KernelSigaction action{};
+  action.handler = reinterpret_cast<std::uintptr_t>(&on_libc_signal);
+  action.flags = SA_SIGINFO | SA_RESTART | SA_ONSTACK | kKernelRestorer;
+  action.restorer = reinterpret_cast<std::uintptr_t>(&shadowib_signal_return);
+  action.mask = ~std::uint64_t{0};
+  return raw_sigaction(kLibcSignal, &action, nullptr) == 0;
+}
+
+void ask_by_libc_signal(std::uint32_t generation, int tid, ParkSlot* slot) {
+  if (slot->by_libc.load(std::memory_order_relaxed) == generation) return;
+  char text[4096];
+  if (read_task_file(tid, "status", text, sizeof(text)) <= 0) return;
+  const char* field = std::strstr(text, "\nSigBlk:");
+  const std::uint64_t blocked = field != nullptr ? std::strtoull(field + 8, nullptr, 16) : 0;
+  if ((blocked & signal_bit(stop_signal_number())) == 0 || (blocked & signal_bit(kLibcSignal)) != 0) return;
+  if (!install_libc_signal()) return;
+  siginfo_t info{};
+  info.si_signo = kLibcSignal;
+  info.si_code = SI_QUEUE;
+  info.si_pid = raw_getpid();
+  info.si_value.sival_ptr = &g_libc_action;
+  slot->by_libc.store(generation, std::memory_order_relaxed);
+  if (::syscall(SYS_rt_tgsigqueueinfo, raw_getpid(), tid, kLibcSignal, &info) != 0)
+    slot->by_libc.store(0, std::memory_order_relaxed);  // the next scan tries again
+}
 
 struct Scan {
   std::uint32_t generation;
@@ -110,6 +171,7 @@ bool visit_thread(int tid, void* arg) {
   } else if (scan->look_at_states) {
     char state = task_state(tid);
     if (state == 0 || state == 'Z' || state == 'X') return true;  // ended, or a leader that waits for the others
+    if (state == 'S') ask_by_libc_signal(scan->generation, tid, slot);
   }
   if (scan->unparked == 0) scan->unparked = tid;
   return true;

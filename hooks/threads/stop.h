@@ -53,8 +53,9 @@ class [[nodiscard]] Inside {
 Status stop_install();
 int stop_signal();
 
-// Threads of ours (agent, helper) are not stopped by stop_threads; call at their start. An exempt thread that ends
-// calls stop_unexempt_this_thread() last, because its tid may be given to a program thread.
+// Threads of ours (agent, helper) are not stopped by stop_threads; call at their start, with all signals blocked.
+// Unblocks those of libc. An exempt thread that ends calls stop_unexempt_this_thread() last, because its tid may be
+// given to a program thread.
 void stop_exempt_this_thread();
 void stop_unexempt_this_thread();
 

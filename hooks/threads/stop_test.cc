@@ -1,6 +1,7 @@
 // Stopping under load: nothing is missed, nothing is killed, nobody runs while stopped.
 #include "hooks/threads/stop.h"
 
+#include <aio.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
 #include <signal.h>
@@ -8,6 +9,7 @@
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -265,6 +267,54 @@ TEST_F(StopTest, BlockedSignalsDoNotHelp) {
     pthread_sigmask(SIG_SETMASK, &old, nullptr);
   });
   stop_repeatedly(20);
+}
+
+// ThreadSanitizer does not know a thread that libc makes within itself.
+__attribute__((no_sanitize("thread"))) void tick(sigval) { g_work.fetch_add(1, std::memory_order_relaxed); }
+
+// libc's threads for SIGEV_THREAD timers and for POSIX AIO block every signal but those of libc. Setting another
+// user, which libc has every thread do by such a signal, works as before.
+void stop_helper_threads() {
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  char byte = 0;
+  aiocb request{};
+  request.aio_fildes = pipe[0];
+  request.aio_buf = &byte;
+  request.aio_nbytes = 1;
+  ASSERT_EQ(aio_read(&request), 0);
+  sigevent event{};
+  event.sigev_notify = SIGEV_THREAD;
+  event.sigev_notify_function = tick;
+  timer_t timer;
+  ASSERT_EQ(timer_create(CLOCK_MONOTONIC, &event, &timer), 0);
+  const itimerspec often{{0, 1000000}, {0, 1000000}};
+  ASSERT_EQ(timer_settime(timer, 0, &often, nullptr), 0);
+  for (int round = 0; round < 5; ++round) {
+    stop_repeatedly(4);
+    ASSERT_EQ(setresuid(-1u, geteuid(), -1u), 0);
+    const std::uint64_t before = g_work;
+    while (g_work == before) sched_yield();
+  }
+  EXPECT_EQ(timer_delete(timer), 0);
+  ASSERT_EQ(::write(pipe[1], "x", 1), 1);
+  while (aio_error(&request) == EINPROGRESS) sched_yield();
+  EXPECT_EQ(aio_return(&request), 1);
+  EXPECT_EQ(byte, 'x');
+}
+
+// In a child: libc's threads stay.
+TEST_F(StopTest, HelperThreadsOfLibcStop) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    stop_reset_after_fork();
+    EXPECT_TRUE(stop_install().ok());
+    stop_helper_threads();
+    ::_exit(HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(StopTest, AThreadThatCannotBeStoppedIsNamedAndTheOthersGoOn) {

@@ -1,8 +1,8 @@
-// What the kernel keeps for single threads and an image holds for all of them together: credentials, directories,
-// descriptors, namespaces. And seccomp filters, which no image can hold.
+// Judges state that Linux keeps per thread and an image holds once for all threads: credentials, directories,
+// descriptors, namespaces. Seccomp filters are judged as well, since no image can hold them.
 //
-// The place is what the process was started in. A filter or a namespace of a container is the place's: a restart gets
-// the one of its own place. What the program has added to it would be lost, and is refused.
+// A process is started in a place: a container has filters and namespaces. A restart gets those of its own place.
+// Filters and namespaces that the program has added would be lost, so they are refused.
 #pragma once
 
 #include "hooks/threads/stop.h"
@@ -18,7 +18,7 @@ void note_place();
 // remedy. Sends no signal and changes nothing, so it may come before threads are stopped. No heap.
 Status judge_threads();
 
-// The same for what only a parked thread tells of itself: threads[0..count) as parked_threads() lists them.
+// Judges state that only a parked thread tells of itself. threads[0..count) as parked_threads() lists them.
 Status judge_parked_threads(const ParkedThread* threads, int count);
 
 }  // namespace shadowib

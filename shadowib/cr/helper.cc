@@ -46,7 +46,7 @@ Status start_helper() {
   SpinGuard guard(g_start_lock);
   if (g_running || g_backend.progress == nullptr) return {};
   // The stop signal, too: a stop that came before the thread has exempted itself would keep it from ever parking.
-  AllSignalsBlocked blocked(kLibcSignals);  // the thread inherits it
+  AllSignalsBlocked blocked;  // the thread inherits it, until it is exempt
   pthread_attr_t attr;
   ::pthread_attr_init(&attr);
   ::pthread_attr_setstacksize(&attr, 256 << 10);

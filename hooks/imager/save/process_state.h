@@ -24,7 +24,7 @@ struct ProcessState {
 // back.
 Status read_process_state(ProcessState* state);
 
-// What the kernel keeps for the process's memory as a whole, and the nice value of its autogroup.
+// Reads state that belongs to the process's memory as a whole, and the nice value of its autogroup.
 void read_memory_state(ProcessRecord* process);
 
 // Registrations for membarrier(2), as MEMBARRIER_CMD_GET_REGISTRATIONS gives them. A kernel before 6.3 does not tell

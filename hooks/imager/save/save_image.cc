@@ -6,6 +6,8 @@
 #include <fcntl.h>
 #include <signal.h>
 
+#include <cstdio>
+
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/imager.h"
 #include "hooks/imager/save/fatal_signals.h"
@@ -14,6 +16,7 @@
 #include "hooks/imager/save/page_writer.h"
 #include "hooks/imager/save/process_state.h"
 #include "hooks/imager/save/restart_mailbox.h"
+#include "hooks/raw/text.h"
 #include "hooks/raw/x86_64/call_on_stack.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "hooks/threads/stop.h"
@@ -38,6 +41,32 @@ struct SaveJob {
   Status status;
 };
 
+// A timer that signals one thread may have run out since that thread has noted its pending signals. The context gets
+// the signal as the kernel would deliver it.
+void note_late_timers(const ProcessState& state, ThreadContext* c) {
+  constexpr std::int32_t kThread = 4, kTimer = -2;  // SIGEV_THREAD_ID, SI_TIMER
+  for (std::uint32_t i = 0; i < state.timer_count; ++i) {
+    const TimerRecord& timer = state.timers[i];
+    if ((timer.notify & kThread) == 0 || timer.thread != c->tid || c->pending_count == kMaxPendingPerThread) continue;
+    const std::uint64_t bit = 1ull << (timer.signal - 1);
+    char path[64];
+    std::snprintf(path, sizeof(path), "/proc/self/task/%d/status", c->tid);
+    std::uint64_t pending = 0;
+    if (!read_status_field(path, "SigPnd:", &pending) || (pending & bit) == 0) continue;
+    bool known = false;
+    for (std::uint32_t k = 0; k < c->pending_count; ++k)
+      known = known || *reinterpret_cast<const std::int32_t*>(c->pending[k]) == timer.signal;
+    if (known) continue;
+    // siginfo_t: signal, errno, code; then timer id, overrun, value.
+    auto* const info = reinterpret_cast<std::int32_t*>(c->pending[c->pending_count++]);
+    __builtin_memset(info, 0, sizeof(c->pending[0]));
+    info[0] = timer.signal;
+    info[2] = kTimer;
+    info[4] = timer.id;
+    __builtin_memcpy(info + 6, &timer.value, sizeof(timer.value));
+  }
+}
+
 // Signals that would end the process at once are taken out of `state` and of the threads' contexts.
 Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** records, std::uint32_t* count) {
   auto* parked = static_cast<ParkedThread*>(job.scratch->take(kMaxThreads * sizeof(ParkedThread)));
@@ -56,6 +85,7 @@ Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** reco
     if (c->pending_overflow != 0)
       return Status::of(Code::kRefused, 0, "thread %d (%s) has more than %d signals queued, which cannot be captured",
                         c->tid, c->name, kMaxPendingPerThread);
+    note_late_timers(*state, c);
     c->pending_count = leave_out_fatal(c->pending, c->pending_count, state->actions, thread->program_mask,
                                        job.request->request_signals);
     blocked_by_all &= thread->program_mask;

@@ -52,6 +52,27 @@ def lacking(reason, scenario, ends, says="^"):
 
 
 class Restart(RestartCase):
+    def test_helper_threads_of_libc(self):
+        self.ends(self.run_program("helper_threads"), -9)
+        self.restart(4).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(5), 0)
+
+    def test_timers_that_run_out_as_threads_are_stopped(self):
+        self.alone("timers_that_run_out")
+
+    def test_a_timer_that_runs_out_while_threads_are_stopped(self):
+        self.alone("timer_of_the_stop", SHADOWIB_FAULT="40:slow")
+
+    def test_registrations_of_the_program(self):
+        unregistered = {"GLIBC_TUNABLES": "glibc.pthread.rseq=0"}
+        self.ends(self.run_program("registrations", **unregistered), -9)
+        self.restart(1).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+        self.ends(self.restart(2), 0)
+
+    def test_a_thread_in_a_sandbox(self):
+        self.alone("sandboxed_thread")
+        self.assertIn("seccomp filter of its own", self.processes[0].log.read_text())
+
     def test_an_error_known_from_completions_alone(self):
         self.alone("error_by_completion")
 
