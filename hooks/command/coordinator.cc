@@ -17,6 +17,7 @@
 #include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
 #include "hooks/raw/tasks.h"
+#include "hooks/store/store.h"
 #include "hooks/threads/fault.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
@@ -86,6 +87,7 @@ class Drive {
   std::vector<MemberStatus> members_;
   std::uint64_t n_ = 0;
   int lock_ = -1;
+  std::unique_ptr<Store> store_;
   std::string staging_, set_id_;
   std::uint32_t number_ = 0;
   std::int64_t deadline_ns_ = 0;
@@ -131,7 +133,8 @@ Status Drive::find_members() {
 
 Status Drive::request() {
   set_id_ = random_set_id();
-  SHADOWIB_TRY(stage_set(view_.directory, view_.job, &staging_, &number_));
+  store_ = open_directory_store(view_.directory);
+  SHADOWIB_TRY(store_->stage(view_.job, &staging_, &number_));
   std::string list;
   for (const auto& member : members_) list += (list.empty() ? "" : ",") + std::to_string(member.index);
   const std::int64_t left_ms = (deadline_ns_ - monotonic_ns()) / 1000000;
@@ -239,7 +242,7 @@ Status Drive::commit(CheckpointReport* report) {
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
   SHADOWIB_TRY(fault_point(Phase::kCollected));
   SHADOWIB_TRY(check_members());
-  SHADOWIB_TRY(commit_set(staging_, view_.directory, manifest, &report->set_path));
+  SHADOWIB_TRY(commit_set(*store_, staging_, manifest, &report->set_path));
   report->set_id = set_id_;
   report->number = number_;
   report->generation = manifest.generation;
@@ -299,7 +302,7 @@ Status Drive::run(CheckpointReport* report) {
       (void)view_.exchange->claim(key("abort"), status.text()).ok();
       tell_outcome({{"aborted", status.text()}}, false);
     }
-    if (!staging_.empty()) discard_staging(staging_);
+    if (!staging_.empty()) (void)store_->discard(staging_).ok();
     return status;
   }
   SHADOWIB_TRY(fault_point(Phase::kCommitted));

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/store/store.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -37,12 +38,8 @@ struct SetManifest {
   std::string path;  // where it was read from; not stored
 };
 
-// Creates sets/ and a staging directory (0700) for the next number of job. kIo tells ENOSPC, EACCES with the path.
-Status stage_set(const std::string& directory, const std::string& job, std::string* staging, std::uint32_t* number);
-// Writes the manifest, syncs files and directory, renames, syncs the parent. *final_path is the set's absolute path.
-Status commit_set(const std::string& staging, const std::string& directory, const SetManifest& manifest,
-                  std::string* final_path);
-void discard_staging(const std::string& staging);
+// Syncs the images that members have written into `staging`, writes the manifest, and commits. *set_path is absolute.
+Status commit_set(Store& store, const std::string& staging, const SetManifest& manifest, std::string* set_path);
 
 // Reads a manifest and checks it against its checksum. kNotFound, kCorrupt, kVersion.
 Status read_manifest(const std::string& set_path, SetManifest* manifest);

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <algorithm>
+#include <cstdio>
 
 namespace shadowib {
 namespace {
@@ -73,5 +74,35 @@ std::string random_hex(std::size_t bytes) {
   }
   return text;
 }
+
+std::string set_name(std::string_view job, std::uint32_t number) {
+  char digits[16];
+  std::snprintf(digits, sizeof(digits), ".%04u", number);
+  return std::string(job) + digits;
+}
+
+bool parse_set_name(const std::string& name, std::string* job, std::uint32_t* number) {
+  std::size_t dot = name.rfind('.');
+  if (dot == std::string::npos) return false;
+  std::string digits = name.substr(dot + 1);
+  if (digits.size() < 4 || digits.size() > 9 || digits.find_first_not_of("0123456789") != std::string::npos)
+    return false;
+  *job = name.substr(0, dot);
+  *number = static_cast<std::uint32_t>(std::stoul(digits));
+  return valid_job_name(*job) && set_name(*job, *number) == name;
+}
+
+bool parse_hidden_name(const std::string& name, std::string* job, std::uint32_t* number) {
+  if (name.empty() || name[0] != '.') return false;
+  std::size_t dot = name.rfind('.');
+  if (name.compare(dot, 9, ".staging-") != 0 && name.compare(dot, 10, ".removing-") != 0) return false;
+  return dot > 1 && parse_set_name(name.substr(1, dot - 1), job, number);
+}
+
+std::string staging_name(std::string_view job, std::uint32_t number) {
+  return "." + set_name(job, number) + ".staging-" + random_hex(4);
+}
+
+std::string removing_name(std::string_view set) { return "." + std::string(set) + ".removing-" + random_hex(4); }
 
 }  // namespace shadowib

@@ -42,6 +42,14 @@ std::string alive_path(std::string_view directory, std::string_view job, std::st
 // The URI of a job's exchange when none is given: dir:<directory>/jobs/<job>/x.
 std::string default_exchange(std::string_view directory, std::string_view job);
 
+// "<job>.<NNNN>"; NNNN has four digits or more.
+std::string set_name(std::string_view job, std::uint32_t number);
+bool parse_set_name(const std::string& name, std::string* job, std::uint32_t* number);
+// ".<job>.<NNNN>.staging-<random>" (being written) or ".<job>.<NNNN>.removing-<random>" (being removed).
+bool parse_hidden_name(const std::string& name, std::string* job, std::uint32_t* number);
+std::string staging_name(std::string_view job, std::uint32_t number);
+std::string removing_name(std::string_view set);
+
 // A new epoch of that generation. The random part keeps the keys of jobs apart that share an exchange.
 std::string new_epoch(std::uint32_t generation);
 

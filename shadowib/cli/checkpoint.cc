@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "hooks/command/coordinator.h"
-#include "hooks/imager/set/set_files.h"
 #include "hooks/job/phase.h"
+#include "hooks/store/store.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
@@ -113,7 +113,7 @@ Status remove_old_sets(const std::string& directory, const std::string& job, uns
   if (keep == 0) return {};
   SHADOWIB_TRY(old_sets(directory, job, keep, &old));
   for (const std::string& path : old) {
-    SHADOWIB_TRY(remove_set(path));
+    SHADOWIB_TRY(open_store_of(path)->remove(path));
     std::fprintf(stderr, "shadowib: removed %s\n", path.c_str());
   }
   return {};

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "hooks/imager/set/set_files.h"
+#include "hooks/store/files.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {

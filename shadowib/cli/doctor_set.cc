@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "hooks/imager/restore/rehearsal.h"
-#include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/in_child.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/sets.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "hooks/agent/agent.h"
-#include "hooks/imager/set/set_files.h"
 #include "hooks/job/job_directory.h"
+#include "hooks/store/files.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/exchange/redis_connection.h"
 #include "shadowib/exchange/redis_place.h"

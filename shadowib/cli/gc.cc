@@ -1,7 +1,7 @@
 // shadowib gc: removes old sets, what interrupted checkpoints left, and the directories of dead jobs.
 #include <filesystem>
 
-#include "hooks/imager/set/set_files.h"
+#include "hooks/store/store.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
@@ -37,21 +37,18 @@ class Collector {
     std::vector<std::string> old;
     SHADOWIB_TRY(old_sets(directory_, "", arguments_.keep, &old));
     for (const std::string& path : old)
-      SHADOWIB_TRY(remove("set", path, [](const std::string& p) { return remove_set(p); }));
+      SHADOWIB_TRY(remove("set", path, [](const std::string& p) { return open_store_of(p)->remove(p); }));
     return {};
   }
 
   Status staging() {
-    std::error_code error;
+    std::vector<StoredSet> stored;
     std::vector<std::string> stale;
-    for (const auto& entry : fs::directory_iterator(sets_path(directory_), error)) {
-      std::string job;
-      std::uint32_t number = 0;
-      if (parse_hidden_name(entry.path().filename(), &job, &number) && !checkpoint_running(directory_, job))
-        stale.push_back(entry.path());
-    }
+    SHADOWIB_TRY(open_directory_store(directory_)->list(&stored));
+    for (const StoredSet& set : stored)
+      if (!set.committed && !checkpoint_running(directory_, set.job)) stale.push_back(set.path);
     for (const std::string& path : stale)
-      SHADOWIB_TRY(remove("staging", path, [](const std::string& p) { return remove_hidden(p); }));
+      SHADOWIB_TRY(remove("staging", path, [](const std::string& p) { return open_store_of(p)->discard(p); }));
     return {};
   }
 

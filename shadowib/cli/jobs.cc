@@ -10,8 +10,9 @@
 #include <iterator>
 #include <sstream>
 
-#include "hooks/imager/set/set_files.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/job/protocol.h"
+#include "hooks/store/files.h"
 #include "shadowib/base/shared_names.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/sets.h"

@@ -24,8 +24,8 @@
 #include <sstream>
 
 #include "hooks/imager/descriptors/capture/launcher_process.h"
-#include "hooks/imager/set/set_files.h"
 #include "hooks/job/job_directory.h"
+#include "hooks/store/files.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/in_child.h"
 #include "shadowib/exchange/exchange.h"

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "hooks/imager/set/set_files.h"
 #include "hooks/job/protocol.h"
+#include "hooks/store/files.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 

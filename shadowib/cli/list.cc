@@ -2,7 +2,6 @@
 #include <filesystem>
 
 #include "hooks/imager/checkpoint_set.h"
-#include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/output.h"
 

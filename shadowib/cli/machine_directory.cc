@@ -9,8 +9,9 @@
 #include <filesystem>
 #include <memory>
 
-#include "hooks/imager/set/set_files.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/job/protocol.h"
+#include "hooks/store/files.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/machine.h"

@@ -11,7 +11,6 @@
 #include <sstream>
 
 #include "hooks/command/coordinator.h"
-#include "hooks/imager/set/set_files.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "hooks/imager/processor.h"
-#include "hooks/imager/set/set_files.h"
 #include "hooks/threads/request_signals.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"

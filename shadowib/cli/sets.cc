@@ -4,7 +4,8 @@
 #include <filesystem>
 #include <map>
 
-#include "hooks/imager/set/set_files.h"
+#include "hooks/job/job_directory.h"
+#include "hooks/store/store.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
@@ -21,16 +22,14 @@ bool is_set(const std::string& path) {
 }  // namespace
 
 std::string newest_set(const std::string& directory, const std::string& job) {
+  std::vector<StoredSet> stored;
+  if (!open_directory_store(directory)->list(&stored).ok()) return {};
   std::string newest;
   std::uint32_t greatest = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(sets_path(directory), error)) {
-    const std::string name = entry.path().filename();
-    std::string owner;
-    std::uint32_t number = 0;
-    if (!parse_set_name(name, &owner, &number) || owner != job || (number < greatest && !newest.empty())) continue;
-    greatest = number;
-    newest = name;
+  for (const StoredSet& set : stored) {
+    if (!set.committed || set.job != job || (set.number < greatest && !newest.empty())) continue;
+    greatest = set.number;
+    newest = set_name(set.job, set.number);
   }
   return newest;
 }

@@ -14,8 +14,9 @@
 #include <memory>
 
 #include "hooks/imager/checkpoint_set.h"
-#include "hooks/imager/set/set_files.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/job/protocol.h"
+#include "hooks/store/store.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/exchange.h"
@@ -222,7 +223,7 @@ TEST_F(Nodes, AnImageIsCommittedAsItsHostHasWrittenIt) {
   std::string staging, path;
   SetManifest manifest{};
   on(0, [&] {
-    ASSERT_TRUE(stage_set(directory(), "job", &staging, &manifest.number).ok());
+    ASSERT_TRUE(open_directory_store(directory())->stage("job", &staging, &manifest.number).ok());
     publish("staging", staging);
   });
   const std::string image = value("staging") + "/member-1.img";
@@ -245,7 +246,7 @@ TEST_F(Nodes, AnImageIsCommittedAsItsHostHasWrittenIt) {
     manifest.backend = "ib2tcp";
     manifest.created = "1.000000000";
     manifest.members.push_back({1, 7, "member-1.img", text.size(), std::string(32, '0'), "app", "node1", 1, 2});
-    Status status = commit_set(staging, directory(), manifest, &path);
+    Status status = commit_set(*open_directory_store(directory()), staging, manifest, &path);
     EXPECT_TRUE(status.ok()) << status.text();
   });
   on(1, [&] {

@@ -6,14 +6,14 @@
 
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/set/manifest.h"
-#include "hooks/imager/set/set_files.h"
+#include "hooks/job/job_directory.h"
 
 namespace shadowib {
 namespace fs = std::filesystem;
 namespace {
 
 Status read_part(const std::string& set_path, const char* file, std::string* content) {
-  Status status = read_file(set_path + "/" + file, content);
+  Status status = open_store_of(set_path)->read(set_path, file, content);
   if (status.ok() || status.error() == EACCES) return status;
   if (status.error() == ENOENT)
     return Status::of(Code::kCorrupt, ENOENT, "set %.200s has no %s: not a checkpoint set, or damaged",
@@ -38,7 +38,7 @@ Status read_manifest(const std::string& set_path, SetManifest* manifest) {
     return Status::of(Code::kNotFound, ENOTDIR, "%.250s is a file, not a checkpoint set (a directory)", path.c_str());
   std::string job;
   std::uint32_t number = 0;
-  if (parse_hidden_name(absolute.filename(), &job, &number))
+  if (parse_hidden_name(absolute.filename().string(), &job, &number))
     return Status::of(Code::kNotFound, 0, "%.250s was never committed; `shadowib gc` removes it", path.c_str());
   std::string json, sum;
   SHADOWIB_TRY(read_part(path, kManifestFile, &json));
@@ -50,22 +50,17 @@ Status read_manifest(const std::string& set_path, SetManifest* manifest) {
 
 Status list_sets(const std::string& directory, std::vector<ListedSet>* sets) {
   sets->clear();
-  std::error_code error;
-  const fs::path top = fs::absolute(directory, error).lexically_normal() / "sets";
-  fs::directory_iterator entries(top, error);
-  if (error.value() == ENOENT) return {};
-  if (error) return file_error(error.value(), "read directory", top);
-  for (const auto& entry : entries) {
-    std::string job;
-    std::uint32_t number = 0;
-    if (!parse_set_name(entry.path().filename(), &job, &number)) continue;
+  std::vector<StoredSet> stored;
+  SHADOWIB_TRY(open_directory_store(directory)->list(&stored));
+  for (const StoredSet& set : stored) {
+    if (!set.committed) continue;
     ListedSet listed;
-    listed.status = read_manifest(entry.path(), &listed.manifest);
+    listed.status = read_manifest(set.path, &listed.manifest);
     if (!listed.status.ok()) {
       listed.manifest = {};
-      listed.manifest.job = job;
-      listed.manifest.number = number;
-      listed.manifest.path = entry.path();
+      listed.manifest.job = set.job;
+      listed.manifest.number = set.number;
+      listed.manifest.path = set.path;
     }
     sets->push_back(std::move(listed));
   }

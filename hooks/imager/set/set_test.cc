@@ -10,8 +10,9 @@
 
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/set/manifest.h"
-#include "hooks/imager/set/set_files.h"
 #include "hooks/imager/set/verify.h"
+#include "hooks/job/job_directory.h"
+#include "hooks/store/store.h"
 
 namespace shadowib {
 namespace {
@@ -73,8 +74,8 @@ class SetTest : public testing::Test {
   std::string committed(const std::string& set_id = std::string(32, 'a')) {
     std::string staging, path;
     std::uint32_t number = 0;
-    EXPECT_TRUE(stage_set(dir_, "job", &staging, &number).ok());
-    Status s = commit_set(staging, dir_, filled(staging, number, set_id), &path);
+    EXPECT_TRUE(open_directory_store(dir_)->stage("job", &staging, &number).ok());
+    Status s = commit_set(*open_directory_store(dir_), staging, filled(staging, number, set_id), &path);
     EXPECT_TRUE(s.ok()) << s.text();
     EXPECT_FALSE(fs::exists(staging));
     return path;
@@ -231,7 +232,7 @@ TEST_F(SetTest, NumbersGrowAndStagingIsNeverListed) {
   std::string staging, again;
   std::uint32_t number = 0;
   committed();
-  ASSERT_TRUE(stage_set(dir_, "job", &staging, &number).ok());
+  ASSERT_TRUE(open_directory_store(dir_)->stage("job", &staging, &number).ok());
   EXPECT_EQ(number, 2u);
   struct stat info {};
   ASSERT_EQ(::stat(staging.c_str(), &info), 0);
@@ -244,13 +245,13 @@ TEST_F(SetTest, NumbersGrowAndStagingIsNeverListed) {
   std::vector<ListedSet> sets;
   ASSERT_TRUE(list_sets(dir_, &sets).ok());
   ASSERT_EQ(sets.size(), 1u);
-  ASSERT_TRUE(stage_set(dir_, "job", &again, &number).ok());
+  ASSERT_TRUE(open_directory_store(dir_)->stage("job", &again, &number).ok());
   EXPECT_EQ(number, 3u) << "a number in use by an unfinished checkpoint is not given again";
-  ASSERT_TRUE(stage_set(dir_, "jobs.0001", &again, &number).ok());
+  ASSERT_TRUE(open_directory_store(dir_)->stage("jobs.0001", &again, &number).ok());
   EXPECT_EQ(number, 1u) << "another job counts by itself";
-  discard_staging(staging);
+  (void)open_store_of(staging)->discard(staging).ok();
   EXPECT_FALSE(fs::exists(staging));
-  discard_staging(dir_);
+  (void)open_store_of(dir_)->discard(dir_).ok();
   EXPECT_TRUE(fs::exists(dir_)) << "only a staging directory is ever discarded";
 }
 
@@ -264,7 +265,7 @@ TEST_F(SetTest, ListIsInOrderAndShowsUnreadableSets) {
   EXPECT_EQ(sets[0].status.code(), Code::kCorrupt);
   EXPECT_EQ(sets[0].manifest.path, second);
   EXPECT_EQ(sets[2].manifest.path, third) << "newest last";
-  ASSERT_TRUE(remove_set(first).ok());
+  ASSERT_TRUE(open_store_of(first)->remove(first).ok());
   ASSERT_TRUE(list_sets(dir_, &sets).ok());
   EXPECT_EQ(sets.size(), 2u);
   EXPECT_TRUE(list_sets(dir_ + "/nowhere", &sets).ok());
@@ -274,17 +275,17 @@ TEST_F(SetTest, ListIsInOrderAndShowsUnreadableSets) {
 TEST_F(SetTest, ASetIsNeverReplacedAndAShortImageNeverCommitted) {
   std::string staging, path;
   std::uint32_t number = 0;
-  ASSERT_TRUE(stage_set(dir_, "job", &staging, &number).ok());
+  ASSERT_TRUE(open_directory_store(dir_)->stage("job", &staging, &number).ok());
   SetManifest m = filled(staging, number, std::string(32, 'c'));
   put(staging + "/member.0.image", "short");
-  EXPECT_EQ(commit_set(staging, dir_, m, &path).code(), Code::kIo);
+  EXPECT_EQ(commit_set(*open_directory_store(dir_), staging, m, &path).code(), Code::kIo);
   fs::remove(staging + "/member.0.image");
-  EXPECT_EQ(commit_set(staging, dir_, m, &path).code(), Code::kIo);
+  EXPECT_EQ(commit_set(*open_directory_store(dir_), staging, m, &path).code(), Code::kIo);
   EXPECT_FALSE(fs::exists(path));
   m = filled(staging, number, std::string(32, 'c'));
   fs::create_directory(dir_ + "/sets/job.0001");
   put(dir_ + "/sets/job.0001/keep", "");
-  EXPECT_EQ(commit_set(staging, dir_, m, &path).code(), Code::kBusy);
+  EXPECT_EQ(commit_set(*open_directory_store(dir_), staging, m, &path).code(), Code::kBusy);
   EXPECT_TRUE(fs::exists(dir_ + "/sets/job.0001/keep"));
 }
 
@@ -292,13 +293,13 @@ TEST_F(SetTest, UnwritablePlacesAreNamed) {
   std::string staging;
   std::uint32_t number = 0;
   put(dir_ + "/file", "");
-  Status s = stage_set(dir_ + "/file", "job", &staging, &number);
+  Status s = open_directory_store(dir_ + "/file")->stage("job", &staging, &number);
   EXPECT_EQ(s.code(), Code::kIo);
   EXPECT_NE(std::string(s.text()).find(dir_ + "/file"), std::string::npos) << s.text();
-  EXPECT_EQ(stage_set(dir_, "../job", &staging, &number).code(), Code::kUsage);
+  EXPECT_EQ(open_directory_store(dir_)->stage("../job", &staging, &number).code(), Code::kUsage);
   if (::geteuid() == 0) return;  // root may write anywhere
   fs::permissions(dir_, fs::perms::owner_read | fs::perms::owner_exec);
-  s = stage_set(dir_, "job", &staging, &number);
+  s = open_directory_store(dir_)->stage("job", &staging, &number);
   EXPECT_EQ(s.code(), Code::kIo);
   EXPECT_NE(std::string(s.text()).find("--dir"), std::string::npos) << s.text();
 }

@@ -2,14 +2,12 @@
 
 #include <sys/stat.h>
 
-#include <filesystem>
 #include <set>
 
 #include "hooks/imager/set/manifest.h"
-#include "hooks/imager/set/set_files.h"
+#include "hooks/store/store.h"
 
 namespace shadowib {
-namespace fs = std::filesystem;
 namespace {
 
 Status corrupt(const SetManifest& manifest, const std::string& file, const char* why) {
@@ -31,11 +29,11 @@ Status check_files(const SetManifest& manifest) {
           manifest, member.file,
           static_cast<std::uint64_t>(info.st_size) < member.bytes ? "is truncated" : "is longer than recorded");
   }
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(manifest.path, error))
-    if (std::string name = entry.path().filename(); expected.count(name) == 0)
-      return corrupt(manifest, name, "does not belong to the set");
-  return error ? file_error(error.value(), "read directory", manifest.path) : Status();
+  std::vector<std::string> pieces;
+  SHADOWIB_TRY(open_store_of(manifest.path)->pieces(manifest.path, &pieces));
+  for (const std::string& name : pieces)
+    if (expected.count(name) == 0) return corrupt(manifest, name, "does not belong to the set");
+  return {};
 }
 
 Status check_image(const SetVerifier& verifier, const SetManifest& manifest, const SetMember& member,

@@ -7,8 +7,9 @@
 #include <string>
 
 #include "hooks/imager/checkpoint_set.h"
-#include "hooks/imager/set/set_files.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/job/protocol.h"
+#include "hooks/store/store.h"
 
 using namespace shadowib;
 
@@ -16,7 +17,7 @@ static int make_set(const std::string& directory, const std::string& job, bool c
                     std::string image = "not an image at all") {
   std::string staging, path;
   SetManifest m{};
-  if (Status s = stage_set(directory, job, &staging, &m.number); !s.ok())
+  if (Status s = open_directory_store(directory)->stage(job, &staging, &m.number); !s.ok())
     return std::fprintf(stderr, "%s\n", s.text()), 1;
   m.set_id = random_hex(16);
   m.job = job;
@@ -30,7 +31,8 @@ static int make_set(const std::string& directory, const std::string& job, bool c
   m.members.push_back({0, 77, "member.0.image", image.size(), std::string(32, '0'), "app", "host", 1, 2});
   if (!write_new_file(staging + "/member.0.image", image).ok()) return 1;
   if (!commit) return std::puts(staging.c_str()), 0;
-  if (Status s = commit_set(staging, directory, m, &path); !s.ok()) return std::fprintf(stderr, "%s\n", s.text()), 1;
+  if (Status s = commit_set(*open_directory_store(directory), staging, m, &path); !s.ok())
+    return std::fprintf(stderr, "%s\n", s.text()), 1;
   return std::puts(path.c_str()), 0;
 }
 

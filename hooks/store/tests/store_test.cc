@@ -1,0 +1,112 @@
+// The store keeps P3: a set is whole or absent, whatever the moment of a power failure.
+#include "hooks/store/store.h"
+
+#include <gtest/gtest.h>
+
+#include "hooks/store/tests/forgetful_files.h"
+
+namespace shadowib {
+namespace {
+
+using Names = ForgetfulFiles::Names;
+constexpr char kImage[] = "bytes of an image", kText[] = "text of a manifest";
+
+// A checkpoint as the command takes it: the member writes its image by itself.
+Status take(Store& store, Files& files, std::string* set) {
+  std::string staging;
+  std::uint32_t number = 0;
+  SHADOWIB_TRY(store.stage("job", &staging, &number));
+  if (const int error = files.write_new(staging + "/image", kImage); error != 0)
+    return file_error(error, "write", staging);
+  SHADOWIB_TRY(store.sync(staging, "image", sizeof(kImage) - 1));
+  SHADOWIB_TRY(store.write(staging, "manifest", kText));
+  return store.commit(staging, "job", number, set);
+}
+
+std::vector<StoredSet> committed(Store& store) {
+  std::vector<StoredSet> sets;
+  EXPECT_TRUE(store.list(&sets).ok());
+  std::erase_if(sets, [](const StoredSet& set) { return !set.committed; });
+  return sets;
+}
+
+void expect_whole(Store& store, const StoredSet& set) {
+  std::string image, text;
+  EXPECT_TRUE(store.read(set.path, "image", &image).ok()) << set.path;
+  EXPECT_TRUE(store.read(set.path, "manifest", &text).ok()) << set.path;
+  EXPECT_EQ(image, kImage);
+  EXPECT_EQ(text, kText);
+}
+
+class PowerFailure : public testing::TestWithParam<Names> {};
+
+// The machine stops after each change in turn, in the first checkpoint of a directory and in a later one.
+TEST_P(PowerFailure, LeavesASetWholeOrAbsent) {
+  for (int earlier = 0; earlier < 2; ++earlier) {
+    bool done = false;
+    for (int changes = 0; !done; ++changes) {
+      ASSERT_LT(changes, 100);
+      ForgetfulFiles files;
+      const std::unique_ptr<Store> store = open_directory_store("/work/ckpt", files);
+      std::string set;
+      if (earlier == 1) {
+        ASSERT_TRUE(take(*store, files, &set).ok());
+      }
+      files.stop_after(changes);
+      done = take(*store, files, &set).ok();
+      files.lose_power(GetParam());
+      const std::vector<StoredSet> sets = committed(*store);
+      EXPECT_GE(sets.size(), static_cast<std::size_t>(earlier + done)) << "lost, after " << changes << " changes";
+      for (const StoredSet& found : sets) expect_whole(*store, found);
+      // The next checkpoint is not held up by what is left.
+      EXPECT_TRUE(take(*store, files, &set).ok());
+    }
+  }
+}
+
+TEST_P(PowerFailure, LeavesASetThatIsBeingRemovedWholeOrHidden) {
+  for (int changes = 0; changes < 4; ++changes) {
+    ForgetfulFiles files;
+    const std::unique_ptr<Store> store = open_directory_store("/work/ckpt", files);
+    std::string set;
+    ASSERT_TRUE(take(*store, files, &set).ok());
+    files.stop_after(changes);
+    (void)store->remove(set).ok();
+    files.lose_power(GetParam());
+    for (const StoredSet& found : committed(*store)) expect_whole(*store, found);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Store, PowerFailure, testing::Values(Names::kForgotten, Names::kKept));
+
+TEST(Store, RefusesAnImageOfAnotherSizeThanReported) {
+  ForgetfulFiles files;
+  const std::unique_ptr<Store> store = open_directory_store("/d", files);
+  std::string staging;
+  std::uint32_t number = 0;
+  ASSERT_TRUE(store->stage("job", &staging, &number).ok());
+  ASSERT_EQ(files.write_new(staging + "/image", "four"), 0);
+  EXPECT_TRUE(store->sync(staging, "image", 4).ok());
+  EXPECT_EQ(store->sync(staging, "image", 5).code(), Code::kIo);
+  EXPECT_EQ(store->sync(staging, "other", 4).error(), ENOENT);
+}
+
+TEST(Store, NumbersSetsPastThoseThatAreBeingWrittenOrRemoved) {
+  ForgetfulFiles files;
+  const std::unique_ptr<Store> store = open_directory_store("/d", files);
+  std::string staging, set;
+  std::uint32_t number = 0;
+  ASSERT_TRUE(store->stage("job", &staging, &number).ok());
+  EXPECT_EQ(number, 1u);
+  ASSERT_TRUE(store->stage("job", &staging, &number).ok());
+  EXPECT_EQ(number, 2u);
+  ASSERT_TRUE(store->stage("other", &staging, &number).ok());
+  EXPECT_EQ(number, 1u);
+  EXPECT_EQ(store->stage("a b", &staging, &number).code(), Code::kUsage);
+  ASSERT_TRUE(take(*store, files, &set).ok());
+  EXPECT_EQ(set, "/d/sets/job.0003");
+  EXPECT_EQ(store->discard(set).code(), Code::kUsage) << "a committed set";
+}
+
+}  // namespace
+}  // namespace shadowib
