@@ -5,6 +5,7 @@ Usage: ci/documents.py      exit code 1 if something is wrong
   - a link of a document leads to a file of the repository, and its anchor to a heading
   - a path between backticks that begins with a directory of the repository exists
   - docs/reference/verbs.md names each public verb of shadowib/abi/verbs.def once, under how it is handled
+  - docs/reference/process-state.md names each state of hooks/imager/kernel_state.def once, likewise
   - docs/guide/troubleshooting.md quotes messages that the sources have; words in capitals stand for names and numbers
 """
 import pathlib
@@ -16,12 +17,15 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERBS = "docs/reference/verbs.md"
 TROUBLES = "docs/guide/troubleshooting.md"
 CENSUS = "shadowib/abi/verbs.def"
+STATES = "docs/reference/process-state.md"
+STATE_CENSUS = "hooks/imager/kernel_state.def"
 LINK = re.compile(r"(?<!\\)\[[^\]]*\]\(([^)\s]+)\)")
 PATH = re.compile(r"`((?:ci|cmake|docs|examples|hooks|ib2tcp|model|perftest|shadowib|storm)/[\w./*-]*)")
 # Made by a build or written by a run, and parts of a key or an installation.
 NOT_OF_THE_TREE = re.compile(r"ib2tcp/(lid|ep|mcast)/|shadowib/libshadowib|shadowib/dropin|shadowib/shadowib\.h")
 # The title of the last column of a table, and the handlings of the census that belong there.
-COLUMNS = {"shadowed": {"shadow"}, "stateless": {"forward", "noop"}, "refused": {"refuse"}}
+VERB_COLUMNS = {"shadowed": {"shadow"}, "stateless": {"forward", "noop"}, "refused": {"refuse"}}
+STATE_COLUMNS = {"restored": {"kRestored"}, "refused": {"kRefused"}, "harmless": {"kHarmless"}}
 LITERALS = re.compile(r'"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*')
 # What stands for a name or a number in a quoted message, and the fewest characters of the rest that tell anything.
 PLACEHOLDER = re.compile(r"\b[A-Z]+\b|\.\.\.|'")
@@ -86,24 +90,29 @@ def census(text: str) -> dict[str, str]:
     return handled
 
 
-def check_verbs(text: str, handled: dict[str, str]) -> list[str]:
+def state_census(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^STATE\((\w+), \w+, (\w+),", text, re.M))
+
+
+def check_table(page: str, text: str, columns: dict[str, set[str]], handled: dict[str, str]) -> list[str]:
+    """The last column of each table that has one of these titles names all of the census, each once, under its handling."""
     complaints, column, named = [], "", set()
     for number, line in enumerate(text.splitlines(), 1):
         cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
         if not cells:
             column = ""
-        elif cells[-1] in COLUMNS:
+        elif cells[-1] in columns:
             column = cells[-1]
         elif column:
             for verb in re.findall(r"`(\w+)`", cells[-1]):
                 if verb not in handled:
-                    complaints.append(f"{VERBS}:{number}: the census has no {verb}")
-                elif handled[verb] not in COLUMNS[column]:
-                    complaints.append(f"{VERBS}:{number}: {verb} is {handled[verb]} in the census")
+                    complaints.append(f"{page}:{number}: the census has no {verb}")
+                elif handled[verb] not in columns[column]:
+                    complaints.append(f"{page}:{number}: {verb} is {handled[verb]} in the census")
                 elif verb in named:
-                    complaints.append(f"{VERBS}:{number}: {verb} is named twice")
+                    complaints.append(f"{page}:{number}: {verb} is named twice")
                 named.add(verb)
-    return complaints + [f"{VERBS}: {verb} is missing ({how})" for verb, how in handled.items() if verb not in named]
+    return complaints + [f"{page}: {verb} is missing ({how})" for verb, how in handled.items() if verb not in named]
 
 
 def messages_of(sources: list[str]) -> str:
@@ -135,7 +144,8 @@ def complaints() -> list[str]:
     sources = [p.read_text() for room in ("hooks", "shadowib", "ib2tcp") for p in sorted((ROOT / room).rglob("*"))
                if p.suffix in (".cc", ".h") and not p.stem.endswith("_test")]
     found += check_messages((ROOT / TROUBLES).read_text(), messages_of(sources))
-    return found + check_verbs((ROOT / VERBS).read_text(), census((ROOT / CENSUS).read_text()))
+    found += check_table(VERBS, (ROOT / VERBS).read_text(), VERB_COLUMNS, census((ROOT / CENSUS).read_text()))
+    return found + check_table(STATES, (ROOT / STATES).read_text(), STATE_COLUMNS, state_census((ROOT / STATE_CENSUS).read_text()))
 
 
 if __name__ == "__main__":

@@ -82,14 +82,17 @@ class Documents(unittest.TestCase):
         self.assertEqual(documents.check_paths("x.md", "`ci/lint`, `shadowib/abi/verbs.def`, `ci/acceptance/*.py`, `docs/man/`"), [])
         self.assertEqual(len(documents.check_paths("x.md", "`ci/no_such_file`, `hooks/nowhere/*.cc`")), 2)
 
+    def verbs(self, text, census):
+        return documents.check_table("x.md", text, documents.VERB_COLUMNS, census)
+
     def test_the_table_of_verbs_is_that_of_the_census(self):
         census = documents.census("func ibv_a 1.1 shadow int -\nfunc ibv_b 1.1 refuse int -\nslot ibv_cq_ex.read_c - shadow zero -\n"
                                   "func ibv_private PRIVATE refuse int -\nfunc ibv_a 1.0@ refuse int -\n")
         self.assertEqual(census, {"ibv_a": "shadow", "ibv_b": "refuse", "ibv_wc_read_c": "shadow"})
         good = "| x | shadowed |\n|---|---|\n| x | `ibv_a`, `ibv_wc_read_c` |\n\n| x | refused |\n|---|---|\n| x | `ibv_b` |\n"
-        self.assertEqual(documents.check_verbs(good, census), [])
-        self.assertEqual(len(documents.check_verbs(good.replace("`ibv_a`, ", ""), census)), 1)
-        self.assertEqual(len(documents.check_verbs(good.replace("`ibv_b`", "`ibv_b`, `ibv_a`, `ibv_nothing`"), census)), 2)
+        self.assertEqual(self.verbs(good, census), [])
+        self.assertEqual(len(self.verbs(good.replace("`ibv_a`, ", ""), census)), 1)
+        self.assertEqual(len(self.verbs(good.replace("`ibv_b`", "`ibv_b`, `ibv_a`, `ibv_nothing`"), census)), 2)
 
     def test_quoted_messages_are_those_of_the_sources(self):
         messages = documents.messages_of(['return f("descriptor %d cannot "\n   "be saved; close %.20s", fd);'])
