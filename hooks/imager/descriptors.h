@@ -132,6 +132,26 @@ Status check_files(const std::map<std::uint32_t, std::string>& tables, const std
 // Likewise for each TCP and UDP port that members are bound to: tried, and given back.
 Status check_ports(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                    const std::function<void(const Status&)>& obstacle);
+// A regular file that members had open for writing, and whose length differs from the length at the checkpoint.
+struct ChangedFile {
+  enum State {
+    kGrown,     // cut_file() restores its length
+    kShared,    // grown, and `writer` has it open for writing, too
+    kReplaced,  // longer, and another file than at the checkpoint
+    kShorter,
+    kMissing,
+  } state = kGrown;
+  std::string path, writer;             // writer: "pid 77 (tail)", as far as /proc shows
+  std::uint64_t recorded = 0, now = 0;  // bytes, at the checkpoint and now
+  std::uint64_t device = 0, inode = 0;  // of the file now
+};
+// The files of the members `here`, each once, by path.
+Status find_changed_files(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
+                          std::vector<ChangedFile>* files);
+// Cuts a file that has grown to its length at the checkpoint. kRefused if the kernel refuses, or if another file has
+// the name.
+Status cut_file(const ChangedFile& file);
+
 // Whether they tell of pseudo-terminals that have their masters in the job.
 bool has_pseudo_terminals(const std::map<std::uint32_t, std::string>& tables);
 // The highest number in a table, -1 if it has none.

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "hooks/command/coordinator.h"
+#include "shadowib/cli/changed_files.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"
@@ -26,7 +27,7 @@ namespace {
 
 struct RestartArguments {
   Common common;
-  std::string set, backend;
+  std::string set, backend, files = "keep";
   std::optional<std::string> members;
   int wait_s = 300, timeout_s = 60;
 };
@@ -37,6 +38,7 @@ constexpr char kRestartExamples[] =
     "  shadowib restart demo.0003                   a name as `shadowib list` shows it\n"
     "  shadowib restart ./shadowib-ckpt/sets/demo.0003 --backend ib2tcp\n"
     "  shadowib restart demo.0003 --members 0-3     on one machine, and --members 4-7 on another\n"
+    "  shadowib restart demo.0003 --files roll-back files as long as they were at the checkpoint\n"
     "  mpirun -np 8 shadowib restart demo.0003      members spread over the launcher's ranks, as srun's too\n\n"
     "Every byte of the set is verified first. Signals sent to the command reach the processes. A line per process "
     "tells\n"
@@ -160,12 +162,15 @@ int restart_members(const RestartArguments& arguments, const std::string& path, 
   if (Status s = check_set_here(manifest, options.members, wanted_backend(arguments), verbs_library()); !s.ok())
     return fail(common, s);
 
+  options.report = [](const std::string& line) { std::fprintf(stderr, "shadowib: %s\n", line.c_str()); };
+  const bool rolls_back = arguments.files == "roll-back";
+  if (Status s = choose_files(manifest, options.members, rolls_back, options.report, &options.cut); !s.ok())
+    return fail(common, s);
   if (Status s = shared ? place.share(manifest, options.members) : place.begin(manifest); !s.ok())
     return fail(common, s);
   if (Status s = shared ? place.await_others(arguments.wait_s) : Status(); !s.ok()) return fail(common, s);
   if (Status s = fill_job(arguments, manifest, exchange, place.epoch(), &options.job); !s.ok())
     return fail(common, s);
-  options.report = [](const std::string& line) { std::fprintf(stderr, "shadowib: %s\n", line.c_str()); };
   if (shared) options.watch = [&place] { return place.watch(); };
   std::vector<RestartedProcess> processes;
   if (Status s = restart_set(manifest, options, &processes); !s.ok()) return fail(common, s);
@@ -240,6 +245,12 @@ void add_restart(Command& program) {
           "--members", arguments->members,
           "Only these, as 0,2-5: other commands, on other machines\nthat share DIR, start the others; default all")
       ->type_name("LIST");
+  command
+      ->add_option("--files", arguments->files,
+                   "What members have written to files since the checkpoint:\nkeep (default), or roll-back: cut off "
+                   "what a file has grown by")
+      ->one_of({"keep", "roll-back"})
+      ->type_name("WAY");
   command->add_option("--wait", arguments->wait_s, "How long to wait for those other commands (300)")
       ->between(1, 86400, "seconds")
       ->type_name("SECONDS");

@@ -94,6 +94,7 @@ class Supervisor {
     SHADOWIB_TRY(memory_.finish());
     if (plan_ != nullptr) plan_->release();
     SHADOWIB_TRY(watch_children_of_members());
+    for (const ChangedFile& file : options_.cut) SHADOWIB_TRY(cut_file(file));
     for (Channel& c : channels_) {
       const char go = 1;
       if (::write(c.go_write, &go, 1) != 1) return Status(Code::kInternal, errno, "cannot release a restored member");

@@ -1,4 +1,5 @@
-/* File locks across a restart: of several members on one file, of memory they share, and a thread that waits for one.
+/* Files across a restart: locks of several members on one file, of memory they share, and a thread that waits for
+ * one.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -120,5 +121,21 @@ static void locks_held(void) {
   send_one(1);
 }
 
-const struct scenario file_lock_scenarios[] = {
-    {"locks_first", locks_first}, {"locks_second", locks_second}, {"locks_held", locks_held}, {NULL, NULL}};
+/* A log, whose lines tell how often each was written, and words on standard output. */
+static void appends(void) {
+  make_pair(1 << 16);
+  const int log = open("appended", O_WRONLY | O_CREAT | O_APPEND, 0600);
+  CHECK(log >= 0 && write(log, "1\n", 2) == 2);
+  CHECK(dprintf(1, "says 1\n") > 0);
+  CHECK(take_checkpoint(0) >= 0); /* a restart comes from here, too */
+  CHECK(write(log, "2\n", 2) == 2 && dprintf(1, "says 2\n") > 0);
+  checkpoint_and_kill();
+  CHECK(write(log, "3\n", 2) == 2 && dprintf(1, "says 3\n") > 0);
+  send_one(1);
+}
+
+const struct scenario file_lock_scenarios[] = {{"locks_first", locks_first},
+                                               {"locks_second", locks_second},
+                                               {"locks_held", locks_held},
+                                               {"appends", appends},
+                                               {NULL, NULL}};

@@ -4,6 +4,7 @@ checkpointed, killed and restarted.
 members_test.py BUILD_DIR PROGRAM [unittest options]
 """
 import fcntl
+import json
 import os
 import pathlib
 import signal
@@ -14,7 +15,7 @@ import termios
 import time
 import unittest
 
-from restart_case import BACKEND, PROGRAM, TIMEOUT_S, RestartCase, unshare
+from restart_case import BACKEND, PROGRAM, SHADOWIB, TIMEOUT_S, RestartCase, unshare
 
 
 class Members(RestartCase):
@@ -118,6 +119,34 @@ class Members(RestartCase):
                 self.ends(refused, 11)
                 self.assertIn(f"{file}: its {named} cannot be taken again: pid {os.getpid()} ", refused.log.read_text())
         self.ends(self.restart(1), 0)
+
+    def test_files_that_have_grown(self):
+        """What was appended between a checkpoint and the kill stands there twice after a restart, unless that rolls back."""
+        for way, expected in (("keep", "1\n2\n2\n3\n"), ("roll-back", "1\n2\n3\n")):
+            with self.afresh(way):
+                self.ends(self.run_program("appends"), -9)
+                told = subprocess.run([SHADOWIB, "verify", "--json", self.dir / "sets" / "j.0001"], capture_output=True, check=True, text=True)
+                log = str(self.dir / "appended")
+                changed = [file for file in json.loads(told.stdout)["changed_files"] if not file["path"].endswith(".log")]
+                self.assertEqual(changed, [
+                    {"path": log, "state": "grown", "bytes": 4, "bytes_at_checkpoint": 2, "roll_back_cuts": True, "writer": None}])
+                restarted = self.restart(1, "--files", way)
+                restarted.wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+                self.assertIn(f"files: {log} has 4 bytes, 2 at the checkpoint: it is "
+                              + ("left as it is; --files roll-back would cut it" if way == "keep" else "cut to that"), restarted.log.read_text())
+                self.ends(self.restart(3, "--files", way), 0)
+                self.assertEqual(pathlib.Path(log).read_text(), expected)
+        self.ends(self.restart(3, "--files", "back"), 2)
+
+    def test_an_output_that_is_emptied(self):
+        """`job >out; restart >out`, as a batch system's requeue has it: the same file, anew."""
+        job = self.run_program("appends")
+        self.ends(job, -9)
+        restarted = self.restart(1, log=job.log)
+        restarted.wait(TIMEOUT_S)
+        self.assertIn("restored 1 process", job.log.read_text())
+        self.ends(self.restart(3, log=job.log), 0)
+        self.assertIn("says 3\n", job.log.read_text())
 
     def test_memory_that_members_share(self):
         first, second = (self.run_program(name) for name in ("memory_first", "memory_second"))

@@ -59,10 +59,10 @@ class RestartCase(unittest.TestCase):
                 process.wait()
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def start(self, *words, transport="shm", place=None, terminal=None, by=(), **environment):
+    def start(self, *words, transport="shm", place=None, terminal=None, by=(), log=None, **environment):
         """`terminal`: the slave of a pseudo-terminal, which becomes the process's standard input and controls it. `by`: words that
         start the command."""
-        log = self.dir / f"{len(self.processes)}.log"
+        log = log or self.dir / f"{len(self.processes)}.log"
         settings = {**os.environ, "SHADOWIB_DIR": str(self.dir), "SHADOWIB_IB2TCP_TRANSPORT": transport, **environment}
         with open(log, "w") as out:
             control = functools.partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0)

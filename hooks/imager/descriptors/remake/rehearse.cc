@@ -52,9 +52,12 @@ Status check_files(const std::map<std::uint32_t, std::string>& encoded, const st
   for (const auto& [member, table] : plan.tables)
     for (const Segment& s : table.segments)
       if (s.kind != SegmentKind::kSystemV) memory.emplace(table.kernel, s.device, s.inode);
+  for (int stream = 0; stream < 3; ++stream) plan.standard[stream] = stream;
   for (const auto& [member, table] : plan.tables)
-    for (const Object& o : table.objects)
-      if (!plan.links.outside.contains(&o) && !memory.contains({table.kernel, o.device, o.inode}))
+    for (std::uint32_t i = 0; i < table.objects.size(); ++i)
+      if (const Object& o = table.objects[i]; !plan.links.outside.contains(&o) &&
+                                              !memory.contains({table.kernel, o.device, o.inode}) &&
+                                              own_stream(plan, table, i) < 0)
         if (Status status = check_file(o); !status.ok()) obstacle(status);
   return {};
 }

@@ -50,6 +50,8 @@ Status keep_members(const std::set<std::uint32_t>& here, Plan* plan);
 // Stand-ins for standard streams that led outside, terminals included.
 Status restore_standard_streams(Plan* plan);
 Status restore_files(Plan* plan);
+// The command's standard stream that leads, for writing, to the file of this standard stream of the member. -1: none.
+int own_stream(const Plan& plan, const Table& table, std::uint32_t object);
 Status restore_pipes(Plan* plan);
 Status restore_ptys(Plan* plan);
 Status restore_eventfds(Plan* plan);

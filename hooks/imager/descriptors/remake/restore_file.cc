@@ -208,11 +208,28 @@ class MemoryOpener {
   std::map<std::tuple<std::string, std::uint64_t, std::uint64_t>, std::pair<std::uint32_t, std::uint32_t>> by_file_;
 };
 
+// `job >out; restart >out`: the shell may have emptied the file.
+int own_stream(const Plan& plan, const Table& table, std::uint32_t object) {
+  const Object& o = table.objects[object];
+  struct stat recorded {
+  }, own{};
+  if (o.kind != Kind::kFile || (o.flags & O_ACCMODE) == O_RDONLY || ::stat(o.path.c_str(), &recorded) != 0) return -1;
+  for (const Descriptor& d : table.descriptors) {
+    if (d.fd > 2) break;
+    const int fd = plan.standard[d.fd];
+    if (d.object != object || fd < 0 || ::fstat(fd, &own) != 0) continue;
+    const bool writable = (::fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDONLY;
+    if (writable && own.st_dev == recorded.st_dev && own.st_ino == recorded.st_ino) return fd;
+  }
+  return -1;
+}
+
 Status restore_files(Plan* plan) {
   SharedFiles shared;
   const MemoryOpener memory(*plan);
   for (const auto& [member, table] : plan->tables)
-    for (const Object& o : table.objects) {
+    for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
+      const Object& o = table.objects[i];
       const bool in_memory = o.kind == Kind::kMemory || (o.kind == Kind::kFile && memory.has(table, o));
       bool opened = in_memory || o.kind == Kind::kFile || o.kind == Kind::kDirectory || o.kind == Kind::kDevice;
       if (!opened || o.path.starts_with("/proc/") || plan->links.in_ptys.contains(&o)) continue;
@@ -221,8 +238,9 @@ Status restore_files(Plan* plan) {
         plan->sources[&o] = *made;
         continue;
       }
-      int fd = -1;
-      Status status = in_memory ? memory.open(table, o, &fd) : open_path(o, &fd);
+      int fd = in_memory ? -1 : own_stream(*plan, table, i);
+      if (fd >= 0) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+      Status status = fd >= 0 ? Status() : in_memory ? memory.open(table, o, &fd) : open_path(o, &fd);
       if (!status.ok() && o.path == "/dev/tty") {  // no controlling terminal here: the command's own input will do
         fd = stand_in(*plan, o, 0);
         status = {};

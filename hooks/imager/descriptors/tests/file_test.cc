@@ -14,6 +14,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -188,6 +189,109 @@ TEST(Files, MissingOrShorterIsNamedAndNotCreated) {
   ::mkfifo(path.c_str(), 0600);  // would hang an open without O_NONBLOCK
   EXPECT_NE(restart(job, capture.tables), "");
   ::unlink(path.c_str());
+}
+
+// `job >out 2>&1`, and `restart >out` or `restart >>out`, whose shell opens the file anew.
+TEST(StandardStreams, AFileThatIsTheCommandsOwnOutputIsTheMembers) {
+  const std::string path = scratch_directory() + "/own_output", other = scratch_directory() + "/other_output";
+  Job job = single(
+      [&](int) -> std::string {
+        EXPECT_STEP(put(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), 1) == 1 && ::dup2(1, 2) == 2);
+        EXPECT_STEP(::dup2(1, 7) == 7);
+        EXPECT_STEP(put(::open(path.c_str(), O_WRONLY), 8) == 8 && ::lseek(8, 3, SEEK_SET) == 3);
+        EXPECT_STEP(::write(1, "before", 6) == 6);
+        return "";
+      },
+      [&](int) -> std::string {
+        EXPECT_STEP(::write(1, "one ", 4) == 4 && ::write(2, "two ", 4) == 4 && ::write(7, "seven", 5) == 5);
+        return "";
+      });
+  Capture capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  const auto restart_to = [&](const std::string& out, int stream, int flags) {
+    job.command = [=] { put(::open(out.c_str(), O_WRONLY | O_CREAT | flags, 0600), stream); };
+    return restart(job, capture.tables);
+  };
+  const auto content = [&] {
+    std::ifstream in(path);
+    return std::string((std::istreambuf_iterator<char>(in)), {});
+  };
+  EXPECT_EQ(restart_to(path, 1, O_APPEND), "");
+  EXPECT_EQ(content(), "beforeone two seven");
+  EXPECT_EQ(restart_to(other, 1, O_TRUNC), "");
+  EXPECT_EQ(content(), "beforeone two seven") << "as any file: from where it was";
+  EXPECT_NE(restart_to(path, 0, O_TRUNC).find("shorter"), std::string::npos) << "that is no standard output";
+  EXPECT_NE(restart_to(path, 1, O_TRUNC).find("shorter"), std::string::npos) << "8 is no standard stream";
+  Step before = job.before;
+  job.before = [&](int member) -> std::string {
+    std::string words = before(member);
+    ::close(8);
+    return words;
+  };
+  capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  EXPECT_EQ(restart_to(path, 2, O_TRUNC), "");
+  EXPECT_EQ(content(), "one two seven");
+}
+
+TEST(Files, ThoseThatHaveGrownAreFoundAndCut) {
+  const std::string top = scratch_directory() + "/grown.", log = top + "log", read = top + "read",
+                    same = top + "same", shorter = top + "shorter", replaced = top + "replaced",
+                    missing = top + "missing";
+  for (const std::string& path : {log, read, same, shorter, replaced, missing}) write_file(path, "0123456789");
+  Job job = single(
+      [&](int) -> std::string {
+        int fd = 10;
+        for (const std::string& path : {log, log, same, shorter, replaced, missing})
+          EXPECT_STEP(put(::open(path.c_str(), O_WRONLY | O_APPEND), fd++) >= 10);
+        EXPECT_STEP(put(::open(read.c_str(), O_RDONLY), 20) == 20);
+        return "";
+      },
+      [](int) { return std::string(); });
+  const Capture capture = checkpoint(job);
+  ASSERT_EQ(capture.failure, "");
+  const auto find = [&] {
+    std::vector<ChangedFile> files;
+    EXPECT_TRUE(find_changed_files(capture.tables, {0}, &files).ok());
+    return files;
+  };
+  EXPECT_TRUE(find().empty());
+  for (const std::string& path : {log, read}) write_file(path, "0123456789 and more");
+  write_file(shorter, "0");
+  write_file(replaced + ".new", "another, longer file");
+  std::rename((replaced + ".new").c_str(), replaced.c_str());
+  std::remove(missing.c_str());
+  std::vector<ChangedFile> files = find();
+  ASSERT_EQ(files.size(), 4u);
+  EXPECT_EQ(files[0].path, log);
+  EXPECT_EQ(files[0].state, ChangedFile::kGrown);
+  EXPECT_EQ(files[0].recorded, 10u);
+  EXPECT_EQ(files[0].now, 19u);
+  EXPECT_EQ(files[1].state, ChangedFile::kMissing);
+  EXPECT_EQ(files[2].state, ChangedFile::kReplaced);
+  EXPECT_EQ(files[3].state, ChangedFile::kShorter);
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_TRUE(start_outsider([&] {
+    const int own = ::open(log.c_str(), O_RDWR);
+    (void)!::write(ready[1], own >= 0 ? "y" : "n", 1);
+    ::close(ready[1]);
+    char byte;
+    while (::read(own, &byte, 1) == 1 && byte != '!') {  // until the file ends with a mark
+    }
+    for (; byte != '!'; ::usleep(1000)) (void)!::pread(own, &byte, 1, 19);
+  }));
+  EXPECT_EQ(read_some(ready[0], 1), "y");
+  files = find();
+  EXPECT_EQ(files[0].state, ChangedFile::kShared);
+  EXPECT_NE(files[0].writer.find("(descriptors_tes)"), std::string::npos) << files[0].writer;
+  write_file(log, "0123456789 and more!");
+  while ((files = find())[0].state == ChangedFile::kShared) ::usleep(1000);
+  EXPECT_TRUE(cut_file(files[0]).ok());
+  EXPECT_EQ(std::filesystem::file_size(log), 10u);
+  files[0].inode ^= 1;
+  EXPECT_EQ(cut_file(files[0]).code(), Code::kRefused);
+  for (int end : ready) ::close(end);
 }
 
 TEST(Pipes, BytesInFlightBetweenMembers) {

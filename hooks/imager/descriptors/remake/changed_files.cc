@@ -1,0 +1,114 @@
+// Regular files that members write to, compared with what they were at the checkpoint.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/match/match.h"
+#include "hooks/raw/proc.h"
+
+namespace shadowib {
+namespace descriptors {
+namespace {
+
+bool is_written(const Table& table, const Object& o) {
+  return o.kind == Kind::kFile && !o.path.starts_with("/proc/") && S_ISREG(o.mode) &&
+         (o.flags & O_ACCMODE) != O_RDONLY && (o.flags & O_PATH) == 0 && table.segment_of_file(o.device, o.inode) < 0;
+}
+
+// Each file once, with its length at the checkpoint, which all members have seen alike.
+std::map<std::string, const Object*> written_files(const Tables& tables, const std::set<std::uint32_t>& here) {
+  std::map<std::string, const Object*> files;
+  for (const auto& [member, table] : tables)
+    for (const Object& o : table.objects)
+      if (here.contains(member) && is_written(table, o)) files.emplace(o.path, &o);
+  return files;
+}
+
+ChangedFile look_at(const std::string& path, const Object& o) {
+  ChangedFile file;
+  file.path = path;
+  file.recorded = o.size;
+  struct stat st {};
+  if (::stat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) {
+    file.state = ChangedFile::kMissing;
+    return file;
+  }
+  file.now = static_cast<std::uint64_t>(st.st_size);
+  file.device = st.st_dev;
+  file.inode = st.st_ino;
+  if (file.now < file.recorded) file.state = ChangedFile::kShorter;
+  // The number of a device may be another after a mount, that of an inode stays.
+  if (file.now > file.recorded && st.st_ino != o.inode) file.state = ChangedFile::kReplaced;
+  return file;
+}
+
+// The descriptor of another process, if it writes to one of the files.
+ChangedFile* find_written(int pid, int number, std::vector<ChangedFile>* files) {
+  const std::string process = "/proc/" + std::to_string(pid);
+  struct stat st {};
+  if (::stat((process + "/fd/" + std::to_string(number)).c_str(), &st) != 0) return nullptr;
+  const auto at = std::find_if(files->begin(), files->end(), [&st](const ChangedFile& file) {
+    return file.state == ChangedFile::kGrown && file.device == st.st_dev && file.inode == st.st_ino;
+  });
+  std::string info;
+  std::string_view flags;
+  if (at == files->end() || read_proc_file((process + "/fdinfo/" + std::to_string(number)).c_str(), &info) != 0)
+    return nullptr;
+  const bool writes = info_field(info, "flags", &flags) && (parse_number(flags, 8) & O_ACCMODE) != O_RDONLY;
+  return writes ? &*at : nullptr;
+}
+
+// Marks the files that other processes have open for writing, too. The command itself may have one: its own output.
+void find_other_writers(std::vector<ChangedFile>* files) {
+  const auto grown = [](const ChangedFile& file) { return file.state == ChangedFile::kGrown; };
+  std::vector<int> pids, numbers;
+  if (std::none_of(files->begin(), files->end(), grown) || list_numbers("/proc", &pids) != 0) return;
+  for (const int pid : pids) {
+    if (pid == ::getpid() || list_numbers(("/proc/" + std::to_string(pid) + "/fd").c_str(), &numbers) != 0) continue;
+    for (const int number : numbers) {
+      ChangedFile* const file = find_written(pid, number, files);
+      if (file == nullptr) continue;
+      std::string name;
+      (void)read_proc_file(("/proc/" + std::to_string(pid) + "/comm").c_str(), &name);
+      file->state = ChangedFile::kShared;
+      file->writer = "pid " + std::to_string(pid) + " (" + name.substr(0, name.find('\n')) + ")";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace descriptors
+
+Status find_changed_files(const std::map<std::uint32_t, std::string>& encoded, const std::set<std::uint32_t>& here,
+                          std::vector<ChangedFile>* files) {
+  using namespace descriptors;
+  Tables tables;
+  SHADOWIB_TRY(decode_tables(encoded, &tables));
+  for (const auto& [path, object] : written_files(tables, here))
+    if (ChangedFile file = look_at(path, *object); file.state != ChangedFile::kGrown || file.now > file.recorded)
+      files->push_back(std::move(file));
+  find_other_writers(files);
+  return {};
+}
+
+Status cut_file(const ChangedFile& file) {
+  const int fd = ::open(file.path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
+  struct stat st {};
+  int error = fd < 0 || ::fstat(fd, &st) != 0 ? errno : 0;
+  const bool same = error == 0 && st.st_dev == file.device && st.st_ino == file.inode && S_ISREG(st.st_mode);
+  if (same && static_cast<std::uint64_t>(st.st_size) > file.recorded &&
+      ::ftruncate(fd, static_cast<off_t>(file.recorded)) != 0)
+    error = errno;
+  if (fd >= 0) ::close(fd);
+  if (same && error == 0) return {};
+  return Status::of(Code::kRefused, error, "cannot roll back %.250s: %s", file.path.c_str(),
+                    error == 0 ? "another file has taken its name meanwhile" : std::strerror(error));
+}
+
+}  // namespace shadowib
