@@ -1,6 +1,7 @@
 #include "hooks/agent/agent.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/eventfd.h>
@@ -10,8 +11,10 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "hooks/agent/agent_state.h"
+#include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/imager/processor.h"
@@ -27,6 +30,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/malloc_arenas.h"
+#include "shadowib/base/spare_descriptors.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
@@ -46,6 +50,26 @@ void tell_of_the_end() {
   Fields fields;
   fields["pid"] = std::to_string(raw_getpid());
   (void)publish_fields(std::string(g_job.info.epoch) + "/gone/" + std::to_string(g_job.info.member), fields).ok();
+}
+
+// The program has closed descriptors of ours by system calls of its own. The agent opens again what it needs to hear
+// of checkpoints, and to refuse them: what a backend had open cannot come back.
+void replace_closed_descriptors() {
+  int first = -1;
+  const int closed = forget_closed_descriptors(&first);
+  if (closed == 0) return;
+  if (g_agent.closed_descriptors == 0) {
+    g_agent.first_closed = first;
+    log_line(LogLevel::kWarn, "the program has closed %d descriptors of shadowib, %d and others, past libc", closed,
+             first);
+  }
+  g_agent.closed_descriptors += closed;
+  std::unique_ptr<Exchange> exchange;
+  if (Exchange::open(g_job.info.exchange, false, &exchange).ok()) g_job.exchange = exchange.release();
+  if (::syscall(SYS_fcntl, g_agent.cancel.load(), F_GETFD) < 0)
+    g_agent.cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  forget_spare_descriptors();
+  reserve_spare_descriptors();
 }
 
 void answer_checkpoint_request() {
@@ -74,6 +98,14 @@ void answer_status_request() {
       .ok();
 }
 
+// A look for requests that opens what the next watches hold open.
+Status watch_with_room(std::uint64_t* token) {
+  SHADOWIB_TRY(make_descriptor_room());
+  Status status = g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", token, 0, g_agent.cancel.load());
+  give_back_descriptor_room();
+  return status;
+}
+
 void* agent_main(void*) {
   ::prctl(PR_SET_NAME, "shadowib-agent");
   t_is_agent = true;
@@ -90,6 +122,8 @@ void* agent_main(void*) {
                                           own_checkpoint_wait_ms(), g_agent.cancel.load());
     raw_sigmask(SIG_BLOCK, &requests, nullptr);
     if (g_agent.quit.load()) break;
+    replace_closed_descriptors();
+    if (status.error() == EMFILE) status = watch_with_room(&token);
     if (!status.ok() && status.code() != Code::kTimeout) {
       // The exchange is lost: harmless while the job runs. Look again now and then, in case it comes back.
       log_line(LogLevel::kDebug, "waiting for requests: %s", status.text());
@@ -97,11 +131,13 @@ void* agent_main(void*) {
       ::syscall(SYS_poll, &cancel, 1, kExchangeLostMs);
       token = 0;
     }
+    (void)make_descriptor_room().ok();  // a checkpoint that finds none says so
     end_with_the_job(g_job.exchange, g_job.info.epoch);
     launcher_take_events(g_job.exchange, g_job.info.epoch);
     answer_checkpoint_request();
     answer_status_request();
     start_own_checkpoint();
+    give_back_descriptor_room();
   }
   tell_of_the_end();
   stop_unexempt_this_thread();
@@ -142,6 +178,7 @@ void agent_in_child() {
   g_job.exchange = nullptr;
   g_agent.alive_lock = -1;
   g_agent.cancel = -1;
+  g_agent.closed_descriptors = 0;
   g_agent.quit = false;
   g_agent.ended = 0;
   g_agent.phase = Phase::kNone;
@@ -179,6 +216,8 @@ Status join_locked() {
   const int cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (cancel < 0) return Status::of(Code::kIo, errno, "pid %d: no descriptor left for the agent", raw_getpid());
   g_agent.cancel = cancel;
+  tie_alive_lock_to_memory(alive_lock);
+  reserve_spare_descriptors();
   begin_own_checkpoints();
   SHADOWIB_TRY(loader_thread_start());
   install_request_signals(&g_agent.cancel);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hooks/agent/agent_state.h"
+#include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/imager/descriptors.h"
@@ -23,6 +24,7 @@
 #include "hooks/threads/thread_judge.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/spare_descriptors.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
@@ -49,11 +51,18 @@ class NumberReservation {
     }
     if (!placed) raw_close(placeholder);
   }
-  // Gives back the numbers nobody has put something else on.
+  // Gives back the numbers nobody has put something else on. A program that had no number left gets none: they stay
+  // ours.
   ~NumberReservation() {
+    rlimit program{};
+    const bool had_none_left = has_descriptor_room(&program);
     for (int fd : numbers_) {
       struct stat now {};
-      if (fd >= 0 && ::fstat(fd, &now) == 0 && now.st_ino == identity_.st_ino && now.st_dev == identity_.st_dev)
+      if (fd < 0 || ::fstat(fd, &now) != 0 || now.st_ino != identity_.st_ino || now.st_dev != identity_.st_dev)
+        continue;
+      if (had_none_left && static_cast<rlim_t>(fd) < program.rlim_cur)
+        UnownedDescriptors().own_in_place(fd);
+      else
         raw_close(fd);
     }
   }
@@ -93,6 +102,9 @@ Status enter_new_generation() {
   if (g_agent.alive_lock < 0)
     return Status::of(Code::kIo, errno, "cannot lock %.200s; is another copy of this member running?", path.c_str());
   g_agent.cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  tie_alive_lock_to_memory(g_agent.alive_lock);
+  reserve_spare_descriptors();
+  g_agent.closed_descriptors = 0;
   g_agent.last_request = latest_request(g_job.exchange, g_job.info.epoch, "checkpoint");
   g_agent.last_status = latest_request(g_job.exchange, g_job.info.epoch, "status");
   return g_job.exchange->publish(member_key(g_job.info.epoch, g_job.info.member), describe_member());
@@ -148,6 +160,7 @@ void go_on_after_restart(const JobInfo& info) {
     ::_exit(static_cast<int>(status.code()));
   }
   if (g_agent.participant != nullptr) g_agent.participant->resume();
+  give_back_descriptor_room();
   release_threads();
 }
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "hooks/agent/agent_state.h"
+#include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/round_messages.h"
 #include "hooks/agent/round_outcome.h"
@@ -44,6 +45,7 @@ class Round {
   Status pass(Phase phase);
   Status still_stopped();
   void note_time(Phase phase);
+  Status judge_descriptors();
   Status quiesce();
   Status inspect();
   Status open_shared_memory();
@@ -72,6 +74,21 @@ void Round::note_time(Phase phase) {
   phase_began_ns_ = now;
   if (phase == Phase::kOutcome)
     log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s", request_.number, times_.c_str());
+}
+
+// Descriptors of shadowib: room for those to be opened, and the state of those that are.
+Status Round::judge_descriptors() {
+  int first = -1;
+  if (const int closed = forget_closed_descriptors(&first); closed != 0) {
+    if (g_agent.closed_descriptors == 0) g_agent.first_closed = first;
+    g_agent.closed_descriptors += closed;
+  }
+  if (g_agent.closed_descriptors != 0)
+    return Status::of(Code::kRefused, EBADF,
+                      "the program has closed %d descriptors of shadowib (%d and others) by system calls of its own, "
+                      "such as close_range; let it call libc's functions, which leave them open",
+                      g_agent.closed_descriptors, g_agent.first_closed);
+  return make_descriptor_room();
 }
 
 // The phase begins: told to the command, which shows progress, and open to faults.
@@ -183,6 +200,7 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
 
 Status Round::go() {
   const std::uint32_t generation = g_job.info.generation;
+  SHADOWIB_TRY(judge_descriptors());
   SHADOWIB_TRY(pass(Phase::kJoined));
   SHADOWIB_TRY(messages_.barrier(Phase::kJoined));
   SHADOWIB_TRY(pass(Phase::kHooks));
@@ -239,6 +257,7 @@ void Round::resume() {
     abandon_descriptors();
     if (g_agent.participant != nullptr) g_agent.participant->resume();
     loader_thread_unpark();
+    give_back_descriptor_room();
     release_threads();
   }
   launcher_release_calls();
@@ -256,6 +275,7 @@ void Round::run() {
     return;
   }
   resume();
+  (void)make_descriptor_room().ok();  // until the agent waits again
   outcome_.tell(status);
 }
 

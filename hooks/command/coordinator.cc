@@ -10,6 +10,7 @@
 #include <map>
 
 #include "hooks/command/coordinator_manifest.h"
+#include "hooks/command/silent_member.h"
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/shared_memory.h"
@@ -27,7 +28,8 @@ namespace shadowib {
 namespace {
 
 constexpr int kJoinWaitMs = 5000;
-constexpr int kSliceMs = 50;          // between looks at the members' locks
+constexpr int kSliceMs = 50;  // between looks at the members' locks
+constexpr std::int64_t kSilenceNs = 1'500'000'000;
 constexpr int kResumeWaitMs = 10000;  // for members to say they go on, or to be dead
 constexpr int kAttempts = 3;          // if a member leaves in an orderly way before anybody was stopped
 constexpr int kPassingAttempts = 8;   // if a member is in the middle of something that passes (EAGAIN)
@@ -72,6 +74,7 @@ class Drive {
   // dies.
   Status collect(const char* what, std::map<std::uint32_t, std::string>* values);
   Status check_members();
+  Status judge_silent();
   Status failure_of_members(const std::string& abort_text);
   Status commit(CheckpointReport* report);
   void tell_outcome(const Fields& fields, bool ended_by_kill);
@@ -91,7 +94,9 @@ class Drive {
   std::string staging_, set_id_;
   std::uint32_t number_ = 0;
   std::int64_t deadline_ns_ = 0;
+  std::int64_t silence_ns_ = 0;  // CLOCK_MONOTONIC of the next look at members that do not answer
   bool left_early_ = false, requested_ = false;
+  bool unheard_ = false;  // a member cannot answer, so nobody waits for its word
   CheckpointProgress progress_;
 };
 
@@ -196,6 +201,7 @@ Status Drive::check_members() {
     return Status::of(Code::kAborted, 0, "%.200s %s during the checkpoint", describe(member).c_str(),
                       gone ? "ended" : "died");
   }
+  SHADOWIB_TRY(judge_silent());
   if (monotonic_ns() >= deadline_ns_) {
     for (const auto& member : members_) {
       Fields fields;
@@ -206,6 +212,23 @@ Status Drive::check_members() {
                           options_.timeout_ms, describe(member).c_str(), progress_.phase,
                           phase_text(progress_.phase).doing);
     }
+  }
+  return {};
+}
+
+// A member that can answer does so at once.
+Status Drive::judge_silent() {
+  if (progress_.phase != 0 || monotonic_ns() < silence_ns_) return {};
+  silence_ns_ = monotonic_ns() + kSilenceNs;
+  for (const auto& member : members_) {
+    Fields fields;
+    bool found = false;
+    SHADOWIB_TRY(get("phase/" + std::to_string(member.index), &fields, &found));
+    if (found) continue;
+    Status silence = judge_silence(member);
+    if (silence.ok()) continue;
+    unheard_ = true;
+    return silence;
   }
   return {};
 }
@@ -251,7 +274,7 @@ Status Drive::commit(CheckpointReport* report) {
 
 // Publishes how it ended and waits, bounded, until every member goes on (or is dead).
 void Drive::tell_outcome(const Fields& fields, bool ended_by_kill) {
-  if (!view_.exchange->publish(key("outcome"), encode_fields(fields)).ok()) return;
+  if (!view_.exchange->publish(key("outcome"), encode_fields(fields)).ok() || unheard_) return;
   const std::int64_t deadline = monotonic_ns() + std::int64_t{kResumeWaitMs} * 1000000;
   std::uint64_t token = 0;
   for (;;) {
@@ -293,6 +316,7 @@ Status Drive::drive(CheckpointReport* report) {
 
 Status Drive::run(CheckpointReport* report) {
   deadline_ns_ = monotonic_ns() + std::int64_t{options_.timeout_ms} * 1000000;
+  silence_ns_ = monotonic_ns() + kSilenceNs;
   SHADOWIB_TRY(take_number());
   SHADOWIB_TRY(find_members());
   *report = {};

@@ -14,6 +14,8 @@ inline constexpr std::uint32_t kOldestImageVersion = 3;  // that is still read; 
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 inline constexpr std::uint64_t kPage = 4096;
+// Mappings that a process being restored has beside those of its image: the restorer and the vdso.
+inline constexpr std::uint32_t kRestorerMappings = 8;
 
 // First page of the file; what is not named is zero.
 struct ImageHeader {

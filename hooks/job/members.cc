@@ -99,6 +99,7 @@ Status list_members(const JobView& view, std::vector<MemberStatus>* members) {
     MemberStatus member;
     member.index = index_of(name);
     member.pid = static_cast<int>(field_number(fields, "pid"));
+    member.start_time = field_number(fields, "starttime");
     member.host = field_text(fields, "host");
     member.comm = field_text(fields, "comm");
     member.exe = field_text(fields, "exe");

@@ -14,6 +14,7 @@ namespace shadowib {
 struct MemberStatus {
   std::uint32_t index = 0;
   int pid = 0;
+  std::uint64_t start_time = 0;  // as /proc/PID/stat tells it
   std::string host, comm, exe, version;
   bool alive = false;     // holds its lock
   bool gone = false;      // left in an orderly way

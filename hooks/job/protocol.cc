@@ -1,6 +1,7 @@
 #include "hooks/job/protocol.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/shared_names.h"
+#include "shadowib/base/spare_descriptors.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
@@ -109,16 +111,27 @@ int hold_alive_lock(const std::string& path) {
   return -1;
 }
 
+void tie_alive_lock_to_memory(int fd) {
+  constexpr std::size_t kBytes = 4096;
+  void* at = ::mmap(nullptr, kBytes, PROT_NONE, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) return;
+  if (::madvise(at, kBytes, MADV_DONTFORK) != 0 || !own_mapping(at, kBytes)) ::munmap(at, kBytes);
+}
+
 bool is_alive(const std::string& path) {
   revalidate_parent(path);
   UnownedDescriptors unowned;
-  int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  const auto open = [&path] { return ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); };
+  int fd = open();
+  const bool spare = fd < 0 && errno == EMFILE && give_up_spare_descriptor();
+  if (spare) fd = open();
   if (fd < 0) return false;
+  if (spare) unowned.own_in_place(fd);
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   int rc = ::fcntl(fd, F_OFD_GETLK, &lock);
-  raw_close(fd);
+  spare ? close_owned_descriptor(fd) : raw_close(fd);
   return rc == 0 && lock.l_type != F_UNLCK;
 }
 

@@ -11,6 +11,7 @@
 #include <climits>
 
 #include "shadowib/base/lock.h"
+#include "shadowib/base/spare_descriptors.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 extern "C" void __sanitizer_syscall_pre_impl_close(long fd) __attribute__((weak));
@@ -63,11 +64,32 @@ int UnownedDescriptors::own(int fd) const {
   return moved;
 }
 
+int UnownedDescriptors::own_in_place(int fd) const {
+  if (fd >= kMaxOwnedDescriptors) return -1;
+  mark(fd);
+  return fd;
+}
+
 void close_owned_descriptor(int fd) {
-  if (fd < 0 || !is_owned_descriptor(fd)) return;
+  if (fd < 0 || !is_owned_descriptor(fd) || keep_as_spare_descriptor(fd)) return;
   UnownedDescriptors unowned;
-  g_owned[fd / 64].fetch_and(~(1ull << (fd % 64)));
+  disown_descriptor(fd);
   raw_close(fd);
+}
+
+void disown_descriptor(int fd) { g_owned[fd / 64].fetch_and(~(1ull << (fd % 64))); }
+
+int forget_closed_descriptors(int* first) {
+  int count = 0;
+  const int low = lowest_owned_descriptor();
+  for (int word = low / 64; low != INT_MAX && word < kMaxOwnedDescriptors / 64; ++word)
+    for (std::uint64_t bits = g_owned[word].load(); bits != 0; bits &= bits - 1) {
+      const int fd = word * 64 + __builtin_ctzll(bits);
+      if (::syscall(SYS_fcntl, fd, F_GETFD) >= 0 || errno != EBADF || !is_owned_descriptor(fd)) continue;
+      disown_descriptor(fd);
+      if (count++ == 0) *first = fd;
+    }
+  return count;
 }
 
 bool is_owned_descriptor(int fd) {
@@ -78,6 +100,7 @@ bool is_owned_descriptor(int fd) {
 int lowest_owned_descriptor() { return g_lowest.load(std::memory_order_relaxed); }
 
 void forget_owned_descriptors(bool close) {
+  forget_spare_descriptors();
   int low = g_lowest.exchange(INT_MAX);
   if (low == INT_MAX) return;
   for (int word = low / 64; word < kMaxOwnedDescriptors / 64; ++word) {

@@ -22,6 +22,13 @@ void raw_close(int fd);
 // Closes and unmarks an owned descriptor.
 void close_owned_descriptor(int fd);
 
+// Unmarks an owned descriptor and leaves it open.
+void disown_descriptor(int fd);
+
+// Unmarks the owned descriptors that are not open any more: the program has closed them by system calls of its own,
+// past the guard. Returns their number, and the lowest of them in *first.
+int forget_closed_descriptors(int* first);
+
 // True if `fd` is ours. One load and a bit test.
 bool is_owned_descriptor(int fd);
 

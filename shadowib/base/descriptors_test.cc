@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -23,6 +24,7 @@ extern "C" int fcntl(int fd, int command, ...) {
   return static_cast<int>(::syscall(SYS_fcntl, fd, command, argument));
 }
 
+#include "shadowib/base/spare_descriptors.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
@@ -77,6 +79,47 @@ TEST(Descriptors, FindsTheFirstOverlappingMapping) {
   EXPECT_EQ(start, reinterpret_cast<std::uintptr_t>(p + 8192));
   forget_owned_mappings(true);
   EXPECT_FALSE(find_owned_mapping(reinterpret_cast<std::uintptr_t>(p), 16384, &start, &length));
+}
+
+TEST(Descriptors, ASpareIsThereWhenNoneIsLeft) {
+  const pid_t child = ::fork();  // with a limit of its own
+  if (child == 0) {
+    const rlimit small{64, 64};
+    if (::setrlimit(RLIMIT_NOFILE, &small) != 0) ::_exit(1);
+    reserve_spare_descriptors();
+    while (::open("/dev/null", O_RDONLY) >= 0) {
+    }
+    for (int turn = 0; turn < 5; ++turn) {
+      UnownedDescriptors unowned;
+      if (!give_up_spare_descriptor()) ::_exit(2);
+      const int fd = unowned.own_in_place(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
+      if (fd < 0 || !is_owned_descriptor(fd)) ::_exit(3);
+      close_owned_descriptor(fd);  // and its number is a spare one again
+      if (::open("/dev/null", O_RDONLY) >= 0 || errno != EMFILE) ::_exit(4);
+    }
+    // The program has taken the numbers by system calls of its own: they are its own now.
+    ::syscall(SYS_close_range, 3, ~0u, 0);
+    while (::open("/dev/null", O_RDONLY) >= 0) {
+    }
+    ::_exit(give_up_spare_descriptor() ? 5 : 0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << WEXITSTATUS(status);
+}
+
+TEST(Descriptors, TellsOfThoseThatWereClosedPastTheGuard) {
+  int first = -1;
+  forget_closed_descriptors(&first);
+  const int one = UnownedDescriptors().own(::open("/dev/null", O_RDONLY)),
+            other = UnownedDescriptors().own(::open("/dev/null", O_RDONLY));
+  EXPECT_EQ(forget_closed_descriptors(&first), 0);
+  ::syscall(SYS_close, one);
+  EXPECT_EQ(forget_closed_descriptors(&first), 1);
+  EXPECT_EQ(first, one);
+  EXPECT_FALSE(is_owned_descriptor(one));
+  EXPECT_TRUE(is_owned_descriptor(other));
+  close_owned_descriptor(other);
 }
 
 }  // namespace

@@ -19,6 +19,8 @@ class [[nodiscard]] UnownedDescriptors {
   // Moves `fd` to a high number, sets CLOEXEC, marks it ours (base/descriptors.h) and closes the low one. Returns the
   // new number, or -1 with errno; on failure `fd` is left open and unmarked.
   int own(int fd) const;
+  // Marks `fd` ours where it is: for a process that has no second descriptor left. Returns fd, or -1.
+  int own_in_place(int fd) const;
   UnownedDescriptors(const UnownedDescriptors&) = delete;
   UnownedDescriptors& operator=(const UnownedDescriptors&) = delete;
 };

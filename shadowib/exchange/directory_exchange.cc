@@ -82,7 +82,9 @@ class DirectoryExchange final : public Exchange {
   int with_parents(const std::string& target, Put put);
   int link_in_place(const std::string& temporary, const std::string& target);
   bool holds_value(int directory, int depth);
-  Status fingerprint(const std::string& directory, std::uint64_t* print);
+  Status fingerprint(const std::string& directory, OwnedFd* held, std::uint64_t* print);
+  // False if something else has its place by now.
+  bool is_current(const OwnedFd& held, const std::string& directory) const;
   Status count_entries(const std::string& directory, std::string_view name, int n, bool* complete);
 
   const std::string path_;
@@ -284,14 +286,23 @@ Status DirectoryExchange::do_barrier(std::string_view name, std::string_view mem
   }
 }
 
+bool DirectoryExchange::is_current(const OwnedFd& held, const std::string& directory) const {
+  struct stat own {
+  }, there{};
+  return held && ::fstat(held.get(), &own) == 0 &&
+         ::fstatat(root_.get(), directory.c_str(), &there, AT_SYMLINK_NOFOLLOW) == 0 && own.st_ino == there.st_ino &&
+         own.st_dev == there.st_dev;
+}
+
 // A number that changes with the set of values directly below `directory` and with each of them.
-Status DirectoryExchange::fingerprint(const std::string& directory, std::uint64_t* print) {
+// *held is the directory from the look before, or empty.
+Status DirectoryExchange::fingerprint(const std::string& directory, OwnedFd* held, std::uint64_t* print) {
   auto mix = [](std::uint64_t h, std::uint64_t v) {
     h = (h ^ v) * 0x9E3779B97F4A7C15u;
     return h ^ (h >> 29);
   };
   *print = 1;
-  OwnedFd fd = open_directory(directory);
+  OwnedFd fd = is_current(*held, directory) ? std::move(*held) : open_directory(directory);
   if (!fd) return errno == ENOENT && !lost() ? Status() : io(errno, "watch", directory);
   int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
     struct stat info {};
@@ -304,7 +315,8 @@ Status DirectoryExchange::fingerprint(const std::string& directory, std::uint64_
   });
   if (err != 0) return io(err, "watch", directory);
   if (lost()) return io(ENOENT, "watch", directory);
-  if (*print == 0) *print = 1;  // 0 is "not looked yet"
+  if (*print == 0) *print = 1;          // 0 is "not looked yet"
+  if (!remote_) *held = std::move(fd);  // a directory held open is not asked for at its server
   return {};
 }
 
@@ -317,7 +329,7 @@ Status DirectoryExchange::do_watch(std::string_view prefix, std::uint64_t* token
     if (!made && !lost()) made = make_directories(root_.get(), directory) == 0;
     waiter->arm(&sleep_in, 1);
     std::uint64_t now_there = 0;
-    SHADOWIB_TRY(fingerprint(directory, &now_there));
+    SHADOWIB_TRY(fingerprint(directory, &waiter->held, &now_there));
     if (now_there != *token) {
       *token = now_there;
       return {};

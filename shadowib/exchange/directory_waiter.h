@@ -37,6 +37,10 @@ class DirectoryWaiter {
   const std::string& directory() const { return paths_[0]; }
   bool polling() const { return polling_; }
 
+  // The directory(), held open between the looks of a watch: a process that has no descriptor left goes on watching.
+  // Belongs to the user of the waiter.
+  OwnedFd held;
+
  private:
   bool drain();
 

@@ -5,12 +5,14 @@
 #include <cstring>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/spare_descriptors.h"
 
 namespace shadowib {
 
 OwnedFd adopt_owned(const UnownedDescriptors& unowned, int fd) {
   if (fd < 0) return OwnedFd();
   int moved = unowned.own(fd);
+  if (moved < 0 && errno == EMFILE) moved = unowned.own_in_place(fd);
   if (moved >= 0) return OwnedFd(moved);
   int err = errno;
   raw_close(fd);
@@ -34,6 +36,7 @@ OwnedFd open_owned(int directory, const char* path, int flags, mode_t mode) {
   // with images. It is refused to who does not own the file.
   const bool reads = (flags & (O_ACCMODE | O_PATH)) == O_RDONLY;
   int fd = open(reads ? O_NOATIME : 0);
+  if (fd < 0 && errno == EMFILE && give_up_spare_descriptor()) fd = open(reads ? O_NOATIME : 0);
   if (fd < 0 && reads && errno == EPERM) fd = open(0);
   return adopt_owned(unowned, fd);
 }

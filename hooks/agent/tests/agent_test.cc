@@ -148,6 +148,61 @@ TEST_F(AgentTest, IntervalStartsCheckpointsByItself) {
   for (auto& member : members_) EXPECT_TRUE(member->runs());
 }
 
+// A program that has used up its descriptors is checkpointed and restarted all the same, and has none afterwards.
+TEST_F(AgentTest, AProgramWithoutADescriptorLeftIsCheckpointed) {
+  start(1, {{"AGENT_TEST_DESCRIPTORS", "full"}});
+  for (const bool kill_it : {false, true}) {
+    const Status status = checkpoint(kill_it);
+    ASSERT_TRUE(status.ok()) << status.text();
+    if (!kill_it) {
+      EXPECT_TRUE(members_[0]->runs());
+    }
+  }
+  EXPECT_TRUE(WIFSIGNALED(members_[0]->wait()));
+  const std::uint64_t saved = counter(0);
+  restart_ = fork();
+  if (restart_ == 0) {
+    close_range(3, ~0u, 0);
+    execl(SHADOWIB_CLI, SHADOWIB_CLI, "restart", report_.set_path.c_str(), "--dir", directory_.c_str(), nullptr);
+    _exit(127);
+  }
+  const std::int64_t deadline = monotonic_ns() + 20'000'000'000;
+  while (counter(0) <= saved && monotonic_ns() < deadline) usleep(1000);
+  const Status again = checkpoint();
+  EXPECT_TRUE(again.ok()) << again.text();
+  kill(restart_, SIGTERM);
+  int ended;
+  ASSERT_EQ(waitpid(restart_, &ended, 0), restart_);
+  restart_ = -1;
+  EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << std::hex << ended;
+}
+
+// Where the limit cannot be raised, either: the command says so, and not after its time-out.
+TEST_F(AgentTest, AProgramThatCanHaveNoDescriptorIsRefused) {
+  start(1, {{"AGENT_TEST_DESCRIPTORS", "full_hard"}});
+  const std::int64_t before = monotonic_ns();
+  const Status status = checkpoint(false, 60000);
+  EXPECT_LT(monotonic_ns() - before, 20'000'000'000);
+  EXPECT_TRUE(status.ok() || (status.code() == Code::kRefused &&
+                              std::string(status.text()).find("RLIMIT_NOFILE") != std::string::npos))
+      << status.text();  // CAP_SYS_RESOURCE raises a hard limit
+  EXPECT_TRUE(members_[0]->runs());
+  kill(members_[0]->pid(), SIGTERM);
+  const int ended = members_[0]->wait();
+  EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << std::hex << ended;
+}
+
+TEST_F(AgentTest, AProgramThatHasClosedOurDescriptorsIsFoundAndRefused) {
+  start(2, {{"AGENT_TEST_DESCRIPTORS", "closed"}});
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Status status = checkpoint();
+    EXPECT_EQ(status.code(), Code::kRefused) << status.text();
+    EXPECT_NE(std::string(status.text()).find("close_range"), std::string::npos) << status.text();
+    expect_nothing_left();
+    EXPECT_TRUE(members_[0]->runs() && members_[1]->runs());
+  }
+}
+
 // Kill, restart, checkpoint the restarted, kill, restart: the counters go on from where they were saved.
 TEST_F(AgentTest, RestartOfARestartGoesOn) {
   start(2);

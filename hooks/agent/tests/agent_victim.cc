@@ -6,6 +6,8 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -39,6 +41,29 @@ void* wait_for_ever(void*) {
   return nullptr;
 }
 
+// AGENT_TEST_DESCRIPTORS: none is left below the soft limit ("full"), or below both limits ("full_hard"); or the
+// program has closed all it knows nothing of by a system call of its own ("closed").
+void use_up_descriptors() {
+  const char* text = std::getenv("AGENT_TEST_DESCRIPTORS");
+  const std::string how = text != nullptr ? text : "";
+  if (how == "closed") syscall(SYS_close_range, 64, ~0u, 0);
+  if (!how.starts_with("full")) return;
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = 64;
+  if (how == "full_hard") limit.rlim_max = 64;
+  setrlimit(RLIMIT_NOFILE, &limit);
+  while (open("/dev/null", O_RDONLY) >= 0) {
+  }
+}
+
+// Whether what use_up_descriptors() did is as it was.
+bool descriptors_are_used_up() {
+  const char* text = std::getenv("AGENT_TEST_DESCRIPTORS");
+  if (text == nullptr || text[0] != 'f') return true;
+  return open("/dev/null", O_RDONLY) < 0 && errno == EMFILE && close(63) == 0 && open("/dev/null", O_RDONLY) == 63;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -52,6 +77,7 @@ int main(int argc, char** argv) {
   if (pipe(g_pipe) != 0) return 2;
   int counter = open(argv[1], O_RDWR | O_CREAT, 0600);
   if (counter < 0 || agent_test_join() != 0) return 3;
+  use_up_descriptors();
   pthread_t threads[3];
   pthread_create(&threads[0], nullptr, allocate_all_the_time, nullptr);
   pthread_create(&threads[1], nullptr, allocate_all_the_time, nullptr);
@@ -62,6 +88,7 @@ int main(int argc, char** argv) {
     if (pwrite(counter, &i, sizeof(i), 0) != sizeof(i)) return 4;
     usleep(500);
   }
+  if (!descriptors_are_used_up()) return 7;
   if (end_by == "_exit") _exit(0);
   close(g_pipe[1]);
   for (pthread_t thread : threads) pthread_join(thread, nullptr);

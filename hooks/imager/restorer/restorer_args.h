@@ -89,8 +89,6 @@ struct RestorerMemoryMap {  // struct prctl_mm_map
 };
 
 inline constexpr std::uint64_t kRestorerThreadStack = 8192;
-// Mappings that a process being restored has beside those of its image: the restorer and the vdso.
-inline constexpr std::uint32_t kRestorerMappings = 8;
 
 struct RestorerArgs {
   std::uint64_t region_start, region_bytes;

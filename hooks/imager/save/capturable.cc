@@ -4,7 +4,6 @@
 #include <sys/resource.h>
 
 #include "hooks/imager/imager.h"
-#include "hooks/imager/restorer/restorer_args.h"
 #include "hooks/imager/save/mapping_table.h"
 #include "hooks/imager/save/process_state.h"
 #include "hooks/raw/directory_reader.h"

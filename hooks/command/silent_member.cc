@@ -1,0 +1,53 @@
+#include "hooks/command/silent_member.h"
+
+#include <sys/utsname.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace shadowib {
+namespace {
+
+constexpr char kOpenFiles[] = "Max open files";
+
+// The 22nd field of /proc/PID/stat; counted from the closing parenthesis of the command.
+std::uint64_t start_time(const std::string& process) {
+  std::ifstream file(process + "/stat");
+  std::string text;
+  std::getline(file, text);
+  std::istringstream fields(text.substr(text.rfind(')') + 1));
+  std::string field;
+  for (int n = 3; n <= 22 && fields >> field; ++n) {
+  }
+  return std::strtoull(field.c_str(), nullptr, 10);
+}
+
+std::uint64_t open_files_limit(const std::string& process) {
+  std::ifstream file(process + "/limits");
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(kOpenFiles)) return std::strtoull(line.c_str() + sizeof(kOpenFiles) - 1, nullptr, 10);
+  return 0;
+}
+
+}  // namespace
+
+Status judge_silence(const MemberStatus& member) {
+  utsname here{};
+  ::uname(&here);
+  const std::string process = "/proc/" + std::to_string(member.pid);
+  if (member.host != here.nodename || member.start_time == 0 || start_time(process) != member.start_time) return {};
+  const std::uint64_t limit = open_files_limit(process);
+  std::uint64_t taken = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(process + "/fd", error))
+    if (std::strtoull(entry.path().filename().c_str(), nullptr, 10) < limit) ++taken;
+  if (error || taken == 0 || taken < limit) return {};
+  return Status::of(Code::kRefused, EMFILE,
+                    "%.150s has no descriptor left (RLIMIT_NOFILE is %lu), so it cannot answer; raise its hard limit "
+                    "(ulimit -Hn), or let the program close some",
+                    describe(member).c_str(), static_cast<unsigned long>(limit));
+}
+
+}  // namespace shadowib
