@@ -1,9 +1,9 @@
+// The only unit that includes nlohmann-json: it reads text and writes it.
 #include "shadowib/base/json_value.h"
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
-#include <cmath>
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
 
@@ -20,54 +20,71 @@ const char* kind_text(Json::Kind kind) {
   throw std::domain_error(std::string("is ") + kind_text(kind) + ", not " + wanted);
 }
 
-// The length of the UTF-8 sequence at the beginning of `text`; 0: there is none.
-std::size_t utf8_length(std::string_view text) {
-  const auto at = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = at(0);
-  if (first < 0x80) return 1;
-  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((at(i) & 0xc0) != 0x80) return 0;
-  // No longer form of a shorter sequence, no surrogate, nothing above U+10FFFF.
-  if ((first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) > 0x9f) || (first == 0xf0 && at(1) < 0x90) ||
-      (first == 0xf4 && at(1) > 0x8f))
-    return 0;
-  return length;
+using Library = nlohmann::ordered_json;
+
+constexpr int kMostLevels = 512;
+
+Library to_library(const Json& json) {
+  switch (json.kind()) {
+    case Json::Kind::kNull:
+      break;
+    case Json::Kind::kBoolean:
+      return json.get<bool>();
+    case Json::Kind::kInteger:
+      return json.get<std::int64_t>();
+    case Json::Kind::kUnsigned:
+      return json.get<std::uint64_t>();
+    case Json::Kind::kReal:
+      return json.get<double>();
+    case Json::Kind::kString:
+      return json.get<std::string>();
+    case Json::Kind::kArray: {
+      Library list = Library::array();
+      for (const Json& element : json) list.push_back(to_library(element));
+      return list;
+    }
+    case Json::Kind::kObject: {
+      Library object = Library::object();
+      for (const auto& [name, value] : json.items()) object[name] = to_library(value);
+      return object;
+    }
+  }
+  return nullptr;
 }
 
-void append_quoted(std::string* to, std::string_view text) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  static constexpr std::string_view kShort = "\"\"\\\\\bb\ff\nn\rr\tt";  // pairs: the character, its letter
-  *to += '"';
-  while (!text.empty()) {
-    const std::size_t length = utf8_length(text);
-    const char c = text[0];
-    std::size_t shorthand = 0;
-    while (shorthand < kShort.size() && kShort[shorthand] != c) shorthand += 2;
-    if (length == 0)
-      *to += "\xef\xbf\xbd";
-    else if (shorthand < kShort.size())
-      (*to += '\\') += kShort[shorthand + 1];
-    else if (static_cast<unsigned char>(c) < 0x20)
-      ((*to += "\\u00") += kDigits[c >> 4]) += kDigits[c & 15];
-    else
-      *to += text.substr(0, length);
-    text.remove_prefix(std::max<std::size_t>(length, 1));
+Json from_library(const Library& value) {
+  switch (value.type()) {
+    case Library::value_t::boolean:
+      return value.get<bool>();
+    case Library::value_t::number_integer:
+      return value.get<std::int64_t>();
+    case Library::value_t::number_unsigned:
+      return value.get<std::uint64_t>();
+    case Library::value_t::number_float:
+      return value.get<double>();
+    case Library::value_t::string:
+      return value.get<std::string>();
+    case Library::value_t::array: {
+      Json list = Json::array();
+      for (const Library& element : value) list.push_back(from_library(element));
+      return list;
+    }
+    case Library::value_t::object: {
+      Json object = Json::object();
+      for (const auto& [name, member] : value.items()) object[name] = from_library(member);
+      return object;
+    }
+    default:
+      return nullptr;
   }
-  *to += '"';
 }
 
-void append_real(std::string* to, double number) {
-  if (!std::isfinite(number)) {
-    *to += "null";  // JSON has no other word for it
-    return;
-  }
-  char text[32];
-  const std::string_view shortest(
-      text, static_cast<std::size_t>(std::to_chars(text, text + sizeof(text), number).ptr - text));
-  *to += shortest;
-  if (shortest.find_first_of(".e") == std::string_view::npos) *to += ".0";  // and stays a real number when it is read
+// The library's parser for damaged files: it does not recurse, but all that reads its result does.
+bool check_depth(int depth, nlohmann::ordered_json::parse_event_t event, Library&) {
+  using Event = nlohmann::ordered_json::parse_event_t;
+  if ((event == Event::array_start || event == Event::object_start) && depth >= kMostLevels)
+    throw std::runtime_error("more than " + std::to_string(kMostLevels) + " levels");
+  return true;
 }
 
 }  // namespace
@@ -173,62 +190,19 @@ const std::string& Json::text() const {
 }
 
 std::string Json::dump(int indent) const {
-  std::string text;
-  append_to(&text, indent, 0);
-  return text;
+  return to_library(*this).dump(indent, ' ', false, Library::error_handler_t::replace);
 }
 
-void Json::append_to(std::string* text, int indent, int depth) const {
-  const auto separate = [text, indent](int level) {
-    if (indent < 0) return;
-    *text += '\n';
-    text->append(static_cast<std::size_t>(indent * level), ' ');
-  };
-  bool first = true;
-  const auto next = [&] {
-    if (!first) *text += ',';
-    first = false;
-    separate(depth + 1);
-  };
-  switch (kind_) {
-    case Kind::kNull:
-      *text += "null";
-      return;
-    case Kind::kBoolean:
-      *text += bits_ != 0 ? "true" : "false";
-      return;
-    case Kind::kInteger:
-      *text += std::to_string(static_cast<std::int64_t>(bits_));
-      return;
-    case Kind::kUnsigned:
-      *text += std::to_string(bits_);
-      return;
-    case Kind::kReal:
-      append_real(text, real());
-      return;
-    case Kind::kString:
-      append_quoted(text, text_);
-      return;
-    case Kind::kArray:
-      *text += '[';
-      for (const Json& element : array_) {
-        next();
-        element.append_to(text, indent, depth + 1);
-      }
-      if (!first) separate(depth);
-      *text += ']';
-      return;
-    case Kind::kObject:
-      *text += '{';
-      for (const Member& member : object_) {
-        next();
-        append_quoted(text, member.name);
-        *text += indent < 0 ? ":" : ": ";
-        member.value.append_to(text, indent, depth + 1);
-      }
-      if (!first) separate(depth);
-      *text += '}';
-      return;
+bool Json::parse(std::string_view text, Json* to, std::string* why) {
+  try {
+    *to = from_library(Library::parse(text, check_depth));
+    return true;
+  } catch (const std::exception& error) {
+    // "[json.exception.parse_error.101] parse error at line 1, column 5: ..."
+    const std::string_view words = error.what();
+    const std::size_t end_of_name = words[0] == '[' ? words.find("] ") : std::string_view::npos;
+    if (why != nullptr) *why = end_of_name == std::string_view::npos ? words : words.substr(end_of_name + 2);
+    return false;
   }
 }
 

@@ -1,8 +1,7 @@
 // A JSON document: built by commands, printed, and read back from files and members.
 //
-// Objects keep the order of their names. Everything is compiled once, in json_value.cc and json_reader.cc, because a
-// library made of templates takes longer to compile than all of a command. For commands: uses the heap and
-// exceptions.
+// Objects keep the order of their names. nlohmann-json reads and writes the text. Its headers take seconds to
+// compile, so json_value.cc alone includes them. For commands: uses the heap and exceptions.
 #pragma once
 
 #include <concepts>
@@ -110,7 +109,7 @@ class Json {
   // are not UTF-8 are replaced by U+FFFD.
   std::string dump(int indent = -1) const;
 
-  // Reads one document of at most 512 levels. False, with the reason and the byte in *why, if `text` is none.
+  // Reads one document of at most 512 levels. False, with the reason and its place in *why, if `text` is none.
   static bool parse(std::string_view text, Json* to, std::string* why = nullptr);
 
   bool operator==(const Json& other) const;
@@ -122,7 +121,6 @@ class Json {
   double real() const;
   bool boolean() const;
   const std::string& text() const;
-  void append_to(std::string* text, int indent, int depth) const;
 
   Kind kind_;
   std::uint64_t bits_;  // of a boolean or number
