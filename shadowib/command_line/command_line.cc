@@ -1,9 +1,9 @@
+// The only unit that includes CLI11.
 #include "shadowib/command_line/command_line.h"
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <limits>
 
@@ -15,329 +15,278 @@ bool parse_and_tell(Command& program, const std::string& version, int argc, cons
 
 namespace {
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
+constexpr std::size_t kColumn = 34;  // where descriptions begin in help
 
 std::string number_text(double number) {
   char text[40];
-  std::snprintf(text, sizeof(text), number == static_cast<double>(static_cast<std::int64_t>(number)) ? "%.0f" : "%g",
-                number);
+  std::snprintf(text, sizeof(text), "%.10g", number);
   return text;
 }
 
-bool read_real(const std::string& text, double* to) {
-  char* end = nullptr;
-  *to = std::strtod(text.c_str(), &end);
-  return !text.empty() && *end == '\0' && *to == *to && *to != std::numeric_limits<double>::infinity() &&
-         *to != -std::numeric_limits<double>::infinity();
+// Decimal digits alone: CLI11 reads 010 as 8.
+bool is_whole(const std::string& text, double* number) {
+  std::int64_t whole = 0;
+  if (!CLI::detail::lexical_cast(text, whole) || std::to_string(whole) != text) return false;
+  *number = static_cast<double>(whole);
+  return true;
 }
 
-// A whole number that Value holds.
-template <typename Value>
-std::function<bool(const std::string&)> whole(Value& value) {
-  return [&value](const std::string& text) {
-    if (text.empty() || text.find_first_not_of("0123456789", text[0] == '-' ? 1 : 0) != std::string::npos)
-      return false;
-    errno = 0;
-    if constexpr (std::numeric_limits<Value>::is_signed) {
-      const long long number = std::strtoll(text.c_str(), nullptr, 10);
-      value = static_cast<Value>(number);
-      return errno == 0 && text != "-" && static_cast<long long>(value) == number;
-    } else {
-      const unsigned long long number = std::strtoull(text.c_str(), nullptr, 10);
-      value = static_cast<Value>(number);
-      return errno == 0 && text[0] != '-' && static_cast<unsigned long long>(value) == number;
+bool is_option(const std::string& word) { return word.size() > 1 && word[0] == '-'; }
+
+// CLI11 takes the next word for the value of "--job=". With an empty word behind it the value is empty.
+void give_empty_values(std::vector<std::string>* words) {
+  for (auto word = words->begin(); word != words->end() && *word != "--"; ++word)
+    if (word->starts_with("--") && word->find('=') == word->size() - 1) {
+      word->pop_back();
+      word = words->insert(word + 1, "");
     }
-  };
 }
+
+// Help in CLI11's layout, with the type of a value alone behind its option.
+class Formatter : public CLI::Formatter {
+ public:
+  explicit Formatter(std::string program = "") : program_(std::move(program)) {
+    column_width(kColumn);
+    label("Positionals", "Arguments");
+    label("SUBCOMMAND", "COMMAND");
+  }
+
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string usage = CLI::Formatter::make_usage(app, std::move(name));
+    usage.pop_back();
+    return usage + program_ + "\n";
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    return option->get_positional() || option->get_type_name().empty() ? "" : " " + option->get_type_name();
+  }
+
+ private:
+  std::string program_;  // another program's command line, in the usage
+};
 
 }  // namespace
 
-Option::Option(const std::string& names, std::string description, Take take)
-    : description_(std::move(description)), take_(std::move(take)) {
-  for (std::size_t begin = 0; begin < names.size();) {
-    const std::size_t end = std::min(names.find(',', begin), names.size());
-    const std::string name = names.substr(begin, end - begin);
-    (name[0] != '-' ? positional_ : name[1] == '-' ? long_ : short_) = name;
-    begin = end + 1;
-  }
+Option* Option::check(std::string rule, std::function<bool(const std::string&)> good) {
+  option_->check(CLI::Validator(
+      [rule = std::move(rule), good = std::move(good)](std::string& value) {
+        return good(value) ? std::string() : "'" + value + "' is " + rule;
+      },
+      ""));
+  return this;
 }
 
 Option* Option::type_name(std::string name) {
-  type_ = std::move(name);
+  option_->type_name(std::move(name));
   return this;
 }
 Option* Option::required() {
-  required_ = true;
+  option_->required();
   return this;
 }
 Option* Option::delimiter(char separator) {
-  separator_ = separator;
-  return this;
-}
-Option* Option::between(double least, double most, std::string things) {
-  bounded_ = true;
-  things_ = std::move(things);
-  least_ = least;
-  most_ = most;
-  return this;
-}
-Option* Option::above(double bound) {
-  least_allowed_ = false;
-  return between(bound, std::numeric_limits<double>::max());
-}
-Option* Option::one_of(std::vector<std::string> words) {
-  words_ = std::move(words);
-  return this;
-}
-Option* Option::not_empty(std::string thing) {
-  never_empty_ = std::move(thing);
+  option_->delimiter(separator);
   return this;
 }
 Option* Option::hidden() {
-  hidden_ = true;
+  option_->group("");
   return this;
 }
-
 Option* Option::completed_by(std::string shell_command) {
   candidates_ = std::move(shell_command);
   return this;
 }
 
-std::string Option::name() const { return is_positional() ? positional_ : !long_.empty() ? long_ : short_; }
-
-std::string Option::complaint(const std::string& value) const {
-  if (value.empty() && !never_empty_.empty()) return name() + ": it is empty; name " + never_empty_;
-  return name() + ": '" + value + "' is " + rule();
+Option* Option::between(double least, double most, std::string things) {
+  const bool whole = number_ == Number::kWhole;
+  const std::string kind = !things.empty() ? "no number of " + things : whole ? "no whole number" : "no number";
+  return check(kind + " from " + number_text(least) + " to " + number_text(most),
+               [least, most, whole](const std::string& text) {
+                 double number = 0;
+                 return (whole ? is_whole(text, &number) : CLI::detail::lexical_cast(text, number)) &&
+                        number >= least && number <= most;
+               });
 }
-
-std::string Option::rule() const {
-  if (!words_.empty()) return "none of " + joined(words_);
-  const std::string kind = !things_.empty()            ? "no number of " + things_
-                           : number_ == Number::kWhole ? "no whole number"
-                                                       : "no number";
-  if (!bounded_) return kind;
-  if (!least_allowed_) return kind + " above " + number_text(least_);
-  return kind + " from " + number_text(least_) + " to " + number_text(most_);
-}
-
-bool Option::take(const std::string& value) {
-  given_ = true;
-  if (value.empty() && !never_empty_.empty()) return false;
-  if (!words_.empty()) {
-    bool found = false;
-    for (const std::string& word : words_) found |= word == value;
-    if (!found) return false;
-  }
-  if (bounded_) {
+Option* Option::above(double bound) {
+  return check("no number above " + number_text(bound), [bound](const std::string& text) {
     double number = 0;
-    if (!read_real(value, &number) || number < least_ || number > most_ || (!least_allowed_ && number == least_))
-      return false;
-  }
-  return take_(value);
+    return CLI::detail::lexical_cast(text, number) && number > bound && number <= std::numeric_limits<double>::max();
+  });
+}
+Option* Option::one_of(std::vector<std::string> words) {
+  words_ = std::move(words);
+  return check("none of " + CLI::detail::join(words_, ", "), [words = words_](const std::string& text) {
+    return std::find(words.begin(), words.end(), text) != words.end();
+  });
+}
+Option* Option::not_empty(std::string thing) {
+  option_->check(CLI::Validator(
+      [thing = std::move(thing)](std::string& value) {
+        return value.empty() ? "it is empty; name " + thing : std::string();
+      },
+      ""));
+  return this;
 }
 
-Option* Command::add(const std::string& names, std::string description, Option::Take take) {
-  options_.emplace_back(new Option(names, std::move(description), std::move(take)));
+bool Option::is_positional() const { return option_->get_positional(); }
+bool Option::is_flag() const { return option_->get_expected_max() == 0; }
+bool Option::is_hidden() const { return option_->get_group().empty(); }
+std::string Option::long_name() const {
+  return option_->get_lnames().empty() ? "" : "--" + option_->get_lnames().front();
+}
+std::string Option::short_name() const {
+  return option_->get_snames().empty() ? "" : "-" + option_->get_snames().front();
+}
+std::string Option::name() const { return option_->get_name(); }
+std::string Option::type() const { return option_->get_type_name(); }
+std::string Option::description() const { return option_->get_description(); }
+
+Command::Command(const std::string& name, const std::string& description)
+    : Command(std::make_shared<CLI::App>(description, name), nullptr) {
+  app_->set_help_flag("-h,--help", "Print this help and exit");
+  app_->formatter(std::make_shared<Formatter>());
+}
+
+Option* Command::add(CLI::Option* option, Option::Number number) {
+  if (number != Option::Number::kNone) option->type_name("N");
+  // A list takes one value at a time, or all that remain if it is an argument.
+  if (option->get_items_expected_max() > 1)
+    option->allow_extra_args(option->get_positional());
+  else
+    option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+  options_.emplace_back(new Option(option, number));
   return options_.back().get();
 }
 
-Option* Command::add_option(const std::string& names, std::string& value, std::string description) {
-  return add(names, std::move(description), [&value](const std::string& text) {
-    value = text;
-    return true;
-  });
+Option* Command::add_option(const std::string& names, std::string& value, const std::string& description) {
+  return add(app_->add_option(names, value, description));
 }
-Option* Command::add_option(const std::string& names, std::optional<std::string>& value, std::string description) {
-  return add(names, std::move(description), [&value](const std::string& text) {
-    value = text;
-    return true;
-  });
+Option* Command::add_option(const std::string& names, std::optional<std::string>& value,
+                            const std::string& description) {
+  // CLI11 takes "" for no value.
+  return add(app_->add_option_function<std::string>(
+      names, [&value](const std::string& text) { value = text; }, description));
 }
-Option* Command::add_option(const std::string& names, std::vector<std::string>& values, std::string description) {
-  Option* option = add(names, std::move(description), [&values](const std::string& text) {
-    values.push_back(text);
-    return true;
-  });
-  option->list_ = true;
-  return option;
+Option* Command::add_option(const std::string& names, std::vector<std::string>& values,
+                            const std::string& description) {
+  return add(app_->add_option(names, values, description));
 }
-Option* Command::add_option(const std::string& names, int& value, std::string description) {
-  Option* option = add(names, std::move(description), whole(value))->type_name("N");
-  option->number_ = Option::Number::kWhole;
-  return option;
+Option* Command::add_option(const std::string& names, int& value, const std::string& description) {
+  return add(app_->add_option(names, value, description), Option::Number::kWhole);
 }
-Option* Command::add_option(const std::string& names, std::uint32_t& value, std::string description) {
-  Option* option = add(names, std::move(description), whole(value))->type_name("N");
-  option->number_ = Option::Number::kWhole;
-  return option;
+Option* Command::add_option(const std::string& names, std::uint32_t& value, const std::string& description) {
+  return add(app_->add_option(names, value, description), Option::Number::kWhole);
 }
-Option* Command::add_option(const std::string& names, std::uint64_t& value, std::string description) {
-  Option* option = add(names, std::move(description), whole(value))->type_name("N");
-  option->number_ = Option::Number::kWhole;
-  return option;
+Option* Command::add_option(const std::string& names, std::uint64_t& value, const std::string& description) {
+  return add(app_->add_option(names, value, description), Option::Number::kWhole);
 }
-Option* Command::add_option(const std::string& names, double& value, std::string description) {
-  Option* option = add(names, std::move(description), [&value](const std::string& text) {
-                     return read_real(text, &value);
-                   })->type_name("N");
-  option->number_ = Option::Number::kReal;
-  return option;
+Option* Command::add_option(const std::string& names, double& value, const std::string& description) {
+  return add(app_->add_option(names, value, description), Option::Number::kReal);
 }
 
-Option* Command::add_flag(const std::string& names, bool& value, std::string description) {
+Option* Command::add_flag(const std::string& names, bool& value, const std::string& description) {
   const bool negated = names[0] == '!';
-  Option* option =
-      add(negated ? names.substr(1) : names, std::move(description), [&value, negated](const std::string&) {
-        value = !negated;
-        return true;
-      });
-  option->flag_ = true;
-  return option;
+  CLI::Option* flag = app_->add_flag_callback(
+      negated ? names.substr(1) : names, [&value, negated] { value = !negated; }, description);
+  return add(flag->disable_flag_override());
 }
 
-Command* Command::add_subcommand(std::string name, std::string description) {
-  subcommands_.push_back(std::make_unique<Command>(std::move(name), std::move(description)));
-  subcommands_.back()->above_ = this;
+Option* Command::add_words(const std::string& names, std::function<void(const std::vector<std::string>&)> take,
+                           std::vector<std::string> words, bool list, const std::string& description) {
+  CLI::Option* option = app_->add_option_function(names, take, description);
+  if (!list) option->expected(1);
+  return add(option)->one_of(std::move(words));
+}
+
+Command* Command::add_subcommand(const std::string& name, const std::string& description) {
+  CLI::App* app = app_->add_subcommand(name, description)->group("Commands");
+  app_->require_subcommand(0, 1);  // a job may be called as a command
+  subcommands_.emplace_back(new Command(std::shared_ptr<CLI::App>(app_, app), this));
   return subcommands_.back().get();
 }
 
-void Command::take_rest(std::vector<std::string>& rest, std::string usage) {
+void Command::footer(std::string text) { app_->footer(std::move(text)); }
+
+void Command::take_rest(std::vector<std::string>& rest, const std::string& usage) {
   rest_ = &rest;
-  usage_ = std::move(usage);
+  app_->prefix_command();
+  app_->formatter(std::make_shared<Formatter>(usage));
 }
 
-std::string Command::full_name() const { return above_ != nullptr ? above_->full_name() + " " + name_ : name_; }
+std::string Command::name() const { return app_->get_name(); }
+std::string Command::description() const { return app_->get_description(); }
+std::string Command::full_name() const { return above_ != nullptr ? above_->full_name() + " " + name() : name(); }
 
-// Goes through the words of a command line once.
-class Reading {
- public:
-  Reading(Command* command, std::vector<std::string> words) : command_(command), words_(std::move(words)) {}
+std::string Command::help() const {
+  std::string text = app_->get_formatter()->make_help(app_.get(), full_name(), CLI::AppFormatMode::Normal);
+  // CLI11 leaves blank lines for hidden options and for an empty footer.
+  text = CLI::detail::find_and_replace(text, "\n\n\n", "\n\n");
+  return text.substr(0, text.find_last_not_of('\n') + 1) + "\n";
+}
 
-  bool read() {
-    for (; at_ < words_.size(); ++at_) {
-      const std::string& word = words_[at_];
-      const bool option = !only_arguments_ && word.size() > 1 && word[0] == '-';
-      if (command_->rest_ != nullptr && (!option || word == "--")) return take_rest();
-      if (option && word == "--") {
-        only_arguments_ = true;
-        continue;
-      }
-      if (option ? !read_option(word) : !read_argument(word)) return false;
-      if (wants_help_) return true;
-    }
-    for (const auto& option : command_->options_)
-      if (option->required_ && !option->given_)
-        return fail(option->name() + (option->is_positional() ? "" : " " + option->type_) + " is missing");
-    if (!command_->subcommands_.empty() && !ends_itself()) return fail("which command?");
-    return true;
+Command* Command::subcommand(const CLI::App* app) const {
+  for (const auto& command : subcommands_)
+    if (command->app_.get() == app) return command.get();
+  return nullptr;
+}
+
+// The command in `words` that takes another program's command line, or null.
+Command* Command::taker(const std::vector<std::string>& words) {
+  if (rest_ != nullptr) return this;
+  if (words.empty()) return nullptr;
+  for (const auto& command : subcommands_)
+    if (command->name() == words[0] && command->rest_ != nullptr) return command.get();
+  return nullptr;
+}
+
+// What keeps the words that CLI11 left over from being a program; "" if they are one. `program` stood behind dashes.
+std::string Command::accept_rest(std::vector<std::string> program, bool dashes) {
+  const std::vector<std::string> words = app_->remaining();
+  if (!words.empty() && (dashes || is_option(words[0])))
+    return is_option(words[0]) ? complaint("") : "unexpected argument '" + words[0] + "' before --";
+  *rest_ = dashes ? std::move(program) : words;
+  return "";
+}
+
+// A word that CLI11 does not know comes before all else that is wrong.
+std::string Command::complaint(const std::string& error) const {
+  for (const std::string& word : app_->remaining()) {
+    if (word == "--") continue;
+    if (is_option(word)) return "there is no option " + word.substr(0, word.find('='));
+    if (rest_ != nullptr) break;  // another program's
+    return subcommands_.empty() ? "unexpected argument '" + word + "'" : "there is no command '" + word + "'";
   }
-
-  bool wants_help() const { return wants_help_; }
-  Command* command() const { return command_; }
-  const std::string& why() const { return why_; }
-
- private:
-  bool fail(std::string why) {
-    why_ = std::move(why);
-    return false;
-  }
-
-  // --help and --version need nothing else.
-  bool ends_itself() const {
-    for (const auto& option : command_->options_)
-      if (option->given_) return true;
-    return false;
-  }
-
-  bool take_rest() {
-    const auto begin = words_.begin() + static_cast<std::ptrdiff_t>(at_);
-    auto dashes = begin;
-    while (dashes != words_.end() && *dashes != "--") ++dashes;
-    // What stands before "--" and is no option is no program either.
-    if (dashes != words_.end() && dashes != begin) return fail("unexpected argument '" + *begin + "' before --");
-    command_->rest_->assign(dashes == begin && begin != words_.end() ? begin + 1 : begin, words_.end());
-    at_ = words_.size();
-    return true;
-  }
-
-  Option* find(const std::string& name) const {
-    for (const auto& option : command_->options_)
-      if (!option->is_positional() && (option->long_ == name || option->short_ == name)) return option.get();
-    return nullptr;
-  }
-
-  bool read_option(const std::string& word) {
-    const bool is_long = word[1] == '-';
-    const std::size_t equals = is_long ? word.find('=') : std::string::npos;
-    const std::string name = is_long ? word.substr(0, equals) : word.substr(0, 2);
-    Option* option = find(name);
-    if (option == nullptr) {
-      wants_help_ = name == "--help" || name == "-h";
-      return wants_help_ || fail("there is no option " + name);
-    }
-    if (option->flag_) {
-      if (equals != std::string::npos) return fail(name + " takes no value");
-      (void)option->take("");
-      // -ek: both of them.
-      return is_long || word.size() == 2 || read_option("-" + word.substr(2));
-    }
-    if (equals != std::string::npos) return give(option, word.substr(equals + 1));
-    if (!is_long && word.size() > 2) return give(option, word.substr(2));
-    if (at_ + 1 == words_.size() || is_option(words_[at_ + 1]))
-      return fail(name + " needs a value, " + option->type_);
-    return give(option, words_[++at_]);
-  }
-
-  // A negative number is a value.
-  static bool is_option(const std::string& word) {
-    return word.size() > 1 && word[0] == '-' && (word[1] < '0' || word[1] > '9') && word[1] != '.';
-  }
-
-  bool read_argument(const std::string& word) {
-    if (!command_->subcommands_.empty()) {
-      for (const auto& subcommand : command_->subcommands_)
-        if (subcommand->name_ == word) {
-          command_ = subcommand.get();
-          return true;
-        }
-      return fail("there is no command '" + word + "'");
-    }
-    for (const auto& option : command_->options_)
-      if (option->is_positional() && (option->list_ || !option->given_)) return give(option.get(), word);
-    return fail("unexpected argument '" + word + "'");
-  }
-
-  bool give(Option* option, const std::string& value) {
-    if (option->separator_ == '\0') return give_one(option, value);
-    for (std::size_t begin = 0; begin <= value.size();) {
-      const std::size_t end = std::min(value.find(option->separator_, begin), value.size());
-      if (!give_one(option, value.substr(begin, end - begin))) return false;
-      begin = end + 1;
-    }
-    return true;
-  }
-
-  bool give_one(Option* option, const std::string& value) {
-    return option->take(value) || fail(option->complaint(value));
-  }
-
-  Command* command_;
-  std::vector<std::string> words_;
-  std::string why_;
-  std::size_t at_ = 0;
-  bool only_arguments_ = false, wants_help_ = false;
-};
+  return CLI::detail::find_and_replace(error, "\n", " ");
+}
 
 Command::Parsed Command::parse(int argc, const char* const* argv, std::string* why, const Command** used) {
-  Reading reading(this, {argv + std::min(argc, 1), argv + argc});
-  const bool good = reading.read();
-  *why = reading.why();
-  *used = reading.command();
-  return !good ? Parsed::kWrong : reading.wants_help() ? Parsed::kHelp : Parsed::kGood;
+  std::vector<std::string> words(argv + std::min(argc, 1), argv + argc), program;
+  Command* other = taker(words);
+  const auto dashes = other != nullptr ? std::find(words.begin(), words.end(), "--") : words.end();
+  const bool split = dashes != words.end();
+  if (split) {
+    program.assign(dashes + 1, words.end());
+    words.erase(dashes, words.end());
+  }
+  if (other == nullptr || split) give_empty_values(&words);
+  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  const auto given = [this]() -> Command* {
+    const auto parsed = app_->get_subcommands();
+    return parsed.empty() ? this : subcommand(parsed.back());
+  };
+  why->clear();
+  try {
+    app_->parse(words);
+    *used = given();
+    if (*used == other) *why = other->accept_rest(std::move(program), split);
+    if (*used == this && !subcommands_.empty() && app_->parse_order().empty()) *why = "which command?";
+  } catch (const CLI::CallForHelp&) {
+    *used = given();
+    return Parsed::kHelp;
+  } catch (const CLI::ParseError& error) {
+    *used = given();
+    *why = (*used)->complaint(error.what());
+  }
+  return why->empty() ? Parsed::kGood : Parsed::kWrong;
 }
 
 bool parse(Command& program, const std::string& version, int argc, const char* const* argv, int* exit_code) {
@@ -353,7 +302,7 @@ int run(Command& program, const std::string& version, int argc, const char* cons
   try {
     return used->callback_ ? used->callback_() : 0;
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s: internal error: %s\n", program.name_.c_str(), error.what());
+    std::fprintf(stderr, "%s: internal error: %s\n", program.name().c_str(), error.what());
     return 1;
   }
 }
@@ -365,12 +314,13 @@ bool parse_and_tell(Command& program, const std::string& version, int argc, cons
   std::string why;
   const Command::Parsed parsed = program.parse(argc, argv, &why, used);
   if (parsed == Command::Parsed::kWrong) {
-    std::fprintf(stderr, "%s: %s; see %s --help\n", program.name_.c_str(), why.c_str(), (*used)->full_name().c_str());
+    std::fprintf(stderr, "%s: %s; see %s --help\n", program.name().c_str(), why.c_str(),
+                 (*used)->full_name().c_str());
     *exit_code = (*used)->usage_code_;
   } else if (parsed == Command::Parsed::kHelp) {
     std::fputs((*used)->help().c_str(), stdout);
   } else if (wants_version) {
-    std::printf("%s %s\n", program.name_.c_str(), version.c_str());
+    std::printf("%s %s\n", program.name().c_str(), version.c_str());
   }
   return parsed == Command::Parsed::kGood && !wants_version;
 }

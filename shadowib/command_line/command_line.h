@@ -1,7 +1,8 @@
 // Options, arguments and sub-commands of a program: described once, then parsed, shown by --help and completed by
 // shells.
 //
-// Knows nothing of shadowib. A library of templates (CLI11) takes longer to compile than all commands that use this.
+// Knows nothing of shadowib. CLI11 does the work. Its headers take seconds to compile, so command_line.cc alone
+// includes them.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,11 @@
 #include <string>
 #include <utility>
 #include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
 
 namespace command_line {
 
@@ -32,95 +38,82 @@ class Option {
   // Shells offer what this shell command prints, a line each. Where the type is FILE or DIR they offer those.
   Option* completed_by(std::string shell_command);
 
-  // For help and completion.
-  bool is_required() const { return required_; }
-  bool is_positional() const { return long_.empty() && short_.empty(); }
-  bool is_flag() const { return flag_; }
-  bool is_hidden() const { return hidden_; }
-  const std::string& long_name() const { return long_; }    // "--size", or ""
-  const std::string& short_name() const { return short_; }  // "-s", or ""
-  std::string name() const;  // the long name, else the short one; of an argument the word that stands for it
-  const std::string& type() const { return type_; }
-  const std::string& description() const { return description_; }
+  // For completion.
+  bool is_positional() const;
+  bool is_flag() const;
+  bool is_hidden() const;
+  std::string long_name() const;   // "--size", or ""
+  std::string short_name() const;  // "-s", or ""
+  std::string name() const;        // the long name, else the short one; an argument's word
+  std::string type() const;
+  std::string description() const;
   const std::vector<std::string>& words() const { return words_; }
   const std::string& candidates() const { return candidates_; }
 
  private:
   friend class Command;
-  friend class Reading;
   enum class Number { kNone, kWhole, kReal };
-  // Writes a value. False: it is none; the rules above have been looked at before.
-  using Take = std::function<bool(const std::string&)>;
 
-  Option(const std::string& names, std::string description, Take take);
-  std::string rule() const;  // what a wrong value is not
-  std::string complaint(const std::string& value) const;
-  bool take(const std::string& value);
+  Option(CLI::Option* option, Number number) : option_(option), number_(number) {}
+  // Complains that the value is `rule` where `good` is false.
+  Option* check(std::string rule, std::function<bool(const std::string&)> good);
 
-  std::string long_, short_, positional_, type_ = "TEXT", description_, candidates_, things_, never_empty_;
-  Take take_;
-  Number number_ = Number::kNone;
-  bool flag_ = false, list_ = false, required_ = false, hidden_ = false, given_ = false, bounded_ = false,
-       least_allowed_ = true;
-  double least_ = 0, most_ = 0;
-  char separator_ = '\0';
+  CLI::Option* option_;  // belongs to the App of the command
+  Number number_;
   std::vector<std::string> words_;
+  std::string candidates_;
 };
 
 class Command {
  public:
-  Command(std::string name, std::string description) : name_(std::move(name)), description_(std::move(description)) {}
+  Command(const std::string& name, const std::string& description);
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
 
   // Names as in "-s,--size"; a name without dashes is a positional argument. The value is written by parse(), and
   // must live until then. An option whose value is no list takes the last one given. The result lives as long as this
   // command.
-  Option* add_option(const std::string& names, std::string& value, std::string description);
-  Option* add_option(const std::string& names, std::optional<std::string>& value, std::string description);
-  Option* add_option(const std::string& names, std::vector<std::string>& values, std::string description);
-  Option* add_option(const std::string& names, int& value, std::string description);
-  Option* add_option(const std::string& names, std::uint32_t& value, std::string description);
-  Option* add_option(const std::string& names, std::uint64_t& value, std::string description);
-  Option* add_option(const std::string& names, double& value, std::string description);
+  Option* add_option(const std::string& names, std::string& value, const std::string& description);
+  Option* add_option(const std::string& names, std::optional<std::string>& value, const std::string& description);
+  Option* add_option(const std::string& names, std::vector<std::string>& values, const std::string& description);
+  Option* add_option(const std::string& names, int& value, const std::string& description);
+  Option* add_option(const std::string& names, std::uint32_t& value, const std::string& description);
+  Option* add_option(const std::string& names, std::uint64_t& value, const std::string& description);
+  Option* add_option(const std::string& names, double& value, const std::string& description);
   // "!--no-windows": sets the value to false.
-  Option* add_flag(const std::string& names, bool& value, std::string description);
+  Option* add_flag(const std::string& names, bool& value, const std::string& description);
   // Words that stand for values.
   template <typename Value>
   using Choices = std::vector<std::pair<std::string, Value>>;
   template <typename Value>
-  Option* add_choice(const std::string& names, Value& value, const Choices<Value>& choices, std::string description) {
-    return add(names, std::move(description),
-               [&value, choices](const std::string& word) {
-                 for (const auto& [name, meaning] : choices)
-                   if (name == word) value = meaning;
-                 return true;
-               })
-        ->one_of(words_of(choices));
+  Option* add_choice(const std::string& names, Value& value, const Choices<Value>& choices,
+                     const std::string& description) {
+    return add_words(
+        names, [&value, choices](const std::vector<std::string>& words) { value = meaning(choices, words.back()); },
+        words_of(choices), false, description);
   }
   // Given values replace the old list.
   template <typename Value>
   Option* add_choices(const std::string& names, std::vector<Value>& values, const Choices<Value>& choices,
-                      std::string description) {
-    return add(names, std::move(description),
-               [&values, choices, first = true](const std::string& word) mutable {
-                 if (std::exchange(first, false)) values.clear();
-                 for (const auto& [name, meaning] : choices)
-                   if (name == word) values.push_back(meaning);
-                 return true;
-               })
-        ->one_of(words_of(choices));
+                      const std::string& description) {
+    return add_words(
+        names,
+        [&values, choices](const std::vector<std::string>& words) {
+          values.clear();
+          for (const std::string& word : words) values.push_back(meaning(choices, word));
+        },
+        words_of(choices), true, description);
   }
 
-  Command* add_subcommand(std::string name, std::string description);
+  Command* add_subcommand(const std::string& name, const std::string& description);
   // Text below the options in help.
-  void footer(std::string text) { footer_ = std::move(text); }
+  void footer(std::string text);
   // The function that run() calls if this command was given. It returns the exit code.
   void callback(std::function<int()> function) { callback_ = std::move(function); }
   // run()'s exit code for wrong options of this command; else 2.
   void usage_code(int code) { usage_code_ = code; }
   // The words behind "--", or else from the first word that is no option, are another program's command line.
-  void take_rest(std::vector<std::string>& rest, std::string usage);
+  void take_rest(std::vector<std::string>& rest, const std::string& usage);
 
   enum class Parsed { kGood, kHelp, kWrong };
   // Reads argv and writes the values. *used is this or the sub-command that was given. kWrong: *why says so in one
@@ -130,27 +123,41 @@ class Command {
   std::string full_name() const;  // with those of the commands above
 
   // For completion.
-  const std::string& name() const { return name_; }
-  const std::string& description() const { return description_; }
+  std::string name() const;
+  std::string description() const;
   const std::vector<std::unique_ptr<Option>>& options() const { return options_; }
   const std::vector<std::unique_ptr<Command>>& subcommands() const { return subcommands_; }
   bool takes_rest() const { return rest_ != nullptr; }
 
  private:
-  friend class Reading;
   friend int run(Command& program, const std::string& version, int argc, const char* const* argv);
   friend bool parse_and_tell(Command& program, const std::string& version, int argc, const char* const* argv,
                              const Command** used, int* exit_code);
 
-  Option* add(const std::string& names, std::string description, Option::Take take);
+  Command(std::shared_ptr<CLI::App> app, const Command* above) : app_(std::move(app)), above_(above) {}
+
+  Option* add(CLI::Option* option, Option::Number number = Option::Number::kNone);
+  Option* add_words(const std::string& names, std::function<void(const std::vector<std::string>&)> take,
+                    std::vector<std::string> words, bool list, const std::string& description);
   template <typename Value>
   static std::vector<std::string> words_of(const Choices<Value>& choices) {
     std::vector<std::string> words;
     for (const auto& [word, value] : choices) words.push_back(word);
     return words;
   }
+  template <typename Value>
+  static Value meaning(const Choices<Value>& choices, const std::string& word) {
+    for (const auto& [name, value] : choices)
+      if (name == word) return value;
+    return {};
+  }
 
-  std::string name_, description_, footer_, usage_;
+  Command* subcommand(const CLI::App* app) const;
+  Command* taker(const std::vector<std::string>& words);
+  std::string accept_rest(std::vector<std::string> program, bool dashes);
+  std::string complaint(const std::string& error) const;
+
+  std::shared_ptr<CLI::App> app_;
   const Command* above_ = nullptr;
   std::vector<std::unique_ptr<Option>> options_;
   std::vector<std::unique_ptr<Command>> subcommands_;

@@ -73,16 +73,18 @@ TEST_F(CommandLine, OptionsInAllTheirForms) {
 TEST_F(CommandLine, ComplaintsNameTheOptionAndItsRule) {
   EXPECT_EQ(parse({"--bogus"}), "there is no option --bogus");
   EXPECT_EQ(parse({"-x"}), "there is no option -x");
-  EXPECT_EQ(parse({"--name"}), "--name needs a value, WORD");
-  EXPECT_EQ(parse({"--name", "--loud"}), "--name needs a value, WORD");
-  EXPECT_EQ(parse({"--loud=yes"}), "--loud takes no value");
+  EXPECT_EQ(parse({"--bogus=3", "--number", "x"}), "there is no option --bogus");
+  EXPECT_EQ(parse({"--name"}), "--name: 1 required WORD missing");
+  EXPECT_EQ(parse({"--loud=yes"}), "loud was given a disallowed flag override");
   EXPECT_EQ(parse({"--mode", "odd"}), "--mode: 'odd' is none of fast, slow");
   EXPECT_EQ(parse({"-i", "11"}), "--number: '11' is no whole number from -5 to 10");
   EXPECT_EQ(parse({"-i", "1.5"}), "--number: '1.5' is no whole number from -5 to 10");
-  EXPECT_EQ(parse({"-c", "-1"}), "--count: '-1' is no whole number");
-  EXPECT_EQ(parse({"-c", "4294967296"}), "--count: '4294967296' is no whole number");
+  EXPECT_EQ(parse({"-i", "010"}), "--number: '010' is no whole number from -5 to 10") << "8 or 10?";
+  EXPECT_EQ(parse({"-c", "-1"}), "Could not convert: --count = -1");
+  EXPECT_EQ(parse({"-c", "4294967296"}), "Could not convert: --count = 4294967296");
   EXPECT_EQ(parse({"--wait", "x"}), "--wait: 'x' is no number of seconds from 0.001 to 100000000");
   EXPECT_EQ(parse({"--job", ""}), "--job: it is empty; name a job");
+  EXPECT_EQ(parse({"--job=", "x"}), "--job: it is empty; name a job");
   for (const char* value : {"abc", "0", "-1", "inf", "nan", "", "1s"})
     EXPECT_EQ(parse({"--seconds", value}), "--seconds: '" + std::string(value) + "' is no number above 0");
   EXPECT_EQ(parse({"--several", "a,c"}), "--several: 'c' is none of a, b");
@@ -93,22 +95,24 @@ TEST_F(CommandLine, RequiredArgumentsAndOptions) {
   Command program("tool", "");
   program.add_option("SET", set, "")->required();
   program.add_option("--keep", keep, "")->required()->type_name("N");
-  EXPECT_EQ(parse(program, {"--keep", "1"}), "SET is missing");
+  EXPECT_EQ(parse(program, {"--keep", "1"}), "SET is required");
   EXPECT_EQ(parse(program, {"--help"}), "help of tool");
-  Command second("tool", "");
-  second.add_option("SET", set, "")->required();
-  second.add_option("--keep", keep, "")->required()->type_name("N");
-  EXPECT_EQ(parse(second, {"x"}), "--keep N is missing");
-  EXPECT_EQ(parse(second, {"y"}), "unexpected argument 'y'") << "one SET was given";
+  EXPECT_EQ(parse(program, {"x"}), "--keep is required");
+  EXPECT_EQ(parse(program, {"x", "y", "--keep", "1"}), "unexpected argument 'y'") << "one SET was given";
+  EXPECT_EQ(parse(program, {"--keeps", "1"}), "there is no option --keeps") << "nor is there a SET";
+  EXPECT_EQ(parse(program, {"--keep", "1", "--", "--x"}), "");
+  EXPECT_EQ(set, "--x");
 }
 
 TEST_F(CommandLine, AnotherProgramsCommandLineIsItsOwn) {
   const auto rest_of = [](std::vector<const char*> words, std::string* why) {
     std::vector<std::string> rest;
     bool loud = false;
+    int many = 0;
     Command program("tool", "");
     Command* run = program.add_subcommand("run", "");
     run->add_flag("--loud", loud, "");
+    run->add_option("--many", many, "")->between(1, 9);
     run->take_rest(rest, " -- CMD");
     *why = parse(program, std::move(words));
     return rest;
@@ -116,13 +120,21 @@ TEST_F(CommandLine, AnotherProgramsCommandLineIsItsOwn) {
   std::string why;
   EXPECT_EQ(rest_of({"run", "--loud", "--", "app", "--", "-x"}, &why), (std::vector<std::string>{"app", "--", "-x"}));
   EXPECT_EQ(why, "");
-  EXPECT_EQ(rest_of({"run", "app", "--loud"}, &why), (std::vector<std::string>{"app", "--loud"}));
+  EXPECT_EQ(rest_of({"run", "app", "--loud="}, &why), (std::vector<std::string>{"app", "--loud="}));
   EXPECT_EQ(rest_of({"run"}, &why), std::vector<std::string>{});
   EXPECT_EQ(why, "");
   (void)rest_of({"run", "stray", "--", "app"}, &why);
   EXPECT_EQ(why, "unexpected argument 'stray' before --");
   (void)rest_of({"run", "--bogus", "--", "app"}, &why);
   EXPECT_EQ(why, "there is no option --bogus");
+  (void)rest_of({"run", "--bogus", "app", "-x"}, &why);
+  EXPECT_EQ(why, "there is no option --bogus");
+  (void)rest_of({"run", "--many", "x", "app", "-x"}, &why);
+  EXPECT_EQ(why, "--many: 'x' is no whole number from 1 to 9") << "-x is the other program's";
+  EXPECT_EQ(rest_of({"run", "--", "run", "-h"}, &why), (std::vector<std::string>{"run", "-h"}));
+  EXPECT_EQ(rest_of({"run", "run", "-h"}, &why), (std::vector<std::string>{"run", "-h"}));
+  EXPECT_EQ(rest_of({"run", "--", "--bogus"}, &why), std::vector<std::string>{"--bogus"});
+  EXPECT_EQ(why, "");
   (void)rest_of({}, &why);
   EXPECT_EQ(why, "which command?");
   (void)rest_of({"fly"}, &why);
@@ -131,14 +143,31 @@ TEST_F(CommandLine, AnotherProgramsCommandLineIsItsOwn) {
   EXPECT_EQ(why, "help of tool run");
 }
 
+TEST_F(CommandLine, AnArgumentMayBeCalledAsACommand) {
+  std::string job;
+  std::optional<std::string> note;
+  Command program("tool", "");
+  program.add_subcommand("list", "");
+  Command* show = program.add_subcommand("show", "");
+  show->add_option("J", job, "");
+  show->add_option("--note", note, "");
+  EXPECT_EQ(parse(program, {"show", "list"}), "");
+  EXPECT_EQ(job, "list");
+  EXPECT_FALSE(note.has_value());
+  EXPECT_EQ(parse(program, {"show", "show", "--note", "a", "--note", ""}), "");
+  EXPECT_EQ(job, "show");
+  EXPECT_EQ(note, "");
+}
+
 TEST_F(CommandLine, HelpShowsAllButWhatIsHidden) {
   std::string secret;
   program_.add_option("--secret", secret, "not for you")->hidden();
   const std::string help = program_.help();
-  EXPECT_NE(help.find("Usage: tool [OPTIONS] [FILE]\n"), std::string::npos) << help;
+  EXPECT_NE(help.find("Usage: tool [OPTIONS] [FILE...]\n"), std::string::npos) << help;
   EXPECT_NE(help.find("  -l,--loud                       say\n                                  more\n"),
             std::string::npos)
       << help;
+  EXPECT_EQ(help.find("\n\n\n"), std::string::npos) << help;
   EXPECT_NE(help.find("  --seconds S "), std::string::npos) << help;
   EXPECT_EQ(help.find("secret"), std::string::npos);
 }
