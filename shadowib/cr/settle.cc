@@ -2,14 +2,7 @@
 //
 // With all threads of all members stopped, each member polls its completion queues into the refill queues and
 // publishes, per queue pair, how many receives were consumed and how many are left. A send queue is settled when it
-// is
-//   empty    everything posted is retired and every completion owed was polled;
-//   blocked  the oldest unretired request needs a receive, the peer has consumed all messages before it and has no
-//            receive left, in the shared queue that the request names if it is XRC's: nobody can post one, so this is
-//            stable;
-//   held     the queue pair is in SQD and has drained, or its peer never reached RTR;
-//   doomed   the peer is gone or in error.
-// Unreliable ones (UC, UD) run empty by themselves, or are held.
+// is empty, blocked, held or doomed (judge.h).
 // All figures only grow while nobody runs, so what is settled stays settled. When everybody is, a receiver waits for
 // the completions of all messages that senders have had acknowledged.
 
@@ -24,6 +17,7 @@
 #include "shadowib/base/guard.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/mappings.h"
+#include "shadowib/cr/judge.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/patience.h"
 #include "shadowib/cr/peers.h"
@@ -41,35 +35,9 @@ constexpr std::int64_t kOthersCheckNs = 10000000;  // between looks at whether o
 constexpr std::int64_t kQuietNs = 2000000000;
 constexpr int kAckTimeouts = 4;  // an adapter may take up to four times what was asked for (InfiniBand, 9.7.6.1.3)
 
-// One queue pair as its peer needs to see it.
-struct QpCounts {
-  std::uint32_t qp_num, remote_qp_num;
-  std::uint32_t consumed;     // receives completed on this connection (wraps)
-  std::uint32_t outstanding;  // receives posted and not completed
-  std::uint32_t delivered;    // messages it has sent that the peer is known to have taken (wraps)
-  std::uint32_t state;
-};
-
 // An XRC shared receive queue has a row too, behind those of queue pairs: many initiators may name it, one initiator
 // many, and only the requests that do wait for it.
 constexpr std::uint32_t kSrqRow = 1u << 31;  // in qp_num; such a row says of it how many are outstanding
-
-enum class Verdict { kEmpty, kBlocked, kHeld, kDoomed, kMoving };
-
-// What may have run is waited for until it is known, whatever kind it is.
-Guard waiting_for(ibv_wr_opcode opcode) {
-  switch (opcode) {
-    case IBV_WR_RDMA_WRITE:
-      return Guard::kAwaitWrites;
-    case IBV_WR_RDMA_READ:
-      return Guard::kAwaitReads;
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      return Guard::kAwaitAtomics;
-    default:
-      return Guard::kCountConsumed;
-  }
-}
 
 void poll_everything() {
   Registry& r = registry();
@@ -283,32 +251,26 @@ class Settler {
   Verdict judge(ShadowQp& qp) {
     qp.awaits_peer = false;
     retire_executed(qp);
-    std::uint64_t executed = executed_frontier(qp);
-    bool owed = owes_completion(qp, executed);
-    qp.frontier = executed;
-    if (executed == qp.send.head && !owed) return Verdict::kEmpty;
-    if (owed || qp.settled_state == IBV_QPS_ERR) return Verdict::kMoving;  // completions or flushes are on their way
-    if (!qp.is_reliable()) {
-      // Nobody holds an unreliable message back: it arrives or is lost.
-      return (qp.settled_state == IBV_QPS_SQD && !qp.draining) || !guarded(Guard::kAwaitDatagrams) ? Verdict::kHeld
-                                                                                                   : Verdict::kMoving;
-    }
-    const Peer found = find_peer(qp);
-    const QpCounts* peer = found.row;
-    if (found.may_come) return Verdict::kMoving;
-    if (peer == nullptr || peer->state == IBV_QPS_ERR || peer->state == IBV_QPS_RESET) return Verdict::kDoomed;
-    qp.awaits_peer = peer->state == IBV_QPS_INIT && guarded(Guard::kPeerInInit);
-    if (qp.awaits_peer) return Verdict::kHeld;
-    if (peer->remote_qp_num != qp.qp_num.value) return Verdict::kDoomed;
-    if (qp.settled_state == IBV_QPS_SQD && !qp.draining) return Verdict::kHeld;
+    const std::uint64_t executed = qp.frontier = executed_frontier(qp);
+    SendFacts send{.qp_num = qp.qp_num.value,
+                   .state = static_cast<std::uint32_t>(qp.settled_state),
+                   .draining = qp.draining,
+                   .reliable = qp.is_reliable(),
+                   .all_executed = executed == qp.send.head,
+                   .owes_completion = owes_completion(qp, executed)};
+    if (const std::optional<Verdict> verdict = judge_alone(send); verdict) return *verdict;
     const SendSlot& oldest = qp.send.slot(executed);
-    const QpCounts* receives = peer;
-    if (qp.is_initiator() && guarded(Guard::kCountSharedXrc))
+    send.oldest = oldest.wr.opcode;
+    send.messages_before = messages_before(qp, executed);
+    const Peer found = find_peer(qp);
+    PeerFacts peer{.row = found.row, .may_come = found.may_come};
+    const QpCounts* receives = found.row;
+    if (receives != nullptr && qp.is_initiator() && guarded(Guard::kCountSharedXrc))
       receives = find(*found.counts, oldest.wr.qp_type.xrc.remote_srqn | kSrqRow);
-    const bool all_consumed = peer->consumed == messages_before(qp, executed) || !guarded(Guard::kCountConsumed);
-    if (consumes_receive(oldest.wr.opcode) && all_consumed && receives != nullptr && receives->outstanding == 0)
-      return guarded(Guard::kBlockedSettles) ? Verdict::kBlocked : Verdict::kMoving;
-    return guarded(waiting_for(oldest.wr.opcode)) ? Verdict::kMoving : Verdict::kHeld;
+    if (receives != nullptr) peer.receives_left = receives->outstanding;
+    const Judgement judgement = judge_by_peer(send, peer);
+    qp.awaits_peer = judgement.awaits_peer;
+    return judgement.verdict;
   }
 
   struct Peer {
