@@ -15,6 +15,7 @@
 #include "ib2tcp/multicast.h"
 #include "ib2tcp/pinned.h"
 #include "ib2tcp/queue_pair.h"
+#include "ib2tcp/rendezvous.h"
 #include "ib2tcp/shared_receive_queue.h"
 #include "ib2tcp/transports/ofi_library.h"
 #include "ib2tcp/xrc.h"
@@ -38,6 +39,14 @@ std::size_t describe(char* buffer, std::size_t capacity) {
       g_engine->mrs.live(), g_engine->mws.live(), s.frames_sent.load(), s.frames_received.load(), s.acks_sent.load(),
       s.rnr_naks.load(), s.frames_refused.load(), s.handshakes_refused.load(), s.helper_turns.load(),
       arena_mapped_bytes());
+  if (n > 0 && g_engine->rendezvous != nullptr && static_cast<std::size_t>(n) < capacity) {
+    // In place of the closing brace.
+    const std::size_t at = static_cast<std::size_t>(n) - 1;
+    n = std::snprintf(buffer + at, capacity - at, ", ") + static_cast<int>(at);
+    n += g_engine->rendezvous->describe(buffer + n, capacity - static_cast<std::size_t>(n));
+    if (static_cast<std::size_t>(n) < capacity)
+      n += std::snprintf(buffer + n, capacity - static_cast<std::size_t>(n), "}");
+  }
   return n < 0 ? 0 : std::min(static_cast<std::size_t>(n), capacity == 0 ? 0 : capacity - 1);
 }
 

@@ -52,28 +52,9 @@ int open_unix(const Endpoint& peer) {
   return -1;
 }
 
-int open_tcp(const Endpoint& peer, bool same_host, unsigned attempt) {
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(peer.tcp_port);
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (!same_host) {
-    if (peer.addresses == 0) return -1;
-    std::memcpy(&address.sin_addr, peer.ipv4[attempt % peer.addresses], 4);
-  }
-  UnownedDescriptors unowned;
-  int low = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int fd = low < 0 ? -1 : unowned.own(low);
-  if (fd < 0) return -1;
-  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 || errno == EINPROGRESS) return fd;
-  g_host->close_descriptor(fd);
-  return -1;
-}
-
 }  // namespace
 
 Handshake* Handshake::connect(Link& link) {
-  static unsigned attempts = 0;
   const Rendezvous& me = *g_engine->rendezvous;
   const Endpoint& peer = link.peer();
   bool same_host = me.same_host(peer);
@@ -92,15 +73,48 @@ Handshake* Handshake::connect(Link& link) {
                                : "it listens on no address of a kind we may use");
     return nullptr;
   }
-  int fd = shm ? open_unix(peer) : open_tcp(peer, same_host, attempts++);
-  if (fd < 0) {
+  const int fd = shm ? open_unix(peer) : -1;
+  if (shm && fd < 0) {
     link.on_connect_failed(strerrordesc_np(errno));
     return nullptr;
   }
   auto* handshake = new Handshake(fd, ofi ? StreamKind::kOfi : shm ? StreamKind::kShm : StreamKind::kTcp, &link);
   handshake->step_ = Step::kConnecting;
-  handshake->start_watching(EPOLLOUT);
+  if (shm)
+    handshake->start_watching(EPOLLOUT);
+  else if (!handshake->dial_peer())
+    return nullptr;
   return handshake;
+}
+
+bool Handshake::dial_peer() {
+  std::vector<WayToPeer> ways = g_engine->rendezvous->ways_to(link_->peer(), link_->first_address);
+  const bool any = !ways.empty();
+  dial_ = !any ? nullptr
+               : Dial::start(
+                     std::move(ways), link_->peer().tcp_port,
+                     [](void* self, int fd, std::size_t way, const char* reason) {
+                       static_cast<Handshake*>(self)->on_dialed(fd, way, reason);
+                     },
+                     this);
+  start_timer();
+  if (dial_ != nullptr) return true;
+  fail(any ? strerrordesc_np(errno) : "it has no address that SHADOWIB_IB2TCP_NETWORK leads to");
+  return false;
+}
+
+void Handshake::on_dialed(int fd, std::size_t way, const char* reason) {
+  dial_ = nullptr;
+  if (fd < 0) {
+    fail(reason);
+    return;
+  }
+  fd_ = fd;
+  // Until its process has answered: somebody else may have that address.
+  link_->first_address = way + 1;
+  way_ = way;
+  watch_fd(EPOLLIN);
+  greet();
 }
 
 void Handshake::accept(int fd, StreamKind kind) {
@@ -122,10 +136,18 @@ Handshake::~Handshake() {
 }
 
 void Handshake::start_watching(std::uint32_t events) {
+  watch_fd(events);
+  start_timer();
+}
+
+void Handshake::watch_fd(std::uint32_t events) {
   watch_ = {[](void* self, std::uint32_t ready) { static_cast<Handshake*>(self)->on_ready(ready); }, this};
+  g_engine->watch(watch_, fd_, events, true);
+}
+
+void Handshake::start_timer() {
   timeout_.fire = [](void* self) { static_cast<Handshake*>(self)->fail("no answer in time"); };
   timeout_.owner = this;
-  g_engine->watch(watch_, fd_, events, true);
   g_engine->arm(timeout_, monotonic_ns() + kHandshakeTimeoutNs);
   g_engine->want_turn();
 }
@@ -135,6 +157,7 @@ void Handshake::abandon() { finish(); }
 void Handshake::finish() {
   g_engine->unwatch(watch_);
   g_engine->disarm(timeout_);
+  if (dial_ != nullptr) std::exchange(dial_, nullptr)->abandon();
   if (link_ == nullptr) g_engine->rendezvous->remove_half_open(this);
   if (fd_ >= 0) g_host->close_descriptor(fd_);
   fd_ = -1;
@@ -265,6 +288,7 @@ bool Handshake::on_greeting() {
 bool Handshake::on_challenge() {
   if (challenge_.magic != kHandshakeMagic || challenge_.version != kHandshakeVersion)
     return fail("it speaks another version of the protocol"), false;
+  link_->first_address = way_;
   mac('C', nullptr, proof_.mac);
   step_ = Step::kAwaitAnswer;
   return send_all(&proof_, sizeof(proof_));

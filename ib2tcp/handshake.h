@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "ib2tcp/dial.h"
 #include "ib2tcp/engine.h"
 #include "ib2tcp/wire.h"
 
@@ -24,6 +25,8 @@ class Handshake {
 
   // Whether the peer has said anything: its process is there and runs.
   bool answered() const { return step_ > Step::kAwaitChallenge; }
+  // Whether some of its addresses have hardly been tried.
+  bool has_more_addresses() const { return dial_ != nullptr && dial_->has_more(); }
 
   // Gives up without telling anybody; deletes itself.
   void abandon();
@@ -35,7 +38,11 @@ class Handshake {
   ~Handshake();
   friend class Engine;
 
+  bool dial_peer();
+  void on_dialed(int fd, std::size_t way, const char* reason);
   void start_watching(std::uint32_t events);
+  void watch_fd(std::uint32_t events);
+  void start_timer();
   void on_ready(std::uint32_t events);
   bool advance();
   bool read_exactly(void* to, std::size_t bytes, bool* failed);
@@ -67,6 +74,8 @@ class Handshake {
   char input_[128];
   std::size_t have_ = 0;
   int passed_[3] = {-1, -1, -1};
+  std::size_t way_ = 0;          // that was connected
+  Dial* dial_ = nullptr;         // while a connection over TCP is being made
   OfiStream* stream_ = nullptr;  // while its connection is being made
 };
 

@@ -37,8 +37,8 @@ void Link::want_connection() {
 }
 
 bool Link::being_made() const {
-  return state_ == State::kConfirming ||
-         (state_ == State::kConnecting && attempt_ != nullptr && attempt_->answered());
+  return state_ == State::kConfirming || (state_ == State::kConnecting && attempt_ != nullptr &&
+                                          (attempt_->answered() || attempt_->has_more_addresses()));
 }
 
 void Link::on_connect_failed(const char* reason) {

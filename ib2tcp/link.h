@@ -122,7 +122,8 @@ class Link {
   // Sleep preparation of the helper; see Stream.
   bool prepare_sleep();
   void wake_up();
-  bool readable = true;  // epoll said so, or not known; only for streams that cannot tell by memory
+  std::size_t first_address = 0;  // the one to try first
+  bool readable = true;           // epoll said so, or not known; only for streams that cannot tell by memory
 
  private:
   // Input.

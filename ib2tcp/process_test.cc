@@ -2,8 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -99,6 +104,61 @@ TEST(Settings, AnExchangeThatFailsLeavesNothingBehind) {
   ibv_context* context = process.ops().open_device(list[0]);
   ASSERT_NE(context, nullptr);
   EXPECT_EQ(process.ops().close_device(context), 0);
+  process.ops().free_device_list(list);
+}
+
+// What /proc/net/tcp and tcp6 say listens at a port: "0100007F", all zeros for everywhere.
+std::set<std::string> listening_addresses(std::uint16_t port) {
+  std::set<std::string> found;
+  char wanted[8];
+  std::snprintf(wanted, sizeof(wanted), ":%04X", port);
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream lines(table);
+    for (std::string line; std::getline(lines, line);) {
+      std::istringstream words(line);
+      std::string number, local, remote, state;
+      words >> number >> local >> remote >> state;
+      if (state == "0A" && local.size() > 5 && local.substr(local.size() - 5) == wanted)
+        found.insert(local.substr(0, local.size() - 5));
+    }
+  }
+  return found;
+}
+
+TEST(Settings, TheNetworkIsWhereAProcessListens) {
+  auto exchange = std::make_shared<FakeExchange>();
+  ProcessOptions options;
+  options.transport = "tcp";
+  options.config["SHADOWIB_IB2TCP_NETWORK"] = "127.0.0.0/8";
+  Process one(exchange, options), two(exchange, options);
+  {
+    Device a(one), b(two);
+    Endpoint x(a), y(b);
+    connect(x, y);
+    ASSERT_EQ(y.post_recv(5, {y.sge(0, 100)}), 0);
+    ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+    EXPECT_WC(y.wait(), 5, IBV_WC_SUCCESS);
+    char figures[2048] = {};
+    one.ops().describe(figures, sizeof(figures));
+    const std::string text = figures;
+    EXPECT_NE(text.find("\"network\": \"127.0.0.0/8\", \"listens\": [\"127.0.0.1\"]"), std::string::npos) << text;
+    const std::size_t port = text.find("\"port\": ");
+    ASSERT_NE(port, std::string::npos);
+    EXPECT_EQ(listening_addresses(static_cast<std::uint16_t>(std::atoi(text.c_str() + port + 8))),
+              std::set<std::string>{"0100007F"});
+  }
+}
+
+TEST(Settings, ANetworkThatThisHostHasNotIsRefused) {
+  ProcessOptions options;
+  options.transport = "tcp";
+  options.config["SHADOWIB_IB2TCP_NETWORK"] = "no-such-one";
+  Process process(std::make_shared<FakeExchange>(), options);
+  int n = 0;
+  ibv_device** list = process.ops().get_device_list(&n);
+  EXPECT_EQ(process.ops().open_device(list[0]), nullptr);
+  EXPECT_EQ(process.last_errno(), EINVAL);
+  EXPECT_NE(process.log().find("lo 127.0.0.1/8"), std::string::npos) << process.log();
   process.ops().free_device_list(list);
 }
 

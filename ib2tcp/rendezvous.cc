@@ -1,17 +1,15 @@
 #include "ib2tcp/rendezvous.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 
@@ -19,6 +17,7 @@
 #include "ib2tcp/handshake.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
+#include "ib2tcp/socket_address.h"
 #include "ib2tcp/transports/ofi_fabric.h"
 #include "ib2tcp/transports/ofi_library.h"
 
@@ -26,7 +25,7 @@ namespace shadowib::ib2tcp {
 namespace {
 
 constexpr std::uint32_t kEndpointMagic = 0x45324249;  // "IB2E"
-constexpr std::uint16_t kEndpointVersion = 2;
+constexpr std::uint16_t kEndpointVersion = 3;
 constexpr std::uint16_t kLastLid =
     0xBFFE;  // 0xBFFF stands for nobody (shadowib/cr/peers.h); above are multicast LIDs
 constexpr int kBacklog = 256;
@@ -93,18 +92,16 @@ int Rendezvous::start(std::vector<std::unique_ptr<Device>>& devices) {
     if (int rc = listen_tcp(); rc != 0) return rc;
   if (choice_ == TransportChoice::kOfi)
     if (int rc = open_fabric(); rc != 0) return rc;
-  collect_addresses();
   return publish(devices);
 }
 
 Rendezvous::~Rendezvous() {
   g_engine->poller = nullptr;
-  for (Watch* watch : {&unix_watch_, &tcp_watch_}) {
-    int fd = watch->fd;
-    if (fd < 0) continue;
-    g_engine->unwatch(*watch);
+  if (const int fd = unix_watch_.fd; fd >= 0) {
+    g_engine->unwatch(unix_watch_);
     g_host->close_descriptor(fd);
   }
+  stop_listening();
   if (key_ != nullptr) g_host->unmap(key_, kKeyBytes);
 }
 
@@ -134,29 +131,91 @@ int Rendezvous::listen_unix() {
   return 0;
 }
 
-int Rendezvous::listen_tcp() {
+int Rendezvous::choose_network() {
+  const char* given = g_host->config("SHADOWIB_IB2TCP_NETWORK");
+  network_ = given != nullptr ? given : "";
+  restricted_ = !network_.empty() && network_ != "any";
   UnownedDescriptors unowned;
-  int low = ::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  int fd = low < 0 ? -1 : unowned.own(low);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_ANY);
-  socklen_t length = sizeof(address);
-  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd, kBacklog) != 0 ||
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    log_message(LogLevel::kError, "cannot listen on a TCP socket: %s", strerrordesc_np(errno));
-    return EIO;
+  if (Status s = choose_addresses(network_, &chosen_); !s.ok()) {
+    log_message(LogLevel::kError,
+                "SHADOWIB_IB2TCP_NETWORK: %s; name one of these, or any; after a restart: shadowib restart --network",
+                s.text());
+    return EINVAL;
   }
-  self_.tcp_port = ntohs(address.sin_port);
-  tcp_watch_ = {[](void* self, std::uint32_t) {
-                  auto* rendezvous = static_cast<Rendezvous*>(self);
-                  rendezvous->accept_all(rendezvous->tcp_watch_, rendezvous->choice_ == TransportChoice::kOfi
-                                                                     ? StreamKind::kOfi
-                                                                     : StreamKind::kTcp);
-                },
-                this};
-  g_engine->watch(tcp_watch_, fd, EPOLLIN, true);
+  on_host_ = host_addresses();
+  if (chosen_.size() > kMaxAddresses) chosen_.resize(kMaxAddresses);
+  for (const HostAddress& a : chosen_) self_.address[self_.addresses++] = a.address;
   return 0;
+}
+
+bool Rendezvous::listen_on(const IpAddress& address, int index) {
+  UnownedDescriptors unowned;
+  const int low = ::socket(is_ipv4(address) ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  const int fd = low < 0 ? -1 : unowned.own(low);
+  if (fd < 0) {
+    if (low >= 0) ::close(low);
+    return false;
+  }
+  // An address that has just been given may not be usable yet.
+  const int on = 1, off = 0;
+  ::setsockopt(fd, IPPROTO_IP, IP_FREEBIND, &on, sizeof(on));
+  const bool everywhere = address == IpAddress{};
+  if (!is_ipv4(address)) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, everywhere ? &off : &on, sizeof(on));
+  sockaddr_storage bound{};
+  socklen_t length = sizeof(bound);
+  if (!bind_to(fd, address, self_.tcp_port) || ::listen(fd, kBacklog) != 0 ||
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length) != 0) {
+    const int error = errno;
+    g_host->close_descriptor(fd);
+    errno = error;
+    return false;
+  }
+  // The port lies at the same place in both families.
+  self_.tcp_port = ntohs(reinterpret_cast<sockaddr_in*>(&bound)->sin_port);
+  Listener& listener = listeners_[index];
+  listener.rendezvous = this;
+  listener.watch = {[](void* owner, std::uint32_t) {
+                      auto* ready = static_cast<Listener*>(owner);
+                      Rendezvous* rendezvous = ready->rendezvous;
+                      rendezvous->accept_all(ready->watch, rendezvous->choice_ == TransportChoice::kOfi
+                                                               ? StreamKind::kOfi
+                                                               : StreamKind::kTcp);
+                    },
+                    &listener};
+  g_engine->watch(listener.watch, fd, EPOLLIN, true);
+  return true;
+}
+
+void Rendezvous::stop_listening() {
+  for (Listener& listener : listeners_) {
+    const int fd = listener.watch.fd;
+    if (fd < 0) continue;
+    g_engine->unwatch(listener.watch);
+    g_host->close_descriptor(fd);
+  }
+  self_.tcp_port = 0;
+}
+
+// Everywhere, or on the chosen addresses, all by one port.
+int Rendezvous::listen_tcp() {
+  constexpr int kTries = 32;  // the port that one address has given may be taken at another
+  constexpr IpAddress kAnywhere4{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 0, 0};
+  if (int rc = choose_network(); rc != 0) return rc;
+  if (!restricted_) {
+    self_.on_all = 1;
+    if (listen_on(IpAddress{}, 0) || listen_on(kAnywhere4, 0)) return 0;
+  }
+  for (int tries = 0; restricted_ && tries < kTries; ++tries) {
+    std::size_t n = 0;
+    while (n < chosen_.size() && listen_on(chosen_[n].address, static_cast<int>(n))) ++n;
+    if (n == chosen_.size()) return 0;
+    const int error = errno;
+    stop_listening();
+    errno = error;
+    if (error != EADDRINUSE) break;
+  }
+  log_message(LogLevel::kError, "cannot listen on a TCP socket: %s", strerrordesc_np(errno));
+  return EIO;
 }
 
 int Rendezvous::open_fabric() {
@@ -174,24 +233,44 @@ int Rendezvous::open_fabric() {
   return 0;
 }
 
-void Rendezvous::collect_addresses() {
-  if (self_.tcp_port == 0) return;
-  UnownedDescriptors unowned;
-  int fd = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return;
-  ifreq requests[32];
-  ifconf list{};
-  list.ifc_len = sizeof(requests);
-  list.ifc_req = requests;
-  if (::ioctl(fd, SIOCGIFCONF, &list) == 0) {
-    int n = list.ifc_len / static_cast<int>(sizeof(ifreq));
-    for (int i = 0; i < n && self_.addresses < 8; ++i) {
-      const auto* address = reinterpret_cast<const sockaddr_in*>(&requests[i].ifr_addr);
-      if (address->sin_family != AF_INET || (ntohl(address->sin_addr.s_addr) >> 24) == 127) continue;
-      std::memcpy(self_.ipv4[self_.addresses++], &address->sin_addr, 4);
+std::vector<WayToPeer> Rendezvous::ways_to(const Endpoint& peer, std::size_t first) const {
+  std::vector<WayToPeer> near, far;
+  const bool same = same_host(peer);
+  if (same && peer.on_all != 0) return {{.to = kLoopback4, .number = 0}, {.to = kLoopback6, .number = 1}};
+  for (std::size_t i = 0; i < peer.addresses; ++i) {
+    // Hosts may have the same private address (a bridge for containers): there we would find ourselves.
+    const IpAddress& to = peer.address[i];
+    const auto is_ours = [&to](const HostAddress& a) { return a.address == to; };
+    if (!same && std::any_of(on_host_.begin(), on_host_.end(), is_ours)) continue;
+    WayToPeer way{.to = to, .number = i};
+    bool adjacent = false;
+    for (const HostAddress& own : restricted_ ? chosen_ : on_host_) {
+      if (is_ipv4(own.address) != is_ipv4(to) || (own.loopback && !same)) continue;
+      const bool closer = same_network(own.address, to, own.bits);
+      if (restricted_ && !same && (!way.has_source || (closer && !adjacent))) {
+        way.has_source = true;
+        way.from = own.address;
+      }
+      adjacent = adjacent || closer;
     }
+    if (restricted_ && !same && !way.has_source) continue;
+    (adjacent ? near : far).push_back(way);
   }
-  ::close(fd);
+  near.insert(near.end(), far.begin(), far.end());
+  // What has worked, or is next after what has not, comes first.
+  const auto it = std::find_if(near.begin(), near.end(), [first](const WayToPeer& w) { return w.number == first; });
+  if (it != near.end()) std::rotate(near.begin(), it, std::next(it));
+  return near;
+}
+
+int Rendezvous::describe(char* buffer, std::size_t capacity) const {
+  std::string network = network_.empty() ? "any" : network_;
+  std::erase_if(network, [](char c) { return c == '"' || c == '\\' || c < ' '; });
+  std::string text = "\"network\": \"" + network + "\", \"listens\": [";
+  for (std::size_t i = 0; i < self_.addresses && self_.tcp_port != 0; ++i)
+    text += (i == 0 ? "\"" : ", \"") + text_of(self_.address[i]) + "\"";
+  text += "], \"port\": " + std::to_string(self_.tcp_port);
+  return std::snprintf(buffer, capacity, "%s", text.c_str());
 }
 
 int Rendezvous::claim_lid(std::uint16_t* lid) {
@@ -243,7 +322,7 @@ bool Rendezvous::read_endpoint(std::uint16_t lid, Endpoint* endpoint) {
   std::size_t bytes = 0;
   if (exchange_lookup(key, endpoint, sizeof(*endpoint), &bytes) != 0) return false;
   if (bytes == sizeof(*endpoint) && endpoint->magic == kEndpointMagic && endpoint->version == kEndpointVersion &&
-      endpoint->unix_name_bytes <= sizeof(endpoint->unix_name) && endpoint->addresses <= 8 &&
+      endpoint->unix_name_bytes <= sizeof(endpoint->unix_name) && endpoint->addresses <= kMaxAddresses &&
       endpoint->fabric_name_bytes <= sizeof(endpoint->fabric_name) &&
       ::strnlen(endpoint->provider, sizeof(endpoint->provider)) < sizeof(endpoint->provider))
     return true;

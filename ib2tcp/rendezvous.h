@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "ib2tcp/dial.h"
 #include "ib2tcp/engine.h"
 #include "ib2tcp/wire.h"
 
@@ -17,6 +19,7 @@ class OfiFabric;
 
 enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp, kOfi };
 
+inline constexpr std::size_t kMaxAddresses = 8;
 inline constexpr std::size_t kMaxProviderName = 32, kMaxFabricName = 64;
 
 // A process publishes one as ib2tcp/ep/<lid>, for each of its LIDs. Fixed layout, checked on reading.
@@ -30,16 +33,18 @@ struct Endpoint {
   std::uint64_t guid;            // of the port this record is about, network byte order
   std::uint16_t tcp_port;        // 0: does not listen
   std::uint8_t unix_name_bytes;  // 0: does not listen
-  std::uint8_t addresses;        // IPv4 addresses that follow, best first
+  std::uint8_t addresses;        // that follow, best first
   std::uint8_t unix_name[20];    // abstract, made by autobind, without the leading zero byte
-  std::uint8_t ipv4[8][4];
+  std::uint8_t on_all;           // it listens on every address of the host, loopback included
+  std::uint8_t unused[3];
+  IpAddress address[kMaxAddresses];
   // The provider of libfabric it uses, and its address there; no bytes: none.
   char provider[kMaxProviderName];
   std::uint8_t fabric_name_bytes;
   std::uint8_t reserved[7];
   std::uint8_t fabric_name[kMaxFabricName];
 };
-static_assert(sizeof(Endpoint) == 216);
+static_assert(sizeof(Endpoint) == 320);
 
 class Rendezvous {
  public:
@@ -62,6 +67,10 @@ class Rendezvous {
   Link* link_for_incoming(std::uint16_t lid, const std::uint8_t uuid[16]);
   // How to reach it, or a reason why not.
   bool same_host(const Endpoint& peer) const;
+  // The addresses to connect to it at, best first; `first` turns the list.
+  std::vector<WayToPeer> ways_to(const Endpoint& peer, std::size_t first) const;
+  // For people: the network that was chosen, and where this process listens; JSON fields. Returns bytes.
+  int describe(char* buffer, std::size_t capacity) const;
 
   void add_half_open(Handshake* handshake);
   void remove_half_open(Handshake* handshake);
@@ -69,9 +78,11 @@ class Rendezvous {
  private:
   int claim_lid(std::uint16_t* lid);
   int listen_unix();
+  int choose_network();
   int listen_tcp();
+  bool listen_on(const IpAddress& address, int index);
+  void stop_listening();
   int open_fabric();
-  void collect_addresses();
   int publish(std::vector<std::unique_ptr<Device>>& devices);
   bool read_endpoint(std::uint16_t lid, Endpoint* endpoint);
   void accept_all(Watch& watch, StreamKind kind);
@@ -79,7 +90,16 @@ class Rendezvous {
   Endpoint self_{};
   TransportChoice choice_ = TransportChoice::kAuto;
   std::uint8_t* key_ = nullptr;  // in memory from HostServices::map
-  Watch unix_watch_, tcp_watch_;
+  Watch unix_watch_;
+  struct Listener {
+    Rendezvous* rendezvous = nullptr;
+    Watch watch;
+  };
+  Listener listeners_[kMaxAddresses];
+  std::string network_;               // as it was given
+  bool restricted_ = false;           // to `chosen_`
+  std::vector<HostAddress> chosen_;   // that are published, best first
+  std::vector<HostAddress> on_host_;  // all
   std::unique_ptr<OfiFabric> fabric_;
   std::unordered_map<std::uint16_t, Link*> by_lid_;
   std::vector<Handshake*> half_open_;  // incoming and not authenticated, oldest first

@@ -22,6 +22,8 @@ struct JobInfo {
   char ib2tcp_transport[64];  // SHADOWIB_IB2TCP_TRANSPORT of the restarting command, or empty
   char verbs_library[1024];   // SHADOWIB_IBVERBS of the restarting command, a path made absolute, or empty
   char fault[64];             // SHADOWIB_FAULT of the restarting command, or empty (hooks/threads/fault.h)
+  // New fields go to the end: images with an older layout are told less (imager/save/restart_mailbox.h).
+  char ib2tcp_network[128];  // --network of the restarting command, or empty
 };
 
 // Twice a step, so that who fails in one is heard of before the others give up.

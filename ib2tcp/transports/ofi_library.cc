@@ -9,9 +9,11 @@
 #include <stdlib.h>
 
 #include <cstring>
+#include <vector>
 
 #include "ib2tcp/host.h"
 #include "ib2tcp/transports/ofi_fabric.h"
+#include "shadowib/base/networks.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -38,7 +40,8 @@ void set_up_environment() {
   ::setenv("FI_OFI_RXM_MSG_RX_SIZE", "16", 0);     // 17 MiB in all instead of 69, and an image has them too
 }
 
-fi_info* ask(const char* provider, fi_ep_type type) {
+// `source`: an address of this host to listen at, or nullptr.
+fi_info* ask(const char* provider, fi_ep_type type, const char* source) {
   fi_info* hints = g_library.dupinfo(nullptr);
   if (hints == nullptr) return nullptr;
   hints->fabric_attr->prov_name = ::strdup(provider);
@@ -53,12 +56,38 @@ fi_info* ask(const char* provider, fi_ep_type type) {
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->tx_attr->msg_order = hints->rx_attr->msg_order = FI_ORDER_SAS;
   fi_info* info = nullptr;
-  const int rc = g_library.getinfo(kApi, nullptr, nullptr, 0, hints, &info);
+  const int rc = g_library.getinfo(kApi, source, nullptr, source != nullptr ? FI_SOURCE : 0, hints, &info);
   g_library.freeinfo(hints);
   if (rc != 0) return nullptr;
   if (info->ep_attr->max_msg_size >= kOfiMessageBytes && info->src_addrlen <= kMaxFabricName) return info;
   g_library.freeinfo(info);
   return nullptr;
+}
+
+fi_info* ask_both(const char* provider, const char* source) {
+  fi_info* info = ask(provider, FI_EP_MSG, source);
+  return info != nullptr ? info : ask(provider, FI_EP_RDM, source);
+}
+
+// At an address of the network that was chosen, if one was.
+fi_info* ask_on_network(const char* provider) {
+  const char* network = g_host->config("SHADOWIB_IB2TCP_NETWORK");
+  if (network == nullptr || *network == '\0' || std::strcmp(network, "any") == 0) return ask_both(provider, nullptr);
+  std::vector<HostAddress> chosen;
+  {
+    UnownedDescriptors unowned;
+    (void)choose_addresses(network, &chosen);  // a wrong one is told when addresses are taken
+  }
+  for (const HostAddress& address : chosen)
+    if (fi_info* info = ask_both(provider, text_of(address.address).c_str())) return info;
+  fi_info* info = ask_both(provider, nullptr);
+  if (info != nullptr)
+    log_message(
+        LogLevel::kWarn,
+        "SHADOWIB_IB2TCP_TRANSPORT=ofi:%s chooses its own network; SHADOWIB_IB2TCP_NETWORK=%s is for the first "
+        "words of a connection only",
+        provider, network);
+  return info;
 }
 
 }  // namespace
@@ -85,8 +114,7 @@ int load_ofi(const char* provider) {
       !find(library, g_library.fabric, "fi_fabric", "FABRIC_1.1") ||
       !find(library, g_library.strerror, "fi_strerror", "FABRIC_1.0"))
     return ENOENT;
-  g_library.info = ask(provider, FI_EP_MSG);
-  if (g_library.info == nullptr) g_library.info = ask(provider, FI_EP_RDM);
+  g_library.info = ask_on_network(provider);
   if (g_library.info == nullptr) {
     log_message(
         LogLevel::kError,

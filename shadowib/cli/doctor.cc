@@ -8,6 +8,7 @@
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/machine.h"
+#include "shadowib/cli/network.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
@@ -104,7 +105,8 @@ int doctor(DoctorArguments& arguments) {
   const Places places;
   for (const Findings& part :
        {examine_kernel(places), installation(), examine_restart(), examine_storage(common.directory, common.exchange),
-        examine_devices(places), examine_transports(environment("IB2TCP_TRANSPORT"))})
+        examine_devices(places), examine_transports(environment("IB2TCP_TRANSPORT")),
+        Findings{examine_network(environment("IB2TCP_NETWORK"))}})
     report.add("", part);
   for (const std::string& set : arguments.sets) report.add("set " + set, examine_set(common, set));
   for (const std::string& program : arguments.programs) report.add("program " + program, examine_program(program));

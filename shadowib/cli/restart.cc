@@ -18,6 +18,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/launched_restart.h"
+#include "shadowib/cli/network.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/restart_place.h"
 #include "shadowib/cli/sets.h"
@@ -27,7 +28,7 @@ namespace {
 
 struct RestartArguments {
   Common common;
-  std::string set, backend, files = "keep";
+  std::string set, backend, network, files = "keep";
   std::optional<std::string> members;
   int wait_s = 300, timeout_s = 60;
 };
@@ -78,6 +79,7 @@ Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, 
   SHADOWIB_TRY(copy_text(environment("LOG"), "SHADOWIB_LOG", info->log));
   SHADOWIB_TRY(copy_text(verbs_library(), "SHADOWIB_IBVERBS", info->verbs_library));
   SHADOWIB_TRY(copy_text(environment("FAULT"), "SHADOWIB_FAULT", info->fault));
+  SHADOWIB_TRY(copy_text(arguments.network, "--network", info->ib2tcp_network));
   return copy_text(environment("IB2TCP_TRANSPORT"), "SHADOWIB_IB2TCP_TRANSPORT", info->ib2tcp_transport);
 }
 
@@ -205,6 +207,8 @@ int restart(RestartArguments& arguments) {
   SetManifest manifest;
   std::set<std::uint32_t> members;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (arguments.network.empty()) arguments.network = environment("IB2TCP_NETWORK");
+  if (Status s = check_network(arguments.network); !s.ok()) return fail(common, s);
   if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
   if (!valid_job_name(manifest.job))
@@ -240,6 +244,7 @@ void add_restart(Command& program) {
                    "What carries the verbs from now on: auto, verbs or ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")
       ->one_of({"auto", "verbs", "ib2tcp"})
       ->type_name("NAME");
+  add_network(command, &arguments->network);
   command
       ->add_option(
           "--members", arguments->members,

@@ -7,11 +7,11 @@
 #include "hooks/imager/processor.h"
 #include "hooks/threads/request_signals.h"
 #include "shadowib/cli/common.h"
-#include "shadowib/cli/container_init.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/libraries.h"
+#include "shadowib/cli/network.h"
 #include "shadowib/cli/program.h"
 #include "shadowib/exchange/exchange.h"
 
@@ -21,7 +21,7 @@ namespace {
 
 struct RunOptions {
   Common common;
-  std::string job, backend, cpu, checkpoint_on, kill_on;
+  std::string job, backend, cpu, network, checkpoint_on, kill_on;
   double interval_s = 0, timeout_s = 0;
   unsigned keep = 0;
   Arguments command;
@@ -88,6 +88,7 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   ::unsetenv("SHADOWIB_REDIS_PASSWORD");  // CMD's environment goes into images
   export_variable("SHADOWIB_BACKEND", options.backend);
   if (!options.cpu.empty()) export_processor_level(options.cpu);
+  if (!options.network.empty()) export_variable("SHADOWIB_IB2TCP_NETWORK", options.network);
   export_seconds("SHADOWIB_INTERVAL", options.interval_s);
   if (!options.checkpoint_on.empty()) export_variable("SHADOWIB_CHECKPOINT_ON", options.checkpoint_on);
   if (!options.kill_on.empty()) export_variable("SHADOWIB_KILL_ON", options.kill_on);
@@ -171,8 +172,6 @@ int run(RunOptions& options) {
     return run_failed(common, s, s.code() == Code::kNotFound ? kRunNotFound : kRunRefused);
   if (Status s = judge_program(program); !s.ok()) return run_failed(common, s, kRunRefused);
 
-  if (!leave_init_behind())
-    return run_failed(common, Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno)), kRunFailed);
   if (options.job.empty()) options.job = environment("JOB");
   if (options.job.empty()) options.job = default_job_name(options.command[0], ::getpid());
   if (!valid_job_name(options.job))
@@ -183,6 +182,8 @@ int run(RunOptions& options) {
   if (Status s = check_own_checkpoints(options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (options.cpu.empty()) options.cpu = environment("CPU");
   if (Status s = check_processor_level(options); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (options.network.empty()) options.network = environment("IB2TCP_NETWORK");
+  if (Status s = check_network(options.network); !s.ok()) return run_failed(common, s, kRunFailed);
   Libraries libraries;
   if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
   std::string exchange;
@@ -217,6 +218,7 @@ void add_run(Command& program) {
           "restarted wherever a\nprocessor has it; default $SHADOWIB_CPU, else all, which a restart\nthen asks for")
       ->one_of({"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"})
       ->type_name("LEVEL");
+  add_network(command, &options->network);
   command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")
       ->between(0.001, 1e8, "seconds")
       ->type_name("S");

@@ -41,9 +41,23 @@ std::string field(const Json& object, const char* name) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
+// "10.0.0.1:4711 10.0.1.1:4711", where a member of ib2tcp listens; "host only" if nowhere.
+std::string network_of(const Json& objects) {
+  const Json figures =
+      objects.is_object() && objects.contains("backend_figures") ? objects["backend_figures"] : Json();
+  if (!figures.is_object() || !figures.contains("listens")) return "";
+  std::string text;
+  for (const Json& address : figures["listens"]) {
+    const std::string at = address.is_string() ? address.get<std::string>() : "";
+    text += (text.empty() ? "" : " ") + (at.find(':') == std::string::npos ? at : "[" + at + "]") + ":" +
+            field(figures, "port");
+  }
+  return text.empty() ? "this host" : text;
+}
+
 void print_members(const std::vector<MemberStatus>& members) {
-  Table table(
-      {"member", "pid", "host", "command", "state", "phase", "backend", "contexts", "regions", "queue pairs"});
+  Table table({"member", "pid", "host", "command", "state", "phase", "backend", "network", "contexts", "regions",
+               "queue pairs"});
   Table pairs({"member", "qp_num", "type", "state", "remote qp_num", "remote lid", "sends posted", "retired",
                "receives posted", "completed"});
   for (const MemberStatus& m : members) {
@@ -51,8 +65,8 @@ void print_members(const std::vector<MemberStatus>& members) {
     Json objects = state.is_object() && state.contains("objects") ? state["objects"] : Json();
     Json list = objects.is_object() && objects.contains("queue_pairs") ? objects["queue_pairs"] : Json();
     table.add({std::to_string(m.index), std::to_string(m.pid), m.host, m.comm, member_state(m), field(state, "phase"),
-               field(objects, "backend"), field(objects, "contexts"), field(objects, "memory_regions"),
-               list.is_array() ? std::to_string(list.size()) : ""});
+               field(objects, "backend"), network_of(objects), field(objects, "contexts"),
+               field(objects, "memory_regions"), list.is_array() ? std::to_string(list.size()) : ""});
     if (!list.is_array()) continue;
     for (const Json& qp : list)
       pairs.add({std::to_string(m.index), field(qp, "qp_num"), field(qp, "type"), field(qp, "state"),

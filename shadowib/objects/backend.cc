@@ -82,6 +82,7 @@ const char* host_config(const char* name) {
   // What a restart command was told is of this machine, the program's environment of the first one.
   const char* told = nullptr;
   if (is_member() && ::strcmp(name, "SHADOWIB_IB2TCP_TRANSPORT") == 0) told = job_info().ib2tcp_transport;
+  if (is_member() && ::strcmp(name, "SHADOWIB_IB2TCP_NETWORK") == 0) told = job_info().ib2tcp_network;
   if (is_member() && ::strcmp(name, "SHADOWIB_IBVERBS") == 0) told = job_info().verbs_library;
   return told != nullptr && *told != '\0' ? told : ::getenv(name);
 }

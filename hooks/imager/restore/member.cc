@@ -277,8 +277,7 @@ class MemberBuilder {
     a.pending = reinterpret_cast<const std::uint8_t(*)[128]>(pending);
     a.pending_count = static_cast<std::uint32_t>(image_.pending.size());
     a.mailbox_job = place(start_.job, 1);
-    a.mailbox_job_bytes = sizeof(JobInfo);
-    a.mailbox_restorer_offset = offsetof(RestartMailbox, restorer_start);
+    a.mailbox_job_bytes = a.mailbox_restorer_offset = job_info_bytes(p.mailbox_layout);
     std::uint64_t auxv_bytes = p.auxv_bytes;
     a.memory_map = {p.start_code,
                     p.end_code,

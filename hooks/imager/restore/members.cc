@@ -13,10 +13,10 @@
 namespace shadowib {
 namespace {
 
-// What the command tells a member is written where the library in its image expects it, in the layout of this build.
+// What the command tells a member is written where the library in its image expects it, in that library's layout.
 Status check_mailbox(const LoadedImage& image) {
-  if (image.process.mailbox_bytes == sizeof(RestartMailbox) && image.process.mailbox_layout == kMailboxLayout)
-    return {};
+  const std::uint64_t job_bytes = job_info_bytes(image.process.mailbox_layout);
+  if (job_bytes != 0 && image.process.mailbox_bytes == job_bytes + 2 * sizeof(std::uint64_t)) return {};
   return Status::of(Code::kVersion, 0,
                     "member %u has a library of another shadowib in its image, which is told other things at a "
                     "restart; use the shadowib (%.31s) that wrote it",

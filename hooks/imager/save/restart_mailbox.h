@@ -8,15 +8,21 @@
 namespace shadowib {
 
 // The library in an image reads the words that a restart command writes into it. To be raised with each change of
-// what follows, JobInfo included.
-inline constexpr std::uint32_t kMailboxLayout = 1;
-static_assert(sizeof(JobInfo) == 3728, "another layout, another number");
+// what follows, JobInfo included. An older layout has a shorter JobInfo.
+inline constexpr std::uint32_t kMailboxLayout = 2;
+static_assert(sizeof(JobInfo) == 3856, "another layout, another number");
+
+// The bytes of JobInfo in a layout; 0: unknown.
+constexpr std::uint64_t job_info_bytes(std::uint32_t layout) {
+  return layout == kMailboxLayout ? sizeof(JobInfo) : layout == 1 ? 3728 : 0;
+}
 
 struct RestartMailbox {
   JobInfo job;                   // as the restart command passes it
   std::uint64_t restorer_start;  // the restorer's own memory, to be unmapped once no thread is in it
   std::uint64_t restorer_bytes;
 };
+static_assert(sizeof(RestartMailbox) == sizeof(JobInfo) + 2 * sizeof(std::uint64_t));
 
 }  // namespace shadowib
 
