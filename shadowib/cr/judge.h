@@ -41,7 +41,7 @@ struct SendFacts {
   std::uint32_t messages_before = 0;  // receive-consuming messages in front of it since the connection began; wraps
 };
 
-// What is known of the peer.
+// The known facts of the peer.
 struct PeerFacts {
   const QpCounts* row = nullptr;  // its queue pair's, or that of another one with its number
   bool may_come = false;          // a member at the peer's address has not published yet
