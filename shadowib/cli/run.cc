@@ -7,6 +7,7 @@
 #include "hooks/imager/processor.h"
 #include "hooks/threads/request_signals.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/container_init.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
@@ -172,6 +173,8 @@ int run(RunOptions& options) {
     return run_failed(common, s, s.code() == Code::kNotFound ? kRunNotFound : kRunRefused);
   if (Status s = judge_program(program); !s.ok()) return run_failed(common, s, kRunRefused);
 
+  if (!leave_init_behind())
+    return run_failed(common, Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno)), kRunFailed);
   if (options.job.empty()) options.job = environment("JOB");
   if (options.job.empty()) options.job = default_job_name(options.command[0], ::getpid());
   if (!valid_job_name(options.job))

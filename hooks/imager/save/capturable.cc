@@ -48,6 +48,15 @@ Status check_status_file() {
   return {};
 }
 
+// A restart's own first process has pid 1.
+Status check_number() {
+  if (raw::call(__NR_getpid) != 1) return {};
+  return Status(
+      Code::kRefused, 0,
+      "this process has pid 1, as the first process of a container, which a restart could not give it; start it "
+      "by shadowib run, or with an init (podman run --init, docker run --init)");
+}
+
 // The main thread may have ended with pthread_exit while others go on.
 Status check_main_thread() {
   char text[1024];
@@ -126,6 +135,7 @@ Status check_memory_and_timers() {
 }  // namespace
 
 Status check_capturable() {
+  SHADOWIB_TRY(check_number());
   SHADOWIB_TRY(check_status_file());
   SHADOWIB_TRY(check_main_thread());
   SHADOWIB_TRY(judge_threads());

@@ -395,6 +395,7 @@ TEST_P(Refusals, NamesTheObject) {
 INSTANTIATE_TEST_SUITE_P(All, Refusals,
                          testing::Values(Refusal{"refuse_seccomp", "seccomp"}, Refusal{"refuse_traced", "traced by"},
                                          Refusal{"refuse_dead_main", "main thread"},
+                                         Refusal{"refuse_first_process", "has pid 1"},
                                          Refusal{"refuse_userfaultfd", "userfaultfd"},
                                          Refusal{"refuse_secret_memory", "memfd_secret"},
                                          Refusal{"refuse_protection_key", "protection key"},

@@ -2,10 +2,12 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -68,6 +70,20 @@ SCENARIO(refuse_traced) {
   CHECK_THAT(::read(ready[0], &byte, 1) == 1 && byte == 'y');
   expect_refusal();
   ::kill(tracer, SIGKILL);
+}
+
+SCENARIO(refuse_first_process) {
+  if (::unshare(CLONE_NEWPID) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) {
+    std::printf("SKIP no pid namespaces here\n");
+    return;
+  }
+  const pid_t first = ::fork();
+  if (first == 0) {
+    expect_refusal();
+    ::_exit(42);
+  }
+  int status = 0;
+  CHECK_THAT(::waitpid(first, &status, 0) == first && WIFEXITED(status) && WEXITSTATUS(status) == 42);
 }
 
 SCENARIO(refuse_dead_main) {

@@ -55,6 +55,24 @@ class Tree(unittest.TestCase):
 
 
 class Run(Tree):
+    def in_container(self, script):
+        """Exit code and output of a shell that `run` starts as the first process of a pid namespace."""
+        words = ["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--pid", "--fork", "--kill-child", "--mount-proc"]
+        if subprocess.run([*words, "true"], capture_output=True).returncode != 0:
+            print("\nSKIPPED: test_the_first_process_of_a_container: no pid namespaces here", flush=True)
+            self.skipTest("no pid namespaces here")
+        done = subprocess.run([*words, self.command, "run", "--job", "j", "--", "sh", "-c", script], cwd=self.top, env=self.env, text=True,
+                              capture_output=True, timeout=60)
+        return done.returncode, done.stdout
+
+    def test_the_first_process_of_a_container(self):
+        # CMD is its child; orphans are reaped, signals passed on, and the end is CMD's.
+        self.assertEqual(self.in_container("echo $$ $PPID; exit 7"), (7, "2 1\n"))
+        self.assertEqual(self.in_container("kill -9 $$"), (137, ""))
+        self.assertEqual(self.in_container("trap 'exit 3' TERM; kill -TERM 1; while :; do :; done"), (3, ""))
+        orphan = "(sh -c : & echo $! >orphan); while kill -0 $(cat orphan) 2>/dev/null; do :; done; echo reaped"
+        self.assertEqual(self.in_container(orphan), (0, "reaped\n"))
+
     def test_environment(self):
         seen = self.run_show("--job", "j", "--dir", "ckpt", "--backend", "ib2tcp", "--interval", "2.5",
                              "--checkpoint-on", "USR1,SIGUSR2", "--kill-on", "15", "--keep", "3", "--timeout", "90", "--cpu", "x86-64",
