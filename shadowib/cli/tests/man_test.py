@@ -89,6 +89,38 @@ class ManPages(unittest.TestCase):
         for name in "JOB DIR EXCHANGE BACKEND INTERVAL LOG SIGNAL IBVERBS IB2TCP_TRANSPORT FAULT COMMAND".split():
             self.assertIn("SHADOWIB_" + name, described)
 
+    def rendered(self, page):
+        """The page as a terminal of 80 columns shows it, by section; nothing is wrong with it."""
+        done = subprocess.run(["groff", "-man", "-Tutf8", "-ww", "-rLL=80n", "-P-cbou", str(page)], capture_output=True, text=True)
+        self.assertEqual(done.stderr, "", page.name)
+        sections, name = {}, None
+        for line in done.stdout.splitlines():
+            if re.match(r"[A-Z]", line) and not line.startswith("SHADOWIB"):
+                name = line
+                sections[name] = []
+            elif name is not None:
+                sections[name].append(line)
+        return sections
+
+    def test_lines_stand_as_they_were_meant(self):
+        for page in sorted(MAN.glob("*.[17]")):
+            sections = self.rendered(page)
+            examples = sections.get("EXAMPLES", [])
+            for line in examples:
+                with self.subTest(page=page.name, line=line):
+                    self.assertLessEqual(len(re.findall(r"\bshadowib(?:-storm)? (?!-- )[a-z-]", line.split(" -- ")[0])), 1, "one command a line")
+                    self.assertTrue(line.isascii(), "it can be pasted into a shell")
+                    self.assertLessEqual(len(line), 80, "it is not folded")
+            if page.name not in ("shadowib.1", "shadowib-environment.7"):
+                self.assertTrue(any(line.strip().startswith(page.stem.replace("-", " ", 1)) or page.stem in line for line in examples),
+                                f"{page.name} has an example")
+            for line in sections.get("FILES", []):
+                with self.subTest(page=page.name, line=line):
+                    self.assertLessEqual(line.count("DIR/"), 1)
+        files = [line.split()[0] for line in self.rendered(MAN / "shadowib.1")["FILES"] if line.strip().startswith("DIR/")]
+        self.assertGreaterEqual(len(files), 7)
+        self.assertEqual(len(files), len(set(files)))
+
     def test_pages_are_well_formed(self):
         for page in MAN.glob("*.[17]"):
             text = page.read_text()
