@@ -160,6 +160,35 @@ TEST(Refusal, IsCountedOncePerName) {
   EXPECT_EQ(shadowib_refuse_rereg(id), IBV_REREG_MR_ERR_CMD);
 }
 
+unsigned id_of(std::string_view wanted) {
+  struct {
+    unsigned id;
+    std::string_view name;
+  } static constexpr kNames[] = {
+#define CENSUS_NAME(id, name, man) {id, name},
+#include "census_names.inc"
+#undef CENSUS_NAME
+  };
+  for (const auto& entry : kNames)
+    if (entry.name == wanted) return entry.id;
+  ADD_FAILURE() << wanted << " is not in the census";
+  return 0;
+}
+
+std::string told_of(const char* name) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(shadowib_refuse_int(id_of(name)), EOPNOTSUPP);
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(Refusal, IsToldByNameUnlessEveryCallerGoesOnWithout) {
+  EXPECT_NE(told_of("ibv_import_device").find("ibv_import_device is not supported under shadowib"),
+            std::string::npos);
+  // librdmacm, at every connection.
+  EXPECT_EQ(told_of("ibv_query_ece"), "");
+  EXPECT_EQ(told_of("ibv_set_ece"), "");
+}
+
 // Ours against the real library's, over the whole range of arguments.
 class Stateless : public ::testing::Test {
  protected:

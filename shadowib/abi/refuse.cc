@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 
 #include "shadowib/base/log.h"
 
@@ -25,6 +26,13 @@ constexpr unsigned kIds = kNames[sizeof(kNames) / sizeof(kNames[0]) - 1].id + 1;
 std::atomic<bool> g_warned[kIds];
 std::atomic<unsigned> g_refused{0};
 
+// librdmacm asks for enhanced connection establishment at every connection, and takes EOPNOTSUPP for an answer: a
+// warning would be one about nothing.
+LogLevel level_of(const char* name) {
+  const bool optional = std::strcmp(name, "ibv_query_ece") == 0 || std::strcmp(name, "ibv_set_ece") == 0;
+  return optional ? LogLevel::kInfo : LogLevel::kWarn;
+}
+
 }  // namespace
 
 void warn_refused(unsigned id) {
@@ -33,7 +41,7 @@ void warn_refused(unsigned id) {
   ++g_refused;
   for (const CensusName& entry : kNames) {
     if (entry.id != id) continue;
-    log_line(LogLevel::kWarn, "%s is not supported under shadowib: answered EOPNOTSUPP%s%s%s", entry.name,
+    log_line(level_of(entry.name), "%s is not supported under shadowib: answered EOPNOTSUPP%s%s%s", entry.name,
              entry.man[0] ? " (see " : "", entry.man, entry.man[0] ? ")" : "");
     return;
   }
