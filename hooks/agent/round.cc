@@ -268,7 +268,7 @@ void Round::resume() {
 void Round::run() {
   const std::uint32_t generation = g_job.info.generation;
   Status status = go();
-  if (!status.ok()) messages_.give_up(status);
+  const bool warns = !status.ok() && messages_.give_up(status);
   if (!status.ok() && saved_ && !outcome_.committed()) outcome_.await_decision();
   if (g_job.info.generation != generation) {
     outcome_.note(status);
@@ -276,7 +276,7 @@ void Round::run() {
   }
   resume();
   (void)make_descriptor_room().ok();  // until the agent waits again
-  outcome_.tell(status);
+  outcome_.tell(status, warns);
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ Status RoundRequest::parse(const std::string& text) {
   if (!parse_hex(field_text(fields, "set"), set_id, sizeof(set_id)))
     return Status::of(Code::kVersion, 0, "the checkpoint request names no set");
   kill = field_number(fields, "kill") != 0;
+  last = fields.count("last") == 0 || field_number(fields, "last") != 0;
   deadline_ns = monotonic_ns() + static_cast<std::int64_t>(field_number(fields, "timeout_ms")) * 1000000;
   return {};
 }
@@ -103,10 +104,23 @@ Status RoundMessages::watch(std::uint64_t* token, int timeout_ms) {
 }
 
 // The reason is published before the abort, so that whoever sees the abort finds it.
-void RoundMessages::give_up(const Status& status) {
-  if (status.code() != Code::kAborted && !publish_fields(own("fail"), fields_of_status(status)).ok()) return;
+bool RoundMessages::give_up(const Status& status) {
+  const bool passes = status.code() == Code::kRefused && status.error() == EAGAIN;
+  Status told;
+  if (status.code() != Code::kAborted) told = publish_fields(own("fail"), fields_of_status(status));
   const std::string text = "member " + me_ + ": " + status.text();
-  (void)g_job.exchange->claim(abort_key_, text).ok();
+  if (told.ok()) told = g_job.exchange->claim(abort_key_, text);
+  if (told.ok()) return !passes || request_.last;
+  if (!request_.first_is(g_job.info.member)) return false;
+  return told.code() != Code::kBusy || command_gave_up_for_good();
+}
+
+bool RoundMessages::command_gave_up_for_good() {
+  std::string text;
+  bool found = false;
+  Fields fields;
+  return g_job.exchange->get(key("fail/command"), &text, &found).ok() && found && decode_fields(text, &fields) &&
+         field_number(fields, "again") == 0;
 }
 
 }  // namespace shadowib

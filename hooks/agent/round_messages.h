@@ -18,11 +18,14 @@ struct RoundRequest {
   std::uint8_t set_id[16] = {};
   std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC, counted from parse()
   bool kill = false;             // all are to end once the set is committed
+  bool last = true;              // the command does not try again if the refusal passes (EAGAIN)
   // Behind the deadline, in which those who are late may come back: then the program goes on, whoever is.
   static constexpr std::int64_t kLateNs = 15'000'000'000;
 
   Status parse(const std::string& text);  // kVersion
   bool concerns(std::uint32_t member) const;
+  // One member speaks for all where any could.
+  bool first_is(std::uint32_t member) const { return !members.empty() && members.front() == member; }
 };
 
 // For the agent thread. Nobody waits for a checkpoint that cannot succeed: every wait ends with kAborted as soon as
@@ -49,10 +52,12 @@ class RoundMessages {
   // Until any key of this checkpoint changes (Exchange::watch); does not look whether waiting is in vain.
   Status watch(std::uint64_t* token, int timeout_ms);
 
-  // Tells the others that this member gives up, and why.
-  void give_up(const Status& status);
+  // Tells the others that this member gives up, and why. True: it is on this member to tell people, since no other
+  // does, and the command does not try again.
+  bool give_up(const Status& status);
 
  private:
+  bool command_gave_up_for_good();
   Status check_others();
 
   const RoundRequest& request_;

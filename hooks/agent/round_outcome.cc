@@ -1,5 +1,6 @@
 #include "hooks/agent/round_outcome.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -46,7 +47,18 @@ void RoundOutcome::await_decision() {
   }
 }
 
+// Or a shell's "Killed" and exit code 137 look like a crash. A restart's command tells it for its processes. Nobody
+// may be reading standard error: then nothing is told, since the end must not wait.
+void RoundOutcome::tell_of_the_end() {
+  if (!request_.first_is(g_job.info.member) || g_job.info.generation != 0) return;
+  pollfd output{STDERR_FILENO, POLLOUT, 0};
+  if (::poll(&output, 1, 0) != 1 || (output.revents & POLLOUT) == 0) return;
+  log_line(LogLevel::kWarn, "job %.64s is saved and ends on request: shadowib restart %.300s", g_job.info.job,
+           set_path_.c_str());
+}
+
 void RoundOutcome::die() {
+  tell_of_the_end();
   linger_for_kill();
   ::syscall(SYS_kill, raw_getpid(), SIGKILL);
   ::syscall(SYS_exit_group, 128 + SIGKILL);  // the first process of a pid namespace is still here
@@ -66,11 +78,11 @@ void RoundOutcome::remove_leavings() {
   ::rmdir(request_.staging.c_str());
 }
 
-void RoundOutcome::tell(const Status& status) {
+void RoundOutcome::tell(const Status& status, bool warns) {
   note(status);  // before "done": the command's end then finds it
   remove_leavings();
   (void)publish_fields(messages_.own("done"), {{"committed", committed_ ? "1" : "0"}}).ok();
-  log_line(status.ok() ? LogLevel::kInfo : LogLevel::kWarn, "checkpoint %" PRIu64 ": %s%s", request_.number,
+  log_line(warns ? LogLevel::kWarn : LogLevel::kInfo, "checkpoint %" PRIu64 ": %s%s", request_.number,
            committed_ ? "committed as " : "not taken: ", committed_ ? set_path_.c_str() : status.text());
 }
 

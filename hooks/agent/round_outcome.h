@@ -26,10 +26,12 @@ class RoundOutcome {
 
   // For request_checkpoint(). `status` is this member's own end of the round.
   void note(const Status& status);
-  // note(), and tells the command, which may wait for it, and the log. The program runs on already.
-  void tell(const Status& status);
+  // note(), and tells the command, which may wait for it, and the log: as a warning if `warns`. The program runs on
+  // already.
+  void tell(const Status& status, bool warns);
 
  private:
+  void tell_of_the_end();
   Status obey(const std::string& text);
   void remove_leavings();
 

@@ -56,14 +56,19 @@ std::string now_utc() {
 // One checkpoint as its command drives it. The members notice the end of this object by its lock.
 class Drive {
  public:
-  Drive(const CheckpointOptions& options, JobView& view) : options_(options), view_(view) {}
+  Drive(const CheckpointOptions& options, JobView& view, int attempt)
+      : options_(options), view_(view), attempt_(attempt) {}
   ~Drive() { close_owned_descriptor(lock_); }
   Drive(const Drive&) = delete;
   Drive& operator=(const Drive&) = delete;
 
   Status run(CheckpointReport* report);
-  // A member left by itself before any was stopped: worth another attempt without it.
-  bool left_early() const { return left_early_; }
+  // Whether a checkpoint that ended so is worth another attempt: a member is in the middle of something that passes,
+  // or left by itself before any was stopped.
+  bool worth_another(const Status& status) const {
+    return attempt_ < (passes(status) ? kPassingAttempts : left_early_ ? kAttempts : 1);
+  }
+  static bool passes(const Status& status) { return status.code() == Code::kRefused && status.error() == EAGAIN; }
 
  private:
   Status take_number();
@@ -87,6 +92,7 @@ class Drive {
 
   const CheckpointOptions& options_;
   JobView& view_;
+  const int attempt_;
   std::vector<MemberStatus> members_;
   std::uint64_t n_ = 0;
   int lock_ = -1;
@@ -151,6 +157,7 @@ Status Drive::request() {
                                              {"staging", staging_},
                                              {"set", set_id_},
                                              {"timeout_ms", std::to_string(std::max<std::int64_t>(left_ms, 1))},
+                                             {"last", attempt_ < kPassingAttempts ? "0" : "1"},
                                              {"kill", options_.kill ? "1" : "0"}})));
   return fault_point(Phase::kRequested);
 }
@@ -323,6 +330,9 @@ Status Drive::run(CheckpointReport* report) {
   Status status = drive(report);
   if (!status.ok()) {
     if (requested_) {
+      Fields reason = fields_of_status(status);
+      reason["again"] = worth_another(status) ? "1" : "0";
+      (void)view_.exchange->publish(key("fail/command"), encode_fields(reason)).ok();
       (void)view_.exchange->claim(key("abort"), status.text()).ok();
       tell_outcome({{"aborted", status.text()}}, false);
     }
@@ -344,13 +354,11 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
   for (int attempt = 1;; ++attempt) {
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
-    Drive drive(left, view);
+    Drive drive(left, view, attempt);
     const Status status = drive.run(report);
     if (status.code() == Code::kTimeout && !refusal.ok() && left.timeout_ms < kTooLittleMs) return refusal;
-    const bool passing = status.code() == Code::kRefused && status.error() == EAGAIN;
-    const int attempts = passing ? kPassingAttempts : drive.left_early() ? kAttempts : 1;
-    if (status.ok() || attempt >= attempts) return status;
-    if (passing) {
+    if (status.ok() || !drive.worth_another(status)) return status;
+    if (Drive::passes(status)) {
       refusal = status;
       raw_sleep_ms(attempt * kPassingMs);
     }
