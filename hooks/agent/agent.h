@@ -45,6 +45,9 @@ class Participant {
   virtual void resume() = 0;
   // A new process from an image. Threads parked, owned descriptors and mappings gone and forgotten.
   virtual Status restart(const JobInfo& job, Exchange* exchange) = 0;
+  // Threads are stopped, everybody is quiet. Appends "name=number" for each kind of object the program has, with
+  // blanks between.
+  virtual void count_objects(std::string* text) { (void)text; }
   // Appends a JSON object that describes this member's objects for `shadowib status`. Threads run.
   virtual void describe(std::string* json) = 0;
 };

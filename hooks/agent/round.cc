@@ -46,6 +46,7 @@ class Round {
   Status still_stopped();
   void note_time(Phase phase);
   Status judge_descriptors();
+  void add_phase(std::int64_t now);
   Status quiesce();
   Status inspect();
   Status open_shared_memory();
@@ -60,17 +61,26 @@ class Round {
   RoundOutcome outcome_{request_, messages_};
   bool hooks_ran_ = false, stop_tried_ = false, saved_ = false;
   std::int64_t phase_began_ns_ = 0;
-  std::string times_;  // of the phases so far
-  std::string table_;  // of descriptors and shared memory
+  std::string times_;   // of the phases so far, for the log
+  std::string phases_;  // the same for the command: "join=NS hooks=NS ..."
+  std::string table_;   // of descriptors and shared memory
   SharedMemorySource shared_;
 };
+
+void Round::add_phase(std::int64_t now) {
+  phases_ += std::string(phases_.empty() ? "" : " ") + phase_text(g_agent.phase.load()).name + "=" +
+             std::to_string(now - phase_began_ns_);
+}
 
 void Round::note_time(Phase phase) {
   const std::int64_t now = monotonic_ns();
   char text[48];
   std::snprintf(text, sizeof(text), "%s%s %.1f", times_.empty() ? "" : ", ", phase_text(g_agent.phase.load()).name,
                 static_cast<double>(now - phase_began_ns_) / 1e6);
-  if (phase != Phase::kJoined) times_ += text;
+  if (phase != Phase::kJoined) {
+    times_ += text;
+    add_phase(now);
+  }
   phase_began_ns_ = now;
   if (phase == Phase::kOutcome)
     log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s", request_.number, times_.c_str());
@@ -194,6 +204,9 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
   fields["settle_ns"] = std::to_string(settle_.settle_ns());
   fields["save_ns"] = std::to_string(save_ns);
   fields["stopped_ns"] = std::to_string(monotonic_ns() - settle_.stopped_at_ns());
+  add_phase(monotonic_ns());
+  fields["phases"] = phases_;
+  if (g_agent.participant != nullptr) g_agent.participant->count_objects(&fields["objects"]);
   saved_ = true;
   return publish_fields(messages_.own("saved"), fields);
 }

@@ -262,6 +262,7 @@ Status Drive::collect(const char* what, std::map<std::uint32_t, std::string>* va
 Status Drive::commit(CheckpointReport* report) {
   MemberResults results;
   SHADOWIB_TRY(collect("saved", &results.saved));
+  const std::int64_t saved_ns = monotonic_ns();
   SHADOWIB_TRY(collect("files", &results.files));
   SetManifest manifest{};
   manifest.set_id = set_id_;
@@ -273,6 +274,7 @@ Status Drive::commit(CheckpointReport* report) {
   SHADOWIB_TRY(fault_point(Phase::kCollected));
   SHADOWIB_TRY(check_members());
   SHADOWIB_TRY(commit_set(*store_, staging_, manifest, &report->set_path));
+  report->commit_ns = monotonic_ns() - saved_ns;
   report->set_id = set_id_;
   report->number = number_;
   report->generation = manifest.generation;

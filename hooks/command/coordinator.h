@@ -38,6 +38,7 @@ struct MemberReport {
   std::int64_t save_ns = 0;     // writing and syncing the image
   std::int64_t stopped_ns = 0;  // from the first stop to the image saved: what the program lost so far
   std::uint64_t bytes = 0;      // of the image
+  std::vector<std::pair<std::string, std::uint64_t>> phases;  // by name (job/phase.h), in ns
 };
 
 struct CheckpointReport {
@@ -45,6 +46,7 @@ struct CheckpointReport {
   std::string set_id;        // 32 hex digits
   std::uint32_t number = 0;  // NNNN
   std::uint32_t generation = 0;
+  std::int64_t commit_ns = 0;         // from the last image saved to the set committed
   std::vector<MemberReport> members;  // by index
 };
 

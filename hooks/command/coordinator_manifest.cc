@@ -1,5 +1,8 @@
 #include "hooks/command/coordinator_manifest.h"
 
+#include <cstdlib>
+#include <sstream>
+
 #include "hooks/job/members.h"
 #include "hooks/job/protocol.h"
 
@@ -17,6 +20,16 @@ void add_build_ids(const std::string& lines, std::map<std::string, std::string>*
     if (space != std::string::npos)
       (*build_ids)[line.substr(space + 1)] = line[0] == '-' ? "" : line.substr(0, space);
   }
+}
+
+// "name=number", with blanks between.
+std::vector<std::pair<std::string, std::uint64_t>> numbers_of(const std::string& text) {
+  std::vector<std::pair<std::string, std::uint64_t>> numbers;
+  std::istringstream words(text);
+  for (std::string word; words >> word;)
+    if (const std::size_t equals = word.find('='); equals != std::string::npos)
+      numbers.emplace_back(word.substr(0, equals), std::strtoull(word.c_str() + equals + 1, nullptr, 10));
+  return numbers;
 }
 
 }  // namespace
@@ -37,10 +50,11 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
     auto settle = static_cast<std::int64_t>(field_number(fields, "settle_ns"));
     auto save = static_cast<std::int64_t>(field_number(fields, "save_ns"));
     manifest->members.push_back({member.index, member.pid, field_text(fields, "image"), field_number(fields, "bytes"),
-                                 field_text(fields, "xxh3"), member.comm, member.host, settle, save});
+                                 field_text(fields, "xxh3"), member.comm, member.host, settle, save,
+                                 numbers_of(field_text(fields, "objects"))});
     report->members.push_back({member.index, member.pid, member.host, member.comm, settle, save,
                                static_cast<std::int64_t>(field_number(fields, "stopped_ns")),
-                               field_number(fields, "bytes")});
+                               field_number(fields, "bytes"), numbers_of(field_text(fields, "phases"))});
     add_build_ids(results.files.at(member.index), &build_ids);
   }
   manifest->files.assign(build_ids.begin(), build_ids.end());

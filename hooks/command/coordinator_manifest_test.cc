@@ -20,6 +20,8 @@ class ManifestTest : public testing::Test {
                                           {"backend", "ib2tcp"},
                                           {"image", std::to_string(index) + ".img"},
                                           {"bytes", "4096"},
+                                          {"phases", "join=7 save=9000000000"},
+                                          {"objects", "contexts=1 queue_pairs=20"},
                                           {"xxh3", "00"}});
     results.files[index] = files;
   }
@@ -38,6 +40,9 @@ TEST_F(ManifestTest, MembersAndTheirFiles) {
   ASSERT_EQ(manifest.members.size(), 2u);
   EXPECT_EQ(report.members.size(), 2u);
   EXPECT_EQ(manifest.files.size(), 3u);
+  using Numbers = std::vector<std::pair<std::string, std::uint64_t>>;
+  EXPECT_EQ(manifest.members[1].objects, (Numbers{{"contexts", 1}, {"queue_pairs", 20}}));
+  EXPECT_EQ(report.members[0].phases, (Numbers{{"join", 7}, {"save", 9000000000}}));
 }
 
 // Members of two generations do not belong to one set: ids of the later one mean nothing to the earlier.

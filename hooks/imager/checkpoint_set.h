@@ -22,6 +22,8 @@ struct SetMember {
   std::string xxh3;  // 32 hex digits, XXH3-128 of the file
   std::string comm, host;
   std::int64_t settle_ns, save_ns;
+  // How many RDMA objects of each kind it had; none in sets of shadowib 0.1 and before.
+  std::vector<std::pair<std::string, std::uint64_t>> objects;
 };
 
 struct SetManifest {

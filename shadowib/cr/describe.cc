@@ -83,4 +83,18 @@ void describe_objects(std::string* json) {
   *json += "}";
 }
 
+// Threads are stopped, and none is inside of a change to the lists: the lock may not be waited for.
+void count_objects(std::string* text) {
+  Registry& r = registry();
+  unsigned long long bytes = 0, connected = 0;
+  for (const ShadowMr& mr : r.mrs) bytes += mr.mr.length;
+  for (ShadowQp& qp : r.qps) connected += qp.state() == IBV_QPS_RTR || qp.state() == IBV_QPS_RTS;
+  append(text,
+         "contexts=%zu protection_domains=%zu memory_regions=%zu registered_bytes=%llu memory_windows=%zu "
+         "completion_queues=%zu shared_receive_queues=%zu address_handles=%zu xrc_domains=%zu queue_pairs=%zu "
+         "connected_queue_pairs=%llu",
+         r.contexts.size(), r.pds.size(), r.mrs.size(), bytes, r.mws.size(), r.cqs.size(), r.srqs.size(),
+         r.ahs.size(), r.xrcds.size(), r.qps.size(), connected);
+}
+
 }  // namespace shadowib

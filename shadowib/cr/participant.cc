@@ -41,6 +41,7 @@ class VerbsParticipant final : public Participant {
     if (status.ok()) unpark_helper();
     return status;
   }
+  void count_objects(std::string* text) override { shadowib::count_objects(text); }
   void describe(std::string* json) override {
     describe_objects(json);
     const Companion* companion = g_companion;

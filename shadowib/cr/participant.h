@@ -15,6 +15,7 @@ void begin_anew_what_ran_out();  // retries.cc: threads are stopped, and all are
 void note_frontier();  // settle.cc: nothing moves any more; takes what came last and what a restart is to know
 Status rebuild_objects(const JobInfo& job, Exchange* exchange);  // rebuild.cc
 void describe_objects(std::string* json);                        // describe.cc
+void count_objects(std::string* text);  // describe.cc: threads are stopped; "contexts=1 queue_pairs=2 ..."
 
 // Another layer's part in checkpoints. One, registered for good.
 struct Companion {

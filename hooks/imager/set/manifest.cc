@@ -17,8 +17,10 @@ bool is_hex(const std::string& text, std::size_t digits) {
 }
 
 Json to_json(const SetMember& m) {
-  return {{"index", m.index}, {"pid", m.pid},   {"file", m.file},           {"bytes", m.bytes},    {"xxh3", m.xxh3},
-          {"comm", m.comm},   {"host", m.host}, {"settle_ns", m.settle_ns}, {"save_ns", m.save_ns}};
+  Json json{{"index", m.index}, {"pid", m.pid},   {"file", m.file},           {"bytes", m.bytes},    {"xxh3", m.xxh3},
+            {"comm", m.comm},   {"host", m.host}, {"settle_ns", m.settle_ns}, {"save_ns", m.save_ns}};
+  for (const auto& [kind, count] : m.objects) json["objects"][kind] = count;
+  return json;
 }
 
 // get() casts; a fraction or a number that is too large is a damaged manifest.
@@ -50,6 +52,11 @@ SetMember member_from(const Json& json) {
   json.at("host").get_to(m.host);
   take_number(json, "settle_ns", &m.settle_ns);
   take_number(json, "save_ns", &m.save_ns);
+  if (json.contains("objects"))
+    for (const auto& [kind, count] : json.at("objects").items()) {
+      m.objects.emplace_back(kind, 0);
+      take_number(json.at("objects"), kind.c_str(), &m.objects.back().second);
+    }
   return m;
 }
 
