@@ -96,6 +96,8 @@ Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd) {
   if (kill) words.emplace_back("--kill");
   if (const char* keep = std::getenv("SHADOWIB_KEEP"); keep != nullptr && std::atoi(keep) > 0)
     words.insert(words.end(), {"--keep", keep});
+  if (const char* metrics = std::getenv("SHADOWIB_METRICS"); metrics != nullptr && metrics[0] != '\0')
+    words.insert(words.end(), {"--metrics", metrics});
   std::vector<char*> arguments, variables;
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);

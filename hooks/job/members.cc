@@ -188,4 +188,16 @@ Status failure_of_restart(const std::string& exchange, const std::string& epoch,
   return echo;
 }
 
+std::string saved_before_end(const std::string& exchange, const std::string& epoch) {
+  JobView view;
+  view.epoch = epoch;
+  Fields request, outcome;
+  bool found = false;
+  if (!Exchange::open(exchange, false, &view.exchange).ok()) return {};
+  if (!view.fields("control/checkpoint", &request, &found).ok() || !found) return {};
+  const std::string key = "ckpt/" + field_text(request, "n") + "/outcome";
+  if (!view.fields(key, &outcome, &found).ok() || !found || field_number(outcome, "kill") == 0) return {};
+  return field_text(outcome, "committed");
+}
+
 }  // namespace shadowib

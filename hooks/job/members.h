@@ -53,4 +53,8 @@ Status query_status(const std::string& directory, const std::string& job, const 
 Status failure_of_restart(const std::string& exchange, const std::string& epoch,
                           const std::vector<std::uint32_t>& members);
 
+// The set that the latest checkpoint of `epoch` has committed before it ended the members on request; "" if it was
+// not to end them, or if the exchange is gone.
+std::string saved_before_end(const std::string& exchange, const std::string& epoch);
+
 }  // namespace shadowib

@@ -9,7 +9,9 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/metrics.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 
@@ -23,6 +25,7 @@ struct CheckpointArguments {
   bool kill = false;
   double timeout_s = 60;
   unsigned keep = 0;
+  std::string metrics;
 };
 
 constexpr char kCheckpointExamples[] =
@@ -108,6 +111,40 @@ void print_report(const CheckpointReport& report) {
   std::printf("%s\n", report.set_path.c_str());
 }
 
+// The slowest member's time in each phase, and the time of all: what the program stood for.
+HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_ns, bool kill) {
+  std::uint64_t bytes = 0;
+  std::int64_t stopped_ns = 0;
+  std::vector<std::pair<std::string, std::uint64_t>> phases;
+  for (const MemberReport& m : report.members) {
+    bytes += m.bytes;
+    stopped_ns = std::max(stopped_ns, m.stopped_ns);
+    for (std::size_t i = 0; i < m.phases.size(); ++i) {
+      if (i == phases.size()) phases.push_back(m.phases[i]);
+      phases[i].second = std::max(phases[i].second, m.phases[i].second);
+    }
+  }
+  HistoryEvent event("checkpoint");
+  event.add("set", fs::path(report.set_path).filename().string())
+      .add("number", report.number)
+      .add("generation", report.generation)
+      .add("members", report.members.size())
+      .add("bytes", bytes)
+      .add("kill", kill)
+      .add("took_ms", milliseconds(took_ns))
+      .add("stopped_ms", milliseconds(stopped_ns + report.commit_ns));
+  for (const auto& [name, ns] : phases)
+    event.add((name + "_ms").c_str(), milliseconds(static_cast<std::int64_t>(ns)));
+  return event.add("commit_ms", milliseconds(report.commit_ns));
+}
+
+HistoryEvent failed_event(const Status& status, std::int64_t took_ns) {
+  return HistoryEvent("checkpoint_failed")
+      .add("code", static_cast<int>(status.code()))
+      .add("error", status.text())
+      .add("took_ms", milliseconds(took_ns));
+}
+
 Status remove_old_sets(const std::string& directory, const std::string& job, unsigned keep) {
   std::vector<std::string> old;
   if (keep == 0) return {};
@@ -132,12 +169,19 @@ int checkpoint(CheckpointArguments& arguments) {
   options.timeout_ms = static_cast<int>(arguments.timeout_s * 1000);
   CheckpointReport report;
   Status status;
+  const std::int64_t began_ns = monotonic_ns();
   {
     Watcher watcher(options);
     options.progress = [&](const CheckpointProgress& progress) { watcher.set(progress); };
     status = run_checkpoint(options, &report);
   }
   if (status.code() == Code::kNotFound) status = why_no_member(common.directory, options.job);
+  const std::int64_t took_ns = monotonic_ns() - began_ns;
+  if (status.ok())
+    note_event(common.directory, options.job, committed_event(report, took_ns, options.kill));
+  else if (status.code() != Code::kNotFound && status.code() != Code::kBusy)
+    (void)append_history(common.directory, options.job, failed_event(status, took_ns)).ok();
+  keep_metrics(arguments.metrics, common.directory, options.job);
   if (!status.ok()) return fail(common, status);
   // The new set is what counts: that an old one stays is told, and no failure.
   if (Status s = remove_old_sets(common.directory, options.job, arguments.keep); !s.ok())
@@ -162,6 +206,10 @@ void add_checkpoint(Command& program) {
   command->add_option("--keep", arguments->keep, "Then remove all but the job's N newest sets; default none")
       ->between(1, 1000000, "sets")
       ->type_name("N");
+  command
+      ->add_option("--metrics", arguments->metrics, "Then write the job's figures to FILE in Prometheus' text format")
+      ->not_empty("a file")
+      ->type_name("FILE");
   add_common(command, &arguments->common);
   command->footer(kCheckpointExamples);
   command->callback([arguments] { return checkpoint(*arguments); });

@@ -51,6 +51,7 @@ using Arguments = std::vector<std::string>;
 
 // Shell commands that print what J and SET may be, for completion.
 inline constexpr char kJobNames[] = "ls \"${SHADOWIB_DIR:-shadowib-ckpt}/jobs\"";
+inline constexpr char kHistoryNames[] = "ls \"${SHADOWIB_DIR:-shadowib-ckpt}/history\"";
 inline constexpr char kSetNames[] = "ls \"${SHADOWIB_DIR:-shadowib-ckpt}/sets\"";
 
 // The commands. Each adds itself to the program.
@@ -63,5 +64,7 @@ void add_inspect(Command& program);
 void add_verify(Command& program);
 void add_gc(Command& program);
 void add_doctor(Command& program);
+void add_history(Command& program);
+void add_report(Command& program);
 
 }  // namespace shadowib::cli

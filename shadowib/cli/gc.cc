@@ -4,6 +4,7 @@
 #include "hooks/store/store.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
@@ -106,6 +107,10 @@ int gc(GcArguments& arguments) {
   if (Status s = resolve(&arguments.common); !s.ok()) return fail(arguments.common, s);
   if (Status s = require_directory(arguments.common); !s.ok()) return fail(arguments.common, s);
   Collector collector(arguments);
+  if (!arguments.dry_run)
+    for (const std::string& job : jobs_with_history(arguments.common.directory))
+      if (Status s = pack_history(arguments.common.directory, job); !s.ok())
+        std::fprintf(stderr, "shadowib: the history of job %s stays in many files: %s\n", job.c_str(), s.text());
   for (Status (Collector::*part)() : {&Collector::sets, &Collector::staging, &Collector::jobs})
     if (Status s = (collector.*part)(); !s.ok()) return fail(arguments.common, s);
   if (arguments.common.json) print_json({{"dry_run", arguments.dry_run}, {"removed", collector.removed()}});

@@ -39,6 +39,8 @@ int main(int argc, char** argv) {
   add_checkpoint(program);
   add_restart(program);
   add_status(program);
+  add_history(program);
+  add_report(program);
   add_list(program);
   add_inspect(program);
   add_verify(program);

@@ -1,6 +1,7 @@
 // shadowib restart: starts a set's processes again on this machine, or a share of them, and waits for them.
 #include "hooks/imager/restart.h"
 
+#include <signal.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -11,10 +12,12 @@
 #include <sstream>
 
 #include "hooks/command/coordinator.h"
+#include "shadowib/base/lock.h"
 #include "shadowib/cli/changed_files.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/launched_restart.h"
@@ -94,22 +97,37 @@ const char* how_ended(int status, char (&text)[64]) {
 
 bool ended_well(const RestartedProcess& p) { return WIFEXITED(p.exit_status) && WEXITSTATUS(p.exit_status) == 0; }
 
+bool killed_by(const RestartedProcess& p, int signal) {
+  return !p.left && WIFSIGNALED(p.exit_status) && WTERMSIG(p.exit_status) == signal;
+}
+
+// `saved_as`: the set that was committed before the processes were ended on request; "" if they were not.
 int report(const Common& common, const SetManifest& manifest, const std::set<std::uint32_t>& members,
-           const std::vector<RestartedProcess>& processes) {
+           const std::vector<RestartedProcess>& processes, const std::string& saved_as) {
   bool good = processes.size() == (members.empty() ? manifest.members.size() : members.size());
   Json list = Json::array();
   for (const RestartedProcess& p : processes) {
     char text[64];
     good = good && ended_well(p);
+    const bool requested = !saved_as.empty() && killed_by(p, SIGKILL);
     if (!common.json)
       std::printf("pid %d: %s\n", p.pid,
-                  p.left ? "ended; its parent has the status" : how_ended(p.exit_status, text));
-    Json entry{{"member", p.member}, {"pid", p.pid}, {"left_to_parent", p.left}};
+                  p.left      ? "ended; its parent has the status"
+                  : requested ? "ended on request"
+                              : how_ended(p.exit_status, text));
+    Json entry{{"member", p.member}, {"pid", p.pid}, {"left_to_parent", p.left}, {"on_request", requested}};
     entry["exit_code"] = !p.left && WIFEXITED(p.exit_status) ? Json(WEXITSTATUS(p.exit_status)) : Json(nullptr);
     entry["signal"] = WIFSIGNALED(p.exit_status) ? Json(WTERMSIG(p.exit_status)) : Json(nullptr);
     list.push_back(entry);
   }
-  if (common.json) print_json({{"set", manifest.path}, {"ok", good}, {"processes", list}});
+  if (!saved_as.empty())
+    std::fprintf(stderr, "shadowib: job %s was saved as %s and ended on request\n", manifest.job.c_str(),
+                 saved_as.c_str());
+  if (common.json)
+    print_json({{"set", manifest.path},
+                {"ok", good},
+                {"saved_as", saved_as.empty() ? Json(nullptr) : Json(saved_as)},
+                {"processes", list}});
   return good ? 0 : kRestartedProcessFailed;
 }
 
@@ -149,39 +167,127 @@ Status parse_members(const std::string& text, const SetManifest& manifest, std::
   return members->empty() ? wrong("it is empty") : Status();
 }
 
+// What a restart tells while it is under way, to people and to the job's history.
+class Told {
+ public:
+  Told(const RestartArguments& arguments, const SetManifest& manifest, const std::string& exchange,
+       std::size_t members)
+      : arguments_(arguments), manifest_(manifest), exchange_(exchange), members_(members) {}
+
+  void verified() { verified_ns_ = monotonic_ns(); }
+  void began(const std::string& epoch) { epoch_ = epoch; }
+  // The end on request, if there was one.
+  const std::string& saved_as() {
+    if (saved_as_.empty()) saved_as_ = saved_before_end(exchange_, epoch_);
+    return saved_as_;
+  }
+
+  void line(std::string text) {
+    static constexpr char kKilled[] = "ended with signal 9";
+    if (text.starts_with("restored") && !running_) note_running();
+    if (text.ends_with(kKilled) && !saved_as().empty())
+      text.replace(text.size() - (sizeof(kKilled) - 1), std::string::npos, "ended on request");
+    std::fprintf(stderr, "shadowib: %s\n", text.c_str());
+  }
+
+  int failed(const Status& status) {
+    const HistoryEvent event = HistoryEvent("restart_failed")
+                                   .add("set", set_name(manifest_.job, manifest_.number))
+                                   .add("code", static_cast<int>(status.code()))
+                                   .add("error", status.text());
+    if (status.code() != Code::kBusy)
+      (void)append_history(arguments_.common.directory, manifest_.job, event).ok();  // the error is what counts
+    return fail(arguments_.common, status);
+  }
+
+  void ended(const std::vector<RestartedProcess>& processes, int exit_code) {
+    HistoryEvent end("ended");
+    end.add("exit_code", exit_code);
+    if (!saved_as().empty()) end.add("set", std::filesystem::path(saved_as_).filename().string());
+    for (const RestartedProcess& p : processes)
+      if (!p.left && !ended_well(p) && saved_as_.empty()) note_failure(p);
+    note(end);
+  }
+
+ private:
+  void note_running() {
+    running_ = true;
+    const std::int64_t now = monotonic_ns();
+    note(HistoryEvent("restart")
+             .add("set", set_name(manifest_.job, manifest_.number))
+             .add("number", manifest_.number)
+             .add("generation", manifest_.generation + 1)
+             .add("members", members_)
+             .add("backend", wanted_backend(arguments_).empty() ? "auto" : wanted_backend(arguments_))
+             .add("verify_ms", milliseconds(verified_ns_ - began_ns_))
+             .add("ready_ms", milliseconds(now - began_ns_)));
+  }
+
+  // Work since the newest set is lost, or all since the restart if it has made none.
+  void note_failure(const RestartedProcess& p) {
+    char text[64];
+    HistoryEvent failure("failure");
+    failure.add("member", p.member).add("process", p.pid).add("how", how_ended(p.exit_status, text));
+    if (const double age_s = age_of_newest_set(arguments_.common.directory, manifest_.job); age_s >= 0)
+      failure.add("lost_s", std::min(age_s, static_cast<double>(monotonic_ns() - began_ns_) / 1e9));
+    note(failure);
+  }
+
+  void note(const HistoryEvent& event) { note_event(arguments_.common.directory, manifest_.job, event); }
+
+  const RestartArguments& arguments_;
+  const SetManifest& manifest_;
+  const std::string& exchange_;
+  const std::size_t members_;
+  const std::int64_t began_ns_ = monotonic_ns();
+  std::int64_t verified_ns_ = began_ns_;
+  std::string epoch_, saved_as_;
+  bool running_ = false;
+};
+
+// Until the processes have ended.
+Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest, const std::string& exchange,
+                        bool shared, Told* told, RestartOptions* options, RestartPlace* place,
+                        std::vector<RestartedProcess>* processes) {
+  // Before the long work of verifying, and held until the processes have ended.
+  if (!shared) SHADOWIB_TRY(place->take_alone(*manifest));
+  const std::string path = manifest->path;
+  SHADOWIB_TRY(verify_with_progress(path, manifest, options->members));
+  told->verified();
+  // What stands in the way is told before anything is changed: the job is what it was, for a restart elsewhere.
+  SHADOWIB_TRY(check_set_here(*manifest, options->members, wanted_backend(arguments), verbs_library()));
+  options->report = [told](const std::string& line) { told->line(line); };
+  SHADOWIB_TRY(
+      choose_files(*manifest, options->members, arguments.files == "roll-back", options->report, &options->cut));
+  SHADOWIB_TRY(shared ? place->share(*manifest, options->members) : place->begin(*manifest));
+  told->began(place->epoch());
+  if (shared) SHADOWIB_TRY(place->await_others(arguments.wait_s));
+  SHADOWIB_TRY(fill_job(arguments, *manifest, exchange, place->epoch(), &options->job));
+  if (shared) options->watch = [place] { return place->watch(); };
+  SHADOWIB_TRY(restart_set(*manifest, *options, processes));
+  return failure_of(exchange, place->epoch(), *processes);
+}
+
 // `members`: none is all.
-int restart_members(const RestartArguments& arguments, const std::string& path, SetManifest manifest,
-                    const std::string& exchange, std::set<std::uint32_t> members) {
+int restart_members(const RestartArguments& arguments, SetManifest manifest, const std::string& exchange,
+                    std::set<std::uint32_t> members) {
   const Common& common = arguments.common;
   const bool shared = !members.empty() && members.size() < manifest.members.size();
+  Told told(arguments, manifest, exchange, members.empty() ? manifest.members.size() : members.size());
   RestartOptions options;
   options.members = std::move(members);
   RestartPlace place(common.directory, exchange);
-  // Before the long work of verifying, and held until the processes have ended.
-  if (Status s = shared ? Status() : place.take_alone(manifest); !s.ok()) return fail(common, s);
-  if (Status s = verify_with_progress(path, &manifest, options.members); !s.ok()) return fail(common, s);
-  // What stands in the way is told before anything is changed: the job is what it was, for a restart elsewhere.
-  if (Status s = check_set_here(manifest, options.members, wanted_backend(arguments), verbs_library()); !s.ok())
-    return fail(common, s);
-
-  options.report = [](const std::string& line) { std::fprintf(stderr, "shadowib: %s\n", line.c_str()); };
-  const bool rolls_back = arguments.files == "roll-back";
-  if (Status s = choose_files(manifest, options.members, rolls_back, options.report, &options.cut); !s.ok())
-    return fail(common, s);
-  if (Status s = shared ? place.share(manifest, options.members) : place.begin(manifest); !s.ok())
-    return fail(common, s);
-  if (Status s = shared ? place.await_others(arguments.wait_s) : Status(); !s.ok()) return fail(common, s);
-  if (Status s = fill_job(arguments, manifest, exchange, place.epoch(), &options.job); !s.ok())
-    return fail(common, s);
-  if (shared) options.watch = [&place] { return place.watch(); };
   std::vector<RestartedProcess> processes;
-  if (Status s = restart_set(manifest, options, &processes); !s.ok()) return fail(common, s);
-  if (Status s = failure_of(exchange, place.epoch(), processes); !s.ok()) return fail(common, s);
-  return report(common, manifest, options.members, processes);
+  if (Status s = restart_and_wait(arguments, &manifest, exchange, shared, &told, &options, &place, &processes);
+      !s.ok())
+    return told.failed(s);
+  const int exit_code = report(common, manifest, options.members, processes, told.saved_as());
+  told.ended(processes, exit_code);
+  return exit_code;
 }
 
-int restart_launched(const RestartArguments& arguments, const std::string& path, const SetManifest& manifest,
-                     const std::string& exchange, const Launched& launched) {
+int restart_launched(const RestartArguments& arguments, const SetManifest& manifest, const std::string& exchange,
+                     const Launched& launched) {
   const Common& common = arguments.common;
   LaunchedRestart group(launched, job_paths(common.directory, manifest.job).top);
   if (Status s = group.gather(exchange, manifest.job, arguments.wait_s); !s.ok()) return fail(common, s);
@@ -196,7 +302,7 @@ int restart_launched(const RestartArguments& arguments, const std::string& path,
     members = group.members(companies);
   else
     exit_code = fail(common, s);
-  if (!members.empty()) exit_code = restart_members(arguments, path, manifest, exchange, members);
+  if (!members.empty()) exit_code = restart_members(arguments, manifest, exchange, members);
   group.told(exit_code);
   return exit_code;
 }
@@ -222,9 +328,9 @@ int restart(RestartArguments& arguments) {
     Launched launched;
     bool found = false;
     if (Status s = find_launcher(&launched, &found); !s.ok()) return fail(common, s);
-    if (found) return restart_launched(arguments, path, manifest, exchange, launched);
+    if (found) return restart_launched(arguments, manifest, exchange, launched);
   }
-  return restart_members(arguments, path, std::move(manifest), exchange, std::move(members));
+  return restart_members(arguments, std::move(manifest), exchange, std::move(members));
 }
 
 }  // namespace

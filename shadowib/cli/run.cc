@@ -9,6 +9,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/container_init.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/libraries.h"
@@ -25,6 +26,7 @@ struct RunOptions {
   std::string job, backend, cpu, network, checkpoint_on, kill_on;
   double interval_s = 0, timeout_s = 0;
   unsigned keep = 0;
+  std::string metrics;
   Arguments command;
 };
 
@@ -95,6 +97,8 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   if (!options.kill_on.empty()) export_variable("SHADOWIB_KILL_ON", options.kill_on);
   if (options.keep > 0) export_variable("SHADOWIB_KEEP", std::to_string(options.keep));
   export_seconds("SHADOWIB_TIMEOUT", options.timeout_s);
+  if (!options.metrics.empty())
+    export_variable("SHADOWIB_METRICS", fs::absolute(options.metrics, error).lexically_normal());
   // Of a PMIx launcher, CMD or what has started us: what ranks are told they keep in memory of their own, which goes
   // into the image, and not in files of the launcher's, which end with it.
   if (variable("PMIX_MCA_gds").empty()) export_variable("PMIX_MCA_gds", "hash");
@@ -158,6 +162,21 @@ Status try_exchange(const Common& common, const std::string& job, std::string* e
   return status;
 }
 
+// Of the ranks of a launcher one.
+bool speaks_for_launch() {
+  for (const char* name : {"PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const std::string rank = variable(name); !rank.empty()) return rank == "0";
+  return true;
+}
+
+HistoryEvent started_event(const RunOptions& options) {
+  constexpr std::size_t kShown = 200;
+  std::string words;
+  for (const std::string& word : options.command) words += (words.empty() ? "" : " ") + word;
+  if (words.size() > kShown) words = words.substr(0, kShown) + "...";
+  return HistoryEvent("started").add("command", words).add("backend", options.backend);
+}
+
 int run_failed(const Common& common, const Status& status, int exit_code) {
   (void)fail(common, status);
   return exit_code;
@@ -194,6 +213,7 @@ int run(RunOptions& options) {
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
     return run_failed(common, s, kRunFailed);
   if (Status s = set_environment(options, libraries, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (speaks_for_launch()) note_event(common.directory, options.job, started_event(options));
   return replace_process(program, options.command);
 }
 
@@ -243,6 +263,12 @@ void add_run(Command& program) {
   command->add_option("--timeout", options->timeout_s, "How long such a checkpoint may take; default 60")
       ->between(0.001, 2000000, "seconds")
       ->type_name("S");
+  command
+      ->add_option("--metrics", options->metrics,
+                   "After a checkpoint that the job takes of itself write its figures\nto FILE in Prometheus' text "
+                   "format")
+      ->not_empty("a file")
+      ->type_name("FILE");
   add_common(command, &options->common);
   command->footer(kRunExamples);
   command->take_rest(options->command, " -- CMD [ARGUMENT...]");

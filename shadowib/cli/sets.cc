@@ -1,5 +1,8 @@
 #include "shadowib/cli/sets.h"
 
+#include <sys/stat.h>
+#include <time.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -32,6 +35,16 @@ std::string newest_set(const std::string& directory, const std::string& job) {
     newest = set_name(set.job, set.number);
   }
   return newest;
+}
+
+double age_of_newest_set(const std::string& directory, const std::string& job) {
+  const std::string set = newest_set(directory, job);
+  struct stat info {};
+  if (set.empty() || ::stat((sets_path(directory) + "/" + set + "/manifest.json").c_str(), &info) != 0) return -1;
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return std::max(0.0, static_cast<double>(now.tv_sec - info.st_mtim.tv_sec) +
+                           static_cast<double>(now.tv_nsec - info.st_mtim.tv_nsec) / 1e9);
 }
 
 Status choose_set(Common* common, const std::string& given, std::string* path) {

@@ -18,6 +18,9 @@ Status choose_set(Common* common, const std::string& given, std::string* path);
 // The name of the job's set with the greatest number, "" if it has none.
 std::string newest_set(const std::string& directory, const std::string& job);
 
+// Seconds since the job's newest set was committed, by its directory's time; -1 if it has none.
+double age_of_newest_set(const std::string& directory, const std::string& job);
+
 // The sets of `job`, or of each job if that is empty, that are older than its `keep` newest. Those that cannot be
 // read are none of them, and told of on standard error if all jobs are meant.
 Status old_sets(const std::string& directory, const std::string& job, unsigned keep, std::vector<std::string>* paths);

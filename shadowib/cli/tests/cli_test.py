@@ -467,7 +467,7 @@ class Words(Tree):
     def test_version_and_help(self):
         self.assertRegex(self.shadowib("--version").stdout, r"^shadowib \d+\.\d+\.\d+\n$")
         self.assertIn("restart", self.shadowib("--help").stdout)
-        for command in ("run", "checkpoint", "restart", "status", "list", "inspect", "verify", "gc", "doctor"):
+        for command in ("run", "checkpoint", "restart", "status", "history", "report", "list", "inspect", "verify", "gc", "doctor"):
             text = self.shadowib(command, "--help").stdout
             self.assertIn("Examples:", text)
             for option in ("--dir", "--exchange", "--json"):

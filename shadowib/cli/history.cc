@@ -1,0 +1,183 @@
+#include "shadowib/cli/history.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <set>
+
+#include "hooks/job/protocol.h"
+#include "hooks/store/files.h"
+#include "shadowib/base/descriptors.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr char kSuffix[] = ".jsonl";
+constexpr std::size_t kManyFiles = 64;  // of one host, before a writer packs them
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  std::string text = name;
+  for (char& c : text)
+    if (c == '/') c = '_';
+  return text;
+}
+
+std::string own_file() { return host_name() + "." + std::to_string(::getpid()) + kSuffix; }
+
+std::string now_text() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  tm broken{};
+  ::gmtime_r(&now.tv_sec, &broken);
+  char date[40], text[64];
+  ::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &broken);
+  std::snprintf(text, sizeof(text), "%s.%03ldZ", date, now.tv_nsec / 1000000);
+  return text;
+}
+
+// A line that the disk has no room for is taken back: half of it would spoil the next.
+int append_line(int fd, const std::string& line) {
+  struct stat before {};
+  if (::fstat(fd, &before) != 0) return errno;
+  const ssize_t wrote = ::write(fd, line.data(), line.size());
+  if (wrote == static_cast<ssize_t>(line.size())) return 0;
+  const int err = wrote < 0 ? errno : ENOSPC;
+  if (wrote > 0) (void)!::ftruncate(fd, before.st_size);
+  return err;
+}
+
+// The writer's pid, if the file is this host's and its writer has ended; 0 otherwise.
+pid_t ended_writer(const std::string& file) {
+  const std::string host = host_name() + ".";
+  if (!file.starts_with(host) || !file.ends_with(kSuffix)) return 0;
+  const std::string pid = file.substr(host.size(), file.size() - host.size() - (sizeof(kSuffix) - 1));
+  if (pid.empty() || pid.size() > 9 || pid.find_first_not_of("0123456789") != std::string::npos) return 0;
+  const pid_t number = std::stoi(pid);
+  return number != 0 && number != ::getpid() && ::kill(number, 0) != 0 && errno == ESRCH ? number : 0;
+}
+
+std::vector<std::string> files_of_ended_writers(const std::string& path) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(path, error))
+    if (ended_writer(entry.path().filename()) != 0) files.push_back(entry.path());
+  return files;
+}
+
+void append_lines_of(const std::string& file, std::string* text) {
+  std::string content;
+  if (!read_file(file, &content).ok()) return;
+  *text += content;
+  if (!text->empty() && text->back() != '\n') *text += '\n';
+}
+
+Status pack_locked(const std::string& path) {
+  const std::vector<std::string> files = files_of_ended_writers(path);
+  if (files.size() < 2) return {};
+  const std::string packed = path + "/" + host_name() + ".0" + kSuffix;
+  const std::string temporary = path + "/." + host_name() + ".packing";
+  std::string text;
+  append_lines_of(packed, &text);
+  for (const std::string& file : files) append_lines_of(file, &text);
+  ::unlink(temporary.c_str());
+  SHADOWIB_TRY(write_new_file(temporary, text));
+  if (::rename(temporary.c_str(), packed.c_str()) != 0) return file_error(errno, "write", packed);
+  // Cut short here some lines stand twice, which who reads them notices.
+  for (const std::string& file : files) ::unlink(file.c_str());
+  return {};
+}
+
+}  // namespace
+
+HistoryEvent::HistoryEvent(const char* name)
+    : json_{{"time", now_text()}, {"event", name}, {"host", host_name()}, {"pid", ::getpid()}} {}
+
+double milliseconds(std::int64_t ns) { return std::round(static_cast<double>(ns) / 1e3) / 1e3; }
+
+std::string history_path(const std::string& directory, const std::string& job) {
+  return directory + "/history/" + job;
+}
+
+Status append_history(const std::string& directory, const std::string& job, const HistoryEvent& event) {
+  const std::string path = history_path(directory, job), file = path + "/" + own_file();
+  SHADOWIB_TRY(ensure_directory(path));
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return file_error(errno, "open", file);
+  const int err = append_line(fd, event.line() + "\n");
+  ::close(fd);
+  if (err != 0) return file_error(err, "write", file);
+  return files_of_ended_writers(path).size() >= kManyFiles ? pack_history(directory, job) : Status();
+}
+
+void note_event(const std::string& directory, const std::string& job, const HistoryEvent& event) {
+  if (const Status s = append_history(directory, job, event); !s.ok())
+    std::fprintf(stderr, "shadowib: the history of job %s lacks this: %s\n", job.c_str(), s.text());
+}
+
+Status pack_history(const std::string& directory, const std::string& job) {
+  const std::string path = history_path(directory, job), lock = path + "/." + host_name() + ".lock";
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return {};
+  const int fd = hold_alive_lock(lock);
+  if (fd < 0) return errno == EAGAIN ? Status() : file_error(errno, "lock", lock);
+  const Status status = pack_locked(path);
+  int owned = fd;
+  close_owned_descriptor(owned);
+  return status;
+}
+
+Status read_history(const std::string& directory, const std::string& job, std::vector<PastEvent>* events,
+                    unsigned* torn) {
+  const std::string path = history_path(directory, job);
+  events->clear();
+  *torn = 0;
+  std::error_code error;
+  fs::directory_iterator files(path, error);
+  if (error && error.value() != ENOENT) return file_error(error.value(), "read directory", path);
+  std::string text;
+  if (!error)
+    for (const auto& entry : files)
+      if (const std::string name = entry.path().filename(); name.ends_with(kSuffix) && name[0] != '.')
+        append_lines_of(entry.path(), &text);
+  std::set<std::string, std::less<>> seen;  // a line that is being packed may stand in two files
+  for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const std::string_view line = std::string_view(text).substr(at, end - at);
+    PastEvent event;
+    if (seen.contains(line)) continue;
+    if (!parse_event(line, &event)) {
+      ++*torn;
+      continue;
+    }
+    seen.emplace(line);
+    events->push_back(std::move(event));
+  }
+  if (events->empty())
+    return Status::of(Code::kNotFound, 0,
+                      "job %.64s has no history in %.200s; `shadowib history` lists the jobs that have", job.c_str(),
+                      directory.c_str());
+  std::stable_sort(events->begin(), events->end(), [](auto& a, auto& b) { return a.time_ms < b.time_ms; });
+  return {};
+}
+
+std::vector<std::string> jobs_with_history(const std::string& directory) {
+  std::vector<std::string> jobs;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory + "/history", error))
+    if (const std::string name = entry.path().filename(); entry.is_directory(error) && valid_job_name(name))
+      jobs.push_back(name);
+  std::sort(jobs.begin(), jobs.end());
+  return jobs;
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,204 @@
+"""Commands on a job that lives: words about its end and refusals, its history, report and metrics, status --watch, inspect.
+
+operate_test.py BUILD_DIR [unittest options]: two of rdma-core's ibv_rc_pingpong are the job.
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+SHADOWIB = BUILD / "bin" / "shadowib"
+TIMEOUT_S = 60
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return s.getsockname()[1]
+
+
+class Operate(unittest.TestCase):
+    def setUp(self):
+        self.top = pathlib.Path(tempfile.mkdtemp(prefix="shadowib-operate-"))
+        self.dir = self.top / "ckpt"
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("SHADOWIB_")}
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        shutil.rmtree(self.top, ignore_errors=True)
+
+    def command(self, *words, code=0):
+        done = subprocess.run([SHADOWIB, *map(str, words), "--dir", self.dir], env=self.env, cwd=self.top, text=True,
+                              capture_output=True, timeout=TIMEOUT_S)
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
+        return done
+
+    def start(self, *words, name, **options):
+        log = self.top / name
+        with open(log, "w") as out:
+            process = subprocess.Popen([SHADOWIB, *map(str, words)], env=self.env, cwd=self.top, stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=subprocess.STDOUT, **options)
+        process.log = log
+        self.processes.append(process)
+        return process
+
+    def start_job(self, options=(), **settings):
+        """Both ends, once they are connected."""
+        port = free_port()
+        words = ("run", "--dir", self.dir, "--job", "demo", "--backend", "ib2tcp", *options, "--", "ibv_rc_pingpong", "-p", port, "-n", "500000000")
+        server = self.start(*words, name="server", **settings)
+        while server.poll() is None and not any(f":{port:04X} " in line and " 0A " in line
+                                                for line in pathlib.Path("/proc/net/tcp6").read_text().splitlines()
+                                                + pathlib.Path("/proc/net/tcp").read_text().splitlines()):
+            time.sleep(0.01)
+        client = self.start(*words, "localhost", name="client", **settings)
+        self.await_members(server, client)
+        return server, client
+
+    def await_members(self, *processes):
+        while True:
+            status = json.loads(self.command("status", "demo", "--json").stdout)
+            pairs = [qp for m in status["members"] if m["state"] for qp in m["state"]["objects"]["queue_pairs"]]
+            if len(pairs) == 2 and all(qp["state"] == "RTS" and qp["sends_posted"] > 0 for qp in pairs):
+                return status
+            for process in processes:
+                self.assertIsNone(process.poll(), process.log.read_text())
+
+    def restart(self):
+        restarted = self.start("restart", "demo", "--backend", "ib2tcp", "--dir", self.dir, name=f"restart{len(self.processes)}")
+        while "restored" not in restarted.log.read_text():
+            self.assertIsNone(restarted.poll(), restarted.log.read_text())
+            time.sleep(0.01)
+        self.await_members(restarted)
+        return restarted
+
+    def set_path(self, number):
+        return str(self.dir / "sets" / f"demo.{number:04d}")
+
+    def test_a_refusal_is_told_once(self):
+        read_end, write_end = os.pipe()
+        server, client = self.start_job(pass_fds=[read_end])
+        done = self.command("checkpoint", "demo", code=4)
+        self.assertIn(f"descriptor {read_end} ", done.stderr)
+        told = [line for p in (server, client) for line in p.log.read_text().splitlines() if line.startswith("shadowib")]
+        self.assertEqual(len(told), 1, told)
+        self.assertRegex(told[0], r"checkpoint \d+: not taken: ")
+        for p in (server, client):
+            self.assertIsNone(p.poll())
+        os.close(read_end)
+        os.close(write_end)
+
+    def test_an_end_on_request_does_not_look_like_a_crash(self):
+        server, client = self.start_job()
+        self.command("checkpoint", "demo", "--kill")
+        self.assertEqual([server.wait(TIMEOUT_S), client.wait(TIMEOUT_S)], [-9, -9])
+        told = [line for p in (server, client) for line in p.log.read_text().splitlines() if line.startswith("shadowib")]
+        self.assertEqual(len(told), 1, told)
+        self.assertIn(f"job demo is saved and ends on request: shadowib restart {self.set_path(1)}", told[0])
+        restarted = self.restart()
+        self.command("checkpoint", "demo", "--kill")
+        self.assertEqual(restarted.wait(TIMEOUT_S), 20)
+        said = restarted.log.read_text()
+        self.assertEqual(len(re.findall(r"(?m)^pid \d+: ended on request$", said)), 2, said)
+        self.assertIn(f"job demo was saved as {self.set_path(2)} and ended on request", said)
+        self.assertNotIn("SIGKILL", said)
+        # A member that is killed by somebody else is a crash.
+        restarted = self.restart()
+        members = json.loads(self.command("status", "demo", "--json").stdout)["members"]
+        for child in self.descendants(restarted.pid):
+            if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == members[0]["comm"]:
+                os.kill(child, 9)
+        self.assertEqual(restarted.wait(TIMEOUT_S), 20)
+        self.assertIn("killed by signal 9 (SIGKILL)", restarted.log.read_text())
+
+    def events(self):
+        return json.loads(self.command("history", "demo", "--json").stdout)["events"]
+
+    def test_the_history_has_it_all(self):
+        server, client = self.start_job()
+        metrics = self.top / "demo.prom"
+        self.command("checkpoint", "demo", "--metrics", metrics)
+        self.command("checkpoint", "demo", "--timeout", "0.001", code=7)
+        self.command("checkpoint", "demo", "--kill", "--metrics", metrics)
+        for p in (server, client):
+            p.wait(TIMEOUT_S)
+        restarted = self.restart()
+        for child in self.descendants(restarted.pid):
+            if "pingpong" in pathlib.Path(f"/proc/{child}/comm").read_text():
+                os.kill(child, 15)
+        self.assertEqual(restarted.wait(TIMEOUT_S), 20)
+        events = self.events()
+        self.assertEqual([e["event"] for e in events], ["started", "started", "checkpoint", "checkpoint_failed", "checkpoint", "restart",
+                                                        "failure", "failure", "ended"])
+        first, second = events[2], events[4]
+        self.assertEqual((first["set"], first["members"], first["kill"], second["kill"]), ("demo.0001", 2, False, True))
+        self.assertEqual(first["bytes"], sum(p.stat().st_size for p in (self.dir / "sets/demo.0001").glob("*.img")))
+        for phase in ("join", "hooks", "stop", "settle", "quiesce", "inspect", "save", "commit"):
+            self.assertGreater(first[phase + "_ms"], 0)
+        self.assertLess(first["save_ms"], first["stopped_ms"])
+        self.assertLess(first["stopped_ms"], first["took_ms"])
+        self.assertEqual(events[3]["code"], 7)
+        self.assertEqual((events[5]["set"], events[5]["generation"], events[5]["backend"]), ("demo.0002", 1, "ib2tcp"))
+        self.assertEqual((events[6]["how"], events[8]["exit_code"]), ("killed by signal 15 (SIGTERM)", 20))
+        self.assertLess(events[6]["lost_s"], TIMEOUT_S)
+        text = metrics.read_text()
+        self.assertIn('shadowib_checkpoints_total{job="demo",result="committed"} 2\n', text)
+        self.assertIn('shadowib_checkpoints_total{job="demo",result="failed"} 1\n', text)
+        families = set()
+        for line in text.splitlines():
+            self.assertRegex(line, r'^(# HELP (\w+) .*\.|# TYPE (\w+) (counter|gauge|summary)|(\w+)\{job="demo"(,\w+="\w+")?\} [0-9.e+-]+)$')
+            families.add(line.split()[2] if line[0] == "#" else re.sub("(_sum|_count)?{.*", "", line))
+        self.assertTrue(all(name.startswith("shadowib_") for name in families))
+        # gc packs it and leaves it.
+        self.command("gc", "--keep", "0")
+        self.assertFalse((self.dir / "jobs" / "demo").exists())
+        self.assertEqual(self.events(), events)
+        self.assertEqual(len(list((self.dir / "history/demo").glob("*.jsonl"))), 1)
+        page = pathlib.Path(self.command("report", "demo").stdout.strip()).read_text()
+        self.assertIn("demo.0002: 2 members", page)
+
+    def test_a_checkpoint_of_its_own_writes_them_too(self):
+        server, client = self.start_job(options=("--interval", "0.2", "--metrics", "own.prom"))
+        while not (self.top / "own.prom").exists() or 'result="committed"} 0' in (self.top / "own.prom").read_text():
+            self.assertIsNone(server.poll(), server.log.read_text())
+            time.sleep(0.01)
+        self.assertIn("checkpoint", [e["event"] for e in self.events()])
+
+    def test_no_checkpoint_fails_for_its_history(self):
+        self.start_job()
+        shutil.rmtree(self.dir / "history")
+        (self.dir / "history").write_text("in the way")
+        done = self.command("checkpoint", "demo", "--metrics", "/nowhere/file")
+        self.assertIn("the history of job demo lacks this: cannot ", done.stderr)
+        self.assertIn("shadowib: --metrics: cannot ", done.stderr)
+        self.assertTrue(pathlib.Path(done.stdout.splitlines()[-1]).is_dir())
+        (self.dir / "history").unlink()
+        (self.dir / "history/demo").mkdir(parents=True)
+        full = subprocess.run(["unshare", *([] if os.geteuid() == 0 else ["--map-root-user"]), "--mount", "sh", "-c",
+                               'mount -t tmpfs -o size=4k none "$0/history/demo" && { head -c 9000 /dev/zero >"$0/history/demo/fill"; '
+                               'exec "$1" checkpoint demo --dir "$0"; }', str(self.dir), str(SHADOWIB)],
+                              env=self.env, capture_output=True, text=True, timeout=TIMEOUT_S)
+        self.assertEqual(full.returncode, 0, full.stderr)
+        self.assertIn("No space left on device", full.stderr)
+        self.assertTrue(pathlib.Path(full.stdout.splitlines()[-1]).is_dir())
+
+    def descendants(self, pid):
+        for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            yield from self.descendants(child)
+            yield int(child)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
