@@ -21,9 +21,14 @@ endfunction()
 
 shadowib_install_target(shadowib_cli "${CMAKE_INSTALL_BINDIR}")
 shadowib_install_target(shadowib-pingpong "${CMAKE_INSTALL_BINDIR}")
-shadowib_install_target(shadowib-storm "${CMAKE_INSTALL_BINDIR}")
 shadowib_install_target(ib2tcp_backend "${shadowib_private_dir}")
 shadowib_install_target(shadowib_dropin "${shadowib_private_dir}/dropin")
+if(TARGET shadowib-storm)  # a tool of tests, and no part of the product: installed if it was built
+  install(TARGETS shadowib-storm RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" OPTIONAL)
+endif()
+
+# All that is installed, and nothing that tests need.
+add_custom_target(product DEPENDS shadowib_cli shadowib-pingpong shadowib_shared ib2tcp_backend shadowib_dropin)
 
 install(FILES "${PROJECT_SOURCE_DIR}/shadowib/include/shadowib/shadowib.h"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/shadowib")

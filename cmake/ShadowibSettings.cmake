@@ -60,6 +60,11 @@ function(shadowib_unite)
   set_target_properties(${ARGN} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
+# shadowib_apart(sources...): these are compiled by themselves in a target that is united.
+function(shadowib_apart)
+  set_source_files_properties(${ARGN} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+endfunction()
+
 # shadowib_test(NAME name LABELS l... [SIDE_BY_SIDE n] SOURCES s... LIBS l...): one GoogleTest program; its tests at once, in n
 # processes, where they mostly wait. Every test carries one of the labels unit, conformance, client, chaos, bench.
 function(shadowib_test)
