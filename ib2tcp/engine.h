@@ -17,6 +17,7 @@
 
 #include "ib2tcp/multicast.h"
 #include "ib2tcp/slot_table.h"
+#include "ib2tcp/transport.h"
 #include "shadowib/base/lock.h"
 
 struct epoll_event;
@@ -37,36 +38,9 @@ template <typename T, Hook T::*member>
 using HookedList = boost::intrusive::list<T, boost::intrusive::member_hook<T, Hook, member>,
                                           boost::intrusive::constant_time_size<false>>;
 
-// Something that is due at a moment of CLOCK_MONOTONIC. fire() runs under the engine's lock, disarmed.
-struct Timer {
-  void (*fire)(void* owner) = nullptr;
-  void* owner = nullptr;
-  std::int64_t deadline_ns = 0;
-  using SetHook = boost::intrusive::set_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
-  SetHook hook;
-  bool operator<(const Timer& other) const { return deadline_ns < other.deadline_ns; }
-};
 // Sorted by deadline, since each of thousands of queue pairs may be waiting by itself.
 using Timers = boost::intrusive::multiset<Timer, boost::intrusive::member_hook<Timer, Timer::SetHook, &Timer::hook>,
                                           boost::intrusive::constant_time_size<false>>;
-
-// Something behind a descriptor in epoll. ready() runs under the engine's lock.
-struct Watch {
-  void (*ready)(void* owner, std::uint32_t events) = nullptr;
-  void* owner = nullptr;
-  int fd = -1;
-  bool in_control = false;
-};
-
-// A transport that brings the data of many streams at once and has to be asked for it. Under the engine's lock.
-class Poller {
- public:
-  virtual ~Poller() = default;
-  // Takes what has come; never blocks. True if anything had.
-  virtual bool poll() = 0;
-  // As Stream::prepare_sleep, before the streams are asked: false if there is something to do already.
-  virtual bool prepare_sleep() = 0;
-};
 
 struct Statistics {
   std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, acks_sent{0}, rnr_naks{0}, links_lost{0},
@@ -183,6 +157,8 @@ class Engine {
 };
 
 extern Engine* g_engine;
+// The engine for transports.
+Driver& engine_driver();
 
 // Holds the engine's lock for a call of the program, and wakes the helper at the end if need be.
 class [[nodiscard]] EngineGuard {

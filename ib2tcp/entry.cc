@@ -17,7 +17,7 @@
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/rendezvous.h"
 #include "ib2tcp/shared_receive_queue.h"
-#include "ib2tcp/transports/ofi_library.h"
+#include "ib2tcp/transport.h"
 #include "ib2tcp/xrc.h"
 #include "shadowib/base/arena.h"
 

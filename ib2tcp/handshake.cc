@@ -16,7 +16,6 @@
 #include "ib2tcp/link.h"
 #include "ib2tcp/rendezvous.h"
 #include "ib2tcp/transport.h"
-#include "ib2tcp/transports/ofi_stream.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -368,7 +367,7 @@ bool Handshake::on_answer() {
     return fail(kind_ == StreamKind::kShm ? "its shared memory is not sound" : "no stream to it could be made"),
            false;
   fd_ = -1;
-  if (kind_ == StreamKind::kOfi && await_fabric(static_cast<OfiStream*>(stream))) return false;
+  if (kind_ == StreamKind::kOfi && await_fabric(static_cast<FabricStream*>(stream))) return false;
   Link* link = link_;
   finish();
   link->on_connected(stream, false);
@@ -385,20 +384,20 @@ Stream* Handshake::make_stream(const Link& link, bool connecting) {
       return make_shm_stream_remote(fd_, answer_.ring_bytes, rings);
     }
     case StreamKind::kOfi: {
-      OfiEnd asking{greeting_.slot, 0}, asked{answer_.slot, 0};
+      FabricEnd asking{greeting_.slot, 0}, asked{answer_.slot, 0};
       std::memcpy(&asking.secret, greeting_.nonce, sizeof(asking.secret));
       std::memcpy(&asked.secret, challenge_.nonce, sizeof(asked.secret));
       const Endpoint& peer = link.peer();
-      return make_ofi_stream(*g_engine->rendezvous->fabric(),
-                             {peer.fabric_name, peer.fabric_name_bytes, connecting ? asking : asked,
-                              connecting ? asked : asking, connecting, fd_});
+      return g_engine->rendezvous->fabric()->make_stream({peer.fabric_name, peer.fabric_name_bytes,
+                                                          connecting ? asking : asked, connecting ? asked : asking,
+                                                          connecting, fd_});
     }
   }
   return nullptr;
 }
 
 // Providers with connections make one of their own now. True if that is under way.
-bool Handshake::await_fabric(OfiStream* stream) {
+bool Handshake::await_fabric(FabricStream* stream) {
   if (stream->open()) return false;
   stream_ = stream;
   step_ = Step::kAwaitFabric;
@@ -411,7 +410,7 @@ void Handshake::on_fabric() {
     fail("libfabric made no connection to it");
     return;
   }
-  OfiStream* stream = std::exchange(stream_, nullptr);
+  FabricStream* stream = std::exchange(stream_, nullptr);
   Link* link = link_;
   finish();
   link->on_connected(stream, false);

@@ -12,7 +12,7 @@ namespace shadowib::ib2tcp {
 inline constexpr std::int64_t kHandshakeTimeoutNs = 5'000'000'000;
 inline constexpr std::size_t kMaxHalfOpen = 64;
 
-class OfiStream;
+class FabricStream;
 class Stream;
 
 class Handshake {
@@ -55,7 +55,7 @@ class Handshake {
   bool send_answer(Verdict verdict, Link* link);
   // The stream that both sides have agreed on, over fd_, which it takes; nullptr if it cannot be had.
   Stream* make_stream(const Link& link, bool connecting);
-  bool await_fabric(OfiStream* stream);
+  bool await_fabric(FabricStream* stream);
   void on_fabric();
   void mac(char role, const Answer* answer, std::uint8_t out[32]) const;
   void fail(const char* reason);
@@ -74,9 +74,9 @@ class Handshake {
   char input_[128];
   std::size_t have_ = 0;
   int passed_[3] = {-1, -1, -1};
-  std::size_t way_ = 0;          // that was connected
-  Dial* dial_ = nullptr;         // while a connection over TCP is being made
-  OfiStream* stream_ = nullptr;  // while its connection is being made
+  std::size_t way_ = 0;             // that was connected
+  Dial* dial_ = nullptr;            // while a connection over TCP is being made
+  FabricStream* stream_ = nullptr;  // while its connection is being made
 };
 
 }  // namespace shadowib::ib2tcp

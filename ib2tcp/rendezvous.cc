@@ -18,8 +18,6 @@
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/socket_address.h"
-#include "ib2tcp/transports/ofi_fabric.h"
-#include "ib2tcp/transports/ofi_library.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -219,13 +217,8 @@ int Rendezvous::listen_tcp() {
 }
 
 int Rendezvous::open_fabric() {
-  const OfiLibrary* library = ofi_library();
-  if (library == nullptr) {
-    log_message(LogLevel::kError, "libfabric was not loaded when this library was");
-    return EINVAL;
-  }
-  fabric_ = OfiFabric::open(*library);
-  if (fabric_ == nullptr) return EIO;
+  fabric_ = open_ofi_fabric(engine_driver());
+  if (fabric_ == nullptr) return errno;
   g_engine->poller = fabric_.get();
   std::snprintf(self_.provider, sizeof(self_.provider), "%s", fabric_->provider());
   self_.fabric_name_bytes = static_cast<std::uint8_t>(fabric_->name_bytes());

@@ -9,18 +9,17 @@
 
 #include "ib2tcp/dial.h"
 #include "ib2tcp/engine.h"
+#include "ib2tcp/transport.h"
 #include "ib2tcp/wire.h"
 
 namespace shadowib::ib2tcp {
 
 struct Device;
 class Handshake;
-class OfiFabric;
 
 enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp, kOfi };
 
 inline constexpr std::size_t kMaxAddresses = 8;
-inline constexpr std::size_t kMaxProviderName = 32, kMaxFabricName = 64;
 
 // A process publishes one as ib2tcp/ep/<lid>, for each of its LIDs. Fixed layout, checked on reading.
 struct Endpoint {
@@ -60,7 +59,7 @@ class Rendezvous {
   const Endpoint& self() const { return self_; }
   const std::uint8_t* key() const { return key_; }
   TransportChoice choice() const { return choice_; }
-  OfiFabric* fabric() { return fabric_.get(); }  // with kOfi
+  Fabric* fabric() { return fabric_.get(); }  // with kOfi
   // The link to whoever owns the address; nullptr if nobody published it yet.
   Link* find(std::uint16_t dlid, bool global, const std::uint8_t dgid[16]);
   // The link to an authenticated peer that connected to us.
@@ -100,7 +99,7 @@ class Rendezvous {
   bool restricted_ = false;           // to `chosen_`
   std::vector<HostAddress> chosen_;   // that are published, best first
   std::vector<HostAddress> on_host_;  // all
-  std::unique_ptr<OfiFabric> fabric_;
+  std::unique_ptr<Fabric> fabric_;
   std::unordered_map<std::uint16_t, Link*> by_lid_;
   std::vector<Handshake*> half_open_;  // incoming and not authenticated, oldest first
 };

@@ -7,12 +7,59 @@
 
 #include <sys/uio.h>
 
+#include <boost/intrusive/set.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "ib2tcp/wire.h"
 
 namespace shadowib::ib2tcp {
+
+// Something that is due at a moment of CLOCK_MONOTONIC. fire() runs under the engine's lock, disarmed.
+struct Timer {
+  void (*fire)(void* owner) = nullptr;
+  void* owner = nullptr;
+  std::int64_t deadline_ns = 0;
+  using SetHook = boost::intrusive::set_member_hook<boost::intrusive::link_mode<boost::intrusive::auto_unlink>>;
+  SetHook hook;
+  bool operator<(const Timer& other) const { return deadline_ns < other.deadline_ns; }
+};
+// Something behind a descriptor in epoll. ready() runs under the engine's lock.
+struct Watch {
+  void (*ready)(void* owner, std::uint32_t events) = nullptr;
+  void* owner = nullptr;
+  int fd = -1;
+  bool in_control = false;
+};
+
+// A transport that brings the data of many streams at once and has to be asked for it. Under the engine's lock.
+class Poller {
+ public:
+  virtual ~Poller() = default;
+  // Takes what has come; never blocks. True if anything had.
+  virtual bool poll() = 0;
+  // As Stream::prepare_sleep, before the streams are asked: false if there is something to do already.
+  virtual bool prepare_sleep() = 0;
+};
+
+// The engine, as transports see it. All calls are made under its lock.
+class Driver {
+ public:
+  // fire() is called at that moment of CLOCK_MONOTONIC, once.
+  virtual void arm(Timer& timer, std::int64_t deadline_ns) = 0;
+  virtual void disarm(Timer& timer) = 0;
+  // ready() is called when the descriptor has one of these events of epoll. `control`: looked at less often.
+  virtual void watch(Watch& watch, int fd, std::uint32_t events, bool control) = 0;
+  virtual void unwatch(Watch& watch) = 0;
+  // Only a later turn can do what was left behind: a helper that sleeps must look.
+  virtual void want_turn() = 0;
+  enum class Refused : std::uint8_t { kFrame, kConnection };
+  virtual void count_refused(Refused what) = 0;
+
+ protected:
+  ~Driver() = default;
+};
 
 // Limits the code above adapts to.
 struct StreamTraits {
@@ -83,5 +130,50 @@ Stream* make_shm_stream_local(int socket, std::size_t ring_bytes, ShmDescriptors
 Stream* make_shm_stream_remote(int socket, std::size_t ring_bytes, const ShmDescriptors& descriptors);
 
 inline constexpr std::size_t kShmRingBytes = 512 << 10;
+
+// --- libfabric: this process's end of a provider, and the streams over it.
+
+inline constexpr std::size_t kMaxProviderName = 32, kMaxFabricName = 64;
+
+// One end of a stream as the other end names it.
+struct FabricEnd {
+  std::uint32_t slot = 0;
+  std::uint64_t secret = 0;
+};
+
+// A stream to a peer that has proved the key over `socket`. `connecting`: this side asked for it.
+struct FabricPeer {
+  const std::uint8_t* name;
+  std::size_t name_bytes;
+  FabricEnd own, end;
+  bool connecting;
+  int socket;
+};
+
+class FabricStream : public Stream {
+ public:
+  virtual bool open() const = 0;
+  // Called once, when open() has become true, or the stream ended before.
+  virtual void when_open(void (*told)(void* owner), void* owner) = 0;
+};
+
+class Fabric : public Poller {
+ public:
+  virtual const char* provider() const = 0;
+  // Its address, for peers.
+  virtual const std::uint8_t* name() const = 0;
+  virtual std::size_t name_bytes() const = 0;
+  // Takes the socket. nullptr with errno; the socket is the caller's then.
+  virtual FabricStream* make_stream(const FabricPeer& peer) = 0;
+};
+
+// "ofi:" in SHADOWIB_IB2TCP_TRANSPORT: the provider behind it, or nullptr.
+const char* ofi_provider(const char* transport);
+// Loads libfabric and asks it for `provider` as fi_info -p names it ("tcp", "tcp;ofi_rxm", "efa"). Takes a few tenths
+// of a second. Called once, when the library is loaded, since it takes the loader's lock. 0, or an errno after a
+// message: ENOENT no libfabric, ENODEV no such provider here.
+int load_ofi(const char* provider);
+// With the provider that was loaded. nullptr with errno after a message: EINVAL none was.
+std::unique_ptr<Fabric> open_ofi_fabric(Driver& driver);
 
 }  // namespace shadowib::ib2tcp

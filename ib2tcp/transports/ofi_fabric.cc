@@ -9,6 +9,7 @@
 #include "ib2tcp/host.h"
 #include "ib2tcp/transports/ofi_library.h"
 #include "ib2tcp/transports/ofi_stream.h"
+#include "shadowib/base/lock.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -64,19 +65,32 @@ void OfiBuffers::free() {
   delete this;
 }
 
-std::unique_ptr<OfiFabric> OfiFabric::open(const OfiLibrary& library) {
-  std::unique_ptr<OfiFabric> fabric(new OfiFabric(library));
+std::unique_ptr<Fabric> open_ofi_fabric(Driver& driver) {
+  const OfiLibrary* library = ofi_library();
+  if (library == nullptr) {
+    log_message(LogLevel::kError, "libfabric was not loaded when this library was");
+    errno = EINVAL;
+    return nullptr;
+  }
+  std::unique_ptr<Fabric> fabric = OfiFabric::open(*library, driver);
+  if (fabric == nullptr) errno = EIO;
+  return fabric;
+}
+
+std::unique_ptr<OfiFabric> OfiFabric::open(const OfiLibrary& library, Driver& driver) {
+  std::unique_ptr<OfiFabric> fabric(new OfiFabric(library, driver));
   if (!fabric->start()) return nullptr;
   return fabric;
 }
 
-OfiFabric::OfiFabric(const OfiLibrary& library) : library_(library), info_(library.info) {
+OfiFabric::OfiFabric(const OfiLibrary& library, Driver& driver)
+    : library_(library), driver_(driver), info_(library.info) {
   blind_.fire = [](void*) {};
 }
 
 // Of one that did not start.
 OfiFabric::~OfiFabric() {
-  for (Watch* watch : {&completions_watch_, &events_watch_}) g_engine->unwatch(*watch);
+  for (Watch* watch : {&completions_watch_, &events_watch_}) driver_.unwatch(*watch);
   auto close = [](auto* object) {
     if (object != nullptr) ::fi_close(&object->fid);
   };
@@ -142,7 +156,7 @@ void OfiFabric::watch(fid* object, Watch& watch) {
   int fd = -1;
   if (::fi_control(object, FI_GETWAIT, &fd) != 0 || fd < 0) return;
   watch = {[](void*, std::uint32_t) {}, this};  // poll() looks at all of them
-  g_engine->watch(watch, fd, EPOLLIN, false);
+  driver_.watch(watch, fd, EPOLLIN, false);
 }
 
 bool OfiFabric::poll() {
@@ -163,7 +177,7 @@ bool OfiFabric::prepare_sleep() {
   set_up_thread();
   if (events_ != nullptr && read_events()) return false;
   if (completions_watch_.fd < 0) {
-    g_engine->arm(blind_, monotonic_ns() + kBlindNs);
+    driver_.arm(blind_, monotonic_ns() + kBlindNs);
     return true;
   }
   fid* objects[2] = {&completions_->fid, events_ != nullptr ? &events_->fid : nullptr};
@@ -210,7 +224,7 @@ void OfiFabric::on_connection_request(const fi_eq_cm_entry& entry, const void* d
   if (stream == nullptr || stream->own_.secret != wanted.secret || stream->endpoint_ != nullptr ||
       !stream->accept(entry.info)) {
     log_message(LogLevel::kInfo, "refused a connection by %s: it names no stream that waits for one", provider());
-    g_engine->statistics.handshakes_refused.fetch_add(1);
+    driver_.count_refused(Driver::Refused::kConnection);
     ::fi_reject(listener_, entry.info->handle, nullptr, 0);
   }
   library_.freeinfo(entry.info);
@@ -282,7 +296,7 @@ void OfiFabric::on_message(OfiBuffer& buffer, std::size_t bytes) {
   if (stream != nullptr && (header->secret != stream->own_.secret || (owner != nullptr && owner != stream)))
     stream = nullptr;
   if (stream == nullptr || stream->ended_) {
-    g_engine->statistics.frames_refused.fetch_add(1);
+    driver_.count_refused(Driver::Refused::kFrame);
     if (owner != nullptr) owner->end();
     receive(buffer);
     return;

@@ -19,8 +19,7 @@
 #include <memory>
 #include <vector>
 
-#include "ib2tcp/engine.h"
-#include "ib2tcp/rendezvous.h"
+#include "ib2tcp/transport.h"
 
 namespace shadowib::ib2tcp {
 
@@ -37,12 +36,6 @@ struct OfiHeader {
   std::uint64_t secret;    // the receiver's
 };
 static_assert(sizeof(OfiHeader) == 16);
-
-// One end of a stream as the other end names it.
-struct OfiEnd {
-  std::uint32_t slot = 0;
-  std::uint64_t secret = 0;
-};
 
 // Buffers that were mapped, and registered where the provider wants that, together.
 struct OfiBuffers;
@@ -76,16 +69,17 @@ struct OfiBuffers {
   void free();
 };
 
-class OfiFabric final : public Poller {
+class OfiFabric final : public Fabric {
  public:
   // nullptr after a message. Under the engine's lock, as everything here.
-  static std::unique_ptr<OfiFabric> open(const OfiLibrary& library);
+  static std::unique_ptr<OfiFabric> open(const OfiLibrary& library, Driver& driver);
   ~OfiFabric() override;
 
   bool connected() const { return info_->ep_attr->type == FI_EP_MSG; }
-  const char* provider() const { return info_->fabric_attr->prov_name; }
-  const std::uint8_t* name() const { return name_; }
-  std::size_t name_bytes() const { return name_bytes_; }
+  const char* provider() const override { return info_->fabric_attr->prov_name; }
+  const std::uint8_t* name() const override { return name_; }
+  std::size_t name_bytes() const override { return name_bytes_; }
+  FabricStream* make_stream(const FabricPeer& peer) override;
 
   bool poll() override;
   bool prepare_sleep() override;
@@ -94,7 +88,7 @@ class OfiFabric final : public Poller {
   friend class OfiStream;
   friend struct OfiBuffers;
 
-  explicit OfiFabric(const OfiLibrary& library);
+  OfiFabric(const OfiLibrary& library, Driver& driver);
   bool start();
   bool check(int rc, const char* what);
   void watch(fid* object, Watch& watch);
@@ -109,6 +103,7 @@ class OfiFabric final : public Poller {
   void leave(std::uint32_t slot, const OfiStream* stream);
 
   const OfiLibrary& library_;
+  Driver& driver_;
   const fi_info* info_;
   fid_fabric* fabric_ = nullptr;
   fid_domain* domain_ = nullptr;
@@ -128,16 +123,5 @@ class OfiFabric final : public Poller {
   int opening_ = 0;
   std::uint32_t polls_ = 0;
 };
-
-// A stream to a peer that has proved the key over `socket`, which is taken. `connecting`: this side asked for it.
-// nullptr with errno; the socket is the caller's then.
-struct OfiPeer {
-  const std::uint8_t* name;
-  std::size_t name_bytes;
-  OfiEnd own, end;
-  bool connecting;
-  int socket;
-};
-OfiStream* make_ofi_stream(OfiFabric& fabric, const OfiPeer& peer);
 
 }  // namespace shadowib::ib2tcp

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ib2tcp/host.h"
+#include "ib2tcp/transport.h"
 #include "ib2tcp/transports/ofi_fabric.h"
 #include "shadowib/base/networks.h"
 

@@ -17,19 +17,11 @@ struct OfiLibrary {
   const fi_info* info = nullptr;  // of the provider that was asked for; its first, MSG endpoints before RDM
 };
 
-// Loads libfabric and asks it for `provider` as fi_info -p names it ("tcp", "tcp;ofi_rxm", "efa"). Takes a few tenths
-// of a second. Called once, when the library is loaded, since it takes the loader's lock. 0, or an errno after a
-// message: ENOENT no libfabric, ENODEV no such provider here.
-int load_ofi(const char* provider);
-
-// The library that load_ofi() found; nullptr without it.
+// The library that load_ofi() (transport.h) has found; nullptr without it.
 const OfiLibrary* ofi_library();
 
 // To be called by a thread before it enters libfabric. A link namespace has a libc of its own, and that has set up
 // its character tables for the threads it has started, and for no others: isspace() there would crash.
 void set_up_thread();
-
-// "ofi:" in SHADOWIB_IB2TCP_TRANSPORT: the provider behind it, or nullptr.
-const char* ofi_provider(const char* transport);
 
 }  // namespace shadowib::ib2tcp

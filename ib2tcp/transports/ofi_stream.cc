@@ -12,6 +12,7 @@
 #include "ib2tcp/copy_in_order.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/transports/ofi_library.h"
+#include "shadowib/base/lock.h"
 
 namespace shadowib::ib2tcp {
 namespace {
@@ -29,12 +30,12 @@ ssize_t broken() {
 
 }  // namespace
 
-OfiStream* make_ofi_stream(OfiFabric& fabric, const OfiPeer& peer) {
+FabricStream* OfiFabric::make_stream(const FabricPeer& peer) {
   set_up_thread();
-  auto stream = std::make_unique<OfiStream>(fabric, peer);
+  auto stream = std::make_unique<OfiStream>(*this, peer);
   if (stream->start(peer)) {
     stream->socket_ = peer.socket;
-    g_engine->watch(stream->socket_watch_, peer.socket, EPOLLIN | EPOLLRDHUP, true);
+    driver_.watch(stream->socket_watch_, peer.socket, EPOLLIN | EPOLLRDHUP, true);
     return stream.release();
   }
   stream.reset();
@@ -42,7 +43,7 @@ OfiStream* make_ofi_stream(OfiFabric& fabric, const OfiPeer& peer) {
   return nullptr;
 }
 
-OfiStream::OfiStream(OfiFabric& fabric, const OfiPeer& peer) : fabric_(fabric), own_(peer.own), peer_(peer.end) {
+OfiStream::OfiStream(OfiFabric& fabric, const FabricPeer& peer) : fabric_(fabric), own_(peer.own), peer_(peer.end) {
   socket_watch_ = {[](void* self, std::uint32_t) { static_cast<OfiStream*>(self)->on_socket_ready(); }, this};
   grace_.fire = [](void* self) { static_cast<OfiStream*>(self)->end(); };
   grace_.owner = this;
@@ -50,7 +51,7 @@ OfiStream::OfiStream(OfiFabric& fabric, const OfiPeer& peer) : fabric_(fabric), 
   ++fabric_.opening_;
 }
 
-bool OfiStream::start(const OfiPeer& peer) {
+bool OfiStream::start(const FabricPeer& peer) {
   sends_ = OfiBuffers::make(fabric_, kSends);
   if (sends_ == nullptr) return false;
   for (OfiBuffer& buffer : sends_->all) {
@@ -114,8 +115,8 @@ void OfiStream::end() {
   if (ended_) return;
   ended_ = true;
   if (!open_) --fabric_.opening_;
-  g_engine->disarm(grace_);
-  g_engine->want_turn();
+  fabric_.driver_.disarm(grace_);
+  fabric_.driver_.want_turn();
   if (auto* told = std::exchange(told_, nullptr)) told(told_owner_);
 }
 
@@ -124,12 +125,12 @@ void OfiStream::on_socket_ready() {
   const ssize_t n = ::recv(socket_, &byte, 1, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   // Nothing is ever sent on the socket after the handshake: a byte is as bad as the end.
-  g_engine->unwatch(socket_watch_);
+  fabric_.driver_.unwatch(socket_watch_);
   if (ended_) return;
   if (n > 0 || !open_)
     end();
   else
-    g_engine->arm(grace_, monotonic_ns() + (fabric_.connected() ? kConnectedGraceNs : kGraceNs));
+    fabric_.driver_.arm(grace_, monotonic_ns() + (fabric_.connected() ? kConnectedGraceNs : kGraceNs));
 }
 
 int OfiStream::send(OfiBuffer& buffer, std::size_t bytes) {
@@ -249,8 +250,8 @@ void OfiStream::close() {
   if (!open_ && !ended_) --fabric_.opening_;
   ended_ = true;
   told_ = nullptr;
-  g_engine->disarm(grace_);
-  g_engine->unwatch(socket_watch_);
+  fabric_.driver_.disarm(grace_);
+  fabric_.driver_.unwatch(socket_watch_);
   if (socket_ >= 0) g_host->close_descriptor(socket_);
   socket_ = -1;
   fabric_.leave(own_.slot, this);

@@ -6,9 +6,9 @@
 
 namespace shadowib::ib2tcp {
 
-class OfiStream final : public Stream {
+class OfiStream final : public FabricStream {
  public:
-  OfiStream(OfiFabric& fabric, const OfiPeer& peer);
+  OfiStream(OfiFabric& fabric, const FabricPeer& peer);
   ~OfiStream() override { close(); }
 
   const StreamTraits& traits() const override;
@@ -21,15 +21,13 @@ class OfiStream final : public Stream {
   void on_fd_ready() override {}
   void close() override;
 
-  bool open() const { return open_; }
-  // Called once, when open() has become true, or the stream ended before.
-  void when_open(void (*told)(void* owner), void* owner);
+  bool open() const override { return open_; }
+  void when_open(void (*told)(void* owner), void* owner) override;
 
  private:
   friend class OfiFabric;
-  friend OfiStream* make_ofi_stream(OfiFabric& fabric, const OfiPeer& peer);
 
-  bool start(const OfiPeer& peer);
+  bool start(const FabricPeer& peer);
   bool attach(fi_info* info);
   bool accept(fi_info* info);
   void opened();
@@ -45,7 +43,7 @@ class OfiStream final : public Stream {
   static constexpr std::uint32_t kWindow = 256;
 
   OfiFabric& fabric_;
-  OfiEnd own_, peer_;
+  FabricEnd own_, peer_;
   int socket_ = -1;
   Watch socket_watch_;
   Timer grace_;
