@@ -98,6 +98,11 @@ Status print_descriptors(const std::string& encoded, bool json, std::string* tex
   }
   for (const Segment& s : table.segments)
     if (!json) *text += "shared  " + describe_segment(s) + "  size " + std::to_string(s.bytes) + "\n";
+  for (const SemaphoreSet& s : table.semaphores)
+    if (!json)
+      *text += "shared  " + describe_semaphores(s) + "  " + std::to_string(s.semaphores.size()) + " values\n";
+  for (const MessageQueue& q : table.queues)
+    if (!json) *text += "shared  " + describe_queue(q) + "  " + std::to_string(q.messages.size()) + " messages\n";
   // Paths are bytes, not always UTF-8.
   if (json) *text = list.dump(2);
   return {};

@@ -20,7 +20,8 @@ namespace shadowib::descriptors {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
-constexpr std::uint32_t kWithoutLocks = 7, kWithoutGoneSenders = 5, kWithoutFamily = 4, kWithoutPtys = 3,
+constexpr std::uint32_t kWithoutIpc = 8, kWithoutLocks = 7, kWithoutGoneSenders = 5, kWithoutFamily = 4,
+                        kWithoutPtys = 3,
                         kWithoutSegments = 2;  // these are still read
 constexpr int kHighestFd = 1 << 20;
 constexpr std::size_t kMostInPty = 1 << 16;  // four buffers of the kernel's, of 4 and 8 KiB
@@ -151,6 +152,24 @@ void visit(A& a, Segment& s) {
             s.seals, s.space, s.key, s.id, s.removed, s.attached_here, s.attached);
 }
 template <typename A>
+void visit(A& a, Semaphore& s) {
+  visit_all(a, s.value, s.user, s.adjustment);
+}
+template <typename A>
+void visit(A& a, SemaphoreSet& s) {
+  visit_all(a, s.space, s.key, s.id, s.mode, s.user, s.group, s.used);
+  visit_vector(a, s.semaphores);
+}
+template <typename A>
+void visit(A& a, QueuedMessage& m) {
+  visit_all(a, m.type, m.data);
+}
+template <typename A>
+void visit(A& a, MessageQueue& q) {
+  visit_all(a, q.space, q.key, q.id, q.mode, q.user, q.group, q.capacity, q.sender, q.receiver);
+  visit_vector(a, q.messages);
+}
+template <typename A>
 void visit(A& a, Table& t) {
   visit_all(a, t.member, t.pid, t.kernel, t.network, t.processes, t.working_directory);
   visit_vector(a, t.descriptors);
@@ -160,6 +179,9 @@ void visit(A& a, Table& t) {
   if (a.version <= kWithoutFamily) return;
   visit_all(a, t.group, t.session);
   visit_vector(a, t.children);
+  if (a.version <= kWithoutIpc) return;
+  visit_vector(a, t.semaphores);
+  visit_vector(a, t.queues);
 }
 
 bool valid_address(const std::string& address, int domain) {
@@ -287,6 +309,22 @@ const char* family_fault(const Table& t) {
   return nullptr;
 }
 
+const char* ipc_fault(const Table& t) {
+  constexpr int kMost = 32767;  // SEMVMX, SEMAEM
+  for (const SemaphoreSet& s : t.semaphores) {
+    if (s.id < 0 || s.semaphores.empty() || s.semaphores.size() > 65535) return "a set of semaphores that is none";
+    for (const Semaphore& one : s.semaphores)
+      if (one.value > kMost || one.adjustment > kMost || one.adjustment < -kMost - 1)
+        return "a semaphore out of range";
+  }
+  for (const MessageQueue& q : t.queues) {
+    if (q.id < 0) return "a message queue that is none";
+    for (const QueuedMessage& m : q.messages)
+      if (m.type <= 0) return "a message of no type";
+  }
+  return nullptr;
+}
+
 const char* table_fault(const Table& t) {
   if (has_nul(t.working_directory)) return "path with a NUL byte";
   int last = -1;
@@ -302,7 +340,14 @@ const char* table_fault(const Table& t) {
   for (bool r : reached)
     if (!r) return "object without descriptor";
   if (const char* fault = family_fault(t)) return fault;
+  if (const char* fault = ipc_fault(t)) return fault;
   return segments_fault(t);
+}
+
+std::string describe_numbered(const char* what, std::int32_t id, std::int32_t key) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "System V %s %d (key %#x)", what, id, static_cast<unsigned>(key));
+  return text;
 }
 
 }  // namespace
@@ -386,6 +431,9 @@ std::string describe_address(const std::string& address) {
   }
   return text;
 }
+
+std::string describe_semaphores(const SemaphoreSet& s) { return describe_numbered("semaphore set", s.id, s.key); }
+std::string describe_queue(const MessageQueue& q) { return describe_numbered("message queue", q.id, q.key); }
 
 std::string describe_segment(const Segment& s) {
   char key[16];

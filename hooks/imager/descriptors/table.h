@@ -174,6 +174,36 @@ struct Segment {
   }
 };
 
+struct Semaphore {
+  std::uint16_t value = 0;
+  std::int32_t user = 0;        // the last process to operate on it, if it lives and is no restart's
+  std::int32_t adjustment = 0;  // SEM_UNDO of this member
+};
+
+// System V semaphores that a member uses.
+struct SemaphoreSet {
+  std::uint64_t space = 0;  // IPC namespace (inode number)
+  std::int32_t key = 0, id = 0;
+  std::uint32_t mode = 0, user = 0, group = 0;
+  std::uint8_t used = 0;  // sem_otime is set: programs take it for a sign that the set is ready
+  std::vector<Semaphore> semaphores;
+};
+
+struct QueuedMessage {
+  std::int64_t type = 0;
+  std::string data;
+};
+
+// A System V message queue that a member uses.
+struct MessageQueue {
+  std::uint64_t space = 0;
+  std::int32_t key = 0, id = 0;
+  std::uint32_t mode = 0, user = 0, group = 0;
+  std::uint64_t capacity = 0;             // msg_qbytes
+  std::int32_t sender = 0, receiver = 0;  // the last of each, if it lives and is no restart's
+  std::vector<QueuedMessage> messages;
+};
+
 // A child process of the member, as it sees it.
 struct Child {
   std::int32_t pid = 0, group = 0, session = 0;
@@ -198,6 +228,9 @@ struct Table {
   // Since version 5.
   std::int32_t group = 0, session = 0;
   std::vector<Child> children;  // ascending by pid
+  // Since version 9.
+  std::vector<SemaphoreSet> semaphores;
+  std::vector<MessageQueue> queues;
 
   // The lowest number that leads to object `index`, -1 if none.
   int first_fd(std::uint32_t index) const;
@@ -205,7 +238,7 @@ struct Table {
   int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 
-inline constexpr std::uint32_t kTableVersion = 8;
+inline constexpr std::uint32_t kTableVersion = 9;
 // Tests write versions from before.
 void encode_table(const Table& table, std::string* bytes, std::uint32_t version = kTableVersion);
 // kCorrupt or kVersion, with the reason. On success all indices, kinds and addresses are within bounds.
@@ -215,6 +248,9 @@ Status decode_table(const std::string& bytes, Table* table);
 std::string describe_object(const Object& object);
 // "memfd ring", "System V segment 7 (key 0x4d2)", "/dev/shm/x", "anonymous shared memory 4711".
 std::string describe_segment(const Segment& segment);
+// "System V semaphore set 7 (key 0x4d2)", "System V message queue 7 (key 0)".
+std::string describe_semaphores(const SemaphoreSet& set);
+std::string describe_queue(const MessageQueue& queue);
 // "127.0.0.1:80", "[::1]:80", "/path", "@abstract", "unnamed".
 std::string describe_address(const std::string& address);
 

@@ -169,6 +169,51 @@ TEST(Table, ChildrenAreSomeThereMayBe) {
   EXPECT_EQ(fault([](Table* t) { t->children[0].wait_status = SIGTERM; }), Code::kOk);
 }
 
+TEST(Table, SemaphoresAndQueues) {
+  Table table, read;
+  table.pid = 77;
+  table.semaphores.push_back(
+      {.space = 1, .key = 2, .id = 3, .used = 1, .semaphores = {{5, 77, -2}, {32767, 0, 32767}}});
+  table.queues.push_back({.space = 1, .id = 4, .capacity = 16384, .sender = 77, .messages = {{7, "text"}, {1, ""}}});
+  std::string bytes, again;
+  encode_table(table, &bytes);
+  ASSERT_TRUE(decode_table(bytes, &read).ok());
+  encode_table(read, &again);
+  EXPECT_EQ(again, bytes);
+  ASSERT_EQ(read.semaphores.size(), 1u);
+  EXPECT_EQ(read.semaphores[0].semaphores[0].adjustment, -2);
+  ASSERT_EQ(read.queues.size(), 1u);
+  EXPECT_EQ(read.queues[0].messages[0].data, "text");
+  EXPECT_TRUE(match_descriptors({{0, bytes}}).ok());
+  encode_table(table, &bytes, 8);
+  ASSERT_TRUE(decode_table(bytes, &read).ok());
+  EXPECT_TRUE(read.semaphores.empty() && read.queues.empty());
+
+  // A process that is no member uses them, too.
+  const auto refusal = [&](const std::function<void(Table*)>& change) {
+    Table changed = table;
+    change(&changed);
+    encode_table(changed, &bytes);
+    return std::string(match_descriptors({{0, bytes}}).text());
+  };
+  EXPECT_NE(
+      refusal([](Table* t) { t->semaphores[0].semaphores[1].user = 78; }).find("System V semaphore set 3 (key 0x2)"),
+      std::string::npos);
+  EXPECT_NE(refusal([](Table* t) { t->queues[0].receiver = 78; }).find("process 78 uses it too"), std::string::npos);
+
+  const auto fault = [&](const std::function<void(Table*)>& change) {
+    Table changed = table;
+    change(&changed);
+    encode_table(changed, &bytes);
+    return decode_table(bytes, &read).code();
+  };
+  EXPECT_EQ(fault([](Table* t) { t->semaphores[0].semaphores.clear(); }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->semaphores[0].semaphores[0].value = 32768; }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->semaphores[0].semaphores[0].adjustment = -32769; }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->semaphores[0].id = -1; }), Code::kCorrupt);
+  EXPECT_EQ(fault([](Table* t) { t->queues[0].messages[0].type = 0; }), Code::kCorrupt);
+}
+
 // A hostile table must not have files made elsewhere, nor say twice what is once.
 TEST(Table, SharedMemoryIsWhereItMayBe) {
   const auto fault = [](const std::function<void(Table*)>& change) { return std::string(read_after(change).text()); };

@@ -7,6 +7,7 @@
 #include "hooks/imager/restart.h"
 #include "hooks/imager/restore/process_groups.h"
 #include "hooks/imager/restore/shared_memory.h"
+#include "hooks/imager/restore/system_v.h"
 
 namespace shadowib {
 namespace {
@@ -32,6 +33,7 @@ class Companies {
 
 Status find_bonds(const OpenedSet& set, const BondSink& sink) {
   SHADOWIB_TRY(find_memory_bonds(set, sink));
+  SHADOWIB_TRY(find_system_v_bonds(set, sink));
   SHADOWIB_TRY(find_descriptor_bonds(set.tables, sink));
   return find_process_bonds(set, sink);
 }

@@ -81,6 +81,7 @@ class Supervisor {
     if (!set_.tables.empty()) {
       plan_ = std::make_unique<DescriptorPlan>();
       SHADOWIB_TRY(memory_.prepare_system_v(members_));
+      SHADOWIB_TRY(system_v_.prepare(set_, members_));
       const auto memory = [this](std::uint32_t member, std::uint32_t segment) {
         SharedMemoryPlan::Backing backing;
         return memory_.find(member, segment, &backing) ? backing.fd : -1;
@@ -152,7 +153,7 @@ class Supervisor {
     if (last_pid_ >= 0) ::close(last_pid_);
     JobInfo job = options_.job;
     job.member = members_[index]->image.header.member;
-    become_member({&members_[index]->image, &job, plan_.get(), &memory_, &members_[index]->patches,
+    become_member({&members_[index]->image, &job, plan_.get(), &memory_, &system_v_, &members_[index]->patches,
                    members_[index]->fd, channels_[index].status_write, channels_[index].go_read, last_pid_ >= 0});
   }
 
@@ -283,6 +284,7 @@ class Supervisor {
   const RestartPart& members_;
   const RestartOptions& options_;
   SharedMemoryPlan& memory_;
+  SystemVPlan system_v_;
   ExchangeMeeting meeting_;
   int command_fd_, child_fd_ = -1, last_pid_ = -1;
   int hold_[2] = {-1, -1};

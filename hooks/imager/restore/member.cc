@@ -52,6 +52,7 @@ class MemberBuilder {
   int status_fd() const { return status_fd_; }
 
   Status prepare() {
+    SHADOWIB_TRY(start_.system_v->restore_undo(image_.descriptors));
     SHADOWIB_TRY(find_shared_memory());
     std::vector<int*> keep{&image_fd_, &status_fd_, &go_fd_};
     for (auto& [segment, backing] : shared_)

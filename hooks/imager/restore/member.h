@@ -4,6 +4,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/restore/image_memory.h"
 #include "hooks/imager/restore/shared_memory.h"
+#include "hooks/imager/restore/system_v.h"
 #include "hooks/imager/restorer/restorer_args.h"
 #include "hooks/job/job_info.h"
 
@@ -14,6 +15,7 @@ struct MemberStart {
   const JobInfo* job;
   DescriptorPlan* plan;  // nullptr: the image holds no descriptors, those at hand are kept
   const SharedMemoryPlan* memory;
+  const SystemVPlan* system_v;
   const std::vector<MemoryPatch>* patches;
   int image_fd, status_fd, go_fd;
   bool numbers_are_given;  // by who reads status_fd: RestoreStep::kNumber

@@ -25,6 +25,7 @@
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/recorded_files.h"
 #include "hooks/imager/restore/shared_memory.h"
+#include "hooks/imager/restore/system_v.h"
 #include "hooks/imager/restore/vdso.h"
 #include "hooks/imager/restorer/restorer_args.h"
 #include "hooks/threads/sanitizer_thread.h"
@@ -213,7 +214,9 @@ Step rehearse_files(const OpenedSet& set, const MachineLimits&) {
 
 Step rehearse_shared_memory(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
-  obstacles.add(judge_shared_memory(set, [&obstacles](const Status& status) { obstacles.add(status); }));
+  const auto obstacle = [&obstacles](const Status& status) { obstacles.add(status); };
+  obstacles.add(judge_shared_memory(set, obstacle));
+  obstacles.add(judge_system_v_here(set, obstacle));
   std::uint64_t pages = 0;
   for (const MemberImage& m : set.members)
     for (const SharedBatch& b : m.image.shared) pages += b.page_count;

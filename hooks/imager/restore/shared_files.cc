@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string>
 
+#include "hooks/imager/restore/system_v.h"
 #include "hooks/imager/shared_memory.h"
 
 #ifndef MFD_EXEC
@@ -28,7 +29,6 @@ using descriptors::Segment;
 using descriptors::SegmentKind;
 
 constexpr char kShm[] = "/dev/shm";
-constexpr int kMostTries = 300000;  // of ids, some tenths of a second
 
 std::string directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -92,15 +92,6 @@ Status give_name(const Segment& s, int fd, const std::string& beside) {
   SHADOWIB_TRY(make_directories(s));
   if (::rename(beside.c_str(), s.path.c_str()) == 0) return {};
   return shared_memory_failure(Code::kRefused, s, "its name cannot be given", errno);
-}
-
-bool set_next_id(int id) {
-  const int fd = ::open("/proc/sys/kernel/shm_next_id", O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const std::string text = std::to_string(id);
-  const bool set = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  ::close(fd);
-  return set;
 }
 
 }  // namespace
@@ -167,10 +158,10 @@ Status judge_shared_file(const Segment& s) {
 
 // In an IPC namespace that was made for it. Where ids cannot be chosen they count up from 0.
 Status make_system_v_segment(const Segment& s, int* shmid) {
-  const bool chosen = set_next_id(s.id);
+  const bool chosen = set_next_system_v_id("shm", s.id);
   const int mode = static_cast<int>((s.mode & 0777) | 0600);
   key_t key = s.key;
-  for (int tries = 0; tries < kMostTries; ++tries) {
+  for (int tries = 0; tries < kMostIdTries; ++tries) {
     *shmid = ::shmget(key, s.bytes, IPC_CREAT | IPC_EXCL | mode);
     if (*shmid < 0 && errno == EEXIST && s.removed != 0 && key != IPC_PRIVATE) {
       key = IPC_PRIVATE;  // its key has passed on to another

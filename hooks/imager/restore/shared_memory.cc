@@ -198,7 +198,9 @@ bool has_system_v(const OpenedSet& set, const RestartPart& part) {
   Tables tables;
   if (!descriptors::decode_tables(set.tables, &tables).ok()) return false;
   for (const auto& [member, table] : tables)
-    if (here.contains(member) && std::any_of(table.segments.begin(), table.segments.end(), is_system_v)) return true;
+    if (here.contains(member) && (std::any_of(table.segments.begin(), table.segments.end(), is_system_v) ||
+                                  !table.semaphores.empty() || !table.queues.empty()))
+      return true;
   return false;
 }
 

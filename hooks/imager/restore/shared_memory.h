@@ -56,7 +56,8 @@ class SharedMemoryPlan {
   std::map<std::pair<std::uint32_t, std::uint64_t>, std::string> keys_;  // of members' segments
 };
 
-// Whether one of the part's members has System V segments, whose ids are to be had in an IPC namespace of its own.
+// Whether one of the part's members has System V segments, semaphores or queues, whose ids are to be had in an IPC
+// namespace of its own.
 bool has_system_v(const OpenedSet& set, const RestartPart& part);
 
 // Bonds of all members that have the same memory.

@@ -293,6 +293,19 @@ TEST_F(Imager, RestartsAnImageOfVersion3) {
   EXPECT_EQ(restarted.status, kRight) << restarted.text;
 }
 
+// Values, adjustments of SEM_UNDO, messages and a segment that nobody has attached; by an ordinary user, too.
+TEST_F(Imager, RestartsSemaphoresAndQueues) {
+  for (const bool privileged : {true, false}) {
+    const bool becomes = ::geteuid() == 0 && !privileged;
+    const std::function<void()> before = becomes ? become_nobody : std::function<void()>();
+    fs::remove(image());
+    const Outcome saved = save("semaphores_and_queues", before);
+    ASSERT_EQ(saved.status, kSaved) << saved.text;
+    const Outcome restarted = restart({"0"}, before);
+    EXPECT_EQ(restarted.status, kRight) << privileged << restarted.text;
+  }
+}
+
 // What a restart would write into it, the library in it reads otherwise.
 TEST_F(Imager, RefusesAnotherLayoutOfTheMailbox) {
   ASSERT_EQ(save("single").status, kSaved);

@@ -1,10 +1,13 @@
 // Shared memory of one process, with the table that tells of it.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
+#include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -13,6 +16,7 @@
 #include <vector>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/semaphore_undo.h"
 #include "hooks/imager/tests/subject.h"
 
 using namespace shadowib::test;
@@ -136,6 +140,78 @@ SCENARIO(shared_segments) {
   CHECK_THAT(::shmdt(whole) == 0 && ::shmdt(again) == 0 && ::shmdt(doomed) == 0);
   CHECK_THAT(::shmctl(id, IPC_STAT, &info) == 0 && info.shm_nattch == 0);
   CHECK_THAT(::shmctl(marked, IPC_STAT, &info) != 0 && ::shmctl(id, IPC_RMID, nullptr) == 0);
+}
+
+union SemctlArgument {
+  int value;
+  unsigned short* values;
+};
+
+SCENARIO(semaphores_and_queues) {
+  with_table();
+  const key_t key = 0x5d000000 + ::getpid();
+  const int set = ::semget(key, 4, IPC_CREAT | IPC_EXCL | 0640), untouched = ::semget(IPC_PRIVATE, 2, 0600),
+            removed = ::semget(IPC_PRIVATE, 1, 0600), queue = ::msgget(key, IPC_CREAT | IPC_EXCL | 0600),
+            empty = ::msgget(IPC_PRIVATE, 0600), segment = ::shmget(key, 2 * kPage, IPC_CREAT | IPC_EXCL | 0600);
+  CHECK_THAT(set >= 0 && untouched >= 0 && removed >= 0 && queue >= 0 && empty >= 0 && segment >= 0);
+  CHECK_THAT(::semctl(removed, 0, IPC_RMID) == 0);
+  unsigned short values[] = {5, 32767, 100, 0};
+  SemctlArgument argument{};
+  argument.values = values;
+  CHECK_THAT(::semctl(set, 0, SETALL, argument) == 0);
+  sembuf operations[] = {{0, -2, SEM_UNDO}, {1, -32767, SEM_UNDO}, {2, 32667, SEM_UNDO}};
+  CHECK_THAT(::semop(set, operations, 3) == 0);
+  const int expected[4][2] = {{3, 2}, {0, 32767}, {32767, -32667}, {0, 0}};
+  const auto holds = [&] {
+    for (int n = 0; n < 4; ++n) {
+      const int value = ::semctl(set, n, GETVAL);
+      if (value != expected[n][0] || shadowib::descriptors::undo_of_semaphore(set, n, value) != expected[n][1])
+        return false;
+    }
+    return true;
+  };
+  CHECK_THAT(holds());
+  struct {
+    long type;
+    char text[32];
+  } message{7, "first"}, got{};
+  CHECK_THAT(::msgsnd(queue, &message, 6, 0) == 0);
+  message = {3, ""};
+  CHECK_THAT(::msgsnd(queue, &message, 0, 0) == 0);
+  message = {7, "second, with more"};
+  CHECK_THAT(::msgsnd(queue, &message, 18, 0) == 0);
+  // Filled, and attached by nobody.
+  char* at = static_cast<char*>(::shmat(segment, nullptr, 0));
+  std::strcpy(at + kPage, "left");
+  CHECK_THAT(::shmdt(at) == 0);
+  if (!save()) {
+    CHECK_THAT(holds());
+    CHECK_THAT(::semctl(set, 0, IPC_RMID) == 0 && ::semctl(untouched, 0, IPC_RMID) == 0 &&
+               ::msgctl(queue, IPC_RMID, nullptr) == 0 && ::msgctl(empty, IPC_RMID, nullptr) == 0 &&
+               ::shmctl(segment, IPC_RMID, nullptr) == 0);
+    ::_exit(10);
+  }
+  CHECK_THAT(holds() && ::semget(key, 4, 0) == set && ::semctl(set, 4, GETVAL) < 0);
+  CHECK_THAT(::semctl(untouched, 1, GETVAL) == 0 && ::semctl(removed, 0, GETVAL) < 0);
+  semid_ds info{};
+  CHECK_THAT(::semctl(set, 0, IPC_STAT, &info) == 0 && (info.sem_perm.mode & 0777) == 0640 && info.sem_otime != 0);
+  CHECK_THAT(::semctl(untouched, 0, IPC_STAT, &info) == 0 && info.sem_otime == 0);
+  CHECK_THAT(::msgget(key, 0) == queue && ::msgrcv(queue, &got, sizeof(got.text), 0, IPC_NOWAIT) == 6);
+  CHECK_THAT(got.type == 7 && says(got.text, "first"));
+  CHECK_THAT(::msgrcv(queue, &got, sizeof(got.text), 7, IPC_NOWAIT) == 18 && says(got.text, "second, with more"));
+  CHECK_THAT(::msgrcv(queue, &got, sizeof(got.text), 0, IPC_NOWAIT) == 0 && got.type == 3);
+  CHECK_THAT(::msgrcv(queue, &got, sizeof(got.text), 0, IPC_NOWAIT) < 0 && errno == ENOMSG);
+  CHECK_THAT(::msgsnd(empty, &message, 1, IPC_NOWAIT) == 0);
+  at = static_cast<char*>(::shmat(segment, nullptr, 0));
+  CHECK_THAT(at != reinterpret_cast<char*>(-1) && says(at + kPage, "left"));
+  // The end of a process gives back what it has taken.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    sembuf take{0, -1, SEM_UNDO};
+    ::_exit(::semop(set, &take, 1));
+  }
+  int status = 1;
+  CHECK_THAT(::waitpid(child, &status, 0) == child && status == 0 && holds());
 }
 
 SCENARIO(deleted_files) {

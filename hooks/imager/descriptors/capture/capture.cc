@@ -184,6 +184,7 @@ Status capture_table(std::uint32_t member, Table* table) {
   note_record_locks(locks);
   SHADOWIB_TRY(capture_family(table));
   SHADOWIB_TRY(capture_shared_memory(table));
+  SHADOWIB_TRY(capture_system_v(table));
   begin_launcher_capture();
   Sharing sharing;
   for (int fd : fds) {

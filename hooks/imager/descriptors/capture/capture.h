@@ -31,6 +31,8 @@ Status capture_socket(int fd, Object* object);
 
 // The segments that this process has mapped: before any descriptor is looked at.
 Status capture_shared_memory(Table* table);
+// System V semaphores, queues, and segments that are not attached: after capture_shared_memory().
+Status capture_system_v(Table* table);
 // When a file was made, by CLOCK_REALTIME, whoever has written since. Where the kernel does not know (tmpfs
 // before 5.18): when it was last changed.
 timespec time_made(int fd);

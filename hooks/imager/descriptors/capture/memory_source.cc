@@ -1,6 +1,7 @@
 // The member's side: opens what it is to write, so that the imager only has to read.
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -71,6 +72,14 @@ std::uint64_t view_bytes(const SharedMemory& m) { return (m.bytes - m.low + 4095
 
 // A second mapping of the same pages, which may be longer than the first: mremap(2), BUGS.
 Status map_view(const Segment& s, const std::vector<SharedMapping>& mapped, SharedMemory* m) {
+  if (s.kind == SegmentKind::kSystemV && s.attached_here == 0) {
+    void* at = ::shmat(s.id, nullptr, SHM_RDONLY);
+    if (at == reinterpret_cast<void*>(-1)) return refuse_segment(s, "it cannot be attached", errno);
+    m->view = reinterpret_cast<std::uint64_t>(at);
+    m->view_is_ours = true;
+    own_mapping(at, view_bytes(*m));
+    return {};
+  }
   for (const SharedMapping& from : mapped) {
     if (from.offset != m->low) continue;
     const long view = ::syscall(SYS_mremap, from.start, 0, view_bytes(*m), MREMAP_MAYMOVE, 0);

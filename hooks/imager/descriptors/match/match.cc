@@ -344,6 +344,7 @@ Status link_tables(const Tables& tables, Links* links) {
 Status match_descriptors(const std::map<std::uint32_t, std::string>& encoded) {
   descriptors::Tables tables;
   SHADOWIB_TRY(descriptors::decode_tables(encoded, &tables));
+  SHADOWIB_TRY(descriptors::judge_system_v(tables));
   descriptors::Links links;
   SHADOWIB_TRY(descriptors::link_tables(tables, &links));
   for (const auto& [member, table] : tables)

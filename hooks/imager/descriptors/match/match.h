@@ -81,6 +81,16 @@ struct SegmentHolder {
 using SharedSegments = std::map<std::string, std::vector<SegmentHolder>>;
 std::string segment_key(const Table& table, const Segment& segment);
 SharedSegments collect_segments(const Tables& tables);
+// System V semaphores and queues, each with the members that use it, by a key that is equal in all of them.
+template <typename T>
+using SystemVHolders = std::map<std::string, std::vector<std::pair<const Table*, const T*>>>;
+struct SystemVObjects {
+  SystemVHolders<SemaphoreSet> semaphores;
+  SystemVHolders<MessageQueue> queues;
+};
+SystemVObjects collect_system_v(const Tables& tables);
+// kRefused names an object that a process outside the set uses, too.
+Status judge_system_v(const Tables& tables);
 // As the one tells who can see it, else as far as anyone has it mapped.
 std::uint64_t segment_bytes(const std::vector<SegmentHolder>& holders);
 
