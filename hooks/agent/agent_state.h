@@ -57,8 +57,9 @@ void go_on_after_restart(const JobInfo& info);
 void run_hooks(int event);
 void hooks_reset_after_fork();
 
-// start_command.cc: starts `shadowib checkpoint` for this job as nobody's child; its output goes to `output_fd` (< 0:
-// nowhere).
+// start_command.cc: starts `shadowib WORDS...` as nobody's child; its output goes to `output_fd` (< 0: nowhere).
+Status start_command(std::vector<std::string> words, int output_fd);
+// Starts `shadowib checkpoint` for this job.
 Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd);
 
 // mapped_files.cc: lines "<build-id hex or -> <path>\n" of the regular files mapped here.

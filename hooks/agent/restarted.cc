@@ -13,6 +13,7 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
+#include "hooks/agent/filter_probe.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/imager/descriptors.h"
@@ -146,6 +147,7 @@ void go_on_after_restart(const JobInfo& info) {
   g_agent.phase = Phase::kNone;
   g_job.member_pid = raw_getpid();
   note_place();
+  forget_filter_probe();
   fault_begin_anew(info.fault);
   fault_set_member(info.member);
   log_restart(info.log);

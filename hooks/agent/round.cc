@@ -10,6 +10,7 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
+#include "hooks/agent/filter_probe.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/round_messages.h"
 #include "hooks/agent/round_outcome.h"
@@ -219,6 +220,7 @@ Status Round::go() {
   SHADOWIB_TRY(pass(Phase::kHooks));
   hooks_ran_ = true;
   run_hooks(0);
+  SHADOWIB_TRY(probe_filter());
   SHADOWIB_TRY(judge_threads());  // before a stop signal can meet a filter
   SHADOWIB_TRY(launcher_hold_calls(std::min(messages_.left_ms(), kLauncherCallsMs)));
   SHADOWIB_TRY(pass(Phase::kStop));

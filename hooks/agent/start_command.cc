@@ -1,4 +1,4 @@
-// Starting `shadowib checkpoint` from inside a member, as a process that is not the member's child when it is
+// Starting the command `shadowib` from inside a member, as a process that is not the member's child when it is
 // captured.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -85,19 +85,12 @@ int outer(void* arg) {
 
 }  // namespace
 
-Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd) {
+Status start_command(std::vector<std::string> words, int output_fd) {
   const std::string path = command_path();
   if (path.empty())
     return Status::of(Code::kNotFound, ENOENT,
                       "cannot find the command `shadowib` beside the library; set SHADOWIB_COMMAND");
-  const std::string seconds = std::to_string((timeout_ms + 999) / 1000);
-  std::vector<std::string> words = {path,         "checkpoint",        g_job.info.job, "--dir", g_job.info.directory,
-                                    "--exchange", g_job.info.exchange, "--timeout",    seconds};
-  if (kill) words.emplace_back("--kill");
-  if (const char* keep = std::getenv("SHADOWIB_KEEP"); keep != nullptr && std::atoi(keep) > 0)
-    words.insert(words.end(), {"--keep", keep});
-  if (const char* metrics = std::getenv("SHADOWIB_METRICS"); metrics != nullptr && metrics[0] != '\0')
-    words.insert(words.end(), {"--metrics", metrics});
+  words.insert(words.begin(), path);
   std::vector<char*> arguments, variables;
   for (auto& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -117,6 +110,18 @@ Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd) {
   if (error != 0)
     return Status::of(Code::kIo, error, "cannot start %.200s: %.60s", path.c_str(), std::strerror(error));
   return {};
+}
+
+Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd) {
+  std::vector<std::string> words = {
+      "checkpoint", g_job.info.job,      "--dir",     g_job.info.directory,
+      "--exchange", g_job.info.exchange, "--timeout", std::to_string((timeout_ms + 999) / 1000)};
+  if (kill) words.emplace_back("--kill");
+  if (const char* keep = std::getenv("SHADOWIB_KEEP"); keep != nullptr && std::atoi(keep) > 0)
+    words.insert(words.end(), {"--keep", keep});
+  if (const char* metrics = std::getenv("SHADOWIB_METRICS"); metrics != nullptr && metrics[0] != '\0')
+    words.insert(words.end(), {"--metrics", metrics});
+  return start_command(std::move(words), output_fd);
 }
 
 }  // namespace shadowib

@@ -59,7 +59,7 @@ struct ThreadContext {
   std::uint32_t io_priority;            // as ioprio_set(2) takes it
   std::uint32_t secure_bits;            // securebits of capabilities(7)
   std::uint32_t speculation[3];         // PR_GET_SPECULATION_CTRL: store bypass, indirect branch, L1D flush
-  std::int32_t keyrings[3];             // numbers of the thread's, the process's and the session's keyring
+  std::int32_t keyrings[2], unused2;    // numbers of the thread's and of the process's keyring
   std::uint8_t no_new_privileges;       // PR_GET_NO_NEW_PRIVS
   std::uint8_t machine_check_policy;    // PR_MCE_KILL_GET
   std::uint8_t io_flusher;              // PR_GET_IO_FLUSHER

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <linux/kcmp.h>
-#include <linux/keyctl.h>
 #include <linux/prctl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -34,7 +33,6 @@ struct Place {
   bool noted;
   std::uint64_t filter_mode, filters;  // filters: kUnknown before Linux 5.9
   std::uint64_t namespaces[kNamespaceCount];
-  std::int32_t session_keyring;
   std::uint64_t core_cookie;  // of core scheduling
 };
 Place g_place;
@@ -187,7 +185,9 @@ Status judge_namespaces(const char* text, int tid) {
 Status judge_thread(const Judgement& j, int tid) {
   char text[kStatusBytes], path[64];
   std::snprintf(path, sizeof(path), "/proc/self/task/%d/status", tid);
-  if (read_small_file(path, text, sizeof(text)) <= 0) return {};  // it has ended
+  const long bytes = read_small_file(path, text, sizeof(text));
+  if (bytes == 0 || bytes == -ENOENT || bytes == -ESRCH) return {};  // it has ended
+  if (bytes < 0) return Status::of(Code::kIo, static_cast<int>(-bytes), "cannot read %s: errno %ld", path, -bytes);
   SHADOWIB_TRY(judge_filters(text, tid));
   if (serves_a_ring(text, tid)) return refuse(text, tid, "serves an io_uring", "run the program without io_uring");
   for (const Field& field : kFields) {
@@ -245,11 +245,11 @@ void note_place() {
   place.filter_mode = number_behind(text, "Seccomp:");
   place.filters = number_behind(text, "Seccomp_filters:");
   for (int i = 0; i < kNamespaceCount; ++i) place.namespaces[i] = namespace_of(tid, kNamespaces[i]);
-  const long keyring = raw::invoke(__NR_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 0);
-  place.session_keyring = keyring > 0 ? static_cast<std::int32_t>(keyring) : 0;
   place.core_cookie = core_cookie_of(tid);
   g_place = place;
 }
+
+bool place_has_filter() { return g_place.noted && g_place.filter_mode != 0 && g_place.filter_mode != kUnknown; }
 
 Status judge_threads() {
   SHADOWIB_TRY(judge_unreadable_state());
@@ -286,12 +286,6 @@ Status judge_parked(const ThreadContext& c, std::uint32_t secure_bits) {
         Code::kRefused, 0,
         "thread %d (%s) of this process has a keyring of its own (keyctl(2)), which cannot be captured; "
         "keep keys in the session's keyring",
-        c.tid, c.name);
-  if (g_place.noted && c.keyrings[2] != g_place.session_keyring)
-    return Status::of(
-        Code::kRefused, 0,
-        "thread %d (%s) of this process has joined another session keyring (keyctl(2)), which cannot be "
-        "captured; join it before the program is started",
         c.tid, c.name);
   if (c.secure_bits != secure_bits)
     return Status::of(Code::kRefused, 0,

@@ -13,6 +13,8 @@ namespace shadowib {
 // Notes the calling thread's filters and namespaces as the place's. The library does it when it is loaded; call it
 // again in a restarted process.
 void note_place();
+// Whether the process was started under a seccomp filter.
+bool place_has_filter();
 
 // Compares every thread with the calling one and with the place. kRefused names the thread, what differs and a
 // remedy. Sends no signal and changes nothing, so it may come before threads are stopped. No heap.

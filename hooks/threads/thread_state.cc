@@ -163,7 +163,6 @@ extern "C" __attribute__((visibility("hidden"))) void shadowib_record_thread(Thr
   record_options(c);
   c->keyrings[0] = keyring(KEY_SPEC_THREAD_KEYRING);
   c->keyrings[1] = keyring(KEY_SPEC_PROCESS_KEYRING);
-  c->keyrings[2] = keyring(KEY_SPEC_SESSION_KEYRING);
   int death_signal = 0;
   raw::invoke(__NR_prctl, PR_GET_PDEATHSIG, &death_signal, 0, 0, 0);
   c->death_signal = static_cast<std::uint16_t>(death_signal);

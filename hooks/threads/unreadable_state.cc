@@ -16,6 +16,7 @@ constexpr Note kNotes[kUnreadableStates] = {
     {"traps the cpuid instruction (ARCH_SET_CPUID)", "allow it before the checkpoint", true},
     {"is confined by Landlock (landlock_restrict_self)", "run the program without that sandbox", true},
     {"may access I/O ports (ioperm, iopl)", "give the permission up before the checkpoint", true},
+    {"has joined another session keyring (keyctl)", "join it before the program is started", true},
 };
 
 std::atomic<std::uint32_t> g_threads[kUnreadableStates];  // that have the state

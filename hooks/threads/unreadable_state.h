@@ -14,8 +14,9 @@ enum class UnreadableState : std::uint8_t {
   kCpuidTrap,            // arch_prctl(ARCH_SET_CPUID)
   kLandlock,             // landlock_restrict_self(2)
   kPortAccess,           // ioperm(2), iopl(2)
+  kSessionKeyring,       // keyctl(KEYCTL_JOIN_SESSION_KEYRING)
 };
-inline constexpr int kUnreadableStates = 5;
+inline constexpr int kUnreadableStates = 6;
 
 // The calling thread has such state from now on, or no longer has it. Makes no system call, which may be denied by
 // now. Async-signal-safe.

@@ -1,7 +1,10 @@
 // The command `shadowib`: one file per sub-command, this one puts them together.
 #include <cstdio>
+#include <cstring>
 
+#include "hooks/raw/needed_calls.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/probe_calls.h"
 
 namespace {
 
@@ -25,6 +28,7 @@ constexpr char kMore[] =
 
 int main(int argc, char** argv) {
   using namespace shadowib::cli;
+  if (argc == 2 && std::strcmp(argv[1], shadowib::kProbeOption) == 0) return probe_calls();
   Command program("shadowib", kAbout);
   program.footer(kMore);
   std::string shell;

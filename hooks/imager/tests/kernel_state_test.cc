@@ -140,6 +140,11 @@ const std::map<std::string, Scenario>& refusals() {
          return in_a_thread(
              [] { return ::syscall(SYS_keyctl, KEYCTL_GET_KEYRING_ID, KEY_SPEC_THREAD_KEYRING, 1) > 0; }, "keyring");
        }},
+      {"session_keyring",
+       [] {
+         return in_a_thread([] { return ::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, "shadowib") > 0; },
+                            "session keyring");
+       }},
       {"seccomp_of_a_thread", [] { return in_a_thread(allow_all, "seccomp filter of its own"); }},
       {"landlock", [] { return in_a_thread(confine, "Landlock"); }},
       {"directory_of_a_thread",

@@ -154,7 +154,19 @@ static void sandboxed_thread(void) {
   send_one(2);
 }
 
-const struct scenario kernel_state_scenarios[] = {
-    {"helper_threads", helper_threads},       {"timers_that_run_out", timers_that_run_out},
-    {"timer_of_the_stop", timer_of_the_stop}, {"registrations", registrations},
-    {"sandboxed_thread", sandboxed_thread},   {NULL, NULL}};
+/* In a place whose filter a checkpoint would not survive. */
+static void refused_by_the_place(void) {
+  make_pair(1 << 16);
+  CHECK(take_checkpoint(1) < 0);
+  send_one(1);
+  CHECK(take_checkpoint(1) < 0);
+  send_one(2);
+}
+
+const struct scenario kernel_state_scenarios[] = {{"helper_threads", helper_threads},
+                                                  {"timers_that_run_out", timers_that_run_out},
+                                                  {"timer_of_the_stop", timer_of_the_stop},
+                                                  {"registrations", registrations},
+                                                  {"sandboxed_thread", sandboxed_thread},
+                                                  {"refused_by_the_place", refused_by_the_place},
+                                                  {NULL, NULL}};

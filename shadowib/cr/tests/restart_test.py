@@ -73,6 +73,18 @@ class Restart(RestartCase):
         self.alone("sandboxed_thread")
         self.assertIn("seccomp filter of its own", self.processes[0].log.read_text())
 
+    @staticmethod
+    def under_filter(action):
+        """A filter of the place's, on calls that Docker's default profile denies: kcmp, get_mempolicy and keyctl."""
+        return {"by": (sys.executable, pathlib.Path(__file__).with_name("under_filter.py"), action, "312,239,250")}
+
+    def test_a_place_whose_filter_denies(self):
+        self.alone("at_once", **self.under_filter("deny"))
+
+    def test_a_place_whose_filter_kills(self):
+        self.ends(self.run_program("refused_by_the_place", **self.under_filter("kill")), 0)
+        self.assertEqual(self.processes[0].log.read_text().count("ends a process that calls get_mempolicy(2)"), 4)
+
     def test_an_error_known_from_completions_alone(self):
         self.alone("error_by_completion")
 

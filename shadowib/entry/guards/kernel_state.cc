@@ -2,6 +2,7 @@
 // (hooks/threads/unreadable_state.h, own_rseq.h). What they do stays libc's.
 #include <asm/prctl.h>
 #include <errno.h>
+#include <linux/keyctl.h>
 #include <linux/seccomp.h>
 #include <sys/io.h>
 #include <sys/prctl.h>
@@ -56,6 +57,9 @@ void note_call(long number, long a, long b, long c, long d) {
       return note_arch_option(a, static_cast<unsigned long>(b));
     case SYS_seccomp:
       if (a != SECCOMP_GET_ACTION_AVAIL && a != SECCOMP_GET_NOTIF_SIZES) shadowib::note_own_filter();
+      return;
+    case SYS_keyctl:
+      if (a == KEYCTL_JOIN_SESSION_KEYRING) note_unreadable_state(UnreadableState::kSessionKeyring, true);
       return;
     case SYS_landlock_restrict_self:
       return note_unreadable_state(UnreadableState::kLandlock, true);

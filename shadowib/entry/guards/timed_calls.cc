@@ -133,7 +133,8 @@ __attribute__((visibility("hidden"), used)) long shadowib_syscall_failed(long re
 }
 
 static_assert(SYS_futex == 202 && SYS_rseq == 334 && SYS_prctl == 157 && SYS_arch_prctl == 158 &&
-              SYS_seccomp == 317 && SYS_landlock_restrict_self == 446 && SYS_iopl == 172 && SYS_ioperm == 173);
+              SYS_seccomp == 317 && SYS_landlock_restrict_self == 446 && SYS_iopl == 172 && SYS_keyctl == 250 &&
+              SYS_ioperm == 173);
 asm(R"(
 .text
 .globl syscall
@@ -152,6 +153,8 @@ syscall:
   cmp $446, %rdi
   je shadowib_noted_syscall
   cmp $317, %rdi
+  je shadowib_noted_syscall
+  cmp $250, %rdi
   je shadowib_noted_syscall
   lea -157(%rdi), %rax
   cmp $1, %rax

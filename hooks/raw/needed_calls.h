@@ -1,0 +1,79 @@
+// System calls by which a checkpoint stops, judges and saves a process. The command tries them, where the process was
+// started under a seccomp filter: a filter may end the process at one that it does not know.
+#pragma once
+
+#include <sys/syscall.h>
+
+namespace shadowib {
+
+struct NeededCall {
+  const char* name;
+  int number;
+};
+inline constexpr NeededCall kNeededCalls[] = {
+#define CALL(name) \
+  { #name, SYS_##name }
+    CALL(arch_prctl),
+    CALL(brk),
+    CALL(capget),
+    CALL(clock_gettime),
+    CALL(close),
+    CALL(dup3),
+    CALL(fcntl),
+    CALL(fstat),
+    CALL(fsync),
+    CALL(ftruncate),
+    CALL(futex),
+    CALL(get_mempolicy),
+    CALL(get_robust_list),
+    CALL(getdents64),
+    CALL(getgroups),
+    CALL(getitimer),
+    CALL(getpgid),
+    CALL(getresgid),
+    CALL(getresuid),
+    CALL(getsid),
+    CALL(getsockname),
+    CALL(getsockopt),
+    CALL(ioctl),
+    CALL(ioprio_get),
+    CALL(kcmp),
+    CALL(keyctl),
+    CALL(lseek),
+    CALL(membarrier),
+    CALL(modify_ldt),
+    CALL(msync),
+    CALL(newfstatat),
+    CALL(openat),
+    CALL(personality),
+    CALL(prctl),
+    CALL(pread64),
+    CALL(prlimit64),
+    CALL(pwrite64),
+    CALL(readlinkat),
+    CALL(renameat2),
+    CALL(rseq),
+    CALL(rt_sigpending),
+    CALL(rt_sigprocmask),
+    CALL(rt_sigqueueinfo),
+    CALL(rt_sigtimedwait),
+    CALL(rt_tgsigqueueinfo),
+    CALL(sched_getaffinity),
+    CALL(sched_getattr),
+    CALL(sched_yield),
+    CALL(setfsgid),
+    CALL(setfsuid),
+    CALL(sigaltstack),
+    CALL(socket),
+    CALL(tgkill),
+    CALL(timer_gettime),
+    CALL(umask),
+    CALL(uname),
+    CALL(unlinkat),
+    CALL(write),
+#undef CALL
+};
+inline constexpr char kProbeOption[] = "--probe-calls";  // of the command
+inline constexpr char kProbeDone[] = "done";
+
+}  // namespace shadowib
