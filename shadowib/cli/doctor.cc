@@ -17,11 +17,13 @@ namespace {
 struct DoctorArguments {
   Common common;
   std::vector<std::string> sets, programs;
+  bool brief = false;
 };
 
 constexpr char kDoctorExamples[] =
     "Examples:\n"
     "  shadowib doctor                      before the first checkpoint on a machine\n"
+    "  shadowib doctor --brief              only what asks for attention\n"
     "  shadowib doctor --dir /scratch/ckpt  is that place good for sets?\n"
     "  shadowib doctor --set demo.0003      could it be restarted here?\n"
     "  shadowib doctor --program ./app      can that program be run under shadowib?\n\n"
@@ -71,37 +73,42 @@ Findings installation() {
 // What is told: findings of the machine, then of each set and program named.
 class Report {
  public:
-  explicit Report(bool json) : json_(json) {}
+  // Brief: what is ok is counted, not told.
+  Report(bool json, bool brief) : json_(json), brief_(brief) {}
 
   void add(const std::string& subject, const Findings& findings) {
     static const char* const kWords[] = {"ok", "note", "missing", "refused"};
-    if (!json_ && !subject.empty()) std::printf("\n%s\n", subject.c_str());
+    if (!json_ && !subject.empty()) std::printf("%s%s\n", brief_ ? "" : "\n", subject.c_str());
     for (const Finding& f : findings) {
       const char* word = kWords[static_cast<int>(f.verdict)];
       missing_ = missing_ || f.verdict == Verdict::kMissing;
       refused_ = refused_ || f.verdict == Verdict::kRefused;
       list_.push_back(
           {{"subject", subject}, {"what", f.what}, {"verdict", word}, {"detail", f.detail}, {"remedy", f.remedy}});
-      if (json_) continue;
+      fine_ += f.verdict == Verdict::kOk;
+      if (json_ || (brief_ && f.verdict == Verdict::kOk)) continue;
       std::printf("%-8s %-21s %s\n", word, f.what.c_str(), f.detail.c_str());
       if (!f.remedy.empty()) std::printf("%-8s %-21s -> %s\n", "", "", f.remedy.c_str());
     }
   }
 
   int finish() const {
+    if (brief_ && !json_) std::printf("%-8s %u other things\n", "ok", fine_);
     if (json_) print_json({{"ok", !missing_ && !refused_}, {"findings", list_}});
     return static_cast<int>(missing_ ? Code::kPermission : refused_ ? Code::kRefused : Code::kOk);
   }
 
  private:
-  bool json_, missing_ = false, refused_ = false;
+  const bool json_, brief_;
+  bool missing_ = false, refused_ = false;
+  unsigned fine_ = 0;
   Json list_ = Json::array();
 };
 
 int doctor(DoctorArguments& arguments) {
   Common& common = arguments.common;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
-  Report report(common.json);
+  Report report(common.json, arguments.brief);
   const Places places;
   for (const Findings& part :
        {examine_kernel(places), installation(), examine_restart(), examine_storage(common.directory, common.exchange),
@@ -127,6 +134,7 @@ void add_doctor(Command& program) {
       ->add_option("--program", arguments->programs,
                    "A program to judge: whether it can be run under shadowib, and uses an adapter past libibverbs")
       ->type_name("FILE");
+  command->add_flag("--brief", arguments->brief, "Only what is not ok, and how many things are");
   add_common(command, &arguments->common);
   command->footer(kDoctorExamples);
   command->callback([arguments] { return doctor(*arguments); });

@@ -1,5 +1,7 @@
 // shadowib inspect: what an image or a set holds.
+#include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/image_reader.h"
@@ -15,12 +17,16 @@ namespace {
 struct InspectArguments {
   Common common;
   std::string target;
+  bool maps = false;
 };
+
+using Objects = std::vector<std::pair<std::string, std::uint64_t>>;  // RDMA objects by kind
 
 constexpr char kInspectExamples[] =
     "Examples:\n"
+    "  shadowib inspect demo                               the newest set of job demo\n"
     "  shadowib inspect demo.0003                          all images of a set\n"
-    "  shadowib inspect shadowib-ckpt/sets/demo.0003/IMAGE   one image: threads, mappings, descriptors\n"
+    "  shadowib inspect shadowib-ckpt/sets/demo.0003/IMAGE --maps\n"
     "  shadowib inspect demo.0003 --json | jq '.images[].mappings | length'\n";
 
 std::string hex_address(std::uint64_t value) {
@@ -68,41 +74,133 @@ Status image_json(const std::string& path, const ImageInfo& info, Json* json) {
   return {};
 }
 
-Status print_image(const std::string& path, const ImageInfo& info) {
-  std::string command;
-  for (const std::string& word : info.command_line) command += (command.empty() ? "" : " ") + word;
-  std::printf("image      %s\n", path.c_str());
-  std::printf("format     %u, written by shadowib %s on kernel %s\n", info.format_version,
-              info.shadowib_version.c_str(), info.kernel.c_str());
-  std::printf("set        %s, member %u, generation %u\n", to_hex(info.set_id, sizeof(info.set_id)).c_str(),
-              info.member, info.generation);
-  std::printf("process    %d %s: %s\n", info.pid, info.comm.c_str(), command.c_str());
-  std::printf("program    %s in %s\n", info.exe.c_str(), info.cwd.c_str());
-  std::printf("size       %s, XXH3 %s\n", human_bytes(info.bytes).c_str(),
-              to_hex(info.xxh3, sizeof(info.xxh3)).c_str());
+// Memory by kind: how much is mapped, and how much of it the image holds.
+struct MemoryKind {
+  const char* name;
+  std::uint64_t mapped = 0, saved = 0, mappings = 0;
+};
+
+std::vector<MemoryKind> memory_kinds(const ImageInfo& info) {
+  std::vector<MemoryKind> kinds = {{"heap"}, {"stack"}, {"anonymous"}, {"files"}, {"shared"}};
+  for (const ImageMapping& m : info.mappings) {
+    const bool shared = (m.flags & 1) != 0;
+    MemoryKind& kind = kinds[shared                    ? 4
+                             : m.path == "[heap]"      ? 0
+                             : m.path == "[stack]"     ? 1
+                             : m.path.starts_with("/") ? 3
+                                                       : 2];
+    kind.mapped += m.length;
+    kind.saved += m.saved_bytes;
+    ++kind.mappings;
+  }
+  std::erase_if(kinds, [](const MemoryKind& kind) { return kind.mappings == 0; });
+  return kinds;
+}
+
+// "5: app, worker x 4", the most frequent first.
+std::string counted(const std::vector<std::string>& names) {
+  constexpr std::size_t kNamed = 8;
+  std::map<std::string, std::size_t> counts;
+  for (const std::string& name : names) ++counts[name];
+  std::vector<std::pair<std::string, std::size_t>> list(counts.begin(), counts.end());
+  std::stable_sort(list.begin(), list.end(), [](const auto& x, const auto& y) { return x.second > y.second; });
+  std::string text = std::to_string(names.size());
+  for (std::size_t i = 0; i < list.size() && i < kNamed; ++i)
+    text +=
+        (i == 0 ? ": " : ", ") + list[i].first + (list[i].second > 1 ? " x " + std::to_string(list[i].second) : "");
+  return list.size() > kNamed ? text + ", ..." : text;
+}
+
+// "1 context, 4 memory regions (2.0 MiB), 2 queue pairs (2 connected)".
+std::string describe_rdma(const Objects& objects) {
+  const auto count = [&objects](std::string_view kind) -> std::uint64_t {
+    for (const auto& [name, number] : objects)
+      if (name == kind) return number;
+    return 0;
+  };
+  if (objects.empty()) return "not known: told by the manifest of a set that this shadowib has made";
+  std::string text;
+  for (const auto& [name, number] : objects) {
+    if (number == 0 || name == "registered_bytes" || name == "connected_queue_pairs") continue;
+    std::string words = name;
+    for (char& c : words)
+      if (c == '_') c = ' ';
+    if (number == 1) words.pop_back();
+    text += (text.empty() ? "" : ", ") + std::to_string(number) + " " + words;
+    if (name == "memory_regions") text += " (" + human_bytes(count("registered_bytes")) + ")";
+    if (name == "queue_pairs") text += " (" + std::to_string(count("connected_queue_pairs")) + " connected)";
+  }
+  return text.empty() ? "no objects" : text;
+}
+
+Status print_tables(const ImageInfo& info) {
   Table threads({"tid", "thread"});
   for (const ImageThread& t : info.threads) threads.add({std::to_string(t.tid), t.name});
   std::printf("\n");
   threads.print();
+  std::string text;
+  SHADOWIB_TRY(print_descriptors(info.descriptors, false, &text));
+  std::printf("\ndescriptors\n%s\n", text.c_str());
   Table mappings({"start", "length", "prot", "saved", "mapping", "build-id"});
   for (const ImageMapping& m : info.mappings)
     mappings.add({hex_address(m.start), human_bytes(m.length), protection(m), human_bytes(m.saved_bytes),
                   m.path.empty() ? "anonymous" : m.path, m.build_id});
-  std::printf("\n");
   mappings.print();
-  std::string text;
-  SHADOWIB_TRY(print_descriptors(info.descriptors, false, &text));
-  std::printf("\ndescriptors\n%s", text.c_str());
   return {};
 }
 
-Status inspect_image(const Common& common, const std::string& path, Json* json) {
-  ImageInfo info{};
-  SHADOWIB_TRY(read_image(path, &info));
-  return common.json ? image_json(path, info, json) : print_image(path, info);
+Status print_image(const std::string& path, const ImageInfo& info, const Objects& objects, bool maps) {
+  std::string command, text;
+  std::vector<std::string> threads, descriptors;
+  for (const std::string& word : info.command_line) command += (command.empty() ? "" : " ") + word;
+  for (const ImageThread& t : info.threads) threads.push_back(t.name);
+  SHADOWIB_TRY(print_descriptors(info.descriptors, true, &text));
+  if (Json list; Json::parse(text, &list))
+    for (const Json& d : list) descriptors.push_back(d.value("type", "unknown"));
+  std::printf("image        %s\n", path.c_str());
+  std::printf("written      format %u, by shadowib %s on kernel %s\n", info.format_version,
+              info.shadowib_version.c_str(), info.kernel.c_str());
+  std::printf("set          %s, member %u, generation %u\n", to_hex(info.set_id, sizeof(info.set_id)).c_str(),
+              info.member, info.generation);
+  std::printf("process      %d %s: %s\n", info.pid, info.comm.c_str(), command.c_str());
+  std::printf("program      %s in %s\n", info.exe.c_str(), info.cwd.c_str());
+  std::printf("size         %s, XXH3 %s\n", human_bytes(info.bytes).c_str(),
+              to_hex(info.xxh3, sizeof(info.xxh3)).c_str());
+  std::printf("threads      %s\n", counted(threads).c_str());
+  std::printf("RDMA         %s\n", describe_rdma(objects).c_str());
+  std::printf("descriptors  %s\n", counted(descriptors).c_str());
+  for (const MemoryKind& kind : memory_kinds(info))
+    std::printf("%-12s %-10s %s in %llu mapping%s, %s of it saved\n", "memory", kind.name,
+                human_bytes(kind.mapped).c_str(), static_cast<unsigned long long>(kind.mappings),
+                kind.mappings == 1 ? "" : "s", human_bytes(kind.saved).c_str());
+  return maps ? print_tables(info) : Status();
 }
 
-Status inspect_set(const Common& common, const std::string& path, Json* json) {
+// What the manifest of the set that a file lies in says of its member.
+Objects objects_beside(const std::string& path) {
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error).lexically_normal();
+  SetManifest m;
+  if (!read_manifest(absolute.parent_path(), &m).ok()) return {};
+  for (const SetMember& member : m.members)
+    if (member.file == absolute.filename()) return member.objects;
+  return {};
+}
+
+Status inspect_image(const InspectArguments& arguments, const std::string& path, const Objects& objects, Json* json) {
+  ImageInfo info{};
+  SHADOWIB_TRY(read_image(path, &info));
+  if (!arguments.common.json) return print_image(path, info, objects, arguments.maps);
+  SHADOWIB_TRY(image_json(path, info, json));
+  for (const auto& [kind, number] : objects) (*json)["objects"][kind] = number;
+  for (const MemoryKind& kind : memory_kinds(info))
+    (*json)["memory"][kind.name] = {
+        {"mapped_bytes", kind.mapped}, {"saved_bytes", kind.saved}, {"mappings", kind.mappings}};
+  return {};
+}
+
+Status inspect_set(const InspectArguments& arguments, const std::string& path, Json* json) {
+  const Common& common = arguments.common;
   SetManifest m;
   SHADOWIB_TRY(read_manifest(path, &m));
   *json = {{"path", m.path},
@@ -125,7 +223,7 @@ Status inspect_set(const Common& common, const std::string& path, Json* json) {
     Json image;
     if (!common.json && !first) std::printf("\n");
     first = false;
-    SHADOWIB_TRY(inspect_image(common, m.path + "/" + member.file, &image));
+    SHADOWIB_TRY(inspect_image(arguments, m.path + "/" + member.file, member.objects, &image));
     (*json)["images"].push_back(image);
   }
   return {};
@@ -139,10 +237,10 @@ int inspect(InspectArguments& arguments) {
   Status status;
   std::error_code error;
   if (fs::is_regular_file(arguments.target, error)) {
-    status = inspect_image(common, arguments.target, &json);
+    status = inspect_image(arguments, arguments.target, objects_beside(arguments.target), &json);
   } else {
     if (Status s = choose_set(&common, arguments.target, &path); !s.ok()) return fail(common, s);
-    status = inspect_set(common, path, &json);
+    status = inspect_set(arguments, path, &json);
   }
   if (!status.ok()) return fail(common, status);
   if (common.json) print_json(json);
@@ -160,6 +258,7 @@ void add_inspect(Command& program) {
       ->required()
       ->completed_by(kSetNames)
       ->not_empty("a set");
+  command->add_flag("--maps", arguments->maps, "Every thread, descriptor and mapping, too, one a line");
   add_common(command, &arguments->common);
   command->footer(kInspectExamples);
   command->callback([arguments] { return inspect(*arguments); });

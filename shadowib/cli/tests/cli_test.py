@@ -516,6 +516,14 @@ class Doctor(Tree):
         self.assertRegex(lines[at + 1], "^refused  program  .*no such program")
         self.assertRegex(lines[at + 2], "^ {31}-> ")
 
+    def test_brief_is_what_is_not_ok(self):
+        words = (self.command, "doctor", "--dir", self.dir, "--program", "/nothing")
+        full, brief = (subprocess.run([*words, *more], env=self.env, capture_output=True, text=True) for more in ((), ("--brief",)))
+        self.assertEqual(brief.returncode, full.returncode)
+        fine = [line for line in full.stdout.splitlines() if line.startswith("ok ")]
+        self.assertEqual(brief.stdout.splitlines()[:-1], [line for line in full.stdout.splitlines() if line and line not in fine])
+        self.assertEqual(brief.stdout.splitlines()[-1], f"ok       {len(fine)} other things")
+
     def test_what_is_missing_is_told(self):
         (self.top / "file").write_text("")
         by_name = self.findings(directory=self.top / "file")

@@ -123,6 +123,26 @@ class Operate(unittest.TestCase):
         self.assertEqual(restarted.wait(TIMEOUT_S), 20)
         self.assertIn("killed by signal 9 (SIGKILL)", restarted.log.read_text())
 
+    def test_inspect_sums_up(self):
+        self.start_job()
+        self.command("checkpoint", "demo", "--kill")
+        text = self.command("inspect", "demo").stdout
+        self.assertLess(len(text.splitlines()), 40, text)
+        self.assertEqual(len(re.findall(r"(?m)^RDMA         1 context, 1 protection domain, 1 memory region \([0-9.]+ KiB\), "
+                                        r"1 completion queue, 1 queue pair \(1 connected\)$", text)), 2, text)
+        self.assertRegex(text, r"(?m)^memory       heap       [0-9.]+ KiB in 1 mapping, [0-9.]+ KiB of it saved$")
+        self.assertRegex(text, r"(?m)^threads      \d+: .*shadowib-agent")
+        self.assertRegex(text, r"(?m)^descriptors  \d+: .*file")
+        image = next((self.dir / "sets/demo.0001").glob("*.img"))
+        self.assertIn("1 queue pair (1 connected)", self.command("inspect", image).stdout)
+        maps = self.command("inspect", image, "--maps").stdout
+        self.assertRegex(maps, r"(?m)^[0-9a-f]{12} .* r-xp .*libc")
+        alone = shutil.copy(image, self.top / "alone.img")
+        self.assertIn("RDMA         not known", self.command("inspect", alone).stdout)
+        full = json.loads(self.command("inspect", image, "--json").stdout)
+        self.assertEqual((full["objects"]["queue_pairs"], full["memory"]["heap"]["mappings"]), (1, 1))
+        self.assertEqual(sum(kind["mappings"] for kind in full["memory"].values()), len(full["mappings"]))
+
     def events(self):
         return json.loads(self.command("history", "demo", "--json").stdout)["events"]
 
