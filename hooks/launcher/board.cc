@@ -38,6 +38,18 @@ std::string fence_set(std::vector<std::uint32_t>* ranks, std::uint32_t namespace
   return hash(ranks->data(), ranks->size() * sizeof(std::uint32_t));
 }
 
+std::string fence_set(RanksByNamespace* ranks) {
+  std::string text;
+  for (auto& [name, of_it] : *ranks) {
+    std::sort(of_it.begin(), of_it.end());
+    of_it.erase(std::unique(of_it.begin(), of_it.end()), of_it.end());
+    text += name;
+    for (const std::uint32_t rank : of_it) text += " " + std::to_string(rank);
+    text += "\n";
+  }
+  return "several-" + hash(text.data(), text.size());
+}
+
 std::string encode_abort(const std::string& name, const AbortRequest& request) {
   Fields fields;
   fields["namespace"] = name;

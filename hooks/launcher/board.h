@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ namespace shadowib {
 
 // "all", or a hash of those ranks, which are sorted first.
 std::string fence_set(std::vector<std::uint32_t>* ranks, std::uint32_t namespace_size);
+// Of ranks of several namespaces, as they are after MPI_Comm_spawn: the same name for each of them.
+using RanksByNamespace = std::map<std::string, std::vector<std::uint32_t>>;
+std::string fence_set(RanksByNamespace* ranks);
 
 struct AbortRequest {
   std::uint32_t from = 0;

@@ -10,6 +10,7 @@
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/requests.h"
+#include "hooks/launcher/spawn.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/base/log.h"
 
@@ -33,15 +34,39 @@ bool ranks_of(const pmix_proc_t* procs, std::size_t nprocs, std::vector<std::uin
   return true;
 }
 
+// The ranks of a fence. False: all of another namespace are meant, whose size only the launcher knows.
+bool ranks_by_namespace(const pmix_proc_t* procs, std::size_t nprocs, RanksByNamespace* ranks) {
+  const LauncherRank& own = launcher_rank();
+  std::vector<std::uint32_t>& of_own = (*ranks)[own.name];
+  bool all = procs == nullptr || nprocs == 0;
+  for (std::size_t i = 0; i < nprocs && procs != nullptr; ++i) {
+    const bool ours = std::string_view(procs[i].nspace) == own.name, any = procs[i].rank == PMIX_RANK_WILDCARD;
+    if (any && !ours) return false;
+    if (any)
+      all = true;
+    else
+      (*ranks)[procs[i].nspace].push_back(procs[i].rank);
+  }
+  for (std::uint32_t rank = 0; all && rank < own.size; ++rank) of_own.push_back(rank);
+  if (of_own.empty()) ranks->erase(own.name);
+  return true;
+}
+
 // This rank comes to its next fence of these.
 pmix_status_t come_to_fence(const pmix_proc_t* procs, std::size_t nprocs, LauncherRequest* r) {
   Inside inside;
   LauncherRank& own = launcher_rank();
-  if (!ranks_of(procs, nprocs, &r->missing)) {
+  RanksByNamespace ranks;
+  if (!ranks_by_namespace(procs, nprocs, &ranks)) {
     r->kind = Kind::kForeign;
     return own.gone.load() ? PMIX_ERR_NOT_SUPPORTED : PMIX_SUCCESS;
   }
-  r->set = fence_set(&r->missing, own.size);
+  const bool several = ranks.size() != 1 || ranks.begin()->first != own.name;
+  if (several) r->set = fence_set(&ranks);
+  r->missing = std::move(ranks[own.name]);
+  ranks.erase(own.name);
+  r->others = std::move(ranks);
+  if (!several) r->set = fence_set(&r->missing, own.size);
   {
     SpinGuard guard(own.lock);
     r->count = ++own.fences[r->set];
@@ -62,6 +87,17 @@ pmix_status_t fence(const PmixLibrary& library, const pmix_proc_t* procs, std::s
   }
   return track_request(
       r, [&](void* request) { return library.Fence_nb(procs, nprocs, info, ninfo, on_operation, request); });
+}
+
+// Ranks that a rank has spawned take leave of it by this (MPI_Comm_disconnect). Only the launcher keeps account of
+// who is connected, so without one there is nothing to do, and nobody to wait for: the ranks have met before by
+// messages.
+pmix_status_t disconnect(const PmixLibrary& library, const pmix_proc_t procs[], size_t nprocs,
+                         const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t callback, void* data) {
+  LauncherRequest* const r =
+      make_request(Kind::kOperation, "PMIx_Disconnect", reinterpret_cast<void*>(callback), data);
+  return track_request(
+      r, [&](void* request) { return library.Disconnect_nb(procs, nprocs, info, ninfo, on_operation, request); });
 }
 
 void end_of_fence(pmix_status_t status, void* awaited) { static_cast<AwaitedAnswer*>(awaited)->finish(status); }
@@ -201,16 +237,28 @@ PMIX_EXPORT pmix_status_t PMIx_Unpublish_nb(char** keys, const pmix_info_t info[
 
 PMIX_EXPORT pmix_status_t PMIx_Spawn(const pmix_info_t job_info[], size_t ninfo, const pmix_app_t apps[],
                                      size_t napps, pmix_nspace_t nspace) {
-  return foreign("PMIx_Spawn",
-                 [&](const PmixLibrary& library) { return library.Spawn(job_info, ninfo, apps, napps, nspace); });
+  return foreign("PMIx_Spawn", [&](const PmixLibrary& library) {
+    pmix_app_t* const ours = apps_in_job(apps, napps);
+    const pmix_status_t status = library.Spawn(job_info, ninfo, ours != nullptr ? ours : apps, napps, nspace);
+    free_apps_in_job(ours, napps);
+    return status;
+  });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Spawn_nb(const pmix_info_t job_info[], size_t ninfo, const pmix_app_t apps[],
                                         size_t napps, pmix_spawn_cbfunc_t callback, void* data) {
-  return foreign_nb("PMIx_Spawn_nb", static_cast<pmix_spawn_cbfunc_t>(on_spawn), callback, data,
-                    [&](const PmixLibrary& library, auto f, void* d) {
-                      return library.Spawn_nb(job_info, ninfo, apps, napps, f, d);
-                    });
+  return foreign("PMIx_Spawn_nb", [&](const PmixLibrary& library) {
+    pmix_app_t* const ours = apps_in_job(apps, napps);
+    const pmix_app_t* const passed = ours != nullptr ? ours : apps;
+    if (callback == nullptr) return library.Spawn_nb(job_info, ninfo, passed, napps, nullptr, data);
+    LauncherRequest* const r = make_request(Kind::kForeign, "PMIx_Spawn_nb", reinterpret_cast<void*>(callback), data);
+    r->apps = ours;
+    r->napps = napps;
+    const pmix_status_t status = track_request(
+        r, [&](void* request) { return library.Spawn_nb(job_info, ninfo, passed, napps, on_spawn, request); });
+    if (status != PMIX_SUCCESS) free_apps_in_job(ours, napps);
+    return status;
+  });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Connect(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
@@ -229,16 +277,26 @@ PMIX_EXPORT pmix_status_t PMIx_Connect_nb(const pmix_proc_t procs[], size_t npro
 
 PMIX_EXPORT pmix_status_t PMIx_Disconnect(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
                                           size_t ninfo) {
-  return foreign("PMIx_Disconnect",
-                 [&](const PmixLibrary& library) { return library.Disconnect(procs, nprocs, info, ninfo); });
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  AwaitedAnswer awaited;
+  {
+    LauncherCall call("PMIx_Disconnect");
+    if (call.nested()) return library->Disconnect(procs, nprocs, info, ninfo);
+    const pmix_status_t status = disconnect(*library, procs, nprocs, info, ninfo, end_of_fence, &awaited);
+    if (status == PMIX_OPERATION_SUCCEEDED) return PMIX_SUCCESS;
+    if (status != PMIX_SUCCESS) return status;
+  }
+  return awaited.wait();
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Disconnect_nb(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
                                              size_t ninfo, pmix_op_cbfunc_t callback, void* data) {
-  return foreign_nb("PMIx_Disconnect_nb", on_operation, callback, data,
-                    [&](const PmixLibrary& library, auto f, void* d) {
-                      return library.Disconnect_nb(procs, nprocs, info, ninfo, f, d);
-                    });
+  const PmixLibrary* library = pmix_library();
+  if (library == nullptr) return PMIX_ERR_NOT_SUPPORTED;
+  LauncherCall call("PMIx_Disconnect_nb");
+  if (call.nested() || callback == nullptr) return library->Disconnect_nb(procs, nprocs, info, ninfo, callback, data);
+  return disconnect(*library, procs, nprocs, info, ninfo, callback, data);
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Resolve_peers(const char* node, const pmix_nspace_t nspace, pmix_proc_t** procs,

@@ -15,6 +15,7 @@
 #include "hooks/launcher/gate.h"
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
+#include "hooks/launcher/spawn.h"
 #include "hooks/raw/raw_signal.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/base/lasting.h"
@@ -95,9 +96,14 @@ void complain(const LauncherRequest& r, const Status& status) {
 }
 
 bool fence_is_over(LauncherRequest* r) {
-  const Status status = board().look_for(r->set, r->count, &r->missing);
+  Status status = board().look_for(r->set, r->count, &r->missing);
+  bool all = r->missing.empty();
+  for (auto& [name, missing] : r->others) {
+    if (status.ok()) status = Board(job_exchange(), job_info().epoch, name).look_for(r->set, r->count, &missing);
+    all = all && missing.empty();
+  }
   if (!status.ok()) complain(*r, status);
-  return status.ok() && r->missing.empty();
+  return status.ok() && all;
 }
 
 // True if it is known by now, be it that there is none.
@@ -254,6 +260,8 @@ void on_lookup(pmix_status_t status, pmix_pdata_t* data, std::size_t ndata, void
   pass_on<pmix_lookup_cbfunc_t>(request, status, data, ndata);
 }
 void on_spawn(pmix_status_t status, char* name, void* request) {
+  auto* const r = static_cast<LauncherRequest*>(request);
+  free_apps_in_job(r->apps, r->napps);
   pass_on<pmix_spawn_cbfunc_t>(request, status, name);
 }
 void on_info(pmix_status_t status, pmix_info_t* info, std::size_t ninfo, void* request, pmix_release_cbfunc_t release,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "hooks/launcher/answering.h"
+#include "hooks/launcher/board.h"
 #include "hooks/launcher/rank.h"
 #include "shadowib/base/lock.h"
 
@@ -33,11 +34,14 @@ struct LauncherRequest {
 
   std::string set;                     // fence
   std::vector<std::uint32_t> missing;  // fence: ranks not seen to have come
+  RanksByNamespace others;             // fence: likewise, of other namespaces
   std::uint64_t count = 0;             // fence
   pmix_proc_t proc{};                  // get
   std::string key;                     // get
   bool waits = true;                   // get: for a rank that has not committed yet
   pmix_value_t* value = nullptr;       // get: the library has it in this process's memory
+  pmix_app_t* apps = nullptr;          // spawn: copies (spawn.h), freed when the answer comes
+  std::size_t napps = 0;               // spawn
   std::size_t number = 0;              // registration: of the handler, if it is here (events.h)
 
   bool forwarded = false;  // the library has been given it, and has not answered

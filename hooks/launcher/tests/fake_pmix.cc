@@ -126,6 +126,32 @@ PMIX_EXPORT pmix_status_t PMIx_Lookup_nb(char**, const pmix_info_t[], size_t, pm
   g_fake.lookup_data = data;
   return PMIX_SUCCESS;
 }
+PMIX_EXPORT pmix_status_t PMIx_Disconnect_nb(const pmix_proc_t[], size_t, const pmix_info_t[], size_t,
+                                             pmix_op_cbfunc_t callback, void* data) {
+  ++g_fake.calls;
+  g_fake.disconnect = callback;
+  g_fake.disconnect_data = data;
+  return PMIX_SUCCESS;
+}
+// May enlarge the environments, as the real one.
+PMIX_EXPORT pmix_status_t PMIx_Spawn(const pmix_info_t[], size_t, const pmix_app_t apps[], size_t, pmix_nspace_t) {
+  ++g_fake.calls;
+  auto* const app = const_cast<pmix_app_t*>(apps);
+  size_t count = 0;
+  g_fake.spawned_environment[0] = '\0';
+  for (; app->env != nullptr && app->env[count] != nullptr; ++count)
+    strcat(strcat(g_fake.spawned_environment, app->env[count]), "\n");
+  app->env = static_cast<char**>(realloc(app->env, (count + 2) * sizeof(char*)));
+  app->env[count] = strdup("ADDED=1");
+  app->env[count + 1] = nullptr;
+  return PMIX_SUCCESS;
+}
+PMIX_EXPORT pmix_status_t PMIx_Spawn_nb(const pmix_info_t info[], size_t ninfo, const pmix_app_t apps[], size_t napps,
+                                        pmix_spawn_cbfunc_t callback, void* data) {
+  g_fake.spawn = callback;
+  g_fake.spawn_data = data;
+  return PMIx_Spawn(info, ninfo, apps, napps, nullptr);
+}
 PMIX_EXPORT pmix_status_t PMIx_Value_xfer(pmix_value_t* to, const pmix_value_t* from) {
   *to = *from;
   if (from->type == PMIX_STRING) to->data.string = strdup(from->data.string);

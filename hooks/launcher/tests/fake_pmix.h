@@ -24,6 +24,11 @@ struct FakePmix {
   int calls;               // that came to the launcher
   int commit_waits;        // PMIx_Commit does not return while this is set
   int commits_entered;
+  pmix_op_cbfunc_t disconnect;  // of the latest PMIx_Disconnect_nb
+  void* disconnect_data;
+  char spawned_environment[4096];  // of the first app of the latest PMIx_Spawn: "A=1\nB=2\n"
+  pmix_spawn_cbfunc_t spawn;       // of the latest PMIx_Spawn_nb
+  void* spawn_data;
   char session[256];  // its directory; empty: it gives none
 };
 FakePmix* fake_pmix(void);

@@ -128,6 +128,104 @@ TEST_F(Launcher, RefusesWhileAnAnswerIsDueThatOnlyItCanGive) {
   EXPECT_EQ(PMIx_Lookup_nb(nullptr, nullptr, 0, note_lookup, &answers), PMIX_ERR_NOT_SUPPORTED);
 }
 
+// Sets a variable of this process for the life of an object.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+pmix_app_t app_with(const char* variable) {
+  pmix_app_t app{};
+  app.env = static_cast<char**>(std::calloc(2, sizeof(char*)));
+  app.env[0] = ::strdup(variable);
+  return app;
+}
+
+bool was_spawned_with(const FakePmix& fake, const std::string& variable) {
+  return ("\n" + std::string(fake.spawned_environment)).find("\n" + variable + "\n") != std::string::npos;
+}
+
+TEST_F(Launcher, SpawnedRanksComeIntoTheJob) {
+  const Variable job("SHADOWIB_JOB", "demo"), directory("SHADOWIB_DIR", "/d"), preload("LD_LIBRARY_PATH", "/ours");
+  pmix_app_t app = app_with("SHADOWIB_DIR=/its/own");
+  ASSERT_EQ(PMIx_Spawn(nullptr, 0, &app, 1, nullptr), PMIX_SUCCESS);
+  EXPECT_TRUE(was_spawned_with(*fake_, "SHADOWIB_JOB=demo")) << fake_->spawned_environment;
+  EXPECT_TRUE(was_spawned_with(*fake_, "LD_LIBRARY_PATH=/ours"));
+  EXPECT_TRUE(was_spawned_with(*fake_, "SHADOWIB_DIR=/its/own")) << "the app's own is kept";
+  EXPECT_FALSE(was_spawned_with(*fake_, "SHADOWIB_DIR=/d"));
+  EXPECT_EQ(std::string(fake_->spawned_environment).find("HOME="), std::string::npos);
+  EXPECT_STREQ(app.env[0], "SHADOWIB_DIR=/its/own") << "the caller's array is as it was";
+  EXPECT_EQ(app.env[1], nullptr);
+  std::free(app.env[0]);
+  std::free(app.env);
+}
+
+TEST_F(Launcher, SpawningWithoutAJobPassesTheCallOn) {
+  pmix_app_t app = app_with("A=1");
+  ASSERT_EQ(PMIx_Spawn(nullptr, 0, &app, 1, nullptr), PMIX_SUCCESS);
+  EXPECT_STREQ(fake_->spawned_environment, "A=1\n");
+  EXPECT_STREQ(app.env[1], "ADDED=1") << "the library had the caller's own array";
+  std::free(app.env[0]);
+  std::free(app.env[1]);
+  std::free(app.env);
+}
+
+TEST_F(Launcher, SpawningIsAnsweredLater) {
+  const Variable job("SHADOWIB_JOB", "demo");
+  Answers answers;
+  pmix_app_t app{};
+  const auto note_spawn = [](pmix_status_t status, char*, void* data) { note(status, data); };
+  ASSERT_EQ(PMIx_Spawn_nb(nullptr, 0, &app, 1, note_spawn, &answers), PMIX_SUCCESS);
+  EXPECT_TRUE(was_spawned_with(*fake_, "SHADOWIB_JOB=demo"));
+  char name[] = "job.2";
+  fake_->spawn(PMIX_SUCCESS, name, fake_->spawn_data);
+  EXPECT_EQ(answers.count, 1);
+}
+
+TEST_F(Launcher, FencesWithSpawnedRanksAfterARestart) {
+  // Rank 0 of ours and ranks 0 and 1 that it has spawned; each names them in an order of its own.
+  pmix_proc_t procs[3]{};
+  std::strcpy(procs[0].nspace, "job.2");
+  procs[0].rank = 1;
+  std::strcpy(procs[1].nspace, kName);
+  std::strcpy(procs[2].nspace, "job.2");
+  RanksByNamespace ranks{{"job.2", {0, 1}}, {kName, {0}}};
+  const std::string set = fence_set(&ranks);
+  Answers answers;
+  ASSERT_EQ(PMIx_Fence_nb(procs, 3, nullptr, 0, note, &answers), PMIX_SUCCESS);
+  fake_->fence(PMIX_SUCCESS, fake_->fence_data);
+  ASSERT_EQ(PMIx_Fence_nb(procs, 3, nullptr, 0, note, &answers), PMIX_SUCCESS);
+  restart();
+  Board other(exchange_.get(), kAfter, "job.2");
+  ASSERT_TRUE(other.publish_fence(set, 0, 2).ok());
+  ASSERT_TRUE(other.publish_fence(set, 1, 1).ok());
+  EXPECT_EQ(answers.count, 1) << "rank 1 has come to the first only";
+  ASSERT_TRUE(other.publish_fence(set, 1, 2).ok());
+  answers.await(2);
+  EXPECT_EQ(answers.status, PMIX_SUCCESS);
+  procs[0].rank = PMIX_RANK_WILDCARD;
+  EXPECT_EQ(PMIx_Fence_nb(procs, 3, nullptr, 0, note, &answers), PMIX_ERR_NOT_SUPPORTED);
+}
+
+TEST_F(Launcher, RanksTakeLeaveOfEachOtherWithoutIt) {
+  Answers before, after;
+  const pmix_proc_t other = peer();
+  ASSERT_EQ(PMIx_Disconnect_nb(&other, 1, nullptr, 0, note, &before), PMIX_SUCCESS);
+  EXPECT_EQ(before.count, 0) << "the launcher has not answered";
+  restart();
+  before.await(1);
+  EXPECT_EQ(before.status, PMIX_SUCCESS);
+  EXPECT_EQ(PMIx_Disconnect(&other, 1, nullptr, 0), PMIX_SUCCESS);
+  ASSERT_EQ(PMIx_Disconnect_nb(&other, 1, nullptr, 0, note, &after), PMIX_SUCCESS);
+  after.await(1);
+  EXPECT_EQ(after.status, PMIX_SUCCESS);
+  EXPECT_EQ(fake_->calls, 1);
+}
+
 TEST_F(Launcher, RefusesAPartOfItsRanks) {
   ASSERT_TRUE(launcher_announce(exchange_.get(), "p").ok());
   const Status refused = launcher_judge(exchange_.get(), kBefore, "p");
