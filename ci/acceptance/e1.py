@@ -1,7 +1,7 @@
 """E1: jobs of Open MPI under mpirun, and of MPICH under Hydra, over ib2tcp, with shared memory between ranks off and on, are
 checkpointed at random moments, from MPI_Init on; everything is killed, the launcher included; `shadowib restart` brings the ranks
 back with no launcher, and they come to the end of MPI_Finalize with the result of an undisturbed run: a ring of messages, reductions and one-sided access,
-LAMMPS, and the HPC Challenge."""
+ranks that MPI_Comm_spawn has started, LAMMPS, and the HPC Challenge."""
 import dataclasses
 import os
 import signal
@@ -10,7 +10,7 @@ import time
 from common import Line, Skip, check, main
 from jobs import A_PROCESS_FAILED, NOT_FOUND, wait_for
 from mpi import MPICH, PATHS, MpiJob, Setup, check_result, kill_within, launched, moments, undisturbed
-from mpi_programs import Events, Hpcc, Lammps, Ring
+from mpi_programs import Events, Hpcc, Lammps, Ring, Spawn
 
 
 def resumed_run(case, setup: Setup, name: str, random, seconds: float, count: int) -> tuple[MpiJob, int]:
@@ -152,6 +152,7 @@ def run() -> int:
         case(f"{name}: two restarts", Setup(PATHS[name], RING), moments, 1, 2)
         case(f"{name}: resumed", Setup(PATHS[name], RING), resumed, 3 if line.quick else 20)
     case("ucx rc, shared memory: new launcher", Setup(PATHS["ucx rc, shared memory"], RING), relaunched, (2,) if line.quick else (2, 3, 1))
+    case("ucx rc: spawned ranks", Setup(PATHS["ucx rc"], Spawn(), 1), moments, 1 if line.quick else 10, count=1 if line.quick else 10)
     case("events without a launcher", Setup(PATHS["ucx rc"], Events(), 3), told_of_events)
     if not line.quick:
         case("ucx rc: restarted later", Setup(PATHS["ucx rc"], Ring(100_000)), restarted_later, 8)

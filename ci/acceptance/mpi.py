@@ -63,6 +63,7 @@ class MpiJob(Job):
     def __init__(self, case, name, path: Path, program, ranks: int = 2, backend: str = "ib2tcp"):
         super().__init__(case, name, transport="tcp", environment=ROOT, backend=backend)
         self.path, self.program, self.ranks = path, program, ranks
+        self.all_ranks = ranks + getattr(program, "spawned", 0)
         self.place = case.work / name
         self.place.mkdir()
         program.prepare(self.place, ranks)
@@ -93,8 +94,8 @@ class MpiJob(Job):
         """All have come to MPI_Init: they are members from there on."""
         def all_there():
             self.check_running()
-            return len(self.members()) == self.ranks
-        wait_for(f"{self.ranks} ranks", all_there, 60, 0.01)
+            return len(self.members()) == self.all_ranks
+        wait_for(f"{self.all_ranks} ranks", all_there, 60, 0.01)
 
     def kill_everything(self) -> bool:
         """A checkpoint, after which neither the ranks nor what has started them live. False: they had come to their end."""

@@ -128,3 +128,25 @@ class Events:
 
     def result(self, job) -> str:
         return "; ".join(sorted(re.findall(r"^rank \d+ has heard .*", job.output(), re.MULTILINE)))
+
+
+@dataclasses.dataclass
+class Spawn:
+    """acceptance/programs/mpi_spawn.c: a rank and the two that it has spawned."""
+    iterations: int = 20_000
+    spawned: int = 2
+    name = "spawn"
+
+    def missing(self, _path) -> str:
+        return ""
+
+    def prepare(self, place: pathlib.Path, ranks: int):
+        pass
+
+    def words(self, line, _path) -> list[str]:
+        return [line.program("ci_mpi_spawn"), str(self.iterations)]
+
+    def result(self, job) -> str:
+        found = re.findall(r"^sum (\d+) of (\d+)$", job.output(), re.MULTILINE)
+        check(len(found) == 1 and found[0][0] == found[0][1], f"sums: {found}\n{job.output()[-3000:]}")
+        return found[0][0]
