@@ -1,5 +1,6 @@
-// mpi_spawn ITERATIONS: one rank spawns two others by MPI_Comm_spawn, and has each number it sends come back with the rank added.
-// Prints the sum of the answers, and the sum that is right. All take leave of each other by MPI_Comm_disconnect.
+// mpi_spawn ITERATIONS: one rank spawns two others by MPI_Comm_spawn, and has each number it sends come back with the
+// rank added. Prints the sum of the answers, and the sum that is right. All take leave of each other by
+// MPI_Comm_disconnect.
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
