@@ -1,7 +1,8 @@
 // The adjustment that SEM_UNDO has noted for a process: read, and set. The kernel has no call for either.
 //
 // An operation fails with ERANGE if it would bring the adjustment out of range, before it looks at anything else. So
-// operations that cannot succeed as a whole tell it, and nothing changes.
+// operations that cannot succeed as a whole tell it, and nothing changes. The end of a process that has asked sets
+// sem_otime.
 #pragma once
 
 #include <sys/sem.h>

@@ -60,8 +60,9 @@ std::vector<Line> read_lines(const char* path) {
   return lines;
 }
 
-// CLOCK_REALTIME, in seconds.
+// CLOCK_REALTIME, in seconds, and rather too early than too late: all its sources are rounded.
 std::int64_t start_of_this_process() {
+  constexpr std::int64_t kRounded = 3;
   std::string text;
   if (read_proc_file("/proc/self/stat", &text) != 0) return 0;
   std::size_t at = text.rfind(')');
@@ -72,7 +73,7 @@ std::int64_t start_of_this_process() {
   timespec now{}, running{};
   ::clock_gettime(CLOCK_REALTIME, &now);
   ::clock_gettime(CLOCK_BOOTTIME, &running);
-  return now.tv_sec - running.tv_sec + ticks / ::sysconf(_SC_CLK_TCK);
+  return now.tv_sec - running.tv_sec + ticks / ::sysconf(_SC_CLK_TCK) - kRounded;
 }
 
 class Looker {
@@ -140,7 +141,8 @@ class Looker {
       Semaphore& s = set.semaphores.emplace_back();
       s.value = values[static_cast<std::size_t>(n)];
       s.user = user(pid);
-      s.adjustment = undo_of_semaphore(id, n, s.value);
+      // Asking makes the end of this process set sem_otime, which is a sign to programs while it is 0.
+      if (set.used != 0) s.adjustment = undo_of_semaphore(id, n, s.value);
       ours = ours || is_own(pid) || s.adjustment != 0;
       touched = touched || pid != 0;
     }
