@@ -4,6 +4,7 @@
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/watch.h"
 
 namespace shadowib::cli {
 namespace {
@@ -11,13 +12,15 @@ namespace {
 struct StatusArguments {
   Common common;
   std::string job;
-  double timeout_s = 2;
+  double timeout_s = 2, every_s = 1;
+  bool watch = false;
 };
 
 constexpr char kStatusExamples[] =
     "Examples:\n"
     "  shadowib status                      all jobs of --dir\n"
     "  shadowib status demo                 members and their queue pairs\n"
+    "  shadowib status demo --watch         a screen: members, rates, the newest set with its age and cost\n"
     "  shadowib status demo --json | jq '.members[].state.objects.queue_pairs[].sends_posted'\n";
 
 const char* member_state(const MemberStatus& m) {
@@ -105,6 +108,11 @@ int status(StatusArguments& arguments) {
   Common& common = arguments.common;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
   if (Status s = require_directory(common); !s.ok()) return fail(common, s);
+  if (arguments.watch) {
+    std::string job;
+    if (Status s = choose_job(common.directory, arguments.job, &job); !s.ok()) return fail(common, s);
+    return watch_job(common, job, arguments.every_s, arguments.timeout_s);
+  }
   if (!arguments.job.empty()) {
     std::string job;
     Json json;
@@ -137,6 +145,12 @@ void add_status(Command& program) {
   command->add_option("J", arguments->job, "The job; all of --dir if left out")->not_empty("a job");
   command->add_option("--timeout", arguments->timeout_s, "Wait at most S seconds for members to answer; default 2")
       ->between(0.001, 2000000, "seconds")
+      ->type_name("S");
+  command->add_flag("--watch", arguments->watch,
+                    "Look again and again, until the job has ended or Ctrl-C: members,\nrates since the last look, "
+                    "age, size and cost of the newest set");
+  command->add_option("--every", arguments->every_s, "Of --watch, S seconds between two looks; default 1")
+      ->between(0.05, 100000, "seconds")
       ->type_name("S");
   add_common(command, &arguments->common);
   command->footer(kStatusExamples);

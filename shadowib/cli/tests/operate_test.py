@@ -2,15 +2,18 @@
 
 operate_test.py BUILD_DIR [unittest options]: two of rdma-core's ibv_rc_pingpong are the job.
 """
+import fcntl
 import json
 import os
 import pathlib
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -122,6 +125,50 @@ class Operate(unittest.TestCase):
                 os.kill(child, 9)
         self.assertEqual(restarted.wait(TIMEOUT_S), 20)
         self.assertIn("killed by signal 9 (SIGKILL)", restarted.log.read_text())
+
+    def test_a_job_is_watched(self):
+        server, client = self.start_job()
+        self.command("checkpoint", "demo")
+        looks = subprocess.Popen([SHADOWIB, "status", "demo", "--dir", self.dir, "--watch", "--every", "0.1", "--json"], env=self.env,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.processes.append(looks)
+        first, second = (json.loads(looks.stdout.readline()) for _ in range(2))
+        self.assertEqual([m["sends_per_s"] for m in first["members"]], [None, None])
+        self.assertTrue(all(m["sends_per_s"] > 0 and m["receives_per_s"] > 0 and m["queue_pairs"] == 1 for m in second["members"]), second)
+        self.assertEqual((second["set"]["name"], second["alive"], second["checkpoint"]), ("demo.0001", True, False))
+        self.assertEqual(second["set"]["bytes"], sum(p.stat().st_size for p in (self.dir / "sets/demo.0001").glob("*.img")))
+        self.assertGreater(second["set"]["stopped_ms"], 0)
+        # A screen of 12 rows and 70 columns.
+        master, slave = os.openpty()
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("4H", 12, 70, 0, 0))
+        screen = subprocess.Popen([SHADOWIB, "status", "--dir", self.dir, "--watch", "--every", "0.1"], env=self.env, stdout=slave)
+        self.processes.append(screen)
+        os.close(slave)
+        shown = b""
+        while shown.count(b"\033[H") < 3:
+            shown += os.read(master, 65536)
+        screen.send_signal(2)
+        try:
+            while True:
+                shown += os.read(master, 65536)
+        except OSError:  # its end
+            os.close(master)
+        self.assertEqual(screen.wait(TIMEOUT_S), 0)
+        self.assertTrue(shown.startswith(b"\033[?1049h"), "the other screen")
+        self.assertTrue(shown.endswith(b"\033[?1049l"), "and back")
+        last = shown.split(b"\033[H")[2].decode().replace("\033[K", "").replace("\033[J", "").splitlines()
+        self.assertLessEqual(len(last), 12, last)
+        self.assertLessEqual(max(map(len, last)), 70)
+        self.assertRegex(last[0], "^job         demo, epoch g0-[0-9a-f]+, alive")
+        self.assertRegex(last[2], r"^newest set  demo\.0001, [0-9.]+ s old, [0-9.]+ MiB, the program stood for ")
+        self.assertRegex(last[3], r"^members     2, [0-9.]+ .*sends/s")
+        self.assertRegex(last[6], f"^ *0 .*{server.pid if server.pid < client.pid else client.pid}")
+        # It ends with the job.
+        self.command("checkpoint", "demo", "--kill")
+        self.assertEqual(looks.wait(TIMEOUT_S), 0)
+        self.assertIn("job demo has ended", looks.stderr.read())
+        looks.stdout.close()
+        looks.stderr.close()
 
     def test_inspect_sums_up(self):
         self.start_job()
