@@ -5,57 +5,83 @@
 #   lib/libshadowib.so -> libshadowib.so.0 -> libshadowib.so.<version>
 #   lib/shadowib/libshadowib-<backend>.so      lib/shadowib/dropin/libibverbs.so{,.1}
 #   lib/pkgconfig/shadowib.pc                  lib/cmake/shadowib/
-#   include/shadowib/shadowib.h                share/man/
+#   include/shadowib/shadowib.h                share/man/, share/doc/shadowib/, completions of bash and zsh
 include(CMakePackageConfigHelpers)
 include(ShadowibDropin)
 
 set(shadowib_private_dir "${CMAKE_INSTALL_LIBDIR}/shadowib")
 set(shadowib_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/shadowib")
 
-# Installs `target` if this configuration builds it.
-function(shadowib_install_target target destination)
+# Installs `target` if this configuration builds it. Components are packages (ShadowibPackages.cmake).
+function(shadowib_install_target target destination component)
   if(TARGET ${target})
-    install(TARGETS ${target} RUNTIME DESTINATION "${destination}" LIBRARY DESTINATION "${destination}")
+    install(TARGETS ${target} RUNTIME DESTINATION "${destination}" COMPONENT ${component}
+      LIBRARY DESTINATION "${destination}" COMPONENT ${component} NAMELINK_COMPONENT ${component})
   endif()
 endfunction()
 
-shadowib_install_target(shadowib_cli "${CMAKE_INSTALL_BINDIR}")
-shadowib_install_target(shadowib-pingpong "${CMAKE_INSTALL_BINDIR}")
-shadowib_install_target(ib2tcp_backend "${shadowib_private_dir}")
-shadowib_install_target(shadowib_dropin "${shadowib_private_dir}/dropin")
+shadowib_install_target(shadowib_cli "${CMAKE_INSTALL_BINDIR}" command)
+shadowib_install_target(shadowib-pingpong "${CMAKE_INSTALL_BINDIR}" command)
+shadowib_install_target(ib2tcp_backend "${shadowib_private_dir}" library)
+shadowib_install_target(shadowib_dropin "${shadowib_private_dir}/dropin" library)
 if(TARGET shadowib-storm)  # a tool of tests, and no part of the product: installed if it was built
-  install(TARGETS shadowib-storm RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" OPTIONAL)
+  install(TARGETS shadowib-storm RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tests OPTIONAL)
 endif()
 
+# Completions, from what the command says of itself.
+set(completions "")
+foreach(shell bash zsh)
+  set(script "${PROJECT_BINARY_DIR}/completions/shadowib.${shell}")
+  list(APPEND completions "${script}")
+  add_custom_command(OUTPUT "${script}" DEPENDS shadowib_cli
+    COMMAND "${CMAKE_COMMAND}" -E make_directory "${PROJECT_BINARY_DIR}/completions"
+    COMMAND shadowib_cli --completion ${shell} >"${script}")
+endforeach()
+add_custom_target(shadowib_completions ALL DEPENDS ${completions})
+install(FILES "${PROJECT_BINARY_DIR}/completions/shadowib.bash" RENAME shadowib
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" COMPONENT command)
+install(FILES "${PROJECT_BINARY_DIR}/completions/shadowib.zsh" RENAME _shadowib
+  DESTINATION "${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions" COMPONENT command)
+
 # All that is installed, and nothing that tests need.
-add_custom_target(product DEPENDS shadowib_cli shadowib-pingpong shadowib_shared ib2tcp_backend shadowib_dropin)
+add_custom_target(product
+  DEPENDS shadowib_cli shadowib-pingpong shadowib_shared ib2tcp_backend shadowib_dropin shadowib_completions)
 
 install(FILES "${PROJECT_SOURCE_DIR}/shadowib/include/shadowib/shadowib.h"
-  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/shadowib")
+  DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/shadowib" COMPONENT development)
 foreach(section 1 3 5 7)
   file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/docs/man/*.${section}"
     "${PROJECT_SOURCE_DIR}/docs/man/man${section}/*.${section}")
-  install(FILES ${pages} DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}")
+  foreach(page IN LISTS pages)
+    set(component command)
+    if(page MATCHES "shadowib-storm")
+      set(component tests)
+    endif()
+    install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}" COMPONENT ${component})
+  endforeach()
 endforeach()
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/docs/" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT documentation
+  PATTERN man EXCLUDE)
 
 # pkg-config: the prefix is computed from where the .pc file lies.
 file(RELATIVE_PATH shadowib_pc_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 string(REGEX REPLACE "/$" "" shadowib_pc_to_prefix "${shadowib_pc_to_prefix}")
 configure_file("${CMAKE_CURRENT_LIST_DIR}/shadowib.pc.in" "${PROJECT_BINARY_DIR}/shadowib.pc" @ONLY)
-install(FILES "${PROJECT_BINARY_DIR}/shadowib.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+install(FILES "${PROJECT_BINARY_DIR}/shadowib.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig" COMPONENT development)
 
 if(TARGET shadowib_shared)
   set_target_properties(shadowib_shared PROPERTIES EXPORT_NAME shadowib VERSION "${PROJECT_VERSION}" SOVERSION 0)
-  install(TARGETS shadowib_shared EXPORT shadowib-targets LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+  install(TARGETS shadowib_shared EXPORT shadowib-targets
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT library NAMELINK_COMPONENT development
     INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
-  install(EXPORT shadowib-targets NAMESPACE shadowib:: DESTINATION "${shadowib_package_dir}")
+  install(EXPORT shadowib-targets NAMESPACE shadowib:: DESTINATION "${shadowib_package_dir}" COMPONENT development)
   configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/shadowib-config.cmake.in"
     "${PROJECT_BINARY_DIR}/shadowib-config.cmake" INSTALL_DESTINATION "${shadowib_package_dir}"
     NO_SET_AND_CHECK_MACRO)
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/shadowib-config-version.cmake"
     COMPATIBILITY SameMinorVersion)
   install(FILES "${PROJECT_BINARY_DIR}/shadowib-config.cmake" "${PROJECT_BINARY_DIR}/shadowib-config-version.cmake"
-    DESTINATION "${shadowib_package_dir}")
+    DESTINATION "${shadowib_package_dir}" COMPONENT development)
 endif()
 
 add_custom_target(uninstall

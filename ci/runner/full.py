@@ -5,7 +5,7 @@ import re
 from results import Result
 from steps import LOGS, ROOT, Steps
 
-LINES = [f"a{n}" for n in range(1, 10)] + ["b1", "b2", "b4", "b5", "c1", "c2", "c3", "c3_hosts", "c3_machines", "c5", "containers", "d3", "d3_vm", "d4", "d6", "e1", "e2", "e3", "e5", "e6"]
+LINES = [f"a{n}" for n in range(1, 10)] + ["b1", "b2", "b4", "b5", "c1", "c2", "c3", "c3_hosts", "c3_machines", "c5", "containers", "d3", "d3_vm", "d4", "d6", "e1", "e2", "e3", "e5", "e6", "newcomer", "packages"]
 STATE = ROOT / "build" / "acceptance" / "state.json"
 TIMEOUT_S = 4 * 3600  # of one line
 

@@ -28,7 +28,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", help="with --full: repeats the random choices of a run that printed this seed")
     parser.add_argument("--preset", action="append", help="only this preset (release, debug, asan, tsan); repeatable")
     parser.add_argument("--labels", metavar="REGEX", help="only tests with such a label (model, unit, conformance, "
-                        "client, chaos, vm, bench)")
+                        "client, chaos, vm, bench, packages)")
     parser.add_argument("--no-setup", action="store_true", help="do not look for missing packages")
     return parser.parse_args()
 

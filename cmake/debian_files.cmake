@@ -1,0 +1,18 @@
+# Run by CPack when the files of each package are in place.
+foreach(pair library:libshadowib0 development:libshadowib-dev command:shadowib documentation:shadowib-doc)
+  string(REPLACE ":" ";" pair "${pair}")
+  list(GET pair 0 component)
+  list(GET pair 1 package)
+  set(root "${CPACK_TEMPORARY_DIRECTORY}/${component}")
+  if(NOT IS_DIRECTORY "${root}")
+    continue()
+  endif()
+  set(doc "${root}/usr/share/doc/${package}")
+  file(MAKE_DIRECTORY "${doc}")
+  file(COPY_FILE "${CPACK_SHADOWIB_SOURCE_DIR}/LICENSE" "${doc}/copyright")
+  string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC)
+  file(WRITE "${doc}/changelog.Debian" "shadowib (${CPACK_PACKAGE_VERSION}-1) unstable; urgency=medium\n\n"
+    "  * Built from the source; see CHANGELOG.md there.\n\n -- ${CPACK_PACKAGE_CONTACT}  ${now}\n")
+  file(GLOB_RECURSE pages "${root}/usr/share/man/*.[1-9]")
+  execute_process(COMMAND gzip -9nf ${pages} "${doc}/changelog.Debian" COMMAND_ERROR_IS_FATAL ANY)
+endforeach()
