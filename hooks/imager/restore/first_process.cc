@@ -80,7 +80,7 @@ class Supervisor {
     if (has_pseudo_terminals(set_.tables)) mount_terminals();
     if (!set_.tables.empty()) {
       plan_ = std::make_unique<DescriptorPlan>();
-      SHADOWIB_TRY(memory_.prepare_system_v(members_));
+      SHADOWIB_TRY(memory_.prepare_in_part(members_));
       SHADOWIB_TRY(system_v_.prepare(set_, members_));
       const auto memory = [this](std::uint32_t member, std::uint32_t segment) {
         SharedMemoryPlan::Backing backing;

@@ -68,6 +68,16 @@ Status judge_together(const std::vector<SegmentHolder>& holders, const std::set<
   return {};
 }
 
+// True for what a part of the restart makes in its own namespaces: System V segments, which have ids there, and files
+// without a name. A file can be given its name (linkat) only in the mount namespace in which it was opened.
+bool is_made_in_part(const std::vector<SegmentHolder>& holders) {
+  const Segment& s = holders.front().segment();
+  return is_system_v(s) || (s.kind == SegmentKind::kUnlinked &&
+                            std::all_of(holders.begin(), holders.end(), [&holders](const SegmentHolder& h) {
+                              return h.table->processes == holders.front().table->processes;
+                            }));
+}
+
 // Room for all segments at once. Members have limits of their own in their images.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -90,8 +100,10 @@ Status SharedMemoryPlan::prepare(const OpenedSet& set) {
     Made& made = made_[key];
     made.segment = merge(holders);
     made.backing.bytes = made.segment.bytes;
+    made.in_part = is_made_in_part(holders);
     if (is_system_v(made.segment)) continue;
     SHADOWIB_TRY(judge_shared_file(made.segment));  // once more: time has passed since the rehearsal
+    if (made.in_part) continue;
     SHADOWIB_TRY(make_shared_file(made.segment, &made.backing.fd, &made.beside));
     if (!made.beside.empty()) unfinished_.push_back(made.beside);
   }
@@ -99,16 +111,18 @@ Status SharedMemoryPlan::prepare(const OpenedSet& set) {
   return {};
 }
 
-Status SharedMemoryPlan::prepare_system_v(const RestartPart& part) {
+Status SharedMemoryPlan::prepare_in_part(const RestartPart& part) {
   const std::set<std::uint32_t> here = indices_of(part);
   std::set<std::string> inside;
   for (const auto& [holder, key] : keys_)
     if (here.contains(holder.first)) inside.insert(key);
   std::vector<Made*> wanted;
   for (auto& [key, made] : made_)
-    if (is_system_v(made.segment) && inside.contains(key)) wanted.push_back(&made);
+    if (made.in_part && inside.contains(key)) wanted.push_back(&made);
   std::sort(wanted.begin(), wanted.end(), [](const Made* a, const Made* b) { return a->segment.id < b->segment.id; });
-  for (Made* made : wanted) SHADOWIB_TRY(make_system_v(made));
+  for (Made* made : wanted)
+    SHADOWIB_TRY(is_system_v(made->segment) ? make_system_v(made)
+                                            : make_shared_file(made->segment, &made->backing.fd, &made->beside));
   for (const MemberImage* m : part) SHADOWIB_TRY(fill(*m, true));
   return {};
 }
@@ -129,7 +143,7 @@ Status SharedMemoryPlan::make_system_v(Made* made) {
 }
 
 // What the member's image has of segments that are made here.
-Status SharedMemoryPlan::fill(const MemberImage& member, bool system_v) {
+Status SharedMemoryPlan::fill(const MemberImage& member, bool in_part) {
   std::vector<std::uint8_t> head(kPage), data;
   for (const SharedBatch& batch : member.image.shared) {
     const auto known = keys_.find({member.image.header.member, batch.segment});
@@ -137,7 +151,8 @@ Status SharedMemoryPlan::fill(const MemberImage& member, bool system_v) {
       return Status::of(Code::kCorrupt, 0, "image %s has content of shared memory that its table does not list",
                         member.path.c_str());
     Made& made = made_.at(known->second);
-    if (is_system_v(made.segment) != system_v) continue;
+    if (made.in_part != in_part) continue;
+    const bool system_v = is_system_v(made.segment);
     if (::pread(member.fd, head.data(), kPage, static_cast<off_t>(batch.record_offset)) !=
         static_cast<ssize_t>(kPage))
       return Status::of(Code::kIo, errno, "cannot read image %s", member.path.c_str());

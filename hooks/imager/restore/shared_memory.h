@@ -23,8 +23,9 @@ class SharedMemoryPlan {
   // In the restart command, before its parts: what members share is of one machine, not of one pid namespace. Files
   // have their names, and what has them now keeps them, until finish().
   Status prepare(const OpenedSet& set);
-  // In a part's supervisor, whose IPC namespace has nothing in it: System V segments, with their ids.
-  Status prepare_system_v(const RestartPart& part);
+  // In a part's first process, whose IPC namespace has nothing in it: System V segments, with their ids, and files
+  // without a name, which the members can give one.
+  Status prepare_in_part(const RestartPart& part);
 
   struct Backing {
     int fd = -1;     // of a file, for reading and writing
@@ -47,9 +48,10 @@ class SharedMemoryPlan {
     Backing backing;
     std::string beside;  // the file's name until finish()
     std::uint8_t* attached = nullptr;
+    bool in_part = false;  // made by prepare_in_part()
   };
   Status make_system_v(Made* made);
-  Status fill(const MemberImage& member, bool system_v);
+  Status fill(const MemberImage& member, bool in_part);
 
   std::map<std::string, Made> made_;
   std::vector<std::string> unfinished_;

@@ -245,6 +245,12 @@ SCENARIO(deleted_files) {
   CHECK_THAT(::pread(file, text, 4, 0) == 4 && text[0] == 'N');
   CHECK_THAT(temporary < 0 || (::pread(temporary, text, 9, 0) == 9 && says(text, "temporary")));
   CHECK_THAT(says(only, "only mapped"));
+  // An output gets its name when it is whole.
+  const std::string link = "/proc/self/fd/" + std::to_string(temporary), published = name + "-published";
+  CHECK_THAT(temporary < 0 ||
+             (::linkat(AT_FDCWD, link.c_str(), AT_FDCWD, published.c_str(), AT_SYMLINK_FOLLOW) == 0 &&
+              ::stat(published.c_str(), &st) == 0 && st.st_size == 9 && (st.st_mode & 0777) == 0600 &&
+              ::unlink(published.c_str()) == 0));
 }
 
 // A launcher's directory is gone at the restart, and ranks look for each other's files there by name.
