@@ -1,5 +1,6 @@
 #include "shadowib/cli/common.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 
@@ -26,6 +27,20 @@ void add_common(Command* command, Common* common) {
 std::string environment(const char* name) {
   const char* value = std::getenv((std::string("SHADOWIB_") + name).c_str());
   return value != nullptr ? value : "";
+}
+
+Status backend_variable(std::string* backend) {
+  *backend = environment("BACKEND");
+  if (backend->empty() || *backend == "auto" || *backend == "verbs" || *backend == "ib2tcp") return {};
+  return Status::of(Code::kUsage, 0, "SHADOWIB_BACKEND='%.60s' is none of auto, verbs, ib2tcp", backend->c_str());
+}
+
+Status seconds_variable(const char* name) {
+  const std::string value = environment(name);
+  char* end = nullptr;
+  const double seconds = std::strtod(value.c_str(), &end);
+  if (value.empty() || (*end == '\0' && std::isfinite(seconds) && seconds > 0)) return {};
+  return Status::of(Code::kUsage, 0, "SHADOWIB_%.40s='%.60s' is no number of seconds above 0", name, value.c_str());
 }
 
 std::string absolute_exchange(const std::string& uri) {

@@ -46,6 +46,9 @@ std::string absolute_exchange(const std::string& uri);
 
 // SHADOWIB_<name>, or "" if unset.
 std::string environment(const char* name);
+// Variables that stand for an option and have its rule. kUsage names the variable.
+Status backend_variable(std::string* backend);
+Status seconds_variable(const char* name);
 
 using Arguments = std::vector<std::string>;
 

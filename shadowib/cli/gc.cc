@@ -86,6 +86,20 @@ class Collector {
     return {};
   }
 
+  // A program that has never joined leaves no more than the event of its start.
+  Status histories() {
+    std::error_code error;
+    for (const std::string& job : jobs_with_history(directory_)) {
+      if (fs::exists(job_paths(directory_, job).top, error) || !only_started(directory_, job)) continue;
+      SHADOWIB_TRY(remove("history", history_path(directory_, job), [](const std::string& path) {
+        std::error_code failed;
+        fs::remove_all(path, failed);
+        return failed ? file_error(failed.value(), "remove", path) : Status();
+      }));
+    }
+    return {};
+  }
+
   const Json& removed() const { return removed_; }
 
  private:
@@ -111,8 +125,10 @@ int gc(GcArguments& arguments) {
     for (const std::string& job : jobs_with_history(arguments.common.directory))
       if (Status s = pack_history(arguments.common.directory, job); !s.ok())
         std::fprintf(stderr, "shadowib: the history of job %s stays in many files: %s\n", job.c_str(), s.text());
-  for (Status (Collector::*part)() : {&Collector::sets, &Collector::staging, &Collector::jobs})
+  for (Status (Collector::*part)() : {&Collector::sets, &Collector::staging, &Collector::jobs, &Collector::histories})
     if (Status s = (collector.*part)(); !s.ok()) return fail(arguments.common, s);
+  if (collector.removed().empty())
+    std::fprintf(stderr, "shadowib: nothing to remove in %s\n", arguments.common.directory.c_str());
   if (arguments.common.json) print_json({{"dry_run", arguments.dry_run}, {"removed", collector.removed()}});
   return 0;
 }

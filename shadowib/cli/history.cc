@@ -170,6 +170,13 @@ Status read_history(const std::string& directory, const std::string& job, std::v
   return {};
 }
 
+bool only_started(const std::string& directory, const std::string& job) {
+  std::vector<PastEvent> events;
+  unsigned torn = 0;
+  return read_history(directory, job, &events, &torn).ok() && torn == 0 &&
+         std::all_of(events.begin(), events.end(), [](const PastEvent& e) { return e.name == "started"; });
+}
+
 std::vector<std::string> jobs_with_history(const std::string& directory) {
   std::vector<std::string> jobs;
   std::error_code error;

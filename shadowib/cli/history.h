@@ -59,6 +59,9 @@ Status read_history(const std::string& directory, const std::string& job, std::v
 // The jobs that have a history.
 std::vector<std::string> jobs_with_history(const std::string& directory);
 
+// Whether the history has no event but of starts.
+bool only_started(const std::string& directory, const std::string& job);
+
 // Puts the lines of this host's writers that have ended into one file. Nobody loses a line if it is cut short.
 Status pack_history(const std::string& directory, const std::string& job);
 

@@ -1,4 +1,5 @@
-// Tries the system calls of a checkpoint in a new program, which inherits the seccomp filters of the agent that starts it.
+// Tries the system calls of a checkpoint in a new program, which inherits the seccomp filters of the agent that
+// starts it.
 #pragma once
 
 namespace shadowib::cli {

@@ -313,6 +313,8 @@ int restart(RestartArguments& arguments) {
   SetManifest manifest;
   std::set<std::uint32_t> members;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (std::string variable; arguments.backend.empty())
+    if (Status s = backend_variable(&variable); !s.ok()) return fail(common, s);
   if (arguments.network.empty()) arguments.network = environment("IB2TCP_NETWORK");
   if (Status s = check_network(arguments.network); !s.ok()) return fail(common, s);
   if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);

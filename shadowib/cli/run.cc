@@ -177,6 +177,14 @@ HistoryEvent started_event(const RunOptions& options) {
   return HistoryEvent("started").add("command", words).add("backend", options.backend);
 }
 
+// What the environment says where there is no option; CMD inherits the rest of it.
+Status take_variables(RunOptions* options) {
+  if (options->backend.empty()) SHADOWIB_TRY(backend_variable(&options->backend));
+  if (options->backend.empty()) options->backend = "auto";
+  if (options->interval_s == 0) SHADOWIB_TRY(seconds_variable("INTERVAL"));
+  return options->timeout_s == 0 ? seconds_variable("TIMEOUT") : Status();
+}
+
 int run_failed(const Common& common, const Status& status, int exit_code) {
   (void)fail(common, status);
   return exit_code;
@@ -199,8 +207,7 @@ int run(RunOptions& options) {
   if (!valid_job_name(options.job))
     return run_failed(common, Status::of(Code::kUsage, 0, "--job '%.100s': %s", options.job.c_str(), kJobNameRule),
                       kRunFailed);
-  if (options.backend.empty()) options.backend = environment("BACKEND");
-  if (options.backend.empty()) options.backend = "auto";
+  if (Status s = take_variables(&options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = check_own_checkpoints(options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (options.cpu.empty()) options.cpu = environment("CPU");
   if (Status s = check_processor_level(options); !s.ok()) return run_failed(common, s, kRunFailed);

@@ -248,6 +248,12 @@ class Run(Tree):
         self.shadowib("run", "--keep", "0", "--", "true", code=125)
         self.shadowib("run", "--timeout", "0", "--", "true", code=125)
         self.shadowib("run", "--cpu", "x86-64-v5", "--", "true", code=125)
+        for name, why in {"BACKEND": "is none of auto, verbs, ib2tcp", "INTERVAL": "is no number of seconds above 0",
+                          "TIMEOUT": "is no number of seconds above 0"}.items():
+            self.assertIn(f"SHADOWIB_{name}='abc' {why}",
+                          self.shadowib("run", "--", "true", env={f"SHADOWIB_{name}": "abc"}, code=125).stderr)
+        self.shadowib("run", "--backend", "auto", "--interval", "1", "--", "true", env={"SHADOWIB_BACKEND": "abc", "SHADOWIB_INTERVAL": "abc"})
+        self.assertIn("SHADOWIB_BACKEND='abc' is none", self.shadowib("restart", "x", env={"SHADOWIB_BACKEND": "abc"}, code=USAGE).stderr)
         self.assertIn("SHADOWIB_CPU=i486", self.shadowib("run", "--", "true", env={"SHADOWIB_CPU": "i486"}, code=125).stderr)
         for signals, why in {"USR3": "'USR3' is no signal", "USR1,": "'' is no signal", "KILL": "signal KILL cannot be taken",
                              "65": "'65' is no signal", "SEGV": "cannot be taken", "62": "cannot be taken"}.items():
@@ -339,6 +345,16 @@ class Sets(Tree):
         child.communicate()
         self.shadowib("gc", "--keep", "1", "--dir", self.dir)
         self.assertFalse((self.dir / "jobs/j").exists())
+
+    def test_gc_leaves_histories_but_those_of_mere_starts(self):
+        for job in ("never", "once"):
+            self.shadowib("run", "--dir", self.dir, "--job", job, "--", "true")
+        with open(next((self.dir / "history/once").iterdir()), "a") as out:
+            print('{"time":"2026-01-01T00:00:00.000Z","event":"ended","exit_code":0}', file=out)
+        done = json.loads(self.shadowib("gc", "--keep", "1", "--json", "--dir", self.dir).stdout)
+        self.assertEqual([r["kind"] for r in done["removed"]], ["job", "job", "history"])
+        self.assertEqual(os.listdir(self.dir / "history"), ["once"])
+        self.assertIn("nothing to remove in", self.shadowib("gc", "--keep", "1", "--dir", self.dir).stderr)
 
     def test_gc_removes_what_a_living_job_has_left_in_its_exchange(self):
         job = self.dir / "jobs/a"
