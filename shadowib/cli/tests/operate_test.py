@@ -126,6 +126,17 @@ class Operate(unittest.TestCase):
         self.assertEqual(restarted.wait(TIMEOUT_S), 20)
         self.assertIn("killed by signal 9 (SIGKILL)", restarted.log.read_text())
 
+    def test_a_bad_job_name_is_refused_by_who_would_join(self):
+        """Without the command `run`, which has the same rule."""
+        library = BUILD / "lib" / "libshadowib.so"
+        for name in ("a b", "../x", "-a", "x" * 65):
+            done = subprocess.run(["ibv_devinfo"], capture_output=True, text=True, timeout=TIMEOUT_S,
+                                  env={**self.env, "LD_PRELOAD": str(library), "LD_LIBRARY_PATH": str(BUILD / "lib" / "dropin"),
+                                       "SHADOWIB_JOB": name, "SHADOWIB_DIR": str(self.dir)})
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(f"SHADOWIB_JOB='{name}' is no job name", done.stderr)
+            self.assertFalse(self.dir.exists())
+
     def test_a_job_is_watched(self):
         server, client = self.start_job()
         self.command("checkpoint", "demo")
