@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -270,19 +271,20 @@ void make_version_3(const fs::path& path) {
               sizeof(ProcessRecord) - kProcessRecordBytes4);
   std::memcpy(bytes.at(kPage + offsetof(RecordHeader, length)), &kProcessRecordBytes4, sizeof(kProcessRecordBytes4));
   bytes.seal(kPage);
+  std::set<std::uint64_t> changed;  // records
   for (const ThreadRecord& thread : image.threads) {
     std::uint64_t record = 0;
     const std::uint64_t at = find_byte(bytes, image, thread.context + offsetof(ThreadContext, magic), &record);
     ASSERT_NE(at, 0u);
     std::memcpy(bytes.at(at), &kFirstThreadContextMagic, sizeof(kFirstThreadContextMagic));
+    changed.insert(record);
     for (std::uint64_t byte = offsetof(ThreadContext, scheduler_runtime_ns); byte < sizeof(ThreadContext); ++byte) {
       const std::uint64_t there = find_byte(bytes, image, thread.context + byte, &record);
       *bytes.at(there) = static_cast<char>(0xff);  // what happened to lie there
-      bytes.seal(record);
+      changed.insert(record);
     }
-    find_byte(bytes, image, thread.context + offsetof(ThreadContext, magic), &record);
-    bytes.seal(record);
   }
+  for (const std::uint64_t record : changed) bytes.seal(record);
   bytes.write();
 }
 

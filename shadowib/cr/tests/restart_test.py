@@ -12,7 +12,7 @@ import subprocess
 import sys
 import unittest
 
-from restart_case import BACKEND, PROGRAM, SHADOWIB, TIMEOUT_S, TRANSPORTS, RestartCase
+from restart_case import BACKEND, BUILD, PROGRAM, SHADOWIB, TIMEOUT_S, TRANSPORTS, RestartCase
 
 
 @contextlib.contextmanager
@@ -51,15 +51,30 @@ def lacking(reason, scenario, ends, says="^"):
     return decorate
 
 
+def with_threads_of_libc(test):
+    """A test of threads that libc makes within itself. ThreadSanitizer does not know them: their malloc crashes."""
+    @functools.wraps(test)
+    def either(self):
+        if BUILD.name != "tsan":
+            return test(self)
+        why = "ThreadSanitizer knows no threads that libc makes"
+        self.skip(test.__name__, why)
+        raise unittest.SkipTest(why)
+    return either
+
+
 class Restart(RestartCase):
+    @with_threads_of_libc
     def test_helper_threads_of_libc(self):
         self.ends(self.run_program("helper_threads"), -9)
         self.restart(4).wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
         self.ends(self.restart(5), 0)
 
+    @with_threads_of_libc
     def test_timers_that_run_out_as_threads_are_stopped(self):
         self.alone("timers_that_run_out")
 
+    @with_threads_of_libc
     def test_a_timer_that_runs_out_while_threads_are_stopped(self):
         self.alone("timer_of_the_stop", SHADOWIB_FAULT="40:slow")
 
