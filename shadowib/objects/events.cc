@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/event_descriptors.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
@@ -53,6 +54,7 @@ int EventQueue::open(int real_fd) {
     errno = saved;
     return -1;
   }
+  g_event_descriptors.add(fd);
   return fd;
 }
 
@@ -69,6 +71,7 @@ bool EventQueue::attach(int program_fd, int real_fd) {
 bool EventQueue::reattach(int program_fd, int real_fd) { return attach(program_fd, real_fd); }
 
 void EventQueue::close(int program_fd) {
+  g_event_descriptors.remove(program_fd);
   ::close(program_fd);
   close_owned_descriptor(eventfd_);
   eventfd_ = -1;
