@@ -14,6 +14,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/capture/late.h"
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
+#include "hooks/imager/descriptors/socket_options.h"
 #include "hooks/raw/proc.h"
 #include "shadowib/base/lock.h"
 
@@ -30,7 +31,8 @@ constexpr int kReceiveLock = 2;  // SOCK_RCVBUF_LOCK: the program chose the size
 // What prepare_descriptors() changed on one socket.
 struct Widened {
   int fd;
-  int low_water, no_delay, cork, receive_buffer, lock;
+  int low_water, no_delay, cork, receive_buffer, lock, quick_ack;
+  ReceiveBuffer buffer;
 };
 std::vector<Widened>* g_widened = nullptr;
 
@@ -62,7 +64,9 @@ Widened widen(int fd) {
             get_int(fd, IPPROTO_TCP, TCP_NODELAY),
             get_int(fd, IPPROTO_TCP, TCP_CORK),
             get_int(fd, SOL_SOCKET, SO_RCVBUF),
-            get_int(fd, SOL_SOCKET, SO_BUF_LOCK)};
+            get_int(fd, SOL_SOCKET, SO_BUF_LOCK),
+            get_int(fd, IPPROTO_TCP, TCP_QUICKACK),
+            ReceiveBuffer(fd)};
   if ((w.lock & kReceiveLock) != 0)
     set_int(fd, SOL_SOCKET, SO_RCVBUF, INT_MAX / 2);
   else
@@ -75,8 +79,10 @@ Widened widen(int fd) {
 void narrow(const Widened& w) {
   if ((w.lock & kReceiveLock) != 0) set_int(w.fd, SOL_SOCKET, SO_RCVBUF, w.receive_buffer / 2);
   set_int(w.fd, SOL_SOCKET, SO_RCVLOWAT, w.low_water);
+  w.buffer.put_back();
   if (w.no_delay == 0) set_int(w.fd, IPPROTO_TCP, TCP_NODELAY, 0);
   if (w.cork != 0) set_int(w.fd, IPPROTO_TCP, TCP_CORK, 1);
+  if (get_int(w.fd, IPPROTO_TCP, TCP_QUICKACK) != w.quick_ack) set_int(w.fd, IPPROTO_TCP, TCP_QUICKACK, w.quick_ack);
 }
 
 // A peek makes the kernel announce a window that has grown (tcp_cleanup_rbuf runs for peeks too).

@@ -19,6 +19,7 @@
 
 #include "hooks/imager/descriptors/remake/restore.h"
 #include "hooks/imager/descriptors/remake/tcp_socket.h"
+#include "hooks/imager/descriptors/socket_options.h"
 #include "hooks/job/protocol.h"
 #include "shadowib/base/lock.h"
 
@@ -191,6 +192,7 @@ class Apart {
       const std::string address = parse_address(addresses.substr(at, space - at), port);
       if (address.empty() || (o.domain == AF_INET && domain_of(address) != AF_INET)) continue;
       const int fd = new_stream(o.domain);
+      apply_early_options(fd, o.options);
       const std::string& word = fields["word"];
       if (connect_within(fd, address_for(o.domain, address), kConnectMs) &&
           ::send(fd, word.data(), word.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(word.size())) {

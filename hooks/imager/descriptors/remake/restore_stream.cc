@@ -8,6 +8,7 @@
 #include <climits>
 
 #include "hooks/imager/descriptors/remake/restore.h"
+#include "hooks/imager/descriptors/socket_options.h"
 #include "shadowib/base/lock.h"
 
 #ifndef SO_BUF_LOCK
@@ -28,7 +29,7 @@ void announce_window(int fd) {
 // Room for the whole queue while it is filled: TCP keeps it with the receiver, Unix sockets charge it to the sender.
 class MoreRoom {
  public:
-  MoreRoom(int from, int to, Kind kind) : from_(from), to_(to), kind_(kind) {
+  MoreRoom(int from, int to, Kind kind) : from_(from), to_(to), kind_(kind), buffer_(to) {
     if (kind_ == Kind::kTcp) {
       set(to_, SO_RCVLOWAT, INT_MAX);  // enlarges an automatic receive buffer: tcp_set_rcvlowat
       return;
@@ -40,6 +41,7 @@ class MoreRoom {
   ~MoreRoom() {
     if (kind_ == Kind::kTcp) {
       set(to_, SO_RCVLOWAT, 1);
+      buffer_.put_back();
       return;
     }
     set(from_, SO_SNDBUF, size_ / 2);
@@ -52,6 +54,7 @@ class MoreRoom {
   static void set(int fd, int name, int value) { ::setsockopt(fd, SOL_SOCKET, name, &value, sizeof(value)); }
   int from_, to_;
   Kind kind_;
+  ReceiveBuffer buffer_;
   int size_ = 0;
 };
 

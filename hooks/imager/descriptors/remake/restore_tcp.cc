@@ -127,12 +127,14 @@ class TcpRestorer {
                       describe_address(address).c_str(), std::strerror(errno));
   }
 
-  // Connects from `address`, from another port of that host, or from anywhere.
-  Status connect_from(const std::string& address, int* fd) {
+  // Connects from `address`, from another port of that host, or from anywhere. `like`: the object that it becomes an
+  // end of, or nullptr.
+  Status connect_from(const std::string& address, const Object* like, int* fd) {
     std::string target = own_address(listener_, ::getsockname);
     const std::string tries[] = {address, with_port(address, 0), std::string()};
     for (const std::string& wanted : tries) {
       *fd = new_stream(domain_of(wanted.empty() ? target : wanted));
+      if (like != nullptr) apply_early_options(*fd, like->options);
       if ((wanted.empty() || call_with(::bind, *fd, wanted) == 0) &&
           call_with(::connect, *fd, address_for(domain_of(wanted.empty() ? target : wanted), target)) == 0) {
         if (&wanted != tries)
@@ -142,6 +144,7 @@ class TcpRestorer {
       }
       ::close(*fd);
     }
+    if (like != nullptr) return connect_from(address, nullptr, fd);  // a device or a mark may lead elsewhere now
     return Status::of(Code::kRefused, errno, "cannot restore the connection of %s to %s: %s",
                       describe_address(address).c_str(), describe_address(target).c_str(), std::strerror(errno));
   }
@@ -149,7 +152,7 @@ class TcpRestorer {
   Status connect_pair(const Pair& pair) {
     SHADOWIB_TRY(open_listener(pair.passive_address));
     int active = -1, passive = -1;
-    SHADOWIB_TRY(connect_from(pair.active_address, &active));
+    SHADOWIB_TRY(connect_from(pair.active_address, pair.active, &active));
     std::string expected = endpoint_key(own_address(active, ::getsockname));
     do {  // a stranger that connects meanwhile is turned away, as if the port were still closed
       if (passive >= 0) ::close(passive);
@@ -192,7 +195,7 @@ class TcpRestorer {
   Status make_finished(const Object& o) {
     SHADOWIB_TRY(open_listener(loopback(o.domain)));
     int peer = -1;
-    Status status = connect_from(loopback(o.domain), &peer);
+    Status status = connect_from(loopback(o.domain), nullptr, &peer);
     int fd = status.ok() ? ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC) : -1;
     close_listener();
     SHADOWIB_TRY(status);

@@ -10,7 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <fstream>
+#include <set>
+#include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "hooks/imager/descriptors/tests/test_job.h"
 #include "hooks/imager/descriptors/tests/test_sockets.h"
@@ -89,6 +94,110 @@ TEST_P(Tcp, BytesInFlightPortsAndListener) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Tcp, ::testing::Values(AF_INET, AF_INET6));
+
+// Every option that getsockopt tells, but those that change by themselves. "6/13=72656e6f" for each.
+std::string told_options(int fd) {
+  static const std::set<std::pair<int, int>> kVolatile = {
+      {SOL_SOCKET, SO_ERROR},        {SOL_SOCKET, SO_PEERCRED},
+      {SOL_SOCKET, SO_INCOMING_CPU}, {SOL_SOCKET, SO_MEMINFO},
+      {SOL_SOCKET, SO_COOKIE},       {SOL_SOCKET, SO_INCOMING_NAPI_ID},
+      {IPPROTO_TCP, TCP_INFO},       {IPPROTO_TCP, TCP_CC_INFO},
+      {IPPROTO_TCP, TCP_TIMESTAMP},  {IPPROTO_TCP, TCP_MAXSEG},
+      {IPPROTO_IP, IP_MTU},          {IPPROTO_IPV6, IPV6_MTU},
+      {IPPROTO_TCP, TCP_SAVED_SYN},  {IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE},
+      {IPPROTO_IPV6, IPV6_V6ONLY}};  // bind sets it when it is given an address
+  std::string text;
+  for (const int level : std::vector<int>{SOL_SOCKET, IPPROTO_TCP, IPPROTO_IP, IPPROTO_IPV6, IPPROTO_UDP})
+    for (int name = 1; name < 110; ++name) {
+      unsigned char value[16];
+      socklen_t length = sizeof(value);
+      if (kVolatile.contains({level, name}) ||
+          (level == IPPROTO_TCP && name >= TCP_REPAIR && name <= TCP_QUEUE_SEQ) ||
+          ::getsockopt(fd, level, name, value, &length) != 0)
+        continue;
+      text += std::to_string(level) + "/" + std::to_string(name) + "=";
+      for (socklen_t i = 0; i < length; ++i) text += std::to_string(value[i]) + ".";
+      text += " ";
+    }
+  return text;
+}
+
+std::string differences(const std::string& was, const std::string& is) {
+  std::istringstream before(was), after(is);
+  std::string text, a, b;
+  while (bool(before >> a) & bool(after >> b))
+    if (a != b) text += " was " + a + ", is " + b + ";";
+  return text;
+}
+
+void set_options(int fd, bool stream) {
+  auto set = [fd](int level, int name, int value) { (void)::setsockopt(fd, level, name, &value, sizeof(value)); };
+  set(SOL_SOCKET, SO_MARK, 5);  // of root alone
+  set(SOL_SOCKET, SO_TIMESTAMPING, 8 | 16);
+  set(SOL_SOCKET, SO_BUSY_POLL, 20);
+  set(SOL_SOCKET, SO_MAX_PACING_RATE, 1000000);
+  set(SOL_SOCKET, SO_ZEROCOPY, 1);
+  set(IPPROTO_IP, IP_RECVTTL, 1);
+  set(IPPROTO_IP, IP_TOS, 0x28);
+  set(SOL_SOCKET, SO_PRIORITY, 3);
+  if (!stream) {
+    set(IPPROTO_UDP, 104 /* UDP_GRO */, 1);
+    set(IPPROTO_UDP, 103 /* UDP_SEGMENT */, 512);
+    set(IPPROTO_IP, IP_MULTICAST_ALL, 0);
+    return;
+  }
+  (void)::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 5);
+  set(IPPROTO_TCP, TCP_INQ, 1);
+  set(IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
+  set(IPPROTO_TCP, TCP_QUICKACK, 0);
+  set(IPPROTO_TCP, TCP_SYNCNT, 4);
+}
+
+// Of both ends of a connection with bytes in flight, a listener and a datagram socket.
+TEST_P(Tcp, AllOptionsAreWhatTheyWere) {
+  const int domain = GetParam();
+  Job job;
+  std::uint16_t port = 0;
+  job.make = [&]() -> std::string {
+    EXPECT_STEP(listen_tcp(domain, 3, &port) == 3);
+    const int on = 5;
+    EXPECT_STEP(::setsockopt(3, IPPROTO_TCP, TCP_FASTOPEN, &on, sizeof(on)) == 0);
+    return "";
+  };
+  const std::string file = scratch_directory() + "/options";
+  auto all_options = [](int member) {
+    return member == 0 ? told_options(3) + "\n" + told_options(11) : told_options(10) + "\n" + told_options(12);
+  };
+  job.before = [&](int member) -> std::string {
+    if (member == 0) {
+      EXPECT_STEP(put(::accept(3, nullptr, nullptr), 11) == 11);
+      set_options(11, true);
+      meet();
+      EXPECT_STEP(say(11, "to the client"));
+    } else {
+      ::close(3);
+      EXPECT_STEP(connect_tcp(domain, 10, port) == 10);
+      EXPECT_STEP(put(::socket(domain, SOCK_DGRAM, 0), 12) == 12);
+      set_options(10, true);
+      set_options(12, false);
+      meet();
+      EXPECT_STEP(say(10, "to the server"));
+    }
+    meet();
+    std::ofstream(file + std::to_string(member)) << all_options(member);
+    meet();
+    return "";
+  };
+  job.resumed = job.restarted = [&](int member) -> std::string {
+    meet();
+    std::stringstream was;
+    was << std::ifstream(file + std::to_string(member)).rdbuf();
+    const std::string is = all_options(member);
+    meet();
+    return differences(was.str(), is);
+  };
+  EXPECT_EQ(checkpoint_and_restart(job), "");
+}
 
 std::string pattern(std::size_t bytes) {
   std::string text(bytes, '\0');
