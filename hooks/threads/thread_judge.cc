@@ -102,6 +102,7 @@ std::uint64_t core_cookie_of(int tid) {
 
 struct Judgement {
   int self;
+  bool again;
   const char* own;  // status of the calling thread
   int probe;        // a descriptor of its own
   std::uint64_t probe_device, probe_inode;
@@ -115,22 +116,29 @@ Status refuse(const char* text, int tid, const char* what, const char* remedy) {
                     what, remedy);
 }
 
-// Shared with the calling thread? kcmp(2) tells, where it may be called.
-bool shares(const Judgement& j, int tid, int what) {
+enum class Sharing { kShared, kOwn, kUnknown };
+
+// With the calling thread. kcmp(2) tells, where it may be called.
+Sharing compare(const Judgement& j, int tid, int what) {
   const long order = raw::invoke(__NR_kcmp, j.self, tid, what, 0, 0);
-  return order <= 0;  // 0: the same; an error: not known
+  return order == 0 ? Sharing::kShared : order > 0 ? Sharing::kOwn : Sharing::kUnknown;
 }
 
 // A descriptor that is opened here appears in the table of every thread that shares it.
-bool shares_descriptors(const Judgement& j, int tid) {
-  if (!shares(j, tid, KCMP_FILES)) return false;
-  if (j.probe < 0) return true;
+Sharing look_for_probe(const Judgement& j, int tid) {
+  if (j.probe < 0) return Sharing::kUnknown;
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/self/task/%d/fd/%d", tid, j.probe);
   struct stat there {};
   const long found = raw::invoke(__NR_newfstatat, AT_FDCWD, path, &there, 0);
-  if (found == -ENOENT) return task_state(tid) == 0 || task_state(tid) == 'Z';  // it ends
-  return raw::failed(found) || (there.st_dev == j.probe_device && there.st_ino == j.probe_inode);
+  if (found == -ENOENT) return task_state(tid) == 0 || task_state(tid) == 'Z' ? Sharing::kUnknown : Sharing::kOwn;
+  if (raw::failed(found)) return Sharing::kUnknown;
+  return there.st_dev == j.probe_device && there.st_ino == j.probe_inode ? Sharing::kShared : Sharing::kOwn;
+}
+
+Sharing descriptors(const Judgement& j, int tid) {
+  const Sharing told = compare(j, tid, KCMP_FILES);
+  return told == Sharing::kUnknown ? look_for_probe(j, tid) : told;
 }
 
 // The kernel's own threads for a ring take no signal, so that a stop would wait for them in vain. They block every
@@ -197,10 +205,11 @@ Status judge_thread(const Judgement& j, int tid) {
     std::snprintf(what, sizeof(what), "has %s of its own", field.words);
     return refuse(text, tid, what, field.remedy);
   }
-  if (!shares(j, tid, KCMP_FS))
+  if (compare(j, tid, KCMP_FS) == Sharing::kOwn)
     return refuse(text, tid, "has a working directory of its own", "do not unshare(CLONE_FS)");
-  if (!shares_descriptors(j, tid))
+  if (descriptors(j, tid) == Sharing::kOwn)
     return refuse(text, tid, "has descriptors of its own", "do not unshare(CLONE_FILES)");
+  if (j.again) return {};
   if (core_cookie_of(tid) != g_place.core_cookie)
     return refuse(text, tid, "has a core scheduling cookie of its own (PR_SCHED_CORE)",
                   "set it for the shell that starts the job");
@@ -251,12 +260,12 @@ void note_place() {
 
 bool place_has_filter() { return g_place.noted && g_place.filter_mode != 0 && g_place.filter_mode != kUnknown; }
 
-Status judge_threads() {
+Status judge_threads(bool again) {
   SHADOWIB_TRY(judge_unreadable_state());
   char own[kStatusBytes];
   if (const long bytes = read_small_file("/proc/thread-self/status", own, sizeof(own)); bytes <= 0)
     return Status(Code::kPermission, static_cast<int>(-bytes), "cannot read /proc/thread-self/status; mount /proc");
-  Judgement j{static_cast<int>(raw::call(__NR_gettid)), own, -1, 0, 0, {}};
+  Judgement j{static_cast<int>(raw::call(__NR_gettid)), again, own, -1, 0, 0, {}};
   SHADOWIB_TRY(judge_file_system_ids(own));
   UnownedDescriptors unowned;
   j.probe = static_cast<int>(raw::invoke(__NR_openat, AT_FDCWD, "/proc/thread-self/status", O_RDONLY | O_CLOEXEC, 0));

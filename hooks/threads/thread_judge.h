@@ -18,7 +18,8 @@ bool place_has_filter();
 
 // Compares every thread with the calling one and with the place. kRefused names the thread, what differs and a
 // remedy. Sends no signal and changes nothing, so it may come before threads are stopped. No heap.
-Status judge_threads();
+// `again`: threads are stopped now and were judged a moment ago. Leaves out namespaces, which take longest to read.
+Status judge_threads(bool again = false);
 
 // Judges state that only a parked thread tells of itself. threads[0..count) as parked_threads() lists them.
 Status judge_parked_threads(const ParkedThread* threads, int count);

@@ -138,7 +138,7 @@ Status check_capturable() {
   SHADOWIB_TRY(check_number());
   SHADOWIB_TRY(check_status_file());
   SHADOWIB_TRY(check_main_thread());
-  SHADOWIB_TRY(judge_threads());
+  SHADOWIB_TRY(judge_threads(true));
   SHADOWIB_TRY(check_segments());
   return check_memory_and_timers();
 }
