@@ -201,11 +201,11 @@ class Told {
   }
 
   void ended(const std::vector<RestartedProcess>& processes, int exit_code) {
-    HistoryEvent end("ended");
+    for (const RestartedProcess& p : processes)
+      if (saved_as().empty() && !p.left && !ended_well(p)) note_failure(p);
+    HistoryEvent end("ended");  // at this moment: after the failures
     end.add("exit_code", exit_code);
     if (!saved_as().empty()) end.add("set", std::filesystem::path(saved_as_).filename().string());
-    for (const RestartedProcess& p : processes)
-      if (!p.left && !ended_well(p) && saved_as_.empty()) note_failure(p);
     note(end);
   }
 
