@@ -27,6 +27,7 @@
 #include "hooks/threads/unreadable_state.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/json_writer.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/malloc_arenas.h"
@@ -83,14 +84,15 @@ void answer_status_request() {
   const std::uint64_t n = latest_request(g_job.exchange, g_job.info.epoch, "status");
   if (n <= g_agent.last_status) return;
   g_agent.last_status = n;
-  std::string json = "{\"index\":" + std::to_string(g_job.info.member) + ",\"pid\":" + std::to_string(raw_getpid()) +
-                     ",\"generation\":" + std::to_string(g_job.info.generation) +
-                     ",\"phase\":" + std::to_string(number_of(g_agent.phase.load())) + ",\"objects\":";
+  std::string json;
+  JsonWriter writer(&json);
+  writer.begin_object().member("index", g_job.info.member).member("pid", raw_getpid());
+  writer.member("generation", g_job.info.generation).member("phase", number_of(g_agent.phase.load())).key("objects");
   const std::size_t before = json.size();
   if (g_agent.participant != nullptr) g_agent.participant->describe(&json);
-  if (json.size() == before) json += "{}";
+  if (json.size() == before) writer.raw("{}");
   launcher_describe(&json);
-  json += "}";
+  writer.end_object();
   (void)g_job.exchange
       ->publish(
           std::string(g_job.info.epoch) + "/status/" + std::to_string(n) + "/" + std::to_string(g_job.info.member),

@@ -16,6 +16,7 @@
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/session_directories.h"
 #include "hooks/raw/tasks.h"
+#include "shadowib/base/json_writer.h"
 #include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
 
@@ -140,13 +141,10 @@ void launcher_take_events(Exchange* exchange, const std::string& epoch) {
 void launcher_describe(std::string* json) {
   const LauncherRank& own = launcher_rank();
   if (own.size == 0) return;
-  std::string name;
-  for (const char* at = own.name; *at != '\0'; ++at)
-    if (static_cast<unsigned char>(*at) >= ' ' && *at != '"' && *at != '\\') name += *at;
-  const char* const state = !own.connected ? "left" : own.gone ? "gone" : "connected";
-  *json += ",\"launcher\":{\"kind\":\"" + std::string(own.kind) + "\",\"namespace\":\"" + name +
-           "\",\"rank\":" + std::to_string(own.rank) + ",\"size\":" + std::to_string(own.size) + ",\"state\":\"" +
-           state + "\"}";
+  JsonWriter writer(json);
+  writer.key("launcher").begin_object().member("kind", own.kind).member("namespace", own.name);
+  writer.member("rank", own.rank).member("size", own.size);
+  writer.member("state", !own.connected ? "left" : own.gone ? "gone" : "connected").end_object();
 }
 
 void launcher_reset_after_fork() {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "shadowib/base/json_writer.h"
 #include "shadowib/cm/courier.h"
 
 namespace shadowib::cm {
@@ -129,16 +130,14 @@ rdma_ucm_query_route_resp route_of(const ConnectionId& id) {
 
 void describe_ids(std::string* json) {
   ManagerGuard guard;
-  *json += ",\"rdma_cm\":{\"event_channels\":" + std::to_string(manager().channels.size()) + ",\"ids\":[";
-  const char* separator = "";
+  JsonWriter writer(json);
+  writer.key("rdma_cm").begin_object().member("event_channels", manager().channels.size()).key("ids").begin_array();
   for (auto& [number, id] : manager().ids) {
-    *json += separator;
-    *json += "{\"id\":" + std::to_string(number) + ",\"port_space\":\"" + port_space_name(id->port_space) +
-             "\",\"state\":\"" + state_name(id->state) + "\",\"source\":\"" + text_of(id->source) +
-             "\",\"destination\":\"" + text_of(id->destination) + "\"}";
-    separator = ",";
+    writer.begin_object().member("id", number).member("port_space", port_space_name(id->port_space));
+    writer.member("state", state_name(id->state)).member("source", text_of(id->source));
+    writer.member("destination", text_of(id->destination)).end_object();
   }
-  *json += "]}";
+  writer.end_array().end_object();
 }
 
 int queue_pair_attributes(const ConnectionId& id, std::uint32_t state, ib_uverbs_qp_attr* attr) {

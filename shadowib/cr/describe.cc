@@ -1,6 +1,7 @@
 // What `shadowib status` shows of a member's objects.
 #include <cstdio>
 
+#include "shadowib/base/json_writer.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/registry.h"
@@ -55,32 +56,27 @@ void describe_objects(std::string* json) {
   SpinGuard guard(r.lock);
   std::size_t groups = 0;
   for (const ShadowQp& qp : r.qps) groups += qp.groups.size();
-  append(
-      json,
-      "{\"backend\":\"%s\",\"contexts\":%zu,\"protection_domains\":%zu,\"memory_regions\":%zu,\"memory_windows\":%zu,"
-      "\"completion_queues\":%zu,\"shared_receive_queues\":%zu,\"address_handles\":%zu,\"xrc_domains\":%zu,"
-      "\"multicast_groups\":%zu,\"queue_pairs\":[",
-      backend_loaded() ? g_backend.name : "none", r.contexts.size(), r.pds.size(), r.mrs.size(), r.mws.size(),
-      r.cqs.size(), r.srqs.size(), r.ahs.size(), r.xrcds.size(), groups);
-  bool first = true;
+  JsonWriter writer(json);
+  writer.begin_object().member("backend", backend_loaded() ? g_backend.name : "none");
+  writer.member("contexts", r.contexts.size()).member("protection_domains", r.pds.size());
+  writer.member("memory_regions", r.mrs.size()).member("memory_windows", r.mws.size());
+  writer.member("completion_queues", r.cqs.size()).member("shared_receive_queues", r.srqs.size());
+  writer.member("address_handles", r.ahs.size()).member("xrc_domains", r.xrcds.size());
+  writer.member("multicast_groups", groups).key("queue_pairs").begin_array();
   for (ShadowQp& qp : r.qps) {
     const QueueCounts sends = sends_of(qp), receives = receives_of(qp);
-    append(json,
-           "%s{\"qp_num\":%u,\"type\":\"%s\",\"state\":\"%s\",\"remote_qp_num\":%u,\"remote_lid\":%u,"
-           "\"sends_posted\":%llu,\"sends_retired\":%llu,\"receives_posted\":%llu,\"receives_completed\":%llu}",
-           first ? "" : ",", qp.qp_num.value, type_name(qp.qp.qp_base.qp_type), state_name(qp.state()),
-           qp.remote.qp_num.value, qp.remote.lid.value, sends.posted, sends.retired, receives.posted,
-           receives.retired);
-    first = false;
+    writer.begin_object().member("qp_num", qp.qp_num.value).member("type", type_name(qp.qp.qp_base.qp_type));
+    writer.member("state", state_name(qp.state())).member("remote_qp_num", qp.remote.qp_num.value);
+    writer.member("remote_lid", qp.remote.lid.value).member("sends_posted", sends.posted);
+    writer.member("sends_retired", sends.retired).member("receives_posted", receives.posted);
+    writer.member("receives_completed", receives.retired).end_object();
   }
-  *json += "]";
+  writer.end_array();
   char text[4096];
   if (g_backend.describe != nullptr)
-    if (std::size_t n = g_backend.describe(text, sizeof(text)); n > 0 && n <= sizeof(text)) {
-      *json += ",\"backend_figures\":";
-      json->append(text, n);
-    }
-  *json += "}";
+    if (std::size_t n = g_backend.describe(text, sizeof(text)); n > 0 && n <= sizeof(text))
+      writer.key("backend_figures").raw(std::string_view(text, n));
+  writer.end_object();
 }
 
 // Threads are stopped, and none is inside of a change to the lists: the lock may not be waited for.
