@@ -141,6 +141,32 @@ bool starts_with(const char* text, const char* prefix) {
     if (*text++ != *prefix++) return false;
   return true;
 }
+
+// Tools that run a program's code by themselves, by what they map: their own state cannot be captured.
+struct Instrument {
+  const char* file;  // a part of its path
+  const char* what;
+};
+constexpr Instrument kInstruments[] = {
+    {"/vgpreload_", "valgrind runs this program"},      {"/valgrind/memcheck-", "valgrind runs this program"},
+    {"libdynamorio.so", "DynamoRIO runs this program"}, {"/pinbin", "Intel Pin runs this program"},
+    {"frida-agent", "Frida instruments this program"},  {"/qemu-x86_64", "QEMU's user emulation runs this program"},
+    {"/FEXInterpreter", "FEX-Emu runs this program"},   {"/box64", "box64 runs this program"},
+};
+
+bool contains(const char* text, const char* part) {
+  for (; *text != '\0'; ++text)
+    if (starts_with(text, part)) return true;
+  return false;
+}
+
+// nullptr: of none.
+const char* instrument_of(const char* path) {
+  if (path[0] != '/') return nullptr;
+  for (const Instrument& tool : kInstruments)
+    if (contains(path, tool.file)) return tool.what;
+  return nullptr;
+}
 bool ends_with(const char* text, std::uint32_t bytes, const char* suffix) {
   std::uint32_t n = 0;
   while (suffix[n] != '\0') ++n;
@@ -327,6 +353,10 @@ class TableBuilder {
     if (area.unknown[0] != '\0')
       return refuse(area, area.unknown,
                     " is a state of memory (VmFlags) that this shadowib does not know; update it");
+    if (const char* whose = instrument_of(area.path)) return refuse(area, whose, "; start the program without it");
+    if (starts_with(area.path, "/[aio]"))
+      return refuse(area, "it is the ring of an asynchronous I/O context (io_setup(2), libaio)",
+                    "; destroy the context (io_destroy) before the checkpoint");
     if (area.refused != nullptr) return refuse(area, area.refused->what, area.refused->remedy);
     // The kernel gives memory that may only be executed a key by itself, and does so again.
     if (area.protection_key != 0 && area.protection != PROT_EXEC)

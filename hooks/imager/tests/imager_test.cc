@@ -413,6 +413,8 @@ INSTANTIATE_TEST_SUITE_P(All, Refusals,
                                          Refusal{"refuse_first_process", "has pid 1"},
                                          Refusal{"refuse_userfaultfd", "userfaultfd"},
                                          Refusal{"refuse_secret_memory", "memfd_secret"},
+                                         Refusal{"refuse_asynchronous_io", "libaio"},
+                                         Refusal{"refuse_instrumented", "valgrind runs this program"},
                                          Refusal{"refuse_protection_key", "protection key"},
                                          Refusal{"refuse_locks_above_the_limit", "RLIMIT_MEMLOCK"}),
                          [](const auto& info) { return std::string(info.param.scenario); });

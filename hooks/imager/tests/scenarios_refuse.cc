@@ -7,10 +7,12 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
@@ -45,6 +47,25 @@ SCENARIO(refuse_huge_pages) {
     return;
   }
   expect_refusal();
+}
+
+SCENARIO(refuse_asynchronous_io) {
+  unsigned long context = 0;
+  if (::syscall(SYS_io_setup, 4, &context) != 0) {
+    std::printf("SKIP no asynchronous I/O here\n");
+    return;
+  }
+  expect_refusal();
+}
+
+// As valgrind's own files are told: by their names.
+SCENARIO(refuse_instrumented) {
+  char path[] = "/tmp/vgpreload_shadowib_XXXXXX";
+  const int fd = ::mkstemp(path);
+  CHECK_THAT(fd >= 0 && ::ftruncate(fd, 4096) == 0);
+  CHECK_THAT(::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE, fd, 0) != MAP_FAILED);
+  expect_refusal();
+  ::unlink(path);
 }
 
 SCENARIO(refuse_seccomp) {

@@ -4,6 +4,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +19,7 @@ namespace shadowib::descriptors {
 namespace {
 
 constexpr unsigned kMemoryMajor = 1, kTtyMajor = 5, kConsoleMajor = 4;
+constexpr long kMessageQueues = 0x19800202;  // MQUEUE_MAGIC
 constexpr unsigned kFirstPtsMajor = 136, kLastPtsMajor = 143;
 
 bool is_pseudo_device(dev_t rdev) {
@@ -101,6 +103,10 @@ Status capture_file(int fd, const std::string& target, Object* object, Table* ta
   struct stat st {};
   ::fstat(fd, &st);
   object->size = S_ISREG(st.st_mode) ? static_cast<std::uint64_t>(st.st_size) : 0;
+  struct statfs place {};
+  if (::fstatfs(fd, &place) == 0 && place.f_type == kMessageQueues)
+    return refuse(fd, ("POSIX message queue " + target).c_str(),
+                  "message queues cannot be saved; close it (mq_close) before the checkpoint");
   // F_NOTIFY leaves this trace: nothing else makes anybody the owner of a directory.
   if (object->kind == Kind::kDirectory && object->owner_pid != 0)
     return refuse(fd, ("directory watched by F_NOTIFY, " + target).c_str(),

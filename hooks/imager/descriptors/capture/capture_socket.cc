@@ -48,6 +48,42 @@ Status refuse_socket(int fd, const Object& o, const char* why, int error = 0) {
   return refuse(fd, describe_object(o).c_str(), why, error);
 }
 
+// Sockets that people know by a name.
+struct Stranger {
+  int domain, protocol;  // -1: any
+  const char* name;
+  const char* remedy;  // nullptr: the usual one
+};
+constexpr int kMptcp = 262, kSmc = 43, kXdp = 44, kTipc = 30;
+constexpr Stranger kStrangers[] = {
+    {AF_INET, kMptcp, "Multipath TCP",
+     "its paths cannot be saved; let the program use plain TCP (without mptcpize; for Go GODEBUG=multipathtcp=0)"},
+    {AF_INET6, kMptcp, "Multipath TCP",
+     "its paths cannot be saved; let the program use plain TCP (without mptcpize; for Go GODEBUG=multipathtcp=0)"},
+    {kSmc, -1, "SMC", "its memory is the kernel's; let the program use plain TCP (without smc_run)"},
+    {AF_INET, IPPROTO_SCTP, "SCTP", nullptr},
+    {AF_INET6, IPPROTO_SCTP, "SCTP", nullptr},
+    {AF_INET, IPPROTO_DCCP, "DCCP", nullptr},
+    {AF_INET6, IPPROTO_DCCP, "DCCP", nullptr},
+    {AF_INET, IPPROTO_UDPLITE, "UDP-Lite", nullptr},
+    {AF_INET6, IPPROTO_UDPLITE, "UDP-Lite", nullptr},
+    {AF_INET, IPPROTO_ICMP, "ping (ICMP)", nullptr},
+    {AF_INET6, IPPROTO_ICMPV6, "ping (ICMPv6)", nullptr},
+    {AF_RDS, -1, "RDS", nullptr},
+    {AF_VSOCK, -1, "vsock (virtual machine)", nullptr},
+    {AF_ALG, -1, "AF_ALG (kernel cryptography)", nullptr},
+    {AF_BLUETOOTH, -1, "Bluetooth", nullptr},
+    {AF_CAN, -1, "CAN bus", nullptr},
+    {kTipc, -1, "TIPC", nullptr},
+    {kXdp, -1, "AF_XDP", nullptr},
+};
+
+const Stranger* stranger(const Object& o) {
+  for (const Stranger& s : kStrangers)
+    if (s.domain == o.domain && (s.protocol == -1 || s.protocol == o.protocol)) return &s;
+  return nullptr;
+}
+
 Status judge_type(int fd, Object* o) {
   bool inet = o->domain == AF_INET || o->domain == AF_INET6;
   char name[96];
@@ -65,8 +101,15 @@ Status judge_type(int fd, Object* o) {
   } else if (o->domain == AF_NETLINK) {
     o->kind = Kind::kNetlink;
   } else {
-    std::snprintf(name, sizeof(name), "socket of family %d, type %d, protocol %d", o->domain, o->type, o->protocol);
-    return refuse(fd, name, "sockets of this type cannot be saved; close it before the checkpoint");
+    const Stranger* known = stranger(*o);
+    if (known != nullptr)
+      std::snprintf(name, sizeof(name), "%s socket", known->name);
+    else
+      std::snprintf(name, sizeof(name), "socket of family %d, type %d, protocol %d", o->domain, o->type, o->protocol);
+    return refuse(fd, name,
+                  known != nullptr && known->remedy != nullptr
+                      ? known->remedy
+                      : "sockets of this type cannot be saved; close it before the checkpoint");
   }
   socklen_t filter = 0;
   if (::getsockopt(fd, SOL_SOCKET, SO_GET_FILTER, nullptr, &filter) == 0 && filter > 0)

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <linux/io_uring.h>
 #include <linux/userfaultfd.h>
+#include <mqueue.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -121,6 +122,26 @@ TEST(Refused, IoUring) {
                    io_uring_params parameters{};
                    return static_cast<int>(::syscall(SYS_io_uring_setup, 4, &parameters));
                  }));
+}
+TEST(Refused, MessageQueue) {
+  const std::string name = "/shadowib-test-" + std::to_string(::getpid());
+  expect_refused("POSIX message queue", opens([&] {
+                   mq_attr attributes{};
+                   attributes.mq_maxmsg = 2;
+                   attributes.mq_msgsize = 16;
+                   const int fd = ::mq_open(name.c_str(), O_CREAT | O_RDWR, 0600, &attributes);
+                   ::mq_unlink(name.c_str());
+                   return fd;
+                 }));
+}
+TEST(Refused, SocketsByTheirNames) {
+  constexpr int kMptcp = 262;
+  const int fd = ::socket(AF_INET, SOCK_STREAM, kMptcp);
+  if (fd >= 0) {
+    ::close(fd);
+    expect_refused("Multipath TCP socket", opens([] { return ::socket(AF_INET, SOCK_STREAM, kMptcp); }));
+  }
+  expect_refused("UDP-Lite socket", opens([] { return ::socket(AF_INET, SOCK_DGRAM, IPPROTO_UDPLITE); }));
 }
 TEST(Refused, Userfaultfd) {
   expect_refused("userfaultfd",
