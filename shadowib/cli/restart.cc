@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <utility>
 
 #include "hooks/command/coordinator.h"
 #include "shadowib/base/lock.h"
@@ -201,8 +202,9 @@ class Told {
   }
 
   void ended(const std::vector<RestartedProcess>& processes, int exit_code) {
+    bool first = true;  // the others' time is the same
     for (const RestartedProcess& p : processes)
-      if (saved_as().empty() && !p.left && !ended_well(p)) note_failure(p);
+      if (saved_as().empty() && !p.left && !ended_well(p)) note_failure(p, std::exchange(first, false));
     HistoryEvent end("ended");  // at this moment: after the failures
     end.add("exit_code", exit_code);
     if (!saved_as().empty()) end.add("set", std::filesystem::path(saved_as_).filename().string());
@@ -224,12 +226,12 @@ class Told {
   }
 
   // Work since the newest set is lost, or all since the restart if it has made none.
-  void note_failure(const RestartedProcess& p) {
+  void note_failure(const RestartedProcess& p, bool first) {
     char text[64];
     HistoryEvent failure("failure");
     failure.add("member", p.member).add("process", p.pid).add("how", how_ended(p.exit_status, text));
-    if (const double age_s = age_of_newest_set(arguments_.common.directory, manifest_.job); age_s >= 0)
-      failure.add("lost_s", std::min(age_s, static_cast<double>(monotonic_ns() - began_ns_) / 1e9));
+    const double age_s = first ? age_of_newest_set(arguments_.common.directory, manifest_.job) : -1;
+    if (age_s >= 0) failure.add("lost_s", std::min(age_s, static_cast<double>(monotonic_ns() - began_ns_) / 1e9));
     note(failure);
   }
 

@@ -231,6 +231,7 @@ class Operate(unittest.TestCase):
         self.assertEqual((events[5]["set"], events[5]["generation"], events[5]["backend"]), ("demo.0002", 1, "ib2tcp"))
         self.assertEqual((events[6]["how"], events[8]["exit_code"]), ("killed by signal 15 (SIGTERM)", 20))
         self.assertLess(events[6]["lost_s"], TIMEOUT_S)
+        self.assertNotIn("lost_s", events[7], "it is the same time")
         text = metrics.read_text()
         self.assertIn('shadowib_checkpoints_total{job="demo",result="committed"} 2\n', text)
         self.assertIn('shadowib_checkpoints_total{job="demo",result="failed"} 1\n', text)
