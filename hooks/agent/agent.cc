@@ -17,6 +17,7 @@
 #include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
+#include "hooks/imager/descriptors.h"
 #include "hooks/imager/processor.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/raw/raw_signal.h"
@@ -211,6 +212,7 @@ Status join_locked() {
   SHADOWIB_TRY(stop_install());
   SHADOWIB_TRY(choose_request_signals());
   SHADOWIB_TRY(read_processor_choice());
+  note_inherited(std::getenv("SHADOWIB_INHERITED"));
   int alive_lock = -1;
   SHADOWIB_TRY(enter_job(&g_job.info, &g_job.exchange, &alive_lock, &g_agent.last_request, &g_agent.last_status));
   g_agent.alive_lock = alive_lock;

@@ -66,6 +66,12 @@ bool note_launcher_directory(const char* path);
 // In the restored process: what was captured as noted is so again.
 void note_restored_launcher_descriptors();
 
+// Pipes and sockets that the job was started with, as "DEVICE:INODE,..." (SHADOWIB_INHERITED of `shadowib run`).
+// Their other ends may be outside the job, and the program most likely knows nothing of them: a checkpoint takes
+// them, and after a restart nobody is at the other end, unless the restart command has inherited a descriptor of the
+// same number. No heap.
+void note_inherited(const char* list);
+
 // How the parts of a restart, on several machines or in several pid namespaces, tell each other where to connect.
 class Meeting {
  public:

@@ -9,7 +9,7 @@
 namespace shadowib::cli {
 namespace {
 
-constexpr std::size_t kNamed = 10;  // of a longer list
+constexpr std::size_t kMostFiles = 10;  // of a longer list
 
 std::string lengths(const ChangedFile& file) {
   return file.path + " has " + std::to_string(file.now) + " bytes, " + std::to_string(file.recorded) +
@@ -73,8 +73,8 @@ Status choose_files(const SetManifest& manifest, const std::set<std::uint32_t>& 
     const ChangedFile& file = files[i];
     const bool cuts = rolls_back && file.state == ChangedFile::kGrown;
     if (cuts) cut->push_back(file);
-    if (i == kNamed) report("files: " + std::to_string(files.size() - i) + " more; see shadowib verify");
-    if (i >= kNamed) continue;
+    if (i == kMostFiles) report("files: " + std::to_string(files.size() - i) + " more; see shadowib verify");
+    if (i >= kMostFiles) continue;
     report("files: " + lengths(file) +
            (cuts ? ": it is cut to that"
                  : ": it is left as it is" +

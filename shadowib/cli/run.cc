@@ -1,4 +1,5 @@
 // shadowib run: starts a program as (part of) a job, in the calling process, so that its pid and signals are its own.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -10,6 +11,7 @@
 #include "shadowib/cli/container_init.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/history.h"
+#include "shadowib/cli/inherited.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/libraries.h"
@@ -27,6 +29,7 @@ struct RunOptions {
   double interval_s = 0, timeout_s = 0;
   unsigned keep = 0;
   std::string metrics;
+  bool close_inherited = false;
   Arguments command;
 };
 
@@ -185,6 +188,20 @@ Status take_variables(RunOptions* options) {
   return options->timeout_s == 0 ? seconds_variable("TIMEOUT") : Status();
 }
 
+// What CMD would be started with by oversight of whoever starts this: an IDE, a CI runner.
+void treat_inherited(bool close) {
+  std::vector<InheritedDescriptor> inherited = find_inherited();
+  if (close) {
+    for (const InheritedDescriptor& d : inherited) ::fcntl(d.fd, F_SETFD, FD_CLOEXEC);
+    inherited.clear();
+  }
+  std::fputs(describe_inherited(inherited, variable("SHADOWIB_INHERITED")).c_str(), stderr);
+  if (const std::string list = inherited_list(inherited); list.empty())
+    ::unsetenv("SHADOWIB_INHERITED");
+  else
+    export_variable("SHADOWIB_INHERITED", list);
+}
+
 int run_failed(const Common& common, const Status& status, int exit_code) {
   (void)fail(common, status);
   return exit_code;
@@ -221,6 +238,7 @@ int run(RunOptions& options) {
     return run_failed(common, s, kRunFailed);
   if (Status s = set_environment(options, libraries, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   if (speaks_for_launch()) note_event(common.directory, options.job, started_event(options));
+  treat_inherited(options.close_inherited);
   return replace_process(program, options.command);
 }
 
@@ -276,6 +294,10 @@ void add_run(Command& program) {
                    "format")
       ->not_empty("a file")
       ->type_name("FILE");
+  command->add_flag(
+      "--close-inherited", options->close_inherited,
+      "Start CMD without the descriptors above 2 that it would inherit and\nthat cannot be checkpointed, as "
+      "an IDE or a CI runner leaves some");
   add_common(command, &options->common);
   command->footer(kRunExamples);
   command->take_rest(options->command, " -- CMD [ARGUMENT...]");

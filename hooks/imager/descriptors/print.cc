@@ -48,6 +48,7 @@ std::string details(const Object& o) {
   if (!o.input.empty()) text += "  to be read at the slave " + std::to_string(bytes_of(o.input)) + " bytes";
   if (!o.queue.empty()) text += "  queued " + std::to_string(queued_bytes(o)) + " bytes";
   for (const FileLock& lock : o.locks) text += "  " + describe_lock(lock);
+  if (o.inherited != 0) text += "  inherited from outside the job";
   if (o.counterpart_gone) text += "  other end closed";
   if (o.stdio >= 0) text += "  standard stream " + std::to_string(o.stdio);
   return text;

@@ -20,8 +20,8 @@ namespace shadowib::descriptors {
 namespace {
 
 constexpr char kMagic[8] = {'S', 'I', 'B', 'F', 'D', 'T', 'A', 'B'};
-constexpr std::uint32_t kWithoutIpc = 8, kWithoutLocks = 7, kWithoutGoneSenders = 5, kWithoutFamily = 4,
-                        kWithoutPtys = 3,
+constexpr std::uint32_t kWithoutInherited = 9, kWithoutIpc = 8, kWithoutLocks = 7, kWithoutGoneSenders = 5,
+                        kWithoutFamily = 4, kWithoutPtys = 3,
                         kWithoutSegments = 2;  // these are still read
 constexpr int kHighestFd = 1 << 20;
 constexpr std::size_t kMostInPty = 1 << 16;  // four buffers of the kernel's, of 4 and 8 KiB
@@ -141,6 +141,7 @@ void visit(A& a, Object& o) {
   visit_vector(a, o.users);
   if (a.version <= kWithoutLocks) return;
   visit_vector(a, o.locks);
+  if (a.version > kWithoutInherited) visit(a, o.inherited);
 }
 template <typename A>
 void visit(A& a, Child& c) {

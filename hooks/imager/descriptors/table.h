@@ -131,6 +131,8 @@ struct Object {
   std::uint8_t unfinished = 0;  // the last of them
   std::vector<PtyUser> users;
   std::vector<FileLock> locks;  // files, directories and memory
+
+  std::uint8_t inherited = 0;  // pipe, socket: given by whoever started the job (note_inherited). Since version 10
 };
 
 struct Descriptor {
@@ -238,7 +240,7 @@ struct Table {
   int segment_of_file(std::uint64_t device, std::uint64_t inode) const;
 };
 
-inline constexpr std::uint32_t kTableVersion = 9;
+inline constexpr std::uint32_t kTableVersion = 10;
 // Tests write versions from before.
 void encode_table(const Table& table, std::string* bytes, std::uint32_t version = kTableVersion);
 // kCorrupt or kVersion, with the reason. On success all indices, kinds and addresses are within bounds.

@@ -3,6 +3,7 @@ checkpointed, killed and restarted.
 
 members_test.py BUILD_DIR PROGRAM [unittest options]
 """
+import ctypes
 import fcntl
 import json
 import os
@@ -147,6 +148,37 @@ class Members(RestartCase):
         self.assertIn("restored 1 process", job.log.read_text())
         self.ends(self.restart(3, log=job.log), 0)
         self.assertIn("says 3\n", job.log.read_text())
+
+    def test_a_pipe_that_is_left_open_in_a_job(self):
+        """By an IDE or a CI runner: told at the start, no hindrance, and gone where it is wished."""
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        self.addCleanup(os.close, writing)
+        told = f"shadowib: descriptor {writing} (pipe:[{os.fstat(writing).st_ino}]) is inherited and may lead out of the job"
+        for words in ((), ("--close-inherited",)):
+            with self.afresh(words):
+                job = self.start("run", "--job", "j", "--backend", BACKEND, *words, "--", PROGRAM, "appends", pass_fds=(writing,))
+                self.ends(job, -9)
+                self.assertEqual(told in job.log.read_text(), not words)
+                restarted = self.restart(1)
+                restarted.wait(TIMEOUT_S)  # it has itself checkpointed and killed once more
+                gone = f"descriptor {writing} of member 0 (pipe:[{os.fstat(writing).st_ino}]), which the job was started with, has nobody"
+                self.assertEqual(gone in restarted.log.read_text(), not words)
+                again = self.restart(3, pass_fds=(writing,))  # the command's own stands in for it
+                self.ends(again, 0)
+                self.assertNotIn("has nobody", again.log.read_text())
+
+    def test_what_cannot_be_checkpointed_is_told_at_the_start(self):
+        inotify = ctypes.CDLL(None).inotify_init1(0)
+        self.addCleanup(os.close, inotify)
+        job = self.run_program("appends", pass_fds=(inotify,))
+        self.ends(job, 1)
+        self.assertIn(f"shadowib: descriptor {inotify} (anon_inode:inotify) is inherited and cannot be checkpointed", job.log.read_text())
+        self.assertRegex(job.log.read_text(), f"no checkpoint: .* descriptor {inotify} \\(inotify\\)")
+        (self.dir / "appended").unlink()
+        job = self.start("run", "--job", "k", "--backend", BACKEND, "--close-inherited", "--", PROGRAM, "appends", pass_fds=(inotify,))
+        self.ends(job, -9)
+        self.assertNotIn("inherited", job.log.read_text())
 
     def test_memory_that_members_share(self):
         first, second = (self.run_program(name) for name in ("memory_first", "memory_second"))

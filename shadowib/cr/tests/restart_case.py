@@ -59,7 +59,7 @@ class RestartCase(unittest.TestCase):
                 process.wait()
         shutil.rmtree(self.dir, ignore_errors=True)
 
-    def start(self, *words, transport="shm", place=None, terminal=None, by=(), log=None, **environment):
+    def start(self, *words, transport="shm", place=None, terminal=None, by=(), log=None, pass_fds=(), **environment):
         """`terminal`: the slave of a pseudo-terminal, which becomes the process's standard input and controls it. `by`: words that
         start the command."""
         log = log or self.dir / f"{len(self.processes)}.log"
@@ -68,7 +68,7 @@ class RestartCase(unittest.TestCase):
             control = functools.partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0)
             process = subprocess.Popen([*by, SHADOWIB, *map(str, words)], cwd=place or self.dir, env=settings,
                                        stdin=subprocess.DEVNULL if terminal is None else terminal, stdout=out, stderr=subprocess.STDOUT,
-                                       start_new_session=terminal is not None, preexec_fn=None if terminal is None else control)
+                                       start_new_session=terminal is not None, pass_fds=pass_fds, preexec_fn=None if terminal is None else control)
         process.log = log
         self.processes.append(process)
         return process

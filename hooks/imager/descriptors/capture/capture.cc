@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/capture/inherited.h"
 #include "hooks/imager/descriptors/capture/late.h"
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
 #include "hooks/imager/descriptors/capture/refuse.h"
@@ -81,6 +82,7 @@ void capture_common(int fd, const struct stat& st, Object* object) {
     object->owner_pid = owner.pid;
   }
   object->signal = std::max(0, ::fcntl(fd, F_GETSIG));
+  object->inherited = is_inherited(fd, st);
 }
 
 Status capture_object(int fd, const struct stat& st, Object* object, Table* table) {

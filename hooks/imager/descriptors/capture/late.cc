@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/capture/inherited.h"
 #include "hooks/imager/descriptors/file_lock.h"
 #include "hooks/imager/descriptors/open_object.h"
 #include "hooks/raw/proc.h"
@@ -97,6 +98,7 @@ void set_signal_owner(int fd, std::int32_t type, std::int32_t pid) {
 
 Status finish_descriptors() {
   using namespace descriptors;
+  renew_inherited();
   if (g_late == nullptr) return {};
   for (const LateFile& late : g_late->files) SHADOWIB_TRY(open_late(late));
   for (const LateOwner& late : g_late->owners) set_signal_owner(late.fd, F_OWNER_TID, late.thread);

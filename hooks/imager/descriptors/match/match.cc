@@ -91,6 +91,10 @@ Status judge_pipe(const PipeLink& link, Links* links) {
   int stdio = -1;
   for (const Holder& h : link.holders) stdio = std::max(stdio, static_cast<int>(h.object().stdio));
   for (const Holder& h : link.holders) {
+    if (stdio < 0 && h.object().inherited != 0 && h.object().kind == Kind::kPipe) {
+      links->outside[&h.object()] = kInheritedStream;
+      continue;
+    }
     if (stdio < 0)
       return refuse_end(
           h,
@@ -149,6 +153,10 @@ Status judge_ptys(const Tables& tables, Links* links) {
 Status judge_outsider(const Holder& holder, Links* links) {
   if (holder.object().stdio >= 0) {
     links->outside[&holder.object()] = holder.object().stdio;
+    return {};
+  }
+  if (holder.object().inherited != 0) {
+    links->outside[&holder.object()] = kInheritedStream;
     return {};
   }
   return refuse_end(holder, "the other end is outside the job; close the connection, or run its peer in the job too");

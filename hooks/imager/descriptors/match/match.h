@@ -42,6 +42,8 @@ struct PtyLink {
   const Object* contents = nullptr;
 };
 
+inline constexpr int kInheritedStream = 3;  // see Links::outside
+
 struct Links {
   std::map<PtyKey, PtyLink> ptys;
   std::set<const Object*> in_ptys;                                    // ends of these
@@ -50,8 +52,8 @@ struct Links {
   std::map<std::string, std::uint64_t> tcp;                           // connection_key() -> inode
   std::map<std::string, std::uint64_t> unix_names;                    // unix_key() -> inode
   std::multimap<std::string, Holder> udp;                             // local endpoint key
-  // Pipes (inode of pipefs) and sockets whose other end is outside, tolerated since they are standard streams:
-  // object -> 0, 1 or 2.
+  // Pipes (inode of pipefs) and sockets whose other end is outside. Tolerated since they are standard streams (object
+  // -> 0, 1 or 2), or since the job was started with them (object -> kInheritedStream).
   std::map<const Object*, int> outside;
 };
 

@@ -49,6 +49,9 @@ Status keep_members(const std::set<std::uint32_t>& here, Plan* plan);
 
 // Stand-ins for standard streams that led outside, terminals included.
 Status restore_standard_streams(Plan* plan);
+// A stand-in for a pipe or socket that the job was started with: the command's own descriptor of that number, if it
+// has inherited one, else one that nobody is at the other end of.
+Status restore_inherited(const Table& table, std::uint32_t object, int* fd);
 Status restore_files(Plan* plan);
 // The command's standard stream that leads, for writing, to the file of this standard stream of the member. -1: none.
 int own_stream(const Plan& plan, const Table& table, std::uint32_t object);

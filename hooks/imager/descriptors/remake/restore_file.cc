@@ -116,11 +116,18 @@ void Plan::set_socket(std::uint64_t inode, int fd) {
 
 Status restore_standard_streams(Plan* plan) {
   for (const auto& [member, table] : plan->tables)
-    for (const Object& o : table.objects) {
+    for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
+      const Object& o = table.objects[i];
       if (plan->links.in_ptys.contains(&o)) continue;
       auto outside = plan->links.outside.find(&o);
       int stream = outside != plan->links.outside.end() ? outside->second : o.kind == Kind::kTerminal ? o.stdio : -1;
       if (stream < 0) continue;
+      if (stream == kInheritedStream) {
+        int fd = -1;
+        SHADOWIB_TRY(restore_inherited(table, i, &fd));
+        plan->sources[&o] = plan->own(fd);
+        continue;
+      }
       int fd = stand_in(*plan, o, stream);
       if (fd < 0) return restore_failure(Code::kIo, o, "the command's own standard stream cannot be used", errno);
       plan->sources[&o] = plan->own(fd);
