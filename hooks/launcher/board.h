@@ -26,7 +26,7 @@ namespace shadowib {
 
 // "all", or a hash of those ranks, which are sorted first.
 std::string fence_set(std::vector<std::uint32_t>* ranks, std::uint32_t namespace_size);
-// The same for ranks of several namespaces (MPI_Comm_spawn). All of them get the same name.
+// A set of ranks of several namespaces (MPI_Comm_spawn). All of them get one name.
 using RanksByNamespace = std::map<std::string, std::vector<std::uint32_t>>;
 std::string fence_set(RanksByNamespace* ranks);
 
