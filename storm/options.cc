@@ -29,7 +29,7 @@ bool parse_options(int argc, char** argv, Options* o, int* exit_code) {
       "objects\n"
       "are destroyed. Nothing of it knows of checkpoints: take them as often as you like, and what is lost, "
       "doubled,\n"
-      "early, corrupted, reordered or stuck is told. ci/acceptance/d3.py does.\n\n"
+      "early, corrupted, reordered or stuck is told. ci/acceptance/storm.py does.\n\n"
       "Examples:\n"
       "  shadowib-storm --seconds 10                       three processes for ten seconds on the first device\n"
       "  shadowib run --job s -- shadowib-storm --area a   until the file a/stop appears; meanwhile, from "

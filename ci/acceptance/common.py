@@ -1,6 +1,6 @@
 """What every acceptance line is made of: cases that pass, fail or are skipped, seeds, evidence, and a state to resume from.
 
-A line is a program: a2.py --help. It runs its cases in order, prints a line for each, and exits with 0 (all passed), 1 (one
+A line is a program: random_moments.py --help. It runs its cases in order, prints a line for each, and exits with 0 (all passed), 1 (one
 failed) or 77 (all skipped). With --state FILE, cases that have passed are not run again.
 """
 import argparse

@@ -23,7 +23,7 @@ not name is a failure. The last line counts."""
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="ci/test", epilog=EPILOG, description=__doc__.split("\n", 1)[0],
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", nargs="*", metavar="LINE", help="acceptance lines (A1 ... A9); none named: all")
+    parser.add_argument("--full", nargs="*", metavar="LINE", help="acceptance lines by label or program, E1 or mpi_jobs; none named: all")
     parser.add_argument("--restart", action="store_true", help="with --full: forget what has passed")
     parser.add_argument("--seed", help="with --full: repeats the random choices of a run that printed this seed")
     parser.add_argument("--preset", action="append", help="only this preset (release, debug, asan, tsan); repeatable")

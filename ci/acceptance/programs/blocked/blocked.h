@@ -1,12 +1,12 @@
 /* A program of many threads, each blocked in a system call of its own while checkpoints come and go
- * (ci/acceptance/d6.py).
+ * (ci/acceptance/blocked_calls.py).
  *
  *   blocked [--natively] [--refused] [--timeout MS]
  *
  * Prints "ready" once every thread is blocked, and lives until a file `wake` appears. Then it wakes those that wait
  * for something, by what they wait for or by a signal, and prints what every call returned, and what clocks and hooks
- * saw, as one JSON object (d6.py judges it). --natively: no member of a job, without verbs, to see what the kernel
- * does by itself. */
+ * saw, as one JSON object (blocked_calls.py judges it). --natively: no member of a job, without verbs, to see what
+ * the kernel does by itself. */
 #ifndef CI_BLOCKED_H
 #define CI_BLOCKED_H
 

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 
-from c3 import left_in_kernel
+from adapters_vm import left_in_kernel
 from common import Case, Failure, Line, Skip, check, main
 from guest import run_in_guest
 from jobs import REFUSED, Job, OneEndFinished, free_port
@@ -171,7 +171,7 @@ def in_guest(line: Line) -> int:
 
 
 def run() -> int:
-    line = Line("c3_machines", __doc__)
+    line = Line("machines_vm", __doc__)
     if os.environ.get("SHADOWIB_VM") == "1":
         return run_in_guest(line, in_guest, TIMEOUT_S)
     both = shared_area(line)

@@ -38,7 +38,7 @@ def suite(case: Case, dropin: bool) -> str:
 
 
 def run() -> int:
-    line = Line("b1", __doc__)
+    line = Line("rdma_core", __doc__)
     os.makedirs(line.area, exist_ok=True)
     line.case("preload", lambda case: suite(case, False))
     line.case("drop-in", lambda case: suite(case, True))

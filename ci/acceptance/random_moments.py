@@ -63,7 +63,7 @@ def key_in_images(case: Case, transport: str):
 
 
 def run() -> int:
-    line = Line("a2", __doc__)
+    line = Line("random_moments", __doc__)
     seconds = 1.0 if line.quick else 6.0
     many, some, per_run = (3, 1, 3) if line.quick else (50, 10, 5)
 

@@ -4,7 +4,7 @@ with Soft-RoCE (ci/vm/run) and goes on in there."""
 import argparse
 import dataclasses
 
-from c3 import left_in_kernel
+from adapters_vm import left_in_kernel
 from common import Case, Line, Skip, check, main
 from guest import run_in_guest
 from mpi import PATHS, Setup, moments
@@ -56,4 +56,4 @@ def options(parser: argparse.ArgumentParser):
 
 
 if __name__ == "__main__":
-    main(lambda: run_in_guest(Line("e2", __doc__, options), in_guest, TIMEOUT_S, machines=(MACHINE,)))
+    main(lambda: run_in_guest(Line("mpi_vm", __doc__, options), in_guest, TIMEOUT_S, machines=(MACHINE,)))

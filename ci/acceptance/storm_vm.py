@@ -22,4 +22,4 @@ def in_guest(line: Line) -> int:
 
 
 if __name__ == "__main__":
-    main(lambda: run_in_guest(Line("d3_vm", __doc__), in_guest, TIMEOUT_S))
+    main(lambda: run_in_guest(Line("storm_vm", __doc__), in_guest, TIMEOUT_S))

@@ -95,5 +95,5 @@ def in_guest(line: Line) -> int:
 
 
 if __name__ == "__main__":
-    main(lambda: run_in_guest(line := Line("c5", __doc__), in_guest, TIMEOUT_S,
+    main(lambda: run_in_guest(line := Line("cost_vm", __doc__), in_guest, TIMEOUT_S,
                               machines=(["--count-instructions"],) if line.quick else (["--count-instructions"], [])))

@@ -128,7 +128,7 @@ SAMPLE = ("ucx rc", "openib", "ofi, shared memory", "openib, shared memory", "mp
 
 
 def run() -> int:
-    line = Line("e1", __doc__)
+    line = Line("mpi_jobs", __doc__)
 
     def case(name: str, setup: Setup, function, *arguments, count: int = 1):
         def body(case):

@@ -48,7 +48,7 @@ def resume_under_tsan(case: Case, events: bool, transport: str):
 
 
 def run() -> int:
-    line = Line("a7", __doc__)
+    line = Line("sanitizers", __doc__)
     line.case("asan, all labels", lambda case: tests(case, "asan", ""))
     line.case("tsan, unit and conformance", lambda case: tests(case, "tsan", "unit|conformance"))
     for transport in ("shm", "tcp"):

@@ -144,7 +144,7 @@ def refused(case: Case):
 
 
 def run() -> int:
-    line = Line("d6", __doc__)
+    line = Line("blocked_calls", __doc__)
     rounds = 2 if line.quick else 5
     timeout_ms = 6000 if line.quick else 15000
     line.case("natively", lambda case: natively(case, 2000))

@@ -9,7 +9,7 @@ SAMPLE = ("ibv_uc_pingpong", "ibv_ud_pingpong -e", "ibv_srq_pingpong", "ibv_rc_p
 
 
 def run() -> int:
-    line = Line("b2", __doc__, table_option)
+    line = Line("other_clients", __doc__, table_option)
     table = Table(line, "shm", "tcp", "shm, restarted", "tcp, restarted")
     for client in clients(IB2TCP):
         if line.quick and client.name not in SAMPLE:

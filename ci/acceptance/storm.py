@@ -1,6 +1,6 @@
 """D3: a storm of random verbs of several processes (shadowib-storm) goes on while it is checkpointed at random moments, resumed, or
 killed and restarted, over shm, tcp, and from one to the other. Nothing is lost, doubled, early, corrupted, reordered, and nothing
-hangs, by a ledger that knows every byte. d3_vm.py is the same on Soft-RoCE."""
+hangs, by a ledger that knows every byte. storm_vm.py is the same on Soft-RoCE."""
 from common import Line, main
 from storms import Storm, run_storm
 
@@ -11,7 +11,7 @@ def options(parser):
 
 
 def run() -> int:
-    line = Line("d3", __doc__, options)
+    line = Line("storm", __doc__, options)
     # (checkpoints, restarts): in all 1,000 and 300; of --quick as many as take two minutes.
     many, both, few = ((18, 6), (12, 5), (6, 2)) if line.quick else ((350, 105), (200, 60), (50, 15))
     if line.options.checkpoints:

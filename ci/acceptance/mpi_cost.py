@@ -170,7 +170,7 @@ def request(case: Case) -> str:
 
 
 def run() -> int:
-    line = Line("e5", __doc__, lambda parser: parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help=f"of runs ({PAIRS})"))
+    line = Line("mpi_cost", __doc__, lambda parser: parser.add_argument("--pairs", type=int, default=PAIRS, metavar="N", help=f"of runs ({PAIRS})"))
     line.case("one request", request)
     for transport in ("tcp",) if line.quick else ("tcp", "shm"):
         for program in PROGRAMS:

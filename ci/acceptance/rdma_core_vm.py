@@ -70,7 +70,7 @@ def in_guest(line: Line, tests: pathlib.Path) -> int:
 
 
 def run() -> int:
-    line = Line("c2", __doc__)
+    line = Line("rdma_core_vm", __doc__)
     tests = line.build / "acceptance" / "c2-tests"
     if os.environ.get("SHADOWIB_VM") != "1" and not line.options.list:
         try:

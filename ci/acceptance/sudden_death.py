@@ -235,7 +235,7 @@ def repeated(case: Case, victim, count: int) -> str:
 
 
 def run() -> int:
-    line = Line("e6", __doc__)
+    line = Line("sudden_death", __doc__)
     for name, victim in VICTIMS.items():
         line.case(f"killed: {name}", lambda c, v=victim: repeated(c, v, TIMES[line.quick]), TIMES[line.quick])
     return line.finish()

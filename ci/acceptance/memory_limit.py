@@ -95,7 +95,7 @@ def limited(case: Case, mebibytes: int):
 
 
 def run() -> int:
-    line = Line("a8", __doc__)
+    line = Line("memory_limit", __doc__)
     size = 256 if line.quick else 4096
     line.case(f"{size} MiB process, 256 MiB more", lambda case: limited(case, size))
     return line.finish()

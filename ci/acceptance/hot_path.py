@@ -37,7 +37,7 @@ def overhead(case: Case, mode: str) -> str:
 
 
 def run() -> int:
-    line = Line("b5", __doc__)
+    line = Line("hot_path", __doc__)
     for mode in BOUNDS:
         line.case(mode, lambda case, m=mode: overhead(case, m))
     return line.finish()

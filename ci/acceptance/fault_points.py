@@ -222,7 +222,7 @@ def restart_fails(case: Case, fault: str) -> str:
 
 
 def run() -> int:
-    line = Line("d4", __doc__)
+    line = Line("fault_points", __doc__)
 
     def cases(what: str, points, function, *arguments):
         for point in points:

@@ -136,4 +136,4 @@ def in_guest(line: Line) -> int:
 
 
 if __name__ == "__main__":
-    main(lambda: run_in_guest(Line("c3", __doc__), in_guest, TIMEOUT_S))
+    main(lambda: run_in_guest(Line("adapters_vm", __doc__), in_guest, TIMEOUT_S))

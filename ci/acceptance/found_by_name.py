@@ -61,7 +61,7 @@ def handlers(case, arguments: list[str]):
 
 
 def run() -> int:
-    line = Line("a4", __doc__)
+    line = Line("found_by_name", __doc__)
     line.case("dlopen and dlvsym", dlopened)
     line.case("fi_pingpong -p verbs", fi_pingpong)
     line.case("signal handlers", lambda case: handlers(case, []))

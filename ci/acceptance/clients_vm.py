@@ -28,4 +28,4 @@ def in_guest(line: Line) -> int:
 
 
 if __name__ == "__main__":
-    main(lambda: run_in_guest(Line("c1", __doc__, table_option), in_guest, TIMEOUT_S))
+    main(lambda: run_in_guest(Line("clients_vm", __doc__, table_option), in_guest, TIMEOUT_S))

@@ -18,7 +18,7 @@ def fuzz(case: Case, target: str, seconds: int):
 
 
 def run() -> int:
-    line = Line("b4", __doc__)
+    line = Line("fuzzing", __doc__)
     for target in sorted(path.name for path in SEEDS.iterdir()):
         line.case(target, lambda case, t=target: fuzz(case, t, 30 if line.quick else 600))
     return line.finish()

@@ -169,7 +169,7 @@ def journey(case: Case, program, begins, legs, count: int) -> str:
 
 
 def run() -> int:
-    line = Line("e3", __doc__)
+    line = Line("mpi_hosts", __doc__)
     for name, (begins, legs) in JOURNEYS.items():
         for program in (Ring(400),) if line.quick else (Ring(1000), Lammps()):
             count = RUNS[line.quick]

@@ -112,7 +112,7 @@ def gibibyte(case: Case):
 
 
 def run() -> int:
-    line = Line("a9", __doc__)
+    line = Line("figures", __doc__)
     line.case("perftest", perftest)
     line.case("settle time", settle)
     line.case("1 GiB", gibibyte)

@@ -23,7 +23,7 @@ def perftest(name: str, transport: str, seconds: float) -> Pair:
 
 
 def run() -> int:
-    line = Line("a3", __doc__)
+    line = Line("perftest", __doc__)
     seconds = 2.0 if line.quick else 6.0
     for name in TOOLS:
         for transport in ("tcp",) if line.quick else ("shm", "tcp"):

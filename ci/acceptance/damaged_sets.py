@@ -278,7 +278,7 @@ def crash_of_command(case: Case, point: int):
 
 
 def run() -> int:
-    line = Line("a5", __doc__)
+    line = Line("damaged_sets", __doc__)
     line.case("every byte and truncation refused", corrupt_bytes)
     line.case("refused by the commands", commands_refuse)
     line.case("wrong images", wrong_images)

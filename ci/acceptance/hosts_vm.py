@@ -5,7 +5,7 @@ import os
 import time
 
 import nodes as other_node
-from c3 import left_in_kernel
+from adapters_vm import left_in_kernel
 from clients import RXE, Client, perftest, rdma_cm
 from common import Case, Failure, Line, check, main
 from guest import run_in_guest
@@ -112,4 +112,4 @@ def in_guest(line: Line) -> int:
 
 
 if __name__ == "__main__":
-    main(lambda: run_in_guest(Line("c3_hosts", __doc__), in_guest, TIMEOUT_S, nodes=2))
+    main(lambda: run_in_guest(Line("hosts_vm", __doc__), in_guest, TIMEOUT_S, nodes=2))

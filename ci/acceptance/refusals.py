@@ -97,7 +97,7 @@ def uverbs(case: Case):
 
 
 def run() -> int:
-    line = Line("a6", __doc__)
+    line = Line("refusals", __doc__)
     line.case("TCP to an outsider", to_an_outsider)
     for kind, expected in (("inotify", "(?i)inotify"), ("io_uring", "(?i)io_?uring"), ("userfaultfd", "(?i)userfaultfd"),
                            ("raw", "(?i)raw socket"), ("flock", "(?i)lock"), ("record-lock", "(?i)lock"),
