@@ -79,13 +79,20 @@ void close_owned_descriptor(int fd) {
 
 void disown_descriptor(int fd) { g_owned[fd / 64].fetch_and(~(1ull << (fd % 64))); }
 
+// Another thread may close and own the same number between two looks, so each is taken twice.
+static bool is_closed(int fd) {
+  for (int look = 0; look < 2; ++look)
+    if (!is_owned_descriptor(fd) || ::syscall(SYS_fcntl, fd, F_GETFD) >= 0 || errno != EBADF) return false;
+  return is_owned_descriptor(fd);
+}
+
 int forget_closed_descriptors(int* first) {
   int count = 0;
   const int low = lowest_owned_descriptor();
   for (int word = low / 64; low != INT_MAX && word < kMaxOwnedDescriptors / 64; ++word)
     for (std::uint64_t bits = g_owned[word].load(); bits != 0; bits &= bits - 1) {
       const int fd = word * 64 + __builtin_ctzll(bits);
-      if (::syscall(SYS_fcntl, fd, F_GETFD) >= 0 || errno != EBADF || !is_owned_descriptor(fd)) continue;
+      if (!is_closed(fd)) continue;
       disown_descriptor(fd);
       if (count++ == 0) *first = fd;
     }

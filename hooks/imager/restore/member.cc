@@ -58,7 +58,7 @@ class MemberBuilder {
     for (auto& [segment, backing] : shared_)
       if (backing.fd >= 0) keep.push_back(&backing.fd);
     if (start_.plan != nullptr) SHADOWIB_TRY(start_.plan->install(image_.header.member, keep));
-    raise_memory_limits();
+    raise_limits();
     SHADOWIB_TRY(restore_surroundings());
     SHADOWIB_TRY(open_files());
     SHADOWIB_TRY(read_current_mappings(&current_));
@@ -101,8 +101,8 @@ class MemberBuilder {
   }
 
   // The recorded limits come last: a program may have lowered them below what it had.
-  static void raise_memory_limits() {
-    for (const auto resource : {RLIMIT_MEMLOCK, RLIMIT_AS, RLIMIT_DATA}) {
+  static void raise_limits() {
+    for (const auto resource : {RLIMIT_MEMLOCK, RLIMIT_AS, RLIMIT_DATA, RLIMIT_NPROC, RLIMIT_SIGPENDING}) {
       rlimit limit{};
       if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == limit.rlim_max) continue;
       limit.rlim_cur = limit.rlim_max;

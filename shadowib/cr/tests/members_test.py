@@ -109,6 +109,17 @@ class Members(RestartCase):
         self.restart(2).wait(TIMEOUT_S)  # they have themselves checkpointed and killed once more
         self.ends(self.restart(4), 0)
 
+    def test_semaphores_and_queues(self):
+        """Of two members, with what SEM_UNDO does at the end of each, and one that waits: over resumes and restarts."""
+        first, second = (self.run_program(name) for name in ("semaphores_first", "semaphores_second"))
+        key = hex(0x5e000000 + first.pid)
+        # The killed ones leave theirs on the machine; the restarted ones have an IPC namespace of their own.
+        self.addCleanup(subprocess.run, ["ipcrm", "-S", key, "-Q", key], check=True)
+        self.ends(first, -9)
+        self.ends(second, -9)
+        self.restart(2).wait(TIMEOUT_S)  # they have themselves checkpointed and killed once more
+        self.ends(self.restart(4), 0)
+
     def test_file_locks_that_somebody_else_has(self):
         self.ends(self.run_program("locks_held"), -9)
         for file, lock, named in (("records", lambda f: fcntl.lockf(f, fcntl.LOCK_EX, 4, 12), "exclusive record lock of bytes 8 to 15"),

@@ -243,14 +243,17 @@ int readable(int fd, int timeout_ms) {
 }
 
 int main(int argc, char** argv) {
-  const struct scenario* const all[] = {
-      state_scenarios,          signal_scenarios,       family_scenarios,
-      process_file_scenarios,   file_lock_scenarios,    kernel_state_scenarios,
-      shared_receive_scenarios, extended_scenarios,     extended_connection_scenarios,
-      datagram_scenarios,       flow_scenarios,         window_scenarios,
-      multicast_scenarios,      job_scenarios,          memory_scenarios,
-      churn_scenarios,          connection_scenarios,   driver_scenarios,
-      hazard_request_scenarios, hazard_queue_scenarios, hazard_process_scenarios};
+  const struct scenario* const all[] = {state_scenarios,        signal_scenarios,
+                                        family_scenarios,       process_file_scenarios,
+                                        file_lock_scenarios,    kernel_state_scenarios,
+                                        system_v_scenarios,     shared_receive_scenarios,
+                                        extended_scenarios,     extended_connection_scenarios,
+                                        datagram_scenarios,     flow_scenarios,
+                                        window_scenarios,       multicast_scenarios,
+                                        job_scenarios,          memory_scenarios,
+                                        churn_scenarios,        connection_scenarios,
+                                        driver_scenarios,       hazard_request_scenarios,
+                                        hazard_queue_scenarios, hazard_process_scenarios};
   natively = argc == 3 && strcmp(argv[2], "natively") == 0;
   if (natively) any_time = 3;
   const char* seconds = getenv("SCENARIO_ANY_TIME"); /* if something is not to come */

@@ -26,7 +26,8 @@ extern const struct scenario state_scenarios[], shared_receive_scenarios[], exte
     extended_connection_scenarios[], datagram_scenarios[], flow_scenarios[], window_scenarios[],
     multicast_scenarios[], job_scenarios[], memory_scenarios[], churn_scenarios[], connection_scenarios[],
     driver_scenarios[], hazard_request_scenarios[], hazard_queue_scenarios[], hazard_process_scenarios[],
-    signal_scenarios[], family_scenarios[], process_file_scenarios[], file_lock_scenarios[], kernel_state_scenarios[];
+    signal_scenarios[], family_scenarios[], process_file_scenarios[], file_lock_scenarios[], kernel_state_scenarios[],
+    system_v_scenarios[];
 
 extern struct ibv_context* context;
 extern struct ibv_pd* pd;
