@@ -137,7 +137,7 @@ Status Drive::find_members() {
   SHADOWIB_TRY(list_members(view_, &members_));
   std::erase_if(members_, [](const MemberStatus& m) { return !m.alive; });
   if (members_.empty())
-    return Status::of(Code::kNotFound, 0, "no process of job %.100s is alive (epoch %.60s)", view_.job.c_str(),
+    return Status::of(Code::kNotFound, ESRCH, "no process of job %.100s is alive (epoch %.60s)", view_.job.c_str(),
                       view_.epoch.c_str());
   return {};
 }

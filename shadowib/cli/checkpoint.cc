@@ -1,5 +1,6 @@
 // shadowib checkpoint: saves a job while it runs.
 #include <atomic>
+#include <cerrno>
 #include <filesystem>
 #include <thread>
 
@@ -175,7 +176,8 @@ int checkpoint(CheckpointArguments& arguments) {
     options.progress = [&](const CheckpointProgress& progress) { watcher.set(progress); };
     status = run_checkpoint(options, &report);
   }
-  if (status.code() == Code::kNotFound) status = why_no_member(common.directory, options.job);
+  if (status.code() == Code::kNotFound && status.error() == ESRCH)
+    status = why_no_member(common.directory, options.job);
   const std::int64_t took_ns = monotonic_ns() - began_ns;
   if (status.ok())
     note_event(common.directory, options.job, committed_event(report, took_ns, options.kill));

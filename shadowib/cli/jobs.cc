@@ -250,11 +250,17 @@ bool job_in_use(const std::string& directory, const std::string& job, std::strin
 
 Status why_no_member(const std::string& directory, const std::string& job) {
   std::string who;
-  if (started_process(directory, job, true, &who) ||
-      (!had_members(directory, job) && started_process(directory, job, false, &who)))
+  const bool had = had_members(directory, job);
+  if (!had && started_process(directory, job, false, &who))
     return Status::of(Code::kBusy, 0,
                       "job %.64s is starting: %.100s has not opened an RDMA device or come to MPI_Init yet, so there "
                       "is nothing to save; try again",
+                      job.c_str(), who.c_str());
+  // A launcher whose ranks have ended, or another start of a job of that name.
+  if (had && started_process(directory, job, true, &who))
+    return Status::of(Code::kNotFound, 0,
+                      "no process of job %.64s is alive any more; %.100s lives, and is no member: try again if it is "
+                      "just starting",
                       job.c_str(), who.c_str());
   if (const std::string set = newest_set(directory, job); !set.empty())
     return Status::of(

@@ -30,7 +30,8 @@ bool members_alive(const std::string& directory, const std::string& job, std::st
 // host counts as existing.
 bool job_in_use(const std::string& directory, const std::string& job, std::string* who);
 
-// Why no member of the job is alive: kBusy, it is starting; kNotFound, it has ended, with the set to go on from.
+// Why no member of the job is alive: kBusy, it is starting and never had one; kNotFound, they have ended, with the
+// set to go on from.
 Status why_no_member(const std::string& directory, const std::string& job);
 
 // True if a checkpoint of the job is under way.

@@ -473,6 +473,12 @@ class Words(Tree):
             self.assertIn(f"job demo is starting: process {child.pid} has not opened", done.stderr)
             self.assertIn("there is no job dmeo in", self.shadowib("checkpoint", "dmeo", "--dir", self.dir, code=NOT_FOUND).stderr)
             self.assertIn("; jobs there: demo\n", self.shadowib("checkpoint", "dmeo", "--dir", self.dir, code=NOT_FOUND).stderr)
+            # As a launcher that outlives its ranks.
+            lock = self.dir / "jobs/demo/alive" / ((self.dir / "jobs/demo/epoch").read_text().strip() + ".0")
+            lock.write_text("")
+            done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=NOT_FOUND)
+            self.assertIn(f"no process of job demo is alive any more; process {child.pid} lives, and is no member", done.stderr)
+            lock.unlink()
         done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=NOT_FOUND)
         self.assertIn("job demo has ended: none of its processes is alive, and it has no set", done.stderr)
         for _ in range(2):
