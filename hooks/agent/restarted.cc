@@ -17,6 +17,7 @@
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/imager.h"
 #include "hooks/job/phase.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/raw/tasks.h"
@@ -127,6 +128,7 @@ Status go() {
   SHADOWIB_TRY(pass(Phase::kRestarted));
   run_hooks(2);
   SHADOWIB_TRY(pass(Phase::kGo));
+  SHADOWIB_TRY(lock_mappings_to_come());
   SHADOWIB_TRY(barrier("go"));  // nobody runs before everybody can
   return publish_fields(restart_key("done"), {});
 }

@@ -47,4 +47,9 @@ Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* o
 // (descriptors.h).
 Status check_capturable();
 
+// Asks for locks of mappings to come, as the program had (mlockall, MCL_FUTURE). Call in a restarted process before
+// the program runs, once shadowib maps nothing more: a backend's memory needs no locks, and could exceed the limit.
+// kRefused if the kernel refuses.
+Status lock_mappings_to_come();
+
 }  // namespace shadowib

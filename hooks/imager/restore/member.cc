@@ -372,8 +372,6 @@ const char* step_name(RestoreStep step) {
       return "locking memory at";
     case RestoreStep::kSeal:
       return "sealing memory at";
-    case RestoreStep::kLockFuture:
-      return "mlockall(MCL_FUTURE)";
     case RestoreStep::kMemoryLayout:
       return "prctl(PR_SET_MM_MAP)";
     case RestoreStep::kThread:
@@ -436,20 +434,19 @@ Status report_status(const RestoreReport& report, const LoadedImage& image) {
     return Status::of(static_cast<Code>(report.code), report.error, "member %u (pid %d): %.300s", member,
                       image.process.pid, report.text);
   const bool denied = report.error == EPERM || report.error == EACCES;
-  const char* remedy = report.step == RestoreStep::kMoveVdso && denied
-                           ? "; the kernel seals its vdso (CONFIG_MSEAL_SYSTEM_MAPPINGS): boot one that does not"
-                       : report.step == RestoreStep::kThread && report.error == EEXIST
-                           ? "; the thread id is in use in this pid namespace"
-                       : report.step == RestoreStep::kThread && report.error == EINVAL
-                           ? "; raise /proc/sys/kernel/pid_max above it"
-                       : report.step == RestoreStep::kLock && report.error == EAGAIN
-                           ? "; there is not enough free memory to lock it in"
-                       : report.step == RestoreStep::kLock || report.step == RestoreStep::kLockFuture
-                           ? "; raise RLIMIT_MEMLOCK (ulimit -Hl) or restart with CAP_IPC_LOCK"
-                       : report.step == RestoreStep::kSeal ? "; use Linux 6.10 or newer"
-                       : report.error == ENOMEM ? "; not enough memory, address space (ulimit -v) or vm.max_map_count"
-                       : report.step == RestoreStep::kIdentity ? "; restart as the user who ran the job"
-                                                               : "";
+  const char* remedy =
+      report.step == RestoreStep::kMoveVdso && denied
+          ? "; the kernel seals its vdso (CONFIG_MSEAL_SYSTEM_MAPPINGS): boot one that does not"
+      : report.step == RestoreStep::kThread && report.error == EEXIST
+          ? "; the thread id is in use in this pid namespace"
+      : report.step == RestoreStep::kThread && report.error == EINVAL ? "; raise /proc/sys/kernel/pid_max above it"
+      : report.step == RestoreStep::kLock && report.error == EAGAIN
+          ? "; there is not enough free memory to lock it in"
+      : report.step == RestoreStep::kLock     ? "; raise RLIMIT_MEMLOCK (ulimit -Hl) or restart with CAP_IPC_LOCK"
+      : report.step == RestoreStep::kSeal     ? "; use Linux 6.10 or newer"
+      : report.error == ENOMEM                ? "; not enough memory, address space (ulimit -v) or vm.max_map_count"
+      : report.step == RestoreStep::kIdentity ? "; restart as the user who ran the job"
+                                              : "";
   return Status::of(denied ? Code::kPermission : Code::kRefused, report.error,
                     "member %u (pid %d) cannot be restored: %s %lx: %s%s", member, image.process.pid,
                     step_name(report.step), report.object, std::strerror(report.error), remedy);

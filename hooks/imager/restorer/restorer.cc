@@ -218,16 +218,13 @@ void settle_mapping(RestorerArgs* args, const RestorerMapping& m) {
   lock_mapping(args, r);
 }
 
-// Last: a sealed mapping takes no other change. `locks_future` is of the process and concerns no mapping that is
-// there.
+// Last: a sealed mapping takes no other change.
 void seal_memory(RestorerArgs* args) {
   for (std::uint32_t i = 0; i < args->mapping_count; ++i) {
     const MappingRecord& r = args->mappings[i].record;
     if ((r.advice & kAdviceSealed) != 0)
       check(args, RestoreStep::kSeal, raw::invoke(__NR_mseal, r.start, r.length, 0), r.start);
   }
-  if (args->process->locks_future != 0)
-    check(args, RestoreStep::kLockFuture, raw::invoke(__NR_mlockall, args->process->locks_future), 0);
 }
 
 void restore_memory(RestorerArgs* args) {

@@ -33,7 +33,6 @@ enum class RestoreStep : std::uint32_t {
   kSchedule = 18,
   kLock = 19,
   kSeal = 20,
-  kLockFuture = 21,
   kStatePermission = 22,
   // No end of anything: the next thread is to get the number `object`, and the answer comes through go_fd.
   kNumber = 50,

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <cstdio>
 
@@ -30,6 +31,8 @@ namespace {
 constexpr std::size_t kScratchBytes = 32 << 20;  // address space; a process of ordinary size fills about 3 MiB of it
 constexpr std::size_t kStackBytes = 256 << 10;
 constexpr int kMaxThreads = 16384;
+
+std::uint32_t g_locks_future = 0;  // written before the memory is, so a restarted process has it
 
 // What the writing function is given. Lies in the scratch.
 struct SaveJob {
@@ -153,7 +156,7 @@ Status write_image(SaveJob* job) {
   const SharedList shared{job->request->shared, job->request->shared_count};
   SHADOWIB_TRY(read_mappings(job->scratch, shared, &table));
   SHADOWIB_TRY(refuse_unlisted(table, shared));
-  state->process.locks_future = table.locks_future;
+  state->process.locks_future = g_locks_future = table.locks_future;
   SHADOWIB_TRY(sync_shared_files(table));
 
   SHADOWIB_TRY(writer.header(make_header(*job->request)));
@@ -246,6 +249,22 @@ Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* o
   Status status = save_now(request, result, &self);
   raw::invoke(__NR_rt_sigprocmask, SIG_SETMASK, &before, nullptr, 8);
   return status;
+}
+
+Status lock_mappings_to_come() {
+  if (g_locks_future == 0) return {};
+  std::uint64_t limit[2] = {};
+  raw::invoke(__NR_prlimit64, 0, RLIMIT_MEMLOCK, nullptr, limit);
+  // A program may have lowered its limit to zero afterwards.
+  const std::uint64_t raised[2] = {limit[1], limit[1]};
+  if (limit[0] == 0) raw::invoke(__NR_prlimit64, 0, RLIMIT_MEMLOCK, raised, nullptr);
+  const long result = raw::invoke(__NR_mlockall, g_locks_future);
+  if (limit[0] == 0) raw::invoke(__NR_prlimit64, 0, RLIMIT_MEMLOCK, limit, nullptr);
+  if (!raw::failed(result)) return {};
+  return Status::of(Code::kRefused, static_cast<int>(-result),
+                    "mlockall(MCL_FUTURE) fails with errno %ld; raise RLIMIT_MEMLOCK (ulimit -Hl) or restart with "
+                    "CAP_IPC_LOCK",
+                    -result);
 }
 
 }  // namespace shadowib

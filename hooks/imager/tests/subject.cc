@@ -85,7 +85,8 @@ bool save() {
   release_all();
   if (outcome == SaveOutcome::kSaved) g_source.close();
   if (outcome == SaveOutcome::kSaved) ::close(directory);
-  if (outcome == SaveOutcome::kRestarted) CHECK_THAT(std::strcmp(job.job, "restarted") == 0);
+  if (outcome == SaveOutcome::kRestarted)
+    CHECK_THAT(lock_mappings_to_come().ok() && std::strcmp(job.job, "restarted") == 0);
   return outcome == SaveOutcome::kRestarted;
 }
 
