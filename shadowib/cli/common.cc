@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 
 #include "hooks/store/files.h"
@@ -27,6 +28,12 @@ void add_common(Command* command, Common* common) {
 std::string environment(const char* name) {
   const char* value = std::getenv((std::string("SHADOWIB_") + name).c_str());
   return value != nullptr ? value : "";
+}
+
+bool speaks_for_launch() {
+  for (const char* name : {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name); rank != nullptr && rank[0] != '\0') return std::strcmp(rank, "0") == 0;
+  return true;
 }
 
 Status backend_variable(std::string* backend) {

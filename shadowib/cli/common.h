@@ -50,6 +50,9 @@ std::string environment(const char* name);
 Status backend_variable(std::string* backend);
 Status seconds_variable(const char* name);
 
+// False for all ranks of a launcher but the first: what all of them would tell, one tells.
+bool speaks_for_launch();
+
 using Arguments = std::vector<std::string>;
 
 // Shell commands that print what J and SET may be, for completion.

@@ -165,13 +165,6 @@ Status try_exchange(const Common& common, const std::string& job, std::string* e
   return status;
 }
 
-// Of the ranks of a launcher one.
-bool speaks_for_launch() {
-  for (const char* name : {"PMIX_RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const std::string rank = variable(name); !rank.empty()) return rank == "0";
-  return true;
-}
-
 HistoryEvent started_event(const RunOptions& options) {
   constexpr std::size_t kShown = 200;
   std::string words;

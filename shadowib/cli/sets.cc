@@ -64,7 +64,8 @@ Status choose_set(Common* common, const std::string& given, std::string* path) {
                         "%.64s is no set, and no job of which there are sets in %.200s; `shadowib list` shows those",
                         given.c_str(), common->directory.c_str());
     if (!newest.empty()) {
-      std::fprintf(stderr, "shadowib: the newest set of job %s is %s\n", given.c_str(), newest.c_str());
+      if (speaks_for_launch())
+        std::fprintf(stderr, "shadowib: the newest set of job %s is %s\n", given.c_str(), newest.c_str());
       *path = sets_path(common->directory) + "/" + newest;
       return {};
     }

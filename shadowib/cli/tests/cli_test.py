@@ -294,6 +294,14 @@ class Sets(Tree):
             self.assertIn("the newest set of job demo is demo.0011\n", done.stderr)
             self.assertIn("sets/demo.0011", done.stderr.splitlines()[-1])
 
+    def test_of_a_launchers_ranks_one_tells_it(self):
+        self.tool("set", self.dir, "demo")
+        for rank, told in (("0", 1), ("1", 0)):
+            done = self.shadowib("verify", "demo", "--dir", self.dir, env={"PMIX_RANK": rank}, code=CORRUPT)
+            self.assertEqual(done.stderr.count("the newest set of job demo"), told)
+            self.shadowib("run", "--dir", self.dir, "--job", f"j{rank}", "--", "true", env={"SLURM_PROCID": rank})
+            self.assertEqual((self.dir / "history" / f"j{rank}").exists(), told == 1)
+
     def test_list(self):
         self.dir.mkdir()
         self.assertEqual(self.listed(), [])
