@@ -91,17 +91,16 @@ class Operate(unittest.TestCase):
         return str(self.dir / "sets" / f"demo.{number:04d}")
 
     def test_a_refusal_is_told_once(self):
-        read_end, write_end = os.pipe()
-        server, client = self.start_job(pass_fds=[read_end])
-        done = self.command("checkpoint", "demo", code=4)
-        self.assertIn(f"descriptor {read_end} ", done.stderr)
+        self.env["SHADOWIB_FAULT"] = "60:fail"  # both members have a reason
+        server, client = self.start_job()
+        del self.env["SHADOWIB_FAULT"]
+        done = self.command("checkpoint", "demo", code=6)
         told = [line for p in (server, client) for line in p.log.read_text().splitlines() if line.startswith("shadowib")]
         self.assertEqual(len(told), 1, told)
         self.assertRegex(told[0], r"checkpoint \d+: not taken: ")
+        self.assertIn(told[0].partition("not taken: ")[2], done.stderr)
         for p in (server, client):
             self.assertIsNone(p.poll())
-        os.close(read_end)
-        os.close(write_end)
 
     def test_an_end_on_request_does_not_look_like_a_crash(self):
         server, client = self.start_job()
