@@ -23,6 +23,7 @@ endfunction()
 shadowib_install_target(shadowib_cli "${CMAKE_INSTALL_BINDIR}" command)
 shadowib_install_target(shadowib-pingpong "${CMAKE_INSTALL_BINDIR}" command)
 shadowib_install_target(ib2tcp_backend "${shadowib_private_dir}" library)
+shadowib_install_target(shadowib_join "${shadowib_private_dir}" library)
 shadowib_install_target(shadowib_dropin "${shadowib_private_dir}/dropin" library)
 if(TARGET shadowib-storm)  # a tool of tests, and no part of the product: installed if it was built
   install(TARGETS shadowib-storm RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tests OPTIONAL)
@@ -45,7 +46,7 @@ install(FILES "${PROJECT_BINARY_DIR}/completions/shadowib.zsh" RENAME _shadowib
 
 # All that is installed, and nothing that tests need.
 add_custom_target(product
-  DEPENDS shadowib_cli shadowib-pingpong shadowib_shared ib2tcp_backend shadowib_dropin shadowib_completions)
+  DEPENDS shadowib_cli shadowib-pingpong shadowib_shared shadowib_join ib2tcp_backend shadowib_dropin shadowib_completions)
 
 install(FILES "${PROJECT_SOURCE_DIR}/shadowib/include/shadowib/shadowib.h"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/shadowib" COMPONENT development)

@@ -63,6 +63,8 @@ Status find_libraries(Libraries* libraries) {
         libraries->dropin = directory / dropin;
     if (fs::exists(directory / "shadowib/libshadowib-ib2tcp.so", error))
       libraries->ib2tcp = directory / "shadowib/libshadowib-ib2tcp.so";
+    if (fs::exists(directory / "shadowib/libshadowib-join.so", error))
+      libraries->join = directory / "shadowib/libshadowib-join.so";
     libraries->sanitizer = sanitizer_of(library);
     // The loader separates LD_PRELOAD at both characters and knows no quoting.
     if (libraries->preload.find_first_of(" :") != std::string::npos)
@@ -75,9 +77,9 @@ Status find_libraries(Libraries* libraries) {
                     "libshadowib.so is in none of %.200s; build or install shadowib completely", looked.c_str());
 }
 
-std::string preload_list(const Libraries& libraries, const std::string& before) {
+std::string preload_list(const Libraries& libraries, bool joins, const std::string& before) {
   std::string ours = libraries.sanitizer.empty() ? "" : libraries.sanitizer + ":";
-  return in_front(ours + libraries.preload, before, ':');
+  return in_front(ours + libraries.preload + (joins ? ":" + libraries.join : ""), before, ':');
 }
 
 std::string library_path(const Libraries& libraries, const std::string& before) {

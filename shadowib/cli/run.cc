@@ -29,7 +29,7 @@ struct RunOptions {
   double interval_s = 0, timeout_s = 0;
   unsigned keep = 0;
   std::string metrics;
-  bool close_inherited = false;
+  bool close_inherited = false, join_children = false;
   Arguments command;
 };
 
@@ -109,7 +109,7 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   // given up.
   if (variable("UCX_UD_TIMEOUT").empty()) export_variable("UCX_UD_TIMEOUT", "6000000s");
   export_variable("SHADOWIB_COMMAND", fs::read_symlink("/proc/self/exe", error));
-  export_variable("LD_PRELOAD", preload_list(libraries, variable("LD_PRELOAD")));
+  export_variable("LD_PRELOAD", preload_list(libraries, options.join_children, variable("LD_PRELOAD")));
   if (std::string path = library_path(libraries, variable("LD_LIBRARY_PATH")); !path.empty())
     export_variable("LD_LIBRARY_PATH", path);
   return {};
@@ -225,6 +225,12 @@ int run(RunOptions& options) {
   if (Status s = check_network(options.network); !s.ok()) return run_failed(common, s, kRunFailed);
   Libraries libraries;
   if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (options.join_children && libraries.join.empty())
+    return run_failed(
+        common,
+        Status(Code::kNotFound, ENOENT,
+               "--join-children: libshadowib-join.so is not there; build or install shadowib completely"),
+        kRunFailed);
   std::string exchange;
   if (Status s = try_exchange(common, options.job, &exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
@@ -287,6 +293,10 @@ void add_run(Command& program) {
                    "format")
       ->not_empty("a file")
       ->type_name("FILE");
+  command->add_flag(
+      "--join-children", options->join_children,
+      "Let CMD and every program that it starts join the job, also without\nan RDMA device: shells, helpers "
+      "of Python, filters");
   command->add_flag(
       "--close-inherited", options->close_inherited,
       "Start CMD without the descriptors above 2 that it would inherit and\nthat cannot be checkpointed, as "

@@ -191,6 +191,18 @@ class Members(RestartCase):
         self.ends(job, -9)
         self.assertNotIn("inherited", job.log.read_text())
 
+    def test_children_that_join_as_they_start(self):
+        """A shell's filter, which has no device: refused, but for who has it join. What was on its way arrives once."""
+        line = f"{PROGRAM} appends > >(cat >> copied)"
+        refused = self.start("run", "--job", "j", "--backend", BACKEND, "--", "bash", "-c", line)
+        self.ends(refused, 1)
+        self.assertRegex(refused.log.read_text(), r"child process \d+ \((cat|bash)\) .* is no member of the job")
+        for file in ("copied", "appended"):
+            (self.dir / file).unlink()
+        self.ends(self.start("run", "--job", "k", "--backend", BACKEND, "--join-children", "--", "bash", "-c", line), -9)
+        self.ends(self.start("restart", self.dir / "sets" / "k.0002"), 0)
+        self.assertEqual((self.dir / "copied").read_text(), "says 1\nsays 2\nsays 3\n")
+
     def test_memory_that_members_share(self):
         first, second = (self.run_program(name) for name in ("memory_first", "memory_second"))
         self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + first.pid)], check=False)  # of what was killed
