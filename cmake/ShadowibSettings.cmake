@@ -22,6 +22,19 @@ add_compile_options(-Wall -Wextra -Werror -Wno-missing-field-initializers -fno-o
 add_compile_definitions(_GNU_SOURCE SHADOWIB_VERSION="${PROJECT_VERSION}")
 include_directories("${PROJECT_SOURCE_DIR}")
 
+# Loops must not become calls of memcpy where there is none, or in memcpy itself.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(SHADOWIB_NO_LOOP_CALLS -fno-tree-loop-distribute-patterns)
+else()
+  set(SHADOWIB_NO_LOOP_CALLS -fno-builtin)
+endif()
+
+option(SHADOWIB_THREAD_SAFETY "Check locks by shadowib/base/thread_annotations.h (clang)" OFF)
+if(SHADOWIB_THREAD_SAFETY)
+  # clang finds two harmless things that gcc does not: formats passed on by templates, rdma-core's two enums of access flags.
+  add_compile_options(-Wthread-safety -Wno-format-security -Wno-deprecated-enum-enum-conversion)
+endif()
+
 set(SHADOWIB_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them")
 if(SHADOWIB_SANITIZE)
   add_compile_options(-fsanitize=${SHADOWIB_SANITIZE} -fno-sanitize-recover=undefined)

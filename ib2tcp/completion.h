@@ -61,7 +61,7 @@ struct Channel {
   ibv_comp_channel verbs{};  // first; fd is an eventfd that counts undelivered events
   std::atomic<int> users{0};
   SpinLock lock;
-  HookedList<Cq, &Cq::pending_hook> pending;  // oldest first; under `lock`
+  HookedList<Cq, &Cq::pending_hook> pending SHADOWIB_GUARDED_BY(lock);  // oldest first
 
   void notify(Cq& cq);
   void forget(Cq& cq);

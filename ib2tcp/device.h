@@ -36,7 +36,7 @@ struct Context {
   ibv_context verbs{};  // first
   Device* device = nullptr;
   SpinLock events_lock;
-  std::deque<ibv_async_event> events;
+  std::deque<ibv_async_event> events SHADOWIB_GUARDED_BY(events_lock);
   std::atomic<int> users{0};  // protection domains, completion queues, channels
 
   // Under the engine's lock. At most 1024 are kept; then the newest are lost, with a message.

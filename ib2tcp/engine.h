@@ -95,7 +95,7 @@ class Engine {
 
   // One non-blocking turn: reads, executes, answers, sends. Returns true if anything moved. `flush`: send delayed
   // acknowledgements now instead of after a few idle turns.
-  bool turn(bool flush);
+  bool turn(bool flush) SHADOWIB_REQUIRES(lock);
 
   // Something was left behind that only a later turn can do (bytes that did not fit, a timer, an answer): if
   // the helper sleeps it must look. Takes effect in unlock_and_wake().
@@ -105,11 +105,11 @@ class Engine {
   void lend() { loan_.store(kLent); }
   void end_loan();
   // For memory_changes(): the lock, or a loan of it. True: a loan.
-  bool lock_or_borrow();
+  bool lock_or_borrow() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS;
   void give_back();
 
   // Releases the lock and wakes the helper if want_turn() was called and it sleeps.
-  void unlock_and_wake();
+  void unlock_and_wake() SHADOWIB_RELEASE(lock);
 
   // --- Callers without the lock. ---
   // A program's empty poll: a turn if nobody else is at it. `armed`: this program may be about to sleep on a channel.
@@ -161,18 +161,20 @@ extern Engine* g_engine;
 Driver& engine_driver();
 
 // Holds the engine's lock for a call of the program, and wakes the helper at the end if need be.
-class [[nodiscard]] EngineGuard {
+class [[nodiscard]] SHADOWIB_SCOPED_CAPABILITY EngineGuard {
  public:
-  EngineGuard() { g_engine->lock.lock(); }
-  ~EngineGuard() { g_engine->unlock_and_wake(); }
+  EngineGuard() SHADOWIB_ACQUIRE(g_engine->lock) { g_engine->lock.lock(); }
+  ~EngineGuard() SHADOWIB_RELEASE() { g_engine->unlock_and_wake(); }
   EngineGuard(const EngineGuard&) = delete;
   EngineGuard& operator=(const EngineGuard&) = delete;
 };
 
 class [[nodiscard]] LockOrLoan {
  public:
-  explicit LockOrLoan(Engine& engine) : engine_(engine), borrowed_(engine.lock_or_borrow()) {}
-  ~LockOrLoan() { borrowed_ ? engine_.give_back() : engine_.unlock_and_wake(); }
+  // Which of the two it is, only run time knows.
+  explicit LockOrLoan(Engine& engine) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS : engine_(engine),
+                                                                           borrowed_(engine.lock_or_borrow()) {}
+  ~LockOrLoan() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS { borrowed_ ? engine_.give_back() : engine_.unlock_and_wake(); }
   LockOrLoan(const LockOrLoan&) = delete;
   LockOrLoan& operator=(const LockOrLoan&) = delete;
 

@@ -35,12 +35,12 @@ class Newcomer:
         """Returns the seconds it took: wall, processors."""
         log = self.case.work / "output.log"
         began, used = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+        # By a pipe: a file outside of the new root has no name there, and could not be checkpointed.
+        done = self.root.run(list(words), user=user, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         with open(log, "ab") as sink:
-            sink.write(f"$ {' '.join(words)}\n".encode())
-            sink.flush()
-            code = self.root.run(list(words), user=user, cwd=cwd, stdout=sink, stderr=subprocess.STDOUT).returncode
+            sink.write(f"$ {' '.join(words)}\n".encode() + done.stdout)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        check(code == 0, f"{' '.join(words)} exited with {code}:\n{log.read_text(errors='replace')[-3000:]}")
+        check(done.returncode == 0, f"{' '.join(words)} exited with {done.returncode}:\n{log.read_text(errors='replace')[-3000:]}")
         return time.monotonic() - began, after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
 
     def packages(self) -> set[str]:

@@ -15,9 +15,9 @@ struct Hook {
 };
 
 SpinLock g_lock;
-Hook g_hooks[kMaxHooks];  // in order of registration
-int g_count = 0;
-int g_next_id = 1;
+Hook g_hooks[kMaxHooks] SHADOWIB_GUARDED_BY(g_lock);  // in order of registration
+int g_count SHADOWIB_GUARDED_BY(g_lock) = 0;
+int g_next_id SHADOWIB_GUARDED_BY(g_lock) = 1;
 
 }  // namespace
 

@@ -33,7 +33,7 @@ struct EventHandler {
   bool once = false;
 };
 
-SpinLock g_lock;  // of what follows; held inside
+SpinLock g_lock;  // held inside
 struct Events {
   std::deque<LauncherEvent> unheard;
   std::vector<EventHandler> handlers;
@@ -41,7 +41,7 @@ struct Events {
 struct CurrentEvents {
   Events* at = new Events;
 };
-Events& events() { return *Lasting<CurrentEvents>::get().at; }
+Events& events() SHADOWIB_REQUIRES(g_lock) { return *Lasting<CurrentEvents>::get().at; }
 
 bool is_key(const pmix_info_t& info, const char* key) { return std::strncmp(info.key, key, sizeof(info.key)) == 0; }
 
@@ -126,7 +126,7 @@ std::vector<std::size_t> handlers_for(const Chain& chain) {
   return found[0];
 }
 
-void erase_handler(std::size_t number) {
+void erase_handler(std::size_t number) SHADOWIB_REQUIRES(g_lock) {
   std::erase_if(events().handlers, [&](const EventHandler& h) { return h.number == number; });
 }
 

@@ -29,15 +29,15 @@ using Kind = LauncherRequest::Kind;
 constexpr std::int64_t kFirstPauseNs = 200'000,
                        kLongestPauseNs = 20'000'000;  // between looks at what others have told
 
-SpinLock g_lock;  // of the list; held inside
+SpinLock g_lock;  // held inside
 struct Requests {
   std::vector<LauncherRequest*> oldest_first;
 };
-std::vector<LauncherRequest*>& listed() { return Lasting<Requests>::get().oldest_first; }
+std::vector<LauncherRequest*>& listed() SHADOWIB_REQUIRES(g_lock) { return Lasting<Requests>::get().oldest_first; }
 std::atomic<std::uint32_t> g_work{0};  // counts reasons to look
 std::atomic<bool> g_started{false};
 
-bool take_off(LauncherRequest* r) {
+bool take_off(LauncherRequest* r) SHADOWIB_REQUIRES(g_lock) {
   const auto at = std::find(listed().begin(), listed().end(), r);
   if (at == listed().end()) return false;
   listed().erase(at);
@@ -308,7 +308,8 @@ Status judge_requests() {
   return {};
 }
 
-void reset_requests_after_fork() {
+// The child has one thread.
+void reset_requests_after_fork() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
   g_lock.reset();
   listed().clear();
   g_started = false;

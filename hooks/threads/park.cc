@@ -16,7 +16,7 @@
 
 namespace shadowib {
 
-thread_local ThreadDepth t_depth;
+constinit thread_local ThreadDepth t_depth;
 std::atomic<std::uint32_t> g_stop_requested{0};
 std::atomic<std::uint32_t> g_stop_generation{0};
 std::atomic<std::uint32_t> g_park_arrivals{0};

@@ -26,7 +26,9 @@ std::atomic<std::uint64_t> g_signals{0}, g_killing{0};  // ours; of those, the o
 std::atomic<std::uint64_t> g_received{0};
 std::atomic<int> g_pid{0};
 const std::atomic<int>* g_wake_fd = nullptr;
-SpinLock g_lock;  // of what follows
+// Guards the actions that follow. The handler reads them without it, as does the installation before there is a
+// handler.
+SpinLock g_lock;
 KernelSigaction g_program_actions[kSignals + 1];
 
 // The kernel wants a return path from a handler, which the stop signal's has; libc's own is not known.

@@ -22,7 +22,7 @@
 
 namespace shadowib {
 
-thread_local OwnRseq t_own_rseq;
+constinit thread_local OwnRseq t_own_rseq;
 
 void note_own_rseq(std::uint64_t area, std::uint32_t bytes, int flags, std::uint32_t signature) {
   const bool ends = (flags & RSEQ_FLAG_UNREGISTER) != 0;

@@ -30,19 +30,19 @@ struct Header {
 
 struct Heap {
   SpinLock lock;
-  Header* free[kLargestShift + 2];
-  char* chunk = nullptr;
-  std::size_t chunk_left = 0;
-  std::size_t requested = 0;
-  std::size_t mapped = 0;
+  Header* free[kLargestShift + 2] SHADOWIB_GUARDED_BY(lock);
+  char* chunk SHADOWIB_GUARDED_BY(lock) = nullptr;
+  std::size_t chunk_left SHADOWIB_GUARDED_BY(lock) = 0;
+  std::size_t requested SHADOWIB_GUARDED_BY(lock) = 0;
+  std::size_t mapped SHADOWIB_GUARDED_BY(lock) = 0;
   const bool secret;
   bool excluded;
   void* (*map)(std::size_t) = nullptr;
   void (*unmap)(void*, std::size_t) = nullptr;
 
   constexpr explicit Heap(bool is_secret) : free(), secret(is_secret), excluded(is_secret) {}
-  void* map_bytes(std::size_t bytes);
-  void unmap_bytes(void* address, std::size_t bytes);
+  void* map_bytes(std::size_t bytes) SHADOWIB_REQUIRES(lock);
+  void unmap_bytes(void* address, std::size_t bytes) SHADOWIB_REQUIRES(lock);
   void* allocate(std::size_t bytes);
   void release(void* pointer);
 };
@@ -144,7 +144,8 @@ void arena_free(void* pointer) { g_objects.release(pointer); }
 void* arena_allocate_secret(std::size_t bytes) { return g_secrets.allocate(bytes); }
 void arena_free_secret(void* pointer) { g_secrets.release(pointer); }
 
-void arena_forget_secrets() {
+// One thread is left: it was restarted, or forked.
+void arena_forget_secrets() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
   g_secrets_forgotten.fetch_add(1, std::memory_order_relaxed);
   g_secrets.lock.reset();
   std::memset(g_secrets.free, 0, sizeof(g_secrets.free));
@@ -164,7 +165,10 @@ std::size_t arena_requested_bytes() {
   return g_objects.requested;
 }
 
-std::size_t arena_mapped_bytes() { return g_objects.mapped; }
+std::size_t arena_mapped_bytes() {
+  SpinGuard guard(g_objects.lock);
+  return g_objects.mapped;
+}
 void arena_reset_lock_after_fork() { g_objects.lock.reset(); }
 
 }  // namespace shadowib

@@ -27,8 +27,8 @@ struct Mapping {
   std::size_t length;
 };
 SpinLock g_mappings_lock;
-Mapping g_mappings[kMaxOwnedMappings];
-int g_mapping_count = 0;
+Mapping g_mappings[kMaxOwnedMappings] SHADOWIB_GUARDED_BY(g_mappings_lock);
+int g_mapping_count SHADOWIB_GUARDED_BY(g_mappings_lock) = 0;
 
 void mark(int fd) {
   g_owned[fd / 64].fetch_or(1ull << (fd % 64), std::memory_order_release);

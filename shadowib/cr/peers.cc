@@ -27,10 +27,11 @@ namespace {
 // Caches of what the exchange said, under their own lock; rebuilt in a new epoch.
 struct Cache {
   SpinLock lock;
-  std::map<std::string, std::vector<std::uint32_t>> members;                                 // by address key
-  std::map<std::uint32_t, std::shared_ptr<const Directory>> directories;                     // by member
-  std::map<std::pair<std::uint32_t, std::uint32_t>, std::weak_ptr<RemoteKeys>> remote_keys;  // by member, pd
-  std::map<SourceAddress, DatagramSource> sources;
+  std::map<std::string, std::vector<std::uint32_t>> members SHADOWIB_GUARDED_BY(lock);              // by address key
+  std::map<std::uint32_t, std::shared_ptr<const Directory>> directories SHADOWIB_GUARDED_BY(lock);  // by member
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::weak_ptr<RemoteKeys>> remote_keys
+      SHADOWIB_GUARDED_BY(lock);  // by member, pd
+  std::map<SourceAddress, DatagramSource> sources SHADOWIB_GUARDED_BY(lock);
 };
 Cache& cache() { return Lasting<Cache>::get(); }
 

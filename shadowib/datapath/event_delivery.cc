@@ -56,9 +56,9 @@ bool names_qp(ibv_event_type type) {
 
 bool names_srq(ibv_event_type type) { return type == IBV_EVENT_SRQ_LIMIT_REACHED || type == IBV_EVENT_SRQ_ERR; }
 
-// Each handle of an XRC target hears of what befalls it. The first event is the caller's, the others wait. Caller
-// holds async_events.lock.
-void tell_handles(ShadowContext& context, const ShadowQp& qp, ibv_async_event* event) {
+// Each handle of an XRC target hears of what befalls it. The first event is the caller's, the others wait.
+void tell_handles(ShadowContext& context, const ShadowQp& qp, ibv_async_event* event)
+    SHADOWIB_REQUIRES(context.async_events.lock) {
   std::size_t first = 0;
   if (qp.closed) event->element.qp = &qp.handles[first++]->qp.qp_base;
   for (std::size_t i = first; i < qp.handles.size(); ++i) {
@@ -75,7 +75,8 @@ bool is_of_restart(const ibv_async_event& real) {
   return !qp->drain_event_due.exchange(false) && qp->drains_again;
 }
 
-bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
+bool take_async_from_backend(ShadowContext& context, ibv_async_event* event)
+    SHADOWIB_REQUIRES(context.async_events.lock) {
   ibv_async_event real{};
   for (;;) {
     if (g_backend.get_async_event(context.real, &real) != 0) return false;
@@ -96,8 +97,7 @@ bool take_async_from_backend(ShadowContext& context, ibv_async_event* event) {
   return true;
 }
 
-// Caller holds the lock of the channel's events.
-void drain_locked(ShadowChannel& channel) {
+void drain_locked(ShadowChannel& channel) SHADOWIB_REQUIRES(channel.events.lock) {
   while (ShadowCq* cq = take_from_backend(channel))
     if (guarded(Guard::kKeepEvents)) channel.pending.push_back(cq);
   channel.events.update_signal(!channel.pending.empty());

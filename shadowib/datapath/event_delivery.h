@@ -33,7 +33,7 @@ bool next_async_event(ShadowContext& context, ibv_async_event* event);
 void acknowledge_async(const ibv_async_event& event);
 // Moves the backend's async events to the context's pending list.
 void drain_async_events(ShadowContext& context);
-void drain_async_events_locked(ShadowContext& context);  // the caller holds async_events.lock
+void drain_async_events_locked(ShadowContext& context) SHADOWIB_REQUIRES(context.async_events.lock);
 // Destroys a real object, by the backend's function, while no thread is about to ask it whose it is: async events
 // that name it are the program's by then.
 template <typename Real>

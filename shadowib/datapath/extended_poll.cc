@@ -20,7 +20,8 @@ int step(ShadowCq& cq) {
   return 0;
 }
 
-int start_poll(ibv_cq_ex* program, ibv_poll_cq_attr* attr) {
+// The program holds the lock from here to end_poll.
+int start_poll(ibv_cq_ex* program, ibv_poll_cq_attr* attr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
   ShadowCq& cq = shadow(program);
   if (attr->comp_mask != 0) return EINVAL;
   if (!cq.single_threaded) cq.polling.lock();
@@ -31,7 +32,7 @@ int start_poll(ibv_cq_ex* program, ibv_poll_cq_attr* attr) {
 
 int next_poll(ibv_cq_ex* program) { return step(shadow(program)); }
 
-void end_poll(ibv_cq_ex* program) {
+void end_poll(ibv_cq_ex* program) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
   ShadowCq& cq = shadow(program);
   if (!cq.single_threaded) cq.polling.unlock();
 }

@@ -71,8 +71,7 @@ const ShadowSrq* xrc_srq_of(const ShadowCq& cq, const SlotHeader* slot) {
   return nullptr;
 }
 
-// Caller holds refill_lock.
-int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
+int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) SHADOWIB_REQUIRES(cq.refill_lock) {
   int n = 0;
   while (n < count && !cq.refill.empty()) {
     wc[n++] = cq.refill.front().wc;
@@ -88,7 +87,7 @@ int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) {
 // the two looks would be polled behind what came later.
 __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
   SpinGuard guard(cq.refill_lock);
-  const auto drained = [&](int from) {
+  const auto drained = [&](int from) SHADOWIB_REQUIRES(cq.refill_lock) {
     return peek(cq.refill_count) != ShadowCq::kLookedAt ? poll_refill(cq, count - from, wc + from) : 0;
   };
   int there = guarded(Guard::kServeDrainedFirst) ? drained(0) : 0;

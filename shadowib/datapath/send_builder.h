@@ -36,7 +36,8 @@ class SendBuilder {
 
   explicit SendBuilder(const ibv_qp_cap& cap) : cap_(cap) {}
 
-  void start();
+  // The program holds the lock from here to complete or abort.
+  void start() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS;
   // Begins the next request; the setters below complete it. Its elements are none until set.
   ibv_send_wr& add(ibv_wr_opcode opcode, std::uint64_t wr_id, unsigned flags);
   ibv_send_wr& last() { return requests_.back().wr; }
@@ -44,8 +45,8 @@ class SendBuilder {
   // Copied here and now: the program may reuse its buffers at once.
   void set_inline(std::size_t count, const ibv_data_buf* buffers);
   // Posts all or nothing, and ends. 0 or an errno: the first thing that was wrong.
-  int complete(ShadowQp& qp);
-  void abort();
+  int complete(ShadowQp& qp) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS;
+  void abort() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS;
 
  private:
   struct Request {

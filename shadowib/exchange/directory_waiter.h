@@ -66,7 +66,7 @@ class WaiterPool {
   static constexpr int kIdle = 8;
   bool remote_ = false;
   SpinLock lock_;
-  DirectoryWaiter* idle_[kIdle] = {};
+  DirectoryWaiter* idle_[kIdle] SHADOWIB_GUARDED_BY(lock_) = {};
 };
 
 // A waiter borrowed for one scope.

@@ -24,7 +24,7 @@ class RedisPool {
   static constexpr int kIdle = 4;
   const RedisPlace place_;
   SpinLock lock_;
-  RedisConnection* idle_[kIdle] = {};
+  RedisConnection* idle_[kIdle] SHADOWIB_GUARDED_BY(lock_) = {};
 };
 
 // A connection for the length of one operation. It goes back to the idle ones if all went well.

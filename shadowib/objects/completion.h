@@ -21,7 +21,7 @@ struct ShadowChannel {
   ListHook hook;
   ibv_comp_channel* real = nullptr;
   EventQueue events;
-  std::deque<ShadowCq*> pending;  // events taken out of the backend and not yet read; under events.lock
+  std::deque<ShadowCq*> pending SHADOWIB_GUARDED_BY(events.lock);  // events taken out of the backend and not yet read
   static ShadowChannel* of(ibv_comp_channel* channel) { return reinterpret_cast<ShadowChannel*>(channel); }
 };
 
@@ -42,7 +42,7 @@ struct ShadowCq {
 
   // Completions a checkpoint took out of the backend, already translated, served before the backend's (P2).
   SpinLock refill_lock;
-  std::deque<Drained> refill;
+  std::deque<Drained> refill SHADOWIB_GUARDED_BY(refill_lock);
   // Their number. kLookedAt: the backend's are to be looked at one by one, or some are just being drained.
   std::atomic<std::uint32_t> refill_count{0};
   static constexpr std::uint32_t kLookedAt = 1u << 31;
@@ -52,7 +52,7 @@ struct ShadowCq {
   bool swallows() const { return reserved != 0; }
   std::atomic<bool> has_forced{false};        // completions to swallow, ever
   std::atomic<bool> kept_since_armed{false};  // the program has polled, or will, what an event may be for
-  void note_refill() {                        // caller holds refill_lock
+  void note_refill() SHADOWIB_REQUIRES(refill_lock) {
     refill_count.store(static_cast<std::uint32_t>(refill.size()) | (looked_at ? kLookedAt : 0),
                        std::memory_order_release);
   }

@@ -83,9 +83,10 @@ struct ShadowContext {
   QpNumbers numbered;                  // queue pairs that a completion names by number alone
   std::atomic<bool> translate{false};  // false: virtual ids equal real ones, posts go down as they are
   DisplacedRegions displaced;
-  bool foreign = false;                       // inherited over a fork: every call on it and its objects answers EPERM
-  EventQueue async_events;                    // its descriptor is the program's async_fd
-  std::deque<ibv_async_event> pending_async;  // taken out of the backend by a checkpoint; under async_events.lock
+  bool foreign = false;     // inherited over a fork: every call on it and its objects answers EPERM
+  EventQueue async_events;  // its descriptor is the program's async_fd
+  std::deque<ibv_async_event> pending_async
+      SHADOWIB_GUARDED_BY(async_events.lock);  // taken out of the backend by a checkpoint
 
   verbs_context& verbs() { return newest.context; }
   ibv_context& program() { return newest.context.context; }

@@ -35,7 +35,7 @@ class DisplacedRegions {
  private:
   std::atomic<bool> any_{false};
   SpinLock lock_;
-  std::unordered_map<std::uint32_t, std::uint64_t> by_key_;  // what is added to an address
+  std::unordered_map<std::uint32_t, std::uint64_t> by_key_ SHADOWIB_GUARDED_BY(lock_);  // what is added to an address
 };
 
 }  // namespace shadowib

@@ -33,9 +33,9 @@ class IpGroups {
     int fd;  // a socket of ours
     std::vector<const ibv_qp*> attached;
   };
-  std::vector<Group>::iterator find(const ibv_gid& group);
+  std::vector<Group>::iterator find(const ibv_gid& group) SHADOWIB_REQUIRES(lock_);
   SpinLock lock_;
-  std::vector<Group> groups_;
+  std::vector<Group> groups_ SHADOWIB_GUARDED_BY(lock_);
 };
 
 }  // namespace shadowib

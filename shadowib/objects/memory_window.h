@@ -87,7 +87,7 @@ class WindowTable {
   bool uses(ShadowMr& mr);
 
  private:
-  ShadowMw* find(VirtualKey key) const;
+  ShadowMw* find(VirtualKey key) const SHADOWIB_REQUIRES(lock_);
   static void apply_what_ran(ShadowMw& mw);
   static void drop_flushed(ShadowMw& mw);
   static void unbind(ShadowMw& mw);
@@ -96,7 +96,8 @@ class WindowTable {
 
   std::atomic<bool> used_{false};
   SpinLock lock_;
-  std::unordered_map<std::uint32_t, ShadowMw*> by_virtual_, by_real_;  // by block
+  std::unordered_map<std::uint32_t, ShadowMw*> by_virtual_ SHADOWIB_GUARDED_BY(lock_);  // by block
+  std::unordered_map<std::uint32_t, ShadowMw*> by_real_ SHADOWIB_GUARDED_BY(lock_);
 };
 
 }  // namespace shadowib

@@ -10,9 +10,9 @@ namespace shadowib {
 namespace {
 
 constexpr std::size_t kMost = 8, kLongest = 512;
-char g_directories[kMost][kLongest];
-std::size_t g_count = 0;
 SpinLock g_lock;
+char g_directories[kMost][kLongest] SHADOWIB_GUARDED_BY(g_lock);
+std::size_t g_count SHADOWIB_GUARDED_BY(g_lock) = 0;
 
 bool is_below(std::string_view path, std::string_view directory) {
   return path.size() > directory.size() + 1 && path.starts_with(directory) && path[directory.size()] == '/';

@@ -117,7 +117,7 @@ Status find_family_bonds(const std::map<std::uint32_t, std::string>& encoded, co
   for (const auto& [member, child] : tables) {
     const Table* const parent = descriptors::parent_of(tables, child);
     if (parent == nullptr) continue;
-    sink({child.member, parent->member, [&child, parent] {
+    sink({child.member, parent->member, [&child = child, parent] {
             return Status::of(
                 Code::kRefused, 0,
                 "member %u (pid %d) is a child of member %u (pid %d): they have to be restarted together, on one "
