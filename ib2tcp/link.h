@@ -69,7 +69,6 @@ class Link {
   State state() const { return state_; }
   bool up() const { return state_ == State::kUp; }
   bool self() const { return self_; }
-  const char* transport_name() const { return stream_ != nullptr ? stream_->traits().name : "none"; }
 
   void add(Qp& qp) { qps_.push_back(qp); }
   // The queue pair is being destroyed or reset: cuts it out of whatever is half done. The payload of a frame that

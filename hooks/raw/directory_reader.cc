@@ -36,19 +36,4 @@ const char* Directory::next() {
   return entry->name;
 }
 
-void format_path(char* text, std::size_t capacity, const char* prefix, int number, const char* suffix) {
-  std::size_t length = 0;
-  const auto put = [&](char c) {
-    if (length + 1 < capacity) text[length++] = c;
-  };
-  for (; *prefix != '\0'; ++prefix) put(*prefix);
-  char digits[12];
-  int count = 0;
-  do digits[count++] = static_cast<char>('0' + number % 10);
-  while ((number /= 10) != 0);
-  while (count > 0) put(digits[--count]);
-  for (; *suffix != '\0'; ++suffix) put(*suffix);
-  text[length] = '\0';
-}
-
 }  // namespace shadowib

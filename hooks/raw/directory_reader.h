@@ -21,7 +21,4 @@ class Directory {
   alignas(8) char buffer_[4096];
 };
 
-// prefix, number, suffix into text[0..capacity), cut off if need be.
-void format_path(char* text, std::size_t capacity, const char* prefix, int number, const char* suffix);
-
 }  // namespace shadowib

@@ -177,11 +177,6 @@ void park_exempt_thread_while(const std::atomic<std::uint32_t>* word, std::uint3
   thread->context.store(nullptr, std::memory_order_release);
 }
 
-void park_exempt_thread() {
-  if (std::uint32_t generation = g_stop_requested.load(std::memory_order_acquire))
-    park_exempt_thread_while(&g_stop_requested, generation);
-}
-
 bool is_exempt(int tid) { return exempt_thread(tid) != nullptr; }
 
 int unparked_exempt(int self) {

@@ -187,7 +187,6 @@ Status load_library(const std::string& path) {
 
 }  // namespace
 
-const HostServices& host_services() { return kHost; }
 bool backend_loaded() { return g_loaded; }
 
 namespace {

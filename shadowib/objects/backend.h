@@ -29,9 +29,6 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
 // If `handle` is that library's: closes it and the providers it has loaded. False if it is another backend's.
 bool close_verbs_backend(void* handle);
 
-// The services that the shim offers backends.
-const HostServices& host_services();
-
 // True if /sys/class/infiniband lists a device that is not iWARP's.
 bool machine_has_rdma_device();
 // Names of such devices, in no order; of more than `capacity` some. Returns how many.

@@ -37,8 +37,6 @@ class PageScanner {
   // True on kernels that have MADV_GUARD_INSTALL (6.13) but do not tell where (6.15): reading may fault. Known after
   // next().
   bool guards_hidden() const { return use_ioctl_ && !guard_known_; }
-  // For tests: as on a kernel without PAGEMAP_SCAN.
-  void without_scan_ioctl() { use_ioctl_ = false; }
 
  private:
   bool fill();
