@@ -16,6 +16,7 @@
 
 #include "ib2tcp/testing/process.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/log.h"
 
 namespace shadowib::ib2tcp::testing {
 namespace {
@@ -31,7 +32,7 @@ struct Shared {
   struct {
     std::atomic<int> ready;
     char key[64];
-    char value[256];
+    char value[1024];
     std::size_t bytes;
   } published[2];
 };
@@ -79,6 +80,7 @@ class Side {
     for (const auto& [key, value] : exchange.values)
       if (key.rfind("ib2tcp/ep/", 0) == 0) {
         std::snprintf(shared_.published[rank_].key, 64, "%s", key.c_str());
+        SHADOWIB_CHECK(value.size() <= sizeof(shared_.published[rank_].value), "a record of %zu bytes", value.size());
         std::memcpy(shared_.published[rank_].value, value.data(), value.size());
         shared_.published[rank_].bytes = value.size();
       }
