@@ -59,8 +59,8 @@ int stop_signal();
 void stop_exempt_this_thread();
 void stop_unexempt_this_thread();
 
-// Called by an exempt thread: parks it, for the image, until *word is no longer `value`. Who changes the word wakes
-// the futex. Returns in the original and in a restarted process.
+// Called by an exempt thread: parks it, for the image, until *word is no longer `value`. The thread that changes the
+// word wakes the futex. Returns in the original and in a restarted process.
 void park_exempt_thread_while(const std::atomic<std::uint32_t>* word, std::uint32_t value);
 
 // How many threads of the program this stop has parked while the loader looks a symbol up for them: dlclose waits for
