@@ -354,7 +354,12 @@ void restore_scheduling(RestorerArgs* args, const ThreadContext& c) {
     attr.sched_util_min = c.utilization_limits[0];
     attr.sched_util_max = c.utilization_limits[1];
   }
-  const long result = raw::invoke(__NR_sched_setattr, 0, &attr, 0);
+  long result = raw::invoke(__NR_sched_setattr, 0, &attr, 0);
+  if (limited && raw::failed(result)) {  // a kernel may have no utilization limits, which are hints
+    attr.size = 48;
+    attr.sched_flags &= ~kUtilizationFlags;
+    result = raw::invoke(__NR_sched_setattr, 0, &attr, 0);
+  }
   // A better priority than this user may have is not worth a refusal; any other failure is.
   if (raw::failed(result) && result != -1 /* EPERM */) fail(args, RestoreStep::kSchedule, result, c.tid);
 }
@@ -559,14 +564,15 @@ void take_credentials(RestorerArgs* args) {
   args->has_credentials = 1;
 }
 
-// Of state that is large and so is granted on demand (AMX). Before there are other threads.
+// Of state that is large and so is granted on demand (AMX). Before there are other threads. Every other component is
+// there from the start or not at all, and fit_to_processor judges which of them the image needs.
 void restore_state_permission(RestorerArgs* args) {
+  constexpr std::uint32_t kTileData = 18;
   std::uint64_t now = 0;
   if (raw::failed(raw::invoke(__NR_arch_prctl, ARCH_GET_XCOMP_PERM, &now))) return;
-  for (std::uint32_t component = 0; component < 63; ++component)
-    if ((args->process->state_permission & ~now & 1ull << component) != 0)
-      check(args, RestoreStep::kStatePermission, raw::invoke(__NR_arch_prctl, ARCH_REQ_XCOMP_PERM, component),
-            component);
+  if ((args->process->state_permission & ~now & 1ull << kTileData) != 0)
+    check(args, RestoreStep::kStatePermission, raw::invoke(__NR_arch_prctl, ARCH_REQ_XCOMP_PERM, kTileData),
+          kTileData);
 }
 
 // In an older kernel less is disabled than wished, or more: pages of a size that is advised are of use, not of need.

@@ -295,6 +295,38 @@ TEST_F(Imager, RestartsAnImageOfVersion3) {
   EXPECT_EQ(restarted.status, kRight) << restarted.text;
 }
 
+// The machine of the checkpoint had more components enabled by default, such as protection keys: 3, 4 and 9.
+TEST_F(Imager, RestartsWithLessProcessorStateThanWasPermitted) {
+  ASSERT_EQ(save("single").status, kSaved);
+  change_process(image(), [](ProcessRecord* p) { p->state_permission |= 1u << 3 | 1u << 4 | 1u << 9; });
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
+// A kernel with them gives every real-time thread a limit, and not every kernel has them.
+TEST_F(Imager, RestartsWithoutUtilizationLimits) {
+  ASSERT_EQ(save("threads").status, kSaved);
+  LoadedImage loaded;
+  const int fd = ::open(image().c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_TRUE(load_image(fd, image(), ReadDepth::kTables, &loaded).ok());
+  ::close(fd);
+  ChangedImage bytes(image());
+  for (const ThreadRecord& thread : loaded.threads) {
+    const std::uint32_t limits[2] = {1024, 1024};
+    for (std::size_t byte = 0; byte < sizeof(limits); ++byte) {
+      std::uint64_t record = 0;
+      const std::uint64_t at =
+          find_byte(bytes, loaded, thread.context + offsetof(ThreadContext, utilization_limits) + byte, &record);
+      ASSERT_NE(at, 0u);
+      *bytes.at(at) = reinterpret_cast<const char*>(limits)[byte];
+      bytes.seal(record);
+    }
+  }
+  bytes.write();
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
 // Values, adjustments of SEM_UNDO, messages and a segment that nobody has attached; by an ordinary user, too.
 TEST_F(Imager, RestartsSemaphoresAndQueues) {
   for (const bool privileged : {true, false}) {
