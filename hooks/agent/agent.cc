@@ -54,26 +54,6 @@ void tell_of_the_end() {
   (void)publish_fields(std::string(g_job.info.epoch) + "/gone/" + std::to_string(g_job.info.member), fields).ok();
 }
 
-// The program has closed descriptors of ours by system calls of its own. The agent opens again what it needs to hear
-// of checkpoints, and to refuse them: what a backend had open cannot come back.
-void replace_closed_descriptors() {
-  int first = -1;
-  const int closed = forget_closed_descriptors(&first);
-  if (closed == 0) return;
-  if (g_agent.closed_descriptors == 0) {
-    g_agent.first_closed = first;
-    log_line(LogLevel::kWarn, "the program has closed %d descriptors of shadowib, %d and others, past libc", closed,
-             first);
-  }
-  g_agent.closed_descriptors += closed;
-  std::unique_ptr<Exchange> exchange;
-  if (Exchange::open(g_job.info.exchange, false, &exchange).ok()) g_job.exchange = exchange.release();
-  if (::syscall(SYS_fcntl, g_agent.cancel.load(), F_GETFD) < 0)
-    g_agent.cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  forget_spare_descriptors();
-  reserve_spare_descriptors();
-}
-
 void answer_checkpoint_request() {
   std::string text;
   bool found = false;
@@ -263,6 +243,25 @@ __attribute__((destructor)) void leave_job() {
 }
 
 }  // namespace
+
+void replace_closed_descriptors() {
+  int first = -1;
+  const int closed = forget_closed_descriptors(&first);
+  if (closed == 0) return;
+  if (g_agent.closed_descriptors == 0) {
+    g_agent.first_closed = first;
+    log_line(LogLevel::kWarn, "the program has closed %d descriptors of shadowib, %d and others, past libc", closed,
+             first);
+  }
+  g_agent.closed_descriptors += closed;
+  // Asked before anything is opened, which may get the number.
+  const bool lost_cancel = !is_owned_descriptor(g_agent.cancel.load());
+  std::unique_ptr<Exchange> exchange;
+  if (Exchange::open(g_job.info.exchange, false, &exchange).ok()) g_job.exchange = exchange.release();
+  if (lost_cancel) g_agent.cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  forget_spare_descriptors();
+  reserve_spare_descriptors();
+}
 
 void set_participant(Participant* participant) { g_agent.participant = participant; }
 

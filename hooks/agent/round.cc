@@ -89,11 +89,7 @@ void Round::note_time(Phase phase) {
 
 // Descriptors of shadowib: room for those to be opened, and the state of those that are.
 Status Round::judge_descriptors() {
-  int first = -1;
-  if (const int closed = forget_closed_descriptors(&first); closed != 0) {
-    if (g_agent.closed_descriptors == 0) g_agent.first_closed = first;
-    g_agent.closed_descriptors += closed;
-  }
+  replace_closed_descriptors();
   if (g_agent.closed_descriptors != 0)
     return Status::of(Code::kRefused, EBADF,
                       "the program has closed %d descriptors of shadowib (%d and others) by system calls of its own, "

@@ -1,4 +1,5 @@
 // Members and the command, in processes of their own: who joins, leaves, asks and comes back.
+#include <filesystem>
 #include <thread>
 
 #include "hooks/agent/tests/agent_fixture.h"
@@ -192,6 +193,16 @@ TEST_F(AgentTest, AProgramThatCanHaveNoDescriptorIsRefused) {
   EXPECT_TRUE(WIFEXITED(ended) && WEXITSTATUS(ended) == 0) << std::hex << ended;
 }
 
+// How many of a process's descriptors are eventfds.
+int eventfds_of(pid_t pid) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd")) {
+    std::error_code error;
+    count += std::filesystem::read_symlink(entry, error) == "anon_inode:[eventfd]";
+  }
+  return count;
+}
+
 TEST_F(AgentTest, AProgramThatHasClosedOurDescriptorsIsFoundAndRefused) {
   start(2, {{"AGENT_TEST_DESCRIPTORS", "closed"}});
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -200,6 +211,9 @@ TEST_F(AgentTest, AProgramThatHasClosedOurDescriptorsIsFoundAndRefused) {
     EXPECT_NE(std::string(status.text()).find("close_range"), std::string::npos) << status.text();
     expect_nothing_left();
     EXPECT_TRUE(members_[0]->runs() && members_[1]->runs());
+    // The agent sleeps on one again. Something else under its number, such as a directory, is always ready: it would
+    // spin.
+    for (auto& member : members_) EXPECT_EQ(eventfds_of(member->pid()), 1);
   }
 }
 
