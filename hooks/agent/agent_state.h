@@ -35,7 +35,7 @@ struct AgentState {
 extern AgentState g_agent;
 
 // agent.cc: looks whether the program has closed descriptors of shadowib by system calls of its own. The agent opens
-// again what it needs to hear of checkpoints, and to refuse them. What a backend had open cannot come back.
+// again what it needs to hear of checkpoints, and to refuse them. Descriptors of a backend cannot come back.
 void replace_closed_descriptors();
 
 // join.cc: where the job is, from the environment.
