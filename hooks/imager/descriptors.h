@@ -151,9 +151,10 @@ struct ChangedFile {
   std::uint64_t recorded = 0, now = 0;  // bytes, at the checkpoint and now
   std::uint64_t device = 0, inode = 0;  // of the file now
 };
-// The files of the members `here`, each once, by path.
+// The files of the members `here`, each once, by path. `saved_s`: when the set was committed, in seconds since 1970.
+// A file that is younger has replaced the one of the checkpoint. 0: not known.
 Status find_changed_files(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
-                          std::vector<ChangedFile>* files);
+                          std::int64_t saved_s, std::vector<ChangedFile>* files);
 // Cuts a file that has grown to its length at the checkpoint. kRefused if the kernel refuses, or if another file has
 // the name.
 Status cut_file(const ChangedFile& file);

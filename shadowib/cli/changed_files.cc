@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "hooks/imager/restore/members.h"
@@ -38,6 +39,13 @@ bool is_own_output(const ChangedFile& file) {
   return false;
 }
 
+// When the set was committed, in seconds since 1970; 0 if its manifest does not tell.
+std::int64_t commit_time(const SetManifest& manifest) {
+  tm broken{};
+  const char* const end = ::strptime(manifest.created.c_str(), "%Y-%m-%dT%H:%M:%SZ", &broken);
+  return end == nullptr || *end != '\0' ? 0 : std::int64_t{::timegm(&broken)};
+}
+
 }  // namespace
 
 Status changed_files(const SetManifest& manifest, const std::set<std::uint32_t>& members,
@@ -46,7 +54,7 @@ Status changed_files(const SetManifest& manifest, const std::set<std::uint32_t>&
   Status status = open_members(manifest, members, &set);
   std::set<std::uint32_t> here;
   for (const MemberImage& m : set.members) here.insert(m.image.header.member);
-  if (status.ok()) status = find_changed_files(set.tables, here, files);
+  if (status.ok()) status = find_changed_files(set.tables, here, commit_time(manifest), files);
   close_members(&set);
   return status;
 }

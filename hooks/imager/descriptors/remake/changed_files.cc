@@ -21,19 +21,36 @@ bool is_written(const Table& table, const Object& o) {
          (o.flags & O_ACCMODE) != O_RDONLY && (o.flags & O_PATH) == 0 && table.segment_of_file(o.device, o.inode) < 0;
 }
 
-// Each file once, with its length at the checkpoint, which all members have seen alike.
-std::map<std::string, const Object*> written_files(const Tables& tables, const std::set<std::uint32_t>& here) {
-  std::map<std::string, const Object*> files;
+struct Written {
+  std::uint64_t inode = 0, bytes = 0;
+  bool several = false;  // members of different hosts have different files of that name
+};
+
+// Each file once. Another process may have appended while one member after the other looked: the greatest length
+// counts, since no member can be restored with less.
+std::map<std::string, Written> written_files(const Tables& tables, const std::set<std::uint32_t>& here) {
+  std::map<std::string, Written> files;
   for (const auto& [member, table] : tables)
-    for (const Object& o : table.objects)
-      if (here.contains(member) && is_written(table, o)) files.emplace(o.path, &o);
+    for (const Object& o : table.objects) {
+      if (!here.contains(member) || !is_written(table, o)) continue;
+      Written& file = files.try_emplace(o.path, Written{o.inode, o.size}).first->second;
+      file.bytes = std::max(file.bytes, o.size);
+      file.several = file.several || file.inode != o.inode;
+    }
   return files;
 }
 
-ChangedFile look_at(const std::string& path, const Object& o) {
+// File systems give a new file the inode number of one that was removed.
+bool is_born_after(const std::string& path, std::int64_t saved_s) {
+  struct statx file {};
+  return saved_s != 0 && ::statx(AT_FDCWD, path.c_str(), 0, STATX_BTIME, &file) == 0 &&
+         (file.stx_mask & STATX_BTIME) != 0 && file.stx_btime.tv_sec > saved_s;
+}
+
+ChangedFile look_at(const std::string& path, const Written& then, std::int64_t saved_s) {
   ChangedFile file;
   file.path = path;
-  file.recorded = o.size;
+  file.recorded = then.bytes;
   struct stat st {};
   if (::stat(path.c_str(), &st) != 0 || !S_ISREG(st.st_mode)) {
     file.state = ChangedFile::kMissing;
@@ -44,7 +61,8 @@ ChangedFile look_at(const std::string& path, const Object& o) {
   file.inode = st.st_ino;
   if (file.now < file.recorded) file.state = ChangedFile::kShorter;
   // The number of a device may be another after a mount, that of an inode stays.
-  if (file.now > file.recorded && st.st_ino != o.inode) file.state = ChangedFile::kReplaced;
+  if (file.now > file.recorded && (then.several || st.st_ino != then.inode || is_born_after(path, saved_s)))
+    file.state = ChangedFile::kReplaced;
   return file;
 }
 
@@ -86,12 +104,13 @@ void find_other_writers(std::vector<ChangedFile>* files) {
 }  // namespace descriptors
 
 Status find_changed_files(const std::map<std::uint32_t, std::string>& encoded, const std::set<std::uint32_t>& here,
-                          std::vector<ChangedFile>* files) {
+                          std::int64_t saved_s, std::vector<ChangedFile>* files) {
   using namespace descriptors;
   Tables tables;
   SHADOWIB_TRY(decode_tables(encoded, &tables));
-  for (const auto& [path, object] : written_files(tables, here))
-    if (ChangedFile file = look_at(path, *object); file.state != ChangedFile::kGrown || file.now > file.recorded)
+  for (const auto& [path, then] : written_files(tables, here))
+    if (ChangedFile file = look_at(path, then, saved_s);
+        file.state != ChangedFile::kGrown || file.now > file.recorded)
       files->push_back(std::move(file));
   find_other_writers(files);
   return {};

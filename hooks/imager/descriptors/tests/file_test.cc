@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/imager/descriptors/table.h"
 #include "hooks/imager/descriptors/tests/test_job.h"
 
 namespace shadowib::test {
@@ -252,7 +253,7 @@ TEST(Files, ThoseThatHaveGrownAreFoundAndCut) {
   ASSERT_EQ(capture.failure, "");
   const auto find = [&] {
     std::vector<ChangedFile> files;
-    EXPECT_TRUE(find_changed_files(capture.tables, {0}, &files).ok());
+    EXPECT_TRUE(find_changed_files(capture.tables, {0}, ::time(nullptr), &files).ok());
     return files;
   };
   EXPECT_TRUE(find().empty());
@@ -292,6 +293,60 @@ TEST(Files, ThoseThatHaveGrownAreFoundAndCut) {
   files[0].inode ^= 1;
   EXPECT_EQ(cut_file(files[0]).code(), Code::kRefused);
   for (int end : ready) ::close(end);
+}
+
+descriptors::Table table_of_file(std::uint32_t member, const std::string& path, std::uint64_t bytes) {
+  struct stat st {};
+  EXPECT_EQ(::stat(path.c_str(), &st), 0);
+  descriptors::Table table;
+  table.member = member;
+  table.descriptors.push_back({10, 0, 0});
+  descriptors::Object& o = table.objects.emplace_back();
+  o.path = path;
+  o.flags = O_WRONLY;
+  o.mode = st.st_mode;
+  o.device = st.st_dev;
+  o.inode = st.st_ino;
+  o.size = bytes;
+  return table;
+}
+
+std::vector<ChangedFile> changed_files_of(const std::vector<descriptors::Table>& tables, std::int64_t saved_s) {
+  std::map<std::uint32_t, std::string> encoded;
+  std::set<std::uint32_t> here;
+  for (const descriptors::Table& table : tables) {
+    encode_table(table, &encoded[table.member]);
+    here.insert(table.member);
+  }
+  std::vector<ChangedFile> files;
+  EXPECT_TRUE(find_changed_files(encoded, here, saved_s, &files).ok());
+  return files;
+}
+
+// A file system may give it the inode number of the old one.
+TEST(Files, OneThatIsYoungerThanTheSetIsNotCut) {
+  const std::string path = scratch_directory() + "/younger";
+  write_file(path, "somebody else's");
+  struct statx file {};
+  ASSERT_EQ(::statx(AT_FDCWD, path.c_str(), 0, STATX_BTIME, &file), 0);
+  if ((file.stx_mask & STATX_BTIME) == 0) GTEST_SKIP() << "the file system does not tell when a file was made";
+  const std::vector<descriptors::Table> tables = {table_of_file(0, path, 5)};
+  const std::int64_t made_s = file.stx_btime.tv_sec;
+  EXPECT_EQ(changed_files_of(tables, made_s - 1).at(0).state, ChangedFile::kReplaced);
+  EXPECT_EQ(changed_files_of(tables, made_s).at(0).state, ChangedFile::kGrown);
+  EXPECT_EQ(changed_files_of(tables, 0).at(0).state, ChangedFile::kGrown);
+}
+
+TEST(Files, TheGreatestLengthThatAMemberHasSeenCounts) {
+  const std::string path = scratch_directory() + "/seen";
+  write_file(path, "0123456789 and more");
+  std::vector<descriptors::Table> tables = {table_of_file(0, path, 10), table_of_file(1, path, 14)};
+  std::vector<ChangedFile> files = changed_files_of(tables, 0);
+  ASSERT_EQ(files.size(), 1u);
+  EXPECT_EQ(files[0].recorded, 14u);
+  EXPECT_EQ(files[0].state, ChangedFile::kGrown);
+  tables[1].objects[0].inode ^= 1;  // of another host
+  EXPECT_EQ(changed_files_of(tables, 0).at(0).state, ChangedFile::kReplaced);
 }
 
 TEST(Pipes, BytesInFlightBetweenMembers) {
