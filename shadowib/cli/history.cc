@@ -75,21 +75,23 @@ std::vector<std::string> files_of_ended_writers(const std::string& path) {
   return files;
 }
 
-void append_lines_of(const std::string& file, std::string* text) {
+Status append_lines_of(const std::string& file, std::string* text) {
   std::string content;
-  if (!read_file(file, &content).ok()) return;
+  SHADOWIB_TRY(read_file(file, &content));
   *text += content;
   if (!text->empty() && text->back() != '\n') *text += '\n';
+  return {};
 }
 
 Status pack_locked(const std::string& path) {
-  const std::vector<std::string> files = files_of_ended_writers(path);
+  std::vector<std::string> files = files_of_ended_writers(path);
   if (files.size() < 2) return {};
   const std::string packed = path + "/" + host_name() + ".0" + kSuffix;
   const std::string temporary = path + "/." + host_name() + ".packing";
   std::string text;
-  append_lines_of(packed, &text);
-  for (const std::string& file : files) append_lines_of(file, &text);
+  if (Status s = append_lines_of(packed, &text); !s.ok() && s.error() != ENOENT) return s;
+  // A file that cannot be read stays, such as one of another user.
+  std::erase_if(files, [&text](const std::string& file) { return !append_lines_of(file, &text).ok(); });
   ::unlink(temporary.c_str());
   SHADOWIB_TRY(write_new_file(temporary, text));
   if (::rename(temporary.c_str(), packed.c_str()) != 0) return file_error(errno, "write", packed);
@@ -149,8 +151,8 @@ Status read_history(const std::string& directory, const std::string& job, std::v
   if (!error)
     for (const auto& entry : files)
       if (const std::string name = entry.path().filename(); name.ends_with(kSuffix) && name[0] != '.')
-        append_lines_of(entry.path(), &text);
-  std::set<std::string, std::less<>> seen;  // a line that is being packed may stand in two files
+        (void)append_lines_of(entry.path(), &text).ok();  // it may have been packed since
+  std::set<std::string, std::less<>> seen;                // a line that is being packed may stand in two files
   for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
     const std::string_view line = std::string_view(text).substr(at, end - at);
     PastEvent event;

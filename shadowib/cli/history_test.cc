@@ -86,6 +86,33 @@ TEST_F(HistoryTest, PackingLosesAndDoublesNothing) {
   EXPECT_EQ(read().size(), 8u);
 }
 
+TEST_F(HistoryTest, PackingLeavesWhatItCannotRead) {
+  for (int i = 0; i < 3; ++i) write(HistoryEvent("checkpoint").add("number", i));
+  const std::string path = history_path(directory_, "j");
+  std::vector<std::string> writers;
+  for (const auto& entry : fs::directory_iterator(path)) writers.push_back(entry.path());
+  // Only a regular file is read, also for root, who may read any.
+  const std::string unread = directory_ + "/unread";
+  fs::rename(writers[0], unread);
+  fs::create_symlink(unread, writers[0]);
+  ASSERT_TRUE(pack_history(directory_, "j").ok());
+  EXPECT_TRUE(fs::is_symlink(fs::symlink_status(writers[0])));
+  fs::remove(writers[0]);
+  fs::rename(unread, writers[0]);
+  EXPECT_EQ(read().size(), 3u);
+  // Nothing is packed on top of lines that cannot be read.
+  std::string packed;
+  for (const auto& entry : fs::directory_iterator(path))
+    if (entry.path().filename().string().find(".0.jsonl") != std::string::npos) packed = entry.path();
+  fs::rename(packed, unread);
+  fs::create_symlink(unread, packed);
+  write(HistoryEvent("checkpoint").add("number", 3));
+  EXPECT_EQ(pack_history(directory_, "j").code(), Code::kIo);
+  fs::remove(packed);
+  fs::rename(unread, packed);
+  EXPECT_EQ(read().size(), 4u);
+}
+
 TEST_F(HistoryTest, ManyFilesArePackedByWhoWritesTheNext) {
   for (int i = 0; i < 70; ++i) write(HistoryEvent("checkpoint").add("number", i));
   EXPECT_LT(files(), 65u);
