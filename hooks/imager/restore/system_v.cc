@@ -98,9 +98,14 @@ void raise_sysctl(const char* path, std::uint64_t value) {
 
 Status make_queue(const MessageQueue& q) {
   const std::string what = describe_queue(q);
-  std::uint64_t longest = 0;
-  for (const auto& m : q.messages) longest = std::max<std::uint64_t>(longest, m.data.size());
-  raise_sysctl("/proc/sys/kernel/msgmnb", q.capacity);
+  std::uint64_t longest = 0, held = q.messages.size();
+  for (const auto& m : q.messages) {
+    longest = std::max<std::uint64_t>(longest, m.data.size());
+    held += m.data.size();
+  }
+  // A program may have lowered the capacity below what the queue held.
+  std::uint64_t capacity = std::max<std::uint64_t>(q.capacity, held);
+  raise_sysctl("/proc/sys/kernel/msgmnb", capacity);
   raise_sysctl("/proc/sys/kernel/msgmax", longest);
   const int mode = static_cast<int>((q.mode & 0777) | 0600);
   const int id = make_with_id(
@@ -110,12 +115,12 @@ Status make_queue(const MessageQueue& q) {
   msqid_ds info{};
   if (::msgctl(id, IPC_STAT, &info) != 0) return failure(what, "msgctl fails");
   const auto set = [&] {
-    info.msg_qbytes = q.capacity;
+    info.msg_qbytes = capacity;
     return ::msgctl(id, IPC_SET, &info) == 0;
   };
   if (!set())
     return failure(what,
-                   ("its capacity of " + std::to_string(q.capacity) + " bytes is above kernel.msgmnb here").c_str());
+                   ("its capacity of " + std::to_string(capacity) + " bytes is above kernel.msgmnb here").c_str());
   for (const auto& m : q.messages) {
     std::string buffer(sizeof(long), '\0');
     std::memcpy(buffer.data(), &m.type, sizeof(long));
@@ -123,6 +128,7 @@ Status make_queue(const MessageQueue& q) {
     if (::msgsnd(id, buffer.data(), m.data.size(), IPC_NOWAIT) != 0)
       return failure(what, "a message does not fit; see kernel.msgmax");
   }
+  capacity = q.capacity;
   set_owner(q, &info.msg_perm);
   if (set()) return {};
   info.msg_perm.uid = ::geteuid();

@@ -180,6 +180,12 @@ SCENARIO(semaphores_and_queues) {
   CHECK_THAT(::msgsnd(queue, &message, 0, 0) == 0);
   message = {7, "second, with more"};
   CHECK_THAT(::msgsnd(queue, &message, 18, 0) == 0);
+  // Less than the 24 bytes that it holds.
+  constexpr msglen_t kCapacity = 10;
+  msqid_ds narrow{};
+  CHECK_THAT(::msgctl(queue, IPC_STAT, &narrow) == 0);
+  narrow.msg_qbytes = kCapacity;
+  CHECK_THAT(::msgctl(queue, IPC_SET, &narrow) == 0);
   // Filled, and attached by nobody.
   char* at = static_cast<char*>(::shmat(segment, nullptr, 0));
   std::strcpy(at + kPage, "left");
@@ -196,6 +202,7 @@ SCENARIO(semaphores_and_queues) {
   semid_ds info{};
   CHECK_THAT(::semctl(set, 0, IPC_STAT, &info) == 0 && (info.sem_perm.mode & 0777) == 0640 && info.sem_otime != 0);
   CHECK_THAT(::semctl(untouched, 0, IPC_STAT, &info) == 0 && info.sem_otime == 0);
+  CHECK_THAT(::msgctl(queue, IPC_STAT, &narrow) == 0 && narrow.msg_qbytes == kCapacity);
   CHECK_THAT(::msgget(key, 0) == queue && ::msgrcv(queue, &got, sizeof(got.text), 0, IPC_NOWAIT) == 6);
   CHECK_THAT(got.type == 7 && says(got.text, "first"));
   CHECK_THAT(::msgrcv(queue, &got, sizeof(got.text), 7, IPC_NOWAIT) == 18 && says(got.text, "second, with more"));
