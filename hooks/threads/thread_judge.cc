@@ -141,6 +141,25 @@ Sharing descriptors(const Judgement& j, int tid) {
   return told == Sharing::kUnknown ? look_for_probe(j, tid) : told;
 }
 
+// By their names, which the kernel tells without asking a file server. Longer ones are compared as far as they fit.
+bool is_elsewhere(const Judgement& j, int tid, const char* directory) {
+  constexpr std::size_t kNameBytes = 1024;
+  char here[kNameBytes], there[kNameBytes], path[64];
+  std::snprintf(path, sizeof(path), "/proc/self/task/%d/%s", j.self, directory);
+  const long here_bytes = raw::invoke(__NR_readlinkat, AT_FDCWD, path, here, sizeof(here));
+  std::snprintf(path, sizeof(path), "/proc/self/task/%d/%s", tid, directory);
+  const long there_bytes = raw::invoke(__NR_readlinkat, AT_FDCWD, path, there, sizeof(there));
+  if (here_bytes <= 0 || there_bytes <= 0) return false;
+  return here_bytes != there_bytes || std::memcmp(here, there, static_cast<std::size_t>(here_bytes)) != 0;
+}
+
+// Without kcmp(2), directories of its own show while they are others.
+Sharing directories(const Judgement& j, int tid) {
+  const Sharing told = compare(j, tid, KCMP_FS);
+  if (told != Sharing::kUnknown) return told;
+  return is_elsewhere(j, tid, "cwd") || is_elsewhere(j, tid, "root") ? Sharing::kOwn : Sharing::kUnknown;
+}
+
 // The kernel's own threads for a ring take no signal, so that a stop would wait for them in vain. They block every
 // signal, and have a flag of their own in field 9 of /proc/PID/stat.
 bool serves_a_ring(const char* text, int tid) {
@@ -205,7 +224,7 @@ Status judge_thread(const Judgement& j, int tid) {
     std::snprintf(what, sizeof(what), "has %s of its own", field.words);
     return refuse(text, tid, what, field.remedy);
   }
-  if (compare(j, tid, KCMP_FS) == Sharing::kOwn)
+  if (directories(j, tid) == Sharing::kOwn)
     return refuse(text, tid, "has a working directory of its own", "do not unshare(CLONE_FS)");
   if (descriptors(j, tid) == Sharing::kOwn)
     return refuse(text, tid, "has descriptors of its own", "do not unshare(CLONE_FILES)");

@@ -268,6 +268,30 @@ TEST(Place, ItsFilterIsNobodysSandbox) {
   EXPECT_EQ(status, 0);
 }
 
+// Filters of containers deny kcmp(2).
+TEST(Place, ItsFilterHidesNoDirectoryOfAThread) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    sock_filter deny[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kcmp, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    sock_fprog program{4, deny};
+    const bool filtered = option(PR_SET_NO_NEW_PRIVS, 1) == 0 &&
+                          ::syscall(SYS_prctl, PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+    note_place();
+    const bool accepted = judge_threads().ok();
+    const bool moved =
+        !in_a_thread([] { return ::unshare(CLONE_FS) == 0 && ::chdir("/proc/self") == 0; }, "moved").empty();
+    const Status status = judge_threads();
+    const bool named = std::strstr(status.text(), "working directory of its own") != nullptr;
+    ::syscall(SYS_exit_group, filtered && accepted && moved && named ? kRight : kWrong);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+}
+
 // What is given up is no obstacle.
 TEST(Refused, NoLongerOnceItIsGivenUp) {
   EXPECT_TRUE(trap_time());
