@@ -142,7 +142,7 @@ Status check_ports(const std::map<std::uint32_t, std::string>& tables, const std
 struct ChangedFile {
   enum State {
     kGrown,     // cut_file() restores its length
-    kShared,    // grown, and `writer` has it open for writing, too
+    kShared,    // grown, and `writer` has it open for writing or mapped, too
     kReplaced,  // longer, and another file than at the checkpoint
     kShorter,
     kMissing,

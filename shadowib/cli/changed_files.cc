@@ -19,7 +19,7 @@ std::string lengths(const ChangedFile& file) {
 
 // Why a file that is longer than at the checkpoint is not cut.
 std::string exception(const ChangedFile& file) {
-  return file.state == ChangedFile::kShared ? file.writer + " has it open for writing, too"
+  return file.state == ChangedFile::kShared ? file.writer + " has it open for writing or mapped, too"
                                             : "it is another file than at the checkpoint";
 }
 

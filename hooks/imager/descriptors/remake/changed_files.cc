@@ -82,21 +82,36 @@ ChangedFile* find_written(int pid, int number, std::vector<ChangedFile>* files) 
   return writes ? &*at : nullptr;
 }
 
-// Marks the files that other processes have open for writing, too. The command itself may have one: its own output.
+void mark_shared(int pid, ChangedFile* file) {
+  std::string name;
+  (void)read_proc_file(("/proc/" + std::to_string(pid) + "/comm").c_str(), &name);
+  file->state = ChangedFile::kShared;
+  file->writer = "pid " + std::to_string(pid) + " (" + name.substr(0, name.find('\n')) + ")";
+}
+
+// Those that the process has mapped: it may have closed the descriptor, and would be killed behind the new end.
+void find_mapped(int pid, std::vector<ChangedFile>* files) {
+  std::vector<SharedMapping> mappings;
+  if (read_shared_mappings(("/proc/" + std::to_string(pid) + "/maps").c_str(), &mappings) != 0) return;
+  for (const SharedMapping& m : mappings)
+    for (ChangedFile& file : *files)
+      // Some file systems have another device in maps than stat tells.
+      if (file.state == ChangedFile::kGrown && m.inode == file.inode &&
+          (m.device == file.device || m.path == file.path))
+        mark_shared(pid, &file);
+}
+
+// Marks the files that other processes have open for writing, or mapped. The command itself may have one: its own
+// output.
 void find_other_writers(std::vector<ChangedFile>* files) {
   const auto grown = [](const ChangedFile& file) { return file.state == ChangedFile::kGrown; };
   std::vector<int> pids, numbers;
   if (std::none_of(files->begin(), files->end(), grown) || list_numbers("/proc", &pids) != 0) return;
   for (const int pid : pids) {
     if (pid == ::getpid() || list_numbers(("/proc/" + std::to_string(pid) + "/fd").c_str(), &numbers) != 0) continue;
-    for (const int number : numbers) {
-      ChangedFile* const file = find_written(pid, number, files);
-      if (file == nullptr) continue;
-      std::string name;
-      (void)read_proc_file(("/proc/" + std::to_string(pid) + "/comm").c_str(), &name);
-      file->state = ChangedFile::kShared;
-      file->writer = "pid " + std::to_string(pid) + " (" + name.substr(0, name.find('\n')) + ")";
-    }
+    for (const int number : numbers)
+      if (ChangedFile* const file = find_written(pid, number, files); file != nullptr) mark_shared(pid, file);
+    find_mapped(pid, files);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -347,6 +348,29 @@ TEST(Files, TheGreatestLengthThatAMemberHasSeenCounts) {
   EXPECT_EQ(files[0].state, ChangedFile::kGrown);
   tables[1].objects[0].inode ^= 1;  // of another host
   EXPECT_EQ(changed_files_of(tables, 0).at(0).state, ChangedFile::kReplaced);
+}
+
+// It would be killed by SIGBUS.
+TEST(Files, OneThatAnotherProcessHasMappedIsNotCut) {
+  const std::string path = scratch_directory() + "/mapped";
+  write_file(path, "0123456789 and more");
+  int ready[2], end[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  ASSERT_EQ(::pipe(end), 0);
+  ASSERT_TRUE(start_outsider([&] {
+    const int own = ::open(path.c_str(), O_RDWR);
+    const void* at = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
+    ::close(own);
+    ::close(end[1]);
+    (void)!::write(ready[1], at != MAP_FAILED ? "y" : "n", 1);
+    char byte;
+    (void)!::read(end[0], &byte, 1);
+  }));
+  EXPECT_EQ(read_some(ready[0], 1), "y");
+  const ChangedFile file = changed_files_of({table_of_file(0, path, 10)}, 0).at(0);
+  EXPECT_EQ(file.state, ChangedFile::kShared);
+  EXPECT_NE(file.writer.find("(descriptors_tes)"), std::string::npos) << file.writer;
+  for (const int fd : {ready[0], ready[1], end[0], end[1]}) ::close(fd);
 }
 
 TEST(Pipes, BytesInFlightBetweenMembers) {
