@@ -144,7 +144,7 @@ bool starts_with(const char* text, const char* prefix) {
 
 // Tools that run a program's code by themselves, by what they map: their own state cannot be captured.
 struct Instrument {
-  const char* file;  // a part of its path
+  const char* file;  // a part of its path, which ends in its last component
   const char* what;
 };
 constexpr Instrument kInstruments[] = {
@@ -154,17 +154,21 @@ constexpr Instrument kInstruments[] = {
     {"/FEXInterpreter", "FEX-Emu runs this program"},   {"/box64", "box64 runs this program"},
 };
 
-bool contains(const char* text, const char* part) {
-  for (; *text != '\0'; ++text)
-    if (starts_with(text, part)) return true;
-  return false;
+// Whether `part` is in `path` and no directory follows it: a program's data may lie below a directory of such a name.
+bool names_file(const char* path, const char* part) {
+  const char* behind = nullptr;
+  for (; *path != '\0'; ++path)
+    if (starts_with(path, part)) behind = path + __builtin_strlen(part);
+  if (behind == nullptr) return false;
+  while (*behind != '\0' && *behind != '/') ++behind;
+  return *behind == '\0';
 }
 
 // nullptr: of none.
 const char* instrument_of(const char* path) {
   if (path[0] != '/') return nullptr;
   for (const Instrument& tool : kInstruments)
-    if (contains(path, tool.file)) return tool.what;
+    if (names_file(path, tool.file)) return tool.what;
   return nullptr;
 }
 bool ends_with(const char* text, std::uint32_t bytes, const char* suffix) {

@@ -1,4 +1,5 @@
 // What check_capturable refuses. Each prints the refusal and ends with 42.
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -7,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -58,8 +60,18 @@ SCENARIO(refuse_asynchronous_io) {
   expect_refusal();
 }
 
-// As valgrind's own files are told: by their names.
+// As valgrind's own files are told: by their names. A directory of such a name holds anybody's data.
 SCENARIO(refuse_instrumented) {
+  char directory[] = "/tmp/vgpreload_shadowib_XXXXXX";
+  CHECK_THAT(::mkdtemp(directory) != nullptr);
+  const std::string data = std::string(directory) + "/data";
+  const int below = ::open(data.c_str(), O_RDWR | O_CREAT | O_EXCL, 0600);
+  CHECK_THAT(below >= 0 && ::ftruncate(below, 4096) == 0);
+  void* const mapped = ::mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE, below, 0);
+  CHECK_THAT(mapped != MAP_FAILED);
+  const Status anybodys = check_capturable();
+  CHECK_THAT(anybodys.ok() && ::munmap(mapped, 4096) == 0);
+  CHECK_THAT(::unlink(data.c_str()) == 0 && ::rmdir(directory) == 0);
   char path[] = "/tmp/vgpreload_shadowib_XXXXXX";
   const int fd = ::mkstemp(path);
   CHECK_THAT(fd >= 0 && ::ftruncate(fd, 4096) == 0);
