@@ -38,7 +38,7 @@ def line_plot(path, title, x_title, y_title, series, log_y=False):
         part = (math.log10(y / low) / math.log10(high / low)) if log_y else (y - low) / (high - low)
         return height - bottom - part * (height - top - bottom)
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="sans-serif" '
            f'font-size="12">', '<rect width="100%" height="100%" fill="white"/>',
            f'<text x="{width / 2}" y="24" text-anchor="middle" font-size="15">{title}</text>']
     for tick in ticks:

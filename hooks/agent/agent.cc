@@ -246,16 +246,18 @@ __attribute__((destructor)) void leave_job() {
 
 void replace_closed_descriptors() {
   int first = -1;
-  const int closed = forget_closed_descriptors(&first);
-  if (closed == 0) return;
+  // Another descriptor of ours may have got its number already, and one that is always ready would keep the agent
+  // awake.
+  const bool lost_cancel = !is_still_the_owned_descriptor(g_agent.cancel.load());
+  int closed = forget_closed_descriptors(&first);
+  if (closed == 0 && !lost_cancel) return;
+  if (closed == 0) closed = 1, first = g_agent.cancel.load();
   if (g_agent.closed_descriptors == 0) {
     g_agent.first_closed = first;
     log_line(LogLevel::kWarn, "the program has closed %d descriptors of shadowib, %d and others, past libc", closed,
              first);
   }
   g_agent.closed_descriptors += closed;
-  // Asked before anything is opened, which may get the number.
-  const bool lost_cancel = !is_owned_descriptor(g_agent.cancel.load());
   std::unique_ptr<Exchange> exchange;
   if (Exchange::open(g_job.info.exchange, false, &exchange).ok()) g_job.exchange = exchange.release();
   if (lost_cancel) g_agent.cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

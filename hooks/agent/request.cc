@@ -63,6 +63,16 @@ Status begin(bool kill, int timeout_ms, Output* output) {
   return status;
 }
 
+// Why the command has not taken the latest checkpoint, as its exit code tells who starts it by hand. Inside.
+Code reason_of_the_command() {
+  std::string text;
+  bool found = false;
+  Fields fields;
+  const std::string key = checkpoint_key(g_job.info.epoch, g_agent.last_request, "fail/command");
+  if (!g_job.exchange->get(key, &text, &found).ok() || !found || !decode_fields(text, &fields)) return Code::kAborted;
+  return status_from_fields(fields).code();
+}
+
 }  // namespace
 
 int request_checkpoint(bool kill, int timeout_ms, Status* status, std::string* set_path) {
@@ -91,7 +101,7 @@ int request_checkpoint(bool kill, int timeout_ms, Status* status, std::string* s
           set_path->assign(g_agent.outcome);
         else
           *status =
-              Status::of(Code::kAborted, 0, "%.300s",
+              Status::of(round_over ? reason_of_the_command() : Code::kAborted, 0, "%.300s",
                          output.length > 0 ? output.last_line() : "the checkpoint command ended without a word");
         return 0;
       }

@@ -20,6 +20,8 @@ namespace shadowib {
 namespace {
 
 std::atomic<std::uint64_t> g_owned[kMaxOwnedDescriptors / 64];
+// Numbers that were owned already when they were owned: the earlier descriptor was closed past the guard.
+std::atomic<std::uint64_t> g_replaced[kMaxOwnedDescriptors / 64];
 std::atomic<int> g_lowest{INT_MAX};
 
 struct Mapping {
@@ -31,7 +33,8 @@ Mapping g_mappings[kMaxOwnedMappings] SHADOWIB_GUARDED_BY(g_mappings_lock);
 int g_mapping_count SHADOWIB_GUARDED_BY(g_mappings_lock) = 0;
 
 void mark(int fd) {
-  g_owned[fd / 64].fetch_or(1ull << (fd % 64), std::memory_order_release);
+  const std::uint64_t bit = 1ull << (fd % 64);
+  if ((g_owned[fd / 64].fetch_or(bit, std::memory_order_acq_rel) & bit) != 0) g_replaced[fd / 64].fetch_or(bit);
   int low = g_lowest.load();
   while (fd < low && !g_lowest.compare_exchange_weak(low, fd)) {
   }
@@ -77,13 +80,21 @@ void close_owned_descriptor(int fd) {
   raw_close(fd);
 }
 
-void disown_descriptor(int fd) { g_owned[fd / 64].fetch_and(~(1ull << (fd % 64))); }
+void disown_descriptor(int fd) {
+  const std::uint64_t bit = 1ull << (fd % 64);
+  g_replaced[fd / 64].fetch_and(~bit);
+  g_owned[fd / 64].fetch_and(~bit);
+}
 
 // Another thread may close and own the same number between two looks, so each is taken twice.
 static bool is_closed(int fd) {
   for (int look = 0; look < 2; ++look)
     if (!is_owned_descriptor(fd) || ::syscall(SYS_fcntl, fd, F_GETFD) >= 0 || errno != EBADF) return false;
   return is_owned_descriptor(fd);
+}
+
+bool is_still_the_owned_descriptor(int fd) {
+  return is_owned_descriptor(fd) && (g_replaced[fd / 64].load() >> (fd % 64) & 1) == 0 && !is_closed(fd);
 }
 
 int forget_closed_descriptors(int* first) {

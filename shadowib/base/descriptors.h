@@ -25,6 +25,10 @@ void close_owned_descriptor(int fd);
 // Unmarks an owned descriptor and leaves it open.
 void disown_descriptor(int fd);
 
+// False: the program has closed `fd` past the guard since it was owned, whether or not another owned descriptor has
+// got the number.
+bool is_still_the_owned_descriptor(int fd);
+
 // Unmarks the owned descriptors that are not open any more: the program has closed them by system calls of its own,
 // past the guard. Returns their number, and the lowest of them in *first.
 int forget_closed_descriptors(int* first);

@@ -122,5 +122,22 @@ TEST(Descriptors, TellsOfThoseThatWereClosedPastTheGuard) {
   close_owned_descriptor(other);
 }
 
+TEST(Descriptors, ANumberThatAnotherOfOursHasGotIsNotTheFirstOnesAnyMore) {
+  const UnownedDescriptors unowned;
+  const int first = unowned.own(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  ASSERT_GE(first, 0);
+  EXPECT_TRUE(is_still_the_owned_descriptor(first));
+  ::syscall(SYS_close, first);
+  EXPECT_FALSE(is_still_the_owned_descriptor(first));
+  ASSERT_EQ(::syscall(SYS_dup3, 0, first, O_CLOEXEC), first);
+  ASSERT_EQ(unowned.own_in_place(first), first);
+  EXPECT_FALSE(is_still_the_owned_descriptor(first)) << "it is another descriptor";
+  close_owned_descriptor(first);
+  ASSERT_EQ(::syscall(SYS_dup3, 0, first, O_CLOEXEC), first);
+  ASSERT_EQ(unowned.own_in_place(first), first);
+  EXPECT_TRUE(is_still_the_owned_descriptor(first)) << "the number was given back in between";
+  close_owned_descriptor(first);
+}
+
 }  // namespace
 }  // namespace shadowib

@@ -205,7 +205,8 @@ void add_checkpoint(Command& program) {
   command->add_option("--timeout", arguments->timeout_s, "Give up after S seconds; default 60")
       ->between(0.001, 2000000, "seconds")
       ->type_name("S");
-  command->add_option("--keep", arguments->keep, "Then remove all but the job's N newest sets; default none")
+  command
+      ->add_option("--keep", arguments->keep, "Then remove all but the job's N newest sets; by default all are kept")
       ->between(1, 1000000, "sets")
       ->type_name("N");
   command

@@ -11,7 +11,7 @@ void add_network(Command* command, std::string* network) {
       ->add_option(
           "--network", *network,
           "The network that ib2tcp uses between hosts: an interface, a\nsubnet as 10.1.0.0/16, a list of them, "
-          "or any; default\n$SHADOWIB_IB2TCP_NETWORK, else any")
+          "or any; default\n$SHADOWIB_IB2TCP_NETWORK, else at a restart the program's own, else any")
       ->not_empty("a network")
       ->type_name("NET")
       ->completed_by("ls /sys/class/net");

@@ -281,7 +281,8 @@ void add_run(Command& program) {
       ->type_name("SIGNALS");
   command
       ->add_option("--keep", options->keep,
-                   "After a checkpoint that the job takes of itself remove all but its\nN newest sets; default none")
+                   "After a checkpoint that the job takes of itself remove all but its\nN newest sets; by default "
+                   "all are kept")
       ->between(1, 1000000, "sets")
       ->type_name("N");
   command->add_option("--timeout", options->timeout_s, "How long such a checkpoint may take; default 60")

@@ -137,6 +137,15 @@ TEST_F(AgentTest, AProgramAsksForItsOwnCheckpoint) {
   EXPECT_EQ(sets[0].manifest.members.size(), 2u);
 }
 
+TEST_F(AgentTest, AProgramThatAsksIsToldThatAnotherCannotBeCaptured) {
+  start(1, {{"AGENT_TEST_DESCRIPTORS", "closed"}});
+  members_.push_back(std::make_unique<Member>(
+      directory_, 1, Environment{{"AGENT_TEST_REQUEST", "request"}, {"SHADOWIB_COMMAND", AGENT_COMMAND}}));
+  const int ended = members_.back()->wait();
+  ASSERT_TRUE(WIFEXITED(ended));
+  EXPECT_EQ(WEXITSTATUS(ended), 50 + static_cast<int>(Code::kRefused));
+}
+
 TEST_F(AgentTest, IntervalStartsCheckpointsByItself) {
   start(2, {{"SHADOWIB_INTERVAL", "0.3"}, {"SHADOWIB_COMMAND", AGENT_COMMAND}});
   const std::int64_t deadline = monotonic_ns() + 20'000'000'000;

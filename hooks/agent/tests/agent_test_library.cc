@@ -68,5 +68,5 @@ extern "C" __attribute__((visibility("default"))) int agent_test_request(int kil
   std::string path;
   int result = shadowib::request_checkpoint(kill != 0, 20000, &status, &path);
   if (!status.ok()) shadowib::log_line(shadowib::LogLevel::kError, "%s", status.text());
-  return status.ok() ? result : -1;
+  return status.ok() ? result : 50 + static_cast<int>(status.code());
 }

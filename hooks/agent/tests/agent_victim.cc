@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   pthread_create(&threads[0], nullptr, allocate_all_the_time, nullptr);
   pthread_create(&threads[1], nullptr, allocate_all_the_time, nullptr);
   pthread_create(&threads[2], nullptr, wait_for_ever, nullptr);
-  if (argc > 2 && agent_test_request(0) != 0) return 5;
+  if (const int failed = argc > 2 ? agent_test_request(0) : 0; failed != 0) return failed;
   if (argc > 2 && (wait(nullptr) != -1 || errno != ECHILD)) return 6;  // the command is no child of ours
   for (std::uint64_t i = 1; !g_end; ++i) {
     if (pwrite(counter, &i, sizeof(i), 0) != sizeof(i)) return 4;

@@ -30,8 +30,10 @@ Status judge_ended(const Tables& tables, const Table& parent, const Child& child
 Status judge_living(const Tables& tables, const Table& parent, const Child& child) {
   const Table* const table = find_member(tables, parent, child.pid);
   if (table == nullptr)
-    return refuse_child(parent, child, "it is no member of the job; wait for it to end, or use run --join-children",
-                        EAGAIN);
+    return refuse_child(
+        parent, child,
+        "it is no member of the job; wait for it to end; run --join-children lets programs that it starts join",
+        EAGAIN);
   if (parent_of(tables, *table) != &parent)
     return Status::of(Code::kCorrupt, 0, "process %d is the child of two members", child.pid);
   if (table->session != parent.session && table->session != table->pid)
