@@ -100,7 +100,7 @@ def run() -> int:
     line = Line("refusals", __doc__)
     line.case("TCP to an outsider", to_an_outsider)
     for kind, expected in (("inotify", "(?i)inotify"), ("io_uring", "(?i)io_?uring"), ("userfaultfd", "(?i)userfaultfd"),
-                           ("raw", "(?i)raw socket"), ("flock", "(?i)lock"), ("record-lock", "(?i)lock"),
+                           ("raw", "(?i)raw socket"), ("lease", "(?i)lease"), ("notification", "(?i)(notif|F_NOTIFY)"),
                            ("device-mapping", "(?i)(/dev/|perf_event)"), ("in-flight", "(?i)(SCM_RIGHTS|in flight)")):
         line.case(kind, lambda case, k=kind, e=expected: refuse(case, k, "", e))
     line.case("ptraced", lambda case: refuse(case, "nothing", "", "(?i)trace", tracer=True))

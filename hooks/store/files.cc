@@ -60,8 +60,9 @@ class SystemFiles : public Files {
 
   // The size is the one of the open file. Before the open, a client of NFS may know a size from seconds ago.
   int sync(const std::string& path, std::uint64_t* bytes) override {
-    int fd = -1;
-    if (const int error = open(path, &fd); error != 0) return error;
+    // A directory may be reached by a symbolic link, a piece of a set may not.
+    int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (const int error = fd < 0 ? open(path, &fd) : 0; error != 0) return error;
     struct stat info {};
     const int error = ::fstat(fd, &info) == 0 && ::fsync(fd) == 0 ? 0 : errno;
     ::close(fd);

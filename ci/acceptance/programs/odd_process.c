@@ -67,18 +67,18 @@ static struct odd make_raw(const char* unused) {
 
 static int lock_file(void) { return need(open("locked", O_RDWR | O_CREAT, 0600), "open"); }
 
-static struct odd make_flock(const char* unused) {
+static struct odd make_lease(const char* unused) {
   (void)unused;
   int fd = lock_file();
-  need(flock(fd, LOCK_EX), "flock");
+  need(fcntl(fd, F_SETLEASE, F_WRLCK), "fcntl(F_SETLEASE)");
   return (struct odd){.fd = fd, .other = -1};
 }
 
-static struct odd make_record_lock(const char* unused) {
+static struct odd make_notification(const char* unused) {
   (void)unused;
-  struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 10, .l_len = 20};
-  int fd = lock_file();
-  need(fcntl(fd, F_SETLK, &lock), "fcntl(F_SETLK)");
+  int fd = need(open(".", O_RDONLY | O_DIRECTORY), "open");
+  signal(SIGIO, SIG_IGN);
+  need(fcntl(fd, F_NOTIFY, DN_CREATE | DN_MULTISHOT), "fcntl(F_NOTIFY)");
   return (struct odd){.fd = fd, .other = -1};
 }
 
@@ -165,8 +165,8 @@ static const struct {
               {"io_uring", make_io_uring},
               {"userfaultfd", make_userfaultfd},
               {"raw", make_raw},
-              {"flock", make_flock},
-              {"record-lock", make_record_lock},
+              {"lease", make_lease},
+              {"notification", make_notification},
               {"device-mapping", make_device_mapping},
               {"in-flight", make_in_flight},
               {"child", make_child},

@@ -289,6 +289,16 @@ TEST_F(SetTest, ASetIsNeverReplacedAndAShortImageNeverCommitted) {
   EXPECT_TRUE(fs::exists(dir_ + "/sets/job.0001/keep"));
 }
 
+TEST_F(SetTest, ADirectoryMayBeReachedByALink) {
+  fs::create_directory(dir_ + "/real");
+  fs::create_directory_symlink(dir_ + "/real", dir_ + "/link");
+  std::string staging;
+  std::uint32_t number = 0;
+  const Status s = open_directory_store(dir_ + "/link/new")->stage("job", &staging, &number);
+  EXPECT_TRUE(s.ok()) << s.text();
+  EXPECT_TRUE(fs::exists(dir_ + "/real/new/sets"));
+}
+
 TEST_F(SetTest, UnwritablePlacesAreNamed) {
   std::string staging;
   std::uint32_t number = 0;
