@@ -139,7 +139,10 @@ static int turned_munmap(void* address, size_t bytes) {
 
 static void turn_munmap(void) {
   unsigned char jump[13] = {0x49, 0xbb, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0xff, 0xe3}; /* movabs $x, %r11; jmp *%r11 */
-  unsigned char* const munmap_of_libc = dlsym(RTLD_NEXT, "munmap");
+  /* By name: RTLD_NEXT finds libc's for libraries, but the guard of a preloaded library for a program. */
+  void* const libc = dlopen("libc.so.6", RTLD_LAZY | RTLD_NOLOAD);
+  unsigned char* const munmap_of_libc = libc != NULL ? dlsym(libc, "munmap") : NULL;
+  CHECK(munmap_of_libc != NULL);
   const uintptr_t target = (uintptr_t)turned_munmap, page = (uintptr_t)munmap_of_libc & ~(uintptr_t)4095;
   memcpy(jump + 2, &target, sizeof(target));
   CHECK(mprotect((void*)page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC) == 0);

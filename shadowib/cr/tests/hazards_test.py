@@ -32,7 +32,7 @@ class Hazard(RestartCase):
         killed = set(codes) == {-9}
         while killed:
             codes = self.codes([self.restart(self.newest(), *(() if guard is None else ("--timeout", "8")))])
-            killed = "killed by signal 9" in self.processes[-1].log.read_text(errors="replace")
+            killed = "ended on request" in self.processes[-1].log.read_text(errors="replace")
         return codes, "".join(p.log.read_text(errors="replace") for p in self.processes)
 
     def codes(self, processes):
