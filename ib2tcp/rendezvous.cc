@@ -22,8 +22,6 @@
 namespace shadowib::ib2tcp {
 namespace {
 
-constexpr std::uint32_t kEndpointMagic = 0x45324249;  // "IB2E"
-constexpr std::uint16_t kEndpointVersion = 3;
 constexpr std::uint16_t kLastLid =
     0xBFFE;  // 0xBFFF stands for nobody (shadowib/cr/peers.h); above are multicast LIDs
 constexpr int kBacklog = 256;

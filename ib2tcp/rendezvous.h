@@ -21,6 +21,9 @@ enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp, kOfi };
 
 inline constexpr std::size_t kMaxAddresses = 8;
 
+inline constexpr std::uint32_t kEndpointMagic = 0x45324249;  // "IB2E"
+inline constexpr std::uint16_t kEndpointVersion = 3;
+
 // A process publishes one as ib2tcp/ep/<lid>, for each of its LIDs. Fixed layout, checked on reading.
 struct Endpoint {
   std::uint32_t magic;

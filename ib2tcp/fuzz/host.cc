@@ -60,8 +60,8 @@ void start_fuzz_host(std::uint16_t peer_lid) {
   g_engine = new Engine;
   if (g_engine->open() != 0) abort();
   Endpoint peer{};
-  peer.magic = 0x45324249;
-  peer.version = 2;
+  peer.magic = kEndpointMagic;
+  peer.version = kEndpointVersion;
   peer.lid = peer_lid;
   memset(peer.uuid, 1, sizeof(peer.uuid));
   const std::string key = "ib2tcp/ep/" + std::to_string(peer_lid);
