@@ -160,19 +160,31 @@ Sharing directories(const Judgement& j, int tid) {
   return is_elsewhere(j, tid, "cwd") || is_elsewhere(j, tid, "root") ? Sharing::kOwn : Sharing::kUnknown;
 }
 
+// Field 9 of /proc/PID/stat; 0 if there is no such thread any more.
+std::uint64_t flags_of(int tid) {
+  char stat[1024];
+  if (read_task_file(tid, "stat", stat, sizeof(stat)) <= 0) return 0;
+  const char* at = std::strrchr(stat, ')');
+  for (int field = 2; at != nullptr && field < 9; ++field) at = std::strchr(at + 1, ' ');
+  return at != nullptr ? parse_number(&at) : 0;
+}
+
 // The kernel's own threads for a ring take no signal, so that a stop would wait for them in vain. They block every
-// signal, and have a flag of their own in field 9 of /proc/PID/stat.
+// signal, and have a flag of their own.
 bool serves_a_ring(const char* text, int tid) {
   constexpr std::uint64_t kNeverBlocked = 1ull << (SIGKILL - 1) | 1ull << (SIGSTOP - 1);
   constexpr std::uint64_t kWorkers = 0x10 | 0x4000;  // PF_IO_WORKER, PF_USER_WORKER
   const char* mask = find_line(text, "SigBlk:");
   while (mask != nullptr && (*mask == ' ' || *mask == '\t')) ++mask;
   if (mask == nullptr || parse_number(&mask, 16) != ~kNeverBlocked) return false;
-  char stat[1024];
-  if (read_task_file(tid, "stat", stat, sizeof(stat)) <= 0) return false;
-  const char* at = std::strrchr(stat, ')');
-  for (int field = 2; at != nullptr && field < 9; ++field) at = std::strchr(at + 1, ' ');
-  return at != nullptr && (parse_number(&at) & kWorkers) != 0;
+  return (flags_of(tid) & kWorkers) != 0;
+}
+
+// A thread that ends has given up its descriptors and directories, which then compare as others.
+bool is_ending(int tid) {
+  constexpr std::uint64_t kExiting = 0x4, kGone = 0;  // PF_EXITING
+  const std::uint64_t flags = flags_of(tid);
+  return flags == kGone || (flags & kExiting) != 0;
 }
 
 Status judge_filters(const char* text, int tid) {
@@ -224,9 +236,9 @@ Status judge_thread(const Judgement& j, int tid) {
     std::snprintf(what, sizeof(what), "has %s of its own", field.words);
     return refuse(text, tid, what, field.remedy);
   }
-  if (directories(j, tid) == Sharing::kOwn)
+  if (directories(j, tid) == Sharing::kOwn && !is_ending(tid))
     return refuse(text, tid, "has a working directory of its own", "do not unshare(CLONE_FS)");
-  if (descriptors(j, tid) == Sharing::kOwn)
+  if (descriptors(j, tid) == Sharing::kOwn && !is_ending(tid))
     return refuse(text, tid, "has descriptors of its own", "do not unshare(CLONE_FILES)");
   if (j.again) return {};
   if (core_cookie_of(tid) != g_place.core_cookie)
