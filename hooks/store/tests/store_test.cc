@@ -47,7 +47,7 @@ TEST_P(PowerFailure, LeavesASetWholeOrAbsent) {
     for (int changes = 0; !done; ++changes) {
       ASSERT_LT(changes, 100);
       ForgetfulFiles files;
-      const std::unique_ptr<Store> store = open_directory_store("/work/ckpt", files);
+      const std::unique_ptr<Store> store = open_directory_store("/home/user/ckpt", files);
       std::string set;
       if (earlier == 1) {
         ASSERT_TRUE(take(*store, files, &set).ok());
@@ -67,7 +67,7 @@ TEST_P(PowerFailure, LeavesASetWholeOrAbsent) {
 TEST_P(PowerFailure, LeavesASetThatIsBeingRemovedWholeOrHidden) {
   for (int changes = 0; changes < 4; ++changes) {
     ForgetfulFiles files;
-    const std::unique_ptr<Store> store = open_directory_store("/work/ckpt", files);
+    const std::unique_ptr<Store> store = open_directory_store("/home/user/ckpt", files);
     std::string set;
     ASSERT_TRUE(take(*store, files, &set).ok());
     files.stop_after(changes);
