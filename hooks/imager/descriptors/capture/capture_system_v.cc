@@ -26,8 +26,6 @@
 namespace shadowib::descriptors {
 namespace {
 
-constexpr int kMostSemaphores = 1 << 16;  // of all sets that are looked at
-
 Status refuse_object(const char* what, int id, const char* why, int error = 0) {
   return Status::of(Code::kRefused, error, "System V %s %d of pid %d cannot be checkpointed: %s", what, id,
                     ::getpid(), why);
@@ -76,6 +74,15 @@ std::int64_t start_of_this_process() {
   return now.tv_sec - running.tv_sec + ticks / ::sysconf(_SC_CLK_TCK) - kRounded;
 }
 
+// Of one semop(2).
+int most_operations() {
+  seminfo limits{};
+  union {
+    seminfo* info;
+  } argument{&limits};
+  return ::semctl(0, 0, IPC_INFO, argument) >= 0 ? limits.semopm : 0;
+}
+
 class Looker {
  public:
   explicit Looker(Table* table) : table_(table) {
@@ -84,15 +91,12 @@ class Looker {
     started_ = start_of_this_process();
     std::string name;
     restarted_ = read_proc_file("/proc/1/comm", &name) == 0 && name.starts_with("shadowib");
+    asked_together_ = std::min(kAskedTogether, std::max(1, (most_operations() - 2) / 4));
   }
 
   Status semaphores() {
-    int looked_at = 0;
-    for (const Line& line : read_lines("/proc/sysvipc/sem")) {
-      const auto count = static_cast<int>(line.fields[3]);
-      if ((looked_at += count) > kMostSemaphores) return {};
-      SHADOWIB_TRY(semaphore_set(static_cast<int>(line.fields[1]), count));
-    }
+    for (const Line& line : read_lines("/proc/sysvipc/sem"))
+      SHADOWIB_TRY(semaphore_set(static_cast<int>(line.fields[1]), static_cast<int>(line.fields[3])));
     return {};
   }
 
@@ -141,12 +145,33 @@ class Looker {
       Semaphore& s = set.semaphores.emplace_back();
       s.value = values[static_cast<std::size_t>(n)];
       s.user = user(pid);
-      // Asking makes the end of this process set sem_otime, which is a sign to programs while it is 0.
-      if (set.used != 0) s.adjustment = undo_of_semaphore(id, n, s.value);
-      ours = ours || is_own(pid) || s.adjustment != 0;
+      ours = ours || is_own(pid);
       touched = touched || pid != 0;
     }
+    // Asking makes the end of this process set sem_otime, which is a sign to programs while it is 0.
+    if (set.used != 0) SHADOWIB_TRY(find_adjustments(values, &set, &ours));
     if (ours || (!touched && is_fresh(info.sem_perm, info.sem_ctime))) table_->semaphores.push_back(std::move(set));
+    return {};
+  }
+
+  // Many semaphores at a time: a machine may have millions, and nearly none has an adjustment.
+  Status find_adjustments(const std::vector<unsigned short>& values, SemaphoreSet* set, bool* found) {
+    const int count = static_cast<int>(values.size());
+    for (int first = 0; first < count; first += asked_together_) {
+      const int some = std::min(asked_together_, count - first);
+      const int answer = ask_for_undo(set->id, values.data(), first, some);
+      if (answer == EAGAIN) continue;
+      // A process that may not operate on the set has no adjustment there, nor has a set that is gone.
+      if (answer == EACCES || answer == EPERM || answer == EIDRM || answer == EINVAL) return {};
+      if (answer != ERANGE)
+        return refuse_object("semaphore set", set->id, "the kernel does not tell what SEM_UNDO has noted (semop)",
+                             answer);
+      for (int n = first; n < first + some; ++n) {
+        Semaphore& s = set->semaphores[static_cast<std::size_t>(n)];
+        s.adjustment = undo_of_semaphore(set->id, n, s.value);
+        *found = *found || s.adjustment != 0;
+      }
+    }
     return {};
   }
 
@@ -198,6 +223,7 @@ class Looker {
   std::uint64_t space_ = 0;
   std::int64_t started_ = 0;
   bool restarted_ = false;  // process 1 is a restart's
+  int asked_together_ = 1;  // semaphores
 };
 
 }  // namespace
