@@ -5,58 +5,64 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/raw/needed_calls.h"
 #include "hooks/threads/thread_judge.h"
 #include "shadowib/base/descriptors.h"
-#include "shadowib/base/log.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
 
-constexpr int kProbeMs = 10000;
+bool g_allowed = false;  // all calls were tried, and the filter ends none
 
-bool g_probed = false;
-Status g_answer;
-
-// All that comes until the writer ends.
-std::string read_all(int fd) {
-  std::string text;
+// All that comes until the writer ends. False: it has not ended, and has said nothing for so long.
+bool read_all(int fd, int patience_ms, std::string* text) {
   for (char buffer[1024];;) {
     pollfd readable{fd, POLLIN, 0};
-    if (::syscall(SYS_poll, &readable, 1, kProbeMs) <= 0) return text;
+    if (::syscall(SYS_poll, &readable, 1, patience_ms) <= 0) return false;
     const ssize_t n = ::read(fd, buffer, sizeof(buffer));
-    if (n <= 0) return text;
-    text.append(buffer, static_cast<std::size_t>(n));
+    if (n <= 0) return true;
+    text->append(buffer, static_cast<std::size_t>(n));
   }
 }
 
-// The command's last line; "" if it could not be started.
-std::string last_word() {
+// What cannot be tried now is no answer: the next attempt asks again.
+Status try_again(const char* why) {
+  return Status::of(Code::kRefused, EAGAIN,
+                    "the command that tries what this process's seccomp filter allows %s; try the checkpoint again",
+                    why);
+}
+
+Status not_started(const Status& why) {
+  if (why.error() == EAGAIN || why.error() == ENOMEM) return try_again("cannot be started now");
+  return Status::of(Code::kRefused, why.error(),
+                    "%.250s. It is to try what the seccomp filter allows that this process was started under",
+                    why.text());
+}
+
+Status ask(int patience_ms) {
   int pipe[2], ours[2];
   {
     UnownedDescriptors unowned;
-    if (::pipe2(pipe, O_CLOEXEC) != 0) return {};
+    if (::pipe2(pipe, O_CLOEXEC) != 0)
+      return Status(Code::kIo, errno, "cannot make a pipe to try what this process's seccomp filter allows");
     for (int i = 0; i < 2; ++i) ours[i] = unowned.own(pipe[i]);
   }
   const Status started = start_command({kProbeOption}, ours[1]);
   close_owned_descriptor(ours[1]);
-  std::string text = started.ok() ? read_all(ours[0]) : std::string();
+  std::string text;
+  const bool ended = started.ok() && read_all(ours[0], patience_ms, &text);
   close_owned_descriptor(ours[0]);
+  if (!started.ok()) return not_started(started);
+  if (!ended) return try_again("does not go on");
   while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text.substr(text.rfind('\n') + 1);
-}
-
-Status ask() {
-  const std::string last = last_word();
+  const std::string last = text.substr(text.rfind('\n') + 1);
   if (last == kProbeDone) return {};
-  if (last.empty()) {
-    log_line(LogLevel::kWarn, "the command cannot try what this process's seccomp filter allows; going on without");
-    return {};
-  }
+  if (last.empty()) return try_again("has ended before it tried a call");
   return Status::of(
       Code::kRefused, 0,
       "the seccomp filter that this process was started under ends a process that calls %.40s(2), which a "
@@ -67,13 +73,13 @@ Status ask() {
 
 }  // namespace
 
-Status probe_filter() {
-  if (!place_has_filter()) return {};
-  if (!g_probed) g_answer = ask();
-  g_probed = true;
-  return g_answer;
+Status probe_filter(int patience_ms) {
+  if (g_allowed || !place_has_filter()) return {};
+  SHADOWIB_TRY(ask(patience_ms));
+  g_allowed = true;
+  return {};
 }
 
-void forget_filter_probe() { g_probed = false; }
+void forget_filter_probe() { g_allowed = false; }
 
 }  // namespace shadowib

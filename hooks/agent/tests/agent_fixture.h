@@ -33,6 +33,7 @@ class Member {
     if (pid_ != 0) return;
     setenv("SHADOWIB_JOB", "job", 1);
     setenv("SHADOWIB_DIR", directory.c_str(), 1);
+    setenv("SHADOWIB_COMMAND", SHADOWIB_CLI, 1);  // tries the filter of a container
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     close_range(3, ~0u, 0);  // whatever the test runner leaks would lead outside the job
     execl(AGENT_VICTIM, AGENT_VICTIM, counter_path_.c_str(), getenv("AGENT_TEST_REQUEST"), nullptr);
