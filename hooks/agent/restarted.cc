@@ -80,17 +80,39 @@ std::string restart_key(const char* what) {
   return std::string(g_job.info.epoch) + "/restart/" + what + "/" + std::to_string(g_job.info.member);
 }
 
+// Told after the fault point: a member that has told of kGo fails no more.
 Status pass(Phase phase) {
+  SHADOWIB_TRY(fault_point(phase));
   Fields fields;
   fields["phase"] = std::to_string(number_of(phase));
-  SHADOWIB_TRY(publish_fields(restart_key("phase"), fields));
-  return fault_point(phase);
+  return publish_fields(restart_key("phase"), fields);
 }
 
 Status barrier(const char* name) {
   const std::string prefix = std::string(g_job.info.epoch) + "/restart/";
   return g_job.exchange->barrier(prefix + "b/" + name, std::to_string(g_job.info.member),
                                  static_cast<int>(g_job.info.member_count), barrier_ms(g_job.info), prefix + "abort");
+}
+
+// Files that the restart rolls back are cut when every member has told of kGo, and before any goes.
+Status await_cut() {
+  constexpr int kStepMs = 100;
+  if (g_job.info.awaits_cut == 0) return {};
+  const std::string prefix = std::string(g_job.info.epoch) + "/restart/";
+  const std::int64_t deadline_ns = monotonic_ns() + barrier_ms(g_job.info) * std::int64_t{1'000'000};
+  std::uint64_t token = 0;
+  for (;;) {
+    std::string text;
+    bool cut = false, aborted = false;
+    SHADOWIB_TRY(g_job.exchange->get(restart_key("cut"), &text, &cut));
+    if (cut) return {};
+    SHADOWIB_TRY(g_job.exchange->get(prefix + "abort", &text, &aborted));
+    if (aborted) return Status::of(Code::kAborted, 0, "the restart was given up: %.300s", text.c_str());
+    if (monotonic_ns() >= deadline_ns)
+      return Status(Code::kTimeout, 0, "the restart command has not rolled back the files in time");
+    const Status status = g_job.exchange->watch(prefix + "cut", &token, kStepMs, -1);
+    if (!status.ok() && status.code() != Code::kTimeout) return status;
+  }
 }
 
 // The new generation's exchange, lock and key. The old Exchange is abandoned: its descriptors are not ours any more.
@@ -127,8 +149,9 @@ Status go() {
   SHADOWIB_TRY(launcher_is_gone(g_job.exchange, g_job.info.epoch, g_job.info.member));
   SHADOWIB_TRY(pass(Phase::kRestarted));
   run_hooks(2);
-  SHADOWIB_TRY(pass(Phase::kGo));
   SHADOWIB_TRY(lock_mappings_to_come());
+  SHADOWIB_TRY(pass(Phase::kGo));
+  SHADOWIB_TRY(await_cut());
   SHADOWIB_TRY(barrier("go"));  // nobody runs before everybody can
   return publish_fields(restart_key("done"), {});
 }

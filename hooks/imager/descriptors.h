@@ -155,6 +155,9 @@ struct ChangedFile {
 // A file that is younger has replaced the one of the checkpoint. 0: not known.
 Status find_changed_files(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                           std::int64_t saved_s, std::vector<ChangedFile>* files);
+// Looks at files once more, just before they are cut. kRefused names the first that another has replaced, that is
+// shorter, or that a process has opened for writing, or mapped. `is_own`: processes of the restart, which may.
+Status judge_cut(std::vector<ChangedFile> files, const std::function<bool(int pid)>& is_own);
 // Cuts a file that has grown to its length at the checkpoint. kRefused if the kernel refuses, or if another file has
 // the name.
 Status cut_file(const ChangedFile& file);

@@ -25,7 +25,7 @@ struct RestartOptions {
   std::set<std::uint32_t> members;                      // to be started here; none: all of the set
   // Asked now and then while processes run, may be empty: a failure ends them.
   std::function<Status()> watch;
-  std::vector<ChangedFile> cut;  // cut when all members are restored, before the first of them runs
+  std::vector<ChangedFile> cut;  // cut when all members are ready, before the first of them runs
 };
 
 struct RestartedProcess {

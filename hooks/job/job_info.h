@@ -24,6 +24,9 @@ struct JobInfo {
   char fault[64];             // SHADOWIB_FAULT of the restarting command, or empty (hooks/threads/fault.h)
   // New fields go to the end: images with an older layout are told less (imager/save/restart_mailbox.h).
   char ib2tcp_network[128];  // --network of the restarting command, or empty
+  // Not 0: files are rolled back. The command cuts them once every member is ready, and then tells this member to go.
+  std::uint32_t awaits_cut;
+  std::uint32_t reserved;
 };
 
 // Twice a step, so that who fails in one is heard of before the others give up.

@@ -28,6 +28,7 @@
 //   <epoch>/restart/started/<index>  a restart command has this member in its share: the name of the share's lock
 //   <epoch>/restart/meet/<name>      where a part of a restart awaits connections of others (restore_apart.cc)
 //   <epoch>/restart/phase/<index>    phase a restarted member has passed (110..140)
+//   <epoch>/restart/cut/<index>      published by a restart command: files are rolled back, the member may go
 //   <epoch>/restart/done/<index>     a restarted member has passed fault point 140: its threads run
 //   <epoch>/restart/fail/<index>     code= errno= text= : its restart failed, it exits
 // Liveness, on the file system and not in the exchange: each member holds an exclusive lock (of its open file) on

@@ -19,6 +19,7 @@
 #include "hooks/imager/restore/member.h"
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/process_tree.h"
+#include "hooks/imager/restore/roll_back.h"
 #include "hooks/job/phase.h"
 #include "hooks/threads/fault.h"
 
@@ -95,7 +96,8 @@ class Supervisor {
     SHADOWIB_TRY(memory_.finish());
     if (plan_ != nullptr) plan_->release();
     SHADOWIB_TRY(watch_children_of_members());
-    for (const ChangedFile& file : options_.cut) SHADOWIB_TRY(cut_file(file));
+    if (!members_await_cut(set_))
+      for (const ChangedFile& file : options_.cut) SHADOWIB_TRY(cut_file(file));
     for (Channel& c : channels_) {
       const char go = 1;
       if (::write(c.go_write, &go, 1) != 1) return Status(Code::kInternal, errno, "cannot release a restored member");
@@ -153,6 +155,7 @@ class Supervisor {
     if (last_pid_ >= 0) ::close(last_pid_);
     JobInfo job = options_.job;
     job.member = members_[index]->image.header.member;
+    job.awaits_cut = options_.cut.empty() ? 0 : 1;
     become_member({&members_[index]->image, &job, plan_.get(), &memory_, &system_v_, &members_[index]->patches,
                    members_[index]->fd, channels_[index].status_write, channels_[index].go_read, last_pid_ >= 0});
   }

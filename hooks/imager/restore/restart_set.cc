@@ -13,13 +13,14 @@
 #include "hooks/imager/restore/namespaces.h"
 #include "hooks/imager/restore/process_groups.h"
 #include "hooks/imager/restore/processor_check.h"
+#include "hooks/imager/restore/roll_back.h"
 #include "hooks/imager/restore/shared_memory.h"
 #include "hooks/threads/sanitizer_thread.h"
 
 namespace shadowib {
 namespace {
 
-constexpr int kWatchMs = 500;
+constexpr int kWatchMs = 500, kRollBackMs = 20;
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
 // In the first child: makes the namespaces, then their first process, and waits for it.
@@ -53,7 +54,7 @@ constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
 class Command {
  public:
   Command(const OpenedSet& set, const RestartOptions& options, std::vector<RestartedProcess>* processes)
-      : set_(set), options_(options), processes_(*processes) {}
+      : set_(set), options_(options), processes_(*processes), roll_back_(set, options) {}
 
   Status run() {
     std::vector<RestartPart> parts;
@@ -110,14 +111,22 @@ class Command {
     while (processes_.size() < set_.members.size()) {
       std::vector<pollfd> polls{{signals, POLLIN, 0}};
       for (const Started& s : started_) polls.push_back({s.ended < s.members ? s.socket : -1, POLLIN, 0});
-      const int ready = ::poll(polls.data(), polls.size(), options_.watch ? kWatchMs : -1);
+      const bool rolls_back = roll_back_.pending() && restored_ == set_.members.size();
+      const int ready = ::poll(polls.data(), polls.size(), rolls_back ? kRollBackMs : options_.watch ? kWatchMs : -1);
       if (ready < 0 && errno != EINTR) return Status(Code::kInternal, errno, "poll failed");
       forward_signals(signals);
       for (std::size_t i = 0; ready > 0 && i < started_.size(); ++i)
         if (polls[i + 1].revents != 0) SHADOWIB_TRY(take_message(&started_[i]));
+      if (rolls_back) SHADOWIB_TRY(roll_back());
       if (options_.watch) SHADOWIB_TRY(options_.watch());
     }
     return {};
+  }
+
+  Status roll_back() {
+    std::vector<pid_t> starters;
+    for (const Started& s : started_) starters.push_back(s.outer);
+    return roll_back_.step(starters);
   }
 
   void forward_signals(int signals) {
@@ -170,6 +179,7 @@ class Command {
   const RestartOptions& options_;
   std::vector<RestartedProcess>& processes_;
   SharedMemoryPlan memory_;
+  RollBack roll_back_;
   std::vector<Started> started_;
   std::size_t restored_ = 0;
 };

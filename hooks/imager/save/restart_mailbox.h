@@ -9,13 +9,16 @@ namespace shadowib {
 
 // The library in an image reads the words that a restart command writes into it. To be raised with each change of
 // what follows, JobInfo included. An older layout has a shorter JobInfo.
-inline constexpr std::uint32_t kMailboxLayout = 2;
-static_assert(sizeof(JobInfo) == 3856, "another layout, another number");
+inline constexpr std::uint32_t kMailboxLayout = 3;
+static_assert(sizeof(JobInfo) == 3864, "another layout, another number");
 
 // The bytes of JobInfo in a layout; 0: unknown.
 constexpr std::uint64_t job_info_bytes(std::uint32_t layout) {
-  return layout == kMailboxLayout ? sizeof(JobInfo) : layout == 1 ? 3728 : 0;
+  return layout == kMailboxLayout ? sizeof(JobInfo) : layout == 2 ? 3856 : layout == 1 ? 3728 : 0;
 }
+
+// The library in an image waits for files to be cut (JobInfo::awaits_cut).
+constexpr bool waits_for_cut(std::uint32_t layout) { return layout >= 3; }
 
 struct RestartMailbox {
   JobInfo job;                   // as the restart command passes it

@@ -150,6 +150,25 @@ class Members(RestartCase):
                 self.assertEqual(pathlib.Path(log).read_text(), expected)
         self.ends(self.restart(3, "--files", "back"), 2)
 
+    def test_a_roll_back_of_a_restart_that_fails(self):
+        """Files are cut when all members are ready, and no sooner: a restart that fails leaves them as they are."""
+        self.ends(self.run_program("appends"), -9)
+        log = self.dir / "appended"
+        failed = self.restart(1, "--files", "roll-back", SHADOWIB_FAULT="140:fail")
+        self.assertNotEqual(failed.wait(TIMEOUT_S), 0)
+        self.assertIn("restored 1 process", failed.log.read_text())
+        self.assertEqual(log.read_text(), "1\n2\n")
+        slow = self.restart(1, "--files", "roll-back", SHADOWIB_FAULT="130:slow")
+        while "restored 1 process" not in slow.log.read_text() and slow.poll() is None:
+            time.sleep(0.01)
+        with open(log, "a"):  # by another process, behind the first look
+            self.ends(slow, 4)
+        self.assertIn(f"cannot roll back {log}: pid {os.getpid()} ", slow.log.read_text())
+        self.assertEqual(log.read_text(), "1\n2\n")
+        self.restart(1, "--files", "roll-back").wait(TIMEOUT_S)
+        self.ends(self.restart(3, "--files", "roll-back"), 0)
+        self.assertEqual(log.read_text(), "1\n2\n3\n")
+
     def test_an_output_that_is_emptied(self):
         """`job >out; restart >out`, as a batch system's requeue has it: the same file, anew."""
         job = self.run_program("appends")

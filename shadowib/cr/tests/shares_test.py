@@ -21,15 +21,15 @@ ON_ANOTHER_HOST = [*restart_case.unshare("--uts"), "sh", "-c", 'hostname shadowi
 
 
 class Shares(restart_case.RestartCase):
-    def begin(self):
+    def begin(self, **options):
         """A server (member 0) and a client (member 1) that have exchanged something, saved and killed."""
         port = free_port()
         words = ["run", "--job", "j", "--backend", "ib2tcp", "--", BUILD / "bin" / "verbs_check", "--port", port, "--iters", ITERATIONS,
                  "--depth", "8", "--talk", REST_US]
-        server = self.start(*words)
+        server = self.start(*words, **options)
         await_listener(port, server)
         self.await_members(1)
-        client = self.start(*words, "127.0.0.1")
+        client = self.start(*words, "127.0.0.1", **options)
         self.programs = (server, client)
         self.await_sends(0)
         self.save(1)
@@ -90,6 +90,24 @@ class Shares(restart_case.RestartCase):
                 self.ends(first, 0)
                 self.ends(second, 0)
                 self.goes_well()
+
+    def test_a_file_that_both_roll_back(self):
+        """Each command finds the other's member writing to it, too."""
+        both = self.dir / "both.log"
+        self.begin(log=both)
+        with open(both, "a") as log:
+            log.write(10_000 * "after the checkpoint\n")
+        late = self.share(1, "1", "--files", "roll-back")
+        self.await_text(late, "waiting for who restarts member 0")
+        self.assertIn("after the checkpoint", both.read_text())
+        early = self.share(1, "0", "--files", "roll-back")
+        self.await_sends(0)
+        self.save(2)
+        self.ends(early, 20)
+        self.ends(late, 20)
+        for command in (early, late):
+            self.assertIn(f"files: {both} has ", command.log.read_text())
+        self.assertNotIn("after the checkpoint", both.read_text())
 
     def test_memory_that_both_have(self):
         programs = [self.run_program(name) for name in ("memory_first", "memory_second")]

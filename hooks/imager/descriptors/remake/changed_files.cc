@@ -103,12 +103,13 @@ void find_mapped(int pid, std::vector<ChangedFile>* files) {
 
 // Marks the files that other processes have open for writing, or mapped. The command itself may have one: its own
 // output.
-void find_other_writers(std::vector<ChangedFile>* files) {
+void find_other_writers(std::vector<ChangedFile>* files, const std::function<bool(int)>& is_own = {}) {
   const auto grown = [](const ChangedFile& file) { return file.state == ChangedFile::kGrown; };
   std::vector<int> pids, numbers;
   if (std::none_of(files->begin(), files->end(), grown) || list_numbers("/proc", &pids) != 0) return;
   for (const int pid : pids) {
-    if (pid == ::getpid() || list_numbers(("/proc/" + std::to_string(pid) + "/fd").c_str(), &numbers) != 0) continue;
+    if (pid == ::getpid() || (is_own && is_own(pid))) continue;
+    if (list_numbers(("/proc/" + std::to_string(pid) + "/fd").c_str(), &numbers) != 0) continue;
     for (const int number : numbers)
       if (ChangedFile* const file = find_written(pid, number, files); file != nullptr) mark_shared(pid, file);
     find_mapped(pid, files);
@@ -117,6 +118,17 @@ void find_other_writers(std::vector<ChangedFile>* files) {
 
 }  // namespace
 }  // namespace descriptors
+
+namespace {
+
+constexpr char kReplaced[] = "another file has taken its name meanwhile";
+
+Status cannot_cut(const ChangedFile& file, int error, const char* why) {
+  return Status::of(Code::kRefused, error, "cannot roll back %.200s: %.150s", file.path.c_str(),
+                    error == 0 ? why : std::strerror(error));
+}
+
+}  // namespace
 
 Status find_changed_files(const std::map<std::uint32_t, std::string>& encoded, const std::set<std::uint32_t>& here,
                           std::int64_t saved_s, std::vector<ChangedFile>* files) {
@@ -131,6 +143,22 @@ Status find_changed_files(const std::map<std::uint32_t, std::string>& encoded, c
   return {};
 }
 
+Status judge_cut(std::vector<ChangedFile> files, const std::function<bool(int)>& is_own) {
+  for (const ChangedFile& file : files) {
+    struct stat st {};
+    const bool there = ::stat(file.path.c_str(), &st) == 0;
+    if (!there || !S_ISREG(st.st_mode) || st.st_dev != file.device || st.st_ino != file.inode)
+      return cannot_cut(file, there ? 0 : errno, kReplaced);
+    if (static_cast<std::uint64_t>(st.st_size) < file.recorded)
+      return cannot_cut(file, 0, "it is shorter than at the checkpoint meanwhile");
+  }
+  descriptors::find_other_writers(&files, is_own);
+  for (const ChangedFile& file : files)
+    if (file.state == ChangedFile::kShared)
+      return cannot_cut(file, 0, (file.writer + " has opened it meanwhile").c_str());
+  return {};
+}
+
 Status cut_file(const ChangedFile& file) {
   const int fd = ::open(file.path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
   struct stat st {};
@@ -140,9 +168,7 @@ Status cut_file(const ChangedFile& file) {
       ::ftruncate(fd, static_cast<off_t>(file.recorded)) != 0)
     error = errno;
   if (fd >= 0) ::close(fd);
-  if (same && error == 0) return {};
-  return Status::of(Code::kRefused, error, "cannot roll back %.250s: %s", file.path.c_str(),
-                    error == 0 ? "another file has taken its name meanwhile" : std::strerror(error));
+  return same && error == 0 ? Status() : cannot_cut(file, error, kReplaced);
 }
 
 }  // namespace shadowib

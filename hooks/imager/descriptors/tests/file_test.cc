@@ -296,6 +296,54 @@ TEST(Files, ThoseThatHaveGrownAreFoundAndCut) {
   for (int end : ready) ::close(end);
 }
 
+// Between the first look and the cut, much may happen.
+TEST(Files, OneThatIsAboutToBeCutIsLookedAtAgain) {
+  const std::string path = scratch_directory() + "/again";
+  write_file(path, "0123456789 and more");
+  struct stat st {};
+  ASSERT_EQ(::stat(path.c_str(), &st), 0);
+  ChangedFile file;
+  file.path = path;
+  file.recorded = 10;
+  file.now = 19;
+  file.device = st.st_dev;
+  file.inode = st.st_ino;
+  const auto judge = [&](int own) { return judge_cut({file}, [own](int pid) { return pid == own; }); };
+  const auto expect_refusal = [&](const char* why) {
+    const Status status = judge(0);
+    EXPECT_EQ(status.code(), Code::kRefused) << why;
+    EXPECT_NE(std::string(status.text()).find(why), std::string::npos) << status.text();
+  };
+  EXPECT_TRUE(judge(0).ok());
+  write_file(path, "0123456789 and more, of this command's own output");
+  EXPECT_TRUE(judge(0).ok());
+  int ready[2], end[2];
+  ASSERT_TRUE(::pipe(ready) == 0 && ::pipe(end) == 0);
+  const pid_t writer = ::fork();
+  if (writer == 0) {
+    char byte;
+    ::close(end[1]);
+    const bool opened = ::open(path.c_str(), O_WRONLY) >= 0;
+    (void)!::write(ready[1], opened ? "y" : "n", 1);
+    (void)!::read(end[0], &byte, 1);
+    ::_exit(0);
+  }
+  EXPECT_EQ(read_some(ready[0], 1), "y");
+  expect_refusal("has opened it meanwhile");
+  EXPECT_TRUE(judge(writer).ok());  // a member
+  ::close(end[1]);
+  EXPECT_EQ(::waitpid(writer, nullptr, 0), writer);
+  EXPECT_TRUE(judge(0).ok());
+  write_file(path, "0");
+  expect_refusal("it is shorter than at the checkpoint meanwhile");
+  write_file(path + ".new", "another, longer file");
+  std::rename((path + ".new").c_str(), path.c_str());
+  expect_refusal("another file has taken its name meanwhile");
+  std::remove(path.c_str());
+  EXPECT_EQ(judge(0).error(), ENOENT);
+  for (int fd : {ready[0], ready[1], end[0]}) ::close(fd);
+}
+
 descriptors::Table table_of_file(std::uint32_t member, const std::string& path, std::uint64_t bytes) {
   struct stat st {};
   EXPECT_EQ(::stat(path.c_str(), &st), 0);
