@@ -1,6 +1,10 @@
 // Which members are made by one part of a restart, and what they have to do with those that another part makes.
 #include <algorithm>
 #include <iterator>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "hooks/imager/bonds.h"
 #include "hooks/imager/descriptors.h"
@@ -24,6 +28,7 @@ class SharedObjects {
         for (const Holder& other : *ends)
           if (!link.masters.empty()) bind(link.masters.front(), other);
     find_inherited();
+    find_locked();
     for (const auto& [inode, holder] : plan_.links.sockets) find_peers(holder);
   }
 
@@ -53,6 +58,35 @@ class SharedObjects {
         const Holder holder{&table, i};
         bind(first.emplace(std::pair{o.kind, event ? o.identity : o.inode}, holder).first->second, holder);
       }
+  }
+
+  // An open file by whose lock several members are one holder: apart, the second could not take it.
+  void find_locked() const {
+    std::map<std::tuple<std::string, std::uint64_t, std::uint64_t>, std::vector<Holder>> by_file;
+    for (const auto& [member, table] : plan_.tables)
+      for (std::uint32_t i = 0; i < table.objects.size(); ++i) {
+        const Object& o = table.objects[i];
+        if (o.locks.empty()) continue;
+        const Holder holder{&table, i};
+        auto& others = by_file[{table.kernel, o.device, o.inode}];
+        for (const Holder& other : others)
+          if (share_a_lock(other, holder)) bind(other, holder);
+        others.push_back(holder);
+      }
+  }
+
+  // An exclusive lock has one holder. A shared flock of one taker is taken for one, as restore_files() does.
+  static bool share_a_lock(const Holder& one, const Holder& other) {
+    const Object &a = one.object(), &b = other.object();
+    const bool alike = one.table->processes == other.table->processes && a.offset == b.offset && a.flags == b.flags;
+    for (const FileLock& held : a.locks)
+      for (const FileLock& lock : b.locks) {
+        if (held.kind == LockKind::kRecord || held.kind != lock.kind || held.exclusive != lock.exclusive ||
+            held.start != lock.start || held.end != lock.end)
+          continue;
+        if (held.exclusive != 0 || (held.kind == LockKind::kFlock && held.taker == lock.taker && alike)) return true;
+      }
+    return false;
   }
 
   void find_peers(const Holder& holder) const {

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -95,6 +96,46 @@ TEST(ApartRefused, WhateverElseIsShared) {
     const Status status = plan.prepare(captured.tables, {0}, nullptr);
     EXPECT_EQ(status.code(), Code::kRefused) << status.text();
     EXPECT_NE(std::string(status.text()).find(c.kind), std::string::npos) << status.text();
+    EXPECT_NE(std::string(status.text()).find("restarted together"), std::string::npos) << status.text();
+  }
+}
+
+// Opened anew by each member, and locked as the case says; or opened and locked once, before the members come.
+TEST(ApartRefused, AFileWithOneLockOfBoth) {
+  struct Case {
+    const char* name;
+    bool inherited;
+    int operation;  // of flock; 0: an open file description lock
+    short type;     // of the latter
+    bool bound;
+  };
+  const Case cases[] = {{"exclusive", true, LOCK_EX, 0, true},
+                        {"shared", true, LOCK_SH, 0, true},
+                        {"of the description", true, 0, F_WRLCK, true},
+                        {"shared, each its own", false, LOCK_SH, 0, false},
+                        {"of the description, shared, each its own", false, 0, F_RDLCK, false}};
+  const std::string path = scratch_directory() + "/locked";
+  ::close(::open(path.c_str(), O_RDWR | O_CREAT, 0600));
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const auto lock = [&]() -> std::string {
+      struct flock whole {};
+      whole.l_type = c.type;
+      const int fd = put(::open(path.c_str(), O_RDWR), 20);
+      EXPECT_STEP(fd == 20);
+      EXPECT_STEP(c.operation != 0 ? ::flock(fd, c.operation) == 0 : ::fcntl(fd, F_OFD_SETLK, &whole) == 0);
+      return "";
+    };
+    Job job;
+    job.make = [&]() -> std::string { return c.inherited ? lock() : ""; };
+    job.before = [&](int) -> std::string { return c.inherited ? "" : lock(); };
+    const Capture captured = checkpoint(job);
+    ASSERT_EQ(captured.failure, "");
+    DescriptorPlan plan;
+    const Status status = plan.prepare(captured.tables, {0}, nullptr);
+    EXPECT_EQ(status.code(), c.bound ? Code::kRefused : Code::kOk) << status.text();
+    if (!c.bound) continue;
+    EXPECT_NE(std::string(status.text()).find(path), std::string::npos) << status.text();
     EXPECT_NE(std::string(status.text()).find("restarted together"), std::string::npos) << status.text();
   }
 }
