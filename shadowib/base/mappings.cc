@@ -22,9 +22,10 @@ bool parse(const char* line, Mapping* mapping) {
   if (*rest != '-') return false;
   mapping->end = std::strtoull(rest + 1, &rest, 16);
   const char* at = rest;
-  if (rest[0] != ' ' || rest[1] == '\0') return false;
+  if (rest[0] != ' ' || rest[1] == '\0' || rest[2] == '\0') return false;
   mapping->readable = rest[1] == 'r';
   mapping->writable = rest[2] == 'w';
+  mapping->executable = rest[3] == 'x';
   for (int field = 0; field < 4; ++field) {
     at += std::strspn(at, " ");
     at += std::strcspn(at, " ");

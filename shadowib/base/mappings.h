@@ -8,7 +8,7 @@ namespace shadowib {
 
 struct Mapping {
   std::uint64_t start, end;
-  bool readable, writable;
+  bool readable, writable, executable;
   const char* name;  // of its file, or "[vdso]" and the like, or ""; until the visitor returns
 };
 

@@ -20,6 +20,7 @@
 #include "shadowib/cr/announce.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/identity.h"
+#include "shadowib/cr/lifted_protection.h"
 #include "shadowib/cr/participant.h"
 #include "shadowib/cr/peers.h"
 #include "shadowib/cr/ports.h"
@@ -77,20 +78,46 @@ Status rebuild_contexts(Registry& r) {
   return status;
 }
 
+ibv_mr* register_whole(const ShadowMr& mr) {
+  return g_backend.reg_mr(ShadowPd::of(mr.mr.pd)->real, mr.mr.addr, mr.mr.length, mr.iova, mr.access);
+}
+
+// The program has protected the memory since it registered it. An adapter goes on with the pages that it has pinned,
+// and pins none that the process may not use. Null with errno; EFAULT: the memory is not wholly mapped.
+Status register_protected(const ShadowMr& mr, ibv_mr** real) {
+  constexpr int kWrites =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+  LiftedProtection protection;
+  const bool lifted = protection.lift(mr.mr.addr, mr.mr.length, (mr.access & kWrites) != 0);
+  errno = EFAULT;
+  if (!lifted) return {};
+  *real = register_whole(mr);
+  const int refused = errno, error = protection.put_back();
+  errno = refused;
+  return error == 0 ? Status() : failed(error, "the protection of memory region 0x%x", mr.mr.lkey);
+}
+
 // A program may unmap memory before it deregisters it. Such a region is empty from now on: its keys exist, the
 // program can deregister it, and whoever uses it gets a protection error.
-ibv_mr* register_again(const ShadowMr& mr) {
+ibv_mr* register_empty(const ShadowMr& mr) {
   ibv_pd* pd = ShadowPd::of(mr.mr.pd)->real;
-  errno = EFAULT;
-  ibv_mr* real = mr.unmapped ? nullptr : g_backend.reg_mr(pd, mr.mr.addr, mr.mr.length, mr.iova, mr.access);
-  if (real != nullptr || errno != EFAULT) return real;
   log_line(LogLevel::kWarn, "memory region 0x%x at %p, %zu bytes, is not wholly mapped: every use of it will fail",
            mr.mr.lkey, mr.mr.addr, mr.mr.length);
-  real = g_backend.reg_mr(pd, mr.mr.addr, 0, mr.iova, mr.access);
+  ibv_mr* real = g_backend.reg_mr(pd, mr.mr.addr, 0, mr.iova, mr.access);
   if (real != nullptr) return real;
   // A device may refuse an empty region. A byte of ours, at its own address and without any right, is as good.
   static char nothing;
   return g_backend.reg_mr(pd, &nothing, 1, reinterpret_cast<std::uint64_t>(&nothing), 0);
+}
+
+Status register_again(const ShadowMr& mr, ibv_mr** real) {
+  errno = EFAULT;
+  *real = mr.unmapped ? nullptr : register_whole(mr);
+  if (*real == nullptr && errno == EFAULT && !mr.unmapped) SHADOWIB_TRY(register_protected(mr, real));
+  if (*real == nullptr && errno == EFAULT) *real = register_empty(mr);
+  if (*real != nullptr) return {};
+  return failed(errno, "memory region 0x%x at %p, %zu bytes (is the limit on locked memory too low?)", mr.mr.lkey,
+                mr.mr.addr, mr.mr.length);
 }
 
 // The program may have protected registered memory before the checkpoint.
@@ -110,10 +137,7 @@ Status rebuild_memory(Registry& r) {
     if (pd.real == nullptr) return failed(errno, "protection domain %u", pd.id);
   }
   for (ShadowMr& mr : r.mrs) {
-    mr.real = register_again(mr);
-    if (mr.real == nullptr)
-      return failed(errno, "memory region 0x%x at %p, %zu bytes (is the limit on locked memory too low?)", mr.mr.lkey,
-                    mr.mr.addr, mr.mr.length);
+    SHADOWIB_TRY(register_again(mr, &mr.real));
     ShadowContext* context = ShadowContext::of(mr.mr.context);
     context->keys.insert({mr.mr.lkey}, {mr.real->lkey});
     context->rkeys.insert({mr.mr.rkey}, {mr.real->rkey});

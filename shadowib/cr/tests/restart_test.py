@@ -127,10 +127,6 @@ class Restart(RestartCase):
         self.alone("unmapped_region")
 
     def test_a_region_whose_memory_is_protected(self):
-        if BACKEND == "verbs":
-            why = "an adapter registers no memory that is protected"
-            self.skip("test_a_region_whose_memory_is_protected", why)
-            raise unittest.SkipTest(why)
         self.alone("protected_region")
 
     def test_a_device_opened_after_the_restart(self):
