@@ -1,4 +1,5 @@
 // shadowib history and shadowib report: what has happened to a job.
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -96,9 +97,19 @@ int history(HistoryArguments& arguments) {
   return 0;
 }
 
+// The mode of the file that it replaces, or of any new file: readers may be others, such as a web server.
+mode_t report_mode(const std::string& file) {
+  struct stat st {};
+  if (::stat(file.c_str(), &st) == 0) return st.st_mode & 0777;
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  return 0666 & ~mask;
+}
+
 Status write_report(const std::string& file, const std::string& page) {
   const std::string temporary = file + "." + random_hex(4) + ".new";
   SHADOWIB_TRY(write_new_file(temporary, page));
+  (void)::chmod(temporary.c_str(), report_mode(file));
   if (::rename(temporary.c_str(), file.c_str()) == 0) return {};
   const int err = errno;
   ::unlink(temporary.c_str());

@@ -165,12 +165,10 @@ Status try_exchange(const Common& common, const std::string& job, std::string* e
   return status;
 }
 
+// Without the arguments, which may hold a password: reports of a history are mailed and published.
 HistoryEvent started_event(const RunOptions& options) {
-  constexpr std::size_t kShown = 200;
-  std::string words;
-  for (const std::string& word : options.command) words += (words.empty() ? "" : " ") + word;
-  if (words.size() > kShown) words = words.substr(0, kShown) + "...";
-  return HistoryEvent("started").add("command", words).add("backend", options.backend);
+  const std::string name = std::filesystem::path(options.command[0]).filename();
+  return HistoryEvent("started").add("command", name).add("backend", options.backend);
 }
 
 // What the environment says where there is no option; CMD inherits the rest of it.

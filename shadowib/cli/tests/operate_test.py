@@ -9,6 +9,7 @@ import pathlib
 import re
 import shutil
 import socket
+import stat
 import struct
 import subprocess
 import sys
@@ -244,8 +245,18 @@ class Operate(unittest.TestCase):
         self.assertFalse((self.dir / "jobs" / "demo").exists())
         self.assertEqual(self.events(), events)
         self.assertEqual(len(list((self.dir / "history/demo").glob("*.jsonl"))), 1)
-        page = pathlib.Path(self.command("report", "demo").stdout.strip()).read_text()
+        # Only the program's name: arguments may hold passwords, and the page is for others, too.
+        self.assertEqual(events[0]["command"], "ibv_rc_pingpong")
+        file = pathlib.Path(self.command("report", "demo").stdout.strip())
+        page = file.read_text()
         self.assertIn("demo.0002: 2 members", page)
+        self.assertNotIn("500000000", page)
+        mask = os.umask(0)
+        os.umask(mask)
+        self.assertEqual(stat.S_IMODE(file.stat().st_mode), 0o666 & ~mask)
+        file.chmod(0o640)
+        self.command("report", "demo")
+        self.assertEqual(stat.S_IMODE(file.stat().st_mode), 0o640)
 
     def test_a_checkpoint_of_its_own_writes_them_too(self):
         server, client = self.start_job(options=("--interval", "0.2", "--metrics", "own.prom"))
