@@ -176,8 +176,11 @@ int checkpoint(CheckpointArguments& arguments) {
     options.progress = [&](const CheckpointProgress& progress) { watcher.set(progress); };
     status = run_checkpoint(options, &report);
   }
-  if (status.code() == Code::kNotFound && status.error() == ESRCH)
-    status = why_no_member(common.directory, options.job);
+  if (status.code() == Code::kNotFound) {
+    // A job that starts may have no epoch and no exchange yet.
+    const Status why = why_no_member(common.directory, options.job);
+    if (status.error() == ESRCH || why.code() == Code::kBusy) status = why;
+  }
   const std::int64_t took_ns = monotonic_ns() - began_ns;
   if (status.ok())
     note_event(common.directory, options.job, committed_event(report, took_ns, options.kill));

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -68,8 +69,11 @@ Status make_directories_of(const std::string& directory, const JobPaths& paths) 
   return {};
 }
 
-// A process that `run` has started and that still exists. On another host it counts as existing, unless `here`.
-bool started_process(const std::string& directory, const std::string& job, bool here, std::string* who) {
+// A process that `run` has started after `since` and that still exists. On another host, where nobody can look, it
+// counts as existing for a week, unless `here`: by then it is a member, or has ended.
+bool started_process(const std::string& directory, const std::string& job, bool here, std::string* who,
+                     fs::file_time_type since = fs::file_time_type::min()) {
+  constexpr std::chrono::hours kUnseen{7 * 24};
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(job_paths(directory, job).started, error)) {
     std::string name = entry.path().filename();
@@ -77,7 +81,10 @@ bool started_process(const std::string& directory, const std::string& job, bool 
     if (second == std::string::npos || first == std::string::npos) continue;
     std::string host = name.substr(0, first), pid = name.substr(first + 1, second - first - 1);
     const bool local = host == host_name();
-    if (local ? start_time(pid) != name.substr(second + 1) : here) continue;
+    const fs::file_time_type noted = entry.last_write_time(error);
+    if (error || noted <= since) continue;
+    const bool unseen = here || fs::file_time_type::clock::now() - noted > kUnseen;
+    if (local ? start_time(pid) != name.substr(second + 1) : unseen) continue;
     *who = "process " + pid + (local ? "" : " on host " + host);
     return true;
   }
@@ -119,10 +126,11 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
   SHADOWIB_TRY(make_directories_of(directory, paths));
   std::error_code error;
   if (!fs::exists(paths.key, error)) SHADOWIB_TRY(place_file(paths.key, random_key(), true));
-  if (!fs::exists(paths.epoch, error)) SHADOWIB_TRY(place_file(paths.epoch, new_epoch(0), true));
   SHADOWIB_TRY(record_exchange(directory, job, recorded_exchange(exchange)));
-  std::string pid = std::to_string(::getpid());
-  return place_file(paths.started + "/" + host_name() + "," + pid + "," + start_time(pid), "", false);
+  const std::string pid = std::to_string(::getpid());
+  SHADOWIB_TRY(place_file(paths.started + "/" + host_name() + "," + pid + "," + start_time(pid), "", false));
+  // Last: a job that has an epoch and no member yet is one that starts.
+  return fs::exists(paths.epoch, error) ? Status() : place_file(paths.epoch, new_epoch(0), true);
 }
 
 Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
@@ -221,16 +229,19 @@ bool members_alive(const std::string& directory, const std::string& job, std::st
 
 namespace {
 
-// Whether a process has ever been a member in the job's present epoch: its lock's file stays.
-bool had_members(const std::string& directory, const std::string& job) {
+// When the last process has become a member in the job's present epoch: its lock's file stays. The beginning of time:
+// none has.
+fs::file_time_type last_joined(const std::string& directory, const std::string& job) {
   const std::string prefix = present_epoch(directory, job) + ".";
+  fs::file_time_type last = fs::file_time_type::min();
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error)) {
     const std::string name = entry.path().filename();
-    if (name.starts_with(prefix) && name.find_first_not_of("0123456789", prefix.size()) == std::string::npos)
-      return true;
+    if (!name.starts_with(prefix) || name.find_first_not_of("0123456789", prefix.size()) != std::string::npos)
+      continue;
+    if (const auto joined = entry.last_write_time(error); !error) last = std::max(last, joined);
   }
-  return false;
+  return last;
 }
 
 // "; jobs there: a, b, ...", or "" if there is none.
@@ -250,17 +261,14 @@ bool job_in_use(const std::string& directory, const std::string& job, std::strin
 
 Status why_no_member(const std::string& directory, const std::string& job) {
   std::string who;
-  const bool had = had_members(directory, job);
-  if (!had && started_process(directory, job, false, &who))
+  if (started_process(directory, job, false, &who, last_joined(directory, job)))
     return Status::of(Code::kBusy, 0,
                       "job %.64s is starting: %.100s has not opened an RDMA device or come to MPI_Init yet, so there "
                       "is nothing to save; try again",
                       job.c_str(), who.c_str());
-  // A launcher whose ranks have ended, or another start of a job of that name.
-  if (had && started_process(directory, job, true, &who))
-    return Status::of(Code::kNotFound, 0,
-                      "no process of job %.64s is alive any more; %.100s lives, and is no member: try again if it is "
-                      "just starting",
+  // A launcher whose ranks have ended.
+  if (started_process(directory, job, true, &who))
+    return Status::of(Code::kNotFound, 0, "no process of job %.64s is alive any more; %.100s lives, and is no member",
                       job.c_str(), who.c_str());
   if (const std::string set = newest_set(directory, job); !set.empty())
     return Status::of(

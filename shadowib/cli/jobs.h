@@ -27,11 +27,11 @@ bool job_alive(const std::string& directory, const std::string& job, std::string
 bool members_alive(const std::string& directory, const std::string& job, std::string* who);
 
 // job_alive, or a process that `run` has started still exists, which may become a member any time. One on another
-// host counts as existing.
+// host counts as existing for a week.
 bool job_in_use(const std::string& directory, const std::string& job, std::string* who);
 
-// Why no member of the job is alive: kBusy, it is starting and never had one; kNotFound, they have ended, with the
-// set to go on from.
+// Why no member of the job is alive: kBusy, a process has been started since the last one joined; kNotFound, they
+// have ended, with the set to go on from.
 Status why_no_member(const std::string& directory, const std::string& job);
 
 // True if a checkpoint of the job is under way.

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 COMMAND, LIBRARY, TOOL, SUBJECT = (pathlib.Path(a).resolve() for a in sys.argv[1:5])
@@ -486,13 +487,39 @@ class Words(Tree):
             lock.write_text("")
             done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=NOT_FOUND)
             self.assertIn(f"no process of job demo is alive any more; process {child.pid} lives, and is no member", done.stderr)
+            # As a job of that name that is started once more.
+            (mark,) = (self.dir / "jobs/demo/started").iterdir()
+            os.utime(mark, ns=(2 * lock.stat().st_mtime_ns,) * 2)
+            done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=BUSY)
+            self.assertIn(f"job demo is starting: process {child.pid} has not opened", done.stderr)
             lock.unlink()
+            # As one that `run` is just making.
+            for file in ("epoch", "exchange"):
+                (self.dir / "jobs/demo" / file).unlink()
+                self.shadowib("checkpoint", "demo", "--dir", self.dir, code=BUSY)
+        done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=NOT_FOUND)
+        self.assertIn("no job demo in", done.stderr)
+        self.shadowib("run", "--job", "demo", "--dir", self.dir, "--", "true")
         done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=NOT_FOUND)
         self.assertIn("job demo has ended: none of its processes is alive, and it has no set", done.stderr)
         for _ in range(2):
             self.tool("set", self.dir, "demo")
         done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=NOT_FOUND)
         self.assertIn("`shadowib restart demo` starts its newest set, demo.0002", done.stderr)
+
+    def test_a_process_of_another_host_counts_for_a_week(self):
+        self.shadowib("run", "--job", "demo", "--dir", self.dir, "--", "true")
+        mark = self.dir / "jobs/demo/started" / "elsewhere,12,34"
+        mark.touch()
+        done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=BUSY)
+        self.assertIn("job demo is starting: process 12 on host elsewhere has not opened", done.stderr)
+        self.shadowib("gc", "--keep", "0", "--dir", self.dir)
+        self.assertTrue(mark.exists())
+        os.utime(mark, (time.time() - 8 * 86400,) * 2)
+        done = self.shadowib("checkpoint", "demo", "--dir", self.dir, code=NOT_FOUND)
+        self.assertIn("job demo has ended", done.stderr)
+        self.shadowib("gc", "--keep", "0", "--dir", self.dir)
+        self.assertFalse(mark.exists())
 
     def test_version_and_help(self):
         self.assertRegex(self.shadowib("--version").stdout, r"^shadowib \d+\.\d+\.\d+\n$")
