@@ -22,34 +22,27 @@ Channel& channel_of(ibv_comp_channel* verbs) { return *reinterpret_cast<Channel*
 
 }  // namespace
 
-bool Cq::push(const ibv_wc& wc, bool solicited) {
-  std::uint64_t at = put.load(std::memory_order_relaxed);
-  if (__builtin_expect(at - taken.load(std::memory_order_acquire) > mask, 0)) {
-    if (!overflowed) {
-      overflowed = true;
-      log_message(LogLevel::kWarn, "completion queue of %d entries is overrun; its queue pairs go to error",
-                  verbs.cqe);
-      ibv_async_event event{};
-      event.event_type = IBV_EVENT_CQ_ERR;
-      event.element.cq = &verbs;
-      reinterpret_cast<Context*>(verbs.context)->raise(event);
-    }
-    if (g_host->purged != nullptr) g_host->purged(wc.wr_id);
-    return false;
+void Cq::overflow(std::uint64_t wr_id) {
+  if (!overflowed) {
+    overflowed = true;
+    log_message(LogLevel::kWarn, "completion queue of %d entries is overrun; its queue pairs go to error", verbs.cqe);
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_CQ_ERR;
+    event.element.cq = &verbs;
+    reinterpret_cast<Context*>(verbs.context)->raise(event);
   }
-  ring[at & mask] = wc;
-  if (channel == nullptr) {
-    put.store(at + 1, std::memory_order_release);
-    return true;
-  }
-  solicited = solicited || wc.status != IBV_WC_SUCCESS;
+  if (g_host->purged != nullptr) g_host->purged(wr_id);
+}
+
+void Cq::append_and_tell(bool solicited) {
+  const std::uint64_t at = put.load(std::memory_order_relaxed);
+  solicited = solicited || ring[at & mask].status != IBV_WC_SUCCESS;
   if (solicited) solicited_put.store(at + 1, std::memory_order_relaxed);
   // Sequentially consistent with arm: either this sees the arming or that sees the entry.
   put.store(at + 1, std::memory_order_seq_cst);
   int how = armed.load(std::memory_order_seq_cst);
-  if (how == kNot || (how == kSolicited && !solicited)) return true;
+  if (how == kNot || (how == kSolicited && !solicited)) return;
   if (armed.exchange(kNot) != kNot) tell();
-  return true;
 }
 
 int Cq::take(int count, ibv_wc* wc) {

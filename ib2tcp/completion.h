@@ -36,10 +36,26 @@ struct Cq {
   std::atomic<std::uint64_t> taken{0};
   alignas(64) std::atomic<std::uint64_t> put{0};
 
-  // Appends a completion and raises the channel's event if armed for it. Returns false if the queue was full: the
-  // completion is lost, IBV_EVENT_CQ_ERR is raised once, and the queue pair must go to error. Under the engine's
-  // lock.
-  bool push(const ibv_wc& wc, bool solicited);
+  // Room for the next completion, zero but for wr_id. nullptr if the queue is full: the completion is lost,
+  // IBV_EVENT_CQ_ERR is raised once, and the queue pair must go to error. Under the engine's lock.
+  ibv_wc* begin(std::uint64_t wr_id) {
+    const std::uint64_t at = put.load(std::memory_order_relaxed);
+    if (__builtin_expect(at - taken.load(std::memory_order_acquire) > mask, 0)) {
+      overflow(wr_id);
+      return nullptr;
+    }
+    ibv_wc& wc = ring[at & mask];
+    wc = ibv_wc{};
+    wc.wr_id = wr_id;
+    return &wc;
+  }
+  // Appends what has been filled in there, and raises the channel's event if armed for it. Under the engine's lock.
+  void append(bool solicited) {
+    if (channel == nullptr)
+      put.store(put.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    else
+      append_and_tell(solicited);
+  }
   // Drops a queue pair's completions that were not polled. Under the engine's lock.
   void purge(std::uint32_t qp_num);
   // 0 or an errno. Under the engine's lock.
@@ -51,6 +67,8 @@ struct Cq {
   void arm(bool solicited_only);
 
  private:
+  void overflow(std::uint64_t wr_id);
+  void append_and_tell(bool solicited);
   void tell();
 
   static constexpr std::uint64_t kUntold = ~std::uint64_t{0};

@@ -165,7 +165,8 @@ bool Qp::next_datagram(Frame* frame) {
     complete_ready();
     return false;
   }
-  FrameHeader& header = frame->header;
+  FrameHeader& header = *frame->header;
+  frame->bytes = send.length;
   header = FrameHeader{};
   header.version = kWireVersion;
   header.opcode = send.opcode;
@@ -299,24 +300,24 @@ void Qp::fail_datagram(const FrameHeader& header, Receive* receive, ibv_wc_statu
 }
 
 void Qp::complete_datagram(const FrameHeader& header, Receive* receive, ibv_wc_status status) {
-  g_engine->outstanding.fetch_sub(1, std::memory_order_relaxed);
+  g_engine->outstanding.add(-1);
   DatagramPath path;
   std::memcpy(&path, &header.raddr, sizeof(path));
-  ibv_wc wc{};
-  wc.wr_id = receive->wr_id;
-  wc.status = status;
-  wc.opcode = IBV_WC_RECV;
-  wc.byte_len = kGrhBytes + header.length;
-  wc.qp_num = verbs.qp_num;
-  wc.src_qp = header.src_qpn;
-  wc.slid = path.slid;
-  wc.sl = path.sl;
-  if (path.global) wc.wc_flags |= IBV_WC_GRH;
+  Cq& cq = recv_cq();
+  ibv_wc* wc = begin_completion(cq, receive->wr_id);
+  if (wc == nullptr) return;
+  wc->status = status;
+  wc->opcode = IBV_WC_RECV;
+  wc->byte_len = kGrhBytes + header.length;
+  wc->src_qp = header.src_qpn;
+  wc->slid = path.slid;
+  wc->sl = path.sl;
+  if (path.global) wc->wc_flags |= IBV_WC_GRH;
   if (header.opcode == Opcode::kDatagramImm) {
-    wc.wc_flags |= IBV_WC_WITH_IMM;
-    wc.imm_data = header.imm;
+    wc->wc_flags |= IBV_WC_WITH_IMM;
+    wc->imm_data = header.imm;
   }
-  push(recv_cq(), wc, (header.flags & kFlagSolicited) != 0);
+  cq.append((header.flags & kFlagSolicited) != 0);
 }
 
 }  // namespace shadowib::ib2tcp

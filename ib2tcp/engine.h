@@ -42,9 +42,21 @@ using HookedList = boost::intrusive::list<T, boost::intrusive::member_hook<T, Ho
 using Timers = boost::intrusive::multiset<Timer, boost::intrusive::member_hook<Timer, Timer::SetHook, &Timer::hook>,
                                           boost::intrusive::constant_time_size<false>>;
 
+// Written under the engine's lock only, so that adding needs no locked instruction. Read by anyone.
+template <typename T>
+class Tally {
+ public:
+  void add(T step) { value_.store(value_.load(std::memory_order_relaxed) + step, std::memory_order_relaxed); }
+  T load() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<T> value_{0};
+};
+
 struct Statistics {
-  std::atomic<std::uint64_t> frames_sent{0}, frames_received{0}, acks_sent{0}, rnr_naks{0}, links_lost{0},
-      frames_refused{0}, handshakes_refused{0}, helper_turns{0};
+  Tally<std::uint64_t> frames_sent, frames_received, acks_sent, rnr_naks, links_lost, frames_refused,
+      handshakes_refused;
+  std::atomic<std::uint64_t> helper_turns{0};
 };
 
 class Engine {
@@ -66,11 +78,12 @@ class Engine {
   std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found
   Poller* poller = nullptr;                // the rendezvous's fabric, if it has one
   Statistics statistics;
-  std::atomic<bool> paused{false};           // BackendOps::set_paused
-  std::atomic<std::int64_t> outstanding{0};  // posted requests of all queue pairs, both kinds
-  std::atomic<int> objects{0};               // of the program, all kinds but devices
-  int handshakes = 0;                        // under way
-  std::vector<Qp*> datagram_qps;             // those that any link may carry something of; under the lock
+  std::atomic<bool> paused{false};  // BackendOps::set_paused
+  Tally<std::int64_t> outstanding;  // posted requests of all queue pairs, both kinds
+  std::atomic<int> objects{0};      // of the program, all kinds but devices
+  int handshakes = 0;               // under way
+  int sockets = 0;                  // streams that memory does not tell of
+  std::vector<Qp*> datagram_qps;    // those that any link may carry something of; under the lock
 
   // --- Below: under the lock, if not said otherwise. ---
   std::vector<Link*>& links() { return links_; }
@@ -129,6 +142,7 @@ class Engine {
   };
 
   bool run_timers();
+  bool is_control_due();
   bool run_epoll(int set);
   void dispatch(::epoll_event* events, int count);
   void dig();
@@ -146,9 +160,10 @@ class Engine {
   bool helper_wanted_ = false;
   int idle_turns_ = 0;
   std::uint32_t turns_ = 0;
+  std::int64_t control_ns_ = 0;  // when the control set was looked at
+  std::uint32_t empty_in_a_row_ = 0;
 
   alignas(64) std::atomic<std::uint32_t> polls_{0};  // empty polls, by anyone
-  std::atomic<std::uint32_t> empty_in_a_row_{0};
   std::atomic<std::uint32_t> helper_{kAway};
   std::atomic<bool> yield_{false};  // a polling program asks the helper to leave the sockets alone
   std::atomic<bool> wake_{false};   // wake() was called

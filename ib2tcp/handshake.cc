@@ -167,7 +167,7 @@ void Handshake::finish() {
 void Handshake::fail(const char* reason) {
   Link* link = link_;
   if (link == nullptr) {
-    g_engine->statistics.handshakes_refused.fetch_add(1);
+    g_engine->statistics.handshakes_refused.add(1);
     log_message(LogLevel::kInfo, "refused an incoming connection: %s", reason);
   }
   finish();

@@ -25,7 +25,7 @@ bool Engine::poll_turn(bool armed) {
   std::uint32_t polls = polls_.load(std::memory_order_relaxed) + 1;
   polls_.store(polls, std::memory_order_relaxed);
   // With nothing posted by anybody a poll seldom has a reason to look.
-  if (outstanding.load(std::memory_order_relaxed) == 0 && (polls & 15) != 0) return false;
+  if (outstanding.load() == 0 && (polls & 15) != 0) return false;
   if (!lock.try_lock()) return false;
   std::uint32_t helper = helper_.load(std::memory_order_relaxed);
   // Nobody else would send the acknowledgements of what this turn executes while the helper sleeps.

@@ -71,6 +71,8 @@ void Link::on_connected(Stream* stream, bool accepted) {
   }
   g_engine->disarm(retry_);
   stream_.reset(stream);
+  traits_ = stream->traits();
+  g_engine->sockets += !traits_.memory_readable;
   rx_begin_ = rx_end_ = tx_begin_ = tx_end_ = 0;
   drop_body();
   sink_ = Sink{};
@@ -89,7 +91,7 @@ void Link::on_connected(Stream* stream, bool accepted) {
                 this};
   if (stream->fd() >= 0) g_engine->watch(data_watch_, stream->fd(), EPOLLIN, false);
   if (stream->end_fd() >= 0) g_engine->watch(end_watch_, stream->end_fd(), EPOLLIN | EPOLLRDHUP, true);
-  log_message(LogLevel::kDebug, "connected to the process of LID %u by %s", peer_.lid, stream->traits().name);
+  log_message(LogLevel::kDebug, "connected to the process of LID %u by %s", peer_.lid, traits_.name);
   if (accepted) {
     // The peer may have given this attempt up before it read our answer; its first frame says that it has not.
     state_ = State::kConfirming;
@@ -98,9 +100,11 @@ void Link::on_connected(Stream* stream, bool accepted) {
   state_ = State::kUp;
   backoff_ns_ = 0;
   if (!self_) {
-    Frame hello{};
-    hello.header.version = kWireVersion;
-    hello.header.opcode = Opcode::kHello;
+    Frame hello;
+    begin_at(room(), &hello);
+    *hello.header = FrameHeader{};
+    hello.header->version = kWireVersion;
+    hello.header->opcode = Opcode::kHello;
     append(hello);
   }
   tell_up();
@@ -120,6 +124,7 @@ void Link::down(const char* reason) {
   if (sink_.active && sink_.qp != nullptr) sink_.qp->give_up_sink(sink_);
   sink_ = Sink{};
   state_ = State::kDown;
+  g_engine->sockets -= !traits_.memory_readable;
   // A caller further up may be inside the stream: it goes when the turn is over.
   g_engine->bury(stream_.release());
   tx_begin_ = tx_end_ = 0;
@@ -129,7 +134,7 @@ void Link::down(const char* reason) {
     on_connect_failed(reason);
     return;
   }
-  g_engine->statistics.links_lost.fetch_add(1);
+  g_engine->statistics.links_lost.add(1);
   log_message(LogLevel::kInfo, "the connection to the process of LID %u ended: %s", peer_.lid, reason);
   for (auto it = qps_.begin(); it != qps_.end();) {
     Qp& qp = *it++;
@@ -211,7 +216,7 @@ bool Link::turn(bool read) {
 }
 
 void Link::frame_error(const char* what, const FrameHeader& h) {
-  g_engine->statistics.frames_refused.fetch_add(1);
+  g_engine->statistics.frames_refused.add(1);
   log_message(
       LogLevel::kWarn,
       "the process of LID %u sent a bad frame (%s: version %u opcode %u flags %u length %u for queue pair %u); "

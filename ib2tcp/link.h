@@ -26,7 +26,9 @@ inline constexpr int kMaxParts = kMostSge + 2;
 
 // A frame on its way out: header, and payload where it lies.
 struct Frame {
-  FrameHeader header;
+  // Where the header is to be built: perhaps memory that the peer may change, so nothing is read from it.
+  FrameHeader* header = nullptr;
+  std::uint32_t bytes = 0;  // of payload
   iovec parts[kMaxParts];
   int count = 0;
   std::unique_ptr<char[]> copy;  // what parts[0] is, if the payload's memory may not be touched
@@ -54,6 +56,13 @@ struct Sink {
     discard = true;
     careful = false;
   }
+};
+
+// Bytes that have arrived and were not looked at: in a buffer of ours, or in memory that the peer writes as well.
+struct Input {
+  const char* at;
+  const char* end;
+  std::size_t left() const { return static_cast<std::size_t>(end - at); }
 };
 
 class Link {
@@ -118,6 +127,7 @@ class Link {
   void send_owed_acks();
 
   Stream* stream() { return stream_.get(); }
+  bool is_memory_readable() const { return traits_.memory_readable; }
   // Sleep preparation of the helper; see Stream.
   bool prepare_sleep();
   void wake_up();
@@ -128,19 +138,21 @@ class Link {
   // Input.
   bool receive();
   ssize_t read_some(std::size_t* wanted);
-  bool parse();
-  bool begin_frame(const FrameHeader& header);
+  bool parse(Input* in, int* frames);
+  bool begin_frame(const FrameHeader& header, const Input& in);
   void finish_frame();
-  void feed_sink();
+  void feed_sink(Input* in);
   void feed_sink_carefully(const char* from, std::size_t bytes);
   void refuse(const FrameHeader& header);
   void note_done(const FrameHeader& header);
-  void keep_datagram();
+  void keep_datagram(const Input& in);
   void flush_done();
   // Output.
   bool flush();
-  void gather();
+  bool gather();
   void acknowledge_first();
+  char* room();
+  void begin_at(char* to, Frame* frame);
   bool append(Frame& frame);
   void detach_output(const Qp& qp);
   void snapshot_body();
@@ -156,6 +168,7 @@ class Link {
   bool self_;
   State state_ = State::kDown;
   std::unique_ptr<Stream> stream_;
+  StreamTraits traits_{};  // the stream's
   Watch data_watch_, end_watch_;
   bool watching_writes_ = false;
   Handshake* attempt_ = nullptr;
@@ -171,18 +184,21 @@ class Link {
   std::size_t rx_begin_ = 0, rx_end_ = 0;
   Sink sink_;
   bool large_frames_ = false;
-  // The payload of one that is coming in: kept in datagram_, or all in rx_ already.
+  // The payload of one that is coming in: kept in datagram_, or where it arrived if all of it is there.
   std::unique_ptr<char[]> datagram_;
   const char* payload_ = nullptr;
 
   std::unique_ptr<char[]> tx_;
   std::size_t tx_begin_ = 0, tx_end_ = 0;
+  bool is_placing_ = false;  // room() was the stream's own
+  char* begun_ = nullptr;    // the room of the frame in hand
   // Payload of the last frame in tx_, written from where it lies.
   iovec body_[kMaxParts];
   int body_at_ = 0, body_count_ = 0;
   const Qp* body_qp_ = nullptr;
   std::unique_ptr<char[]> body_copy_;
   Frame frame_;
+  FrameHeader apart_;  // of a frame that lies where no header may be built
   // Datagrams that came and whose sender has not been told; 0 or one frame per sender.
   std::vector<FrameHeader> done_;
   std::uint32_t done_count_ = 0;

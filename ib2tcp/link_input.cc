@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "ib2tcp/copy_in_order.h"
@@ -24,13 +25,40 @@ bool known(Opcode opcode) {
          (opcode >= Opcode::kReadResponse && opcode <= Opcode::kDatagramDone) || opcode == Opcode::kHello;
 }
 
+constexpr std::uint8_t kFlags = kFlagSolicited | kFlagAckValid | kFlagPaused;
+
+// What is wrong with a header whatever it is for; nullptr: nothing.
+const char* fault(const FrameHeader& header) {
+  if (header.version != kWireVersion) return "version";
+  if (!known(header.opcode)) return "opcode";
+  if (header.length > kMaxMessageBytes) return "length";
+  if (is_atomic(header.opcode) && header.length != sizeof(std::uint64_t)) return "length";
+  if (is_datagram(header.opcode) && header.length > kMaxDatagramBytes) return "length";
+  return (header.flags & ~kFlags) != 0 ? "flags" : nullptr;
+}
+
 }  // namespace
 
 bool Link::receive() {
   bool moved = false;
   std::size_t bytes = 0;
-  for (int frames = 0; frames < kFramesPerTurn && bytes < kBytesPerTurn; ++frames) {
+  for (int frames = kFramesPerTurn; frames > 0 && bytes < kBytesPerTurn;) {
     std::size_t wanted = 0;
+    if (traits_.in_place && rx_begin_ == rx_end_) {
+      std::size_t there;
+      const char* begin = stream_->peek(&there);
+      if (there >= sizeof(FrameHeader) || (there > 0 && sink_.active)) {
+        Input in{begin, begin + there};
+        if (!parse(&in, &frames)) return true;
+        const std::size_t taken = there - in.left();
+        stream_->consume(taken);
+        moved = true;
+        bytes += taken;
+        if (!stream_->readable()) return true;
+        continue;
+      }
+    }
+    --frames;
     ssize_t n = read_some(&wanted);
     if (n < 0) {
       if (errno == EFAULT && sink_.active && sink_.qp != nullptr) {
@@ -42,15 +70,18 @@ bool Link::receive() {
       return true;
     }
     if (n == 0) {
-      if (!stream_->traits().memory_readable) readable = false;
+      if (!traits_.memory_readable) readable = false;
       return moved;
     }
     moved = true;
     bytes += static_cast<std::size_t>(n);
-    if (!parse()) return true;
+    int any = kInput / sizeof(FrameHeader) + 1;  // as many as were read
+    Input in{rx_.get() + rx_begin_, rx_.get() + rx_end_};
+    if (!parse(&in, &any)) return true;
+    rx_begin_ = rx_end_ - in.left();
     // A short read from a socket means that it is empty: asking again would be a system call for nothing.
-    if (static_cast<std::size_t>(n) < wanted && !stream_->traits().memory_readable) return true;
-    if (stream_->traits().memory_readable && !stream_->readable()) return true;
+    if (static_cast<std::size_t>(n) < wanted && !traits_.memory_readable) return true;
+    if (traits_.memory_readable && !stream_->readable()) return true;
   }
   return moved;
 }
@@ -80,10 +111,10 @@ ssize_t Link::read_some(std::size_t* wanted) {
     rx_begin_ = 0;
   }
   std::size_t ahead = kInput - rx_end_;
-  if (!stream_->traits().read_ahead || large_frames_) ahead = sizeof(FrameHeader) - rx_end_;
+  if (!traits_.read_ahead || large_frames_) ahead = sizeof(FrameHeader) - rx_end_;
   // Through memory a second look is free, and the payload of the next frame may not be there yet.
-  if (direct == 0 || stream_->traits().read_ahead) parts[count++] = {rx_.get() + rx_end_, ahead};
-  *wanted = direct + (direct == 0 || stream_->traits().read_ahead ? ahead : 0);
+  if (direct == 0 || traits_.read_ahead) parts[count++] = {rx_.get() + rx_end_, ahead};
+  *wanted = direct + (direct == 0 || traits_.read_ahead ? ahead : 0);
   ssize_t n = stream_->readv(parts, count);
   if (n <= 0) return n;
   auto got = static_cast<std::size_t>(n);
@@ -101,36 +132,40 @@ ssize_t Link::read_some(std::size_t* wanted) {
   return n;
 }
 
-bool Link::parse() {
+// Up to *frames of them. False: the stream has ended.
+bool Link::parse(Input* in, int* frames) {
   for (;;) {
     if (sink_.active) {
-      feed_sink();
+      feed_sink(in);
       if (sink_.remaining > 0) return true;
       finish_frame();
       if (stream_ == nullptr) return false;
     }
-    if (rx_end_ - rx_begin_ < sizeof(FrameHeader)) return true;
+    if (in->left() < sizeof(FrameHeader) || *frames == 0) return true;
+    --*frames;
+    // The peer may change what lies there: the copy is checked, and nothing is read a second time.
     FrameHeader header;
-    std::memcpy(&header, rx_.get() + rx_begin_, sizeof(header));
-    rx_begin_ += sizeof(header);
-    if (!begin_frame(header)) return false;
+    std::memcpy(&header, in->at, sizeof(header));
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    in->at += sizeof(header);
+    if (!begin_frame(header, *in)) return false;
   }
 }
 
-void Link::feed_sink() {
-  while (sink_.remaining > 0 && rx_begin_ < rx_end_) {
-    std::size_t n = std::min<std::size_t>(sink_.remaining, rx_end_ - rx_begin_);
+void Link::feed_sink(Input* in) {
+  while (sink_.remaining > 0 && in->at != in->end) {
+    std::size_t n = std::min<std::size_t>(sink_.remaining, in->left());
     if (!sink_.discard) {
       iovec& part = sink_.parts[sink_.at];
       n = std::min(n, part.iov_len);
-      copy_in_order(part.iov_base, rx_.get() + rx_begin_, n);
+      copy_in_order(part.iov_base, in->at, n);
       part.iov_base = static_cast<char*>(part.iov_base) + n;
       part.iov_len -= n;
       if (part.iov_len == 0) ++sink_.at;
     } else if (sink_.careful) {
-      feed_sink_carefully(rx_.get() + rx_begin_, n);
+      feed_sink_carefully(in->at, n);
     }
-    rx_begin_ += n;
+    in->at += n;
     sink_.remaining -= static_cast<std::uint32_t>(n);
   }
 }
@@ -153,15 +188,9 @@ void Link::feed_sink_carefully(const char* from, std::size_t bytes) {
   }
 }
 
-bool Link::begin_frame(const FrameHeader& header) {
-  g_engine->statistics.frames_received.fetch_add(1, std::memory_order_relaxed);
-  if (header.version != kWireVersion) return frame_error("version", header), false;
-  if (!known(header.opcode)) return frame_error("opcode", header), false;
-  if (header.length > kMaxMessageBytes) return frame_error("length", header), false;
-  if (is_atomic(header.opcode) && header.length != sizeof(std::uint64_t)) return frame_error("length", header), false;
-  if (is_datagram(header.opcode) && header.length > kMaxDatagramBytes) return frame_error("length", header), false;
-  if ((header.flags & ~(kFlagSolicited | kFlagAckValid | kFlagPaused)) != 0)
-    return frame_error("flags", header), false;
+bool Link::begin_frame(const FrameHeader& header, const Input& in) {
+  g_engine->statistics.frames_received.add(1);
+  if (const char* what = fault(header); what != nullptr) return frame_error(what, header), false;
   if (state_ == State::kConfirming) {
     if (header.opcode != Opcode::kHello) return frame_error("no greeting first", header), false;
     state_ = State::kUp;
@@ -182,7 +211,7 @@ bool Link::begin_frame(const FrameHeader& header) {
   sink_.at = sink_.count = 0;
 
   if (is_datagram(header.opcode)) {
-    keep_datagram();
+    keep_datagram(in);
     return true;
   }
   Qp* qp = g_engine->qps.find(header.dest_qpn);
@@ -234,9 +263,9 @@ void Link::finish_frame() {
 
 // Until it is whole. It may be for several queue pairs; and receives complete in order, so none may wait for a
 // sender's second half while datagrams of others come in.
-void Link::keep_datagram() {
-  if (rx_end_ - rx_begin_ >= sink_.remaining) {
-    payload_ = rx_.get() + rx_begin_;  // and is passed over there
+void Link::keep_datagram(const Input& in) {
+  if (in.left() >= sink_.remaining) {
+    payload_ = in.at;  // and is passed over there
     return;
   }
   if (datagram_ == nullptr) datagram_.reset(new char[kMaxDatagramBytes]);

@@ -15,7 +15,7 @@ bool Link::pump() {
   if (!up()) return false;
   bool moved = false;
   for (;;) {
-    if (tx_begin_ == tx_end_ && body_count_ == 0) gather();
+    if (tx_begin_ == tx_end_ && body_count_ == 0) moved |= gather();
     if (tx_begin_ == tx_end_ && body_count_ == 0) return moved;
     if (!flush()) {
       // What is left goes when there is room; the helper, if it sleeps, has to watch for that.
@@ -45,11 +45,13 @@ void Link::acknowledge_first() {
   }
 }
 
-void Link::gather() {
+// True if frames have left in place.
+bool Link::gather() {
+  bool placed = false;
   tx_begin_ = tx_end_ = 0;
   if (!done_.empty()) flush_done();
-  acknowledge_first();
-  if (stream_ == nullptr) return;
+  if (!owing_.empty() && owing_.front().is_target()) acknowledge_first();
+  if (stream_ == nullptr) return false;
   if (!loose_.empty()) {
     std::size_t n = std::min(loose_.size(), kOutput / 2 / sizeof(FrameHeader));
     std::memcpy(tx_.get(), loose_.data(), n * sizeof(FrameHeader));
@@ -57,14 +59,35 @@ void Link::gather() {
     loose_.erase(loose_.begin(), loose_.begin() + static_cast<std::ptrdiff_t>(n));
   }
   // One frame per queue pair in turn.
-  while (!ready_.empty() && kOutput - tx_end_ >= sizeof(FrameHeader) + stream_->traits().copy_limit) {
+  while (!ready_.empty()) {
+    char* to = room();
+    if (to == nullptr) break;
     Qp& qp = ready_.front();
     ready_.pop_front();
+    begin_at(to, &frame_);
     if (!qp.next_frame(&frame_)) continue;
-    ready(qp);
+    if (qp.may_have_frames()) ready(qp);
     body_qp_ = &qp;
-    if (append(frame_)) return;
+    if (append(frame_)) break;
+    placed |= is_placing_;
   }
+  return placed;
+}
+
+// Where the next frame goes, unless its payload is large. nullptr: what was gathered has to go first.
+char* Link::room() {
+  const std::size_t most = sizeof(FrameHeader) + traits_.copy_limit;
+  char* to = traits_.in_place && tx_end_ == 0 ? stream_->reserve(most) : nullptr;
+  is_placing_ = to != nullptr;
+  if (is_placing_) return to;
+  return kOutput - tx_end_ >= most ? tx_.get() + tx_end_ : nullptr;
+}
+
+void Link::begin_at(char* to, Frame* frame) {
+  begun_ = to;
+  const bool is_aligned = reinterpret_cast<std::uintptr_t>(to) % alignof(FrameHeader) == 0;
+  frame->header = is_aligned ? reinterpret_cast<FrameHeader*>(to) : &apart_;
+  frame->bytes = 0;
 }
 
 bool Frame::copy_carefully(std::size_t bytes) {
@@ -80,18 +103,21 @@ bool Frame::copy_carefully(std::size_t bytes) {
 
 // True if the frame's payload follows the buffer, so that nothing can be added behind it.
 bool Link::append(Frame& frame) {
-  std::memcpy(tx_.get() + tx_end_, &frame.header, sizeof(FrameHeader));
-  tx_end_ += sizeof(FrameHeader);
-  g_engine->statistics.frames_sent.fetch_add(1, std::memory_order_relaxed);
-  std::uint32_t bytes = payload_bytes(frame.header);
-  if (bytes == 0) return false;
-  if (bytes <= stream_->traits().copy_limit) {
-    for (int i = 0; i < frame.count; ++i) {
-      std::memcpy(tx_.get() + tx_end_, frame.parts[i].iov_base, frame.parts[i].iov_len);
-      tx_end_ += frame.parts[i].iov_len;
-    }
-    return false;
+  g_engine->statistics.frames_sent.add(1);
+  if (frame.header == &apart_) std::memcpy(begun_, &apart_, sizeof(apart_));
+  const bool is_small = frame.bytes <= traits_.copy_limit;
+  std::size_t bytes = sizeof(FrameHeader);
+  if (is_small && frame.bytes != 0) {
+    char* to = begun_ + sizeof(FrameHeader);
+    for (int i = 0; i < frame.count; to += frame.parts[i].iov_len, ++i)
+      std::memcpy(to, frame.parts[i].iov_base, frame.parts[i].iov_len);
+    bytes += frame.bytes;
   }
+  if (is_placing_)
+    stream_->commit(bytes);
+  else
+    tx_end_ += bytes;
+  if (is_small) return false;
   std::copy(frame.parts, frame.parts + frame.count, body_);
   body_at_ = 0;
   body_count_ = frame.count;

@@ -55,12 +55,20 @@ void forget_memory(std::uint32_t key, const void* begin, std::size_t bytes) {
     links[i]->forget_memory(key, begin, bytes);  // one that ends may make room for a new one
 }
 
-void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
+namespace {
+
+inline void* look_up(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
   const Mr* mr = g_engine->mrs.find(key);
   if (mr == nullptr || mr->plain_pd != pd || (mr->access & access) != access) return nullptr;
   std::uint64_t offset = address - mr->iova;
   if (offset > mr->verbs.length || bytes > mr->verbs.length - offset) return nullptr;
   return static_cast<char*>(mr->verbs.addr) + offset;
+}
+
+}  // namespace
+
+void* translate(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
+  return look_up(pd, key, address, bytes, access);
 }
 
 Reach find_carefully(const ibv_pd* pd, std::uint32_t key, std::uint64_t address, std::uint64_t bytes, int access) {
@@ -78,12 +86,19 @@ void Mr::note_plain() {
 
 int translate_list(const ibv_pd* pd, const ibv_sge* sges, int count, std::uint64_t bytes, int access, iovec* parts,
                    std::uint32_t* regions) {
+  if (count == 1 && bytes > 0 && bytes <= sges[0].length) {  // as most are
+    void* memory = look_up(pd, sges[0].lkey, sges[0].addr, sges[0].length, access);
+    if (memory == nullptr) return -1;
+    if (regions != nullptr) regions[0] = sges[0].lkey;
+    parts[0] = {memory, static_cast<std::size_t>(bytes)};
+    return 1;
+  }
   int n = 0;
   for (int i = 0; i < count && bytes > 0; ++i) {
     std::uint64_t take = std::min<std::uint64_t>(sges[i].length, bytes);
     if (take == 0) continue;
     // The whole element must lie in its region, as a NIC checks it, even if the message is shorter.
-    void* memory = translate(pd, sges[i].lkey, sges[i].addr, sges[i].length, access);
+    void* memory = look_up(pd, sges[i].lkey, sges[i].addr, sges[i].length, access);
     if (memory == nullptr) return -1;
     if (regions != nullptr) regions[n] = sges[i].lkey;
     parts[n++] = {memory, static_cast<std::size_t>(take)};

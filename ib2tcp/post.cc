@@ -70,11 +70,7 @@ void Qp::queue_send(const ibv_send_wr& wr) {
   send.wr_id = wr.wr_id;
   send.opcode = opcode;
   send.imm = wr.imm_data;
-  send.send_flags_solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
-  send.signaled = signal_all_ || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
-  send.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
-  send.inlined = (wr.send_flags & IBV_SEND_INLINE) != 0;
-  send.done = false;
+  send.mark(wr.send_flags, signal_all_);
   send.srqn = is_initiator() ? wire_srqn(wr.qp_type.xrc.remote_srqn) : 0;
   send.status = IBV_WC_SUCCESS;
   if (is_local(opcode)) {
@@ -107,6 +103,34 @@ void Qp::queue_send(const ibv_send_wr& wr) {
   send.length = is_atomic(opcode) ? sizeof(std::uint64_t) : static_cast<std::uint32_t>(bytes);
 }
 
+// The common request, a SEND or WRITE of one piece on a reliable connection. False: another one, or a wrong one.
+bool Qp::queue_plain(const ibv_send_wr& wr) {
+  static_assert(IBV_WR_RDMA_WRITE == 0 && IBV_WR_RDMA_WRITE_WITH_IMM == 1 && IBV_WR_SEND == 2 &&
+                IBV_WR_SEND_WITH_IMM == 3);
+  constexpr Opcode kOpcodes[4] = {Opcode::kWrite, Opcode::kWriteImm, Opcode::kSend, Opcode::kSendImm};
+  if (wr.num_sge != 1 || wr.opcode > IBV_WR_SEND_WITH_IMM || type() != IBV_QPT_RC || sq_.full()) return false;
+  const ibv_sge& piece = wr.sg_list[0];
+  const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  if (piece.length > (is_inline ? cap_.max_inline_data : kMaxMessageBytes)) return false;
+  Send& send = sq_.at(sq_.tail++);
+  send.wr_id = wr.wr_id;
+  send.raddr = wr.wr.rdma.remote_addr;
+  send.rkey = wr.wr.rdma.rkey;
+  send.operand1 = send.operand2 = 0;
+  send.imm = wr.imm_data;
+  send.length = piece.length;
+  send.srqn = 0;
+  send.sges = 1;
+  send.opcode = kOpcodes[wr.opcode];
+  send.mark(wr.send_flags, signal_all_);
+  send.status = IBV_WC_SUCCESS;
+  if (is_inline)
+    std::memcpy(send.data(), reinterpret_cast<const void*>(piece.addr), piece.length);
+  else
+    send.sge()[0] = piece;
+  return true;
+}
+
 void Qp::queue_local(Send& send, const ibv_send_wr& wr) {
   send.inlined = false;
   send.sges = 0;
@@ -123,21 +147,23 @@ int Qp::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
   std::int64_t posted = 0;
   bool right_state = state() == IBV_QPS_RTS || state() == IBV_QPS_SQD || state() == IBV_QPS_ERR;
   for (; wr != nullptr; wr = wr->next) {
-    rc = right_state ? check_send(*wr) : EINVAL;
-    if (rc != 0) {
-      *bad = wr;
-      break;
+    if (!right_state || !queue_plain(*wr)) {
+      rc = right_state ? check_send(*wr) : EINVAL;
+      if (rc != 0) {
+        *bad = wr;
+        break;
+      }
+      queue_send(*wr);
     }
-    queue_send(*wr);
     ++posted;
     if (state() == IBV_QPS_ERR) {
-      g_engine->outstanding.fetch_add(1, std::memory_order_relaxed);
+      g_engine->outstanding.add(1);
       --posted;
       flush_posted();
     }
   }
   if (posted == 0) return rc;
-  g_engine->outstanding.fetch_add(posted, std::memory_order_relaxed);
+  g_engine->outstanding.add(posted);
   kick();
   if (link_ != nullptr) link_->pump();
   return rc;
@@ -151,7 +177,7 @@ int Qp::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
       *bad = wr;
       break;
     }
-    g_engine->outstanding.fetch_add(1, std::memory_order_relaxed);
+    g_engine->outstanding.add(1);
     if (state() == IBV_QPS_ERR) flush_posted();
   }
   if (rq_->available()) tell_receive_posted();

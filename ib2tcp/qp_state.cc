@@ -229,7 +229,7 @@ void Qp::reset() {
   else  // numbers go on: a peer may still say what became of datagrams from before
     sq_.acked = sq_.next = sq_.sent = sq_.tail;  // as head is
   if (srq_ == nullptr) {
-    g_engine->outstanding.fetch_sub(rq_->size());
+    g_engine->outstanding.add(-std::int64_t{rq_->size()});
     rq_->clear();
   }
   starved_hook.unlink();

@@ -118,7 +118,7 @@ int Qp::destroy() {
   unbind_windows_of(*this);
   g_engine->disarm(timer_);
   forget_sends();
-  if (srq_ == nullptr) g_engine->outstanding.fetch_sub(rq_->size());
+  if (srq_ == nullptr) g_engine->outstanding.add(-std::int64_t{rq_->size()});
   g_engine->qps.remove(verbs.qp_num);
   purge_completions();
   context().forget(&verbs);
@@ -145,7 +145,7 @@ void Qp::purge_completions() {
 
 // Those without a completion, which will have none.
 void Qp::forget_sends() {
-  g_engine->outstanding.fetch_sub(static_cast<std::int64_t>(sq_.tail - sq_.head));
+  g_engine->outstanding.add(-static_cast<std::int64_t>(sq_.tail - sq_.head));
   if (!has_peer())
     for (; sq_.head < sq_.tail; ++sq_.head) release_datagram(sq_.at(sq_.head));
 }
@@ -230,8 +230,13 @@ void Qp::flush_posted() {
   if (!takes_shared()) flush_receives();
 }
 
-void Qp::push(Cq& cq, const ibv_wc& wc, bool solicited) {
-  if (!cq.push(wc, solicited)) overrun_ = true;
+ibv_wc* Qp::begin_completion(Cq& cq, std::uint64_t wr_id) {
+  ibv_wc* wc = cq.begin(wr_id);
+  if (wc == nullptr)
+    overrun_ = true;
+  else
+    wc->qp_num = verbs.qp_num;
+  return wc;
 }
 
 // A lost completion cannot be made good: the queue pair is dead.

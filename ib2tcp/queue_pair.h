@@ -77,11 +77,17 @@ class Qp {
   int post_send(ibv_send_wr* wr, ibv_send_wr** bad);
   int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad);
   void tell_receive_posted();  // the peer, if it waits for one
-  std::uint64_t executed() const { return executed_.load(std::memory_order_relaxed); }
+  std::uint64_t executed() const { return executed_.load(); }
 
   // --- requester.cc ---
-  // Fills the next frame to send; false if there is nothing that may be sent now.
+  // Fills the next frame to send, its header where frame->header says; false if there is nothing that may be sent
+  // now.
   bool next_frame(Frame* frame);
+  // False: next_frame() would have none.
+  bool may_have_frames() const {
+    return sq_.next != sq_.tail || answers_begin_ != answers_end_ || nak_ != Syndrome::kNone || tell_posted_ ||
+           ack_now_ || !has_peer();
+  }
   void on_ack(std::uint32_t ack);
   void on_nak(const FrameHeader& header);
   void on_receive_posted();
@@ -128,6 +134,7 @@ class Qp {
 
   // post.cc
   int check_send(const ibv_send_wr& wr) const;
+  bool queue_plain(const ibv_send_wr& wr);
   void queue_send(const ibv_send_wr& wr);
   void queue_local(Send& send, const ibv_send_wr& wr);
 
@@ -199,7 +206,8 @@ class Qp {
   void drop_sink();
   void kick_answers();
   void leave_link();
-  void push(Cq& cq, const ibv_wc& wc, bool solicited);
+  // Room in the queue, zero but for wr_id and qp_num; nullptr if it is overrun. Cq::append() completes it.
+  ibv_wc* begin_completion(Cq& cq, std::uint64_t wr_id);
   void check_overrun();
 
   Cq& send_cq() const { return *reinterpret_cast<Cq*>(verbs.send_cq); }
@@ -214,7 +222,7 @@ class Qp {
 
   // Requester.
   SendQueue sq_;
-  std::atomic<std::uint64_t> executed_{0};
+  Tally<std::uint64_t> executed_;
   Wait wait_ = Wait::kNone;
   bool halted_ = false;  // a request that failed before it was sent is waiting for those before it
   std::uint32_t reads_out_ = 0;

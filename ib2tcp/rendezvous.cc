@@ -365,7 +365,7 @@ void Rendezvous::accept_all(Watch& watch, StreamKind kind) {
       socklen_t length = sizeof(peer);
       if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != ::geteuid()) {
         log_message(LogLevel::kWarn, "refused a connection by user %u", peer.uid);
-        g_engine->statistics.handshakes_refused.fetch_add(1);
+        g_engine->statistics.handshakes_refused.add(1);
         g_host->close_descriptor(fd);
         continue;
       }

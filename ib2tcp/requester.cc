@@ -49,16 +49,16 @@ ibv_wc_opcode completion_opcode(Opcode opcode) {
 
 bool Qp::next_frame(Frame* frame) {
   if (!has_peer()) return next_datagram(frame);
-  if (next_answer(frame)) return true;
+  if ((answers_begin_ != answers_end_ || nak_ != Syndrome::kNone) && next_answer(frame)) return true;
   if (next_request(frame)) return true;
   if (tell_posted_) {
     tell_posted_ = false;
-    fill_header(&frame->header, Opcode::kReceivePosted, expected_);
+    fill_header(frame->header, Opcode::kReceivePosted, expected_);
     return true;
   }
   if (ack_now_) {
-    g_engine->statistics.acks_sent.fetch_add(1, std::memory_order_relaxed);
-    fill_header(&frame->header, Opcode::kAck, 0);
+    g_engine->statistics.acks_sent.add(1);
+    fill_header(frame->header, Opcode::kAck, 0);
     return true;
   }
   return false;
@@ -100,9 +100,10 @@ bool Qp::next_request(Frame* frame) {
     complete_ready();
     return false;
   }
-  FrameHeader& header = frame->header;
+  FrameHeader& header = *frame->header;
   fill_header(&header, send.opcode, sequence(sq_.next));
-  if (send.send_flags_solicited) header.flags |= kFlagSolicited;
+  if (send.send_flags_solicited) header.flags = kFlagAckValid | kFlagSolicited;
+  frame->bytes = needs_response(send.opcode) ? 0 : send.length;
   header.length = send.length;
   header.imm = send.imm;
   header.rkey = send.rkey;
@@ -184,7 +185,7 @@ void Qp::complete_ready() {
   while (sq_.head < sq_.acked) {
     Send& send = sq_.at(sq_.head);
     if (needs_response(send.opcode) && !send.done) break;
-    executed_.fetch_add(1, std::memory_order_relaxed);  // who polls the completion finds it counted
+    executed_.add(1);  // who polls the completion finds it counted
     complete_send(send, IBV_WC_SUCCESS);
     ++sq_.head;
   }
@@ -195,16 +196,16 @@ void Qp::complete_ready() {
 }
 
 void Qp::complete_send(Send& send, ibv_wc_status status) {
-  g_engine->outstanding.fetch_sub(1, std::memory_order_relaxed);
+  g_engine->outstanding.add(-1);
   if (!has_peer()) release_datagram(send);
   if (status == IBV_WC_SUCCESS && !send.signaled) return;
-  ibv_wc wc{};
-  wc.wr_id = send.wr_id;
-  wc.status = status;
-  wc.opcode = completion_opcode(send.opcode);
-  wc.byte_len = send.length;
-  wc.qp_num = verbs.qp_num;
-  push(send_cq(), wc, false);
+  Cq& cq = send_cq();
+  ibv_wc* wc = begin_completion(cq, send.wr_id);
+  if (wc == nullptr) return;
+  wc->status = status;
+  wc->opcode = completion_opcode(send.opcode);
+  wc->byte_len = send.length;
+  cq.append(false);
 }
 
 // Requests of an unreliable connection that will not be executed are over all the same.

@@ -78,7 +78,7 @@ bool Qp::begin_placement(const FrameHeader& header, Sink* sink) {
       return false;
     }
     // Not executed, and nothing kept: the sender has it and everything behind it.
-    g_engine->statistics.rnr_naks.fetch_add(1, std::memory_order_relaxed);
+    g_engine->statistics.rnr_naks.add(1);
     rnr_ = true;
     told_posted_ = tell_posted_ = false;
     if (srq_ != nullptr && !starved_hook.is_linked()) srq_->starved.push_back(*this);
@@ -278,22 +278,22 @@ void Qp::receiver_ready() {
 }
 
 void Qp::complete_receive(const FrameHeader& header, Receive* receive, ibv_wc_status status) {
-  g_engine->outstanding.fetch_sub(1, std::memory_order_relaxed);
-  ibv_wc wc{};
-  wc.wr_id = receive->wr_id;
-  wc.status = status;
-  wc.opcode = header.opcode == Opcode::kWriteImm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
-  wc.byte_len = header.length;
-  wc.qp_num = verbs.qp_num;
-  wc.src_qp = attr_.dest_qp_num;
+  g_engine->outstanding.add(-1);
+  Cq& cq = recv_cq();
+  ibv_wc* wc = begin_completion(cq, receive->wr_id);
+  if (wc == nullptr) return;
+  wc->status = status;
+  wc->opcode = header.opcode == Opcode::kWriteImm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+  wc->byte_len = header.length;
+  wc->src_qp = attr_.dest_qp_num;
   if (header.opcode == Opcode::kWriteImm || header.opcode == Opcode::kSendImm) {
-    wc.wc_flags = IBV_WC_WITH_IMM;
-    wc.imm_data = header.imm;
+    wc->wc_flags = IBV_WC_WITH_IMM;
+    wc->imm_data = header.imm;
   } else if (header.opcode == Opcode::kSendInvalidate && status == IBV_WC_SUCCESS) {
-    wc.wc_flags = IBV_WC_WITH_INV;
-    wc.invalidated_rkey = header.rkey;
+    wc->wc_flags = IBV_WC_WITH_INV;
+    wc->invalidated_rkey = header.rkey;
   }
-  push(recv_cq(), wc, (header.flags & kFlagSolicited) != 0);
+  cq.append((header.flags & kFlagSolicited) != 0);
 }
 
 void Qp::nak(Syndrome syndrome, std::uint32_t seq) {
@@ -344,16 +344,17 @@ bool Qp::next_answer(Frame* frame) {
         return next_answer(frame);
       }
     }
-    fill_header(&frame->header, answer.opcode, answer.seq);
-    frame->header.length = answer.length;
-    frame->header.operand1 = answer.opcode == Opcode::kAtomicResponse ? answer.operand1 : 0;
+    fill_header(frame->header, answer.opcode, answer.seq);
+    frame->header->length = answer.length;
+    frame->bytes = answer.opcode == Opcode::kReadResponse ? answer.length : 0;
+    frame->header->operand1 = answer.opcode == Opcode::kAtomicResponse ? answer.operand1 : 0;
     return true;
   }
   if (nak_ == Syndrome::kNone) return false;
-  fill_header(&frame->header, Opcode::kNak, nak_seq_);
-  frame->header.syndrome = nak_;
-  if (g_engine->paused.load(std::memory_order_relaxed)) frame->header.flags |= kFlagPaused;
-  frame->header.imm = nak_ == Syndrome::kReceiverNotReady ? attr_.min_rnr_timer : 0;
+  fill_header(frame->header, Opcode::kNak, nak_seq_);
+  frame->header->syndrome = nak_;
+  if (g_engine->paused.load(std::memory_order_relaxed)) frame->header->flags = kFlagAckValid | kFlagPaused;
+  frame->header->imm = nak_ == Syndrome::kReceiverNotReady ? attr_.min_rnr_timer : 0;
   nak_ = Syndrome::kNone;
   return true;
 }

@@ -25,6 +25,15 @@ struct Send {
   std::uint8_t done : 1;  // the response is in local memory
   ibv_wc_status status;   // not success: failed before it was sent
 
+  // Takes the program's flags; nothing is done yet.
+  void mark(unsigned flags, bool signal_all) {
+    send_flags_solicited = (flags & IBV_SEND_SOLICITED) != 0;
+    signaled = signal_all || (flags & IBV_SEND_SIGNALED) != 0;
+    fence = (flags & IBV_SEND_FENCE) != 0;
+    inlined = (flags & IBV_SEND_INLINE) != 0;
+    done = 0;
+  }
+
   ibv_sge* sge() { return reinterpret_cast<ibv_sge*>(this + 1); }
   char* data() { return reinterpret_cast<char*>(this + 1); }
 };

@@ -42,7 +42,7 @@ void destroy(Srq& srq) {
     --srq.xrcd->users;
     --srq.cq->users;
   }
-  g_engine->outstanding.fetch_sub(srq.queue.size());
+  g_engine->outstanding.add(-std::int64_t{srq.queue.size()});
   context_of(srq).forget(&srq.verbs);
   --reinterpret_cast<Pd*>(srq.verbs.pd)->users;
   --g_engine->objects;
@@ -67,7 +67,7 @@ int Srq::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
       *bad = wr;
       break;
     }
-    g_engine->outstanding.fetch_add(1, std::memory_order_relaxed);
+    g_engine->outstanding.add(1);
   }
   // One peer for each receive there is; the others hear of later ones, or try again when their timers say so.
   for (std::uint32_t n = queue.waiting(); n > 0 && !starved.empty(); --n) {

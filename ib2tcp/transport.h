@@ -71,6 +71,8 @@ struct StreamTraits {
   bool read_ahead;
   // readable() knows by looking at memory. If not, it must be asked by reading, or by epoll when there are many.
   bool memory_readable;
+  // Has reserve() and peek().
+  bool in_place = false;
 };
 
 class Stream {
@@ -88,6 +90,19 @@ class Stream {
   // ended and everything that arrived before has been read (errno EPIPE), or a part is not writable memory (EFAULT,
   // nothing lost). Never blocks.
   virtual ssize_t readv(const iovec* parts, int count) = 0;
+
+  // In place: frames are built where they travel, and read where they arrive. Both may end early for any reason;
+  // writev and readv then go on, and tell an end. Memory in between belongs to the peer as well: write it without
+  // reading it, and copy what is to be checked.
+  // Room of `bytes` in one piece, or nullptr. commit() sends the first bytes of it.
+  virtual char* reserve(std::size_t) { return nullptr; }
+  virtual void commit(std::size_t) {}
+  // The bytes that have arrived and lie in one piece: *bytes, perhaps 0. consume() gives the first of them back.
+  virtual const char* peek(std::size_t* bytes) {
+    *bytes = 0;
+    return nullptr;
+  }
+  virtual void consume(std::size_t) {}
 
   // False only if readv would surely return 0. Reads memory only.
   virtual bool readable() = 0;

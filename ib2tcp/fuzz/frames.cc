@@ -39,11 +39,22 @@ void require(bool condition) {
   if (!condition) abort();
 }
 
-// The input with its small numbers replaced, given out in pieces of changing size; then the end.
-class Input final : public Stream {
+// The input with its small numbers replaced, given out in pieces of changing size, by copies or in place; then the
+// end.
+class Given final : public Stream {
  public:
-  explicit Input(std::vector<std::uint8_t> bytes, std::size_t piece) : bytes_(std::move(bytes)), piece_(piece) {}
-  const StreamTraits& traits() const override { return kTraits; }
+  Given(std::vector<std::uint8_t> bytes, std::size_t piece, bool in_place)
+      : bytes_(std::move(bytes)), piece_(piece), in_place_(in_place) {}
+  const StreamTraits& traits() const override { return in_place_ ? kInPlace : kTraits; }
+  const char* peek(std::size_t* bytes) override {
+    *bytes = std::min(piece_, bytes_.size() - at_);
+    return reinterpret_cast<const char*>(bytes_.data()) + at_;
+  }
+  // What was given back may be the peer's next bytes.
+  void consume(std::size_t bytes) override {
+    memset(bytes_.data() + at_, 'z', bytes);
+    at_ += bytes;
+  }
   ssize_t writev(const iovec* parts, int count) override {
     ssize_t n = 0;
     for (int i = 0; i < count; ++i) n += static_cast<ssize_t>(parts[i].iov_len);
@@ -75,8 +86,11 @@ class Input final : public Stream {
  private:
   static constexpr StreamTraits kTraits = {
       .name = "input", .copy_limit = 512, .read_ahead = true, .memory_readable = true};
+  static constexpr StreamTraits kInPlace = {
+      .name = "input", .copy_limit = 512, .read_ahead = false, .memory_readable = true, .in_place = true};
   std::vector<std::uint8_t> bytes_;
   std::size_t at_ = 0, piece_;
+  const bool in_place_;
 };
 
 class World {
@@ -98,7 +112,7 @@ class World {
     make();
     Link* link = qps_[0]->link();
     require(link != nullptr);
-    Stream* input = new Input(turned(data + 1, size - 1), 1 + data[0] * 7u);
+    Stream* input = new Given(turned(data + 1, size - 1), 1 + data[0] * 7u, (data[0] & 1) != 0);
     {
       EngineGuard guard;
       link->abandon_attempt();

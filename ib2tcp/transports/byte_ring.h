@@ -42,8 +42,7 @@ class RingProducer {
       while (left > 0) {
         std::size_t room = bytes_ - static_cast<std::size_t>(produced_ - consumed_);
         if (room < left && room < kRingStepBytes) {
-          consumed_ = control_->consumed.load(std::memory_order_acquire);
-          if (produced_ - consumed_ > bytes_) return -1;
+          if (!look(std::memory_order_acquire)) return -1;
           room = bytes_ - static_cast<std::size_t>(produced_ - consumed_);
         }
         if (room == 0) return publish(total);
@@ -59,13 +58,31 @@ class RingProducer {
     }
     return publish(total);
   }
-  bool has_room() {
-    consumed_ = control_->consumed.load(std::memory_order_seq_cst);
-    return produced_ - consumed_ < bytes_;
+  // An impossible count counts as room: the next write() ends it.
+  bool has_room() { return !look(std::memory_order_seq_cst) || produced_ - consumed_ < bytes_; }
+  // Room in one piece; nullptr if there is less.
+  char* reserve(std::size_t bytes) {
+    const std::size_t at = static_cast<std::size_t>(produced_ & (bytes_ - 1));
+    if (bytes_ - at < bytes) return nullptr;
+    if (bytes_ - static_cast<std::size_t>(produced_ - consumed_) < bytes &&
+        (!look(std::memory_order_acquire) || bytes_ - static_cast<std::size_t>(produced_ - consumed_) < bytes))
+      return nullptr;
+    return data_ + at;
+  }
+  void commit(std::size_t bytes) {
+    produced_ += bytes;
+    publish(bytes);
   }
   RingControl* control() { return control_; }
 
  private:
+  // False: the peer's count is impossible, and the one before stays.
+  bool look(std::memory_order order) {
+    const std::uint64_t consumed = control_->consumed.load(order);
+    if (produced_ - consumed > bytes_) return false;
+    consumed_ = consumed;
+    return true;
+  }
   // Sequentially consistent, as is prepare_sleep's side: either the sleeper sees the bytes or we see its flag.
   ssize_t publish(std::size_t total) {
     if (total > 0) control_->produced.store(produced_, std::memory_order_seq_cst);
@@ -94,8 +111,7 @@ class RingConsumer {
       while (left > 0) {
         std::size_t there = static_cast<std::size_t>(produced_ - consumed_);
         if (there < left && there < kRingStepBytes) {
-          produced_ = control_->produced.load(std::memory_order_acquire);
-          if (produced_ - consumed_ > bytes_) return -1;
+          if (!look()) return -1;
           there = static_cast<std::size_t>(produced_ - consumed_);
         }
         if (there == 0) return publish(total);
@@ -111,9 +127,31 @@ class RingConsumer {
     }
     return publish(total);
   }
+  // The bytes that lie in one piece, at most a step of them.
+  const char* peek(std::size_t* bytes) {
+    if (produced_ == consumed_) (void)look();
+    const std::size_t at = static_cast<std::size_t>(consumed_ & (bytes_ - 1));
+    *bytes = std::min({static_cast<std::size_t>(produced_ - consumed_), bytes_ - at, kRingStepBytes});
+    return data_ + at;
+  }
+  // True: the producer may be waiting for room, look at its flag. It waits on a full ring only, so that a consumer of
+  // the first half needs no fence: then as much again is left, and the next half is consumed with one.
+  bool consume(std::size_t bytes) {
+    const bool may_wait = control_->produced.load(std::memory_order_relaxed) - consumed_ >= bytes_ / 2;
+    consumed_ += bytes;
+    control_->consumed.store(consumed_, may_wait ? std::memory_order_seq_cst : std::memory_order_release);
+    return may_wait;
+  }
   RingControl* control() { return control_; }
 
  private:
+  // False: the peer's count is impossible, and the one before stays.
+  bool look() {
+    const std::uint64_t produced = control_->produced.load(std::memory_order_acquire);
+    if (produced - consumed_ > bytes_) return false;
+    produced_ = produced;
+    return true;
+  }
   ssize_t publish(std::size_t total) {
     if (total > 0) control_->consumed.store(consumed_, std::memory_order_seq_cst);
     return static_cast<ssize_t>(total);

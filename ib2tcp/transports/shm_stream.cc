@@ -15,7 +15,8 @@
 namespace shadowib::ib2tcp {
 namespace {
 
-constexpr StreamTraits kTraits = {.name = "shm", .copy_limit = 512, .read_ahead = false, .memory_readable = true};
+constexpr StreamTraits kTraits = {
+    .name = "shm", .copy_limit = 512, .read_ahead = false, .memory_readable = true, .in_place = true};
 constexpr std::size_t kControlBytes = 4096;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
@@ -58,6 +59,16 @@ class ShmStream final : public Stream {
     if (n < 0 || (n == 0 && ended_ && !consumer_.readable())) return broken();
     if (n > 0) ring_if(consumer_.control()->producer_waits);
     return n;
+  }
+
+  char* reserve(std::size_t bytes) override { return ended_ ? nullptr : producer_.reserve(bytes); }
+  void commit(std::size_t bytes) override {
+    producer_.commit(bytes);
+    ring_if(producer_.control()->consumer_sleeps);
+  }
+  const char* peek(std::size_t* bytes) override { return consumer_.peek(bytes); }
+  void consume(std::size_t bytes) override {
+    if (consumer_.consume(bytes)) ring_if(consumer_.control()->producer_waits);
   }
 
   bool readable() override { return ended_ || consumer_.readable(); }
