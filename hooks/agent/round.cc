@@ -18,6 +18,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
 #include "hooks/imager/shared_memory.h"
+#include "hooks/job/near_directory.h"
 #include "hooks/job/phase.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/raw/tasks.h"
@@ -29,6 +30,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/shared_names.h"
+#include "shadowib/base/this_host.h"
 
 namespace shadowib {
 namespace {
@@ -51,6 +53,9 @@ class Round {
   Status quiesce();
   Status inspect();
   Status open_shared_memory();
+  std::string set_id() const { return to_hex(request_.set_id); }
+  Status open_image_directory(int* fd);
+  Status finish_near(const Status& status);
   Status save();
   Status publish_saved(const SaveResult& result, std::int64_t save_ns);
   void resume();
@@ -145,22 +150,33 @@ Status Round::open_shared_memory() {
   return shared_.open(table_, duty);
 }
 
-std::string hex(const std::uint8_t* bytes, std::size_t count) {
-  std::string text;
-  for (std::size_t i = 0; i < count; ++i)
-    text += "0123456789abcdef"[bytes[i] >> 4], text += "0123456789abcdef"[bytes[i] & 15];
-  return text;
+Status Round::open_image_directory(int* fd) {
+  if (!request_.near.empty()) return make_near_set(request_.near, g_job.info.job, set_id(), g_job.info.directory, fd);
+  revalidate_parent(request_.staging);
+  *fd = ::open(request_.staging.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  return *fd >= 0 ? Status()
+                  : Status::of(Code::kIo, errno, "cannot open the staging directory %.200s: %.60s",
+                               request_.staging.c_str(), std::strerror(errno));
+}
+
+// An image that stays near has no command that syncs its directory.
+Status Round::finish_near(const Status& status) {
+  if (request_.near.empty()) return status;
+  if (status.error() == ENOSPC)
+    return Status::of(Code::kIo, ENOSPC,
+                      "no space for image %.60s in %.150s; free space there, name another place with --near, or use "
+                      "--store central",
+                      request_.image.c_str(), request_.near.c_str());
+  SHADOWIB_TRY(status);
+  return sync_near_set(request_.near, g_job.info.job, set_id());
 }
 
 // In a restarted process this is left through go_on_after_restart, and the round ends as if it had been committed.
 Status Round::save() {
   const std::int64_t start = monotonic_ns();
   if (!stop_keep()) return Status::of(Code::kTimeout, 0, "pid %d: %s", raw_getpid(), kStopEndedText);
-  revalidate_parent(request_.staging);
-  int directory = ::open(request_.staging.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0)
-    return Status::of(Code::kIo, errno, "cannot open the staging directory %.200s: %.60s", request_.staging.c_str(),
-                      std::strerror(errno));
+  int directory = -1;
+  SHADOWIB_TRY(open_image_directory(&directory));
   SaveRequest request{directory,
                       request_.image.c_str(),
                       {},
@@ -187,7 +203,7 @@ Status Round::save() {
   raw_close(directory);
   shared_.close();
   SHADOWIB_TRY(hold_record_locks());  // the files just closed may have had some
-  SHADOWIB_TRY(status);
+  SHADOWIB_TRY(finish_near(status));
   return publish_saved(result, monotonic_ns() - start);
 }
 
@@ -197,12 +213,13 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
   fields["generation"] = std::to_string(g_job.info.generation);
   fields["backend"] = g_job.info.backend;
   fields["bytes"] = std::to_string(result.bytes);
-  fields["xxh3"] = hex(result.xxh3, sizeof(result.xxh3));
+  fields["xxh3"] = to_hex(result.xxh3);
   fields["settle_ns"] = std::to_string(settle_.settle_ns());
   fields["save_ns"] = std::to_string(save_ns);
   fields["stopped_ns"] = std::to_string(monotonic_ns() - settle_.stopped_at_ns());
   add_phase(monotonic_ns());
   fields["phases"] = phases_;
+  if (!request_.near.empty()) fields["near_host"] = this_host();
   if (g_agent.participant != nullptr) g_agent.participant->count_objects(&fields["objects"]);
   saved_ = true;
   return publish_fields(messages_.own("saved"), fields);

@@ -21,6 +21,12 @@ bool parse_hex(const std::string& text, std::uint8_t* bytes, std::size_t count) 
 
 }  // namespace
 
+std::string to_hex(const std::uint8_t (&bytes)[16]) {
+  std::string text;
+  for (const std::uint8_t byte : bytes) text += "0123456789abcdef"[byte >> 4], text += "0123456789abcdef"[byte & 15];
+  return text;
+}
+
 Status RoundRequest::parse(const std::string& text) {
   Fields fields;
   if (!decode_fields(text, &fields))
@@ -35,6 +41,7 @@ Status RoundRequest::parse(const std::string& text) {
       break;
   }
   staging = field_text(fields, "staging");
+  near = field_text(fields, "near");
   image = "member-" + std::to_string(g_job.info.member) + ".img";
   if (!parse_hex(field_text(fields, "set"), set_id, sizeof(set_id)))
     return Status::of(Code::kVersion, 0, "the checkpoint request names no set");

@@ -9,11 +9,15 @@
 
 namespace shadowib {
 
+// 32 hex digits.
+std::string to_hex(const std::uint8_t (&bytes)[16]);
+
 // The command's request, as this member reads it.
 struct RoundRequest {
   std::uint64_t number = 0;
   std::vector<std::uint32_t> members;
   std::string staging;  // the directory that becomes the set
+  std::string near;     // PLACE where images stay near, "" if they go to `staging` (job/near_directory.h)
   std::string image;    // this member's file in it
   std::uint8_t set_id[16] = {};
   std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC, counted from parse()

@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "hooks/imager/descriptors.h"
+#include "hooks/job/near_directory.h"
 #include "hooks/raw/tasks.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
@@ -25,12 +26,21 @@ Status RoundOutcome::obey(const std::string& text) {
   Fields fields;
   if (!decode_fields(text, &fields))
     return Status::of(Code::kVersion, 0, "the checkpoint's outcome has another protocol");
-  if (fields.count("committed") == 0)
+  if (fields.count("committed") == 0) {
+    remove_near();
     return Status::of(Code::kAborted, 0, "%.300s", field_text(fields, "aborted").c_str());
+  }
   committed_ = true;
   set_path_ = field_text(fields, "committed");
   kill_ourselves_ = field_number(fields, "kill") != 0;
   return {};
+}
+
+// Only what the command has given up by its own word: after a death it may have committed the set, and told nobody.
+// `gc` takes the rest.
+void RoundOutcome::remove_near() {
+  if (!request_.near.empty())
+    remove_near_image(request_.near, g_job.info.job, to_hex(request_.set_id), request_.image);
 }
 
 void RoundOutcome::await_decision() {

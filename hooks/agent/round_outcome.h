@@ -34,6 +34,7 @@ class RoundOutcome {
   void tell_of_the_end();
   Status obey(const std::string& text);
   void remove_leavings();
+  void remove_near();
 
   const RoundRequest& request_;
   RoundMessages& messages_;

@@ -18,6 +18,7 @@
 #include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
 #include "hooks/raw/tasks.h"
+#include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
 #include "hooks/threads/fault.h"
 #include "shadowib/base/descriptors.h"
@@ -98,6 +99,7 @@ class Drive {
   int lock_ = -1;
   std::unique_ptr<Store> store_;
   std::string staging_, set_id_;
+  MemberTables tables_;  // of descriptors
   std::uint32_t number_ = 0;
   std::int64_t deadline_ns_ = 0;
   std::int64_t silence_ns_ = 0;  // CLOCK_MONOTONIC of the next look at members that do not answer
@@ -156,6 +158,7 @@ Status Drive::request() {
                                              {"members", list},
                                              {"staging", staging_},
                                              {"set", set_id_},
+                                             {"near", options_.store.is_near() ? options_.near_place : ""},
                                              {"timeout_ms", std::to_string(std::max<std::int64_t>(left_ms, 1))},
                                              {"last", attempt_ < kPassingAttempts ? "0" : "1"},
                                              {"kill", options_.kill ? "1" : "0"}})));
@@ -271,13 +274,17 @@ Status Drive::commit(CheckpointReport* report) {
   manifest.shadowib_version = SHADOWIB_VERSION;
   manifest.created = now_utc();
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
+  if (options_.store.is_near()) describe_placement(options_.store, options_.near_place, *report, &manifest);
   SHADOWIB_TRY(fault_point(Phase::kCollected));
   SHADOWIB_TRY(check_members());
-  SHADOWIB_TRY(commit_set(*store_, staging_, manifest, &report->set_path));
+  SHADOWIB_TRY(commit_set(*store_, staging_, manifest, &report->set_path, tables_));
   report->commit_ns = monotonic_ns() - saved_ns;
   report->set_id = set_id_;
   report->number = number_;
   report->generation = manifest.generation;
+  report->store = manifest.placement.store;
+  report->job = manifest.job;
+  report->near_place = manifest.placement.place;
   return {};
 }
 
@@ -311,11 +318,10 @@ void Drive::forget_earlier() {
 
 Status Drive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(request());
-  std::map<std::uint32_t, std::string> tables;
-  SHADOWIB_TRY(collect("fds", &tables));
-  SHADOWIB_TRY(match_descriptors(tables));
+  SHADOWIB_TRY(collect("fds", &tables_));
+  SHADOWIB_TRY(match_descriptors(tables_));
   std::map<std::uint32_t, std::string> duties;
-  SHADOWIB_TRY(assign_shared_memory(tables, &duties));
+  SHADOWIB_TRY(assign_shared_memory(tables_, &duties));
   for (const auto& [member, duty] : duties)
     SHADOWIB_TRY(view_.exchange->publish(key("memory/" + std::to_string(member)), duty));
   SHADOWIB_TRY(fault_point(Phase::kMatched));
@@ -339,6 +345,7 @@ Status Drive::run(CheckpointReport* report) {
       tell_outcome({{"aborted", status.text()}}, false);
     }
     if (!staging_.empty()) (void)store_->discard(staging_).ok();
+    if (options_.store.is_near()) (void)remove_near_set(options_.near_place, view_.job, set_id_).ok();
     return status;
   }
   SHADOWIB_TRY(fault_point(Phase::kCommitted));

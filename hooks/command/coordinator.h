@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hooks/job/members.h"
+#include "hooks/store/store_spec.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -25,6 +26,8 @@ struct CheckpointOptions {
   std::string directory;  // SHADOWIB_DIR; made absolute here
   std::string job;
   std::string exchange;                                     // URI; empty: dir:<directory>/jobs/<job>/x
+  StoreSpec store;                                          // where images are to lie
+  std::string near_place;                                   // of a near store: an absolute path, on every host
   bool kill = false;                                        // members end by SIGKILL once the set is committed
   int timeout_ms = 60000;                                   // for the whole checkpoint
   std::function<void(const CheckpointProgress&)> progress;  // may be empty; called in the calling thread, on changes
@@ -38,6 +41,7 @@ struct MemberReport {
   std::int64_t save_ns = 0;     // writing and syncing the image
   std::int64_t stopped_ns = 0;  // from the first stop to the image saved: what the program lost so far
   std::uint64_t bytes = 0;      // of the image
+  std::string near_host;        // where it stays (base/this_host.h); "": in the set's directory
   std::vector<std::pair<std::string, std::uint64_t>> phases;  // by name (job/phase.h), in ns
 };
 
@@ -46,6 +50,8 @@ struct CheckpointReport {
   std::string set_id;        // 32 hex digits
   std::uint32_t number = 0;  // NNNN
   std::uint32_t generation = 0;
+  StoreSpec store;
+  std::string job, near_place;
   std::int64_t commit_ns = 0;         // from the last image saved to the set committed
   std::vector<MemberReport> members;  // by index
 };

@@ -54,11 +54,23 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
                                  numbers_of(field_text(fields, "objects"))});
     report->members.push_back({member.index, member.pid, member.host, member.comm, settle, save,
                                static_cast<std::int64_t>(field_number(fields, "stopped_ns")),
-                               field_number(fields, "bytes"), numbers_of(field_text(fields, "phases"))});
+                               field_number(fields, "bytes"), field_text(fields, "near_host"),
+                               numbers_of(field_text(fields, "phases"))});
     add_build_ids(results.files.at(member.index), &build_ids);
   }
   manifest->files.assign(build_ids.begin(), build_ids.end());
   return {};
+}
+
+void describe_placement(const StoreSpec& store, const std::string& place, const CheckpointReport& report,
+                        SetManifest* manifest) {
+  manifest->placement = {.store = store, .place = place};
+  for (std::size_t i = 0; i < manifest->members.size(); ++i) {
+    const MemberReport& member = report.members[i];
+    PlacedPiece piece{.file = manifest->members[i].file};
+    if (!member.near_host.empty()) piece.hosts.push_back({member.near_host, member.host});
+    manifest->placement.pieces.push_back(std::move(piece));
+  }
 }
 
 }  // namespace shadowib

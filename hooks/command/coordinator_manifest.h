@@ -22,4 +22,9 @@ struct MemberResults {
 Status describe_results(const std::vector<MemberStatus>& members, const MemberResults& results, SetManifest* manifest,
                         CheckpointReport* report);
 
+// Notes in the manifest where the images lie that members have kept near. A member of a shadowib without stores has
+// saved into the set's directory.
+void describe_placement(const StoreSpec& store, const std::string& place, const CheckpointReport& report,
+                        SetManifest* manifest);
+
 }  // namespace shadowib

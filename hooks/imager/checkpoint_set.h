@@ -1,14 +1,19 @@
 // A checkpoint set: <directory>/sets/<job>.<NNNN>/ with manifest.json, its checksum, and one image per member.
 //
+// The images of a near set lie on the members' hosts (job/near_directory.h). Its directory has placement.json, and
+// the members' descriptor tables, which a restart needs on every host.
+//
 // Written into <directory>/sets/.<job>.<NNNN>.staging-<random>/ and committed by sync + rename: it exists whole or
 // not (P3).
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "hooks/store/placement.h"
 #include "hooks/store/store.h"
 #include "shadowib/base/status.h"
 
@@ -37,11 +42,23 @@ struct SetManifest {
   std::vector<SetMember> members;
   // Every mapped file of any member with its build-id (hex, empty if it has none).
   std::vector<std::pair<std::string, std::string>> files;
-  std::string path;  // where it was read from; not stored
+  std::string path = {};        // where it was read from; not stored
+  SetPlacement placement = {};  // stored apart, by near sets only
 };
 
+// Descriptor tables by member.
+using MemberTables = std::map<std::uint32_t, std::string>;
+
 // Syncs the images that members have written into `staging`, writes the manifest, and commits. *set_path is absolute.
-Status commit_set(Store& store, const std::string& staging, const SetManifest& manifest, std::string* set_path);
+// A near set gets its placement and the `tables`, too; its images are the caller's to sync.
+Status commit_set(Store& store, const std::string& staging, const SetManifest& manifest, std::string* set_path,
+                  const MemberTables& tables = {});
+
+// Where a member's image lies on this host. kCorrupt: it is missing. kNotFound: it is on another host, which the text
+// names.
+Status find_image(const SetManifest& manifest, const SetMember& member, std::string* path);
+// The tables of a near set.
+Status read_tables(const SetManifest& manifest, MemberTables* tables);
 
 // Reads a manifest and checks it against its checksum. kNotFound, kCorrupt, kVersion.
 Status read_manifest(const std::string& set_path, SetManifest* manifest);

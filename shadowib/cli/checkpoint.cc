@@ -5,8 +5,9 @@
 #include <thread>
 
 #include "hooks/command/coordinator.h"
+#include "hooks/job/near_directory.h"
 #include "hooks/job/phase.h"
-#include "hooks/store/store.h"
+#include "hooks/store/near_place.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
@@ -15,6 +16,7 @@
 #include "shadowib/cli/metrics.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
+#include "shadowib/cli/store_options.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -27,18 +29,21 @@ struct CheckpointArguments {
   double timeout_s = 60;
   unsigned keep = 0;
   std::string metrics;
+  StoreOptions store;
 };
 
 constexpr char kCheckpointExamples[] =
     "Examples:\n"
     "  shadowib checkpoint demo             the job goes on afterwards\n"
     "  shadowib checkpoint                  the only job alive in --dir\n"
+    "  shadowib checkpoint demo --store mem:single   images stay in the memory of the job's hosts\n"
     "  set=$(shadowib checkpoint demo --kill | tail -n 1) && shadowib restart \"$set\"\n\n"
     "The last line of standard output is the path of the set. Nothing of a checkpoint that fails is left, and the "
     "job\n"
     "runs on unharmed.\n";
 
-// What the images being written hold so far, from their directory: the members themselves are busy.
+// What the images being written hold so far, from their directory: the members themselves are busy. 0 of images that
+// stay near: other hosts have some.
 std::uint64_t staged_bytes(const std::string& directory, const std::string& job) {
   std::uint64_t bytes = 0;
   std::error_code error;
@@ -96,11 +101,15 @@ Json report_json(const CheckpointReport& report) {
                        {"save_ns", m.save_ns},
                        {"stopped_ns", m.stopped_ns},
                        {"bytes", m.bytes}});
-  return {{"set", report.set_path},
-          {"set_id", report.set_id},
-          {"number", report.number},
-          {"generation", report.generation},
-          {"members", members}};
+  Json json{{"set", report.set_path},
+            {"set_id", report.set_id},
+            {"number", report.number},
+            {"generation", report.generation},
+            {"members", members}};
+  if (!report.store.is_near()) return json;
+  json["store"] = report.store.text();
+  json["near"] = near_set_path(report.near_place, report.job, report.set_id);
+  return json;
 }
 
 void print_report(const CheckpointReport& report) {
@@ -109,6 +118,9 @@ void print_report(const CheckpointReport& report) {
     table.add({std::to_string(m.index), std::to_string(m.pid), m.comm, human_bytes(m.bytes), human_time(m.settle_ns),
                human_time(m.save_ns), human_time(m.stopped_ns)});
   table.print();
+  if (report.store.is_near())
+    std::fprintf(stderr, "shadowib: the images stay on the members' hosts (%s), in %s\n", report.store.text().c_str(),
+                 near_set_path(report.near_place, report.job, report.set_id).c_str());
   std::printf("%s\n", report.set_path.c_str());
 }
 
@@ -151,7 +163,7 @@ Status remove_old_sets(const std::string& directory, const std::string& job, uns
   if (keep == 0) return {};
   SHADOWIB_TRY(old_sets(directory, job, keep, &old));
   for (const std::string& path : old) {
-    SHADOWIB_TRY(open_store_of(path)->remove(path));
+    SHADOWIB_TRY(remove_set(path));
     std::fprintf(stderr, "shadowib: removed %s\n", path.c_str());
   }
   return {};
@@ -166,6 +178,11 @@ int checkpoint(CheckpointArguments& arguments) {
   options.exchange = exchange_of(common, options.job);
   if (Status s = settle_exchange(job_paths(common.directory, options.job).password, &options.exchange); !s.ok())
     return fail(common, s);
+  if (Status s = choose_store(arguments.store, common.directory, options.job, &options.store, &options.near_place);
+      !s.ok())
+    return fail(common, s);
+  if (options.store.is_near())
+    if (Status s = check_near_place(options.store, options.near_place); !s.ok()) return fail(common, s);
   options.kill = arguments.kill;
   options.timeout_ms = static_cast<int>(arguments.timeout_s * 1000);
   CheckpointReport report;
@@ -216,6 +233,7 @@ void add_checkpoint(Command& program) {
       ->add_option("--metrics", arguments->metrics, "Then write the job's figures to FILE in Prometheus' text format")
       ->not_empty("a file")
       ->type_name("FILE");
+  add_store_options(command, &arguments->store);
   add_common(command, &arguments->common);
   command->footer(kCheckpointExamples);
   command->callback([arguments] { return checkpoint(*arguments); });

@@ -1,6 +1,8 @@
 // shadowib gc: removes old sets, what interrupted checkpoints left, and the directories of dead jobs.
+#include <algorithm>
 #include <filesystem>
 
+#include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
@@ -8,6 +10,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
+#include "shadowib/cli/store_options.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
@@ -28,7 +31,8 @@ constexpr char kGcExamples[] =
     "is\n"
     "alive older sets go, and what it left in its exchange before it was restarted. Sets that cannot be read are "
     "named\n"
-    "and left alone.\n";
+    "and left alone. Images that stay near their members go from this host only; run gc on each host that has "
+    "some.\n";
 
 class Collector {
  public:
@@ -38,7 +42,27 @@ class Collector {
     std::vector<std::string> old;
     SHADOWIB_TRY(old_sets(directory_, "", arguments_.keep, &old));
     for (const std::string& path : old)
-      SHADOWIB_TRY(remove("set", path, [](const std::string& p) { return open_store_of(p)->remove(p); }));
+      SHADOWIB_TRY(remove("set", path, [](const std::string& p) { return remove_set(p); }));
+    return {};
+  }
+
+  // Images on this host that belong to no set. In this order (docs/internals/store.md): images, locks, sets.
+  Status near() {
+    std::vector<NearSet> images;
+    for (const std::string& place : near_places(directory_)) SHADOWIB_TRY(list_near_sets(place, directory_, &images));
+    std::erase_if(images, [this](const NearSet& set) { return checkpoint_running(directory_, set.job); });
+    if (images.empty()) return {};
+    std::vector<ListedSet> sets;
+    SHADOWIB_TRY(list_sets(directory_, &sets));
+    for (const NearSet& image : images) {
+      const bool wanted = std::any_of(sets.begin(), sets.end(), [&image](const ListedSet& set) {
+        return set.status.ok() ? set.manifest.set_id == image.set_id : set.manifest.job == image.job;
+      });
+      if (!wanted)
+        SHADOWIB_TRY(remove("images", image.path, [&image](const std::string&) {
+          return remove_near_set(image.place, image.job, image.set_id);
+        }));
+    }
     return {};
   }
 
@@ -125,7 +149,8 @@ int gc(GcArguments& arguments) {
     for (const std::string& job : jobs_with_history(arguments.common.directory))
       if (Status s = pack_history(arguments.common.directory, job); !s.ok())
         std::fprintf(stderr, "shadowib: the history of job %s stays in many files: %s\n", job.c_str(), s.text());
-  for (Status (Collector::*part)() : {&Collector::sets, &Collector::staging, &Collector::jobs, &Collector::histories})
+  for (Status (Collector::*part)() :
+       {&Collector::sets, &Collector::staging, &Collector::near, &Collector::jobs, &Collector::histories})
     if (Status s = (collector.*part)(); !s.ok()) return fail(arguments.common, s);
   if (collector.removed().empty())
     std::fprintf(stderr, "shadowib: nothing to remove in %s\n", arguments.common.directory.c_str());

@@ -218,12 +218,18 @@ Status inspect_set(const InspectArguments& arguments, const std::string& path, J
     std::printf("set        %s\njob        %s, number %u, generation %u\ncreated    %s by shadowib %s on %s\n\n",
                 m.path.c_str(), m.job.c_str(), m.number, m.generation, m.created.c_str(), m.shadowib_version.c_str(),
                 m.backend.c_str());
+  if (m.placement.store.is_near()) {
+    (*json)["store"] = m.placement.store.text();
+    if (!common.json) std::printf("store      %s\n\n", m.placement.store.text().c_str());
+  }
   bool first = true;
   for (const SetMember& member : m.members) {
     Json image;
     if (!common.json && !first) std::printf("\n");
     first = false;
-    SHADOWIB_TRY(inspect_image(arguments, m.path + "/" + member.file, member.objects, &image));
+    std::string image_path;
+    SHADOWIB_TRY(find_image(m, member, &image_path));
+    SHADOWIB_TRY(inspect_image(arguments, image_path, member.objects, &image));
     (*json)["images"].push_back(image);
   }
   return {};

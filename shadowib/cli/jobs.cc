@@ -46,16 +46,6 @@ std::string start_time(const std::string& pid) {
   return word;
 }
 
-// Puts a whole file in place: an existing one is kept (keep) or replaced.
-Status place_file(const std::string& path, const std::string& content, bool keep) {
-  const std::string temporary = path + ".new-" + random_hex(8);
-  SHADOWIB_TRY(write_new_file(temporary, content));
-  int rc = keep ? ::link(temporary.c_str(), path.c_str()) : ::rename(temporary.c_str(), path.c_str());
-  int err = rc == 0 || (keep && errno == EEXIST) ? 0 : errno;
-  ::unlink(temporary.c_str());
-  return err == 0 ? Status() : file_error(err, "write", path);
-}
-
 std::string random_key() {
   std::string hex = random_hex(32), key;
   for (std::size_t i = 0; i < hex.size(); i += 2)
@@ -120,6 +110,15 @@ Status record_exchange(const std::string& directory, const std::string& job, con
 }
 
 }  // namespace
+
+Status place_file(const std::string& path, const std::string& content, bool keep) {
+  const std::string temporary = path + ".new-" + random_hex(8);
+  SHADOWIB_TRY(write_new_file(temporary, content));
+  int rc = keep ? ::link(temporary.c_str(), path.c_str()) : ::rename(temporary.c_str(), path.c_str());
+  int err = rc == 0 || (keep && errno == EEXIST) ? 0 : errno;
+  ::unlink(temporary.c_str());
+  return err == 0 ? Status() : file_error(err, "write", path);
+}
 
 Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange) {
   JobPaths paths = job_paths(directory, job);

@@ -1,7 +1,9 @@
 // shadowib list: the checkpoint sets of a directory.
+#include <algorithm>
 #include <filesystem>
 
 #include "hooks/imager/checkpoint_set.h"
+#include "hooks/job/near_directory.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/output.h"
 
@@ -33,6 +35,10 @@ Json set_json(const ListedSet& set) {
   json["shadowib_version"] = m.shadowib_version;
   json["members"] = m.members.size();
   json["bytes"] = bytes;
+  if (m.placement.store.is_near()) {
+    json["store"] = m.placement.store.text();
+    json["near"] = near_set_path(m.placement.place, m.job, m.set_id);
+  }
   return json;
 }
 
@@ -42,18 +48,28 @@ int list(Common& common) {
   if (Status s = require_directory(common); !s.ok()) return fail(common, s);
   if (Status s = list_sets(common.directory, &sets); !s.ok()) return fail(common, s);
   Json all = Json::array();
-  Table table({"set", "created", "generation", "members", "size", "backend", "manifest"});
+  // Told if there is a choice: most directories have central sets only.
+  const bool with_store = std::any_of(sets.begin(), sets.end(),
+                                      [](const ListedSet& set) { return set.manifest.placement.store.is_near(); });
+  std::vector<std::string> columns{"set", "created", "generation", "members", "size", "backend", "manifest"};
+  if (with_store) columns.insert(columns.end() - 1, "store");
+  Table table(columns);
   for (const ListedSet& set : sets) {
     Json json = set_json(set);
     all.push_back(json);
     // A set is called by its directory, which a copy may have another name than at its birth.
     std::string name = fs::path(set.manifest.path).filename();
-    if (!set.status.ok())
-      table.add({name, "", "", "", "", "", set.status.text()});
-    else
-      table.add({name, set.manifest.created, std::to_string(set.manifest.generation),
-                 std::to_string(set.manifest.members.size()), human_bytes(json["bytes"].get<std::uint64_t>()),
-                 set.manifest.backend, "ok"});
+    std::vector<std::string> row{name, "", "", "", "", "", set.status.text()};
+    if (set.status.ok())
+      row = {name,
+             set.manifest.created,
+             std::to_string(set.manifest.generation),
+             std::to_string(set.manifest.members.size()),
+             human_bytes(json["bytes"].get<std::uint64_t>()),
+             set.manifest.backend,
+             "ok"};
+    if (with_store) row.insert(row.end() - 1, set.status.ok() ? set.manifest.placement.store.text() : "");
+    table.add(row);
   }
   if (common.json)
     print_json({{"directory", common.directory}, {"sets", all}});

@@ -26,6 +26,7 @@
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/restart_place.h"
 #include "shadowib/cli/sets.h"
+#include "shadowib/cli/store_options.h"
 
 namespace shadowib::cli {
 namespace {
@@ -263,6 +264,9 @@ Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest
       choose_files(*manifest, options->members, arguments.files == "roll-back", options->report, &options->cut));
   SHADOWIB_TRY(shared ? place->share(*manifest, options->members) : place->begin(*manifest));
   told->began(place->epoch());
+  if (manifest->placement.store.is_near())  // the job goes on as it was
+    SHADOWIB_TRY(record_store(arguments.common.directory, manifest->job, manifest->placement.store,
+                              manifest->placement.place));
   if (shared) SHADOWIB_TRY(place->await_others(arguments.wait_s));
   SHADOWIB_TRY(fill_job(arguments, *manifest, exchange, place->epoch(), &options->job));
   if (shared) options->watch = [place] { return place->watch(); };

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "hooks/imager/processor.h"
+#include "hooks/store/near_place.h"
 #include "hooks/threads/request_signals.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/container_init.h"
@@ -17,6 +18,7 @@
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/network.h"
 #include "shadowib/cli/program.h"
+#include "shadowib/cli/store_options.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
@@ -29,6 +31,9 @@ struct RunOptions {
   double interval_s = 0, timeout_s = 0;
   unsigned keep = 0;
   std::string metrics;
+  StoreOptions store_options;
+  StoreSpec store;
+  std::string near_place;
   bool close_inherited = false, join_children = false;
   Arguments command;
 };
@@ -95,6 +100,12 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   export_variable("SHADOWIB_BACKEND", options.backend);
   if (!options.cpu.empty()) export_processor_level(options.cpu);
   if (!options.network.empty()) export_variable("SHADOWIB_IB2TCP_NETWORK", options.network);
+  ::unsetenv("SHADOWIB_STORE");
+  ::unsetenv("SHADOWIB_NEAR");
+  if (options.store.is_near()) {
+    export_variable("SHADOWIB_STORE", options.store.text());
+    export_variable("SHADOWIB_NEAR", options.near_place);
+  }
   export_seconds("SHADOWIB_INTERVAL", options.interval_s);
   if (!options.checkpoint_on.empty()) export_variable("SHADOWIB_CHECKPOINT_ON", options.checkpoint_on);
   if (!options.kill_on.empty()) export_variable("SHADOWIB_KILL_ON", options.kill_on);
@@ -147,6 +158,16 @@ Status check_own_checkpoints(const RunOptions& options) {
   if (options.keep == 0 && !keep.empty() && std::atoi(keep.c_str()) < 1)
     return Status::of(Code::kUsage, 0, "SHADOWIB_KEEP=%.40s is no number of sets; 1 is the least", keep.c_str());
   return {};
+}
+
+Status take_store(RunOptions* options) {
+  std::string who;
+  // What an earlier job of that name was started with does not count.
+  if (!job_in_use(options->common.directory, options->job, &who))
+    SHADOWIB_TRY(record_store(options->common.directory, options->job, {}, ""));
+  SHADOWIB_TRY(choose_store(options->store_options, options->common.directory, options->job, &options->store,
+                            &options->near_place));
+  return options->store.is_near() ? check_near_place(options->store, options->near_place) : Status();
 }
 
 // Opened once here, where a wrong URI can still be told to a person, and before anything of it is on record.
@@ -216,6 +237,7 @@ int run(RunOptions& options) {
     return run_failed(common, Status::of(Code::kUsage, 0, "--job '%.100s': %s", options.job.c_str(), kJobNameRule),
                       kRunFailed);
   if (Status s = take_variables(&options); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (Status s = take_store(&options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = check_own_checkpoints(options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (options.cpu.empty()) options.cpu = environment("CPU");
   if (Status s = check_processor_level(options); !s.ok()) return run_failed(common, s, kRunFailed);
@@ -232,6 +254,8 @@ int run(RunOptions& options) {
   std::string exchange;
   if (Status s = try_exchange(common, options.job, &exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
+    return run_failed(common, s, kRunFailed);
+  if (Status s = record_store(common.directory, options.job, options.store, options.near_place); !s.ok())
     return run_failed(common, s, kRunFailed);
   if (Status s = set_environment(options, libraries, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   if (speaks_for_launch()) note_event(common.directory, options.job, started_event(options));
@@ -264,6 +288,7 @@ void add_run(Command& program) {
       ->one_of({"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"})
       ->type_name("LEVEL");
   add_network(command, &options->network);
+  add_store_options(command, &options->store_options);
   command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")
       ->between(0.001, 1e8, "seconds")
       ->type_name("S");

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "hooks/job/job_directory.h"
+#include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
 #include "shadowib/cli/output.h"
 
@@ -16,6 +17,12 @@ namespace fs = std::filesystem;
 namespace {
 
 Progress* g_progress = nullptr;  // verify_set() takes a plain function
+
+// One of the newer sets that stay survives no less.
+bool outlived(const SetManifest& set, const std::vector<const SetManifest*>& sets, std::size_t first_kept) {
+  return std::any_of(sets.begin() + static_cast<std::ptrdiff_t>(first_kept), sets.end(),
+                     [&](const SetManifest* kept) { return replaces(kept->placement.store, set.placement.store); });
+}
 
 bool is_set(const std::string& path) {
   std::error_code error;
@@ -93,9 +100,17 @@ Status old_sets(const std::string& directory, const std::string& job, unsigned k
   }
   for (auto& [name, list] : by_job) {
     std::sort(list.begin(), list.end(), [](auto* a, auto* b) { return a->number < b->number; });
-    for (std::size_t i = 0; i + keep < list.size(); ++i) paths->push_back(list[i]->path);
+    for (std::size_t i = 0; i + keep < list.size(); ++i)
+      if (keep == 0 || outlived(*list[i], list, list.size() - keep)) paths->push_back(list[i]->path);
   }
   return {};
+}
+
+Status remove_set(const std::string& path) {
+  SetManifest manifest;
+  const bool is_near = read_manifest(path, &manifest).ok() && manifest.placement.store.is_near();
+  SHADOWIB_TRY(open_store_of(path)->remove(path));  // first: a set that is listed has its images
+  return is_near ? remove_near_set(manifest.placement.place, manifest.job, manifest.set_id) : Status();
 }
 
 Status verify_with_progress(const std::string& path, SetManifest* manifest, const std::set<std::uint32_t>& members) {

@@ -21,9 +21,13 @@ std::string newest_set(const std::string& directory, const std::string& job);
 // Seconds since the job's newest set was committed, by its directory's time; -1 if it has none.
 double age_of_newest_set(const std::string& directory, const std::string& job);
 
-// The sets of `job`, or of each job if that is empty, that are older than its `keep` newest. Those that cannot be
-// read are none of them, and told of on standard error if all jobs are meant.
+// The sets of `job`, or of each job if that is empty, that are older than its `keep` newest. A set stays that
+// survives more than each newer one that stays (store_spec.h). Those that cannot be read are none of them, and told
+// of on standard error if all jobs are meant.
 Status old_sets(const std::string& directory, const std::string& job, unsigned keep, std::vector<std::string>* paths);
+
+// Removes a set, and what this host has of its images.
+Status remove_set(const std::string& path);
 
 // verify_set() with its progress on standard error.
 Status verify_with_progress(const std::string& path, SetManifest* manifest,

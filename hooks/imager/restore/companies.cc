@@ -43,7 +43,8 @@ Status find_companies(const SetManifest& manifest, std::vector<std::vector<std::
   for (const SetMember& m : manifest.members) found.add(m.index);
   if (manifest.members.empty()) return {};
   OpenedSet set;
-  Status status = open_members(manifest, {manifest.members.front().index}, &set);
+  Status status = manifest.placement.store.is_near() ? open_tables(manifest, &set)
+                                                     : open_members(manifest, {manifest.members.front().index}, &set);
   if (status.ok()) status = find_bonds(set, [&found](const Bond& bond) { found.bind(bond.one, bond.other); });
   close_members(&set);
   SHADOWIB_TRY(status);

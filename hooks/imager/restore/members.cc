@@ -25,10 +25,24 @@ Status check_mailbox(const LoadedImage& image) {
 
 }  // namespace
 
+Status open_tables(const SetManifest& manifest, OpenedSet* set) {
+  SHADOWIB_TRY(read_tables(manifest, &set->tables));
+  std::map<std::uint32_t, Family> families;
+  SHADOWIB_TRY(read_families(set->tables, &families));
+  for (const SetMember& m : manifest.members) set->elsewhere.push_back({m.index, m.pid, families[m.index].group});
+  return {};
+}
+
 Status open_members(const SetManifest& manifest, const std::set<std::uint32_t>& chosen, OpenedSet* set) {
+  if (manifest.placement.store.is_near()) {
+    SHADOWIB_TRY(open_tables(manifest, set));
+    std::erase_if(set->elsewhere,
+                  [&](const MemberElsewhere& m) { return chosen.empty() || chosen.contains(m.member); });
+  }
   for (const SetMember& m : manifest.members) {
+    if (manifest.placement.store.is_near() && !chosen.empty() && !chosen.contains(m.index)) continue;
     MemberImage member{};
-    member.path = manifest.path + "/" + m.file;
+    SHADOWIB_TRY(find_image(manifest, m, &member.path));
     member.fd = ::open(member.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     if (member.fd < 0)
       return Status::of(Code::kNotFound, errno, "cannot open image %s: %s", member.path.c_str(),

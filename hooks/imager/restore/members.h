@@ -32,6 +32,10 @@ struct OpenedSet {
   std::map<std::uint32_t, std::string> tables;  // descriptor tables of all members that have one
 };
 
+// Opens a near set as if all members were elsewhere: its images lie on several hosts, but its tables in the set's
+// directory. kCorrupt.
+Status open_tables(const SetManifest& manifest, OpenedSet* set);
+
 // The images of `chosen` members (none: of all), their tables and not their pages; of the others only the
 // descriptors. kNotFound, kCorrupt, kVersion. Opened files are in *set also on failure.
 Status open_members(const SetManifest& manifest, const std::set<std::uint32_t>& chosen, OpenedSet* set);

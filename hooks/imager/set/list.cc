@@ -43,9 +43,15 @@ Status read_manifest(const std::string& set_path, SetManifest* manifest) {
   std::string json, sum;
   SHADOWIB_TRY(read_part(path, kManifestFile, &json));
   SHADOWIB_TRY(read_part(path, kManifestSumFile, &sum));
-  SHADOWIB_TRY(decode_manifest(json, sum, path, manifest));
+  bool is_near = false;
+  SHADOWIB_TRY(decode_manifest(json, sum, path, manifest, &is_near));
   manifest->path = path;
-  return {};
+  manifest->placement = {};
+  if (!is_near) return {};
+  if (!valid_job_name(manifest->job))
+    return Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str());
+  SHADOWIB_TRY(read_part(path, kPlacementFile, &json));
+  return decode_placement(json, path, &manifest->placement);
 }
 
 Status list_sets(const std::string& directory, std::vector<ListedSet>* sets) {

@@ -82,7 +82,7 @@ const char* implausible(const SetManifest& manifest) {
   for (std::size_t i = 0; i < manifest.members.size(); ++i) {
     const SetMember& m = manifest.members[i];
     if (m.file.empty() || m.file[0] == '.' || m.file.find('/') != std::string::npos || m.file == kManifestFile ||
-        m.file == kManifestSumFile)
+        m.file == kManifestSumFile || m.file == kPlacementFile)
       return "a member's file is not a plain name";
     if (!is_hex(m.xxh3, 32)) return "a member's xxh3 is not 32 hex digits";
     for (std::size_t j = 0; j < i; ++j)
@@ -105,7 +105,7 @@ std::string to_hex(const std::uint8_t* bytes, std::size_t count) {
 }
 
 std::string encode_manifest(const SetManifest& manifest) {
-  Json json{{"format", kManifestFormat},
+  Json json{{"format", manifest.placement.store.is_near() ? kNearManifestFormat : kManifestFormat},
             {"set_id", manifest.set_id},
             {"job", manifest.job},
             {"number", manifest.number},
@@ -128,7 +128,8 @@ std::string manifest_sum(std::string_view json) {
   return to_hex(canonical.digest, sizeof(canonical.digest)) + "  " + kManifestFile + "\n";
 }
 
-Status decode_manifest(std::string_view json, std::string_view sum, const std::string& name, SetManifest* manifest) {
+Status decode_manifest(std::string_view json, std::string_view sum, const std::string& name, SetManifest* manifest,
+                       bool* is_near) {
   if (manifest_sum(json) != sum)
     return Status::of(Code::kCorrupt, 0,
                       "set %.200s: %s does not agree with %s; the set was altered or torn, use another", name.c_str(),
@@ -138,9 +139,10 @@ Status decode_manifest(std::string_view json, std::string_view sum, const std::s
     if (std::string why; !Json::parse(json, &parsed, &why)) throw std::runtime_error(why);
     int format = 0;
     take_number(parsed, "format", &format);
-    if (format != kManifestFormat)
-      return Status::of(Code::kVersion, 0, "set %.200s has manifest format %d, this shadowib reads %d", name.c_str(),
-                        format, kManifestFormat);
+    if (format != kManifestFormat && format != kNearManifestFormat)
+      return Status::of(Code::kVersion, 0, "set %.200s has manifest format %d, this shadowib reads %d and %d",
+                        name.c_str(), format, kManifestFormat, kNearManifestFormat);
+    if (is_near != nullptr) *is_near = format == kNearManifestFormat;
     manifest_from(parsed, manifest);
   } catch (const std::exception& error) {
     return Status::of(Code::kCorrupt, 0, "set %.150s: manifest: %.150s", name.c_str(), error.what());

@@ -15,12 +15,14 @@ namespace shadowib {
 inline constexpr char kManifestFile[] = "manifest.json";
 inline constexpr char kManifestSumFile[] = "manifest.xxh3";
 inline constexpr int kManifestFormat = 1;
+inline constexpr int kNearManifestFormat = 2;  // the same of a near set, which shadowib without stores cannot read
 
 std::string encode_manifest(const SetManifest& manifest);
 // The content of manifest.xxh3 for a manifest.json.
 std::string manifest_sum(std::string_view json);
-// `name` is what messages call the set. kCorrupt, kVersion.
-Status decode_manifest(std::string_view json, std::string_view sum, const std::string& name, SetManifest* manifest);
+// `name` is what messages call the set. kCorrupt, kVersion. *is_near (may be null): it has a placement.
+Status decode_manifest(std::string_view json, std::string_view sum, const std::string& name, SetManifest* manifest,
+                       bool* is_near = nullptr);
 
 std::string to_hex(const std::uint8_t* bytes, std::size_t count);
 

@@ -12,6 +12,7 @@
 #include "hooks/imager/set/manifest.h"
 #include "hooks/imager/set/verify.h"
 #include "hooks/job/job_directory.h"
+#include "hooks/job/near_directory.h"
 #include "hooks/store/store.h"
 
 namespace shadowib {
@@ -223,9 +224,62 @@ TEST_F(SetTest, AManifestMayNotLeadOutOfItsSetAndItsFormatIsChecked) {
   SetManifest twice = m;
   twice.members[1] = twice.members[0];
   EXPECT_EQ(rewritten(twice, "", ""), Code::kCorrupt);
-  EXPECT_EQ(rewritten(m, "\"format\": 1", "\"format\": 2"), Code::kVersion);
+  EXPECT_EQ(rewritten(m, "\"format\": 1", "\"format\": 3"), Code::kVersion);
+  EXPECT_EQ(rewritten(m, "\"format\": 1", "\"format\": 2"), Code::kCorrupt) << "a near set has a placement";
   EXPECT_EQ(rewritten(m, "\"number\"", "\"numver\""), Code::kCorrupt);
   EXPECT_EQ(rewritten(m, "", ""), Code::kOk);
+}
+
+// The images of a near set lie elsewhere on each host. A shadowib without stores must not take it for a damaged one.
+TEST_F(SetTest, ANearSetIsReadWithItsPlacementAndALostImageIsNamed) {
+  const std::string place = dir_ + "/place", id(32, 'a');
+  std::string staging, path;
+  std::uint32_t number = 0;
+  fs::create_directory(place);
+  ASSERT_TRUE(open_directory_store(dir_)->stage("job", &staging, &number).ok());
+  SetManifest m = filled(staging, number, id);
+  m.placement = {.store = {Tier::kDisk}, .place = place};
+  for (const SetMember& member : m.members) m.placement.pieces.push_back({member.file, {{"id", "node7"}}});
+  int fd = -1;
+  ASSERT_TRUE(make_near_set(place, "job", id, dir_, &fd).ok());
+  ::close(fd);
+  const std::string near = near_set_path(place, "job", id) + "/";
+  for (const SetMember& member : m.members) fs::rename(staging + "/" + member.file, near + member.file);
+  const MemberTables tables{{0, "table 0"}, {1, "table 1"}};
+  Status s = commit_set(*open_directory_store(dir_), staging, m, &path, tables);
+  ASSERT_TRUE(s.ok()) << s.text();
+  ASSERT_TRUE((s = verify(path)).ok()) << s.text();
+  SetManifest back;
+  ASSERT_TRUE(read_manifest(path, &back).ok());
+  EXPECT_EQ(back.placement.store.text(), "disk:single");
+  EXPECT_EQ(back.placement.place, place);
+  std::string json, good;
+  ASSERT_TRUE(read_file(path + "/manifest.json", &json).ok());
+  EXPECT_NE(json.find("\"format\": 2"), std::string::npos);
+  MemberTables read;
+  ASSERT_TRUE(read_tables(back, &read).ok());
+  EXPECT_EQ(read, tables);
+
+  const std::string image = near + "member.1.image";
+  ASSERT_TRUE(read_file(image, &good).ok());
+  put(image, good.substr(1));
+  EXPECT_EQ(verify(path).code(), Code::kCorrupt);
+  fs::remove(image);
+  s = verify(path);
+  EXPECT_EQ(s.code(), Code::kNotFound);
+  for (const char* word : {"member.1.image", "node7", "job.0001", place.c_str()})
+    EXPECT_NE(std::string(s.text()).find(word), std::string::npos) << word << " in: " << s.text();
+  put(image, good);
+  // A directory that others may enter is not believed.
+  fs::permissions(near_root(place), fs::perms::all);
+  EXPECT_EQ(verify(path).code(), Code::kNotFound);
+  fs::permissions(near_root(place), fs::perms::owner_all);
+  EXPECT_TRUE(verify(path).ok());
+  ASSERT_TRUE(read_file(path + "/member-1.table", &good).ok());
+  put(path + "/member-1.table", good + "x");
+  EXPECT_EQ(verify(path).code(), Code::kCorrupt);
+  fs::remove(path + "/member-1.table");
+  EXPECT_EQ(verify(path).code(), Code::kCorrupt);
 }
 
 TEST_F(SetTest, NumbersGrowAndStagingIsNeverListed) {

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "hooks/imager/set/manifest.h"
+#include "hooks/imager/set/near_images.h"
 #include "hooks/store/store.h"
 
 namespace shadowib {
@@ -14,13 +15,31 @@ Status corrupt(const SetManifest& manifest, const std::string& file, const char*
   return Status::of(Code::kCorrupt, 0, "set %.180s: %.80s %s", manifest.path.c_str(), file.c_str(), why);
 }
 
-// Every image is there with its size and nothing else is: cheap, so before any byte is read.
-Status check_files(const SetManifest& manifest) {
+using Chosen = std::set<std::uint32_t>;  // none: all
+
+bool is_chosen(const Chosen& chosen, const SetMember& member) {
+  return chosen.empty() || chosen.contains(member.index);
+}
+
+// Every image is there with its size and nothing else is: cheap, so before any byte is read. Near images are looked
+// for if they are chosen.
+Status check_files(const SetManifest& manifest, const Chosen& chosen) {
   std::set<std::string> expected{kManifestFile, kManifestSumFile};
+  if (manifest.placement.store.is_near()) {
+    MemberTables tables;
+    SHADOWIB_TRY(read_tables(manifest, &tables));
+    expected.insert(kPlacementFile);
+  }
   for (const SetMember& member : manifest.members) {
-    expected.insert(member.file);
+    if (manifest.placement.store.is_near()) expected.insert(table_file(member.index));
+    if (lies_near(manifest, member)) {
+      if (!is_chosen(chosen, member)) continue;
+    } else {
+      expected.insert(member.file);
+    }
     struct stat info {};
-    const std::string path = manifest.path + "/" + member.file;
+    std::string path;
+    SHADOWIB_TRY(find_image(manifest, member, &path));
     if (::lstat(path.c_str(), &info) != 0)
       return errno == ENOENT ? corrupt(manifest, member.file, "is missing") : file_error(errno, "open", path);
     if (!S_ISREG(info.st_mode)) return corrupt(manifest, member.file, "is not a regular file");
@@ -38,7 +57,9 @@ Status check_files(const SetManifest& manifest) {
 
 Status check_image(const SetVerifier& verifier, const SetManifest& manifest, const SetMember& member,
                    ImageInfo* info) {
-  Status read = verifier.read_image(manifest.path + "/" + member.file, info);
+  std::string path;
+  SHADOWIB_TRY(find_image(manifest, member, &path));
+  Status read = verifier.read_image(path, info);
   if (!read.ok())
     return Status::of(read.code(), read.error(), "set %.100s: %.60s: %.200s", manifest.path.c_str(),
                       member.file.c_str(), read.text());
@@ -57,15 +78,14 @@ Status check_image(const SetVerifier& verifier, const SetManifest& manifest, con
 Status verify_set_with(const SetVerifier& verifier, const std::string& set_path, SetManifest* manifest,
                        void (*progress)(std::uint64_t, std::uint64_t), const std::set<std::uint32_t>& members) {
   SHADOWIB_TRY(read_manifest(set_path, manifest));
-  SHADOWIB_TRY(check_files(*manifest));
+  SHADOWIB_TRY(check_files(*manifest, members));
   std::uint64_t total = 0, done = 0;
-  const auto chosen = [&members](const SetMember& m) { return members.empty() || members.contains(m.index); };
   for (const SetMember& member : manifest->members)
-    if (chosen(member)) total += member.bytes;
+    if (is_chosen(members, member)) total += member.bytes;
   std::map<std::uint32_t, std::string> tables;
   if (progress != nullptr) progress(0, total);
   for (const SetMember& member : manifest->members) {
-    if (!chosen(member)) continue;
+    if (!is_chosen(members, member)) continue;
     ImageInfo info{};
     SHADOWIB_TRY(check_image(verifier, *manifest, member, &info));
     tables[member.index] = std::move(info.descriptors);

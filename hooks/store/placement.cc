@@ -1,0 +1,78 @@
+#include "hooks/store/placement.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstdio>
+#include <stdexcept>
+
+#include "shadowib/base/json_value.h"
+
+namespace shadowib {
+namespace {
+
+std::string sum_of(const std::string& text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  char digits[33];
+  std::snprintf(digits, sizeof(digits), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
+  return digits;
+}
+
+Json to_json(const SetPlacement& placement) {
+  Json json{{"store", placement.store.text()}, {"place", placement.place}, {"pieces", Json::array()}};
+  for (const PlacedPiece& piece : placement.pieces) {
+    Json hosts = Json::array();
+    for (const PieceHost& host : piece.hosts) hosts.push_back({{"id", host.id}, {"name", host.name}});
+    json["pieces"].push_back({{"file", piece.file}, {"hosts", hosts}});
+  }
+  return json;
+}
+
+void from_json(const Json& json, SetPlacement* placement) {
+  const std::string store = json.at("store").get<std::string>();
+  if (const Status status = parse_store(store, &placement->store); !status.ok() || !placement->store.is_near())
+    throw std::domain_error("its store '" + store + "' is unknown here");
+  json.at("place").get_to(placement->place);
+  if (placement->place.empty() || placement->place[0] != '/') throw std::domain_error("its place is no path");
+  placement->pieces.clear();
+  for (const Json& piece : json.at("pieces")) {
+    PlacedPiece& back = placement->pieces.emplace_back();
+    piece.at("file").get_to(back.file);
+    for (const Json& host : piece.at("hosts"))
+      back.hosts.push_back({host.at("id").get<std::string>(), host.at("name").get<std::string>()});
+  }
+}
+
+}  // namespace
+
+const PlacedPiece* SetPlacement::find(std::string_view file) const {
+  for (const PlacedPiece& piece : pieces)
+    if (piece.file == file) return &piece;
+  return nullptr;
+}
+
+std::string encode_placement(const SetPlacement& placement) {
+  const Json json = to_json(placement);
+  return Json({{"format", kPlacementFormat}, {"placement", json}, {"xxh3", sum_of(json.dump())}}).dump(2) + "\n";
+}
+
+Status decode_placement(std::string_view json, const std::string& name, SetPlacement* placement) {
+  try {
+    Json parsed;
+    if (std::string why; !Json::parse(json, &parsed, &why)) throw std::runtime_error(why);
+    const int format = parsed.at("format").get<int>();
+    if (format != kPlacementFormat)
+      return Status::of(Code::kVersion, 0, "set %.200s has placement format %d, this shadowib reads %d", name.c_str(),
+                        format, kPlacementFormat);
+    if (sum_of(parsed.at("placement").dump()) != parsed.at("xxh3").get<std::string>())
+      throw std::runtime_error("its checksum does not agree");
+    from_json(parsed.at("placement"), placement);
+  } catch (const std::exception& error) {
+    return Status::of(Code::kCorrupt, 0, "set %.150s: %s: %.100s; the set was altered or torn", name.c_str(),
+                      kPlacementFile, error.what());
+  }
+  return {};
+}
+
+}  // namespace shadowib

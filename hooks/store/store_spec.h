@@ -1,0 +1,46 @@
+// Where a set is to lie, and how many copies there are: the words after --store. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// central: in the checkpoint directory. mem, disk: on the hosts of the members, on tmpfs or a local disk.
+enum class Tier : std::uint8_t { kCentral, kMem, kDisk };
+// single: each image once.
+enum class Scheme : std::uint8_t { kSingle };
+
+struct StoreSpec {
+  Tier tier = Tier::kCentral;
+  Scheme scheme = Scheme::kSingle;
+
+  bool is_near() const { return tier != Tier::kCentral; }
+  std::string text() const;  // as --store takes it
+  bool operator==(const StoreSpec&) const = default;
+};
+
+// The values of --store, for help and messages.
+inline constexpr char kStoreSpecs[] = "central, mem:single or disk:single";
+
+// kUsage: `text` is no store, or one that is not built.
+Status parse_store(std::string_view text, StoreSpec* spec);
+
+// The losses that a set outlives.
+struct Survival {
+  bool power_failure = true;
+  int hosts = 0;  // how many may be lost for good; kAllHosts: the set is on none of them
+};
+inline constexpr int kAllHosts = 1 << 20;
+Survival survival_of(const StoreSpec& spec);
+
+// True if a set of `newer` outlives whatever one of `older` does, so that it may take its place.
+bool replaces(const StoreSpec& newer, const StoreSpec& older);
+
+// Where near images go if nobody says: /dev/shm or /var/tmp.
+const char* default_near_place(Tier tier);
+
+}  // namespace shadowib

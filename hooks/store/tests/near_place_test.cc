@@ -1,0 +1,133 @@
+// Images that stay near their members: whose directory it is, what it survives, what gc finds.
+#include "hooks/store/near_place.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "hooks/job/near_directory.h"
+
+namespace shadowib {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr char kSet[] = "0123456789abcdef0123456789abcdef", kOther[] = "ffffffffffffffffffffffffffffffff";
+
+class NearPlaceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/shadowib-near-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    place_ = name;
+  }
+  void TearDown() override { fs::remove_all(place_); }
+
+  void make(const std::string& set_id, const std::string& directory, const char* image = "member-0.img") {
+    int fd = -1;
+    const Status status = make_near_set(place_, "job", set_id, directory, &fd);
+    ASSERT_TRUE(status.ok()) << status.text();
+    ::close(fd);
+    std::ofstream(near_set_path(place_, "job", set_id) + "/" + image) << "bytes";
+  }
+  std::vector<NearSet> list(const std::string& directory) {
+    std::vector<NearSet> sets;
+    EXPECT_TRUE(list_near_sets(place_, directory, &sets).ok());
+    return sets;
+  }
+
+  std::string place_;
+};
+
+TEST_F(NearPlaceTest, ASetIsPrivateAndBelongsToItsDirectory) {
+  make(kSet, "/ckpt");
+  make(kOther, "/another");
+  for (const auto& entry : fs::recursive_directory_iterator(near_root(place_)))
+    if (entry.is_directory() && !entry.is_symlink()) {
+      EXPECT_EQ(static_cast<unsigned>(entry.status().permissions()), 0700u) << entry.path();
+    }
+  ASSERT_TRUE(sync_near_set(place_, "job", kSet).ok());
+  const std::vector<NearSet> sets = list("/ckpt");
+  ASSERT_EQ(sets.size(), 1u);
+  EXPECT_EQ(sets[0].job, "job");
+  EXPECT_EQ(sets[0].set_id, kSet);
+  ASSERT_TRUE(remove_near_set(place_, "job", kSet).ok());
+  EXPECT_TRUE(list("/ckpt").empty());
+  EXPECT_EQ(list("/another").size(), 1u);
+}
+
+TEST_F(NearPlaceTest, AMembersImageGoesAndTheLastTakesTheDirectoryAlong) {
+  make(kSet, "/ckpt");
+  make(kSet, "/ckpt", "member-1.img");
+  remove_near_image(place_, "job", kSet, "member-0.img");
+  EXPECT_TRUE(fs::exists(near_set_path(place_, "job", kSet) + "/member-1.img"));
+  EXPECT_EQ(list("/ckpt").size(), 1u);
+  remove_near_image(place_, "job", kSet, "member-1.img");
+  EXPECT_TRUE(fs::is_empty(near_root(place_)));
+}
+
+// In /dev/shm anybody may come first.
+TEST_F(NearPlaceTest, ADirectoryThatIsNotTheUsersOwnIsRefused) {
+  const std::string root = near_root(place_);
+  const auto refused = [&](const char* words) {
+    int fd = -1;
+    for (const Status& status : {make_near_set(place_, "job", kSet, "/ckpt", &fd), check_near_root(place_, true)}) {
+      EXPECT_EQ(status.code(), Code::kPermission) << status.text();
+      EXPECT_NE(std::string(status.text()).find(words), std::string::npos) << status.text();
+      EXPECT_NE(std::string(status.text()).find(root), std::string::npos) << status.text();
+    }
+  };
+  fs::create_directory(place_ + "/elsewhere");
+  fs::permissions(place_ + "/elsewhere", fs::perms::owner_all);
+  fs::create_symlink(place_ + "/elsewhere", root);
+  refused("is a link");
+  fs::remove(root);
+  std::ofstream(root) << "a file";
+  refused("is a link or a file");
+  fs::remove(root);
+  fs::create_directory(root);
+  fs::permissions(root, fs::perms::owner_all | fs::perms::group_read);
+  refused("open to others");
+  fs::permissions(root, fs::perms::owner_all);
+  EXPECT_TRUE(check_near_root(place_, false).ok());
+  if (::geteuid() != 0) return;  // below: only root gives a directory away
+  ASSERT_EQ(::chown(root.c_str(), 65534, 65534), 0);
+  refused("belongs to user 65534");
+}
+
+TEST_F(NearPlaceTest, TheTierAsksForItsKindOfFileSystem) {
+  bool in_memory = false;
+  ASSERT_TRUE(is_in_memory(place_, &in_memory).ok());
+  const StoreSpec right{in_memory ? Tier::kMem : Tier::kDisk}, wrong{in_memory ? Tier::kDisk : Tier::kMem};
+  EXPECT_TRUE(check_near_place(right, place_).ok());
+  EXPECT_EQ(check_near_place(wrong, place_).code(), Code::kUsage);
+  EXPECT_EQ(check_near_place(right, place_ + "/absent").code(), Code::kIo);
+}
+
+TEST(StoreSpec, WhatIsTakenAndWhatIsNot) {
+  StoreSpec spec;
+  for (const char* text : {"central", "mem:single", "disk:single"}) {
+    ASSERT_TRUE(parse_store(text, &spec).ok()) << text;
+    EXPECT_EQ(spec.text(), text);
+    EXPECT_NE(std::string(kStoreSpecs).find(text), std::string::npos);
+  }
+  for (const char* text :
+       {"", "auto", "mem", "mem:", "disk:mirror", "disk:xor", "mem:rs:2", "disk:double", "tape:single", "single"})
+    EXPECT_EQ(parse_store(text, &spec).code(), Code::kUsage) << text;
+}
+
+TEST(StoreSpec, ASetTakesAnothersPlaceIfItSurvivesNoLess) {
+  const StoreSpec central, mem{Tier::kMem}, disk{Tier::kDisk};
+  for (const StoreSpec& spec : {central, mem, disk}) {
+    EXPECT_TRUE(replaces(spec, spec));
+    EXPECT_TRUE(replaces(central, spec));
+  }
+  EXPECT_TRUE(replaces(disk, mem));
+  EXPECT_FALSE(replaces(mem, disk));
+  EXPECT_FALSE(replaces(disk, central));
+}
+
+}  // namespace
+}  // namespace shadowib

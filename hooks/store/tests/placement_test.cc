@@ -1,0 +1,48 @@
+// placement.json is read as it was written, and every altered byte is noticed.
+#include "hooks/store/placement.h"
+
+#include <gtest/gtest.h>
+
+namespace shadowib {
+namespace {
+
+SetPlacement example() {
+  return {.store = {Tier::kDisk},
+          .place = "/var/tmp",
+          .pieces = {{"member-0.img", {{"0123-4", "node1"}}}, {"member-1.img", {}}}};
+}
+
+TEST(Placement, IsReadAsWritten) {
+  SetPlacement back;
+  const Status status = decode_placement(encode_placement(example()), "set", &back);
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(back.store, example().store);
+  EXPECT_EQ(back.place, "/var/tmp");
+  ASSERT_EQ(back.pieces.size(), 2u);
+  EXPECT_EQ(back.find("member-0.img")->hosts.at(0).name, "node1");
+  EXPECT_TRUE(back.find("member-1.img")->hosts.empty());
+  EXPECT_EQ(back.find("member-2.img"), nullptr);
+}
+
+TEST(Placement, EveryAlteredByteIsNoticed) {
+  const std::string good = encode_placement(example());
+  SetPlacement back;
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    if (good[i] == ' ' || good[i] == '\n') continue;  // no meaning
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 1);
+    EXPECT_FALSE(decode_placement(bad, "set", &back).ok()) << "byte " << i << ": " << bad;
+  }
+  for (std::size_t length = 0; length + 2 < good.size(); ++length)
+    EXPECT_EQ(decode_placement(good.substr(0, length), "set", &back).code(), Code::kCorrupt) << length;
+}
+
+TEST(Placement, AnotherFormatIsNamed) {
+  std::string other = encode_placement(example());
+  other.replace(other.find("\"format\": 1"), 11, "\"format\": 9");
+  SetPlacement back;
+  EXPECT_EQ(decode_placement(other, "set", &back).code(), Code::kVersion);
+}
+
+}  // namespace
+}  // namespace shadowib

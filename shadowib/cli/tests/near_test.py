@@ -1,0 +1,222 @@
+"""Sets whose images stay near: in memory or on the disk of the host. The same life as of any set, and refusals by name.
+
+near_test.py BUILD_DIR [unittest options]: the job is a Python program that counts.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+SHADOWIB = BUILD / "bin" / "shadowib"
+TIMEOUT_S = 60
+COUNTS = """
+import sys, time
+for n in range(1, 100000):
+    with open(sys.argv[1], "a") as f:
+        print(n, file=f)
+    time.sleep(0.01)
+    if n >= 40 and len(sys.argv) > 2 and open(sys.argv[2]).read() == "end":
+        sys.exit(0)
+"""
+
+
+def in_memory(path):
+    out = subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, text=True, check=True).stdout.strip()
+    return out in ("tmpfs", "ramfs")
+
+
+class Near(unittest.TestCase):
+    def setUp(self):
+        self.top = pathlib.Path(tempfile.mkdtemp(prefix="shadowib-near-"))
+        self.memory = pathlib.Path(tempfile.mkdtemp(prefix="shadowib-near-", dir="/dev/shm"))
+        self.dir = self.top / "ckpt"
+        self.disk = self.top / "place"
+        self.disk.mkdir()
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("SHADOWIB_")}
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        shutil.rmtree(self.top, ignore_errors=True)
+        shutil.rmtree(self.memory, ignore_errors=True)
+
+    def place(self, store):
+        return self.memory if store.startswith("mem") else self.disk
+
+    def images(self, store):
+        return sorted(self.place(store).glob("shadowib-*/*/*/*.img"))
+
+    def shadowib(self, *words, code=0):
+        done = subprocess.run([SHADOWIB, *map(str, words), "--dir", self.dir], env=self.env, cwd=self.top, text=True, capture_output=True,
+                              timeout=TIMEOUT_S)
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
+        return done
+
+    def start(self, *words):
+        with open(self.top / f"log{len(self.processes)}", "w") as log:
+            process = subprocess.Popen([SHADOWIB, *map(str, words)], env=self.env, cwd=self.top, stdin=subprocess.DEVNULL, stdout=log,
+                                       stderr=subprocess.STDOUT)
+        self.processes.append(process)
+        return process
+
+    def counted(self):
+        lines = (self.top / "counts").read_text().split() if (self.top / "counts").exists() else []
+        return [int(line) for line in lines]
+
+    def start_job(self, *options):
+        (self.top / "word").write_text("go")
+        process = self.start("run", "--join-children", "--job", "demo", "--dir", self.dir, *options, "--", sys.executable, "-c", COUNTS,
+                             self.top / "counts", self.top / "word")
+        self.await_counts(process, 3)
+        return process
+
+    def await_counts(self, process, more):
+        end = len(self.counted()) + more
+        deadline = time.monotonic() + TIMEOUT_S
+        while len(self.counted()) < end:
+            self.assertIsNone(process.poll(), "the job has ended")
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+
+    def checkpoint(self, *words, code=0):
+        done = self.shadowib("checkpoint", "demo", "--json", *words, code=code)
+        return json.loads(done.stdout)
+
+    def life(self, store):
+        """Checkpoint, kill, verify, restart, to the end."""
+        job = self.start_job("--store", store, "--near", self.place(store))
+        self.checkpoint()
+        saved = self.checkpoint("--kill")
+        self.assertEqual(job.wait(TIMEOUT_S), -9)
+        self.assertEqual(saved["store"], store)
+        self.assertEqual(len(self.images(store)), 2)
+        self.assertEqual([i for i in self.images(store) if str(i).startswith(saved["near"])], [pathlib.Path(saved["near"]) / "member-0.img"])
+        self.assertEqual(list((self.dir / "sets").glob("*/*.img")), [])
+        listed = json.loads(self.shadowib("list", "--json").stdout)["sets"]
+        self.assertEqual([s["store"] for s in listed], [store, store])
+        self.assertTrue(json.loads(self.shadowib("verify", "demo", "--json").stdout)["ok"])
+        self.assertEqual(json.loads(self.shadowib("inspect", "demo", "--json").stdout)["store"], store)
+        before = len(self.counted())
+        restarted = self.start("restart", "demo", "--dir", self.dir)
+        self.await_counts(restarted, 3)
+        # The job goes on in the store that it was in, without a word.
+        self.assertEqual(self.checkpoint()["store"], store)
+        (self.top / "word").write_text("end")
+        self.assertEqual(restarted.wait(TIMEOUT_S), 0)
+        counts = self.counted()
+        self.assertEqual(counts[before:], list(range(counts[before], counts[-1] + 1)))
+        self.assertLessEqual(counts[before], counts[before - 1] + 1)
+        removed = json.loads(self.shadowib("gc", "--keep", 1, "--json").stdout)["removed"]
+        self.assertEqual([r["kind"] for r in removed], ["set", "set", "job"])
+        self.assertEqual(len(self.images(store)), 1)
+        self.shadowib("gc", "--keep", 0)
+        self.assertEqual(list(self.place(store).glob("shadowib-*/*")), [])
+
+    def test_life_in_memory(self):
+        self.life("mem:single")
+
+    def test_life_on_the_disk(self):
+        if in_memory(self.disk):
+            print("\nSKIPPED: test_life_on_the_disk: the temporary directory lies in memory", flush=True)
+            self.skipTest("the temporary directory lies in memory")
+        self.life("disk:single")
+
+    def test_a_lost_or_damaged_image_is_refused_by_name(self):
+        job = self.start_job("--store", "mem:single", "--near", self.memory)
+        saved = self.checkpoint("--kill")
+        job.wait(TIMEOUT_S)
+        image = self.images("mem")[0]
+        good = image.read_bytes()
+        image.unlink()
+        for words in (("verify", "demo"), ("restart", "demo"), ("inspect", "demo")):
+            told = self.shadowib(*words, code=3).stderr
+            for word in ("demo.0001", "member-0.img", os.uname().nodename, saved["near"][:40]):
+                self.assertIn(word, told)
+        image.write_bytes(good[:5000] + bytes([good[5000] ^ 1]) + good[5001:])
+        self.assertIn("member-0.img", self.shadowib("restart", "demo", code=5).stderr)
+        image.write_bytes(good)
+        image.chmod(0o600)
+        self.assertTrue(json.loads(self.shadowib("verify", "demo", "--json").stdout)["ok"])
+
+    def test_a_place_that_is_not_the_users_own_is_refused(self):
+        root = self.memory / f"shadowib-{os.geteuid()}"
+        root.symlink_to(self.top)
+        told = self.shadowib("run", "--store", "mem:single", "--near", self.memory, "--", "true", code=125)
+        self.assertIn("is a link", told.stderr)
+        job = self.start_job()
+        self.assertIn("is a link", self.checkpoint("--store", "mem:single", "--near", self.memory, code=9)["error"])
+        self.assertIsNone(job.poll())
+        root.unlink()
+        self.checkpoint("--store", "mem:single", "--near", self.memory)
+
+    def test_stores_that_are_none_and_places_of_the_wrong_kind(self):
+        for store, word in (("disk:mirror", "not there yet"), ("mem:rs:2", "not there yet"), ("auto", "not there yet"), ("tape", "is none"),
+                            ("mem", "names no scheme")):
+            told = self.shadowib("run", "--store", store, "--", "true", code=125)
+            self.assertIn(word, told.stderr)
+            self.assertIn("disk:single", told.stderr)
+        self.assertIn("lies in memory", self.shadowib("run", "--store", "disk:single", "--near", self.memory, "--", "true", code=125).stderr)
+        self.assertIn("use --store", self.shadowib("run", "--near", self.memory, "--", "true", code=125).stderr)
+        self.env["SHADOWIB_STORE"] = "nonsense"
+        self.assertIn("SHADOWIB_STORE", self.shadowib("run", "--", "true", code=125).stderr)
+
+    def test_no_space_is_told_and_leaves_nothing(self):
+        self.env["SHADOWIB_FAULT"] = "70:enospc"
+        job = self.start_job("--store", "mem:single", "--near", self.memory)
+        del self.env["SHADOWIB_FAULT"]
+        told = self.checkpoint(code=6)["error"]
+        self.assertIn("--near", told)
+        self.await_counts(job, 3)
+        self.assertEqual(list(self.memory.glob("shadowib-*/*")), [])
+        self.assertEqual(list((self.dir / "sets").iterdir()), [])
+
+    def test_a_set_stays_that_survives_more_than_the_newer_ones(self):
+        self.start_job()
+        near = ("--near", self.memory, "--store", "mem:single")
+        self.checkpoint()
+        for _ in range(2):
+            self.checkpoint("--keep", 1, *near)
+        names = [s["name"] for s in json.loads(self.shadowib("list", "--json").stdout)["sets"]]
+        self.assertEqual(names, ["demo.0001", "demo.0003"])
+        self.assertEqual(len(self.images("mem")), 1)
+        self.checkpoint("--keep", 1, "--store", "central")
+        names = [s["name"] for s in json.loads(self.shadowib("list", "--json").stdout)["sets"]]
+        self.assertEqual(names, ["demo.0004"])
+        self.assertEqual(self.images("mem"), [])
+
+    def test_gc_takes_what_a_dead_command_left_and_nothing_of_others(self):
+        self.env["SHADOWIB_FAULT"] = "220:crash"
+        self.start_job("--store", "mem:single", "--near", self.memory)
+        subprocess.run([SHADOWIB, "checkpoint", "demo", "--dir", self.dir], env=self.env, capture_output=True, timeout=TIMEOUT_S)
+        del self.env["SHADOWIB_FAULT"]
+        left = self.images("mem")
+        self.assertEqual(len(left), 1)
+        kept = self.checkpoint()["near"]
+        others = left[0].parents[1] / ("0" * 32)
+        others.mkdir(mode=0o700)
+        (others / "home").symlink_to("/another/directory")
+        removed = json.loads(self.shadowib("gc", "--keep", 5, "--json").stdout)["removed"]
+        self.assertEqual([(r["kind"], r["path"]) for r in removed if r["kind"] == "images"], [("images", str(left[0].parent))])
+        self.assertEqual([str(i.parent) for i in self.images("mem")], [kept])
+        self.assertTrue(others.exists())
+
+    def test_without_options_nothing_is_near(self):
+        self.start_job()
+        saved = self.checkpoint()
+        self.assertNotIn("store", saved)
+        self.assertEqual(sorted(p.name for p in pathlib.Path(saved["set"]).iterdir()), ["manifest.json", "manifest.xxh3", "member-0.img"])
+        self.assertEqual(json.loads((pathlib.Path(saved["set"]) / "manifest.json").read_text())["format"], 1)
+        self.assertEqual(list((self.dir / "jobs" / "demo").glob("store")), [])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]], verbosity=2)
