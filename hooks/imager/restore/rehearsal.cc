@@ -300,13 +300,27 @@ std::string hex_address(std::uint64_t address) {
 
 constexpr std::uint64_t kOtherBytes = 16 << 20;  // of address space: the restorer and the vdso
 
+// What the kernel counts as a process's data: private memory, no stack, that may be written to. While a mapping is
+// filled, it may be.
+std::uint64_t data_bytes(const LoadedImage& image) {
+  std::vector<bool> counts(image.mappings.size());
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = (image.mappings[i].protection & PROT_WRITE) != 0;
+  for (const PageBatch& b : image.batches)
+    if ((b.flags & (kPagesGuard | kPagesClean)) == 0) counts[b.mapping] = true;
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (const MappingRecord& r = image.mappings[i]; counts[i] && (r.flags & (MAP_SHARED | MAP_GROWSDOWN)) == 0)
+      bytes += r.length;
+  return bytes;
+}
+
 // The kernel's limits on all mappings of a process together.
 void judge_sums(const LoadedImage& image, const MachineLimits& limits, Obstacles* obstacles) {
   const std::string member = "member " + std::to_string(image.header.member);
-  std::uint64_t locked = 0, all = kOtherBytes + image.threads.size() * kRestorerThreadStack, data = kOtherBytes;
+  const std::uint64_t data = kOtherBytes + data_bytes(image);
+  std::uint64_t locked = 0, all = kOtherBytes + image.threads.size() * kRestorerThreadStack;
   for (const MappingRecord& r : image.mappings) {
     all += r.length;
-    if ((r.flags & (MAP_SHARED | MAP_GROWSDOWN)) == 0) data += r.length;
     if ((r.advice & kAdviceLocked) != 0) locked += r.length;
   }
   const auto judge = [&](std::uint64_t needed, std::uint64_t limit, const char* what, const char* remedy) {

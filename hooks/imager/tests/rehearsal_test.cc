@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -353,6 +354,24 @@ TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
   limits = kPlenty;
   limits.data_bytes = 1 << 20;
   expect(RehearsedStep::kRefused, "memory", "RLIMIT_DATA", limits);
+  // A reserve that nobody may write to is no data.
+  const MappingRecord first = image().mappings.front();
+  limits.data_bytes = std::uint64_t{1} << 40;
+  image().mappings.front().protection = PROT_READ;
+  image().mappings.front().flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  image().mappings.front().length = std::uint64_t{1} << 41;
+  std::vector<PageBatch> batches;
+  batches.swap(image().batches);
+  limits.highest_address = ~0ull;
+  expect(RehearsedStep::kReady, "memory", "MiB saved", limits);
+  image().mappings.front().protection = PROT_READ | PROT_WRITE;
+  expect(RehearsedStep::kRefused, "memory", "RLIMIT_DATA", limits);
+  // One that is filled may be written to until then.
+  image().mappings.front().protection = PROT_READ;
+  image().batches.push_back({0, 0, 0, 1, 1});
+  expect(RehearsedStep::kRefused, "memory", "RLIMIT_DATA", limits);
+  image().batches.swap(batches);
+  image().mappings.front() = first;
   limits = kPlenty;
   limits.locked_bytes = 0;
   image().process.locks_future = 2;
