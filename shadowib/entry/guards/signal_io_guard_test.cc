@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "shadowib/base/event_descriptors.h"
@@ -18,6 +19,10 @@ TEST(SignalIo, IsRefusedWhereNoSignalWouldCome) {
   EXPECT_EQ(::fcntl(fd, F_GETFL) & (O_ASYNC | O_NONBLOCK), 0);
   EXPECT_EQ(::fcntl(fd, F_SETFL, O_NONBLOCK), 0);
   EXPECT_EQ(::fcntl(fd, F_GETFL) & O_NONBLOCK, O_NONBLOCK);
+  // The other way to ask: the kernel itself refuses it for an epoll set.
+  int on = 1;
+  EXPECT_EQ(::ioctl(fd, FIOASYNC, &on), -1);
+  EXPECT_EQ(errno, ENOTTY);
   EXPECT_EQ(::fcntl(fd, F_SETOWN, ::getpid()), 0);
   g_event_descriptors.remove(fd);
   ::close(fd);
