@@ -23,6 +23,63 @@ long read_small_file(const char* path, char* buffer, std::size_t capacity) {
   return result < 0 ? result : static_cast<long>(length);
 }
 
+namespace {
+
+// Passes on all lines but one, of which it keeps the name and a hash.
+class StatusLines {
+ public:
+  StatusLines(char* buffer, std::size_t capacity) : buffer_(buffer), room_(capacity - 1) {}
+
+  void take(char c) {
+    if (hashed_ && c != '\n') {
+      hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 0x100000001b3;  // FNV-1a
+      return;
+    }
+    if (hashed_) put_hash();
+    put(c);
+    at_ = c == '\n' ? 0 : at_ == kElsewhere || c != kName[at_] ? kElsewhere : at_ + 1;
+    hashed_ = at_ != kElsewhere && kName[at_] == '\0';
+  }
+
+  std::size_t end() {
+    if (hashed_) put_hash();
+    buffer_[length_] = '\0';
+    return length_;
+  }
+
+ private:
+  static constexpr char kName[] = "Groups:";
+  static constexpr std::size_t kElsewhere = ~std::size_t{0};
+
+  void put(char c) {
+    if (length_ < room_) buffer_[length_++] = c;
+  }
+  void put_hash() {
+    for (int shift = 60; shift >= 0; shift -= 4) put("0123456789abcdef"[(hash_ >> shift) & 15]);
+    hashed_ = false;
+  }
+
+  char* buffer_;
+  std::size_t room_, length_ = 0, at_ = 0;  // at_: of kName, since the line's beginning
+  bool hashed_ = false;
+  std::uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+}  // namespace
+
+long read_status_file(const char* path, char* buffer, std::size_t capacity) {
+  const long fd = raw::invoke(__NR_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
+  if (fd < 0) return fd;
+  StatusLines lines(buffer, capacity);
+  char chunk[1024];
+  long n;
+  while ((n = raw::invoke(__NR_read, fd, chunk, sizeof(chunk))) > 0 || n == -EINTR)
+    for (long i = 0; i < n; ++i) lines.take(chunk[i]);
+  raw::invoke(__NR_close, fd);
+  const auto length = static_cast<long>(lines.end());
+  return n < 0 ? n : length;
+}
+
 std::uint64_t parse_number(const char** text, int base) {
   std::uint64_t value = 0;
   for (;; ++*text) {
@@ -52,7 +109,7 @@ const char* find_line(const char* text, const char* name) {
 
 bool read_status_field(const char* path, const char* name, std::uint64_t* value, int base) {
   char buffer[4096];
-  if (read_small_file(path, buffer, sizeof(buffer)) <= 0) return false;
+  if (read_status_file(path, buffer, sizeof(buffer)) <= 0) return false;
   const char* at = find_line(buffer, name);
   if (at == nullptr) return false;
   while (*at == ' ' || *at == '\t') ++at;

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "hooks/raw/raw_signal.h"
 #include "hooks/raw/tasks.h"
+#include "hooks/raw/text.h"
 #include "hooks/raw/vdso_range.h"
 #include "hooks/threads/blocked_call.h"
 #include "hooks/threads/park.h"
@@ -123,10 +125,10 @@ bool install_libc_signal() {
 
 void ask_by_libc_signal(std::uint32_t generation, int tid, ParkSlot* slot) {
   if (slot->by_libc.load(std::memory_order_relaxed) == generation) return;
-  char text[4096];
-  if (read_task_file(tid, "status", text, sizeof(text)) <= 0) return;
-  const char* field = std::strstr(text, "\nSigBlk:");
-  const std::uint64_t blocked = field != nullptr ? std::strtoull(field + 8, nullptr, 16) : 0;
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/self/task/%d/status", tid);
+  std::uint64_t blocked = 0;
+  if (!read_status_field(path, "SigBlk:", &blocked)) return;
   if ((blocked & signal_bit(stop_signal_number())) == 0 || (blocked & signal_bit(kLibcSignal)) != 0) return;
   if (!install_libc_signal()) return;
   siginfo_t info{};

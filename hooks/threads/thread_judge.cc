@@ -224,7 +224,7 @@ Status judge_namespaces(const char* text, int tid) {
 Status judge_thread(const Judgement& j, int tid) {
   char text[kStatusBytes], path[64];
   std::snprintf(path, sizeof(path), "/proc/self/task/%d/status", tid);
-  const long bytes = read_small_file(path, text, sizeof(text));
+  const long bytes = read_status_file(path, text, sizeof(text));
   if (bytes == 0 || bytes == -ENOENT || bytes == -ESRCH) return {};  // it has ended
   if (bytes < 0) return Status::of(Code::kIo, static_cast<int>(-bytes), "cannot read %s: errno %ld", path, -bytes);
   SHADOWIB_TRY(judge_filters(text, tid));
@@ -279,7 +279,7 @@ __attribute__((constructor)) void note_place_at_load() { note_place(); }
 void note_place() {
   char text[kStatusBytes];
   Place place{};
-  if (read_small_file("/proc/thread-self/status", text, sizeof(text)) <= 0) return;
+  if (read_status_file("/proc/thread-self/status", text, sizeof(text)) <= 0) return;
   const int tid = static_cast<int>(raw::call(__NR_gettid));
   place.noted = true;
   place.filter_mode = number_behind(text, "Seccomp:");
@@ -294,7 +294,7 @@ bool place_has_filter() { return g_place.noted && g_place.filter_mode != 0 && g_
 Status judge_threads(bool again) {
   SHADOWIB_TRY(judge_unreadable_state());
   char own[kStatusBytes];
-  if (const long bytes = read_small_file("/proc/thread-self/status", own, sizeof(own)); bytes <= 0)
+  if (const long bytes = read_status_file("/proc/thread-self/status", own, sizeof(own)); bytes <= 0)
     return Status(Code::kPermission, static_cast<int>(-bytes), "cannot read /proc/thread-self/status; mount /proc");
   Judgement j{static_cast<int>(raw::call(__NR_gettid)), again, own, -1, 0, 0, {}};
   SHADOWIB_TRY(judge_file_system_ids(own));

@@ -16,7 +16,7 @@ namespace {
 
 Status check_status_file() {
   char text[8192];
-  const long bytes = read_small_file("/proc/self/status", text, sizeof(text));
+  const long bytes = read_status_file("/proc/self/status", text, sizeof(text));
   if (bytes <= 0)
     return Status(Code::kPermission, static_cast<int>(-bytes), "cannot read /proc/self/status; mount /proc");
   const auto number = [&text](const char* name) -> std::uint64_t {

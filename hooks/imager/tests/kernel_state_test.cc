@@ -3,6 +3,7 @@
 #include <asm/ldt.h>
 #include <asm/prctl.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
@@ -289,6 +290,25 @@ TEST(Place, ItsFilterHidesNoDirectoryOfAThread) {
   }
   int status = 0;
   ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0);
+}
+
+// The kernel lists them before the capabilities.
+TEST(Refused, CapabilitiesOfAThreadBehindManyGroups) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    std::vector<gid_t> groups(10'000);
+    for (std::size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<gid_t>(1'000'000 + i);
+    if (::setgroups(groups.size(), groups.data()) != 0) ::syscall(SYS_exit_group, kSkipped);
+    note_place();
+    const bool accepted = judge_threads().ok();
+    const bool dropped = !in_a_thread(drop_capability, "capabilities").empty();
+    const bool named = std::strstr(judge_threads().text(), "effective capabilities") != nullptr;
+    ::syscall(SYS_exit_group, accepted && dropped && named ? kRight : kWrong);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this user is not allowed to";
   EXPECT_EQ(status, 0);
 }
 
