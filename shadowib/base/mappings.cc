@@ -28,6 +28,8 @@ bool parse(const char* line, Mapping* mapping) {
   mapping->executable = rest[3] == 'x';
   for (int field = 0; field < 4; ++field) {
     at += std::strspn(at, " ");
+    if (field == 1) mapping->offset = std::strtoull(at, nullptr, 16);
+    if (field == 3) mapping->inode = std::strtoull(at, nullptr, 10);
     at += std::strcspn(at, " ");
   }
   mapping->name = at + std::strspn(at, " ");

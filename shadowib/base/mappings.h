@@ -9,7 +9,8 @@ namespace shadowib {
 struct Mapping {
   std::uint64_t start, end;
   bool readable, writable, executable;
-  const char* name;  // of its file, or "[vdso]" and the like, or ""; until the visitor returns
+  std::uint64_t offset, inode;  // of its file; of a System V segment the inode is the id
+  const char* name;             // of its file, or "[vdso]" and the like, or ""; until the visitor returns
 };
 
 // Calls visit(mapping, arg) for each line of /proc/self/maps, by ascending address, until it returns false. 0 or the

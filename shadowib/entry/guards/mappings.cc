@@ -11,11 +11,13 @@
 
 #include <cstdarg>
 #include <cstdint>
+#include <cstring>
 
 #include "hooks/threads/stop.h"
 #include "shadowib/base/memory_watch.h"
 #include "shadowib/entry/guards/guard.h"
 
+using shadowib::Mapping;
 using shadowib::MemoryChange;
 using shadowib::MemoryWatch;
 using shadowib::Next;
@@ -47,6 +49,33 @@ void tell(MemoryWatch* watch, const void* address, std::size_t bytes, MemoryChan
   errno = saved;
 }
 
+int visit_carefully(bool (*visit)(const Mapping&, void*), void* arg) {
+  const int saved = errno;
+  shadowib::Inside inside;
+  const int error = shadowib::visit_mappings(visit, arg);
+  errno = saved;
+  return error;
+}
+
+struct Range {
+  MemoryWatch* told;
+  std::uintptr_t begin, end;
+};
+
+// After a call that has failed: it may have unmapped the memory before that.
+void tell_kept(MemoryWatch* told, const void* address, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  Range range{told, begin, begin + bytes};
+  visit_carefully(
+      [](const Mapping& m, void* arg) {
+        const auto* r = static_cast<Range*>(arg);
+        const std::uintptr_t from = m.start > r->begin ? m.start : r->begin, to = m.end < r->end ? m.end : r->end;
+        if (from < to) tell(r->told, reinterpret_cast<void*>(from), to - from, MemoryChange::kKept);
+        return m.end < r->end;
+      },
+      &range);
+}
+
 // Runs a call that takes [address, address + bytes) away.
 template <typename Call>
 auto taking(const void* address, std::size_t bytes, Call call) {
@@ -54,8 +83,7 @@ auto taking(const void* address, std::size_t bytes, Call call) {
   if (told == nullptr) return call();
   tell(told, address, bytes, MemoryChange::kGone);
   auto result = call();
-  if (reinterpret_cast<std::intptr_t>(reinterpret_cast<void*>(result)) == -1)
-    tell(told, address, bytes, MemoryChange::kKept);
+  if (reinterpret_cast<std::intptr_t>(reinterpret_cast<void*>(result)) == -1) tell_kept(told, address, bytes);
   return result;
 }
 
@@ -77,24 +105,29 @@ void* mapping(void* address, std::size_t bytes, int flags, Call call) {
   return __builtin_expect(replaces, 0) ? taking(address, bytes, call) : call();
 }
 
-struct Segment {
+// A segment that shmdt(2) detaches: all of its pieces that lie where they were attached. The program may have split
+// the mapping, or unmapped the first part.
+struct Attachment {
+  MemoryWatch* told;
+  MemoryChange change;
   std::uintptr_t at;
-  std::size_t bytes;
+  std::uint64_t id;
+  bool found;
 };
 
-// The mapping that begins at `address`.
-std::size_t bytes_mapped_at(const void* address) {
-  Segment segment{reinterpret_cast<std::uintptr_t>(address), 0};
-  shadowib::Inside inside;
-  shadowib::visit_mappings(
-      [](const shadowib::Mapping& mapping, void* arg) {
-        auto* wanted = static_cast<Segment*>(arg);
-        if (mapping.start > wanted->at) return false;
-        if (mapping.start == wanted->at) wanted->bytes = mapping.end - mapping.start;
+void tell_of_attachment(MemoryWatch* told, const void* address, MemoryChange change) {
+  Attachment attachment{told, change, reinterpret_cast<std::uintptr_t>(address), 0, false};
+  visit_carefully(
+      [](const Mapping& m, void* arg) {
+        auto* a = static_cast<Attachment*>(arg);
+        const bool segment = std::strncmp(m.name, "/SYSV", 5) == 0 && m.start >= a->at && m.start - a->at == m.offset;
+        if (!segment || (a->found && m.inode != a->id)) return true;
+        a->found = true;
+        a->id = m.inode;
+        tell(a->told, reinterpret_cast<void*>(m.start), m.end - m.start, a->change);
         return true;
       },
-      &segment);
-  return segment.bytes;
+      &attachment);
 }
 
 }  // namespace
@@ -132,14 +165,19 @@ SHADOWIB_GUARD void* mremap(void* old, std::size_t old_bytes, std::size_t bytes,
   if (wanted != nullptr) tell(told, wanted, bytes, MemoryChange::kGone);
   tell(told, old, old_bytes, MemoryChange::kGone);
   void* const result = call();
-  if (result == MAP_FAILED) tell(told, old, old_bytes, MemoryChange::kKept);
+  if (result == MAP_FAILED) tell_kept(told, old, old_bytes);
+  if (result == MAP_FAILED && wanted != nullptr) tell_kept(told, wanted, bytes);
   if (result == old) tell(told, old, bytes < old_bytes ? bytes : old_bytes, MemoryChange::kKept);
   return result;
 }
 
 SHADOWIB_GUARD int shmdt(const void* address) noexcept {
-  if (watch() == nullptr) return g_shmdt(address);
-  return taking(address, bytes_mapped_at(address), [=] { return g_shmdt(address); });
+  MemoryWatch* const told = watch();
+  if (told == nullptr) return g_shmdt(address);
+  tell_of_attachment(told, address, MemoryChange::kGone);
+  const int result = g_shmdt(address);
+  if (result != 0) tell_of_attachment(told, address, MemoryChange::kKept);
+  return result;
 }
 
 SHADOWIB_GUARD void* shmat(int id, const void* address, int flags) noexcept {

@@ -88,5 +88,38 @@ TEST_F(MappingsGuard, TellsOfSharedMemorySegments) {
   EXPECT_EQ(g_heard, "gone 0+65536");
 }
 
+// The program has changed it page by page, and so it is several mappings.
+TEST_F(MappingsGuard, TellsOfAllPiecesOfASegment) {
+  const int id = ::shmget(IPC_PRIVATE, kBytes, IPC_CREAT | 0600);
+  ASSERT_GE(id, 0);
+  EXPECT_EQ(::shmat(id, g_memory, SHM_REMAP), g_memory);
+  EXPECT_EQ(::shmctl(id, IPC_RMID, nullptr), 0);
+  EXPECT_EQ(::munmap(g_memory, 4096), 0);
+  EXPECT_EQ(::mprotect(g_memory + 8192, 4096, PROT_READ), 0);
+  char* const other = g_memory + 0x8000;  // no piece of it
+  EXPECT_EQ(::mmap(other, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), other);
+  g_heard.clear();
+  EXPECT_EQ(::shmdt(g_memory), 0);
+  EXPECT_EQ(g_heard, "gone 4096+4096, gone 8192+4096, gone 12288+20480, gone 36864+28672");
+  g_heard.clear();
+  EXPECT_EQ(::shmdt(g_memory), -1);
+  EXPECT_EQ(g_heard, "");
+}
+
+TEST_F(MappingsGuard, KeepsTheTargetOfAMoveThatFails) {
+  char* const elsewhere = map(nullptr, 0);
+  // The kernel wants a page's address.
+  EXPECT_EQ(::mremap(elsewhere, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, g_memory + 1), MAP_FAILED);
+  EXPECT_EQ(g_heard, "gone 1+4096, kept 1+4096");
+  EXPECT_EQ(::munmap(elsewhere, kBytes), 0);
+}
+
+TEST_F(MappingsGuard, KeepsOnlyWhatIsStillMapped) {
+  EXPECT_EQ(::munmap(g_memory + 4096, 4096), 0);
+  g_heard.clear();
+  EXPECT_EQ(::munmap(g_memory + 1, 12288), -1);
+  EXPECT_EQ(g_heard, "gone 1+12288, kept 1+4095, kept 8192+4097");
+}
+
 }  // namespace
 }  // namespace shadowib
