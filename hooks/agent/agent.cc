@@ -149,7 +149,6 @@ void agent_in_child() {
   hooks_reset_after_fork();
   arena_reset_lock_after_fork();
   stop_reset_after_fork();
-  unreadable_state_in_child();
   give_back_request_signals();
   loader_thread_forget();
   launcher_reset_after_fork();

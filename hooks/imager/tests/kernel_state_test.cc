@@ -293,6 +293,90 @@ TEST(Place, ItsFilterHidesNoDirectoryOfAThread) {
   EXPECT_EQ(status, 0);
 }
 
+// Threads are told from their makers by their age, which the kernel counts in hundredths of a second.
+void let_a_tick_pass() {
+  const auto now = [] {
+    timespec time{};
+    ::clock_gettime(CLOCK_BOOTTIME, &time);
+    return time.tv_sec * 100 + time.tv_nsec / 10'000'000;
+  };
+  for (const auto begin = now(); now() <= begin;) ::sched_yield();
+}
+
+// Of a thread that has ended, unless one that it has made lives.
+TEST(Refused, NoLongerOnceItsThreadHasEnded) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const auto confined_says = [](bool makes_a_thread) {
+      bool confined = false;
+      let_a_tick_pass();
+      std::thread([&] {
+        confined = confine();
+        if (makes_a_thread) std::thread([] { ::pause(); }).detach();
+        if (judge_threads().ok()) confined = false;
+      }).join();
+      if (!confined) ::syscall(SYS_exit_group, kSkipped);
+      return std::string(judge_threads().text());
+    };
+    const bool ended = confined_says(false).empty();
+    const bool heir = confined_says(true).find("Landlock") != std::string::npos;
+    ::syscall(SYS_exit_group, ended && heir ? kRight : kWrong);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this kernel has no Landlock";
+  EXPECT_EQ(status, 0);
+}
+
+// Its memory is the parent's until it executes a program or ends, and its state is its own.
+TEST(Refused, NotForAChildOfVfork) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    int confined = 1;
+    const pid_t child = ::vfork();
+    if (child == 0) ::_exit(confine() && ::prctl(PR_SET_TSC, PR_TSC_SIGSEGV) == 0 ? 0 : 1);
+    ::waitpid(child, &confined, 0);
+    if (confined != 0) ::syscall(SYS_exit_group, kSkipped);
+    const bool accepted = judge_threads().ok();
+    // The thread itself.
+    const bool refused = ::prctl(PR_SET_TSC, PR_TSC_SIGSEGV) == 0 && !judge_threads().ok();
+    ::syscall(SYS_exit_group, accepted && refused ? kRight : kWrong);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this kernel has no Landlock";
+  EXPECT_EQ(status, 0);
+}
+
+// A child has the state of the thread that forked it, and not that of others.
+TEST(Refused, WhatAForkedChildHas) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    const auto child_is_accepted = [] {
+      const pid_t child = ::fork();
+      if (child == 0) ::syscall(SYS_exit_group, judge_threads().ok() ? 0 : 1);
+      int status = 1;
+      ::waitpid(child, &status, 0);
+      return status == 0;
+    };
+    let_a_tick_pass();
+    bool of_the_confined = true;
+    std::atomic<int> step{0};
+    std::thread([&] {
+      if (!confine()) ::syscall(SYS_exit_group, kSkipped);
+      of_the_confined = child_is_accepted();
+      step = 1;
+      for (;;) ::pause();
+    }).detach();
+    while (step == 0) ::sched_yield();
+    ::syscall(SYS_exit_group, !of_the_confined && child_is_accepted() && !judge_threads().ok() ? kRight : kWrong);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this kernel has no Landlock";
+  EXPECT_EQ(status, 0);
+}
+
 // The kernel lists them before the capabilities.
 TEST(Refused, CapabilitiesOfAThreadBehindManyGroups) {
   const pid_t pid = ::fork();
