@@ -37,6 +37,7 @@
 #include <vector>
 
 #include "hooks/imager/imager.h"
+#include "hooks/raw/tasks.h"
 #include "hooks/threads/stop.h"
 #include "hooks/threads/thread_judge.h"
 #include "shadowib/base/lock.h"
@@ -394,6 +395,32 @@ TEST(Refused, CapabilitiesOfAThreadBehindManyGroups) {
   ASSERT_EQ(::waitpid(pid, &status, 0), pid);
   if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this user is not allowed to";
   EXPECT_EQ(status, 0);
+}
+
+// A thread that has ended gives up its directories and descriptors before it leaves the list. The first thread stays
+// there until the last one ends.
+TEST(Place, AThreadThatHasEndedHasNothingOfItsOwn) {
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    note_place();
+    const int first = ::getpid();
+    std::thread([to = pipe[1], first] {
+      while (task_state(first) != 'Z') ::sched_yield();
+      const Status status = judge_threads();
+      [[maybe_unused]] const ssize_t n = ::write(to, status.text(), std::strlen(status.text()));
+      ::syscall(SYS_exit_group, status.ok() ? kRight : kWrong);
+    }).detach();
+    ::syscall(SYS_exit, 0);
+  }
+  ::close(pipe[1]);
+  char text[1024] = {};
+  ASSERT_GE(::read(pipe[0], text, sizeof(text) - 1), 0);
+  ::close(pipe[0]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  EXPECT_EQ(status, 0) << text;
 }
 
 // What is given up is no obstacle.
