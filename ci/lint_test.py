@@ -40,7 +40,7 @@ class Lint(unittest.TestCase):
         self.assertIn(words, output)
 
     def test_the_tree_passes(self):
-        for check in ("layers", "paths"):
+        for check in ("layers", "names", "paths"):
             code, output = self.lint(check)
             self.assertEqual(code, 0, output)
 
@@ -58,6 +58,21 @@ class Lint(unittest.TestCase):
     def test_the_heap_in_a_stopped_member(self):
         self.refuses("layers", "hooks/raw/text.cc", "void* planted() { return malloc(3); }", "calls malloc()")
         self.refuses("layers", "hooks/imager/save/timers.cc", "void planted() { std::free(nullptr); }", "calls free()")
+
+    def test_two_classes_of_one_name(self):
+        self.refuses("names", "shadowib/cr/published_ids.h", "namespace shadowib { class DirectoryReader final : public Status { }; }",
+                     "another class is called shadowib::DirectoryReader, too, in hooks/raw/directory_reader.h")
+        self.refuses("names", "hooks/agent/agent.cc", "namespace shadowib { struct Directory { struct Key {}; }; }",
+                     "another class is called shadowib::Directory")
+
+    def test_classes_of_one_name_that_are_apart(self):
+        kept = "namespace shadowib::raw { class Directory {}; } namespace shadowib { namespace { class Directory {}; } class Directory; }"
+        file = self.tree / "hooks/agent/agent.cc"
+        before = file.read_text()
+        file.write_text(kept + "\n" + before)
+        code, output = self.lint("names")
+        file.write_text(before)
+        self.assertEqual(code, 0, output)
 
     def test_a_comment_that_names_no_file(self):
         self.refuses("paths", "shadowib/base/log.cc", "// See shadowib/entry/gone.cc.", "there is no file 'shadowib/entry/gone.cc'")

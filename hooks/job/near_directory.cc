@@ -156,7 +156,7 @@ void remove_near_image(const std::string& place, const std::string& job, const s
   const OpenDirectory root(fd), jobs(open_below(fd, job)), set(open_below(jobs.fd(), set_id));
   if (set.fd() < 0) return;
   ::syscall(SYS_unlinkat, set.fd(), file.c_str(), 0);
-  Directory names(near_set_path(place, job, set_id).c_str());
+  DirectoryReader names(near_set_path(place, job, set_id).c_str());
   while (const char* name = names.next())
     if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0 && std::strcmp(name, kNearHome) != 0) return;
   // Others may do the same at this moment, to no harm.

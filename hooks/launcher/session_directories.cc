@@ -21,7 +21,7 @@ void find_below(const std::string& directory, int depth, std::vector<std::string
   if (found->size() == kMost) return;
   found->push_back(directory);
   if (depth == kDeepest) return;
-  Directory names(directory.c_str());
+  DirectoryReader names(directory.c_str());
   while (const char* name = names.next())
     if (std::strcmp(name, ".") != 0 && std::strcmp(name, "..") != 0)
       find_below(directory + '/' + name, depth + 1, found);

@@ -17,14 +17,14 @@ struct Entry {  // struct linux_dirent64
 
 }  // namespace
 
-Directory::Directory(const char* path)
+DirectoryReader::DirectoryReader(const char* path)
     : fd_(raw::invoke(__NR_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0)) {}
 
-Directory::~Directory() {
+DirectoryReader::~DirectoryReader() {
   if (fd_ >= 0) raw::invoke(__NR_close, fd_);
 }
 
-const char* Directory::next() {
+const char* DirectoryReader::next() {
   if (fd_ < 0) return nullptr;
   if (at_ >= filled_) {
     filled_ = raw::invoke(__NR_getdents64, fd_, buffer_, sizeof(buffer_));

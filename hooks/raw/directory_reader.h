@@ -6,12 +6,12 @@
 
 namespace shadowib {
 
-class Directory {
+class DirectoryReader {
  public:
-  explicit Directory(const char* path);
-  ~Directory();
-  Directory(const Directory&) = delete;
-  Directory& operator=(const Directory&) = delete;
+  explicit DirectoryReader(const char* path);
+  ~DirectoryReader();
+  DirectoryReader(const DirectoryReader&) = delete;
+  DirectoryReader& operator=(const DirectoryReader&) = delete;
   // The next name, valid until the next call; nullptr at the end or if the directory cannot be read.
   const char* next();
 
