@@ -90,7 +90,7 @@ int request_checkpoint(bool kill, int timeout_ms, Status* status, std::string* s
     {
       Inside inside;
       if (g_job.info.generation != generation) {  // a new process; the descriptor belongs to the old one
-        set_path->assign(g_agent.outcome);
+        set_path->clear();                        // the agent may be about to note how the round has ended
         return 1;
       }
       round_over = g_agent.rounds.load() != rounds;

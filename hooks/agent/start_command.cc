@@ -18,6 +18,10 @@
 #include "hooks/agent/agent_state.h"
 #include "hooks/raw/raw_signal.h"
 
+// libc's clone(2) by its other name. A sanitizer turns the first one, and takes the new process for a forked copy:
+// what it notes for that one changes the state of this process, whose memory it is.
+extern "C" int __clone(int (*function)(void*), void* stack, int flags, void* argument, ...);
+
 namespace shadowib {
 namespace {
 
@@ -51,7 +55,10 @@ std::string command_path() {
   return {};
 }
 
-void reset_signals() {
+// The processes in between share the memory of the member, and the state that a sanitizer has of its thread.
+#define SHADOWIB_BORROWS_MEMORY __attribute__((no_sanitize("address", "thread")))
+
+SHADOWIB_BORROWS_MEMORY void reset_signals() {
   KernelSigaction byDefault{};
   for (int signal = 1; signal <= 64; ++signal) raw_sigaction(signal, &byDefault, nullptr);
   const std::uint64_t none = 0;
@@ -59,7 +66,7 @@ void reset_signals() {
 }
 
 // Shares the member's memory until it has exec'ed: system calls only.
-int inner(void* arg) {
+SHADOWIB_BORROWS_MEMORY int inner(void* arg) {
   auto* launch = static_cast<Launch*>(arg);
   ::syscall(SYS_setsid);
   reset_signals();
@@ -75,10 +82,10 @@ int inner(void* arg) {
   return 127;
 }
 
-int outer(void* arg) {
+SHADOWIB_BORROWS_MEMORY int outer(void* arg) {
   auto* launch = static_cast<Launch*>(arg);
   // Not CLONE_PARENT: when this one exits, the command is handed to init.
-  if (::clone(inner, launch->inner_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, arg) < 0) launch->error = errno;
+  if (__clone(inner, launch->inner_stack, CLONE_VM | CLONE_VFORK | SIGCHLD, arg) < 0) launch->error = errno;
   ::syscall(SYS_exit, 0);
   return 0;
 }
@@ -103,7 +110,7 @@ Status start_command(std::vector<std::string> words, int output_fd) {
   Launch launch{path.c_str(), arguments.data(), variables.data(), output_fd, stacks + kStackBytes, 0};
   // No exit signal: the program gets no SIGCHLD for a child it never made, and its wait() does not see it.
   AllSignalsBlocked blocked;
-  int pid = ::clone(outer, stacks + 2 * kStackBytes, CLONE_VM | CLONE_VFORK, &launch);
+  int pid = __clone(outer, stacks + 2 * kStackBytes, CLONE_VM | CLONE_VFORK, &launch);
   int error = pid < 0 ? errno : launch.error;
   if (pid > 0) ::waitpid(pid, nullptr, __WCLONE);
   ::munmap(stacks, 2 * kStackBytes);

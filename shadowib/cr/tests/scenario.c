@@ -43,7 +43,10 @@ int take_checkpoint(unsigned flags) {
   int (*checkpoint)(unsigned, int, char*, size_t) =
       (int (*)(unsigned, int, char*, size_t))dlsym(RTLD_DEFAULT, "shadowib_checkpoint");
   CHECK(checkpoint != NULL);
-  const int rc = checkpoint(flags, 60000, NULL, 0);
+  char path[1024] = "?";
+  const int rc = checkpoint(flags, 60000, path, sizeof(path));
+  CHECK(rc != 0 || path[0] == '/');
+  CHECK(rc != 1 || path[0] == '\0');
   const char* (*last_error)(void) = (const char* (*)(void))dlsym(RTLD_DEFAULT, "shadowib_last_error");
   if (rc < 0 && last_error != NULL) fprintf(stderr, "no checkpoint: %s\n", last_error());
   return rc;
