@@ -125,7 +125,9 @@ int dealloc_pd(ibv_pd* pd) {
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t, int) {
   ibv_mr* mr = g_mrs.make();
   std::uint32_t key = g_next_number++ << 8;
-  if (mr != nullptr) *mr = {pd->context, pd, address, bytes, key, key, key};
+  if (mr != nullptr)
+    *mr = {
+        .context = pd->context, .pd = pd, .addr = address, .length = bytes, .handle = key, .lkey = key, .rkey = key};
   return mr;
 }
 int dereg_mr(ibv_mr* mr) {

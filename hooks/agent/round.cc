@@ -177,18 +177,17 @@ Status Round::save() {
   if (!stop_keep()) return Status::of(Code::kTimeout, 0, "pid %d: %s", raw_getpid(), kStopEndedText);
   int directory = -1;
   SHADOWIB_TRY(open_image_directory(&directory));
-  SaveRequest request{directory,
-                      request_.image.c_str(),
-                      {},
-                      g_job.info.member,
-                      g_job.info.generation,
-                      &table_,
-                      shared_.list().data(),
-                      static_cast<std::uint32_t>(shared_.list().size()),
-                      request_signals(),
-                      g_agent.processor_level,
-                      g_agent.binds_at_start,
-                      request_.deadline_ns};
+  SaveRequest request{.directory_fd = directory,
+                      .file_name = request_.image.c_str(),
+                      .member = g_job.info.member,
+                      .generation = g_job.info.generation,
+                      .descriptors = &table_,
+                      .shared = shared_.list().data(),
+                      .shared_count = static_cast<std::uint32_t>(shared_.list().size()),
+                      .request_signals = request_signals(),
+                      .processor_level = g_agent.processor_level,
+                      .binds_at_start = g_agent.binds_at_start,
+                      .deadline_ns = request_.deadline_ns};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
   note_owned_descriptors();
   SaveResult result{};

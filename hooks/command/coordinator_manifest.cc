@@ -49,13 +49,26 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
     manifest->backend = field_text(fields, "backend");
     auto settle = static_cast<std::int64_t>(field_number(fields, "settle_ns"));
     auto save = static_cast<std::int64_t>(field_number(fields, "save_ns"));
-    manifest->members.push_back({member.index, member.pid, field_text(fields, "image"), field_number(fields, "bytes"),
-                                 field_text(fields, "xxh3"), member.comm, member.host, settle, save,
-                                 numbers_of(field_text(fields, "objects"))});
-    report->members.push_back({member.index, member.pid, member.host, member.comm, settle, save,
-                               static_cast<std::int64_t>(field_number(fields, "stopped_ns")),
-                               field_number(fields, "bytes"), field_text(fields, "near_host"),
-                               numbers_of(field_text(fields, "phases"))});
+    manifest->members.push_back({.index = member.index,
+                                 .pid = member.pid,
+                                 .file = field_text(fields, "image"),
+                                 .bytes = field_number(fields, "bytes"),
+                                 .xxh3 = field_text(fields, "xxh3"),
+                                 .comm = member.comm,
+                                 .host = member.host,
+                                 .settle_ns = settle,
+                                 .save_ns = save,
+                                 .objects = numbers_of(field_text(fields, "objects"))});
+    report->members.push_back({.index = member.index,
+                               .pid = member.pid,
+                               .host = member.host,
+                               .comm = member.comm,
+                               .settle_ns = settle,
+                               .save_ns = save,
+                               .stopped_ns = static_cast<std::int64_t>(field_number(fields, "stopped_ns")),
+                               .bytes = field_number(fields, "bytes"),
+                               .near_host = field_text(fields, "near_host"),
+                               .phases = numbers_of(field_text(fields, "phases"))});
     add_build_ids(results.files.at(member.index), &build_ids);
   }
   manifest->files.assign(build_ids.begin(), build_ids.end());

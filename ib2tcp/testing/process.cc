@@ -94,23 +94,23 @@ struct Fake {
   }
   // All processes of a test share one, beside the test itself.
   static void* open_library(const char* name) { return ::dlopen(name, RTLD_NOW | RTLD_LOCAL); }
-  static constexpr HostServices kServices = {kBackendAbiVersion,
-                                             set_errno,
-                                             map,
-                                             unmap,
-                                             own_mapping,
-                                             disown_mapping,
-                                             own_descriptor,
-                                             close_descriptor,
-                                             publish,
-                                             lookup,
-                                             claim,
-                                             job_key,
-                                             config,
-                                             log,
-                                             open_library,
-                                             purged,
-                                             unowned_descriptors};
+  static constexpr HostServices kServices = {.abi_version = kBackendAbiVersion,
+                                             .set_errno = set_errno,
+                                             .map = map,
+                                             .unmap = unmap,
+                                             .own_mapping = own_mapping,
+                                             .disown_mapping = disown_mapping,
+                                             .own_descriptor = own_descriptor,
+                                             .close_descriptor = close_descriptor,
+                                             .publish = publish,
+                                             .lookup = lookup,
+                                             .claim = claim,
+                                             .job_key = job_key,
+                                             .config = config,
+                                             .log = log,
+                                             .open_library = open_library,
+                                             .purged = purged,
+                                             .unowned_descriptors = unowned_descriptors};
 };
 
 template <int... N>

@@ -67,7 +67,13 @@ ibv_mr* shadowib_ibv_reg_mr_iova2(ibv_pd* program_pd, void* address, std::size_t
     Registry& r = registry();
     SpinGuard guard(r.lock);
     VirtualKey lkey = r.choose_key({real->lkey}, false), rkey = r.choose_key({real->rkey}, true);
-    mr->mr = {program_pd->context, program_pd, address, length, real->handle, lkey.value, rkey.value};
+    mr->mr = {.context = program_pd->context,
+              .pd = program_pd,
+              .addr = address,
+              .length = length,
+              .handle = real->handle,
+              .lkey = lkey.value,
+              .rkey = rkey.value};
     ShadowContext* context = ShadowContext::of(program_pd->context);
     if (lkey.value != real->lkey) context->keys.insert(lkey, {real->lkey});
     if (rkey.value != real->rkey) context->rkeys.insert(rkey, {real->rkey});

@@ -108,23 +108,23 @@ void host_purged(std::uint64_t wr_id) {
   if (guarded(Guard::kTakePurged)) reinterpret_cast<SlotHeader*>(wr_id)->release();
 }
 
-const HostServices kHost = {kBackendAbiVersion,
-                            host_set_errno,
-                            host_map,
-                            host_unmap,
-                            host_own_mapping,
-                            disown_mapping,
-                            host_own_descriptor,
-                            close_owned_descriptor,
-                            host_publish,
-                            host_lookup,
-                            host_claim,
-                            host_job_key,
-                            host_config,
-                            host_log,
-                            host_open_library,
-                            host_purged,
-                            host_unowned_descriptors};
+const HostServices kHost = {.abi_version = kBackendAbiVersion,
+                            .set_errno = host_set_errno,
+                            .map = host_map,
+                            .unmap = host_unmap,
+                            .own_mapping = host_own_mapping,
+                            .disown_mapping = disown_mapping,
+                            .own_descriptor = host_own_descriptor,
+                            .close_descriptor = close_owned_descriptor,
+                            .publish = host_publish,
+                            .lookup = host_lookup,
+                            .claim = host_claim,
+                            .job_key = host_job_key,
+                            .config = host_config,
+                            .log = host_log,
+                            .open_library = host_open_library,
+                            .purged = host_purged,
+                            .unowned_descriptors = host_unowned_descriptors};
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {

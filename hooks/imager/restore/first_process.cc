@@ -156,8 +156,16 @@ class Supervisor {
     JobInfo job = options_.job;
     job.member = members_[index]->image.header.member;
     job.awaits_cut = options_.cut.empty() ? 0 : 1;
-    become_member({&members_[index]->image, &job, plan_.get(), &memory_, &system_v_, &members_[index]->patches,
-                   members_[index]->fd, channels_[index].status_write, channels_[index].go_read, last_pid_ >= 0});
+    become_member({.image = &members_[index]->image,
+                   .job = &job,
+                   .plan = plan_.get(),
+                   .memory = &memory_,
+                   .system_v = &system_v_,
+                   .patches = &members_[index]->patches,
+                   .image_fd = members_[index]->fd,
+                   .status_fd = channels_[index].status_write,
+                   .go_fd = channels_[index].go_read,
+                   .numbers_are_given = last_pid_ >= 0});
   }
 
   // Every member tells once how it went; a pipe that closes without a word means it died.

@@ -40,8 +40,14 @@ void describe(const LoadedImage& image, ImageInfo* info) {
   }
   for (std::size_t i = 0; i < image.mappings.size(); ++i) {
     const MappingRecord& m = image.mappings[i];
-    info->mappings.push_back({m.start, m.length, static_cast<int>(m.protection), static_cast<int>(m.flags), m.offset,
-                              image.paths[i], hex(m.build_id, m.build_id_bytes), image.saved_bytes[i]});
+    info->mappings.push_back({.start = m.start,
+                              .length = m.length,
+                              .protection = static_cast<int>(m.protection),
+                              .flags = static_cast<int>(m.flags),
+                              .offset = m.offset,
+                              .path = image.paths[i],
+                              .build_id = hex(m.build_id, m.build_id_bytes),
+                              .saved_bytes = image.saved_bytes[i]});
   }
   // Shared memory that this image has the content of, where it is mapped first.
   for (const SharedBatch& batch : image.shared)

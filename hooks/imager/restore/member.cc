@@ -280,20 +280,20 @@ class MemberBuilder {
     a.mailbox_job = place(start_.job, 1);
     a.mailbox_job_bytes = a.mailbox_restorer_offset = job_info_bytes(p.mailbox_layout);
     std::uint64_t auxv_bytes = p.auxv_bytes;
-    a.memory_map = {p.start_code,
-                    p.end_code,
-                    p.start_data,
-                    p.end_data,
-                    p.start_brk,
-                    p.brk,
-                    p.start_stack,
-                    p.arg_start,
-                    p.arg_end,
-                    p.env_start,
-                    p.env_end,
-                    reinterpret_cast<std::uint64_t>(a.process) + offsetof(ProcessRecord, auxv),
-                    static_cast<std::uint32_t>(auxv_bytes),
-                    static_cast<std::uint32_t>(exe_fd_)};
+    a.memory_map = {.start_code = p.start_code,
+                    .end_code = p.end_code,
+                    .start_data = p.start_data,
+                    .end_data = p.end_data,
+                    .start_brk = p.start_brk,
+                    .brk = p.brk,
+                    .start_stack = p.start_stack,
+                    .arg_start = p.arg_start,
+                    .arg_end = p.arg_end,
+                    .env_start = p.env_start,
+                    .env_end = p.env_end,
+                    .auxv = reinterpret_cast<std::uint64_t>(a.process) + offsetof(ProcessRecord, auxv),
+                    .auxv_bytes = static_cast<std::uint32_t>(auxv_bytes),
+                    .exe_fd = static_cast<std::uint32_t>(exe_fd_)};
     a.set_identity = needs_identity();
     a.numbers_are_given = start_.numbers_are_given;
   }

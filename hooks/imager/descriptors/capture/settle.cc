@@ -59,14 +59,14 @@ bool is_tcp_connection(int fd) {  // of the job: what a launcher has sent is los
 // Makes room for all that the peer may have unsent, and pushes what we have unsent: a corked or delayed segment too.
 // SO_RCVLOWAT enlarges an automatic receive buffer (tcp_set_rcvlowat); a fixed one must be told.
 Widened widen(int fd) {
-  Widened w{fd,
-            get_int(fd, SOL_SOCKET, SO_RCVLOWAT),
-            get_int(fd, IPPROTO_TCP, TCP_NODELAY),
-            get_int(fd, IPPROTO_TCP, TCP_CORK),
-            get_int(fd, SOL_SOCKET, SO_RCVBUF),
-            get_int(fd, SOL_SOCKET, SO_BUF_LOCK),
-            get_int(fd, IPPROTO_TCP, TCP_QUICKACK),
-            ReceiveBuffer(fd)};
+  Widened w{.fd = fd,
+            .low_water = get_int(fd, SOL_SOCKET, SO_RCVLOWAT),
+            .no_delay = get_int(fd, IPPROTO_TCP, TCP_NODELAY),
+            .cork = get_int(fd, IPPROTO_TCP, TCP_CORK),
+            .receive_buffer = get_int(fd, SOL_SOCKET, SO_RCVBUF),
+            .lock = get_int(fd, SOL_SOCKET, SO_BUF_LOCK),
+            .quick_ack = get_int(fd, IPPROTO_TCP, TCP_QUICKACK),
+            .buffer = ReceiveBuffer(fd)};
   if ((w.lock & kReceiveLock) != 0)
     set_int(fd, SOL_SOCKET, SO_RCVBUF, INT_MAX / 2);
   else
