@@ -2,8 +2,6 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <sodium/crypto_generichash.h>
-#include <sodium/utils.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,22 +14,10 @@
 #include "ib2tcp/link.h"
 #include "ib2tcp/rendezvous.h"
 #include "ib2tcp/transport.h"
+#include "shadowib/base/keyed_proof.h"
 
 namespace shadowib::ib2tcp {
 namespace {
-
-// More than BLAKE2b takes, and a signal's frame with all registers below it.
-constexpr std::size_t kHashStackBytes = 16 << 10;
-
-// They belong to no caller, and may go on holding what was hashed until somebody happens to use them.
-void clear_vector_registers() {
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx"))
-    asm volatile("vzeroall" ::
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10",
-                       "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
-#endif
-}
 
 int open_unix(const Endpoint& peer) {
   UnownedDescriptors unowned;
@@ -296,7 +282,7 @@ bool Handshake::on_challenge() {
 bool Handshake::on_proof() {
   std::uint8_t expected[32];
   mac('C', nullptr, expected);
-  if (sodium_memcmp(expected, proof_.mac, sizeof(expected)) != 0) {
+  if (!same_proof(expected, proof_.mac)) {
     log_message(LogLevel::kWarn, "a connection could not prove that it belongs to this job; refused");
     fail("wrong key");
     return false;
@@ -355,7 +341,7 @@ bool Handshake::send_answer(Verdict verdict, Link* link) {
 bool Handshake::on_answer() {
   std::uint8_t expected[32];
   mac('S', &answer_, expected);
-  if (sodium_memcmp(expected, answer_.mac, sizeof(expected)) != 0) {
+  if (!same_proof(expected, answer_.mac)) {
     log_message(LogLevel::kWarn, "who listens at the address of LID %u cannot prove that it belongs to this job",
                 link_->peer().lid);
     return fail("wrong key"), false;
@@ -416,22 +402,12 @@ void Handshake::on_fabric() {
   link->on_connected(stream, false);
 }
 
-// Hashing leaves parts of the key in its state, on the stack below us and in registers. All of that may be saved in
-// an image, where the key must not be.
 void Handshake::mac(char role, const Answer* answer, std::uint8_t out[32]) const {
-  crypto_generichash_state state;
-  crypto_generichash_init(&state, g_engine->rendezvous->key(), 32, 32);
-  auto add = [&state](const void* data, std::size_t bytes) {
-    crypto_generichash_update(&state, static_cast<const unsigned char*>(data), bytes);
-  };
-  add(&role, 1);
-  add(&greeting_, sizeof(greeting_));
-  add(&challenge_, sizeof(challenge_));
-  if (answer != nullptr) add(answer, offsetof(Answer, mac));
-  crypto_generichash_final(&state, out, 32);
-  sodium_memzero(&state, sizeof(state));
-  sodium_stackzero(kHashStackBytes);
-  clear_vector_registers();
+  keyed_proof(g_engine->rendezvous->key(), role,
+              {{&greeting_, sizeof(greeting_)},
+               {&challenge_, sizeof(challenge_)},
+               {answer, answer != nullptr ? offsetof(Answer, mac) : 0}},
+              out);
 }
 
 }  // namespace shadowib::ib2tcp
