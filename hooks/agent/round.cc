@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "hooks/agent/agent_state.h"
@@ -18,6 +19,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
 #include "hooks/imager/shared_memory.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/job/near_directory.h"
 #include "hooks/job/phase.h"
 #include "hooks/launcher/launcher.h"
@@ -54,6 +56,8 @@ class Round {
   Status inspect();
   Status open_shared_memory();
   std::string set_id() const { return to_hex(request_.set_id); }
+  Status tell_host();
+  Status start_keeper();
   Status open_image_directory(int* fd);
   Status finish_near(const Status& status);
   Status save();
@@ -134,6 +138,7 @@ Status Round::inspect() {
   SHADOWIB_TRY(messages_.barrier(Phase::kInspect));
   SHADOWIB_TRY(launcher_judge(g_job.exchange, g_job.info.epoch, messages_.key("launcher")));
   SHADOWIB_TRY(capture_descriptors(g_job.info.member, &table_));
+  SHADOWIB_TRY(tell_host());
   SHADOWIB_TRY(g_job.exchange->publish(messages_.own("files"), describe_mapped_files()));
   SHADOWIB_TRY(g_job.exchange->publish(messages_.own("fds"), table_));
   std::string go;
@@ -169,6 +174,27 @@ Status Round::finish_near(const Status& status) {
                       request_.image.c_str(), request_.near.c_str());
   SHADOWIB_TRY(status);
   return sync_near_set(request_.near, g_job.info.job, set_id());
+}
+
+// Before the tables: the command plans copies by the hosts, and refuses before anything is written.
+Status Round::tell_host() {
+  if (request_.near.empty()) return {};
+  const char* domain = std::getenv("SHADOWIB_DOMAIN");
+  const std::string host = this_host();
+  return publish_fields(messages_.own("near"),
+                        {{"host", host}, {"domain", domain != nullptr && domain[0] != '\0' ? domain : host}});
+}
+
+// One member of a host starts the host's keeper, unless it has one.
+Status Round::start_keeper() {
+  const std::string host = this_host();
+  if (!request_.keepers || is_alive(keeper_lock_path(g_job.info.directory, g_job.info.job, host))) return {};
+  const Status claimed = g_job.exchange->claim(messages_.key("keeper/" + host), messages_.own("near"));
+  if (claimed.code() == Code::kBusy) return {};
+  SHADOWIB_TRY(claimed);
+  std::vector<std::string> words{"keeper", g_job.info.job, "--dir", g_job.info.directory};
+  if (g_job.info.ib2tcp_network[0] != '\0') words.insert(words.end(), {"--network", g_job.info.ib2tcp_network});
+  return start_command(std::move(words), -1);
 }
 
 // In a restarted process this is left through go_on_after_restart, and the round ends as if it had been committed.
@@ -218,7 +244,6 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
   fields["stopped_ns"] = std::to_string(monotonic_ns() - settle_.stopped_at_ns());
   add_phase(monotonic_ns());
   fields["phases"] = phases_;
-  if (!request_.near.empty()) fields["near_host"] = this_host();
   if (g_agent.participant != nullptr) g_agent.participant->count_objects(&fields["objects"]);
   saved_ = true;
   return publish_fields(messages_.own("saved"), fields);
@@ -228,6 +253,7 @@ Status Round::go() {
   const std::uint32_t generation = g_job.info.generation;
   SHADOWIB_TRY(judge_descriptors());
   SHADOWIB_TRY(pass(Phase::kJoined));
+  SHADOWIB_TRY(start_keeper());
   SHADOWIB_TRY(messages_.barrier(Phase::kJoined));
   SHADOWIB_TRY(pass(Phase::kHooks));
   hooks_ran_ = true;

@@ -42,6 +42,7 @@ Status RoundRequest::parse(const std::string& text) {
   }
   staging = field_text(fields, "staging");
   near = field_text(fields, "near");
+  keepers = field_number(fields, "keepers") != 0;
   image = "member-" + std::to_string(g_job.info.member) + ".img";
   if (!parse_hex(field_text(fields, "set"), set_id, sizeof(set_id)))
     return Status::of(Code::kVersion, 0, "the checkpoint request names no set");

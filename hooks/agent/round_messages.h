@@ -16,9 +16,10 @@ std::string to_hex(const std::uint8_t (&bytes)[16]);
 struct RoundRequest {
   std::uint64_t number = 0;
   std::vector<std::uint32_t> members;
-  std::string staging;  // the directory that becomes the set
-  std::string near;     // PLACE where images stay near, "" if they go to `staging` (job/near_directory.h)
-  std::string image;    // this member's file in it
+  std::string staging;   // the directory that becomes the set
+  std::string near;      // PLACE where images stay near, "" if they go to `staging` (job/near_directory.h)
+  bool keepers = false;  // each host needs a keeper
+  std::string image;     // this member's file in it
   std::uint8_t set_id[16] = {};
   std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC, counted from parse()
   bool kill = false;             // all are to end once the set is committed

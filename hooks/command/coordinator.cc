@@ -10,6 +10,7 @@
 #include <map>
 
 #include "hooks/command/coordinator_manifest.h"
+#include "hooks/command/copies.h"
 #include "hooks/command/silent_member.h"
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/descriptors.h"
@@ -76,6 +77,8 @@ class Drive {
   Status find_members();
   Status request();
   Status drive(CheckpointReport* report);
+  Status find_hosts();
+  void remove_near();
   // Waits until every member has published `what`/<index> and returns the values; fails as soon as one gives up or
   // dies.
   Status collect(const char* what, std::map<std::uint32_t, std::string>* values);
@@ -100,6 +103,7 @@ class Drive {
   std::unique_ptr<Store> store_;
   std::string staging_, set_id_;
   MemberTables tables_;  // of descriptors
+  NearHosts hosts_;      // of a near store
   std::uint32_t number_ = 0;
   std::int64_t deadline_ns_ = 0;
   std::int64_t silence_ns_ = 0;  // CLOCK_MONOTONIC of the next look at members that do not answer
@@ -159,6 +163,7 @@ Status Drive::request() {
                                              {"staging", staging_},
                                              {"set", set_id_},
                                              {"near", options_.store.is_near() ? options_.near_place : ""},
+                                             {"keepers", options_.store.has_copies() ? "1" : "0"},
                                              {"timeout_ms", std::to_string(std::max<std::int64_t>(left_ms, 1))},
                                              {"last", attempt_ < kPassingAttempts ? "0" : "1"},
                                              {"kill", options_.kill ? "1" : "0"}})));
@@ -274,8 +279,12 @@ Status Drive::commit(CheckpointReport* report) {
   manifest.shadowib_version = SHADOWIB_VERSION;
   manifest.created = now_utc();
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
-  if (options_.store.is_near()) describe_placement(options_.store, options_.near_place, *report, &manifest);
   SHADOWIB_TRY(fault_point(Phase::kCollected));
+  if (options_.store.is_near()) describe_placement(options_.store, options_.near_place, hosts_.host_of, &manifest);
+  if (options_.store.has_copies()) {
+    SHADOWIB_TRY(make_copies(view_.directory, hosts_, deadline_ns_, &manifest));
+    SHADOWIB_TRY(fault_point(Phase::kCopied));
+  }
   SHADOWIB_TRY(check_members());
   SHADOWIB_TRY(commit_set(*store_, staging_, manifest, &report->set_path, tables_));
   report->commit_ns = monotonic_ns() - saved_ns;
@@ -316,10 +325,35 @@ void Drive::forget_earlier() {
       (void)remove_below(view_.exchange->uri(), view_.key("ckpt/" + n)).ok();
 }
 
+// Where images would stay; refused before anything is written if copies could not be kept apart.
+Status Drive::find_hosts() {
+  if (!options_.store.is_near()) return {};
+  for (const auto& member : members_) {
+    Fields fields;
+    bool found = false;
+    SHADOWIB_TRY(get("near/" + std::to_string(member.index), &fields, &found));
+    if (!found)
+      return Status::of(Code::kVersion, 0,
+                        "%.200s has a library of an older shadowib, which cannot keep its image near; use --store "
+                        "central",
+                        describe(member).c_str());
+    hosts_.host_of[member.index] = field_text(fields, "host");
+    hosts_.domains[field_text(fields, "host")] = field_text(fields, "domain");
+  }
+  std::map<std::string, std::string> partners;
+  return options_.store.has_copies() ? plan_mirror(hosts_.domains, &partners) : Status();
+}
+
+void Drive::remove_near() {
+  (void)remove_near_set(options_.near_place, view_.job, set_id_).ok();
+  if (options_.store.has_copies()) drop_copies(view_.directory, view_.job, options_.near_place, set_id_);
+}
+
 Status Drive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(request());
   SHADOWIB_TRY(collect("fds", &tables_));
   SHADOWIB_TRY(match_descriptors(tables_));
+  SHADOWIB_TRY(find_hosts());
   std::map<std::uint32_t, std::string> duties;
   SHADOWIB_TRY(assign_shared_memory(tables_, &duties));
   for (const auto& [member, duty] : duties)
@@ -345,7 +379,7 @@ Status Drive::run(CheckpointReport* report) {
       tell_outcome({{"aborted", status.text()}}, false);
     }
     if (!staging_.empty()) (void)store_->discard(staging_).ok();
-    if (options_.store.is_near()) (void)remove_near_set(options_.near_place, view_.job, set_id_).ok();
+    if (options_.store.is_near()) remove_near();
     return status;
   }
   SHADOWIB_TRY(fault_point(Phase::kCommitted));

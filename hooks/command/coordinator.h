@@ -41,7 +41,6 @@ struct MemberReport {
   std::int64_t save_ns = 0;     // writing and syncing the image
   std::int64_t stopped_ns = 0;  // from the first stop to the image saved: what the program lost so far
   std::uint64_t bytes = 0;      // of the image
-  std::string near_host;        // where it stays (base/this_host.h); "": in the set's directory
   std::vector<std::pair<std::string, std::uint64_t>> phases;  // by name (job/phase.h), in ns
 };
 

@@ -67,7 +67,6 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
                                .save_ns = save,
                                .stopped_ns = static_cast<std::int64_t>(field_number(fields, "stopped_ns")),
                                .bytes = field_number(fields, "bytes"),
-                               .near_host = field_text(fields, "near_host"),
                                .phases = numbers_of(field_text(fields, "phases"))});
     add_build_ids(results.files.at(member.index), &build_ids);
   }
@@ -75,15 +74,11 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
   return {};
 }
 
-void describe_placement(const StoreSpec& store, const std::string& place, const CheckpointReport& report,
-                        SetManifest* manifest) {
+void describe_placement(const StoreSpec& store, const std::string& place,
+                        const std::map<std::uint32_t, std::string>& host_of, SetManifest* manifest) {
   manifest->placement = {.store = store, .place = place};
-  for (std::size_t i = 0; i < manifest->members.size(); ++i) {
-    const MemberReport& member = report.members[i];
-    PlacedPiece piece{.file = manifest->members[i].file};
-    if (!member.near_host.empty()) piece.hosts.push_back({member.near_host, member.host});
-    manifest->placement.pieces.push_back(std::move(piece));
-  }
+  for (const SetMember& member : manifest->members)
+    manifest->placement.pieces.push_back({member.file, {{host_of.at(member.index), member.host}}});
 }
 
 }  // namespace shadowib

@@ -22,9 +22,8 @@ struct MemberResults {
 Status describe_results(const std::vector<MemberStatus>& members, const MemberResults& results, SetManifest* manifest,
                         CheckpointReport* report);
 
-// Notes in the manifest where the images lie that members have kept near. A member of a shadowib without stores has
-// saved into the set's directory.
-void describe_placement(const StoreSpec& store, const std::string& place, const CheckpointReport& report,
-                        SetManifest* manifest);
+// Notes in the manifest on which host each member has kept its image.
+void describe_placement(const StoreSpec& store, const std::string& place,
+                        const std::map<std::uint32_t, std::string>& host_of, SetManifest* manifest);
 
 }  // namespace shadowib

@@ -58,6 +58,16 @@ std::string alive_path(std::string_view directory, std::string_view job, std::st
   return path;
 }
 
+std::string keepers_path(std::string_view directory, std::string_view job) {
+  return job_paths(directory, job).top + "/keepers";
+}
+
+std::string keeper_lock_path(std::string_view directory, std::string_view job, std::string_view host) {
+  std::string path = keepers_path(directory, job);
+  path += '/', path += host, path += ".lock";
+  return path;
+}
+
 std::string default_exchange(std::string_view directory, std::string_view job) {
   return "dir:" + job_paths(directory, job).top + "/x";
 }

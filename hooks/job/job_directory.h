@@ -39,6 +39,10 @@ std::string sets_path(std::string_view directory);
 std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch,
                        std::string_view who);
 
+// The keepers of a job's hosts (store/keeper.h): a file for each host, and the lock that its keeper holds.
+std::string keepers_path(std::string_view directory, std::string_view job);
+std::string keeper_lock_path(std::string_view directory, std::string_view job, std::string_view host);
+
 // The URI of a job's exchange when none is given: dir:<directory>/jobs/<job>/x.
 std::string default_exchange(std::string_view directory, std::string_view job);
 

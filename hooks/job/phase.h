@@ -35,7 +35,8 @@ enum class Phase : int {
   // In the checkpoint command.
   kRequested = 200,  // the request is published
   kMatched = 210,    // the tables match; "go" follows
-  kCollected = 220,  // all images are there; the set is about to be committed
+  kCollected = 220,  // all images are there; copies are made, or the set is about to be committed
+  kCopied = 225,     // all copies are there and checked; the set is about to be committed
   kCommitted = 230,  // the set is committed; the outcome follows
   // In the restart command.
   kPlace = 300,     // namespaces are made

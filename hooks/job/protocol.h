@@ -5,7 +5,7 @@
 //   <epoch>/member/<index>      claimed on joining: protocol pid starttime host comm exe version
 //   <epoch>/gone/<index>        published on a member's orderly exit
 //   <epoch>/control/checkpoint  the latest request: n members=0,1,2 staging=PATH set=<32 hex> timeout_ms kill=0|1
-//   last=0|1 near=PLACE (images stay near)
+//   last=0|1 near=PLACE (images stay near) keepers=0|1
 //   <epoch>/control/status      n: agents answer with the next <epoch>/status/<n>/<index>  JSON object
 //   <epoch>/ckpt/<n>/phase/<index>   number of the phase reached, with its start time
 //   <epoch>/ckpt/<n>/fds/<index>     the member's descriptor table (imager/descriptors.h)
@@ -13,7 +13,8 @@
 //   <epoch>/ckpt/<n>/go              published by the command after matching the tables
 //   <epoch>/ckpt/<n>/saved/<index>   image=FILE generation backend bytes=N xxh3=<32 hex> settle_ns save_ns stopped_ns
 //                                   phases="join=NS hooks=NS ..." objects="contexts=N queue_pairs=N ..."
-//                                   near_host=<base/this_host.h> if the image stays near
+//   <epoch>/ckpt/<n>/near/<index>    host=<base/this_host.h> domain=, before fds, if images stay near
+//   <epoch>/ckpt/<n>/keeper/<host>   claimed by the member that starts the host's keeper
 //   <epoch>/ckpt/<n>/fail/<index>    code=<Code> errno= text=
 //   <epoch>/ckpt/<n>/fail/command    the same of the command, and again=1 if it tries once more
 //   <epoch>/ckpt/<n>/abort           published by whoever gives up: text

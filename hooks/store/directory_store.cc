@@ -95,6 +95,24 @@ class DirectoryStore : public Store {
     return read_file(set_path + "/" + piece, content, files_);
   }
 
+  // The new content has a hidden name beside the sets until it is whole: a set has no file that does not belong to
+  // it.
+  Status replace(const std::string& set_path, const std::string& piece, std::string_view content) override {
+    std::string job;
+    std::uint32_t number = 0;
+    if (!parse_set_name(name_of(set_path), &job, &number))
+      return Status::of(Code::kUsage, EINVAL, "%.200s is no set", set_path.c_str());
+    const std::string temporary = sets_ + "/" + staging_name(job, number);
+    SHADOWIB_TRY(write_new_file(temporary, content, files_));
+    const std::string path = set_path + "/" + piece;
+    if (const int error = files_.rename(temporary, path); error != 0) {
+      (void)files_.remove_all(temporary);
+      return file_error(error, "write", path);
+    }
+    const int error = files_.sync(set_path);
+    return error == 0 ? Status() : file_error(error, "sync", set_path);
+  }
+
   Status open(const std::string& set_path, const std::string& piece, int* fd) override {
     const std::string path = set_path + "/" + piece;
     const int error = files_.open(path, fd);

@@ -50,6 +50,9 @@ class Store {
   virtual Status pieces(const std::string& set_path, std::vector<std::string>* names) = 0;
   // A small piece, whole. kIo with errno ENOENT: there is none.
   virtual Status read(const std::string& set_path, const std::string& piece, std::string* content) = 0;
+  // Replaces a small piece of a committed set: it has the old or the new content at any moment, and the new one when
+  // ok.
+  virtual Status replace(const std::string& set_path, const std::string& piece, std::string_view content) = 0;
   // Opens a piece for reading; the descriptor is the caller's.
   virtual Status open(const std::string& set_path, const std::string& piece, int* fd) = 0;
   // Removes a committed set. It is hidden by a rename first, so that no list shows half of it. Syncs nothing.

@@ -6,13 +6,13 @@
 namespace shadowib {
 namespace {
 
-constexpr std::string_view kUnbuilt[] = {"mirror", "xor", "rs"};
+constexpr std::string_view kUnbuilt[] = {"xor", "rs"};
 
 }  // namespace
 
 std::string StoreSpec::text() const {
   if (tier == Tier::kCentral) return "central";
-  return tier == Tier::kMem ? "mem:single" : "disk:single";
+  return std::string(tier == Tier::kMem ? "mem" : "disk") + (has_copies() ? ":mirror" : ":single");
 }
 
 Status parse_store(std::string_view text, StoreSpec* spec) {
@@ -29,13 +29,17 @@ Status parse_store(std::string_view text, StoreSpec* spec) {
   const std::string_view name = scheme.substr(0, scheme.find(':'));
   if (std::find(std::begin(kUnbuilt), std::end(kUnbuilt), name) != std::end(kUnbuilt))
     return wrong("is not there yet");
-  if (scheme != "single") return wrong("has an unknown scheme");
+  if (scheme != "single" && scheme != "mirror") return wrong("has an unknown scheme");
   spec->tier = tier == "mem" ? Tier::kMem : Tier::kDisk;
+  spec->scheme = scheme == "mirror" ? Scheme::kMirror : Scheme::kSingle;
   return {};
 }
 
 Survival survival_of(const StoreSpec& spec) {
-  return {.power_failure = spec.tier != Tier::kMem, .hosts = spec.tier == Tier::kCentral ? kAllHosts : 0};
+  return {.power_failure = spec.tier != Tier::kMem,
+          .hosts = spec.tier == Tier::kCentral ? kAllHosts
+                   : spec.has_copies()         ? 1
+                                               : 0};
 }
 
 bool replaces(const StoreSpec& newer, const StoreSpec& older) {

@@ -11,20 +11,21 @@ namespace shadowib {
 
 // central: in the checkpoint directory. mem, disk: on the hosts of the members, on tmpfs or a local disk.
 enum class Tier : std::uint8_t { kCentral, kMem, kDisk };
-// single: each image once.
-enum class Scheme : std::uint8_t { kSingle };
+// single: each image once. mirror: a copy of each on another host.
+enum class Scheme : std::uint8_t { kSingle, kMirror };
 
 struct StoreSpec {
   Tier tier = Tier::kCentral;
   Scheme scheme = Scheme::kSingle;
 
   bool is_near() const { return tier != Tier::kCentral; }
+  bool has_copies() const { return scheme == Scheme::kMirror; }
   std::string text() const;  // as --store takes it
   bool operator==(const StoreSpec&) const = default;
 };
 
 // The values of --store, for help and messages.
-inline constexpr char kStoreSpecs[] = "central, mem:single or disk:single";
+inline constexpr char kStoreSpecs[] = "central, mem:single, mem:mirror, disk:single or disk:mirror";
 
 // kUsage: `text` is no store, or one that is not built.
 Status parse_store(std::string_view text, StoreSpec* spec);

@@ -72,5 +72,7 @@ void add_gc(Command& program);
 void add_doctor(Command& program);
 void add_history(Command& program);
 void add_report(Command& program);
+void add_keeper(Command& program);
+void add_rebuild(Command& program);
 
 }  // namespace shadowib::cli

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "hooks/store/keeper_info.h"
 #include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
 #include "shadowib/cli/common.h"
@@ -82,6 +83,10 @@ class Collector {
     for (const std::string& job : jobs_in(directory_)) {
       if (job_in_use(directory_, job, &who)) {
         SHADOWIB_TRY(epochs(job, false));
+        continue;
+      }
+      if (!live_keepers(directory_, job).empty()) {  // its hosts have images, or had a moment ago
+        std::fprintf(stderr, "shadowib: job %s has keepers; its directory stays\n", job.c_str());
         continue;
       }
       // One in the job's own directory goes with that.

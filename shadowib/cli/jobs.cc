@@ -120,6 +120,13 @@ Status place_file(const std::string& path, const std::string& content, bool keep
   return err == 0 ? Status() : file_error(err, "write", path);
 }
 
+Status ensure_job(const std::string& directory, const std::string& job) {
+  const JobPaths paths = job_paths(directory, job);
+  std::error_code error;
+  SHADOWIB_TRY(make_directories_of(directory, paths));
+  return fs::exists(paths.key, error) ? Status() : place_file(paths.key, random_key(), true);
+}
+
 Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange) {
   JobPaths paths = job_paths(directory, job);
   SHADOWIB_TRY(make_directories_of(directory, paths));

@@ -13,6 +13,9 @@ namespace shadowib::cli {
 // Puts a whole file in place: an existing one is kept (keep) or replaced.
 Status place_file(const std::string& path, const std::string& content, bool keep);
 
+// Makes the job's directory with a key if there is none, for a keeper of a job that gc has taken.
+Status ensure_job(const std::string& directory, const std::string& job);
+
 // Makes the job's directory with key and epoch if it has none (several `run` may do so at once), and records the URI
 // of its exchange and the calling process, which is about to become the program.
 Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange);

@@ -49,6 +49,8 @@ int main(int argc, char** argv) {
   add_inspect(program);
   add_verify(program);
   add_gc(program);
+  add_rebuild(program);
+  add_keeper(program);
   add_doctor(program);
   return command_line::run(program, SHADOWIB_VERSION, argc, argv);
 }

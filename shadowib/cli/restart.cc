@@ -20,6 +20,7 @@
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/keepers.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/launched_restart.h"
 #include "shadowib/cli/network.h"
@@ -248,14 +249,26 @@ class Told {
   bool running_ = false;
 };
 
+// A near image that is not here, or damaged, comes from another host if there is a copy.
+Status verify_here(const RestartArguments& arguments, const std::set<std::uint32_t>& members, SetManifest* manifest) {
+  const std::string path = manifest->path, &directory = arguments.common.directory;
+  if (!manifest->placement.store.has_copies()) return verify_with_progress(path, manifest, members);
+  SHADOWIB_TRY(ensure_keeper(directory, manifest->job, arguments.network));
+  SHADOWIB_TRY(gather_images(directory, *manifest, members, false));
+  const Status status = verify_with_progress(path, manifest, members);
+  if (status.code() != Code::kCorrupt) return status;
+  std::fprintf(stderr, "shadowib: %s; looking for a copy\n", status.text());
+  SHADOWIB_TRY(gather_images(directory, *manifest, members, true));
+  return verify_with_progress(path, manifest, members);
+}
+
 // Until the processes have ended.
 Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest, const std::string& exchange,
                         bool shared, Told* told, RestartOptions* options, RestartPlace* place,
                         std::vector<RestartedProcess>* processes) {
   // Before the long work of verifying, and held until the processes have ended.
   if (!shared) SHADOWIB_TRY(place->take_alone(*manifest));
-  const std::string path = manifest->path;
-  SHADOWIB_TRY(verify_with_progress(path, manifest, options->members));
+  SHADOWIB_TRY(verify_here(arguments, options->members, manifest));
   told->verified();
   // What stands in the way is told before anything is changed: the job is what it was, for a restart elsewhere.
   SHADOWIB_TRY(check_set_here(*manifest, options->members, wanted_backend(arguments), verbs_library()));

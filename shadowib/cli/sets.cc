@@ -8,13 +8,17 @@
 #include <map>
 
 #include "hooks/job/job_directory.h"
+#include "hooks/store/keeper_client.h"
 #include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
+#include "shadowib/base/lock.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr std::int64_t kDropNs = 10'000'000'000;
 
 Progress* g_progress = nullptr;  // verify_set() takes a plain function
 
@@ -110,6 +114,14 @@ Status remove_set(const std::string& path) {
   SetManifest manifest;
   const bool is_near = read_manifest(path, &manifest).ok() && manifest.placement.store.is_near();
   SHADOWIB_TRY(open_store_of(path)->remove(path));  // first: a set that is listed has its images
+  if (is_near && manifest.placement.store.has_copies()) {
+    const std::string directory = fs::path(manifest.path).parent_path().parent_path();
+    for (const KeeperInfo& keeper : live_keepers(directory, manifest.job))
+      if (const Status s = ask_to_drop(directory, keeper, {manifest.placement.place, manifest.job, manifest.set_id},
+                                       monotonic_ns() + kDropNs);
+          !s.ok())
+        std::fprintf(stderr, "shadowib: images stay until gc runs there: %s\n", s.text());
+  }
   return is_near ? remove_near_set(manifest.placement.place, manifest.job, manifest.set_id) : Status();
 }
 

@@ -52,9 +52,11 @@ Status read_record(const std::string& directory, const std::string& job, std::st
 
 void add_store_options(Command* command, StoreOptions* options) {
   command
-      ->add_option("--store", options->store,
-                   "Where images lie: central (in DIR), mem:single (in memory of\neach host) or disk:single (on each "
-                   "host's disk); default\n$SHADOWIB_STORE, else as the job was started, else central")
+      ->add_option(
+          "--store", options->store,
+          "Where images lie: central (in DIR), mem:SCHEME (in memory of each\nhost) or disk:SCHEME (on each host's "
+          "disk); SCHEME is single, or\nmirror: a copy of each on another host. Default $SHADOWIB_STORE,\n"
+          "else as the job was started, else central")
       ->not_empty("a store")
       ->type_name("STORE");
   command
@@ -79,8 +81,8 @@ Status choose_store(const StoreOptions& options, const std::string& directory, c
   if (!spec->is_near()) {
     if (options.near.empty()) return {};
     return Status::of(Code::kUsage, EINVAL,
-                      "--near %.100s: images of store central lie in DIR; use --store mem:single "
-                      "or disk:single with it",
+                      "--near %.100s: images of store central lie in DIR; use --store mem: or "
+                      "disk: with it",
                       options.near.c_str());
   }
   *place = !options.near.empty() ? options.near : !recorded_place.empty() ? recorded_place : near_variable;

@@ -108,18 +108,18 @@ TEST_F(NearPlaceTest, TheTierAsksForItsKindOfFileSystem) {
 
 TEST(StoreSpec, WhatIsTakenAndWhatIsNot) {
   StoreSpec spec;
-  for (const char* text : {"central", "mem:single", "disk:single"}) {
+  for (const char* text : {"central", "mem:single", "disk:single", "mem:mirror", "disk:mirror"}) {
     ASSERT_TRUE(parse_store(text, &spec).ok()) << text;
     EXPECT_EQ(spec.text(), text);
     EXPECT_NE(std::string(kStoreSpecs).find(text), std::string::npos);
   }
   for (const char* text :
-       {"", "auto", "mem", "mem:", "disk:mirror", "disk:xor", "mem:rs:2", "disk:double", "tape:single", "single"})
+       {"", "auto", "mem", "mem:", "disk:mirrors", "disk:xor", "mem:rs:2", "disk:double", "tape:single", "single"})
     EXPECT_EQ(parse_store(text, &spec).code(), Code::kUsage) << text;
 }
 
 TEST(StoreSpec, ASetTakesAnothersPlaceIfItSurvivesNoLess) {
-  const StoreSpec central, mem{Tier::kMem}, disk{Tier::kDisk};
+  const StoreSpec central, mem{Tier::kMem}, disk{Tier::kDisk}, copied{Tier::kMem, Scheme::kMirror};
   for (const StoreSpec& spec : {central, mem, disk}) {
     EXPECT_TRUE(replaces(spec, spec));
     EXPECT_TRUE(replaces(central, spec));
@@ -127,6 +127,11 @@ TEST(StoreSpec, ASetTakesAnothersPlaceIfItSurvivesNoLess) {
   EXPECT_TRUE(replaces(disk, mem));
   EXPECT_FALSE(replaces(mem, disk));
   EXPECT_FALSE(replaces(disk, central));
+  // Each survives a loss that the other does not.
+  EXPECT_FALSE(replaces(disk, copied));
+  EXPECT_FALSE(replaces(copied, disk));
+  EXPECT_TRUE(replaces(copied, mem));
+  EXPECT_TRUE(replaces({Tier::kDisk, Scheme::kMirror}, copied));
 }
 
 }  // namespace

@@ -79,6 +79,24 @@ TEST_P(PowerFailure, LeavesASetThatIsBeingRemovedWholeOrHidden) {
 
 INSTANTIATE_TEST_SUITE_P(Store, PowerFailure, testing::Values(Names::kForgotten, Names::kKept));
 
+// A placement changes when copies are made again: a power failure leaves the old one or the new one.
+TEST(Store, ReplacesAPieceAsAWhole) {
+  const auto replaced = [](ForgetfulFiles& files) {
+    const auto store = open_directory_store("/d", files);
+    std::string set;
+    SHADOWIB_TRY(take(*store, files, &set));
+    return store->replace(set, "manifest", "another text");
+  };
+  ForgetfulFiles whole;
+  ASSERT_TRUE(replaced(whole).ok());
+  const auto store = open_directory_store("/d", whole);
+  std::string text;
+  ASSERT_EQ(committed(*store).size(), 1u);
+  ASSERT_TRUE(store->read(committed(*store)[0].path, "manifest", &text).ok());
+  EXPECT_EQ(text, "another text");
+  EXPECT_EQ(store->replace("/d/sets/nothing", "manifest", "text").code(), Code::kUsage);
+}
+
 TEST(Store, RefusesAnImageOfAnotherSizeThanReported) {
   ForgetfulFiles files;
   const std::unique_ptr<Store> store = open_directory_store("/d", files);

@@ -11,7 +11,8 @@ import unittest
 
 COMMAND, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 MAN = SOURCE / "docs" / "man"
-COMMANDS = ("run", "checkpoint", "restart", "status", "history", "report", "list", "inspect", "verify", "gc", "doctor")
+COMMANDS = ("run", "checkpoint", "restart", "status", "history", "report", "list", "inspect", "verify", "gc", "rebuild", "keeper",
+            "doctor")
 
 
 def options_of_help(*command, program=COMMAND):

@@ -1,0 +1,265 @@
+"""S1: images near the members survive what their store says. Ten members on five pretended hosts (network namespaces with memory and a
+disk of their own) exchange numbered messages; a host is lost and erased, the job restarts on the rest and an empty spare, and every message
+arrives once, every byte right. What no host has any more is refused by name. Needs root, for the namespaces."""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+from common import Case, Line, Skip, check, main
+from jobs import Job, descendants, wait_for
+
+HOSTS = "abcde"
+SPARE = "f"
+NOT_FOUND = 3
+
+
+def ip(*words: str):
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+class Hosts:
+    """Namespaces on one bridge. The place for near images is one path, behind which each host has a directory of its own."""
+
+    def __init__(self, case: Case, tier: str, names: str):
+        if os.geteuid() != 0:
+            raise Skip("network namespaces need root")
+        self.case, self.tier, self.names = case, tier, names
+        self.place = case.work / "place"
+        self.place.mkdir()
+        self.spaces = {name: f"shadowib-s1-{os.getpid()}-{name}" for name in ["hub", *names]}
+        case.cleanups.append(self.remove)
+        for space in self.spaces.values():
+            ip("netns", "add", space)
+            ip("-n", space, "link", "set", "lo", "up")
+        ip("-n", self.spaces["hub"], "link", "add", "bridge", "type", "bridge")
+        ip("-n", self.spaces["hub"], "link", "set", "bridge", "up")
+        for number, name in enumerate(names, 1):
+            ip("link", "add", "eth0", "netns", self.spaces[name], "type", "veth", "peer", "name", f"to-{name}", "netns", self.spaces["hub"])
+            ip("-n", self.spaces["hub"], "link", "set", f"to-{name}", "master", "bridge", "up")
+            ip("-n", self.spaces[name], "addr", "add", f"10.77.4.{number}/24", "dev", "eth0")
+            ip("-n", self.spaces[name], "link", "set", "eth0", "up")
+            self.own(name).mkdir()
+            if tier == "mem":
+                subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.own(name)], check=True)
+        self.inodes = {os.stat(f"/run/netns/{self.spaces[name]}").st_ino: name for name in names}
+
+    def own(self, name: str):
+        return self.case.work / f"{self.tier}-of-{name}"
+
+    def at(self, name: str, argv: list[str]) -> list[str]:
+        return ["ip", "netns", "exec", self.spaces[name], "unshare", "--mount", "--uts", "sh", "-c",
+                f'hostname {name}; mount --bind {self.own(name)} {self.place}; exec "$@"', "sh", *argv]
+
+    def pids(self, names: str) -> list[int]:
+        found = []
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            with contextlib.suppress(OSError):  # it has ended
+                if self.inodes.get(os.stat(f"/proc/{pid}/ns/net").st_ino, "none") in list(names):
+                    found.append(pid)
+        return found
+
+    def lose(self, names: str):
+        """All that ran there, and all that lay there."""
+        for pid in self.pids(names):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        wait_for("the host's processes to be gone", lambda: not self.pids(names), 30)
+        for name in names:
+            for entry in self.own(name).iterdir():
+                shutil.rmtree(entry)
+
+    def remove(self, _failed: bool = False):
+        if hasattr(self, "inodes"):
+            for pid in self.pids(self.names):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for space in self.spaces.values():
+            subprocess.run(["ip", "netns", "del", space], capture_output=True, check=False)
+        for name in self.names:
+            if self.tier == "mem":
+                subprocess.run(["umount", "--lazy", self.own(name)], capture_output=True, check=False)
+
+
+class NearJob(Job):
+    """Pairs of shadowib-pingpong, a server on each host that is no spare and its client on the next: every message has its number, and is
+    checked byte by byte. They end by themselves after `restarts`."""
+
+    def __init__(self, case: Case, hosts: Hosts, store: str, restarts: int):
+        super().__init__(case, "pairs")
+        self.hosts, self.store = hosts, store
+        names = [name for name in hosts.names if name != SPARE]
+        for number, name in enumerate(names):
+            port = 7000 + number
+            words = ["-p", str(port), "-s", "20000", "-w", "4", "-n", "50", "--progress", "--restarts", str(restarts)]
+            self.start_at(name, f"server{number}", ["--server", *words])
+            wait_for(f"the server on port {port}", lambda name=name, port=port: f":{port:04X} " in self.sockets(name), 60)
+            self.start_at(names[(number + 1) % len(names)], f"client{number}", [f"10.77.4.{number + 1}", *words])
+        self.count = 2 * len(names)
+        self.await_progress()
+        self.where = {member.index: self.host_of(member.pid) for member in self.members()}
+
+    def start_at(self, name: str, role: str, words: list[str]):
+        run = [self.shadowib, "run", "--job", self.name, "--dir", str(self.directory), "--backend", "ib2tcp", "--store", self.store, "--near",
+               str(self.hosts.place), "--", self.case.line.program("shadowib-pingpong"), *words]
+        self.programs.append(self._spawn(role, self.hosts.at(name, run)))
+
+    def sockets(self, name: str) -> str:
+        words = ["ip", "netns", "exec", self.hosts.spaces[name], "cat", "/proc/net/tcp", "/proc/net/tcp6"]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+    def host_of(self, pid: int) -> str:
+        return self.hosts.inodes[os.stat(f"/proc/{pid}/ns/net").st_ino]
+
+    def await_progress(self):
+        first: dict[int, tuple] = {}
+
+        def moved():
+            self.check_running()
+            now = {member.index: member.counters() for member in self.members() if member.queue_pairs}
+            for index, counters in now.items():
+                first.setdefault(index, counters)
+            return len(now) == self.count and all(now[index] != first[index] for index in now)
+
+        wait_for("every member to make progress", moved, 240, 0.05)
+
+    def save(self) -> str:
+        """On a host of the job, as an operator would."""
+        words = [self.shadowib, "checkpoint", self.name, "--dir", str(self.directory), "--timeout", "120", "--json"]
+        result = subprocess.run(self.hosts.at(next(iter(self.where.values())), words), text=True, capture_output=True, timeout=180,
+                                env=self.environment, check=False)
+        check(result.returncode == 0, f"checkpoint: {result.returncode} {result.stdout}{result.stderr[-1500:]}")
+        told = json.loads(result.stdout)
+        check(told["store"] == self.store, f"the set has store {told.get('store')}")
+        self.sets.append(told["set"])
+        return told["set"]
+
+    def kill(self):
+        """The job as a whole: it cannot go on without a host. Keepers stay."""
+        for program in self.programs:
+            for pid in [*descendants(program.process.pid), program.process.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            program.process.wait()
+        self.programs = []
+
+    def lose(self, names: str):
+        self.hosts.lose(names)
+        self.kill()
+
+    def move(self, lost: str, to: str):
+        """Members of lost hosts go to other ones, in turn."""
+        homeless = [member for member, name in self.where.items() if name in lost]
+        for number, member in enumerate(homeless):
+            self.where[member] = to[number % len(to)]
+
+    def restart_shares(self):
+        self.generation += 1
+        for name in sorted(set(self.where.values())):
+            share = ",".join(str(member) for member, at in self.where.items() if at == name)
+            words = [self.shadowib, "restart", self.sets[-1], "--dir", str(self.directory), "--members", share]
+            self.programs.append(self._spawn(f"restart{self.generation}-{name}", self.hosts.at(name, words)))
+
+    def at(self, name: str, *words: str, code: int = 0) -> str:
+        result = subprocess.run(self.hosts.at(name, [self.shadowib, *words, "--dir", str(self.directory)]), text=True, capture_output=True,
+                                timeout=180, env=self.environment, check=False)
+        self.case.note(f"at {name}: {' '.join(words)}: {result.returncode} {result.stdout}{result.stderr}")
+        check(result.returncode == code, f"{' '.join(words)} at {name}: {result.returncode} {result.stdout}{result.stderr}")
+        return result.stdout + result.stderr
+
+    def start_keeper(self, name: str):
+        words = [self.shadowib, "keeper", self.name, "--dir", str(self.directory)]
+        self.everything.append(self._spawn(f"keeper-{name}", self.hosts.at(name, words)))
+
+
+def each_host_once(case: Case, tier: str) -> str:
+    """Every host is lost in turn; a lost one comes back empty, as the spare."""
+    quick = case.line.quick
+    names = HOSTS[:3] if quick else HOSTS
+    hosts = Hosts(case, tier, names + SPARE)
+    losses = names[:1] if quick else names
+    job = NearJob(case, hosts, f"{tier}:mirror", len(losses))
+    spare, took = SPARE, []
+    for lost in losses:
+        job.save()
+        job.lose(lost)
+        job.move(lost, spare)
+        spare = lost
+        began = time.monotonic()
+        job.restart_shares()
+        if lost != losses[-1]:
+            job.await_progress()
+            took.append(time.monotonic() - began)
+    job.finish(240)
+    return f"{len(losses)} hosts lost in turn, {len(job.where)} members" + (f"; back after {max(took):.1f} s at most" if took else "")
+
+
+def neighbours_lost(case: Case) -> str:
+    """A mirror does not survive two hosts at once: the piece and its hosts are named, and nothing is made."""
+    hosts = Hosts(case, "mem", HOSTS[:3] + SPARE)
+    job = NearJob(case, hosts, "mem:mirror", 1)
+    job.save()
+    job.lose("ab")
+    told = job.at("c", "restart", job.sets[-1], code=NOT_FOUND)
+    check("member-" in told and "on no host that answers" in told, told)
+    check(any(f"no keeper on {name}" in told or f", {name}" in told for name in "ab"), f"no host is named: {told}")
+    return told.strip().splitlines()[-1][:100]
+
+
+def single_is_refused(case: Case, tier: str) -> str:
+    """Without copies a lost host is a lost set; all hosts there, it restarts."""
+    hosts = Hosts(case, tier, HOSTS[:2] + SPARE)
+    job = NearJob(case, hosts, f"{tier}:single", 2)
+    job.save()
+    job.kill()
+    job.restart_shares()
+    job.await_progress()
+    job.save()
+    job.lose("b")
+    told = job.at("a", "restart", job.sets[-1], code=NOT_FOUND)
+    check("was saved on host b" in told and "member-" in told, told)
+    return "restarted with all hosts, refused without one"
+
+
+def rebuilt(case: Case) -> str:
+    """After a loss copies are made again, without a restart; then another host may be lost."""
+    hosts = Hosts(case, "mem", HOSTS[:3] + SPARE)
+    job = NearJob(case, hosts, "mem:mirror", 1)
+    job.save()
+    job.at("a", "verify", job.sets[-1], "--strict")
+    job.lose("b")
+    job.move("b", SPARE)
+    check("one host only" in job.at("a", "verify", job.sets[-1]), "verify does not tell of a lost copy")
+    job.at("a", "verify", job.sets[-1], "--strict", code=5)
+    job.start_keeper(SPARE)
+    wait_for("the spare's keeper", lambda: any((job.directory / "jobs" / job.name / "keepers").glob(f"*-{inode_of(hosts, SPARE)}")), 30)
+    told = job.at("a", "rebuild", job.sets[-1])
+    check("survives the loss of a host" in told, told)
+    job.at("a", "verify", job.sets[-1], "--strict")
+    hosts.lose("c")
+    job.move("c", "a")
+    job.restart_shares()
+    job.finish(240)
+    return told.strip().splitlines()[-1]
+
+
+def inode_of(hosts: Hosts, name: str) -> int:
+    return next(inode for inode, at in hosts.inodes.items() if at == name)
+
+
+def run() -> int:
+    line = Line("lost_hosts", __doc__)
+    for tier in ("mem", "disk"):
+        line.case(f"{tier} mirror, each host lost in turn", lambda case, tier=tier: each_host_once(case, tier))
+    line.case("mem mirror, two hosts lost at once", neighbours_lost)
+    line.case("mem mirror, rebuilt between two losses", rebuilt)
+    for tier in ("disk",) if line.quick else ("mem", "disk"):
+        line.case(f"{tier} single, a host lost", lambda case, tier=tier: single_is_refused(case, tier))
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,213 @@
+#include "hooks/store/keeper.h"
+
+#include <arpa/inet.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+
+#include "hooks/job/near_directory.h"
+#include "hooks/store/files.h"
+#include "hooks/store/keeper_client.h"
+#include "hooks/store/near_place.h"
+#include "hooks/store/pieces.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/this_host.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kMostPeers = 64;
+constexpr std::int64_t kProofNs = 5'000'000'000, kIdleNs = 600'000'000'000, kTransferNs = 3600'000'000'000;
+constexpr std::uint32_t kTurnsBetweenLooks = 5;
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// One request of a peer that has proved the key.
+class Service {
+ public:
+  Service(const KeeperOptions& options, PeerConnection& peer) : options_(options), peer_(peer) {}
+
+  Status answer(const Fields& request) {
+    const std::string& operation = field_text(request, "op");
+    set_ = {field_text(request, "place"), options_.job, field_text(request, "set")};
+    if (operation == "ping") return reply({});
+    if (set_.place.empty() || set_.place[0] != '/' || !valid_set_id(set_.set_id))
+      return reply(Status(Code::kVersion, 0, "the request names no set"));
+    if (operation == "get") return get(field_text(request, "file"));
+    if (operation == "check") return check(field_text(request, "pieces"));
+    if (operation == "pull") return reply(pull(request));
+    if (operation == "drop") return reply(remove_near_set(set_.place, set_.job, set_.set_id));
+    return reply(Status::of(Code::kVersion, 0, "the keeper knows no request '%.40s'", operation.c_str()));
+  }
+
+ private:
+  Status reply(const Status& status, Fields fields = {}) {
+    fields.merge(fields_of_status(status));
+    return peer_.send(fields);
+  }
+
+  Status get(const std::string& file) {
+    int fd = -1;
+    std::uint64_t bytes = 0;
+    Status status = valid_piece_name(file) ? open_piece(set_, file, &fd, &bytes)
+                                           : Status(Code::kVersion, 0, "the request names no piece");
+    if (!status.ok()) return reply(status);
+    status = reply({}, {{"bytes", std::to_string(bytes)}});
+    if (status.ok()) status = peer_.send_file(fd, bytes);
+    ::close(fd);
+    return status;
+  }
+
+  // Tells of each piece whether it is here and right.
+  Status check(const std::string& text) {
+    std::vector<Piece> pieces;
+    if (const Status status = decode_pieces(text, &pieces); !status.ok()) return reply(status);
+    std::string good;
+    for (const Piece& piece : pieces)
+      if (check_piece(set_, piece).ok()) good += (good.empty() ? "" : " ") + piece.file;
+    return reply({}, {{"good", good}});
+  }
+
+  Status pull(const Fields& request) {
+    std::vector<Piece> pieces;
+    KeeperInfo from;
+    SHADOWIB_TRY(decode_pieces(field_text(request, "pieces"), &pieces));
+    SHADOWIB_TRY(find_keeper(options_.directory, options_.job, field_text(request, "from"), &from));
+    return fetch_pieces(options_.directory, from, set_, pieces, monotonic_ns() + kTransferNs);
+  }
+
+  const KeeperOptions& options_;
+  PeerConnection& peer_;
+  NearSetId set_;
+};
+
+class Keeper {
+ public:
+  explicit Keeper(const KeeperOptions& options) : options_(options) {}
+  ~Keeper() {
+    for (const pollfd& listener : listeners_) ::close(listener.fd);
+    close_owned_descriptor(lock_);
+  }
+  Keeper(const Keeper&) = delete;
+  Keeper& operator=(const Keeper&) = delete;
+
+  Status run() {
+    SHADOWIB_TRY(take_lock());
+    KeeperInfo info{.host = this_host(),
+                    .name = host_name(),
+                    .domain = options_.domain.empty() ? this_host() : options_.domain,
+                    .pid = ::getpid()};
+    SHADOWIB_TRY(listen(&info.addresses));
+    SHADOWIB_TRY(publish_keeper(options_.directory, options_.job, info));
+    if (options_.ready) options_.ready();
+    for (std::uint32_t turn = 1;; ++turn) {
+      if (::poll(listeners_.data(), listeners_.size(), options_.turn_ms) > 0)
+        for (const pollfd& listener : listeners_)
+          if ((listener.revents & POLLIN) != 0) take(listener.fd);
+      if (turn % kTurnsBetweenLooks != 0) continue;
+      if (!still_found()) break;
+      if (peers_.load() == 0 && !options_.wanted()) break;
+    }
+    while (peers_.load() != 0) futex_wait(&peers_, peers_.load(), 1'000'000'000);
+    return {};
+  }
+
+ private:
+  Status take_lock() {
+    const std::string path = keeper_lock_path(options_.directory, options_.job, this_host());
+    lock_ = hold_alive_lock(path);
+    if (lock_ >= 0) return {};
+    if (errno == EAGAIN || errno == EWOULDBLOCK)
+      return Status::of(Code::kBusy, errno, "job %.64s has a keeper on this host already", options_.job.c_str());
+    return file_error(errno, "lock", path);
+  }
+
+  // Its lock has not been removed with the job's directory.
+  bool still_found() const {
+    struct stat mine {
+    }, there{};
+    const std::string path = keeper_lock_path(options_.directory, options_.job, this_host());
+    return ::fstat(lock_, &mine) == 0 && ::stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino;
+  }
+
+  Status listen(std::vector<PeerAddress>* addresses) {
+    for (const HostAddress& address : options_.addresses) SHADOWIB_TRY(listen_at(address.address, addresses));
+    Status status = listen_at(kLoopback4, addresses);
+    return addresses->empty() ? status : Status();
+  }
+
+  Status listen_at(const IpAddress& address, std::vector<PeerAddress>* addresses) {
+    sockaddr_in6 six{};
+    sockaddr_in four{};
+    six.sin6_family = AF_INET6, four.sin_family = AF_INET;
+    std::memcpy(&six.sin6_addr, address.data(), 16);
+    std::memcpy(&four.sin_addr, address.data() + 12, 4);
+    const bool is_four = is_ipv4(address);
+    auto* name = is_four ? reinterpret_cast<sockaddr*>(&four) : reinterpret_cast<sockaddr*>(&six);
+    socklen_t bytes = is_four ? sizeof(four) : sizeof(six);
+    const int fd = ::socket(is_four ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || ::bind(fd, name, bytes) != 0 || ::listen(fd, kMostPeers) != 0 ||
+        ::getsockname(fd, name, &bytes) != 0) {
+      const Status status = Status::of(Code::kIo, errno, "cannot listen on %.60s: %.60s", text_of(address).c_str(),
+                                       std::strerror(errno));
+      if (fd >= 0) ::close(fd);
+      return status;
+    }
+    listeners_.push_back({fd, POLLIN, 0});
+    addresses->push_back({text_of(address), ntohs(is_four ? four.sin_port : six.sin6_port)});
+    return {};
+  }
+
+  void take(int listener) {
+    const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return;
+    if (peers_.load() >= kMostPeers) {
+      ::close(fd);  // it tries again, or is a stranger
+      return;
+    }
+    ++peers_;
+    std::thread([this, fd] {
+      serve(fd);
+      --peers_;
+      futex_wake(&peers_, 1);
+    }).detach();
+  }
+
+  void serve(int fd) {
+    std::string key;
+    std::unique_ptr<PeerConnection> peer;
+    // Read for each: a restart gives the job another key.
+    (void)read_job_key(options_.directory, options_.job, &key).ok();
+    if (!PeerConnection::accept(fd, key, monotonic_ns() + kProofNs, &peer).ok()) return;
+    for (Fields request;; request.clear()) {
+      peer->set_deadline(monotonic_ns() + kIdleNs);
+      if (!peer->receive(&request).ok()) return;
+      peer->set_deadline(monotonic_ns() + kTransferNs);
+      if (!Service(options_, *peer).answer(request).ok()) return;
+    }
+  }
+
+  const KeeperOptions& options_;
+  int lock_ = -1;
+  std::vector<pollfd> listeners_;
+  std::atomic<std::uint32_t> peers_{0};
+};
+
+}  // namespace
+
+Status run_keeper(const KeeperOptions& options) { return Keeper(options).run(); }
+
+}  // namespace shadowib

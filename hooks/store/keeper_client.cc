@@ -1,0 +1,96 @@
+#include "hooks/store/keeper_client.h"
+
+#include <cerrno>
+#include <sstream>
+
+#include "shadowib/base/this_host.h"
+
+namespace shadowib {
+namespace {
+
+Status of_host(const KeeperInfo& at, const Status& status) {
+  return status.ok() ? status
+                     : Status::of(status.code(), status.error(), "keeper on host %.60s: %.280s", at.name.c_str(),
+                                  status.text());
+}
+
+Status open(const std::string& directory, const std::string& job, const KeeperInfo& at, std::int64_t deadline_ns,
+            std::unique_ptr<PeerConnection>* peer) {
+  std::string key;
+  SHADOWIB_TRY(read_job_key(directory, job, &key));
+  std::vector<PeerAddress> addresses;
+  const bool here = at.host == this_host();
+  // Another host has a loopback interface of its own.
+  for (const PeerAddress& address : at.addresses)
+    if (address.host.starts_with("127.") == here) addresses.push_back(address);
+  return PeerConnection::connect(addresses.empty() ? at.addresses : addresses, key, deadline_ns, peer);
+}
+
+Status call(PeerConnection& peer, const Fields& request, Fields* reply) {
+  SHADOWIB_TRY(peer.send(request));
+  reply->clear();
+  SHADOWIB_TRY(peer.receive(reply));
+  return status_from_fields(*reply);
+}
+
+Fields request_of(const char* operation, const NearSetId& set) {
+  return {{"op", operation}, {"place", set.place}, {"set", set.set_id}};
+}
+
+Status fetch_piece(PeerConnection& peer, const std::string& directory, const NearSetId& set, const Piece& piece) {
+  Fields request = request_of("get", set), reply;
+  request["file"] = piece.file;
+  SHADOWIB_TRY(call(peer, request, &reply));
+  if (field_number(reply, "bytes") != piece.bytes)
+    return Status::of(Code::kCorrupt, 0, "%.60s has %llu bytes there, the manifest says %llu", piece.file.c_str(),
+                      static_cast<unsigned long long>(field_number(reply, "bytes")),
+                      static_cast<unsigned long long>(piece.bytes));
+  return write_piece(set, directory, piece,
+                     [&peer](char* to, std::size_t bytes) { return peer.receive_bytes(to, bytes); });
+}
+
+}  // namespace
+
+Status fetch_pieces(const std::string& directory, const KeeperInfo& from, const NearSetId& set,
+                    const std::vector<Piece>& pieces, std::int64_t deadline_ns) {
+  std::unique_ptr<PeerConnection> peer;
+  for (const Piece& piece : pieces) {
+    if (check_piece(set, piece).ok()) continue;
+    if (peer == nullptr) SHADOWIB_TRY(of_host(from, open(directory, set.job, from, deadline_ns, &peer)));
+    SHADOWIB_TRY(of_host(from, fetch_piece(*peer, directory, set, piece)));
+  }
+  return {};
+}
+
+Status ask_to_pull(const std::string& directory, const KeeperInfo& at, const std::string& from, const NearSetId& set,
+                   const std::vector<Piece>& pieces, std::int64_t deadline_ns) {
+  std::unique_ptr<PeerConnection> peer;
+  Fields request = request_of("pull", set), reply;
+  request["from"] = from;
+  request["pieces"] = encode_pieces(pieces);
+  SHADOWIB_TRY(of_host(at, open(directory, set.job, at, deadline_ns, &peer)));
+  return of_host(at, call(*peer, request, &reply));
+}
+
+Status ask_what_is_good(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
+                        const std::vector<Piece>& pieces, std::int64_t deadline_ns, std::set<std::string>* good) {
+  std::unique_ptr<PeerConnection> peer;
+  Fields request = request_of("check", set), reply;
+  request["pieces"] = encode_pieces(pieces);
+  good->clear();
+  SHADOWIB_TRY(of_host(at, open(directory, set.job, at, deadline_ns, &peer)));
+  SHADOWIB_TRY(of_host(at, call(*peer, request, &reply)));
+  std::istringstream words(field_text(reply, "good"));
+  for (std::string word; words >> word;) good->insert(word);
+  return {};
+}
+
+Status ask_to_drop(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
+                   std::int64_t deadline_ns) {
+  std::unique_ptr<PeerConnection> peer;
+  Fields reply;
+  SHADOWIB_TRY(of_host(at, open(directory, set.job, at, deadline_ns, &peer)));
+  return of_host(at, call(*peer, request_of("drop", set), &reply));
+}
+
+}  // namespace shadowib

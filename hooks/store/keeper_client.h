@@ -1,0 +1,30 @@
+// Asking keepers. For commands, and for keepers that take copies from each other. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "hooks/store/keeper_info.h"
+#include "hooks/store/pieces.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// Takes pieces from a keeper onto this host. Pieces that are here and right are left alone. The text names the piece
+// and the keeper's host.
+Status fetch_pieces(const std::string& directory, const KeeperInfo& from, const NearSetId& set,
+                    const std::vector<Piece>& pieces, std::int64_t deadline_ns);
+
+// Has the keeper `at` take pieces from the keeper on host `from`.
+Status ask_to_pull(const std::string& directory, const KeeperInfo& at, const std::string& from, const NearSetId& set,
+                   const std::vector<Piece>& pieces, std::int64_t deadline_ns);
+// Which pieces the keeper's host has, whole and right.
+Status ask_what_is_good(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
+                        const std::vector<Piece>& pieces, std::int64_t deadline_ns, std::set<std::string>* good);
+// Has the keeper remove what its host has of a set.
+Status ask_to_drop(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
+                   std::int64_t deadline_ns);
+
+}  // namespace shadowib

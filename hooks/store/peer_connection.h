@@ -1,0 +1,56 @@
+// A connection between keepers, or of a command with a keeper: TCP, once both sides have proved the job's key.
+//
+// Messages are fields (job/protocol.h) with their length before them; after one may follow bytes of a piece. Format:
+// KEEPER_PROTOCOL.md. For commands, one thread at a time. Every call ends at the deadline that was set last.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hooks/job/protocol.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// An address and a port, as a keeper publishes it.
+struct PeerAddress {
+  std::string host;  // a number: 10.0.0.1 or fd00::1
+  int port = 0;
+};
+
+class PeerConnection {
+ public:
+  ~PeerConnection();
+  PeerConnection(const PeerConnection&) = delete;
+  PeerConnection& operator=(const PeerConnection&) = delete;
+
+  // Connects to the first address that answers. kIo names all that was tried. kPermission: the other side does not
+  // know the key.
+  static Status connect(const std::vector<PeerAddress>& addresses, const std::string& key, std::int64_t deadline_ns,
+                        std::unique_ptr<PeerConnection>* connection);
+  // Takes the socket, also on failure. kPermission: the other side does not know the key.
+  static Status accept(int fd, const std::string& key, std::int64_t deadline_ns,
+                       std::unique_ptr<PeerConnection>* connection);
+
+  void set_deadline(std::int64_t monotonic_ns) { deadline_ns_ = monotonic_ns; }
+  Status send(const Fields& fields);
+  // kIo: the other side has gone. kVersion: no fields.
+  Status receive(Fields* fields);
+  // The next `bytes` of a file, from its start.
+  Status send_file(int file, std::uint64_t bytes);
+  Status receive_bytes(void* to, std::size_t bytes);
+
+ private:
+  explicit PeerConnection(int fd) : fd_(fd) {}
+  Status wait(short events);
+  Status send_bytes(const void* from, std::size_t bytes);
+  Status prove(const std::string& key);
+  Status demand_proof(const std::string& key);
+
+  int fd_;
+  std::int64_t deadline_ns_ = 0;
+};
+
+}  // namespace shadowib

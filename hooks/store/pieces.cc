@@ -1,0 +1,158 @@
+#include "hooks/store/pieces.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <sstream>
+
+#include "hooks/job/job_directory.h"
+#include "hooks/job/near_directory.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::size_t kStep = 1 << 20;
+
+class Hash {
+ public:
+  Hash() : state_(XXH3_createState(), XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
+  void add(const char* data, std::size_t bytes) { XXH3_128bits_update(state_.get(), data, bytes); }
+  std::string hex() const {
+    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
+    char digits[33];
+    std::snprintf(digits, sizeof(digits), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                  static_cast<unsigned long long>(hash.low64));
+    return digits;
+  }
+
+ private:
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
+};
+
+std::string path_of(const NearSetId& set, const std::string& file) {
+  return near_set_path(set.place, set.job, set.set_id) + "/" + file;
+}
+
+Status io(int error, const char* what, const std::string& path) {
+  return Status::of(Code::kIo, error, "cannot %s %.200s: %.60s", what, path.c_str(), std::strerror(error));
+}
+
+Status another_hash(const std::string& path) {
+  return Status::of(Code::kCorrupt, 0, "%.250s is not the piece that the manifest records (XXH3 differs)",
+                    path.c_str());
+}
+
+Status write_all(int fd, const char* data, std::size_t bytes, const std::string& path) {
+  for (std::size_t at = 0; at < bytes;) {
+    const ssize_t n = ::write(fd, data + at, bytes - at);
+    if (n < 0 && errno != EINTR) return io(errno, "write", path);
+    if (n > 0) at += static_cast<std::size_t>(n);
+  }
+  return {};
+}
+
+Status fill(int fd, const Piece& piece, const PieceSource& source, const std::string& path) {
+  Hash hash;
+  std::vector<char> buffer(std::min<std::uint64_t>(kStep, std::max<std::uint64_t>(piece.bytes, 1)));
+  for (std::uint64_t left = piece.bytes; left > 0;) {
+    const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
+    SHADOWIB_TRY(source(buffer.data(), part));
+    hash.add(buffer.data(), part);
+    SHADOWIB_TRY(write_all(fd, buffer.data(), part, path));
+    left -= part;
+  }
+  if (hash.hex() != piece.xxh3) return another_hash(path);
+  return ::fsync(fd) == 0 ? Status() : io(errno, "sync", path);
+}
+
+}  // namespace
+
+bool valid_piece_name(const std::string& name) {
+  return !name.empty() && name[0] != '.' && name.size() < 200 && name.find('/') == std::string::npos &&
+         name.find_first_of(" :\n") == std::string::npos && name != kNearHome;
+}
+
+bool valid_set_id(const std::string& set_id) {
+  return set_id.size() == 32 && set_id.find_first_not_of("0123456789abcdef") == std::string::npos;
+}
+
+Status open_piece(const NearSetId& set, const std::string& file, int* fd, std::uint64_t* bytes) {
+  const std::string path = path_of(set, file);
+  const Status root = check_near_root(set.place, false);
+  if (root.code() == Code::kPermission) return root;
+  *fd = root.ok() ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW) : -1;
+  if (*fd < 0) return Status::of(Code::kNotFound, ENOENT, "%.250s is not there", path.c_str());
+  struct stat info {};
+  if (::fstat(*fd, &info) == 0 && S_ISREG(info.st_mode)) {
+    *bytes = static_cast<std::uint64_t>(info.st_size);
+    return {};
+  }
+  ::close(*fd);
+  return Status::of(Code::kCorrupt, 0, "%.250s is no file", path.c_str());
+}
+
+Status check_piece(const NearSetId& set, const Piece& piece) {
+  const std::string path = path_of(set, piece.file);
+  int fd = -1;
+  std::uint64_t bytes = 0;
+  SHADOWIB_TRY(open_piece(set, piece.file, &fd, &bytes));
+  Hash hash;
+  std::vector<char> buffer(kStep);
+  ssize_t got = 0;
+  while (bytes == piece.bytes && (got = ::read(fd, buffer.data(), buffer.size())) != 0) {
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) break;
+    hash.add(buffer.data(), static_cast<std::size_t>(got));
+  }
+  const int error = errno;
+  ::close(fd);
+  if (got < 0) return io(error, "read", path);
+  return bytes == piece.bytes && hash.hex() == piece.xxh3 ? Status() : another_hash(path);
+}
+
+Status write_piece(const NearSetId& set, const std::string& directory, const Piece& piece,
+                   const PieceSource& source) {
+  int home = -1;
+  SHADOWIB_TRY(make_near_set(set.place, set.job, set.set_id, directory, &home));
+  const std::string path = path_of(set, piece.file), part = "." + piece.file + ".part-" + random_hex(4);
+  const int fd = ::openat(home, part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  Status status = fd < 0 ? io(errno, "create", path) : fill(fd, piece, source, path);
+  if (fd >= 0) ::close(fd);
+  if (status.ok() && ::renameat(home, part.c_str(), home, piece.file.c_str()) != 0) status = io(errno, "write", path);
+  if (!status.ok()) ::unlinkat(home, part.c_str(), 0);
+  ::close(home);
+  SHADOWIB_TRY(status);
+  return sync_near_set(set.place, set.job, set.set_id);
+}
+
+std::string encode_pieces(const std::vector<Piece>& pieces) {
+  std::string text;
+  for (const Piece& piece : pieces)
+    text += (text.empty() ? "" : " ") + piece.file + ":" + std::to_string(piece.bytes) + ":" + piece.xxh3;
+  return text;
+}
+
+Status decode_pieces(const std::string& text, std::vector<Piece>* pieces) {
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::size_t first = word.find(':'), second = word.find(':', first + 1);
+    Piece piece;
+    if (second != std::string::npos) {
+      piece = {word.substr(0, first), std::strtoull(word.c_str() + first + 1, nullptr, 10), word.substr(second + 1)};
+    }
+    if (!valid_piece_name(piece.file) || !valid_set_id(piece.xxh3))
+      return Status::of(Code::kVersion, 0, "'%.100s' is no piece of a set", word.c_str());
+    pieces->push_back(std::move(piece));
+  }
+  return {};
+}
+
+}  // namespace shadowib

@@ -1,0 +1,207 @@
+// Keepers give away what is right, take what is right, and talk to nobody without the job's key.
+#include "hooks/store/keeper.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "hooks/job/job_directory.h"
+#include "hooks/job/near_directory.h"
+#include "hooks/store/files.h"
+#include "hooks/store/keeper_client.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/this_host.h"
+
+namespace shadowib {
+namespace {
+namespace fs = std::filesystem;
+
+constexpr char kSet[] = "0123456789abcdef0123456789abcdef";
+
+std::string hash_of(const std::string& text) {
+  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+  char digits[33];
+  std::snprintf(digits, sizeof(digits), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
+  return digits;
+}
+
+// One keeper, and two places: as of two hosts.
+class KeeperTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/shadowib-keeper-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    top_ = name;
+    fs::create_directories(job_paths(directory(), "job").alive);
+    fs::create_directories(here_.place = top_ + "/here");
+    fs::create_directories(there_.place = top_ + "/there");
+    write_key(std::string(32, 'k'));
+    for (int i = 0; i < 300000; ++i) content_ += static_cast<char>(i * 7 + i / 1000);
+    piece_ = {"member-0.img", content_.size(), hash_of(content_)};
+    options_ = {.directory = directory(), .job = "job", .wanted = [this] { return wanted_.load() != 0; }};
+    options_.turn_ms = 20;
+    options_.ready = [this] {
+      ready_ = 1;
+      futex_wake(&ready_, 1);
+    };
+    thread_ = std::thread([this] { status_ = run_keeper(options_); });
+    while (ready_.load() == 0) futex_wait(&ready_, 0, 1'000'000'000);
+    ASSERT_TRUE(find_keeper(directory(), "job", this_host(), &keeper_).ok());
+  }
+  void TearDown() override {
+    wanted_ = 0;
+    thread_.join();
+    EXPECT_TRUE(status_.ok()) << status_.text();
+    EXPECT_EQ(find_keeper(directory(), "job", this_host(), &keeper_).code(), Code::kNotFound);
+    fs::remove_all(top_);
+  }
+
+  std::string directory() const { return top_ + "/ckpt"; }
+  void write_key(const std::string& key) {
+    std::ofstream(job_paths(directory(), "job").key, std::ios::binary | std::ios::trunc) << key;
+  }
+  void save(const NearSetId& set, const std::string& content) {
+    int fd = -1;
+    ASSERT_TRUE(make_near_set(set.place, set.job, set.set_id, directory(), &fd).ok());
+    ::close(fd);
+    std::ofstream(path(set), std::ios::binary | std::ios::trunc) << content;
+  }
+  std::string path(const NearSetId& set) { return near_set_path(set.place, set.job, set.set_id) + "/" + piece_.file; }
+  std::string read(const NearSetId& set) {
+    std::string content;
+    return read_file(path(set), &content).ok() ? content : "";
+  }
+  std::int64_t soon() { return monotonic_ns() + 10'000'000'000; }
+
+  std::string top_, content_;
+  NearSetId here_{"", "job", kSet}, there_{"", "job", kSet};
+  Piece piece_;
+  KeeperOptions options_;
+  KeeperInfo keeper_;
+  std::atomic<std::uint32_t> ready_{0}, wanted_{1};
+  Status status_;
+  std::thread thread_;
+};
+
+TEST_F(KeeperTest, GivesAndChecksPiecesAndDropsSets) {
+  std::set<std::string> good;
+  ASSERT_TRUE(ask_what_is_good(directory(), keeper_, here_, {piece_}, soon(), &good).ok());
+  EXPECT_TRUE(good.empty());
+  save(here_, content_);
+  ASSERT_TRUE(ask_what_is_good(directory(), keeper_, here_, {piece_}, soon(), &good).ok());
+  EXPECT_EQ(good, std::set<std::string>{piece_.file});
+  save(here_, content_.substr(1) + "x");
+  ASSERT_TRUE(ask_what_is_good(directory(), keeper_, here_, {piece_}, soon(), &good).ok());
+  EXPECT_TRUE(good.empty()) << "a piece with another hash counts as lost";
+  ASSERT_TRUE(ask_to_drop(directory(), keeper_, here_, soon()).ok());
+  EXPECT_FALSE(fs::exists(near_root(here_.place) + "/job"));
+}
+
+// A keeper serves one place as another's host would: the set is asked for there and written here.
+TEST_F(KeeperTest, ACopyIsWholeAndRightOrNotThere) {
+  save(here_, content_);
+  const auto fetch_to_there = [&] {
+    std::unique_ptr<PeerConnection> peer;
+    SHADOWIB_TRY(PeerConnection::connect(keeper_.addresses, std::string(32, 'k'), soon(), &peer));
+    peer->set_deadline(monotonic_ns() + 2'000'000'000);
+    Fields reply;
+    SHADOWIB_TRY(peer->send({{"op", "get"}, {"place", here_.place}, {"set", kSet}, {"file", piece_.file}}));
+    SHADOWIB_TRY(peer->receive(&reply));
+    SHADOWIB_TRY(status_from_fields(reply));
+    return write_piece(there_, directory(), piece_,
+                       [&peer](char* to, std::size_t bytes) { return peer->receive_bytes(to, bytes); });
+  };
+  Status status = fetch_to_there();
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(read(there_), content_);
+  // Altered on its way: what was there stays, and nothing else is left.
+  std::string other = content_;
+  other[123456] ^= 1;
+  save(here_, other);
+  EXPECT_EQ(fetch_to_there().code(), Code::kCorrupt);
+  EXPECT_EQ(read(there_), content_);
+  // Cut short.
+  save(here_, content_.substr(0, 1000));
+  EXPECT_EQ(fetch_to_there().code(), Code::kTimeout) << "the reply tells 1000 bytes; this peer waits for all";
+  EXPECT_EQ(read(there_), content_);
+  std::size_t files = 0;
+  for (const auto& file : fs::directory_iterator(fs::path(path(there_)).parent_path())) {
+    EXPECT_FALSE(file.path().filename().string().starts_with(".")) << file.path();
+    ++files;
+  }
+  EXPECT_EQ(files, 2u) << "the piece, and the link to its home";
+  EXPECT_EQ(fetch_pieces(directory(), keeper_, here_, {piece_}, soon()).code(), Code::kCorrupt);
+}
+
+TEST_F(KeeperTest, PullsFromAKeeperAndLeavesAloneWhatIsRight) {
+  save(here_, content_);
+  ASSERT_TRUE(ask_to_pull(directory(), keeper_, this_host(), here_, {piece_}, soon()).ok());
+  Status status = ask_to_pull(directory(), keeper_, "elsewhere", here_, {piece_}, soon());
+  EXPECT_EQ(status.code(), Code::kNotFound);
+  EXPECT_NE(std::string(status.text()).find("elsewhere"), std::string::npos) << status.text();
+}
+
+TEST_F(KeeperTest, WhoDoesNotKnowTheKeyGetsNothing) {
+  save(here_, content_);
+  std::unique_ptr<PeerConnection> peer;
+  EXPECT_FALSE(PeerConnection::connect(keeper_.addresses, std::string(32, 'x'), soon(), &peer).ok());
+  // A restart gives the job another key: it counts at once.
+  write_key(std::string(32, 'n'));
+  EXPECT_FALSE(PeerConnection::connect(keeper_.addresses, std::string(32, 'k'), soon(), &peer).ok());
+  std::set<std::string> good;
+  EXPECT_TRUE(ask_what_is_good(directory(), keeper_, here_, {piece_}, soon(), &good).ok());
+  // Bytes that are no greeting, and no bytes.
+  for (const char* words : {"GET / HTTP/1.1\r\nHost: somebody\r\n\r\nand more than forty bytes of it", ""}) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(keeper_.addresses.back().port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    ASSERT_EQ(::send(fd, words, std::strlen(words), MSG_NOSIGNAL), static_cast<ssize_t>(std::strlen(words)));
+    ::shutdown(fd, SHUT_WR);
+    char answer[100];
+    EXPECT_LE(::recv(fd, answer, sizeof(answer), 0), 0);
+    ::close(fd);
+  }
+}
+
+TEST_F(KeeperTest, RequestsCannotLeadOutOfTheSet) {
+  save(here_, content_);
+  std::ofstream(top_ + "/secret") << "secret";
+  std::unique_ptr<PeerConnection> peer;
+  ASSERT_TRUE(PeerConnection::connect(keeper_.addresses, std::string(32, 'k'), soon(), &peer).ok());
+  const auto refused = [&](const Fields& request) {
+    Fields reply;
+    EXPECT_TRUE(peer->send(request).ok());
+    EXPECT_TRUE(peer->receive(&reply).ok());
+    return !status_from_fields(reply).ok();
+  };
+  for (const char* file : {"../../../secret", "/etc/passwd", "home", ".hidden", ""})
+    EXPECT_TRUE(refused({{"op", "get"}, {"place", here_.place}, {"set", kSet}, {"file", file}})) << file;
+  for (const char* set : {"../job", "", "0123456789ABCDEF0123456789abcdef"})
+    EXPECT_TRUE(refused({{"op", "drop"}, {"place", here_.place}, {"set", set}})) << set;
+  EXPECT_TRUE(refused({{"op", "drop"}, {"place", "here"}, {"set", kSet}}));
+  EXPECT_TRUE(
+      refused({{"op", "pull"}, {"place", here_.place}, {"set", kSet}, {"pieces", "../x:1:" + std::string(32, '0')}}));
+  EXPECT_TRUE(refused({{"op", "dance"}, {"place", here_.place}, {"set", kSet}}));
+  EXPECT_EQ(read(here_), content_);
+}
+
+TEST_F(KeeperTest, AHostHasOne) {
+  EXPECT_EQ(run_keeper(options_).code(), Code::kBusy);
+  ASSERT_EQ(live_keepers(directory(), "job").size(), 1u);
+}
+
+}  // namespace
+}  // namespace shadowib

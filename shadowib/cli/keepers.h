@@ -1,0 +1,28 @@
+// Keepers as commands use them: starting this host's, looking for images on other hosts, removing sets everywhere.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "hooks/imager/checkpoint_set.h"
+#include "shadowib/cli/common.h"
+
+namespace shadowib::cli {
+
+// Starts the job's keeper on this host, which listens on `network`, as a process of its own, unless there is one, and
+// waits until it answers.
+Status ensure_keeper(const std::string& directory, const std::string& job, const std::string& network = "");
+
+// Brings the images of `members` (none: all) onto this host that are not here. `deep`: reads those that are here,
+// too, and replaces damaged ones. Asks the keepers of all hosts, and waits a while for those that just start.
+// kNotFound names the image and what each host has said.
+Status gather_images(const std::string& directory, const SetManifest& manifest,
+                     const std::set<std::uint32_t>& members, bool deep);
+
+// The hosts whose keepers have an image whole and right, by image.
+using Holders = std::map<std::string, std::set<std::string>>;
+Holders find_holders(const std::string& directory, const SetManifest& manifest);
+
+}  // namespace shadowib::cli
