@@ -126,11 +126,14 @@ class NearJob(Job):
 
         wait_for("every member to make progress", moved, 240, 0.05)
 
-    def save(self) -> str:
-        """On a host of the job, as an operator would."""
+    def save(self, fault: str = "") -> str | None:
+        """On a host of the job, as an operator would. None: the command has come to its `fault`."""
         words = [self.shadowib, "checkpoint", self.name, "--dir", str(self.directory), "--timeout", "120", "--json"]
         result = subprocess.run(self.hosts.at(next(iter(self.where.values())), words), text=True, capture_output=True, timeout=180,
-                                env=self.environment, check=False)
+                                env={**self.environment, **({"SHADOWIB_FAULT": fault} if fault else {})}, check=False)
+        if fault:
+            check(result.returncode < 0 or result.returncode > 128, f"the command survived {fault}: {result.returncode} {result.stdout}")
+            return None
         check(result.returncode == 0, f"checkpoint: {result.returncode} {result.stdout}{result.stderr[-1500:]}")
         told = json.loads(result.stdout)
         check(told["store"] == self.store, f"the set has store {told.get('store')}")
@@ -246,6 +249,60 @@ def rebuilt(case: Case) -> str:
     return told.strip().splitlines()[-1]
 
 
+def damaged(case: Case) -> str:
+    """A damaged image is as good as a lost one: it comes from its copy. Both damaged, it is refused."""
+    hosts = Hosts(case, "mem", HOSTS[:2] + SPARE)
+    job = NearJob(case, hosts, "mem:mirror", 1)
+    job.save()
+    job.kill()
+    own = {name: sorted(hosts.own(name).glob("shadowib-*/*/*/member-*.img")) for name in "ab"}
+    check(len(own["a"]) == len(own["b"]) == job.count, f"images on a and b: {own}")
+    damage(own["a"][0])
+    job.restart_shares()
+    job.finish(240)
+    check("looking for a copy" in job.output() and f"fetched {own['a'][0].name} from host b" in job.output(), job.output()[-2000:])
+    for name in "ab":
+        damage(own[name][1])
+    told = job.at("a", "restart", job.sets[-1], code=NOT_FOUND)
+    check(own["a"][1].name in told, told)
+    return "fetched from the copy; refused if that is damaged, too"
+
+
+def damage(image):
+    with open(image, "r+b") as file:
+        file.seek(image.stat().st_size // 2)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+
+
+def deaths(case: Case) -> str:
+    """The command dies at each of its points, and all keepers: the job goes on, the next set is whole, and gc finds what was left."""
+    points = [220, 225] if case.line.quick else [200, 210, 220, 225, 230]
+    hosts = Hosts(case, "mem", HOSTS[:2] + SPARE)
+    job = NearJob(case, hosts, "mem:mirror", 1)
+    for point in points:
+        job.save(fault=f"{point}:crash")
+        job.await_progress()
+        for pid in hosts.pids("ab"):
+            with contextlib.suppress(OSError):  # it has ended
+                if b"\0keeper\0" in open(f"/proc/{pid}/cmdline", "rb").read():
+                    os.kill(pid, signal.SIGKILL)
+        job.save()
+        job.at("b", "verify", job.sets[-1], "--strict")
+    for name in "ab":
+        job.at(name, "gc", "--keep", "100")
+    listed = {s["set_id"] for s in json.loads(job.command("list", "--json").stdout)["sets"]}
+    for name in "ab":
+        there = {path.name for path in hosts.own(name).glob("shadowib-*/*/*")}
+        check(there == listed, f"on {name} are {there}, listed are {listed}")
+    job.lose("a")
+    job.move("a", "b")
+    job.restart_shares()
+    job.finish(240)
+    return f"at points {', '.join(map(str, points))}"
+
+
 def inode_of(hosts: Hosts, name: str) -> int:
     return next(inode for inode, at in hosts.inodes.items() if at == name)
 
@@ -256,6 +313,8 @@ def run() -> int:
         line.case(f"{tier} mirror, each host lost in turn", lambda case, tier=tier: each_host_once(case, tier))
     line.case("mem mirror, two hosts lost at once", neighbours_lost)
     line.case("mem mirror, rebuilt between two losses", rebuilt)
+    line.case("mem mirror, a damaged image", damaged)
+    line.case("mem mirror, dead commands and keepers", deaths)
     for tier in ("disk",) if line.quick else ("mem", "disk"):
         line.case(f"{tier} single, a host lost", lambda case, tier=tier: single_is_refused(case, tier))
     return line.finish()
