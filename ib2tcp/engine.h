@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "ib2tcp/multicast.h"
+#include "ib2tcp/region_index.h"
 #include "ib2tcp/slot_table.h"
 #include "ib2tcp/transport.h"
 #include "shadowib/base/lock.h"
@@ -73,6 +74,7 @@ class Engine {
   QpTable qps;
   MrTable mrs;
   MwTable mws;
+  RegionIndex regions;
   Multicast multicast;
   SrqTable xrc_srqs;                       // those that others name by number
   std::unique_ptr<Rendezvous> rendezvous;  // who we are to others, and how they are found

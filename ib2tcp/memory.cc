@@ -166,6 +166,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t bytes, std::uint64_t iova,
   mr->verbs.lkey = mr->verbs.rkey = mr->verbs.handle = key;
   mr->note_plain();
   g_regions.add(address, bytes);
+  g_engine->regions.add(mr->place, mr, address, bytes);
   if (bytes != 0) note_protections(*mr);
   ++reinterpret_cast<Pd*>(pd)->users;
   ++g_engine->objects;
@@ -191,6 +192,8 @@ int rereg_mr(ibv_mr* verbs, int flags, ibv_pd* pd, void* address, std::size_t by
   }
   g_regions.remove(verbs->addr, verbs->length);
   g_regions.add(address, bytes);
+  g_engine->regions.remove(mr->place);
+  g_engine->regions.add(mr->place, mr, address, bytes);
   verbs->addr = address;
   verbs->length = bytes;
   mr->iova = iova;
@@ -207,6 +210,7 @@ int dereg_mr(ibv_mr* verbs) {
   if (mr->windows != 0) return EBUSY;
   forget_region(*mr);
   g_regions.remove(verbs->addr, verbs->length);
+  g_engine->regions.remove(mr->place);
   g_engine->mrs.remove(verbs->lkey);
   --g_engine->objects;
   --reinterpret_cast<Pd*>(verbs->pd)->users;

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "ib2tcp/pinned.h"
+#include "ib2tcp/region_index.h"
 
 namespace shadowib::ib2tcp {
 
@@ -27,6 +28,7 @@ struct Mr {
   // Its protection domain, or nullptr if some of its memory has changed: translate() then fails.
   const ibv_pd* plain_pd = nullptr;
   std::unique_ptr<ChangedMemory> changed;
+  RegionPlace place;
 
   // After a change of verbs.pd or `changed`.
   void note_plain();

@@ -220,7 +220,7 @@ void memory_changes(const void* address, std::size_t bytes, MemoryChange change)
     for (std::size_t i = 0; i < links.size(); ++i)
       links[i]->memory_changes(reinterpret_cast<const char*>(begin), end - begin);
   }
-  g_engine->mrs.for_each([=](Mr& mr) { change_region(mr, begin, end, change); });
+  g_engine->regions.for_each_touching(begin, end, [=](Mr& mr) { change_region(mr, begin, end, change); });
 }
 
 }  // namespace shadowib::ib2tcp
