@@ -162,7 +162,7 @@ struct Flow {
       at += n;
     }
     if (from.traits().in_place && random() % 2 == 0) {
-      const std::size_t n = std::min<std::size_t>(memory.size(), 1 + random() % 600);
+      const std::size_t n = std::min<std::size_t>(memory.size(), 1 + random() % 30'000);
       char* room = from.reserve(n);
       if (room == nullptr) return;
       std::memcpy(room, memory.data(), n);
