@@ -31,7 +31,7 @@ bool ChangedMemory::touches(std::uintptr_t begin, std::uintptr_t end) const {
 
 bool ChangedMemory::has_gone(std::uintptr_t begin, std::uintptr_t end) const {
   for (auto it = first_at(begin); it != parts_.end() && it->first < end; ++it)
-    if (it->second.gone) return true;
+    if (it->second.state >= State::kGoing) return true;
   return false;
 }
 
@@ -50,33 +50,48 @@ void ChangedMemory::cut(std::uintptr_t begin, std::uintptr_t end) {
   }
 }
 
-void ChangedMemory::change(std::uintptr_t begin, std::uintptr_t end, MemoryChange change) {
-  if (begin >= end) return;
-  if (change != MemoryChange::kGone && change != MemoryChange::kKept) {
-    // What is gone stays gone: other memory lies there now.
-    for (auto it = first_at(begin); it != parts_.end() && it->first < end; ++it) {
-      if (!it->second.gone) continue;
-      const std::uintptr_t gone = it->first, gone_end = it->second.end;
-      if (begin < gone) this->change(begin, gone, change);
-      if (gone_end < end) this->change(gone_end, end, change);
-      return;
-    }
+ChangedMemory::State ChangedMemory::after(State state, MemoryChange change) {
+  switch (change) {
+    case MemoryChange::kGone:
+      return std::max(state, State::kGoing);
+    case MemoryChange::kWent:
+      return state == State::kGoing ? State::kGone : state;
+    case MemoryChange::kKept:
+      return state == State::kGoing ? State::kCareful : state;
+    case MemoryChange::kUsable:
+      return state == State::kCareful ? State::kPlain : state;
+    default:
+      return std::max(state, State::kCareful);
   }
+}
+
+void ChangedMemory::change(std::uintptr_t begin, std::uintptr_t end, MemoryChange change) {
+  while (begin < end) {
+    const auto part = first_at(begin);
+    const bool is_inside = part != parts_.end() && part->first <= begin;
+    const State state = is_inside ? part->second.state : State::kPlain;
+    const std::uintptr_t stop =
+        part == parts_.end() ? end : std::min(end, is_inside ? part->second.end : part->first);
+    if (const State next = after(state, change); next != state) set(begin, stop, next);
+    begin = stop;
+  }
+}
+
+// Adjacent parts of one state become one: a program may protect many pages one by one.
+void ChangedMemory::set(std::uintptr_t begin, std::uintptr_t end, State state) {
   cut(begin, end);
-  if (change == MemoryChange::kUsable) return;
-  // Adjacent parts of one kind become one: a program may protect many pages one by one.
-  const bool gone = change == MemoryChange::kGone;
+  if (state == State::kPlain) return;
   auto after = parts_.lower_bound(begin);
-  if (after != parts_.end() && after->first == end && after->second.gone == gone) {
+  if (after != parts_.end() && after->first == end && after->second.state == state) {
     end = after->second.end;
     after = parts_.erase(after);
   }
   if (after != parts_.begin())
-    if (auto before = std::prev(after); before->second.end == begin && before->second.gone == gone) {
+    if (auto before = std::prev(after); before->second.end == begin && before->second.state == state) {
       before->second.end = end;
       return;
     }
-  parts_[begin] = {end, gone};
+  parts_[begin] = {end, state};
 }
 
 void RegionFilter::count(const void* address, std::size_t bytes, std::int32_t step) {
@@ -172,7 +187,9 @@ void change_region(Mr& mr, std::uintptr_t begin, std::uintptr_t end, MemoryChang
   const auto first = reinterpret_cast<std::uintptr_t>(mr.verbs.addr);
   begin = std::max(begin, first);
   end = std::min(end, first + mr.verbs.length);
-  if (begin >= end || (mr.changed == nullptr && change == MemoryChange::kUsable)) return;
+  const bool takes_away =
+      change != MemoryChange::kUsable && change != MemoryChange::kKept && change != MemoryChange::kWent;
+  if (begin >= end || (mr.changed == nullptr && !takes_away)) return;
   // Nobody writes to a region without that right, so read-only memory serves it.
   if (change == MemoryChange::kReadOnly && (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0) return;
   if (mr.changed == nullptr) mr.changed = std::make_unique<ChangedMemory>();
@@ -215,7 +232,7 @@ void memory_changes(const void* address, std::size_t bytes, MemoryChange change)
   const std::uintptr_t end = (reinterpret_cast<std::uintptr_t>(address) + bytes + kPage - 1) & ~(kPage - 1);
   LockOrLoan lock(*g_engine);
   // First what is half done, by the memory as it still is.
-  if (change != MemoryChange::kUsable && change != MemoryChange::kKept) {
+  if (change != MemoryChange::kUsable && change != MemoryChange::kKept && change != MemoryChange::kWent) {
     std::vector<Link*>& links = g_engine->links();
     for (std::size_t i = 0; i < links.size(); ++i)
       links[i]->memory_changes(reinterpret_cast<const char*>(begin), end - begin);

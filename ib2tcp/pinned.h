@@ -26,6 +26,7 @@ class Qp;
 // The changed parts of one region, by address. Under the engine's lock.
 class ChangedMemory {
  public:
+  // Memory that has gone stays so, whatever lies there later: also if a later call that would unmap it fails.
   void change(std::uintptr_t begin, std::uintptr_t end, MemoryChange change);
   bool empty() const { return parts_.empty(); }
   // Whether any byte of [begin, end) has changed; whether one is gone.
@@ -33,13 +34,21 @@ class ChangedMemory {
   bool has_gone(std::uintptr_t begin, std::uintptr_t end) const;
 
  private:
+  enum class State : std::uint8_t {
+    kPlain,
+    kCareful,
+    kGoing,
+    kGone
+  };  // kPlain: no part; kGoing: until the call is over
   struct Part {
     std::uintptr_t end;
-    bool gone;
+    State state;
   };
   using Parts = std::map<std::uintptr_t, Part>;  // by beginning; disjoint
   Parts::const_iterator first_at(std::uintptr_t begin) const;
+  static State after(State state, MemoryChange change);
   void cut(std::uintptr_t begin, std::uintptr_t end);
+  void set(std::uintptr_t begin, std::uintptr_t end, State state);
 
   Parts parts_;
 };

@@ -1,4 +1,4 @@
-// The index of regions against a look at each.
+// Changed memory against a model that has a state for each byte, and the index of regions against a look at each.
 #include "ib2tcp/pinned.h"
 
 #include <gtest/gtest.h>
@@ -15,6 +15,55 @@ namespace shadowib::ib2tcp {
 namespace {
 
 constexpr std::uintptr_t kBase = 1 << 20;
+
+TEST(ChangedMemory, FollowsEveryByte) {
+  constexpr std::size_t kBytes = 64;
+  enum State { kPlain, kCareful, kGoing, kGone };
+  for (unsigned seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    ChangedMemory memory;
+    std::vector<State> model(kBytes, kPlain);
+    for (int step = 0; step < 200; ++step) {
+      const std::size_t begin = random() % kBytes, end = begin + 1 + random() % (kBytes - begin);
+      const auto change = static_cast<MemoryChange>(random() % 6);
+      memory.change(kBase + begin, kBase + end, change);
+      for (std::size_t i = begin; i < end; ++i) {
+        State& state = model[i];
+        if (change == MemoryChange::kUsable && state == kCareful) state = kPlain;
+        if ((change == MemoryChange::kReadOnly || change == MemoryChange::kProtected) && state == kPlain)
+          state = kCareful;
+        if (change == MemoryChange::kGone && state != kGone) state = kGoing;
+        if (change == MemoryChange::kKept && state == kGoing) state = kCareful;
+        if (change == MemoryChange::kWent && state == kGoing) state = kGone;
+      }
+      const std::size_t from = random() % kBytes, to = from + 1 + random() % (kBytes - from);
+      bool touches = false, has_gone = false, any = false;
+      for (std::size_t i = 0; i < kBytes; ++i) {
+        any |= model[i] != kPlain;
+        if (i < from || i >= to) continue;
+        touches |= model[i] != kPlain;
+        has_gone |= model[i] >= kGoing;
+      }
+      ASSERT_EQ(memory.touches(kBase + from, kBase + to), touches) << step;
+      ASSERT_EQ(memory.has_gone(kBase + from, kBase + to), has_gone) << step;
+      ASSERT_EQ(memory.empty(), !any) << step;
+    }
+  }
+}
+
+// A call that fails restores what it has taken, not what was unmapped long before: other memory may lie there.
+TEST(ChangedMemory, AFailedCallBringsNothingBack) {
+  ChangedMemory memory;
+  memory.change(kBase + 100, kBase + 200, MemoryChange::kGone);
+  memory.change(kBase + 100, kBase + 200, MemoryChange::kWent);
+  memory.change(kBase, kBase + 300, MemoryChange::kGone);
+  memory.change(kBase, kBase + 300, MemoryChange::kKept);
+  EXPECT_FALSE(memory.has_gone(kBase, kBase + 100));
+  EXPECT_TRUE(memory.has_gone(kBase + 100, kBase + 101));
+  EXPECT_TRUE(memory.has_gone(kBase + 199, kBase + 200));
+  EXPECT_FALSE(memory.has_gone(kBase + 200, kBase + 300));
+}
 
 struct Regions {
   RegionIndex index;

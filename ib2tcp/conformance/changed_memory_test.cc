@@ -35,6 +35,7 @@ class OwnMapping {
   void unmap(std::size_t offset = 0, std::size_t bytes = kBytes) {
     tell(MemoryChange::kGone, offset, bytes);
     ASSERT_EQ(::munmap(memory_ + offset, bytes), 0);
+    tell(MemoryChange::kWent, offset, bytes);
   }
   void map_anew() {
     ASSERT_EQ(::mmap(memory_, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
@@ -163,6 +164,20 @@ TEST_P(Conformance, AFailedUnmappingLeavesTheMemoryReachable) {
   mapping.tell(MemoryChange::kKept, 0, kBytes);
   ASSERT_EQ(x.post_rdma(1, IBV_WR_RDMA_WRITE, {x.sge(0, 4096)}, mapping.address(), mapping.key()), 0);
   EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+}
+
+// What was unmapped before, and has other memory in its place now, does not come back by a call that fails.
+TEST_P(Conformance, AFailedUnmappingBringsNothingBack) {
+  Endpoint x(a()), y(b());
+  connect(x, y);
+  OwnMapping mapping(y);
+  mapping.unmap();
+  mapping.map_anew();
+  mapping.tell(MemoryChange::kGone, 0, kBytes);
+  mapping.tell(MemoryChange::kKept, 0, kBytes);
+  ASSERT_EQ(x.post_rdma(1, IBV_WR_RDMA_WRITE, {x.sge(0, 4096)}, mapping.address(), mapping.key()), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_REM_ACCESS_ERR);
+  EXPECT_EQ(std::string(mapping.at(0), kBytes), std::string(kBytes, 'n'));
 }
 
 TEST_P(Conformance, MemoryMayBeProtectedBeforeItIsRegistered) {

@@ -23,7 +23,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 9;
+inline constexpr uint32_t kBackendAbiVersion = 10;
 
 // The services that the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {

@@ -15,6 +15,7 @@ enum class MemoryChange : int {
   kProtected,  // reading is forbidden, too; sent before the change
   kGone,       // unmapped or replaced by another mapping; sent before the change
   kKept,       // the call after kGone failed: the memory is still there
+  kWent,       // the call after kGone is over: the rest of what it was to take is gone
 };
 
 // Any thread, outside the shim. The addresses may belong to no region.

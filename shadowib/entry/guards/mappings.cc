@@ -84,6 +84,7 @@ auto taking(const void* address, std::size_t bytes, Call call) {
   tell(told, address, bytes, MemoryChange::kGone);
   auto result = call();
   if (reinterpret_cast<std::intptr_t>(reinterpret_cast<void*>(result)) == -1) tell_kept(told, address, bytes);
+  tell(told, address, bytes, MemoryChange::kWent);
   return result;
 }
 
@@ -113,21 +114,25 @@ struct Attachment {
   std::uintptr_t at;
   std::uint64_t id;
   bool found;
+  std::uintptr_t begin, end;  // of the pieces found, and what lies between them
 };
 
-void tell_of_attachment(MemoryWatch* told, const void* address, MemoryChange change) {
-  Attachment attachment{told, change, reinterpret_cast<std::uintptr_t>(address), 0, false};
+Attachment tell_of_attachment(MemoryWatch* told, const void* address, MemoryChange change) {
+  Attachment attachment{told, change, reinterpret_cast<std::uintptr_t>(address), 0, false, 0, 0};
   visit_carefully(
       [](const Mapping& m, void* arg) {
         auto* a = static_cast<Attachment*>(arg);
         const bool segment = std::strncmp(m.name, "/SYSV", 5) == 0 && m.start >= a->at && m.start - a->at == m.offset;
         if (!segment || (a->found && m.inode != a->id)) return true;
+        if (!a->found) a->begin = m.start;
+        a->end = m.end;
         a->found = true;
         a->id = m.inode;
         tell(a->told, reinterpret_cast<void*>(m.start), m.end - m.start, a->change);
         return true;
       },
       &attachment);
+  return attachment;
 }
 
 }  // namespace
@@ -168,15 +173,19 @@ SHADOWIB_GUARD void* mremap(void* old, std::size_t old_bytes, std::size_t bytes,
   if (result == MAP_FAILED) tell_kept(told, old, old_bytes);
   if (result == MAP_FAILED && wanted != nullptr) tell_kept(told, wanted, bytes);
   if (result == old) tell(told, old, bytes < old_bytes ? bytes : old_bytes, MemoryChange::kKept);
+  if (wanted != nullptr) tell(told, wanted, bytes, MemoryChange::kWent);
+  tell(told, old, old_bytes, MemoryChange::kWent);
   return result;
 }
 
 SHADOWIB_GUARD int shmdt(const void* address) noexcept {
   MemoryWatch* const told = watch();
   if (told == nullptr) return g_shmdt(address);
-  tell_of_attachment(told, address, MemoryChange::kGone);
+  const Attachment taken = tell_of_attachment(told, address, MemoryChange::kGone);
   const int result = g_shmdt(address);
   if (result != 0) tell_of_attachment(told, address, MemoryChange::kKept);
+  // Only what this call has taken changes by it.
+  if (taken.found) tell(told, reinterpret_cast<void*>(taken.begin), taken.end - taken.begin, MemoryChange::kWent);
   return result;
 }
 

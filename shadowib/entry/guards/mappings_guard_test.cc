@@ -16,7 +16,7 @@ std::string g_heard;
 
 // "gone 0+65536": about the mapping of the test.
 void hear(const void* address, std::size_t bytes, MemoryChange change) {
-  static const char* const kNames[] = {"usable", "read-only", "protected", "gone", "kept"};
+  static const char* const kNames[] = {"usable", "read-only", "protected", "gone", "kept", "went"};
   const char* at = static_cast<const char*>(address);
   if (at + bytes <= g_memory || at >= g_memory + kBytes) return;
   if (!g_heard.empty()) g_heard += ", ";
@@ -43,13 +43,13 @@ class MappingsGuard : public ::testing::Test {
 
 TEST_F(MappingsGuard, TellsOfUnmapping) {
   EXPECT_EQ(::munmap(g_memory + 4096, 8192), 0);
-  EXPECT_EQ(g_heard, "gone 4096+8192");
+  EXPECT_EQ(g_heard, "gone 4096+8192, went 4096+8192");
 }
 
 TEST_F(MappingsGuard, TakesBackWhatFailed) {
   EXPECT_EQ(::munmap(g_memory + 1, 4096), -1);
   EXPECT_EQ(errno, EINVAL);
-  EXPECT_EQ(g_heard, "gone 1+4096, kept 1+4096");
+  EXPECT_EQ(g_heard, "gone 1+4096, kept 1+4096, went 1+4096");
 }
 
 TEST_F(MappingsGuard, TellsOfProtections) {
@@ -62,19 +62,19 @@ TEST_F(MappingsGuard, TellsOfProtections) {
 TEST_F(MappingsGuard, TellsOfReplacing) {
   EXPECT_EQ(map(g_memory, MAP_FIXED), g_memory);
   EXPECT_EQ(map(g_memory, MAP_FIXED_NOREPLACE), MAP_FAILED);
-  EXPECT_EQ(g_heard, "gone 0+65536");
+  EXPECT_EQ(g_heard, "gone 0+65536, went 0+65536");
 }
 
 TEST_F(MappingsGuard, TellsOfMoving) {
   char* const there = map(nullptr, 0);
   EXPECT_EQ(::mremap(g_memory, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, there), there);
-  EXPECT_EQ(g_heard, "gone 0+65536");
+  EXPECT_EQ(g_heard, "gone 0+65536, went 0+65536");
   EXPECT_EQ(::munmap(there, kBytes), 0);
 }
 
 TEST_F(MappingsGuard, KeepsWhatShrinkingLeaves) {
   EXPECT_EQ(::mremap(g_memory, kBytes, 4096, 0), g_memory);
-  EXPECT_EQ(g_heard, "gone 0+65536, kept 0+4096");
+  EXPECT_EQ(g_heard, "gone 0+65536, kept 0+4096, went 0+65536");
 }
 
 TEST_F(MappingsGuard, TellsOfSharedMemorySegments) {
@@ -82,10 +82,10 @@ TEST_F(MappingsGuard, TellsOfSharedMemorySegments) {
   ASSERT_GE(id, 0);
   EXPECT_EQ(::shmat(id, g_memory, SHM_REMAP), g_memory);
   EXPECT_EQ(::shmctl(id, IPC_RMID, nullptr), 0);
-  EXPECT_EQ(g_heard, "gone 0+65536");
+  EXPECT_EQ(g_heard, "gone 0+65536, went 0+65536");
   g_heard.clear();
   EXPECT_EQ(::shmdt(g_memory), 0);
-  EXPECT_EQ(g_heard, "gone 0+65536");
+  EXPECT_EQ(g_heard, "gone 0+65536, went 0+65536");
 }
 
 // The program has changed it page by page, and so it is several mappings.
@@ -100,7 +100,7 @@ TEST_F(MappingsGuard, TellsOfAllPiecesOfASegment) {
   EXPECT_EQ(::mmap(other, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), other);
   g_heard.clear();
   EXPECT_EQ(::shmdt(g_memory), 0);
-  EXPECT_EQ(g_heard, "gone 4096+4096, gone 8192+4096, gone 12288+20480, gone 36864+28672");
+  EXPECT_EQ(g_heard, "gone 4096+4096, gone 8192+4096, gone 12288+20480, gone 36864+28672, went 4096+61440");
   g_heard.clear();
   EXPECT_EQ(::shmdt(g_memory), -1);
   EXPECT_EQ(g_heard, "");
@@ -110,7 +110,7 @@ TEST_F(MappingsGuard, KeepsTheTargetOfAMoveThatFails) {
   char* const elsewhere = map(nullptr, 0);
   // The kernel wants a page's address.
   EXPECT_EQ(::mremap(elsewhere, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, g_memory + 1), MAP_FAILED);
-  EXPECT_EQ(g_heard, "gone 1+4096, kept 1+4096");
+  EXPECT_EQ(g_heard, "gone 1+4096, kept 1+4096, went 1+4096");
   EXPECT_EQ(::munmap(elsewhere, kBytes), 0);
 }
 
@@ -118,7 +118,7 @@ TEST_F(MappingsGuard, KeepsOnlyWhatIsStillMapped) {
   EXPECT_EQ(::munmap(g_memory + 4096, 4096), 0);
   g_heard.clear();
   EXPECT_EQ(::munmap(g_memory + 1, 12288), -1);
-  EXPECT_EQ(g_heard, "gone 1+12288, kept 1+4095, kept 8192+4097");
+  EXPECT_EQ(g_heard, "gone 1+12288, kept 1+4095, kept 8192+4097, went 1+12288");
 }
 
 }  // namespace
