@@ -4,9 +4,11 @@
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "hooks/agent/agent_state.h"
+#include "hooks/agent/best_interval.h"
 #include "hooks/threads/request_signals.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"
@@ -24,6 +26,9 @@ constexpr int kMostRounds = 3, kMostCommands = 12;
 
 std::int64_t g_interval_ns = 0;  // 0: none
 std::int64_t g_next_interval_ns = 0;
+double g_mtbf_s = 0;                // of the job; 0: the interval is not chosen here
+double g_pause_s = 0;               // average of checkpoints so far, the latest counting half; 0: there was none
+constexpr double kFirstPauseS = 1;  // until there is one
 int g_timeout_ms = 60000;
 
 // What signals have asked for, and nobody has begun.
@@ -46,6 +51,12 @@ std::int64_t turn(std::int64_t then) { return lowest_alive() ? then : then + kOt
 void start(bool kill, const char* why) {
   if (Status s = start_checkpoint_command(kill, g_timeout_ms, -1); !s.ok())
     log_line(LogLevel::kWarn, "%s: %s", why, s.text());
+}
+
+void choose_interval(std::int64_t now) {
+  const double interval_s = best_interval_s(g_pause_s > 0 ? g_pause_s : kFirstPauseS, g_mtbf_s);
+  g_interval_ns = std::max<std::int64_t>(static_cast<std::int64_t>(interval_s * 1e9), 1'000'000);
+  g_next_interval_ns = now + g_interval_ns;
 }
 
 void start_periodic(std::int64_t now) {
@@ -98,10 +109,24 @@ void begin_own_checkpoints() {
   g_asked = {};
   if (const char* seconds = std::getenv("SHADOWIB_TIMEOUT"); seconds != nullptr && std::atof(seconds) > 0)
     g_timeout_ms = static_cast<int>(std::min(std::atof(seconds) * 1000, 2e9));
-  if (const char* seconds = std::getenv("SHADOWIB_INTERVAL")) {
+  const char* mtbf = std::getenv("SHADOWIB_MTBF");
+  if (const char* seconds = std::getenv("SHADOWIB_INTERVAL");
+      seconds != nullptr && std::strcmp(seconds, "auto") == 0) {
+    g_mtbf_s = mtbf != nullptr ? std::max(std::atof(mtbf), 0.0) : 0;
+    if (g_mtbf_s > 0) choose_interval(monotonic_ns());
+  } else if (seconds != nullptr) {
     g_interval_ns = static_cast<std::int64_t>(std::atof(seconds) * 1e9);
     g_next_interval_ns = monotonic_ns() + g_interval_ns;
   }
+}
+
+void note_checkpoint_pause(std::int64_t pause_ns) {
+  if (g_mtbf_s <= 0) return;
+  const double pause_s = static_cast<double>(pause_ns) / 1e9;
+  g_pause_s = g_pause_s > 0 ? (g_pause_s + pause_s) / 2 : pause_s;
+  choose_interval(monotonic_ns());
+  log_line(LogLevel::kInfo, "checkpoints stop the program for %.3f s: the next one is in %.3f s", g_pause_s,
+           static_cast<double>(g_interval_ns) / 1e9);
 }
 
 int own_checkpoint_wait_ms() {

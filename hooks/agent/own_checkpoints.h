@@ -1,6 +1,9 @@
-// Checkpoints that members start by themselves: every SHADOWIB_INTERVAL seconds, and when a signal asks for one
+// Checkpoints that members start by themselves: every SHADOWIB_INTERVAL seconds, or as often as loses the least work
+// (best_interval.h), and when a signal asks for one
 // (request_signals.h). The agent's thread.
 #pragma once
+
+#include <cstdint>
 
 namespace shadowib {
 
@@ -10,6 +13,8 @@ void begin_own_checkpoints();
 int own_checkpoint_wait_ms();
 // Starts the command for what is due.
 void start_own_checkpoint();
+// A checkpoint has been committed for which the program stood so long.
+void note_checkpoint_pause(std::int64_t pause_ns);
 // After a restart: what was asked for has been done, or was meant for who ran then.
 void forget_signalled_requests();
 

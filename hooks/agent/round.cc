@@ -13,6 +13,7 @@
 #include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/filter_probe.h"
 #include "hooks/agent/loader_thread.h"
+#include "hooks/agent/own_checkpoints.h"
 #include "hooks/agent/round_messages.h"
 #include "hooks/agent/round_outcome.h"
 #include "hooks/agent/round_settle.h"
@@ -312,6 +313,7 @@ void Round::resume() {
     loader_thread_unpark();
     give_back_descriptor_room();
     release_threads();
+    if (outcome_.committed()) note_checkpoint_pause(monotonic_ns() - settle_.stopped_at_ns());
   }
   launcher_release_calls();
   if (hooks_ran_) run_hooks(1);

@@ -28,7 +28,8 @@ namespace {
 struct RunOptions {
   Common common;
   std::string job, backend, cpu, network, checkpoint_on, kill_on;
-  double interval_s = 0, timeout_s = 0;
+  std::string interval;
+  double mtbf_s = 0, timeout_s = 0;
   unsigned keep = 0;
   std::string metrics;
   StoreOptions store_options;
@@ -47,6 +48,8 @@ constexpr char kRunExamples[] =
     "  shadowib run --interval 600 --keep 3 --kill-on USR1 -- ./app\n\n"
     "CMD keeps the pid, gets the signals, and its exit code is the command's. 125: shadowib failed before CMD was\n"
     "started; 126: CMD cannot be run under shadowib (static, setuid, another architecture) or at all; 127: no CMD.\n";
+
+constexpr char kAutoInterval[] = "auto";
 
 void export_variable(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
@@ -106,7 +109,8 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
     export_variable("SHADOWIB_STORE", options.store.text());
     export_variable("SHADOWIB_NEAR", options.near_place);
   }
-  export_seconds("SHADOWIB_INTERVAL", options.interval_s);
+  if (!options.interval.empty()) export_variable("SHADOWIB_INTERVAL", options.interval);
+  export_seconds("SHADOWIB_MTBF", options.mtbf_s);
   if (!options.checkpoint_on.empty()) export_variable("SHADOWIB_CHECKPOINT_ON", options.checkpoint_on);
   if (!options.kill_on.empty()) export_variable("SHADOWIB_KILL_ON", options.kill_on);
   if (options.keep > 0) export_variable("SHADOWIB_KEEP", std::to_string(options.keep));
@@ -196,7 +200,12 @@ HistoryEvent started_event(const RunOptions& options) {
 Status take_variables(RunOptions* options) {
   if (options->backend.empty()) SHADOWIB_TRY(backend_variable(&options->backend));
   if (options->backend.empty()) options->backend = "auto";
-  if (options->interval_s == 0) SHADOWIB_TRY(seconds_variable("INTERVAL"));
+  std::string interval = options->interval.empty() ? environment("INTERVAL") : options->interval;
+  if (interval != kAutoInterval && options->interval.empty()) SHADOWIB_TRY(seconds_variable("INTERVAL"));
+  if (options->mtbf_s == 0) SHADOWIB_TRY(seconds_variable("MTBF"));
+  if (interval == kAutoInterval && options->mtbf_s == 0 && environment("MTBF").empty())
+    return Status(Code::kUsage, EINVAL,
+                  "--interval auto needs --mtbf S, the mean time between failures of all the job's hosts together");
   return options->timeout_s == 0 ? seconds_variable("TIMEOUT") : Status();
 }
 
@@ -289,8 +298,17 @@ void add_run(Command& program) {
       ->type_name("LEVEL");
   add_network(command, &options->network);
   add_store_options(command, &options->store_options);
-  command->add_option("--interval", options->interval_s, "Take a checkpoint every S seconds")
-      ->between(0.001, 1e8, "seconds")
+  command
+      ->add_option("--interval", options->interval,
+                   "Take a checkpoint every S seconds, or auto: as often as loses\nthe least work, by --mtbf and the "
+                   "pauses so far")
+      ->between_or(0.001, 1e8, "seconds", kAutoInterval)
+      ->type_name("S");
+  command
+      ->add_option("--mtbf", options->mtbf_s,
+                   "For --interval auto: mean time between failures of all the\njob's hosts together; default "
+                   "$SHADOWIB_MTBF")
+      ->between(0.001, 1e9, "seconds")
       ->type_name("S");
   command
       ->add_option("--checkpoint-on", options->checkpoint_on,

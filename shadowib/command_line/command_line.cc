@@ -106,6 +106,14 @@ Option* Option::between(double least, double most, std::string things) {
                         number >= least && number <= most;
                });
 }
+Option* Option::between_or(double least, double most, std::string things, std::string word) {
+  return check(
+      "no number of " + things + " from " + number_text(least) + " to " + number_text(most) + ", nor " + word,
+      [least, most, word](const std::string& text) {
+        double number = 0;
+        return text == word || (CLI::detail::lexical_cast(text, number) && number >= least && number <= most);
+      });
+}
 Option* Option::above(double bound) {
   return check("no number above " + number_text(bound), [bound](const std::string& text) {
     double number = 0;

@@ -30,6 +30,8 @@ class Option {
   Option* delimiter(char separator);
   // Rules for the value. A complaint tells them.
   Option* between(double least, double most, std::string things = "");  // a number of these
+  // The same for an option that takes words, or `word`.
+  Option* between_or(double least, double most, std::string things, std::string word);
   Option* above(double bound);
   Option* one_of(std::vector<std::string> words);
   Option* not_empty(std::string thing);  // a script's unset variable must not mean the default

@@ -246,6 +246,11 @@ class Run(Tree):
         self.shadowib("run", "--nonsense", "--", "true", code=125)
         self.shadowib("run", "--backend", "other", "--", "true", code=125)
         self.shadowib("run", "--interval", "-1", "--", "true", code=125)
+        for env in ({}, {"SHADOWIB_INTERVAL": "auto"}):
+            words = ("--interval", "auto") if not env else ()
+            self.assertIn("needs --mtbf", self.shadowib("run", *words, "--", "true", env=env, code=125).stderr)
+            seen = self.run_show(*words, "--mtbf", "3600", env=env)["env"]
+            self.assertEqual((seen["SHADOWIB_INTERVAL"], seen["SHADOWIB_MTBF"]), ("auto", "3600"))
         self.shadowib("run", "--keep", "0", "--", "true", code=125)
         self.shadowib("run", "--timeout", "0", "--", "true", code=125)
         self.shadowib("run", "--cpu", "x86-64-v5", "--", "true", code=125)
@@ -440,8 +445,9 @@ class Words(Tree):
             self.assertLess(len(done.stderr), 200, done.stderr)
 
     def test_a_wrong_number_is_named_with_what_may_stand_in_its_place(self):
-        for words, thing in {("run", "--interval", "abc", "--", "true"): "seconds from 0.001 to 100000000",
-                             ("run", "--interval", "nan", "--", "true"): "seconds from 0.001 to 100000000",
+        for words, thing in {("run", "--interval", "abc", "--", "true"): "seconds from 0.001 to 100000000, nor auto",
+                             ("run", "--interval", "nan", "--", "true"): "seconds from 0.001 to 100000000, nor auto",
+                             ("run", "--mtbf", "0", "--", "true"): "seconds from 0.001 to 1000000000",
                              ("run", "--timeout", "-1", "--", "true"): "seconds from 0.001 to 2000000",
                              ("checkpoint", "--timeout", "inf"): "seconds from 0.001 to 2000000",
                              ("checkpoint", "--keep", "0"): "sets from 1 to 1000000",

@@ -265,6 +265,20 @@ class Operate(unittest.TestCase):
             time.sleep(0.01)
         self.assertIn("checkpoint", [e["event"] for e in self.events()])
 
+    def test_an_interval_is_chosen_by_the_pauses(self):
+        self.env["SHADOWIB_LOG"] = f"info:{self.top}/log"
+        mtbf = 2.0
+        server, client = self.start_job(options=("--interval", "auto", "--mtbf", mtbf, "--keep", 2))
+        said = []
+        while len(said) < 6:  # of both members
+            for process in (server, client):
+                self.assertIsNone(process.poll(), process.log.read_text())
+            said = re.findall(r"checkpoints stop the program for ([\d.]+) s: the next one is in ([\d.]+) s", (self.top / "log").read_text())
+            time.sleep(0.01)
+        for pause, interval in said:
+            young = (2 * float(pause) * mtbf) ** 0.5 if float(pause) < mtbf / 2 else mtbf
+            self.assertAlmostEqual(float(interval), young, delta=0.1 * young)
+
     def test_no_checkpoint_fails_for_its_history(self):
         self.start_job()
         shutil.rmtree(self.dir / "history")
