@@ -24,6 +24,7 @@
 #include "hooks/threads/fault.h"
 #include "hooks/threads/stop.h"
 #include "hooks/threads/thread_judge.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/log.h"
 #include "shadowib/base/spare_descriptors.h"
@@ -99,7 +100,7 @@ Status await_cut() {
   constexpr int kStepMs = 100;
   if (g_job.info.awaits_cut == 0) return {};
   const std::string prefix = std::string(g_job.info.epoch) + "/restart/";
-  const std::int64_t deadline_ns = monotonic_ns() + barrier_ms(g_job.info) * std::int64_t{1'000'000};
+  const Deadline deadline = Deadline::in_ms(barrier_ms(g_job.info));
   std::uint64_t token = 0;
   for (;;) {
     std::string text;
@@ -108,7 +109,7 @@ Status await_cut() {
     if (cut) return {};
     SHADOWIB_TRY(g_job.exchange->get(prefix + "abort", &text, &aborted));
     if (aborted) return Status::of(Code::kAborted, 0, "the restart was given up: %.300s", text.c_str());
-    if (monotonic_ns() >= deadline_ns)
+    if (deadline.has_passed())
       return Status(Code::kTimeout, 0, "the restart command has not rolled back the files in time");
     const Status status = g_job.exchange->watch(prefix + "cut", &token, kStepMs, -1);
     if (!status.ok() && status.code() != Code::kTimeout) return status;

@@ -22,6 +22,7 @@
 #include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
 #include "hooks/threads/fault.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/remove_below.h"
@@ -105,7 +106,7 @@ class Drive {
   MemberTables tables_;  // of descriptors
   NearHosts hosts_;      // of a near store
   std::uint32_t number_ = 0;
-  std::int64_t deadline_ns_ = 0;
+  Deadline deadline_ = Deadline::in_ms(0);
   std::int64_t silence_ns_ = 0;  // CLOCK_MONOTONIC of the next look at members that do not answer
   bool left_early_ = false, requested_ = false;
   bool unheard_ = false;  // a member cannot answer, so nobody waits for its word
@@ -154,7 +155,6 @@ Status Drive::request() {
   SHADOWIB_TRY(store_->stage(view_.job, &staging_, &number_));
   std::string list;
   for (const auto& member : members_) list += (list.empty() ? "" : ",") + std::to_string(member.index);
-  const std::int64_t left_ms = (deadline_ns_ - monotonic_ns()) / 1000000;
   requested_ = true;
   SHADOWIB_TRY(
       view_.exchange->publish(view_.key("control/checkpoint"),
@@ -164,7 +164,7 @@ Status Drive::request() {
                                              {"set", set_id_},
                                              {"near", options_.store.is_near() ? options_.near_place : ""},
                                              {"keepers", options_.store.has_copies() ? "1" : "0"},
-                                             {"timeout_ms", std::to_string(std::max<std::int64_t>(left_ms, 1))},
+                                             {"timeout_ms", std::to_string(std::max(deadline_.left_ms(), 1))},
                                              {"last", attempt_ < kPassingAttempts ? "0" : "1"},
                                              {"kill", options_.kill ? "1" : "0"}})));
   return fault_point(Phase::kRequested);
@@ -217,7 +217,7 @@ Status Drive::check_members() {
                       gone ? "ended" : "died");
   }
   SHADOWIB_TRY(judge_silent());
-  if (monotonic_ns() >= deadline_ns_) {
+  if (deadline_.has_passed()) {
     for (const auto& member : members_) {
       Fields fields;
       bool found = false;
@@ -282,7 +282,7 @@ Status Drive::commit(CheckpointReport* report) {
   SHADOWIB_TRY(fault_point(Phase::kCollected));
   if (options_.store.is_near()) describe_placement(options_.store, options_.near_place, hosts_.host_of, &manifest);
   if (options_.store.has_copies()) {
-    SHADOWIB_TRY(make_copies(view_.directory, hosts_, deadline_ns_, &manifest));
+    SHADOWIB_TRY(make_copies(view_.directory, hosts_, deadline_.at_ns(), &manifest));
     SHADOWIB_TRY(fault_point(Phase::kCopied));
   }
   SHADOWIB_TRY(check_members());
@@ -300,7 +300,7 @@ Status Drive::commit(CheckpointReport* report) {
 // Publishes how it ended and waits, bounded, until every member goes on (or is dead).
 void Drive::tell_outcome(const Fields& fields, bool ended_by_kill) {
   if (!view_.exchange->publish(key("outcome"), encode_fields(fields)).ok() || unheard_) return;
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{kResumeWaitMs} * 1000000;
+  const Deadline deadline = Deadline::in_ms(kResumeWaitMs);
   std::uint64_t token = 0;
   for (;;) {
     bool waiting = false;
@@ -311,7 +311,7 @@ void Drive::tell_outcome(const Fields& fields, bool ended_by_kill) {
       if (!ended_by_kill) (void)view_.exchange->get(key("done/" + index), &value, &done).ok();
       waiting = waiting || (!done && is_alive(view_.alive(index)));
     }
-    if (!waiting || monotonic_ns() >= deadline) return;
+    if (!waiting || deadline.has_passed()) return;
     (void)view_.exchange->watch(key("done"), &token, ended_by_kill ? 5 : kSliceMs, -1).ok();
   }
 }
@@ -364,7 +364,7 @@ Status Drive::drive(CheckpointReport* report) {
 }
 
 Status Drive::run(CheckpointReport* report) {
-  deadline_ns_ = monotonic_ns() + std::int64_t{options_.timeout_ms} * 1000000;
+  deadline_ = Deadline::in_ms(options_.timeout_ms);
   silence_ns_ = monotonic_ns() + kSilenceNs;
   SHADOWIB_TRY(take_number());
   SHADOWIB_TRY(find_members());
@@ -391,7 +391,7 @@ Status Drive::run(CheckpointReport* report) {
 }  // namespace
 
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report) {
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{options.timeout_ms} * 1000000;
+  const Deadline deadline = Deadline::in_ms(options.timeout_ms);
   CheckpointOptions left = options;  // in which all attempts have to end
   Status refusal;                    // of attempts before; tells more than that the rest was too little for another
   for (int attempt = 1;; ++attempt) {
@@ -405,8 +405,8 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
       refusal = status;
       raw_sleep_ms(attempt * kPassingMs);
     }
-    left.timeout_ms = static_cast<int>((deadline - monotonic_ns()) / 1000000);
-    if (left.timeout_ms <= 0) return status;
+    left.timeout_ms = deadline.left_ms();
+    if (left.timeout_ms == 0) return status;
   }
 }
 

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "hooks/job/protocol.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/shared_names.h"
 
@@ -114,18 +115,18 @@ Status list_members(const JobView& view, std::vector<MemberStatus>* members) {
 }
 
 Status wait_for_joining(const JobView& view, int timeout_ms) {
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const Deadline deadline = Deadline::in_ms(timeout_ms);
   std::uint64_t token = 0;
   for (;;) {
     bool joining = false, coming = false;
     SHADOWIB_TRY(anybody_coming_back(view, &coming));
     SHADOWIB_TRY(anybody_joining(view, &joining));
     if (!joining && !coming) return {};
-    if (monotonic_ns() >= deadline && coming)
+    if (deadline.has_passed() && coming)
       return Status::of(Code::kBusy, 0,
                         "a restart of job %.100s has not brought all its members back after %d ms; try again",
                         view.job.c_str(), timeout_ms);
-    if (monotonic_ns() >= deadline)
+    if (deadline.has_passed())
       return Status::of(Code::kBusy, 0, "a process was still joining job %.100s after %d ms; try again",
                         view.job.c_str(), timeout_ms);
     Status status = view.exchange->watch(view.key("member"), &token, kStepMs, -1);
@@ -144,7 +145,7 @@ Status query_status(const std::string& directory, const std::string& job, const 
   SHADOWIB_TRY(open_job(directory, job, exchange, &view));
   if (epoch != nullptr) *epoch = view.epoch;
   SHADOWIB_TRY(list_members(view, members));
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const Deadline deadline = Deadline::in_ms(timeout_ms);
   std::uint64_t n = latest_status_number(view) + 1;
   SHADOWIB_TRY(view.exchange->publish(view.key("control/status"), encode_fields({{"n", std::to_string(n)}})));
   const std::string answers = "status/" + std::to_string(n);
@@ -158,10 +159,9 @@ Status query_status(const std::string& directory, const std::string& job, const 
       if (!member.answered) member.alive = is_alive(view.alive(std::to_string(member.index)));
       waiting = waiting || (member.alive && !member.answered);
     }
-    const std::int64_t left_ms = (deadline - monotonic_ns()) / 1000000;
-    if (!waiting || left_ms <= 0) break;
-    Status status =
-        view.exchange->watch(view.key(answers), &token, static_cast<int>(std::min<std::int64_t>(left_ms, 100)), -1);
+    const int left_ms = deadline.left_ms();
+    if (!waiting || left_ms == 0) break;
+    Status status = view.exchange->watch(view.key(answers), &token, std::min(left_ms, 100), -1);
     if (!status.ok() && status.code() != Code::kTimeout) return status;
   }
   for (const auto& member : *members)

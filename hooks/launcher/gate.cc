@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {
@@ -49,12 +50,12 @@ LauncherCall::~LauncherCall() {
 void note_library_thread() { g_library_thread.store(static_cast<int>(::syscall(SYS_gettid))); }
 
 Status close_launcher_gate(int timeout_ms) {
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const Deadline deadline = Deadline::in_ms(timeout_ms);
   g_closed.store(1);
   std::uint32_t inside = 0;
   while ((inside = g_inside.load()) != 0) {
-    const std::int64_t left = deadline - monotonic_ns();
-    if (left <= 0) break;
+    const std::int64_t left = deadline.left_ns();
+    if (left == 0) break;
     futex_wait(&g_inside, inside, left);
   }
   if (inside == 0) return {};

@@ -26,6 +26,7 @@
 #include "hooks/imager/descriptors/capture/launcher_process.h"
 #include "hooks/job/job_directory.h"
 #include "hooks/store/files.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/in_child.h"
 #include "shadowib/exchange/exchange.h"
@@ -148,12 +149,12 @@ Status try_place(const std::string& path, RedisPlace* settled) {
 }
 
 Status await_place(const std::string& path, RedisPlace* settled) {
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{kWaitMs} * 1000000;
+  const Deadline deadline = Deadline::in_ms(kWaitMs);
   // From 10 ms to 250 ms: a thousand ranks may wait for rank 0, by a file server.
   for (long interval_ms = 10;; interval_ms = std::min(interval_ms * 2, 250L)) {
     const Status status = try_place(path, settled);
     if (status.ok() || status.code() == Code::kVersion) return status;
-    if (monotonic_ns() >= deadline)
+    if (deadline.has_passed())
       return Status::of(Code::kTimeout, ETIMEDOUT,
                         "exchange pmix: rank 0 of the launch has started no server within %d s (%.150s); start all "
                         "ranks by shadowib, with the same --dir, --job and --exchange",

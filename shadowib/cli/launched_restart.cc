@@ -9,6 +9,7 @@
 
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 
@@ -146,12 +147,12 @@ Status LaunchedRestart::gather(const std::string& exchange, const std::string& j
                : Status::of(Code::kBusy, 0,
                             "rank %d of this launch has restarted a set of job %.64s before; start another launcher",
                             launched_.rank, job.c_str());
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_s} * 1'000'000'000;
+  const Deadline deadline = Deadline::in_ms(timeout_s * std::int64_t{1000});
   std::uint64_t token = 0;
   for (std::string missing;;) {
     SHADOWIB_TRY(read_hosts(&missing));
     if (missing.empty()) break;
-    if (monotonic_ns() >= deadline)
+    if (deadline.has_passed())
       return Status::of(Code::kTimeout, 0, "after %d s rank %.200s of the launcher's %d has not come", timeout_s,
                         missing.c_str(), launched_.size);
     const Status watched = exchange_->watch(key("host", -1), &token, kLookMs, -1);

@@ -9,6 +9,7 @@
 
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/jobs.h"
@@ -34,8 +35,8 @@ bool stays_alive(const std::string& directory, const std::string& job, std::stri
   if (!job_alive(directory, job, who)) return false;
   Progress progress;
   progress.step("waiting for the end of " + *who);
-  for (const std::int64_t deadline = monotonic_ns() + kEndingNs; job_alive(directory, job, who); ::usleep(20000))
-    if (monotonic_ns() >= deadline) return true;
+  for (const Deadline deadline = Deadline::in_ns(kEndingNs); job_alive(directory, job, who); ::usleep(20000))
+    if (deadline.has_passed()) return true;
   return false;
 }
 
@@ -43,9 +44,8 @@ bool stays_alive(const std::string& directory, const std::string& job, std::stri
 class SharingLock {
  public:
   explicit SharingLock(const std::string& path) {
-    const std::int64_t deadline = monotonic_ns() + kSharingNs;
-    while ((fd_ = hold_alive_lock(path)) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) &&
-           monotonic_ns() < deadline)
+    const Deadline deadline = Deadline::in_ns(kSharingNs);
+    while ((fd_ = hold_alive_lock(path)) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !deadline.has_passed())
       ::usleep(20000);
     error_ = fd_ < 0 ? errno : 0;
   }
@@ -177,7 +177,7 @@ Status RestartPlace::lost(std::string* text) {
 
 Status RestartPlace::await_others(int timeout_s) {
   Progress progress;
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_s} * 1'000'000'000;
+  const Deadline deadline = Deadline::in_ms(timeout_s * std::int64_t{1000});
   std::uint64_t token = 0;
   for (bool told = false;;) {
     std::vector<std::string> started;
@@ -194,7 +194,7 @@ Status RestartPlace::await_others(int timeout_s) {
     Status status;
     if (!gone.empty())
       status = Status::of(Code::kAborted, 0, "the command that was to restart member %.100s is gone", gone.c_str());
-    else if (monotonic_ns() >= deadline)
+    else if (deadline.has_passed())
       status = Status::of(Code::kTimeout, 0,
                           "after %d s nobody restarts member %.100s; start that share with --members %.100s",
                           timeout_s, missing.c_str(), missing.c_str());

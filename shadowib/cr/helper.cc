@@ -9,6 +9,7 @@
 #include "hooks/raw/raw_signal.h"
 #include "hooks/threads/fault.h"
 #include "hooks/threads/stop.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/objects/backend.h"
 
@@ -64,9 +65,9 @@ Status start_helper() {
 Status park_helper(int timeout_ms) {
   if (!g_running) return {};
   g_park = 1;
-  std::int64_t deadline = monotonic_ns() + static_cast<std::int64_t>(timeout_ms) * 1000000;
+  const Deadline deadline = Deadline::in_ms(timeout_ms);
   while (g_parked.load() == 0) {
-    if (monotonic_ns() > deadline)
+    if (deadline.has_passed())
       return Status::of(Code::kTimeout, 0, "the helper thread did not leave the backend within %d ms", timeout_ms);
     if (g_backend.wake != nullptr) g_backend.wake();
     futex_wake(&g_park, 1);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/shared_names.h"
 #include "shadowib/exchange/directory_waiter.h"
@@ -252,7 +253,7 @@ Status DirectoryExchange::count_entries(const std::string& directory, std::strin
 
 Status DirectoryExchange::do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                                      std::string_view abort_key) {
-  const std::int64_t start = monotonic_ns(), deadline = start + std::int64_t{timeout_ms} * 1000000;
+  const Deadline looked = Deadline::in_ns(kBarrierSpinNs), deadline = Deadline::in_ms(timeout_ms);
   const std::string directory = file_of(name, '@'), entry = directory + "/" + std::string(member);
   const std::string abort = abort_key.empty() ? std::string() : file_of(abort_key, '=');
   int err = with_parents(entry, [&] {
@@ -270,14 +271,13 @@ Status DirectoryExchange::do_barrier(std::string_view name, std::string_view mem
     SHADOWIB_TRY(count_entries(directory, name, n, &complete));
     if (complete) return {};
     if (!abort.empty() && exists(abort)) return given_up(name, abort_key);
-    std::int64_t now = monotonic_ns();
-    if (now >= deadline) return incomplete(name, n, timeout_ms);
-    if (now - start < kBarrierSpinNs) {
+    if (deadline.has_passed()) return incomplete(name, n, timeout_ms);
+    if (!looked.has_passed()) {
       ::syscall(SYS_sched_yield);
       continue;
     }
     if (armed) {
-      waiter->wait(deadline - now, -1);
+      waiter->wait(deadline.left_ns(), -1);
       continue;
     }
     armed = true;
@@ -322,7 +322,7 @@ Status DirectoryExchange::fingerprint(const std::string& directory, OwnedFd* hel
 
 Status DirectoryExchange::do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
   const std::string directory(prefix.empty() ? "." : prefix);
-  const std::int64_t deadline = timeout_ms < 0 ? -1 : monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const Deadline deadline = Deadline::in_ms_or_never(timeout_ms);
   const std::string sleep_in = path_ + "/" + directory;
   WaiterLease waiter(waiters_, sleep_in);
   for (bool made = false;;) {
@@ -334,9 +334,8 @@ Status DirectoryExchange::do_watch(std::string_view prefix, std::uint64_t* token
       *token = now_there;
       return {};
     }
-    std::int64_t left = deadline < 0 ? -1 : deadline - monotonic_ns();
-    if (deadline >= 0 && left <= 0) return unchanged(prefix, timeout_ms);
-    if (waiter->wait(left, cancel_fd)) return {};
+    if (deadline.has_passed()) return unchanged(prefix, timeout_ms);
+    if (waiter->wait(timeout_ms < 0 ? -1 : deadline.left_ns(), cancel_fd)) return {};
   }
 }
 

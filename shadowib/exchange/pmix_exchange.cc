@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/redis_pool.h"
 
@@ -110,26 +111,23 @@ Status PmixExchange::do_list(std::string_view prefix, std::vector<std::string>* 
 
 Status PmixExchange::do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                                 std::string_view abort_key) {
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const Deadline deadline = Deadline::in_ms(timeout_ms);
   for (;;) {
-    const std::int64_t left_ms = std::max<std::int64_t>((deadline - monotonic_ns()) / 1000000, 0);
-    const int sleep_ms = static_cast<int>(std::min<std::int64_t>(left_ms, kSleepMs));
+    const int left_ms = deadline.left_ms(), sleep_ms = std::min(left_ms, kSleepMs);
     const std::string count = std::to_string(n), sleep = std::to_string(sleep_ms);
     std::unique_ptr<RedisReply> answer;
     SHADOWIB_TRY(ask({"BARRIER", prefix_, name, member, count, sleep, abort_key}, name, Kind::kNumber, &answer,
                      sleep_ms + kLateMs));
     if (answer->number == 1) return {};
     if (answer->number == 0) return given_up(name, abort_key);
-    if (monotonic_ns() >= deadline || sleep_ms == left_ms) return incomplete(name, n, timeout_ms);
+    if (deadline.has_passed() || sleep_ms == left_ms) return incomplete(name, n, timeout_ms);
   }
 }
 
 Status PmixExchange::do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
-  const std::int64_t deadline = timeout_ms < 0 ? -1 : monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const Deadline deadline = Deadline::in_ms_or_never(timeout_ms);
   for (;;) {
-    const std::int64_t left_ms =
-        deadline < 0 ? INT64_MAX : std::max<std::int64_t>((deadline - monotonic_ns()) / 1000000, 0);
-    const int sleep_ms = static_cast<int>(std::min<std::int64_t>(left_ms, kSleepMs));
+    const int left_ms = deadline.left_ms(), sleep_ms = std::min(left_ms, kSleepMs);
     const std::string seen = std::to_string(*token), sleep = std::to_string(sleep_ms);
     std::unique_ptr<RedisReply> answer;
     bool cancelled = false;

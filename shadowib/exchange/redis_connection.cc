@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "shadowib/base/arena.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/secret_scope.h"
 #include "shadowib/base/unowned_descriptors.h"
@@ -149,12 +150,11 @@ Status redis_error(const std::string& shown, std::string_view error, const char*
 }
 
 // How long to wait for the server, and until when.
-struct RedisConnection::Patience {
-  explicit Patience(int patience_ms) : ms(patience_ms), deadline(monotonic_ns() + std::int64_t{ms} * 1000000) {}
-  std::int64_t left_ns() const { return std::max<std::int64_t>(deadline - monotonic_ns(), 0); }
+struct RedisConnection::Bound {
+  explicit Bound(int bound_ms) : ms(bound_ms), deadline(Deadline::in_ms(bound_ms)) {}
 
   int ms;
-  std::int64_t deadline;
+  Deadline deadline;
 };
 
 RedisConnection::RedisConnection(const RedisPlace& place)
@@ -207,7 +207,7 @@ Status RedisConnection::connect(const RedisPlace& place, int patience_ms) {
   set_option(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, 3);
   if (::syscall(SYS_connect, socket_.get(), &storage, length) == 0) return {};
   if (errno != EINPROGRESS && errno != EINTR) return failed(errno, "cannot connect");
-  SHADOWIB_TRY(wait(POLLOUT, Patience(patience_ms), -1, nullptr));
+  SHADOWIB_TRY(wait(POLLOUT, Bound(patience_ms), -1, nullptr));
   int err = 0;
   socklen_t size = sizeof(err);
   ::syscall(SYS_getsockopt, socket_.get(), SOL_SOCKET, SO_ERROR, &err, &size);
@@ -219,11 +219,11 @@ Status RedisConnection::secure(const RedisPlace& place, int patience_ms) {
   if (tls.server_name.empty()) tls.server_name = place.host;
   SHADOWIB_TRY(TlsSession::begin(tls, shown_, socket_.get(), &tls_));
   // One bound for all of it: who answers may be anybody yet.
-  const Patience patience(patience_ms);
+  const Bound bound(patience_ms);
   while (tls_->shake_hands() != 0) {
     if (errno != EAGAIN) return lost("the server ends the handshake of TLS");
     // Of one that always has something to say a wait would find no end.
-    const Status waited = patience.left_ns() == 0 ? silent(patience) : wait(tls_->waits_for(), patience, -1, nullptr);
+    const Status waited = bound.deadline.has_passed() ? silent(bound) : wait(tls_->waits_for(), bound, -1, nullptr);
     if (waited.error() == ETIMEDOUT)
       return Status::of(Code::kIo, ETIMEDOUT,
                         "exchange %.150s: no answer to the handshake of TLS for %d ms; does the server run? If it is "
@@ -296,23 +296,23 @@ bool RedisConnection::stale() const {
   return ::syscall(SYS_ppoll, &fd, 1, &none, nullptr, _NSIG / 8) != 0;
 }
 
-Status RedisConnection::silent(const Patience& patience) const {
+Status RedisConnection::silent(const Bound& bound) const {
   return Status::of(Code::kIo, ETIMEDOUT,
                     "exchange %.150s: the server has not answered for %d ms; does it run, and "
                     "is the network there?",
-                    shown_.c_str(), patience.ms);
+                    shown_.c_str(), bound.ms);
 }
 
-Status RedisConnection::wait(short events, const Patience& patience, int cancel_fd, bool* cancelled) {
+Status RedisConnection::wait(short events, const Bound& bound, int cancel_fd, bool* cancelled) {
   for (;;) {
-    const std::int64_t left = patience.left_ns();
+    const std::int64_t left = bound.deadline.left_ns();
     pollfd fds[2] = {{socket_.get(), events, 0}, {cancel_fd, POLLIN, 0}};
     timespec limit{left / 1000000000, left % 1000000000};
     const long ready = ::syscall(SYS_ppoll, fds, 2, &limit, nullptr, _NSIG / 8);
     if (cancel_fd >= 0 && fds[1].revents != 0) *cancelled = true;
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return failed(errno, "cannot wait for it");
-    if (ready == 0 && left == 0) return silent(patience);
+    if (ready == 0 && left == 0) return silent(bound);
   }
 }
 
@@ -326,7 +326,7 @@ Status RedisConnection::send_all(int patience_ms, int cancel_fd, bool* cancelled
     }
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno != EAGAIN) return lost("the connection is lost");
-    SHADOWIB_TRY(wait(events, Patience(patience_ms), cancel_fd, cancelled));
+    SHADOWIB_TRY(wait(events, Bound(patience_ms), cancel_fd, cancelled));
     if (cancelled != nullptr && *cancelled) return {};
   }
   if (output_.capacity() > kKeptOutput) output_ = std::string();
@@ -342,7 +342,7 @@ Status RedisConnection::exchange(std::size_t count, int patience_ms, RedisAnswer
   char buffer[kReadBytes];
   bool more = false;  // an answer is hardly ever there at once, and the rest of one mostly is
   short events = POLLIN;
-  Patience patience(patience_ms);
+  Bound bound(patience_ms);
   while (cancelled == nullptr || !*cancelled) {
     for (std::unique_ptr<RedisReply> reply; answers->size() < count; answers->push_back(std::move(reply))) {
       if (!replies_.next(&reply))
@@ -350,18 +350,18 @@ Status RedisConnection::exchange(std::size_t count, int patience_ms, RedisAnswer
       if (reply == nullptr) break;
     }
     if (answers->size() == count) return {};
-    if (!more) SHADOWIB_TRY(wait(events, patience, cancel_fd, cancelled));
+    if (!more) SHADOWIB_TRY(wait(events, bound, cancel_fd, cancelled));
     if (cancelled != nullptr && *cancelled) break;
     const long got = receive_some(buffer, sizeof(buffer), &events);
     more = got > 0;
     answered_ = answered_ || more;
     if (got > 0 && !replies_.feed({buffer, static_cast<std::size_t>(got)}))
       return failed(EPROTO, launched_ ? "what answers is another server" : "what answers is no Redis server");
-    if (more) patience = Patience(patience_ms);
+    if (more) bound = Bound(patience_ms);
     if (more || (got < 0 && errno == EINTR)) continue;
     if (got < 0 && errno == EAGAIN) {
       // TLS has words that are no answer, and a wait for those would find no end.
-      if (patience.left_ns() == 0) return silent(patience);
+      if (bound.deadline.has_passed()) return silent(bound);
       continue;
     }
     const int err = got == 0 ? ECONNRESET : errno;

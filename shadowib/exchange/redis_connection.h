@@ -45,7 +45,7 @@ class RedisConnection {
   bool stale() const;
 
  private:
-  struct Patience;
+  struct Bound;
   explicit RedisConnection(const RedisPlace& place);
   // Whether it is an image's: by its number the socket is somebody else's by now.
   bool gone() const;
@@ -60,8 +60,8 @@ class RedisConnection {
   long receive_some(char* to, std::size_t bytes, short* events);
   Status lost(const char* what) const;  // by errno
   // Waits for `events`, or *cancelled; else silent().
-  Status wait(short events, const Patience& patience, int cancel_fd, bool* cancelled);
-  Status silent(const Patience& patience) const;  // ETIMEDOUT
+  Status wait(short events, const Bound& bound, int cancel_fd, bool* cancelled);
+  Status silent(const Bound& bound) const;  // ETIMEDOUT
   Status send_all(int patience_ms, int cancel_fd, bool* cancelled);
 
   const std::string shown_;

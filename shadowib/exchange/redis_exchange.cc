@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/redis_pool.h"
 #include "shadowib/exchange/redis_script.h"
@@ -264,7 +265,7 @@ long long count_in(const RedisReply& answer, std::string_view name) {
 
 Status RedisExchange::do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                                  std::string_view abort_key) {
-  const std::int64_t deadline = monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const Deadline deadline = Deadline::in_ms(timeout_ms);
   const int patience_ms = std::min(std::max(timeout_ms, 0) + kLateMs, RedisConnection::kPatienceMs);
   const std::string wanted = std::to_string(n);
   const std::string opened = redis_key("o", name), aborted = redis_key("v", parent_of(abort_key));
@@ -275,9 +276,8 @@ Status RedisExchange::do_barrier(std::string_view name, std::string_view member,
     // Who finds everybody entered passes, even if the abort key exists by then: all that still wait decide alike.
     if (entered->items[0]->number >= n) return {};
     if (entered->items[1]->number != 0) return given_up(name, abort_key);
-    const std::int64_t left_ms = (deadline - monotonic_ns()) / 1000000;
-    if (left_ms <= 0) return incomplete(name, n, timeout_ms);
-    const int sleep_ms = static_cast<int>(std::min<std::int64_t>(left_ms, kSleepMs));
+    const int sleep_ms = std::min(deadline.left_ms(), kSleepMs);
+    if (sleep_ms == 0) return incomplete(name, n, timeout_ms);
     Lease lease(pool_);
     SHADOWIB_TRY(lease.take(patience_ms));
     std::vector<std::string_view> words{"XREAD", "COUNT", "1", "BLOCK"};
@@ -295,11 +295,9 @@ Status RedisExchange::do_barrier(std::string_view name, std::string_view member,
 
 Status RedisExchange::do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {
   const std::string subject(prefix), stream = redis_key("v", prefix);
-  const std::int64_t deadline = timeout_ms < 0 ? -1 : monotonic_ns() + std::int64_t{timeout_ms} * 1000000;
+  const Deadline deadline = Deadline::in_ms_or_never(timeout_ms);
   for (;;) {
-    const std::int64_t left_ms =
-        deadline < 0 ? kSleepMs : std::max<std::int64_t>((deadline - monotonic_ns()) / 1000000, 0);
-    const int sleep_ms = static_cast<int>(std::min<std::int64_t>(left_ms, kSleepMs));
+    const int sleep_ms = std::min(deadline.left_ms(), kSleepMs);
     Lease lease(pool_);
     SHADOWIB_TRY(lease.take(std::min(sleep_ms + kLateMs, RedisConnection::kPatienceMs)));
     const bool sleeps = *token != 0 && sleep_ms != 0;
@@ -319,7 +317,7 @@ Status RedisExchange::do_watch(std::string_view prefix, std::uint64_t* token, in
       *token = now;
       return {};
     }
-    if (deadline >= 0 && monotonic_ns() >= deadline) return unchanged(prefix, timeout_ms);
+    if (deadline.has_passed()) return unchanged(prefix, timeout_ms);
   }
 }
 

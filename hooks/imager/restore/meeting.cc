@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "hooks/job/protocol.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {
 namespace {
 
-constexpr std::int64_t kPatienceNs = 120'000'000'000;
-constexpr int kStepMs = 100;
+constexpr int kPatienceMs = 120'000, kStepMs = 100;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ Status ExchangeMeeting::publish(const std::string& name, const std::string& valu
 
 Status ExchangeMeeting::await(const std::string& name, std::string* value) {
   SHADOWIB_TRY(open());
-  const std::int64_t deadline = monotonic_ns() + kPatienceNs;
+  const Deadline deadline = Deadline::in_ms(kPatienceMs);
   std::uint64_t token = 0;
   for (;;) {
     bool found = false, aborted = false;
@@ -35,7 +35,7 @@ Status ExchangeMeeting::await(const std::string& name, std::string* value) {
     if (found) return {};
     SHADOWIB_TRY(exchange_->get(key("abort"), &why, &aborted));
     if (aborted) return Status::of(Code::kAborted, 0, "another part of the restart gave up: %.300s", why.c_str());
-    if (monotonic_ns() >= deadline)
+    if (deadline.has_passed())
       return Status(Code::kTimeout, 0, "another part of the restart did not tell where to connect to its members");
     const Status status = exchange_->watch(key("meet"), &token, kStepMs, -1);
     if (!status.ok() && status.code() != Code::kTimeout) return status;

@@ -16,6 +16,7 @@
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
 #include "hooks/imager/descriptors/socket_options.h"
 #include "hooks/raw/proc.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 
 #ifndef SO_BUF_LOCK
@@ -112,8 +113,8 @@ Status prepare_descriptors(int timeout_ms) {
   SHADOWIB_TRY(list_descriptors(&fds));
   for (int fd : fds)
     if (is_tcp_connection(fd)) g_widened->push_back(widen(fd));
-  std::int64_t deadline = monotonic_ns() + static_cast<std::int64_t>(timeout_ms) * 1000000;
-  while (!drained(*g_widened) && monotonic_ns() < deadline) {
+  const Deadline deadline = Deadline::in_ms(timeout_ms);
+  while (!drained(*g_widened) && !deadline.has_passed()) {
     timespec pause{0,
                    500000};  // acknowledgements are the kernel's to send: there is nothing to wait on but the count
     ::nanosleep(&pause, nullptr);

@@ -21,6 +21,7 @@
 #include "hooks/imager/descriptors/remake/tcp_socket.h"
 #include "hooks/imager/descriptors/socket_options.h"
 #include "hooks/job/protocol.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib::descriptors {
@@ -76,18 +77,18 @@ std::string parse_address(const std::string& text, std::uint16_t port) {
   return {};
 }
 
-bool wait_for(int fd, short events, std::int64_t deadline) {
+bool wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
-    const std::int64_t left_ms = (deadline - monotonic_ns()) / 1'000'000;
-    if (left_ms <= 0) return false;
+    const int left_ms = deadline.left_ms();
+    if (left_ms == 0) return false;
     pollfd p{fd, events, 0};
-    const int rc = ::poll(&p, 1, static_cast<int>(left_ms));
+    const int rc = ::poll(&p, 1, left_ms);
     if (rc > 0) return true;
     if (rc < 0 && errno != EINTR) return false;
   }
 }
 
-bool read_exactly(int fd, char* to, std::size_t bytes, std::int64_t deadline) {
+bool read_exactly(int fd, char* to, std::size_t bytes, Deadline deadline) {
   while (bytes > 0) {
     if (!wait_for(fd, POLLIN, deadline)) return false;
     const ssize_t n = ::recv(fd, to, bytes, MSG_DONTWAIT);
@@ -104,8 +105,7 @@ bool connect_within(int fd, const std::string& address, int timeout_ms) {
   if (error == EINPROGRESS) {
     error = ETIMEDOUT;
     socklen_t length = sizeof(error);
-    if (wait_for(fd, POLLOUT, monotonic_ns() + std::int64_t{timeout_ms} * 1'000'000))
-      ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    if (wait_for(fd, POLLOUT, Deadline::in_ms(timeout_ms))) ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
   }
   ::fcntl(fd, F_SETFL, flags);
   errno = error;
@@ -209,12 +209,12 @@ class Apart {
 
   // Strangers that connect meanwhile are turned away, as if the port were closed.
   Status accept(Offer* offer) {
-    const std::int64_t deadline = monotonic_ns() + std::int64_t{kAcceptMs} * 1'000'000;
+    const Deadline deadline = Deadline::in_ms(kAcceptMs);
     while (wait_for(offer->listener, POLLIN, deadline)) {
       const int fd = ::accept4(offer->listener, nullptr, nullptr, SOCK_CLOEXEC);
       if (fd < 0) continue;
       char word[kWordBytes];
-      const std::int64_t patience = std::min(deadline, monotonic_ns() + std::int64_t{kConnectMs} * 1'000'000);
+      const Deadline patience = std::min(deadline, Deadline::in_ms(kConnectMs));
       if (read_exactly(fd, word, sizeof(word), patience) && std::string_view(word, sizeof(word)) == offer->word &&
           ::send(fd, &kWelcome, 1, MSG_NOSIGNAL) == 1) {
         keep(*offer->object, fd);
@@ -229,7 +229,7 @@ class Apart {
 
   Status await_welcome(const Object& o) {
     char byte = 0;
-    const std::int64_t deadline = monotonic_ns() + std::int64_t{kAcceptMs} * 1'000'000;
+    const Deadline deadline = Deadline::in_ms(kAcceptMs);
     if (read_exactly(ends_.at(&o), &byte, 1, deadline) && byte == kWelcome) return {};
     return restore_failure(Code::kTimeout, o, "its other end does not answer", 0);
   }
