@@ -47,7 +47,8 @@ bool Link::receive() {
     if (traits_.in_place && rx_begin_ == rx_end_) {
       std::size_t there;
       const char* begin = stream_->peek(&there);
-      if (there >= sizeof(FrameHeader) || (there > 0 && sink_.active)) {
+      // A payload that is still coming is read in one go, as far as it is there.
+      if (there >= (sink_.active ? sink_.remaining : sizeof(FrameHeader))) {
         Input in{begin, begin + there};
         if (!parse(&in, &frames)) return true;
         const std::size_t taken = there - in.left();
