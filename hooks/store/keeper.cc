@@ -44,6 +44,7 @@ class Service {
     const std::string& operation = field_text(request, "op");
     set_ = {field_text(request, "place"), options_.job, field_text(request, "set")};
     if (operation == "ping") return reply({});
+    if (operation == "collect") return collect(field_number(request, "dry_run") != 0);
     if (set_.place.empty() || set_.place[0] != '/' || !valid_set_id(set_.set_id))
       return reply(Status(Code::kVersion, 0, "the request names no set"));
     if (operation == "get") return get(field_text(request, "file"));
@@ -57,6 +58,14 @@ class Service {
   Status reply(const Status& status, Fields fields = {}) {
     fields.merge(fields_of_status(status));
     return peer_.send(fields);
+  }
+
+  Status collect(bool dry_run) {
+    std::vector<std::string> removed;
+    Fields fields;
+    const Status status = options_.collect ? options_.collect(dry_run, &removed) : Status();
+    for (std::size_t i = 0; i < removed.size(); ++i) fields["removed" + std::to_string(i)] = removed[i];
+    return reply(status, fields);
   }
 
   Status get(const std::string& file) {

@@ -18,8 +18,10 @@ struct KeeperOptions {
   std::vector<HostAddress> addresses;  // to listen on, besides loopback
   std::string domain;                  // "": the host
   std::function<bool()> wanted;        // asked now and then: false ends the keeper
-  std::function<void()> ready;         // called once it can be reached; may be empty
-  int turn_ms = 1000;                  // looks for its end each fifth of these
+  // Removes this host's images of the job that belong to no set; *removed are their directories. May be empty.
+  std::function<Status(bool dry_run, std::vector<std::string>* removed)> collect;
+  std::function<void()> ready;  // called once it can be reached; may be empty
+  int turn_ms = 1000;           // looks for its end each fifth of these
 };
 
 // Runs until nobody wants it or its job's directory is gone. kBusy: this host has one already.

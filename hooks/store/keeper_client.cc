@@ -93,4 +93,15 @@ Status ask_to_drop(const std::string& directory, const KeeperInfo& at, const Nea
   return of_host(at, call(*peer, request_of("drop", set), &reply));
 }
 
+Status ask_to_collect(const std::string& directory, const std::string& job, const KeeperInfo& at, bool dry_run,
+                      std::int64_t deadline_ns, std::vector<std::string>* removed) {
+  std::unique_ptr<PeerConnection> peer;
+  Fields reply;
+  SHADOWIB_TRY(of_host(at, open(directory, job, at, deadline_ns, &peer)));
+  SHADOWIB_TRY(of_host(at, call(*peer, {{"op", "collect"}, {"dry_run", dry_run ? "1" : "0"}}, &reply)));
+  for (const auto& [name, path] : reply)
+    if (name.starts_with("removed")) removed->push_back(path);
+  return {};
+}
+
 }  // namespace shadowib

@@ -27,4 +27,8 @@ Status ask_what_is_good(const std::string& directory, const KeeperInfo& at, cons
 Status ask_to_drop(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
                    std::int64_t deadline_ns);
 
+// Has the keeper remove its host's images of the job that belong to no set; *removed are their directories.
+Status ask_to_collect(const std::string& directory, const std::string& job, const KeeperInfo& at, bool dry_run,
+                      std::int64_t deadline_ns, std::vector<std::string>* removed);
+
 }  // namespace shadowib

@@ -1,22 +1,24 @@
 // shadowib gc: removes old sets, what interrupted checkpoints left, and the directories of dead jobs.
-#include <algorithm>
 #include <filesystem>
 
-#include "hooks/store/keeper_info.h"
-#include "hooks/store/near_place.h"
+#include "hooks/store/keeper_client.h"
 #include "hooks/store/store.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/base/this_host.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/near_sets.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
-#include "shadowib/cli/store_options.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr std::int64_t kCollectNs = 30'000'000'000;
 
 struct GcArguments {
   Common common;
@@ -47,23 +49,21 @@ class Collector {
     return {};
   }
 
-  // Images on this host that belong to no set. In this order (docs/internals/store.md): images, locks, sets.
+  // Images that belong to no set: here, and by their keepers on other hosts.
   Status near() {
-    std::vector<NearSet> images;
-    for (const std::string& place : near_places(directory_)) SHADOWIB_TRY(list_near_sets(place, directory_, &images));
-    std::erase_if(images, [this](const NearSet& set) { return checkpoint_running(directory_, set.job); });
-    if (images.empty()) return {};
-    std::vector<ListedSet> sets;
-    SHADOWIB_TRY(list_sets(directory_, &sets));
-    for (const NearSet& image : images) {
-      const bool wanted = std::any_of(sets.begin(), sets.end(), [&image](const ListedSet& set) {
-        return set.status.ok() ? set.manifest.set_id == image.set_id : set.manifest.job == image.job;
-      });
-      if (!wanted)
-        SHADOWIB_TRY(remove("images", image.path, [&image](const std::string&) {
-          return remove_near_set(image.place, image.job, image.set_id);
-        }));
-    }
+    std::vector<std::string> gone;
+    SHADOWIB_TRY(collect_near_images(directory_, "", arguments_.dry_run, &gone));
+    for (const std::string& path : gone) note("images", path);
+    for (const std::string& job : jobs_in(directory_))
+      for (const KeeperInfo& keeper : live_keepers(directory_, job)) {
+        if (keeper.host == shadowib::this_host()) continue;
+        std::vector<std::string> there;
+        if (const Status s =
+                ask_to_collect(directory_, job, keeper, arguments_.dry_run, monotonic_ns() + kCollectNs, &there);
+            !s.ok())
+          std::fprintf(stderr, "shadowib: images on host %s may stay: %s\n", keeper.name.c_str(), s.text());
+        for (const std::string& path : there) note("images", keeper.name + ":" + path);
+      }
     return {};
   }
 
@@ -135,10 +135,14 @@ class Collector {
   template <typename Remove>
   Status remove(const char* kind, const std::string& path, Remove how) {
     if (!arguments_.dry_run) SHADOWIB_TRY(how(path));
+    note(kind, path);
+    return {};
+  }
+
+  void note(const char* kind, const std::string& path) {
     removed_.push_back({{"kind", kind}, {"path", path}});
     if (!arguments_.common.json)
       std::printf("%s %s %s\n", arguments_.dry_run ? "would remove" : "removed", kind, path.c_str());
-    return {};
   }
 
   const GcArguments& arguments_;

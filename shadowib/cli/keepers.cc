@@ -17,6 +17,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/near_sets.h"
 #include "shadowib/cli/network.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/store_options.h"
@@ -160,6 +161,9 @@ int keeper(KeeperArguments& arguments) {
     const bool has_images =
         std::any_of(sets.begin(), sets.end(), [&options](const NearSet& set) { return set.job == options.job; });
     return has_images || job_alive(options.directory, options.job, &who);
+  };
+  options.collect = [&options](bool dry_run, std::vector<std::string>* removed) {
+    return collect_near_images(options.directory, options.job, dry_run, removed);
   };
   if (Status s = run_keeper(options); !s.ok()) return fail(common, s);
   return 0;

@@ -30,7 +30,7 @@ class Option {
   Option* delimiter(char separator);
   // Rules for the value. A complaint tells them.
   Option* between(double least, double most, std::string things = "");  // a number of these
-  // The same for an option that takes words, or `word`.
+  // Allows such a number or `word`, for an option that takes words.
   Option* between_or(double least, double most, std::string things, std::string word);
   Option* above(double bound);
   Option* one_of(std::vector<std::string> words);

@@ -50,6 +50,10 @@ class KeeperTest : public testing::Test {
     piece_ = {"member-0.img", content_.size(), hash_of(content_)};
     options_ = {.directory = directory(), .job = "job", .wanted = [this] { return wanted_.load() != 0; }};
     options_.turn_ms = 20;
+    options_.collect = [](bool dry_run, std::vector<std::string>* removed) {
+      *removed = {"/a b/one", "/a b/two"};
+      return dry_run ? Status(Code::kIo, EIO, "dry") : Status();
+    };
     options_.ready = [this] {
       ready_ = 1;
       futex_wake(&ready_, 1);
@@ -196,6 +200,15 @@ TEST_F(KeeperTest, RequestsCannotLeadOutOfTheSet) {
       refused({{"op", "pull"}, {"place", here_.place}, {"set", kSet}, {"pieces", "../x:1:" + std::string(32, '0')}}));
   EXPECT_TRUE(refused({{"op", "dance"}, {"place", here_.place}, {"set", kSet}}));
   EXPECT_EQ(read(here_), content_);
+}
+
+TEST_F(KeeperTest, CollectsByWhatItWasGiven) {
+  std::vector<std::string> removed;
+  ASSERT_TRUE(ask_to_collect(directory(), "job", keeper_, false, soon(), &removed).ok());
+  EXPECT_EQ(removed, (std::vector<std::string>{"/a b/one", "/a b/two"}));
+  const Status status = ask_to_collect(directory(), "job", keeper_, true, soon(), &removed);
+  EXPECT_EQ(status.code(), Code::kIo);
+  EXPECT_NE(std::string(status.text()).find("dry"), std::string::npos) << status.text();
 }
 
 TEST_F(KeeperTest, AHostHasOne) {
