@@ -163,8 +163,9 @@ static void unmapped_region(void) {
   make_pair(1 << 16);
   char* used = memory;
   struct ibv_mr* of_used = mr;
-  /* Far from where the kernel puts what asks for no place, or something else lies there before the checkpoint. */
-  char* gone = mmap((void*)0x300000000000, 1 << 16, PROT_READ | PROT_WRITE,
+  /* Far from where the kernel puts what asks for no place, or something else lies there before the checkpoint. Each
+     sanitizer leaves these addresses to the program. */
+  char* gone = mmap((void*)0x70000000, 1 << 16, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   CHECK(gone != MAP_FAILED);
   struct ibv_mr* of_gone = ibv_reg_mr(pd, gone, 1 << 16, IBV_ACCESS_LOCAL_WRITE);
