@@ -1,10 +1,10 @@
 #include "shadowib/exchange/directory_exchange.h"
 
 #include <linux/fs.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
@@ -12,12 +12,17 @@
 #include "shadowib/exchange/directory_waiter.h"
 #include "shadowib/exchange/raw_files.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 namespace shadowib {
 namespace {
 
 constexpr char kMarker[] = ".exchange";
-constexpr char kTemporary[] = ".tmp";
-constexpr std::int64_t kBarrierSpinNs = 300000;
+constexpr char kTemporary[] = ".tmp", kAlike[] = ".alike";
+constexpr char kCount[] = "/=";  // below a barrier's directory; '=' is in no member's name
+// Who sleeps by a bell looks again, in case that who was to ring was killed before, or is of an older version.
+constexpr std::int64_t kLookAgainNs = 1'000'000'000;
 
 // "a/b/c" and '=' give "a/b/=c".
 std::string file_of(std::string_view key, char mark) {
@@ -28,6 +33,11 @@ std::string file_of(std::string_view key, char mark) {
   path.append(key.substr(0, at)).push_back(mark);
   path.append(key.substr(at));
   return path;
+}
+
+void sleep_ns(std::int64_t ns) {
+  const timespec time{ns / 1000000000, ns % 1000000000};
+  ::syscall(SYS_nanosleep, &time, nullptr);
 }
 
 std::string parent_of(const std::string& path) {
@@ -56,6 +66,7 @@ class DirectoryExchange final : public Exchange {
 
  private:
   Status do_publish(std::string_view key, std::string_view value) override;
+  Status do_publish_alike(std::string_view key, std::string_view value) override;
   Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
                    std::vector<bool>* found) override;
   Status do_claim(std::string_view key, std::string_view value) override;
@@ -63,6 +74,7 @@ class DirectoryExchange final : public Exchange {
   Status do_list(std::string_view prefix, std::vector<std::string>* names) override;
   Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                     std::string_view abort_key) override;
+  Status do_entered(std::string_view name, std::vector<std::string>* members) override;
   Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
 
   Status io(int err, const char* what, std::string_view key) const;
@@ -75,6 +87,10 @@ class DirectoryExchange final : public Exchange {
     revalidate(file);
     return ::syscall(SYS_faccessat, root_.get(), file.c_str(), F_OK) == 0;
   }
+  // A value has come or gone.
+  void ring(const std::string& file) {
+    if (!remote_) ring_bell(root_.get(), parent_of(file));
+  }
   OwnedFd open_directory(const std::string& directory);
   int make_temporary(std::string_view value, std::string* name);
   void drop_temporary(const std::string& name) { ::syscall(SYS_unlinkat, root_.get(), name.c_str(), 0); }
@@ -86,7 +102,17 @@ class DirectoryExchange final : public Exchange {
   Status fingerprint(const std::string& directory, OwnedFd* held, std::uint64_t* print);
   // False if something else has its place by now.
   bool is_current(const OwnedFd& held, const std::string& directory) const;
-  Status count_entries(const std::string& directory, std::string_view name, int n, bool* complete);
+  // A barrier's directory, with its name for messages.
+  struct Barrier {
+    std::string_view name;
+    std::string directory, bell;  // where it is, and where those sleep that wait for it
+    std::string count() const { return directory + kCount; }
+  };
+  int enter(const Barrier& barrier, std::string_view member, bool* linked);
+  // The members that have entered, counted one by one.
+  Status for_each_entered(const Barrier& barrier, const std::function<void(std::string_view)>& visit);
+  Status look_at(const Barrier& barrier, int n, bool linked, bool overdue, bool* open);
+  Status tell_entered(const Barrier& barrier, int entered);
 
   const std::string path_;
   const std::string uri_;
@@ -152,9 +178,36 @@ Status DirectoryExchange::do_publish(std::string_view key, std::string_view valu
   if (int err = make_temporary(value, &temporary); err != 0) return io(err, "write", key);
   int err = with_parents(
       target, [&] { return ::syscall(SYS_renameat, root_.get(), temporary.c_str(), root_.get(), target.c_str()); });
-  if (err == 0) return {};
+  if (err == 0) {
+    ring(target);
+    return {};
+  }
   drop_temporary(temporary);
   return io(err, "publish", key);
+}
+
+// A key's first value is a hard link of the one file that holds it, whose name is its hash: making a link costs much
+// less than making a file. Where that does not work, and for a value that replaces another, it is published alone.
+Status DirectoryExchange::do_publish_alike(std::string_view key, std::string_view value) {
+  const XXH128_hash_t hash = XXH3_128bits(value.data(), value.size());
+  char file[64];
+  std::snprintf(file, sizeof(file), "%s/%016llx%016llx-%zx", kAlike, static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64), value.size());
+  const std::string target = file_of(key, '=');
+  const auto link = [&] {
+    const long rc = ::syscall(SYS_linkat, root_.get(), file, root_.get(), target.c_str(), 0);
+    if (rc == 0) ring(target);
+    return rc;
+  };
+  if (link() == 0) return {};
+  if (errno != ENOENT || lost()) return do_publish(key, value);
+  if (make_directories(root_.get(), parent_of(target)) == 0 && link() == 0) return {};
+  std::string temporary;
+  if (errno != ENOENT || make_directories(root_.get(), kAlike) != 0 || make_temporary(value, &temporary) != 0)
+    return do_publish(key, value);
+  (void)::syscall(SYS_linkat, root_.get(), temporary.c_str(), root_.get(), file, 0);
+  drop_temporary(temporary);
+  return link() == 0 ? Status() : do_publish(key, value);
 }
 
 // link(2) fails if the target exists and never shows a half-written file. Over NFS its answer may be lost after it
@@ -179,6 +232,7 @@ Status DirectoryExchange::do_claim(std::string_view key, std::string_view value)
   int err = link_in_place(temporary, target);
   drop_temporary(temporary);
   if (err == EEXIST) return taken(key);
+  if (err == 0) ring(target);
   return err == 0 ? Status() : io(err, "claim", key);
 }
 
@@ -206,7 +260,10 @@ Status DirectoryExchange::do_lookup(const std::vector<std::string>& keys, std::v
 Status DirectoryExchange::do_remove(std::string_view key) {
   const std::string file = file_of(key, '=');
   revalidate(file);
-  if (::syscall(SYS_unlinkat, root_.get(), file.c_str(), 0) == 0) return {};
+  if (::syscall(SYS_unlinkat, root_.get(), file.c_str(), 0) == 0) {
+    ring(file);
+    return {};
+  }
   int err = errno;
   return err == ENOENT && !lost() ? Status() : io(err, "remove", key);
 }
@@ -230,7 +287,7 @@ Status DirectoryExchange::do_list(std::string_view prefix, std::vector<std::stri
   int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
     if (name[0] == '=') names->emplace_back(name.substr(1));
     if (name[0] == '=' || name[0] == '@') return true;
-    if (prefix.empty() && (name == kMarker || name == kTemporary)) return true;
+    if (prefix.empty() && (name == kMarker || name == kTemporary || name == kAlike)) return true;
     OwnedFd below = open_owned(fd.get(), name.data(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
     if (below && holds_value(below.get(), 8)) names->emplace_back(name);
     return true;
@@ -240,50 +297,110 @@ Status DirectoryExchange::do_list(std::string_view prefix, std::vector<std::stri
   return {};
 }
 
-Status DirectoryExchange::count_entries(const std::string& directory, std::string_view name, int n, bool* complete) {
-  OwnedFd fd = open_directory(directory);
-  if (!fd) return io(errno, "enter barrier", name);
-  int entered = 0;
-  int err = for_each_entry(fd.get(), [&](std::string_view, unsigned char) { return ++entered < n; });
-  if (err != 0) return io(err, "enter barrier", name);
-  *complete = entered >= n;
-  if (entered == 0) return io(ENOENT, "enter barrier", name);  // our own entry has gone
+// Each entry is a hard link of one file, so that its link count tells when it is worth counting the entries.
+// *linked: false where the file system has no such links, or no more of them: then the entry is a file of its own.
+int DirectoryExchange::enter(const Barrier& barrier, std::string_view member, bool* linked) {
+  const std::string count = barrier.count(), entry = barrier.directory + "/" + std::string(member);
+  const auto link = [&] {
+    const long rc = ::syscall(SYS_linkat, root_.get(), count.c_str(), root_.get(), entry.c_str(), 0);
+    return rc == 0 || errno == EEXIST ? 0 : errno;
+  };
+  int err = link();
+  if (err == ENOENT && !lost()) {
+    err = make_directories(root_.get(), barrier.directory);
+    if (err == 0 && ::syscall(SYS_mknodat, root_.get(), count.c_str(), S_IFREG | 0600, 0) != 0 && errno != EEXIST)
+      err = errno;
+    revalidate(count);
+    if (err == 0) err = link();
+  }
+  *linked = err != EPERM && err != EOPNOTSUPP && err != ENOSYS && err != EMLINK;
+  if (*linked) return err;
+  return ::syscall(SYS_mknodat, root_.get(), entry.c_str(), S_IFREG | 0600, 0) == 0 || errno == EEXIST ? 0 : errno;
+}
+
+Status DirectoryExchange::for_each_entered(const Barrier& barrier,
+                                           const std::function<void(std::string_view)>& visit) {
+  OwnedFd fd = open_directory(barrier.directory);
+  if (!fd) return errno == ENOENT && !lost() ? Status() : io(errno, "look at barrier", barrier.name);
+  const int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
+    if (name[0] != '=' && name[0] != '@') visit(name);
+    return true;
+  });
+  return err == 0 ? Status() : io(err, "look at barrier", barrier.name);
+}
+
+// The count file's size is the number of members that somebody has counted; it only grows.
+Status DirectoryExchange::tell_entered(const Barrier& barrier, int entered) {
+  const OwnedFd fd = open_owned(root_.get(), barrier.count().c_str(), O_WRONLY | O_NOFOLLOW);
+  if (!fd) return io(errno, "enter barrier", barrier.name);
+  const long wrote = ::syscall(SYS_pwrite64, fd.get(), "", 1, static_cast<loff_t>(entered) - 1);
+  if (wrote != 1) return io(wrote < 0 ? errno : EIO, "enter barrier", barrier.name);
+  if (!remote_) ring_bell(root_.get(), barrier.bell);
   return {};
+}
+
+// A link count proves nothing, since others may make links, too. So one of those that see enough links counts the
+// entries, and tells all others by the file's size. `overdue`: that one may have been killed.
+Status DirectoryExchange::look_at(const Barrier& barrier, int n, bool linked, bool overdue, bool* open) {
+  const std::string count = barrier.count();
+  struct stat info {};
+  if (remote_) revalidate_directory(root_.get(), count);  // a client keeps size and links for a while
+  if (::fstatat(root_.get(), count.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+    return io(errno, "enter barrier", barrier.name);
+  *open = info.st_size >= n;
+  linked = linked && info.st_nlink > 1;  // or entries are files, as this member's from before may be
+  if (*open || (linked && info.st_nlink <= static_cast<nlink_t>(n))) return {};
+  const std::string counter = count + std::to_string(n);
+  if (linked && !overdue && ::syscall(SYS_linkat, root_.get(), kMarker, root_.get(), counter.c_str(), 0) != 0 &&
+      errno == EEXIST)
+    return {};
+  int entered = 0;
+  SHADOWIB_TRY(for_each_entered(barrier, [&](std::string_view) { ++entered; }));
+  if (entered == 0) return io(ENOENT, "enter barrier", barrier.name);  // our own entry has gone
+  *open = entered >= n;
+  return *open ? tell_entered(barrier, entered) : Status();
 }
 
 Status DirectoryExchange::do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                                      std::string_view abort_key) {
-  const Deadline looked = Deadline::in_ns(kBarrierSpinNs), deadline = Deadline::in_ms(timeout_ms);
-  const std::string directory = file_of(name, '@'), entry = directory + "/" + std::string(member);
+  const Deadline deadline = Deadline::in_ms(timeout_ms), overdue = Deadline::in_ns(kLookAgainNs);
+  const std::int64_t began = monotonic_ns();
   const std::string abort = abort_key.empty() ? std::string() : file_of(abort_key, '=');
-  int err = with_parents(entry, [&] {
-    long rc = ::syscall(SYS_mknodat, root_.get(), entry.c_str(), S_IFREG | 0600, 0);
-    return rc != 0 && errno == EEXIST ? 0 : rc;
-  });
-  if (err != 0) return io(err, "enter barrier", name);
+  const std::string directory = file_of(name, '@');
+  const Barrier barrier{name, directory, abort.empty() ? directory : parent_of(abort)};
+  bool linked = false;
+  if (const int err = enter(barrier, member, &linked); err != 0) return io(err, "enter barrier", name);
 
-  // Members mostly arrive together, so look for a moment before sleeping. Who finds everybody entered passes, even if
-  // the abort key exists by then: all that are still waiting decide alike.
-  std::string sleep_in[2] = {path_ + "/" + directory, path_ + "/" + parent_of(abort)};
-  WaiterLease waiter(waiters_, sleep_in[0]);
-  for (bool armed = false;;) {
-    bool complete = false;
-    SHADOWIB_TRY(count_entries(directory, name, n, &complete));
-    if (complete) return {};
+  // Who finds everybody entered passes, even if the abort key exists by then: all that are still waiting decide
+  // alike. Others sleep until the bell rings, beside the abort key if there is one: entries ring none.
+  WaiterLease waiter(waiters_, barrier.bell);
+  Bell& bell = waiter->bell;
+  bool asked = false, listens = false;
+  for (;;) {
+    const std::uint32_t rung = listens ? bell.rung() : 0;
+    const bool in_time = !deadline.has_passed();
+    bool open = false;
+    SHADOWIB_TRY(look_at(barrier, n, linked, overdue.has_passed(), &open));
+    if (open) return {};
     if (!abort.empty() && exists(abort)) return given_up(name, abort_key);
-    if (deadline.has_passed()) return incomplete(name, n, timeout_ms);
-    if (!looked.has_passed()) {
-      ::syscall(SYS_sched_yield);
-      continue;
+    if (!in_time) return incomplete(name, n, timeout_ms);
+    if (!asked) {
+      asked = true;
+      listens = !remote_ && bell.attend(root_.get(), barrier.bell);
+      if (listens) continue;  // it may have rung before
     }
-    if (armed) {
-      waiter->wait(deadline.left_ns(), -1);
-      continue;
-    }
-    armed = true;
-    if (!abort.empty()) make_directories(root_.get(), parent_of(abort));
-    waiter->arm(sleep_in, abort.empty() ? 1 : 2);
+    const std::int64_t left = deadline.left_ns();
+    if (listens)
+      bell.sleep(rung, std::min(left, kLookAgainNs));
+    else
+      sleep_ns(std::min(left, DirectoryWaiter::interval_after(monotonic_ns() - began)));
   }
+}
+
+Status DirectoryExchange::do_entered(std::string_view name, std::vector<std::string>* members) {
+  SHADOWIB_TRY(for_each_entered({name, file_of(name, '@'), {}},
+                                [&](std::string_view member) { members->emplace_back(member); }));
+  return members->empty() && lost() ? io(ENOENT, "look at barrier", name) : Status();
 }
 
 bool DirectoryExchange::is_current(const OwnedFd& held, const std::string& directory) const {
@@ -328,6 +445,9 @@ Status DirectoryExchange::do_watch(std::string_view prefix, std::uint64_t* token
   for (bool made = false;;) {
     if (!made && !lost()) made = make_directories(root_.get(), directory) == 0;
     waiter->arm(&sleep_in, 1);
+    const bool listens =
+        waiter->polling() && !remote_ && cancel_fd < 0 && waiter->bell.attend(root_.get(), directory);
+    const std::uint32_t rung = listens ? waiter->bell.rung() : 0;
     std::uint64_t now_there = 0;
     SHADOWIB_TRY(fingerprint(directory, &waiter->held, &now_there));
     if (now_there != *token) {
@@ -335,7 +455,11 @@ Status DirectoryExchange::do_watch(std::string_view prefix, std::uint64_t* token
       return {};
     }
     if (deadline.has_passed()) return unchanged(prefix, timeout_ms);
-    if (waiter->wait(timeout_ms < 0 ? -1 : deadline.left_ns(), cancel_fd)) return {};
+    const std::int64_t left = timeout_ms < 0 ? -1 : deadline.left_ns();
+    if (listens)
+      waiter->bell.sleep(rung, left < 0 ? kLookAgainNs : std::min(left, kLookAgainNs));
+    else if (waiter->wait(left, cancel_fd))
+      return {};
   }
 }
 

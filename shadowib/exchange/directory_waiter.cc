@@ -38,17 +38,17 @@ void DirectoryWaiter::arm(const std::string* paths, int count) {
   }
 }
 
-// Reads all queued events; true if there was one. A watch that the kernel dropped is forgotten, so that the next
-// arm() makes it anew.
+// Reads all queued events; true if one was of a value, or of what is watched itself. A watch that the kernel dropped
+// is forgotten, so that the next arm() makes it anew.
 bool DirectoryWaiter::drain() {
   alignas(inotify_event) char buffer[4096];
   bool any = false;
   for (;;) {
     long got = ::syscall(SYS_read, inotify_.get(), buffer, sizeof(buffer));
     if (got <= 0) return any;
-    any = true;
     for (long at = 0; at < got;) {
       auto* event = reinterpret_cast<inotify_event*>(buffer + at);
+      any |= event->len == 0 || event->name[0] == '=';
       at += static_cast<long>(sizeof(*event) + event->len);
       if ((event->mask & (IN_IGNORED | IN_MOVE_SELF | IN_UNMOUNT)) == 0) continue;
       for (int i = 0; i < kMaxDirectories; ++i)
@@ -63,15 +63,21 @@ std::int64_t DirectoryWaiter::interval_after(std::int64_t waited_ns) {
 }
 
 bool DirectoryWaiter::wait(std::int64_t timeout_ns, int cancel_fd) {
+  const std::int64_t start = monotonic_ns();
   if (polling_) {
-    const std::int64_t interval = interval_after(monotonic_ns() - begun_ns_);
+    const std::int64_t interval = interval_after(start - begun_ns_);
     timeout_ns = timeout_ns < 0 ? interval : std::min(timeout_ns, interval);
   }
-  pollfd fds[2] = {{cancel_fd, POLLIN, 0}, {inotify_ ? inotify_.get() : -1, POLLIN, 0}};
-  timespec limit{timeout_ns / 1000000000, timeout_ns % 1000000000};
-  ::syscall(SYS_ppoll, fds, 2, timeout_ns < 0 ? nullptr : &limit, nullptr, _NSIG / 8);
-  if (fds[1].revents != 0 && drain()) begin();
-  return cancel_fd >= 0 && fds[0].revents != 0;
+  for (std::int64_t left = timeout_ns;;) {
+    pollfd fds[2] = {{cancel_fd, POLLIN, 0}, {inotify_ ? inotify_.get() : -1, POLLIN, 0}};
+    timespec limit{left / 1000000000, left % 1000000000};
+    const long ready = ::syscall(SYS_ppoll, fds, 2, timeout_ns < 0 ? nullptr : &limit, nullptr, _NSIG / 8);
+    const bool changed = fds[1].revents != 0 && drain();
+    if (changed) begin();
+    if (cancel_fd >= 0 && fds[0].revents != 0) return true;
+    if (changed || ready <= 0) return false;
+    if (timeout_ns >= 0) left = std::max<std::int64_t>(start + timeout_ns - monotonic_ns(), 0);
+  }
 }
 
 WaiterPool::~WaiterPool() {
@@ -83,7 +89,9 @@ DirectoryWaiter* WaiterPool::take(const std::string& directory) {
     SpinGuard guard(lock_);
     DirectoryWaiter** best = nullptr;
     for (DirectoryWaiter*& waiter : idle_)
-      if (waiter != nullptr && (best == nullptr || waiter->directory() == directory)) best = &waiter;
+      if (waiter != nullptr &&
+          (best == nullptr || waiter->directory() == directory || waiter->bell.directory() == directory))
+        best = &waiter;
     if (best != nullptr) {
       DirectoryWaiter* waiter = *best;
       *best = nullptr;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "shadowib/base/lock.h"
+#include "shadowib/exchange/bell.h"
 #include "shadowib/exchange/raw_files.h"
 
 namespace shadowib {
@@ -29,8 +30,8 @@ class DirectoryWaiter {
   // arm() wake wait(). Where inotify is not available (EMFILE, ENOSPC...) wait() polls.
   void arm(const std::string* paths, int count);
 
-  // Sleeps until something changed in an armed directory, cancel_fd (if >= 0) is readable, or timeout_ns ran out (<
-  // 0: none); when polling also after interval_after(). True if cancel_fd is readable.
+  // Sleeps until a value ("=...") came or went in an armed directory, cancel_fd (if >= 0) is readable, or timeout_ns
+  // ran out (< 0: none); when polling also after interval_after(). True if cancel_fd is readable.
   bool wait(std::int64_t timeout_ns, int cancel_fd);
 
   // The first directory of the last arm(); lets a pool hand out the waiter that already watches it.
@@ -40,6 +41,8 @@ class DirectoryWaiter {
   // The directory(), held open between the looks of a watch: a process that has no descriptor left goes on watching.
   // Belongs to the user of the waiter.
   OwnedFd held;
+  // One that is listened to instead of inotify. Belongs to the user, too.
+  Bell bell;
 
  private:
   bool drain();

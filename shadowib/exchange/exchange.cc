@@ -82,6 +82,11 @@ Status Exchange::publish(std::string_view key, std::string_view value) {
   return do_publish(key, value);
 }
 
+Status Exchange::publish_alike(std::string_view key, std::string_view value) {
+  SHADOWIB_TRY(begin_put(key, value));
+  return do_publish_alike(key, value);
+}
+
 Status Exchange::claim(std::string_view key, std::string_view value) {
   SHADOWIB_TRY(begin_put(key, value));
   return do_claim(key, value);
@@ -118,6 +123,15 @@ Status Exchange::barrier(std::string_view name, std::string_view member, int n, 
   if (!valid_key(member) || member.find('/') != std::string_view::npos) return no_key(member);
   if (!abort_key.empty()) SHADOWIB_TRY(check_key(abort_key));
   return do_barrier(name, member, n, timeout_ms, abort_key);
+}
+
+Status Exchange::entered(std::string_view name, std::vector<std::string>* members) {
+  members->clear();
+  SHADOWIB_TRY(check_key(name));
+  count_operation();
+  SHADOWIB_TRY(do_entered(name, members));
+  std::sort(members->begin(), members->end());
+  return {};
 }
 
 Status Exchange::watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {

@@ -30,6 +30,10 @@ class Exchange {
   // Sets key to value, replacing.
   Status publish(std::string_view key, std::string_view value);
 
+  // Publishes a value that many members have in common, each under a key of its own. An engine may keep it once. A
+  // watch may take it for the key's equal value from before a removal.
+  Status publish_alike(std::string_view key, std::string_view value);
+
   // values[i] is the value of keys[i]; found[i] tells whether there is one. A missing key is not an error.
   Status lookup(const std::vector<std::string>& keys, std::vector<std::string>* values, std::vector<bool>* found);
 
@@ -45,6 +49,9 @@ class Exchange {
   // Enters barrier `name` as `member` and waits until n distinct members have entered. kTimeout after timeout_ms;
   // kAborted as soon as key abort_key (if not empty) exists. A barrier name is used once.
   Status barrier(std::string_view name, std::string_view member, int n, int timeout_ms, std::string_view abort_key);
+
+  // The members that have entered barrier `name` so far, sorted.
+  Status entered(std::string_view name, std::vector<std::string>* members);
 
   // Waits until a key directly below prefix was published, claimed or removed since *token (an opaque counter; 0 at
   // first, which returns at once). Ends earlier if cancel_fd (if >= 0) becomes readable, or timeout_ms (< 0: none)
@@ -86,6 +93,7 @@ class Exchange {
   // The work of an engine: keys are valid, values not too large, *values, *found and *names empty, there is a key to
   // look up, and names may be in any order.
   virtual Status do_publish(std::string_view key, std::string_view value) = 0;
+  virtual Status do_publish_alike(std::string_view key, std::string_view value) { return do_publish(key, value); }
   virtual Status do_lookup(const std::vector<std::string>& keys, std::vector<std::string>* values,
                            std::vector<bool>* found) = 0;
   virtual Status do_claim(std::string_view key, std::string_view value) = 0;
@@ -93,6 +101,7 @@ class Exchange {
   virtual Status do_list(std::string_view prefix, std::vector<std::string>* names) = 0;
   virtual Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                             std::string_view abort_key) = 0;
+  virtual Status do_entered(std::string_view name, std::vector<std::string>* members) = 0;
   virtual Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) = 0;
 
   void count_operation() { operations_.fetch_add(1, std::memory_order_relaxed); }

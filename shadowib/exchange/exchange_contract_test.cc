@@ -338,6 +338,61 @@ TEST_P(ExchangeContract, ABarrierOfManyOpensForAll) {
   EXPECT_EQ(early, 0);
 }
 
+TEST_P(ExchangeContract, WhoHasEnteredABarrierIsTold) {
+  std::vector<std::string> members{"left over"};
+  ASSERT_TRUE(exchange_->entered(key("some"), &members).ok());
+  EXPECT_TRUE(members.empty()) << "nobody has";
+  for (const char* member : {"7", "10", "7"})
+    EXPECT_EQ(exchange_->barrier(key("some"), member, 3, 1, "").code(), Code::kTimeout);
+  ASSERT_TRUE(open()->entered(key("some"), &members).ok());
+  EXPECT_EQ(members, (std::vector<std::string>{"10", "7"}));
+  ASSERT_TRUE(exchange_->barrier(key("some"), "8", 3, 1000, "").ok());
+  ASSERT_TRUE(exchange_->entered(key("some"), &members).ok());
+  EXPECT_EQ(members, (std::vector<std::string>{"10", "7", "8"})) << "also when it is open";
+  EXPECT_EQ(exchange_->entered("../x", &members).code(), Code::kUsage);
+}
+
+// Entries of one barrier, or of the same name below another prefix, are none of another.
+TEST_P(ExchangeContract, ABarrierIsNotOpenedByEntriesOfAnother) {
+  for (const char* member : {"0", "1"})
+    EXPECT_EQ(exchange_->barrier(key("1/b/x"), member, 3, 1, "").code(), Code::kTimeout);
+  ASSERT_TRUE(exchange_->barrier(key("1/b/x"), "2", 3, 1000, "").ok());
+  EXPECT_EQ(exchange_->barrier(key("2/b/x"), "2", 3, 20, "").code(), Code::kTimeout);
+  EXPECT_EQ(exchange_->barrier(key("1/b/y"), "2", 3, 20, "").code(), Code::kTimeout);
+  ASSERT_TRUE(remove_below(uri_, key("1")).ok());
+  EXPECT_EQ(exchange_->barrier(key("1/b/x"), "2", 2, 20, "").code(), Code::kTimeout) << "it begins anew";
+}
+
+TEST_P(ExchangeContract, EqualValuesOfManyAreEachUnderItsKey) {
+  const std::string empty, text(3000, 'x');
+  for (const char* name : {"alike/a", "alike/b"}) {
+    ASSERT_TRUE(exchange_->publish_alike(key(name), text).ok());
+    ASSERT_TRUE(open()->publish_alike(key(std::string("empty/") + name), empty).ok());
+  }
+  std::uint64_t token = 0;
+  ASSERT_TRUE(exchange_->watch(key("alike"), &token, 0, -1).ok());
+  ASSERT_TRUE(exchange_->publish_alike(key("alike/b"), "another").ok());
+  EXPECT_TRUE(exchange_->watch(key("alike"), &token, 10000, -1).ok());
+  ASSERT_TRUE(exchange_->remove(key("empty/alike/a")).ok());
+  std::vector<std::string> values, names;
+  std::vector<bool> found;
+  ASSERT_TRUE(
+      exchange_->lookup({key("alike/a"), key("alike/b"), key("empty/alike/a"), key("empty/alike/b")}, &values, &found)
+          .ok());
+  EXPECT_EQ(values[0], text) << "whatever became of the other";
+  EXPECT_EQ(values[1], "another");
+  EXPECT_EQ(found, (std::vector<bool>{true, true, false, true}));
+  EXPECT_EQ(values[3], "");
+  ASSERT_TRUE(exchange_->list(epoch_, &names).ok());
+  EXPECT_EQ(names, (std::vector<std::string>{"alike", "empty"}));
+  ASSERT_TRUE(exchange_->publish(key("alike/a"), "mine").ok());
+  ASSERT_TRUE(exchange_->publish_alike(key("later"), text).ok());
+  std::string value;
+  bool there = false;
+  ASSERT_TRUE(exchange_->get(key("later"), &value, &there).ok());
+  EXPECT_EQ(value, text) << "what replaces one value changes no equal one";
+}
+
 // Who waits for two is let through by the second, whatever the second waits for.
 TEST_P(ExchangeContract, MembersOfABarrierMayWaitForDifferentNumbers) {
   std::atomic<bool> begun{false};

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
+#include <fstream>
+#include <set>
 #include <thread>
 
 #include "shadowib/base/descriptors.h"
@@ -191,6 +194,84 @@ TEST_F(DirectoryExchangeTest, TellsWhereAFileIs) {
     EXPECT_EQ(file_system_of(fd.get()), type) << path;
   }
   EXPECT_EQ(file_system_of(-1), "");
+}
+
+// Hard links that others make, as a backup may, open no barrier.
+TEST_F(DirectoryExchangeTest, ForeignLinksOpenNoBarrier) {
+  EXPECT_EQ(exchange_->barrier("b/x", "0", 3, 1, "").code(), Code::kTimeout);
+  const std::string barrier = top_ + "/a/x/b/@x";
+  fs::create_directory(top_ + "/backup");
+  for (int i = 0; i < 9; ++i) fs::create_hard_link(barrier + "/0", top_ + "/backup/" + std::to_string(i));
+  EXPECT_EQ(exchange_->barrier("b/x", "1", 3, 50, "").code(), Code::kTimeout);
+  EXPECT_TRUE(exchange_->barrier("b/x", "2", 3, 5000, "").ok());
+  EXPECT_TRUE(exchange_->barrier("b/x", "1", 3, 5000, "").ok());
+}
+
+// As if it had been killed between its entry and its word to the others.
+TEST_F(DirectoryExchangeTest, ALastComerThatTellsNobodyHoldsNobodyUp) {
+  std::thread waiter([&] { EXPECT_TRUE(exchange_->barrier("b/x", "0", 2, 20000, "stop").ok()); });
+  const std::string barrier = top_ + "/a/x/b/@x";
+  while (!fs::exists(barrier + "/0")) std::this_thread::yield();
+  fs::create_hard_link(barrier + "/=", barrier + "/1");
+  fs::create_hard_link(top_ + "/a/x/.exchange", barrier + "/=2");  // it has begun to count
+  waiter.join();
+}
+
+TEST_F(DirectoryExchangeTest, WithoutHardLinksABarrierOpens) {
+  const std::string barrier = top_ + "/a/x/b/@x";
+  fs::create_directories(barrier);
+  for (const char* entry : {"=", "0", "1"})  // as members enter there
+    ASSERT_EQ(::close(::open((barrier + "/" + entry).c_str(), O_CREAT | O_WRONLY, 0600)), 0);
+  EXPECT_EQ(exchange_->barrier("b/x", "1", 3, 1, "").code(), Code::kTimeout);
+  EXPECT_TRUE(exchange_->barrier("b/x", "1", 2, 5000, "").ok());
+}
+
+TEST_F(DirectoryExchangeTest, EqualValuesAreOneFile) {
+  const auto files = [&] {
+    std::set<std::uint64_t> inodes;
+    for (const auto& entry : fs::recursive_directory_iterator(top_ + "/a/x"))
+      if (struct stat st{}; ::lstat(entry.path().c_str(), &st) == 0 && S_ISREG(st.st_mode)) inodes.insert(st.st_ino);
+    return inodes.size();
+  };
+  const auto before = files();
+  for (int m = 0; m < 20; ++m) {
+    EXPECT_TRUE(exchange_->publish_alike("done/" + std::to_string(m), "1").ok());
+    EXPECT_EQ(exchange_->barrier("b/x", std::to_string(m), 21, 0, "").code(), Code::kTimeout);
+  }
+  EXPECT_EQ(files(), before + 2) << "the value, and the barrier's count";
+  EXPECT_TRUE(fs::is_empty(top_ + "/a/x/.tmp"));
+}
+
+// One that is awake makes no system calls for others that come.
+TEST_F(DirectoryExchangeTest, EntriesWakeNoSleeper) {
+  constexpr int kMembers = 40;
+  std::atomic<pid_t> sleeper{0};
+  const auto switches = [&] {
+    std::ifstream status("/proc/self/task/" + std::to_string(sleeper.load()) + "/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.starts_with("voluntary_ctxt_switches:")) return std::stol(line.substr(line.find(':') + 1));
+    return -1L;
+  };
+  std::thread waiter([&] {
+    sleeper = static_cast<pid_t>(::syscall(SYS_gettid));
+    EXPECT_TRUE(exchange_->barrier("b/x", "0", kMembers, 60000, "stop").ok());
+  });
+  while (!fs::exists(top_ + "/a/x/@") && !fs::exists(top_ + "/a/x/b/@x/0")) std::this_thread::yield();
+  const auto sleeps = [&] {
+    std::ifstream wchan("/proc/self/task/" + std::to_string(sleeper.load()) + "/syscall");
+    long number = -1;
+    wchan >> number;
+    return number == SYS_futex;
+  };
+  while (!sleeps()) std::this_thread::yield();
+  const std::int64_t start = monotonic_ns();
+  const long before = switches();
+  for (int m = 1; m < kMembers - 1; ++m)
+    EXPECT_EQ(exchange_->barrier("b/x", std::to_string(m), kMembers, 0, "stop").code(), Code::kTimeout);
+  const long woken = switches() - before, looks = (monotonic_ns() - start) / 1'000'000'000 + 1;
+  EXPECT_TRUE(exchange_->barrier("b/x", "last", kMembers, 60000, "stop").ok());
+  waiter.join();
+  EXPECT_LE(woken, looks) << "it looks again once a second, and not for each entry";
 }
 
 // With no descriptor left for inotify everything still works, by looking again at a bounded rate.

@@ -238,6 +238,7 @@ const std::map<std::string, ExchangeServer::Known>& ExchangeServer::operations()
                                                      {"LIST", {3, 3, &ExchangeServer::list}},
                                                      {"DROP", {3, 3, &ExchangeServer::drop}},
                                                      {"BARRIER", {7, 7, &ExchangeServer::barrier}},
+                                                     {"ENTERED", {3, 3, &ExchangeServer::entered}},
                                                      {"WATCH", {5, 5, &ExchangeServer::watch}}};
   return known;
 }
@@ -259,6 +260,11 @@ void ExchangeServer::reply(Connection& connection, std::string_view text) { conn
 
 void ExchangeServer::reply_number(Connection& connection, std::int64_t number) {
   reply(connection, ":" + std::to_string(number) + "\r\n");
+}
+
+void ExchangeServer::reply_names(Connection& connection, const std::vector<std::string>& names) {
+  reply(connection, "*" + std::to_string(names.size()) + "\r\n");
+  for (const std::string& name : names) reply(connection, "$" + std::to_string(name.size()) + "\r\n" + name + "\r\n");
 }
 
 void ExchangeServer::send(Connection& connection) {
@@ -360,9 +366,11 @@ void ExchangeServer::lookup(Connection& connection, Place& place, const Words& w
 }
 
 void ExchangeServer::list(Connection& connection, Place& place, const Words& words) {
-  const std::vector<std::string> names = place.keys.list(words[2]->text);
-  reply(connection, "*" + std::to_string(names.size()) + "\r\n");
-  for (const std::string& name : names) reply(connection, "$" + std::to_string(name.size()) + "\r\n" + name + "\r\n");
+  reply_names(connection, place.keys.list(words[2]->text));
+}
+
+void ExchangeServer::entered(Connection& connection, Place& place, const Words& words) {
+  reply_names(connection, place.keys.entered(words[2]->text));
 }
 
 void ExchangeServer::drop(Connection& connection, Place& place, const Words& words) {

@@ -75,6 +75,7 @@ class ExchangeServer {
   void send(Connection& connection);
   void reply(Connection& connection, std::string_view text);
   void reply_number(Connection& connection, std::int64_t number);
+  void reply_names(Connection& connection, const std::vector<std::string>& names);
   // Answers who waits, and lets it ask again.
   void wake(Connection* connection, std::int64_t number);
   void wait(Connection& connection, Place& place, std::int64_t timeout_ms);
@@ -91,6 +92,7 @@ class ExchangeServer {
   void remove(Connection&, Place&, const Words&);
   void lookup(Connection&, Place&, const Words&);
   void list(Connection&, Place&, const Words&);
+  void entered(Connection&, Place&, const Words&);
   void drop(Connection&, Place&, const Words&);
   void barrier(Connection&, Place&, const Words&);
   void watch(Connection&, Place&, const Words&);

@@ -67,6 +67,12 @@ std::size_t KeptKeys::enter(const std::string& barrier, const std::string& membe
   return entered.size();
 }
 
+std::vector<std::string> KeptKeys::entered(const std::string& barrier) const {
+  const auto at = barriers_.find(barrier);
+  return at != barriers_.end() ? std::vector<std::string>(at->second.begin(), at->second.end())
+                               : std::vector<std::string>();
+}
+
 std::uint64_t KeptKeys::changed(std::string_view directory) const {
   const auto at = changes_.find(directory);
   return at != changes_.end() ? at->second : kNever;

@@ -31,6 +31,8 @@ class KeptKeys {
 
   // How many have entered the barrier by now, this one included.
   std::size_t enter(const std::string& barrier, const std::string& member);
+  // Those that have.
+  std::vector<std::string> entered(const std::string& barrier) const;
 
   // Another number after each change directly below a directory, never 0.
   std::uint64_t changed(std::string_view directory) const;

@@ -33,6 +33,7 @@ class PmixExchange final : public Exchange {
   Status do_list(std::string_view prefix, std::vector<std::string>* names) override;
   Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                     std::string_view abort_key) override;
+  Status do_entered(std::string_view name, std::vector<std::string>* members) override;
   Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
 
   Status put(const char* operation, std::string_view key, std::string_view value);
@@ -122,6 +123,13 @@ Status PmixExchange::do_barrier(std::string_view name, std::string_view member, 
     if (answer->number == 0) return given_up(name, abort_key);
     if (deadline.has_passed() || sleep_ms == left_ms) return incomplete(name, n, timeout_ms);
   }
+}
+
+Status PmixExchange::do_entered(std::string_view name, std::vector<std::string>* members) {
+  std::unique_ptr<RedisReply> answer;
+  SHADOWIB_TRY(ask({"ENTERED", prefix_, name}, name, Kind::kList, &answer));
+  for (auto& member : answer->items) members->push_back(std::move(member->text));
+  return {};
 }
 
 Status PmixExchange::do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {

@@ -106,6 +106,9 @@ std::string file_system_of(int fd) {
 }
 
 int make_directories(int directory, const std::string& path) {
+  // Mostly only the last is missing, or another has just made it.
+  if (::syscall(SYS_mkdirat, directory, path.c_str(), 0700) == 0)
+    return ::syscall(SYS_fchmodat, directory, path.c_str(), 0700) == 0 ? 0 : errno;
   std::string part = path;
   for (std::size_t end = part.find('/', 1);; end = part.find('/', end + 1)) {
     if (end != std::string::npos) part[end] = '\0';

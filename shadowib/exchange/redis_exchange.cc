@@ -69,6 +69,7 @@ class RedisExchange final : public Exchange {
   Status do_list(std::string_view prefix, std::vector<std::string>* names) override;
   Status do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                     std::string_view abort_key) override;
+  Status do_entered(std::string_view name, std::vector<std::string>* members) override;
   Status do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) override;
 
   using Lease = RedisLease;
@@ -291,6 +292,19 @@ Status RedisExchange::do_barrier(std::string_view name, std::string_view member,
     SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", name));
     if (count_in(*answers[0], opened) >= n) return {};
   }
+}
+
+Status RedisExchange::do_entered(std::string_view name, std::vector<std::string>* members) {
+  Lease lease(pool_);
+  SHADOWIB_TRY(lease.take(RedisConnection::kPatienceMs));
+  const std::string barrier = redis_key("b", name), marker = prefix_ + "x";
+  lease->append({"SMEMBERS", barrier});
+  lease->append({"GET", marker});
+  RedisAnswers answers;
+  SHADOWIB_TRY(ask(lease, 2, RedisConnection::kPatienceMs, &answers, "look at barrier", name));
+  SHADOWIB_TRY(check_word(*answers[1], "look at barrier", name));
+  for (auto& member : answers[0]->items) members->push_back(std::move(member->text));
+  return {};
 }
 
 Status RedisExchange::do_watch(std::string_view prefix, std::uint64_t* token, int timeout_ms, int cancel_fd) {

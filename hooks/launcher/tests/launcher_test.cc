@@ -343,6 +343,7 @@ class AbortsBetween final : public Exchange {
   Status do_remove(std::string_view) override { return unexpected(); }
   Status do_list(std::string_view, std::vector<std::string>*) override { return unexpected(); }
   Status do_barrier(std::string_view, std::string_view, int, int, std::string_view) override { return unexpected(); }
+  Status do_entered(std::string_view, std::vector<std::string>*) override { return unexpected(); }
   Status do_watch(std::string_view, std::uint64_t*, int, int) override { return unexpected(); }
 
   Exchange* const real_;
