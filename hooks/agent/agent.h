@@ -25,7 +25,7 @@ struct SettleContext {
   const char* abort_key;         // exists as soon as anybody gave up
   const std::uint32_t* members;  // [0..member_count), the members of this checkpoint
   std::uint32_t member_count;
-  std::string again_prefix;  // a key below it exists as soon as a member wants the job to run a moment
+  std::string again_key;     // exists as soon as a member wants the job to run a moment
   std::int64_t deadline_ns;  // CLOCK_MONOTONIC, of the whole checkpoint
 };
 

@@ -261,6 +261,7 @@ std::string describe_member() {
   fields["host"] = system.nodename;
   fields["exe"] = read_link("/proc/self/exe");
   fields["version"] = SHADOWIB_VERSION;
+  fields["meets"] = std::to_string(kMeetingVersion);
   return encode_fields(fields);
 }
 

@@ -81,14 +81,6 @@ std::string restart_key(const char* what) {
   return std::string(g_job.info.epoch) + "/restart/" + what + "/" + std::to_string(g_job.info.member);
 }
 
-// Told after the fault point: a member that has told of kGo fails no more.
-Status pass(Phase phase) {
-  SHADOWIB_TRY(fault_point(phase));
-  Fields fields;
-  fields["phase"] = std::to_string(number_of(phase));
-  return publish_fields(restart_key("phase"), fields);
-}
-
 Status barrier(const char* name) {
   const std::string prefix = std::string(g_job.info.epoch) + "/restart/";
   return g_job.exchange->barrier(prefix + "b/" + name, std::to_string(g_job.info.member),
@@ -99,6 +91,8 @@ Status barrier(const char* name) {
 Status await_cut() {
   constexpr int kStepMs = 100;
   if (g_job.info.awaits_cut == 0) return {};
+  const std::string ready = encode_fields({{"phase", std::to_string(number_of(Phase::kGo))}});
+  SHADOWIB_TRY(g_job.exchange->publish_alike(restart_key("phase"), ready));
   const std::string prefix = std::string(g_job.info.epoch) + "/restart/";
   const Deadline deadline = Deadline::in_ms(barrier_ms(g_job.info));
   std::uint64_t token = 0;
@@ -138,8 +132,8 @@ Status enter_new_generation() {
 Status rebuild() {
   NumberReservation reservation(g_numbers);
   SHADOWIB_TRY(enter_new_generation());
-  SHADOWIB_TRY(pass(Phase::kRestored));
-  SHADOWIB_TRY(pass(Phase::kRebuild));
+  SHADOWIB_TRY(fault_point(Phase::kRestored));
+  SHADOWIB_TRY(fault_point(Phase::kRebuild));
   SHADOWIB_TRY(finish_descriptors());
   loader_thread_unpark();
   return g_agent.participant != nullptr ? g_agent.participant->restart(g_job.info, g_job.exchange) : Status{};
@@ -148,13 +142,13 @@ Status rebuild() {
 Status go() {
   SHADOWIB_TRY(rebuild());
   SHADOWIB_TRY(launcher_is_gone(g_job.exchange, g_job.info.epoch, g_job.info.member));
-  SHADOWIB_TRY(pass(Phase::kRestarted));
+  SHADOWIB_TRY(fault_point(Phase::kRestarted));
   run_hooks(2);
   SHADOWIB_TRY(lock_mappings_to_come());
-  SHADOWIB_TRY(pass(Phase::kGo));
+  SHADOWIB_TRY(fault_point(Phase::kGo));  // what tells that it is ready to go fails no more
   SHADOWIB_TRY(await_cut());
   SHADOWIB_TRY(barrier("go"));  // nobody runs before everybody can
-  return publish_fields(restart_key("done"), {});
+  return g_job.exchange->publish_alike(restart_key("done"), encode_fields({}));
 }
 
 }  // namespace

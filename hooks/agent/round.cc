@@ -72,9 +72,10 @@ class Round {
   RoundOutcome outcome_{request_, messages_};
   bool hooks_ran_ = false, stop_tried_ = false, saved_ = false;
   std::int64_t phase_began_ns_ = 0;
-  std::string times_;   // of the phases so far, for the log
-  std::string phases_;  // the same for the command: "join=NS hooks=NS ..."
-  std::string table_;   // of descriptors and shared memory
+  const std::uint64_t operations_ = g_job.exchange->operations();  // before
+  std::string times_;                                              // of the phases so far, for the log
+  std::string phases_;                                             // the same for the command: "join=NS hooks=NS ..."
+  std::string table_;                                              // of descriptors and shared memory
   SharedMemorySource shared_;
 };
 
@@ -94,7 +95,8 @@ void Round::note_time(Phase phase) {
   }
   phase_began_ns_ = now;
   if (phase == Phase::kOutcome)
-    log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s", request_.number, times_.c_str());
+    log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s; %" PRIu64 " exchange operations", request_.number,
+             times_.c_str(), g_job.exchange->operations() - operations_);
 }
 
 // Descriptors of shadowib: room for those to be opened, and the state of those that are.
@@ -108,14 +110,10 @@ Status Round::judge_descriptors() {
   return make_descriptor_room();
 }
 
-// The phase begins: told to the command, which shows progress, and open to faults.
+// The phase begins, open to faults. The command sees from barriers which phase a member has reached.
 Status Round::pass(Phase phase) {
   note_time(phase);
   g_agent.phase = phase;
-  Fields fields;
-  fields["phase"] = std::to_string(number_of(phase));
-  fields["monotonic_ns"] = std::to_string(monotonic_ns());
-  SHADOWIB_TRY(publish_fields(messages_.own("phase"), fields));
   SHADOWIB_TRY(fault_point(phase));
   return phase >= Phase::kSettle && phase <= Phase::kSave ? still_stopped() : Status();
 }
@@ -140,7 +138,7 @@ Status Round::inspect() {
   SHADOWIB_TRY(launcher_judge(g_job.exchange, g_job.info.epoch, messages_.key("launcher")));
   SHADOWIB_TRY(capture_descriptors(g_job.info.member, &table_));
   SHADOWIB_TRY(tell_host());
-  SHADOWIB_TRY(g_job.exchange->publish(messages_.own("files"), describe_mapped_files()));
+  SHADOWIB_TRY(g_job.exchange->publish_alike(messages_.own("files"), describe_mapped_files()));
   SHADOWIB_TRY(g_job.exchange->publish(messages_.own("fds"), table_));
   std::string go;
   SHADOWIB_TRY(messages_.wait_for_key("go", &go));
@@ -253,6 +251,7 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
 Status Round::go() {
   const std::uint32_t generation = g_job.info.generation;
   SHADOWIB_TRY(judge_descriptors());
+  SHADOWIB_TRY(messages_.tell_heard());
   SHADOWIB_TRY(pass(Phase::kJoined));
   SHADOWIB_TRY(start_keeper());
   SHADOWIB_TRY(messages_.barrier(Phase::kJoined));

@@ -69,6 +69,10 @@ int RoundMessages::left_ms() const {
   return left < 0 ? 0 : static_cast<int>(std::min<std::int64_t>(left, 1 << 30));
 }
 
+int RoundMessages::slice_ms() const {
+  return std::min(request_.first_is(g_job.info.member) ? kSliceMs : kSeldomMs, left_ms());
+}
+
 bool RoundMessages::command_alive() const { return is_alive(command_lock_); }
 
 Status RoundMessages::check_others() {
@@ -83,12 +87,17 @@ Status RoundMessages::check_others() {
   return {};
 }
 
+Status RoundMessages::tell_heard() {
+  return g_job.exchange->publish_alike(own("phase"),
+                                       encode_fields({{"phase", std::to_string(number_of(Phase::kJoined))}}));
+}
+
 Status RoundMessages::barrier(Phase phase) { return barrier(std::to_string(number_of(phase))); }
 
 Status RoundMessages::barrier(const std::string& name) {
   for (;;) {
     Status status = g_job.exchange->barrier(key("b/" + name), me_, static_cast<int>(request_.members.size()),
-                                            std::min(kSliceMs, left_ms()), abort_key_);
+                                            slice_ms(), abort_key_);
     if (status.code() != Code::kTimeout && status.code() != Code::kAborted) return status;
     SHADOWIB_TRY(check_others());
     if (status.code() == Code::kAborted) return status;
@@ -96,14 +105,19 @@ Status RoundMessages::barrier(const std::string& name) {
 }
 
 Status RoundMessages::wait_for_key(const char* name, std::string* value) {
-  std::uint64_t token = 0;
+  const std::vector<std::string> keys{key(name), abort_key_};
+  std::uint64_t token = 0;  // with which the first watch returns at once
   for (;;) {
-    bool found = false;
-    SHADOWIB_TRY(g_job.exchange->get(key(name), value, &found));
-    if (found) return {};
-    SHADOWIB_TRY(check_others());
-    Status status = watch(&token, std::min(kSliceMs, left_ms()));
+    const Status status = watch(&token, slice_ms());
     if (!status.ok() && status.code() != Code::kTimeout) return status;
+    std::vector<std::string> values;
+    std::vector<bool> found;
+    SHADOWIB_TRY(g_job.exchange->lookup(keys, &values, &found));
+    if (found[0]) {
+      *value = std::move(values[0]);
+      return {};
+    }
+    if (found[1] || !status.ok()) SHADOWIB_TRY(check_others());
   }
 }
 

@@ -37,7 +37,9 @@ struct RoundRequest {
 // somebody has given up or the command is dead, and with kTimeout at the request's deadline.
 class RoundMessages {
  public:
-  static constexpr int kSliceMs = 200;  // how often a waiting member looks whether the command lives
+  // How often a waiting member looks whether the command lives. The first member does so for all, and its abort wakes
+  // them; the others look in case that one is dead, too.
+  static constexpr int kSliceMs = 200, kSeldomMs = 2000;
 
   explicit RoundMessages(const RoundRequest& request);  // which outlives this
 
@@ -46,9 +48,12 @@ class RoundMessages {
   std::string key(const std::string& rest) const { return checkpoint_key(g_job.info.epoch, request_.number, rest); }
   std::string own(const char* what) const { return key(std::string(what) + "/" + me_); }
   const std::string& abort_key() const { return abort_key_; }
-  int left_ms() const;  // until the deadline; 0 if it has passed
+  int left_ms() const;   // until the deadline; 0 if it has passed
+  int slice_ms() const;  // of this member, no longer than that
   bool command_alive() const;
 
+  // This member has the request.
+  Status tell_heard();
   // Every member of the checkpoint comes to a barrier before any passes it.
   Status barrier(Phase phase);
   // One of several barriers of a phase.

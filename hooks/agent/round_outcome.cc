@@ -91,7 +91,8 @@ void RoundOutcome::remove_leavings() {
 void RoundOutcome::tell(const Status& status, bool warns) {
   note(status);  // before "done": the command's end then finds it
   remove_leavings();
-  (void)publish_fields(messages_.own("done"), {{"committed", committed_ ? "1" : "0"}}).ok();
+  const std::string done = encode_fields({{"committed", committed_ ? "1" : "0"}});
+  (void)g_job.exchange->publish_alike(messages_.own("done"), done).ok();
   log_line(warns ? LogLevel::kWarn : LogLevel::kInfo, "checkpoint %" PRIu64 ": %s%s", request_.number,
            committed_ ? "committed as " : "not taken: ", committed_ ? set_path_.c_str() : status.text());
 }

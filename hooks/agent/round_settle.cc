@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cinttypes>
 #include <string>
-#include <vector>
 
 #include "hooks/agent/loader_thread.h"
 #include "hooks/job/phase.h"
@@ -76,9 +75,15 @@ Status RoundSettle::settle_once(int attempt) {
   context.abort_key = messages_.abort_key().c_str();
   context.members = request_.members.data();
   context.member_count = static_cast<std::uint32_t>(request_.members.size());
-  context.again_prefix = again_key(attempt);
+  context.again_key = again_key(attempt);
   context.deadline_ns = request_.deadline_ns;
   return g_agent.participant != nullptr ? g_agent.participant->settle(context) : Status();
+}
+
+// One member asks for all: the others need not read each other's reasons.
+Status RoundSettle::ask_for_another(int attempt, const Status& why) {
+  const Status status = g_job.exchange->claim(again_key(attempt), messages_.me() + " " + why.text());
+  return status.code() == Code::kBusy ? Status() : status;
 }
 
 std::string RoundSettle::again_key(int attempt) const { return messages_.key("again/" + std::to_string(attempt)); }
@@ -89,17 +94,16 @@ Status RoundSettle::settle() {
     Status status = settle_once(attempt);
     if (status.ok()) settle_ns_ = monotonic_ns() - stopped_at_ns_;
     if (!status.ok() && status.code() != Code::kTimeout) return status;
-    if (!status.ok()) SHADOWIB_TRY(g_job.exchange->publish(again_key(attempt) + "/" + messages_.me(), status.text()));
+    if (!status.ok()) SHADOWIB_TRY(ask_for_another(attempt, status));
     SHADOWIB_TRY(messages_.barrier("40." + number));
-    std::vector<std::string> again;
-    SHADOWIB_TRY(g_job.exchange->list(again_key(attempt), &again));
-    if (again.empty()) return {};
+    std::string asked;  // "MEMBER REASON" of the first who has asked for another try
+    bool again = false;
+    SHADOWIB_TRY(g_job.exchange->get(again_key(attempt), &asked, &again));
+    if (!again) return {};
     if (attempt + 1 == kSettleTries) {
-      std::string why;
-      bool found = false;
-      SHADOWIB_TRY(g_job.exchange->get(again_key(attempt) + "/" + again[0], &why, &found));
-      return Status::of(Code::kRefused, 0, "member %.20s does not settle in %d tries: %.250s", again[0].c_str(),
-                        kSettleTries, why.c_str());
+      const std::size_t blank = std::min(asked.find(' '), asked.size() - 1);
+      return Status::of(Code::kRefused, 0, "member %.20s does not settle in %d tries: %.250s",
+                        asked.substr(0, blank).c_str(), kSettleTries, asked.c_str() + blank + 1);
     }
     log_line(LogLevel::kInfo, "checkpoint %" PRIu64 ": try %d: %s; running on for a moment", request_.number,
              attempt + 1, status.ok() ? "settled, but another member is not" : status.text());

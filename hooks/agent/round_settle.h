@@ -25,7 +25,8 @@ class RoundSettle {
   Status stop_all();
   Status settle_once(int attempt);
   Status run_a_moment(int attempt);
-  std::string again_key(int attempt) const;  // below it, the reasons of those who want another try
+  Status ask_for_another(int attempt, const Status& why);
+  std::string again_key(int attempt) const;
 
   const RoundRequest& request_;
   RoundMessages& messages_;

@@ -2,12 +2,14 @@
 
 #include <sys/random.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <set>
 
 #include "hooks/command/coordinator_manifest.h"
 #include "hooks/command/copies.h"
@@ -15,6 +17,7 @@
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/shared_memory.h"
+#include "hooks/job/collection.h"
 #include "hooks/job/members.h"
 #include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
@@ -31,7 +34,9 @@ namespace shadowib {
 namespace {
 
 constexpr int kJoinWaitMs = 5000;
-constexpr int kSliceMs = 50;  // between looks at the members' locks
+constexpr int kSliceMs = 50;             // between looks at the members' locks
+constexpr int kEndsMs = 5;               // the same, when they are about to end
+constexpr std::int64_t kLooksApart = 9;  // at least so many times as long as a look takes
 constexpr std::int64_t kSilenceNs = 1'500'000'000;
 constexpr int kResumeWaitMs = 10000;  // for members to say they go on, or to be dead
 constexpr int kAttempts = 3;          // if a member leaves in an orderly way before anybody was stopped
@@ -84,12 +89,17 @@ class Drive {
   // dies.
   Status collect(const char* what, std::map<std::uint32_t, std::string>* values);
   Status check_members();
+  Status check_locks();
+  Status late();
+  std::vector<std::uint32_t> indices() const;
+  std::set<std::uint32_t> entered(const char* barrier);
+  bool all_at(const char* barrier) { return entered(barrier).size() >= members_.size(); }
   Status judge_silent();
   Status failure_of_members(const std::string& abort_text);
   Status commit(CheckpointReport* report);
   void tell_outcome(const Fields& fields, bool ended_by_kill);
   void forget_earlier();
-  void show_progress();
+  void show_progress(std::size_t saved);
   std::string key(const std::string& rest) const { return checkpoint_key(view_.epoch, n_, rest); }
   Status get(const std::string& rest, Fields* fields, bool* found) {
     return view_.fields(checkpoint_key("", n_, rest).substr(1), fields, found);
@@ -108,9 +118,11 @@ class Drive {
   std::uint32_t number_ = 0;
   Deadline deadline_ = Deadline::in_ms(0);
   std::int64_t silence_ns_ = 0;  // CLOCK_MONOTONIC of the next look at members that do not answer
+  std::int64_t locks_ns_ = 0;    // and at their locks
   bool left_early_ = false, requested_ = false;
   bool unheard_ = false;  // a member cannot answer, so nobody waits for its word
   CheckpointProgress progress_;
+  bool going_ = false;  // members have been told to save
 };
 
 // The number of this checkpoint, and the right to it: whoever holds its lock. Numbers only grow.
@@ -133,7 +145,11 @@ Status Drive::take_number() {
     found = false;
     fields.clear();
     SHADOWIB_TRY(view_.fields("control/checkpoint", &fields, &found));
-    if (!found || field_number(fields, "n") < n_) return {};
+    if (!found || field_number(fields, "n") < n_) {
+      // Nobody takes a number up to `latest` any more.
+      if (latest > 0) ::unlink(running.c_str());
+      return {};
+    }
     close_owned_descriptor(lock_);  // somebody took that number, and ended, since we looked
     lock_ = -1;
   }
@@ -146,6 +162,14 @@ Status Drive::find_members() {
   if (members_.empty())
     return Status::of(Code::kNotFound, ESRCH, "no process of job %.100s is alive (epoch %.60s)", view_.job.c_str(),
                       view_.epoch.c_str());
+  const auto other = std::find_if(members_.begin(), members_.end(),
+                                  [this](const MemberStatus& m) { return m.meets != members_.front().meets; });
+  if (other != members_.end())
+    return Status::of(Code::kVersion, 0,
+                      "%.90s and %.90s do not meet in a checkpoint: their versions of shadowib are %.20s and %.20s; "
+                      "start all members of a job with one version",
+                      describe(members_.front()).c_str(), describe(*other).c_str(), members_.front().version.c_str(),
+                      other->version.c_str());
   return {};
 }
 
@@ -170,19 +194,42 @@ Status Drive::request() {
   return fault_point(Phase::kRequested);
 }
 
-void Drive::show_progress() {
-  CheckpointProgress now;
+std::vector<std::uint32_t> Drive::indices() const {
+  std::vector<std::uint32_t> indices;
+  for (const MemberStatus& member : members_) indices.push_back(member.index);
+  return indices;
+}
+
+std::set<std::uint32_t> Drive::entered(const char* barrier) {
+  std::vector<std::string> names;
+  std::set<std::uint32_t> members;
+  if (!view_.exchange->entered(key(std::string("b/") + barrier), &names).ok()) return members;
+  for (const std::string& name : names)
+    members.insert(static_cast<std::uint32_t>(std::strtoul(name.c_str(), nullptr, 10)));
+  return members;
+}
+
+// What all have reached when all, or some, have come to a barrier.
+constexpr struct {
+  const char* barrier;
+  bool all;
+  Phase phase;
+} kReached[] = {{"10", true, Phase::kHooks},
+                {"20", true, Phase::kStop},
+                {"30", true, Phase::kSettle},
+                {"50", false, Phase::kQuiesce},
+                {"50", true, Phase::kInspect}};
+
+void Drive::show_progress(std::size_t saved) {
+  CheckpointProgress now = progress_;
   now.members = static_cast<std::uint32_t>(members_.size());
-  now.phase = 1000;
-  for (const auto& member : members_) {
-    Fields fields;
-    bool found = false;
-    int phase = 0;
-    if (get("phase/" + std::to_string(member.index), &fields, &found).ok() && found)
-      phase = static_cast<int>(field_number(fields, "phase"));
-    now.phase = std::min(now.phase, phase);
-    now.members_saved += phase >= number_of(Phase::kCommit);
+  now.members_saved = static_cast<std::uint32_t>(saved);
+  for (const auto& [barrier, all, phase] : kReached) {
+    if (now.phase >= number_of(phase)) continue;
+    if (all ? !all_at(barrier) : entered(barrier).empty()) break;
+    now.phase = number_of(phase);
   }
+  if (going_) now.phase = number_of(saved == members_.size() ? Phase::kCommit : Phase::kSave);
   const bool changed = now.phase != progress_.phase || now.members_saved != progress_.members_saved;
   progress_ = now;
   if (changed && options_.progress) options_.progress(now);
@@ -190,22 +237,21 @@ void Drive::show_progress() {
 
 // The reason a member gave, rather than its echo in those who were told to give up.
 Status Drive::failure_of_members(const std::string& abort_text) {
+  Collection reasons(*view_.exchange, key("fail"), indices());
+  SHADOWIB_TRY(reasons.look());
   for (const auto& member : members_) {
+    const auto text = reasons.values().find(member.index);
     Fields fields;
-    bool found = false;
-    SHADOWIB_TRY(get("fail/" + std::to_string(member.index), &fields, &found));
-    if (!found) continue;
+    if (text == reasons.values().end()) continue;
+    SHADOWIB_TRY(view_.decode(checkpoint_key("", n_, "fail/" + std::to_string(member.index)), text->second, &fields));
     Status status = status_from_fields(fields);
     return Status::of(status.code(), status.error(), "%.120s: %.250s", describe(member).c_str(), status.text());
   }
   return Status::of(Code::kAborted, 0, "%.350s", abort_text.c_str());
 }
 
-Status Drive::check_members() {
-  std::string text;
-  bool aborted = false;
-  SHADOWIB_TRY(view_.exchange->get(key("abort"), &text, &aborted));
-  if (aborted) return failure_of_members(text);
+Status Drive::check_locks() {
+  const std::int64_t began = monotonic_ns();
   for (const auto& member : members_) {
     const std::string index = std::to_string(member.index);
     if (is_alive(view_.alive(index))) continue;
@@ -216,30 +262,53 @@ Status Drive::check_members() {
     return Status::of(Code::kAborted, 0, "%.200s %s during the checkpoint", describe(member).c_str(),
                       gone ? "ended" : "died");
   }
-  SHADOWIB_TRY(judge_silent());
-  if (deadline_.has_passed()) {
-    for (const auto& member : members_) {
-      Fields fields;
-      bool found = false;
-      SHADOWIB_TRY(get("phase/" + std::to_string(member.index), &fields, &found));
-      if (!found || static_cast<int>(field_number(fields, "phase")) <= progress_.phase)
-        return Status::of(Code::kTimeout, 0, "the checkpoint did not end within %d ms; %.200s is in phase %d (%s)",
-                          options_.timeout_ms, describe(member).c_str(), progress_.phase,
-                          phase_text(progress_.phase).doing);
-    }
-  }
+  // Of thousands of members, too, a look takes a small part of the time.
+  const std::int64_t now = monotonic_ns();
+  locks_ns_ = now + std::max(kSliceMs * std::int64_t{1'000'000}, kLooksApart * (now - began));
   return {};
+}
+
+Status Drive::check_members() {
+  std::string text;
+  bool aborted = false;
+  SHADOWIB_TRY(view_.exchange->get(key("abort"), &text, &aborted));
+  if (aborted) return failure_of_members(text);
+  if (monotonic_ns() >= locks_ns_) SHADOWIB_TRY(check_locks());
+  SHADOWIB_TRY(judge_silent());
+  return deadline_.has_passed() ? late() : Status();
+}
+
+// The first member that has not come to where the others wait for it.
+Status Drive::late() {
+  const auto first_but = [this](const auto& there) {
+    return std::find_if(members_.begin(), members_.end(),
+                        [&](const MemberStatus& m) { return !there.contains(m.index); });
+  };
+  Collection heard(*view_.exchange, key("phase"), indices()), saved(*view_.exchange, key("saved"), indices());
+  SHADOWIB_TRY(heard.look());
+  SHADOWIB_TRY(saved.look());
+  int phase = 0;
+  auto slow = first_but(heard.values());
+  if (slow == members_.end()) phase = number_of(Phase::kJoined);
+  for (const auto& [barrier, all, next] : kReached) {
+    if (!all || slow != members_.end()) continue;
+    slow = first_but(entered(barrier));
+    if (slow == members_.end()) phase = number_of(next);
+  }
+  if (slow == members_.end() && going_) phase = number_of(Phase::kSave), slow = first_but(saved.values());
+  return Status::of(Code::kTimeout, 0, "the checkpoint did not end within %d ms; %.200s is in phase %d (%s)",
+                    options_.timeout_ms, describe(slow != members_.end() ? *slow : members_.front()).c_str(), phase,
+                    phase_text(phase).doing);
 }
 
 // A member that can answer does so at once.
 Status Drive::judge_silent() {
   if (progress_.phase != 0 || monotonic_ns() < silence_ns_) return {};
   silence_ns_ = monotonic_ns() + kSilenceNs;
+  Collection heard(*view_.exchange, key("phase"), indices());
+  SHADOWIB_TRY(heard.look());
   for (const auto& member : members_) {
-    Fields fields;
-    bool found = false;
-    SHADOWIB_TRY(get("phase/" + std::to_string(member.index), &fields, &found));
-    if (found) continue;
+    if (!heard.missing().contains(member.index)) continue;
     Status silence = judge_silence(member);
     if (silence.ok()) continue;
     unheard_ = true;
@@ -249,22 +318,16 @@ Status Drive::judge_silent() {
 }
 
 Status Drive::collect(const char* what, std::map<std::uint32_t, std::string>* values) {
-  std::uint64_t token = 0;
-  values->clear();
+  Collection published(*view_.exchange, key(what), indices());
   for (;;) {
-    for (const auto& member : members_) {
-      if (values->count(member.index) != 0) continue;
-      std::string value;
-      bool found = false;
-      SHADOWIB_TRY(view_.exchange->get(key(std::string(what) + "/" + std::to_string(member.index)), &value, &found));
-      if (found) (*values)[member.index] = std::move(value);
-    }
-    show_progress();
-    if (values->size() == members_.size()) return {};
+    SHADOWIB_TRY(published.look());
+    show_progress(going_ ? published.values().size() : 0);
+    if (published.complete()) break;
     SHADOWIB_TRY(check_members());
-    Status status = view_.exchange->watch(key(what), &token, kSliceMs, -1);
-    if (!status.ok() && status.code() != Code::kTimeout) return status;
+    SHADOWIB_TRY(published.wait(kSliceMs));
   }
+  *values = std::move(published.values());
+  return {};
 }
 
 Status Drive::commit(CheckpointReport* report) {
@@ -285,6 +348,7 @@ Status Drive::commit(CheckpointReport* report) {
     SHADOWIB_TRY(make_copies(view_.directory, hosts_, deadline_.at_ns(), &manifest));
     SHADOWIB_TRY(fault_point(Phase::kCopied));
   }
+  locks_ns_ = 0;
   SHADOWIB_TRY(check_members());
   SHADOWIB_TRY(commit_set(*store_, staging_, manifest, &report->set_path, tables_));
   report->commit_ns = monotonic_ns() - saved_ns;
@@ -301,18 +365,13 @@ Status Drive::commit(CheckpointReport* report) {
 void Drive::tell_outcome(const Fields& fields, bool ended_by_kill) {
   if (!view_.exchange->publish(key("outcome"), encode_fields(fields)).ok() || unheard_) return;
   const Deadline deadline = Deadline::in_ms(kResumeWaitMs);
-  std::uint64_t token = 0;
-  for (;;) {
-    bool waiting = false;
-    for (const auto& member : members_) {
-      const std::string index = std::to_string(member.index);
-      std::string value;
-      bool done = false;
-      if (!ended_by_kill) (void)view_.exchange->get(key("done/" + index), &value, &done).ok();
-      waiting = waiting || (!done && is_alive(view_.alive(index)));
-    }
-    if (!waiting || deadline.has_passed()) return;
-    (void)view_.exchange->watch(key("done"), &token, ended_by_kill ? 5 : kSliceMs, -1).ok();
+  Collection done(*view_.exchange, key("done"), indices());
+  while (!done.complete() && !deadline.has_passed()) {
+    if (!ended_by_kill) (void)done.look().ok();
+    for (const auto& member : members_)
+      if (done.missing().contains(member.index) && !is_alive(view_.alive(std::to_string(member.index))))
+        done.drop(member.index);
+    if (!done.complete()) (void)done.wait(ended_by_kill ? kEndsMs : kSliceMs).ok();
   }
 }
 
@@ -360,6 +419,7 @@ Status Drive::drive(CheckpointReport* report) {
     SHADOWIB_TRY(view_.exchange->publish(key("memory/" + std::to_string(member)), duty));
   SHADOWIB_TRY(fault_point(Phase::kMatched));
   SHADOWIB_TRY(view_.exchange->publish(key("go"), encode_fields({})));
+  going_ = true;
   return commit(report);
 }
 

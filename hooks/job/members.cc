@@ -6,10 +6,12 @@
 #include <fstream>
 #include <set>
 
+#include "hooks/job/collection.h"
 #include "hooks/job/protocol.h"
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/shared_names.h"
+#include "shadowib/exchange/remove_below.h"
 
 namespace shadowib {
 namespace {
@@ -25,15 +27,15 @@ Status anybody_joining(const JobView& view, bool* joining) {
   std::error_code error;
   const std::string prefix = view.epoch + ".";
   *joining = is_alive(job_paths(view.directory, view.job).joining);
+  std::vector<std::string> names;
+  SHADOWIB_TRY(view.exchange->list(view.key("member"), &names));
+  const std::set<std::string> members(names.begin(), names.end());
   for (const auto& entry : std::filesystem::directory_iterator(job_paths(view.directory, view.job).alive, error)) {
     const std::string name = entry.path().filename();
     if (name.rfind(prefix, 0) != 0) continue;
     const std::string who = name.substr(prefix.size());
-    if (who.empty() || who.find_first_not_of("0123456789") != std::string::npos || !is_alive(entry.path())) continue;
-    std::string value;
-    bool found = false;
-    SHADOWIB_TRY(view.exchange->get(view.key("member/" + who), &value, &found));
-    *joining = *joining || !found;
+    if (who.empty() || who.find_first_not_of("0123456789") != std::string::npos || members.contains(who)) continue;
+    *joining = *joining || is_alive(entry.path());
   }
   return {};
 }
@@ -67,7 +69,11 @@ std::uint64_t latest_status_number(const JobView& view) {
 Status JobView::fields(const std::string& rest, Fields* fields, bool* found) const {
   std::string text;
   SHADOWIB_TRY(exchange->get(key(rest), &text, found));
-  if (*found && !decode_fields(text, fields))
+  return *found ? decode(rest, text, fields) : Status();
+}
+
+Status JobView::decode(const std::string& rest, const std::string& text, Fields* fields) const {
+  if (!decode_fields(text, fields))
     return Status::of(Code::kVersion, 0,
                       "job %.80s: %.80s has another protocol than %d; was the member started by another "
                       "version of shadowib?",
@@ -92,11 +98,16 @@ Status list_members(const JobView& view, std::vector<MemberStatus>* members) {
   std::vector<std::string> names;
   SHADOWIB_TRY(view.exchange->list(view.key("member"), &names));
   members->clear();
-  for (const auto& name : names) {
+  std::vector<std::string> keys, values;
+  std::vector<bool> found;
+  for (const char* what : {"member/", "gone/"})
+    for (const std::string& name : names) keys.push_back(view.key(what + name));
+  SHADOWIB_TRY(view.exchange->lookup(keys, &values, &found));
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const std::string& name = names[i];
     Fields fields;
-    bool found = false;
-    SHADOWIB_TRY(view.fields("member/" + name, &fields, &found));
-    if (!found) continue;
+    if (!found[i]) continue;
+    SHADOWIB_TRY(view.decode("member/" + name, values[i], &fields));
     MemberStatus member;
     member.index = index_of(name);
     member.pid = static_cast<int>(field_number(fields, "pid"));
@@ -105,9 +116,9 @@ Status list_members(const JobView& view, std::vector<MemberStatus>* members) {
     member.comm = field_text(fields, "comm");
     member.exe = field_text(fields, "exe");
     member.version = field_text(fields, "version");
+    if (fields.contains("meets")) member.meets = field_number(fields, "meets");
     member.alive = is_alive(view.alive(name));
-    std::string gone;
-    SHADOWIB_TRY(view.exchange->get(view.key("gone/" + name), &gone, &member.gone));
+    member.gone = found[names.size() + i];
     members->push_back(member);
   }
   std::sort(members->begin(), members->end(), [](const auto& a, const auto& b) { return a.index < b.index; });
@@ -148,24 +159,28 @@ Status query_status(const std::string& directory, const std::string& job, const 
   const Deadline deadline = Deadline::in_ms(timeout_ms);
   std::uint64_t n = latest_status_number(view) + 1;
   SHADOWIB_TRY(view.exchange->publish(view.key("control/status"), encode_fields({{"n", std::to_string(n)}})));
-  const std::string answers = "status/" + std::to_string(n);
-  std::uint64_t token = 0;
+  const std::string answers = view.key("status/" + std::to_string(n));
+  std::vector<std::uint32_t> asked;
+  for (const MemberStatus& member : *members)
+    if (member.alive) asked.push_back(member.index);
+  Collection answered(*view.exchange, answers, asked);
   for (;;) {
-    bool waiting = false;
-    for (auto& member : *members) {
-      if (member.answered || !member.alive) continue;
-      SHADOWIB_TRY(
-          view.exchange->get(view.key(answers + "/" + std::to_string(member.index)), &member.json, &member.answered));
-      if (!member.answered) member.alive = is_alive(view.alive(std::to_string(member.index)));
-      waiting = waiting || (member.alive && !member.answered);
+    SHADOWIB_TRY(answered.look());
+    for (MemberStatus& member : *members) {
+      if (!answered.missing().contains(member.index)) continue;
+      member.alive = is_alive(view.alive(std::to_string(member.index)));
+      if (!member.alive) answered.drop(member.index);
     }
     const int left_ms = deadline.left_ms();
-    if (!waiting || left_ms == 0) break;
-    Status status = view.exchange->watch(view.key(answers), &token, std::min(left_ms, 100), -1);
-    if (!status.ok() && status.code() != Code::kTimeout) return status;
+    if (answered.complete() || left_ms == 0) break;
+    SHADOWIB_TRY(answered.wait(std::min(left_ms, 100)));
   }
-  for (const auto& member : *members)
-    (void)view.exchange->remove(view.key(answers + "/" + std::to_string(member.index))).ok();
+  for (MemberStatus& member : *members) {
+    const auto json = answered.values().find(member.index);
+    member.answered = json != answered.values().end();
+    if (member.answered) member.json = std::move(json->second);
+  }
+  if (!answered.values().empty()) (void)remove_below(view.exchange->uri(), answers).ok();
   return {};
 }
 

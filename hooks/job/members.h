@@ -16,10 +16,11 @@ struct MemberStatus {
   int pid = 0;
   std::uint64_t start_time = 0;  // as /proc/PID/stat tells it
   std::string host, comm, exe, version;
-  bool alive = false;     // holds its lock
-  bool gone = false;      // left in an orderly way
-  bool answered = false;  // within the time-out
-  std::string json;       // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
+  std::uint64_t meets = 1;  // kMeetingVersion of its library
+  bool alive = false;       // holds its lock
+  bool gone = false;        // left in an orderly way
+  bool answered = false;    // within the time-out
+  std::string json;         // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
 };
 
 struct JobView {
@@ -28,7 +29,8 @@ struct JobView {
 
   std::string alive(const std::string& who) const { return alive_path(directory, job, epoch, who); }
   std::string key(const std::string& rest) const { return epoch + "/" + rest; }
-  Status fields(const std::string& key, Fields* fields, bool* found) const;  // kVersion names the key
+  Status fields(const std::string& key, Fields* fields, bool* found) const;              // kVersion names the key
+  Status decode(const std::string& key, const std::string& text, Fields* fields) const;  // the same of its value
 };
 
 // kNotFound: no such job in that directory.

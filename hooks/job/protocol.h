@@ -2,12 +2,13 @@
 // epoch. Values are lines "name=value\n"; unknown names are ignored; protocol=1 comes first and another number is
 // refused.
 //
-//   <epoch>/member/<index>      claimed on joining: protocol pid starttime host comm exe version
+//   <epoch>/member/<index>      claimed on joining: protocol pid starttime host comm exe version meets
+//                               meets=2: comes to the barriers and keys below; another number is another way
 //   <epoch>/gone/<index>        published on a member's orderly exit
 //   <epoch>/control/checkpoint  the latest request: n members=0,1,2 staging=PATH set=<32 hex> timeout_ms kill=0|1
 //   last=0|1 near=PLACE (images stay near) keepers=0|1
 //   <epoch>/control/status      n: agents answer with the next <epoch>/status/<n>/<index>  JSON object
-//   <epoch>/ckpt/<n>/phase/<index>   number of the phase reached, with its start time
+//   <epoch>/ckpt/<n>/phase/<index>   phase=10: the member has the request. Its later phases show at the barriers
 //   <epoch>/ckpt/<n>/fds/<index>     the member's descriptor table (imager/descriptors.h)
 //   <epoch>/ckpt/<n>/memory/<index>  what a member that shares memory is to save of it (imager/shared_memory.h)
 //   <epoch>/ckpt/<n>/go              published by the command after matching the tables
@@ -19,7 +20,8 @@
 //   <epoch>/ckpt/<n>/fail/command    the same of the command, and again=1 if it tries once more
 //   <epoch>/ckpt/<n>/abort           published by whoever gives up: text
 //   <epoch>/ckpt/<n>/outcome         committed=PATH kill=0|1, or aborted=TEXT
-//   <epoch>/ckpt/<n>/b/<phase>/<index>   the member has come to the barrier of that phase
+//   <epoch>/ckpt/<n>/b/<phase>       barrier of that phase (Exchange::barrier), to which the member comes
+//   <epoch>/ckpt/<n>/again/<try>     "MEMBER REASON" of the first member that does not settle in that try
 //   <epoch>/ckpt/<n>/s/<try>/...     keys of Participant::settle in its try (SettleContext::prefix)
 //   <epoch>/ckpt/<n>/files/<index>   lines "<build-id hex or -> <path>" of the member's mapped files
 //   <epoch>/ckpt/<n>/done/<index>    the member resumed
@@ -30,7 +32,7 @@
 //   <epoch>/restart/members     "NEXT I I ...": the members that come back, after the first index above them
 //   <epoch>/restart/started/<index>  a restart command has this member in its share: the name of the share's lock
 //   <epoch>/restart/meet/<name>      where a part of a restart awaits connections of others (restore_apart.cc)
-//   <epoch>/restart/phase/<index>    phase a restarted member has passed (110..140)
+//   <epoch>/restart/phase/<index>    phase=140: a restarted member is ready to go, and waits for cut/<index>
 //   <epoch>/restart/cut/<index>      published by a restart command: files are rolled back, the member may go
 //   <epoch>/restart/done/<index>     a restarted member has passed fault point 140: its threads run
 //   <epoch>/restart/fail/<index>     code= errno= text= : its restart failed, it exits
@@ -51,6 +53,8 @@
 namespace shadowib {
 
 inline constexpr int kProtocolVersion = 1;
+// How members meet each other. Commands speak with members of any; members of one checkpoint have the same.
+inline constexpr int kMeetingVersion = 2;
 
 using Fields = std::map<std::string, std::string>;
 std::string encode_fields(const Fields& fields);            // protocol=1 first; newlines in values become spaces

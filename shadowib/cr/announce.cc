@@ -28,9 +28,9 @@ Status publish_addresses(ShadowContext& context) {
   std::string member = std::to_string(job_info().member);
   SHADOWIB_TRY(claim_lids(context.ports));
   for (ShadowPort& port : context.ports) {
-    if (port.lid.value != 0) SHADOWIB_TRY(job_exchange()->publish(address_key(port.lid) + "/" + member, ""));
+    if (port.lid.value != 0) SHADOWIB_TRY(job_exchange()->publish_alike(address_key(port.lid) + "/" + member, ""));
     for (const RecordedGid& gid : port.gids)
-      if (!gid.empty()) SHADOWIB_TRY(job_exchange()->publish(address_key(gid.gid) + "/" + member, ""));
+      if (!gid.empty()) SHADOWIB_TRY(job_exchange()->publish_alike(address_key(gid.gid) + "/" + member, ""));
   }
   return {};
 }

@@ -29,10 +29,14 @@ namespace shadowib {
 namespace {
 
 // Between rounds. As long as a round's own work, so that those who wait leave the processors to what they wait for.
-constexpr std::int64_t kRoundNs = 20000, kLongestPauseNs = 2000000;
-constexpr std::int64_t kOthersCheckNs = 10000000;  // between looks at whether others have given up
+// And a part of the time in which nothing has changed, so that many who wait for long do not keep them busy: a
+// quarter while this member's own requests move, twice that time when they do not, and long where there are no
+// queues.
+constexpr std::int64_t kRoundNs = 20000, kLongestPauseNs = 250000000;
+constexpr std::int64_t kOthersCheckNs = 10000000;  // before the first look at whether others have given up
 // Without any progress. Longer where an adapter may have lost a packet and asks for it again only later.
 constexpr std::int64_t kQuietNs = 2000000000;
+constexpr char kOthersGaveUp[] = "another member gave up";
 constexpr int kAckTimeouts = 4;  // an adapter may take up to four times what was asked for (InfiniBand, 9.7.6.1.3)
 
 // An XRC shared receive queue has a row too, behind those of queue pairs: many initiators may name it, one initiator
@@ -63,20 +67,22 @@ class Settler {
       if (!stop_lasts()) return Status(Code::kRefused, 0, kStopEndedText);
       poll_everything();
       SHADOWIB_TRY(publish_counts());
-      if (!flagged_) {
+      if (!settled_) {
         SHADOWIB_TRY(read_peers(waits_for_peer));
-        if (const ShadowQp* moving = first_moving(); moving == nullptr)
-          SHADOWIB_TRY(flag_settled());
-        else if (stands_still(*moving))
-          return timed_out(*moving);
-      } else {
-        bool all = false;
-        SHADOWIB_TRY(everybody_settled(&all));
-        if (all) break;
+        const ShadowQp* moving = first_moving();
+        settled_ = moving == nullptr;
+        if (!settled_ && stands_still(*moving)) return timed_out(*moving);
       }
       if (g_backend.progress != nullptr) g_backend.progress(0);
       SHADOWIB_TRY(look_at_others());
-      pause(monotonic_ns() - began);
+      const std::int64_t now = monotonic_ns(), still_ns = now - changed_ns_;
+      const bool no_queues = registry().qps.empty() && registry().srqs.empty();
+      const std::int64_t due_ns = no_queues ? kLongestPauseNs : settled_ ? 2 * still_ns : still_ns / 4;
+      const std::int64_t pause_ns = std::max(now - began, due_ns);
+      bool all = false;
+      if (settled_) SHADOWIB_TRY(await_settled(pause_ns, &all));
+      if (all) break;
+      if (!settled_ || pause_ns < kMillisecondNs) pause(pause_ns);
     }
     if (g_backend.needs_signals && guarded(Guard::kAwaitLate)) SHADOWIB_TRY(take_late_receives());
     log_line(LogLevel::kInfo,
@@ -88,24 +94,23 @@ class Settler {
   }
 
  private:
-  static void pause(std::int64_t round_ns) {
-    const timespec time{0, std::clamp(round_ns, kRoundNs, kLongestPauseNs)};
+  static constexpr std::int64_t kMillisecondNs = 1000000;
+
+  static void pause(std::int64_t pause_ns) {
+    const timespec time{0, std::clamp(pause_ns, kRoundNs, kLongestPauseNs)};
     ::nanosleep(&time, nullptr);
   }
 
-  // Now and then: nobody waits for those who have given up.
+  // Now and then: nobody waits for those who have given up. The longer it lasts, the more seldom.
   Status look_at_others() {
     const std::int64_t now = monotonic_ns();
     if (now < others_check_) return {};
-    others_check_ = now + kOthersCheckNs;
-    std::string text;
-    bool aborted = false;
-    SHADOWIB_TRY(context_.exchange->get(context_.abort_key, &text, &aborted));
-    if (aborted) return Status(Code::kAborted, 0, "another member gave up");
-    std::vector<std::string> again;
-    SHADOWIB_TRY(context_.exchange->list(context_.again_prefix, &again));
-    if (!again.empty() || now > context_.deadline_ns)
-      return Status(Code::kTimeout, 0, "another member does not settle");
+    others_check_ = now + std::max(kOthersCheckNs, std::min(now - began_ns_, kLongestPauseNs));
+    std::vector<std::string> values;
+    std::vector<bool> found;
+    SHADOWIB_TRY(context_.exchange->lookup({context_.abort_key, context_.again_key}, &values, &found));
+    if (found[0]) return Status(Code::kAborted, 0, kOthersGaveUp);
+    if (found[1] || now > context_.deadline_ns) return Status(Code::kTimeout, 0, "another member does not settle");
     return {};
   }
 
@@ -152,9 +157,11 @@ class Settler {
     std::string text(reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(QpCounts));
     counts_[context_.job->member] = std::move(mine);
     if (published_ && text == last_published_) return {};
-    SHADOWIB_TRY(context_.exchange->publish(key("counts", context_.job->member), text));
+    SHADOWIB_TRY(text.empty() ? context_.exchange->publish_alike(key("counts", context_.job->member), text)
+                              : context_.exchange->publish(key("counts", context_.job->member), text));
     last_published_ = std::move(text);
     published_ = true;
+    changed_ns_ = monotonic_ns();
     return {};
   }
 
@@ -234,7 +241,12 @@ class Settler {
       if (!found[i]) continue;
       std::vector<QpCounts> counts(values[i].size() / sizeof(QpCounts));
       std::memcpy(static_cast<void*>(counts.data()), values[i].data(), counts.size() * sizeof(QpCounts));
-      counts_[members[i]] = std::move(counts);
+      std::vector<QpCounts>& known = counts_[members[i]];
+      const bool same =
+          known.size() == counts.size() &&
+          (counts.empty() || std::memcmp(known.data(), counts.data(), counts.size() * sizeof(QpCounts)) == 0);
+      if (!same) changed_ns_ = monotonic_ns();
+      known = std::move(counts);
     }
     return {};
   }
@@ -332,16 +344,15 @@ class Settler {
     return it != counts.end() && it->qp_num == qp_num ? &*it : nullptr;
   }
 
-  Status flag_settled() {
-    flagged_ = true;
-    return context_.exchange->publish(key("settled", context_.job->member), "1");
-  }
-
-  Status everybody_settled(bool* all) {
-    std::vector<std::string> names;
-    SHADOWIB_TRY(context_.exchange->list(std::string(context_.prefix) + "/settled", &names));
-    *all = names.size() >= context_.member_count;
-    return {};
+  // Comes to the barrier of those that have settled, and sleeps there as long as no look at the queues is due.
+  Status await_settled(std::int64_t pause_ns, bool* all) {
+    const auto pause_ms = static_cast<int>(std::min(pause_ns, kLongestPauseNs) / kMillisecondNs);
+    const Status status =
+        context_.exchange->barrier(std::string(context_.prefix) + "/settled", std::to_string(context_.job->member),
+                                   static_cast<int>(context_.member_count), pause_ms, context_.abort_key);
+    *all = status.ok();
+    if (status.code() == Code::kAborted) return Status(Code::kAborted, 0, kOthersGaveUp);
+    return status.code() == Code::kTimeout ? Status() : status;
   }
 
   Status timed_out(const ShadowQp& qp) {
@@ -368,8 +379,10 @@ class Settler {
   std::map<std::uint32_t, std::vector<QpCounts>> counts_;  // by member, sorted by qp_num
   std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> candidates_;  // by LID and GID
   std::string last_published_;
-  bool published_ = false, flagged_ = false;
-  std::int64_t others_check_ = 0;
+  bool published_ = false, settled_ = false;
+  const std::int64_t began_ns_ = monotonic_ns();
+  std::int64_t others_check_ = began_ns_ + kOthersCheckNs;
+  std::int64_t changed_ns_ = began_ns_;  // when counts were last seen to change
   Patience patience_{monotonic_ns()};
   std::uint64_t rounds_ = 1;
   const std::uint64_t operations_ = context_.exchange->operations();  // before
