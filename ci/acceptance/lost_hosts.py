@@ -137,6 +137,9 @@ class NearJob(Job):
         check(result.returncode == 0, f"checkpoint: {result.returncode} {result.stdout}{result.stderr[-1500:]}")
         told = json.loads(result.stdout)
         check(told["store"] == self.store, f"the set has store {told.get('store')}")
+        keepers = json.loads(self.command("status", self.name, "--json").stdout)["keepers"]
+        wanted = sorted(set(self.where.values())) if self.store.endswith("mirror") else []
+        check(set(wanted) <= set(keepers), f"keepers are on {keepers}, members on {wanted}")
         self.sets.append(told["set"])
         return told["set"]
 

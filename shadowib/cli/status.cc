@@ -1,9 +1,11 @@
 // shadowib status: the jobs of a directory, their members and what these have open.
 #include "hooks/command/coordinator.h"
+#include "hooks/store/keeper_info.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/store_options.h"
 #include "shadowib/cli/watch.h"
 
 namespace shadowib::cli {
@@ -82,6 +84,27 @@ void print_members(const std::vector<MemberStatus>& members) {
   pairs.print();
 }
 
+// The store that the job was started with, unless it is central, and its keepers.
+Status add_store(const std::string& directory, const std::string& job, Json* json) {
+  std::string store, place;
+  SHADOWIB_TRY(recorded_store(directory, job, &store, &place));
+  if (store.empty()) return {};
+  (*json)["store"] = store;
+  (*json)["near"] = place;
+  (*json)["keepers"] = Json::array();
+  for (const KeeperInfo& keeper : live_keepers(directory, job)) (*json)["keepers"].push_back(keeper.name);
+  return {};
+}
+
+void print_store(const Json& json) {
+  if (!json.contains("store")) return;
+  std::string keepers;
+  for (const Json& name : json["keepers"])
+    keepers += (keepers.empty() ? "; keepers on " : ", ") + name.get<std::string>();
+  std::printf("store %s in %s%s\n", json["store"].get<std::string>().c_str(), json["near"].get<std::string>().c_str(),
+              keepers.c_str());
+}
+
 // One job as JSON, and printed for people unless --json.
 Status show_job(const StatusArguments& arguments, const std::string& job, Json* json) {
   const Common& common = arguments.common;
@@ -95,11 +118,13 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
   *json = {
       {"job", job}, {"directory", common.directory}, {"epoch", epoch}, {"alive", alive}, {"members", Json::array()}};
   for (const MemberStatus& member : members) (*json)["members"].push_back(member_json(member));
+  SHADOWIB_TRY(add_store(common.directory, job, json));
   if (common.json) return {};
   std::printf("job %s, epoch %s, %s\n", job.c_str(), epoch.c_str(),
               alive                                     ? "alive"
               : job_in_use(common.directory, job, &who) ? "no member yet"
                                                         : "not alive");
+  print_store(*json);
   print_members(members);
   return {};
 }

@@ -34,20 +34,6 @@ std::string record_path(const std::string& directory, const std::string& job) {
   return job_paths(directory, job).top + "/store";
 }
 
-Status read_record(const std::string& directory, const std::string& job, std::string* store, std::string* place) {
-  std::string text;
-  Fields fields;
-  const Status status = read_file(record_path(directory, job), &text);
-  if (status.error() == ENOENT || status.error() == ENOTDIR) return {};
-  SHADOWIB_TRY(status);
-  if (!decode_fields(text, &fields))
-    return Status::of(Code::kVersion, 0, "%.250s is of another shadowib; name the store with --store",
-                      record_path(directory, job).c_str());
-  *store = field_text(fields, "store");
-  *place = field_text(fields, "near");
-  return {};
-}
-
 }  // namespace
 
 void add_store_options(Command* command, StoreOptions* options) {
@@ -67,13 +53,27 @@ void add_store_options(Command* command, StoreOptions* options) {
       ->type_name("PLACE");
 }
 
+Status recorded_store(const std::string& directory, const std::string& job, std::string* store, std::string* place) {
+  std::string text;
+  Fields fields;
+  const Status status = read_file(record_path(directory, job), &text);
+  if (status.error() == ENOENT || status.error() == ENOTDIR) return {};
+  SHADOWIB_TRY(status);
+  if (!decode_fields(text, &fields))
+    return Status::of(Code::kVersion, 0, "%.250s is of another shadowib; name the store with --store",
+                      record_path(directory, job).c_str());
+  *store = field_text(fields, "store");
+  *place = field_text(fields, "near");
+  return {};
+}
+
 Status choose_store(const StoreOptions& options, const std::string& directory, const std::string& job,
                     StoreSpec* spec, std::string* place) {
   std::string store = options.store, recorded_place;
   const std::string store_variable = variable_of("STORE", job), near_variable = variable_of("NEAR", job);
   const bool from_variable = store.empty() && !store_variable.empty();
   if (store.empty()) store = store_variable;
-  if (store.empty()) SHADOWIB_TRY(read_record(directory, job, &store, &recorded_place));
+  if (store.empty()) SHADOWIB_TRY(recorded_store(directory, job, &store, &recorded_place));
   if (store.empty()) store = "central";
   if (const Status status = parse_store(store, spec); !status.ok())
     return from_variable ? Status::of(Code::kUsage, EINVAL, "SHADOWIB_STORE: %.300s", status.text()) : status;
@@ -109,7 +109,7 @@ std::vector<std::string> near_places(const std::string& directory) {
   if (const std::string near = environment("NEAR"); !near.empty()) places.insert(absolute(near));
   for (const std::string& job : jobs_in(directory)) {
     std::string store, place;
-    if (read_record(directory, job, &store, &place).ok() && !place.empty()) places.insert(place);
+    if (recorded_store(directory, job, &store, &place).ok() && !place.empty()) places.insert(place);
   }
   std::vector<ListedSet> sets;
   (void)list_sets(directory, &sets).ok();  // told by whoever lists sets

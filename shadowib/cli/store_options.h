@@ -24,6 +24,9 @@ Status choose_store(const StoreOptions& options, const std::string& directory, c
 Status record_store(const std::string& directory, const std::string& job, const StoreSpec& spec,
                     const std::string& place);
 
+// Reads the record; *store is "" for central.
+Status recorded_store(const std::string& directory, const std::string& job, std::string* store, std::string* place);
+
 // Places where near images of the directory's jobs may lie on this host.
 std::vector<std::string> near_places(const std::string& directory);
 
