@@ -91,7 +91,8 @@ def sanitizer_environment(preset: str) -> dict:
         "asan": {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:"
                                  "quarantine_size_mb=16",
                  "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"},
-        "tsan": {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=7:"
+        # A process may end while its threads run: an aborted rank does.
+        "tsan": {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=7:report_thread_leaks=0:"
                                  f"suppressions={ROOT / 'ci' / 'tsan_suppressions'}"},
     }
     return {name: os.environ.get(name, value) for name, value in settings.get(preset, {}).items()}
