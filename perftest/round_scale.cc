@@ -60,6 +60,7 @@ struct Shared {
   pthread_barrier_t together;
   std::int64_t begins[kParts], ends[kParts];
   Tally members[kParts], command[kParts];
+  std::atomic<std::uint64_t> round_operations;
 };
 
 // The calls of one thread in one part.
@@ -105,6 +106,7 @@ class Member {
       const Status status = exchange_->watch(key("control"), &control_, kTimeoutMs, -1);
       if (!status.ok() && status.code() != Code::kTimeout) give_up("watch", status);
     }
+    const std::uint64_t before = exchange_->operations();
     publish_alike(of_round("phase/" + me_), encode_fields({{"phase", "10"}}));
     for (const char* name : {"10", "20", "30"}) barrier(name);
     settle();
@@ -117,8 +119,11 @@ class Member {
     get(of_round("memory/" + me_));
     publish(of_round("saved/" + me_), std::string(400, 's'));
     wait_for("outcome");
+    round_operations_ = exchange_->operations() - before - repeats_;  // as a member logs them
     publish_alike(of_round("done/" + me_), encode_fields({{"committed", "1"}}));
   }
+  // Of the round alone, without looks that were repeated while it settled.
+  std::uint64_t round_operations() const { return round_operations_; }
 
   void restart() {
     open(true);
@@ -205,18 +210,20 @@ class Member {
     const std::int64_t began = monotonic_ns();
     std::int64_t look = began + kOthersCheckNs;
     for (;;) {
-      const std::int64_t now = monotonic_ns(), due_ns = scale_.queue_pairs == 0 ? kLongestPauseNs : 2 * (now - began);
+      const std::int64_t now = monotonic_ns(), due_ns = scale_.queue_pairs == 0 ? kLongestPauseNs : 3 * (now - began);
       const std::int64_t pause_ns = std::clamp(due_ns, kRoundNs, kLongestPauseNs);
       if (now >= look) {
-        look = now + std::max(kOthersCheckNs, std::min(now - began, kLongestPauseNs));
+        look = now + kLongestPauseNs;
         std::vector<std::string> values;
         std::vector<bool> found;
         must("lookup", exchange_->lookup({of_round("abort"), of_round("again/0")}, &values, &found));
+        ++repeats_;
       }
       const Status status = exchange_->barrier(of_round("s/0/settled"), me_, scale_.members,
                                                static_cast<int>(pause_ns / 1000000), of_round("abort"));
       if (status.ok()) return;
       if (status.code() != Code::kTimeout) give_up("settled", status);
+      ++repeats_;
       if (pause_ns >= 1000000) continue;
       const timespec pause{0, pause_ns};
       ++call_counts().calls, ++call_counts().sleeps;
@@ -228,7 +235,7 @@ class Member {
   const int index_;
   const std::string me_, lock_;
   std::unique_ptr<Exchange> exchange_;
-  std::uint64_t control_ = 0;
+  std::uint64_t control_ = 0, repeats_ = 0, round_operations_ = 0;
 };
 
 // hooks/command/coordinator.cc.
@@ -334,7 +341,8 @@ class Run {
           each(members.calls), each(members.sleeps), each(members.operations), each(command.calls),
           each(command.operations));
     }
-    std::printf("}\n");
+    std::printf(", \"round_operations\": %.2f}\n",
+                static_cast<double>(shared_->round_operations.load()) / scale_.members);
   }
 
  private:
@@ -350,6 +358,7 @@ class Run {
       const Counted counted(shared_->members[kCheckpoint], member.exchange());
       member.checkpoint();
     }
+    shared_->round_operations += member.round_operations();
     meet();
     const CallCounts before = call_counts();
     member.restart();

@@ -30,7 +30,7 @@ namespace {
 
 // Between rounds. As long as a round's own work, so that those who wait leave the processors to what they wait for.
 // And a part of the time in which nothing has changed, so that many who wait for long do not keep them busy: a
-// quarter while this member's own requests move, twice that time when they do not, and long where there are no
+// quarter while this member's own requests move, three times that when they do not, and long where there are no
 // queues.
 constexpr std::int64_t kRoundNs = 20000, kLongestPauseNs = 250000000;
 constexpr std::int64_t kOthersCheckNs = 10000000;  // before the first look at whether others have given up
@@ -77,7 +77,7 @@ class Settler {
       SHADOWIB_TRY(look_at_others());
       const std::int64_t now = monotonic_ns(), still_ns = now - changed_ns_;
       const bool no_queues = registry().qps.empty() && registry().srqs.empty();
-      const std::int64_t due_ns = no_queues ? kLongestPauseNs : settled_ ? 2 * still_ns : still_ns / 4;
+      const std::int64_t due_ns = no_queues ? kLongestPauseNs : settled_ ? 3 * still_ns : still_ns / 4;
       const std::int64_t pause_ns = std::max(now - began, due_ns);
       bool all = false;
       if (settled_) SHADOWIB_TRY(await_settled(pause_ns, &all));
@@ -101,11 +101,13 @@ class Settler {
     ::nanosleep(&time, nullptr);
   }
 
-  // Now and then: nobody waits for those who have given up. The longer it lasts, the more seldom.
+  // Now and then: nobody waits for those who have given up. The longer it lasts, the more seldom. A settled member
+  // learns of an abort at the barrier.
   Status look_at_others() {
     const std::int64_t now = monotonic_ns();
     if (now < others_check_) return {};
-    others_check_ = now + std::max(kOthersCheckNs, std::min(now - began_ns_, kLongestPauseNs));
+    others_check_ =
+        now + (settled_ ? kLongestPauseNs : std::max(kOthersCheckNs, std::min(now - began_ns_, kLongestPauseNs)));
     std::vector<std::string> values;
     std::vector<bool> found;
     SHADOWIB_TRY(context_.exchange->lookup({context_.abort_key, context_.again_key}, &values, &found));

@@ -1,0 +1,113 @@
+// A command and its members, where members are locks and keys only.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "hooks/command/coordinator.h"
+#include "hooks/job/collection.h"
+#include "hooks/job/members.h"
+#include "shadowib/base/descriptors.h"
+
+namespace shadowib {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kJob[] = "j", kEpoch[] = "g0-test";
+
+class MembersOfACommand : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/shadowib-members-XXXXXX";
+    ASSERT_NE(::mkdtemp(name), nullptr);
+    directory_ = name;
+    const JobPaths paths = job_paths(directory_, kJob);
+    fs::create_directories(paths.alive);
+    std::ofstream(paths.epoch) << kEpoch << "\n";
+    ASSERT_TRUE(Exchange::open(default_exchange(directory_, kJob), true, &exchange_).ok());
+  }
+  void TearDown() override {
+    for (const int lock : locks_) close_owned_descriptor(lock);
+    exchange_.reset();
+    fs::remove_all(directory_);
+  }
+  std::string lock_of(const std::string& who) { return alive_path(directory_, kJob, kEpoch, who); }
+  void join(std::uint32_t index, Fields fields) {
+    locks_.push_back(hold_alive_lock(lock_of(std::to_string(index))));
+    ASSERT_GE(locks_.back(), 0);
+    fields["pid"] = std::to_string(::getpid());
+    ASSERT_TRUE(exchange_->claim(member_key(kEpoch, index), encode_fields(fields)).ok());
+    for (const char* n : {"1", "2", "3"})  // a command waits for those words when it has given up
+      ASSERT_TRUE(
+          exchange_->publish(std::string(kEpoch) + "/ckpt/" + n + "/done/" + std::to_string(index), "protocol=1\n")
+              .ok());
+  }
+  Status checkpoint(int timeout_ms) {
+    CheckpointOptions options;
+    options.directory = directory_;
+    options.job = kJob;
+    options.timeout_ms = timeout_ms;
+    CheckpointReport report;
+    return run_checkpoint(options, &report);
+  }
+
+  std::string directory_;
+  std::unique_ptr<Exchange> exchange_;
+  std::vector<int> locks_;
+};
+
+TEST_F(MembersOfACommand, ThoseThatMeetInDifferentWaysAreRefusedBeforeAnythingIsAsked) {
+  join(0, {{"version", "1.0"}, {"meets", "2"}});
+  join(1, {{"version", "0.9"}});
+  const Status status = checkpoint(10000);
+  EXPECT_EQ(status.code(), Code::kVersion) << status.text();
+  EXPECT_NE(std::string(status.text()).find("0.9"), std::string::npos) << status.text();
+  std::string text;
+  bool found = true;
+  ASSERT_TRUE(exchange_->get(std::string(kEpoch) + "/control/checkpoint", &text, &found).ok());
+  EXPECT_FALSE(found);
+}
+
+TEST_F(MembersOfACommand, TheSlowOneIsNamedWithItsPhase) {
+  for (const std::uint32_t index : {0, 1}) join(index, {{"version", "1.0"}, {"meets", "2"}});
+  const std::string round = std::string(kEpoch) + "/ckpt/1/";
+  for (const char* index : {"0", "1"}) ASSERT_TRUE(exchange_->publish(round + "phase/" + index, "protocol=1\n").ok());
+  (void)exchange_->barrier(round + "b/10", "0", 2, 0, "").ok();
+  ASSERT_TRUE(exchange_->barrier(round + "b/10", "1", 2, 0, "").ok());
+  EXPECT_EQ(exchange_->barrier(round + "b/20", "0", 2, 0, "").code(), Code::kTimeout);
+  const Status status = checkpoint(300);
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_NE(std::string(status.text()).find("member 1 "), std::string::npos) << status.text();
+  EXPECT_NE(std::string(status.text()).find("phase 20 "), std::string::npos) << status.text();
+}
+
+TEST_F(MembersOfACommand, OneLockOfACommandStays) {
+  join(0, {{"version", "1.0"}, {"meets", "2"}});
+  for (int n = 1; n <= 3; ++n) {
+    EXPECT_EQ(checkpoint(50).code(), Code::kTimeout);
+    EXPECT_TRUE(fs::exists(lock_of("ckpt" + std::to_string(n))));
+    EXPECT_FALSE(fs::exists(lock_of("ckpt" + std::to_string(n - 1))));
+  }
+}
+
+// However many members come one by one, each look costs one list, and no look begins at once after another.
+TEST_F(MembersOfACommand, ACollectionAsksForAllAtOnce) {
+  constexpr std::uint32_t kMembers = 300;
+  std::vector<std::uint32_t> members;
+  for (std::uint32_t m = 0; m < kMembers; ++m) members.push_back(m);
+  Collection collection(*exchange_, "k/saved", members);
+  ASSERT_TRUE(collection.look().ok());
+  EXPECT_EQ(collection.missing().size(), kMembers);
+  for (std::uint32_t m = 0; m < kMembers; ++m)
+    ASSERT_TRUE(exchange_->publish("k/saved/" + std::to_string(m), std::to_string(m)).ok());
+  const std::uint64_t before = exchange_->operations();
+  ASSERT_TRUE(collection.look().ok());
+  EXPECT_EQ(exchange_->operations() - before, 2u) << "a list and a look-up";
+  EXPECT_TRUE(collection.complete());
+  for (std::uint32_t m = 0; m < kMembers; ++m) EXPECT_EQ(collection.values()[m], std::to_string(m));
+}
+
+}  // namespace
+}  // namespace shadowib
