@@ -66,6 +66,16 @@ class Ring {
     return at_ != nullptr;
   }
   void destroy() { g_host->unmap(at_, bytes_); }
+  // Makes it at least so large; what it holds stays. False as create(): it is as before.
+  bool grow(std::uint32_t least) {
+    if (least <= mask_ + 1) return true;
+    Ring larger{};
+    if (!larger.create(least)) return false;
+    while (!empty()) larger.push(pop());
+    destroy();
+    *this = larger;
+    return true;
+  }
   bool empty() const { return head_ == tail_; }
   bool full() const { return tail_ - head_ > mask_; }
   void push(const T& entry) { at_[tail_++ & mask_] = entry; }

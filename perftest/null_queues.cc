@@ -82,6 +82,13 @@ ibv_cq* create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_chan
   cq->channel = reinterpret_cast<Channel*>(channel);
   return &cq->cq;
 }
+int resize_cq(ibv_cq* handle, int cqe) {
+  Cq* cq = of(handle);
+  SpinGuard guard(cq->lock);
+  if (!cq->ring.grow(static_cast<std::uint32_t>(cqe) + 1)) return ENOMEM;
+  handle->cqe = cqe;
+  return 0;
+}
 int destroy_cq(ibv_cq* cq) {
   of(cq)->ring.destroy();
   g_cqs.recycle(of(cq));
@@ -305,7 +312,8 @@ std::uint64_t sq_executed(ibv_qp* qp) { return of(qp)->posted; }
 
 void offer_queues(BackendOps* ops) {
 #define SET(slot) ops->slot = slot
-  SET(create_comp_channel), SET(destroy_comp_channel), SET(create_cq), SET(destroy_cq), SET(poll_cq);
+  SET(create_comp_channel), SET(destroy_comp_channel), SET(create_cq), SET(destroy_cq), SET(resize_cq);
+  SET(poll_cq);
   SET(req_notify_cq), SET(get_cq_event), SET(ack_cq_events), SET(create_qp), SET(modify_qp), SET(query_qp);
   SET(destroy_qp), SET(post_send), SET(post_recv), SET(sq_executed), SET(create_srq), SET(modify_srq), SET(query_srq);
   SET(destroy_srq), SET(post_srq_recv), SET(create_ah), SET(destroy_ah);

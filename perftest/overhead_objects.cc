@@ -41,12 +41,15 @@ void connect(const BackendOps& ops, ibv_qp* qp, std::uint16_t lid) {
   to_state(ops, qp, lid, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN | (connected ? kSend : 0));
 }
 
-ibv_qp* make_qp(const BackendOps& ops, ibv_pd* pd, const Objects& o, Mode mode, std::uint16_t lid) {
+ibv_qp* make_qp(const BackendOps& ops, ibv_pd* pd, const Objects& o, const Options& options, std::uint16_t lid) {
+  const Mode mode = options.mode;
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = o.cq;
   attr.srq = o.srq;
   attr.qp_type = mode == Mode::kUd ? IBV_QPT_UD : IBV_QPT_RC;
   attr.cap = {16, 16, 1, 1, 0};
+  if (options.signal_every > 1) attr.cap.max_send_wr = 2 * static_cast<std::uint32_t>(options.signal_every);
+  if (mode == Mode::kUcx) attr.cap = {4 * kUcxBatch, 16, 2, 1, 64};
   ibv_qp* qp = ops.create_qp(pd, &attr);
   if (qp == nullptr) die("create_qp");
   connect(ops, qp, lid);
@@ -63,7 +66,7 @@ ibv_ah* make_ah(const BackendOps& ops, ibv_pd* pd) {
 }
 
 ibv_srq* make_srq(const BackendOps& ops, ibv_pd* pd) {
-  ibv_srq_init_attr init{nullptr, {16, 1, 0}};
+  ibv_srq_init_attr init{nullptr, {4 * kUcxBatch, 1, 0}};
   ibv_srq* srq = ops.create_srq(pd, &init);
   if (srq == nullptr) die("create_srq");
   return srq;
@@ -75,7 +78,7 @@ Objects make(const BackendOps& ops, ibv_context* context, const Options& options
   Objects o{};
   o.cq = ops.create_cq(context, 64, nullptr, nullptr, 0);
   if (pd == nullptr || o.cq == nullptr) die("objects");
-  if (options.mode == Mode::kSrq) o.srq = make_srq(ops, pd);
+  if (options.mode == Mode::kSrq || options.mode == Mode::kUcx) o.srq = make_srq(ops, pd);
   void* memory = ::mmap(nullptr, 4096ul * options.mrs, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) die("mmap");
   for (int i = 0; i < options.mrs; ++i) {
@@ -83,7 +86,7 @@ Objects make(const BackendOps& ops, ibv_context* context, const Options& options
     if (o.mrs.back() == nullptr) die("reg_mr");
   }
   for (int i = 0; i < options.qps; ++i) {
-    o.qps.push_back(make_qp(ops, pd, o, options.mode, lid));
+    o.qps.push_back(make_qp(ops, pd, o, options, lid));
     if (options.mode == Mode::kUd) o.ahs.push_back(make_ah(ops, pd));
   }
   return o;

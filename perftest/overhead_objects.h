@@ -7,18 +7,22 @@
 
 namespace shadowib::perftest {
 
-enum class Mode { kRc, kSrq, kUd, kExtended };
+enum class Mode { kRc, kSrq, kUd, kExtended, kUcx };
+
+inline constexpr int kUcxBatch = 16;  // messages of an iteration of kUcx
 
 struct Options {
   const char* backend = nullptr;  // native if set
   Mode mode = Mode::kRc;
   int qps = 1, mrs = 1, repeats = 5;
+  int signal_every = 1;      // of the sends of a queue pair, one in so many is signaled
+  bool until_empty = false;  // polls until nothing is left, as programs do
   long iterations = 200000;
 };
 
 struct Objects {
   ibv_cq* cq;
-  ibv_srq* srq;  // kSrq
+  ibv_srq* srq;  // kSrq, kUcx
   std::vector<ibv_qp*> qps;
   std::vector<ibv_mr*> mrs;
   std::vector<ibv_ah*> ahs;  // kUd: as many as queue pairs

@@ -1,9 +1,9 @@
 // What one receive posted, one send posted and both completions polled cost, natively and through the shim, on the
-// null backend.
+// null backend or over a libibverbs that is made of it (null_verbs.cc).
 //
 //   shim_overhead native NULL_BACKEND.so [options]    the backend called directly, as a provider would be
-//   shim_overhead verbs [options]                     libibverbs as found: run it under the shim
-// Options: --mode MODE --qps N --mrs N --iterations N --repeats N. Modes:
+//   shim_overhead verbs [options]                     libibverbs as found: natively, or under the shim
+// Options: --mode MODE --qps N --mrs N --iterations N --repeats N --signal-every N --until-empty 0|1. Modes:
 //   rc        post_recv, post_send, poll_cq on reliable connections
 //   srq       the same with receives of one shared receive queue
 //   ud        the same with datagrams, an address handle for each queue pair
@@ -11,6 +11,10 @@
 //             end_poll. Backends have no such functions, since the shim makes plain ones of them: natively it is
 //             post_recv, post_send and poll_cq doing the same work, so that what the program saves by not filling a
 //             work request is taken from the figure, and what the shim adds to it is all in it.
+//   ucx       as UCX uses reliable connections: sixteen receives of a shared queue in a chain, sixteen inline sends
+//             of two elements, the last one signaled, and polls of sixteen until nothing is left
+// An iteration is one message. One send in --signal-every is signaled. With --until-empty polls go on until one finds
+// nothing.
 // Prints one JSON line: ns (median of the repeats), mallocs and, if the kernel counts them, instructions per
 // iteration. Every queue pair was used before.
 #include <infiniband/verbs.h>
@@ -77,21 +81,28 @@ void post_shared_receive(ibv_srq* srq, ibv_sge* sge) {
   if (ibv_post_srq_recv(srq, &wr, &bad) != 0) die("ibv_post_srq_recv");
 }
 
-void post_send(ibv_qp* qp, ibv_sge* sge, ibv_ah* ah) {
+// How programs ask for completions and poll them. Set once.
+int g_signal_every = 1;
+bool g_until_empty = false;
+
+// Whether the send of this round is signaled.
+bool signals(long round) { return g_signal_every == 1 || round % g_signal_every == g_signal_every - 1; }
+
+void post_send(ibv_qp* qp, ibv_sge* sge, ibv_ah* ah, long round) {
   ibv_send_wr wr{}, *bad;
   wr.wr_id = 2;
   wr.sg_list = sge;
   wr.num_sge = 1;
   wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.send_flags = signals(round) ? IBV_SEND_SIGNALED : 0;
   if (ah != nullptr) wr.wr.ud = {ah, qp->qp_num, 0};
   if (ibv_post_send(qp, &wr, &bad) != 0) die("ibv_post_send");
 }
 
-void build_send(ibv_qp_ex* qp, const ibv_sge& sge) {
+void build_send(ibv_qp_ex* qp, const ibv_sge& sge, long round) {
   ibv_wr_start(qp);
   qp->wr_id = 2;
-  qp->wr_flags = IBV_SEND_SIGNALED;
+  qp->wr_flags = signals(round) ? IBV_SEND_SIGNALED : 0;
   ibv_wr_send(qp);
   ibv_wr_set_sge(qp, sge.lkey, sge.addr, sge.length);
   if (ibv_wr_complete(qp) != 0) die("ibv_wr_complete");
@@ -103,20 +114,53 @@ void check(ibv_wc_status status, std::uint64_t wr_id, ibv_wc_opcode opcode) {
     errno = EIO, die("a completion");
 }
 
-void poll_two(ibv_cq* cq) {
-  ibv_wc wc[2];
-  for (int got = 0; got < 2;) {
-    int n = ibv_poll_cq(cq, 2, wc);
-    if (n < 0) die("ibv_poll_cq");
-    for (int k = 0; k < n; ++k) check(wc[k].status, wc[k].wr_id, wc[k].opcode);
-    got += n;
-  }
+// Returns how many there were.
+template <int most>
+int poll(ibv_cq* cq) {
+  ibv_wc wc[most];
+  int n = ibv_poll_cq(cq, most, wc);
+  if (n < 0) die("ibv_poll_cq");
+  for (int k = 0; k < n; ++k) check(wc[k].status, wc[k].wr_id, wc[k].opcode);
+  return n;
 }
 
-void poll_two_extended(ibv_cq_ex* cq) {
+// The receive's completion, and the send's if it is signaled.
+void poll_all(ibv_cq* cq, long round) {
+  const int due = 1 + signals(round);
+  int got = 0, n;
+  do {
+    n = poll<2>(cq);
+    got += n;
+  } while (g_until_empty ? n != 0 : got < due);
+  if (got != due) errno = EIO, die("not as many completions as are due");
+}
+
+// UCX's pattern: kUcxBatch messages.
+void run_batch(const Objects& o, ibv_qp* qp, ibv_sge* sge) {
+  ibv_recv_wr receives[kUcxBatch], *bad_receive;
+  for (int i = 0; i < kUcxBatch; ++i) receives[i] = {1, i + 1 < kUcxBatch ? &receives[i + 1] : nullptr, sge, 1};
+  if (ibv_post_srq_recv(o.srq, receives, &bad_receive) != 0) die("ibv_post_srq_recv");
+  ibv_sge list[2] = {{sge->addr, 16, 0}, {sge->addr + 16, 16, 0}};
+  for (int i = 0; i < kUcxBatch; ++i) {
+    ibv_send_wr wr{}, *bad;
+    wr.wr_id = 2;
+    wr.sg_list = list;
+    wr.num_sge = 2;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_INLINE | (i + 1 == kUcxBatch ? IBV_SEND_SIGNALED : 0);
+    if (ibv_post_send(qp, &wr, &bad) != 0) die("ibv_post_send");
+  }
+  int got = 0;
+  for (int n; (n = poll<16>(o.cq)) != 0;) got += n;
+  if (got != kUcxBatch + 1) errno = EIO, die("not as many completions as are due");
+}
+
+void poll_all_extended(ibv_cq_ex* cq, long round) {
   ibv_poll_cq_attr attr{};
-  for (int got = 0; got < 2;) {
+  const int due = 1 + signals(round);
+  for (int got = 0; got < due || g_until_empty;) {
     int rc = ibv_start_poll(cq, &attr);
+    if (rc == ENOENT && got == due) break;
     if (rc == ENOENT) continue;
     for (; rc == 0; rc = ibv_next_poll(cq), ++got) check(cq->status, cq->wr_id, ibv_wc_read_opcode(cq));
     if (rc != ENOENT) errno = rc, die("ibv_start_poll, ibv_next_poll");
@@ -124,50 +168,54 @@ void poll_two_extended(ibv_cq_ex* cq) {
   }
 }
 
-// Calls iteration(queue pair's index, region's element); queue pairs and regions take turns.
+// Calls iteration(queue pair's index, region's element, round); queue pairs and regions take turns. Rounds count a queue
+// pair's iterations, and neighbours are one apart: however many there are, as many sends are signaled.
 template <typename Iteration>
 __attribute__((always_inline)) inline void take_turns(const Objects& o, long iterations, Iteration iteration) {
   std::size_t qp_at = 0, mr_at = 0;
+  static long round = 0;
   for (long i = 0; i < iterations; ++i) {
     ibv_sge sge = element_of(o.mrs[mr_at]);
-    iteration(qp_at, sge);
-    if (++qp_at == o.qps.size()) qp_at = 0;
+    iteration(qp_at, sge, round + static_cast<long>(qp_at));
+    if (++qp_at == o.qps.size()) qp_at = 0, ++round;
     if (++mr_at == o.mrs.size()) mr_at = 0;
   }
 }
 
-__attribute__((noinline)) void run_loop(const Objects* o, long iterations) {
-  if (o->srq != nullptr)
-    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge) {
+__attribute__((noinline)) void run_loop(const Objects* o, Mode mode, long iterations) {
+  if (mode == Mode::kUcx)
+    take_turns(*o, iterations / kUcxBatch, [o](std::size_t at, ibv_sge& sge, long) { run_batch(*o, o->qps[at], &sge); });
+  else if (o->srq != nullptr)
+    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge, long round) {
       post_shared_receive(o->srq, &sge);
-      post_send(o->qps[at], &sge, nullptr);
-      poll_two(o->cq);
+      post_send(o->qps[at], &sge, nullptr, round);
+      poll_all(o->cq, round);
     });
   else if (!o->ahs.empty())
-    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge) {
+    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge, long round) {
       post_receive(o->qps[at], &sge);
-      post_send(o->qps[at], &sge, o->ahs[at]);
-      poll_two(o->cq);
+      post_send(o->qps[at], &sge, o->ahs[at], round);
+      poll_all(o->cq, round);
     });
   else if (o->extended_cq != nullptr)
-    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge) {
+    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge, long round) {
       post_receive(o->qps[at], &sge);
-      build_send(o->extended_qps[at], sge);
-      poll_two_extended(o->extended_cq);
+      build_send(o->extended_qps[at], sge, round);
+      poll_all_extended(o->extended_cq, round);
     });
   else
-    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge) {
+    take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge, long round) {
       post_receive(o->qps[at], &sge);
-      post_send(o->qps[at], &sge, nullptr);
-      poll_two(o->cq);
+      post_send(o->qps[at], &sge, nullptr, round);
+      poll_all(o->cq, round);
     });
 }
 
 }  // namespace
 
 // For callgrind's --toggle-collect. The warm-up is none of it.
-extern "C" __attribute__((noinline)) void measured_loop(const Objects* o, long iterations) {
-  run_loop(o, iterations);
+extern "C" __attribute__((noinline)) void measured_loop(const Objects* o, Mode mode, long iterations) {
+  run_loop(o, mode, iterations);
   asm volatile("");  // no tail call: it would have left the function before it began
 }
 
@@ -190,8 +238,8 @@ int open_instruction_counter() {
 }
 
 Mode mode_of(const char* name) {
-  const char* const kNames[] = {"rc", "srq", "ud", "extended"};
-  for (int i = 0; i < 4; ++i)
+  const char* const kNames[] = {"rc", "srq", "ud", "extended", "ucx"};
+  for (int i = 0; i < 5; ++i)
     if (std::strcmp(name, kNames[i]) == 0) return static_cast<Mode>(i);
   errno = EINVAL, die(name);
 }
@@ -200,7 +248,8 @@ Options parse(int argc, char** argv) {
   Options options;
   int at = 2;
   if (argc < 2)
-    die("usage: shim_overhead native BACKEND | verbs [--mode MODE --qps N --mrs N --iterations N --repeats N]");
+    die("usage: shim_overhead native BACKEND | verbs [--mode MODE --qps N --mrs N --iterations N --repeats N "
+        "--signal-every N --until-empty 0|1]");
   if (std::strcmp(argv[1], "native") == 0 && argc > 2) options.backend = argv[at++];
   for (; at + 1 < argc; at += 2) {
     long value = std::atol(argv[at + 1]);
@@ -214,6 +263,10 @@ Options parse(int argc, char** argv) {
       options.iterations = value;
     else if (!std::strcmp(argv[at], "--repeats"))
       options.repeats = static_cast<int>(value);
+    else if (!std::strcmp(argv[at], "--signal-every") && value > 0)
+      options.signal_every = static_cast<int>(value);
+    else if (!std::strcmp(argv[at], "--until-empty"))
+      options.until_empty = value != 0;
     else
       errno = EINVAL, die(argv[at]);
   }
@@ -225,7 +278,10 @@ Options parse(int argc, char** argv) {
 int main(int argc, char** argv) {
   Options options = parse(argc, argv);
   Objects objects = options.backend ? make_native(options) : make_by_verbs(options);
-  run_loop(&objects, std::max(options.iterations / 10, 2l * options.qps));
+  g_signal_every = options.signal_every;
+  g_until_empty = options.until_empty;
+  const long every_queue = 2l * options.qps * (options.mode == Mode::kUcx ? kUcxBatch : 1);
+  run_loop(&objects, options.mode, std::max(options.iterations / 10, every_queue));
   std::vector<double> ns;
   ns.reserve(static_cast<std::size_t>(options.repeats));
   int counter = open_instruction_counter();
@@ -234,7 +290,7 @@ int main(int argc, char** argv) {
   if (counter >= 0 && ::read(counter, &before, sizeof(before)) < 0) counter = -1;
   for (int repeat = 0; repeat < options.repeats; ++repeat) {
     double start = now_ns();
-    measured_loop(&objects, options.iterations);
+    measured_loop(&objects, options.mode, options.iterations);
     ns.push_back((now_ns() - start) / options.iterations);
     if (repeat == 0) mallocs = g_mallocs - mallocs;
   }
