@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "hooks/imager/restore/rehearsal.h"
+#include "shadowib/base/needed_verbs.h"
 #include "shadowib/cli/in_child.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/sets.h"
@@ -72,13 +73,21 @@ Status check_verbs_library(const std::string& file) {
   const int error = in_child(
       [&file](int fd) {
         void* handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-        if (handle != nullptr) return ::dlsym(handle, "ibv_open_device") == nullptr ? EINVAL : 0;
-        const std::string text = ::dlerror();
-        return ::write(fd, text.data(), text.size()) < 0 ? errno : ENOENT;
+        if (handle != nullptr && ::dlsym(handle, "ibv_open_device") == nullptr) return EINVAL;
+        const std::string text = handle != nullptr ? missing_verbs(handle) : ::dlerror();
+        if (text.empty()) return 0;
+        if (::write(fd, text.data(), text.size()) < 0) return errno;
+        return handle != nullptr ? ENOSYS : ENOENT;
       },
       &why);
   if (error == EINVAL)
     return Status::of(Code::kUsage, 0, "%.200s is not a verbs library: it exports no ibv_open_device", file.c_str());
+  if (error == ENOSYS)
+    return Status::of(
+        Code::kUsage, 0,
+        "%.100s cannot be used: it lacks %.130s; name a complete verbs library with SHADOWIB_IBVERBS, or "
+        "use --backend ib2tcp",
+        file.c_str(), why.c_str());
   if (error != 0)
     return Status::of(Code::kNotFound, 0,
                       "cannot load the system's verbs library %.100s: %.150s; name another with SHADOWIB_IBVERBS, or "

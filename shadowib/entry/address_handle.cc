@@ -45,7 +45,7 @@ ibv_ah* shadowib_ibv_create_ah(ibv_pd* program_pd, ibv_ah_attr* attr) {
   if (ah->real == nullptr) {
     int saved = errno;
     delete ah;
-    return null_with(saved);
+    return null_of_backend("ibv_create_ah", saved);
   }
   ah->ah.pd = program_pd;
   ah->ah.handle = ah->real->handle;

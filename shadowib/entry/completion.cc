@@ -34,7 +34,7 @@ ibv_comp_channel* shadowib_ibv_create_comp_channel(ibv_context* context) {
   if (ShadowContext::is_foreign(context)) return null_with(EPERM);
   Inside inside;
   ibv_comp_channel* real = g_backend.create_comp_channel(ShadowContext::of(context)->real);
-  if (real == nullptr) return nullptr;
+  if (real == nullptr) return null_of_backend("ibv_create_comp_channel", errno);
   auto* channel = new ShadowChannel{};
   channel->real = real;
   int fd = channel->events.open(real->fd);
@@ -73,8 +73,9 @@ ibv_cq* shadowib_ibv_create_cq(ibv_context* context, int cqe, void* cq_context, 
   ibv_comp_channel* real_channel = channel != nullptr ? ShadowChannel::of(channel)->real : nullptr;
   cq->real = g_backend.create_cq(ShadowContext::of(context)->real, cqe, cq, real_channel, comp_vector);
   if (cq->real == nullptr) {
+    const int saved = errno;
     delete cq;
-    return nullptr;
+    return null_of_backend("ibv_create_cq", saved);
   }
   cq->comp_vector = comp_vector;
   cq->cq.context = context;

@@ -81,7 +81,13 @@ bool list_devices(std::vector<ibv_device*>* devices) {
   }
   int n = 0;
   ibv_device** real = g_backend.get_device_list(&n);
-  if (real == nullptr) return false;
+  if (real == nullptr) {
+    const int error = errno;
+    log_line(LogLevel::kWarn, "ibv_get_device_list: backend %s has no list of devices: %s", g_backend.name,
+             ::strerror(error));
+    errno = error;
+    return false;
+  }
   const bool restarted = is_member() && job_info().generation > 0;
   for (int i = 0; i < n; ++i) {
     const auto known = [&] { return known_device(g_backend.get_device_name(real[i]), i, restarted); };
@@ -226,11 +232,21 @@ ibv_context* shadowib_ibv_open_device(ibv_device* device) {
   auto* shadow_device = reinterpret_cast<ShadowDevice*>(device);
   int n = 0;
   ibv_device** real_list = g_backend.get_device_list(&n);
-  if (real_list == nullptr) return nullptr;
+  if (real_list == nullptr) {
+    const int error = errno;
+    log_line(LogLevel::kError, "ibv_open_device: backend %s has no list of devices any more: %s", g_backend.name,
+             ::strerror(error));
+    return null_with(error);
+  }
   ibv_context* real = shadow_device->ordinal < n ? g_backend.open_device(real_list[shadow_device->ordinal]) : nullptr;
   int saved = errno;
   g_backend.free_device_list(real_list);
-  if (real == nullptr) return null_with(saved);
+  if (real == nullptr) {
+    if (shadow_device->ordinal >= n) saved = ENODEV;
+    log_line(LogLevel::kError, "ibv_open_device: backend %s cannot open device %s: %s", g_backend.name, device->name,
+             ::strerror(saved));
+    return null_with(saved);
+  }
 
   auto* context = new ShadowContext{};
   context->real = real;

@@ -25,7 +25,7 @@ ibv_pd* shadowib_ibv_alloc_pd(ibv_context* context) {
   if (ShadowContext::is_foreign(context)) return null_with(EPERM);
   Inside inside;
   ibv_pd* real = g_backend.alloc_pd(ShadowContext::of(context)->real);
-  if (real == nullptr) return nullptr;
+  if (real == nullptr) return null_of_backend("ibv_alloc_pd", errno);
   auto* pd = new ShadowPd{};
   pd->real = real;
   pd->pd = {context, real->handle};
@@ -58,7 +58,7 @@ ibv_mr* shadowib_ibv_reg_mr_iova2(ibv_pd* program_pd, void* address, std::size_t
   // Optional access flags (relaxed ordering) may be ignored by definition, and are.
   int kept = static_cast<int>(access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
   ibv_mr* real = g_backend.reg_mr(pd->real, address, length, iova, kept);
-  if (real == nullptr) return nullptr;
+  if (real == nullptr) return null_of_backend("ibv_reg_mr", errno);
   auto* mr = new ShadowMr{};
   mr->real = real;
   mr->iova = iova;

@@ -31,7 +31,7 @@ ibv_mw* alloc_mw(ibv_pd* program_pd, ibv_mw_type type) {
   ShadowPd* pd = ShadowPd::of(program_pd);
   ShadowContext& context = *ShadowContext::of(program_pd->context);
   ibv_mw* real = g_backend.alloc_mw(pd->real, type);
-  if (real == nullptr) return nullptr;
+  if (real == nullptr) return null_of_backend("ibv_alloc_mw", errno);
   auto* mw = new ShadowMw{};
   mw->real = real;
   mw->changes.reserve(4);

@@ -162,7 +162,7 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
   if (qp->real == nullptr) {
     int saved = errno;
     delete qp;
-    return null_with(saved);
+    return null_of_backend("ibv_create_qp", saved);
   }
   qp->init = usable;
   qp->real_cap = real_capacity(qp->real, real_init);

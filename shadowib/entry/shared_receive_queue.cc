@@ -53,7 +53,7 @@ ibv_srq* create_shared_receive_queue(ibv_pd* program_pd, ShadowXrcd* xrcd, Shado
   if (!make_real(*srq, *ShadowPd::of(program_pd), &real_init)) {
     int saved = errno;
     delete srq;
-    return null_with(saved);
+    return null_of_backend("ibv_create_srq", saved);
   }
   real_init.attr.max_sge = std::min(real_init.attr.max_sge, kMaxSge);
   if (!srq->log.create(real_init.attr.max_wr, real_init.attr.max_sge)) {

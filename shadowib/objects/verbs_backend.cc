@@ -12,10 +12,12 @@
 #include <iterator>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "shadowib/abi/backend.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/needed_verbs.h"
 #include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/objects/backend.h"
 #include "shadowib/objects/ip_groups.h"
@@ -34,10 +36,16 @@ IpGroups g_ip_groups;
 // refuses a larger table.
 constexpr std::size_t kMostGids = UINT16_MAX / sizeof(ibv_gid_entry);
 
+// Null: the library has no such function.
 template <typename F>
-F find(const char* name, const char* version = "IBVERBS_1.1") {
+F find_function(const char* name, const char* version = "IBVERBS_1.1") {
   void* symbol = ::dlvsym(g_library, name, version);
   return reinterpret_cast<F>(symbol != nullptr ? symbol : ::dlsym(g_library, name));
+}
+
+template <typename F>
+void find(F& function, const char* name, const char* version = "IBVERBS_1.1") {
+  function = find_function<F>(name, version);
 }
 
 // Calls the real function and carries its errno over to the program's.
@@ -334,66 +342,74 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
                       "cannot load the system's verbs library %s: %s; name another with "
                       "SHADOWIB_IBVERBS, or use --backend ib2tcp",
                       file, ::dlerror());
-  g_errno_location = find<int* (*)()>("__errno_location", "GLIBC_2.2.5");
-  if (g_errno_location == nullptr || find<void*>("ibv_open_device") == nullptr) {
+  find(g_errno_location, "__errno_location", "GLIBC_2.2.5");
+  if (g_errno_location == nullptr || find_function<void*>("ibv_open_device") == nullptr) {
     ::dlclose(g_library);
     g_library = nullptr;
     return Status::of(Code::kUsage, 0, "%s is not a verbs library: it exports no ibv_open_device", file);
   }
+  if (const std::string missing = missing_verbs(g_library); !missing.empty()) {
+    close_namespace_of(std::exchange(g_library, nullptr));
+    return Status::of(Code::kUsage, ENOSYS,
+                      "%s cannot be used: it lacks %s; name a complete verbs library with SHADOWIB_IBVERBS, or use "
+                      "--backend ib2tcp",
+                      file, missing.c_str());
+  }
   *handle = g_library;
-  real = {find<decltype(real.get_device_list)>("ibv_get_device_list"),
-          find<decltype(real.open_device)>("ibv_open_device"),
-          find<decltype(real.close_device)>("ibv_close_device"),
-          find<decltype(real.alloc_pd)>("ibv_alloc_pd"),
-          find<decltype(real.reg_mr_iova2)>("ibv_reg_mr_iova2", "IBVERBS_1.8"),
-          find<decltype(real.create_comp_channel)>("ibv_create_comp_channel", "IBVERBS_1.0"),
-          find<decltype(real.destroy_comp_channel)>("ibv_destroy_comp_channel", "IBVERBS_1.0"),
-          find<decltype(real.create_cq)>("ibv_create_cq"),
-          find<decltype(real.get_cq_event)>("ibv_get_cq_event"),
-          find<decltype(real.ack_cq_events)>("ibv_ack_cq_events"),
-          find<decltype(real.create_qp)>("ibv_create_qp"),
-          find<decltype(real.modify_qp)>("ibv_modify_qp"),
-          find<decltype(real.query_qp)>("ibv_query_qp"),
-          find<decltype(real.get_async_event)>("ibv_get_async_event"),
-          find<decltype(real.create_srq)>("ibv_create_srq"),
-          find<decltype(real.create_ah)>("ibv_create_ah"),
-          find<decltype(real.rereg_mr)>("ibv_rereg_mr"),
-          find<decltype(real.query_port)>("ibv_query_port"),
-          find<decltype(real.query_gid_type)>("ibv_query_gid_type", "IBVERBS_PRIVATE_34"),
-          find<decltype(real.query_gid_table)>("_ibv_query_gid_table", "IBVERBS_1.11"),
-          find<decltype(real.attach_mcast)>("ibv_attach_mcast"),
-          find<decltype(real.detach_mcast)>("ibv_detach_mcast")};
+  real = {};
+  find(real.get_device_list, "ibv_get_device_list");
+  find(real.open_device, "ibv_open_device");
+  find(real.close_device, "ibv_close_device");
+  find(real.alloc_pd, "ibv_alloc_pd");
+  find(real.reg_mr_iova2, "ibv_reg_mr_iova2", "IBVERBS_1.8");
+  find(real.create_comp_channel, "ibv_create_comp_channel", "IBVERBS_1.0");
+  find(real.destroy_comp_channel, "ibv_destroy_comp_channel", "IBVERBS_1.0");
+  find(real.create_cq, "ibv_create_cq");
+  find(real.get_cq_event, "ibv_get_cq_event");
+  find(real.ack_cq_events, "ibv_ack_cq_events");
+  find(real.create_qp, "ibv_create_qp");
+  find(real.modify_qp, "ibv_modify_qp");
+  find(real.query_qp, "ibv_query_qp");
+  find(real.get_async_event, "ibv_get_async_event");
+  find(real.create_srq, "ibv_create_srq");
+  find(real.create_ah, "ibv_create_ah");
+  find(real.rereg_mr, "ibv_rereg_mr");
+  find(real.query_port, "ibv_query_port");
+  find(real.query_gid_type, "ibv_query_gid_type", "IBVERBS_PRIVATE_34");
+  find(real.query_gid_table, "_ibv_query_gid_table", "IBVERBS_1.11");
+  find(real.attach_mcast, "ibv_attach_mcast");
+  find(real.detach_mcast, "ibv_detach_mcast");
   g_ip_groups.forget();
   *ops = {};
   ops->abi_version = kBackendAbiVersion;
   ops->name = "verbs";
   ops->get_device_list = get_device_list;
-  ops->free_device_list = find<decltype(ops->free_device_list)>("ibv_free_device_list");
-  ops->get_device_name = find<decltype(ops->get_device_name)>("ibv_get_device_name");
-  ops->get_device_guid = find<decltype(ops->get_device_guid)>("ibv_get_device_guid");
-  ops->get_device_index = find<decltype(ops->get_device_index)>("ibv_get_device_index", "IBVERBS_1.9");
+  find(ops->free_device_list, "ibv_free_device_list");
+  find(ops->get_device_name, "ibv_get_device_name");
+  find(ops->get_device_guid, "ibv_get_device_guid");
+  find(ops->get_device_index, "ibv_get_device_index", "IBVERBS_1.9");
   ops->open_device = open_device;
   ops->close_device = close_device;
-  ops->query_device = find<decltype(ops->query_device)>("ibv_query_device");
+  find(ops->query_device, "ibv_query_device");
   ops->query_port = query_port;
-  ops->query_gid = find<decltype(ops->query_gid)>("ibv_query_gid");
+  find(ops->query_gid, "ibv_query_gid");
   ops->query_gid_type = query_gid_type;
   ops->query_gid_table = query_gid_table;
-  ops->query_pkey = find<decltype(ops->query_pkey)>("ibv_query_pkey");
+  find(ops->query_pkey, "ibv_query_pkey");
   ops->get_async_event = get_async_event;
-  ops->ack_async_event = find<decltype(ops->ack_async_event)>("ibv_ack_async_event");
+  find(ops->ack_async_event, "ibv_ack_async_event");
   ops->alloc_pd = alloc_pd;
-  ops->dealloc_pd = find<decltype(ops->dealloc_pd)>("ibv_dealloc_pd");
+  find(ops->dealloc_pd, "ibv_dealloc_pd");
   ops->reg_mr = reg_mr;
-  ops->dereg_mr = find<decltype(ops->dereg_mr)>("ibv_dereg_mr");
+  find(ops->dereg_mr, "ibv_dereg_mr");
   ops->rereg_mr = rereg_mr;
   ops->alloc_mw = alloc_mw;
   ops->dealloc_mw = dealloc_mw;
   ops->create_comp_channel = create_comp_channel;
   ops->destroy_comp_channel = destroy_comp_channel;
   ops->create_cq = create_cq;
-  ops->destroy_cq = find<decltype(ops->destroy_cq)>("ibv_destroy_cq");
-  ops->resize_cq = find<decltype(ops->resize_cq)>("ibv_resize_cq");
+  find(ops->destroy_cq, "ibv_destroy_cq");
+  find(ops->resize_cq, "ibv_resize_cq");
   ops->poll_cq = poll_cq;
   ops->req_notify_cq = req_notify_cq;
   ops->get_cq_event = get_cq_event;
@@ -401,17 +417,17 @@ Status load_verbs_backend(const HostServices* host, BackendOps* ops, void** hand
   ops->create_qp = create_qp;
   ops->modify_qp = modify_qp;
   ops->query_qp = query_qp;
-  ops->destroy_qp = find<decltype(ops->destroy_qp)>("ibv_destroy_qp");
+  find(ops->destroy_qp, "ibv_destroy_qp");
   ops->post_send = post_send;
   ops->post_recv = post_recv;
   ops->create_ah = create_ah;
-  ops->destroy_ah = find<decltype(ops->destroy_ah)>("ibv_destroy_ah");
+  find(ops->destroy_ah, "ibv_destroy_ah");
   if (real.attach_mcast != nullptr) ops->attach_mcast = attach_mcast;
   if (real.detach_mcast != nullptr) ops->detach_mcast = detach_mcast;
   ops->create_srq = create_srq;
-  ops->modify_srq = find<decltype(ops->modify_srq)>("ibv_modify_srq");
-  ops->query_srq = find<decltype(ops->query_srq)>("ibv_query_srq");
-  ops->destroy_srq = find<decltype(ops->destroy_srq)>("ibv_destroy_srq");
+  find(ops->modify_srq, "ibv_modify_srq");
+  find(ops->query_srq, "ibv_query_srq");
+  find(ops->destroy_srq, "ibv_destroy_srq");
   ops->post_srq_recv = post_srq_recv;
   ops->open_xrcd = open_xrcd;
   ops->close_xrcd = close_xrcd;

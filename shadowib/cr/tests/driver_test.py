@@ -16,7 +16,7 @@ from restart_case import BUILD, PROGRAM, SHADOWIB, TIMEOUT_S
 class DriverCase(restart_case.RestartCase):
     def setUp(self):
         super().setUp()
-        for name in ("old", "new", "none"):
+        for name in ("old", "new", "none", "part"):
             shutil.copy(BUILD / "lib" / f"libfake_verbs_{name}.so", self.library(name))
 
     def library(self, name):
@@ -156,6 +156,7 @@ class Drivers(DriverCase):
         for name, code, text in (("gone", 3, "cannot load the system's verbs library"),
                                  ("text", 3, "file too short"),
                                  ("other", 2, "is not a verbs library: it exports no ibv_open_device"),
+                                 ("part", 2, "it lacks ibv_destroy_qp, ibv_get_device_guid, ibv_query_pkey"),
                                  ("none", 4, "finds no RDMA device here; use --backend ib2tcp")):
             with self.subTest(name):
                 before = [(job / file).read_bytes() for file in ("epoch", "key")]
@@ -168,6 +169,19 @@ class Drivers(DriverCase):
                 self.assertNotIn("member 0", restarted.log.read_text())
         self.tell("enough")
         self.ends(self.restart(1, **self.over("new")), 0)
+
+    def test_a_library_without_functions_that_are_needed(self):
+        """Which ended the program by SIGSEGV in ibv_get_device_list."""
+        program = self.run_over("part", "many_drivers")
+        self.assertGreater(program.wait(TIMEOUT_S), 0, self.said())
+        self.assertRegex(self.said(), "ibv_get_device_list: .*libpart.so cannot be used: it lacks "
+                                      "ibv_destroy_qp, ibv_get_device_guid, ibv_query_pkey; name a complete verbs library")
+
+    def test_a_device_that_cannot_be_opened(self):
+        (self.dir / "old.unopenable").touch()
+        program = self.run_over("old", "many_drivers")
+        self.assertGreater(program.wait(TIMEOUT_S), 0, self.said())
+        self.assertRegex(self.said(), "ibv_open_device: backend verbs cannot open device old[01]: Device or resource busy")
 
     def test_a_path_from_where_the_command_stands(self):
         self.ends(self.run_over("old", "many_drivers"), -9)

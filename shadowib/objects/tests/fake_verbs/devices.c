@@ -194,6 +194,10 @@ static int query_port_slot(struct ibv_context* context, uint8_t port, struct ibv
 
 struct ibv_context* ibv_open_device(struct ibv_device* device) {
   ENTER();
+  if (fake_is_marked("unopenable")) {
+    errno = EBUSY;
+    return NULL;
+  }
   FakeContext* fake = calloc(1, sizeof(*fake));
   struct ibv_context* context = CONTEXT_OF(fake);
   context->device = device;
