@@ -1,8 +1,13 @@
 /* Programs, and the shim under their calls: shadowib/datapath. */
 
-/* accept_completions, poll.cc: the backend's next goes into the log. `kept`: it is the program's business. */
+/* accept_completions, poll.cc: the backend's next goes into the log. `kept`: it is the program's business. Its slot says that
+   it is done, so an earlier one may come after a later one. */
 inline take(m) {
   cq[m]?what, place, number;
+  accept(m)
+}
+
+inline accept(m) {
   flow = what / 2;
   if
   :: what & 1 ->
@@ -11,7 +16,7 @@ inline take(m) {
      log[flow].consumed++;
      kept = 1
   :: else ->
-     log[flow].retired = place + 1;
+     log[flow].retired = (place + 1 > log[flow].retired -> place + 1 : log[flow].retired);
      kept = IS_SIGNALED(REQ(flow, place));
      retire(flow)
   fi
@@ -131,10 +136,24 @@ end:
   od
 }
 
-/* poll_cq, poll.cc: what was drained comes first. */
+/* poll_beside_drain, poll.cc: a drain came between the looks of a poll, which has one in its hands. `!!` puts it in its place
+   among those of its queue; a member that posts and drains has completions of one queue alone. */
+inline put_in_order(m) {
+  if
+  :: kept -> refill[m]!!what, place
+  :: else
+  fi;
+  forget();
+  if
+  :: len(refill[m]) > 0 -> refill[m]?what, place; tell(m)
+  :: else
+  fi
+}
+
+/* poll_cq, poll.cc: what was drained comes first. A poll takes no lock, and looks again when it has one in its hands. */
 proctype poller(byte m) {
   byte what, place, number, flow;
-  bit kept;
+  bit kept, hand;
 end:
   do
 #ifdef NEW_BEFORE_DRAINED
@@ -150,17 +169,38 @@ end:
        refill[m]?what, place;
        tell(m)
      }
-#ifdef POLLS_UNLOCKED
+#if DEPTH < REQUESTS
   :: d_step {
        runs[m] && empty(refill[m]) && nempty(cq[m]) ->
        printf("member %d: a poll finds nothing drained\n", m);
        inside[m] = 1
      }
-     /* Another thread may drain here. */
+     /* Another thread may drain here, */
+     d_step {
+       if
+       :: len(cq[m]) > 0 -> cq[m]?what, place, number; hand = 1
+       :: else
+       fi
+     }
+     /* and here. */
      d_step {
        inside[m] = 0;
        if
-       :: len(cq[m]) > 0 -> poll_backend(m)
+       :: hand ->
+          hand = 0;
+          accept(m);
+#ifdef NO_SECOND_LOOK
+          if
+          :: kept -> tell(m)
+          :: else -> forget()
+          fi
+#else
+          if
+          :: len(refill[m]) > 0 -> put_in_order(m)
+          :: kept && len(refill[m]) == 0 -> tell(m)
+          :: else -> forget()
+          fi
+#endif
        :: else
        fi
      }

@@ -90,7 +90,9 @@ int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, 
 int ibv_query_pkey(ibv_context* context, std::uint8_t port, int index, __be16* pkey) {
   return null().query_pkey(context, port, index, pkey);
 }
-int ibv_get_async_event(ibv_context* context, ibv_async_event* event) { return null().get_async_event(context, event); }
+int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  return null().get_async_event(context, event);
+}
 void ibv_ack_async_event(ibv_async_event* event) { null().ack_async_event(event); }
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) { return null().alloc_pd(context); }

@@ -168,8 +168,8 @@ void poll_all_extended(ibv_cq_ex* cq, long round) {
   }
 }
 
-// Calls iteration(queue pair's index, region's element, round); queue pairs and regions take turns. Rounds count a queue
-// pair's iterations, and neighbours are one apart: however many there are, as many sends are signaled.
+// Calls iteration(queue pair's index, region's element, round); queue pairs and regions take turns. Rounds count a
+// queue pair's iterations, and neighbours are one apart: however many there are, as many sends are signaled.
 template <typename Iteration>
 __attribute__((always_inline)) inline void take_turns(const Objects& o, long iterations, Iteration iteration) {
   std::size_t qp_at = 0, mr_at = 0;
@@ -184,7 +184,8 @@ __attribute__((always_inline)) inline void take_turns(const Objects& o, long ite
 
 __attribute__((noinline)) void run_loop(const Objects* o, Mode mode, long iterations) {
   if (mode == Mode::kUcx)
-    take_turns(*o, iterations / kUcxBatch, [o](std::size_t at, ibv_sge& sge, long) { run_batch(*o, o->qps[at], &sge); });
+    take_turns(*o, iterations / kUcxBatch,
+               [o](std::size_t at, ibv_sge& sge, long) { run_batch(*o, o->qps[at], &sge); });
   else if (o->srq != nullptr)
     take_turns(*o, iterations, [o](std::size_t at, ibv_sge& sge, long round) {
       post_shared_receive(o->srq, &sge);

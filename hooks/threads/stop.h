@@ -20,30 +20,38 @@ namespace shadowib {
 struct ThreadDepth {
   std::uint32_t depth = 0;  // > 0: inside the shim, must not park here
 };
-extern constinit thread_local ThreadDepth t_depth __attribute__((tls_model("initial-exec")));
-extern std::atomic<std::uint32_t> g_stop_requested;  // non-zero while threads are to park
+extern constinit thread_local ThreadDepth t_depth __attribute__((tls_model("initial-exec"), visibility("hidden")));
+// Non-zero while threads are to park. Hidden: each call of the shim looks at it.
+extern std::atomic<std::uint32_t> g_stop_requested __attribute__((visibility("hidden")));
 
 // Parks the calling thread until released, if a stop is requested and its depth is 0. Blocking loops of the shim
 // (ibv_get_cq_event...) end their Inside before they sleep and start a new one after, which does the same.
 void park_if_requested();
 
+// The halves of Inside, for the hot path, which keeps nothing over a call that it seldom makes. If leave() answers
+// true, the caller calls park_if_requested().
+inline void enter_inside() {
+  ++t_depth.depth;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+#if defined(__SANITIZE_THREAD__)
+  sanitizer_sees_entering();
+#endif
+}
+[[nodiscard]] inline bool leave_inside() {
+#if defined(__SANITIZE_THREAD__)
+  sanitizer_sees_leaving();
+#endif
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  --t_depth.depth;
+  return __builtin_expect(is_set(g_stop_requested), 0);
+}
+
 // Marks a region where the thread must not be stopped. A few instructions; nests.
 class [[nodiscard]] Inside {
  public:
-  Inside() {
-    ++t_depth.depth;
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-#if defined(__SANITIZE_THREAD__)
-    sanitizer_sees_entering();
-#endif
-  }
+  Inside() { enter_inside(); }
   ~Inside() {
-#if defined(__SANITIZE_THREAD__)
-    sanitizer_sees_leaving();
-#endif
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    --t_depth.depth;
-    if (__builtin_expect(peek(g_stop_requested) != 0, 0)) park_if_requested();
+    if (leave_inside()) park_if_requested();
   }
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;

@@ -142,7 +142,7 @@ struct BackendOps {
   int (*detach_mcast)(struct ibv_qp* qp, const union ibv_gid* gid, uint16_t lid);
   // destroy_qp and a way to RESET take the queue pair's unpolled completions along: nobody polls one afterwards, and
   // HostServices::purged tells of each. If false, the shim takes everything out of the completion queue first to find
-  // them. Completions of other queue pairs that it takes so may be overtaken by a poll under way on another thread.
+  // them.
   bool purges_completions;
 
   // Shared receive queues. A queue pair created with init.srq takes its receives from there; destroy_srq answers

@@ -28,6 +28,39 @@ inline T peek(const std::atomic<T>& word) {
 #endif
 }
 
+// Branches of the hot path that a word decides: one comparison with memory, which gcc makes of no load. Each keeps
+// the order that peek() keeps.
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+#define SHADOWIB_COMPARE(condition, operation, word, operand)                                        \
+  bool result;                                                                                       \
+  asm volatile(operation " %2, %1" : "=@cc" condition(result) : "m"(word), "i"(operand) : "memory"); \
+  return result
+inline bool is_set(const std::atomic<std::uint32_t>& word) { SHADOWIB_COMPARE("ne", "cmpl", word, 0); }
+inline bool is_set(const std::atomic<bool>& word) { SHADOWIB_COMPARE("ne", "cmpb", word, 0); }
+template <std::uint8_t value>
+inline bool is_below(const std::atomic<std::uint8_t>& word) {
+  SHADOWIB_COMPARE("b", "cmpb", word, value);
+}
+template <std::uint8_t value>
+inline bool is_equal(const std::atomic<std::uint8_t>& word) {
+  SHADOWIB_COMPARE("e", "cmpb", word, value);
+}
+#undef SHADOWIB_COMPARE
+#else
+template <typename T>
+inline bool is_set(const std::atomic<T>& word) {
+  return peek(word) != T{};
+}
+template <std::uint8_t value>
+inline bool is_below(const std::atomic<std::uint8_t>& word) {
+  return peek(word) < value;
+}
+template <std::uint8_t value>
+inline bool is_equal(const std::atomic<std::uint8_t>& word) {
+  return peek(word) == value;
+}
+#endif
+
 inline void cpu_pause() { __builtin_ia32_pause(); }
 
 // Futex calls on a private word. futex_wait returns when the word differs from `expected`, on a wake, a signal
@@ -52,15 +85,24 @@ class SHADOWIB_CAPABILITY("lock") SpinLock {
  public:
   constexpr SpinLock() = default;
   void lock() SHADOWIB_ACQUIRE() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
-    if (__builtin_expect(word_.exchange(1, std::memory_order_acquire) != 0, 0)) lock_slow();
+    if (__builtin_expect(test_and_set(), 0)) lock_slow();
   }
   bool try_lock() SHADOWIB_TRY_ACQUIRE(true) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
     return word_.load(std::memory_order_relaxed) == 0 && word_.exchange(1, std::memory_order_acquire) == 0;
   }
   void unlock() SHADOWIB_RELEASE() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
-    word_.store(0, std::memory_order_release);
-    if (__builtin_expect(peek(sleepers_) != 0, 0)) wake_one();
+    if (unlock_now()) wake_one();
   }
+  // The halves of a lock for the hot path. True if it was free, and is the caller's now.
+  bool lock_now() SHADOWIB_TRY_ACQUIRE(true) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+    return __builtin_expect(!test_and_set(), 1);
+  }
+  // True if somebody sleeps: the caller calls wake_one().
+  [[nodiscard]] bool unlock_now() SHADOWIB_RELEASE() {
+    word_.store(0, std::memory_order_release);
+    return __builtin_expect(is_set(sleepers_), 0);
+  }
+  __attribute__((noinline, cold)) void wake_one() { futex_wake(&word_, 1); }
   // For a forked child: whoever held it is not here.
   void reset() {
     word_.store(0, std::memory_order_relaxed);
@@ -69,7 +111,16 @@ class SHADOWIB_CAPABILITY("lock") SpinLock {
 
  private:
   static constexpr std::int64_t kNapNs = 500000;
-  __attribute__((noinline, cold)) void wake_one() { futex_wake(&word_, 1); }
+  // True if it was taken already.
+  bool test_and_set() {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    bool taken;
+    asm volatile("lock btsl $0, %1" : "=@ccc"(taken), "+m"(word_) : : "memory");
+    return taken;
+#else
+    return word_.exchange(1, std::memory_order_acquire) != 0;
+#endif
+  }
   __attribute__((noinline, cold)) void lock_slow() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
     for (int spin = 0; spin < 200; ++spin) {
       if (try_lock()) return;

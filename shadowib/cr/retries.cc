@@ -36,9 +36,12 @@ void forget_errors(ShadowQp& qp) {
 
 // What was flushed is as it was posted.
 void take_back(ShadowQp& qp) {
-  for (std::uint64_t s = qp.frontier; s < qp.send.head; ++s) qp.send.slot(s).pend();
+  for (std::uint64_t s = qp.frontier; s < qp.send.head; ++s) {
+    qp.send.slot(s).take_force_back();
+    qp.send.slot(s).pend(SlotHeader::kPlain);
+  }
   for (std::uint64_t s = qp.receive.tail(); s < qp.receive.head; ++s)
-    if (RecvSlot& slot = qp.receive.slot(s); slot.status.load() == IBV_WC_WR_FLUSH_ERR) slot.pend();
+    if (RecvSlot& slot = qp.receive.slot(s); slot.status.load() == IBV_WC_WR_FLUSH_ERR) slot.pend(SlotHeader::kPlain);
   qp.receive.retire_to(qp.receive.retired());
 }
 

@@ -1,9 +1,12 @@
 // Posts and polls of the program, and what a checkpoint does to the same queues.
 //
-//   ibv_post_send ─▶ post_send ─┬─ identity: the slot's copy goes down as it is      (generation 0)
+//   ibv_post_send ─▶ post_send ─┬─ the slot's copy goes down as it is; over a device signaled   (generation 0)
+//                               ├─ post_send_one, post_send_list: inline data, lists
 //                               └─ post_send_translated: keys turned    (after a restart; datagrams and XRC always)
-//   ibv_poll_cq   ─▶ poll_cq   ─┬─ backend's poll, wr_id and qp_num turned back
-//                               └─ poll_refill: completions a checkpoint had drained
+//   ibv_poll_cq   ─▶ poll_cq   ─┬─ backend's poll; plain slots: wr_id turned back, no lock
+//                               ├─ poll_rest: forced completions swallowed, numbers turned
+//                               ├─ poll_both: what a drain had taken comes first
+//                               └─ poll_beside_drain: a drain came while the poll was under way
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -243,7 +243,7 @@ class ExtendedPollTest : public ::testing::Test {
   void complete(std::uint64_t wr_id) {
     SendSlot& slot = slots.slot(slots.head++);
     slot.user_wr_id = wr_id;
-    slot.pend();
+    slot.pend(SlotHeader::kApart);
     ibv_wc wc{};
     wc.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot));
     wc.opcode = IBV_WC_RDMA_READ;

@@ -64,7 +64,6 @@ class ForcedSignals : public testing::Test {
     real_cq.cqe = cq.cq.cqe = 4;
     real_cq.cq_context = &cq;
     cq.real = &real_cq;
-    cq.look_at_each();  // as create_cq does on such a backend
     cq.cq.channel = &channel.channel;
     cq.cq.context = &context->program();
     real_channel.context = reinterpret_cast<ibv_context*>(&real_cq);
@@ -80,7 +79,6 @@ class ForcedSignals : public testing::Test {
     ASSERT_TRUE(qp.send.create(kSlots, 1, 16, false));
     qp.send.belongs_to(qp.qp_num);
     begin_forcing_signals(qp);
-    qp.translate = qp.forces_signals;
   }
   int send(std::uint64_t wr_id, unsigned flags) {
     ibv_sge sge{reinterpret_cast<std::uint64_t>(memory), 8, 1};
@@ -147,6 +145,23 @@ TEST_F(ForcedSignals, AnErrorIsToldOfWhateverWasAskedFor) {
   execute(1);
   execute(1, IBV_WC_REM_ACCESS_ERR);
   EXPECT_EQ(poll(4), Ids{2});
+}
+
+// A resume may post it again (cr/retries.cc), and then it is forced again, or on another backend not.
+TEST_F(ForcedSignals, ARequestThatFailedIsInTheLogAsItWasPosted) {
+  ASSERT_EQ(send(1, 0), 0);
+  EXPECT_TRUE(qp.send.slot(0).forced());
+  EXPECT_EQ(g_posted.front().flags, unsigned{IBV_SEND_SIGNALED});
+  execute(1, IBV_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(poll(4), Ids{1});
+  EXPECT_EQ(qp.send.slot(0).wr.send_flags, 0u);
+  qp.send.slot(0).pend(SlotHeader::kPlain);
+  ASSERT_EQ(repost_sends(qp, 0), 0);
+  EXPECT_TRUE(qp.send.slot(0).forced());
+  ASSERT_EQ(repost_sends(qp, 0), 0);  // as it is under way
+  end_forcing_signals(qp);
+  ASSERT_EQ(repost_sends(qp, 0), 0);
+  EXPECT_EQ(g_posted.back().flags, 0u) << "this backend knows by itself";
 }
 
 TEST_F(ForcedSignals, AQueueOfUnsignaledRequestsNeedsNoPolling) {

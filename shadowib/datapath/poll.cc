@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "hooks/threads/stop.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/datapath/datapath.h"
@@ -36,31 +38,37 @@ void name_invalidated(ShadowCq& cq, ibv_wc& wc) {
   wc.invalidated_rkey = windows.note_invalidated({wc.invalidated_rkey}).value;
 }
 
-// Turns completions into the program's; `swallow`: some may be ours alone. Returns how many are the program's.
-template <bool swallow>
-inline int accept(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
-  ibv_wc* const first = wc;
-  ibv_wc* kept = wc;
-  for (; wc < end; ++wc) {
-    auto* slot = reinterpret_cast<SlotHeader*>(wc->wr_id);
-    if (swallow && slot->forced && wc->status == IBV_WC_SUCCESS &&
-        guarded(Guard::kSwallowForced)) {  // an error is told of whatever was asked for
-      slot->complete(wc->status);
+// Swallows a completion, or turns it into the program's and answers true.
+__attribute__((always_inline)) inline bool accept_one(ShadowCq& cq, SlotHeader& slot, ibv_wc& wc) {
+  if (is_equal<SlotHeader::kForced>(slot.status)) {
+    if (wc.status == IBV_WC_SUCCESS && guarded(Guard::kSwallowForced)) {
+      slot.complete(IBV_WC_SUCCESS);
+      return false;
+    }
+    static_cast<SendSlot&>(slot).take_force_back();  // an error is told of whatever was asked for
+  }
+  wc.wr_id = slot.user_wr_id;
+  if (slot.qp_num.value == 0)
+    name_numbered_qp(cq, slot, wc);
+  else
+    wc.qp_num = slot.qp_num.value;
+  if (__builtin_expect((wc.wc_flags & kInvalidated) != 0, 0) && wc.status == IBV_WC_SUCCESS) name_invalidated(cq, wc);
+  slot.complete(wc.status);
+  return true;
+}
+
+// Turns completions into the program's, which stand first then; returns how many were swallowed.
+__attribute__((always_inline)) inline int swallow(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
+  int swallowed = 0;
+  for (ibv_wc* kept = wc; wc < end; ++wc) {
+    if (!accept_one(cq, *reinterpret_cast<SlotHeader*>(wc->wr_id), *wc)) {
+      ++swallowed;
       continue;
     }
-    wc->wr_id = slot->user_wr_id;
-    if (slot->qp_num.value == 0)
-      name_numbered_qp(cq, *slot, *wc);
-    else
-      wc->qp_num = slot->qp_num.value;
-    if ((wc->wc_flags & kInvalidated) != 0 && wc->status == IBV_WC_SUCCESS) name_invalidated(cq, *wc);
-    slot->complete(wc->status);
-    if (!swallow) continue;
     if (kept != wc) *kept = *wc;
     ++kept;
   }
-  if (swallow && kept != first) cq.kept_since_armed.store(true, std::memory_order_relaxed);
-  return static_cast<int>(kept - first);
+  return swallowed;
 }
 
 // The XRC queue that a receive was posted to, if it was to one. Caller holds refill_lock.
@@ -69,6 +77,29 @@ const ShadowSrq* xrc_srq_of(const ShadowCq& cq, const SlotHeader* slot) {
   for (const ShadowSrq* srq : cq.xrc_srqs)
     if (srq->log.holds(slot)) return srq;
   return nullptr;
+}
+
+// Of the backend's next, while its slot is pending.
+CompletionPlace place_of(const ShadowCq& cq, const ibv_wc& wc) SHADOWIB_REQUIRES(cq.refill_lock) {
+  const auto* slot = reinterpret_cast<const SlotHeader*>(wc.wr_id);
+  const ShadowQp* qp = ShadowContext::of(cq.cq.context)->numbered.find({wc.qp_num});
+  if (qp == nullptr) return {};
+  if (!slot->is_receive) return {qp, false, qp->send.sequence_of(slot)};
+  if (qp->receive.holds(slot)) return {qp, true, qp->receive.sequence_of(slot)};
+  // Receives of a shared queue are used in the order of posting, so those of one queue pair complete in it.
+  if (qp->srq != nullptr && qp->srq->log.holds(slot)) return {qp, true, qp->srq->log.order_of(slot)};
+  const ShadowSrq* shared = xrc_srq_of(cq, slot);
+  return shared != nullptr ? CompletionPlace{qp, true, shared->log.order_of(slot)} : CompletionPlace{};
+}
+
+// Takes one of the backend's into the refill queue. `in_order`: before those of its work queue that came later, else
+// last.
+void refill(ShadowCq& cq, const ibv_wc& real, bool in_order) SHADOWIB_REQUIRES(cq.refill_lock) {
+  Drained taken{real, xrc_srq_of(cq, reinterpret_cast<const SlotHeader*>(real.wr_id)), place_of(cq, real)};
+  if (accept_completions(cq, &taken.wc, &taken.wc + 1) == 0) return;
+  auto at = in_order ? cq.refill.begin() : cq.refill.end();
+  while (at != cq.refill.end() && !taken.place.is_before(at->place)) ++at;
+  cq.refill.insert(at, taken);
 }
 
 int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) SHADOWIB_REQUIRES(cq.refill_lock) {
@@ -85,10 +116,9 @@ int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) SHADOWIB_REQUIRES(cq.refill
 // arms the queue, polls once for all it may hold and then sleeps gets no second event for what a shorter answer left
 // behind. The lock is held over both: a post may drain the backend's queue to make room, and what it takes between
 // the two looks would be polled behind what came later.
-__attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
-  SpinGuard guard(cq.refill_lock);
+int poll_both_locked(ShadowCq& cq, int count, ibv_wc* wc) SHADOWIB_REQUIRES(cq.refill_lock) {
   const auto drained = [&](int from) SHADOWIB_REQUIRES(cq.refill_lock) {
-    return peek(cq.refill_count) != ShadowCq::kLookedAt ? poll_refill(cq, count - from, wc + from) : 0;
+    return is_set(cq.refill_count) && !cq.refill.empty() ? poll_refill(cq, count - from, wc + from) : 0;
   };
   int there = guarded(Guard::kServeDrainedFirst) ? drained(0) : 0;
   while (there < count) {
@@ -101,30 +131,103 @@ __attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* w
   return guarded(Guard::kServeDrainedFirst) ? there : there + drained(there);
 }
 
-// The cold rest of poll_cq's loop. Returns n, so that nothing needs to be kept over the call: a queue that swallows
-// completions is polled by poll_both.
-__attribute__((noinline, cold)) int accept_rest(ShadowCq& cq, ibv_wc* wc, ibv_wc* end, int n) {
-  (void)accept<false>(cq, wc, end);
+__attribute__((noinline, cold)) int poll_both(ShadowCq& cq, int count, ibv_wc* wc) {
+  SpinGuard guard(cq.refill_lock);
+  return poll_both_locked(cq, count, wc);
+}
+
+// A poll without the lock has taken wc[0..n), and another thread has drained meanwhile: earlier ones, or later ones.
+__attribute__((noinline, cold)) int poll_beside_drain(ShadowCq& cq, int count, ibv_wc* wc, int n) {
+  SpinGuard guard(cq.refill_lock);
+  for (int i = 0; i < n; ++i) refill(cq, wc[i], true);
+  cq.note_refill();
+  const int there = poll_both_locked(cq, count, wc);
+  return there == 0 && n < 0 ? n : there;
+}
+
+// A poll that is under way, and what is needed after the backend's answer.
+struct PollCall {
+  ShadowCq* cq;
+  ibv_wc* wc;
+  int count;
+};
+
+// The ends of poll_cq that are seldom taken: each is the last call of it.
+__attribute__((noinline, cold)) int parked(int n) {
+  park_if_requested();
   return n;
+}
+int leave_with(int n) {
+  if (leave_inside()) park_if_requested();
+  return n;
+}
+__attribute__((noinline, cold)) int poll_both_and_leave(const PollCall& call) {
+  return leave_with(poll_both(*call.cq, call.count, call.wc));
+}
+__attribute__((noinline, cold)) int poll_beside_drain_and_leave(const PollCall& call, int n) {
+  return leave_with(poll_beside_drain(*call.cq, call.count, call.wc, n));
+}
+
+// The rest of a poll whose completions are not all plain: those before `at` are the program's, up to n the backend's.
+int poll_rest(const PollCall& call, ibv_wc* at, int n) {
+  ShadowCq& cq = *call.cq;
+  int taken = n, asked = call.count;
+  for (ibv_wc* end = call.wc + n;;) {
+    const int swallowed = swallow(cq, at, end);
+    taken -= swallowed;
+    // Places are left if some were swallowed, and a backend that gave all it was asked for may have more.
+    if (swallowed == 0 || n < asked) break;
+    asked = call.count - taken;
+    at = end - swallowed;
+    if (is_set(cq.refill_count)) {
+      taken += std::max(0, poll_both(cq, asked, at));
+      break;
+    }
+    n = g_backend.poll_cq(cq.real, asked, at);
+    if (is_set(cq.refill_count)) {
+      taken += std::max(0, poll_beside_drain(cq, asked, at, n));
+      break;
+    }
+    if (n <= 0) break;
+    taken += n;
+    end = at + n;
+  }
+  if (taken > 0) cq.kept_since_armed.store(true, std::memory_order_relaxed);
+  return taken;
+}
+__attribute__((noinline)) int poll_rest_and_leave(const PollCall& call, ibv_wc* at, int n) {
+  return leave_with(poll_rest(call, at, n));
 }
 
 }  // namespace
 
-int accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) { return accept<true>(cq, wc, end); }
+int accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
+  const int kept = static_cast<int>(end - wc) - swallow(cq, wc, end);
+  if (kept > 0) cq.kept_since_armed.store(true, std::memory_order_relaxed);
+  return kept;
+}
 
 int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
-  Inside inside;
-  ShadowCq& cq = *ShadowCq::of(program_cq);
-  if (__builtin_expect(peek(cq.refill_count) != 0, 0)) return poll_both(cq, count, wc);
-  int n = g_backend.poll_cq(cq.real, count, wc);
-  for (ibv_wc* end = wc + n; wc < end; ++wc) {
-    auto* slot = reinterpret_cast<SlotHeader*>(wc->wr_id);
-    if (__builtin_expect(slot->qp_num.value == 0, 0)) return accept_rest(cq, wc, end, n);
-    wc->wr_id = slot->user_wr_id;
-    wc->qp_num = slot->qp_num.value;
-    slot->complete(wc->status);
+  ShadowCq& polled = *ShadowCq::of(program_cq);
+  PollCall call{&polled, wc, count};
+  enter_inside();
+  if (__builtin_expect(is_set(polled.refill_count), 0)) return poll_both_and_leave(call);
+  const int n = g_backend.poll_cq(polled.real, count, wc);
+  asm volatile("" : "+m"(call));  // kept in memory over the call: fewer instructions than saved registers
+  ShadowCq& cq = *call.cq;
+  // Another thread may have drained since. What the backend gave it before it gave us ours is seen here.
+  if (__builtin_expect(is_set(cq.refill_count), 0)) return poll_beside_drain_and_leave(call, n);
+  if (n > 0) {
+    int left = n;
+    for (ibv_wc* at = call.wc; left != 0; --left, ++at) {
+      auto* slot = reinterpret_cast<SlotHeader*>(at->wr_id);
+      if (__builtin_expect(!is_equal<SlotHeader::kPlain>(slot->status), 0)) return poll_rest_and_leave(call, at, n);
+      at->wr_id = slot->user_wr_id;  // before any restart qp_num is the program's
+      slot->complete(at->status);
+    }
+    cq.kept_since_armed.store(true, std::memory_order_relaxed);
   }
-  return n;
+  return leave_inside() ? parked(n) : n;
 }
 
 int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
@@ -137,7 +240,7 @@ int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
   int rc = g_backend.req_notify_cq(cq.real, solicited_only);
   if (__builtin_expect(rc == 0, 1)) {
     if (__builtin_expect(cq.arming.forget_untold(), 0)) drain_untold(cq);
-    if (__builtin_expect(peek(cq.refill_count) != 0, 0)) tell_of_drained(cq);
+    if (__builtin_expect(is_set(cq.refill_count), 0)) tell_of_drained(cq);
     return 0;
   }
   cq.arming.note_refused(solicited_only != 0);
@@ -152,10 +255,7 @@ void drain_completions(ShadowCq& cq) {
   ibv_wc wc[32];
   int n;
   while ((n = g_backend.poll_cq(cq.real, 32, wc)) > 0)
-    for (ibv_wc* at = wc; at < wc + n; ++at) {
-      const ShadowSrq* srq = xrc_srq_of(cq, reinterpret_cast<const SlotHeader*>(at->wr_id));
-      if (accept_completions(cq, at, at + 1) != 0) cq.refill.push_back({*at, srq});
-    }
+    for (int i = 0; i < n; ++i) refill(cq, wc[i], false);
   cq.note_refill();
 }
 

@@ -19,21 +19,24 @@ namespace shadowib {
 namespace {
 
 std::deque<ibv_wc> g_real;
-std::function<void()> g_before_poll;  // what another thread does when a poll has reached the backend; once
+// What another thread does when a poll has reached the backend, or has taken what the backend has; once.
+std::function<void()> g_before_poll, g_after_poll;
 
 class PollTest : public testing::Test {
  protected:
   void SetUp() override {
     g_real.clear();
     g_backend = {};
-    g_before_poll = nullptr;
+    g_before_poll = g_after_poll = nullptr;
     g_backend.poll_cq = [](ibv_cq*, int count, ibv_wc* wc) {
       if (auto others = std::exchange(g_before_poll, nullptr)) std::thread(others).join();
       int n = 0;
       for (; n < count && !g_real.empty(); g_real.pop_front()) wc[n++] = g_real.front();
+      if (auto others = std::exchange(g_after_poll, nullptr)) std::thread(others).join();
       return n;
     };
     qp.qp_num = {77};
+    cq.cq.context = &context->program();
     ASSERT_TRUE(qp.send.create(16, 1, 0, false));
     qp.send.belongs_to(qp.qp_num);
   }
@@ -41,7 +44,7 @@ class PollTest : public testing::Test {
   void complete(std::uint64_t wr_id) {
     SendSlot& slot = qp.send.slot(qp.send.head);
     slot.user_wr_id = wr_id;
-    slot.pend();
+    slot.pend(SlotHeader::kApart);
     ++qp.send.head;
     ibv_wc wc{};
     wc.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot));
@@ -57,6 +60,7 @@ class PollTest : public testing::Test {
     }
     return ids;
   }
+  std::unique_ptr<ShadowContext> context = std::make_unique<ShadowContext>();
   ShadowQp qp;
   ShadowCq cq;
 };
@@ -336,11 +340,150 @@ TEST_F(PollTest, APostThatDrainsMeanwhileKeepsTheOrder) {
   EXPECT_EQ(poll(4), Ids{2});
 }
 
+// Polls take no lock, so a post that makes room may drain beside one: before the poll has taken its own, or after.
+// Either way the program sees the completions of a queue in order.
+class PollBesideDrain : public PollTest {
+ protected:
+  static constexpr std::uint32_t kReal = 200;
+
+  void SetUp() override {
+    PollTest::SetUp();
+    context->numbered.insert({kReal}, &qp);
+    ASSERT_TRUE(qp.receive.create(8, 1, 0, true));
+    qp.receive.belongs_to(qp.qp_num);
+    ASSERT_TRUE(shared.log.create(8, 1));
+  }
+  // Completions of these, in this order: of a send, a receive, a shared receive.
+  void finish(SlotHeader& slot, std::uint64_t id) {
+    slot.user_wr_id = id;
+    ibv_wc wc{};
+    wc.wr_id = reinterpret_cast<std::uint64_t>(&slot);
+    wc.qp_num = kReal;
+    g_real.push_back(wc);
+  }
+  void finish_send(std::uint64_t id, SlotHeader::Pending as = SlotHeader::kPlain) {
+    SendSlot& slot = qp.send.slot(qp.send.head);
+    slot.wr.send_flags = IBV_SEND_SIGNALED;
+    slot.pend(as);
+    ++qp.send.head;
+    finish(slot, id);
+  }
+  void finish_receive(std::uint64_t id) {
+    RecvSlot& slot = qp.receive.slot(qp.receive.head++);
+    slot.pend(SlotHeader::kPlain);
+    finish(slot, id);
+  }
+  void finish_shared(std::uint64_t id) { finish(*shared.log.take(), id); }
+  void drain() { drain_completions(cq); }
+  // As poll(), but a plain completion has the number that the backend gave it.
+  Ids ids(int count) {
+    ibv_wc wc[16] = {};
+    const int n = poll_cq(&cq.cq, count, wc);
+    Ids found;
+    for (int i = 0; i < n; ++i) found.push_back(wc[i].wr_id);
+    return found;
+  }
+  ShadowSrq shared{};
+};
+
+TEST_F(PollBesideDrain, WhatWasDrainedBeforeComesFirst) {
+  finish_send(1);
+  finish_receive(11);
+  g_before_poll = [this] {
+    drain();
+    finish_send(2);
+    finish_receive(12);
+  };
+  EXPECT_EQ(ids(2), (Ids{1, 11}));
+  EXPECT_EQ(ids(4), (Ids{2, 12}));
+  EXPECT_EQ(cq.refill_count.load(), 0u) << "no lock is needed any more";
+}
+
+TEST_F(PollBesideDrain, WhatWasDrainedAfterwardsComesLater) {
+  for (std::uint64_t i : {1, 2, 3}) finish_send(i);
+  for (std::uint64_t i : {11, 12}) finish_receive(i);
+  g_after_poll = [this] { drain(); };  // of 2, 3, 11, 12
+  EXPECT_EQ(ids(1), Ids{1});
+  EXPECT_EQ(ids(8), (Ids{2, 3, 11, 12}));
+}
+
+TEST_F(PollBesideDrain, AnEmptyAnswerIsLookedAtAgain) {
+  finish_send(1);
+  g_before_poll = [this] { drain(); };
+  EXPECT_EQ(ids(4), Ids{1});
+}
+
+// The slots of what was drained may be in use again before the poll comes to its end.
+TEST_F(PollBesideDrain, AReusedSlotIsNotTakenForWhatItWas) {
+  for (std::uint64_t i = 0; i < 8; ++i) finish_send(i);
+  g_before_poll = [this] {
+    drain();
+    for (std::uint64_t i = 8; i < 24; ++i) finish_send(i);
+  };
+  Ids expected, found = ids(16);
+  for (std::uint64_t i = 0; i < 24; ++i) expected.push_back(i);
+  for (std::uint64_t id : ids(16)) found.push_back(id);
+  EXPECT_EQ(found, expected);
+}
+
+TEST_F(PollBesideDrain, SharedReceivesOfAQueuePairKeepTheirOrder) {
+  qp.srq = &shared;
+  for (std::uint64_t i : {1, 2, 3}) finish_shared(i);
+  g_after_poll = [this] { drain(); };
+  EXPECT_EQ(ids(1), Ids{1});
+  finish_shared(4);
+  EXPECT_EQ(ids(8), (Ids{2, 3, 4}));
+  EXPECT_EQ(qp.shared_consumed.load(), 4u);
+  qp.srq = nullptr;
+}
+
+TEST_F(PollBesideDrain, WhatIsSwallowedLeavesNothing) {
+  finish_send(1, SlotHeader::kForced);
+  finish_send(2);
+  g_before_poll = [this] {
+    drain();
+    finish_send(3, SlotHeader::kForced);
+    finish_send(4);
+  };
+  EXPECT_EQ(ids(1), Ids{2});
+  EXPECT_EQ(ids(4), Ids{4});
+  EXPECT_EQ(qp.send.retired(), 4u);
+}
+
+// Many threads post without asking for completions, poll, and make room; each queue pair's come in order.
+TEST_F(PollBesideDrain, ThreadsSeeEachOnceAndInOrder) {
+  static SpinLock backend_lock;
+  g_backend.poll_cq = [](ibv_cq*, int count, ibv_wc* wc) {
+    SpinGuard guard(backend_lock);
+    int n = 0;
+    for (; n < count && !g_real.empty(); g_real.pop_front()) wc[n++] = g_real.front();
+    return n;
+  };
+  constexpr std::uint64_t kRequests = 5000;
+  std::atomic<bool> over{false};
+  std::thread draining([&] {
+    while (!over) drain();
+  });
+  std::thread posting([&] {
+    for (std::uint64_t i = 0; i < kRequests;) {
+      SpinGuard guard(backend_lock);
+      if (qp.send.has_room()) finish_send(i++);
+    }
+  });
+  std::uint64_t next = 0;
+  for (bool in_order = true; next < kRequests && in_order;)
+    for (std::uint64_t id : ids(3)) {
+      in_order &= id == next++;
+      EXPECT_TRUE(in_order) << id << " instead of " << next - 1;
+    }
+  over = true;
+  draining.join();
+  posting.join();
+}
+
 // Completions of shared receives among others: each names its queue pair as the program knows it, here after a
 // restart.
 TEST_F(PollTest, SharedReceivesNameTheirQueuePair) {
-  auto context = std::make_unique<ShadowContext>();
-  cq.cq.context = &context->program();
   ShadowQp sharing[2];
   for (std::uint32_t i : {0u, 1u}) {
     sharing[i].qp_num = {100 + i};
@@ -377,8 +520,6 @@ TEST_F(PollTest, SharedReceivesNameTheirQueuePair) {
 
 // A datagram's receive belongs to its queue pair, but its completion has a sender to be turned.
 TEST_F(PollTest, DatagramsNameTheirSender) {
-  auto context = std::make_unique<ShadowContext>();
-  cq.cq.context = &context->program();
   ShadowQp datagrams;
   datagrams.qp_num = {100};
   datagrams.qp.qp_base.qp_type = IBV_QPT_UD;
@@ -387,7 +528,7 @@ TEST_F(PollTest, DatagramsNameTheirSender) {
   for (ibv_wc_status status : {IBV_WC_SUCCESS, IBV_WC_LOC_LEN_ERR}) {
     RecvSlot& slot = datagrams.receive.slot(datagrams.receive.head++);
     slot.user_wr_id = 9;
-    slot.pend();
+    slot.pend(SlotHeader::kApart);
     ibv_wc real{};
     real.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot));
     real.qp_num = 200;

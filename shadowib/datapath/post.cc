@@ -2,6 +2,8 @@
 #include <stddef.h>
 #include <string.h>
 
+#include <type_traits>
+
 #include "hooks/threads/stop.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/datapath/datapath.h"
@@ -40,19 +42,33 @@ SendSlot* next_slot(ShadowQp& qp) {
   if (!qp.send.has_room()) {
     retire_executed(qp);
     // A program that wants no completion polls for none.
-    if (qp.send.slot(qp.send.head).forced) drain_completions(*ShadowCq::of(qp.init.send_cq));
+    if (qp.send.slot(qp.send.head).forced()) drain_completions(*ShadowCq::of(qp.init.send_cq));
     if (!qp.send.has_room()) return nullptr;
   }
   return &qp.send.slot(qp.send.head);
 }
 
+// Pollers read the line of this word: it is written once, not by each request.
+__attribute__((noinline, cold)) void begin_forcing(ShadowQp& qp) {
+  ShadowCq::of(qp.init.send_cq)->has_forced.store(true, std::memory_order_relaxed);
+  qp.forcing = ShadowQp::Forcing::kGoesOn;
+}
+
+// Has an unsignaled request that is in the slot signaled, if only a completion tells that it has run.
+__attribute__((always_inline)) inline void force(ShadowQp& qp, SendSlot& slot) {
+  if (qp.forcing == ShadowQp::Forcing::kNone) return;
+  if (__builtin_expect(qp.forcing == ShadowQp::Forcing::kBegins, 0)) begin_forcing(qp);
+  slot.wr.send_flags |= IBV_SEND_SIGNALED;
+  slot.pend(SlotHeader::kForced);
+}
+
 // Writes all of the request but its list into the slot, the queue's next.
-__attribute__((always_inline)) inline void record(const ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
+__attribute__((always_inline)) inline void record(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   slot.user_wr_id = wr.wr_id;
-  slot.pend();
-  slot.flags = static_cast<std::uint8_t>(wr.send_flags | qp.signal_flags);
+  slot.pend(SlotHeader::kPlain);
   ::memcpy(reinterpret_cast<char*>(&slot.wr) + kCopyFrom, reinterpret_cast<const char*>(&wr) + kCopyFrom,
            kCopyTo - kCopyFrom);
+  if ((wr.send_flags & IBV_SEND_SIGNALED) == 0) force(qp, slot);
 }
 
 // The whole request. 0 or the errno to refuse it with.
@@ -90,6 +106,24 @@ void turn_destination(ibv_send_wr& wr) {
   wr.wr.ud.remote_qpn = to.number.value;
 }
 
+// The remote key that a request names, if it names one.
+void turn_remote_key(ShadowQp& qp, ibv_send_wr& wr) {
+  const auto turn = [&qp](std::uint32_t& key) { key = resolve_remote_key(qp, {key}).value; };
+  switch (wr.opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+      return turn(wr.wr.rdma.rkey);
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return turn(wr.wr.atomic.rkey);
+    case IBV_WR_SEND_WITH_INV:
+      return turn(wr.invalidate_rkey);
+    default:
+      return;
+  }
+}
+
 // Requests with their keys turned into the real ones of this generation, to go down as one list: a backend may make
 // one write to its wire of a list, and twenty of twenty requests.
 class TurnedList {
@@ -104,14 +138,8 @@ class TurnedList {
   void add(std::uint64_t sequence) {
     SendSlot& slot = qp_.send.slot(sequence);
     ibv_send_wr& wr = requests_[count_];
+    pend_again(slot);
     wr = slot.wr;
-    slot.forced = qp_.forces_signals && (slot.flags & IBV_SEND_SIGNALED) == 0;
-    if (slot.forced) {
-      wr.send_flags |= IBV_SEND_SIGNALED;
-      // Pollers read this line: it is written once, not by each request.
-      std::atomic<bool>& has_forced = ShadowCq::of(qp_.init.send_cq)->has_forced;
-      if (!has_forced.load(std::memory_order_relaxed)) has_forced.store(true, std::memory_order_relaxed);
-    }
     wr.next = nullptr;
     wr.sg_list = list_ + elements_;
     turn_local_keys(*qp_.context, slot.sge, wr.num_sge, wr.sg_list);
@@ -142,24 +170,15 @@ class TurnedList {
   }
 
  private:
+  // As this generation and this backend have it.
+  void pend_again(SendSlot& slot) {
+    slot.take_force_back();
+    slot.pend(is_set(qp_.context->translate) ? SlotHeader::kApart : SlotHeader::kPlain);
+    if ((slot.wr.send_flags & IBV_SEND_SIGNALED) == 0) force(qp_, slot);
+  }
   void turn_keys(std::uint64_t sequence, ibv_send_wr& wr) {
-    auto turn = [this](std::uint32_t& key) { key = resolve_remote_key(qp_, {key}).value; };
-    switch (wr.opcode) {
-      case IBV_WR_RDMA_WRITE:
-      case IBV_WR_RDMA_WRITE_WITH_IMM:
-      case IBV_WR_RDMA_READ:
-        return turn(wr.wr.rdma.rkey);
-      case IBV_WR_ATOMIC_CMP_AND_SWP:
-      case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        return turn(wr.wr.atomic.rkey);
-      case IBV_WR_SEND_WITH_INV:
-        return turn(wr.invalidate_rkey);
-      case IBV_WR_BIND_MW:
-      case IBV_WR_LOCAL_INV:
-        return qp_.context->windows.turn(qp_, sequence, &wr);
-      default:
-        return;
-    }
+    if (changes_window(wr.opcode)) return qp_.context->windows.turn(qp_, sequence, &wr);
+    turn_remote_key(qp_, wr);
   }
   static constexpr int kRequests = 16, kElements = kMaxSge;
   ShadowQp& qp_;
@@ -201,7 +220,20 @@ __attribute__((noinline)) int post_send_translated(ShadowQp& qp, ibv_send_wr* wr
   return flush_turned(qp, list, first, bad_wr);
 }
 
-// A list, or a request that is not the plain kind: slots are chained and go down in one call.
+// One request that is not the plain kind.
+__attribute__((noinline)) int post_send_one(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  SendSlot* const slot = next_slot(qp);
+  const int refused = slot == nullptr ? ENOMEM : record_any(qp, *slot, *wr);
+  if (refused != 0) return refuse(wr, bad_wr, refused);
+  accept(qp, slot->wr);
+  ibv_send_wr* bad = nullptr;
+  const int rc = qp.real_post_send(qp.real, &slot->wr, &bad);
+  if (__builtin_expect(rc == 0 || bad == nullptr, 1)) return 0;  // rc and no bad: rxe, which took it
+  unaccept(qp);
+  return refuse(wr, bad_wr, rc);
+}
+
+// A list: slots are chained and go down in one call.
 __attribute__((noinline)) int post_send_list(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   std::uint64_t first = qp.send.head;
   ibv_send_wr* at = wr;
@@ -227,11 +259,6 @@ __attribute__((noinline)) int post_send_list(ShadowQp& qp, ibv_send_wr* wr, ibv_
   return refused != 0 ? refuse(at, bad_wr, refused) : 0;
 }
 
-__attribute__((noinline, cold)) int refused_by_backend(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr, int rc) {
-  unaccept(qp);
-  return refuse(wr, bad_wr, rc);
-}
-
 // One request with one element, not inline: what programs post most.
 inline bool is_plain(const ibv_send_wr& wr) {
   return wr.next == nullptr && wr.num_sge == 1 && (wr.send_flags & IBV_SEND_INLINE) == 0;
@@ -244,39 +271,116 @@ __attribute__((always_inline)) inline void take_plain(ShadowQp& qp, SendSlot& sl
   accept(qp, wr);
 }
 
-// `turned`: what goes down for the queue's last request, which is the program's `wr`.
-__attribute__((always_inline)) inline int post_plain(ShadowQp& qp, ibv_send_wr* turned, ibv_send_wr* wr,
-                                                     ibv_send_wr** bad_wr) {
-  ibv_send_wr* bad = nullptr;
-  int rc = qp.real_post_send(qp.real, turned, &bad);
-  if (__builtin_expect(rc == 0, 1)) return 0;
-  return bad == nullptr ? 0 : refused_by_backend(qp, wr, bad_wr, rc);  // rc and no bad_wr: rxe, which took it
+// A call of the backend for one request of the program. What is needed after it stands here: `bad` is passed down, so
+// the compiler keeps the whole in memory, which is fewer instructions than saved registers.
+template <typename Wr>
+struct BackendCall {
+  Wr* bad;
+  ShadowQp* qp;
+  Wr* wr;
+  Wr** bad_wr;
+};
+
+// The ends of the hot functions that are seldom taken. Each is the last call of its function, and has the queue's
+// lock.
+template <typename Slot>
+WorkQueue<Slot>& queue_of(ShadowQp& qp) {
+  if constexpr (std::is_same_v<Slot, SendSlot>)
+    return qp.send;
+  else
+    return qp.receive;
+}
+template <typename Slot>
+__attribute__((noinline, cold)) int wake_and_leave(ShadowQp* qp) {
+  queue_of<Slot>(*qp).lock.wake_one();
+  if (leave_inside()) park_if_requested();
+  return 0;
+}
+template <typename Slot>
+void unlock_and_leave(ShadowQp& qp) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  queue_of<Slot>(qp).lock.unlock();
+  if (leave_inside()) park_if_requested();
+}
+__attribute__((noinline, cold)) int parked() {
+  park_if_requested();
+  return 0;
 }
 
-// A plain request that needs turning. Of a datagram before any restart that is its destination alone.
+// The backend has answered a post with an error.
+__attribute__((noinline, cold)) int refused(ShadowQp* qp, ibv_send_wr* bad, ibv_send_wr* wr, ibv_send_wr** bad_wr,
+                                            int rc) {
+  if (bad != nullptr) unaccept(*qp);  // else it was taken all the same, by rxe
+  unlock_and_leave<SendSlot>(*qp);
+  return bad != nullptr ? refuse(wr, bad_wr, rc) : 0;
+}
+__attribute__((noinline, cold)) int refused(ShadowQp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr, int rc) {
+  qp->receive.slot(--qp->receive.head).release();
+  unlock_and_leave<RecvSlot>(*qp);
+  return refuse(wr, bad_wr, rc);
+}
+
+// A plain request that needs turning: its keys after a restart, a datagram's destination always. Others go the long
+// way.
 __attribute__((noinline)) int post_send_turned(ShadowQp& qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
-  const bool only_destination =
-      qp.is_datagram() && !peek(qp.context->translate) && !changes_window(wr->opcode) && !qp.forces_signals;
-  if (!only_destination || !is_plain(*wr) || !qp.send.has_room()) return post_send_translated(qp, wr, bad_wr);
+  if (!is_plain(*wr) || changes_window(wr->opcode) || qp.is_initiator() || !qp.send.has_room())
+    return post_send_translated(qp, wr, bad_wr);
   SendSlot& slot = qp.send.slot(qp.send.head);
   take_plain(qp, slot, *wr);
   ibv_send_wr turned;
+  ibv_sge element;
   ::memcpy(&turned, &slot.wr, kCopyTo);
-  turn_destination(turned);
-  return post_plain(qp, &turned, wr, bad_wr);
+  if (is_set(qp.context->translate)) {
+    if (!slot.forced()) slot.pend(SlotHeader::kApart);
+    turn_local_keys(*qp.context, slot.sge, 1, &element);
+    turned.sg_list = &element;
+  }
+  if (qp.is_datagram())
+    turn_destination(turned);
+  else
+    turn_remote_key(qp, turned);
+  ibv_send_wr* bad = nullptr;
+  const int rc = qp.real_post_send(qp.real, &turned, &bad);
+  if (rc == 0 || bad == nullptr) return 0;
+  unaccept(qp);
+  return refuse(wr, bad_wr, rc);
+}
+
+// All that is not a plain request to a free queue before any restart.
+__attribute__((noinline)) int post_send_any(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  Inside inside;
+  ShadowQp& qp = *ShadowQp::of(program_qp);
+  SpinGuard guard(qp.send.lock);
+  if (is_set(qp.translate)) return post_send_turned(qp, wr, bad_wr);
+  return wr->next == nullptr ? post_send_one(qp, wr, bad_wr) : post_send_list(qp, wr, bad_wr);
+}
+
+// The short way is not open after all: it is locked, or requests are turned, or the next slot is not free.
+__attribute__((noinline)) int post_send_again(ShadowQp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  if (leave_inside()) park_if_requested();
+  return post_send_any(&qp->qp.qp_base, wr, bad_wr);
+}
+__attribute__((noinline)) int post_send_full(ShadowQp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  unlock_and_leave<SendSlot>(*qp);
+  return post_send_any(&qp->qp.qp_base, wr, bad_wr);
 }
 
 }  // namespace
 
-int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
-  Inside inside;
-  ShadowQp& qp = *ShadowQp::of(program_qp);
-  SpinGuard guard(qp.send.lock);
-  if (__builtin_expect(peek(qp.translate), 0)) return post_send_turned(qp, wr, bad_wr);
-  if (__builtin_expect(!is_plain(*wr) || !qp.send.has_room(), 0)) return post_send_list(qp, wr, bad_wr);
-  SendSlot& slot = qp.send.slot(qp.send.head);
-  take_plain(qp, slot, *wr);
-  return post_plain(qp, &slot.wr, wr, bad_wr);
+// The short way makes no call but the backend's, and so saves no register. What it seldom needs is a function that it
+// ends with.
+int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  if (__builtin_expect(!is_plain(*wr), 0)) return post_send_any(program_qp, wr, bad_wr);
+  ShadowQp* const qp = ShadowQp::of(program_qp);
+  enter_inside();  // before the first look: a restart may come before it
+  if (__builtin_expect(is_set(qp->translate), 0) || !qp->send.lock.lock_now()) return post_send_again(qp, wr, bad_wr);
+  SendSlot& slot = qp->send.slot(qp->send.head);
+  if (__builtin_expect(!slot.is_free(), 0)) return post_send_full(qp, wr, bad_wr);
+  take_plain(*qp, slot, *wr);
+  BackendCall<ibv_send_wr> call{nullptr, qp, wr, bad_wr};
+  const int rc = qp->real_post_send(qp->real, &slot.wr, &call.bad);
+  if (__builtin_expect(rc != 0, 0)) return refused(call.qp, call.bad, call.wr, call.bad_wr, rc);
+  if (call.qp->send.lock.unlock_now()) return wake_and_leave<SendSlot>(call.qp);
+  return leave_inside() ? parked() : 0;
 }
 
 int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count) {
@@ -293,20 +397,22 @@ int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count) {
     drain_completions(*ShadowCq::of(qp.init.send_cq));
     if (!fits()) return ENOMEM;
   }
-  return peek(qp.translate) ? post_send_translated(qp, wr, &bad) : post_send_list(qp, wr, &bad);
+  return is_set(qp.translate) ? post_send_translated(qp, wr, &bad) : post_send_list(qp, wr, &bad);
 }
 
 namespace {
 
 // A list, or a receive that is not the plain kind, or one after a restart.
-__attribute__((noinline)) int post_recv_any(ShadowQp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+__attribute__((noinline)) int post_recv_any(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Inside inside;
+  ShadowQp& qp = *ShadowQp::of(program_qp);
   WorkQueue<RecvSlot>& queue = qp.receive;
+  SpinGuard guard(queue.lock);
   for (; wr != nullptr; wr = wr->next) {
     if (!queue.has_room()) return refuse(wr, bad_wr, ENOMEM);
     if (static_cast<std::uint32_t>(wr->num_sge) > queue.max_sge()) return refuse(wr, bad_wr, EINVAL);
     RecvSlot& slot = queue.slot(queue.head);
     slot.user_wr_id = wr->wr_id;
-    slot.pend();
     slot.wr.num_sge = wr->num_sge;
     for (int i = 0; i < wr->num_sge; ++i) slot.sge[i] = wr->sg_list[i];
     ++queue.head;
@@ -318,38 +424,42 @@ __attribute__((noinline)) int post_recv_any(ShadowQp& qp, ibv_recv_wr* wr, ibv_r
   return 0;
 }
 
-__attribute__((noinline, cold)) int refused_by_backend(WorkQueue<RecvSlot>& queue, ibv_recv_wr* wr,
-                                                       ibv_recv_wr** bad_wr, int rc) {
-  queue.slot(--queue.head).release();
-  return refuse(wr, bad_wr, rc);
+__attribute__((noinline)) int post_recv_again(ShadowQp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  if (leave_inside()) park_if_requested();
+  return post_recv_any(&qp->qp.qp_base, wr, bad_wr);
+}
+__attribute__((noinline)) int post_recv_full(ShadowQp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  unlock_and_leave<RecvSlot>(*qp);
+  return post_recv_any(&qp->qp.qp_base, wr, bad_wr);
 }
 
 }  // namespace
 
-int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  Inside inside;
-  ShadowQp& qp = *ShadowQp::of(program_qp);
-  WorkQueue<RecvSlot>& queue = qp.receive;
-  SpinGuard guard(queue.lock);
-  if (__builtin_expect(peek(qp.translate_receives) || wr->next != nullptr || wr->num_sge != 1 || !queue.has_room(),
-                       0))
-    return post_recv_any(qp, wr, bad_wr);
-  RecvSlot& slot = queue.slot(queue.head);
+int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  if (__builtin_expect(wr->next != nullptr || wr->num_sge != 1, 0)) return post_recv_any(program_qp, wr, bad_wr);
+  ShadowQp* const qp = ShadowQp::of(program_qp);
+  enter_inside();
+  if (__builtin_expect(is_set(qp->translate_receives), 0) || !qp->receive.lock.lock_now())
+    return post_recv_again(qp, wr, bad_wr);
+  RecvSlot& slot = qp->receive.slot(qp->receive.head);
+  if (__builtin_expect(!slot.is_free(), 0)) return post_recv_full(qp, wr, bad_wr);
   slot.user_wr_id = wr->wr_id;
-  slot.pend();
+  slot.pend(SlotHeader::kPlain);
   slot.wr.num_sge = 1;
   slot.sge[0] = wr->sg_list[0];
-  ++queue.head;
-  ibv_recv_wr* bad = nullptr;
-  int rc = qp.real_post_recv(qp.real, &slot.wr, &bad);
-  if (__builtin_expect(rc == 0, 1)) return 0;
-  return refused_by_backend(queue, wr, bad_wr, rc);
+  ++qp->receive.head;
+  BackendCall<ibv_recv_wr> call{nullptr, qp, wr, bad_wr};
+  const int rc = qp->real_post_recv(qp->real, &slot.wr, &call.bad);
+  if (__builtin_expect(rc != 0, 0)) return refused(call.qp, call.wr, call.bad_wr, rc);
+  if (call.qp->receive.lock.unlock_now()) return wake_and_leave<RecvSlot>(call.qp);
+  return leave_inside() ? parked() : 0;
 }
 
 int repost_receives(ShadowQp& qp, std::uint64_t from) {
   WorkQueue<RecvSlot>& queue = qp.receive;
   for (std::uint64_t s = from; s < queue.head; ++s) {
     RecvSlot& slot = queue.slot(s);
+    slot.pend(is_set(qp.translate_receives) ? SlotHeader::kApart : SlotHeader::kPlain);
     ibv_recv_wr wr = slot.wr;
     ibv_sge list[kMaxSge];
     wr.sg_list = list;

@@ -22,7 +22,7 @@ __attribute__((noinline)) int post_translated(ShadowSrq& srq, const RecvSlot& sl
 }
 
 inline int post_slot(ShadowSrq& srq, RecvSlot& slot) {
-  return __builtin_expect(peek(srq.context->translate), 0) ? post_translated(srq, slot) : post_real(srq, &slot.wr);
+  return __builtin_expect(is_set(srq.context->translate), 0) ? post_translated(srq, slot) : post_real(srq, &slot.wr);
 }
 
 int accept(ShadowSrq& srq, const ibv_recv_wr& wr) {

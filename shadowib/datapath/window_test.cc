@@ -186,7 +186,7 @@ TEST_F(WindowTest, APeersInvalidationIsNamedAsTheProgramKnowsIt) {
   for (const std::uint32_t tag : {8u, 9u}) {  // 8: of an earlier bind, read late
     EXPECT_TRUE(bound());
     RecvSlot& slot = qp.receive.slot(0);
-    slot.pend();
+    slot.pend(SlotHeader::kPlain);
     ibv_wc wc{};
     wc.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&slot));
     wc.wc_flags = tag == 8 ? IBV_WC_WITH_INV : IBV_WC_IP_CSUM_OK;

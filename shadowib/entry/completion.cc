@@ -89,8 +89,7 @@ ibv_cq* shadowib_ibv_create_cq(ibv_context* context, int cqe, void* cq_context, 
   Registry& r = registry();
   SpinGuard guard(r.lock);
   if (channel != nullptr) ++channel->refcnt;
-  // From the beginning: a poll under way must not miss that it has become a queue with completions to swallow.
-  if (ShadowContext::of(context)->windows.used() || g_backend.needs_signals) cq->look_at_each();
+  if (ShadowContext::of(context)->windows.used()) cq->look_at_each();
   r.cqs.push_back(*cq);
   return &cq->cq;
 }

@@ -35,7 +35,8 @@ ibv_qp_cap real_capacity(ibv_qp* real, const ibv_qp_init_attr& granted) {
 }
 
 bool make_logs(ShadowQp& qp, const ibv_qp_cap& cap) {
-  return qp.send.create(std::max(1u, cap.max_send_wr), std::max(1u, cap.max_send_sge), cap.max_inline_data, false) &&
+  return qp.send.create(std::max(1u, cap.max_send_wr), std::max(1u, cap.max_send_sge), cap.max_inline_data, false,
+                        qp.init.sq_sig_all != 0) &&
          qp.receive.create(std::max(1u, cap.max_recv_wr), std::max(1u, cap.max_recv_sge), 0, true);
 }
 
@@ -177,7 +178,6 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
   qp->real_post_send = g_backend.post_send;
   qp->real_post_recv = g_backend.post_recv;
   qp->context = ShadowContext::of(context);
-  qp->signal_flags = init->sq_sig_all != 0 ? IBV_SEND_SIGNALED : 0;
   ibv_qp& base = qp->qp.qp_base;
   base.context = context;
   base.qp_context = init->qp_context;
@@ -204,7 +204,7 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
     count_uses(*qp, 1);
     r.number(*qp);
     begin_forcing_signals(*qp);
-    if (qp->context->windows.used() || qp->forces_signals) qp->translate = true;
+    if (qp->context->windows.used()) qp->translate = true;
     r.qps.push_back(*qp);
   }
   announce_late_qp(*qp);

@@ -7,7 +7,7 @@
 namespace shadowib {
 
 // The table of the loaded backend. Valid after load_backend().
-extern BackendOps g_backend;
+extern BackendOps g_backend __attribute__((visibility("hidden")));
 bool backend_loaded();
 
 // Chooses and loads: `choice` is auto, verbs, ib2tcp, null, or the absolute path of a backend library. auto: verbs if

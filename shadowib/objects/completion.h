@@ -25,10 +25,21 @@ struct ShadowChannel {
   static ShadowChannel* of(ibv_comp_channel* channel) { return reinterpret_cast<ShadowChannel*>(channel); }
 };
 
+// The place of a completion among those of its work queue, which the program sees in this order.
+struct CompletionPlace {
+  const void* queue = nullptr;  // nullptr: not known, and it may stand anywhere
+  bool is_receive = false;      // of a queue pair's two queues
+  std::uint64_t sequence = 0;
+  bool is_before(const CompletionPlace& other) const {
+    return queue != nullptr && queue == other.queue && is_receive == other.is_receive && sequence < other.sequence;
+  }
+};
+
 // A completion that waits to be polled again.
 struct Drained {
   ibv_wc wc;
   const ShadowSrq* srq;  // an XRC queue whose receive it completes, or nullptr
+  CompletionPlace place{};
 };
 
 struct ShadowCq {
@@ -43,11 +54,11 @@ struct ShadowCq {
   // Completions a checkpoint took out of the backend, already translated, served before the backend's (P2).
   SpinLock refill_lock;
   std::deque<Drained> refill SHADOWIB_GUARDED_BY(refill_lock);
-  // Their number. kLookedAt: the backend's are to be looked at one by one, or some are just being drained.
+  // Their number. kLookedAt: the backend's are to be looked at one by one, or some are just being drained. A poll
+  // takes the lock only if it is not 0.
   std::atomic<std::uint32_t> refill_count{0};
   static constexpr std::uint32_t kLookedAt = 1u << 31;
-  // Windows exist: one may have been invalidated by a peer. Or some are to be swallowed.
-  bool looked_at = false;
+  bool looked_at = false;      // windows exist: one may have been invalidated by a peer
   std::uint32_t reserved = 0;  // entries of the real one beyond the program's, for forced completions
   bool swallows() const { return reserved != 0; }
   std::atomic<bool> has_forced{false};        // completions to swallow, ever

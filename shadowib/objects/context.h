@@ -80,7 +80,7 @@ struct ShadowContext {
   KeyTable keys;                  // local keys (lkey and rkey differ: see rkeys)
   KeyTable rkeys;
   WindowTable windows;
-  QpNumbers numbered;                  // queue pairs that a completion names by number alone
+  QpNumbers numbered;                  // queue pairs by the number that completions name
   std::atomic<bool> translate{false};  // false: virtual ids equal real ones, posts go down as they are
   DisplacedRegions displaced;
   bool foreign = false;     // inherited over a fork: every call on it and its objects answers EPERM

@@ -17,6 +17,7 @@ bool wanted(const ShadowQp& qp) {
 void force(ShadowQp& qp, ShadowCq& cq) {
   cq.reserved += entries_for(qp);
   qp.forces_signals = true;
+  if (qp.init.sq_sig_all == 0) qp.forcing = ShadowQp::Forcing::kBegins;
 }
 
 void warn_of_no_room(ShadowQp& qp) {
@@ -46,16 +47,15 @@ void begin_forcing_signals(ShadowQp& qp) {
 void end_forcing_signals(ShadowQp& qp) {
   if (qp.forces_signals) ShadowCq::of(qp.init.send_cq)->reserved -= entries_for(qp);
   qp.forces_signals = false;
+  qp.forcing = ShadowQp::Forcing::kNone;
 }
 
 void plan_forced_signals() {
   Registry& r = registry();
-  for (ShadowCq& cq : r.cqs) {
-    cq.reserved = 0;
-    if (g_backend.needs_signals) cq.look_at_each();
-  }
+  for (ShadowCq& cq : r.cqs) cq.reserved = 0;
   for (ShadowQp& qp : r.qps) {
     qp.forces_signals = false;
+    qp.forcing = ShadowQp::Forcing::kNone;
     if (wanted(qp)) force(qp, *ShadowCq::of(qp.init.send_cq));
   }
 }

@@ -66,10 +66,12 @@ struct ShadowQp {
   // datagrams, which name address handles, and for XRC, whose requests name queues.
   std::atomic<bool> translate{false};
   std::atomic<bool> translate_receives{false};  // only their keys are to be turned: the context's for all types
-  std::uint32_t signal_flags = 0;               // IBV_SEND_SIGNALED if created with sq_sig_all
 
   // The backend needs signals (BackendOps::needs_signals), and the send queue's completion queue has room for all.
   bool forces_signals = false;
+  // An unsignaled request is signaled on its way down. kBegins: the completion queue does not know yet that it has
+  // completions to swallow. Under send.lock.
+  enum class Forcing : std::uint8_t { kNone, kBegins, kGoesOn } forcing = Forcing::kNone;
 
   std::shared_ptr<SendBuilder> builder;  // if it was created with the builders of extended verbs
 
@@ -104,8 +106,6 @@ struct ShadowQp {
   bool draining = false;      // in SQD, with requests begun that have not run yet
   AcknowledgedEvents events;  // async ones that name it
 
-  // Its receives complete with its number alone (ShadowContext::numbered).
-  bool is_numbered() const { return srq != nullptr || is_datagram() || is_target(); }
   bool is_datagram() const { return qp.qp_base.qp_type == IBV_QPT_UD; }
   bool is_initiator() const { return qp.qp_base.qp_type == IBV_QPT_XRC_SEND; }
   bool is_target() const { return qp.qp_base.qp_type == IBV_QPT_XRC_RECV; }

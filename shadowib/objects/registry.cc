@@ -106,14 +106,12 @@ VirtualSrqNum Registry::choose_srq_num(RealSrqNum real) {
 }
 
 void Registry::number(ShadowQp& qp) {
-  if (!qp.is_numbered()) return;
   for (ShadowContext& context : contexts)
     if (&context == qp.context || (qp.is_target() && context.device == qp.context->device))
       context.numbered.insert({qp.real->qp_num}, &qp);
 }
 
 void Registry::unnumber(const ShadowQp& qp, RealQpNum number) {
-  if (!qp.is_numbered()) return;
   for (ShadowContext& context : contexts)
     if (&context == qp.context || (qp.is_target() && context.device == qp.context->device))
       context.numbered.erase(number);

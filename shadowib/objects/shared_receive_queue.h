@@ -33,7 +33,7 @@ class SharedReceiveLog {
       RecvSlot& slot = slots_.slot(at);
       if (!slot.done()) continue;
       order_[at] = taken_++;
-      slot.pend();
+      slot.pend(SlotHeader::kApart);
       return &slot;
     }
     return nullptr;
@@ -42,6 +42,8 @@ class SharedReceiveLog {
   std::vector<RecvSlot*> pending();
   std::uint32_t pending_count();
   bool holds(const SlotHeader* slot) const { return slots_.holds(slot); }
+  // How many were posted before this one, which is pending.
+  std::uint64_t order_of(const SlotHeader* slot) const { return order_[slots_.index_of(slot)]; }
 
   SpinLock lock;
 

@@ -27,18 +27,25 @@ inline constexpr std::uint32_t kMaxSge = 64;
 
 // The beginning of both kinds of slot: all that a completion needs.
 struct SlotHeader {
-  static constexpr std::uint8_t kPending = 0xFF;
+  // The status of a slot whose completion has not been taken. Polls turn back the wr_id of a kPlain one, and look
+  // closer at others.
+  enum Pending : std::uint8_t {
+    kForced = 0xFD,  // signaled by the shim alone: the program sees no success
+    kApart = 0xFE,   // the completion names its queue pair otherwise than the program knows it
+    kPlain = 0xFF,
+  };
 
   std::uint64_t user_wr_id;
   VirtualQpNum qp_num;               // the same in the whole ring; 0: the completion names it, and is to be turned
-  std::atomic<std::uint8_t> status;  // kPending, or the ibv_wc_status its own completion had
-  std::uint8_t flags;                // ibv_send_flags with the signaling of its queue pair; a receive: signaled
+  std::atomic<std::uint8_t> status;  // Pending, or the ibv_wc_status its own completion had
+  std::uint8_t flags;                // set once: IBV_SEND_SIGNALED if all requests of the ring are
   bool is_receive;                   // set once
-  bool forced;                       // signaled by us: its completion is no business of the program
 
-  bool signaled() const { return (flags & IBV_SEND_SIGNALED) != 0 || forced; }  // one is due even on success
-  bool done() const { return status.load(std::memory_order_acquire) != kPending; }
-  void pend() { status.store(kPending, std::memory_order_relaxed); }
+  bool done() const { return status.load(std::memory_order_acquire) < kForced; }
+  // As done(), for the hot path.
+  bool is_free() const { return is_below<kForced>(status); }
+  bool forced() const { return status.load(std::memory_order_relaxed) == kForced; }
+  void pend(Pending as) { status.store(as, std::memory_order_relaxed); }
   void release() { complete(IBV_WC_SUCCESS); }  // nothing was posted, or nothing more will come: free for the next
   // From completions, without a lock. The slot may be used again as soon as this is done.
   void complete(ibv_wc_status with) { status.store(static_cast<std::uint8_t>(with), std::memory_order_release); }
@@ -46,13 +53,21 @@ struct SlotHeader {
 
 // wr.wr_id, wr.sg_list and, between posts, wr.next = null are the slot's own and set once.
 struct SendSlot : SlotHeader {
-  ibv_send_wr wr;  // as posted, with wr_id = this, keys virtual, sg_list = sge
+  ibv_send_wr wr;  // as posted, with wr_id = this, keys virtual, sg_list = sge; signaled if forced
   ibv_sge sge[];   // [0..max_sge), then max_inline bytes of inline data
+
+  bool signaled() const { return ((wr.send_flags | flags) & IBV_SEND_SIGNALED) != 0; }  // one is due even on success
+  // Gives the request the flags that the program gave it. Before the slot becomes another kind, or is done in error.
+  void take_force_back() {
+    if (forced()) wr.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+  }
 };
 
 struct RecvSlot : SlotHeader {
   ibv_recv_wr wr;
   ibv_sge sge[];
+
+  static constexpr bool signaled() { return true; }
 };
 
 inline bool consumes_receive(ibv_wr_opcode opcode) {
@@ -70,9 +85,10 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // capacity: work requests the real queue holds; extra_bytes follow each slot's scatter/gather list. False: no
-  // memory.
-  bool create(std::uint32_t capacity, std::uint32_t max_sge, std::uint32_t extra_bytes, bool is_receive) {
+  // capacity: work requests the real queue holds; extra_bytes follow each slot's scatter/gather list; signals_all:
+  // the queue pair was created with sq_sig_all. False: no memory.
+  bool create(std::uint32_t capacity, std::uint32_t max_sge, std::uint32_t extra_bytes, bool is_receive,
+              bool signals_all = false) {
     std::uint64_t slots = 1;
     while (slots < capacity) slots *= 2;
     stride_ = (sizeof(Slot) + max_sge * sizeof(ibv_sge) + extra_bytes + 63) & ~std::uint64_t{63};
@@ -84,8 +100,7 @@ class WorkQueue {
     for (std::uint64_t i = 0; i < slots; ++i) {
       Slot& s = slot(i);
       s.is_receive = is_receive;
-      s.forced = false;
-      s.flags = is_receive ? IBV_SEND_SIGNALED : 0;
+      s.flags = signals_all ? IBV_SEND_SIGNALED : 0;
       s.wr.wr_id = reinterpret_cast<std::uint64_t>(static_cast<SlotHeader*>(&s));
       s.wr.sg_list = s.sge;
     }
@@ -99,6 +114,14 @@ class WorkQueue {
   Slot& slot(std::uint64_t sequence) { return *reinterpret_cast<Slot*>(slots_ + (sequence & mask_) * stride_); }
   std::uint64_t slots() const { return mask_ + 1; }  // a power of two
   bool holds(const void* slot) const { return slot >= slots_ && slot < slots_ + (mask_ + 1) * stride_; }
+  std::uint64_t index_of(const SlotHeader* slot) const {
+    return static_cast<std::uint64_t>(reinterpret_cast<const char*>(slot) - slots_) / stride_;
+  }
+  // The sequence of a slot that is pending. No lock: until it completes, posts do not lap it.
+  __attribute__((no_sanitize("thread"))) std::uint64_t sequence_of(const SlotHeader* slot) const {
+    const std::uint64_t last = __atomic_load_n(&head, __ATOMIC_RELAXED) - 1;
+    return last - ((last - index_of(slot)) & mask_);
+  }
   std::uint32_t max_sge() const { return max_sge_; }
   std::uint32_t max_inline() const { return max_inline_; }
 

@@ -11,9 +11,9 @@ class WorkQueueTest : public testing::Test {
   SendSlot& post(bool signaled) {
     EXPECT_TRUE(queue.has_room());
     SendSlot& slot = queue.slot(queue.head);
-    slot.pend();
+    slot.pend(SlotHeader::kPlain);
     ++queue.head;
-    slot.flags = signaled ? IBV_SEND_SIGNALED : 0;
+    slot.wr.send_flags = signaled ? IBV_SEND_SIGNALED : 0;
     return slot;
   }
   void complete(std::uint64_t sequence, ibv_wc_status status = IBV_WC_SUCCESS) {
