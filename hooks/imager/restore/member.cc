@@ -204,6 +204,8 @@ class MemberBuilder {
     cursor_ = round_up(cursor_);
     args_->page_buffer = reinterpret_cast<std::uint8_t*>(cursor_);
     cursor_ += kPageBufferBytes;
+    // All at once, since each thread would take a fault for its own. Older kernels do not know how.
+    ::madvise(reinterpret_cast<void*>(cursor_), stacks, MADV_POPULATE_WRITE);
     for (std::uint32_t i = 0; i < args_->thread_count; ++i, cursor_ += kRestorerThreadStack)
       threads_[i].stack = cursor_;
     main_stack_ = cursor_;

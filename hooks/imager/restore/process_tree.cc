@@ -286,6 +286,40 @@ class Placement {
   std::uint32_t leaders_ = 0, count_ = 0;
 };
 
+Status number_failure(const char* what, pid_t number, int error) {
+  const char* remedy = error == EPERM
+                           ? "clone3(set_tid) needs a kernel of 5.5 or later and is blocked by some containers' "
+                             "seccomp profiles"
+                       : error == EEXIST ? "the pid is in use"
+                       : error == EINVAL ? "raise /proc/sys/kernel/pid_max above it"
+                       : error == ENOSYS ? "clone3 needs Linux 5.5, or is blocked by a container's seccomp profile"
+                                         : "see the limits on processes (ulimit -u)";
+  return Status::of(error == EPERM || error == ENOSYS ? Code::kPermission : Code::kRefused, error,
+                    "cannot make a %s with the recorded pid %d: %s; %s", what, number, std::strerror(error), remedy);
+}
+
+// 0 or an errno. The thread never leaves the loop, in which it needs no memory.
+int make_sleeper(pid_t number) {
+  clone_args how{};
+  how.flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
+  how.set_tid = reinterpret_cast<std::uint64_t>(&number);
+  how.set_tid_size = 1;
+  long result;
+  __asm__ volatile(
+      "syscall\n\t"
+      "testq %%rax, %%rax\n\t"
+      "jnz 2f\n\t"
+      "1:\n\t"
+      "movl %[pause], %%eax\n\t"
+      "syscall\n\t"
+      "jmp 1b\n\t"
+      "2:\n\t"
+      : "=a"(result)
+      : "a"(SYS_clone3), "D"(&how), "S"(sizeof(how)), [pause] "i"(SYS_pause)
+      : "rcx", "r11", "memory");
+  return result < 0 ? static_cast<int>(-result) : 0;
+}
+
 Status placement_failure(const Shared& shared) {
   const int error = static_cast<int>(shared.error.load());
   const pid_t pid = shared.error_pid.load();
@@ -299,15 +333,7 @@ Status placement_failure(const Shared& shared) {
     return Status::of(Code::kRefused, error, "process %d cannot have its controlling terminal: %s", pid,
                       error == 0 ? "its session is from outside its pid namespace" : std::strerror(error));
   if (error == ECHILD) return Status::of(Code::kAborted, 0, "process %d was killed before it could be restored", pid);
-  const char* remedy = error == EPERM
-                           ? "clone3(set_tid) needs a kernel of 5.5 or later and is blocked by some containers' "
-                             "seccomp profiles"
-                       : error == EEXIST ? "the pid is in use"
-                       : error == EINVAL ? "raise /proc/sys/kernel/pid_max above it"
-                       : error == ENOSYS ? "clone3 needs Linux 5.5, or is blocked by a container's seccomp profile"
-                                         : "see the limits on processes (ulimit -u)";
-  return Status::of(error == EPERM || error == ENOSYS ? Code::kPermission : Code::kRefused, error,
-                    "cannot make a process with the recorded pid %d: %s; %s", pid, std::strerror(error), remedy);
+  return number_failure("process", pid, error);
 }
 
 }  // namespace
@@ -333,6 +359,12 @@ Status place_processes(const std::vector<PlacedProcess>& processes, int hold_fd,
   const Status status = shared->error_pid.load() == 0 ? Status() : placement_failure(*shared);
   ::munmap(memory, 4096);
   return status;
+}
+
+Status take_numbers(const std::vector<pid_t>& numbers) {
+  for (const pid_t number : numbers)
+    if (const int error = make_sleeper(number); error != 0) return number_failure("thread", number, error);
+  return {};
 }
 
 }  // namespace shadowib

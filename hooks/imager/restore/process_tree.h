@@ -31,4 +31,9 @@ struct PlacedProcess {
 // outside the namespace (0) or of its first process becomes the caller's.
 Status place_processes(const std::vector<PlacedProcess>& processes, int hold_fd, int hold_write_fd);
 
+// Makes a thread of the calling process with each of these numbers. They sleep without a stack until the process
+// ends. For a trial: with all signals blocked, in a process that does nothing else any more. Tells the first number
+// that cannot be had.
+Status take_numbers(const std::vector<pid_t>& numbers);
+
 }  // namespace shadowib

@@ -114,6 +114,9 @@ Status make_all_pids(const OpenedSet& set, const RestartPart& part) {
   int hold[2];
   if (::pipe2(hold, O_CLOEXEC) != 0) return Status(Code::kIo, errno, "cannot make a pipe");
   ::signal(SIGCHLD, SIG_DFL);
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
   const auto nothing = [] { ::_exit(0); };
   std::map<std::uint32_t, Family> families;
   SHADOWIB_TRY(read_families(set.tables, &families));
@@ -126,11 +129,13 @@ Status make_all_pids(const OpenedSet& set, const RestartPart& part) {
     for (const EndedChild& e : placed.ended) made.insert({e.pid, e.group});
     processes.push_back(std::move(placed));
   }
-  // Threads have numbers of the same space; processes stand for them.
+  // Those that ended at once keep their numbers: nobody waits for them.
+  SHADOWIB_TRY(place_processes(processes, hold[0], hold[1]));
+  std::vector<pid_t> numbers;  // of threads, which are of the same space
   for (const MemberImage* m : part)
     for (const ThreadRecord& t : m->image.threads)
-      if (made.insert(t.tid).second) processes.push_back({t.tid, 0, 0, nothing});
-  return place_processes(processes, hold[0], hold[1]);
+      if (made.insert(t.tid).second) numbers.push_back(t.tid);
+  return take_numbers(numbers);
 }
 
 // What a restart does before its first process is made. A Status has its text inside, so it can come through a pipe.

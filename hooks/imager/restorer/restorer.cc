@@ -322,15 +322,37 @@ void restore_capabilities(RestorerArgs* args) {
 }
 
 bool credentials_are_right(const RestorerArgs& args) {
+  const ProcessRecord& p = *args.process;
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};
-  return args.set_identity == 0 && raw::invoke(__NR_capget, &header, data) == 0 &&
-         capabilities_are_right(*args.process, data);
+  return args.set_identity == 0 && p.gid[3] == p.gid[1] && p.uid[3] == p.uid[1] &&
+         raw::invoke(__NR_capget, &header, data) == 0 && capabilities_are_right(p, data);
+}
+
+// Asked once, so that a thread need not set what it has.
+void note_inherited(RestorerInherited* i) {
+  for (int which = 0; which < 3; ++which)
+    i->speculation[which] =
+        static_cast<std::uint32_t>(raw::invoke(__NR_prctl, PR_GET_SPECULATION_CTRL, which, 0, 0, 0));
+  const long bytes = raw::invoke(__NR_sched_getaffinity, 0, sizeof(i->affinity), i->affinity);
+  i->affinity_bytes = raw::failed(bytes) ? 0 : static_cast<std::uint32_t>(bytes);
+  const long slack = raw::invoke(__NR_prctl, PR_GET_TIMERSLACK, 0, 0, 0, 0);
+  i->timer_slack_ns = raw::failed(slack) ? 0 : static_cast<std::uint64_t>(slack);
+}
+
+bool same_affinity(const RestorerInherited& i, const ThreadContext& c) {
+  if (i.affinity_bytes != c.affinity_bytes) return false;
+  for (std::uint32_t byte = 0; byte < c.affinity_bytes; ++byte)
+    if (i.affinity[byte] != c.affinity[byte]) return false;
+  return true;
 }
 
 void restore_scheduling(RestorerArgs* args, const ThreadContext& c) {
-  if (c.affinity_bytes != 0) raw::invoke(__NR_sched_setaffinity, 0, c.affinity_bytes, c.affinity);
-  if (c.timer_slack_ns != 0) raw::invoke(__NR_prctl, PR_SET_TIMERSLACK, c.timer_slack_ns, 0, 0, 0);
+  const RestorerInherited& inherited = args->inherited;
+  if (c.affinity_bytes != 0 && !same_affinity(inherited, c))
+    raw::invoke(__NR_sched_setaffinity, 0, c.affinity_bytes, c.affinity);
+  if (c.timer_slack_ns != 0 && c.timer_slack_ns != inherited.timer_slack_ns)
+    raw::invoke(__NR_prctl, PR_SET_TIMERSLACK, c.timer_slack_ns, 0, 0, 0);
   constexpr std::uint64_t kResetOnFork = 1, kDeadlineFlags = 1 | 2 | 4, kUtilizationFlags = 0x60;
   constexpr int kDeadline = 6;
   const bool newer = c.magic == kThreadContextMagic;
@@ -365,7 +387,7 @@ void restore_scheduling(RestorerArgs* args, const ThreadContext& c) {
 }
 
 // Hints and protections that another kernel or machine may not have: what it refuses stays as it is.
-void restore_options(const ThreadContext& c) {
+void restore_options(RestorerArgs* args, const ThreadContext& c) {
   constexpr int kThisThread = 1;          // IOPRIO_WHO_PROCESS
   constexpr std::uint32_t kCanBeSet = 1;  // PR_SPEC_PRCTL
   if (c.io_priority >> 13 != 0) raw::invoke(__NR_ioprio_set, kThisThread, 0, c.io_priority);
@@ -376,8 +398,7 @@ void restore_options(const ThreadContext& c) {
   if (c.io_flusher != 0) raw::invoke(__NR_prctl, PR_SET_IO_FLUSHER, 1, 0, 0, 0);
   for (int which = 0; which < 3; ++which) {
     const std::uint32_t value = c.speculation[which];
-    const auto now = static_cast<std::uint32_t>(raw::invoke(__NR_prctl, PR_GET_SPECULATION_CTRL, which, 0, 0, 0));
-    if ((value & kCanBeSet) != 0 && value != now)
+    if ((value & kCanBeSet) != 0 && value != args->inherited.speculation[which])
       raw::invoke(__NR_prctl, PR_SET_SPECULATION_CTRL, which, value & ~kCanBeSet, 0, 0);
   }
 }
@@ -386,8 +407,9 @@ void restore_options(const ThreadContext& c) {
 // takes it away, but they are in a namespace of processes that ends with it.)
 void restore_death_signal(const ThreadContext& c) {
   int now = 0;
+  if (c.death_signal == 0) return;
   raw::invoke(__NR_prctl, PR_GET_PDEATHSIG, &now, 0, 0, 0);
-  if (now == 0 && c.death_signal != 0) raw::invoke(__NR_prctl, PR_SET_PDEATHSIG, c.death_signal, 0, 0, 0);
+  if (now == 0) raw::invoke(__NR_prctl, PR_SET_PDEATHSIG, c.death_signal, 0, 0, 0);
 }
 
 void restore_thread_state(RestorerArgs* args, const ThreadContext& c) {
@@ -418,7 +440,7 @@ void restore_thread_state(RestorerArgs* args, const ThreadContext& c) {
     restore_capabilities(args);
   }
   restore_death_signal(c);  // which a change of user takes away
-  if (newer) restore_options(c);
+  if (newer) restore_options(args, c);
   if ((newer ? c.no_new_privileges : args->process->no_new_privileges) != 0)
     raw::invoke(__NR_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   // Last: from here on the kernel writes into the restored memory.
@@ -450,8 +472,8 @@ struct ThreadStart {
 extern "C" [[noreturn]] void restorer_thread(RestorerArgs* args, const RestorerThread* thread) {
   const auto* c = reinterpret_cast<const ThreadContext*>(thread->context);
   restore_thread_state(args, *c);
-  __atomic_add_fetch(&args->threads_ready, 1, __ATOMIC_ACQ_REL);
-  raw::invoke(__NR_futex, &args->threads_ready, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+  if (__atomic_add_fetch(&args->threads_ready, 1, __ATOMIC_ACQ_REL) == args->thread_count - 1)
+    raw::invoke(__NR_futex, &args->threads_ready, FUTEX_WAKE, 1, nullptr, nullptr, 0);
   wait_for(&args->released, 1);
   enter_context(c);
 }
@@ -500,7 +522,7 @@ void make_threads(RestorerArgs* args) {
     how.stack = t.stack;
     how.stack_size = kRestorerThreadStack;
     how.tls = c->fs_base;
-    if (args->has_credentials != 0) {
+    if (args->asks_for_numbers != 0) {
       ask_for_number(args, tid);
     } else {
       how.set_tid = reinterpret_cast<std::uint64_t>(&tid);
@@ -557,11 +579,12 @@ void restore_limits(const ProcessRecord& p) {
 // While this is the only thread: those it makes share its credentials. Limits first, which may need privilege to be
 // raised.
 void take_credentials(RestorerArgs* args) {
-  if (credentials_are_right(*args)) return;
+  args->has_credentials = credentials_are_right(*args);
+  if (args->has_credentials != 0 || args->numbers_are_given == 0) return;
   restore_limits(*args->process);
   restore_identity(args);
   restore_capabilities(args);
-  args->has_credentials = 1;
+  args->has_credentials = args->asks_for_numbers = 1;
 }
 
 // Of state that is large and so is granted on demand (AMX). Before there are other threads. Every other component is
@@ -599,7 +622,7 @@ void restore_process_state(RestorerArgs* args) {
           raw::invoke(__NR_rt_sigqueueinfo, p.pid, *reinterpret_cast<const std::int32_t*>(args->pending[i]),
                       args->pending[i]),
           0);
-  if (args->has_credentials == 0) restore_limits(p);
+  if (args->asks_for_numbers == 0) restore_limits(p);
   if (p.child_subreaper != 0) raw::invoke(__NR_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   restore_memory_state(p);
 }
@@ -634,7 +657,8 @@ extern "C" __attribute__((section(".text.entry"))) [[noreturn]] void restorer_ma
   raw::invoke(__NR_close, args->image_fd);
   if (args->exe_fd >= 0) raw::invoke(__NR_close, args->exe_fd);
   fill_mailbox(args);
-  if (args->numbers_are_given != 0) take_credentials(args);
+  take_credentials(args);
+  note_inherited(&args->inherited);
   restore_state_permission(args);
   make_threads(args);
   const auto* c = reinterpret_cast<const ThreadContext*>(args->threads[0].context);

@@ -87,7 +87,15 @@ struct RestorerMemoryMap {  // struct prctl_mm_map
   std::uint32_t auxv_bytes, exe_fd;
 };
 
-inline constexpr std::uint64_t kRestorerThreadStack = 8192;
+inline constexpr std::uint64_t kRestorerThreadStack = 4096;  // some 400 bytes of it are used
+
+// State that new threads inherit from the first one, as the kernel tells it there.
+struct RestorerInherited {
+  std::uint32_t speculation[3];  // PR_GET_SPECULATION_CTRL
+  std::uint32_t affinity_bytes;
+  std::uint64_t timer_slack_ns;
+  std::uint8_t affinity[128];
+};
 
 struct RestorerArgs {
   std::uint64_t region_start, region_bytes;
@@ -113,7 +121,9 @@ struct RestorerArgs {
   std::uint32_t set_identity;             // uids, gids and groups differ from the recorded ones
   // The supervisor can give threads their numbers: privileges may be dropped before there are any.
   std::uint32_t numbers_are_given;
-  std::uint32_t has_credentials;  // all threads have what they shall have, in one
+  std::uint32_t has_credentials;   // the first thread has what all are to have: those it makes share it
+  std::uint32_t asks_for_numbers;  // for which it has given up the privilege to choose numbers
+  RestorerInherited inherited;
   // Shared by the restorer's threads.
   std::uint32_t threads_ready, released, failed;
   RestoreReport report;

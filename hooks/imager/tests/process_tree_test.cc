@@ -289,5 +289,23 @@ TEST(Placement, WhoCannotBeWhereItWasIsNamed) {
             "cannot make a process with the recorded pid 8388608");
 }
 
+// As the rehearsal does for a process's threads: nothing is forked, and each number is held until the process ends.
+TEST(Placement, ThreadsTakeNumbers) {
+  EXPECT_EQ(as_first([]() -> std::string {
+              sigset_t all;
+              ::sigfillset(&all);
+              ::sigprocmask(SIG_SETMASK, &all, nullptr);
+              std::vector<pid_t> numbers;
+              for (pid_t number = 1000; number < 1500; ++number) numbers.push_back(number);
+              if (const Status taken = take_numbers(numbers); !taken.ok()) return taken.text();
+              for (const pid_t number : numbers)
+                EXPECT_INSIDE(::access(("/proc/self/task/" + std::to_string(number)).c_str(), F_OK) == 0);
+              EXPECT_INSIDE(::waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD);
+              const std::string said = take_numbers({1600, 1499}).text();
+              return said.substr(0, said.find(':'));
+            }),
+            "cannot make a thread with the recorded pid 1499");
+}
+
 }  // namespace
 }  // namespace shadowib
