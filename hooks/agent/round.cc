@@ -260,6 +260,7 @@ Status Round::go() {
   run_hooks(0);
   SHADOWIB_TRY(probe_filter());
   SHADOWIB_TRY(judge_threads());  // before a stop signal can meet a filter
+  look_at_descriptors();
   SHADOWIB_TRY(launcher_hold_calls(std::min(messages_.left_ms(), kLauncherCallsMs)));
   SHADOWIB_TRY(pass(Phase::kStop));
   SHADOWIB_TRY(messages_.barrier(Phase::kHooks));  // the slowest hook is done: stop together

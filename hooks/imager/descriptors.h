@@ -15,6 +15,9 @@
 
 namespace shadowib {
 
+// In the member, while the program runs: what need only be compared when it stands. May be left out.
+void look_at_descriptors();
+
 // In the member, phase 60, all threads of all members parked. Two steps with a barrier of all members between them,
 // because bytes on a TCP connection must first have reached the receiver's queue, where they can be read:
 //   prepare_descriptors();  barrier "drained";  capture_descriptors();

@@ -33,6 +33,19 @@ std::int32_t thread_of(std::string_view path);
 // Contents of /proc/self/fdinfo/N.
 Status read_fdinfo(int fd, std::string* text);
 
+// Contents of /proc/self/fdinfo of many descriptors.
+class DescriptorInfos {
+ public:
+  Status read(const std::vector<int>& fds);
+  std::string_view of(std::size_t i) const {
+    return std::string_view(text_).substr(ends_[i], ends_[i + 1] - ends_[i]);
+  }
+
+ private:
+  std::string text_;
+  std::vector<std::size_t> ends_;  // of the text before fds[i]
+};
+
 // The text after "name:" and blanks on the first line of that name; false if there is none.
 bool info_field(std::string_view info, std::string_view name, std::string_view* value);
 std::uint64_t parse_number(std::string_view text, int base);

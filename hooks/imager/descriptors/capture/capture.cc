@@ -15,6 +15,7 @@
 #include "hooks/imager/descriptors/capture/late.h"
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
 #include "hooks/imager/descriptors/capture/refuse.h"
+#include "hooks/imager/descriptors/capture/sharing.h"
 #include "hooks/imager/descriptors/file_lock.h"
 #include "hooks/raw/proc.h"
 #include "shadowib/base/descriptors.h"
@@ -23,55 +24,15 @@ namespace shadowib {
 namespace descriptors {
 namespace {
 
-// Finds which numbers share an open file description. kcmp orders descriptions, so a sorted list does.
-class Sharing {
- public:
-  // Index into objects of the description behind `fd`, or -1 after noting that it will be `next`.
-  int find_or_add(int fd, const Object& object, const std::vector<Object>& objects, std::uint32_t next) {
-    std::size_t low = 0, high = sorted_.size();
-    while (low < high) {
-      std::size_t middle = (low + high) / 2;
-      int order = compare_descriptions(fd, sorted_[middle].fd);
-      if (order == 0) return static_cast<int>(sorted_[middle].object);
-      if (order < 0) return find_without_kcmp(fd, object, objects, next);
-      (order == 1 ? high : low) = order == 1 ? middle : middle + 1;
-    }
-    sorted_.insert(sorted_.begin() + static_cast<long>(low), Seen{fd, next});
-    return -1;
-  }
+// The kernel tells O_CLOEXEC there as well, which is the number's and not the description's.
+int flags_of(int fd, std::string_view info) {
+  std::string_view value;
+  if (info_field(info, "flags", &value)) return static_cast<int>(parse_number(value, 8));
+  return ::fcntl(fd, F_GETFL) | ((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0 ? O_CLOEXEC : 0);
+}
 
- private:
-  struct Seen {
-    int fd;
-    std::uint32_t object;
-  };
-
-  // Where a filter denies kcmp: a socket is one description; a file shares its offset, so move it and look.
-  int find_without_kcmp(int fd, const Object& object, const std::vector<Object>& objects, std::uint32_t next) {
-    for (const Seen& seen : sorted_) {
-      const Object& other = objects[seen.object];
-      if (other.inode != object.inode || other.device != object.device || other.flags != object.flags) continue;
-      if (S_ISSOCK(object.mode) || S_ISFIFO(object.mode) || S_ISCHR(object.mode))
-        return static_cast<int>(seen.object);
-      if (S_ISREG(object.mode) && share_offset(fd, seen.fd)) return static_cast<int>(seen.object);
-    }
-    sorted_.push_back({fd, next});
-    return -1;
-  }
-
-  static bool share_offset(int a, int b) {
-    off_t before = ::lseek(a, 0, SEEK_CUR), other = ::lseek(b, 0, SEEK_CUR);
-    if (before < 0 || before != other || ::lseek(a, before + 1, SEEK_SET) < 0) return false;
-    bool shared = ::lseek(b, 0, SEEK_CUR) == before + 1;
-    ::lseek(a, before, SEEK_SET);
-    return shared;
-  }
-
-  std::vector<Seen> sorted_;
-};
-
-void capture_common(int fd, const struct stat& st, Object* object) {
-  object->flags = ::fcntl(fd, F_GETFL);
+void capture_common(int fd, int flags, const struct stat& st, Object* object) {
+  object->flags = flags & ~O_CLOEXEC;
   object->device = st.st_dev;
   object->inode = st.st_ino;
   object->rdev = st.st_rdev;
@@ -85,19 +46,34 @@ void capture_common(int fd, const struct stat& st, Object* object) {
   object->inherited = is_inherited(fd, st);
 }
 
-Status capture_object(int fd, const struct stat& st, Object* object, Table* table) {
+// The path of the device that st is of, if `device`, an index into the table's objects, is of it.
+const std::string* known_path(const struct stat& st, const Table& table, std::size_t device) {
+  if (!S_ISCHR(st.st_mode) || device >= table.objects.size()) return nullptr;
+  const Object& o = table.objects[device];
+  return o.rdev == st.st_rdev && o.inode == st.st_ino && o.device == st.st_dev ? &o.path : nullptr;
+}
+
+// *device: the latest object of kind kDevice.
+Status capture_object(int fd, const struct stat& st, std::string_view info, std::size_t* device, Object* object,
+                      Table* table) {
   if (S_ISSOCK(st.st_mode) && is_launcher_descriptor(fd)) {
     capture_launcher_socket(object);
     return {};
   }
   if (S_ISSOCK(st.st_mode)) return capture_socket(fd, object);
+  if (is_eventfd(info)) return capture_eventfd(fd, info, object);
+  if (const std::string* path = known_path(st, *table, *device)) return capture_character_device(fd, *path, object);
   std::string target = descriptor_target(fd);
   if (target.empty()) return refuse(fd, "unknown", "its link in /proc/self/fd cannot be read");
-  if (target.starts_with("anon_inode:")) return capture_anonymous(fd, target, object);
+  if (target.starts_with("anon_inode:")) return capture_anonymous(fd, target, info, object);
   if (S_ISFIFO(st.st_mode)) return capture_pipe(fd, target, object);
-  if (S_ISCHR(st.st_mode)) return capture_character_device(fd, target, object);
+  if (S_ISCHR(st.st_mode)) {
+    SHADOWIB_TRY(capture_character_device(fd, target, object));
+    if (object->kind == Kind::kDevice) *device = table->objects.size();
+    return {};
+  }
   if (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode) || S_ISLNK(st.st_mode))
-    return capture_file(fd, target, object, table);
+    return capture_file(fd, target, info, object, table);
   return refuse(fd, target.c_str(), "objects of this type cannot be saved; close it before the checkpoint");
 }
 
@@ -107,23 +83,27 @@ void mark_standard_streams(Table* table) {
     return o.kind == Kind::kTerminal || o.kind == Kind::kPipe || o.kind == Kind::kFifo || o.kind == Kind::kUnix ||
            o.kind == Kind::kTcp;
   };
+  std::vector<std::uint32_t> streams;
   for (const Descriptor& d : table->descriptors) {
     if (d.fd > 2) break;
     Object& o = table->objects[d.object];
-    if (leads_out(o) && o.stdio < 0) o.stdio = d.fd;
+    if (!leads_out(o) || o.stdio >= 0) continue;
+    o.stdio = d.fd;
+    streams.push_back(d.object);
   }
   for (Object& o : table->objects)
-    for (const Object& other : table->objects) {
+    for (const std::uint32_t stream : streams) {
+      const Object& other = table->objects[stream];
       if (o.stdio >= 0) break;
-      if (leads_out(o) && other.stdio >= 0 && other.kind == o.kind && other.device == o.device &&
-          other.inode == o.inode && (o.flags & O_ACCMODE) == (other.flags & O_ACCMODE))
+      if (leads_out(o) && other.kind == o.kind && other.device == o.device && other.inode == o.inode &&
+          (o.flags & O_ACCMODE) == (other.flags & O_ACCMODE))
         o.stdio = other.stdio;
     }
   for (Object& o : table->objects)  // opened with another mode: a terminal opened for reading and writing
-    for (const Object& other : table->objects) {
+    for (const std::uint32_t stream : streams) {
+      const Object& other = table->objects[stream];
       if (o.stdio >= 0) break;
-      if (o.kind == Kind::kTerminal && other.kind == Kind::kTerminal && other.stdio >= 0 && o.rdev == other.rdev)
-        o.stdio = other.stdio;
+      if (o.kind == Kind::kTerminal && other.kind == Kind::kTerminal && o.rdev == other.rdev) o.stdio = other.stdio;
     }
 }
 
@@ -179,28 +159,32 @@ Status capture_table(std::uint32_t member, Table* table) {
   table->processes = namespace_number("/proc/self/ns/pid");
   table->working_directory = link_target("/proc/self/cwd");
   std::vector<int> fds;
+  DescriptorInfos infos;
   Locks locks;
   SHADOWIB_TRY(list_descriptors(&fds));
   std::erase_if(fds, is_left_out);
-  SHADOWIB_TRY(capture_locks(fds, &locks));
+  SHADOWIB_TRY(infos.read(fds));
+  SHADOWIB_TRY(find_locks(fds, infos, &locks));
   note_record_locks(locks);
   SHADOWIB_TRY(capture_family(table));
   SHADOWIB_TRY(capture_shared_memory(table));
   SHADOWIB_TRY(capture_system_v(table));
   begin_launcher_capture();
-  Sharing sharing;
-  for (int fd : fds) {
+  Sharing sharing(fds);
+  std::size_t device = ~std::size_t{0};
+  for (std::size_t i = 0; i < fds.size(); ++i) {
+    const int fd = fds[i];
     struct stat st {};
     if (::fstat(fd, &st) != 0) return refuse(fd, "unknown", "fstat fails on it");
+    const int flags = flags_of(fd, infos.of(i));
     Object object;
-    capture_common(fd, st, &object);
-    int flags = ::fcntl(fd, F_GETFD);
-    Descriptor d{fd, static_cast<std::uint32_t>(table->objects.size()), (flags & FD_CLOEXEC) != 0};
-    int shared = sharing.find_or_add(fd, object, table->objects, d.object);
+    capture_common(fd, flags, st, &object);
+    Descriptor d{fd, static_cast<std::uint32_t>(table->objects.size()), (flags & O_CLOEXEC) != 0};
+    int shared = sharing.find_or_add(i, object, table->objects, d.object);
     if (shared >= 0) {
       d.object = static_cast<std::uint32_t>(shared);
     } else {
-      SHADOWIB_TRY(capture_object(fd, st, &object, table));
+      SHADOWIB_TRY(capture_object(fd, st, infos.of(i), &device, &object, table));
       SHADOWIB_TRY(take_locks(fd, locks, &object));
       table->objects.push_back(std::move(object));
     }
@@ -215,11 +199,15 @@ Status capture_table(std::uint32_t member, Table* table) {
 }  // namespace
 }  // namespace descriptors
 
+void look_at_descriptors() { descriptors::sort_descriptors(); }
+
 Status capture_descriptors(std::uint32_t member, std::string* bytes) {
   using namespace descriptors;
   abandon_descriptors();
   Table table;
-  SHADOWIB_TRY(capture_table(member, &table));
+  const Status captured = capture_table(member, &table);
+  forget_sorted_descriptors();
+  SHADOWIB_TRY(captured);
   note_late(table);
   encode_table(table, bytes);
   return {};

@@ -8,17 +8,18 @@
 #include <vector>
 
 #include "hooks/imager/descriptors/table.h"
+#include "hooks/raw/proc.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib::descriptors {
 
 // Each fills `object` from descriptor `fd`, or refuses. kind-independent fields (flags, inode, owner) are set
 // already.
-// A file of memory, or one without a name, becomes a segment of `table`.
-Status capture_file(int fd, const std::string& target, Object* object, Table* table);
-// The file locks of each descriptor, by its number; no entry for a descriptor without. Reads nothing but /proc.
+// `info` is the text of /proc/self/fdinfo. A file of memory, or one without a name, becomes a segment of `table`.
+Status capture_file(int fd, const std::string& target, std::string_view info, Object* object, Table* table);
+// The file locks of each descriptor, by its number; no entry for a descriptor without.
 using Locks = std::map<int, std::vector<FileLock>>;
-Status capture_locks(const std::vector<int>& fds, Locks* locks);
+Status find_locks(const std::vector<int>& fds, const DescriptorInfos& infos, Locks* locks);
 // For files of /proc: the thread or process that the file tells of.
 Status capture_process_file(int fd, const std::string& target, Object* object);
 Status capture_character_device(int fd, const std::string& target, Object* object);
@@ -26,7 +27,9 @@ Status capture_character_device(int fd, const std::string& target, Object* objec
 Status capture_pty_master(int fd, const std::string& target, Object* object);
 void capture_terminal(int fd, Object* object);
 Status capture_pipe(int fd, const std::string& target, Object* object);
-Status capture_anonymous(int fd, const std::string& target, Object* object);
+Status capture_anonymous(int fd, const std::string& target, std::string_view info, Object* object);
+bool is_eventfd(std::string_view info);
+Status capture_eventfd(int fd, std::string_view info, Object* object);
 Status capture_socket(int fd, Object* object);
 
 // The segments that this process has mapped: before any descriptor is looked at.

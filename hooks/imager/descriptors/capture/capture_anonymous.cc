@@ -42,19 +42,6 @@ bool probe_semaphore(int fd, std::uint64_t count, int flags) {
   return semaphore;
 }
 
-Status capture_eventfd(int fd, const std::string& info, Object* object) {
-  object->kind = Kind::kEventfd;
-  std::string_view value;
-  if (!info_field(info, "eventfd-count", &value)) return refuse(fd, "eventfd", "the kernel does not tell its count");
-  object->count = parse_number(value, 16);
-  // Ids count from 0; one is added so that 0 means unknown.
-  if (info_field(info, "eventfd-id", &value)) object->identity = parse_number(value, 10) + 1;
-  bool semaphore = info_field(info, "eventfd-semaphore", &value) ? parse_number(value, 10) != 0
-                                                                 : probe_semaphore(fd, object->count, object->flags);
-  object->kind_flags = semaphore ? EFD_SEMAPHORE : 0;
-  return {};
-}
-
 // "(12, 345)": seconds and nanoseconds.
 std::uint64_t parse_timespec(std::string_view text) {
   if (text.empty()) return 0;
@@ -63,7 +50,7 @@ std::uint64_t parse_timespec(std::string_view text) {
   return parse_number(text.substr(1), 10) * 1000000000u + parse_number(text.substr(comma + 2), 10);
 }
 
-Status capture_timerfd(const std::string& info, Object* object) {
+Status capture_timerfd(std::string_view info, Object* object) {
   object->kind = Kind::kTimerfd;
   std::string_view value;
   if (info_field(info, "clockid", &value)) object->clock = static_cast<int>(parse_number(value, 10));
@@ -115,9 +102,26 @@ std::uint64_t entry_number(std::string_view line, std::string_view name, int bas
 
 }  // namespace
 
-Status capture_anonymous(int fd, const std::string& target, Object* object) {
-  std::string name = anonymous_name(target), info;
-  SHADOWIB_TRY(read_fdinfo(fd, &info));
+bool is_eventfd(std::string_view info) {
+  std::string_view value;
+  return info_field(info, "eventfd-count", &value);
+}
+
+Status capture_eventfd(int fd, std::string_view info, Object* object) {
+  object->kind = Kind::kEventfd;
+  std::string_view value;
+  if (!info_field(info, "eventfd-count", &value)) return refuse(fd, "eventfd", "the kernel does not tell its count");
+  object->count = parse_number(value, 16);
+  // Ids count from 0; one is added so that 0 means unknown.
+  if (info_field(info, "eventfd-id", &value)) object->identity = parse_number(value, 10) + 1;
+  bool semaphore = info_field(info, "eventfd-semaphore", &value) ? parse_number(value, 10) != 0
+                                                                 : probe_semaphore(fd, object->count, object->flags);
+  object->kind_flags = semaphore ? EFD_SEMAPHORE : 0;
+  return {};
+}
+
+Status capture_anonymous(int fd, const std::string& target, std::string_view info, Object* object) {
+  const std::string name = anonymous_name(target);
   if (name == "eventfd") return capture_eventfd(fd, info, object);
   if (name == "timerfd") return capture_timerfd(info, object);
   if (name == "eventpoll") {

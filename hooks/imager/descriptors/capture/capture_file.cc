@@ -43,12 +43,9 @@ Status refuse_nameless(int fd, const std::string& target, nlink_t links) {
   return {};
 }
 
-Status take_offset(int fd, Object* object) {
-  std::string info;
-  SHADOWIB_TRY(read_fdinfo(fd, &info));
+void take_offset(std::string_view info, Object* object) {
   std::string_view position;
   if (info_field(info, "pos", &position)) object->offset = parse_number(position, 10);
-  return {};
 }
 
 // The contents without taking them: tee(2) copies references into a pipe of ours, which is then read empty.
@@ -85,19 +82,18 @@ Status refuse_lock(int fd, const std::string& kind) {
                       : "locks of this kind cannot be taken again; unlock it before the checkpoint");
 }
 
-Status capture_locks(const std::vector<int>& fds, Locks* locks) {
-  for (const int fd : fds) {
-    std::string info, unknown;
+Status find_locks(const std::vector<int>& fds, const DescriptorInfos& infos, Locks* locks) {
+  for (std::size_t i = 0; i < fds.size(); ++i) {
+    std::string unknown;
     std::vector<FileLock> held;
-    SHADOWIB_TRY(read_fdinfo(fd, &info));
-    read_locks(info, &held, &unknown);
-    if (!unknown.empty()) return refuse_lock(fd, unknown);
-    if (!held.empty()) (*locks)[fd] = std::move(held);
+    read_locks(infos.of(i), &held, &unknown);
+    if (!unknown.empty()) return refuse_lock(fds[i], unknown);
+    if (!held.empty()) (*locks)[fds[i]] = std::move(held);
   }
   return {};
 }
 
-Status capture_file(int fd, const std::string& target, Object* object, Table* table) {
+Status capture_file(int fd, const std::string& target, std::string_view info, Object* object, Table* table) {
   object->kind = S_ISDIR(object->mode) ? Kind::kDirectory : Kind::kFile;
   object->path = target;
   struct stat st {};
@@ -112,7 +108,7 @@ Status capture_file(int fd, const std::string& target, Object* object, Table* ta
     return refuse(fd, ("directory watched by F_NOTIFY, " + target).c_str(),
                   "its watch cannot be made again; close it before the checkpoint");
   if (is_memory_file(fd, target, st, *table)) {
-    SHADOWIB_TRY(take_offset(fd, object));
+    take_offset(info, object);
     return capture_memory_file(fd, target, st, object, table);
   }
   SHADOWIB_TRY(refuse_nameless(fd, target, st.st_nlink));
@@ -120,7 +116,7 @@ Status capture_file(int fd, const std::string& target, Object* object, Table* ta
   struct stat named {};
   if (::stat(target.c_str(), &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev)
     return refuse(fd, ("file " + target).c_str(), "another file, or none, has that name now");
-  SHADOWIB_TRY(take_offset(fd, object));
+  take_offset(info, object);
   return target.starts_with("/proc/") ? capture_process_file(fd, target, object) : Status{};
 }
 
