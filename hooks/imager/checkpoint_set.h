@@ -62,11 +62,15 @@ Status read_tables(const SetManifest& manifest, MemberTables* tables);
 
 // Reads a manifest and checks it against its checksum. kNotFound, kCorrupt, kVersion.
 Status read_manifest(const std::string& set_path, SetManifest* manifest);
+enum class VerifyDepth {
+  kEverything,
+  kForRestart,  // all but the content of pages, which restart_set() checks as it reads it; older images whole
+};
 // read_manifest + every image verified by every byte, belongs to this set and rank, none missing, not empty,
 // descriptor tables match. `progress` (may be null) is called with bytes done and total. If there are `members`, only
 // their images are read, and tables are not matched.
 Status verify_set(const std::string& set_path, SetManifest* manifest, void (*progress)(std::uint64_t, std::uint64_t),
-                  const std::set<std::uint32_t>& members = {});
+                  const std::set<std::uint32_t>& members = {}, VerifyDepth depth = VerifyDepth::kEverything);
 // All committed sets, newest last; unreadable ones are returned with their Status.
 struct ListedSet {
   SetManifest manifest;

@@ -9,8 +9,11 @@
 
 namespace shadowib {
 
-inline constexpr std::uint32_t kImageVersion = 5;
+inline constexpr std::uint32_t kImageVersion = 6;
 inline constexpr std::uint32_t kOldestImageVersion = 3;  // that is still read; its new words are zero
+// From here on kEnd has a checksum of the file's first page and of the headers of its records, each of which has the
+// checksum of its content. So a restart checks content as it reads it.
+inline constexpr std::uint32_t kCheckedByHeaders = 6;
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 inline constexpr std::uint64_t kPage = 4096;
@@ -175,7 +178,8 @@ inline constexpr std::uint32_t kPagesGuard = 2;  // no content: MADV_GUARD_INSTA
 inline constexpr std::uint32_t kPagesShared = 4;
 
 struct PagesHeader {
-  std::uint32_t mapping, run_count;
+  std::uint32_t mapping, run_count;  // mapping: of the first run. Without flags, or of guard regions, later runs may
+                                     // be of later mappings. Since version 6
   std::uint64_t page_count;
 };
 struct PageRun {
@@ -190,7 +194,8 @@ struct EndRecord {
   std::uint64_t record_count;  // this one included
   std::uint64_t page_count;    // in all kPages records
   std::uint64_t file_bytes;    // of the whole file
-  std::uint8_t xxh3[16];       // XXH3-128, canonical, of all bytes before this record
+  std::uint8_t xxh3[16];       // XXH3-128, canonical, of the first page and all headers of records before this one;
+                               // up to version 5 of all bytes before it
 };
 
 }  // namespace shadowib

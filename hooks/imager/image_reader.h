@@ -36,10 +36,14 @@ struct ImageInfo {
   std::string descriptors;  // table as captured (descriptors.h)
   std::uint64_t bytes;
   std::uint8_t xxh3[16];  // as computed
+  bool has_xxh3 = true;   // every byte was read
 };
 
 // Checks every byte (sizes, record checksums, XXH3 of the whole) before anything is believed; kCorrupt says where and
 // why, kVersion another format. Leaves *fd open if fd is not null.
 Status read_image(const std::string& path, ImageInfo* info, int* fd = nullptr);
+
+// For a restart, which checks the content of pages as it reads it. Images up to version 5 are read whole.
+Status read_image_tables(const std::string& path, ImageInfo* info);
 
 }  // namespace shadowib

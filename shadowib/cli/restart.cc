@@ -252,7 +252,9 @@ class Told {
 // A near image that is not here, or damaged, comes from another host if there is a copy.
 Status verify_here(const RestartArguments& arguments, const std::set<std::uint32_t>& members, SetManifest* manifest) {
   const std::string path = manifest->path, &directory = arguments.common.directory;
-  if (!manifest->placement.store.has_copies()) return verify_with_progress(path, manifest, members);
+  // A copy is looked for before anything is made, so what has copies is verified whole.
+  if (!manifest->placement.store.has_copies())
+    return verify_with_progress(path, manifest, members, VerifyDepth::kForRestart);
   SHADOWIB_TRY(ensure_keeper(directory, manifest->job, arguments.network));
   SHADOWIB_TRY(gather_images(directory, *manifest, members, false));
   const Status status = verify_with_progress(path, manifest, members);

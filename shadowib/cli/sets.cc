@@ -125,13 +125,15 @@ Status remove_set(const std::string& path) {
   return is_near ? remove_near_set(manifest.placement.place, manifest.job, manifest.set_id) : Status();
 }
 
-Status verify_with_progress(const std::string& path, SetManifest* manifest, const std::set<std::uint32_t>& members) {
+Status verify_with_progress(const std::string& path, SetManifest* manifest, const std::set<std::uint32_t>& members,
+                            VerifyDepth depth) {
   SHADOWIB_TRY(read_manifest(path, manifest));  // what is wrong with the name is told before any long work
   Progress progress;
   g_progress = &progress;
   progress.step("verifying " + path);
   Status status = verify_set(
-      path, manifest, [](std::uint64_t done, std::uint64_t total) { g_progress->update(done, total); }, members);
+      path, manifest, [](std::uint64_t done, std::uint64_t total) { g_progress->update(done, total); }, members,
+      depth);
   g_progress = nullptr;
   return status;
 }

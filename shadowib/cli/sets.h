@@ -31,6 +31,7 @@ Status remove_set(const std::string& path);
 
 // verify_set() with its progress on standard error.
 Status verify_with_progress(const std::string& path, SetManifest* manifest,
-                            const std::set<std::uint32_t>& members = {});
+                            const std::set<std::uint32_t>& members = {},
+                            VerifyDepth depth = VerifyDepth::kEverything);
 
 }  // namespace shadowib::cli

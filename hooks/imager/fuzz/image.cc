@@ -51,6 +51,7 @@ Bytes make_image(const std::uint8_t* data, std::size_t size) {
   header.xxh3 = XXH3_64bits(&header, offsetof(ImageHeader, xxh3));
   put(&file, 0, header);
   EndRecord end{};
+  Bytes headers = file;  // of all records, behind the first page
   for (std::size_t at = 0; at + 4 <= size && file.size() < (4u << 20);) {
     const std::size_t wanted = data[at + 2] | data[at + 3] << 8;
     const std::size_t bytes = wanted < size - at - 4 ? wanted : size - at - 4;
@@ -62,14 +63,17 @@ Bytes make_image(const std::uint8_t* data, std::size_t size) {
       end.page_count += pages.page_count;
       if (pages.page_count <= 8) content.resize(kPage - sizeof(RecordHeader) + pages.page_count * kPage);
     }
+    const std::size_t record = file.size();
     add_record(&file, data[at], data[at + 1], content.data(), content.size());
+    headers.insert(headers.end(), file.begin() + static_cast<long>(record),
+                   file.begin() + static_cast<long>(record + sizeof(RecordHeader)));
     ++end.record_count;
     at += 4 + bytes;
   }
   ++end.record_count;
   end.file_bytes = file.size() + record_bytes(sizeof(end));
   XXH128_canonical_t whole;
-  XXH128_canonicalFromHash(&whole, XXH3_128bits(file.data(), file.size()));
+  XXH128_canonicalFromHash(&whole, XXH3_128bits(headers.data(), headers.size()));
   memcpy(end.xxh3, whole.digest, sizeof(end.xxh3));
   Bytes content(sizeof(end));
   put(&content, 0, end);

@@ -30,10 +30,8 @@ bool SameFiles::same_content(std::size_t index, int fd) {
   }
   const MappingRecord& m = image_.mappings[index];
   for (const PageBatch* b : batches_[index]) {
-    saved_.resize(kPage + b->page_count * kPage);
-    if (::pread(image_fd_, saved_.data(), saved_.size(), static_cast<off_t>(b->record_offset)) !=
-        static_cast<ssize_t>(saved_.size()))
-      return false;
+    // A record that is damaged differs, is read again where its pages are needed, and refused there.
+    if (!read_pages(image_fd_, image_, b->record_offset, b->page_count, b->xxh3, &saved_).ok()) return false;
     const std::uint8_t* data = saved_.data() + kPage;
     for (std::uint32_t i = 0; i < b->run_count; ++i) {
       PageRun run;

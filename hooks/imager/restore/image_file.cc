@@ -21,6 +21,7 @@ class Reader {
   Reader(int fd, const std::string& path, ReadDepth depth, LoadedImage* image)
       : fd_(fd), path_(path), everything_(depth == ReadDepth::kEverything), image_(*image) {
     XXH3_128bits_reset(&file_hash_);
+    XXH3_128bits_reset(&headers_hash_);
   }
 
   Status run() {
@@ -96,7 +97,9 @@ class Reader {
                         path_.c_str(), h.version, kOldestImageVersion, kImageVersion, h.shadowib_version);
     for (std::uint64_t i = sizeof(h); i < kPage; ++i)
       if (page[i] != 0) return corrupt(i, "data behind the header");
+    by_headers_ = is_checked_by_headers(image_);
     if (everything_) XXH3_128bits_update(&file_hash_, page.data(), kPage);
+    XXH3_128bits_update(&headers_hash_, page.data(), kPage);
     offset_ = kPage;
     return {};
   }
@@ -123,6 +126,7 @@ class Reader {
     }
     ++record_count_;
     SHADOWIB_TRY(take(type, h));
+    XXH3_128bits_update(&headers_hash_, &h, sizeof(h));
     if (everything_) XXH3_128bits_update(&file_hash_, buffer_.data(), buffer_.size());
     offset_ += total;
     return {};
@@ -244,26 +248,35 @@ class Reader {
     if (p.page_count > kPagesPerRecord || h.length != expected || p.run_count > kRunsPerRecord ||
         (!shared && p.mapping >= image_.mappings.size()))
       return corrupt(offset_, "the header of a record of pages");
-    const std::uint64_t start = shared ? 0 : image_.mappings[p.mapping].start;
-    const std::uint64_t length = shared ? kMaxSegmentBytes : image_.mappings[p.mapping].length;
+    const bool across = !shared && h.flags != kPagesClean;
+    const std::uint64_t first_run = image_.runs.size();
+    std::uint32_t mapping = p.mapping;
     std::uint64_t pages = 0;
     for (std::uint32_t i = 0; i < p.run_count; ++i) {
       PageRun run;
       __builtin_memcpy(&run, payload() + sizeof(p) + i * sizeof(run), sizeof(run));
+      while (across && mapping + 1 < image_.mappings.size() && run.address >= end_of(mapping)) ++mapping;
+      const std::uint64_t start = shared ? 0 : image_.mappings[mapping].start;
+      const std::uint64_t length = shared ? kMaxSegmentBytes : image_.mappings[mapping].length;
       if (run.address % kPage != 0 || run.length % kPage != 0 || run.address < start ||
           run.address - start > length || run.length > length - (run.address - start))
         return corrupt(offset_, "pages outside their mapping");
       pages += run.length / kPage;
+      if (shared) continue;
+      image_.runs.push_back({run.address, run.length, mapping});
+      if ((h.flags & kPagesGuard) == 0) image_.saved_bytes[mapping] += run.length;
     }
     if ((h.flags & kPagesGuard) == 0 && pages != p.page_count) return corrupt(offset_, "number of pages");
     page_count_ += p.page_count;
-    if (shared) {
-      image_.shared.push_back({offset_, p.mapping, p.run_count, p.page_count});
-      return {};
-    }
-    image_.batches.push_back({offset_, h.flags, p.mapping, p.run_count, p.page_count});
-    image_.saved_bytes[p.mapping] += p.page_count * kPage;
+    if (shared)
+      image_.shared.push_back({offset_, p.mapping, p.run_count, p.page_count, h.payload_xxh3});
+    else
+      image_.batches.push_back({offset_, h.flags, p.mapping, p.run_count, p.page_count, first_run, h.payload_xxh3});
     return {};
+  }
+
+  std::uint64_t end_of(std::uint32_t mapping) const {
+    return image_.mappings[mapping].start + image_.mappings[mapping].length;
   }
 
   Status take_end(const RecordHeader& h) {
@@ -271,9 +284,9 @@ class Reader {
     SHADOWIB_TRY(take_one(h, &end));
     if (end.record_count != record_count_ || end.page_count != page_count_ || end.file_bytes != file_bytes_)
       return corrupt(offset_, "the end record does not fit the file");
-    if (everything_) {
+    if (everything_ || by_headers_) {
       XXH128_canonical_t canonical;
-      XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(&file_hash_));
+      XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(by_headers_ ? &headers_hash_ : &file_hash_));
       if (__builtin_memcmp(canonical.digest, end.xxh3, 16) != 0)
         return corrupt(offset_, "checksum of the whole file");
     }
@@ -290,9 +303,9 @@ class Reader {
 
   int fd_;
   const std::string& path_;
-  bool everything_;
+  bool everything_, by_headers_ = false;
   LoadedImage& image_;
-  XXH3_state_t file_hash_;
+  XXH3_state_t file_hash_, headers_hash_;
   std::vector<std::uint8_t> buffer_;
   std::uint64_t file_bytes_ = 0, offset_ = 0, record_count_ = 0, page_count_ = 0;
   std::uint32_t last_type_ = 0;
@@ -306,6 +319,29 @@ Status load_image(int fd, const std::string& path, ReadDepth depth, LoadedImage*
   // The reader holds hash states of some hundred bytes with strict alignment; the stack suits it.
   Reader reader(fd, path, depth, image);
   return reader.run();
+}
+
+Status damaged_pages(const LoadedImage& image, std::uint64_t offset) {
+  return Status::of(Code::kCorrupt, 0,
+                    "the image of member %u is damaged at byte %" PRIu64 ": checksum of a record's content",
+                    image.header.member, offset);
+}
+
+Status read_pages(int fd, const LoadedImage& image, std::uint64_t offset, std::uint64_t page_count,
+                  std::uint64_t xxh3, std::vector<std::uint8_t>* record) {
+  record->resize(kPage + page_count * kPage);
+  for (std::uint64_t done = 0; done < record->size();) {
+    const ssize_t n = ::pread(fd, record->data() + done, record->size() - done, static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0)
+      return Status::of(Code::kIo, n < 0 ? errno : EIO, "cannot read the image of member %u at byte %" PRIu64,
+                        image.header.member, offset + done);
+    done += static_cast<std::uint64_t>(n);
+  }
+  const std::size_t head = sizeof(RecordHeader);
+  if (is_checked_by_headers(image) && XXH3_64bits(record->data() + head, record->size() - head) != xxh3)
+    return damaged_pages(image, offset);
+  return {};
 }
 
 }  // namespace shadowib

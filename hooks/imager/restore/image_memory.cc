@@ -21,18 +21,14 @@ Status ImageMemory::fetch(std::uint64_t offset, std::uint8_t* to, std::uint64_t 
 }
 
 Status ImageMemory::open() {
-  std::vector<std::uint8_t> head(kPage);
   for (const PageBatch& b : image_.batches) {
-    const MappingRecord& m = image_.mappings[b.mapping];
-    if ((b.flags & (kPagesClean | kPagesGuard)) != 0 || (m.flags & MAP_PRIVATE) == 0 ||
-        (m.protection & PROT_WRITE) == 0)
-      continue;
-    SHADOWIB_TRY(fetch(b.record_offset, head.data(), head.size()));
+    if ((b.flags & (kPagesClean | kPagesGuard)) != 0) continue;
     std::uint64_t offset = b.record_offset + kPage;
     for (std::uint32_t i = 0; i < b.run_count; ++i) {
-      PageRun run;
-      std::memcpy(&run, head.data() + sizeof(RecordHeader) + sizeof(PagesHeader) + i * sizeof(run), sizeof(run));
-      runs_.push_back({run.address, run.length, offset});
+      const LoadedRun& run = image_.runs[b.first_run + i];
+      const MappingRecord& m = image_.mappings[run.mapping];
+      if ((m.flags & MAP_PRIVATE) != 0 && (m.protection & PROT_WRITE) != 0)
+        runs_.push_back({run.address, run.length, offset});
       offset += run.length;
     }
   }

@@ -59,24 +59,38 @@ void describe(const LoadedImage& image, ImageInfo* info) {
     }
 }
 
-}  // namespace
-
-Status read_image(const std::string& path, ImageInfo* info, int* fd) {
+Status read(const std::string& path, ReadDepth depth, ImageInfo* info, int* fd) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (file < 0)
     return Status::of(errno == ENOENT ? Code::kNotFound : Code::kIo, errno, "cannot open image %s: %s", path.c_str(),
                       std::strerror(errno));
   LoadedImage image;
-  Status status = load_image(file, path, ReadDepth::kEverything, &image);
+  Status status = load_image(file, path, depth, &image);
+  bool whole = depth == ReadDepth::kEverything;
+  if (status.ok() && !whole && !is_checked_by_headers(image)) {
+    status = load_image(file, path, ReadDepth::kEverything, &image);
+    whole = true;
+  }
   if (status.ok()) {
     *info = ImageInfo{};
     describe(image, info);
+    info->has_xxh3 = whole;
   }
   if (status.ok() && fd != nullptr)
     *fd = file;
   else
     ::close(file);
   return status;
+}
+
+}  // namespace
+
+Status read_image(const std::string& path, ImageInfo* info, int* fd) {
+  return read(path, ReadDepth::kEverything, info, fd);
+}
+
+Status read_image_tables(const std::string& path, ImageInfo* info) {
+  return read(path, ReadDepth::kTables, info, nullptr);
 }
 
 }  // namespace shadowib

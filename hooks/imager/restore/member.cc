@@ -35,8 +35,8 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint64_t kMainStackBytes = 64 << 10;
-constexpr std::uint64_t kPageBufferBytes = 2 * kPage;  // a page of runs and its iovecs
-static_assert(kRunsPerRecord * 16 <= kPage);
+constexpr std::uint64_t kPageBufferBytes = 2 * kPage;  // the first page of a record, and its iovecs
+static_assert((kRunsPerRecord + 1) * 16 <= kPage);
 
 std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
 
@@ -165,11 +165,15 @@ class MemberBuilder {
     for (const auto& [segment, backing] : shared_)
       if (backing.fd >= 0) ::close(backing.fd);
     for (const PageBatch& b : image_.batches) {
-      if ((b.flags & kPagesGuard) != 0) continue;
-      if ((b.flags & kPagesClean) != 0 && mappings_[b.mapping].fd >= 0) continue;
-      mappings_[b.mapping].has_content = 1;
+      if ((b.flags & kPagesGuard) != 0 || is_of_its_file(b)) continue;
+      for (std::uint32_t i = 0; i < b.run_count; ++i) mappings_[image_.runs[b.first_run + i].mapping].has_content = 1;
     }
     return {};
+  }
+
+  // Pages of a mapping that gets them from its file.
+  bool is_of_its_file(const PageBatch& b) const {
+    return (b.flags & kPagesClean) != 0 && mappings_[b.mapping].fd >= 0;
   }
 
   // The region: code, arguments and tables, work space, stacks, and room for the vdso on its way.
@@ -178,9 +182,10 @@ class MemberBuilder {
         round_up(static_cast<std::uint64_t>(shadowib_restorer_end - shadowib_restorer_start));
     const std::uint64_t tables =
         round_up(sizeof(RestorerArgs) + mappings_.size() * sizeof(RestorerMapping) +
-                 image_.batches.size() * sizeof(RestorerBatch) + image_.threads.size() * sizeof(RestorerThread) +
-                 sizeof(ProcessRecord) + sizeof(JobInfo) + image_.timers.size() * sizeof(TimerRecord) +
-                 image_.pending.size() * 128 + vdso_.copy.size() + patch_bytes() + 16 * 64);
+                 image_.batches.size() * sizeof(RestorerBatch) + image_.runs.size() * sizeof(PageRun) +
+                 image_.threads.size() * sizeof(RestorerThread) + sizeof(ProcessRecord) + sizeof(JobInfo) +
+                 image_.timers.size() * sizeof(TimerRecord) + image_.pending.size() * 128 + vdso_.copy.size() +
+                 patch_bytes() + 24 * 64);
     const std::uint64_t stacks = image_.threads.size() * kRestorerThreadStack;
     const std::uint64_t total =
         code_bytes + tables + kPageBufferBytes + stacks + kMainStackBytes + vdso_.staging_bytes + kPage;
@@ -264,8 +269,16 @@ class MemberBuilder {
     a.exe_fd = exe_fd_;
     a.mappings = place(mappings_.data(), mappings_.size());
     a.mapping_count = static_cast<std::uint32_t>(mappings_.size());
+    std::vector<PageRun> runs;
+    for (const LoadedRun& r : image_.runs) runs.push_back({r.address, r.length});
+    const PageRun* placed_runs = place(runs.data(), runs.size());
     std::vector<RestorerBatch> batches;
-    for (const PageBatch& b : image_.batches) batches.push_back({b.record_offset, b.flags, b.mapping});
+    for (const PageBatch& b : image_.batches)
+      if (!is_of_its_file(b))
+        batches.push_back(
+            {b.record_offset, kPage + b.page_count * kPage, b.xxh3, b.flags, b.run_count, placed_runs + b.first_run});
+    a.checks_content = is_checked_by_headers(image_);
+    a.has_avx2 = __builtin_cpu_supports("avx2") != 0;
     a.batches = place(batches.data(), batches.size());
     a.batch_count = static_cast<std::uint32_t>(batches.size());
     fill_patches();
@@ -402,6 +415,8 @@ const char* step_name(RestoreStep step) {
       return "asking for the use of extended processor state";
     case RestoreStep::kNumber:
       return "asking for the number";
+    case RestoreStep::kDamaged:
+      return "checking the image's record at";
     case RestoreStep::kPrepare:
       return "preparing";
   }
@@ -435,6 +450,7 @@ Status report_status(const RestoreReport& report, const LoadedImage& image) {
   if (report.step == RestoreStep::kPrepare)
     return Status::of(static_cast<Code>(report.code), report.error, "member %u (pid %d): %.300s", member,
                       image.process.pid, report.text);
+  if (report.step == RestoreStep::kDamaged) return damaged_pages(image, report.object);
   const bool denied = report.error == EPERM || report.error == EACCES;
   const char* remedy =
       report.step == RestoreStep::kMoveVdso && denied

@@ -144,7 +144,7 @@ Status SharedMemoryPlan::make_system_v(Made* made) {
 
 // What the member's image has of segments that are made here.
 Status SharedMemoryPlan::fill(const MemberImage& member, bool in_part) {
-  std::vector<std::uint8_t> head(kPage), data;
+  std::vector<std::uint8_t> record;
   for (const SharedBatch& batch : member.image.shared) {
     const auto known = keys_.find({member.image.header.member, batch.segment});
     if (known == keys_.end())
@@ -153,27 +153,21 @@ Status SharedMemoryPlan::fill(const MemberImage& member, bool in_part) {
     Made& made = made_.at(known->second);
     if (made.in_part != in_part) continue;
     const bool system_v = is_system_v(made.segment);
-    if (::pread(member.fd, head.data(), kPage, static_cast<off_t>(batch.record_offset)) !=
-        static_cast<ssize_t>(kPage))
-      return Status::of(Code::kIo, errno, "cannot read image %s", member.path.c_str());
-    std::uint64_t from = batch.record_offset + kPage;
+    SHADOWIB_TRY(read_pages(member.fd, member.image, batch.record_offset, batch.page_count, batch.xxh3, &record));
+    const std::uint8_t* from = record.data() + kPage;
     for (std::uint32_t i = 0; i < batch.run_count; ++i) {
       PageRun run;
-      std::memcpy(&run, head.data() + sizeof(RecordHeader) + sizeof(PagesHeader) + i * sizeof(run), sizeof(run));
+      std::memcpy(&run, record.data() + sizeof(RecordHeader) + sizeof(PagesHeader) + i * sizeof(run), sizeof(run));
       if (run.address >= made.backing.bytes || run.length > kMostRunBytes ||
           run.length > made.backing.bytes - run.address + (kPage - 1))
         return Status::of(Code::kCorrupt, 0, "image %s has content behind the end of shared memory (%s)",
                           member.path.c_str(), describe_segment(made.segment).c_str());
-      data.resize(run.length);
-      if (::pread(member.fd, data.data(), run.length, static_cast<off_t>(from)) != static_cast<ssize_t>(run.length))
-        return Status::of(Code::kIo, errno, "cannot read image %s", member.path.c_str());
-      from += run.length;
       const std::uint64_t bytes = system_v ? run.length : std::min(run.length, made.backing.bytes - run.address);
       if (system_v)
-        std::memcpy(made.attached + run.address, data.data(), bytes);
-      else if (::pwrite(made.backing.fd, data.data(), bytes, static_cast<off_t>(run.address)) !=
-               static_cast<ssize_t>(bytes))
+        std::memcpy(made.attached + run.address, from, bytes);
+      else if (::pwrite(made.backing.fd, from, bytes, static_cast<off_t>(run.address)) != static_cast<ssize_t>(bytes))
         return shared_memory_failure(Code::kIo, made.segment, "there is no room for its content", errno);
+      from += run.length;
     }
   }
   return {};

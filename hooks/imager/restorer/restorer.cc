@@ -14,6 +14,7 @@
 #include <linux/time.h>
 #include <linux/uio.h>
 
+#include "hooks/imager/restorer/content_hash.h"
 #include "hooks/imager/restorer/restorer_args.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "hooks/threads/thread_context.h"
@@ -151,26 +152,34 @@ void map_one(RestorerArgs* args, const RestorerMapping& m) {
     raw::invoke(__NR_madvise, r.start, r.length, pages == kAdviceHugePage ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
 }
 
-void read_batch(RestorerArgs* args, const RestorerBatch& batch) {
-  auto* page = args->page_buffer;
+void install_guards(RestorerArgs* args, const RestorerBatch& batch) {
+  for (std::uint32_t i = 0; i < batch.run_count; ++i)
+    check(args, RestoreStep::kAdvise,
+          raw::invoke(__NR_madvise, batch.runs[i].address, batch.runs[i].length, MADV_GUARD_INSTALL),
+          batch.runs[i].address);
+}
+
+// Memory comes to be by one call for adjacent runs, in place of a fault for each page. A kernel before 5.14 refuses,
+// and the read takes the faults.
+void populate(const RestorerBatch& batch) {
+  for (std::uint32_t i = 0; i < batch.run_count;) {
+    const std::uint64_t start = batch.runs[i].address;
+    std::uint64_t end = start;
+    for (; i < batch.run_count && batch.runs[i].address == end; ++i) end += batch.runs[i].length;
+    raw::invoke(__NR_madvise, start, end - start, MADV_POPULATE_WRITE);
+  }
+}
+
+// The record's first page, which has its header, goes to the page buffer, and its pages to their places.
+void read_in_place(RestorerArgs* args, const RestorerBatch& batch) {
   auto* vectors = reinterpret_cast<iovec*>(args->page_buffer + kPage);
-  long n = raw::invoke(__NR_pread64, args->image_fd, page, kPage, batch.data_offset);
-  if (n != static_cast<long>(kPage)) fail(args, RestoreStep::kRead, n < 0 ? n : -5, batch.data_offset);
-  const auto* header = reinterpret_cast<const PagesHeader*>(page + sizeof(RecordHeader));
-  const auto* runs = reinterpret_cast<const PageRun*>(header + 1);
-  if ((batch.flags & kPagesGuard) != 0) {
-    check(args, RestoreStep::kAdvise, raw::invoke(__NR_madvise, runs[0].address, runs[0].length, MADV_GUARD_INSTALL),
-          runs[0].address);
-    return;
-  }
-  const std::uint32_t count = header->run_count;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    vectors[i].iov_base = reinterpret_cast<void*>(runs[i].address);
-    vectors[i].iov_len = runs[i].length;
-  }
-  std::uint64_t offset = batch.data_offset + kPage;
+  vectors[0] = {args->page_buffer, kPage};
+  const std::uint32_t count = batch.run_count + 1;
+  for (std::uint32_t i = 1; i < count; ++i)
+    vectors[i] = {reinterpret_cast<void*>(batch.runs[i - 1].address), batch.runs[i - 1].length};
+  std::uint64_t offset = batch.data_offset;
   for (std::uint32_t first = 0; first < count;) {
-    n = raw::invoke(__NR_preadv, args->image_fd, vectors + first, count - first, offset, 0);
+    const long n = raw::invoke(__NR_preadv, args->image_fd, vectors + first, count - first, offset, 0);
     if (n == -4) continue;
     if (n <= 0)
       fail(args, RestoreStep::kRead, n < 0 ? n : -5, reinterpret_cast<std::uint64_t>(vectors[first].iov_base));
@@ -184,6 +193,25 @@ void read_batch(RestorerArgs* args, const RestorerBatch& batch) {
       if (v.iov_len == 0) ++first;
     }
   }
+}
+
+void check_content(RestorerArgs* args, const RestorerBatch& batch) {
+  constexpr std::uint64_t kHead = sizeof(RecordHeader);
+  const bool avx2 = args->has_avx2 != 0;
+  const auto add = avx2 ? content_hash_add_avx2 : content_hash_add_plain;
+  ContentHash hash;
+  avx2 ? content_hash_begin_avx2(&hash) : content_hash_begin_plain(&hash);
+  add(&hash, args->page_buffer + kHead, kPage - kHead);
+  for (std::uint32_t i = 0; i < batch.run_count; ++i)
+    add(&hash, reinterpret_cast<const void*>(batch.runs[i].address), batch.runs[i].length);
+  if ((avx2 ? content_hash_end_avx2(&hash) : content_hash_end_plain(&hash)) != batch.xxh3)
+    fail(args, RestoreStep::kDamaged, 0, batch.data_offset);
+}
+
+void read_batch(RestorerArgs* args, const RestorerBatch& batch) {
+  populate(batch);
+  read_in_place(args, batch);
+  if (args->checks_content != 0) check_content(args, batch);
 }
 
 // The kernel marks the mapping first and fills it then. A mark without filling fails by limits alone. Filling cannot
@@ -232,8 +260,7 @@ void restore_memory(RestorerArgs* args) {
   for (std::uint32_t i = 0; i < args->mapping_count; ++i) map_one(args, args->mappings[i]);
   for (std::uint32_t i = 0; i < args->batch_count; ++i) {
     const RestorerBatch& b = args->batches[i];
-    if ((b.flags & kPagesClean) != 0 && args->mappings[b.mapping].fd >= 0) continue;
-    read_batch(args, b);
+    (b.flags & kPagesGuard) != 0 ? install_guards(args, b) : read_batch(args, b);
   }
   for (std::uint32_t i = 0; i < args->patch_count; ++i) {
     const RestorerPatch& p = args->patches[i];

@@ -34,6 +34,7 @@ enum class RestoreStep : std::uint32_t {
   kLock = 19,
   kSeal = 20,
   kStatePermission = 22,
+  kDamaged = 23,
   // No end of anything: the next thread is to get the number `object`, and the answer comes through go_fd.
   kNumber = 50,
   // Steps of the C++ part, which sends a text as well.
@@ -68,7 +69,10 @@ struct RestorerMapping {
 
 struct RestorerBatch {
   std::uint64_t data_offset;  // of the record in the image
-  std::uint32_t flags, mapping;
+  std::uint64_t bytes;        // of the record
+  std::uint64_t xxh3;         // of all of it behind its header
+  std::uint32_t flags, run_count;
+  const PageRun* runs;
 };
 
 struct RestorerPatch {
@@ -109,6 +113,8 @@ struct RestorerArgs {
   const std::uint8_t* vdso_copy;  // whole pages, to be executable at vdso_copy_at; null: none
   std::uint64_t vdso_copy_at, vdso_copy_bytes;
   std::uint64_t attach_at;
+  // Content is checked as it is read; older images have been checked before.
+  std::uint32_t checks_content, has_avx2;
   std::uint8_t* page_buffer;  // one page and some for iovecs, see restorer.cc
   RestorerMemoryMap memory_map;
   const ProcessRecord* process;

@@ -40,10 +40,12 @@ Status ImageWriter::start(Scratch* scratch, int fd, const char* name, std::int64
   name_ = name;
   buffer_ = static_cast<std::uint8_t*>(scratch->take(kBufferBytes, kPage));
   file_hash_ = scratch->take(sizeof(XXH3_state_t), 64);
+  headers_hash_ = scratch->take(sizeof(XXH3_state_t), 64);
   record_hash_ = scratch->take(sizeof(XXH3_state_t), 64);
-  if (buffer_ == nullptr || file_hash_ == nullptr || record_hash_ == nullptr)
+  if (buffer_ == nullptr || file_hash_ == nullptr || headers_hash_ == nullptr || record_hash_ == nullptr)
     return Status(Code::kInternal, ENOMEM, "no scratch memory for the image writer");
   XXH3_128bits_reset(static_cast<XXH3_state_t*>(file_hash_));
+  XXH3_128bits_reset(static_cast<XXH3_state_t*>(headers_hash_));
   return {};
 }
 
@@ -73,6 +75,7 @@ Status ImageWriter::header(const ImageHeader& header) {
   auto* copy = reinterpret_cast<ImageHeader*>(buffer_);
   *copy = header;
   copy->xxh3 = XXH3_64bits(copy, offsetof(ImageHeader, xxh3));
+  XXH3_128bits_update(static_cast<XXH3_state_t*>(headers_hash_), buffer_, kPage);
   return write_out(buffer_, kPage);
 }
 
@@ -81,6 +84,7 @@ Status ImageWriter::emit(RecordType type, std::uint32_t flags, std::uint64_t len
   auto* head = reinterpret_cast<RecordHeader*>(buffer_);
   *head = RecordHeader{static_cast<std::uint32_t>(type), flags, length, payload_hash, 0};
   head->header_xxh3 = XXH3_64bits_withSeed(head, offsetof(RecordHeader, header_xxh3), offset_);
+  XXH3_128bits_update(static_cast<XXH3_state_t*>(headers_hash_), head, sizeof(*head));
   ++record_count_;
   return {};
 }
@@ -134,12 +138,11 @@ Status ImageWriter::finish(std::uint64_t* bytes, std::uint8_t xxh3[16]) {
   end.record_count = record_count_ + 1;
   end.page_count = page_count_;
   end.file_bytes = offset_ + record_bytes(sizeof(end));
-  auto* state = static_cast<XXH3_state_t*>(file_hash_);
   XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(static_cast<XXH3_state_t*>(headers_hash_)));
   __builtin_memcpy(end.xxh3, canonical.digest, 16);
   SHADOWIB_TRY(record(RecordType::kEnd, &end, sizeof(end)));
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(state));
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(static_cast<XXH3_state_t*>(file_hash_)));
   __builtin_memcpy(xxh3, canonical.digest, 16);
   *bytes = offset_;
   const long synced = raw::invoke(__NR_fsync, fd_);

@@ -32,6 +32,7 @@ class ImageWriter {
 
   std::uint8_t* buffer_ = nullptr;  // kPagesPerRecord + 1 pages
   void* file_hash_ = nullptr;
+  void* headers_hash_ = nullptr;
   void* record_hash_ = nullptr;
   const char* name_ = "";
   int fd_ = -1;

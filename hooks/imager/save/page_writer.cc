@@ -13,6 +13,7 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint64_t kScanBytes = 512 << 10;
+constexpr std::uint64_t kLargestGap = 2 << 20;  // between mappings that are scanned together
 
 bool is_zero_page(const std::uint8_t* page) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(page);
@@ -45,27 +46,23 @@ class PageWriter {
     return {};
   }
 
-  Status mapping(const MappingRecord& m, std::uint32_t index) {
-    mapping_ = index;
-    // Plain readable memory is copied directly; whatever may fault is read through /proc/self/mem.
-    direct_ = m.kind == MappingKind::kAnonymous && (m.protection & PROT_READ) != 0 && !scanner_.guards_hidden();
-    // A page of zeros is only the same as none where nothing lies beneath.
-    keep_zeros_ = m.kind == MappingKind::kPrivateFile;
-    source_ = memory_;
-    bias_ = 0;
-    if (m.kind == MappingKind::kSharedFile || m.kind == MappingKind::kSharedMemory ||
-        (m.advice & kAdviceDroppable) != 0)
-      return guards(m.start, m.start + m.length);
-    if (m.kind == MappingKind::kPrivateFile) return private_file(m);
-    if (m.kind == MappingKind::kSharedAnonymous) {
-      SHADOWIB_TRY(guards(m.start, m.start + m.length));
-      return shared_memory(m.start, m.start + m.length, 0, true);
+  // Private memory without a file is scanned together where it lies together: a call for each of many small mappings
+  // costs more than its pages.
+  Status all(const MappingTable& table) {
+    for (std::uint32_t i = 0; i < table.count;) {
+      std::uint32_t end = i + 1;
+      if (!is_plain(table.mappings[i])) {
+        SHADOWIB_TRY(mapping(table.mappings[i], i));
+      } else {
+        while (end < table.count && is_plain(table.mappings[end]) &&
+               table.mappings[end].start - end_of(table.mappings[end - 1]) <= kLargestGap)
+          ++end;
+        SHADOWIB_TRY(plain(table, i, end));
+      }
+      i = end;
     }
-    scanner_.begin(m.start, m.start + m.length);
-    PageRange range;
-    while (scanner_.next(&range))
-      SHADOWIB_TRY(range.state == PageState::kGuard ? guard(range) : copy(range.start, range.end, 0));
-    return finish_mapping();
+    SHADOWIB_TRY(flush());
+    return flush_guards();
   }
 
   // Addresses in the records are offsets in the segment.
@@ -88,8 +85,52 @@ class PageWriter {
   }
 
  private:
+  static std::uint64_t end_of(const MappingRecord& m) { return m.start + m.length; }
+  static bool is_plain(const MappingRecord& m) {
+    return m.kind == MappingKind::kAnonymous && (m.advice & kAdviceDroppable) == 0;
+  }
+
+  Status plain(const MappingTable& table, std::uint32_t begin, std::uint32_t end) {
+    keep_zeros_ = false;
+    source_ = memory_;
+    bias_ = 0;
+    std::uint32_t at = begin;
+    scanner_.begin(table.mappings[begin].start, end_of(table.mappings[end - 1]));
+    PageRange range;
+    while (scanner_.next(&range)) {
+      while (at < end && end_of(table.mappings[at]) <= range.start) ++at;
+      for (std::uint32_t i = at; i < end && table.mappings[i].start < range.end; ++i) {
+        const MappingRecord& m = table.mappings[i];
+        PageRange piece = range;
+        if (piece.start < m.start) piece.start = m.start;
+        if (piece.end > end_of(m)) piece.end = end_of(m);
+        mapping_ = i;
+        // Plain readable memory is copied directly; whatever may fault is read through /proc/self/mem.
+        direct_ = (m.protection & PROT_READ) != 0 && !scanner_.guards_hidden();
+        SHADOWIB_TRY(piece.state == PageState::kGuard ? guard(piece) : copy(piece.start, piece.end, 0));
+      }
+    }
+    return finish_mapping();
+  }
+
+  Status mapping(const MappingRecord& m, std::uint32_t index) {
+    mapping_ = index;
+    direct_ = false;
+    // A page of zeros is only the same as none where nothing lies beneath.
+    keep_zeros_ = m.kind == MappingKind::kPrivateFile;
+    source_ = memory_;
+    bias_ = 0;
+    if (m.kind == MappingKind::kSharedFile || m.kind == MappingKind::kSharedMemory ||
+        (m.advice & kAdviceDroppable) != 0)
+      return guards(m.start, m.start + m.length);
+    if (m.kind == MappingKind::kPrivateFile) return private_file(m);
+    SHADOWIB_TRY(guards(m.start, m.start + m.length));
+    return shared_memory(m.start, m.start + m.length, 0, true);
+  }
+
+  // Pages without flags wait for those of later mappings.
   Status finish_mapping() {
-    SHADOWIB_TRY(flush());
+    if (flags_ != 0) SHADOWIB_TRY(flush());
     if (scanner_.error() != 0)
       return Status::of(Code::kInternal, scanner_.error(), "cannot read /proc/self/pagemap: errno %d",
                         scanner_.error());
@@ -161,13 +202,28 @@ class PageWriter {
     return finish_mapping();
   }
 
+  // Gathered: they lie between stacks, whose pages would each be a record of their own.
   Status guard(const PageRange& range) {
+    if (guard_count_ == kRunsPerRecord) SHADOWIB_TRY(flush_guards());
+    if (guard_count_ == 0) guard_mapping_ = mapping_;
+    guards_[guard_count_++] = PageRun{range.start, range.end - range.start};
+    return {};
+  }
+
+  Status flush_guards() {
+    if (guard_count_ == 0) return {};
     SHADOWIB_TRY(flush());
-    __builtin_memset(writer_->page_buffer(), 0, kPage);
-    auto* header = reinterpret_cast<PagesHeader*>(writer_->page_buffer() + sizeof(RecordHeader));
-    *header = PagesHeader{mapping_, 1, 0};
-    *reinterpret_cast<PageRun*>(header + 1) = PageRun{range.start, range.end - range.start};
+    put_runs(guard_mapping_, guards_, guard_count_, 0);
+    guard_count_ = 0;
     return writer_->pages_record(kPagesGuard, 0);
+  }
+
+  void put_runs(std::uint32_t mapping, const PageRun* runs, std::uint32_t count, std::uint64_t pages) {
+    std::uint8_t* buffer = writer_->page_buffer();
+    __builtin_memset(buffer, 0, kPage);
+    auto* header = reinterpret_cast<PagesHeader*>(buffer + sizeof(RecordHeader));
+    *header = PagesHeader{mapping, count, pages};
+    __builtin_memcpy(header + 1, runs, count * sizeof(PageRun));
   }
 
   Status copy(std::uint64_t start, std::uint64_t end, std::uint32_t flags) {
@@ -232,22 +288,21 @@ class PageWriter {
   }
 
   bool extend_run(std::uint64_t address) {
-    if (run_count_ > 0 && runs_[run_count_ - 1].address + runs_[run_count_ - 1].length == address) {
+    if (run_count_ > 0 && last_mapping_ == mapping_ &&
+        runs_[run_count_ - 1].address + runs_[run_count_ - 1].length == address) {
       runs_[run_count_ - 1].length += kPage;
       return true;
     }
     if (run_count_ == kRunsPerRecord) return false;
+    if (run_count_ == 0) first_mapping_ = mapping_;
+    last_mapping_ = mapping_;
     runs_[run_count_++] = PageRun{address, kPage};
     return true;
   }
 
   Status flush() {
     if (pages_ == 0) return {};
-    std::uint8_t* buffer = writer_->page_buffer();
-    __builtin_memset(buffer, 0, kPage);
-    auto* header = reinterpret_cast<PagesHeader*>(buffer + sizeof(RecordHeader));
-    *header = PagesHeader{mapping_, run_count_, pages_};
-    __builtin_memcpy(header + 1, runs_, run_count_ * sizeof(PageRun));
+    put_runs(first_mapping_, runs_, run_count_, pages_);
     const std::uint64_t pages = pages_;
     pages_ = 0;
     run_count_ = 0;
@@ -261,9 +316,10 @@ class PageWriter {
   std::uint64_t bias_ = 0;          // its addresses are larger than the record's by that
   int swap_ = -1;
   bool direct_ = false, keep_zeros_ = false;
-  std::uint32_t mapping_ = 0, flags_ = 0, run_count_ = 0;
+  std::uint32_t mapping_ = 0, first_mapping_ = 0, last_mapping_ = 0;  // of now, and of the runs
+  std::uint32_t flags_ = 0, run_count_ = 0, guard_count_ = 0, guard_mapping_ = 0;
   std::uint64_t pages_ = 0;
-  PageRun runs_[kRunsPerRecord];
+  PageRun runs_[kRunsPerRecord], guards_[kRunsPerRecord];
 };
 
 PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer) {
@@ -274,7 +330,7 @@ PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer) {
 
 Status write_pages(PageWriter* pages, const MappingTable& table, const SharedList& shared) {
   Status status = pages->start();
-  for (std::uint32_t i = 0; i < table.count && status.ok(); ++i) status = pages->mapping(table.mappings[i], i);
+  if (status.ok()) status = pages->all(table);
   for (std::uint32_t i = 0; i < shared.count && status.ok(); ++i) status = pages->segment(shared.list[i], i);
   pages->~PageWriter();
   return status;

@@ -66,7 +66,7 @@ Status check_image(const SetVerifier& verifier, const SetManifest& manifest, con
   if (to_hex(info->set_id, sizeof(info->set_id)) != manifest.set_id)
     return corrupt(manifest, member.file, "belongs to another checkpoint set");
   if (info->member != member.index) return corrupt(manifest, member.file, "is the image of another member");
-  if (info->bytes != member.bytes || to_hex(info->xxh3, sizeof(info->xxh3)) != member.xxh3)
+  if (info->bytes != member.bytes || (info->has_xxh3 && to_hex(info->xxh3, sizeof(info->xxh3)) != member.xxh3))
     return corrupt(manifest, member.file, "is not the image the manifest records (XXH3 differs)");
   if (info->pid != member.pid || info->generation != manifest.generation)
     return corrupt(manifest, member.file, "disagrees with the manifest about pid or generation");

@@ -218,13 +218,27 @@ class ChangedImage {
   void write() {
     const std::uint64_t end = bytes_.size() - record_bytes(sizeof(EndRecord));
     XXH128_canonical_t whole;
-    XXH128_canonicalFromHash(&whole, XXH3_128bits(bytes_.data(), end));
+    XXH128_canonicalFromHash(&whole, checksum(end));
     std::memcpy(at(end + sizeof(RecordHeader) + offsetof(EndRecord, xxh3)), &whole, sizeof(whole));
     seal(end);
     std::ofstream(path_, std::ios::binary) << bytes_;
   }
 
  private:
+  // Of the records before `end`, as the image's version has it.
+  XXH128_hash_t checksum(std::uint64_t end) {
+    ImageHeader image;
+    std::memcpy(&image, at(0), sizeof(image));
+    if (image.version < kCheckedByHeaders) return XXH3_128bits(bytes_.data(), end);
+    std::string headers = bytes_.substr(0, kPage);
+    RecordHeader h;
+    for (std::uint64_t record = kPage; record < end; record += record_bytes(h.length)) {
+      std::memcpy(&h, at(record), sizeof(h));
+      headers.append(at(record), sizeof(h));
+    }
+    return XXH3_128bits(headers.data(), headers.size());
+  }
+
   fs::path path_;
   std::string bytes_;
 };
@@ -352,6 +366,34 @@ TEST_F(Imager, RefusesAnotherLayoutOfTheMailbox) {
   const Outcome outcome = restart();
   EXPECT_EQ(outcome.status, 100 + static_cast<int>(Code::kVersion)) << outcome.text;
   EXPECT_EQ(outcome.text.find("restored"), std::string::npos) << outcome.text;
+}
+
+// Each record of pages is checked where it is read, and nobody runs before all are.
+TEST_F(Imager, RefusesDamagedContent) {
+  ASSERT_EQ(save("threads").status, kSaved);
+  LoadedImage loaded;
+  const int fd = ::open(image().c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_TRUE(load_image(fd, image(), ReadDepth::kTables, &loaded).ok());
+  ::close(fd);
+  std::vector<PageBatch> batches;
+  for (const PageBatch& b : loaded.batches)
+    if (b.flags == 0 && b.page_count > 0) batches.push_back(b);
+  ASSERT_FALSE(batches.empty());
+  for (const PageBatch* b : {&batches.front(), &batches.back()})
+    for (const std::uint64_t at :
+         {b->record_offset + kPage - 1, b->record_offset + kPage * (1 + b->page_count) - 1}) {
+      ChangedImage bytes(image());
+      *bytes.at(at) ^= 1;
+      bytes.write();
+      const Outcome outcome = restart();
+      EXPECT_EQ(outcome.status, 100 + static_cast<int>(Code::kCorrupt)) << outcome.text;
+      EXPECT_NE(outcome.text.find("is damaged at byte " + std::to_string(b->record_offset)), std::string::npos)
+          << outcome.text;
+      EXPECT_EQ(outcome.text.find("restored"), std::string::npos) << outcome.text;
+      *bytes.at(at) ^= 1;
+      bytes.write();
+    }
+  EXPECT_EQ(restart().status, kRight);
 }
 
 TEST_F(Imager, RefusesSharedMemoryWithoutATable) {
