@@ -1,5 +1,6 @@
 // This member's part in one checkpoint, phase by phase (agent.h).
 #include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -71,11 +72,12 @@ class Round {
   RoundSettle settle_{request_, messages_};
   RoundOutcome outcome_{request_, messages_};
   bool hooks_ran_ = false, stop_tried_ = false, saved_ = false;
-  std::int64_t phase_began_ns_ = 0;
+  std::int64_t phase_began_ns_ = 0, phase_began_cpu_ns_ = 0;
   const std::uint64_t operations_ = g_job.exchange->operations();  // before
   std::string times_;                                              // of the phases so far, for the log
-  std::string phases_;                                             // the same for the command: "join=NS hooks=NS ..."
-  std::string table_;                                              // of descriptors and shared memory
+  std::string cpu_times_;  // of this thread, which is what a busy machine does not add to
+  std::string phases_;     // the same for the command: "join=NS hooks=NS ..."
+  std::string table_;      // of descriptors and shared memory
   SharedMemorySource shared_;
 };
 
@@ -84,19 +86,33 @@ void Round::add_phase(std::int64_t now) {
              std::to_string(now - phase_began_ns_);
 }
 
-void Round::note_time(Phase phase) {
-  const std::int64_t now = monotonic_ns();
+std::int64_t cpu_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+}
+
+void add_time(std::int64_t ns, std::string* times) {
   char text[48];
-  std::snprintf(text, sizeof(text), "%s%s %.1f", times_.empty() ? "" : ", ", phase_text(g_agent.phase.load()).name,
-                static_cast<double>(now - phase_began_ns_) / 1e6);
+  std::snprintf(text, sizeof(text), "%s%s %.1f", times->empty() ? "" : ", ", phase_text(g_agent.phase.load()).name,
+                static_cast<double>(ns) / 1e6);
+  *times += text;
+}
+
+void Round::note_time(Phase phase) {
+  const std::int64_t now = monotonic_ns(), cpu = cpu_ns();
   if (phase != Phase::kJoined) {
-    times_ += text;
+    add_time(now - phase_began_ns_, &times_);
+    add_time(cpu - phase_began_cpu_ns_, &cpu_times_);
     add_phase(now);
   }
   phase_began_ns_ = now;
-  if (phase == Phase::kOutcome)
-    log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s; %" PRIu64 " exchange operations", request_.number,
-             times_.c_str(), g_job.exchange->operations() - operations_);
+  phase_began_cpu_ns_ = cpu;
+  if (phase != Phase::kOutcome) return;
+  log_line(LogLevel::kInfo, "checkpoint %" PRIu64 " took ms: %s; %" PRIu64 " exchange operations", request_.number,
+           times_.c_str(), g_job.exchange->operations() - operations_);
+  log_line(LogLevel::kDebug, "checkpoint %" PRIu64 " took ms of processor time: %s", request_.number,
+           cpu_times_.c_str());
 }
 
 // Descriptors of shadowib: room for those to be opened, and the state of those that are.
@@ -212,7 +228,8 @@ Status Round::save() {
                       .request_signals = request_signals(),
                       .processor_level = g_agent.processor_level,
                       .binds_at_start = g_agent.binds_at_start,
-                      .deadline_ns = request_.deadline_ns};
+                      .deadline_ns = request_.deadline_ns,
+                      .inspected = true};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
   note_owned_descriptors();
   SaveResult result{};
@@ -303,6 +320,7 @@ void Round::stop_again() {
 // The program goes on, whatever phase was reached.
 void Round::resume() {
   shared_.close();
+  end_inspection();
   if (stop_tried_) {
     if (!stop_keep())
       stop_again();  // the program may have unlocked what it had locked

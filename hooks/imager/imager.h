@@ -27,7 +27,8 @@ struct SaveRequest {
   int processor_level;  // the process uses features of this level at most (processor.h)
   bool binds_at_start;  // its loader binds no function later
   std::int64_t deadline_ns =
-      0;  // CLOCK_MONOTONIC: nobody wants the image that is not written by then; 0: somebody does
+      0;                   // CLOCK_MONOTONIC: nobody wants the image that is not written by then; 0: somebody does
+  bool inspected = false;  // check_capturable() was called since the program stopped
 };
 
 struct SaveResult {
@@ -46,6 +47,8 @@ Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* o
 // ptrace, timers of unknown kind. kRefused with the object's name (P4). Writes nothing. Descriptors are judged apart
 // (descriptors.h).
 Status check_capturable();
+// When the program goes on, or is saved: gives back the memory that check_capturable() keeps for save_image().
+void end_inspection();
 
 // Asks for locks of mappings to come, as the program had (mlockall, MCL_FUTURE). Call in a restarted process before
 // the program runs, once shadowib maps nothing more: a backend's memory needs no locks, and could exceed the limit.

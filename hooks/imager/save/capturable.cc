@@ -119,13 +119,13 @@ Status check_parked(Scratch* scratch) {
 
 Status check_memory_and_timers() {
   Scratch scratch;
-  if (!scratch.map(32 << 20))
+  if (!scratch.map(1 << 20))
     return Status(Code::kRefused, ENOMEM, "no memory for the imager's scratch; raise RLIMIT_AS or RLIMIT_MEMLOCK");
-  MappingTable table;
   Status status = check_parked(&scratch);
-  if (status.ok()) status = read_mappings(&scratch, SharedList{nullptr, 0}, &table);
-  if (status.ok()) status = check_limits(table);
   scratch.unmap();
+  const MappingTable* table = nullptr;
+  if (status.ok()) status = inspect_mappings(&table);
+  if (status.ok()) status = check_limits(*table);
   TimerRecord timers[64] = {};
   std::uint32_t count = 0;
   if (status.ok()) status = read_timers(timers, 64, &count);
@@ -133,6 +133,8 @@ Status check_memory_and_timers() {
 }
 
 }  // namespace
+
+void end_inspection() { forget_inspection(true); }
 
 Status check_capturable() {
   SHADOWIB_TRY(check_number());

@@ -31,11 +31,12 @@ struct Area {
   char unknown[3];        // a flag that is in no table
 };
 
-// The address spaces of big programs make long texts, so smaps is read piece by piece, line by line.
+// The address spaces of big programs make long texts, so smaps is read piece by piece, line by line. Without flags
+// maps is read: a tenth of the kernel's work.
 class SmapsReader {
  public:
-  explicit SmapsReader(char* buffer) : buffer_(buffer) {
-    fd_ = raw::invoke(__NR_openat, AT_FDCWD, "/proc/self/smaps", O_RDONLY | O_CLOEXEC, 0);
+  SmapsReader(char* buffer, bool flags) : buffer_(buffer) {
+    fd_ = raw::invoke(__NR_openat, AT_FDCWD, flags ? "/proc/self/smaps" : "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0);
   }
   ~SmapsReader() {
     if (fd_ >= 0) raw::invoke(__NR_close, fd_);
@@ -209,10 +210,27 @@ void find_build_id(long memory, MappingRecord* m) {
   }
 }
 
+constexpr std::size_t kInspectionBytes = 16 << 20;  // address space
+constexpr Code kUnknownMapping = Code::kNotFound;
+
+Status unknown_mapping() { return Status(kUnknownMapping, 0, "a mapping was not there a moment ago"); }
+
+Status no_memory() {
+  return Status(Code::kRefused, ENOMEM, "no memory for the table of mappings; raise RLIMIT_AS or RLIMIT_MEMLOCK");
+}
+
+// The latest inspection.
+struct Inspected {
+  Scratch scratch;  // which has the table
+  MappingTable table;
+};
+Inspected g_inspected;
+
 class TableBuilder {
  public:
-  TableBuilder(Scratch* scratch, const SharedList& shared, MappingTable* table)
-      : scratch_(scratch), shared_(shared), table_(table) {}
+  // `inspected`, if not null, knows the flags of all mappings.
+  TableBuilder(Scratch* scratch, const SharedList& shared, const MappingTable* inspected, MappingTable* table)
+      : scratch_(scratch), shared_(shared), inspected_(inspected), table_(table) {}
 
   // Lays out the arrays: the kernel's default allows 65,530 mappings; strings follow in what is left.
   bool start() {
@@ -240,7 +258,8 @@ class TableBuilder {
   TableBuilder& operator=(const TableBuilder&) = delete;
 
   Status read() {
-    SmapsReader reader(text_);
+    SmapsReader reader(text_, inspected_ == nullptr);
+    if (inspected_ != nullptr) table_->locks_future = inspected_->locks_future;
     Area area{};
     bool have = false;
     char* path = static_cast<char*>(scratch_path_);
@@ -284,7 +303,8 @@ class TableBuilder {
     if (starts_with(area.path, "[vsyscall]")) return {};
     if (starts_with(area.path, "[vdso]") || starts_with(area.path, "[vvar") || starts_with(area.path, "[vvclock"))
       return add_vdso(area);
-    if (area.start <= probe_ && probe_ < area.end) table_->locks_future = locks_future(area.advice);
+    if (inspected_ == nullptr && area.start <= probe_ && probe_ < area.end)
+      table_->locks_future = locks_future(area.advice);
     // Cut out what is ours.
     for (std::uint64_t at = area.start; at < area.end;) {
       std::uint64_t cut_start = area.end, cut_end = area.end;
@@ -296,11 +316,13 @@ class TableBuilder {
       }
       cut(at, area.end, scratch_->start(), scratch_->bytes(), &cut_start, &cut_end);
       cut(at, area.end, probe_, kPage, &cut_start, &cut_end);
+      cut(at, area.end, g_inspected.scratch.start(), g_inspected.scratch.bytes(), &cut_start, &cut_end);
       if (cut_start > at) {
         Area piece = area;
         piece.start = at;
         piece.end = cut_start < area.end ? cut_start : area.end;
         piece.offset = area.offset + (at - area.start);
+        if (inspected_ != nullptr && !take_flags(&piece)) return unknown_mapping();
         SHADOWIB_TRY(add_piece(piece));
       }
       at = cut_end;
@@ -320,6 +342,22 @@ class TableBuilder {
   static std::uint32_t locks_future(std::uint32_t advice) {
     if ((advice & kAdviceLocked) == 0) return 0;
     return MCL_FUTURE | ((advice & kAdviceLockOnFault) != 0 ? MCL_ONFAULT : 0);
+  }
+
+  // False if it was not there, or another.
+  bool take_flags(Area* piece) {
+    const MappingTable& known = *inspected_;
+    while (next_ < known.count && known.mappings[next_].start + known.mappings[next_].length <= piece->start) ++next_;
+    if (next_ == known.count) return false;
+    const MappingRecord& m = known.mappings[next_];
+    if (m.start > piece->start || m.start + m.length < piece->end || m.protection != piece->protection ||
+        ((m.flags & MAP_SHARED) != 0) != piece->shared)
+      return false;
+    piece->advice = m.advice;
+    piece->no_reserve = (m.flags & MAP_NORESERVE) != 0;
+    piece->grows_down = (m.flags & MAP_GROWSDOWN) != 0;
+    piece->may_write = m.file_mode != 0;
+    return true;
   }
 
   Status add_vdso(const Area& area) {
@@ -439,7 +477,9 @@ class TableBuilder {
 
   Scratch* scratch_;
   const SharedList& shared_;
+  const MappingTable* inspected_;
   MappingTable* table_;
+  std::uint32_t next_ = 0;  // of the inspected mappings
   VdsoRecord* vdso_ = nullptr;
   char* text_ = nullptr;
   long memory_ = -1;
@@ -455,10 +495,39 @@ class TableBuilder {
 
 Status read_mappings(Scratch* scratch, const SharedList& shared, MappingTable* table) {
   *table = MappingTable{};
-  TableBuilder builder(scratch, shared, table);
-  if (!builder.start())
-    return Status(Code::kRefused, ENOMEM, "no memory for the table of mappings; raise RLIMIT_AS or RLIMIT_MEMLOCK");
+  TableBuilder builder(scratch, shared, nullptr, table);
+  if (!builder.start()) return no_memory();
   return builder.read();
+}
+
+Status inspect_mappings(const MappingTable** table) {
+  forget_inspection(true);
+  Inspected* kept = &g_inspected;
+  if (!kept->scratch.map(kInspectionBytes)) return no_memory();
+  const Status status = read_mappings(&kept->scratch, SharedList{nullptr, 0}, &kept->table);
+  *table = &kept->table;
+  if (!status.ok()) forget_inspection(true);
+  return status;
+}
+
+Status read_inspected_mappings(Scratch* scratch, const SharedList& shared, MappingTable* table) {
+  if (g_inspected.scratch.bytes() == 0) return read_mappings(scratch, shared, table);
+  const Scratch before = *scratch;
+  Status status;
+  {
+    *table = MappingTable{};
+    TableBuilder builder(scratch, shared, &g_inspected.table, table);
+    if (!builder.start()) return no_memory();
+    status = builder.read();
+  }
+  if (status.code() != kUnknownMapping) return status;
+  *scratch = before;  // one of them is new, and its flags are not known
+  return read_mappings(scratch, shared, table);
+}
+
+void forget_inspection(bool unmap) {
+  if (unmap) g_inspected.scratch.unmap();
+  g_inspected = Inspected{};
 }
 
 }  // namespace shadowib

@@ -29,4 +29,13 @@ struct SharedList {
 // kRefused names the first mapping that cannot be captured.
 Status read_mappings(Scratch* scratch, const SharedList& shared, MappingTable* table);
 
+// The mappings as the inspection sees them; shared memory is only judged. The table is kept until
+// forget_inspection().
+Status inspect_mappings(const MappingTable** table);
+// As read_mappings(), for a program that has stood still since the inspection: what smaps tells of the mappings, at
+// ten times the cost of maps, is taken from there.
+Status read_inspected_mappings(Scratch* scratch, const SharedList& shared, MappingTable* table);
+// `unmap` is false in a restarted process, which does not have the table.
+void forget_inspection(bool unmap);
+
 }  // namespace shadowib

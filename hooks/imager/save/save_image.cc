@@ -154,7 +154,8 @@ Status write_image(SaveJob* job) {
   if (pages == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the scan of pages");
   MappingTable table;
   const SharedList shared{job->request->shared, job->request->shared_count};
-  SHADOWIB_TRY(read_mappings(job->scratch, shared, &table));
+  SHADOWIB_TRY(job->request->inspected ? read_inspected_mappings(job->scratch, shared, &table)
+                                       : read_mappings(job->scratch, shared, &table));
   SHADOWIB_TRY(refuse_unlisted(table, shared));
   state->process.locks_future = g_locks_future = table.locks_future;
   SHADOWIB_TRY(sync_shared_files(table));
@@ -226,6 +227,7 @@ __attribute__((noinline)) void after_restart(SaveOutcome* outcome, JobInfo* rest
   RestartMailbox* box = &shadowib_restart_mailbox;
   raw::invoke(__NR_munmap, box->restorer_start, box->restorer_bytes);
   *restart_info = box->job;
+  forget_inspection(false);
   forget_owned_descriptors(false);
   forget_owned_mappings(false);
   arena_forget_secrets();
