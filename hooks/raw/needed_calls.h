@@ -87,6 +87,9 @@ inline constexpr NeededCall kNeededCalls[] = {
     CALL(write),
 #undef CALL
 };
+// Calls that are only made where there is no filter.
+inline constexpr const char* kUnfilteredCalls[] = {"fallocate",    "fstatfs",  "io_destroy",
+                                                   "io_getevents", "io_setup", "io_submit"};
 inline constexpr char kProbeOption[] = "--probe-calls";  // of the command
 inline constexpr char kProbeDone[] = "done";
 

@@ -12,8 +12,7 @@
 namespace shadowib {
 namespace {
 
-constexpr std::uint64_t kBufferBytes = (kPagesPerRecord + 1) * kPage;
-constexpr std::uint64_t kWritebackBytes = 8 << 20;
+constexpr std::uint64_t kBufferBytes = DirectWriter::kBufferBytes;
 
 Status io_error(int error, const char* what, const char* name) {
   return Status::of(Code::kIo, error, "%s %s: %s", what, name,
@@ -38,55 +37,42 @@ Status ImageWriter::start(Scratch* scratch, int fd, const char* name, std::int64
   deadline_ns_ = deadline_ns;
   fd_ = fd;
   name_ = name;
-  buffer_ = static_cast<std::uint8_t*>(scratch->take(kBufferBytes, kPage));
   file_hash_ = scratch->take(sizeof(XXH3_state_t), 64);
   headers_hash_ = scratch->take(sizeof(XXH3_state_t), 64);
   record_hash_ = scratch->take(sizeof(XXH3_state_t), 64);
-  if (buffer_ == nullptr || file_hash_ == nullptr || headers_hash_ == nullptr || record_hash_ == nullptr)
+  if (!file_.start(scratch, fd) || file_hash_ == nullptr || headers_hash_ == nullptr || record_hash_ == nullptr)
     return Status(Code::kInternal, ENOMEM, "no scratch memory for the image writer");
   XXH3_128bits_reset(static_cast<XXH3_state_t*>(file_hash_));
   XXH3_128bits_reset(static_cast<XXH3_state_t*>(headers_hash_));
   return {};
 }
 
-Status ImageWriter::write_out(const std::uint8_t* data, std::uint64_t bytes) {
-  XXH3_128bits_update(static_cast<XXH3_state_t*>(file_hash_), data, bytes);
+// Of the current buffer.
+Status ImageWriter::write_out(std::uint64_t bytes) {
+  XXH3_128bits_update(static_cast<XXH3_state_t*>(file_hash_), file_.buffer(), bytes);
   if (deadline_ns_ != 0 && now_ns() > deadline_ns_)
     return Status::of(Code::kTimeout, 0, "image %s is not written within the checkpoint's time-out", name_);
-  if (fault_no_space()) return io_error(ENOSPC, "cannot write image", name_);
-  while (bytes > 0) {
-    const long n = raw::invoke(__NR_write, fd_, data, bytes);
-    if (n == -EINTR) continue;
-    if (n <= 0) return io_error(n == 0 ? EIO : static_cast<int>(-n), "cannot write image", name_);
-    data += n;
-    bytes -= static_cast<std::uint64_t>(n);
-    offset_ += static_cast<std::uint64_t>(n);
-  }
-  if (offset_ - started_ >= kWritebackBytes) {
-    // Keeps the disk busy while the rest is copied; the final sync then finds little left.
-    raw::invoke(__NR_sync_file_range, fd_, started_, offset_ - started_, SYNC_FILE_RANGE_WRITE);
-    started_ = offset_;
-  }
-  return {};
+  const int error = fault_no_space() ? ENOSPC : file_.write(bytes);
+  return error == 0 ? Status{} : io_error(error, "cannot write image", name_);
 }
 
 Status ImageWriter::header(const ImageHeader& header) {
-  __builtin_memset(buffer_, 0, kPage);
-  auto* copy = reinterpret_cast<ImageHeader*>(buffer_);
+  std::uint8_t* buffer = file_.buffer();
+  __builtin_memset(buffer, 0, kPage);
+  auto* copy = reinterpret_cast<ImageHeader*>(buffer);
   *copy = header;
   copy->xxh3 = XXH3_64bits(copy, offsetof(ImageHeader, xxh3));
-  XXH3_128bits_update(static_cast<XXH3_state_t*>(headers_hash_), buffer_, kPage);
-  return write_out(buffer_, kPage);
+  XXH3_128bits_update(static_cast<XXH3_state_t*>(headers_hash_), buffer, kPage);
+  return write_out(kPage);
 }
 
 // Writes the record header at the head of the buffer, which must not be written out yet.
-Status ImageWriter::emit(RecordType type, std::uint32_t flags, std::uint64_t length, std::uint64_t payload_hash) {
-  auto* head = reinterpret_cast<RecordHeader*>(buffer_);
+void ImageWriter::emit(RecordType type, std::uint32_t flags, std::uint64_t length, std::uint64_t payload_hash) {
+  auto* head = reinterpret_cast<RecordHeader*>(file_.buffer());
   *head = RecordHeader{static_cast<std::uint32_t>(type), flags, length, payload_hash, 0};
-  head->header_xxh3 = XXH3_64bits_withSeed(head, offsetof(RecordHeader, header_xxh3), offset_);
+  head->header_xxh3 = XXH3_64bits_withSeed(head, offsetof(RecordHeader, header_xxh3), file_.bytes());
   XXH3_128bits_update(static_cast<XXH3_state_t*>(headers_hash_), head, sizeof(*head));
   ++record_count_;
-  return {};
 }
 
 Status ImageWriter::record(RecordType type, const void* first, std::uint64_t first_bytes, const void* second,
@@ -101,50 +87,52 @@ Status ImageWriter::record(RecordType type, const void* first, std::uint64_t fir
   XXH3_64bits_reset(state);
   XXH3_64bits_update(state, a, first_bytes);
   if (second_bytes != 0) XXH3_64bits_update(state, b, second_bytes);
-  __builtin_memset(buffer_, 0, kPage);
-  XXH3_64bits_update(state, buffer_, total - sizeof(RecordHeader) - length);
-  SHADOWIB_TRY(emit(type, 0, length, XXH3_64bits_digest(state)));
+  __builtin_memset(file_.buffer(), 0, kPage);
+  XXH3_64bits_update(state, file_.buffer(), total - sizeof(RecordHeader) - length);
+  emit(type, 0, length, XXH3_64bits_digest(state));
   std::uint64_t used = sizeof(RecordHeader);
   for (int part = 0; part < 2; ++part) {
     const std::uint8_t* from = part == 0 ? a : b;
     std::uint64_t left = part == 0 ? first_bytes : second_bytes;
     while (left > 0) {
       const std::uint64_t n = left < kBufferBytes - used ? left : kBufferBytes - used;
-      __builtin_memcpy(buffer_ + used, from, n);
+      __builtin_memcpy(file_.buffer() + used, from, n);
       used += n;
       from += n;
       left -= n;
       if (used == kBufferBytes) {
-        SHADOWIB_TRY(write_out(buffer_, used));
+        SHADOWIB_TRY(write_out(used));
         used = 0;
       }
     }
   }
   if (used == 0) return {};
   const std::uint64_t rounded = (used + kPage - 1) & ~(kPage - 1);
-  __builtin_memset(buffer_ + used, 0, rounded - used);
-  return write_out(buffer_, rounded);
+  __builtin_memset(file_.buffer() + used, 0, rounded - used);
+  return write_out(rounded);
 }
 
 Status ImageWriter::pages_record(std::uint32_t flags, std::uint64_t page_count) {
   const std::uint64_t length = kPage - sizeof(RecordHeader) + page_count * kPage;
-  SHADOWIB_TRY(emit(RecordType::kPages, flags, length, XXH3_64bits(buffer_ + sizeof(RecordHeader), length)));
+  emit(RecordType::kPages, flags, length, XXH3_64bits(page_buffer() + sizeof(RecordHeader), length));
   page_count_ += page_count;
-  return write_out(buffer_, kPage + page_count * kPage);
+  return write_out(kPage + page_count * kPage);
 }
 
 Status ImageWriter::finish(std::uint64_t* bytes, std::uint8_t xxh3[16]) {
   EndRecord end{};
   end.record_count = record_count_ + 1;
   end.page_count = page_count_;
-  end.file_bytes = offset_ + record_bytes(sizeof(end));
+  end.file_bytes = file_.bytes() + record_bytes(sizeof(end));
+  auto* state = static_cast<XXH3_state_t*>(file_hash_);
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(static_cast<XXH3_state_t*>(headers_hash_)));
   __builtin_memcpy(end.xxh3, canonical.digest, 16);
   SHADOWIB_TRY(record(RecordType::kEnd, &end, sizeof(end)));
   XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(static_cast<XXH3_state_t*>(file_hash_)));
   __builtin_memcpy(xxh3, canonical.digest, 16);
-  *bytes = offset_;
+  *bytes = file_.bytes();
+  if (const int error = file_.finish(); error != 0) return io_error(error, "cannot write image", name_);
   const long synced = raw::invoke(__NR_fsync, fd_);
   if (synced < 0) return io_error(static_cast<int>(-synced), "cannot sync image", name_);
   return {};

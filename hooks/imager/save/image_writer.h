@@ -2,6 +2,7 @@
 #pragma once
 
 #include "hooks/imager/image_format.h"
+#include "hooks/imager/save/direct_writer.h"
 #include "hooks/imager/save/scratch.h"
 #include "shadowib/base/status.h"
 
@@ -19,25 +20,27 @@ class ImageWriter {
   Status record(RecordType type, const void* first, std::uint64_t first_bytes, const void* second = nullptr,
                 std::uint64_t second_bytes = 0);
 
-  // For pages: one buffer of 1 MiB, the first page for header and runs, filled by the caller.
-  std::uint8_t* page_buffer() { return buffer_; }
+  // Once the table of mappings is read: pages are written several records at once.
+  void begin_pages() { file_.begin_queue(); }
+  // For pages: a buffer of 1 MiB, the first page for header and runs, filled by the caller. Each record has another.
+  std::uint8_t* page_buffer() { return file_.buffer(); }
   Status pages_record(std::uint32_t flags, std::uint64_t page_count);
 
   // Writes the end record and syncs. Fills size and checksum of the whole file.
   Status finish(std::uint64_t* bytes, std::uint8_t xxh3[16]);
 
  private:
-  Status emit(RecordType type, std::uint32_t flags, std::uint64_t length, std::uint64_t payload_hash);
-  Status write_out(const std::uint8_t* data, std::uint64_t bytes);
+  void emit(RecordType type, std::uint32_t flags, std::uint64_t length, std::uint64_t payload_hash);
+  Status write_out(std::uint64_t bytes);
 
-  std::uint8_t* buffer_ = nullptr;  // kPagesPerRecord + 1 pages
+  DirectWriter file_;
   void* file_hash_ = nullptr;
   void* headers_hash_ = nullptr;
   void* record_hash_ = nullptr;
   const char* name_ = "";
   int fd_ = -1;
   std::int64_t deadline_ns_ = 0;
-  std::uint64_t offset_ = 0, started_ = 0, record_count_ = 0, page_count_ = 0;
+  std::uint64_t record_count_ = 0, page_count_ = 0;
 };
 
 }  // namespace shadowib

@@ -180,6 +180,7 @@ Status write_image(SaveJob* job) {
   const std::string* descriptors = job->request->descriptors;
   SHADOWIB_TRY(writer.record(RecordType::kDescriptors, descriptors == nullptr ? nullptr : descriptors->data(),
                              descriptors == nullptr ? 0 : descriptors->size()));
+  writer.begin_pages();
   SHADOWIB_TRY(write_pages(pages, table, shared));
   return writer.finish(&job->result->bytes, job->result->xxh3);
 }
