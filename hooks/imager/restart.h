@@ -25,6 +25,9 @@ struct RestartOptions {
   std::set<std::uint32_t> members;                      // to be started here; none: all of the set
   // Asked now and then while processes run, may be empty: a failure ends them.
   std::function<Status()> watch;
+  // Called once, when all content is checked and before the first member runs; before any process is made if the set
+  // comes back in several parts, which meet in the job. May be empty: the job has begun.
+  std::function<Status()> begin;
   std::vector<ChangedFile> cut;  // cut when all members are ready, before the first of them runs
 };
 

@@ -111,6 +111,14 @@ int hold_alive_lock(const std::string& path) {
   return -1;
 }
 
+void release_alive_lock(int fd) {
+  struct flock lock {};
+  lock.l_type = F_UNLCK;
+  lock.l_whence = SEEK_SET;
+  ::fcntl(fd, F_OFD_SETLK, &lock);
+  close_owned_descriptor(fd);
+}
+
 void tie_alive_lock_to_memory(int fd) {
   constexpr std::size_t kBytes = 4096;
   void* at = ::mmap(nullptr, kBytes, PROT_NONE, MAP_SHARED, fd, 0);

@@ -69,6 +69,8 @@ std::string checkpoint_key(std::string_view epoch, std::uint64_t n, std::string_
 // Takes the lock (F_OFD_SETLK; creating file and directories, 0600/0700); returns an owned descriptor or -1 with
 // errno (EAGAIN: somebody alive holds it).
 int hold_alive_lock(const std::string& path);
+// Gives the lock up and closes the descriptor. Closing alone leaves it to processes forked meanwhile.
+void release_alive_lock(int fd);
 // From now on the lock lasts as long as the process's memory, whoever closes its descriptor. No child inherits it.
 void tie_alive_lock_to_memory(int fd);
 // True if somebody holds it.

@@ -140,16 +140,15 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
 }
 
 Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
-                 std::uint32_t generation, const std::set<std::uint32_t>& members, std::string* epoch) {
+                 const std::set<std::uint32_t>& members, const std::string& epoch) {
   JobPaths paths = job_paths(directory, job);
   SHADOWIB_TRY(make_directories_of(directory, paths));
-  *epoch = new_epoch(generation);
   std::unique_ptr<Exchange> opened;
   SHADOWIB_TRY(Exchange::open(exchange, true, &opened));
-  SHADOWIB_TRY(opened->publish(reserved_members_key(*epoch), encode_reserved_members(members)));
+  SHADOWIB_TRY(opened->publish(reserved_members_key(epoch), encode_reserved_members(members)));
   SHADOWIB_TRY(place_file(paths.key, random_key(), false));
   SHADOWIB_TRY(place_file(paths.exchange, recorded_exchange(exchange) + "\n", false));
-  SHADOWIB_TRY(place_file(paths.epoch, *epoch, false));
+  SHADOWIB_TRY(place_file(paths.epoch, epoch, false));
   for (const std::string& earlier : earlier_epochs(directory, job))
     (void)remove_epoch(directory, job, exchange, earlier).ok();  // gc tries it again
   return {};

@@ -20,10 +20,10 @@ Status ensure_job(const std::string& directory, const std::string& job);
 // of its exchange and the calling process, which is about to become the program.
 Status prepare_job(const std::string& directory, const std::string& job, const std::string& exchange);
 
-// A new epoch and a new key for a restart of the job, whose directory is made if gc has taken it. In the new epoch
+// Gives the job this epoch and a new key, for a restart. Its directory is made if gc has taken it. In the new epoch
 // `members` are those that come back, and later ones get indices above.
 Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
-                 std::uint32_t generation, const std::set<std::uint32_t>& members, std::string* epoch);
+                 const std::set<std::uint32_t>& members, const std::string& epoch);
 
 // True if a member, a checkpoint or a restart of the job holds its lock; *who says which.
 bool job_alive(const std::string& directory, const std::string& job, std::string* who);

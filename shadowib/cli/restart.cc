@@ -277,14 +277,26 @@ Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest
   options->report = [told](const std::string& line) { told->line(line); };
   SHADOWIB_TRY(
       choose_files(*manifest, options->members, arguments.files == "roll-back", options->report, &options->cut));
-  SHADOWIB_TRY(shared ? place->share(*manifest, options->members) : place->begin(*manifest));
+  const auto keep_store = [&arguments, manifest]() -> Status {
+    if (!manifest->placement.store.is_near()) return {};  // the job goes on as it was
+    return record_store(arguments.common.directory, manifest->job, manifest->placement.store,
+                        manifest->placement.place);
+  };
+  if (shared)
+    SHADOWIB_TRY(place->share(*manifest, options->members));
+  else
+    place->choose(*manifest);
   told->began(place->epoch());
-  if (manifest->placement.store.is_near())  // the job goes on as it was
-    SHADOWIB_TRY(record_store(arguments.common.directory, manifest->job, manifest->placement.store,
-                              manifest->placement.place));
+  if (shared) SHADOWIB_TRY(keep_store());
   if (shared) SHADOWIB_TRY(place->await_others(arguments.wait_s));
   SHADOWIB_TRY(fill_job(arguments, *manifest, exchange, place->epoch(), &options->job));
-  if (shared) options->watch = [place] { return place->watch(); };
+  if (shared)
+    options->watch = [place] { return place->watch(); };
+  else
+    options->begin = [place, keep_store]() -> Status {
+      SHADOWIB_TRY(place->begin());
+      return keep_store();
+    };
   SHADOWIB_TRY(restart_set(*manifest, *options, processes));
   return failure_of(exchange, place->epoch(), *processes);
 }

@@ -92,9 +92,11 @@ Status RestartPlace::take_alone(const SetManifest& manifest) {
   return file_error(errno, "lock", alive + (renewing_lock_ < 0 ? "/renewing" : "/restart"));
 }
 
-Status RestartPlace::begin(const SetManifest& manifest) {
-  SHADOWIB_TRY(renew_job(directory_, job_, exchange_uri_, manifest.generation + 1, all_, &epoch_));
-  close_owned_descriptor(renewing_lock_);
+void RestartPlace::choose(const SetManifest& manifest) { epoch_ = new_epoch(manifest.generation + 1); }
+
+Status RestartPlace::begin() {
+  SHADOWIB_TRY(renew_job(directory_, job_, exchange_uri_, all_, epoch_));
+  release_alive_lock(renewing_lock_);
   renewing_lock_ = -1;
   return {};
 }
@@ -133,7 +135,8 @@ Status RestartPlace::share(const SetManifest& manifest, const std::set<std::uint
     epoch_ = read_text(paths.epoch);
   } else {
     SHADOWIB_TRY(take_alone(manifest));
-    SHADOWIB_TRY(begin(manifest));
+    choose(manifest);
+    SHADOWIB_TRY(begin());
     ::unlink((paths.top + "/share").c_str());
     SHADOWIB_TRY(write_new_file(paths.top + "/share", encode_fields({{"epoch", epoch_}, {"set", manifest.set_id}})));
   }

@@ -28,8 +28,10 @@ class RestartPlace {
 
   // No live job, no other restart: kBusy says who. Held until the end. Nothing is changed yet.
   Status take_alone(const SetManifest& manifest);
-  // Gives the job its new epoch. After take_alone().
-  Status begin(const SetManifest& manifest);
+  // Names the new epoch. After take_alone().
+  void choose(const SetManifest& manifest);
+  // Gives the job the new epoch.
+  Status begin();
 
   // Joins the restart of this set that another command began, or begins it.
   Status share(const SetManifest& manifest, const std::set<std::uint32_t>& members);

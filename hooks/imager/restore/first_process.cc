@@ -48,7 +48,7 @@ class Supervisor {
     child_fd_ = ::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK);
     const Status status = restore();
     if (!status.ok()) {
-      meeting_.abort(status);
+      if (begun_ || !options_.begin) meeting_.abort(status);  // before, nobody knows of the restart
       send(SupervisorMessage::kStatus, 0, 0, status);
       return 1;  // pid 1 ends: the kernel kills whatever was made
     }
@@ -93,6 +93,7 @@ class Supervisor {
     SHADOWIB_TRY(make_processes());
     SHADOWIB_TRY(await_reports());
     SHADOWIB_TRY(fault_point(Phase::kProcesses));
+    SHADOWIB_TRY(await_beginning());
     SHADOWIB_TRY(memory_.finish());
     if (plan_ != nullptr) plan_->release();
     SHADOWIB_TRY(watch_children_of_members());
@@ -192,6 +193,21 @@ class Supervisor {
     return {};
   }
 
+  // The job is what it was until all content is checked.
+  Status await_beginning() {
+    if (!options_.begin) return {};
+    send(SupervisorMessage::kChecked, 0, 0, {});
+    ForwardedSignal forwarded{};
+    for (;;) {
+      const ssize_t n = ::recv(command_fd_, &forwarded, sizeof(forwarded), 0);
+      if (n < 0 && errno == EINTR) continue;
+      if (n != sizeof(forwarded)) return Status(Code::kAborted, 0, "the restart command is gone");
+      begun_ = forwarded.signal == 0;
+      if (begun_) return {};
+      early_.push_back(forwarded);
+    }
+  }
+
   Status take_report(std::size_t i) {
     const LoadedImage& image = members_[i]->image;
     RestoreReport report{};
@@ -235,6 +251,7 @@ class Supervisor {
 
   void serve() {
     running_ = members_.size();
+    for (const ForwardedSignal& signal : early_) deliver(signal);
     while (running_ > 0) {
       std::vector<pollfd> polls{{command_fd_, POLLIN, 0}, {child_fd_, POLLIN, 0}};
       for (const Channel& c : channels_) polls.push_back({c.pidfd, POLLIN, 0});
@@ -279,6 +296,11 @@ class Supervisor {
   bool forward_signal() {
     ForwardedSignal forwarded{};
     if (::recv(command_fd_, &forwarded, sizeof(forwarded), 0) != sizeof(forwarded)) return false;
+    deliver(forwarded);
+    return true;
+  }
+
+  void deliver(const ForwardedSignal& forwarded) {
     std::set<pid_t> groups;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (channels_[i].ended) continue;
@@ -288,7 +310,6 @@ class Supervisor {
       else if (group > 0 && groups.insert(group).second)
         ::kill(group == ::getpgrp() ? 0 : -group, forwarded.signal);  // -1 would be everybody
     }
-    return true;
   }
 
   const OpenedSet& set_;
@@ -300,7 +321,9 @@ class Supervisor {
   int command_fd_, child_fd_ = -1, last_pid_ = -1;
   int hold_[2] = {-1, -1};
   std::size_t running_ = 0;
+  bool begun_ = false;  // by the command, which was asked to
   std::vector<Channel> channels_;
+  std::vector<ForwardedSignal> early_;  // that came before the members ran
   std::unique_ptr<DescriptorPlan> plan_;
 };
 

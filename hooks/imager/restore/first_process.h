@@ -12,14 +12,15 @@ namespace shadowib {
 // Between supervisor and command, on a SOCK_SEQPACKET socket.
 struct SupervisorMessage {
   // kLeft: it has ended, and is its parent's, a member, to wait for.
-  enum Kind : std::uint32_t { kStatus = 1, kRunning = 2, kExited = 3, kLeft = 4 } kind;
+  // kChecked: all members have their memory, and wait for the command's word.
+  enum Kind : std::uint32_t { kStatus = 1, kRunning = 2, kExited = 3, kLeft = 4, kChecked = 5 } kind;
   std::uint32_t member;
   std::int32_t value;  // wait status
   Status status;
 };
 
 struct ForwardedSignal {
-  std::int32_t signal;
+  std::int32_t signal;     // 0: the job has begun, members may run
   std::int32_t to_groups;  // to the members' process groups, not to the members alone
 };
 

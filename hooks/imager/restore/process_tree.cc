@@ -294,8 +294,8 @@ Status number_failure(const char* what, pid_t number, int error) {
                        : error == EINVAL ? "raise /proc/sys/kernel/pid_max above it"
                        : error == ENOSYS ? "clone3 needs Linux 5.5, or is blocked by a container's seccomp profile"
                                          : "see the limits on processes (ulimit -u)";
-  return Status::of(error == EPERM || error == ENOSYS ? Code::kPermission : Code::kRefused, error,
-                    "cannot make a %s with the recorded pid %d: %s; %s", what, number, std::strerror(error), remedy);
+  return Status::of(error == EPERM || error == ENOSYS ? Code::kPermission : Code::kRefused, error, "%s %d: %s; %s",
+                    what, number, std::strerror(error), remedy);
 }
 
 // 0 or an errno. The thread never leaves the loop, in which it needs no memory.
@@ -333,7 +333,7 @@ Status placement_failure(const Shared& shared) {
     return Status::of(Code::kRefused, error, "process %d cannot have its controlling terminal: %s", pid,
                       error == 0 ? "its session is from outside its pid namespace" : std::strerror(error));
   if (error == ECHILD) return Status::of(Code::kAborted, 0, "process %d was killed before it could be restored", pid);
-  return number_failure("process", pid, error);
+  return number_failure("cannot make a process with the recorded pid", pid, error);
 }
 
 }  // namespace
@@ -363,7 +363,8 @@ Status place_processes(const std::vector<PlacedProcess>& processes, int hold_fd,
 
 Status take_numbers(const std::vector<pid_t>& numbers) {
   for (const pid_t number : numbers)
-    if (const int error = make_sleeper(number); error != 0) return number_failure("thread", number, error);
+    if (const int error = make_sleeper(number); error != 0)
+      return number_failure("cannot make a thread with the recorded pid", number, error);
   return {};
 }
 

@@ -53,12 +53,13 @@ constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
 
 class Command {
  public:
-  Command(const OpenedSet& set, const RestartOptions& options, std::vector<RestartedProcess>* processes)
-      : set_(set), options_(options), processes_(*processes), roll_back_(set, options) {}
+  Command(const OpenedSet& set, RestartOptions options, std::vector<RestartedProcess>* processes)
+      : set_(set), options_(std::move(options)), processes_(*processes), roll_back_(set, options_) {}
 
   Status run() {
     std::vector<RestartPart> parts;
     SHADOWIB_TRY(split(set_, &parts));
+    if (parts.size() > 1) SHADOWIB_TRY(begin());
     sigset_t forwarded, before;
     ::sigemptyset(&forwarded);
     for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
@@ -146,6 +147,12 @@ class Command {
       return Status(Code::kAborted, 0,
                     "the supervisor of the restarted processes was killed, and they with it; the set is as it was");
     if (message.kind == SupervisorMessage::kStatus) return message.status;
+    if (message.kind == SupervisorMessage::kChecked) {
+      SHADOWIB_TRY(begin());
+      const ForwardedSignal begun{0, 0};
+      if (::send(from->socket, &begun, sizeof(begun), MSG_NOSIGNAL) != sizeof(begun))
+        return Status(Code::kAborted, errno, "the supervisor of the restarted processes is gone");
+    }
     if (message.kind == SupervisorMessage::kRunning) {
       restored_ += from->members;
       if (restored_ == set_.members.size())
@@ -171,12 +178,19 @@ class Command {
     report("member " + std::to_string(message.member) + " (pid " + std::to_string(pid) + ") ended" + how);
   }
 
+  // Once.
+  Status begin() {
+    const Status status = options_.begin ? options_.begin() : Status();
+    options_.begin = nullptr;
+    return status;
+  }
+
   void report(const std::string& line) {
     if (options_.report) options_.report(line);
   }
 
   const OpenedSet& set_;
-  const RestartOptions& options_;
+  RestartOptions options_;
   std::vector<RestartedProcess>& processes_;
   SharedMemoryPlan memory_;
   RollBack roll_back_;

@@ -124,7 +124,6 @@ Status ImageWriter::finish(std::uint64_t* bytes, std::uint8_t xxh3[16]) {
   end.record_count = record_count_ + 1;
   end.page_count = page_count_;
   end.file_bytes = file_.bytes() + record_bytes(sizeof(end));
-  auto* state = static_cast<XXH3_state_t*>(file_hash_);
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(static_cast<XXH3_state_t*>(headers_hash_)));
   __builtin_memcpy(end.xxh3, canonical.digest, 16);
