@@ -11,6 +11,7 @@
 #include <sys/rseq.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "hooks/imager/restore/vdso.h"
 #include "hooks/imager/save/restart_mailbox.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
+#include "hooks/threads/thread_judge.h"
 
 #pragma weak __rseq_offset
 #pragma weak __rseq_size
@@ -35,8 +37,28 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint64_t kMainStackBytes = 64 << 10;
-constexpr std::uint64_t kPageBufferBytes = 2 * kPage;  // the first page of a record, and its iovecs
+constexpr std::uint64_t kPageBufferBytes = kReadsAtOnce * 2 * kPage;  // the first page of a record, and its iovecs
 static_assert((kRunsPerRecord + 1) * 16 <= kPage);
+
+// What the page cache has is read from there. A few pages, asked for without waiting, tell.
+bool is_cached(int fd, std::uint64_t bytes) {
+  constexpr std::uint64_t kSamples = 16;
+  std::vector<std::uint8_t> page(kPage);
+  std::uint64_t cached = 0;
+  for (std::uint64_t i = 0; i < kSamples; ++i) {
+    const iovec to{page.data(), page.size()};
+    const std::uint64_t at = (bytes / kPage * i / kSamples) * kPage;
+    if (::preadv2(fd, &to, 1, static_cast<off_t>(at), RWF_NOWAIT) > 0) ++cached;
+  }
+  return cached * 2 > kSamples;
+}
+
+// A descriptor of the image that reads past the page cache; -1 if that does not pay or cannot be.
+int open_past_cache(int image_fd, std::uint64_t bytes) {
+  constexpr std::uint64_t kLeast = 64 << 20;
+  if (bytes < kLeast || place_has_filter() || is_cached(image_fd, bytes)) return -1;
+  return ::open(("/proc/self/fd/" + std::to_string(image_fd)).c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+}
 
 std::uint64_t round_up(std::uint64_t bytes) { return (bytes + kPage - 1) & ~(kPage - 1); }
 
@@ -59,6 +81,7 @@ class MemberBuilder {
       if (backing.fd >= 0) keep.push_back(&backing.fd);
     if (start_.plan != nullptr) SHADOWIB_TRY(start_.plan->install(image_.header.member, keep));
     raise_limits();
+    direct_fd_ = open_past_cache(image_fd_, image_.file_bytes);
     SHADOWIB_TRY(restore_surroundings());
     SHADOWIB_TRY(open_files());
     SHADOWIB_TRY(read_current_mappings(&current_));
@@ -207,7 +230,7 @@ class MemberBuilder {
     args_->vdso_copy_at = vdso_.copy_at;
     args_->vdso_copy_bytes = vdso_.copy.size();
     cursor_ = round_up(cursor_);
-    args_->page_buffer = reinterpret_cast<std::uint8_t*>(cursor_);
+    args_->page_buffers = reinterpret_cast<std::uint8_t*>(cursor_);
     cursor_ += kPageBufferBytes;
     // All at once, since each thread would take a fault for its own. Older kernels do not know how.
     ::madvise(reinterpret_cast<void*>(cursor_), stacks, MADV_POPULATE_WRITE);
@@ -267,6 +290,7 @@ class MemberBuilder {
     a.status_fd = status_fd_;
     a.go_fd = go_fd_;
     a.exe_fd = exe_fd_;
+    a.direct_fd = direct_fd_;
     a.mappings = place(mappings_.data(), mappings_.size());
     a.mapping_count = static_cast<std::uint32_t>(mappings_.size());
     std::vector<PageRun> runs;
@@ -356,7 +380,7 @@ class MemberBuilder {
 
   const MemberStart& start_;
   const LoadedImage& image_;
-  int image_fd_, status_fd_, go_fd_, exe_fd_ = -1;
+  int image_fd_, status_fd_, go_fd_, exe_fd_ = -1, direct_fd_ = -1;
   std::map<std::uint64_t, SharedMemoryPlan::Backing> shared_;  // by segment
   std::map<std::pair<std::uint64_t, bool>, int> opened_;       // by segment, and whether it may be written to
   std::vector<RestorerMapping> mappings_;

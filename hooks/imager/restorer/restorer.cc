@@ -4,6 +4,7 @@
 // threads, and lets each jump into its ThreadContext. It is entered once per process with all signals blocked.
 #include <asm/prctl.h>
 #include <asm/signal.h>
+#include <linux/aio_abi.h>
 #include <linux/capability.h>
 #include <linux/futex.h>
 #include <linux/mman.h>
@@ -170,13 +171,27 @@ void populate(const RestorerBatch& batch) {
   }
 }
 
-// The record's first page, which has its header, goes to the page buffer, and its pages to their places.
-void read_in_place(RestorerArgs* args, const RestorerBatch& batch) {
-  auto* vectors = reinterpret_cast<iovec*>(args->page_buffer + kPage);
-  vectors[0] = {args->page_buffer, kPage};
-  const std::uint32_t count = batch.run_count + 1;
-  for (std::uint32_t i = 1; i < count; ++i)
-    vectors[i] = {reinterpret_cast<void*>(batch.runs[i - 1].address), batch.runs[i - 1].length};
+// One of the buffers for records being read.
+struct ReadBuffer {
+  std::uint8_t* page;  // gets the first page of the record, which has its header
+  iovec* vectors;
+};
+ReadBuffer read_buffer(RestorerArgs* args, std::uint32_t which) {
+  std::uint8_t* at = args->page_buffers + which * 2 * kPage;
+  return {at, reinterpret_cast<iovec*>(at + kPage)};
+}
+
+// The first page goes to the buffer, and the others to their places.
+std::uint32_t fill_vectors(const ReadBuffer& buffer, const RestorerBatch& batch) {
+  buffer.vectors[0] = {buffer.page, kPage};
+  for (std::uint32_t i = 0; i < batch.run_count; ++i)
+    buffer.vectors[i + 1] = {reinterpret_cast<void*>(batch.runs[i].address), batch.runs[i].length};
+  return batch.run_count + 1;
+}
+
+void read_in_place(RestorerArgs* args, const ReadBuffer& buffer, const RestorerBatch& batch) {
+  iovec* vectors = buffer.vectors;
+  const std::uint32_t count = fill_vectors(buffer, batch);
   std::uint64_t offset = batch.data_offset;
   for (std::uint32_t first = 0; first < count;) {
     const long n = raw::invoke(__NR_preadv, args->image_fd, vectors + first, count - first, offset, 0);
@@ -195,13 +210,14 @@ void read_in_place(RestorerArgs* args, const RestorerBatch& batch) {
   }
 }
 
-void check_content(RestorerArgs* args, const RestorerBatch& batch) {
+void check_content(RestorerArgs* args, const ReadBuffer& buffer, const RestorerBatch& batch) {
+  if (args->checks_content == 0) return;
   constexpr std::uint64_t kHead = sizeof(RecordHeader);
   const bool avx2 = args->has_avx2 != 0;
   const auto add = avx2 ? content_hash_add_avx2 : content_hash_add_plain;
   ContentHash hash;
   avx2 ? content_hash_begin_avx2(&hash) : content_hash_begin_plain(&hash);
-  add(&hash, args->page_buffer + kHead, kPage - kHead);
+  add(&hash, buffer.page + kHead, kPage - kHead);
   for (std::uint32_t i = 0; i < batch.run_count; ++i)
     add(&hash, reinterpret_cast<const void*>(batch.runs[i].address), batch.runs[i].length);
   if ((avx2 ? content_hash_end_avx2(&hash) : content_hash_end_plain(&hash)) != batch.xxh3)
@@ -209,9 +225,85 @@ void check_content(RestorerArgs* args, const RestorerBatch& batch) {
 }
 
 void read_batch(RestorerArgs* args, const RestorerBatch& batch) {
+  const ReadBuffer buffer = read_buffer(args, 0);
   populate(batch);
-  read_in_place(args, batch);
-  if (args->checks_content != 0) check_content(args, batch);
+  read_in_place(args, buffer, batch);
+  check_content(args, buffer, batch);
+}
+
+// Several records at once, past the page cache, by native asynchronous I/O.
+class DirectReads {
+ public:
+  explicit DirectReads(RestorerArgs* args) : args_(args) {
+    for (auto& batch : reading_) batch = nullptr;
+  }
+
+  // Once all mappings are there: the kernel's ring is one, and lies where there is room.
+  bool start() { return args_->direct_fd >= 0 && !raw::failed(raw::invoke(__NR_io_setup, kReadsAtOnce, &context_)); }
+
+  void read(const RestorerBatch& batch) {
+    populate(batch);
+    std::uint32_t free = 0;
+    while (free < kReadsAtOnce && reading_[free] != nullptr) ++free;
+    if (free == kReadsAtOnce) free = await();
+    const ReadBuffer buffer = read_buffer(args_, free);
+    iocb request{};
+    request.aio_data = free;
+    request.aio_lio_opcode = IOCB_CMD_PREADV;
+    request.aio_fildes = static_cast<std::uint32_t>(args_->direct_fd);
+    request.aio_nbytes = fill_vectors(buffer, batch);
+    request.aio_buf = reinterpret_cast<std::uint64_t>(buffer.vectors);
+    request.aio_offset = static_cast<std::int64_t>(batch.data_offset);
+    iocb* list = &request;
+    reading_[free] = &batch;
+    if (raw::invoke(__NR_io_submit, context_, 1, &list) != 1) take(free, -1);
+  }
+
+  void finish() {
+    for (const auto& batch : reading_)
+      while (batch != nullptr) await();
+    raw::invoke(__NR_io_destroy, context_);
+  }
+
+ private:
+  // Takes the result of one read, and returns its buffer.
+  std::uint32_t await() {
+    io_event event{};
+    long n;
+    do n = raw::invoke(__NR_io_getevents, context_, 1, 1, &event, nullptr);
+    while (n == -4);
+    if (n != 1) fail(args_, RestoreStep::kRead, n, 0);
+    take(static_cast<std::uint32_t>(event.data), event.res);
+    return static_cast<std::uint32_t>(event.data);
+  }
+
+  // A read that got less than all is done again through the cache, and tells why if it cannot.
+  void take(std::uint32_t which, long result) {
+    const RestorerBatch& batch = *reading_[which];
+    const ReadBuffer buffer = read_buffer(args_, which);
+    if (result != static_cast<long>(batch.bytes)) read_in_place(args_, buffer, batch);
+    check_content(args_, buffer, batch);
+    reading_[which] = nullptr;
+  }
+
+  RestorerArgs* args_;
+  std::uint64_t context_ = 0;  // aio_context_t
+  const RestorerBatch* reading_[kReadsAtOnce];
+};
+
+void read_all(RestorerArgs* args) {
+  DirectReads direct(args);
+  const bool directly = direct.start();
+  for (std::uint32_t i = 0; i < args->batch_count; ++i) {
+    const RestorerBatch& b = args->batches[i];
+    if ((b.flags & kPagesGuard) != 0)
+      install_guards(args, b);
+    else if (directly)
+      direct.read(b);
+    else
+      read_batch(args, b);
+  }
+  if (directly) direct.finish();
 }
 
 // The kernel marks the mapping first and fills it then. A mark without filling fails by limits alone. Filling cannot
@@ -258,10 +350,7 @@ void seal_memory(RestorerArgs* args) {
 void restore_memory(RestorerArgs* args) {
   clear_address_space(args);
   for (std::uint32_t i = 0; i < args->mapping_count; ++i) map_one(args, args->mappings[i]);
-  for (std::uint32_t i = 0; i < args->batch_count; ++i) {
-    const RestorerBatch& b = args->batches[i];
-    (b.flags & kPagesGuard) != 0 ? install_guards(args, b) : read_batch(args, b);
-  }
+  read_all(args);
   for (std::uint32_t i = 0; i < args->patch_count; ++i) {
     const RestorerPatch& p = args->patches[i];
     auto* to = reinterpret_cast<volatile std::uint8_t*>(p.address);
@@ -682,6 +771,7 @@ extern "C" __attribute__((section(".text.entry"))) [[noreturn]] void restorer_ma
   raw::invoke(__NR_rt_sigprocmask, 2 /* SIG_SETMASK */, &kAllSignals, nullptr, 8);
   restore_memory(args);
   raw::invoke(__NR_close, args->image_fd);
+  if (args->direct_fd >= 0) raw::invoke(__NR_close, args->direct_fd);
   if (args->exe_fd >= 0) raw::invoke(__NR_close, args->exe_fd);
   fill_mailbox(args);
   take_credentials(args);

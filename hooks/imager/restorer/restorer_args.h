@@ -91,6 +91,7 @@ struct RestorerMemoryMap {  // struct prctl_mm_map
   std::uint32_t auxv_bytes, exe_fd;
 };
 
+inline constexpr std::uint32_t kReadsAtOnce = 8;
 inline constexpr std::uint64_t kRestorerThreadStack = 4096;  // some 400 bytes of it are used
 
 // State that new threads inherit from the first one, as the kernel tells it there.
@@ -104,6 +105,7 @@ struct RestorerInherited {
 struct RestorerArgs {
   std::uint64_t region_start, region_bytes;
   std::int32_t image_fd, status_fd, go_fd, exe_fd;
+  std::int32_t direct_fd;  // the image past the page cache, which does not have it; -1: not so
   const RestorerMapping* mappings;
   const RestorerBatch* batches;
   const RestorerThread* threads;  // the main thread first
@@ -115,7 +117,7 @@ struct RestorerArgs {
   std::uint64_t attach_at;
   // Content is checked as it is read; older images have been checked before.
   std::uint32_t checks_content, has_avx2;
-  std::uint8_t* page_buffer;  // one page and some for iovecs, see restorer.cc
+  std::uint8_t* page_buffers;  // kReadsAtOnce times a page and one for iovecs
   RestorerMemoryMap memory_map;
   const ProcessRecord* process;
   const TimerRecord* timers;
