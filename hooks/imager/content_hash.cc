@@ -1,5 +1,5 @@
 // Built twice: BUILD is plain or avx2. Static functions of the same name stay apart.
-#include "hooks/imager/restorer/content_hash.h"
+#include "hooks/imager/content_hash.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -21,4 +21,10 @@ extern "C" void JOIN(content_hash_add_, BUILD)(ContentHash* hash, const void* by
 
 extern "C" std::uint64_t JOIN(content_hash_end_, BUILD)(const ContentHash* hash) {
   return XXH3_64bits_digest(reinterpret_cast<const XXH3_state_t*>(hash->state));
+}
+
+extern "C" void JOIN(content_hash_end_128_, BUILD)(const ContentHash* hash, std::uint8_t* canonical) {
+  XXH128_canonical_t digest;
+  XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(reinterpret_cast<const XXH3_state_t*>(hash->state)));
+  __builtin_memcpy(canonical, digest.digest, sizeof(digest.digest));
 }

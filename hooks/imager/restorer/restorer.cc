@@ -15,7 +15,7 @@
 #include <linux/time.h>
 #include <linux/uio.h>
 
-#include "hooks/imager/restorer/content_hash.h"
+#include "hooks/imager/content_hash.h"
 #include "hooks/imager/restorer/restorer_args.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "hooks/threads/thread_context.h"
@@ -214,14 +214,12 @@ void check_content(RestorerArgs* args, const ReadBuffer& buffer, const RestorerB
   if (args->checks_content == 0) return;
   constexpr std::uint64_t kHead = sizeof(RecordHeader);
   const bool avx2 = args->has_avx2 != 0;
-  const auto add = avx2 ? content_hash_add_avx2 : content_hash_add_plain;
   ContentHash hash;
-  avx2 ? content_hash_begin_avx2(&hash) : content_hash_begin_plain(&hash);
-  add(&hash, buffer.page + kHead, kPage - kHead);
+  begin_hash(avx2, &hash);
+  add_to_hash(avx2, &hash, buffer.page + kHead, kPage - kHead);
   for (std::uint32_t i = 0; i < batch.run_count; ++i)
-    add(&hash, reinterpret_cast<const void*>(batch.runs[i].address), batch.runs[i].length);
-  if ((avx2 ? content_hash_end_avx2(&hash) : content_hash_end_plain(&hash)) != batch.xxh3)
-    fail(args, RestoreStep::kDamaged, 0, batch.data_offset);
+    add_to_hash(avx2, &hash, reinterpret_cast<const void*>(batch.runs[i].address), batch.runs[i].length);
+  if (end_hash(avx2, &hash) != batch.xxh3) fail(args, RestoreStep::kDamaged, 0, batch.data_offset);
 }
 
 void read_batch(RestorerArgs* args, const RestorerBatch& batch) {

@@ -37,19 +37,20 @@ Status ImageWriter::start(Scratch* scratch, int fd, const char* name, std::int64
   deadline_ns_ = deadline_ns;
   fd_ = fd;
   name_ = name;
-  file_hash_ = scratch->take(sizeof(XXH3_state_t), 64);
+  file_hash_ = static_cast<ContentHash*>(scratch->take(sizeof(ContentHash), alignof(ContentHash)));
+  record_hash_ = static_cast<ContentHash*>(scratch->take(sizeof(ContentHash), alignof(ContentHash)));
   headers_hash_ = scratch->take(sizeof(XXH3_state_t), 64);
-  record_hash_ = scratch->take(sizeof(XXH3_state_t), 64);
+  avx2_ = __builtin_cpu_supports("avx2") != 0;
   if (!file_.start(scratch, fd) || file_hash_ == nullptr || headers_hash_ == nullptr || record_hash_ == nullptr)
     return Status(Code::kInternal, ENOMEM, "no scratch memory for the image writer");
-  XXH3_128bits_reset(static_cast<XXH3_state_t*>(file_hash_));
+  begin_hash(avx2_, file_hash_);
   XXH3_128bits_reset(static_cast<XXH3_state_t*>(headers_hash_));
   return {};
 }
 
 // Of the current buffer.
 Status ImageWriter::write_out(std::uint64_t bytes) {
-  XXH3_128bits_update(static_cast<XXH3_state_t*>(file_hash_), file_.buffer(), bytes);
+  add_to_hash(avx2_, file_hash_, file_.buffer(), bytes);
   if (deadline_ns_ != 0 && now_ns() > deadline_ns_)
     return Status::of(Code::kTimeout, 0, "image %s is not written within the checkpoint's time-out", name_);
   const int error = fault_no_space() ? ENOSPC : file_.write(bytes);
@@ -79,17 +80,16 @@ Status ImageWriter::record(RecordType type, const void* first, std::uint64_t fir
                            std::uint64_t second_bytes) {
   const std::uint64_t length = first_bytes + second_bytes;
   const std::uint64_t total = record_bytes(length);
-  auto* state = static_cast<XXH3_state_t*>(record_hash_);
   const auto* a = static_cast<const std::uint8_t*>(first);
   const auto* b = static_cast<const std::uint8_t*>(second);
   // Twice over the parts: once to hash, since the hash stands in front, and once to write. They do not change
   // meanwhile.
-  XXH3_64bits_reset(state);
-  XXH3_64bits_update(state, a, first_bytes);
-  if (second_bytes != 0) XXH3_64bits_update(state, b, second_bytes);
+  begin_hash(avx2_, record_hash_);
+  add_to_hash(avx2_, record_hash_, a, first_bytes);
+  if (second_bytes != 0) add_to_hash(avx2_, record_hash_, b, second_bytes);
   __builtin_memset(file_.buffer(), 0, kPage);
-  XXH3_64bits_update(state, file_.buffer(), total - sizeof(RecordHeader) - length);
-  emit(type, 0, length, XXH3_64bits_digest(state));
+  add_to_hash(avx2_, record_hash_, file_.buffer(), total - sizeof(RecordHeader) - length);
+  emit(type, 0, length, end_hash(avx2_, record_hash_));
   std::uint64_t used = sizeof(RecordHeader);
   for (int part = 0; part < 2; ++part) {
     const std::uint8_t* from = part == 0 ? a : b;
@@ -114,7 +114,9 @@ Status ImageWriter::record(RecordType type, const void* first, std::uint64_t fir
 
 Status ImageWriter::pages_record(std::uint32_t flags, std::uint64_t page_count) {
   const std::uint64_t length = kPage - sizeof(RecordHeader) + page_count * kPage;
-  emit(RecordType::kPages, flags, length, XXH3_64bits(page_buffer() + sizeof(RecordHeader), length));
+  begin_hash(avx2_, record_hash_);
+  add_to_hash(avx2_, record_hash_, page_buffer() + sizeof(RecordHeader), length);
+  emit(RecordType::kPages, flags, length, end_hash(avx2_, record_hash_));
   page_count_ += page_count;
   return write_out(kPage + page_count * kPage);
 }
@@ -128,8 +130,7 @@ Status ImageWriter::finish(std::uint64_t* bytes, std::uint8_t xxh3[16]) {
   XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(static_cast<XXH3_state_t*>(headers_hash_)));
   __builtin_memcpy(end.xxh3, canonical.digest, 16);
   SHADOWIB_TRY(record(RecordType::kEnd, &end, sizeof(end)));
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits_digest(static_cast<XXH3_state_t*>(file_hash_)));
-  __builtin_memcpy(xxh3, canonical.digest, 16);
+  end_hash_128(avx2_, file_hash_, xxh3);
   *bytes = file_.bytes();
   if (const int error = file_.finish(); error != 0) return io_error(error, "cannot write image", name_);
   const long synced = raw::invoke(__NR_fsync, fd_);

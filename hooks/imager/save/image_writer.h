@@ -1,6 +1,7 @@
 // Writing an image: records with their checksums, straight to the descriptor, hashed on the way.
 #pragma once
 
+#include "hooks/imager/content_hash.h"
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/save/direct_writer.h"
 #include "hooks/imager/save/scratch.h"
@@ -34,9 +35,10 @@ class ImageWriter {
   Status write_out(std::uint64_t bytes);
 
   DirectWriter file_;
-  void* file_hash_ = nullptr;
+  ContentHash* record_hash_ = nullptr;
+  ContentHash* file_hash_ = nullptr;
   void* headers_hash_ = nullptr;
-  void* record_hash_ = nullptr;
+  bool avx2_ = false;
   const char* name_ = "";
   int fd_ = -1;
   std::int64_t deadline_ns_ = 0;
