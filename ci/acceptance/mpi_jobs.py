@@ -88,8 +88,8 @@ def ends_for_all(case, job: MpiJob, restart, why: str):
 
 
 def aborted(case, setup: Setup) -> str:
-    """After a restart MPI_Abort of one rank is the end of all."""
-    job, restart = restarted(case, dataclasses.replace(setup, program=Ring(abort_at=setup.path.iterations - 1)))
+    """After a restart MPI_Abort of one rank is the end of all. Late enough that no quick path comes there before the checkpoint."""
+    job, restart = restarted(case, dataclasses.replace(setup, program=Ring(setup.path.iterations * 4, setup.path.iterations * 4 - 1)))
     ends_for_all(case, job, restart, "has aborted the job with status 3")
     return "the other rank ended too"
 
