@@ -30,9 +30,9 @@ namespace {
 
 // Between rounds. As long as a round's own work, so that those who wait leave the processors to what they wait for.
 // And a part of the time in which nothing has changed, so that many who wait for long do not keep them busy: a
-// quarter while this member's own requests move, three times that when they do not, and long where there are no
-// queues.
-constexpr std::int64_t kRoundNs = 20000, kLongestPauseNs = 250000000;
+// quarter before this member has settled, three times that afterwards, and long where there are no queues. Requests
+// that only the backend moves are looked at each millisecond, as long as they take.
+constexpr std::int64_t kRoundNs = 20000, kMovingNs = 1000000, kLongestPauseNs = 250000000;
 constexpr std::int64_t kOthersCheckNs = 10000000;  // before the first look at whether others have given up
 // Without any progress. Longer where an adapter may have lost a packet and asks for it again only later.
 constexpr std::int64_t kQuietNs = 2000000000;
@@ -75,10 +75,8 @@ class Settler {
       }
       if (g_backend.progress != nullptr) g_backend.progress(0);
       SHADOWIB_TRY(look_at_others());
-      const std::int64_t now = monotonic_ns(), still_ns = now - changed_ns_;
-      const bool no_queues = registry().qps.empty() && registry().srqs.empty();
-      const std::int64_t due_ns = no_queues ? kLongestPauseNs : settled_ ? 3 * still_ns : still_ns / 4;
-      const std::int64_t pause_ns = std::max(now - began, due_ns);
+      const std::int64_t now = monotonic_ns();
+      const std::int64_t pause_ns = std::max(now - began, due_after(now - changed_ns_));
       bool all = false;
       if (settled_) SHADOWIB_TRY(await_settled(pause_ns, &all));
       if (all) break;
@@ -95,6 +93,12 @@ class Settler {
 
  private:
   static constexpr std::int64_t kMillisecondNs = 1000000;
+
+  std::int64_t due_after(std::int64_t still_ns) const {
+    if (registry().qps.empty() && registry().srqs.empty()) return kLongestPauseNs;
+    if (settled_) return 3 * still_ns;
+    return lacks_counts_ ? still_ns / 4 : std::min(still_ns / 4, kMovingNs);
+  }
 
   static void pause(std::int64_t pause_ns) {
     const timespec time{0, std::clamp(pause_ns, kRoundNs, kLongestPauseNs)};
@@ -263,7 +267,7 @@ class Settler {
   }
 
   Verdict judge(ShadowQp& qp) {
-    qp.awaits_peer = false;
+    qp.awaits_peer = lacks_counts_ = false;
     retire_executed(qp);
     const std::uint64_t executed = qp.frontier = executed_frontier(qp);
     SendFacts send{.qp_num = qp.qp_num.value,
@@ -277,6 +281,7 @@ class Settler {
     send.oldest = oldest.wr.opcode;
     send.messages_before = messages_before(qp, executed);
     const Peer found = find_peer(qp);
+    lacks_counts_ = found.may_come;
     PeerFacts peer{.row = found.row, .may_come = found.may_come};
     const QpCounts* receives = found.row;
     if (receives != nullptr && qp.is_initiator() && guarded(Guard::kCountSharedXrc))
@@ -382,6 +387,7 @@ class Settler {
   std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> candidates_;  // by LID and GID
   std::string last_published_;
   bool published_ = false, settled_ = false;
+  bool lacks_counts_ = false;  // the queue pair judged last waits for a member that has not published
   const std::int64_t began_ns_ = monotonic_ns();
   std::int64_t others_check_ = began_ns_ + kOthersCheckNs;
   std::int64_t changed_ns_ = began_ns_;  // when counts were last seen to change
