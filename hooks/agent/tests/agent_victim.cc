@@ -41,6 +41,9 @@ void* wait_for_ever(void*) {
   return nullptr;
 }
 
+constexpr rlim_t kDescriptors = 64;
+int g_last_descriptor = -1;  // of the program; the agent may have taken one of the numbers before
+
 // AGENT_TEST_DESCRIPTORS: none is left below the soft limit ("full"), or below both limits ("full_hard"); or the
 // program has closed all it knows nothing of by a system call of its own ("closed").
 void use_up_descriptors() {
@@ -50,18 +53,24 @@ void use_up_descriptors() {
   if (!how.starts_with("full")) return;
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = 64;
-  if (how == "full_hard") limit.rlim_max = 64;
+  limit.rlim_cur = kDescriptors;
+  if (how == "full_hard") limit.rlim_max = kDescriptors;
   setrlimit(RLIMIT_NOFILE, &limit);
-  while (open("/dev/null", O_RDONLY) >= 0) {
-  }
+  for (int fd; (fd = open("/dev/null", O_RDONLY)) >= 0;) g_last_descriptor = fd;
 }
 
-// Whether what use_up_descriptors() did is as it was.
+// Whether what use_up_descriptors() did is as it was. The agent tells of a checkpoint's end with the limit still
+// raised, and lowers it when it waits again.
 bool descriptors_are_used_up() {
   const char* text = std::getenv("AGENT_TEST_DESCRIPTORS");
   if (text == nullptr || text[0] != 'f') return true;
-  return open("/dev/null", O_RDONLY) < 0 && errno == EMFILE && close(63) == 0 && open("/dev/null", O_RDONLY) == 63;
+  rlimit limit{};
+  for (int i = 0; getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != kDescriptors; ++i) {
+    if (i == 10000) return false;
+    usleep(1000);
+  }
+  return open("/dev/null", O_RDONLY) < 0 && errno == EMFILE && close(g_last_descriptor) == 0 &&
+         open("/dev/null", O_RDONLY) == g_last_descriptor;
 }
 
 }  // namespace
