@@ -14,8 +14,8 @@ class RoundOutcome {
   // Waits for the command's word. kAborted: the checkpoint is not taken.
   Status wait();
   // With its image saved a member has no say any more: the command may commit, and kill, whatever becomes of the
-  // member. So one that gives up then waits for the decision as long as there is somebody to make it; where nobody
-  // is to be killed that long at most as a stop may last, since a program may go on whatever the decision is.
+  // member. So a member that gives up then waits for the decision as long as somebody can make it. If nobody is to be
+  // killed, the wait is no longer than a stop may be: the program may go on whatever the decision is.
   void await_decision();
   // In a restarted process: an image that somebody restarts from has been committed.
   void restarted() { committed_ = true; }

@@ -56,14 +56,15 @@ struct CheckpointReport {
 };
 
 // Takes one checkpoint of the job. On failure nothing is committed, the staging directory is gone and the members run
-// on. A member that has left is no part of the set; if somebody inside is still connected to it, that is kRefused.
-//   - kNotFound: no such job, or (ESRCH) none of its members is alive.
-//   - kBusy: another checkpoint is under way, or a member was still joining when the wait for it (<= 5 s) ran out.
-//   - kRefused: something cannot be captured; the text names member, pid and object (P4).
-//   - kAborted: a member died in the middle, or gave up.
-//   - kTimeout: options.timeout_ms ran out.
-//   - kIo: the directory or the exchange failed (ENOSPC, EACCES...), with the path.
-//   - kVersion: a member speaks another protocol.
+// on. A member that has left is no part of the set. The errors are:
+//   `kNotFound`: there is no such job, or (ESRCH) none of its members is alive.
+//   `kBusy`: another checkpoint is under way, or a member was still joining when the wait for it (<= 5 s) ran out.
+//   `kRefused`: something cannot be captured, or a member is still connected to one that has left.
+//               The text names member, pid and object (P4).
+//   `kAborted`: a member died in the middle, or gave up.
+//   `kTimeout`: options.timeout_ms ran out.
+//   `kIo`: the directory or the exchange failed (ENOSPC, EACCES...), with the path.
+//   `kVersion`: a member speaks another protocol.
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report);
 
 }  // namespace shadowib

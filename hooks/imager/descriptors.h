@@ -18,18 +18,18 @@ namespace shadowib {
 // In the member, while the program runs: what need only be compared when it stands. May be left out.
 void look_at_descriptors();
 
-// In the member, phase 60, all threads of all members parked. Two steps with a barrier of all members between them,
-// because bytes on a TCP connection must first have reached the receiver's queue, where they can be read:
-//   prepare_descriptors();  barrier "drained";  capture_descriptors();
+// In the member, phase 60, all threads of all members parked. The first of two steps, with a barrier of all members
+// between them. Bytes on a TCP connection must have reached the receiver's queue, where the second step reads them.
+// `prepare_descriptors(); barrier "drained"; capture_descriptors();`
 //
 // Opens the receive window of every TCP connection and waits until all that this process sent has arrived, at most
 // timeout_ms. Refuses nothing: what did not drain is recorded by the capture and judged by match_descriptors.
 Status prepare_descriptors(int timeout_ms = 2000);
 
-// Describes every descriptor, with queued bytes of pipes and sockets (left in place: a resume finds them where they
-// were). kRefused names descriptor number, type and pid of the first that can never be captured (inotify, io_uring,
-// userfaultfd, raw socket, lease, device, uverbs, SCM_RIGHTS in flight, hugetlb memory...). Undoes what
-// prepare_descriptors changed. `member`: this member's index. Uses no program heap.
+// Describes every descriptor, with queued bytes of pipes and sockets. Leaves the bytes in place: a resume finds them
+// where they were. `kRefused` names descriptor number, type and pid of the first that can never be captured.
+// Examples: inotify, io_uring, userfaultfd, raw socket, lease, device, uverbs, SCM_RIGHTS in flight, hugetlb memory.
+// Undoes what prepare_descriptors changed. `member`: this member's index. Uses no program heap.
 Status capture_descriptors(std::uint32_t member, std::string* table);
 
 // In the restored process, of which the latest capture was: what leads to its threads, which are there only now. A
@@ -50,8 +50,8 @@ void abandon_descriptors();
 void linger_for_kill();
 
 // In the command: checks that every pipe, Unix and TCP connection has both its ends inside the set, or led
-// outside by stdio, and that every child process is a member or has ended. kRefused names member, pid, descriptor and
-// peer, or the child. Also used by verify.
+// outside by stdio. Checks that every child process is a member or has ended. `kRefused` names member, pid,
+// descriptor and peer, or the child. Also used by verify.
 Status match_descriptors(const std::map<std::uint32_t, std::string>& tables);
 // Members that have a connection to a launcher, whose ranks they are.
 Status find_ranks(const std::map<std::uint32_t, std::string>& tables, std::set<std::uint32_t>* ranks);
@@ -70,9 +70,9 @@ bool note_launcher_directory(const char* path);
 void note_restored_launcher_descriptors();
 
 // Pipes and sockets that the job was started with, as "DEVICE:INODE,..." (SHADOWIB_INHERITED of `shadowib run`).
-// Their other ends may be outside the job, and the program most likely knows nothing of them: a checkpoint takes
-// them, and after a restart nobody is at the other end, unless the restart command has inherited a descriptor of the
-// same number. No heap.
+// Their other ends may be outside the job, and the program most likely knows nothing of them. So a checkpoint takes
+// them. After a restart nobody is at the other end, unless the restart command has inherited a descriptor of the same
+// number. No heap.
 void note_inherited(const char* list);
 
 // How the parts of a restart, on several machines or in several pid namespaces, tell each other where to connect.
@@ -115,9 +115,9 @@ class DescriptorPlan {
   DescriptorPlan(const DescriptorPlan&) = delete;
   DescriptorPlan& operator=(const DescriptorPlan&) = delete;
 
-  // `tables` are of the whole set. Only what the members `here` have is made; connections with others come about
-  // through `meeting`, which is needed if there are others. kRefused: they share more than TCP connections with them.
-  // Open descriptors of shared memory are opened from `memory`.
+  // `tables` are of the whole set. Only what the members `here` have is made. Connections with others come about
+  // through `meeting`, which is needed if there are others. `kRefused`: they share more than TCP connections with
+  // them. Open descriptors of shared memory are opened from `memory`.
   Status prepare(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                  Meeting* meeting, const MemoryFiles& memory = {});
   // In the member's process. keep[i] are descriptors the restorer still needs (image file...): they are moved out of
@@ -158,7 +158,7 @@ struct ChangedFile {
 // A file that is younger has replaced the one of the checkpoint. 0: not known.
 Status find_changed_files(const std::map<std::uint32_t, std::string>& tables, const std::set<std::uint32_t>& here,
                           std::int64_t saved_s, std::vector<ChangedFile>* files);
-// Looks at files once more, just before they are cut. kRefused names the first that another has replaced, that is
+// Looks at files once more, just before they are cut. `kRefused` names the first that another has replaced, that is
 // shorter, or that a process has opened for writing, or mapped. `is_own`: processes of the restart, which may.
 Status judge_cut(std::vector<ChangedFile> files, const std::function<bool(int pid)>& is_own);
 // Cuts a file that has grown to its length at the checkpoint. kRefused if the kernel refuses, or if another file has

@@ -1,11 +1,12 @@
 // Restarting a verified set on this machine: the plan for the set, and the supervisor that carries it out.
 //
-// Members that were in different pid namespaces, on different machines perhaps, get supervisors of their own; and
-// other commands may restart other members of the set. They find each other through the job's exchange.
+// Members that were in different pid namespaces, on different machines perhaps, get supervisors of their own. Other
+// commands may restart other members of the set. They find each other through the job's exchange.
 //
-// A supervisor makes a user namespace (only if unprivileged) and a pid namespace (and a mount namespace for /proc,
-// a time namespace if CLOCK_MONOTONIC would run back), is pid 1 there, creates shared descriptors, then each member
-// with its recorded pid by clone3(set_tid), whose restorer rebuilds it. It never needs the original launcher.
+// A supervisor makes a pid namespace, where it is pid 1, and a mount namespace for /proc. It makes a user namespace
+// only if unprivileged, and a time namespace if CLOCK_MONOTONIC would run back. It creates shared descriptors, then
+// each member with its recorded pid by clone3(set_tid). The member's restorer rebuilds the member. A supervisor never
+// needs the original launcher.
 #pragma once
 
 #include <functional>
@@ -25,8 +26,8 @@ struct RestartOptions {
   std::set<std::uint32_t> members;                      // to be started here; none: all of the set
   // Asked now and then while processes run, may be empty: a failure ends them.
   std::function<Status()> watch;
-  // Called once, when all content is checked and before the first member runs; before any process is made if the set
-  // comes back in several parts, which meet in the job. May be empty: the job has begun.
+  // Called once, when all content is checked and before the first member runs. If the set comes back in several
+  // parts, which meet in the job: before any process is made. May be empty: the job has begun.
   std::function<Status()> begin;
   std::vector<ChangedFile> cut;  // cut when all members are ready, before the first of them runs
 };
@@ -42,9 +43,9 @@ struct RestartedProcess {
 // least, all by ascending index. Reads no more of the images than their tables. kNotFound, kCorrupt, kVersion.
 Status find_companies(const SetManifest& manifest, std::vector<std::vector<std::uint32_t>>* companies);
 
-// Restarts the members, forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH to them (those that a
-// terminal sends to their process groups), waits for all.
-// kPermission names the denied call and the remedy (user namespaces...).
+// Restarts the members and waits for all. Forwards SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH to
+// them; those that a terminal sends go to their process groups.
+// `kPermission` names the denied call and the remedy (user namespaces...).
 Status restart_set(const SetManifest& manifest, const RestartOptions& options,
                    std::vector<RestartedProcess>* processes);
 
