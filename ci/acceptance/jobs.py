@@ -203,22 +203,7 @@ class Job:
         with open(self.case.work / f"{self.name}.stacks.txt", "w") as sink:
             for pid in [pid for p in running if isinstance(p.process, subprocess.Popen)
                         for pid in [p.process.pid, *descendants(p.process.pid)]]:
-                self._write_stacks(pid, sink)
-
-    @staticmethod
-    def _write_stacks(pid: int, sink):
-        try:
-            for task in sorted(os.listdir(f"/proc/{pid}/task")):
-                where = [pathlib.Path(f"/proc/{pid}/task/{task}/{name}") for name in ("comm", "wchan", "syscall")]
-                print(pid, task, *(file.read_text().strip() for file in where), file=sink, flush=True)
-        except OSError as error:
-            print(f"{pid}: {error}", file=sink, flush=True)
-        if shutil.which("gdb"):
-            words = ["gdb", "-p", str(pid), "-batch", "-nx", "-ex", "set debuginfod enabled off", "-ex", "thread apply all bt 12"]
-            try:
-                subprocess.run(words, stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT, timeout=60, check=False)
-            except subprocess.TimeoutExpired:
-                print("gdb did not end within 60 s", file=sink, flush=True)
+                print(patience.doing(pid), file=sink, flush=True)
 
     # Commands.
 
@@ -229,8 +214,8 @@ class Job:
         try:
             result = patience.run(words, timeout, text=True, errors="replace", env={**self.environment, **(environment or {})},
                                   **self.identity)
-        except subprocess.TimeoutExpired:
-            raise Failure(f"`shadowib {' '.join(argv)}` did not end within {timeout:.0f} s") from None
+        except patience.TimedOut as late:
+            raise Failure(f"`shadowib {' '.join(argv)}` did not end within {timeout:.0f} s\n{late.doing}") from None
         if argv[0] != "status":
             self.case.note(f"shadowib {' '.join(argv)}: {result.returncode} {result.stderr.strip()[-600:]}")
         if check_code:
