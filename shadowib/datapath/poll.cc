@@ -118,7 +118,7 @@ int poll_refill(ShadowCq& cq, int count, ibv_wc* wc) SHADOWIB_REQUIRES(cq.refill
 // the two looks would be polled behind what came later.
 int poll_both_locked(ShadowCq& cq, int count, ibv_wc* wc) SHADOWIB_REQUIRES(cq.refill_lock) {
   const auto drained = [&](int from) SHADOWIB_REQUIRES(cq.refill_lock) {
-    return is_set(cq.refill_count) && !cq.refill.empty() ? poll_refill(cq, count - from, wc + from) : 0;
+    return !cq.refill.empty() ? poll_refill(cq, count - from, wc + from) : 0;
   };
   int there = guarded(Guard::kServeDrainedFirst) ? drained(0) : 0;
   while (there < count) {
