@@ -3,14 +3,13 @@
 // It measures what the shim costs over the backend `verbs` (perftest/run --modes device). Preloaded alone it is the
 // native side; named by SHADOWIB_IBVERBS it is the system's library below the shim. It has the functions that the
 // backend `verbs` and shim_overhead call, and no extended verbs.
-#include <fcntl.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 
+#include "perftest/plain_host.h"
 #include "shadowib/abi/backend.h"
 
 #undef ibv_query_port
@@ -22,23 +21,8 @@ namespace {
 using shadowib::BackendOps;
 using shadowib::HostServices;
 
-HostServices own_host() {
-  HostServices host{};
-  host.abi_version = shadowib::kBackendAbiVersion;
-  host.set_errno = [](int value) { errno = value; };
-  host.map = [](size_t n) -> void* {
-    void* p = ::mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return p == MAP_FAILED ? nullptr : p;
-  };
-  host.unmap = [](void* p, size_t n) { ::munmap(p, n); };
-  host.own_descriptor = [](int fd) { return fd; };
-  host.close_descriptor = [](int fd) { ::close(fd); };
-  host.unowned_descriptors = [](bool) {};
-  return host;
-}
-
 const BackendOps& null() {
-  static HostServices host = own_host();
+  static HostServices host = shadowib::perftest::plain_host();
   static BackendOps ops = [] {
     BackendOps made{};
     (void)::shadowib_backend_entry(&host, &made);

@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
@@ -10,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "perftest/plain_host.h"
 #include "shadowib/abi/backend.h"
 
 namespace shadowib::perftest {
@@ -92,21 +92,6 @@ Objects make(const BackendOps& ops, ibv_context* context, const Options& options
   return o;
 }
 
-HostServices native_host() {
-  HostServices host{};
-  host.abi_version = kBackendAbiVersion;
-  host.set_errno = [](int value) { errno = value; };
-  host.map = [](size_t n) -> void* {
-    void* p = ::mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return p == MAP_FAILED ? nullptr : p;
-  };
-  host.unmap = [](void* p, size_t n) { ::munmap(p, n); };
-  host.own_descriptor = [](int fd) { return fd; };
-  host.close_descriptor = [](int fd) { ::close(fd); };
-  host.unowned_descriptors = [](bool) {};
-  return host;
-}
-
 // libibverbs' functions by the names that backends have for them.
 BackendOps by_verbs(Mode mode) {
   BackendOps ops{};
@@ -149,7 +134,7 @@ void die(const char* what) {
 }
 
 Objects make_native(const Options& options) {
-  static HostServices host = native_host();
+  static HostServices host = plain_host();
   static BackendOps ops;
   void* library = ::dlopen(options.backend, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) errno = ENOENT, die(::dlerror());
