@@ -53,7 +53,8 @@ inline void turn_local_keys(const ShadowContext& context, const ibv_sge* from, i
   }
 }
 
-// Retires send requests that the backend knows to have executed and that owe the program no completion. Returns the
+// Retires send requests that the backend counts as executed and that owe the program no completion. A flush proves
+// nothing here: requests before it may be flushed too, their completions in another thread's hands. Returns the
 // executed frontier.
 std::uint64_t retire_executed(ShadowQp& qp);
 // The send sequence before which everything is known to have executed.

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <functional>
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "shadowib/datapath/datapath.h"
@@ -25,6 +26,7 @@ std::deque<ibv_wc> g_completed;
 int g_events = 0;  // that lie in the channel
 int g_armed = 0;   // requests for one
 std::function<void()> g_before_arming;
+std::function<void()> g_after_poll;  // what others do while a poller is held up behind the backend's answer; once
 bool g_can_resize = true;
 
 constexpr std::uint32_t kSlots = 8;
@@ -36,12 +38,13 @@ class ForcedSignals : public testing::Test {
     g_completed.clear();
     g_events = g_armed = 0;
     g_can_resize = true;
-    g_before_arming = nullptr;
+    g_before_arming = g_after_poll = nullptr;
     g_backend = {};
     g_backend.needs_signals = true;
     g_backend.poll_cq = [](ibv_cq*, int count, ibv_wc* wc) {
       int n = 0;
       for (; n < count && !g_completed.empty(); g_completed.pop_front()) wc[n++] = g_completed.front();
+      if (auto others = std::exchange(g_after_poll, nullptr)) std::thread(others).join();
       return n;
     };
     g_backend.resize_cq = [](ibv_cq* real, int entries) {
@@ -178,6 +181,27 @@ TEST_F(ForcedSignals, AFullQueueIsFull) {
   EXPECT_EQ(send(99, 0), ENOMEM) << "none has run";
   execute(1);
   EXPECT_EQ(send(99, 0), 0);
+}
+
+// A poller has the flush of the first request and is held up; another notes those of all others. Used again, the
+// first slot would give the poller the wr_id of another request.
+TEST_F(ForcedSignals, AFlushedSlotIsKeptUntilItsOwnCompletionWasTaken) {
+  for (const bool forced : {true, false}) {
+    if (!forced) end_forcing_signals(qp);
+    const std::uint64_t first = forced ? 0 : 100;
+    for (std::uint64_t i = 0; i < kSlots; ++i) ASSERT_EQ(send(first + i, 0), 0);
+    execute(kSlots, IBV_WC_WR_FLUSH_ERR);
+    g_after_poll = [&] {
+      EXPECT_EQ(poll(16).size(), kSlots - 1);
+      EXPECT_EQ(send(99, 0), ENOMEM) << "the first is not known to be done";
+    };
+    EXPECT_EQ(poll(1), Ids{first});
+    EXPECT_EQ(send(99, 0), 0);
+    execute(1, IBV_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(poll(1), Ids{99});
+    ASSERT_EQ(qp.send.head % kSlots, 1u);
+    qp.send.clear();
+  }
 }
 
 TEST_F(ForcedSignals, TheCompletionQueueHoldsThemBesideTheProgramsOwn) {

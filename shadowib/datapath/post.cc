@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "hooks/threads/stop.h"
@@ -481,21 +482,27 @@ int repost_sends(ShadowQp& qp, std::uint64_t from) {
   return list.post(&taken);
 }
 
-std::uint64_t executed_frontier(ShadowQp& qp) {
-  std::uint64_t frontier = qp.send.retired();
-  if (g_backend.sq_executed == nullptr || qp.real == nullptr) return frontier;
-  std::uint64_t known = qp.executed_base + g_backend.sq_executed(qp.real);
-  return known > frontier && known <= qp.send.head ? known : frontier;
+namespace {
+
+// The send sequence before which the backend has executed everything with success, or 0 if it does not say.
+std::uint64_t known_executed(ShadowQp& qp) {
+  if (g_backend.sq_executed == nullptr || qp.real == nullptr) return 0;
+  const std::uint64_t known = qp.executed_base + g_backend.sq_executed(qp.real);
+  return known <= qp.send.head ? known : 0;
 }
 
+}  // namespace
+
+std::uint64_t executed_frontier(ShadowQp& qp) { return std::max(qp.send.retired(), known_executed(qp)); }
+
 std::uint64_t retire_executed(ShadowQp& qp) {
-  const std::uint64_t executed = executed_frontier(qp);
-  while (qp.send.tail() < executed) {
-    SendSlot& slot = qp.send.slot(qp.send.tail());
+  const std::uint64_t known = known_executed(qp);
+  for (std::uint64_t s = qp.send.tail(); s < known; s = qp.send.tail()) {
+    SendSlot& slot = qp.send.slot(s);
     if (slot.signaled() && !slot.done()) break;  // its completion still points at the slot
-    qp.send.retire_to(qp.send.tail() + 1);
+    qp.send.retire_to(s + 1);
   }
-  return executed;
+  return executed_frontier(qp);
 }
 
 }  // namespace shadowib

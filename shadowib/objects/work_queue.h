@@ -56,10 +56,14 @@ struct SendSlot : SlotHeader {
   ibv_send_wr wr;  // as posted, with wr_id = this, keys virtual, sg_list = sge; signaled if forced
   ibv_sge sge[];   // [0..max_sge), then max_inline bytes of inline data
 
-  bool signaled() const { return ((wr.send_flags | flags) & IBV_SEND_SIGNALED) != 0; }  // one is due even on success
+  // One is due even on success. A poller that takes a force back has yet to take the completion.
+  bool signaled() const {
+    const unsigned asked = __atomic_load_n(&wr.send_flags, __ATOMIC_RELAXED);
+    return ((asked | flags) & IBV_SEND_SIGNALED) != 0 || forced();
+  }
   // Gives the request the flags that the program gave it. Before the slot becomes another kind, or is done in error.
   void take_force_back() {
-    if (forced()) wr.send_flags &= ~unsigned{IBV_SEND_SIGNALED};
+    if (forced()) __atomic_store_n(&wr.send_flags, wr.send_flags & ~unsigned{IBV_SEND_SIGNALED}, __ATOMIC_RELAXED);
   }
 };
 

@@ -78,6 +78,21 @@ TEST_F(WorkQueueTest, AFlushTellsNothingOfUnsignaledRequestsBeforeIt) {
   EXPECT_FALSE(queue.has_room());
 }
 
+// A poller has taken the force back from a request that failed, and was held up before it had read the slot.
+TEST_F(WorkQueueTest, AForcedSlotIsKeptUntilItsOwnCompletionWasTaken) {
+  SendSlot& failed = post(true);
+  failed.pend(SlotHeader::kForced);
+  failed.take_force_back();
+  for (int i = 1; i < 8; ++i) post(false);
+  complete(4);
+  EXPECT_TRUE(failed.signaled());
+  EXPECT_FALSE(queue.has_room());
+  EXPECT_FALSE(failed.done());
+  failed.complete(IBV_WC_RETRY_EXC_ERR);
+  EXPECT_FALSE(failed.signaled()) << "as the program posted it";
+  EXPECT_TRUE(queue.has_room());
+}
+
 TEST_F(WorkQueueTest, SlotsKeepTheirAddressesAndRoomForInlineData) {
   SendSlot* first = &queue.slot(0);
   char* inline_data = reinterpret_cast<char*>(first->sge + queue.max_sge());
