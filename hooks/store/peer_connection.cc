@@ -66,6 +66,16 @@ int open_socket(const PeerAddress& address) {
 
 }  // namespace
 
+PeerConnection::PeerConnection(int fd) : fd_(fd) {
+  const int on = 1, idle_s = 10, interval_s = 5, probes = 6;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  // A lost host says nothing. No TCP_USER_TIMEOUT: a peer whose disk is slow takes no bytes for a while.
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof(idle_s));
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof(interval_s));
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
+}
+
 PeerConnection::~PeerConnection() { ::close(fd_); }
 
 Status PeerConnection::wait(short events) {
@@ -187,8 +197,6 @@ Status PeerConnection::connect(const std::vector<PeerAddress>& addresses, const 
     }
     std::unique_ptr<PeerConnection> made(new PeerConnection(fd));
     made->set_deadline(std::min(deadline_ns, monotonic_ns() + kAddressNs));
-    const int on = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     if (status = made->prove(key); status.ok()) {
       made->set_deadline(deadline_ns);
       *connection = std::move(made);
@@ -203,8 +211,6 @@ Status PeerConnection::accept(int fd, const std::string& key, std::int64_t deadl
                               std::unique_ptr<PeerConnection>* connection) {
   std::unique_ptr<PeerConnection> made(new PeerConnection(fd));
   made->set_deadline(deadline_ns);
-  const int on = 1;
-  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   if (key.size() != kJobKeyBytes) return Status(Code::kCorrupt, 0, "the job's key has not 32 bytes");
   SHADOWIB_TRY(made->demand_proof(key));
   *connection = std::move(made);

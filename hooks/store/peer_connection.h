@@ -1,7 +1,8 @@
 // A connection between keepers, or of a command with a keeper: TCP, once both sides have proved the job's key.
 //
 // Messages are fields (job/protocol.h) with their length before them; after one may follow bytes of a piece. Format:
-// KEEPER_PROTOCOL.md. For commands, one thread at a time. Every call ends at the deadline that was set last.
+// KEEPER_PROTOCOL.md. For commands, one thread at a time. Every call ends at the deadline that was set last. A peer
+// whose host is lost while bytes are awaited counts as gone after 40 s.
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,7 @@ class PeerConnection {
   Status receive_bytes(void* to, std::size_t bytes);
 
  private:
-  explicit PeerConnection(int fd) : fd_(fd) {}
+  explicit PeerConnection(int fd);
   Status wait(short events);
   Status send_bytes(const void* from, std::size_t bytes);
   Status prove(const std::string& key);

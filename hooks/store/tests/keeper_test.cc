@@ -180,6 +180,35 @@ TEST_F(KeeperTest, WhoDoesNotKnowTheKeyGetsNothing) {
   }
 }
 
+// Established connections of a port on either end, by the timers that the kernel has for them.
+std::vector<int> timers_of_port(int port) {
+  std::vector<int> timers;
+  std::ifstream table("/proc/self/net/tcp");
+  std::string line;
+  while (std::getline(table, line)) {
+    unsigned local = 0, remote = 0, state = 0, timer = 0;
+    if (std::sscanf(line.c_str(), " %*u: %*x:%x %*x:%x %x %*x:%*x %x:", &local, &remote, &state, &timer) == 4 &&
+        state == 1 && (local == static_cast<unsigned>(port) || remote == static_cast<unsigned>(port)))
+      timers.push_back(static_cast<int>(timer));
+  }
+  return timers;
+}
+
+// Else a restart would wait for an hour for the rest of an image.
+TEST_F(KeeperTest, BothSidesNoticeThatTheOthersHostIsLost) {
+  constexpr int kKeepAlive = 2;
+  std::unique_ptr<PeerConnection> peer;
+  ASSERT_TRUE(PeerConnection::connect({keeper_.addresses.back()}, std::string(32, 'k'), soon(), &peer).ok());
+  Fields reply;
+  ASSERT_TRUE(peer->send({{"op", "ping"}}).ok());
+  ASSERT_TRUE(peer->receive(&reply).ok());
+  std::vector<int> timers;
+  do {
+    timers = timers_of_port(keeper_.addresses.back().port);
+  } while (std::find(timers.begin(), timers.end(), 1) != timers.end());  // its last bytes are not acknowledged yet
+  EXPECT_EQ(timers, (std::vector<int>{kKeepAlive, kKeepAlive}));
+}
+
 TEST_F(KeeperTest, RequestsCannotLeadOutOfTheSet) {
   save(here_, content_);
   std::ofstream(top_ + "/secret") << "secret";
