@@ -108,19 +108,22 @@ class Keeper {
   explicit Keeper(const KeeperOptions& options) : options_(options) {}
   ~Keeper() {
     for (const pollfd& listener : listeners_) ::close(listener.fd);
-    close_owned_descriptor(lock_);
+    for (const int lock : {found_, only_}) close_owned_descriptor(lock);
   }
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
   Status run() {
-    SHADOWIB_TRY(take_lock());
+    const std::string path = keeper_lock_path(options_.directory, options_.job, this_host());
+    SHADOWIB_TRY(take_lock(path + ".only", &only_));
     KeeperInfo info{.host = this_host(),
                     .name = host_name(),
                     .domain = options_.domain.empty() ? this_host() : options_.domain,
                     .pid = ::getpid()};
     SHADOWIB_TRY(listen(&info.addresses));
     SHADOWIB_TRY(publish_keeper(options_.directory, options_.job, info));
+    // Last: the lock says that what stands beside it is this keeper's, and no earlier one's.
+    SHADOWIB_TRY(take_lock(path, &found_));
     if (options_.ready) options_.ready();
     for (std::uint32_t turn = 1;; ++turn) {
       if (::poll(listeners_.data(), listeners_.size(), options_.turn_ms) > 0)
@@ -135,10 +138,9 @@ class Keeper {
   }
 
  private:
-  Status take_lock() {
-    const std::string path = keeper_lock_path(options_.directory, options_.job, this_host());
-    lock_ = hold_alive_lock(path);
-    if (lock_ >= 0) return {};
+  Status take_lock(const std::string& path, int* lock) const {
+    *lock = hold_alive_lock(path);
+    if (*lock >= 0) return {};
     if (errno == EAGAIN || errno == EWOULDBLOCK)
       return Status::of(Code::kBusy, errno, "job %.64s has a keeper on this host already", options_.job.c_str());
     return file_error(errno, "lock", path);
@@ -149,7 +151,7 @@ class Keeper {
     struct stat mine {
     }, there{};
     const std::string path = keeper_lock_path(options_.directory, options_.job, this_host());
-    return ::fstat(lock_, &mine) == 0 && ::stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino;
+    return ::fstat(found_, &mine) == 0 && ::stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino;
   }
 
   Status listen(std::vector<PeerAddress>* addresses) {
@@ -210,7 +212,8 @@ class Keeper {
   }
 
   const KeeperOptions& options_;
-  int lock_ = -1;
+  int only_ = -1;   // the lock of the host's one keeper
+  int found_ = -1;  // the lock of one whose addresses stand beside it
   std::vector<pollfd> listeners_;
   std::atomic<std::uint32_t> peers_{0};
 };

@@ -1,5 +1,5 @@
 // Finding keepers: what each publishes in the job's directory, DIR/jobs/<job>/keepers/<host>, beside a lock that it
-// holds while it lives. For commands.
+// holds from then on while it lives. For commands.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct KeeperInfo {
   std::vector<PeerAddress> addresses;
 };
 
-// Replaces what the host's keeper has published. For the holder of its lock.
+// Replaces what an earlier keeper of the host has published. For the one that takes its lock next.
 Status publish_keeper(const std::string& directory, const std::string& job, const KeeperInfo& info);
 // kNotFound: there is none, or it is dead.
 Status find_keeper(const std::string& directory, const std::string& job, const std::string& host, KeeperInfo* info);

@@ -240,6 +240,22 @@ TEST_F(KeeperTest, CollectsByWhatItWasGiven) {
   EXPECT_NE(std::string(status.text()).find("dry"), std::string::npos) << status.text();
 }
 
+// Looks all the time while keepers come and go.
+TEST_F(KeeperTest, NobodyFindsTheAddressesOfAnEarlierOne) {
+  for (int round = 0; round < 10; ++round) {
+    wanted_ = 0;
+    thread_.join();
+    ASSERT_TRUE(status_.ok()) << status_.text();
+    ready_ = 0, wanted_ = 1;
+    ASSERT_TRUE(publish_keeper(directory(), "job", {.host = this_host(), .name = "earlier"}).ok());
+    thread_ = std::thread([this] { status_ = run_keeper(options_); });
+    while (!find_keeper(directory(), "job", this_host(), &keeper_).ok()) {
+    }
+    EXPECT_NE(keeper_.name, "earlier");
+    while (ready_.load() == 0) futex_wait(&ready_, 0, 1'000'000'000);
+  }
+}
+
 TEST_F(KeeperTest, AHostHasOne) {
   EXPECT_EQ(run_keeper(options_).code(), Code::kBusy);
   ASSERT_EQ(live_keepers(directory(), "job").size(), 1u);
