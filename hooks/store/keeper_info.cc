@@ -51,6 +51,7 @@ Status find_keeper(const std::string& directory, const std::string& job, const s
   const auto none = [&host] {
     return Status::of(Code::kNotFound, ESRCH, "no keeper runs on host %.60s", host.c_str());
   };
+  if (host.find('/') != std::string::npos) return none();  // a peer may have named it
   // An earlier keeper's words count for nothing: the lock first.
   if (!is_alive(keeper_lock_path(directory, job, host))) return none();
   if (!read_file(info_path(directory, job, host), &text).ok() || !decode_fields(text, &fields)) return none();

@@ -227,6 +227,11 @@ TEST_F(KeeperTest, RequestsCannotLeadOutOfTheSet) {
   EXPECT_TRUE(refused({{"op", "drop"}, {"place", "here"}, {"set", kSet}}));
   EXPECT_TRUE(
       refused({{"op", "pull"}, {"place", here_.place}, {"set", kSet}, {"pieces", "../x:1:" + std::string(32, '0')}}));
+  EXPECT_TRUE(refused({{"op", "pull"},
+                       {"place", here_.place},
+                       {"set", kSet},
+                       {"pieces", encode_pieces({piece_})},
+                       {"from", "../keepers/" + this_host()}}));
   EXPECT_TRUE(refused({{"op", "dance"}, {"place", here_.place}, {"set", kSet}}));
   EXPECT_EQ(read(here_), content_);
 }
