@@ -155,12 +155,11 @@ int keeper(KeeperArguments& arguments) {
   std::erase_if(options.addresses, [](const HostAddress& address) { return address.loopback; });
   options.wanted = [&options] {
     std::string who;
+    if (job_alive(options.directory, options.job, &who)) return true;  // first: it reads no set
     std::vector<NearSet> sets;
     for (const std::string& place : near_places(options.directory))
       (void)list_near_sets(place, options.directory, &sets).ok();
-    const bool has_images =
-        std::any_of(sets.begin(), sets.end(), [&options](const NearSet& set) { return set.job == options.job; });
-    return has_images || job_alive(options.directory, options.job, &who);
+    return std::any_of(sets.begin(), sets.end(), [&options](const NearSet& set) { return set.job == options.job; });
   };
   options.collect = [&options](bool dry_run, std::vector<std::string>* removed) {
     return collect_near_images(options.directory, options.job, dry_run, removed);
