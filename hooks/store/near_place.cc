@@ -62,8 +62,11 @@ Status remove_near_set(const std::string& place, const std::string& job, const s
   if (!fs::exists(fs::symlink_status(near_root(place), error))) return {};
   SHADOWIB_TRY(check_near_root(place, false));
   // The link that tells whose it is goes last: what a failure leaves is still found.
-  for (fs::directory_iterator file(path, error), end; !error && file != end; file.increment(error))
-    if (file->path().filename() != kNearHome) fs::remove_all(file->path(), error);
+  for (fs::directory_iterator file(path, error), end; !error && file != end; file.increment(error)) {
+    std::error_code failed;
+    if (file->path().filename() == kNearHome) continue;
+    if (fs::remove_all(file->path(), failed); failed) return file_error(failed.value(), "remove", file->path());
+  }
   if (error && error.value() != ENOENT) return file_error(error.value(), "remove", path);
   fs::remove_all(path, error);
   if (error) return file_error(error.value(), "remove", path);

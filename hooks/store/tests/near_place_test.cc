@@ -68,6 +68,35 @@ TEST_F(NearPlaceTest, AMembersImageGoesAndTheLastTakesTheDirectoryAlong) {
   EXPECT_TRUE(fs::is_empty(near_root(place_)));
 }
 
+// The order in which a directory has its files is the file system's, so there are several sets.
+TEST_F(NearPlaceTest, ASetThatCannotBeRemovedIsFoundAgain) {
+  const bool as_root = ::geteuid() == 0;  // who may remove anything
+  if (as_root) {
+    ASSERT_EQ(::chown(place_.c_str(), 65534, 65534), 0);
+    ASSERT_EQ(::seteuid(65534), 0);
+  }
+  std::vector<std::string> stuck;
+  for (char digit = '0'; digit <= '7'; ++digit) {
+    const std::string set_id(32, digit), path = near_set_path(place_, "job", set_id);
+    make(set_id, "/ckpt");
+    fs::create_directory(stuck.emplace_back(path + "/stuck" + digit));
+    std::ofstream(stuck.back() + "/file") << "bytes";
+    fs::permissions(stuck.back(), fs::perms::owner_read | fs::perms::owner_exec);
+    fs::remove(path + "/" + kNearHome);  // now the newest, where that counts
+    fs::create_symlink("/ckpt", path + "/" + kNearHome);
+    const Status status = remove_near_set(place_, "job", set_id);
+    EXPECT_EQ(status.code(), Code::kIo);
+    EXPECT_NE(std::string(status.text()).find(stuck.back()), std::string::npos) << status.text();
+  }
+  EXPECT_EQ(list("/ckpt").size(), stuck.size());
+  for (const std::string& directory : stuck) fs::permissions(directory, fs::perms::owner_all);
+  for (const NearSet& set : list("/ckpt")) EXPECT_TRUE(remove_near_set(place_, set.job, set.set_id).ok());
+  EXPECT_TRUE(list("/ckpt").empty());
+  if (as_root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+}
+
 // In /dev/shm anybody may come first.
 TEST_F(NearPlaceTest, ADirectoryThatIsNotTheUsersOwnIsRefused) {
   const std::string root = near_root(place_);
