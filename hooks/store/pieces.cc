@@ -4,38 +4,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <sstream>
 
 #include "hooks/job/job_directory.h"
 #include "hooks/job/near_directory.h"
+#include "hooks/store/hex_hash.h"
 
 namespace shadowib {
 namespace {
 
 constexpr std::size_t kStep = 1 << 20;
-
-class Hash {
- public:
-  Hash() : state_(XXH3_createState(), XXH3_freeState) { XXH3_128bits_reset(state_.get()); }
-  void add(const char* data, std::size_t bytes) { XXH3_128bits_update(state_.get(), data, bytes); }
-  std::string hex() const {
-    const XXH128_hash_t hash = XXH3_128bits_digest(state_.get());
-    char digits[33];
-    std::snprintf(digits, sizeof(digits), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                  static_cast<unsigned long long>(hash.low64));
-    return digits;
-  }
-
- private:
-  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state_;
-};
 
 std::string path_of(const NearSetId& set, const std::string& file) {
   return near_set_path(set.place, set.job, set.set_id) + "/" + file;
@@ -60,12 +41,12 @@ Status write_all(int fd, const char* data, std::size_t bytes, const std::string&
 }
 
 Status fill(int fd, const Piece& piece, const PieceSource& source, const std::string& path) {
-  Hash hash;
+  HexHash hash;
   std::vector<char> buffer(std::min<std::uint64_t>(kStep, std::max<std::uint64_t>(piece.bytes, 1)));
   for (std::uint64_t left = piece.bytes; left > 0;) {
     const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
     SHADOWIB_TRY(source(buffer.data(), part));
-    hash.add(buffer.data(), part);
+    hash.add({buffer.data(), part});
     SHADOWIB_TRY(write_all(fd, buffer.data(), part, path));
     left -= part;
   }
@@ -104,13 +85,13 @@ Status check_piece(const NearSetId& set, const Piece& piece) {
   int fd = -1;
   std::uint64_t bytes = 0;
   SHADOWIB_TRY(open_piece(set, piece.file, &fd, &bytes));
-  Hash hash;
+  HexHash hash;
   std::vector<char> buffer(kStep);
   ssize_t got = 0;
   while (bytes == piece.bytes && (got = ::read(fd, buffer.data(), buffer.size())) != 0) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) break;
-    hash.add(buffer.data(), static_cast<std::size_t>(got));
+    hash.add({buffer.data(), static_cast<std::size_t>(got)});
   }
   const int error = errno;
   ::close(fd);

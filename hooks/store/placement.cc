@@ -1,23 +1,12 @@
 #include "hooks/store/placement.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
-#include <cstdio>
 #include <stdexcept>
 
+#include "hooks/store/hex_hash.h"
 #include "shadowib/base/json_value.h"
 
 namespace shadowib {
 namespace {
-
-std::string sum_of(const std::string& text) {
-  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  char digits[33];
-  std::snprintf(digits, sizeof(digits), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return digits;
-}
 
 Json to_json(const SetPlacement& placement) {
   Json json{{"store", placement.store.text()}, {"place", placement.place}, {"pieces", Json::array()}};
@@ -54,7 +43,7 @@ const PlacedPiece* SetPlacement::find(std::string_view file) const {
 
 std::string encode_placement(const SetPlacement& placement) {
   const Json json = to_json(placement);
-  return Json({{"format", kPlacementFormat}, {"placement", json}, {"xxh3", sum_of(json.dump())}}).dump(2) + "\n";
+  return Json({{"format", kPlacementFormat}, {"placement", json}, {"xxh3", hex_hash(json.dump())}}).dump(2) + "\n";
 }
 
 Status decode_placement(std::string_view json, const std::string& name, SetPlacement* placement) {
@@ -65,7 +54,7 @@ Status decode_placement(std::string_view json, const std::string& name, SetPlace
     if (format != kPlacementFormat)
       return Status::of(Code::kVersion, 0, "set %.200s has placement format %d, this shadowib reads %d", name.c_str(),
                         format, kPlacementFormat);
-    if (sum_of(parsed.at("placement").dump()) != parsed.at("xxh3").get<std::string>())
+    if (hex_hash(parsed.at("placement").dump()) != parsed.at("xxh3").get<std::string>())
       throw std::runtime_error("its checksum does not agree");
     from_json(parsed.at("placement"), placement);
   } catch (const std::exception& error) {

@@ -6,9 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
+#include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
@@ -17,6 +15,7 @@
 #include "hooks/job/job_directory.h"
 #include "hooks/job/near_directory.h"
 #include "hooks/store/files.h"
+#include "hooks/store/hex_hash.h"
 #include "hooks/store/keeper_client.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
@@ -26,14 +25,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kSet[] = "0123456789abcdef0123456789abcdef";
-
-std::string hash_of(const std::string& text) {
-  const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-  char digits[33];
-  std::snprintf(digits, sizeof(digits), "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
-                static_cast<unsigned long long>(hash.low64));
-  return digits;
-}
 
 // One keeper, and two places: as of two hosts.
 class KeeperTest : public testing::Test {
@@ -47,7 +38,7 @@ class KeeperTest : public testing::Test {
     fs::create_directories(there_.place = top_ + "/there");
     write_key(std::string(32, 'k'));
     for (int i = 0; i < 300000; ++i) content_ += static_cast<char>(i * 7 + i / 1000);
-    piece_ = {"member-0.img", content_.size(), hash_of(content_)};
+    piece_ = {"member-0.img", content_.size(), hex_hash(content_)};
     options_ = {.directory = directory(), .job = "job", .wanted = [this] { return wanted_.load() != 0; }};
     options_.turn_ms = 20;
     options_.collect = [](bool dry_run, std::vector<std::string>* removed) {

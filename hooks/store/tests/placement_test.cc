@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "hooks/store/hex_hash.h"
+
 namespace shadowib {
 namespace {
 
@@ -35,6 +37,16 @@ TEST(Placement, EveryAlteredByteIsNoticed) {
   }
   for (std::size_t length = 0; length + 2 < good.size(); ++length)
     EXPECT_EQ(decode_placement(good.substr(0, length), "set", &back).code(), Code::kCorrupt) << length;
+}
+
+// As xxhsum -H2 prints it, in parts or at once.
+TEST(HexHash, IsXxh3) {
+  EXPECT_EQ(hex_hash(""), "99aa06d3014798d86001c324468d497f");
+  HexHash hash;
+  hash.add("pie");
+  hash.add("ce");
+  EXPECT_EQ(hash.hex(), hex_hash("piece"));
+  EXPECT_NE(hash.hex(), hex_hash("peice"));
 }
 
 TEST(Placement, AnotherFormatIsNamed) {
