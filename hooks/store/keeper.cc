@@ -25,7 +25,7 @@
 namespace shadowib {
 namespace {
 
-constexpr int kMostPeers = 64;
+constexpr std::uint32_t kMostPeers = 64;
 constexpr std::int64_t kProofNs = 5'000'000'000, kIdleNs = 600'000'000'000, kTransferNs = 3600'000'000'000;
 constexpr std::uint32_t kTurnsBetweenLooks = 5;
 
@@ -126,7 +126,10 @@ class Keeper {
     SHADOWIB_TRY(take_lock(path, &found_));
     if (options_.ready) options_.ready();
     for (std::uint32_t turn = 1;; ++turn) {
-      if (::poll(listeners_.data(), listeners_.size(), options_.turn_ms) > 0)
+      // Whoever comes then waits in a listener's queue, until somebody goes.
+      if (const std::uint32_t peers = peers_.load(); peers >= kMostPeers)
+        futex_wait(&peers_, peers, options_.turn_ms * std::int64_t{1'000'000});
+      else if (::poll(listeners_.data(), listeners_.size(), options_.turn_ms) > 0)
         for (const pollfd& listener : listeners_)
           if ((listener.revents & POLLIN) != 0) take(listener.fd);
       if (turn % kTurnsBetweenLooks != 0) continue;
@@ -185,10 +188,6 @@ class Keeper {
   void take(int listener) {
     const int fd = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
-    if (peers_.load() >= kMostPeers) {
-      ::close(fd);  // it tries again, or is a stranger
-      return;
-    }
     ++peers_;
     std::thread([this, fd] {
       serve(fd);

@@ -76,6 +76,15 @@ class KeeperTest : public testing::Test {
     std::string content;
     return read_file(path(set), &content).ok() ? content : "";
   }
+  int connect_stranger() {
+    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(keeper_.addresses.back().port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    return fd;
+  }
   std::int64_t soon() { return monotonic_ns() + 10'000'000'000; }
 
   std::string top_, content_;
@@ -157,18 +166,26 @@ TEST_F(KeeperTest, WhoDoesNotKnowTheKeyGetsNothing) {
   EXPECT_TRUE(ask_what_is_good(directory(), keeper_, here_, {piece_}, soon(), &good).ok());
   // Bytes that are no greeting, and no bytes.
   for (const char* words : {"GET / HTTP/1.1\r\nHost: somebody\r\n\r\nand more than forty bytes of it", ""}) {
-    const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<std::uint16_t>(keeper_.addresses.back().port));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(::connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+    const int fd = connect_stranger();
     ASSERT_EQ(::send(fd, words, std::strlen(words), MSG_NOSIGNAL), static_cast<ssize_t>(std::strlen(words)));
     ::shutdown(fd, SHUT_WR);
     char answer[100];
     EXPECT_LE(::recv(fd, answer, sizeof(answer), 0), 0);
     ::close(fd);
   }
+}
+
+// The keeper serves 64 at a time. It drops a stranger that proves nothing after 5 s.
+TEST_F(KeeperTest, WhoComesWhenItIsFullWaitsForAPlace) {
+  std::vector<int> strangers;
+  for (int i = 0; i < 64; ++i) strangers.push_back(connect_stranger());
+  const int last = connect_stranger();
+  const std::string hello = std::string("SIBK\1\0\0\0", 8) + std::string(32, 'n');
+  ASSERT_EQ(::send(last, hello.data(), hello.size(), MSG_NOSIGNAL), static_cast<ssize_t>(hello.size()));
+  char answer[40];
+  EXPECT_EQ(::recv(last, answer, sizeof(answer), MSG_WAITALL), static_cast<ssize_t>(sizeof(answer)));
+  for (const int fd : strangers) ::close(fd);
+  ::close(last);
 }
 
 // Established connections of a port on either end, by the timers that the kernel has for them.
