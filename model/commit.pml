@@ -124,10 +124,7 @@ inline remove_older(new) {
   do
   :: old < ATTEMPTS && MAY_GO(old, new) ->
      FOUND(!job_runs, "found: an old set that goes after a loss\n");
-     d_step {
-       committed[old] = 0; /* hidden first, so that no list shows half of it */
-       survived = survived && new != NONE
-     };
+     committed[old] = 0; /* hidden first, so that no list shows half of it */
      d_step {
        remove_pieces(old);
        old++
