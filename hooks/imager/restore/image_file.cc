@@ -116,9 +116,10 @@ class Reader {
     if (offset_ + total > file_bytes_) return corrupt(offset_, "the file is truncated within a record");
     const auto type = static_cast<RecordType>(h.type);
     const bool pages = type == RecordType::kPages;
+    const bool read_later = pages && total > kPage;  // guard regions have no pages, and are not read again
     if (total > (pages ? (kPagesPerRecord + 1) * kPage : kMaxTableBytes))
       return corrupt(offset_, "a record is larger than allowed");
-    if (!pages || everything_) {
+    if (!read_later || everything_) {
       buffer_.resize(total);
       SHADOWIB_TRY(fetch(offset_ + kPage, buffer_.data() + kPage, total - kPage));
       if (h.payload_xxh3 != XXH3_64bits(buffer_.data() + sizeof(h), total - sizeof(h)))

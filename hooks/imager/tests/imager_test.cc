@@ -368,31 +368,51 @@ TEST_F(Imager, RefusesAnotherLayoutOfTheMailbox) {
   EXPECT_EQ(outcome.text.find("restored"), std::string::npos) << outcome.text;
 }
 
+class DamagedPages : public Imager {
+ protected:
+  std::vector<PageBatch> batches_with(std::uint32_t flags) {
+    LoadedImage loaded;
+    const int fd = ::open(image().c_str(), O_RDONLY | O_CLOEXEC);
+    const Status status = load_image(fd, image(), ReadDepth::kTables, &loaded);
+    EXPECT_TRUE(status.ok()) << status.text();
+    ::close(fd);
+    std::erase_if(loaded.batches, [flags](const PageBatch& b) { return b.flags != flags; });
+    return loaded.batches;
+  }
+  // Flips a bit at `at`, which belongs to a record, and expects a restart to name the record.
+  void expect_refused(std::uint64_t at, const PageBatch& record) {
+    ChangedImage bytes(image());
+    *bytes.at(at) ^= 0x10;
+    bytes.write();
+    const Outcome outcome = restart();
+    EXPECT_EQ(outcome.status, 100 + static_cast<int>(Code::kCorrupt)) << at << outcome.text;
+    EXPECT_NE(outcome.text.find("is damaged at byte " + std::to_string(record.record_offset)), std::string::npos)
+        << at << outcome.text;
+    EXPECT_EQ(outcome.text.find("restored"), std::string::npos) << at << outcome.text;
+    *bytes.at(at) ^= 0x10;
+    bytes.write();
+  }
+};
+
 // Each record of pages is checked where it is read, and nobody runs before all are.
-TEST_F(Imager, RefusesDamagedContent) {
+TEST_F(DamagedPages, AreRefused) {
   ASSERT_EQ(save("threads").status, kSaved);
-  LoadedImage loaded;
-  const int fd = ::open(image().c_str(), O_RDONLY | O_CLOEXEC);
-  ASSERT_TRUE(load_image(fd, image(), ReadDepth::kTables, &loaded).ok());
-  ::close(fd);
-  std::vector<PageBatch> batches;
-  for (const PageBatch& b : loaded.batches)
-    if (b.flags == 0 && b.page_count > 0) batches.push_back(b);
+  const std::vector<PageBatch> batches = batches_with(0);
   ASSERT_FALSE(batches.empty());
   for (const PageBatch* b : {&batches.front(), &batches.back()})
-    for (const std::uint64_t at :
-         {b->record_offset + kPage - 1, b->record_offset + kPage * (1 + b->page_count) - 1}) {
-      ChangedImage bytes(image());
-      *bytes.at(at) ^= 1;
-      bytes.write();
-      const Outcome outcome = restart();
-      EXPECT_EQ(outcome.status, 100 + static_cast<int>(Code::kCorrupt)) << outcome.text;
-      EXPECT_NE(outcome.text.find("is damaged at byte " + std::to_string(b->record_offset)), std::string::npos)
-          << outcome.text;
-      EXPECT_EQ(outcome.text.find("restored"), std::string::npos) << outcome.text;
-      *bytes.at(at) ^= 1;
-      bytes.write();
-    }
+    for (const std::uint64_t at : {b->record_offset + kPage - 1, b->record_offset + kPage * (1 + b->page_count) - 1})
+      expect_refused(at, *b);
+  EXPECT_EQ(restart().status, kRight);
+}
+
+// A record of guard regions has no content to be read later: a wrong address would hide a page of the program.
+TEST_F(DamagedPages, AreRefusedWhereGuardRegionsAre) {
+  ASSERT_EQ(save("mapping_states").status, kSaved);
+  const std::vector<PageBatch> batches = batches_with(kPagesGuard);
+  if (batches.empty()) GTEST_SKIP() << "this kernel has no guard regions, or does not tell of them";
+  const std::uint64_t runs = batches[0].record_offset + sizeof(RecordHeader) + sizeof(PagesHeader);
+  expect_refused(runs + 1, batches[0]);  // bit 12 of the first address
+  expect_refused(batches[0].record_offset + kPage - 1, batches[0]);
   EXPECT_EQ(restart().status, kRight);
 }
 
