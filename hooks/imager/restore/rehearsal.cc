@@ -311,7 +311,8 @@ std::uint64_t data_bytes(const LoadedImage& image) {
   std::vector<bool> counts(image.mappings.size());
   for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = (image.mappings[i].protection & PROT_WRITE) != 0;
   for (const PageBatch& b : image.batches)
-    if ((b.flags & (kPagesGuard | kPagesClean)) == 0) counts[b.mapping] = true;
+    for (std::uint32_t i = 0; (b.flags & (kPagesGuard | kPagesClean)) == 0 && i < b.run_count; ++i)
+      counts[image.runs[b.first_run + i].mapping] = true;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < counts.size(); ++i)
     if (const MappingRecord& r = image.mappings[i]; counts[i] && (r.flags & (MAP_SHARED | MAP_GROWSDOWN)) == 0)

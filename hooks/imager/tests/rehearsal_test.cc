@@ -366,10 +366,13 @@ TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
   expect(RehearsedStep::kReady, "memory", "MiB saved", limits);
   image().mappings.front().protection = PROT_READ | PROT_WRITE;
   expect(RehearsedStep::kRefused, "memory", "RLIMIT_DATA", limits);
-  // One that is filled may be written to until then.
+  // One that is filled may be written to until then, be it the first of its record or not.
   image().mappings.front().protection = PROT_READ;
-  image().batches.push_back({0, 0, 0, 1, 1});
+  std::vector<LoadedRun> runs{{image().mappings[1].start, kPage, 1}, {first.start, kPage, 0}};
+  runs.swap(image().runs);
+  image().batches.push_back({0, 0, 1, 2, 2});
   expect(RehearsedStep::kRefused, "memory", "RLIMIT_DATA", limits);
+  image().runs.swap(runs);
   image().batches.swap(batches);
   image().mappings.front() = first;
   limits = kPlenty;
