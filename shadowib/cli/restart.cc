@@ -47,9 +47,8 @@ constexpr char kRestartExamples[] =
     "  shadowib restart demo.0003 --members 0-3     on one machine, and --members 4-7 on another\n"
     "  shadowib restart demo.0003 --files roll-back files as long as they were at the checkpoint\n"
     "  mpirun -np 8 shadowib restart demo.0003      members spread over the launcher's ranks, as srun's too\n\n"
-    "Every byte of the set is verified first. Signals sent to the command reach the processes. A line per process "
-    "tells\n"
-    "how it ended; the exit code is 0 if all exited 0, 20 if one of them did not.\n";
+    "No process goes on before every byte of its image is checked. Signals sent to the command reach the processes.\n"
+    "A line per process tells how it ended; the exit code is 0 if all exited 0, 20 if one of them did not.\n";
 
 template <std::size_t N>
 Status copy_text(const std::string& from, const char* what, char (&to)[N]) {
