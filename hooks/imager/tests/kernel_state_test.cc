@@ -254,26 +254,31 @@ std::vector<std::string> refused_scenarios() {
 INSTANTIATE_TEST_SUITE_P(All, Refused, testing::ValuesIn(refused_scenarios()),
                          [](const auto& info) { return info.param; });
 
+// Runs body() in a child, which ends with its result. kSkipped: for the reason `missing`.
+void in_a_child(const char* missing, const std::function<int()>& body) {
+  const pid_t pid = ::fork();
+  if (pid == 0) ::syscall(SYS_exit_group, body());
+  int status = 0;
+  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
+  if (missing != nullptr && WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << missing;
+  EXPECT_EQ(status, kRight);
+}
+
 // A filter that was there when the process was started is the place's.
 TEST(Place, ItsFilterIsNobodysSandbox) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
+  in_a_child(nullptr, [] {
     const bool filtered = allow_all();
     note_place();
     const bool accepted = judge_threads().ok();
     const bool more = allow_all();
     const Status status = judge_threads();
-    ::syscall(SYS_exit_group, filtered && accepted && more && status.code() == Code::kRefused ? kRight : kWrong);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-  EXPECT_EQ(status, 0);
+    return filtered && accepted && more && status.code() == Code::kRefused ? kRight : kWrong;
+  });
 }
 
 // Filters of containers deny kcmp(2).
 TEST(Place, ItsFilterHidesNoDirectoryOfAThread) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
+  in_a_child(nullptr, [] {
     sock_filter deny[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_kcmp, 0, 1),
                           BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
@@ -287,11 +292,8 @@ TEST(Place, ItsFilterHidesNoDirectoryOfAThread) {
         !in_a_thread([] { return ::unshare(CLONE_FS) == 0 && ::chdir("/proc/self") == 0; }, "moved").empty();
     const Status status = judge_threads();
     const bool named = std::strstr(status.text(), "working directory of its own") != nullptr;
-    ::syscall(SYS_exit_group, filtered && accepted && moved && named ? kRight : kWrong);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-  EXPECT_EQ(status, 0);
+    return filtered && accepted && moved && named ? kRight : kWrong;
+  });
 }
 
 // Threads are told from their makers by their age, which the kernel counts in hundredths of a second.
@@ -306,8 +308,7 @@ void let_a_tick_pass() {
 
 // Of a thread that has ended, unless one that it has made lives.
 TEST(Refused, NoLongerOnceItsThreadHasEnded) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
+  in_a_child("this kernel has no Landlock", [] {
     const auto confined_says = [](bool makes_a_thread) {
       bool confined = false;
       let_a_tick_pass();
@@ -321,18 +322,13 @@ TEST(Refused, NoLongerOnceItsThreadHasEnded) {
     };
     const bool ended = confined_says(false).empty();
     const bool heir = confined_says(true).find("Landlock") != std::string::npos;
-    ::syscall(SYS_exit_group, ended && heir ? kRight : kWrong);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this kernel has no Landlock";
-  EXPECT_EQ(status, 0);
+    return ended && heir ? kRight : kWrong;
+  });
 }
 
 // Its memory is the parent's until it executes a program or ends, and its state is its own.
 TEST(Refused, NotForAChildOfVfork) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
+  in_a_child("this kernel has no Landlock", [] {
     int confined = 1;
     const pid_t child = ::vfork();
     if (child == 0) ::_exit(confine() && ::prctl(PR_SET_TSC, PR_TSC_SIGSEGV) == 0 ? 0 : 1);
@@ -341,18 +337,13 @@ TEST(Refused, NotForAChildOfVfork) {
     const bool accepted = judge_threads().ok();
     // The thread itself.
     const bool refused = ::prctl(PR_SET_TSC, PR_TSC_SIGSEGV) == 0 && !judge_threads().ok();
-    ::syscall(SYS_exit_group, accepted && refused ? kRight : kWrong);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this kernel has no Landlock";
-  EXPECT_EQ(status, 0);
+    return accepted && refused ? kRight : kWrong;
+  });
 }
 
 // A child has the state of the thread that forked it, and not that of others.
 TEST(Refused, WhatAForkedChildHas) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
+  in_a_child("this kernel has no Landlock", [] {
     const auto child_is_accepted = [] {
       const pid_t child = ::fork();
       if (child == 0) ::syscall(SYS_exit_group, judge_threads().ok() ? 0 : 1);
@@ -370,18 +361,13 @@ TEST(Refused, WhatAForkedChildHas) {
       for (;;) ::pause();
     }).detach();
     while (step == 0) ::sched_yield();
-    ::syscall(SYS_exit_group, !of_the_confined && child_is_accepted() && !judge_threads().ok() ? kRight : kWrong);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this kernel has no Landlock";
-  EXPECT_EQ(status, 0);
+    return !of_the_confined && child_is_accepted() && !judge_threads().ok() ? kRight : kWrong;
+  });
 }
 
 // The kernel lists them before the capabilities.
 TEST(Refused, CapabilitiesOfAThreadBehindManyGroups) {
-  const pid_t pid = ::fork();
-  if (pid == 0) {
+  in_a_child("this user is not allowed to", [] {
     std::vector<gid_t> groups(10'000);
     for (std::size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<gid_t>(1'000'000 + i);
     if (::setgroups(groups.size(), groups.data()) != 0) ::syscall(SYS_exit_group, kSkipped);
@@ -389,12 +375,8 @@ TEST(Refused, CapabilitiesOfAThreadBehindManyGroups) {
     const bool accepted = judge_threads().ok();
     const bool dropped = !in_a_thread(drop_capability, "capabilities").empty();
     const bool named = std::strstr(judge_threads().text(), "effective capabilities") != nullptr;
-    ::syscall(SYS_exit_group, accepted && dropped && named ? kRight : kWrong);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(pid, &status, 0), pid);
-  if (WIFEXITED(status) && WEXITSTATUS(status) == kSkipped) GTEST_SKIP() << "this user is not allowed to";
-  EXPECT_EQ(status, 0);
+    return accepted && dropped && named ? kRight : kWrong;
+  });
 }
 
 // A thread that has ended gives up its directories and descriptors before it leaves the list. The first thread stays
