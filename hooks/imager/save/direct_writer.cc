@@ -129,10 +129,7 @@ int DirectWriter::await(unsigned at_least) {
 }
 
 int DirectWriter::finish() {
-  while (busy_ > 0) {
-    const int error = await(busy_);
-    if (error_ == 0) error_ = error;
-  }
+  while (busy_ > 0 && error_ == 0) error_ = await(busy_);  // after an error the end of the queue waits
   if (error_ == 0 && reserved_ > offset_)
     if (const long cut = raw::invoke(__NR_ftruncate, fd_, offset_); raw::failed(cut)) error_ = static_cast<int>(-cut);
   return error_;
