@@ -44,7 +44,6 @@ def measure(case: Case, kind: str, count: int, checkpoints: int) -> tuple[float,
     name = f"{kind}{count}"
     log = case.work / f"{name}.log"
     job = Job(case, name, environment={"SHADOWIB_LOG": f"debug:{log}"})
-    job.environment["SHADOWIB_LOG"] = f"debug:{log}"
     program = job.start(name, [case.line.program("ci_many"), kind, str(count)])
     wait_for(f"{count} {kind}", lambda: "ready" in program.text() or program.ended(), 120)
     check("ready" in program.text(), program.text())
