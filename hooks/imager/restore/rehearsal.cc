@@ -92,7 +92,7 @@ Step rehearse_vdso(const OpenedSet& set, const MachineLimits&) {
 
 // --- users, namespaces and pids ---
 
-// As the restorer would set it (restorer.cc, restore_identity); who is privileged may become anybody.
+// As the restorer would set it (restorer/credentials.cc, restore_identity); who is privileged may become anybody.
 Step rehearse_user(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
   std::uint32_t u[3], g[3];
