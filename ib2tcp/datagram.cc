@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "ib2tcp/address_handle.h"
+#include "ib2tcp/as_adapter.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
@@ -53,6 +54,7 @@ bool place_first(Sink* sink, const char* from, std::size_t bytes) {
     iovec& part = sink->parts[sink->at];
     const std::size_t n = std::min(bytes, part.iov_len);
     if (from != nullptr) {
+      const AsAdapter unseen;
       if (!sink->careful)
         std::memcpy(part.iov_base, from, n);
       else if (!write_carefully(part.iov_base, from, n))

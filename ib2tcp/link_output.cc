@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "ib2tcp/as_adapter.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/pinned.h"
@@ -108,6 +109,7 @@ bool Link::append(Frame& frame) {
   const bool is_small = frame.bytes <= traits_.copy_limit;
   std::size_t bytes = sizeof(FrameHeader);
   if (is_small && frame.bytes != 0) {
+    const AsAdapter unseen;
     char* to = begun_ + sizeof(FrameHeader);
     for (int i = 0; i < frame.count; to += frame.parts[i].iov_len, ++i)
       std::memcpy(to, frame.parts[i].iov_base, frame.parts[i].iov_len);
@@ -172,6 +174,7 @@ bool Link::copy_body(bool careful) {
   std::unique_ptr<char[]> copy(new (std::nothrow) char[bytes]);
   if (copy == nullptr) return false;
   std::size_t at = 0;
+  const AsAdapter unseen;
   for (int i = body_at_; i < body_count_; ++i) {
     if (!careful)
       std::memcpy(copy.get() + at, body_[i].iov_base, body_[i].iov_len);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ib2tcp/as_adapter.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
@@ -228,11 +229,13 @@ void Qp::begin_atomic(const FrameHeader& header) {
   }
   if (found.careful) {
     // Executed, under the engine's lock as all of them. The program itself cannot get at the memory.
-  } else if (header.opcode == Opcode::kFetchAdd) {
-    before = __atomic_fetch_add(target, header.operand1, __ATOMIC_SEQ_CST);
   } else {
+    const AsAdapter unseen;
     before = header.operand1;
-    __atomic_compare_exchange_n(target, &before, header.operand2, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+    if (header.opcode == Opcode::kFetchAdd)
+      before = __atomic_fetch_add(target, header.operand1, __ATOMIC_SEQ_CST);
+    else
+      __atomic_compare_exchange_n(target, &before, header.operand2, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   }
   results_[next_result_++ % kMaxRdAtomic] = {header.seq, true, before};
   executed_one(0);

@@ -5,7 +5,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 from results import Result
-from steps import LOGS, ROOT, Steps
+from steps import LOGS, Steps
 
 # A GoogleTest program that skips a case passes as a whole: "[  SKIPPED ] Suite.Case (0 ms)", the reason two lines above.
 GTEST_SKIP = re.compile(r"^\[ {2}SKIPPED \] (\S+) \(\d+ ms\)$")
@@ -92,8 +92,7 @@ def sanitizer_environment(preset: str) -> dict:
                                  "quarantine_size_mb=16",
                  "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"},
         # A process may end while its threads run: an aborted rank does.
-        "tsan": {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=7:report_thread_leaks=0:"
-                                 f"suppressions={ROOT / 'ci' / 'tsan_suppressions'}"},
+        "tsan": {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=7:report_thread_leaks=0"},
     }
     return {name: os.environ.get(name, value) for name, value in settings.get(preset, {}).items()}
 

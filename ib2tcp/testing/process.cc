@@ -229,13 +229,3 @@ Process::~Process() {
 }
 
 }  // namespace shadowib::ib2tcp::testing
-
-// Messages move between the memories of two "processes" of one test, and the order that gives is carried by sockets
-// and rings, which ThreadSanitizer cannot follow. Only the functions that copy payload are excused.
-extern "C" __attribute__((visibility("default"))) const char* __tsan_default_suppressions();
-extern "C" const char* __tsan_default_suppressions() {
-  return "race:tcp_stream.cc\nrace:byte_ring.h\nrace:Link::feed_sink\nrace:Link::append\nrace:Qp::begin_atomic\n";
-}
-
-extern "C" __attribute__((visibility("default"))) const char* __tsan_default_options();
-extern "C" const char* __tsan_default_options() { return "history_size=7"; }  // or the copying function is forgotten

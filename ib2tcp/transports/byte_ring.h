@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "ib2tcp/as_adapter.h"
 #include "ib2tcp/copy_in_order.h"
 
 namespace shadowib::ib2tcp {
@@ -48,6 +49,7 @@ class RingProducer {
         if (room == 0) return publish(total);
         std::size_t at = static_cast<std::size_t>(produced_ & (bytes_ - 1));
         std::size_t n = std::min({left, room, bytes_ - at, kRingStepBytes});
+        const AsAdapter unseen;
         std::memcpy(data_ + at, from, n);
         produced_ += n;
         from += n;

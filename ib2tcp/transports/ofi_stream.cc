@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ib2tcp/as_adapter.h"
 #include "ib2tcp/copy_in_order.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/transports/ofi_library.h"
@@ -150,6 +151,7 @@ ssize_t OfiStream::writev(const iovec* parts, int count) {
     int from = at;
     while (from < count && filled < kOfiMessageBytes) {
       const std::size_t n = std::min(parts[from].iov_len - from_offset, kOfiMessageBytes - filled);
+      const AsAdapter unseen;
       std::memcpy(buffer.data + filled, static_cast<const char*>(parts[from].iov_base) + from_offset, n);
       filled += n;
       from_offset += n;

@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include "ib2tcp/as_adapter.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/transport.h"
 
@@ -33,10 +34,12 @@ class TcpStream final : public Stream {
     msghdr message{};
     message.msg_iov = const_cast<iovec*>(parts);
     message.msg_iovlen = static_cast<std::size_t>(count);
+    const AsAdapter unseen;
     return result(::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT));
   }
 
   ssize_t readv(const iovec* parts, int count) override {
+    const AsAdapter unseen;
     ssize_t n;
     if (count == 1) {
       n = ::recv(fd_, parts[0].iov_base, parts[0].iov_len, MSG_DONTWAIT);
