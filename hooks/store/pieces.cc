@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <sstream>
 
 #include "hooks/job/job_directory.h"
 #include "hooks/job/near_directory.h"
@@ -40,30 +39,23 @@ Status write_all(int fd, const char* data, std::size_t bytes, const std::string&
   return {};
 }
 
-Status fill(int fd, const Piece& piece, const PieceSource& source, const std::string& path) {
+// *piece gets its hash if it has none.
+Status fill(int fd, const PieceSource& source, const std::string& path, Piece* piece) {
   HexHash hash;
-  std::vector<char> buffer(std::min<std::uint64_t>(kStep, std::max<std::uint64_t>(piece.bytes, 1)));
-  for (std::uint64_t left = piece.bytes; left > 0;) {
+  std::vector<char> buffer(std::min<std::uint64_t>(kStep, std::max<std::uint64_t>(piece->bytes, 1)));
+  for (std::uint64_t left = piece->bytes; left > 0;) {
     const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
     SHADOWIB_TRY(source(buffer.data(), part));
     hash.add({buffer.data(), part});
     SHADOWIB_TRY(write_all(fd, buffer.data(), part, path));
     left -= part;
   }
-  if (hash.hex() != piece.xxh3) return another_hash(path);
+  if (piece->xxh3 == kNoHash) piece->xxh3 = hash.hex();
+  if (hash.hex() != piece->xxh3) return another_hash(path);
   return ::fsync(fd) == 0 ? Status() : io(errno, "sync", path);
 }
 
 }  // namespace
-
-bool valid_piece_name(const std::string& name) {
-  return !name.empty() && name[0] != '.' && name.size() < 200 && name.find('/') == std::string::npos &&
-         name.find_first_of(" :\n") == std::string::npos && name != kNearHome;
-}
-
-bool valid_set_id(const std::string& set_id) {
-  return set_id.size() == 32 && set_id.find_first_not_of("0123456789abcdef") == std::string::npos;
-}
 
 Status open_piece(const NearSetId& set, const std::string& file, int* fd, std::uint64_t* bytes) {
   const std::string path = path_of(set, file);
@@ -101,39 +93,35 @@ Status check_piece(const NearSetId& set, const Piece& piece) {
 
 Status write_piece(const NearSetId& set, const std::string& directory, const Piece& piece,
                    const PieceSource& source) {
+  Piece known = piece;
+  return write_new_piece(set, directory, source, &known);
+}
+
+Status read_range(int fd, std::uint64_t offset, char* to, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd, to, bytes, static_cast<off_t>(offset));
+    if (got == 0) return Status(Code::kCorrupt, 0, "the piece became shorter");
+    if (got < 0 && errno != EINTR)
+      return Status::of(Code::kIo, errno, "cannot read the piece: %s", std::strerror(errno));
+    if (got < 0) continue;
+    to += got, bytes -= static_cast<std::size_t>(got), offset += static_cast<std::uint64_t>(got);
+  }
+  return {};
+}
+
+Status write_new_piece(const NearSetId& set, const std::string& directory, const PieceSource& source, Piece* piece) {
   int home = -1;
   SHADOWIB_TRY(make_near_set(set.place, set.job, set.set_id, directory, &home));
-  const std::string path = path_of(set, piece.file), part = "." + piece.file + ".part-" + random_hex(4);
+  const std::string path = path_of(set, piece->file), part = "." + piece->file + ".part-" + random_hex(4);
   const int fd = ::openat(home, part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-  Status status = fd < 0 ? io(errno, "create", path) : fill(fd, piece, source, path);
+  Status status = fd < 0 ? io(errno, "create", path) : fill(fd, source, path, piece);
   if (fd >= 0) ::close(fd);
-  if (status.ok() && ::renameat(home, part.c_str(), home, piece.file.c_str()) != 0) status = io(errno, "write", path);
+  if (status.ok() && ::renameat(home, part.c_str(), home, piece->file.c_str()) != 0)
+    status = io(errno, "write", path);
   if (!status.ok()) ::unlinkat(home, part.c_str(), 0);
   ::close(home);
   SHADOWIB_TRY(status);
   return sync_near_set(set.place, set.job, set.set_id);
-}
-
-std::string encode_pieces(const std::vector<Piece>& pieces) {
-  std::string text;
-  for (const Piece& piece : pieces)
-    text += (text.empty() ? "" : " ") + piece.file + ":" + std::to_string(piece.bytes) + ":" + piece.xxh3;
-  return text;
-}
-
-Status decode_pieces(const std::string& text, std::vector<Piece>* pieces) {
-  std::istringstream words(text);
-  for (std::string word; words >> word;) {
-    const std::size_t first = word.find(':'), second = word.find(':', first + 1);
-    Piece piece;
-    if (second != std::string::npos) {
-      piece = {word.substr(0, first), std::strtoull(word.c_str() + first + 1, nullptr, 10), word.substr(second + 1)};
-    }
-    if (!valid_piece_name(piece.file) || !valid_set_id(piece.xxh3))
-      return Status::of(Code::kVersion, 0, "'%.100s' is no piece of a set", word.c_str());
-    pieces->push_back(std::move(piece));
-  }
-  return {};
 }
 
 }  // namespace shadowib

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/store/piece.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -13,12 +14,6 @@ namespace shadowib {
 // A set's directory on a host.
 struct NearSetId {
   std::string place, job, set_id;
-};
-
-struct Piece {
-  std::string file;  // a plain name
-  std::uint64_t bytes = 0;
-  std::string xxh3;  // 32 hex digits, XXH3-128 of the content
 };
 
 // Opens a piece for reading; the descriptor is the caller's. kNotFound: it is not on this host. kPermission as
@@ -32,13 +27,10 @@ using PieceSource = std::function<Status(char* to, std::size_t bytes)>;
 // Writes a piece under another name, checks its hash, syncs it, and gives it its name: it is there whole and right,
 // or as it was. `directory`: the checkpoint directory that the set belongs to. kCorrupt: another hash.
 Status write_piece(const NearSetId& set, const std::string& directory, const Piece& piece, const PieceSource& source);
+// Does as write_piece(). A hash that is kNoHash is set to the content's.
+Status write_new_piece(const NearSetId& set, const std::string& directory, const PieceSource& source, Piece* piece);
 
-// "name:bytes:xxh3" with blanks between, as messages have it.
-std::string encode_pieces(const std::vector<Piece>& pieces);
-// kVersion: no such list, or a name that leads elsewhere.
-Status decode_pieces(const std::string& text, std::vector<Piece>* pieces);
-// A file of a set: no path, nothing hidden, and not the link to its home.
-bool valid_piece_name(const std::string& name);
-bool valid_set_id(const std::string& set_id);
+// Reads bytes of a piece that is open, from `offset` on. kCorrupt: it has become shorter.
+Status read_range(int fd, std::uint64_t offset, char* to, std::size_t bytes);
 
 }  // namespace shadowib

@@ -8,19 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "hooks/store/parity_group.h"
 #include "hooks/store/store_spec.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
 
 inline constexpr char kPlacementFile[] = "placement.json";
-inline constexpr int kPlacementFormat = 1;
-
-// A host that has a piece.
-struct PieceHost {
-  std::string id;    // base/this_host.h, at the time of the checkpoint
-  std::string name;  // for people
-};
+// 2 has groups of parities; sets without are written as 1.
+inline constexpr int kPlacementFormat = 2;
 
 struct PlacedPiece {
   std::string file;
@@ -29,10 +25,13 @@ struct PlacedPiece {
 
 struct SetPlacement {
   StoreSpec store;
-  std::string place;  // the directory PLACE on each host; job/near_directory.h has the rest of the path
-  std::vector<PlacedPiece> pieces;
+  std::string place;                // the directory PLACE on each host; job/near_directory.h has the rest of the path
+  std::vector<PlacedPiece> pieces;  // parities, too
+  std::vector<ParityGroup> groups;  // of a store with parity: each image is in one
 
   const PlacedPiece* find(std::string_view file) const;
+  // The group that a piece is in; nullptr: in none.
+  const ParityGroup* group_of(std::string_view file) const;
 };
 
 std::string encode_placement(const SetPlacement& placement);
