@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <sstream>
 #include <thread>
 
 #include "hooks/job/near_directory.h"
@@ -47,9 +48,11 @@ class Service {
     if (operation == "collect") return collect(field_number(request, "dry_run") != 0);
     if (set_.place.empty() || set_.place[0] != '/' || !valid_set_id(set_.set_id))
       return reply(Status(Code::kVersion, 0, "the request names no set"));
-    if (operation == "get") return get(field_text(request, "file"));
+    if (operation == "get") return get(request);
     if (operation == "check") return check(field_text(request, "pieces"));
     if (operation == "pull") return reply(pull(request));
+    if (operation == "hash") return hash(request);
+    if (operation == "make") return make(request);
     if (operation == "drop") return reply(remove_near_set(set_.place, set_.job, set_.set_id));
     return reply(Status::of(Code::kVersion, 0, "the keeper knows no request '%.40s'", operation.c_str()));
   }
@@ -68,14 +71,22 @@ class Service {
     return reply(status, fields);
   }
 
-  Status get(const std::string& file) {
+  // A piece whole, or `bytes` of it from `offset` on.
+  Status get(const Fields& request) {
+    const std::string& file = field_text(request, "file");
     int fd = -1;
-    std::uint64_t bytes = 0;
-    Status status = valid_piece_name(file) ? open_piece(set_, file, &fd, &bytes)
+    std::uint64_t size = 0;
+    Status status = valid_piece_name(file) ? open_piece(set_, file, &fd, &size)
                                            : Status(Code::kVersion, 0, "the request names no piece");
     if (!status.ok()) return reply(status);
+    const std::uint64_t offset = field_number(request, "offset");
+    const std::uint64_t bytes = request.contains("bytes") ? field_number(request, "bytes") : size;
+    if (offset > size || bytes > size - offset) {
+      ::close(fd);
+      return reply(Status::of(Code::kCorrupt, 0, "%.60s is shorter", file.c_str()));
+    }
     status = reply({}, {{"bytes", std::to_string(bytes)}});
-    if (status.ok()) status = peer_.send_file(fd, bytes);
+    if (status.ok()) status = peer_.send_file(fd, offset, bytes);
     ::close(fd);
     return status;
   }
@@ -88,6 +99,44 @@ class Service {
     for (const Piece& piece : pieces)
       if (check_piece(set_, piece).ok()) good += (good.empty() ? "" : " ") + piece.file;
     return reply({}, {{"good", good}});
+  }
+
+  // What the segments of this host's blob hold.
+  Status hash(const Fields& request) {
+    ParityGroup group;
+    SegmentHashes hashes;
+    Status status = decode_group(request, &group);
+    const std::uint64_t row = field_number(request, "row");
+    if (status.ok() && row >= group.hosts.size()) status = Status(Code::kVersion, 0, "the request names no host");
+    if (status.ok()) status = hash_segments(set_, group, static_cast<int>(row), &hashes);
+    std::string text;
+    for (const std::string& hash : hashes) text += (text.empty() ? "" : " ") + hash;
+    return reply(status, {{"hashes", text}});
+  }
+
+  // Makes a piece of a group from those on other hosts.
+  Status make(const Fields& request) {
+    ParityGroup group;
+    std::vector<Piece> pieces;
+    PieceHosts hosts;
+    std::string failed;
+    Status status = decode_group(request, &group);
+    if (status.ok()) status = decode_pieces(field_text(request, "piece"), &pieces);
+    if (status.ok()) status = decode_piece_hosts(field_text(request, "from"), &hosts);
+    if (status.ok() && pieces.size() != 1) status = Status(Code::kVersion, 0, "the request names no piece");
+    if (status.ok())
+      status = make_piece(options_.directory, set_, group, hosts, told_hashes(request, group),
+                          monotonic_ns() + kTransferNs, &pieces.front(), &failed);
+    return reply(status, {{"failed", failed}, {"piece", status.ok() ? encode_pieces(pieces) : ""}});
+  }
+
+  static std::vector<SegmentHashes> told_hashes(const Fields& request, const ParityGroup& group) {
+    std::vector<SegmentHashes> hashes(group.hosts.size());
+    for (std::size_t i = 0; i < hashes.size(); ++i) {
+      std::istringstream words(field_text(request, ("hashes" + std::to_string(i)).c_str()));
+      for (std::string word; words >> word;) hashes[i].push_back(word);
+    }
+    return hashes;
   }
 
   Status pull(const Fields& request) {

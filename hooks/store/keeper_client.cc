@@ -14,18 +14,6 @@ Status of_host(const KeeperInfo& at, const Status& status) {
                                   status.text());
 }
 
-Status open(const std::string& directory, const std::string& job, const KeeperInfo& at, std::int64_t deadline_ns,
-            std::unique_ptr<PeerConnection>* peer) {
-  std::string key;
-  SHADOWIB_TRY(read_job_key(directory, job, &key));
-  std::vector<PeerAddress> addresses;
-  const bool here = at.host == this_host();
-  // Another host has a loopback interface of its own.
-  for (const PeerAddress& address : at.addresses)
-    if (address.host.starts_with("127.") == here) addresses.push_back(address);
-  return PeerConnection::connect(addresses.empty() ? at.addresses : addresses, key, deadline_ns, peer);
-}
-
 Status call(PeerConnection& peer, const Fields& request, Fields* reply) {
   SHADOWIB_TRY(peer.send(request));
   reply->clear();
@@ -51,12 +39,35 @@ Status fetch_piece(PeerConnection& peer, const std::string& directory, const Nea
 
 }  // namespace
 
+Status connect_keeper(const std::string& directory, const std::string& job, const KeeperInfo& at,
+                      std::int64_t deadline_ns, std::unique_ptr<PeerConnection>* peer) {
+  std::string key;
+  SHADOWIB_TRY(read_job_key(directory, job, &key));
+  std::vector<PeerAddress> addresses;
+  const bool here = at.host == this_host();
+  // Another host has a loopback interface of its own.
+  for (const PeerAddress& address : at.addresses)
+    if (address.host.starts_with("127.") == here) addresses.push_back(address);
+  return PeerConnection::connect(addresses.empty() ? at.addresses : addresses, key, deadline_ns, peer);
+}
+
+Status ask_for_range(PeerConnection& peer, const NearSetId& set, const FileRange& range) {
+  Fields request = request_of("get", set), reply;
+  request["file"] = range.file;
+  request["offset"] = std::to_string(range.offset);
+  request["bytes"] = std::to_string(range.bytes);
+  SHADOWIB_TRY(call(peer, request, &reply));
+  return field_number(reply, "bytes") == range.bytes
+             ? Status()
+             : Status::of(Code::kCorrupt, 0, "%.60s is not as long there as it has been", range.file.c_str());
+}
+
 Status fetch_pieces(const std::string& directory, const KeeperInfo& from, const NearSetId& set,
                     const std::vector<Piece>& pieces, std::int64_t deadline_ns) {
   std::unique_ptr<PeerConnection> peer;
   for (const Piece& piece : pieces) {
     if (check_piece(set, piece).ok()) continue;
-    if (peer == nullptr) SHADOWIB_TRY(of_host(from, open(directory, set.job, from, deadline_ns, &peer)));
+    if (peer == nullptr) SHADOWIB_TRY(of_host(from, connect_keeper(directory, set.job, from, deadline_ns, &peer)));
     SHADOWIB_TRY(of_host(from, fetch_piece(*peer, directory, set, piece)));
   }
   return {};
@@ -68,7 +79,7 @@ Status ask_to_pull(const std::string& directory, const KeeperInfo& at, const std
   Fields request = request_of("pull", set), reply;
   request["from"] = from;
   request["pieces"] = encode_pieces(pieces);
-  SHADOWIB_TRY(of_host(at, open(directory, set.job, at, deadline_ns, &peer)));
+  SHADOWIB_TRY(of_host(at, connect_keeper(directory, set.job, at, deadline_ns, &peer)));
   return of_host(at, call(*peer, request, &reply));
 }
 
@@ -78,10 +89,52 @@ Status ask_what_is_good(const std::string& directory, const KeeperInfo& at, cons
   Fields request = request_of("check", set), reply;
   request["pieces"] = encode_pieces(pieces);
   good->clear();
-  SHADOWIB_TRY(of_host(at, open(directory, set.job, at, deadline_ns, &peer)));
+  SHADOWIB_TRY(of_host(at, connect_keeper(directory, set.job, at, deadline_ns, &peer)));
   SHADOWIB_TRY(of_host(at, call(*peer, request, &reply)));
   std::istringstream words(field_text(reply, "good"));
   for (std::string word; words >> word;) good->insert(word);
+  return {};
+}
+
+Status ask_for_hashes(const std::string& directory, const KeeperInfo& at, const NearSetId& set,
+                      const ParityGroup& group, int row, std::int64_t deadline_ns, SegmentHashes* hashes) {
+  std::unique_ptr<PeerConnection> peer;
+  Fields request = request_of("hash", set), reply;
+  encode_group(group, &request);
+  request["row"] = std::to_string(row);
+  SHADOWIB_TRY(of_host(at, connect_keeper(directory, set.job, at, deadline_ns, &peer)));
+  SHADOWIB_TRY(of_host(at, call(*peer, request, &reply)));
+  hashes->clear();
+  std::istringstream words(field_text(reply, "hashes"));
+  for (std::string word; words >> word;) hashes->push_back(word);
+  return hashes->size() == static_cast<std::size_t>(group.shape().segments())
+             ? Status()
+             : of_host(at, Status(Code::kVersion, 0, "it tells of another number of segments"));
+}
+
+Status ask_to_make(const std::string& directory, const KeeperInfo& at, const NearSetId& set, const ParityGroup& group,
+                   const PieceHosts& hosts, const std::vector<SegmentHashes>& hashes, std::int64_t deadline_ns,
+                   Piece* piece, std::string* failed) {
+  std::unique_ptr<PeerConnection> peer;
+  Fields request = request_of("make", set), reply;
+  encode_group(group, &request);
+  request["piece"] = encode_pieces({*piece});
+  request["from"] = encode_piece_hosts(hosts);
+  for (std::size_t i = 0; i < hashes.size(); ++i) {
+    std::string& text = request["hashes" + std::to_string(i)];
+    for (const std::string& hash : hashes[i]) text += (text.empty() ? "" : " ") + hash;
+  }
+  *failed = at.host;
+  SHADOWIB_TRY(of_host(at, connect_keeper(directory, set.job, at, deadline_ns, &peer)));
+  SHADOWIB_TRY(of_host(at, peer->send(request)));
+  SHADOWIB_TRY(of_host(at, peer->receive(&reply)));
+  *failed = field_text(reply, "failed");
+  SHADOWIB_TRY(of_host(at, status_from_fields(reply)));
+  std::vector<Piece> made;
+  if (!decode_pieces(field_text(reply, "piece"), &made).ok() || made.size() != 1 || made[0].file != piece->file ||
+      made[0].bytes != piece->bytes || made[0].xxh3 == kNoHash)
+    return of_host(at, Status(Code::kVersion, 0, "it has made another piece"));
+  *piece = made[0];
   return {};
 }
 
@@ -89,7 +142,7 @@ Status ask_to_drop(const std::string& directory, const KeeperInfo& at, const Nea
                    std::int64_t deadline_ns) {
   std::unique_ptr<PeerConnection> peer;
   Fields reply;
-  SHADOWIB_TRY(of_host(at, open(directory, set.job, at, deadline_ns, &peer)));
+  SHADOWIB_TRY(of_host(at, connect_keeper(directory, set.job, at, deadline_ns, &peer)));
   return of_host(at, call(*peer, request_of("drop", set), &reply));
 }
 
@@ -97,7 +150,7 @@ Status ask_to_collect(const std::string& directory, const std::string& job, cons
                       std::int64_t deadline_ns, std::vector<std::string>* removed) {
   std::unique_ptr<PeerConnection> peer;
   Fields reply;
-  SHADOWIB_TRY(of_host(at, open(directory, job, at, deadline_ns, &peer)));
+  SHADOWIB_TRY(of_host(at, connect_keeper(directory, job, at, deadline_ns, &peer)));
   SHADOWIB_TRY(of_host(at, call(*peer, {{"op", "collect"}, {"dry_run", dry_run ? "1" : "0"}}, &reply)));
   for (const auto& [name, path] : reply)
     if (name.starts_with("removed")) removed->push_back(path);

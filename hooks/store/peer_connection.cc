@@ -123,15 +123,16 @@ Status PeerConnection::receive_bytes(void* to, std::size_t bytes) {
   return {};
 }
 
-Status PeerConnection::send_file(int file, std::uint64_t bytes) {
-  off_t at = 0;
-  while (static_cast<std::uint64_t>(at) < bytes) {
-    const ssize_t n =
-        ::sendfile(fd_, file, &at, std::min<std::uint64_t>(bytes - static_cast<std::uint64_t>(at), 1 << 20));
+Status PeerConnection::send_file(int file, std::uint64_t offset, std::uint64_t bytes) {
+  off_t at = static_cast<off_t>(offset);
+  while (bytes > 0) {
+    const ssize_t n = ::sendfile(fd_, file, &at, std::min<std::uint64_t>(bytes, 1 << 20));
     if (n == 0) return Status(Code::kCorrupt, 0, "the piece became shorter");
-    if (n < 0 && errno == EAGAIN)
+    if (n > 0)
+      bytes -= static_cast<std::uint64_t>(n);
+    else if (errno == EAGAIN)
       SHADOWIB_TRY(wait(POLLOUT));
-    else if (n < 0 && errno != EINTR)
+    else if (errno != EINTR)
       return lost(errno);
   }
   return {};

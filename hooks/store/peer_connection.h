@@ -39,8 +39,8 @@ class PeerConnection {
   Status send(const Fields& fields);
   // kIo: the other side has gone. kVersion: no fields.
   Status receive(Fields* fields);
-  // The next `bytes` of a file, from its start.
-  Status send_file(int file, std::uint64_t bytes);
+  // `bytes` of a file, from `offset` on.
+  Status send_file(int file, std::uint64_t offset, std::uint64_t bytes);
   Status receive_bytes(void* to, std::size_t bytes);
 
  private:

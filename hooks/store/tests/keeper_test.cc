@@ -155,6 +155,146 @@ TEST_F(KeeperTest, PullsFromAKeeperAndLeavesAloneWhatIsRight) {
   EXPECT_NE(std::string(status.text()).find("elsewhere"), std::string::npos) << status.text();
 }
 
+// Three hosts' pieces in one place, which the one keeper serves for all.
+class KeeperParityTest : public KeeperTest {
+ protected:
+  void SetUp() override {
+    KeeperTest::SetUp();
+    group_.losses = 1;
+    for (int h = 0; h < 3; ++h) {
+      ParityGroup::Host& host = group_.hosts.emplace_back();
+      host.host = {this_host(), "h" + std::to_string(h)};
+      const std::string content = content_.substr(static_cast<std::size_t>(h) * 1000, h == 1 ? 5 : 250000);
+      host.images = {{"member-" + std::to_string(h) + ".img", content.size(), hex_hash(content)}};
+      host.parity = {"parity-" + std::to_string(h), 0, kNoHash};
+      save(here_, content, host.images[0].file);
+      from_[host.images[0].file] = this_host();
+    }
+    group_.set_sizes();
+  }
+  void save(const NearSetId& set, const std::string& content, const std::string& file) {
+    piece_.file = file;
+    KeeperTest::save(set, content);
+  }
+  Status make(Piece* piece) {
+    std::vector<SegmentHashes> hashes;
+    for (int h = 0; h < 3; ++h)
+      SHADOWIB_TRY(ask_for_hashes(directory(), keeper_, here_, group_, h, soon(), &hashes.emplace_back()));
+    return ask_to_make(directory(), keeper_, here_, group_, from_, hashes, soon(), piece, &failed_);
+  }
+  void make_parities() {
+    for (ParityGroup::Host& host : group_.hosts) {
+      const Status status = make(&host.parity);
+      ASSERT_TRUE(status.ok()) << status.text();
+    }
+    for (const ParityGroup::Host& host : group_.hosts) from_[host.parity.file] = this_host();
+  }
+  Status mend(Piece piece) {
+    return ask_to_make(directory(), keeper_, here_, group_, from_, {}, soon(), &piece, &failed_);
+  }
+
+  ParityGroup group_;
+  PieceHosts from_;
+  std::string failed_;
+};
+
+TEST_F(KeeperParityTest, MakesParitiesAndWhatIsLost) {
+  make_parities();
+  std::set<std::string> good;
+  for (const Piece& piece : group_.pieces()) {
+    piece_.file = piece.file;
+    fs::remove(path(here_));
+    from_.erase(piece.file);
+    const Status status = mend(piece);
+    EXPECT_TRUE(status.ok()) << piece.file << ": " << status.text();
+    from_[piece.file] = this_host();
+  }
+  ASSERT_TRUE(ask_what_is_good(directory(), keeper_, here_, group_.pieces(), soon(), &good).ok());
+  EXPECT_EQ(good.size(), 6u);
+}
+
+TEST_F(KeeperParityTest, ADamagedImageGivesNoParities) {
+  save(here_, content_.substr(1, 250000), "member-0.img");
+  Status status = make(&group_.hosts[1].parity);
+  EXPECT_EQ(status.code(), Code::kCorrupt);
+  EXPECT_NE(std::string(status.text()).find("member-0.img"), std::string::npos) << status.text();
+  // Damaged after its host has told of it.
+  save(here_, content_.substr(0, 250000), "member-0.img");
+  std::vector<SegmentHashes> hashes;
+  for (int h = 0; h < 3; ++h)
+    ASSERT_TRUE(ask_for_hashes(directory(), keeper_, here_, group_, h, soon(), &hashes.emplace_back()).ok());
+  save(here_, content_.substr(1, 250000), "member-0.img");
+  status = ask_to_make(directory(), keeper_, here_, group_, from_, hashes, soon(), &group_.hosts[1].parity, &failed_);
+  EXPECT_EQ(status.code(), Code::kCorrupt);
+  EXPECT_NE(std::string(status.text()).find("host"), std::string::npos) << status.text();
+  piece_.file = group_.hosts[1].parity.file;
+  EXPECT_FALSE(fs::exists(path(here_)));
+}
+
+TEST_F(KeeperParityTest, WhatCannotBeMadeIsNotThere) {
+  make_parities();
+  from_.erase("member-0.img");
+  from_.erase("parity-1");
+  from_.erase("parity-2");
+  EXPECT_EQ(mend(group_.hosts[0].images[0]).code(), Code::kOk) << "it is there and right, and is left alone";
+  piece_.file = "member-0.img";
+  fs::remove(path(here_));
+  EXPECT_EQ(mend(group_.hosts[0].images[0]).code(), Code::kNotFound);
+  EXPECT_EQ(failed_, "") << "nobody has failed";
+  // A source that has gone meanwhile is told of, so that another is asked.
+  from_["parity-1"] = from_["parity-2"] = "elsewhere";
+  EXPECT_EQ(mend(group_.hosts[0].images[0]).code(), Code::kNotFound);
+  EXPECT_EQ(failed_, "elsewhere");
+  // A wrong source does not become an image.
+  from_["parity-1"] = from_["parity-2"] = this_host();
+  for (const char* file : {"parity-1", "parity-2"}) save(here_, std::string(group_.segment, 'x'), file);
+  EXPECT_EQ(mend(group_.hosts[0].images[0]).code(), Code::kCorrupt);
+  piece_.file = "member-0.img";
+  EXPECT_FALSE(fs::exists(path(here_)));
+}
+
+TEST_F(KeeperParityTest, HostileRequestsAreRefused) {
+  std::unique_ptr<PeerConnection> peer;
+  ASSERT_TRUE(PeerConnection::connect(keeper_.addresses, std::string(32, 'k'), soon(), &peer).ok());
+  peer->set_deadline(soon());
+  const auto answer = [&](Fields request) {
+    Fields reply;
+    request.insert({{"place", here_.place}, {"set", kSet}});
+    EXPECT_TRUE(peer->send(request).ok() && peer->receive(&reply).ok());
+    return status_from_fields(reply).code();
+  };
+  const Piece& image = group_.hosts[0].images[0];
+  Fields request{{"piece", encode_pieces({group_.hosts[0].parity})}, {"from", encode_piece_hosts(from_)}};
+  encode_group(group_, &request);
+  const auto with = [&](const char* operation, const char* name, const std::string& value) {
+    Fields changed = request;
+    changed["op"] = operation;
+    changed[name] = value;
+    return answer(changed);
+  };
+  EXPECT_EQ(answer({{"op", "hash"}}), Code::kVersion);
+  EXPECT_EQ(with("hash", "row", "3"), Code::kVersion);
+  EXPECT_EQ(with("hash", "row", "18446744073709551615"), Code::kVersion);
+  EXPECT_EQ(with("hash", "losses", "3"), Code::kVersion);
+  EXPECT_EQ(with("hash", "images0", "../secret:1:" + image.xxh3), Code::kVersion);
+  EXPECT_EQ(answer({{"op", "make"}}), Code::kVersion);
+  EXPECT_EQ(with("make", "piece", ""), Code::kVersion);
+  EXPECT_EQ(with("make", "piece", "secret:1:" + image.xxh3), Code::kVersion);
+  EXPECT_EQ(with("make", "piece", image.file + ":1:" + image.xxh3), Code::kVersion);
+  EXPECT_EQ(with("make", "piece", image.file + ":" + std::to_string(image.bytes) + ":" + kNoHash), Code::kVersion)
+      << "an image has a hash";
+  EXPECT_EQ(with("make", "from", "member-1.img:../keepers/x"), Code::kVersion);
+  EXPECT_EQ(with("make", "from", "member-1.img"), Code::kVersion);
+  EXPECT_EQ(with("make", "hashes1", "00"), Code::kCorrupt) << "too few hashes";
+  const auto part = [&](const char* offset, const char* bytes) {
+    return answer({{"op", "get"}, {"file", image.file}, {"offset", offset}, {"bytes", bytes}});
+  };
+  EXPECT_EQ(part("250001", "0"), Code::kCorrupt);
+  EXPECT_EQ(part("249999", "2"), Code::kCorrupt);
+  EXPECT_EQ(part("1", "18446744073709551615"), Code::kCorrupt);
+  EXPECT_EQ(part("250000", "0"), Code::kOk);
+}
+
 TEST_F(KeeperTest, WhoDoesNotKnowTheKeyGetsNothing) {
   save(here_, content_);
   std::unique_ptr<PeerConnection> peer;
