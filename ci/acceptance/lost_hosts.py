@@ -2,6 +2,7 @@
 disk of their own) exchange numbered messages; a host is lost and erased, the job restarts on the rest and an empty spare, and every message
 arrives once, every byte right. What no host has any more is refused by name. Needs root, for the namespaces."""
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -138,7 +139,7 @@ class NearJob(Job):
         told = json.loads(result.stdout)
         check(told["store"] == self.store, f"the set has store {told.get('store')}")
         keepers = json.loads(self.command("status", self.name, "--json").stdout)["keepers"]
-        wanted = sorted(set(self.where.values())) if self.store.endswith("mirror") else []
+        wanted = [] if self.store.endswith("single") else sorted(set(self.where.values()))
         check(set(wanted) <= set(keepers), f"keepers are on {keepers}, members on {wanted}")
         self.sets.append(told["set"])
         return told["set"]
@@ -201,6 +202,30 @@ def each_host_once(case: Case, tier: str) -> str:
             took.append(time.monotonic() - began)
     job.finish(240)
     return f"{len(losses)} hosts lost in turn, {len(job.where)} members" + (f"; back after {max(took):.1f} s at most" if took else "")
+
+
+def each_choice_lost(case: Case, store: str, losses: int) -> str:
+    """Each choice of up to `losses` hosts is lost at once, and they come back empty; the last time the rest takes their members."""
+    hosts = Hosts(case, store.split(":")[0], HOSTS)
+    choices = [lost for count in range(1, losses + 1) for lost in itertools.combinations(HOSTS, count)]
+    if case.line.quick:
+        choices = [choices[0], choices[-1]]
+    job = NearJob(case, hosts, store, len(choices))
+    took = []
+    for lost in choices:
+        job.save()
+        job.lose("".join(lost))
+        if lost == choices[-1]:
+            job.move("".join(lost), "".join(name for name in HOSTS if name not in lost))
+        began = time.monotonic()
+        job.restart_shares()
+        if lost != choices[-1]:
+            job.await_progress()
+            took.append(time.monotonic() - began)
+    job.finish(240)
+    decoded = job.output().count("decoded member-")
+    check(decoded == 2 * sum(map(len, choices)), f"{decoded} images were decoded, two of each lost host were expected")
+    return f"{len(choices)} choices of up to {losses} of {len(HOSTS)} hosts, {len(job.where)} members; back after {max(took):.1f} s at most"
 
 
 def neighbours_lost(case: Case) -> str:
@@ -314,6 +339,10 @@ def run() -> int:
     line = Line("lost_hosts", __doc__)
     for tier in ("mem", "disk"):
         line.case(f"{tier} mirror, each host lost in turn", lambda case, tier=tier: each_host_once(case, tier))
+    for tier in ("mem", "disk"):
+        for scheme, losses in (("xor", 1), ("rs:2", 2)):
+            store = f"{tier}:{scheme}"
+            line.case(f"{tier} {scheme}, up to {losses} of five hosts lost", lambda case, store=store, losses=losses: each_choice_lost(case, store, losses))
     line.case("mem mirror, two hosts lost at once", neighbours_lost)
     line.case("mem mirror, rebuilt between two losses", rebuilt)
     line.case("mem mirror, a damaged image", damaged)

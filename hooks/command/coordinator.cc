@@ -187,7 +187,7 @@ Status Drive::request() {
                                              {"staging", staging_},
                                              {"set", set_id_},
                                              {"near", options_.store.is_near() ? options_.near_place : ""},
-                                             {"keepers", options_.store.has_copies() ? "1" : "0"},
+                                             {"keepers", options_.store.is_redundant() ? "1" : "0"},
                                              {"timeout_ms", std::to_string(std::max(deadline_.left_ms(), 1))},
                                              {"last", attempt_ < kPassingAttempts ? "0" : "1"},
                                              {"kill", options_.kill ? "1" : "0"}})));
@@ -344,8 +344,9 @@ Status Drive::commit(CheckpointReport* report) {
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
   SHADOWIB_TRY(fault_point(Phase::kCollected));
   if (options_.store.is_near()) describe_placement(options_.store, options_.near_place, hosts_.host_of, &manifest);
-  if (options_.store.has_copies()) {
-    SHADOWIB_TRY(make_copies(view_.directory, hosts_, deadline_.at_ns(), &manifest));
+  if (options_.store.is_redundant()) {
+    const auto make = options_.store.has_parity() ? make_parities : make_copies;
+    SHADOWIB_TRY(make(view_.directory, hosts_, deadline_.at_ns(), &manifest));
     SHADOWIB_TRY(fault_point(Phase::kCopied));
   }
   locks_ns_ = 0;
@@ -384,7 +385,7 @@ void Drive::forget_earlier() {
       (void)remove_below(view_.exchange->uri(), view_.key("ckpt/" + n)).ok();
 }
 
-// Where images would stay; refused before anything is written if copies could not be kept apart.
+// Where images would stay; refused before anything is written if copies or parities could not be kept apart.
 Status Drive::find_hosts() {
   if (!options_.store.is_near()) return {};
   for (const auto& member : members_) {
@@ -399,13 +400,12 @@ Status Drive::find_hosts() {
     hosts_.host_of[member.index] = field_text(fields, "host");
     hosts_.domains[field_text(fields, "host")] = field_text(fields, "domain");
   }
-  std::map<std::string, std::string> partners;
-  return options_.store.has_copies() ? plan_mirror(hosts_.domains, &partners) : Status();
+  return check_hosts(options_.store, hosts_);
 }
 
 void Drive::remove_near() {
   (void)remove_near_set(options_.near_place, view_.job, set_id_).ok();
-  if (options_.store.has_copies()) drop_copies(view_.directory, view_.job, options_.near_place, set_id_);
+  if (options_.store.is_redundant()) drop_copies(view_.directory, view_.job, options_.near_place, set_id_);
 }
 
 Status Drive::drive(CheckpointReport* report) {

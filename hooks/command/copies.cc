@@ -6,6 +6,7 @@
 
 #include "hooks/raw/tasks.h"
 #include "hooks/store/keeper_client.h"
+#include "hooks/store/parity_layout.h"
 #include "shadowib/base/lock.h"
 
 namespace shadowib {
@@ -13,21 +14,6 @@ namespace {
 
 constexpr int kKeeperStepMs = 20;
 constexpr std::int64_t kKeeperNs = 10'000'000'000, kDropNs = 5'000'000'000;
-
-// A member has started it a while ago.
-Status await_keeper(const std::string& directory, const std::string& job, const std::string& host,
-                    std::int64_t deadline_ns, KeeperInfo* info) {
-  const std::int64_t end = std::min(deadline_ns, monotonic_ns() + kKeeperNs);
-  for (;;) {
-    const Status status = find_keeper(directory, job, host, info);
-    if (status.code() != Code::kNotFound) return status;
-    if (monotonic_ns() >= end)
-      return Status::of(Code::kTimeout, 0,
-                        "the keeper of host %.60s does not start; try `shadowib keeper %.64s` there", host.c_str(),
-                        job.c_str());
-    raw_sleep_ms(kKeeperStepMs);
-  }
-}
 
 struct Transfer {
   std::string from, to;
@@ -49,6 +35,27 @@ std::vector<Transfer> plan_transfers(const SetManifest& manifest, const NearHost
 }
 
 }  // namespace
+
+Status await_keeper(const std::string& directory, const std::string& job, const std::string& host,
+                    std::int64_t deadline_ns, KeeperInfo* info) {
+  const std::int64_t end = std::min(deadline_ns, monotonic_ns() + kKeeperNs);
+  for (;;) {
+    const Status status = find_keeper(directory, job, host, info);
+    if (status.code() != Code::kNotFound) return status;
+    if (monotonic_ns() >= end)
+      return Status::of(Code::kTimeout, 0,
+                        "the keeper of host %.60s does not start; try `shadowib keeper %.64s` there", host.c_str(),
+                        job.c_str());
+    raw_sleep_ms(kKeeperStepMs);
+  }
+}
+
+Status check_hosts(const StoreSpec& store, const NearHosts& hosts) {
+  std::map<std::string, std::string> partners;
+  std::vector<std::vector<std::string>> groups;
+  if (store.has_copies()) return plan_mirror(hosts.domains, &partners);
+  return store.has_parity() ? plan_groups(hosts.domains, store.parities, &groups) : Status();
+}
 
 Status make_copies(const std::string& directory, const NearHosts& hosts, std::int64_t deadline_ns,
                    SetManifest* manifest) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "hooks/imager/checkpoint_set.h"
+#include "hooks/store/keeper_info.h"
 #include "hooks/store/mirror.h"
 #include "shadowib/base/status.h"
 
@@ -23,7 +24,19 @@ struct NearHosts {
 Status make_copies(const std::string& directory, const NearHosts& hosts, std::int64_t deadline_ns,
                    SetManifest* manifest);
 
-// Has the keepers remove the copies of a set that is given up. Whatever fails is left to gc.
+// For a store with parity: in groups of hosts each host's keeper makes its own parities, from images that have been
+// checked. Adds groups and parities to the placement.
+Status make_parities(const std::string& directory, const NearHosts& hosts, std::int64_t deadline_ns,
+                     SetManifest* manifest);
+
+// kUsage with what is missing: the hosts cannot keep copies or parities of the store apart.
+Status check_hosts(const StoreSpec& store, const NearHosts& hosts);
+
+// A keeper that a member has started a while ago. kTimeout names the host.
+Status await_keeper(const std::string& directory, const std::string& job, const std::string& host,
+                    std::int64_t deadline_ns, KeeperInfo* info);
+
+// Has the keepers remove the copies and parities of a set that is given up. Whatever fails is left to gc.
 void drop_copies(const std::string& directory, const std::string& job, const std::string& place,
                  const std::string& set_id);
 

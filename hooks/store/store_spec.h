@@ -11,21 +11,27 @@ namespace shadowib {
 
 // central: in the checkpoint directory. mem, disk: on the hosts of the members, on tmpfs or a local disk.
 enum class Tier : std::uint8_t { kCentral, kMem, kDisk };
-// single: each image once. mirror: a copy of each on another host.
-enum class Scheme : std::uint8_t { kSingle, kMirror };
+// single: each image once. mirror: a copy of each on another host. parity: groups of hosts keep parities of each
+// other's images.
+enum class Scheme : std::uint8_t { kSingle, kMirror, kParity };
 
 struct StoreSpec {
   Tier tier = Tier::kCentral;
   Scheme scheme = Scheme::kSingle;
+  int parities = 0;  // of kParity: 1 is xor, M is rs:M
 
   bool is_near() const { return tier != Tier::kCentral; }
   bool has_copies() const { return scheme == Scheme::kMirror; }
+  bool has_parity() const { return scheme == Scheme::kParity; }
+  // It survives the loss of a host, by its keepers.
+  bool is_redundant() const { return scheme != Scheme::kSingle; }
   std::string text() const;  // as --store takes it
   bool operator==(const StoreSpec&) const = default;
 };
 
 // The values of --store, for help and messages.
-inline constexpr char kStoreSpecs[] = "central, mem:single, mem:mirror, disk:single or disk:mirror";
+inline constexpr char kStoreSpecs[] =
+    "central, mem:SCHEME or disk:SCHEME, where SCHEME is single, mirror, xor or rs:2 to rs:7";
 
 // kUsage: `text` is no store, or one that is not built.
 Status parse_store(std::string_view text, StoreSpec* spec);

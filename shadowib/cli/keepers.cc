@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <mutex>
-#include <thread>
 
 #include "hooks/job/job_directory.h"
 #include "hooks/store/keeper.h"
@@ -16,6 +14,7 @@
 #include "hooks/store/near_place.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
+#include "shadowib/cli/decode.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/near_sets.h"
 #include "shadowib/cli/network.h"
@@ -52,10 +51,6 @@ void become_keeper(const std::string& directory, const std::string& job, const s
   ::_exit(127);
 }
 
-Piece piece_of(const SetMember& member) { return {member.file, member.bytes, member.xxh3}; }
-
-NearSetId near_id(const SetManifest& manifest) { return {manifest.placement.place, manifest.job, manifest.set_id}; }
-
 // Whether every host that a piece was placed on has answered.
 bool all_answered(const PlacedPiece& placed, const std::map<std::string, std::string>& said) {
   return std::all_of(placed.hosts.begin(), placed.hosts.end(),
@@ -91,6 +86,10 @@ Status gather_image(const std::string& directory, const SetManifest& manifest, c
 
 }  // namespace
 
+Piece piece_of(const SetMember& member) { return {member.file, member.bytes, member.xxh3}; }
+
+NearSetId near_id(const SetManifest& manifest) { return {manifest.placement.place, manifest.job, manifest.set_id}; }
+
 Status ensure_keeper(const std::string& directory, const std::string& job, const std::string& network) {
   KeeperInfo info;
   SHADOWIB_TRY(ensure_job(directory, job));
@@ -108,33 +107,29 @@ Status ensure_keeper(const std::string& directory, const std::string& job, const
 Status gather_images(const std::string& directory, const SetManifest& manifest,
                      const std::set<std::uint32_t>& members, bool deep) {
   if (!manifest.placement.store.is_near()) return {};
+  std::vector<SetMember> wanted;
   for (const SetMember& member : manifest.members) {
     std::string path;
     const PlacedPiece* placed = manifest.placement.find(member.file);
     if ((!members.empty() && !members.contains(member.index)) || placed == nullptr || placed->hosts.empty()) continue;
     if (deep ? check_piece(near_id(manifest), piece_of(member)).ok() : find_image(manifest, member, &path).ok())
       continue;
-    SHADOWIB_TRY(gather_image(directory, manifest, member));
+    wanted.push_back(member);
   }
+  if (manifest.placement.store.has_parity()) return decode_images(directory, manifest, wanted);
+  for (const SetMember& member : wanted) SHADOWIB_TRY(gather_image(directory, manifest, member));
   return {};
 }
 
 Holders find_holders(const std::string& directory, const SetManifest& manifest) {
-  Holders holders;
-  std::vector<Piece> pieces;
-  std::vector<std::thread> threads;
-  std::mutex mutex;
-  for (const SetMember& member : manifest.members) pieces.push_back(piece_of(member));
-  for (const KeeperInfo& keeper : live_keepers(directory, manifest.job))
-    threads.emplace_back([&, keeper] {
-      std::set<std::string> good;
-      if (!ask_what_is_good(directory, keeper, near_id(manifest), pieces, monotonic_ns() + kTransferNs, &good).ok())
-        return;
-      const std::lock_guard guard(mutex);
-      for (const std::string& file : good) holders[file].insert(keeper.host);
-    });
-  for (std::thread& thread : threads) thread.join();
-  return holders;
+  return ask_holders(directory, manifest, live_keepers(directory, manifest.job));
+}
+
+Domains find_domains(const std::string& directory, const std::string& job) {
+  const std::string domain = environment("DOMAIN");
+  Domains domains{{shadowib::this_host(), domain.empty() ? shadowib::this_host() : domain}};
+  for (const KeeperInfo& keeper : live_keepers(directory, job)) domains[keeper.host] = keeper.domain;
+  return domains;
 }
 
 namespace {

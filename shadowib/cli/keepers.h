@@ -7,6 +7,8 @@
 #include <string>
 
 #include "hooks/imager/checkpoint_set.h"
+#include "hooks/store/mirror.h"
+#include "hooks/store/pieces.h"
 #include "shadowib/cli/common.h"
 
 namespace shadowib::cli {
@@ -21,8 +23,15 @@ Status ensure_keeper(const std::string& directory, const std::string& job, const
 Status gather_images(const std::string& directory, const SetManifest& manifest,
                      const std::set<std::uint32_t>& members, bool deep);
 
-// The hosts whose keepers have an image whole and right, by image.
+// The hosts whose keepers have a piece whole and right, by piece: images, and parities.
 using Holders = std::map<std::string, std::set<std::string>>;
 Holders find_holders(const std::string& directory, const SetManifest& manifest);
+
+// The keeper's failure domain of each host with a keeper, and of this one.
+Domains find_domains(const std::string& directory, const std::string& job);
+
+// Pieces as keepers and messages have them.
+NearSetId near_id(const SetManifest& manifest);
+Piece piece_of(const SetMember& member);
 
 }  // namespace shadowib::cli

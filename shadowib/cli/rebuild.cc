@@ -1,4 +1,6 @@
-// shadowib rebuild: makes the copies of a set again that were lost with a host.
+// shadowib rebuild: makes the copies and parities of a set again that were lost with a host.
+#include "shadowib/cli/rebuild.h"
+
 #include <map>
 #include <memory>
 #include <set>
@@ -16,7 +18,7 @@
 namespace shadowib::cli {
 namespace {
 
-constexpr std::int64_t kTransferNs = 3600'000'000'000;
+constexpr std::int64_t kCopyNs = 3600'000'000'000;
 
 struct RebuildArguments {
   Common common;
@@ -27,13 +29,13 @@ constexpr char kRebuildExamples[] =
     "Examples:\n"
     "  shadowib rebuild demo                the newest set of job demo\n"
     "  shadowib rebuild demo.0003\n\n"
-    "Asks the job's keepers which images they have, and has each image copied that is on one host only. Start\n"
-    "`shadowib keeper J` on a host that is to take part and runs nothing of the job. Nothing is removed or "
-    "replaced.\n";
+    "Asks the job's keepers which images they have. Each image that is on one host only is copied; with xor and "
+    "rs:M\n"
+    "lost images and parities are made from what is left. Start `shadowib keeper J` on a host that is to take part "
+    "and\n"
+    "runs nothing of the job. Nothing is removed or replaced.\n";
 
-struct Rebuilt {
-  std::size_t copied = 0, whole = 0;
-};
+std::string hosts_text(int hosts) { return hosts == 1 ? "a host" : "any " + std::to_string(hosts) + " hosts"; }
 
 // Hosts of a piece as the placement has them, with names.
 std::vector<PieceHost> named(const std::set<std::string>& holders, const std::map<std::string, KeeperInfo>& keepers) {
@@ -43,10 +45,11 @@ std::vector<PieceHost> named(const std::set<std::string>& holders, const std::ma
 }
 
 Status rebuild_set(const std::string& directory, SetManifest* manifest, Rebuilt* rebuilt) {
-  if (!manifest->placement.store.has_copies())
-    return Status::of(Code::kUsage, EINVAL, "set %.200s has store %s, which has no copies", manifest->path.c_str(),
-                      manifest->placement.store.text().c_str());
+  if (!manifest->placement.store.is_redundant())
+    return Status::of(Code::kUsage, EINVAL, "set %.200s has store %s, which has no copies and no parities",
+                      manifest->path.c_str(), manifest->placement.store.text().c_str());
   SHADOWIB_TRY(ensure_keeper(directory, manifest->job));
+  if (manifest->placement.store.has_parity()) return rebuild_parity(directory, manifest, rebuilt);
   Holders holders = find_holders(directory, *manifest);
   std::map<std::string, KeeperInfo> keepers;
   Domains domains;
@@ -76,7 +79,7 @@ Status rebuild_set(const std::string& directory, SetManifest* manifest, Rebuilt*
             "with `shadowib keeper %.64s`",
             member.file.c_str(), keepers.at(*have.begin()).name.c_str(), manifest->job.c_str());
       SHADOWIB_TRY(ask_to_pull(directory, keepers.at(to), *have.begin(), set,
-                               {{member.file, member.bytes, member.xxh3}}, monotonic_ns() + kTransferNs));
+                               {{member.file, member.bytes, member.xxh3}}, monotonic_ns() + kCopyNs));
       have.insert(to);
       ++loads[to];
       ++rebuilt->copied;
@@ -100,8 +103,10 @@ int rebuild(RebuildArguments& arguments) {
   if (common.json)
     print_json({{"set", manifest.path}, {"copied", rebuilt.copied}, {"images", rebuilt.whole}});
   else
-    std::printf("%s: %zu of %zu images copied; it survives the loss of a host\n", manifest.path.c_str(),
-                rebuilt.copied, rebuilt.whole);
+    std::printf("%s: %zu of %zu %s; it survives the loss of %s\n", manifest.path.c_str(), rebuilt.copied,
+                rebuilt.whole,
+                manifest.placement.store.has_parity() ? "images and parities made again" : "images copied",
+                hosts_text(survival_of(manifest.placement.store).hosts).c_str());
   return 0;
 }
 
@@ -109,7 +114,7 @@ int rebuild(RebuildArguments& arguments) {
 
 void add_rebuild(Command& program) {
   auto arguments = std::make_shared<RebuildArguments>();
-  Command* command = program.add_subcommand("rebuild", "Make lost copies of a set's images again");
+  Command* command = program.add_subcommand("rebuild", "Make lost copies and parities of a set again");
   command
       ->add_option("SET", arguments->set,
                    "The set: its path, its name as `shadowib list` shows it, or a\njob, which stands for its newest "

@@ -248,11 +248,11 @@ class Told {
   bool running_ = false;
 };
 
-// A near image that is not here, or damaged, comes from another host if there is a copy.
+// A near image that is not here, or damaged, comes from another host's copy, or is decoded from parities.
 Status verify_here(const RestartArguments& arguments, const std::set<std::uint32_t>& members, SetManifest* manifest) {
   const std::string path = manifest->path, &directory = arguments.common.directory;
-  // A copy is looked for before anything is made, so what has copies is verified whole.
-  if (!manifest->placement.store.has_copies())
+  // A copy is looked for before anything is made, so what is redundant is verified whole.
+  if (!manifest->placement.store.is_redundant())
     return verify_with_progress(path, manifest, members, VerifyDepth::kForRestart);
   SHADOWIB_TRY(ensure_keeper(directory, manifest->job, arguments.network));
   SHADOWIB_TRY(gather_images(directory, *manifest, members, false));

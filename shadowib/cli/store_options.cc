@@ -41,8 +41,9 @@ void add_store_options(Command* command, StoreOptions* options) {
       ->add_option(
           "--store", options->store,
           "Where images lie: central (in DIR), mem:SCHEME (in memory of each\nhost) or disk:SCHEME (on each host's "
-          "disk); SCHEME is single, or\nmirror: a copy of each on another host. Default $SHADOWIB_STORE,\n"
-          "else as the job was started, else central")
+          "disk); SCHEME is single,\nmirror (a copy of each on another host), xor (one parity a group of\nup to 8 "
+          "hosts: survives one of them) or rs:M (M parities: any M of\nthem). Default $SHADOWIB_STORE, else as the "
+          "job was started, else\ncentral")
       ->not_empty("a store")
       ->type_name("STORE");
   command

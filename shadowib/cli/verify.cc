@@ -6,6 +6,7 @@
 #include "shadowib/base/this_host.h"
 #include "shadowib/cli/changed_files.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/decode.h"
 #include "shadowib/cli/keepers.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
@@ -42,13 +43,13 @@ Json to_json(const std::vector<ChangedFile>& files) {
   return list;
 }
 
-// The hosts that have each image whole and right.
-using Copies = std::map<std::string, std::set<std::string>>;
+// The hosts that have each image, and parity, whole and right.
+using Copies = Holders;
 
-// Images that are here by every byte, and what keepers say of others. Without copies all must be here.
+// Images that are here by every byte, and what keepers say of others. A store that is not redundant has all here.
 Status verify_copies(const std::string& directory, const std::string& path, SetManifest* manifest, Copies* copies) {
   SHADOWIB_TRY(read_manifest(path, manifest));
-  if (!manifest->placement.store.has_copies()) return verify_with_progress(path, manifest);
+  if (!manifest->placement.store.is_redundant()) return verify_with_progress(path, manifest);
   *copies = find_holders(directory, *manifest);
   std::set<std::uint32_t> here;
   for (const SetMember& member : manifest->members) {
@@ -62,31 +63,53 @@ Status verify_copies(const std::string& directory, const std::string& path, SetM
       if (m.index == member && status.ok()) (*copies)[m.file].insert(shadowib::this_host());
     if (!status.ok()) std::fprintf(stderr, "shadowib: %s\n", status.text());
   }
+  for (const ParityGroup& group : manifest->placement.groups)
+    for (const ParityGroup::Host& host : group.hosts)
+      if (check_piece(near_id(*manifest), host.parity).ok())
+        (*copies)[host.parity.file].insert(shadowib::this_host());
   MemberTables tables;
   SHADOWIB_TRY(read_tables(*manifest, &tables));
   return match_descriptors(tables);
 }
 
-bool is_degraded(const SetManifest& manifest, const Copies& copies) {
-  return std::any_of(manifest.members.begin(), manifest.members.end(), [&copies](const SetMember& member) {
-    const auto at = copies.find(member.file);
-    return at != copies.end() && at->second.size() < 2;
-  });
+std::size_t hosts_with(const std::string& file, const Copies& copies) {
+  const auto at = copies.find(file);
+  return at == copies.end() ? 0 : at->second.size();
 }
 
-Status judge_copies(const SetManifest& manifest, const Copies& copies, bool strict) {
-  if (!manifest.placement.store.has_copies()) return {};
+// The first image that is on one host only, "" if there is none.
+std::string lone_image(const SetManifest& manifest, const Copies& copies) {
+  const auto lone = std::find_if(manifest.members.begin(), manifest.members.end(),
+                                 [&](const SetMember& m) { return hosts_with(m.file, copies) < 2; });
+  return lone == manifest.members.end() ? "" : lone->file;
+}
+
+// Why the set survives less than its store promises; "" if it does not.
+std::string degraded(const std::string& directory, const SetManifest& manifest, const Copies& copies) {
+  const StoreSpec& store = manifest.placement.store;
+  if (store.has_copies()) {
+    const std::string image = lone_image(manifest, copies);
+    return image.empty() ? "" : image + " is on one host only";
+  }
+  if (!store.has_parity()) return "";
+  const int hosts = survived_losses(manifest, copies, find_domains(directory, manifest.job));
+  if (hosts >= store.parities) return "";
+  return "it survives the loss of " + std::to_string(std::max(hosts, 0)) + " hosts now, of the " +
+         std::to_string(store.parities) + " that " + store.text() + " promises";
+}
+
+// Every image is somewhere, or can be made.
+Status judge_copies(const SetManifest& manifest, const Copies& copies) {
+  if (!manifest.placement.store.is_redundant()) return {};
   for (const SetMember& member : manifest.members) {
-    const auto at = copies.find(member.file);
-    const std::size_t hosts = at == copies.end() ? 0 : at->second.size();
-    if (hosts == 0)
-      return Status::of(
-          Code::kCorrupt, ENOENT,
-          "set %.120s: %.40s is on no host that answers; start `shadowib keeper %.64s` where it may lie",
-          manifest.path.c_str(), member.file.c_str(), manifest.job.c_str());
-    if (strict && hosts < 2)
-      return Status::of(Code::kCorrupt, 0, "set %.120s: %.40s is on one host only; `shadowib rebuild` copies it",
-                        manifest.path.c_str(), member.file.c_str());
+    const ParityGroup* group = manifest.placement.group_of(member.file);
+    if (hosts_with(member.file, copies) > 0) continue;
+    if (group != nullptr && check_available(*group, member.file, copies).ok()) continue;
+    return Status::of(
+        Code::kCorrupt, ENOENT,
+        "set %.120s: %.40s is on no host that answers%s; start `shadowib keeper %.64s` where it may lie",
+        manifest.path.c_str(), member.file.c_str(), group != nullptr ? ", and too little is left to make it" : "",
+        manifest.job.c_str());
   }
   return {};
 }
@@ -99,7 +122,11 @@ int verify(VerifyArguments& arguments) {
   if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
   Copies copies;
   if (Status s = verify_copies(common.directory, path, &manifest, &copies); !s.ok()) return fail(common, s);
-  if (Status s = judge_copies(manifest, copies, arguments.strict); !s.ok()) return fail(common, s);
+  if (Status s = judge_copies(manifest, copies); !s.ok()) return fail(common, s);
+  const std::string weakness = degraded(common.directory, manifest, copies);
+  if (arguments.strict && !weakness.empty())
+    return fail(common, Status::of(Code::kCorrupt, 0, "set %.120s: %.150s; `shadowib rebuild` mends that",
+                                   manifest.path.c_str(), weakness.c_str()));
   std::uint64_t bytes = 0;
   for (const SetMember& member : manifest.members) bytes += member.bytes;
   std::vector<ChangedFile> files;
@@ -110,15 +137,13 @@ int verify(VerifyArguments& arguments) {
                 {"ok", true},
                 {"members", manifest.members.size()},
                 {"bytes", bytes},
-                {"degraded", is_degraded(manifest, copies)},
+                {"degraded", !weakness.empty()},
                 {"changed_files", told ? to_json(files) : Json(nullptr)}});
     return 0;
   }
   std::printf("%s is intact: %zu image%s, %s\n", manifest.path.c_str(), manifest.members.size(),
               manifest.members.size() == 1 ? "" : "s", human_bytes(bytes).c_str());
-  if (is_degraded(manifest, copies))
-    std::printf("an image is on one host only: the set does not survive its loss until `shadowib rebuild %s`\n",
-                manifest.path.c_str());
+  if (!weakness.empty()) std::printf("%s, until `shadowib rebuild %s`\n", weakness.c_str(), manifest.path.c_str());
   for (const ChangedFile& file : files) std::printf("%s\n", describe_change(file).c_str());
   return 0;
 }
@@ -135,7 +160,8 @@ void add_verify(Command& program) {
       ->required()
       ->completed_by(kSetNames)
       ->not_empty("a set");
-  command->add_flag("--strict", arguments->strict, "Fail, too, if an image lacks its copy on another host");
+  command->add_flag("--strict", arguments->strict,
+                    "Fail, too, if the set survives less than its store promises, as\nafter the loss of a host");
   add_common(command, &arguments->common);
   command->footer(kVerifyExamples);
   command->callback([arguments] { return verify(*arguments); });

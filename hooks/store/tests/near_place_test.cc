@@ -137,14 +137,17 @@ TEST_F(NearPlaceTest, TheTierAsksForItsKindOfFileSystem) {
 
 TEST(StoreSpec, WhatIsTakenAndWhatIsNot) {
   StoreSpec spec;
-  for (const char* text : {"central", "mem:single", "disk:single", "mem:mirror", "disk:mirror"}) {
+  for (const char* text :
+       {"central", "mem:single", "disk:single", "mem:mirror", "disk:mirror", "mem:xor", "disk:rs:2", "mem:rs:7"}) {
     ASSERT_TRUE(parse_store(text, &spec).ok()) << text;
     EXPECT_EQ(spec.text(), text);
-    EXPECT_NE(std::string(kStoreSpecs).find(text), std::string::npos);
   }
   for (const char* text :
-       {"", "auto", "mem", "mem:", "disk:mirrors", "disk:xor", "mem:rs:2", "disk:double", "tape:single", "single"})
+       {"", "auto", "mem", "mem:", "disk:mirrors", "disk:xors", "mem:rs", "mem:rs:", "mem:rs:0", "mem:rs:8",
+        "mem:rs:22", "mem:rs:2:2", "mem:rs:-1", "xor", "disk:double", "tape:single", "single"})
     EXPECT_EQ(parse_store(text, &spec).code(), Code::kUsage) << text;
+  ASSERT_TRUE(parse_store("mem:rs:1", &spec).ok());
+  EXPECT_EQ(spec.text(), "mem:xor") << "the same code";
 }
 
 TEST(StoreSpec, ASetTakesAnothersPlaceIfItSurvivesNoLess) {
@@ -160,6 +163,10 @@ TEST(StoreSpec, ASetTakesAnothersPlaceIfItSurvivesNoLess) {
   EXPECT_FALSE(replaces(disk, copied));
   EXPECT_FALSE(replaces(copied, disk));
   EXPECT_TRUE(replaces(copied, mem));
+  StoreSpec sum, two;
+  ASSERT_TRUE(parse_store("mem:xor", &sum).ok() && parse_store("mem:rs:2", &two).ok());
+  EXPECT_TRUE(replaces(sum, copied) && replaces(copied, sum) && replaces(two, sum));
+  EXPECT_FALSE(replaces(sum, two));
   EXPECT_TRUE(replaces({Tier::kDisk, Scheme::kMirror}, copied));
 }
 

@@ -26,8 +26,50 @@ TEST(Placement, IsReadAsWritten) {
   EXPECT_EQ(back.find("member-2.img"), nullptr);
 }
 
+SetPlacement with_parities() {
+  SetPlacement placement = example();
+  EXPECT_TRUE(parse_store("disk:xor", &placement.store).ok());
+  ParityGroup& group = placement.groups.emplace_back();
+  group.losses = 1;
+  group.hosts = {{{"0123-4", "node1"},
+                  {{"member-0.img", 10, std::string(32, 'a')}},
+                  {"parity-0-0.par", 0, std::string(32, 'b')}},
+                 {{"4567-8", "node2"}, {}, {"parity-0-1.par", 0, std::string(32, 'c')}}};
+  group.set_sizes();
+  return placement;
+}
+
+TEST(Placement, ParitiesAreReadAsWritten) {
+  SetPlacement back;
+  const SetPlacement placement = with_parities();
+  const Status status = decode_placement(encode_placement(placement), "set", &back);
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_EQ(back.store.text(), "disk:xor");
+  ASSERT_EQ(back.groups.size(), 1u);
+  EXPECT_EQ(encode_pieces(back.groups[0].pieces()), encode_pieces(placement.groups[0].pieces()));
+  EXPECT_EQ(back.groups[0].segment, 10u);
+  EXPECT_EQ(back.groups[0].hosts[1].host.name, "node2");
+  EXPECT_EQ(back.group_of("parity-0-1.par"), &back.groups[0]);
+  EXPECT_EQ(back.group_of("member-1.img"), nullptr);
+}
+
+// An older shadowib reads what it knows.
+TEST(Placement, OnlyParitiesNeedTheNewFormat) {
+  EXPECT_NE(encode_placement(example()).find("\"format\": 1"), std::string::npos);
+  EXPECT_NE(encode_placement(with_parities()).find("\"format\": 2"), std::string::npos);
+}
+
+TEST(Placement, AGroupThatIsNoneIsRefused) {
+  SetPlacement placement = with_parities(), back;
+  placement.groups[0].hosts[1].parity.bytes = 11;
+  EXPECT_EQ(decode_placement(encode_placement(placement), "set", &back).code(), Code::kCorrupt);
+  placement = with_parities();
+  placement.groups[0].hosts[1].parity.file = "../parity";
+  EXPECT_EQ(decode_placement(encode_placement(placement), "set", &back).code(), Code::kCorrupt);
+}
+
 TEST(Placement, EveryAlteredByteIsNoticed) {
-  const std::string good = encode_placement(example());
+  const std::string good = encode_placement(with_parities());
   SetPlacement back;
   for (std::size_t i = 0; i < good.size(); ++i) {
     if (good[i] == ' ' || good[i] == '\n') continue;  // no meaning

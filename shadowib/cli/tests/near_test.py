@@ -162,23 +162,25 @@ class Near(unittest.TestCase):
         self.checkpoint("--store", "mem:single", "--near", self.memory)
 
     def test_stores_that_are_none_and_places_of_the_wrong_kind(self):
-        for store, word in (("disk:xor", "not there yet"), ("mem:rs:2", "not there yet"), ("auto", "not there yet"), ("tape", "is none"),
+        for store, word in (("disk:xors", "has an unknown scheme"), ("mem:rs:8", "no number of parities"), ("auto", "not there yet"), ("tape", "is none"),
                             ("mem", "names no scheme")):
             told = self.shadowib("run", "--store", store, "--", "true", code=125)
             self.assertIn(word, told.stderr)
-            self.assertIn("disk:single", told.stderr)
+            self.assertIn("disk:SCHEME", told.stderr)
         self.assertIn("lies in memory", self.shadowib("run", "--store", "disk:single", "--near", self.memory, "--", "true", code=125).stderr)
         self.assertIn("use --store", self.shadowib("run", "--near", self.memory, "--", "true", code=125).stderr)
         self.env["SHADOWIB_STORE"] = "nonsense"
         self.assertIn("SHADOWIB_STORE", self.shadowib("run", "--", "true", code=125).stderr)
 
-    def test_a_mirror_on_one_host_is_refused_before_anything_is_written(self):
+    def test_what_one_host_cannot_keep_apart_is_refused_before_anything_is_written(self):
         job = self.start_job("--store", "mem:mirror", "--near", self.memory)
-        told = self.checkpoint(code=2)["error"]
-        self.assertIn("hosts of two failure domains", told)
-        self.await_counts(job, 3)
-        self.assertEqual(list(self.memory.glob("shadowib-*/*")), [])
-        self.assertEqual(list((self.dir / "sets").iterdir()), [])
+        for store, word in (("mem:mirror", "hosts of two failure domains"), ("mem:xor", "hosts of 2 failure domains"),
+                            ("mem:rs:2", "hosts of 3 failure domains")):
+            told = self.checkpoint("--store", store, "--near", self.memory, code=2)["error"]
+            self.assertIn(word, told)
+            self.await_counts(job, 3)
+            self.assertEqual(list(self.memory.glob("shadowib-*/*")), [])
+            self.assertEqual(list((self.dir / "sets").iterdir()), [])
         self.checkpoint("--store", "central")
 
     def test_no_space_is_told_and_leaves_nothing(self):
