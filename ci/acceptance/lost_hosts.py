@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import json
 import os
+import pathlib
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from jobs import Job, descendants, wait_for
 HOSTS = "abcde"
 SPARE = "f"
 NOT_FOUND = 3
+SURVEYED = 290  # a fault point: what is left of lost images is known
 
 
 def ip(*words: str):
@@ -89,10 +91,10 @@ class NearJob(Job):
     """Pairs of shadowib-pingpong, a server on each host that is no spare and its client on the next: every message has its number, and is
     checked byte by byte. They end by themselves after `restarts`."""
 
-    def __init__(self, case: Case, hosts: Hosts, store: str, restarts: int):
+    def __init__(self, case: Case, hosts: Hosts, store: str, restarts: int, spares: str = SPARE):
         super().__init__(case, "pairs")
         self.hosts, self.store = hosts, store
-        names = [name for name in hosts.names if name != SPARE]
+        names = [name for name in hosts.names if name not in spares]
         for number, name in enumerate(names):
             port = 7000 + number
             words = ["-p", str(port), "-s", "20000", "-w", "4", "-n", "50", "--progress", "--restarts", str(restarts)]
@@ -163,9 +165,9 @@ class NearJob(Job):
         for number, member in enumerate(homeless):
             self.where[member] = to[number % len(to)]
 
-    def restart_shares(self):
+    def restart_shares(self, but: str = ""):
         self.generation += 1
-        for name in sorted(set(self.where.values())):
+        for name in sorted(set(self.where.values()) - set(but)):
             share = ",".join(str(member) for member, at in self.where.items() if at == name)
             words = [self.shadowib, "restart", self.sets[-1], "--dir", str(self.directory), "--members", share]
             self.programs.append(self._spawn(f"restart{self.generation}-{name}", self.hosts.at(name, words)))
@@ -180,6 +182,22 @@ class NearJob(Job):
     def start_keeper(self, name: str):
         words = [self.shadowib, "keeper", self.name, "--dir", str(self.directory)]
         self.everything.append(self._spawn(f"keeper-{name}", self.hosts.at(name, words)))
+        wait_for(f"the keeper on {name}", lambda: any((self.directory / "jobs" / self.name / "keepers").glob(f"*-{inode_of(self.hosts, name)}")), 30)
+
+    def lose_meanwhile(self, name: str, words: list[str], lost: str):
+        """A command stops on host `name` when it knows what is left, and goes on when one more host is lost. Returns the program."""
+        program = self._spawn(f"{words[0]}-{name}", self.hosts.at(name, ["env", f"SHADOWIB_FAULT={SURVEYED}:stop:-1:1", self.shadowib, *words,
+                                                                         "--dir", str(self.directory)]))
+
+        def stopped():
+            check(program.process.poll() is None, f"{words[0]} has ended: {program.text()[-2000:]}")
+            return [pid for pid in self.hosts.pids(name) if state_of(pid) == "T"]
+
+        pids = wait_for(f"{words[0]} on {name} to know what is left", stopped, 60)
+        self.hosts.lose(lost)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        return program
 
 
 def each_host_once(case: Case, tier: str) -> str:
@@ -228,14 +246,16 @@ def each_choice_lost(case: Case, store: str, losses: int) -> str:
     return f"{len(choices)} choices of up to {losses} of {len(HOSTS)} hosts, {len(job.where)} members; back after {max(took):.1f} s at most"
 
 
-def neighbours_lost(case: Case) -> str:
-    """A mirror does not survive two hosts at once: the piece and its hosts are named, and nothing is made."""
+def too_many_lost(case: Case, store: str) -> str:
+    """What survives one host does not survive two at once: the piece and its hosts are named, and nothing is made."""
     hosts = Hosts(case, "mem", HOSTS[:3] + SPARE)
-    job = NearJob(case, hosts, "mem:mirror", 1)
+    job = NearJob(case, hosts, store, 1)
     job.save()
     job.lose("ab")
+    before = sorted(hosts.own("c").glob("shadowib-*/*/*/*"))
     told = job.at("c", "restart", job.sets[-1], code=NOT_FOUND)
-    check("member-" in told and "on no host that answers" in told, told)
+    check("member-" in told and ("on no host that answers" in told or "parts are left" in told), told)
+    check(sorted(hosts.own("c").glob("shadowib-*/*/*/*")) == before, "images were made nevertheless")
     check(any(f"no keeper on {name}" in told or f", {name}" in told for name in "ab"), f"no host is named: {told}")
     return told.strip().splitlines()[-1][:100]
 
@@ -255,26 +275,87 @@ def single_is_refused(case: Case, tier: str) -> str:
     return "restarted with all hosts, refused without one"
 
 
-def rebuilt(case: Case) -> str:
-    """After a loss copies are made again, without a restart; then another host may be lost."""
+def rebuilt(case: Case, store: str) -> str:
+    """After a loss copies and parities are made again, without a restart; then another host may be lost."""
     hosts = Hosts(case, "mem", HOSTS[:3] + SPARE)
-    job = NearJob(case, hosts, "mem:mirror", 1)
+    job = NearJob(case, hosts, store, 1)
     job.save()
     job.at("a", "verify", job.sets[-1], "--strict")
     job.lose("b")
     job.move("b", SPARE)
-    check("one host only" in job.at("a", "verify", job.sets[-1]), "verify does not tell of a lost copy")
+    told = job.at("a", "verify", job.sets[-1])
+    check("one host only" in told or "the loss of 0 hosts now" in told, f"verify does not tell of the loss: {told}")
     job.at("a", "verify", job.sets[-1], "--strict", code=5)
+    if not store.endswith("mirror"):
+        check("no keeper runs" in job.at("a", "rebuild", job.sets[-1], code=NOT_FOUND), "rebuild does not tell what it needs")
     job.start_keeper(SPARE)
-    wait_for("the spare's keeper", lambda: any((job.directory / "jobs" / job.name / "keepers").glob(f"*-{inode_of(hosts, SPARE)}")), 30)
     told = job.at("a", "rebuild", job.sets[-1])
     check("survives the loss of a host" in told, told)
     job.at("a", "verify", job.sets[-1], "--strict")
+    check("0 of" in job.at("a", "rebuild", job.sets[-1]), "there is more to rebuild")
     hosts.lose("c")
     job.move("c", "a")
     job.restart_shares()
     job.finish(240)
     return told.strip().splitlines()[-1]
+
+
+def lost_during_rebuild(case: Case) -> str:
+    """A second host is lost while what the first had is made again: rs:2 goes on, xor refuses and leaves the set as it was."""
+    hosts = Hosts(case, "mem", HOSTS + SPARE)
+    job = NearJob(case, hosts, "mem:rs:2", 1, spares=HOSTS[4] + SPARE)
+    job.save()
+    job.lose("b")
+    for spare in (HOSTS[4], SPARE):
+        job.start_keeper(spare)
+    program = job.lose_meanwhile("a", ["rebuild", job.sets[-1]], "c")
+    check(program.process.wait(120) == 0, f"rebuild: {program.text()}")
+    check("trying without that host" in program.text() and "any 2 hosts" in program.text(), program.text())
+    job.at("a", "verify", job.sets[-1], "--strict")
+    job.move("b", HOSTS[4])
+    job.move("c", SPARE)
+    hosts.lose("ad")
+    job.move("ad", HOSTS[4] + SPARE)
+    job.restart_shares()
+    job.finish(240)
+    return "two more hosts were lost then, and the job came back"
+
+
+def lost_twice(case: Case) -> str:
+    hosts = Hosts(case, "mem", HOSTS[:3] + SPARE)
+    job = NearJob(case, hosts, "mem:xor", 1)
+    saved = job.save()
+    job.lose("b")
+    job.start_keeper(SPARE)
+    before = (pathlib.Path(saved) / "placement.json").read_bytes()
+    program = job.lose_meanwhile("a", ["rebuild", saved], "c")
+    check(program.process.wait(120) == NOT_FOUND, f"rebuild: {program.text()}")
+    check("is lost" in program.text() and "restart an older set" in program.text(), program.text())
+    check((pathlib.Path(saved) / "placement.json").read_bytes() == before, "the placement has changed")
+    return program.text().strip().splitlines()[-1][:100]
+
+
+def lost_during_restart(case: Case) -> str:
+    """A second host is lost while a restart makes the images of the first: it goes on with the others."""
+    hosts = Hosts(case, "mem", HOSTS[:4] + SPARE)
+    job = NearJob(case, hosts, "mem:rs:2", 1)
+    job.save()
+    job.lose("b")
+    job.move("b", SPARE)
+    share = ",".join(str(member) for member, at in job.where.items() if at == SPARE)
+    program = job.lose_meanwhile(SPARE, ["restart", job.sets[-1], "--members", share], "a")
+    job.move("a", "c")
+    job.programs.append(program)
+    job.restart_shares(but=SPARE)
+    job.finish(240)
+    check("trying without that host" in program.text() and program.text().count("decoded member-") == 2, program.text()[-2000:])
+    return "decoded without either"
+
+
+def state_of(pid: int) -> str:
+    with contextlib.suppress(OSError):  # it has ended
+        return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0]
+    return ""
 
 
 def damaged(case: Case) -> str:
@@ -304,11 +385,35 @@ def damage(image):
         file.write(bytes([byte[0] ^ 1]))
 
 
-def deaths(case: Case) -> str:
+def damaged_in_groups(case: Case) -> str:
+    """A damaged image is decoded, a damaged parity made again. More in one stripe than there are parities is refused."""
+    hosts = Hosts(case, "mem", HOSTS[:3] + SPARE)
+    job = NearJob(case, hosts, "mem:xor", 1)
+    job.save()
+    job.kill()
+    own = {name: sorted(hosts.own(name).glob("shadowib-*/*/*/member-*.img")) for name in "abc"}
+    damage(next(hosts.own("b").glob("shadowib-*/*/*/parity-*.par")))
+    job.at("a", "verify", job.sets[-1], "--strict", code=5)
+    told = job.at("a", "rebuild", job.sets[-1])
+    check("1 of 9 images and parities made again" in told, told)
+    job.at("a", "verify", job.sets[-1], "--strict")
+    damage(own["a"][0])
+    job.restart_shares()
+    job.finish(240)
+    check(f"decoded {own['a'][0].name}" in job.output(), job.output()[-2000:])
+    for name in "ab":
+        for image in own[name]:
+            damage(image)
+    told = job.at("a", "restart", job.sets[-1], code=NOT_FOUND)
+    check("is lost" in told and "member-" in told, told)
+    return told.strip().splitlines()[-1][:100]
+
+
+def deaths(case: Case, store: str) -> str:
     """The command dies at each of its points, and all keepers: the job goes on, the next set is whole, and gc finds what was left."""
     points = [220, 225] if case.line.quick else [200, 210, 220, 225, 230]
     hosts = Hosts(case, "mem", HOSTS[:2] + SPARE)
-    job = NearJob(case, hosts, "mem:mirror", 1)
+    job = NearJob(case, hosts, store, 1)
     for point in points:
         job.save(fault=f"{point}:crash")
         job.await_progress()
@@ -335,18 +440,26 @@ def inode_of(hosts: Hosts, name: str) -> int:
     return next(inode for inode, at in hosts.inodes.items() if at == name)
 
 
+def named(store: str) -> str:
+    return store.replace(":", " ")
+
+
 def run() -> int:
     line = Line("lost_hosts", __doc__)
     for tier in ("mem", "disk"):
         line.case(f"{tier} mirror, each host lost in turn", lambda case, tier=tier: each_host_once(case, tier))
-    for tier in ("mem", "disk"):
-        for scheme, losses in (("xor", 1), ("rs:2", 2)):
-            store = f"{tier}:{scheme}"
-            line.case(f"{tier} {scheme}, up to {losses} of five hosts lost", lambda case, store=store, losses=losses: each_choice_lost(case, store, losses))
-    line.case("mem mirror, two hosts lost at once", neighbours_lost)
-    line.case("mem mirror, rebuilt between two losses", rebuilt)
+    for store, losses in (("mem:xor", 1), ("disk:rs:2", 2)) if line.quick else (("mem:xor", 1), ("mem:rs:2", 2), ("disk:xor", 1), ("disk:rs:2", 2)):
+        line.case(f"{named(store)}, up to {losses} of five hosts lost", lambda case, store=store, losses=losses: each_choice_lost(case, store, losses))
+    for store in ("mem:mirror", "mem:xor"):
+        line.case(f"{named(store)}, two hosts lost at once", lambda case, store=store: too_many_lost(case, store))
+        line.case(f"{named(store)}, rebuilt between two losses", lambda case, store=store: rebuilt(case, store))
     line.case("mem mirror, a damaged image", damaged)
-    line.case("mem mirror, dead commands and keepers", deaths)
+    line.case("mem xor, damaged images and parities", damaged_in_groups)
+    line.case("mem rs 2, a host lost during a restart", lost_during_restart)
+    line.case("mem rs 2, a host lost during rebuild", lost_during_rebuild)
+    line.case("mem xor, a host lost during rebuild", lost_twice)
+    for store in ("mem:mirror",) if line.quick else ("mem:mirror", "mem:xor"):
+        line.case(f"{named(store)}, dead commands and keepers", lambda case, store=store: deaths(case, store))
     for tier in ("disk",) if line.quick else ("mem", "disk"):
         line.case(f"{tier} single, a host lost", lambda case, tier=tier: single_is_refused(case, tier))
     return line.finish()

@@ -38,6 +38,8 @@ enum class Phase : int {
   kCollected = 220,  // all images are there; copies are made, or the set is about to be committed
   kCopied = 225,     // all copies are there and checked; the set is about to be committed
   kCommitted = 230,  // the set is committed; the outcome follows
+  // In the restart and rebuild commands.
+  kSurveyed = 290,  // hosts with what is left of lost images are known; images are about to be made from it
   // In the restart command.
   kPlace = 300,     // namespaces are made
   kPlan = 310,      // descriptors and shared memory are planned

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "hooks/job/job_directory.h"
+#include "hooks/job/phase.h"
 #include "hooks/store/keeper_client.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
@@ -144,6 +145,7 @@ Status decode_images(const std::string& directory, const SetManifest& manifest,
   if (wanted.empty()) return {};
   Survey survey(directory, manifest);
   SHADOWIB_TRY(survey.look_for(wanted));
+  SHADOWIB_TRY(fault_point(Phase::kSurveyed));
   for (const SetMember& member : wanted)
     for (;;) {
       std::string failed;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "hooks/job/job_directory.h"
+#include "hooks/job/phase.h"
 #include "hooks/store/keeper_client.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/decode.h"
@@ -66,6 +67,7 @@ class Rebuild {
                             set_name(manifest_.job, manifest_.number).c_str(), piece.file.c_str(), status.text());
       SHADOWIB_TRY(find_homes(group, &homes.emplace_back()));
     }
+    SHADOWIB_TRY(fault_point(Phase::kSurveyed));
     for (std::size_t g = 0; g < homes.size(); ++g)
       for (std::size_t row = 0; row < homes[g].size(); ++row)
         SHADOWIB_TRY(make_row(&placement_.groups[g], row, keepers_.at(homes[g][row]), rebuilt));
