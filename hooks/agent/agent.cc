@@ -193,7 +193,9 @@ Status join_locked() {
   SHADOWIB_TRY(read_processor_choice());
   note_inherited(std::getenv("SHADOWIB_INHERITED"));
   int alive_lock = -1;
-  SHADOWIB_TRY(enter_job(&g_job.info, &g_job.exchange, &alive_lock, &g_agent.last_request, &g_agent.last_status));
+  std::uint64_t last_request = 0;
+  SHADOWIB_TRY(enter_job(&g_job.info, &g_job.exchange, &alive_lock, &last_request, &g_agent.last_status));
+  g_agent.last_request = last_request;
   g_agent.alive_lock = alive_lock;
   fault_set_member(g_job.info.member);
   const int cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));

@@ -13,23 +13,17 @@ namespace shadowib {
 
 struct AgentState {
   Participant* participant = nullptr;
-  std::atomic<int> alive_lock{-1};         // owned descriptor
-  std::atomic<int> cancel{-1};             // owned eventfd: readable makes the agent leave its wait
-  std::atomic<bool> quit{false};           // the process ends
-  std::atomic<std::uint32_t> ended{0};     // the agent has left its loop
-  std::atomic<Phase> phase{Phase::kNone};  // reached in the checkpoint under way
-  std::uint64_t last_request = 0;          // number of the latest checkpoint request seen
+  std::atomic<int> alive_lock{-1};             // owned descriptor
+  std::atomic<int> cancel{-1};                 // owned eventfd: readable makes the agent leave its wait
+  std::atomic<bool> quit{false};               // the process ends
+  std::atomic<std::uint32_t> ended{0};         // the agent has left its loop
+  std::atomic<Phase> phase{Phase::kNone};      // reached in the checkpoint under way
+  std::atomic<std::uint64_t> last_request{0};  // number of the latest checkpoint request seen
   std::uint64_t last_status = 0;
   // Descriptors of shadowib that the program has closed past the guard: how many, and the first number.
   int closed_descriptors = 0, first_closed = -1;
   int processor_level = 0;      // of SHADOWIB_CPU (imager/processor.h)
   bool binds_at_start = false;  // LD_BIND_NOW
-
-  // The end of the latest round, for request_checkpoint(): `rounds` counts them, `outcome` is the set's path or, if
-  // not committed, the reason.
-  std::atomic<std::uint32_t> rounds{0};
-  std::atomic<bool> committed{false};
-  char outcome[1024] = {};
 };
 
 extern AgentState g_agent;

@@ -7,26 +7,31 @@
 #include <cstring>
 
 #include "hooks/agent/agent_state.h"
+#include "hooks/job/job_directory.h"
+#include "hooks/raw/tasks.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/base/descriptors.h"
-#include "shadowib/base/lock.h"
 #include "shadowib/base/unowned_descriptors.h"
 
 namespace shadowib {
 namespace {
 
-constexpr std::int64_t kLookNs = 10'000'000;  // at the command's output, while waiting
+constexpr int kLookMs = 10;  // at the command's output, while waiting
+constexpr char kWithoutAWord[] =
+    "the checkpoint command ended without a word; `shadowib list` shows whether it has taken the checkpoint";
 
-// What the command said, for a message: its last line.
+// The command's answer is its last line: the path of the set, or why there is none. Keeps at least the last 1024
+// bytes.
 struct Output {
   int fd = -1;
-  char text[1024] = {};
+  char text[2048] = {};
   std::size_t length = 0;
   bool ended = false;
 
   void read_more() {
     for (;;) {
-      if (length > sizeof(text) / 2) std::memmove(text, text + length / 2, length - length / 2), length -= length / 2;
+      constexpr std::size_t kKept = sizeof(text) / 2;
+      if (length > kKept) std::memmove(text, text + length - kKept, kKept), length = kKept;
       ssize_t n = ::read(fd, text + length, sizeof(text) - 1 - length);
       if (n <= 0) {
         ended = n == 0;
@@ -63,6 +68,14 @@ Status begin(bool kill, int timeout_ms, Output* output) {
   return status;
 }
 
+// Of this command's own checkpoint. A round that this member ends meanwhile may be of another command.
+bool is_path_of_set(const char* answer) {
+  const char* name = std::strrchr(answer, '/');
+  std::string job;
+  std::uint32_t number = 0;
+  return answer[0] == '/' && parse_set_name(name + 1, &job, &number) && job == g_job.info.job;
+}
+
 // Why the command has not taken the latest checkpoint, as its exit code tells who starts it by hand. Inside.
 Code reason_of_the_command() {
   std::string text;
@@ -76,37 +89,36 @@ Code reason_of_the_command() {
 }  // namespace
 
 int request_checkpoint(bool kill, int timeout_ms, Status* status, std::string* set_path) {
-  std::uint32_t generation, rounds;
+  std::uint32_t generation;
+  std::uint64_t last_request;
   Output output;
   {
     Inside inside;
     generation = g_job.info.generation;
-    rounds = g_agent.rounds.load();
+    last_request = g_agent.last_request;
     *status = begin(kill, timeout_ms, &output);
   }
   if (!status->ok()) return 0;
-  bool round_over = false;
   for (;;) {
     {
       Inside inside;
       if (g_job.info.generation != generation) {  // a new process; the descriptor belongs to the old one
-        set_path->clear();                        // the agent may be about to note how the round has ended
+        set_path->clear();
         return 1;
       }
-      round_over = g_agent.rounds.load() != rounds;
       output.read_more();
       if (output.ended) {
         close_owned_descriptor(output.fd);
-        if (round_over && g_agent.committed)
-          set_path->assign(g_agent.outcome);
+        const char* answer = output.last_line();
+        if (is_path_of_set(answer))
+          set_path->assign(answer);
         else
-          *status =
-              Status::of(round_over ? reason_of_the_command() : Code::kAborted, 0, "%.300s",
-                         output.length > 0 ? output.last_line() : "the checkpoint command ended without a word");
+          *status = Status::of(g_agent.last_request != last_request ? reason_of_the_command() : Code::kAborted, 0,
+                               "%.300s", answer[0] != '\0' ? answer : kWithoutAWord);
         return 0;
       }
     }
-    futex_wait(&g_agent.rounds, g_agent.rounds.load(), kLookNs);
+    raw_sleep_ms(kLookMs);
   }
 }
 

@@ -212,7 +212,7 @@ Status Round::start_keeper() {
   return start_command(std::move(words), -1);
 }
 
-// In a restarted process this is left through go_on_after_restart, and the round ends as if it had been committed.
+// In a restarted process this is left through go_on_after_restart, and the round is over.
 Status Round::save() {
   const std::int64_t start = monotonic_ns();
   if (!stop_keep()) return Status::of(Code::kTimeout, 0, "pid %d: %s", raw_getpid(), kStopEndedText);
@@ -238,7 +238,6 @@ Status Round::save() {
   Status status = save_image(request, &result, &outcome, &info);
   if (status.ok() && outcome == SaveOutcome::kRestarted) {
     go_on_after_restart(info);
-    outcome_.restarted();
     return {};
   }
   raw_close(directory);
@@ -343,10 +342,7 @@ void Round::run() {
   Status status = go();
   const bool warns = !status.ok() && messages_.give_up(status);
   if (!status.ok() && saved_ && !outcome_.committed()) outcome_.await_decision();
-  if (g_job.info.generation != generation) {
-    outcome_.note(status);
-    return;
-  }
+  if (g_job.info.generation != generation) return;
   resume();
   (void)make_descriptor_room().ok();  // until the agent waits again
   outcome_.tell(status, warns);

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cinttypes>
-#include <cstdio>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/job/near_directory.h"
@@ -74,13 +73,6 @@ void RoundOutcome::die() {
   ::syscall(SYS_exit_group, 128 + SIGKILL);  // the first process of a pid namespace is still here
 }
 
-void RoundOutcome::note(const Status& status) {
-  std::snprintf(g_agent.outcome, sizeof(g_agent.outcome), "%s", committed_ ? set_path_.c_str() : status.text());
-  g_agent.committed = committed_;
-  g_agent.rounds.fetch_add(1);
-  futex_wake(&g_agent.rounds, 1 << 30);
-}
-
 // A command that died in the middle cannot remove its staging directory; the last member to resume does.
 void RoundOutcome::remove_leavings() {
   if (committed_ || messages_.command_alive()) return;
@@ -89,7 +81,6 @@ void RoundOutcome::remove_leavings() {
 }
 
 void RoundOutcome::tell(const Status& status, bool warns) {
-  note(status);  // before "done": the command's end then finds it
   remove_leavings();
   const std::string done = encode_fields({{"committed", committed_ ? "1" : "0"}});
   (void)g_job.exchange->publish_alike(messages_.own("done"), done).ok();

@@ -17,17 +17,13 @@ class RoundOutcome {
   // member. So a member that gives up then waits for the decision as long as somebody can make it. If nobody is to be
   // killed, the wait is no longer than a stop may be: the program may go on whatever the decision is.
   void await_decision();
-  // In a restarted process: an image that somebody restarts from has been committed.
-  void restarted() { committed_ = true; }
 
   bool committed() const { return committed_; }
   bool kill_ourselves() const { return kill_ourselves_; }
   void die();
 
-  // For request_checkpoint(). `status` is this member's own end of the round.
-  void note(const Status& status);
-  // note(), and tells the command, which may wait for it, and the log: as a warning if `warns`. The program runs on
-  // already.
+  // Tells the command, which may wait for it, and the log: as a warning if `warns`. `status` is this member's own end
+  // of the round. The program runs on already.
   void tell(const Status& status, bool warns);
 
  private:

@@ -70,6 +70,7 @@ class Member {
     return status_;
   }
   int pid() const { return pid_; }
+  int status() const { return status_; }  // of one that has ended
 
  private:
   std::string counter_path_;

@@ -146,6 +146,36 @@ TEST_F(AgentTest, AProgramThatAsksIsToldThatAnotherCannotBeCaptured) {
   EXPECT_EQ(WEXITSTATUS(ended), 50 + static_cast<int>(Code::kRefused));
 }
 
+// Another command's round may end between the end of this one's and its answer.
+TEST_F(AgentTest, AProgramThatAsksIsToldOfItsOwnCheckpoint) {
+  for (const char* refused : {"1", "2"}) {
+    SCOPED_TRACE(refused);
+    members_.clear();
+    members_.push_back(std::make_unique<Member>(directory_, 0,
+                                                Environment{{"AGENT_TEST_REQUEST", "request"},
+                                                            {"AGENT_TEST_REFUSE", refused},
+                                                            {"AGENT_TEST_FOREIGN", "1"},
+                                                            {"SHADOWIB_COMMAND", AGENT_COMMAND}}));
+    const bool own_is_taken = refused[0] == '2';
+    EXPECT_EQ(members_[0]->runs(), own_is_taken);
+    if (own_is_taken) continue;
+    const int ended = members_[0]->status();
+    EXPECT_TRUE(WIFEXITED(ended));
+    EXPECT_EQ(WEXITSTATUS(ended), 50 + static_cast<int>(Code::kAborted));  // the reason is forgotten by then
+  }
+}
+
+TEST_F(AgentTest, AProgramThatAsksIsToldTheWholePath) {
+  std::string deep = directory_;
+  for (int i = 0; i < 3; ++i) deep += "/" + std::string(200, 'd');
+  std::filesystem::create_directories(deep);
+  members_.push_back(std::make_unique<Member>(
+      deep, 0,
+      Environment{
+          {"AGENT_TEST_REQUEST", "request"}, {"AGENT_TEST_TALKS", "1"}, {"SHADOWIB_COMMAND", AGENT_COMMAND}}));
+  EXPECT_TRUE(members_[0]->runs());
+}
+
 TEST_F(AgentTest, IntervalStartsCheckpointsByItself) {
   start(2, {{"SHADOWIB_INTERVAL", "0.3"}, {"SHADOWIB_COMMAND", AGENT_COMMAND}});
   const std::int64_t deadline = monotonic_ns() + 20'000'000'000;

@@ -1,7 +1,9 @@
 // What libshadowib.so is to a program, without verbs: the agent, the guards and a participant that does as told.
-// AGENT_TEST_UNSETTLED=N: settle times out N times. AGENT_TEST_REFUSE=1: settle refuses.
+// AGENT_TEST_UNSETTLED=N: settle times out N times. AGENT_TEST_REFUSE=N: settle refuses the Nth time.
 // AGENT_TEST_PASSING=N: it refuses N times for what passes. AGENT_TEST_STUCK_RESUME=1: resume waits, the first time,
 // until the program's threads go on.
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdlib>
 
@@ -21,7 +23,7 @@ class ObedientParticipant final : public shadowib::Participant {
  public:
   shadowib::Status settle(const shadowib::SettleContext& context) override {
     ++settles_;
-    if (number("AGENT_TEST_REFUSE") != 0)
+    if (settles_ == number("AGENT_TEST_REFUSE"))
       return shadowib::Status(shadowib::Code::kRefused, 0, "queue pair 7 cannot be captured");
     if (settles_ <= number("AGENT_TEST_PASSING"))
       return shadowib::Status(shadowib::Code::kRefused, EAGAIN, "queue pair 7 is just being made");
@@ -68,5 +70,6 @@ extern "C" __attribute__((visibility("default"))) int agent_test_request(int kil
   std::string path;
   int result = shadowib::request_checkpoint(kill != 0, 20000, &status, &path);
   if (!status.ok()) shadowib::log_line(shadowib::LogLevel::kError, "%s", status.text());
+  if (status.ok() && result == 0 && access(path.c_str(), F_OK) != 0) return 49;
   return status.ok() ? result : 50 + static_cast<int>(status.code());
 }

@@ -55,6 +55,7 @@ int shadowib_join(void);
  *   -EOPNOTSUPP  something cannot be captured; the message names it       -ETIMEDOUT  not settled or saved in time
  *   -EBUSY       another checkpoint is under way                          -ECANCELED  another process gave up
  *   -EINVAL      unknown flag or wrong setting                            -ENOSPC, -EACCES, -EIO ...  writing failed
+ * If somebody kills the command that takes the checkpoint, it is -ECANCELED too, and `shadowib list` tells of a set.
  */
 int shadowib_checkpoint(unsigned flags, int timeout_ms, char* path, size_t path_bytes);
 
