@@ -5,11 +5,7 @@
 // process: more would wait for each other's heap and page tables, and not for the exchange.
 #include <malloc.h>
 #include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -19,14 +15,14 @@
 #include <thread>
 #include <vector>
 
+#include "perftest/processes.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/remove_below.h"
 
 namespace {
 
-using shadowib::Exchange;
-using shadowib::Status;
+using namespace shadowib;
 
 constexpr char kEpoch[] = "g1-scale";
 constexpr int kTimeoutMs = 600000;
@@ -43,14 +39,6 @@ std::string ids_of(const Scale& scale, int member) {
 
 std::string key(const std::string& rest) { return std::string(kEpoch) + "/" + rest; }
 
-[[noreturn]] void give_up(const char* what, const Status& status) {
-  std::fprintf(stderr, "exchange_scale: %s: %s\n", what, status.text());
-  std::_Exit(1);
-}
-void must(const char* what, const Status& status) {
-  if (!status.ok()) give_up(what, status);
-}
-
 constexpr int kMembersInProcess = 64;
 constexpr int kMarks = 6;
 
@@ -64,32 +52,15 @@ struct Shared {
 class Run {
  public:
   explicit Run(const Scale& scale) : scale_(scale) {
-    void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) give_up("mmap", Status::of(shadowib::Code::kIo, errno, "no memory"));
-    shared_ = new (memory) Shared{};
-    pthread_barrierattr_t attributes;
-    ::pthread_barrierattr_init(&attributes);
-    ::pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    ::pthread_barrier_init(&shared_->together, &attributes, static_cast<unsigned>(scale.members));
+    init_barrier(&shared_->together, static_cast<unsigned>(scale.members));
   }
 
   // False: a process has failed, and said why.
   bool go() {
-    std::vector<pid_t> processes;
-    for (int first = 0; first < scale_.members; first += kMembersInProcess) {
-      const pid_t pid = ::fork();
-      if (pid == 0) part(first, std::min(first + kMembersInProcess, scale_.members));
-      if (pid > 0) processes.push_back(pid);
-    }
-    bool well = true;
-    for (std::size_t left = processes.size(); left > 0; --left) {
-      int status = 0;
-      ::wait(&status);
-      if (status != 0 && well)  // the others would wait for it for ever
-        for (const pid_t pid : processes) ::kill(pid, SIGKILL);
-      well = well && status == 0;
-    }
-    return well;
+    Processes processes;
+    for (int first = 0; first < scale_.members; first += kMembersInProcess)
+      processes.start([&] { part(first, std::min(first + kMembersInProcess, scale_.members)); });
+    return processes.wait();
   }
 
   void print() const {
@@ -107,17 +78,16 @@ class Run {
   }
 
  private:
-  [[noreturn]] void part(int first, int end) {
+  void part(int first, int end) {
     std::vector<std::thread> threads;
     for (int m = first; m < end; ++m) threads.emplace_back([this, m] { member(m); });
     for (std::thread& thread : threads) thread.join();
-    std::_Exit(0);
   }
 
   // All have come to it when anybody goes on, and the time is taken in between.
   void mark(int which) {
     if (::pthread_barrier_wait(&shared_->together) == PTHREAD_BARRIER_SERIAL_THREAD)
-      shared_->marks[which] = shadowib::monotonic_ns();
+      shared_->marks[which] = monotonic_ns();
     ::pthread_barrier_wait(&shared_->together);
   }
 
@@ -136,7 +106,7 @@ class Run {
     for (std::size_t i = 0; i < keys.size(); ++i) {
       const int peer = std::atoi(keys[i].c_str() + key("rebuild/").size());
       if (!found[i] || values[i] != ids_of(scale_, peer))
-        give_up("resolve", Status::of(shadowib::Code::kInternal, 0, "%s is not what was published", keys[i].c_str()));
+        give_up("resolve", Status::of(Code::kInternal, 0, "%s is not what was published", keys[i].c_str()));
     }
   }
 
@@ -158,7 +128,7 @@ class Run {
   }
 
   const Scale scale_;
-  Shared* shared_;
+  Shared* const shared_ = make_shared<Shared>();
 };
 
 }  // namespace
@@ -180,6 +150,6 @@ int main(int argc, char** argv) {
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);  // what has been given back is needed again
   Run run(scale);
   if (!run.go()) return 1;
-  must("remove", shadowib::remove_below(scale.uri, kEpoch));
+  must("remove", remove_below(scale.uri, kEpoch));
   run.print();
 }

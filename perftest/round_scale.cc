@@ -5,11 +5,6 @@
 // hooks/command ask, in their order.
 // The acceptance line `many` compares the operations counted here with those that real members log.
 #include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,6 +16,7 @@
 #include "hooks/job/collection.h"
 #include "hooks/job/protocol.h"
 #include "perftest/counted_calls.h"
+#include "perftest/processes.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/exchange/exchange.h"
@@ -34,14 +30,6 @@ constexpr char kEpoch[] = "g0-scale", kNextEpoch[] = "g1-scale", kJob[] = "scale
 constexpr int kTimeoutMs = 600000, kSliceMs = 200, kSeldomMs = 2000;
 constexpr std::int64_t kRoundNs = 20000, kLongestPauseNs = 250000000, kOthersCheckNs = 10000000;
 constexpr std::size_t kTableBytes = 600, kFilesBytes = 3000, kRowBytes = 24;
-
-[[noreturn]] void give_up(const char* what, const Status& status) {
-  std::fprintf(stderr, "round_scale: %s: %s\n", what, status.text());
-  std::_Exit(1);
-}
-void must(const char* what, const Status& status) {
-  if (!status.ok()) give_up(what, status);
-}
 
 struct Scale {
   std::string uri, directory;
@@ -295,36 +283,15 @@ class Command {
 class Run {
  public:
   explicit Run(const Scale& scale) : scale_(scale) {
-    void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) give_up("mmap", Status::of(Code::kIo, errno, "no memory"));
-    shared_ = new (memory) Shared{};
-    pthread_barrierattr_t attributes;
-    ::pthread_barrierattr_init(&attributes);
-    ::pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    ::pthread_barrier_init(&shared_->together, &attributes, static_cast<unsigned>(scale.members) + 1);
+    init_barrier(&shared_->together, static_cast<unsigned>(scale.members) + 1);
   }
 
   // False: a process has failed, and said why.
   bool go() {
-    std::vector<pid_t> processes;
-    for (int m = 0; m < scale_.members; ++m) {
-      const pid_t pid = ::fork();
-      if (pid < 0) give_up("fork", Status::of(Code::kIo, errno, "no process"));
-      if (pid == 0) member(m);
-      processes.push_back(pid);
-    }
-    const pid_t commanding = ::fork();
-    if (commanding == 0) command();
-    processes.push_back(commanding);
-    bool well = true;
-    for (std::size_t left = processes.size(); left > 0; --left) {
-      int status = 0;
-      ::wait(&status);
-      if (status != 0 && well)  // the others would wait for it for ever
-        for (const pid_t pid : processes) ::kill(pid, SIGKILL);
-      well = well && status == 0;
-    }
-    return well;
+    Processes processes;
+    for (int m = 0; m < scale_.members; ++m) processes.start([&] { member(m); });
+    processes.start([&] { command(); });
+    return processes.wait();
   }
 
   void print() const {
@@ -348,8 +315,7 @@ class Run {
  private:
   void meet() { ::pthread_barrier_wait(&shared_->together); }
 
-  [[noreturn]] void member(int m) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  void member(int m) {
     Member member(scale_, m);
     member.open(true);
     member.idle();
@@ -366,11 +332,9 @@ class Run {
     shared_->members[kRestart].sleeps += call_counts().sleeps - before.sleeps;
     shared_->members[kRestart].operations += member.exchange().operations();
     meet();
-    std::_Exit(0);
   }
 
-  [[noreturn]] void command() {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  void command() {
     Command command(scale_);
     meet();
     shared_->begins[kCheckpoint] = monotonic_ns();
@@ -383,11 +347,10 @@ class Run {
     meet();
     shared_->ends[kRestart] = monotonic_ns();
     command.forget();
-    std::_Exit(0);
   }
 
   const Scale scale_;
-  Shared* shared_;
+  Shared* const shared_ = make_shared<Shared>();
 };
 
 }  // namespace
