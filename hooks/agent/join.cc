@@ -250,11 +250,7 @@ std::string describe_member() {
   Fields fields;
   char text[1024];
   fields["pid"] = std::to_string(raw_getpid());
-  if (read_task_file(0, "stat", text, sizeof(text)) > 0) {
-    const char* p = std::strrchr(text, ')');
-    for (int field = 2; p != nullptr && field < 22; ++field) p = std::strchr(p + 1, ' ');
-    if (p != nullptr) fields["starttime"] = std::to_string(parse_number(&p));
-  }
+  if (std::uint64_t start = 0; task_stat(0, 22, &start)) fields["starttime"] = std::to_string(start);
   if (read_task_file(0, "comm", text, sizeof(text)) > 0) fields["comm"] = std::string(text, std::strcspn(text, "\n"));
   utsname system{};
   ::uname(&system);

@@ -97,6 +97,16 @@ char task_state(int tid) {
   return end != nullptr && end[1] == ' ' ? end[2] : 0;
 }
 
+bool task_stat(int tid, int field, std::uint64_t* value) {
+  char text[1024];
+  if (read_task_file(tid, "stat", text, sizeof(text)) <= 0) return false;
+  const char* at = std::strrchr(text, ')');
+  for (int before = 2; at != nullptr && before < field; ++before) at = std::strchr(at + 1, ' ');
+  if (at == nullptr) return false;
+  *value = parse_number(&at);
+  return true;
+}
+
 void describe_task(int tid, char* text, std::size_t capacity) {
   char comm[64], call[128], wchan[64];
   read_line(tid, "comm", comm, sizeof(comm));

@@ -30,6 +30,10 @@ std::uint64_t parse_number(const char** text);
 // State letter of a thread ('R', 'S', 'D', 'T', 't', 'Z', 'X'), or 0 if it is gone.
 char task_state(int tid);
 
+// A number of /proc/self/task/<tid>/stat (/proc/self/stat if tid is 0), by its field as proc(5) counts them, from 4
+// on. False: there is no such thread.
+bool task_stat(int tid, int field, std::uint64_t* value);
+
 // "tid 123 (comm), in system call 7 (wchan)": for messages about a thread.
 void describe_task(int tid, char* text, std::size_t capacity);
 

@@ -162,11 +162,8 @@ Sharing directories(const Judgement& j, int tid) {
 
 // Field 9 of /proc/PID/stat; 0 if there is no such thread any more.
 std::uint64_t flags_of(int tid) {
-  char stat[1024];
-  if (read_task_file(tid, "stat", stat, sizeof(stat)) <= 0) return 0;
-  const char* at = std::strrchr(stat, ')');
-  for (int field = 2; at != nullptr && field < 9; ++field) at = std::strchr(at + 1, ' ');
-  return at != nullptr ? parse_number(&at) : 0;
+  std::uint64_t flags = 0;
+  return task_stat(tid, 9, &flags) ? flags : 0;
 }
 
 // The kernel's own threads for a ring take no signal, so that a stop would wait for them in vain. They block every

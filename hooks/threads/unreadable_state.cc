@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstring>
 
 #include "hooks/raw/tasks.h"
 
@@ -56,11 +55,8 @@ std::int64_t ticks_now() {
 
 // Field 22 of /proc/self/task/TID/stat; -1 if there is no such thread.
 std::int64_t start_of(int tid) {
-  char text[1024];
-  if (read_task_file(tid, "stat", text, sizeof(text)) <= 0) return -1;
-  const char* at = std::strrchr(text, ')');
-  for (int field = 2; at != nullptr && field < 22; ++field) at = std::strchr(at + 1, ' ');
-  return at != nullptr ? static_cast<std::int64_t>(parse_number(&at)) : -1;
+  std::uint64_t ticks = 0;
+  return task_stat(tid, 22, &ticks) ? static_cast<std::int64_t>(ticks) : -1;
 }
 
 void add(int which, int tid, std::int64_t ticks) {
