@@ -83,8 +83,9 @@ class Member {
   void open(bool create) { must("open", Exchange::open(scale_.uri, create, &exchange_)); }
   Exchange& exchange() { return *exchange_; }
 
-  // Sleeps for requests, as an agent does.
+  // Has joined, and sleeps for requests, as an agent does.
   void idle() {
+    must("claim", exchange_->claim(key("member/" + me_), std::string(200, 'm')));
     must("watch", exchange_->watch(key("control"), &control_, 0, -1));
     get(key("control/checkpoint"));
   }

@@ -3,7 +3,7 @@
 // refused.
 //
 //   <epoch>/member/<index>      claimed on joining: protocol pid starttime host comm exe version meets
-//                               meets=2: comes to the barriers and keys below; another number is another way
+//                               meets=3: comes to the barriers and keys below; another number is another way
 //   <epoch>/gone/<index>        published on a member's orderly exit
 //   <epoch>/control/checkpoint  the latest request: n members=0,1,2 staging=PATH set=<32 hex> timeout_ms kill=0|1
 //   last=0|1 near=PLACE (images stay near) keepers=0|1
@@ -54,7 +54,7 @@ namespace shadowib {
 
 inline constexpr int kProtocolVersion = 1;
 // How members meet each other. Commands speak with members of any; members of one checkpoint have the same.
-inline constexpr int kMeetingVersion = 2;
+inline constexpr int kMeetingVersion = 3;
 
 using Fields = std::map<std::string, std::string>;
 std::string encode_fields(const Fields& fields);            // protocol=1 first; newlines in values become spaces

@@ -49,7 +49,7 @@ void ring_bell(int root, const std::string& directory) {
 }
 
 bool Bell::attend(int root, const std::string& directory) {
-  if (at_ != nullptr && directory_ == directory) return true;
+  if (attends(directory)) return true;
   drop();
   const std::string name = bell_in(directory);
   const auto open = [&](int flags) { return open_owned(root, name.c_str(), O_RDWR | O_NOFOLLOW | flags, 0600); };

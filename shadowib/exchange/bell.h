@@ -24,6 +24,8 @@ class Bell {
 
   // From now on this one is listened to, which is made if it is not there. False: it cannot be had.
   bool attend(int root, const std::string& directory);
+  // True if this one is listened to already.
+  bool attends(const std::string& directory) const { return at_ != nullptr && directory_ == directory; }
   // Another number after each ringing.
   std::uint32_t rung() const;
   // Sleeps until it has been rung since rung() returned `before`, or timeout_ns ran out. Early returns are allowed.

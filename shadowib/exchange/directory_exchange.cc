@@ -9,6 +9,7 @@
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/shared_names.h"
+#include "shadowib/exchange/bundle.h"
 #include "shadowib/exchange/directory_waiter.h"
 #include "shadowib/exchange/raw_files.h"
 
@@ -19,10 +20,13 @@ namespace shadowib {
 namespace {
 
 constexpr char kMarker[] = ".exchange";
-constexpr char kTemporary[] = ".tmp", kAlike[] = ".alike";
-constexpr char kCount[] = "/=";  // below a barrier's directory; '=' is in no member's name
+constexpr char kTemporary[] = ".tmp", kAlike[] = ".alike", kBundles[] = ".bundles";
+constexpr std::uint64_t kBundleFiles = 64;  // that take values at a time
+constexpr int kBundleTries = 3;             // of which two find a file that takes no more
+constexpr char kCount[] = "/=";             // below a barrier's directory; '=' is in no member's name
 // Who sleeps by a bell looks again, in case that who was to ring was killed before, or is of an older version.
 constexpr std::int64_t kLookAgainNs = 1'000'000'000;
+constexpr std::int64_t kFirstPauseNs = 1'000'000, kLongestPauseNs = 64'000'000;  // for another's file, which is small
 
 // "a/b/c" and '=' give "a/b/=c".
 std::string file_of(std::string_view key, char mark) {
@@ -92,12 +96,18 @@ class DirectoryExchange final : public Exchange {
     if (!remote_) ring_bell(root_.get(), parent_of(file));
   }
   OwnedFd open_directory(const std::string& directory);
+  // A value's file of its own, which replaces what is there.
+  Status publish_file(std::string_view key, std::string_view value);
+  std::string temporary_name();
   int make_temporary(std::string_view value, std::string* name);
   void drop_temporary(const std::string& name) { ::syscall(SYS_unlinkat, root_.get(), name.c_str(), 0); }
   // Calls put() and, if a directory above `target` is missing, makes it and calls put() again. 0 or errno.
   template <typename Put>
   int with_parents(const std::string& target, Put put);
   int link_in_place(const std::string& temporary, const std::string& target);
+  // Gives a small value to the key that `target` stands for, if there is none. 0, EEXIST, or another errno: then the
+  // value needs a file of its own.
+  int put_in_bundle(std::string_view key, std::string_view value, const std::string& target);
   bool holds_value(int directory, int depth);
   Status fingerprint(const std::string& directory, OwnedFd* held, std::uint64_t* print);
   // False if something else has its place by now.
@@ -143,23 +153,25 @@ OwnedFd DirectoryExchange::open_directory(const std::string& directory) {
   return open_owned(root_.get(), directory.c_str(), kFlags);
 }
 
+std::string DirectoryExchange::temporary_name() {
+  char text[48];
+  std::snprintf(text, sizeof(text), "%s/%016llx-%llx", kTemporary, static_cast<unsigned long long>(instance_),
+                static_cast<unsigned long long>(next_temporary_.fetch_add(1)));
+  return text;
+}
+
 // Writes value to a new file in .tmp. Names come from a random number of this instance and a counter; O_EXCL guards
 // against a forked child that has inherited both.
 int DirectoryExchange::make_temporary(std::string_view value, std::string* name) {
   for (;;) {
-    char text[48];
-    std::snprintf(text, sizeof(text), "%s/%016llx-%llx", kTemporary, static_cast<unsigned long long>(instance_),
-                  static_cast<unsigned long long>(next_temporary_.fetch_add(1)));
-    OwnedFd fd = open_owned(root_.get(), text, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    const std::string text = temporary_name();
+    OwnedFd fd = open_owned(root_.get(), text.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
     if (!fd && errno == EEXIST) continue;
     if (!fd) return errno;
     *name = text;
     int err = write_whole(fd.get(), value);
     if (err == 0 && ::syscall(SYS_fchmod, fd.get(), 0600) != 0) err = errno;
-    timespec now[2] = {};
-    ::clock_gettime(CLOCK_REALTIME, &now[1]);
-    now[0] = now[1];
-    ::syscall(SYS_utimensat, fd.get(), nullptr, now, 0);
+    stamp(fd.get());
     if (err != 0) drop_temporary(*name);
     return err;
   }
@@ -173,7 +185,28 @@ int DirectoryExchange::with_parents(const std::string& target, Put put) {
   return put() == 0 ? 0 : errno;
 }
 
+// Other hosts may not see at once what was added to a file that they know.
+int DirectoryExchange::put_in_bundle(std::string_view key, std::string_view value, const std::string& target) {
+  if (remote_ || value.size() > kBundledBytes) return EOPNOTSUPP;
+  const std::string name = std::string(kBundles) + "/" + std::to_string(instance_ % kBundleFiles);
+  int err = EAGAIN;
+  for (int tries = 0; tries < kBundleTries && (err == EAGAIN || err == ENOENT); ++tries) {
+    const OwnedFd file = add_to_bundle(root_.get(), name, key, value);
+    err = file ? with_parents(target, [&] { return link_file(file.get(), root_.get(), target); }) : errno;
+  }
+  if (err == 0) ring(target);
+  return err;
+}
+
 Status DirectoryExchange::do_publish(std::string_view key, std::string_view value) {
+  if (is_bundle(value)) return publish_file(key, bundle_with(key, value));
+  const std::string target = file_of(key, '=');
+  if (!remote_ && value.size() <= kBundledBytes && !exists(target) && put_in_bundle(key, value, target) == 0)
+    return {};
+  return publish_file(key, value);
+}
+
+Status DirectoryExchange::publish_file(std::string_view key, std::string_view value) {
   std::string temporary, target = file_of(key, '=');
   if (int err = make_temporary(value, &temporary); err != 0) return io(err, "write", key);
   int err = with_parents(
@@ -189,6 +222,7 @@ Status DirectoryExchange::do_publish(std::string_view key, std::string_view valu
 // A key's first value is a hard link of the one file that holds it, whose name is its hash: making a link costs much
 // less than making a file. Where that does not work, and for a value that replaces another, it is published alone.
 Status DirectoryExchange::do_publish_alike(std::string_view key, std::string_view value) {
+  if (is_bundle(value)) return do_publish(key, value);
   const XXH128_hash_t hash = XXH3_128bits(value.data(), value.size());
   char file[64];
   std::snprintf(file, sizeof(file), "%s/%016llx%016llx-%zx", kAlike, static_cast<unsigned long long>(hash.high64),
@@ -197,17 +231,25 @@ Status DirectoryExchange::do_publish_alike(std::string_view key, std::string_vie
   const auto link = [&] {
     const long rc = ::syscall(SYS_linkat, root_.get(), file, root_.get(), target.c_str(), 0);
     if (rc == 0) ring(target);
-    return rc;
+    return rc == 0;
   };
-  if (link() == 0) return {};
+  if (link()) return {};
   if (errno != ENOENT || lost()) return do_publish(key, value);
-  if (make_directories(root_.get(), parent_of(target)) == 0 && link() == 0) return {};
+  if (make_directories(root_.get(), parent_of(target)) == 0 && link()) return {};
+  if (errno != ENOENT || make_directories(root_.get(), kAlike) != 0) return do_publish(key, value);
+  // Many come at the same time. One makes the file; it may be killed meanwhile.
+  const std::string maker = std::string(file) + "+";
+  if (::syscall(SYS_linkat, root_.get(), kMarker, root_.get(), maker.c_str(), 0) != 0)
+    for (std::int64_t pause = kFirstPauseNs; errno == EEXIST && pause <= kLongestPauseNs; pause *= 2) {
+      sleep_ns(pause);
+      if (link()) return {};
+      errno = EEXIST;
+    }
   std::string temporary;
-  if (errno != ENOENT || make_directories(root_.get(), kAlike) != 0 || make_temporary(value, &temporary) != 0)
-    return do_publish(key, value);
+  if (make_temporary(value, &temporary) != 0) return do_publish(key, value);
   (void)::syscall(SYS_linkat, root_.get(), temporary.c_str(), root_.get(), file, 0);
   drop_temporary(temporary);
-  return link() == 0 ? Status() : do_publish(key, value);
+  return link() ? Status() : do_publish(key, value);
 }
 
 // link(2) fails if the target exists and never shows a half-written file. Over NFS its answer may be lost after it
@@ -226,8 +268,13 @@ int DirectoryExchange::link_in_place(const std::string& temporary, const std::st
 }
 
 Status DirectoryExchange::do_claim(std::string_view key, std::string_view value) {
-  std::string temporary, target = file_of(key, '=');
+  std::string temporary, whole, target = file_of(key, '=');
   if (exists(target)) return taken(key);
+  const bool misleading = is_bundle(value);
+  if (misleading) value = whole = bundle_with(key, value);
+  const int bundled = misleading ? EOPNOTSUPP : put_in_bundle(key, value, target);
+  if (bundled == EEXIST) return taken(key);
+  if (bundled == 0) return {};
   if (int err = make_temporary(value, &temporary); err != 0) return io(err, "write", key);
   int err = link_in_place(temporary, target);
   drop_temporary(temporary);
@@ -251,6 +298,11 @@ Status DirectoryExchange::do_lookup(const std::vector<std::string>& keys, std::v
       continue;
     }
     if (int err = read_whole(fd.get(), &(*values)[i]); err != 0) return io(err, "read", keys[i]);
+    if (is_bundle((*values)[i])) {
+      std::string_view value;
+      if (!find_in_bundle((*values)[i], keys[i], &value)) return io(EILSEQ, "read", keys[i]);
+      (*values)[i] = std::string(value);
+    }
     (*found)[i] = true;
   }
   if (missed && lost()) return io(ENOENT, "look up", keys[0]);
@@ -287,7 +339,7 @@ Status DirectoryExchange::do_list(std::string_view prefix, std::vector<std::stri
   int err = for_each_entry(fd.get(), [&](std::string_view name, unsigned char) {
     if (name[0] == '=') names->emplace_back(name.substr(1));
     if (name[0] == '=' || name[0] == '@') return true;
-    if (prefix.empty() && (name == kMarker || name == kTemporary || name == kAlike)) return true;
+    if (prefix.empty() && (name == kMarker || name == kTemporary || name == kAlike || name == kBundles)) return true;
     OwnedFd below = open_owned(fd.get(), name.data(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
     if (below && holds_value(below.get(), 8)) names->emplace_back(name);
     return true;
@@ -340,7 +392,8 @@ Status DirectoryExchange::tell_entered(const Barrier& barrier, int entered) {
 }
 
 // A link count proves nothing, since others may make links, too. So one of those that see enough links counts the
-// entries, and tells all others by the file's size. `overdue`: that one may have been killed.
+// entries, and tells all others by the file's size. It may be killed before: if it is `overdue`, one more counts in
+// each second. If all did, each would ring for all.
 Status DirectoryExchange::look_at(const Barrier& barrier, int n, bool linked, bool overdue, bool* open) {
   const std::string count = barrier.count();
   struct stat info {};
@@ -350,9 +403,9 @@ Status DirectoryExchange::look_at(const Barrier& barrier, int n, bool linked, bo
   *open = info.st_size >= n;
   linked = linked && info.st_nlink > 1;  // or entries are files, as this member's from before may be
   if (*open || (linked && info.st_nlink <= static_cast<nlink_t>(n))) return {};
-  const std::string counter = count + std::to_string(n);
-  if (linked && !overdue && ::syscall(SYS_linkat, root_.get(), kMarker, root_.get(), counter.c_str(), 0) != 0 &&
-      errno == EEXIST)
+  std::string counter = count + std::to_string(n);
+  if (overdue) counter += "." + std::to_string(monotonic_ns() / kLookAgainNs);
+  if (linked && ::syscall(SYS_linkat, root_.get(), kMarker, root_.get(), counter.c_str(), 0) != 0 && errno == EEXIST)
     return {};
   int entered = 0;
   SHADOWIB_TRY(for_each_entered(barrier, [&](std::string_view) { ++entered; }));
@@ -375,7 +428,7 @@ Status DirectoryExchange::do_barrier(std::string_view name, std::string_view mem
   // alike. Others sleep until the bell rings, beside the abort key if there is one: entries ring none.
   WaiterLease waiter(waiters_, barrier.bell);
   Bell& bell = waiter->bell;
-  bool asked = false, listens = false;
+  bool asked = bell.attends(barrier.bell), listens = asked;
   for (;;) {
     const std::uint32_t rung = listens ? bell.rung() : 0;
     const bool in_time = !deadline.has_passed();
@@ -426,8 +479,10 @@ Status DirectoryExchange::fingerprint(const std::string& directory, OwnedFd* hel
     if (name[0] != '=' || ::fstatat(fd.get(), name.data(), &info, AT_SYMLINK_NOFOLLOW) != 0) return true;
     std::uint64_t h = 0;
     for (char c : name) h = mix(h, static_cast<unsigned char>(c));
-    h = mix(mix(h, info.st_ino), static_cast<std::uint64_t>(info.st_mtim.tv_sec));
-    *print += mix(mix(h, static_cast<std::uint64_t>(info.st_mtim.tv_nsec)), static_cast<std::uint64_t>(info.st_size));
+    // A bundle is modified for other keys, too. Nobody here changes the time of access.
+    const timespec& stamp = remote_ ? info.st_mtim : info.st_atim;
+    h = mix(mix(h, info.st_ino), static_cast<std::uint64_t>(stamp.tv_sec));
+    *print += mix(h, static_cast<std::uint64_t>(stamp.tv_nsec));
     return true;
   });
   if (err != 0) return io(err, "watch", directory);

@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/testing/forked_child.h"
+#include "shadowib/exchange/bundle.h"
 #include "shadowib/exchange/directory_waiter.h"
 #include "shadowib/exchange/exchange.h"
 #include "shadowib/exchange/raw_files.h"
@@ -217,6 +219,24 @@ TEST_F(DirectoryExchangeTest, ALastComerThatTellsNobodyHoldsNobodyUp) {
   waiter.join();
 }
 
+// As above, and whoever counts next is killed, too: of many sleepers one counts in each second, and rings once.
+TEST_F(DirectoryExchangeTest, OneOfManyCountsAgain) {
+  const std::string barrier = top_ + "/a/x/b/@x";
+  std::vector<std::thread> waiters;
+  for (int m = 0; m < 20; ++m)
+    waiters.emplace_back([&, m] { EXPECT_TRUE(exchange_->barrier("b/x", std::to_string(m), 21, 20000, "").ok()); });
+  while (!fs::exists(barrier + "/=")) std::this_thread::yield();
+  while (std::distance(fs::directory_iterator(barrier), fs::directory_iterator()) < 21) std::this_thread::yield();
+  fs::create_hard_link(barrier + "/=", barrier + "/20");
+  if (!fs::exists(barrier + "/=21")) fs::create_hard_link(top_ + "/a/x/.exchange", barrier + "/=21");
+  for (std::thread& waiter : waiters) waiter.join();
+  int counted = 0;
+  for (const auto& entry : fs::directory_iterator(barrier))
+    counted += entry.path().filename().string().starts_with("=21.");
+  EXPECT_GE(counted, 1);
+  EXPECT_LE(counted, 3) << "in which each second one has counted";
+}
+
 TEST_F(DirectoryExchangeTest, WithoutHardLinksABarrierOpens) {
   const std::string barrier = top_ + "/a/x/b/@x";
   fs::create_directories(barrier);
@@ -226,20 +246,131 @@ TEST_F(DirectoryExchangeTest, WithoutHardLinksABarrierOpens) {
   EXPECT_TRUE(exchange_->barrier("b/x", "1", 2, 5000, "").ok());
 }
 
+// The number of regular files below a directory, each counted once.
+std::size_t files_below(const std::string& directory) {
+  std::set<std::uint64_t> inodes;
+  for (const auto& entry : fs::recursive_directory_iterator(directory))
+    if (struct stat st{}; ::lstat(entry.path().c_str(), &st) == 0 && S_ISREG(st.st_mode)) inodes.insert(st.st_ino);
+  return inodes.size();
+}
+
 TEST_F(DirectoryExchangeTest, EqualValuesAreOneFile) {
-  const auto files = [&] {
-    std::set<std::uint64_t> inodes;
-    for (const auto& entry : fs::recursive_directory_iterator(top_ + "/a/x"))
-      if (struct stat st{}; ::lstat(entry.path().c_str(), &st) == 0 && S_ISREG(st.st_mode)) inodes.insert(st.st_ino);
-    return inodes.size();
-  };
-  const auto before = files();
+  const auto before = files_below(top_ + "/a/x");
   for (int m = 0; m < 20; ++m) {
     EXPECT_TRUE(exchange_->publish_alike("done/" + std::to_string(m), "1").ok());
     EXPECT_EQ(exchange_->barrier("b/x", std::to_string(m), 21, 0, "").code(), Code::kTimeout);
   }
-  EXPECT_EQ(files(), before + 2) << "the value, and the barrier's count";
+  EXPECT_EQ(files_below(top_ + "/a/x"), before + 2) << "the value, and the barrier's count";
   EXPECT_TRUE(fs::is_empty(top_ + "/a/x/.tmp"));
+}
+
+// It may have been killed.
+TEST_F(DirectoryExchangeTest, WhoDoesNotMakeTheFileOfEqualValuesHoldsNobodyUpForLong) {
+  ASSERT_TRUE(exchange_->publish_alike("done/0", "1").ok());
+  const std::string alike = top_ + "/a/x/.alike";
+  std::string made;
+  for (const auto& entry : fs::directory_iterator(alike))
+    if (entry.path().string().back() != '+') made = entry.path();
+  ASSERT_TRUE(fs::remove(made));
+  ASSERT_TRUE(fs::exists(made + "+"));
+  ASSERT_TRUE(exchange_->publish_alike("done/1", "1").ok());
+  EXPECT_TRUE(fs::exists(made));
+}
+
+TEST_F(DirectoryExchangeTest, SmallValuesShareFewFiles) {
+  const auto before = files_below(top_ + "/a/x");
+  for (int m = 0; m < 100; ++m) {
+    const std::string name = std::to_string(m);
+    EXPECT_TRUE(exchange_->publish("k/" + name, "value " + name).ok());
+    EXPECT_TRUE(exchange_->claim("c/" + name, std::string(100, 'c')).ok());
+    EXPECT_EQ(exchange_->claim("c/" + name, "late").code(), Code::kBusy);
+  }
+  EXPECT_LE(files_below(top_ + "/a/x"), before + 2);
+  EXPECT_TRUE(fs::is_empty(top_ + "/a/x/.tmp"));
+  for (int m = 0; m < 100; ++m) {
+    const std::string name = std::to_string(m);
+    std::vector<std::string> values;
+    std::vector<bool> found;
+    ASSERT_TRUE(exchange_->lookup({"k/" + name, "c/" + name}, &values, &found).ok());
+    EXPECT_EQ(values, (std::vector<std::string>{"value " + name, std::string(100, 'c')}));
+  }
+}
+
+// Many processes append to one file.
+TEST_F(DirectoryExchangeTest, ValuesOfManyProcessesAreWhole) {
+  constexpr int kProcesses = 8, kValues = 300;
+  std::vector<pid_t> children;
+  for (int p = 0; p < kProcesses; ++p) {
+    const pid_t pid = ::fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {  // with one instance, and so one file at a time
+      for (int i = 0; i < kValues; ++i) {
+        const std::string name = std::to_string(p) + "-" + std::to_string(i);
+        if (!exchange_->publish("m/" + name, name + std::string(static_cast<std::size_t>(i), 'v')).ok()) ::_exit(1);
+      }
+      ::_exit(0);
+    }
+    children.push_back(pid);
+  }
+  for (const pid_t pid : children) {
+    int status = 1;
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    EXPECT_EQ(status, 0);
+  }
+  for (int p = 0; p < kProcesses; ++p)
+    for (int i = 0; i < kValues; ++i) {
+      const std::string name = std::to_string(p) + "-" + std::to_string(i);
+      std::string value;
+      bool found = false;
+      ASSERT_TRUE(exchange_->get("m/" + name, &value, &found).ok());
+      ASSERT_EQ(value, name + std::string(static_cast<std::size_t>(i), 'v'));
+    }
+}
+
+// A watch that looks only afterwards sees it, too.
+TEST_F(DirectoryExchangeTest, AValueThatComesAgainIsAChange) {
+  std::uint64_t token = 0;
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(exchange_->publish("w/k", "same").ok());
+    ASSERT_TRUE(exchange_->watch("w", &token, 5000, -1).ok()) << i;
+    ASSERT_TRUE(exchange_->publish("elsewhere/" + std::to_string(i), "of the same file").ok());
+    EXPECT_EQ(exchange_->watch("w", &token, 1, -1).code(), Code::kTimeout) << i;
+    ASSERT_TRUE(exchange_->remove("w/k").ok());
+  }
+}
+
+TEST_F(DirectoryExchangeTest, AValueThatLooksLikeABundleIsAValue) {
+  const std::string value = bundle_with("k", "inner"), more = value + bundle_with("other", "x");
+  ASSERT_TRUE(exchange_->publish("k", value).ok());
+  ASSERT_TRUE(exchange_->publish("k", more).ok());
+  ASSERT_TRUE(exchange_->claim("c", value).ok());
+  ASSERT_TRUE(exchange_->publish_alike("a", value).ok());
+  std::vector<std::string> values;
+  std::vector<bool> found;
+  ASSERT_TRUE(exchange_->lookup({"k", "c", "a"}, &values, &found).ok());
+  EXPECT_EQ(values, (std::vector<std::string>{more, value, value}));
+}
+
+TEST_F(DirectoryExchangeTest, ARecordThatIsNotWholeHidesNoOther) {
+  const std::string first = bundle_with("a", std::string(300, '1')), second = bundle_with("b", "2");
+  std::string_view value;
+  for (std::size_t cut = 0; cut <= first.size(); ++cut) {
+    const std::string file = bundle_with("z", "0") + first.substr(0, cut) + second + bundle_with("c", "3");
+    EXPECT_EQ(find_in_bundle(file, "a", &value), cut == first.size()) << cut;
+    ASSERT_TRUE(find_in_bundle(file, "b", &value)) << cut;
+    EXPECT_EQ(value, "2");
+    ASSERT_TRUE(find_in_bundle(file, "c", &value)) << cut;
+    EXPECT_EQ(value, "3");
+  }
+  EXPECT_FALSE(find_in_bundle("", "a", &value));
+}
+
+TEST_F(DirectoryExchangeTest, ADamagedValueIsAnErrorAndNoValue) {
+  ASSERT_TRUE(exchange_->publish("d/k", "value").ok());
+  std::fstream(top_ + "/a/x/d/=k", std::ios::in | std::ios::out).seekp(20).put('\xff');
+  std::string value;
+  bool found = false;
+  EXPECT_EQ(exchange_->get("d/k", &value, &found).code(), Code::kIo);
 }
 
 // One that is awake makes no system calls for others that come.

@@ -52,11 +52,21 @@ int write_whole(int fd, std::string_view bytes) {
   return 0;
 }
 
+void stamp(int fd) {
+  timespec now[2] = {};
+  ::clock_gettime(CLOCK_REALTIME, &now[1]);
+  now[0] = now[1];
+  ::syscall(SYS_utimensat, fd, nullptr, now, 0);
+}
+
+constexpr std::size_t kUnknownBytes = 4096;
+
 int read_whole(int fd, std::string* bytes) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return errno;
   // One byte more than the size, so that the common case meets the end of the file in its second read.
-  std::size_t capacity = static_cast<std::size_t>(info.st_size) + 1, filled = 0;
+  // Files of /proc say that they are empty.
+  std::size_t capacity = info.st_size != 0 ? static_cast<std::size_t>(info.st_size) + 1 : kUnknownBytes, filled = 0;
   bytes->resize(capacity);
   for (;;) {
     if (filled == capacity) bytes->resize(capacity *= 2);
@@ -106,9 +116,12 @@ std::string file_system_of(int fd) {
 }
 
 int make_directories(int directory, const std::string& path) {
-  // Mostly only the last is missing, or another has just made it.
+  // Mostly only the last is missing, or another has just made it. Each call of mkdir locks the directory above it.
   if (::syscall(SYS_mkdirat, directory, path.c_str(), 0700) == 0)
     return ::syscall(SYS_fchmodat, directory, path.c_str(), 0700) == 0 ? 0 : errno;
+  struct stat there {};
+  if (errno == EEXIST && ::fstatat(directory, path.c_str(), &there, 0) == 0)
+    return S_ISDIR(there.st_mode) ? 0 : ENOTDIR;
   std::string part = path;
   for (std::size_t end = part.find('/', 1);; end = part.find('/', end + 1)) {
     if (end != std::string::npos) part[end] = '\0';

@@ -58,6 +58,9 @@ OwnedFd adopt_owned(const UnownedDescriptors& unowned, int fd);
 int write_whole(int fd, std::string_view bytes);
 int read_whole(int fd, std::string* bytes);
 
+// Sets the times of access and modification to this nanosecond. The kernel's own may be those of some milliseconds.
+void stamp(int fd);
+
 // Makes each missing directory of `path` below `directory` with mode 0700 whatever the umask; 0 or errno.
 // An absolute path ignores `directory`.
 int make_directories(int directory, const std::string& path);
