@@ -163,8 +163,10 @@ Status remove_old_sets(const std::string& directory, const std::string& job, uns
   if (keep == 0) return {};
   SHADOWIB_TRY(old_sets(directory, job, keep, &old));
   for (const std::string& path : old) {
-    SHADOWIB_TRY(remove_set(path));
-    std::fprintf(stderr, "shadowib: removed %s\n", path.c_str());
+    const Status status = remove_set(path);
+    if (status.code() != Code::kBusy) SHADOWIB_TRY(status);
+    std::fprintf(stderr, "shadowib: %s%s\n", status.ok() ? "removed " : "",
+                 status.ok() ? path.c_str() : status.text());
   }
   return {};
 }

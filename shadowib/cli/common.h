@@ -74,5 +74,6 @@ void add_history(Command& program);
 void add_report(Command& program);
 void add_keeper(Command& program);
 void add_rebuild(Command& program);
+void add_flush(Command& program);
 
 }  // namespace shadowib::cli

@@ -7,6 +7,7 @@
 #include "shadowib/base/this_host.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/near_sets.h"
@@ -44,8 +45,11 @@ class Collector {
   Status sets() {
     std::vector<std::string> old;
     SHADOWIB_TRY(old_sets(directory_, "", arguments_.keep, &old));
-    for (const std::string& path : old)
-      SHADOWIB_TRY(remove("set", path, [](const std::string& p) { return remove_set(p); }));
+    for (const std::string& path : old) {
+      const Status status = remove("set", path, [](const std::string& p) { return remove_set(p); });
+      if (status.code() != Code::kBusy) SHADOWIB_TRY(status);
+      if (!status.ok()) std::fprintf(stderr, "shadowib: left alone: %s\n", status.text());
+    }
     return {};
   }
 
@@ -72,7 +76,8 @@ class Collector {
     std::vector<std::string> stale;
     SHADOWIB_TRY(open_directory_store(directory_)->list(&stored));
     for (const StoredSet& set : stored)
-      if (!set.committed && !checkpoint_running(directory_, set.job)) stale.push_back(set.path);
+      if (!set.committed && !checkpoint_running(directory_, set.job) && !fetch_running(directory_, set.job))
+        stale.push_back(set.path);
     for (const std::string& path : stale)
       SHADOWIB_TRY(remove("staging", path, [](const std::string& p) { return open_store_of(p)->discard(p); }));
     return {};

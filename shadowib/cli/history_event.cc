@@ -49,6 +49,11 @@ std::string describe_failure(const PastEvent& e) {
   return e.has("lost_s") ? text + "; " + human_seconds(e.number("lost_s")) + " since the last set are lost" : text;
 }
 
+std::string describe_flush(const PastEvent& e) {
+  return e.text("set") + " to " + e.text("far") + ": " + human_bytes(static_cast<std::uint64_t>(e.number("bytes"))) +
+         " sent, took " + shown_ms(e.number("took_ms"));
+}
+
 std::string describe_end(const PastEvent& e) {
   if (!e.text("set").empty()) return "on request, saved as " + e.text("set");
   return "exit code " + std::to_string(static_cast<unsigned>(e.number("exit_code")));
@@ -79,6 +84,7 @@ std::string describe_event(const PastEvent& e) {
   if (e.name == "checkpoint") return describe_checkpoint(e);
   if (e.name == "restart") return describe_restart(e);
   if (e.name == "failure") return describe_failure(e);
+  if (e.name == "flush") return describe_flush(e);
   if (e.name == "ended") return describe_end(e);
   return e.text("error");
 }

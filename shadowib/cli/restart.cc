@@ -18,6 +18,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/keepers.h"
@@ -37,6 +38,7 @@ struct RestartArguments {
   std::string set, backend, network, files = "keep";
   std::optional<std::string> members;
   int wait_s = 300, timeout_s = 60;
+  FarOptions far;
 };
 
 constexpr char kRestartExamples[] =
@@ -249,11 +251,12 @@ class Told {
 };
 
 // A near image that is not here, or damaged, comes from another host's copy, or is decoded from parities.
-Status verify_here(const RestartArguments& arguments, const std::set<std::uint32_t>& members, SetManifest* manifest) {
+Status verify_near(const RestartArguments& arguments, const std::set<std::uint32_t>& members, SetManifest* manifest) {
   const std::string path = manifest->path, &directory = arguments.common.directory;
   // A copy is looked for before anything is made, so what is redundant is verified whole.
   if (!manifest->placement.store.is_redundant())
-    return verify_with_progress(path, manifest, members, VerifyDepth::kForRestart);
+    return verify_with_progress(path, manifest, members,
+                                arguments.far.far.empty() ? VerifyDepth::kForRestart : VerifyDepth::kEverything);
   SHADOWIB_TRY(ensure_keeper(directory, manifest->job, arguments.network));
   SHADOWIB_TRY(gather_images(directory, *manifest, members, false));
   const Status status = verify_with_progress(path, manifest, members);
@@ -261,6 +264,33 @@ Status verify_here(const RestartArguments& arguments, const std::set<std::uint32
   std::fprintf(stderr, "shadowib: %s; looking for a copy\n", status.text());
   SHADOWIB_TRY(gather_images(directory, *manifest, members, true));
   return verify_with_progress(path, manifest, members);
+}
+
+// What neither this host nor another one has may be in the far place.
+Status verify_here(const RestartArguments& arguments, const std::set<std::uint32_t>& members, SetManifest* manifest) {
+  const Status status = verify_near(arguments, members, manifest);
+  if (status.code() != Code::kNotFound && status.code() != Code::kCorrupt) return status;
+  std::size_t fetched = 0;
+  if (const Status far = fetch_images(arguments.common.directory, *manifest, members, arguments.far, &fetched);
+      !far.ok()) {
+    std::fprintf(stderr, "shadowib: %s\n", status.text());
+    return far;
+  }
+  return fetched == 0 ? status : verify_with_progress(manifest->path, manifest, members);
+}
+
+// A set that this directory has no more may be in the far place.
+Status find_set(RestartArguments* arguments, std::string* path) {
+  Common& common = arguments->common;
+  std::string job = arguments->set;
+  std::uint32_t number = 0;
+  SetManifest manifest;
+  const bool is_name = parse_set_name(std::filesystem::path(arguments->set).filename(), &job, &number);
+  Status status = choose_set(&common, arguments->set, path);
+  if (status.ok()) status = read_manifest(*path, &manifest);
+  if (status.code() != Code::kNotFound || (!is_name && !valid_job_name(job))) return status;
+  const Status far = fetch_set(common.directory, job, number, arguments->far, path);
+  return far.error() == ESRCH ? status : far;  // no far place is known
 }
 
 // Until the processes have ended.
@@ -277,6 +307,11 @@ Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest
   SHADOWIB_TRY(
       choose_files(*manifest, options->members, arguments.files == "roll-back", options->report, &options->cut));
   const auto keep_store = [&arguments, manifest]() -> Status {
+    const FarOptions& far = arguments.far;
+    if (FarSettings settings; !far.far.empty() || !far.flush.empty()) {
+      SHADOWIB_TRY(choose_far(far, arguments.common.directory, manifest->job, &settings));
+      SHADOWIB_TRY(record_far(arguments.common.directory, manifest->job, settings));
+    }
     if (!manifest->placement.store.is_near()) return {};  // the job goes on as it was
     return record_store(arguments.common.directory, manifest->job, manifest->placement.store,
                         manifest->placement.place);
@@ -349,7 +384,7 @@ int restart(RestartArguments& arguments) {
     if (Status s = backend_variable(&variable); !s.ok()) return fail(common, s);
   if (arguments.network.empty()) arguments.network = environment("IB2TCP_NETWORK");
   if (Status s = check_network(arguments.network); !s.ok()) return fail(common, s);
-  if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
+  if (Status s = find_set(&arguments, &path); !s.ok()) return fail(common, s);
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
   if (!valid_job_name(manifest.job))
     return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
@@ -405,6 +440,7 @@ void add_restart(Command& program) {
                    "in a step (60)")
       ->between(1, 86400, "seconds")
       ->type_name("SECONDS");
+  add_far_options(command, &arguments->far, false);
   add_common(command, &arguments->common);
   command->footer(kRestartExamples);
   command->callback([arguments] { return restart(*arguments); });

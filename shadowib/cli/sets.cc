@@ -12,6 +12,7 @@
 #include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {
@@ -111,7 +112,9 @@ Status old_sets(const std::string& directory, const std::string& job, unsigned k
 }
 
 Status remove_set(const std::string& path) {
+  SetLease lease;
   SetManifest manifest;
+  SHADOWIB_TRY(lease.take(path));
   const bool is_near = read_manifest(path, &manifest).ok() && manifest.placement.store.is_near();
   SHADOWIB_TRY(open_store_of(path)->remove(path));  // first: a set that is listed has its images
   if (is_near && manifest.placement.store.is_redundant()) {

@@ -26,7 +26,7 @@ double age_of_newest_set(const std::string& directory, const std::string& job);
 // of on standard error if all jobs are meant.
 Status old_sets(const std::string& directory, const std::string& job, unsigned keep, std::vector<std::string>* paths);
 
-// Removes a set, and what this host has of its images.
+// Removes a set, and what this host has of its images. kBusy: it is being flushed.
 Status remove_set(const std::string& path);
 
 // verify_set() with its progress on standard error.

@@ -11,7 +11,7 @@ import unittest
 
 COMMAND, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 MAN = SOURCE / "docs" / "man"
-COMMANDS = ("run", "checkpoint", "restart", "status", "history", "report", "list", "inspect", "verify", "gc", "rebuild", "keeper",
+COMMANDS = ("run", "checkpoint", "restart", "status", "history", "report", "list", "inspect", "verify", "gc", "rebuild", "flush", "keeper",
             "doctor")
 
 

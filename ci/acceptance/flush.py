@@ -1,0 +1,254 @@
+"""S6: sets are copied to a far place whole or not at all. A directory, and a store behind a command that fails, stalls and cuts objects
+short, never list half a set; a flush that is killed is gone on with; a set that is lost here restarts from there, every byte right; gc removes
+no set that is being flushed."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+from common import Case, Line, check, main
+from jobs import BUSY, CORRUPT, IO, NOT_FOUND, TIMEOUT, Job, wait_for
+
+STORE = pathlib.Path(__file__).resolve().parent / "programs" / "object_store.py"
+
+
+def member(case: Case, *options: str, size: int = 2) -> Job:
+    """A job of one small process that is a member and waits."""
+    job = Job(case)
+    words = [job.shadowib, "run", "--job", job.name, "--dir", str(job.directory), "--backend", "ib2tcp", *options, "--",
+             case.line.program("ci_big_process"), str(size)]
+    program = job._spawn("member", words)
+    job.programs.append(program)
+    wait_for("the member to be ready", lambda: "ready" in program.text() or program.ended(), 60)
+    check(not program.ended(), program.text())
+    return job
+
+
+def finish(job: Job):
+    """Lets the job's processes check their memory and end."""
+    (job.case.work / "finish").touch()
+    job.finish()
+    (job.case.work / "finish").unlink()
+
+
+def listed(job: Job) -> list[dict]:
+    return json.loads(job.command("list", "--json").stdout)["sets"]
+
+
+class Store:
+    """The store behind object_store.py."""
+
+    def __init__(self, case: Case):
+        self.top = case.work / "store"
+        self.far = f"exec:{sys.executable} {STORE} {self.top}"
+
+    def beside(self, suffix: str) -> pathlib.Path:
+        return pathlib.Path(f"{self.top}.{suffix}")
+
+    def plan(self, *faults: tuple):
+        self.beside("plan").write_text(json.dumps([dict(zip(("word", "name", "how", "times"), fault)) for fault in faults]))
+
+    def puts(self) -> list[str]:
+        """The files put so far; forgets them."""
+        log = self.beside("log")
+        lines = log.read_text().splitlines() if log.exists() else []
+        log.unlink(missing_ok=True)
+        return [line.split()[1].rsplit("/", 1)[1] for line in lines if line.startswith("put ")]
+
+    def check_whole(self):
+        half = self.beside("half")
+        check(not half.exists(), f"half a set: {half.read_text() if half.exists() else ''}")
+
+    def has(self, name: str) -> bool:
+        return any(self.top.glob(f"*/*/{name}"))
+
+
+OBJECTS = ["member-0.img", "manifest.xxh3", "manifest.json"]
+
+
+def lose(job: Job):
+    """All sets of DIR, and what it knows of them."""
+    shutil.rmtree(job.directory)
+
+
+def flush(job: Job, far: str, *options: str, code: int = 0) -> subprocess.CompletedProcess:
+    result = job.command("flush", job.name, "--far", far, *options, check_code=False)
+    check(result.returncode == code, f"flush exited with {result.returncode}, not {code}: {result.stdout}{result.stderr}")
+    return result
+
+
+def restart_from(job: Job, far: str, name: str):
+    """With nothing left here."""
+    job.generation += 1
+    words = [job.shadowib, "restart", name, "--dir", str(job.directory), *(["--far", far] if far else [])]
+    job.programs = [job._spawn("restart", words)]
+    finish(job)
+
+
+def directory(case: Case):
+    job, far = member(case), case.work / "archive"
+    told = flush(job, f"dir:{far}", code=NOT_FOUND).stderr
+    check("no set" in told, told)
+    first = job.checkpoint(kill=False)
+    told = flush(job, f"dir:{far}", code=NOT_FOUND).stderr
+    check(str(far) in told and "mount" in told, f"a directory that is not there: {told}")
+    far.mkdir()
+    flush(job, f"dir:{far}")
+    second = job.checkpoint()
+    flush(job, f"dir:{far}")
+    again = json.loads(flush(job, f"dir:{far}", "--json").stdout)
+    check(again["sent"] == 0 and again["objects"] == len(OBJECTS), f"sent again: {again}")
+    ids = {s["number"]: s["set_id"] for s in listed(job)}
+    for number, path in ((1, first), (2, second)):
+        there = far / job.name / ids[number]
+        job.command("verify", str(there))
+        check((there / "member-0.img").read_bytes() == (pathlib.Path(path) / "member-0.img").read_bytes(), "another image")
+    image = far / job.name / ids[2] / "member-0.img"
+    lose(job)
+    good = image.read_bytes()
+    image.write_bytes(good[:70000] + bytes([good[70000] ^ 1]) + good[70001:])
+    for name in ("job.0002", "job"):
+        result = job.command("restart", name, "--far", f"dir:{far}", check_code=False)
+        check(result.returncode == CORRUPT and "member-0.img" in result.stderr, f"{result.returncode} {result.stderr}")
+        check(not listed(job), "a damaged set was fetched")
+    image.write_bytes(good)
+    check(job.command("restart", "job.0003", "--far", f"dir:{far}", check_code=False).returncode == NOT_FOUND, "a set that is nowhere")
+    restart_from(job, f"dir:{far}", job.name)
+    check([s["name"] for s in listed(job)] == ["job.0002"], "the newest set was not fetched")
+    # The place is known by now.
+    shutil.rmtree(second)
+    restart_from(job, "", "job.0002")
+    return "sent once, fetched when lost, damage refused"
+
+
+def faults(case: Case):
+    """Each word and object fails in each way: for good, and twice only."""
+    job, store = member(case), Store(case)
+    job.checkpoint()
+    cases = [("put", name, how) for name in OBJECTS for how in ("fail", "cut", "stall")]
+    cases += [("get", "member-0", how) for how in ("fail", "cut", "stall")]
+    cases += [("stat", "member-0", "fail"), ("stat", "member-0", "stall"), ("put", "sets.json", "fail"), ("get", "sets.json", "cut")]
+    if case.line.quick:
+        stalls = [c for c in cases if c[2] == "stall"]
+        cases = case.random().sample([c for c in cases if c not in stalls], 3) + case.random().sample(stalls, 1)
+    for word, name, how in cases:
+        shutil.rmtree(store.top, ignore_errors=True)
+        store.plan((word, name, how, 1000))
+        limit = ["--far-timeout", "8"] if how == "stall" else []  # long enough for an interpreter to start on a busy machine
+        result = flush(job, store.far, *limit, code={"fail": IO, "cut": CORRUPT, "stall": TIMEOUT}[how])
+        # What is cut short is told by the object, not by the command, which has ended well.
+        words = [name] + ([str(STORE), word] if how != "cut" else []) + (["exit code 1", "the store is away"] if how == "fail" else [])
+        for expected in words:
+            check(expected in result.stderr, f"{word} {name} {how}: no '{expected}' in {result.stderr}")
+        check(result.stderr.count("trying again") == 2, f"{word} {name} {how}: {result.stderr}")
+        store.check_whole()
+        lists = store.has("manifest.json") and (store.top / job.name / "sets.json").exists()
+        check(not lists or how == "cut" or name == "sets.json", f"{word} {name} {how}: a set is listed")
+        store.plan((word, name, how, 2))
+        flush(job, store.far, *limit)
+        store.check_whole()
+        check(all(store.has(o) for o in OBJECTS), "an object is missing")
+    # A failure that another try does not mend.
+    broken = case.work / "broken"
+    broken.write_text("#!/bin/sh\necho no such bucket >&2\nexit 78\n")
+    broken.chmod(0o700)
+    told = flush(job, f"exec:{broken}", code=IO).stderr
+    check("exit code 78: no such bucket" in told and "trying again" not in told, told)
+    check("not there" in flush(job, "exec:/nonexistent/far", code=NOT_FOUND).stderr, "a command that is not there")
+    lose(job)
+    restart_from(job, store.far, "job.0001")
+    return f"{len(cases)} faults"
+
+
+def start_flush(job: Job, far: str) -> subprocess.Popen:
+    return subprocess.Popen([job.shadowib, "flush", job.name, "--far", far, "--dir", str(job.directory)], env=job.environment,
+                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def killed(case: Case):
+    """Half of each object in turn has been sent when the flush is killed."""
+    job, store = member(case), Store(case)
+    job.checkpoint()
+    for name in OBJECTS:
+        shutil.rmtree(store.top, ignore_errors=True)
+        store.plan(("put", name, "wait", 1))
+        process = start_flush(job, store.far)
+        wait_for(f"half of {name} to be sent", lambda: store.beside("waiting").exists() or process.poll() is not None, 60)
+        check(process.poll() is None, f"the flush ended: {process.stderr.read() if process.poll() is not None else ''}")
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        store.beside("waiting").unlink()
+        store.check_whole()
+        check(not (store.top / job.name / "sets.json").exists(), "half a set is listed")
+        result = job.command("restart", "job.0007", "--far", store.far, check_code=False)
+        check(result.returncode == NOT_FOUND, f"{result.returncode} {result.stderr}")
+        store.puts()
+        flush(job, store.far)
+        check(store.puts() == OBJECTS[OBJECTS.index(name):] + ["sets.json"], f"after a kill at {name}")
+        store.check_whole()
+    lose(job)
+    restart_from(job, store.far, "job")
+    return "resumed at each object"
+
+
+def gc_beside(case: Case):
+    """gc, --keep and another flush come while an image is being sent."""
+    job, store = member(case), Store(case)
+    path = job.checkpoint()
+    store.plan(("put", "member-0.img", "wait", 1))
+    process = start_flush(job, store.far)
+    wait_for("half of the image to be sent", lambda: store.beside("waiting").exists() or process.poll() is not None, 60)
+    check(process.poll() is None, "the flush ended")
+    told = job.command("gc", "--keep", "0")
+    check("being flushed" in told.stderr and os.path.isdir(path), f"gc during a flush: {told.stdout}{told.stderr}")
+    flush(job, store.far, code=BUSY)
+    store.beside("waiting").unlink()
+    check(process.wait(60) == 0, f"the flush: {process.stderr.read()}")
+    store.check_whole()
+    job.command("gc", "--keep", "0")
+    check(not os.path.isdir(path), "the set stayed once it was flushed")
+    restart_from(job, "", "job.0001")
+    return "a set that is being flushed stays"
+
+
+def near(case: Case):
+    """An image in memory is lost with its host, and comes back from far."""
+    place = pathlib.Path(f"/dev/shm/shadowib-s6-{os.getpid()}")
+    place.mkdir()
+    case.cleanups.append(lambda _failed: shutil.rmtree(place, ignore_errors=True))
+    job, store = member(case, "--store", "mem:single", "--near", str(place)), Store(case)
+    path = job.checkpoint()
+    flush(job, store.far)
+    images = list(place.glob("*/*/*/*.img"))
+    check(len(images) == 1, f"images: {images}")
+    images[0].unlink()
+    restart_from(job, "", path)
+    check(images[0].exists(), "the image did not come back to its place")
+    # Nor is a damaged one used, if the far place is named.
+    with open(images[0], "r+b") as file:
+        file.seek(-5000, os.SEEK_END)
+        byte = file.read(1)
+        file.seek(-5000, os.SEEK_END)
+        file.write(bytes([byte[0] ^ 1]))
+    restart_from(job, store.far, path)
+    shutil.rmtree(path)
+    restart_from(job, "", "job.0001")
+    check(list(pathlib.Path(path).glob("*.img")), "the set was not fetched whole")
+    return "one image, then the whole set"
+
+
+def run():
+    line = Line("flush", __doc__)
+    line.case("directory", directory)
+    line.case("faults of a command", faults)
+    line.case("killed", killed)
+    line.case("gc beside", gc_beside)
+    line.case("near", near)
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)

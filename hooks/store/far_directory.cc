@@ -1,0 +1,125 @@
+#include "hooks/store/far_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "hooks/job/job_directory.h"
+#include "hooks/store/files.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::size_t kStep = 1 << 20;
+
+Status io(int error, const char* what, const std::string& path) {
+  return Status::of(Code::kIo, error, "far: cannot %s %.250s: %.60s", what, path.c_str(), std::strerror(error));
+}
+
+Status write_all(int fd, const char* data, std::size_t bytes, const std::string& path) {
+  for (std::size_t at = 0; at < bytes;) {
+    const ssize_t n = ::write(fd, data + at, bytes - at);
+    if (n < 0 && errno != EINTR) return io(errno, "write", path);
+    if (n > 0) at += static_cast<std::size_t>(n);
+  }
+  return {};
+}
+
+Status fill(int fd, std::uint64_t bytes, const PieceSource& source, const std::string& path) {
+  std::vector<char> buffer(std::min<std::uint64_t>(kStep, std::max<std::uint64_t>(bytes, 1)));
+  for (std::uint64_t left = bytes; left > 0;) {
+    const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
+    SHADOWIB_TRY(source(buffer.data(), part));
+    SHADOWIB_TRY(write_all(fd, buffer.data(), part, path));
+    left -= part;
+  }
+  return ::fsync(fd) == 0 ? Status() : io(errno, "sync", path);
+}
+
+// What a flush that was killed has left of this object.
+void remove_parts(const std::string& directory, const std::string& prefix) {
+  std::vector<std::string> names;
+  (void)system_files().list(directory, &names);
+  for (const std::string& name : names)
+    if (name.starts_with(prefix)) ::unlink((directory + "/" + name).c_str());
+}
+
+}  // namespace
+
+Status FarDirectory::check() {
+  if (const int error = system_files().check_directory(top_); error != 0)
+    return Status::of(Code::kNotFound, error, "far: %.250s is no directory that can be used: %.60s; mount or make it",
+                      top_.c_str(), std::strerror(error));
+  if (::access(top_.c_str(), R_OK | X_OK) != 0) return io(errno, "use", top_);
+  return {};
+}
+
+Status FarDirectory::stat(const std::string& name, FarObject* object) {
+  *object = {};
+  const std::string path = top_ + "/" + name;
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0) {
+    if (errno != ENOENT) return io(errno, "look at", path);
+    return check();  // a place that is not there has lost nothing
+  }
+  if (!S_ISREG(info.st_mode)) return io(EISDIR, "use as a file", path);
+  object->found = true;
+  object->bytes = static_cast<std::uint64_t>(info.st_size);
+  return {};
+}
+
+Status FarDirectory::put(const std::string& name, std::uint64_t bytes, const PieceSource& source) {
+  SHADOWIB_TRY(check());
+  const std::string path = top_ + "/" + name;
+  const std::size_t slash = path.rfind('/');
+  const std::string directory = path.substr(0, slash), prefix = "." + path.substr(slash + 1) + ".part-";
+  if (const Status made = ensure_directory(directory); !made.ok())
+    return io(made.error(), "create directory", directory);
+  remove_parts(directory, prefix);
+  const std::string part = directory + "/" + prefix + random_hex(4);
+  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) return io(errno, "create", part);
+  Status status = fill(fd, bytes, source, path);
+  // NFS may tell of a full disk here.
+  if (::close(fd) != 0 && status.ok()) status = io(errno, "write", path);
+  if (status.ok() && ::rename(part.c_str(), path.c_str()) != 0) status = io(errno, "name", path);
+  if (!status.ok()) {
+    ::unlink(part.c_str());
+    return status;
+  }
+  const int error = system_files().sync(directory);
+  return error == 0 ? Status() : io(error, "sync", directory);
+}
+
+Status FarDirectory::get(const std::string& name, const PieceSink& sink) {
+  const std::string path = top_ + "/" + name;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return io(errno, "open", path);
+  std::vector<char> buffer(kStep);
+  Status status;
+  while (status.ok()) {
+    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) status = io(errno, "read", path);
+    if (got <= 0) break;
+    status = sink({buffer.data(), static_cast<std::size_t>(got)});
+  }
+  ::close(fd);
+  return status;
+}
+
+Status FarDirectory::remove(const std::string& name) {
+  const std::string path = top_ + "/" + name;
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return io(errno, "remove", path);
+  const std::string directory = path.substr(0, path.rfind('/'));
+  if (directory != top_ && ::rmdir(directory.c_str()) == 0) return {};  // the last of the set
+  const int error = system_files().sync(directory);
+  return error == 0 || error == ENOENT ? Status() : io(error, "sync", directory);
+}
+
+}  // namespace shadowib
