@@ -443,6 +443,7 @@ Status Drive::run(CheckpointReport* report) {
     return status;
   }
   SHADOWIB_TRY(fault_point(Phase::kCommitted));
+  if (options_.kill && options_.before_kill) options_.before_kill(*report);
   tell_outcome({{"committed", report->set_path}, {"kill", options_.kill ? "1" : "0"}}, options_.kill);
   forget_earlier();
   return {};

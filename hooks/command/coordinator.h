@@ -22,6 +22,8 @@ struct CheckpointProgress {
   std::uint32_t members_saved = 0;  // their images are complete
 };
 
+struct CheckpointReport;
+
 struct CheckpointOptions {
   std::string directory;  // SHADOWIB_DIR; made absolute here
   std::string job;
@@ -31,6 +33,9 @@ struct CheckpointOptions {
   bool kill = false;                                        // members end by SIGKILL once the set is committed
   int timeout_ms = 60000;                                   // for the whole checkpoint
   std::function<void(const CheckpointProgress&)> progress;  // may be empty; called in the calling thread, on changes
+  // May be empty. With `kill`: called once the set is committed, before members are told to end. The end of the
+  // members may end the caller too: in a pid namespace, a container, a job step.
+  std::function<void(const CheckpointReport&)> before_kill;
 };
 
 struct MemberReport {

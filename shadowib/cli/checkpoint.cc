@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <memory>
 #include <thread>
 
 #include "hooks/command/coordinator.h"
@@ -171,6 +172,17 @@ Status remove_old_sets(const std::string& directory, const std::string& job, uns
   return {};
 }
 
+// Follows each commit. With --kill it comes before the members end: a restarted job's command, started by a member,
+// ends with the members' pid namespace.
+void follow_commit(const CheckpointArguments& arguments, const CheckpointOptions& options,
+                   const CheckpointReport& report, std::int64_t took_ns) {
+  note_event(options.directory, options.job, committed_event(report, took_ns, options.kill));
+  keep_metrics(arguments.metrics, options.directory, options.job);
+  // The new set is what counts: that an old one stays is told, and no failure.
+  if (Status s = remove_old_sets(options.directory, options.job, arguments.keep); !s.ok())
+    std::fprintf(stderr, "shadowib: --keep %u: %s\n", arguments.keep, s.text());
+}
+
 int checkpoint(CheckpointArguments& arguments) {
   Common& common = arguments.common;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
@@ -191,8 +203,12 @@ int checkpoint(CheckpointArguments& arguments) {
   Status status;
   const std::int64_t began_ns = monotonic_ns();
   {
-    Watcher watcher(options);
-    options.progress = [&](const CheckpointProgress& progress) { watcher.set(progress); };
+    auto watcher = std::make_unique<Watcher>(options);
+    options.progress = [&](const CheckpointProgress& progress) { watcher->set(progress); };
+    options.before_kill = [&](const CheckpointReport& committed) {
+      watcher.reset();  // or it would draw over what follows
+      follow_commit(arguments, options, committed, monotonic_ns() - began_ns);
+    };
     status = run_checkpoint(options, &report);
   }
   if (status.code() == Code::kNotFound) {
@@ -201,15 +217,13 @@ int checkpoint(CheckpointArguments& arguments) {
     if (status.error() == ESRCH || why.code() == Code::kBusy) status = why;
   }
   const std::int64_t took_ns = monotonic_ns() - began_ns;
-  if (status.ok())
-    note_event(common.directory, options.job, committed_event(report, took_ns, options.kill));
-  else if (status.code() != Code::kNotFound && status.code() != Code::kBusy)
-    (void)append_history(common.directory, options.job, failed_event(status, took_ns)).ok();
-  keep_metrics(arguments.metrics, common.directory, options.job);
-  if (!status.ok()) return fail(common, status);
-  // The new set is what counts: that an old one stays is told, and no failure.
-  if (Status s = remove_old_sets(common.directory, options.job, arguments.keep); !s.ok())
-    std::fprintf(stderr, "shadowib: --keep %u: %s\n", arguments.keep, s.text());
+  if (!status.ok()) {
+    if (status.code() != Code::kNotFound && status.code() != Code::kBusy)
+      (void)append_history(common.directory, options.job, failed_event(status, took_ns)).ok();
+    keep_metrics(arguments.metrics, common.directory, options.job);
+    return fail(common, status);
+  }
+  if (!options.kill) follow_commit(arguments, options, report, took_ns);
   if (common.json)
     print_json(report_json(report));
   else

@@ -320,6 +320,30 @@ class Members(RestartCase):
         self.tell("finish")
         self.ends(restarted, 0)
 
+    def test_a_signal_that_ends_a_restarted_job(self):
+        """The command that a member starts ends with the restart's pid namespace: by then it has noted the set and removed old ones."""
+        metrics = self.dir / "metrics"
+        program = self.start("run", "--job", "j", "--backend", BACKEND, "--kill-on", "TERM", "--keep", "2", "--metrics", metrics, "--",
+                             PROGRAM, "asked_by_signals_one")
+        self.await_file("one")
+        program.send_signal(signal.SIGTERM)
+        self.ends(program, -9)
+        for number in (1, 2, 3):
+            restarted = self.restart(number)
+            self.await_text(restarted, "restored 1 process")
+            restarted.send_signal(signal.SIGTERM)
+            self.ends(restarted, 20)
+            wanted = list(range(1, number + 2))
+            with self.subTest(number):
+                events = json.loads(subprocess.run([SHADOWIB, "history", "j", "--json", "--dir", self.dir], check=True, capture_output=True).stdout)
+                self.assertEqual([(e["number"], e["kill"]) for e in events["events"] if e["event"] == "checkpoint"], [(n, True) for n in wanted])
+                self.assertIn(f'shadowib_checkpoints_total{{job="j",result="committed"}} {len(wanted)}\n', metrics.read_text())
+                self.assertEqual(self.set_numbers(), wanted[-2:])
+        restarted = self.restart(4)
+        self.await_text(restarted, "restored 1 process")
+        self.tell("finish")
+        self.ends(restarted, 0)
+
     def test_a_signal_that_asks_for_what_is_refused(self):
         """It is tried again now and then, not at once, and given up."""
         program = self.start("run", "--job", "j", "--backend", BACKEND, "--kill-on", "USR1", "--", PROGRAM, "asked_by_signals_one",
