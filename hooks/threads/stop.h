@@ -20,7 +20,8 @@ namespace shadowib {
 struct ThreadDepth {
   std::uint32_t depth = 0;  // > 0: inside the shim, must not park here
 };
-extern constinit thread_local ThreadDepth t_depth __attribute__((tls_model("initial-exec"), visibility("hidden")));
+extern constinit thread_local ThreadDepth t_depth __asm__("shadowib_thread_depth")
+    __attribute__((tls_model("initial-exec"), visibility("hidden")));
 // Non-zero while threads are to park. Hidden: each call of the shim looks at it.
 extern std::atomic<std::uint32_t> g_stop_requested __attribute__((visibility("hidden")));
 
@@ -28,10 +29,24 @@ extern std::atomic<std::uint32_t> g_stop_requested __attribute__((visibility("hi
 // (ibv_get_cq_event...) end their Inside before they sleep and start a new one after, which does the same.
 void park_if_requested();
 
+// Adds to the depth. Each looks its place up anew: compilers keep it over a call, in a register that they save first.
+template <int by>
+inline void change_depth() {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+  void* place;
+  asm volatile("movq shadowib_thread_depth@gottpoff(%%rip), %0\n\taddl %1, %%fs:(%0)"
+               : "=&r"(place)
+               : "i"(by)
+               : "memory", "cc");
+#else
+  t_depth.depth += static_cast<std::uint32_t>(by);
+#endif
+}
+
 // The halves of Inside, for the hot path, which keeps nothing over a call that it seldom makes. If leave() answers
 // true, the caller calls park_if_requested().
 inline void enter_inside() {
-  ++t_depth.depth;
+  change_depth<1>();
   std::atomic_signal_fence(std::memory_order_seq_cst);
 #if defined(__SANITIZE_THREAD__)
   sanitizer_sees_entering();
@@ -42,7 +57,7 @@ inline void enter_inside() {
   sanitizer_sees_leaving();
 #endif
   std::atomic_signal_fence(std::memory_order_seq_cst);
-  --t_depth.depth;
+  change_depth<-1>();
   return __builtin_expect(is_set(g_stop_requested), 0);
 }
 

@@ -91,18 +91,28 @@ class SHADOWIB_CAPABILITY("lock") SpinLock {
     return word_.load(std::memory_order_relaxed) == 0 && word_.exchange(1, std::memory_order_acquire) == 0;
   }
   void unlock() SHADOWIB_RELEASE() SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
-    if (unlock_now()) wake_one();
+    word_.store(0, std::memory_order_release);
+    if (__builtin_expect(is_set(sleepers_), 0)) wake_one();
   }
-  // The halves of a lock for the hot path. True if it was free, and is the caller's now.
+  // The parts of a lock for the hot path. True if it was free, and is the caller's now.
   bool lock_now() SHADOWIB_TRY_ACQUIRE(true) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
     return __builtin_expect(!test_and_set(), 1);
   }
-  // True if somebody sleeps: the caller calls wake_one().
-  [[nodiscard]] bool unlock_now() SHADOWIB_RELEASE() {
-    word_.store(0, std::memory_order_release);
-    return __builtin_expect(is_set(sleepers_), 0);
+  // Looks at once whether a call's answer is not 0 and whether somebody sleeps. True if so: the answer is
+  // answer_of(*answer) then, and the caller calls unlock(). Else it may call unlock_unslept(): a thread that falls
+  // asleep in between looks again by itself.
+  [[nodiscard]] bool add_sleepers(int* answer) const {
+    bool any;
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    asm volatile("orl %2, %1" : "=@ccnz"(any), "+r"(*answer) : "m"(sleepers_) : "memory");
+#else
+    *answer |= static_cast<int>(sleepers_.load(std::memory_order_relaxed));
+    any = *answer != 0;
+#endif
+    return __builtin_expect(any, 0);
   }
-  __attribute__((noinline, cold)) void wake_one() { futex_wake(&word_, 1); }
+  static int answer_of(int answer_and_sleepers) { return static_cast<std::int16_t>(answer_and_sleepers); }
+  void unlock_unslept() SHADOWIB_RELEASE() { word_.store(0, std::memory_order_release); }
   // For a forked child: whoever held it is not here.
   void reset() {
     word_.store(0, std::memory_order_relaxed);
@@ -111,6 +121,8 @@ class SHADOWIB_CAPABILITY("lock") SpinLock {
 
  private:
   static constexpr std::int64_t kNapNs = 500000;
+  static constexpr std::uint32_t kSleeper = 1u << 16;  // beside what a call answers, which is an errno or -1
+  __attribute__((noinline, cold)) void wake_one() { futex_wake(&word_, 1); }
   // True if it was taken already.
   bool test_and_set() {
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
@@ -126,12 +138,12 @@ class SHADOWIB_CAPABILITY("lock") SpinLock {
       if (try_lock()) return;
       cpu_pause();
     }
-    sleepers_.fetch_add(1);
+    sleepers_.fetch_add(kSleeper);
     while (word_.exchange(1, std::memory_order_acquire) != 0) futex_wait(&word_, 1, kNapNs);
-    sleepers_.fetch_sub(1);
+    sleepers_.fetch_sub(kSleeper);
   }
   std::atomic<std::uint32_t> word_{0};
-  std::atomic<std::uint32_t> sleepers_{0};
+  std::atomic<std::uint32_t> sleepers_{0};  // in units of kSleeper
 };
 
 class [[nodiscard]] SHADOWIB_SCOPED_CAPABILITY SpinGuard {

@@ -284,7 +284,8 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
                   qp.qp_num.value, static_cast<int>(init.qp_type), qp.real_cap.max_send_wr, qp.real_cap.max_recv_wr,
                   qp.real_cap.max_send_sge, qp.real_cap.max_recv_sge, qp.real_cap.max_inline_data);
   r.number(qp);
-  qp.translate = qp.translate_receives = true;
+  qp.turn_sends();
+  qp.turn_receives();
   if (qp.is_datagram()) qp.receive.belongs_to({0});  // senders are turned from now on
   qp.real_post_send = g_backend.post_send;
   qp.real_post_recv = g_backend.post_recv;

@@ -207,7 +207,11 @@ int accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
   return kept;
 }
 
-int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
+namespace {
+
+// `may_swallow`: completions of forced signals may come here.
+template <bool may_swallow>
+__attribute__((always_inline)) inline int poll_short(ibv_cq* program_cq, int count, ibv_wc* wc) {
   ShadowCq& polled = *ShadowCq::of(program_cq);
   PollCall call{&polled, wc, count};
   enter_inside();
@@ -218,17 +222,26 @@ int poll_cq(ibv_cq* program_cq, int count, ibv_wc* wc) {
   // Another thread may have drained since. What the backend gave it before it gave us ours is seen here.
   if (__builtin_expect(is_set(cq.refill_count), 0)) return poll_beside_drain_and_leave(call, n);
   if (n > 0) {
+    ibv_wc* at = call.wc;
     int left = n;
-    for (ibv_wc* at = call.wc; left != 0; --left, ++at) {
+    do {
       auto* slot = reinterpret_cast<SlotHeader*>(at->wr_id);
-      if (__builtin_expect(!is_equal<SlotHeader::kPlain>(slot->status), 0)) return poll_rest_and_leave(call, at, n);
+      if (__builtin_expect_with_probability(!is_equal<SlotHeader::kPlain>(slot->status), 0, 0.999))
+        return poll_rest_and_leave(call, at, n);
       at->wr_id = slot->user_wr_id;  // before any restart qp_num is the program's
       slot->complete(at->status);
-    }
-    cq.kept_since_armed.store(true, std::memory_order_relaxed);
+      ++at;
+      asm volatile("" : "+r"(left));  // counted: compilers would work out where the last one ends
+    } while (--left != 0);
+    if (may_swallow) cq.kept_since_armed.store(true, std::memory_order_relaxed);
   }
   return leave_inside() ? parked(n) : n;
 }
+
+}  // namespace
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) { return poll_short<true>(cq, count, wc); }
+int poll_cq_unforced(ibv_cq* cq, int count, ibv_wc* wc) { return poll_short<false>(cq, count, wc); }
 
 int req_notify_cq(ibv_cq* program_cq, int solicited_only) {
   Inside inside;

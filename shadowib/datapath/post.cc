@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include "hooks/threads/stop.h"
 #include "shadowib/base/guard.h"
@@ -63,13 +62,15 @@ __attribute__((always_inline)) inline void force(ShadowQp& qp, SendSlot& slot) {
   slot.pend(SlotHeader::kForced);
 }
 
-// Writes all of the request but its list into the slot, the queue's next.
+// Writes all of the request but its list into the slot, the queue's next. `may_force`: not on a short way that no
+// queue pair with forced signals takes.
+template <bool may_force = true>
 __attribute__((always_inline)) inline void record(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
   slot.user_wr_id = wr.wr_id;
   slot.pend(SlotHeader::kPlain);
   ::memcpy(reinterpret_cast<char*>(&slot.wr) + kCopyFrom, reinterpret_cast<const char*>(&wr) + kCopyFrom,
            kCopyTo - kCopyFrom);
-  if ((wr.send_flags & IBV_SEND_SIGNALED) == 0) force(qp, slot);
+  if (may_force && (wr.send_flags & IBV_SEND_SIGNALED) == 0) force(qp, slot);
 }
 
 // The whole request. 0 or the errno to refuse it with.
@@ -89,7 +90,7 @@ int record_any(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
 
 // Before the request goes down: its completion may be polled before the backend's call returns.
 __attribute__((always_inline)) inline void accept(ShadowQp& qp, const ibv_send_wr& wr) {
-  qp.messages_sent += consumes_receive(wr.opcode);
+  count_message(&qp.messages_sent, wr.opcode);
   ++qp.send.head;
 }
 void unaccept(ShadowQp& qp) {
@@ -266,58 +267,11 @@ inline bool is_plain(const ibv_send_wr& wr) {
 }
 
 // Writes a plain request into the slot, which becomes the queue's last.
+template <bool may_force = true>
 __attribute__((always_inline)) inline void take_plain(ShadowQp& qp, SendSlot& slot, const ibv_send_wr& wr) {
-  record(qp, slot, wr);
+  record<may_force>(qp, slot, wr);
   slot.sge[0] = wr.sg_list[0];
   accept(qp, wr);
-}
-
-// A call of the backend for one request of the program. What is needed after it stands here: `bad` is passed down, so
-// the compiler keeps the whole in memory, which is fewer instructions than saved registers.
-template <typename Wr>
-struct BackendCall {
-  Wr* bad;
-  ShadowQp* qp;
-  Wr* wr;
-  Wr** bad_wr;
-};
-
-// The ends of the hot functions that are seldom taken. Each is the last call of its function, and has the queue's
-// lock.
-template <typename Slot>
-WorkQueue<Slot>& queue_of(ShadowQp& qp) {
-  if constexpr (std::is_same_v<Slot, SendSlot>)
-    return qp.send;
-  else
-    return qp.receive;
-}
-template <typename Slot>
-__attribute__((noinline, cold)) int wake_and_leave(ShadowQp* qp) {
-  queue_of<Slot>(*qp).lock.wake_one();
-  if (leave_inside()) park_if_requested();
-  return 0;
-}
-template <typename Slot>
-void unlock_and_leave(ShadowQp& qp) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
-  queue_of<Slot>(qp).lock.unlock();
-  if (leave_inside()) park_if_requested();
-}
-__attribute__((noinline, cold)) int parked() {
-  park_if_requested();
-  return 0;
-}
-
-// The backend has answered a post with an error.
-__attribute__((noinline, cold)) int refused(ShadowQp* qp, ibv_send_wr* bad, ibv_send_wr* wr, ibv_send_wr** bad_wr,
-                                            int rc) {
-  if (bad != nullptr) unaccept(*qp);  // else it was taken all the same, by rxe
-  unlock_and_leave<SendSlot>(*qp);
-  return bad != nullptr ? refuse(wr, bad_wr, rc) : 0;
-}
-__attribute__((noinline, cold)) int refused(ShadowQp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr, int rc) {
-  qp->receive.slot(--qp->receive.head).release();
-  unlock_and_leave<RecvSlot>(*qp);
-  return refuse(wr, bad_wr, rc);
 }
 
 // A plain request that needs turning: its keys after a restart, a datagram's destination always. Others go the long
@@ -355,33 +309,141 @@ __attribute__((noinline)) int post_send_any(ibv_qp* program_qp, ibv_send_wr* wr,
   return wr->next == nullptr ? post_send_one(qp, wr, bad_wr) : post_send_list(qp, wr, bad_wr);
 }
 
-// The short way is not open after all: it is locked, or requests are turned, or the next slot is not free.
-__attribute__((noinline)) int post_send_again(ShadowQp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+// Receives, one or a list, by the queue's lock.
+int post_recv_locked(ShadowQp& qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  WorkQueue<RecvSlot>& queue = qp.receive;
+  for (; wr != nullptr; wr = wr->next) {
+    if (!queue.has_room()) return refuse(wr, bad_wr, ENOMEM);
+    if (static_cast<std::uint32_t>(wr->num_sge) > queue.max_sge()) return refuse(wr, bad_wr, EINVAL);
+    RecvSlot& slot = queue.slot(queue.head);
+    slot.user_wr_id = wr->wr_id;
+    slot.wr.num_sge = wr->num_sge;
+    for (int i = 0; i < wr->num_sge; ++i) slot.sge[i] = wr->sg_list[i];
+    ++queue.head;
+    if (int rc = repost_receives(qp, queue.head - 1); rc != 0) {
+      queue.slot(--queue.head).release();
+      return refuse(wr, bad_wr, rc);
+    }
+  }
+  return 0;
+}
+
+// A list, or a receive that is not the plain kind.
+__attribute__((noinline)) int post_recv_any(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  Inside inside;
+  ShadowQp& qp = *ShadowQp::of(program_qp);
+  SpinGuard guard(qp.receive.lock);
+  return post_recv_locked(qp, wr, bad_wr);
+}
+
+// The ends of the hot functions that are seldom taken. Each is the last call of its function.
+
+// The queue is locked by another thread.
+__attribute__((noinline, cold)) int post_send_again(ShadowQp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   if (leave_inside()) park_if_requested();
   return post_send_any(&qp->qp.qp_base, wr, bad_wr);
 }
-__attribute__((noinline)) int post_send_full(ShadowQp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
-  unlock_and_leave<SendSlot>(*qp);
-  return post_send_any(&qp->qp.qp_base, wr, bad_wr);
+__attribute__((noinline, cold)) int post_recv_again(ShadowQp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  if (leave_inside()) park_if_requested();
+  return post_recv_any(&qp->qp.qp_base, wr, bad_wr);
+}
+
+// The short way is closed, or the next slot is not free. Has the queue's lock.
+__attribute__((noinline)) int post_send_long(ShadowQp* qp, ibv_send_wr* wr,
+                                             ibv_send_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  const int rc = is_set(qp->translate) ? post_send_turned(*qp, wr, bad_wr) : post_send_one(*qp, wr, bad_wr);
+  qp->send.lock.unlock();
+  if (leave_inside()) park_if_requested();
+  return rc;
+}
+__attribute__((noinline)) int post_recv_long(ShadowQp* qp, ibv_recv_wr* wr,
+                                             ibv_recv_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  const int rc = post_recv_locked(*qp, wr, bad_wr);
+  qp->receive.lock.unlock();
+  if (leave_inside()) park_if_requested();
+  return rc;
+}
+
+// The backend has answered a short post with an error, or somebody sleeps for the lock, which this thread has.
+__attribute__((noinline, cold)) int end_send(ShadowQp* qp, int answer) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  WorkQueue<SendSlot>& queue = qp->send;
+  int rc = SpinLock::answer_of(answer);
+  if (rc != 0 && *queue.posting_bad == &queue.slot(queue.head - 1).wr) {
+    *queue.posting_bad = queue.posting;
+    unaccept(*qp);
+  } else {
+    rc = 0;  // an error and nothing that is bad: taken all the same, by rxe
+  }
+  queue.lock.unlock();
+  if (leave_inside()) park_if_requested();
+  return rc;
+}
+__attribute__((noinline, cold)) int end_recv(ShadowQp* qp, int answer) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  WorkQueue<RecvSlot>& queue = qp->receive;
+  const int rc = SpinLock::answer_of(answer);
+  if (rc != 0) {
+    *queue.posting_bad = queue.posting;
+    queue.slot(--queue.head).release();
+  }
+  queue.lock.unlock();
+  if (leave_inside()) park_if_requested();
+  return rc;
+}
+__attribute__((noinline, cold)) int parked() {
+  park_if_requested();
+  return 0;
+}
+
+// Compilers keep no address within the queue pair over the backend's call: that takes another register than the one.
+inline void forget_addresses(ShadowQp** qp) { asm volatile("" : "+r"(*qp)); }
+
+// The short way makes no call but the backend's, and saves one register for it. What it seldom needs is a function
+// that it ends with. What that needs of the program's call stands in the queue.
+template <bool may_force>
+__attribute__((always_inline)) inline int post_send_short(ibv_qp* program_qp, ibv_send_wr* wr,
+                                                          ibv_send_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  if (__builtin_expect(!is_plain(*wr), 0)) return post_send_any(program_qp, wr, bad_wr);
+  ShadowQp* qp = ShadowQp::of(program_qp);
+  enter_inside();  // before the first look: a restart may come before it
+  if (!qp->send.lock.lock_now()) return post_send_again(qp, wr, bad_wr);
+  SendSlot& slot = qp->send.short_slot();
+  if (__builtin_expect(!slot.is_free(), 0)) return post_send_long(qp, wr, bad_wr);
+  qp->send.posting = wr;
+  qp->send.posting_bad = bad_wr;
+  take_plain<may_force>(*qp, slot, *wr);
+  int rc = qp->real_post_send(qp->real, &slot.wr, bad_wr);
+  forget_addresses(&qp);
+  if (qp->send.lock.add_sleepers(&rc)) return end_send(qp, rc);
+  qp->send.lock.unlock_unslept();
+  return leave_inside() ? parked() : rc;
 }
 
 }  // namespace
 
-// The short way makes no call but the backend's, and so saves no register. What it seldom needs is a function that it
-// ends with.
-int post_send(ibv_qp* program_qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
-  if (__builtin_expect(!is_plain(*wr), 0)) return post_send_any(program_qp, wr, bad_wr);
-  ShadowQp* const qp = ShadowQp::of(program_qp);
-  enter_inside();  // before the first look: a restart may come before it
-  if (__builtin_expect(is_set(qp->translate), 0) || !qp->send.lock.lock_now()) return post_send_again(qp, wr, bad_wr);
-  SendSlot& slot = qp->send.slot(qp->send.head);
-  if (__builtin_expect(!slot.is_free(), 0)) return post_send_full(qp, wr, bad_wr);
-  take_plain(*qp, slot, *wr);
-  BackendCall<ibv_send_wr> call{nullptr, qp, wr, bad_wr};
-  const int rc = qp->real_post_send(qp->real, &slot.wr, &call.bad);
-  if (__builtin_expect(rc != 0, 0)) return refused(call.qp, call.bad, call.wr, call.bad_wr, rc);
-  if (call.qp->send.lock.unlock_now()) return wake_and_leave<SendSlot>(call.qp);
-  return leave_inside() ? parked() : 0;
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) { return post_send_short<true>(qp, wr, bad_wr); }
+int post_send_unforced(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+  return post_send_short<false>(qp, wr, bad_wr);
+}
+
+int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
+  if (__builtin_expect(wr->next != nullptr || wr->num_sge != 1, 0)) return post_recv_any(program_qp, wr, bad_wr);
+  ShadowQp* qp = ShadowQp::of(program_qp);
+  enter_inside();
+  if (!qp->receive.lock.lock_now()) return post_recv_again(qp, wr, bad_wr);
+  RecvSlot& slot = qp->receive.short_slot();
+  if (__builtin_expect(!slot.is_free(), 0)) return post_recv_long(qp, wr, bad_wr);
+  qp->receive.posting = wr;
+  qp->receive.posting_bad = bad_wr;
+  slot.user_wr_id = wr->wr_id;
+  slot.pend(SlotHeader::kPlain);
+  slot.wr.num_sge = 1;
+  slot.sge[0] = wr->sg_list[0];
+  ++qp->receive.head;
+  int rc = qp->real_post_recv(qp->real, &slot.wr, bad_wr);
+  forget_addresses(&qp);
+  if (qp->receive.lock.add_sleepers(&rc)) return end_recv(qp, rc);
+  qp->receive.lock.unlock_unslept();
+  return leave_inside() ? parked() : rc;
 }
 
 int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count) {
@@ -399,61 +461,6 @@ int post_send_whole(ShadowQp& qp, ibv_send_wr* wr, std::size_t count) {
     if (!fits()) return ENOMEM;
   }
   return is_set(qp.translate) ? post_send_translated(qp, wr, &bad) : post_send_list(qp, wr, &bad);
-}
-
-namespace {
-
-// A list, or a receive that is not the plain kind, or one after a restart.
-__attribute__((noinline)) int post_recv_any(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  Inside inside;
-  ShadowQp& qp = *ShadowQp::of(program_qp);
-  WorkQueue<RecvSlot>& queue = qp.receive;
-  SpinGuard guard(queue.lock);
-  for (; wr != nullptr; wr = wr->next) {
-    if (!queue.has_room()) return refuse(wr, bad_wr, ENOMEM);
-    if (static_cast<std::uint32_t>(wr->num_sge) > queue.max_sge()) return refuse(wr, bad_wr, EINVAL);
-    RecvSlot& slot = queue.slot(queue.head);
-    slot.user_wr_id = wr->wr_id;
-    slot.wr.num_sge = wr->num_sge;
-    for (int i = 0; i < wr->num_sge; ++i) slot.sge[i] = wr->sg_list[i];
-    ++queue.head;
-    if (int rc = repost_receives(qp, queue.head - 1); rc != 0) {
-      queue.slot(--queue.head).release();
-      return refuse(wr, bad_wr, rc);
-    }
-  }
-  return 0;
-}
-
-__attribute__((noinline)) int post_recv_again(ShadowQp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  if (leave_inside()) park_if_requested();
-  return post_recv_any(&qp->qp.qp_base, wr, bad_wr);
-}
-__attribute__((noinline)) int post_recv_full(ShadowQp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  unlock_and_leave<RecvSlot>(*qp);
-  return post_recv_any(&qp->qp.qp_base, wr, bad_wr);
-}
-
-}  // namespace
-
-int post_recv(ibv_qp* program_qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) SHADOWIB_NO_THREAD_SAFETY_ANALYSIS {
-  if (__builtin_expect(wr->next != nullptr || wr->num_sge != 1, 0)) return post_recv_any(program_qp, wr, bad_wr);
-  ShadowQp* const qp = ShadowQp::of(program_qp);
-  enter_inside();
-  if (__builtin_expect(is_set(qp->translate_receives), 0) || !qp->receive.lock.lock_now())
-    return post_recv_again(qp, wr, bad_wr);
-  RecvSlot& slot = qp->receive.slot(qp->receive.head);
-  if (__builtin_expect(!slot.is_free(), 0)) return post_recv_full(qp, wr, bad_wr);
-  slot.user_wr_id = wr->wr_id;
-  slot.pend(SlotHeader::kPlain);
-  slot.wr.num_sge = 1;
-  slot.sge[0] = wr->sg_list[0];
-  ++qp->receive.head;
-  BackendCall<ibv_recv_wr> call{nullptr, qp, wr, bad_wr};
-  const int rc = qp->real_post_recv(qp->real, &slot.wr, &call.bad);
-  if (__builtin_expect(rc != 0, 0)) return refused(call.qp, call.wr, call.bad_wr, rc);
-  if (call.qp->receive.lock.unlock_now()) return wake_and_leave<RecvSlot>(call.qp);
-  return leave_inside() ? parked() : 0;
 }
 
 int repost_receives(ShadowQp& qp, std::uint64_t from) {

@@ -52,7 +52,7 @@ class WindowTest : public ::testing::Test {
     qp.real = &real_qp;
     qp.qp_num = {77};
     qp.real_post_send = keep;
-    qp.translate = true;
+    qp.turn_sends();
     ASSERT_TRUE(qp.send.create(8, 1, 0, false));
     ASSERT_TRUE(qp.receive.create(8, 1, 0, true));
     qp.receive.belongs_to(qp.qp_num);

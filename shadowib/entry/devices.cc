@@ -123,9 +123,9 @@ void fill_operations(ShadowContext& context) {
   program.ops.alloc_mw = alloc_mw;
   program.ops.bind_mw = bind_mw;
   program.ops.dealloc_mw = dealloc_mw;
-  program.ops.poll_cq = poll_cq;
+  program.ops.poll_cq = g_backend.needs_signals ? poll_cq : poll_cq_unforced;
   program.ops.req_notify_cq = req_notify_cq;
-  program.ops.post_send = post_send;
+  program.ops.post_send = g_backend.needs_signals ? post_send : post_send_unforced;
   program.ops.post_recv = post_recv;
   program.ops.post_srq_recv = post_srq_recv;
   context.verbs().create_cq_ex = create_cq_ex;

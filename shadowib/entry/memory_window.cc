@@ -17,7 +17,7 @@ void look_at_requests(ShadowContext& context) {
   if (context.windows.used()) return;
   context.windows.note_used();
   for (ShadowQp& qp : registry().qps)
-    if (qp.context == &context) qp.translate = true;
+    if (qp.context == &context) qp.turn_sends();
   for (ShadowCq& cq : registry().cqs)
     if (cq.cq.context == &context.program()) cq.look_at_each();
 }

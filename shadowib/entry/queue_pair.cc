@@ -188,8 +188,8 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
   base.handle = qp->real->handle;
   base.state = IBV_QPS_RESET;
   base.qp_type = init->qp_type;
-  qp->translate_receives = qp->context->translate.load();
-  qp->translate = qp->translate_receives || qp->needs_turning();
+  if (qp->context->translate) qp->turn_receives();
+  if (qp->context->translate || qp->needs_turning()) qp->turn_sends();
   ::pthread_mutex_init(&base.mutex, nullptr);
   ::pthread_cond_init(&base.cond, nullptr);
   {
@@ -204,7 +204,7 @@ ibv_qp* create_queue_pair(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_
     count_uses(*qp, 1);
     r.number(*qp);
     begin_forcing_signals(*qp);
-    if (qp->context->windows.used()) qp->translate = true;
+    if (qp->context->windows.used()) qp->turn_sends();
     r.qps.push_back(*qp);
   }
   announce_late_qp(*qp);

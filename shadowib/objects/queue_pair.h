@@ -66,6 +66,17 @@ struct ShadowQp {
   // datagrams, which name address handles, and for XRC, whose requests name queues.
   std::atomic<bool> translate{false};
   std::atomic<bool> translate_receives{false};  // only their keys are to be turned: the context's for all types
+  // Set them. Threads may be posting.
+  void turn_sends() {
+    SpinGuard guard(send.lock);
+    translate = true;
+    send.close_short_way();
+  }
+  void turn_receives() {
+    SpinGuard guard(receive.lock);
+    translate_receives = true;
+    receive.close_short_way();
+  }
 
   // The backend needs signals (BackendOps::needs_signals), and the send queue's completion queue has room for all.
   bool forces_signals = false;

@@ -53,6 +53,7 @@ struct SlotHeader {
 
 // wr.wr_id, wr.sg_list and, between posts, wr.next = null are the slot's own and set once.
 struct SendSlot : SlotHeader {
+  using Request = ibv_send_wr;
   ibv_send_wr wr;  // as posted, with wr_id = this, keys virtual, sg_list = sge; signaled if forced
   ibv_sge sge[];   // [0..max_sge), then max_inline bytes of inline data
 
@@ -68,17 +69,36 @@ struct SendSlot : SlotHeader {
 };
 
 struct RecvSlot : SlotHeader {
+  using Request = ibv_recv_wr;
   ibv_recv_wr wr;
   ibv_sge sge[];
 
   static constexpr bool signaled() { return true; }
 };
 
+// The opcodes that do; there are fewer than 32.
+inline constexpr std::uint32_t kConsumingReceive =
+    1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_SEND_WITH_INV;
 inline bool consumes_receive(ibv_wr_opcode opcode) {
-  constexpr std::uint32_t kConsuming =
-      1u << IBV_WR_SEND | 1u << IBV_WR_SEND_WITH_IMM | 1u << IBV_WR_RDMA_WRITE_WITH_IMM | 1u << IBV_WR_SEND_WITH_INV;
-  return (kConsuming >> (static_cast<std::uint32_t>(opcode) % 32) & 1) != 0;  // there are fewer than 32
+  return (kConsumingReceive >> (static_cast<std::uint32_t>(opcode) % 32) & 1) != 0;
 }
+// *count += consumes_receive(opcode), for the hot path.
+inline void count_message(std::uint32_t* count, ibv_wr_opcode opcode) {
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+  asm("btl %1, %2\n\tadcl $0, %0"
+      : "+m"(*count)
+      : "r"(static_cast<std::uint32_t>(opcode)), "r"(kConsumingReceive)
+      : "cc");
+#else
+  *count += consumes_receive(opcode);
+#endif
+}
+
+// The slot that the short way finds where it is closed: never free.
+struct BusySlot : SlotHeader {
+  constexpr BusySlot() : SlotHeader{0, {0}, {kApart}, 0, false} {}
+};
+inline constinit BusySlot g_busy_slot;
 
 // The ring. [tail(), head) are sequences posted and not known retired; slot(sequence) is valid for these.
 template <typename Slot>
@@ -99,6 +119,7 @@ class WorkQueue {
     slots_ = static_cast<char*>(arena_allocate(slots * stride_, 64));
     if (slots_ == nullptr) return false;
     mask_ = slots - 1;
+    if (short_slots_ == nullptr) short_slots_ = slots_, short_mask_ = mask_;  // else it is closed
     max_sge_ = max_sge;
     max_inline_ = extra_bytes;
     for (std::uint64_t i = 0; i < slots; ++i) {
@@ -113,6 +134,14 @@ class WorkQueue {
   // The number completions of this queue name. Another only while nobody posts or polls.
   void belongs_to(VirtualQpNum qp_num) {
     for (std::uint64_t i = 0; i <= mask_; ++i) slot(i).qp_num = qp_num;
+  }
+
+  // The next slot, as the short way of posts sees it: never free once that is closed. Caller holds lock.
+  Slot& short_slot() { return *reinterpret_cast<Slot*>(short_slots_ + (head & short_mask_) * stride_); }
+  // From now on no request goes down as it is. Caller holds lock, or nobody posts.
+  void close_short_way() {
+    short_slots_ = reinterpret_cast<char*>(static_cast<SlotHeader*>(&g_busy_slot));
+    short_mask_ = 0;
   }
 
   Slot& slot(std::uint64_t sequence) { return *reinterpret_cast<Slot*>(slots_ + (sequence & mask_) * stride_); }
@@ -167,6 +196,9 @@ class WorkQueue {
 
   SpinLock lock;
   std::uint64_t head = 0;  // written under lock
+  // The arguments of the post that is under way on the short way; under lock.
+  typename Slot::Request* posting = nullptr;
+  typename Slot::Request** posting_bad = nullptr;
 
  private:
   __attribute__((noinline, cold)) bool reclaim() {
@@ -191,8 +223,8 @@ class WorkQueue {
     return 0;
   }
 
-  char* slots_ = nullptr;
-  std::uint64_t mask_ = 0;
+  char *short_slots_ = nullptr, *slots_ = nullptr;
+  std::uint64_t short_mask_ = 0, mask_ = 0;
   std::uint64_t tail_ = 0;
   std::uint64_t stride_ = 0;  // bytes
   std::uint32_t max_sge_ = 0, max_inline_ = 0;
