@@ -18,6 +18,9 @@ struct Options {
   int signal_every = 1;      // of the sends of a queue pair, one in so many is signaled
   bool until_empty = false;  // polls until nothing is left, as programs do
   long iterations = 200000;
+  const char* hold =
+      nullptr;  // measures when PATH.go is there, and prints into PATH.json; PATH.ready says that it waits
+  bool count_steps = false;
 };
 
 struct Objects {

@@ -3,7 +3,8 @@
 //
 //   shim_overhead native NULL_BACKEND.so [options]    the backend called directly, as a provider would be
 //   shim_overhead verbs [options]                     libibverbs as found: natively, or under the shim
-// Options: --mode MODE --qps N --mrs N --iterations N --repeats N --signal-every N --until-empty 0|1. Modes:
+// Options: --mode MODE --qps N --mrs N --iterations N --repeats N --signal-every N --until-empty 0|1 --hold PATH
+// --count-steps 0|1. Modes:
 //   rc        post_recv, post_send, poll_cq on reliable connections
 //   srq       the same with receives of one shared receive queue
 //   ud        the same with datagrams, an address handle for each queue pair
@@ -16,7 +17,8 @@
 // An iteration is one message. One send in --signal-every is signaled. With --until-empty polls go on until one finds
 // nothing.
 // Prints one JSON line: ns (median of the repeats), mallocs and, if the kernel counts them, instructions per
-// iteration. Every queue pair was used before.
+// iteration. Every queue pair was used before. With --hold it is saved and restarted meanwhile (perftest/run). With
+// --count-steps instructions are counted by single steps, which needs no counter and works in a restarted process.
 #include <infiniband/verbs.h>
 #include <linux/perf_event.h>
 #include <sys/syscall.h>
@@ -31,6 +33,7 @@
 #include <cstring>
 #include <vector>
 
+#include "perftest/counted_steps.h"
 #include "perftest/overhead_objects.h"
 
 using namespace shadowib::perftest;
@@ -250,7 +253,7 @@ Options parse(int argc, char** argv) {
   int at = 2;
   if (argc < 2)
     die("usage: shim_overhead native BACKEND | verbs [--mode MODE --qps N --mrs N --iterations N --repeats N "
-        "--signal-every N --until-empty 0|1]");
+        "--signal-every N --until-empty 0|1 --hold PATH --count-steps 0|1]");
   if (std::strcmp(argv[1], "native") == 0 && argc > 2) options.backend = argv[at++];
   for (; at + 1 < argc; at += 2) {
     long value = std::atol(argv[at + 1]);
@@ -268,10 +271,35 @@ Options parse(int argc, char** argv) {
       options.signal_every = static_cast<int>(value);
     else if (!std::strcmp(argv[at], "--until-empty"))
       options.until_empty = value != 0;
+    else if (!std::strcmp(argv[at], "--count-steps"))
+      options.count_steps = value != 0;
+    else if (!std::strcmp(argv[at], "--hold"))
+      options.hold = argv[at + 1];
     else
       errno = EINVAL, die(argv[at]);
   }
   return options;
+}
+
+// Opens PATH with what is added to its name.
+FILE* open_beside(const char* path, const char* added, const char* how) {
+  char name[512];
+  std::snprintf(name, sizeof(name), "%s%s", path, added);
+  return std::fopen(name, how);
+}
+
+// Says that it is ready, and waits until it is let go, perhaps in a restarted process.
+void wait_to_go(const char* path) {
+  FILE* ready = open_beside(path, ".ready", "w");
+  if (ready == nullptr) die(path);
+  std::fclose(ready);
+  for (;;) {
+    if (FILE* go = open_beside(path, ".go", "r")) {
+      std::fclose(go);
+      return;
+    }
+    ::usleep(1000);
+  }
 }
 
 }  // namespace
@@ -283,6 +311,19 @@ int main(int argc, char** argv) {
   g_until_empty = options.until_empty;
   const long every_queue = 2l * options.qps * (options.mode == Mode::kUcx ? kUcxBatch : 1);
   run_loop(&objects, options.mode, std::max(options.iterations / 10, every_queue));
+  if (options.hold != nullptr) {
+    wait_to_go(options.hold);
+    run_loop(&objects, options.mode, every_queue);  // what is found once after a restart
+  }
+  FILE* const to = options.hold != nullptr ? open_beside(options.hold, ".json", "w") : stdout;
+  if (to == nullptr) die(options.hold);
+  if (options.count_steps) {
+    const long steps = count_steps([&] { measured_loop(&objects, options.mode, options.iterations); });
+    if (steps < 0) die("ptrace");
+    std::fprintf(to, "{\"instructions\": %.1f}\n", double(steps) / options.iterations);
+    std::fflush(to);
+    ::_exit(0);
+  }
   std::vector<double> ns;
   ns.reserve(static_cast<std::size_t>(options.repeats));
   int counter = open_instruction_counter();
@@ -297,11 +338,11 @@ int main(int argc, char** argv) {
   }
   if (counter >= 0 && ::read(counter, &after, sizeof(after)) < 0) counter = -1;
   std::sort(ns.begin(), ns.end());
-  std::printf("{\"ns\": %.2f, \"ns_min\": %.2f, \"mallocs\": %.4f", ns[ns.size() / 2], ns[0],
-              static_cast<double>(mallocs) / options.iterations);
+  std::fprintf(to, "{\"ns\": %.2f, \"ns_min\": %.2f, \"mallocs\": %.4f", ns[ns.size() / 2], ns[0],
+               static_cast<double>(mallocs) / options.iterations);
   if (counter >= 0)
-    std::printf(", \"instructions\": %.1f", double(after - before) / options.iterations / options.repeats);
-  std::printf("}\n");
-  std::fflush(stdout);
+    std::fprintf(to, ", \"instructions\": %.1f", double(after - before) / options.iterations / options.repeats);
+  std::fprintf(to, "}\n");
+  std::fflush(to);
   ::_exit(0);
 }
