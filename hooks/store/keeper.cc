@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -163,6 +164,7 @@ class Keeper {
   Keeper& operator=(const Keeper&) = delete;
 
   Status run() {
+    ::signal(SIGPIPE, SIG_IGN);  // sendfile() raises it when a peer has gone
     const std::string path = keeper_lock_path(options_.directory, options_.job, this_host());
     SHADOWIB_TRY(take_lock(path + ".only", &only_));
     KeeperInfo info{.host = this_host(),

@@ -111,9 +111,10 @@ Holders ask_holders(const std::string& directory, const SetManifest& manifest,
   for (const KeeperInfo& keeper : keepers)
     threads.emplace_back([&] {
       std::set<std::string> good;
-      if (!ask_what_is_good(directory, keeper, near_id(manifest), pieces, monotonic_ns() + kPieceNs, &good).ok())
-        return;
+      const Status status =
+          ask_what_is_good(directory, keeper, near_id(manifest), pieces, monotonic_ns() + kPieceNs, &good);
       const std::lock_guard guard(mutex);
+      if (!status.ok()) std::fprintf(stderr, "shadowib: left out: %s\n", status.text());
       for (const std::string& file : good) holders[file].insert(keeper.host);
     });
   for (std::thread& thread : threads) thread.join();

@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -355,6 +356,32 @@ TEST_F(KeeperTest, BothSidesNoticeThatTheOthersHostIsLost) {
     timers = timers_of_port(keeper_.addresses.back().port);
   } while (std::find(timers.begin(), timers.end(), 1) != timers.end());  // its last bytes are not acknowledged yet
   EXPECT_EQ(timers, (std::vector<int>{kKeepAlive, kKeepAlive}));
+}
+
+// A decoder that has lost one source leaves the others in the middle of what they send.
+TEST_F(KeeperTest, APeerThatGoesInTheMiddleOfAPieceDoesNoHarm) {
+  ASSERT_NE(::signal(SIGPIPE, SIG_DFL), SIG_ERR);
+  wanted_ = 0;
+  thread_.join();
+  wanted_ = 1, ready_ = 0;
+  thread_ = std::thread([this] { status_ = run_keeper(options_); });
+  while (ready_.load() == 0) futex_wait(&ready_, 0, 1'000'000'000);
+  ASSERT_TRUE(find_keeper(directory(), "job", this_host(), &keeper_).ok());
+  save(here_, std::string(32 << 20, 'x'));  // more than sockets hold
+  {
+    std::unique_ptr<PeerConnection> peer;
+    Fields reply;
+    ASSERT_TRUE(PeerConnection::connect({keeper_.addresses.back()}, std::string(32, 'k'), soon(), &peer).ok());
+    ASSERT_TRUE(peer->send({{"op", "get"}, {"place", here_.place}, {"set", kSet}, {"file", piece_.file}}).ok());
+    ASSERT_TRUE(peer->receive(&reply).ok());
+  }
+  // Its end is told when the keeper has noticed.
+  wanted_ = 0;
+  thread_.join();
+  EXPECT_TRUE(status_.ok()) << status_.text();
+  wanted_ = 1, ready_ = 0;
+  thread_ = std::thread([this] { status_ = run_keeper(options_); });
+  while (ready_.load() == 0) futex_wait(&ready_, 0, 1'000'000'000);
 }
 
 TEST_F(KeeperTest, RequestsCannotLeadOutOfTheSet) {
