@@ -54,6 +54,12 @@ class Rehearsal : public testing::Test {
     manifest.members[0].file = "0.img";
     const Status opened = open_members(manifest, {}, &set_);
     ASSERT_TRUE(opened.ok()) << opened.text();
+    forget_sanitizer();
+  }
+  // ThreadSanitizer maps a deleted file of its own, which a rehearsal names rightly. It is none of the subject's.
+  void forget_sanitizer() {
+    for (std::size_t i = 0; i < image().paths.size(); ++i)
+      if (image().paths[i].starts_with("/tmp/tsan.rodata.")) image().mappings[i].kind = MappingKind::kAnonymous;
   }
   LoadedImage& image() { return set_.members[0].image; }
 
@@ -354,12 +360,12 @@ TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
   limits = kPlenty;
   limits.data_bytes = 1 << 20;
   expect(RehearsedStep::kRefused, "memory", "RLIMIT_DATA", limits);
-  // A reserve that nobody may write to is no data.
+  // A reserve that nobody may write to is no data. A sanitizer's terabytes are.
   const MappingRecord first = image().mappings.front();
-  limits.data_bytes = std::uint64_t{1} << 40;
+  limits.data_bytes = std::uint64_t{1} << 46;
   image().mappings.front().protection = PROT_READ;
   image().mappings.front().flags = MAP_PRIVATE | MAP_ANONYMOUS;
-  image().mappings.front().length = std::uint64_t{1} << 41;
+  image().mappings.front().length = std::uint64_t{1} << 47;
   std::vector<PageBatch> batches;
   batches.swap(image().batches);
   limits.highest_address = ~0ull;
