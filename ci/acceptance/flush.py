@@ -59,6 +59,7 @@ class Store:
         return [line.split()[1].rsplit("/", 1)[1] for line in lines if line.startswith("put ")]
 
     def check_whole(self):
+        check(not self.beside("twice").exists(), "two flushes of one job")
         half = self.beside("half")
         check(not half.exists(), f"half a set: {half.read_text() if half.exists() else ''}")
 
@@ -133,7 +134,7 @@ def faults(case: Case):
     cases += [("stat", "member-0", "fail"), ("stat", "member-0", "stall"), ("put", "sets.json", "fail"), ("get", "sets.json", "cut")]
     if case.line.quick:
         stalls = [c for c in cases if c[2] == "stall"]
-        cases = case.random().sample([c for c in cases if c not in stalls], 3) + case.random().sample(stalls, 1)
+        cases = case.random().sample([c for c in cases if c not in stalls], 2) + case.random().sample(stalls, 1)
     for word, name, how in cases:
         shutil.rmtree(store.top, ignore_errors=True)
         store.plan((word, name, how, 1000))
@@ -214,6 +215,63 @@ def gc_beside(case: Case):
     return "a set that is being flushed stays"
 
 
+def flusher(job: Job) -> list[int]:
+    """The processes that checkpoints have started."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = pathlib.Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[1:2] == [b"flush"] and str(job.directory).encode() in words:
+            found.append(int(entry))
+    return found
+
+
+def automatic(case: Case):
+    """Sets are flushed behind checkpoints: newest first, one flush at a time, at the lowest priority; after --kill before the command ends."""
+    store = Store(case)
+    job = member(case, "--far", store.far, "--flush", "all", "--flush-rate", "1e9")
+    store.plan(("put", "member-0.img", "wait", 1))
+    job.checkpoint(kill=False)
+    wait_for("half of the image to be sent", lambda: store.beside("waiting").exists(), 60)
+    running = flusher(job)
+    check(len(running) == 1 and os.getpriority(os.PRIO_PROCESS, running[0]) == 19, f"flushes: {running}")
+    job.checkpoint(kill=False)
+    job.command("checkpoint", job.name, "--flush", "none")
+    job.checkpoint(kill=False)
+    wait_for("later flushes to leave it to the first one", lambda: flusher(job) == running, 60)
+    numbers = {s["set_id"]: s["number"] for s in listed(job)}
+    store.beside("waiting").unlink()
+    wait_for("all flushes to end", lambda: not flusher(job), 120)
+    store.check_whole()
+    log = [line.split() for line in store.beside("log").read_text().splitlines()]
+    order = [numbers[words[1].split("/")[1]] for words in log if words[0] == "put" and words[1].endswith("manifest.json")]
+    # The record says all, so the third goes as well.
+    check(order == [1, 4, 3, 2], f"flushed in the order {order}")
+    events = [json.loads(line) for path in (job.directory / "history" / job.name).iterdir() for line in path.read_text().splitlines()]
+    check([e["event"] for e in events].count("flush") == 4, f"history: {[e['event'] for e in events]}")
+    path = job.checkpoint()
+    check(store.puts()[-2:] == ["manifest.json", "sets.json"], "the last set is not in the store")
+    store.check_whole()
+    lose(job)
+    # The job goes on with the place that it came from.
+    job.generation += 1
+    job.programs = [job._spawn("restart", [job.shadowib, "restart", path, "--dir", str(job.directory), "--far", store.far, "--flush", "2"])]
+    wait_for("the job to run", lambda: [m.alive for m in job.members()] == [True], 60)
+    store.puts()
+    job.checkpoint()
+    check("manifest.json" in store.puts(), "the sixth set is not in the store")
+    job.restart()
+    wait_for("the job to run again", lambda: [m.alive for m in job.members()] == [True], 60)
+    job.checkpoint()
+    check(store.puts() == [], "the seventh set is in the store")
+    restart_from(job, "", job.sets[-1])
+    refused = job.command("run", "--job", "other", "--flush", "all", "--", "true", check_code=False)
+    check(refused.returncode == 125 and "no far place" in refused.stderr, f"{refused.returncode} {refused.stderr}")
+    return "1 4 3 2"
+
+
 def near(case: Case):
     """An image in memory is lost with its host, and comes back from far."""
     place = pathlib.Path(f"/dev/shm/shadowib-s6-{os.getpid()}")
@@ -246,6 +304,7 @@ def run():
     line.case("faults of a command", faults)
     line.case("killed", killed)
     line.case("gc beside", gc_beside)
+    line.case("automatic", automatic)
     line.case("near", near)
     return line.finish()
 

@@ -82,6 +82,7 @@ class Drive {
   Status take_number();
   Status find_members();
   Status request();
+  bool wants_keepers() const;
   Status drive(CheckpointReport* report);
   Status find_hosts();
   void remove_near();
@@ -173,6 +174,10 @@ Status Drive::find_members() {
   return {};
 }
 
+bool Drive::wants_keepers() const {
+  return options_.store.is_redundant() || (options_.store.is_near() && options_.keepers);
+}
+
 Status Drive::request() {
   set_id_ = random_set_id();
   store_ = open_directory_store(view_.directory);
@@ -187,7 +192,7 @@ Status Drive::request() {
                                              {"staging", staging_},
                                              {"set", set_id_},
                                              {"near", options_.store.is_near() ? options_.near_place : ""},
-                                             {"keepers", options_.store.is_redundant() ? "1" : "0"},
+                                             {"keepers", wants_keepers() ? "1" : "0"},
                                              {"timeout_ms", std::to_string(std::max(deadline_.left_ms(), 1))},
                                              {"last", attempt_ < kPassingAttempts ? "0" : "1"},
                                              {"kill", options_.kill ? "1" : "0"}})));

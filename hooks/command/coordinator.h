@@ -30,6 +30,7 @@ struct CheckpointOptions {
   std::string exchange;                                     // URI; empty: dir:<directory>/jobs/<job>/x
   StoreSpec store;                                          // where images are to lie
   std::string near_place;                                   // of a near store: an absolute path, on every host
+  bool keepers = false;                                     // keepers on hosts with images, also without copies
   bool kill = false;                                        // members end by SIGKILL once the set is committed
   int timeout_ms = 60000;                                   // for the whole checkpoint
   std::function<void(const CheckpointProgress&)> progress;  // may be empty; called in the calling thread, on changes

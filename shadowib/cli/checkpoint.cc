@@ -12,6 +12,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/metrics.h"
@@ -31,6 +32,7 @@ struct CheckpointArguments {
   unsigned keep = 0;
   std::string metrics;
   StoreOptions store;
+  FarOptions far;
 };
 
 constexpr char kCheckpointExamples[] =
@@ -172,12 +174,40 @@ Status remove_old_sets(const std::string& directory, const std::string& job, uns
   return {};
 }
 
+// A set that is due goes to the far place. The hosts may be taken away after --kill, so the command waits for it. The
+// set is committed: a flush that fails is told, and no failure.
+void flush_after(const CheckpointArguments& arguments, const FarSettings& settings, const CheckpointReport& report) {
+  const std::string& directory = arguments.common.directory;
+  if (!settings.is_due(report.number)) return;
+  // Options that are given are for this set alone.
+  const bool given = !arguments.far.far.empty() || !arguments.far.flush.empty();
+  Status status;
+  if (arguments.kill) {
+    FarSettings alone = settings;
+    alone.from = report.number;
+    status = flush_due(directory, report.job, alone, true);
+  } else if (given) {
+    char rate[40], timeout[40];
+    std::snprintf(rate, sizeof(rate), "%.17g", settings.rate);
+    std::snprintf(timeout, sizeof(timeout), "%.17g", settings.timeout_s);
+    std::vector<std::string> words{report.set_path,      "--wait",        "--far",
+                                   settings.spec.text(), "--far-timeout", timeout};
+    if (settings.rate > 0) words.insert(words.end(), {"--flush-rate", rate});
+    status = start_flush(directory, std::move(words));
+  } else {
+    status = start_flush(directory, {report.job, "--due"});
+  }
+  if (!status.ok())
+    std::fprintf(stderr, "shadowib: the set is not in %s: %s\n", settings.spec.text().c_str(), status.text());
+}
+
 // Follows each commit. With --kill it comes before the members end: a restarted job's command, started by a member,
 // ends with the members' pid namespace.
-void follow_commit(const CheckpointArguments& arguments, const CheckpointOptions& options,
+void follow_commit(const CheckpointArguments& arguments, const CheckpointOptions& options, const FarSettings& far,
                    const CheckpointReport& report, std::int64_t took_ns) {
   note_event(options.directory, options.job, committed_event(report, took_ns, options.kill));
   keep_metrics(arguments.metrics, options.directory, options.job);
+  flush_after(arguments, far, report);
   // The new set is what counts: that an old one stays is told, and no failure.
   if (Status s = remove_old_sets(options.directory, options.job, arguments.keep); !s.ok())
     std::fprintf(stderr, "shadowib: --keep %u: %s\n", arguments.keep, s.text());
@@ -197,6 +227,11 @@ int checkpoint(CheckpointArguments& arguments) {
     return fail(common, s);
   if (options.store.is_near())
     if (Status s = check_near_place(options.store, options.near_place); !s.ok()) return fail(common, s);
+  FarSettings far;
+  if (Status s = choose_far(arguments.far, common.directory, options.job, &far); !s.ok()) return fail(common, s);
+  if (!arguments.far.far.empty())
+    if (Status s = far.open()->check(); !s.ok()) return fail(common, s);
+  options.keepers = far.known && far.every > 0;
   options.kill = arguments.kill;
   options.timeout_ms = static_cast<int>(arguments.timeout_s * 1000);
   CheckpointReport report;
@@ -207,7 +242,7 @@ int checkpoint(CheckpointArguments& arguments) {
     options.progress = [&](const CheckpointProgress& progress) { watcher->set(progress); };
     options.before_kill = [&](const CheckpointReport& committed) {
       watcher.reset();  // or it would draw over what follows
-      follow_commit(arguments, options, committed, monotonic_ns() - began_ns);
+      follow_commit(arguments, options, far, committed, monotonic_ns() - began_ns);
     };
     status = run_checkpoint(options, &report);
   }
@@ -223,7 +258,7 @@ int checkpoint(CheckpointArguments& arguments) {
     keep_metrics(arguments.metrics, common.directory, options.job);
     return fail(common, status);
   }
-  if (!options.kill) follow_commit(arguments, options, report, took_ns);
+  if (!options.kill) follow_commit(arguments, options, far, report, took_ns);
   if (common.json)
     print_json(report_json(report));
   else
@@ -250,6 +285,7 @@ void add_checkpoint(Command& program) {
       ->not_empty("a file")
       ->type_name("FILE");
   add_store_options(command, &arguments->store);
+  add_far_options(command, &arguments->far, true);
   add_common(command, &arguments->common);
   command->footer(kCheckpointExamples);
   command->callback([arguments] { return checkpoint(*arguments); });

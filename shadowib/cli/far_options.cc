@@ -9,6 +9,7 @@
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/sets.h"
 
 namespace shadowib::cli {
 namespace {
@@ -52,6 +53,7 @@ Status read_record(const std::string& directory, const std::string& job, FarSett
     return Status::of(Code::kVersion, 0, "%.250s is of another shadowib; name the far place with --far",
                       record_path(directory, job).c_str());
   settings->known = true;
+  settings->from = static_cast<std::uint32_t>(field_number(fields, "from"));
   settings->rate = std::strtod(field_text(fields, "rate").c_str(), nullptr);
   settings->timeout_s = std::strtod(field_text(fields, "timeout").c_str(), nullptr);
   return {};
@@ -97,16 +99,13 @@ Status choose_far(const FarOptions& options, const std::string& directory, const
                   FarSettings* settings) {
   *settings = {};
   const std::string far = variable_of("FAR", job), flush = variable_of("FLUSH", job);
-  if (options.far.empty() && far.empty()) {
-    SHADOWIB_TRY(read_record(directory, job, settings));
-  } else {
-    settings->known = true;
-    settings->every = 1;
-    if (!options.far.empty())
-      SHADOWIB_TRY(parse_far(options.far, &settings->spec));
-    else
-      SHADOWIB_TRY(of_variable("SHADOWIB_FAR", parse_far(far, &settings->spec)));
-  }
+  const bool named = !options.far.empty() || !far.empty();
+  const Status recorded = read_record(directory, job, settings);
+  if (!named) SHADOWIB_TRY(recorded);
+  if (named && !settings->known) settings->every = 1;
+  if (!options.far.empty()) SHADOWIB_TRY(parse_far(options.far, &settings->spec));
+  if (options.far.empty() && named) SHADOWIB_TRY(of_variable("SHADOWIB_FAR", parse_far(far, &settings->spec)));
+  settings->known = settings->known || named;
   if (!options.flush.empty())
     SHADOWIB_TRY(parse_flush(options.flush, &settings->every));
   else if (!flush.empty())
@@ -129,6 +128,7 @@ Status record_far(const std::string& directory, const std::string& job, const Fa
   return place_file(path,
                     encode_fields({{"far", settings.spec.text()},
                                    {"flush", flush_text(settings.every)},
+                                   {"from", std::to_string(settings.from)},
                                    {"rate", number_text(settings.rate)},
                                    {"timeout", number_text(settings.timeout_s)}}),
                     false);
@@ -137,9 +137,16 @@ Status record_far(const std::string& directory, const std::string& job, const Fa
 Status take_far(const FarOptions& options, const std::string& directory, const std::string& job,
                 FarSettings* settings) {
   std::string who;
+  FarSettings before;
   if (!job_in_use(directory, job, &who)) SHADOWIB_TRY(record_far(directory, job, {}));
+  SHADOWIB_TRY(read_record(directory, job, &before));
   SHADOWIB_TRY(choose_far(options, directory, job, settings));
-  return settings->known ? settings->open()->check() : Status();
+  if (!settings->known) return {};
+  settings->from = before.known ? before.from : 1;
+  std::uint32_t number = 0;
+  std::string name;
+  if (!before.known && parse_set_name(newest_set(directory, job), &name, &number)) settings->from = number + 1;
+  return settings->open()->check();
 }
 
 }  // namespace shadowib::cli

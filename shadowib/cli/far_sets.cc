@@ -1,7 +1,11 @@
 #include "shadowib/cli/far_sets.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -302,6 +306,51 @@ Status fetch_image(FarPlace& place, const std::string& directory, const SetManif
   return sync_path(set);
 }
 
+// "": none. A set that was removed meanwhile is none.
+std::string newest_due(const std::string& directory, const std::string& job, const FarSettings& settings,
+                       const std::set<std::string>& failed) {
+  std::vector<ListedSet> sets;
+  if (!list_sets(directory, &sets).ok()) return {};
+  const std::vector<FarSet> there = sets_in_far(directory, job);
+  const std::string far = settings.spec.text();
+  const SetManifest* newest = nullptr;
+  for (const ListedSet& set : sets) {
+    const SetManifest& manifest = set.manifest;
+    if (!set.status.ok() || manifest.job != job || !settings.is_due(manifest.number)) continue;
+    if (failed.contains(manifest.path) || (newest != nullptr && manifest.number < newest->number)) continue;
+    const auto is_it = [&](const FarSet& line) { return line.set_id == manifest.set_id && line.far == far; };
+    if (std::none_of(there.begin(), there.end(), is_it)) newest = &manifest;
+  }
+  return newest == nullptr ? "" : newest->path;
+}
+
+// Beside a program that computes and waits by polling.
+void take_lowest_priority() {
+  constexpr int kIoIdle = 3 << 13;
+  sched_param none{};
+  cpu_set_t all;
+  std::memset(&all, 0xff, sizeof(all));
+  (void)::setpriority(PRIO_PROCESS, 0, 19);
+  (void)::sched_setscheduler(0, SCHED_BATCH, &none);
+  (void)::syscall(SYS_ioprio_set, 1, 0, kIoIdle);
+  (void)::sched_setaffinity(0, sizeof(all), &all);  // a rank that has started this may be bound
+}
+
+[[noreturn]] void become_flush(const std::string& directory, std::vector<std::string>& words) {
+  ::setsid();
+  if (::fork() != 0) ::_exit(0);
+  const int null = ::open("/dev/null", O_RDWR);
+  for (int fd = 0; fd < 3; ++fd) ::dup2(null, fd);
+  ::close_range(3, ~0u, 0);
+  take_lowest_priority();
+  words.insert(words.begin(), {"shadowib", "flush", "--dir", directory});
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execv("/proc/self/exe", arguments.data());
+  ::_exit(127);
+}
+
 // Several commands of one restart share DIR: the first one fetches.
 class FetchTurn {
  public:
@@ -373,6 +422,36 @@ Status flush_set(const std::string& directory, const std::string& set_path, cons
     event.add("code", static_cast<int>(status.code())).add("error", status.text());
   note_event(directory, manifest.job, event);
   return status;
+}
+
+Status flush_due(const std::string& directory, const std::string& job, const FarSettings& settings, bool wait) {
+  std::set<std::string> failed;
+  std::string path;
+  // A set that is committed while this one has the turn is seen by the look after it.
+  while (!(path = newest_due(directory, job, settings, failed)).empty()) {
+    FlushTurn turn;
+    const Status taken = turn.take(directory, job, wait);
+    if (taken.code() == Code::kBusy) return {};
+    SHADOWIB_TRY(taken);
+    while (!(path = newest_due(directory, job, settings, failed)).empty()) {
+      FlushReport report;
+      const Status status = flush_set(directory, path, settings, &report);
+      if (status.ok()) continue;
+      failed.insert(path);
+      std::error_code error;
+      if (status.code() == Code::kBusy || !fs::exists(path, error)) continue;  // it is being removed
+      return status;
+    }
+  }
+  return {};
+}
+
+Status start_flush(const std::string& directory, std::vector<std::string> words) {
+  const pid_t child = ::fork();
+  if (child < 0) return Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno));
+  if (child == 0) become_flush(directory, words);
+  ::waitpid(child, nullptr, 0);
+  return {};
 }
 
 std::vector<FarSet> sets_in_far(const std::string& directory, const std::string& job) {

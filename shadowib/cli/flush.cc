@@ -15,7 +15,7 @@ struct FlushArguments {
   Common common;
   FarOptions far;
   std::string set;
-  bool wait = false;
+  bool wait = false, due = false;
 };
 
 constexpr char kFlushExamples[] =
@@ -28,6 +28,16 @@ constexpr char kFlushExamples[] =
     "and right is not sent again, so a flush that was killed is gone on with by another one. The set stays where it "
     "is.\n";
 
+// What a checkpoint starts: it has nobody to tell, but for the job's history.
+int flush_job(FlushArguments& arguments) {
+  FarSettings settings;
+  const Common& common = arguments.common;
+  if (Status s = choose_far(arguments.far, common.directory, arguments.set, &settings); !s.ok())
+    return fail(common, s);
+  const Status status = flush_due(common.directory, arguments.set, settings, arguments.wait);
+  return status.ok() ? 0 : fail(common, status);
+}
+
 int flush(FlushArguments& arguments) {
   Common& common = arguments.common;
   std::string path;
@@ -36,6 +46,7 @@ int flush(FlushArguments& arguments) {
   FlushTurn turn;
   FlushReport report;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
+  if (arguments.due) return flush_job(arguments);
   if (arguments.set.empty())
     if (Status s = choose_job(common.directory, "", &arguments.set); !s.ok()) return fail(common, s);
   if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
@@ -73,6 +84,7 @@ void add_flush(Command& program) {
       ->not_empty("a set");
   add_far_options(command, &arguments->far, false);
   command->add_flag("--wait", arguments->wait, "Wait for another flush of the job that is under way");
+  command->add_flag("--due", arguments->due, "Flush all sets of the job SET that are due")->hidden();
   add_common(command, &arguments->common);
   command->footer(kFlushExamples);
   command->callback([arguments] { return flush(*arguments); });

@@ -310,6 +310,7 @@ Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest
     const FarOptions& far = arguments.far;
     if (FarSettings settings; !far.far.empty() || !far.flush.empty()) {
       SHADOWIB_TRY(choose_far(far, arguments.common.directory, manifest->job, &settings));
+      settings.from = manifest->number + 1;
       SHADOWIB_TRY(record_far(arguments.common.directory, manifest->job, settings));
     }
     if (!manifest->placement.store.is_near()) return {};  // the job goes on as it was
@@ -440,7 +441,7 @@ void add_restart(Command& program) {
                    "in a step (60)")
       ->between(1, 86400, "seconds")
       ->type_name("SECONDS");
-  add_far_options(command, &arguments->far, false);
+  add_far_options(command, &arguments->far, true);
   add_common(command, &arguments->common);
   command->footer(kRestartExamples);
   command->callback([arguments] { return restart(*arguments); });

@@ -11,6 +11,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/container_init.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/far_options.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/inherited.h"
 #include "shadowib/cli/jobs.h"
@@ -33,6 +34,8 @@ struct RunOptions {
   unsigned keep = 0;
   std::string metrics;
   StoreOptions store_options;
+  FarOptions far_options;
+  FarSettings far;
   StoreSpec store;
   std::string near_place;
   bool close_inherited = false, join_children = false;
@@ -105,6 +108,8 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   if (!options.network.empty()) export_variable("SHADOWIB_IB2TCP_NETWORK", options.network);
   ::unsetenv("SHADOWIB_STORE");
   ::unsetenv("SHADOWIB_NEAR");
+  ::unsetenv("SHADOWIB_FAR");  // recorded with the job
+  ::unsetenv("SHADOWIB_FLUSH");
   if (options.store.is_near()) {
     export_variable("SHADOWIB_STORE", options.store.text());
     export_variable("SHADOWIB_NEAR", options.near_place);
@@ -247,6 +252,8 @@ int run(RunOptions& options) {
                       kRunFailed);
   if (Status s = take_variables(&options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = take_store(&options); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (Status s = take_far(options.far_options, common.directory, options.job, &options.far); !s.ok())
+    return run_failed(common, s, kRunFailed);
   if (Status s = check_own_checkpoints(options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (options.cpu.empty()) options.cpu = environment("CPU");
   if (Status s = check_processor_level(options); !s.ok()) return run_failed(common, s, kRunFailed);
@@ -265,6 +272,8 @@ int run(RunOptions& options) {
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
     return run_failed(common, s, kRunFailed);
   if (Status s = record_store(common.directory, options.job, options.store, options.near_place); !s.ok())
+    return run_failed(common, s, kRunFailed);
+  if (Status s = record_far(common.directory, options.job, options.far); !s.ok())
     return run_failed(common, s, kRunFailed);
   if (Status s = set_environment(options, libraries, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   if (speaks_for_launch()) note_event(common.directory, options.job, started_event(options));
@@ -298,6 +307,7 @@ void add_run(Command& program) {
       ->type_name("LEVEL");
   add_network(command, &options->network);
   add_store_options(command, &options->store_options);
+  add_far_options(command, &options->far_options, true);
   command
       ->add_option("--interval", options->interval,
                    "Take a checkpoint every S seconds, or auto: as often as loses\nthe least work, by --mtbf and the "

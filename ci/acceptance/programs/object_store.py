@@ -1,8 +1,9 @@
 """An object store for tests: object_store.py STORE put|get|stat|rm NAME. Objects are files of the directory STORE, and are not put in one step.
 
 STORE.plan is a JSON list of faults: {"word": "put", "name": REGEX, "how": "fail"|"stall"|"cut"|"wait", "times": N}. STORE.log has a line for each
-call. STORE.half appears if ever a set has its manifest and lacks an object, or part of one.
+call. STORE.half appears if ever a set has its manifest and lacks an object, or part of one; STORE.twice if two calls come at once.
 """
+import fcntl
 import json
 import os
 import pathlib
@@ -74,6 +75,11 @@ def look_for_half_a_set():
 
 
 STORE.mkdir(exist_ok=True)
+busy = open(beside("busy"), "w")
+try:
+    fcntl.flock(busy, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError:
+    beside("twice").write_text(f"{word} {name}\n")
 how_ = fault()
 with open(beside("log"), "a") as log:
     log.write(f"{word} {name} {how_}\n")
