@@ -35,8 +35,9 @@ constexpr char kGcExamples[] =
     "is\n"
     "alive older sets go, and what it left in its exchange before it was restarted. Sets that cannot be read are "
     "named\n"
-    "and left alone. Images that stay near their members go from this host only; run gc on each host that has "
-    "some.\n";
+    "and left alone. Images that stay near their members go from this host, and from hosts that have a keeper of "
+    "the\n"
+    "job. On each other host that has some run gc there.\n";
 
 class Collector {
  public:

@@ -333,6 +333,7 @@ class Sets(Tree):
                                     stdout=subprocess.PIPE) for name in ("g0.0", "g0.ckpt1")]
         for holder in holders:
             self.assertEqual(holder.stdout.readline(), b"held\n")
+        self.assertIn("from hosts that have a keeper", self.shadowib("gc", "--help").stdout)
         done = json.loads(self.shadowib("gc", "--keep", "2", "--dry-run", "--json", "--dir", self.dir).stdout)
         self.assertEqual({pathlib.Path(r["path"]).name for r in done["removed"]}, {"a.0001", pathlib.Path(stale).name, "a"})
         self.assertEqual(len(self.listed()), 5)
