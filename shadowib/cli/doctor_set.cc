@@ -47,6 +47,10 @@ Finding judge_step(const RehearsedStep& step) {
       {"user", "restart as the recorded user, or as root"},
       {"pids", "see what the machine's lines say of namespaces and recorded pids"},
       {"files", "put them back as they were at the checkpoint, readable by this user, or restart where they are"},
+      {"held files",
+       "end the process that is named, or let it unlock the file; if that is your flock(1), restart by it, too: "
+       "flock "
+       "FILE shadowib restart SET"},
       {"mapped files", "nothing to do; memory is not shared with other programs then"},
       {"memory", "raise the limit that is named (sysctl, ulimit -l); free memory or add swap space"},
       {"shared memory",

@@ -189,12 +189,17 @@ using TableCheck = Status(const std::map<std::uint32_t, std::string>&, const std
                           const std::function<void(const Status&)>&);
 
 // What `check` says of the descriptors of each part of the restart.
-void check_tables(const OpenedSet& set, TableCheck* check, Obstacles* obstacles) {
+void check_tables(const OpenedSet& set, TableCheck* check, const std::function<void(const Status&)>& add) {
   std::vector<RestartPart> parts;
-  obstacles->add(split(set, &parts));
-  for (const RestartPart& part : parts)
-    obstacles->add(
-        check(set.tables, indices_of(part), [obstacles](const Status& status) { obstacles->add(status); }));
+  add(split(set, &parts));
+  for (const RestartPart& part : parts) add(check(set.tables, indices_of(part), add));
+}
+
+// Files that are there, and that another process holds: a step of its own, with another remedy.
+void check_open_files(const OpenedSet& set, bool held, Obstacles* obstacles) {
+  check_tables(set, check_files, [held, obstacles](const Status& status) {
+    if ((status.code() == Code::kBusy) == held) obstacles->add(status);
+  });
 }
 
 Step rehearse_files(const OpenedSet& set, const MachineLimits&) {
@@ -213,8 +218,14 @@ Step rehearse_files(const OpenedSet& set, const MachineLimits&) {
       if (fd >= 0) ::close(fd);
     }
   }
-  check_tables(set, check_files, &obstacles);
+  check_open_files(set, false, &obstacles);
   return obstacles.step("files", "programs, directories and open files are there");
+}
+
+Step rehearse_held_files(const OpenedSet& set, const MachineLimits&) {
+  Obstacles obstacles;
+  check_open_files(set, true, &obstacles);
+  return obstacles.step("held files", "no other process holds a lock or a socket of the members");
 }
 
 Step rehearse_shared_memory(const OpenedSet& set, const MachineLimits&) {
@@ -230,7 +241,7 @@ Step rehearse_shared_memory(const OpenedSet& set, const MachineLimits&) {
 
 Step rehearse_ports(const OpenedSet& set, const MachineLimits&) {
   Obstacles obstacles;
-  check_tables(set, check_ports, &obstacles);
+  check_tables(set, check_ports, [&obstacles](const Status& status) { obstacles.add(status); });
   return obstacles.step("ports", "those the members listen at are free");
 }
 
@@ -447,9 +458,9 @@ Step rehearse_descriptors(const OpenedSet& set, const MachineLimits& limits) {
 }
 
 constexpr Step (*kSteps[])(const OpenedSet&, const MachineLimits&) = {
-    rehearse_processor,    rehearse_vdso,   rehearse_libc,          rehearse_user,
-    rehearse_pids,         rehearse_files,  rehearse_shared_memory, rehearse_ports,
-    rehearse_mapped_files, rehearse_memory, rehearse_descriptors};
+    rehearse_processor, rehearse_vdso,         rehearse_libc,       rehearse_user,
+    rehearse_pids,      rehearse_files,        rehearse_held_files, rehearse_shared_memory,
+    rehearse_ports,     rehearse_mapped_files, rehearse_memory,     rehearse_descriptors};
 
 }  // namespace
 

@@ -633,7 +633,7 @@ class Doctor(Tree):
         self.assertEqual(saved.returncode, 10, saved.stderr)
         path = self.tool("set", self.dir, "a", self.top / "0.img")
         by_name = self.findings("--set", path, subject=f"set {path}")
-        for what in ("images", "job", "processor", "vdso", "C library", "user", "files", "mapped files", "memory", "descriptors"):
+        for what in ("images", "job", "processor", "vdso", "C library", "user", "files", "held files", "mapped files", "memory", "descriptors"):
             self.assertEqual(by_name[what]["verdict"], "ok", by_name[what])
         self.assertIn("pids", by_name)
         self.assertIn("images name no libshadowib.so", by_name["backend"]["detail"])

@@ -130,6 +130,11 @@ class Members(RestartCase):
                 refused = self.restart(1)
                 self.ends(refused, 11)
                 self.assertIn(f"{file}: its {named} cannot be taken again: pid {os.getpid()} ", refused.log.read_text())
+                told = subprocess.run([SHADOWIB, "doctor", "--json", "--set", self.dir / "sets" / "j.0001"], capture_output=True, text=True, check=False)
+                found = {finding["what"]: finding for finding in json.loads(told.stdout)["findings"] if finding["subject"].startswith("set ")}
+                self.assertEqual(found["files"]["verdict"], "ok")
+                self.assertIn(f"pid {os.getpid()} ", found["held files"]["detail"])
+                self.assertIn("let it unlock the file", found["held files"]["remedy"])
         self.ends(self.restart(1), 0)
 
     def test_files_that_have_grown(self):
