@@ -42,7 +42,7 @@ std::string now_text() {
   ::gmtime_r(&now.tv_sec, &broken);
   char date[40], text[64];
   ::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &broken);
-  std::snprintf(text, sizeof(text), "%s.%03ldZ", date, now.tv_nsec / 1000000);
+  std::snprintf(text, sizeof(text), "%s.%06ldZ", date, now.tv_nsec / 1000);
   return text;
 }
 
@@ -168,7 +168,9 @@ Status read_history(const std::string& directory, const std::string& job, std::v
     return Status::of(Code::kNotFound, 0,
                       "job %.64s has no history in %.200s; `shadowib history` lists the jobs that have", job.c_str(),
                       directory.c_str());
-  std::stable_sort(events->begin(), events->end(), [](auto& a, auto& b) { return a.time_ms < b.time_ms; });
+  std::stable_sort(events->begin(), events->end(), [](const PastEvent& a, const PastEvent& b) {
+    return a.time_ms != b.time_ms ? a.time_ms < b.time_ms : a.text("time") < b.text("time");
+  });
   return {};
 }
 

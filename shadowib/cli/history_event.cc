@@ -9,17 +9,19 @@
 namespace shadowib::cli {
 namespace {
 
-// "2026-11-25T19:40:01.123Z"
+// "2026-11-25T19:40:01.123456Z"; older histories have three digits behind the point.
 bool parse_time(const std::string& text, std::int64_t* time_ms) {
   tm broken{};
-  int milliseconds = 0, used = 0;
-  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%3dZ%n", &broken.tm_year, &broken.tm_mon, &broken.tm_mday,
-                  &broken.tm_hour, &broken.tm_min, &broken.tm_sec, &milliseconds, &used) != 7 ||
+  int fraction = 0, point = 0, used = 0;
+  if (std::sscanf(text.c_str(), "%4d-%2d-%2dT%2d:%2d:%2d.%n%6dZ%n", &broken.tm_year, &broken.tm_mon, &broken.tm_mday,
+                  &broken.tm_hour, &broken.tm_min, &broken.tm_sec, &point, &fraction, &used) != 7 ||
       used != static_cast<int>(text.size()))
     return false;
+  const int digits = used - 1 - point;
+  if (digits != 3 && digits != 6) return false;
   broken.tm_year -= 1900;
   broken.tm_mon -= 1;
-  *time_ms = static_cast<std::int64_t>(::timegm(&broken)) * 1000 + milliseconds;
+  *time_ms = static_cast<std::int64_t>(::timegm(&broken)) * 1000 + (digits == 6 ? fraction / 1000 : fraction);
   return true;
 }
 

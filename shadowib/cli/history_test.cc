@@ -59,6 +59,21 @@ TEST_F(HistoryTest, EventsOfManyWritersComeInTheOrderOfTime) {
   EXPECT_EQ(files(), 3u);
 }
 
+// In whatever order a directory has the files of their writers.
+TEST_F(HistoryTest, EventsOfOneMillisecondComeInTheOrderOfTime) {
+  write(HistoryEvent("started"));
+  EXPECT_EQ(read()[0].text("time").size(), std::string("2026-01-01T00:00:00.000000Z").size());
+  for (int i = 9; i >= 0; --i)
+    std::ofstream(history_path(directory_, "j") + "/elsewhere." + std::to_string(i) + ".jsonl")
+        << "{\"time\":\"2026-01-01T00:00:00.00000" << i << "Z\",\"event\":\"" << i << "\"}\n";
+  const std::vector<PastEvent> events = read();
+  ASSERT_EQ(events.size(), 11u);
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(events[i].name, std::to_string(i));
+    EXPECT_EQ(events[i].time_ms, events[0].time_ms);
+  }
+}
+
 TEST_F(HistoryTest, WhatIsNoEventIsCountedAndPassedOver) {
   write(HistoryEvent("started"));
   std::ofstream(history_path(directory_, "j") + "/elsewhere.1.jsonl")
