@@ -107,7 +107,7 @@ Status judge_copies(const SetManifest& manifest, const Copies& copies) {
     if (group != nullptr && check_available(*group, member.file, copies).ok()) continue;
     return Status::of(
         Code::kCorrupt, ENOENT,
-        "set %.120s: %.40s is on no host that answers%s; start `shadowib keeper %.64s` where it may lie",
+        "set %.160s: %.30s is on no host that answers%s; start `shadowib keeper %.64s` where it may lie",
         manifest.path.c_str(), member.file.c_str(), group != nullptr ? ", and too little is left to make it" : "",
         manifest.job.c_str());
   }
@@ -125,7 +125,7 @@ int verify(VerifyArguments& arguments) {
   if (Status s = judge_copies(manifest, copies); !s.ok()) return fail(common, s);
   const std::string weakness = degraded(common.directory, manifest, copies);
   if (arguments.strict && !weakness.empty())
-    return fail(common, Status::of(Code::kCorrupt, 0, "set %.120s: %.150s; `shadowib rebuild` mends that",
+    return fail(common, Status::of(Code::kCorrupt, 0, "set %.190s: %.150s; `shadowib rebuild` mends that",
                                    manifest.path.c_str(), weakness.c_str()));
   std::uint64_t bytes = 0;
   for (const SetMember& member : manifest.members) bytes += member.bytes;

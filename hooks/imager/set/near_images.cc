@@ -43,11 +43,13 @@ Status find_image(const SetManifest& manifest, const SetMember& member, std::str
   *path = near_set_path(placement.place, manifest.job, manifest.set_id) + "/" + member.file;
   if (check_near_root(placement.place, false).ok() && ::lstat(path->c_str(), &info) == 0) return {};
   const PlacedPiece& piece = *placement.find(member.file);
-  return Status::of(Code::kNotFound, ENOENT,
-                    "set %.70s: %.30s was saved on host %.40s (%s) and is not on this one (%.70s); restart that "
-                    "member there, or use another set",
-                    std::filesystem::path(manifest.path).filename().c_str(), member.file.c_str(),
-                    names_of(piece).c_str(), placement.store.text().c_str(), path->c_str());
+  return Status::of(
+      Code::kNotFound, ENOENT,
+      // The path comes last and whole: its end tells one set from another.
+      "set %.70s: %.30s was saved on host %.64s (%s) and is not on this one; restart that member there, "
+      "or use another set; its place there is %s",
+      std::filesystem::path(manifest.path).filename().c_str(), member.file.c_str(), names_of(piece).c_str(),
+      placement.store.text().c_str(), path->c_str());
 }
 
 Status read_tables(const SetManifest& manifest, MemberTables* tables) {

@@ -61,7 +61,7 @@ Status check_image(const SetVerifier& verifier, const SetManifest& manifest, con
   SHADOWIB_TRY(find_image(manifest, member, &path));
   Status read = verifier.read_image(path, info);
   if (!read.ok())
-    return Status::of(read.code(), read.error(), "set %.100s: %.60s: %.200s", manifest.path.c_str(),
+    return Status::of(read.code(), read.error(), "set %.140s: %.30s: %.200s", manifest.path.c_str(),
                       member.file.c_str(), read.text());
   if (to_hex(info->set_id, sizeof(info->set_id)) != manifest.set_id)
     return corrupt(manifest, member.file, "belongs to another checkpoint set");
