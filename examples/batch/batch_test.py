@@ -2,6 +2,7 @@
 
 batch_test.py BUILD_DIR PROGRAM [unittest options]; PROGRAM: restart_scenarios.
 """
+import json
 import os
 import pathlib
 import signal
@@ -76,6 +77,24 @@ class Batch(RestartCase):
         self.ends(job, 0)
         self.assertEqual(sorted((self.dir / "hosts.txt").read_text().split()), ["alpha", "beta"])
         self.ends(self.script("hosts.sh", self.dir / "sets" / "j.0009", "alpha"), 3)
+
+    def inspected(self, store, images):
+        """hosts.sh with a command that tells of such a set, and starts nothing."""
+        text = json.dumps({"images": images, "path": "p", "store": store}, indent=2)
+        (self.dir / "tools" / "shadowib").write_text(f"#!/bin/sh\n[ $1 = restart ] && exec echo \"$@\"\ncat <<END\n{text}\nEND\n")
+        (self.dir / "tools" / "shadowib").chmod(0o755)
+        return self.script("hosts.sh", self.dir, "alpha", "beta")
+
+    def test_sets_whose_images_are_near(self):
+        missing = [{"hosts": ["n0", "n1"], "member": n, "missing": "not here", "pid": 4} for n in range(3)]
+        job = self.inspected("mem:mirror", missing)
+        self.ends(job, 0)
+        self.assertEqual(sorted(job.log.read_text().splitlines()), [f"restart {self.dir} --members {part}" for part in ("0,1", "2")])
+        (self.dir / "hosts.txt").unlink()
+        job = self.inspected("mem:single", missing)
+        self.ends(job, 3)
+        self.assertIn("(store mem:single); start on each host", job.log.read_text())
+        self.assertFalse((self.dir / "hosts.txt").exists())
 
 
 if __name__ == "__main__":

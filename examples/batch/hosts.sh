@@ -4,7 +4,8 @@
 #   hosts.sh SET HOST [HOST...]
 #
 # SET lies in a directory that all hosts see under the same path, and so does shadowib. The exit code is 0 if every process
-# exited with 0, else the greatest that a host's command gave.
+# exited with 0, else the greatest that a host's command gave. Not for stores mem:single and disk:single, whose images are
+# on one host each.
 set -u
 if [ $# -lt 2 ]; then
   echo "usage: hosts.sh SET HOST [HOST...]" >&2
@@ -13,7 +14,16 @@ fi
 set_path=$(realpath "$1")
 shift
 hosts=("$@")
-mapfile -t members < <(shadowib inspect "$set_path" --json | sed -n 's/^ *"member": \([0-9]*\),$/\1/p' | sort -nu)
+set_json=$(shadowib inspect "$set_path" --json)
+store=$(sed -n 's/^  "store": "\(.*\)",*$/\1/p' <<<"$set_json")
+case $store in
+  *:single)
+    echo "hosts.sh: the images of $set_path are on the hosts that its members ran on (store $store); start on each host" \
+      "shadowib restart $set_path --members LIST; shadowib inspect names the hosts" >&2
+    exit 3
+    ;;
+esac
+mapfile -t members < <(sed -n 's/^ *"member": \([0-9]*\),$/\1/p' <<<"$set_json" | sort -nu)
 if [ ${#members[@]} -eq 0 ]; then # the reason stands above
   exit 3
 fi

@@ -199,6 +199,31 @@ Status inspect_image(const InspectArguments& arguments, const std::string& path,
   return {};
 }
 
+std::vector<std::string> host_names(const SetManifest& m, const SetMember& member) {
+  std::vector<std::string> names;
+  if (const PlacedPiece* piece = m.placement.find(member.file))
+    for (const PieceHost& host : piece->hosts) names.push_back(host.name);
+  return names;
+}
+
+// What the manifest knows of a member whose image is not on this host.
+void inspect_missing(const SetManifest& m, const SetMember& member, const std::string& path, const Status& why,
+                     Json* json) {
+  if (json == nullptr) {
+    std::printf("image        %s\n", path.c_str());
+    std::printf("missing      %s\n", why.text());
+    std::printf("set          %s, member %u, generation %u\n", m.set_id.c_str(), member.index, m.generation);
+    std::printf("process      %d %s\n", member.pid, member.comm.c_str());
+    std::printf("size         %s, XXH3 %s\n", human_bytes(member.bytes).c_str(), member.xxh3.c_str());
+    std::printf("RDMA         %s\n", describe_rdma(member.objects).c_str());
+    return;
+  }
+  *json = {{"path", path},           {"missing", why.text()},      {"set_id", m.set_id},
+           {"member", member.index}, {"generation", m.generation}, {"pid", member.pid},
+           {"comm", member.comm},    {"bytes", member.bytes},      {"xxh3", member.xxh3}};
+  for (const auto& [kind, number] : member.objects) (*json)["objects"][kind] = number;
+}
+
 Status inspect_set(const InspectArguments& arguments, const std::string& path, Json* json) {
   const Common& common = arguments.common;
   SetManifest m;
@@ -228,8 +253,11 @@ Status inspect_set(const InspectArguments& arguments, const std::string& path, J
     if (!common.json && !first) std::printf("\n");
     first = false;
     std::string image_path;
-    SHADOWIB_TRY(find_image(m, member, &image_path));
-    SHADOWIB_TRY(inspect_image(arguments, image_path, member.objects, &image));
+    if (const Status found = find_image(m, member, &image_path); found.ok())
+      SHADOWIB_TRY(inspect_image(arguments, image_path, member.objects, &image));
+    else
+      inspect_missing(m, member, image_path, found, common.json ? &image : nullptr);
+    if (m.placement.store.is_near()) image["hosts"] = Json(host_names(m, member));
     (*json)["images"].push_back(image);
   }
   return {};
