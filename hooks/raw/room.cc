@@ -1,0 +1,105 @@
+#include "hooks/raw/room.h"
+
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "hooks/raw/proc.h"
+
+namespace shadowib {
+namespace {
+
+using descriptors::info_field;
+using descriptors::parse_number;
+using descriptors::read_proc_file;
+
+constexpr std::uint64_t kNoLimit = ~std::uint64_t{0};
+
+// The number of a file that holds one; kNoLimit for "max", and where there is none.
+std::uint64_t number_of(const std::string& path) {
+  std::string text;
+  if (read_proc_file(path.c_str(), &text) != 0 || text.empty() || text[0] < '0' || text[0] > '9') return kNoLimit;
+  return parse_number(text, 10);
+}
+
+// Files of a memory cgroup. Source: the kernel's documentation, cgroup-v1/memory and cgroup-v2.
+struct Names {
+  const char *limit, *taken;
+  std::string_view idle;  // in memory.stat
+};
+constexpr Names kNames[] = {{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "\ntotal_inactive_file "},
+                            {"/memory.max", "/memory.current", "\ninactive_file "}};
+
+std::uint64_t idle_cache(const std::string& group, std::string_view name) {
+  std::string text;
+  if (read_proc_file((group + "/memory.stat").c_str(), &text) != 0) return 0;
+  const std::size_t at = text.find(name);
+  return at == std::string::npos ? 0 : parse_number(std::string_view(text).substr(at + name.size()), 10);
+}
+
+// The path of this process's group in a line "4:memory:/a/b", or of version 2 "0::/a/b". False: none has the memory.
+bool own_group(std::string_view lines, int version, std::string* path) {
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    lines.remove_prefix(std::min(lines.size(), line.size() + 1));
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
+    const std::string controllers = "," + std::string(line.substr(first + 1, second - first - 1)) + ",";
+    if (version == 1 ? controllers.find(",memory,") == std::string::npos : controllers != ",,") continue;
+    *path = line.substr(second + 1);
+    if (*path == "/") path->clear();
+    return true;
+  }
+  return false;
+}
+
+std::uint64_t kib_of(std::string_view text, const char* name) {
+  std::string_view value;
+  return info_field(text, name, &value) ? parse_number(value, 10) << 10 : 0;
+}
+
+}  // namespace
+
+std::uint64_t cgroup_room(int version, const std::string& root, std::string path) {
+  const Names& names = kNames[version - 1];
+  std::uint64_t room = kNoLimit;
+  for (;;) {
+    const std::string group = root + path;
+    const std::uint64_t limit = number_of(group + names.limit), taken = number_of(group + names.taken);
+    if (limit != kNoLimit && taken != kNoLimit) {
+      const std::uint64_t held = taken - std::min(taken, idle_cache(group, names.idle));
+      room = std::min(room, limit - std::min(limit, held));
+    }
+    const std::size_t slash = path.rfind('/');
+    if (slash == std::string::npos || path.empty()) return room;
+    path.resize(slash);
+  }
+}
+
+std::uint64_t free_memory() {
+  std::string text;
+  if (read_proc_file("/proc/meminfo", &text) != 0) return 0;
+  std::uint64_t free = kib_of(text, "MemAvailable");
+  if (read_proc_file("/proc/self/cgroup", &text) != 0) return free;
+  std::string path;
+  if (own_group(text, 2, &path)) free = std::min(free, cgroup_room(2, "/sys/fs/cgroup", path));
+  if (own_group(text, 1, &path)) free = std::min(free, cgroup_room(1, "/sys/fs/cgroup/memory", path));
+  return free;
+}
+
+std::uint64_t free_space(const char* path) {
+  struct statfs info {};
+  if (::syscall(SYS_statfs, path, &info) != 0) return 0;
+  return static_cast<std::uint64_t>(info.f_bavail) * static_cast<std::uint64_t>(info.f_bsize);
+}
+
+std::uint64_t own_memory() {
+  std::string text;
+  if (read_proc_file("/proc/self/status", &text) != 0) return 0;
+  return kib_of(text, "VmRSS") + kib_of(text, "VmSwap");
+}
+
+}  // namespace shadowib

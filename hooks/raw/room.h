@@ -1,0 +1,23 @@
+// How much more a host can hold: memory and file systems. Raw system calls, no heap of the program.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace shadowib {
+
+// Bytes of memory that new data may take: MemAvailable, or less where a cgroup of this process allows less. 0 if
+// /proc is not there.
+std::uint64_t free_memory();
+
+// The least that the group `path` and those above it may still take, of memory cgroups of that version (1 or 2)
+// mounted at `root`. Page cache that nobody uses does not count as taken. ~0 where none has a limit.
+std::uint64_t cgroup_room(int version, const std::string& root, std::string path);
+
+// Bytes that a user may still write below a path. 0 if it is not there.
+std::uint64_t free_space(const char* path);
+
+// Bytes of this process that are in memory or swapped out.
+std::uint64_t own_memory();
+
+}  // namespace shadowib
