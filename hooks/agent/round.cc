@@ -25,6 +25,7 @@
 #include "hooks/job/near_directory.h"
 #include "hooks/job/phase.h"
 #include "hooks/launcher/launcher.h"
+#include "hooks/raw/room.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
 #include "hooks/threads/request_signals.h"
@@ -44,7 +45,7 @@ constexpr int kParkHelpersMs = 5000, kLauncherCallsMs = 5000, kStopAgainMs = 100
 
 class Round {
  public:
-  explicit Round(const RoundRequest& request) : request_(request) {}
+  explicit Round(RoundRequest request) : request_(std::move(request)) {}
   void run();
 
  private:
@@ -59,6 +60,7 @@ class Round {
   Status open_shared_memory();
   std::string set_id() const { return to_hex(request_.set_id); }
   Status tell_host();
+  Status take_choice(const std::string& go);
   Status start_keeper();
   Status open_image_directory(int* fd);
   Status finish_near(const Status& status);
@@ -67,7 +69,7 @@ class Round {
   void resume();
   void stop_again();
 
-  const RoundRequest& request_;
+  RoundRequest request_;
   RoundMessages messages_{request_};
   RoundSettle settle_{request_, messages_};
   RoundOutcome outcome_{request_, messages_};
@@ -158,6 +160,7 @@ Status Round::inspect() {
   SHADOWIB_TRY(g_job.exchange->publish(messages_.own("fds"), table_));
   std::string go;
   SHADOWIB_TRY(messages_.wait_for_key("go", &go));
+  SHADOWIB_TRY(take_choice(go));
   return open_shared_memory();
 }
 
@@ -193,11 +196,27 @@ Status Round::finish_near(const Status& status) {
 
 // Before the tables: the command plans copies by the hosts, and refuses before anything is written.
 Status Round::tell_host() {
-  if (request_.near.empty()) return {};
+  if (request_.near.empty() && !request_.chooses) return {};
   const char* domain = std::getenv("SHADOWIB_DOMAIN");
   const std::string host = this_host();
-  return publish_fields(messages_.own("near"),
-                        {{"host", host}, {"domain", domain != nullptr && domain[0] != '\0' ? domain : host}});
+  Fields fields{{"host", host}, {"domain", domain != nullptr && domain[0] != '\0' ? domain : host}};
+  if (request_.chooses) {
+    const std::uint64_t mem = std::min(free_memory(), free_space(request_.mem_place.c_str()));
+    fields["bytes"] = std::to_string(own_memory());
+    fields["mem"] = std::to_string(mem);
+    fields["disk"] = std::to_string(free_space(request_.disk_place.c_str()));
+  }
+  return publish_fields(messages_.own("near"), fields);
+}
+
+// The command has chosen where images lie.
+Status Round::take_choice(const std::string& go) {
+  Fields fields;
+  if (!request_.chooses) return {};
+  if (!decode_fields(go, &fields))
+    return Status::of(Code::kVersion, 0, "the checkpoint command speaks another protocol than %d", kProtocolVersion);
+  request_.near = field_text(fields, "near");
+  return {};
 }
 
 // One member of a host starts the host's keeper, unless it has one.
@@ -359,7 +378,7 @@ void take_part_in_checkpoint(const std::string& text) {
   }
   if (request.number <= g_agent.last_request) return;
   g_agent.last_request = request.number;
-  if (request.concerns(g_job.info.member)) Round(request).run();
+  if (request.concerns(g_job.info.member)) Round(std::move(request)).run();
 }
 
 }  // namespace shadowib

@@ -42,6 +42,9 @@ Status RoundRequest::parse(const std::string& text) {
   }
   staging = field_text(fields, "staging");
   near = field_text(fields, "near");
+  chooses = fields.contains("mem_place");
+  mem_place = field_text(fields, "mem_place");
+  disk_place = field_text(fields, "disk_place");
   keepers = field_number(fields, "keepers") != 0;
   image = "member-" + std::to_string(g_job.info.member) + ".img";
   if (!parse_hex(field_text(fields, "set"), set_id, sizeof(set_id)))

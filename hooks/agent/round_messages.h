@@ -18,8 +18,10 @@ struct RoundRequest {
   std::vector<std::uint32_t> members;
   std::string staging;   // the directory that becomes the set
   std::string near;      // PLACE where images stay near, "" if they go to `staging` (job/near_directory.h)
-  bool keepers = false;  // each host needs a keeper
-  std::string image;     // this member's file in it
+  bool chooses = false;  // `near` comes with "go", by what each host tells of its room
+  std::string mem_place, disk_place;  // what it may be then
+  bool keepers = false;               // each host needs a keeper
+  std::string image;                  // this member's file in it
   std::uint8_t set_id[16] = {};
   std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC, counted from parse()
   bool kill = false;             // all are to end once the set is committed

@@ -21,6 +21,7 @@
 #include "hooks/job/members.h"
 #include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
+#include "hooks/raw/room.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
@@ -61,11 +62,22 @@ std::string now_utc() {
   return text;
 }
 
+// What images may take of what is free: a file system that is full serves nobody.
+std::uint64_t usable(std::uint64_t free) { return free / 20 * 19; }
+
+std::uint64_t most_bytes(const SetManifest& manifest, const NearHosts& hosts) {
+  std::map<std::string, std::uint64_t> bytes;
+  std::uint64_t most = 0;
+  for (const SetMember& member : manifest.members)
+    most = std::max(most, bytes[hosts.host_of.at(member.index)] += member.bytes);
+  return most;
+}
+
 // One checkpoint as its command drives it. The members notice the end of this object by its lock.
 class Drive {
  public:
   Drive(const CheckpointOptions& options, JobView& view, int attempt)
-      : options_(options), view_(view), attempt_(attempt) {}
+      : options_(options), view_(view), attempt_(attempt), plan_(options.store), near_place_(options.near_place) {}
   ~Drive() { close_owned_descriptor(lock_); }
   Drive(const Drive&) = delete;
   Drive& operator=(const Drive&) = delete;
@@ -85,6 +97,7 @@ class Drive {
   bool wants_keepers() const;
   Status drive(CheckpointReport* report);
   Status find_hosts();
+  Status choose(const std::map<std::uint32_t, Fields>& rooms);
   void remove_near();
   // Waits until every member has published `what`/<index> and returns the values; fails as soon as one gives up or
   // dies.
@@ -112,6 +125,9 @@ class Drive {
   std::vector<MemberStatus> members_;
   std::uint64_t n_ = 0;
   int lock_ = -1;
+  StoreSpec plan_;  // where images lie, with its place
+  std::string near_place_;
+  std::vector<StoreOption> considered_;
   std::unique_ptr<Store> store_;
   std::string staging_, set_id_;
   MemberTables tables_;  // of descriptors
@@ -175,7 +191,8 @@ Status Drive::find_members() {
 }
 
 bool Drive::wants_keepers() const {
-  return options_.store.is_redundant() || (options_.store.is_near() && options_.keepers);
+  if (options_.choice) return options_.keepers || options_.choice->survive > 0;
+  return plan_.is_redundant() || (plan_.is_near() && options_.keepers);
 }
 
 Status Drive::request() {
@@ -185,17 +202,20 @@ Status Drive::request() {
   std::string list;
   for (const auto& member : members_) list += (list.empty() ? "" : ",") + std::to_string(member.index);
   requested_ = true;
-  SHADOWIB_TRY(
-      view_.exchange->publish(view_.key("control/checkpoint"),
-                              encode_fields({{"n", std::to_string(n_)},
-                                             {"members", list},
-                                             {"staging", staging_},
-                                             {"set", set_id_},
-                                             {"near", options_.store.is_near() ? options_.near_place : ""},
-                                             {"keepers", wants_keepers() ? "1" : "0"},
-                                             {"timeout_ms", std::to_string(std::max(deadline_.left_ms(), 1))},
-                                             {"last", attempt_ < kPassingAttempts ? "0" : "1"},
-                                             {"kill", options_.kill ? "1" : "0"}})));
+  Fields request{{"n", std::to_string(n_)},
+                 {"members", list},
+                 {"staging", staging_},
+                 {"set", set_id_},
+                 {"near", plan_.is_near() ? near_place_ : ""},
+                 {"keepers", wants_keepers() ? "1" : "0"},
+                 {"timeout_ms", std::to_string(std::max(deadline_.left_ms(), 1))},
+                 {"last", attempt_ < kPassingAttempts ? "0" : "1"},
+                 {"kill", options_.kill ? "1" : "0"}};
+  if (options_.choice) {
+    request["mem_place"] = options_.choice->mem_place;
+    request["disk_place"] = options_.choice->disk_place;
+  }
+  SHADOWIB_TRY(view_.exchange->publish(view_.key("control/checkpoint"), encode_fields(request)));
   return fault_point(Phase::kRequested);
 }
 
@@ -348,10 +368,12 @@ Status Drive::commit(CheckpointReport* report) {
   manifest.created = now_utc();
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
   SHADOWIB_TRY(fault_point(Phase::kCollected));
-  if (options_.store.is_near()) describe_placement(options_.store, options_.near_place, hosts_.host_of, &manifest);
-  if (options_.store.is_redundant()) {
-    const auto make = options_.store.has_parity() ? make_parities : make_copies;
+  if (plan_.is_near()) describe_placement(plan_, near_place_, hosts_.host_of, &manifest);
+  if (plan_.is_redundant()) {
+    const auto make = plan_.has_parity() ? make_parities : make_copies;
+    const std::int64_t began_ns = monotonic_ns();
     SHADOWIB_TRY(make(view_.directory, hosts_, deadline_.at_ns(), &manifest));
+    report->copies_ns = monotonic_ns() - began_ns;
     SHADOWIB_TRY(fault_point(Phase::kCopied));
   }
   locks_ns_ = 0;
@@ -362,6 +384,8 @@ Status Drive::commit(CheckpointReport* report) {
   report->number = number_;
   report->generation = manifest.generation;
   report->store = manifest.placement.store;
+  report->considered = considered_;
+  if (plan_.is_near()) report->most_bytes = most_bytes(manifest, hosts_);
   report->job = manifest.job;
   report->near_place = manifest.placement.place;
   return {};
@@ -392,7 +416,8 @@ void Drive::forget_earlier() {
 
 // Where images would stay; refused before anything is written if copies or parities could not be kept apart.
 Status Drive::find_hosts() {
-  if (!options_.store.is_near()) return {};
+  if (!plan_.is_near() && !options_.choice) return {};
+  std::map<std::uint32_t, Fields> rooms;
   for (const auto& member : members_) {
     Fields fields;
     bool found = false;
@@ -404,13 +429,41 @@ Status Drive::find_hosts() {
                         describe(member).c_str());
     hosts_.host_of[member.index] = field_text(fields, "host");
     hosts_.domains[field_text(fields, "host")] = field_text(fields, "domain");
+    if (options_.choice) rooms[member.index] = std::move(fields);
   }
-  return check_hosts(options_.store, hosts_);
+  if (options_.choice) SHADOWIB_TRY(choose(rooms));
+  return check_hosts(plan_, hosts_);
+}
+
+// By what each member tells of its size and its host's room.
+Status Drive::choose(const std::map<std::uint32_t, Fields>& rooms) {
+  const StoreChoice& choice = *options_.choice;
+  StoreQuestion question{.central_bytes = usable(free_space(view_.directory.c_str())),
+                         .rates = choice.rates,
+                         .survive = choice.survive,
+                         .newest = choice.newest};
+  std::map<std::string, HostRoom> hosts;
+  for (const auto& member : members_) {
+    const Fields& fields = rooms.at(member.index);
+    const std::string& id = hosts_.host_of.at(member.index);
+    HostRoom& room =
+        hosts.try_emplace(id, HostRoom{id, hosts_.domains.at(id), member.host, 0, ~0ull, ~0ull}).first->second;
+    room.image_bytes += field_number(fields, "bytes");
+    room.mem_bytes = std::min(room.mem_bytes, usable(field_number(fields, "mem")));
+    room.disk_bytes = std::min(room.disk_bytes, usable(field_number(fields, "disk")));
+  }
+  for (auto& [id, room] : hosts) question.hosts.push_back(std::move(room));
+  SHADOWIB_TRY(choose_store_for(question, &plan_));
+  considered_ = rank_stores(question, 1);
+  near_place_ = plan_.tier == Tier::kMem ? choice.mem_place : plan_.tier == Tier::kDisk ? choice.disk_place : "";
+  return {};
 }
 
 void Drive::remove_near() {
-  (void)remove_near_set(options_.near_place, view_.job, set_id_).ok();
-  if (options_.store.is_redundant()) drop_copies(view_.directory, view_.job, options_.near_place, set_id_);
+  if (!plan_.is_near()) return;
+
+  (void)remove_near_set(near_place_, view_.job, set_id_).ok();
+  if (plan_.is_redundant()) drop_copies(view_.directory, view_.job, near_place_, set_id_);
 }
 
 Status Drive::drive(CheckpointReport* report) {
@@ -423,7 +476,8 @@ Status Drive::drive(CheckpointReport* report) {
   for (const auto& [member, duty] : duties)
     SHADOWIB_TRY(view_.exchange->publish(key("memory/" + std::to_string(member)), duty));
   SHADOWIB_TRY(fault_point(Phase::kMatched));
-  SHADOWIB_TRY(view_.exchange->publish(key("go"), encode_fields({})));
+  SHADOWIB_TRY(
+      view_.exchange->publish(key("go"), encode_fields(options_.choice ? Fields{{"near", near_place_}} : Fields{})));
   going_ = true;
   return commit(report);
 }
@@ -444,7 +498,7 @@ Status Drive::run(CheckpointReport* report) {
       tell_outcome({{"aborted", status.text()}}, false);
     }
     if (!staging_.empty()) (void)store_->discard(staging_).ok();
-    if (options_.store.is_near()) remove_near();
+    remove_near();
     return status;
   }
   SHADOWIB_TRY(fault_point(Phase::kCommitted));

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "hooks/job/members.h"
+#include "hooks/store/choice.h"
 #include "hooks/store/store_spec.h"
 #include "shadowib/base/status.h"
 
@@ -24,6 +26,14 @@ struct CheckpointProgress {
 
 struct CheckpointReport;
 
+// A store that each checkpoint chooses by what its hosts have free (store/choice.h).
+struct StoreChoice {
+  std::string mem_place, disk_place;  // absolute paths, on every host
+  int survive = 1;
+  StoreRates rates;
+  std::optional<Tier> newest;  // of the job's newest set
+};
+
 struct CheckpointOptions {
   std::string directory;  // SHADOWIB_DIR; made absolute here
   std::string job;
@@ -31,6 +41,7 @@ struct CheckpointOptions {
   StoreSpec store;                                          // where images are to lie
   std::string near_place;                                   // of a near store: an absolute path, on every host
   bool keepers = false;                                     // keepers on hosts with images, also without copies
+  std::optional<StoreChoice> choice;                        // instead of both
   bool kill = false;                                        // members end by SIGKILL once the set is committed
   int timeout_ms = 60000;                                   // for the whole checkpoint
   std::function<void(const CheckpointProgress&)> progress;  // may be empty; called in the calling thread, on changes
@@ -56,8 +67,11 @@ struct CheckpointReport {
   std::uint32_t number = 0;  // NNNN
   std::uint32_t generation = 0;
   StoreSpec store;
+  std::vector<StoreOption> considered;  // of options.choice: what could have been, quickest first
   std::string job, near_place;
+  std::uint64_t most_bytes = 0;       // of a host that has the most; of a near store
   std::int64_t commit_ns = 0;         // from the last image saved to the set committed
+  std::int64_t copies_ns = 0;         // the part of it that made copies or parities
   std::vector<MemberReport> members;  // by index
 };
 

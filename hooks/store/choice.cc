@@ -46,8 +46,8 @@ Status bytes_of(const StoreQuestion& question, const StoreSpec& store, Bytes* by
   return {};
 }
 
-std::string shortage_of(const StoreQuestion& question, const StoreSpec& store) {
-  const auto sets = static_cast<double>(question.generations);
+std::string shortage_of(const StoreQuestion& question, const StoreSpec& store, int all_sets) {
+  const double sets = all_sets > 1 && question.newest == store.tier ? all_sets - 1 : all_sets;
   if (!store.is_near()) {
     double all = 0;
     for (const HostRoom& room : question.hosts) all += static_cast<double>(room.image_bytes);
@@ -87,7 +87,7 @@ double seconds_of(const StoreQuestion& question, const StoreSpec& store) {
 
 }  // namespace
 
-std::vector<StoreOption> rank_stores(const StoreQuestion& question) {
+std::vector<StoreOption> rank_stores(const StoreQuestion& question, int sets) {
   std::vector<StoreSpec> stores;
   for (const Tier tier : {Tier::kMem, Tier::kDisk}) {
     if (question.survive == 0) stores.push_back({tier, Scheme::kSingle, 0});
@@ -98,7 +98,7 @@ std::vector<StoreOption> rank_stores(const StoreQuestion& question) {
   std::vector<StoreOption> options;
   options.reserve(stores.size());
   for (const StoreSpec& store : stores)
-    options.push_back({store, seconds_of(question, store), shortage_of(question, store)});
+    options.push_back({store, seconds_of(question, store), shortage_of(question, store, sets)});
   std::stable_sort(options.begin(), options.end(),
                    [](const StoreOption& a, const StoreOption& b) { return a.seconds < b.seconds; });
   return options;
@@ -106,12 +106,15 @@ std::vector<StoreOption> rank_stores(const StoreQuestion& question) {
 
 Status choose_store_for(const StoreQuestion& question, StoreSpec* store) {
   std::string shortages;
-  for (const StoreOption& option : rank_stores(question)) {
-    if (option.has_room()) {
-      *store = option.store;
-      return {};
+  for (int sets = 2; sets > 0; --sets) {
+    shortages.clear();
+    for (const StoreOption& option : rank_stores(question, sets)) {
+      if (option.has_room()) {
+        *store = option.store;
+        return {};
+      }
+      shortages += (shortages.empty() ? "" : "; ") + option.store.text() + " " + option.shortage;
     }
-    shortages += (shortages.empty() ? "" : "; ") + option.store.text() + " " + option.shortage;
   }
   return Status::of(Code::kIo, ENOSPC, "no store has room: %.340s", shortages.c_str());
 }

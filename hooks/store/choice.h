@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +35,8 @@ struct StoreQuestion {
   std::vector<HostRoom> hosts;
   std::uint64_t central_bytes = 0;
   StoreRates rates;
-  int survive = 1;      // hosts that may be lost for good, 0 or more
-  int generations = 1;  // sets that have to find room
+  int survive = 1;             // hosts that may be lost for good, 0 or more
+  std::optional<Tier> newest;  // of the job's newest set, which stays until the next one is committed
 };
 
 // A store that would survive enough.
@@ -46,11 +47,14 @@ struct StoreOption {
   bool has_room() const { return shortage.empty(); }
 };
 
-// Every store that survives enough, quickest first; equally quick ones as figure 6 has them: memory before disk
-// before central, copies before parities. Linear in hosts. Never empty: central survives all hosts.
-std::vector<StoreOption> rank_stores(const StoreQuestion& question);
+// Every store that survives enough, quickest first. Equally quick ones are as figure 6 has them: memory before disk
+// before central, copies before parities. There is room if `sets` find it, one after the other. Linear in hosts.
+// Never empty: central survives all hosts.
+std::vector<StoreOption> rank_stores(const StoreQuestion& question, int sets);
 
-// The first that has room. kIo (ENOSPC): none has; the text tells the sizes of each.
+// The first that has room for two sets, this one and the next: what is free goes for one of them, where the newest
+// one lies. If there is none, the first that has room for this set. kIo (ENOSPC): none has; the text tells the sizes
+// of each.
 Status choose_store_for(const StoreQuestion& question, StoreSpec* store);
 
 }  // namespace shadowib

@@ -19,6 +19,7 @@
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/store_options.h"
+#include "shadowib/cli/store_rates.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -109,6 +110,9 @@ Json report_json(const CheckpointReport& report) {
             {"number", report.number},
             {"generation", report.generation},
             {"members", members}};
+  for (const StoreOption& option : report.considered)
+    json["considered"].push_back(
+        {{"store", option.store.text()}, {"seconds", option.seconds}, {"lacks", option.shortage}});
   if (!report.store.is_near()) return json;
   json["store"] = report.store.text();
   json["near"] = near_set_path(report.near_place, report.job, report.set_id);
@@ -121,6 +125,8 @@ void print_report(const CheckpointReport& report) {
     table.add({std::to_string(m.index), std::to_string(m.pid), m.comm, human_bytes(m.bytes), human_time(m.settle_ns),
                human_time(m.save_ns), human_time(m.stopped_ns)});
   table.print();
+  if (!report.considered.empty() && !report.store.is_near())
+    std::fprintf(stderr, "shadowib: store auto has chosen central; --json tells what other stores lack\n");
   if (report.store.is_near())
     std::fprintf(stderr, "shadowib: the images stay on the members' hosts (%s), in %s\n", report.store.text().c_str(),
                  near_set_path(report.near_place, report.job, report.set_id).c_str());
@@ -151,6 +157,7 @@ HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_n
       .add("stopped_ms", milliseconds(stopped_ns + report.commit_ns));
   for (const auto& [name, ns] : phases)
     event.add((name + "_ms").c_str(), milliseconds(static_cast<std::int64_t>(ns)));
+  if (report.store.is_near()) event.add("store", report.store.text());
   return event.add("commit_ms", milliseconds(report.commit_ns));
 }
 
@@ -171,6 +178,30 @@ Status remove_old_sets(const std::string& directory, const std::string& job, uns
     std::fprintf(stderr, "shadowib: %s%s\n", status.ok() ? "removed " : "",
                  status.ok() ? path.c_str() : status.text());
   }
+  return {};
+}
+
+// What the checkpoint tells of transfers, for the next one's choice.
+void note_rates(const CheckpointOptions& options, const CheckpointReport& report) {
+  const StoreRates rates = moved_by(options.choice->rates, report);
+  if (Status s = place_file(rates_path(options.directory, options.job), encode_rates(rates), false); !s.ok())
+    std::fprintf(stderr, "shadowib: the rates of stores are not recorded: %s\n", s.text());
+}
+
+Status take_store(const StoreOptions& given, CheckpointOptions* options) {
+  ChosenStore chosen;
+  SHADOWIB_TRY(choose_store(given, options->directory, options->job, &chosen));
+  SHADOWIB_TRY(check_store_here(chosen));
+  options->store = chosen.spec;
+  options->near_place = chosen.place;
+  if (!chosen.automatic) return {};
+  StoreChoice choice{.survive = chosen.survive, .rates = read_rates(options->directory, options->job)};
+  SHADOWIB_TRY(places_of(chosen, &choice.mem_place, &choice.disk_place));
+  SetManifest newest;
+  const std::string name = newest_set(options->directory, options->job);
+  if (!name.empty() && read_manifest(sets_path(options->directory) + "/" + name, &newest).ok())
+    choice.newest = newest.placement.store.tier;
+  options->choice = std::move(choice);
   return {};
 }
 
@@ -206,6 +237,7 @@ void flush_after(const CheckpointArguments& arguments, const FarSettings& settin
 void follow_commit(const CheckpointArguments& arguments, const CheckpointOptions& options, const FarSettings& far,
                    const CheckpointReport& report, std::int64_t took_ns) {
   note_event(options.directory, options.job, committed_event(report, took_ns, options.kill));
+  if (options.choice) note_rates(options, report);
   keep_metrics(arguments.metrics, options.directory, options.job);
   flush_after(arguments, far, report);
   // The new set is what counts: that an old one stays is told, and no failure.
@@ -222,11 +254,7 @@ int checkpoint(CheckpointArguments& arguments) {
   options.exchange = exchange_of(common, options.job);
   if (Status s = settle_exchange(job_paths(common.directory, options.job).password, &options.exchange); !s.ok())
     return fail(common, s);
-  if (Status s = choose_store(arguments.store, common.directory, options.job, &options.store, &options.near_place);
-      !s.ok())
-    return fail(common, s);
-  if (options.store.is_near())
-    if (Status s = check_near_place(options.store, options.near_place); !s.ok()) return fail(common, s);
+  if (Status s = take_store(arguments.store, &options); !s.ok()) return fail(common, s);
   FarSettings far;
   if (Status s = choose_far(arguments.far, common.directory, options.job, &far); !s.ok()) return fail(common, s);
   if (!arguments.far.far.empty())

@@ -313,9 +313,12 @@ Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest
       settings.from = manifest->number + 1;
       SHADOWIB_TRY(record_far(arguments.common.directory, manifest->job, settings));
     }
-    if (!manifest->placement.store.is_near()) return {};  // the job goes on as it was
-    return record_store(arguments.common.directory, manifest->job, manifest->placement.store,
-                        manifest->placement.place);
+    const SetPlacement& placement = manifest->placement;
+    std::string store, place;
+    SHADOWIB_TRY(recorded_store(arguments.common.directory, manifest->job, &store, &place));
+    if (!placement.store.is_near() || store == kAutoStore) return {};  // the job goes on as it was
+    return record_store(arguments.common.directory, manifest->job,
+                        {.spec = placement.store, .place = placement.place});
   };
   if (shared)
     SHADOWIB_TRY(place->share(*manifest, options->members));

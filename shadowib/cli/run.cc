@@ -36,8 +36,7 @@ struct RunOptions {
   StoreOptions store_options;
   FarOptions far_options;
   FarSettings far;
-  StoreSpec store;
-  std::string near_place;
+  ChosenStore store;
   bool close_inherited = false, join_children = false;
   Arguments command;
 };
@@ -106,14 +105,9 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   export_variable("SHADOWIB_BACKEND", options.backend);
   if (!options.cpu.empty()) export_processor_level(options.cpu);
   if (!options.network.empty()) export_variable("SHADOWIB_IB2TCP_NETWORK", options.network);
-  ::unsetenv("SHADOWIB_STORE");
-  ::unsetenv("SHADOWIB_NEAR");
   ::unsetenv("SHADOWIB_FAR");  // recorded with the job
   ::unsetenv("SHADOWIB_FLUSH");
-  if (options.store.is_near()) {
-    export_variable("SHADOWIB_STORE", options.store.text());
-    export_variable("SHADOWIB_NEAR", options.near_place);
-  }
+  export_store(options.store);
   if (!options.interval.empty()) export_variable("SHADOWIB_INTERVAL", options.interval);
   export_seconds("SHADOWIB_MTBF", options.mtbf_s);
   if (!options.checkpoint_on.empty()) export_variable("SHADOWIB_CHECKPOINT_ON", options.checkpoint_on);
@@ -173,10 +167,9 @@ Status take_store(RunOptions* options) {
   std::string who;
   // What an earlier job of that name was started with does not count.
   if (!job_in_use(options->common.directory, options->job, &who))
-    SHADOWIB_TRY(record_store(options->common.directory, options->job, {}, ""));
-  SHADOWIB_TRY(choose_store(options->store_options, options->common.directory, options->job, &options->store,
-                            &options->near_place));
-  return options->store.is_near() ? check_near_place(options->store, options->near_place) : Status();
+    SHADOWIB_TRY(record_store(options->common.directory, options->job, {}));
+  SHADOWIB_TRY(choose_store(options->store_options, options->common.directory, options->job, &options->store));
+  return check_store_here(options->store);
 }
 
 // Opened once here, where a wrong URI can still be told to a person, and before anything of it is on record.
@@ -271,7 +264,7 @@ int run(RunOptions& options) {
   if (Status s = try_exchange(common, options.job, &exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
     return run_failed(common, s, kRunFailed);
-  if (Status s = record_store(common.directory, options.job, options.store, options.near_place); !s.ok())
+  if (Status s = record_store(common.directory, options.job, options.store); !s.ok())
     return run_failed(common, s, kRunFailed);
   if (Status s = record_far(common.directory, options.job, options.far); !s.ok())
     return run_failed(common, s, kRunFailed);

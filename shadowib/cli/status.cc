@@ -101,8 +101,9 @@ void print_store(const Json& json) {
   std::string keepers;
   for (const Json& name : json["keepers"])
     keepers += (keepers.empty() ? "; keepers on " : ", ") + name.get<std::string>();
-  std::printf("store %s in %s%s\n", json["store"].get<std::string>().c_str(), json["near"].get<std::string>().c_str(),
-              keepers.c_str());
+  const std::string place = json["near"].get<std::string>();
+  std::printf("store %s%s%s\n", json["store"].get<std::string>().c_str(),
+              place.empty() ? "" : (" in " + place).c_str(), keepers.c_str());
 }
 
 // One job as JSON, and printed for people unless --json.

@@ -17,6 +17,8 @@ namespace shadowib::cli {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr int kMostSurvive = 8;
+
 // "" unless it is meant for this job.
 std::string variable_of(const char* name, const std::string& job) {
   const std::string owner = environment("JOB");
@@ -34,27 +36,11 @@ std::string record_path(const std::string& directory, const std::string& job) {
   return job_paths(directory, job).top + "/store";
 }
 
-}  // namespace
+struct Record {
+  std::string store, place, survive;
+};
 
-void add_store_options(Command* command, StoreOptions* options) {
-  command
-      ->add_option(
-          "--store", options->store,
-          "Where images lie: central (in DIR), mem:SCHEME (in memory of each\nhost) or disk:SCHEME (on each host's "
-          "disk); SCHEME is single,\nmirror (a copy of each on another host), xor (one parity a group of\nup to 8 "
-          "hosts: survives one of them) or rs:M (M parities: any M of\nthem). Default $SHADOWIB_STORE, else as the "
-          "job was started, else\ncentral")
-      ->not_empty("a store")
-      ->type_name("STORE");
-  command
-      ->add_option("--near", options->near,
-                   "The directory for mem: and disk:, the same on every host;\ndefault $SHADOWIB_NEAR, else /dev/shm "
-                   "for mem: and /var/tmp for\ndisk:")
-      ->not_empty("a directory")
-      ->type_name("PLACE");
-}
-
-Status recorded_store(const std::string& directory, const std::string& job, std::string* store, std::string* place) {
+Status read_record(const std::string& directory, const std::string& job, Record* record) {
   std::string text;
   Fields fields;
   const Status status = read_file(record_path(directory, job), &text);
@@ -63,46 +49,132 @@ Status recorded_store(const std::string& directory, const std::string& job, std:
   if (!decode_fields(text, &fields))
     return Status::of(Code::kVersion, 0, "%.250s is of another shadowib; name the store with --store",
                       record_path(directory, job).c_str());
-  *store = field_text(fields, "store");
-  *place = field_text(fields, "near");
+  *record = {field_text(fields, "store"), field_text(fields, "near"), field_text(fields, "survive")};
+  return {};
+}
+
+// -1: it is none.
+int survive_in(const std::string& text) {
+  return text.size() == 1 && text[0] >= '0' && text[0] < '0' + kMostSurvive ? text[0] - '0' : -1;
+}
+
+Status take_survive(const StoreOptions& options, const std::string& recorded, const std::string& job,
+                    ChosenStore* chosen) {
+  const std::string variable = variable_of("SURVIVE", job);
+  if (options.survive >= 0)
+    chosen->survive = options.survive;
+  else if (!variable.empty() && (chosen->survive = survive_in(variable)) < 0)
+    return Status::of(Code::kUsage, EINVAL, "SHADOWIB_SURVIVE=%.40s is no number of hosts from 0 to %d",
+                      variable.c_str(), kMostSurvive - 1);
+  else if (variable.empty() && survive_in(recorded) >= 0)
+    chosen->survive = survive_in(recorded);
+  return {};
+}
+
+}  // namespace
+
+void add_store_options(Command* command, StoreOptions* options) {
+  command
+      ->add_option(
+          "--store", options->store,
+          "Where images lie: central (in DIR), mem:SCHEME (in memory of each\nhost), disk:SCHEME (on each host's "
+          "disk), "
+          "or auto: the quickest with\nroom at each checkpoint. SCHEME is single; mirror: a copy of each on\nanother "
+          "host; xor or rs:M: parities in groups of hosts, of which any\nhost, or any M, may be lost. Default "
+          "$SHADOWIB_STORE, else as the job\nwas started, else central")
+      ->not_empty("a store")
+      ->type_name("STORE");
+  command
+      ->add_option("--near", options->near,
+                   "The directory for mem: and disk:, the same on every host;\ndefault $SHADOWIB_NEAR, else /dev/shm "
+                   "for mem: and /var/tmp for\ndisk:. With auto, one for what it lies on")
+      ->not_empty("a directory")
+      ->type_name("PLACE");
+  command
+      ->add_option("--survive", options->survive,
+                   "With --store auto: any M hosts may be lost for good; default\n$SHADOWIB_SURVIVE, else 1")
+      ->between(0, kMostSurvive - 1, "hosts")
+      ->type_name("M");
+}
+
+Status recorded_store(const std::string& directory, const std::string& job, std::string* store, std::string* place) {
+  Record record;
+  SHADOWIB_TRY(read_record(directory, job, &record));
+  *store = record.store;
+  *place = record.place;
   return {};
 }
 
 Status choose_store(const StoreOptions& options, const std::string& directory, const std::string& job,
-                    StoreSpec* spec, std::string* place) {
-  std::string store = options.store, recorded_place;
+                    ChosenStore* chosen) {
+  *chosen = {};
+  Record record;
+  std::string store = options.store;
   const std::string store_variable = variable_of("STORE", job), near_variable = variable_of("NEAR", job);
   const bool from_variable = store.empty() && !store_variable.empty();
   if (store.empty()) store = store_variable;
-  if (store.empty()) SHADOWIB_TRY(recorded_store(directory, job, &store, &recorded_place));
-  if (store.empty()) store = "central";
-  if (const Status status = parse_store(store, spec); !status.ok())
+  if (store.empty()) {
+    SHADOWIB_TRY(read_record(directory, job, &record));
+    store = record.store.empty() ? "central" : record.store;
+  }
+  chosen->automatic = store == kAutoStore;
+  if (const Status status = chosen->automatic ? Status() : parse_store(store, &chosen->spec); !status.ok())
     return from_variable ? Status::of(Code::kUsage, EINVAL, "SHADOWIB_STORE: %.300s", status.text()) : status;
-  place->clear();
-  if (!spec->is_near()) {
+  if (options.survive >= 0 && !chosen->automatic)
+    return Status::of(Code::kUsage, EINVAL,
+                      "--survive %d goes with --store auto; store %s survives what its scheme says", options.survive,
+                      chosen->text().c_str());
+  if (chosen->automatic) SHADOWIB_TRY(take_survive(options, record.survive, job, chosen));
+  if (chosen->is_central()) {
     if (options.near.empty()) return {};
     return Status::of(Code::kUsage, EINVAL,
                       "--near %.100s: images of store central lie in DIR; use --store mem: or "
                       "disk: with it",
                       options.near.c_str());
   }
-  *place = !options.near.empty() ? options.near : !recorded_place.empty() ? recorded_place : near_variable;
-  if (place->empty()) *place = default_near_place(spec->tier);
-  *place = absolute(*place);
-  if (place->size() > 800)
-    return Status::of(Code::kUsage, ENAMETOOLONG, "--near has %zu bytes, at most 800 can be used", place->size());
+  std::string& place = chosen->place;
+  place = !options.near.empty() ? options.near : !record.place.empty() ? record.place : near_variable;
+  if (place.empty() && !chosen->automatic) place = default_near_place(chosen->spec.tier);
+  if (!place.empty()) place = absolute(place);
+  if (place.size() > 800)
+    return Status::of(Code::kUsage, ENAMETOOLONG, "--near has %zu bytes, at most 800 can be used", place.size());
   return {};
 }
 
-Status record_store(const std::string& directory, const std::string& job, const StoreSpec& spec,
-                    const std::string& place) {
+Status places_of(const ChosenStore& chosen, std::string* mem, std::string* disk) {
+  *mem = default_near_place(Tier::kMem);
+  *disk = default_near_place(Tier::kDisk);
+  if (chosen.place.empty()) return {};
+  bool in_memory = false;
+  SHADOWIB_TRY(is_in_memory(chosen.place, &in_memory));
+  *(in_memory ? mem : disk) = chosen.place;
+  return {};
+}
+
+Status check_store_here(const ChosenStore& chosen) {
+  std::string mem, disk;
+  if (chosen.automatic) return places_of(chosen, &mem, &disk);
+  return chosen.spec.is_near() ? check_near_place(chosen.spec, chosen.place) : Status();
+}
+
+void export_store(const ChosenStore& chosen) {
+  for (const char* name : {"SHADOWIB_STORE", "SHADOWIB_NEAR", "SHADOWIB_SURVIVE"}) ::unsetenv(name);
+  if (chosen.is_central()) return;
+  ::setenv("SHADOWIB_STORE", chosen.text().c_str(), 1);
+  if (!chosen.place.empty()) ::setenv("SHADOWIB_NEAR", chosen.place.c_str(), 1);
+  if (chosen.automatic) ::setenv("SHADOWIB_SURVIVE", std::to_string(chosen.survive).c_str(), 1);
+}
+
+Status record_store(const std::string& directory, const std::string& job, const ChosenStore& chosen) {
   const std::string path = record_path(directory, job);
   std::error_code error;
-  if (!spec.is_near()) {
+  if (chosen.is_central()) {
     fs::remove(path, error);  // central needs none
     return error ? file_error(error.value(), "remove", path) : Status();
   }
-  return place_file(path, encode_fields({{"store", spec.text()}, {"near", place}}), false);
+  Fields fields{{"store", chosen.text()}, {"near", chosen.place}};
+  if (chosen.automatic) fields["survive"] = std::to_string(chosen.survive);
+  return place_file(path, encode_fields(fields), false);
 }
 
 std::vector<std::string> near_places(const std::string& directory) {

@@ -1,0 +1,125 @@
+"""S2: --store auto takes the store that has room. One job of six members on three pretended hosts is saved again and again, while memory, disks
+and the checkpoint directory fill up in between: copies in memory, parities in memory, copies on disks, parities on disks, central, and a refusal
+that tells all sizes and leaves the job unharmed. Needs root, for namespaces and file systems of a chosen size."""
+import json
+import os
+import pathlib
+import subprocess
+
+from common import Case, Line, check, main
+from jobs import IO
+from lost_hosts import HOSTS, Hosts, NearJob
+
+MUCH = 40  # times what a host has to save
+USABLE = 0.95
+
+
+class SmallHosts(Hosts):
+    """Each host has memory and a disk of a size that can be changed."""
+
+    def __init__(self, case: Case, names: str):
+        super().__init__(case, "mem", names)
+        for name in names:
+            self.mount(self.disk(name))
+
+    def disk(self, name: str) -> pathlib.Path:
+        return self.case.work / f"disk-of-{name}"
+
+    def mount(self, path: pathlib.Path):
+        path.mkdir(exist_ok=True)
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", path], check=True)
+        self.case.cleanups.append(lambda _: subprocess.run(["umount", "--lazy", path], check=False))
+
+    def at(self, name: str, argv: list[str]) -> list[str]:
+        return super().at(name, ["sh", "-c", f'mount --bind {self.disk(name)} /var/tmp; exec "$@"', "sh", *argv])
+
+    def leave(self, path: pathlib.Path, free: float):
+        """Makes the file system so large that `free` bytes are left."""
+        info = os.statvfs(path)
+        size = (info.f_blocks - info.f_bfree) * info.f_frsize + int(free)
+        subprocess.run(["mount", "-o", f"remount,size={size // 4096 * 4096}", path], check=True)
+
+
+class ChosenJob(NearJob):
+    def __init__(self, case: Case, hosts: SmallHosts):
+        (case.work / "ckpt").mkdir()
+        hosts.mount(case.work / "ckpt")
+        super().__init__(case, hosts, "auto", restarts=2)  # they go on until they are killed
+
+    def to_save(self) -> float:
+        """Bytes in the memory of the largest host's members."""
+        sizes: dict[str, int] = {}
+        for member in self.members():
+            text = pathlib.Path(f"/proc/{member.pid}/status").read_text()
+            kib = sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("VmRSS:", "VmSwap:")))
+            sizes[self.host_of(member.pid)] = sizes.get(self.host_of(member.pid), 0) + (kib << 10)
+        return max(sizes.values())
+
+    def try_to_save(self) -> subprocess.CompletedProcess:
+        words = [self.shadowib, "checkpoint", self.name, "--dir", str(self.directory), "--timeout", "120", "--json"]
+        return subprocess.run(self.hosts.at("a", words), text=True, capture_output=True, timeout=180, env=self.environment, check=False)
+
+
+def branches(case: Case) -> str:
+    """In units of what a host has to save, a set takes 2 with copies and 1.5 with parities of three hosts. Room for the next set is wanted, too,
+    but where the newest one lies."""
+    hosts = SmallHosts(case, HOSTS[:3])
+    job = ChosenJob(case, hosts)
+    taken = []
+    for mem, disk, central, wanted in ((MUCH, MUCH, MUCH, "mem:mirror"), (1.75, MUCH, MUCH, "mem:xor"), (1.2, MUCH, MUCH, "disk:mirror"),
+                                       (1.2, 1.75, MUCH, "disk:xor"), (1.2, 1.2, MUCH, "central"), (1.2, 1.2, 2.5, "")):
+        unit = job.to_save() / USABLE
+        for name in hosts.names:
+            hosts.leave(hosts.own(name), mem * unit)
+            hosts.leave(hosts.disk(name), disk * unit)
+        hosts.leave(job.directory, central * unit)
+        (job.directory / "jobs" / job.name / "rates").unlink(missing_ok=True)  # of this machine, at this moment
+        result = job.try_to_save()
+        case.note(f"{mem} {disk} {central}: {result.returncode} {result.stdout}{result.stderr}")
+        if not wanted:
+            break
+        check(result.returncode == 0, f"{wanted}: {result.returncode} {result.stdout}{result.stderr[-1500:]}")
+        told = json.loads(result.stdout)
+        check(told.get("store", "central") == wanted, f"{told.get('store', 'central')} instead of {wanted}: {told['considered']}")
+        job.at("b", "verify", told["set"], "--strict")
+        job.sets.append(told["set"])
+        taken.append(wanted)
+        job.await_progress()
+    said = result.stderr.strip().splitlines()[-1]
+    check(result.returncode == IO, f"without room: {result.returncode} {said}")
+    for store in ("mem:mirror", "mem:xor", "disk:mirror", "disk:xor", "central"):
+        check(f"{store} needs" in said, f"{store} is not told: {said}")
+    job.await_progress()
+    listed = [entry["path"] for entry in json.loads(job.command("list", "--json").stdout)["sets"]]
+    check(listed == job.sets, f"listed are {listed}, taken {job.sets}")
+    job.kill()
+    hosts.leave(job.directory, MUCH * unit)
+    job.restart_shares()
+    job.await_progress()
+    job.kill()
+    return f"{', '.join(taken)}, refused; the last one restarts"
+
+
+def survives_enough(case: Case) -> str:
+    """--survive 2 is no mirror and no xor; on one host alone, central."""
+    hosts = SmallHosts(case, HOSTS[:3])
+    job = ChosenJob(case, hosts)
+    words = [job.shadowib, "checkpoint", job.name, "--dir", str(job.directory), "--json", "--store", "auto", "--survive", "2"]
+    result = subprocess.run(hosts.at("a", words), text=True, capture_output=True, timeout=180, env=job.environment, check=False)
+    check(result.returncode == 0, result.stderr)
+    told = json.loads(result.stdout)
+    check(told["store"] == "mem:rs:2", f"{told['store']}: {told['considered']}")
+    job.at("b", "verify", told["set"], "--strict")
+    job.kill()
+    return told["store"]
+
+
+def run() -> int:
+    line = Line("store_choice", __doc__)
+    line.case("the branches, by room", branches)
+    line.case("survives as many as asked", survives_enough)
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)
