@@ -16,7 +16,7 @@ loader.exec_module(members)
 
 EXCHANGES = ("ext4", "tmpfs", "redis")
 CPU_GROWTH = 1.2      # of a member's processor time, from the fewest members to the most
-CPU_GROWTH_ONCE = 2.0  # of one checkpoint each, 8 to 64 members: growth with the square would show 8
+CPU_GROWTH_ONCE = 1.5  # of one checkpoint each, 8 to 64 members: growth with the square would show 8
 CALLS_GROWTH = 1.1    # of its system calls, from the fewest simulated members to the most
 SECONDS = 3.0         # for all messages of the most members: processor time over two processors
 

@@ -435,6 +435,58 @@ TEST_P(ExchangeContract, TheAbortKeyEndsABarrier) {
   EXPECT_EQ(exchange_->barrier(key("later"), "self", 2, 20000, key("abort")).code(), Code::kAborted);
 }
 
+// An engine may remember from a barrier when to look for the abort key at the next one.
+TEST_P(ExchangeContract, TheAbortKeyEndsALaterBarrier) {
+  const std::string abort = key("round/abort");
+  for (const char* when : {"before", "meanwhile"}) {
+    const std::string name = std::string("b/") + when;
+    auto other = open();
+    ASSERT_TRUE(exchange_->barrier(key(name + "/1"), "self", 1, 20000, abort).ok());
+    std::thread waiter;
+    Status status;
+    const auto wait = [&] { status = other->barrier(key(name + "/3"), "other", 2, 20000, abort); };
+    ASSERT_TRUE(other->barrier(key(name + "/2"), "other", 1, 20000, abort).ok());
+    const bool meanwhile = std::string_view(when) == "meanwhile";
+    if (meanwhile) {
+      waiter = std::thread(wait);
+      for (std::vector<std::string> names; names.empty();)
+        ASSERT_TRUE(exchange_->entered(key(name + "/3"), &names).ok());
+    }
+    ASSERT_TRUE(exchange_->publish(abort, "disk full").ok());
+    const std::int64_t start = monotonic_ns();
+    if (meanwhile)
+      waiter.join();
+    else
+      wait();
+    EXPECT_EQ(status.code(), Code::kAborted) << when;
+    EXPECT_LT(monotonic_ns() - start, 10000000000) << when;
+    ASSERT_TRUE(exchange_->remove(abort).ok());
+  }
+}
+
+TEST_P(ExchangeContract, AKeyBesideTheAbortKeyEndsNoBarrier) {
+  const std::string abort = key("round/abort");
+  auto other = open();
+  ASSERT_TRUE(other->barrier(key("b/1"), "other", 1, 20000, abort).ok());
+  ASSERT_TRUE(exchange_->publish(key("round/go"), "before").ok());
+  Status status;
+  std::thread waiter([&] { status = other->barrier(key("b/2"), "other", 2, 20000, abort); });
+  for (std::vector<std::string> names; names.empty();) ASSERT_TRUE(exchange_->entered(key("b/2"), &names).ok());
+  ASSERT_TRUE(exchange_->publish(key("round/go"), "meanwhile").ok());
+  EXPECT_TRUE(exchange_->barrier(key("b/2"), "self", 2, 20000, abort).ok());
+  waiter.join();
+  EXPECT_TRUE(status.ok()) << status.text();
+}
+
+// Whoever has entered with another number in mind finds that enough have.
+TEST_P(ExchangeContract, AnEntryThatOpensNothingForOthersOpensForItself) {
+  ASSERT_TRUE(exchange_->barrier(key("b/0"), "self", 1, 20000, key("abort")).ok());
+  EXPECT_EQ(exchange_->barrier(key("b/1"), "self", 3, 1, key("abort")).code(), Code::kTimeout);
+  const std::int64_t start = monotonic_ns();
+  EXPECT_TRUE(exchange_->barrier(key("b/1"), "self", 1, 20000, key("abort")).ok());
+  EXPECT_LT(monotonic_ns() - start, 10000000000);
+}
+
 TEST_P(ExchangeContract, WatchTellsEveryChangeOnce) {
   std::uint64_t token = 0;
   ASSERT_TRUE(exchange_->watch(key("w"), &token, -1, -1).ok()) << "a first call returns at once";

@@ -356,6 +356,53 @@ TEST_F(Redis, ARequestReachesAllWhoWaitAndNobodyPolls) {
   EXPECT_EQ(info(*looks, "commandstats", "cmdstat_xread:calls="), std::to_string(kWatchers)) << "one wait each";
 }
 
+// Who has heard once of the abort key's stream enters a barrier and waits in one exchange with the server.
+TEST_F(Redis, ABarrierCostsAMemberOneExchange) {
+  constexpr int kBarriers = 50, kMembers = 4;
+  const RedisServer server;
+  RedisPlace place;
+  std::unique_ptr<RedisConnection> looks;
+  ASSERT_TRUE(parse_redis_uri(server.uri(), &place).ok());
+  ASSERT_TRUE(RedisConnection::open(place, 10000, &looks).ok());
+  const auto pass = [](Exchange& exchange, int barrier, int member) {
+    const std::string name = "b/" + std::to_string(barrier);
+    EXPECT_TRUE(exchange.barrier(name, std::to_string(member), kMembers, 20000, "round/abort").ok());
+  };
+  std::vector<std::unique_ptr<Exchange>> exchanges;
+  for (int m = 0; m < kMembers; ++m) exchanges.push_back(opened(server));
+  const auto pass_all = [&](int begin, int end) {
+    std::vector<std::thread> members;
+    for (int m = 0; m < kMembers; ++m)
+      members.emplace_back([&, m] {
+        for (int b = begin; b < end; ++b) pass(*exchanges[static_cast<std::size_t>(m)], b, m);
+      });
+    for (std::thread& member : members) member.join();
+  };
+  pass_all(0, 1);
+  const auto reads = [&] { return std::atoll(info(*looks, "stats", "total_reads_processed:").c_str()); };
+  const long long before = reads();
+  ASSERT_GT(before, 0);
+  pass_all(1, 1 + kBarriers);
+  EXPECT_LE(reads() - before, kBarriers * kMembers + 1) << "one of them is this question";
+}
+
+TEST_F(Redis, AForgottenScriptIsSentAgainAtABarrier) {
+  const RedisServer server;
+  RedisPlace place;
+  std::unique_ptr<RedisConnection> looks;
+  ASSERT_TRUE(parse_redis_uri(server.uri(), &place).ok());
+  ASSERT_TRUE(RedisConnection::open(place, 10000, &looks).ok());
+  auto exchange = opened(server);
+  ASSERT_TRUE(exchange->barrier("b/0", "0", 1, 20000, "abort").ok());
+  RedisAnswers answers;
+  looks->append({"SCRIPT", "FLUSH"});
+  ASSERT_TRUE(looks->exchange(1, 10000, &answers).ok());
+  EXPECT_TRUE(exchange->barrier("b/1", "0", 1, 20000, "abort").ok());
+  looks->append({"SET", "test:x", "of another life"});
+  ASSERT_TRUE(looks->exchange(1, 10000, &answers).ok());
+  EXPECT_EQ(exchange->barrier("b/2", "0", 1, 20000, "abort").code(), Code::kIo);
+}
+
 TEST_F(Redis, WhatARemovedJobLeftIsNotThereAnyMore) {
   const RedisServer server;
   auto exchange = opened(server);

@@ -86,6 +86,20 @@ class RedisExchange final : public Exchange {
              std::unique_ptr<RedisReply>* answer, int patience_ms = RedisConnection::kPatienceMs);
   Status look_up_some(Lease& lease, const std::vector<std::string>& keys, std::size_t first, std::size_t end,
                       std::vector<std::string>* values, std::vector<bool>* found);
+  // What a member asks for at a barrier.
+  struct Entry {
+    std::string_view name, member, abort_key;
+    int n;
+    std::string wanted, opened, aborted;  // n, and the streams that tell of the barrier and of the abort key
+  };
+  void append_wait(Lease& lease, const Entry& entry, int sleep_ms, std::string_view opened_from,
+                   std::string_view aborted_from);
+  // Enters and waits in one exchange. *open: false if that has told nothing.
+  Status enter_and_wait(const Entry& entry, int sleep_ms, int patience_ms, const std::string& aborted_from,
+                        bool* open);
+  // The stream's entry of which this exchange has heard last. Empty: of another stream, or none.
+  std::string heard_of(const std::string& stream);
+  void hear(const std::string& stream, const std::string& id);
   // Sends what was appended to a leased connection, which is given up if that fails.
   Status ask(Lease& lease, std::size_t count, int patience_ms, RedisAnswers* answers, const char* what,
              std::string_view subject, int cancel_fd = -1, bool* cancelled = nullptr);
@@ -94,6 +108,8 @@ class RedisExchange final : public Exchange {
   const std::string uri_, shown_, prefix_;
   std::string word_, script_;
   RedisPool pool_;
+  SpinLock heard_lock_;
+  std::string heard_stream_ SHADOWIB_GUARDED_BY(heard_lock_), heard_id_ SHADOWIB_GUARDED_BY(heard_lock_);
 };
 
 Status RedisExchange::gone(const char* what, std::string_view key) const {
@@ -264,16 +280,71 @@ long long count_in(const RedisReply& answer, std::string_view name) {
   return 0;
 }
 
+std::string RedisExchange::heard_of(const std::string& stream) {
+  SpinGuard guard(heard_lock_);
+  return heard_stream_ == stream ? heard_id_ : std::string();
+}
+
+void RedisExchange::hear(const std::string& stream, const std::string& id) {
+  SpinGuard guard(heard_lock_);
+  heard_stream_ = stream;
+  heard_id_ = id;
+}
+
+void RedisExchange::append_wait(Lease& lease, const Entry& entry, int sleep_ms, std::string_view opened_from,
+                                std::string_view aborted_from) {
+  const std::string sleep = std::to_string(sleep_ms);
+  std::vector<std::string_view> words{"XREAD", "COUNT", "1", "BLOCK", sleep, "STREAMS", entry.opened};
+  if (!entry.abort_key.empty()) words.push_back(entry.aborted);
+  words.push_back(opened_from);
+  if (!entry.abort_key.empty()) words.push_back(aborted_from);
+  lease->append(words);
+}
+
+// A barrier's stream has no entry before somebody finds all there. That of the abort key has entries: one that is
+// newer than the last of which the exchange has heard ends the wait.
+Status RedisExchange::enter_and_wait(const Entry& entry, int sleep_ms, int patience_ms,
+                                     const std::string& aborted_from, bool* open) {
+  Lease lease(pool_);
+  SHADOWIB_TRY(lease.take(patience_ms));
+  lease->append({"EVALSHA", script_, "0", place_.prefix, word_, "enter", entry.name, entry.member, entry.wanted,
+                 entry.abort_key});
+  append_wait(lease, entry, sleep_ms, "0-0", aborted_from);
+  RedisAnswers answers;
+  const Status status = ask(lease, 1, patience_ms, &answers, "enter barrier", entry.name);
+  const bool forgotten = !answers.empty() && answers[0]->is_error() && answers[0]->text.starts_with("NOSCRIPT");
+  const bool well = status.ok() && answers[0]->items.size() == 4;
+  const bool complete = well && answers[0]->items[0]->number >= entry.n;
+  const bool aborted = well && !complete && answers[0]->items[1]->number != 0;
+  if (!well || aborted) {
+    lease.drop();  // the second answer may come late
+    if (aborted) return given_up(entry.name, entry.abort_key);
+    if (forgotten || status.ok()) return {};
+    return status;
+  }
+  hear(entry.aborted, answers[0]->items[3]->text);
+  SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", entry.name));
+  *open = complete || count_in(*answers[0], entry.opened) >= entry.n;
+  return {};
+}
+
 Status RedisExchange::do_barrier(std::string_view name, std::string_view member, int n, int timeout_ms,
                                  std::string_view abort_key) {
   const Deadline deadline = Deadline::in_ms(timeout_ms);
   const int patience_ms = std::min(std::max(timeout_ms, 0) + kLateMs, RedisConnection::kPatienceMs);
-  const std::string wanted = std::to_string(n);
-  const std::string opened = redis_key("o", name), aborted = redis_key("v", parent_of(abort_key));
+  const Entry entry{
+      name, member, abort_key, n, std::to_string(n), redis_key("o", name), redis_key("v", parent_of(abort_key))};
+  const std::string from = abort_key.empty() ? "0-0" : heard_of(entry.aborted);
+  if (!from.empty() && timeout_ms > 0) {
+    bool open = false;
+    SHADOWIB_TRY(enter_and_wait(entry, std::min(timeout_ms, kSleepMs), patience_ms, from, &open));
+    if (open) return {};
+  }
   for (;;) {
     std::unique_ptr<RedisReply> entered;
-    SHADOWIB_TRY(run({"enter", name, member, wanted, abort_key}, "enter barrier", name, &entered, patience_ms));
+    SHADOWIB_TRY(run({"enter", name, member, entry.wanted, abort_key}, "enter barrier", name, &entered, patience_ms));
     if (entered->items.size() != 4) return redis_error(shown_, "an odd answer", "enter barrier", name);
+    hear(entry.aborted, entered->items[3]->text);
     // Who finds everybody entered passes, even if the abort key exists by then: all that still wait decide alike.
     if (entered->items[0]->number >= n) return {};
     if (entered->items[1]->number != 0) return given_up(name, abort_key);
@@ -281,16 +352,10 @@ Status RedisExchange::do_barrier(std::string_view name, std::string_view member,
     if (sleep_ms == 0) return incomplete(name, n, timeout_ms);
     Lease lease(pool_);
     SHADOWIB_TRY(lease.take(patience_ms));
-    std::vector<std::string_view> words{"XREAD", "COUNT", "1", "BLOCK"};
-    const std::string sleep = std::to_string(sleep_ms);
-    words.insert(words.end(), {sleep, "STREAMS", opened});
-    if (!abort_key.empty()) words.push_back(aborted);
-    words.push_back(entered->items[2]->text);
-    if (!abort_key.empty()) words.push_back(entered->items[3]->text);
-    lease->append(words);
+    append_wait(lease, entry, sleep_ms, entered->items[2]->text, entered->items[3]->text);
     RedisAnswers answers;
     SHADOWIB_TRY(ask(lease, 1, sleep_ms + kLateMs, &answers, "wait at barrier", name));
-    if (count_in(*answers[0], opened) >= n) return {};
+    if (count_in(*answers[0], entry.opened) >= n) return {};
   }
 }
 

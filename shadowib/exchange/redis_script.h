@@ -78,7 +78,9 @@ function operations.enter(barrier, member, wanted, abort)
   local count = call('SCARD', P .. 'b:' .. barrier)
   if count == 1 and added == 1 and call('SADD', P .. 'e:' .. directory, name) == 1 then link(directory) end
   call('SADD', P .. 'w:' .. barrier, wanted)
-  if added == 1 and call('SISMEMBER', P .. 'w:' .. barrier, count) == 1 then
+  local tells = added == 1 and call('SISMEMBER', P .. 'w:' .. barrier, count) == 1
+  -- Who has asked to wait, too, and finds all there, is not to sleep.
+  if tells or (count >= tonumber(wanted) and latest(P .. 'o:' .. barrier) == '0-0') then
     call('XADD', P .. 'o:' .. barrier, 'MAXLEN', 1, '*', 'n', count)
   end
   if abort == '' then return {count, 0, latest(P .. 'o:' .. barrier), '0-0'} end
