@@ -1,10 +1,13 @@
 #include "hooks/imager/descriptors/tests/test_job.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <linux/close_range.h>
+#include <net/if.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -13,6 +16,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -26,6 +30,22 @@ namespace {
 constexpr unsigned kPatience = 30;  // seconds: a process that hangs ends by SIGALRM
 // [0] members meet; [1] members and the restart command, once that has released its copies.
 pthread_barrier_t* g_barrier = nullptr;
+
+// A network for this process alone: nobody else takes a port between a checkpoint and its restart. A user who may not
+// make one has the machine's.
+class OwnNetwork final : public testing::Environment {
+ public:
+  void SetUp() override {
+    if (::unshare(CLONE_NEWNET) != 0) return;
+    const int any = ::socket(AF_INET, SOCK_DGRAM, 0);
+    ifreq loopback{};
+    std::strcpy(loopback.ifr_name, "lo");
+    loopback.ifr_flags = IFF_UP;
+    ASSERT_EQ(::ioctl(any, SIOCSIFFLAGS, &loopback), 0);
+    ::close(any);
+  }
+};
+[[maybe_unused]] testing::Environment* const g_network = testing::AddGlobalTestEnvironment(new OwnNetwork);
 
 struct Directory {
   std::string path;
