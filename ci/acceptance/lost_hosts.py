@@ -65,6 +65,10 @@ class Hosts:
                     found.append(pid)
         return found
 
+    def in_order(self, names: str) -> list[str]:
+        """As groups have them: lost pieces are made from the first ones that are enough."""
+        return sorted(names, key=lambda name: str(inode_of(self, name)))
+
     def lose(self, names: str):
         """All that ran there, and all that lay there."""
         for pid in self.pids(names):
@@ -189,14 +193,13 @@ class NearJob(Job):
         program = self._spawn(f"{words[0]}-{name}", self.hosts.at(name, ["env", f"SHADOWIB_FAULT={SURVEYED}:stop:-1:1", self.shadowib, *words,
                                                                          "--dir", str(self.directory)]))
 
-        def stopped():
+        def stopped():  # every exec before it has left it its pid
             check(program.process.poll() is None, f"{words[0]} has ended: {program.text()[-2000:]}")
-            return [pid for pid in self.hosts.pids(name) if state_of(pid) == "T"]
+            return state_of(program.process.pid) == "T"
 
-        pids = wait_for(f"{words[0]} on {name} to know what is left", stopped, 60)
+        wait_for(f"{words[0]} on {name} to know what is left", stopped, 60)
         self.hosts.lose(lost)
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
+        program.process.send_signal(signal.SIGCONT)
         return program
 
 
@@ -308,14 +311,15 @@ def lost_during_rebuild(case: Case) -> str:
     job.lose("b")
     for spare in (HOSTS[4], SPARE):
         job.start_keeper(spare)
-    program = job.lose_meanwhile("a", ["rebuild", job.sets[-1]], "c")
+    source, *rest = hosts.in_order("acd")
+    program = job.lose_meanwhile(rest[0], ["rebuild", job.sets[-1]], source)
     check(program.process.wait(120) == 0, f"rebuild: {program.text()}")
     check("trying without that host" in program.text() and "any 2 hosts" in program.text(), program.text())
-    job.at("a", "verify", job.sets[-1], "--strict")
+    job.at(rest[0], "verify", job.sets[-1], "--strict")
     job.move("b", HOSTS[4])
-    job.move("c", SPARE)
-    hosts.lose("ad")
-    job.move("ad", HOSTS[4] + SPARE)
+    job.move(source, SPARE)
+    hosts.lose("".join(rest))
+    job.move("".join(rest), HOSTS[4] + SPARE)
     job.restart_shares()
     job.finish(240)
     return "two more hosts were lost then, and the job came back"
@@ -343,8 +347,9 @@ def lost_during_restart(case: Case) -> str:
     job.lose("b")
     job.move("b", SPARE)
     share = ",".join(str(member) for member, at in job.where.items() if at == SPARE)
-    program = job.lose_meanwhile(SPARE, ["restart", job.sets[-1], "--members", share], "a")
-    job.move("a", "c")
+    source, *rest = hosts.in_order("acd")
+    program = job.lose_meanwhile(SPARE, ["restart", job.sets[-1], "--members", share], source)
+    job.move(source, rest[0])
     job.programs.append(program)
     job.restart_shares(but=SPARE)
     job.finish(240)
@@ -451,7 +456,8 @@ def run() -> int:
     for store, losses in (("mem:xor", 1), ("disk:rs:2", 2)) if line.quick else (("mem:xor", 1), ("mem:rs:2", 2), ("disk:xor", 1), ("disk:rs:2", 2)):
         line.case(f"{named(store)}, up to {losses} of five hosts lost", lambda case, store=store, losses=losses: each_choice_lost(case, store, losses))
     for store in ("mem:mirror", "mem:xor"):
-        line.case(f"{named(store)}, two hosts lost at once", lambda case, store=store: too_many_lost(case, store))
+        if store == "mem:xor" or not line.quick:
+            line.case(f"{named(store)}, two hosts lost at once", lambda case, store=store: too_many_lost(case, store))
         line.case(f"{named(store)}, rebuilt between two losses", lambda case, store=store: rebuilt(case, store))
     line.case("mem mirror, a damaged image", damaged)
     line.case("mem xor, damaged images and parities", damaged_in_groups)
