@@ -6,7 +6,10 @@ a socket with SO_RCVTIMEO or SO_SNDTIMEO have all of that time again after a sto
 
 The program is ci_blocked (programs/blocked), a thread for each call. It tells what each returned and when, by its own clock.
 """
+import ctypes
 import json
+import pathlib
+import re
 import subprocess
 import time
 
@@ -16,6 +19,7 @@ from jobs import REFUSED, Job, Program, wait_for
 PAUSE_S = 0.7       # of running, before each checkpoint
 DEAD_S = 1.0        # between a kill and the restart
 NS = 1_000_000_000
+IPC_RMID = 0
 LATE_NS = NS // 2   # so late may a thread be to read its clock, after its call has said what is left
 
 
@@ -23,12 +27,26 @@ class Blocked:
     """The program under test, and what became of it."""
 
     def __init__(self, case: Case, *words: str, **settings):
+        self.program: Program | None = None
+        case.cleanups.append(lambda _: self.remove_system_v())  # before the job's own, which comes first then
         self.job = Job(case, **settings)
         self.dead_s = 0.0                # between kills and restarts, by the machine's clock
         self.restarts: list[bool] = []   # of the checkpoints so far
-        self.program: Program = self.job.start("blocked", [case.line.program("ci_blocked"), *words])
+        self.program = self.job.start("blocked", [case.line.program("ci_blocked"), *words])
         wait_for("every thread to be blocked", lambda: "ready" in self.program.text() or self.program.ended(), 60)
         check(not self.program.ended(), self.program.text())
+
+    def remove_system_v(self):
+        """Semaphores and queues of the first life, which is killed: a restart makes its own in another IPC namespace."""
+        text = self.program.text() if self.program else ""
+        libc = ctypes.CDLL(None)
+        for kind, number in re.findall(r"^made (sem|msg) (\d+)$", text, re.MULTILINE):
+            if kind == "sem":
+                libc.semctl(int(number), 0, IPC_RMID)  # fails if the program has removed it
+            else:
+                libc.msgctl(int(number), IPC_RMID, None)
+            listed = {line.split()[1] for line in pathlib.Path("/proc/sysvipc", kind).read_text().splitlines()}
+            check(number not in listed, f"{kind} {number} cannot be removed")
 
     def checkpoint(self, kill: bool, **how):
         time.sleep(PAUSE_S)

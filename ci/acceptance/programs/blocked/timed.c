@@ -99,7 +99,10 @@ static long call_sigtimedwait(struct call* c) {
   return sigtimedwait(&set, NULL, &time);
 }
 
-static void semaphore_set(struct call* c) { MUST((c->fds[0] = semget(IPC_PRIVATE, 1, 0600)) >= 0); }
+static void semaphore_set(struct call* c) {
+  MUST((c->fds[0] = semget(IPC_PRIVATE, 1, 0600)) >= 0);
+  printf("made sem %d\n", c->fds[0]);
+}
 
 static long call_semtimedop(struct call* c) {
   struct sembuf take = {0, -1, 0};

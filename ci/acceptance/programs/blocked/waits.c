@@ -135,7 +135,10 @@ struct message {
   long type;
   char text[8];
 };
-static void make_queue(struct call* c) { MUST((c->fds[0] = msgget(IPC_PRIVATE, 0600)) >= 0); }
+static void make_queue(struct call* c) {
+  MUST((c->fds[0] = msgget(IPC_PRIVATE, 0600)) >= 0);
+  printf("made msg %d\n", c->fds[0]);
+}
 static long call_msgrcv(struct call* c) {
   struct message message;
   const long result = msgrcv(c->fds[0], &message, sizeof(message.text), 0, 0);
@@ -149,7 +152,10 @@ static void send_message(struct call* c) {
   MUST(msgsnd(c->fds[0], &message, 1, 0) == 0);
 }
 
-static void make_semaphores(struct call* c) { MUST((c->fds[0] = semget(IPC_PRIVATE, 1, 0600)) >= 0); }
+static void make_semaphores(struct call* c) {
+  MUST((c->fds[0] = semget(IPC_PRIVATE, 1, 0600)) >= 0);
+  printf("made sem %d\n", c->fds[0]);
+}
 static long take_semaphore(struct call* c, const struct timespec* time) {
   struct sembuf take = {0, -1, 0};
   const long result = semtimedop(c->fds[0], &take, 1, time);
