@@ -214,8 +214,8 @@ TEST_F(DirectoryExchangeTest, ALastComerThatTellsNobodyHoldsNobodyUp) {
   std::thread waiter([&] { EXPECT_TRUE(exchange_->barrier("b/x", "0", 2, 20000, "stop").ok()); });
   const std::string barrier = top_ + "/a/x/b/@x";
   while (!fs::exists(barrier + "/0")) std::this_thread::yield();
-  fs::create_hard_link(barrier + "/=", barrier + "/1");
   fs::create_hard_link(top_ + "/a/x/.exchange", barrier + "/=2");  // it has begun to count
+  fs::create_hard_link(barrier + "/=", barrier + "/1");
   waiter.join();
 }
 
@@ -226,9 +226,9 @@ TEST_F(DirectoryExchangeTest, OneOfManyCountsAgain) {
   for (int m = 0; m < 20; ++m)
     waiters.emplace_back([&, m] { EXPECT_TRUE(exchange_->barrier("b/x", std::to_string(m), 21, 20000, "").ok()); });
   while (!fs::exists(barrier + "/=")) std::this_thread::yield();
-  while (std::distance(fs::directory_iterator(barrier), fs::directory_iterator()) < 21) std::this_thread::yield();
+  fs::create_hard_link(top_ + "/a/x/.exchange", barrier + "/=21");  // it is to count, before the last has come
+  while (std::distance(fs::directory_iterator(barrier), fs::directory_iterator()) < 22) std::this_thread::yield();
   fs::create_hard_link(barrier + "/=", barrier + "/20");
-  if (!fs::exists(barrier + "/=21")) fs::create_hard_link(top_ + "/a/x/.exchange", barrier + "/=21");
   for (std::thread& waiter : waiters) waiter.join();
   int counted = 0;
   for (const auto& entry : fs::directory_iterator(barrier))
