@@ -167,7 +167,7 @@ class Near(unittest.TestCase):
         self.checkpoint("--store", "mem:single", "--near", self.memory)
 
     def test_stores_that_are_none_and_places_of_the_wrong_kind(self):
-        for store, word in (("disk:xors", "has an unknown scheme"), ("mem:rs:8", "no number of parities"), ("auto", "not there yet"), ("tape", "is none"),
+        for store, word in (("disk:xors", "has an unknown scheme"), ("mem:rs:8", "no number of parities"), ("tape", "is none"),
                             ("mem", "names no scheme")):
             told = self.shadowib("run", "--store", store, "--", "true", code=125)
             self.assertIn(word, told.stderr)
