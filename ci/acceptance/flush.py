@@ -272,6 +272,55 @@ def automatic(case: Case):
     return "1 4 3 2"
 
 
+def told(case: Case):
+    """What list, verify and status say of far sets, and what gc removes there, also when it is cut short."""
+    store = Store(case)
+    job = member(case, "--far", store.far, "--flush", "2")
+    def status_of() -> dict:
+        return json.loads(job.command("status", job.name, "--json").stdout)
+
+    for number in range(1, 5):
+        job.checkpoint(kill=False)
+        wait_for("the flush to end", lambda number=number: (status_of()["sets_in_far"], status_of()["flushing"]) == (number // 2, False), 120)
+    status = status_of()
+    check((status["far"], status["flush"], status["flushing"], status["sets_in_far"]) == (store.far, "2", False, 2), f"status: {status}")
+    check([s["far"] for s in listed(job)] == [[], [store.far], [], [store.far]], f"list: {listed(job)}")
+    path = job.checkpoint()
+    store.beside("log").unlink()
+    for words in (["verify", "job.0002"], ["verify", "job.0002", "--strict"]):
+        check(f"it is in {store.far}, too" in job.command(*words).stdout, "verify does not tell of the far place")
+    ids = {s["number"]: s["set_id"] for s in listed(job)}
+    image = store.top / job.name / ids[2] / "member-0.img"
+    good = image.read_bytes()
+    image.write_bytes(good[:-100] + bytes([good[-100] ^ 1]) + good[-99:])
+    check("too" in job.command("verify", "job.0002").stdout, "sizes are right")
+    result = job.command("verify", "job.0002", "--strict", check_code=False)
+    check(result.returncode == CORRUPT and "member-0.img" in result.stderr, f"{result.returncode} {result.stderr}")
+    image.write_bytes(good[:-1])
+    check("damaged" in job.command("verify", "job.0002").stdout, "a short object is not noticed")
+    image.write_bytes(good)
+    store.beside("half").unlink()  # which was this case's own damage
+    job.command("gc", "--keep", "1")
+    only = json.loads(job.command("list", "--json").stdout)["only_far"]
+    check([s["name"] for s in only] == ["job.0002", "job.0004"], f"list: {only}")
+    check(job.command("list").stdout.count("only far") == 2, "list does not show sets that are only far")
+    check("is not here, and intact in" in job.command("verify", "job.0002").stdout, "a set that is only far")
+    check(len(job.command("gc", "--keep", "1", "--keep-far", "1", "--dry-run").stdout.splitlines()) == 1, "a dry run")
+    # Cut short after the manifest has gone.
+    store.plan(("rm", "member-0.img", "fail", 1))
+    check(job.command("gc", "--keep", "1", "--keep-far", "1", check_code=False).returncode == IO, "the store has failed")
+    store.check_whole()
+    check(not (image.parent / "manifest.json").exists() and image.exists(), "the manifest did not go first")
+    check(job.command("verify", "job.0002", check_code=False).returncode == CORRUPT, "a set that is half removed")
+    job.command("gc", "--keep", "1", "--keep-far", "1")
+    store.check_whole()
+    check(not list(image.parent.iterdir()), f"left: {list(image.parent.iterdir())}")
+    check([s["name"] for s in json.loads(job.command("list", "--json").stdout)["only_far"]] == ["job.0004"], "the newest far set")
+    restart_from(job, "", "job.0004")
+    restart_from(job, "", path)
+    return "list, verify, status, gc"
+
+
 def near(case: Case):
     """An image in memory is lost with its host, and comes back from far."""
     place = pathlib.Path(f"/dev/shm/shadowib-s6-{os.getpid()}")
@@ -305,6 +354,7 @@ def run():
     line.case("killed", killed)
     line.case("gc beside", gc_beside)
     line.case("automatic", automatic)
+    line.case("told", told)
     line.case("near", near)
     return line.finish()
 

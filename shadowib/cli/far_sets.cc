@@ -63,27 +63,7 @@ Status lock_error(const std::string& path) {
 Status record_in_far(const std::string& directory, const std::string& job, const FarSet& set) {
   std::vector<FarSet> sets = sets_in_far(directory, job);
   add_far_set(set, &sets);
-  SHADOWIB_TRY(ensure_directory(far_path(directory, job)));
-  return place_file(list_path(directory, job), encode_far_list(sets), false);
-}
-
-// The place's own list. One that is damaged is made again from what DIR knows.
-Status read_far_list(FarPlace& place, const std::string& directory, const std::string& job, const std::string& far,
-                     std::vector<FarSet>* sets) {
-  std::string text;
-  const std::string name = job + "/" + kFarList;
-  Status status = get_text(place, name, &text);
-  sets->clear();
-  if (status.code() == Code::kNotFound) return {};
-  if (status.ok()) status = decode_far_list(text, name, sets);
-  if (status.code() != Code::kCorrupt) return status;
-  std::fprintf(stderr, "shadowib: %s; what this directory knows of it counts\n", status.text());
-  for (FarSet set : sets_in_far(directory, job)) {
-    if (set.far != far) continue;
-    set.far.clear();
-    add_far_set(set, sets);
-  }
-  return {};
+  return record_far_sets(directory, job, sets);
 }
 
 FarSet line_of(const SetManifest& manifest) {
@@ -232,17 +212,6 @@ Status fetch_file(FarPlace& place, const std::string& name, const Piece& piece, 
   ::close(fd);
   if (!status.ok()) ::unlink(path.c_str());
   return status;
-}
-
-// The manifest that a far place has of a set. It must be the one that was asked for.
-Status far_manifest(FarPlace& place, const std::string& job, const std::string& set_id, SetManifest* manifest) {
-  std::string json, sum;
-  const std::string prefix = far_prefix(job, set_id);
-  SHADOWIB_TRY(get_text(place, prefix + kManifestFile, &json));
-  SHADOWIB_TRY(get_text(place, prefix + kManifestSumFile, &sum));
-  SHADOWIB_TRY(decode_manifest(json, sum, "far:" + prefix, manifest));
-  if (manifest->job == job && manifest->set_id == set_id) return {};
-  return Status::of(Code::kCorrupt, 0, "far: %.200s is the manifest of another set", prefix.c_str());
 }
 
 Status stage_from_far(FarPlace& place, const SetManifest& manifest, Store& store, const std::string& staging,
@@ -406,6 +375,10 @@ Status FlushTurn::take(const std::string& directory, const std::string& job, boo
   return {};
 }
 
+bool FlushTurn::taken(const std::string& directory, const std::string& job) {
+  return is_alive(far_path(directory, job) + "/flush.lock");
+}
+
 Status flush_set(const std::string& directory, const std::string& set_path, const FarSettings& settings,
                  FlushReport* report) {
   SetLease lease;
@@ -460,6 +433,54 @@ std::vector<FarSet> sets_in_far(const std::string& directory, const std::string&
   const std::string path = list_path(directory, job);
   if (read_file(path, &text).ok()) (void)decode_far_list(text, path, &sets).ok();
   return sets;
+}
+
+Status read_far_list(FarPlace& place, const std::string& directory, const std::string& job, const std::string& far,
+                     std::vector<FarSet>* sets) {
+  std::string text;
+  const std::string name = job + "/" + kFarList;
+  Status status = get_text(place, name, &text);
+  sets->clear();
+  if (status.code() == Code::kNotFound) return {};
+  if (status.ok()) status = decode_far_list(text, name, sets);
+  if (status.code() != Code::kCorrupt) return status;
+  std::fprintf(stderr, "shadowib: %s; what this directory knows of it counts\n", status.text());
+  for (FarSet set : sets_in_far(directory, job)) {
+    if (set.far != far) continue;
+    set.far.clear();
+    add_far_set(set, sets);
+  }
+  return {};
+}
+
+Status far_manifest(FarPlace& place, const std::string& job, const std::string& set_id, SetManifest* manifest) {
+  std::string json, sum;
+  const std::string prefix = far_prefix(job, set_id);
+  SHADOWIB_TRY(get_text(place, prefix + kManifestFile, &json));
+  SHADOWIB_TRY(get_text(place, prefix + kManifestSumFile, &sum));
+  SHADOWIB_TRY(decode_manifest(json, sum, "far:" + prefix, manifest));
+  if (manifest->job == job && manifest->set_id == set_id) return {};
+  return Status::of(Code::kCorrupt, 0, "far: %.200s is the manifest of another set", prefix.c_str());
+}
+
+std::vector<std::string> jobs_in_far(const std::string& directory) {
+  std::vector<std::string> jobs;
+  std::error_code error;
+  for (fs::directory_iterator job(directory + "/far", error), end; !error && job != end; job.increment(error))
+    if (!sets_in_far(directory, job->path().filename()).empty()) jobs.push_back(job->path().filename());
+  std::sort(jobs.begin(), jobs.end());
+  return jobs;
+}
+
+Status record_far_sets(const std::string& directory, const std::string& job, const std::vector<FarSet>& sets) {
+  SHADOWIB_TRY(ensure_directory(far_path(directory, job)));
+  return place_file(list_path(directory, job), encode_far_list(sets), false);
+}
+
+Status settings_of(const FarSet& set, const std::string& directory, const std::string& job, FarSettings* settings) {
+  SHADOWIB_TRY(choose_far({}, directory, job, settings));
+  settings->known = true;
+  return parse_far(set.far, &settings->spec);
 }
 
 bool is_in_far(const std::string& directory, const SetManifest& manifest) {

@@ -7,7 +7,7 @@
 #include "shadowib/base/this_host.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
-#include "shadowib/cli/far_sets.h"
+#include "shadowib/cli/far_look.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/near_sets.h"
@@ -23,7 +23,7 @@ constexpr std::int64_t kCollectNs = 30'000'000'000;
 
 struct GcArguments {
   Common common;
-  unsigned keep = 0;
+  unsigned keep = 0, keep_far = 0;
   bool dry_run = false;
 };
 
@@ -51,6 +51,15 @@ class Collector {
       if (status.code() != Code::kBusy) SHADOWIB_TRY(status);
       if (!status.ok()) std::fprintf(stderr, "shadowib: left alone: %s\n", status.text());
     }
+    return {};
+  }
+
+  // Nothing goes from a far place unless it is asked for.
+  Status far() {
+    if (arguments_.keep_far == 0) return {};
+    for (const std::string& job : jobs_in_far(directory_))
+      SHADOWIB_TRY(remove_far_sets(directory_, job, arguments_.keep_far, arguments_.dry_run,
+                                   [this](const std::string& what) { note("far", what); }));
     return {};
   }
 
@@ -164,8 +173,8 @@ int gc(GcArguments& arguments) {
     for (const std::string& job : jobs_with_history(arguments.common.directory))
       if (Status s = pack_history(arguments.common.directory, job); !s.ok())
         std::fprintf(stderr, "shadowib: the history of job %s stays in many files: %s\n", job.c_str(), s.text());
-  for (Status (Collector::*part)() :
-       {&Collector::sets, &Collector::staging, &Collector::near, &Collector::jobs, &Collector::histories})
+  for (Status (Collector::*part)() : {&Collector::sets, &Collector::far, &Collector::staging, &Collector::near,
+                                      &Collector::jobs, &Collector::histories})
     if (Status s = (collector.*part)(); !s.ok()) return fail(arguments.common, s);
   if (collector.removed().empty())
     std::fprintf(stderr, "shadowib: nothing to remove in %s\n", arguments.common.directory.c_str());
@@ -181,6 +190,12 @@ void add_gc(Command& program) {
   command->add_option("--keep", arguments->keep, "How many of each job's newest sets stay")
       ->required()
       ->between(0, 1000000, "sets")
+      ->type_name("N");
+  command
+      ->add_option("--keep-far", arguments->keep_far,
+                   "Remove sets from far places, too, all but each job's N newest\nthere; by default none goes from "
+                   "there")
+      ->between(1, 1000000, "sets")
       ->type_name("N");
   command->add_flag("--dry-run", arguments->dry_run, "Remove nothing, only tell what would go");
   add_common(command, &arguments->common);

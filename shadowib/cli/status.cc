@@ -3,6 +3,7 @@
 #include "hooks/store/keeper_info.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/store_options.h"
@@ -106,6 +107,25 @@ void print_store(const Json& json) {
               place.empty() ? "" : (" in " + place).c_str(), keepers.c_str());
 }
 
+// The far place of the job, and whether a flush is under way.
+Status add_far(const std::string& directory, const std::string& job, Json* json) {
+  FarSettings settings;
+  SHADOWIB_TRY(choose_far({}, directory, job, &settings));
+  if (!settings.known) return {};
+  (*json)["far"] = settings.spec.text();
+  (*json)["flush"] = flush_text(settings.every);
+  (*json)["flushing"] = FlushTurn::taken(directory, job);
+  (*json)["sets_in_far"] = sets_in_far(directory, job).size();
+  return {};
+}
+
+void print_far(const Json& json) {
+  if (!json.contains("far")) return;
+  std::printf("far place %s, flush %s, %zu sets there%s\n", json["far"].get<std::string>().c_str(),
+              json["flush"].get<std::string>().c_str(), json["sets_in_far"].get<std::size_t>(),
+              json["flushing"].get<bool>() ? "; a flush is under way" : "");
+}
+
 // One job as JSON, and printed for people unless --json.
 Status show_job(const StatusArguments& arguments, const std::string& job, Json* json) {
   const Common& common = arguments.common;
@@ -120,12 +140,14 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
       {"job", job}, {"directory", common.directory}, {"epoch", epoch}, {"alive", alive}, {"members", Json::array()}};
   for (const MemberStatus& member : members) (*json)["members"].push_back(member_json(member));
   SHADOWIB_TRY(add_store(common.directory, job, json));
+  SHADOWIB_TRY(add_far(common.directory, job, json));
   if (common.json) return {};
   std::printf("job %s, epoch %s, %s\n", job.c_str(), epoch.c_str(),
               alive                                     ? "alive"
               : job_in_use(common.directory, job, &who) ? "no member yet"
                                                         : "not alive");
   print_store(*json);
+  print_far(*json);
   print_members(members);
   return {};
 }

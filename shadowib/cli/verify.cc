@@ -1,5 +1,6 @@
 // shadowib verify: reads every byte of a set.
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "hooks/imager/descriptors.h"
@@ -7,6 +8,7 @@
 #include "shadowib/cli/changed_files.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/decode.h"
+#include "shadowib/cli/far_look.h"
 #include "shadowib/cli/keepers.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"
@@ -114,6 +116,34 @@ Status judge_copies(const SetManifest& manifest, const Copies& copies) {
   return {};
 }
 
+// What far places have of a set, by place. The first failure, if `strict` asks for one.
+Status verify_far(const std::string& directory, const SetManifest& manifest, bool strict, Json* places) {
+  *places = Json::array();
+  Status first;
+  for (const FarSet& set : sets_in_far(directory, manifest.job)) {
+    if (set.set_id != manifest.set_id) continue;
+    const Status status = check_far_set(directory, manifest.job, set, strict);
+    places->push_back({{"far", set.far}, {"ok", status.ok()}, {"error", status.ok() ? Json() : Json(status.text())}});
+    if (strict && first.ok()) first = status;
+  }
+  return first;
+}
+
+// A set that is in a far place and not here. kNotFound: DIR knows of none.
+Status verify_only_far(const std::string& directory, const std::string& path, Json* place) {
+  std::string job;
+  std::uint32_t number = 0;
+  const std::string name = std::filesystem::path(path).filename();
+  const Status none(Code::kNotFound, 0, "");
+  if (!parse_set_name(name, &job, &number)) return none;
+  const std::vector<FarSet> sets = sets_in_far(directory, job);
+  const FarSet* set = find_far_set(sets, number);
+  if (set == nullptr) return none;
+  *place = Json{{"set", name}, {"far", set->far}, {"ok", true}, {"members", set->members}, {"bytes", set->bytes}};
+  const Status status = check_far_set(directory, job, *set, true);
+  return status.code() == Code::kNotFound ? Status(Code::kCorrupt, ENOENT, status.text()) : status;
+}
+
 int verify(VerifyArguments& arguments) {
   Common& common = arguments.common;
   std::string path;
@@ -121,12 +151,26 @@ int verify(VerifyArguments& arguments) {
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
   if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
   Copies copies;
-  if (Status s = verify_copies(common.directory, path, &manifest, &copies); !s.ok()) return fail(common, s);
+  if (Status s = verify_copies(common.directory, path, &manifest, &copies); s.code() == Code::kNotFound) {
+    Json place;
+    const Status far = verify_only_far(common.directory, path, &place);
+    if (!far.ok()) return fail(common, far.code() == Code::kNotFound ? s : far);
+    if (common.json)
+      print_json(place);
+    else
+      std::printf("%s is not here, and intact in %s\n", place["set"].get<std::string>().c_str(),
+                  place["far"].get<std::string>().c_str());
+    return 0;
+  } else if (!s.ok()) {
+    return fail(common, s);
+  }
   if (Status s = judge_copies(manifest, copies); !s.ok()) return fail(common, s);
   const std::string weakness = degraded(common.directory, manifest, copies);
   if (arguments.strict && !weakness.empty())
     return fail(common, Status::of(Code::kCorrupt, 0, "set %.190s: %.150s; `shadowib rebuild` mends that",
                                    manifest.path.c_str(), weakness.c_str()));
+  Json places;
+  if (Status s = verify_far(common.directory, manifest, arguments.strict, &places); !s.ok()) return fail(common, s);
   std::uint64_t bytes = 0;
   for (const SetMember& member : manifest.members) bytes += member.bytes;
   std::vector<ChangedFile> files;
@@ -138,12 +182,19 @@ int verify(VerifyArguments& arguments) {
                 {"members", manifest.members.size()},
                 {"bytes", bytes},
                 {"degraded", !weakness.empty()},
+                {"far", places},
                 {"changed_files", told ? to_json(files) : Json(nullptr)}});
     return 0;
   }
   std::printf("%s is intact: %zu image%s, %s\n", manifest.path.c_str(), manifest.members.size(),
               manifest.members.size() == 1 ? "" : "s", human_bytes(bytes).c_str());
   if (!weakness.empty()) std::printf("%s, until `shadowib rebuild %s`\n", weakness.c_str(), manifest.path.c_str());
+  for (const Json& place : places)
+    if (place["ok"].get<bool>())
+      std::printf("it is in %s, too\n", place["far"].get<std::string>().c_str());
+    else
+      std::printf("it was flushed to %s, where it is damaged or out of reach: %s\n",
+                  place["far"].get<std::string>().c_str(), place["error"].get<std::string>().c_str());
   for (const ChangedFile& file : files) std::printf("%s\n", describe_change(file).c_str());
   return 0;
 }

@@ -1,0 +1,101 @@
+#include "shadowib/cli/far_look.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <set>
+
+#include "hooks/imager/set/manifest.h"
+#include "hooks/job/job_directory.h"
+
+namespace shadowib::cli {
+namespace {
+
+// The manifest of a set that is being removed: it names what has to go.
+constexpr char kRemovingFile[] = "removing.json";
+
+Status remove_far_set(FarPlace& place, const std::string& job, const FarSet& set) {
+  const std::string prefix = far_prefix(job, set.set_id);
+  const FlushOptions options;
+  FlushReport report;
+  std::string json, sum;
+  SetManifest manifest;
+  Status status = get_text(place, prefix + kManifestFile, &json);
+  const bool whole = status.ok();
+  if (status.code() == Code::kNotFound) status = get_text(place, prefix + kRemovingFile, &json);
+  if (status.code() == Code::kNotFound) return {};  // nothing is left
+  SHADOWIB_TRY(status);
+  SHADOWIB_TRY(decode_manifest(json, manifest_sum(json), "far:" + prefix, &manifest));
+  if (whole) {
+    SHADOWIB_TRY(flush_pieces(place, prefix, {far_text(kRemovingFile, json)}, options, &report));
+    SHADOWIB_TRY(place.remove(prefix + kManifestFile));
+  }
+  for (const SetMember& member : manifest.members) SHADOWIB_TRY(place.remove(prefix + member.file));
+  SHADOWIB_TRY(place.remove(prefix + kManifestSumFile));
+  return place.remove(prefix + kRemovingFile);
+}
+
+Status remove_from(const FarSettings& settings, const std::string& directory, const std::string& job, unsigned keep,
+                   bool dry_run, const std::function<void(const std::string& what)>& tell) {
+  FlushTurn turn;
+  std::vector<FarSet> sets;
+  const std::string far = settings.spec.text();
+  const std::unique_ptr<FarPlace> place = settings.open();
+  SHADOWIB_TRY(turn.take(directory, job, false));
+  SHADOWIB_TRY(place->check());
+  SHADOWIB_TRY(read_far_list(*place, directory, job, far, &sets));
+  std::vector<FarSet> old = sets;
+  std::stable_sort(old.begin(), old.end(), [](const FarSet& a, const FarSet& b) { return a.number < b.number; });
+  old.resize(old.size() - std::min<std::size_t>(old.size(), keep));
+  for (const FarSet& set : old) {
+    tell(far + "/" + job + "/" + set.set_id + " (" + set_name(job, set.number) + ")");
+    if (dry_run) continue;
+    SHADOWIB_TRY(remove_far_set(*place, job, set));
+    const auto is_it = [&set](const FarSet& other) { return other.set_id == set.set_id; };
+    std::erase_if(sets, is_it);
+    FlushReport report;
+    SHADOWIB_TRY(flush_pieces(*place, job + "/", {far_text(kFarList, encode_far_list(sets))}, {}, &report));
+    std::vector<FarSet> known = sets_in_far(directory, job);
+    std::erase_if(known, [&](const FarSet& other) { return is_it(other) && other.far == far; });
+    SHADOWIB_TRY(record_far_sets(directory, job, known));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_far_set(const std::string& directory, const std::string& job, const FarSet& set, bool deep) {
+  FarSettings settings;
+  SetManifest manifest;
+  SHADOWIB_TRY(settings_of(set, directory, job, &settings));
+  const std::unique_ptr<FarPlace> place = settings.open();
+  SHADOWIB_TRY(place->check());
+  SHADOWIB_TRY(far_manifest(*place, job, set.set_id, &manifest));
+  for (const SetMember& member : manifest.members) {
+    const std::string name = far_prefix(job, set.set_id) + member.file;
+    const Piece piece{member.file, member.bytes, member.xxh3};
+    FarObject object;
+    SHADOWIB_TRY(place->stat(name, &object));
+    if (!object.found || object.bytes != member.bytes || (!object.xxh3.empty() && object.xxh3 != member.xxh3))
+      return Status::of(Code::kCorrupt, 0, "far: %.200s is %s; flush the set again if it is here", name.c_str(),
+                        object.found ? "another piece" : "not there");
+    if (deep) SHADOWIB_TRY(get_piece(*place, name, piece, [](std::string_view) { return Status(); }));
+  }
+  return {};
+}
+
+Status remove_far_sets(const std::string& directory, const std::string& job, unsigned keep, bool dry_run,
+                       const std::function<void(const std::string& what)>& tell) {
+  std::set<std::string> places;
+  for (const FarSet& set : sets_in_far(directory, job)) {
+    FarSettings settings;
+    if (!places.insert(set.far).second) continue;
+    SHADOWIB_TRY(settings_of(set, directory, job, &settings));
+    const Status status = remove_from(settings, directory, job, keep, dry_run, tell);
+    if (!status.ok()) std::fprintf(stderr, "shadowib: sets in %s stay: %s\n", set.far.c_str(), status.text());
+    if (!status.ok() && status.code() != Code::kBusy) return status;
+  }
+  return {};
+}
+
+}  // namespace shadowib::cli
