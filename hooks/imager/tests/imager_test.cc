@@ -520,8 +520,8 @@ class Damage : public Imager {
  protected:
   void SetUp() override {
     ASSERT_EQ(save("single").status, kSaved);
-    std::ifstream file(image(), std::ios::binary);
-    bytes_.assign(std::istreambuf_iterator<char>(file), {});
+    bytes_.resize(fs::file_size(image()));
+    std::ifstream(image(), std::ios::binary).read(bytes_.data(), static_cast<std::streamsize>(bytes_.size()));
     fd_ = ::open(image().c_str(), O_RDWR | O_CLOEXEC);
     LoadedImage loaded;
     ASSERT_TRUE(load(ReadDepth::kEverything, &loaded).ok());

@@ -14,7 +14,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "hooks/imager/descriptors/table.h"
 #include "hooks/imager/restore/shared_memory.h"
@@ -161,8 +160,9 @@ TEST_F(Rehearsal, TellsAnotherUser) {
 
 TEST_F(Rehearsal, TellsAnotherLibc) {
   save("single");
-  std::ifstream file(directory_ / "0.img", std::ios::binary);
-  std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::string bytes(fs::file_size(directory_ / "0.img"), '\0');
+  std::ifstream(directory_ / "0.img", std::ios::binary)
+      .read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   const std::size_t release = bytes.find("release version ", bytes.find("GNU C Library"));
   ASSERT_NE(release, std::string::npos);
   bytes[release + std::strlen("release version ")] = '9';
