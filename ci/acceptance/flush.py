@@ -1,6 +1,7 @@
 """S6: sets are copied to a far place whole or not at all. A directory, and a store behind a command that fails, stalls and cuts objects
 short, never list half a set; a flush that is killed is gone on with; a set that is lost here restarts from there, every byte right; gc removes
 no set that is being flushed."""
+import fcntl
 import json
 import os
 import pathlib
@@ -50,6 +51,15 @@ class Store:
 
     def plan(self, *faults: tuple):
         self.beside("plan").write_text(json.dumps([dict(zip(("word", "name", "how", "times"), fault)) for fault in faults]))
+
+    def idle(self) -> bool:
+        """No call is under way."""
+        with open(self.beside("busy"), "a") as busy:
+            try:
+                fcntl.flock(busy, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
     def puts(self) -> list[str]:
         """The files put so far; forgets them."""
@@ -181,6 +191,7 @@ def killed(case: Case):
         check(process.poll() is None, f"the flush ended: {process.stderr.read() if process.poll() is not None else ''}")
         process.send_signal(signal.SIGKILL)
         process.wait()
+        wait_for("the store's command to end with the flush", store.idle, 60)
         store.beside("waiting").unlink()
         store.check_whole()
         check(not (store.top / job.name / "sets.json").exists(), "half a set is listed")
