@@ -131,7 +131,7 @@ void Handshake::watch_fd(std::uint32_t events) {
 }
 
 void Handshake::start_timer() {
-  timeout_.fire = [](void* self) { static_cast<Handshake*>(self)->fail("no answer in time"); };
+  timeout_.fire = [](void* self) { static_cast<Handshake*>(self)->end_in_silence(); };
   timeout_.owner = this;
   g_engine->arm(timeout_, monotonic_ns() + kHandshakeTimeoutNs);
   g_engine->want_turn();
@@ -158,6 +158,11 @@ void Handshake::fail(const char* reason) {
   }
   finish();
   if (link != nullptr) link->on_connect_failed(reason);
+}
+
+void Handshake::end_in_silence() {
+  if (link_ != nullptr && connected() && !answered()) link_->note_silence();
+  fail("no answer in time");
 }
 
 void Handshake::on_ready(std::uint32_t) {

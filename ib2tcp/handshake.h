@@ -25,6 +25,8 @@ class Handshake {
 
   // Whether the peer has said anything: its process is there and runs.
   bool answered() const { return step_ > Step::kAwaitChallenge; }
+  // Of the connecting side: somebody listens at the peer's address, and may be about to answer.
+  bool connected() const { return step_ > Step::kConnecting; }
   // Whether some of its addresses have hardly been tried.
   bool has_more_addresses() const { return dial_ != nullptr && dial_->has_more(); }
 
@@ -59,6 +61,7 @@ class Handshake {
   void on_fabric();
   void mac(char role, const Answer* answer, std::uint8_t out[32]) const;
   void fail(const char* reason);
+  void end_in_silence();
   void finish();
 
   int fd_;

@@ -221,9 +221,33 @@ TEST_F(Hostile, APeerThatAnswersIsWaitedForAndOneThatDoesNotIsGone) {
     }
     // Silent, or gone: nobody answers the next attempt.
     if (answers) ::close(peer);
-    EXPECT_WC(x.wait(), 1, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_WC(x.wait(20000), 1, IBV_WC_RETRY_EXC_ERR);
     if (!answers) ::close(peer);
   }
+}
+
+// A process that waits for its turn, or is stopped: its kernel listens for it. An adapter would answer by itself.
+TEST_F(Hostile, APeerThatIsLateToAnswerIsWaitedFor) {
+  Listener listener(*exchange_, *b_, 0x6603);
+  Device slow(*second_);
+  slow.port.lid = listener.lid;
+  Endpoint x(*a_);
+  ASSERT_EQ(x.to_init(x.qp), 0);
+  ASSERT_EQ(x.to_rtr(x.qp, slow, 1), 0);
+  ASSERT_EQ(x.to_rts(x.qp), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  const int peer = listener.accept();
+  ASSERT_EQ(read_up_to(peer, sizeof(Greeting)).size(), sizeof(Greeting));
+  // Three times as long as its retries last.
+  const std::int64_t end = monotonic_ns() + 1'600'000'000;
+  while (monotonic_ns() < end) ASSERT_EQ(x.poll(), 0);
+  Challenge challenge{};
+  challenge.magic = kHandshakeMagic;
+  challenge.version = kHandshakeVersion;
+  ASSERT_EQ(::send(peer, &challenge, sizeof(challenge), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(challenge)));
+  EXPECT_EQ(read_up_to(peer, sizeof(Proof)).size(), sizeof(Proof));
+  EXPECT_EQ(x.poll(), 0);
+  ::close(peer);
 }
 
 TEST_F(Hostile, HalfOpenConnectionsAreBoundedAndDoNotKeepMembersOut) {

@@ -37,8 +37,9 @@ void Link::want_connection() {
 }
 
 bool Link::being_made() const {
-  return state_ == State::kConfirming || (state_ == State::kConnecting && attempt_ != nullptr &&
-                                          (attempt_->answered() || attempt_->has_more_addresses()));
+  if (state_ == State::kConfirming) return true;
+  if (state_ != State::kConnecting || attempt_ == nullptr) return false;
+  return attempt_->answered() || (attempt_->connected() && !silent_) || attempt_->has_more_addresses();
 }
 
 void Link::on_connect_failed(const char* reason) {
@@ -70,6 +71,7 @@ void Link::on_connected(Stream* stream, bool accepted) {
     attempt_ = nullptr;
   }
   g_engine->disarm(retry_);
+  silent_ = false;
   stream_.reset(stream);
   traits_ = stream->traits();
   g_engine->sockets += !traits_.memory_readable;

@@ -95,9 +95,11 @@ class Link {
   // A frame that outlives its queue pair: a refusal, a last acknowledgement.
   void send_loose(const FrameHeader& header);
 
-  // A connection is being made with a peer that has answered. That ends by itself, one way or the other, and is no
-  // sign of a peer that is gone.
+  // A connection is being made with a peer that has answered, or that somebody listens for: it may be waiting for a
+  // processor. That ends by itself, one way or the other, and is no sign of a peer that is gone.
   bool being_made() const;
+  // Who listens there has not answered for as long as a handshake may take. Next time that counts.
+  void note_silence() { silent_ = true; }
   // Connects if there is no connection and none is being made.
   void want_connection();
   // A handshake ended. `stream` is taken. The side that accepted is up only when the peer's first frame is there.
@@ -174,6 +176,7 @@ class Link {
   Handshake* attempt_ = nullptr;
   Timer retry_;
   std::int64_t backoff_ns_ = 0;
+  bool silent_ = false;
 
   HookedList<Qp, &Qp::of_link> qps_;
   HookedList<Qp, &Qp::ready_hook> ready_;
