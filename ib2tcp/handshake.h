@@ -25,7 +25,7 @@ class Handshake {
 
   // Whether the peer has said anything: its process is there and runs.
   bool answered() const { return step_ > Step::kAwaitChallenge; }
-  // Of the connecting side: somebody listens at the peer's address, and may be about to answer.
+  // Somebody listens at the peer's address, and may be about to answer. For the connecting side.
   bool connected() const { return step_ > Step::kConnecting; }
   // Whether some of its addresses have hardly been tried.
   bool has_more_addresses() const { return dial_ != nullptr && dial_->has_more(); }

@@ -98,7 +98,7 @@ class Link {
   // A connection is being made with a peer that has answered, or that somebody listens for: it may be waiting for a
   // processor. That ends by itself, one way or the other, and is no sign of a peer that is gone.
   bool being_made() const;
-  // Who listens there has not answered for as long as a handshake may take. Next time that counts.
+  // Nobody has answered there for as long as a handshake may take. Next time that counts.
   void note_silence() { silent_ = true; }
   // Connects if there is no connection and none is being made.
   void want_connection();
