@@ -17,6 +17,7 @@
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/agent/round_messages.h"
 #include "hooks/agent/round_outcome.h"
+#include "hooks/agent/round_saver.h"
 #include "hooks/agent/round_settle.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
@@ -65,7 +66,11 @@ class Round {
   Status open_image_directory(int* fd);
   Status finish_near(const Status& status);
   Status save();
+  Status snapshot(SaveResult* result);
+  Status await_saver(SaveResult* result);
   Status publish_saved(const SaveResult& result, std::int64_t save_ns);
+  bool is_restarted() const { return g_job.info.generation != generation_; }
+  void go_on();
   void resume();
   void stop_again();
 
@@ -73,12 +78,16 @@ class Round {
   RoundMessages messages_{request_};
   RoundSettle settle_{request_, messages_};
   RoundOutcome outcome_{request_, messages_};
-  bool hooks_ran_ = false, stop_tried_ = false, saved_ = false;
+  RoundSaver saver_{messages_};
+  const std::uint32_t generation_ = g_job.info.generation;  // before
+  bool hooks_ran_ = false, stop_tried_ = false, saved_ = false, went_on_ = false;
+  std::int64_t save_began_ns_ = 0, pause_ns_ = 0;
   std::int64_t phase_began_ns_ = 0, phase_began_cpu_ns_ = 0;
   const std::uint64_t operations_ = g_job.exchange->operations();  // before
   std::string times_;                                              // of the phases so far, for the log
   std::string cpu_times_;  // of this thread, which is what a busy machine does not add to
   std::string phases_;     // the same for the command: "join=NS hooks=NS ..."
+  std::string objects_;    // how many the program has, counted while it stands
   std::string table_;      // of descriptors and shared memory
   SharedMemorySource shared_;
 };
@@ -156,6 +165,7 @@ Status Round::inspect() {
   SHADOWIB_TRY(launcher_judge(g_job.exchange, g_job.info.epoch, messages_.key("launcher")));
   SHADOWIB_TRY(capture_descriptors(g_job.info.member, &table_));
   SHADOWIB_TRY(tell_host());
+  if (request_.forked) SHADOWIB_TRY(publish_fields(messages_.own("save"), {{"forked", "1"}}));
   SHADOWIB_TRY(g_job.exchange->publish_alike(messages_.own("files"), describe_mapped_files()));
   SHADOWIB_TRY(g_job.exchange->publish(messages_.own("fds"), table_));
   std::string go;
@@ -232,8 +242,10 @@ Status Round::start_keeper() {
 }
 
 // In a restarted process this is left through go_on_after_restart, and the round is over.
-Status Round::save() {
-  const std::int64_t start = monotonic_ns();
+Status Round::snapshot(SaveResult* result) {
+  save_began_ns_ = monotonic_ns();
+  Saver* saver = nullptr;
+  if (request_.forked) SHADOWIB_TRY(saver_.prepare(&saver));
   if (!stop_keep()) return Status::of(Code::kTimeout, 0, "pid %d: %s", raw_getpid(), kStopEndedText);
   int directory = -1;
   SHADOWIB_TRY(open_image_directory(&directory));
@@ -250,11 +262,11 @@ Status Round::save() {
                       .deadline_ns = request_.deadline_ns,
                       .inspected = true};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
+  request.saver = saver;
   note_owned_descriptors();
-  SaveResult result{};
   SaveOutcome outcome{};
   JobInfo info{};
-  Status status = save_image(request, &result, &outcome, &info);
+  Status status = save_image(request, result, &outcome, &info);
   if (status.ok() && outcome == SaveOutcome::kRestarted) {
     go_on_after_restart(info);
     return {};
@@ -262,8 +274,28 @@ Status Round::save() {
   raw_close(directory);
   shared_.close();
   SHADOWIB_TRY(hold_record_locks());  // the files just closed may have had some
+  if (g_agent.participant != nullptr) g_agent.participant->count_objects(&objects_);
+  return status;
+}
+
+Status Round::save() {
+  SaveResult result{};
+  Status status = snapshot(&result);
+  if (is_restarted()) return {};
+  if (status.ok() && request_.forked) status = await_saver(&result);
   SHADOWIB_TRY(finish_near(status));
-  return publish_saved(result, monotonic_ns() - start);
+  return publish_saved(result, monotonic_ns() - save_began_ns_);
+}
+
+Status Round::await_saver(SaveResult* result) {
+  SHADOWIB_TRY(saver_.meet());
+  if (!request_.kill) {
+    go_on();
+    SHADOWIB_TRY(make_descriptor_room());
+  }
+  note_time(Phase::kSave);
+  g_agent.phase = Phase::kSave;
+  return saver_.await(result);
 }
 
 Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
@@ -275,16 +307,16 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
   fields["xxh3"] = to_hex(result.xxh3);
   fields["settle_ns"] = std::to_string(settle_.settle_ns());
   fields["save_ns"] = std::to_string(save_ns);
-  fields["stopped_ns"] = std::to_string(monotonic_ns() - settle_.stopped_at_ns());
+  fields["stopped_ns"] = std::to_string(went_on_ ? pause_ns_ : monotonic_ns() - settle_.stopped_at_ns());
+  if (request_.forked) saver_.describe(&fields);
   add_phase(monotonic_ns());
   fields["phases"] = phases_;
-  if (g_agent.participant != nullptr) g_agent.participant->count_objects(&fields["objects"]);
+  fields["objects"] = objects_;
   saved_ = true;
   return publish_fields(messages_.own("saved"), fields);
 }
 
 Status Round::go() {
-  const std::uint32_t generation = g_job.info.generation;
   SHADOWIB_TRY(judge_descriptors());
   SHADOWIB_TRY(messages_.tell_heard());
   SHADOWIB_TRY(pass(Phase::kJoined));
@@ -308,9 +340,9 @@ Status Round::go() {
   SHADOWIB_TRY(quiesce());
   SHADOWIB_TRY(pass(Phase::kInspect));
   SHADOWIB_TRY(inspect());
-  SHADOWIB_TRY(pass(Phase::kSave));
+  SHADOWIB_TRY(pass(request_.forked ? Phase::kSnapshot : Phase::kSave));
   SHADOWIB_TRY(save());
-  if (g_job.info.generation != generation) return {};  // restarted: all done
+  if (is_restarted()) return {};  // all done
   SHADOWIB_TRY(pass(Phase::kCommit));
   SHADOWIB_TRY(outcome_.wait());
   SHADOWIB_TRY(pass(Phase::kOutcome));
@@ -336,7 +368,9 @@ void Round::stop_again() {
 }
 
 // The program goes on, whatever phase was reached.
-void Round::resume() {
+void Round::go_on() {
+  if (went_on_) return;
+  went_on_ = true;
   shared_.close();
   end_inspection();
   if (stop_tried_) {
@@ -349,19 +383,24 @@ void Round::resume() {
     loader_thread_unpark();
     give_back_descriptor_room();
     release_threads();
-    if (outcome_.committed()) note_checkpoint_pause(monotonic_ns() - settle_.stopped_at_ns());
+    pause_ns_ = monotonic_ns() - settle_.stopped_at_ns();
   }
   launcher_release_calls();
   if (hooks_ran_) run_hooks(1);
+}
+
+void Round::resume() {
+  saver_.end();
+  go_on();
+  if (stop_tried_ && outcome_.committed()) note_checkpoint_pause(pause_ns_);
   g_agent.phase = Phase::kNone;
 }
 
 void Round::run() {
-  const std::uint32_t generation = g_job.info.generation;
   Status status = go();
   const bool warns = !status.ok() && messages_.give_up(status);
   if (!status.ok() && saved_ && !outcome_.committed()) outcome_.await_decision();
-  if (g_job.info.generation != generation) return;
+  if (is_restarted()) return;
   resume();
   (void)make_descriptor_room().ok();  // until the agent waits again
   outcome_.tell(status, warns);

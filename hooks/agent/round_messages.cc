@@ -50,6 +50,7 @@ Status RoundRequest::parse(const std::string& text) {
   if (!parse_hex(field_text(fields, "set"), set_id, sizeof(set_id)))
     return Status::of(Code::kVersion, 0, "the checkpoint request names no set");
   kill = field_number(fields, "kill") != 0;
+  forked = field_text(fields, "save") == "forked";
   last = fields.count("last") == 0 || field_number(fields, "last") != 0;
   deadline_ns = monotonic_ns() + static_cast<std::int64_t>(field_number(fields, "timeout_ms")) * 1000000;
   return {};

@@ -25,6 +25,7 @@ struct RoundRequest {
   std::uint8_t set_id[16] = {};
   std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC, counted from parse()
   bool kill = false;             // all are to end once the set is committed
+  bool forked = false;           // images are written while the program goes on, where that can be
   bool last = true;              // the command does not try again if the refusal passes (EAGAIN)
   // Behind the deadline, in which those who are late may come back: then the program goes on, whoever is.
   static constexpr std::int64_t kLateNs = 15'000'000'000;
@@ -64,13 +65,15 @@ class RoundMessages {
   // Until any key of this checkpoint changes (Exchange::watch); does not look whether waiting is in vain.
   Status watch(std::uint64_t* token, int timeout_ms);
 
+  // Why waiting is in vain: somebody has given up, the command is dead, or the time-out has run out.
+  Status check_others();
+
   // Tells the others that this member gives up, and why. True: it is on this member to tell people, since no other
   // does, and the command does not try again.
   bool give_up(const Status& status);
 
  private:
   bool command_gave_up_for_good();
-  Status check_others();
 
   const RoundRequest& request_;
   const std::string me_, prefix_, abort_key_, command_lock_;

@@ -98,6 +98,8 @@ class Drive {
   Status drive(CheckpointReport* report);
   Status find_hosts();
   Status choose(const std::map<std::uint32_t, Fields>& rooms);
+  bool is_forked() const { return options_.forked && !options_.kill; }
+  Status judge_savers();
   void remove_near();
   // Waits until every member has published `what`/<index> and returns the values; fails as soon as one gives up or
   // dies.
@@ -210,6 +212,7 @@ Status Drive::request() {
                  {"keepers", wants_keepers() ? "1" : "0"},
                  {"timeout_ms", std::to_string(std::max(deadline_.left_ms(), 1))},
                  {"last", attempt_ < kPassingAttempts ? "0" : "1"},
+                 {"save", is_forked() ? "forked" : "stopped"},
                  {"kill", options_.kill ? "1" : "0"}};
   if (options_.choice) {
     request["mem_place"] = options_.choice->mem_place;
@@ -459,6 +462,21 @@ Status Drive::choose(const std::map<std::uint32_t, Fields>& rooms) {
   return {};
 }
 
+// A library that does not know savers does not come to their barriers.
+Status Drive::judge_savers() {
+  if (!is_forked()) return {};
+  Collection savers(*view_.exchange, key("save"), indices());
+  SHADOWIB_TRY(savers.look());
+  for (const auto& member : members_)
+    if (savers.missing().contains(member.index))
+      return Status::of(
+          Code::kVersion, 0,
+          "%.200s has a library of an older shadowib, which writes its image while it stands; use --save "
+          "stopped",
+          describe(member).c_str());
+  return {};
+}
+
 void Drive::remove_near() {
   if (!plan_.is_near()) return;
 
@@ -471,6 +489,7 @@ Status Drive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(collect("fds", &tables_));
   SHADOWIB_TRY(match_descriptors(tables_));
   SHADOWIB_TRY(find_hosts());
+  SHADOWIB_TRY(judge_savers());
   std::map<std::uint32_t, std::string> duties;
   SHADOWIB_TRY(assign_shared_memory(tables_, &duties));
   for (const auto& [member, duty] : duties)

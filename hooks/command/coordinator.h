@@ -37,13 +37,14 @@ struct StoreChoice {
 struct CheckpointOptions {
   std::string directory;  // SHADOWIB_DIR; made absolute here
   std::string job;
-  std::string exchange;                                     // URI; empty: dir:<directory>/jobs/<job>/x
-  StoreSpec store;                                          // where images are to lie
-  std::string near_place;                                   // of a near store: an absolute path, on every host
-  bool keepers = false;                                     // keepers on hosts with images, also without copies
-  std::optional<StoreChoice> choice;                        // instead of both
-  bool kill = false;                                        // members end by SIGKILL once the set is committed
-  int timeout_ms = 60000;                                   // for the whole checkpoint
+  std::string exchange;               // URI; empty: dir:<directory>/jobs/<job>/x
+  StoreSpec store;                    // where images are to lie
+  std::string near_place;             // of a near store: an absolute path, on every host
+  bool keepers = false;               // keepers on hosts with images, also without copies
+  std::optional<StoreChoice> choice;  // instead of both
+  bool forked = false;     // programs go on while their images are written, where that can be; not with `kill`
+  bool kill = false;       // members end by SIGKILL once the set is committed
+  int timeout_ms = 60000;  // for the whole checkpoint
   std::function<void(const CheckpointProgress&)> progress;  // may be empty; called in the calling thread, on changes
   // May be empty. With `kill`: called once the set is committed, before members are told to end. The end of the
   // members may end the caller too: in a pid namespace, a container, a job step.
@@ -58,6 +59,8 @@ struct MemberReport {
   std::int64_t save_ns = 0;     // writing and syncing the image
   std::int64_t stopped_ns = 0;  // from the first stop to the image saved: what the program lost so far
   std::uint64_t bytes = 0;      // of the image
+  std::string save;             // of a checkpoint that is taken forked: "forked" or "stopped"
+  std::string why_stopped;
   std::vector<std::pair<std::string, std::uint64_t>> phases;  // by name (job/phase.h), in ns
 };
 

@@ -67,6 +67,8 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
                                .save_ns = save,
                                .stopped_ns = static_cast<std::int64_t>(field_number(fields, "stopped_ns")),
                                .bytes = field_number(fields, "bytes"),
+                               .save = field_text(fields, "save"),
+                               .why_stopped = field_text(fields, "why_stopped"),
                                .phases = numbers_of(field_text(fields, "phases"))});
     add_build_ids(results.files.at(member.index), &build_ids);
   }

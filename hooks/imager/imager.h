@@ -12,6 +12,8 @@
 
 namespace shadowib {
 
+class Saver;
+
 struct SaveRequest {
   int directory_fd;         // staging directory
   const char* file_name;    // relative to it
@@ -29,6 +31,9 @@ struct SaveRequest {
   std::int64_t deadline_ns =
       0;                   // CLOCK_MONOTONIC: nobody wants the image that is not written by then; 0: somebody does
   bool inspected = false;  // check_capturable() was called since the program stopped
+  // Prepared: writes the image in a process of its own (saver.h), if the kernel makes one. Then what a copy of
+  // this process would not have is written when save_image() returns, and the program may go on. nullptr: no.
+  Saver* saver = nullptr;
 };
 
 struct SaveResult {
@@ -38,9 +43,10 @@ struct SaveResult {
 
 enum class SaveOutcome { kSaved, kRestarted };
 
-// Writes the image and fsyncs it. Returns twice: once with kSaved in the original process, and once with kRestarted
-// in every process restarted from the image, where *restart_info is what the restart command passed. On failure the
-// partial file is removed. kTimeout: the deadline has passed.
+// Writes the image and fsyncs it; with a saver that runs afterwards it has only begun to. Returns twice: once with
+// kSaved in the original process, and once with kRestarted in every process restarted from the image, where
+// *restart_info is what the restart command passed. On failure the partial file is removed. kTimeout: the deadline
+// has passed.
 Status save_image(const SaveRequest& request, SaveResult* result, SaveOutcome* outcome, JobInfo* restart_info);
 
 // Names memory, process state or children that cannot be captured: device mappings, huge pages, live children,

@@ -20,9 +20,13 @@ enum class Phase : int {
   kQuiesce = 50,   // Participant::quiesce: helper threads are parked; barrier
   kInspect =
       60,  // descriptors, children, mappings are captured and judged (P4); barrier. Nothing is written before "go"
-  kSave = 70,        // the image is written to the staging directory and synced; the result is published
-  kCommit = 80,      // the command writes the manifest, syncs, renames, publishes the outcome
-  kOutcome = 90,     // resume: Participant::resume, release_threads(); or kill; or abort: as resume
+  kSnapshot =
+      65,         // --save forked: all are about to have their memory copied; barriers "65.all" and, afterwards, "65"
+  kClone = 66,    // this member's memory is about to be copied
+  kSaver = 68,    // in the saver: it is about to write
+  kSave = 70,     // the image is written to the staging directory and synced; the result is published
+  kCommit = 80,   // the command writes the manifest, syncs, renames, publishes the outcome
+  kOutcome = 90,  // resume: Participant::resume, release_threads(); or kill; or abort: as resume
   kRestored = 110,   // memory, threads, descriptors are back; all threads still parked
   kRebuild = 120,    // Participant::restart begins
   kLoaded = 121,     // the backend is about to be loaded
@@ -62,6 +66,7 @@ inline constexpr PhaseText kCheckpointPhases[] = {
     {Phase::kSettle, "settle", "settling the network", true},
     {Phase::kQuiesce, "quiesce", "checking what must be saved", true},
     {Phase::kInspect, "inspect", "checking what must be saved", true},
+    {Phase::kSnapshot, "snapshot", "saving memory", true},
     {Phase::kSave, "save", "saving memory", false},
     {Phase::kCommit, "commit", "committing", false},
     {Phase::kOutcome, "outcome", "committing", false},

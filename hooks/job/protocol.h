@@ -6,7 +6,7 @@
 //                               meets=3: comes to the barriers and keys below; another number is another way
 //   <epoch>/gone/<index>        published on a member's orderly exit
 //   <epoch>/control/checkpoint  the latest request: n members=0,1,2 staging=PATH set=<32 hex> timeout_ms kill=0|1
-//   last=0|1 near=PLACE (images stay near) keepers=0|1
+//   last=0|1 near=PLACE (images stay near) keepers=0|1 save=forked|stopped
 //   <epoch>/control/status      n: agents answer with the next <epoch>/status/<n>/<index>  JSON object
 //   <epoch>/ckpt/<n>/phase/<index>   phase=10: the member has the request. Its later phases show at the barriers
 //   <epoch>/ckpt/<n>/fds/<index>     the member's descriptor table (imager/descriptors.h)
@@ -14,6 +14,8 @@
 //   <epoch>/ckpt/<n>/go              published by the command after matching the tables
 //   <epoch>/ckpt/<n>/saved/<index>   image=FILE generation backend bytes=N xxh3=<32 hex> settle_ns save_ns stopped_ns
 //                                   phases="join=NS hooks=NS ..." objects="contexts=N queue_pairs=N ..."
+//                                   save=forked|stopped why_stopped=TEXT, if the request says save=forked
+//   <epoch>/ckpt/<n>/save/<index>    forked=1, before fds, if the request says save=forked: it comes to 65.all and 65
 //   <epoch>/ckpt/<n>/near/<index>    host=<base/this_host.h> domain=, before fds, if images stay near
 //   <epoch>/ckpt/<n>/keeper/<host>   claimed by the member that starts the host's keeper
 //   <epoch>/ckpt/<n>/fail/<index>    code=<Code> errno= text=

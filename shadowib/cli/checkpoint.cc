@@ -17,6 +17,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/metrics.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/save_option.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/store_options.h"
 #include "shadowib/cli/store_rates.h"
@@ -31,7 +32,7 @@ struct CheckpointArguments {
   bool kill = false;
   double timeout_s = 60;
   unsigned keep = 0;
-  std::string metrics;
+  std::string metrics, save;
   StoreOptions store;
   FarOptions far;
 };
@@ -96,15 +97,19 @@ class Watcher {
 
 Json report_json(const CheckpointReport& report) {
   Json members = Json::array();
-  for (const MemberReport& m : report.members)
-    members.push_back({{"index", m.index},
-                       {"pid", m.pid},
-                       {"host", m.host},
-                       {"comm", m.comm},
-                       {"settle_ns", m.settle_ns},
-                       {"save_ns", m.save_ns},
-                       {"stopped_ns", m.stopped_ns},
-                       {"bytes", m.bytes}});
+  for (const MemberReport& m : report.members) {
+    Json member{{"index", m.index},
+                {"pid", m.pid},
+                {"host", m.host},
+                {"comm", m.comm},
+                {"settle_ns", m.settle_ns},
+                {"save_ns", m.save_ns},
+                {"stopped_ns", m.stopped_ns},
+                {"bytes", m.bytes}};
+    if (!m.save.empty()) member["save"] = m.save;
+    if (!m.why_stopped.empty()) member["why_stopped"] = m.why_stopped;
+    members.push_back(member);
+  }
   Json json{{"set", report.set_path},
             {"set_id", report.set_id},
             {"number", report.number},
@@ -127,6 +132,10 @@ void print_report(const CheckpointReport& report) {
   table.print();
   if (!report.considered.empty() && !report.store.is_near())
     std::fprintf(stderr, "shadowib: store auto has chosen central; --json tells what other stores lack\n");
+  for (const MemberReport& m : report.members)
+    if (!m.why_stopped.empty())
+      std::fprintf(stderr, "shadowib: member %u stood while its image was written: %s\n", m.index,
+                   m.why_stopped.c_str());
   if (report.store.is_near())
     std::fprintf(stderr, "shadowib: the images stay on the members' hosts (%s), in %s\n", report.store.text().c_str(),
                  near_set_path(report.near_place, report.job, report.set_id).c_str());
@@ -140,7 +149,8 @@ HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_n
   std::vector<std::pair<std::string, std::uint64_t>> phases;
   for (const MemberReport& m : report.members) {
     bytes += m.bytes;
-    stopped_ns = std::max(stopped_ns, m.stopped_ns);
+    // A program that is saved forked goes on before the commit.
+    stopped_ns = std::max(stopped_ns, m.stopped_ns + (m.save.empty() ? report.commit_ns : 0));
     for (std::size_t i = 0; i < m.phases.size(); ++i) {
       if (i == phases.size()) phases.push_back(m.phases[i]);
       phases[i].second = std::max(phases[i].second, m.phases[i].second);
@@ -154,7 +164,7 @@ HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_n
       .add("bytes", bytes)
       .add("kill", kill)
       .add("took_ms", milliseconds(took_ns))
-      .add("stopped_ms", milliseconds(stopped_ns + report.commit_ns));
+      .add("stopped_ms", milliseconds(stopped_ns));
   for (const auto& [name, ns] : phases)
     event.add((name + "_ms").c_str(), milliseconds(static_cast<std::int64_t>(ns)));
   if (report.store.is_near()) event.add("store", report.store.text());
@@ -260,6 +270,7 @@ int checkpoint(CheckpointArguments& arguments) {
   if (!arguments.far.far.empty())
     if (Status s = far.open()->check(); !s.ok()) return fail(common, s);
   options.keepers = far.known && far.every > 0;
+  if (Status s = choose_save(arguments.save, &options.forked); !s.ok()) return fail(common, s);
   options.kill = arguments.kill;
   options.timeout_ms = static_cast<int>(arguments.timeout_s * 1000);
   CheckpointReport report;
@@ -312,6 +323,7 @@ void add_checkpoint(Command& program) {
       ->add_option("--metrics", arguments->metrics, "Then write the job's figures to FILE in Prometheus' text format")
       ->not_empty("a file")
       ->type_name("FILE");
+  add_save_option(command, &arguments->save);
   add_store_options(command, &arguments->store);
   add_far_options(command, &arguments->far, true);
   add_common(command, &arguments->common);

@@ -19,6 +19,7 @@
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/network.h"
 #include "shadowib/cli/program.h"
+#include "shadowib/cli/save_option.h"
 #include "shadowib/cli/store_options.h"
 #include "shadowib/exchange/exchange.h"
 
@@ -32,7 +33,7 @@ struct RunOptions {
   std::string interval;
   double mtbf_s = 0, timeout_s = 0;
   unsigned keep = 0;
-  std::string metrics;
+  std::string metrics, save;
   StoreOptions store_options;
   FarOptions far_options;
   FarSettings far;
@@ -114,6 +115,7 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   if (!options.kill_on.empty()) export_variable("SHADOWIB_KILL_ON", options.kill_on);
   if (options.keep > 0) export_variable("SHADOWIB_KEEP", std::to_string(options.keep));
   export_seconds("SHADOWIB_TIMEOUT", options.timeout_s);
+  if (!options.save.empty()) export_variable("SHADOWIB_SAVE", options.save);
   if (!options.metrics.empty())
     export_variable("SHADOWIB_METRICS", fs::absolute(options.metrics, error).lexically_normal());
   // Of a PMIx launcher, CMD or what has started us: what ranks are told they keep in memory of their own, which goes
@@ -247,6 +249,8 @@ int run(RunOptions& options) {
   if (Status s = take_store(&options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = take_far(options.far_options, common.directory, options.job, &options.far); !s.ok())
     return run_failed(common, s, kRunFailed);
+  bool forked = false;
+  if (Status s = choose_save(options.save, &forked); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = check_own_checkpoints(options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (options.cpu.empty()) options.cpu = environment("CPU");
   if (Status s = check_processor_level(options); !s.ok()) return run_failed(common, s, kRunFailed);
@@ -299,6 +303,7 @@ void add_run(Command& program) {
       ->one_of({"x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4"})
       ->type_name("LEVEL");
   add_network(command, &options->network);
+  add_save_option(command, &options->save);
   add_store_options(command, &options->store_options);
   add_far_options(command, &options->far_options, true);
   command

@@ -106,6 +106,7 @@ class AgentTest : public testing::Test {
     options.directory = directory_;
     options.job = "job";
     options.kill = kill;
+    options.forked = forked_;
     options.timeout_ms = timeout_ms;
     options.progress = [this](const CheckpointProgress& p) { phases_.push_back(p.phase); };
     return run_checkpoint(options, &report_);
@@ -147,6 +148,7 @@ class AgentTest : public testing::Test {
   std::vector<std::unique_ptr<Member>> members_;
   CheckpointReport report_;
   std::vector<int> phases_;
+  bool forked_ = false;  // checkpoint() asks for savers
 };
 
 }  // namespace shadowib

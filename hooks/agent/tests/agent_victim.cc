@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -83,6 +84,7 @@ int main(int argc, char** argv) {
   if (end_by == "handler") end.sa_handler = [](int) { _exit(0); };
   end.sa_flags = SA_RESTART;
   sigaction(SIGTERM, &end, nullptr);
+  if (getenv("AGENT_TEST_ADOPTS") != nullptr && prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return 5;
   if (pipe(g_pipe) != 0) return 2;
   int counter = open(argv[1], O_RDWR | O_CREAT, 0600);
   if (counter < 0 || agent_test_join() != 0) return 3;

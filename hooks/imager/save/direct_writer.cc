@@ -26,6 +26,12 @@ bool DirectWriter::start(Scratch* scratch, int fd) {
   return true;
 }
 
+void DirectWriter::move_to(int fd) {
+  fd_ = fd;
+  direct_ = reserves_ = false;
+  begin_direct();
+}
+
 // Under a filter no call is tried that it need not know.
 void DirectWriter::begin_direct() {
   if (place_has_filter()) return;

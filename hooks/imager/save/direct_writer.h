@@ -21,6 +21,9 @@ class DirectWriter {
   DirectWriter(const DirectWriter&) = delete;
   DirectWriter& operator=(const DirectWriter&) = delete;
 
+  // Goes on by another descriptor of the file, in another process.
+  void move_to(int fd);
+
   // The buffer to fill. Another one after each write().
   std::uint8_t* buffer() { return buffers_ + current_ * kBufferBytes; }
   // Writes what the buffer begins with, whole pages, behind what was written before. 0, or an errno, which may be

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "hooks/threads/fault.h"
@@ -48,11 +49,23 @@ Status ImageWriter::start(Scratch* scratch, int fd, const char* name, std::int64
   return {};
 }
 
+void ImageWriter::move_to(int fd) {
+  fd_ = fd;
+  may_be_removed_ = true;
+  file_.move_to(fd);
+}
+
+bool ImageWriter::is_removed() const {
+  struct stat file {};
+  return may_be_removed_ && raw::invoke(__NR_fstat, fd_, &file) == 0 && file.st_nlink == 0;
+}
+
 // Of the current buffer.
 Status ImageWriter::write_out(std::uint64_t bytes) {
   add_to_hash(avx2_, file_hash_, file_.buffer(), bytes);
   if (deadline_ns_ != 0 && now_ns() > deadline_ns_)
     return Status::of(Code::kTimeout, 0, "image %s is not written within the checkpoint's time-out", name_);
+  if (is_removed()) return Status::of(Code::kAborted, 0, "image %s was removed while it was written", name_);
   const int error = fault_no_space() ? ENOSPC : file_.write(bytes);
   return error == 0 ? Status{} : io_error(error, "cannot write image", name_);
 }

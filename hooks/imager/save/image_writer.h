@@ -16,6 +16,10 @@ class ImageWriter {
   // not 0.
   Status start(Scratch* scratch, int fd, const char* name, std::int64_t deadline_ns);
 
+  // Goes on in a saver, by another descriptor of the file. From now on writing ends with kAborted when the file has
+  // been removed: nobody wants the image any more.
+  void move_to(int fd);
+
   Status header(const ImageHeader& header);
   // A record of one or two parts. The parts are copied before they are hashed.
   Status record(RecordType type, const void* first, std::uint64_t first_bytes, const void* second = nullptr,
@@ -33,12 +37,13 @@ class ImageWriter {
  private:
   void emit(RecordType type, std::uint32_t flags, std::uint64_t length, std::uint64_t payload_hash);
   Status write_out(std::uint64_t bytes);
+  bool is_removed() const;
 
   DirectWriter file_;
   ContentHash* record_hash_ = nullptr;
   ContentHash* file_hash_ = nullptr;
   void* headers_hash_ = nullptr;
-  bool avx2_ = false;
+  bool avx2_ = false, may_be_removed_ = false;
   const char* name_ = "";
   int fd_ = -1;
   std::int64_t deadline_ns_ = 0;

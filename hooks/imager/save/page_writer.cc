@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::uint64_t kScanBytes = 512 << 10;
 constexpr std::uint64_t kLargestGap = 2 << 20;  // between mappings that are scanned together
+constexpr std::uint32_t kNeighbours = 8;        // of a mapping, that may be of the same library
 
 bool is_zero_page(const std::uint8_t* page) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(page);
@@ -25,7 +26,27 @@ bool is_zero_page(const std::uint8_t* page) {
   return true;
 }
 
+// Whether a neighbour maps code of the same file: its loader maps a library in pieces.
+bool is_code(const MappingTable& table, std::uint32_t index) {
+  const MappingRecord& m = table.mappings[index];
+  const auto same_file = [&](const MappingRecord& other) {
+    return other.path_bytes == m.path_bytes &&
+           __builtin_memcmp(table.strings + other.path_offset, table.strings + m.path_offset, m.path_bytes) == 0;
+  };
+  const std::uint32_t begin = index < kNeighbours ? 0 : index - kNeighbours;
+  const std::uint32_t end = index + kNeighbours < table.count ? index + kNeighbours + 1 : table.count;
+  for (std::uint32_t i = begin; i < end; ++i)
+    if ((table.mappings[i].protection & PROT_EXEC) != 0 && same_file(table.mappings[i])) return true;
+  return false;
+}
+
 }  // namespace
+
+bool is_copied(const MappingTable& table, std::uint32_t index) {
+  const MappingRecord& m = table.mappings[index];
+  if ((m.advice & (kAdviceDontFork | kAdviceWipeOnFork | kAdviceDroppable)) != 0) return false;
+  return m.kind == MappingKind::kAnonymous || (m.kind == MappingKind::kPrivateFile && is_code(table, index));
+}
 
 class PageWriter {
  public:
@@ -48,13 +69,17 @@ class PageWriter {
 
   // Private memory without a file is scanned together where it lies together: a call for each of many small mappings
   // costs more than its pages.
-  Status all(const MappingTable& table) {
+  Status all(const MappingTable& table, PagePart part) {
+    const auto is_here = [&](std::uint32_t i) {
+      return part == PagePart::kAll || is_copied(table, i) == (part == PagePart::kCopied);
+    };
     for (std::uint32_t i = 0; i < table.count;) {
       std::uint32_t end = i + 1;
-      if (!is_plain(table.mappings[i])) {
+      if (!is_here(i)) {
+      } else if (!is_plain(table.mappings[i])) {
         SHADOWIB_TRY(mapping(table.mappings[i], i));
       } else {
-        while (end < table.count && is_plain(table.mappings[end]) &&
+        while (end < table.count && is_plain(table.mappings[end]) && is_here(end) &&
                table.mappings[end].start - end_of(table.mappings[end - 1]) <= kLargestGap)
           ++end;
         SHADOWIB_TRY(plain(table, i, end));
@@ -328,10 +353,11 @@ PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer) {
   return place == nullptr || work == nullptr ? nullptr : new (place) PageWriter(work, writer);
 }
 
-Status write_pages(PageWriter* pages, const MappingTable& table, const SharedList& shared) {
+Status write_pages(PageWriter* pages, const MappingTable& table, const SharedList& shared, PagePart part) {
   Status status = pages->start();
-  if (status.ok()) status = pages->all(table);
-  for (std::uint32_t i = 0; i < shared.count && status.ok(); ++i) status = pages->segment(shared.list[i], i);
+  if (status.ok()) status = pages->all(table, part);
+  if (part != PagePart::kCopied)
+    for (std::uint32_t i = 0; i < shared.count && status.ok(); ++i) status = pages->segment(shared.list[i], i);
   pages->~PageWriter();
   return status;
 }

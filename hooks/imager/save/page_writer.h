@@ -8,11 +8,19 @@ namespace shadowib {
 
 class PageWriter;
 
+// A saver is a copy of the process, which has private memory alone.
+enum class PagePart {
+  kAll,
+  kNotCopied,  // shared memory; ranges that fork leaves out or wipes; data files, whose descriptions may have locks
+  kCopied,     // the rest
+};
+bool is_copied(const MappingTable& table, std::uint32_t index);
+
 // Takes its memory from the scratch, before the table of mappings, which uses up the rest. nullptr: none left.
 PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer);
 
-// Writes what `table` lists, then what is to be written of `shared`, and closes what the writer had open. Nothing
-// untouched is touched; pages of zeros are left out.
-Status write_pages(PageWriter* pages, const MappingTable& table, const SharedList& shared);
+// Writes `part` of what `table` lists, then of what is to be written of `shared`, and closes what the writer had
+// open. Nothing untouched is touched; pages of zeros are left out.
+Status write_pages(PageWriter* pages, const MappingTable& table, const SharedList& shared, PagePart part);
 
 }  // namespace shadowib

@@ -4,8 +4,10 @@
 // image must not change while it is written, and the thread that writes is one of those that are saved.
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/stat.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 
@@ -17,9 +19,11 @@
 #include "hooks/imager/save/page_writer.h"
 #include "hooks/imager/save/process_state.h"
 #include "hooks/imager/save/restart_mailbox.h"
+#include "hooks/imager/saver.h"
 #include "hooks/raw/text.h"
 #include "hooks/raw/x86_64/call_on_stack.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
+#include "hooks/threads/fault.h"
 #include "hooks/threads/stop.h"
 #include "hooks/threads/thread_context.h"
 #include "shadowib/base/arena.h"
@@ -42,7 +46,17 @@ struct SaveJob {
   Scratch* scratch;
   int fd;
   Status status;
+  // For the saver.
+  ImageWriter* writer;
+  PageWriter* pages;
+  const MappingTable* table;
+  char* path;           // of the image's directory
+  std::uint8_t* stack;  // the end of the one for the process in between
 };
+
+constexpr int kSaverFault = 68;  // Phase::kSaver
+constexpr std::size_t kPathBytes = 4096;
+constexpr std::size_t kBetweenStackBytes = 64 << 10;
 
 // A timer that signals one thread may have run out since that thread has noted its pending signals. The context gets
 // the signal as the kernel would deliver it.
@@ -139,6 +153,91 @@ Status refuse_unlisted(const MappingTable& table, const SharedList& shared) {
   return {};
 }
 
+Status write_rest(SaveJob* job, PagePart part) {
+  job->writer->begin_pages();
+  SHADOWIB_TRY(
+      write_pages(job->pages, *job->table, SharedList{job->request->shared, job->request->shared_count}, part));
+  return job->writer->finish(&job->result->bytes, job->result->xxh3);
+}
+
+// What maps a file would keep its description, and the description's locks, for longer than the program does.
+void drop_what_is_written(const MappingTable& table) {
+  for (std::uint32_t i = 0; i < table.count; ++i)
+    if (!is_copied(table, i)) raw::invoke(__NR_munmap, table.mappings[i].start, table.mappings[i].length);
+}
+
+// The copied part has unmodified pages of libraries. They are read when the program may have changed the file.
+Status refuse_changed(const MappingTable& table) {
+  for (std::uint32_t i = 0; i < table.count; ++i) {
+    const MappingRecord& m = table.mappings[i];
+    if (m.kind != MappingKind::kPrivateFile || m.file_mtime_ns == 0 || !is_copied(table, i)) continue;
+    const char* path = table.strings + m.path_offset;
+    struct statx now {};
+    if (raw::failed(raw::invoke(__NR_statx, AT_FDCWD, path, 0, STATX_BASIC_STATS, &now))) continue;  // removed
+    if (now.stx_mtime.tv_sec * 1000000000ll + now.stx_mtime.tv_nsec != m.file_mtime_ns)
+      return Status::of(Code::kAborted, 0, "library %s was changed while the image was written", path);
+  }
+  return {};
+}
+
+// The file that the program has made, and no other.
+Status open_as_saver(SaveJob* job, const struct stat& made) {
+  const SaveRequest& request = *job->request;
+  const long directory = raw::invoke(__NR_openat, AT_FDCWD, job->path, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+  const long fd = raw::failed(directory)
+                      ? directory
+                      : raw::invoke(__NR_openat, directory, request.file_name, O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0);
+  struct stat file {};
+  if (raw::failed(fd) || raw::failed(raw::invoke(__NR_fstat, fd, &file)) || file.st_dev != made.st_dev ||
+      file.st_ino != made.st_ino)
+    return Status::of(Code::kRefused, raw::failed(fd) ? static_cast<int>(-fd) : ESTALE,
+                      "the saver cannot open image %s again in %s", request.file_name, job->path);
+  raw::invoke(__NR_close, directory);
+  job->writer->move_to(static_cast<int>(fd));
+  return {};
+}
+
+// In the saver.
+Status save_as_saver(SaveJob* job) {
+  Saver* saver = job->request->saver;
+  struct stat made {};
+  raw::invoke(__NR_fstat, job->fd, &made);
+  SHADOWIB_TRY(saver->become());
+  drop_what_is_written(*job->table);
+  SHADOWIB_TRY(open_as_saver(job, made));
+  saver->ready();
+  SHADOWIB_TRY(fault_point(kSaverFault));
+  SHADOWIB_TRY(write_rest(job, PagePart::kCopied));
+  return refuse_changed(*job->table);
+}
+
+void run_saver(void* argument) {
+  auto* job = static_cast<SaveJob*>(argument);
+  const Status status = save_as_saver(job);
+  job->request->saver->finish(status, *job->result);
+}
+
+// The saver opens the image by its path: it has no descriptor of the program's.
+Status start_saver(SaveJob* job) {
+  char link[32];
+  std::snprintf(link, sizeof(link), "/proc/self/fd/%d", job->request->directory_fd);
+  const long n = raw::invoke(__NR_readlinkat, AT_FDCWD, link, job->path, kPathBytes - 1);
+  if (n <= 0 || job->path[0] != '/')
+    return Status::of(Code::kRefused, static_cast<int>(n < 0 ? -n : 0), "the image's directory has no path");
+  job->path[n] = '\0';
+  return job->request->saver->start(run_saver, job, job->stack);
+}
+
+// Without a saver the rest is written here, and the program stands meanwhile.
+Status write_with_saver(SaveJob* job, PageWriter* first) {
+  SHADOWIB_TRY(write_pages(first, *job->table, SharedList{job->request->shared, job->request->shared_count},
+                           PagePart::kNotCopied));
+  Status refusal = start_saver(job);
+  if (refusal.ok()) return {};
+  job->request->saver->note_refusal(refusal);
+  return write_rest(job, PagePart::kCopied);
+}
+
 Status write_image(SaveJob* job) {
   auto* state = static_cast<ProcessState*>(job->scratch->take(sizeof(ProcessState)));
   if (state == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the state of the process");
@@ -151,7 +250,11 @@ Status write_image(SaveJob* job) {
   ImageWriter writer;
   SHADOWIB_TRY(writer.start(job->scratch, job->fd, job->request->file_name, job->request->deadline_ns));
   PageWriter* pages = make_page_writer(job->scratch, &writer);
-  if (pages == nullptr) return Status(Code::kInternal, ENOMEM, "no scratch memory for the scan of pages");
+  PageWriter* first = job->request->saver == nullptr ? pages : make_page_writer(job->scratch, &writer);
+  job->path = static_cast<char*>(job->scratch->take(kPathBytes));
+  job->stack = static_cast<std::uint8_t*>(job->scratch->take(kBetweenStackBytes, kPage)) + kBetweenStackBytes;
+  if (pages == nullptr || first == nullptr || job->path == nullptr)
+    return Status(Code::kInternal, ENOMEM, "no scratch memory for the scan of pages");
   MappingTable table;
   const SharedList shared{job->request->shared, job->request->shared_count};
   SHADOWIB_TRY(job->request->inspected ? read_inspected_mappings(job->scratch, shared, &table)
@@ -180,9 +283,10 @@ Status write_image(SaveJob* job) {
   const std::string* descriptors = job->request->descriptors;
   SHADOWIB_TRY(writer.record(RecordType::kDescriptors, descriptors == nullptr ? nullptr : descriptors->data(),
                              descriptors == nullptr ? 0 : descriptors->size()));
-  writer.begin_pages();
-  SHADOWIB_TRY(write_pages(pages, table, shared));
-  return writer.finish(&job->result->bytes, job->result->xxh3);
+  job->writer = &writer;
+  job->pages = pages;
+  job->table = &table;
+  return job->request->saver == nullptr ? write_rest(job, PagePart::kAll) : write_with_saver(job, first);
 }
 
 void write_on_scratch_stack(void* argument) {
@@ -199,7 +303,8 @@ __attribute__((noinline)) Status save_now(const SaveRequest& request, SaveResult
   // The result is written while memory is, so it is kept in the scratch until the end.
   auto* local_result = static_cast<SaveResult*>(scratch.take(sizeof(SaveResult)));
   auto* local_scratch = static_cast<Scratch*>(scratch.take(sizeof(Scratch)));
-  *job = SaveJob{&request, local_result, self, local_scratch, -1, {}};
+  *job = SaveJob{};
+  job->request = &request, job->result = local_result, job->self = self, job->scratch = local_scratch;
   const long fd = raw::invoke(__NR_openat, request.directory_fd, request.file_name,
                               O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) {

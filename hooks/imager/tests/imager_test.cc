@@ -20,6 +20,7 @@
 
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/saver.h"
 #include "hooks/threads/thread_context.h"
 
 namespace shadowib {
@@ -114,6 +115,54 @@ INSTANTIATE_TEST_SUITE_P(All, Scenarios,
                                          "many_threads", "robust_mutex", "mapping_states", "locked_memory"),
                          [](const auto& info) { return std::string(info.param); });
 
+void with_saver() { ::setenv("IMAGER_TEST_SAVER", "1", 1); }
+void with_saver_that_stops() {
+  with_saver();
+  ::setenv("IMAGER_TEST_SAVER_STOPS", "1", 1);
+}
+
+TEST_P(Scenarios, RestartsAsASaverHasSavedIt) {
+  const Outcome saved = save(GetParam(), with_saver);
+  if (saved.text.starts_with("SKIP ")) GTEST_SKIP() << saved.text.substr(5, saved.text.find('\n') - 5);
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
+// The program writes all its memory again before the saver has written any.
+TEST_F(Imager, SavesMemoryAsItWasWhenTheProgramWentOn) {
+  const Outcome saved = save("saver_memory", with_saver_that_stops);
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
+TEST_F(Imager, HidesTheSaver) {
+  const Outcome saved = save("saver_is_a_stranger", with_saver_that_stops);
+  EXPECT_EQ(saved.status, kSaved) << saved.text;
+  EXPECT_EQ(save("saver_of_one_that_adopts").status, kRight);
+}
+
+TEST(Saver, NeedsAKernelThatCopiesPinnedPages) {
+  for (const char* release : {"5.12.0", "5.14.0-503.el9", "6.1.0-28-amd64", "10.0"})
+    EXPECT_TRUE(copies_pinned_pages(release)) << release;
+  for (const char* release : {"5.11.22", "5.4.0-200-generic", "4.18.0-553.el8"})
+    EXPECT_FALSE(copies_pinned_pages(release)) << release;
+}
+
+// No complete image: the round fails, and the message tells why.
+TEST_F(Imager, TellsHowASaverFailed) {
+  ::setenv("IMAGER_TEST_DIRECTORY", directory_.c_str(), 1);
+  const std::vector<std::pair<std::string, std::string>> kFailures{{"saver_killed", "was killed"},
+                                                                   {"saver_without_directory", "was removed"},
+                                                                   {"saver_changed_library", "was changed"}};
+  for (const auto& [scenario, message] : kFailures) {
+    const Outcome saved = save(scenario, with_saver_that_stops);
+    EXPECT_EQ(saved.status, 20 + static_cast<int>(Code::kAborted)) << scenario << saved.text;
+    EXPECT_NE(saved.text.find(message), std::string::npos) << scenario << saved.text;
+  }
+}
+
 // The restored rows of kernel_state.def that have a scenario of their own.
 std::vector<std::string> restored_states() {
   std::vector<std::string> names;
@@ -179,9 +228,12 @@ TEST_F(Imager, RestartsAllOrNone) {
 
 // Each kind of shared memory of one process, seen as a file (by who may look into map_files) and through the mapping.
 TEST_F(Imager, RestartsSharedMemory) {
-  for (const bool privileged : {true, false}) {
+  for (const auto& [privileged, has_saver] : {std::pair{true, false}, {false, false}, {false, true}}) {
     const bool becomes = ::geteuid() == 0 && !privileged;
-    const std::function<void()> before = becomes ? become_nobody : std::function<void()>();
+    const auto before = [becomes, forks = has_saver] {
+      if (becomes) become_nobody();
+      if (forks) with_saver();
+    };
     for (const char* scenario :
          {"shared_anonymous", "shared_files", "shared_segments", "deleted_files", "session_files"}) {
       fs::remove(image());  // of another user

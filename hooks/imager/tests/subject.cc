@@ -4,6 +4,7 @@
 #include "hooks/imager/tests/subject.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,6 +20,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
 #include "hooks/imager/processor.h"
+#include "hooks/imager/saver.h"
 #include "hooks/imager/shared_memory.h"
 #include "hooks/imager/tests/test_stop.h"
 
@@ -35,6 +37,7 @@ std::uint32_t g_member = 0;
 bool g_with_table = false;
 std::string g_table;
 SharedMemorySource g_source;
+std::function<void(int)> g_meanwhile;
 
 Status capture(SaveRequest* request) {
   if (!g_with_table) return {};
@@ -51,7 +54,25 @@ Status capture(SaveRequest* request) {
   return {};
 }
 
+// The program goes on, and ends when the image is complete.
+void await(Saver* saver, SaveResult* result) {
+  if (!saver->runs()) {
+    std::fprintf(stderr, "no saver: %s\n", saver->refusal().text());
+    ::_exit(30);
+  }
+  if (g_meanwhile) g_meanwhile(saver->pid());
+  pollfd ended{saver->descriptor(), POLLIN, 0};
+  while (::poll(&ended, 1, -1) < 0) CHECK_THAT(errno == EINTR);
+  const Status status = saver->result(result);
+  saver->end();
+  if (status.ok()) return;
+  std::fprintf(stderr, "save: %s\n", status.text());
+  ::_exit(20 + static_cast<int>(status.code()));
+}
+
 }  // namespace
+
+void meanwhile(std::function<void(int)> function) { g_meanwhile = std::move(function); }
 
 Registration::Registration(const char* name, Scenario scenario) { scenarios()[name] = std::move(scenario); }
 
@@ -72,6 +93,11 @@ bool save() {
   if (const char* level = std::getenv("SHADOWIB_CPU")) request.processor_level = processor_level(level);
   request.binds_at_start = std::getenv("LD_BIND_NOW") != nullptr;
   if (std::getenv("IMAGER_TEST_LATE") != nullptr) request.deadline_ns = 1;
+  Saver saver;
+  if (std::getenv("IMAGER_TEST_SAVER") != nullptr) {
+    CHECK_THAT(saver.prepare().ok());
+    request.saver = &saver;
+  }
   SaveResult result{};
   SaveOutcome outcome{};
   JobInfo job{};
@@ -83,6 +109,7 @@ bool save() {
     ::_exit(20 + static_cast<int>(status.code()));
   }
   release_all();
+  if (outcome == SaveOutcome::kSaved && request.saver != nullptr) await(&saver, &result);
   if (outcome == SaveOutcome::kSaved) g_source.close();
   if (outcome == SaveOutcome::kSaved) ::close(directory);
   if (outcome == SaveOutcome::kRestarted)

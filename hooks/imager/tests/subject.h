@@ -17,6 +17,8 @@ bool save();
 void with_table();
 // Which member of its set this process is; 0 unless told.
 void set_member(unsigned member);
+// Calls function(pid of the saver) when the program has gone on, before the end of the saver (IMAGER_TEST_SAVER).
+void meanwhile(std::function<void(int)> function);
 // Saves; the original process ends.
 void save_and_end();
 

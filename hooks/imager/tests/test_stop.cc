@@ -46,7 +46,11 @@ int parked_threads(ParkedThread* threads, int capacity) {
   return count;
 }
 
-Status fault_point(int) { return {}; }
+// The saver stops here, until the program has done what the test has in mind.
+Status fault_point(int) {
+  if (::getenv("IMAGER_TEST_SAVER_STOPS") != nullptr) ::kill(::getpid(), SIGSTOP);
+  return {};
+}
 bool fault_no_space() { return ::getenv("IMAGER_TEST_NO_SPACE") != nullptr; }
 
 namespace test {

@@ -1,0 +1,116 @@
+"""I1: with --save forked a program stands for clones of its memory, and not until its image is written.
+
+The program ticks every 100 us. Its longest gap is that of a process of 1 MiB, and two bare clones of as much memory, all measured in turn.
+A short sample asks for less: half of the gap of a program that stands until its image is written."""
+import pathlib
+import re
+import statistics
+import subprocess
+
+from common import Case, Line, Skip, check, main
+from jobs import Job, wait_for
+from memory_limit import MemoryLimit
+
+MIB = 1 << 20
+ROUNDS, SHORT_ROUNDS = 9, 3
+LIVES, SHORT_LIVES = 100, 5
+
+
+class Ticking:
+    """A job of one process that ticks."""
+
+    def __init__(self, case: Case, name: str, mebibytes: int, kind: str, **options):
+        self.case, self.place = case, case.work / name
+        self.place.mkdir()
+        self.job = Job(case, name)
+        self.job.place = self.place
+        self.program = self.job.start(name, [case.line.program("ci_ticks"), str(mebibytes), kind], **options)
+        wait_for("the process to fill its memory", lambda: "ready" in self.program.text() or self.program.ended(), 300)
+        check(not self.program.ended(), self.program.text())
+
+    def order(self, what: str) -> str:
+        """What the program says to it, if anything."""
+        before = len(self.program.text())
+        (self.place / what).touch()
+        wait_for(f"the program to obey {what}", lambda: not (self.place / what).exists() or self.program.ended(), 300, 0.002)
+        check(not self.program.ended(), self.program.text())
+        return self.program.text()[before:]
+
+    def clone_ms(self) -> float:
+        return statistics.median(map(int, self.order("clone").split()[1:])) / 1e6
+
+    def gap_ms(self, how: str) -> float:
+        self.order("mark")
+        self.job.checkpoint(kill=False, timeout=300, environment={"SHADOWIB_SAVE": how})
+        gap = int(re.search(r"gap (\d+)", self.order("tell"))[1]) / 1e6
+        self.job.remove_old_sets()
+        return gap
+
+    def finish(self):
+        (self.place / "finish").touch()
+        wait_for("the program's end", self.program.ended, 300)
+        check("are right" in self.program.text(), self.program.text())
+        self.job.programs = []
+
+
+def paused(case: Case, mebibytes: int, kind: str) -> str:
+    small, big = Ticking(case, "small", 1, "4k"), Ticking(case, "big", mebibytes, kind)
+    rounds = []
+    for _ in range(SHORT_ROUNDS if case.line.quick else ROUNDS):
+        rounds.append((small.gap_ms("forked"), big.gap_ms("forked"), big.clone_ms(), big.gap_ms("stopped")))
+    path = big.job.sets[-1]
+    small.finish()
+    big.finish()
+    # Other work on the machine only adds to a gap: a short sample takes the least.
+    small_ms, big_ms, clone_ms, stopped_ms = map(min if case.line.quick else statistics.median, zip(*rounds))
+    limit = small_ms + 2 * clone_ms
+    text = (f"longest gap {big_ms:.1f} ms; of 1 MiB {small_ms:.1f}, a bare clone {clone_ms:.1f}: goal {limit:.1f} "
+            f"{'met' if big_ms <= limit else 'MISSED'}; stopped {stopped_ms:.1f} ms")
+    check(pathlib.Path(path).exists(), path)
+    if case.line.quick:
+        check(big_ms <= stopped_ms / 2, f"more than half of the gap of a program that stands: {text}")
+    else:
+        check(big_ms <= limit, f"more than the goal: {text}")
+    return text
+
+
+def lives(case: Case, mebibytes: int) -> str:
+    """All memory is written again while savers write it, with a fifth of it left. The job lives, whatever becomes of its checkpoint."""
+    limit = MemoryLimit(case, mebibytes * MIB * 6 // 5 + 64 * MIB)
+    if not limit.group:
+        raise Skip("no memory control group can be made here")
+    process = Ticking(case, "limited", mebibytes, "4k", preexec_fn=limit.enter)
+    taken, rounds = 0, SHORT_LIVES if case.line.quick else LIVES
+    for _ in range(rounds):
+        job = process.job
+        command = subprocess.Popen([job.shadowib, "checkpoint", job.name, "--save", "forked", "--dir", str(job.directory)],
+                                   env=job.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while command.poll() is None:
+            process.order("rewrite")
+        taken += command.returncode == 0
+        check(not process.program.ended(), f"the job is dead: {process.program.text()}")
+    process.finish()
+    return f"{rounds} of {rounds} rounds lived, {taken} checkpoints taken; {limit.peak()}"
+
+
+def run() -> int:
+    line = Line("pause", __doc__)
+    available = int(next(text for text in pathlib.Path("/proc/meminfo").read_text().splitlines()
+                         if text.startswith("MemAvailable")).split()[1]) // 1024
+
+    def with_room(function, mebibytes: int, *words):
+        def guarded(case: Case) -> str:
+            if available < 1.5 * mebibytes + 600:
+                raise Skip(f"{available} MiB of memory are available, {1.5 * mebibytes + 600:.0f} are needed")
+            return function(case, mebibytes, *words)
+        return guarded
+
+    for mebibytes in (256,) if line.quick else (1024, 4096):
+        for kind in ("4k", "2m"):
+            line.case(f"{mebibytes} MiB in pages of {kind}", with_room(paused, mebibytes, kind))
+    line.case("memory is written again under a limit", with_room(lives, 256))
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,51 @@
+#include "hooks/agent/round_saver.h"
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "hooks/job/phase.h"
+#include "hooks/raw/tasks.h"
+#include "shadowib/base/guard.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kLookMs = 100;  // at whether the process ends, where nothing wakes the agent
+
+}  // namespace
+
+Status RoundSaver::prepare(Saver** saver) {
+  SHADOWIB_TRY(messages_.barrier("65.all"));
+  SHADOWIB_TRY(fault_point(Phase::kClone));
+  refusal_ = judge_saver();
+  if (refusal_.ok()) refusal_ = saver_.prepare();
+  *saver = refusal_.ok() ? &saver_ : nullptr;
+  return {};
+}
+
+// A member that went on earlier could send a message into an image that is still to be taken, and its own image would
+// not have sent it.
+Status RoundSaver::meet() { return guarded(Guard::kSnapTogether) ? messages_.barrier(Phase::kSnapshot) : Status(); }
+
+Status RoundSaver::await(SaveResult* result) {
+  if (!saver_.runs()) return {};
+  for (bool others_cancel = false;;) {
+    pollfd ends[] = {{saver_.descriptor(), POLLIN, 0}, {others_cancel ? -1 : g_agent.cancel.load(), POLLIN, 0}};
+    ::syscall(SYS_poll, ends, 2, std::min(messages_.slice_ms(), others_cancel ? kLookMs : RoundMessages::kSeldomMs));
+    others_cancel = others_cancel || (ends[1].revents & POLLIN) != 0;  // a signal asks for the next checkpoint
+    if ((ends[0].revents & POLLIN) != 0) return saver_.result(result);
+    if (g_agent.quit.load())
+      return Status::of(Code::kAborted, 0, "pid %d ends while its image is written", raw_getpid());
+    SHADOWIB_TRY(messages_.check_others());
+  }
+}
+
+void RoundSaver::describe(Fields* fields) const {
+  (*fields)["save"] = saver_.runs() ? "forked" : "stopped";
+  if (!saver_.runs()) (*fields)["why_stopped"] = refusal_.ok() ? saver_.refusal().text() : refusal_.text();
+}
+
+}  // namespace shadowib

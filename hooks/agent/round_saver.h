@@ -1,0 +1,35 @@
+// Phases 65 and 70 of a checkpoint that is taken forked: the program goes on while a saver writes the image
+// (imager/saver.h). Internal to hooks/.
+#pragma once
+
+#include <string>
+
+#include "hooks/agent/round_messages.h"
+#include "hooks/imager/saver.h"
+
+namespace shadowib {
+
+class RoundSaver {
+ public:
+  explicit RoundSaver(RoundMessages& messages) : messages_(messages) {}
+
+  // Comes to a barrier before any member makes its saver: savers share the program's memory for a moment, and members
+  // look who shares theirs. Returns the saver for save_image(), or nullptr: this member writes its image by itself.
+  Status prepare(Saver** saver);
+  // The barrier by which all members have their memory copied or written. The program may go on.
+  Status meet();
+  // Waits for the image. Ends the saver if the checkpoint fails, or if the process ends.
+  Status await(SaveResult* result);
+  // In the original process, whatever phase was reached.
+  void end() { saver_.end(); }
+
+  // "forked", or "stopped" and why.
+  void describe(Fields* fields) const;
+
+ private:
+  RoundMessages& messages_;
+  Saver saver_;
+  Status refusal_;
+};
+
+}  // namespace shadowib

@@ -1,0 +1,168 @@
+// A process that goes on while a saver writes its image. The saver stops before it writes private memory, and goes on
+// when the program lets it (IMAGER_TEST_SAVER_STOPS).
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "hooks/imager/saver.h"
+#include "hooks/imager/tests/subject.h"
+
+using namespace shadowib::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr std::size_t kBytes = 4 << 20;
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Until the saver has stopped itself.
+void await_stopped(int pid) {
+  const std::string path = "/proc/" + std::to_string(pid) + "/stat";
+  for (std::string text; text.find(") T ") == std::string::npos; text = contents(path)) ::usleep(1000);
+}
+
+void let_go(int pid) { CHECK_THAT(::kill(pid, SIGCONT) == 0); }
+
+char* map(int flags, int fd = -1) {
+  void* at = ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, flags | (fd < 0 ? MAP_ANONYMOUS : 0), fd, 0);
+  CHECK_THAT(at != MAP_FAILED);
+  return static_cast<char*>(at);
+}
+
+bool all(const char* memory, char value) {
+  for (std::size_t i = 0; i < kBytes; ++i)
+    if (memory[i] != value) return false;
+  return true;
+}
+
+int make_file(const std::string& path, char value) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+  const std::string text(kBytes, value);
+  CHECK_THAT(fd >= 0 && ::write(fd, text.data(), kBytes) == static_cast<ssize_t>(kBytes));
+  return fd;
+}
+
+// All kinds of memory are written again before the saver has written any of it.
+SCENARIO(saver_memory) {
+  with_table();
+  const std::string path = "/tmp/shadowib-imager-" + std::to_string(::getpid());
+  char* plain = map(MAP_PRIVATE);
+  char* not_forked = map(MAP_PRIVATE);
+  char* wiped = map(MAP_PRIVATE);
+  char* shared = map(MAP_SHARED);
+  CHECK_THAT(::madvise(not_forked, kBytes, MADV_DONTFORK) == 0 && ::madvise(wiped, kBytes, MADV_WIPEONFORK) == 0);
+  for (char* memory : {plain, not_forked, wiped, shared}) std::memset(memory, 'a', kBytes);
+  const int fd = make_file(path, 'f');
+  char* changed = map(MAP_PRIVATE, fd);
+  char* unchanged = map(MAP_PRIVATE, fd);
+  std::memset(changed, 'a', kBytes);
+  ::close(fd);
+  meanwhile([&](int saver) {
+    await_stopped(saver);
+    for (char* memory : {plain, not_forked, wiped, shared, changed}) std::memset(memory, 'b', kBytes);
+    ::close(make_file(path, 'b'));
+    let_go(saver);
+  });
+  if (!save()) {
+    ::unlink(path.c_str());
+    ::_exit(10);
+  }
+  for (char* memory : {plain, not_forked, wiped, shared, changed}) CHECK_THAT(all(memory, 'a'));
+  CHECK_THAT(all(unchanged, 'f'));
+}
+
+// The saver changes nothing that the program, its relatives or its files could notice.
+SCENARIO(saver_is_a_stranger) {
+  with_table();
+  const std::string path = "/tmp/shadowib-imager-" + std::to_string(::getpid());
+  int ends[2];
+  CHECK_THAT(::pipe(ends) == 0);
+  const int locked = make_file(path, 'f'), mapped = ::open(path.c_str(), O_RDWR),
+            other = ::open(path.c_str(), O_RDWR);
+  ::unlink(path.c_str());
+  CHECK_THAT(::flock(locked, LOCK_SH) == 0 && ::flock(mapped, LOCK_SH) == 0);
+  char* views[2] = {map(MAP_PRIVATE, mapped), map(MAP_SHARED, mapped)};
+  meanwhile([&](int saver) {
+    await_stopped(saver);
+    // Ends of files and locks end with the program's last use.
+    char byte;
+    ::close(ends[1]);
+    CHECK_THAT(::read(ends[0], &byte, 1) == 0);
+    ::close(locked);
+    ::close(mapped);
+    for (char* view : views) CHECK_THAT(::munmap(view, kBytes) == 0);
+    CHECK_THAT(::flock(other, LOCK_EX | LOCK_NB) == 0);
+    // No child, no part of the group or session.
+    CHECK_THAT(::waitpid(-1, nullptr, WNOHANG | __WALL) == -1 && errno == ECHILD);
+    CHECK_THAT(::waitpid(-1, nullptr, WNOHANG) == -1 && errno == ECHILD);
+    CHECK_THAT(::getpgid(saver) == saver && ::getsid(saver) == saver);
+    const std::string process = "/proc/" + std::to_string(saver) + "/";
+    CHECK_THAT(contents(process + "oom_score_adj") == "1000\n");
+    CHECK_THAT(contents(process + "coredump_filter") == "00000000\n");
+    CHECK_THAT(fs::read_symlink(process + "cwd") == "/");
+    CHECK_THAT(contents(process + "status").find("SigBlk:\tfffffffffffbfeff") != std::string::npos);
+    for (const auto& entry : fs::directory_iterator(process + "fd"))
+      CHECK_THAT(fs::read_symlink(entry.path()).string().find("0.img") != std::string::npos);
+    CHECK_THAT(::kill(saver, SIGTERM) == 0);
+    let_go(saver);
+  });
+  save_and_end();
+}
+
+SCENARIO(saver_killed) {
+  meanwhile([](int saver) { CHECK_THAT(::kill(saver, SIGKILL) == 0); });
+  save_and_end();
+}
+
+SCENARIO(saver_without_directory) {
+  meanwhile([](int saver) {
+    await_stopped(saver);
+    const std::string directory = std::getenv("IMAGER_TEST_DIRECTORY");
+    CHECK_THAT(fs::remove(directory + "/0.img"));
+    let_go(saver);
+  });
+  save_and_end();
+}
+
+SCENARIO(saver_changed_library) {
+  const std::string path = "/tmp/shadowib-imager-" + std::to_string(::getpid()) + ".so";
+  Dl_info library{};
+  void* const original = ::dlopen("libresolv.so.2", RTLD_NOW);
+  CHECK_THAT(original != nullptr && ::dladdr(::dlsym(original, "ns_name_pton"), &library) != 0);
+  fs::copy_file(library.dli_fname, path, fs::copy_options::overwrite_existing);
+  CHECK_THAT(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) != nullptr);
+  meanwhile([&](int saver) {
+    await_stopped(saver);
+    CHECK_THAT(::utimensat(AT_FDCWD, path.c_str(), nullptr, 0) == 0);
+    let_go(saver);
+  });
+  save_and_end();
+}
+
+SCENARIO(saver_of_one_that_adopts) {
+  CHECK_THAT(shadowib::judge_saver().ok());
+  CHECK_THAT(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+  const shadowib::Status status = shadowib::judge_saver();
+  CHECK_THAT(!status.ok() && std::strstr(status.text(), "adopts orphans") != nullptr);
+}
+
+}  // namespace
