@@ -364,6 +364,7 @@ TEST_F(Rehearsal, TellsWhatMemoryAndDescriptorsNeed) {
   const MappingRecord first = image().mappings.front();
   limits.data_bytes = std::uint64_t{1} << 46;
   image().mappings.front().protection = PROT_READ;
+  image().mappings.front().kind = MappingKind::kAnonymous;
   image().mappings.front().flags = MAP_PRIVATE | MAP_ANONYMOUS;
   image().mappings.front().length = std::uint64_t{1} << 47;
   std::vector<PageBatch> batches;
