@@ -211,10 +211,12 @@ Status Round::tell_host() {
   const std::string host = this_host();
   Fields fields{{"host", host}, {"domain", domain != nullptr && domain[0] != '\0' ? domain : host}};
   if (request_.chooses) {
-    const std::uint64_t mem = std::min(free_memory(), free_space(request_.mem_place.c_str()));
+    // A filter may end the process at a call that nobody has tried: then the images go where they always may.
+    const bool may_look = !place_has_filter();
+    const std::uint64_t mem = may_look ? std::min(free_memory(), free_space(request_.mem_place.c_str())) : 0;
     fields["bytes"] = std::to_string(own_memory());
     fields["mem"] = std::to_string(mem);
-    fields["disk"] = std::to_string(free_space(request_.disk_place.c_str()));
+    fields["disk"] = std::to_string(may_look ? free_space(request_.disk_place.c_str()) : 0);
   }
   return publish_fields(messages_.own("near"), fields);
 }

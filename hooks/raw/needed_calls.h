@@ -87,9 +87,25 @@ inline constexpr NeededCall kNeededCalls[] = {
     CALL(write),
 #undef CALL
 };
-// Calls that are only made where there is no filter.
-inline constexpr const char* kUnfilteredCalls[] = {"fallocate",    "fstatfs",  "io_destroy",
-                                                   "io_getevents", "io_setup", "io_submit"};
+// Calls that are only made where there is no filter: to write quickly, by a saver, to choose a store.
+inline constexpr const char* kUnfilteredCalls[] = {"chdir",
+                                                   "clone",
+                                                   "close_range",
+                                                   "exit",
+                                                   "exit_group",
+                                                   "fallocate",
+                                                   "fstatfs",
+                                                   "io_destroy",
+                                                   "io_getevents",
+                                                   "io_setup",
+                                                   "io_submit",
+                                                   "ppoll",
+                                                   "sched_setaffinity",
+                                                   "sched_setscheduler",
+                                                   "setpriority",
+                                                   "setsid",
+                                                   "statfs",
+                                                   "wait4"};
 inline constexpr char kProbeOption[] = "--probe-calls";  // of the command
 inline constexpr char kProbeDone[] = "done";
 

@@ -92,7 +92,7 @@ std::uint64_t free_memory() {
 
 std::uint64_t free_space(const char* path) {
   struct statfs info {};
-  if (::syscall(SYS_statfs, path, &info) != 0) return 0;
+  if (::syscall(__NR_statfs, path, &info) != 0) return 0;
   return static_cast<std::uint64_t>(info.f_bavail) * static_cast<std::uint64_t>(info.f_bsize);
 }
 

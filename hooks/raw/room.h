@@ -14,7 +14,7 @@ std::uint64_t free_memory();
 // mounted at `root`. Page cache that nobody uses does not count as taken. ~0 where none has a limit.
 std::uint64_t cgroup_room(int version, const std::string& root, std::string path);
 
-// Bytes that a user may still write below a path. 0 if it is not there.
+// Bytes that a user may still write below a path. 0 if it is not there. Not under a filter of system calls.
 std::uint64_t free_space(const char* path);
 
 // Bytes of this process that are in memory or swapped out.
