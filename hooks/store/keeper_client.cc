@@ -39,16 +39,22 @@ Status fetch_piece(PeerConnection& peer, const std::string& directory, const Nea
 
 }  // namespace
 
+// A restart gives the job another key, while shares of it that are still behind ask for images. The keeper reads the
+// key later than who comes. So where they differ, there is a newer one to read.
 Status connect_keeper(const std::string& directory, const std::string& job, const KeeperInfo& at,
                       std::int64_t deadline_ns, std::unique_ptr<PeerConnection>* peer) {
-  std::string key;
-  SHADOWIB_TRY(read_job_key(directory, job, &key));
   std::vector<PeerAddress> addresses;
   const bool here = at.host == this_host();
   // Another host has a loopback interface of its own.
   for (const PeerAddress& address : at.addresses)
     if (address.host.starts_with("127.") == here) addresses.push_back(address);
-  return PeerConnection::connect(addresses.empty() ? at.addresses : addresses, key, deadline_ns, peer);
+  std::string key, newest;
+  SHADOWIB_TRY(read_job_key(directory, job, &key));
+  for (;; key = newest) {
+    const Status status =
+        PeerConnection::connect(addresses.empty() ? at.addresses : addresses, key, deadline_ns, peer);
+    if (status.ok() || !read_job_key(directory, job, &newest).ok() || newest == key) return status;
+  }
 }
 
 Status ask_for_range(PeerConnection& peer, const NearSetId& set, const FileRange& range) {

@@ -317,6 +317,35 @@ TEST_F(KeeperTest, WhoDoesNotKnowTheKeyGetsNothing) {
 }
 
 // The keeper serves 64 at a time. It drops a stranger that proves nothing after 5 s.
+// One share of a restart renews the job's key while another one asks for its images.
+TEST_F(KeeperTest, WhoComesWithTheKeyOfBeforeARestartReadsTheNewOne) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof(at);
+  ASSERT_EQ(::bind(listener, reinterpret_cast<sockaddr*>(&at), bytes), 0);
+  ASSERT_EQ(::listen(listener, 4), 0);
+  ASSERT_EQ(::getsockname(listener, reinterpret_cast<sockaddr*>(&at), &bytes), 0);
+  KeeperInfo info = keeper_;
+  info.addresses = {{"127.0.0.1", ntohs(at.sin_port)}};
+  const std::string renewed(32, 'n');
+  std::thread keeper([&] {
+    const int first = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    write_key(renewed);
+    std::unique_ptr<PeerConnection> peer;
+    EXPECT_FALSE(PeerConnection::accept(first, renewed, soon(), &peer).ok());
+    const int second = ::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    EXPECT_TRUE(PeerConnection::accept(second, renewed, soon(), &peer).ok());
+  });
+  std::unique_ptr<PeerConnection> peer;
+  const Status status = connect_keeper(directory(), "job", info, soon(), &peer);
+  EXPECT_TRUE(status.ok()) << status.text();
+  ::shutdown(listener, SHUT_RDWR);  // or the thread waits for the second
+  keeper.join();
+  ::close(listener);
+}
+
 TEST_F(KeeperTest, WhoComesWhenItIsFullWaitsForAPlace) {
   std::vector<int> strangers;
   for (int i = 0; i < 64; ++i) strangers.push_back(connect_stranger());
