@@ -189,10 +189,7 @@ class Call {
   }
 
   Status judge(std::uint64_t bytes) {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    ::kill(-pid_, SIGKILL);
-    pid_ = -1;
+    const int status = end();
     const std::string said = words().empty() ? "" : ": " + words();
     if (WIFSIGNALED(status))
       return Status::of(Code::kIo, EREMOTEIO, "far: '%.220s' was killed by signal %d%.100s", shown(),
@@ -208,14 +205,18 @@ class Call {
                       shown(), static_cast<unsigned long long>(taken_), static_cast<unsigned long long>(bytes));
   }
 
-  void end() {
+  // Ends the command and what it has left running. The wait status: how it had ended if it had.
+  int end() {
+    int status = 0;
     if (pid_ > 0) {
-      ::kill(-pid_, SIGKILL);
-      ::waitpid(pid_, nullptr, 0);
+      ::kill(-pid_, SIGKILL);  // before the wait, which frees the number for another group
+      while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+      }
       pid_ = -1;
     }
     if (exited_ >= 0) ::close(exited_);
     exited_ = -1;
+    return status;
   }
 
   const char* shown() const { return shown_.c_str(); }

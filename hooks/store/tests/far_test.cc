@@ -1,6 +1,9 @@
 // A far place has a set whole or not at all, whatever fails on the way.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -355,6 +358,25 @@ TEST_F(FarFiles, ACommandThatStallsIsEnded) {
     EXPECT_EQ(status.code(), Code::kTimeout) << body;
     expect_words(status, {"/command put job/x", "no byte for 300 ms"});
     EXPECT_TRUE(may_pass(status));
+  }
+}
+
+// The wait status is still that of the command.
+TEST_F(FarFiles, WhatACommandLeavesRunningIsEnded) {
+  const std::string fifo = top_ + "/alive";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  for (const char* code : {"0", "3"}) {
+    const int fd = ::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    ASSERT_GE(fd, 0);
+    FarCommand place(command(std::string("exec 9>alive; sleep 1000 & echo absent; exit ") + code), 20000);
+    FarObject object;
+    const Status status = place.stat("job/x", &object);
+    EXPECT_EQ(status.ok(), code[0] == '0') << status.text();
+    if (!status.ok()) expect_words(status, {"exit code 3"});
+    pollfd gone{fd, POLLIN, 0};
+    EXPECT_EQ(::poll(&gone, 1, 20000), 1) << "its child lives";
+    EXPECT_EQ(gone.revents, POLLHUP);
+    ::close(fd);
   }
 }
 
