@@ -1,46 +1,59 @@
 // Keys and values by which the checkpoint command and the agents talk, all through the exchange, under the job's
-// epoch. Values are lines "name=value\n"; unknown names are ignored; protocol=1 comes first and another number is
-// refused.
+// epoch. Values are lines "name=value\n". Unknown names are ignored. `protocol=1` comes first; another is refused.
 //
-//   <epoch>/member/<index>      claimed on joining: protocol pid starttime host comm exe version meets
-//                               meets=3: comes to the barriers and keys below; another number is another way
-//   <epoch>/gone/<index>        published on a member's orderly exit
-//   <epoch>/control/checkpoint  the latest request: n members=0,1,2 staging=PATH set=<32 hex> timeout_ms kill=0|1
-//   last=0|1 near=PLACE (images stay near) keepers=0|1 save=forked|stopped
-//   <epoch>/control/status      n: agents answer with the next <epoch>/status/<n>/<index>  JSON object
-//   <epoch>/ckpt/<n>/phase/<index>   phase=10: the member has the request. Its later phases show at the barriers
-//   <epoch>/ckpt/<n>/fds/<index>     the member's descriptor table (imager/descriptors.h)
-//   <epoch>/ckpt/<n>/memory/<index>  what a member that shares memory is to save of it (imager/shared_memory.h)
-//   <epoch>/ckpt/<n>/go              published by the command after matching the tables
-//   <epoch>/ckpt/<n>/saved/<index>   image=FILE generation backend bytes=N xxh3=<32 hex> settle_ns save_ns stopped_ns
-//                                   phases="join=NS hooks=NS ..." objects="contexts=N queue_pairs=N ..."
-//                                   save=forked|stopped why_stopped=TEXT, if the request says save=forked
-//   <epoch>/ckpt/<n>/save/<index>    forked=1, before fds, if the request says save=forked: it comes to 65.all and 65
-//   <epoch>/ckpt/<n>/near/<index>    host=<base/this_host.h> domain=, before fds, if images stay near
-//   <epoch>/ckpt/<n>/keeper/<host>   claimed by the member that starts the host's keeper
-//   <epoch>/ckpt/<n>/fail/<index>    code=<Code> errno= text=
-//   <epoch>/ckpt/<n>/fail/command    the same of the command, and again=1 if it tries once more
-//   <epoch>/ckpt/<n>/abort           published by whoever gives up: text
-//   <epoch>/ckpt/<n>/outcome         committed=PATH kill=0|1, or aborted=TEXT
-//   <epoch>/ckpt/<n>/b/<phase>       barrier of that phase (Exchange::barrier), to which the member comes
-//   <epoch>/ckpt/<n>/again/<try>     "MEMBER REASON" of the first member that does not settle in that try
-//   <epoch>/ckpt/<n>/s/<try>/...     keys of Participant::settle in its try (SettleContext::prefix)
-//   <epoch>/ckpt/<n>/files/<index>   lines "<build-id hex or -> <path>" of the member's mapped files
-//   <epoch>/ckpt/<n>/done/<index>    the member resumed
-//   <epoch>/ckpt/<n>/launcher/ranks/<namespace>/<rank>   a launcher's rank takes part (launcher/launcher.h)
-//   <epoch>/control/abort       a rank has asked for the end of the job, which has no launcher (launcher/board.h)
-//   <epoch>/control/event       changes with each event that a rank tells others of, without a launcher (the same)
-//   <epoch>/control/died        published by a restart command: member=I how=TEXT of a member that has ended badly
-//   <epoch>/restart/members     "NEXT I I ...": the members that come back, after the first index above them
-//   <epoch>/restart/started/<index>  a restart command has this member in its share: the name of the share's lock
-//   <epoch>/restart/meet/<name>      where a part of a restart awaits connections of others (restore_apart.cc)
-//   <epoch>/restart/phase/<index>    phase=140: a restarted member is ready to go, and waits for cut/<index>
-//   <epoch>/restart/cut/<index>      published by a restart command: files are rolled back, the member may go
-//   <epoch>/restart/done/<index>     a restarted member has passed fault point 140: its threads run
-//   <epoch>/restart/fail/<index>     code= errno= text= : its restart failed, it exits
-// Liveness, on the file system and not in the exchange: each member holds an exclusive lock (of its open file) on
-//   <directory>/jobs/<job>/alive/<epoch>.<index>     and the command on  .../alive/<epoch>.ckpt<n>
-// so that a death is seen at once, across pid namespaces. A free lock means dead.
+// The job and its members:
+//
+// `<epoch>/member/<index>`     Claimed on joining. Fields: protocol pid starttime host comm exe version meets.
+//                              `meets=3`: comes to the barriers and keys below. Another number is another way.
+// `<epoch>/gone/<index>`       Published on a member's orderly exit.
+// `<epoch>/control/checkpoint` The latest request: `n= members=0,1,2 staging=PATH set=<32 hex> timeout_ms= kill=0|1`.
+//                              `last=0|1 keepers=0|1 save=forked|stopped`. `near=PLACE` if images stay near.
+//                              `mem_place=PATH disk_place=PATH` if the command has yet to choose the place.
+// `<epoch>/control/status`     `n`: agents answer with the next `<epoch>/status/<n>/<index>`, a JSON object.
+// `<epoch>/control/abort`      A rank asks for the end of a job that has no launcher (launcher/board.h).
+// `<epoch>/control/event`      Changes with each event that a rank tells others of. The job has no launcher (the same).
+// `<epoch>/control/died`       `member=I how=TEXT`. A restart command publishes the member that has ended badly.
+//
+// A checkpoint. Each key begins with `<epoch>/ckpt/<n>/`:
+//
+// `phase/<index>`              `phase=10`: the member has the request. Its later phases show at the barriers.
+// `save/<index>`               `forked=1`, before `fds`, if the request says `save=forked`.
+//                              The member comes to barriers 65.all and 65.
+// `near/<index>`               `host=<base/this_host.h> domain=`, before `fds`, if images stay near.
+//                              `bytes= mem= disk=` if the command has yet to choose the place.
+// `keeper/<host>`              Claimed by the member that starts the host's keeper.
+// `files/<index>`              Lines `<build-id hex or -> <path>` of the member's mapped files.
+// `fds/<index>`                The member's descriptor table (imager/descriptors.h).
+// `memory/<index>`             The part that a member saves of the memory it shares (imager/shared_memory.h).
+// `go`                         Published by the command after matching the tables.
+// `saved/<index>`              `image=FILE generation= backend= bytes=N xxh3=<32 hex>`.
+//                              `settle_ns= save_ns= stopped_ns=`.
+//                              `phases="join=NS hooks=NS ..." objects="contexts=N queue_pairs=N ..."`.
+//                              `save=forked|stopped why_stopped=TEXT`, if the request says `save=forked`.
+// `fail/<index>`               `code=<Code> errno= text=`.
+// `fail/command`               As above, of the command. `again=1` if it tries once more.
+// `abort`                      Published by the first that gives up: its reason.
+// `outcome`                    `committed=PATH kill=0|1`, or `aborted=TEXT`.
+// `done/<index>`               The member has resumed.
+// `b/<phase>`                  The barrier of that phase, to which the member comes (Exchange::barrier).
+// `again/<try>`                `MEMBER REASON` of the first member that does not settle in that try.
+// `s/<try>/...`                Keys of Participant::settle in its try (SettleContext::prefix).
+// `launcher/ranks/<namespace>/<rank>`
+//                              A launcher's rank takes part (launcher/launcher.h).
+//
+// A restart. Each key begins with `<epoch>/restart/`:
+//
+// `members`                    `NEXT I I ...`: the members that come back, after the first index above them.
+// `started/<index>`            The name of the lock of a share: a restart command has the member in that share.
+// `meet/<name>`                The place where a part of a restart awaits connections of others (restore_apart.cc).
+// `phase/<index>`              `phase=140`: a restarted member is ready to go, and waits for `cut/<index>`.
+// `cut/<index>`                Published by a restart command: files are rolled back, the member may go.
+// `done/<index>`               A restarted member has passed fault point 140: its threads run.
+// `fail/<index>`               `code= errno= text=`. The member's restart has failed, and it exits.
+//
+// Liveness is on the file system, not in the exchange. Each member holds an exclusive lock of its open file
+// `<directory>/jobs/<job>/alive/<epoch>.<index>`. The command holds one on `<epoch>.ckpt<n>` beside it. So a death is
+// seen at once, across pid namespaces. A free lock means dead.
 #pragma once
 
 #include <cstdint>
