@@ -11,7 +11,7 @@
 //                              `mem_place=PATH disk_place=PATH` if the command has yet to choose the place.
 // `<epoch>/control/status`     `n`: agents answer with the next `<epoch>/status/<n>/<index>`, a JSON object.
 // `<epoch>/control/abort`      A rank asks for the end of a job that has no launcher (launcher/board.h).
-// `<epoch>/control/event`      Changes with each event that a rank tells others of. The job has no launcher (the same).
+// `<epoch>/control/event`      Changes with each event of a rank, in a job that has no launcher (the same).
 // `<epoch>/control/died`       `member=I how=TEXT`. A restart command publishes the member that has ended badly.
 //
 // A checkpoint. Each key begins with `<epoch>/ckpt/<n>/`:
