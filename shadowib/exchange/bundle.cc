@@ -31,13 +31,17 @@ bool read_record(std::string_view text, BundleRecord* record, std::string_view* 
   return XXH3_64bits(both->data(), bytes) == record->hash;
 }
 
-// A file that has had the key takes no other value of it: a watch could not tell that from a removed one.
-bool takes(int file, std::size_t size, std::string_view key) {
-  if (size == 0) return true;
-  std::string content(size, '\0');
-  std::string_view before;
-  return ::syscall(SYS_pread64, file, content.data(), size, static_cast<loff_t>(0)) == static_cast<long>(size) &&
-         is_bundle(content) && !find_in_bundle(content, key, &before);
+// True if the record of `bytes` that was just added to `file` by this descriptor is its key's first. Others are not
+// linked: of several that come at once readers find the one that was linked, and a watch could not tell a value that
+// comes again from a removed one.
+bool added_first(int file, std::string_view key, std::size_t bytes) {
+  const long end = ::syscall(SYS_lseek, file, static_cast<off_t>(0), SEEK_CUR);
+  if (end < static_cast<long>(bytes)) return false;
+  std::string before(static_cast<std::size_t>(end) - bytes, '\0');
+  std::string_view value;
+  return before.empty() || (::syscall(SYS_pread64, file, before.data(), before.size(), static_cast<loff_t>(0)) ==
+                                static_cast<long>(before.size()) &&
+                            is_bundle(before) && !find_in_bundle(before, key, &value));
 }
 
 void drop_name(int file, int root, const std::string& name) {
@@ -75,7 +79,6 @@ std::string bundle_with(std::string_view key, std::string_view value) {
 }
 
 bool find_in_bundle(std::string_view file, std::string_view key, std::string_view* value) {
-  bool found = false;
   for (std::size_t at = 0; at < file.size();) {
     BundleRecord record{};
     std::string_view both;
@@ -86,9 +89,9 @@ bool find_in_bundle(std::string_view file, std::string_view key, std::string_vie
     at += sizeof(record) + both.size();
     if (both.substr(0, record.key_bytes) != key) continue;
     *value = both.substr(record.key_bytes);
-    found = true;
+    return true;
   }
-  return found;
+  return false;
 }
 
 OwnedFd add_to_bundle(int root, const std::string& name, std::string_view key, std::string_view value) {
@@ -100,16 +103,18 @@ OwnedFd add_to_bundle(int root, const std::string& name, std::string_view key, s
     if (::syscall(SYS_fchmod, fd.get(), 0600) != 0) return OwnedFd();
     stamp(fd.get());
   }
-  if (size >= kBundleBytes || !takes(fd.get(), size, key)) {
-    drop_name(fd.get(), root, name);
-    errno = EAGAIN;
-    return OwnedFd();
-  }
-  // By one call, which no other process comes between.
   const std::string text = bundle_with(key, value);
-  const long wrote = ::syscall(SYS_write, fd.get(), text.data(), text.size());
-  if (wrote == static_cast<long>(text.size())) return fd;
-  if (wrote >= 0) errno = ENOSPC;
+  if (size < kBundleBytes) {
+    // By one call, which no other process comes between.
+    const long wrote = ::syscall(SYS_write, fd.get(), text.data(), text.size());
+    if (wrote != static_cast<long>(text.size())) {
+      if (wrote >= 0) errno = ENOSPC;
+      return OwnedFd();
+    }
+    if (added_first(fd.get(), key, text.size())) return fd;
+  }
+  drop_name(fd.get(), root, name);
+  errno = EAGAIN;
   return OwnedFd();
 }
 

@@ -7,9 +7,9 @@
 // large removes its name there, and begins another. A bundle lives as long as one of its keys.
 //
 // A record is a mark of 16 bytes, the lengths of key and value in 32 bits each, XXH3 of both in 64 bits, key and
-// value. Numbers are little-endian. The last whole record of a key counts. A process may be killed, or the file
-// system full, within a record. Readers find the next one by its mark. A file that does not begin with the mark is
-// one value.
+// value. Numbers are little-endian. The first whole record of a key counts; who adds another does not link it. A
+// process may be killed, or the file system full, within a record. Readers find the next one by its mark. A file that
+// does not begin with the mark is one value.
 #pragma once
 
 #include <string>

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -327,6 +328,31 @@ TEST_F(DirectoryExchangeTest, ValuesOfManyProcessesAreWhole) {
     }
 }
 
+// All add it to one file at the same moment.
+TEST_F(DirectoryExchangeTest, ASmallValueIsThatOfTheOneThatClaimsIt) {
+  constexpr std::size_t kClaimers = 4;
+  constexpr int kKeys = 500;
+  std::barrier all(kClaimers);
+  std::vector<std::vector<bool>> won(kClaimers, std::vector<bool>(kKeys));
+  std::vector<std::thread> claimers;
+  for (std::size_t c = 0; c < kClaimers; ++c)
+    claimers.emplace_back([&, c] {
+      for (int k = 0; k < kKeys; ++k) {
+        all.arrive_and_wait();
+        won[c][static_cast<std::size_t>(k)] = exchange_->claim("c/" + std::to_string(k), std::to_string(c)).ok();
+      }
+    });
+  for (std::thread& claimer : claimers) claimer.join();
+  for (int k = 0; k < kKeys; ++k) {
+    std::string winners, value;
+    for (std::size_t c = 0; c < kClaimers; ++c)
+      if (won[c][static_cast<std::size_t>(k)]) winners += std::to_string(c);
+    bool found = false;
+    ASSERT_TRUE(exchange_->get("c/" + std::to_string(k), &value, &found).ok());
+    ASSERT_EQ(value, winners) << k;
+  }
+}
+
 // A watch that looks only afterwards sees it, too.
 TEST_F(DirectoryExchangeTest, AValueThatComesAgainIsAChange) {
   std::uint64_t token = 0;
@@ -363,6 +389,8 @@ TEST_F(DirectoryExchangeTest, ARecordThatIsNotWholeHidesNoOther) {
     EXPECT_EQ(value, "3");
   }
   EXPECT_FALSE(find_in_bundle("", "a", &value));
+  ASSERT_TRUE(find_in_bundle(second + bundle_with("b", "of who came second"), "b", &value));
+  EXPECT_EQ(value, "2");
 }
 
 TEST_F(DirectoryExchangeTest, ADamagedValueIsAnErrorAndNoValue) {
