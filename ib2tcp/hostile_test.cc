@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <functional>
 #include <random>
+#include <utility>
 
 #include "ib2tcp/rendezvous.h"
 #include "ib2tcp/testing/endpoint.h"
@@ -196,58 +197,67 @@ class Listener {
   int fd_;
 };
 
+// Somebody has accepted the connection of a queue pair with a request, and has been greeted.
+class Greeted {
+ public:
+  Greeted(FakeExchange& exchange, Device& me, const Device& peer, std::uint16_t its_lid)
+      : x(me), listener_(exchange, peer, its_lid), device_(peer) {
+    device_.port.lid = its_lid;
+  }
+  ~Greeted() { close(); }
+  void begin() {
+    ASSERT_EQ(x.to_init(x.qp), 0);
+    ASSERT_EQ(x.to_rtr(x.qp, device_, 1), 0);
+    ASSERT_EQ(x.to_rts(x.qp), 0);
+    ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+    peer_ = listener_.accept();
+    ASSERT_EQ(read_up_to(peer_, sizeof(Greeting)).size(), sizeof(Greeting));
+  }
+  void answer() {
+    Challenge challenge{};
+    challenge.magic = kHandshakeMagic;
+    challenge.version = kHandshakeVersion;
+    ASSERT_EQ(::send(peer_, &challenge, sizeof(challenge), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(challenge)));
+    ASSERT_EQ(read_up_to(peer_, sizeof(Proof)).size(), sizeof(Proof));
+  }
+  // Three times as long as its retries last.
+  void expect_to_be_waited_for() {
+    const std::int64_t end = monotonic_ns() + 1'600'000'000;
+    while (monotonic_ns() < end) ASSERT_EQ(x.poll(), 0);
+  }
+  void close() {
+    if (peer_ >= 0) ::close(std::exchange(peer_, -1));
+  }
+
+  Endpoint x;
+
+ private:
+  Listener listener_;
+  Device device_;
+  int peer_ = -1;
+};
+
 TEST_F(Hostile, APeerThatAnswersIsWaitedForAndOneThatDoesNotIsGone) {
   for (const bool answers : {true, false}) {
     SCOPED_TRACE(answers ? "answers" : "is silent");
-    Listener listener(*exchange_, *b_, answers ? 0x6601 : 0x6602);
-    Device slow(*second_);
-    slow.port.lid = listener.lid;
-    Endpoint x(*a_);
-    ASSERT_EQ(x.to_init(x.qp), 0);
-    ASSERT_EQ(x.to_rtr(x.qp, slow, 1), 0);
-    ASSERT_EQ(x.to_rts(x.qp), 0);
-    ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
-    const int peer = listener.accept();
-    ASSERT_EQ(read_up_to(peer, sizeof(Greeting)).size(), sizeof(Greeting));
+    Greeted greeted(*exchange_, *a_, *b_, answers ? 0x6601 : 0x6602);
+    ASSERT_NO_FATAL_FAILURE(greeted.begin());
     if (answers) {
-      Challenge challenge{};
-      challenge.magic = kHandshakeMagic;
-      challenge.version = kHandshakeVersion;
-      ASSERT_EQ(::send(peer, &challenge, sizeof(challenge), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(challenge)));
-      ASSERT_EQ(read_up_to(peer, sizeof(Proof)).size(), sizeof(Proof));
-      // Three times as long as its retries last.
-      const std::int64_t end = monotonic_ns() + 1'600'000'000;
-      while (monotonic_ns() < end) ASSERT_EQ(x.poll(), 0);
+      ASSERT_NO_FATAL_FAILURE(greeted.answer());
+      ASSERT_NO_FATAL_FAILURE(greeted.expect_to_be_waited_for());
+      greeted.close();  // gone: nobody answers the next attempt
     }
-    // Silent, or gone: nobody answers the next attempt.
-    if (answers) ::close(peer);
-    EXPECT_WC(x.wait(20000), 1, IBV_WC_RETRY_EXC_ERR);
-    if (!answers) ::close(peer);
+    EXPECT_WC(greeted.x.wait(20000), 1, IBV_WC_RETRY_EXC_ERR);
   }
 }
 
 // A process that waits for its turn, or is stopped: its kernel listens for it. An adapter would answer by itself.
 TEST_F(Hostile, APeerThatIsLateToAnswerIsWaitedFor) {
-  Listener listener(*exchange_, *b_, 0x6603);
-  Device slow(*second_);
-  slow.port.lid = listener.lid;
-  Endpoint x(*a_);
-  ASSERT_EQ(x.to_init(x.qp), 0);
-  ASSERT_EQ(x.to_rtr(x.qp, slow, 1), 0);
-  ASSERT_EQ(x.to_rts(x.qp), 0);
-  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
-  const int peer = listener.accept();
-  ASSERT_EQ(read_up_to(peer, sizeof(Greeting)).size(), sizeof(Greeting));
-  // Three times as long as its retries last.
-  const std::int64_t end = monotonic_ns() + 1'600'000'000;
-  while (monotonic_ns() < end) ASSERT_EQ(x.poll(), 0);
-  Challenge challenge{};
-  challenge.magic = kHandshakeMagic;
-  challenge.version = kHandshakeVersion;
-  ASSERT_EQ(::send(peer, &challenge, sizeof(challenge), MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(challenge)));
-  EXPECT_EQ(read_up_to(peer, sizeof(Proof)).size(), sizeof(Proof));
-  EXPECT_EQ(x.poll(), 0);
-  ::close(peer);
+  Greeted greeted(*exchange_, *a_, *b_, 0x6603);
+  ASSERT_NO_FATAL_FAILURE(greeted.begin());
+  ASSERT_NO_FATAL_FAILURE(greeted.expect_to_be_waited_for());
+  ASSERT_NO_FATAL_FAILURE(greeted.answer());
+  EXPECT_EQ(greeted.x.poll(), 0);
 }
 
 TEST_F(Hostile, HalfOpenConnectionsAreBoundedAndDoNotKeepMembersOut) {
