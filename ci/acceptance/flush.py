@@ -317,6 +317,11 @@ def told(case: Case):
     check(job.command("list").stdout.count("only far") == 2, "list does not show sets that are only far")
     check("is not here, and intact in" in job.command("verify", "job.0002").stdout, "a set that is only far")
     check(len(job.command("gc", "--keep", "1", "--keep-far", "1", "--dry-run").stdout.splitlines()) == 1, "a dry run")
+    # A newer set that cannot be fetched replaces none.
+    newest = store.top / job.name / ids[4] / "manifest.json"
+    newest.rename(newest.with_suffix(".away"))
+    check("nothing to remove" in job.command("gc", "--keep", "1", "--keep-far", "1").stderr, "the last far set that is whole has gone")
+    newest.with_suffix(".away").rename(newest)
     # Cut short after the manifest has gone.
     store.plan(("rm", "member-0.img", "fail", 1))
     check(job.command("gc", "--keep", "1", "--keep-far", "1", check_code=False).returncode == IO, "the store has failed")

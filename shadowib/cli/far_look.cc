@@ -35,18 +35,32 @@ Status remove_far_set(FarPlace& place, const std::string& job, const FarSet& set
   return place.remove(prefix + kRemovingFile);
 }
 
+// All but the newest `keep` that a restart could fetch. A set whose flush was cut short replaces none.
+Status find_old(FarPlace& place, const std::string& job, std::vector<FarSet> sets, unsigned keep,
+                std::vector<FarSet>* old) {
+  std::stable_sort(sets.begin(), sets.end(), [](const FarSet& a, const FarSet& b) { return a.number < b.number; });
+  for (; keep > 0 && !sets.empty(); sets.pop_back()) {
+    SetManifest manifest;
+    const Status status = far_manifest(place, job, sets.back().set_id, &manifest);
+    if (status.ok())
+      --keep;
+    else if (status.code() != Code::kNotFound && status.code() != Code::kCorrupt)
+      return status;
+  }
+  *old = std::move(sets);
+  return {};
+}
+
 Status remove_from(const FarSettings& settings, const std::string& directory, const std::string& job, unsigned keep,
                    bool dry_run, const std::function<void(const std::string& what)>& tell) {
   FlushTurn turn;
-  std::vector<FarSet> sets;
+  std::vector<FarSet> sets, old;
   const std::string far = settings.spec.text();
   const std::unique_ptr<FarPlace> place = settings.open();
   SHADOWIB_TRY(turn.take(directory, job, false));
   SHADOWIB_TRY(place->check());
   SHADOWIB_TRY(read_far_list(*place, directory, job, far, &sets));
-  std::vector<FarSet> old = sets;
-  std::stable_sort(old.begin(), old.end(), [](const FarSet& a, const FarSet& b) { return a.number < b.number; });
-  old.resize(old.size() - std::min<std::size_t>(old.size(), keep));
+  SHADOWIB_TRY(find_old(*place, job, sets, keep, &old));
   for (const FarSet& set : old) {
     tell(far + "/" + job + "/" + set.set_id + " (" + set_name(job, set.number) + ")");
     if (dry_run) continue;

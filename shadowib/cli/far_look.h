@@ -12,7 +12,8 @@ namespace shadowib::cli {
 // such set. kCorrupt names the object.
 Status check_far_set(const std::string& directory, const std::string& job, const FarSet& set, bool deep);
 
-// Removes all but the job's `keep` newest sets from each far place, after *tell has been told of each. `dry_run`:
+// Removes all but the job's `keep` newest sets from each far place, after *tell has been told of each. Sets that lack
+// their manifests there do not count. `dry_run`:
 // tells only. A set goes by its manifest, and what a killed removal leaves is removed by the next one. A place that
 // is being flushed to is left alone.
 Status remove_far_sets(const std::string& directory, const std::string& job, unsigned keep, bool dry_run,
