@@ -352,7 +352,8 @@ Status SetLease::take(const std::string& set_path) {
   for (;;) {
     fd_ = hold_alive_lock(path_);
     if (fd_ < 0 && errno == EAGAIN)
-      return Status::of(Code::kBusy, EAGAIN, "set %.250s is being flushed or removed", set_path.c_str());
+      return Status::of(Code::kBusy, EAGAIN, "set %.250s is being flushed or removed; try again at the end of that",
+                        set_path.c_str());
     if (fd_ < 0) return lock_error(path_);
     if (same_file(fd_, path_)) return {};
     release_alive_lock(fd_);  // its holder has just removed it
@@ -368,7 +369,8 @@ Status FlushTurn::take(const std::string& directory, const std::string& job, boo
   while ((fd_ = hold_alive_lock(path)) < 0) {
     if (errno != EAGAIN) return lock_error(path);
     if (!wait)
-      return Status::of(Code::kBusy, EAGAIN, "another flush of job %.64s is under way; --wait waits for its end",
+      return Status::of(Code::kBusy, EAGAIN,
+                        "a flush or gc of job %.64s in a far place is under way; wait for its end (flush --wait)",
                         job.c_str());
     ::usleep(kLookUs);
   }
