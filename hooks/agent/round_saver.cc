@@ -8,12 +8,11 @@
 
 #include "hooks/job/phase.h"
 #include "hooks/raw/tasks.h"
-#include "shadowib/base/guard.h"
 
 namespace shadowib {
 namespace {
 
-constexpr int kLookMs = 100;  // at whether the process ends, where nothing wakes the agent
+constexpr int kSaverLookMs = 100;  // at whether the process ends, where nothing wakes the agent
 
 }  // namespace
 
@@ -28,13 +27,14 @@ Status RoundSaver::prepare(Saver** saver) {
 
 // A member that went on earlier could send a message into an image that is still to be taken, and its own image would
 // not have sent it.
-Status RoundSaver::meet() { return guarded(Guard::kSnapTogether) ? messages_.barrier(Phase::kSnapshot) : Status(); }
+Status RoundSaver::meet() { return messages_.barrier(Phase::kSnapshot); }
 
 Status RoundSaver::await(SaveResult* result) {
   if (!saver_.runs()) return {};
   for (bool others_cancel = false;;) {
     pollfd ends[] = {{saver_.descriptor(), POLLIN, 0}, {others_cancel ? -1 : g_agent.cancel.load(), POLLIN, 0}};
-    ::syscall(SYS_poll, ends, 2, std::min(messages_.slice_ms(), others_cancel ? kLookMs : RoundMessages::kSeldomMs));
+    ::syscall(SYS_poll, ends, 2,
+              std::min(messages_.slice_ms(), others_cancel ? kSaverLookMs : RoundMessages::kSeldomMs));
     others_cancel = others_cancel || (ends[1].revents & POLLIN) != 0;  // a signal asks for the next checkpoint
     if ((ends[0].revents & POLLIN) != 0) return saver_.result(result);
     if (g_agent.quit.load())

@@ -48,7 +48,6 @@ enum class Guard : std::uint8_t {
   kForeignInChild,     // h19: a child has none of its parent's objects
   kBuryDoomed,         // h20.gone: requests to a peer that is gone end as an adapter would have them end
   kBeginAnew,          // h20.pause: retries that run out while threads are stopped are nobody's error
-  kSnapTogether,       // saver: nobody goes on before all members' memory is copied
 };
 
 #if defined(SHADOWIB_GUARDS)

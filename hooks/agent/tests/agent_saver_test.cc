@@ -78,6 +78,23 @@ TEST_F(AgentSaverTest, MembersRunWhileTheirImagesAreWritten) {
   EXPECT_FALSE(savers_run());
 }
 
+// A saver shares the memory of its program for a moment, and members look who shares theirs.
+TEST_F(AgentSaverTest, NoSaverIsMadeBeforeAllMembersHaveLooked) {
+  start(1, {{"SHADOWIB_FAULT", "68:slow"}});
+  start(1, {{"SHADOWIB_FAULT", "65:slow"}});
+  other_ = std::thread([this] { taken_ = checkpoint(); });
+  std::int64_t since_ns = monotonic_ns();
+  for (std::uint64_t last = 0; !savers_run(); usleep(1000)) {
+    const std::uint64_t now = counter(0);
+    if (now != last) since_ns = monotonic_ns();
+    last = now;
+  }
+  const std::int64_t stood_ns = monotonic_ns() - since_ns;
+  const Status status = end();
+  ASSERT_TRUE(status.ok()) << status.text();
+  EXPECT_GE(stood_ns, kSlowNs * 9 / 10) << "the first saver was there before member 1 had come to phase 65";
+}
+
 TEST_F(AgentSaverTest, NobodyGoesOnBeforeAllMembersAreCopied) {
   start(1);
   start(1, {{"SHADOWIB_FAULT", "66:slow"}});
