@@ -12,7 +12,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
-#include "shadowib/cli/far_sets.h"
+#include "shadowib/cli/far_flush.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/metrics.h"

@@ -7,6 +7,7 @@
 
 #include "hooks/imager/set/manifest.h"
 #include "hooks/job/job_directory.h"
+#include "shadowib/cli/far_turns.h"
 
 namespace shadowib::cli {
 namespace {

@@ -3,7 +3,8 @@
 
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/job/job_directory.h"
-#include "shadowib/cli/far_sets.h"
+#include "shadowib/cli/far_flush.h"
+#include "shadowib/cli/far_turns.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/sets.h"

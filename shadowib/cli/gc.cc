@@ -8,6 +8,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/far_look.h"
+#include "shadowib/cli/far_turns.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/near_sets.h"
@@ -86,7 +87,7 @@ class Collector {
     std::vector<std::string> stale;
     SHADOWIB_TRY(open_directory_store(directory_)->list(&stored));
     for (const StoredSet& set : stored)
-      if (!set.committed && !checkpoint_running(directory_, set.job) && !fetch_running(directory_, set.job))
+      if (!set.committed && !checkpoint_running(directory_, set.job) && !FetchTurn::taken(directory_, set.job))
         stale.push_back(set.path);
     for (const std::string& path : stale)
       SHADOWIB_TRY(remove("staging", path, [](const std::string& p) { return open_store_of(p)->discard(p); }));

@@ -18,7 +18,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"
-#include "shadowib/cli/far_sets.h"
+#include "shadowib/cli/far_fetch.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/keepers.h"

@@ -12,7 +12,7 @@
 #include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
 #include "shadowib/base/lock.h"
-#include "shadowib/cli/far_sets.h"
+#include "shadowib/cli/far_turns.h"
 #include "shadowib/cli/output.h"
 
 namespace shadowib::cli {

@@ -4,6 +4,7 @@
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/far_sets.h"
+#include "shadowib/cli/far_turns.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/store_options.h"
