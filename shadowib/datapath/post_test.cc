@@ -71,6 +71,7 @@ class PostTest : public testing::TestWithParam<bool> {  // translated, as after 
 TEST_P(PostTest, ARefusedSendLeavesItsSlotFree) {
   g_room = 0;
   EXPECT_EQ(send(1), ENOMEM);
+  EXPECT_EQ(refused_at, 0);
   EXPECT_EQ(qp.send.head, 0u);
   EXPECT_EQ(qp.messages_sent, 0u);
   g_room = 1000;
@@ -159,6 +160,7 @@ TEST_P(PostTest, InlineDataThatDoesNotFitIsRefusedAndForgotten) {
 TEST_P(PostTest, ARefusedReceiveLeavesItsSlotFree) {
   g_room = 0;
   EXPECT_EQ(receive(1), ENOMEM);
+  EXPECT_EQ(refused_at, 0);
   EXPECT_EQ(receive(2), ENOMEM);
   EXPECT_EQ(refused_at, 0);
   g_room = 1;

@@ -459,6 +459,7 @@ TEST_P(ExchangeContract, TheAbortKeyEndsALaterBarrier) {
     else
       wait();
     EXPECT_EQ(status.code(), Code::kAborted) << when;
+    EXPECT_EQ(other->barrier(key(name + "/4"), "other", 2, 20000, abort).code(), Code::kAborted) << "still there";
     EXPECT_LT(monotonic_ns() - start, 10000000000) << when;
     ASSERT_TRUE(exchange_->remove(abort).ok());
   }
