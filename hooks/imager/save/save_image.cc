@@ -251,10 +251,11 @@ Status write_image(SaveJob* job) {
   SHADOWIB_TRY(writer.start(job->scratch, job->fd, job->request->file_name, job->request->deadline_ns));
   PageWriter* pages = make_page_writer(job->scratch, &writer);
   PageWriter* first = job->request->saver == nullptr ? pages : make_page_writer(job->scratch, &writer);
+  auto* const stack = static_cast<std::uint8_t*>(job->scratch->take(kBetweenStackBytes, kPage));
   job->path = static_cast<char*>(job->scratch->take(kPathBytes));
-  job->stack = static_cast<std::uint8_t*>(job->scratch->take(kBetweenStackBytes, kPage)) + kBetweenStackBytes;
-  if (pages == nullptr || first == nullptr || job->path == nullptr)
+  if (pages == nullptr || first == nullptr || stack == nullptr || job->path == nullptr)
     return Status(Code::kInternal, ENOMEM, "no scratch memory for the scan of pages");
+  job->stack = stack + kBetweenStackBytes;
   MappingTable table;
   const SharedList shared{job->request->shared, job->request->shared_count};
   SHADOWIB_TRY(job->request->inspected ? read_inspected_mappings(job->scratch, shared, &table)

@@ -137,6 +137,16 @@ TEST_F(Imager, SavesMemoryAsItWasWhenTheProgramWentOn) {
   EXPECT_EQ(restarted.status, kRight) << restarted.text;
 }
 
+TEST_F(Imager, WritesAllByItselfWhereNoSaverCanBeMade) {
+  const Outcome saved = save("saver_that_cannot_be", [] {
+    if (::geteuid() == 0) become_nobody();  // whom the limit of processes binds
+    with_saver();
+  });
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
 TEST_F(Imager, HidesTheSaver) {
   const Outcome saved = save("saver_is_a_stranger", with_saver_that_stops);
   EXPECT_EQ(saved.status, kSaved) << saved.text;

@@ -3,10 +3,12 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +23,7 @@
 
 #include "hooks/imager/saver.h"
 #include "hooks/imager/tests/subject.h"
+#include "shadowib/base/descriptors.h"
 
 using namespace shadowib::test;
 namespace fs = std::filesystem;
@@ -100,7 +103,14 @@ SCENARIO(saver_is_a_stranger) {
             other = ::open(path.c_str(), O_RDWR);
   ::unlink(path.c_str());
   CHECK_THAT(::flock(locked, LOCK_SH) == 0 && ::flock(mapped, LOCK_SH) == 0);
-  char* views[2] = {map(MAP_PRIVATE, mapped), map(MAP_SHARED, mapped)};
+  // The last one is of a backend, such as pages of a device.
+  char* views[3] = {map(MAP_PRIVATE, mapped), map(MAP_SHARED, mapped), map(MAP_SHARED, mapped)};
+  CHECK_THAT(shadowib::own_mapping(views[2], kBytes));
+  cpu_set_t one, all_before;
+  CHECK_THAT(::sched_getaffinity(0, sizeof(all_before), &all_before) == 0);
+  CPU_ZERO(&one);
+  CPU_SET(::sched_getcpu(), &one);
+  CHECK_THAT(::sched_setaffinity(0, sizeof(one), &one) == 0);
   meanwhile([&](int saver) {
     await_stopped(saver);
     // Ends of files and locks end with the program's last use.
@@ -109,6 +119,7 @@ SCENARIO(saver_is_a_stranger) {
     CHECK_THAT(::read(ends[0], &byte, 1) == 0);
     ::close(locked);
     ::close(mapped);
+    shadowib::disown_mapping(views[2]);
     for (char* view : views) CHECK_THAT(::munmap(view, kBytes) == 0);
     CHECK_THAT(::flock(other, LOCK_EX | LOCK_NB) == 0);
     // No child, no part of the group or session.
@@ -118,6 +129,12 @@ SCENARIO(saver_is_a_stranger) {
     const std::string process = "/proc/" + std::to_string(saver) + "/";
     CHECK_THAT(contents(process + "oom_score_adj") == "1000\n");
     CHECK_THAT(contents(process + "coredump_filter") == "00000000\n");
+    // No hold on a processor.
+    cpu_set_t processors;
+    CHECK_THAT(::getpriority(PRIO_PROCESS, static_cast<id_t>(saver)) >= 10);
+    CHECK_THAT(::sched_getscheduler(saver) == SCHED_BATCH);
+    CHECK_THAT(::sched_getaffinity(saver, sizeof(processors), &processors) == 0);
+    CHECK_THAT(CPU_COUNT(&processors) >= CPU_COUNT(&all_before));
     CHECK_THAT(fs::read_symlink(process + "cwd") == "/");
     CHECK_THAT(contents(process + "status").find("SigBlk:\tfffffffffffbfeff") != std::string::npos);
     for (const auto& entry : fs::directory_iterator(process + "fd"))
@@ -126,6 +143,26 @@ SCENARIO(saver_is_a_stranger) {
     let_go(saver);
   });
   save_and_end();
+}
+
+// No process can be made. All memory is written before the program goes on.
+SCENARIO(saver_that_cannot_be) {
+  with_table();
+  char* plain = map(MAP_PRIVATE);
+  char* not_forked = map(MAP_PRIVATE);
+  char* shared = map(MAP_SHARED);
+  CHECK_THAT(::madvise(not_forked, kBytes, MADV_DONTFORK) == 0);
+  for (char* memory : {plain, not_forked, shared}) std::memset(memory, 'a', kBytes);
+  rlimit processes{};
+  CHECK_THAT(::getrlimit(RLIMIT_NPROC, &processes) == 0);
+  const rlimit none{0, processes.rlim_max};
+  CHECK_THAT(::setrlimit(RLIMIT_NPROC, &none) == 0);
+  without_saver([&](const char* reason) {
+    CHECK_THAT(std::strstr(reason, "the kernel makes no saver: clone, errno 11") != nullptr);
+    ::_exit(10);
+  });
+  if (!save()) ::_exit(11);
+  for (char* memory : {plain, not_forked, shared}) CHECK_THAT(all(memory, 'a'));
 }
 
 SCENARIO(saver_killed) {

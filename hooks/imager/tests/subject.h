@@ -19,6 +19,8 @@ void with_table();
 void set_member(unsigned member);
 // Calls function(pid of the saver) when the program has gone on, before the end of the saver (IMAGER_TEST_SAVER).
 void meanwhile(std::function<void(int)> function);
+// Calls function(reason) if no saver could be made and the image is written without one.
+void without_saver(std::function<void(const char*)> function);
 // Saves; the original process ends.
 void save_and_end();
 
