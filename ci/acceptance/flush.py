@@ -141,7 +141,8 @@ def faults(case: Case):
     job.checkpoint()
     cases = [("put", name, how) for name in OBJECTS for how in ("fail", "cut", "stall")]
     cases += [("get", "member-0", how) for how in ("fail", "cut", "stall")]
-    cases += [("stat", "member-0", "fail"), ("stat", "member-0", "stall"), ("put", "sets.json", "fail"), ("get", "sets.json", "cut")]
+    cases += [("stat", "member-0", "fail"), ("stat", "member-0", "stall"), ("put", "sets.json", "fail"), ("get", "sets.json", "cut"),
+              ("stat", "sets.json", "fail")]
     if case.line.quick:
         stalls = [c for c in cases if c[2] == "stall"]
         cases = case.random().sample([c for c in cases if c not in stalls], 2) + case.random().sample(stalls, 1)

@@ -53,7 +53,7 @@ class Flush {
     std::vector<const FarPiece*> missing;
     for (const FarPiece& piece : pieces) {
       bool good = false;
-      SHADOWIB_TRY(try_again([&] { return is_there(piece.piece, &good); }));
+      SHADOWIB_TRY(try_again(options_, [&] { return is_there(piece.piece, &good); }));
       if (good)
         ++report_->present;
       else
@@ -64,7 +64,7 @@ class Flush {
     // An object of a set that is listed is never replaced: the set goes first.
     if (missing.back() != &last) {
       --report_->present;
-      SHADOWIB_TRY(try_again([&] { return place_.remove(prefix_ + last.piece.file); }));
+      SHADOWIB_TRY(try_again(options_, [&] { return place_.remove(prefix_ + last.piece.file); }));
       missing.push_back(&last);
     }
     for (const FarPiece* piece : missing) SHADOWIB_TRY(send(*piece));
@@ -92,7 +92,7 @@ class Flush {
 
   Status send(const FarPiece& piece) {
     Status broken;  // of the source: no other try mends it
-    const Status status = try_again([&]() -> Status {
+    const Status status = try_again(options_, [&]() -> Status {
       if (!broken.ok()) return Status::of(Code::kAborted, 0, "%s", broken.text());
       PieceSource source;
       HexHash hash;
@@ -123,17 +123,6 @@ class Flush {
     return {};
   }
 
-  template <typename Work>
-  Status try_again(Work work) {
-    int pause_ms = options_.pause_ms;
-    for (int left = options_.tries - 1;; --left, pause_ms *= 2) {
-      const Status status = work();
-      if (status.ok() || left <= 0 || !may_pass(status)) return status;
-      if (options_.again) options_.again(status);
-      sleep_ns(static_cast<std::int64_t>(pause_ms) * 1000000);
-    }
-  }
-
   FarPlace& place_;
   const std::string prefix_;
   const FlushOptions& options_;
@@ -142,6 +131,16 @@ class Flush {
 };
 
 }  // namespace
+
+Status try_again(const FlushOptions& options, const std::function<Status()>& work) {
+  int pause_ms = options.pause_ms;
+  for (int left = options.tries - 1;; --left, pause_ms *= 2) {
+    const Status status = work();
+    if (status.ok() || left <= 0 || !may_pass(status)) return status;
+    if (options.again) options.again(status);
+    sleep_ns(static_cast<std::int64_t>(pause_ms) * 1000000);
+  }
+}
 
 FarPiece far_text(const std::string& file, const std::string& text) {
   return {{file, text.size(), hex_hash(text)}, [text](PieceSource* source) {

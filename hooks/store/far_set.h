@@ -28,6 +28,9 @@ struct FlushOptions {
   std::function<void(const Status&)> again;        // a failure that is tried again; may be empty
 };
 
+// Does `work` again while it fails in a way that may pass, and tries are left.
+Status try_again(const FlushOptions& options, const std::function<Status()>& work);
+
 struct FlushReport {
   std::size_t sent = 0, present = 0;  // objects
   std::uint64_t bytes = 0;            // sent

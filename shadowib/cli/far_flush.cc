@@ -133,7 +133,8 @@ Status flush_leased(const std::string& directory, const SetManifest& manifest, c
   std::vector<FarSet> sets;
   FlushReport list;
   FarSet line = line_of(manifest);
-  SHADOWIB_TRY(read_far_list(*place, directory, manifest.job, settings.spec.text(), &sets));
+  SHADOWIB_TRY(try_again(
+      options, [&] { return read_far_list(*place, directory, manifest.job, settings.spec.text(), &sets); }));
   if (std::find(sets.begin(), sets.end(), line) == sets.end()) {
     add_far_set(line, &sets);
     SHADOWIB_TRY(
