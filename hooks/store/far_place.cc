@@ -49,14 +49,16 @@ Status parse_far(std::string_view text, FarSpec* spec) {
   if (whole.starts_with("dir:")) {
     if (whole.size() == 4) return wrong("names no directory");
     spec->directory = absolute(whole.substr(4));
-    return {};
+    return spec->directory.starts_with('/') ? Status() : wrong("is below a working directory that is gone");
   }
   if (!whole.starts_with("exec:")) return wrong("is of no known kind");
   std::istringstream words(whole.substr(5));
   for (std::string word; words >> word;) spec->command.push_back(word);
   if (spec->command.empty()) return wrong("names no command");
-  if (std::string& program = spec->command[0]; program.find('/') != std::string::npos) program = absolute(program);
-  return {};
+  std::string& program = spec->command[0];
+  if (program.find('/') == std::string::npos) return {};
+  program = absolute(program);
+  return program.starts_with('/') ? Status() : wrong("is below a working directory that is gone");
 }
 
 std::unique_ptr<FarPlace> open_far(const FarSpec& spec, int stall_ms) {

@@ -283,6 +283,27 @@ TEST_F(FarFiles, ADirectoryThatIsNotMountedIsNotMade) {
   EXPECT_FALSE(fs::exists(top_ + "/archive"));
 }
 
+TEST_F(FarFiles, ADirectoryThatMayNotBeWrittenToIsRefusedWithARemedy) {
+  const Status status = FarDirectory("/sys").put("job/x", 1, bytes_of('x'));
+  EXPECT_EQ(status.code(), Code::kIo);
+  expect_words(status, {"/sys/job", "--far"});
+  EXPECT_FALSE(may_pass(status));
+}
+
+TEST_F(FarFiles, ARelativePlaceNeedsAWorkingDirectory) {
+  const fs::path before = fs::current_path();
+  FarSpec spec;
+  fs::create_directory(top_ + "/gone");
+  fs::current_path(top_ + "/gone");
+  fs::remove(top_ + "/gone");
+  for (const char* text : {"dir:archive", "exec:./s3"}) {
+    const Status status = parse_far(text, &spec);
+    EXPECT_EQ(status.code(), Code::kUsage) << text;
+    expect_words(status, {"working directory"});
+  }
+  fs::current_path(before);
+}
+
 TEST_F(FarFiles, ACommandKeepsObjects) {
   FarCommand place(command("n=$(echo \"$2\" | tr / _)\n"
                            "case $1 in\n"
