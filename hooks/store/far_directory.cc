@@ -11,6 +11,7 @@
 
 #include "hooks/job/job_directory.h"
 #include "hooks/store/files.h"
+#include "shadowib/exchange/raw_files.h"
 
 namespace shadowib {
 namespace {
@@ -18,16 +19,11 @@ namespace {
 constexpr std::size_t kStep = 1 << 20;
 
 Status io(int error, const char* what, const std::string& path) {
-  return Status::of(Code::kIo, error, "far: cannot %s %.250s: %.60s", what, path.c_str(), std::strerror(error));
-}
-
-Status write_all(int fd, const char* data, std::size_t bytes, const std::string& path) {
-  for (std::size_t at = 0; at < bytes;) {
-    const ssize_t n = ::write(fd, data + at, bytes - at);
-    if (n < 0 && errno != EINTR) return io(errno, "write", path);
-    if (n > 0) at += static_cast<std::size_t>(n);
-  }
-  return {};
+  const char* remedy = "";
+  if (error == ENOSPC || error == EDQUOT) remedy = "; free space there, or name another place with --far";
+  if (error == EACCES || error == EPERM || error == EROFS) remedy = "; name a place you may write to with --far";
+  return Status::of(Code::kIo, error, "far: cannot %s %.200s: %.60s%s", what, path.c_str(), std::strerror(error),
+                    remedy);
 }
 
 Status fill(int fd, std::uint64_t bytes, const PieceSource& source, const std::string& path) {
@@ -35,7 +31,7 @@ Status fill(int fd, std::uint64_t bytes, const PieceSource& source, const std::s
   for (std::uint64_t left = bytes; left > 0;) {
     const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
     SHADOWIB_TRY(source(buffer.data(), part));
-    SHADOWIB_TRY(write_all(fd, buffer.data(), part, path));
+    if (const int error = write_whole(fd, {buffer.data(), part}); error != 0) return io(error, "write", path);
     left -= part;
   }
   return ::fsync(fd) == 0 ? Status() : io(errno, "sync", path);

@@ -11,6 +11,7 @@
 #include "hooks/job/job_directory.h"
 #include "hooks/job/near_directory.h"
 #include "hooks/store/hex_hash.h"
+#include "shadowib/exchange/raw_files.h"
 
 namespace shadowib {
 namespace {
@@ -30,15 +31,6 @@ Status another_hash(const std::string& path) {
                     path.c_str());
 }
 
-Status write_all(int fd, const char* data, std::size_t bytes, const std::string& path) {
-  for (std::size_t at = 0; at < bytes;) {
-    const ssize_t n = ::write(fd, data + at, bytes - at);
-    if (n < 0 && errno != EINTR) return io(errno, "write", path);
-    if (n > 0) at += static_cast<std::size_t>(n);
-  }
-  return {};
-}
-
 // *piece gets its hash if it has none.
 Status fill(int fd, const PieceSource& source, const std::string& path, Piece* piece) {
   HexHash hash;
@@ -47,7 +39,7 @@ Status fill(int fd, const PieceSource& source, const std::string& path, Piece* p
     const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
     SHADOWIB_TRY(source(buffer.data(), part));
     hash.add({buffer.data(), part});
-    SHADOWIB_TRY(write_all(fd, buffer.data(), part, path));
+    if (const int error = write_whole(fd, {buffer.data(), part}); error != 0) return io(error, "write", path);
     left -= part;
   }
   if (piece->xxh3 == kNoHash) piece->xxh3 = hash.hex();

@@ -17,6 +17,7 @@
 #include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/far_turns.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/exchange/raw_files.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -39,20 +40,14 @@ Status settings_for(const FarOptions& options, const std::string& directory, con
   return {};
 }
 
-Status write_all(int fd, std::string_view part, const std::string& path) {
-  while (!part.empty()) {
-    const ssize_t n = ::write(fd, part.data(), part.size());
-    if (n < 0 && errno != EINTR) return file_error(errno, "write", path);
-    if (n > 0) part.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return {};
-}
-
 // Into a new file, checked and synced.
 Status fetch_file(FarPlace& place, const std::string& name, const Piece& piece, const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return file_error(errno, "create", path);
-  Status status = get_piece(place, name, piece, [&](std::string_view part) { return write_all(fd, part, path); });
+  Status status = get_piece(place, name, piece, [&](std::string_view part) {
+    const int error = write_whole(fd, part);
+    return error == 0 ? Status() : file_error(error, "write", path);
+  });
   if (status.ok() && ::fsync(fd) != 0) status = file_error(errno, "sync", path);
   ::close(fd);
   if (!status.ok()) ::unlink(path.c_str());
