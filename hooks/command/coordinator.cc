@@ -13,6 +13,7 @@
 
 #include "hooks/command/coordinator_manifest.h"
 #include "hooks/command/copies.h"
+#include "hooks/command/room.h"
 #include "hooks/command/silent_member.h"
 #include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/descriptors.h"
@@ -21,7 +22,6 @@
 #include "hooks/job/members.h"
 #include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
-#include "hooks/raw/room.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/store/near_place.h"
 #include "hooks/store/store.h"
@@ -61,9 +61,6 @@ std::string now_utc() {
   ::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &broken);
   return text;
 }
-
-// What images may take of what is free: a file system that is full serves nobody.
-std::uint64_t usable(std::uint64_t free) { return free / 20 * 19; }
 
 std::uint64_t most_bytes(const SetManifest& manifest, const NearHosts& hosts) {
   std::map<std::string, std::uint64_t> bytes;
@@ -441,23 +438,8 @@ Status Drive::find_hosts() {
 // By what each member tells of its size and its host's room.
 Status Drive::choose(const std::map<std::uint32_t, Fields>& rooms) {
   const StoreChoice& choice = *options_.choice;
-  StoreQuestion question{.central_bytes = usable(free_space(view_.directory.c_str())),
-                         .rates = choice.rates,
-                         .survive = choice.survive,
-                         .newest = choice.newest};
-  std::map<std::string, HostRoom> hosts;
-  for (const auto& member : members_) {
-    const Fields& fields = rooms.at(member.index);
-    const std::string& id = hosts_.host_of.at(member.index);
-    HostRoom& room =
-        hosts.try_emplace(id, HostRoom{id, hosts_.domains.at(id), member.host, 0, ~0ull, ~0ull}).first->second;
-    room.image_bytes += field_number(fields, "bytes");
-    room.mem_bytes = std::min(room.mem_bytes, usable(field_number(fields, "mem")));
-    room.disk_bytes = std::min(room.disk_bytes, usable(field_number(fields, "disk")));
-  }
-  for (auto& [id, room] : hosts) question.hosts.push_back(std::move(room));
-  SHADOWIB_TRY(choose_store_for(question, &plan_));
-  considered_ = rank_stores(question, 1);
+  considered_ = rank_stores(describe_room(choice, view_.directory, members_, rooms, hosts_));
+  SHADOWIB_TRY(choose_store_of(considered_, &plan_));
   near_place_ = plan_.tier == Tier::kMem ? choice.mem_place : plan_.tier == Tier::kDisk ? choice.disk_place : "";
   return {};
 }

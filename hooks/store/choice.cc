@@ -20,52 +20,75 @@ std::string mib(double bytes) {
 
 using Bytes = std::map<std::string, std::uint64_t>;
 
-// What a scheme puts on each host for one set.
-Status bytes_of(const StoreQuestion& question, const StoreSpec& store, Bytes* bytes) {
+// A scheme on these hosts, in either tier.
+struct Plan {
+  Scheme scheme = Scheme::kSingle;
+  int parities = 0;
+  Bytes bytes;    // on each host for one set
+  Status status;  // the hosts cannot keep it apart
+};
+
+Status fill(const StoreQuestion& question, Plan* plan) {
   Domains domains;
   for (const HostRoom& room : question.hosts) {
     domains[room.host] = room.domain;
-    (*bytes)[room.host] = room.image_bytes;
+    plan->bytes[room.host] = room.image_bytes;
   }
-  const Bytes images = *bytes;
-  if (store.has_copies()) {
+  const Bytes images = plan->bytes;
+  if (plan->scheme == Scheme::kMirror) {
     std::map<std::string, std::string> partners;
     SHADOWIB_TRY(plan_mirror(domains, &partners));
-    for (const auto& [from, to] : partners) (*bytes)[to] += images.at(from);
+    for (const auto& [from, to] : partners) plan->bytes[to] += images.at(from);
   }
-  if (!store.has_parity()) return {};
+  if (plan->scheme != Scheme::kParity) return {};
   std::vector<std::vector<std::string>> groups;
-  SHADOWIB_TRY(plan_groups(domains, store.parities, &groups));
+  SHADOWIB_TRY(plan_groups(domains, plan->parities, &groups));
   for (const std::vector<std::string>& group : groups) {
     std::uint64_t largest = 0;
     for (const std::string& host : group) largest = std::max(largest, images.at(host));
-    const ParityShape shape{static_cast<int>(group.size()), store.parities};
+    const ParityShape shape{static_cast<int>(group.size()), plan->parities};
     for (const std::string& host : group)
-      (*bytes)[host] += static_cast<std::uint64_t>(store.parities) * segment_bytes(shape, largest);
+      plan->bytes[host] += static_cast<std::uint64_t>(plan->parities) * segment_bytes(shape, largest);
   }
   return {};
 }
 
-std::string shortage_of(const StoreQuestion& question, const StoreSpec& store, int all_sets) {
-  const double sets = all_sets > 1 && question.newest == store.tier ? all_sets - 1 : all_sets;
-  if (!store.is_near()) {
-    double all = 0;
-    for (const HostRoom& room : question.hosts) all += static_cast<double>(room.image_bytes);
-    const auto free = static_cast<double>(question.central_bytes);
-    return sets * all <= free ? "" : "needs " + mib(sets * all) + ", " + mib(free) + " are free";
-  }
-  Bytes bytes;
-  if (const Status status = bytes_of(question, store, &bytes); !status.ok()) return status.text();
+std::vector<Plan> plans_of(const StoreQuestion& question) {
+  std::vector<Plan> plans;
+  const int parities = std::max(question.survive, 1);
+  if (question.survive == 0) plans.push_back({.scheme = Scheme::kSingle});
+  if (question.survive <= 1) plans.push_back({.scheme = Scheme::kMirror});
+  if (question.survive < kMostGroupHosts) plans.push_back({.scheme = Scheme::kParity, .parities = parities});
+  for (Plan& plan : plans) plan.status = fill(question, &plan);
+  return plans;
+}
+
+// Besides the newest set, if that is there.
+double sets_to_come(const StoreQuestion& question, Tier tier, int sets) {
+  return sets > 1 && question.newest == tier ? sets - 1 : sets;
+}
+
+std::string central_shortage(const StoreQuestion& question, int all_sets) {
+  double all = 0;
+  for (const HostRoom& room : question.hosts) all += static_cast<double>(room.image_bytes);
+  const double needed = sets_to_come(question, Tier::kCentral, all_sets) * all;
+  const auto free = static_cast<double>(question.central_bytes);
+  return needed <= free ? "" : "needs " + mib(needed) + ", " + mib(free) + " are free";
+}
+
+std::string near_shortage(const StoreQuestion& question, Tier tier, const Plan& plan, int all_sets) {
+  const double sets = sets_to_come(question, tier, all_sets);
+  if (!plan.status.ok()) return plan.status.text();
   const HostRoom* worst = nullptr;
   double most_missing = 0;
   for (const HostRoom& room : question.hosts) {
-    const std::uint64_t free = store.tier == Tier::kMem ? room.mem_bytes : room.disk_bytes;
-    const double missing = sets * static_cast<double>(bytes.at(room.host)) - static_cast<double>(free);
+    const std::uint64_t free = tier == Tier::kMem ? room.mem_bytes : room.disk_bytes;
+    const double missing = sets * static_cast<double>(plan.bytes.at(room.host)) - static_cast<double>(free);
     if (missing > most_missing) most_missing = missing, worst = &room;
   }
   if (worst == nullptr) return "";
-  const std::uint64_t free = store.tier == Tier::kMem ? worst->mem_bytes : worst->disk_bytes;
-  return "needs " + mib(sets * static_cast<double>(bytes.at(worst->host))) + " on host " + worst->name + ", " +
+  const std::uint64_t free = tier == Tier::kMem ? worst->mem_bytes : worst->disk_bytes;
+  return "needs " + mib(sets * static_cast<double>(plan.bytes.at(worst->host))) + " on host " + worst->name + ", " +
          mib(static_cast<double>(free)) + " are free";
 }
 
@@ -87,35 +110,33 @@ double seconds_of(const StoreQuestion& question, const StoreSpec& store) {
 
 }  // namespace
 
-std::vector<StoreOption> rank_stores(const StoreQuestion& question, int sets) {
-  std::vector<StoreSpec> stores;
-  for (const Tier tier : {Tier::kMem, Tier::kDisk}) {
-    if (question.survive == 0) stores.push_back({tier, Scheme::kSingle, 0});
-    if (question.survive <= 1) stores.push_back({tier, Scheme::kMirror, 0});
-    if (question.survive < kMostGroupHosts) stores.push_back({tier, Scheme::kParity, std::max(question.survive, 1)});
-  }
-  stores.push_back({});
+std::vector<StoreOption> rank_stores(const StoreQuestion& question) {
+  const std::vector<Plan> plans = plans_of(question);
   std::vector<StoreOption> options;
-  options.reserve(stores.size());
-  for (const StoreSpec& store : stores)
-    options.push_back({store, seconds_of(question, store), shortage_of(question, store, sets)});
+  for (const Tier tier : {Tier::kMem, Tier::kDisk})
+    for (const Plan& plan : plans) {
+      const StoreSpec store{tier, plan.scheme, plan.parities};
+      options.push_back({store, seconds_of(question, store), near_shortage(question, tier, plan, 1),
+                         near_shortage(question, tier, plan, 2).empty()});
+    }
+  options.push_back(
+      {{}, seconds_of(question, {}), central_shortage(question, 1), central_shortage(question, 2).empty()});
   std::stable_sort(options.begin(), options.end(),
                    [](const StoreOption& a, const StoreOption& b) { return a.seconds < b.seconds; });
   return options;
 }
 
-Status choose_store_for(const StoreQuestion& question, StoreSpec* store) {
-  std::string shortages;
-  for (int sets = 2; sets > 0; --sets) {
-    shortages.clear();
-    for (const StoreOption& option : rank_stores(question, sets)) {
-      if (option.has_room()) {
-        *store = option.store;
-        return {};
-      }
-      shortages += (shortages.empty() ? "" : "; ") + option.store.text() + " " + option.shortage;
-    }
+Status choose_store_of(const std::vector<StoreOption>& ranked, StoreSpec* store) {
+  auto best = std::find_if(ranked.begin(), ranked.end(), [](const StoreOption& o) { return o.has_room_for_next; });
+  if (best == ranked.end())
+    best = std::find_if(ranked.begin(), ranked.end(), [](const StoreOption& o) { return o.has_room(); });
+  if (best != ranked.end()) {
+    *store = best->store;
+    return {};
   }
+  std::string shortages;
+  for (const StoreOption& option : ranked)
+    shortages += (shortages.empty() ? "" : "; ") + option.store.text() + " " + option.shortage;
   return Status::of(Code::kIo, ENOSPC, "no store has room: %.340s", shortages.c_str());
 }
 

@@ -43,18 +43,18 @@ struct StoreQuestion {
 struct StoreOption {
   StoreSpec store;
   double seconds = 0;    // from the images' sizes until the set is redundant
-  std::string shortage;  // "": there is room. Else what is missing, where: a part of a sentence
+  std::string shortage;  // "": there is room for this set. Else what is missing, where: a part of a sentence
+  bool has_room_for_next =
+      false;  // and for the next set, too: what is free goes for it alone, where the newest one lies
   bool has_room() const { return shortage.empty(); }
 };
 
 // Every store that survives enough, quickest first. Equally quick ones are as figure 6 has them: memory before disk
-// before central, copies before parities. There is room if `sets` find it, one after the other. Linear in hosts.
-// Never empty: central survives all hosts.
-std::vector<StoreOption> rank_stores(const StoreQuestion& question, int sets);
+// before central, copies before parities. Plans each scheme once. Never empty: central survives all hosts.
+std::vector<StoreOption> rank_stores(const StoreQuestion& question);
 
-// The first that has room for two sets, this one and the next: what is free goes for one of them, where the newest
-// one lies. If there is none, the first that has room for this set. kIo (ENOSPC): none has; the text tells the sizes
-// of each.
-Status choose_store_for(const StoreQuestion& question, StoreSpec* store);
+// The first that has room for this set and the next one. If there is none, the first that has room for this set.
+// kIo (ENOSPC): none has; the text tells the sizes of each.
+Status choose_store_of(const std::vector<StoreOption>& ranked, StoreSpec* store);
 
 }  // namespace shadowib

@@ -11,7 +11,7 @@ Status plan_mirror(const Domains& domains, std::map<std::string, std::string>* p
     std::string best;
     // From the next host on, once round.
     auto other = host;
-    for (std::size_t step = 1; step < domains.size(); ++step) {
+    for (std::size_t step = 1; step < domains.size() && (best.empty() || loads[best] > 0); ++step) {
       if (++other == domains.end()) other = domains.begin();
       if (other->second != host->second && (best.empty() || loads[other->first] < loads[best])) best = other->first;
     }

@@ -27,14 +27,14 @@ StoreQuestion question_of(std::uint64_t image_bytes, std::uint64_t mem_bytes, st
 
 // With the newest set in every place at once: room for one more is enough.
 std::string chosen(const StoreQuestion& question) {
-  for (const StoreOption& candidate : rank_stores(question, 1))
+  for (const StoreOption& candidate : rank_stores(question))
     if (candidate.has_room()) return candidate.store.text();
   StoreSpec store;
-  return choose_store_for(question, &store).text();
+  return choose_store_of(rank_stores(question), &store).text();
 }
 
 StoreOption option(const StoreQuestion& question, const std::string& text) {
-  for (const StoreOption& candidate : rank_stores(question, 1))
+  for (const StoreOption& candidate : rank_stores(question))
     if (candidate.store.text() == text) return candidate;
   ADD_FAILURE() << text << " is no candidate";
   return {};
@@ -63,7 +63,7 @@ TEST(Choice, TakesAsLongAsFormula7Says) {
                            : c <= 640 ? (beta + gamma + zeta) * m
                                       : 5 * beta * m;
     const StoreQuestion question = question_of(c * kMB, 400 * kMB, 800 * kMB, 5000 * kMB);
-    const std::vector<StoreOption> options = rank_stores(question, 1);
+    const std::vector<StoreOption> options = rank_stores(question);
     const auto first = std::find_if(options.begin(), options.end(), [](const auto& o) { return o.has_room(); });
     ASSERT_NE(first, options.end());
     EXPECT_NEAR(first->seconds, formula, formula / 100) << c << " MB, " << first->store.text();
@@ -86,26 +86,26 @@ TEST(Choice, SurvivesWhatIsAskedFor) {
   for (int losses = 2; losses <= 4; ++losses) {
     question.survive = losses;
     EXPECT_EQ(chosen(question), "mem:rs:" + std::to_string(losses)) << "M * 25 beside central's 5 * 20 ns a byte";
-    for (const StoreOption& candidate : rank_stores(question, 1))
+    for (const StoreOption& candidate : rank_stores(question))
       EXPECT_GE(survival_of(candidate.store).hosts, losses) << candidate.store.text();
   }
   question.survive = 5;  // of five hosts
   EXPECT_EQ(chosen(question), "central");
   EXPECT_NE(option(question, "mem:rs:5").shortage, "");
   question.survive = 9;  // more than any group
-  EXPECT_EQ(rank_stores(question, 1).size(), 1u);
+  EXPECT_EQ(rank_stores(question).size(), 1u);
 }
 
 TEST(Choice, LeavesRoomForTheNextSetIfItCan) {
   StoreQuestion question = question_of(100 * kMB, 250 * kMB, 900 * kMB, 900 * kMB);
   StoreSpec store;
-  ASSERT_TRUE(choose_store_for(question, &store).ok());
+  ASSERT_TRUE(choose_store_of(rank_stores(question), &store).ok());
   EXPECT_EQ(store.text(), "mem:xor") << "two mirrors need 400 MB, two parities 250";
   question.newest = Tier::kMem;  // what is free is besides that set
-  ASSERT_TRUE(choose_store_for(question, &store).ok());
+  ASSERT_TRUE(choose_store_of(rank_stores(question), &store).ok());
   EXPECT_EQ(store.text(), "mem:mirror");
   question = question_of(100 * kMB, 130 * kMB, 130 * kMB, 0);
-  ASSERT_TRUE(choose_store_for(question, &store).ok()) << "room for one is better than none";
+  ASSERT_TRUE(choose_store_of(rank_stores(question), &store).ok()) << "room for one is better than none";
   EXPECT_EQ(store.text(), "mem:xor");
 }
 
@@ -136,7 +136,7 @@ TEST(Choice, IsMadeWithin50MillisecondsFor64Hosts) {
   timespec before{}, after{};
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
   StoreSpec store;
-  ASSERT_TRUE(choose_store_for(question, &store).ok());
+  ASSERT_TRUE(choose_store_of(rank_stores(question), &store).ok());
   EXPECT_EQ(store.text(), "disk:xor");
   ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
   EXPECT_LE(static_cast<double>(after.tv_sec - before.tv_sec) * 1e3 +

@@ -1,0 +1,36 @@
+#include "hooks/command/room.h"
+
+#include <algorithm>
+
+#include "hooks/raw/room.h"
+
+namespace shadowib {
+namespace {
+
+// A file system that is full serves nobody.
+std::uint64_t usable(std::uint64_t free) { return free / 20 * 19; }
+
+}  // namespace
+
+StoreQuestion describe_room(const StoreChoice& choice, const std::string& directory,
+                            const std::vector<MemberStatus>& members, const std::map<std::uint32_t, Fields>& rooms,
+                            const NearHosts& hosts) {
+  StoreQuestion question{.central_bytes = usable(free_space(directory.c_str())),
+                         .rates = choice.rates,
+                         .survive = choice.survive,
+                         .newest = choice.newest};
+  std::map<std::string, HostRoom> by_host;
+  for (const MemberStatus& member : members) {
+    const Fields& fields = rooms.at(member.index);
+    const std::string& id = hosts.host_of.at(member.index);
+    HostRoom& room =
+        by_host.try_emplace(id, HostRoom{id, hosts.domains.at(id), member.host, 0, ~0ull, ~0ull}).first->second;
+    room.image_bytes += field_number(fields, "bytes");
+    room.mem_bytes = std::min(room.mem_bytes, usable(field_number(fields, "mem")));
+    room.disk_bytes = std::min(room.disk_bytes, usable(field_number(fields, "disk")));
+  }
+  for (auto& [id, room] : by_host) question.hosts.push_back(std::move(room));
+  return question;
+}
+
+}  // namespace shadowib
