@@ -74,14 +74,16 @@ Status make_copies(const std::string& directory, const NearHosts& hosts, std::in
         transfer.status = ask_to_pull(directory, transfer.taker, transfer.from, set, transfer.pieces, deadline_ns);
     });
   for (std::thread& thread : threads) thread.join();
+  std::map<std::string, const Transfer*> by_file;
   for (const Transfer& transfer : transfers) {
     if (!transfer.status.ok())
       return Status::of(transfer.status.code(), transfer.status.error(), "no copy of %.60s: %.280s",
                         transfer.pieces.front().file.c_str(), transfer.status.text());
-    for (const Piece& piece : transfer.pieces)
-      for (PlacedPiece& placed : manifest->placement.pieces)
-        if (placed.file == piece.file) placed.hosts.push_back({transfer.to, transfer.taker.name});
+    for (const Piece& piece : transfer.pieces) by_file[piece.file] = &transfer;
   }
+  for (PlacedPiece& placed : manifest->placement.pieces)
+    if (const auto at = by_file.find(placed.file); at != by_file.end())
+      placed.hosts.push_back({at->second->to, at->second->taker.name});
   return {};
 }
 

@@ -62,11 +62,11 @@ class Survey {
       const Status status = group != nullptr
                                 ? check_available(*group, member.file, holders_)
                                 : Status(Code::kCorrupt, 0, "it is in no group of hosts; the set was altered");
+      if (status.ok()) continue;
       const std::string hosts = absent();
-      if (!status.ok())
-        return Status::of(status.code(), status.error(), "set %.70s: %.30s is lost: %.130s%s%.60s%s",
-                          set_name(manifest_.job, manifest_.number).c_str(), member.file.c_str(), status.text(),
-                          hosts.empty() ? "" : " (no keeper on ", hosts.c_str(), hosts.empty() ? "" : ")");
+      return Status::of(status.code(), status.error(), "set %.70s: %.30s is lost: %.130s%s%.60s%s",
+                        set_name(manifest_.job, manifest_.number).c_str(), member.file.c_str(), status.text(),
+                        hosts.empty() ? "" : " (no keeper on ", hosts.c_str(), hosts.empty() ? "" : ")");
     }
     return {};
   }

@@ -104,8 +104,8 @@ std::string degraded(const std::string& directory, const SetManifest& manifest, 
 Status judge_copies(const SetManifest& manifest, const Copies& copies) {
   if (!manifest.placement.store.is_redundant()) return {};
   for (const SetMember& member : manifest.members) {
-    const ParityGroup* group = manifest.placement.group_of(member.file);
     if (hosts_with(member.file, copies) > 0) continue;
+    const ParityGroup* group = manifest.placement.group_of(member.file);
     if (group != nullptr && check_available(*group, member.file, copies).ok()) continue;
     return Status::of(
         Code::kCorrupt, ENOENT,
