@@ -181,8 +181,8 @@ Status plan_piece(const ParityGroup& group, const std::string& file, const Prese
   stretches->clear();
   const int host = group.row_of(file);
   if (host < 0) return Status::of(Code::kVersion, 0, "%.60s is no piece of the group", file.c_str());
-  const Present others = [&](const std::string& other) { return other != file && present(other); };
-  for (const Stretch& range : ranges_of(group, host, file)) SHADOWIB_TRY(plan_range(group, range, others, stretches));
+  for (const Stretch& range : ranges_of(group, host, file))
+    SHADOWIB_TRY(plan_range(group, range, present, stretches));
   return {};
 }
 

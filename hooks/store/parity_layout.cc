@@ -11,10 +11,6 @@ int ParityShape::row(int host, int stripe) const {
   return place < losses ? segments() + place : place - losses;
 }
 
-int ParityShape::host_of(int row, int stripe) const {
-  return (stripe + (row < segments() ? row + losses : row - segments())) % hosts;
-}
-
 std::uint64_t segment_bytes(const ParityShape& shape, std::uint64_t largest_blob) {
   const auto segments = static_cast<std::uint64_t>(shape.segments());
   return (largest_blob + segments - 1) / segments;

@@ -24,7 +24,6 @@ struct ParityShape {
 
   // The row of a host's element in a stripe: [0..n-M) segments, [n-M..n) parities.
   int row(int host, int stripe) const;
-  int host_of(int row, int stripe) const;
   // The stripe of a host's segment, and of its p-th parity [0..M).
   int stripe_of_segment(int host, int segment) const { return (host + 1 + segment) % hosts; }
   int stripe_of_parity(int host, int parity) const { return (host - parity + hosts) % hosts; }
