@@ -36,7 +36,7 @@ Status parse_store(std::string_view text, StoreSpec* spec) {
   if (text == "central") return {};
   const std::size_t colon = text.find(':');
   const std::string_view tier = text.substr(0, colon);
-  if (tier != "mem" && tier != "disk") return wrong(tier == "auto" ? "is not there yet" : "is none");
+  if (tier != "mem" && tier != "disk") return wrong("is none");
   if (colon == std::string_view::npos) return wrong("names no scheme");
   const std::string_view scheme = text.substr(colon + 1);
   const int parities = parities_in(scheme);

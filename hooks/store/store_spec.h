@@ -31,9 +31,9 @@ struct StoreSpec {
 
 // The values of --store, for help and messages.
 inline constexpr char kStoreSpecs[] =
-    "central, mem:SCHEME or disk:SCHEME, where SCHEME is single, mirror, xor or rs:2 to rs:7";
+    "central, auto, mem:SCHEME or disk:SCHEME, where SCHEME is single, mirror, xor or rs:2 to rs:7";
 
-// kUsage: `text` is no store, or one that is not built.
+// kUsage: `text` is no store. auto is none: a checkpoint chooses the store.
 Status parse_store(std::string_view text, StoreSpec* spec);
 
 // The losses that a set outlives.
