@@ -363,13 +363,18 @@ def state_of(pid: int) -> str:
     return ""
 
 
-def damaged(case: Case) -> str:
-    """A damaged image is as good as a lost one: it comes from its copy. Both damaged, it is refused."""
-    hosts = Hosts(case, "mem", HOSTS[:2] + SPARE)
-    job = NearJob(case, hosts, "mem:mirror", 1)
+def killed_job(case: Case, store: str, names: str) -> tuple[NearJob, dict[str, list[pathlib.Path]]]:
+    """A saved job without its processes, and the images on each host."""
+    hosts = Hosts(case, "mem", names + SPARE)
+    job = NearJob(case, hosts, store, 1)
     job.save()
     job.kill()
-    own = {name: sorted(hosts.own(name).glob("shadowib-*/*/*/member-*.img")) for name in "ab"}
+    return job, {name: sorted(hosts.own(name).glob("shadowib-*/*/*/member-*.img")) for name in names}
+
+
+def damaged(case: Case) -> str:
+    """A damaged image is as good as a lost one: it comes from its copy. Both damaged, it is refused."""
+    job, own = killed_job(case, "mem:mirror", "ab")
     check(len(own["a"]) == len(own["b"]) == job.count, f"images on a and b: {own}")
     damage(own["a"][0])
     job.restart_shares()
@@ -392,12 +397,8 @@ def damage(image):
 
 def damaged_in_groups(case: Case) -> str:
     """A damaged image is decoded, a damaged parity made again. More in one stripe than there are parities is refused."""
-    hosts = Hosts(case, "mem", HOSTS[:3] + SPARE)
-    job = NearJob(case, hosts, "mem:xor", 1)
-    job.save()
-    job.kill()
-    own = {name: sorted(hosts.own(name).glob("shadowib-*/*/*/member-*.img")) for name in "abc"}
-    damage(next(hosts.own("b").glob("shadowib-*/*/*/parity-*.par")))
+    job, own = killed_job(case, "mem:xor", "abc")
+    damage(next(job.hosts.own("b").glob("shadowib-*/*/*/parity-*.par")))
     job.at("a", "verify", job.sets[-1], "--strict", code=5)
     told = job.at("a", "rebuild", job.sets[-1])
     check("1 of 9 images and parities made again" in told, told)
