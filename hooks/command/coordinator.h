@@ -1,7 +1,7 @@
 // The command's side of a checkpoint: finds a job's members, asks for a checkpoint, judges, commits, reports.
 //
-// For commands (`shadowib checkpoint`, `shadowib status`); in-process code never links it. Works through the exchange
-// and the alive locks only (protocol.h), so it needs no rights over the members beyond their files.
+// For commands (`shadowib checkpoint`, `shadowib status`); in-process code never links it. It uses the exchange
+// and the alive locks only (protocol.h). So it needs no rights over the members beyond their files.
 #pragma once
 
 #include <cstdint>
@@ -80,9 +80,9 @@ struct CheckpointReport {
 
 // Takes one checkpoint of the job. On failure nothing is committed, the staging directory is gone and the members run
 // on. A member that has left is no part of the set. The errors are:
-//   `kNotFound`: there is no such job, or (ESRCH) none of its members is alive.
-//   `kBusy`: another checkpoint is under way, or a member was still joining when the wait for it (<= 5 s) ran out.
-//   `kRefused`: something cannot be captured, or a member is still connected to one that has left.
+//   `kNotFound`: there is no such job. ESRCH: none of its members is alive.
+//   `kBusy`: another checkpoint is under way. Or a member was still joining after 5 s.
+//   `kRefused`: something cannot be captured. Or a member is still connected to one that has left.
 //               The text names member, pid and object (P4).
 //   `kAborted`: a member died in the middle, or gave up.
 //   `kTimeout`: options.timeout_ms ran out.

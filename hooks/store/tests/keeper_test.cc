@@ -316,7 +316,6 @@ TEST_F(KeeperTest, WhoDoesNotKnowTheKeyGetsNothing) {
   }
 }
 
-// The keeper serves 64 at a time. It drops a stranger that proves nothing after 5 s.
 // One share of a restart renews the job's key while another one asks for its images.
 TEST_F(KeeperTest, WhoComesWithTheKeyOfBeforeARestartReadsTheNewOne) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
@@ -346,6 +345,7 @@ TEST_F(KeeperTest, WhoComesWithTheKeyOfBeforeARestartReadsTheNewOne) {
   ::close(listener);
 }
 
+// The keeper serves 64 at a time. It drops a stranger that proves nothing after 5 s.
 TEST_F(KeeperTest, WhoComesWhenItIsFullWaitsForAPlace) {
   std::vector<int> strangers;
   for (int i = 0; i < 64; ++i) strangers.push_back(connect_stranger());
