@@ -1,6 +1,5 @@
 #include "hooks/command/coordinator.h"
 
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/shared_memory.h"
 #include "hooks/job/collection.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/job/members.h"
 #include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
@@ -44,14 +44,6 @@ constexpr int kAttempts = 3;          // if a member leaves in an orderly way be
 constexpr int kPassingAttempts = 8;   // if a member is in the middle of something that passes (EAGAIN)
 constexpr int kTooLittleMs = 1000;    // of time for an attempt, to make anything of its coming too late
 constexpr int kPassingMs = 25;        // and the pause before the second, which grows with each
-
-std::string random_set_id() {
-  unsigned char bytes[16];
-  [[maybe_unused]] auto n = ::getrandom(bytes, sizeof(bytes), 0);
-  std::string text;
-  for (unsigned char b : bytes) text += "0123456789abcdef"[b >> 4], text += "0123456789abcdef"[b & 15];
-  return text;
-}
 
 std::string now_utc() {
   time_t now = ::time(nullptr);
@@ -195,7 +187,7 @@ bool Drive::wants_keepers() const {
 }
 
 Status Drive::request() {
-  set_id_ = random_set_id();
+  set_id_ = random_hex(16);
   store_ = open_directory_store(view_.directory);
   SHADOWIB_TRY(store_->stage(view_.job, &staging_, &number_));
   std::string list;

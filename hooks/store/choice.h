@@ -44,8 +44,8 @@ struct StoreOption {
   StoreSpec store;
   double seconds = 0;    // from the images' sizes until the set is redundant
   std::string shortage;  // "": there is room for this set. Else what is missing, where: a part of a sentence
-  bool has_room_for_next =
-      false;  // and for the next set, too: what is free goes for it alone, where the newest one lies
+  // And for the next set, too. Where the newest set lies, what is free goes for one more only.
+  bool has_room_for_next = false;
   bool has_room() const { return shortage.empty(); }
 };
 
