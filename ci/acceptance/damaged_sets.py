@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from common import Case, Line, Skip, check, main
-from jobs import ABORTED, CORRUPT, IO, NOT_FOUND, Job, free_port, wait_for
+from jobs import ABORTED, CORRUPT, IO, NOT_FOUND, Job, finish_big, free_port, wait_for
 
 
 def member(case: Case, name: str = "job", size: int = 1, **settings) -> Job:
@@ -20,13 +20,6 @@ def member(case: Case, name: str = "job", size: int = 1, **settings) -> Job:
     wait_for("the member to be ready", lambda: "ready" in program.text() or program.ended(), 60)
     check(not program.ended(), program.text())
     return job
-
-
-def finish(job: Job):
-    """Lets the job's processes check their memory and end."""
-    (job.case.work / "finish").touch()
-    job.finish()
-    (job.case.work / "finish").unlink()
 
 
 def pingpong_set(case: Case, name: str) -> tuple[Job, str]:
@@ -181,7 +174,7 @@ def full_disk(case: Case):
     job.check_running()
     (small / "filler").unlink()
     job.remove_old_sets()
-    finish(job)
+    finish_big(job)
     return result.stderr.strip()
 
 
@@ -191,7 +184,7 @@ def writes_fail(case: Case):
     result = job.command("checkpoint", job.name, check_code=False, environment={"SHADOWIB_FAULT": ""})
     check(result.returncode == IO, f"exit code {result.returncode} instead of {IO}: {result.stderr}")
     check(not listed(job), f"listed: {listed(job)}")
-    finish(job)
+    finish_big(job)
     return result.stderr.strip()
 
 
@@ -216,7 +209,7 @@ def unwritable(case: Case):
     job.checkpoint()
     job.restart(previous)
     wait_for("the restarted member", lambda: len(job.members()) == 1, 30)
-    finish(job)
+    finish_big(job)
     return result.stderr.strip()
 
 
@@ -273,7 +266,7 @@ def crash_of_command(case: Case, point: int):
     job.checkpoint()
     shutil.rmtree(job.sets[-1])
     job.restart(sets[-1])
-    finish(job)
+    finish_big(job)
     return f"the job ran on, {pathlib.Path(sets[-1]).name} restarts"
 
 

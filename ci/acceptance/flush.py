@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from common import Case, Line, check, main
-from jobs import BUSY, CORRUPT, IO, NOT_FOUND, TIMEOUT, Job, wait_for
+from jobs import BUSY, CORRUPT, IO, NOT_FOUND, TIMEOUT, Job, finish_big, wait_for
 
 STORE = pathlib.Path(__file__).resolve().parent / "programs" / "object_store.py"
 
@@ -26,13 +26,6 @@ def member(case: Case, *options: str, size: int = 2) -> Job:
     wait_for("the member to be ready", lambda: "ready" in program.text() or program.ended(), 60)
     check(not program.ended(), program.text())
     return job
-
-
-def finish(job: Job):
-    """Lets the job's processes check their memory and end."""
-    (job.case.work / "finish").touch()
-    job.finish()
-    (job.case.work / "finish").unlink()
 
 
 def listed(job: Job) -> list[dict]:
@@ -96,7 +89,7 @@ def restart_from(job: Job, far: str, name: str):
     job.generation += 1
     words = [job.shadowib, "restart", name, "--dir", str(job.directory), *(["--far", far] if far else [])]
     job.programs = [job._spawn("restart", words)]
-    finish(job)
+    finish_big(job)
 
 
 def directory(case: Case):
