@@ -74,23 +74,43 @@ def paused(case: Case, mebibytes: int, kind: str) -> str:
     return text
 
 
+def save_and_rewrite(process: Ticking) -> str:
+    """Takes a checkpoint while the program writes all its memory, as often as it can. Why there is none, or nothing."""
+    job = process.job
+    command = subprocess.Popen([job.shadowib, "checkpoint", job.name, "--save", "forked", "--dir", str(job.directory)],
+                               env=job.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process.order("rewrite")
+    while command.poll() is None:
+        process.order("rewrite")
+    said = command.stdout.read()
+    if command.returncode == 0:
+        job.sets.append(said.strip().splitlines()[-1])
+        job.remove_old_sets()
+        return ""
+    check("was killed, perhaps since memory ran out" in said, f"a checkpoint failed for another reason than memory: {said}")
+    return said
+
+
 def lives(case: Case, mebibytes: int) -> str:
-    """All memory is written again while savers write it, with a fifth of it left. The job lives, whatever becomes of its checkpoint."""
+    """All memory is written again while savers write it, with a fifth of it left. The job lives, whatever becomes of its checkpoint.
+    A checkpoint fails for want of memory alone, the next one is taken where nothing is rewritten, and sets of both kinds restart."""
     limit = MemoryLimit(case, mebibytes * MIB * 6 // 5 + 64 * MIB)
     if not limit.group:
         raise Skip("no memory control group can be made here")
     process = Ticking(case, "limited", mebibytes, "4k", preexec_fn=limit.enter)
-    taken, rounds = 0, SHORT_LIVES if case.line.quick else LIVES
+    job = process.job
+    killed, rounds = 0, SHORT_LIVES if case.line.quick else LIVES
     for _ in range(rounds):
-        job = process.job
-        command = subprocess.Popen([job.shadowib, "checkpoint", job.name, "--save", "forked", "--dir", str(job.directory)],
-                                   env=job.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while command.poll() is None:
-            process.order("rewrite")
-        taken += command.returncode == 0
+        killed += save_and_rewrite(process) != ""
         check(not process.program.ended(), f"the job is dead: {process.program.text()}")
+    taken = rounds - killed
+    job.checkpoint(kill=False, timeout=300, environment={"SHADOWIB_SAVE": "forked"})
+    peak = limit.peak()
     process.finish()
-    return f"{rounds} of {rounds} rounds lived, {taken} checkpoints taken; {limit.peak()}"
+    for path in job.sets:  # of the last round that was saved, and the one after all rounds; each looks at all its memory
+        job.restart(path)
+        job.finish(300)
+    return f"{rounds} of {rounds} rounds lived, {taken} checkpoints taken, {killed} savers killed; {len(job.sets)} sets restarted; {peak}"
 
 
 def run() -> int:
