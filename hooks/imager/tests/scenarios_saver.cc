@@ -181,7 +181,7 @@ SCENARIO(saver_without_directory) {
 }
 
 SCENARIO(saver_changed_library) {
-  const std::string path = "/tmp/shadowib-imager-" + std::to_string(::getpid()) + ".so";
+  const std::string path = std::string(std::getenv("IMAGER_TEST_DIRECTORY")) + "/library.so";
   Dl_info library{};
   void* const original = ::dlopen("libresolv.so.2", RTLD_NOW);
   CHECK_THAT(original != nullptr && ::dladdr(::dlsym(original, "ns_name_pton"), &library) != 0);
