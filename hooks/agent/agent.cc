@@ -17,6 +17,7 @@
 #include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
+#include "hooks/agent/values.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/processor.h"
 #include "hooks/launcher/launcher.h"
@@ -147,6 +148,7 @@ Status start_agent_thread() {
 void agent_in_child() {
   g_join_lock.reset();
   hooks_reset_after_fork();
+  values_reset_after_fork();
   arena_reset_lock_after_fork();
   stop_reset_after_fork();
   give_back_request_signals();

@@ -16,6 +16,7 @@
 #include "hooks/agent/filter_probe.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
+#include "hooks/agent/values.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
 #include "hooks/job/phase.h"
@@ -126,7 +127,8 @@ Status enter_new_generation() {
   g_agent.closed_descriptors = 0;
   g_agent.last_request = latest_request(g_job.exchange, g_job.info.epoch, "checkpoint");
   g_agent.last_status = latest_request(g_job.exchange, g_job.info.epoch, "status");
-  return g_job.exchange->publish(member_key(g_job.info.epoch, g_job.info.member), describe_member());
+  SHADOWIB_TRY(g_job.exchange->publish(member_key(g_job.info.epoch, g_job.info.member), describe_member()));
+  return publish_values_again();
 }
 
 Status rebuild() {

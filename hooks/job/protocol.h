@@ -6,6 +6,7 @@
 // `<epoch>/member/<index>`     Claimed on joining. Fields: protocol pid starttime host comm exe version meets.
 //                              `meets=3`: comes to the barriers and keys below. Another number is another way.
 // `<epoch>/gone/<index>`       Published on a member's orderly exit.
+// `<epoch>/value/<name>`       A value of the program's (agent/values.h).
 // `<epoch>/control/checkpoint` The latest request: `n= members=0,1,2 staging=PATH set=<32 hex> timeout_ms= kill=0|1`.
 //                              `last=0|1 keepers=0|1 save=forked|stopped`. `near=PLACE` if images stay near.
 //                              `mem_place=PATH disk_place=PATH` if the command has yet to choose the place.

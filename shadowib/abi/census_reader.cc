@@ -30,7 +30,8 @@ bool parse_symbol(const std::string& line, Symbol* symbol) {
   symbol->is_default = at != std::string::npos && name.compare(at, 2, "@@") == 0;
   symbol->defined = index != "UND";
   symbol->is_data = type == "OBJECT";
-  return index != "ABS" && symbol->name.rfind("IBVERBS_", 0) != 0 && symbol->name != "SHADOWIB_1";
+  return index != "ABS" && symbol->name.rfind("IBVERBS_", 0) != 0 && symbol->name != "SHADOWIB_1" &&
+         symbol->name != "SHADOWIB_2";
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ HANDLINGS = ("shadow", "forward", "refuse", "noop", "data")
 CONVENTIONS = ("int", "ptr", "minus1", "zero", "void", "rereg", "post", "-")
 API = ["shadowib_version", "shadowib_is_member", "shadowib_join", "shadowib_checkpoint", "shadowib_add_hook",
        "shadowib_remove_hook", "shadowib_last_error"]
+API_2 = ["shadowib_publish", "shadowib_lookup"]
 
 
 def fail(message):
@@ -96,7 +97,9 @@ def version_script(functions, private):
         previous = f" {node}"
     lines.append("SHADOWIB_1 {\n  global:")
     lines += [f"    {name};" for name in API]
-    lines.append("};\n")
+    lines.append("};\n\nSHADOWIB_2 {\n  global:")
+    lines += [f"    {name};" for name in API_2]
+    lines.append("} SHADOWIB_1;\n")
     return "\n".join(lines)
 
 

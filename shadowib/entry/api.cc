@@ -1,9 +1,12 @@
 // The C API of shadowib/shadowib.h, over hooks/agent/agent.h.
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
 
 #include "hooks/agent/agent.h"
+#include "hooks/agent/values.h"
+#include "hooks/raw/tasks.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/base/status.h"
 #include "shadowib/cr/identity.h"
@@ -15,7 +18,8 @@
 namespace shadowib {
 namespace {
 
-constexpr int kDefaultTimeoutMs = 60000;  // as the command's
+constexpr int kDefaultTimeoutMs = 60000;              // as the command's
+constexpr int kFirstLookMs = 1, kLongestLookMs = 50;  // between looks for a value
 
 // Static TLS: a lazily allocated block would come from the program's malloc.
 thread_local char t_last_error[384] __attribute__((tls_model("initial-exec")));
@@ -52,6 +56,13 @@ int errno_of(const Status& status) {
 int failure(const Status& status) {
   std::snprintf(t_last_error, sizeof(t_last_error), "%s", status.text());
   return -errno_of(status);
+}
+
+// Of calls that tell kinds of usage apart.
+int failure_by_error(const Status& status) {
+  const int rc = failure(status);
+  const bool tells = status.code() == Code::kUsage || status.code() == Code::kBusy;
+  return tells && status.error() != 0 ? -status.error() : rc;
 }
 
 // The program's errno stays as it was: the API reports by return value.
@@ -118,6 +129,35 @@ SHADOWIB_EXPORT void shadowib_remove_hook(int id) {
   KeepErrno keep;
   Inside inside;
   remove_hook(id);
+}
+
+SHADOWIB_EXPORT int shadowib_publish(const char* name, const void* value, size_t bytes) {
+  KeepErrno keep;
+  if (value == nullptr && bytes > 0)
+    return failure(Status(Code::kUsage, EINVAL, "shadowib_publish: the value is NULL"));
+  if (Status joined = join(); !joined) return failure(joined);
+  Status status = publish_value(name, value, bytes);
+  return status ? 0 : failure_by_error(status);
+}
+
+SHADOWIB_EXPORT int shadowib_lookup(const char* name, void* value, size_t capacity, int timeout_ms) {
+  KeepErrno keep;
+  if (value == nullptr && capacity > 0)
+    return failure(Status(Code::kUsage, EINVAL, "shadowib_lookup: the place for the value is NULL"));
+  if (Status joined = join(); !joined) return failure(joined);
+  // Waits outside of the shim, where a checkpoint may stop this thread. Looks are counted instead of the time.
+  int step_ms = kFirstLookMs;
+  for (int left_ms = timeout_ms;;
+       left_ms -= left_ms > 0 ? step_ms : 0, step_ms = std::min(2 * step_ms, kLongestLookMs)) {
+    std::size_t bytes = 0;
+    Status status = lookup_value(name, value, capacity, &bytes);
+    if (status) return static_cast<int>(bytes);
+    if (status.code() != Code::kNotFound || timeout_ms == 0) return failure_by_error(status);
+    if (timeout_ms > 0 && left_ms <= 0)
+      return failure(Status::of(Code::kTimeout, 0, "%.300s within %d ms", status.text(), timeout_ms));
+    if (timeout_ms > 0) step_ms = std::min(step_ms, left_ms);
+    raw_sleep_ms(step_ms);
+  }
 }
 
 SHADOWIB_EXPORT const char* shadowib_last_error(void) { return t_last_error; }

@@ -1,4 +1,7 @@
 /* Devices and processes that come to a job later, or never. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,6 +137,65 @@ static void as_much_as_granted(void) {
   send_one(1);
 }
 
+typedef int (*publisher)(const char*, const void*, size_t);
+typedef int (*looker)(const char*, void*, size_t, int);
+
+/* Whether a value is `expected`; with time to wait for it. */
+static int shows(const char* name, const char* expected, int timeout_ms) {
+  char value[16] = "";
+  const looker lookup = (looker)dlsym(RTLD_DEFAULT, "shadowib_lookup");
+  const int bytes = lookup(name, value, sizeof(value), timeout_ms);
+  return bytes == (int)strlen(expected) && memcmp(value, expected, strlen(expected)) == 0;
+}
+
+static int told_again;
+static void look_when_told(int event, void* unused) {
+  (void)unused;
+  if (event == 2) told_again = shows("first", "new", 0) && shows("second", "2", 0);
+}
+
+static publisher find_publisher(void) { return (publisher)dlsym(RTLD_DEFAULT, "shadowib_publish"); }
+
+/* Values are the first publisher's, are replaced as a whole, and are there again after a restart: those of this
+ * process and of the other, for hooks already. */
+static void values_first(void) {
+  char large[4097] = "", value[8];
+  const publisher publish = find_publisher();
+  const looker lookup = (looker)dlsym(RTLD_DEFAULT, "shadowib_lookup");
+  CHECK(lookup("nothing", value, sizeof(value), 0) == -ENOENT); /* has joined */
+  CHECK(lookup("nothing", value, sizeof(value), 5) == -ETIMEDOUT);
+  CHECK(publish("first", "old", 3) == 0 && shows("first", "old", 0));
+  CHECK(publish("first", "new", 3) == 0 && shows("first", "new", 0));
+  CHECK(publish("empty", NULL, 0) == 0 && lookup("empty", NULL, 0, 0) == 0);
+  CHECK(publish("a/b", "x", 1) == -EINVAL && publish("..", "x", 1) == -EINVAL && publish("", "x", 1) == -EINVAL);
+  CHECK(publish(NULL, "x", 1) == -EINVAL && publish("x", NULL, 1) == -EINVAL &&
+        lookup("a b", value, 1, 0) == -EINVAL);
+  CHECK(publish("large", large, sizeof(large)) == -EMSGSIZE && publish("large", large, sizeof(large) - 1) == 0);
+  memcpy(value, "as it was", sizeof(value));
+  CHECK(lookup("large", value, sizeof(value), 0) == -EOVERFLOW && memcmp(value, "as it was", sizeof(value)) == 0);
+  for (int i = 3; i < 1023; ++i) {
+    char name[16];
+    snprintf(name, sizeof(name), "n%d", i);
+    CHECK(publish(name, &i, sizeof(i)) == 0);
+  }
+  CHECK(publish("n3", "as before", 9) == 0);
+  CHECK(shows("second", "2", -1));
+  CHECK(publish("second", "mine", 4) == -EEXIST);
+  before_checkpoint(look_when_told);
+  checkpoint_and_kill();
+  CHECK(told_again && shows("first", "new", 0) && shows("n3", "as before", 0) && shows("second", "2", 0));
+  CHECK(publish("second", "mine", 4) == -EEXIST && publish("done", "", 0) == 0);
+  CHECK(publish("one-more", "x", 1) == -ENOSPC);
+}
+
+static void values_second(void) {
+  const publisher publish = find_publisher();
+  CHECK(shows("first", "new", -1));
+  CHECK(publish("first", "mine", 4) == -EEXIST);
+  CHECK(publish("second", "2", 1) == 0);
+  CHECK(shows("done", "", -1)); /* waits over the checkpoint and the restart */
+}
+
 const struct scenario job_scenarios[] = {{"opened_later", opened_later},
                                          {"first", first},
                                          {"second", second},
@@ -142,4 +204,6 @@ const struct scenario job_scenarios[] = {{"opened_later", opened_later},
                                          {"looked_for_later", looked_for_later},
                                          {"as_many_reads", as_many_reads},
                                          {"as_much_as_granted", as_much_as_granted},
+                                         {"values_first", values_first},
+                                         {"values_second", values_second},
                                          {NULL, NULL}};

@@ -91,6 +91,13 @@ class Members(RestartCase):
         self.ends(program, 0)
         self.assertRegex(program.log.read_text(), r"child process \d+ \(sleep\) of pid \d+, member 0, .* is no member of the job")
 
+    def test_values(self):
+        """Published by two members, looked up by each, and there again after a restart."""
+        first, second = self.run_program("values_first"), self.run_program("values_second")
+        self.ends(first, -9)
+        self.ends(second, -9)
+        self.ends(self.restart(1), 0)
+
     def test_files_of_threads(self):
         """Open in /proc: of a thread of the program's, and of another member."""
         first, second = self.run_program("files_first"), self.run_program("files_second")

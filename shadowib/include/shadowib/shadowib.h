@@ -6,7 +6,8 @@
  * checkpoints are asked for from outside, by `shadowib checkpoint`.
  *
  * Conventions of this ABI
- *   - C linkage, C types, symbol version SHADOWIB_1. Later additions get a new version; nothing here changes.
+ *   - C linkage, C types, symbol version SHADOWIB_1, or SHADOWIB_2 where it says so. Later additions get a new
+ *     version; nothing here changes.
  *   - A function that can fail returns a negative errno; shadowib_last_error() then says what happened, to which
  *     object and what to do. errno itself is left alone.
  *   - Strings returned belong to the library. Strings passed are copied. Nothing is thrown.
@@ -77,6 +78,45 @@ int shadowib_add_hook(shadowib_hook fn, void* arg);
 
 /* Removes the hook with that id; does nothing if there is none. A call of it that is under way ends on its own. */
 void shadowib_remove_hook(int id);
+
+/* Bounds of shadowib_publish(): bytes of a value, names of a process. */
+#define SHADOWIB_VALUE_BYTES 4096
+#define SHADOWIB_VALUES 1024
+
+/*
+ * Shows value[0..bytes) to all processes of the job, under a name of 1 to 64 of A-Za-z0-9._- (not "." or ".."). The
+ * value is copied. Joins the job first if need be. Version SHADOWIB_2. May be called from a hook.
+ *
+ * A name belongs to the process that publishes it first, until the job ends or is restarted. That process may replace
+ * the value. Readers see the old or the new value as a whole. If several publish a new name at once, one succeeds.
+ * After a restart the values of restarted processes are there again, as they were at the checkpoint. Hooks told
+ * SHADOWIB_RESTART find them already. Values of other processes are gone.
+ *
+ * Returns 0. Otherwise a negative errno, as below, or what shadowib_join() returns.
+ *   EEXIST:    The name belongs to another process.
+ *   EINVAL:    No such name can be, or value is NULL.
+ *   EMSGSIZE:  The value has more than SHADOWIB_VALUE_BYTES.
+ *   ENOSPC:    The process has SHADOWIB_VALUES names already.
+ *   EIO:       The exchange cannot be used.
+ */
+int shadowib_publish(const char* name, const void* value, size_t bytes);
+
+/*
+ * Copies the value of that name to value[0..capacity). Joins the job first if need be. Version SHADOWIB_2. May be
+ * called from a hook with timeout_ms 0.
+ *
+ *   timeout_ms  How long to wait for a name that nobody has published. 0: not at all. < 0: without a bound.
+ *
+ * A checkpoint may be taken while it waits. The checkpoint's time does not count.
+ *
+ * Returns the value's size, 0 to SHADOWIB_VALUE_BYTES, or a negative errno, as below or as shadowib_join() returns.
+ *   ENOENT:     There is no such value, and timeout_ms is 0.
+ *   ETIMEDOUT:  None has come within timeout_ms.
+ *   EOVERFLOW:  The value is larger than capacity. Nothing is copied.
+ *   EINVAL:     No such name can be, or value is NULL.
+ *   EIO:        The exchange cannot be used.
+ */
+int shadowib_lookup(const char* name, void* value, size_t capacity, int timeout_ms);
 
 /* The text of the calling thread's last failed call here; "" if none failed. Valid until its next call. */
 const char* shadowib_last_error(void);
