@@ -93,6 +93,6 @@ add_custom_target(uninstall
 if(BUILD_TESTING AND TARGET shadowib_shared)
   add_test(NAME install_test COMMAND bash "${CMAKE_CURRENT_LIST_DIR}/install_test.sh" "${PROJECT_SOURCE_DIR}"
     "${PROJECT_BINARY_DIR}" "${CMAKE_INSTALL_LIBDIR}")
-  set_tests_properties(install_test PROPERTIES LABELS conformance TIMEOUT 180 SKIP_RETURN_CODE 77
+  set_tests_properties(install_test PROPERTIES LABELS conformance TIMEOUT 900 SKIP_RETURN_CODE 77
     ENVIRONMENT "SHADOWIB_SANITIZE=${SHADOWIB_SANITIZE}")
 endif()

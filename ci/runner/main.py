@@ -36,8 +36,8 @@ def parse() -> argparse.Namespace:
 
 # The quick cut of a preset: labels, tests that look at the source and not at what was built, and seconds for the build and the tests.
 QUICK = {
-    "release": ("", "", 900, 2100),
-    "debug": ("", "", 900, 2100),
+    "release": ("", "", 1800, 2700),
+    "debug": ("", "", 1800, 2700),
     "asan": ("unit|conformance|client|chaos", "lint.*", 3600, 7200),
     "tsan": ("unit|conformance", "lint.*", 3600, 7200),
 }
@@ -75,7 +75,7 @@ def quick(options: argparse.Namespace, steps: Steps) -> list[Result]:
     return results
 
 
-def built(steps: Steps, preset: str, results: list[Result], targets: list[str] = (), timeout: float = 900) -> bool:
+def built(steps: Steps, preset: str, results: list[Result], targets: list[str] = (), timeout: float = 1800) -> bool:
     done = steps.configure_and_build(preset, targets, timeout)
     results.append(Result(preset, "build", "passed") if done else Result(preset, "build", "failed", "see build/logs"))
     return done
@@ -85,7 +85,7 @@ def fuzz(steps: Steps) -> Result:
     """A quarter of a minute of every fuzz target, from its seeds."""
     if not steps.configure_and_build("fuzz"):
         return Result("fuzz", "build", "failed", "see build/logs")
-    code = steps.run("fuzz targets", ["ci/fuzz/run", "--seconds", "15", "--seed", "1"], 300)
+    code = steps.run("fuzz targets", ["ci/fuzz/run", "--seconds", "15", "--seed", "1"], 900)
     return Result("fuzz", "all targets", "passed" if code == 0 else "failed", "see build/logs")
 
 

@@ -68,8 +68,8 @@ class Steps:
             process.wait()
             raise
 
-    def configure_and_build(self, preset: str, targets: list[str] = (), timeout: float = 900) -> bool:
-        if self.run(f"configure {preset}", ["cmake", "--preset", preset], 120) != 0:
+    def configure_and_build(self, preset: str, targets: list[str] = (), timeout: float = 1800) -> bool:
+        if self.run(f"configure {preset}", ["cmake", "--preset", preset], 600) != 0:
             return False
         argv = ["cmake", "--build", "--preset", preset, "-j", str(os.cpu_count() or 2)]
         if targets:
