@@ -9,7 +9,7 @@ from common import Case, Failure, Line, check, main
 from guest import run_in_guest
 from jobs import Job, OneEndFinished, free_port, listening, sends, wait_for
 
-TIMEOUT_S = {True: 300, False: 6000}  # --quick or not
+TIMEOUT_S = {True: 1200, False: 6000}  # --quick or not
 RUNS = {True: 1, False: 20}
 NETDEV = "dummy0"
 ADDRESSES = ("192.168.77.1", "192.168.78.9")

@@ -16,11 +16,11 @@ import time
 from common import Case, Line, Skip, check, main
 from jobs import REFUSED, Job, Program, wait_for
 
-PAUSE_S = 0.7       # of running, before each checkpoint
+PAUSE_S = 1.5       # of running, before each checkpoint
 DEAD_S = 1.0        # between a kill and the restart
 NS = 1_000_000_000
 IPC_RMID = 0
-LATE_NS = NS // 2   # so late may a thread be to read its clock, after its call has said what is left
+LATE_NS = 3 * NS // 2   # so late may a thread be to read its clock, after its call has said what is left
 
 
 class Blocked:

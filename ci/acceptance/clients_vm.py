@@ -6,7 +6,7 @@ from common import Line, main
 from guest import run_in_guest
 from parity import Table, restarted, table_option, undisturbed
 
-TIMEOUT_S = {True: 600, False: 7200}  # --quick or not
+TIMEOUT_S = {True: 1200, False: 7200}  # --quick or not
 SAMPLE = ("ibv_rc_pingpong -g 1 -c", "ibv_srq_pingpong -g 1")
 
 

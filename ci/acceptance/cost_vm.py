@@ -11,7 +11,7 @@ from common import Case, Line, check, main
 from guest import run_in_guest
 from jobs import free_port, listening, wait_for
 
-TIMEOUT_S = {True: 600, False: 3600}  # --quick or not
+TIMEOUT_S = {True: 1200, False: 3600}  # --quick or not
 PAIRS = 8
 GOAL = 1.02
 

@@ -20,7 +20,7 @@ AFTER_COMMIT = 230                         # the set is there, the members have 
 RESTORED = (110, 120, 121, 122, 123, 124, 125, 130, 140)  # of a restart, in a member
 RESTART = (300, 310, 320)                  # in the command
 PATIENCE_S = 25                            # given to commands by --timeout
-GRACE_S = 30                               # beyond that, on a machine with much else to do
+GRACE_S = 90                               # beyond that, on a machine with much else to do
 PROCESSES = 2
 SLOW_S = 2                                 # hooks/threads/fault.h
 
@@ -153,7 +153,7 @@ def member_is_terminated(case: Case, point: int) -> str:
 def member_is_stopped(case: Case, point: int) -> str:
     """SIGSTOP: the command gives up in time, and the job runs on once the member does."""
     storm = Stormy(case, f"{point}:stop:1:2")
-    result = storm.checkpoint(patience=5)
+    result = storm.checkpoint(patience=10)
     check(result.returncode in (TIMEOUT, ABORTED), f"exit code {result.returncode}: {result.stderr}")
     storm.nothing_half_made(storm.good)
     for member in storm.job.members():
@@ -195,7 +195,7 @@ def exchange_is_away(case: Case) -> str:
     exchange = pathlib.Path(storm.job.directory) / "jobs" / storm.job.name / "x"
     away = exchange.with_name("away")
     exchange.rename(away)
-    result = storm.checkpoint(patience=5)
+    result = storm.checkpoint(patience=10)
     check(result.returncode > 0, "a checkpoint without an exchange succeeds")
     storm.driver.await_traffic()
     if exchange.exists():  # what the command has begun there

@@ -11,7 +11,7 @@ from common import Case, Failure, Line, check, main
 from guest import run_in_guest
 from jobs import Job, OneEndFinished, free_port, sends
 
-TIMEOUT_S = {True: 600, False: 7000}  # --quick or not
+TIMEOUT_S = {True: 1200, False: 7000}  # --quick or not
 RUNS = {True: 1, False: 20}
 DEPTH = 8
 SERVER, CLIENT = 0, 1  # members

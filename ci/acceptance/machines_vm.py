@@ -16,7 +16,7 @@ from guest import run_in_guest
 from jobs import REFUSED, Job, OneEndFinished, free_port
 
 LEVEL = "x86-64-v3"
-TIMEOUT_S = {True: 300, False: 3000}  # --quick or not
+TIMEOUT_S = {True: 1200, False: 3000}  # --quick or not
 RUNS = {True: 1, False: 20}
 ITERATIONS = {True: 600, False: 1500}
 DEPTH = 8

@@ -10,7 +10,7 @@ from guest import run_in_guest
 from mpi import PATHS, Setup, moments
 from mpi_programs import Lammps, Ring
 
-TIMEOUT_S = {True: 600, False: 6500}  # --quick or not
+TIMEOUT_S = {True: 1200, False: 6500}  # --quick or not
 JOURNEY = ["verbs", "ib2tcp"]  # after a beginning on Soft-RoCE
 # Soft-RoCE's own: UCX takes the adapter it is told, and datagrams (RC's connections are made by them) are not looked through for
 # the receiver's GID.

@@ -12,9 +12,9 @@ from common import Case, Line, Skip, check, main
 from jobs import CORRUPT, Job, wait_for
 
 MIB = 1 << 20
-# A short sample takes hundredths of a second: its bounds tell a second pass, not a tenth.
+# A short sample takes hundredths of a second: its bounds tell a loss of several passes, not a tenth.
 SAVED_LIMIT, READ_LIMIT = 1.0, 1.3
-SHORT_SAVED_LIMIT, SHORT_READ_LIMIT = 2.0, 2.0
+SHORT_SAVED_LIMIT, SHORT_READ_LIMIT = 4.0, 4.0
 
 
 def used(what) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from guest import run_in_guest
 from jobs import Job
 from rdma_core_tests import Outcome, fetch, run as run_tests
 
-TIMEOUT_S = {True: 300, False: 3600}  # --quick or not
+TIMEOUT_S = {True: 1200, False: 3600}  # --quick or not
 DEVICE, GID = "rxe0", 1
 # All of them pass natively: objects, requests, events, windows, what is refused, rdma_cm and its groups.
 SAMPLE = r"""

@@ -12,8 +12,8 @@ def options(parser):
 
 def run() -> int:
     line = Line("storm", __doc__, options)
-    # (checkpoints, restarts): in all 1,000 and 300; of --quick as many as take two minutes.
-    many, both, few = ((18, 6), (12, 5), (6, 2)) if line.quick else ((350, 105), (200, 60), (50, 15))
+    # (checkpoints, restarts): in all 1,000 and 300; of --quick a small share of each.
+    many, both, few = ((6, 2), (8, 4), (3, 1)) if line.quick else ((350, 105), (200, 60), (50, 15))
     if line.options.checkpoints:
         many = both = few = (line.options.checkpoints, -(-3 * line.options.checkpoints // 10))
     storms = {

@@ -5,7 +5,7 @@ from common import Line, main
 from guest import run_in_guest
 from storms import Storm, run_storm
 
-TIMEOUT_S = {True: 900, False: 4 * 3600}  # --quick or not
+TIMEOUT_S = {True: 1200, False: 4 * 3600}  # --quick or not
 
 
 def in_guest(line: Line) -> int:
