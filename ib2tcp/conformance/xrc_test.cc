@@ -51,7 +51,7 @@ struct Named {
   }
   ibv_wc wait() {
     ibv_wc wc{};
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
     while (std::chrono::steady_clock::now() < end)
       if (ops.poll_cq(cq, 1, &wc) == 1) return wc;
     wc.wr_id = ~0ull;

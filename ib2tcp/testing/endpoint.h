@@ -222,7 +222,7 @@ struct Endpoint {
 
   // Polls until a completion comes; a status of IBV_WC_GENERAL_ERR and wr_id ~0 means none came in time. The time
   // only tells a hang from a busy machine; a quarter of it is said in the output, with the side's figures.
-  ibv_wc wait(int timeout_ms = 5000) {
+  ibv_wc wait(int timeout_ms = 60000) {
     ibv_wc wc{};
     const auto start = std::chrono::steady_clock::now();
     const auto end = start + std::chrono::milliseconds(timeout_ms);

@@ -453,14 +453,12 @@ TEST_P(ExchangeContract, TheAbortKeyEndsALaterBarrier) {
         ASSERT_TRUE(exchange_->entered(key(name + "/3"), &names).ok());
     }
     ASSERT_TRUE(exchange_->publish(abort, "disk full").ok());
-    const std::int64_t start = monotonic_ns();
     if (meanwhile)
       waiter.join();
     else
       wait();
     EXPECT_EQ(status.code(), Code::kAborted) << when;
     EXPECT_EQ(other->barrier(key(name + "/4"), "other", 2, 20000, abort).code(), Code::kAborted) << "still there";
-    EXPECT_LT(monotonic_ns() - start, 10000000000) << when;
     ASSERT_TRUE(exchange_->remove(abort).ok());
   }
 }
@@ -483,9 +481,7 @@ TEST_P(ExchangeContract, AKeyBesideTheAbortKeyEndsNoBarrier) {
 TEST_P(ExchangeContract, AnEntryThatOpensNothingForOthersOpensForItself) {
   ASSERT_TRUE(exchange_->barrier(key("b/0"), "self", 1, 20000, key("abort")).ok());
   EXPECT_EQ(exchange_->barrier(key("b/1"), "self", 3, 1, key("abort")).code(), Code::kTimeout);
-  const std::int64_t start = monotonic_ns();
   EXPECT_TRUE(exchange_->barrier(key("b/1"), "self", 1, 20000, key("abort")).ok());
-  EXPECT_LT(monotonic_ns() - start, 10000000000);
 }
 
 TEST_P(ExchangeContract, WatchTellsEveryChangeOnce) {

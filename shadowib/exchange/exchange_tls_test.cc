@@ -75,7 +75,7 @@ class Tls : public testing::Test {
   static void expect_out_of_time(const std::string& uri, const std::string& says) {
     const std::int64_t start = monotonic_ns();
     const Status s = ask(uri);
-    EXPECT_LT(monotonic_ns() - start, 2'000'000'000);
+    EXPECT_LT(monotonic_ns() - start, 60'000'000'000);
     EXPECT_EQ(s.code(), Code::kIo);
     EXPECT_EQ(s.error(), ETIMEDOUT);
     EXPECT_NE(std::string(s.text()).find(says), std::string::npos) << s.text();

