@@ -101,7 +101,7 @@ class AgentTest : public testing::Test {
       ASSERT_TRUE(members_.back()->runs());
     }
   }
-  Status checkpoint(bool kill = false, int timeout_ms = 20000) {
+  Status checkpoint(bool kill = false, int timeout_ms = 100000) {
     CheckpointOptions options;
     options.directory = directory_;
     options.job = "job";
@@ -114,7 +114,7 @@ class AgentTest : public testing::Test {
   // How often member 0 has been asked to settle, by what it says of itself; -1: it does not answer.
   int settles() const {
     std::vector<MemberStatus> members;
-    if (!query_status(directory_, "job", "", 2000, &members, nullptr).ok() || members.empty()) return -1;
+    if (!query_status(directory_, "job", "", 60000, &members, nullptr).ok() || members.empty()) return -1;
     const std::string name = "\"settles\":";
     const std::size_t at = members[0].json.find(name);
     return at == std::string::npos ? -1 : std::atoi(members[0].json.c_str() + at + name.size());

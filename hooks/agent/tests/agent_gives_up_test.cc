@@ -204,7 +204,10 @@ TEST_F(AgentTest, WhatPassesIsWaitedFor) {
   start(1, {{"AGENT_TEST_PASSING", "1000"}});
   EXPECT_EQ(checkpoint().code(), Code::kRefused);
   EXPECT_EQ(settles(), 8);
-  EXPECT_EQ(checkpoint(false, 400).code(), Code::kRefused) << "and not that time is over";
+  const Code late = checkpoint(false, 400).code();
+  if (settles() > 8 + 1) {  // else the first attempt has taken all the time, on a slow machine
+    EXPECT_EQ(late, Code::kRefused) << "and not that time is over";
+  }
   EXPECT_LT(settles(), 8 + 8) << "longer than the time-out of all";
   EXPECT_TRUE(members_[0]->runs());
   expect_nothing_left();

@@ -29,7 +29,7 @@ TEST_F(AgentTest, CheckpointsInARowAndTheMembersGoOn) {
     for (auto& member : members_) EXPECT_TRUE(member->runs());
   }
   std::vector<MemberStatus> status;
-  ASSERT_TRUE(query_status(directory_, "job", "", 2000, &status, nullptr).ok());
+  ASSERT_TRUE(query_status(directory_, "job", "", 60000, &status, nullptr).ok());
   ASSERT_EQ(status.size(), 2u);
   for (const auto& s : status) {
     EXPECT_TRUE(s.alive && s.answered);
@@ -284,7 +284,7 @@ TEST_F(AgentTest, RestartOfARestartGoesOn) {
     ASSERT_GT(counter(1), saved[1]);
     EXPECT_LT(counter(0), saved[0] + 1000000) << "not the restored counter";
     std::vector<MemberStatus> members;
-    ASSERT_TRUE(query_status(directory_, "job", "", 2000, &members, nullptr).ok());
+    ASSERT_TRUE(query_status(directory_, "job", "", 60000, &members, nullptr).ok());
     ASSERT_EQ(members.size(), 2u);
     for (const auto& m : members) {
       EXPECT_TRUE(m.alive && m.answered);

@@ -16,7 +16,8 @@ struct Heard {
   std::atomic<int> count{0};
   pmix_status_t answer = PMIX_EVENT_NO_ACTION_TAKEN;
   void await(int wanted) {
-    for (int i = 0; i < 5000 && count.load() < wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    for (int i = 0; i < 100000 && count.load() < wanted; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(count.load(), wanted);
   }
 };
@@ -89,7 +90,7 @@ class Events : public Launcher {
   }
   void take() { ASSERT_TRUE(take_events(exchange_.get(), g_job.info.epoch).ok()); }
   void await_library(int wanted) {
-    for (int i = 0; i < 5000 && __atomic_load_n(&fake_->notified, __ATOMIC_SEQ_CST) < wanted; ++i)
+    for (int i = 0; i < 100000 && __atomic_load_n(&fake_->notified, __ATOMIC_SEQ_CST) < wanted; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(__atomic_load_n(&fake_->notified, __ATOMIC_SEQ_CST), wanted);
   }

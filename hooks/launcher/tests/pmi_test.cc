@@ -302,7 +302,7 @@ class Conversation : public testing::Test {
   }
   static std::string ask(const char* question) { return write_(question) ? read() : "error"; }
   void await_heard(const std::string& line) {
-    for (int i = 0; i < 5000 && launcher_->heard(line) == 0; ++i)
+    for (int i = 0; i < 100000 && launcher_->heard(line) == 0; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(launcher_->heard(line), 1u) << line;
   }

@@ -19,7 +19,7 @@ import unittest
 
 BUILD, PROGRAM = (pathlib.Path(word).resolve() for word in sys.argv[1:3])
 SHADOWIB = BUILD / "bin" / "shadowib"
-TIMEOUT_S = 120
+TIMEOUT_S = 300
 BACKEND = os.environ.get("SHADOWIB_TEST_BACKEND", "ib2tcp")
 TRANSPORTS = ("shm", "tcp") if BACKEND == "ib2tcp" else ("auto",)  # an adapter of the kernel's has none
 

@@ -24,7 +24,7 @@ unsigned qp_access = IBV_ACCESS_REMOTE_WRITE;
 uint32_t send_depth = kDepth;
 int gid_index = -1;
 union ibv_gid gid;
-int any_time = 20;
+int any_time = 60;
 static int natively;
 
 void check(int condition, const char* text, const char* file, int line) {
