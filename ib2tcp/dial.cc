@@ -42,7 +42,7 @@ bool Dial::begin(const WayToPeer& way) {
   const int low = ::socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   const int fd = low < 0 ? -1 : unowned.own(low);
   if (fd < 0) {
-    last_error_ = errno;
+    last_error_ = low >= 0 ? EMFILE : errno;  // the shim had no room for it
     if (low >= 0) ::close(low);
     return false;
   }

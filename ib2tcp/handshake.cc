@@ -23,18 +23,32 @@ int open_unix(const Endpoint& peer) {
   UnownedDescriptors unowned;
   int low = ::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   int fd = low < 0 ? -1 : unowned.own(low);
-  if (fd < 0) return -1;
+  if (fd < 0) {
+    if (low >= 0) {
+      ::close(low);
+      errno = EMFILE;  // the shim had no room for it
+    }
+    return -1;
+  }
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, peer.unix_name, peer.unix_name_bytes);
   auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + peer.unix_name_bytes);
   ucred owner{};
   socklen_t owner_length = sizeof(owner);
-  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), length) == 0 &&
-      ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &owner_length) == 0 && owner.uid == ::geteuid())
-    return fd;
+  if (::connect(fd, reinterpret_cast<sockaddr*>(&address), length) == 0) {
+    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &owner, &owner_length) == 0 && owner.uid == ::geteuid()) return fd;
+    errno = EPERM;
+  }
+  const int error = errno;
   g_host->close_descriptor(fd);
+  errno = error;
   return -1;
+}
+
+// The peer's queue of connections is full, so that it lives; or something is short here.
+bool tells_nothing_of_the_peer(int error) {
+  return error == EAGAIN || error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS;
 }
 
 }  // namespace
@@ -60,7 +74,8 @@ Handshake* Handshake::connect(Link& link) {
   }
   const int fd = shm ? open_unix(peer) : -1;
   if (shm && fd < 0) {
-    link.on_connect_failed(strerrordesc_np(errno));
+    if (tells_nothing_of_the_peer(errno)) link.note_put_off();
+    link.on_connect_failed(errno == EAGAIN ? "its queue of connections is full" : strerrordesc_np(errno));
     return nullptr;
   }
   auto* handshake = new Handshake(fd, ofi ? StreamKind::kOfi : shm ? StreamKind::kShm : StreamKind::kTcp, &link);
@@ -84,6 +99,7 @@ bool Handshake::dial_peer() {
                      this);
   start_timer();
   if (dial_ != nullptr) return true;
+  if (any && tells_nothing_of_the_peer(errno)) link_->note_put_off();
   fail(any ? strerrordesc_np(errno) : "it has no address that SHADOWIB_IB2TCP_NETWORK leads to");
   return false;
 }
@@ -137,6 +153,10 @@ void Handshake::start_timer() {
   g_engine->want_turn();
 }
 
+bool Handshake::is_listened_for() const {
+  return step_ > Step::kConnecting || (dial_ != nullptr && g_engine->rendezvous->same_host(link_->peer()));
+}
+
 void Handshake::abandon() { finish(); }
 
 void Handshake::finish() {
@@ -161,7 +181,7 @@ void Handshake::fail(const char* reason) {
 }
 
 void Handshake::end_in_silence() {
-  if (link_ != nullptr && connected() && !answered()) link_->note_silence();
+  if (link_ != nullptr && is_listened_for() && !answered()) link_->note_silence();
   fail("no answer in time");
 }
 

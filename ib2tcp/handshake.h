@@ -25,8 +25,9 @@ class Handshake {
 
   // Whether the peer has said anything: its process is there and runs.
   bool answered() const { return step_ > Step::kAwaitChallenge; }
-  // Somebody listens at the peer's address, and may be about to answer. For the connecting side.
-  bool connected() const { return step_ > Step::kConnecting; }
+  // Somebody listens at the peer's address, and may be about to answer. For the connecting side. On this host an
+  // address where nobody listens refuses at once; one that says nothing has a full queue.
+  bool is_listened_for() const;
   // Whether some of its addresses have hardly been tried.
   bool has_more_addresses() const { return dial_ != nullptr && dial_->has_more(); }
 

@@ -38,11 +38,19 @@ void Link::want_connection() {
 
 bool Link::being_made() const {
   if (state_ == State::kConfirming) return true;
+  if (state_ == State::kDown && put_off_since_ns_ != 0)
+    return monotonic_ns() - put_off_since_ns_ < kHandshakeTimeoutNs;
   if (state_ != State::kConnecting || attempt_ == nullptr) return false;
-  return attempt_->answered() || (attempt_->connected() && !silent_) || attempt_->has_more_addresses();
+  return attempt_->answered() || (attempt_->is_listened_for() && !silent_) || attempt_->has_more_addresses();
+}
+
+void Link::note_put_off() {
+  is_put_off_ = true;
+  if (put_off_since_ns_ == 0) put_off_since_ns_ = monotonic_ns();
 }
 
 void Link::on_connect_failed(const char* reason) {
+  if (!std::exchange(is_put_off_, false)) put_off_since_ns_ = 0;
   attempt_ = nullptr;
   if (state_ == State::kConnecting) state_ = State::kDown;
   backoff_ns_ = std::clamp(backoff_ns_ * 2, kFirstBackoffNs, kLastBackoffNs);
@@ -72,6 +80,7 @@ void Link::on_connected(Stream* stream, bool accepted) {
   }
   g_engine->disarm(retry_);
   silent_ = false;
+  put_off_since_ns_ = 0;
   stream_.reset(stream);
   traits_ = stream->traits();
   g_engine->sockets += !traits_.memory_readable;

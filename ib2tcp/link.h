@@ -100,6 +100,9 @@ class Link {
   bool being_made() const;
   // Nobody has answered there for as long as a handshake may take. Next time that counts.
   void note_silence() { silent_ = true; }
+  // The attempt that now fails tells nothing of the peer: its queue is full, or descriptors are short here. While
+  // that lasts it counts no more than a handshake that nobody answers.
+  void note_put_off();
   // Connects if there is no connection and none is being made.
   void want_connection();
   // A handshake ended. `stream` is taken. The side that accepted is up only when the peer's first frame is there.
@@ -177,6 +180,8 @@ class Link {
   Timer retry_;
   std::int64_t backoff_ns_ = 0;
   bool silent_ = false;
+  std::int64_t put_off_since_ns_ = 0;  // the first of such attempts in a row; 0: the last was another
+  bool is_put_off_ = false;            // the attempt that now fails
 
   HookedList<Qp, &Qp::of_link> qps_;
   HookedList<Qp, &Qp::ready_hook> ready_;

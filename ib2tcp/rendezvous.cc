@@ -110,6 +110,8 @@ int Rendezvous::listen_unix() {
   socklen_t length = sizeof(sa_family_t);  // autobind: the kernel picks a free abstract name
   if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 || ::listen(fd, kBacklog) != 0) {
     log_message(LogLevel::kError, "cannot listen on a Unix socket: %s", strerrordesc_np(errno));
+    if (fd >= 0) g_host->close_descriptor(fd);
+    if (fd < 0 && low >= 0) ::close(low);
     return EIO;
   }
   length = sizeof(address);
