@@ -78,6 +78,8 @@ class Drive {
     return attempt_ < (passes(status) ? kPassingAttempts : left_early_ ? kAttempts : 1);
   }
   static bool passes(const Status& status) { return status.code() == Code::kRefused && status.error() == EAGAIN; }
+  // The job has another epoch by now.
+  static bool is_outdated(const Status& status) { return status.code() == Code::kBusy && status.error() == ESTALE; }
 
  private:
   Status take_number();
@@ -167,6 +169,8 @@ Status Drive::find_members() {
   SHADOWIB_TRY(wait_for_joining(view_, std::min(kJoinWaitMs, options_.timeout_ms)));
   SHADOWIB_TRY(list_members(view_, &members_));
   std::erase_if(members_, [](const MemberStatus& m) { return !m.alive; });
+  if (members_.empty() && view_.is_outdated())
+    return Status::of(Code::kBusy, ESTALE, "job %.100s was restarted meanwhile; try again", view_.job.c_str());
   if (members_.empty())
     return Status::of(Code::kNotFound, ESRCH, "no process of job %.100s is alive (epoch %.60s)", view_.job.c_str(),
                       view_.epoch.c_str());
@@ -512,6 +516,11 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
     Drive drive(left, view, attempt);
     const Status status = drive.run(report);
+    if (Drive::is_outdated(status) && !deadline.has_passed()) {
+      left.timeout_ms = std::max(deadline.left_ms(), 1);
+      --attempt;  // it was none: nobody has been asked
+      continue;
+    }
     if (status.code() == Code::kTimeout && !refusal.ok() && left.timeout_ms < kTooLittleMs) return refusal;
     if (status.ok() || !drive.worth_another(status)) return status;
     if (Drive::passes(status)) {

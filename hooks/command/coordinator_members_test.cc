@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "hooks/command/coordinator.h"
 #include "hooks/job/collection.h"
@@ -34,14 +35,14 @@ class MembersOfACommand : public testing::Test {
     fs::remove_all(directory_);
   }
   std::string lock_of(const std::string& who) { return alive_path(directory_, kJob, kEpoch, who); }
-  void join(std::uint32_t index, Fields fields) {
-    locks_.push_back(hold_alive_lock(lock_of(std::to_string(index))));
+  void join(std::uint32_t index, Fields fields, const char* epoch = kEpoch) {
+    locks_.push_back(hold_alive_lock(alive_path(directory_, kJob, epoch, std::to_string(index))));
     ASSERT_GE(locks_.back(), 0);
     fields["pid"] = std::to_string(::getpid());
-    ASSERT_TRUE(exchange_->claim(member_key(kEpoch, index), encode_fields(fields)).ok());
+    ASSERT_TRUE(exchange_->claim(member_key(epoch, index), encode_fields(fields)).ok());
     for (const char* n : {"1", "2", "3"})  // a command waits for those words when it has given up
       ASSERT_TRUE(
-          exchange_->publish(std::string(kEpoch) + "/ckpt/" + n + "/done/" + std::to_string(index), "protocol=1\n")
+          exchange_->publish(std::string(epoch) + "/ckpt/" + n + "/done/" + std::to_string(index), "protocol=1\n")
               .ok());
   }
   Status checkpoint(int timeout_ms) {
@@ -90,6 +91,24 @@ TEST_F(MembersOfACommand, OneLockOfACommandStays) {
     EXPECT_TRUE(fs::exists(lock_of("ckpt" + std::to_string(n))));
     EXPECT_FALSE(fs::exists(lock_of("ckpt" + std::to_string(n - 1))));
   }
+}
+
+// A restart was killed before its members joined; the next has made its epoch when the command has seen the first's.
+TEST_F(MembersOfACommand, TheEpochOfAKilledRestartIsNotWaitedFor) {
+  constexpr char kNext[] = "g2-test";
+  ASSERT_TRUE(exchange_->publish(reserved_members_key(kEpoch), encode_reserved_members({0})).ok());
+  locks_.push_back(hold_alive_lock(job_paths(directory_, kJob).restart));
+  std::thread next([this] {
+    ::usleep(300'000);  // later or earlier, the command comes to the member that is there
+    join(0, {{"version", "1.0"}, {"meets", "3"}}, kNext);
+    const std::string epoch = job_paths(directory_, kJob).epoch;
+    std::ofstream(epoch + ".new") << kNext << "\n";
+    fs::rename(epoch + ".new", epoch);
+  });
+  const Status status = checkpoint(3000);
+  next.join();
+  EXPECT_EQ(status.code(), Code::kTimeout) << status.text();  // this member does not answer
+  EXPECT_NE(std::string(status.text()).find("member 0 "), std::string::npos) << status.text();
 }
 
 // However many members come one by one, each look costs one list, and no look begins at once after another.

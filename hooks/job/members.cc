@@ -81,13 +81,26 @@ Status JobView::decode(const std::string& rest, const std::string& text, Fields*
   return {};
 }
 
+namespace {
+
+// "": there is none.
+std::string epoch_of(const std::string& directory, const std::string& job) {
+  const std::string path = job_paths(directory, job).epoch;
+  revalidate_parent(path);
+  std::string epoch;
+  std::ifstream(path) >> epoch;
+  return epoch;
+}
+
+}  // namespace
+
+bool JobView::is_outdated() const { return epoch_of(directory, job) != epoch; }
+
 Status open_job(const std::string& directory, const std::string& job, const std::string& exchange, JobView* view) {
   view->directory = std::filesystem::absolute(directory).lexically_normal();
   view->job = job;
-  const std::string epoch = job_paths(view->directory, job).epoch;
-  revalidate_parent(epoch);
-  std::ifstream file(epoch);
-  if (!(file >> view->epoch))
+  view->epoch = epoch_of(view->directory, job);
+  if (view->epoch.empty())
     return Status::of(Code::kNotFound, 0, "no job %.100s in %.200s; `shadowib status --dir DIR` lists the jobs",
                       job.c_str(), view->directory.c_str());
   const std::string uri = exchange.empty() ? default_exchange(view->directory, job) : exchange;
@@ -133,6 +146,9 @@ Status wait_for_joining(const JobView& view, int timeout_ms) {
     SHADOWIB_TRY(anybody_coming_back(view, &coming));
     SHADOWIB_TRY(anybody_joining(view, &joining));
     if (!joining && !coming) return {};
+    // The epoch of a restart that was killed, while another makes its own: nobody comes to this one.
+    if (view.is_outdated())
+      return Status::of(Code::kBusy, ESTALE, "job %.100s was restarted meanwhile; try again", view.job.c_str());
     if (deadline.has_passed() && coming)
       return Status::of(Code::kBusy, 0,
                         "a restart of job %.100s has not brought all its members back after %d ms; try again",

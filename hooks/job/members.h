@@ -29,6 +29,8 @@ struct JobView {
 
   std::string alive(const std::string& who) const { return alive_path(directory, job, epoch, who); }
   std::string key(const std::string& rest) const { return epoch + "/" + rest; }
+  // Whether the job has got another epoch since: a restart has made one.
+  bool is_outdated() const;
   Status fields(const std::string& key, Fields* fields, bool* found) const;              // kVersion names the key
   Status decode(const std::string& key, const std::string& text, Fields* fields) const;  // the same of its value
 };
