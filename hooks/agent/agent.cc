@@ -15,8 +15,11 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
+#include "hooks/agent/hook_registry.h"
+#include "hooks/agent/join.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
+#include "hooks/agent/round.h"
 #include "hooks/agent/values.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/processor.h"

@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <string>
 
-#include "hooks/agent/agent_state.h"
+#include "hooks/agent/start_command.h"
 #include "hooks/raw/needed_calls.h"
 #include "hooks/threads/thread_judge.h"
 #include "shadowib/base/descriptors.h"

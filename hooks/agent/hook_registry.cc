@@ -1,5 +1,6 @@
+#include "hooks/agent/hook_registry.h"
+
 #include "hooks/agent/agent.h"
-#include "hooks/agent/agent_state.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/base/lock.h"
 

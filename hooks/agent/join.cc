@@ -1,4 +1,6 @@
 // How a process finds its job and becomes a member of it.
+#include "hooks/agent/join.h"
+
 #include <fcntl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -11,7 +13,7 @@
 #include <cstring>
 #include <memory>
 
-#include "hooks/agent/agent_state.h"
+#include "hooks/job/current_job.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
 #include "shadowib/base/descriptors.h"

@@ -1,5 +1,7 @@
 // Which files are mapped into this process, with their build-ids: recorded in the set, so that a restart under
 // upgraded packages is refused instead of crashing.
+#include "hooks/agent/mapped_files.h"
+
 #include <elf.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,7 +11,6 @@
 #include <string>
 #include <string_view>
 
-#include "hooks/agent/agent_state.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/unowned_descriptors.h"
 

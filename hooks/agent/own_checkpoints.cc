@@ -9,6 +9,8 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/best_interval.h"
+#include "hooks/agent/start_command.h"
+#include "hooks/job/protocol.h"
 #include "hooks/threads/request_signals.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/log.h"

@@ -7,7 +7,9 @@
 #include <cstring>
 
 #include "hooks/agent/agent_state.h"
+#include "hooks/agent/start_command.h"
 #include "hooks/job/job_directory.h"
+#include "hooks/job/protocol.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/base/descriptors.h"

@@ -1,4 +1,6 @@
 // The agent thread in a process restored from an image: everything else of the program is parked where it was saved.
+#include "hooks/agent/restarted.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
@@ -14,6 +16,8 @@
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/filter_probe.h"
+#include "hooks/agent/hook_registry.h"
+#include "hooks/agent/join.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/agent/values.h"

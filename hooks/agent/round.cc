@@ -1,4 +1,6 @@
 // This member's part in one checkpoint, phase by phase (agent.h).
+#include "hooks/agent/round.h"
+
 #include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,12 +15,17 @@
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/filter_probe.h"
+#include "hooks/agent/hook_registry.h"
+#include "hooks/agent/join.h"
 #include "hooks/agent/loader_thread.h"
+#include "hooks/agent/mapped_files.h"
 #include "hooks/agent/own_checkpoints.h"
+#include "hooks/agent/restarted.h"
 #include "hooks/agent/round_messages.h"
 #include "hooks/agent/round_outcome.h"
 #include "hooks/agent/round_saver.h"
 #include "hooks/agent/round_settle.h"
+#include "hooks/agent/start_command.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
 #include "hooks/imager/shared_memory.h"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "hooks/agent/agent_state.h"
+#include "hooks/agent/join.h"
 #include "hooks/raw/tasks.h"
 #include "shadowib/base/lock.h"
 

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "hooks/agent/agent_state.h"
+#include "hooks/agent/agent.h"
+#include "hooks/job/phase.h"
+#include "hooks/job/protocol.h"
 
 namespace shadowib {
 

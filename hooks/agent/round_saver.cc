@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "hooks/agent/agent_state.h"
 #include "hooks/job/phase.h"
 #include "hooks/raw/tasks.h"
 

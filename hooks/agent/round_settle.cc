@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <string>
 
+#include "hooks/agent/agent_state.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/job/phase.h"
 #include "hooks/raw/tasks.h"

@@ -1,5 +1,7 @@
 // Starting the command `shadowib` from inside a member, as a process that is not the member's child when it is
 // captured.
+#include "hooks/agent/start_command.h"
+
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -15,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "hooks/agent/agent_state.h"
+#include "hooks/job/current_job.h"
 #include "hooks/raw/raw_signal.h"
 
 // libc's clone(2) by its other name. A sanitizer turns the first one, and takes the new process for a forked copy:

@@ -14,7 +14,6 @@
 #include <mutex>
 #include <thread>
 
-#include "hooks/agent/agent_state.h"
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/launcher.h"

@@ -1,0 +1,16 @@
+// Starting the command from inside of a member.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// Starts `shadowib WORDS...` as nobody's child; its output goes to `output_fd` (< 0: nowhere).
+Status start_command(std::vector<std::string> words, int output_fd);
+// Starts `shadowib checkpoint` for this job.
+Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd);
+
+}  // namespace shadowib
