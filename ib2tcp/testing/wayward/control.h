@@ -27,7 +27,8 @@ struct wayward_control {
   uint32_t lose_datagrams; /* how many more are lost on their way; they complete as if they had arrived */
   uint32_t place_late;     /* 1: writes complete before they are made: at the next loopback, or request behind */
   uint32_t lose_peer;      /* polls, after which withheld posts end as if the peer had not answered for long */
-  uint32_t stay_inside;    /* 1: a post that is under way when threads are stopped stays for half a second */
+  uint32_t stay_inside; /* a post that is under way when threads are stopped stays: 1: half a second, 2: until it is
+                           stopped */
 
   /* The reports of the backend. */
   uint32_t paused;         /* 1: threads are being stopped, or stand */

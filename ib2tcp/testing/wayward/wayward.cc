@@ -207,7 +207,7 @@ void stay_inside() {
   tell(g_control->inside, 1);
   while (told(g_control->paused) == 0 && told(g_control->stay_inside) != 0) ::usleep(1000);
   const std::int64_t end = monotonic_ns() + kStayNs;
-  while (monotonic_ns() < end) cpu_pause();
+  while (told(g_control->stay_inside) == 2 ? told(g_control->stopped_inside) == 0 : monotonic_ns() < end) cpu_pause();
   tell(g_control->stay_inside, 0);
   tell(g_control->inside, 0);
 }
