@@ -16,6 +16,7 @@
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -36,13 +37,13 @@ std::string host_name() {
 std::string own_file() { return host_name() + "." + std::to_string(::getpid()) + kSuffix; }
 
 std::string now_text() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
+  const std::int64_t now = wall_clock_ns();
+  const time_t seconds = now / 1'000'000'000;
   tm broken{};
-  ::gmtime_r(&now.tv_sec, &broken);
+  ::gmtime_r(&seconds, &broken);
   char date[40], text[64];
   ::strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &broken);
-  std::snprintf(text, sizeof(text), "%s.%06ldZ", date, now.tv_nsec / 1000);
+  std::snprintf(text, sizeof(text), "%s.%06ldZ", date, static_cast<long>(now % 1'000'000'000 / 1000));
   return text;
 }
 

@@ -12,6 +12,7 @@
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/report_page.h"
+#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -128,7 +129,7 @@ int report(HistoryArguments& arguments) {
   const std::string file =
       fs::absolute(arguments.output.empty() ? arguments.job + "-report.html" : arguments.output, error)
           .lexically_normal();
-  const std::string page = report_page(common.directory, arguments.job, events, ::time(nullptr) * std::int64_t{1000});
+  const std::string page = report_page(common.directory, arguments.job, events, wall_clock_ns() / 1'000'000);
   if (Status s = write_report(file, page); !s.ok()) return fail(common, s);
   if (common.json)
     print_json({{"job", arguments.job}, {"report", file}, {"events", events.size()}, {"bytes", page.size()}});

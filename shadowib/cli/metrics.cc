@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "hooks/job/job_directory.h"
 #include "hooks/store/files.h"
 #include "shadowib/cli/history_figures.h"
+#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace {
@@ -79,10 +81,8 @@ Status write_metrics(const std::string& file, const std::string& directory, cons
   std::vector<PastEvent> events;
   unsigned torn = 0;
   if (Status s = read_history(directory, job, &events, &torn); !s.ok() && s.code() != Code::kNotFound) return s;
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
   const std::string temporary = file + "." + random_hex(4) + ".new";
-  SHADOWIB_TRY(write_new_file(temporary, metrics_text(job, events, now.tv_sec * 1000 + now.tv_nsec / 1000000)));
+  SHADOWIB_TRY(write_new_file(temporary, metrics_text(job, events, wall_clock_ns() / 1'000'000)));
   // Read by a collector, which is another user.
   (void)::chmod(temporary.c_str(), 0644);
   if (::rename(temporary.c_str(), file.c_str()) == 0) return {};

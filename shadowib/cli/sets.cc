@@ -14,6 +14,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/far_turns.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -53,10 +54,8 @@ double age_of_newest_set(const std::string& directory, const std::string& job) {
   const std::string set = newest_set(directory, job);
   struct stat info {};
   if (set.empty() || ::stat((sets_path(directory) + "/" + set + "/manifest.json").c_str(), &info) != 0) return -1;
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return std::max(0.0, static_cast<double>(now.tv_sec - info.st_mtim.tv_sec) +
-                           static_cast<double>(now.tv_nsec - info.st_mtim.tv_nsec) / 1e9);
+  const std::int64_t made = std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  return std::max(0.0, static_cast<double>(wall_clock_ns() - made) / 1e9);
 }
 
 Status choose_set(Common* common, const std::string& given, std::string* path) {
