@@ -6,6 +6,7 @@ Usage: ci/documents.py      exit code 1 if something is wrong
   - a path between backticks that begins with a directory of the repository exists
   - docs/reference/verbs.md names each public verb of shadowib/abi/verbs.def once, under how it is handled
   - docs/reference/process-state.md names each state of hooks/imager/kernel_state.def once, likewise
+  - examples of man pages fit into 80 columns
   - docs/guide/troubleshooting.md quotes messages that the sources have; words in capitals stand for names and numbers
 """
 import pathlib
@@ -15,6 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERBS = "docs/reference/verbs.md"
+MAN, MAN_COLUMNS = "docs/man", 80
 TROUBLES = "docs/guide/troubleshooting.md"
 CENSUS = "shadowib/abi/verbs.def"
 STATES = "docs/reference/process-state.md"
@@ -136,8 +138,25 @@ def check_messages(text: str, messages: str) -> list[str]:
     return found
 
 
+def check_examples(name: str, text: str) -> list[str]:
+    """The lines of a man page's EXAMPLES, as a terminal shows them; man_test sees the same, by groff, when all is built."""
+    found, inside, indent = [], False, 7
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.startswith(".SH"):
+            inside, indent = "EXAMPLES" in line, 7
+        elif line.startswith((".RS", ".RE")):
+            indent += 7 if line.startswith(".RS") else -7
+        elif inside and not line.startswith("."):
+            columns = indent + len(re.sub(r"\\(?:f.|\(..|.)", lambda escape: "" if escape[0][1] in "f&" else "x", line))
+            if columns > MAN_COLUMNS:
+                found.append(f"{name}:{number}: {columns} columns, {MAN_COLUMNS} are shown: {line}")
+    return found
+
+
 def complaints() -> list[str]:
     found = []
+    for page in sorted((ROOT / MAN).glob("*.[17]")):
+        found += check_examples(f"{MAN}/{page.name}", page.read_text())
     for name in documents():
         text = (ROOT / name).read_text()
         found += check_links(name, text) + check_paths(name, text)

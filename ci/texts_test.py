@@ -94,6 +94,12 @@ class Documents(unittest.TestCase):
         self.assertEqual(len(self.verbs(good.replace("`ibv_a`, ", ""), census)), 1)
         self.assertEqual(len(self.verbs(good.replace("`ibv_b`", "`ibv_b`, `ibv_a`, `ibv_nothing`"), census)), 2)
 
+    def test_examples_fit_into_a_terminal(self):
+        page = ".SH EXAMPLES\n.nf\n.RS\n{}\n.RE\n.fi\n.SH FILES\n" + 100 * "x" + "\n"
+        self.assertEqual(documents.check_examples("x.1", page.format(66 * "x")), [])
+        self.assertEqual(documents.check_examples("x.1", page.format(65 * "x" + "\\-")), [])
+        self.assertEqual(len(documents.check_examples("x.1", page.format(67 * "x"))), 1)
+
     def test_quoted_messages_are_those_of_the_sources(self):
         messages = documents.messages_of(['return f("descriptor %d cannot "\n   "be saved; close %.20s", fd);'])
         table = "| `descriptor N cannot be saved; close NAME` | why |\n"
