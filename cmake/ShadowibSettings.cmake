@@ -42,6 +42,8 @@ if(SHADOWIB_SANITIZE)
   # A report names functions and lines; types and variables cost a part of the compile time.
   set(CMAKE_CXX_FLAGS_DEBUG "-g1")
   set(CMAKE_C_FLAGS_DEBUG "-g1")
+  set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")  # of fuzz targets
+  set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O1 -g1 -DNDEBUG")
 endif()
 
 # shadowib_optimise(targets...): these are optimised in sanitizer builds, too. Hashing every byte of images that are some
