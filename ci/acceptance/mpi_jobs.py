@@ -89,7 +89,8 @@ def ends_for_all(case, job: MpiJob, restart, why: str):
 
 def aborted(case, setup: Setup) -> str:
     """After a restart MPI_Abort of one rank is the end of all. Late enough that no quick path comes there before the checkpoint."""
-    job, restart = restarted(case, dataclasses.replace(setup, program=Ring(setup.path.iterations * 4, setup.path.iterations * 4 - 1)))
+    late = setup.path.iterations * 4 * (SHORTER if case.line.quick else 1)
+    job, restart = restarted(case, dataclasses.replace(setup, program=Ring(late, late - 1)))
     ends_for_all(case, job, restart, "has aborted the job with status 3")
     return "the other rank ended too"
 
