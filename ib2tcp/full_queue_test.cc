@@ -1,5 +1,6 @@
 // Attempts to connect that tell nothing of the peer: its queue of connections is full while it does not run, or no
 // descriptor is left here. Neither is a peer that is gone.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -149,18 +150,23 @@ std::vector<int> open_descriptors() {
 // One is left, and what the shim puts out of the program's way takes another for a moment.
 TEST_F(FullQueue, ATryWithoutADescriptorLosesNoneAndIsNoDeadPeer) {
   Endpoint x(*a_), y(*b_);
-  const std::vector<int> before = open_descriptors();
+  const std::vector<int> of_processes = open_descriptors();
+  const int last = *std::max_element(of_processes.begin(), of_processes.end());
+  std::vector<int> fillers;  // the fake shim's range, up to what becomes the limit
+  for (int fd = 0; fd <= last;) fillers.push_back(fd = ::fcntl(0, F_DUPFD_CLOEXEC, 200));
   rlimit usual{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &usual), 0);
   rlimit few = usual;
-  few.rlim_cur = static_cast<rlim_t>(*std::max_element(before.begin(), before.end())) + 1;
+  few.rlim_cur = static_cast<rlim_t>(fillers.back()) + 1;
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const std::size_t before = open_descriptors().size();
   connect(x, y);
   EXPECT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
   EXPECT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
   expect_to_be_waited_for(x);
-  EXPECT_EQ(open_descriptors().size(), before.size());
+  EXPECT_EQ(open_descriptors().size(), before);
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &usual), 0);
+  for (const int fd : fillers) ::close(fd);
   EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
   EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
 }

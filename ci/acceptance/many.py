@@ -16,7 +16,7 @@ loader.exec_module(members)
 
 EXCHANGES = ("ext4", "tmpfs", "redis")
 CPU_GROWTH = 1.2      # of a member's processor time, from the fewest members to the most
-SLEEPS_GROWTH_ONCE = 2.0  # of how often it sleeps in one checkpoint, 8 to 64 members: growth with the square would show 8
+SLEEPS_GROWTH_ONCE = 3.0  # of how often it sleeps in one checkpoint, 8 to 64 members: growth with the square would show 8
 CALLS_GROWTH = 1.1     # of its system calls, from the fewest simulated members to the most
 CALLS_GROWTH_ONCE = 1.5  # the same, 64 to 256 members: waiting takes some calls, more on a busy machine; growth with members would show 4
 SECONDS = 3.0         # for all messages of the most members: processor time over two processors

@@ -95,7 +95,7 @@ TEST_F(MembersOfACommand, OneLockOfACommandStays) {
 
 // A restart was killed before its members joined; the next has made its epoch when the command has seen the first's.
 TEST_F(MembersOfACommand, TheEpochOfAKilledRestartIsNotWaitedFor) {
-  constexpr char kNext[] = "g2-test";
+  static constexpr char kNext[] = "g2-test";
   ASSERT_TRUE(exchange_->publish(reserved_members_key(kEpoch), encode_reserved_members({0})).ok());
   locks_.push_back(hold_alive_lock(job_paths(directory_, kJob).restart));
   std::thread next([this] {

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "hooks/agent/agent_state.h"
+#include "hooks/job/protocol.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/launcher/rank.h"

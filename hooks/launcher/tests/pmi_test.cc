@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "hooks/imager/descriptors/capture/launcher_socket.h"
+#include "hooks/job/current_job.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/launcher/pmi_descriptor.h"
