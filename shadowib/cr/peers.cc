@@ -391,9 +391,10 @@ RealKey resolve_remote_key(ShadowQp& qp, VirtualKey key) {
   RealKey real, block;
   if (remote.keys.find(key, &real)) return real;
   const VirtualKey virtual_block{window_block(key.value)};
-  if (remote.windows.find(virtual_block, &block) || find_late("mw", remote, virtual_block, &block))
+  const bool late = is_late_key(key.value);  // another that is not in the table is the real one
+  if (remote.windows.find(virtual_block, &block) || (late && find_late("mw", remote, virtual_block, &block)))
     real.value = block.value << 8 | (key.value & 0xff);
-  else if (!find_late("mr", remote, key, &real) && is_late_key(key.value))
+  else if (late && !find_late("mr", remote, key, &real))
     return {kNobodyKey};
   remote.keys.insert(key, real);
   return real;
