@@ -1,0 +1,22 @@
+// A CLC's record as JSON: the member "cluster" of a set's manifest.
+//
+//   {"name": "B", "index": 1, "sn": 7, "incarnation": 0, "before": [3, 0], "after": [4, 0], "forced": true}
+//
+// For commands: uses the heap. The claim is not in it: a claim decides over a set that is already written.
+#pragma once
+
+#include <string>
+
+#include "hooks/federation/rule.h"
+#include "shadowib/base/json_value.h"
+
+namespace shadowib::federation {
+
+// `name` is the cluster's.
+Json encode_record(const ClcRecord& record, const std::string& name);
+
+// Every field must be there, and nothing else; numbers are whole and fit 32 bits; both lists have one entry for each
+// cluster, at least index + 1 and at most kMaxClusters. kCorrupt names the field. *record is undecided.
+[[nodiscard]] Status decode_record(const Json& json, ClcRecord* record, std::string* name);
+
+}  // namespace shadowib::federation
