@@ -160,7 +160,7 @@ def complaints() -> list[str]:
     for name in documents():
         text = (ROOT / name).read_text()
         found += check_links(name, text) + check_paths(name, text)
-    sources = [p.read_text() for room in ("hooks", "shadowib", "ib2tcp") for p in sorted((ROOT / room).rglob("*"))
+    sources = [p.read_text() for room in ("hooks", "shadowib", "ib2tcp", "libraries") for p in sorted((ROOT / room).rglob("*"))
                if p.suffix in (".cc", ".h") and not p.stem.endswith("_test")]
     found += check_messages((ROOT / TROUBLES).read_text(), messages_of(sources))
     found += check_table(VERBS, (ROOT / VERBS).read_text(), VERB_COLUMNS, census((ROOT / CENSUS).read_text()))

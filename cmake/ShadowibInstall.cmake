@@ -2,6 +2,7 @@
 # prefix can be moved or reached through a symbolic link.
 #
 #   bin/shadowib, bin/shadowib-pingpong, bin/shadowib-storm
+#   bin/bsprun, bin/bspcc, bin/bspcxx        lib/libshadowib-bsp.so, include/bsp.h
 #   lib/libshadowib.so -> libshadowib.so.0 -> libshadowib.so.<version>
 #   lib/shadowib/libshadowib-<backend>.so      lib/shadowib/dropin/libibverbs.so{,.1}
 #   lib/pkgconfig/shadowib.pc                  lib/cmake/shadowib/
@@ -25,6 +26,14 @@ shadowib_install_target(shadowib-pingpong "${CMAKE_INSTALL_BINDIR}" command)
 shadowib_install_target(ib2tcp_backend "${shadowib_private_dir}" library)
 shadowib_install_target(shadowib_join "${shadowib_private_dir}" library)
 shadowib_install_target(shadowib_dropin "${shadowib_private_dir}/dropin" library)
+shadowib_install_target(bsprun "${CMAKE_INSTALL_BINDIR}" command)
+shadowib_install_target(shadowib_bsp "${CMAKE_INSTALL_LIBDIR}" library)
+if(TARGET shadowib_bsp)
+  install(PROGRAMS "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/bspcc" "${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/bspcxx"
+    DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT development)
+  install(DIRECTORY "${PROJECT_SOURCE_DIR}/libraries/bsp/include/" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    COMPONENT development)
+endif()
 if(TARGET shadowib-storm)  # a tool of tests, and no part of the product: installed if it was built
   install(TARGETS shadowib-storm RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT tests OPTIONAL)
 endif()
@@ -47,6 +56,9 @@ install(FILES "${PROJECT_BINARY_DIR}/completions/shadowib.zsh" RENAME _shadowib
 # All that is installed, and nothing that tests need.
 add_custom_target(product
   DEPENDS shadowib_cli shadowib-pingpong shadowib_shared shadowib_join ib2tcp_backend shadowib_dropin shadowib_completions)
+if(TARGET shadowib_bsp)
+  add_dependencies(product shadowib_bsp bsprun)
+endif()
 
 install(FILES "${PROJECT_SOURCE_DIR}/shadowib/include/shadowib/shadowib.h"
   DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/shadowib" COMPONENT development)
@@ -57,6 +69,8 @@ foreach(section 1 3 5 7)
     set(component command)
     if(page MATCHES "shadowib-storm")
       set(component tests)
+    elseif(page MATCHES "bspcc")
+      set(component development)
     endif()
     install(FILES "${page}" DESTINATION "${CMAKE_INSTALL_MANDIR}/man${section}" COMPONENT ${component})
   endforeach()

@@ -1,0 +1,75 @@
+#include "libraries/bsp/greeting.h"
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+namespace shadowib::bsp {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x31505342;  // "BSP1"
+
+struct Fixed {
+  std::uint32_t magic, process;
+  std::uint64_t epoch, slots_address;
+  std::uint32_t processes, slots_key;
+  std::uint16_t lid;
+  std::uint8_t mtu, is_ethernet, gid[16];
+  std::uint32_t unused;
+};
+
+static_assert(sizeof(Fixed) + 4 * kMaxProcesses <= 4096);
+
+}  // namespace
+
+std::vector<std::byte> encode(const Greeting& greeting) {
+  Fixed fixed{kMagic,
+              greeting.process,
+              greeting.epoch,
+              greeting.slots_address,
+              greeting.processes,
+              greeting.slots_key,
+              greeting.lid,
+              greeting.mtu,
+              greeting.is_ethernet,
+              {},
+              0};
+  std::memcpy(fixed.gid, greeting.gid.raw, sizeof(fixed.gid));
+  std::vector<std::byte> value(sizeof(fixed) + 4 * greeting.queue_pairs.size());
+  std::memcpy(value.data(), &fixed, sizeof(fixed));
+  std::memcpy(value.data() + sizeof(fixed), greeting.queue_pairs.data(), 4 * greeting.queue_pairs.size());
+  return value;
+}
+
+std::string decode(const std::byte* value, std::size_t bytes, std::uint64_t epoch, int process, int processes,
+                   Greeting* greeting) {
+  Fixed fixed;
+  if (bytes < sizeof(fixed)) return "it is too short";
+  std::memcpy(&fixed, value, sizeof(fixed));
+  if (fixed.magic != kMagic) return "it was made by another version of the library";
+  if (fixed.epoch != epoch) return "it is of another run";
+  if (fixed.process != static_cast<std::uint32_t>(process)) return "it is another process's";
+  if (fixed.processes != static_cast<std::uint32_t>(processes))
+    return "it counts " + std::to_string(fixed.processes) + " processes instead of " + std::to_string(processes);
+  if (bytes != sizeof(fixed) + 4 * std::size_t{fixed.processes}) return "its size is wrong";
+  greeting->epoch = fixed.epoch;
+  greeting->process = fixed.process;
+  greeting->processes = fixed.processes;
+  greeting->lid = fixed.lid;
+  greeting->mtu = fixed.mtu;
+  greeting->is_ethernet = fixed.is_ethernet;
+  greeting->slots_key = fixed.slots_key;
+  greeting->slots_address = fixed.slots_address;
+  std::memcpy(greeting->gid.raw, fixed.gid, sizeof(fixed.gid));
+  greeting->queue_pairs.resize(fixed.processes);
+  std::memcpy(greeting->queue_pairs.data(), value + sizeof(fixed), 4 * std::size_t{fixed.processes});
+  return {};
+}
+
+std::string greeting_name(std::uint64_t epoch, int process) {
+  char name[64];
+  std::snprintf(name, sizeof(name), "bsp.%016" PRIx64 ".%d", epoch, process);
+  return name;
+}
+
+}  // namespace shadowib::bsp

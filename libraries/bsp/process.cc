@@ -1,0 +1,158 @@
+#include "libraries/bsp/process.h"
+
+#include <sched.h>
+#include <shadowib/shadowib.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+#include <string>
+
+#include "libraries/bsp/complain.h"
+#include "libraries/bsp/environment.h"
+
+namespace shadowib::bsp {
+
+Supersteps* supersteps = nullptr;
+
+namespace {
+
+enum class Stage { kBefore, kParallel, kAfter };
+
+// Never destroyed: queue pairs live until the process ends.
+Environment* environment = nullptr;
+Mesh* mesh = nullptr;
+Stage stage = Stage::kBefore;
+int processes = 0;
+pid_t owner = 0;
+timespec began{}, saved{};
+
+const Environment& surroundings() {
+  if (environment == nullptr) {
+    environment = new Environment(read_environment());
+    own_number = environment->process;
+  }
+  return *environment;
+}
+
+double seconds_since(const timespec& then) {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec - then.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - then.tv_nsec);
+}
+
+void tell_abort() { mesh->tell_abort(); }
+
+// A child of a fork has neither queue pairs nor a place in the job.
+bool is_own() { return ::getpid() == owner; }
+
+void left_too_early(int status, void*) {
+  if (stage == Stage::kParallel && is_own()) fail("ended with exit code %d before bsp_end()", status & 0xff);
+}
+
+std::string begin_name(std::uint64_t epoch) {
+  char name[64];
+  std::snprintf(name, sizeof(name), "bsp.%016" PRIx64 ".begin", epoch);
+  return name;
+}
+
+// Process 0 says how many begin: the others may not know what it has read.
+int agree_on_count(int wanted) {
+  const Environment& here = surroundings();
+  if (here.processes == 1) return 1;
+  const std::string name = begin_name(here.epoch);
+  if (here.process == 0) {
+    if (shadowib_publish(name.c_str(), &wanted, sizeof(wanted)) != 0)
+      fail("cannot meet the other processes: %s", shadowib_last_error());
+    return wanted;
+  }
+  int count = 0;
+  if (shadowib_lookup(name.c_str(), &count, sizeof(count), -1) != sizeof(count))
+    fail("cannot meet process 0: %s", shadowib_last_error());
+  return count;
+}
+
+int processors() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// All are at the end of one superstep, and stay there until the set is committed.
+void checkpoint() {
+  mesh != nullptr ? supersteps->barrier() : void();
+  if (surroundings().process == 0) {
+    const int outcome = shadowib_checkpoint(0, 0, nullptr, 0);
+    if (outcome < 0)
+      say("no checkpoint after superstep %" PRIu64 ": %s", supersteps->number(), shadowib_last_error());
+    ::clock_gettime(CLOCK_MONOTONIC, &saved);
+  }
+  supersteps->barrier();
+}
+
+}  // namespace
+
+void outside(const char* call) {
+  surroundings();
+  if (stage == Stage::kBefore) fail("%s() was called before bsp_begin()", call);
+  fail("%s() was called after bsp_end()", call);
+}
+
+void init(void (*spmd)()) {
+  if (stage != Stage::kBefore) fail("bsp_init() was called after bsp_begin()");
+  if (surroundings().process == 0) return;
+  spmd();
+  std::exit(0);
+}
+
+void begin(long wanted) {
+  const Environment& here = surroundings();
+  if (stage != Stage::kBefore) fail("bsp_begin() was called twice");
+  if (here.process == 0 && wanted < 1) fail("bsp_begin(%ld): at least one process is needed", wanted);
+  // A member of the job from now on, whatever devices it opens, or has opened.
+  if (std::getenv("SHADOWIB_JOB") != nullptr && shadowib_join() != 0)
+    fail("cannot join the job: %s", shadowib_last_error());
+  processes = agree_on_count(static_cast<int>(wanted < here.processes ? wanted : here.processes));
+  if (here.process >= processes) std::exit(0);
+  if (processes > 1) {
+    mesh = new Mesh(here.process, processes, here.epoch, spins_for(here.here, processors()));
+    mesh->connect();
+    tell_peers = tell_abort;
+  }
+  supersteps = new Supersteps(here.process, processes, mesh);
+  owner = ::getpid();
+  stage = Stage::kParallel;
+  ::on_exit(left_too_early, nullptr);
+  ::clock_gettime(CLOCK_MONOTONIC, &began);
+  saved = began;
+}
+
+void end() {
+  inside("bsp_end").end();
+  stage = Stage::kAfter;
+  tell_peers = nullptr;
+  supersteps = nullptr;
+}
+
+void end_superstep() {
+  Supersteps& all = inside("bsp_sync");
+  const Environment& here = *environment;
+  const bool due = here.interval_s > 0 && here.process == 0 && seconds_since(saved) >= here.interval_s;
+  if (all.sync(due)) checkpoint();
+}
+
+int process_number() {
+  if (supersteps == nullptr && stage == Stage::kBefore) outside("bsp_pid");
+  return environment->process;
+}
+
+int process_count() { return stage == Stage::kBefore ? surroundings().processes : processes; }
+
+double seconds_since_begin() {
+  inside("bsp_time");
+  return seconds_since(began);
+}
+
+}  // namespace shadowib::bsp

@@ -1,0 +1,223 @@
+#include "libraries/bsp/run/hosts.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "libraries/bsp/run/local.h"
+
+namespace shadowib::bsprun {
+namespace {
+
+constexpr char kMark = '\x1e';
+constexpr std::size_t kLongestWords = 128;
+
+void write_all(int fd, const char* data, std::size_t bytes) {
+  while (bytes > 0) {
+    const ssize_t n = ::write(fd, data, bytes);
+    if (n < 0 && errno != EINTR) return;
+    if (n > 0) data += n, bytes -= static_cast<std::size_t>(n);
+  }
+}
+
+std::string remote_command(const Options& options, const Share& share, const std::string& token) {
+  std::error_code error;
+  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe", error).string(),
+                                 "--share",
+                                 token,
+                                 "--epoch",
+                                 options.epoch,
+                                 "--first",
+                                 std::to_string(share.first),
+                                 "--count",
+                                 std::to_string(share.count),
+                                 "-n",
+                                 std::to_string(options.processes),
+                                 "--job",
+                                 options.job};
+  if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
+  if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
+  if (!options.interval.empty()) words.insert(words.end(), {"--interval", options.interval});
+  words.push_back("--");
+  words.insert(words.end(), options.program.begin(), options.program.end());
+  std::string line = "cd " + quoted(std::filesystem::current_path(error).string()) + " && exec env";
+  for (const char* name :
+       {"SHADOWIB_EXCHANGE", "SHADOWIB_IB2TCP_NETWORK", "SHADOWIB_IB2TCP_TRANSPORT", "SHADOWIB_LOG"})
+    if (const char* value = std::getenv(name); value != nullptr)
+      line += " " + quoted(std::string(name) + "=" + value);
+  for (const std::string& word : words) line += " " + quoted(word);
+  return line;
+}
+
+// A share as this side sees it.
+struct Remote {
+  Share share;
+  pid_t pid = -1;
+  int control = -1, output = -1;  // its input, which ends it; its output
+  std::string held;               // of the output: what may be its last words
+  bool has_spoken = false;
+  Outcome outcome;
+};
+
+class Shares {
+ public:
+  Shares(const Options& options, int signals) : options_(options), signals_(signals) {}
+
+  Outcome run(const std::vector<Share>& shares, std::string* host) {
+    for (const Share& share : shares) start(share);
+    while (std::any_of(remotes_.begin(), remotes_.end(), [](const Remote& r) { return r.output >= 0; })) step();
+    *host = host_;
+    return worst_;
+  }
+
+ private:
+  void start(const Share& share) {
+    const char* shell = std::getenv("SHADOWIB_RSH");
+    int in[2] = {-1, -1}, out[2] = {-1, -1};
+    Remote remote{share, -1, -1, -1, {}, false, {}};
+    if (::pipe2(in, O_CLOEXEC) == 0 && ::pipe2(out, O_CLOEXEC) == 0) {
+      const std::string line = std::string(shell != nullptr && *shell != '\0' ? shell : "ssh") + " \"$@\"";
+      const std::string command = remote_command(options_, share, token_);
+      std::fflush(nullptr);
+      remote.pid = ::fork();
+      if (remote.pid == 0) {
+        sigset_t none;
+        ::sigemptyset(&none);
+        ::sigprocmask(SIG_SETMASK, &none, nullptr);
+        ::dup2(in[0], STDIN_FILENO);
+        ::dup2(out[1], STDOUT_FILENO);
+        ::execl("/bin/sh", "sh", "-c", ("exec " + line).c_str(), "sh", share.host.c_str(), command.c_str(), nullptr);
+        ::_exit(kUsage);
+      }
+      ::close(in[0]);
+      ::close(out[1]);
+      remote.control = in[1];
+      remote.output = out[0];
+    }
+    if (remote.pid < 0) {
+      std::fprintf(stderr, "bsprun: cannot start the share of %s: %s\n", share.host.c_str(), std::strerror(errno));
+      worst_ = {Outcome::Kind::kExit, -1, kUsage};
+      end_all();
+    }
+    remotes_.push_back(remote);
+  }
+
+  void step() {
+    std::vector<pollfd> sources{{signals_, POLLIN, 0}};
+    for (const Remote& remote : remotes_) sources.push_back({remote.output, POLLIN, 0});
+    ::poll(sources.data(), sources.size(), -1);
+    signalfd_siginfo signal;
+    while (::read(signals_, &signal, sizeof(signal)) == sizeof(signal)) {
+      if (signal.ssi_signo == SIGCHLD) continue;
+      if (!ending_) worst_ = {Outcome::Kind::kExit, -1, 128 + static_cast<int>(signal.ssi_signo)};
+      end_all();
+    }
+    for (std::size_t i = 0; i < remotes_.size(); ++i)
+      if ((sources[i + 1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) listen(&remotes_[i]);
+  }
+
+  void end_all() {
+    ending_ = true;
+    for (Remote& remote : remotes_)
+      if (remote.control >= 0) ::close(std::exchange(remote.control, -1));
+  }
+
+  void listen(Remote* remote) {
+    char buffer[65536];
+    const ssize_t n = ::read(remote->output, buffer, sizeof(buffer));
+    if (n < 0 && errno == EINTR) return;
+    if (n <= 0) return ended(remote);
+    remote->held.append(buffer, static_cast<std::size_t>(n));
+    pass_on(remote);
+  }
+
+  // Everything but the last words, and what may become them.
+  void pass_on(Remote* remote) {
+    std::string& held = remote->held;
+    const std::string head = kMark + token_ + " ";
+    for (std::size_t at = 0; (at = held.find(kMark, at)) != std::string::npos; ++at) {
+      const std::size_t end = held.find('\n', at);
+      const std::string rest = held.substr(at, std::min(held.size() - at, kLongestWords));
+      if (end != std::string::npos && read_last_words(token_, rest, &remote->outcome)) {
+        remote->has_spoken = true;
+        held.erase(at, end - at + 1);
+        break;
+      }
+      if (rest.compare(0, head.size(), head, 0, rest.size()) == 0 &&
+          end == std::string::npos) {  // it begins like them
+        write_all(STDOUT_FILENO, held.data(), at);
+        held.erase(0, at);
+        return;
+      }
+    }
+    write_all(STDOUT_FILENO, held.data(), held.size());
+    held.clear();
+  }
+
+  // ssh's own exit code says nothing: 255 may be the program's.
+  void ended(Remote* remote) {
+    write_all(STDOUT_FILENO, remote->held.data(), remote->held.size());
+    ::close(std::exchange(remote->output, -1));
+    if (remote->control >= 0) ::close(std::exchange(remote->control, -1));
+    ::waitpid(remote->pid, nullptr, 0);
+    if (!remote->has_spoken) remote->outcome = {Outcome::Kind::kLost, -1, 0};
+    if (ending_) return;
+    if (ends_all(remote->outcome)) {
+      worst_ = remote->outcome;
+      host_ = remote->share.host;
+      end_all();
+    } else if (worst_.value == 0 && remote->outcome.value != 0) {
+      worst_ = remote->outcome;
+    }
+  }
+
+  static std::string random_token() {
+    unsigned char bytes[16] = {};
+    const int fd = ::open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || ::read(fd, bytes, sizeof(bytes)) != sizeof(bytes))
+      std::fprintf(stderr, "bsprun: no random bytes\n");
+    ::close(fd);
+    std::string text;
+    for (const unsigned char byte : bytes) {
+      char hex[3];
+      std::snprintf(hex, sizeof(hex), "%02x", byte);
+      text += hex;
+    }
+    return text;
+  }
+
+  const Options& options_;
+  const int signals_;
+  const std::string token_ = random_token();
+  std::vector<Remote> remotes_;
+  bool ending_ = false;
+  Outcome worst_;
+  std::string host_;
+};
+
+}  // namespace
+
+Outcome run_on_hosts(const Options& options, const std::vector<Share>& shares, int signals, std::string* host) {
+  return Shares(options, signals).run(shares, host);
+}
+
+int run_share(const Options& options, int signals) {
+  // The processes have the output; the words follow when all have ended.
+  const Outcome outcome = run_here(options, {signals, STDIN_FILENO});
+  const std::string words = last_words(options.share_token, outcome);
+  write_all(STDOUT_FILENO, words.data(), words.size());
+  return 0;
+}
+
+}  // namespace shadowib::bsprun

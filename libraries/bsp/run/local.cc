@@ -1,0 +1,185 @@
+#include "libraries/bsp/run/local.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+
+namespace shadowib::bsprun {
+namespace {
+
+constexpr int kToEndByThemselvesMs = 1000;  // after an abort, which they have been told of
+constexpr int kToEndBySignalMs = 2000;      // then SIGKILL
+
+long now_ms() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+std::string shadowib_command() {
+  std::error_code error;
+  const std::filesystem::path beside =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "shadowib";
+  return std::filesystem::exists(beside, error) ? beside.string() : "shadowib";
+}
+
+void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
+
+[[noreturn]] void become(const Options& options, int process, bool has_input) {
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (!has_input) {
+    const int null = ::open("/dev/null", O_RDONLY);
+    ::dup2(null, STDIN_FILENO);
+    if (null > STDIN_FILENO) ::close(null);
+  }
+  set("SHADOWIB_BSP_PROCESS", std::to_string(process));
+  set("SHADOWIB_BSP_PROCESSES", std::to_string(options.processes));
+  set("SHADOWIB_BSP_HERE", std::to_string(options.count));
+  set("SHADOWIB_BSP_EPOCH", options.epoch);
+  options.interval.empty() ? ::unsetenv("SHADOWIB_BSP_INTERVAL")
+                           : (set("SHADOWIB_BSP_INTERVAL", options.interval), 0);
+  std::vector<std::string> words{shadowib_command(), "run", "--job", options.job};
+  if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
+  if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
+  words.push_back("--");
+  words.insert(words.end(), options.program.begin(), options.program.end());
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  std::fprintf(stderr, "bsprun: cannot execute %s: %s\n", arguments[0], std::strerror(errno));
+  ::_exit(kUsage);
+}
+
+class Group {
+ public:
+  explicit Group(const Options& options, const Stop& stop) : options_(options), stop_(stop) {}
+
+  Outcome run() {
+    if (!start()) return {Outcome::Kind::kExit, options_.first, kUsage};
+    while (living_ > 0) step();
+    return worst_;
+  }
+
+ private:
+  bool start() {
+    std::fflush(nullptr);  // what is buffered must not be written by each child, too
+    for (int i = 0; i < options_.count; ++i) {
+      const int process = options_.first + i;
+      const pid_t pid = ::fork();
+      if (pid == 0) become(options_, process, process == 0 && stop_.control < 0);
+      if (pid < 0) {
+        std::fprintf(stderr, "bsprun: cannot start process %d: %s\n", process, std::strerror(errno));
+        signal_all(SIGKILL);
+        while (::wait(nullptr) > 0) {
+        }
+        return false;
+      }
+      pids_.push_back(pid);
+      ++living_;
+    }
+    return true;
+  }
+
+  void signal_all(int signal) {
+    for (const pid_t pid : pids_)
+      if (pid > 0) ::kill(pid, signal);
+  }
+
+  // They end by themselves within `grace_ms`, or by SIGTERM, or by SIGKILL.
+  void end_all(int grace_ms) {
+    if (ending_) return;
+    ending_ = true;
+    terminate_at_ = now_ms() + grace_ms;
+    kill_at_ = terminate_at_ + kToEndBySignalMs;
+  }
+
+  void step() {
+    pollfd sources[2] = {{stop_.signals, POLLIN, 0}, {stop_.control, POLLIN, 0}};
+    int patience = -1;
+    if (ending_)
+      patience = static_cast<int>(std::max(0L, (terminate_at_ != 0 ? terminate_at_ : kill_at_) - now_ms()));
+    ::poll(sources, stop_.control >= 0 && !ending_ ? 2 : 1, patience);
+    signalfd_siginfo signal;
+    while (::read(stop_.signals, &signal, sizeof(signal)) == sizeof(signal))
+      if (signal.ssi_signo != SIGCHLD) stopped_by(static_cast<int>(signal.ssi_signo));
+    if (stop_.control >= 0 && (sources[1].revents & (POLLIN | POLLHUP)) != 0) {
+      char byte;
+      if (::read(stop_.control, &byte, 1) <= 0) end_all(0);
+    }
+    reap();
+    if (!ending_ || living_ == 0) return;
+    if (terminate_at_ != 0 && now_ms() >= terminate_at_) {
+      terminate_at_ = 0;
+      signal_all(SIGTERM);
+    } else if (terminate_at_ == 0 && now_ms() >= kill_at_) {
+      kill_at_ = now_ms() + kToEndBySignalMs;
+      signal_all(SIGKILL);
+    }
+  }
+
+  void stopped_by(int signal) {
+    if (!ending_) worst_ = {Outcome::Kind::kExit, -1, 128 + signal};
+    end_all(0);
+  }
+
+  void reap() {
+    for (int status = 0;;) {
+      const pid_t pid = ::waitpid(-1, &status, WNOHANG);
+      if (pid <= 0) return;
+      for (std::size_t i = 0; i < pids_.size(); ++i)
+        if (pids_[i] == pid) ended(static_cast<int>(i), status);
+    }
+  }
+
+  void ended(int place, int status) {
+    pids_[place] = 0;
+    --living_;
+    const int process = options_.first + place;
+    const Outcome outcome = WIFSIGNALED(status) ? Outcome{Outcome::Kind::kSignal, process, WTERMSIG(status)}
+                                                : Outcome{Outcome::Kind::kExit, process, WEXITSTATUS(status)};
+    if (ending_) return;
+    if (ends_all(outcome)) {
+      worst_ = outcome;
+      end_all(outcome.kind == Outcome::Kind::kExit ? kToEndByThemselvesMs : 0);
+    } else if (worst_.value == 0 && outcome.value != 0) {
+      worst_ = outcome;
+    }
+  }
+
+  const Options& options_;
+  const Stop& stop_;
+  std::vector<pid_t> pids_;
+  int living_ = 0;
+  bool ending_ = false;
+  long terminate_at_ = 0, kill_at_ = 0;
+  Outcome worst_;
+};
+
+}  // namespace
+
+int catch_signals() {
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&signals, signal);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+  return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+Outcome run_here(const Options& options, const Stop& stop) { return Group(options, stop).run(); }
+
+}  // namespace shadowib::bsprun

@@ -1,0 +1,21 @@
+// The processes of this host: started, watched and ended.
+#pragma once
+
+#include "libraries/bsp/run/plan.h"
+
+namespace shadowib::bsprun {
+
+// Two things end processes besides their own end.
+struct Stop {
+  int signals = -1;  // a signalfd of SIGINT, SIGTERM, SIGHUP and SIGCHLD
+  int control = -1;  // end of file on it: nobody wants the share any more; -1: none
+};
+
+// Blocks the signals that Stop reads, and returns the descriptor; -1 and errno if there is none.
+int catch_signals();
+
+// Runs processes first to first + count - 1 of `options.processes` to their end. `epoch` is of the run. Process 0 has
+// the standard input unless `stop.control` has it. After a failure the others are ended.
+Outcome run_here(const Options& options, const Stop& stop);
+
+}  // namespace shadowib::bsprun

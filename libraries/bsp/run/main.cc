@@ -1,0 +1,99 @@
+// bsprun: starts the processes of a BSP program as one job, watches them, and ends all when one fails.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <filesystem>
+
+#include "libraries/bsp/run/hosts.h"
+#include "libraries/bsp/run/local.h"
+#include "shadowib/command_line/command_line.h"
+
+namespace shadowib::bsprun {
+namespace {
+
+constexpr char kExamples[] =
+    "Examples:\n"
+    "  bsprun -n 4 ./lu 1000                    four processes here\n"
+    "  bsprun --hosts a:2,b:2 ./lu 1000         two on each host, which share this directory\n"
+    "  bsprun -n 4 --interval 60 ./lu 1000      a checkpoint at the first sync after each minute\n"
+    "  shadowib checkpoint lu-1234              a checkpoint now; shadowib restart goes on from it\n\n"
+    "The exit code is the program's. 128+N: a process was ended by signal N. 123: a host was lost. 124: the job was\n"
+    "aborted. 125: bsprun failed. 126, 127: the program cannot be run, or is not there.\n";
+
+int complain(const std::string& text, int code) {
+  std::fprintf(stderr, "bsprun: %s\n", text.c_str());
+  return code;
+}
+
+// So large that no two runs have the same.
+bool new_epoch(std::string* epoch) {
+  std::uint64_t number = 0;
+  const int fd = ::open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+  const bool read = fd >= 0 && ::read(fd, &number, sizeof(number)) == sizeof(number);
+  if (fd >= 0) ::close(fd);
+  char text[20];
+  std::snprintf(text, sizeof(text), "%016" PRIx64, number);
+  *epoch = text;
+  return read;
+}
+
+int run(Options& options) {
+  if (options.program.empty()) return complain("no program to run; see bsprun --help", kUsage);
+  std::vector<Host> hosts;
+  if (!options.hosts.empty())
+    if (const std::string why = parse_hosts(options.hosts, &hosts); !why.empty()) return complain(why, kUsage);
+  if (options.processes == 0) {
+    for (const Host& host : hosts) options.processes += host.slots;
+    if (hosts.empty()) options.processes = 1;
+  }
+  if (options.job.empty())
+    options.job = std::filesystem::path(options.program[0]).filename().string() + "-" + std::to_string(::getpid());
+  const int signals = catch_signals();
+  if (signals < 0) return complain("cannot watch for signals", kUsage);
+  if (!options.share_token.empty()) return run_share(options, signals);
+  if (!new_epoch(&options.epoch)) return complain("cannot read /dev/urandom", kUsage);
+  Outcome outcome;
+  std::string host;
+  if (hosts.empty()) {
+    options.count = options.processes;
+    outcome = run_here(options, {signals, -1});
+  } else {
+    std::string why;
+    const std::vector<Share> shares = distribute(hosts, options.processes, &why);
+    if (shares.empty()) return complain(why, kUsage);
+    outcome = run_on_hosts(options, shares, signals, &host);
+  }
+  if (const std::string text = message(outcome, host); !text.empty()) complain(text, 0);
+  return exit_code(outcome);
+}
+
+}  // namespace
+}  // namespace shadowib::bsprun
+
+int main(int argc, char** argv) {
+  using namespace shadowib::bsprun;
+  Options options;
+  command_line::Command program("bsprun", "Starts a BSP program: P processes of one job.");
+  program.add_option("-n,--processes", options.processes, "how many; else all slots of --hosts, else 1")
+      ->type_name("P")
+      ->between(1, 960, "processes");
+  program.add_option("--hosts", options.hosts, "where: HOST:SLOTS,... started by $SHADOWIB_RSH, else ssh")
+      ->type_name("LIST");
+  program.add_option("--job", options.job, "the job's name; else the program's and a number")->type_name("J");
+  program.add_option("--dir", options.directory, "where the job and its sets are")->type_name("DIR");
+  program.add_option("--backend", options.backend, "auto, ib2tcp or verbs, as in shadowib run")->type_name("B");
+  program.add_option("--interval", options.interval, "seconds between checkpoints, taken at the end of a superstep")
+      ->type_name("S");
+  program.add_option("--share", options.share_token, "")->hidden();
+  program.add_option("--epoch", options.epoch, "")->hidden();
+  program.add_option("--first", options.first, "")->hidden();
+  program.add_option("--count", options.count, "")->hidden();
+  program.footer(kExamples);
+  program.usage_code(kUsage);
+  program.take_rest(options.program, "PROGRAM [ARGUMENT]...");
+  int code = 0;
+  if (!command_line::parse(program, SHADOWIB_VERSION, argc, argv, &code)) return code;
+  return run(options);
+}

@@ -1,0 +1,101 @@
+#include "libraries/bsp/run/plan.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+
+namespace shadowib::bsprun {
+namespace {
+
+constexpr char kMark = '\x1e';
+
+}  // namespace
+
+std::string parse_hosts(const std::string& text, std::vector<Host>* hosts) {
+  hosts->clear();
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    at = end + 1;
+    Host host{word, 1};
+    if (const std::size_t colon = word.rfind(':'); colon != std::string::npos) {
+      const std::string slots = word.substr(colon + 1);
+      host.name = word.substr(0, colon);
+      const bool is_number = !slots.empty() && slots.size() <= 4 &&
+                             std::all_of(slots.begin(), slots.end(), [](char c) { return c >= '0' && c <= '9'; });
+      host.slots = is_number ? std::stoi(slots) : 0;
+    }
+    if (host.name.empty() || host.name[0] == '-' || host.slots < 1) {
+      hosts->clear();
+      return "--hosts: '" + word + "' is no HOST:SLOTS; write a:2,b:2";
+    }
+    hosts->push_back(host);
+  }
+  return {};
+}
+
+std::vector<Share> distribute(const std::vector<Host>& hosts, int processes, std::string* why) {
+  std::vector<Share> shares;
+  int next = 0;
+  for (const Host& host : hosts) {
+    const int count = std::min(host.slots, processes - next);
+    if (count > 0) shares.push_back({host.name, next, count});
+    next += std::max(count, 0);
+  }
+  if (next < processes) {
+    *why = "the hosts have " + std::to_string(next) + " slots for " + std::to_string(processes) + " processes";
+    return {};
+  }
+  return shares;
+}
+
+int exit_code(const Outcome& outcome) {
+  switch (outcome.kind) {
+    case Outcome::Kind::kExit:
+      return outcome.value;
+    case Outcome::Kind::kSignal:
+      return 128 + outcome.value;
+    case Outcome::Kind::kLost:
+      break;
+  }
+  return kLostHost;
+}
+
+// 124 is the library's; the others are those of shadowib run that has started no program.
+bool ends_all(const Outcome& outcome) {
+  return outcome.kind != Outcome::Kind::kExit || (outcome.value >= kAborted && outcome.value <= 127);
+}
+
+std::string message(const Outcome& outcome, const std::string& host) {
+  const std::string at = host.empty() ? "" : " on " + host;
+  if (outcome.kind == Outcome::Kind::kLost) return "lost host " + host + "; the job ends";
+  // A process that aborts has said why.
+  if (outcome.kind != Outcome::Kind::kSignal || outcome.value == SIGABRT) return {};
+  return "process " + std::to_string(outcome.process) + at + " was ended by signal " + std::to_string(outcome.value) +
+         " (" + ::strsignal(outcome.value) + "); the job ends";
+}
+
+std::string last_words(const std::string& token, const Outcome& outcome) {
+  const char* kind = outcome.kind == Outcome::Kind::kSignal ? "signal" : "exit";
+  return kMark + token + " " + kind + " " + std::to_string(outcome.process) + " " + std::to_string(outcome.value) +
+         "\n";
+}
+
+bool read_last_words(const std::string& token, const std::string& text, Outcome* outcome) {
+  char kind[16];
+  int process = 0, value = 0;
+  const std::string head = kMark + token + " ";
+  if (text.compare(0, head.size(), head) != 0) return false;
+  if (std::sscanf(text.c_str() + head.size(), "%15s %d %d", kind, &process, &value) != 3) return false;
+  *outcome = {std::strcmp(kind, "signal") == 0 ? Outcome::Kind::kSignal : Outcome::Kind::kExit, process, value};
+  return true;
+}
+
+std::string quoted(const std::string& word) {
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+}  // namespace shadowib::bsprun

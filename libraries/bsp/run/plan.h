@@ -1,0 +1,60 @@
+// The options of bsprun, and which process runs where.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shadowib::bsprun {
+
+struct Host {
+  std::string name;
+  int slots = 1;
+};
+
+struct Options {
+  int processes = 0;  // 0: as many as the hosts have slots, else 1
+  std::string job, directory, backend, hosts, interval;
+  std::vector<std::string> program;
+  // A share only: the processes of one host, started by bsprun on another.
+  std::string share_token, epoch;
+  int first = 0, count = 0;
+};
+
+// Exit codes, as bsprun(1) has them.
+inline constexpr int kUsage = 125, kAborted = 124, kLostHost = 123;
+
+// "a:2,b" as hosts; empty *hosts and a text that says why if it is none.
+std::string parse_hosts(const std::string& text, std::vector<Host>* hosts);
+
+// A host's processes: first, first + 1, ...
+struct Share {
+  std::string host;
+  int first = 0, count = 0;
+};
+
+// Fills hosts in their order. Empty and *why if they have too few slots.
+std::vector<Share> distribute(const std::vector<Host>& hosts, int processes, std::string* why);
+
+// How a group of processes came to its end.
+struct Outcome {
+  enum class Kind { kExit, kSignal, kLost } kind = Kind::kExit;
+  int process = -1;  // whose
+  int value = 0;     // exit code, or signal
+};
+
+// The exit code of bsprun for it.
+int exit_code(const Outcome& outcome);
+// True if the other processes are to end, too: a signal, a lost host, an abort, or a program that could not be run.
+bool ends_all(const Outcome& outcome);
+// The line that tells it, or "" if the process has told it or there is nothing to tell.
+std::string message(const Outcome& outcome, const std::string& host);
+
+// A share's last words on its output, and back. A program cannot write them by chance: it does not know the token.
+std::string last_words(const std::string& token, const Outcome& outcome);
+bool read_last_words(const std::string& token, const std::string& text, Outcome* outcome);
+
+// One word of a shell's command line.
+std::string quoted(const std::string& word);
+
+}  // namespace shadowib::bsprun

@@ -1,0 +1,73 @@
+// bsprun's plan: hosts, shares, exit codes and last words.
+#include "libraries/bsp/run/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace shadowib::bsprun {
+namespace {
+
+using Kind = Outcome::Kind;
+
+TEST(Hosts, AreParsedOrRefused) {
+  std::vector<Host> hosts;
+  EXPECT_EQ(parse_hosts("a:2,b,[::1]:4", &hosts), "");
+  ASSERT_EQ(hosts.size(), 3u);
+  EXPECT_EQ(hosts[0].slots, 2);
+  EXPECT_EQ(hosts[1].name, "b");
+  EXPECT_EQ(hosts[1].slots, 1);
+  EXPECT_EQ(hosts[2].name, "[::1]");
+  for (const char* wrong : {"", "a:0", "a:x", ":2", "a,,b", "-oProxyCommand=x:1", "a:-1", "a:99999"}) {
+    EXPECT_NE(parse_hosts(wrong, &hosts), "") << wrong;
+    EXPECT_TRUE(hosts.empty());
+  }
+}
+
+TEST(Hosts, AreFilledInOrder) {
+  std::string why;
+  const std::vector<Share> shares = distribute({{"a", 2}, {"b", 2}, {"c", 1}}, 3, &why);
+  ASSERT_EQ(shares.size(), 2u);
+  EXPECT_EQ(shares[1].host, "b");
+  EXPECT_EQ(shares[1].first, 2);
+  EXPECT_EQ(shares[1].count, 1);
+  EXPECT_TRUE(distribute({{"a", 2}}, 3, &why).empty());
+  EXPECT_EQ(why, "the hosts have 2 slots for 3 processes");
+}
+
+// A first version took a program's own exit code above 128 for a signal, and 255 for a lost host.
+TEST(Outcome, OwnExitCodesAreNeitherSignalsNorLostHosts) {
+  for (const int code : {1, 3, 128, 137, 139, 200, 255}) {
+    const Outcome outcome{Kind::kExit, 1, code};
+    EXPECT_EQ(exit_code(outcome), code);
+    EXPECT_FALSE(ends_all(outcome)) << code;
+    EXPECT_EQ(message(outcome, "b"), "");
+    Outcome read;
+    ASSERT_TRUE(read_last_words("token", last_words("token", outcome), &read));
+    EXPECT_EQ(read.kind, Kind::kExit);
+    EXPECT_EQ(read.value, code);
+    EXPECT_EQ(read.process, 1);
+  }
+}
+
+TEST(Outcome, SignalsLostHostsAndAbortsEndAll) {
+  const Outcome killed{Kind::kSignal, 2, 9}, lost{Kind::kLost, -1, 0}, aborted{Kind::kExit, 0, kAborted};
+  EXPECT_EQ(exit_code(killed), 137);
+  EXPECT_EQ(exit_code(lost), kLostHost);
+  for (const Outcome& outcome : {killed, lost, aborted, Outcome{Kind::kExit, 0, 127}}) EXPECT_TRUE(ends_all(outcome));
+  EXPECT_EQ(message(killed, "b"), "process 2 on b was ended by signal 9 (Killed); the job ends");
+  EXPECT_EQ(message(lost, "b"), "lost host b; the job ends");
+  EXPECT_EQ(message(aborted, ""), "") << "the process has told it";
+  Outcome read;
+  ASSERT_TRUE(read_last_words("t", last_words("t", killed), &read));
+  EXPECT_EQ(read.kind, Kind::kSignal);
+}
+
+TEST(Outcome, WordsOfAnotherTokenAreAProgramsOutput) {
+  Outcome read;
+  EXPECT_FALSE(read_last_words("t", last_words("u", {Kind::kExit, 0, 0}), &read));
+  EXPECT_FALSE(read_last_words("t", "exit 0 0\n", &read));
+}
+
+TEST(Quoted, IsOneWordOfAShell) { EXPECT_EQ(quoted("a'b c"), "'a'\\''b c'"); }
+
+}  // namespace
+}  // namespace shadowib::bsprun

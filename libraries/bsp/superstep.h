@@ -1,0 +1,115 @@
+// One process's side of the supersteps: what it puts, gets and sends, and the sync that makes it happen.
+//
+// One thread. A sync with p = 1 uses no adapter.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "libraries/bsp/inbox.h"
+#include "libraries/bsp/mesh.h"
+#include "libraries/bsp/outbox.h"
+#include "libraries/bsp/registers.h"
+#include "libraries/bsp/word.h"
+
+namespace shadowib::bsp {
+
+// Registered memory that grows.
+class Pool {
+ public:
+  // At least that many bytes; the old content is gone.
+  std::byte* reserve(const Adapter* adapter, std::size_t bytes);
+  std::uint32_t key() const { return region_ != nullptr ? region_->lkey : 0; }
+
+ private:
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+  ibv_mr* region_ = nullptr;
+};
+
+class Supersteps {
+ public:
+  // `mesh` is null for one process. Connected, and outlives this.
+  Supersteps(int process, int processes, Mesh* mesh);
+
+  // Calls of the program. Each ends the job if the call is wrong; `call` is its name for the message.
+  void put(const char* call, int to, const void* source, const void* destination, std::uint64_t offset,
+           std::uint64_t bytes);
+  void put_at_once(const char* call, int to, const void* source, const void* destination, std::uint64_t offset,
+                   std::uint64_t bytes);
+  void get(const char* call, int from, const void* source, std::uint64_t offset, void* destination,
+           std::uint64_t bytes);
+  void get_now(const char* call, int from, const void* source, std::uint64_t offset, void* destination,
+               std::uint64_t bytes);
+  void send(const char* call, int to, const void* tag, const void* payload, std::uint64_t bytes);
+  void push(const void* memory, std::uint64_t bytes);
+  void pop(const void* memory);
+  std::uint32_t set_tag_bytes(std::uint32_t bytes);  // the present size
+  Inbox& inbox() { return inbox_; }
+
+  // Ends the superstep. `due`: a checkpoint is wanted at its end. Returns if one is, which all processes learn alike.
+  bool sync(bool due) { return exchange(due ? kCheckpointDue : 0u); }
+  // The last one: all processes call it, or the job ends.
+  void end() { exchange(kEnding); }
+  // A barrier that moves nothing.
+  void barrier();
+  std::uint64_t number() const { return number_; }
+
+ private:
+  struct Get {
+    int from;
+    std::uint32_t slot;
+    std::uint64_t offset, bytes;
+    void* destination;
+  };
+  struct Sent {  // an outbox, and the region of its memory once it has grown
+    Outbox box;
+    ibv_mr* region = nullptr;
+    std::size_t registered = 0;
+  };
+  struct Received {
+    const std::byte* data;
+    std::size_t bytes;
+  };
+
+  std::uint32_t slot_of(const char* call, int process, const void* memory, std::uint64_t offset, std::uint64_t bytes);
+  void check_process(const char* call, int process) const;
+  Sent& sent(int to) { return sent_[2 * to + (number_ & 1)]; }
+  bool exchange(std::uint32_t flags);
+  void tell_registrations();
+  void send_words(std::uint32_t flags);
+  std::uint32_t key_of(Sent* sent);
+  const Word& word_of(int process) const;
+  std::uint32_t judge() const;
+  void pull();
+  void run_gets();
+  void land_gets();
+  void apply(int from, const Received& received);
+  void next_superstep();
+  void release_sources();
+  std::byte* bounce(const void* source, std::size_t bytes);
+
+  const int process_, processes_;
+  Mesh* const mesh_;
+  Registers registers_;
+  Inbox inbox_;
+  std::vector<Sent> sent_;  // by peer, then parity
+  std::byte* sent_memory_ = nullptr;
+  ibv_mr* sent_region_ = nullptr;
+  std::vector<Received> received_;
+  std::vector<Get> gets_;
+  std::vector<ibv_mr*> sources_;  // of puts at once, until the sync
+  std::size_t bounced_ = 0;       // bytes of the bounce memory of this superstep
+  Pool pulled_, fetched_;
+  std::uint32_t tag_bytes_ = 0, next_tag_bytes_ = 0;
+  std::uint64_t number_ = 0;
+  Word word_;
+};
+
+// Empty if process `peer`'s word agrees with process 0's; else what is wrong, for the program's author.
+std::string disagreement(const Word& first, const Word& other, int peer);
+
+}  // namespace shadowib::bsp

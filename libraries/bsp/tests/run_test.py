@@ -1,0 +1,111 @@
+"""bsprun: input, output, exit codes; here and on pretended hosts."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from bsp_job import HERE, PATIENCE_S, Bench, main, need
+
+# Instead of ssh: the command runs here, by a shell of its own, as a host's would.
+RSH = "#!/bin/sh\nshift\nexec sh -c \"$*\"\n"
+
+
+def own_codes(bench: Bench, program, where: list[str], environment: dict):
+    for code in (0, 3, 137, 200, 255):
+        done = bench.run(*where, program, "code", code, environment=environment)
+        need(done.returncode == code and "bsprun:" not in done.stderr, f"{where} code {code}: {done.returncode} {done.stderr}")
+
+
+def all_output(bench: Bench, program, where: list[str], environment: dict):
+    lines = 3000
+    done = bench.run(*where, program, "output", lines, environment=environment)
+    need(done.returncode == 0, f"{where}: {done.returncode} {done.stderr}")
+    wanted = sorted(f"line {i} of process {s}" for i in range(lines) for s in range(3))
+    need(sorted(done.stdout.splitlines()) == wanted, f"{where}: {len(done.stdout.splitlines())} lines of {len(wanted)}")
+
+
+def await_pids(path: pathlib.Path, processes: int) -> list[int]:
+    end = time.monotonic() + PATIENCE_S
+    files = [pathlib.Path(f"{path}.{i}") for i in range(processes)]
+    while not all(file.exists() for file in files):
+        need(time.monotonic() < end, "the processes did not start")
+        time.sleep(0.02)
+    return [int(file.read_text()) for file in files]
+
+
+def start_waiting(bench: Bench, program, where: list[str], environment: dict, name: str):
+    path = bench.work / name
+    process = subprocess.Popen(bench.command(*where, program, "wait", path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               stdin=subprocess.DEVNULL, cwd=bench.work, env={**bench.environment, **environment})
+    return process, await_pids(path, 3)
+
+
+def gone(pids: list[int]) -> bool:
+    return not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+def await_gone(pids: list[int]):
+    end = time.monotonic() + PATIENCE_S
+    while not gone(pids):
+        need(time.monotonic() < end, f"processes are left: {pids}")
+        time.sleep(0.02)
+
+
+def a_killed_process(bench: Bench, program, where: list[str], environment: dict):
+    process, pids = start_waiting(bench, program, where, environment, f"killed{where[0]}")
+    os.kill(pids[2], signal.SIGKILL)
+    _, said = process.communicate(timeout=PATIENCE_S)
+    need(process.returncode == 137, f"{where}: {process.returncode} {said}")
+    told = [line for line in said.splitlines() if line.startswith("bsp")]
+    need(len(told) == 1 and "process 2" in told[0] and "signal 9" in told[0], f"{where}: {said}")
+    await_gone(pids)
+
+
+def a_stopped_job(bench: Bench, program, where: list[str], environment: dict):
+    process, pids = start_waiting(bench, program, where, environment, f"stopped{where[0]}")
+    process.terminate()
+    process.communicate(timeout=PATIENCE_S)
+    need(process.returncode == 128 + signal.SIGTERM, f"{where}: {process.returncode}")
+    await_gone(pids)
+
+
+def a_lost_host(bench: Bench, program, where: list[str], environment: dict):
+    process, pids = start_waiting(bench, program, where, environment, "lost")
+    parent = int(pathlib.Path(f"/proc/{pids[2]}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    need(parent != process.pid, "process 2 is not of a share")
+    os.kill(parent, signal.SIGKILL)  # the share's bsprun: its processes end with it
+    _, said = process.communicate(timeout=PATIENCE_S)
+    need(process.returncode == 123, f"{process.returncode} {said}")
+    need([line for line in said.splitlines() if line.startswith("bsp")] == ["bsprun: lost host b; the job ends"], said)
+    await_gone(pids)
+
+
+def wrong_options(bench: Bench, program):
+    for words, text in ((["--hosts", "a:0", program], "is no HOST:SLOTS"), (["-n", "5", "--hosts", "a:2,b", program], "3 slots for 5"),
+                        (["-n", "0", program], "no number of processes from 1 to 960"), ([], "no program")):
+        done = bench.run(*words)
+        need(done.returncode == 125 and text in done.stderr, f"{words}: {done.returncode} {done.stderr}")
+    done = bench.run("-n", 2, bench.work / "missing")
+    need(done.returncode == 127, f"a missing program: {done.returncode} {done.stderr}")
+
+
+def run(bench: Bench):
+    program = bench.compile(HERE / "programs" / "talk.c")
+    rsh = bench.work / "rsh"
+    rsh.write_text(RSH)
+    rsh.chmod(0o755)
+    done = bench.run("-n", 3, program, "read", stdin="2\n")
+    need(done.returncode == 0 and sorted(done.stdout.splitlines()) == ["process 0 of 2", "process 1 of 2", "read 2"],
+         f"input: {done.returncode} {done.stdout} {done.stderr}")
+    for where, environment in ((["-n", "3"], {}), (["--hosts", "a:2,b:1"], {"SHADOWIB_RSH": str(rsh)})):
+        own_codes(bench, program, where, environment)
+        all_output(bench, program, where, environment)
+        a_killed_process(bench, program, where, environment)
+        a_stopped_job(bench, program, where, environment)
+    a_lost_host(bench, program, ["--hosts", "a:2,b:1"], {"SHADOWIB_RSH": str(rsh)})
+    wrong_options(bench, program)
+
+
+if __name__ == "__main__":
+    main(run)
