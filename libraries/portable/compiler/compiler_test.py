@@ -1,0 +1,151 @@
+"""What shadowib-cc compiles, what it refuses by file and line, and what a site refuses. Usage: compiler_test.py SHADOWIB_CC"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+CC = os.path.abspath(sys.argv.pop(1))
+HEADER = "#include <stdio.h>\n#include <stdlib.h>\n#include <shadowib/portable.h>\n"
+SITE = "shadowib_portable_site()"
+
+
+class CompilerTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.work = pathlib.Path(directory.name)
+
+    def compile(self, *sources: str, options: tuple[str, ...] = ("-O2",)) -> subprocess.CompletedProcess:
+        names = []
+        for number, text in enumerate(sources):
+            (self.work / f"part{number}.c").write_text(HEADER + text)
+            names.append(f"part{number}.c")
+        return subprocess.run([CC, *options, "-o", "program", *names], cwd=self.work, capture_output=True, text=True, check=False)
+
+    def run_program(self, leaves: int, **environment: str) -> subprocess.CompletedProcess:
+        return subprocess.run(["./program"], cwd=self.work, capture_output=True, text=True, check=False, timeout=120,
+                              env={**os.environ, "SHADOWIB_PORTABLE_EVERYWHERE": str(leaves), "SHADOWIB_PORTABLE_REPORT": "1", **environment})
+
+    def compiled(self, *sources: str, **given):
+        result = self.compile(*sources, **given)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def same(self, leaves: int, *sources: str):
+        """Prints the same without and with leaves, of which there are as many as wanted, at each level."""
+        for level in ("-O0", "-O2", "-O3"):
+            self.compiled(*sources, options=(level,))
+            plain, left = self.run_program(0), self.run_program(1000)
+            self.assertEqual(plain.returncode, 0, plain.stderr)
+            self.assertEqual((left.returncode, left.stdout), (0, plain.stdout), left.stderr)
+            self.assertIn(f" {leaves} leaves, 0 refused", left.stderr)
+
+    def refused(self, text: str, line: int, source: str):
+        result = self.compile(source)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn(text, result.stderr)
+        self.assertIn(f"part0.c:{line}:", result.stderr)
+
+
+class LeaveTest(CompilerTest):
+    def test_site_within_an_expression(self):
+        self.same(6, f"static int f(int x) {{ {SITE}; return x * 2; }}\n"
+                     "int main(int argc, char** argv) { int a[] = {1, 2, 3}; int n = argc + 1;\n"
+                     "for (int i = 0; i < 3; i++) a[i] += (n > 1 && f(i) < 9) ? a[2 - i] * f(n) + argc : -1;\n"
+                     'printf("%d %d %d %s\\n", a[0], a[1], a[2], argv[0]); }\n')
+
+    def test_pointers_to_locals_of_callers(self):
+        self.same(5, f"static int deep(int n, int* up) {{ int own = n; int* mine = &own; if (n == 0) {{ {SITE}; return 1; }}\n"
+                     "int below = deep(n - 1, mine); *up += own + below; return own; }\n"
+                     'int main(void) { int sum = 0; for (int i = 0; i < 5; i++) deep(i, &sum); printf("%d\\n", sum); }\n')
+
+    def test_structs_by_value(self):
+        self.same(3, "struct Big { double x[6]; int n; }; struct Small { float a, b; };\n"
+                     f"static struct Big big(struct Big b, struct Small s) {{ {SITE}; b.x[2] += s.a; b.n++; return b; }}\n"
+                     "int main(void) { struct Big b = {{1, 2, 3, 4, 5, 6}, 7}; struct Small s = {0.5f, 2};\n"
+                     'for (int i = 0; i < 3; i++) b = big(b, s); printf("%g %d\\n", b.x[2], b.n); }\n')
+
+    def test_call_by_pointer_and_another_file(self):
+        self.same(4, "extern int other(int);\nint main(void) { int (*f)(int) = other; int r = 0;\n"
+                     'for (int i = 0; i < 4; i++) r = r * 3 + f(i); printf("%d\\n", r); }\n',
+                  f"int other(int n) {{ int before = n + 7; {SITE}; return before; }}\n")
+
+    def test_two_files_of_one_static_function(self):
+        self.same(2, f"int b(int); static int f(int n) {{ {SITE}; return n + 1; }} int a(int n) {{ return f(n); }}\n"
+                     'int main(void) { printf("%d\\n", a(1) + b(2)); }\n',
+                  f"static int f(int n) {{ {SITE}; return n * 50; }} int b(int n) {{ return f(n); }}\n")
+
+    def test_function_that_never_returns(self):
+        self.same(2, f"static _Noreturn void loop(int* n) {{ for (;;) {{ {SITE}; if (++*n == 2) {{ printf(\"%d\\n\", *n); exit(0); }} }} }}\n"
+                     "int main(void) { int n = 0; loop(&n); }\n")
+
+    def test_aligned_and_vector_variables(self):
+        self.same(1, "typedef float V __attribute__((vector_size(32)));\n"
+                     f"int main(int argc, char** argv) {{ V v = {{1, 2, 3, 4, 5, 6, 7, 8}}; v *= (float)argc; {SITE};\n"
+                     'printf("%g\\n", v[0] + v[7]); return argv == 0; }\n')
+
+
+class RefusalTest(CompilerTest):
+    def test_array_of_variable_length(self):
+        self.refused("an array of variable length", 5, f"int main(int argc, char** argv) {{\nint a[argc]; {SITE}; return a[0] + !argv; }}\n")
+
+    def test_setjmp(self):
+        self.refused("setjmp", 5, f"#include <setjmp.h>\njmp_buf b; int main(void) {{ {SITE}; return setjmp(b); }}\n")
+
+    def test_va_start(self):
+        self.refused("va_start", 6, "#include <stdarg.h>\nint f(int n, ...) { va_list l;\n" f"va_start(l, n); {SITE}; va_end(l); return n; }}\n"
+                                    "int main(void) { return f(0); }\n")
+
+    def test_options_that_hide_types(self):
+        for option in ("-g0", "-g1", "-gline-tables-only", "-ffast-math"):
+            result = self.compile(f"int main(void) {{ {SITE}; }}\n", options=(option,))
+            self.assertEqual(result.returncode, 2)
+            self.assertIn(option, result.stderr)
+
+    def test_foreign_frame(self):
+        self.compiled(f"static int c(const void* a, const void* b) {{ {SITE}; return *(const int*)a - *(const int*)b; }}\n"
+                      'int main(void) { int a[] = {2, 1}; qsort(a, 2, sizeof *a, c); printf("%d\\n", a[0]); }\n')
+        result = self.run_program(1000)
+        self.assertEqual((result.returncode, result.stdout), (0, "1\n"))
+        self.assertIn("called c()", result.stderr)
+        self.assertIn(" 0 leaves, 1 refused", result.stderr)
+
+    def test_second_thread(self):
+        self.compiled("#include <pthread.h>\n#include <unistd.h>\nstatic int ends[2];\n"
+                      "static void* wait(void* p) { char c; return read(ends[0], &c, 1) < 0 ? p : 0; }\n"
+                      f"int main(void) {{ pthread_t t; if (pipe(ends)) return 1; pthread_create(&t, 0, wait, 0); {SITE};\n"
+                      f"close(ends[1]); pthread_join(t, 0); return 0; }}\n")
+        result = self.run_program(1000)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("the process has 2 threads", result.stderr)
+
+    def test_forked_child(self):
+        self.compiled("#include <sys/wait.h>\n#include <unistd.h>\n"
+                      f"int main(void) {{ int s; if (fork() == 0) {{ {SITE}; _exit(0); }} wait(&s); return s; }}\n")
+        result = self.run_program(1000)
+        self.assertEqual(result.returncode, 0)
+        self.assertIn("a child that the program forked", result.stderr)
+
+    def test_numbers_of_the_environment(self):
+        self.compiled(f"int main(void) {{ {SITE}; }}\n")
+        for value in ("1x", "-1", "", "99999999999999999999", " 1"):
+            result = self.run_program(0, SHADOWIB_PORTABLE_EVERYWHERE=value)
+            self.assertEqual(result.returncode, 2, value)
+            self.assertIn("SHADOWIB_PORTABLE_EVERYWHERE", result.stderr)
+
+
+class DriverTest(CompilerTest):
+    def test_debug_information_goes_unless_asked_for(self):
+        for option, there in (("-O2", False), ("-g", True)):
+            self.compiled(f"int main(void) {{ {SITE}; }}\n", options=(option,))
+            sections = subprocess.run(["readelf", "-SW", "program"], cwd=self.work, capture_output=True, text=True, check=True).stdout
+            self.assertEqual(".debug_info" in sections, there)
+
+    def test_report(self):
+        result = self.compile(f"int main(int n, char** a) {{ int x = n + 1; {SITE}; return x == 9 && a; }}\n", options=("-fshadowib-report",))
+        self.assertIn("part0.c:4: main may reach a site", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

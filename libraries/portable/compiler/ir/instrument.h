@@ -1,0 +1,67 @@
+// The parts of the IR half: which calls may reach a site, what lives there, how a frame is left and entered.
+#pragma once
+
+#include <llvm/ADT/DenseMap.h>
+#include <llvm/ADT/SmallVector.h>
+#include <llvm/IR/Instructions.h>
+#include <llvm/IR/Module.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace shadowib::portable::compiler {
+
+// reach.cc: functions of the module that may reach a site, and calls that may.
+class Reach {
+ public:
+  explicit Reach(llvm::Module& module);
+  bool may_reach(const llvm::CallBase& call) const;
+  bool instrumented(const llvm::Function& function) const { return reaching_.count(&function) != 0; }
+
+ private:
+  bool called_may_reach(const llvm::Function& callee) const;
+  std::set<const llvm::Function*> reaching_;
+};
+
+// One variable of a frame: a place on the stack that has a name, or holds a value between two steps of an expression.
+struct Variable {
+  llvm::Value* address = nullptr;  // an alloca, or a parameter that the ABI passes in memory
+  llvm::Type* type = nullptr;
+  std::uint64_t size = 0;
+  bool promotable = false;  // only loaded and stored: optimisation makes it a register
+  bool registered = false;  // the program may hold its address
+};
+
+// live.cc: for each of `blocks` the variables, by index, whose values are read later than its begin.
+std::vector<std::set<unsigned>> live_at_begin(llvm::Function& function, const std::vector<Variable>& variables,
+                                              const std::vector<llvm::BasicBlock*>& blocks);
+
+// frames.cc: one call that may reach a site, once its block ends behind it.
+struct SiteCall {
+  llvm::CallInst* call = nullptr;
+  llvm::BasicBlock* after = nullptr;
+  llvm::AllocaInst* result = nullptr;  // null: no result, or it is not read
+  llvm::AllocaInst* callee = nullptr;  // of a call by pointer
+  std::vector<unsigned> live;          // of the function's variables
+};
+
+// Rewrites one function. Returns false after a refusal, which it has told.
+struct FrameLayout {
+  llvm::Function* function = nullptr;
+  std::vector<Variable> variables;
+  std::vector<SiteCall> sites;
+};
+bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& frame);
+
+class Tables;
+void write_ways(FrameLayout& frame, Tables& tables);
+
+// everywhere.cc: calls of shadowib_portable_site at random places.
+void add_random_sites(llvm::Module& module, std::uint64_t seed);
+
+// Tells an error with file and line; compiling fails.
+void refuse(const llvm::Function& function, const llvm::Instruction* at, const std::string& text);
+
+}  // namespace shadowib::portable::compiler

@@ -1,0 +1,61 @@
+// Writes the tables of portable/tables.h into the module: types from debug information, functions, sites, globals.
+#pragma once
+
+#include <llvm/BinaryFormat/Dwarf.h>
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/DebugInfoMetadata.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "libraries/portable/compiler/ir/instrument.h"
+
+namespace shadowib::portable::compiler {
+
+class Tables {
+ public:
+  explicit Tables(llvm::Module& module);
+
+  llvm::Constant* type(const llvm::DIType* type);
+  llvm::Constant* function(const FrameLayout& frame);
+  llvm::Constant* site(const FrameLayout& frame, unsigned index);
+  llvm::Constant* allocation(const llvm::CallBase& call, const llvm::DIType* type);
+  // Where each live variable lies in the buffer of its frame.
+  std::vector<std::uint64_t> offsets(const FrameLayout& frame, const SiteCall& site) const;
+  // Tables of all variables and functions of the file, registered by a constructor. Call once, last.
+  void finish();
+
+ private:
+  llvm::Constant* text(llvm::StringRef text);
+  llvm::GlobalVariable* variable(llvm::StructType* type, const char* name);
+  llvm::GlobalVariable* functions_table(const llvm::Function& function);
+  llvm::Constant* plain_type(llvm::Type* type);
+  llvm::Constant* array(std::vector<llvm::Constant*> elements, llvm::Type* type);
+  llvm::Constant* number(std::uint64_t value) { return llvm::ConstantInt::get(i64_, value); }
+  llvm::Constant* small(std::uint64_t value) { return llvm::ConstantInt::get(i32_, value); }
+  llvm::Constant* null() { return llvm::ConstantPointerNull::get(pointer_); }
+  llvm::Constant* address(llvm::Constant* of) { return llvm::ConstantExpr::getPointerCast(of, pointer_); }
+  llvm::Constant* build_type(const llvm::DIType* type, llvm::GlobalVariable* table);
+  llvm::Constant* composite(const llvm::DICompositeType* type);
+  llvm::Constant* array_of(const llvm::DICompositeType* type);
+  llvm::Constant* type_fields(llvm::StringRef name, unsigned kind, unsigned format, std::uint64_t size,
+                              std::uint64_t count, llvm::Constant* element, llvm::Constant* members);
+  void global_tables();
+  void constructor(llvm::GlobalVariable* module_table);
+
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+  llvm::IntegerType *i32_, *i64_;
+  llvm::PointerType* pointer_;
+  llvm::StructType *type_type_, *member_type_, *slot_type_, *site_type_, *function_type_, *global_type_,
+      *allocation_type_, *module_type_;
+  std::map<std::string, llvm::Constant*> texts_;
+  llvm::DenseMap<const llvm::DIType*, llvm::GlobalVariable*> types_;
+  llvm::DenseMap<llvm::Type*, llvm::GlobalVariable*> plain_types_;
+  std::map<std::pair<const llvm::Function*, unsigned>, llvm::GlobalVariable*> sites_;
+  std::map<const llvm::Function*, llvm::GlobalVariable*> functions_;
+  std::vector<llvm::Constant*> function_list_, global_list_;
+};
+
+}  // namespace shadowib::portable::compiler

@@ -1,0 +1,68 @@
+#include "libraries/portable/runtime/foreign.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <unwind.h>
+
+#include "libraries/portable/runtime/registry.h"
+
+namespace shadowib::portable {
+namespace {
+
+struct Walk {
+  const void* begin;
+  const void* main_function;
+  bool begun = false;
+  bool ended = false;
+  const Function* inner = nullptr;
+  std::string reason;
+  std::uint64_t first = 0, last = 0;
+};
+
+std::string name_of(const void* code) {
+  Dl_info info = {};
+  if (dladdr(code, &info) && info.dli_sname) return info.dli_sname;
+  return info.dli_fname ? std::string("a function of ") + info.dli_fname : "unknown code";
+}
+
+_Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
+  auto& walk = *static_cast<Walk*>(argument);
+  auto* code = reinterpret_cast<char*>(_Unwind_GetIP(context));
+  if (!walk.begun) {
+    if (code != walk.begin) return _URC_NO_REASON;
+    walk.begun = true;
+    walk.first = _Unwind_GetCFA(context);
+  }
+  const void* start = _Unwind_FindEnclosingFunction(code - 1);
+  const Function* function = start ? function_at(start) : nullptr;
+  if (!has_sites(function)) {
+    walk.reason = name_of(code - 1) + "() called " + (walk.inner ? walk.inner->name : "a site") +
+                  "(), and was not compiled by shadowib-cc: its frame cannot be left";
+    return _URC_NORMAL_STOP;
+  }
+  walk.inner = function;
+  walk.last = _Unwind_GetCFA(context);
+  walk.ended = start == walk.main_function;
+  return walk.ended ? _URC_NORMAL_STOP : _URC_NO_REASON;
+}
+
+}  // namespace
+
+std::string foreign_frame(const void* begin, const void* main_function, std::uint64_t* depth_bytes) {
+  Walk walk = {begin, main_function};
+  _Unwind_Backtrace(visit, &walk);
+  *depth_bytes = walk.last - walk.first;
+  if (!walk.reason.empty()) return walk.reason;
+  return walk.ended ? "" : "main() is not on the stack of this site";
+}
+
+unsigned thread_count() {
+  DIR* tasks = opendir("/proc/self/task");
+  if (!tasks) return 1;
+  unsigned count = 0;
+  while (const dirent* entry = readdir(tasks)) count += entry->d_name[0] != '.';
+  closedir(tasks);
+  return count;
+}
+
+}  // namespace shadowib::portable
