@@ -269,7 +269,10 @@ Status Round::snapshot(SaveResult* result) {
                       .processor_level = g_agent.processor_level,
                       .binds_at_start = g_agent.binds_at_start,
                       .deadline_ns = request_.deadline_ns,
-                      .inspected = true};
+                      .inspected = true,
+                      .incremental = request_.incremental,
+                      .base_directory = request_.base.c_str(),
+                      .base_name = request_.base.empty() ? "" : request_.image.c_str()};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
   request.saver = saver;
   note_owned_descriptors();
@@ -318,6 +321,7 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
   fields["save_ns"] = std::to_string(save_ns);
   fields["stopped_ns"] = std::to_string(went_on_ ? pause_ns_ : monotonic_ns() - settle_.stopped_at_ns());
   if (request_.forked) saver_.describe(&fields);
+  if (request_.incremental) describe_packs(result, &fields);
   add_phase(monotonic_ns());
   fields["phases"] = phases_;
   fields["objects"] = objects_;

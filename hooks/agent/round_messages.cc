@@ -53,6 +53,8 @@ Status RoundRequest::parse(const std::string& text) {
     return Status::of(Code::kVersion, 0, "the checkpoint request names no set");
   kill = field_number(fields, "kill") != 0;
   forked = field_text(fields, "save") == "forked";
+  incremental = field_number(fields, "incremental") != 0;
+  base = field_text(fields, "base");
   last = fields.count("last") == 0 || field_number(fields, "last") != 0;
   deadline_ns = monotonic_ns() + static_cast<std::int64_t>(field_number(fields, "timeout_ms")) * 1000000;
   return {};

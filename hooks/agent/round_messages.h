@@ -27,6 +27,8 @@ struct RoundRequest {
   std::uint8_t set_id[16] = {};
   std::int64_t deadline_ns = 0;  // CLOCK_MONOTONIC, counted from parse()
   bool kill = false;             // all are to end once the set is committed
+  bool incremental = false;      // images have hashes of their pages
+  std::string base;              // the set whose images have pages that need not be written again; "": none
   bool forked = false;           // images are written while the program goes on, where that can be
   bool last = true;              // the command does not try again if the refusal passes (EAGAIN)
   // Behind the deadline, in which those who are late may come back: then the program goes on, whoever is.

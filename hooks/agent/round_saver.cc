@@ -49,4 +49,14 @@ void RoundSaver::describe(Fields* fields) const {
   if (!saver_.runs()) (*fields)["why_stopped"] = refusal_.ok() ? saver_.refusal().text() : refusal_.text();
 }
 
+void describe_packs(const SaveResult& result, Fields* fields) {
+  std::string packs;
+  for (std::uint32_t i = 0; i < result.pack_count; ++i)
+    packs += (i == 0 ? "" : " ") + to_hex(result.packs[i].set_id) + "=" + std::to_string(result.packs[i].bytes);
+  (*fields)["incremental"] = "1";
+  (*fields)["packs"] = packs;
+  (*fields)["borrowed"] = std::to_string(result.borrowed_bytes);
+  (*fields)["why_whole"] = result.why_whole;
+}
+
 }  // namespace shadowib

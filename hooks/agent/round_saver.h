@@ -32,4 +32,7 @@ class RoundSaver {
   Status refusal_;
 };
 
+// Tells for an incremental checkpoint which files have pages of the image, and why none has.
+void describe_packs(const SaveResult& result, Fields* fields);
+
 }  // namespace shadowib

@@ -85,6 +85,7 @@ class Drive {
   Status take_number();
   Status find_members();
   Status request();
+  Status find_base();
   bool wants_keepers() const;
   Status drive(CheckpointReport* report);
   Status find_hosts();
@@ -123,6 +124,7 @@ class Drive {
   std::vector<StoreOption> considered_;
   std::unique_ptr<Store> store_;
   std::string staging_, set_id_;
+  std::string base_;     // path of the set that an incremental checkpoint goes by
   MemberTables tables_;  // of descriptors
   NearHosts hosts_;      // of a near store
   std::uint32_t number_ = 0;
@@ -190,6 +192,19 @@ bool Drive::wants_keepers() const {
   return plan_.is_redundant() || (plan_.is_near() && options_.keepers);
 }
 
+// The newest set: members find out whether its images are of use.
+Status Drive::find_base() {
+  std::vector<StoredSet> sets;
+  SHADOWIB_TRY(store_->list(&sets));
+  std::uint32_t newest = 0;
+  for (const StoredSet& set : sets) {
+    if (!set.committed || set.job != view_.job || set.number < newest) continue;
+    newest = set.number;
+    base_ = set.path;
+  }
+  return {};
+}
+
 Status Drive::request() {
   set_id_ = random_hex(16);
   store_ = open_directory_store(view_.directory);
@@ -207,6 +222,11 @@ Status Drive::request() {
                  {"last", attempt_ < kPassingAttempts ? "0" : "1"},
                  {"save", is_forked() ? "forked" : "stopped"},
                  {"kill", options_.kill ? "1" : "0"}};
+  if (options_.incremental) {
+    SHADOWIB_TRY(find_base());
+    request["incremental"] = "1";
+    request["base"] = base_;
+  }
   if (options_.choice) {
     request["mem_place"] = options_.choice->mem_place;
     request["disk_place"] = options_.choice->disk_place;
@@ -381,6 +401,7 @@ Status Drive::commit(CheckpointReport* report) {
   report->generation = manifest.generation;
   report->store = manifest.placement.store;
   report->considered = considered_;
+  report->incremental = options_.incremental;
   if (plan_.is_near()) report->most_bytes = most_bytes(manifest, hosts_);
   report->job = manifest.job;
   report->near_place = manifest.placement.place;

@@ -42,9 +42,10 @@ struct CheckpointOptions {
   std::string near_place;             // of a near store: an absolute path, on every host
   bool keepers = false;               // keepers on hosts with images, also without copies
   std::optional<StoreChoice> choice;  // instead of both
-  bool forked = false;     // programs go on while their images are written, where that can be; not with `kill`
-  bool kill = false;       // members end by SIGKILL once the set is committed
-  int timeout_ms = 60000;  // for the whole checkpoint
+  bool forked = false;       // programs go on while their images are written, where that can be; not with `kill`
+  bool incremental = false;  // only pages that the job's newest set does not have are written
+  bool kill = false;         // members end by SIGKILL once the set is committed
+  int timeout_ms = 60000;    // for the whole checkpoint
   std::function<void(const CheckpointProgress&)> progress;  // may be empty; called in the calling thread, on changes
   // May be empty. With `kill`: called once the set is committed, before members are told to end. The end of the
   // members may end the caller too: in a pid namespace, a container, a job step.
@@ -61,6 +62,8 @@ struct MemberReport {
   std::uint64_t bytes = 0;      // of the image
   std::string save;             // of a checkpoint that is taken forked: "forked" or "stopped"
   std::string why_stopped;
+  std::uint64_t borrowed_bytes = 0;                           // of pages that earlier sets have written
+  std::string why_whole;                                      // why there are none though an earlier set is there
   std::vector<std::pair<std::string, std::uint64_t>> phases;  // by name (job/phase.h), in ns
 };
 
@@ -70,6 +73,7 @@ struct CheckpointReport {
   std::uint32_t number = 0;  // NNNN
   std::uint32_t generation = 0;
   StoreSpec store;
+  bool incremental = false;             // as asked for
   std::vector<StoreOption> considered;  // of options.choice: what could have been, quickest first
   std::string job, near_place;
   std::uint64_t most_bytes = 0;       // of a host that has the most; of a near store

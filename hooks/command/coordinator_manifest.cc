@@ -32,6 +32,19 @@ std::vector<std::pair<std::string, std::uint64_t>> numbers_of(const std::string&
   return numbers;
 }
 
+// "<set id>=BYTES", with blanks between, of one member's packs.
+std::vector<SetPack> packs_of(std::uint32_t member, const std::string& text) {
+  std::vector<SetPack> packs;
+  for (const auto& [set_id, bytes] : numbers_of(text)) packs.push_back({pack_file(member, set_id), bytes});
+  return packs;
+}
+
+// A library that does not know of incremental images has written an ordinary one.
+std::string why_whole(const Fields& fields) {
+  if (!fields.contains("incremental")) return "its library is of an older shadowib";
+  return field_text(fields, "why_whole");
+}
+
 }  // namespace
 
 Status describe_results(const std::vector<MemberStatus>& members, const MemberResults& results, SetManifest* manifest,
@@ -58,7 +71,8 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
                                  .host = member.host,
                                  .settle_ns = settle,
                                  .save_ns = save,
-                                 .objects = numbers_of(field_text(fields, "objects"))});
+                                 .objects = numbers_of(field_text(fields, "objects")),
+                                 .packs = packs_of(member.index, field_text(fields, "packs"))});
     report->members.push_back({.index = member.index,
                                .pid = member.pid,
                                .host = member.host,
@@ -69,6 +83,8 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
                                .bytes = field_number(fields, "bytes"),
                                .save = field_text(fields, "save"),
                                .why_stopped = field_text(fields, "why_stopped"),
+                               .borrowed_bytes = field_number(fields, "borrowed"),
+                               .why_whole = why_whole(fields),
                                .phases = numbers_of(field_text(fields, "phases"))});
     add_build_ids(results.files.at(member.index), &build_ids);
   }

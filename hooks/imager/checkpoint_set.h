@@ -19,6 +19,13 @@
 
 namespace shadowib {
 
+// A file that an image has pages in, beside it: an earlier image of the member (image_format.h).
+struct SetPack {
+  std::string file;  // relative
+  std::uint64_t bytes;
+};
+std::string pack_file(std::uint32_t member, const std::string& set_id_hex);
+
 struct SetMember {
   std::uint32_t index;
   int pid;
@@ -29,6 +36,7 @@ struct SetMember {
   std::int64_t settle_ns, save_ns;
   // How many RDMA objects of each kind it had; none in sets of shadowib 0.1 and before.
   std::vector<std::pair<std::string, std::uint64_t>> objects;
+  std::vector<SetPack> packs = {};  // of an incremental checkpoint
 };
 
 struct SetManifest {
@@ -62,6 +70,7 @@ Status read_tables(const SetManifest& manifest, MemberTables* tables);
 
 // Reads a manifest and checks it against its checksum. kNotFound, kCorrupt, kVersion.
 Status read_manifest(const std::string& set_path, SetManifest* manifest);
+bool has_packs(const SetManifest& manifest);
 enum class VerifyDepth {
   kEverything,
   kForRestart,  // all but the content of pages, which restart_set() checks as it reads it; older images whole

@@ -28,3 +28,10 @@ extern "C" void JOIN(content_hash_end_128_, BUILD)(const ContentHash* hash, std:
   XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(reinterpret_cast<const XXH3_state_t*>(hash->state)));
   __builtin_memcpy(canonical, digest.digest, sizeof(digest.digest));
 }
+
+extern "C" void JOIN(content_hash_page_, BUILD)(const void* page, std::uint64_t* low_high) {
+  constexpr std::size_t kPageBytes = 4096;
+  const XXH128_hash_t hash = XXH3_128bits(page, kPageBytes);
+  low_high[0] = hash.low64;
+  low_high[1] = hash.high64;
+}

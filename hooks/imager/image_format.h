@@ -9,11 +9,13 @@
 
 namespace shadowib {
 
-inline constexpr std::uint32_t kImageVersion = 6;
+inline constexpr std::uint32_t kImageVersion = 7;
 inline constexpr std::uint32_t kOldestImageVersion = 3;  // that is still read; its new words are zero
 // From here on kEnd has a checksum of the file's first page and of the headers of its records, each of which has the
 // checksum of its content. So a restart checks content as it reads it.
 inline constexpr std::uint32_t kCheckedByHeaders = 6;
+// From here on an image may have hashes of its pages, and take pages from packs. Without these it is of version 6.
+inline constexpr std::uint32_t kIncremental = 7;
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 inline constexpr std::uint64_t kPage = 4096;
@@ -48,6 +50,8 @@ enum class RecordType : std::uint32_t {
   kDescriptors = 10,  // opaque: descriptors.h
   kPages = 11,        // PagesHeader, PageRun[], then whole pages
   kEnd = 12,          // EndRecord
+  kBorrowed = 13,     // BorrowedHeader, BorrowedRun[]: pages that lie in packs. Since version 7
+  kPacks = 14,        // PackEntry[]. Since version 7
 };
 
 // Starts every record, on a page boundary. The record's page count is that of the header and `length` bytes, rounded
@@ -176,6 +180,8 @@ inline constexpr std::uint32_t kPagesClean = 1;  // unmodified pages of a privat
 inline constexpr std::uint32_t kPagesGuard = 2;  // no content: MADV_GUARD_INSTALL is in force
 // Pages of a segment of shared memory, whose number stands for the mapping's; addresses are offsets in it
 inline constexpr std::uint32_t kPagesShared = 4;
+// The record's checksum covers its first two pages, and hashes of the second one cover the pages. Since version 7
+inline constexpr std::uint32_t kPagesHashed = 8;
 
 struct PagesHeader {
   std::uint32_t mapping, run_count;  // mapping: of the first run. Without flags, or of guard regions, later runs may
@@ -187,8 +193,36 @@ struct PageRun {
 };
 // A record of pages is at most 1 MiB: one page of header and runs, then the pages in the order of the runs.
 inline constexpr std::uint64_t kPagesPerRecord = 255;
+// With kPagesHashed a page of PageHash[page_count] stands before the pages, and is a page less of content.
+inline constexpr std::uint64_t kHashedPagesPerRecord = kPagesPerRecord - 1;
 inline constexpr std::uint32_t kRunsPerRecord =
     (kPage - sizeof(RecordHeader) - sizeof(PagesHeader)) / sizeof(PageRun);
+
+// XXH3-128 of one page, its low half first.
+struct PageHash {
+  std::uint64_t low, high;
+};
+static_assert(kHashedPagesPerRecord * sizeof(PageHash) <= kPage);
+
+// A pack is an earlier image of the same member, by a hard link in the set's directory. Its pages are numbered from 0
+// in the order in which it has them.
+inline constexpr std::uint32_t kMostPacks = 8;
+struct PackEntry {
+  std::uint8_t set_id[16];  // of the set it was written for; its name is "member-N.<set id in hex>.pages"
+  std::uint64_t file_bytes;
+  std::uint64_t page_count;  // that it has
+  std::uint64_t used;        // by this image; 0: the pack is not there
+  std::uint8_t xxh3[16];     // as its EndRecord has it
+};
+struct BorrowedHeader {
+  std::uint32_t flags, mapping;  // as those of a record of pages; kPagesHashed is not among them
+};
+// Pages [address, address + page_count * kPage) are pages [first_page, first_page + page_count) of pack `pack`.
+struct BorrowedRun {
+  std::uint64_t address_and_pack;  // number of the PackEntry in the lowest 12 bits
+  std::uint32_t first_page, page_count;
+};
+static_assert(sizeof(BorrowedRun) == 16);
 
 struct EndRecord {
   std::uint64_t record_count;  // this one included

@@ -23,6 +23,12 @@ struct ImageThread {
   std::string name;
 };
 
+// A file beside the image that has pages of it.
+struct ImagePack {
+  std::string file;
+  std::uint64_t bytes, used_bytes;
+};
+
 struct ImageInfo {
   std::uint32_t format_version;
   std::string shadowib_version;
@@ -37,10 +43,11 @@ struct ImageInfo {
   std::uint64_t bytes;
   std::uint8_t xxh3[16];  // as computed
   bool has_xxh3 = true;   // every byte was read
+  std::vector<ImagePack> packs = {};
 };
 
 // Checks every byte (sizes, record checksums, XXH3 of the whole) before anything is believed; kCorrupt says where and
-// why, kVersion another format. Leaves *fd open if fd is not null.
+// why, kVersion another format. Packs are read as well. Leaves *fd open if fd is not null.
 Status read_image(const std::string& path, ImageInfo* info, int* fd = nullptr);
 
 // For a restart, which checks the content of pages as it reads it. Images up to version 5 are read whole.

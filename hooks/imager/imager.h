@@ -31,6 +31,12 @@ struct SaveRequest {
   std::int64_t deadline_ns =
       0;                   // CLOCK_MONOTONIC: nobody wants the image that is not written by then; 0: somebody does
   bool inspected = false;  // check_capturable() was called since the program stopped
+  // The image has hashes of its pages, so that the next one need not have those that are the same.
+  bool incremental = false;
+  // Pages are left out that an earlier image of the member has, if it is incremental, too: that of this name in
+  // this directory (an absolute path). Its file, and packs that it uses, get names beside the image. "": none.
+  const char* base_directory = "";
+  const char* base_name = "";
   // Prepared: writes the image in a process of its own (saver.h), if the kernel makes one. Then what a copy of
   // this process would not have is written when save_image() returns, and the program may go on. nullptr: no.
   Saver* saver = nullptr;
@@ -39,6 +45,14 @@ struct SaveRequest {
 struct SaveResult {
   std::uint64_t bytes;    // of the file
   std::uint8_t xxh3[16];  // XXH3-128 over the whole file, as the manifest records it
+  // Files beside the image that have pages of it (image_format.h); those that are used, in no order.
+  std::uint32_t pack_count = 0;
+  struct Pack {
+    std::uint8_t set_id[16];
+    std::uint64_t bytes;  // of the file
+  } packs[8] = {};
+  std::uint64_t borrowed_bytes = 0;  // of pages in them
+  char why_whole[160] = {};          // why nothing was left out though there is a base; "": something could be
 };
 
 enum class SaveOutcome { kSaved, kRestarted };

@@ -29,7 +29,7 @@ namespace {
 struct CheckpointArguments {
   Common common;
   std::string job;
-  bool kill = false;
+  bool kill = false, incremental = false;
   double timeout_s = 60;
   unsigned keep = 0;
   std::string metrics, save;
@@ -57,7 +57,10 @@ std::uint64_t staged_bytes(const std::string& directory, const std::string& job)
     std::uint32_t number = 0;
     if (!parse_hidden_name(set.path().filename(), &owner, &number) || owner != job) continue;
     for (const auto& file : fs::directory_iterator(set.path(), error))
-      if (std::uintmax_t size = file.file_size(error); !error) bytes += size;
+      if (file.path().extension() == ".pages")
+        continue;  // an earlier image
+      else if (std::uintmax_t size = file.file_size(error); !error)
+        bytes += size;
   }
   return bytes;
 }
@@ -108,6 +111,8 @@ Json report_json(const CheckpointReport& report) {
                 {"bytes", m.bytes}};
     if (!m.save.empty()) member["save"] = m.save;
     if (!m.why_stopped.empty()) member["why_stopped"] = m.why_stopped;
+    if (report.incremental) member["borrowed_bytes"] = m.borrowed_bytes;
+    if (report.incremental && !m.why_whole.empty()) member["why_whole"] = m.why_whole;
     members.push_back(member);
   }
   Json json{{"set", report.set_path},
@@ -136,6 +141,10 @@ void print_report(const CheckpointReport& report) {
     if (!m.why_stopped.empty())
       std::fprintf(stderr, "shadowib: member %u stood while its image was written: %s\n", m.index,
                    m.why_stopped.c_str());
+  if (report.incremental)
+    for (const MemberReport& m : report.members)
+      if (!m.why_whole.empty())
+        std::fprintf(stderr, "shadowib: member %u wrote all its pages: %s\n", m.index, m.why_whole.c_str());
   if (report.store.is_near())
     std::fprintf(stderr, "shadowib: the images stay on the members' hosts (%s), in %s\n", report.store.text().c_str(),
                  near_set_path(report.near_place, report.job, report.set_id).c_str());
@@ -271,6 +280,10 @@ int checkpoint(CheckpointArguments& arguments) {
     if (Status s = far.open()->check(); !s.ok()) return fail(common, s);
   options.keepers = far.known && far.every > 0;
   if (Status s = choose_save(arguments.save, &options.forked); !s.ok()) return fail(common, s);
+  if (Status s = choose_incremental(arguments.incremental, !options.store.is_near() && !options.choice,
+                                    far.known && far.every > 0, &options.incremental);
+      !s.ok())
+    return fail(common, s);
   options.kill = arguments.kill;
   options.timeout_ms = static_cast<int>(arguments.timeout_s * 1000);
   CheckpointReport report;
@@ -324,6 +337,7 @@ void add_checkpoint(Command& program) {
       ->not_empty("a file")
       ->type_name("FILE");
   add_save_option(command, &arguments->save);
+  add_incremental_option(command, &arguments->incremental);
   add_store_options(command, &arguments->store);
   add_far_options(command, &arguments->far, true);
   add_common(command, &arguments->common);

@@ -110,6 +110,11 @@ class Images {
 
 Status flush_leased(const std::string& directory, const SetManifest& manifest, const FarSettings& settings,
                     FlushReport* report) {
+  if (has_packs(manifest))
+    return Status::of(Code::kRefused, 0,
+                      "set %.150s shares pages with earlier sets (--incremental) and cannot be flushed; take a "
+                      "checkpoint without --incremental and flush that",
+                      manifest.path.c_str());
   // In a far place each set is a central one: it needs no placement.
   SetManifest central = manifest;
   central.placement = {};

@@ -38,7 +38,7 @@ struct RunOptions {
   FarOptions far_options;
   FarSettings far;
   ChosenStore store;
-  bool close_inherited = false, join_children = false;
+  bool close_inherited = false, join_children = false, incremental = false;
   Arguments command;
 };
 
@@ -116,6 +116,7 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   if (options.keep > 0) export_variable("SHADOWIB_KEEP", std::to_string(options.keep));
   export_seconds("SHADOWIB_TIMEOUT", options.timeout_s);
   if (!options.save.empty()) export_variable("SHADOWIB_SAVE", options.save);
+  if (options.incremental) export_variable("SHADOWIB_INCREMENTAL", "1");
   if (!options.metrics.empty())
     export_variable("SHADOWIB_METRICS", fs::absolute(options.metrics, error).lexically_normal());
   // Of a PMIx launcher, CMD or what has started us: what ranks are told they keep in memory of their own, which goes
@@ -251,6 +252,10 @@ int run(RunOptions& options) {
     return run_failed(common, s, kRunFailed);
   bool forked = false;
   if (Status s = choose_save(options.save, &forked); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (Status s = choose_incremental(options.incremental, options.store.is_central(),
+                                    options.far.known && options.far.every > 0, &options.incremental);
+      !s.ok())
+    return run_failed(common, s, kRunFailed);
   if (Status s = check_own_checkpoints(options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (options.cpu.empty()) options.cpu = environment("CPU");
   if (Status s = check_processor_level(options); !s.ok()) return run_failed(common, s, kRunFailed);
@@ -304,6 +309,7 @@ void add_run(Command& program) {
       ->type_name("LEVEL");
   add_network(command, &options->network);
   add_save_option(command, &options->save);
+  add_incremental_option(command, &options->incremental);
   add_store_options(command, &options->store_options);
   add_far_options(command, &options->far_options, true);
   command

@@ -27,4 +27,26 @@ Status choose_save(const std::string& save, bool* forked) {
   return Status::of(Code::kUsage, EINVAL, "SHADOWIB_SAVE=%.60s is neither forked nor stopped", how.c_str());
 }
 
+void add_incremental_option(Command* command, bool* incremental) {
+  command->add_flag("--incremental", *incremental,
+                    "Write only pages of memory that the job's newest set does not\nhave; default "
+                    "$SHADOWIB_INCREMENTAL, else all pages");
+}
+
+Status choose_incremental(bool given, bool central, bool flushed, bool* incremental) {
+  const std::string variable = environment("INCREMENTAL");
+  if (!variable.empty() && variable != "0" && variable != "1")
+    return Status::of(Code::kUsage, EINVAL, "SHADOWIB_INCREMENTAL=%.60s is neither 1 nor 0", variable.c_str());
+  *incremental = given || variable == "1";
+  if (!*incremental) return {};
+  if (!central)
+    return Status(Code::kUsage, EINVAL,
+                  "--incremental needs images in --dir: use --store central, or leave out --incremental");
+  if (flushed)
+    return Status(Code::kUsage, EINVAL,
+                  "sets of --incremental cannot be flushed to a far place: use --flush none, or leave out "
+                  "--incremental");
+  return {};
+}
+
 }  // namespace shadowib::cli

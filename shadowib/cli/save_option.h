@@ -1,4 +1,4 @@
-// --save: whether programs go on while their images are written.
+// --save and --incremental: how images are written.
 #pragma once
 
 #include <string>
@@ -11,5 +11,11 @@ void add_save_option(Command* command, std::string* save);
 
 // The option, else SHADOWIB_SAVE, else stopped. kUsage names the variable.
 Status choose_save(const std::string& save, bool* forked);
+
+void add_incremental_option(Command* command, bool* incremental);
+
+// The option, else SHADOWIB_INCREMENTAL (1 or 0), else no. `central`: the images go to --dir; `flushed`: sets go to a
+// far place by themselves. kUsage: it is asked for, and the other two are not so.
+Status choose_incremental(bool given, bool central, bool flushed, bool* incremental);
 
 }  // namespace shadowib::cli

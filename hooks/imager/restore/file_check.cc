@@ -31,11 +31,10 @@ bool SameFiles::same_content(std::size_t index, int fd) {
   const MappingRecord& m = image_.mappings[index];
   for (const PageBatch* b : batches_[index]) {
     // A record that is damaged differs, is read again where its pages are needed, and refused there.
-    if (!read_pages(image_fd_, image_, b->record_offset, b->page_count, b->xxh3, &saved_).ok()) return false;
-    const std::uint8_t* data = saved_.data() + kPage;
+    if (!files_.read(*b, &saved_).ok()) return false;
+    const std::uint8_t* data = saved_.data();
     for (std::uint32_t i = 0; i < b->run_count; ++i) {
-      PageRun run;
-      std::memcpy(&run, saved_.data() + sizeof(RecordHeader) + sizeof(PagesHeader) + i * sizeof(run), sizeof(run));
+      const LoadedRun& run = image_.runs[b->first_run + i];
       current_.assign(run.length, 0);  // behind the end of the file the last page is zero
       const ssize_t n =
           ::pread(fd, current_.data(), run.length, static_cast<off_t>(run.address - m.start + m.offset));

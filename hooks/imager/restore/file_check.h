@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/restore/image_packs.h"
 
 namespace shadowib {
 
@@ -14,7 +14,7 @@ namespace shadowib {
 // image's bytes are used.
 class SameFiles {
  public:
-  SameFiles(const LoadedImage& image, int image_fd) : image_(image), image_fd_(image_fd) {}
+  SameFiles(const LoadedImage& image, int image_fd) : image_(image), files_(image, image_fd) {}
   // A descriptor to map mappings[index] from, or -1. Mappings of one file share the descriptor. Never closed here.
   int open(std::size_t index);
 
@@ -23,7 +23,7 @@ class SameFiles {
   bool same_content(std::size_t index, int fd);
 
   const LoadedImage& image_;
-  int image_fd_;
+  ImageFiles files_;
   std::map<std::string, int> open_;
   std::vector<std::uint8_t> saved_, current_;
   std::vector<std::vector<const PageBatch*>> batches_;

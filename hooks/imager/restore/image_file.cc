@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "hooks/imager/restore/image_packs.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -18,8 +20,8 @@ constexpr std::uint64_t kMaxTableBytes = 256 << 20;  // of one record that is no
 
 class Reader {
  public:
-  Reader(int fd, const std::string& path, ReadDepth depth, LoadedImage* image)
-      : fd_(fd), path_(path), everything_(depth == ReadDepth::kEverything), image_(*image) {
+  Reader(int fd, const std::string& path, ReadDepth depth, LoadedImage* image, PackContent* content)
+      : fd_(fd), path_(path), everything_(depth == ReadDepth::kEverything), image_(*image), content_(content) {
     XXH3_128bits_reset(&file_hash_);
     XXH3_128bits_reset(&headers_hash_);
   }
@@ -43,6 +45,8 @@ class Reader {
     __builtin_memcpy(image_.xxh3, canonical.digest, 16);
     return check_tables();
   }
+
+  const std::vector<BorrowedPages>& borrowed() const { return borrowed_; }
 
  private:
   Status corrupt(std::uint64_t at, const char* why) const {
@@ -116,13 +120,17 @@ class Reader {
     if (offset_ + total > file_bytes_) return corrupt(offset_, "the file is truncated within a record");
     const auto type = static_cast<RecordType>(h.type);
     const bool pages = type == RecordType::kPages;
+    const bool hashed = pages && (h.flags & kPagesHashed) != 0;
     const bool read_later = pages && total > kPage;  // guard regions have no pages, and are not read again
     if (total > (pages ? (kPagesPerRecord + 1) * kPage : kMaxTableBytes))
       return corrupt(offset_, "a record is larger than allowed");
-    if (!read_later || everything_) {
-      buffer_.resize(total);
-      SHADOWIB_TRY(fetch(offset_ + kPage, buffer_.data() + kPage, total - kPage));
-      if (h.payload_xxh3 != XXH3_64bits(buffer_.data() + sizeof(h), total - sizeof(h)))
+    if (hashed && total < 3 * kPage) return corrupt(offset_, "length of a record of pages");
+    if (!read_later || everything_ || hashed) {
+      const std::uint64_t wanted = read_later && !everything_ ? 2 * kPage : total;
+      buffer_.resize(wanted);
+      SHADOWIB_TRY(fetch(offset_ + kPage, buffer_.data() + kPage, wanted - kPage));
+      const std::uint64_t covered = hashed ? 2 * kPage : total;
+      if (h.payload_xxh3 != XXH3_64bits(buffer_.data() + sizeof(h), covered - sizeof(h)))
         return corrupt(offset_, "checksum of a record's content");
     }
     ++record_count_;
@@ -155,7 +163,9 @@ class Reader {
   const std::uint8_t* payload() const { return buffer_.data() + sizeof(RecordHeader); }
 
   Status take(RecordType type, const RecordHeader& h) {
-    if (type != RecordType::kPages) {
+    const bool is_new = type == RecordType::kBorrowed || type == RecordType::kPacks;
+    if (is_new && image_.header.version < kIncremental) return corrupt(offset_, "a record of unknown type");
+    if (type != RecordType::kPages && !is_new) {
       // Tables come once each and in order, before the pages.
       if (h.type <= last_type_) return corrupt(offset_, "records out of order");
       last_type_ = h.type;
@@ -188,6 +198,10 @@ class Reader {
         return {};
       case RecordType::kPages:
         return take_pages(h);
+      case RecordType::kBorrowed:
+        return take_borrowed(h);
+      case RecordType::kPacks:
+        return take_packs(h);
       case RecordType::kEnd:
         return take_end(h);
     }
@@ -244,35 +258,92 @@ class Reader {
   Status take_pages(const RecordHeader& h) {
     PagesHeader p;
     __builtin_memcpy(&p, payload(), sizeof(p));
-    const std::uint64_t expected = kPage - sizeof(RecordHeader) + p.page_count * kPage;
-    const bool shared = h.flags == kPagesShared;
-    if (p.page_count > kPagesPerRecord || h.length != expected || p.run_count > kRunsPerRecord ||
-        (!shared && p.mapping >= image_.mappings.size()))
+    const bool hashed = (h.flags & kPagesHashed) != 0;
+    const std::uint32_t flags = h.flags & ~kPagesHashed;
+    const std::uint64_t head = hashed ? 2 * kPage : kPage;
+    const std::uint64_t expected = head - sizeof(RecordHeader) + p.page_count * kPage;
+    const bool shared = flags == kPagesShared;
+    if (p.page_count > (hashed ? kHashedPagesPerRecord : kPagesPerRecord) || h.length != expected ||
+        p.run_count > kRunsPerRecord || (!shared && p.mapping >= image_.mappings.size()) ||
+        (hashed && image_.header.version < kIncremental))
       return corrupt(offset_, "the header of a record of pages");
-    const bool across = !shared && h.flags != kPagesClean;
     const std::uint64_t first_run = image_.runs.size();
     std::uint32_t mapping = p.mapping;
     std::uint64_t pages = 0;
     for (std::uint32_t i = 0; i < p.run_count; ++i) {
       PageRun run;
       __builtin_memcpy(&run, payload() + sizeof(p) + i * sizeof(run), sizeof(run));
-      while (across && mapping + 1 < image_.mappings.size() && run.address >= end_of(mapping)) ++mapping;
-      const std::uint64_t start = shared ? 0 : image_.mappings[mapping].start;
-      const std::uint64_t length = shared ? kMaxSegmentBytes : image_.mappings[mapping].length;
-      if (run.address % kPage != 0 || run.length % kPage != 0 || run.address < start ||
-          run.address - start > length || run.length > length - (run.address - start))
-        return corrupt(offset_, "pages outside their mapping");
+      SHADOWIB_TRY(take_run(run, flags, flags != kPagesClean, &mapping));
       pages += run.length / kPage;
-      if (shared) continue;
-      image_.runs.push_back({run.address, run.length, mapping});
-      if ((h.flags & kPagesGuard) == 0) image_.saved_bytes[mapping] += run.length;
     }
-    if ((h.flags & kPagesGuard) == 0 && pages != p.page_count) return corrupt(offset_, "number of pages");
+    if ((flags & kPagesGuard) == 0 && pages != p.page_count) return corrupt(offset_, "number of pages");
     page_count_ += p.page_count;
-    if (shared)
-      image_.shared.push_back({offset_, p.mapping, p.run_count, p.page_count, h.payload_xxh3});
-    else
-      image_.batches.push_back({offset_, h.flags, p.mapping, p.run_count, p.page_count, first_run, h.payload_xxh3});
+    PageBatch batch{offset_, flags, p.mapping, p.run_count, p.page_count, first_run, h.payload_xxh3};
+    if (hashed) SHADOWIB_TRY(take_hashes(p.page_count, &batch));
+    (shared ? image_.shared : image_.batches).push_back(batch);
+    return {};
+  }
+
+  // Runs of one record. *mapping is that of the run before, and becomes its own if it may be a later one.
+  Status take_run(const PageRun& run, std::uint32_t flags, bool across, std::uint32_t* mapping) {
+    const bool shared = flags == kPagesShared;
+    while (across && !shared && *mapping + 1 < image_.mappings.size() && run.address >= end_of(*mapping)) ++*mapping;
+    const std::uint64_t start = shared ? 0 : image_.mappings[*mapping].start;
+    const std::uint64_t length = shared ? kMaxSegmentBytes : image_.mappings[*mapping].length;
+    if (run.address % kPage != 0 || run.length % kPage != 0 || run.address < start || run.address - start > length ||
+        run.length > length - (run.address - start))
+      return corrupt(offset_, "pages outside their mapping");
+    image_.runs.push_back({run.address, run.length, *mapping});
+    if (!shared && (flags & kPagesGuard) == 0) image_.saved_bytes[*mapping] += run.length;
+    return {};
+  }
+
+  // Of a record with hashes of its pages, which has been read as far as these at least.
+  Status take_hashes(std::uint64_t page_count, PageBatch* batch) {
+    const std::uint8_t* hashes = buffer_.data() + kPage;
+    if (content_ != nullptr) content_->add(hashes, page_count, offset_ + 2 * kPage);
+    batch->record_offset = offset_ + 2 * kPage;
+    batch->head_pages = 0;
+    batch->by_pages = true;
+    batch->xxh3 = XXH3_64bits(hashes, page_count * sizeof(PageHash));
+    for (std::uint64_t i = 0; everything_ && i < page_count; ++i) {
+      PageHash hash;
+      __builtin_memcpy(&hash, hashes + i * sizeof(hash), sizeof(hash));
+      const XXH128_hash_t found = XXH3_128bits(buffer_.data() + (2 + i) * kPage, kPage);
+      if (found.low64 != hash.low || found.high64 != hash.high)
+        return corrupt(batch->record_offset + i * kPage, "checksum of a page");
+    }
+    return {};
+  }
+
+  Status take_borrowed(const RecordHeader& h) {
+    BorrowedPages pages{};
+    if (h.length < sizeof(pages.header) || (h.length - sizeof(pages.header)) % sizeof(BorrowedRun) != 0)
+      return corrupt(offset_, "length of a record of borrowed pages");
+    __builtin_memcpy(&pages.header, payload(), sizeof(pages.header));
+    const std::uint32_t flags = pages.header.flags;
+    std::uint32_t mapping = pages.header.mapping;
+    if ((flags != 0 && flags != kPagesClean && flags != kPagesShared) ||
+        (flags != kPagesShared && mapping >= image_.mappings.size()))
+      return corrupt(offset_, "the header of a record of borrowed pages");
+    pages.first_run = image_.runs.size();
+    for (std::uint64_t at = sizeof(pages.header); at < h.length; at += sizeof(BorrowedRun)) {
+      BorrowedRun run;
+      __builtin_memcpy(&run, payload() + at, sizeof(run));
+      const std::uint64_t address = run.address_and_pack & ~(kPage - 1);
+      SHADOWIB_TRY(take_run({address, run.page_count * kPage}, flags, flags == 0, &mapping));
+      pages.runs.push_back(run);
+    }
+    borrowed_.push_back(std::move(pages));
+    return {};
+  }
+
+  Status take_packs(const RecordHeader& h) {
+    std::vector<PackEntry> entries;
+    SHADOWIB_TRY(take_array(h, &entries));
+    if (entries.size() > kMostPacks || !image_.packs.empty()) return corrupt(offset_, "the list of packs");
+    for (const PackEntry& entry : entries)
+      image_.packs.push_back({entry.used == 0 ? "" : pack_path(path_, image_.header.member, entry), entry});
     return {};
   }
 
@@ -291,6 +362,7 @@ class Reader {
       if (__builtin_memcmp(canonical.digest, end.xxh3, 16) != 0)
         return corrupt(offset_, "checksum of the whole file");
     }
+    if (content_ != nullptr) __builtin_memcpy(content_->xxh3, end.xxh3, sizeof(end.xxh3));
     ended_ = true;
     return {};
   }
@@ -306,6 +378,8 @@ class Reader {
   const std::string& path_;
   bool everything_, by_headers_ = false;
   LoadedImage& image_;
+  PackContent* content_;
+  std::vector<BorrowedPages> borrowed_;
   XXH3_state_t file_hash_, headers_hash_;
   std::vector<std::uint8_t> buffer_;
   std::uint64_t file_bytes_ = 0, offset_ = 0, record_count_ = 0, page_count_ = 0;
@@ -318,31 +392,23 @@ class Reader {
 Status load_image(int fd, const std::string& path, ReadDepth depth, LoadedImage* image) {
   *image = LoadedImage{};
   // The reader holds hash states of some hundred bytes with strict alignment; the stack suits it.
-  Reader reader(fd, path, depth, image);
+  Reader reader(fd, path, depth, image, nullptr);
+  SHADOWIB_TRY(reader.run());
+  return find_borrowed(path, depth, reader.borrowed(), image);
+}
+
+Status load_pack(int fd, const std::string& path, ReadDepth depth, LoadedImage* pack, PackContent* content) {
+  Reader reader(fd, path, depth, pack, content);
   return reader.run();
 }
 
-Status damaged_pages(const LoadedImage& image, std::uint64_t offset) {
-  return Status::of(Code::kCorrupt, 0,
-                    "the image of member %u is damaged at byte %" PRIu64 ": checksum of a record's content",
-                    image.header.member, offset);
-}
-
-Status read_pages(int fd, const LoadedImage& image, std::uint64_t offset, std::uint64_t page_count,
-                  std::uint64_t xxh3, std::vector<std::uint8_t>* record) {
-  record->resize(kPage + page_count * kPage);
-  for (std::uint64_t done = 0; done < record->size();) {
-    const ssize_t n = ::pread(fd, record->data() + done, record->size() - done, static_cast<off_t>(offset + done));
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0)
-      return Status::of(Code::kIo, n < 0 ? errno : EIO, "cannot read the image of member %u at byte %" PRIu64,
-                        image.header.member, offset + done);
-    done += static_cast<std::uint64_t>(n);
-  }
-  const std::size_t head = sizeof(RecordHeader);
-  if (is_checked_by_headers(image) && XXH3_64bits(record->data() + head, record->size() - head) != xxh3)
-    return damaged_pages(image, offset);
-  return {};
+Status damaged_pages(const LoadedImage& image, const PageBatch& batch) {
+  if (batch.pack == PageBatch::kOwnFile)
+    return Status::of(Code::kCorrupt, 0,
+                      "the image of member %u is damaged at byte %" PRIu64 ": checksum of a record's content",
+                      image.header.member, batch.record_offset);
+  return Status::of(Code::kCorrupt, 0, "%.250s is damaged at byte %" PRIu64 ": checksum of pages",
+                    image.packs[batch.pack].path.c_str(), batch.record_offset);
 }
 
 }  // namespace shadowib

@@ -10,13 +10,19 @@
 
 namespace shadowib {
 
-// One record of pages: where its data lie in the file and its runs.
+// Pages that lie together: a record of pages, or a part of one in a pack.
 struct PageBatch {
-  std::uint64_t record_offset;
+  std::uint64_t record_offset;  // where it begins in its file
   std::uint32_t flags, mapping, run_count;
   std::uint64_t page_count;
-  std::uint64_t first_run = 0;  // in LoadedImage::runs
-  std::uint64_t xxh3 = 0;       // of what follows the record's header, as that says
+  std::uint64_t first_run = 0;    // in LoadedImage::runs
+  std::uint64_t xxh3 = 0;         // of what follows the record's header, as that says; by_pages: of the pages' hashes
+  std::uint32_t head_pages = 1;   // from record_offset to its pages
+  std::uint32_t pack = kOwnFile;  // whose file it is in: of LoadedImage::packs
+  bool by_pages = false;
+
+  static constexpr std::uint32_t kOwnFile = ~0u;
+  std::uint64_t data_offset() const { return record_offset + head_pages * kPage; }
 };
 
 struct LoadedRun {
@@ -24,12 +30,10 @@ struct LoadedRun {
   std::uint32_t mapping;
 };
 
-// One record of pages of shared memory.
-struct SharedBatch {
-  std::uint64_t record_offset;
-  std::uint32_t segment, run_count;  // of the table in `descriptors`, not looked at here
-  std::uint64_t page_count;
-  std::uint64_t xxh3 = 0;  // as PageBatch has it
+// A file that an image has pages in.
+struct LoadedPack {
+  std::string path;  // "" if it is not used
+  PackEntry entry;
 };
 
 struct LoadedImage {
@@ -49,7 +53,10 @@ struct LoadedImage {
   std::string descriptors;
   std::vector<PageBatch> batches;
   std::vector<LoadedRun> runs;  // of all batches, one behind the other
-  std::vector<SharedBatch> shared;
+  // Batches of shared memory: `mapping` is a segment of the table in `descriptors`, not looked at here, and addresses are
+  // offsets in it.
+  std::vector<PageBatch> shared;
+  std::vector<LoadedPack> packs;
   std::uint64_t file_bytes;
   std::uint8_t xxh3[16];  // of the whole file; only with kEverything
 };
@@ -63,14 +70,11 @@ enum class ReadDepth {
 };
 
 // Reads the image behind `fd` from its start. `path` is for messages. kCorrupt says where and why, kVersion another
-// format, kIo that reading failed. Nothing in *image is valid unless ok.
+// format, kIo that reading failed. Nothing in *image is valid unless ok. Packs are looked for beside `path`, and read
+// to the same depth; kCorrupt tells of one that is missing or another.
 Status load_image(int fd, const std::string& path, ReadDepth depth, LoadedImage* image);
 
-// Reads the record of pages at `offset` whole, its header too, and checks it. kCorrupt, kIo. Images of versions that
-// are not checked by headers have been checked before. *record is made as long as needed.
-Status read_pages(int fd, const LoadedImage& image, std::uint64_t offset, std::uint64_t page_count,
-                  std::uint64_t xxh3, std::vector<std::uint8_t>* record);
 // The words for a record of pages that is not what its header says.
-Status damaged_pages(const LoadedImage& image, std::uint64_t offset);
+Status damaged_pages(const LoadedImage& image, const PageBatch& batch);
 
 }  // namespace shadowib

@@ -8,9 +8,9 @@
 
 namespace shadowib {
 
-Status ImageMemory::fetch(std::uint64_t offset, std::uint8_t* to, std::uint64_t bytes) const {
+Status ImageMemory::fetch(int fd, std::uint64_t offset, std::uint8_t* to, std::uint64_t bytes) const {
   while (bytes > 0) {
-    const ssize_t n = ::pread(fd_, to, bytes, static_cast<off_t>(offset));
+    const ssize_t n = ::pread(fd, to, bytes, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
       return Status::of(Code::kIo, n < 0 ? errno : EIO, "cannot read the image of member %u at byte %lu",
@@ -23,12 +23,14 @@ Status ImageMemory::fetch(std::uint64_t offset, std::uint8_t* to, std::uint64_t 
 Status ImageMemory::open() {
   for (const PageBatch& b : image_.batches) {
     if ((b.flags & (kPagesClean | kPagesGuard)) != 0) continue;
-    std::uint64_t offset = b.record_offset + kPage;
+    std::uint64_t offset = b.data_offset();
+    int fd = -1;
+    SHADOWIB_TRY(files_.open(b, &fd));
     for (std::uint32_t i = 0; i < b.run_count; ++i) {
       const LoadedRun& run = image_.runs[b.first_run + i];
       const MappingRecord& m = image_.mappings[run.mapping];
       if ((m.flags & MAP_PRIVATE) != 0 && (m.protection & PROT_WRITE) != 0)
-        runs_.push_back({run.address, run.length, offset});
+        runs_.push_back({run.address, run.length, offset, fd});
       offset += run.length;
     }
   }
@@ -41,7 +43,7 @@ Status ImageMemory::visit(
   std::vector<std::uint8_t> data;
   for (const Run& run : runs_) {
     data.resize(run.bytes);  // at most a record's, a MiB
-    SHADOWIB_TRY(fetch(run.file_offset, data.data(), run.bytes));
+    SHADOWIB_TRY(fetch(run.fd, run.file_offset, data.data(), run.bytes));
     SHADOWIB_TRY(f(run.address, data.data(), run.bytes));
   }
   return {};
@@ -54,7 +56,7 @@ Status ImageMemory::read(std::uint64_t address, std::uint8_t* to, std::uint64_t 
   for (; run != runs_.end() && run->address < address + bytes; ++run) {
     const std::uint64_t from = std::max(address, run->address);
     const std::uint64_t end = std::min(address + bytes, run->address + run->bytes);
-    SHADOWIB_TRY(fetch(run->file_offset + (from - run->address), to + (from - address), end - from));
+    SHADOWIB_TRY(fetch(run->fd, run->file_offset + (from - run->address), to + (from - address), end - from));
   }
   return {};
 }

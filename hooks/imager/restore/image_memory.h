@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/restore/image_packs.h"
 
 namespace shadowib {
 
@@ -17,7 +17,7 @@ struct MemoryPatch {
 // Private memory that may be written to. Keeps to the image and `fd`, which have to stay.
 class ImageMemory {
  public:
-  ImageMemory(const LoadedImage& image, int fd) : image_(image), fd_(fd) {}
+  ImageMemory(const LoadedImage& image, int fd) : image_(image), files_(image, fd) {}
 
   Status open();
 
@@ -31,12 +31,13 @@ class ImageMemory {
  private:
   struct Run {
     std::uint64_t address, bytes, file_offset;
+    int fd;
   };
 
-  Status fetch(std::uint64_t offset, std::uint8_t* to, std::uint64_t bytes) const;
+  Status fetch(int fd, std::uint64_t offset, std::uint8_t* to, std::uint64_t bytes) const;
 
   const LoadedImage& image_;
-  int fd_;
+  ImageFiles files_;
   std::vector<Run> runs_;  // by address
 };
 

@@ -33,6 +33,10 @@ void describe(const LoadedImage& image, ImageInfo* info) {
   info->descriptors = image.descriptors;
   info->bytes = image.file_bytes;
   __builtin_memcpy(info->xxh3, image.xxh3, 16);
+  for (const LoadedPack& pack : image.packs)
+    if (!pack.path.empty())
+      info->packs.push_back(
+          {pack.path.substr(pack.path.rfind('/') + 1), pack.entry.file_bytes, pack.entry.used * kPage});
   for (const ThreadRecord& t : image.threads) {
     const std::string name(t.name, strnlen(t.name, sizeof(t.name)));
     if (t.tid == image.process.pid) info->comm = name;
@@ -50,9 +54,9 @@ void describe(const LoadedImage& image, ImageInfo* info) {
                               .saved_bytes = image.saved_bytes[i]});
   }
   // Shared memory that this image has the content of, where it is mapped first.
-  for (const SharedBatch& batch : image.shared)
+  for (const PageBatch& batch : image.shared)
     for (std::size_t i = 0; i < image.mappings.size(); ++i) {
-      if (image.mappings[i].kind != MappingKind::kSharedMemory || image.mappings[i].file_bytes != batch.segment)
+      if (image.mappings[i].kind != MappingKind::kSharedMemory || image.mappings[i].file_bytes != batch.mapping)
         continue;
       info->mappings[i].saved_bytes += batch.page_count * kPage;
       break;

@@ -76,12 +76,14 @@ class MemberBuilder {
   Status prepare() {
     SHADOWIB_TRY(start_.system_v->restore_undo(image_.descriptors));
     SHADOWIB_TRY(find_shared_memory());
+    SHADOWIB_TRY(open_packs());
     std::vector<int*> keep{&image_fd_, &status_fd_, &go_fd_};
+    for (int& fd : pack_fds_)
+      if (fd >= 0) keep.push_back(&fd);
     for (auto& [segment, backing] : shared_)
       if (backing.fd >= 0) keep.push_back(&backing.fd);
     if (start_.plan != nullptr) SHADOWIB_TRY(start_.plan->install(image_.header.member, keep));
     raise_limits();
-    direct_fd_ = open_past_cache(image_fd_, image_.file_bytes);
     SHADOWIB_TRY(restore_surroundings());
     SHADOWIB_TRY(open_files());
     SHADOWIB_TRY(read_current_mappings(&current_));
@@ -106,6 +108,15 @@ class MemberBuilder {
   }
 
  private:
+  // While the paths are those of the restart command.
+  Status open_packs() {
+    for (const LoadedPack& pack : image_.packs) {
+      pack_fds_.push_back(pack.path.empty() ? -1 : ::open(pack.path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+      if (!pack.path.empty() && pack_fds_.back() < 0) return file_failure("open", pack.path.c_str());
+    }
+    return {};
+  }
+
   Status restore_surroundings() {
     const ProcessRecord& p = image_.process;
     if (image_.root != "/" && ::chroot(image_.root.c_str()) != 0)
@@ -173,7 +184,7 @@ class MemberBuilder {
 
   Status open_files() {
     SHADOWIB_TRY(open_program(image_, &exe_fd_));
-    SameFiles same(image_, image_fd_);
+    SameFiles same(image_, image_fd_);  // opens packs again
     for (std::size_t i = 0; i < image_.mappings.size(); ++i) {
       const MappingRecord& m = image_.mappings[i];
       RestorerMapping r{m, -1, 0, 0, 0, 0};
@@ -286,21 +297,36 @@ class MemberBuilder {
     RestorerArgs& a = *args_;
     a.region_start = region_;
     a.region_bytes = total;
-    a.image_fd = image_fd_;
     a.status_fd = status_fd_;
     a.go_fd = go_fd_;
     a.exe_fd = exe_fd_;
-    a.direct_fd = direct_fd_;
+    std::vector<std::uint32_t> file_of(image_.packs.size());
+    a.files[a.file_count++] = {image_fd_, open_past_cache(image_fd_, image_.file_bytes)};
+    for (std::size_t i = 0; i < image_.packs.size(); ++i) {
+      file_of[i] = a.file_count;
+      if (const int fd = pack_fds_[i]; fd >= 0)
+        a.files[a.file_count++] = {fd, open_past_cache(fd, image_.packs[i].entry.file_bytes)};
+    }
     a.mappings = place(mappings_.data(), mappings_.size());
     a.mapping_count = static_cast<std::uint32_t>(mappings_.size());
     std::vector<PageRun> runs;
     for (const LoadedRun& r : image_.runs) runs.push_back({r.address, r.length});
     const PageRun* placed_runs = place(runs.data(), runs.size());
     std::vector<RestorerBatch> batches;
-    for (const PageBatch& b : image_.batches)
-      if (!is_of_its_file(b))
-        batches.push_back(
-            {b.record_offset, kPage + b.page_count * kPage, b.xxh3, b.flags, b.run_count, placed_runs + b.first_run});
+    for (std::size_t i = 0; i < image_.batches.size(); ++i) {
+      const PageBatch& b = image_.batches[i];
+      if (is_of_its_file(b)) continue;
+      batches.push_back({.data_offset = b.record_offset,
+                         .bytes = (b.head_pages + b.page_count) * kPage,
+                         .xxh3 = b.xxh3,
+                         .flags = b.flags,
+                         .run_count = b.run_count,
+                         .runs = placed_runs + b.first_run,
+                         .file = b.pack == PageBatch::kOwnFile ? 0 : file_of[b.pack],
+                         .head_pages = b.head_pages,
+                         .by_pages = b.by_pages,
+                         .number = static_cast<std::uint32_t>(i)});
+    }
     a.checks_content = is_checked_by_headers(image_);
     a.has_avx2 = __builtin_cpu_supports("avx2") != 0;
     a.batches = place(batches.data(), batches.size());
@@ -380,7 +406,8 @@ class MemberBuilder {
 
   const MemberStart& start_;
   const LoadedImage& image_;
-  int image_fd_, status_fd_, go_fd_, exe_fd_ = -1, direct_fd_ = -1;
+  int image_fd_, status_fd_, go_fd_, exe_fd_ = -1;
+  std::vector<int> pack_fds_;                                  // of image_.packs; -1 for one that is not used
   std::map<std::uint64_t, SharedMemoryPlan::Backing> shared_;  // by segment
   std::map<std::pair<std::uint64_t, bool>, int> opened_;       // by segment, and whether it may be written to
   std::vector<RestorerMapping> mappings_;
@@ -474,7 +501,7 @@ Status report_status(const RestoreReport& report, const LoadedImage& image) {
   if (report.step == RestoreStep::kPrepare)
     return Status::of(static_cast<Code>(report.code), report.error, "member %u (pid %d): %.300s", member,
                       image.process.pid, report.text);
-  if (report.step == RestoreStep::kDamaged) return damaged_pages(image, report.object);
+  if (report.step == RestoreStep::kDamaged) return damaged_pages(image, image.batches.at(report.object));
   const bool denied = report.error == EPERM || report.error == EACCES;
   const char* remedy =
       report.step == RestoreStep::kMoveVdso && denied

@@ -235,7 +235,7 @@ Step rehearse_shared_memory(const OpenedSet& set, const MachineLimits&) {
   obstacles.add(judge_system_v_here(set, obstacle));
   std::uint64_t pages = 0;
   for (const MemberImage& m : set.members)
-    for (const SharedBatch& b : m.image.shared) pages += b.page_count;
+    for (const PageBatch& b : m.image.shared) pages += b.page_count;
   return obstacles.step("shared memory", std::to_string(pages * kPage >> 20) + " MiB can be shared again");
 }
 
@@ -249,15 +249,14 @@ Step rehearse_ports(const OpenedSet& set, const MachineLimits&) {
 std::string recorded_libc(const MemberImage& m) {
   constexpr char kWords[] = "GNU C Library";
   constexpr char kRelease[] = "release version ";
-  std::vector<char> page;
+  std::vector<std::uint8_t> page;
+  ImageFiles files(m.image, m.fd);
   for (const PageBatch& b : m.image.batches) {
     const std::string& path = m.image.paths[b.mapping];
     if (path.size() < sizeof(kLibc) || path.compare(path.size() - sizeof(kLibc) + 1, sizeof(kLibc) - 1, kLibc) != 0)
       continue;
-    page.resize(b.page_count * kPage);
-    const ssize_t n = ::pread(m.fd, page.data(), page.size(), static_cast<off_t>(b.record_offset + kPage));
-    if (n != static_cast<ssize_t>(page.size())) continue;
-    const std::string_view text(page.data(), page.size());
+    if (!files.read(b, &page).ok()) continue;
+    const std::string_view text(reinterpret_cast<const char*>(page.data()), page.size());
     const std::size_t words = text.find(kWords);
     const std::size_t release = words == std::string_view::npos ? words : text.find(kRelease, words);
     if (release == std::string_view::npos || release - words > 64) continue;
@@ -378,7 +377,7 @@ Step rehearse_memory(const OpenedSet& set, const MachineLimits& limits) {
     const LoadedImage& image = m.image;
     const std::string member = "member " + std::to_string(image.header.member);
     for (const std::uint64_t bytes : image.saved_bytes) saved += bytes;
-    for (const SharedBatch& b : image.shared) saved += b.page_count * kPage;
+    for (const PageBatch& b : image.shared) saved += b.page_count * kPage;
     for (const MappingRecord& r : image.mappings) {
       if (r.start < limits.lowest_address)
         obstacles.add(member + " has memory below vm.mmap_min_addr, at " + std::to_string(r.start));

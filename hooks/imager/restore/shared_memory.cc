@@ -144,20 +144,20 @@ Status SharedMemoryPlan::make_system_v(Made* made) {
 
 // What the member's image has of segments that are made here.
 Status SharedMemoryPlan::fill(const MemberImage& member, bool in_part) {
-  std::vector<std::uint8_t> record;
-  for (const SharedBatch& batch : member.image.shared) {
-    const auto known = keys_.find({member.image.header.member, batch.segment});
+  std::vector<std::uint8_t> pages;
+  ImageFiles files(member.image, member.fd);
+  for (const PageBatch& batch : member.image.shared) {
+    const auto known = keys_.find({member.image.header.member, batch.mapping});
     if (known == keys_.end())
       return Status::of(Code::kCorrupt, 0, "image %s has content of shared memory that its table does not list",
                         member.path.c_str());
     Made& made = made_.at(known->second);
     if (made.in_part != in_part) continue;
     const bool system_v = is_system_v(made.segment);
-    SHADOWIB_TRY(read_pages(member.fd, member.image, batch.record_offset, batch.page_count, batch.xxh3, &record));
-    const std::uint8_t* from = record.data() + kPage;
+    SHADOWIB_TRY(files.read(batch, &pages));
+    const std::uint8_t* from = pages.data();
     for (std::uint32_t i = 0; i < batch.run_count; ++i) {
-      PageRun run;
-      std::memcpy(&run, record.data() + sizeof(RecordHeader) + sizeof(PagesHeader) + i * sizeof(run), sizeof(run));
+      const LoadedRun& run = member.image.runs[batch.first_run + i];
       if (run.address >= made.backing.bytes || run.length > kMostRunBytes ||
           run.length > made.backing.bytes - run.address + (kPage - 1))
         return Status::of(Code::kCorrupt, 0, "image %s has content behind the end of shared memory (%s)",

@@ -41,12 +41,13 @@ ReadBuffer read_buffer(RestorerArgs* args, std::uint32_t which) {
   return {at, reinterpret_cast<iovec*>(at + kPage)};
 }
 
-// The first page goes to the buffer, and the others to their places.
+// A page of the record's own goes to the buffer, and the others to their places.
 std::uint32_t fill_vectors(const ReadBuffer& buffer, const RestorerBatch& batch) {
-  buffer.vectors[0] = {buffer.page, kPage};
+  std::uint32_t count = 0;
+  if (batch.head_pages != 0) buffer.vectors[count++] = {buffer.page, kPage};
   for (std::uint32_t i = 0; i < batch.run_count; ++i)
-    buffer.vectors[i + 1] = {reinterpret_cast<void*>(batch.runs[i].address), batch.runs[i].length};
-  return batch.run_count + 1;
+    buffer.vectors[count++] = {reinterpret_cast<void*>(batch.runs[i].address), batch.runs[i].length};
+  return count;
 }
 
 void read_in_place(RestorerArgs* args, const ReadBuffer& buffer, const RestorerBatch& batch) {
@@ -54,7 +55,7 @@ void read_in_place(RestorerArgs* args, const ReadBuffer& buffer, const RestorerB
   const std::uint32_t count = fill_vectors(buffer, batch);
   std::uint64_t offset = batch.data_offset;
   for (std::uint32_t first = 0; first < count;) {
-    const long n = raw::invoke(__NR_preadv, args->image_fd, vectors + first, count - first, offset, 0);
+    const long n = raw::invoke(__NR_preadv, args->files[batch.file].fd, vectors + first, count - first, offset, 0);
     if (n == -4) continue;
     if (n <= 0)
       fail(args, RestoreStep::kRead, n < 0 ? n : -5, reinterpret_cast<std::uint64_t>(vectors[first].iov_base));
@@ -70,16 +71,31 @@ void read_in_place(RestorerArgs* args, const ReadBuffer& buffer, const RestorerB
   }
 }
 
+// The hash of the pages' hashes.
+void add_pages(bool avx2, ContentHash* hash, const RestorerBatch& batch) {
+  for (std::uint32_t i = 0; i < batch.run_count; ++i)
+    for (std::uint64_t at = 0; at < batch.runs[i].length; at += kPage) {
+      std::uint64_t words[2];
+      hash_page(avx2, reinterpret_cast<const void*>(batch.runs[i].address + at), words);
+      add_to_hash(avx2, hash, words, sizeof(words));
+    }
+}
+
 void check_content(RestorerArgs* args, const ReadBuffer& buffer, const RestorerBatch& batch) {
   if (args->checks_content == 0) return;
   constexpr std::uint64_t kHead = sizeof(RecordHeader);
   const bool avx2 = args->has_avx2 != 0;
   ContentHash hash;
   begin_hash(avx2, &hash);
+  if (batch.by_pages != 0) {
+    add_pages(avx2, &hash, batch);
+    if (end_hash(avx2, &hash) != batch.xxh3) fail(args, RestoreStep::kDamaged, 0, batch.number);
+    return;
+  }
   add_to_hash(avx2, &hash, buffer.page + kHead, kPage - kHead);
   for (std::uint32_t i = 0; i < batch.run_count; ++i)
     add_to_hash(avx2, &hash, reinterpret_cast<const void*>(batch.runs[i].address), batch.runs[i].length);
-  if (end_hash(avx2, &hash) != batch.xxh3) fail(args, RestoreStep::kDamaged, 0, batch.data_offset);
+  if (end_hash(avx2, &hash) != batch.xxh3) fail(args, RestoreStep::kDamaged, 0, batch.number);
 }
 
 void read_batch(RestorerArgs* args, const RestorerBatch& batch) {
@@ -97,7 +113,11 @@ class DirectReads {
   }
 
   // Once all mappings are there: the kernel's ring is one, and lies where there is room.
-  bool start() { return args_->direct_fd >= 0 && !raw::failed(raw::invoke(__NR_io_setup, kReadsAtOnce, &context_)); }
+  bool start() {
+    bool any = false;
+    for (std::uint32_t i = 0; i < args_->file_count; ++i) any = any || args_->files[i].direct_fd >= 0;
+    return any && !raw::failed(raw::invoke(__NR_io_setup, kReadsAtOnce, &context_));
+  }
 
   void read(const RestorerBatch& batch) {
     populate(batch);
@@ -108,7 +128,7 @@ class DirectReads {
     iocb request{};
     request.aio_data = free;
     request.aio_lio_opcode = IOCB_CMD_PREADV;
-    request.aio_fildes = static_cast<std::uint32_t>(args_->direct_fd);
+    request.aio_fildes = static_cast<std::uint32_t>(args_->files[batch.file].direct_fd);
     request.aio_nbytes = fill_vectors(buffer, batch);
     request.aio_buf = reinterpret_cast<std::uint64_t>(buffer.vectors);
     request.aio_offset = static_cast<std::int64_t>(batch.data_offset);
@@ -158,7 +178,7 @@ void read_content(RestorerArgs* args) {
     const RestorerBatch& b = args->batches[i];
     if ((b.flags & kPagesGuard) != 0)
       install_guards(args, b);
-    else if (directly)
+    else if (directly && args->files[b.file].direct_fd >= 0)
       direct.read(b);
     else
       read_batch(args, b);

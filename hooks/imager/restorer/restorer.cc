@@ -344,8 +344,10 @@ void wait_for_go(RestorerArgs* args) {
 extern "C" __attribute__((section(".text.entry"))) [[noreturn]] void restorer_main(RestorerArgs* args) {
   raw::invoke(__NR_rt_sigprocmask, 2 /* SIG_SETMASK */, &kAllSignals, nullptr, 8);
   restore_memory(args);
-  raw::invoke(__NR_close, args->image_fd);
-  if (args->direct_fd >= 0) raw::invoke(__NR_close, args->direct_fd);
+  for (std::uint32_t i = 0; i < args->file_count; ++i) {
+    raw::invoke(__NR_close, args->files[i].fd);
+    if (args->files[i].direct_fd >= 0) raw::invoke(__NR_close, args->files[i].direct_fd);
+  }
   if (args->exe_fd >= 0) raw::invoke(__NR_close, args->exe_fd);
   fill_mailbox(args);
   take_credentials(args);

@@ -67,12 +67,24 @@ struct RestorerMapping {
   std::uint64_t segment_bytes;  // whole pages
 };
 
+// As PageBatch (restore/image_file.h).
 struct RestorerBatch {
-  std::uint64_t data_offset;  // of the record in the image
-  std::uint64_t bytes;        // of the record
-  std::uint64_t xxh3;         // of all of it behind its header
+  std::uint64_t data_offset;  // in its file
+  std::uint64_t bytes;        // read from there, with head_pages
+  std::uint64_t xxh3;
   std::uint32_t flags, run_count;
   const PageRun* runs;
+  std::uint32_t file;        // of RestorerArgs::files
+  std::uint32_t head_pages;  // 0 or 1
+  std::uint32_t by_pages;
+  std::uint32_t number;  // in the image's list
+};
+
+// The image and its packs.
+inline constexpr std::uint32_t kRestorerFiles = 1 + kMostPacks;
+struct RestorerFile {
+  std::int32_t fd;
+  std::int32_t direct_fd;  // past the page cache, which does not have it; -1: not so
 };
 
 struct RestorerPatch {
@@ -104,8 +116,9 @@ struct RestorerInherited {
 
 struct RestorerArgs {
   std::uint64_t region_start, region_bytes;
-  std::int32_t image_fd, status_fd, go_fd, exe_fd;
-  std::int32_t direct_fd;  // the image past the page cache, which does not have it; -1: not so
+  std::int32_t status_fd, go_fd, exe_fd;
+  RestorerFile files[kRestorerFiles];  // those from file_count on are not there
+  std::uint32_t file_count;
   const RestorerMapping* mappings;
   const RestorerBatch* batches;
   const RestorerThread* threads;  // the main thread first

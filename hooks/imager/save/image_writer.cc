@@ -126,12 +126,15 @@ Status ImageWriter::record(RecordType type, const void* first, std::uint64_t fir
 }
 
 Status ImageWriter::pages_record(std::uint32_t flags, std::uint64_t page_count) {
-  const std::uint64_t length = kPage - sizeof(RecordHeader) + page_count * kPage;
+  const bool hashed = (flags & kPagesHashed) != 0;
+  const std::uint64_t head = hashed ? 2 * kPage : kPage;
+  const std::uint64_t length = head - sizeof(RecordHeader) + page_count * kPage;
   begin_hash(avx2_, record_hash_);
-  add_to_hash(avx2_, record_hash_, page_buffer() + sizeof(RecordHeader), length);
+  add_to_hash(avx2_, record_hash_, page_buffer() + sizeof(RecordHeader),
+              hashed ? head - sizeof(RecordHeader) : length);
   emit(RecordType::kPages, flags, length, end_hash(avx2_, record_hash_));
   page_count_ += page_count;
-  return write_out(kPage + page_count * kPage);
+  return write_out(head + page_count * kPage);
 }
 
 Status ImageWriter::finish(std::uint64_t* bytes, std::uint8_t xxh3[16]) {

@@ -27,12 +27,15 @@ class ImageWriter {
 
   // Once the table of mappings is read: pages are written several records at once.
   void begin_pages() { file_.begin_queue(); }
-  // For pages: a buffer of 1 MiB, the first page for header and runs, filled by the caller. Each record has another.
+  // For pages: a buffer of 1 MiB, the first page for header and runs, with kPagesHashed the second one for hashes,
+  // filled by the caller. Each record has another.
   std::uint8_t* page_buffer() { return file_.buffer(); }
   Status pages_record(std::uint32_t flags, std::uint64_t page_count);
 
   // Writes the end record and syncs. Fills size and checksum of the whole file.
   Status finish(std::uint64_t* bytes, std::uint8_t xxh3[16]);
+
+  bool has_avx2() const { return avx2_; }
 
  private:
   void emit(RecordType type, std::uint32_t flags, std::uint64_t length, std::uint64_t payload_hash);

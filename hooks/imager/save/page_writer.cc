@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::uint64_t kScanBytes = 512 << 10;
 constexpr std::uint64_t kLargestGap = 2 << 20;  // between mappings that are scanned together
-constexpr std::uint32_t kNeighbours = 8;        // of a mapping, that may be of the same library
+constexpr std::uint64_t kBorrowedAtOnce = 16384;
+constexpr std::uint32_t kNeighbours = 8;  // of a mapping, that may be of the same library
 
 bool is_zero_page(const std::uint8_t* page) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(page);
@@ -50,12 +51,15 @@ bool is_copied(const MappingTable& table, std::uint32_t index) {
 
 class PageWriter {
  public:
-  PageWriter(void* work, ImageWriter* writer) : work_(work), writer_(writer) {}
+  PageWriter(void* work, ImageWriter* writer, BorrowedRun* borrowed)
+      : work_(work), writer_(writer), borrowed_(borrowed), hashed_(borrowed != nullptr) {}
   ~PageWriter() {
     if (memory_ >= 0) raw::invoke(__NR_close, memory_);
   }
   PageWriter(const PageWriter&) = delete;
   PageWriter& operator=(const PageWriter&) = delete;
+
+  void set_base(BaseIndex* base) { base_ = base; }
 
   Status start() {
     memory_ = raw::invoke(__NR_openat, AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC, 0);
@@ -86,7 +90,7 @@ class PageWriter {
       }
       i = end;
     }
-    SHADOWIB_TRY(flush());
+    SHADOWIB_TRY(flush_all());
     return flush_guards();
   }
 
@@ -155,7 +159,7 @@ class PageWriter {
 
   // Pages without flags wait for those of later mappings.
   Status finish_mapping() {
-    if (flags_ != 0) SHADOWIB_TRY(flush());
+    if (flags_ != 0) SHADOWIB_TRY(flush_all());
     if (scanner_.error() != 0)
       return Status::of(Code::kInternal, scanner_.error(), "cannot read /proc/self/pagemap: errno %d",
                         scanner_.error());
@@ -251,19 +255,26 @@ class PageWriter {
     __builtin_memcpy(header + 1, runs, count * sizeof(PageRun));
   }
 
+  std::uint64_t head_bytes() const { return hashed_ ? 2 * kPage : kPage; }
+  std::uint64_t most_pages() const { return hashed_ ? kHashedPagesPerRecord : kPagesPerRecord; }
+  std::uint8_t* place_of(std::uint64_t page) const { return writer_->page_buffer() + head_bytes() + page * kPage; }
+
   Status copy(std::uint64_t start, std::uint64_t end, std::uint32_t flags) {
-    if (flags != flags_) SHADOWIB_TRY(flush());
+    if (flags != flags_) SHADOWIB_TRY(flush_all());
     flags_ = flags;
     while (start < end) {
+      if (borrowed_count_ + most_pages() > kBorrowedAtOnce) SHADOWIB_TRY(flush_all());
       std::uint64_t pages = (end - start) / kPage;
-      if (pages > kPagesPerRecord - pages_) pages = kPagesPerRecord - pages_;
-      std::uint8_t* to = writer_->page_buffer() + kPage + pages_ * kPage;
+      if (pages > most_pages() - pages_) pages = most_pages() - pages_;
+      std::uint8_t* from = place_of(pages_);
       std::uint64_t got = pages * kPage;
-      if (direct_)
-        __builtin_memcpy(to, reinterpret_cast<const void*>(start), got);
+      if (!direct_)
+        SHADOWIB_TRY(read(start, from, &got));
+      else if (hashed_)  // hashed where it lies: what a base has is not copied
+        from = reinterpret_cast<std::uint8_t*>(start);
       else
-        SHADOWIB_TRY(read(start, to, &got));
-      SHADOWIB_TRY(keep(start, to, got / kPage));
+        __builtin_memcpy(from, reinterpret_cast<const void*>(start), got);
+      SHADOWIB_TRY(keep(start, from, got / kPage));
       start += got == 0 ? kPage : got;
     }
     return {};
@@ -291,25 +302,58 @@ class PageWriter {
     return {};
   }
 
-  // Drops pages of zeros from what was read to `to` and notes the rest.
-  Status keep(std::uint64_t address, std::uint8_t* to, std::uint64_t count) {
-    std::uint8_t* place = to;
-    for (std::uint64_t i = 0; i < count; ++i, to += kPage, address += kPage) {
-      if (!keep_zeros_ && is_zero_page(to)) continue;
+  // Drops pages of zeros, and pages that the base has, from what is at `from`, and notes the rest. What is not in
+  // place is copied there.
+  Status keep(std::uint64_t address, const std::uint8_t* from, std::uint64_t count) {
+    std::uint8_t* place = place_of(pages_);
+    for (std::uint64_t i = 0; i < count; ++i, from += kPage, address += kPage) {
+      if (!keep_zeros_ && is_zero_page(from)) continue;
+      PageHash hash{};
+      if (hashed_) {
+        hash_page(writer_->has_avx2(), from, &hash.low);
+        if (borrow(address, hash)) continue;
+      }
       if (!extend_run(address)) {
         // Out of runs: write what is there and begin again with this page.
-        std::uint8_t* rest = to;
         SHADOWIB_TRY(flush());
-        place = writer_->page_buffer() + kPage;
-        __builtin_memmove(place, rest, (count - i) * kPage);
-        to = place;
+        place = place_of(0);
+        if (!direct_ || !hashed_) {  // it lies in the buffer that is written now
+          __builtin_memmove(place, from, (count - i) * kPage);
+          from = place;
+        }
         extend_run(address);
       }
-      if (place != to) __builtin_memcpy(place, to, kPage);
+      if (place != from) __builtin_memcpy(place, from, kPage);
+      if (hashed_) put_hash(hash);
       place += kPage;
       ++pages_;
     }
-    return pages_ == kPagesPerRecord ? flush() : Status{};
+    return pages_ == most_pages() ? flush() : Status{};
+  }
+
+  // Of the next page of the record.
+  void put_hash(const PageHash& hash) {
+    auto* hashes = reinterpret_cast<PageHash*>(writer_->page_buffer() + kPage);
+    if (pages_ == 0) __builtin_memset(static_cast<void*>(hashes), 0, kPage);
+    hashes[pages_] = hash;
+  }
+
+  // True: the base has the page, and the image will tell where. There is room for that (copy()).
+  bool borrow(std::uint64_t address, const PageHash& hash) {
+    std::uint32_t pack = 0, page = 0;
+    const std::uint64_t space = (flags_ & kPagesShared) != 0 ? std::uint64_t{mapping_} + 1 : 0;
+    if (base_ == nullptr || !base_->find(space, address, hash, &pack, &page)) return false;
+    if (borrowed_count_ != 0) {
+      BorrowedRun& last = borrowed_[borrowed_count_ - 1];
+      const std::uint64_t end = last.address_and_pack + std::uint64_t{last.page_count} * kPage;
+      if (end == (address | pack) && last.first_page + last.page_count == page && last.page_count != ~0u) {
+        ++last.page_count;
+        return true;
+      }
+    }
+    if (borrowed_count_ == 0) borrowed_mapping_ = mapping_;
+    borrowed_[borrowed_count_++] = BorrowedRun{address | pack, page, 1};
+    return true;
   }
 
   bool extend_run(std::uint64_t address) {
@@ -331,11 +375,26 @@ class PageWriter {
     const std::uint64_t pages = pages_;
     pages_ = 0;
     run_count_ = 0;
-    return writer_->pages_record(flags_, pages);
+    return writer_->pages_record(flags_ | (hashed_ ? kPagesHashed : 0), pages);
+  }
+
+  // What is borrowed as well. The buffer of pages is used for it.
+  Status flush_all() {
+    SHADOWIB_TRY(flush());
+    if (borrowed_count_ == 0) return {};
+    const BorrowedHeader header{flags_, borrowed_mapping_};
+    const std::uint64_t bytes = borrowed_count_ * sizeof(BorrowedRun);
+    borrowed_count_ = 0;
+    return writer_->record(RecordType::kBorrowed, &header, sizeof(header), borrowed_, bytes);
   }
 
   void* work_;
   ImageWriter* writer_;
+  BorrowedRun* borrowed_;  // room for kBorrowedAtOnce
+  BaseIndex* base_ = nullptr;
+  std::uint64_t borrowed_count_ = 0;
+  std::uint32_t borrowed_mapping_ = 0;
+  bool hashed_;
   PageScanner scanner_;
   long memory_ = -1, source_ = -1;  // what is read from
   std::uint64_t bias_ = 0;          // its addresses are larger than the record's by that
@@ -347,11 +406,15 @@ class PageWriter {
   PageRun runs_[kRunsPerRecord], guards_[kRunsPerRecord];
 };
 
-PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer) {
+PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer, bool hashed) {
   void* place = scratch->take(sizeof(PageWriter), alignof(PageWriter));
   void* work = scratch->take(kScanBytes, kPage);
-  return place == nullptr || work == nullptr ? nullptr : new (place) PageWriter(work, writer);
+  void* borrowed = hashed ? scratch->take(kBorrowedAtOnce * sizeof(BorrowedRun)) : nullptr;
+  if (place == nullptr || work == nullptr || (hashed && borrowed == nullptr)) return nullptr;
+  return new (place) PageWriter(work, writer, static_cast<BorrowedRun*>(borrowed));
 }
+
+void leave_out(PageWriter* pages, BaseIndex* base) { pages->set_base(base); }
 
 Status write_pages(PageWriter* pages, const MappingTable& table, const SharedList& shared, PagePart part) {
   Status status = pages->start();

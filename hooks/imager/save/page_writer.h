@@ -1,6 +1,7 @@
 // The content of all mappings, as records of at most 1 MiB.
 #pragma once
 
+#include "hooks/imager/save/base_index.h"
 #include "hooks/imager/save/image_writer.h"
 #include "hooks/imager/save/mapping_table.h"
 
@@ -17,7 +18,11 @@ enum class PagePart {
 bool is_copied(const MappingTable& table, std::uint32_t index);
 
 // Takes its memory from the scratch, before the table of mappings, which uses up the rest. nullptr: none left.
-PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer);
+// `hashed`: records have hashes of their pages.
+PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer, bool hashed);
+
+// Pages that `base` has are left out, and told of in records of their own. Only of a writer with hashes.
+void leave_out(PageWriter* pages, BaseIndex* base);
 
 // Writes `part` of what `table` lists, then of what is to be written of `shared`, and closes what the writer had
 // open. Nothing untouched is touched; pages of zeros are left out.

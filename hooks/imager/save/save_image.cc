@@ -13,6 +13,7 @@
 
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/imager.h"
+#include "hooks/imager/save/base_index.h"
 #include "hooks/imager/save/fatal_signals.h"
 #include "hooks/imager/save/image_writer.h"
 #include "hooks/imager/save/mapping_table.h"
@@ -46,6 +47,7 @@ struct SaveJob {
   Scratch* scratch;
   int fd;
   Status status;
+  int directory;  // the image's
   // For the saver.
   ImageWriter* writer;
   PageWriter* pages;
@@ -120,7 +122,7 @@ Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** reco
 ImageHeader make_header(const SaveRequest& request) {
   ImageHeader h{};
   __builtin_memcpy(h.magic, kImageMagic, sizeof(h.magic));
-  h.version = kImageVersion;
+  h.version = request.incremental ? kIncremental : kCheckedByHeaders;
   h.byte_order = kImageByteOrder;
   h.page_bytes = kPage;
   h.machine = 62;  // EM_X86_64
@@ -153,10 +155,27 @@ Status refuse_unlisted(const MappingTable& table, const SharedList& shared) {
   return {};
 }
 
+// The index of packs stands behind all that refers to them.
+Status end_base(SaveJob* job, BaseIndex* base) {
+  SHADOWIB_TRY(base->close(job->result));
+  return job->writer->record(RecordType::kPacks, base->packs(), base->pack_count() * sizeof(PackEntry));
+}
+
 Status write_rest(SaveJob* job, PagePart part) {
+  const SaveRequest& request = *job->request;
+  BaseIndex base;
+  bool has_base = false;
   job->writer->begin_pages();
-  SHADOWIB_TRY(
-      write_pages(job->pages, *job->table, SharedList{job->request->shared, job->request->shared_count}, part));
+  if (request.incremental && request.base_name[0] != '\0') {
+    const Status opened = base.open(request, job->directory);
+    has_base = opened.ok();
+    if (has_base)
+      leave_out(job->pages, &base);
+    else
+      std::snprintf(job->result->why_whole, sizeof(job->result->why_whole), "%.150s", opened.text());
+  }
+  SHADOWIB_TRY(write_pages(job->pages, *job->table, SharedList{request.shared, request.shared_count}, part));
+  if (has_base) SHADOWIB_TRY(end_base(job, &base));
   return job->writer->finish(&job->result->bytes, job->result->xxh3);
 }
 
@@ -192,7 +211,7 @@ Status open_as_saver(SaveJob* job, const struct stat& made) {
       file.st_ino != made.st_ino)
     return Status::of(Code::kRefused, raw::failed(fd) ? static_cast<int>(-fd) : ESTALE,
                       "the saver cannot open image %s again in %s", request.file_name, job->path);
-  raw::invoke(__NR_close, directory);
+  job->directory = static_cast<int>(directory);
   job->writer->move_to(static_cast<int>(fd));
   return {};
 }
@@ -249,8 +268,9 @@ Status write_image(SaveJob* job) {
   SHADOWIB_TRY(list_threads(*job, state, &threads, &thread_count));
   ImageWriter writer;
   SHADOWIB_TRY(writer.start(job->scratch, job->fd, job->request->file_name, job->request->deadline_ns));
-  PageWriter* pages = make_page_writer(job->scratch, &writer);
-  PageWriter* first = job->request->saver == nullptr ? pages : make_page_writer(job->scratch, &writer);
+  const bool hashed = job->request->incremental;
+  PageWriter* pages = make_page_writer(job->scratch, &writer, hashed);
+  PageWriter* first = job->request->saver == nullptr ? pages : make_page_writer(job->scratch, &writer, hashed);
   auto* const stack = static_cast<std::uint8_t*>(job->scratch->take(kBetweenStackBytes, kPage));
   job->path = static_cast<char*>(job->scratch->take(kPathBytes));
   if (pages == nullptr || first == nullptr || stack == nullptr || job->path == nullptr)
@@ -313,6 +333,7 @@ __attribute__((noinline)) Status save_now(const SaveRequest& request, SaveResult
     return Status::of(Code::kIo, static_cast<int>(-fd), "cannot create image %s: errno %ld", request.file_name, -fd);
   }
   job->fd = static_cast<int>(fd);
+  job->directory = request.directory_fd;
   *local_scratch = scratch;
   call_on_stack(write_on_scratch_stack, job, stack + kStackBytes);
   Status status = job->status;

@@ -3,6 +3,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <stdexcept>
 #include <utility>
@@ -20,6 +21,7 @@ Json to_json(const SetMember& m) {
   Json json{{"index", m.index}, {"pid", m.pid},   {"file", m.file},           {"bytes", m.bytes},    {"xxh3", m.xxh3},
             {"comm", m.comm},   {"host", m.host}, {"settle_ns", m.settle_ns}, {"save_ns", m.save_ns}};
   for (const auto& [kind, count] : m.objects) json["objects"][kind] = count;
+  for (const SetPack& pack : m.packs) json["packs"][pack.file] = pack.bytes;
   return json;
 }
 
@@ -57,6 +59,11 @@ SetMember member_from(const Json& json) {
       m.objects.emplace_back(kind, 0);
       take_number(json.at("objects"), kind.c_str(), &m.objects.back().second);
     }
+  if (json.contains("packs"))
+    for (const auto& [file, bytes] : json.at("packs").items()) {
+      m.packs.push_back({file, 0});
+      take_number(json.at("packs"), file.c_str(), &m.packs.back().bytes);
+    }
   return m;
 }
 
@@ -75,6 +82,12 @@ void manifest_from(const Json& json, SetManifest* manifest) {
     manifest->files.emplace_back(file.at("path").get<std::string>(), file.at("build_id").get<std::string>());
 }
 
+bool is_pack_of(std::uint32_t member, const std::string& file) {
+  const std::string before = "member-" + std::to_string(member) + ".";
+  return file.size() > before.size() + 32 && is_hex(file.substr(before.size(), 32), 32) &&
+         file == pack_file(member, file.substr(before.size(), 32));
+}
+
 // What a manifest with an agreeing checksum must still be, however it came to be.
 const char* implausible(const SetManifest& manifest) {
   if (!is_hex(manifest.set_id, 32)) return "its set_id is not 32 hex digits";
@@ -84,6 +97,8 @@ const char* implausible(const SetManifest& manifest) {
     if (m.file.empty() || m.file[0] == '.' || m.file.find('/') != std::string::npos || m.file == kManifestFile ||
         m.file == kManifestSumFile || m.file == kPlacementFile)
       return "a member's file is not a plain name";
+    for (const SetPack& pack : m.packs)
+      if (!is_pack_of(m.index, pack.file)) return "a member's pack has no name of a pack";
     if (!is_hex(m.xxh3, 32)) return "a member's xxh3 is not 32 hex digits";
     for (std::size_t j = 0; j < i; ++j)
       if (manifest.members[j].index == m.index || manifest.members[j].file == m.file)
@@ -104,8 +119,20 @@ std::string to_hex(const std::uint8_t* bytes, std::size_t count) {
   return text;
 }
 
+std::string pack_file(std::uint32_t member, const std::string& set_id_hex) {
+  return "member-" + std::to_string(member) + "." + set_id_hex + ".pages";
+}
+
+bool has_packs(const SetManifest& manifest) {
+  return std::any_of(manifest.members.begin(), manifest.members.end(),
+                     [](const SetMember& m) { return !m.packs.empty(); });
+}
+
 std::string encode_manifest(const SetManifest& manifest) {
-  Json json{{"format", manifest.placement.store.is_near() ? kNearManifestFormat : kManifestFormat},
+  const int format = has_packs(manifest)                  ? kPackedManifestFormat
+                     : manifest.placement.store.is_near() ? kNearManifestFormat
+                                                          : kManifestFormat;
+  Json json{{"format", format},
             {"set_id", manifest.set_id},
             {"job", manifest.job},
             {"number", manifest.number},
@@ -139,9 +166,9 @@ Status decode_manifest(std::string_view json, std::string_view sum, const std::s
     if (std::string why; !Json::parse(json, &parsed, &why)) throw std::runtime_error(why);
     int format = 0;
     take_number(parsed, "format", &format);
-    if (format != kManifestFormat && format != kNearManifestFormat)
-      return Status::of(Code::kVersion, 0, "set %.200s has manifest format %d, this shadowib reads %d and %d",
-                        name.c_str(), format, kManifestFormat, kNearManifestFormat);
+    if (format < kManifestFormat || format > kPackedManifestFormat)
+      return Status::of(Code::kVersion, 0, "set %.200s has manifest format %d, this shadowib reads %d to %d",
+                        name.c_str(), format, kManifestFormat, kPackedManifestFormat);
     if (is_near != nullptr) *is_near = format == kNearManifestFormat;
     manifest_from(parsed, manifest);
   } catch (const std::exception& error) {

@@ -18,6 +18,9 @@ inline constexpr int kManifestFormat = 1;
 inline constexpr int kNearManifestFormat = 2;  // the same of a near set, which shadowib without stores cannot read
 
 std::string encode_manifest(const SetManifest& manifest);
+// A set with packs: shadowib without incremental checkpoints cannot read it.
+inline constexpr int kPackedManifestFormat = 3;
+
 // The content of manifest.xxh3 for a manifest.json.
 std::string manifest_sum(std::string_view json);
 // `name` is what messages call the set. kCorrupt, kVersion. *is_near (may be null): it has a placement.

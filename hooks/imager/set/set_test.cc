@@ -383,6 +383,34 @@ TEST(SetNames, JobsWithDotsAndDigits) {
     EXPECT_FALSE(parse_hidden_name(bad, &job, &number)) << bad;
 }
 
+TEST(Manifest, PacksHaveTheNamesOfPacksOfTheirMember) {
+  SetManifest manifest, read;
+  manifest.set_id = std::string(32, 'a');
+  manifest.job = "j";
+  SetMember member;
+  member.index = 3;
+  member.file = "member-3.img";
+  member.xxh3 = std::string(32, 'b');
+  manifest.members.push_back(member);
+  const std::string plain = encode_manifest(manifest);
+  EXPECT_NE(plain.find("\"format\": 1"), std::string::npos) << "a set without packs is read by older versions";
+  EXPECT_EQ(plain.find("packs"), std::string::npos);
+  const std::string good_name = pack_file(3, std::string(32, 'c'));
+  manifest.members[0].packs = {{good_name, 4096}, {pack_file(3, std::string(32, 'd')), 8192}};
+  const std::string good = encode_manifest(manifest);
+  EXPECT_NE(good.find("\"format\": 3"), std::string::npos);
+  ASSERT_TRUE(decode_manifest(good, manifest_sum(good), "set", &read).ok());
+  ASSERT_EQ(read.members[0].packs.size(), 2u);
+  EXPECT_EQ(read.members[0].packs[1].bytes, 8192u);
+  EXPECT_TRUE(has_packs(read));
+  for (const std::string& name : {std::string("../x"), pack_file(4, std::string(32, 'c')), good_name + "x",
+                                  std::string("member-3.pages"), std::string("manifest.json")}) {
+    manifest.members[0].packs = {{name, 4096}};
+    const std::string bad = encode_manifest(manifest);
+    EXPECT_EQ(decode_manifest(bad, manifest_sum(bad), "set", &read).code(), Code::kCorrupt) << name;
+  }
+}
+
 // Found by fuzzing: 2e37 for a number was cast to int.
 TEST(Manifest, NumbersAreWholeAndFit) {
   SetManifest manifest, read;

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <set>
 
 #include "hooks/imager/set/manifest.h"
@@ -21,6 +22,18 @@ bool is_chosen(const Chosen& chosen, const SetMember& member) {
   return chosen.empty() || chosen.contains(member.index);
 }
 
+Status check_file(const SetManifest& manifest, const std::string& name, const std::string& path,
+                  std::uint64_t bytes) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) != 0)
+    return errno == ENOENT ? corrupt(manifest, name, "is missing") : file_error(errno, "open", path);
+  if (!S_ISREG(info.st_mode)) return corrupt(manifest, name, "is not a regular file");
+  if (static_cast<std::uint64_t>(info.st_size) != bytes)
+    return corrupt(manifest, name,
+                   static_cast<std::uint64_t>(info.st_size) < bytes ? "is truncated" : "is longer than recorded");
+  return {};
+}
+
 // Every image is there with its size and nothing else is: cheap, so before any byte is read. Near images are looked
 // for if they are chosen.
 Status check_files(const SetManifest& manifest, const Chosen& chosen) {
@@ -37,16 +50,13 @@ Status check_files(const SetManifest& manifest, const Chosen& chosen) {
     } else {
       expected.insert(member.file);
     }
-    struct stat info {};
     std::string path;
     SHADOWIB_TRY(find_image(manifest, member, &path));
-    if (::lstat(path.c_str(), &info) != 0)
-      return errno == ENOENT ? corrupt(manifest, member.file, "is missing") : file_error(errno, "open", path);
-    if (!S_ISREG(info.st_mode)) return corrupt(manifest, member.file, "is not a regular file");
-    if (static_cast<std::uint64_t>(info.st_size) != member.bytes)
-      return corrupt(
-          manifest, member.file,
-          static_cast<std::uint64_t>(info.st_size) < member.bytes ? "is truncated" : "is longer than recorded");
+    SHADOWIB_TRY(check_file(manifest, member.file, path, member.bytes));
+    for (const SetPack& pack : member.packs) {
+      expected.insert(pack.file);
+      SHADOWIB_TRY(check_file(manifest, pack.file, manifest.path + "/" + pack.file, pack.bytes));
+    }
   }
   std::vector<std::string> pieces;
   SHADOWIB_TRY(open_store_of(manifest.path)->pieces(manifest.path, &pieces));
@@ -68,6 +78,12 @@ Status check_image(const SetVerifier& verifier, const SetManifest& manifest, con
   if (info->member != member.index) return corrupt(manifest, member.file, "is the image of another member");
   if (info->bytes != member.bytes || (info->has_xxh3 && to_hex(info->xxh3, sizeof(info->xxh3)) != member.xxh3))
     return corrupt(manifest, member.file, "is not the image the manifest records (XXH3 differs)");
+  const auto is_listed = [&member](const ImagePack& pack) {
+    return std::any_of(member.packs.begin(), member.packs.end(),
+                       [&pack](const SetPack& p) { return p.file == pack.file && p.bytes == pack.bytes; });
+  };
+  if (info->packs.size() != member.packs.size() || !std::all_of(info->packs.begin(), info->packs.end(), is_listed))
+    return corrupt(manifest, member.file, "disagrees with the manifest about packs");
   if (info->pid != member.pid || info->generation != manifest.generation)
     return corrupt(manifest, member.file, "disagrees with the manifest about pid or generation");
   return {};

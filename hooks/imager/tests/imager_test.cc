@@ -19,7 +19,7 @@
 #include <xxhash.h>
 
 #include "hooks/imager/image_reader.h"
-#include "hooks/imager/restore/image_file.h"
+#include "hooks/imager/restore/image_packs.h"
 #include "hooks/imager/saver.h"
 #include "hooks/threads/thread_context.h"
 
@@ -259,6 +259,153 @@ TEST_F(Imager, RestartsSharedMemory) {
       EXPECT_EQ(restarted.status, kRight) << scenario << privileged << restarted.text;
     }
   }
+}
+
+void incremental() { ::setenv("IMAGER_TEST_INCREMENTAL", "1", 1); }
+void incremental_with_saver() {
+  incremental();
+  with_saver();
+}
+
+// Every state comes back from images with hashes of their pages as it does from others.
+TEST_P(Scenarios, RestartsFromHashedPages) {
+  const Outcome saved = save(GetParam(), incremental);
+  if (saved.text.starts_with("SKIP ")) GTEST_SKIP() << saved.text.substr(5, saved.text.find('\n') - 5);
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  const Outcome restarted = restart();
+  EXPECT_EQ(restarted.status, kRight) << restarted.text;
+}
+
+class Incremental : public Imager {
+ protected:
+  fs::path numbered(unsigned number) const { return directory_ / (std::to_string(number) + ".img"); }
+  ImageInfo info(unsigned number) {
+    ImageInfo info;
+    const Status status = read_image(numbered(number), &info);
+    EXPECT_TRUE(status.ok()) << number << ": " << status.text();
+    return info;
+  }
+  // Of the image that the process has saved as its n-th.
+  static std::string pack_of_save(std::uint8_t n) {
+    std::uint8_t set_id[16];
+    std::fill(set_id, set_id + 16, n);
+    return pack_name(0, set_id);
+  }
+  void expect_restart(unsigned number) {
+    const Outcome restarted = restart({std::to_string(number)});
+    EXPECT_EQ(restarted.status, kRight) << number << restarted.text;
+  }
+  // As `gc` leaves it: the image, and names of its own for what it needs.
+  void keep_only(unsigned number) {
+    std::set<std::string> keep{numbered(number).filename()};
+    for (const ImagePack& pack : info(number).packs) keep.insert(pack.file);
+    for (const auto& file : fs::directory_iterator(directory_))
+      if (!keep.contains(file.path().filename())) fs::remove(file.path());
+  }
+};
+
+TEST_F(Incremental, EachImageRestarts) {
+  for (const auto& before : {incremental, incremental_with_saver}) {
+    for (const auto& file : fs::directory_iterator(directory_)) fs::remove(file.path());
+    const Outcome saved = save("incremental", before);
+    ASSERT_EQ(saved.status, kSaved) << saved.text;
+    EXPECT_EQ(saved.text.find("whole:"), std::string::npos) << saved.text;
+    std::size_t most = 0;
+    for (unsigned i = 0; i < 14; ++i) {
+      const ImageInfo image = info(i);
+      most = std::max(most, image.packs.size());
+      if (i > 0) {
+        EXPECT_LT(image.bytes, fs::file_size(numbered(0)) / 2) << i;
+      }
+      expect_restart(i);
+    }
+    EXPECT_EQ(most, kMostPacks);
+    keep_only(13);
+    expect_restart(13);
+  }
+}
+
+TEST_F(Incremental, APackThatIsLittleUsedIsLeftBehind) {
+  ASSERT_EQ(save("incremental_halves", incremental).status, kSaved);
+  const auto packs_of = [this](unsigned number) {
+    std::set<std::string> files;
+    for (const ImagePack& pack : info(number).packs) files.insert(pack.file);
+    return files;
+  };
+  const std::string first = pack_of_save(1);
+  EXPECT_TRUE(packs_of(0).empty());
+  EXPECT_TRUE(packs_of(1).contains(first));
+  // The second image uses less than half of the first one: the third has its pages again.
+  EXPECT_FALSE(packs_of(2).contains(first));
+  EXPECT_TRUE(packs_of(2).contains(pack_of_save(2)));
+  for (unsigned i = 1; i < 5; ++i) expect_restart(i);
+  keep_only(4);
+  expect_restart(4);
+}
+
+TEST_F(Incremental, SharedMemoryHasItsOwnAddresses) {
+  for (const auto& before : {incremental, incremental_with_saver}) {
+    for (const auto& file : fs::directory_iterator(directory_)) fs::remove(file.path());
+    const Outcome saved = save("incremental_shared", before);
+    ASSERT_EQ(saved.status, kSaved) << saved.text;
+    for (unsigned i = 0; i < 3; ++i) expect_restart(i);
+  }
+  EXPECT_FALSE(info(2).packs.empty());
+}
+
+// A set that does not restart is told of by whoever reads it.
+TEST_F(Incremental, PacksAreChecked) {
+  ASSERT_EQ(save("incremental", incremental).status, kSaved);
+  const ImageInfo whole = info(3);
+  ASSERT_FALSE(whole.packs.empty());
+  const fs::path pack = directory_ / whole.packs[0].file, kept = directory_ / "kept";
+  const auto expect_damaged = [this](const char* word) {
+    ImageInfo info;
+    const Status status = read_image(numbered(3), &info);
+    EXPECT_EQ(status.code(), Code::kCorrupt) << word;
+    EXPECT_NE(std::string(status.text()).find(word), std::string::npos) << status.text();
+    EXPECT_EQ(restart({"3"}).status, 100 + static_cast<int>(Code::kCorrupt)) << word;
+  };
+  fs::rename(pack, kept);
+  expect_damaged("cannot be opened");
+  fs::copy_file(numbered(4), pack);  // another set's
+  expect_damaged("is not the file");
+  fs::remove(pack);
+  fs::copy_file(kept, pack);
+  expect_restart(3);
+  LoadedImage image;
+  const int fd = ::open(numbered(3).c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_TRUE(load_image(fd, numbered(3), ReadDepth::kTables, &image).ok());
+  ::close(fd);
+  const auto borrowed = std::find_if(image.batches.begin(), image.batches.end(), [&](const PageBatch& b) {
+    return b.pack != PageBatch::kOwnFile && image.packs[b.pack].path == pack && (b.flags & kPagesClean) == 0;
+  });
+  ASSERT_NE(borrowed, image.batches.end());
+  std::fstream file(pack, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(borrowed->data_offset() + 5));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(borrowed->data_offset() + 5));
+  file.put(static_cast<char>(byte ^ 1));
+  file.close();
+  expect_damaged("damaged");
+}
+
+// What cannot be gone by is told, and the image has all pages.
+TEST_F(Incremental, WritesAllWhereTheImageBeforeIsOfNoUse) {
+  const auto expect_whole = [this](const char* treats, unsigned number, const std::string& word) {
+    for (const auto& file : fs::directory_iterator(directory_)) fs::remove(file.path());
+    ::setenv("IMAGER_TEST_BASE", treats, 1);
+    const Outcome saved = save("incremental_shared", incremental);
+    ::unsetenv("IMAGER_TEST_BASE");
+    ASSERT_EQ(saved.status, kSaved) << saved.text;
+    EXPECT_NE(saved.text.find("whole: the image before it " + word), std::string::npos) << saved.text;
+    EXPECT_TRUE(info(number).packs.empty());
+    expect_restart(number);
+  };
+  expect_whole("spoil", 1, "is damaged");
+  expect_whole("remove", 1, "cannot be opened");
+  expect_whole("lose pack", 2, "cannot be linked to");
+  EXPECT_FALSE(fs::exists(directory_ / pack_of_save(2))) << "a name that is of no use stays";
 }
 
 // The bytes of an image that is changed, and whole again when it is written.

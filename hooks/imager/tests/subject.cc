@@ -88,14 +88,37 @@ Registration::Registration(const char* name, Scenario scenario) { scenarios()[na
   ::_exit(1);
 }
 
+namespace {
+
+// The image before is the next one's base. Sets differ, as those of checkpoints do.
+void make_incremental(SaveRequest* request, const std::string& base) {
+  if (std::getenv("IMAGER_TEST_INCREMENTAL") == nullptr) return;
+  request->incremental = true;
+  std::memset(request->set_id, g_saves, sizeof(request->set_id));
+  request->base_directory = g_directory.c_str();
+  request->base_name = g_saves == 1 ? "" : base.c_str();
+  const char* treats = std::getenv("IMAGER_TEST_BASE");
+  if (treats == nullptr || g_saves < 2) return;
+  const std::string path = g_directory + "/" + base;
+  const std::string pack = g_directory + "/member-0.01010101010101010101010101010101.pages";
+  if (g_saves == 3 && std::strcmp(treats, "lose pack") == 0) CHECK_THAT(::unlink(pack.c_str()) == 0);
+  if (g_saves != 2) return;
+  if (std::strcmp(treats, "remove") == 0) CHECK_THAT(::unlink(path.c_str()) == 0);
+  if (std::strcmp(treats, "spoil") == 0) CHECK_THAT(::truncate(path.c_str(), 64 << 10) == 0);
+}
+
+}  // namespace
+
 bool save() {
   const int directory = ::open(g_directory.c_str(), O_RDONLY | O_DIRECTORY);
+  const std::string base = std::to_string(g_saves - 1) + ".img";
   const std::string name = std::to_string(g_saves++) + ".img";
   SaveRequest request{};
   request.directory_fd = directory;
   request.file_name = name.c_str();
   request.member = g_member;
   std::memset(request.set_id, 7, sizeof(request.set_id));
+  make_incremental(&request, base);
   // As shadowib run --cpu has it, and the agent.
   if (const char* level = std::getenv("SHADOWIB_CPU")) request.processor_level = processor_level(level);
   request.binds_at_start = std::getenv("LD_BIND_NOW") != nullptr;
@@ -116,6 +139,7 @@ bool save() {
     ::_exit(20 + static_cast<int>(status.code()));
   }
   release_all();
+  if (result.why_whole[0] != '\0') std::fprintf(stderr, "whole: %s\n", result.why_whole);
   if (outcome == SaveOutcome::kSaved && request.saver != nullptr) await(&saver, &result);
   if (outcome == SaveOutcome::kSaved) g_source.close();
   if (outcome == SaveOutcome::kSaved) ::close(directory);

@@ -1,0 +1,136 @@
+"""I3: --incremental writes what has changed since the newest set, and each set restarts by itself.
+
+One page of a hundred changes between checkpoints. Bytes are counted in every run; the time is compared in a whole run alone."""
+import os
+import pathlib
+import re
+import statistics
+
+from common import Case, Line, check, main
+from jobs import CORRUPT, Job, wait_for
+
+MIB = 1 << 20
+GOAL_OF_FULL = 0.4
+MOST_PACKS = 8
+
+
+class Changing:
+    """A job of one process whose memory changes when it is told to."""
+
+    def __init__(self, case: Case, mebibytes: int, how: str):
+        self.case, self.log = case, case.work / "member.log"
+        self.job = Job(case, "changing", environment={"SHADOWIB_LOG": f"debug:{self.log}", "SHADOWIB_SAVE": how})
+        self.pages = mebibytes * MIB // 4096
+        self.program = self.job.start("changing", [case.line.program("ci_changes"), str(mebibytes)])
+        wait_for("the process to fill its memory", lambda: "ready" in self.program.text() or self.program.ended(), 300)
+        check(not self.program.ended(), self.program.text())
+
+    def order(self, what: str):
+        (self.case.work / what).touch()
+        wait_for(f"the program to obey {what}", lambda: not (self.case.work / what).exists() or self.program.ended(), 300, 0.002)
+        check(not self.program.ended(), self.program.text())
+
+    def checkpoint(self, kill: bool = False, incremental: bool = True) -> pathlib.Path:
+        path = self.job.checkpoint(kill=kill, timeout=300, environment={"SHADOWIB_INCREMENTAL": "1" if incremental else "0"})
+        return pathlib.Path(path)
+
+    def keep_newest(self):
+        """As gc --keep 1 does it."""
+        self.job.command("gc", self.job.name, "--keep", "1")
+        self.job.sets = self.job.sets[-1:]
+
+    def saved_s(self) -> float:
+        """Of the newest checkpoint: seconds from the inspection to the commit."""
+        text = self.log.read_text(errors="replace")
+        words = re.findall(r"took ms: (.*)", text)[-1]
+        return sum(float(ms) for name, ms in re.findall(r"(\w+) ([\d.]+)", words) if name in ("inspect", "save", "commit")) / 1e3
+
+    def restart(self):
+        self.program = self.job.restart()
+        wait_for("the restarted member", lambda: self.job.check_running() or len(self.job.members()) == 1, 120)
+        self.order("check")
+        check("is right" in self.program.text(), self.program.text())
+
+    def finish(self):
+        (self.case.work / "finish").touch()
+        self.job.finish(300)
+        check(f"all of {self.pages} pages are right" in self.job.output(), self.job.output()[-2000:])
+
+
+def image_of(path: pathlib.Path) -> pathlib.Path:
+    return path / "member-0.img"
+
+
+def packs_of(path: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(path.glob("member-0.*.pages"))
+
+
+def in_a_row(case: Case, mebibytes: int, rounds: int, restarts: int, how: str) -> str:
+    changing = Changing(case, mebibytes, how)
+    changed = changing.pages * 4096 / 100
+    whole = os.path.getsize(image_of(changing.checkpoint()))
+    sizes, most = [], 0
+    for i in range(1, rounds + 1):
+        changing.order("change")
+        ends = i % (rounds // restarts) == 0
+        path = changing.checkpoint(kill=ends)
+        sizes.append(os.path.getsize(image_of(path)))
+        most = max(most, len(packs_of(path)))
+        changing.keep_newest()
+        changing.job.command("verify", str(path))
+        if ends:
+            changing.restart()
+    limit = 1.02 * changed + MIB
+    check(sizes[0] <= limit, f"{sizes[0] / MIB:.2f} MiB are written of {changed / MIB:.2f} MiB that changed")
+    # Beyond eight packs the least used one is written again.
+    worst, mean = max(sizes), statistics.mean(sizes)
+    check(mean <= 2 * 1.02 * changed + MIB, f"{mean / MIB:.2f} MiB are written on average of {changed / MIB:.2f} MiB that changed")
+    check(most <= MOST_PACKS, f"{most} packs of one image")
+    kept = sum(file.stat().st_blocks * 512 for file in path.iterdir())
+    check(kept <= 2 * whole + rounds * MIB, f"the newest set takes {kept / MIB:.0f} MiB, an image {whole / MIB:.0f}")
+    lost = packs_of(path)[0]
+    lost.rename(case.work / "lost")
+    result = changing.job.command("verify", str(path), check_code=False)
+    check(result.returncode == CORRUPT and lost.name in result.stderr, f"verify of a set without {lost.name}: {result.stderr}")
+    (case.work / "lost").rename(lost)
+    changing.finish()
+    return (f"{rounds} sets of which {restarts} restarted; whole {whole / MIB:.1f} MiB, then {sizes[0] / MIB:.2f} (goal {limit / MIB:.2f}), "
+            f"mean {mean / MIB:.2f}, most {worst / MIB:.2f}; {most} packs; the last set takes {kept / MIB:.0f} MiB")
+
+
+def quicker(case: Case, mebibytes: int) -> str:
+    """Medians of pairs: a whole image, and one of what has changed since."""
+    changing = Changing(case, mebibytes, "stopped")
+    changing.checkpoint()
+    pairs = []
+    for _ in range(5):
+        changing.order("change")
+        changing.checkpoint(incremental=False)
+        full = changing.saved_s()
+        changing.keep_newest()
+        changing.checkpoint()  # with hashes, and no base that has any
+        changing.order("change")
+        changing.checkpoint()
+        pairs.append((full, changing.saved_s()))
+        changing.keep_newest()
+    changing.finish()
+    full, part = (statistics.median(column) for column in zip(*pairs))
+    text = f"all of it {full:.3f} s, one page of a hundred {part:.3f} s: {part / full:.2f} times, goal {GOAL_OF_FULL}"
+    check(part <= GOAL_OF_FULL * full, text)
+    return text
+
+
+def run() -> int:
+    line = Line("incremental", __doc__)
+    if line.quick:
+        line.case("10 in a row", lambda case: in_a_row(case, 64, 10, 2, "stopped"))
+        line.case("3 in a row by savers", lambda case: in_a_row(case, 64, 3, 1, "forked"))
+    else:
+        line.case("50 in a row", lambda case: in_a_row(case, 1024, 50, 5, "stopped"))
+        line.case("20 in a row by savers", lambda case: in_a_row(case, 1024, 20, 4, "forked"))
+        line.case("time", lambda case: quicker(case, 1024))
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,61 @@
+// Pages of an image that lie in other files of its set.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hooks/imager/restore/image_file.h"
+
+namespace shadowib {
+
+// The pages of a pack, in its order.
+struct PackContent {
+  struct Part {
+    std::uint64_t first_page, page_count, offset;
+  };
+  std::vector<PageHash> hashes;
+  std::vector<Part> parts;
+  std::uint8_t xxh3[16] = {};  // as its kEnd has it
+
+  void add(const std::uint8_t* pages, std::uint64_t count, std::uint64_t offset);
+};
+
+// One record of borrowed pages. Its runs are in LoadedImage::runs from first_run on.
+struct BorrowedPages {
+  BorrowedHeader header;
+  std::uint64_t first_run;
+  std::vector<BorrowedRun> runs;
+};
+
+// The name is that of the image's member and the pack's set.
+std::string pack_name(std::uint32_t member, const std::uint8_t set_id[16]);
+std::string pack_path(const std::string& image_path, std::uint32_t member, const PackEntry& entry);
+
+// Reads the packs in image->packs and adds batches for the borrowed pages. kCorrupt, kIo.
+Status find_borrowed(const std::string& path, ReadDepth depth, const std::vector<BorrowedPages>& borrowed,
+                     LoadedImage* image);
+// A pack by itself: packs of its own are not looked at. Defined beside load_image().
+Status load_pack(int fd, const std::string& path, ReadDepth depth, LoadedImage* pack, PackContent* content);
+
+// The files of an image that pages are read from: the image's own, which stays the caller's, and packs, opened when
+// first asked for.
+class ImageFiles {
+ public:
+  ImageFiles(const LoadedImage& image, int image_fd);
+  ~ImageFiles();
+  ImageFiles(const ImageFiles&) = delete;
+  ImageFiles& operator=(const ImageFiles&) = delete;
+
+  // kIo names the file.
+  Status open(const PageBatch& batch, int* fd);
+  // Reads the pages of a batch, and checks them. Images of versions that are not checked by headers have been checked
+  // before. kCorrupt, kIo.
+  Status read(const PageBatch& batch, std::vector<std::uint8_t>* pages);
+
+ private:
+  const LoadedImage& image_;
+  int image_fd_;
+  std::vector<int> packs_;
+};
+
+}  // namespace shadowib

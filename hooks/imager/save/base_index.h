@@ -1,0 +1,78 @@
+// The pages of an earlier image of the same member, by address and hash: those that are the same need not be written.
+//
+// The earlier image and the packs that it uses get further names in the directory of the new image (hard links), so a
+// set needs no other set. A pack of which the earlier image uses less than half is left behind, and so are the least
+// used ones beyond kMostPacks: their pages are written again.
+#pragma once
+
+#include "hooks/imager/image_format.h"
+#include "hooks/imager/imager.h"
+#include "hooks/imager/save/scratch.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// "member-N.<set id>.pages"
+inline constexpr std::size_t kPackNameBytes = 80;
+void name_pack(std::uint32_t member, const std::uint8_t set_id[16], char* name);
+
+// Uses no heap. One object for one image; its memory is mapped by open().
+class BaseIndex {
+ public:
+  // Reads and checks all of the earlier image but pages, and gives the files their names in `directory` (of the new
+  // image). On failure nothing is left, and the image has to be whole: kRefused tells why.
+  Status open(const SaveRequest& request, int directory);
+  // Removes names of packs that are not used, and gives back the memory. Once all pages are looked for.
+  Status close(SaveResult* result);
+  ~BaseIndex() { release(); }
+  BaseIndex() = default;
+  BaseIndex(const BaseIndex&) = delete;
+  BaseIndex& operator=(const BaseIndex&) = delete;
+
+  // Whether a pack has that page of the private memory (`space` 0) or of segment `space` - 1. Best asked by ascending
+  // addresses. Each page found counts as used.
+  bool find(std::uint64_t space, std::uint64_t address, const PageHash& hash, std::uint32_t* pack,
+            std::uint32_t* page);
+
+  std::uint32_t pack_count() const { return pack_count_; }
+  const PackEntry* packs() const { return packs_; }
+
+ private:
+  struct Run {
+    std::uint64_t space, address;
+    std::uint32_t first_page, page_count, pack, unused;
+  };
+  struct File {
+    int fd = -1;
+    std::uint64_t bytes = 0;
+    PackEntry entry{};  // as the file says of itself
+    PageHash* hashes = nullptr;
+    std::uint64_t room = 0;  // for hashes
+  };
+
+  Status build(const SaveRequest& request, int base, int directory);
+  Status open_file(int directory, const char* name, File* file);
+  Status walk(File* file, bool is_base);
+  Status take_pages(const RecordHeader& h, File* file, bool is_base, const std::uint8_t* head);
+  Status take_borrowed(const RecordHeader& h, const File& file, std::uint64_t offset);
+  Status take_packs(const RecordHeader& h, const std::uint8_t* head);
+  Status add_run(const Run& run);
+  void choose_packs(std::uint32_t* number_of);
+  Status link_pack(int base, const char* from, int directory, const PackEntry& entry);
+  void unlink_packs();
+  void release();
+
+  Scratch memory_, memory_of_pack_[kMostPacks];
+  std::uint32_t member_ = 0;
+  int directory_ = -1;
+  std::uint8_t* page_ = nullptr;  // work space
+  Run* runs_ = nullptr;
+  std::uint64_t run_count_ = 0, run_room_ = 0, at_ = 0;
+  PackEntry listed_[kMostPacks] = {};  // by the earlier image
+  std::uint32_t listed_count_ = 0;
+  PackEntry packs_[kMostPacks] = {};
+  const PageHash* hashes_[kMostPacks] = {};
+  std::uint32_t pack_count_ = 0, linked_count_ = 0;
+};
+
+}  // namespace shadowib
