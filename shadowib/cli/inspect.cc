@@ -55,6 +55,8 @@ Status image_json(const std::string& path, const ImageInfo& info, Json* json) {
            {"command_line", info.command_line},
            {"bytes", info.bytes},
            {"xxh3", to_hex(info.xxh3, sizeof(info.xxh3))}};
+  for (const ImagePack& pack : info.packs)
+    (*json)["packs"].push_back({{"file", pack.file}, {"bytes", pack.bytes}, {"used_bytes", pack.used_bytes}});
   Json threads = Json::array(), mappings = Json::array();
   for (const ImageThread& t : info.threads) threads.push_back({{"tid", t.tid}, {"name", t.name}});
   for (const ImageMapping& m : info.mappings)
@@ -166,6 +168,8 @@ Status print_image(const std::string& path, const ImageInfo& info, const Objects
   std::printf("program      %s in %s\n", info.exe.c_str(), info.cwd.c_str());
   std::printf("size         %s, XXH3 %s\n", human_bytes(info.bytes).c_str(),
               to_hex(info.xxh3, sizeof(info.xxh3)).c_str());
+  for (const ImagePack& pack : info.packs)
+    std::printf("pack         %s of %s\n", human_bytes(pack.used_bytes).c_str(), pack.file.c_str());
   std::printf("threads      %s\n", counted(threads).c_str());
   std::printf("RDMA         %s\n", describe_rdma(objects).c_str());
   std::printf("descriptors  %s\n", counted(descriptors).c_str());

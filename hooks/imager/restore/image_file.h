@@ -53,8 +53,8 @@ struct LoadedImage {
   std::string descriptors;
   std::vector<PageBatch> batches;
   std::vector<LoadedRun> runs;  // of all batches, one behind the other
-  // Batches of shared memory: `mapping` is a segment of the table in `descriptors`, not looked at here, and addresses are
-  // offsets in it.
+  // Batches of shared memory: `mapping` is a segment of the table in `descriptors`, not looked at here, and addresses
+  // are offsets in it.
   std::vector<PageBatch> shared;
   std::vector<LoadedPack> packs;
   std::uint64_t file_bytes;

@@ -272,13 +272,19 @@ TEST_P(Scenarios, RestartsFromHashedPages) {
   const Outcome saved = save(GetParam(), incremental);
   if (saved.text.starts_with("SKIP ")) GTEST_SKIP() << saved.text.substr(5, saved.text.find('\n') - 5);
   ASSERT_EQ(saved.status, kSaved) << saved.text;
-  const Outcome restarted = restart();
+  const Outcome restarted = run({RESTART_TOOL, directory_ / "0", "0"});
   EXPECT_EQ(restarted.status, kRight) << restarted.text;
 }
 
 class Incremental : public Imager {
  protected:
-  fs::path numbered(unsigned number) const { return directory_ / (std::to_string(number) + ".img"); }
+  fs::path set(unsigned number) const { return directory_ / std::to_string(number); }
+  fs::path numbered(unsigned number) const { return set(number) / "0.img"; }
+  Outcome restart_set(unsigned number) { return run({RESTART_TOOL, set(number), "0"}); }
+  void forget_all() {
+    fs::remove_all(directory_);
+    fs::create_directory(directory_);
+  }
   ImageInfo info(unsigned number) {
     ImageInfo info;
     const Status status = read_image(numbered(number), &info);
@@ -292,21 +298,19 @@ class Incremental : public Imager {
     return pack_name(0, set_id);
   }
   void expect_restart(unsigned number) {
-    const Outcome restarted = restart({std::to_string(number)});
+    const Outcome restarted = restart_set(number);
     EXPECT_EQ(restarted.status, kRight) << number << restarted.text;
   }
-  // As `gc` leaves it: the image, and names of its own for what it needs.
+  // As `gc` does.
   void keep_only(unsigned number) {
-    std::set<std::string> keep{numbered(number).filename()};
-    for (const ImagePack& pack : info(number).packs) keep.insert(pack.file);
-    for (const auto& file : fs::directory_iterator(directory_))
-      if (!keep.contains(file.path().filename())) fs::remove(file.path());
+    for (unsigned i = 0; i < 20; ++i)
+      if (i != number) fs::remove_all(set(i));
   }
 };
 
 TEST_F(Incremental, EachImageRestarts) {
   for (const auto& before : {incremental, incremental_with_saver}) {
-    for (const auto& file : fs::directory_iterator(directory_)) fs::remove(file.path());
+    forget_all();
     const Outcome saved = save("incremental", before);
     ASSERT_EQ(saved.status, kSaved) << saved.text;
     EXPECT_EQ(saved.text.find("whole:"), std::string::npos) << saved.text;
@@ -345,7 +349,7 @@ TEST_F(Incremental, APackThatIsLittleUsedIsLeftBehind) {
 
 TEST_F(Incremental, SharedMemoryHasItsOwnAddresses) {
   for (const auto& before : {incremental, incremental_with_saver}) {
-    for (const auto& file : fs::directory_iterator(directory_)) fs::remove(file.path());
+    forget_all();
     const Outcome saved = save("incremental_shared", before);
     ASSERT_EQ(saved.status, kSaved) << saved.text;
     for (unsigned i = 0; i < 3; ++i) expect_restart(i);
@@ -358,13 +362,13 @@ TEST_F(Incremental, PacksAreChecked) {
   ASSERT_EQ(save("incremental", incremental).status, kSaved);
   const ImageInfo whole = info(3);
   ASSERT_FALSE(whole.packs.empty());
-  const fs::path pack = directory_ / whole.packs[0].file, kept = directory_ / "kept";
+  const fs::path pack = set(3) / whole.packs[0].file, kept = directory_ / "kept";
   const auto expect_damaged = [this](const char* word) {
     ImageInfo info;
     const Status status = read_image(numbered(3), &info);
     EXPECT_EQ(status.code(), Code::kCorrupt) << word;
     EXPECT_NE(std::string(status.text()).find(word), std::string::npos) << status.text();
-    EXPECT_EQ(restart({"3"}).status, 100 + static_cast<int>(Code::kCorrupt)) << word;
+    EXPECT_EQ(restart_set(3).status, 100 + static_cast<int>(Code::kCorrupt)) << word;
   };
   fs::rename(pack, kept);
   expect_damaged("cannot be opened");
@@ -393,7 +397,7 @@ TEST_F(Incremental, PacksAreChecked) {
 // What cannot be gone by is told, and the image has all pages.
 TEST_F(Incremental, WritesAllWhereTheImageBeforeIsOfNoUse) {
   const auto expect_whole = [this](const char* treats, unsigned number, const std::string& word) {
-    for (const auto& file : fs::directory_iterator(directory_)) fs::remove(file.path());
+    forget_all();
     ::setenv("IMAGER_TEST_BASE", treats, 1);
     const Outcome saved = save("incremental_shared", incremental);
     ::unsetenv("IMAGER_TEST_BASE");
@@ -405,7 +409,7 @@ TEST_F(Incremental, WritesAllWhereTheImageBeforeIsOfNoUse) {
   expect_whole("spoil", 1, "is damaged");
   expect_whole("remove", 1, "cannot be opened");
   expect_whole("lose pack", 2, "cannot be linked to");
-  EXPECT_FALSE(fs::exists(directory_ / pack_of_save(2))) << "a name that is of no use stays";
+  EXPECT_FALSE(fs::exists(set(2) / pack_of_save(2))) << "a name that is of no use stays";
 }
 
 // The bytes of an image that is changed, and whole again when it is written.

@@ -302,10 +302,10 @@ TEST_F(SharedRehearsal, TellsWhoIsElsewhere) {
 TEST_F(SharedRehearsal, TellsAnImageThatLies) {
   EXPECT_TRUE(prepare().ok());
   ASSERT_FALSE(image().shared.empty());
-  const std::uint32_t segment = image().shared[0].segment;
-  image().shared[0].segment = 99;
+  const std::uint32_t segment = image().shared[0].mapping;
+  image().shared[0].mapping = 99;
   EXPECT_EQ(prepare().code(), Code::kCorrupt);
-  image().shared[0].segment = segment;
+  image().shared[0].mapping = segment;
   for (descriptors::Segment& s : table_.segments) s.bytes = s.low = 0;
   descriptors::encode_table(table_, &set_.tables[0]);
   const Status status = prepare();

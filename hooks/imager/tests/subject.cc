@@ -45,7 +45,9 @@ Status capture(SaveRequest* request) {
   SHADOWIB_TRY(check_capturable());
   ::close(request->directory_fd);  // no descriptor of the program's
   SHADOWIB_TRY(capture_descriptors(g_member, &g_table));
-  request->directory_fd = ::open(g_directory.c_str(), O_RDONLY | O_DIRECTORY);
+  const bool incremental = std::getenv("IMAGER_TEST_INCREMENTAL") != nullptr;
+  const std::string own = incremental ? g_directory + "/" + std::to_string(g_saves - 1) : g_directory;
+  request->directory_fd = ::open(own.c_str(), O_RDONLY | O_DIRECTORY);
   std::map<std::uint32_t, std::string> duties;
   SHADOWIB_TRY(assign_shared_memory({{g_member, g_table}}, &duties));
   SHADOWIB_TRY(g_source.open(g_table, duties[g_member]));
@@ -90,17 +92,18 @@ Registration::Registration(const char* name, Scenario scenario) { scenarios()[na
 
 namespace {
 
-// The image before is the next one's base. Sets differ, as those of checkpoints do.
+// IMAGER_TEST_INCREMENTAL: each image has a directory of its own, as in a set, and is the next one's base.
+std::string set_directory(int number) { return g_directory + "/" + std::to_string(number); }
+
 void make_incremental(SaveRequest* request, const std::string& base) {
-  if (std::getenv("IMAGER_TEST_INCREMENTAL") == nullptr) return;
   request->incremental = true;
   std::memset(request->set_id, g_saves, sizeof(request->set_id));
-  request->base_directory = g_directory.c_str();
-  request->base_name = g_saves == 1 ? "" : base.c_str();
+  request->base_directory = base.c_str();
+  request->base_name = g_saves == 1 ? "" : request->file_name;
   const char* treats = std::getenv("IMAGER_TEST_BASE");
   if (treats == nullptr || g_saves < 2) return;
-  const std::string path = g_directory + "/" + base;
-  const std::string pack = g_directory + "/member-0.01010101010101010101010101010101.pages";
+  const std::string path = base + "/" + request->file_name;
+  const std::string pack = base + "/member-0.01010101010101010101010101010101.pages";
   if (g_saves == 3 && std::strcmp(treats, "lose pack") == 0) CHECK_THAT(::unlink(pack.c_str()) == 0);
   if (g_saves != 2) return;
   if (std::strcmp(treats, "remove") == 0) CHECK_THAT(::unlink(path.c_str()) == 0);
@@ -110,15 +113,18 @@ void make_incremental(SaveRequest* request, const std::string& base) {
 }  // namespace
 
 bool save() {
-  const int directory = ::open(g_directory.c_str(), O_RDONLY | O_DIRECTORY);
-  const std::string base = std::to_string(g_saves - 1) + ".img";
-  const std::string name = std::to_string(g_saves++) + ".img";
+  const bool incremental = std::getenv("IMAGER_TEST_INCREMENTAL") != nullptr;
+  const std::string base = set_directory(g_saves - 1), own = incremental ? set_directory(g_saves) : g_directory;
+  const std::string name = (incremental ? "0" : std::to_string(g_saves)) + ".img";
+  ++g_saves;
+  if (incremental) ::mkdir(own.c_str(), 0700);
+  const int directory = ::open(own.c_str(), O_RDONLY | O_DIRECTORY);
   SaveRequest request{};
   request.directory_fd = directory;
   request.file_name = name.c_str();
   request.member = g_member;
   std::memset(request.set_id, 7, sizeof(request.set_id));
-  make_incremental(&request, base);
+  if (incremental) make_incremental(&request, base);
   // As shadowib run --cpu has it, and the agent.
   if (const char* level = std::getenv("SHADOWIB_CPU")) request.processor_level = processor_level(level);
   request.binds_at_start = std::getenv("LD_BIND_NOW") != nullptr;
