@@ -87,7 +87,7 @@ inline constexpr NeededCall kNeededCalls[] = {
     CALL(write),
 #undef CALL
 };
-// Calls that are only made where there is no filter: to write quickly, by a saver, to choose a store.
+// Calls that are only made where there is no filter: to write quickly or less, by a saver, to choose a store.
 inline constexpr const char* kUnfilteredCalls[] = {"chdir",
                                                    "clone",
                                                    "close_range",
@@ -99,6 +99,7 @@ inline constexpr const char* kUnfilteredCalls[] = {"chdir",
                                                    "io_getevents",
                                                    "io_setup",
                                                    "io_submit",
+                                                   "linkat",
                                                    "ppoll",
                                                    "sched_setaffinity",
                                                    "sched_setscheduler",

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "hooks/raw/x86_64/raw_syscall.h"
+#include "hooks/threads/thread_judge.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -21,6 +22,7 @@ constexpr std::uint64_t kMostFileBytes = 1ull << 42;
 constexpr std::uint64_t kPackBits = kPage - 1;
 
 Status unusable(const char* why, int error = 0) {
+  if (error == 0) return Status::of(Code::kRefused, 0, "the image before it %s", why);
   return Status::of(Code::kRefused, error, "the image before it %s (errno %d)", why, error);
 }
 
@@ -52,6 +54,8 @@ void name_pack(std::uint32_t member, const std::uint8_t set_id[16], char* name) 
 }
 
 Status BaseIndex::open(const SaveRequest& request, int directory) {
+  // A filter may end the process at a call that nobody has tried.
+  if (place_has_filter()) return unusable("cannot be linked to under a seccomp filter");
   member_ = request.member;
   directory_ = directory;
   const long base = raw::invoke(__NR_openat, AT_FDCWD, request.base_directory, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
