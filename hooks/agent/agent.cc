@@ -17,6 +17,7 @@
 #include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/hook_registry.h"
 #include "hooks/agent/join.h"
+#include "hooks/agent/leaving.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/agent/round.h"
@@ -51,12 +52,6 @@ constexpr std::int64_t kExitWaitNs = 2'000'000'000;
 
 SpinLock g_join_lock;
 constinit thread_local bool t_is_agent __attribute__((tls_model("initial-exec"))) = false;
-
-void tell_of_the_end() {
-  Fields fields;
-  fields["pid"] = std::to_string(raw_getpid());
-  (void)publish_fields(std::string(g_job.info.epoch) + "/gone/" + std::to_string(g_job.info.member), fields).ok();
-}
 
 void answer_checkpoint_request() {
   std::string text;
@@ -119,6 +114,7 @@ void* agent_main(void*) {
       token = 0;
     }
     (void)make_descriptor_room().ok();  // a checkpoint that finds none says so
+    end_if_told();
     end_with_the_job(g_job.exchange, g_job.info.epoch);
     launcher_take_events(g_job.exchange, g_job.info.epoch);
     answer_checkpoint_request();
@@ -168,6 +164,7 @@ void agent_in_child() {
   g_agent.closed_descriptors = 0;
   g_agent.quit = false;
   g_agent.ended = 0;
+  g_agent.exit_status = -1;
   g_agent.phase = Phase::kNone;
 }
 
@@ -190,6 +187,7 @@ Status join_locked() {
   if (!handler_registered) {
     log_init_from_environment();
     ::pthread_atfork(nullptr, nullptr, agent_in_child);
+    ::on_exit(note_exit_status, nullptr);
     handler_registered = true;
   }
   SHADOWIB_TRY(fill_job_info(&g_job.info));
@@ -244,6 +242,7 @@ __attribute__((destructor)) void leave_job() {
 }
 
 [[noreturn]] void leave_job_and_end(int status) {
+  g_agent.exit_status.store(status & 0xff);
   leave_job();
   for (;;) ::syscall(SYS_exit_group, status);
 }

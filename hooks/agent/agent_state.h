@@ -21,8 +21,9 @@ struct AgentState {
   std::uint64_t last_status = 0;
   // Descriptors of shadowib that the program has closed past the guard: how many, and the first number.
   int closed_descriptors = 0, first_closed = -1;
-  int processor_level = 0;      // of SHADOWIB_CPU (imager/processor.h)
-  bool binds_at_start = false;  // LD_BIND_NOW
+  int processor_level = 0;           // of SHADOWIB_CPU (imager/processor.h)
+  bool binds_at_start = false;       // LD_BIND_NOW
+  std::atomic<int> exit_status{-1};  // of a process that ends; -1 before
 };
 
 extern AgentState g_agent;

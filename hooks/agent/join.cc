@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "hooks/job/current_job.h"
+#include "hooks/job/member_record.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
 #include "shadowib/base/descriptors.h"
@@ -225,7 +226,10 @@ Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, std::ui
     if (*alive_lock < 0) continue;
     info->member = index;
     status = opened->claim(member_key(info->epoch, index), describe_member());
-    if (status.ok()) break;
+    if (status.ok()) {
+      record_member(path);
+      break;
+    }
     close_owned_descriptor(*alive_lock);
     if (status.code() == Code::kBusy && index < kMaxMembers) status = {};
   }
@@ -261,6 +265,14 @@ std::string describe_member() {
   fields["version"] = SHADOWIB_VERSION;
   fields["meets"] = std::to_string(kMeetingVersion);
   return encode_fields(fields);
+}
+
+void record_member(const std::string& lock_path) {
+  std::uint64_t start = 0;
+  (void)task_stat(0, 22, &start);
+  utsname system{};
+  ::uname(&system);
+  record_joined(lock_path, raw_getpid(), start, system.nodename);
 }
 
 Status read_job_key(std::uint8_t key[32]) {

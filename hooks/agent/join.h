@@ -17,7 +17,8 @@ Status fill_job_info(JobInfo* info);
 // (*alive_lock). *last_request, *last_status: the latest requests made before this member could be meant.
 Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint64_t* last_request,
                  std::uint64_t* last_status);
-std::string describe_member();  // the fields of the member key
+std::string describe_member();                     // the fields of the member key
+void record_member(const std::string& lock_path);  // that this process has joined (job/member_record.h)
 Status publish_fields(const std::string& key, const Fields& fields);
 // The numbers of the latest requests; 0 if none.
 std::uint64_t latest_request(Exchange* exchange, const char* epoch, const char* name);

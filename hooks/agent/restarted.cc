@@ -132,6 +132,7 @@ Status enter_new_generation() {
   g_agent.last_request = latest_request(g_job.exchange, g_job.info.epoch, "checkpoint");
   g_agent.last_status = latest_request(g_job.exchange, g_job.info.epoch, "status");
   SHADOWIB_TRY(g_job.exchange->publish(member_key(g_job.info.epoch, g_job.info.member), describe_member()));
+  record_member(path);
   return publish_values_again();
 }
 

@@ -48,6 +48,7 @@ JobPaths job_paths(std::string_view directory, std::string_view job) {
           .joining = alive + "/joining",
           .restart = alive + "/restart",
           .renewing = alive + "/renewing",
+          .supervisor = top + "/supervisor",
           .started = top + "/started"};
 }
 

@@ -19,16 +19,17 @@ std::string default_job_name(std::string_view program, int pid);
 
 // The job's files. They exist from the first `run` or member until gc.
 struct JobPaths {
-  std::string top;       // <directory>/jobs/<job>
-  std::string key;       // 32 random bytes
-  std::string epoch;     // "g<generation>-<random hex>"
-  std::string exchange;  // the URI it was started with, without a password
-  std::string password;  // of the exchange, if it is a Redis server that asks for one
-  std::string alive;     // directory of locks (protocol.h)
-  std::string joining;   // lock: a process takes an index
-  std::string restart;   // lock: a restart brings members back
-  std::string renewing;  // lock: a restart makes the job's new epoch
-  std::string started;   // directory of <host>-<pid>-<start time> of what `run` has started
+  std::string top;         // <directory>/jobs/<job>
+  std::string key;         // 32 random bytes
+  std::string epoch;       // "g<generation>-<random hex>"
+  std::string exchange;    // the URI it was started with, without a password
+  std::string password;    // of the exchange, if it is a Redis server that asks for one
+  std::string alive;       // directory of locks (protocol.h)
+  std::string joining;     // lock: a process takes an index
+  std::string restart;     // lock: a restart brings members back
+  std::string renewing;    // lock: a restart makes the job's new epoch
+  std::string supervisor;  // lock: `supervise` looks after the job; host and pid of it
+  std::string started;     // directory of <host>-<pid>-<start time> of what `run` has started
 };
 JobPaths job_paths(std::string_view directory, std::string_view job);
 // <directory>/jobs and <directory>/sets.

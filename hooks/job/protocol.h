@@ -13,6 +13,7 @@
 //                              `mem_place=PATH disk_place=PATH` if the command has yet to choose the place.
 // `<epoch>/control/status`     `n`: agents answer with the next `<epoch>/status/<n>/<index>`, a JSON object.
 // `<epoch>/control/abort`      A rank asks for the end of a job that has no launcher (launcher/board.h).
+//                              Or, with `everyone=1 text=`: a supervisor wants all members to end at once.
 // `<epoch>/control/event`      Changes with each event of a rank, in a job that has no launcher (the same).
 // `<epoch>/control/died`       `member=I how=TEXT`. A restart command publishes the member that has ended badly.
 //
@@ -56,7 +57,8 @@
 //
 // Liveness is on the file system, not in the exchange. Each member holds an exclusive lock of its open file
 // `<directory>/jobs/<job>/alive/<epoch>.<index>`. The command holds one on `<epoch>.ckpt<n>` beside it. So a death is
-// seen at once, across pid namespaces. A free lock means dead.
+// seen at once, across pid namespaces. A free lock means dead. The file says whether the member had left
+// (member_record.h).
 #pragma once
 
 #include <cstdint>

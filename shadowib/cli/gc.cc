@@ -1,6 +1,7 @@
 // shadowib gc: removes old sets, what interrupted checkpoints left, and the directories of dead jobs.
 #include <filesystem>
 
+#include "hooks/job/protocol.h"
 #include "hooks/store/keeper_client.h"
 #include "hooks/store/store.h"
 #include "shadowib/base/lock.h"
@@ -97,7 +98,8 @@ class Collector {
   Status jobs() {
     std::string who;
     for (const std::string& job : jobs_in(directory_)) {
-      if (job_in_use(directory_, job, &who)) {
+      // A supervised job may be dead for a moment.
+      if (job_in_use(directory_, job, &who) || is_alive(job_paths(directory_, job).supervisor)) {
         SHADOWIB_TRY(epochs(job, false));
         continue;
       }

@@ -59,23 +59,37 @@ Status make_directories_of(const std::string& directory, const JobPaths& paths) 
   return {};
 }
 
+// What `run` has noted of a process that it has started: <host>,<pid>,<start time>.
+struct StartedProcess {
+  std::string host, pid, start_time;
+  bool is_local() const { return host == host_name(); }
+  bool exists() const { return shadowib::cli::start_time(pid) == start_time; }  // of a local one
+};
+
+bool parse_started(const std::string& name, StartedProcess* process) {
+  const std::size_t second = name.rfind(','), first = second == 0 ? second : name.rfind(',', second - 1);
+  if (second == std::string::npos || first == std::string::npos) return false;
+  *process = {name.substr(0, first), name.substr(first + 1, second - first - 1), name.substr(second + 1)};
+  return true;
+}
+
 // A process that `run` has started after `since` and that still exists. On another host, where nobody can look, it
 // counts as existing for a week, unless `here`: by then it is a member, or has ended.
 bool started_process(const std::string& directory, const std::string& job, bool here, std::string* who,
                      fs::file_time_type since = fs::file_time_type::min()) {
   constexpr std::chrono::hours kUnseen{7 * 24};
+  const std::string started = job_paths(directory, job).started;
+  std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).started, error)) {
-    std::string name = entry.path().filename();
-    std::size_t second = name.rfind(','), first = second == 0 ? second : name.rfind(',', second - 1);
-    if (second == std::string::npos || first == std::string::npos) continue;
-    std::string host = name.substr(0, first), pid = name.substr(first + 1, second - first - 1);
-    const bool local = host == host_name();
-    const fs::file_time_type noted = entry.last_write_time(error);
+  (void)system_files().list(started, &names);
+  for (const std::string& name : names) {
+    StartedProcess process;
+    if (!parse_started(name, &process)) continue;
+    const fs::file_time_type noted = fs::last_write_time(started + "/" + name, error);
     if (error || noted <= since) continue;
-    const bool unseen = here || fs::file_time_type::clock::now() - noted > kUnseen;
-    if (local ? start_time(pid) != name.substr(second + 1) : unseen) continue;
-    *who = "process " + pid + (local ? "" : " on host " + host);
+    const bool local = process.is_local(), unseen = here || fs::file_time_type::clock::now() - noted > kUnseen;
+    if (local ? !process.exists() : unseen) continue;
+    *who = "process " + process.pid + (local ? "" : " on host " + process.host);
     return true;
   }
   return false;
@@ -164,12 +178,13 @@ std::string present_epoch(const std::string& directory, const std::string& job) 
 std::vector<std::string> earlier_epochs(const std::string& directory, const std::string& job) {
   const JobPaths paths = job_paths(directory, job);
   std::set<std::string> held, all;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(paths.alive, error)) {
-    const std::string name = entry.path().filename(), epoch = name.substr(0, name.find('.'));
+  std::vector<std::string> names;
+  if (system_files().list(paths.alive, &names) != 0) return {};
+  for (const std::string& name : names) {
+    const std::string epoch = name.substr(0, name.find('.'));
     if (epoch.size() == name.size()) continue;  // a lock of the job's
     all.insert(epoch);
-    if (is_alive(entry.path())) held.insert(epoch);
+    if (is_alive(paths.alive + "/" + name)) held.insert(epoch);
   }
   // Asked last: an epoch that has locks by now is the present one, or was.
   const std::string present = present_epoch(directory, job);
@@ -183,29 +198,33 @@ std::vector<std::string> earlier_epochs(const std::string& directory, const std:
 Status remove_epoch(const std::string& directory, const std::string& job, const std::string& exchange,
                     const std::string& epoch) {
   SHADOWIB_TRY(remove_below(exchange, epoch));
+  const std::string alive = job_paths(directory, job).alive;
   std::error_code error;
-  std::vector<fs::path> locks;
-  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error))
-    if (entry.path().filename().string().starts_with(epoch + ".")) locks.push_back(entry.path());
-  for (const fs::path& lock : locks) fs::remove(lock, error);
+  std::vector<std::string> names;
+  (void)system_files().list(alive, &names);
+  for (const std::string& name : names)
+    if (name.starts_with(epoch + ".")) fs::remove(alive + "/" + name, error);
   return {};
 }
 
 bool checkpoint_running(const std::string& directory, const std::string& job) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error))
-    if (entry.path().filename().string().find(".ckpt") != std::string::npos && is_alive(entry.path())) return true;
-  return false;
+  const std::string alive = job_paths(directory, job).alive;
+  std::vector<std::string> names;
+  (void)system_files().list(alive, &names);
+  return std::any_of(names.begin(), names.end(), [&alive](const std::string& name) {
+    return name.find(".ckpt") != std::string::npos && is_alive(alive + "/" + name);
+  });
 }
 
 namespace {
 
 template <typename Except>
 bool lock_held(const std::string& directory, const std::string& job, Except except, std::string* who) {
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error)) {
-    const std::string name = entry.path().filename().string();
-    if (except(name) || !is_alive(entry.path())) continue;
+  const std::string alive = job_paths(directory, job).alive;
+  std::vector<std::string> names;
+  (void)system_files().list(alive, &names);
+  for (const std::string& name : names) {
+    if (except(name) || !is_alive(alive + "/" + name)) continue;
     *who = "member or command " + name;
     return true;
   }
@@ -239,12 +258,14 @@ namespace {
 fs::file_time_type last_joined(const std::string& directory, const std::string& job) {
   const std::string prefix = present_epoch(directory, job) + ".";
   fs::file_time_type last = fs::file_time_type::min();
+  const std::string alive = job_paths(directory, job).alive;
+  std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(job_paths(directory, job).alive, error)) {
-    const std::string name = entry.path().filename();
+  (void)system_files().list(alive, &names);
+  for (const std::string& name : names) {
     if (!name.starts_with(prefix) || name.find_first_not_of("0123456789", prefix.size()) != std::string::npos)
       continue;
-    if (const auto joined = entry.last_write_time(error); !error) last = std::max(last, joined);
+    if (const auto joined = fs::last_write_time(alive + "/" + name, error); !error) last = std::max(last, joined);
   }
   return last;
 }
@@ -262,6 +283,17 @@ std::string other_jobs(const std::string& directory) {
 
 bool job_in_use(const std::string& directory, const std::string& job, std::string* who) {
   return job_alive(directory, job, who) || started_process(directory, job, false, who);
+}
+
+std::vector<int> started_here(const std::string& directory, const std::string& job) {
+  std::vector<std::string> names;
+  std::vector<int> pids;
+  StartedProcess process;
+  (void)system_files().list(job_paths(directory, job).started, &names);
+  for (const std::string& name : names)
+    if (parse_started(name, &process) && process.is_local() && process.exists())
+      pids.push_back(std::stoi(process.pid));
+  return pids;
 }
 
 Status why_no_member(const std::string& directory, const std::string& job) {

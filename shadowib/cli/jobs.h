@@ -36,6 +36,9 @@ bool members_alive(const std::string& directory, const std::string& job, std::st
 // host counts as existing for a week.
 bool job_in_use(const std::string& directory, const std::string& job, std::string* who);
 
+// The processes that `run` has started on this host and that still exist.
+std::vector<int> started_here(const std::string& directory, const std::string& job);
+
 // Why no member of the job is alive: kBusy, a process has been started since the last one joined; kNotFound, they
 // have ended, with the set to go on from.
 Status why_no_member(const std::string& directory, const std::string& job);

@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
     return 0;
   });
   add_run(program);
+  add_supervise(program);
   add_checkpoint(program);
   add_restart(program);
   add_status(program);

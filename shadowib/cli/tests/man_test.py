@@ -11,7 +11,7 @@ import unittest
 
 COMMAND, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 MAN = SOURCE / "docs" / "man"
-COMMANDS = ("run", "checkpoint", "restart", "status", "history", "report", "list", "inspect", "verify", "gc", "rebuild", "flush", "keeper",
+COMMANDS = ("run", "supervise", "checkpoint", "restart", "status", "history", "report", "list", "inspect", "verify", "gc", "rebuild", "flush", "keeper",
             "doctor")
 
 
@@ -75,7 +75,7 @@ class ManPages(unittest.TestCase):
         codes = set(re.findall(r"^  k\w+ = (\d+),", header, re.M))
         page = (MAN / "shadowib.1").read_text()
         table = page[page.index(".SH EXIT STATUS"):]
-        for code in codes | {"20", "125", "126", "127"}:
+        for code in codes | {"20", "70", "75", "125", "126", "127"}:
             self.assertRegex(table, rf"(?m)^\.B {code}$", code)
 
     def test_every_variable_is_described(self):

@@ -1,0 +1,81 @@
+#include "hooks/job/member_record.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <sstream>
+
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/unowned_descriptors.h"
+
+namespace shadowib {
+namespace {
+
+constexpr std::size_t kMostBytes = 512;
+
+void append(const std::string& path, const std::string& line) {
+  UnownedDescriptors unowned;
+  const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return;
+  struct stat before {};
+  const bool known = ::fstat(fd, &before) == 0;
+  while (::write(fd, line.data(), line.size()) < 0 && errno == EINTR) {
+  }
+  const timespec times[2] = {before.st_atim, before.st_mtim};
+  if (known) ::futimens(fd, times);
+  raw_close(fd);  // other than a record lock, the lock of an open file stays
+}
+
+// The value of "name=value" in a line, up to the next blank.
+std::string value_of(const std::string& line, const std::string& name) {
+  const std::size_t at = line.find(" " + name + "=");
+  if (at == std::string::npos) return {};
+  const std::size_t begin = at + name.size() + 2;
+  return line.substr(begin, line.find(' ', begin) - begin);
+}
+
+}  // namespace
+
+void record_joined(const std::string& lock_path, int pid, std::uint64_t start_time, const std::string& host) {
+  append(lock_path,
+         "member pid=" + std::to_string(pid) + " starttime=" + std::to_string(start_time) + " host=" + host + "\n");
+}
+
+void record_left(const std::string& lock_path, int status) {
+  append(lock_path, "left status=" + (status < 0 ? std::string("-") : std::to_string(status)) + "\n");
+}
+
+MemberRecord parse_member_record(const std::string& text) {
+  MemberRecord record;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (lines.eof()) break;  // no newline: it was cut short
+    if (line.starts_with("member ")) {
+      record = {};  // an index may come again, if the exchange of its epoch was lost
+      record.joined = true;
+      record.pid = std::atoi(value_of(line, "pid").c_str());
+      record.start_time = std::strtoull(value_of(line, "starttime").c_str(), nullptr, 10);
+      record.host = value_of(line, "host");
+    } else if (line.starts_with("left ")) {
+      const std::string status = value_of(line, "status");
+      record.left = true;
+      record.status = status.empty() || status == "-" ? -1 : std::atoi(status.c_str());
+    }
+  }
+  return record;
+}
+
+MemberRecord read_member_record(const std::string& lock_path) {
+  const int fd = ::open(lock_path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return {};
+  char text[kMostBytes];
+  const ssize_t bytes = ::pread(fd, text, sizeof(text), 0);
+  ::close(fd);
+  return parse_member_record(std::string(text, bytes > 0 ? static_cast<std::size_t>(bytes) : 0));
+}
+
+}  // namespace shadowib

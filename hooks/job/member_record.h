@@ -1,0 +1,34 @@
+// The record that a member writes into the file of its lock: it has joined; it has left in an orderly way.
+//
+// Commands that see locks alone know by it which member died: one with the first line only. They need no exchange
+// for that. A lock file without a record was never a member's.
+//
+//     member pid=PID starttime=TICKS host=NAME
+//     left status=N
+//
+// N is the exit status, "-" if it is not known. Source: docs/reference/formats.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace shadowib {
+
+struct MemberRecord {
+  bool joined = false, left = false;
+  int status = -1;  // of one that has left: its exit status; -1: not known
+  int pid = 0;      // in the member's own pid namespace
+  std::uint64_t start_time = 0;
+  std::string host;
+};
+
+// Called in the member's process; use the heap. Both keep the file's time, the time of joining. A record that cannot
+// be written is no failure. The member then counts as one that died.
+void record_joined(const std::string& lock_path, int pid, std::uint64_t start_time, const std::string& host);
+void record_left(const std::string& lock_path, int status);
+
+// Any process. A file that cannot be read has no record.
+MemberRecord read_member_record(const std::string& lock_path);
+MemberRecord parse_member_record(const std::string& text);
+
+}  // namespace shadowib

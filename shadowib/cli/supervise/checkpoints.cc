@@ -1,0 +1,102 @@
+#include "shadowib/cli/supervise/checkpoints.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <vector>
+
+#include "shadowib/base/lock.h"
+#include "shadowib/cli/supervise/processes.h"
+#include "shadowib/cli/wall_clock.h"
+
+namespace shadowib::cli {
+namespace {
+
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+constexpr unsigned kLastDoubling = 6;  // of the pause after a checkpoint that failed: 64 s
+
+std::int64_t now_ms() { return wall_clock_ns() / 1'000'000; }
+
+std::vector<PastEvent> events_of(const SuperviseSettings& settings) {
+  std::vector<PastEvent> events;
+  unsigned torn = 0;
+  if (!read_history(settings.common.directory, settings.job, &events, &torn).ok()) events.clear();
+  return events;
+}
+
+std::int64_t ns(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
+
+}  // namespace
+
+void Checkpoints::begin() {
+  failures_ = 0;
+  due_ns_ = monotonic_ns() + ns(first_interval_s(settings_.pace, events_of(settings_), now_ms()));
+}
+
+void Checkpoints::stop() {
+  due_ns_ = 0;
+  if (command_ > 0) {
+    ::kill(command_, SIGKILL);
+    while (::waitpid(command_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+  if (output_ >= 0) ::close(output_);
+  command_ = output_ = -1;
+}
+
+bool Checkpoints::step(unsigned keep) {
+  if (command_ > 0) {
+    take_output();
+    int wait_status = 0;
+    return ::waitpid(command_, &wait_status, WNOHANG) == command_ && finish(wait_status);
+  }
+  if (due_ns_ != 0 && monotonic_ns() >= due_ns_) start(keep);
+  return false;
+}
+
+void Checkpoints::start(unsigned keep) {
+  int pipe[2];
+  due_ns_ = monotonic_ns() + kSecondNs;  // if it cannot be started
+  if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) return;
+  ::fcntl(pipe[1], F_SETFL, 0);
+  char timeout[32];
+  std::snprintf(timeout, sizeof(timeout), "%g", settings_.timeout_s);
+  std::vector<std::string> words{"checkpoint", settings_.job, "--timeout", timeout, "--keep", std::to_string(keep)};
+  if (!settings_.metrics.empty()) words.insert(words.end(), {"--metrics", settings_.metrics});
+  said_.clear();
+  const Status status = start_process(command_line_of(settings_, words), pipe[1], &command_);
+  ::close(pipe[1]);
+  output_ = pipe[0];
+  if (!status.ok()) tell(settings_, status.text());
+}
+
+// Told only if it fails: a job of a month has thousands.
+void Checkpoints::take_output() {
+  char text[4096];
+  for (ssize_t n; (n = ::read(output_, text, sizeof(text))) > 0;) said_.append(text, static_cast<std::size_t>(n));
+}
+
+bool Checkpoints::finish(int wait_status) {
+  take_output();
+  command_ = -1;
+  ::close(output_);
+  output_ = -1;
+  const bool committed = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+  failures_ = committed ? 0 : failures_ + 1;
+  const double interval = interval_s(settings_.pace, events_of(settings_), now_ms());
+  const double again = static_cast<double>(1u << std::min(failures_, kLastDoubling));
+  due_ns_ = monotonic_ns() + ns(committed ? interval : std::min(interval, again));
+  if (committed) return true;
+  constexpr int kBusy = static_cast<int>(Code::kBusy);  // somebody joins, or an operator takes one: it passes
+  if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != kBusy || failures_ > kLastDoubling) {
+    while (said_.ends_with('\n')) said_.pop_back();
+    tell(settings_, "no checkpoint: " + said_.substr(said_.rfind('\n') + 1));
+  }
+  return false;
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,43 @@
+// The checkpoints that a supervisor has taken: when the next is due, and the command that takes it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "shadowib/cli/supervise/settings.h"
+
+namespace shadowib::cli {
+
+class Checkpoints {
+ public:
+  explicit Checkpoints(const SuperviseSettings& settings) : settings_(settings) {}
+  ~Checkpoints() { stop(); }
+  Checkpoints(const Checkpoints&) = delete;
+  Checkpoints& operator=(const Checkpoints&) = delete;
+
+  // The job runs from now on.
+  void begin();
+  // It does not. Ends a command that is under way: nothing is left of its checkpoint.
+  void stop();
+  // Starts a checkpoint if one is due, and looks after the one under way. `keep`: how many sets stay. True if one has
+  // been committed since the last call.
+  bool step(unsigned keep);
+
+  pid_t command() const { return command_; }
+
+ private:
+  void start(unsigned keep);
+  void take_output();
+  bool finish(int wait_status);
+
+  const SuperviseSettings& settings_;
+  pid_t command_ = -1;
+  int output_ = -1;
+  std::string said_;
+  std::int64_t due_ns_ = 0;  // CLOCK_MONOTONIC; 0: the job does not run
+  unsigned failures_ = 0;    // in a row
+};
+
+}  // namespace shadowib::cli

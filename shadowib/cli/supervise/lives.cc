@@ -1,0 +1,114 @@
+#include "shadowib/cli/supervise/lives.h"
+
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "hooks/job/protocol.h"
+#include "hooks/store/files.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/supervise/processes.h"
+
+namespace shadowib::cli {
+namespace {
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.size() <= 9 && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+bool is_here(const MemberRecord& record) {
+  utsname here{};
+  ::uname(&here);
+  return record.host == here.nodename;
+}
+
+// The process of a member whose lock is free: it has executed another program, which is no member.
+bool goes_on_elsewhere(const MemberRecord& record) {
+  return is_here(record) && record.start_time != 0 && process_start_time(record.pid) == record.start_time;
+}
+
+// Of this life of the member: an index may come again in an epoch whose exchange was lost.
+std::string name_of(const std::string& epoch, const MemberLife& member) {
+  return epoch + "." + std::to_string(member.index) + "." + std::to_string(member.record.pid) + "." +
+         std::to_string(member.record.start_time);
+}
+
+}  // namespace
+
+bool Lives::any_alive() const {
+  return std::any_of(members.begin(), members.end(), [](const auto& m) { return m.state == MemberLife::kAlive; });
+}
+
+const MemberLife* Lives::first_dead(const std::set<std::string>& known) const {
+  for (const MemberLife& member : members)
+    if (member.state == MemberLife::kDied && !known.contains(name_of(epoch, member))) return &member;
+  return nullptr;
+}
+
+int Lives::exit_status() const {
+  int status = 0;
+  for (const MemberLife& member : members) {
+    if (member.state != MemberLife::kLeft || member.record.status < 0) return -1;
+    if (status == 0) status = member.record.status;
+  }
+  return members.empty() ? -1 : status;
+}
+
+std::set<std::string> Lives::dead() const {
+  std::set<std::string> names;
+  for (const MemberLife& member : members)
+    if (member.state == MemberLife::kDied) names.insert(name_of(epoch, member));
+  return names;
+}
+
+Status look_who_lives(const std::string& directory, const std::string& job, Lives* lives) {
+  *lives = {};
+  lives->epoch = present_epoch(directory, job);
+  const JobPaths paths = job_paths(directory, job);
+  std::vector<std::string> names;
+  const int error = system_files().list(paths.alive, &names);
+  if (error == ENOENT) return {};
+  if (error != 0) return file_error(error, "read", paths.alive);
+  for (const std::string& name : names) {
+    const std::string path = paths.alive + "/" + name;
+    const bool ours = !lives->epoch.empty() && name.starts_with(lives->epoch + ".");
+    const std::string who = ours ? name.substr(lives->epoch.size() + 1) : "";
+    const bool held = is_alive(path);
+    if (!is_number(who)) {
+      if (held) lives->other = name;
+      continue;
+    }
+    MemberLife member{static_cast<std::uint32_t>(std::strtoul(who.c_str(), nullptr, 10)), MemberLife::kAlive,
+                      read_member_record(path)};
+    if (!held && !member.record.joined) continue;  // nobody's: who came so far was no member yet
+    if (!held)
+      member.state = member.record.left || goes_on_elsewhere(member.record) ? MemberLife::kLeft : MemberLife::kDied;
+    lives->members.push_back(member);
+  }
+  std::sort(lives->members.begin(), lives->members.end(), [](auto& a, auto& b) { return a.index < b.index; });
+  return {};
+}
+
+std::string describe_life(const MemberLife& member) {
+  std::string text = "member " + std::to_string(member.index);
+  if (member.record.joined) text += " (pid " + std::to_string(member.record.pid) + " on " + member.record.host + ")";
+  return text;
+}
+
+std::string describe_standing(const MemberLife& member) {
+  if (!is_here(member.record) || process_start_time(member.record.pid) != member.record.start_time) return {};
+  switch (process_state(member.record.pid)) {
+    case 'D':
+      return "; it is in state D: the kernel lets no signal end it before its system call is over";
+    case 'T':
+    case 't':
+      return "; it is stopped";
+    case 0:
+      return {};
+    default:
+      return "; it runs";
+  }
+}
+
+}  // namespace shadowib::cli

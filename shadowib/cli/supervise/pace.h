@@ -1,0 +1,36 @@
+// How often a supervised job is saved. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "shadowib/cli/history.h"
+
+namespace shadowib::cli {
+
+// Seconds from one checkpoint to the next. `cost_s`: how long the program stands for one. `mtbf_s`: mean time between
+// failures of the job as a whole. Source: Daly 2006: with x = cost / (2 mtbf),
+// sqrt(2 cost mtbf) (1 + sqrt(x) / 3 + x / 9) - cost where cost < 2 mtbf, else mtbf.
+double daly_interval_s(double cost_s, double mtbf_s);
+
+// The sums of a history that tell about failures.
+struct RunTime {
+  double run_s = 0;       // time in which the job ran
+  unsigned failures = 0;  // ends that nobody had announced
+};
+RunTime run_time(const std::vector<PastEvent>& events, std::int64_t now_ms);
+
+// The mean time between failures: as if one failure in `assumed_s` had been seen before.
+double mean_time_s(const RunTime& seen, double assumed_s);
+
+struct Pace {
+  double interval_s = 0;   // fixed; 0: by cost and failures
+  double mtbf_s = 86400;   // assumed before any failure
+  double overhead = 0.05;  // the part of the time that checkpoints may cost at most
+};
+// From the end of a checkpoint to the begin of the next.
+double interval_s(const Pace& pace, const std::vector<PastEvent>& events, std::int64_t now_ms);
+// From a start to its first checkpoint: within a minute.
+double first_interval_s(const Pace& pace, const std::vector<PastEvent>& events, std::int64_t now_ms);
+
+}  // namespace shadowib::cli

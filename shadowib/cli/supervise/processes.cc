@@ -1,0 +1,110 @@
+#include "shadowib/cli/supervise/processes.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "hooks/store/files.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+struct Stat {
+  char state = 0;
+  pid_t parent = 0;
+  std::uint64_t start_time = 0;
+};
+
+// Fields 3, 4 and 22; the name in parentheses before them may hold anything.
+Stat stat_of(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t end = line.rfind(')');
+  if (end == std::string::npos) return {};
+  std::istringstream rest(line.substr(end + 1));
+  Stat stat;
+  std::string word;
+  rest >> stat.state >> stat.parent;
+  for (int field = 5; field <= 22; ++field) rest >> word;
+  stat.start_time = std::strtoull(word.c_str(), nullptr, 10);
+  return stat;
+}
+
+bool is_our_command(pid_t pid) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
+  return !error && program == fs::path(own_program());
+}
+
+// Without our commands, and what is below them.
+std::vector<pid_t> descendants(pid_t root) {
+  std::vector<std::string> names;
+  std::multimap<pid_t, pid_t> children;
+  (void)system_files().list("/proc", &names);
+  for (const std::string& name : names) {
+    const pid_t pid = std::atoi(name.c_str());
+    if (pid <= 0) continue;
+    if (const Stat stat = stat_of(pid); stat.state != 0 && stat.state != 'Z') children.emplace(stat.parent, pid);
+  }
+  std::vector<pid_t> found{root};
+  for (std::size_t i = 0; i < found.size(); ++i)
+    for (auto [at, end] = children.equal_range(found[i]); at != end; ++at)
+      if (!is_our_command(at->second)) found.push_back(at->second);
+  found.erase(found.begin());
+  return found;
+}
+
+}  // namespace
+
+std::uint64_t process_start_time(pid_t pid) {
+  const Stat stat = stat_of(pid);
+  return stat.state == 'Z' || stat.state == 'X' ? 0 : stat.start_time;
+}
+
+char process_state(pid_t pid) { return stat_of(pid).state; }
+
+void kill_descendants(pid_t root) {
+  std::set<pid_t> told;
+  for (bool found = true; found;) {
+    found = false;
+    for (const pid_t pid : descendants(root)) {
+      if (!told.insert(pid).second) continue;
+      found = ::kill(pid, SIGKILL) == 0 || found;
+    }
+  }
+}
+
+Status start_process(const std::vector<std::string>& words, int output, pid_t* pid) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  std::fflush(nullptr);
+  *pid = ::fork();
+  if (*pid > 0) return {};
+  if (*pid < 0) return Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno));
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (output >= 0) ::dup2(output, 1), ::dup2(output, 2);
+  ::execv(arguments[0], arguments.data());
+  std::fprintf(stderr, "shadowib: cannot execute %s: %s\n", arguments[0], std::strerror(errno));
+  ::_exit(127);
+}
+
+std::string own_program() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error);
+}
+
+}  // namespace shadowib::cli

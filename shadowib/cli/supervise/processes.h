@@ -1,0 +1,29 @@
+// Processes of this host: the one that a supervisor has started, and all below it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shadowib/base/status.h"
+
+namespace shadowib::cli {
+
+// Fields of /proc/<pid>/stat; 0 if there is no such process.
+std::uint64_t process_start_time(pid_t pid);
+char process_state(pid_t pid);
+
+// Sends SIGKILL to each descendant of `root`, until none is left that can be ended: those that die in between hand
+// their children on. Commands of shadowib are spared: keepers and flushes outlive a job.
+void kill_descendants(pid_t root);
+
+// A command line as a child of this process. `output`: 1 and 2 of the child; -1: as here. Signals are as they were
+// before the caller blocked them. kIo.
+Status start_process(const std::vector<std::string>& words, int output, pid_t* pid);
+
+// The file of this command.
+std::string own_program();
+
+}  // namespace shadowib::cli

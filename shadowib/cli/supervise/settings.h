@@ -1,0 +1,32 @@
+// The options of `supervise`, as its strands use them.
+#pragma once
+
+#include <string>
+
+#include "shadowib/cli/common.h"
+#include "shadowib/cli/supervise/pace.h"
+
+namespace shadowib::cli {
+
+struct SuperviseSettings {
+  Common common;
+  std::string job;
+  Arguments command;
+  Pace pace;
+  unsigned keep = 2, most_restarts = 10;
+  bool roll_back = true;  // files, after a failure that nobody had announced
+  double timeout_s = 60;  // of a checkpoint
+  std::string metrics;
+};
+
+// Exit codes of `supervise` beyond those of other commands (shadowib-supervise(1)).
+inline constexpr int kSavedAndEnded = 75;
+inline constexpr int kGivenUp = 70;
+
+// "shadowib: supervise J: TEXT" on standard error.
+void tell(const SuperviseSettings& settings, const std::string& text);
+
+// A command of shadowib for the job, with its directory and exchange.
+std::vector<std::string> command_line_of(const SuperviseSettings& settings, std::vector<std::string> words);
+
+}  // namespace shadowib::cli

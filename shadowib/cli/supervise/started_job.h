@@ -1,0 +1,55 @@
+// Starting the job, from a set or from the beginning, and ending it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+#include "shadowib/cli/supervise/lives.h"
+#include "shadowib/cli/supervise/settings.h"
+
+namespace shadowib::cli {
+
+// The command that a supervisor has started: CMD, or `restart`. Or none, if the job was running already.
+class StartedJob {
+ public:
+  explicit StartedJob(const SuperviseSettings& settings) : settings_(settings) {}
+  StartedJob(const StartedJob&) = delete;
+  StartedJob& operator=(const StartedJob&) = delete;
+
+  Status start_command();
+  // `roll_back`: files are cut to their length at the checkpoint.
+  Status restart(std::uint32_t set, bool roll_back);
+  void adopt() { restarts_ = false; }
+
+  bool has_command() const { return command_ > 0; }
+  bool is_restart() const { return restarts_; }
+  // True once, with what waitpid(2) told, when the command has ended.
+  bool command_ended(int* wait_status);
+  void signal(int signal) const;
+  // Takes the ends of processes that CMD has left behind. `but`: another child of this process.
+  void reap_orphans(pid_t but) const;
+
+  // Ends all members and what is left of the command, at once, and waits until nobody holds a lock. Tells of a
+  // process that does not end. False if `give_up` has come true meanwhile.
+  template <typename GiveUp>
+  bool end_everyone(const std::string& why, GiveUp give_up) {
+    ask_to_end(why);
+    while (!all_ended())
+      if (give_up()) return false;
+    return true;
+  }
+
+ private:
+  void ask_to_end(const std::string& why);
+  bool all_ended();
+  void reap();
+
+  const SuperviseSettings& settings_;
+  pid_t command_ = -1;
+  bool restarts_ = false;
+  std::int64_t tell_ns_ = 0;  // of end_everyone()
+};
+
+}  // namespace shadowib::cli

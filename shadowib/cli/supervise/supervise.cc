@@ -1,0 +1,178 @@
+// shadowib supervise: keeps a job alive, from the first start to its result.
+#include <limits.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "hooks/job/protocol.h"
+#include "hooks/store/files.h"
+#include "shadowib/base/deadline.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/cli/container_init.h"
+#include "shadowib/cli/output.h"
+#include "shadowib/cli/supervise/processes.h"
+#include "shadowib/cli/supervise/settings.h"
+#include "shadowib/cli/supervise/supervisor.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr char kSuperviseExamples[] =
+    "Examples:\n"
+    "  shadowib supervise --job demo -- mpirun -np 4 ./app      first start and every restart\n"
+    "  shadowib supervise --job demo --interval 600 -- ./farm   a checkpoint every ten minutes\n\n"
+    "A signal that ends a process is a failure: the job restarts from its newest good set. An orderly exit is the\n"
+    "result: its code is the command's. 75: saved and ended on request, queue it again. 70: given up.\n";
+
+constexpr char kAutoInterval[] = "auto";
+constexpr std::int64_t kLostHostMs = 120'000;  // a lost host's locks on NFS stand for the server's lease
+
+struct Given {
+  SuperviseSettings settings;
+  std::string interval, files = "roll-back";
+};
+
+double variable_or(const char* name, double otherwise) {
+  const std::string value = environment(name);
+  return value.empty() ? otherwise : std::atof(value.c_str());
+}
+
+Status take_variables(Given* given) {
+  SuperviseSettings& settings = given->settings;
+  if (settings.job.empty()) settings.job = environment("JOB");
+  if (settings.job.empty())
+    return Status(Code::kUsage, 0, "supervise needs --job J: the name by which its sets are found again");
+  if (!valid_job_name(settings.job))
+    return Status::of(Code::kUsage, 0, "--job '%.100s': %s", settings.job.c_str(), kJobNameRule);
+  if (settings.command.empty())
+    return Status(Code::kUsage, 0, "no program to supervise; see shadowib supervise --help");
+  if (given->interval.empty()) given->interval = environment("INTERVAL");
+  if (given->interval != kAutoInterval) SHADOWIB_TRY(seconds_variable("INTERVAL"));
+  for (const char* name : {"MTBF", "TIMEOUT"}) SHADOWIB_TRY(seconds_variable(name));
+  if (!given->interval.empty() && given->interval != kAutoInterval)
+    settings.pace.interval_s = std::atof(given->interval.c_str());
+  if (settings.metrics.empty()) settings.metrics = environment("METRICS");
+  if (!settings.metrics.empty()) settings.metrics = fs::absolute(settings.metrics).lexically_normal();
+  settings.roll_back = given->files == "roll-back";
+  // The supervisor has them taken, also of a job that was restarted.
+  for (const char* name : {"SHADOWIB_INTERVAL", "SHADOWIB_MTBF", "SHADOWIB_KEEP", "SHADOWIB_METRICS"})
+    ::unsetenv(name);
+  return {};
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// One supervisor a job. A lock that a lost host seems to hold ends with the file server's lease.
+Status take_lock(const SuperviseSettings& settings, int* lock) {
+  const std::string path = job_paths(settings.common.directory, settings.job).supervisor;
+  const Deadline deadline = Deadline::in_ms(kLostHostMs);
+  for (bool told = false; (*lock = hold_alive_lock(path)) < 0; told = true) {
+    if (errno != EAGAIN && errno != EWOULDBLOCK) return file_error(errno, "lock", path);
+    std::string host, pid;
+    std::ifstream(path) >> host >> pid;
+    if (host == host_name() || host.empty() || deadline.has_passed())
+      return Status::of(Code::kBusy, 0, "job %.64s is supervised already (process %.20s on %.64s)",
+                        settings.job.c_str(), pid.c_str(), host.c_str());
+    if (!told) tell(settings, "waiting for the supervisor on " + host + ", or for the end of its lock");
+    ::usleep(200000);
+  }
+  const std::string who = host_name() + " " + std::to_string(::getpid()) + "\n";
+  if (::ftruncate(*lock, 0) != 0 || ::pwrite(*lock, who.data(), who.size(), 0) < 0)
+    return file_error(errno, "write", path);
+  return {};
+}
+
+int supervise(Given& given) {
+  SuperviseSettings& settings = given.settings;
+  if (Status s = resolve(&settings.common); !s.ok()) return fail(settings.common, s);
+  if (Status s = take_variables(&given); !s.ok()) return fail(settings.common, s);
+  if (!leave_init_behind())
+    return fail(settings.common, Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno)));
+  int lock = -1;
+  if (Status s = take_lock(settings, &lock); !s.ok()) return fail(settings.common, s);
+  const int code = Supervisor(settings).run();
+  if (settings.common.json) print_json({{"job", settings.job}, {"exit_code", code}});
+  close_owned_descriptor(lock);
+  return code;
+}
+
+}  // namespace
+
+void tell(const SuperviseSettings& settings, const std::string& text) {
+  std::fprintf(stderr, "shadowib: supervise %s: %s\n", settings.job.c_str(), text.c_str());
+}
+
+std::vector<std::string> command_line_of(const SuperviseSettings& settings, std::vector<std::string> words) {
+  words.insert(words.begin(), own_program());
+  words.insert(words.end(), {"--dir", settings.common.directory});
+  if (!settings.common.exchange.empty()) words.insert(words.end(), {"--exchange", settings.common.exchange});
+  return words;
+}
+
+void add_supervise(Command& program) {
+  auto given = std::make_shared<Given>();
+  SuperviseSettings& settings = given->settings;
+  settings.pace.mtbf_s = variable_or("MTBF", settings.pace.mtbf_s);
+  settings.timeout_s = variable_or("TIMEOUT", settings.timeout_s);
+  settings.keep = static_cast<unsigned>(variable_or("KEEP", settings.keep));
+  Command* command = program.add_subcommand("supervise", "Keep a job alive until it has a result");
+  command->add_option("--job", settings.job, "The job; default $SHADOWIB_JOB")
+      ->not_empty("a job")
+      ->type_name("J")
+      ->completed_by(kJobNames);
+  command
+      ->add_option("--interval", given->interval,
+                   "Take a checkpoint every S seconds, or auto: as often as loses\nthe least work, by failures and "
+                   "pauses so far; default\n$SHADOWIB_INTERVAL, else auto")
+      ->between_or(0.001, 1e8, "seconds", kAutoInterval)
+      ->type_name("S");
+  command
+      ->add_option("--mtbf", settings.pace.mtbf_s,
+                   "For auto: mean time between failures to begin with; default\n$SHADOWIB_MTBF, else 86400")
+      ->between(0.001, 1e9, "seconds")
+      ->type_name("S");
+  command
+      ->add_option("--overhead", settings.pace.overhead,
+                   "For auto: the part of the time that checkpoints may cost at\nmost; default 0.05")
+      ->between(0.0001, 1, "parts of the time")
+      ->type_name("PART");
+  command
+      ->add_option("--keep", settings.keep, "Keep the N newest good sets of the job; default $SHADOWIB_KEEP,\nelse 2")
+      ->between(1, 1000000, "sets")
+      ->type_name("N");
+  command
+      ->add_option("--restarts", settings.most_restarts,
+                   "Give up after N failures in a row without a newer set; 0:\nnever; default 10")
+      ->between(0, 1000000, "failures")
+      ->type_name("N");
+  command
+      ->add_option("--files", given->files,
+                   "After a failure cut off what files have grown by since the\nset: roll-back (default), or keep")
+      ->one_of({"keep", "roll-back"})
+      ->type_name("WAY");
+  command
+      ->add_option("--timeout", settings.timeout_s,
+                   "How long a checkpoint may take; default $SHADOWIB_TIMEOUT,\nelse 60")
+      ->between(0.001, 2000000, "seconds")
+      ->type_name("S");
+  command
+      ->add_option("--metrics", settings.metrics,
+                   "Write the job's figures to FILE in Prometheus' text format, as\nthey change; default "
+                   "$SHADOWIB_METRICS")
+      ->not_empty("a file")
+      ->type_name("FILE");
+  add_common(command, &settings.common);
+  command->footer(kSuperviseExamples);
+  command->take_rest(settings.command, " -- CMD [ARGUMENT...]");
+  command->callback([given] { return supervise(*given); });
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,270 @@
+#include "shadowib/cli/supervise/supervisor.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cinttypes>
+
+#include "hooks/job/members.h"
+#include "hooks/store/store.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/metrics.h"
+#include "shadowib/cli/sets.h"
+#include "shadowib/cli/supervise/processes.h"
+
+namespace shadowib::cli {
+namespace {
+
+constexpr int kLookMs = 100;
+constexpr int kBySignal = 128;
+
+std::vector<PastEvent> events_of(const SuperviseSettings& settings) {
+  std::vector<PastEvent> events;
+  unsigned torn = 0;
+  if (!read_history(settings.common.directory, settings.job, &events, &torn).ok()) events.clear();
+  return events;
+}
+
+// The last thing that is known is a set after which the job was ended on request.
+bool ended_as_planned(const std::vector<PastEvent>& events) {
+  bool planned = false;
+  for (const PastEvent& e : events) {
+    if (e.name == "checkpoint") planned = e.number("kill") != 0;
+    if (e.name == "started" || e.name == "restart" || e.name == "failure") planned = false;
+  }
+  return planned;
+}
+
+std::string seconds(std::int64_t ms) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f s", static_cast<double>(ms) / 1e3);
+  return text;
+}
+
+}  // namespace
+
+int Supervisor::run() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // what CMD leaves behind is to be found
+  const std::vector<PastEvent> events = events_of(settings_);
+  bounds_.remember(events);
+  unplanned_ = !ended_as_planned(events);
+  for (;;) {
+    if (!start()) return give_up(why_);
+    if (ending_signal_ != 0) return kBySignal + ending_signal_;
+    const End end = watch();
+    checkpoints_.stop();
+    keep_metrics(settings_.metrics, settings_.common.directory, settings_.job);
+    switch (end) {
+      case End::kResult:
+        if (!job_.is_restart())
+          note_event(settings_.common.directory, settings_.job, HistoryEvent("ended").add("exit_code", result_));
+        return result_;
+      case End::kSignal:
+        return result_;
+      case End::kSaved:
+        tell(settings_, "the job is saved and has ended; start this command again to go on");
+        return kSavedAndEnded;
+      case End::kFailure:
+      case End::kNotRestarted:
+        break;
+    }
+    if (ending_signal_ != 0) return kBySignal + ending_signal_;
+    if (bounds_.exhausted())
+      return give_up(std::to_string(bounds_.in_a_row()) + " failures without a newer set; the last: " + why_);
+    if (!pause(bounds_.pause_ms())) return kBySignal + ending_signal_;
+  }
+}
+
+std::vector<std::uint32_t> Supervisor::sets() const {
+  std::vector<StoredSet> stored;
+  std::vector<std::uint32_t> numbers;
+  if (!open_directory_store(settings_.common.directory)->list(&stored).ok()) return {};
+  for (const StoredSet& set : stored)
+    if (set.committed && set.job == settings_.job) numbers.push_back(set.number);
+  return numbers;
+}
+
+// Whoever lives is not started a second time. Waits for commands that are about to bring members back.
+bool Supervisor::adopt() {
+  for (bool told = false; ending_signal_ == 0;) {
+    Lives lives;
+    const Status status = look_who_lives(settings_.common.directory, settings_.job, &lives);
+    const bool starts = !started_here(settings_.common.directory, settings_.job).empty();
+    if (status.ok() && (lives.any_alive() || starts)) {
+      job_.adopt();
+      dead_before_.clear();
+      epoch_before_ = lives.epoch;
+      tell(settings_, "the job runs already; it is looked after from now on");
+      return true;
+    }
+    dead_before_ = lives.dead();
+    epoch_before_ = lives.epoch;
+    if (status.ok() && lives.other.empty()) return false;
+    if (!told) tell(settings_, status.ok() ? "waiting for the command that holds " + lives.other : status.text());
+    told = true;
+    take_signals();
+    signals_.wait(kLookMs);
+  }
+  return false;
+}
+
+// False: there is nothing to start from any more; why_ says so.
+bool Supervisor::start() {
+  adopted_ = adopt();
+  if (adopted_ || ending_signal_ != 0) return true;
+  const std::vector<std::uint32_t> order = bounds_.order(sets());
+  set_ = order.empty() ? kFromTheBeginning : order.front();
+  if (!order.empty() && bounds_.all_refused(order)) {
+    why_ = "none of the job's " + std::to_string(order.size()) + " sets can be restarted; the last reason: " + why_;
+    return false;
+  }
+  const bool again = std::exchange(started_once_, true);
+  if (set_ != kFromTheBeginning)
+    tell(settings_, "restarting " + set_name(settings_.job, set_) +
+                        (unplanned_ && settings_.roll_back ? ", files rolled back" : ""));
+  else if (again)
+    tell(settings_, "starting from the beginning: there is no set yet");
+  const Status status =
+      set_ != kFromTheBeginning ? job_.restart(set_, unplanned_ && settings_.roll_back) : job_.start_command();
+  if (!status.ok()) why_ = status.text();
+  return status.ok();
+}
+
+Supervisor::End Supervisor::watch() {
+  checkpoints_.begin();
+  for (int wait_status = 0;;) {
+    int status = 0;
+    if (job_.command_ended(&status)) wait_status = status;
+    End end;
+    if (judge(wait_status, &end)) return end;
+    const std::vector<std::uint32_t> all = sets();
+    if (checkpoints_.step(bounds_.to_keep(settings_.keep, all)))
+      for (const std::uint32_t number : sets()) bounds_.committed(number);
+    take_signals();
+    signals_.wait(kLookMs);
+    job_.reap_orphans(checkpoints_.command());
+  }
+}
+
+bool Supervisor::judge(int wait_status, End* end) {
+  Lives lives;
+  if (!look_who_lives(settings_.common.directory, settings_.job, &lives).ok()) return false;  // look again
+  const MemberLife* dead = lives.first_dead(dead_before_);
+  const bool begins = job_.is_restart() && job_.has_command() && lives.epoch == epoch_before_;
+  const bool over =
+      !job_.has_command() && !lives.any_alive() &&
+      !(adopted_ && (!lives.other.empty() || !started_here(settings_.common.directory, settings_.job).empty()));
+  if (begins) return false;
+  if (dead != nullptr && ending_signal_ == 0 && !was_saved()) {
+    *end = failed(describe_life(*dead) + " died", dead, wait_status);
+    return true;
+  }
+  return over && judge_end(lives, wait_status, end);
+}
+
+// Nobody lives any more.
+bool Supervisor::judge_end(const Lives& lives, int wait_status, End* end) {
+  const bool killed = WIFSIGNALED(wait_status);
+  const int code = killed ? kBySignal + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+  const bool members_failed = job_.is_restart() && code == kRestartedProcessFailed;
+  *end = End::kResult;
+  result_ = code;
+  if (ending_signal_ != 0) {
+    *end = End::kSignal;
+    if (members_failed || adopted_) result_ = kBySignal + ending_signal_;
+  } else if (was_saved()) {
+    *end = End::kSaved;
+  } else if (job_.is_restart() && lives.epoch == epoch_before_) {
+    *end = not_restarted(killed ? "the restart was killed" : "restart exited with " + std::to_string(code), code);
+  } else if (killed) {
+    *end = failed("the command was killed by signal " + std::to_string(WTERMSIG(wait_status)), nullptr, wait_status);
+  } else if (adopted_ || members_failed) {
+    result_ = lives.exit_status();
+    if (result_ < 0 || (members_failed && result_ == 0))
+      *end = failed("a process ended, and nobody knows how", nullptr, wait_status);
+  } else if (job_.is_restart() && code != 0) {
+    *end = failed("restart exited with " + std::to_string(code), nullptr, wait_status);
+  }
+  return true;
+}
+
+Supervisor::End Supervisor::not_restarted(const std::string& how, int code) {
+  constexpr int kOfTheSet[] = {static_cast<int>(Code::kNotFound), static_cast<int>(Code::kCorrupt),
+                               static_cast<int>(Code::kVersion)};
+  why_ = set_name(settings_.job, set_) + ": " + how;
+  tell(settings_, why_);
+  if (code == static_cast<int>(Code::kRefused)) {  // this place refuses it, for now at least
+    bounds_.failed(set_);
+    return End::kNotRestarted;
+  }
+  bounds_.not_restarted(set_, std::find(std::begin(kOfTheSet), std::end(kOfTheSet), code) != std::end(kOfTheSet));
+  return End::kNotRestarted;
+}
+
+Supervisor::End Supervisor::failed(const std::string& how, const MemberLife* who, int wait_status) {
+  why_ = how;
+  unplanned_ = true;
+  checkpoints_.stop();
+  const bool is_noted = job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&
+                        WEXITSTATUS(wait_status) == kRestartedProcessFailed;
+  if (!is_noted) note_failure(how, who);
+  for (const std::uint32_t number : sets()) bounds_.committed(number);
+  bounds_.failed(set_);
+  tell(settings_, how + "; the others are ended");
+  job_.end_everyone(how, [this] {
+    take_signals();
+    return ending_signal_ != 0;
+  });
+  return End::kFailure;
+}
+
+void Supervisor::note_failure(const std::string& how, const MemberLife* who) const {
+  HistoryEvent failure("failure");
+  if (who != nullptr) failure.add("member", who->index).add("process", who->record.pid);
+  failure.add("how", how);
+  if (const double age_s = age_of_newest_set(settings_.common.directory, settings_.job); age_s >= 0)
+    failure.add("lost_s", age_s);
+  note_event(settings_.common.directory, settings_.job, failure);
+}
+
+// An operator, a signal or a batch system has had it saved and ended.
+bool Supervisor::was_saved() const {
+  const std::string& directory = settings_.common.directory;
+  std::string uri = exchange_of(settings_.common, settings_.job);
+  if (settle_exchange(job_paths(directory, settings_.job).password, &uri).ok() &&
+      !saved_before_end(uri, present_epoch(directory, settings_.job)).empty())
+    return true;
+  return ended_as_planned(events_of(settings_));
+}
+
+void Supervisor::take_signals() {
+  bool by_terminal = false;
+  for (int signal; (signal = signals_.take(&by_terminal)) != 0;) {
+    if (HeldSignals::ends(signal)) ending_signal_ = signal;
+    if (!by_terminal) job_.signal(signal);
+    if (HeldSignals::ends(signal) && adopted_)
+      (void)job_.end_everyone("the supervisor was asked to end the job", [] { return false; });
+  }
+}
+
+bool Supervisor::pause(std::int64_t ms) {
+  if (ms > 0) tell(settings_, "next try in " + seconds(ms));
+  for (const std::int64_t until = monotonic_ns() + ms * 1'000'000; ending_signal_ == 0 && monotonic_ns() < until;) {
+    signals_.wait(static_cast<int>(std::min<std::int64_t>((until - monotonic_ns()) / 1'000'000 + 1, kLookMs)));
+    take_signals();
+    job_.reap_orphans(0);
+  }
+  return ending_signal_ == 0;
+}
+
+int Supervisor::give_up(const std::string& why) {
+  note_event(settings_.common.directory, settings_.job, HistoryEvent("gave_up").add("error", why));
+  keep_metrics(settings_.metrics, settings_.common.directory, settings_.job);
+  tell(settings_, "given up: " + why);
+  return kGivenUp;
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,56 @@
+// Keeps one job alive until it has a result.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "shadowib/cli/supervise/bounds.h"
+#include "shadowib/cli/supervise/checkpoints.h"
+#include "shadowib/cli/supervise/lives.h"
+#include "shadowib/cli/supervise/signals.h"
+#include "shadowib/cli/supervise/started_job.h"
+
+namespace shadowib::cli {
+
+class Supervisor {
+ public:
+  explicit Supervisor(const SuperviseSettings& settings)
+      : settings_(settings), bounds_(settings.most_restarts), job_(settings), checkpoints_(settings) {}
+
+  // To the job's end. Returns the exit code: CMD's, kSavedAndEnded, kGivenUp, 128 + N if signal N has ended it.
+  int run();
+
+ private:
+  enum class End { kResult, kFailure, kSaved, kNotRestarted, kSignal };
+
+  bool adopt();
+  bool start();
+  End watch();
+  // Looks at the locks and, once it has ended, at the command. False: the job goes on.
+  bool judge(int wait_status, End* end);
+  bool judge_end(const Lives& lives, int wait_status, End* end);
+  End not_restarted(const std::string& how, int code);
+  End failed(const std::string& how, const MemberLife* who, int wait_status);
+  bool was_saved() const;
+  void note_failure(const std::string& how, const MemberLife* who) const;
+  void take_signals();
+  bool pause(std::int64_t ms);
+  int give_up(const std::string& why);
+  std::vector<std::uint32_t> sets() const;
+
+  const SuperviseSettings& settings_;
+  Bounds bounds_;
+  StartedJob job_;
+  Checkpoints checkpoints_;
+  HeldSignals signals_;
+  std::set<std::string> dead_before_;  // members that died before the present start
+  std::string epoch_before_;           // of that moment
+  std::uint32_t set_ = kFromTheBeginning;
+  bool adopted_ = false, unplanned_ = false, started_once_ = false;
+  int ending_signal_ = 0, result_ = 0;
+  std::string why_;  // the last failure
+};
+
+}  // namespace shadowib::cli

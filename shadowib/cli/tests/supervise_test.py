@@ -1,0 +1,214 @@
+"""Jobs that `shadowib supervise` keeps alive: members are killed, supervisors are killed, sets are damaged, the exchange is lost.
+
+supervise_test.py BUILD_DIR [unittest options]: two of rdma-core's ibv_rc_pingpong are the job.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = pathlib.Path(sys.argv[1]).resolve()
+SHADOWIB = BUILD / "bin" / "shadowib"
+TIMEOUT_S = 120
+GIVEN_UP, SAVED = 70, 75
+BUSY = 11
+
+# Both ends; the code is the client's. With HIDE=1 it is 0, whatever becomes of them.
+PAIR = r"""
+ibv_rc_pingpong -p $1 -n $2 & server=$!
+until grep -q ":$(printf %04X $1) .* 0A " /proc/net/tcp /proc/net/tcp6; do sleep 0.05; kill -0 $server || exit 9; done
+ibv_rc_pingpong -p $1 -n $2 localhost
+code=$?
+wait
+[ -z "$HIDE" ] || exit 0
+exit $code
+"""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("", 0))
+        return s.getsockname()[1]
+
+
+class Supervise(unittest.TestCase):
+    def setUp(self):
+        self.top = pathlib.Path(tempfile.mkdtemp(prefix="shadowib-supervise-"))
+        self.dir = self.top / "ckpt"
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("SHADOWIB_")}
+        self.env["SHADOWIB_BACKEND"] = "ib2tcp"
+        (self.top / "pair").write_text(PAIR)
+        self.processes = []
+
+    def tearDown(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        for pid in self.running():
+            os.kill(pid, signal.SIGKILL)
+        while self.running():
+            time.sleep(0.02)
+        shutil.rmtree(self.top, ignore_errors=True)
+
+    def running(self):
+        """All processes of this test: they have its directory as theirs."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                if os.readlink(f"/proc/{pid}/cwd") == str(self.top) and not os.path.samefile(f"/proc/{pid}", "/proc/self"):
+                    found.append(int(pid))
+            except OSError:
+                pass  # it has ended
+        return found
+
+    def command(self, *words, code=0):
+        done = subprocess.run([SHADOWIB, *map(str, words), "--dir", self.dir], env=self.env, cwd=self.top, text=True,
+                              capture_output=True, timeout=TIMEOUT_S)
+        self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
+        return done
+
+    def supervise(self, *options, command, **variables):
+        log = self.top / f"supervise{len(self.processes)}"
+        with open(log, "w") as out:
+            process = subprocess.Popen([SHADOWIB, "supervise", "--job", "demo", "--dir", self.dir, *options, "--", *map(str, command)],
+                                       env={**self.env, **variables}, cwd=self.top, stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=subprocess.STDOUT)
+        process.log = log
+        self.processes.append(process)
+        return process
+
+    def supervise_pair(self, *options, messages=500_000_000, **variables):
+        return self.supervise(*options, command=("sh", "pair", free_port(), messages), **variables)
+
+    def wait_for(self, what, condition, process=None):
+        end = time.monotonic() + TIMEOUT_S
+        while not (value := condition()):
+            if process is not None:
+                self.assertIsNone(process.poll(), process.log.read_text())
+            self.assertLess(time.monotonic(), end, f"waited for {what}\n" + "".join(p.log.read_text() for p in self.processes))
+            time.sleep(0.05)
+        return value
+
+    def members(self):
+        done = subprocess.run([SHADOWIB, "status", "demo", "--json", "--dir", self.dir], env=self.env, text=True, capture_output=True,
+                              timeout=TIMEOUT_S)
+        return json.loads(done.stdout)["members"] if done.returncode == 0 else []
+
+    def await_pair(self, process):
+        def connected():
+            alive = [m for m in self.members() if m["alive"] and m["state"]]
+            pairs = [qp for m in alive for qp in m["state"]["objects"]["queue_pairs"]]
+            return alive if len(pairs) == 2 and all(qp["state"] == "RTS" and qp["sends_posted"] > 0 for qp in pairs) else None
+        return self.wait_for("both ends to be connected", connected, process)
+
+    def pingpongs(self):
+        return [pid for pid in self.running() if "pingpong" in pathlib.Path(f"/proc/{pid}/comm").read_text()]
+
+    def await_set(self, number, process):
+        self.wait_for(f"set {number}", lambda: (self.dir / "sets" / f"demo.{number:04d}" / "manifest.json").exists(), process)
+
+    def events(self):
+        return json.loads(self.command("history", "demo", "--json").stdout)["events"]
+
+    def end(self, process, code):
+        self.assertEqual(process.wait(TIMEOUT_S), code, process.log.read_text())
+        return process.log.read_text()
+
+    def test_the_result_is_the_command_s(self):
+        self.end(self.supervise_pair(messages=1000), 0)
+        self.end(self.supervise(command=("sh", "-c", "exit 3")), 3)
+        self.assertEqual([e["event"] for e in self.events()].count("ended"), 2)
+
+    def test_a_killed_member_is_no_result(self):
+        """Before the first set the job begins anew; then it restarts. The command hides all that."""
+        process = self.supervise_pair("--interval", "1000", HIDE="1")
+        self.await_pair(process)
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.wait_for("a second start", lambda: "starting from the beginning" in process.log.read_text(), process)
+        self.await_pair(process)
+        self.command("checkpoint", "demo")
+        os.kill(self.pingpongs()[1], signal.SIGKILL)
+        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
+        self.await_pair(process)
+        self.assertEqual(len(self.pingpongs()), 2, "survivors of earlier lives")
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        self.assertEqual([e["event"] for e in self.events() if e["event"] != "ended"],
+                         ["started", "failure", "started", "checkpoint", "failure", "restart", "checkpoint"])
+        # What was ended on request goes on where it was, and is taken over from a supervisor that dies.
+        process = self.supervise_pair("--interval", "1000")
+        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
+        self.assertNotIn("rolled back", process.log.read_text())
+        second = self.supervise_pair()
+        self.assertIn("is supervised already", self.end(second, BUSY))
+        self.await_pair(process)
+        process.kill()
+        process.wait()
+        heir = self.supervise_pair("--interval", "1000")
+        self.wait_for("the heir", lambda: "the job runs already" in heir.log.read_text(), heir)
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.wait_for("a restart", lambda: "restored 2 processes" in heir.log.read_text(), heir)
+        self.await_pair(heir)
+        self.assertEqual(len(self.pingpongs()), 2, "survivors of earlier lives")
+        heir.terminate()
+        self.end(heir, 128 + signal.SIGTERM)
+        self.wait_for("the end of all", lambda: not self.running())
+
+    def test_the_exchange_is_gone_and_a_member_too(self):
+        """And the command says that all is well."""
+        process = self.supervise_pair("--interval", "1000", "--restarts", "1", HIDE="1")
+        self.await_pair(process)
+        place = self.dir / "jobs" / "demo" / "x"
+        place.rename(self.top / "lost")
+        place.touch()  # no directory that could be made again
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        said = self.end(process, GIVEN_UP)
+        self.assertIn("died", said)
+        self.wait_for("the end of all", lambda: not self.running())
+
+    def test_checkpoints_are_taken_and_old_sets_go(self):
+        process = self.supervise_pair("--interval", "0.3", "--keep", "1", "--metrics", "figures")
+        self.await_set(3, process)
+        self.wait_for("old sets to go", lambda: len(list((self.dir / "sets").glob("demo.*"))) == 1, process)
+        self.wait_for("figures", lambda: (self.top / "figures").exists(), process)
+        self.assertIn("shadowib_checkpoints_total", (self.top / "figures").read_text())
+
+    def test_a_damaged_set_is_passed_over(self):
+        process = self.supervise_pair("--interval", "1000")
+        self.await_pair(process)
+        for _ in range(2):
+            self.command("checkpoint", "demo")
+        image = next((self.dir / "sets/demo.0002").glob("*.img"))
+        with open(image, "r+b") as file:
+            file.truncate(image.stat().st_size // 2)
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.wait_for("the set before", lambda: "restarting demo.0001" in process.log.read_text(), process)
+        self.await_pair(process)
+        self.assertIn("demo.0002: restart exited with 5", process.log.read_text())
+        # If none is left, nothing is begun anew in silence.
+        image = next((self.dir / "sets/demo.0001").glob("*.img"))
+        with open(image, "r+b") as file:
+            file.truncate(image.stat().st_size // 2)
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.assertIn("none of the job's 2 sets can be restarted", self.end(process, GIVEN_UP))
+
+    def test_a_lock_of_a_stranger_is_no_death(self):
+        process = self.supervise_pair("--interval", "1000", messages=20_000)
+        self.await_pair(process)
+        epoch = (self.dir / "jobs/demo/epoch").read_text().strip()
+        for name in (f"{epoch}.7", f"{epoch}.seven", "notes"):
+            (self.dir / "jobs/demo/alive" / name).touch()
+        said = self.end(process, 0)
+        self.assertNotIn("died", said)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
