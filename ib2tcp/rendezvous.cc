@@ -267,9 +267,11 @@ int Rendezvous::describe(char* buffer, std::size_t capacity) const {
 }
 
 int Rendezvous::claim_lid(std::uint16_t* lid) {
-  std::uint32_t start = random_value<std::uint32_t>() % kLastLid;
-  for (std::uint32_t i = 0; i < kLastLid; ++i) {
-    auto candidate = static_cast<std::uint16_t>(1 + (start + i) % kLastLid);
+  const bool guest = g_host->config("SHADOWIB_GUEST") != nullptr;
+  const std::uint32_t first = guest ? kFirstGuestLid : 1, last = guest ? kLastLid : kFirstGuestLid - 1u;
+  const std::uint32_t count = last - first + 1, start = random_value<std::uint32_t>() % count;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    auto candidate = static_cast<std::uint16_t>(first + (start + i) % count);
     char key[32];
     std::snprintf(key, sizeof(key), "ib2tcp/lid/%u", candidate);
     int rc = exchange_claim(key);
@@ -281,7 +283,7 @@ int Rendezvous::claim_lid(std::uint16_t* lid) {
     log_message(LogLevel::kError, "the job's exchange refused to claim %s (errno %d)", key, rc);
     return rc;
   }
-  log_message(LogLevel::kError, "all %u LIDs of the job are taken", kLastLid);
+  log_message(LogLevel::kError, "all %u LIDs of the job's %s are taken", count, guest ? "guests" : "members");
   return EADDRNOTAVAIL;
 }
 

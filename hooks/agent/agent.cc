@@ -15,6 +15,7 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
+#include "hooks/agent/guest.h"
 #include "hooks/agent/hook_registry.h"
 #include "hooks/agent/join.h"
 #include "hooks/agent/leaving.h"
@@ -157,7 +158,9 @@ void agent_in_child() {
   forget_owned_mappings(false);
   arena_forget_secrets();
   log_restart(nullptr);
+  g_job.inherited = g_job.inherited || g_job.member_pid != 0 || g_job.guest_pid != 0;
   g_job.member_pid = 0;
+  g_job.guest_pid = 0;
   g_job.exchange = nullptr;
   g_agent.alive_lock = -1;
   g_agent.cancel = -1;
@@ -182,14 +185,16 @@ Status read_processor_choice() {
   return {};
 }
 
-Status join_locked() {
+void watch_forks() {
   static bool handler_registered = false;
-  if (!handler_registered) {
-    log_init_from_environment();
-    ::pthread_atfork(nullptr, nullptr, agent_in_child);
-    ::on_exit(note_exit_status, nullptr);
-    handler_registered = true;
-  }
+  if (handler_registered) return;
+  log_init_from_environment();
+  ::pthread_atfork(nullptr, nullptr, agent_in_child);
+  ::on_exit(note_exit_status, nullptr);
+  handler_registered = true;
+}
+
+Status join_locked() {
   SHADOWIB_TRY(fill_job_info(&g_job.info));
   SHADOWIB_TRY(stop_install());
   SHADOWIB_TRY(choose_request_signals());
@@ -274,14 +279,15 @@ void set_participant(Participant* participant) { g_agent.participant = participa
 
 namespace {
 
-Status join_as_member() {
+Status join(bool as_guest) {
   Inside inside;
   SpinGuard guard(g_join_lock);
-  if (is_member()) return {};
-  return join_locked();
+  if (is_in_job()) return {};
+  watch_forks();
+  return as_guest ? become_guest() : join_locked();
 }
 
-__attribute__((constructor)) void offer_to_join() { g_job.join = join_as_member; }
+__attribute__((constructor)) void offer_to_join() { g_job.join = join; }
 
 }  // namespace
 

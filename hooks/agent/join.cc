@@ -133,14 +133,13 @@ Status choose_epoch(JobInfo* info, Exchange* exchange, bool* waits) {
   const JobPaths paths = job_paths(info->directory, info->job);
   const std::string& path = paths.epoch;
   std::string epoch;
-  Status status = read_small(path, &epoch);
+  Status status = read_epoch(*info, &epoch);
   if (status.code() == Code::kNotFound) {
     status = place_small(path, new_epoch(0), false);
     if (!status.ok() && status.code() != Code::kBusy) return status;
-    status = read_small(path, &epoch);
+    status = read_epoch(*info, &epoch);
   }
   SHADOWIB_TRY(status);
-  while (!epoch.empty() && epoch.back() == '\n') epoch.pop_back();
   std::vector<std::string> members;
   SHADOWIB_TRY(exchange->list(epoch + "/member", &members));
   bool alive = false;
@@ -157,16 +156,26 @@ Status choose_epoch(JobInfo* info, Exchange* exchange, bool* waits) {
       return being_restarted(*info);
     }
   }
-  // A job that was restarted is of that generation for those who join it later, too: its ids are translated.
-  if (epoch[0] != 'g')
-    return Status::of(Code::kCorrupt, 0,
-                      "%.200s holds '%.60s', which is no epoch; remove it while the job is not running", path.c_str(),
-                      epoch.c_str());
-  info->generation = static_cast<std::uint32_t>(std::strtoul(epoch.c_str() + 1, nullptr, 10));
-  return copy(info->epoch, epoch, "the job's epoch");
+  return take_epoch(epoch, info);
 }
 
 }  // namespace
+
+Status read_epoch(const JobInfo& info, std::string* epoch) {
+  SHADOWIB_TRY(read_small(job_paths(info.directory, info.job).epoch, epoch));
+  while (!epoch->empty() && epoch->back() == '\n') epoch->pop_back();
+  return {};
+}
+
+// A job that was restarted is of that generation for those who join it later, too: its ids are translated.
+Status take_epoch(const std::string& epoch, JobInfo* info) {
+  if (epoch[0] != 'g')
+    return Status::of(Code::kCorrupt, 0,
+                      "%.200s holds '%.60s', which is no epoch; remove it while the job is not running",
+                      job_paths(info->directory, info->job).epoch.c_str(), epoch.c_str());
+  info->generation = static_cast<std::uint32_t>(std::strtoul(epoch.c_str() + 1, nullptr, 10));
+  return copy(info->epoch, epoch, "the job's epoch");
+}
 
 Status fill_job_info(JobInfo* info) {
   *info = {};

@@ -13,6 +13,10 @@ namespace shadowib {
 
 // Where the job is, from the environment.
 Status fill_job_info(JobInfo* info);
+// The job's present epoch. kNotFound: it has none yet.
+Status read_epoch(const JobInfo& info, std::string* epoch);
+// Takes an epoch over, with its generation. kCorrupt names the file.
+Status take_epoch(const std::string& epoch, JobInfo* info);
 // Makes the job's directories, finds or starts its epoch and takes an index: claims the member key and holds the lock
 // (*alive_lock). *last_request, *last_status: the latest requests made before this member could be meant.
 Status enter_job(JobInfo* info, Exchange** exchange, int* alive_lock, std::uint64_t* last_request,

@@ -521,6 +521,8 @@ Status Drive::run(CheckpointReport* report) {
   }
   SHADOWIB_TRY(fault_point(Phase::kCommitted));
   if (options_.kill && options_.before_kill) options_.before_kill(*report);
+  if (options_.kill)  // guests hear of it so; they would end by themselves, but later
+    (void)view_.exchange->publish(end_key(view_.epoch), encode_fields({{"why", "its job was saved and ended"}})).ok();
   tell_outcome({{"committed", report->set_path}, {"kill", options_.kill ? "1" : "0"}}, options_.kill);
   forget_earlier();
   return {};

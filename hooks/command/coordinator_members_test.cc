@@ -60,7 +60,7 @@ class MembersOfACommand : public testing::Test {
 };
 
 TEST_F(MembersOfACommand, ThoseThatMeetInDifferentWaysAreRefusedBeforeAnythingIsAsked) {
-  join(0, {{"version", "1.0"}, {"meets", "3"}});
+  join(0, {{"version", "1.0"}, {"meets", std::to_string(kMeetingVersion)}});
   join(1, {{"version", "0.9"}});
   const Status status = checkpoint(10000);
   EXPECT_EQ(status.code(), Code::kVersion) << status.text();
@@ -72,7 +72,8 @@ TEST_F(MembersOfACommand, ThoseThatMeetInDifferentWaysAreRefusedBeforeAnythingIs
 }
 
 TEST_F(MembersOfACommand, TheSlowOneIsNamedWithItsPhase) {
-  for (const std::uint32_t index : {0, 1}) join(index, {{"version", "1.0"}, {"meets", "3"}});
+  for (const std::uint32_t index : {0, 1})
+    join(index, {{"version", "1.0"}, {"meets", std::to_string(kMeetingVersion)}});
   const std::string round = std::string(kEpoch) + "/ckpt/1/";
   for (const char* index : {"0", "1"}) ASSERT_TRUE(exchange_->publish(round + "phase/" + index, "protocol=1\n").ok());
   (void)exchange_->barrier(round + "b/10", "0", 2, 0, "").ok();
@@ -85,7 +86,7 @@ TEST_F(MembersOfACommand, TheSlowOneIsNamedWithItsPhase) {
 }
 
 TEST_F(MembersOfACommand, OneLockOfACommandStays) {
-  join(0, {{"version", "1.0"}, {"meets", "3"}});
+  join(0, {{"version", "1.0"}, {"meets", std::to_string(kMeetingVersion)}});
   for (int n = 1; n <= 3; ++n) {
     EXPECT_EQ(checkpoint(50).code(), Code::kTimeout);
     EXPECT_TRUE(fs::exists(lock_of("ckpt" + std::to_string(n))));

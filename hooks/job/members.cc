@@ -58,6 +58,20 @@ Status anybody_coming_back(const JobView& view, bool* coming) {
   return {};
 }
 
+// What a process says of itself when it joins.
+MemberStatus as_described(std::uint32_t index, const Fields& fields) {
+  MemberStatus member;
+  member.index = index;
+  member.pid = static_cast<int>(field_number(fields, "pid"));
+  member.start_time = field_number(fields, "starttime");
+  member.host = field_text(fields, "host");
+  member.comm = field_text(fields, "comm");
+  member.exe = field_text(fields, "exe");
+  member.version = field_text(fields, "version");
+  if (fields.contains("meets")) member.meets = field_number(fields, "meets");
+  return member;
+}
+
 std::uint64_t latest_status_number(const JobView& view) {
   Fields fields;
   bool found = false;
@@ -121,20 +135,35 @@ Status list_members(const JobView& view, std::vector<MemberStatus>* members) {
     Fields fields;
     if (!found[i]) continue;
     SHADOWIB_TRY(view.decode("member/" + name, values[i], &fields));
-    MemberStatus member;
-    member.index = index_of(name);
-    member.pid = static_cast<int>(field_number(fields, "pid"));
-    member.start_time = field_number(fields, "starttime");
-    member.host = field_text(fields, "host");
-    member.comm = field_text(fields, "comm");
-    member.exe = field_text(fields, "exe");
-    member.version = field_text(fields, "version");
-    if (fields.contains("meets")) member.meets = field_number(fields, "meets");
+    MemberStatus member = as_described(index_of(name), fields);
     member.alive = is_alive(view.alive(name));
     member.gone = found[names.size() + i];
     members->push_back(member);
   }
   std::sort(members->begin(), members->end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+  return {};
+}
+
+Status list_guests(const JobView& view, std::vector<MemberStatus>* guests, std::size_t* ended) {
+  std::vector<std::string> names, keys, values;
+  std::vector<bool> found;
+  SHADOWIB_TRY(view.exchange->list(view.key("guest"), &names));
+  guests->clear();
+  for (const std::string& name : names)
+    if (const std::uint32_t number = index_of(name); is_alive(view.alive(lock_name(kFirstGuest + number))))
+      keys.push_back(guest_key(view.epoch, number));
+  *ended = names.size() - keys.size();
+  if (keys.empty()) return {};
+  SHADOWIB_TRY(view.exchange->lookup(keys, &values, &found));
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const std::string name = keys[i].substr(view.epoch.size() + 1);
+    Fields fields;
+    if (!found[i]) continue;
+    SHADOWIB_TRY(view.decode(name, values[i], &fields));
+    guests->push_back(as_described(kFirstGuest + index_of(name.substr(name.find('/') + 1)), fields));
+    guests->back().alive = true;
+  }
+  std::sort(guests->begin(), guests->end(), [](const auto& a, const auto& b) { return a.index < b.index; });
   return {};
 }
 

@@ -41,6 +41,9 @@ Status open_job(const std::string& directory, const std::string& job, const std:
 // All members of the epoch, dead ones included, by index.
 Status list_members(const JobView& view, std::vector<MemberStatus>* members);
 
+// Guests of the epoch that live, by index. *ended: how many no longer do.
+Status list_guests(const JobView& view, std::vector<MemberStatus>* guests, std::size_t* ended);
+
 // Waits until nobody is joining and a restart has brought all its members back; kBusy after timeout_ms.
 Status wait_for_joining(const JobView& view, int timeout_ms);
 

@@ -61,6 +61,22 @@ std::string member_key(std::string_view epoch, std::uint32_t index) {
   return std::string(epoch) + "/member/" + std::to_string(index);
 }
 
+std::string lock_name(std::uint32_t index) {
+  return is_guest_index(index) ? "g" + std::to_string(index - kFirstGuest) : std::to_string(index);
+}
+
+bool is_guest_lock(std::string_view file) {
+  const std::size_t dot = file.find('.');
+  return dot != std::string_view::npos && file.size() > dot + 2 && file[dot + 1] == 'g' &&
+         file.find_first_not_of("0123456789", dot + 2) == std::string_view::npos;
+}
+
+std::string guest_key(std::string_view epoch, std::uint32_t number) {
+  return std::string(epoch) + "/guest/" + std::to_string(number);
+}
+
+std::string end_key(std::string_view epoch) { return std::string(epoch) + "/control/end"; }
+
 std::string death_key(std::string_view epoch) { return std::string(epoch) + "/control/died"; }
 
 std::string reserved_members_key(std::string_view epoch) { return std::string(epoch) + "/restart/members"; }

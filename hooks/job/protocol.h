@@ -4,8 +4,11 @@
 // The job and its members:
 //
 // `<epoch>/member/<index>`     Claimed on joining. Fields: protocol pid starttime host comm exe version meets.
-//                              `meets=3`: comes to the barriers and keys below. Another number is another way.
+//                              `meets=4`: comes to the barriers and keys below. Another number is another way.
 // `<epoch>/gone/<index>`       Published on a member's orderly exit.
+// `<epoch>/guest/<number>`     Claimed by a guest (agent/guest.h). Fields as of a member.
+// `<epoch>/guests`             Exists once the epoch has had a guest.
+// `<epoch>/control/end`        `why=TEXT`: the job is over, guests end.
 // `<epoch>/value/<name>`       A value of the program's (agent/values.h).
 // `<epoch>/control/checkpoint` The latest request: `n= members=0,1,2 staging=PATH set=<32 hex> timeout_ms= kill=0|1`.
 //                              `last=0|1 keepers=0|1 save=forked|stopped`. `near=PLACE` if images stay near.
@@ -56,9 +59,9 @@
 // `fail/<index>`               `code= errno= text=`. The member's restart has failed, and it exits.
 //
 // Liveness is on the file system, not in the exchange. Each member holds an exclusive lock of its open file
-// `<directory>/jobs/<job>/alive/<epoch>.<index>`. The command holds one on `<epoch>.ckpt<n>` beside it. So a death is
-// seen at once, across pid namespaces. A free lock means dead. The file says whether the member had left
-// (member_record.h).
+// `<directory>/jobs/<job>/alive/<epoch>.<index>`, a guest of `<epoch>.g<number>`. The command holds one on
+// `<epoch>.ckpt<n>` beside it. So a death is seen at once, across pid namespaces. A free lock means dead. The file says
+// whether the member had left (member_record.h).
 #pragma once
 
 #include <cstdint>
@@ -74,12 +77,22 @@ namespace shadowib {
 
 inline constexpr int kProtocolVersion = 1;
 // How members meet each other. Commands speak with members of any; members of one checkpoint have the same.
-inline constexpr int kMeetingVersion = 3;
+inline constexpr int kMeetingVersion = 4;
 
 using Fields = std::map<std::string, std::string>;
 std::string encode_fields(const Fields& fields);            // protocol=1 first; newlines in values become spaces
 bool decode_fields(std::string_view text, Fields* fields);  // false: no or another protocol
 
+// Guests share a job's network and are in none of its checkpoints. Guest n of an epoch has this index plus n.
+inline constexpr std::uint32_t kFirstGuest = 1u << 20;
+constexpr bool is_guest_index(std::uint32_t index) { return index >= kFirstGuest; }
+// The name of a process's lock behind "<epoch>.": "3" of member 3, "g3" of guest 3.
+std::string lock_name(std::uint32_t index);
+// True if a file below alive/ is a guest's.
+bool is_guest_lock(std::string_view file);
+
+std::string guest_key(std::string_view epoch, std::uint32_t number);
+std::string end_key(std::string_view epoch);
 std::string member_key(std::string_view epoch, std::uint32_t index);
 std::string death_key(std::string_view epoch);
 std::string reserved_members_key(std::string_view epoch);

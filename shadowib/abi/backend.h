@@ -25,6 +25,10 @@ namespace shadowib {
 
 inline constexpr uint32_t kBackendAbiVersion = 10;
 
+// LIDs that ib2tcp gives to guests of a job begin here, so that a member knows one by its address. A process is a
+// guest if HostServices::config has SHADOWIB_GUEST.
+inline constexpr uint16_t kFirstGuestLid = 0x8000;
+
 // The services that the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
   uint32_t abi_version;

@@ -25,7 +25,8 @@ TEST(Exports, AreTheCensusAndTheApi) {
   std::set<std::string> expected = census_symbols();
   for (const char* name : {"version", "is_member", "join", "checkpoint", "add_hook", "remove_hook", "last_error"})
     expected.insert(std::string("shadowib_") + name + "@@SHADOWIB_1");
-  for (const char* name : {"publish", "lookup"}) expected.insert(std::string("shadowib_") + name + "@@SHADOWIB_2");
+  for (const char* name : {"join_as", "publish", "lookup"})
+    expected.insert(std::string("shadowib_") + name + "@@SHADOWIB_2");
   std::set<std::string> found = exported_names(SHADOWIB_LIBRARY, true);
   for (const std::string& name : expected) EXPECT_TRUE(found.count(name)) << name << " is not exported";
   for (const std::string& name : found)

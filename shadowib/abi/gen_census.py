@@ -23,7 +23,7 @@ HANDLINGS = ("shadow", "forward", "refuse", "noop", "data")
 CONVENTIONS = ("int", "ptr", "minus1", "zero", "void", "rereg", "post", "-")
 API = ["shadowib_version", "shadowib_is_member", "shadowib_join", "shadowib_checkpoint", "shadowib_add_hook",
        "shadowib_remove_hook", "shadowib_last_error"]
-API_2 = ["shadowib_publish", "shadowib_lookup"]
+API_2 = ["shadowib_join_as", "shadowib_publish", "shadowib_lookup"]
 
 
 def fail(message):

@@ -14,6 +14,7 @@ struct FarOptions {
   std::string far, flush;  // as given; "": not
   double rate = 0;         // bytes a second; 0: not given
   double timeout_s = 0;    // 0: not given
+  bool given() const { return !far.empty() || !flush.empty() || rate > 0 || timeout_s > 0; }
 };
 
 // `automatic`: the command's checkpoints are flushed by themselves, so that --flush means something.

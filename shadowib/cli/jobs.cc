@@ -224,7 +224,7 @@ bool lock_held(const std::string& directory, const std::string& job, Except exce
   std::vector<std::string> names;
   (void)system_files().list(alive, &names);
   for (const std::string& name : names) {
-    if (except(name) || !is_alive(alive + "/" + name)) continue;
+    if (is_guest_lock(name) || except(name) || !is_alive(alive + "/" + name)) continue;
     *who = "member or command " + name;
     return true;
   }

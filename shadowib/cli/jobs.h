@@ -25,7 +25,7 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
 Status renew_job(const std::string& directory, const std::string& job, const std::string& exchange,
                  const std::set<std::uint32_t>& members, const std::string& epoch);
 
-// True if a member, a checkpoint or a restart of the job holds its lock; *who says which.
+// True if a member, a checkpoint or a restart of the job holds its lock; *who says which. Guests do not count.
 bool job_alive(const std::string& directory, const std::string& job, std::string* who);
 
 // Likewise for a restart that holds its own locks: members and checkpoints only, once all processes that were joining

@@ -8,6 +8,7 @@
 #include "hooks/imager/processor.h"
 #include "hooks/store/near_place.h"
 #include "hooks/threads/request_signals.h"
+#include "shadowib/base/deadline.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/container_init.h"
 #include "shadowib/cli/exchange_place.h"
@@ -38,7 +39,7 @@ struct RunOptions {
   FarOptions far_options;
   FarSettings far;
   ChosenStore store;
-  bool close_inherited = false, join_children = false, incremental = false;
+  bool close_inherited = false, join_children = false, incremental = false, guest = false;
   Arguments command;
 };
 
@@ -48,6 +49,8 @@ constexpr char kRunExamples[] =
     "  shadowib run --job demo -- ibv_rc_pingpong &       two processes that are checkpointed together\n"
     "  shadowib run --job demo -- ibv_rc_pingpong localhost\n"
     "  mpirun -np 4 shadowib run --job j -- ./app         or: shadowib run --job j -- mpirun -np 4 ./app\n"
+    "  shadowib run --job demo --guest -- ./client        shares demo's network, is in no checkpoint, ends with "
+    "demo\n"
     "  shadowib run --interval 600 --keep 3 --kill-on USR1 -- ./app\n\n"
     "CMD keeps the pid, gets the signals, and its exit code is the command's. 125: shadowib failed before CMD was\n"
     "started; 126: CMD cannot be run under shadowib (static, setuid, another architecture) or at all; 127: no CMD.\n";
@@ -125,6 +128,7 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   // Of UCX, which counts the time between a kill and a restart: after it what had not been acknowledged would be
   // given up.
   if (variable("UCX_UD_TIMEOUT").empty()) export_variable("UCX_UD_TIMEOUT", "6000000s");
+  if (options.guest) export_variable("SHADOWIB_GUEST", "1");
   export_variable("SHADOWIB_COMMAND", fs::read_symlink("/proc/self/exe", error));
   export_variable("LD_PRELOAD", preload_list(libraries, options.join_children, variable("LD_PRELOAD")));
   if (std::string path = library_path(libraries, variable("LD_LIBRARY_PATH")); !path.empty())
@@ -224,9 +228,73 @@ void treat_inherited(bool close) {
     export_variable("SHADOWIB_INHERITED", list);
 }
 
+// What is of checkpoints means nothing to a guest.
+Status check_guest(const RunOptions& options) {
+  const bool of_checkpoints = !options.interval.empty() || options.mtbf_s > 0 || options.keep > 0 ||
+                              options.timeout_s > 0 || !options.checkpoint_on.empty() || !options.kill_on.empty() ||
+                              !options.save.empty() || !options.metrics.empty() || options.join_children ||
+                              options.store_options.given() || options.far_options.given();
+  if (of_checkpoints)
+    return Status(Code::kUsage, EINVAL,
+                  "--guest: a guest is in no checkpoint; leave out the options of checkpoints, stores and "
+                  "--join-children");
+  return options.job.empty() ? Status(Code::kUsage, EINVAL, "--guest needs --job J, the job whose guest CMD becomes")
+                             : Status();
+}
+
+// The job is one that members have founded, or are founding right now.
+Status find_job_of_guest(const Common& common, const std::string& job, std::string* exchange) {
+  constexpr int kPatienceMs = 5000, kStepMs = 20;
+  const JobPaths paths = job_paths(common.directory, job);
+  std::error_code error;
+  for (const Deadline deadline = Deadline::in_ms(kPatienceMs); !fs::exists(paths.epoch, error);) {
+    if (deadline.has_passed())
+      return Status::of(Code::kNotFound, ENOENT, "there is no job %.64s in %.200s to be a guest of", job.c_str(),
+                        common.directory.c_str());
+    ::usleep(kStepMs * 1000);
+  }
+  *exchange = exchange_of(common, job);
+  std::unique_ptr<Exchange> tried;
+  SHADOWIB_TRY(settle_exchange(paths.password, exchange));
+  return Exchange::open(*exchange, false, &tried);
+}
+
 int run_failed(const Common& common, const Status& status, int exit_code) {
   (void)fail(common, status);
   return exit_code;
+}
+
+Status find_libraries_for(const RunOptions& options, Libraries* libraries) {
+  SHADOWIB_TRY(find_libraries(libraries));
+  if (options.join_children && libraries->join.empty())
+    return Status(Code::kNotFound, ENOENT,
+                  "--join-children: libshadowib-join.so is not there; build or install shadowib completely");
+  return {};
+}
+
+// From here on CMD.
+int start(RunOptions& options, const Libraries& libraries, const std::string& program, const std::string& exchange) {
+  Common& common = options.common;
+  if (Status s = set_environment(options, libraries, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (!options.guest && speaks_for_launch()) note_event(common.directory, options.job, started_event(options));
+  treat_inherited(options.close_inherited);
+  return replace_process(program, options.command);
+}
+
+int run_as_guest(RunOptions& options, const std::string& program) {
+  Common& common = options.common;
+  std::string exchange;
+  Libraries libraries;
+  Status status = check_guest(options);
+  if (status.ok() && options.backend.empty()) status = backend_variable(&options.backend);
+  if (options.backend.empty()) options.backend = "auto";
+  if (options.network.empty()) options.network = environment("IB2TCP_NETWORK");
+  if (options.cpu.empty()) options.cpu = environment("CPU");
+  if (status.ok()) status = check_network(options.network);
+  if (status.ok()) status = check_processor_level(options);
+  if (status.ok()) status = find_libraries_for(options, &libraries);
+  if (status.ok()) status = find_job_of_guest(common, options.job, &exchange);
+  return status.ok() ? start(options, libraries, program, exchange) : run_failed(common, status, kRunFailed);
 }
 
 int run(RunOptions& options) {
@@ -242,10 +310,12 @@ int run(RunOptions& options) {
   if (!leave_init_behind())
     return run_failed(common, Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno)), kRunFailed);
   if (options.job.empty()) options.job = environment("JOB");
-  if (options.job.empty()) options.job = default_job_name(options.command[0], ::getpid());
-  if (!valid_job_name(options.job))
+  options.guest = options.guest || (!environment("GUEST").empty() && environment("GUEST") != "0");
+  if (options.job.empty() && !options.guest) options.job = default_job_name(options.command[0], ::getpid());
+  if (!(options.guest && options.job.empty()) && !valid_job_name(options.job))
     return run_failed(common, Status::of(Code::kUsage, 0, "--job '%.100s': %s", options.job.c_str(), kJobNameRule),
                       kRunFailed);
+  if (options.guest) return run_as_guest(options, program);
   if (Status s = take_variables(&options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = take_store(&options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = take_far(options.far_options, common.directory, options.job, &options.far); !s.ok())
@@ -262,13 +332,7 @@ int run(RunOptions& options) {
   if (options.network.empty()) options.network = environment("IB2TCP_NETWORK");
   if (Status s = check_network(options.network); !s.ok()) return run_failed(common, s, kRunFailed);
   Libraries libraries;
-  if (Status s = find_libraries(&libraries); !s.ok()) return run_failed(common, s, kRunFailed);
-  if (options.join_children && libraries.join.empty())
-    return run_failed(
-        common,
-        Status(Code::kNotFound, ENOENT,
-               "--join-children: libshadowib-join.so is not there; build or install shadowib completely"),
-        kRunFailed);
+  if (Status s = find_libraries_for(options, &libraries); !s.ok()) return run_failed(common, s, kRunFailed);
   std::string exchange;
   if (Status s = try_exchange(common, options.job, &exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
@@ -277,10 +341,7 @@ int run(RunOptions& options) {
     return run_failed(common, s, kRunFailed);
   if (Status s = record_far(common.directory, options.job, options.far); !s.ok())
     return run_failed(common, s, kRunFailed);
-  if (Status s = set_environment(options, libraries, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
-  if (speaks_for_launch()) note_event(common.directory, options.job, started_event(options));
-  treat_inherited(options.close_inherited);
-  return replace_process(program, options.command);
+  return start(options, libraries, program, exchange);
 }
 
 }  // namespace
@@ -353,6 +414,9 @@ void add_run(Command& program) {
       "--join-children", options->join_children,
       "Let CMD and every program that it starts join the job, also without\nan RDMA device: shells, helpers "
       "of Python, filters");
+  command->add_flag("--guest", options->guest,
+                    "Let CMD share the network of job J without being in its\ncheckpoints: a client, or a worker. It "
+                    "ends with the job; after a\nrestart it is dead to the members");
   command->add_flag(
       "--close-inherited", options->close_inherited,
       "Start CMD without the descriptors above 2 that it would inherit and\nthat cannot be checkpointed, as "

@@ -86,6 +86,35 @@ void print_members(const std::vector<MemberStatus>& members) {
   pairs.print();
 }
 
+// Guests that live, and how many have ended.
+Status add_guests(const Common& common, const std::string& job, const std::string& exchange, Json* json) {
+  JobView view;
+  std::vector<MemberStatus> guests;
+  std::size_t ended = 0;
+  SHADOWIB_TRY(open_job(common.directory, job, exchange, &view));
+  SHADOWIB_TRY(list_guests(view, &guests, &ended));
+  if (guests.empty() && ended == 0) return {};
+  (*json)["guests"] = Json::array();
+  for (const MemberStatus& g : guests)
+    (*json)["guests"].push_back({{"guest", g.index - kFirstGuest},
+                                 {"index", g.index},
+                                 {"pid", g.pid},
+                                 {"host", g.host},
+                                 {"comm", g.comm},
+                                 {"exe", g.exe}});
+  (*json)["guests_ended"] = ended;
+  return {};
+}
+
+void print_guests(const Json& json) {
+  if (!json.contains("guests")) return;
+  std::printf("\nguests: %zu alive, %zu ended\n", json["guests"].size(), json["guests_ended"].get<std::size_t>());
+  Table table({"guest", "pid", "host", "command"});
+  for (const Json& guest : json["guests"])
+    table.add({field(guest, "guest"), field(guest, "pid"), field(guest, "host"), field(guest, "comm")});
+  if (!table.empty()) table.print();
+}
+
 // The store that the job was started with, unless it is central, and its keepers.
 Status add_store(const std::string& directory, const std::string& job, Json* json) {
   std::string store, place;
@@ -140,6 +169,7 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
   *json = {
       {"job", job}, {"directory", common.directory}, {"epoch", epoch}, {"alive", alive}, {"members", Json::array()}};
   for (const MemberStatus& member : members) (*json)["members"].push_back(member_json(member));
+  SHADOWIB_TRY(add_guests(common, job, exchange, json));
   SHADOWIB_TRY(add_store(common.directory, job, json));
   SHADOWIB_TRY(add_far(common.directory, job, json));
   if (common.json) return {};
@@ -150,6 +180,7 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
   print_store(*json);
   print_far(*json);
   print_members(members);
+  print_guests(*json);
   return {};
 }
 

@@ -12,6 +12,7 @@ namespace shadowib::cli {
 struct StoreOptions {
   std::string store, near;  // as given; "": not
   int survive = -1;         // as given; -1: not
+  bool given() const { return !store.empty() || !near.empty() || survive >= 0; }
 };
 
 void add_store_options(Command* command, StoreOptions* options);

@@ -20,7 +20,7 @@ int establish(ConnectionId& id);
 // Tells the peer, if there is one, that the id is going away, and stops listening. No event.
 void end_connection(ConnectionId& id);
 
-// After a restart: what this process has in the exchange, again.
+// After a restart: what this process has in the exchange, again. Connections to guests have ended.
 Status publish_again();
 
 }  // namespace shadowib::cm

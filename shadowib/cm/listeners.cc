@@ -184,7 +184,8 @@ int claim_port(std::uint16_t port_space, std::uint16_t port) {
     if (status.code() != Code::kBusy) return EIO;
     if (!get(key, &holder)) continue;  // given back just now
     const JobInfo& job = job_info();
-    if (holder == mine || is_alive(alive_path(job.directory, job.job, job.epoch, holder))) return EADDRINUSE;
+    const std::string lock = lock_name(static_cast<std::uint32_t>(std::strtoul(holder.c_str(), nullptr, 10)));
+    if (holder == mine || is_alive(alive_path(job.directory, job.job, job.epoch, lock))) return EADDRINUSE;
     release_port(port_space, port);
   }
 }

@@ -6,6 +6,12 @@
 namespace shadowib {
 namespace {
 
+// A queue pair in a state in which it has a peer.
+bool is_connected(const SendFacts& send) {
+  return send.state == IBV_QPS_RTR || send.state == IBV_QPS_RTS || send.state == IBV_QPS_SQD ||
+         send.state == IBV_QPS_SQE;
+}
+
 bool is_held(const SendFacts& send) { return send.state == IBV_QPS_SQD && !send.draining; }
 
 // What may have run is waited for until it is known, whatever kind it is.
@@ -26,6 +32,9 @@ Guard waiting_for(ibv_wr_opcode opcode) {
 }  // namespace
 
 std::optional<Verdict> judge_alone(const SendFacts& send) {
+  // A guest goes on running, and is not waited for: whatever it has done, a restart ends the connection.
+  if (send.to_guest && is_connected(send) && !send.owes_completion)
+    return send.datagrams ? Verdict::kHeld : Verdict::kDoomed;
   if (send.all_executed && !send.owes_completion) return Verdict::kEmpty;
   // Completions or flushes are on their way.
   if (send.owes_completion || send.state == IBV_QPS_ERR) return Verdict::kMoving;

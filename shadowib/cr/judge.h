@@ -24,7 +24,7 @@ enum class Verdict {
   kEmpty,    // everything posted has run, and every completion owed was polled
   kBlocked,  // the oldest request needs a receive that nobody can post
   kHeld,     // what is left has not run, and will not while threads are parked
-  kDoomed,   // the peer is gone or in error
+  kDoomed,   // the peer is gone or in error, or a guest: nothing of the connection outlives a restart
   kMoving    // wait
 };
 
@@ -34,6 +34,8 @@ struct SendFacts {
   std::uint32_t state = IBV_QPS_RTS;  // ibv_qp_state, as the backend tells it
   bool draining = false;              // in SQD, and not drained yet
   bool reliable = true;               // not UC, not UD
+  bool datagrams = false;             // UD
+  bool to_guest = false;              // the peer, or the oldest datagram's receiver, is in no checkpoint
   bool all_executed = false;          // nothing is left
   bool owes_completion = false;       // a request that ran is signaled, and its completion was not polled
   // The oldest request that is not known to have run. Valid unless all_executed.

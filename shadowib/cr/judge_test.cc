@@ -70,6 +70,40 @@ TEST(JudgeAlone, SaysWhatNeedsNoPeer) {
        },
        Verdict::kMoving},
       {"a connection with requests left is the peer's matter", kAsIs, std::nullopt},
+      {"a guest is not waited for", [](SendFacts& s) { s.to_guest = true; }, Verdict::kDoomed},
+      {"nor is an idle one", [](SendFacts& s) { s.to_guest = s.all_executed = true; }, Verdict::kDoomed},
+      {"nor one that only sends",
+       [](SendFacts& s) {
+         s.to_guest = s.all_executed = true;
+         s.state = IBV_QPS_RTR;
+       },
+       Verdict::kDoomed},
+      {"nor over an unreliable connection",
+       [](SendFacts& s) {
+         s.to_guest = true;
+         s.reliable = false;
+       },
+       Verdict::kDoomed},
+      {"what a guest has acknowledged completes", [](SendFacts& s) { s.to_guest = s.owes_completion = true; },
+       Verdict::kMoving},
+      {"flushes of a guest's connection come",
+       [](SendFacts& s) {
+         s.to_guest = true;
+         s.state = IBV_QPS_ERR;
+       },
+       Verdict::kMoving},
+      {"a connection to a guest that has ended is an error and empty",
+       [](SendFacts& s) {
+         s.to_guest = s.all_executed = true;
+         s.state = IBV_QPS_ERR;
+       },
+       Verdict::kEmpty},
+      {"a datagram to a guest is held",
+       [](SendFacts& s) {
+         s.to_guest = s.datagrams = true;
+         s.reliable = false;
+       },
+       Verdict::kHeld},
   };
   for (const Row& row : rows) EXPECT_EQ(judge_alone(with(row.change)), row.verdict) << row.what;
 }

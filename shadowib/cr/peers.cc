@@ -11,6 +11,7 @@
 #include <set>
 
 #include "hooks/agent/agent.h"
+#include "hooks/job/protocol.h"
 #include "shadowib/base/guard.h"
 #include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
@@ -115,7 +116,8 @@ bool find_number(const char* kind, std::uint32_t member, const std::vector<Direc
 // What a virtual address, and a number behind it, really are.
 struct Found {
   bool has_port = false, has_number = false;
-  DirectoryPort port{};  // of the member that has the number; of any at the address if none has
+  DirectoryPort port{};       // of the member that has the number; of any at the address if none has
+  std::uint32_t at_port = 0;  // that member
   std::uint32_t member = 0;
   DirectoryNumber number{kNobodyQpNum, kNobodyQpNum, 0};
   std::shared_ptr<RemoteKeys> keys;  // of the number's protection domain
@@ -125,13 +127,13 @@ bool look_at(std::uint32_t member, const Directory& directory, const RemoteEnd& 
              std::uint32_t number, Found* found) {
   const DirectoryPort* port = port_in(directory, remote);
   if (port == nullptr) return false;
-  if (!found->has_port) found->port = *port;
+  if (!found->has_port) found->port = *port, found->at_port = member;
   found->has_port = true;
   if (kind == nullptr) return true;
   const auto& known = std::strcmp(kind, "qp") == 0 ? directory.qps : directory.srqs;
   if (!find_number(kind, member, known, number, &found->number)) return false;
   found->port = *port;
-  found->member = member;
+  found->member = found->at_port = member;
   found->has_number = true;
   found->keys = remote_keys_of(member, found->number.pd, directory);
   return true;
@@ -205,6 +207,13 @@ bool find_late(const char* kind, const RemoteKeys& remote, VirtualKey id, RealKe
     return false;
   std::memcpy(&real->value, text.data(), sizeof(real->value));
   return true;
+}
+
+// Before the first restart, when addresses are real ones. Adapters other than ib2tcp give guests none of their own.
+bool has_guests_lid(const RemoteEnd& remote) {
+  if (g_backend.name == nullptr || std::strcmp(g_backend.name, "ib2tcp") != 0) return false;
+  const std::uint32_t lid = remote.lid.value != 0 ? remote.lid.value : remote.gid.raw[14] << 8u | remote.gid.raw[15];
+  return lid >= kFirstGuestLid && lid < kNobodyLid;
 }
 
 // The program's address of somebody. On Ethernet a LID means nothing, whatever stands there: UCX has 0xc000.
@@ -313,10 +322,12 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   if (restarted && (mask & IBV_QP_ALT_PATH) != 0) SHADOWIB_TRY(turn_alternate(qp, attr));
   if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
   note_remote(qp, *attr, mask);
+  qp.remote.is_guest = !restarted && has_guests_lid(qp.remote);
   if (!restarted) return {};
   const Found found = find_remote(qp.remote, "qp", qp.remote.qp_num.value);
   const DirectoryPort* peer = found.has_port ? &found.port : nullptr;
   qp.remote.real_responders = peer != nullptr ? peer->real_responders : 0;
+  qp.remote.is_guest = found.has_port && is_guest_index(found.at_port);
   if (mask & IBV_QP_AV) set_route(*qp.context, peer, &attr->ah_attr);
   if ((mask & IBV_QP_AV) && (mask & IBV_QP_PATH_MTU))  // both are new on the way to RTR
     attr->path_mtu = possible_mtu(*qp.context, attr->ah_attr.port_num, peer, attr->path_mtu);
@@ -329,10 +340,12 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
 
 void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   note_address(*ShadowContext::of(ah.ah.context), ah.attr, &ah.remote);
+  ah.remote.is_guest = job_info().generation == 0 && !is_multicast(ah.attr) && has_guests_lid(ah.remote);
   if (job_info().generation == 0) return;
   const ShadowContext& context = *ShadowContext::of(ah.ah.context);
   if (is_multicast(ah.attr)) return set_multicast_route(context, attr);
   const Found found = find_remote(ah.remote, nullptr, 0);
+  ah.remote.is_guest = found.has_port && is_guest_index(found.at_port);
   set_route(context, found.has_port ? &found.port : nullptr, attr);
   ah.real_attr = *attr;
 }

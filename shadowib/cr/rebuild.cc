@@ -342,16 +342,8 @@ Status fail_again(ShadowQp& qp) {
   return rc == 0 ? Status() : failed(rc, "the error state of queue pair 0x%x", qp.qp_num.value);
 }
 
-// The peer is gone: what a real adapter would say after its retries (H20).
-Status bury(ShadowQp& qp) {
-  for (std::uint64_t s = qp.frontier; s < qp.send.head; ++s)
-    if (!qp.send.slot(s).done())
-      synthesize(qp, qp.send.slot(s), qp.init.send_cq, s == qp.frontier ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
-  WorkQueue<RecvSlot>& receives = qp.receive;
-  for (std::uint64_t s = receives.tail(); s < receives.head; ++s)
-    if (!receives.slot(s).done()) synthesize(qp, receives.slot(s), qp.init.recv_cq, IBV_WC_WR_FLUSH_ERR);
-  qp.send.retire_to(qp.send.head);
-  receives.retire_to(receives.head);
+// Some of a queue pair's completions were synthesized.
+void tell_of_completions(ShadowQp& qp) {
   qp.each_cq([](ShadowCq& cq) {
     if (cq.cq.channel == nullptr || !cq.arming.is_armed()) return;
     ShadowChannel* channel = ShadowChannel::of(cq.cq.channel);
@@ -360,6 +352,37 @@ Status bury(ShadowQp& qp) {
     channel->pending.push_back(&cq);
     channel->events.update_signal(true);
   });
+}
+
+// Datagrams to a guest that is gone, and those behind them, which may have arrived: a network may lose them, but
+// repeats none. To the program they have been sent.
+void forgo_sends(ShadowQp& qp) {
+  bool any = false;
+  for (std::uint64_t s = qp.frontier; s < qp.send.head; ++s) {
+    SendSlot& slot = qp.send.slot(s);
+    if (slot.done()) continue;
+    if (slot.signaled() && !slot.forced()) {
+      synthesize(qp, slot, qp.init.send_cq, IBV_WC_SUCCESS);
+      any = true;
+    }
+    slot.release();
+  }
+  qp.send.retire_to(qp.send.head);
+  if (any) tell_of_completions(qp);
+}
+
+// The peer is gone: what a real adapter would say after its retries (H20). A queue pair to a guest may be idle.
+Status bury(ShadowQp& qp) {
+  const bool idle = qp.frontier == qp.send.head && qp.receive.tail() == qp.receive.head;
+  for (std::uint64_t s = qp.frontier; s < qp.send.head; ++s)
+    if (!qp.send.slot(s).done())
+      synthesize(qp, qp.send.slot(s), qp.init.send_cq, s == qp.frontier ? IBV_WC_RETRY_EXC_ERR : IBV_WC_WR_FLUSH_ERR);
+  WorkQueue<RecvSlot>& receives = qp.receive;
+  for (std::uint64_t s = receives.tail(); s < receives.head; ++s)
+    if (!receives.slot(s).done()) synthesize(qp, receives.slot(s), qp.init.recv_cq, IBV_WC_WR_FLUSH_ERR);
+  qp.send.retire_to(qp.send.head);
+  receives.retire_to(receives.head);
+  if (!idle) tell_of_completions(qp);
   qp.settled_state = IBV_QPS_ERR;
   qp.doomed = false;
   return fail_again(qp);
@@ -421,6 +444,10 @@ Status refill_queue_pairs(Registry& r) {
   for (ShadowQp& qp : r.qps) {
     if (qp.settled_state == IBV_QPS_SQD && guarded(Guard::kHoldAgain)) SHADOWIB_TRY(hold_again(qp));
     if (qp.frontier == qp.send.head || qp.settled_state == IBV_QPS_ERR) continue;
+    if (qp.forgoes_sends) {
+      forgo_sends(qp);
+      continue;
+    }
     if (int rc = repost_sends(qp, qp.frontier); rc != 0)
       return failed(rc, "the %llu unexecuted requests of queue pair 0x%x",
                     static_cast<unsigned long long>(qp.send.head - qp.frontier), qp.qp_num.value);

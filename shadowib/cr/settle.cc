@@ -10,8 +10,10 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <vector>
 
+#include "hooks/job/protocol.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/guard.h"
@@ -23,6 +25,7 @@
 #include "shadowib/cr/peers.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/datapath/event_delivery.h"
+#include "shadowib/objects/address_handle.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -62,13 +65,14 @@ class Settler {
   explicit Settler(const SettleContext& context) : context_(context) {}
 
   Status run() {
+    SHADOWIB_TRY(ask_for_guests());
     for (;; ++rounds_) {
       const std::int64_t began = monotonic_ns();
       if (!stop_lasts()) return Status(Code::kRefused, 0, kStopEndedText);
       poll_everything();
       SHADOWIB_TRY(publish_counts());
       if (!settled_) {
-        SHADOWIB_TRY(read_peers(waits_for_peer));
+        SHADOWIB_TRY(read_peers([this](ShadowQp& qp) { return waits_for_peer(qp) || may_lead_to_guest(qp); }));
         const ShadowQp* moving = first_moving();
         settled_ = moving == nullptr;
         if (!settled_ && stands_still(*moving)) return timed_out(*moving);
@@ -83,6 +87,7 @@ class Settler {
       if (!settled_ || pause_ns < kMillisecondNs) pause(pause_ns);
     }
     if (g_backend.needs_signals && guarded(Guard::kAwaitLate)) SHADOWIB_TRY(take_late_receives());
+    SHADOWIB_TRY(refuse_writing_guests());
     log_line(LogLevel::kInfo,
              "settling took %llu rounds; %zu queue pairs, %llu exchange operations, %zu bytes allocated",
              static_cast<unsigned long long>(rounds_), registry().qps.size(),
@@ -93,6 +98,41 @@ class Settler {
 
  private:
   static constexpr std::int64_t kMillisecondNs = 1000000;
+
+  Status ask_for_guests() {
+    if (!g_backend.needs_signals || registry().qps.empty()) return {};
+    std::string text;
+    return context_.exchange->get(std::string(context_.job->epoch) + "/guests", &text, &has_guests_);
+  }
+
+  // An adapter serves guests while memory is saved. What they send goes into receives and READs that have yet to
+  // complete, whose memory is undefined until then. What they may write is anybody's guess.
+  Status refuse_writing_guests() {
+    if (!g_backend.needs_signals) return {};
+    for (ShadowQp& qp : registry().qps) {
+      if (!qp.doomed || !qp.remote.is_guest || !lets_peer_write(qp)) continue;
+      return Status::of(
+          Code::kRefused, 0,
+          "queue pair 0x%x lets a guest (its queue pair 0x%x) write into this process, on a device that "
+          "goes on while memory is saved; leave IBV_ACCESS_REMOTE_WRITE and IBV_ACCESS_REMOTE_ATOMIC "
+          "out of its access, or run the client as a member",
+          qp.qp_num.value, qp.remote.qp_num.value);
+    }
+    return {};
+  }
+
+  static bool lets_peer_write(const ShadowQp& qp) {
+    constexpr unsigned kWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    unsigned access = 0;
+    for (const RecordedModify& m : qp.modifies)
+      if ((m.mask & IBV_QP_ACCESS_FLAGS) != 0) access = m.attr.qp_access_flags;
+    const auto is_open = [&qp](const ShadowMr& mr) {
+      return (qp.is_target() || mr.mr.pd == qp.qp.qp_base.pd) && (static_cast<unsigned>(mr.access) & kWrites) != 0;
+    };
+    const auto& regions = registry().mrs;
+    return (access & kWrites) != 0 &&
+           (std::any_of(regions.begin(), regions.end(), is_open) || !registry().mws.empty());
+  }
 
   std::int64_t due_after(std::int64_t still_ns) const {
     if (registry().qps.empty() && registry().srqs.empty()) return kLongestPauseNs;
@@ -266,17 +306,48 @@ class Settler {
     return nullptr;
   }
 
+  // On an adapter guests have addresses in common with members. There who is no member's queue pair is a guest's, or
+  // gone, which comes to the same.
+  bool may_lead_to_guest(const ShadowQp& qp) {
+    return has_guests_ && !qp.is_datagram() && qp.settled_state != IBV_QPS_RESET &&
+           qp.settled_state != IBV_QPS_INIT && has_guests(qp);
+  }
+
+  // Whether a queue pair leads to a guest. Nothing: it is not known yet.
+  std::optional<bool> leads_to_guest(ShadowQp& qp) {
+    if (qp.is_datagram()) return has_datagram_to_guest(qp);
+    if (qp.remote.is_guest || !may_lead_to_guest(qp)) return qp.remote.is_guest;
+    const Peer found = find_peer(qp);
+    if (found.may_come) return std::nullopt;
+    return found.row == nullptr;
+  }
+
+  static bool has_datagram_to_guest(ShadowQp& qp) {
+    if (qp.frontier == qp.send.head) return false;
+    const ibv_ah* ah = qp.send.slot(qp.frontier).wr.wr.ud.ah;
+    return ah != nullptr && ShadowAh::of(const_cast<ibv_ah*>(ah))->remote.is_guest;
+  }
+
   Verdict judge(ShadowQp& qp) {
-    qp.awaits_peer = lacks_counts_ = false;
+    qp.awaits_peer = qp.forgoes_sends = lacks_counts_ = false;
     retire_executed(qp);
     const std::uint64_t executed = qp.frontier = executed_frontier(qp);
     SendFacts send{.qp_num = qp.qp_num.value,
                    .state = static_cast<std::uint32_t>(qp.settled_state),
                    .draining = qp.draining,
                    .reliable = qp.is_reliable(),
+                   .datagrams = qp.is_datagram(),
                    .all_executed = executed == qp.send.head,
                    .owes_completion = owes_completion(qp, executed)};
-    if (const std::optional<Verdict> verdict = judge_alone(send); verdict) return *verdict;
+    const std::optional<bool> to_guest = leads_to_guest(qp);
+    lacks_counts_ = !to_guest.has_value();
+    if (lacks_counts_) return Verdict::kMoving;
+    send.to_guest = *to_guest;
+    if (!send.datagrams) qp.remote.is_guest = *to_guest;
+    if (const std::optional<Verdict> verdict = judge_alone(send); verdict) {
+      qp.forgoes_sends = send.datagrams && send.to_guest && *verdict == Verdict::kHeld;
+      return *verdict;
+    }
     const SendSlot& oldest = qp.send.slot(executed);
     send.oldest = oldest.wr.opcode;
     send.messages_before = messages_before(qp, executed);
@@ -320,16 +391,25 @@ class Settler {
     return found;
   }
 
-  // The members of this checkpoint that qp's peer may be in. Nobody opens a device while we are settling.
-  const std::vector<std::uint32_t>& candidates(const ShadowQp& qp) {
+  struct Candidates {
+    std::vector<std::uint32_t> members;  // of this checkpoint
+    bool guests = false;
+  };
+
+  // Where qp's peer may be. No member opens a device while we are settling.
+  const Candidates& candidates_at(const ShadowQp& qp) {
     const auto key = std::pair{qp.remote.lid.value, std::string(reinterpret_cast<const char*>(qp.remote.gid.raw),
                                                                 sizeof(qp.remote.gid.raw))};
     auto [it, is_new] = candidates_.try_emplace(key);
-    if (is_new)
-      for (std::uint32_t member : members_at(qp.remote))
-        if (is_in_checkpoint(member)) it->second.push_back(member);
+    if (!is_new) return it->second;
+    for (std::uint32_t member : members_at(qp.remote)) {
+      it->second.guests = it->second.guests || is_guest_index(member);
+      if (is_in_checkpoint(member)) it->second.members.push_back(member);
+    }
     return it->second;
   }
+  const std::vector<std::uint32_t>& candidates(const ShadowQp& qp) { return candidates_at(qp).members; }
+  bool has_guests(const ShadowQp& qp) { return candidates_at(qp).guests; }
 
   // Receive-consuming messages posted before `sequence` since the connection began; wraps.
   static std::uint32_t messages_before(ShadowQp& qp, std::uint64_t sequence) {
@@ -383,8 +463,9 @@ class Settler {
   }
 
   const SettleContext& context_;
-  std::map<std::uint32_t, std::vector<QpCounts>> counts_;  // by member, sorted by qp_num
-  std::map<std::pair<std::uint32_t, std::string>, std::vector<std::uint32_t>> candidates_;  // by LID and GID
+  std::map<std::uint32_t, std::vector<QpCounts>> counts_;                   // by member, sorted by qp_num
+  std::map<std::pair<std::uint32_t, std::string>, Candidates> candidates_;  // by LID and GID
+  bool has_guests_ = false;  // the job has had some, and they may have a member's address
   std::string last_published_;
   bool published_ = false, settled_ = false;
   bool lacks_counts_ = false;  // the queue pair judged last waits for a member that has not published

@@ -101,6 +101,14 @@ SHADOWIB_EXPORT int shadowib_join(void) {
   return status ? 0 : failure(status);
 }
 
+SHADOWIB_EXPORT int shadowib_join_as(int role) {
+  KeepErrno keep;
+  if (role != SHADOWIB_MEMBER && role != SHADOWIB_GUEST)
+    return failure(Status::of(Code::kUsage, EINVAL, "shadowib_join_as: there is no role %d", role));
+  Status status = role == SHADOWIB_GUEST ? join_job_as_guest() : join();
+  return status ? 0 : failure(status);
+}
+
 SHADOWIB_EXPORT int shadowib_checkpoint(unsigned flags, int timeout_ms, char* path, size_t path_bytes) {
   KeepErrno keep;
   if (flags & ~SHADOWIB_CHECKPOINT_KILL)

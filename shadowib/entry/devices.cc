@@ -30,7 +30,7 @@ const char kForeignOps[] = "shadowib";
 
 Status ensure_backend() {
   set_participant(verbs_participant());
-  const bool restarted = is_member() && job_info().generation > 0;  // by a command that may have chosen anew
+  const bool restarted = is_in_job() && job_info().generation > 0;  // by a command that may have chosen anew
   return load_backend(restarted ? job_info().backend : ::getenv("SHADOWIB_BACKEND"));
 }
 
@@ -88,7 +88,7 @@ bool list_devices(std::vector<ibv_device*>* devices) {
     errno = error;
     return false;
   }
-  const bool restarted = is_member() && job_info().generation > 0;
+  const bool restarted = is_in_job() && job_info().generation > 0;
   for (int i = 0; i < n; ++i) {
     const auto known = [&] { return known_device(g_backend.get_device_name(real[i]), i, restarted); };
     std::unique_ptr<ShadowDevice> found;  // before the lock: fellows are asked through the exchange

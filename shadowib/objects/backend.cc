@@ -65,15 +65,15 @@ void host_own_mapping(void* address, size_t bytes) {
 std::string job_key_name(const char* key) { return std::string(job_info().epoch) + "/" + key; }
 
 int host_publish(const char* key, const void* value, size_t bytes) {
-  if (!is_member()) return EIO;
+  if (!is_in_job()) return EIO;
   return Exchange::errno_of(job_exchange()->publish(job_key_name(key), {static_cast<const char*>(value), bytes}));
 }
 int host_lookup(const char* key, void* value, size_t capacity, size_t* bytes) {
-  if (!is_member()) return EIO;
+  if (!is_in_job()) return EIO;
   return job_exchange()->copy(job_key_name(key), value, capacity, bytes);
 }
 int host_claim(const char* key) {
-  if (!is_member()) return EIO;
+  if (!is_in_job()) return EIO;
   return Exchange::errno_of(job_exchange()->claim(job_key_name(key), "claimed"));
 }
 int host_job_key(uint8_t key[32]) { return Exchange::errno_of(read_job_key(key)); }
@@ -81,9 +81,10 @@ int host_job_key(uint8_t key[32]) { return Exchange::errno_of(read_job_key(key))
 const char* host_config(const char* name) {
   // What a restart command was told is of this machine, the program's environment of the first one.
   const char* told = nullptr;
-  if (is_member() && ::strcmp(name, "SHADOWIB_IB2TCP_TRANSPORT") == 0) told = job_info().ib2tcp_transport;
-  if (is_member() && ::strcmp(name, "SHADOWIB_IB2TCP_NETWORK") == 0) told = job_info().ib2tcp_network;
-  if (is_member() && ::strcmp(name, "SHADOWIB_IBVERBS") == 0) told = job_info().verbs_library;
+  if (::strcmp(name, "SHADOWIB_GUEST") == 0) return is_guest() ? "1" : nullptr;
+  if (is_in_job() && ::strcmp(name, "SHADOWIB_IB2TCP_TRANSPORT") == 0) told = job_info().ib2tcp_transport;
+  if (is_in_job() && ::strcmp(name, "SHADOWIB_IB2TCP_NETWORK") == 0) told = job_info().ib2tcp_network;
+  if (is_in_job() && ::strcmp(name, "SHADOWIB_IBVERBS") == 0) told = job_info().verbs_library;
   return told != nullptr && *told != '\0' ? told : ::getenv(name);
 }
 int host_own_descriptor(int fd) {

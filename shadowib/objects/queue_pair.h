@@ -34,6 +34,7 @@ struct RemoteEnd {
   bool has_gid = false;
   RealQpNum real_qp_num;
   std::uint32_t real_responders = 0;  // READs and atomics that it answers at once; 0: not known
+  bool is_guest = false;              // in no checkpoint, and gone after a restart
 };
 
 // A multicast group that a queue pair takes datagrams of, as the program named it.
@@ -109,8 +110,10 @@ struct ShadowQp {
   bool closed = false;
   ShadowQp* target = nullptr;  // this is such a handle: of whom
   std::uint64_t frontier = 0;  // as settled: requests before it have run, those from it on have not
-  bool doomed = false;         // settled as such: its peer is gone (H20)
-  bool awaits_peer = false;    // settled as such: its peer is not ready to receive; until the program goes on
+  bool doomed = false;         // settled as such: its peer is gone (H20), or a guest
+  bool forgoes_sends =
+      false;                 // settled as such: datagrams from the frontier on may have arrived, and are not repeated
+  bool awaits_peer = false;  // settled as such: its peer is not ready to receive; until the program goes on
   // As the backend says while settling. It may differ from what the program sees: verbs tell of an error by
   // completions, and the state in ibv_qp is that of the last modify or query.
   ibv_qp_state settled_state = IBV_QPS_RESET;

@@ -10,7 +10,7 @@ import struct
 import sys
 import unittest
 
-from restart_case import RestartCase, TIMEOUT_S
+from restart_case import PROGRAM, RestartCase, TIMEOUT_S
 
 SOURCE = pathlib.Path(__file__).resolve().parents[3]
 FIELDS = 32  # more than struct wayward_control has
@@ -201,6 +201,17 @@ class Processes(Hazard):
     def test_h20_a_peer_that_is_gone(self):
         for fields in ({}, DEVICE):
             self.hazard("h20.gone", "request 101 with status Work Request Flushed Error is due, there came -1 with nothing", "peer_gone", fields=fields)
+
+    def test_a_guest_that_may_write_on_a_device(self):
+        """It is refused by name while memory would be saved under it, and not once it may not."""
+        self.control(DEVICE)
+        environment = {"SHADOWIB_WAYWARD": str(self.dir / "wayward"), "SCENARIO_ANY_TIME": "60"}
+        member = self.run_program("writing_guest", **environment)
+        self.await_members(1)
+        guest = self.start("run", "--job", "j", "--guest", "--backend", "ib2tcp", "--", PROGRAM, "guest_client", GUEST_ROLE="idle", **environment)
+        self.ends(member, 0)
+        self.assertRegex(member.log.read_text(), "no checkpoint: .*queue pair 0x[0-9a-f]+ lets a guest .* write into this process")
+        self.ends(guest, -15)
 
     def test_h20_retries_that_run_out_while_threads_are_stopped(self):
         self.hazard("h20.pause", r"not so: ibv_poll_cq\(send_cq, 1, &wc\) == 0", "peer_not_ready", fields=DEVICE)

@@ -256,7 +256,8 @@ int main(int argc, char** argv) {
                                         job_scenarios,          memory_scenarios,
                                         churn_scenarios,        connection_scenarios,
                                         driver_scenarios,       hazard_request_scenarios,
-                                        hazard_queue_scenarios, hazard_process_scenarios};
+                                        hazard_queue_scenarios, hazard_process_scenarios,
+                                        guest_scenarios};
   natively = argc == 3 && strcmp(argv[2], "natively") == 0;
   if (natively) any_time = 3;
   const char* seconds = getenv("SCENARIO_ANY_TIME"); /* if something is not to come */

@@ -27,7 +27,7 @@ extern const struct scenario state_scenarios[], shared_receive_scenarios[], exte
     multicast_scenarios[], job_scenarios[], memory_scenarios[], churn_scenarios[], connection_scenarios[],
     driver_scenarios[], hazard_request_scenarios[], hazard_queue_scenarios[], hazard_process_scenarios[],
     signal_scenarios[], family_scenarios[], process_file_scenarios[], file_lock_scenarios[], kernel_state_scenarios[],
-    system_v_scenarios[];
+    system_v_scenarios[], guest_scenarios[];
 
 extern struct ibv_context* context;
 extern struct ibv_pd* pd;

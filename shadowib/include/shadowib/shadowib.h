@@ -38,6 +38,27 @@ int shadowib_is_member(void);
  */
 int shadowib_join(void);
 
+/* Roles of shadowib_join_as(). */
+#define SHADOWIB_MEMBER 0 /* what shadowib_join() makes of the process, which may be a guest by SHADOWIB_GUEST=1 */
+#define SHADOWIB_GUEST 1  /* shares the job's network, and is in none of its checkpoints */
+
+/*
+ * Joins the job in a role. Call it before the process opens an RDMA device. Version SHADOWIB_2.
+ *
+ * A guest may join at any time, also after a restart. It founds no job. A checkpoint does not stop it and does not
+ * wait for it. After a restart it is dead to the members: their queue pairs to it are in error. A guest ends by
+ * SIGTERM, and 5 s later by SIGKILL, when no member has lived for 5 s, or the job was restarted or ended by --kill.
+ * A child that a member or guest has forked becomes a guest of the same job. It is no member before.
+ *
+ * Returns 0, also if the process is in the job in that role, or a negative errno.
+ *   ENOENT:      The job has no member, and none has come within 5 s.
+ *   EBUSY:       The process is a member, and cannot become a guest.
+ *   EOPNOTSUPP:  The job was restarted since the process was forked from a member.
+ *   EINVAL:      There is no such role, or a setting is wrong.
+ *   EIO:         The directory or the exchange cannot be used.
+ */
+int shadowib_join_as(int role);
+
 /* Flags of shadowib_checkpoint(). */
 #define SHADOWIB_CHECKPOINT_KILL 1u /* every process of the job ends by SIGKILL once the set is committed */
 
