@@ -70,6 +70,7 @@ void add_list(Command& program);
 void add_inspect(Command& program);
 void add_verify(Command& program);
 void add_gc(Command& program);
+void add_worker(Command& program);
 void add_doctor(Command& program);
 void add_history(Command& program);
 void add_report(Command& program);

@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
   add_rebuild(program);
   add_flush(program);
   add_keeper(program);
+  add_worker(program);
   add_doctor(program);
   return command_line::run(program, SHADOWIB_VERSION, argc, argv);
 }

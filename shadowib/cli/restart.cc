@@ -37,6 +37,7 @@ struct RestartArguments {
   Common common;
   std::string set, backend, network, files = "keep";
   std::optional<std::string> members;
+  int workers = -1;  // -1: not given
   int wait_s = 300, timeout_s = 60;
   FarOptions far;
 };
@@ -47,6 +48,8 @@ constexpr char kRestartExamples[] =
     "  shadowib restart demo.0003                   a name as `shadowib list` shows it\n"
     "  shadowib restart ./shadowib-ckpt/sets/demo.0003 --backend ib2tcp\n"
     "  shadowib restart demo.0003 --members 0-3     on one machine, and --members 4-7 on another\n"
+    "  shadowib restart scan --workers 16           a master of workers (shadowib worker), with another number of "
+    "them\n"
     "  shadowib restart demo.0003 --files roll-back files as long as they were at the checkpoint\n"
     "  mpirun -np 8 shadowib restart demo.0003      members spread over the launcher's ranks, as srun's too\n\n"
     "No process goes on before every byte of its image is checked. Signals sent to the command reach the processes.\n"
@@ -348,6 +351,7 @@ int restart_members(const RestartArguments& arguments, SetManifest manifest, con
   RestartOptions options;
   options.members = std::move(members);
   RestartPlace place(common.directory, exchange);
+  if (arguments.workers >= 0) place.ask_for_workers(static_cast<unsigned>(arguments.workers));
   std::vector<RestartedProcess> processes;
   if (Status s = restart_and_wait(arguments, &manifest, exchange, shared, &told, &options, &place, &processes);
       !s.ok())
@@ -435,6 +439,12 @@ void add_restart(Command& program) {
                    "what a file has grown by")
       ->one_of({"keep", "roll-back"})
       ->type_name("WAY");
+  command
+      ->add_option("--workers", arguments->workers,
+                   "Of a master whose workers are no members: how many it is to\nmake; default as many as it had. 0: "
+                   "it waits for some")
+      ->between(0, 100000, "workers")
+      ->type_name("N");
   command->add_option("--wait", arguments->wait_s, "How long to wait for those other commands (300)")
       ->between(1, 86400, "seconds")
       ->type_name("SECONDS");

@@ -14,6 +14,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/workers.h"
 
 namespace shadowib::cli {
 namespace {
@@ -96,6 +97,10 @@ void RestartPlace::choose(const SetManifest& manifest) { epoch_ = new_epoch(mani
 
 Status RestartPlace::begin() {
   SHADOWIB_TRY(renew_job(directory_, job_, exchange_uri_, all_, epoch_));
+  if (!workers_.empty()) {
+    SHADOWIB_TRY(open_exchange());
+    SHADOWIB_TRY(exchange_->publish(epoch_ + "/" + kWorkersKey, workers_));
+  }
   release_alive_lock(renewing_lock_);
   renewing_lock_ = -1;
   return {};

@@ -30,6 +30,9 @@ class RestartPlace {
   Status take_alone(const SetManifest& manifest);
   // Names the new epoch. After take_alone().
   void choose(const SetManifest& manifest);
+  // How many workers a master of the set is to make once it is back. Before begin(); if not called, as many as it
+  // had.
+  void ask_for_workers(unsigned workers) { workers_ = std::to_string(workers); }
   // Gives the job the new epoch.
   Status begin();
 
@@ -53,6 +56,7 @@ class RestartPlace {
   std::string share_path(const std::string& name) const;
 
   std::string directory_, exchange_uri_, job_, epoch_;
+  std::string workers_;          // asked for; "": not
   std::set<std::uint32_t> all_;  // members of the set
   std::unique_ptr<Exchange> exchange_;
   int restart_lock_ = -1, renewing_lock_ = -1, share_lock_ = -1;

@@ -12,7 +12,7 @@ import unittest
 COMMAND, SOURCE = sys.argv[1], pathlib.Path(sys.argv[2])
 MAN = SOURCE / "docs" / "man"
 COMMANDS = ("run", "supervise", "checkpoint", "restart", "status", "history", "report", "list", "inspect", "verify", "gc", "rebuild", "flush", "keeper",
-            "doctor")
+            "worker", "doctor")
 
 
 def options_of_help(*command, program=COMMAND):
