@@ -60,8 +60,8 @@
 //
 // Liveness is on the file system, not in the exchange. Each member holds an exclusive lock of its open file
 // `<directory>/jobs/<job>/alive/<epoch>.<index>`, a guest of `<epoch>.g<number>`. The command holds one on
-// `<epoch>.ckpt<n>` beside it. So a death is seen at once, across pid namespaces. A free lock means dead. The file says
-// whether the member had left (member_record.h).
+// `<epoch>.ckpt<n>` beside it. So a death is seen at once, across pid namespaces. A free lock means dead. The file
+// says whether the member had left (member_record.h).
 #pragma once
 
 #include <cstdint>
