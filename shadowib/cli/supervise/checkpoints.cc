@@ -21,16 +21,16 @@ constexpr unsigned kLastDoubling = 6;  // of the pause after a checkpoint that f
 
 std::int64_t now_ms() { return wall_clock_ns() / 1'000'000; }
 
+std::int64_t ns(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
+
+}  // namespace
+
 std::vector<PastEvent> events_of(const SuperviseSettings& settings) {
   std::vector<PastEvent> events;
   unsigned torn = 0;
   if (!read_history(settings.common.directory, settings.job, &events, &torn).ok()) events.clear();
   return events;
 }
-
-std::int64_t ns(double seconds) { return static_cast<std::int64_t>(seconds * 1e9); }
-
-}  // namespace
 
 void Checkpoints::begin() {
   failures_ = 0;

@@ -5,10 +5,14 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "shadowib/cli/supervise/settings.h"
 
 namespace shadowib::cli {
+
+// The job's history; empty if there is none that can be read.
+std::vector<PastEvent> events_of(const SuperviseSettings& settings);
 
 class Checkpoints {
  public:

@@ -21,13 +21,6 @@ namespace {
 constexpr int kLookMs = 100;
 constexpr int kBySignal = 128;
 
-std::vector<PastEvent> events_of(const SuperviseSettings& settings) {
-  std::vector<PastEvent> events;
-  unsigned torn = 0;
-  if (!read_history(settings.common.directory, settings.job, &events, &torn).ok()) events.clear();
-  return events;
-}
-
 // The last thing that is known is a set after which the job was ended on request.
 bool ended_as_planned(const std::vector<PastEvent>& events) {
   bool planned = false;
