@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <sstream>
 
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/unowned_descriptors.h"
@@ -51,9 +50,9 @@ void record_left(const std::string& lock_path, int status) {
 
 MemberRecord parse_member_record(const std::string& text) {
   MemberRecord record;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (lines.eof()) break;  // no newline: it was cut short
+  // A line without a newline was cut short. No stream: it would bring the locale's statics into every program.
+  for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    const std::string line = text.substr(at, end - at);
     if (line.starts_with("member ")) {
       record = {};  // an index may come again, if the exchange of its epoch was lost
       record.joined = true;
