@@ -1,6 +1,5 @@
 #include "libraries/bsp/complain.h"
 
-#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -64,10 +63,7 @@ void fail(const char* format, ...) {
 
 void end_quietly() { leave(); }
 
-void end_for_lost_peer(int wait_ms, const char* text) {
-  std::fflush(nullptr);
-  ::poll(nullptr, 0, wait_ms);
-  if (text[0] != '\0') say("%s", text);
+void end_for_lost_peer() {
   const rlimit none{0, 0};
   ::setrlimit(RLIMIT_CORE, &none);
   std::signal(SIGABRT, SIG_DFL);

@@ -24,8 +24,8 @@ void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
 // Another process has told why the job ends: this one ends without a word.
 [[noreturn]] void end_quietly();
 
-// A peer is gone. The starter ends this process soon, and tells why; after `wait_ms` nobody has. Then `text`, unless
-// empty, is written, and the process kills itself by SIGABRT: to a supervisor an orderly exit would be a result.
-[[noreturn]] void end_for_lost_peer(int wait_ms, const char* text);
+// A peer is gone, which was told. The process kills itself by SIGABRT: to a supervisor an orderly exit would be a
+// result.
+[[noreturn]] void end_for_lost_peer();
 
 }  // namespace shadowib::bsp

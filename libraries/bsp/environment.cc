@@ -6,6 +6,7 @@
 
 #include "libraries/bsp/complain.h"
 #include "libraries/bsp/greeting.h"
+#include "libraries/bsp/sabotage.h"
 
 namespace shadowib::bsp {
 namespace {
@@ -37,6 +38,7 @@ Environment read_environment() {
   environment.epoch = epoch != nullptr ? std::strtoull(epoch, &end, 16) : 0;
   if (epoch == nullptr || *epoch == '\0' || *end != '\0')
     fail("SHADOWIB_BSP_EPOCH is no hexadecimal number; start the program by bsprun");
+  if (without("epoch")) environment.epoch = 0;
   if (const char* interval = std::getenv("SHADOWIB_BSP_INTERVAL"); interval != nullptr) {
     environment.interval_s = std::strtod(interval, &end);
     if (*interval == '\0' || *end != '\0' || !(environment.interval_s > 0))

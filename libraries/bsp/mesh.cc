@@ -18,7 +18,8 @@ constexpr std::uint32_t kSignalEvery = 16;
 constexpr std::uint32_t kAbortBit = 1u << 31;
 constexpr int kSleepMs = 250;       // then peers that owe something are asked for a sign of life
 constexpr int kToBeEndedMs = 5000;  // by the starter, which tells of the loss
-constexpr int kAbortPolls = 1000;   // of a millisecond
+constexpr int kNextTellsMs = 2000, kLookMs = 10;
+constexpr int kAbortPolls = 1000;  // of a millisecond
 
 constexpr int kReceiveAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
@@ -136,7 +137,7 @@ void Mesh::post_one(int to, ibv_send_wr* wr, Kind kind) {
 
 void Mesh::send_word(int to, const Word& word, const Local& data, std::size_t bytes) {
   Peer& peer = peers_[to];
-  const std::uint64_t there = peer.slots + (word.superstep & 1) * sizeof(Slot);
+  const std::uint64_t there = peer.slots + parity_of(word.superstep) * sizeof(Slot);
   peer.word_sge.addr = reinterpret_cast<std::uintptr_t>(&word);
   peer.word_sge.length = sizeof(Word);
   peer.word.wr.rdma.remote_addr = there + offsetof(Slot, word);
@@ -203,7 +204,11 @@ void Mesh::begin_last_barrier() {
 }
 
 void Mesh::arrive(std::uint32_t immediate) {
-  if ((immediate & kAbortBit) != 0) end_quietly();
+  if ((immediate & kAbortBit) != 0) {
+    if (!is_losing_) end_quietly();
+    is_told_ = true;
+    return;
+  }
   Peer& peer = peers_[immediate];
   if (++peer.arrived == barrier_) --missing_;
 }
@@ -298,7 +303,7 @@ void Mesh::failed(const ibv_wc& completion) {
   if (peer < 0) return;
   peers_[peer].outstanding = 0;
   peers_[peer].unsignaled = 0;
-  if (may_be_gone(peers_[peer])) return;
+  if (is_losing_ || may_be_gone(peers_[peer])) return;
   if (completion.status == IBV_WC_REM_ACCESS_ERR)
     fail("memory that process %d has registered cannot be reached; was it freed or unmapped?", peer);
   lose(peer, ibv_wc_status_str(completion.status));
@@ -339,13 +344,24 @@ void Mesh::ping_silent_peers() {
   }
 }
 
-// The lowest of the others tells, if the starter has not ended them all by then.
+// The starter tells, and ends this process soon. If it does not, the lowest of the others tells, then the next; each
+// waits long enough to be ended by what the one before it does.
 void Mesh::lose(int peer, const char* how) {
-  char text[256] = "";
-  if (process_ == (peer == 0 ? 1 : 0))
-    std::snprintf(text, sizeof(text), "lost process %d in superstep %llu (%s); the job ends", peer,
-                  static_cast<unsigned long long>(superstep_), how);
-  end_for_lost_peer(kToBeEndedMs, text);
+  is_losing_ = true;
+  std::fflush(nullptr);
+  const int before = process_ - (process_ > peer ? 1 : 0);
+  const int wait_ms = kToBeEndedMs + kNextTellsMs * std::min(before, 10);
+  for (int waited = 0; waited < wait_ms && !is_told_; waited += kLookMs) {
+    while (poll()) {
+    }
+    ::poll(nullptr, 0, kLookMs);
+  }
+  if (!is_told_) {
+    say("lost process %d in superstep %llu (%s); the job ends", peer, static_cast<unsigned long long>(superstep_),
+        how);
+    tell_abort();
+  }
+  end_for_lost_peer();
 }
 
 }  // namespace shadowib::bsp

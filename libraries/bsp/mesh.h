@@ -93,6 +93,7 @@ class Mesh {
   std::vector<ibv_recv_wr> receives_;  // a chain
   std::uint64_t superstep_ = 0;
   bool is_aborting_ = false, is_last_ = false;
+  bool is_losing_ = false, is_told_ = false;  // a peer is gone; another process has told it
 };
 
 }  // namespace shadowib::bsp

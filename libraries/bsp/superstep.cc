@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "libraries/bsp/complain.h"
+#include "libraries/bsp/sabotage.h"
 
 namespace shadowib::bsp {
 namespace {
@@ -200,7 +201,7 @@ void Supersteps::send_words(std::uint32_t flags) {
 }
 
 const Word& Supersteps::word_of(int process) const {
-  return process == process_ ? word_ : mesh_->slot(process, number_ & 1).word;
+  return process == process_ ? word_ : mesh_->slot(process, parity_of(number_)).word;
 }
 
 std::string disagreement(const Word& first, const Word& other, int peer) {
@@ -242,7 +243,7 @@ void Supersteps::pull() {
       received_[i] = {sent(i).box.data(), sent(i).box.size()};
       continue;
     }
-    const Slot& slot = mesh_->slot(i, number_ & 1);
+    const Slot& slot = mesh_->slot(i, parity_of(number_));
     received_[i] = {slot.data, slot.word.bytes};
     if (slot.word.bytes > kSlotBytes) bytes += padded(slot.word.bytes);
   }
@@ -339,11 +340,13 @@ bool Supersteps::exchange(std::uint32_t flags) {
   }
   pull();
   if ((all & kHasGets) != 0) {
+    dawdle(process_, 0);
     run_gets();
-    barrier();
+    if (!without("gets_barrier")) barrier();
     land_gets();
   }
-  inbox_.begin(tag_bytes_);
+  dawdle(process_, 1);
+  if (!without("unread_messages")) inbox_.begin(tag_bytes_);
   for (int i = 0; i < processes_; ++i) apply(i, received_[i]);
   next_superstep();
   return (all & kCheckpointDue) != 0;

@@ -77,7 +77,7 @@ class Supersteps {
 
   std::uint32_t slot_of(const char* call, int process, const void* memory, std::uint64_t offset, std::uint64_t bytes);
   void check_process(const char* call, int process) const;
-  Sent& sent(int to) { return sent_[2 * to + (number_ & 1)]; }
+  Sent& sent(int to) { return sent_[2 * to + parity_of(number_)]; }
   bool exchange(std::uint32_t flags);
   void tell_registrations();
   void send_words(std::uint32_t flags);

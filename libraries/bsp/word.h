@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "libraries/bsp/sabotage.h"
+
 namespace shadowib::bsp {
 
 // Data that goes with the word. More is announced, and pulled by the receiver.
@@ -26,6 +28,11 @@ struct Word {
   std::uint32_t key = 0;
   std::uint32_t flags = 0;
 };
+
+// Which of two slots and outboxes a superstep uses.
+inline unsigned parity_of(std::uint64_t superstep) {
+  return without("parity") ? 0 : static_cast<unsigned>(superstep & 1);
+}
 
 struct Slot {
   alignas(64) Word word;
