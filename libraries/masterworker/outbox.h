@@ -1,0 +1,54 @@
+// Messages that wait to be sent to one worker, and the rule when it lags too far behind (M12). No I/O.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+
+#include "libraries/masterworker/guard.h"
+#include "libraries/masterworker/payload.h"
+#include "libraries/masterworker/protocol.h"
+
+namespace shadowib::masterworker {
+
+inline constexpr std::uint64_t kMostLagBytes = 256 << 20;
+
+struct Outgoing {
+  Header header;
+  Payload input, output;
+};
+
+class Outbox {
+ public:
+  explicit Outbox(std::uint64_t most_bytes = kMostLagBytes) : most_(most_bytes) {}
+
+  // False: the worker lags behind by more than it may; the message is not queued. One message alone always may.
+  bool push(Outgoing message) {
+    const std::uint64_t bytes = weight(message);
+    if (guarded(Guard::kLimitLag) && bytes_ != 0 && bytes_ + bytes > most_) return false;
+    bytes_ += bytes;
+    waiting_.push_back(std::move(message));
+    return true;
+  }
+  bool empty() const { return waiting_.empty(); }
+  const Outgoing& front() const { return waiting_.front(); }
+  // The first is on its way: its bytes count until taken() is told of them.
+  std::uint64_t pop() {
+    const std::uint64_t bytes = weight(waiting_.front());
+    waiting_.pop_front();
+    return bytes;
+  }
+  void taken(std::uint64_t bytes) { bytes_ -= bytes; }
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  static std::uint64_t weight(const Outgoing& message) {
+    return sizeof(Header) + message.input.size() + message.output.size();
+  }
+
+  std::deque<Outgoing> waiting_;
+  std::uint64_t most_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace shadowib::masterworker

@@ -1,0 +1,35 @@
+#include "libraries/masterworker/outbox.h"
+
+#include <gtest/gtest.h>
+
+namespace shadowib::masterworker {
+namespace {
+
+Outgoing message(std::size_t bytes) { return {Header(), Payload::allocate(bytes), {}}; }
+
+TEST(Outbox, GuardM12LimitsHowFarAWorkerLags) {
+  Outbox box(10'000);
+  EXPECT_TRUE(box.push(message(4000)));
+  EXPECT_TRUE(box.push(message(4000)));
+  EXPECT_FALSE(box.push(message(4000)));
+  const std::uint64_t bytes = box.pop();
+  EXPECT_FALSE(box.push(message(4000)));  // on its way counts, too
+  box.taken(bytes);
+  EXPECT_TRUE(box.push(message(4000)));
+  switch_guard(Guard::kLimitLag, false);
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(box.push(message(4000)));  // the harm: without bound
+  switch_guard(Guard::kLimitLag, true);
+  EXPECT_GT(box.bytes(), 10 * 10'000u);
+}
+
+TEST(Outbox, TakesOneMessageOfAnySize) {
+  Outbox box(100);
+  EXPECT_TRUE(box.push(message(1'000'000)));
+  EXPECT_FALSE(box.push(message(1)));
+  box.taken(box.pop());
+  EXPECT_EQ(box.bytes(), 0u);
+  EXPECT_TRUE(box.empty());
+}
+
+}  // namespace
+}  // namespace shadowib::masterworker

@@ -1,0 +1,100 @@
+#include "libraries/masterworker/tasks.h"
+
+#include <gtest/gtest.h>
+
+namespace shadowib::masterworker {
+namespace {
+
+Payload text(const char* words) { return Payload::copy(words, std::strlen(words)); }
+
+TEST(TaskTable, AcceptsTheFirstResultOfARoundOnly) {
+  TaskTable table;
+  const std::uint32_t task = table.add(text("in"));
+  ASSERT_EQ(table.take_ready(), task);
+  const Handout first = table.hand_out(task, 1, 0, 10), copy = table.hand_out(task, 2, 0, 20);
+  const auto accepted = table.accept(copy.id, 2);
+  ASSERT_TRUE(accepted);
+  ASSERT_EQ(accepted->losers.size(), 1u);
+  EXPECT_EQ(accepted->losers[0].id, first.id);
+  EXPECT_FALSE(table.accept(first.id, 1));
+  EXPECT_FALSE(table.accept(copy.id, 2));
+  table.finish(task);
+  EXPECT_EQ(table.unfinished(), 0u);
+}
+
+TEST(TaskTable, KnowsWhoWasHandedATask) {
+  TaskTable table;
+  const std::uint32_t task = table.add(text("in"));
+  const Handout handout = table.hand_out(task, 1, 0, 10);
+  EXPECT_FALSE(table.accept(handout.id, 2));
+  EXPECT_FALSE(table.accept(handout.id + (std::uint64_t{1} << 24), 1));
+  EXPECT_FALSE(table.accept(~std::uint64_t{0}, 1));
+  EXPECT_TRUE(table.accept(handout.id, 1));
+}
+
+TEST(TaskTable, UsesNoIdTwice) {
+  TaskTable table;
+  const std::uint32_t task = table.add(text("in"));
+  table.take_ready();
+  const Handout first = table.hand_out(task, 1, 0, 0);
+  table.worker_gone(1);
+  ASSERT_EQ(table.take_ready(), task);
+  const Handout second = table.hand_out(task, 1, 0, 0);
+  EXPECT_NE(first.id, second.id);
+  EXPECT_FALSE(table.accept(first.id, 1));
+}
+
+TEST(TaskTable, BeginsAnewWithTheOriginalInput) {
+  TaskTable table;
+  const std::uint32_t task = table.add(text("first"));
+  table.take_ready();
+  ASSERT_TRUE(table.accept(table.hand_out(task, 1, 0, 0).id, 1));
+  table.continue_with(task, text("second"));
+  EXPECT_EQ(table.hand_out(task, 1, 0, 0).round, Round::kContinuation);
+  table.worker_gone(1);
+  ASSERT_EQ(table.take_ready(), task);
+  EXPECT_EQ(table.task(task).round, Round::kFirst);
+  EXPECT_EQ(table.task(task).input.size(), 5u);
+}
+
+TEST(TaskTable, ReturnsTasksOfTheDeadInOrder) {
+  TaskTable table;
+  std::uint32_t tasks[3];
+  for (std::uint32_t& task : tasks) {
+    task = table.add(text("in"));
+    table.take_ready();
+    table.hand_out(task, 1, 0, 0);
+  }
+  const std::uint32_t later = table.add(text("later"));
+  EXPECT_EQ(table.worker_gone(1), 1u);
+  for (const std::uint32_t task : tasks) EXPECT_EQ(table.take_ready(), task);
+  EXPECT_EQ(table.take_ready(), later);
+}
+
+TEST(TaskTable, HandsOutAllAgainAfterARestart) {
+  TaskTable table;
+  for (int i = 0; i < 4; ++i) table.add(text("in"));
+  const auto first = *table.take_ready(), second = *table.take_ready();
+  const Handout a = table.hand_out(first, 1, 0, 0), b = table.hand_out(second, 2, 0, 0);
+  ASSERT_TRUE(table.accept(b.id, 2));
+  table.finish(second);
+  table.restarted();
+  EXPECT_FALSE(table.accept(a.id, 1));
+  EXPECT_EQ(table.take_ready(), first);
+  EXPECT_EQ(table.unfinished(), 3u);
+}
+
+TEST(TaskTable, FindsTheSlowest) {
+  TaskTable table;
+  const auto none = [](WorkerId) { return std::int64_t{0}; };
+  const std::uint32_t old = table.add(text("a")), young = table.add(text("b"));
+  table.hand_out(old, 1, 0, 100);
+  table.hand_out(young, 2, 0, 900);
+  EXPECT_EQ(table.slowest(3, 1000, 500, none), old);
+  EXPECT_EQ(table.slowest(1, 1000, 500, none), std::nullopt);  // not to who has it
+  table.hand_out(old, 3, 0, 1000);
+  EXPECT_EQ(table.slowest(4, 1000, 500, none), std::nullopt);  // two at most
+}
+
+}  // namespace
+}  // namespace shadowib::masterworker
