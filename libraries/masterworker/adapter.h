@@ -1,0 +1,82 @@
+// An opened RDMA device with what both sides need: a protection domain, a completion queue that can be slept on,
+// buffers.
+//
+// All memory that the adapter reaches is mapped here, apart from the heap: a child forked from a master must not
+// share pages with requests under way (M13).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "libraries/masterworker/messages.h"
+#include "libraries/masterworker/payload.h"
+#include "libraries/masterworker/protocol.h"
+
+namespace shadowib::masterworker {
+
+std::int64_t now_ns();
+std::uint64_t random_number();
+
+// A registered buffer. Large ones are made for a message and kept for the next of its size.
+struct Buffer {
+  std::uint32_t id = 0;
+  char* data = nullptr;
+  std::size_t bytes = 0;
+  ibv_mr* region = nullptr;
+  std::uint32_t users = 0;  // messages that refer to it
+};
+
+class Adapter {
+ public:
+  // Opens the first device. Ends the process with a message if there is none.
+  Adapter(int completions);
+  ~Adapter();
+  Adapter(const Adapter&) = delete;
+  Adapter& operator=(const Adapter&) = delete;
+
+  // Registered memory of its own, for the adapter's life: `bytes` zeroes.
+  Buffer map(std::size_t bytes, int access);
+
+  // A buffer for large messages that peers may read, or that a READ fills. Back by put().
+  Buffer& take(std::size_t bytes);
+  void put(std::uint32_t id);
+  Buffer* find(std::uint32_t id);
+
+  Place place_of(std::uint32_t queue_pair) const;
+  ibv_ah_attr route_to(const Place& place) const;
+
+  // States of a reliable queue pair.
+  void to_init(ibv_qp* qp, int access) const;
+  void connect(ibv_qp* qp, const Place& there, std::uint32_t their_first, std::uint32_t our_first) const;
+  // A datagram queue pair, ready to send.
+  ibv_qp* datagrams(std::uint32_t key, int receives) const;
+
+  // Completions, at most `most`. A broken queue ends the process.
+  int poll(ibv_wc* completions, int most);
+  // Before a sleep: arm, poll once more, and only then sleep.
+  void arm();
+  // Sleeps until there is a completion, `other` is readable, or `timeout_ms` have passed (-1: for ever). True if
+  // `other` is.
+  bool sleep(int timeout_ms, int other = -1);
+
+  ibv_context* context = nullptr;
+  ibv_pd* domain = nullptr;
+  ibv_cq* queue = nullptr;
+
+ private:
+  ibv_comp_channel* channel_ = nullptr;
+  std::uint16_t lid_ = 0;
+  bool global_ = false;
+  int gid_index_ = 0;
+  union ibv_gid gid_ {};
+  ibv_mtu mtu_ = IBV_MTU_1024;
+  std::map<std::uint32_t, Buffer> buffers_;
+  std::multimap<std::size_t, std::uint32_t> idle_;
+  std::size_t idle_bytes_ = 0;
+  std::uint32_t next_buffer_ = 0;
+};
+
+}  // namespace shadowib::masterworker

@@ -1,0 +1,129 @@
+#include "libraries/masterworker/birth.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "libraries/masterworker/guard.h"
+#include "libraries/masterworker/messages.h"
+
+namespace shadowib::masterworker {
+namespace {
+
+std::vector<int> open_descriptors() {
+  std::vector<int> found;
+  DIR* directory = ::opendir("/proc/self/fd");
+  if (directory == nullptr) return found;
+  while (const dirent* entry = ::readdir(directory)) {
+    const int fd = std::atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && fd != ::dirfd(directory)) found.push_back(fd);
+  }
+  ::closedir(directory);
+  return found;
+}
+
+// An own open file description of the same file, at the same offset.
+void reopen(int fd, int flags) {
+  char path[64];
+  std::snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+  const off_t at = ::lseek(fd, 0, SEEK_CUR);
+  const int own = ::open(path, flags & (O_ACCMODE | O_NONBLOCK | O_APPEND | O_NOATIME));
+  if (own < 0) {  // the file may be read no more: better none than a common offset
+    ::close(fd);
+    return;
+  }
+  if (at > 0) ::lseek(own, at, SEEK_SET);
+  const int close_on_exec = ::fcntl(fd, F_GETFD) & FD_CLOEXEC;
+  ::dup3(own, fd, close_on_exec != 0 ? O_CLOEXEC : 0);
+  ::close(own);
+}
+
+}  // namespace
+
+void separate_descriptors() {
+  const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int fd : open_descriptors()) {
+    if (fd == nowhere) continue;
+    struct stat facts {};
+    const int flags = ::fcntl(fd, F_GETFL);
+    if (flags < 0 || ::fstat(fd, &facts) != 0) continue;
+    const bool read_only = (flags & O_ACCMODE) == O_RDONLY;
+    if (S_ISREG(facts.st_mode) && read_only)
+      reopen(fd, flags);
+    else if (fd > 2 && !(S_ISDIR(facts.st_mode)) && (flags & O_PATH) == 0)
+      ::dup3(nowhere, fd, O_CLOEXEC);  // the number stays taken: the program may still use or close it
+  }
+  if (nowhere > 2) ::close(nowhere);
+}
+
+void separate_mappings() {
+  std::FILE* maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return;
+  struct Shared {
+    std::uintptr_t begin, end;
+    int protection;
+  };
+  std::vector<Shared> all;
+  char line[4400];
+  while (std::fgets(line, sizeof(line), maps) != nullptr) {
+    std::uintptr_t begin = 0, end = 0;
+    char rights[5] = "", path[4096] = "";
+    if (std::sscanf(line, "%lx-%lx %4s %*s %*s %*s %4095[^\n]", &begin, &end, rights, path) < 3) continue;
+    // Only what can be changed. A device's pages are no memory.
+    if (rights[3] != 's' || rights[1] != 'w' || std::strncmp(path, "/dev/infiniband", 15) == 0) continue;
+    all.push_back({begin, end, (rights[0] == 'r' ? PROT_READ : 0) | PROT_WRITE | (rights[2] == 'x' ? PROT_EXEC : 0)});
+  }
+  std::fclose(maps);
+  for (const Shared& shared : all) {
+    const std::size_t bytes = shared.end - shared.begin;
+    void* old = reinterpret_cast<void*>(shared.begin);
+    void* copy = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (copy == MAP_FAILED) give_up("a worker has no memory for its copy of %zu shared bytes", bytes);
+    if ((shared.protection & PROT_READ) == 0) ::mprotect(old, bytes, shared.protection | PROT_READ);
+    std::memcpy(copy, old, bytes);
+    if (::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old) == MAP_FAILED)
+      give_up("a worker cannot make a shared mapping its own: %s", std::strerror(errno));
+    if (shared.protection != (PROT_READ | PROT_WRITE)) ::mprotect(old, bytes, shared.protection);
+  }
+}
+
+Born fork_worker() {
+  if (guarded(Guard::kFlushStreams)) std::fflush(nullptr);
+  // The program may have a handler that waits for any child.
+  sigset_t child, before;
+  ::sigemptyset(&child);
+  ::sigaddset(&child, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &child, &before);
+  const pid_t between = ::fork();
+  if (between < 0) {
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    return Born::kFailed;
+  }
+  if (between != 0) {
+    int status = 0;
+    while (::waitpid(between, &status, 0) < 0 && errno == EINTR) {
+    }
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? Born::kMaster : Born::kFailed;
+  }
+  const pid_t worker = ::fork();
+  if (worker != 0) ::_exit(worker < 0 ? 1 : 0);
+  ::setsid();
+  ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (guarded(Guard::kOwnDescriptors)) separate_descriptors();
+  if (guarded(Guard::kPrivateMappings)) separate_mappings();
+  return Born::kWorker;
+}
+
+}  // namespace shadowib::masterworker

@@ -1,0 +1,145 @@
+#include "libraries/masterworker/birth.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+#include "libraries/masterworker/guard.h"
+
+namespace shadowib::masterworker {
+namespace {
+
+class Birth : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char path[] = "/tmp/masterworker-birth-XXXXXX";
+    ASSERT_NE(::mkdtemp(path), nullptr);
+    directory_ = path;
+  }
+  void TearDown() override {
+    for (const Guard guard : {Guard::kOwnDescriptors, Guard::kFlushStreams, Guard::kPrivateMappings})
+      switch_guard(guard, true);
+    for (const char* name : {"text", "done", "go"}) ::unlink(file(name).c_str());
+    ::rmdir(directory_.c_str());
+  }
+  std::string file(const char* name) const { return directory_ + "/" + name; }
+
+  // Runs `work` in a new worker. Returns when it has run; the worker lives on until let_go().
+  void in_worker(const std::function<void()>& work) {
+    const Born born = fork_worker();
+    ASSERT_NE(born, Born::kFailed);
+    if (born == Born::kWorker) {
+      work();
+      make("done");
+      wait_for("go");
+      ::_exit(0);
+    }
+    ASSERT_TRUE(wait_for("done"));
+  }
+  void let_go() const { make("go"); }
+  void make(const char* name) const { ::close(::open(file(name).c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600)); }
+  bool wait_for(const char* name) const {
+    for (int i = 0; i < 12'000; ++i) {
+      if (::access(file(name).c_str(), F_OK) == 0) return true;
+      ::usleep(10'000);
+    }
+    return false;
+  }
+
+  // Whether the end of a pipe comes although a worker lives that was born while it was open.
+  bool pipe_ends() {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    in_worker([] {});
+    ::close(ends[1]);
+    ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    char byte;
+    const ssize_t got = ::read(ends[0], &byte, 1);
+    ::close(ends[0]);
+    let_go();
+    return got == 0;
+  }
+  // The master's offset in a file of which a worker has read 3 bytes; it is 2 before.
+  off_t offset_after_worker_reads() {
+    const int out = ::open(file("text").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    EXPECT_EQ(::write(out, "0123456789", 10), 10);
+    ::close(out);
+    const int in = ::open(file("text").c_str(), O_RDONLY | O_CLOEXEC);
+    char bytes[3];
+    EXPECT_EQ(::read(in, bytes, 2), 2);
+    in_worker([&] {
+      if (::read(in, bytes, 3) != 3 || bytes[0] != '2') ::_exit(1);  // and it begins where the master is
+    });
+    const off_t at = ::lseek(in, 0, SEEK_CUR);
+    ::close(in);
+    let_go();
+    return at;
+  }
+  // Size of a file of "hello" when a worker has flushed its streams.
+  off_t size_after_worker_flushes() {
+    std::FILE* stream = std::fopen(file("text").c_str(), "we");
+    std::fputs("hello", stream);
+    in_worker([] { std::fflush(nullptr); });
+    std::fclose(stream);
+    let_go();
+    const int in = ::open(file("text").c_str(), O_RDONLY | O_CLOEXEC);
+    const off_t size = ::lseek(in, 0, SEEK_END);
+    ::close(in);
+    return size;
+  }
+  int mapping_after_worker_writes() {
+    void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    volatile int* number = static_cast<int*>(memory);
+    *number = 5;
+    in_worker([&] { *number = *number == 5 ? 7 : 9; });
+    const int now = *number;
+    ::munmap(memory, 4096);
+    let_go();
+    return now;
+  }
+
+ private:
+  std::string directory_;
+};
+
+TEST_F(Birth, GuardM10WorkersHoldNoPipe) { EXPECT_TRUE(pipe_ends()); }
+TEST_F(Birth, GuardM10WithoutItWorkersHoldPipes) {
+  switch_guard(Guard::kOwnDescriptors, false);
+  EXPECT_FALSE(pipe_ends());
+}
+TEST_F(Birth, GuardM10WorkersHaveOwnOffsets) { EXPECT_EQ(offset_after_worker_reads(), 2); }
+TEST_F(Birth, GuardM10WithoutItOffsetsAreShared) {
+  switch_guard(Guard::kOwnDescriptors, false);
+  EXPECT_EQ(offset_after_worker_reads(), 5);
+}
+TEST_F(Birth, GuardM10StreamsAreWrittenOnce) { EXPECT_EQ(size_after_worker_flushes(), 5); }
+TEST_F(Birth, GuardM10WithoutItStreamsAreWrittenTwice) {
+  switch_guard(Guard::kFlushStreams, false);
+  switch_guard(Guard::kOwnDescriptors, false);
+  EXPECT_EQ(size_after_worker_flushes(), 10);
+}
+TEST_F(Birth, GuardM10MappingsArePrivate) { EXPECT_EQ(mapping_after_worker_writes(), 5); }
+TEST_F(Birth, GuardM10WithoutItMappingsAreShared) {
+  switch_guard(Guard::kPrivateMappings, false);
+  EXPECT_EQ(mapping_after_worker_writes(), 7);
+}
+// M15: the number stays taken, and what is written there is lost.
+TEST_F(Birth, WritersLeadNowhere) {
+  const int out = ::open(file("text").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  in_worker([&] {
+    if (::write(out, "worker", 6) != 6) ::_exit(1);
+  });
+  EXPECT_EQ(::lseek(out, 0, SEEK_END), 0);
+  ::close(out);
+  let_go();
+}
+
+}  // namespace
+}  // namespace shadowib::masterworker

@@ -1,0 +1,324 @@
+// The runtime of libshadowib-mw: this process is the master of a farm, or one of its workers. It becomes a worker by
+// a fork in one of the master's safe points: in the start, at the entry of a farm, and in its waits; never in a
+// callback (M3).
+#include <shadowib/shadowib.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "libraries/masterworker/birth.h"
+#include "libraries/masterworker/guard.h"
+#include "libraries/masterworker/master_link.h"
+#include "libraries/masterworker/replica.h"
+#include "libraries/masterworker/runtime.h"
+#include "libraries/masterworker/worker_link.h"
+
+namespace shadowib::masterworker {
+namespace {
+
+volatile bool g_leave = false;  // SIGTERM: a worker ends its task and goes
+
+// What checkpoints and forks say to each other. The hook runs in a thread of libshadowib.
+struct Checkpoints {
+  std::mutex forking;
+  std::atomic<bool> under_way{false};
+  std::atomic<int> restarts{0};
+} g_checkpoints;
+
+void checkpoint_hook(int event, void*) {
+  switch (event) {
+    case SHADOWIB_BEFORE_CHECKPOINT: {
+      const std::lock_guard<std::mutex> lock(g_checkpoints.forking);  // a fork under way ends first
+      g_checkpoints.under_way = true;
+      return;
+    }
+    case SHADOWIB_RESTART:
+      ++g_checkpoints.restarts;
+      [[fallthrough]];
+    default:
+      g_checkpoints.under_way = false;
+  }
+}
+
+constexpr std::int64_t kTickNs = MasterLink::kPingMs * std::int64_t{1'000'000};
+constexpr std::int64_t kSpinNs = 20'000;
+constexpr long kMostWorkers = 10'000;  // of one wish
+
+class Farm : public Runtime {
+ public:
+  explicit Farm(const Settings& settings) : settings_(settings), wanted_(static_cast<std::size_t>(settings.workers)) {
+    link_ = std::make_unique<MasterLink>();
+    master_ = std::make_unique<Master>(*link_, static_cast<std::uint32_t>(settings.ahead));
+    link_->attach(*master_);
+    hook_ = shadowib_add_hook(checkpoint_hook, nullptr);
+    take_wishes();
+    bear_wanted();
+  }
+
+  void run(Callbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
+    if (worker_) return slave_loop();
+    master_->begin(callbacks_);
+    if (bear_wanted() || !drive([this] { return master_->done(); })) return slave_loop();
+    master_->end();
+  }
+
+  void raw_begin(Callbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
+    callbacks_.generate = nullptr;
+    if (worker_) return slave_loop();
+    master_->begin(callbacks_);
+    if (bear_wanted()) slave_loop();
+  }
+  void submit(Payload input) override {
+    if (worker_) return;
+    master_->submit(std::move(input));
+    if (!drive([this] { return master_->all_handed_out(); })) slave_loop();
+  }
+  bool wait_for_result() override {
+    if (worker_ || master_->unfinished() == 0) return false;
+    const std::uint64_t before = master_->counts().checks;
+    if (drive([this, before] { return master_->counts().checks != before; })) return true;
+    slave_loop();
+    return false;
+  }
+  void raw_end() override {
+    if (worker_) return;
+    if (!drive([this] { return master_->done(); })) return slave_loop();
+    master_->end();
+  }
+
+  void finalize() override {
+    if (worker_) {
+      worker_->send_leave();
+      return;
+    }
+    link_->finish();
+    buffer_bytes_ = link_->buffer_bytes();
+    if (hook_ >= 0) shadowib_remove_hook(hook_);
+    link_.reset();
+  }
+
+  bool is_master() const override { return !worker_; }
+  int rank() const override { return worker_ ? static_cast<int>(worker_->rank()) : 0; }
+  int workers() const override { return static_cast<int>(worker_ ? worker_->workers() : master_->workers()); }
+  int idle_workers() const override { return worker_ ? 0 : static_cast<int>(master_->idle_workers()); }
+  bool up_to_date() const override { return worker_ ? true : master_->up_to_date(); }
+  Round round() const override { return worker_ ? round_ : master_->checked_round(); }
+  void abort_tasks() override {
+    if (!worker_ && settings_.aborts) master_->abort_tasks();
+  }
+  bool abort_pending() const override {
+    return worker_ && (worker_->aborts().generation > generation_ || worker_->aborts().handout == handout_);
+  }
+  Counts counts() const override {
+    Counts counts = master_->counts();
+    counts.buffer_bytes = buffer_bytes_;
+    counts.spins_alone = spins_alone_;
+    return counts;
+  }
+
+ private:
+  // The master's loop until `ready`. False: this process is a new worker now.
+  template <typename Ready>
+  bool drive(Ready ready) {
+    std::int64_t idle_since = 0;
+    for (;;) {
+      notice_restart();
+      const std::int64_t now = now_ns();
+      if (now >= next_tick_) {
+        next_tick_ = now + kTickNs;
+        link_->tick(now, settings_.timeout_s);
+        master_->tick(now);
+        take_wishes();
+        if (bear_wanted()) return false;
+      }
+      const bool heard = link_->progress();
+      if (ready()) return true;
+      const bool did = master_->step(now);
+      if (ready()) return true;
+      if (heard || did) {
+        idle_since = 0;
+        continue;
+      }
+      if (idle_since == 0) idle_since = now;
+      if (now - idle_since < kSpinNs) continue;
+      if (link_->connected() == 0 && !guarded(Guard::kSleepAlone)) {
+        ++spins_alone_;
+        continue;
+      }
+      link_->sleep(static_cast<int>(std::max<std::int64_t>(next_tick_ - now, 0) / 1'000'000) + 1);
+    }
+  }
+
+  void notice_restart() {
+    const int restarts = g_checkpoints.restarts;
+    if (restarts == restarts_) return;
+    restarts_ = restarts;
+    link_->restarted();
+    master_->restarted();
+    next_tick_ = 0;
+    char text[24] = "";  // restart --workers N
+    if (shadowib_lookup("mw.workers", text, sizeof(text) - 1, 0) > 0) {
+      const long number = std::strtol(text, nullptr, 10);
+      if (number >= 0 && number <= kMostWorkers) wanted_ = static_cast<std::size_t>(number);
+    }
+  }
+
+  // `shadowib worker J -n N` publishes a wish for N more, and waits until it is counted as taken.
+  void take_wishes() {
+    for (;;) {
+      char name[40], text[24] = "";
+      std::snprintf(name, sizeof(name), "mw.wish.%llu", static_cast<unsigned long long>(wishes_taken_));
+      const int bytes = shadowib_lookup(name, text, sizeof(text) - 1, 0);
+      if (bytes > 0) {
+        const long more = std::strtol(text, nullptr, 10);
+        if (more > 0 && more <= kMostWorkers) wanted_ += static_cast<std::size_t>(more);
+        ++wishes_taken_;
+      }
+      if (bytes > 0 || !taken_published_) {
+        std::snprintf(text, sizeof(text), "%llu", static_cast<unsigned long long>(wishes_taken_));
+        taken_published_ = shadowib_publish("mw.taken", text, std::strlen(text)) == 0;
+      }
+      if (bytes <= 0) return;
+    }
+  }
+
+  // Forks what is missing of the wanted workers. True: this process is one of them.
+  bool bear_wanted() {
+    const std::uint32_t limit = std::max<std::uint32_t>(16, 4 * static_cast<std::uint32_t>(wanted_));
+    if (master_->deaths_in_a_row() >= limit)
+      give_up(
+          "the last %u workers ended with a task, and no result came between: see what DoTask does with it (core "
+          "files, "
+          "memory limits)",
+          master_->deaths_in_a_row());
+    while (link_->connected() + link_->unheard() < wanted_) {
+      BirthFacts facts;
+      facts.token = random_number();
+      facts.master_pid = ::getpid();
+      Born born;
+      {
+        const std::lock_guard<std::mutex> lock(g_checkpoints.forking);
+        if (g_checkpoints.under_way) return false;  // after it, by the next tick
+        link_->expect(facts.token);
+        facts.door = link_->door();
+        facts.updates = master_->updates().count();
+        facts.phase = master_->phase();
+        facts.chain = master_->updates().hash();
+        born = fork_worker();
+      }
+      if (born == Born::kWorker) {
+        become_worker(facts);
+        return true;
+      }
+      if (born == Born::kFailed) {
+        warn("no worker could be made: %s; it is tried again", std::strerror(errno));
+        link_->unexpect(facts.token);
+        return false;
+      }
+    }
+    return false;
+  }
+
+  void become_worker(const BirthFacts& facts) {
+    // The master's objects are its own: they are left as they are, and never touched here.
+    (void)link_.release();
+    phase_ = facts.phase;
+    replica_ = Replica(facts.updates, facts.chain);
+    struct sigaction end {};
+    end.sa_handler = [](int) { g_leave = true; };
+    ::sigaction(SIGTERM, &end, nullptr);
+#if defined(SHADOWIB_GUEST)
+    if (const int error = shadowib_join_as(SHADOWIB_GUEST); error != 0) {
+      warn("a worker cannot join: %s", shadowib_last_error());
+      ::_exit(1);
+    }
+#endif
+    if (settings_.wait_s > 0) std::this_thread::sleep_for(std::chrono::seconds(settings_.wait_s));
+    worker_ = std::make_unique<WorkerLink>(facts);
+    if (phase_ == 0) return;
+    phase_ -= 1;  // slave_loop() enters it
+  }
+
+  // A worker's part of one farm.
+  void slave_loop() {
+    ++phase_;
+    Message message;
+    for (;;) {
+      if (g_leave) leave();
+      if (!worker_->next(&message, &g_leave)) {
+        if (g_leave) leave();
+        std::fflush(nullptr);
+        ::_exit(0);  // the master is gone, and nobody waits for anything here
+      }
+      const Header& header = message.header;
+      switch (header.kind) {
+        case Kind::kTask:
+          handout_ = header.number;
+          generation_ = header.extra;
+          round_ = static_cast<Round>(header.round);
+          worker_->send_result(handout_, callbacks_.work(message.input.data()));
+          break;
+        case Kind::kUpdate:
+          apply(header.number, message);
+          break;
+        case Kind::kEnd:
+          if (header.number >= phase_) return;
+          break;
+        default:
+          break;
+      }
+    }
+  }
+
+  void apply(std::uint64_t number, const Message& message) {
+    switch (replica_.next(number, message.input, message.output)) {
+      case Replica::Verdict::kApply:
+        if (callbacks_.update) callbacks_.update(message.input, message.output);
+        return;
+      case Replica::Verdict::kKnown:
+        return;
+      case Replica::Verdict::kGap:
+        give_up("a worker has update %llu and gets %llu: it ends", static_cast<unsigned long long>(replica_.count()),
+                static_cast<unsigned long long>(number));
+    }
+  }
+
+  [[noreturn]] void leave() {
+    worker_->send_leave();
+    std::fflush(nullptr);
+    ::_exit(0);
+  }
+
+  Settings settings_;
+  std::size_t wanted_;
+  Callbacks callbacks_;
+  int hook_ = -1;
+  std::unique_ptr<MasterLink> link_;
+  std::unique_ptr<Master> master_;
+  std::int64_t next_tick_ = 0;
+  std::uint64_t wishes_taken_ = 0;
+  std::uint64_t buffer_bytes_ = 0, spins_alone_ = 0;
+  bool taken_published_ = false;
+  int restarts_ = 0;
+  // of a worker
+  std::unique_ptr<WorkerLink> worker_;
+  Replica replica_;
+  std::uint64_t phase_ = 0, handout_ = 0, generation_ = 0;
+  Round round_ = Round::kFirst;
+};
+
+}  // namespace
+
+std::unique_ptr<Runtime> make_runtime(const Settings& settings) { return std::make_unique<Farm>(settings); }
+
+}  // namespace shadowib::masterworker

@@ -1,0 +1,326 @@
+// shadowib/masterworker.h: typed task farms in C++20, over topc.h. Header only; link libshadowib-mw, or
+// libshadowib-mw-seq for one process.
+//
+//   struct Squares {                                                // an Application
+//     std::optional<int> next(const State&);                        // master: a task, or nothing
+//     long work(const int&, const State&, mw::Task&);               // worker
+//     mw::Action<int> check(const int&, const long&, const State&, const mw::Result&);  // master, once per round
+//     void update(State&, const int&, const long&);                 // everywhere, after mw::update()
+//   };
+//   mw::run(application, state, argc, argv);
+//
+// Inputs and outputs are trivially copyable, or strings and vectors of such; for others specialise Bytes. An
+// exception out of work() arrives in check(): Result::error(). A worker never returns from run(): only the master
+// does.
+//
+// Threads: all calls belong to the main thread. Errors of the library end the process with a message, as topc.h says.
+// Source: topc.h; Cooperman, Ansel, Ma, "Adaptive Checkpointing for Master-Worker Style Parallelism", figure 2.
+#pragma once
+
+#include <topc.h>
+#include <unistd.h>
+
+#include <concepts>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace shadowib::mw {
+
+// How values become bytes. Specialise it for types of your own.
+template <typename T>
+struct Bytes {
+  static_assert(std::is_trivially_copyable_v<T>, "specialise shadowib::mw::Bytes for this type");
+  static void put(std::string& to, const T& value) {
+    to.append(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  static T take(const char*& from, const char* end) {
+    if (static_cast<std::size_t>(end - from) < sizeof(T)) throw std::runtime_error("a message is too short");
+    T value;
+    std::memcpy(&value, from, sizeof(value));
+    from += sizeof(value);
+    return value;
+  }
+};
+
+template <typename T>
+requires std::is_trivially_copyable_v<T>
+struct Bytes<std::vector<T>> {
+  static void put(std::string& to, const std::vector<T>& values) {
+    Bytes<std::uint64_t>::put(to, values.size());
+    to.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  }
+  static std::vector<T> take(const char*& from, const char* end) {
+    const std::uint64_t count = Bytes<std::uint64_t>::take(from, end);
+    if (static_cast<std::size_t>(end - from) / sizeof(T) < count) throw std::runtime_error("a message is too short");
+    std::vector<T> values(count);
+    if (count != 0) std::memcpy(values.data(), from, count * sizeof(T));
+    from += count * sizeof(T);
+    return values;
+  }
+};
+
+template <>
+struct Bytes<std::string> {
+  static void put(std::string& to, const std::string& text) {
+    Bytes<std::uint64_t>::put(to, text.size());
+    to += text;
+  }
+  static std::string take(const char*& from, const char* end) {
+    const std::uint64_t count = Bytes<std::uint64_t>::take(from, end);
+    if (static_cast<std::size_t>(end - from) < count) throw std::runtime_error("a message is too short");
+    std::string text(from, count);
+    from += count;
+    return text;
+  }
+};
+
+// A decision of check(). Made by the functions below.
+template <typename Input>
+struct Action {
+  enum class Kind { kDone, kUpdate, kRedo, kContinue } kind = Kind::kDone;
+  std::optional<Input> next;
+};
+struct Done {
+  template <typename Input>
+  operator Action<Input>() const {
+    return {};
+  }
+};
+struct Update {
+  template <typename Input>
+  operator Action<Input>() const {
+    return {Action<Input>::Kind::kUpdate, std::nullopt};
+  }
+};
+struct Redo {
+  template <typename Input>
+  operator Action<Input>() const {
+    return {Action<Input>::Kind::kRedo, std::nullopt};
+  }
+};
+inline Done done() { return {}; }      // the task is over
+inline Update update() { return {}; }  // and update() is called everywhere
+inline Redo redo() { return {}; }      // the same worker does it again
+template <typename Input>
+Action<Input> continue_with(Input next) {  // the same worker does another step
+  return {Action<Input>::Kind::kContinue, std::move(next)};
+}
+
+// work()'s view of its task.
+class Task {
+ public:
+  bool aborted() const { return TOPC_is_abort_pending() != 0; }  // return soon
+  bool redo() const { return TOPC_is_REDO() != 0; }
+  bool continuation() const { return TOPC_is_CONTINUATION() != 0; }
+  // Private data of this worker, made when first asked for; one object per type.
+  template <typename T>
+  T& local() {
+    static T object{};
+    return object;
+  }
+};
+
+// check()'s view of the result.
+class Result {
+ public:
+  bool up_to_date() const { return TOPC_is_up_to_date() != 0; }
+  bool redo() const { return TOPC_is_REDO() != 0; }
+  // The text of an exception that left work(), or null. The output is then a default-made object.
+  const std::string* error() const { return error_ ? &*error_ : nullptr; }
+  explicit Result(std::optional<std::string> error) : error_(std::move(error)) {}
+
+ private:
+  std::optional<std::string> error_;
+};
+
+// Asks workers to end their present tasks soon. In check() only.
+inline void abort_tasks() { TOPC_abort_tasks(); }
+
+namespace detail {
+
+template <typename T>
+std::string bytes_of(const T& value) {
+  std::string bytes(sizeof(std::uint64_t), '\0');  // a message's size goes with it
+  Bytes<T>::put(bytes, value);
+  const std::uint64_t size = bytes.size();
+  std::memcpy(bytes.data(), &size, sizeof(size));
+  return bytes;
+}
+inline const char* begin_of(const void* message, const char** end) {
+  std::uint64_t size;
+  std::memcpy(&size, message, sizeof(size));
+  *end = static_cast<const char*>(message) + size;
+  return static_cast<const char*>(message) + sizeof(size);
+}
+inline TOPC_BUF message_of(const std::string& bytes) {
+  return TOPC_MSG(const_cast<char*>(bytes.data()), static_cast<int>(bytes.size()));
+}
+
+// Callbacks of topc.h have no argument for an object: the running farm is here.
+struct Hooks {
+  std::function<TOPC_BUF()> next;
+  std::function<TOPC_BUF(void*)> work;
+  std::function<TOPC_ACTION(void*, void*)> check;
+  std::function<void(void*, void*)> update;
+};
+inline Hooks& hooks() {
+  static Hooks all;
+  return all;
+}
+extern "C" {
+inline TOPC_BUF shadowib_mw_next(void) { return hooks().next(); }
+inline TOPC_BUF shadowib_mw_work(void* input) { return hooks().work(input); }
+inline TOPC_ACTION shadowib_mw_check(void* input, void* output) { return hooks().check(input, output); }
+inline void shadowib_mw_update(void* input, void* output) { hooks().update(input, output); }
+}
+
+template <typename Input>
+Input input_of(const void* message) {
+  const char* end;
+  const char* from = begin_of(message, &end);
+  return Bytes<Input>::take(from, end);
+}
+template <typename Output>
+Output output_of(const void* message, std::optional<std::string>* error) {
+  const char* end;
+  const char* from = begin_of(message, &end);
+  if (Bytes<bool>::take(from, end)) {
+    *error = Bytes<std::string>::take(from, end);
+    return Output{};
+  }
+  return Bytes<Output>::take(from, end);
+}
+
+template <typename Output, typename Function>
+TOPC_BUF worked(Function function) {
+  std::string bytes(sizeof(std::uint64_t), '\0');
+  try {
+    const Output output = function();
+    Bytes<bool>::put(bytes, false);
+    Bytes<Output>::put(bytes, output);
+  } catch (const std::exception& thrown) {
+    bytes.resize(sizeof(std::uint64_t));
+    Bytes<bool>::put(bytes, true);
+    Bytes<std::string>::put(bytes, thrown.what());
+  } catch (...) {
+    bytes.resize(sizeof(std::uint64_t));
+    Bytes<bool>::put(bytes, true);
+    Bytes<std::string>::put(bytes, "an exception of an unknown type");
+  }
+  const std::uint64_t size = bytes.size();
+  std::memcpy(bytes.data(), &size, sizeof(size));
+  return message_of(bytes);
+}
+
+template <typename Input>
+TOPC_ACTION action_of(const Action<Input>& action) {
+  switch (action.kind) {
+    case Action<Input>::Kind::kUpdate:
+      return UPDATE;
+    case Action<Input>::Kind::kRedo:
+      return REDO;
+    case Action<Input>::Kind::kContinue:
+      return CONTINUATION(message_of(bytes_of(*action.next)));
+    default:
+      return NO_ACTION;
+  }
+}
+
+inline bool& started() {
+  static bool yes = false;
+  return yes;
+}
+inline void start(int& argc, char**& argv) {
+  if (std::exchange(started(), true)) return;
+  TOPC_init(&argc, &argv);
+}
+// A worker's life ends with the farm: only the master goes on in the program.
+inline void end_worker() {
+  if (TOPC_is_master()) return;
+  TOPC_finalize();
+  std::fflush(nullptr);
+  ::_exit(0);
+}
+
+template <typename Function>
+struct Signature;
+template <typename Class, typename Out, typename In, typename State>
+struct Signature<Out (Class::*)(const In&, const State&, Task&)> {
+  using Input = In;
+  using Output = Out;
+};
+template <typename Class, typename Out, typename In, typename State>
+struct Signature<Out (Class::*)(const In&, const State&, Task&) const> {
+  using Input = In;
+  using Output = Out;
+};
+
+}  // namespace detail
+
+template <typename A>
+using InputOf = typename detail::Signature<decltype(&A::work)>::Input;
+template <typename A>
+using OutputOf = typename detail::Signature<decltype(&A::work)>::Output;
+
+template <typename A, typename State>
+concept Application = requires(A a, State& changed, const State& state, const InputOf<A>& in, const OutputOf<A>& out,
+                               Task& task, const Result& result) {
+  { a.next(state) } -> std::convertible_to<std::optional<InputOf<A>>>;
+  { a.work(in, state, task) } -> std::convertible_to<OutputOf<A>>;
+  { a.check(in, out, state, result) } -> std::convertible_to<Action<InputOf<A>>>;
+};
+
+// Runs one farm to its end, and returns in the master. `state` is the shared data: equal in all processes if only
+// update() changes it. argc and argv lose their --TOPC- options. May be called again.
+template <typename A, typename State>
+requires Application<A, State>
+void run(A& application, State& state, int& argc, char**& argv) {
+  using Input = InputOf<A>;
+  using Output = OutputOf<A>;
+  detail::start(argc, argv);
+  detail::Hooks& hooks = detail::hooks();
+  hooks.next = [&]() -> TOPC_BUF {
+    const std::optional<Input> input = application.next(std::as_const(state));
+    return input ? detail::message_of(detail::bytes_of(*input)) : NOTASK;
+  };
+  hooks.work = [&](void* message) {
+    return detail::worked<Output>([&] {
+      Task task;
+      return application.work(detail::input_of<Input>(message), std::as_const(state), task);
+    });
+  };
+  hooks.check = [&](void* in, void* out) {
+    std::optional<std::string> error;
+    const Output output = detail::output_of<Output>(out, &error);
+    const Action<Input> action =
+        application.check(detail::input_of<Input>(in), output, std::as_const(state), Result(std::move(error)));
+    return detail::action_of(action);
+  };
+  hooks.update = [&](void* in, void* out) {
+    if constexpr (requires(const Input& input, const Output& output) { application.update(state, input, output); }) {
+      std::optional<std::string> error;
+      const Output output = detail::output_of<Output>(out, &error);
+      application.update(state, detail::input_of<Input>(in), output);
+    }
+  };
+  TOPC_master_slave_untyped(detail::shadowib_mw_next, detail::shadowib_mw_work, detail::shadowib_mw_check,
+                            detail::shadowib_mw_update);
+  detail::end_worker();
+}
+
+// Ends the farm of this process. Call it in the master, once, after the last run().
+inline void finish() { TOPC_finalize(); }
+
+}  // namespace shadowib::mw
+
+namespace mw = shadowib::mw;

@@ -1,0 +1,515 @@
+#include "libraries/masterworker/master_link.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "libraries/masterworker/guard.h"
+
+namespace shadowib::masterworker {
+namespace {
+
+// A work request's id: what it is, a serial that tells an old request of a slot from the present one, the slot.
+enum class Work : std::uint64_t { kReceive = 1, kSend, kRead, kPing, kWrite, kHello, kAnswer };
+constexpr int kIndexBits = 16;
+std::uint64_t work_id(Work work, std::uint64_t serial, std::uint64_t index = 0) {
+  return static_cast<std::uint64_t>(work) << 60 | (serial & 0xfffffffffff) << kIndexBits | index;
+}
+Work work_of(std::uint64_t id) { return static_cast<Work>(id >> 60); }
+std::uint64_t serial_of(std::uint64_t id) { return id >> kIndexBits & 0xfffffffffff; }
+std::uint32_t index_of(std::uint64_t id) { return static_cast<std::uint32_t>(id & 0xffff); }
+
+constexpr std::uint32_t kDatagramBytes = 512;
+constexpr std::size_t kRouteHeader = 40;
+constexpr std::uint32_t kInFlight = 32;   // messages to one worker
+constexpr std::uint32_t kSendDepth = 64;  // and READs, pings, aborts
+constexpr std::int64_t kBirthNs = 60'000'000'000;
+constexpr int kCompletions = 4096;
+
+}  // namespace
+
+MasterLink::MasterLink() : adapter_(kCompletions) {
+  receives_ = adapter_.map(std::size_t{kReceives} * kSlotBytes, IBV_ACCESS_LOCAL_WRITE);
+  sends_ = adapter_.map(std::size_t{kSends} * kSlotBytes, 0);
+  hellos_ = adapter_.map(std::size_t{2} * kHellos * kDatagramBytes, IBV_ACCESS_LOCAL_WRITE);
+  ibv_srq_init_attr init{};
+  init.attr.max_wr = kReceives;
+  init.attr.max_sge = 1;
+  shared_ = ibv_create_srq(adapter_.domain, &init);
+  if (shared_ == nullptr) give_up("the device has no shared receive queues of %d requests", kReceives);
+  for (std::uint32_t i = 0; i < kReceives; ++i) post_receive(i);
+  slots_.resize(kSends);
+  for (std::uint32_t i = kSends; i-- > 0;) free_slots_.push_back(i);
+  routes_.resize(kHellos);
+  door_.key = static_cast<std::uint32_t>(random_number()) & 0x7fffffff;  // the high bit stands for privileged keys
+  datagrams_ = adapter_.datagrams(door_.key, kHellos);
+  for (std::uint32_t i = 0; i < kHellos; ++i) post_hello(i);
+  door_.place = adapter_.place_of(datagrams_->qp_num);
+  door_.life = random_number();
+}
+
+MasterLink::~MasterLink() {
+  while (!connections_.empty()) lost(connections_.begin()->first, true);
+  ibv_destroy_qp(datagrams_);
+  for (ibv_ah* route : routes_)
+    if (route != nullptr) ibv_destroy_ah(route);
+  ibv_destroy_srq(shared_);
+}
+
+void MasterLink::expect(std::uint64_t token) { births_[token] = {master_->bear(), now_ns()}; }
+
+void MasterLink::unexpect(std::uint64_t token) {
+  const auto birth = births_.find(token);
+  if (birth == births_.end()) return;
+  master_->born(birth->second.updates);
+  births_.erase(birth);
+}
+
+std::size_t MasterLink::unheard() const {
+  return static_cast<std::size_t>(std::count_if(
+      births_.begin(), births_.end(), [this](const auto& birth) { return by_token_.count(birth.first) == 0; }));
+}
+
+std::uint32_t MasterLink::free_rank() const {
+  std::vector<bool> taken(connections_.size() + 2);
+  for (const auto& [id, connection] : connections_)
+    if (connection->welcome.rank < taken.size()) taken[connection->welcome.rank] = true;
+  std::uint32_t rank = 1;
+  while (taken[rank]) ++rank;
+  return rank;
+}
+
+MasterLink::Connection* MasterLink::find(WorkerId id) {
+  const auto at = connections_.find(id);
+  return at == connections_.end() ? nullptr : at->second.get();
+}
+
+void MasterLink::post_receive(std::uint32_t index) {
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(receives_.data) + std::uint64_t{index} * kSlotBytes, kSlotBytes,
+                receives_.region->lkey};
+  ibv_recv_wr request{work_id(Work::kReceive, 0, index), nullptr, &piece, 1};
+  ibv_recv_wr* bad = nullptr;
+  if (ibv_post_srq_recv(shared_, &request, &bad) != 0) give_up("ibv_post_srq_recv failed");
+}
+
+void MasterLink::post_hello(std::uint32_t index) {
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(hellos_.data) + std::uint64_t{index} * kDatagramBytes, kDatagramBytes,
+                hellos_.region->lkey};
+  ibv_recv_wr request{work_id(Work::kHello, 0, index), nullptr, &piece, 1};
+  ibv_recv_wr* bad = nullptr;
+  if (ibv_post_recv(datagrams_, &request, &bad) != 0) give_up("ibv_post_recv (UD) failed");
+}
+
+bool MasterLink::progress() {
+  ibv_wc completions[32];
+  const int got = adapter_.poll(completions, 32);
+  for (int i = 0; i < got; ++i) completed(completions[i]);
+  return got != 0;
+}
+
+void MasterLink::sleep(int timeout_ms) {
+  adapter_.arm();
+  if (!progress()) adapter_.sleep(timeout_ms);
+}
+
+void MasterLink::completed(const ibv_wc& wc) {
+  const bool good = wc.status == IBV_WC_SUCCESS;
+  switch (work_of(wc.wr_id)) {
+    case Work::kReceive:
+      if (good) received(wc, index_of(wc.wr_id));
+      post_receive(index_of(wc.wr_id));
+      return;
+    case Work::kHello:
+      if (good && wc.byte_len >= kRouteHeader + sizeof(Hello)) heard_hello(index_of(wc.wr_id));
+      post_hello(index_of(wc.wr_id));
+      return;
+    case Work::kAnswer:
+      return;
+    case Work::kSend: {
+      Slot& slot = slots_[index_of(wc.wr_id)];
+      if (slot.to == 0 || (slot.serial & 0xfffffffffff) != serial_of(wc.wr_id))
+        return;  // of a connection that is gone
+      const WorkerId to = slot.to;
+      Connection* connection = find(to);
+      slot.to = 0;
+      free_slots_.push_back(index_of(wc.wr_id));
+      if (connection == nullptr) return;
+      --connection->in_flight;
+      connection->out.taken(slot.bytes);
+      if (!good) return lost(to);
+      connection->heard_ns = now_ns();
+      pump(*connection);
+      if (free_slots_.size() < 8) pump_waiting();
+      return;
+    }
+    case Work::kRead:
+      return fetched(serial_of(wc.wr_id), good);
+    case Work::kPing:
+    case Work::kWrite:
+      if (Connection* connection = find(serial_of(wc.wr_id))) {
+        if (!good) return lost(connection->id);
+        if (work_of(wc.wr_id) == Work::kPing) connection->ping_out = false;
+      }
+  }
+}
+
+// Slots have become free while others waited for one.
+void MasterLink::pump_waiting() {
+  for (auto& [id, connection] : connections_) {
+    if (free_slots_.empty()) return;
+    if (!connection->out.empty()) pump(*connection);
+  }
+}
+
+void MasterLink::heard_hello(std::uint32_t index) {
+  Hello hello;
+  std::memcpy(&hello, hellos_.data + std::size_t{index} * kDatagramBytes + kRouteHeader, sizeof(hello));
+  if (hello.magic != kMagic) return;
+  const auto known = by_token_.find(hello.token);
+  Connection* connection = known != by_token_.end() ? find(known->second) : admit(hello);
+  if (connection != nullptr) return answer(hello, connection->welcome);
+  Welcome no;
+  no.answer = Answer::kStranger;
+  no.token = hello.token;
+  answer(hello, no);
+}
+
+MasterLink::Connection* MasterLink::admit(const Hello& hello) {
+  if (hello.life != door_.life && guarded(Guard::kKnowLife)) return nullptr;
+  if (births_.count(hello.token) == 0) return nullptr;
+  ibv_qp_init_attr init{};
+  init.qp_type = IBV_QPT_RC;
+  init.send_cq = init.recv_cq = adapter_.queue;
+  init.srq = shared_;
+  init.cap = {kSendDepth, 0, 1, 0, 8};
+  init.sq_sig_all = 1;
+  ibv_qp* qp = ibv_create_qp(adapter_.domain, &init);
+  if (qp == nullptr) {
+    warn("no queue pair for another worker; it is sent away");
+    return nullptr;
+  }
+  auto connection = std::make_unique<Connection>();
+  connection->id = ++next_id_;
+  connection->qp = qp;
+  connection->hello = hello;
+  connection->heard_ns = now_ns();
+  Welcome& welcome = connection->welcome;
+  welcome.answer = Answer::kWelcome;
+  welcome.token = hello.token;
+  welcome.rank = free_rank();
+  welcome.first_packet = static_cast<std::uint32_t>(random_number()) & 0xffffff;
+  welcome.connection = adapter_.place_of(qp->qp_num);
+  adapter_.to_init(qp, IBV_ACCESS_REMOTE_READ);  // and no writes
+  adapter_.connect(qp, hello.connection, hello.first_packet, welcome.first_packet);
+  if (!guarded(Guard::kFixedBuffers)) more_bytes_ += adapter_.map(64 * kSlotBytes, IBV_ACCESS_LOCAL_WRITE).bytes;
+  by_queue_pair_[qp->qp_num] = connection->id;
+  by_token_[hello.token] = connection->id;
+  Connection* made = connection.get();
+  connections_[connection->id] = std::move(connection);
+  welcome.workers = static_cast<std::uint32_t>(connections_.size());
+  return made;
+}
+
+void MasterLink::answer(const Hello& hello, const Welcome& welcome) {
+  const std::uint32_t index = static_cast<std::uint32_t>(next_answer_++ % kHellos);
+  char* text = hellos_.data + std::size_t{kHellos + index} * kDatagramBytes;
+  std::memcpy(text, &welcome, sizeof(welcome));
+  if (routes_[index] != nullptr) ibv_destroy_ah(routes_[index]);
+  ibv_ah_attr route = adapter_.route_to(hello.datagrams);
+  routes_[index] = ibv_create_ah(adapter_.domain, &route);
+  if (routes_[index] == nullptr) return;  // the next hello asks again
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(text), sizeof(welcome), hellos_.region->lkey};
+  ibv_send_wr request{}, *bad = nullptr;
+  request.wr_id = work_id(Work::kAnswer, 0, index);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  request.wr.ud = {routes_[index], hello.datagrams.queue_pair, door_.key};
+  ibv_post_send(datagrams_, &request, &bad);
+}
+
+void MasterLink::received(const ibv_wc& wc, std::uint32_t index) {
+  const auto at = by_queue_pair_.find(wc.qp_num);
+  Connection* from = at == by_queue_pair_.end() ? nullptr : find(at->second);
+  const char* text = receives_.data + std::size_t{index} * kSlotBytes;
+  Header header;
+  if (from == nullptr || wc.byte_len < sizeof(header)) return;
+  std::memcpy(&header, text, sizeof(header));
+  if (header.magic != kMagic || (header.life != door_.life && guarded(Guard::kKnowLife))) return;
+  if (header.address == 0 && header.output_bytes > wc.byte_len - sizeof(header)) return lost(from->id);
+  from->heard_ns = now_ns();
+  handle(*from, header, text + sizeof(header));
+}
+
+void MasterLink::handle(Connection& from, const Header& header, const char* body) {
+  switch (header.kind) {
+    case Kind::kReady: {
+      from.ready = true;
+      const auto birth = births_.find(from.hello.token);
+      const bool reached = master_->joined(from.id, from.hello.updates, from.hello.phase);
+      if (birth != births_.end()) {
+        master_->born(birth->second.updates);
+        births_.erase(birth);
+      }
+      if (!reached) lost(from.id, true);
+      return;
+    }
+    case Kind::kResult:
+      if (header.address != 0) return fetch(from, header);
+      return master_->arrived(from.id, header.number, Payload::copy(body, header.output_bytes));
+    case Kind::kRelease: {
+      const auto lent = from.lent.find(static_cast<std::uint32_t>(header.number));
+      if (lent == from.lent.end()) return;
+      from.out.taken(lent->second);
+      adapter_.put(lent->first);
+      from.lent.erase(lent);
+      return;
+    }
+    case Kind::kLeave:
+      return lost(from.id, true);
+    default:
+      return;
+  }
+}
+
+void MasterLink::fetch(Connection& from, const Header& header) {
+  if (header.output_bytes >= std::uint64_t{1} << 31) return lost(from.id);
+  Buffer& buffer = adapter_.take(header.output_bytes);
+  const std::uint64_t serial = ++serial_;
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(buffer.data), static_cast<std::uint32_t>(header.output_bytes),
+                buffer.region->lkey};
+  ibv_send_wr request{}, *bad = nullptr;
+  request.wr_id = work_id(Work::kRead, serial);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_RDMA_READ;
+  request.wr.rdma = {header.address, header.key};
+  readings_[serial] = {from.id, header, buffer.id};
+  if (ibv_post_send(from.qp, &request, &bad) != 0) lost(from.id);
+}
+
+void MasterLink::fetched(std::uint64_t serial, bool good) {
+  const auto at = readings_.find(serial);
+  if (at == readings_.end()) return;
+  const Reading reading = at->second;
+  readings_.erase(at);
+  Buffer* buffer = adapter_.find(reading.buffer);
+  if (good && find(reading.from) != nullptr) {
+    master_->arrived(reading.from, reading.header.number, Payload::copy(buffer->data, reading.header.output_bytes));
+    Header header;
+    header.kind = Kind::kRelease;
+    header.number = reading.header.buffer;
+    push(reading.from, header, {}, {});
+  }
+  adapter_.put(reading.buffer);
+  if (!good) lost(reading.from);
+}
+
+void MasterLink::push(WorkerId to, Header header, const Payload& input, const Payload& output) {
+  Connection* connection = find(to);
+  if (connection == nullptr) return;
+  header.life = door_.life;
+  header.input_bytes = input.size();
+  header.output_bytes = output.size();
+  if (!connection->out.push({header, input, output})) {
+    warn("a worker (process %u) lags more than %llu MiB behind; it is given up", connection->hello.pid,
+         static_cast<unsigned long long>(kMostLagBytes >> 20));
+    // Not here: the master is in the middle of telling its workers something.
+    connection->heard_ns = -1;
+    return;
+  }
+  pump(*connection);
+}
+
+void MasterLink::pump(Connection& to) {
+  while (to.ready && !to.out.empty() && to.in_flight < kInFlight && !free_slots_.empty()) {
+    const Outgoing message = to.out.front();
+    const std::uint64_t bytes = to.out.pop();
+    if (!post(to, message, bytes)) {
+      to.heard_ns = -1;
+      return;
+    }
+  }
+}
+
+bool MasterLink::post(Connection& to, const Outgoing& message, std::uint64_t bytes) {
+  const std::uint32_t index = free_slots_.back();
+  free_slots_.pop_back();
+  Slot& slot = slots_[index];
+  slot = {++serial_, to.id, bytes};
+  ++to.in_flight;
+  char* text = sends_.data + std::size_t{index} * kSlotBytes;
+  Header header = message.header;
+  const std::size_t body = message.input.size() + message.output.size();
+  const auto fill = [&message](char* at) {
+    if (message.input.size() != 0) std::memcpy(at, message.input.data(), message.input.size());
+    if (message.output.size() != 0)
+      std::memcpy(at + message.input.size(), message.output.data(), message.output.size());
+  };
+  std::uint32_t length = sizeof(header);
+  if (body > kSlotBytes - sizeof(header)) {
+    Buffer* buffer = nullptr;
+    const auto shared = header.kind == Kind::kUpdate ? large_updates_.find(header.number) : large_updates_.end();
+    if (shared != large_updates_.end()) buffer = adapter_.find(shared->second);
+    if (buffer != nullptr && buffer->users != 0) {
+      ++buffer->users;
+    } else {
+      buffer = &adapter_.take(body);
+      fill(buffer->data);
+      if (header.kind == Kind::kUpdate) {
+        std::erase_if(large_updates_, [&](const auto& entry) { return entry.second == buffer->id; });
+        large_updates_[header.number] = buffer->id;
+      }
+    }
+    header.address = reinterpret_cast<std::uint64_t>(buffer->data);
+    header.key = buffer->region->rkey;
+    header.buffer = buffer->id;
+    to.lent.emplace(buffer->id, bytes);
+    slot.bytes = 0;
+  } else {
+    fill(text + sizeof(header));
+    length += static_cast<std::uint32_t>(body);
+  }
+  std::memcpy(text, &header, sizeof(header));
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(text), length, sends_.region->lkey};
+  ibv_send_wr request{}, *bad = nullptr;
+  request.wr_id = work_id(Work::kSend, slot.serial, index);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  return ibv_post_send(to.qp, &request, &bad) == 0;
+}
+
+void MasterLink::send_task(WorkerId to, const Handout& handout, std::uint64_t generation, const Payload& input) {
+  Header header;
+  header.kind = Kind::kTask;
+  header.round = static_cast<std::uint8_t>(handout.round);
+  header.number = handout.id;
+  header.extra = generation;
+  push(to, header, input, {});
+}
+
+void MasterLink::send_update(WorkerId to, std::uint64_t number, const Payload& input, const Payload& output) {
+  Header header;
+  header.kind = Kind::kUpdate;
+  header.number = number;
+  push(to, header, input, output);
+}
+
+void MasterLink::send_end(WorkerId to, std::uint64_t phase) {
+  Header header;
+  header.kind = Kind::kEnd;
+  header.number = phase;
+  push(to, header, {}, {});
+}
+
+void MasterLink::abort_all(WorkerId to, std::uint64_t generation) {
+  write_word(to, offsetof(AbortWords, generation), generation);
+}
+void MasterLink::abort_one(WorkerId to, std::uint64_t handout) {
+  write_word(to, offsetof(AbortWords, handout), handout);
+}
+
+// An abort is advice: where no request is free it is left out.
+void MasterLink::write_word(WorkerId to, std::size_t offset, std::uint64_t value) {
+  Connection* connection = find(to);
+  if (connection == nullptr || !connection->ready) return;
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(&value), sizeof(value), 0};
+  ibv_send_wr request{}, *bad = nullptr;
+  request.wr_id = work_id(Work::kWrite, to);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_INLINE;
+  request.wr.rdma = {connection->hello.abort_address + offset, connection->hello.abort_key};
+  ibv_post_send(connection->qp, &request, &bad);
+}
+
+void MasterLink::tick(std::int64_t now, int timeout_s) {
+  std::vector<WorkerId> silent;
+  for (auto& [id, connection] : connections_) {
+    const bool busy = master_->has_tasks(id);
+    const bool given_up = connection->heard_ns < 0;
+    const bool late = timeout_s != 0 && busy &&
+                      now - std::max(connection->heard_ns, master_->last_heard_ns(id)) > timeout_s * 1'000'000'000LL;
+    const bool unborn = !connection->ready && now - connection->heard_ns > kBirthNs;
+    if (given_up || late || unborn) {
+      if (late)
+        warn("a worker (process %u) has had a task for %d s without a sign; it is given up", connection->hello.pid,
+             timeout_s);
+      silent.push_back(id);
+      continue;
+    }
+    if (!connection->ready || connection->ping_out) continue;
+    ibv_send_wr request{}, *bad = nullptr;
+    request.wr_id = work_id(Work::kPing, id);
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.wr.rdma = {connection->hello.abort_address, connection->hello.abort_key};
+    connection->ping_out = ibv_post_send(connection->qp, &request, &bad) == 0;
+  }
+  for (const WorkerId id : silent) lost(id);
+  for (auto birth = births_.begin(); birth != births_.end();) {
+    if (now - birth->second.since_ns > kBirthNs && by_token_.count(birth->first) == 0) {
+      master_->born(birth->second.updates);
+      birth = births_.erase(birth);
+    } else {
+      ++birth;
+    }
+  }
+}
+
+void MasterLink::lost(WorkerId worker, bool told) {
+  Connection* connection = find(worker);
+  if (connection == nullptr) return;
+  forget(*connection);
+  if (const auto birth = births_.find(connection->hello.token); birth != births_.end()) {
+    master_->born(birth->second.updates);
+    births_.erase(birth);
+  }
+  connections_.erase(worker);
+  if (master_ != nullptr) master_->gone(worker, told);
+}
+
+void MasterLink::forget(Connection& connection) {
+  by_queue_pair_.erase(connection.qp->qp_num);
+  by_token_.erase(connection.hello.token);
+  ibv_destroy_qp(connection.qp);
+  for (std::uint32_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].to != connection.id) continue;
+    slots_[i].to = 0;
+    free_slots_.push_back(i);
+  }
+  for (const auto& [buffer, bytes] : connection.lent) adapter_.put(buffer);
+  for (auto reading = readings_.begin(); reading != readings_.end();) {
+    if (reading->second.from == connection.id) {
+      adapter_.put(reading->second.buffer);
+      reading = readings_.erase(reading);
+    } else {
+      ++reading;
+    }
+  }
+}
+
+void MasterLink::restarted() {
+  for (auto& [id, connection] : connections_) forget(*connection);
+  connections_.clear();
+  for (const auto& [token, birth] : births_) master_->born(birth.updates);
+  births_.clear();
+  if (guarded(Guard::kKnowLife)) door_.life = random_number();
+}
+
+void MasterLink::finish() {
+  Header header;
+  header.kind = Kind::kFinish;
+  std::vector<WorkerId> all;
+  for (const auto& [id, connection] : connections_) all.push_back(id);
+  for (const WorkerId id : all) push(id, header, {}, {});
+  const std::int64_t until = now_ns() + 1'000'000'000;
+  const auto waiting = [this] {
+    return std::any_of(connections_.begin(), connections_.end(),
+                       [](const auto& entry) { return entry.second->in_flight != 0 || !entry.second->out.empty(); });
+  };
+  while (waiting() && now_ns() < until)
+    if (!progress()) sleep(50);
+}
+
+}  // namespace shadowib::masterworker

@@ -1,0 +1,134 @@
+// The master's end of the wire: first contact, connections, pings. A Courier over verbs, for one thread.
+//
+// Buffers are of one size for any number of workers (M14): kReceives slots in a shared receive queue, kSends slots
+// for messages on their way. Nobody writes into the master's memory; a worker's large results are read.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "libraries/masterworker/adapter.h"
+#include "libraries/masterworker/master.h"
+#include "libraries/masterworker/outbox.h"
+#include "libraries/masterworker/protocol.h"
+
+namespace shadowib::masterworker {
+
+// A worker must know this to say hello; a fork has it in its memory.
+struct Door {
+  Place place;
+  std::uint32_t key = 0;  // random Q_Key
+  std::uint64_t life = 0;
+};
+
+class MasterLink : public Courier {
+ public:
+  static constexpr int kReceives = 1024, kSends = 512, kHellos = 64;
+
+  MasterLink();
+  ~MasterLink() override;
+  void attach(Master& master) { master_ = &master; }
+
+  const Door& door() const { return door_; }
+  // A worker with this token is being forked, with the master's updates of now.
+  void expect(std::uint64_t token);
+  // It will not come.
+  void unexpect(std::uint64_t token);
+  // Forks that have not said hello yet.
+  std::size_t unheard() const;
+  std::size_t connected() const { return connections_.size(); }
+  std::uint32_t free_rank() const;
+  // Registered for good; buffers for large messages come and go.
+  std::uint64_t buffer_bytes() const { return receives_.bytes + sends_.bytes + hellos_.bytes + more_bytes_; }
+
+  // Handles what has arrived. True if there was something.
+  bool progress();
+  // Call every kPingMs: asks workers with tasks for a sign of life; gives up births that take too long, workers that
+  // are silent for `timeout_s` (0: never) with a task.
+  static constexpr int kPingMs = 250;
+  void tick(std::int64_t now, int timeout_s);
+  void sleep(int timeout_ms);
+  // This is a restarted process: connections lead nowhere, and a new life begins.
+  void restarted();
+  // Tells all workers to end, and waits until that is sent, for a second at most per worker that takes nothing.
+  void finish();
+
+  void send_task(WorkerId to, const Handout& handout, std::uint64_t generation, const Payload& input) override;
+  void send_update(WorkerId to, std::uint64_t number, const Payload& input, const Payload& output) override;
+  void send_end(WorkerId to, std::uint64_t phase) override;
+  void abort_all(WorkerId to, std::uint64_t generation) override;
+  void abort_one(WorkerId to, std::uint64_t handout) override;
+
+ private:
+  struct Connection {
+    WorkerId id = 0;
+    ibv_qp* qp = nullptr;
+    Hello hello;
+    Welcome welcome;
+    bool ready = false;
+    bool ping_out = false;
+    std::int64_t heard_ns = 0;
+    std::uint32_t in_flight = 0;
+    Outbox out;
+    std::multimap<std::uint32_t, std::uint64_t> lent;  // buffers that the worker may read -> bytes
+  };
+  struct Slot {
+    std::uint64_t serial = 0;
+    WorkerId to = 0;
+    std::uint64_t bytes = 0;  // told to the outbox when sent; large ones when read
+  };
+  struct Reading {
+    WorkerId from = 0;
+    Header header;
+    std::uint32_t buffer = 0;
+  };
+  struct Birth {
+    std::uint64_t updates = 0;
+    std::int64_t since_ns = 0;
+  };
+
+  void completed(const ibv_wc& wc);
+  void heard_hello(std::uint32_t index);
+  void answer(const Hello& hello, const Welcome& welcome);
+  Connection* admit(const Hello& hello);
+  void received(const ibv_wc& wc, std::uint32_t index);
+  void handle(Connection& from, const Header& header, const char* body);
+  void fetch(Connection& from, const Header& header);
+  void fetched(std::uint64_t serial, bool good);
+  void release(WorkerId to, std::uint32_t buffer);
+  void push(WorkerId to, Header header, const Payload& input, const Payload& output);
+  void pump(Connection& to);
+  bool post(Connection& to, const Outgoing& message, std::uint64_t bytes);
+  void write_word(WorkerId to, std::size_t offset, std::uint64_t value);
+  void lost(WorkerId worker, bool told = false);
+  void forget(Connection& connection);
+  void pump_waiting();
+  void post_receive(std::uint32_t index);
+  void post_hello(std::uint32_t index);
+  Connection* find(WorkerId id);
+
+  Adapter adapter_;
+  Master* master_ = nullptr;
+  Door door_;
+  ibv_srq* shared_ = nullptr;
+  ibv_qp* datagrams_ = nullptr;
+  Buffer receives_, sends_, hellos_;
+  std::vector<Slot> slots_;
+  std::vector<std::uint32_t> free_slots_;
+  std::vector<ibv_ah*> routes_;  // of answers, by slot in hellos_
+  std::uint64_t serial_ = 0;
+  WorkerId next_id_ = 0;
+  std::map<WorkerId, std::unique_ptr<Connection>> connections_;
+  std::unordered_map<std::uint32_t, WorkerId> by_queue_pair_;
+  std::unordered_map<std::uint64_t, WorkerId> by_token_;
+  std::map<std::uint64_t, Birth> births_;
+  std::map<std::uint64_t, Reading> readings_;
+  std::map<std::uint64_t, std::uint32_t> large_updates_;  // number -> buffer, while workers read it
+  std::uint64_t next_answer_ = 0;
+  std::uint64_t more_bytes_ = 0;
+};
+
+}  // namespace shadowib::masterworker

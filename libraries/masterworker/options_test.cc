@@ -1,0 +1,49 @@
+#include "libraries/masterworker/options.h"
+
+#include <gtest/gtest.h>
+
+namespace shadowib::masterworker {
+namespace {
+
+struct Options : ::testing::Test {
+  int workers = 2, verbose = 0;
+  char* log = nullptr;
+  std::vector<Option> all{{"num-slaves", &workers, nullptr, "workers"},
+                          {"verbose", &verbose, nullptr, "talks"},
+                          {"topc-log", nullptr, &log, "file"}};
+};
+
+TEST_F(Options, TakesItsOwnAndLeavesOthers) {
+  std::vector<std::string> words{"in.dat", "--TOPC-num-slaves=7", "--other", "--TOPC-verbose", "--TOPC-topc-log=a=b"};
+  EXPECT_EQ(take_options(words, all), "");
+  EXPECT_EQ(words, (std::vector<std::string>{"in.dat", "--other"}));
+  EXPECT_EQ(workers, 7);
+  EXPECT_EQ(verbose, 1);
+  EXPECT_STREQ(log, "a=b");
+}
+
+TEST_F(Options, RefusesByName) {
+  std::vector<std::string> wrong{"--TOPC-num-slaves=many"};
+  EXPECT_EQ(take_options(wrong, all), "--TOPC-num-slaves=many: a number is needed");
+  wrong = {"--TOPC-num-slave=2"};
+  EXPECT_NE(take_options(wrong, all).find("no such option"), std::string::npos);
+  wrong = {"--TOPC-topc-log"};
+  EXPECT_NE(take_options(wrong, all).find("a value is needed"), std::string::npos);
+  wrong = {"--TOPC-num-slaves=99999999999"};
+  EXPECT_NE(take_options(wrong, all), "");
+  EXPECT_EQ(workers, 2);
+}
+
+TEST_F(Options, ReadsFilesWithComments) {
+  EXPECT_EQ(words_of("# mine\n--TOPC-verbose  --TOPC-trace=2 # all\n\n a#b"),
+            (std::vector<std::string>{"--TOPC-verbose", "--TOPC-trace=2", "a#b"}));
+}
+
+TEST_F(Options, HelpNamesAll) {
+  const std::string text = help_text("prog", all);
+  EXPECT_NE(text.find("--TOPC-num-slaves[=N]"), std::string::npos);
+  EXPECT_NE(text.find("--TOPC-topc-log=TEXT"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace shadowib::masterworker

@@ -1,0 +1,66 @@
+// The runtime of libshadowib-mw-seq: one process does all. The oracle of tests, and a way to debug a program.
+#include <utility>
+
+#include "libraries/masterworker/runtime.h"
+
+namespace shadowib::masterworker {
+namespace {
+
+class Sequential : public Runtime {
+ public:
+  void run(Callbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
+    while (std::optional<Payload> input = callbacks_.generate()) {
+      ++counts_.tasks;
+      do_all(*input);
+    }
+  }
+  void raw_begin(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
+  void submit(Payload input) override {
+    ++counts_.tasks;
+    do_all(input);
+  }
+  bool wait_for_result() override { return false; }
+  void raw_end() override {}
+  void finalize() override {}
+
+  bool is_master() const override { return true; }
+  int rank() const override { return 0; }
+  int workers() const override { return 1; }
+  int idle_workers() const override { return 1; }
+  bool up_to_date() const override { return true; }
+  Round round() const override { return round_; }
+  void abort_tasks() override {}
+  bool abort_pending() const override { return false; }
+  Counts counts() const override { return counts_; }
+
+ private:
+  // A task's rounds. DoTask gets a copy of its input, as from a message: what it writes there is seen by nobody.
+  void do_all(Payload input) {
+    for (;;) {
+      const Payload output = callbacks_.work(Payload::copy(input.data(), input.size()).data());
+      ++counts_.checks;
+      Action action = callbacks_.check(input, output);
+      if (action.kind == ActionKind::kUpdate) {
+        ++counts_.updates;
+        if (callbacks_.update) callbacks_.update(input, output);
+      }
+      round_ = action.kind == ActionKind::kRedo           ? Round::kRedo
+               : action.kind == ActionKind::kContinuation ? Round::kContinuation
+                                                          : Round::kFirst;
+      if (round_ == Round::kFirst) return;
+      ++(round_ == Round::kRedo ? counts_.redos : counts_.continuations);
+      if (round_ == Round::kContinuation) input = std::move(action.next);
+    }
+  }
+
+  Callbacks callbacks_;
+  Round round_ = Round::kFirst;
+  Counts counts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Runtime> make_runtime(const Settings&) { return std::make_unique<Sequential>(); }
+
+}  // namespace shadowib::masterworker

@@ -1,0 +1,263 @@
+#include "libraries/masterworker/worker_link.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "libraries/masterworker/guard.h"
+
+namespace shadowib::masterworker {
+namespace {
+
+enum class Work : std::uint64_t { kReceive = 1, kSend, kRead, kHello, kWelcome };
+std::uint64_t work_id(Work work, std::uint64_t index) { return static_cast<std::uint64_t>(work) << 32 | index; }
+
+constexpr std::uint32_t kDatagramBytes = 512;
+constexpr std::size_t kRouteHeader = 40;
+constexpr int kHelloMs = 200;
+constexpr std::int64_t kSpinNs = 20'000;  // a message may come at once; then sleep
+
+}  // namespace
+
+WorkerLink::WorkerLink(const BirthFacts& facts) : adapter_(256), facts_(facts) {
+  master_watch_ = static_cast<int>(::syscall(SYS_pidfd_open, facts.master_pid, 0));  // glibc 2.36 has it for C only
+  if (master_watch_ < 0) ::_exit(0);                                                 // gone already
+  ::fcntl(master_watch_, F_SETFD, FD_CLOEXEC);
+  receives_ = adapter_.map(std::size_t{kReceives} * kSlotBytes, IBV_ACCESS_LOCAL_WRITE);
+  sends_ = adapter_.map(std::size_t{kSends} * kSlotBytes, 0);
+  hellos_ = adapter_.map(2 * kDatagramBytes, IBV_ACCESS_LOCAL_WRITE);
+  abort_page_ = adapter_.map(sizeof(AbortWords), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  aborts_ = new (abort_page_.data) AbortWords;
+  for (std::uint32_t i = 0; i < kSends; ++i) free_sends_.push_back(i);
+  datagrams_ = adapter_.datagrams(facts.door.key, 4);
+  ibv_qp_init_attr init{};
+  init.qp_type = IBV_QPT_RC;
+  init.send_cq = init.recv_cq = adapter_.queue;
+  init.cap = {kSends + 4, kReceives, 1, 1, 0};
+  init.sq_sig_all = 1;
+  connection_ = ibv_create_qp(adapter_.domain, &init);
+  if (connection_ == nullptr) give_up("a worker gets no queue pair");
+  adapter_.to_init(connection_, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE);
+  for (std::uint32_t i = 0; i < kReceives; ++i) post_receive(i);
+  first_packet_ = static_cast<std::uint32_t>(random_number()) & 0xffffff;
+  ibv_ah_attr route = adapter_.route_to(facts.door.place);
+  route_ = ibv_create_ah(adapter_.domain, &route);
+  if (route_ == nullptr) give_up("a worker finds no way to its master");
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(hellos_.data), kDatagramBytes, hellos_.region->lkey};
+  for (int i = 0; i < 4; ++i) {  // answers to repeated hellos are equal: they may lie over each other
+    ibv_recv_wr request{work_id(Work::kWelcome, 0), nullptr, &piece, 1}, *bad = nullptr;
+    if (ibv_post_recv(datagrams_, &request, &bad) != 0) give_up("ibv_post_recv (UD) failed");
+  }
+  say_hello();
+  while (!wait_for(&WorkerLink::answered, nullptr, kHelloMs)) {
+    if (master_gone_) ::_exit(0);
+    if (guarded(Guard::kRepeatHello)) say_hello();
+  }
+  if (broken_) ::_exit(1);
+  Header ready;
+  ready.kind = Kind::kReady;
+  send(ready, {});
+}
+
+void WorkerLink::say_hello() {
+  Hello hello;
+  hello.pid = static_cast<std::uint32_t>(::getpid());
+  hello.token = facts_.token;
+  hello.life = facts_.door.life;
+  hello.updates = facts_.updates;
+  hello.phase = facts_.phase;
+  hello.chain[0] = facts_.chain.low;
+  hello.chain[1] = facts_.chain.high;
+  hello.abort_address = reinterpret_cast<std::uint64_t>(abort_page_.data);
+  hello.abort_key = abort_page_.region->rkey;
+  hello.first_packet = first_packet_;
+  hello.datagrams = adapter_.place_of(datagrams_->qp_num);
+  hello.connection = adapter_.place_of(connection_->qp_num);
+  char* text = hellos_.data + kDatagramBytes;
+  std::memcpy(text, &hello, sizeof(hello));
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(text), sizeof(hello), hellos_.region->lkey};
+  ibv_send_wr request{}, *bad = nullptr;
+  request.wr_id = work_id(Work::kHello, 0);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  request.wr.ud = {route_, facts_.door.place.queue_pair, facts_.door.key};
+  ibv_post_send(datagrams_, &request, &bad);  // a full queue: the next hello comes soon
+}
+
+void WorkerLink::post_receive(std::uint32_t index) {
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(receives_.data) + std::uint64_t{index} * kSlotBytes, kSlotBytes,
+                receives_.region->lkey};
+  ibv_recv_wr request{work_id(Work::kReceive, index), nullptr, &piece, 1}, *bad = nullptr;
+  if (ibv_post_recv(connection_, &request, &bad) != 0) broken_ = true;
+}
+
+bool WorkerLink::progress() {
+  ibv_wc completions[16];
+  const int got = adapter_.poll(completions, 16);
+  for (int i = 0; i < got; ++i) completed(completions[i]);
+  return got != 0;
+}
+
+void WorkerLink::completed(const ibv_wc& wc) {
+  const std::uint32_t index = static_cast<std::uint32_t>(wc.wr_id);
+  switch (static_cast<Work>(wc.wr_id >> 32)) {
+    case Work::kHello:
+      return;
+    case Work::kWelcome: {
+      Welcome welcome;
+      if (wc.status != IBV_WC_SUCCESS || wc.byte_len < kRouteHeader + sizeof(welcome)) return;
+      std::memcpy(&welcome, hellos_.data + kRouteHeader, sizeof(welcome));
+      if (answered_ || welcome.magic != kMagic || welcome.token != facts_.token) return;
+      if (welcome.answer != Answer::kWelcome) {
+        broken_ = true;
+        return;
+      }
+      rank_ = welcome.rank;
+      workers_ = welcome.workers;
+      adapter_.connect(connection_, welcome.connection, welcome.first_packet, first_packet_);
+      answered_ = true;
+      return;
+    }
+    case Work::kSend:
+      free_sends_.push_back(index);
+      break;
+    case Work::kRead:
+      read_done_ = true;
+      break;
+    case Work::kReceive:
+      if (wc.status == IBV_WC_SUCCESS) {
+        const char* text = receives_.data + std::size_t{index} * kSlotBytes;
+        Header header;
+        std::memcpy(&header, text, sizeof(header));
+        if (wc.byte_len >= sizeof(header) && header.magic == kMagic && header.kind == Kind::kRelease) {
+          adapter_.put(static_cast<std::uint32_t>(header.number));
+          post_receive(index);
+        } else {
+          inbox_.push_back(index);
+        }
+      }
+      break;
+  }
+  if (wc.status != IBV_WC_SUCCESS) broken_ = true;
+}
+
+bool WorkerLink::wait_for(bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms) {
+  const std::int64_t began = now_ns();
+  while (!(this->*ready)()) {
+    if (progress()) continue;
+    if (leave != nullptr && *leave) return false;
+    const std::int64_t waited = now_ns() - began;
+    if (waited < kSpinNs) continue;
+    if (timeout_ms >= 0 && waited > timeout_ms * std::int64_t{1'000'000}) return false;
+    adapter_.arm();
+    if (progress()) continue;
+    // SIGTERM may come just before the sleep: wake up now and then.
+    if (adapter_.sleep(timeout_ms < 0 ? 500 : timeout_ms, master_watch_)) {
+      while (progress()) {
+      }
+      if ((this->*ready)()) break;
+      master_gone_ = true;
+      return false;
+    }
+  }
+  return true;
+}
+
+bool WorkerLink::next(Message* message, const volatile bool* leave) {
+  if (!wait_for(&WorkerLink::has_message, leave, -1) || inbox_.empty()) return false;
+  const std::uint32_t index = inbox_.front();
+  inbox_.pop_front();
+  const char* text = receives_.data + std::size_t{index} * kSlotBytes;
+  Header& header = message->header;
+  std::memcpy(&header, text, sizeof(header));
+  const std::uint64_t bytes = header.input_bytes + header.output_bytes;
+  if (header.address == 0 && bytes <= kSlotBytes - sizeof(header)) {
+    message->input = Payload::copy(text + sizeof(header), header.input_bytes);
+    message->output = Payload::copy(text + sizeof(header) + header.input_bytes, header.output_bytes);
+  } else {
+    const Payload both = fetch(header);
+    if (broken_ || both.size() != bytes) return false;
+    message->input = Payload::copy(both.data(), header.input_bytes);
+    message->output = Payload::copy(static_cast<const char*>(both.data()) + header.input_bytes, header.output_bytes);
+  }
+  post_receive(index);
+  return !broken_;
+}
+
+Payload WorkerLink::fetch(const Header& header) {
+  const std::uint64_t bytes = header.input_bytes + header.output_bytes;
+  Buffer& buffer = adapter_.take(bytes);
+  read_done_ = false;
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 30;  // of one request
+  for (std::uint64_t at = 0; at < bytes && !broken_; at += kMost) {
+    ibv_sge piece{reinterpret_cast<std::uint64_t>(buffer.data) + at,
+                  static_cast<std::uint32_t>(std::min(kMost, bytes - at)), buffer.region->lkey};
+    ibv_send_wr request{}, *bad = nullptr;
+    request.wr_id = work_id(Work::kRead, 0);
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_READ;
+    request.wr.rdma = {header.address + at, header.key};
+    read_done_ = false;
+    if (ibv_post_send(connection_, &request, &bad) != 0) broken_ = true;
+    if (!wait_for(&WorkerLink::read_done, nullptr, -1)) broken_ = true;
+  }
+  Payload both = broken_ ? Payload() : Payload::copy(buffer.data, bytes);
+  adapter_.put(buffer.id);
+  Header release;
+  release.kind = Kind::kRelease;
+  release.number = header.buffer;
+  send(release, {});
+  return both;
+}
+
+void WorkerLink::send(Header header, const Payload& output) {
+  if (!wait_for(&WorkerLink::can_send, nullptr, -1) || broken_) return;
+  const std::uint32_t index = free_sends_.front();
+  free_sends_.pop_front();
+  char* text = sends_.data + std::size_t{index} * kSlotBytes;
+  header.life = facts_.door.life;
+  header.output_bytes = output.size();
+  std::uint32_t length = sizeof(header);
+  if (output.size() > kSlotBytes - sizeof(header)) {
+    Buffer& buffer = adapter_.take(output.size());
+    std::memcpy(buffer.data, output.data(), output.size());
+    header.address = reinterpret_cast<std::uint64_t>(buffer.data);
+    header.key = buffer.region->rkey;
+    header.buffer = buffer.id;
+  } else if (output.size() != 0) {
+    std::memcpy(text + sizeof(header), output.data(), output.size());
+    length += static_cast<std::uint32_t>(output.size());
+  }
+  std::memcpy(text, &header, sizeof(header));
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(text), length, sends_.region->lkey};
+  ibv_send_wr request{}, *bad = nullptr;
+  request.wr_id = work_id(Work::kSend, index);
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  if (ibv_post_send(connection_, &request, &bad) != 0) broken_ = true;
+}
+
+void WorkerLink::send_result(std::uint64_t handout, const Payload& output) {
+  if (output.size() >= std::uint64_t{1} << 31)
+    give_up("a task's output has %zu bytes; 2 GiB are the limit", output.size());
+  Header header;
+  header.kind = Kind::kResult;
+  header.number = handout;
+  send(header, output);
+}
+
+void WorkerLink::send_leave() {
+  Header header;
+  header.kind = Kind::kLeave;
+  send(header, {});
+  wait_for(&WorkerLink::all_sent, nullptr, 2000);
+}
+
+}  // namespace shadowib::masterworker

@@ -1,0 +1,75 @@
+// A worker's end of the wire: hellos until the master answers, then messages in order.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+
+#include "libraries/masterworker/adapter.h"
+#include "libraries/masterworker/master_link.h"
+#include "libraries/masterworker/protocol.h"
+#include "libraries/masterworker/updates.h"
+
+namespace shadowib::masterworker {
+
+// A worker is born with copies of the master's facts at the fork.
+struct BirthFacts {
+  Door door;
+  std::uint64_t token = 0;
+  std::uint64_t updates = 0, phase = 0;
+  ChainHash chain;
+  int master_pid = 0;
+};
+
+struct Message {
+  Header header;
+  Payload input, output;
+};
+
+class WorkerLink {
+ public:
+  // Opens the device and waits until the master has answered. Ends the process if it is a stranger or the master is
+  // gone.
+  explicit WorkerLink(const BirthFacts& facts);
+
+  // The next message. False: the master is gone, or `*leave` became true.
+  bool next(Message* message, const volatile bool* leave);
+  void send_result(std::uint64_t handout, const Payload& output);
+  void send_leave();
+
+  std::uint32_t rank() const { return rank_; }
+  std::uint32_t workers() const { return workers_; }
+  const AbortWords& aborts() const { return *aborts_; }
+
+ private:
+  static constexpr int kReceives = 64, kSends = 16;
+
+  void say_hello();
+  bool progress();
+  void completed(const ibv_wc& wc);
+  bool wait_for(bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms);
+  bool has_message() const { return !inbox_.empty() || broken_; }
+  bool answered() const { return answered_ || broken_; }
+  bool read_done() const { return read_done_ || broken_; }
+  bool can_send() const { return !free_sends_.empty() || broken_; }
+  bool all_sent() const { return free_sends_.size() == kSends || broken_; }
+  void send(Header header, const Payload& output);
+  Payload fetch(const Header& header);
+  void post_receive(std::uint32_t index);
+
+  Adapter adapter_;
+  BirthFacts facts_;
+  int master_watch_ = -1;
+  ibv_qp* datagrams_ = nullptr;
+  ibv_qp* connection_ = nullptr;
+  ibv_ah* route_ = nullptr;
+  Buffer receives_, sends_, hellos_;
+  AbortWords* aborts_ = nullptr;
+  Buffer abort_page_;
+  std::deque<std::uint32_t> inbox_;
+  std::deque<std::uint32_t> free_sends_;
+  std::uint32_t first_packet_ = 0, rank_ = 0, workers_ = 0;
+  bool answered_ = false, broken_ = false, read_done_ = false, master_gone_ = false;
+};
+
+}  // namespace shadowib::masterworker
