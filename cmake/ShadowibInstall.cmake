@@ -91,6 +91,7 @@ if(TARGET shadowib_shared)
   install(TARGETS shadowib_shared EXPORT shadowib-targets
     LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT library NAMELINK_COMPONENT development
     INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
+  include("${PROJECT_SOURCE_DIR}/libraries/masterworker/install.cmake")
   install(EXPORT shadowib-targets NAMESPACE shadowib:: DESTINATION "${shadowib_package_dir}" COMPONENT development)
   configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/shadowib-config.cmake.in"
     "${PROJECT_BINARY_DIR}/shadowib-config.cmake" INSTALL_DESTINATION "${shadowib_package_dir}"

@@ -25,6 +25,10 @@ for path in bin/shadowib include/shadowib/shadowib.h "$libdir/libshadowib.so" "$
     "$libdir/shadowib/libshadowib-ib2tcp.so" "$libdir/cmake/shadowib/shadowib-config.cmake"; do
   [ -e "$work/first/$path" ] || fail "$path is not installed"
 done
+for path in bin/topcc bin/topc++ bin/topc-config include/topc.h include/shadowib/masterworker.h "$libdir/libshadowib-mw.so" \
+    "$libdir/libshadowib-mw-seq.so" "$libdir/pkgconfig/topc.pc"; do
+  [ -e "$work/first/$path" ] || fail "$path is not installed"
+done
 grep -rIl "$build_dir" "$work/first" && fail "installed text files name the build tree"
 readelf -d "$work/first/$libdir/libshadowib.so" | grep -q 'SONAME.*\[libshadowib.so.0\]' || fail "SONAME"
 
@@ -55,6 +59,18 @@ eval "cc -Wall -Wextra -Werror -o '$work/by-pkg-config/self_checkpoint' '$exampl
   $(pkg-config --cflags --libs shadowib)" || fail "build by pkg-config"
 cmake -S "$example" -B "$work/by-cmake" -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1 || fail "$(cat "$work/cmake.log")"
 cmake --build "$work/by-cmake" >"$work/cmake.log" 2>&1 || fail "$(cat "$work/cmake.log")"
+
+# Task farms by topcc, topc++ and topc-config. In one process: the farm itself has tests of its own.
+for kind in "" --seq; do
+  "$prefix/bin/topcc" $kind -std=c17 -o "$work/trivial$kind" "$source_dir/examples/masterworker/trivial.c" || fail "topcc $kind"
+  "$prefix/bin/topc++" $kind -std=c++20 -o "$work/typed$kind" "$source_dir/examples/masterworker/typed.cc" || fail "topc++ $kind"
+done
+eval "cc -o '$work/by-topc-config' '$source_dir/examples/masterworker/trivial.c' $("$prefix/bin/topc-config" --seq --cflags --libs)" ||
+  fail "build by topc-config"
+eval "cc -o '$work/by-topc-pc' '$source_dir/examples/masterworker/trivial.c' $(pkg-config --cflags --libs topc)" || fail "build by topc.pc"
+"$work/trivial--seq" 1000 4 | grep -q "^168 primes below 1000$" || fail "a farm built by topcc --seq"
+"$work/typed--seq" 10000 | grep -q "^6171 has a sequence of 262," || fail "a farm built by topc++ --seq"
+
 # Output goes through a pipe: to a file, the restarted program would go on writing where it was.
 for built in by-pkg-config by-cmake; do
   mkdir "$work/$built/run"

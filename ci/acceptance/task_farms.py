@@ -1,0 +1,175 @@
+"""MW: task farms give the result of one process, whatever happens to their workers and their master.
+
+  strategies   each example program, with 1 and 4 workers, prints what it prints in one process
+  storm        tasks, sizes and actions by a seed, and a ledger: posted ahead, over phases, with large messages
+  deaths       workers are killed at random
+  stopped      a worker is stopped for ever: its tasks are copied
+  m14, m16     guards of the wire, on and off
+"""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+
+from common import Case, Line, check, main
+from jobs import Job, wait_for
+
+STRATEGIES = {"trivial": ["400000", "80"], "optimistic": ["120"], "dataflow": ["40"], "gauss": ["40", "50"], "search": ["8"],
+              "raw": ["6"], "typed": ["60000"]}
+PATIENCE_S = 240
+
+
+def last_line(text: str, begins: str = "") -> str:
+    lines = [line for line in text.splitlines() if line.startswith(begins) and not line.startswith("shadowib")]
+    return lines[-1] if lines else ""
+
+
+def oracle(case: Case, program: str, arguments: list[str]) -> str:
+    return subprocess.run([case.line.program(f"{program}_seq"), *arguments], cwd=case.work, capture_output=True, text=True, check=True,
+                          timeout=PATIENCE_S).stdout.strip()
+
+
+def farm(case: Case, program: str, arguments: list[str], workers: int, *options: str) -> Job:
+    job = Job(case, f"farm{case.name.replace(' ', '').replace('-', '')}{workers}")
+    job.start("master", [case.line.program(program), *arguments, f"--TOPC-num-slaves={workers}", *options])
+    return job
+
+
+def finish(job: Job, wanted: str):
+    job.finish(PATIENCE_S)
+    said = job.programs[-1].text()
+    check("FAULT" not in job.output(), job.output()[-3000:])
+    check(wanted in job.output().splitlines(), f"the farm says\n{said[-2000:]}\nin one process it is\n{wanted}")
+
+
+def workers_of(case: Case, program: str) -> list[int]:
+    """Processes of the program in a session of their own: a worker is one by setsid()."""
+    path, found = case.line.program(program), []
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and os.readlink(f"/proc/{entry}/exe") == path and os.readlink(f"/proc/{entry}/cwd") == str(case.work):
+                state, *fields = pathlib.Path(f"/proc/{entry}/stat").read_text().rsplit(")", 1)[1].split()
+                if state not in "ZX" and fields[2] == entry:
+                    found.append(int(entry))
+        except (OSError, IndexError):
+            pass
+    return sorted(found)
+
+
+def marks(case: Case) -> int:
+    path = case.work / "marks"
+    return path.stat().st_size if path.exists() else 0
+
+
+def strategy(name: str, workers: int):
+    def run(case: Case):
+        wanted = oracle(case, f"mw_{name}", STRATEGIES[name])
+        finish(farm(case, f"mw_{name}", STRATEGIES[name], workers), wanted)
+        return wanted
+    return run
+
+
+def storm(arguments: list[str], workers: int, *options: str):
+    def run(case: Case):
+        seed = str(case.random().randrange(1 << 30))
+        words = [arguments[0], seed, *arguments[1:]]
+        wanted = oracle(case, "mw_storm", words)
+        finish(farm(case, "mw_storm", words, workers, *options), wanted)
+        return f"seed {seed}"
+    return run
+
+
+def moved(case: Case, job: Job, beyond: int):
+    return lambda: marks(case) >= beyond or job.programs[-1].ended()
+
+
+def deaths(kills: int):
+    def run(case: Case):
+        random = case.random()
+        seed = str(random.randrange(1 << 30))
+        words = [str(60 * kills), seed, "40000", "8000", "--marks", str(case.work / "marks")]
+        wanted = oracle(case, "mw_storm", words)
+        (case.work / "marks").unlink()
+        job = farm(case, "mw_storm", words, 4)
+        killed = set()
+        for i in range(kills):
+            wait_for("rounds to be checked", moved(case, job, 20 * i + 1), PATIENCE_S)
+            if job.programs[-1].ended():
+                break
+            wait_for("a worker", lambda: workers_of(case, "mw_storm") or job.programs[-1].ended(), PATIENCE_S)
+            if alive := workers_of(case, "mw_storm"):
+                victim = random.choice(alive)
+                os.kill(victim, signal.SIGKILL)
+                killed.add(victim)
+        finish(job, wanted)
+        check(len(killed) >= kills // 2, f"only {len(killed)} workers could be killed")
+        return f"{len(killed)} workers killed, seed {seed}"
+    return run
+
+
+def stopped(case: Case):
+    seed = str(case.random().randrange(1 << 30))
+    words = ["150", seed, "40000", "5000", "--marks", str(case.work / "marks")]
+    wanted = oracle(case, "mw_storm", words)
+    (case.work / "marks").unlink()
+    job = farm(case, "mw_storm", words, 3)
+    wait_for("rounds to be checked", moved(case, job, 10), PATIENCE_S)
+    alive = workers_of(case, "mw_storm")
+    check(alive, f"there is no worker:\n{job.output()[-2000:]}")
+    os.kill(alive[0], signal.SIGSTOP)
+    try:
+        finish(job, wanted)
+    finally:
+        os.kill(alive[0], signal.SIGCONT)
+    wait_for("the workers' end", lambda: not workers_of(case, "mw_storm"), 60)
+    return f"seed {seed}"
+
+
+def statistics(case: Case, workers: int, off: str) -> dict:
+    """The counts that a farm tells at its end, with a guard left out."""
+    job = Job(case, f"guards{workers}{off}", environment={"SHADOWIB_GUARD_OFF": off})
+    job.start("master", [case.line.program("mw_storm_unguarded"), "40", "7", "2000", f"--TOPC-num-slaves={workers}", "--TOPC-stats"])
+    job.finish(PATIENCE_S)
+    counts = re.search(r"buffer bytes (\d+), spins alone (\d+)", job.output())
+    check(counts, f"no counts in\n{job.output()[-2000:]}")
+    return {"bytes": int(counts[1]), "spins": int(counts[2])}
+
+
+def guard_m14(case: Case):
+    """The master's buffers are those of one worker, however many there are."""
+    few, many = statistics(case, 1, ""), statistics(case, 4, "")
+    check(few["bytes"] == many["bytes"], f"buffers grow: {few} and {many}")
+    few, many = statistics(case, 1, "m14"), statistics(case, 4, "m14")
+    check(few["bytes"] < many["bytes"], "without the guard they should")
+
+
+def guard_m16(case: Case):
+    """A master without a worker sleeps."""
+    check(statistics(case, 1, "")["spins"] == 0, "it spins")
+    check(statistics(case, 1, "m16")["spins"] > 0, "without the guard it should")
+
+
+def checks(line: Line):
+    quick = line.quick
+    for name in STRATEGIES:
+        for workers in ((2,) if quick else (1, 4)):
+            line.case(f"{name} {workers}", strategy(name, workers))
+    line.case("storm", storm(["300", "500", "200"], 2))
+    line.case("storm large", storm(["120", "0", "300000"], 2))
+    line.case("storm ahead", storm(["300", "500", "200", "--ahead"], 2, "--TOPC-aggregated-tasks=4"))
+    line.case("storm phases", storm(["200", "500", "200", "--phases", "4"], 2))
+    line.case("deaths", deaths(6 if quick else 50))
+    line.case("stopped", stopped)
+    line.case("m14", guard_m14)
+    line.case("m16", guard_m16)
+
+
+def run() -> int:
+    line = Line("task_farms", __doc__.splitlines()[0])
+    checks(line)
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)
