@@ -1,9 +1,9 @@
 /*
  * topc.h: master-worker jobs (task farms) with the C interface of TOP-C 2.5.2, over shadowib.
  *
- * A program of TOP-C recompiles unchanged: topcc prog.c -o prog; then shadowib run --job NAME -- ./prog. Only the
- * master is in checkpoints; workers are forks of it and may end at any time. `topcc --seq` links a library that runs
- * all in one process.
+ * A program of TOP-C recompiles unchanged: topcc prog.c -o prog; then shadowib run --job NAME -- ./prog.
+ * Workers are forks of the master and may end at any time. `topcc --seq` links a library that runs all in one
+ * process.
  *
  * Conventions
  *   - All functions belong to the program's main thread, none to signal handlers. Nothing returns an error: what
