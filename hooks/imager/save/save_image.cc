@@ -155,6 +155,8 @@ Status refuse_unlisted(const MappingTable& table, const SharedList& shared) {
   return {};
 }
 
+bool goes_by_base(const SaveRequest& request) { return request.incremental && request.base_name[0] != '\0'; }
+
 // The index of packs stands behind all that refers to them.
 Status end_base(SaveJob* job, BaseIndex* base) {
   SHADOWIB_TRY(base->close(job->result));
@@ -166,7 +168,7 @@ Status write_rest(SaveJob* job, PagePart part) {
   BaseIndex base;
   bool has_base = false;
   job->writer->begin_pages();
-  if (request.incremental && request.base_name[0] != '\0') {
+  if (goes_by_base(request)) {
     const Status opened = base.open(request, job->directory);
     has_base = opened.ok();
     if (has_base)
@@ -212,6 +214,7 @@ Status open_as_saver(SaveJob* job, const struct stat& made) {
     return Status::of(Code::kRefused, raw::failed(fd) ? static_cast<int>(-fd) : ESTALE,
                       "the saver cannot open image %s again in %s", request.file_name, job->path);
   job->directory = static_cast<int>(directory);
+  if (!goes_by_base(request)) raw::invoke(__NR_close, directory);
   job->writer->move_to(static_cast<int>(fd));
   return {};
 }
