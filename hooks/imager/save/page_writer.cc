@@ -343,7 +343,7 @@ class PageWriter {
     std::uint32_t pack = 0, page = 0;
     const std::uint64_t space = (flags_ & kPagesShared) != 0 ? std::uint64_t{mapping_} + 1 : 0;
     if (base_ == nullptr || !base_->find(space, address, hash, &pack, &page)) return false;
-    if (borrowed_count_ != 0) {
+    if (borrowed_count_ != 0 && borrowed_last_ == mapping_) {  // a run is of one mapping
       BorrowedRun& last = borrowed_[borrowed_count_ - 1];
       const std::uint64_t end = last.address_and_pack + std::uint64_t{last.page_count} * kPage;
       if (end == (address | pack) && last.first_page + last.page_count == page && last.page_count != ~0u) {
@@ -352,6 +352,7 @@ class PageWriter {
       }
     }
     if (borrowed_count_ == 0) borrowed_mapping_ = mapping_;
+    borrowed_last_ = mapping_;
     borrowed_[borrowed_count_++] = BorrowedRun{address | pack, page, 1};
     return true;
   }
@@ -393,7 +394,7 @@ class PageWriter {
   BorrowedRun* borrowed_;  // room for kBorrowedAtOnce
   BaseIndex* base_ = nullptr;
   std::uint64_t borrowed_count_ = 0;
-  std::uint32_t borrowed_mapping_ = 0;
+  std::uint32_t borrowed_mapping_ = 0, borrowed_last_ = 0;  // of the first run, and of the last
   bool hashed_;
   PageScanner scanner_;
   long memory_ = -1, source_ = -1;  // what is read from

@@ -55,6 +55,9 @@ SCENARIO(incremental) {
   std::mt19937 random(20261127);
   Memory memory(MAP_PRIVATE);
   for (std::size_t i = 0; i < kPages; i += 1 + i % 3) memory.write(i, 1);
+  // Two mappings, with pages on both sides of where they meet.
+  for (std::size_t i = kPages / 2 - 2; i < kPages / 2 + 2; ++i) memory.write(i, 1);
+  CHECK_THAT(::madvise(memory.page(kPages / 2), kPages / 2 * kPageBytes, MADV_DONTDUMP) == 0);
   for (std::uint32_t round = 0;; ++round) {
     if (save()) {
       memory.check();
