@@ -48,14 +48,13 @@ void Checkpoints::stop() {
   command_ = output_ = -1;
 }
 
-bool Checkpoints::step(unsigned keep) {
-  if (command_ > 0) {
-    take_output();
-    int wait_status = 0;
-    return ::waitpid(command_, &wait_status, WNOHANG) == command_ && finish(wait_status);
-  }
-  if (due_ns_ != 0 && monotonic_ns() >= due_ns_) start(keep);
-  return false;
+bool Checkpoints::due() const { return command_ <= 0 && due_ns_ != 0 && monotonic_ns() >= due_ns_; }
+
+bool Checkpoints::step() {
+  if (command_ <= 0) return false;
+  take_output();
+  int wait_status = 0;
+  return ::waitpid(command_, &wait_status, WNOHANG) == command_ && finish(wait_status);
 }
 
 void Checkpoints::start(unsigned keep) {

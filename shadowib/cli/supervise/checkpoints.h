@@ -25,14 +25,16 @@ class Checkpoints {
   void begin();
   // It does not. Ends a command that is under way: nothing is left of its checkpoint.
   void stop();
-  // Starts a checkpoint if one is due, and looks after the one under way. `keep`: how many sets stay. True if one has
-  // been committed since the last call.
-  bool step(unsigned keep);
+  // True if it is time for a checkpoint, and none is under way.
+  bool due() const;
+  // Takes one. `keep`: how many sets stay.
+  void start(unsigned keep);
+  // Looks after the one under way. True if it has been committed since the last call.
+  bool step();
 
   pid_t command() const { return command_; }
 
  private:
-  void start(unsigned keep);
   void take_output();
   bool finish(int wait_status);
 

@@ -98,17 +98,7 @@ std::string describe_life(const MemberLife& member) {
 
 std::string describe_standing(const MemberLife& member) {
   if (!is_here(member.record) || process_start_time(member.record.pid) != member.record.start_time) return {};
-  switch (process_state(member.record.pid)) {
-    case 'D':
-      return "; it is in state D: the kernel lets no signal end it before its system call is over";
-    case 'T':
-    case 't':
-      return "; it is stopped";
-    case 0:
-      return {};
-    default:
-      return "; it runs";
-  }
+  return describe_state(process_state(member.record.pid));
 }
 
 }  // namespace shadowib::cli

@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <set>
 #include <sstream>
 
 #include "hooks/store/files.h"
@@ -74,15 +73,23 @@ std::uint64_t process_start_time(pid_t pid) {
 
 char process_state(pid_t pid) { return stat_of(pid).state; }
 
-void kill_descendants(pid_t root) {
-  std::set<pid_t> told;
-  for (bool found = true; found;) {
-    found = false;
-    for (const pid_t pid : descendants(root)) {
-      if (!told.insert(pid).second) continue;
-      found = ::kill(pid, SIGKILL) == 0 || found;
-    }
-  }
+std::vector<pid_t> kill_descendants(pid_t root) {
+  std::vector<pid_t> found = descendants(root);
+  for (const pid_t pid : found) ::kill(pid, SIGKILL);
+  return found;
+}
+
+std::string describe_state(char state) {
+  if (state == 'D') return "; it is in state D: the kernel lets no signal end it before its system call is over";
+  if (state == 'T' || state == 't') return "; it is stopped";
+  return state == 0 ? "" : "; it runs";
+}
+
+std::string describe_process(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+  std::string name;
+  std::getline(file, name);
+  return "process " + std::to_string(pid) + " (" + name + ")" + describe_state(process_state(pid));
 }
 
 Status start_process(const std::vector<std::string>& words, int output, pid_t* pid) {

@@ -15,9 +15,13 @@ namespace shadowib::cli {
 std::uint64_t process_start_time(pid_t pid);
 char process_state(pid_t pid);
 
-// Sends SIGKILL to each descendant of `root`, until none is left that can be ended: those that die in between hand
-// their children on. Commands of shadowib are spared: keepers and flushes outlive a job.
-void kill_descendants(pid_t root);
+// Sends SIGKILL to each descendant of `root`. Returns those that were there: call it until there are none, for they
+// may have made others. Commands of shadowib are spared, with what is below them: keepers and flushes outlive a job.
+std::vector<pid_t> kill_descendants(pid_t root);
+
+// "process 42 (lmp)", and how it stands: "; it is in state D: ...".
+std::string describe_process(pid_t pid);
+std::string describe_state(char state);
 
 // A command line as a child of this process. `output`: 1 and 2 of the child; -1: as here. Signals are as they were
 // before the caller blocked them. kIo.

@@ -74,24 +74,29 @@ void StartedJob::ask_to_end(const std::string& why) {
     publish_end(settings_, lives.epoch, why);
   // A restart takes its processes with it. Commands of shadowib are spared, so this is the only one that is told.
   if (command_ > 0) ::kill(command_, SIGKILL);
-  reap();
-  kill_descendants(::getpid());
-  for (const int pid : started_here(settings_.common.directory, settings_.job)) {  // of an earlier supervisor
-    kill_descendants(pid);
-    ::kill(pid, SIGKILL);
-  }
   tell_ns_ = monotonic_ns() + kFirstWordNs;
 }
 
-void StartedJob::reap() {
+// All that runs below this process, and below what an earlier supervisor has started.
+std::vector<pid_t> StartedJob::kill_processes() {
   int wait_status = 0;
-  if (command_ > 0 && ::waitpid(command_, &wait_status, 0) == command_) command_ = -1;
+  (void)command_ended(&wait_status);
+  reap_orphans(0);
+  std::vector<pid_t> left = kill_descendants(::getpid());
+  for (const int pid : started_here(settings_.common.directory, settings_.job)) {
+    for (const pid_t below : kill_descendants(pid)) left.push_back(below);
+    ::kill(pid, SIGKILL);
+    left.push_back(pid);
+  }
+  if (command_ > 0 && restarts_) left.push_back(command_);
+  return left;
 }
 
 bool StartedJob::all_ended() {
+  const std::vector<pid_t> left = kill_processes();
   Lives lives;
   const Status status = look_who_lives(settings_.common.directory, settings_.job, &lives);
-  if (status.ok() && !lives.any_alive() && lives.other.empty()) return true;
+  if (status.ok() && !lives.any_alive() && lives.other.empty() && left.empty()) return true;
   ::usleep(kStepUs);
   if (monotonic_ns() < tell_ns_) return false;
   tell_ns_ = monotonic_ns() + kNextWordNs;
@@ -99,8 +104,9 @@ bool StartedJob::all_ended() {
   for (const MemberLife& member : lives.members)
     if (member.state == MemberLife::kAlive)
       tell(settings_, "waiting for the end of " + describe_life(member) + describe_standing(member));
+  if (!lives.any_alive() && !left.empty())
+    tell(settings_, "waiting for the end of " + describe_process(left.front()));
   if (!lives.other.empty()) tell(settings_, "waiting for the command that holds " + lives.other);
-  kill_descendants(::getpid());  // processes that were being made
   return false;
 }
 

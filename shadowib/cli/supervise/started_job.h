@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "shadowib/cli/supervise/lives.h"
 #include "shadowib/cli/supervise/settings.h"
@@ -44,7 +45,7 @@ class StartedJob {
  private:
   void ask_to_end(const std::string& why);
   bool all_ended();
-  void reap();
+  std::vector<pid_t> kill_processes();
 
   const SuperviseSettings& settings_;
   pid_t command_ = -1;

@@ -14,6 +14,7 @@
 #include "shadowib/cli/metrics.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/supervise/processes.h"
+#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace {
@@ -106,6 +107,7 @@ bool Supervisor::adopt() {
 
 // False: there is nothing to start from any more; why_ says so.
 bool Supervisor::start() {
+  began_ms_ = wall_clock_ns() / 1'000'000;
   adopted_ = adopt();
   if (adopted_ || ending_signal_ != 0) return true;
   const std::vector<std::uint32_t> order = bounds_.order(sets());
@@ -133,8 +135,8 @@ Supervisor::End Supervisor::watch() {
     if (job_.command_ended(&status)) wait_status = status;
     End end;
     if (judge(wait_status, &end)) return end;
-    const std::vector<std::uint32_t> all = sets();
-    if (checkpoints_.step(bounds_.to_keep(settings_.keep, all)))
+    if (checkpoints_.due()) checkpoints_.start(bounds_.to_keep(settings_.keep, sets()));
+    if (checkpoints_.step())
       for (const std::uint32_t number : sets()) bounds_.committed(number);
     take_signals();
     signals_.wait(kLookMs);
@@ -230,7 +232,10 @@ bool Supervisor::was_saved() const {
   if (settle_exchange(job_paths(directory, settings_.job).password, &uri).ok() &&
       !saved_before_end(uri, present_epoch(directory, settings_.job)).empty())
     return true;
-  return ended_as_planned(events_of(settings_));
+  const std::vector<PastEvent> events = events_of(settings_);
+  return std::any_of(events.begin(), events.end(), [this](const PastEvent& e) {
+    return e.name == "checkpoint" && e.number("kill") != 0 && e.time_ms >= began_ms_;
+  });
 }
 
 void Supervisor::take_signals() {

@@ -47,6 +47,7 @@ class Supervisor {
   HeldSignals signals_;
   std::set<std::string> dead_before_;  // members that died before the present start
   std::string epoch_before_;           // of that moment
+  std::int64_t began_ms_ = 0;          // of the present start, since 1970
   std::uint32_t set_ = kFromTheBeginning;
   bool adopted_ = false, unplanned_ = false, started_once_ = false;
   int ending_signal_ = 0, result_ = 0;
