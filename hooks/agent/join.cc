@@ -273,6 +273,7 @@ std::string describe_member() {
   fields["exe"] = read_link("/proc/self/exe");
   fields["version"] = SHADOWIB_VERSION;
   fields["meets"] = std::to_string(kMeetingVersion);
+  if (const char* processes = environment("SHADOWIB_PROCESSES")) fields["expects"] = processes;
   return encode_fields(fields);
 }
 

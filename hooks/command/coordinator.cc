@@ -84,6 +84,7 @@ class Drive {
  private:
   Status take_number();
   Status find_members();
+  Status judge_number() const;
   Status request();
   Status find_base();
   bool wants_keepers() const;
@@ -167,15 +168,30 @@ Status Drive::take_number() {
   }
 }
 
+// A set without processes that come later could not be restarted as a whole. A restart brings back those of its set,
+// whatever the first start was told.
+Status Drive::judge_number() const {
+  if (!view_.epoch.starts_with("g0-")) return {};
+  std::uint64_t expected = 0;
+  for (const MemberStatus& member : members_) expected = std::max(expected, member.expects);
+  if (members_.size() >= expected) return {};
+  return Status::of(Code::kBusy, 0,
+                    "%zu of the %lu processes of job %.100s have joined (run --processes); the others are still "
+                    "starting; try again",
+                    members_.size(), static_cast<unsigned long>(expected), view_.job.c_str());
+}
+
 Status Drive::find_members() {
   SHADOWIB_TRY(wait_for_joining(view_, std::min(kJoinWaitMs, options_.timeout_ms)));
   SHADOWIB_TRY(list_members(view_, &members_));
+  const Status complete = judge_number();
   std::erase_if(members_, [](const MemberStatus& m) { return !m.alive; });
   if (members_.empty() && view_.is_outdated())
     return Status::of(Code::kBusy, ESTALE, "job %.100s was restarted meanwhile; try again", view_.job.c_str());
   if (members_.empty())
     return Status::of(Code::kNotFound, ESRCH, "no process of job %.100s is alive (epoch %.60s)", view_.job.c_str(),
                       view_.epoch.c_str());
+  SHADOWIB_TRY(complete);
   const auto other = std::find_if(members_.begin(), members_.end(),
                                   [this](const MemberStatus& m) { return m.meets != members_.front().meets; });
   if (other != members_.end())

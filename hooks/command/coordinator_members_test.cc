@@ -129,5 +129,28 @@ TEST_F(MembersOfACommand, ACollectionAsksForAllAtOnce) {
   for (std::uint32_t m = 0; m < kMembers; ++m) EXPECT_EQ(collection.values()[m], std::to_string(m));
 }
 
+// The others come later, or have come and left.
+TEST_F(MembersOfACommand, AreAsManyAsTheJobIsToHave) {
+  join(0, {{"meets", std::to_string(kMeetingVersion)}, {"expects", "3"}});
+  join(1, {{"meets", std::to_string(kMeetingVersion)}, {"expects", "3"}});
+  const Status early = checkpoint(200);
+  EXPECT_EQ(early.code(), Code::kBusy) << early.text();
+  EXPECT_NE(std::string(early.text()).find("2 of the 3 processes of job j have joined"), std::string::npos)
+      << early.text();
+  EXPECT_FALSE(fs::exists(directory_ + "/sets")) << "nothing is written";
+  join(2, {{"meets", std::to_string(kMeetingVersion)}, {"expects", "3"}});
+  close_owned_descriptor(locks_[1]);  // it has left
+  locks_.erase(locks_.begin() + 1);
+  EXPECT_EQ(checkpoint(200).code(), Code::kTimeout) << "members that are locks alone do not answer";
+}
+
+// A restart brings back the members of its set.
+TEST_F(MembersOfACommand, AreThoseOfTheSetAfterARestart) {
+  constexpr char kLater[] = "g1-test";
+  std::ofstream(job_paths(directory_, kJob).epoch) << kLater << "\n";
+  join(0, {{"meets", std::to_string(kMeetingVersion)}, {"expects", "3"}}, kLater);
+  EXPECT_EQ(checkpoint(200).code(), Code::kTimeout);
+}
+
 }  // namespace
 }  // namespace shadowib

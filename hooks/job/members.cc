@@ -69,6 +69,7 @@ MemberStatus as_described(std::uint32_t index, const Fields& fields) {
   member.exe = field_text(fields, "exe");
   member.version = field_text(fields, "version");
   if (fields.contains("meets")) member.meets = field_number(fields, "meets");
+  member.expects = field_number(fields, "expects");
   return member;
 }
 

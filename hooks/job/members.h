@@ -16,11 +16,12 @@ struct MemberStatus {
   int pid = 0;
   std::uint64_t start_time = 0;  // as /proc/PID/stat tells it
   std::string host, comm, exe, version;
-  std::uint64_t meets = 1;  // kMeetingVersion of its library
-  bool alive = false;       // holds its lock
-  bool gone = false;        // left in an orderly way
-  bool answered = false;    // within the time-out
-  std::string json;         // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
+  std::uint64_t meets = 1;    // kMeetingVersion of its library
+  std::uint64_t expects = 0;  // how many processes the job is to have, as `run --processes` was told; 0: it was not
+  bool alive = false;         // holds its lock
+  bool gone = false;          // left in an orderly way
+  bool answered = false;      // within the time-out
+  std::string json;           // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
 };
 
 struct JobView {

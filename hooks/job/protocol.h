@@ -4,6 +4,7 @@
 // The job and its members:
 //
 // `<epoch>/member/<index>`     Claimed on joining. Fields: protocol pid starttime host comm exe version meets.
+//                              `expects=N`: run --processes.
 //                              `meets=4`: comes to the barriers and keys below. Another number is another way.
 // `<epoch>/gone/<index>`       Published on a member's orderly exit.
 // `<epoch>/guest/<number>`     Claimed by a guest (agent/guest.h). Fields as of a member.

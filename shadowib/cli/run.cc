@@ -33,7 +33,7 @@ struct RunOptions {
   std::string job, backend, cpu, network, checkpoint_on, kill_on;
   std::string interval;
   double mtbf_s = 0, timeout_s = 0;
-  unsigned keep = 0;
+  unsigned keep = 0, processes = 0;
   std::string metrics, save;
   StoreOptions store_options;
   FarOptions far_options;
@@ -116,6 +116,7 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   export_seconds("SHADOWIB_MTBF", options.mtbf_s);
   if (!options.checkpoint_on.empty()) export_variable("SHADOWIB_CHECKPOINT_ON", options.checkpoint_on);
   if (!options.kill_on.empty()) export_variable("SHADOWIB_KILL_ON", options.kill_on);
+  if (options.processes > 0) export_variable("SHADOWIB_PROCESSES", std::to_string(options.processes));
   if (options.keep > 0) export_variable("SHADOWIB_KEEP", std::to_string(options.keep));
   export_seconds("SHADOWIB_TIMEOUT", options.timeout_s);
   if (!options.save.empty()) export_variable("SHADOWIB_SAVE", options.save);
@@ -373,6 +374,12 @@ void add_run(Command& program) {
   add_incremental_option(command, &options->incremental);
   add_store_options(command, &options->store_options);
   add_far_options(command, &options->far_options, true);
+  command
+      ->add_option("--processes", options->processes,
+                   "How many processes of the job open an RDMA device: until all\nhave, a checkpoint is refused with "
+                   "exit code 11; ranks of a\nlauncher need no such number")
+      ->between(1, 100000, "processes")
+      ->type_name("N");
   command
       ->add_option("--interval", options->interval,
                    "Take a checkpoint every S seconds, or auto: as often as loses\nthe least work, by --mtbf and the "

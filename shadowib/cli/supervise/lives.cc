@@ -71,6 +71,7 @@ Status look_who_lives(const std::string& directory, const std::string& job, Live
   if (error == ENOENT) return {};
   if (error != 0) return file_error(error, "read", paths.alive);
   for (const std::string& name : names) {
+    if (is_guest_lock(name)) continue;  // guests come and go as they like
     const std::string path = paths.alive + "/" + name;
     const bool ours = !lives->epoch.empty() && name.starts_with(lives->epoch + ".");
     const std::string who = ours ? name.substr(lives->epoch.size() + 1) : "";
