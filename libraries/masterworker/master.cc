@@ -103,7 +103,7 @@ bool Master::feed_one(std::int64_t now_ns) {
     if (!task && slow_ns_ != 0) {
       task = tasks_.slowest(worker, now_ns, slow_ns_, [this](WorkerId other) { return last_heard_ns(other); });
       slow_ns_ = 0;
-      counts_.copies += task.has_value();
+      if (task) copying(*task);
     }
     if (!task && !dry_) {
       if (std::optional<Payload> input = callbacks_.generate()) {
@@ -129,6 +129,11 @@ void Master::hand_out(std::uint32_t task, WorkerId worker, std::int64_t now_ns) 
   ++peers_[worker].outstanding;
   const Task& of = tasks_.task(task);
   courier_.send_task(worker, handout, generation_, handout.round == Round::kFirst ? of.original : of.input);
+}
+
+void Master::copying(std::uint32_t task) {
+  ++counts_.copies;
+  if (const std::optional<Handout> revoked = tasks_.revoke(task)) courier_.abort_one(revoked->worker, revoked->id);
 }
 
 void Master::want_more(WorkerId worker, Peer& peer) {
@@ -196,7 +201,7 @@ void Master::tick(std::int64_t now_ns) {
     if (peer->second.outstanding >= ahead_) continue;  // a REDO has come between
     const bool nothing_else = dry_ && !tasks_.has_ready() && peer->second.outstanding == 0;
     if (const auto task = tasks_.slowest(worker, now_ns, nothing_else ? idle_ns : slow_ns, heard)) {
-      ++counts_.copies;
+      copying(*task);
       hand_out(*task, worker, now_ns);
     }
     want_more(worker, peer->second);

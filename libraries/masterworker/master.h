@@ -113,6 +113,7 @@ class Master {
   void act(std::uint32_t task, Action action, const Payload& input, const Payload& output, std::int64_t now_ns);
   void hand_out(std::uint32_t task, WorkerId worker, std::int64_t now_ns);
   void broadcast(const Payload& input, const Payload& output);
+  void copying(std::uint32_t task);  // before a second hand-out: counts it, and revokes a continuation
   void want_more(WorkerId worker, Peer& peer);
   std::int64_t mean_ns() const { return finished_ == 0 ? 0 : busy_ns_ / finished_; }
 

@@ -8,6 +8,7 @@
 // in the master's memory, so a checkpoint saves it as it is.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -36,6 +37,7 @@ struct Task {
   WorkerId home = 0;           // where the last result came from: REDO and CONTINUATION go there
   std::uint32_t handouts = 0;  // of the present round, outstanding
   std::uint32_t deaths = 0;    // workers that ended with this task
+  std::uint32_t revoked = 0;   // continuations taken from a slow worker
   bool in_use = false;
 };
 
@@ -84,21 +86,28 @@ class TaskTable {
   void restarted();
 
   // An outstanding hand-out, not of `worker`, that is worth a copy: the oldest over `age_ns` whose task has one
-  // hand-out only. `since` gives when a worker was last heard of. Continuations have no copies: another worker would
-  // begin the task anew.
+  // hand-out only. `since` gives when a worker was last heard of. A continuation has no copy, as another worker
+  // begins the task anew: it is found to be revoked, and each time only after twice the age.
   template <typename Since>
   std::optional<std::uint32_t> slowest(WorkerId worker, std::int64_t now_ns, std::int64_t age_ns, Since since) const {
     std::optional<std::uint32_t> found;
+    const std::int64_t least_ns = age_ns;
     for (const Handout& handout : handouts_) {
-      if (handout.id == 0 || handout.worker == worker || handout.round == Round::kContinuation) continue;
-      if (tasks_[handout.task].handouts != 1) continue;
+      if (handout.id == 0 || handout.worker == worker) continue;
+      const Task& task = tasks_[handout.task];
+      if (task.handouts != 1) continue;
       const std::int64_t age = now_ns - std::max(handout.begun_ns, since(handout.worker));
       if (age < age_ns) continue;
+      if (handout.round == Round::kContinuation && (age >> std::min(task.revoked, 40u)) < least_ns) continue;
       age_ns = age;
       found = handout.task;
     }
     return found;
   }
+
+  // Before a hand-out to another worker: takes a continuation back from the worker that has it, and begins the task
+  // anew. Its result counts as late from now on. Nothing, for a round that can have a copy.
+  std::optional<Handout> revoke(std::uint32_t task);
 
   Task& task(std::uint32_t index) { return tasks_[index]; }
   std::size_t unfinished() const { return in_use_; }

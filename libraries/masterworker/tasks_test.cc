@@ -96,5 +96,36 @@ TEST(TaskTable, FindsTheSlowest) {
   EXPECT_EQ(table.slowest(4, 1000, 500, none), std::nullopt);  // two at most
 }
 
+// A worker that is stopped for ever with a continuation held the farm up.
+TEST(TaskTable, RevokesAContinuationOfASlowWorker) {
+  TaskTable table;
+  const auto none = [](WorkerId) { return std::int64_t{0}; };
+  const std::uint32_t task = table.add(text("original"));
+  const auto continued = [&](WorkerId worker, std::int64_t now_ns) {
+    const Handout first = table.hand_out(task, worker, 0, now_ns);
+    EXPECT_EQ(first.round, Round::kFirst);
+    EXPECT_EQ(table.task(task).input.data(), table.task(task).original.data());
+    EXPECT_FALSE(table.revoke(task));
+    EXPECT_TRUE(table.accept(first.id, worker));
+    table.continue_with(task, text("next"));
+    return table.hand_out(task, worker, 0, now_ns);
+  };
+  const Handout slow = continued(1, 100);
+  EXPECT_EQ(table.slowest(2, 599, 500, none), std::nullopt);
+  EXPECT_EQ(table.slowest(2, 600, 500, none), task);
+  const std::optional<Handout> revoked = table.revoke(task);
+  ASSERT_TRUE(revoked);
+  EXPECT_EQ(revoked->id, slow.id);
+  EXPECT_EQ(revoked->worker, 1u);
+  const Handout again = continued(2, 1000);
+  EXPECT_FALSE(table.accept(slow.id, 1)) << "late";
+  // An honest one that takes long comes to its end: the second may take twice the time.
+  EXPECT_EQ(table.slowest(3, 1600, 500, none), std::nullopt);
+  EXPECT_EQ(table.slowest(3, 2000, 500, none), task);
+  EXPECT_TRUE(table.accept(again.id, 2));
+  table.finish(task);
+  EXPECT_EQ(table.unfinished(), 0u);
+}
+
 }  // namespace
 }  // namespace shadowib::masterworker
