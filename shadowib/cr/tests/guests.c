@@ -100,6 +100,7 @@ static void guest_server(void) {
     seen |= 1 << wc.wr_id;
   }
   CHECK(seen == (1 << 2 | 1 << 3));
+  tell("served", 0); /* a guest that stops before it has answered leaves both outstanding */
   await("stops_again", &unused, &pid);
   await_stop((pid_t)pid);
   post(busy, IBV_WR_SEND, 1, 64, 0);
@@ -190,6 +191,7 @@ static void guest_client(void) {
     await("go_on", &unused, &number);
     tell("stops", (uint32_t)getpid());
     raise(SIGSTOP);
+    await("served", &unused, &number);
     tell("stops_again", (uint32_t)getpid());
     raise(SIGSTOP);
   }
