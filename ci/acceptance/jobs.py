@@ -293,11 +293,11 @@ class Job:
             self.programs = []
         return lines[-1]
 
-    def restart(self, path: str | None = None, environment: dict | None = None, prefix: tuple = ()) -> Program:
-        """`prefix`: of the command, like unshare(1) and its words."""
+    def restart(self, path: str | None = None, environment: dict | None = None, prefix: tuple = (), options: tuple = ()) -> Program:
+        """`prefix`: of the command, like unshare(1) and its words. `options`: of `restart`."""
         path = path or self.sets[-1]
         self.generation += 1
-        argv = [*prefix, self.shadowib, "restart", path, "--dir", str(self.directory)]
+        argv = [*prefix, self.shadowib, "restart", path, "--dir", str(self.directory), *options]
         self.programs = [self._spawn(f"restart{self.generation}", argv, environment)]
         return self.programs[0]
 

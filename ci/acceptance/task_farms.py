@@ -4,6 +4,7 @@
   storm        tasks, sizes and actions by a seed, and a ledger: posted ahead, over phases, with large messages
   deaths       workers are killed at random
   stopped      a worker is stopped for ever: its tasks are copied
+  restart      a worker is killed, two are asked for, a checkpoint, all are killed, and a restart with another number; then again
   m14, m16     guards of the wire, on and off
 """
 import os
@@ -126,6 +127,50 @@ def stopped(case: Case):
     return f"seed {seed}"
 
 
+def has_workers(case: Case, job: Job, number: int):
+    """Waits until the farm has so many, while it runs."""
+    master = job.programs[-1]
+    wait_for(f"{number} workers", lambda: len(workers_of(case, "mw_storm")) == number or master.ended(), PATIENCE_S)
+    check(not master.ended(), f"the farm ended before it had {number} workers:\n{job.output()[-3000:]}")
+
+
+def kill_all(case: Case, job: Job):
+    """The master at once; its workers end by themselves."""
+    for pid in [member.pid for member in job.members()] if job.generation == 0 else []:
+        os.kill(pid, signal.SIGKILL)
+    job.stop()
+    job.programs = []
+    wait_for("the workers' end", lambda: not workers_of(case, "mw_storm"), PATIENCE_S)
+
+
+def restart(restarts: list[int]):
+    def run(case: Case):
+        random = case.random()
+        seed = str(random.randrange(1 << 30))
+        words = ["200", seed, "40000", "8000", "--marks", str(case.work / "marks")]
+        wanted = oracle(case, "mw_storm", words)
+        rounds = marks(case)
+        (case.work / "marks").unlink()
+        job = farm(case, "mw_storm", words, 2)
+        wait_for("rounds to be checked", moved(case, job, 10), PATIENCE_S)
+        os.kill(random.choice(workers_of(case, "mw_storm")), signal.SIGKILL)
+        job.command("worker", job.name, "-n", "2")
+        has_workers(case, job, 4)
+        for number in restarts:
+            check(len(job.members()) == 1, "workers are members of the job")
+            taken = job.checkpoint(kill=False)
+            checked = marks(case)
+            wait_for("rounds after the checkpoint", moved(case, job, checked + 3), PATIENCE_S)
+            kill_all(case, job)
+            job.restart(taken, options=("--workers", str(number)))
+            has_workers(case, job, number)
+            wait_for("rounds after the restart", moved(case, job, marks(case) + 3), PATIENCE_S)
+        finish(job, wanted)
+        check(marks(case) > rounds, "no round was checked again: the restarts went on from nowhere")
+        return f"restarted with {', '.join(map(str, restarts))} workers, seed {seed}"
+    return run
+
+
 def statistics(case: Case, workers: int, off: str) -> dict:
     """The counts that a farm tells at its end, with a guard left out."""
     job = Job(case, f"guards{workers}{off}", environment={"SHADOWIB_GUARD_OFF": off})
@@ -161,6 +206,7 @@ def checks(line: Line):
     line.case("storm phases", storm(["200", "500", "200", "--phases", "4"], 2))
     line.case("deaths", deaths(6 if quick else 50))
     line.case("stopped", stopped)
+    line.case("restart", restart([1, 3] if quick else [1, 2, 8, 3]))
     line.case("m14", guard_m14)
     line.case("m16", guard_m16)
 
