@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -47,6 +49,22 @@ void reopen(int fd, int flags) {
   const int close_on_exec = ::fcntl(fd, F_GETFD) & FD_CLOEXEC;
   ::dup3(own, fd, close_on_exec != 0 ? O_CLOEXEC : 0);
   ::close(own);
+}
+
+bool copy_piece(char* to, const char* from, std::size_t bytes) {
+  const iovec here{to, bytes}, there{const_cast<char*>(from), bytes};
+  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
+}
+
+// Leaves zeroes for pages that nobody can read: a mapping may reach beyond the end of its file, where a load is
+// SIGBUS.
+void copy_memory(char* to, const char* from, std::size_t bytes) {
+  constexpr std::size_t kPage = 4096, kPiece = 256 * kPage;
+  for (std::size_t at = 0; at < bytes; at += kPiece) {
+    const std::size_t piece = std::min(kPiece, bytes - at);
+    if (copy_piece(to + at, from + at, piece)) continue;
+    for (std::size_t page = at; page < at + piece; page += kPage) copy_piece(to + page, from + page, kPage);
+  }
 }
 
 }  // namespace
@@ -91,7 +109,7 @@ void separate_mappings() {
     void* copy = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (copy == MAP_FAILED) give_up("a worker has no memory for its copy of %zu shared bytes", bytes);
     if ((shared.protection & PROT_READ) == 0) ::mprotect(old, bytes, shared.protection | PROT_READ);
-    std::memcpy(copy, old, bytes);
+    copy_memory(static_cast<char*>(copy), static_cast<const char*>(old), bytes);
     if (::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old) == MAP_FAILED)
       give_up("a worker cannot make a shared mapping its own: %s", std::strerror(errno));
     if (shared.protection != (PROT_READ | PROT_WRITE)) ::mprotect(old, bytes, shared.protection);

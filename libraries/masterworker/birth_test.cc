@@ -130,6 +130,23 @@ TEST_F(Birth, GuardM10WithoutItMappingsAreShared) {
   switch_guard(Guard::kPrivateMappings, false);
   EXPECT_EQ(mapping_after_worker_writes(), 7);
 }
+// A load beyond the end of the file is SIGBUS; a worker must come to life all the same.
+TEST_F(Birth, MappingsMayReachBeyondTheirFile) {
+  const int file_of = ::open(file("text").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
+  ASSERT_EQ(::ftruncate(file_of, 4096), 0);
+  void* memory = ::mmap(nullptr, 3 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file_of, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  ::close(file_of);
+  volatile char* text = static_cast<char*>(memory);
+  text[5] = 'a';
+  in_worker([&] {
+    if (text[5] != 'a') ::_exit(1);
+    text[5] = 'b';
+  });
+  EXPECT_EQ(text[5], 'a');
+  ::munmap(memory, 3 * 4096);
+  let_go();
+}
 // M15: the number stays taken, and what is written there is lost.
 TEST_F(Birth, WritersLeadNowhere) {
   const int out = ::open(file("text").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);
