@@ -36,8 +36,8 @@ def parse() -> argparse.Namespace:
 
 # The quick cut of a preset: labels, tests that look at the source and not at what was built, and seconds for the build and the tests.
 QUICK = {
-    "release": ("", "", 1800, 2700),
-    "debug": ("", "", 1800, 2700),
+    "release": ("", "", 1800, 3600),
+    "debug": ("", "", 1800, 3600),
     "asan": ("unit|conformance|client|chaos", "lint.*", 3600, 7200),
     "tsan": ("unit|conformance", "lint.*", 3600, 7200),
 }
