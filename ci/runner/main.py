@@ -52,8 +52,7 @@ LEFT_OUT = {
 CHEAP = {
     "asan": ["base_test", "objects_test", "datapath_test", "judge_test", "ports_test", "published_ids_test", "set_test", "store_test",
              "coordinator_test", "exchange_contract_test", "exchange_server_test", "ib2tcp_conformance_test", "ib2tcp_hostile_test"],
-    # stop_test is left to --preset tsan: a thread that is stopped inside ThreadSanitizer's own lock of a counter holds up who reads it.
-    "tsan": ["exchange_server_test", "ib2tcp_random_test"],
+    "tsan": ["stop_test", "exchange_server_test", "ib2tcp_random_test"],
 }
 
 

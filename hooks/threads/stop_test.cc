@@ -23,7 +23,6 @@
 #include "hooks/raw/vdso_range.h"
 #include "hooks/threads/thread_context.h"
 #include "shadowib/base/lock.h"
-#include "shadowib/base/mappings.h"
 
 extern char** environ;
 
@@ -104,26 +103,20 @@ TEST_F(StopTest, MallocStorm) {
   stop_repeatedly(40);
 }
 
-// Where a parked thread was interrupted: above its context on its stack lies the frame of our handler, which begins
-// with the address that the handler returns to. What earlier handlers have left lies below it, in what nobody has
-// written since: the last one counts. It reads the stack of a stopped thread word by word, red zones included. The
-// handler that parks it is not instrumented, so ThreadSanitizer does not know that it stands.
+// Where a parked thread was interrupted, or 0. The frames lead from its context to our handler's, which returns to
+// the restorer; the kernel's frame with the registers lies above. A search of the stack finds what earlier handlers
+// have left, too: in holes of frames below and above. The handler that parks a thread is not instrumented, so
+// ThreadSanitizer does not know that it stands.
 __attribute__((no_sanitize("address", "thread"))) std::uint64_t interrupted_at(const ParkedThread& thread) {
   KernelSigaction action{};
   if (raw_sigaction(stop_signal(), nullptr, &action) != 0) return 0;
-  const auto* at = reinterpret_cast<const std::uint64_t*>(static_cast<const ThreadContext*>(thread.context)->rsp);
-  std::uint64_t found = 0, end = 0;
-  for_each_mapping([&](const Mapping& m) {
-    end = m.end;
-    return reinterpret_cast<std::uint64_t>(at) >= m.end;
-  });
-  for (; reinterpret_cast<std::uint64_t>(at) + sizeof(ucontext_t) < end; ++at) {
-    if (*at != action.restorer) continue;
-    const greg_t* registers = reinterpret_cast<const ucontext_t*>(at + 1)->uc_mcontext.gregs;
-    const auto stack = static_cast<std::uint64_t>(registers[REG_RSP]);
-    if (stack > reinterpret_cast<std::uint64_t>(at)) found = static_cast<std::uint64_t>(registers[REG_RIP]);
+  const auto* frame = reinterpret_cast<const std::uint64_t*>(static_cast<const ThreadContext*>(thread.context)->rbp);
+  for (int depth = 0; depth < 16 && frame != nullptr; ++depth) {
+    if (frame[1] == action.restorer)
+      return static_cast<std::uint64_t>(reinterpret_cast<const ucontext_t*>(frame + 2)->uc_mcontext.gregs[REG_RIP]);
+    frame = reinterpret_cast<const std::uint64_t*>(frame[0]);
   }
-  return found;
+  return 0;
 }
 
 // Who waits for a vforked child sleeps in the kernel, and no signal but a deadly one reaches it before the child
