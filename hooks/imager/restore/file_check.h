@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hooks/imager/restore/image_packs.h"
@@ -14,7 +15,9 @@ namespace shadowib {
 // image's bytes are used.
 class SameFiles {
  public:
-  SameFiles(const LoadedImage& image, int image_fd) : image_(image), files_(image, image_fd) {}
+  // `packs`: as ImageFiles takes them.
+  SameFiles(const LoadedImage& image, int image_fd, std::vector<int> packs = {})
+      : image_(image), files_(image, image_fd, std::move(packs)) {}
   // A descriptor to map mappings[index] from, or -1. Mappings of one file share the descriptor. Never closed here.
   int open(std::size_t index);
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstring>
+#include <utility>
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -149,10 +150,13 @@ Status find_borrowed(const std::string& path, ReadDepth depth, const std::vector
   return {};
 }
 
-ImageFiles::ImageFiles(const LoadedImage& image, int image_fd)
-    : image_(image), image_fd_(image_fd), packs_(image.packs.size(), -1) {}
+ImageFiles::ImageFiles(const LoadedImage& image, int image_fd, std::vector<int> packs)
+    : image_(image), image_fd_(image_fd), own_packs_(packs.empty()), packs_(std::move(packs)) {
+  packs_.resize(image.packs.size(), -1);
+}
 
 ImageFiles::~ImageFiles() {
+  if (!own_packs_) return;
   for (const int fd : packs_)
     if (fd >= 0) ::close(fd);
 }

@@ -37,11 +37,12 @@ Status find_borrowed(const std::string& path, ReadDepth depth, const std::vector
 // A pack by itself: packs of its own are not looked at. Defined beside load_image().
 Status load_pack(int fd, const std::string& path, ReadDepth depth, LoadedImage* pack, PackContent* content);
 
-// The files of an image that pages are read from: the image's own, which stays the caller's, and packs, opened when
-// first asked for.
+// The files of an image that pages are read from: the image's own, which stays the caller's, and packs. Those are the
+// caller's, too, if it names the descriptor of each, for example since their paths do not lead there any more. Else
+// they are opened when first asked for.
 class ImageFiles {
  public:
-  ImageFiles(const LoadedImage& image, int image_fd);
+  ImageFiles(const LoadedImage& image, int image_fd, std::vector<int> packs = {});
   ~ImageFiles();
   ImageFiles(const ImageFiles&) = delete;
   ImageFiles& operator=(const ImageFiles&) = delete;
@@ -55,6 +56,7 @@ class ImageFiles {
  private:
   const LoadedImage& image_;
   int image_fd_;
+  bool own_packs_;
   std::vector<int> packs_;
 };
 

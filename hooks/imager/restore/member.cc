@@ -84,6 +84,7 @@ class MemberBuilder {
       if (backing.fd >= 0) keep.push_back(&backing.fd);
     if (start_.plan != nullptr) SHADOWIB_TRY(start_.plan->install(image_.header.member, keep));
     raise_limits();
+    open_past_caches();
     SHADOWIB_TRY(restore_surroundings());
     SHADOWIB_TRY(open_files());
     SHADOWIB_TRY(read_current_mappings(&current_));
@@ -115,6 +116,14 @@ class MemberBuilder {
       if (!pack.path.empty() && pack_fds_.back() < 0) return file_failure("open", pack.path.c_str());
     }
     return {};
+  }
+
+  // As well: the program's root directory may have no /proc.
+  void open_past_caches() {
+    direct_fd_ = open_past_cache(image_fd_, image_.file_bytes);
+    for (std::size_t i = 0; i < pack_fds_.size(); ++i)
+      direct_pack_fds_.push_back(pack_fds_[i] < 0 ? -1
+                                                  : open_past_cache(pack_fds_[i], image_.packs[i].entry.file_bytes));
   }
 
   Status restore_surroundings() {
@@ -184,7 +193,7 @@ class MemberBuilder {
 
   Status open_files() {
     SHADOWIB_TRY(open_program(image_, &exe_fd_));
-    SameFiles same(image_, image_fd_);  // opens packs again
+    SameFiles same(image_, image_fd_, pack_fds_);
     for (std::size_t i = 0; i < image_.mappings.size(); ++i) {
       const MappingRecord& m = image_.mappings[i];
       RestorerMapping r{m, -1, 0, 0, 0, 0};
@@ -301,11 +310,10 @@ class MemberBuilder {
     a.go_fd = go_fd_;
     a.exe_fd = exe_fd_;
     std::vector<std::uint32_t> file_of(image_.packs.size());
-    a.files[a.file_count++] = {image_fd_, open_past_cache(image_fd_, image_.file_bytes)};
+    a.files[a.file_count++] = {image_fd_, direct_fd_};
     for (std::size_t i = 0; i < image_.packs.size(); ++i) {
       file_of[i] = a.file_count;
-      if (const int fd = pack_fds_[i]; fd >= 0)
-        a.files[a.file_count++] = {fd, open_past_cache(fd, image_.packs[i].entry.file_bytes)};
+      if (const int fd = pack_fds_[i]; fd >= 0) a.files[a.file_count++] = {fd, direct_pack_fds_[i]};
     }
     a.mappings = place(mappings_.data(), mappings_.size());
     a.mapping_count = static_cast<std::uint32_t>(mappings_.size());
@@ -407,7 +415,9 @@ class MemberBuilder {
   const MemberStart& start_;
   const LoadedImage& image_;
   int image_fd_, status_fd_, go_fd_, exe_fd_ = -1;
-  std::vector<int> pack_fds_;                                  // of image_.packs; -1 for one that is not used
+  std::vector<int> pack_fds_;  // of image_.packs; -1 for one that is not used
+  int direct_fd_ = -1;         // these read past the page cache, or are -1
+  std::vector<int> direct_pack_fds_;
   std::map<std::uint64_t, SharedMemoryPlan::Backing> shared_;  // by segment
   std::map<std::pair<std::uint64_t, bool>, int> opened_;       // by segment, and whether it may be written to
   std::vector<RestorerMapping> mappings_;
