@@ -323,7 +323,11 @@ class PageWriter {
         }
         extend_run(address);
       }
-      if (place != from) __builtin_memcpy(place, from, kPage);
+      if (place != from) {
+        __builtin_memcpy(place, from, kPage);
+        // A device may write to the page meanwhile, for a guest: the hash is that of the copy.
+        if (hashed_ && direct_) hash_page(writer_->has_avx2(), place, &hash.low);
+      }
       if (hashed_) put_hash(hash);
       place += kPage;
       ++pages_;

@@ -347,6 +347,40 @@ TEST_F(Incremental, APackThatIsLittleUsedIsLeftBehind) {
   expect_restart(4);
 }
 
+// A restart opens packs by the command's paths and reads them in the program's root directory.
+TEST_F(Incremental, PacksAreReadThroughDescriptorsWhereTheirPathsLeadNowhere) {
+  ASSERT_EQ(save("incremental_shared", incremental).status, kSaved);
+  const int fd = ::open(numbered(2).c_str(), O_RDONLY | O_CLOEXEC);
+  LoadedImage image;
+  ASSERT_TRUE(load_image(fd, numbered(2).string(), ReadDepth::kTables, &image).ok());
+  std::vector<int> packs;
+  for (const LoadedPack& pack : image.packs) packs.push_back(::open(pack.path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_FALSE(packs.empty());
+  fs::rename(set(2), set(90));
+  std::vector<std::uint8_t> pages;
+  unsigned borrowed = 0;
+  {
+    ImageFiles named(image, fd), given(image, fd, packs);
+    for (const PageBatch& batch : image.batches) {
+      if (batch.pack == PageBatch::kOwnFile) continue;
+      ++borrowed;
+      EXPECT_FALSE(named.read(batch, &pages).ok());
+      const Status status = given.read(batch, &pages);
+      EXPECT_TRUE(status.ok()) << status.text();
+    }
+  }
+  EXPECT_GT(borrowed, 0u);
+  for (const int pack : packs) EXPECT_EQ(::close(pack), 0) << "it stays the caller's";
+  ::close(fd);
+}
+
+TEST_F(Incremental, MemoryMayChangeWhileItIsSaved) {
+  const Outcome saved = save("incremental_written", incremental);
+  ASSERT_EQ(saved.status, kSaved) << saved.text;
+  for (unsigned i = 0; i < 14; ++i) info(i);  // every checksum is right
+  expect_restart(13);
+}
+
 TEST_F(Incremental, SharedMemoryHasItsOwnAddresses) {
   for (const auto& before : {incremental, incremental_with_saver}) {
     forget_all();

@@ -1,6 +1,9 @@
 // A process that is saved again and again, each image leaving out what the ones before have
 // (IMAGER_TEST_INCREMENTAL).
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -85,6 +88,34 @@ SCENARIO(incremental_halves) {
       ::_exit(42);
     }
   }
+  ::_exit(10);
+}
+
+// Another process writes into the memory while it is saved, as a device does for a guest. Any content will do there.
+SCENARIO(incremental_written) {
+  Memory memory(MAP_PRIVATE), written(MAP_PRIVATE);
+  for (std::size_t i = 0; i < kPages; ++i) memory.write(i, 1);
+  for (std::size_t i = 0; i < kPages; ++i) written.write(i, 1);
+  const pid_t owner = ::getpid(), writer = ::fork();
+  CHECK_THAT(writer >= 0);
+  if (writer == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    std::vector<std::uint64_t> content(kPages * kPageBytes / 8);
+    for (std::uint64_t round = 1; ::getppid() == owner; ++round) {
+      for (std::uint64_t& word : content) word = round;
+      const iovec from{content.data(), kPages * kPageBytes}, to{written.at, kPages * kPageBytes};
+      if (::process_vm_writev(owner, &from, 1, &to, 1, 0) < 0) ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  for (std::uint32_t round = 0; round < kRounds; ++round) {
+    memory.write(round, 2 + round);
+    if (save()) {
+      memory.check();
+      ::_exit(42);
+    }
+  }
+  CHECK_THAT(::kill(writer, SIGKILL) == 0);
   ::_exit(10);
 }
 
