@@ -6,6 +6,7 @@ import pathlib
 import re
 import statistics
 import subprocess
+import time
 
 from common import Case, Line, Skip, check, main
 from jobs import Job, wait_for
@@ -21,7 +22,7 @@ class Ticking:
     """A job of one process that ticks."""
 
     def __init__(self, case: Case, name: str, mebibytes: int, kind: str, held_up: bool = False, **options):
-        self.case, self.place = case, case.work / name
+        self.case, self.place, self.held_up = case, case.work / name, held_up
         self.place.mkdir()
         self.job = Job(case, name)
         self.job.place = self.place
@@ -43,7 +44,10 @@ class Ticking:
 
     def gap_ms(self, how: str) -> float:
         self.order("mark")
+        began = time.monotonic()
         self.job.checkpoint(kill=False, timeout=300, environment={"SHADOWIB_SAVE": how})
+        if self.held_up and how == "forked":
+            check(time.monotonic() - began >= HELD_UP_MS / 1e3, "no saver was held up: the program has written its image itself")
         gap = int(re.search(r"gap (\d+)", self.order("tell"))[1]) / 1e6
         self.job.remove_old_sets()
         return gap

@@ -217,9 +217,10 @@ struct PackEntry {
 struct BorrowedHeader {
   std::uint32_t flags, mapping;  // as those of a record of pages; kPagesHashed is not among them
 };
+inline constexpr std::uint64_t kPackBits = kPage - 1;  // of BorrowedRun::address_and_pack: the pack
 // Pages [address, address + page_count * kPage) are pages [first_page, first_page + page_count) of pack `pack`.
 struct BorrowedRun {
-  std::uint64_t address_and_pack;  // number of the PackEntry in the lowest 12 bits
+  std::uint64_t address_and_pack;  // number of the PackEntry in kPackBits
   std::uint32_t first_page, page_count;
 };
 static_assert(sizeof(BorrowedRun) == 16);

@@ -330,7 +330,7 @@ class Reader {
     for (std::uint64_t at = sizeof(pages.header); at < h.length; at += sizeof(BorrowedRun)) {
       BorrowedRun run;
       __builtin_memcpy(&run, payload() + at, sizeof(run));
-      const std::uint64_t address = run.address_and_pack & ~(kPage - 1);
+      const std::uint64_t address = run.address_and_pack & ~kPackBits;
       SHADOWIB_TRY(take_run({address, run.page_count * kPage}, flags, flags == 0, &mapping));
       pages.runs.push_back(run);
     }

@@ -16,8 +16,6 @@
 namespace shadowib {
 namespace {
 
-constexpr std::uint64_t kPackBits = kPage - 1;
-
 Status corrupt(const std::string& path, const std::string& pack, const char* what) {
   return Status::of(Code::kCorrupt, 0, "image %.150s: %.150s %s", path.c_str(), pack.c_str(), what);
 }

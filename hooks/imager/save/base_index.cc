@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "hooks/threads/thread_judge.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr std::uint64_t kWorkBytes = 64 << 10;
 constexpr std::uint64_t kRoomPerByte = 4;  // address space; runs of 32 bytes may stand in 16
 constexpr std::uint64_t kMostFileBytes = 1ull << 42;
-constexpr std::uint64_t kPackBits = kPage - 1;
+static_assert(std::size(SaveResult{}.packs) >= kMostPacks);
 
 Status unusable(const char* why, int error = 0) {
   if (error == 0) return Status::of(Code::kRefused, 0, "the image before it %s", why);
