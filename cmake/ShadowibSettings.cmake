@@ -72,6 +72,13 @@ function(shadowib_cold)
   endif()
 endfunction()
 
+# shadowib_hot(sources...): these of a cold target are optimised as others are.
+function(shadowib_hot)
+  if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT SHADOWIB_SANITIZE)
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "-O2")
+  endif()
+endfunction()
+
 # shadowib_unite(targets...): their sources are compiled some at a time, since the headers are most of the time it takes. Names
 # in anonymous namespaces must differ between them then.
 function(shadowib_unite)

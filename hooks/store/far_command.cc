@@ -19,7 +19,7 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kStep = 64 << 10, kMostWords = 100, kMostProgram = 80;
+constexpr std::size_t kOutputStep = 64 << 10, kMostWords = 100, kMostProgram = 80;
 // Exit codes of commands that fail the same way again: sysexits.h, and a shell that finds or may start nothing.
 constexpr int kLastingCodes[] = {64, 77, 78, 126, 127};
 
@@ -134,7 +134,7 @@ class Call {
         if (left == 0) {
           in_.close_write();
         } else {
-          part.resize(std::min<std::uint64_t>(left, kStep));
+          part.resize(std::min<std::uint64_t>(left, kOutputStep));
           SHADOWIB_TRY(source(part.data(), part.size()));
           left -= part.size();
           at = 0;
@@ -168,7 +168,7 @@ class Call {
   }
 
   Status read_output(const PieceSink& sink, bool* moved) {
-    char buffer[kStep];
+    char buffer[kOutputStep];
     ssize_t n = 0;
     while (out_.read >= 0 && (n = ::read(out_.read, buffer, sizeof(buffer))) > 0) {
       *moved = true;

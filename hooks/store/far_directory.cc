@@ -16,8 +16,6 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kStep = 1 << 20;
-
 Status io(int error, const char* what, const std::string& path) {
   const char* remedy = "";
   if (error == ENOSPC || error == EDQUOT) remedy = "; free space there, or name another place with --far";
@@ -27,7 +25,7 @@ Status io(int error, const char* what, const std::string& path) {
 }
 
 Status fill(int fd, std::uint64_t bytes, const PieceSource& source, const std::string& path) {
-  std::vector<char> buffer(std::min<std::uint64_t>(kStep, std::max<std::uint64_t>(bytes, 1)));
+  std::vector<char> buffer(std::min<std::uint64_t>(kFileStep, std::max<std::uint64_t>(bytes, 1)));
   for (std::uint64_t left = bytes; left > 0;) {
     const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
     SHADOWIB_TRY(source(buffer.data(), part));
@@ -96,7 +94,7 @@ Status FarDirectory::get(const std::string& name, const PieceSink& sink) {
   const std::string path = top_ + "/" + name;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return io(errno, "open", path);
-  std::vector<char> buffer(kStep);
+  std::vector<char> buffer(kFileStep);
   Status status;
   while (status.ok()) {
     const ssize_t got = ::read(fd, buffer.data(), buffer.size());

@@ -3,6 +3,7 @@
 // For commands. Any thread. Every call returns 0 or an errno. Paths are absolute.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,8 @@
 #include "shadowib/base/status.h"
 
 namespace shadowib {
+
+inline constexpr std::size_t kFileStep = 1 << 20;  // bytes of a file that are read or written at once
 
 class Files {
  public:

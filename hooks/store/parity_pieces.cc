@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "hooks/store/files.h"
 #include "hooks/store/hex_hash.h"
 #include "hooks/store/keeper_client.h"
 #include "shadowib/base/lock.h"
@@ -15,7 +16,6 @@
 namespace shadowib {
 namespace {
 
-constexpr std::size_t kStep = 1 << 20;
 constexpr std::int64_t kFreshNs = 60'000'000'000;  // a keeper closes connections that are idle for long
 
 // A connection for each stream and host, so that no stream waits for another.
@@ -156,7 +156,7 @@ Status decode_piece_hosts(const std::string& text, PieceHosts* hosts) {
 
 Status hash_segments(const NearSetId& set, const ParityGroup& group, int row, SegmentHashes* hashes) {
   Segments segments(group.segment);
-  std::vector<char> buffer(kStep);
+  std::vector<char> buffer(kFileStep);
   for (const Piece& image : group.hosts[static_cast<std::size_t>(row)].images)
     SHADOWIB_TRY(read_image(set, image, &buffer, &segments));
   *hashes = segments.end(group.shape().segments());

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "hooks/store/files.h"
 #include "hooks/store/hex_hash.h"
 
 namespace shadowib {
-namespace {
-
-constexpr std::size_t kStep = 1 << 20;
-
-}  // namespace
+namespace {}  // namespace
 
 struct PieceMaker::Input {
   int host = 0;
@@ -54,7 +51,7 @@ Status PieceMaker::begin() {
   for (const int host : stretch.sources) {
     inputs_.push_back(std::make_unique<Input>());
     inputs_.back()->host = host;
-    inputs_.back()->buffer.resize(std::min<std::uint64_t>(kStep, stretch.bytes));
+    inputs_.back()->buffer.resize(std::min<std::uint64_t>(kFileStep, stretch.bytes));
     inputs_.back()->ranges = element_ranges(group_, host, stretch.stripe, stretch.offset, stretch.bytes);
     rows.push_back(shape.row(host, stretch.stripe));
   }
@@ -92,7 +89,7 @@ Status PieceMaker::next(char* to, std::size_t bytes) {
     if (at_ == stretches_.size()) return Status(Code::kCorrupt, 0, "the piece is longer than its stripes");
     if (done_ == 0) SHADOWIB_TRY(begin());
     const std::size_t part =
-        std::min({static_cast<std::uint64_t>(bytes), std::uint64_t{kStep}, stretches_[at_].bytes - done_});
+        std::min({static_cast<std::uint64_t>(bytes), std::uint64_t{kFileStep}, stretches_[at_].bytes - done_});
     SHADOWIB_TRY(step(reinterpret_cast<std::uint8_t*>(to), part));
     to += part, bytes -= part, done_ += part;
     if (done_ == stretches_[at_].bytes) SHADOWIB_TRY(end());

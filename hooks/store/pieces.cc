@@ -10,13 +10,12 @@
 
 #include "hooks/job/job_directory.h"
 #include "hooks/job/near_directory.h"
+#include "hooks/store/files.h"
 #include "hooks/store/hex_hash.h"
 #include "shadowib/exchange/raw_files.h"
 
 namespace shadowib {
 namespace {
-
-constexpr std::size_t kStep = 1 << 20;
 
 std::string path_of(const NearSetId& set, const std::string& file) {
   return near_set_path(set.place, set.job, set.set_id) + "/" + file;
@@ -34,7 +33,7 @@ Status another_hash(const std::string& path) {
 // *piece gets its hash if it has none.
 Status fill(int fd, const PieceSource& source, const std::string& path, Piece* piece) {
   HexHash hash;
-  std::vector<char> buffer(std::min<std::uint64_t>(kStep, std::max<std::uint64_t>(piece->bytes, 1)));
+  std::vector<char> buffer(std::min<std::uint64_t>(kFileStep, std::max<std::uint64_t>(piece->bytes, 1)));
   for (std::uint64_t left = piece->bytes; left > 0;) {
     const std::size_t part = std::min<std::uint64_t>(left, buffer.size());
     SHADOWIB_TRY(source(buffer.data(), part));
@@ -70,7 +69,7 @@ Status check_piece(const NearSetId& set, const Piece& piece) {
   std::uint64_t bytes = 0;
   SHADOWIB_TRY(open_piece(set, piece.file, &fd, &bytes));
   HexHash hash;
-  std::vector<char> buffer(kStep);
+  std::vector<char> buffer(kFileStep);
   ssize_t got = 0;
   while (bytes == piece.bytes && (got = ::read(fd, buffer.data(), buffer.size())) != 0) {
     if (got < 0 && errno == EINTR) continue;
