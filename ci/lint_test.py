@@ -74,6 +74,10 @@ class Lint(unittest.TestCase):
         file.write_text(before)
         self.assertEqual(code, 0, output)
 
+    def test_an_import_that_leads_nowhere(self):
+        self.refuses("names", "ci/acceptance/storm.py", "def planted():\n    from gone import storm", "there is no module gone")
+        self.refuses("names", "ci/acceptance/storm.py", "def planted():\n    from pair import gone", "pair.py defines no gone")
+
     def test_a_comment_that_names_no_file(self):
         self.refuses("paths", "shadowib/base/log.cc", "// See shadowib/entry/gone.cc.", "there is no file 'shadowib/entry/gone.cc'")
         self.refuses("paths", "hooks/agent/agent.cc", "// See GONE.md.", "there is no file 'GONE.md'")

@@ -38,8 +38,8 @@ def tests(case: Case, preset: str, labels: str, exclude: str = ""):
 
 
 def resume_under_tsan(case: Case, events: bool, transport: str):
-    from a2 import verbs_check
     from pair import campaign
+    from random_moments import verbs_check
     case.line.build = pathlib.Path(ROOT / "build" / "tsan")
     try:
         return campaign(case, verbs_check(case.line, transport, events, [], 6.0), 5, kill=False)
