@@ -6,6 +6,7 @@ Usage: ci/documents.py      exit code 1 if something is wrong
   - a path between backticks that begins with a directory of the repository exists
   - docs/reference/verbs.md names each public verb of shadowib/abi/verbs.def once, under how it is handled
   - docs/reference/process-state.md names each state of hooks/imager/kernel_state.def once, likewise
+  - no two rows of the tables of INDEXES begin alike
   - examples of man pages fit into 80 columns
   - docs/guide/troubleshooting.md quotes messages that the sources have; words in capitals stand for names and numbers
 """
@@ -17,6 +18,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 VERBS = "docs/reference/verbs.md"
 MAN, MAN_COLUMNS = "docs/man", 80
+INDEXES = ("README.md", "docs/README.md", "docs/internals/decisions/README.md", "docs/internals/architecture.md")
 TROUBLES = "docs/guide/troubleshooting.md"
 CENSUS = "shadowib/abi/verbs.def"
 STATES = "docs/reference/process-state.md"
@@ -138,6 +140,20 @@ def check_messages(text: str, messages: str) -> list[str]:
     return found
 
 
+def check_rows(name: str, text: str) -> list[str]:
+    """No two rows of a table of links begin alike: two changes that added to one row were merged as two."""
+    found, seen = [], set()
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.startswith("|"):
+            seen = set()
+            continue
+        first = line.strip("|").split(" | ")[0].strip()
+        if first in seen:
+            found.append(f"{name}:{number}: a second row '{first}': make it one")
+        seen.add(first)
+    return found
+
+
 def check_examples(name: str, text: str) -> list[str]:
     """The lines of a man page's EXAMPLES, as a terminal shows them; man_test sees the same, by groff, when all is built."""
     found, inside, indent = [], False, 7
@@ -159,7 +175,7 @@ def complaints() -> list[str]:
         found += check_examples(f"{MAN}/{page.name}", page.read_text())
     for name in documents():
         text = (ROOT / name).read_text()
-        found += check_links(name, text) + check_paths(name, text)
+        found += check_links(name, text) + check_paths(name, text) + (check_rows(name, text) if name in INDEXES else [])
     sources = [p.read_text() for room in ("hooks", "shadowib", "ib2tcp", "libraries") for p in sorted((ROOT / room).rglob("*"))
                if p.suffix in (".cc", ".h") and not p.stem.endswith("_test")]
     found += check_messages((ROOT / TROUBLES).read_text(), messages_of(sources))

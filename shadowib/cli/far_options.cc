@@ -67,9 +67,10 @@ Status of_variable(const char* name, const Status& status) {
 
 void add_far_options(Command* command, FarOptions* options, bool automatic) {
   command
-      ->add_option("--far", options->far,
-                   "Where sets are copied to: dir:PATH, a directory of another file\nsystem, or exec:CMD, a command "
-                   "that puts and gets objects;\ndefault $SHADOWIB_FAR, else as the job was started")
+      ->add_option(
+          "--far", options->far,
+          "Where sets are copied to, and fetched from: dir:PATH, a directory\nof another file system, or exec:CMD, "
+          "a command that puts and gets\nobjects; default $SHADOWIB_FAR, else as the job was started")
       ->not_empty("a far place")
       ->type_name("FAR");
   if (automatic)

@@ -92,7 +92,8 @@ void add_store_options(Command* command, StoreOptions* options) {
       ->type_name("PLACE");
   command
       ->add_option("--survive", options->survive,
-                   "With --store auto: any M hosts may be lost for good; default\n$SHADOWIB_SURVIVE, else 1")
+                   "With --store auto: any M hosts may be lost for good; default\n$SHADOWIB_SURVIVE, else as the job "
+                   "was started, else 1")
       ->between(0, kMostSurvive - 1, "hosts")
       ->type_name("M");
 }

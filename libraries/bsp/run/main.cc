@@ -92,7 +92,7 @@ int main(int argc, char** argv) {
   program.add_option("--count", options.count, "")->hidden();
   program.footer(kExamples);
   program.usage_code(kUsage);
-  program.take_rest(options.program, "PROGRAM [ARGUMENT]...");
+  program.take_rest(options.program, " PROGRAM [ARGUMENT]...");
   int code = 0;
   if (!command_line::parse(program, SHADOWIB_VERSION, argc, argv, &code)) return code;
   return run(options);
