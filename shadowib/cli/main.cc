@@ -4,6 +4,7 @@
 
 #include "hooks/raw/needed_calls.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/inherited_signals.h"
 #include "shadowib/cli/probe_calls.h"
 
 namespace {
@@ -30,6 +31,7 @@ constexpr char kMore[] =
 int main(int argc, char** argv) {
   using namespace shadowib::cli;
   if (argc == 2 && std::strcmp(argv[1], shadowib::kProbeOption) == 0) return probe_calls();
+  note_inherited_signals();
   Command program("shadowib", kAbout);
   program.footer(kMore);
   std::string shell;

@@ -15,6 +15,7 @@
 #include "shadowib/cli/far_options.h"
 #include "shadowib/cli/history.h"
 #include "shadowib/cli/inherited.h"
+#include "shadowib/cli/inherited_signals.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/libraries.h"
@@ -141,6 +142,7 @@ int replace_process(const std::string& program, const Arguments& command) {
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
+  give_back_inherited_signals();
   ::execv(program.c_str(), arguments.data());
   int err = errno;
   if (err == ENOEXEC) {  // a script that names no interpreter: as a shell would

@@ -23,6 +23,12 @@ namespace {
 constexpr int kWatchMs = 500, kRollBackMs = 20;
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
+// Under nohup(1) SIGHUP is to do nothing. A blocked signal would be read here even so.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 // In the first child: makes the namespaces, then their first process, and waits for it.
 [[noreturn]] void run_outer(const OpenedSet& set, const RestartPart& part, const RestartOptions& options,
                             SharedMemoryPlan* memory, int command_fd) {
@@ -62,7 +68,8 @@ class Command {
     if (parts.size() > 1) SHADOWIB_TRY(begin());
     sigset_t forwarded, before;
     ::sigemptyset(&forwarded);
-    for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
+    for (const int signal : kForwarded)
+      if (!is_ignored(signal)) ::sigaddset(&forwarded, signal);
     ::pthread_sigmask(SIG_BLOCK, &forwarded, &before);
     end_sanitizer_thread();
     Status status = memory_.prepare(set_);

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "hooks/store/files.h"
+#include "shadowib/cli/inherited_signals.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -100,9 +101,7 @@ Status start_process(const std::vector<std::string>& words, int output, pid_t* p
   *pid = ::fork();
   if (*pid > 0) return {};
   if (*pid < 0) return Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno));
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  give_back_inherited_signals();
   if (output >= 0) ::dup2(output, 1), ::dup2(output, 2);
   ::execv(arguments[0], arguments.data());
   std::fprintf(stderr, "shadowib: cannot execute %s: %s\n", arguments[0], std::strerror(errno));

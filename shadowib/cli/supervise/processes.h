@@ -23,8 +23,8 @@ std::vector<pid_t> kill_descendants(pid_t root);
 std::string describe_process(pid_t pid);
 std::string describe_state(char state);
 
-// A command line as a child of this process. `output`: 1 and 2 of the child; -1: as here. Signals are as they were
-// before the caller blocked them. kIo.
+// A command line as a child of this process. `output`: 1 and 2 of the child; -1: as here. It has signals as this
+// process has inherited them. kIo.
 Status start_process(const std::vector<std::string>& words, int output, pid_t* pid);
 
 // The file of this command.

@@ -4,6 +4,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include "shadowib/cli/inherited_signals.h"
+
 namespace shadowib::cli {
 namespace {
 
@@ -14,7 +16,8 @@ constexpr int kHeld[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIG
 HeldSignals::HeldSignals() {
   sigset_t held;
   ::sigemptyset(&held);
-  for (const int signal : kHeld) ::sigaddset(&held, signal);
+  for (const int signal : kHeld)
+    if (!is_ignored_by_caller(signal)) ::sigaddset(&held, signal);
   ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
   fd_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
 }

@@ -1,4 +1,4 @@
-// Signals to a supervisor, held back and read one by one.
+// Signals to a supervisor, held back and read one by one. Those that its caller ignores stay ignored.
 #pragma once
 
 #include <signal.h>

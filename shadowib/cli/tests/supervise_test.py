@@ -5,6 +5,7 @@ supervise_test.py BUILD_DIR [unittest options]: two of rdma-core's ibv_rc_pingpo
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -75,12 +76,15 @@ class Supervise(unittest.TestCase):
         self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
         return done
 
-    def supervise(self, *options, command, **variables):
+    def supervise(self, *options, command, ignored=(), **variables):
+        def ignore():
+            for number in ignored:
+                signal.signal(number, signal.SIG_IGN)
         log = self.top / f"supervise{len(self.processes)}"
         with open(log, "w") as out:
             process = subprocess.Popen([SHADOWIB, "supervise", "--job", "demo", "--dir", self.dir, *options, "--", *map(str, command)],
                                        env={**self.env, **variables}, cwd=self.top, stdin=subprocess.DEVNULL, stdout=out,
-                                       stderr=subprocess.STDOUT)
+                                       stderr=subprocess.STDOUT, preexec_fn=ignore)
         process.log = log
         self.processes.append(process)
         return process
@@ -126,6 +130,29 @@ class Supervise(unittest.TestCase):
         self.end(self.supervise_pair(messages=1000), 0)
         self.end(self.supervise(command=("sh", "-c", "exit 3")), 3)
         self.assertEqual([e["event"] for e in self.events()].count("ended"), 2)
+
+    def test_signals_that_the_caller_ignores(self):
+        """nohup ignores SIGHUP, some services SIGCHLD. So does the command then, and only it."""
+        ignored = (signal.SIGHUP, signal.SIGCHLD)
+        script = "import os, sys, time\n" \
+                 "open('ignored', 'w').write(open('/proc/self/status').read())\n" \
+                 "while not os.path.exists('go'): time.sleep(0.05)\n" \
+                 "sys.exit(3)"
+        process = self.supervise(command=(sys.executable, "-c", script), ignored=ignored)
+        mask = self.wait_for("the command", lambda: (self.top / "ignored").exists() and re.search(r"SigIgn:\s*([0-9a-f]+)", (self.top / "ignored").read_text()), process)
+        process.send_signal(signal.SIGHUP)
+        (self.top / "go").touch()
+        self.end(process, 3)
+        self.assertEqual([e["event"] for e in self.events()], ["started", "ended"])
+        for number in ignored:
+            self.assertTrue(int(mask[1], 16) & (1 << (number - 1)), mask[0])
+        # The processes of a restart are waited for, too.
+        for restarts in range(2):
+            process = self.supervise_pair("--interval", "1000", ignored=ignored)
+            self.await_pair(process)
+            process.send_signal(signal.SIGHUP)
+            self.command("checkpoint", "demo", "--kill")
+            self.assertEqual("restored 2 processes" in self.end(process, SAVED), restarts == 1)
 
     def test_a_killed_member_is_no_result(self):
         """Before the first set the job begins anew; then it restarts. The command hides all that."""
