@@ -14,7 +14,6 @@
 #include "shadowib/cli/metrics.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/supervise/processes.h"
-#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace {
@@ -30,6 +29,11 @@ bool ended_as_planned(const std::vector<PastEvent>& events) {
     if (e.name == "started" || e.name == "restart" || e.name == "failure") planned = false;
   }
   return planned;
+}
+
+std::int64_t ends_on_request(const std::vector<PastEvent>& events) {
+  return std::count_if(events.begin(), events.end(),
+                       [](const PastEvent& e) { return e.name == "checkpoint" && e.number("kill") != 0; });
 }
 
 std::string seconds(std::int64_t ms) {
@@ -90,7 +94,7 @@ bool Supervisor::adopt() {
     if (status.ok() && (lives.any_alive() || starts)) {
       job_.adopt();
       dead_before_.clear();
-      epoch_before_ = lives.epoch;
+      epoch_before_ = lives.any_alive() ? "" : lives.epoch;
       tell(settings_, "the job runs already; it is looked after from now on");
       return true;
     }
@@ -107,7 +111,7 @@ bool Supervisor::adopt() {
 
 // False: there is nothing to start from any more; why_ says so.
 bool Supervisor::start() {
-  began_ms_ = wall_clock_ns() / 1'000'000;
+  saves_before_ = ends_on_request(events_of(settings_));
   adopted_ = adopt();
   if (adopted_ || ending_signal_ != 0) return true;
   const std::vector<std::uint32_t> order = bounds_.order(sets());
@@ -167,11 +171,11 @@ bool Supervisor::judge_end(const Lives& lives, int wait_status, End* end) {
   const bool members_failed = job_.is_restart() && code == kRestartedProcessFailed;
   *end = End::kResult;
   result_ = code;
-  if (ending_signal_ != 0) {
+  if (was_saved()) {  // also if the signal has asked for it (run --kill-on)
+    *end = End::kSaved;
+  } else if (ending_signal_ != 0) {
     *end = End::kSignal;
     if (members_failed || adopted_) result_ = kBySignal + ending_signal_;
-  } else if (was_saved()) {
-    *end = End::kSaved;
   } else if (job_.is_restart() && lives.epoch == epoch_before_) {
     *end = not_restarted(killed ? "the restart was killed" : "restart exited with " + std::to_string(code), code);
   } else if (killed) {
@@ -225,17 +229,15 @@ void Supervisor::note_failure(const std::string& how, const MemberLife* who) con
   note_event(settings_.common.directory, settings_.job, failure);
 }
 
-// An operator, a signal or a batch system has had it saved and ended.
+// An operator, a signal or a batch system has had it saved and ended, since the present start.
 bool Supervisor::was_saved() const {
   const std::string& directory = settings_.common.directory;
+  const std::string epoch = present_epoch(directory, settings_.job);
   std::string uri = exchange_of(settings_.common, settings_.job);
-  if (settle_exchange(job_paths(directory, settings_.job).password, &uri).ok() &&
-      !saved_before_end(uri, present_epoch(directory, settings_.job)).empty())
+  if (epoch != epoch_before_ && settle_exchange(job_paths(directory, settings_.job).password, &uri).ok() &&
+      !saved_before_end(uri, epoch).empty())
     return true;
-  const std::vector<PastEvent> events = events_of(settings_);
-  return std::any_of(events.begin(), events.end(), [this](const PastEvent& e) {
-    return e.name == "checkpoint" && e.number("kill") != 0 && e.time_ms >= began_ms_;
-  });
+  return ends_on_request(events_of(settings_)) > saves_before_;
 }
 
 void Supervisor::take_signals() {

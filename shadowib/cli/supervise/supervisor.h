@@ -46,8 +46,8 @@ class Supervisor {
   Checkpoints checkpoints_;
   HeldSignals signals_;
   std::set<std::string> dead_before_;  // members that died before the present start
-  std::string epoch_before_;           // of that moment
-  std::int64_t began_ms_ = 0;          // of the present start, since 1970
+  std::string epoch_before_;           // of that moment; "" if its members live
+  std::int64_t saves_before_ = 0;      // sets after which the job was ended on request, at the present start
   std::uint32_t set_ = kFromTheBeginning;
   bool adopted_ = false, unplanned_ = false, started_once_ = false;
   int ending_signal_ = 0, result_ = 0;

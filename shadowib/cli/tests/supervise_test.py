@@ -32,6 +32,14 @@ wait
 exit $code
 """
 
+# Instead of the second end in the foreground: SIGTERM goes to the first end.
+TOLD = r"""$2 localhost &
+trap 'kill -TERM $server' TERM
+>trapped
+while kill -0 $server 2>/dev/null; do wait; done
+exit 7
+"""
+
 
 def free_port():
     with socket.socket() as s:
@@ -207,6 +215,26 @@ class Supervise(unittest.TestCase):
         self.wait_for("old sets to go", lambda: len(list((self.dir / "sets").glob("demo.*"))) == 1, process)
         self.wait_for("figures", lambda: (self.top / "figures").exists(), process)
         self.assertIn("shadowib_checkpoints_total", (self.top / "figures").read_text())
+
+    def test_a_signal_that_saves(self):
+        """A batch system's signal: the job saves itself and ends. The code says so, and not how a shell took it."""
+        (self.top / "told").write_text(PAIR.split("$2 localhost")[0] + TOLD)
+        process = self.supervise("--interval", "1000", command=("sh", "told", free_port(), 500_000_000), SHADOWIB_KILL_ON="TERM")
+        self.await_pair(process)
+        self.wait_for("the trap", lambda: (self.top / "trapped").exists(), process)
+        process.terminate()
+        self.end(process, SAVED)
+
+    def test_a_set_saved_before_is_none_of_this_start(self):
+        """It is damaged: nothing can be restarted, and so nothing is "saved, start me again"."""
+        process = self.supervise_pair("--interval", "1000")
+        self.await_pair(process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        image = next((self.dir / "sets/demo.0001").glob("*.img"))
+        with open(image, "r+b") as file:
+            file.truncate(image.stat().st_size // 2)
+        self.assertIn("none of the job's 1 sets can be restarted", self.end(self.supervise_pair(), GIVEN_UP))
 
     def test_a_damaged_set_is_passed_over(self):
         process = self.supervise_pair("--interval", "1000")
