@@ -1,28 +1,15 @@
 #include "hooks/command/silent_member.h"
 
-#include <sys/utsname.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+
+#include "shadowib/base/processes.h"
 
 namespace shadowib {
 namespace {
 
 constexpr char kOpenFiles[] = "Max open files";
-
-// The 22nd field of /proc/PID/stat; counted from the closing parenthesis of the command.
-std::uint64_t start_time(const std::string& process) {
-  std::ifstream file(process + "/stat");
-  std::string text;
-  std::getline(file, text);
-  std::istringstream fields(text.substr(text.rfind(')') + 1));
-  std::string field;
-  for (int n = 3; n <= 22 && fields >> field; ++n) {
-  }
-  return std::strtoull(field.c_str(), nullptr, 10);
-}
 
 std::uint64_t open_files_limit(const std::string& process) {
   std::ifstream file(process + "/limits");
@@ -34,10 +21,9 @@ std::uint64_t open_files_limit(const std::string& process) {
 }  // namespace
 
 Status judge_silence(const MemberStatus& member) {
-  utsname here{};
-  ::uname(&here);
   const std::string process = "/proc/" + std::to_string(member.pid);
-  if (member.host != here.nodename || member.start_time == 0 || start_time(process) != member.start_time) return {};
+  if (member.host != host_name() || member.start_time == 0 || process_start_time(member.pid) != member.start_time)
+    return {};
   const std::uint64_t limit = open_files_limit(process);
   std::uint64_t taken = 0;
   std::error_code error;

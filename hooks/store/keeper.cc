@@ -1,7 +1,6 @@
 #include "hooks/store/keeper.h"
 
 #include <arpa/inet.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -22,6 +21,7 @@
 #include "hooks/store/pieces.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/processes.h"
 #include "shadowib/base/this_host.h"
 
 namespace shadowib {
@@ -30,12 +30,6 @@ namespace {
 constexpr std::uint32_t kMostPeers = 64;
 constexpr std::int64_t kProofNs = 5'000'000'000, kIdleNs = 600'000'000'000, kTransferNs = 3600'000'000'000;
 constexpr std::uint32_t kTurnsBetweenLooks = 5;
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 // One request of a peer that has proved the key.
 class Service {

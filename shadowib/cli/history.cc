@@ -1,7 +1,6 @@
 #include "shadowib/cli/history.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -16,6 +15,7 @@
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/processes.h"
 #include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
@@ -25,16 +25,13 @@ namespace {
 constexpr char kSuffix[] = ".jsonl";
 constexpr std::size_t kManyFiles = 64;  // of one host, before a writer packs them
 
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  std::string text = name;
-  for (char& c : text)
-    if (c == '/') c = '_';
+std::string name_of_host() {
+  std::string text = host_name();
+  std::replace(text.begin(), text.end(), '/', '_');
   return text;
 }
 
-std::string own_file() { return host_name() + "." + std::to_string(::getpid()) + kSuffix; }
+std::string own_file() { return name_of_host() + "." + std::to_string(::getpid()) + kSuffix; }
 
 std::string now_text() {
   const std::int64_t now = wall_clock_ns();
@@ -60,7 +57,7 @@ int append_line(int fd, const std::string& line) {
 
 // The writer's pid, if the file is this host's and its writer has ended; 0 otherwise.
 pid_t ended_writer(const std::string& file) {
-  const std::string host = host_name() + ".";
+  const std::string host = name_of_host() + ".";
   if (!file.starts_with(host) || !file.ends_with(kSuffix)) return 0;
   const std::string pid = file.substr(host.size(), file.size() - host.size() - (sizeof(kSuffix) - 1));
   if (pid.empty() || pid.size() > 9 || pid.find_first_not_of("0123456789") != std::string::npos) return 0;
@@ -87,8 +84,8 @@ Status append_lines_of(const std::string& file, std::string* text) {
 Status pack_locked(const std::string& path) {
   std::vector<std::string> files = files_of_ended_writers(path);
   if (files.size() < 2) return {};
-  const std::string packed = path + "/" + host_name() + ".0" + kSuffix;
-  const std::string temporary = path + "/." + host_name() + ".packing";
+  const std::string packed = path + "/" + name_of_host() + ".0" + kSuffix;
+  const std::string temporary = path + "/." + name_of_host() + ".packing";
   std::string text;
   if (Status s = append_lines_of(packed, &text); !s.ok() && s.error() != ENOENT) return s;
   // A file that cannot be read stays, such as one of another user.
@@ -104,7 +101,7 @@ Status pack_locked(const std::string& path) {
 }  // namespace
 
 HistoryEvent::HistoryEvent(const char* name)
-    : json_{{"time", now_text()}, {"event", name}, {"host", host_name()}, {"pid", ::getpid()}} {}
+    : json_{{"time", now_text()}, {"event", name}, {"host", name_of_host()}, {"pid", ::getpid()}} {}
 
 double milliseconds(std::int64_t ns) { return std::round(static_cast<double>(ns) / 1e3) / 1e3; }
 
@@ -129,7 +126,7 @@ void note_event(const std::string& directory, const std::string& job, const Hist
 }
 
 Status pack_history(const std::string& directory, const std::string& job) {
-  const std::string path = history_path(directory, job), lock = path + "/." + host_name() + ".lock";
+  const std::string path = history_path(directory, job), lock = path + "/." + name_of_host() + ".lock";
   std::error_code error;
   if (!fs::is_directory(path, error)) return {};
   const int fd = hold_alive_lock(lock);

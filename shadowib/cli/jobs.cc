@@ -1,19 +1,17 @@
 #include "shadowib/cli/jobs.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
-#include <sstream>
 
 #include "hooks/job/job_directory.h"
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
+#include "shadowib/base/processes.h"
 #include "shadowib/base/shared_names.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/sets.h"
@@ -23,28 +21,6 @@
 namespace shadowib::cli {
 namespace fs = std::filesystem;
 namespace {
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
-// Field 22 of /proc/<pid>/stat; the name in parentheses may hold anything. Empty if there is no such process or only
-// its zombie is left.
-std::string start_time(const std::string& pid) {
-  std::ifstream file("/proc/" + pid + "/stat");
-  std::string line;
-  std::getline(file, line);
-  std::size_t end = line.rfind(')');
-  if (end == std::string::npos) return {};
-  std::istringstream rest(line.substr(end + 1));
-  std::string word;
-  rest >> word;
-  if (word == "Z" || word == "X") return {};
-  for (int field = 4; field <= 22; ++field) rest >> word;
-  return word;
-}
 
 std::string random_key() {
   std::string hex = random_hex(32), key;
@@ -63,7 +39,10 @@ Status make_directories_of(const std::string& directory, const JobPaths& paths) 
 struct StartedProcess {
   std::string host, pid, start_time;
   bool is_local() const { return host == host_name(); }
-  bool exists() const { return shadowib::cli::start_time(pid) == start_time; }  // of a local one
+  bool exists() const {  // of a local one
+    const std::uint64_t present = process_start_time(std::atoi(pid.c_str()));
+    return present != 0 && std::to_string(present) == start_time;
+  }
 };
 
 bool parse_started(const std::string& name, StartedProcess* process) {
@@ -147,8 +126,10 @@ Status prepare_job(const std::string& directory, const std::string& job, const s
   std::error_code error;
   if (!fs::exists(paths.key, error)) SHADOWIB_TRY(place_file(paths.key, random_key(), true));
   SHADOWIB_TRY(record_exchange(directory, job, recorded_exchange(exchange)));
-  const std::string pid = std::to_string(::getpid());
-  SHADOWIB_TRY(place_file(paths.started + "/" + host_name() + "," + pid + "," + start_time(pid), "", false));
+  const pid_t pid = ::getpid();
+  SHADOWIB_TRY(place_file(
+      paths.started + "/" + host_name() + "," + std::to_string(pid) + "," + std::to_string(process_start_time(pid)),
+      "", false));
   // Last: a job that has an epoch and no member yet is one that starts.
   return fs::exists(paths.epoch, error) ? Status() : place_file(paths.epoch, new_epoch(0), true);
 }

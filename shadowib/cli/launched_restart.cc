@@ -12,6 +12,7 @@
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/base/processes.h"
 
 namespace shadowib::cli {
 namespace {
@@ -34,12 +35,6 @@ std::string as_component(std::string text) {
   for (char& c : text)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0 && c != '-' && c != '_') c = '_';
   return text.substr(0, 60);
-}
-
-std::string this_host() {
-  char name[256] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 struct Launch {
@@ -139,7 +134,7 @@ Status LaunchedRestart::gather(const std::string& exchange, const std::string& j
   SHADOWIB_TRY(Exchange::open(exchange, true, &exchange_));
   if ((lock_ = hold_alive_lock(lock_path(launched_.rank))) < 0)
     return Status::of(Code::kBusy, errno, "rank %d of this launch restarts the set already", launched_.rank);
-  const std::string host = this_host();
+  const std::string host = host_name();
   // What a launch has told once stands there for good: who tried again would take it for the second time's.
   if (const Status s = exchange_->claim(key("host", launched_.rank), host); !s.ok())
     return s.code() != Code::kBusy

@@ -1,12 +1,11 @@
 #include "shadowib/cli/supervise/lives.h"
 
-#include <sys/utsname.h>
-
 #include <algorithm>
 #include <cstdlib>
 
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
+#include "shadowib/base/processes.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/supervise/processes.h"
 
@@ -17,11 +16,7 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.size() <= 9 && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-bool is_here(const MemberRecord& record) {
-  utsname here{};
-  ::uname(&here);
-  return record.host == here.nodename;
-}
+bool is_here(const MemberRecord& record) { return record.host == host_name(); }
 
 // The process of a member whose lock is free: it has executed another program, which is no member.
 bool goes_on_elsewhere(const MemberRecord& record) {
@@ -99,7 +94,7 @@ std::string describe_life(const MemberLife& member) {
 
 std::string describe_standing(const MemberLife& member) {
   if (!is_here(member.record) || process_start_time(member.record.pid) != member.record.start_time) return {};
-  return describe_state(process_state(member.record.pid));
+  return describe_state(process_stat(member.record.pid).state);
 }
 
 }  // namespace shadowib::cli

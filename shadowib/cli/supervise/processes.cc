@@ -10,36 +10,14 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <sstream>
 
 #include "hooks/store/files.h"
+#include "shadowib/base/processes.h"
 #include "shadowib/cli/inherited_signals.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
 namespace {
-
-struct Stat {
-  char state = 0;
-  pid_t parent = 0;
-  std::uint64_t start_time = 0;
-};
-
-// Fields 3, 4 and 22; the name in parentheses before them may hold anything.
-Stat stat_of(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const std::size_t end = line.rfind(')');
-  if (end == std::string::npos) return {};
-  std::istringstream rest(line.substr(end + 1));
-  Stat stat;
-  std::string word;
-  rest >> stat.state >> stat.parent;
-  for (int field = 5; field <= 22; ++field) rest >> word;
-  stat.start_time = std::strtoull(word.c_str(), nullptr, 10);
-  return stat;
-}
 
 bool is_our_command(pid_t pid) {
   std::error_code error;
@@ -55,7 +33,7 @@ std::vector<pid_t> descendants(pid_t root) {
   for (const std::string& name : names) {
     const pid_t pid = std::atoi(name.c_str());
     if (pid <= 0) continue;
-    if (const Stat stat = stat_of(pid); stat.state != 0 && stat.state != 'Z') children.emplace(stat.parent, pid);
+    if (const ProcessStat stat = process_stat(pid); stat.exists()) children.emplace(stat.parent, pid);
   }
   std::vector<pid_t> found{root};
   for (std::size_t i = 0; i < found.size(); ++i)
@@ -66,13 +44,6 @@ std::vector<pid_t> descendants(pid_t root) {
 }
 
 }  // namespace
-
-std::uint64_t process_start_time(pid_t pid) {
-  const Stat stat = stat_of(pid);
-  return stat.state == 'Z' || stat.state == 'X' ? 0 : stat.start_time;
-}
-
-char process_state(pid_t pid) { return stat_of(pid).state; }
 
 std::vector<pid_t> kill_descendants(pid_t root) {
   std::vector<pid_t> found = descendants(root);
@@ -90,7 +61,7 @@ std::string describe_process(pid_t pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
   std::string name;
   std::getline(file, name);
-  return "process " + std::to_string(pid) + " (" + name + ")" + describe_state(process_state(pid));
+  return "process " + std::to_string(pid) + " (" + name + ")" + describe_state(process_stat(pid).state);
 }
 
 Status start_process(const std::vector<std::string>& words, int output, pid_t* pid) {

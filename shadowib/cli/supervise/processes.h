@@ -11,10 +11,6 @@
 
 namespace shadowib::cli {
 
-// Fields of /proc/<pid>/stat; 0 if there is no such process.
-std::uint64_t process_start_time(pid_t pid);
-char process_state(pid_t pid);
-
 // Sends SIGKILL to each descendant of `root`. Returns those that were there: call it until there are none, for they
 // may have made others. Commands of shadowib are spared, with what is below them: keepers and flushes outlive a job.
 std::vector<pid_t> kill_descendants(pid_t root);

@@ -1,5 +1,4 @@
 // shadowib supervise: keeps a job alive, from the first start to its result.
-#include <limits.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include "hooks/store/files.h"
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
+#include "shadowib/base/processes.h"
 #include "shadowib/cli/container_init.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/supervise/processes.h"
@@ -62,12 +62,6 @@ Status take_variables(Given* given) {
   for (const char* name : {"SHADOWIB_INTERVAL", "SHADOWIB_MTBF", "SHADOWIB_KEEP", "SHADOWIB_METRICS"})
     ::unsetenv(name);
   return {};
-}
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  ::gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 // One supervisor a job. A lock that a lost host seems to hold ends with the file server's lease.
