@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 
 #include "hooks/job/job_directory.h"
@@ -275,6 +276,54 @@ std::vector<int> started_here(const std::string& directory, const std::string& j
     if (parse_started(name, &process) && process.is_local() && process.exists())
       pids.push_back(std::stoi(process.pid));
   return pids;
+}
+
+Status note_lock_holder(int lock, const std::string& path) {
+  const std::string text =
+      host_name() + " " + std::to_string(::getpid()) + " " + std::to_string(process_start_time(::getpid())) + "\n";
+  if (::ftruncate(lock, 0) == 0 && ::pwrite(lock, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()))
+    return {};
+  return file_error(errno, "write", path);
+}
+
+LockHolder lock_holder(const std::string& path) {
+  LockHolder holder;
+  std::ifstream(path) >> holder.host >> holder.pid >> holder.start_time;
+  return holder;
+}
+
+namespace {
+
+std::vector<int> restarts_here(const std::string& directory, const std::string& job) {
+  const std::string alive = job_paths(directory, job).alive;
+  std::vector<std::string> names;
+  std::vector<int> pids;
+  (void)system_files().list(alive, &names);
+  for (const std::string& name : names) {
+    if ((name != "restart" && name.find(".share") == std::string::npos) || !is_alive(alive + "/" + name)) continue;
+    const LockHolder holder = lock_holder(alive + "/" + name);
+    if (holder.pid > 0 && holder.host == host_name() && process_start_time(holder.pid) == holder.start_time &&
+        std::find(pids.begin(), pids.end(), holder.pid) == pids.end())
+      pids.push_back(holder.pid);
+  }
+  return pids;
+}
+
+bool is_below(int pid, const std::vector<int>& others) {
+  for (int above = process_stat(pid).parent; above > 1; above = process_stat(above).parent)
+    if (std::find(others.begin(), others.end(), above) != others.end()) return true;
+  return false;
+}
+
+}  // namespace
+
+std::vector<int> heads_here(const std::string& directory, const std::string& job) {
+  std::vector<int> heads = restarts_here(directory, job);
+  if (!heads.empty()) return heads;
+  const std::vector<int> started = started_here(directory, job);
+  std::copy_if(started.begin(), started.end(), std::back_inserter(heads),
+               [&started](int pid) { return !is_below(pid, started); });
+  return heads;
 }
 
 Status why_no_member(const std::string& directory, const std::string& job) {

@@ -39,6 +39,19 @@ bool job_in_use(const std::string& directory, const std::string& job, std::strin
 // The processes that `run` has started on this host and that still exist.
 std::vector<int> started_here(const std::string& directory, const std::string& job);
 
+// A lock's file says which process holds it: restarts and supervisors. Before, or by an earlier version: pid 0.
+struct LockHolder {
+  std::string host;
+  int pid = 0;
+  std::uint64_t start_time = 0;
+};
+Status note_lock_holder(int lock, const std::string& path);
+LockHolder lock_holder(const std::string& path);
+
+// The processes on this host that stand for a running job, so that a signal to them is one to the job: its restart
+// commands, or what `run` has started and no other such process has.
+std::vector<int> heads_here(const std::string& directory, const std::string& job);
+
 // Why no member of the job is alive: kBusy, a process has been started since the last one joined; kNotFound, they
 // have ended, with the set to go on from.
 Status why_no_member(const std::string& directory, const std::string& job);

@@ -84,7 +84,7 @@ Status RestartPlace::take_alone(const SetManifest& manifest) {
   if (renewing_lock_ >= 0) restart_lock_ = hold_alive_lock(alive + "/restart");
   if (restart_lock_ >= 0) {
     // Somebody may have joined between the look and the locks; nobody can any more.
-    if (!members_alive(directory_, job_, &who)) return {};
+    if (!members_alive(directory_, job_, &who)) return note_lock_holder(restart_lock_, alive + "/restart");
     return Status::of(Code::kBusy, 0, "job %.64s is alive (%.100s); end it first, or use checkpoint --kill",
                       job_.c_str(), who.c_str());
   }
@@ -159,6 +159,7 @@ Status RestartPlace::claim(const std::set<std::uint32_t>& members) {
                         name.c_str());
   const std::string name = "share" + std::to_string(*members.begin());
   if ((share_lock_ = hold_alive_lock(share_path(name))) < 0) return file_error(errno, "lock", share_path(name));
+  SHADOWIB_TRY(note_lock_holder(share_lock_, share_path(name)));
   for (const std::uint32_t member : members)
     SHADOWIB_TRY(exchange_->claim(key("started/" + std::to_string(member)), name));
   return {};

@@ -55,8 +55,16 @@ bool StartedJob::command_ended(int* wait_status) {
   return false;
 }
 
-void StartedJob::signal(int signal) const {
-  if (command_ > 0) ::kill(command_, signal);
+bool StartedJob::signal(int signal, bool by_terminal) const {
+  const std::vector<int> heads =
+      command_ > 0 ? std::vector<int>{command_} : heads_here(settings_.common.directory, settings_.job);
+  for (const int pid : heads)
+    if (!by_terminal || ::getpgid(pid) != ::getpgrp()) ::kill(pid, signal);
+  return !heads.empty();
+}
+
+bool StartedJob::has_head() const {
+  return command_ > 0 || !heads_here(settings_.common.directory, settings_.job).empty();
 }
 
 void StartedJob::reap_orphans(pid_t but) const {

@@ -28,7 +28,11 @@ class StartedJob {
   bool is_restart() const { return restarts_; }
   // True once, with what waitpid(2) told, when the command has ended.
   bool command_ended(int* wait_status);
-  void signal(int signal) const;
+  // To CMD or the restart; for an adopted job to those of its processes on this host that stand for it.
+  // `by_terminal`: processes of the own group have it already. False: there is none.
+  bool signal(int signal, bool by_terminal) const;
+  // Whether a process that gets signals for the job lives.
+  bool has_head() const;
   // Takes the ends of processes that CMD has left behind. `but`: another child of this process.
   void reap_orphans(pid_t but) const;
 

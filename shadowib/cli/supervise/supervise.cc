@@ -4,7 +4,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
@@ -12,6 +11,7 @@
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/processes.h"
 #include "shadowib/cli/container_init.h"
+#include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/supervise/processes.h"
 #include "shadowib/cli/supervise/settings.h"
@@ -70,18 +70,14 @@ Status take_lock(const SuperviseSettings& settings, int* lock) {
   const Deadline deadline = Deadline::in_ms(kLostHostMs);
   for (bool told = false; (*lock = hold_alive_lock(path)) < 0; told = true) {
     if (errno != EAGAIN && errno != EWOULDBLOCK) return file_error(errno, "lock", path);
-    std::string host, pid;
-    std::ifstream(path) >> host >> pid;
-    if (host == host_name() || host.empty() || deadline.has_passed())
-      return Status::of(Code::kBusy, 0, "job %.64s is supervised already (process %.20s on %.64s)",
-                        settings.job.c_str(), pid.c_str(), host.c_str());
-    if (!told) tell(settings, "waiting for the supervisor on " + host + ", or for the end of its lock");
+    const LockHolder holder = lock_holder(path);
+    if (holder.host == host_name() || holder.host.empty() || deadline.has_passed())
+      return Status::of(Code::kBusy, 0, "job %.64s is supervised already (process %d on %.64s)", settings.job.c_str(),
+                        holder.pid, holder.host.c_str());
+    if (!told) tell(settings, "waiting for the supervisor on " + holder.host + ", or for the end of its lock");
     ::usleep(200000);
   }
-  const std::string who = host_name() + " " + std::to_string(::getpid()) + "\n";
-  if (::ftruncate(*lock, 0) != 0 || ::pwrite(*lock, who.data(), who.size(), 0) < 0)
-    return file_error(errno, "write", path);
-  return {};
+  return note_lock_holder(*lock, path);
 }
 
 int supervise(Given& given) {

@@ -19,6 +19,7 @@ namespace shadowib::cli {
 namespace {
 
 constexpr int kLookMs = 100;
+constexpr std::int64_t kGraceNs = 5'000'000'000;
 constexpr int kBySignal = 128;
 
 // The last thing that is known is a set after which the job was ended on request.
@@ -157,6 +158,7 @@ bool Supervisor::judge(int wait_status, End* end) {
       !job_.has_command() && !lives.any_alive() &&
       !(adopted_ && (!lives.other.empty() || !started_here(settings_.common.directory, settings_.job).empty()));
   if (begins) return false;
+  end_the_rest(lives);
   if (dead != nullptr && ending_signal_ == 0 && !was_saved()) {
     *end = failed(describe_life(*dead) + " died", dead, wait_status);
     return true;
@@ -244,9 +246,18 @@ void Supervisor::take_signals() {
   bool by_terminal = false;
   for (int signal; (signal = signals_.take(&by_terminal)) != 0;) {
     if (HeldSignals::ends(signal)) ending_signal_ = signal;
-    if (!by_terminal) job_.signal(signal);
-    if (HeldSignals::ends(signal) && adopted_)
-      (void)job_.end_everyone("the supervisor was asked to end the job", [] { return false; });
+    (void)job_.signal(signal, by_terminal);
+  }
+}
+
+// Members that outlive the process that was told have not heard of it. One that saves the job has its time.
+void Supervisor::end_the_rest(const Lives& lives) {
+  if (ending_signal_ == 0 || !lives.other.empty() || !lives.any_alive() || job_.has_head()) {
+    alone_since_ns_ = 0;
+  } else if (alone_since_ns_ == 0) {
+    alone_since_ns_ = monotonic_ns();
+  } else if (monotonic_ns() - alone_since_ns_ > kGraceNs) {
+    (void)job_.end_everyone("the supervisor was asked to end the job", [] { return false; });
   }
 }
 

@@ -36,6 +36,7 @@ class Supervisor {
   bool was_saved() const;
   void note_failure(const std::string& how, const MemberLife* who) const;
   void take_signals();
+  void end_the_rest(const Lives& lives);
   bool pause(std::int64_t ms);
   int give_up(const std::string& why);
   std::vector<std::uint32_t> sets() const;
@@ -51,7 +52,8 @@ class Supervisor {
   std::uint32_t set_ = kFromTheBeginning;
   bool adopted_ = false, unplanned_ = false, started_once_ = false;
   int ending_signal_ = 0, result_ = 0;
-  std::string why_;  // the last failure
+  std::int64_t alone_since_ns_ = 0;  // members live, and nobody who was told to end them
+  std::string why_;                  // the last failure
 };
 
 }  // namespace shadowib::cli

@@ -185,10 +185,7 @@ class Supervise(unittest.TestCase):
         second = self.supervise_pair()
         self.assertIn("is supervised already", self.end(second, BUSY))
         self.await_pair(process)
-        process.kill()
-        process.wait()
-        heir = self.supervise_pair("--interval", "1000")
-        self.wait_for("the heir", lambda: "the job runs already" in heir.log.read_text(), heir)
+        heir = self.heir_of(process, "--interval", "1000")
         os.kill(self.pingpongs()[0], signal.SIGKILL)
         self.wait_for("a restart", lambda: "restored 2 processes" in heir.log.read_text(), heir)
         self.await_pair(heir)
@@ -224,6 +221,52 @@ class Supervise(unittest.TestCase):
         self.wait_for("the trap", lambda: (self.top / "trapped").exists(), process)
         process.terminate()
         self.end(process, SAVED)
+        # After a restart, and to a supervisor that has found it running.
+        process = self.supervise_pair("--interval", "1000")
+        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
+        self.await_pair(process)
+        heir = self.heir_of(process, "--interval", "1000")
+        heir.terminate()
+        self.end(heir, SAVED)
+
+    def heir_of(self, process, *options):
+        process.kill()
+        process.wait()
+        heir = self.supervise_pair(*options)
+        self.wait_for("the heir", lambda: "the job runs already" in heir.log.read_text(), heir)
+        return heir
+
+    def test_signals_come_to_an_adopted_job(self):
+        """It may act on them. The command below a second `run` gets them from the one above, if at all."""
+        listens = "import os, signal, sys, time\n" \
+                  "name = sys.argv[1]\n" \
+                  "def told(number, frame): open(name, 'a').write(f'{signal.Signals(number).name} ')\n" \
+                  "for number in (signal.SIGUSR1, signal.SIGTERM): signal.signal(number, told)\n" \
+                  "open(name, 'w').close()\n" \
+                  "below = len(sys.argv) > 2 and os.spawnlp(os.P_NOWAIT, sys.argv[2], *sys.argv[2:])\n" \
+                  "while 'SIGTERM' not in open(name).read(): time.sleep(0.05)\n" \
+                  "if below: os.kill(below, signal.SIGKILL)\n" \
+                  "sys.exit(5)"
+        (self.top / "listens").write_text(listens)
+        listens = (sys.executable, "listens")
+        process = self.supervise(command=(*listens, "first", SHADOWIB, "run", "--job", "demo", "--dir", self.dir, "--", *listens, "second"))
+        for name in ("first", "second"):
+            self.wait_for(name, lambda name=name: (self.top / name).exists(), process)
+        heir = self.heir_of(process)
+        heir.send_signal(signal.SIGUSR1)
+        self.wait_for("the signal", lambda: (self.top / "first").read_text() == "SIGUSR1 ", heir)
+        heir.terminate()
+        self.end(heir, 128 + signal.SIGTERM)
+        self.assertEqual((self.top / "first").read_text(), "SIGUSR1 SIGTERM ")
+        self.assertEqual((self.top / "second").read_text(), "")
+
+    def test_members_that_nobody_tells_to_end(self):
+        """The shell that was told has ended without a word to them."""
+        process = self.supervise_pair("--interval", "1000")
+        self.await_pair(process)
+        process.terminate()
+        self.end(process, 128 + signal.SIGTERM)
+        self.wait_for("the end of all", lambda: not self.running())
 
     def test_a_set_saved_before_is_none_of_this_start(self):
         """It is damaged: nothing can be restarted, and so nothing is "saved, start me again"."""
