@@ -46,8 +46,10 @@ class Obstacles {
     if (list_.empty()) code_ = code;
     list_.push_back(text);
   }
+  // A file that is missing is a refusal of this place: kNotFound would say so of the set.
   void add(const Status& status) {
-    if (!status.ok()) add(std::string(status.text()), status.code());
+    const Code code = status.code() == Code::kNotFound ? Code::kRefused : status.code();
+    if (!status.ok()) add(std::string(status.text()), code);
   }
   bool none() const { return list_.empty(); }
   std::string text() const {

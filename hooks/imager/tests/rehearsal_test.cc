@@ -126,7 +126,7 @@ TEST_F(Rehearsal, TheFirstRefusalIsTheRestarts) {
   EXPECT_TRUE(refusal_of_restart(set_, kPlenty).ok());
   image().cwd = directory_ / "gone";
   const Status gone = refusal_of_restart(set_, kPlenty);
-  EXPECT_EQ(gone.code(), Code::kNotFound) << gone.text();
+  EXPECT_EQ(gone.code(), Code::kRefused) << "the set is there: " << gone.text();
   EXPECT_EQ(std::string(gone.text()).rfind("files: ", 0), 0u) << gone.text();
   image().process.xcr0 |= 1ull << 63;
   const Status lacks = refusal_of_restart(set_, kPlenty);

@@ -24,7 +24,8 @@ class Bounds {
   void committed(std::uint32_t number);
   // The job ran from this set, or from the beginning, and failed.
   void failed(std::uint32_t set);
-  // A restart did not bring the job back. `by_the_set`: for a reason that lies in the set.
+  // A restart did not bring the job back. `by_the_set`: for a reason that lies in the set. Else it is one of the
+  // place or the moment, and says nothing against the set.
   void not_restarted(std::uint32_t set, bool by_the_set);
 
   bool exhausted() const { return most_restarts_ != 0 && in_a_row_ >= most_restarts_; }

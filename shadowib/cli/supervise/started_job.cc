@@ -18,6 +18,7 @@ namespace shadowib::cli {
 namespace {
 
 constexpr std::int64_t kFirstWordNs = 5'000'000'000, kNextWordNs = 60'000'000'000;
+constexpr std::int64_t kLastWordNs = 10'000'000'000;
 constexpr int kStepUs = 20'000;
 
 // Members of any host hear of it as long as the exchange is there.
@@ -76,10 +77,20 @@ void StartedJob::reap_orphans(pid_t but) const {
   }
 }
 
-void StartedJob::ask_to_end(const std::string& why) {
+void StartedJob::await_last_word(const std::string& why, int* wait_status) {
+  tell_members(why);
+  for (const std::int64_t until = monotonic_ns() + kLastWordNs; command_ > 0 && monotonic_ns() < until;)
+    if (!command_ended(wait_status)) ::usleep(kStepUs);
+}
+
+void StartedJob::tell_members(const std::string& why) const {
   Lives lives;
   if (look_who_lives(settings_.common.directory, settings_.job, &lives).ok() && lives.any_alive())
     publish_end(settings_, lives.epoch, why);
+}
+
+void StartedJob::ask_to_end(const std::string& why) {
+  tell_members(why);
   // A restart takes its processes with it. Commands of shadowib are spared, so this is the only one that is told.
   if (command_ > 0) ::kill(command_, SIGKILL);
   tell_ns_ = monotonic_ns() + kFirstWordNs;

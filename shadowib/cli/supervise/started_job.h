@@ -36,6 +36,9 @@ class StartedJob {
   // Takes the ends of processes that CMD has left behind. `but`: another child of this process.
   void reap_orphans(pid_t but) const;
 
+  // A restart that cannot bring all members back ends those that it has, and says why: it gets some time for that.
+  void await_last_word(const std::string& why, int* wait_status);
+
   // Ends all members and what is left of the command, at once, and waits until nobody holds a lock. Tells of a
   // process that does not end. False if `give_up` has come true meanwhile.
   template <typename GiveUp>
@@ -47,6 +50,7 @@ class StartedJob {
   }
 
  private:
+  void tell_members(const std::string& why) const;
   void ask_to_end(const std::string& why);
   bool all_ended();
   std::vector<pid_t> kill_processes();

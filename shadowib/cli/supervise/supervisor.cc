@@ -37,6 +37,20 @@ std::int64_t ends_on_request(const std::vector<PastEvent>& events) {
                        [](const PastEvent& e) { return e.name == "checkpoint" && e.number("kill") != 0; });
 }
 
+std::int64_t count(const std::vector<PastEvent>& events, std::string_view name) {
+  return std::count_if(events.begin(), events.end(), [name](const PastEvent& e) { return e.name == name; });
+}
+
+// The set that the job's present life began with.
+std::uint32_t set_of_life(const std::vector<PastEvent>& events) {
+  std::uint32_t set = kFromTheBeginning;
+  for (const PastEvent& e : events) {
+    if (e.name == "started") set = kFromTheBeginning;
+    if (e.name == "restart") set = static_cast<std::uint32_t>(e.number("number"));
+  }
+  return set;
+}
+
 std::string seconds(std::int64_t ms) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.1f s", static_cast<double>(ms) / 1e3);
@@ -112,8 +126,11 @@ bool Supervisor::adopt() {
 
 // False: there is nothing to start from any more; why_ says so.
 bool Supervisor::start() {
-  saves_before_ = ends_on_request(events_of(settings_));
+  const std::vector<PastEvent> events = events_of(settings_);
+  saves_before_ = ends_on_request(events);
+  restarts_before_ = count(events, "restart");
   adopted_ = adopt();
+  if (adopted_) set_ = set_of_life(events_of(settings_));
   if (adopted_ || ending_signal_ != 0) return true;
   const std::vector<std::uint32_t> order = bounds_.order(sets());
   set_ = order.empty() ? kFromTheBeginning : order.front();
@@ -197,10 +214,6 @@ Supervisor::End Supervisor::not_restarted(const std::string& how, int code) {
                                static_cast<int>(Code::kVersion)};
   why_ = set_name(settings_.job, set_) + ": " + how;
   tell(settings_, why_);
-  if (code == static_cast<int>(Code::kRefused)) {  // this place refuses it, for now at least
-    bounds_.failed(set_);
-    return End::kNotRestarted;
-  }
   bounds_.not_restarted(set_, std::find(std::begin(kOfTheSet), std::end(kOfTheSet), code) != std::end(kOfTheSet));
   return End::kNotRestarted;
 }
@@ -209,11 +222,15 @@ Supervisor::End Supervisor::failed(const std::string& how, const MemberLife* who
   why_ = how;
   unplanned_ = true;
   checkpoints_.stop();
+  if (!came_back()) job_.await_last_word(how, &wait_status);
   const bool is_noted = job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&
                         WEXITSTATUS(wait_status) == kRestartedProcessFailed;
   if (!is_noted) note_failure(how, who);
   for (const std::uint32_t number : sets()) bounds_.committed(number);
-  bounds_.failed(set_);
+  if (came_back())
+    bounds_.failed(set_);
+  else
+    bounds_.not_restarted(set_, false);
   tell(settings_, how + "; the others are ended");
   job_.end_everyone(how, [this] {
     take_signals();
@@ -229,6 +246,11 @@ void Supervisor::note_failure(const std::string& how, const MemberLife* who) con
   if (const double age_s = age_of_newest_set(settings_.common.directory, settings_.job); age_s >= 0)
     failure.add("lost_s", age_s);
   note_event(settings_.common.directory, settings_.job, failure);
+}
+
+// A restart that was refused after it had made processes has not tried the set.
+bool Supervisor::came_back() const {
+  return !job_.is_restart() || count(events_of(settings_), "restart") > restarts_before_;
 }
 
 // An operator, a signal or a batch system has had it saved and ended, since the present start.

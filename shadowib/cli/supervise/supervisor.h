@@ -33,6 +33,7 @@ class Supervisor {
   bool judge_end(const Lives& lives, int wait_status, End* end);
   End not_restarted(const std::string& how, int code);
   End failed(const std::string& how, const MemberLife* who, int wait_status);
+  bool came_back() const;
   bool was_saved() const;
   void note_failure(const std::string& how, const MemberLife* who) const;
   void take_signals();
@@ -50,6 +51,7 @@ class Supervisor {
   std::string epoch_before_;           // of that moment; "" if its members live
   std::int64_t saves_before_ = 0;      // sets after which the job was ended on request, at the present start
   std::uint32_t set_ = kFromTheBeginning;
+  std::int64_t restarts_before_ = 0;  // likewise, restarts that have brought the job back
   bool adopted_ = false, unplanned_ = false, started_once_ = false;
   int ending_signal_ = 0, result_ = 0;
   std::int64_t alone_since_ns_ = 0;  // members live, and nobody who was told to end them

@@ -298,6 +298,23 @@ class Supervise(unittest.TestCase):
         os.kill(self.pingpongs()[0], signal.SIGKILL)
         self.assertIn("none of the job's 2 sets can be restarted", self.end(process, GIVEN_UP))
 
+    def test_a_refusal_says_nothing_against_the_set(self):
+        """The place lacks something for a while, a file here: the newest set waits for it, and no older one is taken."""
+        data = self.top / "data"
+        data.write_text("words")
+        process = self.supervise("--interval", "1000", command=("sh", "-c", 'exec sh pair "$@" 7<data', "sh", free_port(), 500_000_000))
+        self.await_pair(process)
+        for _ in range(2):
+            self.command("checkpoint", "demo")
+        data.rename(self.top / "away")
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        self.wait_for("three refusals", lambda: len(re.findall("demo.0002: restart exited with [0-9]+", process.log.read_text())) >= 3, process)
+        (self.top / "away").rename(data)
+        self.wait_for("a restart", lambda: "restored 2 processes" in process.log.read_text(), process)
+        self.assertNotIn("restarting demo.0001", process.log.read_text())
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+
     def test_a_lock_of_a_stranger_is_no_death(self):
         process = self.supervise_pair("--interval", "1000", messages=20_000)
         self.await_pair(process)
