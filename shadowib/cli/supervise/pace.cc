@@ -60,7 +60,8 @@ double interval_s(const Pace& pace, const std::vector<PastEvent>& events, std::i
 }
 
 double first_interval_s(const Pace& pace, const std::vector<PastEvent>& events, std::int64_t now_ms) {
-  return std::min(interval_s(pace, events, now_ms), kLatestFirstS);
+  const double interval = interval_s(pace, events, now_ms);
+  return pace.interval_s > 0 ? interval : std::min(interval, kLatestFirstS);
 }
 
 }  // namespace shadowib::cli

@@ -30,7 +30,7 @@ struct Pace {
 };
 // From the end of a checkpoint to the begin of the next.
 double interval_s(const Pace& pace, const std::vector<PastEvent>& events, std::int64_t now_ms);
-// From a start to its first checkpoint: within a minute.
+// From a start to its first checkpoint: the fixed interval, else within a minute.
 double first_interval_s(const Pace& pace, const std::vector<PastEvent>& events, std::int64_t now_ms);
 
 }  // namespace shadowib::cli

@@ -52,6 +52,7 @@ TEST(Pace, CheckpointsCostNoMoreThanTheirPart) {
   EXPECT_DOUBLE_EQ(interval_s(often, events, events.back().time_ms), 40);
   const Pace fixed{.interval_s = 7};
   EXPECT_DOUBLE_EQ(interval_s(fixed, events, events.back().time_ms), 7);
+  EXPECT_DOUBLE_EQ(first_interval_s({.interval_s = 1000}, events, events.back().time_ms), 1000);
   const Pace seldom{.mtbf_s = 1e6};
   EXPECT_GT(interval_s(seldom, events, events.back().time_ms), 60);
   EXPECT_DOUBLE_EQ(first_interval_s(seldom, events, events.back().time_ms), 60);
