@@ -69,8 +69,12 @@ void Checkpoints::start(unsigned keep) {
   said_.clear();
   const Status status = start_process(command_line_of(settings_, words), pipe[1], &command_);
   ::close(pipe[1]);
-  output_ = pipe[0];
-  if (!status.ok()) tell(settings_, status.text());
+  if (status.ok()) {
+    output_ = pipe[0];
+    return;
+  }
+  ::close(pipe[0]);
+  tell(settings_, status.text());
 }
 
 // Told only if it fails: a job of a month has thousands.
