@@ -19,11 +19,16 @@ namespace shadowib::cli {
 namespace fs = std::filesystem;
 namespace {
 
-bool is_our_command(pid_t pid) {
+// The kernel marks a file that was replaced since, as by an upgrade.
+std::string program_of(const std::string& pid) {
+  constexpr std::string_view kReplaced = " (deleted)";
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
-  return !error && program == fs::path(own_program());
+  std::string program = fs::read_symlink("/proc/" + pid + "/exe", error);
+  if (program.ends_with(kReplaced) && !fs::exists(program, error)) program.resize(program.size() - kReplaced.size());
+  return program;
 }
+
+bool is_our_command(pid_t pid) { return program_of(std::to_string(pid)) == own_program(); }
 
 // Without our commands, and what is below them.
 std::vector<pid_t> descendants(pid_t root) {
@@ -68,6 +73,9 @@ Status start_process(const std::vector<std::string>& words, int output, pid_t* p
   std::vector<char*> arguments;
   for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
+  if (::access(arguments[0], X_OK) != 0)
+    return Status::of(Code::kIo, errno, "cannot execute %.300s: %s; was shadowib moved or removed since the start?",
+                      arguments[0], std::strerror(errno));
   std::fflush(nullptr);
   *pid = ::fork();
   if (*pid > 0) return {};
@@ -79,9 +87,9 @@ Status start_process(const std::vector<std::string>& words, int output, pid_t* p
   ::_exit(127);
 }
 
-std::string own_program() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error);
+const std::string& own_program() {
+  static const std::string program = program_of("self");
+  return program;
 }
 
 }  // namespace shadowib::cli

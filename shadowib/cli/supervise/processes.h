@@ -23,7 +23,7 @@ std::string describe_state(char state);
 // process has inherited them. kIo.
 Status start_process(const std::vector<std::string>& words, int output, pid_t* pid);
 
-// The file of this command.
-std::string own_program();
+// The file of this command, as it was called at the first call: an upgrade may put another one there.
+const std::string& own_program();
 
 }  // namespace shadowib::cli

@@ -84,13 +84,13 @@ class Supervise(unittest.TestCase):
         self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
         return done
 
-    def supervise(self, *options, command, ignored=(), **variables):
+    def supervise(self, *options, command, ignored=(), program=SHADOWIB, **variables):
         def ignore():
             for number in ignored:
                 signal.signal(number, signal.SIG_IGN)
         log = self.top / f"supervise{len(self.processes)}"
         with open(log, "w") as out:
-            process = subprocess.Popen([SHADOWIB, "supervise", "--job", "demo", "--dir", self.dir, *options, "--", *map(str, command)],
+            process = subprocess.Popen([program, "supervise", "--job", "demo", "--dir", self.dir, *options, "--", *map(str, command)],
                                        env={**self.env, **variables}, cwd=self.top, stdin=subprocess.DEVNULL, stdout=out,
                                        stderr=subprocess.STDOUT, preexec_fn=ignore)
         process.log = log
@@ -267,6 +267,25 @@ class Supervise(unittest.TestCase):
         process.terminate()
         self.end(process, 128 + signal.SIGTERM)
         self.wait_for("the end of all", lambda: not self.running())
+
+    def test_an_upgrade_meanwhile(self):
+        """The command's file is replaced, as a package manager does. Then it is gone."""
+        (self.top / "bin").mkdir()
+        (self.top / "lib").symlink_to(BUILD / "lib")
+        program, other = self.top / "bin" / "shadowib", self.top / "bin" / "other"
+        script = 'n=$(ls | grep -c ^start); >start$n; until [ -e go$n ]; do sleep 0.05; done; kill -9 $$'
+        shutil.copy(SHADOWIB, program)
+        process = self.supervise(command=("sh", "-c", script), program=program)
+        for start in range(2):
+            self.wait_for("a start", lambda start=start: (self.top / f"start{start}").exists(), process)
+            if start == 0:
+                shutil.copy(SHADOWIB, other)
+                other.rename(program)
+            else:
+                program.unlink()
+            (self.top / f"go{start}").touch()
+        said = self.end(process, GIVEN_UP)
+        self.assertIn(f"given up: cannot execute {program}", said)
 
     def test_a_set_saved_before_is_none_of_this_start(self):
         """It is damaged: nothing can be restarted, and so nothing is "saved, start me again"."""
