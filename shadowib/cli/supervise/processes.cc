@@ -30,25 +30,57 @@ std::string program_of(const std::string& pid) {
 
 bool is_our_command(pid_t pid) { return program_of(std::to_string(pid)) == own_program(); }
 
-// Without our commands, and what is below them.
-std::vector<pid_t> descendants(pid_t root) {
+using Children = std::multimap<pid_t, pid_t>;  // by their parent
+
+Children all_children() {
   std::vector<std::string> names;
-  std::multimap<pid_t, pid_t> children;
+  Children children;
   (void)system_files().list("/proc", &names);
   for (const std::string& name : names) {
     const pid_t pid = std::atoi(name.c_str());
     if (pid <= 0) continue;
     if (const ProcessStat stat = process_stat(pid); stat.exists()) children.emplace(stat.parent, pid);
   }
-  std::vector<pid_t> found{root};
-  for (std::size_t i = 0; i < found.size(); ++i)
-    for (auto [at, end] = children.equal_range(found[i]); at != end; ++at)
-      if (!is_our_command(at->second)) found.push_back(at->second);
-  found.erase(found.begin());
-  return found;
+  return children;
+}
+
+// The processes below `roots`, without those that `except` names and all below them.
+template <typename Except>
+std::vector<pid_t> below(const Children& children, std::vector<pid_t> roots, Except except) {
+  const std::size_t given = roots.size();
+  for (std::size_t i = 0; i < roots.size(); ++i)
+    for (auto [at, end] = children.equal_range(roots[i]); at != end; ++at)
+      if (!except(at->second)) roots.push_back(at->second);
+  roots.erase(roots.begin(), roots.begin() + static_cast<std::ptrdiff_t>(given));
+  return roots;
+}
+
+// With their start times, for a pid may come again. Orphans of one become our children.
+std::map<pid_t, std::uint64_t> spared;
+
+bool is_spared(pid_t pid) {
+  const auto at = spared.find(pid);
+  return at != spared.end() && process_start_time(pid) == at->second;
+}
+
+void spare_below(const Children& children, std::vector<pid_t> roots) {
+  for (const pid_t pid : below(children, std::move(roots), [](pid_t) { return false; }))
+    spared[pid] = process_start_time(pid);
+}
+
+// Without our commands and those that are spared, and what is below them.
+std::vector<pid_t> descendants(pid_t root) {
+  const Children children = all_children();
+  std::vector<pid_t> roots;
+  for (const auto& [pid, start_time] : spared)
+    if (process_start_time(pid) == start_time) roots.push_back(pid);
+  spare_below(children, std::move(roots));
+  return below(children, {root}, [](pid_t pid) { return is_spared(pid) || is_our_command(pid); });
 }
 
 }  // namespace
+
+void spare_present_children() { spare_below(all_children(), {::getpid()}); }
 
 std::vector<pid_t> kill_descendants(pid_t root) {
   std::vector<pid_t> found = descendants(root);

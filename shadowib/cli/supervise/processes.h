@@ -15,6 +15,10 @@ namespace shadowib::cli {
 // may have made others. Commands of shadowib are spared, with what is below them: keepers and flushes outlive a job.
 std::vector<pid_t> kill_descendants(pid_t root);
 
+// A shell that becomes this process may have children. They, and what is below them, are no part of the job, and
+// kill_descendants() spares them. Call it before anything is started.
+void spare_present_children();
+
 // "process 42 (lmp)", and how it stands: "; it is in state D: ...".
 std::string describe_process(pid_t pid);
 std::string describe_state(char state);

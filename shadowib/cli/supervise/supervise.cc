@@ -83,6 +83,7 @@ Status take_lock(const SuperviseSettings& settings, int* lock) {
 int supervise(Given& given) {
   SuperviseSettings& settings = given.settings;
   (void)own_program();  // while it is there
+  spare_present_children();
   if (Status s = resolve(&settings.common); !s.ok()) return fail(settings.common, s);
   if (Status s = take_variables(&given); !s.ok()) return fail(settings.common, s);
   if (!leave_init_behind())

@@ -84,13 +84,13 @@ class Supervise(unittest.TestCase):
         self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
         return done
 
-    def supervise(self, *options, command, ignored=(), program=SHADOWIB, **variables):
+    def supervise(self, *options, command, ignored=(), program=SHADOWIB, before=(), **variables):
         def ignore():
             for number in ignored:
                 signal.signal(number, signal.SIG_IGN)
         log = self.top / f"supervise{len(self.processes)}"
         with open(log, "w") as out:
-            process = subprocess.Popen([program, "supervise", "--job", "demo", "--dir", self.dir, *options, "--", *map(str, command)],
+            process = subprocess.Popen([*before, program, "supervise", "--job", "demo", "--dir", self.dir, *options, "--", *map(str, command)],
                                        env={**self.env, **variables}, cwd=self.top, stdin=subprocess.DEVNULL, stdout=out,
                                        stderr=subprocess.STDOUT, preexec_fn=ignore)
         process.log = log
@@ -286,6 +286,16 @@ class Supervise(unittest.TestCase):
             (self.top / f"go{start}").touch()
         said = self.end(process, GIVEN_UP)
         self.assertIn(f"given up: cannot execute {program}", said)
+
+    def test_children_of_before_are_spared(self):
+        """A batch script starts a helper, and becomes the supervisor by exec."""
+        (self.top / "script").write_text('(sleep 1000 & echo $! >below; wait) & echo $! >helper\nuntil [ -s below ]; do sleep 0.05; done\nexec "$@"\n')
+        failing = "[ -e first ] && exit 3; >first; sleep 1000 & echo $! >own; kill -9 $$"
+        process = self.supervise(command=("sh", "-c", failing), before=("sh", "script"))
+        self.end(process, 3)
+        self.assertFalse(pathlib.Path("/proc", (self.top / "own").read_text().strip()).exists(), "the job's own was left")
+        for name in ("helper", "below"):
+            self.assertTrue(pathlib.Path("/proc", (self.top / name).read_text().strip()).exists(), f"{name} was ended")
 
     def test_a_set_saved_before_is_none_of_this_start(self):
         """It is damaged: nothing can be restarted, and so nothing is "saved, start me again"."""
