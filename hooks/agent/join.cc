@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string_view>
 
 #include "hooks/job/current_job.h"
 #include "hooks/job/member_record.h"
@@ -159,6 +160,18 @@ Status choose_epoch(JobInfo* info, Exchange* exchange, bool* waits) {
   return take_epoch(epoch, info);
 }
 
+// `run` and `supervise` have looked before, but not everybody is started by them.
+Status check_processes() {
+  const char* processes = environment("SHADOWIB_PROCESSES");
+  if (processes == nullptr) return {};
+  const std::string_view digits = processes;
+  constexpr std::size_t kMostDigits = 6;
+  if (digits.size() <= kMostDigits && digits.find_first_not_of("0123456789") == digits.npos &&
+      std::strtoul(processes, nullptr, 10) > 0)
+    return {};
+  return Status::of(Code::kUsage, EINVAL, "SHADOWIB_PROCESSES='%.40s' is no number of processes", processes);
+}
+
 }  // namespace
 
 Status read_epoch(const JobInfo& info, std::string* epoch) {
@@ -191,6 +204,7 @@ Status fill_job_info(JobInfo* info) {
   std::string exchange =
       environment("SHADOWIB_EXCHANGE") ? environment("SHADOWIB_EXCHANGE") : default_exchange(directory, name);
   SHADOWIB_TRY(copy(info->exchange, exchange, "the exchange (SHADOWIB_EXCHANGE)"));
+  SHADOWIB_TRY(check_processes());
   return copy(info->backend, environment("SHADOWIB_BACKEND") ? environment("SHADOWIB_BACKEND") : "auto",
               "SHADOWIB_BACKEND");
 }

@@ -50,6 +50,27 @@ Status seconds_variable(const char* name) {
   return Status::of(Code::kUsage, 0, "SHADOWIB_%.40s='%.60s' is no number of seconds above 0", name, value.c_str());
 }
 
+namespace {
+
+Status count_variable(const char* name, const char* what, unsigned most, unsigned* count) {
+  const std::string value = environment(name);
+  if (value.empty()) return {};
+  constexpr std::size_t kMostDigits = 9;
+  const bool digits = value.size() <= kMostDigits && value.find_first_not_of("0123456789") == std::string::npos;
+  const unsigned long number = digits ? std::stoul(value) : 0;
+  if (number < 1 || number > most)
+    return Status::of(Code::kUsage, 0, "SHADOWIB_%.40s='%.40s' is no number of %s from 1 to %u", name, value.c_str(),
+                      what, most);
+  *count = static_cast<unsigned>(number);
+  return {};
+}
+
+}  // namespace
+
+Status keep_variable(unsigned* count) { return count_variable("KEEP", "sets", kMostKept, count); }
+
+Status processes_variable(unsigned* count) { return count_variable("PROCESSES", "processes", kMostProcesses, count); }
+
 std::string absolute_exchange(const std::string& uri) {
   if (uri.compare(0, 4, "dir:") != 0 || uri.size() == 4) return uri;
   std::error_code error;

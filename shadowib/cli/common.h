@@ -46,9 +46,13 @@ std::string absolute_exchange(const std::string& uri);
 
 // SHADOWIB_<name>, or "" if unset.
 std::string environment(const char* name);
+inline constexpr unsigned kMostKept = 1'000'000, kMostProcesses = 100'000;
 // Variables that stand for an option and have its rule. kUsage names the variable.
 Status backend_variable(std::string* backend);
 Status seconds_variable(const char* name);
+// SHADOWIB_KEEP and SHADOWIB_PROCESSES; *count stays if it is unset.
+Status keep_variable(unsigned* count);
+Status processes_variable(unsigned* count);
 
 // False for all ranks of a launcher but the first: what all of them would tell, one tells.
 bool speaks_for_launch();

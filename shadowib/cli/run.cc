@@ -167,10 +167,9 @@ Status check_own_checkpoints(const RunOptions& options) {
   if ((signals[0] & signals[1]) != 0)
     return Status::of(Code::kUsage, 0, "--checkpoint-on %.60s and --kill-on %.60s name the same signal",
                       given[0].c_str(), given[1].c_str());
-  const std::string keep = environment("KEEP");
-  if (options.keep == 0 && !keep.empty() && std::atoi(keep.c_str()) < 1)
-    return Status::of(Code::kUsage, 0, "SHADOWIB_KEEP=%.40s is no number of sets; 1 is the least", keep.c_str());
-  return {};
+  unsigned count = 0;
+  if (options.keep == 0) SHADOWIB_TRY(keep_variable(&count));
+  return options.processes == 0 ? processes_variable(&count) : Status();
 }
 
 Status take_store(RunOptions* options) {
@@ -380,7 +379,7 @@ void add_run(Command& program) {
       ->add_option("--processes", options->processes,
                    "How many processes of the job open an RDMA device: until all\nhave, a checkpoint is refused with "
                    "exit code 11; ranks of a\nlauncher need no such number")
-      ->between(1, 100000, "processes")
+      ->between(1, kMostProcesses, "processes")
       ->type_name("N");
   command
       ->add_option("--interval", options->interval,
@@ -408,7 +407,7 @@ void add_run(Command& program) {
       ->add_option("--keep", options->keep,
                    "After a checkpoint that the job takes of itself remove all but its\nN newest sets; by default "
                    "all are kept")
-      ->between(1, 1000000, "sets")
+      ->between(1, kMostKept, "sets")
       ->type_name("N");
   command->add_option("--timeout", options->timeout_s, "How long such a checkpoint may take; default 60")
       ->between(0.001, 2000000, "seconds")

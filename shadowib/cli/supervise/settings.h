@@ -13,7 +13,7 @@ struct SuperviseSettings {
   std::string job;
   Arguments command;
   Pace pace;
-  unsigned keep = 2, most_restarts = 10;
+  unsigned keep = 0, most_restarts = 10;
   bool roll_back = true;  // files, after a failure that nobody had announced
   double timeout_s = 60;  // of a checkpoint
   std::string metrics;

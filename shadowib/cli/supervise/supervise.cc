@@ -29,6 +29,7 @@ constexpr char kSuperviseExamples[] =
     "result: its code is the command's. 75: saved and ended on request, queue it again. 70: given up.\n";
 
 constexpr char kAutoInterval[] = "auto";
+constexpr unsigned kKept = 2;
 constexpr std::int64_t kLostHostMs = 120'000;  // a lost host's locks on NFS stand for the server's lease
 
 struct Given {
@@ -55,6 +56,10 @@ Status take_variables(Given* given) {
   for (const char* name : {"MTBF", "TIMEOUT"}) SHADOWIB_TRY(seconds_variable(name));
   if (!given->interval.empty() && given->interval != kAutoInterval)
     settings.pace.interval_s = std::atof(given->interval.c_str());
+  if (settings.keep == 0) SHADOWIB_TRY(keep_variable(&settings.keep));
+  if (settings.keep == 0) settings.keep = kKept;
+  unsigned processes = 0;
+  SHADOWIB_TRY(processes_variable(&processes));
   if (settings.metrics.empty()) settings.metrics = environment("METRICS");
   if (!settings.metrics.empty()) settings.metrics = fs::absolute(settings.metrics).lexically_normal();
   settings.roll_back = given->files == "roll-back";
@@ -114,7 +119,6 @@ void add_supervise(Command& program) {
   SuperviseSettings& settings = given->settings;
   settings.pace.mtbf_s = variable_or("MTBF", settings.pace.mtbf_s);
   settings.timeout_s = variable_or("TIMEOUT", settings.timeout_s);
-  settings.keep = static_cast<unsigned>(variable_or("KEEP", settings.keep));
   Command* command = program.add_subcommand("supervise", "Keep a job alive until it has a result");
   command->add_option("--job", settings.job, "The job; default $SHADOWIB_JOB")
       ->not_empty("a job")
@@ -138,7 +142,7 @@ void add_supervise(Command& program) {
       ->type_name("PART");
   command
       ->add_option("--keep", settings.keep, "Keep the N newest good sets of the job; default $SHADOWIB_KEEP,\nelse 2")
-      ->between(1, 1000000, "sets")
+      ->between(1, kMostKept, "sets")
       ->type_name("N");
   command
       ->add_option("--restarts", settings.most_restarts,

@@ -266,7 +266,12 @@ class Run(Tree):
             for option in ("--checkpoint-on", "--kill-on"):
                 self.assertIn(f"{option}: {why}" if why[0] == "'" else why,
                               self.shadowib("run", option, signals, "--", "true", code=125).stderr)
-        self.assertIn("SHADOWIB_KEEP=0", self.shadowib("run", "--", "true", env={"SHADOWIB_KEEP": "0"}, code=125).stderr)
+        for value in ("0", "-3", "few", "3 sets", "1e3", "10000000000"):
+            for name in ("SHADOWIB_KEEP", "SHADOWIB_PROCESSES"):
+                said = f"{name}='{value}' is no number of"
+                self.assertIn(said, self.shadowib("run", "--", "true", env={name: value}, code=125).stderr)
+                self.assertIn(said, self.shadowib("supervise", "--job", "j", "--", "true", env={name: value}, code=USAGE).stderr)
+        self.shadowib("run", "--keep", "1", "--processes", "1", "--", "true", env={"SHADOWIB_KEEP": "0", "SHADOWIB_PROCESSES": "0"})
         self.assertIn("--kill-on: 'NOPE'", self.shadowib("run", "--", "true", env={"SHADOWIB_KILL_ON": "NOPE"}, code=125).stderr)
         self.shadowib("run", "--", "true", env={"SHADOWIB_KILL_ON": "", "SHADOWIB_KEEP": ""})
         self.assertIn("same signal", self.shadowib("run", "--checkpoint-on", "USR1", "--kill-on", "10", "--", "true", code=125).stderr)

@@ -79,7 +79,8 @@ class Supervise(unittest.TestCase):
         return found
 
     def command(self, *words, code=0):
-        done = subprocess.run([SHADOWIB, *map(str, words), "--dir", self.dir], env=self.env, cwd=self.top, text=True,
+        place = ["--dir", self.dir]
+        done = subprocess.run([SHADOWIB, words[0], *place, *map(str, words[1:])], env=self.env, cwd=self.top, text=True,
                               capture_output=True, timeout=TIMEOUT_S)
         self.assertEqual(done.returncode, code, f"{words}\n{done.stdout}{done.stderr}")
         return done
@@ -161,6 +162,12 @@ class Supervise(unittest.TestCase):
             process.send_signal(signal.SIGHUP)
             self.command("checkpoint", "demo", "--kill")
             self.assertEqual("restored 2 processes" in self.end(process, SAVED), restarts == 1)
+
+    def test_a_number_of_processes_that_is_none(self):
+        """It comes to the program past the command."""
+        for value in ("few", "0", "1234567"):
+            said = self.command("run", "--job", "demo", "--", "env", f"SHADOWIB_PROCESSES={value}", "ibv_rc_pingpong", code=1).stderr
+            self.assertIn(f"SHADOWIB_PROCESSES='{value}' is no number of processes", said)
 
     def test_a_killed_member_is_no_result(self):
         """Before the first set the job begins anew; then it restarts. The command hides all that."""
