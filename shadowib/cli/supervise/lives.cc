@@ -23,6 +23,11 @@ bool goes_on_elsewhere(const MemberRecord& record) {
   return is_here(record) && record.start_time != 0 && process_start_time(record.pid) == record.start_time;
 }
 
+bool same_process(const MemberLife& a, const MemberLife& b) {
+  return a.record.joined && b.record.joined && a.record.start_time != 0 && a.record.pid == b.record.pid &&
+         a.record.start_time == b.record.start_time && a.record.host == b.record.host;
+}
+
 // Of this life of the member: an index may come again in an epoch whose exchange was lost.
 std::string name_of(const std::string& epoch, const MemberLife& member) {
   return epoch + "." + std::to_string(member.index) + "." + std::to_string(member.record.pid) + "." +
@@ -44,6 +49,7 @@ const MemberLife* Lives::first_dead(const std::set<std::string>& known) const {
 int Lives::exit_status() const {
   int status = 0;
   for (const MemberLife& member : members) {
+    if (member.is_later_member) continue;
     if (member.state != MemberLife::kLeft || member.record.status < 0) return -1;
     if (status == 0) status = member.record.status;
   }
@@ -54,6 +60,13 @@ std::set<std::string> Lives::dead() const {
   std::set<std::string> names;
   for (const MemberLife& member : members)
     if (member.state == MemberLife::kDied) names.insert(name_of(epoch, member));
+  return names;
+}
+
+std::set<std::string> Lives::elsewhere() const {
+  std::set<std::string> names;
+  for (const MemberLife& member : members)
+    if (member.state == MemberLife::kLeft && !member.record.left) names.insert(name_of(epoch, member));
   return names;
 }
 
@@ -83,6 +96,13 @@ Status look_who_lives(const std::string& directory, const std::string& job, Live
     lives->members.push_back(member);
   }
   std::sort(lives->members.begin(), lives->members.end(), [](auto& a, auto& b) { return a.index < b.index; });
+  for (std::size_t i = 0; i < lives->members.size(); ++i) {
+    MemberLife& member = lives->members[i];
+    member.is_later_member =
+        std::any_of(lives->members.begin() + static_cast<std::ptrdiff_t>(i) + 1, lives->members.end(),
+                    [&member](const MemberLife& later) { return same_process(member, later); });
+    if (member.is_later_member && member.state == MemberLife::kDied) member.state = MemberLife::kLeft;
+  }
   return {};
 }
 

@@ -16,6 +16,7 @@ struct MemberLife {
   std::uint32_t index = 0;
   State state = kAlive;
   MemberRecord record;
+  bool is_later_member = false;  // its process has executed another program, and joined again under a higher index
 };
 
 struct Lives {
@@ -30,6 +31,8 @@ struct Lives {
   int exit_status() const;
   // Names of members that are dead already, for first_dead().
   std::set<std::string> dead() const;
+  // Names of members whose processes have executed other programs: their end is no member's.
+  std::set<std::string> elsewhere() const;
 };
 
 // kIo: the locks cannot be read, and nothing is known.

@@ -169,6 +169,7 @@ Supervisor::End Supervisor::watch() {
 bool Supervisor::judge(int wait_status, End* end) {
   Lives lives;
   if (!look_who_lives(settings_.common.directory, settings_.job, &lives).ok()) return false;  // look again
+  dead_before_.merge(lives.elsewhere());
   const MemberLife* dead = lives.first_dead(dead_before_);
   const bool begins = job_.is_restart() && job_.has_command() && lives.epoch == epoch_before_;
   const bool over =

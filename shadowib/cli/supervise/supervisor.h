@@ -47,7 +47,7 @@ class Supervisor {
   StartedJob job_;
   Checkpoints checkpoints_;
   HeldSignals signals_;
-  std::set<std::string> dead_before_;  // members that died before the present start
+  std::set<std::string> dead_before_;  // members that died before the present start, or left their program
   std::string epoch_before_;           // of that moment; "" if its members live
   std::int64_t saves_before_ = 0;      // sets after which the job was ended on request, at the present start
   std::uint32_t set_ = kFromTheBeginning;

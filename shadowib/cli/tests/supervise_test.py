@@ -40,6 +40,42 @@ while kill -0 $server 2>/dev/null; do wait; done
 exit 7
 """
 
+# Members without a device: one stays, one executes itself and joins again, one becomes a shell, which is none.
+ROLES = r"""
+import ctypes, os, signal, subprocess, sys, time
+role = sys.argv[1]
+def note(name, text):
+    with open(name + ".new", "w") as file: file.write(text)
+    os.rename(name + ".new", name)
+def until(name):
+    while not os.path.exists(name): time.sleep(0.02)
+def join():
+    assert ctypes.CDLL(None).shadowib_join() == 0
+if role == "command":
+    count = 0
+    def told(number, frame):
+        global count
+        count += 1
+        note("told", str(count))
+    note("told", "0")
+    signal.signal(signal.SIGUSR1, told)
+    children = [subprocess.Popen([sys.executable, "roles", name]) for name in ("stay", "again", "other")]
+    sys.exit(sum(child.wait() for child in children))
+if role == "stay":
+    join()
+    note("stays", "")
+    until("end")
+    sys.exit(0)
+until("stays")
+join()
+if role == "again":
+    os.execv(sys.executable, [sys.executable, "roles", "second"])
+if role == "second":
+    note("again", str(os.getpid()))
+if role == "other":
+    os.execv("/bin/sh", ["sh", "-c", "echo $$ >it; mv it other; until [ -e over ]; do sleep 0.02; done"])
+"""
+
 
 def free_port():
     with socket.socket() as s:
@@ -350,6 +386,31 @@ class Supervise(unittest.TestCase):
         self.assertNotIn("restarting demo.0001", process.log.read_text())
         self.command("checkpoint", "demo", "--kill")
         self.end(process, SAVED)
+
+    def await_look(self, process):
+        """Until the supervisor has looked once more: it passes on a signal between two looks."""
+        for _ in range(2):
+            before = (self.top / "told").read_text()
+            process.send_signal(signal.SIGUSR1)
+            self.wait_for("the signal", lambda before=before: (self.top / "told").read_text() != before, process)
+
+    def await_end_of(self, name, process):
+        pid = self.wait_for(name, lambda: (self.top / name).exists() and (self.top / name).read_text(), process)
+        stat = pathlib.Path("/proc", pid, "stat")
+        self.wait_for(f"the end of {name}", lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z", process)
+        self.await_look(process)
+
+    def test_a_member_that_executes_another_program(self):
+        """Itself, and joins again, or one that is no member. Neither end is a death."""
+        (self.top / "roles").write_text(ROLES)
+        process = self.supervise("--interval", "1000", command=(sys.executable, "roles", "command"))
+        self.await_end_of("again", process)
+        self.wait_for("the other program", lambda: (self.top / "other").exists(), process)
+        self.await_look(process)
+        (self.top / "over").touch()
+        self.await_end_of("other", process)
+        (self.top / "end").touch()
+        self.assertNotIn("died", self.end(process, 0))
 
     def test_a_lock_of_a_stranger_is_no_death(self):
         process = self.supervise_pair("--interval", "1000", messages=20_000)
