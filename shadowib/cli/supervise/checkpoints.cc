@@ -34,7 +34,16 @@ std::vector<PastEvent> events_of(const SuperviseSettings& settings) {
 
 void Checkpoints::begin() {
   failures_ = 0;
-  due_ns_ = monotonic_ns() + ns(first_interval_s(settings_.pace, events_of(settings_), now_ms()));
+  members_ = 0;
+  began_ns_ = monotonic_ns();
+  first_interval_s_ = first_interval_s(settings_.pace, events_of(settings_), now_ms());
+  due_ns_ = first_due_ns(began_ns_, 0, first_interval_s_);
+}
+
+void Checkpoints::note_members(std::size_t members) {
+  if (members == members_) return;
+  members_ = members;
+  if (first_interval_s_ > 0) due_ns_ = first_due_ns(began_ns_, monotonic_ns(), first_interval_s_);
 }
 
 void Checkpoints::stop() {
@@ -48,7 +57,7 @@ void Checkpoints::stop() {
   command_ = output_ = -1;
 }
 
-bool Checkpoints::due() const { return command_ <= 0 && due_ns_ != 0 && monotonic_ns() >= due_ns_; }
+bool Checkpoints::due() const { return command_ <= 0 && members_ > 0 && due_ns_ != 0 && monotonic_ns() >= due_ns_; }
 
 bool Checkpoints::step() {
   if (command_ <= 0) return false;
@@ -59,6 +68,7 @@ bool Checkpoints::step() {
 
 void Checkpoints::start(unsigned keep) {
   int pipe[2];
+  first_interval_s_ = 0;
   due_ns_ = monotonic_ns() + kSecondNs;  // if it cannot be started
   if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) return;
   ::fcntl(pipe[1], F_SETFL, 0);

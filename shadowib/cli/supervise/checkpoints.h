@@ -23,6 +23,8 @@ class Checkpoints {
 
   // The job runs from now on.
   void begin();
+  // `members`: how many have joined since. The first checkpoint waits for those who come late.
+  void note_members(std::size_t members);
   // It does not. Ends a command that is under way: nothing is left of its checkpoint.
   void stop();
   // True if it is time for a checkpoint, and none is under way.
@@ -43,7 +45,10 @@ class Checkpoints {
   int output_ = -1;
   std::string said_;
   std::int64_t due_ns_ = 0;  // CLOCK_MONOTONIC; 0: the job does not run
-  unsigned failures_ = 0;    // in a row
+  std::int64_t began_ns_ = 0;
+  double first_interval_s_ = 0;  // 0: the first checkpoint has been begun
+  std::size_t members_ = 0;
+  unsigned failures_ = 0;  // in a row
 };
 
 }  // namespace shadowib::cli

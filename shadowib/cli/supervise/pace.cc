@@ -64,4 +64,10 @@ double first_interval_s(const Pace& pace, const std::vector<PastEvent>& events, 
   return pace.interval_s > 0 ? interval : std::min(interval, kLatestFirstS);
 }
 
+std::int64_t first_due_ns(std::int64_t began_ns, std::int64_t last_joined_ns, double first_interval_s) {
+  constexpr int kMostIntervals = 10;
+  const auto interval_ns = static_cast<std::int64_t>(first_interval_s * 1e9);
+  return std::min(std::max(began_ns, last_joined_ns) + interval_ns, began_ns + kMostIntervals * interval_ns);
+}
+
 }  // namespace shadowib::cli

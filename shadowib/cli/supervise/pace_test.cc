@@ -58,5 +58,13 @@ TEST(Pace, CheckpointsCostNoMoreThanTheirPart) {
   EXPECT_DOUBLE_EQ(first_interval_s(seldom, events, events.back().time_ms), 60);
 }
 
+TEST(Pace, TheFirstCheckpointWaitsForThoseWhoJoin) {
+  constexpr std::int64_t kBegan = 100'000'000'000, kSecond = 1'000'000'000;
+  EXPECT_EQ(first_due_ns(kBegan, 0, 5), kBegan + 5 * kSecond) << "nobody has joined";
+  EXPECT_EQ(first_due_ns(kBegan, kBegan + 3 * kSecond, 5), kBegan + 8 * kSecond);
+  EXPECT_EQ(first_due_ns(kBegan, kBegan + 300 * kSecond, 5), kBegan + 50 * kSecond)
+      << "or never, if others always join";
+}
+
 }  // namespace
 }  // namespace shadowib::cli

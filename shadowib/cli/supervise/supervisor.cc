@@ -176,6 +176,7 @@ bool Supervisor::judge(int wait_status, End* end) {
       !job_.has_command() && !lives.any_alive() &&
       !(adopted_ && (!lives.other.empty() || !started_here(settings_.common.directory, settings_.job).empty()));
   if (begins) return false;
+  checkpoints_.note_members(lives.members.size());
   end_the_rest(lives);
   if (dead != nullptr && ending_signal_ == 0 && !was_saved()) {
     *end = failed(describe_life(*dead) + " died", dead, wait_status);
