@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "ib2tcp/handshake.h"
 #include "ib2tcp/rendezvous.h"
 #include "ib2tcp/testing/endpoint.h"
 #include "ib2tcp/wire.h"
@@ -138,6 +139,22 @@ TEST_F(FullQueue, OfANeighbourThatThenDiesEndsTheQueuePair) {
   ASSERT_NO_FATAL_FAILURE(begin(x, *b_, 0x6612));
   neighbour.die();
   EXPECT_WC(x.wait(), 1, IBV_WC_RETRY_EXC_ERR);
+}
+
+// The time runs from the first attempt for those who wait now.
+TEST_F(FullQueue, IsWaitedForAgainByALaterQueuePair) {
+  Neighbour neighbour(*exchange_, *b_, 0x6613);
+  ASSERT_NO_FATAL_FAILURE(neighbour.fill_queue());
+  const std::int64_t began = monotonic_ns();
+  {
+    Endpoint x(*a_);
+    ASSERT_NO_FATAL_FAILURE(begin(x, *b_, 0x6613));
+    ASSERT_NO_FATAL_FAILURE(expect_to_be_waited_for(x));
+  }
+  while (monotonic_ns() < began + kHandshakeTimeoutNs) ::usleep(10'000);
+  Endpoint y(*a_);
+  ASSERT_NO_FATAL_FAILURE(begin(y, *b_, 0x6613));
+  ASSERT_NO_FATAL_FAILURE(expect_to_be_waited_for(y));
 }
 
 std::vector<int> open_descriptors() {

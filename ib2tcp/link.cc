@@ -50,7 +50,8 @@ void Link::note_put_off() {
 }
 
 void Link::on_connect_failed(const char* reason) {
-  if (!std::exchange(is_put_off_, false)) put_off_since_ns_ = 0;
+  // Who comes later has a time of its own.
+  if (!std::exchange(is_put_off_, false) || qps_.empty()) put_off_since_ns_ = 0;
   attempt_ = nullptr;
   if (state_ == State::kConnecting) state_ = State::kDown;
   backoff_ns_ = std::clamp(backoff_ns_ * 2, kFirstBackoffNs, kLastBackoffNs);
@@ -170,6 +171,7 @@ void Link::forget(Qp& qp) {
   qp.of_link.unlink();
   qp.ready_hook.unlink();
   qp.ack_hook.unlink();
+  if (qps_.empty()) put_off_since_ns_ = 0;
 }
 
 void Link::forget_memory(std::uint32_t key, const void* memory, std::size_t bytes) {
