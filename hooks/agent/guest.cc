@@ -146,14 +146,17 @@ void* guest_main(void*) {
   Deadline alone = Deadline::in_ms(kPatienceMs);
   for (;;) {
     const Status watched = g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token, kLookMs, -1);
-    if (!watched.ok() && watched.code() != Code::kTimeout) raw_sleep_ms(kLookMs);  // the exchange is lost
-    look_for_end();
+    if (!watched.ok() && watched.code() != Code::kTimeout) {  // the exchange is lost
+      token = 0;
+      raw_sleep_ms(kLookMs);
+    }
+    const bool is_there = member.is_there(), nobody = !is_there && alone.has_passed();
+    if (is_there) alone = Deadline::in_ms(kPatienceMs);
+    // Looked at after the members: their end has a reason, also if this process was stopped meanwhile.
+    if (watched.ok() || nobody) look_for_end();
     std::string epoch;
     if (read_epoch(g_job.info, &epoch).ok() && epoch != g_job.info.epoch) end("its job was restarted");
-    if (member.is_there())
-      alone = Deadline::in_ms(kPatienceMs);
-    else if (alone.has_passed())
-      end("no member of its job has lived for 5 s");
+    if (nobody) end("no member of its job has lived for 5 s");
   }
 }
 
