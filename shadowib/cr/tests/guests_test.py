@@ -106,9 +106,10 @@ class Guests(RestartCase):
         server.kill()
         server.wait()
         self.end_with_the_job([guest], "no member of its job has lived for 5 s")
-        refused = self.start("run", "--job", "j", "--guest", "--interval", "5", "--", PROGRAM, "guest_client")
-        self.ends(refused, 125)
-        self.assertIn("a guest is in no checkpoint", refused.log.read_text())
+        for option in (("--interval", "5"), ("--incremental",), ("--processes", "2"), ("--save", "forked"), ("--keep", "2")):
+            refused = self.start("run", "--job", "j", "--guest", *option, "--", PROGRAM, "guest_client")
+            self.ends(refused, 125)
+            self.assertIn("a guest is in no checkpoint", refused.log.read_text(), option)
 
     def ask_for_workers(self, *words):
         return subprocess.run([SHADOWIB, "worker", "j", "--dir", self.dir, *words], capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
