@@ -63,6 +63,11 @@ Status no_member(const JobInfo& info) {
                     info.job, info.directory);
 }
 
+Status waits_for_restart(const JobInfo& info) {
+  return Status::of(Code::kBusy, EAGAIN, "job %.64s is being restarted; its new guest gave up waiting for that",
+                    info.job);
+}
+
 Status other_time_line(const JobInfo& info) {
   return Status::of(Code::kRefused, ESTALE,
                     "job %.64s was restarted since this process was forked from a member; it cannot be its guest",
@@ -92,7 +97,7 @@ Status take_number(JobInfo* info, Exchange& exchange, int* alive_lock) {
 // *again: the job is being restarted, or was meanwhile.
 Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, bool* again) {
   *again = is_alive(job_paths(info->directory, info->job).renewing);
-  if (*again) return Status::of(Code::kBusy, EAGAIN, "job %.64s is being restarted", info->job);
+  if (*again) return waits_for_restart(*info);
   std::string epoch, now;
   if (const Status status = read_epoch(*info, &epoch); !status.ok())
     return status.code() == Code::kNotFound ? no_member(*info) : status;
@@ -105,9 +110,12 @@ Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, bool* a
   // A restart that looked for guests before we had the lock makes another epoch.
   Status status = read_epoch(*info, &now);
   *again = status.ok() && now != epoch;
-  if (status.ok() && !*again) status = opened->publish(std::string(info->epoch) + "/guests", "1");
-  if (!status.ok() || *again) release_alive_lock(*alive_lock);
-  if (status.ok() && !*again) *exchange = opened.release();
+  if (*again) status = waits_for_restart(*info);
+  if (status.ok()) status = opened->publish(std::string(info->epoch) + "/guests", "1");
+  if (status.ok())
+    *exchange = opened.release();
+  else
+    release_alive_lock(*alive_lock);
   return status;
 }
 
