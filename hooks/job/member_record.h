@@ -1,12 +1,12 @@
 // The record that a member writes into the file of its lock: it has joined; it has left in an orderly way.
 //
 // Commands that see locks alone know by it which member died: one with the first line only. They need no exchange
-// for that. A lock file without a record was never a member's.
+// for that. A lock file without a record was never a member's. The lines:
 //
 //     member pid=PID starttime=TICKS host=NAME
 //     left status=N
 //
-// N is the exit status, "-" if it is not known. Source: docs/reference/formats.md.
+// N is the exit status, or "-" if it is not known. Source: docs/reference/formats.md.
 #pragma once
 
 #include <cstdint>

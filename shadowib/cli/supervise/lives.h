@@ -26,8 +26,8 @@ struct Lives {
 
   bool any_alive() const;
   const MemberLife* first_dead(const std::set<std::string>& known) const;
-  // The exit status of the first member that ended with another one than 0; 0 if all ended with 0, -1 if some have
-  // not left, or nobody knows how.
+  // The first exit status of a member that is not 0; 0 if all ended with 0. -1: some have not left, or nobody knows
+  // how they ended.
   int exit_status() const;
   // Names of members that are dead already, for first_dead().
   std::set<std::string> dead() const;

@@ -32,8 +32,8 @@ struct Pace {
 double interval_s(const Pace& pace, const std::vector<PastEvent>& events, std::int64_t now_ms);
 // From a start to its first checkpoint: the fixed interval, else within a minute.
 double first_interval_s(const Pace& pace, const std::vector<PastEvent>& events, std::int64_t now_ms);
-// When the first checkpoint of a start is due: its interval after the last process has joined, since a set without
-// some of them could not be restarted as a whole. A job that others join again and again waits for ten intervals at
+// When the first checkpoint of a start is due: an interval after the last process has joined. A set without some of
+// the processes could not be restarted as a whole. A job that others join again and again waits for ten intervals at
 // most.
 std::int64_t first_due_ns(std::int64_t began_ns, std::int64_t last_joined_ns, double first_interval_s);
 
