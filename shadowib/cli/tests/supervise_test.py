@@ -2,6 +2,7 @@
 
 supervise_test.py BUILD_DIR [unittest options]: two of rdma-core's ibv_rc_pingpong are the job.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -97,9 +98,10 @@ class Supervise(unittest.TestCase):
             if process.poll() is None:
                 process.kill()
             process.wait()
-        for pid in self.running():
-            os.kill(pid, signal.SIGKILL)
-        while self.running():
+        while running := self.running():
+            for pid in running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
         shutil.rmtree(self.top, ignore_errors=True)
 
@@ -159,7 +161,12 @@ class Supervise(unittest.TestCase):
         return self.wait_for("both ends to be connected", connected, process)
 
     def pingpongs(self):
-        return [pid for pid in self.running() if "pingpong" in pathlib.Path(f"/proc/{pid}/comm").read_text()]
+        found = []
+        for pid in self.running():
+            with contextlib.suppress(OSError):  # it has ended
+                if "pingpong" in pathlib.Path(f"/proc/{pid}/comm").read_text():
+                    found.append(pid)
+        return found
 
     def await_set(self, number, process):
         self.wait_for(f"set {number}", lambda: (self.dir / "sets" / f"demo.{number:04d}" / "manifest.json").exists(), process)
@@ -413,13 +420,16 @@ class Supervise(unittest.TestCase):
         self.assertNotIn("died", self.end(process, 0))
 
     def test_a_lock_of_a_stranger_is_no_death(self):
-        process = self.supervise_pair("--interval", "1000", messages=20_000)
-        self.await_pair(process)
+        (self.top / "roles").write_text(ROLES)
+        process = self.supervise("--interval", "1000", command=(sys.executable, "roles", "command"))
+        self.wait_for("a member", lambda: (self.top / "stays").exists(), process)
         epoch = (self.dir / "jobs/demo/epoch").read_text().strip()
         for name in (f"{epoch}.7", f"{epoch}.seven", "notes"):
             (self.dir / "jobs/demo/alive" / name).touch()
-        said = self.end(process, 0)
-        self.assertNotIn("died", said)
+        self.await_look(process)
+        for name in ("over", "end"):
+            (self.top / name).touch()
+        self.assertNotIn("died", self.end(process, 0))
 
 
 if __name__ == "__main__":
