@@ -4,6 +4,7 @@
 #include <string>
 
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/supervise/exit_codes.h"
 #include "shadowib/cli/supervise/pace.h"
 
 namespace shadowib::cli {
@@ -14,6 +15,7 @@ struct SuperviseSettings {
   Arguments command;
   Pace pace;
   unsigned keep = 0, most_restarts = 10;
+  ExitCodes retry_on;     // results that are failures
   bool roll_back = true;  // files, after a failure that nobody had announced
   double timeout_s = 60;  // of a checkpoint
   std::string metrics;

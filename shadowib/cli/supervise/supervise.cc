@@ -34,7 +34,7 @@ constexpr std::int64_t kLostHostMs = 120'000;  // a lost host's locks on NFS sta
 
 struct Given {
   SuperviseSettings settings;
-  std::string interval, files = "roll-back";
+  std::string interval, files = "roll-back", retry_on;
 };
 
 double variable_or(const char* name, double otherwise) {
@@ -62,6 +62,7 @@ Status take_variables(Given* given) {
   SHADOWIB_TRY(processes_variable(&processes));
   if (settings.metrics.empty()) settings.metrics = environment("METRICS");
   if (!settings.metrics.empty()) settings.metrics = fs::absolute(settings.metrics).lexically_normal();
+  if (!given->retry_on.empty()) SHADOWIB_TRY(parse_exit_codes(given->retry_on, &settings.retry_on));
   settings.roll_back = given->files == "roll-back";
   // The supervisor has them taken, also of a job that was restarted.
   for (const char* name : {"SHADOWIB_INTERVAL", "SHADOWIB_MTBF", "SHADOWIB_KEEP", "SHADOWIB_METRICS"})
@@ -149,6 +150,11 @@ void add_supervise(Command& program) {
                    "Give up after N failures in a row without a newer set; 0:\nnever; default 10")
       ->between(0, 1000000, "failures")
       ->type_name("N");
+  command
+      ->add_option("--retry-on", given->retry_on,
+                   "Take these exit codes of the job for failures, as 1,5,128-255;\nby default all codes are results")
+      ->not_empty("exit codes")
+      ->type_name("CODES");
   command
       ->add_option("--files", given->files,
                    "After a failure cut off what files have grown by since the\nset: roll-back (default), or keep")

@@ -208,6 +208,8 @@ bool Supervisor::judge_end(const Lives& lives, int wait_status, End* end) {
   } else if (job_.is_restart() && code != 0) {
     *end = failed("restart exited with " + std::to_string(code), nullptr, wait_status);
   }
+  if (*end == End::kResult && settings_.retry_on.test(static_cast<unsigned>(result_) & 0xff))
+    *end = failed("the job ended with exit code " + std::to_string(result_) + " (--retry-on)", nullptr, wait_status);
   return true;
 }
 

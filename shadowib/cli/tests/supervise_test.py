@@ -66,7 +66,7 @@ if role == "stay":
     join()
     note("stays", "")
     until("end")
-    sys.exit(0)
+    sys.exit(int(open("end").read() or "0"))
 until("stays")
 join()
 if role == "again":
@@ -182,6 +182,28 @@ class Supervise(unittest.TestCase):
         self.end(self.supervise_pair(messages=1000), 0)
         self.end(self.supervise(command=("sh", "-c", "exit 3")), 3)
         self.assertEqual([e["event"] for e in self.events()].count("ended"), 2)
+
+    def test_codes_that_are_failures(self):
+        """Of the command, and of a restarted member, which has the command's place."""
+        process = self.supervise("--retry-on", "4,7-9", command=("sh", "-c", "[ -e first ] && exit 3; >first; exit 8"))
+        self.assertIn("the job ended with exit code 8 (--retry-on)", self.end(process, 3))
+        self.assertEqual([e["event"] for e in self.events()], ["started", "failure", "started", "ended"])
+        for wrong in ("0", "5-3", "many"):
+            self.assertIn("use exit codes from 1 to 255", self.end(self.supervise("--retry-on", wrong, command=("true",)), 2))
+
+    def test_a_code_of_a_restarted_member(self):
+        (self.top / "roles").write_text(ROLES)
+        process = self.supervise("--interval", "1000", command=(sys.executable, "roles", "stay"))
+        self.wait_for("a member", lambda: (self.top / "stays").exists(), process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        process = self.supervise("--retry-on", "6", "--restarts", "2", command=("false",))
+        self.wait_for("a restart", lambda: "restored 1 process" in process.log.read_text(), process)
+        (self.top / "six").write_text("6")
+        (self.top / "six").rename(self.top / "end")
+        said = self.end(process, GIVEN_UP)
+        self.assertEqual(said.count("restored 1 process"), 2)
+        self.assertIn("the job ended with exit code 6", said)
 
     def test_signals_that_the_caller_ignores(self):
         """nohup ignores SIGHUP, some services SIGCHLD. So does the command then, and only it."""
