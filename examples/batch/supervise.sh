@@ -4,7 +4,8 @@
 #   sbatch --ntasks=4 --time=12:00:00 supervise.sh mpirun ./app ARGUMENT...
 #
 # Sets lie in shadowib-ckpt.<job id>, which stays the same when Slurm queues the job again. `shadowib checkpoint JOB --kill`
-# saves the job and ends it; the script then asks Slurm to queue it again (exit code 75).
+# saves the job and ends it, and so does the supervisor before the time limit. The script then asks Slurm to queue it
+# again (exit code 75).
 #SBATCH --nodes=1
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -18,7 +19,8 @@ job=${job//[!A-Za-z0-9._-]/_} # Slurm allows any
 job=${job:0:64}
 [[ $job == [A-Za-z0-9]* ]] || job=j${job:1}
 export SHADOWIB_DIR="${SHADOWIB_DIR:-${SLURM_SUBMIT_DIR:-$PWD}/shadowib-ckpt.${SLURM_JOB_ID:-0}}"
-shadowib supervise --job "$job" -- "$@"
+# Saved and ended before the time limit, where Slurm tells when that is.
+shadowib supervise --job "$job" ${SLURM_JOB_END_TIME:+--until slurm} -- "$@"
 code=$?
 if [ "$code" -eq 75 ]; then
   scontrol requeue "$SLURM_JOB_ID"

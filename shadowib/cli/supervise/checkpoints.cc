@@ -46,6 +46,11 @@ void Checkpoints::note_members(std::size_t members) {
   if (first_interval_s_ > 0) due_ns_ = first_due_ns(began_ns_, monotonic_ns(), first_interval_s_);
 }
 
+void Checkpoints::hurry() {
+  first_interval_s_ = 0;
+  due_ns_ = began_ns_;
+}
+
 void Checkpoints::stop() {
   due_ns_ = 0;
   if (command_ > 0) {
@@ -66,15 +71,16 @@ bool Checkpoints::step() {
   return ::waitpid(command_, &wait_status, WNOHANG) == command_ && finish(wait_status);
 }
 
-void Checkpoints::start(unsigned keep) {
+void Checkpoints::start(unsigned keep, double timeout_s, bool kill) {
   int pipe[2];
   first_interval_s_ = 0;
   due_ns_ = monotonic_ns() + kSecondNs;  // if it cannot be started
   if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) return;
   ::fcntl(pipe[1], F_SETFL, 0);
   char timeout[32];
-  std::snprintf(timeout, sizeof(timeout), "%g", settings_.timeout_s);
+  std::snprintf(timeout, sizeof(timeout), "%g", timeout_s);
   std::vector<std::string> words{"checkpoint", settings_.job, "--timeout", timeout, "--keep", std::to_string(keep)};
+  if (kill) words.emplace_back("--kill");
   if (!settings_.metrics.empty()) words.insert(words.end(), {"--metrics", settings_.metrics});
   said_.clear();
   const Status status = start_process(command_line_of(settings_, words), pipe[1], &command_);

@@ -30,13 +30,18 @@ class Checkpoints {
   // True if it is time for a checkpoint, and none is under way.
   bool due() const;
   // Takes one. `keep`: how many sets stay.
-  void start(unsigned keep);
+  void start(unsigned keep) { start(keep, settings_.timeout_s, false); }
+  // The last one: members end once it is committed.
+  void start_last(unsigned keep, double timeout_s) { start(keep, timeout_s, true); }
+  // One is due now.
+  void hurry();
   // Looks after the one under way. True if it has been committed since the last call.
   bool step();
 
   pid_t command() const { return command_; }
 
  private:
+  void start(unsigned keep, double timeout_s, bool kill);
   void take_output();
   bool finish(int wait_status);
 

@@ -15,9 +15,10 @@ struct SuperviseSettings {
   Arguments command;
   Pace pace;
   unsigned keep = 0, most_restarts = 10;
-  ExitCodes retry_on;     // results that are failures
-  bool roll_back = true;  // files, after a failure that nobody had announced
-  double timeout_s = 60;  // of a checkpoint
+  ExitCodes retry_on;                     // results that are failures
+  std::int64_t begun_s = 0, until_s = 0;  // since 1970; 0: no end
+  bool roll_back = true;                  // files, after a failure that nobody had announced
+  double timeout_s = 60;                  // of a checkpoint
   std::string metrics;
 };
 

@@ -16,6 +16,8 @@
 #include "shadowib/cli/supervise/processes.h"
 #include "shadowib/cli/supervise/settings.h"
 #include "shadowib/cli/supervise/supervisor.h"
+#include "shadowib/cli/supervise/time_limit.h"
+#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
@@ -34,7 +36,7 @@ constexpr std::int64_t kLostHostMs = 120'000;  // a lost host's locks on NFS sta
 
 struct Given {
   SuperviseSettings settings;
-  std::string interval, files = "roll-back", retry_on;
+  std::string interval, files = "roll-back", retry_on, until;
 };
 
 double variable_or(const char* name, double otherwise) {
@@ -63,6 +65,11 @@ Status take_variables(Given* given) {
   if (settings.metrics.empty()) settings.metrics = environment("METRICS");
   if (!settings.metrics.empty()) settings.metrics = fs::absolute(settings.metrics).lexically_normal();
   if (!given->retry_on.empty()) SHADOWIB_TRY(parse_exit_codes(given->retry_on, &settings.retry_on));
+  settings.begun_s = wall_clock_ns() / 1'000'000'000;
+  const char* slurm_end = std::getenv("SLURM_JOB_END_TIME");
+  if (!given->until.empty())
+    SHADOWIB_TRY(
+        parse_until(given->until, settings.begun_s, slurm_end != nullptr ? slurm_end : "", &settings.until_s));
   settings.roll_back = given->files == "roll-back";
   // The supervisor has them taken, also of a job that was restarted.
   for (const char* name : {"SHADOWIB_INTERVAL", "SHADOWIB_MTBF", "SHADOWIB_KEEP", "SHADOWIB_METRICS"})
@@ -155,6 +162,13 @@ void add_supervise(Command& program) {
                    "Take these exit codes of the job for failures, as 1,5,128-255;\nby default all codes are results")
       ->not_empty("exit codes")
       ->type_name("CODES");
+  command
+      ->add_option(
+          "--until", given->until,
+          "Save the job and end it before then: 90m from now, 18:30,\n2026-11-27T18:30, @SECONDS since 1970, "
+          "or slurm, the end of the\nSlurm job. The exit code is 75")
+      ->not_empty("a time")
+      ->type_name("TIME");
   command
       ->add_option("--files", given->files,
                    "After a failure cut off what files have grown by since the\nset: roll-back (default), or keep")

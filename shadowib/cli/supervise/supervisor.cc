@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <limits>
+#include <utility>
 
 #include "hooks/job/members.h"
 #include "hooks/store/store.h"
@@ -14,6 +16,8 @@
 #include "shadowib/cli/metrics.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/supervise/processes.h"
+#include "shadowib/cli/supervise/time_limit.h"
+#include "shadowib/cli/wall_clock.h"
 
 namespace shadowib::cli {
 namespace {
@@ -67,6 +71,10 @@ int Supervisor::run() {
   for (;;) {
     if (!start()) return give_up(why_);
     if (ending_signal_ != 0) return kBySignal + ending_signal_;
+    if (time_over_) {
+      tell(settings_, "the time is over (--until); start this command again to go on");
+      return kSavedAndEnded;
+    }
     const End end = watch();
     checkpoints_.stop();
     keep_metrics(settings_.metrics, settings_.common.directory, settings_.job);
@@ -79,6 +87,9 @@ int Supervisor::run() {
         return result_;
       case End::kSaved:
         tell(settings_, "the job is saved and has ended; start this command again to go on");
+        return kSavedAndEnded;
+      case End::kTimeOver:
+        end_for_the_time();
         return kSavedAndEnded;
       case End::kFailure:
       case End::kNotRestarted:
@@ -131,7 +142,9 @@ bool Supervisor::start() {
   restarts_before_ = count(events, "restart");
   adopted_ = adopt();
   if (adopted_) set_ = set_of_life(events_of(settings_));
-  if (adopted_ || ending_signal_ != 0) return true;
+  note_committed();
+  time_over_ = !adopted_ && time_is_short();
+  if (adopted_ || ending_signal_ != 0 || time_over_) return true;
   const std::vector<std::uint32_t> order = bounds_.order(sets());
   set_ = order.empty() ? kFromTheBeginning : order.front();
   if (!order.empty() && bounds_.all_refused(order)) {
@@ -157,13 +170,50 @@ Supervisor::End Supervisor::watch() {
     if (job_.command_ended(&status)) wait_status = status;
     End end;
     if (judge(wait_status, &end)) return end;
-    if (checkpoints_.due()) checkpoints_.start(bounds_.to_keep(settings_.keep, sets()));
-    if (checkpoints_.step())
-      for (const std::uint32_t number : sets()) bounds_.committed(number);
+    if (left_s() <= 0 && ending_signal_ == 0) return End::kTimeOver;
+    take_checkpoints();
     take_signals();
     signals_.wait(kLookMs);
     job_.reap_orphans(checkpoints_.command());
   }
+}
+
+void Supervisor::note_committed() {
+  for (const std::uint32_t number : sets()) bounds_.committed(number);
+  if (settings_.until_s != 0)
+    last_save_s_ = last_save_s(events_of(settings_), settings_.timeout_s,
+                               static_cast<double>(settings_.until_s - settings_.begun_s));
+}
+
+// One that is under way when the time gets short comes to its end first: the last one may write less then.
+void Supervisor::take_checkpoints() {
+  const bool last = time_is_short();
+  if (last && !std::exchange(hurried_, true)) checkpoints_.hurry();
+  const bool due = ending_signal_ == 0 && checkpoints_.due();
+  if (due && last)
+    checkpoints_.start_last(bounds_.to_keep(settings_.keep, sets()), std::max(left_s(), 1.0));
+  else if (due)
+    checkpoints_.start(bounds_.to_keep(settings_.keep, sets()));
+  if (checkpoints_.step()) note_committed();
+}
+
+double Supervisor::left_s() const {
+  if (settings_.until_s == 0) return std::numeric_limits<double>::infinity();
+  return static_cast<double>(settings_.until_s) - static_cast<double>(wall_clock_ns()) / 1e9;
+}
+
+// There was no time to save it, or it could not be saved: its newest set is what is left.
+void Supervisor::end_for_the_time() {
+  const double age_s = age_of_newest_set(settings_.common.directory, settings_.job);
+  if (was_saved())
+    tell(settings_, "the job is saved and has ended; start this command again to go on");
+  else if (age_s < 0)
+    tell(settings_, "the time is over (--until), and the job has no set");
+  else
+    tell(settings_, "the time is over (--until): " + seconds(static_cast<std::int64_t>(age_s * 1e3)) +
+                        " since the newest set are lost");
+  (void)job_.end_everyone("the time of the job is over", [] { return false; });
+  note_event(settings_.common.directory, settings_.job, HistoryEvent("ended").add("exit_code", kSavedAndEnded));
 }
 
 bool Supervisor::judge(int wait_status, End* end) {
@@ -289,7 +339,8 @@ void Supervisor::end_the_rest(const Lives& lives) {
 
 bool Supervisor::pause(std::int64_t ms) {
   if (ms > 0) tell(settings_, "next try in " + seconds(ms));
-  for (const std::int64_t until = monotonic_ns() + ms * 1'000'000; ending_signal_ == 0 && monotonic_ns() < until;) {
+  for (const std::int64_t until = monotonic_ns() + ms * 1'000'000;
+       ending_signal_ == 0 && !time_is_short() && monotonic_ns() < until;) {
     signals_.wait(static_cast<int>(std::min<std::int64_t>((until - monotonic_ns()) / 1'000'000 + 1, kLookMs)));
     take_signals();
     job_.reap_orphans(0);

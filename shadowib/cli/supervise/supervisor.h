@@ -23,7 +23,7 @@ class Supervisor {
   int run();
 
  private:
-  enum class End { kResult, kFailure, kSaved, kNotRestarted, kSignal };
+  enum class End { kResult, kFailure, kSaved, kNotRestarted, kSignal, kTimeOver };
 
   bool adopt();
   bool start();
@@ -36,6 +36,12 @@ class Supervisor {
   bool came_back() const;
   bool was_saved() const;
   void note_failure(const std::string& how, const MemberLife* who) const;
+  void note_committed();
+  void take_checkpoints();
+  double left_s() const;
+  // The last checkpoint is to begin, or nothing is to be started any more.
+  bool time_is_short() const { return left_s() <= last_save_s_; }
+  void end_for_the_time();
   void take_signals();
   void end_the_rest(const Lives& lives);
   bool pause(std::int64_t ms);
@@ -53,6 +59,8 @@ class Supervisor {
   std::uint32_t set_ = kFromTheBeginning;
   std::int64_t restarts_before_ = 0;  // likewise, restarts that have brought the job back
   bool adopted_ = false, unplanned_ = false, started_once_ = false;
+  double last_save_s_ = 0;  // as long before settings_.until_s
+  bool hurried_ = false, time_over_ = false;
   int ending_signal_ = 0, result_ = 0;
   std::int64_t alone_since_ns_ = 0;  // members live, and nobody who was told to end them
   std::string why_;                  // the last failure

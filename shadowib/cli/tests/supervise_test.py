@@ -183,6 +183,27 @@ class Supervise(unittest.TestCase):
         self.end(self.supervise(command=("sh", "-c", "exit 3")), 3)
         self.assertEqual([e["event"] for e in self.events()].count("ended"), 2)
 
+    def test_the_job_is_saved_before_its_time_is_over(self):
+        (self.top / "roles").write_text(ROLES)
+        process = self.supervise("--interval", "1000", "--until", "30s", command=(sys.executable, "roles", "stay"))
+        self.assertIn("the job is saved and has ended", self.end(process, SAVED))
+        self.assertEqual([(e["event"], e.get("kill")) for e in self.events()], [("started", None), ("checkpoint", True)])
+        # The next one goes on. It has time.
+        process = self.supervise("--until", "slurm", command=("false",), SLURM_JOB_END_TIME=str(int(time.time()) + 3600))
+        self.wait_for("a restart", lambda: "restored 1 process" in process.log.read_text(), process)
+        (self.top / "end").touch()
+        self.end(process, 0)
+
+    def test_the_time_is_over(self):
+        """Nothing can be saved: the job ends all the same, and nothing is started when there is no time for it."""
+        process = self.supervise("--until", "16", command=("sh", "-c", ">begun; sleep 1000"))
+        self.assertIn("the time is over (--until), and the job has no set", self.end(process, SAVED))
+        self.wait_for("the end of all", lambda: not self.running())
+        process = self.supervise("--until", "10", command=("sh", "-c", "echo >>starts; kill -9 $$"))
+        self.assertIn("the time is over (--until); start this command again", self.end(process, SAVED))
+        for wrong, why in {"soon": "is no time", "@5": "has passed", "slurm": "SLURM_JOB_END_TIME is not set"}.items():
+            self.assertIn(why, self.end(self.supervise("--until", wrong, command=("true",)), 2))
+
     def test_codes_that_are_failures(self):
         """Of the command, and of a restarted member, which has the command's place."""
         process = self.supervise("--retry-on", "4,7-9", command=("sh", "-c", "[ -e first ] && exit 3; >first; exit 8"))
