@@ -25,6 +25,7 @@ struct SuperviseSettings {
 // Exit codes of `supervise` beyond those of other commands (shadowib-supervise(1)).
 inline constexpr int kSavedAndEnded = 75;
 inline constexpr int kGivenUp = 70;
+inline constexpr int kBySignal = 128;  // and its number
 
 // "shadowib: supervise J: TEXT" on standard error.
 void tell(const SuperviseSettings& settings, const std::string& text);

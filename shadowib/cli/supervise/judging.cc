@@ -1,0 +1,134 @@
+// What has become of the job: it goes on, has failed, has a result, or was saved.
+#include <sys/wait.h>
+
+#include <algorithm>
+
+#include "hooks/job/members.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/sets.h"
+#include "shadowib/cli/supervise/past_lives.h"
+#include "shadowib/cli/supervise/supervisor.h"
+
+namespace shadowib::cli {
+namespace {
+
+constexpr std::int64_t kGraceNs = 5'000'000'000;
+
+}  // namespace
+
+bool Supervisor::judge(int wait_status, End* end) {
+  Lives lives;
+  if (!look_who_lives(settings_.common.directory, settings_.job, &lives).ok()) return false;  // look again
+  dead_before_.merge(lives.elsewhere());
+  const MemberLife* dead = lives.first_dead(dead_before_);
+  const bool begins = job_.is_restart() && job_.has_command() && lives.epoch == epoch_before_;
+  const bool over =
+      !job_.has_command() && !lives.any_alive() &&
+      !(adopted_ && (!lives.other.empty() || !started_here(settings_.common.directory, settings_.job).empty()));
+  if (begins) return false;
+  checkpoints_.note_members(lives.members.size());
+  end_the_rest(lives);
+  if (dead != nullptr && ending_signal_ == 0 && !was_saved()) {
+    *end = failed(describe_life(*dead) + " died", dead, wait_status);
+    return true;
+  }
+  return over && judge_end(lives, wait_status, end);
+}
+
+// Nobody lives any more.
+bool Supervisor::judge_end(const Lives& lives, int wait_status, End* end) {
+  const bool killed = WIFSIGNALED(wait_status);
+  const int code = killed ? kBySignal + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+  const bool members_failed = job_.is_restart() && code == kRestartedProcessFailed;
+  *end = End::kResult;
+  result_ = code;
+  if (was_saved()) {  // also if the signal has asked for it (run --kill-on)
+    *end = End::kSaved;
+  } else if (ending_signal_ != 0) {
+    *end = End::kSignal;
+    if (members_failed || adopted_) result_ = kBySignal + ending_signal_;
+  } else if (job_.is_restart() && lives.epoch == epoch_before_) {
+    *end = not_restarted(killed ? "the restart was killed" : "restart exited with " + std::to_string(code), code);
+  } else if (killed) {
+    *end = failed("the command was killed by signal " + std::to_string(WTERMSIG(wait_status)), nullptr, wait_status);
+  } else if (adopted_ || members_failed) {
+    result_ = lives.exit_status();
+    if (result_ < 0 || (members_failed && result_ == 0))
+      *end = failed("a process ended, and nobody knows how", nullptr, wait_status);
+  } else if (job_.is_restart() && code != 0) {
+    *end = failed("restart exited with " + std::to_string(code), nullptr, wait_status);
+  }
+  if (*end == End::kResult && settings_.retry_on.test(static_cast<unsigned>(result_) & 0xff))
+    *end = failed("the job ended with exit code " + std::to_string(result_) + " (--retry-on)", nullptr, wait_status);
+  return true;
+}
+
+Supervisor::End Supervisor::not_restarted(const std::string& how, int code) {
+  constexpr int kOfTheSet[] = {static_cast<int>(Code::kNotFound), static_cast<int>(Code::kCorrupt),
+                               static_cast<int>(Code::kVersion)};
+  why_ = set_name(settings_.job, set_) + ": " + how;
+  tell(settings_, why_);
+  bounds_.not_restarted(set_, std::find(std::begin(kOfTheSet), std::end(kOfTheSet), code) != std::end(kOfTheSet));
+  return End::kNotRestarted;
+}
+
+Supervisor::End Supervisor::failed(const std::string& how, const MemberLife* who, int wait_status) {
+  why_ = how;
+  unplanned_ = true;
+  checkpoints_.stop();
+  if (!came_back()) job_.await_last_word(how, &wait_status);
+  const bool is_noted = job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&
+                        WEXITSTATUS(wait_status) == kRestartedProcessFailed;
+  if (!is_noted) note_failure(how, who);
+  for (const std::uint32_t number : sets()) bounds_.committed(number);
+  if (came_back())
+    bounds_.failed(set_);
+  else
+    bounds_.not_restarted(set_, false);
+  tell(settings_, how + "; the others are ended");
+  job_.end_everyone(how, [this] {
+    take_signals();
+    return ending_signal_ != 0;
+  });
+  return End::kFailure;
+}
+
+void Supervisor::note_failure(const std::string& how, const MemberLife* who) const {
+  HistoryEvent failure("failure");
+  if (who != nullptr) failure.add("member", who->index).add("process", who->record.pid);
+  failure.add("how", how);
+  if (const double age_s = age_of_newest_set(settings_.common.directory, settings_.job); age_s >= 0)
+    failure.add("lost_s", age_s);
+  note_event(settings_.common.directory, settings_.job, failure);
+}
+
+// A restart that was refused after it had made processes has not tried the set.
+bool Supervisor::came_back() const {
+  return !job_.is_restart() || count_events(events_of(settings_), "restart") > restarts_before_;
+}
+
+// An operator, a signal or a batch system has had it saved and ended, since the present start.
+bool Supervisor::was_saved() const {
+  const std::string& directory = settings_.common.directory;
+  const std::string epoch = present_epoch(directory, settings_.job);
+  std::string uri = exchange_of(settings_.common, settings_.job);
+  if (epoch != epoch_before_ && settle_exchange(job_paths(directory, settings_.job).password, &uri).ok() &&
+      !saved_before_end(uri, epoch).empty())
+    return true;
+  return ends_on_request(events_of(settings_)) > saves_before_;
+}
+
+// Members that outlive the process that was told have not heard of it. One that saves the job has its time.
+void Supervisor::end_the_rest(const Lives& lives) {
+  if (ending_signal_ == 0 || !lives.other.empty() || !lives.any_alive() || job_.has_head()) {
+    alone_since_ns_ = 0;
+  } else if (alone_since_ns_ == 0) {
+    alone_since_ns_ = monotonic_ns();
+  } else if (monotonic_ns() - alone_since_ns_ > kGraceNs) {
+    (void)job_.end_everyone("the supervisor was asked to end the job", [] { return false; });
+  }
+}
+
+}  // namespace shadowib::cli

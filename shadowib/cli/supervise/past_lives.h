@@ -1,0 +1,22 @@
+// Questions to the history of a supervised job. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "shadowib/cli/history.h"
+
+namespace shadowib::cli {
+
+// The last thing that is known is a set after which the job was ended on request.
+bool ended_as_planned(const std::vector<PastEvent>& events);
+// How many such sets there are.
+std::int64_t ends_on_request(const std::vector<PastEvent>& events);
+
+std::int64_t count_events(const std::vector<PastEvent>& events, std::string_view name);
+
+// The set that the job's present life began with; kFromTheBeginning if none.
+std::uint32_t set_of_life(const std::vector<PastEvent>& events);
+
+}  // namespace shadowib::cli
