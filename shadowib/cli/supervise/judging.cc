@@ -70,6 +70,7 @@ Supervisor::End Supervisor::not_restarted(const std::string& how, int code) {
                                static_cast<int>(Code::kVersion)};
   why_ = set_name(settings_.job, set_) + ": " + how;
   tell(settings_, why_);
+  on_event_.run("refused", why_, name_of_set());
   bounds_.not_restarted(set_, std::find(std::begin(kOfTheSet), std::end(kOfTheSet), code) != std::end(kOfTheSet));
   return End::kNotRestarted;
 }
@@ -88,6 +89,7 @@ Supervisor::End Supervisor::failed(const std::string& how, const MemberLife* who
   else
     bounds_.not_restarted(set_, false);
   tell(settings_, how + "; the others are ended");
+  on_event_.run("failure", how, name_of_set());
   job_.end_everyone(how, [this] {
     take_signals();
     return ending_signal_ != 0;

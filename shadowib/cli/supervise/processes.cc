@@ -80,6 +80,8 @@ std::vector<pid_t> descendants(pid_t root) {
 
 }  // namespace
 
+void spare(pid_t pid) { spared[pid] = process_start_time(pid); }
+
 void spare_present_children() { spare_below(all_children(), {::getpid()}); }
 
 std::vector<pid_t> kill_descendants(pid_t root) {

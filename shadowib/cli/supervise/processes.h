@@ -18,6 +18,7 @@ std::vector<pid_t> kill_descendants(pid_t root);
 // A shell that becomes this process may have children. They, and what is below them, are no part of the job, and
 // kill_descendants() spares them. Call it before anything is started.
 void spare_present_children();
+void spare(pid_t pid);  // likewise a child of this process
 
 // "process 42 (lmp)", and how it stands: "; it is in state D: ...".
 std::string describe_process(pid_t pid);

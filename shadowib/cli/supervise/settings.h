@@ -20,6 +20,7 @@ struct SuperviseSettings {
   bool roll_back = true;                  // files, after a failure that nobody had announced
   double timeout_s = 60;                  // of a checkpoint
   std::string metrics;
+  std::string on_event;  // a command for sh(1); "": none
 };
 
 // Exit codes of `supervise` beyond those of other commands (shadowib-supervise(1)).

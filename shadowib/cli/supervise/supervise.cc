@@ -103,7 +103,12 @@ int supervise(Given& given) {
     return fail(settings.common, Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno)));
   int lock = -1;
   if (Status s = take_lock(settings, &lock); !s.ok()) return fail(settings.common, s);
-  const int code = Supervisor(settings).run();
+  int code = 0;
+  {
+    Supervisor supervisor(settings);
+    code = supervisor.run();
+    supervisor.finish(code);
+  }
   if (settings.common.json) print_json({{"job", settings.job}, {"exit_code", code}});
   close_owned_descriptor(lock);
   return code;
@@ -169,6 +174,11 @@ void add_supervise(Command& program) {
           "or slurm, the end of the\nSlurm job. The exit code is 75")
       ->not_empty("a time")
       ->type_name("TIME");
+  command
+      ->add_option("--on-event", settings.on_event,
+                   "Run CMD by sh when the job fails, is restarted, saved or given\nup; SHADOWIB_EVENT tells which")
+      ->not_empty("a command")
+      ->type_name("CMD");
   command
       ->add_option("--files", given->files,
                    "After a failure cut off what files have grown by since the\nset: roll-back (default), or keep")

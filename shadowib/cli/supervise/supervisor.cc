@@ -125,6 +125,7 @@ bool Supervisor::start() {
   const Status status =
       set_ != kFromTheBeginning ? job_.restart(set_, unplanned_ && settings_.roll_back) : job_.start_command();
   if (!status.ok()) why_ = status.text();
+  if (status.ok() && (again || set_ != kFromTheBeginning)) on_event_.run("restart", why_, name_of_set());
   return status.ok();
 }
 
@@ -200,10 +201,18 @@ bool Supervisor::pause(std::int64_t ms) {
   return ending_signal_ == 0;
 }
 
+void Supervisor::finish(int code) {
+  const std::vector<std::uint32_t> all = sets();
+  if (code == kSavedAndEnded && !all.empty())
+    on_event_.run("saved", "", set_name(settings_.job, *std::max_element(all.begin(), all.end())));
+  on_event_.finish();
+}
+
 int Supervisor::give_up(const std::string& why) {
   note_event(settings_.common.directory, settings_.job, HistoryEvent("gave_up").add("error", why));
   keep_metrics(settings_.metrics, settings_.common.directory, settings_.job);
   tell(settings_, "given up: " + why);
+  on_event_.run("given_up", why, name_of_set());
   return kGivenUp;
 }
 

@@ -8,6 +8,7 @@
 
 #include "shadowib/cli/supervise/bounds.h"
 #include "shadowib/cli/supervise/checkpoints.h"
+#include "shadowib/cli/supervise/event_command.h"
 #include "shadowib/cli/supervise/lives.h"
 #include "shadowib/cli/supervise/signals.h"
 #include "shadowib/cli/supervise/started_job.h"
@@ -17,10 +18,16 @@ namespace shadowib::cli {
 class Supervisor {
  public:
   explicit Supervisor(const SuperviseSettings& settings)
-      : settings_(settings), bounds_(settings.most_restarts), job_(settings), checkpoints_(settings) {}
+      : settings_(settings),
+        bounds_(settings.most_restarts),
+        job_(settings),
+        checkpoints_(settings),
+        on_event_(settings) {}
 
   // To the job's end. Returns the exit code: CMD's, kSavedAndEnded, kGivenUp, 128 + N if signal N has ended it.
   int run();
+  // Tells of it, and waits for what was told of the job (--on-event).
+  void finish(int code);
 
  private:
   enum class End { kResult, kFailure, kSaved, kNotRestarted, kSignal, kTimeOver };
@@ -47,11 +54,13 @@ class Supervisor {
   bool pause(std::int64_t ms);
   int give_up(const std::string& why);
   std::vector<std::uint32_t> sets() const;
+  std::string name_of_set() const { return set_ == kFromTheBeginning ? "" : set_name(settings_.job, set_); }
 
   const SuperviseSettings& settings_;
   Bounds bounds_;
   StartedJob job_;
   Checkpoints checkpoints_;
+  EventCommand on_event_;
   HeldSignals signals_;
   std::set<std::string> dead_before_;  // members that died before the present start, or left their program
   std::string epoch_before_;           // of that moment; "" if its members live

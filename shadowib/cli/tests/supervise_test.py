@@ -204,6 +204,31 @@ class Supervise(unittest.TestCase):
         for wrong, why in {"soon": "is no time", "@5": "has passed", "slurm": "SLURM_JOB_END_TIME is not set"}.items():
             self.assertIn(why, self.end(self.supervise("--until", wrong, command=("true",)), 2))
 
+    def test_a_command_hears_of_events(self):
+        """It outlives the end of the job's processes, and what it needs is in its environment."""
+        tells = 'sleep 0.5; echo "$SHADOWIB_EVENT/$SHADOWIB_JOB/$SHADOWIB_DIR/$SHADOWIB_EVENT_SET/$SHADOWIB_EVENT_TEXT" >>events'
+        said = self.end(self.supervise("--on-event", tells, "--restarts", "2", command=("sh", "-c", "kill -9 $$")), GIVEN_UP)
+        how, place = "the command was killed by signal 9", f"demo/{self.dir}"
+        self.assertEqual(sorted((self.top / "events").read_text().splitlines()), sorted(
+            [f"failure/{place}//{how}", f"restart/{place}//{how}", f"failure/{place}//{how}",
+             f"given_up/{place}//2 failures without a newer set; the last: {how}"]), said)
+
+    def test_a_set_is_in_the_event(self):
+        (self.top / "roles").write_text(ROLES)
+        told = self.top / "events"
+        tells = 'echo "$SHADOWIB_EVENT $SHADOWIB_EVENT_SET" >>events'
+        process = self.supervise("--interval", "1000", "--on-event", tells, command=(sys.executable, "roles", "stay"))
+        self.wait_for("a member", lambda: (self.top / "stays").exists(), process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        self.assertEqual(told.read_text(), "saved demo.0001\n")
+        image = next((self.dir / "sets/demo.0001").glob("*.img"))
+        with open(image, "r+b") as file:
+            file.truncate(image.stat().st_size // 2)
+        self.end(self.supervise("--on-event", tells, command=("false",)), GIVEN_UP)
+        self.assertEqual(sorted(told.read_text().splitlines()),
+                         ["given_up demo.0001", "refused demo.0001", "restart demo.0001", "saved demo.0001"])
+
     def test_codes_that_are_failures(self):
         """Of the command, and of a restarted member, which has the command's place."""
         process = self.supervise("--retry-on", "4,7-9", command=("sh", "-c", "[ -e first ] && exit 3; >first; exit 8"))
