@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <set>
+#include <tuple>
+#include <vector>
 
 #include "hooks/job/protocol.h"
 #include "hooks/store/files.h"
@@ -23,9 +26,15 @@ bool goes_on_elsewhere(const MemberRecord& record) {
   return is_here(record) && record.start_time != 0 && process_start_time(record.pid) == record.start_time;
 }
 
-bool same_process(const MemberLife& a, const MemberLife& b) {
-  return a.record.joined && b.record.joined && a.record.start_time != 0 && a.record.pid == b.record.pid &&
-         a.record.start_time == b.record.start_time && a.record.host == b.record.host;
+// `members` in the order of their indices: a process has several if it has executed another program.
+void note_later_members(std::vector<MemberLife>* members) {
+  std::set<std::tuple<std::uint64_t, std::uint64_t, std::string>> later;
+  for (auto member = members->rbegin(); member != members->rend(); ++member) {
+    const MemberRecord& record = member->record;
+    if (!record.joined || record.start_time == 0) continue;
+    member->is_later_member = !later.emplace(record.pid, record.start_time, record.host).second;
+    if (member->is_later_member && member->state == MemberLife::kDied) member->state = MemberLife::kLeft;
+  }
 }
 
 // Of this life of the member: an index may come again in an epoch whose exchange was lost.
@@ -96,13 +105,7 @@ Status look_who_lives(const std::string& directory, const std::string& job, Live
     lives->members.push_back(member);
   }
   std::sort(lives->members.begin(), lives->members.end(), [](auto& a, auto& b) { return a.index < b.index; });
-  for (std::size_t i = 0; i < lives->members.size(); ++i) {
-    MemberLife& member = lives->members[i];
-    member.is_later_member =
-        std::any_of(lives->members.begin() + static_cast<std::ptrdiff_t>(i) + 1, lives->members.end(),
-                    [&member](const MemberLife& later) { return same_process(member, later); });
-    if (member.is_later_member && member.state == MemberLife::kDied) member.state = MemberLife::kLeft;
-  }
+  note_later_members(&lives->members);
   return {};
 }
 
