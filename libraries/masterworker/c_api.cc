@@ -55,9 +55,10 @@ namespace {
 std::unique_ptr<Runtime> g_runtime;
 std::FILE* g_log = stderr;
 int g_in_callback = 0;
+bool g_finalized = false;
 
 Runtime& runtime(const char* function) {
-  if (!g_runtime) give_up("%s() was called before TOPC_init() or after TOPC_finalize()", function);
+  if (!g_runtime) give_up("%s() was called before TOPC_init()", function);
   return *g_runtime;
 }
 
@@ -66,7 +67,9 @@ struct InCallback {
   ~InCallback() { --g_in_callback; }
 };
 
+// For what needs the wire: not inside a callback, and not after the end.
 void outside_of_callbacks(const char* function) {
+  if (g_finalized) give_up("%s() was called after TOPC_finalize()", function);
   if (g_in_callback != 0 && guarded(Guard::kForkOutside))
     give_up("%s() was called inside a callback; only the program's own loop may", function);
 }
@@ -228,6 +231,7 @@ MW_EXPORT void TOPC_finalize(void) {
   Runtime& farm = runtime("TOPC_finalize");
   outside_of_callbacks("TOPC_finalize");
   farm.finalize();
+  g_finalized = true;
   if (farm.is_master() && TOPC_OPT_stats != 0) {
     const Counts counts = farm.counts();
     std::fprintf(g_log,

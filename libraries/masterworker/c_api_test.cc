@@ -77,6 +77,14 @@ TEST(CApi, RefusesWhatIsNoAction) {
               ::testing::ExitedWithCode(1), "returned 77");
 }
 
+TEST(CApi, RefusesAFarmAfterItsEnd) {
+  init();
+  left = 1;
+  EXPECT_EXIT((TOPC_finalize(), TOPC_master_slave(generate, work, check, update)), ::testing::ExitedWithCode(1),
+              "after TOPC_finalize");
+  EXPECT_EXIT((TOPC_finalize(), TOPC_finalize()), ::testing::ExitedWithCode(1), "after TOPC_finalize");
+}
+
 TEST(CApi, EmptyMessagesAreNull) {
   EXPECT_EQ(TOPC_MSG(nullptr, 0).data, nullptr);
   EXPECT_EXIT(TOPC_MSG(nullptr, -1), ::testing::ExitedWithCode(1), "-1 bytes");

@@ -27,7 +27,7 @@ constexpr int kCompletions = 4096;
 
 }  // namespace
 
-MasterLink::MasterLink() : adapter_(kCompletions) {
+MasterLink::MasterLink(std::uint64_t most_lag_bytes) : adapter_(kCompletions), most_lag_bytes_(most_lag_bytes) {
   receives_ = adapter_.map(std::size_t{kReceives} * kSlotBytes, IBV_ACCESS_LOCAL_WRITE);
   sends_ = adapter_.map(std::size_t{kSends} * kSlotBytes, 0);
   hellos_ = adapter_.map(std::size_t{2} * kHellos * kDatagramBytes, IBV_ACCESS_LOCAL_WRITE);
@@ -48,7 +48,8 @@ MasterLink::MasterLink() : adapter_(kCompletions) {
 }
 
 MasterLink::~MasterLink() {
-  while (!connections_.empty()) lost(connections_.begin()->first, true);
+  // The master may be gone already: it is told nothing.
+  for (auto& [id, connection] : connections_) forget(*connection);
   ibv_destroy_qp(datagrams_);
   for (ibv_ah* route : routes_)
     if (route != nullptr) ibv_destroy_ah(route);
@@ -187,7 +188,7 @@ MasterLink::Connection* MasterLink::admit(const Hello& hello) {
     warn("no queue pair for another worker; it is sent away");
     return nullptr;
   }
-  auto connection = std::make_unique<Connection>();
+  auto connection = std::make_unique<Connection>(most_lag_bytes_);
   connection->id = ++next_id_;
   connection->qp = qp;
   connection->hello = hello;
@@ -312,7 +313,7 @@ void MasterLink::push(WorkerId to, Header header, const Payload& input, const Pa
   header.output_bytes = output.size();
   if (!connection->out.push({header, input, output})) {
     warn("a worker (process %u) lags more than %llu MiB behind; it is given up", connection->hello.pid,
-         static_cast<unsigned long long>(kMostLagBytes >> 20));
+         static_cast<unsigned long long>(most_lag_bytes_ >> 20));
     // Not here: the master is in the middle of telling its workers something.
     connection->heard_ns = -1;
     return;

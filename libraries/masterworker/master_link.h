@@ -28,7 +28,7 @@ class MasterLink : public Courier {
  public:
   static constexpr int kReceives = 1024, kSends = 512, kHellos = 64;
 
-  MasterLink();
+  explicit MasterLink(std::uint64_t most_lag_bytes = kMostLagBytes);
   ~MasterLink() override;
   void attach(Master& master) { master_ = &master; }
 
@@ -64,6 +64,7 @@ class MasterLink : public Courier {
 
  private:
   struct Connection {
+    explicit Connection(std::uint64_t most_lag_bytes) : out(most_lag_bytes) {}
     WorkerId id = 0;
     ibv_qp* qp = nullptr;
     Hello hello;
@@ -129,6 +130,7 @@ class MasterLink : public Courier {
   std::map<std::uint64_t, std::uint32_t> large_updates_;  // number -> buffer, while workers read it
   std::uint64_t next_answer_ = 0;
   std::uint64_t more_bytes_ = 0;
+  const std::uint64_t most_lag_bytes_;
 };
 
 }  // namespace shadowib::masterworker

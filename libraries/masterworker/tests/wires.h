@@ -1,0 +1,60 @@
+// A simulated RDMA device in place of libibverbs, for tests of the master's end of the wire. Nothing moves by itself:
+// a test says which requests of the master complete, and what arrives. It plays the workers, whose memory is the
+// test's.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "libraries/masterworker/protocol.h"
+
+namespace shadowib::masterworker {
+
+// A request that the master has posted.
+struct Posted {
+  std::uint64_t id = 0;
+  ibv_wr_opcode opcode = IBV_WR_SEND;
+  std::string bytes;  // as they lay at the post
+  ibv_sge piece{};
+  std::uint64_t address = 0;  // of a READ or WRITE
+};
+
+// One device for the process. reset() before each test.
+class Wires {
+ public:
+  static Wires& get();
+  void reset() { *this = Wires(); }
+
+  // A first contact arrives. The master's answers are in `answers`, oldest first.
+  void hello(const Hello& hello);
+  std::vector<Welcome> answers;
+
+  // A message arrives from the worker that has this queue pair at the master.
+  void message(std::uint32_t queue_pair, const Header& header, const std::string& body = {});
+
+  // The requests of a queue pair that have not completed, oldest first.
+  std::deque<Posted>& posted(std::uint32_t queue_pair) { return queues_[queue_pair].posted; }
+  // Completes the oldest, and returns it. A READ is done then: it copies what lies at its address.
+  Posted complete(std::uint32_t queue_pair, ibv_wc_status status = IBV_WC_SUCCESS);
+  bool alive(std::uint32_t queue_pair) const { return queues_.count(queue_pair) != 0; }
+
+  struct Queue {
+    std::uint32_t depth = 0;
+    std::deque<Posted> posted;
+  };
+  struct Receive {
+    std::uint64_t id = 0;
+    ibv_sge piece{};
+  };
+  std::map<std::uint32_t, Queue> queues_;
+  std::deque<Receive> datagrams_, shared_;
+  std::deque<ibv_wc> completions_;
+  std::uint32_t next_queue_pair_ = 0;
+};
+
+}  // namespace shadowib::masterworker
