@@ -311,12 +311,11 @@ void MasterLink::push(WorkerId to, Header header, const Payload& input, const Pa
   header.life = door_.life;
   header.input_bytes = input.size();
   header.output_bytes = output.size();
+  if (connection->out.closed()) return;
   if (!connection->out.push({header, input, output})) {
     warn("a worker (process %u) lags more than %llu MiB behind; it is given up", connection->hello.pid,
          static_cast<unsigned long long>(most_lag_bytes_ >> 20));
-    // Not here: the master is in the middle of telling its workers something.
-    connection->heard_ns = -1;
-    return;
+    return;  // tick() ends it. Not here: the master is in the middle of telling its workers something
   }
   pump(*connection);
 }
@@ -325,10 +324,7 @@ void MasterLink::pump(Connection& to) {
   while (to.ready && !to.out.empty() && to.in_flight < kInFlight && !free_slots_.empty()) {
     const Outgoing message = to.out.front();
     const std::uint64_t bytes = to.out.pop();
-    if (!post(to, message, bytes)) {
-      to.heard_ns = -1;
-      return;
-    }
+    if (!post(to, message, bytes)) return to.out.close();
   }
 }
 
@@ -429,7 +425,7 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
   std::vector<WorkerId> silent;
   for (auto& [id, connection] : connections_) {
     const bool busy = master_->has_tasks(id);
-    const bool given_up = connection->heard_ns < 0;
+    const bool given_up = connection->out.closed();
     const bool late = timeout_s != 0 && busy &&
                       now - std::max(connection->heard_ns, master_->last_heard_ns(id)) > timeout_s * 1'000'000'000LL;
     const bool unborn = !connection->ready && now - connection->heard_ns > kBirthNs;

@@ -9,6 +9,8 @@
 namespace shadowib::masterworker {
 namespace {
 
+const Action kUpdate{ActionKind::kUpdate, {}};
+
 TEST_F(WiredMaster, HandsOutTasksAndChecksResults) {
   tasks.push_back(text("one"));
   const std::uint32_t worker = this->worker();
@@ -18,6 +20,30 @@ TEST_F(WiredMaster, HandsOutTasksAndChecksResults) {
   go_on();
   EXPECT_EQ(checked, std::vector<std::string>{"done"});
   EXPECT_TRUE(master->done());
+}
+
+// An update that did not fit was left out, and later messages went their way: the worker computed with old data.
+TEST_F(WiredMaster, SendsNothingBehindWhatItHasLeftOut) {
+  make(4096);
+  const std::uint32_t lagging = worker(), other = worker();
+  for (int i = 0; i < 3; ++i) master->submit(text("task"));
+  go_on();
+  const std::uint64_t first = take_task(lagging).number;
+  for (int i = 0; i < 2; ++i) {
+    actions.push_back(kUpdate);
+    say(other, Kind::kResult, take_task(other).number, std::string(3000, 'u'));
+    go_on();
+  }
+  EXPECT_EQ(master->updates().count(), 2u);
+  // The first is taken, so there would be room again. And it is heard of.
+  EXPECT_EQ(take(lagging).number, 1u);
+  say(lagging, Kind::kResult, first, "late");
+  master->submit(text("next"));
+  go_on();
+  EXPECT_TRUE(!wires.alive(lagging) || wires.posted(lagging).empty());
+  tick();
+  EXPECT_FALSE(wires.alive(lagging)) << "it is given up";
+  EXPECT_EQ(master->workers(), 1u);
 }
 
 // The program may call exit() without TOPC_finalize(). Then the order in which objects go is another.

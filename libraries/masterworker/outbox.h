@@ -22,14 +22,22 @@ class Outbox {
  public:
   explicit Outbox(std::uint64_t most_bytes = kMostLagBytes) : most_(most_bytes) {}
 
-  // False: the worker lags behind by more than it may; the message is not queued. One message alone always may.
+  // False: the worker lags behind by more than it may. The message is not queued, and none ever will be: a worker
+  // must not go on without it. One message alone always may.
   bool push(Outgoing message) {
     const std::uint64_t bytes = weight(message);
-    if (guarded(Guard::kLimitLag) && bytes_ != 0 && bytes_ + bytes > most_) return false;
+    if (guarded(Guard::kLimitLag) && bytes_ != 0 && bytes_ + bytes > most_) close();
+    if (closed_) return false;
     bytes_ += bytes;
     waiting_.push_back(std::move(message));
     return true;
   }
+  // A message is lost on its way to the worker: nothing follows.
+  void close() {
+    closed_ = true;
+    waiting_.clear();
+  }
+  bool closed() const { return closed_; }
   bool empty() const { return waiting_.empty(); }
   const Outgoing& front() const { return waiting_.front(); }
   // The first is on its way: its bytes count until taken() is told of them.
@@ -49,6 +57,7 @@ class Outbox {
   std::deque<Outgoing> waiting_;
   std::uint64_t most_;
   std::uint64_t bytes_ = 0;
+  bool closed_ = false;
 };
 
 }  // namespace shadowib::masterworker
