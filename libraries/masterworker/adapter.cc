@@ -93,6 +93,7 @@ Buffer& Adapter::take(std::size_t bytes) {
     idle_bytes_ -= fit->first;
     idle_.erase(fit);
     buffer.users = 1;
+    buffer.update = 0;
     return buffer;
   }
   Buffer buffer = map(bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);

@@ -26,7 +26,8 @@ struct Buffer {
   char* data = nullptr;
   std::size_t bytes = 0;
   ibv_mr* region = nullptr;
-  std::uint32_t users = 0;  // messages that refer to it
+  std::uint32_t users = 0;   // messages that refer to it
+  std::uint64_t update = 0;  // the update that it holds, while somebody uses it
 };
 
 class Adapter {
@@ -40,7 +41,7 @@ class Adapter {
   // Registered memory of its own, for the adapter's life: `bytes` zeroes.
   Buffer map(std::size_t bytes, int access);
 
-  // A buffer for large messages that peers may read, or that a READ fills. Back by put().
+  // A buffer for large messages that peers may read, or that a READ fills. Back by put(), once for each user.
   Buffer& take(std::size_t bytes);
   void put(std::uint32_t id);
   Buffer* find(std::uint32_t id);

@@ -25,6 +25,12 @@ constexpr std::uint32_t kSendDepth = 64;  // and READs, pings, aborts
 constexpr std::int64_t kBirthNs = 60'000'000'000;
 constexpr int kCompletions = 4096;
 
+void fill(char* at, const Outgoing& message) {
+  if (message.input.size() != 0) std::memcpy(at, message.input.data(), message.input.size());
+  if (message.output.size() != 0)
+    std::memcpy(at + message.input.size(), message.output.data(), message.output.size());
+}
+
 }  // namespace
 
 MasterLink::MasterLink(std::uint64_t most_lag_bytes) : adapter_(kCompletions), most_lag_bytes_(most_lag_bytes) {
@@ -261,7 +267,7 @@ void MasterLink::handle(Connection& from, const Header& header, const char* body
       const auto lent = from.lent.find(static_cast<std::uint32_t>(header.number));
       if (lent == from.lent.end()) return;
       from.out.taken(lent->second);
-      adapter_.put(lent->first);
+      put(lent->first);
       from.lent.erase(lent);
       return;
     }
@@ -328,6 +334,28 @@ void MasterLink::pump(Connection& to) {
   }
 }
 
+// The message's bytes, where its worker may read them. All workers read one copy of an update.
+Buffer& MasterLink::buffer_of(const Outgoing& message) {
+  const std::uint64_t update = message.header.kind == Kind::kUpdate ? message.header.number : 0;
+  if (const auto shared = large_updates_.find(update); shared != large_updates_.end()) {
+    Buffer& buffer = *adapter_.find(shared->second);
+    ++buffer.users;
+    return buffer;
+  }
+  Buffer& buffer = adapter_.take(message.input.size() + message.output.size());
+  fill(buffer.data, message);
+  buffer.update = update;
+  if (update != 0) large_updates_[update] = buffer.id;
+  return buffer;
+}
+
+// One user less. With the last, the buffer is free for other bytes.
+void MasterLink::put(std::uint32_t id) {
+  const Buffer* buffer = adapter_.find(id);
+  if (buffer != nullptr && buffer->users == 1 && buffer->update != 0) large_updates_.erase(buffer->update);
+  adapter_.put(id);
+}
+
 bool MasterLink::post(Connection& to, const Outgoing& message, std::uint64_t bytes) {
   const std::uint32_t index = free_slots_.back();
   free_slots_.pop_back();
@@ -337,33 +365,16 @@ bool MasterLink::post(Connection& to, const Outgoing& message, std::uint64_t byt
   char* text = sends_.data + std::size_t{index} * kSlotBytes;
   Header header = message.header;
   const std::size_t body = message.input.size() + message.output.size();
-  const auto fill = [&message](char* at) {
-    if (message.input.size() != 0) std::memcpy(at, message.input.data(), message.input.size());
-    if (message.output.size() != 0)
-      std::memcpy(at + message.input.size(), message.output.data(), message.output.size());
-  };
   std::uint32_t length = sizeof(header);
   if (body > kSlotBytes - sizeof(header)) {
-    Buffer* buffer = nullptr;
-    const auto shared = header.kind == Kind::kUpdate ? large_updates_.find(header.number) : large_updates_.end();
-    if (shared != large_updates_.end()) buffer = adapter_.find(shared->second);
-    if (buffer != nullptr && buffer->users != 0) {
-      ++buffer->users;
-    } else {
-      buffer = &adapter_.take(body);
-      fill(buffer->data);
-      if (header.kind == Kind::kUpdate) {
-        std::erase_if(large_updates_, [&](const auto& entry) { return entry.second == buffer->id; });
-        large_updates_[header.number] = buffer->id;
-      }
-    }
-    header.address = reinterpret_cast<std::uint64_t>(buffer->data);
-    header.key = buffer->region->rkey;
-    header.buffer = buffer->id;
-    to.lent.emplace(buffer->id, bytes);
+    const Buffer& buffer = buffer_of(message);
+    header.address = reinterpret_cast<std::uint64_t>(buffer.data);
+    header.key = buffer.region->rkey;
+    header.buffer = buffer.id;
+    to.lent.emplace(buffer.id, bytes);
     slot.bytes = 0;
   } else {
-    fill(text + sizeof(header));
+    fill(text + sizeof(header), message);
     length += static_cast<std::uint32_t>(body);
   }
   std::memcpy(text, &header, sizeof(header));
@@ -475,7 +486,7 @@ void MasterLink::forget(Connection& connection) {
     slots_[i].to = 0;
     free_slots_.push_back(i);
   }
-  for (const auto& [buffer, bytes] : connection.lent) adapter_.put(buffer);
+  for (const auto& [buffer, bytes] : connection.lent) put(buffer);
   for (auto reading = readings_.begin(); reading != readings_.end();) {
     if (reading->second.from == connection.id) {
       adapter_.put(reading->second.buffer);

@@ -106,6 +106,8 @@ class MasterLink : public Courier {
   void write_word(WorkerId to, std::size_t offset, std::uint64_t value);
   void lost(WorkerId worker, bool told = false);
   void forget(Connection& connection);
+  Buffer& buffer_of(const Outgoing& message);
+  void put(std::uint32_t buffer);
   void pump_waiting();
   void post_receive(std::uint32_t index);
   void post_hello(std::uint32_t index);

@@ -46,6 +46,33 @@ TEST_F(WiredMaster, SendsNothingBehindWhatItHasLeftOut) {
   EXPECT_EQ(master->workers(), 1u);
 }
 
+// The buffer of an update went to another message, and a worker that lagged behind was sent that one's bytes.
+TEST_F(WiredMaster, LargeUpdatesAreSentAsTheyWere) {
+  const std::uint32_t quick = worker(), slow = worker();
+  constexpr WorkerId kSlow = 2;
+  for (int i = 0; i < 2; ++i) master->submit(text("task"));  // one for each
+  go_on();
+  const std::uint64_t task = take(quick).number;
+  for (std::uint64_t i = 0; i < 100; ++i) link->send_end(kSlow, i);  // more than may be on their way
+  const std::string output(10'000, 'a');
+  actions.push_back(kUpdate);
+  say_large(quick, task, output);
+  EXPECT_EQ(take(quick).kind, Kind{});  // the READ
+  EXPECT_EQ(take(quick).kind, Kind::kRelease);
+  const Header update = take(quick);
+  ASSERT_EQ(update.kind, Kind::kUpdate);
+  EXPECT_TRUE(read(update) == "task" + output);
+  say(quick, Kind::kRelease, update.buffer);
+  go_on();
+  master->submit(bytes(10'000, 'b'));
+  go_on();
+  EXPECT_TRUE(read(take(quick)) == std::string(10'000, 'b'));
+  Header late;
+  for (int i = 0; i < 102; ++i) late = take(slow);
+  ASSERT_EQ(late.kind, Kind::kUpdate);
+  EXPECT_TRUE(read(late) == "task" + output);
+}
+
 // The program may call exit() without TOPC_finalize(). Then the order in which objects go is another.
 TEST_F(WiredMaster, EndsBehindItsMaster) {
   worker();
