@@ -50,6 +50,7 @@ void checkpoint_hook(int event, void*) {
 
 constexpr std::int64_t kTickNs = MasterLink::kPingMs * std::int64_t{1'000'000};
 constexpr std::int64_t kSpinNs = 20'000;
+constexpr int kFarewellMs = 2000;      // at the program's end, where the master may be gone first
 constexpr long kMostWorkers = 10'000;  // of one wish
 
 class Farm : public Runtime {
@@ -98,7 +99,7 @@ class Farm : public Runtime {
 
   void finalize() override {
     if (worker_) {
-      worker_->send_leave();
+      worker_->send_leave(kFarewellMs);
       return;
     }
     link_->finish();
@@ -294,7 +295,7 @@ class Farm : public Runtime {
   }
 
   [[noreturn]] void leave() {
-    worker_->send_leave();
+    worker_->send_leave(-1);
     std::fflush(nullptr);
     ::_exit(0);
   }

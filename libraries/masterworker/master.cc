@@ -171,6 +171,7 @@ void Master::gone(WorkerId worker, bool told) {
 }
 
 void Master::arrived(WorkerId worker, std::uint64_t handout, Payload output) {
+  tasks_.arrived(handout, worker);
   results_.push_back({worker, handout, std::move(output)});
 }
 

@@ -73,6 +73,21 @@ TEST_F(WiredMaster, LargeUpdatesAreSentAsTheyWere) {
   EXPECT_TRUE(read(late) == "task" + output);
 }
 
+// A result and the farewell behind it came together: the result was thrown away, and its task begun anew.
+TEST_F(WiredMaster, ChecksTheResultOfAWorkerThatLeaves) {
+  const std::uint32_t leaving = worker(), staying = worker();
+  master->submit(text("task"));
+  go_on();
+  say(leaving, Kind::kResult, take(leaving).number, "done");
+  say(leaving, Kind::kLeave);
+  go_on();
+  EXPECT_FALSE(wires.alive(leaving));
+  EXPECT_EQ(checked, std::vector<std::string>{"done"});
+  EXPECT_TRUE(wires.posted(staying).empty()) << "nobody does it again";
+  EXPECT_EQ(master->unfinished(), 0u);
+  EXPECT_EQ(master->counts().deaths, 0u);
+}
+
 // The program may call exit() without TOPC_finalize(). Then the order in which objects go is another.
 TEST_F(WiredMaster, EndsBehindItsMaster) {
   worker();

@@ -65,6 +65,12 @@ void TaskTable::release(Handout& handout) {
   free_handouts_.push_back(static_cast<std::uint32_t>(&handout - handouts_.data()));
 }
 
+void TaskTable::arrived(std::uint64_t id, WorkerId worker) {
+  const std::uint64_t slot = id & kSlotMask;
+  if (slot < handouts_.size() && handouts_[slot].id == id && handouts_[slot].worker == worker)
+    handouts_[slot].arrived = true;
+}
+
 std::optional<Accepted> TaskTable::accept(std::uint64_t id, WorkerId worker) {
   const std::uint64_t slot = id & kSlotMask;
   if (slot >= handouts_.size()) return std::nullopt;
@@ -113,7 +119,8 @@ void TaskTable::begin_anew(std::uint32_t index) {
 
 std::optional<Handout> TaskTable::revoke(std::uint32_t index) {
   for (Handout& handout : handouts_) {
-    if (handout.id == 0 || handout.task != index || handout.round != Round::kContinuation) continue;
+    if (handout.id == 0 || handout.task != index || handout.round != Round::kContinuation || handout.arrived)
+      continue;
     const Handout revoked = handout;
     release(handout);
     Task& task = tasks_[index];
@@ -130,7 +137,7 @@ std::uint32_t TaskTable::worker_gone(WorkerId worker) {
   std::uint32_t most = 0;
   std::vector<std::uint32_t> anew;
   for (Handout& handout : handouts_) {
-    if (handout.id == 0 || handout.worker != worker) continue;
+    if (handout.id == 0 || handout.worker != worker || handout.arrived) continue;
     Task& task = tasks_[handout.task];
     most = std::max(most, ++task.deaths);
     const std::uint32_t index = handout.task;

@@ -48,6 +48,7 @@ struct Handout {
   WorkerId worker = 0;
   std::uint64_t updates = 0;  // the master's count at this hand-out
   std::int64_t begun_ns = 0;
+  bool arrived = false;  // its result is here, and waits for its check
 };
 
 // A result that is the first of its round.
@@ -69,6 +70,9 @@ class TaskTable {
   // Notes a hand-out of the task's present round to `worker`.
   Handout hand_out(std::uint32_t task, WorkerId worker, std::uint64_t updates, std::int64_t now_ns);
 
+  // A result has arrived: whatever happens to its worker, the hand-out counts as done, and not as slow.
+  void arrived(std::uint64_t handout, WorkerId worker);
+
   // The first result of a round, or nothing: it is late, of another worker, or of no task.
   std::optional<Accepted> accept(std::uint64_t handout, WorkerId worker);
 
@@ -77,7 +81,8 @@ class TaskTable {
   void redo(std::uint32_t task);
   void continue_with(std::uint32_t task, Payload next);
 
-  // The worker is gone: its rounds without another hand-out begin anew, with the original input, before all others.
+  // The worker is gone: its rounds without a result or another hand-out begin anew, with the original input, before
+  // all others.
   // Returns the highest number of workers that ended with one of these tasks.
   std::uint32_t worker_gone(WorkerId worker);
   // The task's next round cannot go to its home.
@@ -93,7 +98,7 @@ class TaskTable {
     std::optional<std::uint32_t> found;
     const std::int64_t least_ns = age_ns;
     for (const Handout& handout : handouts_) {
-      if (handout.id == 0 || handout.worker == worker) continue;
+      if (handout.id == 0 || handout.worker == worker || handout.arrived) continue;
       const Task& task = tasks_[handout.task];
       if (task.handouts != 1) continue;
       const std::int64_t age = now_ns - std::max(handout.begun_ns, since(handout.worker));

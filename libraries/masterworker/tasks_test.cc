@@ -96,6 +96,22 @@ TEST(TaskTable, FindsTheSlowest) {
   EXPECT_EQ(table.slowest(4, 1000, 500, none), std::nullopt);  // two at most
 }
 
+// A worker that left took its result along, although the master had it.
+TEST(TaskTable, KeepsResultsOfWorkersThatAreGone) {
+  TaskTable table;
+  const auto none = [](WorkerId) { return std::int64_t{0}; };
+  const std::uint32_t task = table.add(text("in"));
+  table.take_ready();
+  const Handout handout = table.hand_out(task, 1, 0, 10);
+  table.arrived(handout.id, 2);  // of another worker: no result of this one
+  EXPECT_EQ(table.slowest(2, 1000, 500, none), task);
+  table.arrived(handout.id, 1);
+  EXPECT_EQ(table.slowest(2, 1000, 500, none), std::nullopt) << "it is done";
+  EXPECT_EQ(table.worker_gone(1), 0u);
+  EXPECT_FALSE(table.has_ready());
+  EXPECT_TRUE(table.accept(handout.id, 1));
+}
+
 // A worker that is stopped for ever with a continuation held the farm up.
 TEST(TaskTable, RevokesAContinuationOfASlowWorker) {
   TaskTable table;

@@ -136,6 +136,7 @@ void WorkerLink::completed(const ibv_wc& wc) {
         std::memcpy(&header, text, sizeof(header));
         if (wc.byte_len >= sizeof(header) && header.magic == kMagic && header.kind == Kind::kRelease) {
           adapter_.put(static_cast<std::uint32_t>(header.number));
+          --lent_;
           post_receive(index);
         } else {
           inbox_.push_back(index);
@@ -230,6 +231,7 @@ void WorkerLink::send(Header header, const Payload& output) {
     header.address = reinterpret_cast<std::uint64_t>(buffer.data);
     header.key = buffer.region->rkey;
     header.buffer = buffer.id;
+    ++lent_;
   } else if (output.size() != 0) {
     std::memcpy(text + sizeof(header), output.data(), output.size());
     length += static_cast<std::uint32_t>(output.size());
@@ -253,11 +255,12 @@ void WorkerLink::send_result(std::uint64_t handout, const Payload& output) {
   send(header, output);
 }
 
-void WorkerLink::send_leave() {
+void WorkerLink::send_leave(int timeout_ms) {
+  wait_for(&WorkerLink::all_read, nullptr, timeout_ms);
   Header header;
   header.kind = Kind::kLeave;
   send(header, {});
-  wait_for(&WorkerLink::all_sent, nullptr, 2000);
+  wait_for(&WorkerLink::all_sent, nullptr, timeout_ms);
 }
 
 }  // namespace shadowib::masterworker

@@ -35,7 +35,9 @@ class WorkerLink {
   // The next message. False: the master is gone, or `*leave` became true.
   bool next(Message* message, const volatile bool* leave);
   void send_result(std::uint64_t handout, const Payload& output);
-  void send_leave();
+  // Says that it takes no more, once the master has read its results. Waits `timeout_ms` at most for each (-1: until
+  // the master is gone).
+  void send_leave(int timeout_ms);
 
   std::uint32_t rank() const { return rank_; }
   std::uint32_t workers() const { return workers_; }
@@ -52,6 +54,7 @@ class WorkerLink {
   bool answered() const { return answered_ || broken_; }
   bool read_done() const { return read_done_ || broken_; }
   bool can_send() const { return !free_sends_.empty() || broken_; }
+  bool all_read() const { return lent_ == 0 || broken_; }
   bool all_sent() const { return free_sends_.size() == kSends || broken_; }
   void send(Header header, const Payload& output);
   Payload fetch(const Header& header);
@@ -68,6 +71,7 @@ class WorkerLink {
   Buffer abort_page_;
   std::deque<std::uint32_t> inbox_;
   std::deque<std::uint32_t> free_sends_;
+  std::uint32_t lent_ = 0;  // large results that the master has not read yet
   std::uint32_t first_packet_ = 0, rank_ = 0, workers_ = 0;
   bool answered_ = false, broken_ = false, read_done_ = false, master_gone_ = false;
 };
