@@ -34,6 +34,7 @@ bool Master::check_one(std::int64_t now_ns) {
   const auto peer = peers_.find(result.worker);
   if (peer != peers_.end()) {
     if (peer->second.outstanding != 0) --peer->second.outstanding;
+    if (peer->second.arrived != 0) --peer->second.arrived;
     want_more(result.worker, peer->second);
   }
   std::optional<Accepted> accepted = tasks_.accept(result.handout, result.worker);
@@ -52,14 +53,13 @@ bool Master::check_one(std::int64_t now_ns) {
   checked_ = accepted->handout;
   ++counts_.checks;
   Action action = callbacks_.check(input, result.output);
-  act(accepted->task, std::move(action), input, result.output, now_ns);
+  act(accepted->task, std::move(action), input, result.output);
   checked_.reset();
   dry_ = !callbacks_.generate;
   return true;
 }
 
-void Master::act(std::uint32_t task, Action action, const Payload& input, const Payload& output,
-                 std::int64_t now_ns) {
+void Master::act(std::uint32_t task, Action action, const Payload& input, const Payload& output) {
   switch (action.kind) {
     case ActionKind::kUpdate:
       broadcast(input, output);
@@ -78,7 +78,7 @@ void Master::act(std::uint32_t task, Action action, const Payload& input, const 
   }
   const WorkerId home = tasks_.task(task).home;
   if (peers_.count(home) != 0)
-    hand_out(task, home, now_ns);
+    hand_out(task, home);
   else
     tasks_.begin_anew(task);
 }
@@ -117,15 +117,15 @@ bool Master::feed_one(std::int64_t now_ns) {
     if (!task) return false;
     peer->second.hungry = false;
     hungry_.pop_front();
-    hand_out(*task, worker, now_ns);
+    hand_out(*task, worker);
     want_more(worker, peer->second);
     return true;
   }
   return false;
 }
 
-void Master::hand_out(std::uint32_t task, WorkerId worker, std::int64_t now_ns) {
-  const Handout handout = tasks_.hand_out(task, worker, log_.count(), now_ns);
+void Master::hand_out(std::uint32_t task, WorkerId worker) {
+  const Handout handout = tasks_.hand_out(task, worker, log_.count(), courier_.time_ns());
   ++peers_[worker].outstanding;
   const Task& of = tasks_.task(task);
   courier_.send_task(worker, handout, generation_, handout.round == Round::kFirst ? of.original : of.input);
@@ -172,6 +172,7 @@ void Master::gone(WorkerId worker, bool told) {
 
 void Master::arrived(WorkerId worker, std::uint64_t handout, Payload output) {
   tasks_.arrived(handout, worker);
+  if (const auto peer = peers_.find(worker); peer != peers_.end()) ++peer->second.arrived;
   results_.push_back({worker, handout, std::move(output)});
 }
 
@@ -203,7 +204,7 @@ void Master::tick(std::int64_t now_ns) {
     const bool nothing_else = dry_ && !tasks_.has_ready() && peer->second.outstanding == 0;
     if (const auto task = tasks_.slowest(worker, now_ns, nothing_else ? idle_ns : slow_ns, heard)) {
       copying(*task);
-      hand_out(*task, worker, now_ns);
+      hand_out(*task, worker);
     }
     want_more(worker, peer->second);
   }
@@ -228,7 +229,7 @@ std::size_t Master::idle_workers() const {
 
 bool Master::has_tasks(WorkerId worker) const {
   const auto peer = peers_.find(worker);
-  return peer != peers_.end() && peer->second.outstanding != 0;
+  return peer != peers_.end() && peer->second.outstanding > peer->second.arrived;
 }
 
 std::int64_t Master::last_heard_ns(WorkerId worker) const {

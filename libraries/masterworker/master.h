@@ -34,6 +34,8 @@ class Courier {
   // Overtakes messages: tasks handed out before `generation` are asked to end soon.
   virtual void abort_all(WorkerId to, std::uint64_t generation) = 0;
   virtual void abort_one(WorkerId to, std::uint64_t handout) = 0;
+  // The time now, in that of step() and tick(): a callback of the program may have taken long since.
+  virtual std::int64_t time_ns() = 0;
 };
 
 // When a worker counts as slow. Ratios, not times: what is long for one program is short for another.
@@ -89,6 +91,7 @@ class Master {
   Round checked_round() const { return checked_ ? checked_->round : Round::kFirst; }
   std::size_t workers() const { return peers_.size(); }
   std::size_t idle_workers() const;
+  // It has something to do, as far as its results tell.
   bool has_tasks(WorkerId worker) const;
   std::int64_t last_heard_ns(WorkerId worker) const;
   // Deaths with tasks, without a result between them.
@@ -98,7 +101,8 @@ class Master {
 
  private:
   struct Peer {
-    std::uint32_t outstanding = 0;
+    std::uint32_t outstanding = 0;  // tasks without a check
+    std::uint32_t arrived = 0;      // results that wait for theirs
     bool hungry = false;
     std::int64_t heard_ns = 0;
   };
@@ -110,8 +114,8 @@ class Master {
 
   bool check_one(std::int64_t now_ns);
   bool feed_one(std::int64_t now_ns);
-  void act(std::uint32_t task, Action action, const Payload& input, const Payload& output, std::int64_t now_ns);
-  void hand_out(std::uint32_t task, WorkerId worker, std::int64_t now_ns);
+  void act(std::uint32_t task, Action action, const Payload& input, const Payload& output);
+  void hand_out(std::uint32_t task, WorkerId worker);
   void broadcast(const Payload& input, const Payload& output);
   void copying(std::uint32_t task);  // before a second hand-out: counts it, and revokes a continuation
   void want_more(WorkerId worker, Peer& peer);

@@ -433,6 +433,8 @@ void MasterLink::write_word(WorkerId to, std::size_t offset, std::uint64_t value
 }
 
 void MasterLink::tick(std::int64_t now, int timeout_s) {
+  while (progress()) {
+  }
   std::vector<WorkerId> silent;
   for (auto& [id, connection] : connections_) {
     const bool busy = master_->has_tasks(id);

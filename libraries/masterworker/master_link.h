@@ -46,8 +46,9 @@ class MasterLink : public Courier {
 
   // Handles what has arrived. True if there was something.
   bool progress();
-  // Call every kPingMs: asks workers with tasks for a sign of life; gives up births that take too long, workers that
-  // are silent for `timeout_s` (0: never) with a task.
+  // Call every kPingMs. First handles what has arrived, so that nobody is judged by what lay unread. Asks workers
+  // with tasks for a sign of life; gives up births that take too long, workers that are silent for `timeout_s` (0:
+  // never) with a task.
   static constexpr int kPingMs = 250;
   void tick(std::int64_t now, int timeout_s);
   void sleep(int timeout_ms);
@@ -61,6 +62,7 @@ class MasterLink : public Courier {
   void send_end(WorkerId to, std::uint64_t phase) override;
   void abort_all(WorkerId to, std::uint64_t generation) override;
   void abort_one(WorkerId to, std::uint64_t handout) override;
+  std::int64_t time_ns() override { return now_ns(); }
 
  private:
   struct Connection {

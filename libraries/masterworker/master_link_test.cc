@@ -88,6 +88,18 @@ TEST_F(WiredMaster, ChecksTheResultOfAWorkerThatLeaves) {
   EXPECT_EQ(master->counts().deaths, 0u);
 }
 
+// The master was in a long callback, and had not read what had arrived: its workers counted as silent.
+TEST_F(WiredMaster, ReadsBeforeItJudges) {
+  const std::uint32_t worker = this->worker();
+  master->submit(text("task"));
+  go_on();
+  say(worker, Kind::kResult, take(worker).number, "done");
+  link->tick(now_ns() + 3600'000'000'000, 60);
+  EXPECT_TRUE(wires.alive(worker));
+  go_on();
+  EXPECT_EQ(checked.size(), 1u);
+}
+
 // The program may call exit() without TOPC_finalize(). Then the order in which objects go is another.
 TEST_F(WiredMaster, EndsBehindItsMaster) {
   worker();

@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <utility>
+
 #include "libraries/masterworker/guard.h"
 #include "libraries/masterworker/tests/farm.h"
 
@@ -27,6 +33,68 @@ std::string broken(FarmPlan plan, int seeds = kSeeds) {
     if (!wrong.empty()) return wrong;
   }
   return "";
+}
+
+// Two workers in simulated time, each round as long as `duration` says. Requests to abort are not heard.
+class TimedFarm : public Courier {
+ public:
+  std::function<std::int64_t(WorkerId, Round, const Payload&)> duration;
+  std::int64_t time = 1;
+  Master master{*this, 1};
+
+  void send_task(WorkerId to, const Handout& handout, std::uint64_t, const Payload& input) override {
+    Worker& worker = workers_[to];
+    worker.free_at = std::max(worker.free_at, time) + duration(to, handout.round, input);
+    worker.results.push_back({worker.free_at, handout.id});
+  }
+  void send_update(WorkerId, std::uint64_t, const Payload&, const Payload&) override {}
+  void send_end(WorkerId, std::uint64_t) override {}
+  void abort_all(WorkerId, std::uint64_t) override {}
+  void abort_one(WorkerId, std::uint64_t) override {}
+  std::int64_t time_ns() override { return time; }
+
+  // Until the farm is done, or `seconds` have passed. True: it is done.
+  bool run(std::int64_t seconds, std::function<Action(const Payload&, Round)> check) {
+    Callbacks callbacks;
+    callbacks.check = [this, check](const Payload& input, const Payload&) {
+      return check(input, master.checked_round());
+    };
+    master.begin(callbacks);
+    for (WorkerId worker : {1, 2}) master.joined(worker, 0, 1);
+    for (std::int64_t next_tick = 0; time < seconds * kSecond; time += kSecond / 1000) {
+      for (auto& [id, worker] : workers_)
+        for (; !worker.results.empty() && worker.results.front().first <= time; worker.results.pop_front())
+          master.arrived(id, worker.results.front().second, {});
+      if (time >= next_tick) {
+        master.tick(time);
+        next_tick = time + kSecond / 4;
+      }
+      while (master.step(time)) {
+      }
+      if (master.done()) return true;
+    }
+    return false;
+  }
+  static constexpr std::int64_t kSecond = 1'000'000'000;
+
+ private:
+  struct Worker {
+    std::int64_t free_at = 0;
+    std::deque<std::pair<std::int64_t, std::uint64_t>> results;  // when, of which hand-out
+  };
+  std::map<WorkerId, Worker> workers_;
+};
+
+// What a callback takes is not the age of the task that it hands out: it was copied at once.
+TEST(Master, MeasuresTasksFromTheirHandOut) {
+  TimedFarm farm;
+  farm.duration = [](WorkerId, Round, const Payload&) { return TimedFarm::kSecond / 10; };
+  farm.master.submit({});
+  EXPECT_TRUE(farm.run(100, [&farm](const Payload&, Round round) {
+    farm.time += 10 * TimedFarm::kSecond;
+    return Action{round == Round::kFirst ? ActionKind::kRedo : ActionKind::kNoAction, {}};
+  }));
+  EXPECT_EQ(farm.master.counts().copies, 0u);
 }
 
 TEST(Farm, EndsWithoutDisturbances) {

@@ -41,6 +41,7 @@ class SimulatedFarm : public Courier {
   void send_end(WorkerId to, std::uint64_t phase) override;
   void abort_all(WorkerId, std::uint64_t) override { ++aborts_; }
   void abort_one(WorkerId, std::uint64_t) override { ++aborts_; }
+  std::int64_t time_ns() override { return now_; }
 
  private:
   struct Input {
