@@ -53,7 +53,7 @@ bool deaths = DEATHS, copies = COPIES, restarts = RESTARTS;
 #define OUTSTANDING(t) ((id[0] != 0 && which[0] == t) + (id[1] != 0 && which[1] == t))
 #define IDLE(w) (joined[w] && !busy[w] && alive[w])
 #define READY(t) (!over[t] && OUTSTANDING(t) == 0)
-#define CAN_COPY(w) (copies && id[1 - w] != 0 && !over[which[1 - w]] && how[1 - w] != STEP)
+#define CAN_COPY(w) (copies && id[1 - w] != 0 && !over[which[1 - w]])
 #define CAN_FEED(w) (IDLE(w) && (READY(0) || READY(1) || READY(TASKS - 1) || CAN_COPY(w)))
 #define ALL_OVER (over[0] && over[1] && over[TASKS - 1])
 

@@ -101,9 +101,8 @@ bool Master::feed_one(std::int64_t now_ns) {
     }
     std::optional<std::uint32_t> task = tasks_.take_ready();
     if (!task && slow_ns_ != 0) {
-      task = tasks_.slowest(worker, now_ns, slow_ns_, [this](WorkerId other) { return last_heard_ns(other); });
+      task = copy_for(worker, now_ns, slow_ns_);
       slow_ns_ = 0;
-      if (task) copying(*task);
     }
     if (!task && !dry_) {
       if (std::optional<Payload> input = callbacks_.generate()) {
@@ -131,9 +130,13 @@ void Master::hand_out(std::uint32_t task, WorkerId worker) {
   courier_.send_task(worker, handout, generation_, handout.round == Round::kFirst ? of.original : of.input);
 }
 
-void Master::copying(std::uint32_t task) {
+std::optional<std::uint32_t> Master::copy_for(WorkerId worker, std::int64_t now_ns, std::int64_t age_ns) {
+  const auto since = [this](WorkerId other) { return last_heard_ns(other); };
+  const std::optional<Slow> slow = tasks_.slowest(worker, now_ns, age_ns, since);
+  if (!slow) return std::nullopt;
+  tasks_.copying(*slow);
   ++counts_.copies;
-  if (const std::optional<Handout> revoked = tasks_.revoke(task)) courier_.abort_one(revoked->worker, revoked->id);
+  return slow->task;
 }
 
 void Master::want_more(WorkerId worker, Peer& peer) {
@@ -193,7 +196,6 @@ void Master::tick(std::int64_t now_ns) {
   const std::int64_t slow_ns =
       std::max(static_cast<std::int64_t>(patience_.means * static_cast<double>(mean_ns())), patience_.least_ns);
   const std::int64_t idle_ns = std::max(mean_ns(), patience_.idle_ns);
-  const auto heard = [this](WorkerId worker) { return last_heard_ns(worker); };
   for (std::size_t left = hungry_.size(); left != 0; --left) {
     const WorkerId worker = hungry_.front();
     hungry_.pop_front();
@@ -202,10 +204,7 @@ void Master::tick(std::int64_t now_ns) {
     peer->second.hungry = false;
     if (peer->second.outstanding >= ahead_) continue;  // a REDO has come between
     const bool nothing_else = dry_ && !tasks_.has_ready() && peer->second.outstanding == 0;
-    if (const auto task = tasks_.slowest(worker, now_ns, nothing_else ? idle_ns : slow_ns, heard)) {
-      copying(*task);
-      hand_out(*task, worker);
-    }
+    if (const auto task = copy_for(worker, now_ns, nothing_else ? idle_ns : slow_ns)) hand_out(*task, worker);
     want_more(worker, peer->second);
   }
   slow_ns_ = slow_ns;  // where all are busy, the next that is not looks for one

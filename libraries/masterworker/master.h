@@ -117,7 +117,8 @@ class Master {
   void act(std::uint32_t task, Action action, const Payload& input, const Payload& output);
   void hand_out(std::uint32_t task, WorkerId worker);
   void broadcast(const Payload& input, const Payload& output);
-  void copying(std::uint32_t task);  // before a second hand-out: counts it, and revokes a continuation
+  // A copy of the task that takes longest, if one takes `age_ns`.
+  std::optional<std::uint32_t> copy_for(WorkerId worker, std::int64_t now_ns, std::int64_t age_ns);
   void want_more(WorkerId worker, Peer& peer);
   std::int64_t mean_ns() const { return finished_ == 0 ? 0 : busy_ns_ / finished_; }
 

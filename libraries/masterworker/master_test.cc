@@ -97,6 +97,23 @@ TEST(Master, MeasuresTasksFromTheirHandOut) {
   EXPECT_EQ(farm.master.counts().copies, 0u);
 }
 
+// A copy of a REDO begins the task anew: its quick first result took the task back from the worker that was about to
+// end it, again and again.
+TEST(Master, LongRoundsComeToTheirEnd) {
+  for (const bool continues : {false, true}) {
+    TimedFarm farm;
+    farm.duration = [](WorkerId, Round round, const Payload&) {
+      return round == Round::kRedo ? 100 * TimedFarm::kSecond : TimedFarm::kSecond / 100;
+    };
+    farm.master.submit({});
+    EXPECT_TRUE(farm.run(2000, [continues](const Payload&, Round round) {
+      if (round == Round::kFirst && continues) return Action{ActionKind::kContinuation, {}};
+      return Action{round == Round::kRedo ? ActionKind::kNoAction : ActionKind::kRedo, {}};
+    })) << (continues ? "REDO after CONTINUATION" : "REDO");
+    EXPECT_GT(farm.master.counts().copies, 0u);
+  }
+}
+
 TEST(Farm, EndsWithoutDisturbances) {
   FarmPlan plan;
   plan.deaths = plan.stops = plan.restarts = false;

@@ -117,22 +117,6 @@ void TaskTable::begin_anew(std::uint32_t index) {
   ready_.push_front(index);
 }
 
-std::optional<Handout> TaskTable::revoke(std::uint32_t index) {
-  for (Handout& handout : handouts_) {
-    if (handout.id == 0 || handout.task != index || handout.round != Round::kContinuation || handout.arrived)
-      continue;
-    const Handout revoked = handout;
-    release(handout);
-    Task& task = tasks_[index];
-    ++task.revoked;
-    task.round = Round::kFirst;
-    task.input = task.original;
-    task.home = 0;
-    return revoked;
-  }
-  return std::nullopt;
-}
-
 std::uint32_t TaskTable::worker_gone(WorkerId worker) {
   std::uint32_t most = 0;
   std::vector<std::uint32_t> anew;

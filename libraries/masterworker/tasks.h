@@ -34,10 +34,10 @@ struct Task {
   Payload original;          // what GenerateTaskInput said
   Payload input;             // of the present round: after a CONTINUATION another one
   Round round = Round::kFirst;
-  WorkerId home = 0;           // where the last result came from: REDO and CONTINUATION go there
-  std::uint32_t handouts = 0;  // of the present round, outstanding
-  std::uint32_t deaths = 0;    // workers that ended with this task
-  std::uint32_t revoked = 0;   // continuations taken from a slow worker
+  WorkerId home = 0;             // where the last result came from: REDO and CONTINUATION go there
+  std::uint32_t handouts = 0;    // of the present round, outstanding
+  std::uint32_t deaths = 0;      // workers that ended with this task
+  std::int64_t patience_ns = 0;  // how long a REDO or CONTINUATION may take at least before it is copied
   bool in_use = false;
 };
 
@@ -49,6 +49,13 @@ struct Handout {
   std::uint64_t updates = 0;  // the master's count at this hand-out
   std::int64_t begun_ns = 0;
   bool arrived = false;  // its result is here, and waits for its check
+};
+
+// A hand-out that takes long.
+struct Slow {
+  std::uint32_t task = 0;
+  Round round = Round::kFirst;
+  std::int64_t age_ns = 0;
 };
 
 // A result that is the first of its round.
@@ -91,28 +98,28 @@ class TaskTable {
   void restarted();
 
   // An outstanding hand-out, not of `worker`, that is worth a copy: the oldest over `age_ns` whose task has one
-  // hand-out only. `since` gives when a worker was last heard of. A continuation has no copy, as another worker
-  // begins the task anew: it is found to be revoked, and each time only after twice the age.
+  // hand-out only. `since` gives when a worker was last heard of.
+  //
+  // The copy of a REDO or CONTINUATION begins the task anew, so its first result is soon there, and takes the task
+  // back. Each time only after twice the age: else a long round would never come to its end.
   template <typename Since>
-  std::optional<std::uint32_t> slowest(WorkerId worker, std::int64_t now_ns, std::int64_t age_ns, Since since) const {
-    std::optional<std::uint32_t> found;
-    const std::int64_t least_ns = age_ns;
+  std::optional<Slow> slowest(WorkerId worker, std::int64_t now_ns, std::int64_t age_ns, Since since) const {
+    std::optional<Slow> found;
     for (const Handout& handout : handouts_) {
       if (handout.id == 0 || handout.worker == worker || handout.arrived) continue;
       const Task& task = tasks_[handout.task];
       if (task.handouts != 1) continue;
       const std::int64_t age = now_ns - std::max(handout.begun_ns, since(handout.worker));
-      if (age < age_ns) continue;
-      if (handout.round == Round::kContinuation && (age >> std::min(task.revoked, 40u)) < least_ns) continue;
+      if (age < age_ns || (handout.round != Round::kFirst && age < task.patience_ns)) continue;
       age_ns = age;
-      found = handout.task;
+      found = {handout.task, handout.round, age};
     }
     return found;
   }
-
-  // Before a hand-out to another worker: takes a continuation back from the worker that has it, and begins the task
-  // anew. Its result counts as late from now on. Nothing, for a round that can have a copy.
-  std::optional<Handout> revoke(std::uint32_t task);
+  // Before the copy's hand-out.
+  void copying(const Slow& slow) {
+    if (slow.round != Round::kFirst) tasks_[slow.task].patience_ns = 2 * slow.age_ns;
+  }
 
   Task& task(std::uint32_t index) { return tasks_[index]; }
   std::size_t unfinished() const { return in_use_; }

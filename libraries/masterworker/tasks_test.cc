@@ -7,6 +7,12 @@ namespace {
 
 Payload text(const char* words) { return Payload::copy(words, std::strlen(words)); }
 
+std::optional<std::uint32_t> slowest(const TaskTable& table, WorkerId worker, std::int64_t now_ns,
+                                     std::int64_t age_ns) {
+  const auto slow = table.slowest(worker, now_ns, age_ns, [](WorkerId) { return std::int64_t{0}; });
+  return slow ? std::optional(slow->task) : std::nullopt;
+}
+
 TEST(TaskTable, AcceptsTheFirstResultOfARoundOnly) {
   TaskTable table;
   const std::uint32_t task = table.add(text("in"));
@@ -86,59 +92,56 @@ TEST(TaskTable, HandsOutAllAgainAfterARestart) {
 
 TEST(TaskTable, FindsTheSlowest) {
   TaskTable table;
-  const auto none = [](WorkerId) { return std::int64_t{0}; };
   const std::uint32_t old = table.add(text("a")), young = table.add(text("b"));
   table.hand_out(old, 1, 0, 100);
   table.hand_out(young, 2, 0, 900);
-  EXPECT_EQ(table.slowest(3, 1000, 500, none), old);
-  EXPECT_EQ(table.slowest(1, 1000, 500, none), std::nullopt);  // not to who has it
+  EXPECT_EQ(slowest(table, 3, 1000, 500), old);
+  EXPECT_EQ(slowest(table, 1, 1000, 500), std::nullopt);  // not to who has it
   table.hand_out(old, 3, 0, 1000);
-  EXPECT_EQ(table.slowest(4, 1000, 500, none), std::nullopt);  // two at most
+  EXPECT_EQ(slowest(table, 4, 1000, 500), std::nullopt);  // two at most
 }
 
 // A worker that left took its result along, although the master had it.
 TEST(TaskTable, KeepsResultsOfWorkersThatAreGone) {
   TaskTable table;
-  const auto none = [](WorkerId) { return std::int64_t{0}; };
   const std::uint32_t task = table.add(text("in"));
   table.take_ready();
   const Handout handout = table.hand_out(task, 1, 0, 10);
   table.arrived(handout.id, 2);  // of another worker: no result of this one
-  EXPECT_EQ(table.slowest(2, 1000, 500, none), task);
+  EXPECT_EQ(slowest(table, 2, 1000, 500), task);
   table.arrived(handout.id, 1);
-  EXPECT_EQ(table.slowest(2, 1000, 500, none), std::nullopt) << "it is done";
+  EXPECT_EQ(slowest(table, 2, 1000, 500), std::nullopt) << "it is done";
   EXPECT_EQ(table.worker_gone(1), 0u);
   EXPECT_FALSE(table.has_ready());
   EXPECT_TRUE(table.accept(handout.id, 1));
 }
 
 // A worker that is stopped for ever with a continuation held the farm up.
-TEST(TaskTable, RevokesAContinuationOfASlowWorker) {
+TEST(TaskTable, CopiesContinuationsWithPatience) {
   TaskTable table;
-  const auto none = [](WorkerId) { return std::int64_t{0}; };
   const std::uint32_t task = table.add(text("original"));
-  const auto continued = [&](WorkerId worker, std::int64_t now_ns) {
-    const Handout first = table.hand_out(task, worker, 0, now_ns);
-    EXPECT_EQ(first.round, Round::kFirst);
-    EXPECT_EQ(table.task(task).input.data(), table.task(task).original.data());
-    EXPECT_FALSE(table.revoke(task));
+  table.take_ready();
+  const auto continued = [&](Handout first, WorkerId worker, std::int64_t now_ns) {
+    EXPECT_EQ(first.round, Round::kFirst) << "a copy begins anew";
     EXPECT_TRUE(table.accept(first.id, worker));
+    EXPECT_EQ(table.task(task).input.data(), table.task(task).original.data());
     table.continue_with(task, text("next"));
     return table.hand_out(task, worker, 0, now_ns);
   };
-  const Handout slow = continued(1, 100);
-  EXPECT_EQ(table.slowest(2, 599, 500, none), std::nullopt);
-  EXPECT_EQ(table.slowest(2, 600, 500, none), task);
-  const std::optional<Handout> revoked = table.revoke(task);
-  ASSERT_TRUE(revoked);
-  EXPECT_EQ(revoked->id, slow.id);
-  EXPECT_EQ(revoked->worker, 1u);
-  const Handout again = continued(2, 1000);
+  const Handout slow = continued(table.hand_out(task, 1, 0, 100), 1, 100);
+  EXPECT_EQ(slowest(table, 2, 599, 500), std::nullopt);
+  ASSERT_EQ(slowest(table, 2, 600, 500), task);
+  table.copying({task, Round::kContinuation, 500});
+  const Handout again = continued(table.hand_out(task, 2, 0, 600), 2, 1000);
   EXPECT_FALSE(table.accept(slow.id, 1)) << "late";
   // An honest one that takes long comes to its end: the second may take twice the time.
-  EXPECT_EQ(table.slowest(3, 1600, 500, none), std::nullopt);
-  EXPECT_EQ(table.slowest(3, 2000, 500, none), task);
-  EXPECT_TRUE(table.accept(again.id, 2));
+  EXPECT_EQ(slowest(table, 3, 1999, 500), std::nullopt);
+  EXPECT_EQ(slowest(table, 3, 2000, 500), task);
+  table.copying({task, Round::kContinuation, 1000});
+  const Handout copy = table.hand_out(task, 3, 0, 2000);
+  EXPECT_TRUE(table.accept(again.id, 2)) << "the first result counts";
+  EXPECT_EQ(table.task(task).round, Round::kContinuation);
+  EXPECT_FALSE(table.accept(copy.id, 3));
   table.finish(task);
   EXPECT_EQ(table.unfinished(), 0u);
 }
