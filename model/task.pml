@@ -1,9 +1,9 @@
 /* Task farms: rounds, hand-outs, updates (libraries/masterworker). For the model checker Spin; model/check tasks runs it, and has it
    refute the rules with one left out. docs/internals/masterworker.md tells which code this is.
 
-   A master and two workers do TASKS tasks. Each result gets some action: NO_ACTION, UPDATE, or once REDO or CONTINUATION. DEATHS: a
-   worker dies and another is born. COPIES: a task is copied. RESTARTS: the master is restarted once from an image. All of it happens
-   while results are under way.
+   A master and two workers do TASKS tasks. Each result gets some action: NO_ACTION, UPDATE, or MORE times REDO or
+   CONTINUATION, in any order. DEATHS: a worker dies and another is born. COPIES: a task is copied, in whatever round it is.
+   RESTARTS: the master is restarted once from an image. All of it happens while results are under way.
 
    Not in here: the wire, tasks that are posted ahead, aborts.
 
@@ -34,14 +34,16 @@ mtype = { TASK, NEWS };
 
 /* The master, by task and by worker. */
 byte kind[TASKS], home[TASKS];
-bool over[TASKS], twice[TASKS];
+bool over[TASKS];
+byte again[TASKS]; /* rounds by REDO and CONTINUATION, MORE at most */
 byte id[W], which[W], how[W], noted[W]; /* the hand-out that a worker has; id 0: none */
 bool busy[W], joined[W];
 bool reborn[W]; /* the worker is another one than at the beginning of this life: names are never used twice */
 byte serial, updates, life = 1;
 /* Its image. */
 byte s_serial, s_updates;
-bool s_over[TASKS], s_twice[TASKS], saved;
+bool s_over[TASKS], saved;
+byte s_again[TASKS];
 /* Workers. */
 byte count[W], private[W] = NONE, born_at[W];
 bool alive[W];
@@ -130,8 +132,8 @@ inline check(w, t, k, seen, found) {
   if
   :: over[t] = true; kind[t] = FIRST; home[t] = NONE
   :: over[t] = true; kind[t] = FIRST; home[t] = NONE; broadcast()
-  :: !twice[t] -> twice[t] = true; kind[t] = AGAIN; hand_out(t, w)
-  :: !twice[t] -> twice[t] = true; kind[t] = STEP; hand_out(t, w)
+  :: again[t] < MORE -> again[t]++; kind[t] = AGAIN; hand_out(t, w)
+  :: again[t] < MORE -> again[t]++; kind[t] = STEP; hand_out(t, w)
   fi
 }
 
@@ -157,6 +159,8 @@ end:
        :: t == TASKS && CAN_COPY(i) ->
           copies = 0;
           t = which[1 - i];
+          FOUND(how[1 - i] == STEP, "found: a copy of a continuation\n");
+          FOUND(how[1 - i] == AGAIN, "found: a copy of a REDO\n");
           hand_out(t, i)
        :: else
        fi;
@@ -264,7 +268,7 @@ end:
        saved = true;
        t = 0;
        do
-       :: t < TASKS -> s_over[t] = over[t]; s_twice[t] = twice[t]; t++
+       :: t < TASKS -> s_over[t] = over[t]; s_again[t] = again[t]; t++
        :: else -> break
        od;
        s_serial = serial;
@@ -281,7 +285,7 @@ end:
        updates = s_updates;
        t = 0;
        do
-       :: t < TASKS -> over[t] = s_over[t]; twice[t] = s_twice[t]; kind[t] = FIRST; home[t] = NONE; t++
+       :: t < TASKS -> over[t] = s_over[t]; again[t] = s_again[t]; kind[t] = FIRST; home[t] = NONE; t++
        :: else -> break
        od;
        w = 0;
