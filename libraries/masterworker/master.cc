@@ -131,8 +131,12 @@ void Master::hand_out(std::uint32_t task, WorkerId worker) {
 }
 
 std::optional<std::uint32_t> Master::copy_for(WorkerId worker, std::int64_t now_ns, std::int64_t age_ns) {
-  const auto since = [this](WorkerId other) { return last_heard_ns(other); };
-  const std::optional<Slow> slow = tasks_.slowest(worker, now_ns, age_ns, since);
+  struct Peers {
+    const Master& master;
+    std::int64_t since_ns(WorkerId peer) const { return master.last_heard_ns(peer); }
+    bool answers(WorkerId peer) const { return master.courier_.answers(peer); }
+  };
+  const std::optional<Slow> slow = tasks_.slowest(worker, now_ns, age_ns, Peers{*this});
   if (!slow) return std::nullopt;
   tasks_.copying(*slow);
   ++counts_.copies;

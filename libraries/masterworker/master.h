@@ -34,6 +34,8 @@ class Courier {
   // Overtakes messages: tasks handed out before `generation` are asked to end soon.
   virtual void abort_all(WorkerId to, std::uint64_t generation) = 0;
   virtual void abort_one(WorkerId to, std::uint64_t handout) = 0;
+  // False: the worker has given no sign of life for a while, whatever it has to do. It is stopped, or overloaded.
+  virtual bool answers(WorkerId worker) = 0;
   // The time now, in that of step() and tick(): a callback of the program may have taken long since.
   virtual std::int64_t time_ns() = 0;
 };

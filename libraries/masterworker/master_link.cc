@@ -24,6 +24,7 @@ constexpr std::uint32_t kInFlight = 32;   // messages to one worker
 constexpr std::uint32_t kSendDepth = 64;  // and READs, pings, aborts
 constexpr std::int64_t kBirthNs = 60'000'000'000;
 constexpr int kCompletions = 4096;
+constexpr std::uint32_t kTicksSilent = 4;  // then a worker counts as stopped
 
 void fill(char* at, const Outgoing& message) {
   if (message.input.size() != 0) std::memcpy(at, message.input.data(), message.input.size());
@@ -154,7 +155,9 @@ void MasterLink::completed(const ibv_wc& wc) {
     case Work::kWrite:
       if (Connection* connection = find(serial_of(wc.wr_id))) {
         if (!good) return lost(connection->id);
-        if (work_of(wc.wr_id) == Work::kPing) connection->ping_out = false;
+        if (work_of(wc.wr_id) != Work::kPing) return;
+        connection->ping_out = false;
+        connection->ticks_silent = 0;
       }
   }
 }
@@ -449,6 +452,7 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
       silent.push_back(id);
       continue;
     }
+    if (connection->ping_out) ++connection->ticks_silent;
     if (!connection->ready || connection->ping_out) continue;
     ibv_send_wr request{}, *bad = nullptr;
     request.wr_id = work_id(Work::kPing, id);
@@ -465,6 +469,11 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
       ++birth;
     }
   }
+}
+
+bool MasterLink::answers(WorkerId worker) {
+  const Connection* connection = find(worker);
+  return connection != nullptr && connection->ticks_silent < kTicksSilent;
 }
 
 void MasterLink::lost(WorkerId worker, bool told) {

@@ -62,6 +62,7 @@ class MasterLink : public Courier {
   void send_end(WorkerId to, std::uint64_t phase) override;
   void abort_all(WorkerId to, std::uint64_t generation) override;
   void abort_one(WorkerId to, std::uint64_t handout) override;
+  bool answers(WorkerId worker) override;
   std::int64_t time_ns() override { return now_ns(); }
 
  private:
@@ -73,6 +74,7 @@ class MasterLink : public Courier {
     Welcome welcome;
     bool ready = false;
     bool ping_out = false;
+    std::uint32_t ticks_silent = 0;  // while that ping is out
     std::int64_t heard_ns = 0;
     std::uint32_t in_flight = 0;
     Outbox out;

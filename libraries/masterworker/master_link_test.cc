@@ -100,6 +100,18 @@ TEST_F(WiredMaster, ReadsBeforeItJudges) {
   EXPECT_EQ(checked.size(), 1u);
 }
 
+TEST_F(WiredMaster, KnowsWhoIsStopped) {
+  const std::uint32_t worker = this->worker();
+  constexpr WorkerId kWorker = 1;
+  for (int i = 0; i < 3; ++i) tick();
+  EXPECT_TRUE(link->answers(kWorker));
+  for (int i = 0; i < 3; ++i) tick();
+  EXPECT_FALSE(link->answers(kWorker));
+  take(worker);
+  EXPECT_TRUE(link->answers(kWorker));
+  EXPECT_FALSE(link->answers(kWorker + 1));
+}
+
 // The program may call exit() without TOPC_finalize(). Then the order in which objects go is another.
 TEST_F(WiredMaster, EndsBehindItsMaster) {
   worker();

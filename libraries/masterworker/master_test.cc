@@ -51,6 +51,7 @@ class TimedFarm : public Courier {
   void send_end(WorkerId, std::uint64_t) override {}
   void abort_all(WorkerId, std::uint64_t) override {}
   void abort_one(WorkerId, std::uint64_t) override {}
+  bool answers(WorkerId) override { return true; }
   std::int64_t time_ns() override { return time; }
 
   // Until the farm is done, or `seconds` have passed. True: it is done.
@@ -125,6 +126,7 @@ TEST(Farm, KeepsItsRulesInStorms) { EXPECT_EQ(broken({}), ""); }
 TEST(Farm, KeepsItsRulesWithOneWorker) {
   FarmPlan plan;
   plan.workers = 1;
+  plan.stopped_for_ever = 0;  // nobody would be left
   EXPECT_EQ(broken(plan, 60), "");
 }
 
@@ -148,6 +150,27 @@ TEST(Farm, CopiesStoppedTasks) {
   }
   EXPECT_GT(copies, 0u);
   EXPECT_GT(late, 0u);
+}
+
+// A worker is stopped for ever, with whatever round it has. Without copies the farm does not end.
+TEST(Farm, EndsAlthoughWorkersAreStoppedForEver) {
+  int stopped = 0, redos = 0;
+  std::uint64_t copies = 0;
+  for (int seed = 1; seed <= 60; ++seed) {
+    FarmPlan plan;
+    plan.seed = static_cast<std::uint64_t>(seed);
+    plan.workers = 4;
+    plan.stopped_for_ever = 2;
+    plan.deaths = plan.restarts = false;
+    SimulatedFarm farm(plan);
+    ASSERT_EQ(farm.run(), "");
+    stopped += farm.stopped_for_ever();
+    redos += farm.redos_after_continuations();
+    copies += farm.counts().copies;
+  }
+  EXPECT_GT(stopped, 60);
+  EXPECT_GT(redos, 60);
+  EXPECT_GT(copies, 60u);
 }
 
 TEST(Farm, GuardM1LateResultsAreDropped) {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "libraries/masterworker/payload.h"
@@ -97,22 +98,29 @@ class TaskTable {
   // After a restart no hand-out has anyone; all rounds without a result begin anew, in order of their numbers.
   void restarted();
 
-  // An outstanding hand-out, not of `worker`, that is worth a copy: the oldest over `age_ns` whose task has one
-  // hand-out only. `since` gives when a worker was last heard of.
+  // A task that is worth a copy at `worker`: of those whose hand-outs all are over `age_ns` old the oldest. One
+  // hand-out at most may be at a worker that answers; so a round has two copies that get on, however many are
+  // stopped. `peers.since_ns(worker)` gives when a worker was last heard of, `peers.answers(worker)` whether it runs.
   //
   // The copy of a REDO or CONTINUATION begins the task anew, so its first result is soon there, and takes the task
   // back. Each time only after twice the age: else a long round would never come to its end.
-  template <typename Since>
-  std::optional<Slow> slowest(WorkerId worker, std::int64_t now_ns, std::int64_t age_ns, Since since) const {
+  template <typename Peers>
+  std::optional<Slow> slowest(WorkerId worker, std::int64_t now_ns, std::int64_t age_ns, const Peers& peers) const {
     std::optional<Slow> found;
     for (const Handout& handout : handouts_) {
-      if (handout.id == 0 || handout.worker == worker || handout.arrived) continue;
+      if (handout.id == 0) continue;
       const Task& task = tasks_[handout.task];
-      if (task.handouts != 1) continue;
-      const std::int64_t age = now_ns - std::max(handout.begun_ns, since(handout.worker));
-      if (age < age_ns || (handout.round != Round::kFirst && age < task.patience_ns)) continue;
-      age_ns = age;
-      found = {handout.task, handout.round, age};
+      Slow slow{handout.task, handout.round, now_ns};
+      int running = 0;
+      for (const Handout& other : handouts_of(handout)) {
+        if (other.id == 0 || other.task != handout.task) continue;
+        slow.age_ns = std::min(slow.age_ns, now_ns - std::max(other.begun_ns, peers.since_ns(other.worker)));
+        running += other.worker == worker || other.arrived ? 2 : peers.answers(other.worker) ? 1 : 0;
+      }
+      if (running > 1 || slow.age_ns < age_ns) continue;
+      if (slow.round != Round::kFirst && slow.age_ns < task.patience_ns) continue;
+      age_ns = slow.age_ns;
+      found = slow;
     }
     return found;
   }
@@ -128,6 +136,10 @@ class TaskTable {
 
  private:
   void release(Handout& handout);
+  // All among which the other hand-outs of its task are.
+  std::span<const Handout> handouts_of(const Handout& handout) const {
+    return tasks_[handout.task].handouts == 1 ? std::span(&handout, 1) : std::span(handouts_);
+  }
 
   std::deque<Task> tasks_;
   std::vector<std::uint32_t> free_tasks_;

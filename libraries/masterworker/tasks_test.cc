@@ -9,7 +9,11 @@ Payload text(const char* words) { return Payload::copy(words, std::strlen(words)
 
 std::optional<std::uint32_t> slowest(const TaskTable& table, WorkerId worker, std::int64_t now_ns,
                                      std::int64_t age_ns) {
-  const auto slow = table.slowest(worker, now_ns, age_ns, [](WorkerId) { return std::int64_t{0}; });
+  struct Peers {
+    std::int64_t since_ns(WorkerId) const { return 0; }
+    bool answers(WorkerId peer) const { return peer < 10; }
+  };
+  const auto slow = table.slowest(worker, now_ns, age_ns, Peers());
   return slow ? std::optional(slow->task) : std::nullopt;
 }
 
@@ -114,6 +118,22 @@ TEST(TaskTable, KeepsResultsOfWorkersThatAreGone) {
   EXPECT_EQ(table.worker_gone(1), 0u);
   EXPECT_FALSE(table.has_ready());
   EXPECT_TRUE(table.accept(handout.id, 1));
+}
+
+// Two workers were stopped for ever, one with a task and one with its copy, and nobody else got it.
+TEST(TaskTable, CopiesBeyondStoppedWorkers) {
+  TaskTable table;
+  const std::uint32_t task = table.add(text("in"));
+  table.take_ready();
+  table.hand_out(task, 11, 0, 0);
+  table.hand_out(task, 12, 0, 1000);
+  EXPECT_EQ(slowest(table, 3, 1400, 500), std::nullopt) << "one is not slow yet";
+  EXPECT_EQ(slowest(table, 12, 1500, 500), std::nullopt) << "who has it already";
+  EXPECT_EQ(slowest(table, 3, 1500, 500), task);
+  table.hand_out(task, 3, 0, 1500);
+  EXPECT_EQ(slowest(table, 4, 2000, 500), task);
+  table.hand_out(task, 4, 0, 2000);
+  EXPECT_EQ(slowest(table, 5, 9000, 500), std::nullopt) << "two that run";
 }
 
 // A worker that is stopped for ever with a continuation held the farm up.

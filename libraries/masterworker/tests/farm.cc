@@ -1,5 +1,6 @@
 #include "libraries/masterworker/tests/farm.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "libraries/masterworker/guard.h"
@@ -67,10 +68,13 @@ Action SimulatedFarm::check(const Input& input, const Output& output) {
   program_.steps[input.task] = input.step;
   Action action;
   if (plan_.aborts && script(input.task, 5) % 16 == 0) master_->abort_tasks();
-  if (script(input.task, 1) % 3 == 0 && program_.redos[input.task] < script(input.task, 2) % 3) {
+  const std::uint32_t kind = script(input.task, 1) % 4;  // 0: REDO, 1: CONTINUATION, 2: each step is done twice
+  const std::uint32_t redos = kind == 0 ? script(input.task, 2) % 3 : kind == 2 ? input.step + 1 : 0;
+  if (program_.redos[input.task] < redos) {
+    if (output.round == Round::kContinuation) ++redos_after_continuations_;
     ++program_.redos[input.task];
     action.kind = ActionKind::kRedo;
-  } else if (script(input.task, 1) % 3 == 1 && input.step < script(input.task, 3) % 4) {
+  } else if ((kind == 1 || kind == 2) && input.step < script(input.task, 3) % 4) {
     action.kind = ActionKind::kContinuation;
     action.next = payload(Input{input.task, program_.steps[input.task] = input.step + 1});
   } else {
@@ -155,6 +159,11 @@ void SimulatedFarm::restart() {
   master_->restarted();
 }
 
+int SimulatedFarm::stopped_now() const {
+  return static_cast<int>(
+      std::count_if(workers_.begin(), workers_.end(), [](const auto& entry) { return entry.second.for_ever; }));
+}
+
 void SimulatedFarm::happen() {
   if (plan_.births && workers_.size() < static_cast<std::size_t>(plan_.workers)) bear();
   for (auto at = workers_.begin(); at != workers_.end();) {
@@ -174,8 +183,12 @@ void SimulatedFarm::happen() {
         wrong("the log does not reach back to a birth");
       master_->born(worker.updates_at_birth);
     }
-    if (plan_.stops && chance(30)) worker.stopped = !worker.stopped;
-    if (plan_.deaths && chance(60)) kill(worker);
+    if (plan_.stops && chance(30)) worker.stopped = !worker.stopped || worker.for_ever;
+    if (plan_.stops && worker.joined && stopped_now() < plan_.stopped_for_ever && chance(60)) {
+      worker.stopped = worker.for_ever = true;
+      ++stopped_;
+    }
+    if (plan_.deaths && !worker.for_ever && chance(60)) kill(worker);
     if (!worker.dead && !worker.stopped && !worker.queue.empty() && chance(2)) work_one(worker);
     ++at;
   }

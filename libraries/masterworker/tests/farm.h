@@ -1,9 +1,9 @@
 // A farm whose workers, network, deaths and restarts are simulated, by a seed; and a ledger of what must come out. No
 // time passes.
 //
-// Each task has a script: some REDOs or CONTINUATIONs, then NO_ACTION or UPDATE. Workers note in each output what
-// they saw, so that the ledger can tell a result that is checked twice, an update that is missing, a REDO without its
-// private data.
+// Each task has a script: REDOs, CONTINUATIONs, or both in turn, then NO_ACTION or UPDATE. Workers note in each
+// output what they saw, so that the ledger can tell a result that is checked twice, an update that is missing, a REDO
+// without its private data.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,7 @@ struct FarmPlan {
   std::uint32_t ahead = 1;
   int phases = 1;
   bool deaths = true, stops = true, restarts = true, births = true, aborts = true;
+  int stopped_for_ever = 1;  // workers that take nothing any more, in each life of the master; fewer than `workers`
 };
 
 class SimulatedFarm : public Courier {
@@ -35,12 +36,15 @@ class SimulatedFarm : public Courier {
   // Runs to the end. Returns "" or the first rule that was broken.
   std::string run();
   const Counts& counts() const { return master_->counts(); }
+  int stopped_for_ever() const { return stopped_; }
+  int redos_after_continuations() const { return redos_after_continuations_; }
 
   void send_task(WorkerId to, const Handout& handout, std::uint64_t generation, const Payload& input) override;
   void send_update(WorkerId to, std::uint64_t number, const Payload& input, const Payload& output) override;
   void send_end(WorkerId to, std::uint64_t phase) override;
   void abort_all(WorkerId, std::uint64_t) override { ++aborts_; }
   void abort_one(WorkerId, std::uint64_t) override { ++aborts_; }
+  bool answers(WorkerId worker) override { return find(worker) != nullptr && !find(worker)->stopped; }
   std::int64_t time_ns() override { return now_; }
 
  private:
@@ -62,7 +66,7 @@ class SimulatedFarm : public Courier {
   };
   struct Worker {
     WorkerId id = 0;
-    bool stopped = false, dead = false, joined = false;
+    bool stopped = false, for_ever = false, dead = false, joined = false;
     std::uint64_t updates_at_birth = 0, phase = 0, life = 0;
     std::uint32_t private_task = 0;
     std::deque<Message> queue;
@@ -90,6 +94,7 @@ class SimulatedFarm : public Courier {
   void kill(Worker& worker);
   void restart();
   void happen();
+  int stopped_now() const;  // of those that are for ever
   std::uint32_t script(std::uint32_t task, std::uint32_t salt) const;
   Worker* find(WorkerId id);
   bool chance(int of) { return random_() % static_cast<unsigned>(of) == 0; }
@@ -106,7 +111,7 @@ class SimulatedFarm : public Courier {
   WorkerId next_id_ = 0;
   std::uint64_t life_ = 1;
   std::int64_t now_ = 1;
-  int aborts_ = 0, deaths_ = 0, restarts_ = 0;
+  int aborts_ = 0, deaths_ = 0, restarts_ = 0, stopped_ = 0, redos_after_continuations_ = 0;
 };
 
 }  // namespace shadowib::masterworker
