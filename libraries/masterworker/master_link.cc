@@ -20,8 +20,10 @@ std::uint32_t index_of(std::uint64_t id) { return static_cast<std::uint32_t>(id 
 
 constexpr std::uint32_t kDatagramBytes = 512;
 constexpr std::size_t kRouteHeader = 40;
-constexpr std::uint32_t kInFlight = 32;   // messages to one worker
-constexpr std::uint32_t kSendDepth = 64;  // and READs, pings, aborts
+constexpr std::uint32_t kInFlight = 32;  // messages to one worker
+constexpr std::uint32_t kReads = 4, kWords = 2;
+constexpr std::uint32_t kSendDepth = 40;  // all of these, and a ping
+static_assert(kSendDepth > kInFlight + kReads + kWords);
 constexpr std::int64_t kBirthNs = 60'000'000'000;
 constexpr int kCompletions = 4096;
 constexpr std::uint32_t kTicksSilent = 4;  // then a worker counts as stopped
@@ -145,9 +147,8 @@ void MasterLink::completed(const ibv_wc& wc) {
       connection->out.taken(slot.bytes);
       if (!good) return lost(to);
       connection->heard_ns = now_ns();
-      pump(*connection);
-      if (free_slots_.size() < 8) pump_waiting();
-      return;
+      if (free_slots_.size() == 1) return pump_waiting(to);  // others may have none
+      return pump(*connection);
     }
     case Work::kRead:
       return fetched(serial_of(wc.wr_id), good);
@@ -155,19 +156,21 @@ void MasterLink::completed(const ibv_wc& wc) {
     case Work::kWrite:
       if (Connection* connection = find(serial_of(wc.wr_id))) {
         if (!good) return lost(connection->id);
-        if (work_of(wc.wr_id) != Work::kPing) return;
+        if (work_of(wc.wr_id) == Work::kWrite) {
+          --connection->words;
+          return;
+        }
         connection->ping_out = false;
         connection->ticks_silent = 0;
       }
   }
 }
 
-// Slots have become free while others waited for one.
-void MasterLink::pump_waiting() {
-  for (auto& [id, connection] : connections_) {
-    if (free_slots_.empty()) return;
-    if (!connection->out.empty()) pump(*connection);
-  }
+// Slots have become free while workers had none. Each in turn, the worker `after` last.
+void MasterLink::pump_waiting(WorkerId after) {
+  const auto first = connections_.upper_bound(after);
+  for (auto at = first; at != connections_.end(); ++at) pump(*at->second);
+  for (auto at = connections_.begin(); at != first; ++at) pump(*at->second);
 }
 
 void MasterLink::heard_hello(std::uint32_t index) {
@@ -283,6 +286,13 @@ void MasterLink::handle(Connection& from, const Header& header, const char* body
 
 void MasterLink::fetch(Connection& from, const Header& header) {
   if (header.output_bytes >= std::uint64_t{1} << 31) return lost(from.id);
+  if (from.reads == kReads)
+    from.unread.push_back(header);
+  else if (!read(from, header))
+    lost(from.id);
+}
+
+bool MasterLink::read(Connection& from, const Header& header) {
   Buffer& buffer = adapter_.take(header.output_bytes);
   const std::uint64_t serial = ++serial_;
   ibv_sge piece{reinterpret_cast<std::uint64_t>(buffer.data), static_cast<std::uint32_t>(header.output_bytes),
@@ -294,7 +304,8 @@ void MasterLink::fetch(Connection& from, const Header& header) {
   request.opcode = IBV_WR_RDMA_READ;
   request.wr.rdma = {header.address, header.key};
   readings_[serial] = {from.id, header, buffer.id};
-  if (ibv_post_send(from.qp, &request, &bad) != 0) lost(from.id);
+  ++from.reads;
+  return ibv_post_send(from.qp, &request, &bad) == 0;
 }
 
 void MasterLink::fetched(std::uint64_t serial, bool good) {
@@ -303,7 +314,8 @@ void MasterLink::fetched(std::uint64_t serial, bool good) {
   const Reading reading = at->second;
   readings_.erase(at);
   Buffer* buffer = adapter_.find(reading.buffer);
-  if (good && find(reading.from) != nullptr) {
+  Connection* from = find(reading.from);
+  if (good && from != nullptr) {
     master_->arrived(reading.from, reading.header.number, Payload::copy(buffer->data, reading.header.output_bytes));
     Header header;
     header.kind = Kind::kRelease;
@@ -311,7 +323,11 @@ void MasterLink::fetched(std::uint64_t serial, bool good) {
     push(reading.from, header, {}, {});
   }
   adapter_.put(reading.buffer);
-  if (!good) lost(reading.from);
+  if (from == nullptr) return;
+  --from->reads;
+  if (good && from->unread.empty()) return;
+  if (!good || !read(*from, from->unread.front())) return lost(reading.from);
+  from->unread.pop_front();
 }
 
 void MasterLink::push(WorkerId to, Header header, const Payload& input, const Payload& output) {
@@ -330,7 +346,10 @@ void MasterLink::push(WorkerId to, Header header, const Payload& input, const Pa
 }
 
 void MasterLink::pump(Connection& to) {
-  while (to.ready && !to.out.empty() && to.in_flight < kInFlight && !free_slots_.empty()) {
+  // A second slot only where the others can have one each: so workers that take nothing leave some to them.
+  const std::size_t left = std::max<std::size_t>(connections_.size(), kSends / 4);
+  const auto has_room = [&] { return free_slots_.size() > (to.in_flight == 0 ? 0 : left); };
+  while (to.ready && !to.out.empty() && to.in_flight < kInFlight && has_room()) {
     const Outgoing message = to.out.front();
     const std::uint64_t bytes = to.out.pop();
     if (!post(to, message, bytes)) return to.out.close();
@@ -423,7 +442,7 @@ void MasterLink::abort_one(WorkerId to, std::uint64_t handout) {
 // An abort is advice: where no request is free it is left out.
 void MasterLink::write_word(WorkerId to, std::size_t offset, std::uint64_t value) {
   Connection* connection = find(to);
-  if (connection == nullptr || !connection->ready) return;
+  if (connection == nullptr || !connection->ready || connection->words == kWords) return;
   ibv_sge piece{reinterpret_cast<std::uint64_t>(&value), sizeof(value), 0};
   ibv_send_wr request{}, *bad = nullptr;
   request.wr_id = work_id(Work::kWrite, to);
@@ -432,7 +451,7 @@ void MasterLink::write_word(WorkerId to, std::size_t offset, std::uint64_t value
   request.opcode = IBV_WR_RDMA_WRITE;
   request.send_flags = IBV_SEND_INLINE;
   request.wr.rdma = {connection->hello.abort_address + offset, connection->hello.abort_key};
-  ibv_post_send(connection->qp, &request, &bad);
+  if (ibv_post_send(connection->qp, &request, &bad) == 0) ++connection->words;
 }
 
 void MasterLink::tick(std::int64_t now, int timeout_s) {
@@ -486,6 +505,7 @@ void MasterLink::lost(WorkerId worker, bool told) {
   }
   connections_.erase(worker);
   if (master_ != nullptr) master_->gone(worker, told);
+  pump_waiting(worker);
 }
 
 void MasterLink::forget(Connection& connection) {

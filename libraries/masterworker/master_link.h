@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -76,7 +77,9 @@ class MasterLink : public Courier {
     bool ping_out = false;
     std::uint32_t ticks_silent = 0;  // while that ping is out
     std::int64_t heard_ns = 0;
-    std::uint32_t in_flight = 0;
+    std::uint32_t in_flight = 0;         // messages
+    std::uint32_t reads = 0, words = 0;  // READs and aborts on their way
+    std::deque<Header> unread;           // large results that wait for a READ
     Outbox out;
     std::multimap<std::uint32_t, std::uint64_t> lent;  // buffers that the worker may read -> bytes
   };
@@ -102,6 +105,7 @@ class MasterLink : public Courier {
   void received(const ibv_wc& wc, std::uint32_t index);
   void handle(Connection& from, const Header& header, const char* body);
   void fetch(Connection& from, const Header& header);
+  bool read(Connection& from, const Header& header);
   void fetched(std::uint64_t serial, bool good);
   void release(WorkerId to, std::uint32_t buffer);
   void push(WorkerId to, Header header, const Payload& input, const Payload& output);
@@ -112,7 +116,7 @@ class MasterLink : public Courier {
   void forget(Connection& connection);
   Buffer& buffer_of(const Outgoing& message);
   void put(std::uint32_t buffer);
-  void pump_waiting();
+  void pump_waiting(WorkerId after);
   void post_receive(std::uint32_t index);
   void post_hello(std::uint32_t index);
   Connection* find(WorkerId id);

@@ -100,6 +100,55 @@ TEST_F(WiredMaster, ReadsBeforeItJudges) {
   EXPECT_EQ(checked.size(), 1u);
 }
 
+// Sixteen workers that took nothing held all buffers for messages on their way.
+TEST_F(WiredMaster, StoppedWorkersLeaveRoomForOthers) {
+  constexpr int kStopped = 40;
+  for (int i = 0; i < kStopped; ++i) {
+    worker();
+    for (std::uint64_t k = 0; k < 50; ++k) link->send_end(static_cast<WorkerId>(i + 1), k);
+  }
+  const std::uint32_t running = worker();
+  constexpr std::uint64_t kMessages = 200;
+  for (std::uint64_t k = 0; k < kMessages; ++k) link->send_end(kStopped + 1, k);
+  for (std::uint64_t k = 0; k < kMessages; ++k) ASSERT_EQ(take(running).number, k);
+}
+
+// When all are stopped there is no room, until one is lost.
+TEST_F(WiredMaster, RoomOfALostWorkerGoesToThoseThatWait) {
+  constexpr std::uint64_t kAll = MasterLink::kSends + 2;
+  std::vector<std::uint32_t> workers;
+  for (std::uint64_t i = 0; i < kAll; ++i) workers.push_back(worker());
+  for (std::uint64_t i = 0; i < kAll; ++i) link->send_end(i + 1, i);
+  EXPECT_TRUE(wires.posted(workers[kAll - 1]).empty());
+  EXPECT_TRUE(wires.posted(workers[kAll - 2]).empty());
+  wires.complete(workers[7], IBV_WC_RETRY_EXC_ERR);
+  go_on();
+  EXPECT_EQ(take(workers[kAll - 2]).number, kAll - 2);
+  EXPECT_EQ(take(workers[kAll - 1]).number, kAll - 1);
+}
+
+// A worker whose send queue was full counted as lost.
+TEST_F(WiredMaster, AFullSendQueueIsNoError) {
+  constexpr std::size_t kTasks = 100;
+  make(kMostLagBytes, kTasks);
+  const std::uint32_t worker = this->worker();
+  for (std::size_t i = 0; i < kTasks; ++i) master->submit(text("task"));
+  go_on();
+  const std::string output(10'000, 'a');
+  std::vector<std::uint64_t> handouts;
+  while (!wires.posted(worker).empty()) handouts.push_back(take(worker).number);
+  ASSERT_EQ(handouts.size(), kTasks);
+  for (const std::uint64_t handout : handouts) say_large(worker, handout, output);
+  for (std::uint64_t i = 0; i < 100; ++i) link->abort_one(1, i);
+  tick();
+  for (std::uint64_t i = 0; i < 100; ++i) link->send_end(1, i);
+  ASSERT_TRUE(wires.alive(worker));
+  while (!wires.posted(worker).empty()) take(worker);
+  EXPECT_TRUE(wires.alive(worker));
+  EXPECT_EQ(checked.size(), kTasks);
+  EXPECT_TRUE(checked.back() == output);
+}
+
 TEST_F(WiredMaster, KnowsWhoIsStopped) {
   const std::uint32_t worker = this->worker();
   constexpr WorkerId kWorker = 1;
