@@ -22,7 +22,7 @@ class Outbox {
  public:
   explicit Outbox(std::uint64_t most_bytes = kMostLagBytes) : most_(most_bytes) {}
 
-  // False: the worker lags behind by more than it may. The message is not queued, and none ever will be: a worker
+  // False: the worker lags behind by more updates than it may. The message is not queued, and none ever will be: a worker
   // must not go on without it. One message alone always may.
   bool push(Outgoing message) {
     const std::uint64_t bytes = weight(message);
@@ -50,7 +50,9 @@ class Outbox {
   std::uint64_t bytes() const { return bytes_; }
 
  private:
+  // Tasks are as many as the program has asked for to be posted ahead, and no sign that the worker lags.
   static std::uint64_t weight(const Outgoing& message) {
+    if (message.header.kind != Kind::kUpdate) return 0;
     return sizeof(Header) + message.input.size() + message.output.size();
   }
 

@@ -5,7 +5,11 @@
 namespace shadowib::masterworker {
 namespace {
 
-Outgoing message(std::size_t bytes) { return {Header(), Payload::allocate(bytes), {}}; }
+Outgoing message(std::size_t bytes, Kind kind = Kind::kUpdate) {
+  Header header;
+  header.kind = kind;
+  return {header, Payload::allocate(bytes), {}};
+}
 
 TEST(Outbox, GuardM12LimitsHowFarAWorkerLags) {
   Outbox box(10'000);
@@ -30,6 +34,14 @@ TEST(Outbox, TakesNothingBehindWhatItHasRefused) {
   EXPECT_FALSE(box.push(message(1)));
   EXPECT_TRUE(box.empty());
   EXPECT_TRUE(box.closed());
+}
+
+// Large tasks that were posted ahead counted as updates: their worker was given up, and the next one, too.
+TEST(Outbox, TakesAllTasksThatArePostedAhead) {
+  Outbox box(10'000);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(box.push(message(8000, Kind::kTask)));
+  EXPECT_TRUE(box.push(message(8000)));
+  EXPECT_FALSE(box.push(message(8000)));
 }
 
 TEST(Outbox, TakesOneMessageOfAnySize) {
