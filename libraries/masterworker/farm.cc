@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "libraries/masterworker/birth.h"
@@ -205,12 +204,13 @@ class Farm : public Runtime {
     while (link_->connected() + link_->unheard() < wanted_) {
       BirthFacts facts;
       facts.token = random_number();
+      facts.wait_s = settings_.wait_s;
       facts.master_pid = ::getpid();
       Born born;
       {
         const std::lock_guard<std::mutex> lock(g_checkpoints.forking);
         if (g_checkpoints.under_way) return false;  // after it, by the next tick
-        link_->expect(facts.token);
+        link_->expect(facts.token, facts.wait_s);
         facts.door = link_->door();
         facts.updates = master_->updates().count();
         facts.phase = master_->phase();
@@ -244,7 +244,6 @@ class Farm : public Runtime {
       ::_exit(1);
     }
 #endif
-    if (settings_.wait_s > 0) std::this_thread::sleep_for(std::chrono::seconds(settings_.wait_s));
     worker_ = std::make_unique<WorkerLink>(facts);
     if (phase_ == 0) return;
     phase_ -= 1;  // slave_loop() enters it

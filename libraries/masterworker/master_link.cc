@@ -65,7 +65,9 @@ MasterLink::~MasterLink() {
   ibv_destroy_srq(shared_);
 }
 
-void MasterLink::expect(std::uint64_t token) { births_[token] = {master_->bear(), now_ns()}; }
+void MasterLink::expect(std::uint64_t token, int wait_s) {
+  births_[token] = {master_->bear(), now_ns() + kBirthNs + std::max(wait_s, 0) * std::int64_t{1'000'000'000}};
+}
 
 void MasterLink::unexpect(std::uint64_t token) {
   const auto birth = births_.find(token);
@@ -481,7 +483,7 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
   }
   for (const WorkerId id : silent) lost(id);
   for (auto birth = births_.begin(); birth != births_.end();) {
-    if (now - birth->second.since_ns > kBirthNs && by_token_.count(birth->first) == 0) {
+    if (now > birth->second.until_ns && by_token_.count(birth->first) == 0) {
       master_->born(birth->second.updates);
       birth = births_.erase(birth);
     } else {

@@ -34,8 +34,8 @@ class MasterLink : public Courier {
   void attach(Master& master) { master_ = &master; }
 
   const Door& door() const { return door_; }
-  // A worker with this token is being forked, with the master's updates of now.
-  void expect(std::uint64_t token);
+  // A worker with this token is being forked, with the master's updates of now. It sleeps `wait_s` first.
+  void expect(std::uint64_t token, int wait_s = 0);
   // It will not come.
   void unexpect(std::uint64_t token);
   // Forks that have not said hello yet.
@@ -95,7 +95,7 @@ class MasterLink : public Courier {
   };
   struct Birth {
     std::uint64_t updates = 0;
-    std::int64_t since_ns = 0;
+    std::int64_t until_ns = 0;  // then it will not come
   };
 
   void completed(const ibv_wc& wc);

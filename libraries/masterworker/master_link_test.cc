@@ -149,6 +149,20 @@ TEST_F(WiredMaster, AFullSendQueueIsNoError) {
   EXPECT_TRUE(checked.back() == output);
 }
 
+// With --TOPC-slave-wait=60 each worker was awaited for 60 s, and was a stranger when it came.
+TEST_F(WiredMaster, AwaitsWorkersThatSleepFirst) {
+  constexpr std::int64_t kMinute = 60'000'000'000;
+  born();
+  const std::uint64_t sleeper = born(60);
+  link->tick(now_ns() + kMinute + kMinute / 2, 0);
+  EXPECT_EQ(link->unheard(), 1u) << "the other will not come";
+  join(sleeper);
+  EXPECT_EQ(master->workers(), 1u);
+  born(60);
+  link->tick(now_ns() + 3 * kMinute, 0);
+  EXPECT_EQ(link->unheard(), 0u);
+}
+
 TEST_F(WiredMaster, KnowsWhoIsStopped) {
   const std::uint32_t worker = this->worker();
   constexpr WorkerId kWorker = 1;

@@ -1,10 +1,12 @@
 #include "libraries/masterworker/worker_link.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <new>
 
@@ -27,6 +29,9 @@ WorkerLink::WorkerLink(const BirthFacts& facts) : adapter_(256), facts_(facts) {
   master_watch_ = static_cast<int>(::syscall(SYS_pidfd_open, facts.master_pid, 0));  // glibc 2.36 has it for C only
   if (master_watch_ < 0) ::_exit(0);                                                 // gone already
   ::fcntl(master_watch_, F_SETFD, FD_CLOEXEC);
+  pollfd master{master_watch_, POLLIN, 0};
+  const int wait_ms = std::clamp(facts.wait_s, 0, INT_MAX / 1000) * 1000;
+  if (::poll(&master, 1, wait_ms) > 0) ::_exit(0);  // a signal ends the wait, too
   receives_ = adapter_.map(std::size_t{kReceives} * kSlotBytes, IBV_ACCESS_LOCAL_WRITE);
   sends_ = adapter_.map(std::size_t{kSends} * kSlotBytes, 0);
   hellos_ = adapter_.map(2 * kDatagramBytes, IBV_ACCESS_LOCAL_WRITE);

@@ -19,6 +19,7 @@ struct BirthFacts {
   std::uint64_t updates = 0, phase = 0;
   ChainHash chain;
   int master_pid = 0;
+  int wait_s = 0;  // it sleeps first, for a debugger to attach
 };
 
 struct Message {

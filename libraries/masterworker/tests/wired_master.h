@@ -46,9 +46,9 @@ class WiredMaster : public ::testing::Test {
   static Payload text(const std::string& words) { return Payload::copy(words.data(), words.size()); }
 
   // A worker is forked and says hello. Returns the token that it knows itself by.
-  std::uint64_t born() {
+  std::uint64_t born(int wait_s = 0) {
     const std::uint64_t token = ++next_token;
-    link->expect(token);
+    link->expect(token, wait_s);
     return token;
   }
   // It is answered, and ready. Returns the queue pair that the master has for it.
