@@ -133,10 +133,12 @@ Born fork_worker() {
     while (::waitpid(between, &status, 0) < 0 && errno == EINTR) {
     }
     ::sigprocmask(SIG_SETMASK, &before, nullptr);
-    return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? Born::kMaster : Born::kFailed;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return Born::kMaster;
+    errno = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+    return Born::kFailed;
   }
   const pid_t worker = ::fork();
-  if (worker != 0) ::_exit(worker < 0 ? 1 : 0);
+  if (worker != 0) ::_exit(worker < 0 ? errno : 0);
   ::setsid();
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   if (guarded(Guard::kOwnDescriptors)) separate_descriptors();

@@ -16,6 +16,7 @@
 #include "libraries/masterworker/birth.h"
 #include "libraries/masterworker/guard.h"
 #include "libraries/masterworker/master_link.h"
+#include "libraries/masterworker/options.h"
 #include "libraries/masterworker/replica.h"
 #include "libraries/masterworker/runtime.h"
 #include "libraries/masterworker/worker_link.h"
@@ -49,8 +50,7 @@ void checkpoint_hook(int event, void*) {
 
 constexpr std::int64_t kTickNs = MasterLink::kPingMs * std::int64_t{1'000'000};
 constexpr std::int64_t kSpinNs = 20'000;
-constexpr int kFarewellMs = 2000;      // at the program's end, where the master may be gone first
-constexpr long kMostWorkers = 10'000;  // of one wish
+constexpr int kFarewellMs = 2000;  // at the program's end, where the master may be gone first
 
 class Farm : public Runtime {
  public:
@@ -58,7 +58,9 @@ class Farm : public Runtime {
     link_ = std::make_unique<MasterLink>();
     master_ = std::make_unique<Master>(*link_, static_cast<std::uint32_t>(settings.ahead));
     link_->attach(*master_);
+    link_->tell(settings.verbose);
     hook_ = shadowib_add_hook(checkpoint_hook, nullptr);
+    if (hook_ < 0) give_up("a farm cannot learn of checkpoints: shadowib_add_hook: %s", std::strerror(-hook_));
     take_wishes();
     bear_wanted();
   }
@@ -168,8 +170,7 @@ class Farm : public Runtime {
     next_tick_ = 0;
     char text[24] = "";  // restart --workers N
     if (shadowib_lookup("mw.workers", text, sizeof(text) - 1, 0) > 0) {
-      const long number = std::strtol(text, nullptr, 10);
-      if (number >= 0 && number <= kMostWorkers) wanted_ = static_cast<std::size_t>(number);
+      if (const std::optional<std::size_t> number = workers_of(text)) wanted_ = *number;
     }
   }
 
@@ -180,8 +181,7 @@ class Farm : public Runtime {
       std::snprintf(name, sizeof(name), "mw.wish.%llu", static_cast<unsigned long long>(wishes_taken_));
       const int bytes = shadowib_lookup(name, text, sizeof(text) - 1, 0);
       if (bytes > 0) {
-        const long more = std::strtol(text, nullptr, 10);
-        if (more > 0 && more <= kMostWorkers) wanted_ += static_cast<std::size_t>(more);
+        wanted_ += workers_of(text).value_or(0);
         ++wishes_taken_;
       }
       if (bytes > 0 || !taken_published_) {
@@ -192,8 +192,17 @@ class Farm : public Runtime {
     }
   }
 
+  // Who leaves by SIGTERM is not replaced: so people have fewer workers.
+  void notice_farewells() {
+    const std::size_t left = std::min(wanted_, link_->farewells());
+    wanted_ -= left;
+    if (left != 0 && wanted_ == 0)
+      warn("all workers have left, and the farm waits. `shadowib worker JOB -n N` makes more");
+  }
+
   // Forks what is missing of the wanted workers. True: this process is one of them.
   bool bear_wanted() {
+    notice_farewells();
     const std::uint32_t limit = std::max<std::uint32_t>(16, 4 * static_cast<std::uint32_t>(wanted_));
     if (master_->deaths_in_a_row() >= limit)
       give_up(
@@ -222,10 +231,12 @@ class Farm : public Runtime {
         return true;
       }
       if (born == Born::kFailed) {
-        warn("no worker could be made: %s; it is tried again", std::strerror(errno));
+        if (!std::exchange(fork_failed_, true))
+          warn("no worker could be made: %s; it is tried again, four times a second", std::strerror(errno));
         link_->unexpect(facts.token);
         return false;
       }
+      fork_failed_ = false;
     }
     return false;
   }
@@ -308,7 +319,7 @@ class Farm : public Runtime {
   std::int64_t next_tick_ = 0;
   std::uint64_t wishes_taken_ = 0;
   std::uint64_t buffer_bytes_ = 0, spins_alone_ = 0;
-  bool taken_published_ = false;
+  bool taken_published_ = false, fork_failed_ = false;
   int restarts_ = 0;
   // of a worker
   std::unique_ptr<WorkerLink> worker_;

@@ -280,6 +280,7 @@ void MasterLink::handle(Connection& from, const Header& header, const char* body
       return;
     }
     case Kind::kLeave:
+      ++farewells_;
       return lost(from.id, true);
     default:
       return;
@@ -500,6 +501,8 @@ bool MasterLink::answers(WorkerId worker) {
 void MasterLink::lost(WorkerId worker, bool told) {
   Connection* connection = find(worker);
   if (connection == nullptr) return;
+  if (tells_)
+    warn("worker %u (process %u) %s", connection->welcome.rank, connection->hello.pid, told ? "leaves" : "is lost");
   forget(*connection);
   if (const auto birth = births_.find(connection->hello.token); birth != births_.end()) {
     master_->born(birth->second.updates);
@@ -539,11 +542,6 @@ void MasterLink::restarted() {
 }
 
 void MasterLink::finish() {
-  Header header;
-  header.kind = Kind::kFinish;
-  std::vector<WorkerId> all;
-  for (const auto& [id, connection] : connections_) all.push_back(id);
-  for (const WorkerId id : all) push(id, header, {}, {});
   const std::int64_t until = now_ns() + 1'000'000'000;
   const auto waiting = [this] {
     return std::any_of(connections_.begin(), connections_.end(),

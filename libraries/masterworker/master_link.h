@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "libraries/masterworker/adapter.h"
@@ -55,8 +56,13 @@ class MasterLink : public Courier {
   void sleep(int timeout_ms);
   // This is a restarted process: connections lead nowhere, and a new life begins.
   void restarted();
-  // Tells all workers to end, and waits until that is sent, for a second at most per worker that takes nothing.
+  // Waits until all messages are sent, the last phase's end above all: for a second at most, as some may take
+  // nothing.
   void finish();
+  // How many workers have left of their own accord (SIGTERM) since the last call.
+  std::size_t farewells() { return std::exchange(farewells_, 0); }
+  // Tells people of workers that are lost or leave.
+  void tell(bool tells) { tells_ = tells; }
 
   void send_task(WorkerId to, const Handout& handout, std::uint64_t generation, const Payload& input) override;
   void send_update(WorkerId to, std::uint64_t number, const Payload& input, const Payload& output) override;
@@ -139,6 +145,8 @@ class MasterLink : public Courier {
   std::map<std::uint64_t, Reading> readings_;
   std::map<std::uint64_t, std::uint32_t> large_updates_;  // number -> buffer, while workers read it
   std::uint64_t next_answer_ = 0;
+  std::size_t farewells_ = 0;
+  bool tells_ = false;
   std::uint64_t more_bytes_ = 0;
   const std::uint64_t most_lag_bytes_;
 };

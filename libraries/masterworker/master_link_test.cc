@@ -163,6 +163,22 @@ TEST_F(WiredMaster, AwaitsWorkersThatSleepFirst) {
   EXPECT_EQ(link->unheard(), 0u);
 }
 
+TEST_F(WiredMaster, TellsWhoIsLostAndWhoLeaves) {
+  link->tell(true);
+  const std::uint32_t leaving = worker(), dying = worker();
+  ::testing::internal::CaptureStderr();
+  say(leaving, Kind::kLeave);
+  go_on();
+  tick();
+  wires.complete(dying, IBV_WC_RETRY_EXC_ERR);
+  go_on();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("worker 1 (process 0) leaves"), std::string::npos) << said;
+  EXPECT_NE(said.find("worker 2 (process 0) is lost"), std::string::npos) << said;
+  EXPECT_EQ(link->farewells(), 1u);
+  EXPECT_EQ(link->farewells(), 0u);
+}
+
 TEST_F(WiredMaster, KnowsWhoIsStopped) {
   const std::uint32_t worker = this->worker();
   constexpr WorkerId kWorker = 1;

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "libraries/masterworker/messages.h"
+
 namespace shadowib::masterworker {
 namespace {
 
@@ -64,6 +66,14 @@ std::vector<std::string> words_of(const std::string& text) {
     }
   }
   return words;
+}
+
+std::optional<std::size_t> workers_of(const std::string& text) {
+  int number = 0;
+  if (parse(text, &number) && number >= 0 && static_cast<unsigned long>(number) <= kMostWorkers)
+    return static_cast<std::size_t>(number);
+  warn("somebody asks for \"%s\" workers; 0 to %lu may be asked for at once", text.c_str(), kMostWorkers);
+  return std::nullopt;
 }
 
 std::string help_text(const std::string& program, const std::vector<Option>& options) {

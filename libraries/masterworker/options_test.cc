@@ -45,5 +45,12 @@ TEST_F(Options, HelpNamesAll) {
   EXPECT_NE(text.find("--TOPC-topc-log=TEXT"), std::string::npos);
 }
 
+// The commands take up to 100,000. More than 10,000 counted as taken, and were not made.
+TEST_F(Options, TakesAllNumbersOfWorkersThatCommandsTake) {
+  EXPECT_EQ(workers_of("0"), 0u);
+  EXPECT_EQ(workers_of("100000"), 100'000u);
+  for (const char* wrong : {"100001", "-1", "", "8 more"}) EXPECT_FALSE(workers_of(wrong)) << wrong;
+}
+
 }  // namespace
 }  // namespace shadowib::masterworker

@@ -22,7 +22,6 @@ enum class Kind : std::uint16_t {
   kTask = 1,  // master: number = hand-out, extra = generation of aborts
   kUpdate,    // master: number = number of the update
   kEnd,       // master: number = phase; the worker returns from TOPC_master_slave
-  kFinish,    // master: the worker ends
   kResult,    // worker: number = hand-out
   kRelease,   // both: number = buffer that has been read
   kReady,     // worker: connected
