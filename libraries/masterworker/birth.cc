@@ -23,10 +23,13 @@
 namespace shadowib::masterworker {
 namespace {
 
+// A worker that shares something with its master after all would do silent harm: it ends instead.
+[[noreturn]] void cannot(const char* what) { give_up("a worker cannot %s: %s; it ends", what, std::strerror(errno)); }
+
 std::vector<int> open_descriptors() {
   std::vector<int> found;
   DIR* directory = ::opendir("/proc/self/fd");
-  if (directory == nullptr) return found;
+  if (directory == nullptr) cannot("list its descriptors");
   while (const dirent* entry = ::readdir(directory)) {
     const int fd = std::atoi(entry->d_name);
     if (entry->d_name[0] != '.' && fd != ::dirfd(directory)) found.push_back(fd);
@@ -35,25 +38,24 @@ std::vector<int> open_descriptors() {
   return found;
 }
 
-// An own open file description of the same file, at the same offset.
-void reopen(int fd, int flags) {
+// An own open file description of the same file, at the same offset. Where the file may be read no more: `nowhere`.
+void reopen(int fd, int flags, int nowhere) {
   char path[64];
   std::snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
   const off_t at = ::lseek(fd, 0, SEEK_CUR);
   const int own = ::open(path, flags & (O_ACCMODE | O_NONBLOCK | O_APPEND | O_NOATIME));
-  if (own < 0) {  // the file may be read no more: better none than a common offset
-    ::close(fd);
-    return;
-  }
-  if (at > 0) ::lseek(own, at, SEEK_SET);
+  if (own >= 0 && at > 0) ::lseek(own, at, SEEK_SET);
   const int close_on_exec = ::fcntl(fd, F_GETFD) & FD_CLOEXEC;
-  ::dup3(own, fd, close_on_exec != 0 ? O_CLOEXEC : 0);
-  ::close(own);
+  if (::dup3(own >= 0 ? own : nowhere, fd, close_on_exec != 0 ? O_CLOEXEC : 0) < 0) cannot("let go of a file");
+  if (own >= 0) ::close(own);
 }
 
+// False: some of it cannot be read.
 bool copy_piece(char* to, const char* from, std::size_t bytes) {
   const iovec here{to, bytes}, there{const_cast<char*>(from), bytes};
-  return ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0) == static_cast<ssize_t>(bytes);
+  const ssize_t got = ::process_vm_readv(::getpid(), &here, 1, &there, 1, 0);
+  if (got < 0 && errno != EFAULT) cannot("copy its shared memory (process_vm_readv)");
+  return got == static_cast<ssize_t>(bytes);
 }
 
 // Leaves zeroes for pages that nobody can read: a mapping may reach beyond the end of its file, where a load is
@@ -71,6 +73,7 @@ void copy_memory(char* to, const char* from, std::size_t bytes) {
 
 void separate_descriptors() {
   const int nowhere = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (nowhere < 0) cannot("open /dev/null");
   for (const int fd : open_descriptors()) {
     if (fd == nowhere) continue;
     struct stat facts {};
@@ -78,16 +81,17 @@ void separate_descriptors() {
     if (flags < 0 || ::fstat(fd, &facts) != 0) continue;
     const bool read_only = (flags & O_ACCMODE) == O_RDONLY;
     if (S_ISREG(facts.st_mode) && read_only)
-      reopen(fd, flags);
+      reopen(fd, flags, nowhere);
     else if (fd > 2 && !(S_ISDIR(facts.st_mode)) && (flags & O_PATH) == 0)
-      ::dup3(nowhere, fd, O_CLOEXEC);  // the number stays taken: the program may still use or close it
+      // The number stays taken: the program may still use or close it.
+      if (::dup3(nowhere, fd, O_CLOEXEC) < 0) cannot("let go of a descriptor");
   }
   if (nowhere > 2) ::close(nowhere);
 }
 
 void separate_mappings() {
   std::FILE* maps = std::fopen("/proc/self/maps", "re");
-  if (maps == nullptr) return;
+  if (maps == nullptr) cannot("list its mappings");
   struct Shared {
     std::uintptr_t begin, end;
     int protection;
@@ -108,11 +112,13 @@ void separate_mappings() {
     void* old = reinterpret_cast<void*>(shared.begin);
     void* copy = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (copy == MAP_FAILED) give_up("a worker has no memory for its copy of %zu shared bytes", bytes);
-    if ((shared.protection & PROT_READ) == 0) ::mprotect(old, bytes, shared.protection | PROT_READ);
+    if ((shared.protection & PROT_READ) == 0 && ::mprotect(old, bytes, shared.protection | PROT_READ) != 0)
+      cannot("read a shared mapping");
     copy_memory(static_cast<char*>(copy), static_cast<const char*>(old), bytes);
     if (::mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, old) == MAP_FAILED)
-      give_up("a worker cannot make a shared mapping its own: %s", std::strerror(errno));
-    if (shared.protection != (PROT_READ | PROT_WRITE)) ::mprotect(old, bytes, shared.protection);
+      cannot("make a shared mapping its own");
+    if (shared.protection != (PROT_READ | PROT_WRITE) && ::mprotect(old, bytes, shared.protection) != 0)
+      cannot("protect a mapping");
   }
 }
 

@@ -2,10 +2,16 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -148,6 +154,40 @@ TEST_F(Birth, MappingsMayReachBeyondTheirFile) {
   ::munmap(memory, 3 * 4096);
   let_go();
 }
+void forbid_reading_of_memory() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_readv, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter{4, program};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+    ::_exit(77);
+}
+
+// A container may forbid the call: the worker had zeroes for the master's shared memory.
+TEST_F(Birth, NobodyWorksWithoutTheMastersMemory) {
+  void* memory = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  EXPECT_EXIT((forbid_reading_of_memory(), separate_mappings(), ::_exit(0)), ::testing::ExitedWithCode(1),
+              "cannot copy its shared memory.*not permitted");
+  ::munmap(memory, 4096);
+}
+
+void forbid_more_descriptors() {
+  const rlimit few{3, 3};
+  if (::setrlimit(RLIMIT_NOFILE, &few) != 0) ::_exit(77);
+}
+
+// At the limit of descriptors the worker went on with the master's pipes and offsets.
+TEST_F(Birth, NobodyWorksWithTheMastersDescriptors) {
+  EXPECT_EXIT((forbid_more_descriptors(), separate_descriptors(), ::_exit(0)), ::testing::ExitedWithCode(1),
+              "a worker cannot open /dev/null: Too many open files");
+  EXPECT_EXIT((forbid_more_descriptors(), separate_mappings(), ::_exit(0)), ::testing::ExitedWithCode(1),
+              "a worker cannot list its mappings: Too many open files");
+}
+
 // M15: the number stays taken, and what is written there is lost.
 TEST_F(Birth, WritersLeadNowhere) {
   const int out = ::open(file("text").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);

@@ -22,8 +22,8 @@ class Outbox {
  public:
   explicit Outbox(std::uint64_t most_bytes = kMostLagBytes) : most_(most_bytes) {}
 
-  // False: the worker lags behind by more updates than it may. The message is not queued, and none ever will be: a worker
-  // must not go on without it. One message alone always may.
+  // False: the worker lags behind by more updates than it may. The message is not queued, and none ever will be: a
+  // worker must not go on without it. One message alone always may.
   bool push(Outgoing message) {
     const std::uint64_t bytes = weight(message);
     if (guarded(Guard::kLimitLag) && bytes_ != 0 && bytes_ + bytes > most_) close();
