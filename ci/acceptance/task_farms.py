@@ -1,6 +1,7 @@
 """MW: task farms give the result of one process, whatever happens to their workers and their master.
 
   strategies   each example program, with 1 and 4 workers, prints what it prints in one process
+  anew         and what it prints where each task loses rounds and begins anew
   storm        tasks, sizes and actions by a seed, and a ledger: posted ahead, over phases, with large messages
   deaths       workers are killed at random
   stopped      a worker is stopped for ever: its tasks are copied
@@ -68,6 +69,16 @@ def strategy(name: str, workers: int):
         wanted = oracle(case, f"mw_{name}", STRATEGIES[name])
         finish(farm(case, f"mw_{name}", STRATEGIES[name], workers), wanted)
         return wanted
+    return run
+
+
+def anew(name: str):
+    """In one process where rounds are lost, as with workers that end: what has no loss prints the same."""
+    def run(case: Case):
+        wanted = oracle(case, f"mw_{name}", STRATEGIES[name])
+        said = subprocess.run([case.line.program(f"mw_{name}_anew"), *STRATEGIES[name]], cwd=case.work, capture_output=True, text=True,
+                              check=True, timeout=PATIENCE_S).stdout.strip()
+        check(said == wanted, f"where tasks begin anew the program says\n{said}\nand else\n{wanted}")
     return run
 
 
@@ -200,6 +211,7 @@ def checks(line: Line):
     for name in STRATEGIES:
         for workers in ((2,) if quick else (1, 4)):
             line.case(f"{name} {workers}", strategy(name, workers))
+        line.case(f"{name} anew", anew(name))
     line.case("storm", storm(["300", "500", "200"], 2))
     line.case("storm large", storm(["120", "0", "300000"], 2))
     line.case("storm ahead", storm(["300", "500", "200", "--ahead"], 2, "--TOPC-aggregated-tasks=4"))

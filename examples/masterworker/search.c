@@ -15,6 +15,7 @@ static int found = 0;
 
 typedef struct {
   int first, second; /* columns of the first two queens */
+  long solutions;    /* of the rows before: a task may begin anew, so the total gets them at its end */
 } Place;
 
 static int free_place(const int* columns, int row, int column) {
@@ -37,7 +38,7 @@ static long count(int* columns, int row) {
 }
 
 static TOPC_BUF generate_task_input(void) {
-  Place place = {next, 0};
+  Place place = {next, 0, 0};
   if (next == n || found) return NOTASK;
   ++next;
   return TOPC_MSG(&place, sizeof(place));
@@ -56,13 +57,16 @@ static TOPC_BUF do_task(Place* place) {
 static TOPC_ACTION check_task_result(Place* place, long* sum) {
   Place after = *place;
   if (only_first && found) return NO_ACTION;
-  solutions += *sum;
+  after.solutions += *sum;
   if (only_first && *sum != 0) {
     found = 1;
     TOPC_abort_tasks();
     return NO_ACTION;
   }
-  if (++after.second == n) return NO_ACTION;
+  if (++after.second == n) {
+    solutions += after.solutions;
+    return NO_ACTION;
+  }
   return CONTINUATION(TOPC_MSG(&after, sizeof(after)));
 }
 

@@ -1,10 +1,19 @@
 // The runtime of libshadowib-mw-seq: one process does all. The oracle of tests, and a way to debug a program.
+//
+// With SHADOWIB_BEGINS_ANEW it treats programs as a farm does whose workers end: each task loses some rounds by REDO
+// and CONTINUATION, and begins anew with the original input. A program must come to the same result.
 #include <utility>
 
 #include "libraries/masterworker/runtime.h"
 
 namespace shadowib::masterworker {
 namespace {
+
+#if defined(SHADOWIB_BEGINS_ANEW)
+constexpr bool kBeginsAnew = true;
+#else
+constexpr bool kBeginsAnew = false;
+#endif
 
 class Sequential : public Runtime {
  public:
@@ -36,7 +45,9 @@ class Sequential : public Runtime {
 
  private:
   // A task's rounds. DoTask gets a copy of its input, as from a message: what it writes there is seen by nobody.
-  void do_all(Payload input) {
+  void do_all(const Payload& original) {
+    Payload input = original;
+    int lost = 0;
     for (;;) {
       const Payload output = callbacks_.work(Payload::copy(input.data(), input.size()).data());
       ++counts_.checks;
@@ -51,11 +62,16 @@ class Sequential : public Runtime {
       if (round_ == Round::kFirst) return;
       ++(round_ == Round::kRedo ? counts_.redos : counts_.continuations);
       if (round_ == Round::kContinuation) input = std::move(action.next);
+      if (kBeginsAnew && ++rounds_ % 2 == 0 && ++lost <= 2) {
+        round_ = Round::kFirst;
+        input = original;
+      }
     }
   }
 
   Callbacks callbacks_;
   Round round_ = Round::kFirst;
+  std::uint64_t rounds_ = 0;
   Counts counts_;
 };
 
