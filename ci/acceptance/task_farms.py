@@ -3,7 +3,8 @@
   strategies   each example program, with 1 and 4 workers, prints what it prints in one process
   anew         and what it prints where each task loses rounds and begins anew
   storm        tasks, sizes and actions by a seed, and a ledger: posted ahead, over phases, with large messages
-  deaths       workers are killed at random
+  deaths       workers are killed at random, each with a task
+  leave        workers get SIGTERM: no task is begun twice, and no other worker is made
   stopped      a worker is stopped for ever: its tasks are copied
   restart      a worker is killed, two are asked for, a checkpoint, all are killed, and a restart with another number; then again
   m14, m16     guards of the wire, on and off
@@ -60,8 +61,23 @@ def workers_of(case: Case, program: str) -> list[int]:
 
 
 def marks(case: Case) -> int:
+    """How many rounds have been checked, over all lives of the master."""
     path = case.work / "marks"
-    return path.stat().st_size if path.exists() else 0
+    return path.stat().st_size // 8 if path.exists() else 0
+
+
+def begun(case: Case) -> list[tuple[int, int]]:
+    """The rounds that workers have begun: process and task."""
+    path = case.work / "begun"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [(int(words[0]), int(words[1])) for words in map(str.split, lines) if len(words) == 2]
+
+
+def counts_of(job: Job) -> dict[str, int]:
+    """The counts of --TOPC-stats."""
+    line = last_line(job.output(), "topc: tasks ")
+    check(line, f"no counts in\n{job.output()[-2000:]}")
+    return {name: int(number) for name, number in re.findall(r"([a-z ]+) (\d+)", line.removeprefix("topc: ").replace(", ", ","))}
 
 
 def strategy(name: str, workers: int):
@@ -92,50 +108,88 @@ def storm(arguments: list[str], workers: int, *options: str):
     return run
 
 
-def moved(case: Case, job: Job, beyond: int):
-    return lambda: marks(case) >= beyond or job.programs[-1].ended()
+def held_back(case: Case, words: list[str], workers: int) -> tuple[Job, str]:
+    """A storm that goes on until hurry() lets it come to its end, and its line in one process."""
+    wanted = oracle(case, "mw_storm", words)
+    files = [word for name in ("marks", "begun", "hurry") for word in (f"--{name}", str(case.work / name))]
+    return farm(case, "mw_storm", [*words, *files], workers, "--TOPC-stats"), wanted
+
+
+def hurry(case: Case, job: Job, wanted: str) -> dict[str, int]:
+    check(not job.programs[-1].ended(), f"the farm ended by itself:\n{job.output()[-3000:]}")
+    (case.work / "hurry").touch()
+    finish(job, wanted)
+    return counts_of(job)
+
+
+def await_rounds(case: Case, job: Job, beyond: int):
+    """Waits until so many rounds are checked. The farm cannot end before."""
+    def moved():
+        check(not job.programs[-1].ended(), f"the farm ended:\n{job.output()[-3000:]}")
+        return marks(case) >= beyond
+    wait_for(f"{beyond} rounds to be checked", moved, PATIENCE_S)
+
+
+def busy_worker(case: Case, job: Job, random) -> int:
+    """One that has had a task."""
+    def busy():
+        check(not job.programs[-1].ended(), f"the farm ended:\n{job.output()[-3000:]}")
+        return sorted({pid for pid, _ in begun(case)} & set(workers_of(case, "mw_storm")))
+    return random.choice(wait_for("a worker with a task", busy, PATIENCE_S))
 
 
 def deaths(kills: int):
     def run(case: Case):
         random = case.random()
         seed = str(random.randrange(1 << 30))
-        words = [str(60 * kills), seed, "40000", "8000", "--marks", str(case.work / "marks")]
-        wanted = oracle(case, "mw_storm", words)
-        (case.work / "marks").unlink()
-        job = farm(case, "mw_storm", words, 4)
-        killed = set()
+        job, wanted = held_back(case, ["200", seed, "20000", "8000"], 4)
         for i in range(kills):
-            wait_for("rounds to be checked", moved(case, job, 20 * i + 1), PATIENCE_S)
-            if job.programs[-1].ended():
-                break
-            wait_for("a worker", lambda: workers_of(case, "mw_storm") or job.programs[-1].ended(), PATIENCE_S)
-            if alive := workers_of(case, "mw_storm"):
-                victim = random.choice(alive)
-                os.kill(victim, signal.SIGKILL)
-                killed.add(victim)
-        finish(job, wanted)
-        check(len(killed) >= kills // 2, f"only {len(killed)} workers could be killed")
-        return f"{len(killed)} workers killed, seed {seed}"
+            await_rounds(case, job, marks(case) + 5)
+            victim = busy_worker(case, job, random)
+            os.kill(victim, signal.SIGKILL)
+            wait_for(f"the end of {victim}", lambda: victim not in workers_of(case, "mw_storm"), PATIENCE_S)
+            has_workers(case, job, 4)
+        counts = hurry(case, job, wanted)
+        check(counts["workers lost"] >= kills, f"{kills} workers were killed: {counts}")
+        return f"{kills} workers killed, {counts['copies']} copies, seed {seed}"
+    return run
+
+
+def leave(times: int):
+    """Workers that get SIGTERM end their task: no task is begun twice but for copies. And no other is made in their place."""
+    def run(case: Case):
+        random = case.random()
+        seed = str(random.randrange(1 << 30))
+        job, wanted = held_back(case, ["200", seed, "20000", "20000", "--plain"], 3)
+        has_workers(case, job, 3)
+        for i in range(times):
+            job.command("worker", job.name, "-n", "1")
+            has_workers(case, job, 4)
+            await_rounds(case, job, marks(case) + 5)
+            os.kill(busy_worker(case, job, random), signal.SIGTERM)
+            has_workers(case, job, 3)
+        counts = hurry(case, job, wanted)
+        most = counts["tasks"] + counts["copies"] + counts["workers lost"]
+        check(counts["tasks"] <= len(begun(case)) <= most, f"{len(begun(case))} rounds were begun: {counts}")
+        return f"{times} workers left, {len(begun(case))} rounds begun, {counts['copies']} copies, seed {seed}"
     return run
 
 
 def stopped(case: Case):
-    seed = str(case.random().randrange(1 << 30))
-    words = ["150", seed, "40000", "5000", "--marks", str(case.work / "marks")]
-    wanted = oracle(case, "mw_storm", words)
-    (case.work / "marks").unlink()
-    job = farm(case, "mw_storm", words, 3)
-    wait_for("rounds to be checked", moved(case, job, 10), PATIENCE_S)
-    alive = workers_of(case, "mw_storm")
-    check(alive, f"there is no worker:\n{job.output()[-2000:]}")
-    os.kill(alive[0], signal.SIGSTOP)
+    random = case.random()
+    seed = str(random.randrange(1 << 30))
+    job, wanted = held_back(case, ["150", seed, "20000", "5000"], 3)
+    has_workers(case, job, 3)
+    victim = busy_worker(case, job, random)
+    os.kill(victim, signal.SIGSTOP)
     try:
-        finish(job, wanted)
+        await_rounds(case, job, marks(case) + 20)
+        counts = hurry(case, job, wanted)
     finally:
-        os.kill(alive[0], signal.SIGCONT)
+        os.kill(victim, signal.SIGCONT)
     wait_for("the workers' end", lambda: not workers_of(case, "mw_storm"), 60)
-    return f"seed {seed}"
+    check(counts["copies"] > 0, f"the worker was stopped with a task, and nobody else did it: {counts}")
+    return f"{counts['copies']} copies, seed {seed}"
 
 
 def has_workers(case: Case, job: Job, number: int):
@@ -158,38 +212,32 @@ def restart(restarts: list[int]):
     def run(case: Case):
         random = case.random()
         seed = str(random.randrange(1 << 30))
-        words = ["200", seed, "40000", "8000", "--marks", str(case.work / "marks")]
-        wanted = oracle(case, "mw_storm", words)
-        rounds = marks(case)
-        (case.work / "marks").unlink()
-        job = farm(case, "mw_storm", words, 2)
-        wait_for("rounds to be checked", moved(case, job, 10), PATIENCE_S)
-        os.kill(random.choice(workers_of(case, "mw_storm")), signal.SIGKILL)
+        job, wanted = held_back(case, ["200", seed, "20000", "8000"], 2)
+        os.kill(busy_worker(case, job, random), signal.SIGKILL)
         job.command("worker", job.name, "-n", "2")
         has_workers(case, job, 4)
         for number in restarts:
             check(len(job.members()) == 1, "workers are members of the job")
             taken = job.checkpoint(kill=False)
-            checked = marks(case)
-            wait_for("rounds after the checkpoint", moved(case, job, checked + 3), PATIENCE_S)
+            await_rounds(case, job, marks(case) + 3)
             kill_all(case, job)
             job.restart(taken, options=("--workers", str(number)))
             has_workers(case, job, number)
-            wait_for("rounds after the restart", moved(case, job, marks(case) + 3), PATIENCE_S)
-        finish(job, wanted)
-        check(marks(case) > rounds, "no round was checked again: the restarts went on from nowhere")
+            await_rounds(case, job, marks(case) + 3)
+        hurry(case, job, wanted)
+        numbers = (case.work / "marks").read_text().split()
+        check(len(numbers) - len(set(numbers)) >= len(restarts), "no round was checked again: the restarts went on from nowhere")
         return f"restarted with {', '.join(map(str, restarts))} workers, seed {seed}"
     return run
 
 
 def statistics(case: Case, workers: int, off: str) -> dict:
-    """The counts that a farm tells at its end, with a guard left out."""
+    """The counts that a farm tells at its end, with a guard left out. It does not end before it has had all its workers."""
     job = Job(case, f"guards{workers}{off}", environment={"SHADOWIB_GUARD_OFF": off})
-    job.start("master", [case.line.program("mw_storm_unguarded"), "40", "7", "2000", f"--TOPC-num-slaves={workers}", "--TOPC-stats"])
+    job.start("master", [case.line.program("mw_storm_unguarded"), "40", "7", "2000", "--least", str(workers), f"--TOPC-num-slaves={workers}", "--TOPC-stats"])
     job.finish(PATIENCE_S)
-    counts = re.search(r"buffer bytes (\d+), spins alone (\d+)", job.output())
-    check(counts, f"no counts in\n{job.output()[-2000:]}")
-    return {"bytes": int(counts[1]), "spins": int(counts[2])}
+    counts = counts_of(job)
+    return {"bytes": counts["buffer bytes"], "spins": counts["spins alone"]}
 
 
 def guard_m14(case: Case):
@@ -216,7 +264,8 @@ def checks(line: Line):
     line.case("storm large", storm(["120", "0", "300000"], 2))
     line.case("storm ahead", storm(["300", "500", "200", "--ahead"], 2, "--TOPC-aggregated-tasks=4"))
     line.case("storm phases", storm(["200", "500", "200", "--phases", "4"], 2))
-    line.case("deaths", deaths(6 if quick else 50))
+    line.case("deaths", deaths(4 if quick else 50))
+    line.case("leave", leave(2 if quick else 30))
     line.case("stopped", stopped)
     line.case("restart", restart([1, 3] if quick else [1, 2, 8, 3]))
     line.case("m14", guard_m14)

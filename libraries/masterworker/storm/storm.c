@@ -6,9 +6,15 @@
  * data. The master checks all of it against its ledger, and exits with 3 at the first fault. The last line depends on
  * the seed alone, not on time or workers.
  *
- * Usage: mw_storm TASKS SEED [MOST_US [MOST_BYTES]] [--ahead] [--phases N] [--marks FILE]
+ * Usage: mw_storm TASKS SEED [MOST_US [MOST_BYTES]] [--ahead] [--phases N] [--marks FILE] [--begun FILE] [--hurry
+ * FILE]
+ *                 [--least N] [--plain]
  *   --ahead   tasks are posted ahead, so private data are of another task now and then
- *   --marks   appends a byte for each checked round: how far a test sees the job
+ *   --marks   appends a line of 8 bytes for each checked round, with its number: how far a test sees the job
+ *   --begun   workers append a line for each round that they begin: their process, and the task's serial number
+ *   --plain   each task has one round
+ *   --hurry   holds back half of the tasks until FILE exists. Other tasks of no account keep the farm busy meanwhile
+ *   --least   and until there are N workers
  */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -22,7 +28,8 @@ typedef unsigned long long Word;
 
 typedef struct {
   int task, step;
-  int bytes; /* behind this struct, by content_of() */
+  int bytes;  /* behind this struct, by content_of() */
+  int serial; /* unique among tasks: those of no account take numbers again */
 } Input;
 
 typedef struct {
@@ -30,13 +37,15 @@ typedef struct {
   Word chain; /* of the worker's updates, in order */
 } Output;
 
-static int tasks = 100, most_us = 0, most_bytes = 64, ahead = 0, phases = 1, marks = -1;
+enum { kFillers = 64 }; /* tasks of no account that may be under way */
+static int tasks = 100, most_us = 0, most_bytes = 64, ahead = 0, phases = 1, marks = -1, least = 0, plain = 0;
+static const char *hurry = NULL, *begun = NULL;
 static Word seed = 1;
 /* shared data */
 static int updates = 0;
 static Word chain = 1;
 /* of the master */
-static int next = 0, limit = 0;
+static int next = 0, limit = 0, filler = 0, rounds = 0, serial = 0, held_back = 0;
 static Word* chains; /* by count of updates */
 static int *finished, *redos, *steps;
 static Word sum = 0;
@@ -80,26 +89,63 @@ static void expect(const char* at, int bytes, int task, int step, int out) {
       fault("task %d step %d: byte %d of its message is wrong", task, step, i);
 }
 
-static TOPC_BUF input_of(int task, int step) {
+static TOPC_BUF input_of(int task, int step, int serial_of) {
   const int bytes = bytes_of(task, step, 0);
   Input* input = malloc(sizeof(*input) + (size_t)bytes);
   TOPC_BUF message;
   input->task = task;
   input->step = step;
   input->bytes = bytes;
+  input->serial = serial_of;
   fill((char*)(input + 1), bytes, task, step, 0);
   message = TOPC_MSG(input, (int)sizeof(*input) + bytes);
   free(input);
   return message;
 }
 
-static TOPC_BUF generate_task_input(void) { return next == limit ? NOTASK : input_of(next++, 0); }
+static int waits(void) {
+  if (held_back) held_back = (hurry != NULL && access(hurry, F_OK) != 0) || TOPC_num_slaves() < least;
+  return held_back;
+}
+
+/* One that is not under way; its ledger begins anew. */
+static int next_filler(void) {
+  for (int i = 0; i < kFillers; ++i) {
+    const int task = tasks + (filler++ % kFillers);
+    if (finished[task] == 0) continue;
+    finished[task] = redos[task] = steps[task] = 0;
+    return task;
+  }
+  fault("all %d tasks of no account are under way", kFillers);
+  return 0;
+}
+
+static TOPC_BUF generate_task_input(void) {
+  if (next >= limit / 2 && waits()) return input_of(next_filler(), 0, ++serial);
+  return next == limit ? NOTASK : input_of(next++, 0, ++serial);
+}
+
+/* Descriptors of before the fork lead nowhere in a worker: it opens the file itself. */
+static void tell_begun(int which) {
+  char line[40];
+  const int length = snprintf(line, sizeof(line), "%d %d\n", (int)getpid(), which);
+  const int file = open(begun, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0 || write(file, line, (size_t)length) != length) fault("nothing can be written to %s", begun);
+  close(file);
+}
+
+static void mark(void) {
+  char line[16];
+  snprintf(line, sizeof(line), "%07d\n", ++rounds % 10000000);
+  if (write(marks, line, 8) != 8) fault("no mark can be written");
+}
 
 static TOPC_BUF do_task(Input* input) {
   const int bytes = bytes_of(input->task, input->step, 1);
   Output* output = calloc(1, sizeof(*output) + (size_t)bytes);
   TOPC_BUF message;
   expect((char*)(input + 1), input->bytes, input->task, input->step, 0);
+  if (begun != NULL) tell_begun(input->serial);
   output->task = input->task;
   output->step = input->step;
   output->redo = TOPC_is_REDO();
@@ -134,16 +180,17 @@ static TOPC_ACTION check_task_result(Input* input, Output* output) {
   if (output->continuation && input->step != steps[task])
     fault("task %d: step %d after %d", task, input->step, steps[task]);
   steps[task] = input->step;
-  if (marks >= 0 && write(marks, ".", 1) != 1) fault("no mark can be written");
-  if (script(task, 1, 3) == 0 && redos[task] < (int)script(task, 4, 3)) {
+  if (marks >= 0) mark();
+  if (!plain && script(task, 1, 3) == 0 && redos[task] < (int)script(task, 4, 3)) {
     ++redos[task];
     return REDO;
   }
-  if (script(task, 1, 3) == 1 && input->step < (int)script(task, 5, 4)) {
+  if (!plain && script(task, 1, 3) == 1 && input->step < (int)script(task, 5, 4)) {
     steps[task] = input->step + 1;
-    return CONTINUATION(input_of(task, input->step + 1));
+    return CONTINUATION(input_of(task, input->step + 1, input->serial));
   }
   ++finished[task];
+  if (task >= tasks) return NO_ACTION;
   sum += mix((Word)task, (Word)(50 + input->step));
   return script(task, 6, 3) == 0 ? UPDATE : NO_ACTION;
 }
@@ -165,6 +212,14 @@ int main(int argc, char** argv) {
       phases = atoi(argv[++i]);
     } else if (strcmp(argv[i], "--marks") == 0 && i + 1 < argc) {
       marks = open(argv[++i], O_WRONLY | O_CREAT | O_APPEND, 0644);
+    } else if (strcmp(argv[i], "--plain") == 0) {
+      plain = 1;
+    } else if (strcmp(argv[i], "--begun") == 0 && i + 1 < argc) {
+      begun = argv[++i];
+    } else if (strcmp(argv[i], "--hurry") == 0 && i + 1 < argc) {
+      hurry = argv[++i];
+    } else if (strcmp(argv[i], "--least") == 0 && i + 1 < argc) {
+      least = atoi(argv[++i]);
     } else {
       switch (place++) {
         case 0:
@@ -182,12 +237,16 @@ int main(int argc, char** argv) {
     }
   }
   if (tasks < phases || phases < 1 || most_us < 0 || most_bytes < 0) {
-    fprintf(stderr, "Usage: mw_storm TASKS SEED [MOST_US [MOST_BYTES]] [--ahead] [--phases N] [--marks FILE]\n");
+    fprintf(stderr,
+            "Usage: mw_storm TASKS SEED [MOST_US [MOST_BYTES]] [--ahead] [--phases N] [--marks FILE] [--begun FILE] "
+            "[--hurry FILE] [--least N] [--plain]\n");
     return 2;
   }
-  finished = calloc((size_t)tasks, sizeof(int));
-  redos = calloc((size_t)tasks, sizeof(int));
-  steps = calloc((size_t)tasks, sizeof(int));
+  held_back = hurry != NULL || least != 0;
+  finished = calloc((size_t)tasks + kFillers, sizeof(int));
+  redos = calloc((size_t)tasks + kFillers, sizeof(int));
+  steps = calloc((size_t)tasks + kFillers, sizeof(int));
+  for (int i = 0; i < kFillers; ++i) finished[tasks + i] = 1;
   chains = calloc((size_t)tasks + 1, sizeof(Word));
   chains[0] = chain;
   for (int phase = 0; phase < phases; ++phase) {
