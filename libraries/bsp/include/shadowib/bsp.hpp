@@ -19,6 +19,7 @@
 #include <cstring>
 #include <exception>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -97,6 +98,7 @@ class World {
   // Ends the superstep: gets, then puts, have happened, and messages are in their queues.
   void sync() {
     c::shadowib_bsp_sync();
+    ended_.clear();
     for (detail::Receiver* queue : queues_)
       if (queue != nullptr) queue->clear();
     void *tag, *payload;
@@ -109,8 +111,12 @@ class World {
   }
 
  private:
+  template <Plain T>
+  friend class Array;
   template <Sendable Tag, Sendable T>
   friend class Queue;
+  // Until the next sync: others' puts and gets of this superstep still go there.
+  void keep(std::shared_ptr<void> memory) { ended_.push_back(std::move(memory)); }
   std::uint32_t add(detail::Receiver* queue) {
     queues_.push_back(queue);
     return static_cast<std::uint32_t>(queues_.size() - 1);
@@ -118,14 +124,21 @@ class World {
   void remove(std::uint32_t number) { queues_[number] = nullptr; }
 
   std::vector<detail::Receiver*> queues_;
+  std::vector<std::shared_ptr<void>> ended_;  // memory of arrays that this superstep has destroyed
 };
 
 // Elements of this process that others reach, from the sync after its construction to the one after its end.
 template <Plain T>
 class Array {
  public:
-  Array(World&, std::size_t elements, T value = T()) : own_(elements, value) { bind(); }
-  ~Array() { c::shadowib_bsp_pop_reg(own_.data()); }
+  Array(World& world, std::size_t elements, T value = T())
+      : world_(world), memory_(std::make_shared<std::vector<T>>(elements, value)), own_(*memory_) {
+    bind();
+  }
+  ~Array() {
+    c::shadowib_bsp_pop_reg(own_.data());
+    world_.keep(std::move(memory_));
+  }
   Array(const Array&) = delete;
   Array& operator=(const Array&) = delete;
 
@@ -153,7 +166,10 @@ class Array {
     own_.reserve(1);
     c::shadowib_bsp_push_reg(own_.data(), own_.size() * sizeof(T));
   }
-  std::vector<T> own_;
+
+  World& world_;
+  std::shared_ptr<std::vector<T>> memory_;
+  std::vector<T>& own_;
 };
 
 // Messages of some T with a tag. The queue has those of the last superstep until the next sync.

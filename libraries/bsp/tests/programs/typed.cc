@@ -4,6 +4,7 @@
 //   bsprun -n P typed split    process 0 has made its queues in another order: the job must end with a message
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <shadowib/bsp.hpp>
 #include <string>
 #include <vector>
@@ -60,6 +61,20 @@ void queues(bsp::World& world) {
   need(world, numbers.size() == 0, "the queue of the next superstep");
 }
 
+// Puts still go to an array that is destroyed in their superstep. Its memory must not be another object's by then.
+void destroyed(bsp::World& world) {
+  constexpr std::size_t kElements = 100;
+  for (int round = 0; round < 20; ++round) {
+    auto array = std::make_unique<bsp::Array<double>>(world, kElements, 0.0);
+    world.sync();
+    array->put(world.next(), 0, std::span<const double>(std::vector<double>(kElements, -1.0)));
+    array.reset();
+    const std::vector<double> own(kElements, 7.0);
+    world.sync();
+    for (const double value : own) need(world, value == 7.0, "memory that was an array's");
+  }
+}
+
 void split(bsp::World& world) {
   if (world.pid() == 0) {
     bsp::Queue<int, char> first(world);
@@ -82,5 +97,6 @@ int main(int argc, char** argv) {
   }
   arrays(world);
   queues(world);
+  destroyed(world);
   if (world.pid() == 0) std::puts("typed: right");
 }
