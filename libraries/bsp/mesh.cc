@@ -10,6 +10,7 @@
 #include <string>
 
 #include "libraries/bsp/complain.h"
+#include "libraries/bsp/meeting.h"
 
 namespace shadowib::bsp {
 namespace {
@@ -57,15 +58,13 @@ void Mesh::connect() {
   adapter_.describe(&own);
   const std::vector<std::byte> value = encode(own);
   const std::string name = greeting_name(epoch_, process_);
-  if (shadowib_publish(name.c_str(), value.data(), value.size()) != 0)
-    fail("cannot meet the other processes: %s", shadowib_last_error());
+  show(name, value.data(), value.size());
   std::vector<std::byte> heard(SHADOWIB_VALUE_BYTES);
   for (int i = 0; i < processes_; ++i) {
     if (i == process_) continue;
-    const int bytes = shadowib_lookup(greeting_name(epoch_, i).c_str(), heard.data(), heard.size(), -1);
-    if (bytes < 0) fail("cannot meet process %d: %s", i, shadowib_last_error());
+    const std::size_t bytes = await(epoch_, i, greeting_name(epoch_, i), heard.data(), heard.size());
     Greeting greeting;
-    const std::string wrong = decode(heard.data(), static_cast<std::size_t>(bytes), epoch_, i, processes_, &greeting);
+    const std::string wrong = decode(heard.data(), bytes, epoch_, i, processes_, &greeting);
     if (!wrong.empty()) fail("the greeting of process %d is wrong: %s", i, wrong.c_str());
     Peer& peer = peers_[i];
     peer.qp = adapter_.queue_pair(i);
@@ -85,12 +84,9 @@ void Mesh::connect() {
   }
   // A write must not come before the queue pair can receive.
   const std::string ready = ".ready";
-  if (shadowib_publish((name + ready).c_str(), "", 0) != 0)
-    fail("cannot meet the other processes: %s", shadowib_last_error());
+  show(name + ready, "", 0);
   for (int i = 0; i < processes_; ++i)
-    if (i != process_ &&
-        shadowib_lookup((greeting_name(epoch_, i) + ready).c_str(), heard.data(), heard.size(), -1) < 0)
-      fail("cannot meet process %d: %s", i, shadowib_last_error());
+    if (i != process_) await(epoch_, i, greeting_name(epoch_, i) + ready, heard.data(), heard.size());
 }
 
 // Requests.

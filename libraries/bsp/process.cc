@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cinttypes>
-#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
@@ -13,6 +12,7 @@
 
 #include "libraries/bsp/complain.h"
 #include "libraries/bsp/environment.h"
+#include "libraries/bsp/meeting.h"
 #include "libraries/bsp/sabotage.h"
 
 namespace shadowib::bsp {
@@ -28,6 +28,7 @@ Environment* environment = nullptr;
 Mesh* mesh = nullptr;
 Stage stage = Stage::kBefore;
 int processes = 0;
+const pid_t loaded_by = ::getpid();
 pid_t owner = 0;
 timespec began{}, saved{};
 
@@ -54,25 +55,24 @@ void left_too_early(int status, void*) {
   if (stage == Stage::kParallel && is_own()) fail("ended with exit code %d before bsp_end()", status & 0xff);
 }
 
-std::string begin_name(std::uint64_t epoch) {
-  char name[64];
-  std::snprintf(name, sizeof(name), "bsp.%016" PRIx64 ".begin", epoch);
-  return name;
+// The others may wait for it in bsp_begin(). At exit() of a process that bsprun has started.
+[[gnu::destructor]] void left_before_begin() {
+  if (stage != Stage::kBefore || ::getpid() != loaded_by || std::getenv("SHADOWIB_BSP_PROCESSES") == nullptr) return;
+  const Environment& here = surroundings();
+  if (here.processes > 1) show_end(here.epoch, here.process);
 }
 
 // Process 0 says how many begin: the others may not know what it has read.
 int agree_on_count(int wanted) {
   const Environment& here = surroundings();
   if (here.processes == 1) return 1;
-  const std::string name = begin_name(here.epoch);
+  const std::string name = name_of_run(here.epoch, "begin");
   if (here.process == 0) {
-    if (shadowib_publish(name.c_str(), &wanted, sizeof(wanted)) != 0)
-      fail("cannot meet the other processes: %s", shadowib_last_error());
+    show(name, &wanted, sizeof(wanted));
     return wanted;
   }
   int count = 0;
-  if (shadowib_lookup(name.c_str(), &count, sizeof(count), -1) != sizeof(count))
-    fail("cannot meet process 0: %s", shadowib_last_error());
+  if (await(here.epoch, 0, name, &count, sizeof(count)) != sizeof(count)) fail("process 0 has another library");
   return count;
 }
 
@@ -117,7 +117,10 @@ void begin(long wanted) {
   if (std::getenv("SHADOWIB_JOB") != nullptr && shadowib_join() != 0)
     fail("cannot join the job: %s", shadowib_last_error());
   processes = agree_on_count(static_cast<int>(wanted < here.processes ? wanted : here.processes));
-  if (here.process >= processes) std::exit(0);
+  if (here.process >= processes) {
+    stage = Stage::kAfter;  // nobody waits for it
+    std::exit(0);
+  }
   if (processes > 1) {
     mesh = new Mesh(here.process, processes, here.epoch, spins_for(here.here, processors()));
     mesh->connect();

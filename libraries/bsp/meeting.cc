@@ -1,0 +1,59 @@
+#include "libraries/bsp/meeting.h"
+
+#include <poll.h>
+#include <shadowib/shadowib.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+
+#include "libraries/bsp/complain.h"
+
+namespace shadowib::bsp {
+namespace {
+
+constexpr int kLookMs = 500;        // then the process that is waited for may have ended
+constexpr int kToBeEndedMs = 5000;  // by the starter
+
+std::string name_of_end(std::uint64_t epoch, int process) {
+  return name_of_run(epoch, std::to_string(process) + ".end");
+}
+
+bool has_ended(std::uint64_t epoch, int process) {
+  char nothing;
+  return shadowib_lookup(name_of_end(epoch, process).c_str(), &nothing, sizeof(nothing), 0) >= 0;
+}
+
+// A name has one owner: the first that wants to tell does.
+[[noreturn]] void miss(std::uint64_t epoch, int process) {
+  if (shadowib_publish(name_of_run(epoch, "told").c_str(), "", 0) != -EEXIST)
+    fail("process %d ended before bsp_begin()", process);
+  ::poll(nullptr, 0, kToBeEndedMs);
+  end_quietly();
+}
+
+}  // namespace
+
+std::string name_of_run(std::uint64_t epoch, const std::string& what) {
+  char number[20];
+  std::snprintf(number, sizeof(number), "%016" PRIx64, epoch);
+  return std::string("bsp.") + number + "." + what;
+}
+
+void show(const std::string& name, const void* value, std::size_t bytes) {
+  if (shadowib_publish(name.c_str(), value, bytes) != 0)
+    fail("cannot meet the other processes: %s", shadowib_last_error());
+}
+
+std::size_t await(std::uint64_t epoch, int from, const std::string& name, void* value, std::size_t capacity) {
+  for (bool ended = false;; ended = has_ended(epoch, from)) {
+    const int bytes = shadowib_lookup(name.c_str(), value, capacity, kLookMs);
+    if (bytes >= 0) return static_cast<std::size_t>(bytes);
+    if (bytes != -ETIMEDOUT) fail("cannot meet process %d: %s", from, shadowib_last_error());
+    if (ended) miss(epoch, from);
+  }
+}
+
+void show_end(std::uint64_t epoch, int process) { shadowib_publish(name_of_end(epoch, process).c_str(), "", 0); }
+
+}  // namespace shadowib::bsp

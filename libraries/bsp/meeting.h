@@ -1,0 +1,23 @@
+// How processes find each other before they have queue pairs: by values that the job shows to all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace shadowib::bsp {
+
+// bsp.<epoch>.<what>: no other run has such a name.
+std::string name_of_run(std::uint64_t epoch, const std::string& what);
+
+// Shows value[0..bytes) to the others. Ends the job if that cannot be.
+void show(const std::string& name, const void* value, std::size_t bytes);
+
+// Waits until process `from` shows that value, copies it to value[0..capacity), and returns its size. Ends the job if
+// that process ends before it begins. A checkpoint may be taken meanwhile.
+std::size_t await(std::uint64_t epoch, int from, const std::string& name, void* value, std::size_t capacity);
+
+// Tells the others that this process ends and has not begun.
+void show_end(std::uint64_t epoch, int process);
+
+}  // namespace shadowib::bsp
