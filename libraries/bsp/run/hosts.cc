@@ -52,10 +52,10 @@ std::string remote_command(const Options& options, const Share& share, const std
   words.push_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
   std::string line = "cd " + quoted(std::filesystem::current_path(error).string()) + " && exec env";
-  for (const char* name :
-       {"SHADOWIB_EXCHANGE", "SHADOWIB_IB2TCP_NETWORK", "SHADOWIB_IB2TCP_TRANSPORT", "SHADOWIB_LOG"})
-    if (const char* value = std::getenv(name); value != nullptr)
-      line += " " + quoted(std::string(name) + "=" + value);
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string text = *variable;
+    if (is_forwarded(text.substr(0, text.find('=')))) line += " " + quoted(text);
+  }
   for (const std::string& word : words) line += " " + quoted(word);
   return line;
 }

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 
 namespace shadowib::bsprun {
 namespace {
@@ -90,6 +91,13 @@ bool read_last_words(const std::string& token, const std::string& text, Outcome*
   if (std::sscanf(text.c_str() + head.size(), "%15s %d %d", kind, &process, &value) != 3) return false;
   *outcome = {std::strcmp(kind, "signal") == 0 ? Outcome::Kind::kSignal : Outcome::Kind::kExit, process, value};
   return true;
+}
+
+bool is_forwarded(const std::string& name) {
+  if (name.compare(0, 9, "SHADOWIB_") != 0 || name.find("PASSWORD") != std::string::npos) return false;
+  static constexpr const char* kOwn[] = {"SHADOWIB_BSP_PROCESS", "SHADOWIB_BSP_PROCESSES", "SHADOWIB_BSP_HERE",
+                                         "SHADOWIB_BSP_EPOCH", "SHADOWIB_BSP_INTERVAL"};
+  return std::find(std::begin(kOwn), std::end(kOwn), name) == std::end(kOwn);
 }
 
 std::string quoted(const std::string& word) {

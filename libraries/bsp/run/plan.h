@@ -54,6 +54,10 @@ std::string message(const Outcome& outcome, const std::string& host);
 std::string last_words(const std::string& token, const Outcome& outcome);
 bool read_last_words(const std::string& token, const std::string& text, Outcome* outcome);
 
+// True if processes on other hosts get that variable, as those here do. Not: a process's own place, which a share
+// sets itself, and passwords, which would stand in a command line.
+bool is_forwarded(const std::string& name);
+
 // One word of a shell's command line.
 std::string quoted(const std::string& word);
 

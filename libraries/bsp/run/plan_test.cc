@@ -67,6 +67,13 @@ TEST(Outcome, WordsOfAnotherTokenAreAProgramsOutput) {
   EXPECT_FALSE(read_last_words("t", "exit 0 0\n", &read));
 }
 
+TEST(Forwarded, AreAllVariablesButOwnPlacesAndPasswords) {
+  for (const char* name : {"SHADOWIB_BSP_DEVICE", "SHADOWIB_DIR", "SHADOWIB_EXCHANGE", "SHADOWIB_IB2TCP_NETWORK"})
+    EXPECT_TRUE(is_forwarded(name)) << name;
+  for (const char* name : {"SHADOWIB_BSP_PROCESS", "SHADOWIB_BSP_EPOCH", "SHADOWIB_REDIS_PASSWORD", "HOME", "SHADOW"})
+    EXPECT_FALSE(is_forwarded(name)) << name;
+}
+
 TEST(Quoted, IsOneWordOfAShell) { EXPECT_EQ(quoted("a'b c"), "'a'\\''b c'"); }
 
 }  // namespace

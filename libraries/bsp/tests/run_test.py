@@ -81,6 +81,17 @@ def a_lost_host(bench: Bench, program, where: list[str], environment: dict):
     await_gone(pids)
 
 
+def variables(bench: Bench):
+    """A host of its own has none of ours: all that matter are forwarded, and no password stands in a command line."""
+    bare = bench.work / "bare_rsh"
+    bare.write_text("#!/bin/sh\nshift\nexec env -i PATH=\"$PATH\" sh -c \"$*\"\n")
+    bare.chmod(0o755)
+    given = {"SHADOWIB_BSP_DEVICE": "it's one", "SHADOWIB_KEEP": "3", "SHADOWIB_REDIS_PASSWORD": "secret"}
+    text = 'echo "$SHADOWIB_BSP_DEVICE, $SHADOWIB_KEEP, $SHADOWIB_REDIS_PASSWORD"'
+    done = bench.run("--hosts", "a", "sh", "-c", text, environment={**given, "SHADOWIB_RSH": str(bare)})
+    need(done.stdout == "it's one, 3, \n", f"variables: {done.returncode} {done.stdout} {done.stderr}")
+
+
 def wrong_options(bench: Bench, program):
     for words, text in ((["--hosts", "a:0", program], "is no HOST:SLOTS"), (["-n", "5", "--hosts", "a:2,b", program], "3 slots for 5"),
                         (["-n", "0", program], "no number of processes from 1 to 960"), ([], "no program")):
@@ -104,6 +115,7 @@ def run(bench: Bench):
         a_killed_process(bench, program, where, environment)
         a_stopped_job(bench, program, where, environment)
     a_lost_host(bench, program, ["--hosts", "a:2,b:1"], {"SHADOWIB_RSH": str(rsh)})
+    variables(bench)
     wrong_options(bench, program)
 
 
