@@ -22,6 +22,8 @@ namespace {
 
 constexpr char kMark = '\x1e';
 constexpr std::size_t kLongestWords = 128;
+// A share that is to end needs three seconds at most (local.cc); one that is silent for so long is lost.
+constexpr long kToEndMs = 15000;
 
 void write_all(int fd, const char* data, std::size_t bytes) {
   while (bytes > 0) {
@@ -75,48 +77,53 @@ class Shares {
   Shares(const Options& options, int signals) : options_(options), signals_(signals) {}
 
   Outcome run(const std::vector<Share>& shares, std::string* host) {
-    for (const Share& share : shares) start(share);
-    while (std::any_of(remotes_.begin(), remotes_.end(), [](const Remote& r) { return r.output >= 0; })) step();
+    for (const Share& share : shares)
+      if (!start(share)) break;
+    while (std::any_of(remotes_.begin(), remotes_.end(), [](const Remote& r) { return r.pid > 0; })) {
+      step();
+      if (std::none_of(remotes_.begin(), remotes_.end(), [](const Remote& r) { return r.output >= 0; })) end_all();
+    }
     *host = host_;
     return worst_;
   }
 
  private:
-  void start(const Share& share) {
+  // False: there is no process or descriptor left for it; all are ending.
+  bool start(const Share& share) {
     const char* shell = std::getenv("SHADOWIB_RSH");
+    const std::string line = std::string(shell != nullptr && *shell != '\0' ? shell : "ssh") + " \"$@\"";
+    const std::string command = remote_command(options_, share, token_);
     int in[2] = {-1, -1}, out[2] = {-1, -1};
-    Remote remote{share, -1, -1, -1, {}, false, {}};
-    if (::pipe2(in, O_CLOEXEC) == 0 && ::pipe2(out, O_CLOEXEC) == 0) {
-      const std::string line = std::string(shell != nullptr && *shell != '\0' ? shell : "ssh") + " \"$@\"";
-      const std::string command = remote_command(options_, share, token_);
-      std::fflush(nullptr);
-      remote.pid = ::fork();
-      if (remote.pid == 0) {
-        sigset_t none;
-        ::sigemptyset(&none);
-        ::sigprocmask(SIG_SETMASK, &none, nullptr);
-        ::dup2(in[0], STDIN_FILENO);
-        ::dup2(out[1], STDOUT_FILENO);
-        ::execl("/bin/sh", "sh", "-c", ("exec " + line).c_str(), "sh", share.host.c_str(), command.c_str(), nullptr);
-        ::_exit(kUsage);
-      }
-      ::close(in[0]);
-      ::close(out[1]);
-      remote.control = in[1];
-      remote.output = out[0];
+    std::fflush(nullptr);
+    const bool has_pipes = ::pipe2(in, O_CLOEXEC) == 0 && ::pipe2(out, O_CLOEXEC) == 0;
+    const pid_t pid = has_pipes ? ::fork() : -1;
+    if (pid == 0) {
+      sigset_t none;
+      ::sigemptyset(&none);
+      ::sigprocmask(SIG_SETMASK, &none, nullptr);
+      ::dup2(in[0], STDIN_FILENO);
+      ::dup2(out[1], STDOUT_FILENO);
+      ::execl("/bin/sh", "sh", "-c", ("exec " + line).c_str(), "sh", share.host.c_str(), command.c_str(), nullptr);
+      ::_exit(kUsage);
     }
-    if (remote.pid < 0) {
+    if (pid < 0) {
       std::fprintf(stderr, "bsprun: cannot start the share of %s: %s\n", share.host.c_str(), std::strerror(errno));
+      for (const int fd : {in[0], in[1], out[0], out[1]})
+        if (fd >= 0) ::close(fd);
       worst_ = {Outcome::Kind::kExit, -1, kUsage};
       end_all();
+      return false;
     }
-    remotes_.push_back(remote);
+    ::close(in[0]);
+    ::close(out[1]);
+    remotes_.push_back({share, pid, in[1], out[0], {}, false, {}});
+    return true;
   }
 
   void step() {
     std::vector<pollfd> sources{{signals_, POLLIN, 0}};
     for (const Remote& remote : remotes_) sources.push_back({remote.output, POLLIN, 0});
-    ::poll(sources.data(), sources.size(), -1);
+    ::poll(sources.data(), sources.size(), ending_ ? static_cast<int>(std::max(0L, give_up_at_ - now_ms())) : -1);
     signalfd_siginfo signal;
     while (::read(signals_, &signal, sizeof(signal)) == sizeof(signal)) {
       if (signal.ssi_signo == SIGCHLD) continue;
@@ -125,9 +132,32 @@ class Shares {
     }
     for (std::size_t i = 0; i < remotes_.size(); ++i)
       if ((sources[i + 1].revents & (POLLIN | POLLHUP | POLLERR)) != 0) listen(&remotes_[i]);
+    reap();
+    if (ending_ && now_ms() >= give_up_at_) give_up();
+  }
+
+  // A shell may live for some time after its output has ended.
+  void reap() {
+    for (Remote& remote : remotes_)
+      if (remote.pid > 0 && remote.output < 0 && ::waitpid(remote.pid, nullptr, WNOHANG) != 0) remote.pid = -1;
+  }
+
+  void give_up() {
+    for (Remote& remote : remotes_) {
+      if (remote.pid < 0) continue;
+      if (remote.output >= 0) {
+        std::fprintf(stderr, "bsprun: host %s does not answer; processes of job %s may live on there\n",
+                     remote.share.host.c_str(), options_.job.c_str());
+        ended(&remote);
+      }
+      ::kill(remote.pid, SIGKILL);
+      ::waitpid(remote.pid, nullptr, 0);
+      remote.pid = -1;
+    }
   }
 
   void end_all() {
+    if (!ending_) give_up_at_ = now_ms() + kToEndMs;
     ending_ = true;
     for (Remote& remote : remotes_)
       if (remote.control >= 0) ::close(std::exchange(remote.control, -1));
@@ -170,7 +200,6 @@ class Shares {
     write_all(STDOUT_FILENO, remote->held.data(), remote->held.size());
     ::close(std::exchange(remote->output, -1));
     if (remote->control >= 0) ::close(std::exchange(remote->control, -1));
-    ::waitpid(remote->pid, nullptr, 0);
     if (!remote->has_spoken) remote->outcome = {Outcome::Kind::kLost, -1, 0};
     if (ending_) return;
     if (ends_all(remote->outcome)) {
@@ -202,6 +231,7 @@ class Shares {
   const std::string token_ = random_token();
   std::vector<Remote> remotes_;
   bool ending_ = false;
+  long give_up_at_ = 0;
   Outcome worst_;
   std::string host_;
 };

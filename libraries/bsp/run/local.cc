@@ -21,12 +21,6 @@ namespace {
 constexpr int kToEndByThemselvesMs = 1000;  // after an abort, which they have been told of
 constexpr int kToEndBySignalMs = 2000;      // then SIGKILL
 
-long now_ms() {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 std::string shadowib_command() {
   std::error_code error;
   const std::filesystem::path beside =
@@ -171,6 +165,12 @@ class Group {
 };
 
 }  // namespace
+
+long now_ms() {
+  timespec now;
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 int catch_signals() {
   sigset_t signals;

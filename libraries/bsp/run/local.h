@@ -11,6 +11,8 @@ struct Stop {
   int control = -1;  // end of file on it: nobody wants the share any more; -1: none
 };
 
+long now_ms();  // of a clock that nobody sets
+
 // Blocks the signals that Stop reads, and returns the descriptor; -1 and errno if there is none.
 int catch_signals();
 

@@ -92,6 +92,39 @@ def variables(bench: Bench):
     need(done.stdout == "it's one, 3, \n", f"variables: {done.returncode} {done.stdout} {done.stderr}")
 
 
+def a_silent_host(bench: Bench):
+    """One host's shell never answers, and does not end either. The others' failure must still end bsprun."""
+    rsh = bench.work / "silent_rsh"
+    rsh.write_text("#!/bin/sh\n[ $1 = a ] || exec sleep 1000\nshift\nexec sh -c \"$*\"\n")
+    rsh.chmod(0o755)
+    done = bench.run("--hosts", "a,b", "sh", "-c", "kill -9 $$", environment={"SHADOWIB_RSH": str(rsh)})
+    need(done.returncode == 137 and "host b does not answer" in done.stderr, f"a silent host: {done.returncode} {done.stderr}")
+
+
+NO_FORK = """
+#include <dlfcn.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+extern char* program_invocation_short_name;
+pid_t fork(void) {
+  static int calls;
+  if (strcmp(program_invocation_short_name, "bsprun") == 0 && ++calls == 2) { errno = EAGAIN; return -1; }
+  return ((pid_t(*)(void))dlsym(RTLD_NEXT, "fork"))();
+}
+"""
+
+
+def no_process_left(bench: Bench, rsh: pathlib.Path):
+    """The second share cannot be started: the first is ended, and a third is not begun."""
+    source = bench.work / "no_fork.c"
+    source.write_text(NO_FORK)
+    library = bench.compile(source, "-D_GNU_SOURCE", "-shared", "-fPIC", name="no_fork.so")
+    done = bench.run("--hosts", "a,b,c", "sleep", "1000", environment={"SHADOWIB_RSH": str(rsh), "LD_PRELOAD": str(library)})
+    need(done.returncode == 125 and "bsprun: cannot start the share of b: Resource temporarily unavailable" in done.stderr,
+         f"no process left: {done.returncode} {done.stderr}")
+
+
 def wrong_options(bench: Bench, program):
     for words, text in ((["--hosts", "a:0", program], "is no HOST:SLOTS"), (["-n", "5", "--hosts", "a:2,b", program], "3 slots for 5"),
                         (["-n", "0", program], "no number of processes from 1 to 960"), ([], "no program")):
@@ -116,6 +149,8 @@ def run(bench: Bench):
         a_stopped_job(bench, program, where, environment)
     a_lost_host(bench, program, ["--hosts", "a:2,b:1"], {"SHADOWIB_RSH": str(rsh)})
     variables(bench)
+    a_silent_host(bench)
+    no_process_left(bench, rsh)
     wrong_options(bench, program)
 
 
