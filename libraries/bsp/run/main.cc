@@ -47,6 +47,10 @@ int run(Options& options) {
   if (options.processes == 0) {
     for (const Host& host : hosts) options.processes += host.slots;
     if (hosts.empty()) options.processes = 1;
+    if (options.processes > kMostProcesses)
+      return complain("the hosts have " + std::to_string(options.processes) + " slots; a job has at most " +
+                          std::to_string(kMostProcesses) + " processes: give fewer slots, or -n P",
+                      kUsage);
   }
   if (options.job.empty())
     options.job = std::filesystem::path(options.program[0]).filename().string() + "-" + std::to_string(::getpid());
@@ -78,13 +82,16 @@ int main(int argc, char** argv) {
   command_line::Command program("bsprun", "Starts a BSP program: P processes of one job.");
   program.add_option("-n,--processes", options.processes, "how many; else all slots of --hosts, else 1")
       ->type_name("P")
-      ->between(1, 960, "processes");
+      ->between(1, kMostProcesses, "processes");
   program.add_option("--hosts", options.hosts, "where: HOST:SLOTS,... started by $SHADOWIB_RSH, else ssh")
       ->type_name("LIST");
   program.add_option("--job", options.job, "the job's name; else the program's and a number")->type_name("J");
   program.add_option("--dir", options.directory, "where the job and its sets are")->type_name("DIR");
-  program.add_option("--backend", options.backend, "auto, ib2tcp or verbs, as in shadowib run")->type_name("B");
+  program.add_option("--backend", options.backend, "auto, ib2tcp or verbs, as in shadowib run")
+      ->one_of({"auto", "ib2tcp", "verbs"})
+      ->type_name("B");
   program.add_option("--interval", options.interval, "seconds between checkpoints, taken at the end of a superstep")
+      ->between(0.001, 1e8, "seconds")
       ->type_name("S");
   program.add_option("--share", options.share_token, "")->hidden();
   program.add_option("--epoch", options.epoch, "")->hidden();

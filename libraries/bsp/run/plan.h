@@ -7,6 +7,9 @@
 
 namespace shadowib::bsprun {
 
+// As many as the library can connect (greeting.h).
+inline constexpr int kMostProcesses = 960;
+
 struct Host {
   std::string name;
   int slots = 1;

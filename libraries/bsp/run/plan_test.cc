@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "libraries/bsp/greeting.h"
+
 namespace shadowib::bsprun {
 namespace {
 
@@ -21,6 +23,8 @@ TEST(Hosts, AreParsedOrRefused) {
     EXPECT_TRUE(hosts.empty());
   }
 }
+
+TEST(Hosts, HaveNoMoreProcessesThanTheLibraryConnects) { EXPECT_EQ(kMostProcesses, bsp::kMaxProcesses); }
 
 TEST(Hosts, AreFilledInOrder) {
   std::string why;

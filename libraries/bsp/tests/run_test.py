@@ -127,9 +127,14 @@ def no_process_left(bench: Bench, rsh: pathlib.Path):
 
 def wrong_options(bench: Bench, program):
     for words, text in ((["--hosts", "a:0", program], "is no HOST:SLOTS"), (["-n", "5", "--hosts", "a:2,b", program], "3 slots for 5"),
-                        (["-n", "0", program], "no number of processes from 1 to 960"), ([], "no program")):
+                        (["-n", "0", program], "no number of processes from 1 to 960"), ([], "no program"),
+                        (["--hosts", "a:900,b:61", program], "the hosts have 961 slots; a job has at most 960 processes"),
+                        (["--interval", "abc", program], "no number of seconds from 0.001"),
+                        (["--interval", "0", program], "no number of seconds from 0.001"),
+                        (["--interval", "nan", program], "no number of seconds from 0.001"),
+                        (["--backend", "tcp", program], "none of auto, ib2tcp, verbs")):
         done = bench.run(*words)
-        need(done.returncode == 125 and text in done.stderr, f"{words}: {done.returncode} {done.stderr}")
+        need(done.returncode == 125 and text in done.stderr and done.stderr.count("bsp") <= 2, f"{words}: {done.returncode} {done.stderr}")
     done = bench.run("-n", 2, bench.work / "missing")
     need(done.returncode == 127, f"a missing program: {done.returncode} {done.stderr}")
 
@@ -142,6 +147,7 @@ def run(bench: Bench):
     done = bench.run("-n", 3, program, "read", stdin="2\n")
     need(done.returncode == 0 and sorted(done.stdout.splitlines()) == ["process 0 of 2", "process 1 of 2", "read 2"],
          f"input: {done.returncode} {done.stdout} {done.stderr}")
+    wrong_options(bench, program)
     for where, environment in ((["-n", "3"], {}), (["--hosts", "a:2,b:1"], {"SHADOWIB_RSH": str(rsh)})):
         own_codes(bench, program, where, environment)
         all_output(bench, program, where, environment)
@@ -151,7 +157,6 @@ def run(bench: Bench):
     variables(bench)
     a_silent_host(bench)
     no_process_left(bench, rsh)
-    wrong_options(bench, program)
 
 
 if __name__ == "__main__":
