@@ -24,10 +24,8 @@ bool has_ended(std::uint64_t epoch, int process) {
   return shadowib_lookup(name_of_end(epoch, process).c_str(), &nothing, sizeof(nothing), 0) >= 0;
 }
 
-// A name has one owner: the first that wants to tell does.
 [[noreturn]] void miss(std::uint64_t epoch, int process) {
-  if (shadowib_publish(name_of_run(epoch, "told").c_str(), "", 0) != -EEXIST)
-    fail("process %d ended before bsp_begin()", process);
+  if (is_first_to_tell(epoch)) fail("process %d ended before bsp_begin()", process);
   ::poll(nullptr, 0, kToBeEndedMs);
   end_quietly();
 }
@@ -52,6 +50,11 @@ std::size_t await(std::uint64_t epoch, int from, const std::string& name, void* 
     if (bytes != -ETIMEDOUT) fail("cannot meet process %d: %s", from, shadowib_last_error());
     if (ended) miss(epoch, from);
   }
+}
+
+// A name has one owner.
+bool is_first_to_tell(std::uint64_t epoch) {
+  return shadowib_publish(name_of_run(epoch, "told").c_str(), "", 0) != -EEXIST;
 }
 
 void show_end(std::uint64_t epoch, int process) { shadowib_publish(name_of_end(epoch, process).c_str(), "", 0); }

@@ -20,4 +20,7 @@ std::size_t await(std::uint64_t epoch, int from, const std::string& name, void* 
 // Tells the others that this process ends and has not begun.
 void show_end(std::uint64_t epoch, int process);
 
+// Several processes may see that one is gone. True for the one that tells it; also if nobody can know.
+bool is_first_to_tell(std::uint64_t epoch);
+
 }  // namespace shadowib::bsp

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -16,7 +17,8 @@ namespace shadowib::bsp {
 namespace {
 
 constexpr std::uint32_t kSignalEvery = 16;
-constexpr std::uint32_t kAbortBit = 1u << 31;
+// In the immediate data of a word: the job ends; because a process is gone.
+constexpr std::uint32_t kEndBit = 1u << 31, kLostBit = 1u << 30;
 constexpr int kSleepMs = 250;       // then peers that owe something are asked for a sign of life
 constexpr int kToBeEndedMs = 5000;  // by the starter, which tells of the loss
 constexpr int kNextTellsMs = 2000, kLookMs = 10;
@@ -200,10 +202,12 @@ void Mesh::begin_last_barrier() {
 }
 
 void Mesh::arrive(std::uint32_t immediate) {
-  if ((immediate & kAbortBit) != 0) {
-    if (!is_losing_) end_quietly();
+  if ((immediate & kEndBit) != 0) {
     is_told_ = true;
-    return;
+    if (is_losing_) return;
+    if ((immediate & kLostBit) == 0) end_quietly();
+    std::fflush(nullptr);
+    end_for_lost_peer();
   }
   Peer& peer = peers_[immediate];
   if (++peer.arrived == barrier_) --missing_;
@@ -230,7 +234,7 @@ void Mesh::flush() {
   });
 }
 
-void Mesh::tell_abort() {
+void Mesh::tell(End end) {
   if (is_aborting_) return;
   is_aborting_ = true;
   for (int i = 0; i < processes_; ++i) {
@@ -238,7 +242,7 @@ void Mesh::tell_abort() {
     if (peer.qp == nullptr || peer.outstanding > kSendDepth - 4) continue;
     peer.word_sge.length = 0;
     peer.word.wr.rdma.remote_addr = peer.slots;
-    peer.word.imm_data = kAbortBit | static_cast<std::uint32_t>(process_);
+    peer.word.imm_data = kEndBit | (end == End::kLost ? kLostBit : 0) | static_cast<std::uint32_t>(process_);
     peer.word.send_flags = IBV_SEND_INLINE;
     post_one(i, &peer.word, Kind::kPosted);
   }
@@ -352,10 +356,10 @@ void Mesh::lose(int peer, const char* how) {
     }
     ::poll(nullptr, 0, kLookMs);
   }
-  if (!is_told_) {
+  if (!is_told_ && is_first_to_tell(epoch_)) {
     say("lost process %d in superstep %llu (%s); the job ends", peer, static_cast<unsigned long long>(superstep_),
         how);
-    tell_abort();
+    tell(End::kLost);
   }
   end_for_lost_peer();
 }

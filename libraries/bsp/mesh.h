@@ -45,8 +45,9 @@ class Mesh {
 
   // Waits until everything sent was received, or its receiver has sent its last word and is gone.
   void flush();
-  // Tells all peers that the job ends, as well as it can.
-  void tell_abort();
+  // Tells all peers that the job ends, as well as it can: by a process's abort, or because one is gone.
+  enum class End { kAbort, kLost };
+  void tell(End end);
   void superstep(std::uint64_t number) { superstep_ = number; }  // for messages
 
  private:

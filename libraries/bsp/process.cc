@@ -46,7 +46,7 @@ double seconds_since(const timespec& then) {
   return static_cast<double>(now.tv_sec - then.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec - then.tv_nsec);
 }
 
-void tell_abort() { mesh->tell_abort(); }
+void tell_abort() { mesh->tell(Mesh::End::kAbort); }
 
 // A child of a fork has neither queue pairs nor a place in the job.
 bool is_own() { return ::getpid() == owner; }
