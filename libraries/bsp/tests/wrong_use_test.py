@@ -1,7 +1,8 @@
 """Wrong uses: all processes end, with one message that names process, call and reason, and no output twice."""
 import re
+import subprocess
 
-from bsp_job import HERE, Bench, main, need
+from bsp_job import HERE, PATIENCE_S, Bench, main, need
 
 ABORTED = 124
 LAST = "process 2: "
@@ -50,6 +51,11 @@ def run(bench: Bench):
         if "before_begin" not in case and case not in BY_ALL:
             need(done.stdout.count("started") == 1 if case in ("abort", "exit_early", "exit_at_once", "killed", "child_exits")
                  else done.stdout.count("started") <= 1, f"output flushed or doubled: {where}")
+    # Compilers by the name of bspcc, as `CC=bspcc make` has them.
+    for cc, wanted in (("bspcc -g -DX=1", " cc -g -DX=1 "), ("ccache bspcc", " ccache cc "), (f"{bench.build}/bin/bspcc", " cc "), ("gcc", " gcc ")):
+        done = subprocess.run([bench.build / "bin" / "bspcc", "--show", "-c", "x.c"], capture_output=True, text=True, timeout=PATIENCE_S,
+                              check=False, env={**bench.environment, "CC": cc})
+        need(done.returncode == 0 and f" {done.stdout}".startswith(wanted), f"CC={cc}: {done.stdout}{done.stderr}")
     narrow = HERE / "programs" / "narrow.c"
     done = bench.compile(narrow, check=False)
     need(done.returncode != 0 and "incompatible pointer" in done.stderr, f"a size_t* for an int*: {done.returncode} {done.stderr}")
