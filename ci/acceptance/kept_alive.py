@@ -8,7 +8,7 @@ import signal
 import time
 
 from common import Case, Line, Skip, check, main
-from jobs import Job, Program, descendants, wait_for
+from jobs import Job, descendants, free_port, wait_for
 from mpi import PATHS, ROOT, OPEN_MPI
 from mpi_programs import Lammps
 
@@ -123,13 +123,6 @@ code=$?
 wait
 exit $code
 """
-
-
-def free_port() -> int:
-    import socket
-    with socket.socket() as s:
-        s.bind(("", 0))
-        return s.getsockname()[1]
 
 
 def logged_pair(case: Case) -> str:
