@@ -7,6 +7,7 @@ import pathlib
 import random
 import re
 import shutil
+import signal
 import subprocess
 
 from common import Case, Line, Skip, check, main
@@ -17,8 +18,9 @@ QUICK_SEEDS = (12, 5, 6, 13, 14, 15)
 LEAVES = 3000
 HEADERS = "/usr/include/csmith"
 LEVELS = ("-O0", "-O1", "-O2", "-O3")
-# The plain build ends in far less than a second, or not at all.
-ENDS_SECONDS = 20
+# Seconds of a processor, not of a clock: the plain build ends in far less than one, or not at all.
+ENDS_CPU_S = 20
+PATIENCE_S = 1800
 
 
 def made(case: Case, seed: int) -> pathlib.Path:
@@ -34,23 +36,32 @@ def compiled(command: list[str], source: pathlib.Path, program: pathlib.Path, *o
     return program
 
 
-def ran(program: pathlib.Path, environment: dict[str, str], seconds: int) -> tuple[str, str]:
-    result = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=seconds, env={**os.environ, **environment})
+def ran(program: pathlib.Path, environment: dict[str, str]) -> tuple[str, str]:
+    result = subprocess.run([str(program)], capture_output=True, text=True, check=False, timeout=PATIENCE_S, env={**os.environ, **environment})
     check(result.returncode == 0, f"{program} ended with {result.returncode}: {result.stderr[-2000:]}")
     return result.stdout, result.stderr
+
+
+def output_of_plain(program: pathlib.Path) -> str | None:
+    """None: it does not end."""
+    result = subprocess.run(["prlimit", f"--cpu={ENDS_CPU_S}:{ENDS_CPU_S + 10}", "--core=0", str(program)], capture_output=True, text=True, check=False,
+                            timeout=PATIENCE_S)
+    if result.returncode == -signal.SIGXCPU:
+        return None
+    check(result.returncode == 0, f"{program} ended with {result.returncode}: {result.stderr[-2000:]}")
+    return result.stdout
 
 
 def one_program(case: Case, seed: int) -> int:
     """Returns how often the stack was left; -1 if the plain program does not end."""
     source, level = made(case, seed), LEVELS[seed % len(LEVELS)]
     plain = compiled(["clang-14"], source, case.work / f"{seed}.plain", level, "-ffp-contract=off")
-    try:
-        wanted, _ = ran(plain, {}, ENDS_SECONDS)
-    except subprocess.TimeoutExpired:
+    wanted = output_of_plain(plain)
+    if wanted is None:
         return -1
     ours = compiled([case.line.program("shadowib-cc")], source, case.work / f"{seed}.sites", level, f"-fshadowib-everywhere={seed}")
     options = {"SHADOWIB_PORTABLE_EVERYWHERE": str(LEAVES), "SHADOWIB_PORTABLE_REPORT": "1"}
-    output, told = ran(ours, options, 600)
+    output, told = ran(ours, options)
     check(output == wanted, f"{source}, {level}: left and entered it prints {output!r}, plain {wanted!r}")
     counts = re.search(r"(\d+) visits of sites, (\d+) leaves, (\d+) refused", told)
     check(counts and counts[3] == "0", f"{source}: {told[-2000:]}")
