@@ -135,6 +135,27 @@ class RefusalTest(CompilerTest):
             self.assertIn("SHADOWIB_PORTABLE_EVERYWHERE", result.stderr)
 
 
+class SiteTest(CompilerTest):
+    """What a visit of a site leaves alone, and when one is due."""
+
+    def test_interval_begins_anew_after_each_checkpoint(self):
+        self.compiled("#include <time.h>\nstatic long now(void) { struct timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec; }\n"
+                      f"int main(void) {{ long begin = now(); while (shadowib_portable_leaves() == 0) {SITE};\n"
+                      f"for (int i = 0; i < 1000; i++) {SITE};\n"
+                      'printf("%lu %ld\\n", shadowib_portable_leaves(), now() - begin); }\n')
+        result = self.run_program(0, SHADOWIB_PORTABLE_INTERVAL="1")
+        leaves, seconds = map(int, result.stdout.split())
+        self.assertLessEqual(leaves, seconds + 1)
+
+    def test_threads_that_cannot_be_counted(self):
+        self.compiled("#include <sys/resource.h>\n"
+                      f"int main(void) {{ struct rlimit none = {{0, 0}}; if (setrlimit(RLIMIT_NOFILE, &none)) return 1; {SITE}; puts(\"on\"); }}\n")
+        result = self.run_program(1000)
+        self.assertEqual((result.returncode, result.stdout), (0, "on\n"))
+        self.assertIn("the threads of this process cannot be counted: Too many open files", result.stderr)
+        self.assertIn(" 0 leaves, 1 refused", result.stderr)
+
+
 class DriverTest(CompilerTest):
     def test_debug_information_goes_unless_asked_for(self):
         for option, there in (("-O2", False), ("-g", True)):

@@ -96,6 +96,7 @@ extern "C" [[gnu::noinline]] void shadowib_portable_site(void) {
   bool everywhere = run.visits <= options().everywhere, due = checkpoint_due();
   if (!everywhere && !due) return;
   run.asked = false;
+  if (due) run.last_s = now_s();
   std::string reason = reason_to_stay(__builtin_return_address(0));
   if (!reason.empty()) return refuse_checkpoint(reason);
   begin_leave();
