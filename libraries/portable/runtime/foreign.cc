@@ -4,6 +4,9 @@
 #include <dlfcn.h>
 #include <unwind.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "libraries/portable/runtime/registry.h"
 
 namespace shadowib::portable {
@@ -56,13 +59,16 @@ std::string foreign_frame(const void* begin, const void* main_function, std::uin
   return walk.ended ? "" : "main() is not on the stack of this site";
 }
 
-unsigned thread_count() {
+std::string other_threads() {
   DIR* tasks = opendir("/proc/self/task");
-  if (!tasks) return 1;
+  if (!tasks) return std::string("the threads of this process cannot be counted: ") + std::strerror(errno);
   unsigned count = 0;
+  errno = 0;
   while (const dirent* entry = readdir(tasks)) count += entry->d_name[0] != '.';
+  const int error = errno;
   closedir(tasks);
-  return count;
+  if (error != 0) return std::string("the threads of this process cannot be counted: ") + std::strerror(error);
+  return count == 1 ? "" : "the process has " + std::to_string(count) + " threads; one is supported";
 }
 
 }  // namespace shadowib::portable

@@ -11,7 +11,7 @@ namespace shadowib::portable {
 // from here to main.
 std::string foreign_frame(const void* begin, const void* main_function, std::uint64_t* depth_bytes);
 
-// How many threads this process has.
-unsigned thread_count();
+// The reason of a refusal if this process has more than one thread, or if that cannot be known; else empty.
+std::string other_threads();
 
 }  // namespace shadowib::portable

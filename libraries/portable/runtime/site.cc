@@ -52,8 +52,7 @@ bool checkpoint_due() {
 std::string reason_to_stay(const void* begin) {
   if (!run.main_function) return "main() was not compiled by shadowib-cc";
   if (getpid() != run.process) return "this process is a child that the program forked";
-  if (unsigned count = thread_count(); count != 1)
-    return "the process has " + std::to_string(count) + " threads; one is supported";
+  if (std::string reason = other_threads(); !reason.empty()) return reason;
   return foreign_frame(begin, run.main_function, &run.depth_bytes);
 }
 
