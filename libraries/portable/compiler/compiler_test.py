@@ -155,6 +155,21 @@ class SiteTest(CompilerTest):
         self.assertIn("the threads of this process cannot be counted: Too many open files", result.stderr)
         self.assertIn(" 0 leaves, 1 refused", result.stderr)
 
+    # The runtime takes memory between leaving and entering, so a malloc of the program's own runs there.
+    MALLOC = ("#include <errno.h>\n#include <signal.h>\nextern volatile unsigned shadowib_portable_mode;\nstatic unsigned long between, wrong;\n"
+              "SHADOWIB_NO_SITE extern void* __libc_malloc(size_t);\n"
+              "void* malloc(size_t n) { if (shadowib_portable_mode) { between++; errno = ENOMEM; raise(SIGUSR1); } return __libc_malloc(n); }\n")
+
+    def test_signal_between_leave_and_enter_waits(self):
+        self.compiled(self.MALLOC + "static volatile int handled;\n"
+                      "static void handle(int n) { handled += n == SIGUSR1; wrong += shadowib_portable_mode != 0; }\n"
+                      f"static int deep(int n) {{ if (n == 0) {SITE}; return n ? 1 + deep(n - 1) : 0; }}\n"
+                      "int main(void) { signal(SIGUSR1, handle); int sum = 0; for (int i = 0; i < 20; i++) sum += deep(i);\n"
+                      'printf("%d %d %lu %d\\n", sum, between > 200, wrong, handled); }\n')
+        result = self.run_program(1000)
+        # Pending signals of one number are one: each of the 20 leaves has one.
+        self.assertEqual((result.returncode, result.stdout), (0, "190 1 0 20\n"), result.stderr)
+
 
 class DriverTest(CompilerTest):
     def test_debug_information_goes_unless_asked_for(self):
