@@ -170,6 +170,19 @@ class SiteTest(CompilerTest):
         # Pending signals of one number are one: each of the 20 leaves has one.
         self.assertEqual((result.returncode, result.stdout), (0, "190 1 0 20\n"), result.stderr)
 
+    def test_errno_stays(self):
+        self.compiled(self.MALLOC + "int main(void) { signal(SIGUSR1, SIG_IGN); errno = 77; " + SITE + ";\n"
+                      'printf("%d %d %lu\\n", errno, between > 0, wrong); }\n')
+        result = self.run_program(1000)
+        self.assertEqual((result.returncode, result.stdout), (0, "77 1 0\n"), result.stderr)
+
+    def test_errno_stays_after_a_refusal(self):
+        self.compiled("#include <errno.h>\n#include <sys/resource.h>\nint main(void) { struct rlimit none = {0, 0};\n"
+                      f'if (setrlimit(RLIMIT_NOFILE, &none)) return 1; errno = 77; {SITE}; printf("%d\\n", errno); }}\n')
+        result = self.run_program(1000)
+        self.assertEqual((result.returncode, result.stdout), (0, "77\n"), result.stderr)
+        self.assertIn("1 refused", result.stderr)
+
 
 class DriverTest(CompilerTest):
     def test_debug_information_goes_unless_asked_for(self):

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -25,6 +26,7 @@ struct Run {
   std::uint64_t depth_bytes = 0;
   bool asked = false;
   time_t last_s = 0;
+  int error = 0;  // errno of the program at the site that was left
   sigset_t signals;
 };
 
@@ -81,6 +83,7 @@ void end_enter() {
   if (stack.entered != stack.frames.size())
     broken("a site was reached with frames left to enter", "compile all files again");
   shadowib_portable_mode = kModeNormal;
+  errno = run.error;
   sigprocmask(SIG_SETMASK, &run.signals, nullptr);
 }
 
@@ -96,9 +99,11 @@ extern "C" [[gnu::noinline]] void shadowib_portable_site(void) {
   if (!everywhere && !due) return;
   run.asked = false;
   if (due) run.last_s = now_s();
+  run.error = errno;
   std::string reason = reason_to_stay(__builtin_return_address(0));
-  if (!reason.empty()) return refuse_checkpoint(reason);
-  begin_leave();
+  if (reason.empty()) return begin_leave();
+  refuse_checkpoint(reason);
+  errno = run.error;
 }
 
 extern "C" void shadowib_portable_due(void) { run.asked = true; }
