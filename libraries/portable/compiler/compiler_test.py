@@ -155,6 +155,21 @@ class SiteTest(CompilerTest):
         self.assertIn("the threads of this process cannot be counted: Too many open files", result.stderr)
         self.assertIn(" 0 leaves, 1 refused", result.stderr)
 
+    def test_site_near_the_end_of_the_stack(self):
+        self.compiled("#include <sys/resource.h>\n"
+                      "static void little_room(void) { char* here = __builtin_frame_address(0); char line[512]; unsigned long from, to = 0;\n"
+                      'FILE* maps = fopen("/proc/self/maps", "r");\n'
+                      'while (fgets(line, sizeof line, maps)) if (strstr(line, "[stack]")) sscanf(line, "%lx-%lx", &from, &to);\n'
+                      "fclose(maps); struct rlimit limit; getrlimit(RLIMIT_STACK, &limit); limit.rlim_cur = to - (unsigned long)here + 40960;\n"
+                      "if (setrlimit(RLIMIT_STACK, &limit)) exit(9); }\n"
+                      "static int deep(int n) { volatile char room[4096]; room[n] = 1; if (n) return deep(n - 1) + room[n];\n"
+                      f"little_room(); {SITE}; return room[n]; }}\n"
+                      'int main(void) { printf("%d\\n", deep(100)); }\n', options=("-O1", "-include", "string.h"))
+        for environment in ({"SHADOWIB_PORTABLE_EVERYWHERE": "9"}, {"SHADOWIB_PORTABLE_AT": "1"}):
+            result = self.run_program(0, **environment)
+            self.assertEqual((result.returncode, result.stdout), (0, "101\n"), result.stderr)
+            self.assertIn("1 leaves", result.stderr)
+
     # The runtime takes memory between leaving and entering, so a malloc of the program's own runs there.
     MALLOC = ("#include <errno.h>\n#include <signal.h>\nextern volatile unsigned shadowib_portable_mode;\nstatic unsigned long between, wrong;\n"
               "SHADOWIB_NO_SITE extern void* __libc_malloc(size_t);\n"

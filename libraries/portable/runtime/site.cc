@@ -1,5 +1,6 @@
 // Sites, and the loop around the program's main.
 #include <alloca.h>
+#include <pthread.h>
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,7 +25,7 @@ struct Run {
   pid_t process = 0;
   std::uint64_t visits = 0, leaves = 0, refusals = 0;
   std::uint64_t depth_bytes = 0;
-  bool asked = false;
+  bool asked = false, poison = false;
   time_t last_s = 0;
   int error = 0;  // errno of the program at the site that was left
   sigset_t signals;
@@ -33,6 +34,7 @@ struct Run {
 Run run;
 
 constexpr std::uint64_t kPoisonMargin = 64 << 10;
+constexpr std::uint64_t kReserve = 16 << 10;  // of the stack, for what the poisoning itself calls
 
 time_t now_s() {
   timespec now;
@@ -45,10 +47,25 @@ bool checkpoint_due() {
   return options().interval_s && now_s() - run.last_s >= static_cast<time_t>(options().interval_s);
 }
 
-// Garbage where the stack was: a variable that was not saved is then seen to be wrong.
-[[gnu::noinline]] void poison(std::uint64_t bytes) {
-  auto* room = static_cast<volatile unsigned char*>(alloca(bytes));
-  for (std::uint64_t i = 0; i < bytes; i++) room[i] = 0xa5;
+// Bytes below this frame that the stack may still grow by; 0 if that is not known.
+std::uint64_t stack_room() {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return 0;
+  void* lowest = nullptr;
+  std::size_t bytes = 0;
+  const bool known = pthread_attr_getstack(&attributes, &lowest, &bytes) == 0;
+  pthread_attr_destroy(&attributes);
+  const auto* here = static_cast<char*>(__builtin_frame_address(0));
+  return known && here > lowest ? here - static_cast<char*>(lowest) : 0;
+}
+
+// Garbage where the stack was, and a margin where there is room for one: a variable that was not saved is then seen
+// to be wrong. For tests: it costs as much as the stack is deep.
+[[gnu::noinline]] void poison(std::uint64_t depth_bytes) {
+  const std::uint64_t room = stack_room(), used = depth_bytes + kReserve;
+  const std::uint64_t bytes = depth_bytes + (room > used ? std::min(kPoisonMargin, room - used) : 0);
+  auto* garbage = static_cast<volatile unsigned char*>(alloca(bytes));
+  for (std::uint64_t i = 0; i < bytes; i++) garbage[i] = 0xa5;
 }
 
 std::string reason_to_stay(const void* begin) {
@@ -99,6 +116,7 @@ extern "C" [[gnu::noinline]] void shadowib_portable_site(void) {
   if (!everywhere && !due) return;
   run.asked = false;
   if (due) run.last_s = now_s();
+  run.poison = everywhere;
   run.error = errno;
   std::string reason = reason_to_stay(__builtin_return_address(0));
   if (reason.empty()) return begin_leave();
@@ -120,7 +138,7 @@ extern "C" int shadowib_portable_run(int (*thunk)(int, char**, char**), const vo
   for (;;) {
     int result = thunk(argc, argv, envp);
     if (shadowib_portable_mode != kModeLeave) return result;
-    poison(run.depth_bytes + kPoisonMargin);
+    if (run.poison) poison(run.depth_bytes);
     shadowib_portable_mode = kModeEnter;
   }
 }
