@@ -11,7 +11,6 @@
 namespace shadowib::portable::compiler {
 
 struct Facts {
-  bool ast_ran = false;
   // Options of the driver.
   bool report = false;
   bool strip_debug = false;

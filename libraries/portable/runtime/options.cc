@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace shadowib::portable {
 namespace {
@@ -25,19 +26,15 @@ bool flag_of(const char* name) {
   return value && *value == '1';
 }
 
-std::string text_of(const char* name) {
-  const char* value = std::getenv(name);
-  return value ? value : "";
-}
-
 std::vector<std::uint64_t> numbers_of(const char* name) {
   std::vector<std::uint64_t> numbers;
-  std::string rest = text_of(name);
+  const char* value = std::getenv(name);
+  std::string rest = value ? value : "";
   while (!rest.empty()) {
     auto comma = rest.find(',');
     std::uint64_t number = 0;
     if (!parse_number(rest.substr(0, comma).c_str(), &number) || number == 0)
-      bad_value(name, std::getenv(name), "numbers from 1, with commas between");
+      bad_value(name, value, "numbers from 1, with commas between");
     numbers.push_back(number);
     rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
   }
@@ -49,11 +46,7 @@ Options read_options() {
   options.everywhere = number_of("SHADOWIB_PORTABLE_EVERYWHERE");
   options.interval_s = number_of("SHADOWIB_PORTABLE_INTERVAL");
   options.at = numbers_of("SHADOWIB_PORTABLE_AT");
-  options.to = text_of("SHADOWIB_PORTABLE_TO");
-  options.from = text_of("SHADOWIB_PORTABLE_FROM");
-  options.stop = flag_of("SHADOWIB_PORTABLE_STOP");
   options.report = flag_of("SHADOWIB_PORTABLE_REPORT");
-  options.exact = flag_of("SHADOWIB_PORTABLE_EXACT");
   return options;
 }
 

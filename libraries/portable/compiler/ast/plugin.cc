@@ -87,7 +87,6 @@ class Consumer : public clang::ASTConsumer {
 class Action : public clang::PluginASTAction {
  protected:
   std::unique_ptr<clang::ASTConsumer> CreateASTConsumer(clang::CompilerInstance& compiler, llvm::StringRef) override {
-    facts().ast_ran = true;
     return std::make_unique<Consumer>(compiler);
   }
 
