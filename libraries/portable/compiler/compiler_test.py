@@ -103,6 +103,17 @@ class RefusalTest(CompilerTest):
             self.assertEqual(result.returncode, 2)
             self.assertIn(option, result.stderr)
 
+    def test_options_that_change_numbers(self):
+        for option in ("-ffast-math", "-Ofast", "-ffp-contract=fast", "-funsafe-math-optimizations", "-fassociative-math", "-freciprocal-math",
+                       "-ffinite-math-only", "-fno-signed-zeros", "-fno-honor-nans", "-fno-honor-infinities", "-fapprox-func",
+                       "-ffp-model=fast", "-mrecip", "-mrecip=all", "-fdenormal-fp-math=preserve-sign", "-fdenormal-fp-math-f32=positive-zero",
+                       "-fveclib=libmvec", "-mfpmath=387", "-ffp-eval-method=extended"):
+            result = self.compile(f"int main(void) {{ {SITE}; }}\n", options=(option,))
+            self.assertEqual(result.returncode, 2, option)
+            self.assertIn(f"{option} gives other last bits", result.stderr)
+        for option in ("-ffp-contract=off", "-fno-fast-math", "-fno-math-errno", "-ffp-model=strict", "-ffp-model=precise", "-mfpmath=sse"):
+            self.compiled(f"int main(void) {{ {SITE}; }}\n", options=(option,))
+
     def test_foreign_frame(self):
         self.compiled(f"static int c(const void* a, const void* b) {{ {SITE}; return *(const int*)a - *(const int*)b; }}\n"
                       'int main(void) { int a[] = {2, 1}; qsort(a, 2, sizeof *a, c); printf("%d\\n", a[0]); }\n')
