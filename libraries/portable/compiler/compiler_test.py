@@ -217,6 +217,16 @@ class DriverTest(CompilerTest):
             sections = subprocess.run(["readelf", "-SW", "program"], cwd=self.work, capture_output=True, text=True, check=True).stdout
             self.assertEqual(".debug_info" in sections, there)
 
+    def test_callers_of_callers_are_found(self):
+        """Whatever their order in the file, also in a circle; and no function besides."""
+        chain = "".join(f"int f{i}(int x) {{ return x ? f{i + 1}(x - 1) : 0; }}\n" for i in range(50))
+        source = ("".join(f"int f{i}(int);\n" for i in range(51)) + chain +
+                  f"int f50(int x) {{ {SITE}; return f3(x); }}\nint beside(int x) {{ return x ? beside(x - 1) : 0; }}\n"
+                  "int main(void) { return f0(1) + beside(1); }\n")
+        result = self.compile(source, options=("-fshadowib-report",))
+        found = [line.split(": ")[1].split()[0] for line in result.stderr.splitlines() if "may reach a site" in line]
+        self.assertEqual(sorted(found), sorted(["main", "f50"] + [f"f{i}" for i in range(51)]), result.stderr)
+
     def test_report(self):
         result = self.compile(f"int main(int n, char** a) {{ int x = n + 1; {SITE}; return x == 9 && a; }}\n", options=("-fshadowib-report",))
         self.assertIn("part0.c:4: main may reach a site", result.stderr)

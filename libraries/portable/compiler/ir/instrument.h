@@ -3,6 +3,7 @@
 
 #include <llvm/ADT/DenseMap.h>
 #include <llvm/ADT/SmallVector.h>
+#include <llvm/Analysis/TargetLibraryInfo.h>
 #include <llvm/IR/Instructions.h>
 #include <llvm/IR/Module.h>
 
@@ -21,7 +22,10 @@ class Reach {
   bool instrumented(const llvm::Function& function) const { return reaching_.count(&function) != 0; }
 
  private:
-  bool called_may_reach(const llvm::Function& callee) const;
+  // kAsItsCode: the module has the callee, which may if it calls one that may.
+  enum class Answer { kNo, kYes, kAsItsCode };
+  Answer answer_for(const llvm::Function& callee) const;
+  llvm::TargetLibraryInfoImpl libc_;
   std::set<const llvm::Function*> reaching_;
 };
 

@@ -2,50 +2,61 @@
 //
 // A call into another file may, unless it is libc's or marked SHADOWIB_NO_SITE. A call by pointer may.
 #include <llvm/ADT/Triple.h>
-#include <llvm/Analysis/TargetLibraryInfo.h>
 #include <llvm/IR/InstIterator.h>
 
 #include "libraries/portable/compiler/facts.h"
 #include "libraries/portable/compiler/ir/instrument.h"
 
 namespace shadowib::portable::compiler {
+namespace {
 
-Reach::Reach(llvm::Module& module) {
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (llvm::Function& function : module) {
-      if (function.isDeclaration() || reaching_.count(&function) || facts().no_site.count(function.getName().str()))
-        continue;
-      for (llvm::Instruction& instruction : llvm::instructions(function)) {
-        auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
-        if (call && may_reach(*call)) {
-          reaching_.insert(&function);
-          changed = true;
-          break;
-        }
-      }
+const llvm::Function* callee_of(const llvm::CallBase& call) {
+  return llvm::dyn_cast<llvm::Function>(call.getCalledOperand()->stripPointerCastsAndAliases());
+}
+
+}  // namespace
+
+// From the calls that may reach a site whatever the module has, to their callers, to theirs. Looks at each call once.
+Reach::Reach(llvm::Module& module) : libc_(llvm::Triple(module.getTargetTriple())) {
+  llvm::DenseMap<const llvm::Function*, std::vector<const llvm::Function*>> callers;
+  std::vector<const llvm::Function*> found;
+  for (llvm::Function& function : module) {
+    if (function.isDeclaration() || facts().no_site.count(function.getName().str())) continue;
+    for (llvm::Instruction& instruction : llvm::instructions(function)) {
+      auto* call = llvm::dyn_cast<llvm::CallBase>(&instruction);
+      if (!call || call->isInlineAsm()) continue;
+      const llvm::Function* callee = callee_of(*call);
+      const Answer answer = callee ? answer_for(*callee) : Answer::kYes;
+      if (answer == Answer::kAsItsCode) callers[callee].push_back(&function);
+      if (answer == Answer::kYes && reaching_.insert(&function).second) found.push_back(&function);
+    }
+  }
+  while (!found.empty()) {
+    const llvm::Function* callee = found.back();
+    found.pop_back();
+    for (const llvm::Function* caller : callers.lookup(callee)) {
+      if (reaching_.insert(caller).second) found.push_back(caller);
     }
   }
 }
 
 bool Reach::may_reach(const llvm::CallBase& call) const {
   if (call.isInlineAsm()) return false;
-  const auto* callee = llvm::dyn_cast<llvm::Function>(call.getCalledOperand()->stripPointerCastsAndAliases());
-  return callee ? called_may_reach(*callee) : true;
+  const llvm::Function* callee = callee_of(call);
+  if (!callee) return true;
+  const Answer answer = answer_for(*callee);
+  return answer == Answer::kYes || (answer == Answer::kAsItsCode && reaching_.count(callee) != 0);
 }
 
-bool Reach::called_may_reach(const llvm::Function& callee) const {
-  if (callee.isIntrinsic()) return false;
-  std::string name = callee.getName().str();
-  if (facts().may_site.count(name)) return true;
-  if (facts().no_site.count(name)) return false;
-  if (!callee.isDeclaration() && !callee.isInterposable()) return reaching_.count(&callee) != 0;
-  if (callee.isDeclaration()) {
-    llvm::LibFunc known;
-    llvm::TargetLibraryInfoImpl libc(llvm::Triple(callee.getParent()->getTargetTriple()));
-    if (llvm::TargetLibraryInfo(libc).getLibFunc(callee, known)) return false;
-  }
-  return !callee.onlyReadsMemory();
+Reach::Answer Reach::answer_for(const llvm::Function& callee) const {
+  if (callee.isIntrinsic()) return Answer::kNo;
+  const std::string name = callee.getName().str();
+  if (facts().may_site.count(name)) return Answer::kYes;
+  if (facts().no_site.count(name)) return Answer::kNo;
+  if (!callee.isDeclaration() && !callee.isInterposable()) return Answer::kAsItsCode;
+  llvm::LibFunc known;
+  if (callee.isDeclaration() && llvm::TargetLibraryInfo(libc_).getLibFunc(callee, known)) return Answer::kNo;
+  return callee.onlyReadsMemory() ? Answer::kNo : Answer::kYes;
 }
 
 }  // namespace shadowib::portable::compiler
