@@ -76,6 +76,15 @@ class LeaveTest(CompilerTest):
                      'int main(void) { printf("%d\\n", a(1) + b(2)); }\n',
                   f"static int f(int n) {{ {SITE}; return n * 50; }} int b(int n) {{ return f(n); }}\n")
 
+    def test_functions_that_are_called_pure(self):
+        """Whatever their attributes promise, their calls are left and entered."""
+        for promise in ("pure", "const"):
+            self.same(3, f"__attribute__(({promise})) int other(int);\nint main(void) {{ int r = 0;\n"
+                         'for (int i = 0; i < 3; i++) r = r * 3 + other(i); printf("%d\\n", r); }\n',
+                      f"__attribute__(({promise})) int other(int n) {{ {SITE}; return n + 7; }}\n")
+            self.same(2, f"static __attribute__(({promise}, noinline)) int f(int n) {{ {SITE}; return n + 7; }}\n"
+                         'int main(int argc, char** argv) { printf("%d\\n", f(argc) * 3 + f(argc) + !argv); }\n')
+
     def test_function_that_never_returns(self):
         self.same(2, f"static _Noreturn void loop(int* n) {{ for (;;) {{ {SITE}; if (++*n == 2) {{ printf(\"%d\\n\", *n); exit(0); }} }} }}\n"
                      "int main(void) { int n = 0; loop(&n); }\n")

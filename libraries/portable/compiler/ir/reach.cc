@@ -56,7 +56,7 @@ Reach::Answer Reach::answer_for(const llvm::Function& callee) const {
   if (!callee.isDeclaration() && !callee.isInterposable()) return Answer::kAsItsCode;
   llvm::LibFunc known;
   if (callee.isDeclaration() && llvm::TargetLibraryInfo(libc_).getLibFunc(callee, known)) return Answer::kNo;
-  return callee.onlyReadsMemory() ? Answer::kNo : Answer::kYes;
+  return Answer::kYes;
 }
 
 }  // namespace shadowib::portable::compiler

@@ -30,6 +30,7 @@ class Ways {
     function_.removeFnAttr(llvm::Attribute::AlwaysInline);
     function_.addFnAttr(llvm::Attribute::NoInline);  // variables keep their addresses, and frames their names
     drop_promises(function_);
+    drop_effects(function_);
     llvm::BasicBlock* entry = &function_.getEntryBlock();
     llvm::BasicBlock* body = entry->getSingleSuccessor();
     auto* enter = llvm::BasicBlock::Create(context_, "enter", &function_);
@@ -52,6 +53,16 @@ class Ways {
     for (auto kind : {llvm::Attribute::NonNull, llvm::Attribute::NoUndef, llvm::Attribute::Dereferenceable,
                       llvm::Attribute::DereferenceableOrNull, llvm::Attribute::Alignment, llvm::Attribute::NoAlias})
       place.removeRetAttr(kind);
+  }
+
+  // Leaving and entering write memory, whatever the source says: calls must neither be merged nor moved.
+  template <typename Place>
+  void drop_effects(Place& place) {
+    for (auto kind : {llvm::Attribute::ReadNone, llvm::Attribute::ReadOnly, llvm::Attribute::WriteOnly,
+                      llvm::Attribute::ArgMemOnly, llvm::Attribute::InaccessibleMemOnly,
+                      llvm::Attribute::InaccessibleMemOrArgMemOnly, llvm::Attribute::Speculatable,
+                      llvm::Attribute::WillReturn, llvm::Attribute::NoSync, llvm::Attribute::NoFree})
+      place.removeFnAttr(kind);
   }
 
   llvm::MDNode* unlikely() { return llvm::MDBuilder(context_).createBranchWeights(1, 1U << 20); }
@@ -141,9 +152,12 @@ class Ways {
     auto* leave = llvm::BasicBlock::Create(context_, "leave." + name, &function_);
     auto* enter = llvm::BasicBlock::Create(context_, "enter." + name, &function_);
     site.call->removeFnAttr(llvm::Attribute::NoReturn);
-    if (auto* callee = llvm::dyn_cast<llvm::Function>(site.call->getCalledOperand()->stripPointerCasts()))
+    if (auto* callee = llvm::dyn_cast<llvm::Function>(site.call->getCalledOperand()->stripPointerCasts())) {
       callee->removeFnAttr(llvm::Attribute::NoReturn);
+      drop_effects(*callee);
+    }
     drop_promises(*site.call);
+    drop_effects(*site.call);
 
     site.call->getParent()->getTerminator()->replaceUsesOfWith(site.after, check);
     llvm::IRBuilder<> builder(check);
