@@ -128,7 +128,8 @@ class RefusalTest(CompilerTest):
                       'int main(void) { int a[] = {2, 1}; qsort(a, 2, sizeof *a, c); printf("%d\\n", a[0]); }\n')
         result = self.run_program(1000)
         self.assertEqual((result.returncode, result.stdout), (0, "1\n"))
-        self.assertIn("called c()", result.stderr)
+        self.assertIn("called c(), and was not compiled by shadowib-cc", result.stderr)
+        self.assertRegex(result.stderr, r"site: (a function of \S+[^()]|\w+\(\)) called c")
         self.assertIn(" 0 leaves, 1 refused", result.stderr)
 
     def test_second_thread(self):

@@ -24,7 +24,7 @@ struct Walk {
 
 std::string name_of(const void* code) {
   Dl_info info = {};
-  if (dladdr(code, &info) && info.dli_sname) return info.dli_sname;
+  if (dladdr(code, &info) && info.dli_sname) return std::string(info.dli_sname) + "()";
   return info.dli_fname ? std::string("a function of ") + info.dli_fname : "unknown code";
 }
 
@@ -39,7 +39,7 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
   const void* start = _Unwind_FindEnclosingFunction(code - 1);
   const Function* function = start ? function_at(start) : nullptr;
   if (!has_sites(function)) {
-    walk.reason = name_of(code - 1) + "() called " + (walk.inner ? walk.inner->name : "a site") +
+    walk.reason = name_of(code - 1) + " called " + (walk.inner ? walk.inner->name : "a site") +
                   "(), and was not compiled by shadowib-cc: its frame cannot be left";
     return _URC_NORMAL_STOP;
   }
