@@ -45,7 +45,7 @@ void Adapter::open_device() {
   choose_gid();
 }
 
-// Ethernet needs one: the first that has an IPv4 address, else the first.
+// Ethernet needs one: the last that has an IPv4 address, as adapters list RoCE v2 behind v1; else the first.
 void Adapter::choose_gid() {
   if (port_.link_layer != IBV_LINK_LAYER_ETHERNET) return;
   static constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
