@@ -5,12 +5,6 @@
 namespace shadowib::federation {
 namespace {
 
-Json list_of(const PerCluster& numbers) {
-  Json list = Json::array();
-  for (unsigned i = 0; i < numbers.clusters; ++i) list.push_back(numbers[i]);
-  return list;
-}
-
 Status bad(const char* field, const char* what) {
   return Status::of(Code::kCorrupt, 0, "the record of a cluster's checkpoint: field %s %s", field, what);
 }
@@ -47,6 +41,12 @@ bool known(const std::string& name) {
 }
 
 }  // namespace
+
+Json list_of(const PerCluster& numbers) {
+  Json list = Json::array();
+  for (unsigned i = 0; i < numbers.clusters; ++i) list.push_back(numbers[i]);
+  return list;
+}
 
 Json encode_record(const ClcRecord& record, const std::string& name) {
   return Json{{"name", name},

@@ -2,7 +2,7 @@
 //
 //   {"name": "B", "index": 1, "sn": 7, "incarnation": 0, "before": [3, 0], "after": [4, 0], "forced": true}
 //
-// For commands: uses the heap. The claim is not in it: a claim decides over a set that is already written.
+// For commands: uses the heap. The claim is not part of it: it is made once the set is written.
 #pragma once
 
 #include <string>
@@ -11,6 +11,9 @@
 #include "shadowib/base/json_value.h"
 
 namespace shadowib::federation {
+
+// [3, 0]: a number for each cluster.
+Json list_of(const PerCluster& numbers);
 
 // `name` is the cluster's.
 Json encode_record(const ClcRecord& record, const std::string& name);

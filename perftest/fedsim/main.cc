@@ -71,12 +71,7 @@ int main(int argc, char** argv) {
   program.add_option("--topology", settings.topology, "clusters, their networks, MTBF")->type_name("FILE");
   program.add_option("--application", settings.application, "who sends how much to whom")->type_name("FILE");
   program.add_option("--timers", settings.timers, "intervals of checkpoints and collections")->type_name("FILE");
-  program.add_choice("--policy", settings.simulation.policy,
-                     {{"paper", federation::Policy::kPaper},
-                      {"vector", federation::Policy::kVector},
-                      {"index", federation::Policy::kIndex},
-                      {"none", federation::Policy::kNone}},
-                     "which messages force a checkpoint (paper)");
+  program.add_choice("--policy", settings.simulation.policy, policies(), "which messages force a checkpoint (paper)");
   program.add_option("--seed", settings.simulation.seed, "of the first run (1)");
   program.add_option("--runs", settings.runs, "with seeds one above the other; prints means and standard errors (1)")
       ->between(1, 100000, "runs");

@@ -2,7 +2,7 @@
 //
 // Each pair of clusters has a flow: messages in order, with numbers. A flow stops at a message above the receiver's
 // D, until the CLC that it forces has committed. Senders log. A failure takes a cluster back for good: what it had
-// posted since is gone, what it had delivered since comes again from logs, and the application goes on at random.
+// posted since is gone. Logs bring again what it had delivered since. The application then goes on at random.
 // Ghosts compare what was delivered with what was posted, message by message, at each recovery and at the end.
 #pragma once
 
@@ -22,8 +22,8 @@ namespace shadowib::fedsim {
 struct SimulationOptions {
   federation::Policy policy = federation::Policy::kPaper;
   std::uint64_t seed = 1;
-  unsigned failures = 0;      // at uniform times, of clusters by their nodes; beside those of the topology's MTBF
-  unsigned suppositions = 0;  // moments at which a failure is only supposed, and its line found
+  unsigned failures = 0;      // at uniform times, of clusters by their nodes; added to those of the topology's MTBF
+  unsigned suppositions = 0;  // moments at which a failure is supposed: its line is found, and no cluster goes back
   int trace = 0;              // 0 nothing, 1 recoveries, 2 commits, 3 everything
   std::function<void(const TraceEvent&)> sink;  // called for what is traced
 };

@@ -2,17 +2,16 @@
 
 #include <array>
 #include <limits>
-#include <utility>
+
+#include "hooks/federation/record_json.h"
 
 namespace shadowib::fedsim {
 namespace {
 
+using federation::list_of;
 using federation::PerCluster;
 using federation::Policy;
 using Kind = TraceEvent::Kind;
-
-constexpr std::pair<const char*, Policy> kPolicies[] = {
-    {"paper", Policy::kPaper}, {"vector", Policy::kVector}, {"index", Policy::kIndex}, {"none", Policy::kNone}};
 
 struct KindFields {
   const char* name;
@@ -28,10 +27,19 @@ const std::array<KindFields, 6> kKinds = {{
     {"resume", {"failed", "stays", "sns", "incarnations", "running"}},
 }};
 
-Json list_of(const PerCluster& numbers) {
-  Json list = Json::array();
-  for (unsigned i = 0; i < numbers.clusters; ++i) list.push_back(numbers[i]);
-  return list;
+std::string name_of(Policy policy) {
+  for (const auto& [name, value] : policies())
+    if (value == policy) return name;
+  return "?";
+}
+
+bool policy_of(const std::string& name, Policy* policy) {
+  for (const auto& [known, value] : policies())
+    if (name == known) {
+      *policy = value;
+      return true;
+    }
+  return false;
 }
 
 // Reads fields of one event, and keeps the first complaint.
@@ -158,26 +166,17 @@ Json resume_fields(const TraceEvent& event, Json json) {
 
 }  // namespace
 
-const char* policy_name(Policy policy) {
-  for (const auto& [name, value] : kPolicies)
-    if (value == policy) return name;
-  return "?";
-}
-
-bool policy_of(const std::string& name, Policy* policy) {
-  for (const auto& [known, value] : kPolicies)
-    if (name == known) {
-      *policy = value;
-      return true;
-    }
-  return false;
+const std::vector<std::pair<std::string, Policy>>& policies() {
+  static const std::vector<std::pair<std::string, Policy>> all = {
+      {"paper", Policy::kPaper}, {"vector", Policy::kVector}, {"index", Policy::kIndex}, {"none", Policy::kNone}};
+  return all;
 }
 
 std::string encode_event(const TraceEvent& event) {
   Json json{{"event", kKinds[static_cast<std::size_t>(event.kind)].name}, {"at_us", event.at_us}, {"job", event.job}};
   if (event.kind == Kind::kResume) return resume_fields(event, json).dump();
   if (event.kind == Kind::kStart) {
-    json["policy"] = policy_name(event.policy);
+    json["policy"] = name_of(event.policy);
     json["clusters"] = event.clusters;
     return json.dump();
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hooks/federation/line.h"
@@ -39,7 +40,7 @@ std::string encode_event(const TraceEvent& event);
 // Fields must be there, of their kind and in their range; none besides. kCorrupt names the field.
 [[nodiscard]] Status decode_event(const std::string& line, TraceEvent* event);
 
-const char* policy_name(federation::Policy policy);
-bool policy_of(const std::string& name, federation::Policy* policy);
+// All policies by their names.
+const std::vector<std::pair<std::string, federation::Policy>>& policies();
 
 }  // namespace shadowib::fedsim
