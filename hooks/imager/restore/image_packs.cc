@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "hooks/imager/pack_name.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -113,10 +115,9 @@ void PackContent::add(const std::uint8_t* pages, std::uint64_t count, std::uint6
 }
 
 std::string pack_name(std::uint32_t member, const std::uint8_t set_id[16]) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string name = "member-" + std::to_string(member) + ".";
-  for (int i = 0; i < 16; ++i) name += {kDigits[set_id[i] >> 4], kDigits[set_id[i] & 15]};
-  return name + ".pages";
+  char name[kPackNameBytes];
+  name_pack(member, set_id, name);
+  return name;
 }
 
 std::string pack_path(const std::string& image_path, std::uint32_t member, const PackEntry& entry) {

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "hooks/imager/pack_name.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "hooks/threads/thread_judge.h"
 
@@ -43,16 +44,6 @@ bool fetch(int fd, std::uint64_t at, void* to, std::uint64_t bytes) {
 }
 
 }  // namespace
-
-void name_pack(std::uint32_t member, const std::uint8_t set_id[16], char* name) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  char hex[33] = {};
-  for (int i = 0; i < 16; ++i) {
-    hex[2 * i] = kDigits[set_id[i] >> 4];
-    hex[2 * i + 1] = kDigits[set_id[i] & 15];
-  }
-  std::snprintf(name, kPackNameBytes, "member-%u.%s.pages", member, hex);
-}
 
 Status BaseIndex::open(const SaveRequest& request, int directory) {
   // A filter may end the process at a call that nobody has tried.

@@ -1,8 +1,8 @@
-// The pages of an earlier image of the same member, by address and hash: those that are the same need not be written.
+// The pages of an earlier image of the same member, by address and hash. Equal pages are not written again.
 //
-// The earlier image and the packs that it uses get further names in the directory of the new image (hard links), so a
-// set needs no other set. A pack of which the earlier image uses less than half is left behind, and so are the least
-// used ones beyond kMostPacks: their pages are written again.
+// The directory of the new image gets hard links to the earlier image and to its packs, so a set needs no other set.
+// Two kinds of packs are left behind, and their pages are written again: packs of which the earlier image uses less
+// than half, and the least used ones beyond kMostPacks.
 #pragma once
 
 #include "hooks/imager/image_format.h"
@@ -12,17 +12,13 @@
 
 namespace shadowib {
 
-// "member-N.<set id>.pages"
-inline constexpr std::size_t kPackNameBytes = 80;
-void name_pack(std::uint32_t member, const std::uint8_t set_id[16], char* name);
-
 // Uses no heap. One object for one image; its memory is mapped by open().
 class BaseIndex {
  public:
-  // Reads and checks all of the earlier image but pages, and gives the files their names in `directory` (of the new
-  // image). On failure nothing is left, and the image has to be whole: kRefused tells why.
+  // Reads and checks the earlier image except its pages. Links the files into `directory`, the new image's.
+  // kRefused tells why that cannot be. Nothing is left there then, and the new image must have all pages.
   Status open(const SaveRequest& request, int directory);
-  // Removes names of packs that are not used, and gives back the memory. Once all pages are looked for.
+  // Removes the links of unused packs and unmaps the memory. Call it after the last find().
   Status close(SaveResult* result);
   ~BaseIndex() { release(); }
   BaseIndex() = default;
