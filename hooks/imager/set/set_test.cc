@@ -383,15 +383,23 @@ TEST(SetNames, JobsWithDotsAndDigits) {
     EXPECT_FALSE(parse_hidden_name(bad, &job, &number)) << bad;
 }
 
-TEST(Manifest, PacksHaveTheNamesOfPacksOfTheirMember) {
-  SetManifest manifest, read;
+// Of one member.
+SetManifest small_manifest() {
+  SetManifest manifest;
   manifest.set_id = std::string(32, 'a');
   manifest.job = "j";
+  manifest.number = 7;
   SetMember member;
   member.index = 3;
+  member.pid = 4321;
   member.file = "member-3.img";
   member.xxh3 = std::string(32, 'b');
   manifest.members.push_back(member);
+  return manifest;
+}
+
+TEST(Manifest, PacksHaveTheNamesOfPacksOfTheirMember) {
+  SetManifest manifest = small_manifest(), read;
   const std::string plain = encode_manifest(manifest);
   EXPECT_NE(plain.find("\"format\": 1"), std::string::npos) << "a set without packs is read by older versions";
   EXPECT_EQ(plain.find("packs"), std::string::npos);
@@ -413,15 +421,8 @@ TEST(Manifest, PacksHaveTheNamesOfPacksOfTheirMember) {
 
 // Found by fuzzing: 2e37 for a number was cast to int.
 TEST(Manifest, NumbersAreWholeAndFit) {
-  SetManifest manifest, read;
-  manifest.set_id = std::string(32, 'a');
-  manifest.job = "j";
-  manifest.number = 7;
-  SetMember member;
-  member.pid = 4321;
-  member.file = "0.img";
-  member.xxh3 = std::string(32, 'b');
-  manifest.members.push_back(member);
+  SetManifest read;
+  const SetManifest manifest = small_manifest();
   const std::string good = encode_manifest(manifest);
   ASSERT_TRUE(decode_manifest(good, manifest_sum(good), "set", &read).ok());
   for (const char* wrong : {"2.2e37", "7.5", "-1e300", "99999999999999999999", "4294967296", "\"7\"", "null"})
