@@ -68,7 +68,10 @@ class DirectoryStore : public Store {
     std::uint32_t number = 0;
     if (!parse_hidden_name(name_of(staging), &job, &number))
       return Status::of(Code::kUsage, EINVAL, "%.200s is not a staging directory", staging.c_str());
-    const int error = files_.remove_all(staging);
+    // Members that have not yet heard of the end still make files in it: as many as they have pieces, then no more.
+    constexpr int kTries = 64;
+    int error = ENOTEMPTY;
+    for (int i = 0; i < kTries && error == ENOTEMPTY; ++i) error = files_.remove_all(staging);
     return error == 0 ? Status() : file_error(error, "remove", staging);
   }
 

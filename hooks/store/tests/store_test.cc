@@ -133,5 +133,28 @@ TEST(Store, NumbersSetsPastThoseThatAreBeingWrittenOrRemoved) {
   EXPECT_EQ(store->discard(set).code(), Code::kUsage) << "a committed set";
 }
 
+// A member still makes files in a directory that is being removed.
+class BusyFiles : public ForgetfulFiles {
+ public:
+  int remove_all(const std::string& path) override {
+    return ++tries_ < 3 ? ENOTEMPTY : ForgetfulFiles::remove_all(path);
+  }
+
+ private:
+  int tries_ = 0;
+};
+
+TEST(Store, DiscardsAStagingDirectoryThatAMemberStillWritesTo) {
+  BusyFiles files;
+  const std::unique_ptr<Store> store = open_directory_store("/d", files);
+  std::string staging;
+  std::uint32_t number = 0;
+  ASSERT_TRUE(store->stage("job", &staging, &number).ok());
+  EXPECT_TRUE(store->discard(staging).ok());
+  std::vector<StoredSet> sets;
+  ASSERT_TRUE(store->list(&sets).ok());
+  EXPECT_TRUE(sets.empty()) << "a hidden directory is left";
+}
+
 }  // namespace
 }  // namespace shadowib
