@@ -51,6 +51,7 @@ std::string remote_command(const Options& options, const Share& share, const std
   if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
   if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
   if (!options.interval.empty()) words.insert(words.end(), {"--interval", options.interval});
+  if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
   words.push_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
   std::string line = "cd " + quoted(std::filesystem::current_path(error).string()) + " && exec env";

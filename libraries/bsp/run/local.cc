@@ -14,19 +14,13 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
+#include <utility>
 
 namespace shadowib::bsprun {
 namespace {
 
 constexpr int kToEndByThemselvesMs = 1000;  // after an abort, which they have been told of
 constexpr int kToEndBySignalMs = 2000;      // then SIGKILL
-
-std::string shadowib_command() {
-  std::error_code error;
-  const std::filesystem::path beside =
-      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "shadowib";
-  return std::filesystem::exists(beside, error) ? beside.string() : "shadowib";
-}
 
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
@@ -49,14 +43,10 @@ void set(const char* name, const std::string& value) { ::setenv(name, value.c_st
   std::vector<std::string> words{shadowib_command(), "run", "--job", options.job};
   if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
   if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
+  if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
   words.push_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  ::execvp(arguments[0], arguments.data());
-  std::fprintf(stderr, "bsprun: cannot execute %s: %s\n", arguments[0], std::strerror(errno));
-  ::_exit(kUsage);
+  ::_exit(execute(std::move(words)));
 }
 
 class Group {
@@ -165,6 +155,22 @@ class Group {
 };
 
 }  // namespace
+
+std::string shadowib_command() {
+  std::error_code error;
+  const std::filesystem::path beside =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "shadowib";
+  return std::filesystem::exists(beside, error) ? beside.string() : "shadowib";
+}
+
+int execute(std::vector<std::string> words) {
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  ::execvp(arguments[0], arguments.data());
+  std::fprintf(stderr, "bsprun: cannot execute %s: %s\n", arguments[0], std::strerror(errno));
+  return kUsage;
+}
 
 long now_ms() {
   timespec now;

@@ -11,6 +11,11 @@ struct Stop {
   int control = -1;  // end of file on it: nobody wants the share any more; -1: none
 };
 
+// The command `shadowib`: beside bsprun, else by PATH.
+std::string shadowib_command();
+// Replaces this process by words[0] with its arguments, looked for in PATH. Returns an exit code if that fails.
+int execute(std::vector<std::string> words);
+
 long now_ms();  // of a clock that nobody sets
 
 // Blocks the signals that Stop reads, and returns the descriptor; -1 and errno if there is none.

@@ -4,7 +4,9 @@
 
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "libraries/bsp/run/hosts.h"
 #include "libraries/bsp/run/local.h"
@@ -18,7 +20,9 @@ constexpr char kExamples[] =
     "  bsprun -n 4 ./lu 1000                    four processes here\n"
     "  bsprun --hosts a:2,b:2 ./lu 1000         two on each host, which share this directory\n"
     "  bsprun -n 4 --interval 60 ./lu 1000      a checkpoint at the first sync after each minute\n"
-    "  shadowib checkpoint lu-1234              a checkpoint now; shadowib restart goes on from it\n\n"
+    "  bsprun -n 4 --job lu --supervise ./lu    the same line starts it, and restarts it after a failure\n"
+    "  bsprun --from lu.0007                    from a set on\n"
+    "  shadowib checkpoint lu-1234              a checkpoint now\n\n"
     "The exit code is the program's. 128+N: a process was ended by signal N. 123: a host was lost. 124: the job was\n"
     "aborted. 125: bsprun failed. 126, 127: the program cannot be run, or is not there.\n";
 
@@ -39,8 +43,22 @@ bool new_epoch(std::string* epoch) {
   return read;
 }
 
+// `shadowib` does the rest, in this process's place.
+int hand_over(std::vector<std::string> words) {
+  words.insert(words.begin(), shadowib_command());
+  return execute(std::move(words));
+}
+
+int supervise(const Options& options) {
+  // No checkpoint before all have joined.
+  ::setenv("SHADOWIB_PROCESSES", std::to_string(options.processes).c_str(), 1);
+  std::error_code error;
+  return hand_over(supervise_words(options, std::filesystem::read_symlink("/proc/self/exe", error).string()));
+}
+
 int run(Options& options) {
-  if (options.program.empty()) return complain("no program to run; see bsprun --help", kUsage);
+  if (const std::string why = contradiction(options); !why.empty()) return complain(why, kUsage);
+  if (!options.from.empty()) return hand_over(restart_words(options));
   std::vector<Host> hosts;
   if (!options.hosts.empty())
     if (const std::string why = parse_hosts(options.hosts, &hosts); !why.empty()) return complain(why, kUsage);
@@ -52,6 +70,7 @@ int run(Options& options) {
                           std::to_string(kMostProcesses) + " processes: give fewer slots, or -n P",
                       kUsage);
   }
+  if (options.supervise) return supervise(options);
   if (options.job.empty())
     options.job = std::filesystem::path(options.program[0]).filename().string() + "-" + std::to_string(::getpid());
   const int signals = catch_signals();
@@ -70,6 +89,7 @@ int run(Options& options) {
     outcome = run_on_hosts(options, shares, signals, &host);
   }
   if (const std::string text = message(outcome, host); !text.empty()) complain(text, 0);
+  if (options.json) std::printf("%s\n", json_of(options.job, outcome, host).c_str());
   return exit_code(outcome);
 }
 
@@ -93,6 +113,14 @@ int main(int argc, char** argv) {
   program.add_option("--interval", options.interval, "seconds between checkpoints, taken at the end of a superstep")
       ->between(0.001, 1e8, "seconds")
       ->type_name("S");
+  program.add_option("--keep", options.keep, "with --interval or --supervise: keep the N newest sets")
+      ->between(1, 1e6, "sets")
+      ->type_name("N");
+  program.add_flag("--supervise", options.supervise, "restart the job from its newest set until it has a result");
+  program.add_option("--from", options.from, "start again from a set, as shadowib restart does")
+      ->not_empty("a set")
+      ->type_name("SET");
+  program.add_flag("--json", options.json, "at the end print an object with job and exit_code");
   program.add_option("--share", options.share_token, "")->hidden();
   program.add_option("--epoch", options.epoch, "")->hidden();
   program.add_option("--first", options.first, "")->hidden();

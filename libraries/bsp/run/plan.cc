@@ -93,6 +93,70 @@ bool read_last_words(const std::string& token, const std::string& text, Outcome*
   return true;
 }
 
+std::string contradiction(const Options& options) {
+  if (!options.from.empty()) {
+    if (!options.program.empty())
+      return "--from SET takes the program from the set; leave " + options.program[0] + " out";
+    if (options.supervise || options.processes != 0 || !options.hosts.empty() || !options.interval.empty() ||
+        options.keep != 0 || !options.job.empty())
+      return "--from SET goes with --dir, --backend and --json only: the set has the rest";
+    return {};
+  }
+  if (options.program.empty()) return "no program to run; see bsprun --help";
+  if (!options.supervise) return {};
+  if (options.job.empty()) return "--supervise needs --job J: by it the same line finds the sets again";
+  if (!options.hosts.empty())
+    return "--supervise does not go with --hosts: after a failure all processes would start on this host";
+  return {};
+}
+
+namespace {
+
+void add_directory_and_json(const Options& options, std::vector<std::string>* words) {
+  if (!options.directory.empty()) words->insert(words->end(), {"--dir", options.directory});
+  if (options.json) words->push_back("--json");
+}
+
+}  // namespace
+
+std::vector<std::string> supervise_words(const Options& options, const std::string& bsprun) {
+  std::vector<std::string> words{"supervise", "--job", options.job};
+  if (!options.interval.empty()) words.insert(words.end(), {"--interval", options.interval});
+  if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
+  add_directory_and_json(options, &words);
+  words.insert(words.end(), {"--", bsprun, "-n", std::to_string(options.processes), "--job", options.job});
+  if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
+  if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
+  words.push_back("--");
+  words.insert(words.end(), options.program.begin(), options.program.end());
+  return words;
+}
+
+std::vector<std::string> restart_words(const Options& options) {
+  std::vector<std::string> words{"restart"};
+  if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
+  add_directory_and_json(options, &words);
+  words.push_back(options.from);
+  return words;
+}
+
+std::string json_of(const std::string& job, const Outcome& outcome, const std::string& host) {
+  const auto text = [](const std::string& word) {
+    std::string quoted = "\"";
+    for (const char c : word) {
+      char code[8];
+      std::snprintf(code, sizeof(code), "\\u%04x", static_cast<unsigned char>(c));
+      quoted += c == '"' || c == '\\' || static_cast<unsigned char>(c) < 0x20 ? code : std::string(1, c);
+    }
+    return quoted + "\"";
+  };
+  std::string json = "{\"job\": " + text(job) + ", \"exit_code\": " + std::to_string(exit_code(outcome));
+  if (outcome.process >= 0) json += ", \"process\": " + std::to_string(outcome.process);
+  if (outcome.kind == Outcome::Kind::kSignal) json += ", \"signal\": " + std::to_string(outcome.value);
+  if (!host.empty()) json += ", \"host\": " + text(host);
+  return json + "}";
+}
+
 bool is_forwarded(const std::string& name) {
   if (name.compare(0, 9, "SHADOWIB_") != 0 || name.find("PASSWORD") != std::string::npos) return false;
   static constexpr const char* kOwn[] = {"SHADOWIB_BSP_PROCESS", "SHADOWIB_BSP_PROCESSES", "SHADOWIB_BSP_HERE",

@@ -18,6 +18,9 @@ struct Host {
 struct Options {
   int processes = 0;  // 0: as many as the hosts have slots, else 1
   std::string job, directory, backend, hosts, interval;
+  std::string from;   // a set to restart, instead of a program
+  unsigned keep = 0;  // so many newest sets; 0: all
+  bool supervise = false, json = false;
   std::vector<std::string> program;
   // A share only: the processes of one host, started by bsprun on another.
   std::string share_token, epoch;
@@ -60,6 +63,15 @@ bool read_last_words(const std::string& token, const std::string& text, Outcome*
 // True if processes on other hosts get that variable, as those here do. Not: a process's own place, which a share
 // sets itself, and passwords, which would stand in a command line.
 bool is_forwarded(const std::string& name);
+
+// Empty if these options go together; else what is wrong, for the user.
+std::string contradiction(const Options& options);
+// The words behind `shadowib` for a job that is kept alive, whose first start is `bsprun` without that option; and
+// for one that starts again from a set.
+std::vector<std::string> supervise_words(const Options& options, const std::string& bsprun);
+std::vector<std::string> restart_words(const Options& options);
+// The object that --json prints.
+std::string json_of(const std::string& job, const Outcome& outcome, const std::string& host);
 
 // One word of a shell's command line.
 std::string quoted(const std::string& word);

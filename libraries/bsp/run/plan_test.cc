@@ -71,6 +71,41 @@ TEST(Outcome, WordsOfAnotherTokenAreAProgramsOutput) {
   EXPECT_FALSE(read_last_words("t", "exit 0 0\n", &read));
 }
 
+using Words = std::vector<std::string>;
+
+TEST(Supervised, AreStartedByBsprunWithoutThatOption) {
+  Options options;
+  options.job = "j", options.directory = "d", options.interval = "5", options.keep = 3, options.processes = 4;
+  options.backend = "ib2tcp", options.json = options.supervise = true, options.program = {"./lu", "--n", "9"};
+  EXPECT_EQ(contradiction(options), "");
+  EXPECT_EQ(supervise_words(options, "/bin/bsprun"),
+            (Words{"supervise", "--job",  "j",         "--interval",  "5",  "--keep", "3",     "--dir",
+                   "d",         "--json", "--",        "/bin/bsprun", "-n", "4",      "--job", "j",
+                   "--dir",     "d",      "--backend", "ib2tcp",      "--", "./lu",   "--n",   "9"}));
+  options.hosts = "a:2";
+  EXPECT_NE(contradiction(options), "");
+  options.hosts = options.job = "";
+  EXPECT_NE(contradiction(options), "") << "the next start would not find the sets";
+}
+
+TEST(From, TakesASetAndNoProgram) {
+  Options options;
+  options.from = "lu.0007", options.directory = "d";
+  EXPECT_EQ(contradiction(options), "");
+  EXPECT_EQ(restart_words(options), (Words{"restart", "--dir", "d", "lu.0007"}));
+  options.processes = 4;
+  EXPECT_NE(contradiction(options), "");
+  options.processes = 0, options.program = {"./lu"};
+  EXPECT_NE(contradiction(options), "");
+}
+
+TEST(Json, NamesTheFirstFailure) {
+  EXPECT_EQ(json_of("j", {Kind::kExit, -1, 0}, ""), "{\"job\": \"j\", \"exit_code\": 0}");
+  EXPECT_EQ(json_of("j", {Kind::kSignal, 2, 9}, "b"),
+            "{\"job\": \"j\", \"exit_code\": 137, \"process\": 2, \"signal\": 9, \"host\": \"b\"}");
+  EXPECT_EQ(json_of("a\"\\\n", {}, ""), "{\"job\": \"a\\u0022\\u005c\\u000a\", \"exit_code\": 0}");
+}
+
 TEST(Forwarded, AreAllVariablesButOwnPlacesAndPasswords) {
   for (const char* name : {"SHADOWIB_BSP_DEVICE", "SHADOWIB_DIR", "SHADOWIB_EXCHANGE", "SHADOWIB_IB2TCP_NETWORK"})
     EXPECT_TRUE(is_forwarded(name)) << name;
