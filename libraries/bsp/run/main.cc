@@ -71,8 +71,7 @@ int run(Options& options) {
                       kUsage);
   }
   if (options.supervise) return supervise(options);
-  if (options.job.empty())
-    options.job = std::filesystem::path(options.program[0]).filename().string() + "-" + std::to_string(::getpid());
+  if (options.job.empty()) options.job = name_job(options.program[0], ::getpid());
   const int signals = catch_signals();
   if (signals < 0) return complain("cannot watch for signals", kUsage);
   if (!options.share_token.empty()) return run_share(options, signals);

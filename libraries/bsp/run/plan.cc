@@ -1,6 +1,7 @@
 #include "libraries/bsp/run/plan.h"
 
 #include <algorithm>
+#include <cctype>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -91,6 +92,16 @@ bool read_last_words(const std::string& token, const std::string& text, Outcome*
   if (std::sscanf(text.c_str() + head.size(), "%15s %d %d", kind, &process, &value) != 3) return false;
   *outcome = {std::strcmp(kind, "signal") == 0 ? Outcome::Kind::kSignal : Outcome::Kind::kExit, process, value};
   return true;
+}
+
+// 1 to 64 of A-Za-z0-9._-, the first a letter, a digit or _.
+std::string name_job(const std::string& program, int number) {
+  constexpr std::size_t kMost = 40;
+  std::string name = program.substr(program.rfind('/') + 1, kMost);
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && std::strchr("._-", c) == nullptr) c = '_';
+  if (!name.empty() && !std::isalnum(static_cast<unsigned char>(name[0]))) name[0] = '_';
+  return name + "-" + std::to_string(number);
 }
 
 std::string contradiction(const Options& options) {

@@ -64,6 +64,9 @@ bool read_last_words(const std::string& token, const std::string& text, Outcome*
 // sets itself, and passwords, which would stand in a command line.
 bool is_forwarded(const std::string& name);
 
+// A job's name for a run without --job: the program's, as far as a name can have it, and a number.
+std::string name_job(const std::string& program, int number);
+
 // Empty if these options go together; else what is wrong, for the user.
 std::string contradiction(const Options& options);
 // The words behind `shadowib` for a job that is kept alive, whose first start is `bsprun` without that option; and

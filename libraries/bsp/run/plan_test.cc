@@ -71,6 +71,13 @@ TEST(Outcome, WordsOfAnotherTokenAreAProgramsOutput) {
   EXPECT_FALSE(read_last_words("t", "exit 0 0\n", &read));
 }
 
+TEST(Jobs, HaveNamesThatShadowibTakes) {
+  EXPECT_EQ(name_job("./lu", 7), "lu-7");
+  EXPECT_EQ(name_job("./a b/my prog+", 7), "my_prog_-7");
+  EXPECT_EQ(name_job(".hidden", 7), "_hidden-7");
+  EXPECT_EQ(name_job(std::string(100, 'x'), 7).size(), 42u);
+}
+
 using Words = std::vector<std::string>;
 
 TEST(Supervised, AreStartedByBsprunWithoutThatOption) {

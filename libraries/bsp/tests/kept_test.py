@@ -67,10 +67,19 @@ def wrong_options(bench: Bench, program: pathlib.Path):
         need(done.returncode == 125 and text in done.stderr, f"{words}: {done.returncode} {done.stderr}")
 
 
+def odd_names(bench: Bench, program: pathlib.Path):
+    """The job is named after the program, though names of jobs have fewer characters."""
+    odd = bench.work / ".my prog+"
+    odd.symlink_to(program)
+    done = bsprun(bench, "-n", 2, "--dir", bench.work / "odd", odd, 2)
+    need(done.returncode == 0 and done.stdout == result(2, 2), f"{odd}: {done.returncode} {done.stdout}{done.stderr}")
+
+
 def run(bench: Bench):
     program = bench.compile(HERE / "programs" / "steps.c")
     wrong_options(bench, program)
     as_json(bench, program)
+    odd_names(bench, program)
     keep_and_from(bench, program)
     supervised(bench, program)
 
