@@ -14,11 +14,8 @@ std::string name_of_run(std::uint64_t epoch, const std::string& what);
 void show(const std::string& name, const void* value, std::size_t bytes);
 
 // Waits until process `from` shows that value, copies it to value[0..capacity), and returns its size. Ends the job if
-// that process ends before it begins. A checkpoint may be taken meanwhile.
+// bsprun has seen that process end before. A checkpoint may be taken meanwhile.
 std::size_t await(std::uint64_t epoch, int from, const std::string& name, void* value, std::size_t capacity);
-
-// Tells the others that this process ends and has not begun.
-void show_end(std::uint64_t epoch, int process);
 
 // Several processes may see that one is gone. True for the one that tells it; also if nobody can know.
 bool is_first_to_tell(std::uint64_t epoch);

@@ -28,7 +28,6 @@ Environment* environment = nullptr;
 Mesh* mesh = nullptr;
 Stage stage = Stage::kBefore;
 int processes = 0;
-const pid_t loaded_by = ::getpid();
 pid_t owner = 0;
 timespec began{}, saved{};
 
@@ -53,13 +52,6 @@ bool is_own() { return ::getpid() == owner; }
 
 void left_too_early(int status, void*) {
   if (stage == Stage::kParallel && is_own()) fail("ended with exit code %d before bsp_end()", status & 0xff);
-}
-
-// The others may wait for it in bsp_begin(). At exit() of a process that bsprun has started.
-[[gnu::destructor]] void left_before_begin() {
-  if (stage != Stage::kBefore || ::getpid() != loaded_by || std::getenv("SHADOWIB_BSP_PROCESSES") == nullptr) return;
-  const Environment& here = surroundings();
-  if (here.processes > 1) show_end(here.epoch, here.process);
 }
 
 // Process 0 says how many begin: the others may not know what it has read.
@@ -117,10 +109,7 @@ void begin(long wanted) {
   if (std::getenv("SHADOWIB_JOB") != nullptr && shadowib_join() != 0)
     fail("cannot join the job: %s", shadowib_last_error());
   processes = agree_on_count(static_cast<int>(wanted < here.processes ? wanted : here.processes));
-  if (here.process >= processes) {
-    stage = Stage::kAfter;  // nobody waits for it
-    std::exit(0);
-  }
+  if (here.process >= processes) std::exit(0);
   if (processes > 1) {
     mesh = new Mesh(here.process, processes, here.epoch, spins_for(here.here, processors()));
     mesh->connect();

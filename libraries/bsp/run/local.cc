@@ -24,6 +24,17 @@ constexpr int kToEndBySignalMs = 2000;      // then SIGKILL
 
 void set(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); }
 
+// Files of this begin tell which processes have ended: PREFIX.<process>. In the job's directory, which hosts share.
+std::string prefix_of_ends(const Options& options) {
+  const char* variable = std::getenv("SHADOWIB_DIR");
+  const std::string directory = !options.directory.empty()                 ? options.directory
+                                : variable != nullptr && *variable != '\0' ? variable
+                                                                           : "shadowib-ckpt";
+  std::error_code error;
+  return std::filesystem::absolute(directory, error).string() + "/jobs/" + options.job + "/bsp-ended." +
+         options.epoch;
+}
+
 [[noreturn]] void become(const Options& options, int process, bool has_input) {
   sigset_t none;
   ::sigemptyset(&none);
@@ -38,6 +49,7 @@ void set(const char* name, const std::string& value) { ::setenv(name, value.c_st
   set("SHADOWIB_BSP_PROCESSES", std::to_string(options.processes));
   set("SHADOWIB_BSP_HERE", std::to_string(options.count));
   set("SHADOWIB_BSP_EPOCH", options.epoch);
+  set("SHADOWIB_BSP_ENDS", prefix_of_ends(options));
   options.interval.empty() ? ::unsetenv("SHADOWIB_BSP_INTERVAL")
                            : (set("SHADOWIB_BSP_INTERVAL", options.interval), 0);
   std::vector<std::string> words{shadowib_command(), "run", "--job", options.job};
@@ -140,13 +152,23 @@ class Group {
     if (ends_all(outcome)) {
       worst_ = outcome;
       end_all(outcome.kind == Outcome::Kind::kExit ? kToEndByThemselvesMs : 0);
-    } else if (worst_.value == 0 && outcome.value != 0) {
-      worst_ = outcome;
+      return;
     }
+    if (worst_.value == 0 && outcome.value != 0) worst_ = outcome;
+    tell_end(process);
+  }
+
+  // Others may wait for it in bsp_begin(). They look for this now and then.
+  void tell_end(int process) {
+    if (options_.processes == 1) return;
+    const std::string file = ends_ + "." + std::to_string(process);
+    const int fd = ::open(file.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) ::close(fd);
   }
 
   const Options& options_;
   const Stop& stop_;
+  const std::string ends_ = prefix_of_ends(options_);
   std::vector<pid_t> pids_;
   int living_ = 0;
   bool ending_ = false;
@@ -184,6 +206,11 @@ int catch_signals() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&signals, signal);
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
   return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+void forget_ends(const Options& options) {
+  const std::string ends = prefix_of_ends(options);
+  for (int i = 0; i < options.processes; ++i) ::unlink((ends + "." + std::to_string(i)).c_str());
 }
 
 Outcome run_here(const Options& options, const Stop& stop) { return Group(options, stop).run(); }

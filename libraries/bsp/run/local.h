@@ -25,4 +25,8 @@ int catch_signals();
 // the standard input unless `stop.control` has it. After a failure the others are ended.
 Outcome run_here(const Options& options, const Stop& stop);
 
+// Removes the files by which processes that wait in bsp_begin() learn of others' ends. Once all of the job have
+// ended.
+void forget_ends(const Options& options);
+
 }  // namespace shadowib::bsprun

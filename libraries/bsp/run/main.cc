@@ -87,6 +87,7 @@ int run(Options& options) {
     if (shares.empty()) return complain(why, kUsage);
     outcome = run_on_hosts(options, shares, signals, &host);
   }
+  forget_ends(options);
   if (const std::string text = message(outcome, host); !text.empty()) complain(text, 0);
   if (options.json) std::printf("%s\n", json_of(options.job, outcome, host).c_str());
   return exit_code(outcome);

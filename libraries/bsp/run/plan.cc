@@ -171,7 +171,7 @@ std::string json_of(const std::string& job, const Outcome& outcome, const std::s
 bool is_forwarded(const std::string& name) {
   if (name.compare(0, 9, "SHADOWIB_") != 0 || name.find("PASSWORD") != std::string::npos) return false;
   static constexpr const char* kOwn[] = {"SHADOWIB_BSP_PROCESS", "SHADOWIB_BSP_PROCESSES", "SHADOWIB_BSP_HERE",
-                                         "SHADOWIB_BSP_EPOCH", "SHADOWIB_BSP_INTERVAL"};
+                                         "SHADOWIB_BSP_EPOCH",   "SHADOWIB_BSP_INTERVAL",  "SHADOWIB_BSP_ENDS"};
   return std::find(std::begin(kOwn), std::end(kOwn), name) == std::end(kOwn);
 }
 

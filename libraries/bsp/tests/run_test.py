@@ -125,6 +125,13 @@ def no_process_left(bench: Bench, rsh: pathlib.Path):
          f"no process left: {done.returncode} {done.stderr}")
 
 
+def one_ends_before_begin(bench: Bench, wrong, where: list[str], environment: dict):
+    """Also the only one of its host. No file is left that tells of it."""
+    done = bench.run(*where, wrong, "last_ends_before_begin", environment=environment)
+    need(done.returncode == 124 and done.stderr.count("process 2 ended before bsp_begin()") == 1, f"{where}: {done.returncode} {done.stderr}")
+    need(not list(bench.work.rglob("bsp-ended*")), f"files are left: {list(bench.work.rglob('bsp-ended*'))}")
+
+
 def wrong_options(bench: Bench, program):
     for words, text in ((["--hosts", "a:0", program], "is no HOST:SLOTS"), (["-n", "5", "--hosts", "a:2,b", program], "3 slots for 5"),
                         (["-n", "0", program], "no number of processes from 1 to 960"), ([], "no program"),
@@ -141,6 +148,7 @@ def wrong_options(bench: Bench, program):
 
 def run(bench: Bench):
     program = bench.compile(HERE / "programs" / "talk.c")
+    wrong = bench.compile(HERE / "programs" / "wrong.c")
     rsh = bench.work / "rsh"
     rsh.write_text(RSH)
     rsh.chmod(0o755)
@@ -149,6 +157,7 @@ def run(bench: Bench):
          f"input: {done.returncode} {done.stdout} {done.stderr}")
     wrong_options(bench, program)
     for where, environment in ((["-n", "3"], {}), (["--hosts", "a:2,b:1"], {"SHADOWIB_RSH": str(rsh)})):
+        one_ends_before_begin(bench, wrong, where, environment)
         own_codes(bench, program, where, environment)
         all_output(bench, program, where, environment)
         a_killed_process(bench, program, where, environment)

@@ -17,7 +17,11 @@ int main(int argc, char** argv) {
   if (strcmp(name, "put_before_begin") == 0) bsp_put(0, &x, &x, 0, 4);
   if (strcmp(name, "sync_before_begin") == 0) bsp_sync();
   const char* number = getenv("SHADOWIB_BSP_PROCESS");
-  if (strcmp(name, "last_ends_before_begin") == 0 && atoi(number) == bsp_nprocs() - 1) exit(3);
+  if (strcmp(name, "last_ends_before_begin") == 0) { /* and no other one is a member of the job by then */
+    if (atoi(number) == bsp_nprocs() - 1) exit(3);
+    usleep(300000);
+  }
+  if (strcmp(name, "last_breaks_off") == 0 && atoi(number) == bsp_nprocs() - 1) _exit(3);
   if (strcmp(name, "first_ends_before_begin") == 0 && atoi(number) == 0) return 3;
   if (strcmp(name, "all_end_before_begin") == 0) return 3;
   bsp_begin(bsp_nprocs());
