@@ -23,6 +23,8 @@ void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 // Another process has told why the job ends: this one ends without a word.
 [[noreturn]] void end_quietly();
+// So long a process waits before that, for the one that tells, and for the starter to end it.
+inline constexpr int kToBeEndedMs = 5000;
 
 // A peer is gone, which was told. The process kills itself by SIGABRT: to a supervisor an orderly exit would be a
 // result.

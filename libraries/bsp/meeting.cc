@@ -14,8 +14,7 @@
 namespace shadowib::bsp {
 namespace {
 
-constexpr int kLookMs = 500;        // then the process that is waited for may have ended
-constexpr int kToBeEndedMs = 5000;  // by the starter
+constexpr int kEndedLookMs = 500;  // then the process that is waited for may have ended
 
 // By a file of bsprun. A value of the process itself would go with it, if it were the job's only member.
 bool has_ended(int process) {
@@ -44,7 +43,7 @@ void show(const std::string& name, const void* value, std::size_t bytes) {
 
 std::size_t await(std::uint64_t epoch, int from, const std::string& name, void* value, std::size_t capacity) {
   for (bool ended = false;; ended = has_ended(from)) {
-    const int bytes = shadowib_lookup(name.c_str(), value, capacity, kLookMs);
+    const int bytes = shadowib_lookup(name.c_str(), value, capacity, kEndedLookMs);
     if (bytes >= 0) return static_cast<std::size_t>(bytes);
     if (bytes != -ETIMEDOUT) fail("cannot meet process %d: %s", from, shadowib_last_error());
     if (ended) miss(epoch, from);

@@ -19,8 +19,7 @@ namespace {
 constexpr std::uint32_t kSignalEvery = 16;
 // In the immediate data of a word: the job ends; because a process is gone.
 constexpr std::uint32_t kEndBit = 1u << 31, kLostBit = 1u << 30;
-constexpr int kSleepMs = 250;       // then peers that owe something are asked for a sign of life
-constexpr int kToBeEndedMs = 5000;  // by the starter, which tells of the loss
+constexpr int kSleepMs = 250;  // then peers that owe something are asked for a sign of life
 constexpr int kNextTellsMs = 2000, kLookMs = 10;
 constexpr int kAbortPolls = 1000;  // of a millisecond
 

@@ -15,7 +15,6 @@ namespace {
 
 constexpr std::size_t kBounceBytes = 64 << 10;  // per superstep
 constexpr std::size_t kMostBounced = 2048;      // more is registered where it lies
-constexpr int kToBeEndedMs = 5000;
 
 std::byte* map_memory(std::size_t bytes) {
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
