@@ -69,6 +69,29 @@ eval "cc -o '$work/by-topc-config' '$source_dir/examples/masterworker/trivial.c'
   fail "build by topc-config"
 eval "cc -o '$work/by-topc-pc' '$source_dir/examples/masterworker/trivial.c' $(pkg-config --cflags --libs topc)" || fail "build by topc.pc"
 "$work/trivial--seq" 1000 4 | grep -q "^168 primes below 1000$" || fail "a farm built by topcc --seq"
+# Two programs over libraries of others, as their READMEs build them. built_farm NAME HEADER PACKAGE LIBRARY...
+built_farm() {
+  name=$1 package=$3
+  if [ ! -e "/usr/include/$2" ]; then
+    echo "SKIPPED $name: $package is not installed"
+    return 1
+  fi
+  shift 3
+  mkdir "$work/$name.o"
+  cp "$source_dir/examples/masterworker/$name"/*.cc "$source_dir/examples/masterworker/$name"/*.h "$work/$name.o"
+  rm "$work/$name.o/${name}_test.cc"
+  (cd "$work/$name.o" && "$prefix/bin/topc++" -std=c++20 -c *.cc) || fail "topc++ -c $name"
+  "$prefix/bin/topc++" -o "$work/$name" "$work/$name.o"/*.o "$@" || fail "topc++ $name"
+  "$prefix/bin/topc++" --seq -o "$work/$name--seq" "$work/$name.o"/*.o "$@" || fail "topc++ --seq $name"
+  "$work/$name" --help >/dev/null || fail "$name --help"
+}
+if built_farm ecm ecm.h libecm-dev -lecm -lgmpxx -lgmp; then
+  "$work/ecm--seq" -q "2^128+1" | grep -qx "2^128+1 = 59649589127497217 \* 5704689200685129054721" || fail "ecm built by topc++ --seq"
+fi
+if built_farm cubes cadical.hpp libcadical-dev -lcadical; then
+  printf 'p cnf 2 3\n1 2 0\n-1 2 0\n-2 0\n' | "$work/cubes--seq" --exit-zero - | grep -qx "s UNSATISFIABLE" ||
+    fail "cubes built by topc++ --seq"
+fi
 "$work/typed--seq" 10000 | grep -q "^6171 has a sequence of 262," || fail "a farm built by topc++ --seq"
 
 # Output goes through a pipe: to a file, the restarted program would go on writing where it was.
