@@ -9,13 +9,15 @@
 
 namespace shadowib {
 
-inline constexpr std::uint32_t kImageVersion = 7;
+inline constexpr std::uint32_t kImageVersion = 8;
 inline constexpr std::uint32_t kOldestImageVersion = 3;  // that is still read; its new words are zero
 // From here on kEnd has a checksum of the file's first page and of the headers of its records, each of which has the
 // checksum of its content. So a restart checks content as it reads it.
 inline constexpr std::uint32_t kCheckedByHeaders = 6;
 // From here on an image may have hashes of its pages, and take pages from packs. Without these it is of version 6.
 inline constexpr std::uint32_t kIncremental = 7;
+// From here on pages may be compressed. An image that is to have none such is of version 7 or 6.
+inline constexpr std::uint32_t kCompressed = 8;
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 inline constexpr std::uint64_t kPage = 4096;
@@ -182,6 +184,11 @@ inline constexpr std::uint32_t kPagesGuard = 2;  // no content: MADV_GUARD_INSTA
 inline constexpr std::uint32_t kPagesShared = 4;
 // The record's checksum covers its first two pages, and hashes of the second one cover the pages. Since version 7
 inline constexpr std::uint32_t kPagesHashed = 8;
+// The pages are one frame, an LZ4 block or a Zstandard frame, to the end of the record. Beside kPagesHashed, and one
+// of them at most. Since version 8
+inline constexpr std::uint32_t kPagesLz4 = 16;
+inline constexpr std::uint32_t kPagesZstd = 32;
+inline constexpr std::uint32_t kPagesCompressed = kPagesLz4 | kPagesZstd;
 
 struct PagesHeader {
   std::uint32_t mapping, run_count;  // mapping: of the first run. Without flags, or of guard regions, later runs may
@@ -202,7 +209,15 @@ inline constexpr std::uint32_t kRunsPerRecord =
 struct PageHash {
   std::uint64_t low, high;
 };
-static_assert(kHashedPagesPerRecord * sizeof(PageHash) <= kPage);
+// Ends the page of hashes of a record with a frame.
+struct FrameHash {
+  std::uint64_t xxh3;  // XXH3-64 of the frame and the zeros behind it
+  std::uint64_t unused[3];
+};
+static_assert(kHashedPagesPerRecord * sizeof(PageHash) + sizeof(FrameHash) <= kPage);
+inline constexpr std::uint64_t kFrameHashOffset = 2 * kPage - sizeof(FrameHash);  // in the record
+// Without the frame. The frame has the rest of RecordHeader::length.
+inline constexpr std::uint64_t kHashedHeadBytes = 2 * kPage - sizeof(RecordHeader);
 
 // A pack is an earlier image of the same member, by a hard link in the set's directory. Its pages are numbered from 0
 // in the order in which it has them.

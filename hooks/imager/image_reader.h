@@ -44,6 +44,7 @@ struct ImageInfo {
   std::uint8_t xxh3[16];  // as computed
   bool has_xxh3 = true;   // every byte was read
   std::vector<ImagePack> packs = {};
+  std::uint64_t page_bytes = 0, stored_bytes = 0;  // of the pages in this file, and of what they take there
 };
 
 // Checks every byte (sizes, record checksums, XXH3 of the whole) before anything is believed; kCorrupt says where and

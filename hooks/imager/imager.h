@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "hooks/imager/compression.h"
 #include "hooks/imager/shared_memory.h"
 #include "hooks/job/job_info.h"
 #include "shadowib/base/status.h"
@@ -33,6 +34,8 @@ struct SaveRequest {
   bool inspected = false;  // check_capturable() was called since the program stopped
   // The image has hashes of its pages, so that the next one need not have those that are the same.
   bool incremental = false;
+  // Pages are compressed where that makes the image smaller; it has their hashes as well.
+  Compression compression = Compression::kNone;
   // Pages are left out that an earlier image of the member has, if it is incremental, too: that of this name in
   // this directory (an absolute path). Its file, and packs that it uses, get names beside the image. "": none.
   const char* base_directory = "";
@@ -43,8 +46,9 @@ struct SaveRequest {
 };
 
 struct SaveResult {
-  std::uint64_t bytes;    // of the file
-  std::uint8_t xxh3[16];  // XXH3-128 over the whole file, as the manifest records it
+  std::uint64_t bytes;           // of the file
+  std::uint8_t xxh3[16];         // XXH3-128 over the whole file, as the manifest records it
+  std::uint64_t page_bytes = 0;  // of the pages in the file, before they were compressed
   // Files beside the image that have pages of it (image_format.h); those that are used, in no order.
   std::uint32_t pack_count = 0;
   struct Pack {

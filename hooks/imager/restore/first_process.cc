@@ -29,11 +29,12 @@ namespace {
 class Supervisor {
  public:
   Supervisor(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, SharedMemoryPlan* memory,
-             int command_fd)
+             PageStreams* streams, int command_fd)
       : set_(set),
         members_(part),
         options_(options),
         memory_(*memory),
+        streams_(*streams),
         meeting_(options.job),
         command_fd_(command_fd) {}
 
@@ -136,6 +137,7 @@ class Supervisor {
       ::close(c.status_write);
       ::close(c.go_read);
     }
+    streams_.close_all();
     return status;
   }
 
@@ -148,14 +150,16 @@ class Supervisor {
       ::close(channels_[i].status_write);
       ::close(channels_[i].go_read);
     }
+    const std::uint32_t member = members_[index]->image.header.member;
     for (const MemberImage& m : set_.members)
       if (&m != members_[index]) ::close(m.fd);
+    streams_.close_others(member);
     ::close(hold_[0]);
     ::close(command_fd_);
     ::close(child_fd_);
     if (last_pid_ >= 0) ::close(last_pid_);
     JobInfo job = options_.job;
-    job.member = members_[index]->image.header.member;
+    job.member = member;
     job.awaits_cut = options_.cut.empty() ? 0 : 1;
     become_member({.image = &members_[index]->image,
                    .job = &job,
@@ -166,6 +170,7 @@ class Supervisor {
                    .image_fd = members_[index]->fd,
                    .status_fd = channels_[index].status_write,
                    .go_fd = channels_[index].go_read,
+                   .stream_fd = streams_.of(member),
                    .numbers_are_given = last_pid_ >= 0});
   }
 
@@ -316,6 +321,7 @@ class Supervisor {
   const RestartPart& members_;
   const RestartOptions& options_;
   SharedMemoryPlan& memory_;
+  PageStreams& streams_;
   SystemVPlan system_v_;
   ExchangeMeeting meeting_;
   int command_fd_, child_fd_ = -1, last_pid_ = -1;
@@ -330,10 +336,10 @@ class Supervisor {
 }  // namespace
 
 int supervise(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, SharedMemoryPlan* memory,
-              int command_fd) {
+              PageStreams* streams, int command_fd) {
   // Out of the command's session: what the terminal sends to its foreground group comes once, through the command.
   ::setsid();
-  Supervisor supervisor(set, part, options, memory, command_fd);
+  Supervisor supervisor(set, part, options, memory, streams, command_fd);
   return supervisor.run();
 }
 

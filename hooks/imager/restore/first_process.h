@@ -5,6 +5,7 @@
 
 #include "hooks/imager/restart.h"
 #include "hooks/imager/restore/members.h"
+#include "hooks/imager/restore/page_stream.h"
 #include "hooks/imager/restore/shared_memory.h"
 
 namespace shadowib {
@@ -27,6 +28,6 @@ struct ForwardedSignal {
 // Restores the part's members, then reaps and forwards signals that come as ForwardedSignal, until the last one has
 // ended or the command is gone. `memory` is what the command has made. Returns the process's exit code.
 int supervise(const OpenedSet& set, const RestartPart& part, const RestartOptions& options, SharedMemoryPlan* memory,
-              int command_fd);
+              PageStreams* streams, int command_fd);
 
 }  // namespace shadowib

@@ -259,14 +259,17 @@ class Reader {
     PagesHeader p;
     __builtin_memcpy(&p, payload(), sizeof(p));
     const bool hashed = (h.flags & kPagesHashed) != 0;
-    const std::uint32_t flags = h.flags & ~kPagesHashed;
-    const std::uint64_t head = hashed ? 2 * kPage : kPage;
-    const std::uint64_t expected = head - sizeof(RecordHeader) + p.page_count * kPage;
+    const std::uint32_t codec = h.flags & kPagesCompressed;
+    const std::uint32_t flags = h.flags & ~(kPagesHashed | codec);
+    const std::uint64_t head = hashed ? kHashedHeadBytes : kPage - sizeof(RecordHeader);
     const bool shared = flags == kPagesShared;
-    if (p.page_count > (hashed ? kHashedPagesPerRecord : kPagesPerRecord) || h.length != expected ||
-        p.run_count > kRunsPerRecord || (!shared && p.mapping >= image_.mappings.size()) ||
-        (hashed && image_.header.version < kIncremental))
+    if (p.page_count > (hashed ? kHashedPagesPerRecord : kPagesPerRecord) ||
+        (codec == 0 && h.length != head + p.page_count * kPage) || p.run_count > kRunsPerRecord ||
+        (!shared && p.mapping >= image_.mappings.size()) || (hashed && image_.header.version < kIncremental))
       return corrupt(offset_, "the header of a record of pages");
+    if (codec != 0 && (codec == kPagesCompressed || !hashed || image_.header.version < kCompressed ||
+                       h.length <= head || p.page_count == 0 || h.length - head >= p.page_count * kPage))
+      return corrupt(offset_, "the header of a record of compressed pages");
     const std::uint64_t first_run = image_.runs.size();
     std::uint32_t mapping = p.mapping;
     std::uint64_t pages = 0;
@@ -279,7 +282,10 @@ class Reader {
     if ((flags & kPagesGuard) == 0 && pages != p.page_count) return corrupt(offset_, "number of pages");
     page_count_ += p.page_count;
     PageBatch batch{offset_, flags, p.mapping, p.run_count, p.page_count, first_run, h.payload_xxh3};
+    if (codec != 0) take_frame({codec, h.length - head, p.page_count}, &batch);
     if (hashed) SHADOWIB_TRY(take_hashes(p.page_count, &batch));
+    image_.page_bytes += p.page_count * kPage;
+    image_.stored_bytes += record_bytes(h.length) - (hashed ? 2 : 1) * kPage;
     (shared ? image_.shared : image_.batches).push_back(batch);
     return {};
   }
@@ -298,18 +304,31 @@ class Reader {
     return {};
   }
 
+  void take_frame(Frame frame, PageBatch* batch) {
+    FrameHash hash;
+    __builtin_memcpy(&hash, buffer_.data() + kFrameHashOffset, sizeof(hash));
+    frame.xxh3 = hash.xxh3;
+    batch->frame = frame;
+  }
+
   // Of a record with hashes of its pages, which has been read as far as these at least.
   Status take_hashes(std::uint64_t page_count, PageBatch* batch) {
     const std::uint8_t* hashes = buffer_.data() + kPage;
-    if (content_ != nullptr) content_->add(hashes, page_count, offset_ + 2 * kPage);
+    if (content_ != nullptr) content_->add(hashes, page_count, offset_ + 2 * kPage, batch->frame);
     batch->record_offset = offset_ + 2 * kPage;
     batch->head_pages = 0;
     batch->by_pages = true;
     batch->xxh3 = XXH3_64bits(hashes, page_count * sizeof(PageHash));
+    const std::uint8_t* pages = buffer_.data() + 2 * kPage;
+    if (everything_ && batch->frame.codec != 0) {
+      if (const char* wrong = frames_.unpack(batch->frame, pages, &unpacked_); wrong != nullptr)
+        return corrupt(batch->record_offset, wrong);
+      pages = unpacked_.data();
+    }
     for (std::uint64_t i = 0; everything_ && i < page_count; ++i) {
       PageHash hash;
       __builtin_memcpy(&hash, hashes + i * sizeof(hash), sizeof(hash));
-      const XXH128_hash_t found = XXH3_128bits(buffer_.data() + (2 + i) * kPage, kPage);
+      const XXH128_hash_t found = XXH3_128bits(pages + i * kPage, kPage);
       if (found.low64 != hash.low || found.high64 != hash.high)
         return corrupt(batch->record_offset + i * kPage, "checksum of a page");
     }
@@ -381,7 +400,8 @@ class Reader {
   PackContent* content_;
   std::vector<BorrowedPages> borrowed_;
   XXH3_state_t file_hash_, headers_hash_;
-  std::vector<std::uint8_t> buffer_;
+  std::vector<std::uint8_t> buffer_, unpacked_;
+  FrameReader frames_;
   std::uint64_t file_bytes_ = 0, offset_ = 0, record_count_ = 0, page_count_ = 0;
   std::uint32_t last_type_ = 0;
   bool ended_ = false;
@@ -402,13 +422,14 @@ Status load_pack(int fd, const std::string& path, ReadDepth depth, LoadedImage* 
   return reader.run();
 }
 
-Status damaged_pages(const LoadedImage& image, const PageBatch& batch) {
+Status damaged_pages(const LoadedImage& image, const PageBatch& batch, const char* what) {
   if (batch.pack == PageBatch::kOwnFile)
-    return Status::of(Code::kCorrupt, 0,
-                      "the image of member %u is damaged at byte %" PRIu64 ": checksum of a record's content",
-                      image.header.member, batch.record_offset);
-  return Status::of(Code::kCorrupt, 0, "%.250s is damaged at byte %" PRIu64 ": checksum of pages",
-                    image.packs[batch.pack].path.c_str(), batch.record_offset);
+    return Status::of(Code::kCorrupt, 0, "the image of member %u is damaged at byte %" PRIu64 ": %s",
+                      image.header.member, batch.record_offset,
+                      what != nullptr ? what : "checksum of a record's content");
+  return Status::of(Code::kCorrupt, 0, "%.250s is damaged at byte %" PRIu64 ": %s",
+                    image.packs[batch.pack].path.c_str(), batch.record_offset,
+                    what != nullptr ? what : "checksum of pages");
 }
 
 }  // namespace shadowib

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hooks/imager/image_format.h"
+#include "hooks/imager/restore/frame.h"
 #include "shadowib/base/status.h"
 
 namespace shadowib {
@@ -20,6 +21,9 @@ struct PageBatch {
   std::uint32_t head_pages = 1;   // from record_offset to its pages
   std::uint32_t pack = kOwnFile;  // whose file it is in: of LoadedImage::packs
   bool by_pages = false;
+  // If they are compressed: their frame begins at record_offset, and these pages are in it from that one on.
+  Frame frame = {};
+  std::uint64_t first_in_frame = 0;
 
   static constexpr std::uint32_t kOwnFile = ~0u;
   std::uint64_t data_offset() const { return record_offset + head_pages * kPage; }
@@ -58,7 +62,8 @@ struct LoadedImage {
   std::vector<PageBatch> shared;
   std::vector<LoadedPack> packs;
   std::uint64_t file_bytes;
-  std::uint8_t xxh3[16];  // of the whole file; only with kEverything
+  std::uint64_t page_bytes, stored_bytes;  // of pages in this file, and of what they take there
+  std::uint8_t xxh3[16];                   // of the whole file; only with kEverything
 };
 
 // Whether the tables' reader has checked all but the content of pages, which whoever reads a record checks.
@@ -74,7 +79,7 @@ enum class ReadDepth {
 // to the same depth; kCorrupt tells of one that is missing or another.
 Status load_image(int fd, const std::string& path, ReadDepth depth, LoadedImage* image);
 
-// The words for a record of pages that is not what its header says.
-Status damaged_pages(const LoadedImage& image, const PageBatch& batch);
+// The words for a record of pages that is not what its header says, or for `what` else is wrong with it.
+Status damaged_pages(const LoadedImage& image, const PageBatch& batch, const char* what = nullptr);
 
 }  // namespace shadowib

@@ -30,15 +30,17 @@ class ImageMemory {
 
  private:
   struct Run {
-    std::uint64_t address, bytes, file_offset;
+    std::uint64_t address, bytes;
+    std::uint64_t offset;  // in the file; if the batch is compressed, in its pages
     int fd;
+    const PageBatch* batch;
   };
 
-  Status fetch(int fd, std::uint64_t offset, std::uint8_t* to, std::uint64_t bytes) const;
+  Status fetch(const Run& run, std::uint64_t within, std::uint8_t* to, std::uint64_t bytes) const;
 
   const LoadedImage& image_;
-  ImageFiles files_;
-  std::vector<Run> runs_;  // by address
+  mutable ImageFiles files_;  // keeps what it has read
+  std::vector<Run> runs_;     // by address
 };
 
 }  // namespace shadowib

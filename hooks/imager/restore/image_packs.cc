@@ -71,7 +71,7 @@ class BatchMaker {
   void finish() {
     if (batch_.page_count == 0) return;
     const PackContent& content = packs_[batch_.pack];
-    const std::uint64_t first = part_->first_page + (batch_.record_offset - part_->offset) / kPage;
+    const std::uint64_t first = part_->first_page + first_within_;
     batch_.xxh3 = XXH3_64bits(content.hashes.data() + first, batch_.page_count * sizeof(PageHash));
     (batch_.flags == kPagesShared ? image_.shared : image_.batches).push_back(batch_);
     batch_.page_count = 0;
@@ -86,14 +86,25 @@ class BatchMaker {
 
   void add_part(const Place& at, std::uint64_t address, std::uint64_t count, std::uint32_t flags,
                 std::uint32_t mapping) {
-    const std::uint64_t offset = at.part->offset + at.within * kPage;
     const bool goes_on = batch_.page_count != 0 && part_ == at.part && batch_.flags == flags &&
-                         batch_.record_offset + batch_.page_count * kPage == offset &&
+                         first_within_ + batch_.page_count == at.within &&
                          (flags == 0 || batch_.mapping == mapping) && batch_.run_count < kRunsPerRecord;
     if (!goes_on) {
       finish();
-      batch_ = PageBatch{offset, flags, mapping, 0, 0, image_.runs.size(), 0, 0, at.pack, true};
+      const bool packed = at.part->frame.codec != 0;
+      batch_ = PageBatch{.record_offset = at.part->offset + (packed ? 0 : at.within * kPage),
+                         .flags = flags,
+                         .mapping = mapping,
+                         .run_count = 0,
+                         .page_count = 0,
+                         .first_run = image_.runs.size(),
+                         .head_pages = 0,
+                         .pack = at.pack,
+                         .by_pages = true,
+                         .frame = at.part->frame,
+                         .first_in_frame = packed ? at.within : 0};
       part_ = at.part;
+      first_within_ = at.within;
     }
     image_.runs.push_back({address, count * kPage, mapping});
     ++batch_.run_count;
@@ -104,14 +115,15 @@ class BatchMaker {
   LoadedImage& image_;
   PageBatch batch_{};
   const PackContent::Part* part_ = nullptr;
+  std::uint64_t first_within_ = 0;  // it, of the batch
 };
 
 }  // namespace
 
-void PackContent::add(const std::uint8_t* pages, std::uint64_t count, std::uint64_t offset) {
-  parts.push_back({hashes.size(), count, offset});
+void PackContent::add(const std::uint8_t* of_pages, std::uint64_t count, std::uint64_t offset, const Frame& frame) {
+  parts.push_back({hashes.size(), count, offset, frame});
   hashes.resize(hashes.size() + count);
-  std::memcpy(hashes.data() + hashes.size() - count, pages, count * sizeof(PageHash));
+  std::memcpy(hashes.data() + hashes.size() - count, of_pages, count * sizeof(PageHash));
 }
 
 std::string pack_name(std::uint32_t member, const std::uint8_t set_id[16]) {
@@ -152,6 +164,7 @@ Status find_borrowed(const std::string& path, ReadDepth depth, const std::vector
 ImageFiles::ImageFiles(const LoadedImage& image, int image_fd, std::vector<int> packs)
     : image_(image), image_fd_(image_fd), own_packs_(packs.empty()), packs_(std::move(packs)) {
   packs_.resize(image.packs.size(), -1);
+  unpacked_.resize(image.packs.size() + 1);
 }
 
 ImageFiles::~ImageFiles() {
@@ -173,16 +186,13 @@ Status ImageFiles::open(const PageBatch& batch, int* fd) {
                    : Status::of(Code::kIo, errno, "cannot open %.250s: %s", path.c_str(), std::strerror(errno));
 }
 
-Status ImageFiles::read(const PageBatch& batch, std::vector<std::uint8_t>* pages) {
+Status ImageFiles::fetch(const PageBatch& batch, std::uint8_t* head, std::uint64_t head_bytes, std::uint8_t* body,
+                         std::uint64_t bytes) {
   int fd = -1;
   SHADOWIB_TRY(open(batch, &fd));
-  std::uint8_t head[kPage];
-  const std::uint64_t head_bytes = batch.head_pages * kPage, bytes = batch.page_count * kPage;
-  pages->resize(bytes);
   for (std::uint64_t done = 0; done < head_bytes + bytes;) {
-    const std::uint64_t body = done < head_bytes ? 0 : done - head_bytes;
-    const iovec parts[2] = {{head + std::min(done, head_bytes), head_bytes - std::min(done, head_bytes)},
-                            {pages->data() + body, bytes - body}};
+    const std::uint64_t in_head = std::min(done, head_bytes), in_body = done - in_head;
+    const iovec parts[2] = {{head + in_head, head_bytes - in_head}, {body + in_body, bytes - in_body}};
     const ssize_t n = ::preadv(fd, parts, 2, static_cast<off_t>(batch.record_offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0)
@@ -190,6 +200,45 @@ Status ImageFiles::read(const PageBatch& batch, std::vector<std::uint8_t>* pages
                         image_.header.member, batch.record_offset + done);
     done += static_cast<std::uint64_t>(n);
   }
+  return {};
+}
+
+Status ImageFiles::unpack(const PageBatch& batch, const std::uint8_t** pages) {
+  Unpacked& last = unpacked_[batch.pack == PageBatch::kOwnFile ? unpacked_.size() - 1 : batch.pack];
+  if (last.offset != batch.record_offset) {
+    last.offset = 0;
+    frame_.resize(batch.frame.file_bytes());
+    SHADOWIB_TRY(fetch(batch, nullptr, 0, frame_.data(), frame_.size()));
+    if (const char* wrong = frames_.unpack(batch.frame, frame_.data(), &last.pages); wrong != nullptr)
+      return damaged_pages(image_, batch, wrong);
+    last.offset = batch.record_offset;
+  }
+  *pages = last.pages.data() + batch.first_in_frame * kPage;
+  return {};
+}
+
+// `head`: room for a page, for a record's own.
+Status ImageFiles::take(const PageBatch& batch, std::uint8_t* head, std::vector<std::uint8_t>* pages) {
+  const std::uint64_t bytes = batch.page_count * kPage;
+  if (batch.frame.codec != 0) {
+    const std::uint8_t* unpacked = nullptr;
+    SHADOWIB_TRY(unpack(batch, &unpacked));
+    pages->assign(unpacked, unpacked + bytes);
+    return {};
+  }
+  pages->resize(bytes);
+  return fetch(batch, head, batch.head_pages * kPage, pages->data(), bytes);
+}
+
+Status ImageFiles::read_unchecked(const PageBatch& batch, std::vector<std::uint8_t>* pages) {
+  std::uint8_t head[kPage];
+  return take(batch, head, pages);
+}
+
+Status ImageFiles::read(const PageBatch& batch, std::vector<std::uint8_t>* pages) {
+  std::uint8_t head[kPage];
+  const std::uint64_t head_bytes = batch.head_pages * kPage;
+  SHADOWIB_TRY(take(batch, head, pages));
   if (!is_checked_by_headers(image_)) return {};
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
@@ -201,7 +250,7 @@ Status ImageFiles::read(const PageBatch& batch, std::vector<std::uint8_t>* pages
     }
   } else {
     XXH3_64bits_update(&hash, head + sizeof(RecordHeader), head_bytes - sizeof(RecordHeader));
-    XXH3_64bits_update(&hash, pages->data(), bytes);
+    XXH3_64bits_update(&hash, pages->data(), pages->size());
   }
   return XXH3_64bits_digest(&hash) == batch.xxh3 ? Status() : damaged_pages(image_, batch);
 }

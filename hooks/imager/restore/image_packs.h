@@ -12,12 +12,14 @@ namespace shadowib {
 struct PackContent {
   struct Part {
     std::uint64_t first_page, page_count, offset;
+    Frame frame;
   };
   std::vector<PageHash> hashes;
   std::vector<Part> parts;
   std::uint8_t xxh3[16] = {};  // as its kEnd has it
 
-  void add(const std::uint8_t* pages, std::uint64_t count, std::uint64_t offset);
+  // `of_pages`: PageHash[count].
+  void add(const std::uint8_t* of_pages, std::uint64_t count, std::uint64_t offset, const Frame& frame);
 };
 
 // One record of borrowed pages. Its runs are in LoadedImage::runs from first_run on.
@@ -52,12 +54,29 @@ class ImageFiles {
   // Reads the pages of a batch, and checks them. Images of versions that are not checked by headers have been checked
   // before. kCorrupt, kIo.
   Status read(const PageBatch& batch, std::vector<std::uint8_t>* pages);
+  // For who only looks for something.
+  Status read_unchecked(const PageBatch& batch, std::vector<std::uint8_t>* pages);
+  // Reads a batch whose pages are compressed, and does not look at hashes of pages. *pages is valid until the
+  // next call. The frame that was last asked for of each file is kept.
+  Status unpack(const PageBatch& batch, const std::uint8_t** pages);
 
  private:
+  struct Unpacked {
+    std::uint64_t offset = 0;  // of the frame in the file; 0: none
+    std::vector<std::uint8_t> pages;
+  };
+
+  Status take(const PageBatch& batch, std::uint8_t* head, std::vector<std::uint8_t>* pages);
+  Status fetch(const PageBatch& batch, std::uint8_t* head, std::uint64_t head_bytes, std::uint8_t* body,
+               std::uint64_t bytes);
+
   const LoadedImage& image_;
   int image_fd_;
   bool own_packs_;
   std::vector<int> packs_;
+  FrameReader frames_;
+  std::vector<std::uint8_t> frame_;
+  std::vector<Unpacked> unpacked_;  // of each pack, and of the own file behind them
 };
 
 }  // namespace shadowib

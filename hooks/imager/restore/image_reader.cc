@@ -32,6 +32,8 @@ void describe(const LoadedImage& image, ImageInfo* info) {
   info->command_line = image.command_line;
   info->descriptors = image.descriptors;
   info->bytes = image.file_bytes;
+  info->page_bytes = image.page_bytes;
+  info->stored_bytes = image.stored_bytes;
   __builtin_memcpy(info->xxh3, image.xxh3, 16);
   for (const LoadedPack& pack : image.packs)
     if (!pack.path.empty())

@@ -19,6 +19,7 @@
 
 #include "hooks/imager/restore/address_space.h"
 #include "hooks/imager/restore/file_check.h"
+#include "hooks/imager/restore/page_stream.h"
 #include "hooks/imager/restore/recorded_files.h"
 #include "hooks/imager/restore/vdso.h"
 #include "hooks/imager/save/restart_mailbox.h"
@@ -69,7 +70,8 @@ class MemberBuilder {
         image_(*start.image),
         image_fd_(start.image_fd),
         status_fd_(start.status_fd),
-        go_fd_(start.go_fd) {}
+        go_fd_(start.go_fd),
+        stream_fd_(start.stream_fd) {}
 
   int status_fd() const { return status_fd_; }
 
@@ -78,6 +80,7 @@ class MemberBuilder {
     SHADOWIB_TRY(find_shared_memory());
     SHADOWIB_TRY(open_packs());
     std::vector<int*> keep{&image_fd_, &status_fd_, &go_fd_};
+    if (stream_fd_ >= 0) keep.push_back(&stream_fd_);
     for (int& fd : pack_fds_)
       if (fd >= 0) keep.push_back(&fd);
     for (auto& [segment, backing] : shared_)
@@ -90,7 +93,8 @@ class MemberBuilder {
     SHADOWIB_TRY(read_current_mappings(&current_));
     SHADOWIB_TRY(plan_vdso(image_, current_, &vdso_));
     if (vdso_.taken.end != 0) current_.push_back({vdso_.taken, "where the vdso goes"});
-    return lay_out_region();
+    SHADOWIB_TRY(lay_out_region());
+    return ask_for_pages(stream_fd_, streamed_);
   }
 
   [[noreturn]] void jump() {
@@ -309,6 +313,7 @@ class MemberBuilder {
     a.status_fd = status_fd_;
     a.go_fd = go_fd_;
     a.exe_fd = exe_fd_;
+    a.stream_fd = stream_fd_;
     std::vector<std::uint32_t> file_of(image_.packs.size());
     a.files[a.file_count++] = {image_fd_, direct_fd_};
     for (std::size_t i = 0; i < image_.packs.size(); ++i) {
@@ -324,6 +329,8 @@ class MemberBuilder {
     for (std::size_t i = 0; i < image_.batches.size(); ++i) {
       const PageBatch& b = image_.batches[i];
       if (is_of_its_file(b)) continue;
+      const bool streamed = b.frame.codec != 0;
+      if (streamed) streamed_.push_back(static_cast<std::uint32_t>(i));
       batches.push_back({.data_offset = b.record_offset,
                          .bytes = (b.head_pages + b.page_count) * kPage,
                          .xxh3 = b.xxh3,
@@ -333,6 +340,7 @@ class MemberBuilder {
                          .file = b.pack == PageBatch::kOwnFile ? 0 : file_of[b.pack],
                          .head_pages = b.head_pages,
                          .by_pages = b.by_pages,
+                         .streamed = streamed,
                          .number = static_cast<std::uint32_t>(i)});
     }
     a.checks_content = is_checked_by_headers(image_);
@@ -414,7 +422,7 @@ class MemberBuilder {
 
   const MemberStart& start_;
   const LoadedImage& image_;
-  int image_fd_, status_fd_, go_fd_, exe_fd_ = -1;
+  int image_fd_, status_fd_, go_fd_, stream_fd_, exe_fd_ = -1;
   std::vector<int> pack_fds_;  // of image_.packs; -1 for one that is not used
   int direct_fd_ = -1;         // these read past the page cache, or are -1
   std::vector<int> direct_pack_fds_;
@@ -426,6 +434,7 @@ class MemberBuilder {
   std::uint64_t region_ = 0, cursor_ = 0, main_stack_ = 0;
   RestorerArgs* args_ = nullptr;
   RestorerThread* threads_ = nullptr;
+  std::vector<std::uint32_t> streamed_;  // batches that come through stream_fd_
 };
 
 const char* step_name(RestoreStep step) {

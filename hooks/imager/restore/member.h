@@ -18,6 +18,7 @@ struct MemberStart {
   const SystemVPlan* system_v;
   const std::vector<MemoryPatch>* patches;
   int image_fd, status_fd, go_fd;
+  int stream_fd;           // of compressed pages (page_stream.h); -1: there are none
   bool numbers_are_given;  // by who reads status_fd: RestoreStep::kNumber
 };
 

@@ -251,18 +251,14 @@ Step rehearse_ports(const OpenedSet& set, const MachineLimits&) {
 std::string recorded_libc(const MemberImage& m) {
   constexpr char kWords[] = "GNU C Library";
   constexpr char kRelease[] = "release version ";
-  std::vector<char> page;
+  std::vector<std::uint8_t> pages;
   ImageFiles files(m.image, m.fd);
-  int fd = -1;
   for (const PageBatch& b : m.image.batches) {
     const std::string& path = m.image.paths[b.mapping];
     if (path.size() < sizeof(kLibc) || path.compare(path.size() - sizeof(kLibc) + 1, sizeof(kLibc) - 1, kLibc) != 0)
       continue;
-    page.resize(b.page_count * kPage);
-    if (!files.open(b, &fd).ok()) continue;
-    const ssize_t n = ::pread(fd, page.data(), page.size(), static_cast<off_t>(b.data_offset()));
-    if (n != static_cast<ssize_t>(page.size())) continue;
-    const std::string_view text(page.data(), page.size());
+    if (!files.read_unchecked(b, &pages).ok()) continue;
+    const std::string_view text(reinterpret_cast<const char*>(pages.data()), pages.size());
     const std::size_t words = text.find(kWords);
     const std::size_t release = words == std::string_view::npos ? words : text.find(kRelease, words);
     if (release == std::string_view::npos || release - words > 64) continue;

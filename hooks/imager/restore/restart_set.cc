@@ -11,6 +11,7 @@
 #include "hooks/imager/restore/first_process.h"
 #include "hooks/imager/restore/members.h"
 #include "hooks/imager/restore/namespaces.h"
+#include "hooks/imager/restore/page_stream.h"
 #include "hooks/imager/restore/process_groups.h"
 #include "hooks/imager/restore/processor_check.h"
 #include "hooks/imager/restore/roll_back.h"
@@ -39,11 +40,15 @@ bool is_ignored(int signal) {
   };
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   await_single_thread();
+  ::signal(SIGCHLD,
+           SIG_DFL);  // ignored by who has started the command, a number could be another's when it is reaped
+  PageStreams streams;
+  if (const Status status = streams.start(part); !status.ok()) fail(status);
   if (const Status status = enter_namespaces(clock_floor(part), has_system_v(set, part)); !status.ok()) fail(status);
   const pid_t inner = ::fork();
   if (inner == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::_exit(supervise(set, part, options, memory, command_fd));
+    ::_exit(supervise(set, part, options, memory, &streams, command_fd));
   }
   if (inner < 0)
     fail(Status(Code::kPermission, errno,
@@ -51,9 +56,13 @@ bool is_ignored(int signal) {
                 "kernel.pid_max"));
   ::close(command_fd);
   memory->close();  // or it would be one more process that has it
+  streams.close_all();
   int wait_status = 0;
-  while (::waitpid(inner, &wait_status, 0) < 0 && errno == EINTR) {
+  for (pid_t ended; (ended = ::waitpid(-1, &wait_status, 0)) != inner;) {
+    if (ended < 0 && errno != EINTR) break;
+    if (ended > 0) streams.forget(ended);
   }
+  streams.end();
   ::_exit(WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 1);
 }
 

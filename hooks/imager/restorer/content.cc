@@ -55,7 +55,9 @@ void read_in_place(RestorerArgs* args, const ReadBuffer& buffer, const RestorerB
   const std::uint32_t count = fill_vectors(buffer, batch);
   std::uint64_t offset = batch.data_offset;
   for (std::uint32_t first = 0; first < count;) {
-    const long n = raw::invoke(__NR_preadv, args->files[batch.file].fd, vectors + first, count - first, offset, 0);
+    const long n = batch.streamed != 0 ? raw::invoke(__NR_readv, args->stream_fd, vectors + first, count - first)
+                                       : raw::invoke(__NR_preadv, args->files[batch.file].fd, vectors + first,
+                                                     count - first, offset, 0);
     if (n == -4) continue;
     if (n <= 0)
       fail(args, RestoreStep::kRead, n < 0 ? n : -5, reinterpret_cast<std::uint64_t>(vectors[first].iov_base));
@@ -178,7 +180,7 @@ void read_content(RestorerArgs* args) {
     const RestorerBatch& b = args->batches[i];
     if ((b.flags & kPagesGuard) != 0)
       install_guards(args, b);
-    else if (directly && args->files[b.file].direct_fd >= 0)
+    else if (directly && b.streamed == 0 && args->files[b.file].direct_fd >= 0)
       direct.read(b);
     else
       read_batch(args, b);

@@ -348,6 +348,7 @@ extern "C" __attribute__((section(".text.entry"))) [[noreturn]] void restorer_ma
     raw::invoke(__NR_close, args->files[i].fd);
     if (args->files[i].direct_fd >= 0) raw::invoke(__NR_close, args->files[i].direct_fd);
   }
+  if (args->stream_fd >= 0) raw::invoke(__NR_close, args->stream_fd);
   if (args->exe_fd >= 0) raw::invoke(__NR_close, args->exe_fd);
   fill_mailbox(args);
   take_credentials(args);

@@ -77,7 +77,8 @@ struct RestorerBatch {
   std::uint32_t file;        // of RestorerArgs::files
   std::uint32_t head_pages;  // 0 or 1
   std::uint32_t by_pages;
-  std::uint32_t number;  // in the image's list
+  std::uint32_t streamed;  // comes next through RestorerArgs::stream_fd, without a head, and not from its file
+  std::uint32_t number;    // in the image's list
 };
 
 // The image and its packs.
@@ -116,8 +117,8 @@ struct RestorerInherited {
 
 struct RestorerArgs {
   std::uint64_t region_start, region_bytes;
-  std::int32_t status_fd, go_fd, exe_fd;
-  RestorerFile files[kRestorerFiles];  // those from file_count on are not there
+  std::int32_t status_fd, go_fd, exe_fd, stream_fd;  // the last two may be -1
+  RestorerFile files[kRestorerFiles];                // those from file_count on are not there
   std::uint32_t file_count;
   const RestorerMapping* mappings;
   const RestorerBatch* batches;

@@ -19,7 +19,11 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint64_t kWorkBytes = 64 << 10;
-constexpr std::uint64_t kRoomPerByte = 4;  // address space; runs of 32 bytes may stand in 16
+constexpr std::uint64_t kRoomPerByte = 5;  // address space; runs of 32 bytes may stand in 16, and hashes with them
+// Pages that a file may have: a record takes three pages at least, even if its pages are compressed.
+constexpr std::uint64_t most_pages(std::uint64_t file_bytes) {
+  return (file_bytes / (3 * kPage) + 1) * kHashedPagesPerRecord;
+}
 constexpr std::uint64_t kMostFileBytes = 1ull << 42;
 static_assert(std::size(SaveResult{}.packs) >= kMostPacks);
 
@@ -70,7 +74,7 @@ Status BaseIndex::build(const SaveRequest& request, int base, int directory) {
   Status status = memory_.map(room) ? Status() : unusable("needs too much memory", ENOMEM);
   if (status.ok()) {
     page_ = static_cast<std::uint8_t*>(memory_.take(kWorkBytes, kPage));
-    own.room = own.bytes / kPage;
+    own.room = most_pages(own.bytes);
     own.hashes = static_cast<PageHash*>(memory_.take(own.room * sizeof(PageHash)));
     std::size_t left = 0;
     runs_ = reinterpret_cast<Run*>(memory_.rest(&left));
@@ -93,7 +97,7 @@ Status BaseIndex::build(const SaveRequest& request, int base, int directory) {
     SHADOWIB_TRY(open_file(directory, name, &packs[i]));
     File& file = packs[i];
     Scratch hashes;
-    file.room = file.bytes / kPage;
+    file.room = most_pages(file.bytes);
     status = hashes.map(file.room * sizeof(PageHash) + kPage) ? Status() : unusable("needs too much memory", ENOMEM);
     if (status.ok()) {
       memory_of_pack_[i] = hashes;

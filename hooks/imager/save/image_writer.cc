@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "hooks/imager/save/frame_maker.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "hooks/threads/fault.h"
 
@@ -46,6 +47,18 @@ Status ImageWriter::start(Scratch* scratch, int fd, const char* name, std::int64
     return Status(Code::kInternal, ENOMEM, "no scratch memory for the image writer");
   begin_hash(avx2_, file_hash_);
   XXH3_128bits_reset(static_cast<XXH3_state_t*>(headers_hash_));
+  return {};
+}
+
+Status ImageWriter::compress(Scratch* scratch, Compression compression) {
+  if (compression == Compression::kNone) return {};
+  const std::size_t bytes = shadowib_frame_work_bytes(compression);
+  void* work = scratch->take(bytes);
+  frame_ = static_cast<std::uint8_t*>(scratch->take(kBufferBytes, kPage));
+  if (work != nullptr) frames_ = shadowib_start_frames(compression, work, bytes);
+  if (frames_ == nullptr || frame_ == nullptr)
+    return Status(Code::kInternal, ENOMEM, "no scratch memory to compress pages in");
+  compression_ = compression;
   return {};
 }
 
@@ -125,16 +138,36 @@ Status ImageWriter::record(RecordType type, const void* first, std::uint64_t fir
   return write_out(rounded);
 }
 
+// In place of the pages of the record in the buffer: one frame, which takes a page less at least. Its bytes; 0: the
+// pages stay.
+std::uint64_t ImageWriter::make_frame(std::uint64_t page_count) {
+  if (frames_ == nullptr || page_count < 2) return 0;
+  std::uint8_t* const pages = page_buffer() + 2 * kPage;
+  const std::uint64_t bytes =
+      shadowib_make_frame(compression_, frames_, pages, page_count * kPage, frame_, (page_count - 1) * kPage);
+  if (bytes == 0) return 0;
+  const std::uint64_t rounded = (bytes + kPage - 1) & ~(kPage - 1);
+  __builtin_memcpy(pages, frame_, bytes);
+  __builtin_memset(pages + bytes, 0, rounded - bytes);
+  begin_hash(avx2_, record_hash_);
+  add_to_hash(avx2_, record_hash_, pages, rounded);
+  const FrameHash hash{end_hash(avx2_, record_hash_), {}};
+  __builtin_memcpy(page_buffer() + kFrameHashOffset, &hash, sizeof(hash));
+  return bytes;
+}
+
 Status ImageWriter::pages_record(std::uint32_t flags, std::uint64_t page_count) {
   const bool hashed = (flags & kPagesHashed) != 0;
   const std::uint64_t head = hashed ? 2 * kPage : kPage;
-  const std::uint64_t length = head - sizeof(RecordHeader) + page_count * kPage;
+  const std::uint64_t frame = hashed ? make_frame(page_count) : 0;
+  if (frame != 0) flags |= compression_ == Compression::kLz4 ? kPagesLz4 : kPagesZstd;
+  const std::uint64_t length = head - sizeof(RecordHeader) + (frame != 0 ? frame : page_count * kPage);
   begin_hash(avx2_, record_hash_);
   add_to_hash(avx2_, record_hash_, page_buffer() + sizeof(RecordHeader),
               hashed ? head - sizeof(RecordHeader) : length);
   emit(RecordType::kPages, flags, length, end_hash(avx2_, record_hash_));
   page_count_ += page_count;
-  return write_out(head + page_count * kPage);
+  return write_out(record_bytes(length));
 }
 
 Status ImageWriter::finish(std::uint64_t* bytes, std::uint8_t xxh3[16]) {

@@ -1,6 +1,7 @@
 // Writing an image: records with their checksums, straight to the descriptor, hashed on the way.
 #pragma once
 
+#include "hooks/imager/compression.h"
 #include "hooks/imager/content_hash.h"
 #include "hooks/imager/image_format.h"
 #include "hooks/imager/save/direct_writer.h"
@@ -15,6 +16,9 @@ class ImageWriter {
   // `name` is for messages. The descriptor stays the caller's. Writing ends with kTimeout at `deadline_ns`, if it is
   // not 0.
   Status start(Scratch* scratch, int fd, const char* name, std::int64_t deadline_ns);
+
+  // Pages with hashes are compressed from now on, where that makes a record smaller.
+  Status compress(Scratch* scratch, Compression compression);
 
   // Goes on in a saver, by another descriptor of the file. From now on writing ends with kAborted when the file has
   // been removed: nobody wants the image any more.
@@ -36,16 +40,21 @@ class ImageWriter {
   Status finish(std::uint64_t* bytes, std::uint8_t xxh3[16]);
 
   bool has_avx2() const { return avx2_; }
+  std::uint64_t page_count() const { return page_count_; }
 
  private:
   void emit(RecordType type, std::uint32_t flags, std::uint64_t length, std::uint64_t payload_hash);
   Status write_out(std::uint64_t bytes);
   bool is_removed() const;
+  std::uint64_t make_frame(std::uint64_t page_count);
 
   DirectWriter file_;
   ContentHash* record_hash_ = nullptr;
   ContentHash* file_hash_ = nullptr;
   void* headers_hash_ = nullptr;
+  Compression compression_ = Compression::kNone;
+  void* frames_ = nullptr;         // of frame_maker.h
+  std::uint8_t* frame_ = nullptr;  // a buffer
   bool avx2_ = false, may_be_removed_ = false;
   const char* name_ = "";
   int fd_ = -1;

@@ -256,6 +256,8 @@ class PageWriter {
   }
 
   std::uint64_t head_bytes() const { return hashed_ ? 2 * kPage : kPage; }
+  // Hashed where it lies: what a base has is not copied.
+  bool is_compared_in_place() const { return direct_ && base_ != nullptr; }
   std::uint64_t most_pages() const { return hashed_ ? kHashedPagesPerRecord : kPagesPerRecord; }
   std::uint8_t* place_of(std::uint64_t page) const { return writer_->page_buffer() + head_bytes() + page * kPage; }
 
@@ -270,7 +272,7 @@ class PageWriter {
       std::uint64_t got = pages * kPage;
       if (!direct_)
         SHADOWIB_TRY(read(start, from, &got));
-      else if (hashed_)  // hashed where it lies: what a base has is not copied
+      else if (is_compared_in_place())
         from = reinterpret_cast<std::uint8_t*>(start);
       else
         __builtin_memcpy(from, reinterpret_cast<const void*>(start), got);
@@ -317,7 +319,7 @@ class PageWriter {
         // Out of runs: write what is there and begin again with this page.
         SHADOWIB_TRY(flush());
         place = place_of(0);
-        if (!direct_ || !hashed_) {  // it lies in the buffer that is written now
+        if (!is_compared_in_place()) {  // it lies in the buffer that is written now
           __builtin_memmove(place, from, (count - i) * kPage);
           from = place;
         }
@@ -326,7 +328,7 @@ class PageWriter {
       if (place != from) {
         __builtin_memcpy(place, from, kPage);
         // A device may write to the page meanwhile, for a guest: the hash is that of the copy.
-        if (hashed_ && direct_) hash_page(writer_->has_avx2(), place, &hash.low);
+        if (is_compared_in_place()) hash_page(writer_->has_avx2(), place, &hash.low);
       }
       if (hashed_) put_hash(hash);
       place += kPage;

@@ -122,7 +122,9 @@ Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** reco
 ImageHeader make_header(const SaveRequest& request) {
   ImageHeader h{};
   __builtin_memcpy(h.magic, kImageMagic, sizeof(h.magic));
-  h.version = request.incremental ? kIncremental : kCheckedByHeaders;
+  h.version = request.compression != Compression::kNone ? kCompressed
+              : request.incremental                     ? kIncremental
+                                                        : kCheckedByHeaders;
   h.byte_order = kImageByteOrder;
   h.page_bytes = kPage;
   h.machine = 62;  // EM_X86_64
@@ -178,6 +180,7 @@ Status write_rest(SaveJob* job, PagePart part) {
   }
   SHADOWIB_TRY(write_pages(job->pages, *job->table, SharedList{request.shared, request.shared_count}, part));
   if (has_base) SHADOWIB_TRY(end_base(job, &base));
+  job->result->page_bytes = job->writer->page_count() * kPage;
   return job->writer->finish(&job->result->bytes, job->result->xxh3);
 }
 
@@ -271,7 +274,8 @@ Status write_image(SaveJob* job) {
   SHADOWIB_TRY(list_threads(*job, state, &threads, &thread_count));
   ImageWriter writer;
   SHADOWIB_TRY(writer.start(job->scratch, job->fd, job->request->file_name, job->request->deadline_ns));
-  const bool hashed = job->request->incremental;
+  SHADOWIB_TRY(writer.compress(job->scratch, job->request->compression));
+  const bool hashed = job->request->incremental || job->request->compression != Compression::kNone;
   PageWriter* pages = make_page_writer(job->scratch, &writer, hashed);
   PageWriter* first = job->request->saver == nullptr ? pages : make_page_writer(job->scratch, &writer, hashed);
   auto* const stack = static_cast<std::uint8_t*>(job->scratch->take(kBetweenStackBytes, kPage));

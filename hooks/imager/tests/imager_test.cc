@@ -3,95 +3,24 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <set>
 #include <string>
 #include <vector>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/restore/image_packs.h"
 #include "hooks/imager/saver.h"
+#include "hooks/imager/tests/imager_fixture.h"
 #include "hooks/threads/thread_context.h"
 
 namespace shadowib {
 namespace {
-
-namespace fs = std::filesystem;
-constexpr int kSaved = 10, kRight = 42;
-
-// A program's exit status (200 + signal if it was killed) and what it said.
-struct Outcome {
-  int status;
-  std::string text;
-};
-
-Outcome run(const std::vector<std::string>& arguments, const std::function<void()>& before = {}) {
-  int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) return {-1, "pipe"};
-  const pid_t pid = ::fork();
-  if (pid == 0) {
-    ::dup2(pipe[1], 1);
-    ::dup2(pipe[1], 2);
-    if (before) before();
-    std::vector<char*> pointers;
-    for (const std::string& a : arguments) pointers.push_back(const_cast<char*>(a.c_str()));
-    pointers.push_back(nullptr);
-    ::execv(pointers[0], pointers.data());
-    ::_exit(98);
-  }
-  ::close(pipe[1]);
-  Outcome outcome{};
-  char buffer[4096];
-  for (ssize_t n; (n = ::read(pipe[0], buffer, sizeof(buffer))) > 0;)
-    outcome.text.append(buffer, static_cast<unsigned>(n));
-  ::close(pipe[0]);
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 200 + WTERMSIG(status);
-  return outcome;
-}
-
-void become_nobody() {
-  if (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0) ::_exit(97);
-}
-
-class Imager : public testing::Test {
- protected:
-  Imager() : directory_(fs::temp_directory_path() / ("shadowib-imager-test-" + std::to_string(::getpid()))) {
-    fs::remove_all(directory_);
-    fs::create_directory(directory_);
-    fs::permissions(directory_, fs::perms::all);
-  }
-  ~Imager() override {
-    if (HasFailure())
-      std::printf("images kept in %s; repeat with: imager_subject SCENARIO DIR; imager_restart_tool DIR 0\n",
-                  directory_.c_str());
-    else
-      fs::remove_all(directory_);
-  }
-
-  Outcome save(const std::string& scenario, const std::function<void()>& before = {}) {
-    return run({SUBJECT, scenario, directory_}, before);
-  }
-  Outcome restart(const std::vector<std::string>& images = {"0"}, const std::function<void()>& before = {}) {
-    std::vector<std::string> arguments{RESTART_TOOL, directory_};
-    arguments.insert(arguments.end(), images.begin(), images.end());
-    return run(arguments, before);
-  }
-  fs::path image() const { return directory_ / "0.img"; }
-
-  fs::path directory_;
-};
 
 class Scenarios : public Imager, public testing::WithParamInterface<const char*> {};
 
@@ -115,7 +44,6 @@ INSTANTIATE_TEST_SUITE_P(All, Scenarios,
                                          "many_threads", "robust_mutex", "mapping_states", "locked_memory"),
                          [](const auto& info) { return std::string(info.param); });
 
-void with_saver() { ::setenv("IMAGER_TEST_SAVER", "1", 1); }
 void with_saver_that_stops() {
   with_saver();
   ::setenv("IMAGER_TEST_SAVER_STOPS", "1", 1);
@@ -259,12 +187,6 @@ TEST_F(Imager, RestartsSharedMemory) {
       EXPECT_EQ(restarted.status, kRight) << scenario << privileged << restarted.text;
     }
   }
-}
-
-void incremental() { ::setenv("IMAGER_TEST_INCREMENTAL", "1", 1); }
-void incremental_with_saver() {
-  incremental();
-  with_saver();
 }
 
 // Every state comes back from images with hashes of their pages as it does from others.
@@ -445,50 +367,6 @@ TEST_F(Incremental, WritesAllWhereTheImageBeforeIsOfNoUse) {
   expect_whole("lose pack", 2, "cannot be linked to");
   EXPECT_FALSE(fs::exists(set(2) / pack_of_save(2))) << "a name that is of no use stays";
 }
-
-// The bytes of an image that is changed, and whole again when it is written.
-class ChangedImage {
- public:
-  explicit ChangedImage(const fs::path& path) : path_(path) {
-    std::ifstream file(path, std::ios::binary);
-    bytes_.assign(std::istreambuf_iterator<char>(file), {});
-  }
-  char* at(std::uint64_t offset) { return bytes_.data() + offset; }
-  // Of the record at `offset`, whose content has changed.
-  void seal(std::uint64_t offset) {
-    RecordHeader h;
-    std::memcpy(&h, at(offset), sizeof(h));
-    h.payload_xxh3 = XXH3_64bits(at(offset + sizeof(h)), record_bytes(h.length) - sizeof(h));
-    h.header_xxh3 = XXH3_64bits_withSeed(&h, offsetof(RecordHeader, header_xxh3), offset);
-    std::memcpy(at(offset), &h, sizeof(h));
-  }
-  void write() {
-    const std::uint64_t end = bytes_.size() - record_bytes(sizeof(EndRecord));
-    XXH128_canonical_t whole;
-    XXH128_canonicalFromHash(&whole, checksum(end));
-    std::memcpy(at(end + sizeof(RecordHeader) + offsetof(EndRecord, xxh3)), &whole, sizeof(whole));
-    seal(end);
-    std::ofstream(path_, std::ios::binary) << bytes_;
-  }
-
- private:
-  // Of the records before `end`, as the image's version has it.
-  XXH128_hash_t checksum(std::uint64_t end) {
-    ImageHeader image;
-    std::memcpy(&image, at(0), sizeof(image));
-    if (image.version < kCheckedByHeaders) return XXH3_128bits(bytes_.data(), end);
-    std::string headers = bytes_.substr(0, kPage);
-    RecordHeader h;
-    for (std::uint64_t record = kPage; record < end; record += record_bytes(h.length)) {
-      std::memcpy(&h, at(record), sizeof(h));
-      headers.append(at(record), sizeof(h));
-    }
-    return XXH3_128bits(headers.data(), headers.size());
-  }
-
-  fs::path path_;
-  std::string bytes_;
-};
 
 void change_process(const fs::path& path, const std::function<void(ProcessRecord*)>& change) {
   ChangedImage image(path);

@@ -125,6 +125,8 @@ bool save() {
   request.member = g_member;
   std::memset(request.set_id, 7, sizeof(request.set_id));
   if (incremental) make_incremental(&request, base);
+  if (const char* name = std::getenv("IMAGER_TEST_COMPRESS"))
+    CHECK_THAT(parse_compression(name, &request.compression));
   // As shadowib run --cpu has it, and the agent.
   if (const char* level = std::getenv("SHADOWIB_CPU")) request.processor_level = processor_level(level);
   request.binds_at_start = std::getenv("LD_BIND_NOW") != nullptr;
