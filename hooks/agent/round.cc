@@ -271,6 +271,7 @@ Status Round::snapshot(SaveResult* result) {
                       .deadline_ns = request_.deadline_ns,
                       .inspected = true,
                       .incremental = request_.incremental,
+                      .compression = request_.compression,
                       .base_directory = request_.base.c_str(),
                       .base_name = request_.base.empty() ? "" : request_.image.c_str()};
   std::memcpy(request.set_id, request_.set_id, sizeof(request.set_id));
@@ -322,6 +323,10 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
   fields["stopped_ns"] = std::to_string(went_on_ ? pause_ns_ : monotonic_ns() - settle_.stopped_at_ns());
   if (request_.forked) saver_.describe(&fields);
   if (request_.incremental) describe_packs(result, &fields);
+  if (request_.compression != Compression::kNone) {
+    fields["compress"] = compression_name(request_.compression);
+    fields["page_bytes"] = std::to_string(result.page_bytes);
+  }
   add_phase(monotonic_ns());
   fields["phases"] = phases_;
   fields["objects"] = objects_;

@@ -55,6 +55,12 @@ Status RoundRequest::parse(const std::string& text) {
   forked = field_text(fields, "save") == "forked";
   incremental = field_number(fields, "incremental") != 0;
   base = field_text(fields, "base");
+  if (const std::string how = field_text(fields, "compress"); !how.empty() && !parse_compression(how, &compression))
+    return Status::of(
+        Code::kVersion, 0,
+        "the checkpoint command wants images compressed by %.40s, which this library does not know; use "
+        "--compress none, lz4 or zstd",
+        how.c_str());
   last = fields.count("last") == 0 || field_number(fields, "last") != 0;
   deadline_ns = monotonic_ns() + static_cast<std::int64_t>(field_number(fields, "timeout_ms")) * 1000000;
   return {};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hooks/agent/agent.h"
+#include "hooks/imager/compression.h"
 #include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
 
@@ -29,8 +30,9 @@ struct RoundRequest {
   bool kill = false;             // all are to end once the set is committed
   bool incremental = false;      // images have hashes of their pages
   std::string base;              // the set whose images have pages that need not be written again; "": none
-  bool forked = false;           // images are written while the program goes on, where that can be
-  bool last = true;              // the command does not try again if the refusal passes (EAGAIN)
+  Compression compression = Compression::kNone;
+  bool forked = false;  // images are written while the program goes on, where that can be
+  bool last = true;     // the command does not try again if the refusal passes (EAGAIN)
   // Behind the deadline, in which those who are late may come back: then the program goes on, whoever is.
   static constexpr std::int64_t kLateNs = 15'000'000'000;
 

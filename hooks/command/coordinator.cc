@@ -243,6 +243,7 @@ Status Drive::request() {
     request["incremental"] = "1";
     request["base"] = base_;
   }
+  if (options_.compression != Compression::kNone) request["compress"] = compression_name(options_.compression);
   if (options_.choice) {
     request["mem_place"] = options_.choice->mem_place;
     request["disk_place"] = options_.choice->disk_place;
@@ -398,6 +399,7 @@ Status Drive::commit(CheckpointReport* report) {
   manifest.number = number_;
   manifest.shadowib_version = SHADOWIB_VERSION;
   manifest.created = now_utc();
+  report->compression = options_.compression;
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
   SHADOWIB_TRY(fault_point(Phase::kCollected));
   if (plan_.is_near()) describe_placement(plan_, near_place_, hosts_.host_of, &manifest);

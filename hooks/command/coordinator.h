@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/imager/compression.h"
 #include "hooks/job/members.h"
 #include "hooks/store/choice.h"
 #include "hooks/store/store_spec.h"
@@ -44,8 +45,9 @@ struct CheckpointOptions {
   std::optional<StoreChoice> choice;  // instead of both
   bool forked = false;       // programs go on while their images are written, where that can be; not with `kill`
   bool incremental = false;  // only pages that the job's newest set does not have are written
-  bool kill = false;         // members end by SIGKILL once the set is committed
-  int timeout_ms = 60000;    // for the whole checkpoint
+  Compression compression = Compression::kNone;
+  bool kill = false;                                        // members end by SIGKILL once the set is committed
+  int timeout_ms = 60000;                                   // for the whole checkpoint
   std::function<void(const CheckpointProgress&)> progress;  // may be empty; called in the calling thread, on changes
   // May be empty. With `kill`: called once the set is committed, before members are told to end. The end of the
   // members may end the caller too: in a pid namespace, a container, a job step.
@@ -64,6 +66,9 @@ struct MemberReport {
   std::string why_stopped;
   std::uint64_t borrowed_bytes = 0;                           // of pages that earlier sets have written
   std::string why_whole;                                      // why there are none though an earlier set is there
+  std::string compression;                                    // of a checkpoint that is compressed: "lz4" or "zstd"
+  std::uint64_t page_bytes = 0;                               // then: of the pages in the image, before that
+  std::string why_plain;                                      // why they are not, though asked for
   std::vector<std::pair<std::string, std::uint64_t>> phases;  // by name (job/phase.h), in ns
 };
 
@@ -73,7 +78,8 @@ struct CheckpointReport {
   std::uint32_t number = 0;  // NNNN
   std::uint32_t generation = 0;
   StoreSpec store;
-  bool incremental = false;             // as asked for
+  bool incremental = false;  // as asked for
+  Compression compression = Compression::kNone;
   std::vector<StoreOption> considered;  // of options.choice: what could have been, quickest first
   std::string job, near_place;
   std::uint64_t most_bytes = 0;       // of a host that has the most; of a near store

@@ -45,6 +45,12 @@ std::string why_whole(const Fields& fields) {
   return field_text(fields, "why_whole");
 }
 
+// As above: such a library has compressed nothing.
+std::string why_plain(const Fields& fields, Compression asked) {
+  const bool plain = asked != Compression::kNone && !fields.contains("compress");
+  return plain ? "its library is of an older shadowib" : "";
+}
+
 }  // namespace
 
 Status describe_results(const std::vector<MemberStatus>& members, const MemberResults& results, SetManifest* manifest,
@@ -85,6 +91,9 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
                                .why_stopped = field_text(fields, "why_stopped"),
                                .borrowed_bytes = field_number(fields, "borrowed"),
                                .why_whole = why_whole(fields),
+                               .compression = field_text(fields, "compress"),
+                               .page_bytes = field_number(fields, "page_bytes"),
+                               .why_plain = why_plain(fields, report->compression),
                                .phases = numbers_of(field_text(fields, "phases"))});
     add_build_ids(results.files.at(member.index), &build_ids);
   }

@@ -14,6 +14,7 @@
 // `<epoch>/control/checkpoint` The latest request: `n= members=0,1,2 staging=PATH set=<32 hex> timeout_ms= kill=0|1`.
 //                              `last=0|1 keepers=0|1 save=forked|stopped`. `near=PLACE` if images stay near.
 //                              `incremental=1 base=PATH`: of the set that has pages, if there is one.
+//                              `compress=lz4|zstd`: pages of images are to be compressed.
 //                              `mem_place=PATH disk_place=PATH` if the command has yet to choose the place.
 // `<epoch>/control/status`     `n`: agents answer with the next `<epoch>/status/<n>/<index>`, a JSON object.
 // `<epoch>/control/abort`      A rank asks for the end of a job that has no launcher (launcher/board.h).
@@ -38,6 +39,7 @@
 //                              `phases="join=NS hooks=NS ..." objects="contexts=N queue_pairs=N ..."`.
 //                              `save=forked|stopped why_stopped=TEXT`, if the request says `save=forked`.
 //                              `incremental=1 packs="<set id>=BYTES ..." borrowed=BYTES why_whole=TEXT`.
+//                              `compress=lz4|zstd page_bytes=N`: as asked for; N before that.
 // `fail/<index>`               `code=<Code> errno= text=`.
 // `fail/command`               As above, of the command. `again=1` if it tries once more.
 // `abort`                      Published by the first that gives up: its reason.

@@ -32,7 +32,7 @@ struct CheckpointArguments {
   bool kill = false, incremental = false;
   double timeout_s = 60;
   unsigned keep = 0;
-  std::string metrics, save;
+  std::string metrics, save, compress;
   StoreOptions store;
   FarOptions far;
 };
@@ -113,6 +113,9 @@ Json report_json(const CheckpointReport& report) {
     if (!m.why_stopped.empty()) member["why_stopped"] = m.why_stopped;
     if (report.incremental) member["borrowed_bytes"] = m.borrowed_bytes;
     if (report.incremental && !m.why_whole.empty()) member["why_whole"] = m.why_whole;
+    if (!m.compression.empty()) member["compression"] = m.compression;
+    if (!m.compression.empty()) member["page_bytes"] = m.page_bytes;
+    if (!m.why_plain.empty()) member["why_plain"] = m.why_plain;
     members.push_back(member);
   }
   Json json{{"set", report.set_path},
@@ -145,6 +148,9 @@ void print_report(const CheckpointReport& report) {
     for (const MemberReport& m : report.members)
       if (!m.why_whole.empty())
         std::fprintf(stderr, "shadowib: member %u wrote all its pages: %s\n", m.index, m.why_whole.c_str());
+  for (const MemberReport& m : report.members)
+    if (!m.why_plain.empty())
+      std::fprintf(stderr, "shadowib: the image of member %u is not compressed: %s\n", m.index, m.why_plain.c_str());
   if (report.store.is_near())
     std::fprintf(stderr, "shadowib: the images stay on the members' hosts (%s), in %s\n", report.store.text().c_str(),
                  near_set_path(report.near_place, report.job, report.set_id).c_str());
@@ -153,11 +159,13 @@ void print_report(const CheckpointReport& report) {
 
 // The slowest member's time in each phase, and the time of all: what the program stood for.
 HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_ns, bool kill) {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0, page_bytes = 0;  // the pages before they were compressed
+  std::string compression;
   std::int64_t stopped_ns = 0;
   std::vector<std::pair<std::string, std::uint64_t>> phases;
   for (const MemberReport& m : report.members) {
     bytes += m.bytes;
+    if (!m.compression.empty()) page_bytes += m.page_bytes, compression = m.compression;
     // A program that is saved forked goes on before the commit.
     stopped_ns = std::max(stopped_ns, m.stopped_ns + (m.save.empty() ? report.commit_ns : 0));
     for (std::size_t i = 0; i < m.phases.size(); ++i) {
@@ -177,6 +185,7 @@ HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_n
   for (const auto& [name, ns] : phases)
     event.add((name + "_ms").c_str(), milliseconds(static_cast<std::int64_t>(ns)));
   if (report.store.is_near()) event.add("store", report.store.text());
+  if (page_bytes != 0) event.add("compression", compression).add("page_bytes", page_bytes);
   return event.add("commit_ms", milliseconds(report.commit_ns));
 }
 
@@ -284,6 +293,7 @@ int checkpoint(CheckpointArguments& arguments) {
                                     far.known && far.every > 0, &options.incremental);
       !s.ok())
     return fail(common, s);
+  if (Status s = choose_compression(arguments.compress, &options.compression); !s.ok()) return fail(common, s);
   options.kill = arguments.kill;
   options.timeout_ms = static_cast<int>(arguments.timeout_s * 1000);
   CheckpointReport report;
@@ -338,6 +348,7 @@ void add_checkpoint(Command& program) {
       ->type_name("FILE");
   add_save_option(command, &arguments->save);
   add_incremental_option(command, &arguments->incremental);
+  add_compress_option(command, &arguments->compress);
   add_store_options(command, &arguments->store);
   add_far_options(command, &arguments->far, true);
   add_common(command, &arguments->common);

@@ -32,9 +32,16 @@ std::string count(double number, const char* thing) {
 
 std::string shown_ms(double value) { return human_time(static_cast<std::int64_t>(value * 1e6)); }
 
+// " (zstd of 96.0 MiB)", of what the pages were before.
+std::string compressed(const PastEvent& e) {
+  if (e.number("page_bytes") == 0) return {};
+  return " (" + e.text("compression") + " of " + human_bytes(static_cast<std::uint64_t>(e.number("page_bytes"))) +
+         ")";
+}
+
 std::string describe_checkpoint(const PastEvent& e) {
   std::string text = e.text("set") + ": " + count(e.number("members"), "member") + ", " +
-                     human_bytes(static_cast<std::uint64_t>(e.number("bytes"))) + ", stopped for " +
+                     human_bytes(static_cast<std::uint64_t>(e.number("bytes"))) + compressed(e) + ", stopped for " +
                      shown_ms(e.number("stopped_ms")) + ", took " + shown_ms(e.number("took_ms"));
   return text + (e.number("kill") != 0 ? "; the job was ended on request" : "");
 }

@@ -54,6 +54,8 @@ Status image_json(const std::string& path, const ImageInfo& info, Json* json) {
            {"kernel", info.kernel},
            {"command_line", info.command_line},
            {"bytes", info.bytes},
+           {"page_bytes", info.page_bytes},
+           {"stored_bytes", info.stored_bytes},
            {"xxh3", to_hex(info.xxh3, sizeof(info.xxh3))}};
   for (const ImagePack& pack : info.packs)
     (*json)["packs"].push_back({{"file", pack.file}, {"bytes", pack.bytes}, {"used_bytes", pack.used_bytes}});
@@ -168,6 +170,10 @@ Status print_image(const std::string& path, const ImageInfo& info, const Objects
   std::printf("program      %s in %s\n", info.exe.c_str(), info.cwd.c_str());
   std::printf("size         %s, XXH3 %s\n", human_bytes(info.bytes).c_str(),
               to_hex(info.xxh3, sizeof(info.xxh3)).c_str());
+  if (info.stored_bytes < info.page_bytes)
+    std::printf("pages        %s, compressed to %s (%.1f %%)\n", human_bytes(info.page_bytes).c_str(),
+                human_bytes(info.stored_bytes).c_str(),
+                100 * static_cast<double>(info.stored_bytes) / static_cast<double>(info.page_bytes));
   for (const ImagePack& pack : info.packs)
     std::printf("pack         %s of %s\n", human_bytes(pack.used_bytes).c_str(), pack.file.c_str());
   std::printf("threads      %s\n", counted(threads).c_str());

@@ -35,7 +35,7 @@ struct RunOptions {
   std::string interval;
   double mtbf_s = 0, timeout_s = 0;
   unsigned keep = 0, processes = 0;
-  std::string metrics, save;
+  std::string metrics, save, compress;
   StoreOptions store_options;
   FarOptions far_options;
   FarSettings far;
@@ -122,6 +122,7 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   export_seconds("SHADOWIB_TIMEOUT", options.timeout_s);
   if (!options.save.empty()) export_variable("SHADOWIB_SAVE", options.save);
   if (options.incremental) export_variable("SHADOWIB_INCREMENTAL", "1");
+  if (!options.compress.empty()) export_variable("SHADOWIB_COMPRESS", options.compress);
   if (!options.metrics.empty())
     export_variable("SHADOWIB_METRICS", fs::absolute(options.metrics, error).lexically_normal());
   // Of a PMIx launcher, CMD or what has started us: what ranks are told they keep in memory of their own, which goes
@@ -325,6 +326,9 @@ int run(RunOptions& options) {
     return run_failed(common, s, kRunFailed);
   bool forked = false;
   if (Status s = choose_save(options.save, &forked); !s.ok()) return run_failed(common, s, kRunFailed);
+  Compression compression{};
+  if (Status s = choose_compression(options.compress, &compression); !s.ok())
+    return run_failed(common, s, kRunFailed);
   if (Status s = choose_incremental(options.incremental, options.store.is_central(),
                                     options.far.known && options.far.every > 0, &options.incremental);
       !s.ok())
@@ -374,6 +378,7 @@ void add_run(Command& program) {
   add_network(command, &options->network);
   add_save_option(command, &options->save);
   add_incremental_option(command, &options->incremental);
+  add_compress_option(command, &options->compress);
   add_store_options(command, &options->store_options);
   add_far_options(command, &options->far_options, true);
   command

@@ -49,4 +49,20 @@ Status choose_incremental(bool given, bool central, bool flushed, bool* incremen
   return {};
 }
 
+void add_compress_option(Command* command, std::string* compress) {
+  command
+      ->add_option("--compress", *compress,
+                   "How pages of memory are compressed in images: none, lz4\n(quick), or zstd (smaller); default "
+                   "$SHADOWIB_COMPRESS, else none")
+      ->one_of({kCompressionNames[0], kCompressionNames[1], kCompressionNames[2]})
+      ->type_name("HOW");
+}
+
+Status choose_compression(const std::string& compress, Compression* compression) {
+  const std::string variable = environment("COMPRESS");
+  const std::string& how = compress.empty() ? variable : compress;
+  if (parse_compression(how.empty() ? "none" : how, compression)) return {};
+  return Status::of(Code::kUsage, EINVAL, "SHADOWIB_COMPRESS=%.60s is none of none, lz4 and zstd", how.c_str());
+}
+
 }  // namespace shadowib::cli

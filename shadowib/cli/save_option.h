@@ -1,8 +1,9 @@
-// --save and --incremental: how images are written.
+// --save, --incremental and --compress: how images are written.
 #pragma once
 
 #include <string>
 
+#include "hooks/imager/compression.h"
 #include "shadowib/cli/common.h"
 
 namespace shadowib::cli {
@@ -17,5 +18,10 @@ void add_incremental_option(Command* command, bool* incremental);
 // The option, else SHADOWIB_INCREMENTAL (1 or 0), else no. `central`: the images go to --dir; `flushed`: sets go to a
 // far place by themselves. kUsage: it is asked for, and the other two are not so.
 Status choose_incremental(bool given, bool central, bool flushed, bool* incremental);
+
+void add_compress_option(Command* command, std::string* compress);
+
+// The option, else SHADOWIB_COMPRESS, else none. kUsage names the variable.
+Status choose_compression(const std::string& compress, Compression* compression);
 
 }  // namespace shadowib::cli
