@@ -2,14 +2,16 @@
 //
 // An input with right checksums would never come up by chance, so it is a list of records, and the file is made of
 // it: header, each record with its length and checksums, an end record that fits. Byte 0 of a record is its type,
-// byte 1 its flags, 2 and 3 the length of its content, of which a record of pages is given what it lacks; an odd
-// first byte of the input leaves a checksum wrong.
+// byte 1 its flags, 2 and 3 the length of its content, of which records of the process and of pages are given what
+// they lack. Behind the runs of pages the rest is a frame, if the record has one. An odd first byte of the input
+// leaves a checksum wrong.
 #include <elf.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -35,9 +37,27 @@ void add_record(Bytes* file, std::uint32_t type, std::uint32_t flags, const std:
   file->resize(at + total);
   if (bytes != 0) memcpy(file->data() + at + sizeof(RecordHeader), content, bytes);
   RecordHeader header{type, flags, bytes, 0, 0};
-  header.payload_xxh3 = XXH3_64bits(file->data() + at + sizeof(header), total - sizeof(header));
+  const bool hashed = type == static_cast<std::uint32_t>(RecordType::kPages) && (flags & kPagesHashed) != 0;
+  if (hashed && total > 2 * kPage)
+    put(file, at + kFrameHashOffset, FrameHash{XXH3_64bits(file->data() + at + 2 * kPage, total - 2 * kPage), {}});
+  const std::size_t covered = hashed && total > 2 * kPage ? kHashedHeadBytes : total - sizeof(header);
+  header.payload_xxh3 = XXH3_64bits(file->data() + at + sizeof(header), covered);
   header.header_xxh3 = XXH3_64bits_withSeed(&header, offsetof(RecordHeader, header_xxh3), at);
   put(file, at, header);
+}
+
+// As long as its header says, so that its runs are looked at.
+void complete_pages(std::uint32_t flags, const PagesHeader& pages, Bytes* content) {
+  const std::size_t runs = sizeof(pages) + std::min(pages.run_count, kRunsPerRecord) * sizeof(PageRun);
+  if ((flags & kPagesCompressed) != 0) {
+    const Bytes frame(content->begin() + static_cast<long>(std::min(runs, content->size())), content->end());
+    content->resize(std::min(runs, content->size()));
+    content->resize(kHashedHeadBytes);
+    content->insert(content->end(), frame.begin(), frame.end());
+  } else if (pages.page_count <= 8) {
+    const std::size_t head = (flags & kPagesHashed) != 0 ? kHashedHeadBytes : kPage - sizeof(RecordHeader);
+    content->resize(head + pages.page_count * kPage);
+  }
 }
 
 Bytes make_image(const std::uint8_t* data, std::size_t size) {
@@ -57,12 +77,13 @@ Bytes make_image(const std::uint8_t* data, std::size_t size) {
     const std::size_t bytes = wanted < size - at - 4 ? wanted : size - at - 4;
     Bytes content(data + at + 4, data + at + 4 + bytes);
     if (data[at] == static_cast<std::uint8_t>(RecordType::kPages) && bytes >= sizeof(PagesHeader)) {
-      // As long as it says, so that its runs are looked at.
       PagesHeader pages;
       memcpy(&pages, content.data(), sizeof(pages));
       end.page_count += pages.page_count;
-      if (pages.page_count <= 8) content.resize(kPage - sizeof(RecordHeader) + pages.page_count * kPage);
+      complete_pages(data[at + 1], pages, &content);
     }
+    // Seeds outlive versions of it.
+    if (data[at] == static_cast<std::uint8_t>(RecordType::kProcess)) content.resize(sizeof(ProcessRecord));
     const std::size_t record = file.size();
     add_record(&file, data[at], data[at + 1], content.data(), content.size());
     headers.insert(headers.end(), file.begin() + static_cast<long>(record),
