@@ -22,28 +22,29 @@ def member(case: Case, name: str = "job", size: int = 1, **settings) -> Job:
     return job
 
 
-def pingpong_set(case: Case, name: str) -> tuple[Job, str]:
+def pingpong_set(case: Case, name: str, compress: str = "none") -> tuple[Job, str]:
     """A set of two processes that exchange data, which have been killed."""
     job, port = Job(case, name), free_port()
     command = ["ibv_rc_pingpong", "-c", "-p", str(port), "-n", "20000000"]
     job.start_pair(command, command + ["localhost"], port)
     job.wait_data_phase()
-    return job, job.checkpoint()
+    return job, job.checkpoint(environment={"SHADOWIB_COMPRESS": compress})
 
 
 def listed(job: Job) -> list[str]:
     return [s["path"] for s in json.loads(job.command("list", "--json").stdout)["sets"]]
 
 
-def corrupt_bytes(case: Case):
+def corrupt_bytes(case: Case, compress: str):
     line = case.line
     tool = line.program("ci_corrupt")
-    _, path = pingpong_set(case, "victim")
+    _, path = pingpong_set(case, "victim", compress)
     scratch = case.work / "scratch"
     words = [tool, path, "--scratch", str(scratch), "--seed", f"{case.random().getrandbits(32):x}", "--jobs",
              str(os.cpu_count() or 2)]
     if line.quick:
-        words += ["--every", "400", "--payload", "60", "--places", "20"]
+        # Each change of compressed pages is found by decompressing the whole image.
+        words += ["--every", "400" if compress == "none" else "8000", "--payload", "60", "--places", "20"]
     case.note(" ".join(words))
     result = subprocess.run(words, capture_output=True, text=True, check=False)
     check(result.returncode == 0, f"{result.stdout}{result.stderr[-2000:]}")
@@ -74,9 +75,9 @@ def damage(rng, target: pathlib.Path):
         return f"{target.name} byte {at}"
 
 
-def commands_refuse(case: Case):
+def commands_refuse(case: Case, compress: str):
     """verify and restart, as commands; a restart must not have begun: the job's epoch stays."""
-    job, path = pingpong_set(case, "victim")
+    job, path = pingpong_set(case, "victim", compress)
     epoch = job.directory / "jobs" / "victim" / "epoch"
     before = epoch.read_bytes() if epoch.exists() else b""
     copy = job.directory / "sets" / "victim.9000"
@@ -272,8 +273,10 @@ def crash_of_command(case: Case, point: int):
 
 def run() -> int:
     line = Line("damaged_sets", __doc__)
-    line.case("every byte and truncation refused", corrupt_bytes)
-    line.case("refused by the commands", commands_refuse)
+    line.case("every byte and truncation refused", lambda case: corrupt_bytes(case, "none"))
+    line.case("every byte and truncation refused, compressed", lambda case: corrupt_bytes(case, "lz4"))
+    line.case("refused by the commands", lambda case: commands_refuse(case, "none"))
+    line.case("refused by the commands, compressed", lambda case: commands_refuse(case, "zstd"))
     line.case("wrong images", wrong_images)
     line.case("full disk", full_disk)
     line.case("writes fail", writes_fail)

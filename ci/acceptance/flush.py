@@ -337,7 +337,7 @@ def near(case: Case):
     place.mkdir()
     case.cleanups.append(lambda _failed: shutil.rmtree(place, ignore_errors=True))
     job, store = member(case, "--store", "mem:single", "--near", str(place)), Store(case)
-    path = job.checkpoint()
+    path = job.checkpoint(environment={"SHADOWIB_COMPRESS": "zstd"})  # files are files, whatever is in them
     flush(job, store.far)
     images = list(place.glob("*/*/*/*.img"))
     check(len(images) == 1, f"images: {images}")

@@ -17,11 +17,11 @@ MOST_PACKS = 8
 class Changing:
     """A job of one process whose memory changes when it is told to."""
 
-    def __init__(self, case: Case, mebibytes: int, how: str):
+    def __init__(self, case: Case, mebibytes: int, how: str, words: tuple = ()):
         self.case, self.log = case, case.work / "member.log"
         self.job = Job(case, "changing", environment={"SHADOWIB_LOG": f"debug:{self.log}", "SHADOWIB_SAVE": how})
         self.pages = mebibytes * MIB // 4096
-        self.program = self.job.start("changing", [case.line.program("ci_changes"), str(mebibytes)])
+        self.program = self.job.start("changing", [case.line.program("ci_changes"), str(mebibytes), *words])
         wait_for("the process to fill its memory", lambda: "ready" in self.program.text() or self.program.ended(), 300)
         check(not self.program.ended(), self.program.text())
 

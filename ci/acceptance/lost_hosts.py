@@ -98,6 +98,7 @@ class NearJob(Job):
     def __init__(self, case: Case, hosts: Hosts, store: str, restarts: int, spares: str = SPARE):
         super().__init__(case, "pairs")
         self.hosts, self.store = hosts, store
+        self.environment["SHADOWIB_COMPRESS"] = "lz4" if store == "mem:xor" else "none"  # parities are of files, whatever is in them
         names = [name for name in hosts.names if name not in spares]
         for number, name in enumerate(names):
             port = 7000 + number

@@ -1,6 +1,7 @@
 /* A member of a job with MEBIBYTES of memory, every page different. Orders are files in the working directory, which
  * it removes when they are done: `change` writes one page of a hundred again, others each time; `check` looks at
- * every word and prints so; `finish` does that and ends. Usage: changes MEBIBYTES */
+ * every word and prints so; `finish` does that and ends. With `halves` the second half of each page is of one word.
+ * Usage: changes MEBIBYTES [halves] */
 #include <stdint.h>
 #include <sys/mman.h>
 
@@ -10,8 +11,10 @@ enum { kWords = 512, kShare = 100 };
 
 static uint64_t* memory;
 static uint64_t pages, rounds;
+static int halves;
 
 static uint64_t word_at(uint64_t page, uint64_t version, uint64_t word) {
+  if (halves && word >= kWords / 2) return page / 16;
   uint64_t x = (page * kWords + word + 1) * 0x9e3779b97f4a7c15u + version * 0xff51afd7ed558ccdu;
   return x ^ (x >> 29);
 }
@@ -42,6 +45,7 @@ static void done(const char* file) {
 
 int main(int argc, char** argv) {
   const uint64_t bytes = (argc > 1 ? strtoull(argv[1], NULL, 10) : 1) << 20;
+  halves = argc > 2 && strcmp(argv[2], "halves") == 0;
   pages = bytes / (kWords * sizeof(uint64_t));
   join_job();
   memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
