@@ -40,8 +40,8 @@ bool is_ignored(int signal) {
   };
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   await_single_thread();
-  ::signal(SIGCHLD,
-           SIG_DFL);  // ignored by who has started the command, a number could be another's when it is reaped
+  // Where the command's caller ignores SIGCHLD, a number could be another process's by the time it is ended.
+  ::signal(SIGCHLD, SIG_DFL);
   PageStreams streams;
   if (const Status status = streams.start(part); !status.ok()) fail(status);
   if (const Status status = enter_namespaces(clock_floor(part), has_system_v(set, part)); !status.ok()) fail(status);
