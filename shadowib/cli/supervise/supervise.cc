@@ -107,7 +107,7 @@ int supervise(Given& given) {
   {
     Supervisor supervisor(settings);
     code = supervisor.run();
-    supervisor.finish(code);
+    supervisor.finish();
   }
   if (settings.common.json) print_json({{"job", settings.job}, {"exit_code", code}});
   close_owned_descriptor(lock);

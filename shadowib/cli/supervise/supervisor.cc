@@ -51,6 +51,7 @@ int Supervisor::run() {
       case End::kSignal:
         return result_;
       case End::kSaved:
+        saved_ = true;
         tell(settings_, "the job is saved and has ended; start this command again to go on");
         return kSavedAndEnded;
       case End::kTimeOver:
@@ -151,10 +152,11 @@ void Supervisor::note_committed() {
                                static_cast<double>(settings_.until_s - settings_.begun_s));
 }
 
-// One that is under way when the time gets short comes to its end first: the last one may write less then.
+// One that is under way when the time gets short comes to its end first: the last one may write less then. Its end
+// plans the next one for later, so the last one is hurried after it.
 void Supervisor::take_checkpoints() {
   const bool last = time_is_short();
-  if (last && !std::exchange(hurried_, true)) checkpoints_.hurry();
+  if (last && checkpoints_.command() <= 0 && !std::exchange(hurried_, true)) checkpoints_.hurry();
   const bool due = ending_signal_ == 0 && checkpoints_.due();
   if (due && last)
     checkpoints_.start_last(bounds_.to_keep(settings_.keep, sets()), std::max(left_s(), 1.0));
@@ -171,7 +173,8 @@ double Supervisor::left_s() const {
 // There was no time to save it, or it could not be saved: its newest set is what is left.
 void Supervisor::end_for_the_time() {
   const double age_s = age_of_newest_set(settings_.common.directory, settings_.job);
-  if (was_saved())
+  saved_ = was_saved();
+  if (saved_)
     tell(settings_, "the job is saved and has ended; start this command again to go on");
   else if (age_s < 0)
     tell(settings_, "the time is over (--until), and the job has no set");
@@ -201,9 +204,9 @@ bool Supervisor::pause(std::int64_t ms) {
   return ending_signal_ == 0;
 }
 
-void Supervisor::finish(int code) {
+void Supervisor::finish() {
   const std::vector<std::uint32_t> all = sets();
-  if (code == kSavedAndEnded && !all.empty())
+  if (saved_ && !all.empty())
     on_event_.run("saved", "", set_name(settings_.job, *std::max_element(all.begin(), all.end())));
   on_event_.finish();
 }

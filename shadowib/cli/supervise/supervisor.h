@@ -26,8 +26,8 @@ class Supervisor {
 
   // To the job's end. Returns the exit code: CMD's, kSavedAndEnded, kGivenUp, 128 + N if signal N has ended it.
   int run();
-  // Tells of it, and waits for what was told of the job (--on-event).
-  void finish(int code);
+  // Then: tells of the set that has saved it, and waits for what was told of the job (--on-event).
+  void finish();
 
  private:
   enum class End { kResult, kFailure, kSaved, kNotRestarted, kSignal, kTimeOver };
@@ -69,7 +69,7 @@ class Supervisor {
   std::int64_t restarts_before_ = 0;  // likewise, restarts that have brought the job back
   bool adopted_ = false, unplanned_ = false, started_once_ = false;
   double last_save_s_ = 0;  // as long before settings_.until_s
-  bool hurried_ = false, time_over_ = false;
+  bool hurried_ = false, time_over_ = false, saved_ = false;
   int ending_signal_ = 0, result_ = 0;
   std::int64_t alone_since_ns_ = 0;  // members live, and nobody who was told to end them
   std::string why_;                  // the last failure

@@ -185,7 +185,7 @@ class Supervise(unittest.TestCase):
 
     def test_the_job_is_saved_before_its_time_is_over(self):
         (self.top / "roles").write_text(ROLES)
-        process = self.supervise("--interval", "1000", "--until", "30s", command=(sys.executable, "roles", "stay"))
+        process = self.supervise("--interval", "1000", "--until", "60s", command=(sys.executable, "roles", "stay"))
         self.assertIn("the job is saved and has ended", self.end(process, SAVED))
         self.assertEqual([(e["event"], e.get("kill")) for e in self.events()], [("started", None), ("checkpoint", True)])
         # The next one goes on. It has time.
@@ -194,12 +194,23 @@ class Supervise(unittest.TestCase):
         (self.top / "end").touch()
         self.end(process, 0)
 
+    def test_the_time_gets_short_during_a_checkpoint(self):
+        """Its end plans the next one for after the time. The last one comes all the same."""
+        (self.top / "roles").write_text(ROLES)
+        begun = time.time()
+        process = self.supervise("--interval", "14", "--until", "30", command=(sys.executable, "roles", "stay"))
+        [member] = self.wait_for("a member", self.members, process)
+        os.kill(member["pid"], signal.SIGSTOP)
+        self.wait_for("a checkpoint to be too late", lambda: time.time() > begun + 17, process)
+        os.kill(member["pid"], signal.SIGCONT)
+        self.assertIn("the job is saved and has ended", self.end(process, SAVED))
+
     def test_the_time_is_over(self):
         """Nothing can be saved: the job ends all the same, and nothing is started when there is no time for it."""
         process = self.supervise("--until", "16", command=("sh", "-c", ">begun; sleep 1000"))
         self.assertIn("the time is over (--until), and the job has no set", self.end(process, SAVED))
         self.wait_for("the end of all", lambda: not self.running())
-        process = self.supervise("--until", "10", command=("sh", "-c", "echo >>starts; kill -9 $$"))
+        process = self.supervise("--until", "30", command=("sh", "-c", "echo >>starts; kill -9 $$"))
         self.assertIn("the time is over (--until); start this command again", self.end(process, SAVED))
         for wrong, why in {"soon": "is no time", "@5": "has passed", "slurm": "SLURM_JOB_END_TIME is not set"}.items():
             self.assertIn(why, self.end(self.supervise("--until", wrong, command=("true",)), 2))
