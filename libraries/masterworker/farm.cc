@@ -165,6 +165,7 @@ class Farm : public Runtime {
     const int restarts = g_checkpoints.restarts;
     if (restarts == restarts_) return;
     restarts_ = restarts;
+    notice_farewells();  // of before: --workers counts anew
     link_->restarted();
     master_->restarted();
     next_tick_ = 0;

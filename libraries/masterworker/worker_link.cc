@@ -143,6 +143,8 @@ void WorkerLink::completed(const ibv_wc& wc) {
           adapter_.put(static_cast<std::uint32_t>(header.number));
           --lent_;
           post_receive(index);
+        } else if (leaving_) {
+          post_receive(index);
         } else {
           inbox_.push_back(index);
         }
@@ -261,6 +263,8 @@ void WorkerLink::send_result(std::uint64_t handout, const Payload& output) {
 }
 
 void WorkerLink::send_leave(int timeout_ms) {
+  leaving_ = true;
+  for (; !inbox_.empty(); inbox_.pop_front()) post_receive(inbox_.front());
   wait_for(&WorkerLink::all_read, nullptr, timeout_ms);
   Header header;
   header.kind = Kind::kLeave;

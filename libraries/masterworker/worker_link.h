@@ -75,6 +75,7 @@ class WorkerLink {
   std::uint32_t lent_ = 0;  // large results that the master has not read yet
   std::uint32_t first_packet_ = 0, rank_ = 0, workers_ = 0;
   bool answered_ = false, broken_ = false, read_done_ = false, master_gone_ = false;
+  bool leaving_ = false;  // what still comes is for nobody, but the release of a result may stand behind it
 };
 
 }  // namespace shadowib::masterworker
