@@ -235,9 +235,9 @@ void treat_inherited(bool close) {
 Status check_guest(const RunOptions& options) {
   const bool of_checkpoints = !options.interval.empty() || options.mtbf_s > 0 || options.keep > 0 ||
                               options.timeout_s > 0 || !options.checkpoint_on.empty() || !options.kill_on.empty() ||
-                              !options.save.empty() || !options.metrics.empty() || options.join_children ||
-                              options.incremental || options.processes > 0 || options.store_options.given() ||
-                              options.far_options.given();
+                              !options.save.empty() || !options.compress.empty() || !options.metrics.empty() ||
+                              options.join_children || options.incremental || options.processes > 0 ||
+                              options.store_options.given() || options.far_options.given();
   if (of_checkpoints)
     return Status(Code::kUsage, EINVAL,
                   "--guest: a guest is in no checkpoint; leave out the options of checkpoints, stores and "

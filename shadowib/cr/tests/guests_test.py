@@ -106,7 +106,8 @@ class Guests(RestartCase):
         server.kill()
         server.wait()
         self.end_with_the_job([guest], "no member of its job has lived for 5 s")
-        for option in (("--interval", "5"), ("--incremental",), ("--processes", "2"), ("--save", "forked"), ("--keep", "2")):
+        for option in (("--interval", "5"), ("--incremental",), ("--processes", "2"), ("--save", "forked"), ("--compress", "lz4"),
+                       ("--keep", "2")):
             refused = self.start("run", "--job", "j", "--guest", *option, "--", PROGRAM, "guest_client")
             self.ends(refused, 125)
             self.assertIn("a guest is in no checkpoint", refused.log.read_text(), option)
