@@ -33,7 +33,8 @@ def each_kind(case: Case, mebibytes: int, save: str) -> str:
     sizes = {}
     for how in HOWS:
         changing.order("change")
-        result = changing.job.command("checkpoint", changing.job.name, "--compress", how, "--kill", "--json", timeout=330)
+        result = changing.job.command("checkpoint", changing.job.name, "--compress", how, "--timeout", "300", "--kill", "--json",
+                                      timeout=330)
         report = json.loads(result.stdout)
         path = pathlib.Path(report["set"])
         changing.job.sets.append(str(path))
@@ -61,7 +62,7 @@ def near_and_incremental(case: Case, mebibytes: int) -> str:
     place = case.work / "near"
     place.mkdir()
     near = changing.job.command("checkpoint", changing.job.name, "--compress", "zstd", "--store", "disk:single", "--near", str(place),
-                                "--kill", timeout=330).stdout.strip().splitlines()[-1]
+                                "--timeout", "300", "--kill", timeout=330).stdout.strip().splitlines()[-1]
     changing.job.sets.append(near)
     for program in changing.job.programs:
         program.process.wait(60)

@@ -3,6 +3,8 @@
 #include <lz4.h>
 #include <zstd.h>
 
+#include <new>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -23,7 +25,7 @@ const char* FrameReader::unpack(const Frame& frame, const std::uint8_t* content,
                                 static_cast<int>(frame.bytes), static_cast<int>(bytes)) == static_cast<int>(bytes);
   } else {
     if (zstd_ == nullptr) zstd_.reset(ZSTD_createDCtx());
-    if (zstd_ == nullptr) return "there is no memory to decompress its pages";
+    if (zstd_ == nullptr) throw std::bad_alloc();  // as vectors do: the image is not damaged
     whole = ZSTD_decompressDCtx(zstd_.get(), pages->data(), bytes, content, frame.bytes) == bytes;
   }
   return whole ? nullptr : "its pages cannot be decompressed";

@@ -267,8 +267,9 @@ class Reader {
         (codec == 0 && h.length != head + p.page_count * kPage) || p.run_count > kRunsPerRecord ||
         (!shared && p.mapping >= image_.mappings.size()) || (hashed && image_.header.version < kIncremental))
       return corrupt(offset_, "the header of a record of pages");
-    if (codec != 0 && (codec == kPagesCompressed || !hashed || image_.header.version < kCompressed ||
-                       h.length <= head || p.page_count == 0 || h.length - head >= p.page_count * kPage))
+    if (codec != 0 &&
+        (codec == kPagesCompressed || !hashed || (flags & kPagesGuard) != 0 || image_.header.version < kCompressed ||
+         h.length <= head || p.page_count == 0 || h.length - head >= p.page_count * kPage))
       return corrupt(offset_, "the header of a record of compressed pages");
     const std::uint64_t first_run = image_.runs.size();
     std::uint32_t mapping = p.mapping;

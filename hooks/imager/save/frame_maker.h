@@ -16,7 +16,7 @@ extern "C" {
 std::size_t shadowib_frame_work_bytes(Compression compression);
 // The state for shadowib_make_frame(). Lies in the work space. nullptr: that is too small.
 void* shadowib_start_frames(Compression compression, void* work, std::size_t bytes);
-// Bytes of one frame at `to`; 0 if they would not be less than `room`. The two do not overlap.
+// Bytes of one frame at `to`; 0 if they would be more than `room`. The two do not overlap.
 std::size_t shadowib_make_frame(Compression compression, void* state, const void* from, std::size_t bytes, void* to,
                                 std::size_t room);
 }

@@ -231,6 +231,24 @@ TEST_P(Compressed, HostileFramesAreRefused) {
   }
 }
 
+// Or the restorer, which reads nothing for them, would take that frame for the next record's.
+TEST_P(Compressed, GuardRegionsHaveNoFrames) {
+  ASSERT_EQ(save_compressed("compressed_pages").status, kSaved);
+  const std::uint64_t record = a_frame().record_offset - 2 * kPage;
+  ChangedImage bytes(image());
+  RecordHeader header;
+  std::memcpy(&header, bytes.at(record), sizeof(header));
+  header.flags |= kPagesGuard;
+  std::memcpy(bytes.at(record), &header, sizeof(header));
+  bytes.seal_frame(record);
+  bytes.write();
+  ImageInfo info;
+  const Status status = read_image(image(), &info);
+  EXPECT_EQ(status.code(), Code::kCorrupt);
+  EXPECT_NE(std::string(status.text()).find("the header of a record of compressed pages"), std::string::npos)
+      << status.text();
+}
+
 // A reader of version 7 knows no frames, and neither does an image that says it is of that version.
 TEST_P(Compressed, FramesNeedTheirVersion) {
   ASSERT_EQ(save_compressed("compressed_pages").status, kSaved);
