@@ -198,10 +198,10 @@ class Supervise(unittest.TestCase):
         """Its end plans the next one for after the time. The last one comes all the same."""
         (self.top / "roles").write_text(ROLES)
         begun = time.time()
-        process = self.supervise("--interval", "14", "--until", "30", command=(sys.executable, "roles", "stay"))
+        process = self.supervise("--interval", "28", "--until", "60", command=(sys.executable, "roles", "stay"))
         [member] = self.wait_for("a member", self.members, process)
         os.kill(member["pid"], signal.SIGSTOP)
-        self.wait_for("a checkpoint to be too late", lambda: time.time() > begun + 17, process)
+        self.wait_for("a checkpoint to be too late", lambda: time.time() > begun + 34, process)
         os.kill(member["pid"], signal.SIGCONT)
         self.assertIn("the job is saved and has ended", self.end(process, SAVED))
 
