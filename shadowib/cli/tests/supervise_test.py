@@ -501,7 +501,8 @@ class Supervise(unittest.TestCase):
     def test_a_lock_of_a_stranger_is_no_death(self):
         (self.top / "roles").write_text(ROLES)
         process = self.supervise("--interval", "1000", command=(sys.executable, "roles", "command"))
-        self.wait_for("a member", lambda: (self.top / "stays").exists(), process)
+        self.await_end_of("again", process)
+        self.wait_for("the other program", lambda: (self.top / "other").exists(), process)
         epoch = (self.dir / "jobs/demo/epoch").read_text().strip()
         for name in (f"{epoch}.7", f"{epoch}.seven", "notes"):
             (self.dir / "jobs/demo/alive" / name).touch()
