@@ -43,6 +43,43 @@ std::string name_of(const std::string& epoch, const MemberLife& member) {
          std::to_string(member.record.start_time);
 }
 
+int list_locks(const JobPaths& paths, std::vector<std::string>* names) {
+  names->clear();
+  const int error = system_files().list(paths.alive, names);
+  std::sort(names->begin(), names->end());
+  return error;
+}
+
+Status look_once(const std::string& directory, const std::string& job, std::vector<std::string>* names,
+                 Lives* lives) {
+  *lives = {};
+  lives->epoch = present_epoch(directory, job);
+  const JobPaths paths = job_paths(directory, job);
+  const int error = list_locks(paths, names);
+  if (error == ENOENT) return {};
+  if (error != 0) return file_error(error, "read", paths.alive);
+  for (const std::string& name : *names) {
+    if (is_guest_lock(name)) continue;  // guests come and go as they like
+    const std::string path = paths.alive + "/" + name;
+    const bool ours = !lives->epoch.empty() && name.starts_with(lives->epoch + ".");
+    const std::string who = ours ? name.substr(lives->epoch.size() + 1) : "";
+    const bool held = is_alive(path);
+    if (!is_number(who)) {
+      if (held) lives->other = name;
+      continue;
+    }
+    MemberLife member{static_cast<std::uint32_t>(std::strtoul(who.c_str(), nullptr, 10)), MemberLife::kAlive,
+                      read_member_record(path)};
+    if (!held && !member.record.joined) continue;  // nobody's: who came so far was no member yet
+    if (!held)
+      member.state = member.record.left || goes_on_elsewhere(member.record) ? MemberLife::kLeft : MemberLife::kDied;
+    lives->members.push_back(member);
+  }
+  std::sort(lives->members.begin(), lives->members.end(), [](auto& a, auto& b) { return a.index < b.index; });
+  note_later_members(&lives->members);
+  return {};
+}
+
 }  // namespace
 
 bool Lives::any_alive() const {
@@ -80,32 +117,14 @@ std::set<std::string> Lives::elsewhere() const {
 }
 
 Status look_who_lives(const std::string& directory, const std::string& job, Lives* lives) {
-  *lives = {};
-  lives->epoch = present_epoch(directory, job);
-  const JobPaths paths = job_paths(directory, job);
-  std::vector<std::string> names;
-  const int error = system_files().list(paths.alive, &names);
-  if (error == ENOENT) return {};
-  if (error != 0) return file_error(error, "read", paths.alive);
-  for (const std::string& name : names) {
-    if (is_guest_lock(name)) continue;  // guests come and go as they like
-    const std::string path = paths.alive + "/" + name;
-    const bool ours = !lives->epoch.empty() && name.starts_with(lives->epoch + ".");
-    const std::string who = ours ? name.substr(lives->epoch.size() + 1) : "";
-    const bool held = is_alive(path);
-    if (!is_number(who)) {
-      if (held) lives->other = name;
-      continue;
-    }
-    MemberLife member{static_cast<std::uint32_t>(std::strtoul(who.c_str(), nullptr, 10)), MemberLife::kAlive,
-                      read_member_record(path)};
-    if (!held && !member.record.joined) continue;  // nobody's: who came so far was no member yet
-    if (!held)
-      member.state = member.record.left || goes_on_elsewhere(member.record) ? MemberLife::kLeft : MemberLife::kDied;
-    lives->members.push_back(member);
+  constexpr int kMostLooks = 10;
+  std::vector<std::string> names, now;
+  for (int look = 0; look < kMostLooks; ++look) {
+    SHADOWIB_TRY(look_once(directory, job, &names, lives));
+    if (lives->dead().empty()) break;
+    // Who is dead may have joined again, after the list was made and before it ended: as what it had executed.
+    if (list_locks(job_paths(directory, job), &now) != 0 || now == names) break;
   }
-  std::sort(lives->members.begin(), lives->members.end(), [](auto& a, auto& b) { return a.index < b.index; });
-  note_later_members(&lives->members);
   return {};
 }
 
