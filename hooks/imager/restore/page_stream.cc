@@ -96,7 +96,7 @@ Status PageStreams::start(const RestartPart& part) {
       return Status(Code::kIo, error, "cannot fork to decompress pages; see the limit on processes (ulimit -u)");
     }
     ends_[member->image.header.member] = ends[0];
-    processes_[pid] = member->image.header.member;
+    processes_.insert(pid);
   }
   return {};
 }
@@ -119,7 +119,7 @@ void PageStreams::close_all() {
 
 void PageStreams::end() {
   close_all();
-  for (const auto& [pid, member] : processes_) {
+  for (const pid_t pid : processes_) {
     ::kill(pid, SIGKILL);
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "hooks/imager/restore/members.h"
@@ -32,7 +33,7 @@ class PageStreams {
 
  private:
   std::map<std::uint32_t, int> ends_;
-  std::map<pid_t, std::uint32_t> processes_;
+  std::set<pid_t> processes_;
 };
 
 // In a member: which batches of its image are wanted, in which order. Once. Each comes as its pages, and nothing

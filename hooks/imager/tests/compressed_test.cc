@@ -1,12 +1,17 @@
 // Images whose pages are compressed: each content comes back, and what is damaged or made to harm is refused.
+#include <fcntl.h>
 #include <lz4.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <zstd.h>
 
 #include <set>
 
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/restore/image_packs.h"
+#include "hooks/imager/restore/page_stream.h"
 #include "hooks/imager/tests/imager_fixture.h"
 
 namespace shadowib {
@@ -247,6 +252,33 @@ TEST_P(Compressed, GuardRegionsHaveNoFrames) {
   EXPECT_EQ(status.code(), Code::kCorrupt);
   EXPECT_NE(std::string(status.text()).find("the header of a record of compressed pages"), std::string::npos)
       << status.text();
+}
+
+// The restorer reads them. It must not wait for pages of a process that has ended, nor must that be left over.
+TEST_P(Compressed, PagesComeUntilTheirProcessEnds) {
+  ASSERT_EQ(save_compressed("compressed_pages").status, kSaved);
+  MemberImage member{load(), ::open(image().c_str(), O_RDONLY | O_CLOEXEC), image()};
+  const PageBatch batch = a_frame();
+  std::vector<std::uint32_t> wanted;
+  for (std::uint32_t i = 0; i < member.image.batches.size(); ++i)
+    if (member.image.batches[i].record_offset == batch.record_offset) wanted.assign(64, i);
+  ASSERT_FALSE(wanted.empty());
+  PageStreams streams;
+  ASSERT_TRUE(streams.start({&member}).ok());
+  const int stream = ::dup(streams.of(member.image.header.member));
+  ASSERT_GE(stream, 0);
+  ASSERT_TRUE(ask_for_pages(stream, wanted).ok());
+  Bytes pages(batch.page_count * kPage), expected;
+  ASSERT_EQ(::recv(stream, pages.data(), pages.size(), MSG_WAITALL), static_cast<ssize_t>(pages.size()));
+  ASSERT_TRUE(ImageFiles(member.image, member.fd).read(batch, &expected).ok());
+  EXPECT_TRUE(pages == expected);
+  streams.end();
+  std::size_t others = 0;
+  while (::recv(stream, pages.data(), pages.size(), MSG_WAITALL) == static_cast<ssize_t>(pages.size())) ++others;
+  EXPECT_LT(others, wanted.size() - 1) << "nothing was left to be sent";
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process is left";
+  ::close(stream);
+  ::close(member.fd);
 }
 
 // A reader of version 7 knows no frames, and neither does an image that says it is of that version.
