@@ -18,8 +18,8 @@ Json list_of(const PerCluster& numbers);
 // `name` is the cluster's.
 Json encode_record(const ClcRecord& record, const std::string& name);
 
-// Every field must be there, and nothing else; numbers are whole and fit 32 bits; both lists have one entry for each
-// cluster, at least index + 1 and at most kMaxClusters. kCorrupt names the field. *record is undecided.
+// Every field must be there, and nothing else. Numbers are whole and fit 32 bits. Both lists have one entry for each
+// cluster: at least index + 1, and at most kMaxClusters. kCorrupt names the field. *record is undecided.
 [[nodiscard]] Status decode_record(const Json& json, ClcRecord* record, std::string* name);
 
 }  // namespace shadowib::federation
