@@ -8,18 +8,25 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "libraries/bsp/complain.h"
 
 namespace shadowib::bsp {
 namespace {
 
+constexpr char kCountFile[] = "begun";
 constexpr int kEndedLookMs = 500;  // then the process that is waited for may have ended
 
-// By a file of bsprun. A value of the process itself would go with it, if it were the job's only member.
-bool has_ended(int process) {
+// Where bsprun keeps what values of a job cannot say: they go with its last member. "": no bsprun.
+std::string file_of_ends(const std::string& what) {
   const char* ends = std::getenv("SHADOWIB_BSP_ENDS");
-  return ends != nullptr && ::access((ends + ("." + std::to_string(process))).c_str(), F_OK) == 0;
+  return ends == nullptr ? "" : ends + ("." + what);
+}
+
+bool has_ended(int process) {
+  const std::string file = file_of_ends(std::to_string(process));
+  return !file.empty() && ::access(file.c_str(), F_OK) == 0;
 }
 
 [[noreturn]] void miss(std::uint64_t epoch, int process) {
@@ -48,6 +55,25 @@ std::size_t await(std::uint64_t epoch, int from, const std::string& name, void* 
     if (bytes != -ETIMEDOUT) fail("cannot meet process %d: %s", from, shadowib_last_error());
     if (ended) miss(epoch, from);
   }
+}
+
+void note_count(int count) {
+  const std::string file = file_of_ends(kCountFile), part = file + ".new";
+  if (file.empty()) return;
+  std::FILE* out = std::fopen(part.c_str(), "we");
+  const bool whole = out != nullptr && std::fprintf(out, "%d\n", count) > 0;
+  if (out == nullptr || std::fclose(out) != 0 || !whole || ::rename(part.c_str(), file.c_str()) != 0)
+    fail("cannot write %s: %s", file.c_str(), std::strerror(errno));
+}
+
+int noted_count() {
+  const std::string file = file_of_ends(kCountFile);
+  std::FILE* in = file.empty() ? nullptr : std::fopen(file.c_str(), "re");
+  if (in == nullptr) return 0;
+  int count = 0;
+  const bool read = std::fscanf(in, "%d", &count) == 1;
+  std::fclose(in);
+  return read ? count : 0;
 }
 
 // A name has one owner.

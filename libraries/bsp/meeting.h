@@ -17,6 +17,11 @@ void show(const std::string& name, const void* value, std::size_t bytes);
 // bsprun has seen that process end before. A checkpoint may be taken meanwhile.
 std::size_t await(std::uint64_t epoch, int from, const std::string& name, void* value, std::size_t capacity);
 
+// How many processes begin, if that is fewer than bsprun has started. The others may come when the job has ended,
+// with all that it has shown. 0: nobody has noted it.
+void note_count(int count);
+int noted_count();
+
 // Several processes may see that one is gone. True for the one that tells it; also if nobody can know.
 bool is_first_to_tell(std::uint64_t epoch);
 

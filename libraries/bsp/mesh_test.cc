@@ -35,13 +35,15 @@ std::uint32_t told(Mesh::End end) {
 }
 
 TEST(Mesh, ProcessesThatAreToldOfAnAbortExitWithItsCode) {
-  EXPECT_EXIT(wait_for_word(told(Mesh::End::kAbort)), testing::ExitedWithCode(kAbortedExit), "");
+  const std::uint32_t word = told(Mesh::End::kAbort);  // what a child expects, nobody counts
+  EXPECT_EXIT(wait_for_word(word), testing::ExitedWithCode(kAbortedExit), "");
 }
 
 // To a supervisor an orderly exit is a result: all processes of a job that has lost one end by a signal, those that
 // have not noticed it themselves, too.
 TEST(Mesh, ProcessesThatAreToldOfALossEndByASignal) {
-  EXPECT_EXIT(wait_for_word(told(Mesh::End::kLost)), testing::KilledBySignal(SIGABRT), "");
+  const std::uint32_t word = told(Mesh::End::kLost);
+  EXPECT_EXIT(wait_for_word(word), testing::KilledBySignal(SIGABRT), "");
 }
 
 }  // namespace

@@ -171,6 +171,7 @@ class Shares {
     if (n <= 0) return ended(remote);
     remote->held.append(buffer, static_cast<std::size_t>(n));
     pass_on(remote);
+    if (ending_) give_up_at_ = now_ms() + kToEndMs;  // it answers, however slowly its output is taken
   }
 
   // Everything but the last words, and what may become them.

@@ -201,6 +201,7 @@ long now_ms() {
 }
 
 int catch_signals() {
+  ::signal(SIGCHLD, SIG_DFL);  // the caller may ignore it: no end of a process would be seen
   sigset_t signals;
   ::sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::sigaddset(&signals, signal);
@@ -211,6 +212,7 @@ int catch_signals() {
 void forget_ends(const Options& options) {
   const std::string ends = prefix_of_ends(options);
   for (int i = 0; i < options.processes; ++i) ::unlink((ends + "." + std::to_string(i)).c_str());
+  ::unlink((ends + ".begun").c_str());
 }
 
 Outcome run_here(const Options& options, const Stop& stop) { return Group(options, stop).run(); }

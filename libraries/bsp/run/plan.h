@@ -61,7 +61,7 @@ std::string last_words(const std::string& token, const Outcome& outcome);
 bool read_last_words(const std::string& token, const std::string& text, Outcome* outcome);
 
 // True if processes on other hosts get that variable, as those here do. Not: a process's own place, which a share
-// sets itself, and passwords, which would stand in a command line.
+// sets itself, and SHADOWIB_REDIS_PASSWORD, which would stand in a command line.
 bool is_forwarded(const std::string& name);
 
 // A job's name for a run without --job: the program's, as far as a name can have it, and a number.

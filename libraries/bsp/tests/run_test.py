@@ -101,6 +101,13 @@ def a_silent_host(bench: Bench):
     need(done.returncode == 137 and "host b does not answer" in done.stderr, f"a silent host: {done.returncode} {done.stderr}")
 
 
+def ignored_ends(bench: Bench, program, where: list[str], environment: dict):
+    """The caller ignores SIGCHLD: ends are seen all the same."""
+    done = subprocess.run(["env", "--ignore-signal=CHLD", *bench.command(*where, program, "code", 3)], capture_output=True, text=True, check=False,
+                          timeout=PATIENCE_S, cwd=bench.work, env={**bench.environment, **environment}, stdin=subprocess.DEVNULL)
+    need(done.returncode == 3, f"{where}: {done.returncode} {done.stderr}")
+
+
 NO_FORK = """
 #include <dlfcn.h>
 #include <errno.h>
@@ -159,6 +166,7 @@ def run(bench: Bench):
     for where, environment in ((["-n", "3"], {}), (["--hosts", "a:2,b:1"], {"SHADOWIB_RSH": str(rsh)})):
         one_ends_before_begin(bench, wrong, where, environment)
         own_codes(bench, program, where, environment)
+        ignored_ends(bench, program, where, environment)
         all_output(bench, program, where, environment)
         a_killed_process(bench, program, where, environment)
         a_stopped_job(bench, program, where, environment)

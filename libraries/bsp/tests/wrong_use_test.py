@@ -15,6 +15,7 @@ CASES = {
     "last_breaks_off": (ABORTED, r"process [01]: process 2 ended before bsp_begin\(\)"),
     "first_ends_before_begin": (ABORTED, r"process [12]: process 0 ended before bsp_begin\(\)"),
     "all_end_before_begin": (3, None),
+    "fewer_begin": (0, None),
     "not_registered": (ABORTED, r"process \d: bsp_put: 0x[0-9a-f]+ is not registered"),
     "beyond": (ABORTED, r"process \d: bsp_put: bytes 2 to 6 are beyond the 4 that process 0 has registered"),
     "negative": (ABORTED, r"process \d: bsp_put: offset -4 is negative"),

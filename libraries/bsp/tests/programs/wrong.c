@@ -24,6 +24,12 @@ int main(int argc, char** argv) {
   if (strcmp(name, "last_breaks_off") == 0 && atoi(number) == bsp_nprocs() - 1) _exit(3);
   if (strcmp(name, "first_ends_before_begin") == 0 && atoi(number) == 0) return 3;
   if (strcmp(name, "all_end_before_begin") == 0) return 3;
+  if (strcmp(name, "fewer_begin") == 0) { /* the last one comes when they have ended */
+    if (atoi(number) == bsp_nprocs() - 1) sleep(1);
+    bsp_begin(bsp_nprocs() - 1);
+    bsp_end();
+    return 0;
+  }
   bsp_begin(bsp_nprocs());
   const int p = bsp_nprocs(), s = bsp_pid(), last = s == p - 1;
   if (s == p - 1) printf("started");
