@@ -7,7 +7,6 @@
 #include "hooks/store/hex_hash.h"
 
 namespace shadowib {
-namespace {}  // namespace
 
 struct PieceMaker::Input {
   int host = 0;

@@ -533,7 +533,8 @@ Status report_status(const RestoreReport& report, const LoadedImage& image) {
       : report.step == RestoreStep::kLock ? "; raise RLIMIT_MEMLOCK (ulimit -Hl) or restart with CAP_IPC_LOCK"
       : report.step == RestoreStep::kSeal ? "; use Linux 6.10 or newer"
       : report.step == RestoreStep::kRead && (report.error == EIO || report.error == ECONNRESET)
-          ? "; the file cannot be read, or what decompresses its pages was killed (memory?)"
+          ? (has_compressed(image) ? "; the file cannot be read, or what decompresses its pages was killed (memory?)"
+                                   : "; the file cannot be read")
       : report.error == ENOMEM                ? "; not enough memory, address space (ulimit -v) or vm.max_map_count"
       : report.step == RestoreStep::kIdentity ? "; restart as the user who ran the job"
                                               : "";

@@ -12,11 +12,6 @@
 namespace shadowib {
 namespace {
 
-bool has_compressed(const LoadedImage& image) {
-  return std::any_of(image.batches.begin(), image.batches.end(),
-                     [](const PageBatch& b) { return b.frame.codec != 0; });
-}
-
 bool send_all(int fd, const void* data, std::uint64_t bytes) {
   const auto* from = static_cast<const std::uint8_t*>(data);
   while (bytes > 0) {
@@ -73,6 +68,11 @@ void close_all_but(int first, int second) {
 }
 
 }  // namespace
+
+bool has_compressed(const LoadedImage& image) {
+  return std::any_of(image.batches.begin(), image.batches.end(),
+                     [](const PageBatch& b) { return b.frame.codec != 0; });
+}
 
 Status PageStreams::start(const RestartPart& part) {
   const pid_t starter = ::getpid();

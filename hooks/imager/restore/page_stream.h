@@ -16,6 +16,9 @@
 
 namespace shadowib {
 
+// Whether some private pages of the image, or of its packs, come by a stream.
+bool has_compressed(const LoadedImage& image);
+
 // The ends that members read from, and the processes behind them.
 class PageStreams {
  public:

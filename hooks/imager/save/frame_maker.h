@@ -8,8 +8,8 @@
 
 namespace shadowib {
 
-// The libraries are linked into one object beside these functions (hooks/imager/CMakeLists.txt), in which nothing
-// else can be seen and no heap can be had. kNone is not for them.
+// hooks/imager/CMakeLists.txt links the libraries and these functions into one object. It exports these functions
+// alone, and has no heap. Do not call them with kNone.
 #pragma GCC visibility push(hidden)
 extern "C" {
 // Bytes of the work space that frames need, aligned to 64.

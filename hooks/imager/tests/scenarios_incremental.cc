@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -96,6 +97,7 @@ SCENARIO(incremental_written) {
   Memory memory(MAP_PRIVATE), written(MAP_PRIVATE);
   for (std::size_t i = 0; i < kPages; ++i) memory.write(i, 1);
   for (std::size_t i = 0; i < kPages; ++i) written.write(i, 1);
+  ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY);  // where a child may not write to its parent otherwise
   const pid_t owner = ::getpid(), writer = ::fork();
   CHECK_THAT(writer >= 0);
   if (writer == 0) {
@@ -115,6 +117,7 @@ SCENARIO(incremental_written) {
       ::_exit(42);
     }
   }
+  CHECK_THAT(::waitpid(writer, nullptr, WNOHANG) == 0);  // it has written all the time
   CHECK_THAT(::kill(writer, SIGKILL) == 0);
   ::_exit(10);
 }
