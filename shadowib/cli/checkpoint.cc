@@ -165,7 +165,8 @@ HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_n
   std::vector<std::pair<std::string, std::uint64_t>> phases;
   for (const MemberReport& m : report.members) {
     bytes += m.bytes;
-    if (!m.compression.empty()) page_bytes += m.page_bytes, compression = m.compression;
+    page_bytes += m.page_bytes;
+    if (!m.compression.empty()) compression = m.compression;
     // A program that is saved forked goes on before the commit.
     stopped_ns = std::max(stopped_ns, m.stopped_ns + (m.save.empty() ? report.commit_ns : 0));
     for (std::size_t i = 0; i < m.phases.size(); ++i) {
@@ -185,7 +186,9 @@ HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_n
   for (const auto& [name, ns] : phases)
     event.add((name + "_ms").c_str(), milliseconds(static_cast<std::int64_t>(ns)));
   if (report.store.is_near()) event.add("store", report.store.text());
-  if (page_bytes != 0) event.add("compression", compression).add("page_bytes", page_bytes);
+  const bool all_tell = std::none_of(report.members.begin(), report.members.end(),
+                                     [](const MemberReport& m) { return m.compression.empty(); });
+  if (all_tell && page_bytes != 0) event.add("compression", compression).add("page_bytes", page_bytes);
   return event.add("commit_ms", milliseconds(report.commit_ns));
 }
 
