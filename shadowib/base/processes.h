@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace shadowib {
 
@@ -28,5 +29,8 @@ inline std::uint64_t process_start_time(pid_t pid) {
   const ProcessStat stat = process_stat(pid);
   return stat.exists() ? stat.start_time : 0;
 }
+
+// Closes all descriptors of this process but these. Also where there is no close_range(2), which came with Linux 5.9.
+void close_all_but(std::vector<int> kept);
 
 }  // namespace shadowib

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "shadowib/base/processes.h"
+
 namespace shadowib {
 namespace {
 
@@ -58,15 +60,6 @@ void serve(const MemberImage& member, int fd) {
   }
 }
 
-// What else the command has open may be the program's: who has it is counted.
-void close_all_but(int first, int second) {
-  const unsigned low = static_cast<unsigned>(std::min(first, second));
-  const unsigned high = static_cast<unsigned>(std::max(first, second));
-  if (low > 0) ::close_range(0, low - 1, 0);
-  if (low + 1 < high) ::close_range(low + 1, high - 1, 0);
-  ::close_range(high + 1, ~0u, 0);
-}
-
 }  // namespace
 
 bool has_compressed(const LoadedImage& image) {
@@ -85,7 +78,7 @@ Status PageStreams::start(const RestartPart& part) {
     if (pid == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       if (::getppid() != starter) ::_exit(1);
-      close_all_but(member->fd, ends[1]);
+      close_all_but({member->fd, ends[1]});  // what else is open may be the program's: who has it is counted
       serve(*member, ends[1]);
       ::_exit(0);
     }

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "hooks/raw/proc.h"
+#include "shadowib/base/processes.h"
 
 namespace shadowib {
 namespace {
@@ -270,8 +271,7 @@ class Placement {
 
   [[noreturn]] void hold(bool forever) {
     // A stand-in has a copy of all that its maker has open, shared memory too, of which others are told who has it.
-    if (hold_fd_ > 0) ::syscall(SYS_close_range, 0, hold_fd_ - 1, 0);
-    ::syscall(SYS_close_range, hold_fd_ + 1, ~0u, 0);
+    close_all_but({hold_fd_});
     char byte;
     while (::read(hold_fd_, &byte, 1) < 0 && errno == EINTR) {
     }

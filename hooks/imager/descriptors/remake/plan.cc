@@ -1,21 +1,19 @@
 // DescriptorPlan: shared descriptors are made once in the command; each member's process puts its own at their
 // numbers.
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstring>
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/descriptors/capture/late.h"
 #include "hooks/imager/descriptors/remake/restore.h"
 #include "shadowib/base/log.h"
+#include "shadowib/base/processes.h"
 
 namespace shadowib {
 
@@ -93,20 +91,7 @@ class Placement {
     std::vector<int> survivors;
     for (const Descriptor& d : targets_) survivors.push_back(d.fd);
     for (int* kept : keep_) survivors.push_back(*kept);
-    std::sort(survivors.begin(), survivors.end());
-    unsigned next = 0;
-    for (int fd : survivors) {
-      if (static_cast<unsigned>(fd) > next) close_between(next, static_cast<unsigned>(fd) - 1);
-      next = static_cast<unsigned>(fd) + 1;
-    }
-    close_between(next, UINT_MAX);
-  }
-
-  static void close_between(unsigned first, unsigned last) {
-    if (::syscall(SYS_close_range, first, last, 0) == 0) return;
-    rlimit limit{};
-    ::getrlimit(RLIMIT_NOFILE, &limit);
-    for (unsigned fd = first; fd <= last && fd < limit.rlim_cur; ++fd) ::close(static_cast<int>(fd));
+    close_all_but(std::move(survivors));
   }
 
   std::vector<Descriptor> targets_;
