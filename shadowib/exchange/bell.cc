@@ -31,6 +31,11 @@ void unmap(void* at) {
   ::syscall(SYS_munmap, at, kBytes);
 }
 
+bool has_word(int file) {
+  std::uint32_t word = 0;
+  return ::syscall(SYS_pread64, file, &word, sizeof(word), static_cast<loff_t>(0)) == sizeof(word);
+}
+
 // A number that another ringing hardly writes, too. Who sleeps nevertheless looks again after a while.
 bool write_word(int file) {
   const auto word = static_cast<std::uint32_t>(monotonic_ns());
@@ -57,10 +62,10 @@ bool Bell::attend(int root, const std::string& directory) {
   if (!file && errno == ENOENT) {
     file = open(O_CREAT);
     if (!file && errno == ENOENT && make_directories(root, directory) == 0) file = open(O_CREAT);
-    // The word must be there to be slept on. Whoever sees the file before that does not sleep.
-    if (!file || ::syscall(SYS_fchmod, file.get(), 0600) != 0 || !write_word(file.get())) return false;
+    if (!file || ::syscall(SYS_fchmod, file.get(), 0600) != 0) return false;
   }
-  if (!file || (at_ = map(file.get())) == nullptr) return false;
+  // The word must be there to be slept on, whoever made the file: a sleep on an empty file ends at once.
+  if (!file || (!has_word(file.get()) && !write_word(file.get())) || (at_ = map(file.get())) == nullptr) return false;
   file_ = std::move(file);
   directory_ = directory;
   return true;

@@ -18,6 +18,7 @@
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/testing/forked_child.h"
+#include "shadowib/exchange/bell.h"
 #include "shadowib/exchange/bundle.h"
 #include "shadowib/exchange/directory_waiter.h"
 #include "shadowib/exchange/exchange.h"
@@ -519,6 +520,20 @@ TEST_F(DirectoryExchangeTest, CostsLittleMoreThanItsSystemCalls) {
   EXPECT_LT(publish.median_us(), 4 * write.median_us());
   EXPECT_LT(lookup.median_us(), 10 * read.median_us());
 #endif
+}
+
+// Who has made the bell may be late to write its word. A sleep on an empty file ends at once: waiting would be a loop.
+TEST_F(DirectoryExchangeTest, AnEmptyBellGetsItsWordFromWhoeverAttends) {
+  std::ofstream(top_ + "/@").close();
+  const OwnedFd root = open_owned(AT_FDCWD, top_.c_str(), O_RDONLY | O_DIRECTORY);
+  Bell bell;
+  ASSERT_TRUE(bell.attend(root.get(), "."));
+  EXPECT_EQ(fs::file_size(top_ + "/@"), sizeof(std::uint32_t));
+  const std::uint32_t rung = bell.rung();
+  EXPECT_NE(rung, 0u);
+  Bell another;  // the word is there: it stays
+  ASSERT_TRUE(another.attend(root.get(), "."));
+  EXPECT_EQ(bell.rung(), rung);
 }
 
 }  // namespace
