@@ -1,6 +1,6 @@
-// The typed C++20 interface: who has the longest Collatz sequence below a bound? Workers skip ranges that cannot win,
-// since an UPDATE tells all of them the best so far. A task that is refused on purpose throws, and arrives in check()
-// as an error. Usage: typed [BOUND]
+// The typed C++20 interface: who has the longest Collatz sequence below a bound? An UPDATE tells all workers the best
+// so far. A task that is refused on purpose throws, and arrives in check() as an error. A second farm counts
+// sequences at least half as long as what the first has found. Usage: typed [BOUND]
 #include <shadowib/masterworker.h>
 
 #include <cstdio>
@@ -14,6 +14,12 @@ struct Range {
 struct Best {
   long start = 1, length = 1;
 };
+
+long length_from(long n) {
+  long length = 1;
+  for (; n != 1; n = n % 2 == 0 ? n / 2 : 3 * n + 1) ++length;
+  return length;
+}
 
 struct Collatz {
   long bound = 100000, at = 1;
@@ -30,8 +36,7 @@ struct Collatz {
     if (range.begin == 1) throw std::runtime_error("one is trivial");
     Best best{range.begin, 0};
     for (long n = range.begin; n < range.end; ++n) {
-      long length = 1;
-      for (long x = n; x != 1; x = x % 2 == 0 ? x / 2 : 3 * x + 1) ++length;
+      const long length = length_from(n);
       if (length > best.length) best = {n, length};
     }
     return best;
@@ -48,6 +53,26 @@ struct Collatz {
   void update(Best& best, const Range&, const Best& found) { best = found; }
 };
 
+struct Long {
+  long bound = 0, at = 1, found = 0;
+
+  std::optional<Range> next(const Best&) {
+    if (at >= bound) return std::nullopt;
+    const Range range{at, std::min(at + 2000, bound)};
+    at = range.end;
+    return range;
+  }
+  long work(const Range& range, const Best& best, mw::Task&) {
+    long count = 0;
+    for (long n = range.begin; n < range.end; ++n) count += 2 * length_from(n) >= best.length;
+    return count;
+  }
+  mw::Action<Range> check(const Range&, const long& count, const Best&, const mw::Result&) {
+    found += count;
+    return mw::done();
+  }
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -55,7 +80,9 @@ int main(int argc, char** argv) {
   Best best;
   if (argc > 1 && argv[1][0] != '-') collatz.bound = std::atol(argv[1]);
   mw::run(collatz, best, argc, argv);
-  std::printf("%ld has a sequence of %ld, in %d ranges, %d refused\n", best.start, best.length, collatz.ranges,
-              collatz.errors);
+  Long others{collatz.bound};
+  mw::run(others, best, argc, argv);  // with other workers: those of the first farm have ended
+  std::printf("%ld has a sequence of %ld, in %d ranges, %d refused; %ld are at least half as long\n", best.start,
+              best.length, collatz.ranges, collatz.errors, others.found);
   mw::finish();
 }

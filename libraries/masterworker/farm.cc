@@ -100,7 +100,7 @@ class Farm : public Runtime {
 
   void finalize() override {
     if (worker_) {
-      worker_->send_leave(kFarewellMs);
+      worker_->send_leave(false, kFarewellMs);
       return;
     }
     link_->finish();
@@ -306,7 +306,7 @@ class Farm : public Runtime {
   }
 
   [[noreturn]] void leave() {
-    worker_->send_leave(-1);
+    worker_->send_leave(true, -1);
     std::fflush(nullptr);
     ::_exit(0);
   }

@@ -280,7 +280,7 @@ void MasterLink::handle(Connection& from, const Header& header, const char* body
       return;
     }
     case Kind::kLeave:
-      ++farewells_;
+      if (header.number == kToldToLeave) ++farewells_;
       return lost(from.id, true);
     default:
       return;

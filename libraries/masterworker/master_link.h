@@ -59,7 +59,7 @@ class MasterLink : public Courier {
   // Waits until all messages are sent, the last phase's end above all: for a second at most, as some may take
   // nothing.
   void finish();
-  // How many workers have left of their own accord (SIGTERM) since the last call.
+  // How many workers have left by SIGTERM since the last call.
   std::size_t farewells() { return std::exchange(farewells_, 0); }
   // Tells people of workers that are lost or leave.
   void tell(bool tells) { tells_ = tells; }

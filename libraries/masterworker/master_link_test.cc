@@ -167,7 +167,7 @@ TEST_F(WiredMaster, TellsWhoIsLostAndWhoLeaves) {
   link->tell(true);
   const std::uint32_t leaving = worker(), dying = worker();
   ::testing::internal::CaptureStderr();
-  say(leaving, Kind::kLeave);
+  say(leaving, Kind::kLeave, kToldToLeave);
   go_on();
   tick();
   wires.complete(dying, IBV_WC_RETRY_EXC_ERR);
@@ -177,6 +177,19 @@ TEST_F(WiredMaster, TellsWhoIsLostAndWhoLeaves) {
   EXPECT_NE(said.find("worker 2 (process 0) is lost"), std::string::npos) << said;
   EXPECT_EQ(link->farewells(), 1u);
   EXPECT_EQ(link->farewells(), 0u);
+}
+
+// A typed worker ends with its farm. The master took it for a farewell by SIGTERM, and made no workers for the next
+// farm.
+TEST_F(WiredMaster, OnlyWhoIsToldToLeaveIsNotReplaced) {
+  const std::uint32_t ending = worker(), told = worker();
+  say(ending, Kind::kLeave);
+  go_on();
+  EXPECT_FALSE(wires.alive(ending));
+  EXPECT_EQ(link->farewells(), 0u);
+  say(told, Kind::kLeave, kToldToLeave);
+  go_on();
+  EXPECT_EQ(link->farewells(), 1u);
 }
 
 TEST_F(WiredMaster, KnowsWhoIsStopped) {

@@ -25,8 +25,9 @@ enum class Kind : std::uint16_t {
   kResult,    // worker: number = hand-out
   kRelease,   // both: number = buffer that has been read
   kReady,     // worker: connected
-  kLeave,     // worker: takes no more tasks
+  kLeave,     // worker: takes no more tasks; number = kToldToLeave, or 0 at its end with the farm
 };
+inline constexpr std::uint64_t kToldToLeave = 1;  // by SIGTERM: no other is made in its place
 
 struct Header {
   std::uint32_t magic = kMagic;

@@ -262,12 +262,13 @@ void WorkerLink::send_result(std::uint64_t handout, const Payload& output) {
   send(header, output);
 }
 
-void WorkerLink::send_leave(int timeout_ms) {
+void WorkerLink::send_leave(bool told, int timeout_ms) {
   leaving_ = true;
   for (; !inbox_.empty(); inbox_.pop_front()) post_receive(inbox_.front());
   wait_for(&WorkerLink::all_read, nullptr, timeout_ms);
   Header header;
   header.kind = Kind::kLeave;
+  header.number = told ? kToldToLeave : 0;
   send(header, {});
   wait_for(&WorkerLink::all_sent, nullptr, timeout_ms);
 }

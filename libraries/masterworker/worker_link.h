@@ -36,9 +36,9 @@ class WorkerLink {
   // The next message. False: the master is gone, or `*leave` became true.
   bool next(Message* message, const volatile bool* leave);
   void send_result(std::uint64_t handout, const Payload& output);
-  // Says that it takes no more, once the master has read its results. Waits `timeout_ms` at most for each (-1: until
-  // the master is gone).
-  void send_leave(int timeout_ms);
+  // Says that it takes no more, once the master has read its results. `told`: by SIGTERM. Waits `timeout_ms` at most
+  // for each (-1: until the master is gone).
+  void send_leave(bool told, int timeout_ms);
 
   std::uint32_t rank() const { return rank_; }
   std::uint32_t workers() const { return workers_; }

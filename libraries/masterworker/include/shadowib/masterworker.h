@@ -281,7 +281,8 @@ concept Application = requires(A a, State& changed, const State& state, const In
 };
 
 // Runs one farm to its end, and returns in the master. `state` is the shared data: equal in all processes if only
-// update() changes it. argc and argv lose their --TOPC- options. May be called again.
+// update() changes it. argc and argv lose their --TOPC- options. May be called again: then the farm has other
+// workers.
 template <typename A, typename State>
 requires Application<A, State>
 void run(A& application, State& state, int& argc, char**& argv) {
