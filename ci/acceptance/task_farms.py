@@ -6,7 +6,8 @@
   deaths       workers are killed at random, each with a task
   leave        workers get SIGTERM: no task is begun twice, and no other worker is made
   stopped      a worker is stopped for ever: its tasks are copied
-  restart      a worker is killed, two are asked for, a checkpoint, all are killed, and a restart with another number; then again
+  restart      a worker is killed, two are asked for, a checkpoint, all are killed, and a restart with another number; then again;
+               then all workers get SIGTERM before the checkpoint, and the restart makes as many as were asked for
   m14, m16     guards of the wire, on and off
 """
 import os
@@ -208,6 +209,19 @@ def kill_all(case: Case, job: Job):
     wait_for("the workers' end", lambda: not workers_of(case, "mw_storm"), PATIENCE_S)
 
 
+def send_away(case: Case, job: Job):
+    """SIGTERM to all workers, as at a batch system's time limit, until the master says that it has none."""
+    def gone():
+        for pid in workers_of(case, "mw_storm"):
+            try:
+                os.kill(pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+        check(not job.programs[-1].ended(), f"the farm ended:\n{job.output()[-3000:]}")
+        return "all workers have left" in job.output()
+    wait_for("all workers to leave", gone, PATIENCE_S)
+
+
 def restart(restarts: list[int]):
     def run(case: Case):
         random = case.random()
@@ -224,6 +238,11 @@ def restart(restarts: list[int]):
             job.restart(taken, options=("--workers", str(number)))
             has_workers(case, job, number)
             await_rounds(case, job, marks(case) + 3)
+        send_away(case, job)
+        taken = job.checkpoint(kill=False)
+        kill_all(case, job)
+        job.restart(taken)
+        has_workers(case, job, restarts[-1])
         hurry(case, job, wanted)
         numbers = (case.work / "marks").read_text().split()
         check(len(numbers) - len(set(numbers)) >= len(restarts), "no round was checked again: the restarts went on from nowhere")

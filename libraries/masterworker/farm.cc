@@ -54,7 +54,8 @@ constexpr int kFarewellMs = 2000;  // at the program's end, where the master may
 
 class Farm : public Runtime {
  public:
-  explicit Farm(const Settings& settings) : settings_(settings), wanted_(static_cast<std::size_t>(settings.workers)) {
+  explicit Farm(const Settings& settings)
+      : settings_(settings), asked_(static_cast<std::size_t>(settings.workers)), wanted_(asked_) {
     link_ = std::make_unique<MasterLink>();
     master_ = std::make_unique<Master>(*link_, static_cast<std::uint32_t>(settings.ahead));
     link_->attach(*master_);
@@ -161,18 +162,20 @@ class Farm : public Runtime {
     }
   }
 
+  // A restart makes as many workers as were asked for: at the end of a job's time SIGTERM may have sent all away.
   void notice_restart() {
     const int restarts = g_checkpoints.restarts;
     if (restarts == restarts_) return;
     restarts_ = restarts;
-    notice_farewells();  // of before: --workers counts anew
+    (void)link_->farewells();  // of before
     link_->restarted();
     master_->restarted();
     next_tick_ = 0;
     char text[24] = "";  // restart --workers N
     if (shadowib_lookup("mw.workers", text, sizeof(text) - 1, 0) > 0) {
-      if (const std::optional<std::size_t> number = workers_of(text)) wanted_ = *number;
+      if (const std::optional<std::size_t> number = workers_of(text)) asked_ = *number;
     }
+    wanted_ = asked_;
   }
 
   // `shadowib worker J -n N` publishes a wish for N more, and waits until it is counted as taken.
@@ -182,7 +185,9 @@ class Farm : public Runtime {
       std::snprintf(name, sizeof(name), "mw.wish.%llu", static_cast<unsigned long long>(wishes_taken_));
       const int bytes = shadowib_lookup(name, text, sizeof(text) - 1, 0);
       if (bytes > 0) {
-        wanted_ += workers_of(text).value_or(0);
+        const std::size_t more = workers_of(text).value_or(0);
+        asked_ += more;
+        wanted_ += more;
         ++wishes_taken_;
       }
       if (bytes > 0 || !taken_published_) {
@@ -312,7 +317,8 @@ class Farm : public Runtime {
   }
 
   Settings settings_;
-  std::size_t wanted_;
+  std::size_t asked_;   // at the start, by wishes, at a restart
+  std::size_t wanted_;  // less who has left by SIGTERM
   Callbacks callbacks_;
   int hook_ = -1;
   std::unique_ptr<MasterLink> link_;
