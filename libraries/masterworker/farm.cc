@@ -117,7 +117,7 @@ class Farm : public Runtime {
   bool up_to_date() const override { return worker_ ? true : master_->up_to_date(); }
   Round round() const override { return worker_ ? round_ : master_->checked_round(); }
   void abort_tasks() override {
-    if (!worker_ && settings_.aborts) master_->abort_tasks();
+    if (!worker_ && link_ && settings_.aborts) master_->abort_tasks();  // no link: after the end
   }
   bool abort_pending() const override {
     return worker_ && (worker_->aborts().generation > generation_ || worker_->aborts().handout == handout_);
