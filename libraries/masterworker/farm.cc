@@ -106,7 +106,7 @@ class Farm : public Runtime {
     }
     link_->finish();
     buffer_bytes_ = link_->buffer_bytes();
-    if (hook_ >= 0) shadowib_remove_hook(hook_);
+    shadowib_remove_hook(hook_);
     link_.reset();
   }
 

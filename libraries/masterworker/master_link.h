@@ -113,7 +113,6 @@ class MasterLink : public Courier {
   void fetch(Connection& from, const Header& header);
   bool read(Connection& from, const Header& header);
   void fetched(std::uint64_t serial, bool good);
-  void release(WorkerId to, std::uint32_t buffer);
   void push(WorkerId to, Header header, const Payload& input, const Payload& output);
   void pump(Connection& to);
   bool post(Connection& to, const Outgoing& message, std::uint64_t bytes);
