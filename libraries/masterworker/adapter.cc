@@ -195,6 +195,11 @@ ibv_qp* Adapter::datagrams(std::uint32_t key, int receives) const {
   return qp;
 }
 
+bool Adapter::make_room(int entries) {
+  if (entries <= queue->cqe) return true;
+  return ibv_resize_cq(queue, 2 * entries) == 0 || ibv_resize_cq(queue, entries) == 0;
+}
+
 int Adapter::poll(ibv_wc* completions, int most) {
   const int got = ibv_poll_cq(queue, most, completions);
   if (got < 0) give_up("ibv_poll_cq failed");

@@ -55,6 +55,8 @@ class Adapter {
   // A datagram queue pair, ready to send.
   ibv_qp* datagrams(std::uint32_t key, int receives) const;
 
+  // Makes the completion queue large enough for `entries`. False: the device has no such queue.
+  bool make_room(int entries);
   // Completions, at most `most`. A broken queue ends the process.
   int poll(ibv_wc* completions, int most);
   // Before a sleep: arm, poll once more, and only then sleep.

@@ -20,12 +20,14 @@ std::uint32_t index_of(std::uint64_t id) { return static_cast<std::uint32_t>(id 
 
 constexpr std::uint32_t kDatagramBytes = 512;
 constexpr std::size_t kRouteHeader = 40;
-constexpr std::uint32_t kInFlight = 32;  // messages to one worker
-constexpr std::uint32_t kReads = 4, kWords = 2;
-constexpr std::uint32_t kSendDepth = 40;  // all of these, and a ping
+constexpr std::uint32_t kInFlight = 32;          // messages to one worker
+constexpr std::uint32_t kReads = 4, kWords = 2;  // of one worker
+constexpr std::uint32_t kSendDepth = 40;         // all of these, and a ping
 static_assert(kSendDepth > kInFlight + kReads + kWords);
 constexpr std::int64_t kBirthNs = 60'000'000'000;
-constexpr int kCompletions = 4096;
+// What may complete at once: messages, and requests of each worker.
+constexpr int kCompletions = 4096, kCompletionsEach = 1 + kReads + kWords;
+constexpr int kCompletionsOfAll = MasterLink::kReceives + MasterLink::kSends + 2 * MasterLink::kHellos;
 constexpr std::uint32_t kTicksSilent = 4;  // then a worker counts as stopped
 
 void fill(char* at, const Outgoing& message) {
@@ -191,6 +193,12 @@ void MasterLink::heard_hello(std::uint32_t index) {
 MasterLink::Connection* MasterLink::admit(const Hello& hello) {
   if (hello.life != door_.life && guarded(Guard::kKnowLife)) return nullptr;
   if (births_.count(hello.token) == 0) return nullptr;
+  const std::size_t completions = kCompletionsOfAll + kCompletionsEach * (connections_.size() + 1);
+  if (!adapter_.make_room(static_cast<int>(completions))) {
+    warn("the device has no completion queue of %zu entries, so none for another worker; it is sent away",
+         completions);
+    return nullptr;
+  }
   ibv_qp_init_attr init{};
   init.qp_type = IBV_QPT_RC;
   init.send_cq = init.recv_cq = adapter_.queue;

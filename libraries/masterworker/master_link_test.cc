@@ -127,6 +127,40 @@ TEST_F(WiredMaster, RoomOfALostWorkerGoesToThoseThatWait) {
   EXPECT_EQ(take(workers[kAll - 1]).number, kAll - 1);
 }
 
+// From 350 workers on there could be more completions than the queue had room for, and the farm ended.
+TEST_F(WiredMaster, CompletionsOfAllWorkersHaveRoom) {
+  constexpr WorkerId kWorkers = 600;
+  const std::string output(8, 'a');
+  for (WorkerId i = 1; i <= kWorkers; ++i) {
+    const std::uint32_t worker = this->worker();
+    for (std::uint64_t k = 0; k < 4; ++k) say_large(worker, k, output);
+    for (std::uint64_t k = 0; k < 2; ++k) link->abort_one(i, k);
+    link->send_end(i, 1);
+  }
+  tick();
+  EXPECT_GT(wires.under_way(), 5000u);
+  EXPECT_LE(wires.under_way(), wires.room());
+}
+
+TEST_F(WiredMaster, SendsAwayWorkersThatTheDeviceHasNoRoomFor) {
+  wires.most_completions = 4200;
+  std::size_t most = 0;
+  ::testing::internal::CaptureStderr();
+  for (; most < 600; ++most) {
+    Hello hello;
+    hello.token = born();
+    hello.life = link->door().life;
+    wires.hello(hello);
+    go_on();
+    if (wires.answers.back().answer == Answer::kStranger) break;
+  }
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_GT(most, 300u);
+  EXPECT_LT(most, 600u);
+  EXPECT_EQ(link->connected(), most);
+  EXPECT_NE(said.find("completion queue"), std::string::npos) << said;
+}
+
 // A worker whose send queue was full counted as lost.
 TEST_F(WiredMaster, AFullSendQueueIsNoError) {
   constexpr std::size_t kTasks = 100;

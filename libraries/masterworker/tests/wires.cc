@@ -90,6 +90,14 @@ void Wires::message(std::uint32_t queue_pair, const Header& header, const std::s
   completions_.push_back(wc);
 }
 
+std::size_t Wires::under_way() const {
+  std::size_t all = datagrams_.size() + shared_.size() + completions_.size();
+  for (const auto& [number, queue] : queues_) all += queue.posted.size();
+  return all;
+}
+
+std::size_t Wires::room() const { return static_cast<std::size_t>(g_queue.cqe); }
+
 Posted Wires::complete(std::uint32_t queue_pair, ibv_wc_status status) {
   std::deque<Posted>& queue = queues_[queue_pair].posted;
   if (queue.empty()) {
@@ -137,7 +145,15 @@ ibv_context* ibv_open_device(ibv_device*) {
 }
 ibv_pd* ibv_alloc_pd(ibv_context*) { return &g_domain; }
 ibv_comp_channel* ibv_create_comp_channel(ibv_context*) { return &g_channel; }
-ibv_cq* ibv_create_cq(ibv_context*, int, void*, ibv_comp_channel*, int) { return &g_queue; }
+ibv_cq* ibv_create_cq(ibv_context*, int entries, void*, ibv_comp_channel*, int) {
+  g_queue.cqe = entries;
+  return &g_queue;
+}
+int ibv_resize_cq(ibv_cq* queue, int entries) {
+  if (entries > Wires::get().most_completions) return EINVAL;
+  queue->cqe = entries;
+  return 0;
+}
 int ibv_get_cq_event(ibv_comp_channel*, ibv_cq**, void**) { return -1; }
 void ibv_ack_cq_events(ibv_cq*, unsigned) {}
 int ibv_query_port(ibv_context*, std::uint8_t, struct _compat_ibv_port_attr* attributes) {

@@ -33,6 +33,8 @@ class Wires {
   // A first contact arrives. The master's answers are in `answers`, oldest first.
   void hello(const Hello& hello);
   std::vector<Welcome> answers;
+  // A completion queue of more entries is refused.
+  int most_completions = 1 << 22;
 
   // A message arrives from the worker that has this queue pair at the master.
   void message(std::uint32_t queue_pair, const Header& header, const std::string& body = {});
@@ -42,6 +44,9 @@ class Wires {
   // Completes the oldest, and returns it. A READ is done then: it copies what lies at its address.
   Posted complete(std::uint32_t queue_pair, ibv_wc_status status = IBV_WC_SUCCESS);
   bool alive(std::uint32_t queue_pair) const { return queues_.count(queue_pair) != 0; }
+  // Requests of all queues that will make a completion, and how many completions have room.
+  std::size_t under_way() const;
+  std::size_t room() const;
 
   struct Queue {
     std::uint32_t depth = 0;
