@@ -124,7 +124,8 @@ bool Supervisor::was_saved() const {
 
 // Members that outlive the process that was told have not heard of it. One that saves the job has its time.
 void Supervisor::end_the_rest(const Lives& lives) {
-  if (ending_signal_ == 0 || !lives.other.empty() || !lives.any_alive() || job_.has_head()) {
+  if (ending_signal_ == 0 || !lives.any_alive() || job_.has_head() ||
+      checkpoint_running(settings_.common.directory, settings_.job)) {
     alone_since_ns_ = 0;
   } else if (alone_since_ns_ == 0) {
     alone_since_ns_ = monotonic_ns();

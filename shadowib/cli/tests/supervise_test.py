@@ -3,6 +3,7 @@
 supervise_test.py BUILD_DIR [unittest options]: two of rdma-core's ibv_rc_pingpong are the job.
 """
 import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -127,11 +128,14 @@ class Supervise(unittest.TestCase):
         def ignore():
             for number in ignored:
                 signal.signal(number, signal.SIG_IGN)
-        log = self.top / f"supervise{len(self.processes)}"
+        return self.start(*before, program, "supervise", "--job", "demo", "--dir", self.dir, *options, "--", *command,
+                          preexec_fn=ignore, env={**self.env, **variables})
+
+    def start(self, *words, **options):
+        log = self.top / f"log{len(self.processes)}"
         with open(log, "w") as out:
-            process = subprocess.Popen([*before, program, "supervise", "--job", "demo", "--dir", self.dir, *options, "--", *map(str, command)],
-                                       env={**self.env, **variables}, cwd=self.top, stdin=subprocess.DEVNULL, stdout=out,
-                                       stderr=subprocess.STDOUT, preexec_fn=ignore)
+            process = subprocess.Popen(list(map(str, words)), cwd=self.top, stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=subprocess.STDOUT, **{"env": self.env, **options})
         process.log = log
         self.processes.append(process)
         return process
@@ -396,6 +400,23 @@ class Supervise(unittest.TestCase):
         process.terminate()
         self.end(process, 128 + signal.SIGTERM)
         self.wait_for("the end of all", lambda: not self.running())
+
+    def test_members_whose_restart_is_on_another_host(self):
+        """It holds its lock as long as they live, and nobody here can tell it of a signal."""
+        (self.top / "roles").write_text(ROLES)
+        job = self.dir / "jobs" / "demo"
+        member = self.start(SHADOWIB, "run", "--job", "demo", "--dir", self.dir, "--", sys.executable, "roles", "stay")
+        self.wait_for("a member", lambda: (self.top / "stays").exists(), member)
+        for started in (job / "started").iterdir():
+            started.rename(started.with_name("elsewhere," + started.name.partition(",")[2]))
+        (job / "alive" / "restart").write_text("elsewhere 1 1\n")
+        with open(job / "alive" / "restart", "r+") as restart:
+            fcntl.lockf(restart, fcntl.LOCK_EX)
+            process = self.supervise("--interval", "1000", command=("false",))
+            self.wait_for("the supervisor", lambda: "the job runs already" in process.log.read_text(), process)
+            process.terminate()
+            self.wait_for("the end of the member", lambda: member.poll() is not None, process)
+        self.end(process, 128 + signal.SIGTERM)
 
     def test_an_upgrade_meanwhile(self):
         """The command's file is replaced, as a package manager does. Then it is gone."""
