@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 
 namespace shadowib::cli {
 namespace {
@@ -56,6 +57,16 @@ bool parse_clock(const std::string& text, std::int64_t now_s, std::int64_t* end_
   return true;
 }
 
+// The time in which 95 % of such events were done; -1: there is none.
+double usual_s(const std::vector<PastEvent>& events, std::string_view name) {
+  std::vector<double> took_s;
+  for (const PastEvent& e : events)
+    if (e.name == name && e.has("took_ms")) took_s.push_back(e.number("took_ms") / 1e3);
+  if (took_s.empty()) return -1;
+  std::sort(took_s.begin(), took_s.end());
+  return took_s[static_cast<std::size_t>(std::ceil(kPart * static_cast<double>(took_s.size()))) - 1];
+}
+
 }  // namespace
 
 Status parse_until(const std::string& text, std::int64_t now_s, const std::string& slurm_end, std::int64_t* end_s) {
@@ -81,15 +92,10 @@ Status parse_until(const std::string& text, std::int64_t now_s, const std::strin
 }
 
 double last_save_s(const std::vector<PastEvent>& events, double timeout_s, double given_s) {
-  std::vector<double> took_s;
-  for (const PastEvent& e : events)
-    if (e.name == "checkpoint" && e.has("took_ms")) took_s.push_back(e.number("took_ms") / 1e3);
-  double lead_s = std::min(timeout_s, kUnknownS);
-  if (!took_s.empty()) {
-    std::sort(took_s.begin(), took_s.end());
-    const auto rank = static_cast<std::size_t>(std::ceil(kPart * static_cast<double>(took_s.size())));
-    lead_s = std::max(kMargin * took_s[rank - 1], kLeastLeadS);
-  }
+  const double checkpoint_s = usual_s(events, "checkpoint");
+  const double lead_s =
+      checkpoint_s < 0 ? std::min(timeout_s, kUnknownS)
+                       : std::max(kMargin * (checkpoint_s + std::max(usual_s(events, "flush"), 0.0)), kLeastLeadS);
   return std::min(lead_s, given_s / 2);
 }
 

@@ -19,8 +19,9 @@ namespace shadowib::cli {
 // kUsage: it is none of these, or has passed.
 Status parse_until(const std::string& text, std::int64_t now_s, const std::string& slurm_end, std::int64_t* end_s);
 
-// How long before the end the last checkpoint begins: 1.5 times what 95 % of those in the history took, at least 2 s.
-// None is known: a minute or the time-out, if that is less. At most half of `given_s`, the time from start to end.
+// How long before the end the last checkpoint begins: 1.5 times what 95 % of those in the history took, and 95 % of
+// the copies to a far place, for which members wait then. At least 2 s. No checkpoint is known: a minute or the
+// time-out, if that is less. At most half of `given_s`, the time from start to end.
 double last_save_s(const std::vector<PastEvent>& events, double timeout_s, double given_s);
 
 }  // namespace shadowib::cli
