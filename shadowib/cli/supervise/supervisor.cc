@@ -137,7 +137,7 @@ Supervisor::End Supervisor::watch() {
     if (job_.command_ended(&status)) wait_status = status;
     End end;
     if (judge(wait_status, &end)) return end;
-    if (left_s() <= 0 && ending_signal_ == 0) return End::kTimeOver;
+    if (left_s() <= 0) return End::kTimeOver;
     take_checkpoints();
     take_signals();
     signals_.wait(kLookMs);
@@ -153,11 +153,12 @@ void Supervisor::note_committed() {
 }
 
 // One that is under way when the time gets short comes to its end first: the last one may write less then. Its end
-// plans the next one for later, so the last one is hurried after it.
+// plans the next one for later, so the last one is hurried after it. Members that
+// nobody has told of a signal are about to end, and checkpoints would put that off.
 void Supervisor::take_checkpoints() {
   const bool last = time_is_short();
   if (last && checkpoints_.command() <= 0 && !std::exchange(hurried_, true)) checkpoints_.hurry();
-  const bool due = ending_signal_ == 0 && checkpoints_.due();
+  const bool due = alone_since_ns_ == 0 && checkpoints_.due();
   if (due && last)
     checkpoints_.start_last(bounds_.to_keep(settings_.keep, sets()), std::max(left_s(), 1.0));
   else if (due)

@@ -63,6 +63,9 @@ if role == "command":
     signal.signal(signal.SIGUSR1, told)
     children = [subprocess.Popen([sys.executable, "roles", name]) for name in ("stay", "again", "other")]
     sys.exit(sum(child.wait() for child in children))
+if role == "deaf":
+    signal.signal(signal.SIGHUP, lambda number, frame: note("told", ""))
+    role = "stay"
 if role == "stay":
     join()
     note("stays", "")
@@ -172,11 +175,15 @@ class Supervise(unittest.TestCase):
                     found.append(pid)
         return found
 
-    def await_set(self, number, process):
-        self.wait_for(f"set {number}", lambda: (self.dir / "sets" / f"demo.{number:04d}" / "manifest.json").exists(), process)
-
     def events(self):
         return json.loads(self.command("history", "demo", "--json").stdout)["events"]
+
+    def checkpoints(self):
+        return [e["event"] for e in self.events()].count("checkpoint")
+
+    def await_checkpoints(self, count, process):
+        """Of a job that is saved every moment: a set may be gone before it is seen."""
+        self.wait_for(f"{count} checkpoints", lambda: self.checkpoints() >= count, process)
 
     def end(self, process, code):
         self.assertEqual(process.wait(TIMEOUT_S), code, process.log.read_text())
@@ -189,7 +196,8 @@ class Supervise(unittest.TestCase):
 
     def test_the_job_is_saved_before_its_time_is_over(self):
         (self.top / "roles").write_text(ROLES)
-        process = self.supervise("--interval", "1000", "--until", "60s", command=(sys.executable, "roles", "stay"))
+        process = self.supervise("--interval", "1000", "--until", "60s", command=(sys.executable, "roles", "deaf"))
+        self.await_told(process)
         self.assertIn("the job is saved and has ended", self.end(process, SAVED))
         self.assertEqual([(e["event"], e.get("kill")) for e in self.events()], [("started", None), ("checkpoint", True)])
         # The next one goes on. It has time.
@@ -341,7 +349,8 @@ class Supervise(unittest.TestCase):
 
     def test_checkpoints_are_taken_and_old_sets_go(self):
         process = self.supervise_pair("--interval", "0.3", "--keep", "1", "--metrics", "figures")
-        self.await_set(3, process)
+        self.wait_for("a set", lambda: list((self.dir / "sets").glob("demo.*")), process)
+        self.await_checkpoints(3, process)
         self.wait_for("old sets to go", lambda: len(list((self.dir / "sets").glob("demo.*"))) == 1, process)
         self.wait_for("figures", lambda: (self.top / "figures").exists(), process)
         self.assertIn("shadowib_checkpoints_total", (self.top / "figures").read_text())
@@ -368,6 +377,20 @@ class Supervise(unittest.TestCase):
         heir = self.supervise_pair(*options)
         self.wait_for("the heir", lambda: "the job runs already" in heir.log.read_text(), heir)
         return heir
+
+    def await_told(self, process):
+        self.wait_for("a member", lambda: (self.top / "stays").exists(), process)
+        process.send_signal(signal.SIGHUP)
+        self.wait_for("the signal", lambda: (self.top / "told").exists(), process)
+
+    def test_a_job_that_goes_on_after_a_signal(self):
+        """It may read its settings again, or take its time to end: it is saved as before."""
+        (self.top / "roles").write_text(ROLES)
+        process = self.supervise("--interval", "0.3", "--keep", "1", command=(sys.executable, "roles", "deaf"))
+        self.await_told(process)
+        self.await_checkpoints(self.checkpoints() + 2, process)  # one may have been under way
+        (self.top / "end").touch()
+        self.end(process, 0)
 
     def test_signals_come_to_an_adopted_job(self):
         """It may act on them. The command below a second `run` gets them from the one above, if at all."""
