@@ -56,15 +56,15 @@ std::vector<pid_t> below(const Children& children, std::vector<pid_t> roots, Exc
 }
 
 // With their start times, for a pid may come again. Orphans of one become our children.
-std::map<pid_t, std::uint64_t> spared;
+std::map<pid_t, std::uint64_t> spared, claimed;
 
-bool is_spared(pid_t pid) {
-  const auto at = spared.find(pid);
-  return at != spared.end() && process_start_time(pid) == at->second;
+bool is_among(const std::map<pid_t, std::uint64_t>& processes, pid_t pid) {
+  const auto at = processes.find(pid);
+  return at != processes.end() && process_start_time(pid) == at->second;
 }
 
 void spare_below(const Children& children, std::vector<pid_t> roots) {
-  for (const pid_t pid : below(children, std::move(roots), [](pid_t) { return false; }))
+  for (const pid_t pid : below(children, std::move(roots), [](pid_t pid) { return is_among(claimed, pid); }))
     spared[pid] = process_start_time(pid);
 }
 
@@ -75,12 +75,19 @@ std::vector<pid_t> descendants(pid_t root) {
   for (const auto& [pid, start_time] : spared)
     if (process_start_time(pid) == start_time) roots.push_back(pid);
   spare_below(children, std::move(roots));
-  return below(children, {root}, [](pid_t pid) { return is_spared(pid) || is_our_command(pid); });
+  return below(children, {root}, [](pid_t pid) { return is_among(spared, pid) || is_our_command(pid); });
 }
 
 }  // namespace
 
 void spare(pid_t pid) { spared[pid] = process_start_time(pid); }
+
+void claim(pid_t pid) {
+  if (is_among(claimed, pid)) return;
+  claimed[pid] = process_start_time(pid);
+  spared.erase(pid);
+  for (const pid_t other : below(all_children(), {pid}, [](pid_t) { return false; })) spared.erase(other);
+}
 
 void spare_present_children() { spare_below(all_children(), {::getpid()}); }
 

@@ -19,6 +19,8 @@ std::vector<pid_t> kill_descendants(pid_t root);
 // kill_descendants() spares them. Call it before anything is started.
 void spare_present_children();
 void spare(pid_t pid);  // likewise a child of this process
+// This one is of the job, with what is below it, though a process that is spared may have started it.
+void claim(pid_t pid);
 
 // "process 42 (lmp)", and how it stands: "; it is in state D: ...".
 std::string describe_process(pid_t pid);

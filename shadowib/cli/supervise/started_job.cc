@@ -48,6 +48,12 @@ Status StartedJob::restart(std::uint32_t set, bool roll_back) {
                        -1, &command_);
 }
 
+// A batch script may have started the job and then become this process.
+void StartedJob::adopt() {
+  restarts_ = false;
+  for (const int pid : started_here(settings_.common.directory, settings_.job)) claim(pid);
+}
+
 bool StartedJob::command_ended(int* wait_status) {
   if (command_ > 0 && ::waitpid(command_, wait_status, WNOHANG) == command_) {
     command_ = -1;
@@ -101,8 +107,10 @@ std::vector<pid_t> StartedJob::kill_processes() {
   int wait_status = 0;
   (void)command_ended(&wait_status);
   reap_orphans(0);
+  const std::vector<int> started = started_here(settings_.common.directory, settings_.job);
+  for (const int pid : started) claim(pid);
   std::vector<pid_t> left = kill_descendants(::getpid());
-  for (const int pid : started_here(settings_.common.directory, settings_.job)) {
+  for (const int pid : started) {
     for (const pid_t below : kill_descendants(pid)) left.push_back(below);
     ::kill(pid, SIGKILL);
     left.push_back(pid);

@@ -22,7 +22,7 @@ class StartedJob {
   Status start_command();
   // `roll_back`: files are cut to their length at the checkpoint.
   Status restart(std::uint32_t set, bool roll_back);
-  void adopt() { restarts_ = false; }
+  void adopt();
 
   bool has_command() const { return command_ > 0; }
   bool is_restart() const { return restarts_; }

@@ -466,9 +466,30 @@ class Supervise(unittest.TestCase):
         failing = "[ -e first ] && exit 3; >first; sleep 1000 & echo $! >own; kill -9 $$"
         process = self.supervise(command=("sh", "-c", failing), before=("sh", "script"))
         self.end(process, 3)
-        self.assertFalse(pathlib.Path("/proc", (self.top / "own").read_text().strip()).exists(), "the job's own was left")
+        self.assertFalse(self.lives("own"), "the job's own was left")
         for name in ("helper", "below"):
-            self.assertTrue(pathlib.Path("/proc", (self.top / name).read_text().strip()).exists(), f"{name} was ended")
+            self.assertTrue(self.lives(name), f"{name} was ended")
+
+    def lives(self, name):
+        """The process whose number is in that file."""
+        stat = pathlib.Path("/proc", (self.top / name).read_text().strip(), "stat")
+        try:
+            return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    def test_a_job_that_is_a_child_of_before(self):
+        """A container's script starts the job, and becomes its supervisor by exec."""
+        (self.top / "roles").write_text(ROLES)
+        (self.top / "job").write_text(f"sleep 1000 & echo $! >own\n{sys.executable} roles stay & echo $! >member\nwait\n")
+        (self.top / "script").write_text(f"sleep 1000 & echo $! >helper\n{SHADOWIB} run --job demo --dir {self.dir} -- sh job &\n"
+                                         'until [ -e stays ] && [ -s member ]; do sleep 0.05; done\nexec "$@"\n')
+        process = self.supervise(command=("sh", "-c", "exit 3"), before=("sh", "script"))
+        self.wait_for("the supervisor", lambda: "the job runs already" in process.log.read_text(), process)
+        os.kill(int((self.top / "member").read_text()), signal.SIGKILL)
+        self.assertIn("died", self.end(process, 3))
+        self.assertFalse(self.lives("own"), "the job's own was left")
+        self.assertTrue(self.lives("helper"), "helper was ended")
 
     def test_a_set_saved_before_is_none_of_this_start(self):
         """It is damaged: nothing can be restarted, and so nothing is "saved, start me again"."""
@@ -525,9 +546,8 @@ class Supervise(unittest.TestCase):
             self.wait_for("the signal", lambda before=before: (self.top / "told").read_text() != before, process)
 
     def await_end_of(self, name, process):
-        pid = self.wait_for(name, lambda: (self.top / name).exists() and (self.top / name).read_text(), process)
-        stat = pathlib.Path("/proc", pid, "stat")
-        self.wait_for(f"the end of {name}", lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z", process)
+        self.wait_for(name, lambda: (self.top / name).exists() and (self.top / name).read_text(), process)
+        self.wait_for(f"the end of {name}", lambda: not self.lives(name), process)
         self.await_look(process)
 
     def test_a_member_that_executes_another_program(self):
