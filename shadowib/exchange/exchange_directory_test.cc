@@ -522,7 +522,8 @@ TEST_F(DirectoryExchangeTest, CostsLittleMoreThanItsSystemCalls) {
 #endif
 }
 
-// Who has made the bell may be late to write its word. A sleep on an empty file ends at once: waiting would be a loop.
+// Who has made the bell may be late to write its word. A sleep on an empty file ends at once: waiting would be a
+// loop.
 TEST_F(DirectoryExchangeTest, AnEmptyBellGetsItsWordFromWhoeverAttends) {
   std::ofstream(top_ + "/@").close();
   const OwnedFd root = open_owned(AT_FDCWD, top_.c_str(), O_RDONLY | O_DIRECTORY);

@@ -90,10 +90,7 @@ Supervisor::End Supervisor::failed(const std::string& how, const MemberLife* who
     bounds_.not_restarted(set_, false);
   tell(settings_, how + "; the others are ended");
   on_event_.run("failure", how, name_of_set());
-  job_.end_everyone(how, [this] {
-    take_signals();
-    return ending_signal_ != 0;
-  });
+  (void)end_everyone(how);
   return End::kFailure;
 }
 

@@ -182,7 +182,7 @@ void Supervisor::end_for_the_time() {
   else
     tell(settings_, "the time is over (--until): " + seconds(static_cast<std::int64_t>(age_s * 1e3)) +
                         " since the newest set are lost");
-  (void)job_.end_everyone("the time of the job is over", [] { return false; });
+  if (!end_everyone("the time of the job is over")) return;
   note_event(settings_.common.directory, settings_.job, HistoryEvent("ended").add("exit_code", kSavedAndEnded));
 }
 
@@ -192,6 +192,16 @@ void Supervisor::take_signals() {
     if (HeldSignals::ends(signal)) ending_signal_ = signal;
     (void)job_.signal(signal, by_terminal);
   }
+}
+
+bool Supervisor::end_everyone(const std::string& why) {
+  const int before = std::exchange(ending_signal_, 0);
+  const bool ended = job_.end_everyone(why, [this] {
+    take_signals();
+    return ending_signal_ != 0;
+  });
+  if (ending_signal_ == 0) ending_signal_ = before;
+  return ended;
 }
 
 bool Supervisor::pause(std::int64_t ms) {

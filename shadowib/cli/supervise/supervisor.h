@@ -51,6 +51,8 @@ class Supervisor {
   void end_for_the_time();
   void take_signals();
   void end_the_rest(const Lives& lives);
+  // Ends the whole job. False: a signal to end has come meanwhile, and some may live.
+  bool end_everyone(const std::string& why);
   bool pause(std::int64_t ms);
   int give_up(const std::string& why);
   std::vector<std::uint32_t> sets() const;

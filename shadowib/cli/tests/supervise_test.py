@@ -227,6 +227,17 @@ class Supervise(unittest.TestCase):
         for wrong, why in {"soon": "is no time", "@5": "has passed", "slurm": "SLURM_JOB_END_TIME is not set"}.items():
             self.assertIn(why, self.end(self.supervise("--until", wrong, command=("true",)), 2))
 
+    def test_a_signal_while_the_job_is_ended(self):
+        """Something holds the end up. A signal of before does not stop the waiting for it, one that comes then does."""
+        process = self.supervise("--until", "20", command=("sh", "-c", "trap '' HUP; >begun; sleep 1000"))
+        self.wait_for("the command", lambda: (self.top / "begun").exists(), process)
+        process.send_signal(signal.SIGHUP)
+        with open(self.dir / "jobs/demo/alive/restart", "w") as restart:
+            fcntl.lockf(restart, fcntl.LOCK_EX)
+            self.wait_for("the end to be held up", lambda: "the command that holds restart" in process.log.read_text(), process)
+            process.terminate()
+            self.end(process, SAVED)
+
     def test_a_command_hears_of_events(self):
         """It outlives the end of the job's processes, and what it needs is in its environment."""
         tells = 'sleep 0.5; echo "$SHADOWIB_EVENT/$SHADOWIB_JOB/$SHADOWIB_DIR/$SHADOWIB_EVENT_SET/$SHADOWIB_EVENT_TEXT" >>events'
