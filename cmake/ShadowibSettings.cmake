@@ -63,11 +63,11 @@ function(shadowib_unoptimised)
   endif()
 endfunction()
 
-# shadowib_cold(targets...): no time of a program or a checkpoint is spent in these. -O1 compiles a third faster.
+# shadowib_cold(targets...): no time of a program or a checkpoint is spent in these. -Og compiles in half the time of -O2.
 function(shadowib_cold)
   if(CMAKE_BUILD_TYPE STREQUAL "RelWithDebInfo" AND NOT SHADOWIB_SANITIZE)
     foreach(target IN LISTS ARGN)
-      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+      target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Og>)
     endforeach()
   endif()
 endfunction()

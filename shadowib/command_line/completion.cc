@@ -7,7 +7,7 @@ namespace command_line {
 namespace {
 
 // In single quotes, as both shells read it.
-std::string quoted(const std::string& text) {
+std::string in_quotes(const std::string& text) {
   std::string result = "'";
   for (char c : text) result += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return result + "'";
@@ -34,7 +34,7 @@ std::string option_names(const Command& command) {
 
 // What completes a value, in terms of $current.
 std::string bash_values(const Option& option) {
-  if (!option.words().empty()) return "compgen -W " + quoted(joined(option.words())) + " -- \"$current\"";
+  if (!option.words().empty()) return "compgen -W " + in_quotes(joined(option.words())) + " -- \"$current\"";
   if (!option.candidates().empty())
     return "compgen -W \"$(" + option.candidates() + " 2>/dev/null)\" -- \"$current\"";
   if (is_file(option)) return "compgen -f -- \"$current\"";
@@ -49,7 +49,7 @@ std::string bash_case(const Command& command) {
     if (!option->long_name().empty()) names += (names.empty() ? "" : "|") + option->long_name();
     text += "        " + names + ") mapfile -t COMPREPLY < <(" + bash_values(*option) + "); return ;;\n";
   }
-  text += "      esac\n      options=" + quoted(option_names(command)) + "\n";
+  text += "      esac\n      options=" + in_quotes(option_names(command)) + "\n";
   for (const auto& option : command.options())
     if (option->is_positional()) {
       text += "      arguments() { " + bash_values(*option) + "; }\n";
@@ -81,8 +81,8 @@ std::string bash_completion(const Command& program) {
   text += "      " + (names.empty() ? "''" : names) + ") command=${command:-${COMP_WORDS[i]}} ;;\n    esac\n  done\n";
   text += "  case $command in\n";
   for (const auto& command : program.subcommands()) text += bash_case(*command);
-  text += "    *)\n      options=" + quoted(option_names(program)) + "\n      arguments() { compgen -W " +
-          quoted(joined(commands)) + " -- \"$current\"; }\n      ;;\n  esac\n";
+  text += "    *)\n      options=" + in_quotes(option_names(program)) + "\n      arguments() { compgen -W " +
+          in_quotes(joined(commands)) + " -- \"$current\"; }\n      ;;\n  esac\n";
   return text +
          "  if [[ $current == -* ]]; then\n"
          "    mapfile -t COMPREPLY < <(compgen -W \"$options\" -- \"$current\")\n"
@@ -115,7 +115,7 @@ std::string zsh_values(const Option& option) {
 
 std::string zsh_argument(const Option& option) {
   if (option.is_positional())
-    return " \\\n        " + quoted(":" + zsh_text(option.name()) + ":" + zsh_values(option));
+    return " \\\n        " + in_quotes(":" + zsh_text(option.name()) + ":" + zsh_values(option));
   std::string text;
   for (const std::string& name : {option.short_name(), option.long_name()}) {
     if (name.empty()) continue;
@@ -123,7 +123,7 @@ std::string zsh_argument(const Option& option) {
     if (!option.is_flag() && name == option.long_name()) spec += "=";
     spec += "[" + zsh_text(option.description()) + "]";
     if (!option.is_flag()) spec += ":" + zsh_text(option.type()) + ":" + zsh_values(option);
-    text += " \\\n        " + quoted(spec);
+    text += " \\\n        " + in_quotes(spec);
   }
   return text;
 }
@@ -145,7 +145,7 @@ std::string zsh_completion(const Command& program) {
                      "  local -a commands\n"
                      "  commands=(\n";
   for (const auto& command : program.subcommands())
-    text += "    " + quoted(command->name() + ":" + zsh_text(command->description())) + "\n";
+    text += "    " + in_quotes(command->name() + ":" + zsh_text(command->description())) + "\n";
   text += "  )\n  _arguments -C '(-h --help)'{-h,--help}'[Print help and exit]'";
   for (const auto& option : program.options())
     if (!option->is_hidden()) text += zsh_argument(*option);

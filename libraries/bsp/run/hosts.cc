@@ -54,12 +54,12 @@ std::string remote_command(const Options& options, const Share& share, const std
   if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
   words.push_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
-  std::string line = "cd " + quoted(std::filesystem::current_path(error).string()) + " && exec env";
+  std::string line = "cd " + in_quotes(std::filesystem::current_path(error).string()) + " && exec env";
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
-    if (is_forwarded(text.substr(0, text.find('=')))) line += " " + quoted(text);
+    if (is_forwarded(text.substr(0, text.find('=')))) line += " " + in_quotes(text);
   }
-  for (const std::string& word : words) line += " " + quoted(word);
+  for (const std::string& word : words) line += " " + in_quotes(word);
   return line;
 }
 

@@ -175,7 +175,7 @@ bool is_forwarded(const std::string& name) {
   return std::find(std::begin(kOwn), std::end(kOwn), name) == std::end(kOwn);
 }
 
-std::string quoted(const std::string& word) {
+std::string in_quotes(const std::string& word) {
   std::string text = "'";
   for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return text + "'";

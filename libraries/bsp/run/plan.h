@@ -77,6 +77,6 @@ std::vector<std::string> restart_words(const Options& options);
 std::string json_of(const std::string& job, const Outcome& outcome, const std::string& host);
 
 // One word of a shell's command line.
-std::string quoted(const std::string& word);
+std::string in_quotes(const std::string& word);
 
 }  // namespace shadowib::bsprun

@@ -120,7 +120,7 @@ TEST(Forwarded, AreAllVariablesButOwnPlacesAndPasswords) {
     EXPECT_FALSE(is_forwarded(name)) << name;
 }
 
-TEST(Quoted, IsOneWordOfAShell) { EXPECT_EQ(quoted("a'b c"), "'a'\\''b c'"); }
+TEST(Quoted, IsOneWordOfAShell) { EXPECT_EQ(in_quotes("a'b c"), "'a'\\''b c'"); }
 
 }  // namespace
 }  // namespace shadowib::bsprun
