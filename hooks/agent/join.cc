@@ -165,11 +165,12 @@ Status check_processes() {
   const char* processes = environment("SHADOWIB_PROCESSES");
   if (processes == nullptr) return {};
   const std::string_view digits = processes;
-  constexpr std::size_t kMostDigits = 6;
-  if (digits.size() <= kMostDigits && digits.find_first_not_of("0123456789") == digits.npos &&
-      std::strtoul(processes, nullptr, 10) > 0)
-    return {};
-  return Status::of(Code::kUsage, EINVAL, "SHADOWIB_PROCESSES='%.40s' is no number of processes", processes);
+  constexpr unsigned long kMost = 100'000;  // as `run --processes`
+  const unsigned long number =
+      digits.find_first_not_of("0123456789") == digits.npos ? std::strtoul(processes, nullptr, 10) : 0;
+  if (number > 0 && number <= kMost) return {};
+  return Status::of(Code::kUsage, EINVAL, "SHADOWIB_PROCESSES='%.40s' is no number of processes from 1 to %lu",
+                    processes, kMost);
 }
 
 }  // namespace

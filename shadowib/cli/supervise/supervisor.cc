@@ -175,13 +175,16 @@ double Supervisor::left_s() const {
 void Supervisor::end_for_the_time() {
   const double age_s = age_of_newest_set(settings_.common.directory, settings_.job);
   saved_ = was_saved();
-  if (saved_)
+  if (saved_) {
     tell(settings_, "the job is saved and has ended; start this command again to go on");
-  else if (age_s < 0)
-    tell(settings_, "the time is over (--until), and the job has no set");
-  else
-    tell(settings_, "the time is over (--until): " + seconds(static_cast<std::int64_t>(age_s * 1e3)) +
-                        " since the newest set are lost");
+  } else {
+    const std::string told = age_s < 0
+                                 ? "the time is over (--until), and the job has no set"
+                                 : "the time is over (--until): " + seconds(static_cast<std::int64_t>(age_s * 1e3)) +
+                                       " since the newest set are lost";
+    tell(settings_, told);
+    on_event_.run("time_over", told, name_of_set());
+  }
   if (!end_everyone("the time of the job is over")) return;
   note_event(settings_.common.directory, settings_.job, HistoryEvent("ended").add("exit_code", kSavedAndEnded));
 }

@@ -80,7 +80,7 @@ Status parse_until(const std::string& text, std::int64_t now_s, const std::strin
     known = parse_seconds(text.substr(1), end_s);
   } else if (text.find(':') != std::string::npos) {
     known = parse_clock(text, now_s, end_s);
-  } else if ((known = parse_duration(text, &duration_s) && duration_s < 1e9)) {
+  } else if ((known = parse_duration(text, &duration_s) && std::abs(duration_s) < 1e9)) {
     *end_s = now_s + static_cast<std::int64_t>(std::ceil(duration_s));
   }
   if (!known)

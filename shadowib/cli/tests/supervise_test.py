@@ -219,8 +219,10 @@ class Supervise(unittest.TestCase):
 
     def test_the_time_is_over(self):
         """Nothing can be saved: the job ends all the same, and nothing is started when there is no time for it."""
-        process = self.supervise("--until", "16", command=("sh", "-c", ">begun; sleep 1000"))
+        process = self.supervise("--until", "16", "--on-event", 'echo "$SHADOWIB_EVENT/$SHADOWIB_EVENT_TEXT" >event',
+                                 command=("sh", "-c", ">begun; sleep 1000"))
         self.assertIn("the time is over (--until), and the job has no set", self.end(process, SAVED))
+        self.assertEqual((self.top / "event").read_text(), "time_over/the time is over (--until), and the job has no set\n")
         self.wait_for("the end of all", lambda: not self.running())
         process = self.supervise("--until", "30", command=("sh", "-c", "echo >>starts; kill -9 $$"))
         self.assertIn("the time is over (--until); start this command again", self.end(process, SAVED))
@@ -310,7 +312,7 @@ class Supervise(unittest.TestCase):
 
     def test_a_number_of_processes_that_is_none(self):
         """It comes to the program past the command."""
-        for value in ("few", "0", "1234567"):
+        for value in ("few", "0", "100001", "1234567"):
             said = self.command("run", "--job", "demo", "--", "env", f"SHADOWIB_PROCESSES={value}", "ibv_rc_pingpong", code=1).stderr
             self.assertIn(f"SHADOWIB_PROCESSES='{value}' is no number of processes", said)
 
