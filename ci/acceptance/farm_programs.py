@@ -157,7 +157,14 @@ class Farm:
         alive = wait_for("a worker", lambda: workers_of(self.case, self.program) or self.job.programs[-1].ended(), PATIENCE_S)
         if alive is True:
             raise Ended
-        os.kill(source.choice(alive), signal.SIGKILL)
+        self.kill(source.choice(alive))
+
+    def kill(self, pid: int):
+        """Whoever is gone by now has ended by itself, with the farm."""
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            raise Ended from None
 
     def save_and_kill(self) -> str:
         """Saves it, lets it go on, and kills the master. Its workers end by themselves."""
@@ -173,10 +180,12 @@ class Farm:
             raise Ended
         if job.generation == 0:
             for member in job.members():
-                os.kill(member.pid, signal.SIGKILL)
+                self.kill(member.pid)
         else:  # status has the process id that the restarted member sees
             job.stop()
         wait_for("the master's end", job.programs[-1].ended, PATIENCE_S)
+        if job.programs[-1].process.returncode == 0:
+            raise Ended
         wait_for("the workers' end", lambda: not workers_of(self.case, self.program), PATIENCE_S)
         return saved.stdout.strip().splitlines()[-1]
 
@@ -188,7 +197,7 @@ class Farm:
 
 
 def disturbed(case: Case, make, kills: int, restarts: list[int]) -> str:
-    """`make(attempt)`: a Farm, with more work each time, and what judges its end."""
+    """`make(attempt)`: a Farm, with more work each time, and what judges its end. One that ended too soon is judged as the others are."""
     for attempt in range(ROUNDS):
         farm, judge = make(attempt)
         source = case.random(f"kills{attempt}")
@@ -201,7 +210,8 @@ def disturbed(case: Case, make, kills: int, restarts: list[int]) -> str:
                 farm.restart(farm.save_and_kill(), workers)
         except Ended:
             case.note(f"round {attempt} ended too soon")
-            farm.job.stop()
+            farm.job.finish(PATIENCE_S)
+            judge(farm.job.output())
             continue
         farm.job.finish(PATIENCE_S)
         judge(farm.job.output())

@@ -130,13 +130,16 @@ void MasterLink::completed(const ibv_wc& wc) {
   switch (work_of(wc.wr_id)) {
     case Work::kReceive:
       if (good) received(wc, index_of(wc.wr_id));
+      clear(receives_, index_of(wc.wr_id), kSlotBytes, good ? wc.byte_len : kSlotBytes);
       post_receive(index_of(wc.wr_id));
       return;
     case Work::kHello:
       if (good && wc.byte_len >= kRouteHeader + sizeof(Hello)) heard_hello(index_of(wc.wr_id));
+      clear(hellos_, index_of(wc.wr_id), kDatagramBytes, kDatagramBytes);
       post_hello(index_of(wc.wr_id));
       return;
     case Work::kAnswer:
+      clear(hellos_, kHellos + index_of(wc.wr_id), kDatagramBytes, kDatagramBytes);
       return;
     case Work::kSend: {
       Slot& slot = slots_[index_of(wc.wr_id)];
@@ -144,8 +147,7 @@ void MasterLink::completed(const ibv_wc& wc) {
         return;  // of a connection that is gone
       const WorkerId to = slot.to;
       Connection* connection = find(to);
-      slot.to = 0;
-      free_slots_.push_back(index_of(wc.wr_id));
+      release(index_of(wc.wr_id));
       if (connection == nullptr) return;
       --connection->in_flight;
       connection->out.taken(slot.bytes);
@@ -168,6 +170,18 @@ void MasterLink::completed(const ibv_wc& wc) {
         connection->ticks_silent = 0;
       }
   }
+}
+
+// A slot that holds no message is zero, and an image has no pages of zeros. So it is the same for any number of
+// workers.
+void MasterLink::clear(const Buffer& slots, std::uint32_t index, std::size_t slot_bytes, std::size_t used) {
+  std::memset(slots.data + index * slot_bytes, 0, used);
+}
+
+void MasterLink::release(std::uint32_t index) {
+  slots_[index].to = 0;
+  clear(sends_, index, kSlotBytes, slots_[index].length);
+  free_slots_.push_back(index);
 }
 
 // Slots have become free while workers had none. Each in turn, the worker `after` last.
@@ -393,7 +407,7 @@ bool MasterLink::post(Connection& to, const Outgoing& message, std::uint64_t byt
   const std::uint32_t index = free_slots_.back();
   free_slots_.pop_back();
   Slot& slot = slots_[index];
-  slot = {++serial_, to.id, bytes};
+  slot = {++serial_, to.id, bytes, 0};
   ++to.in_flight;
   char* text = sends_.data + std::size_t{index} * kSlotBytes;
   Header header = message.header;
@@ -411,6 +425,7 @@ bool MasterLink::post(Connection& to, const Outgoing& message, std::uint64_t byt
     length += static_cast<std::uint32_t>(body);
   }
   std::memcpy(text, &header, sizeof(header));
+  slot.length = length;
   ibv_sge piece{reinterpret_cast<std::uint64_t>(text), length, sends_.region->lkey};
   ibv_send_wr request{}, *bad = nullptr;
   request.wr_id = work_id(Work::kSend, slot.serial, index);
@@ -526,9 +541,7 @@ void MasterLink::forget(Connection& connection) {
   by_token_.erase(connection.hello.token);
   ibv_destroy_qp(connection.qp);
   for (std::uint32_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].to != connection.id) continue;
-    slots_[i].to = 0;
-    free_slots_.push_back(i);
+    if (slots_[i].to == connection.id) release(i);
   }
   for (const auto& [buffer, bytes] : connection.lent) put(buffer);
   for (auto reading = readings_.begin(); reading != readings_.end();) {

@@ -92,7 +92,8 @@ class MasterLink : public Courier {
   struct Slot {
     std::uint64_t serial = 0;
     WorkerId to = 0;
-    std::uint64_t bytes = 0;  // told to the outbox when sent; large ones when read
+    std::uint64_t bytes = 0;   // told to the outbox when sent; large ones when read
+    std::uint32_t length = 0;  // of what the slot holds
   };
   struct Reading {
     WorkerId from = 0;
@@ -121,6 +122,8 @@ class MasterLink : public Courier {
   void forget(Connection& connection);
   Buffer& buffer_of(const Outgoing& message);
   void put(std::uint32_t buffer);
+  static void clear(const Buffer& slots, std::uint32_t index, std::size_t slot_bytes, std::size_t used);
+  void release(std::uint32_t index);
   void pump_waiting(WorkerId after);
   void post_receive(std::uint32_t index);
   void post_hello(std::uint32_t index);

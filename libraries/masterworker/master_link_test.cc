@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "libraries/masterworker/tests/wired_master.h"
 
@@ -125,6 +127,34 @@ TEST_F(WiredMaster, RoomOfALostWorkerGoesToThoseThatWait) {
   go_on();
   EXPECT_EQ(take(workers[kAll - 2]).number, kAll - 2);
   EXPECT_EQ(take(workers[kAll - 1]).number, kAll - 1);
+}
+
+// The image grew with workers, by whatever lay in slots that had been used.
+TEST_F(WiredMaster, SlotsThatHoldNothingAreZero) {
+  const std::uint32_t lost = worker(), other = worker();
+  for (int i = 0; i < 40; ++i) master->submit(text("task"));
+  go_on();
+  std::vector<ibv_sge> sent;
+  for (int i = 0; i < 20; ++i) {
+    for (const Posted& message : wires.posted(other)) sent.push_back(message.piece);
+    say(other, Kind::kResult, take_task(other).number, std::string(2000, 'r'));
+    go_on();
+  }
+  for (const Posted& message : wires.posted(lost)) sent.push_back(message.piece);
+  wires.complete(lost, IBV_WC_RETRY_EXC_ERR);
+  go_on();
+  while (!wires.posted(other).empty()) take(other);
+  ASSERT_EQ(wires.shared_.size(), static_cast<std::size_t>(MasterLink::kReceives));
+  std::size_t used = 0;
+  const auto not_zero = [&used](const ibv_sge& piece) {
+    const char* at = reinterpret_cast<const char*>(piece.addr);
+    used += piece.length;
+    return static_cast<std::size_t>(piece.length) - static_cast<std::size_t>(std::count(at, at + piece.length, '\0'));
+  };
+  for (const Wires::Receive& receive : wires.shared_) ASSERT_EQ(not_zero(receive.piece), 0u);
+  for (const Wires::Receive& receive : wires.datagrams_) ASSERT_EQ(not_zero(receive.piece), 0u);
+  ASSERT_GT(sent.size(), 2u);
+  for (const ibv_sge& piece : sent) ASSERT_EQ(not_zero(piece), 0u);
 }
 
 // From 350 workers on there could be more completions than the queue had room for, and the farm ended.
