@@ -20,9 +20,9 @@ std::uint32_t index_of(std::uint64_t id) { return static_cast<std::uint32_t>(id 
 
 constexpr std::uint32_t kDatagramBytes = 512;
 constexpr std::size_t kRouteHeader = 40;
-constexpr std::uint32_t kInFlight = 32;          // messages to one worker
+constexpr std::uint32_t kInFlight = 24;          // messages to one worker
 constexpr std::uint32_t kReads = 4, kWords = 2;  // of one worker
-constexpr std::uint32_t kSendDepth = 40;         // all of these, and a ping
+constexpr std::uint32_t kSendDepth = 32;         // all of these, and a ping; a power of two, as images hold them
 static_assert(kSendDepth > kInFlight + kReads + kWords);
 constexpr std::int64_t kBirthNs = 60'000'000'000;
 // What may complete at once: messages, and requests of each worker.
