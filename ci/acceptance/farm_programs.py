@@ -124,13 +124,14 @@ def refusals(case: Case):
             ([ecm, "-f", "nowhere"], "", 2, "nowhere: No such file"), ([ecm, "-f", "-"], "12 // fine\n3x\n", 2, "'3x'"),
             ([ecm, "-d", "many", "9"], "", 2, "--digits many"), ([ecm, "-c", "9", "9"], "", 2, "needs --b1"),
             ([ecm, "--b1", "50", "-c", "2", "(10^30+57)*(10^40+121)"], "", 3, ""),
+            ([ecm, "--TOPC-num-slaves=x", "9"], "", 1, "--TOPC-num-slaves=x: a number is needed"), ([ecm, "--TOPC-help"], "", 0, ""),
             ([ecm, "--help"], "", 0, ""), ([cubes, "--help"], "", 0, ""), ([cubes], "", 2, "no formula"),
             ([cubes, "nowhere"], "", 2, "nowhere: No such file"), ([cubes, "-"], "p cnf 2 1\n1 3 0\n", 2, "line 2"),
             ([cubes, "--depth", "99", "-"], "", 2, "--depth 99"), ([cubes, "-"], "p cnf 2 1\n1 2 0\n", 10, ""),
             ([cubes, "--exit-zero", "-"], "p cnf 1 2\n1 0\n-1 0\n", 0, "")):
         done = once(words, code, text)
         check(message in done.stderr, f"{' '.join(words)} says {done.stderr!r}")
-    return "16 command lines"
+    return "18 command lines"
 
 
 # Killed, saved, restarted.

@@ -20,7 +20,7 @@ from common import Case, Line, check, main
 from jobs import Job, wait_for
 
 STRATEGIES = {"trivial": ["400000", "80"], "optimistic": ["120"], "dataflow": ["40"], "gauss": ["40", "50"], "search": ["8"],
-              "raw": ["6"], "typed": ["60000"]}
+              "raw": ["6"], "typed": ["60000"], "session": ["40000"]}
 PATIENCE_S = 240
 
 

@@ -137,18 +137,8 @@ void print_model(const std::vector<signed char>& model) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // The farm's options are for mw::run(), the others for us.
-  std::vector<char*> ours, farms{argv[0]};
-  for (int i = 0; i < argc; ++i) (std::strncmp(argv[i], "--TOPC-", 7) == 0 ? farms : ours).push_back(argv[i]);
-  farms.push_back(nullptr);
-  int farm_count = static_cast<int>(farms.size()) - 1;
-  char** farm_words = farms.data();
-  ours.push_back(nullptr);
-
-  const bool help =
-      std::any_of(farms.begin(), farms.end() - 1, [](char* w) { return !std::strcmp(w, "--TOPC-help"); });
-  if (help) TOPC_init(&farm_count, &farm_words);  // prints, and ends
-  const Request request = read_options(static_cast<int>(ours.size()) - 1, ours.data());
+  mw::Options farm_options = mw::take_options(argc, argv);  // --TOPC-...; the others are for us
+  const Request request = read_options(argc, argv);
   cubes::State state = [&] {
     try {
       return read_state(request);
@@ -158,7 +148,7 @@ int main(int argc, char** argv) {
     }
   }();
   cubes::Conquest conquest(request.plan, state);
-  mw::run(conquest, state, farm_count, farm_words);
+  mw::run(conquest, state, farm_options);
   mw::finish();
 
   conquest.say(state);

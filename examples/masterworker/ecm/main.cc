@@ -142,21 +142,11 @@ factoring::State read_numbers(const std::vector<std::string>& expressions) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // The farm's options are for mw::run(), the others for us.
-  std::vector<char*> ours, farms{argv[0]};
-  for (int i = 0; i < argc; ++i) (std::strncmp(argv[i], "--TOPC-", 7) == 0 ? farms : ours).push_back(argv[i]);
-  farms.push_back(nullptr);
-  int farm_count = static_cast<int>(farms.size()) - 1;
-  char** farm_words = farms.data();
-  ours.push_back(nullptr);
-
-  const bool help =
-      std::any_of(farms.begin(), farms.end() - 1, [](char* w) { return !std::strcmp(w, "--TOPC-help"); });
-  if (help) TOPC_init(&farm_count, &farm_words);  // prints, and ends
-  const Request request = read_options(static_cast<int>(ours.size()) - 1, ours.data());
+  mw::Options farm_options = mw::take_options(argc, argv);  // --TOPC-...; the others are for us
+  const Request request = read_options(argc, argv);
   factoring::State state = read_numbers(request.expressions);
   factoring::Factoring farm(request.plan);
-  mw::run(farm, state, farm_count, farm_words);
+  mw::run(farm, state, farm_options);
   farm.report(state, true);
   mw::finish();
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -9,6 +9,9 @@
 //   };
 //   mw::run(application, state, argc, argv);
 //
+// for_each() and Session are simpler: their workers have no shared data that change. examples/masterworker/session.cc
+// shows both.
+//
 // Inputs and outputs are trivially copyable, or strings and vectors of such; for others specialise Bytes. An
 // exception out of work() arrives in check(): Result::error(). A worker never returns from run(): only the master
 // does.
@@ -26,6 +29,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -240,9 +244,9 @@ inline bool& started() {
   static bool yes = false;
   return yes;
 }
-inline void start(int& argc, char**& argv) {
+inline void start(int* argc, char*** argv) {
   if (std::exchange(started(), true)) return;
-  TOPC_init(&argc, &argv);
+  TOPC_init(argc, argv);
 }
 // A worker's life ends with the farm: only the master goes on in the program.
 inline void end_worker() {
@@ -265,7 +269,59 @@ struct Signature<Out (Class::*)(const In&, const State&, Task&) const> {
   using Output = Out;
 };
 
+// A function object without shared data: Output work(const Input&).
+template <typename Function>
+struct PlainSignature : PlainSignature<decltype(&Function::operator())> {};
+template <typename Out, typename In>
+struct PlainSignature<Out (*)(const In&)> {
+  using Input = In;
+  using Output = Out;
+};
+template <typename Class, typename Out, typename In>
+struct PlainSignature<Out (Class::*)(const In&)> : PlainSignature<Out (*)(const In&)> {};
+template <typename Class, typename Out, typename In>
+struct PlainSignature<Out (Class::*)(const In&) const> : PlainSignature<Out (*)(const In&)> {};
+
 }  // namespace detail
+
+// The --TOPC- words of a command line, for run(). Nothing is started before that. So a program can refuse its own
+// words without a farm.
+class Options {
+ public:
+  Options(int& argc, char** argv) {
+    int left = 0;
+    for (int i = 0; i < argc; ++i) {
+      const bool ours = i != 0 && std::strncmp(argv[i], "--TOPC-", 7) == 0;
+      if (ours || i == 0) words_.push_back(argv[i]);
+      if (!ours) argv[left++] = argv[i];
+    }
+    argc = left;
+    argv[left] = nullptr;
+    words_.push_back(nullptr);
+  }
+  // Makes the farm's workers, as the first run() does. Only once.
+  void start() {
+    int count = static_cast<int>(words_.size()) - 1;
+    char** words = words_.data();
+    detail::start(&count, &words);
+  }
+  bool asks_for_help() const {
+    for (const char* word : words_)
+      if (word != nullptr && std::strcmp(word, "--TOPC-help") == 0) return true;
+    return false;
+  }
+
+ private:
+  std::vector<char*> words_;
+};
+
+// Takes them out of argv; the strings still belong to argv. With --TOPC-help it prints the options, and the process
+// ends with 0.
+inline Options take_options(int& argc, char** argv) {
+  Options options(argc, argv);
+  if (options.asks_for_help()) options.start();
+  return options;
+}
 
 template <typename A>
 using InputOf = typename detail::Signature<decltype(&A::work)>::Input;
@@ -285,10 +341,30 @@ concept Application = requires(A a, State& changed, const State& state, const In
 // workers.
 template <typename A, typename State>
 requires Application<A, State>
+void run(A& application, State& state);
+
+template <typename A, typename State>
+requires Application<A, State>
 void run(A& application, State& state, int& argc, char**& argv) {
+  detail::start(&argc, &argv);
+  run(application, state);
+}
+
+// With the words of take_options().
+template <typename A, typename State>
+requires Application<A, State>
+void run(A& application, State& state, Options& options) {
+  options.start();
+  run(application, state);
+}
+
+// Without options of a command line: those of $TOPC_OPTS and ~/.topcrc hold, or what an earlier farm has had.
+template <typename A, typename State>
+requires Application<A, State>
+void run(A& application, State& state) {
   using Input = InputOf<A>;
   using Output = OutputOf<A>;
-  detail::start(argc, argv);
+  detail::start(nullptr, nullptr);
   detail::Hooks& hooks = detail::hooks();
   hooks.next = [&]() -> TOPC_BUF {
     const std::optional<Input> input = application.next(std::as_const(state));
@@ -318,6 +394,102 @@ void run(A& application, State& state, int& argc, char**& argv) {
                             detail::shadowib_mw_update);
   detail::end_worker();
 }
+
+// Output work(const Input&) for each element, in workers. check(element, output) in the master, once for each, in any
+// order. Elements are read one by one, as workers get free. Returns in the master, when all are checked.
+// The first exception of work() comes out of here as a std::runtime_error, once all others are checked.
+template <typename Range, typename Work, typename Check>
+void for_each(Range&& range, Work work, Check check) {
+  using Input = typename detail::PlainSignature<Work>::Input;
+  using Output = typename detail::PlainSignature<Work>::Output;
+  struct {
+    decltype(std::begin(range)) at;
+    decltype(std::end(range)) end;
+    Work& work_one;
+    Check& check_one;
+    std::optional<std::string> error;
+
+    std::optional<Input> next(const bool&) {
+      if (at == end) return std::nullopt;
+      std::optional<Input> input(*at);
+      ++at;
+      return input;
+    }
+    Output work(const Input& input, const bool&, Task&) { return work_one(input); }
+    Action<Input> check(const Input& input, const Output& output, const bool&, const Result& result) {
+      if (result.error() == nullptr)
+        check_one(input, output);
+      else if (!error)
+        error = *result.error();
+      return done();
+    }
+  } each{std::begin(range), std::end(range), work, check, std::nullopt};
+  bool none = false;
+  run(each, none);
+  if (each.error) throw std::runtime_error(*each.error);
+}
+
+// A farm whose tasks arise in the master's own loops. Output work(const Input&) runs in workers. check(input, output)
+// runs in the master, inside of submit(), wait() and finish(). One session at a time, and no run() or for_each()
+// meanwhile. A worker leaves the program in here. The first exception of work() comes out of finish() as a
+// std::runtime_error.
+template <typename Work, typename Check>
+class Session {
+ public:
+  using Input = typename detail::PlainSignature<Work>::Input;
+  using Output = typename detail::PlainSignature<Work>::Output;
+
+  Session(Work work, Check check) : work_(std::move(work)), check_(std::move(check)) {
+    detail::start(nullptr, nullptr);
+    detail::Hooks& hooks = detail::hooks();
+    hooks.work = [this](void* message) {
+      return detail::worked<Output>([&] { return work_(detail::input_of<Input>(message)); });
+    };
+    hooks.check = [this](void* in, void* out) {
+      std::optional<std::string> error;
+      const Output output = detail::output_of<Output>(out, &error);
+      if (!error)
+        check_(detail::input_of<Input>(in), output);
+      else if (!error_)
+        error_ = std::move(error);
+      return NO_ACTION;
+    };
+    TOPC_raw_begin_untyped(detail::shadowib_mw_work, detail::shadowib_mw_check, nullptr);
+    detail::end_worker();
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  // Waits for all results, as finish() does; what work() has thrown is lost.
+  ~Session() { end(); }
+
+  // Hands out a task. Waits, and checks results, while no worker is free.
+  void submit(const Input& input) {
+    TOPC_raw_submit_task_input(detail::message_of(detail::bytes_of(input)));
+    detail::end_worker();
+  }
+  // Waits for a result and checks it. False: no task is outstanding.
+  bool wait() {
+    const bool was_one = TOPC_raw_wait_for_task_result() != 0;
+    detail::end_worker();
+    return was_one;
+  }
+  // Waits for all results. The session is over.
+  void finish() {
+    end();
+    if (error_) throw std::runtime_error(*std::exchange(error_, std::nullopt));
+  }
+
+ private:
+  void end() {
+    if (std::exchange(ended_, true)) return;
+    TOPC_raw_end_master_slave();
+    detail::end_worker();
+  }
+  Work work_;
+  Check check_;
+  std::optional<std::string> error_;
+  bool ended_ = false;
+};
 
 // Ends the farm of this process. Call it in the master, once, after the last run().
 inline void finish() { TOPC_finalize(); }
