@@ -1,4 +1,4 @@
-/* Task farms: rounds, hand-outs, updates (libraries/masterworker). For the model checker Spin; model/check tasks runs it, and has it
+/* Task farms: rounds, hand-outs, updates (libraries/masterworker). For the model checker Spin; model/check farm runs it, and has it
    refute the rules with one left out. docs/internals/masterworker.md tells which code this is.
 
    A master and two workers do TASKS tasks. Each result gets some action: NO_ACTION, UPDATE, or MORE times REDO or
