@@ -2,7 +2,9 @@
 
   strategies   each example program, with 1 and 4 workers, prints what it prints in one process
   anew         and what it prints where each task loses rounds and begins anew
+  names        a program with every name of topc.h, as C17 and as C++20
   storm        tasks, sizes and actions by a seed, and a ledger: posted ahead, over phases, with large messages
+  seeds        short storms, each of another shape; in every second one a worker is killed
   deaths       workers are killed at random, each with a task
   leave        workers get SIGTERM: no task is begun twice, and no other worker is made
   stopped      a worker is stopped for ever: its tasks are copied
@@ -10,13 +12,14 @@
                then all workers get SIGTERM before the checkpoint, and the restart makes as many as were asked for
   m14, m16     guards of the wire, on and off
 """
+import dataclasses
 import os
 import pathlib
 import re
 import signal
 import subprocess
 
-from common import Case, Line, check, main
+from common import ROOT, Case, Line, check, main
 from jobs import Job, wait_for
 
 STRATEGIES = {"trivial": ["400000", "80"], "optimistic": ["120"], "dataflow": ["40"], "gauss": ["40", "50"], "search": ["8"],
@@ -67,11 +70,19 @@ def marks(case: Case) -> int:
     return path.stat().st_size // 8 if path.exists() else 0
 
 
-def begun(case: Case) -> list[tuple[int, int]]:
-    """The rounds that workers have begun: process and task."""
+@dataclasses.dataclass
+class Round:
+    """One that a worker has begun."""
+    pid: int
+    task: int
+    at_ns: int  # of time.monotonic_ns()
+
+
+def begun(case: Case) -> list[Round]:
+    """In the order of their lines."""
     path = case.work / "begun"
     lines = path.read_text().splitlines() if path.exists() else []
-    return [(int(words[0]), int(words[1])) for words in map(str.split, lines) if len(words) == 2]
+    return [Round(*map(int, words)) for words in map(str.split, lines) if len(words) == 3]
 
 
 def counts_of(job: Job) -> dict[str, int]:
@@ -109,11 +120,51 @@ def storm(arguments: list[str], workers: int, *options: str):
     return run
 
 
-def held_back(case: Case, words: list[str], workers: int) -> tuple[Job, str]:
+def names(language: str, *compiler: str):
+    def run(case: Case):
+        library = case.line.build / "lib"
+        words = [*compiler, "-Wall", "-Werror", "-I", ROOT / "libraries/masterworker/include", "-x", language,
+                 ROOT / "ci/acceptance/programs/topc_names.c", "-o", case.work / "names"]
+        for kind in ("mw-seq", "mw"):
+            made = subprocess.run([*words, f"-L{library}", f"-Wl,-rpath,{library}", f"-lshadowib-{kind}"], capture_output=True, text=True,
+                                  check=False)
+            check(made.returncode == 0, made.stderr[-3000:])
+            if kind == "mw-seq":
+                alone = subprocess.run([case.work / "names"], capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+                check(alone.stdout == "all names\n", f"in one process it exits with {alone.returncode}: {alone.stdout}{alone.stderr}")
+        job = Job(case, "names")
+        job.start("master", [str(case.work / "names")])
+        finish(job, "all names")
+    return run
+
+
+def seeds(number: int):
+    def run(case: Case):
+        where = case.work
+        for i in range(case.done, number):
+            case.work, random = where / str(i), case.random(i)  # a storm has its own files
+            case.work.mkdir()
+            ahead, phases, workers = random.choice((1, 1, 4)), random.choice((1, 1, 3)), random.randint(1, 4)
+            words = [str(random.randint(40, 150)), str(random.randrange(1 << 30)), str(random.choice((0, 500, 3000))),
+                     str(random.choice((64, 200, 5000, 100000))), "--phases", str(phases), *(["--ahead"] if ahead > 1 else [])]
+            case.note(f"storm {i}: {words}, {workers} workers, {ahead} ahead")
+            job, wanted = held_back(case, words, workers, f"--TOPC-aggregated-tasks={ahead}")
+            await_rounds(case, job, random.randint(1, 30))
+            if i % 2 == 1:
+                os.kill(busy_worker(case, job, random), signal.SIGKILL)
+            hurry(case, job, wanted)
+            wait_for("the workers' end", lambda: not workers_of(case, "mw_storm"), PATIENCE_S)
+            case.progress(i + 1)
+        case.work = where
+        return f"{number} storms"
+    return run
+
+
+def held_back(case: Case, words: list[str], workers: int, *options: str) -> tuple[Job, str]:
     """A storm that goes on until hurry() lets it come to its end, and its line in one process."""
     wanted = oracle(case, "mw_storm", words)
     files = [word for name in ("marks", "begun", "hurry") for word in (f"--{name}", str(case.work / name))]
-    return farm(case, "mw_storm", [*words, *files], workers, "--TOPC-stats"), wanted
+    return farm(case, "mw_storm", [*words, *files], workers, "--TOPC-stats", *options), wanted
 
 
 def hurry(case: Case, job: Job, wanted: str) -> dict[str, int]:
@@ -135,7 +186,7 @@ def busy_worker(case: Case, job: Job, random) -> int:
     """One that has had a task."""
     def busy():
         check(not job.programs[-1].ended(), f"the farm ended:\n{job.output()[-3000:]}")
-        return sorted({pid for pid, _ in begun(case)} & set(workers_of(case, "mw_storm")))
+        return sorted({one.pid for one in begun(case)} & set(workers_of(case, "mw_storm")))
     return random.choice(wait_for("a worker with a task", busy, PATIENCE_S))
 
 
@@ -279,10 +330,13 @@ def checks(line: Line):
         for workers in ((2,) if quick else (1, 4)):
             line.case(f"{name} {workers}", strategy(name, workers))
         line.case(f"{name} anew", anew(name))
+    line.case("names C17", names("c", "cc", "-std=c17"))
+    line.case("names C++20", names("c++", "c++", "-std=c++20"))
     line.case("storm", storm(["300", "500", "200"], 2))
     line.case("storm large", storm(["120", "0", "300000"], 2))
     line.case("storm ahead", storm(["300", "500", "200", "--ahead"], 2, "--TOPC-aggregated-tasks=4"))
     line.case("storm phases", storm(["200", "500", "200", "--phases", "4"], 2))
+    line.case("seeds", seeds(4 if quick else 200), 4 if quick else 200)
     line.case("deaths", deaths(4 if quick else 50))
     line.case("leave", leave(2 if quick else 30))
     line.case("stopped", stopped)

@@ -145,6 +145,10 @@ class Farm : public Runtime {
         if (bear_wanted()) return false;
       }
       const bool heard = link_->progress();
+      if (const std::uint64_t deaths = master_->counts().deaths; deaths != deaths_) {
+        deaths_ = deaths;
+        next_tick_ = 0;  // another worker at once
+      }
       if (ready()) return true;
       const bool did = master_->step(now);
       if (ready()) return true;
@@ -324,6 +328,7 @@ class Farm : public Runtime {
   std::unique_ptr<MasterLink> link_;
   std::unique_ptr<Master> master_;
   std::int64_t next_tick_ = 0;
+  std::uint64_t deaths_ = 0;  // that have been seen
   std::uint64_t wishes_taken_ = 0;
   std::uint64_t buffer_bytes_ = 0, spins_alone_ = 0;
   bool taken_published_ = false, fork_failed_ = false;

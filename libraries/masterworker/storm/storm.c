@@ -11,7 +11,8 @@
  *                 [--least N] [--plain]
  *   --ahead   tasks are posted ahead, so private data are of another task now and then
  *   --marks   appends a line of 8 bytes for each checked round, with its number: how far a test sees the job
- *   --begun   workers append a line for each round that they begin: their process, and the task's serial number
+ *   --begun   workers append a line for each round that they begin: their process, the task's serial number, and the
+ *             moment in ns of CLOCK_MONOTONIC
  *   --plain   each task has one round
  *   --hurry   holds back half of the tasks until FILE exists. Other tasks of no account keep the farm busy meanwhile
  *   --least   and until there are N workers
@@ -21,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <topc.h>
 #include <unistd.h>
 
@@ -127,8 +129,11 @@ static TOPC_BUF generate_task_input(void) {
 
 /* Descriptors of before the fork lead nowhere in a worker: it opens the file itself. */
 static void tell_begun(int which) {
-  char line[40];
-  const int length = snprintf(line, sizeof(line), "%d %d\n", (int)getpid(), which);
+  char line[80];
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int length =
+      snprintf(line, sizeof(line), "%d %d %lld%09ld\n", (int)getpid(), which, (long long)now.tv_sec, now.tv_nsec);
   const int file = open(begun, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0 || write(file, line, (size_t)length) != length) fault("nothing can be written to %s", begun);
   close(file);

@@ -1,0 +1,101 @@
+"""MW4: a checkpoint of a task farm costs what its master's memory costs, whatever the number of workers, and stops none of them.
+
+For masters of several sizes and numbers of workers: the master's stop, the image's bytes, the exchange's operations, and the longest
+pause in the clock that each worker keeps. Bytes and operations are judged always, times in the full run only.
+"""
+import json
+import os
+import pathlib
+import statistics
+import time
+
+from common import Case, Line, check, main
+from jobs import Job, wait_for
+from task_farms import workers_of
+
+SIZES = {True: (32,), False: (50, 200, 800)}   # MiB
+WORKERS = {True: (0, 4), False: (0, 1, 4, 16)}
+CHECKPOINTS = {True: 4, False: 11}
+MOST_BYTES_RATIO = 1.01
+MOST_STOP_RATIO, OR_MS = 1.15, 10.0
+PATIENCE_S = 300
+
+
+class Measured:
+    def __init__(self):
+        self.stopped_ms, self.bytes, self.operations, self.pauses_ms = [], [], [], []
+
+
+def operations(log: pathlib.Path) -> list[int]:
+    """Of the exchange, by checkpoint, as the member has logged them."""
+    return [int(line.rsplit("; ", 1)[1].split()[0]) for line in log.read_text(errors="replace").splitlines()
+            if line.endswith("exchange operations") and " took ms: " in line]
+
+
+def pauses_ms(case: Case, since_ns: int, until_ns: int) -> list[float]:
+    """The longest pause of each worker's clock between these moments of CLOCK_MONOTONIC."""
+    worst = []
+    for path in (case.work / "clocks").glob("*"):
+        ticks = [int(word) for word in path.read_text().split()]
+        ticks = [at for at in ticks if since_ns <= at <= until_ns]
+        worst.append(max((b - a for a, b in zip([since_ns, *ticks], [*ticks, until_ns])), default=0) / 1e6)
+    return worst
+
+
+def measure(case: Case, mebibytes: int, workers: int) -> Measured:
+    where = case.work
+    case.work = where / f"{mebibytes}w{workers}"
+    (case.work / "clocks").mkdir(parents=True)
+    log = case.work / "shadowib.log"
+    job = Job(case, f"farm{mebibytes}w{workers}", environment={"SHADOWIB_LOG": f"debug:{log}"})
+    program = job.start("master", [case.line.program("ci_big_farm"), str(mebibytes), "clocks", f"--TOPC-num-slaves={workers}"])
+    wait_for("the start", lambda: "ready" in program.text() or program.ended(), PATIENCE_S)
+    wait_for(f"{workers} workers at work", lambda: len(list((case.work / "clocks").glob("*"))) >= workers or program.ended(), PATIENCE_S)
+    found = Measured()
+    for _ in range(CHECKPOINTS[case.line.quick]):
+        start = time.monotonic_ns()
+        member = json.loads(job.command("checkpoint", job.name, "--json", timeout=PATIENCE_S).stdout)["members"][0]
+        found.pauses_ms += pauses_ms(case, start, time.monotonic_ns())
+        found.stopped_ms.append(member["stopped_ns"] / 1e6)
+        found.bytes.append(member["bytes"])
+        case.note(f"{mebibytes} MiB, {workers} workers: {member}")
+    check(len(workers_of(case, "ci_big_farm")) == workers, f"not all of {workers} workers are left")
+    (case.work / "finish").touch()
+    if workers == 0:
+        job.command("worker", job.name, "-n", "1")
+    job.finish(PATIENCE_S)
+    case.work = where
+    found.operations = operations(log)
+    return found
+
+
+def same(size: int):
+    def run(case: Case):
+        quick = case.line.quick
+        rows = {workers: measure(case, size, workers) for workers in WORKERS[quick]}
+        stops = {workers: statistics.median(row.stopped_ms) for workers, row in rows.items()}
+        sizes = {workers: statistics.median(row.bytes) for workers, row in rows.items()}
+        counts = {workers: min(row.operations[1:], default=0) for workers, row in rows.items()}  # others have repeated looks
+        pauses = [pause for row in rows.values() for pause in row.pauses_ms]
+        text = (f"stop {', '.join(f'{stop:.0f}' for stop in stops.values())} ms, image {', '.join(f'{b / 2**20:.2f}' for b in sizes.values())} MiB "
+                f"with {', '.join(map(str, rows))} workers; longest pause of a worker in a checkpoint {statistics.median(pauses):.0f} ms (median), {max(pauses):.0f} ms (most); "
+                f"load {os.getloadavg()[0]:.1f}")
+        check(max(sizes.values()) <= MOST_BYTES_RATIO * min(sizes.values()), f"images differ: {text}")
+        check(0 < min(counts.values()) == max(counts.values()), f"the exchange's operations differ: {counts}")
+        if not quick:
+            low, high = min(stops.values()), max(stops.values())
+            check(statistics.median(pauses) <= low / 4, f"workers pause: {text}")
+            check(high <= max(MOST_STOP_RATIO * low, low + OR_MS), f"stops differ: {text}")
+        return text
+    return run
+
+
+def run() -> int:
+    line = Line("farm_checkpoints", __doc__.splitlines()[0])
+    for size in SIZES[line.quick]:
+        line.case(f"{size} MiB", same(size))
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)
