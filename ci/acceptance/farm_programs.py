@@ -255,8 +255,8 @@ def run() -> int:
     line.case("ecm", small_ecm)
     line.case("cubes", small_cubes)
     line.case("refusals", refusals)
-    line.case("ecm killed", killed_ecm(1 if quick else 50, [3] if quick else [1, 2, 8, 3]))
-    line.case("cubes killed", killed_cubes(1 if quick else 20, [3] if quick else [1, 2, 8, 3]))
+    line.case("ecm killed", killed_ecm(1 if quick else 50, [3] if quick else [1, 2, 8, 3] * 5))
+    line.case("cubes killed", killed_cubes(1 if quick else 50, [3] if quick else [1, 2, 8, 3] * 5))
     return line.finish()
 
 
