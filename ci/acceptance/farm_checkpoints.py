@@ -6,6 +6,7 @@ pause in the clock that each worker keeps. Bytes and operations are judged alway
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import time
 
@@ -15,7 +16,8 @@ from task_farms import workers_of
 
 SIZES = {True: (32,), False: (50, 200, 800)}   # MiB
 WORKERS = {True: (0, 8), False: (0, 1, 4, 16)}
-CHECKPOINTS = {True: 4, False: 11}
+CHECKPOINTS = {True: 4, False: 3}
+ROUNDS = {True: 1, False: 4}         # all numbers of workers in turn, as other work on the machine changes
 MOST_BYTES_RATIO = 1.01
 MOST_STOP_RATIO, OR_MS = 1.15, 10.0
 PATIENCE_S = 300
@@ -24,6 +26,10 @@ PATIENCE_S = 300
 class Measured:
     def __init__(self):
         self.stopped_ms, self.bytes, self.operations, self.pauses_ms = [], [], [], []
+
+    def add(self, other: "Measured"):
+        for name, values in vars(other).items():
+            getattr(self, name).extend(values)
 
 
 def operations(log: pathlib.Path) -> list[int]:
@@ -42,12 +48,12 @@ def pauses_ms(case: Case, since_ns: int, until_ns: int) -> list[float]:
     return worst
 
 
-def measure(case: Case, mebibytes: int, workers: int) -> Measured:
+def measure(case: Case, mebibytes: int, workers: int, turn: int) -> Measured:
     where = case.work
-    case.work = where / f"{mebibytes}w{workers}"
+    case.work = where / f"{mebibytes}w{workers}t{turn}"
     (case.work / "clocks").mkdir(parents=True)
     log = case.work / "shadowib.log"
-    job = Job(case, f"farm{mebibytes}w{workers}", environment={"SHADOWIB_LOG": f"debug:{log}"})
+    job = Job(case, f"farm{mebibytes}w{workers}t{turn}", environment={"SHADOWIB_LOG": f"debug:{log}"})
     program = job.start("master", [case.line.program("ci_big_farm"), str(mebibytes), "clocks", f"--TOPC-num-slaves={workers}"])
     wait_for("the start", lambda: "ready" in program.text() or program.ended(), PATIENCE_S)
     wait_for(f"{workers} workers at work", lambda: len(list((case.work / "clocks").glob("*"))) >= workers or program.ended(), PATIENCE_S)
@@ -65,18 +71,21 @@ def measure(case: Case, mebibytes: int, workers: int) -> Measured:
         job.command("worker", job.name, "-n", "1")
     job.finish(PATIENCE_S)
     case.work = where
-    found.operations = operations(log)
+    found.operations = operations(log)[1:]  # the first makes what later ones find
+    shutil.rmtree(job.directory)
     return found
 
 
 def same(size: int):
     def run(case: Case):
         quick = case.line.quick
-        rows = {workers: measure(case, size, workers) for workers in WORKERS[quick]}
+        rows = {workers: Measured() for workers in WORKERS[quick]}
+        for turn in range(ROUNDS[quick]):
+            for workers, row in rows.items():
+                row.add(measure(case, size, workers, turn))
         stops = {workers: statistics.median(row.stopped_ms) for workers, row in rows.items()}
         sizes = {workers: statistics.median(row.bytes) for workers, row in rows.items()}
-        # The first makes what later ones find, and some have repeated looks.
-        counts = {workers: min(row.operations[1:], default=0) for workers, row in rows.items()}
+        counts = {workers: min(row.operations, default=0) for workers, row in rows.items()}  # some have repeated looks
         pauses = [pause for row in rows.values() for pause in row.pauses_ms]
         text = (f"stop {', '.join(f'{stop:.0f}' for stop in stops.values())} ms, image {', '.join(f'{b / 2**20:.2f}' for b in sizes.values())} MiB "
                 f"with {', '.join(map(str, rows))} workers; longest pause of a worker in a checkpoint {statistics.median(pauses):.0f} ms (median), {max(pauses):.0f} ms (most); "

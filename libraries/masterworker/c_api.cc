@@ -41,6 +41,7 @@ MW_EXPORT int TOPC_OPT_num_slaves = -1;
 MW_EXPORT int TOPC_OPT_aggregated_tasks = 1;
 MW_EXPORT int TOPC_OPT_slave_wait = 0;
 MW_EXPORT int TOPC_OPT_slave_timeout = 0;
+MW_EXPORT int TOPC_OPT_keep_updates = 0;
 MW_EXPORT int TOPC_OPT_trace = 0;
 MW_EXPORT char* TOPC_OPT_procgroup = nullptr;
 MW_EXPORT char* TOPC_OPT_topc_log = nullptr;
@@ -145,6 +146,7 @@ std::vector<Option> all_options() {
       {"aggregated-tasks", &TOPC_OPT_aggregated_tasks, nullptr, "tasks posted ahead to each worker"},
       {"slave-wait", &TOPC_OPT_slave_wait, nullptr, "seconds that a new worker sleeps"},
       {"slave-timeout", &TOPC_OPT_slave_timeout, nullptr, "seconds with a task and silent; 0: no limit"},
+      {"keep-updates", &TOPC_OPT_keep_updates, nullptr, "MiB of updates kept for workers from elsewhere"},
       {"trace", &TOPC_OPT_trace, nullptr, "1: tasks and actions; 2: also trace functions"},
       {"procgroup", nullptr, &TOPC_OPT_procgroup, "file of hosts for workers"},
       {"topc-log", nullptr, &TOPC_OPT_topc_log, "file for trace and counts; -: stderr"},
@@ -221,6 +223,7 @@ MW_EXPORT void TOPC_init(int* argc, char*** argv) {
   settings.workers = TOPC_OPT_num_slaves;
   settings.ahead = TOPC_OPT_safety >= kSafetyNoAhead || TOPC_OPT_aggregated_tasks < 1 ? 1 : TOPC_OPT_aggregated_tasks;
   settings.wait_s = TOPC_OPT_slave_wait;
+  settings.keep_mib = TOPC_OPT_keep_updates < 0 ? 0 : TOPC_OPT_keep_updates;
   settings.timeout_s = TOPC_OPT_slave_timeout;
   settings.aborts = TOPC_OPT_safety < kSafetyNoAborts;
   settings.verbose = TOPC_OPT_verbose != 0;

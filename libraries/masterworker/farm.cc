@@ -50,18 +50,25 @@ void checkpoint_hook(int event, void*) {
 
 constexpr std::int64_t kTickNs = MasterLink::kPingMs * std::int64_t{1'000'000};
 constexpr std::int64_t kSpinNs = 20'000;
+constexpr int kDoorMs = 60'000;    // for a farm that is just starting
 constexpr int kFarewellMs = 2000;  // at the program's end, where the master may be gone first
 
 class Farm : public Runtime {
  public:
   explicit Farm(const Settings& settings)
       : settings_(settings), asked_(static_cast<std::size_t>(settings.workers)), wanted_(asked_) {
+    if (is_guest()) {
+      come_from_elsewhere();
+      return;
+    }
     link_ = std::make_unique<MasterLink>();
     master_ = std::make_unique<Master>(*link_, static_cast<std::uint32_t>(settings.ahead));
     link_->attach(*master_);
     link_->tell(settings.verbose);
+    master_->keep_updates(static_cast<std::uint64_t>(settings.keep_mib) << 20);
     hook_ = shadowib_add_hook(checkpoint_hook, nullptr);
     if (hook_ < 0) give_up("a farm cannot learn of checkpoints: shadowib_add_hook: %s", std::strerror(-hook_));
+    show_door();
     take_wishes();
     bear_wanted();
   }
@@ -174,12 +181,37 @@ class Farm : public Runtime {
     (void)link_->farewells();  // of before
     link_->restarted();
     master_->restarted();
+    show_door();
     next_tick_ = 0;
     char text[24] = "";  // restart --workers N
     if (shadowib_lookup("mw.workers", text, sizeof(text) - 1, 0) > 0) {
       if (const std::optional<std::size_t> number = workers_of(text)) asked_ = *number;
     }
     wanted_ = asked_;
+  }
+
+  // Workers that are no forks find the farm by it.
+  void show_door() {
+    const Door door = link_->door();
+    const int error = shadowib_publish(kDoorName, &door, sizeof(door));
+    if (error != 0) warn("workers from elsewhere will not find this farm: %s", shadowib_last_error());
+  }
+
+  // `shadowib run --guest`: this process is a worker of the job's master, and runs the program from its beginning.
+  static bool is_guest() {
+    const char* guest = std::getenv("SHADOWIB_GUEST");
+    return guest != nullptr && *guest != '\0' && std::strcmp(guest, "0") != 0;
+  }
+  void come_from_elsewhere() {
+    BirthFacts facts;
+    facts.token = random_number();
+    facts.wait_s = settings_.wait_s;
+    facts.elsewhere = true;
+    const int got = shadowib_lookup(kDoorName, &facts.door, sizeof(facts.door), kDoorMs);
+    if (got != sizeof(facts.door))
+      give_up("this process is a guest (SHADOWIB_GUEST), and finds no farm to work for: %s",
+              got < 0 ? shadowib_last_error() : "that of the job is of another version");
+    work_for(facts);
   }
 
   // `shadowib worker J -n N` publishes a wish for N more, and waits until it is counted as taken.
@@ -220,7 +252,7 @@ class Farm : public Runtime {
           "files, "
           "memory limits)",
           master_->deaths_in_a_row());
-    while (link_->connected() + link_->unheard() < wanted_) {
+    while (link_->connected_forks() + link_->unheard() < wanted_) {
       BirthFacts facts;
       facts.token = random_number();
       facts.wait_s = settings_.wait_s;
@@ -254,17 +286,21 @@ class Farm : public Runtime {
   void become_worker(const BirthFacts& facts) {
     // The master's objects are its own: they are left as they are, and never touched here.
     (void)link_.release();
-    phase_ = facts.phase;
-    replica_ = Replica(facts.updates, facts.chain);
-    struct sigaction end {};
-    end.sa_handler = [](int) { g_leave = true; };
-    ::sigaction(SIGTERM, &end, nullptr);
 #if defined(SHADOWIB_GUEST)
     if (const int error = shadowib_join_as(SHADOWIB_GUEST); error != 0) {
       warn("a worker cannot join: %s", shadowib_last_error());
       ::_exit(1);
     }
 #endif
+    work_for(facts);
+  }
+
+  void work_for(const BirthFacts& facts) {
+    phase_ = facts.phase;
+    replica_ = Replica(facts.updates, facts.chain);
+    struct sigaction end {};
+    end.sa_handler = [](int) { g_leave = true; };
+    ::sigaction(SIGTERM, &end, nullptr);
     worker_ = std::make_unique<WorkerLink>(facts);
     if (phase_ == 0) return;
     phase_ -= 1;  // slave_loop() enters it

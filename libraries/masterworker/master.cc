@@ -196,6 +196,12 @@ std::uint64_t Master::bear() {
   return log_.count();
 }
 
+bool Master::bear_with(std::uint64_t updates) {
+  if (!log_.reaches(updates)) return false;
+  log_.pin(updates);
+  return true;
+}
+
 void Master::tick(std::int64_t now_ns) {
   const std::int64_t slow_ns =
       std::max(static_cast<std::int64_t>(patience_.means * static_cast<double>(mean_ns())), patience_.least_ns);

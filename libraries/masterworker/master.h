@@ -58,6 +58,9 @@ class Master {
   // Posts up to `ahead` tasks to each worker. `courier` outlives the master.
   Master(Courier& courier, std::uint32_t ahead, Patience patience = {});
 
+  // Keeps so many bytes of updates, for workers that are no forks. Call it before the first phase.
+  void keep_updates(std::uint64_t most_bytes) { log_.keep_all(most_bytes); }
+
   // A phase: one call of TOPC_master_slave. Workers that end() does not reach any more end it when they join the
   // next.
   void begin(Callbacks callbacks);
@@ -83,6 +86,8 @@ class Master {
   void restarted();
   // A worker is forked now; born() when it has joined or will not.
   std::uint64_t bear();
+  // A worker with so many updates is on its way. False: the log does not reach back so far, and there is no birth.
+  bool bear_with(std::uint64_t updates);
   void born(std::uint64_t updates) { log_.release(updates); }
 
   // Now and then (Patience::idle_ns): copies of slow tasks.

@@ -196,17 +196,26 @@ void MasterLink::heard_hello(std::uint32_t index) {
   std::memcpy(&hello, hellos_.data + std::size_t{index} * kDatagramBytes + kRouteHeader, sizeof(hello));
   if (hello.magic != kMagic) return;
   const auto known = by_token_.find(hello.token);
-  Connection* connection = known != by_token_.end() ? find(known->second) : admit(hello);
+  const bool is_known = known != by_token_.end();
+  const Answer judged = is_known ? Answer::kWelcome : judge(hello);
+  Connection* connection = is_known ? find(known->second) : judged == Answer::kWelcome ? admit(hello) : nullptr;
   if (connection != nullptr) return answer(hello, connection->welcome);
   Welcome no;
-  no.answer = Answer::kStranger;
+  no.answer = judged == Answer::kWelcome ? Answer::kStranger : judged;
   no.token = hello.token;
   answer(hello, no);
 }
 
+Answer MasterLink::judge(const Hello& hello) {
+  if (hello.life != door_.life && guarded(Guard::kKnowLife)) return Answer::kStranger;
+  if (births_.count(hello.token) != 0) return Answer::kWelcome;
+  if (hello.elsewhere == 0) return Answer::kStranger;
+  if (!master_->bear_with(hello.updates)) return Answer::kTooLate;
+  births_[hello.token] = {hello.updates, now_ns() + kBirthNs};
+  return Answer::kWelcome;
+}
+
 MasterLink::Connection* MasterLink::admit(const Hello& hello) {
-  if (hello.life != door_.life && guarded(Guard::kKnowLife)) return nullptr;
-  if (births_.count(hello.token) == 0) return nullptr;
   const std::size_t completions = kCompletionsOfAll + kCompletionsEach * (connections_.size() + 1);
   if (!adapter_.make_room(static_cast<int>(completions))) {
     warn("the device has no completion queue of %zu entries, so none for another worker; it is sent away",
@@ -242,6 +251,7 @@ MasterLink::Connection* MasterLink::admit(const Hello& hello) {
   by_token_[hello.token] = connection->id;
   Connection* made = connection.get();
   connections_[connection->id] = std::move(connection);
+  if (hello.elsewhere != 0) ++elsewhere_;
   welcome.workers = static_cast<std::uint32_t>(connections_.size());
   return made;
 }
@@ -302,7 +312,7 @@ void MasterLink::handle(Connection& from, const Header& header, const char* body
       return;
     }
     case Kind::kLeave:
-      if (header.number == kToldToLeave) ++farewells_;
+      if (header.number == kToldToLeave && from.hello.elsewhere == 0) ++farewells_;
       return lost(from.id, true);
     default:
       return;
@@ -537,6 +547,7 @@ void MasterLink::lost(WorkerId worker, bool told) {
 }
 
 void MasterLink::forget(Connection& connection) {
+  if (connection.hello.elsewhere != 0) --elsewhere_;
   by_queue_pair_.erase(connection.qp->qp_num);
   by_token_.erase(connection.hello.token);
   ibv_destroy_qp(connection.qp);

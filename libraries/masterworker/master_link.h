@@ -19,7 +19,8 @@
 
 namespace shadowib::masterworker {
 
-// A worker must know this to say hello; a fork has it in its memory.
+// A worker must know this to say hello. A fork has it in its memory; others look it up by kDoorName.
+inline constexpr char kDoorName[] = "mw.door";
 struct Door {
   Place place;
   std::uint32_t key = 0;  // random Q_Key
@@ -42,6 +43,8 @@ class MasterLink : public Courier {
   // Forks that have not said hello yet.
   std::size_t unheard() const;
   std::size_t connected() const { return connections_.size(); }
+  // Those that are forks.
+  std::size_t connected_forks() const { return connections_.size() - elsewhere_; }
   std::uint32_t free_rank() const;
   // Registered for good; buffers for large messages come and go.
   std::uint64_t buffer_bytes() const { return receives_.bytes + sends_.bytes + hellos_.bytes + more_bytes_; }
@@ -59,7 +62,7 @@ class MasterLink : public Courier {
   // Waits until all messages are sent, the last phase's end above all: for a second at most, as some may take
   // nothing.
   void finish();
-  // How many workers have left by SIGTERM since the last call.
+  // How many forks have left by SIGTERM since the last call.
   std::size_t farewells() { return std::exchange(farewells_, 0); }
   // Tells people of workers that are lost or leave.
   void tell(bool tells) { tells_ = tells; }
@@ -108,6 +111,8 @@ class MasterLink : public Courier {
   void completed(const ibv_wc& wc);
   void heard_hello(std::uint32_t index);
   void answer(const Hello& hello, const Welcome& welcome);
+  // Whether the worker may come. If so it is expected from now on.
+  Answer judge(const Hello& hello);
   Connection* admit(const Hello& hello);
   void received(const ibv_wc& wc, std::uint32_t index);
   void handle(Connection& from, const Header& header, const char* body);
@@ -148,6 +153,7 @@ class MasterLink : public Courier {
   std::map<std::uint64_t, std::uint32_t> large_updates_;  // number -> buffer, while workers read it
   std::uint64_t next_answer_ = 0;
   std::size_t farewells_ = 0;
+  std::size_t elsewhere_ = 0;  // connections to workers that are no forks
   bool tells_ = false;
   std::uint64_t more_bytes_ = 0;
   const std::uint64_t most_lag_bytes_;

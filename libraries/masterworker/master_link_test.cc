@@ -157,6 +157,54 @@ TEST_F(WiredMaster, SlotsThatHoldNothingAreZero) {
   for (const ibv_sge& piece : sent) ASSERT_EQ(not_zero(piece), 0u);
 }
 
+TEST_F(WiredMaster, TakesWorkersFromElsewhereAndTellsThemAllUpdates) {
+  make(kMostLagBytes, 1, 1 << 20);
+  const std::uint32_t fork = worker();
+  for (int i = 0; i < 2; ++i) {
+    actions.push_back(kUpdate);
+    master->submit(text("task"));
+    go_on();
+    say(fork, Kind::kResult, take_task(fork).number, "done");
+    go_on();
+  }
+  EXPECT_EQ(come_from_elsewhere(1001), Answer::kWelcome);
+  const std::uint32_t there = wires.answers.back().connection.queue_pair;
+  EXPECT_EQ(link->connected(), 2u);
+  EXPECT_EQ(link->connected_forks(), 1u) << "it takes no fork's place";
+  EXPECT_EQ(come_from_elsewhere(1001), Answer::kWelcome) << "the answer was lost";
+  EXPECT_EQ(link->connected(), 2u);
+  say(there, Kind::kReady);
+  go_on();
+  EXPECT_EQ(take(there).number, 1u);
+  EXPECT_EQ(take(there).number, 2u);
+  say(there, Kind::kLeave, kToldToLeave);
+  go_on();
+  EXPECT_FALSE(wires.alive(there));
+  EXPECT_EQ(link->connected_forks(), 1u);
+  EXPECT_EQ(link->farewells(), 0u) << "nobody wants fewer forks";
+}
+
+TEST_F(WiredMaster, RefusesWorkersFromElsewhereThatComeTooLate) {
+  EXPECT_EQ(come_from_elsewhere(1000), Answer::kWelcome) << "there is no update yet";
+  const std::uint32_t early = wires.answers.back().connection.queue_pair;
+  const std::uint32_t fork = worker();
+  actions.push_back(kUpdate);
+  master->submit(text("task"));
+  go_on();
+  say(fork, Kind::kResult, take_task(fork).number, "done");
+  go_on();
+  say(early, Kind::kReady);  // the update came between its hello and this
+  go_on();
+  EXPECT_EQ(take(early).number, 1u);
+  EXPECT_EQ(come_from_elsewhere(1001), Answer::kTooLate);
+  Hello stranger;  // awaited by nobody
+  stranger.token = 1002;
+  stranger.life = link->door().life;
+  wires.hello(stranger);
+  go_on();
+  EXPECT_EQ(wires.answers.back().answer, Answer::kStranger);
+}
+
 // From 350 workers on there could be more completions than the queue had room for, and the farm ended.
 TEST_F(WiredMaster, CompletionsOfAllWorkersHaveRoom) {
   constexpr WorkerId kWorkers = 600;

@@ -16,7 +16,7 @@
 namespace shadowib::masterworker {
 
 inline constexpr std::uint32_t kSlotBytes = 4096;
-inline constexpr std::uint32_t kMagic = 0x4d573031;  // "MW01"
+inline constexpr std::uint32_t kMagic = 0x4d573032;  // "MW02"
 
 enum class Kind : std::uint16_t {
   kTask = 1,  // master: number = hand-out, extra = generation of aborts
@@ -64,10 +64,13 @@ struct Hello {
   std::uint32_t abort_key = 0;
   std::uint32_t first_packet = 0;
   Place datagrams, connection;
+  std::uint64_t elsewhere = 0;  // 1: no fork of the master; it has run the program from its beginning
 };
 static_assert(std::is_trivially_copyable_v<Hello> && sizeof(Hello) <= 256);
 
-enum class Answer : std::uint32_t { kWelcome = 1, kStranger };  // kStranger: of another life, or too old: end
+// The others end the worker. kStranger: of another life, or nobody awaits it. kTooLate: it lacks updates that the
+// master has no more.
+enum class Answer : std::uint32_t { kWelcome = 1, kStranger, kTooLate };
 
 struct Welcome {
   std::uint32_t magic = kMagic;

@@ -12,6 +12,7 @@ struct Settings {
   int workers = 0;  // forks to keep alive on this host
   int ahead = 1;
   int wait_s = 0;     // workers sleep first
+  int keep_mib = 0;   // of updates, for workers that are no forks
   int timeout_s = 0;  // of a worker with a task; 0: never
   bool aborts = true;
   bool verbose = false;

@@ -24,8 +24,18 @@ std::uint64_t UpdateLog::append(std::uint64_t phase, Payload input, Payload outp
   bytes_ += input.size() + output.size();
   kept_.push_back({phase, std::move(input), std::move(output)});
   ++count_;
+  if (most_bytes_ != 0 && bytes_ > most_bytes_) {
+    most_bytes_ = 0;
+    release(0);
+  }
   cut();
   return count_;
+}
+
+void UpdateLog::keep_all(std::uint64_t most_bytes) {
+  if (most_bytes == 0 || count_ != 0) return;
+  most_bytes_ = most_bytes;
+  pin(0);
 }
 
 void UpdateLog::release(std::uint64_t count) {

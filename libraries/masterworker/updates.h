@@ -1,7 +1,8 @@
 // The log of updates: who joins a farm gets those since its birth, in order, each once (M2). No I/O.
 //
 // A worker is a fork of the master and has the shared data of that moment. So the log need only reach back to the
-// oldest fork that has not joined yet. Updates are counted from 1 over all phases (calls of TOPC_master_slave).
+// oldest fork that has not joined yet; or to the beginning, for workers that are no forks. Updates are counted from 1
+// over all phases (calls of TOPC_master_slave).
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,9 @@ class UpdateLog {
   std::uint64_t count() const { return count_; }
   ChainHash hash() const { return hash_; }
 
+  // Keeps all from the beginning, while they have `most_bytes` or less. Call it before the first.
+  void keep_all(std::uint64_t most_bytes);
+
   // Keeps all after `count`, until released as often as pinned: one pin for a worker that is being born.
   void pin(std::uint64_t count) { ++pins_[count]; }
   void release(std::uint64_t count);
@@ -51,6 +55,7 @@ class UpdateLog {
   std::map<std::uint64_t, std::uint32_t> pins_;
   std::uint64_t count_ = 0;
   std::uint64_t bytes_ = 0;
+  std::uint64_t most_bytes_ = 0;  // 0: not all are kept
   ChainHash hash_;
 };
 

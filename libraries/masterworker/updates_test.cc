@@ -39,6 +39,22 @@ TEST(UpdateLog, ReachesBackToTheOldestBirth) {
   EXPECT_EQ(log.kept_bytes(), 0u);
 }
 
+TEST(UpdateLog, KeepsAllFromTheBeginningUpToABound) {
+  UpdateLog log;
+  log.keep_all(8);
+  log.append(1, text("four"), {});
+  log.pin(1);
+  log.append(1, text("more"), {});
+  EXPECT_TRUE(log.reaches(0));
+  log.append(1, text("!"), {});
+  EXPECT_FALSE(log.reaches(0));
+  EXPECT_TRUE(log.reaches(1)) << "a worker is being born";
+  log.release(1);
+  EXPECT_EQ(log.kept_bytes(), 0u);
+  log.keep_all(8);  // its beginning is gone
+  EXPECT_FALSE(log.reaches(0));
+}
+
 TEST(UpdateLog, TellsHistoriesApart) {
   const ChainHash start;
   EXPECT_NE(extend(start, text("ab"), text("c")), extend(start, text("a"), text("bc")));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <shadowib/shadowib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -26,9 +27,11 @@ constexpr std::int64_t kSpinNs = 20'000;  // a message may come at once; then sl
 }  // namespace
 
 WorkerLink::WorkerLink(const BirthFacts& facts) : adapter_(256), facts_(facts) {
-  master_watch_ = static_cast<int>(::syscall(SYS_pidfd_open, facts.master_pid, 0));  // glibc 2.36 has it for C only
-  if (master_watch_ < 0) ::_exit(0);                                                 // gone already
-  ::fcntl(master_watch_, F_SETFD, FD_CLOEXEC);
+  if (!facts.elsewhere) {                                                              // else the job ends its guests
+    master_watch_ = static_cast<int>(::syscall(SYS_pidfd_open, facts.master_pid, 0));  // glibc 2.36 has it for C only
+    if (master_watch_ < 0) ::_exit(0);                                                 // gone already
+    ::fcntl(master_watch_, F_SETFD, FD_CLOEXEC);
+  }
   pollfd master{master_watch_, POLLIN, 0};
   const int wait_ms = std::clamp(facts.wait_s, 0, INT_MAX / 1000) * 1000;
   if (::poll(&master, 1, wait_ms) > 0) ::_exit(0);  // a signal ends the wait, too
@@ -72,7 +75,12 @@ void WorkerLink::say_hello() {
   Hello hello;
   hello.pid = static_cast<std::uint32_t>(::getpid());
   hello.token = facts_.token;
+  // A master that was just restarted may still show the life before.
+  Door door;
+  if (facts_.elsewhere && shadowib_lookup(kDoorName, &door, sizeof(door), 0) == sizeof(door))
+    facts_.door.life = door.life;
   hello.life = facts_.door.life;
+  hello.elsewhere = facts_.elsewhere ? 1 : 0;
   hello.updates = facts_.updates;
   hello.phase = facts_.phase;
   hello.chain[0] = facts_.chain.low;
@@ -118,6 +126,11 @@ void WorkerLink::completed(const ibv_wc& wc) {
       if (wc.status != IBV_WC_SUCCESS || wc.byte_len < kRouteHeader + sizeof(welcome)) return;
       std::memcpy(&welcome, hellos_.data + kRouteHeader, sizeof(welcome));
       if (answered_ || welcome.magic != kMagic || welcome.token != facts_.token) return;
+      if (welcome.answer == Answer::kStranger && facts_.elsewhere) return;  // it asks again
+      if (welcome.answer == Answer::kTooLate)
+        warn(
+            "the farm has made updates that it has no more, so this worker comes too late; start the farm with "
+            "--TOPC-keep-updates=MIB");
       if (welcome.answer != Answer::kWelcome) {
         broken_ = true;
         return;

@@ -19,7 +19,8 @@ struct BirthFacts {
   std::uint64_t updates = 0, phase = 0;
   ChainHash chain;
   int master_pid = 0;
-  int wait_s = 0;  // it sleeps first, for a debugger to attach
+  bool elsewhere = false;  // no fork, and there may be no such process here
+  int wait_s = 0;          // it sleeps first, for a debugger to attach
 };
 
 struct Message {

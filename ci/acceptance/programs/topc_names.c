@@ -61,7 +61,8 @@ int main(int argc, char** argv) {
   TOPC_BOOL more = 1;
   static char log[] = "-";
   if (strcmp(TOPC_VERSION, "2.5.2") != 0) return 5;
-  TOPC_OPT_help = TOPC_OPT_stats = TOPC_OPT_verbose = TOPC_OPT_slave_wait = TOPC_OPT_slave_timeout = 0;
+  TOPC_OPT_help = TOPC_OPT_stats = TOPC_OPT_verbose = TOPC_OPT_slave_wait = TOPC_OPT_slave_timeout =
+      TOPC_OPT_keep_updates = 0;
   TOPC_OPT_trace = TOPC_OPT_safety = 0;
   TOPC_OPT_aggregated_tasks = 2;
   TOPC_OPT_num_slaves = 2;

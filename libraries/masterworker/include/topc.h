@@ -145,7 +145,9 @@ extern int TOPC_OPT_slave_timeout; /* --TOPC-slave-timeout=S: a worker silent fo
 extern int TOPC_OPT_trace; /* --TOPC-trace=0, 1, 2: tasks and actions on stderr; 2: also by the functions below */
 extern char* TOPC_OPT_procgroup; /* --TOPC-procgroup=FILE: lines "HOST N PATH" of workers elsewhere */
 extern char* TOPC_OPT_topc_log;  /* --TOPC-topc-log=FILE: for trace and statistics; "-": stderr */
-extern int TOPC_OPT_safety;      /* --TOPC-safety=N: 8 and more: one task at a time; 10 and more: no aborts */
+extern int
+    TOPC_OPT_keep_updates;  /* --TOPC-keep-updates=MIB: keeps so many, so that workers from elsewhere can join */
+extern int TOPC_OPT_safety; /* --TOPC-safety=N: 8 and more: one task at a time; 10 and more: no aborts */
 
 #ifdef __cplusplus
 typedef void (*TOPC_trace_input_ptr)(void*);

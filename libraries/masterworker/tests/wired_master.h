@@ -19,12 +19,13 @@ namespace shadowib::masterworker {
 class WiredMaster : public ::testing::Test {
  protected:
   void SetUp() override { make(); }
-  void make(std::uint64_t most_lag_bytes = kMostLagBytes, std::uint32_t ahead = 1) {
+  void make(std::uint64_t most_lag_bytes = kMostLagBytes, std::uint32_t ahead = 1, std::uint64_t keep_bytes = 0) {
     link.reset();
     wires.reset();
     link = std::make_unique<MasterLink>(most_lag_bytes);
     master = std::make_unique<Master>(*link, ahead);
     link->attach(*master);
+    master->keep_updates(keep_bytes);
     Callbacks callbacks;
     callbacks.generate = [this]() -> std::optional<Payload> {
       if (tasks.empty()) return std::nullopt;
@@ -67,6 +68,16 @@ class WiredMaster : public ::testing::Test {
     return queue_pair;
   }
   std::uint32_t worker() { return join(born()); }
+  // One that is no fork says hello, and has run no update. Returns how it is answered.
+  Answer come_from_elsewhere(std::uint64_t token) {
+    Hello hello;
+    hello.token = token;
+    hello.life = link->door().life;
+    hello.elsewhere = 1;
+    wires.hello(hello);
+    go_on();
+    return wires.answers.back().answer;
+  }
 
   void say(std::uint32_t queue_pair, Kind kind, std::uint64_t number = 0, const std::string& body = {}) {
     Header header;
