@@ -16,9 +16,9 @@ from task_farms import PATIENCE_S, await_rounds, begun, finish, has_workers, mar
 
 HERE, THERE = "a", "b"
 # TASKS and MOST_BYTES of the storm: one update in three, and one message in 16 up to MOST_BYTES large, both ways.
-SHAPE = {True: ("300", "100000"), False: ("2600", "4000000")}
+SHAPE = {True: ("200", "100000"), False: ("2600", "4000000")}
 KEEP_MIB = 1024
-MOST_US = "8000"
+MOST_US = "4000"
 
 
 class FarmOnHosts(Job):
