@@ -75,9 +75,9 @@ def measure(case: Case, mebibytes: int, workers: int, turn: int) -> Measured:
     if workers == 0:
         job.command("worker", job.name, "-n", "1")
     job.finish(PATIENCE_S)
+    wait_for("the workers' end", lambda: not workers_of(case, "ci_big_farm"), PATIENCE_S)
     case.work = where
     found.operations = operations(log)[1:]  # the first makes what later ones find
-    shutil.rmtree(job.directory)
     return found
 
 
