@@ -1,7 +1,7 @@
 """MW4: a checkpoint of a task farm costs what its master's memory costs, whatever the number of workers, and stops none of them.
 
 For masters of several sizes and numbers of workers: the master's stop, the image's bytes, the exchange's operations, and the longest
-pause in the clock that each worker keeps. Bytes and operations are judged always, times in the full run only.
+pause in the clock that each worker keeps. Bytes are judged always; times, and looks at the exchange, which take turns by time, in the full run only.
 """
 import json
 import os
@@ -96,9 +96,10 @@ def same(size: int):
                 f"with {', '.join(map(str, rows))} workers; longest pause of a worker in a checkpoint {statistics.median(pauses):.0f} ms (median), {max(pauses):.0f} ms (most); "
                 f"exchange operations {', '.join(map(str, counts.values()))}; load {os.getloadavg()[0]:.1f}")
         check(max(sizes.values()) <= MOST_BYTES_RATIO * min(sizes.values()), f"images differ: {text}")
-        most = max(rows)
-        check(0 < counts[most] < counts[min(rows)] + most, f"the exchange's operations grow with workers: {counts}")
+        check(min(counts.values()) > 0, f"no operation of the exchange is counted: {counts}")
         if not quick:
+            most = max(rows)
+            check(counts[most] < counts[min(rows)] + most, f"the exchange's operations grow with workers: {counts}")
             low, high = min(stops.values()), max(stops.values())
             check(statistics.median(pauses) <= low / 4, f"workers pause: {text}")
             check(high <= max(MOST_STOP_RATIO * low, low + OR_MS), f"stops differ: {text}")
