@@ -1,7 +1,7 @@
 /* A task farm whose master has MEBIBYTES of memory, every page different. Its tasks take some milliseconds; no more
  * come once a file `finish` appears. Prints "ready" at its first result, or at once if it has no workers.
  * CLOCKS: a directory, where each worker keeps a clock, a file named by its process. A thread of it appends the time
- * in ns of CLOCK_MONOTONIC every 2 ms, whether there is a task or not. Usage: big_farm MEBIBYTES [CLOCKS] */
+ * in ns of CLOCK_MONOTONIC every 10 ms, whether there is a task or not. Usage: big_farm MEBIBYTES [CLOCKS] */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ static TOPC_BUF generate(void) {
 }
 static const char* clocks;
 static void* keep_clock(void* file) {
-  const struct timespec pause = {0, 2000000};
+  const struct timespec pause = {0, 10000000};
   for (;;) {
     char line[40];
     struct timespec now;

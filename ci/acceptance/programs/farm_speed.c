@@ -27,7 +27,8 @@ int main(int argc, char** argv) {
   clock_gettime(CLOCK_MONOTONIC, &ended);
   if (TOPC_is_master())
     printf("%.3f us a task\n",
-           ((double)(ended.tv_sec - begun.tv_sec) * 1e9 + (double)(ended.tv_nsec - begun.tv_nsec)) / 1e3 / (double)tasks);
+           ((double)(ended.tv_sec - begun.tv_sec) * 1e9 + (double)(ended.tv_nsec - begun.tv_nsec)) / 1e3 /
+               (double)tasks);
   TOPC_finalize();
   return 0;
 }
