@@ -82,7 +82,7 @@ def checkpoint_ms(job: Job, number: int) -> float:
 def stopped(case: Case):
     random = case.random()
     quick = case.line.quick
-    rounds, checkpoints = (30, 1) if quick else (600, 7)
+    rounds, checkpoints = (15, 1) if quick else (600, 7)
     job, wanted = held_back(case, ["100", str(random.randrange(1 << 30)), "20000", "2000"], 3)
     has_workers(case, job, 3)
     await_rounds(case, job, 20)
@@ -176,10 +176,10 @@ def restarts(farms: int, in_a_row: int):
 def run() -> int:
     line = Line("farm_recovery", __doc__.splitlines()[0])
     quick = line.quick
-    line.case("deaths 1", deaths(1, 2 if quick else 50))
-    line.case("deaths 4", deaths(4, 2 if quick else 50))
+    line.case("deaths 1", deaths(1, 1 if quick else 50))
+    line.case("deaths 4", deaths(4, 1 if quick else 50))
     line.case("stopped", stopped)
-    line.case("restarts", restarts(1 if quick else 7, 2 if quick else 3))
+    line.case("restarts", restarts(1 if quick else 7, 1 if quick else 3))
     return line.finish()
 
 
