@@ -158,7 +158,9 @@ class Farm:
         alive = wait_for("a worker", lambda: workers_of(self.case, self.program) or self.job.programs[-1].ended(), PATIENCE_S)
         if alive is True:
             raise Ended
-        self.kill(source.choice(alive))
+        victim = source.choice(alive)
+        self.kill(victim)
+        wait_for(f"the end of {victim}", lambda: victim not in workers_of(self.case, self.program), PATIENCE_S)
 
     def kill(self, pid: int):
         """Whoever is gone by now has ended by itself, with the farm."""
@@ -193,8 +195,11 @@ class Farm:
     def restart(self, path: str, workers: int):
         # The files are cut to what they were, so that each line stands there once.
         self.job.restart(path, options=("--workers", str(workers), "--files", "roll-back"))
-        wait_for(f"{workers} workers", lambda: len(workers_of(self.case, self.program)) == workers or self.job.programs[-1].ended(),
-                 PATIENCE_S)
+        self.has_workers(workers)
+
+    def has_workers(self, number: int):
+        """Waits until it has so many, or has ended."""
+        wait_for(f"{number} workers", lambda: len(workers_of(self.case, self.program)) == number or self.job.programs[-1].ended(), PATIENCE_S)
 
 
 def disturbed(case: Case, make, kills: int, restarts: list[int]) -> str:
@@ -203,8 +208,10 @@ def disturbed(case: Case, make, kills: int, restarts: list[int]) -> str:
         farm, judge = make(attempt)
         source = case.random(f"kills{attempt}")
         try:
-            for _ in range(kills):
-                farm.advance(1)
+            for number in range(kills):
+                if number % 10 == 0:
+                    farm.advance(1)
+                farm.has_workers(2)
                 farm.kill_worker(source)
             for workers in restarts:
                 farm.advance(1)
