@@ -14,8 +14,8 @@ from common import ROOT, Case, Line, Skip, check, main
 # library is called through the backend. With one send in 32 signaled the device makes 31 completions that only the shim sees.
 # After a restart keys are turned and completions name their queue pair anew.
 BOUNDS = {"rc": 130, "srq": 280, "ud": 250, "extended": 557,
-          "device-rc": 175, "device-rc-32": 370, "device-srq": 318, "device-srq-32": 476, "device-ud": 286, "device-ud-32": 483,
-          "device-extended": 629, "device-extended-32": 744, "device-ucx": 495, "device-restarted": 547}
+          "device-rc": 175, "device-rc-32": 339, "device-srq": 318, "device-srq-32": 472, "device-ud": 286, "device-ud-32": 449,
+          "device-extended": 629, "device-extended-32": 709, "device-ucx": 495, "device-restarted": 547}
 FLAT = 5  # by how much they may differ between the sizes
 
 

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <functional>
 #include <memory>
@@ -140,6 +141,43 @@ TEST_F(ForcedSignals, APollGoesOnBehindWhatItSwallows) {
   execute(5);
   EXPECT_EQ(poll(1), Ids{4});
   EXPECT_EQ(poll(8), Ids{5});
+}
+
+TEST_F(ForcedSignals, APollIsFullWhileAnyOfTheProgramsIsLeft) {
+  constexpr unsigned kRequests = 6;
+  for (unsigned asked = 0; asked < 1u << kRequests; ++asked)  // a bit for each request that the program has signaled
+    for (std::size_t count = 1; count <= 4; ++count) {
+      Ids due;
+      for (unsigned i = 0; i < kRequests; ++i) {
+        const bool signaled = (asked >> i & 1) != 0;
+        ASSERT_EQ(send(i + 1, signaled ? IBV_SEND_SIGNALED : 0), 0);
+        if (signaled) due.push_back(i + 1);
+      }
+      execute(kRequests);
+      while (!due.empty()) {
+        const Ids first(due.begin(), due.begin() + static_cast<std::ptrdiff_t>(std::min(count, due.size())));
+        ASSERT_EQ(poll(static_cast<int>(count)), first) << asked << " " << count;
+        due.erase(due.begin(), due.begin() + static_cast<std::ptrdiff_t>(first.size()));
+      }
+      ASSERT_EQ(poll(static_cast<int>(count)), Ids{}) << asked << " " << count;
+      ASSERT_TRUE(g_completed.empty()) << asked << " " << count;
+      ASSERT_EQ(qp.send.retired(), qp.send.head) << asked << " " << count;
+    }
+}
+
+TEST_F(ForcedSignals, ThePlaceOfASwallowedOneIsForWhatOthersDrainDuringTheSecondLook) {
+  ASSERT_EQ(send(1, IBV_SEND_SIGNALED), 0);
+  ASSERT_EQ(send(2, 0), 0);
+  execute(2);
+  g_after_poll = [this] {  // the first look
+    g_after_poll = [this] {
+      ASSERT_EQ(send(3, IBV_SEND_SIGNALED), 0);
+      execute(1);
+      drain_completions(cq);
+    };
+  };
+  EXPECT_EQ(poll(2), (Ids{1, 3}));
+  EXPECT_EQ(poll(2), Ids{});
 }
 
 TEST_F(ForcedSignals, AnErrorIsToldOfWhateverWasAskedFor) {

@@ -38,10 +38,15 @@ void name_invalidated(ShadowCq& cq, ibv_wc& wc) {
   wc.invalidated_rkey = windows.note_invalidated({wc.invalidated_rkey}).value;
 }
 
+// A success that only the shim has asked for.
+__attribute__((always_inline)) inline bool is_ours(const SlotHeader& slot, const ibv_wc& wc) {
+  return is_equal<SlotHeader::kForced>(slot.status) && wc.status == IBV_WC_SUCCESS && guarded(Guard::kSwallowForced);
+}
+
 // Swallows a completion, or turns it into the program's and answers true.
 __attribute__((always_inline)) inline bool accept_one(ShadowCq& cq, SlotHeader& slot, ibv_wc& wc) {
   if (is_equal<SlotHeader::kForced>(slot.status)) {
-    if (wc.status == IBV_WC_SUCCESS && guarded(Guard::kSwallowForced)) {
+    if (is_ours(slot, wc)) {
       slot.complete(IBV_WC_SUCCESS);
       return false;
     }
@@ -57,18 +62,14 @@ __attribute__((always_inline)) inline bool accept_one(ShadowCq& cq, SlotHeader& 
   return true;
 }
 
-// Turns completions into the program's, which stand first then; returns how many were swallowed.
-__attribute__((always_inline)) inline int swallow(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
-  int swallowed = 0;
-  for (ibv_wc* kept = wc; wc < end; ++wc) {
-    if (!accept_one(cq, *reinterpret_cast<SlotHeader*>(wc->wr_id), *wc)) {
-      ++swallowed;
-      continue;
-    }
+// Turns the completions [wc, end) into the program's, which stand from `kept` on then; returns their end.
+__attribute__((always_inline)) inline ibv_wc* swallow(ShadowCq& cq, ibv_wc* kept, ibv_wc* wc, ibv_wc* end) {
+  for (; wc < end; ++wc) {
+    if (!accept_one(cq, *reinterpret_cast<SlotHeader*>(wc->wr_id), *wc)) continue;
     if (kept != wc) *kept = *wc;
     ++kept;
   }
-  return swallowed;
+  return kept;
 }
 
 // The XRC queue that a receive was posted to, if it was to one. Caller holds refill_lock.
@@ -168,46 +169,73 @@ __attribute__((noinline, cold)) int poll_beside_drain_and_leave(const PollCall& 
   return leave_with(poll_beside_drain(*call.cq, call.count, call.wc, n));
 }
 
-// The rest of a poll whose completions are not all plain: those before `at` are the program's, up to n the backend's.
-int poll_rest(const PollCall& call, ibv_wc* at, int n) {
+__attribute__((always_inline)) inline int leave_with_kept(const PollCall& call, int kept) {
+  if (kept > 0) call.cq->kept_since_armed.store(true, std::memory_order_relaxed);
+  return leave_with(kept);
+}
+
+// The rest of a poll whose completions are not all plain: those before `kept` are the program's, [at, end) the
+// backend's.
+__attribute__((noinline)) int poll_rest_and_leave(const PollCall& call, ibv_wc* kept, ibv_wc* at, ibv_wc* end) {
   ShadowCq& cq = *call.cq;
-  int taken = n, asked = call.count;
-  for (ibv_wc* end = call.wc + n;;) {
-    const int swallowed = swallow(cq, at, end);
-    taken -= swallowed;
+  ibv_wc* const places = call.wc + call.count;
+  for (;;) {
+    kept = swallow(cq, kept, at, end);
     // Places are left if some were swallowed, and a backend that gave all it was asked for may have more.
-    if (swallowed == 0 || n < asked) break;
-    asked = call.count - taken;
-    at = end - swallowed;
+    if (kept == end || end != places) break;
+    const int asked = static_cast<int>(places - kept);
     if (is_set(cq.refill_count)) {
-      taken += std::max(0, poll_both(cq, asked, at));
+      kept += std::max(0, poll_both(cq, asked, kept));
       break;
     }
-    n = g_backend.poll_cq(cq.real, asked, at);
+    const int n = g_backend.poll_cq(cq.real, asked, kept);
     if (is_set(cq.refill_count)) {
-      taken += std::max(0, poll_beside_drain(cq, asked, at, n));
+      kept += std::max(0, poll_beside_drain(cq, asked, kept, n));
       break;
     }
     if (n <= 0) break;
-    taken += n;
-    end = at + n;
+    at = kept;
+    end = kept + n;
   }
-  if (taken > 0) cq.kept_since_armed.store(true, std::memory_order_relaxed);
-  return taken;
+  return leave_with_kept(call, static_cast<int>(kept - call.wc));
 }
-__attribute__((noinline)) int poll_rest_and_leave(const PollCall& call, ibv_wc* at, int n) {
-  return leave_with(poll_rest(call, at, n));
+
+__attribute__((noinline, cold)) int poll_beside_drain_after(const PollCall& call, int kept, int n) {
+  const int more = poll_beside_drain(*call.cq, call.count - kept, call.wc + kept, n);
+  return leave_with_kept(call, kept + std::max(0, more));
+}
+
+// The same where only the last of the backend's answer is not plain, and ours: it has been swallowed. Most often a
+// second look finds no more.
+__attribute__((noinline)) int poll_last_and_leave(const PollCall& call, int kept) {
+  if (kept + 1 < call.count) return leave_with_kept(call, kept);
+  if (__builtin_expect(is_set(call.cq->refill_count), 0))
+    return poll_rest_and_leave(call, call.wc + kept, call.wc + call.count, call.wc + call.count);
+  const int more = g_backend.poll_cq(call.cq->real, 1, call.wc + kept);
+  asm volatile("" : "+r"(kept));  // no address is kept over the call
+  if (__builtin_expect(is_set(call.cq->refill_count), 0)) return poll_beside_drain_after(call, kept, more);
+  if (__builtin_expect(more > 0, 0))
+    return poll_rest_and_leave(call, call.wc + kept, call.wc + kept, call.wc + kept + more);
+  return leave_with_kept(call, kept);
 }
 
 }  // namespace
 
 int accept_completions(ShadowCq& cq, ibv_wc* wc, ibv_wc* end) {
-  const int kept = static_cast<int>(end - wc) - swallow(cq, wc, end);
+  const int kept = static_cast<int>(swallow(cq, wc, wc, end) - wc);
   if (kept > 0) cq.kept_since_armed.store(true, std::memory_order_relaxed);
   return kept;
 }
 
 namespace {
+
+// The end of a short poll at a completion that is not plain; `left` of the backend's n from it on.
+__attribute__((always_inline)) inline int leave_short(const PollCall& call, ibv_wc* at, int left, int n) {
+  auto* slot = reinterpret_cast<SlotHeader*>(at->wr_id);
+  if (left != 1 || !is_ours(*slot, *at)) return poll_rest_and_leave(call, at, at, call.wc + n);
+  slot->complete(IBV_WC_SUCCESS);
+  return poll_last_and_leave(call, n - 1);
+}
 
 // `may_swallow`: completions of forced signals may come here.
 template <bool may_swallow>
@@ -227,7 +255,7 @@ __attribute__((always_inline)) inline int poll_short(ibv_cq* program_cq, int cou
     do {
       auto* slot = reinterpret_cast<SlotHeader*>(at->wr_id);
       if (__builtin_expect_with_probability(!is_equal<SlotHeader::kPlain>(slot->status), 0, 0.999))
-        return poll_rest_and_leave(call, at, n);
+        return leave_short(call, at, left, n);
       at->wr_id = slot->user_wr_id;  // before any restart qp_num is the program's
       slot->complete(at->status);
       ++at;
