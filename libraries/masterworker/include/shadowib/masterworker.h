@@ -347,7 +347,7 @@ template <typename A, typename State>
 requires Application<A, State>
 void run(A& application, State& state, int& argc, char**& argv) {
   detail::start(&argc, &argv);
-  run(application, state);
+  mw::run(application, state);  // and no run() of the program
 }
 
 // With the words of take_options().
@@ -355,7 +355,7 @@ template <typename A, typename State>
 requires Application<A, State>
 void run(A& application, State& state, Options& options) {
   options.start();
-  run(application, state);
+  mw::run(application, state);  // and no run() of the program
 }
 
 // Without options of a command line: those of $TOPC_OPTS and ~/.topcrc hold, or what an earlier farm has had.
@@ -425,7 +425,7 @@ void for_each(Range&& range, Work work, Check check) {
     }
   } each{std::begin(range), std::end(range), work, check, std::nullopt};
   bool none = false;
-  run(each, none);
+  mw::run(each, none);
   if (each.error) throw std::runtime_error(*each.error);
 }
 
