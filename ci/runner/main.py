@@ -13,7 +13,7 @@ from steps import ROOT, Steps  # noqa: E402
 EPILOG = """\
 Without options: builds release and runs every test of it: lint, model, unit, conformance, client, chaos, vm and bench, with
 a short sample of the acceptance lines, a quarter of a minute of every fuzz target, and the programs of tests that are cheap under
-AddressSanitizer and ThreadSanitizer; some 25 minutes on two cores. --preset asan and --preset tsan run the other tests, too, without
+AddressSanitizer and ThreadSanitizer; some 50 minutes on two cores. --preset asan and --preset tsan run the other tests, too, without
 acceptance lines, and say so; A7 is the whole of it.
 --full runs the acceptance lines as written, which takes hours. It goes on where the last one stopped: what has passed is
 in build/acceptance/state.json. A line that fails keeps its evidence below build/acceptance and prints how to repeat it.
