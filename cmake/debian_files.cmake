@@ -1,4 +1,18 @@
 # Run by CPack when the files of each package are in place.
+
+# What others have written and is linked into our binaries: their licences ask for their notices beside ours.
+set(linked libcli11-dev libhiredis-dev liblz4-dev libmbedtls-dev libsodium-dev libxxhash-dev libzstd-dev nlohmann-json3-dev)
+file(READ "${CPACK_SHADOWIB_SOURCE_DIR}/LICENSE" own_licence)
+set(notices "${own_licence}")
+foreach(package IN LISTS linked)
+  set(notice "/usr/share/doc/${package}/copyright")
+  if(NOT EXISTS "${notice}")
+    message(FATAL_ERROR "${notice} is not there, and its notice belongs into our packages: install ${package} with its documentation")
+  endif()
+  file(READ "${notice}" text)
+  string(APPEND notices "\n\n----- A part of these binaries comes from ${package}, which says:\n\n${text}")
+endforeach()
+
 foreach(pair library:libshadowib0 development:libshadowib-dev command:shadowib documentation:shadowib-doc)
   string(REPLACE ":" ";" pair "${pair}")
   list(GET pair 0 component)
@@ -9,7 +23,11 @@ foreach(pair library:libshadowib0 development:libshadowib-dev command:shadowib d
   endif()
   set(doc "${root}/usr/share/doc/${package}")
   file(MAKE_DIRECTORY "${doc}")
-  file(COPY_FILE "${CPACK_SHADOWIB_SOURCE_DIR}/LICENSE" "${doc}/copyright")
+  if(component MATCHES "library|command")
+    file(WRITE "${doc}/copyright" "${notices}")
+  else()
+    file(WRITE "${doc}/copyright" "${own_licence}")
+  endif()
   string(TIMESTAMP now "%a, %d %b %Y %H:%M:%S +0000" UTC)
   file(WRITE "${doc}/changelog.Debian" "shadowib (${CPACK_PACKAGE_VERSION}-1) unstable; urgency=medium\n\n"
     "  * Built from the source; see CHANGELOG.md there.\n\n -- ${CPACK_PACKAGE_CONTACT}  ${now}\n")

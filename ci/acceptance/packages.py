@@ -59,6 +59,9 @@ def in_a_fresh_debian(case: Case):
                      "usr/share/bash-completion/completions/shadowib", "usr/share/zsh/vendor-completions/_shadowib",
                      "usr/share/doc/shadowib-doc/copyright"):
             check(name in installed, f"/{name} is not installed")
+        for package, parts in {"libshadowib0": ("Yann Collet", "Frank Denis"), "shadowib": ("Facebook", "Lohmann"), "libshadowib-dev": ()}.items():
+            text = (root.root / "usr/share/doc" / package / "copyright").read_text()
+            check("Apache License" in text and all(part in text for part in parts), f"the notices of {package} lack one of {parts}")
         said = run("shadowib-pingpong", user="tester")
         check("verdict: ok" in said, f"shadowib-pingpong says: {said[-1500:]}")
         completed = run("bash", "-c", "source /usr/share/bash-completion/completions/shadowib; COMP_WORDS=(shadowib res) COMP_CWORD=1; "
