@@ -21,7 +21,7 @@ def in_guest(line: Line) -> int:
         if client.restart != "survives":
             table.set(client, "restarted", client.restart)
         else:
-            table.case(client, "restarted", lambda c, k=client: restarted(c, k, RXE, seconds=2 if line.quick else 0),
+            table.case(client, "restarted", lambda c, k=client: restarted(c, k, RXE, seconds=12 if line.quick else 0),
                        1 if line.quick else 2)
     table.write()
     return line.finish()

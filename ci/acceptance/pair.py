@@ -36,7 +36,7 @@ def sample(job: Job) -> tuple[int, float]:
     """Requests retired, and when that was: an answer that took long (the exchange's files wait for the disk now and then) tells
     too little of the moment, and would make the runs many times longer than meant."""
     best = None
-    for _ in range(20):
+    for _ in range(5):
         asked = time.monotonic()
         seen = sends(job.members())
         took = time.monotonic() - asked
