@@ -390,7 +390,8 @@ TEST_F(DirectoryExchangeTest, ARecordThatIsNotWholeHidesNoOther) {
     EXPECT_EQ(value, "3");
   }
   EXPECT_FALSE(find_in_bundle("", "a", &value));
-  ASSERT_TRUE(find_in_bundle(second + bundle_with("b", "of who came second"), "b", &value));
+  const std::string twice = second + bundle_with("b", "of who came second");
+  ASSERT_TRUE(find_in_bundle(twice, "b", &value));
   EXPECT_EQ(value, "2");
 }
 

@@ -19,7 +19,12 @@ using namespace shadowib::test;
 
 namespace {
 
-constexpr std::size_t kPageBytes = 4096, kPages = 1024, kManyPages = 8192;
+constexpr std::size_t kPageBytes = 4096, kPages = 1024;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr std::size_t kManyPages = 32768;  // more than the sanitizer's own
+#else
+constexpr std::size_t kManyPages = 8192;
+#endif
 constexpr unsigned kRounds = 14;
 
 // The content of a page in a version; version 0 is a page of zeros.
