@@ -38,6 +38,7 @@ struct RestartArguments {
   std::string set, backend, network, files = "keep";
   std::optional<std::string> members;
   int workers = -1;  // -1: not given
+  bool lazy = false;
   int wait_s = 300, timeout_s = 60;
   FarOptions far;
 };
@@ -382,8 +383,18 @@ int restart_launched(const RestartArguments& arguments, const SetManifest& manif
   return exit_code;
 }
 
+// Refused for good: lazy_memory_test has what the kernel does to such memory.
+Status refuse_lazy() {
+  return Status(
+      Code::kUsage, EOPNOTSUPP,
+      "--lazy is not supported: without rights over the machine, memory that comes later breaks forks, system "
+      "calls and dropped pages of a program; leave out --lazy, and all memory is read and checked once, before "
+      "the program goes on");
+}
+
 int restart(RestartArguments& arguments) {
   Common& common = arguments.common;
+  if (arguments.lazy) return fail(common, refuse_lazy());
   std::string path;
   SetManifest manifest;
   std::set<std::uint32_t> members;
@@ -445,6 +456,8 @@ void add_restart(Command& program) {
                    "it waits for some")
       ->between(0, 100000, "workers")
       ->type_name("N");
+  command->add_flag("--lazy", arguments->lazy,
+                    "Refused, with the reason: memory comes whole before a\nprocess goes on");
   command->add_option("--wait", arguments->wait_s, "How long to wait for those other commands (300)")
       ->between(1, 86400, "seconds")
       ->type_name("SECONDS");

@@ -155,6 +155,12 @@ class Near(unittest.TestCase):
         image.chmod(0o600)
         self.assertTrue(json.loads(self.shadowib("verify", "demo", "--json").stdout)["ok"])
 
+    def test_memory_does_not_come_lazily(self):
+        """Refused with the reason, whatever the set: scripts that ask for it are told what they get without it."""
+        told = self.shadowib("restart", "demo", "--lazy", code=2).stderr
+        self.assertIn("--lazy is not supported", told)
+        self.assertIn("leave out --lazy", told)
+
     def test_a_place_that_is_not_the_users_own_is_refused(self):
         root = self.memory / f"shadowib-{os.geteuid()}"
         root.symlink_to(self.top)
