@@ -1,8 +1,8 @@
 """I5: threads, descriptors, mappings and regions of one member cost little each, and each as much as the first.
 
 Processor time is compared, which other work on the machine does not add to: of the checkpoint's thread while the program stands, and of
-all processes of a restart. A goal in microseconds is of a quiet machine. Where the kernel's own calls take longer, measured by the same
-program in the same run, the goal is a multiple of theirs."""
+all processes of a restart. A goal in microseconds is of a quiet machine. Where the kernel's own calls alone take longer than that,
+measured by the same program in the same run, the goal is a multiple of theirs."""
 import pathlib
 import re
 import resource
@@ -18,6 +18,7 @@ GOAL_US = {"threads": 100.0, "descriptors": 10.0, "mappings": 5.0}
 OF_BARE = {"threads": 4.0, "descriptors": 1.8, "mappings": 1.8}
 # A short sample: its milliseconds scatter, so it is for growth with the square, where the others cost four times as much each.
 SHORT_SCATTER_MS, SHORT_GROWTH = 40.0, 3.0
+TRIES, SHORT_TRIES = (7, 3), (3, 1)  # checkpoints and restarts
 STOPPED = ("stop", "settle", "quiesce", "inspect", "save")
 
 
@@ -39,8 +40,21 @@ def stopped_ms(log: pathlib.Path) -> list[float]:
     return found
 
 
-def measure(case: Case, kind: str, count: int, checkpoints: int) -> tuple[float, float]:
-    """Milliseconds of processor time: while the program stands, the least of some checkpoints; and of a restart, to its end."""
+def restart_ms(job: Job, text: str) -> float:
+    """Milliseconds of processor time of a restart, to the end of the program, which says `text` if all has come back."""
+    job.restart()
+    wait_for("the restarted member", lambda: job.check_running() or len(job.members()) == 1, 120, 0.2)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    (job.case.work / "finish").touch()
+    job.finish(120)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    (job.case.work / "finish").unlink()
+    check(text in job.output(), job.output()[-2000:])
+    return 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+
+def measure(case: Case, kind: str, count: int, checkpoints: int, restarts: int) -> tuple[float, float]:
+    """Milliseconds of processor time: while the program stands, and of a restart; the least of some each."""
     name = f"{kind}{count}"
     log = case.work / f"{name}.log"
     job = Job(case, name, environment={"SHADOWIB_LOG": f"debug:{log}"})
@@ -51,22 +65,15 @@ def measure(case: Case, kind: str, count: int, checkpoints: int) -> tuple[float,
         job.checkpoint(kill=i + 1 == checkpoints, timeout=120)
     stopped = stopped_ms(log)
     check(len(stopped) >= checkpoints - 1 > 0, f"{log} tells of {len(stopped)} checkpoints")
-    job.restart()
-    wait_for("the restarted member", lambda: job.check_running() or len(job.members()) == 1, 120, 0.2)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    (case.work / "finish").touch()
-    job.finish(120)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    (case.work / "finish").unlink()
-    check(f"all of {count} {kind} are right" in job.output(), job.output()[-2000:])
+    took = min(restart_ms(job, f"all of {count} {kind} are right") for _ in range(restarts))
     job.remove_old_sets()
-    restart = 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(stopped), restart
+    return min(stopped), took
 
 
 def grows(case: Case, kind: str, most: int) -> str:
     third = most // 3
-    (none, restart_none), (few, restart_few), (many, restart_many) = (measure(case, kind, n, 3 if case.line.quick else 4) for n in (1, third, most))
+    (none, restart_none), (few, restart_few), (many, restart_many) = (
+        measure(case, kind, n, *(SHORT_TRIES if case.line.quick else TRIES)) for n in (1, third, most))
     # The figure of a kind: threads are slow at a restart, descriptors and mappings while the program stands.
     at = (restart_none, restart_few, restart_many) if kind in ("threads", "regions") else (none, few, many)
     first, rest = (at[1] - at[0]) / third, (at[2] - at[1]) / (most - third)
@@ -76,8 +83,9 @@ def grows(case: Case, kind: str, most: int) -> str:
     check(rest <= growth * max(first, 0.0) + 2e-3 + scatter, f"growth is not linear: {text}")
     if kind in GOAL_US and not case.line.quick:
         bare = bare_us(case, kind, most)
-        goal = max(GOAL_US[kind], OF_BARE[kind] * bare)
-        text += f"; the kernel's calls alone {bare:.1f}; goal {GOAL_US[kind]:.0f}, or {OF_BARE[kind]} times those"
+        # Calls that keep the goal by themselves excuse nothing.
+        goal = OF_BARE[kind] * bare if bare > GOAL_US[kind] else GOAL_US[kind]
+        text += f"; the kernel's calls alone {bare:.1f}; goal {GOAL_US[kind]:.0f}, or {OF_BARE[kind]} times those if they take longer"
         check(each_us <= goal, f"too slow: {text}")
     return text
 
