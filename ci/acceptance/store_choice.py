@@ -100,6 +100,67 @@ def branches(case: Case) -> str:
     return f"{', '.join(taken)}, refused; the last one restarts"
 
 
+def part_of(job: ChosenJob, how: str, part: float):
+    """As if the newest set had been compressed so."""
+    record = job.directory / "jobs" / job.name / "rates"
+    fields = dict(line.split("=", 1) for line in record.read_text().splitlines()) | {how: str(int(part * 1e15))}
+    record.write_text("".join(f"{name}={value}\n" for name, value in fields.items()))
+
+
+def counted_compressed(case: Case) -> str:
+    """What a compressed set will take is judged by the one before. One that takes more goes to the next store: nothing of it is left where
+    there was no room, and the job goes on. What no store has room for as it is, is compressed."""
+    hosts = SmallHosts(case, HOSTS[:3])
+    job = ChosenJob(case, hosts)
+    del job.environment["SHADOWIB_COMPRESS"]
+
+    def saved(mem: float, disk: float, central: float, how: str = "") -> dict:
+        unit = job.to_save() / USABLE
+        for name in hosts.names:
+            hosts.leave(hosts.own(name), mem * unit)
+            hosts.leave(hosts.disk(name), disk * unit)
+        hosts.leave(job.directory, central * unit)
+        if how:
+            job.environment["SHADOWIB_COMPRESS"] = how
+        result = job.try_to_save()
+        job.environment.pop("SHADOWIB_COMPRESS", None)
+        case.note(f"{mem} {disk} {central} {how}: {result.returncode} {result.stdout}{result.stderr}")
+        check(result.returncode == 0, f"{mem} {disk} {central} {how}: {result.returncode} {result.stderr[-1500:]}")
+        told = json.loads(result.stdout)
+        job.at("b", "verify", told["set"], "--strict")
+        job.sets.append(told["set"])
+        job.await_progress()
+        return told
+
+    told = saved(MUCH, MUCH, MUCH, "zstd")
+    check(told["store"] == "mem:mirror", f"with much room: {told}")
+    part = sum(member["bytes"] for member in told["members"]) / sum(member["page_bytes"] for member in told["members"])
+    # By its measured part two more copies have room; as it is, one parity has none.
+    told = saved(2 * 1.1 * part * 1.05, 0.1, MUCH, "zstd")
+    check(told["store"] == "mem:mirror" and told["members"][0]["compression"] == "zstd", f"with room for {part:.2f}: {told}")
+    # A set that is taken for much smaller than it is.
+    part_of(job, "zstd", 0.001)
+    before = {name: used(hosts.own(name)) for name in hosts.names}
+    told = saved(0.2 * part, MUCH, MUCH, "zstd")
+    out = [option["store"] for option in told["considered"] if option["lacks"] == "ran out of space"]
+    check(told["store"] == "disk:mirror" and out == ["mem:mirror", "mem:xor"], f"{told['store']}: {told['considered']}")
+    after = {name: used(hosts.own(name)) for name in hosts.names}
+    check(before == after, f"of the sets without room something is left: {before}, then {after}")
+    # No room for plain images anywhere, and nobody has said whether to compress.
+    part_of(job, "lz4", 0.6)
+    told = saved(1.2, 0.1, 0.1)
+    check(told["store"] == "mem:xor" and {member["compression"] for member in told["members"]} == {"lz4"}, f"by lz4: {told}")
+    job.kill()
+    job.restart_shares()
+    job.await_progress()
+    job.kill()
+    return f"zstd makes {100 * part:.0f} % of it; copies by that, disks after memory ran out twice, lz4 where nothing plain had room"
+
+
+def used(path: pathlib.Path) -> list[str]:
+    return sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
+
+
 def survives_enough(case: Case) -> str:
     """--survive 2 is no mirror and no xor; on one host alone, central."""
     hosts = SmallHosts(case, HOSTS[:3])
@@ -117,6 +178,7 @@ def survives_enough(case: Case) -> str:
 def run() -> int:
     line = Line("store_choice", __doc__)
     line.case("the branches, by room", branches)
+    line.case("compressed sets", counted_compressed)
     line.case("survives as many as asked", survives_enough)
     return line.finish()
 

@@ -235,6 +235,9 @@ Status Round::take_choice(const std::string& go) {
   if (!decode_fields(go, &fields))
     return Status::of(Code::kVersion, 0, "the checkpoint command speaks another protocol than %d", kProtocolVersion);
   request_.near = field_text(fields, "near");
+  // Whoever knew the way asked for, knows the one chosen.
+  if (const std::string how = field_text(fields, "compress"); !how.empty())
+    (void)parse_compression(how, &request_.compression);
   return {};
 }
 

@@ -65,8 +65,15 @@ std::uint64_t most_bytes(const SetManifest& manifest, const NearHosts& hosts) {
 // One checkpoint as its command drives it. The members notice the end of this object by its lock.
 class Drive {
  public:
-  Drive(const CheckpointOptions& options, JobView& view, int attempt)
-      : options_(options), view_(view), attempt_(attempt), plan_(options.store), near_place_(options.near_place) {}
+  // `full`: stores that ran out of space in attempts before.
+  Drive(const CheckpointOptions& options, JobView& view, int attempt, const std::vector<StoreSpec>& full)
+      : options_(options),
+        view_(view),
+        attempt_(attempt),
+        plan_(options.store),
+        near_place_(options.near_place),
+        full_(full),
+        compression_(options.compression) {}
   ~Drive() { close_owned_descriptor(lock_); }
   Drive(const Drive&) = delete;
   Drive& operator=(const Drive&) = delete;
@@ -78,6 +85,11 @@ class Drive {
     return attempt_ < (passes(status) ? kPassingAttempts : left_early_ ? kAttempts : 1);
   }
   static bool passes(const Status& status) { return status.code() == Code::kRefused && status.error() == EAGAIN; }
+  // A store that was chosen had less room than was expected: what it lacks shows when it is written to.
+  bool ran_out_of_space(const Status& status) const {
+    return options_.choice && going_ && (status.error() == ENOSPC || status.error() == EDQUOT);
+  }
+  const StoreSpec& plan() const { return plan_; }
   // The job has another epoch by now.
   static bool is_outdated(const Status& status) { return status.code() == Code::kBusy && status.error() == ESTALE; }
 
@@ -122,6 +134,8 @@ class Drive {
   int lock_ = -1;
   StoreSpec plan_;  // where images lie, with its place
   std::string near_place_;
+  const std::vector<StoreSpec>& full_;
+  Compression compression_;
   std::vector<StoreOption> considered_;
   std::unique_ptr<Store> store_;
   std::string staging_, set_id_;
@@ -399,7 +413,8 @@ Status Drive::commit(CheckpointReport* report) {
   manifest.number = number_;
   manifest.shadowib_version = SHADOWIB_VERSION;
   manifest.created = now_utc();
-  report->compression = options_.compression;
+  report->compression = compression_;
+  report->compressed_for_room = compression_ != options_.compression;
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
   SHADOWIB_TRY(fault_point(Phase::kCollected));
   if (plan_.is_near()) describe_placement(plan_, near_place_, hosts_.host_of, &manifest);
@@ -470,11 +485,29 @@ Status Drive::find_hosts() {
   return check_hosts(plan_, hosts_);
 }
 
-// By what each member tells of its size and its host's room.
+// By what each member tells of its size and its host's room. If none has it, images may turn out smaller than they
+// are known to: they are compressed, or by another amount than is recorded.
 Status Drive::choose(const std::map<std::uint32_t, Fields>& rooms) {
   const StoreChoice& choice = *options_.choice;
-  considered_ = rank_stores(describe_room(choice, view_.directory, members_, rooms, hosts_));
-  SHADOWIB_TRY(choose_store_of(considered_, &plan_));
+  const auto choose_by = [&](double part) {
+    StoreQuestion question = describe_room(choice, view_.directory, members_, rooms, hosts_, part);
+    question.full = full_;
+    considered_ = rank_stores(question);
+    return choose_store_of(considered_, &plan_);
+  };
+  const double part = expected_part(choice.rates, compression_);
+  if (const Status plain = choose_by(part); !plain.ok()) {
+    const std::vector<StoreOption> considered = considered_;
+    const bool is_plain = compression_ == Compression::kNone;
+    const Compression smaller = is_plain ? Compression::kLz4 : compression_;
+    const double recorded = expected_part(choice.rates, smaller);
+    if ((is_plain && !choice.may_compress) || (!is_plain && recorded < 1) ||
+        !choose_by(recorded < 1 ? recorded : kUsualPart).ok()) {
+      considered_ = considered;
+      return plain;
+    }
+    compression_ = smaller;
+  }
   near_place_ = plan_.tier == Tier::kMem ? choice.mem_place : plan_.tier == Tier::kDisk ? choice.disk_place : "";
   return {};
 }
@@ -512,8 +545,9 @@ Status Drive::drive(CheckpointReport* report) {
   for (const auto& [member, duty] : duties)
     SHADOWIB_TRY(view_.exchange->publish(key("memory/" + std::to_string(member)), duty));
   SHADOWIB_TRY(fault_point(Phase::kMatched));
-  SHADOWIB_TRY(
-      view_.exchange->publish(key("go"), encode_fields(options_.choice ? Fields{{"near", near_place_}} : Fields{})));
+  Fields go;
+  if (options_.choice) go = {{"near", near_place_}, {"compress", compression_name(compression_)}};
+  SHADOWIB_TRY(view_.exchange->publish(key("go"), encode_fields(go)));
   going_ = true;
   return commit(report);
 }
@@ -552,11 +586,18 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
   const Deadline deadline = Deadline::in_ms(options.timeout_ms);
   CheckpointOptions left = options;  // in which all attempts have to end
   Status refusal;                    // of attempts before; tells more than that the rest was too little for another
+  std::vector<StoreSpec> full;
   for (int attempt = 1;; ++attempt) {
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
-    Drive drive(left, view, attempt);
+    Drive drive(left, view, attempt, full);
     const Status status = drive.run(report);
+    if (drive.ran_out_of_space(status) && !deadline.has_passed()) {
+      full.push_back(drive.plan());
+      left.timeout_ms = std::max(deadline.left_ms(), 1);
+      --attempt;  // the members were not in the way
+      continue;
+    }
     if (Drive::is_outdated(status) && !deadline.has_passed()) {
       left.timeout_ms = std::max(deadline.left_ms(), 1);
       --attempt;  // it was none: nobody has been asked

@@ -33,6 +33,7 @@ struct StoreChoice {
   int survive = 1;
   StoreRates rates;
   std::optional<Tier> newest;  // of the job's newest set
+  bool may_compress = false;   // by lz4, if no store has room for plain images
 };
 
 struct CheckpointOptions {
@@ -81,6 +82,7 @@ struct CheckpointReport {
   bool incremental = false;  // as asked for
   Compression compression = Compression::kNone;
   std::vector<StoreOption> considered;  // of options.choice: what could have been, quickest first
+  bool compressed_for_room = false;     // by options.choice: none had room for plain images
   std::string job, near_place;
   std::uint64_t most_bytes = 0;       // of a host that has the most; of a near store
   std::int64_t commit_ns = 0;         // from the last image saved to the set committed

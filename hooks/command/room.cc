@@ -10,11 +10,20 @@ namespace {
 // A file system that is full serves nobody.
 std::uint64_t usable(std::uint64_t free) { return free / 20 * 19; }
 
+constexpr double kMargin = 1.1;
+
 }  // namespace
+
+double expected_part(const StoreRates& rates, Compression compression) {
+  const double part = compression == Compression::kLz4    ? rates.lz4
+                      : compression == Compression::kZstd ? rates.zstd
+                                                          : 0;
+  return part > 0 ? std::min(1.0, kMargin * part) : 1;
+}
 
 StoreQuestion describe_room(const StoreChoice& choice, const std::string& directory,
                             const std::vector<MemberStatus>& members, const std::map<std::uint32_t, Fields>& rooms,
-                            const NearHosts& hosts) {
+                            const NearHosts& hosts, double part) {
   StoreQuestion question{.central_bytes = usable(free_space(directory.c_str())),
                          .rates = choice.rates,
                          .survive = choice.survive,
@@ -25,7 +34,7 @@ StoreQuestion describe_room(const StoreChoice& choice, const std::string& direct
     const std::string& id = hosts.host_of.at(member.index);
     HostRoom& room =
         by_host.try_emplace(id, HostRoom{id, hosts.domains.at(id), member.host, 0, ~0ull, ~0ull}).first->second;
-    room.image_bytes += field_number(fields, "bytes");
+    room.image_bytes += static_cast<std::uint64_t>(part * static_cast<double>(field_number(fields, "bytes")));
     room.mem_bytes = std::min(room.mem_bytes, usable(field_number(fields, "mem")));
     room.disk_bytes = std::min(room.disk_bytes, usable(field_number(fields, "disk")));
   }

@@ -12,9 +12,16 @@
 
 namespace shadowib {
 
-// `rooms` has the words of every one of `members`: near/<index> (protocol.h). Images may take 95% of free space.
+// The part of its memory that a member's image is expected to take: by the job's newest set of that compression, and
+// a tenth more. 1: none is known, or `compression` is kNone.
+double expected_part(const StoreRates& rates, Compression compression);
+// Without any record. Real programs take 0.4 to 0.6; a set that turns out to be larger goes to another store.
+inline constexpr double kUsualPart = 0.7;
+
+// `rooms` has the words of every one of `members`: near/<index> (protocol.h). Images may take 95% of free
+// space, and take `part` of the memory.
 StoreQuestion describe_room(const StoreChoice& choice, const std::string& directory,
                             const std::vector<MemberStatus>& members, const std::map<std::uint32_t, Fields>& rooms,
-                            const NearHosts& hosts);
+                            const NearHosts& hosts, double part);
 
 }  // namespace shadowib

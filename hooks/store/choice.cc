@@ -118,9 +118,16 @@ std::vector<StoreOption> rank_stores(const StoreQuestion& question) {
       const StoreSpec store{tier, plan.scheme, plan.parities};
       options.push_back({store, seconds_of(question, store), near_shortage(question, tier, plan, 1),
                          near_shortage(question, tier, plan, 2).empty()});
+      options.back().possible = plan.status.ok();
     }
   options.push_back(
       {{}, seconds_of(question, {}), central_shortage(question, 1), central_shortage(question, 2).empty()});
+  for (StoreOption& option : options) {
+    if (std::find(question.full.begin(), question.full.end(), option.store) == question.full.end()) continue;
+    option.ran_out = true;
+    option.has_room_for_next = false;
+    option.shortage = "ran out of space";
+  }
   std::stable_sort(options.begin(), options.end(),
                    [](const StoreOption& a, const StoreOption& b) { return a.seconds < b.seconds; });
   return options;
@@ -135,8 +142,10 @@ Status choose_store_of(const std::vector<StoreOption>& ranked, StoreSpec* store)
     return {};
   }
   std::string shortages;
-  for (const StoreOption& option : ranked)
-    shortages += (shortages.empty() ? "" : "; ") + option.store.text() + " " + option.shortage;
+  for (const bool possible : {true, false})  // the text may be cut, and more room does not make the others possible
+    for (const StoreOption& option : ranked)
+      if (option.possible == possible)
+        shortages += (shortages.empty() ? "" : "; ") + option.store.text() + " " + option.shortage;
   return Status::of(Code::kIo, ENOSPC, "no store has room: %.340s", shortages.c_str());
 }
 

@@ -21,6 +21,8 @@ struct StoreRates {
   double coding = 0;     // a parity
   double disk = 0;       // a host's disk
   double central = 0;    // the checkpoint directory, for all hosts together
+  // Bytes of an image for a byte of its pages, in the newest set that was compressed so. 0: there is none.
+  double lz4 = 0, zstd = 0;
 };
 
 // A host: its images, and the room for them and those of others.
@@ -35,8 +37,9 @@ struct StoreQuestion {
   std::vector<HostRoom> hosts;
   std::uint64_t central_bytes = 0;
   StoreRates rates;
-  int survive = 1;             // hosts that may be lost for good, 0 or more
-  std::optional<Tier> newest;  // of the job's newest set, which stays until the next one is committed
+  int survive = 1;              // hosts that may be lost for good, 0 or more
+  std::optional<Tier> newest;   // of the job's newest set, which stays until the next one is committed
+  std::vector<StoreSpec> full;  // ran out of space when this set was written: what is free tells less than that
 };
 
 // A store that would survive enough.
@@ -46,6 +49,8 @@ struct StoreOption {
   std::string shortage;  // "": there is room for this set. Else what is missing, where: a part of a sentence
   // And for the next set, too. Where the newest set lies, what is free goes for one more only.
   bool has_room_for_next = false;
+  bool ran_out = false;  // one of StoreQuestion::full
+  bool possible = true;  // whatever room there is: these hosts are enough for it
   bool has_room() const { return shortage.empty(); }
 };
 

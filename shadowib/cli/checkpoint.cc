@@ -138,6 +138,13 @@ void print_report(const CheckpointReport& report) {
     table.add({std::to_string(m.index), std::to_string(m.pid), m.comm, human_bytes(m.bytes), human_time(m.settle_ns),
                human_time(m.save_ns), human_time(m.stopped_ns)});
   table.print();
+  for (const StoreOption& option : report.considered)
+    if (option.ran_out)
+      std::fprintf(stderr, "shadowib: store %s ran out of space; the set is in %s\n", option.store.text().c_str(),
+                   report.store.text().c_str());
+  if (report.compressed_for_room)
+    std::fprintf(stderr, "shadowib: no store has room for plain images: store auto compresses them (%s)\n",
+                 compression_name(report.compression));
   if (!report.considered.empty() && !report.store.is_near())
     std::fprintf(stderr, "shadowib: store auto has chosen central; --json tells what other stores lack\n");
   for (const MemberReport& m : report.members)
@@ -219,7 +226,7 @@ void note_rates(const CheckpointOptions& options, const CheckpointReport& report
     std::fprintf(stderr, "shadowib: the rates of stores are not recorded: %s\n", s.text());
 }
 
-Status take_store(const StoreOptions& given, CheckpointOptions* options) {
+Status take_store(const StoreOptions& given, bool says_compression, CheckpointOptions* options) {
   ChosenStore chosen;
   SHADOWIB_TRY(choose_store(given, options->directory, options->job, &chosen));
   SHADOWIB_TRY(check_store_here(chosen));
@@ -227,6 +234,7 @@ Status take_store(const StoreOptions& given, CheckpointOptions* options) {
   options->near_place = chosen.place;
   if (!chosen.automatic) return {};
   StoreChoice choice{.survive = chosen.survive, .rates = read_rates(options->directory, options->job)};
+  choice.may_compress = !says_compression;
   SHADOWIB_TRY(places_of(chosen, &choice.mem_place, &choice.disk_place));
   SetManifest newest;
   const std::string name = newest_set(options->directory, options->job);
@@ -285,7 +293,8 @@ int checkpoint(CheckpointArguments& arguments) {
   options.exchange = exchange_of(common, options.job);
   if (Status s = settle_exchange(job_paths(common.directory, options.job).password, &options.exchange); !s.ok())
     return fail(common, s);
-  if (Status s = take_store(arguments.store, &options); !s.ok()) return fail(common, s);
+  if (Status s = take_store(arguments.store, says_compression(arguments.compress), &options); !s.ok())
+    return fail(common, s);
   FarSettings far;
   if (Status s = choose_far(arguments.far, common.directory, options.job, &far); !s.ok()) return fail(common, s);
   if (!arguments.far.far.empty())

@@ -58,6 +58,8 @@ void add_compress_option(Command* command, std::string* compress) {
       ->type_name("HOW");
 }
 
+bool says_compression(const std::string& compress) { return !compress.empty() || !environment("COMPRESS").empty(); }
+
 Status choose_compression(const std::string& compress, Compression* compression) {
   const std::string variable = environment("COMPRESS");
   const std::string& how = compress.empty() ? variable : compress;

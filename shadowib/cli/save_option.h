@@ -21,6 +21,8 @@ Status choose_incremental(bool given, bool central, bool flushed, bool* incremen
 
 void add_compress_option(Command* command, std::string* compress);
 
+// Whether either names one, which may be none.
+bool says_compression(const std::string& compress);
 // The option, else SHADOWIB_COMPRESS, else none. kUsage names the variable.
 Status choose_compression(const std::string& compress, Compression* compression);
 

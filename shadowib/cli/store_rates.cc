@@ -17,8 +17,25 @@ struct Named {
   const char* name;
   double StoreRates::*rate;
 };
-constexpr Named kRecorded[] = {
-    {"network", &StoreRates::network}, {"disk", &StoreRates::disk}, {"central", &StoreRates::central}};
+constexpr Named kRecorded[] = {{"network", &StoreRates::network},
+                               {"disk", &StoreRates::disk},
+                               {"central", &StoreRates::central},
+                               {"lz4", &StoreRates::lz4},
+                               {"zstd", &StoreRates::zstd}};
+
+// An image is smaller than memory by pages of zeros, too, but the program may fill these.
+void note_part(const CheckpointReport& report, StoreRates* rates) {
+  std::uint64_t bytes = 0, page_bytes = 0;
+  for (const MemberReport& member : report.members) {
+    if (member.page_bytes == 0) return;  // nobody knows of one member
+    bytes += member.bytes;
+    page_bytes += member.page_bytes;
+  }
+  if (page_bytes == 0) return;
+  const double part = static_cast<double>(bytes) / static_cast<double>(page_bytes);
+  if (report.compression == Compression::kLz4) rates->lz4 = part;
+  if (report.compression == Compression::kZstd) rates->zstd = part;
+}
 
 void move(double* rate, double seconds, double bytes) { *rate += kPart * (seconds / bytes - *rate); }
 
@@ -45,6 +62,7 @@ StoreRates moved_by(const StoreRates& before, const CheckpointReport& report) {
   }
   const double save_s = static_cast<double>(save_ns) / 1e9, copies_s = static_cast<double>(report.copies_ns) / 1e9;
   const StoreSpec& store = report.store;
+  note_part(report, &rates);
   if (!store.is_near() && all >= kLeastBytes) move(&rates.central, save_s, static_cast<double>(all));
   if (!store.is_near() || report.most_bytes < kLeastBytes) return rates;
   const auto most = static_cast<double>(report.most_bytes);

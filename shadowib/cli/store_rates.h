@@ -13,7 +13,7 @@ namespace shadowib::cli {
 StoreRates read_rates(const std::string& directory, const std::string& job);
 
 // The rates after a checkpoint: what it tells of moves them by a part. Small images tell nothing: they take as long
-// as messages do.
+// as messages do. A compressed set tells how much smaller the next one will be.
 StoreRates moved_by(const StoreRates& rates, const CheckpointReport& report);
 
 // The record, and the file that has it.

@@ -81,6 +81,25 @@ TEST_F(StoreRatesTest, SmallImagesTellNothing) {
   }
 }
 
+// The newest set tells, and small images do, too; a member that says nothing may have written a plain image.
+TEST_F(StoreRatesTest, CompressedSetsTellTheirParts) {
+  CheckpointReport report = report_of("mem:mirror", 1 << 20, 1, 1);
+  report.compression = Compression::kLz4;
+  for (MemberReport& member : report.members) member.page_bytes = 1 << 20;
+  note(report);
+  EXPECT_NEAR(read_rates(directory_, "demo").lz4, 0.5, 1e-9);
+  EXPECT_EQ(read_rates(directory_, "demo").zstd, 0);
+  report.members[0].page_bytes = 0;
+  report.members[1].page_bytes = 1 << 30;
+  note(report);
+  EXPECT_NEAR(read_rates(directory_, "demo").lz4, 0.5, 1e-9);
+  report.compression = Compression::kZstd;
+  for (MemberReport& member : report.members) member.page_bytes = 2 << 20;
+  note(report);
+  EXPECT_NEAR(read_rates(directory_, "demo").zstd, 0.25, 1e-9);
+  EXPECT_NEAR(read_rates(directory_, "demo").lz4, 0.5, 1e-9);
+}
+
 TEST_F(StoreRatesTest, ARecordOfAnotherKindIsNone) {
   std::ofstream(rates_path(directory_, "demo")) << "nonsense";
   EXPECT_EQ(read_rates(directory_, "demo").network, 1e-9);

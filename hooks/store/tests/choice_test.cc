@@ -123,6 +123,31 @@ TEST(Choice, CountsCopiesAndParitiesWhereTheyLie) {
   EXPECT_EQ(chosen(question), "central");
 }
 
+// A store that had less room than it told of.
+TEST(Choice, FallsToTheNextStoreUntilNoneIsLeft) {
+  StoreQuestion question = question_of(100 * kMB, 900 * kMB, 900 * kMB, 9000 * kMB);
+  for (const char* wanted : {"mem:mirror", "mem:xor", "disk:mirror", "disk:xor", "central"}) {
+    StoreSpec store;
+    ASSERT_TRUE(choose_store_of(rank_stores(question), &store).ok()) << wanted;
+    EXPECT_EQ(store.text(), wanted);
+    question.full.push_back(store);
+    EXPECT_TRUE(option(question, wanted).ran_out);
+  }
+  StoreSpec store;
+  const Status refusal = choose_store_of(rank_stores(question), &store);
+  EXPECT_EQ(refusal.error(), ENOSPC);
+  EXPECT_NE(std::string(refusal.text()).find("mem:xor ran out of space"), std::string::npos) << refusal.text();
+}
+
+TEST(Choice, TellsOfRoomBeforeItTellsOfWhatCannotBe) {
+  StoreQuestion question = question_of(100 * kMB, 90 * kMB, 90 * kMB, 90 * kMB, 1);
+  question.survive = 0;
+  StoreSpec store;
+  const std::string told = choose_store_of(rank_stores(question), &store).text();
+  for (const char* wanted : {"mem:single needs", "disk:single needs", "central needs"})
+    EXPECT_NE(told.find(wanted), std::string::npos) << told;
+}
+
 TEST(Choice, HostsThatFailTogetherAreOneLoss) {
   StoreQuestion question = question_of(100 * kMB, 900 * kMB, 900 * kMB, 900 * kMB);
   for (HostRoom& room : question.hosts) room.domain = "rack";

@@ -204,6 +204,38 @@ class Near(unittest.TestCase):
         self.assertEqual(list(self.memory.glob("shadowib-*/*")), [])
         self.assertEqual(list((self.dir / "sets").iterdir()), [])
 
+    def test_auto_goes_on_to_the_next_store_when_one_runs_out_of_space(self):
+        """Here each of them does, so all are told; the job has lost nothing."""
+        self.env["SHADOWIB_FAULT"] = "70:enospc"
+        job = self.start_job("--store", "auto", "--survive", 0, "--near", self.memory)
+        del self.env["SHADOWIB_FAULT"]
+        told = self.checkpoint(code=6)["error"]
+        for store in ("mem:single", "disk:single", "central"):
+            self.assertIn(f"{store} ran out of space", told)
+        self.await_counts(job, 3)
+        self.assertEqual(list(self.memory.glob("shadowib-*/*/*/*.img")), [])
+        self.assertEqual(list((self.dir / "sets").iterdir()), [])
+
+    def test_shared_pages_are_refused_where_sets_lie_elsewhere(self):
+        """--incremental with near stores, auto and far places: refused by name, before anything is written."""
+        far = self.top / "far"
+        far.mkdir()
+        job = self.start_job()
+        for store in ("mem:single", "disk:mirror", "mem:xor", "disk:rs:2", "auto"):
+            told = self.checkpoint("--store", store, "--incremental", "--compress", "lz4", code=2)["error"]
+            self.assertIn("--incremental needs images in --dir", told)
+            told = self.shadowib("run", "--store", store, "--incremental", "--", "true", code=125).stderr
+            self.assertIn("--incremental needs images in --dir", told)
+        told = self.checkpoint("--incremental", "--far", f"dir:{far}", code=2)["error"]
+        self.assertIn("cannot be flushed", told)
+        self.assertEqual(list((self.dir / "sets").iterdir()) if (self.dir / "sets").exists() else [], [])
+        for _ in range(2):
+            self.checkpoint("--incremental", "--compress", "lz4")
+        told = self.shadowib("flush", "demo", "--far", f"dir:{far}", code=4).stderr
+        self.assertIn("shares pages with earlier sets", told)
+        self.assertEqual(list(far.iterdir()), [])
+        self.await_counts(job, 3)
+
     def test_a_set_stays_that_survives_more_than_the_newer_ones(self):
         self.start_job()
         near = ("--near", self.memory, "--store", "mem:single")

@@ -1,0 +1,37 @@
+// The room that images are expected to take.
+#include "hooks/command/room.h"
+
+#include <gtest/gtest.h>
+
+namespace shadowib {
+namespace {
+
+TEST(ExpectedPart, IsThatOfTheNewestSetAndATenthMore) {
+  const StoreRates rates{.lz4 = 0.5, .zstd = 0.99};
+  EXPECT_DOUBLE_EQ(expected_part(rates, Compression::kNone), 1);
+  EXPECT_DOUBLE_EQ(expected_part(rates, Compression::kLz4), 0.55);
+  EXPECT_DOUBLE_EQ(expected_part(rates, Compression::kZstd), 1) << "an image is never taken for larger than memory";
+  EXPECT_DOUBLE_EQ(expected_part({}, Compression::kLz4), 1) << "nothing is known";
+}
+
+TEST(Room, CountsWhatIsExpectedOfEachMember) {
+  const StoreChoice choice{};
+  MemberStatus member{};
+  member.host = "a";
+  std::vector<MemberStatus> members(2, member);
+  members[1].index = 1;
+  NearHosts hosts;
+  std::map<std::uint32_t, Fields> rooms;
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    hosts.host_of[i] = "id";
+    rooms[i] = {{"bytes", "1000"}, {"mem", std::to_string(4000 + i)}, {"disk", "8000"}};
+  }
+  hosts.domains["id"] = "id";
+  const StoreQuestion question = describe_room(choice, "/", members, rooms, hosts, 0.25);
+  ASSERT_EQ(question.hosts.size(), 1u);
+  EXPECT_EQ(question.hosts[0].image_bytes, 500u);
+  EXPECT_EQ(question.hosts[0].mem_bytes, 3800u) << "the least that any member tells, but for a twentieth";
+}
+
+}  // namespace
+}  // namespace shadowib
