@@ -98,7 +98,8 @@ class NearJob(Job):
     def __init__(self, case: Case, hosts: Hosts, store: str, restarts: int, spares: str = SPARE):
         super().__init__(case, "pairs")
         self.hosts, self.store = hosts, store
-        self.environment["SHADOWIB_COMPRESS"] = "lz4" if store == "mem:xor" else "none"  # parities are of files, whatever is in them
+        # Copies and parities are of files, whatever is in them.
+        self.environment["SHADOWIB_COMPRESS"] = {"mem:mirror": "zstd", "mem:xor": "lz4", "mem:rs:2": "zstd"}.get(store, "none")
         names = [name for name in hosts.names if name not in spares]
         for number, name in enumerate(names):
             port = 7000 + number
