@@ -63,6 +63,16 @@ std::string describe_flush(const PastEvent& e) {
          " sent, took " + shown_ms(e.number("took_ms"));
 }
 
+std::string describe_notice(const PastEvent& e) {
+  std::string text = "by " + e.text("from");
+  if (e.has("left_s")) text += ", " + human_seconds(e.number("left_s")) + " are left";
+  if (e.has("save_s")) text += ", a save is to have " + human_seconds(e.number("save_s"));
+  if (e.number("fits") != 0) return text;
+  text += ": too late for it";
+  return e.has("lost_s") ? text + "; " + human_seconds(e.number("lost_s")) + " since the last set will be lost"
+                         : text;
+}
+
 std::string describe_end(const PastEvent& e) {
   if (!e.text("set").empty()) return "on request, saved as " + e.text("set");
   return "exit code " + std::to_string(static_cast<unsigned>(e.number("exit_code")));
@@ -94,6 +104,7 @@ std::string describe_event(const PastEvent& e) {
   if (e.name == "restart") return describe_restart(e);
   if (e.name == "failure") return describe_failure(e);
   if (e.name == "flush") return describe_flush(e);
+  if (e.name == "notice") return describe_notice(e);
   if (e.name == "ended") return describe_end(e);
   return e.text("error");
 }

@@ -17,7 +17,7 @@ namespace shadowib::cli {
 namespace {
 
 constexpr std::int64_t kSecondNs = 1'000'000'000;
-constexpr unsigned kLastDoubling = 6;  // of the pause after a checkpoint that failed: 64 s
+constexpr unsigned kMostBusy = 6;  // in a row that are not told
 
 std::int64_t now_ms() { return wall_clock_ns() / 1'000'000; }
 
@@ -74,6 +74,7 @@ bool Checkpoints::step() {
 void Checkpoints::start(unsigned keep, double timeout_s, bool kill) {
   int pipe[2];
   first_interval_s_ = 0;
+  is_last_ = kill;
   due_ns_ = monotonic_ns() + kSecondNs;  // if it cannot be started
   if (::pipe2(pipe, O_CLOEXEC | O_NONBLOCK) != 0) return;
   ::fcntl(pipe[1], F_SETFL, 0);
@@ -107,11 +108,11 @@ bool Checkpoints::finish(int wait_status) {
   const bool committed = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
   failures_ = committed ? 0 : failures_ + 1;
   const double interval = interval_s(settings_.pace, events_of(settings_), now_ms());
-  const double again = static_cast<double>(1u << std::min(failures_, kLastDoubling));
-  due_ns_ = monotonic_ns() + ns(committed ? interval : std::min(interval, again));
-  if (committed) return true;
   constexpr int kBusy = static_cast<int>(Code::kBusy);  // somebody joins, or an operator takes one: it passes
-  if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != kBusy || failures_ > kLastDoubling) {
+  const bool busy = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kBusy;
+  due_ns_ = monotonic_ns() + ns(committed ? interval : retry_s(failures_, interval, is_last_, busy));
+  if (committed) return true;
+  if (!busy || failures_ > kMostBusy) {
     while (said_.ends_with('\n')) said_.pop_back();
     tell(settings_, "no checkpoint: " + said_.substr(said_.rfind('\n') + 1));
   }

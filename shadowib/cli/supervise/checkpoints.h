@@ -54,6 +54,7 @@ class Checkpoints {
   double first_interval_s_ = 0;  // 0: the first checkpoint has been begun
   std::size_t members_ = 0;
   unsigned failures_ = 0;  // in a row
+  bool is_last_ = false;   // the one under way
 };
 
 }  // namespace shadowib::cli

@@ -83,7 +83,7 @@ Supervisor::End Supervisor::failed(const std::string& how, const MemberLife* who
   const bool is_noted = job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) &&
                         WEXITSTATUS(wait_status) == kRestartedProcessFailed;
   if (!is_noted) note_failure(how, who);
-  for (const std::uint32_t number : sets()) bounds_.committed(number);
+  note_committed();
   if (came_back())
     bounds_.failed(set_);
   else

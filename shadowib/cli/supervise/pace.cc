@@ -64,6 +64,13 @@ double first_interval_s(const Pace& pace, const std::vector<PastEvent>& events, 
   return pace.interval_s > 0 ? interval : std::min(interval, kLatestFirstS);
 }
 
+double retry_s(unsigned failures, double interval_s, bool is_last, bool busy) {
+  constexpr double kAtOnceS = 0.25;
+  constexpr unsigned kLastDoubling = 6;
+  if (is_last && busy) return std::min(kAtOnceS, interval_s);
+  return std::min(interval_s, static_cast<double>(1u << std::min(failures, kLastDoubling)));
+}
+
 std::int64_t first_due_ns(std::int64_t began_ns, std::int64_t last_joined_ns, double first_interval_s) {
   constexpr int kMostIntervals = 10;
   const auto interval_ns = static_cast<std::int64_t>(first_interval_s * 1e9);

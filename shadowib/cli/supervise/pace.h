@@ -37,4 +37,9 @@ double first_interval_s(const Pace& pace, const std::vector<PastEvent>& events, 
 // most.
 std::int64_t first_due_ns(std::int64_t began_ns, std::int64_t last_joined_ns, double first_interval_s);
 
+// From the end of a checkpoint that was not taken to the next try, which comes no later than `interval_s`: 2 s, 4 s
+// and so on to 64 s after `failures` in a row. The last checkpoint of a job has little time: it is tried again at
+// once if something that passes was in the way (`busy`).
+double retry_s(unsigned failures, double interval_s, bool is_last, bool busy);
+
 }  // namespace shadowib::cli

@@ -66,5 +66,18 @@ TEST(Pace, TheFirstCheckpointWaitsForThoseWhoJoin) {
       << "or never, if others always join";
 }
 
+TEST(Retry, PausesGrow) {
+  EXPECT_DOUBLE_EQ(retry_s(1, 1000, false, true), 2);
+  EXPECT_DOUBLE_EQ(retry_s(3, 1000, false, false), 8);
+  EXPECT_DOUBLE_EQ(retry_s(60, 1000, false, false), 64);
+  EXPECT_DOUBLE_EQ(retry_s(3, 0.5, false, false), 0.5);
+}
+
+// It begins 2 s before the end, if checkpoints are quick.
+TEST(Retry, OfTheLastCheckpointComesAtOnceIfItWasBusy) {
+  for (const unsigned failures : {1u, 9u}) EXPECT_DOUBLE_EQ(retry_s(failures, 1000, true, true), 0.25);
+  EXPECT_DOUBLE_EQ(retry_s(1, 1000, true, false), 2) << "what fails for a lasting reason is not tried in a hurry";
+}
+
 }  // namespace
 }  // namespace shadowib::cli

@@ -26,9 +26,11 @@ void claim(pid_t pid);
 std::string describe_process(pid_t pid);
 std::string describe_state(char state);
 
-// A command line as a child of this process. `output`: 1 and 2 of the child; -1: as here. It has signals as this
-// process has inherited them. kIo.
-Status start_process(const std::vector<std::string>& words, int output, pid_t* pid);
+enum class TakenOutput { kAll, kWithoutErrors };
+// A command line as a child of this process. `output`: 1 and, with kAll, 2 of the child; -1: as here. It has signals
+// as this process has inherited them. kIo.
+Status start_process(const std::vector<std::string>& words, int output, pid_t* pid,
+                     TakenOutput taken = TakenOutput::kAll);
 
 // The file of this command, as it was called at the first call: an upgrade may put another one there.
 const std::string& own_program();

@@ -5,6 +5,7 @@
 
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/supervise/exit_codes.h"
+#include "shadowib/cli/supervise/notice.h"
 #include "shadowib/cli/supervise/pace.h"
 
 namespace shadowib::cli {
@@ -21,6 +22,7 @@ struct SuperviseSettings {
   double timeout_s = 60;                  // of a checkpoint
   std::string metrics;
   std::string on_event;  // a command for sh(1); "": none
+  NoticeSource notice;
 };
 
 // Exit codes of `supervise` beyond those of other commands (shadowib-supervise(1)).

@@ -13,11 +13,12 @@ constexpr int kHeld[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIG
 
 }  // namespace
 
-HeldSignals::HeldSignals() {
+HeldSignals::HeldSignals(int extra) {
   sigset_t held;
   ::sigemptyset(&held);
   for (const int signal : kHeld)
     if (!is_ignored_by_caller(signal)) ::sigaddset(&held, signal);
+  if (extra != 0 && !is_ignored_by_caller(extra)) ::sigaddset(&held, extra);
   ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
   fd_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
 }

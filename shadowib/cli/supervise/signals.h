@@ -7,7 +7,8 @@ namespace shadowib::cli {
 
 class HeldSignals {
  public:
-  HeldSignals();
+  // `extra`: one that is held, too; 0: none.
+  explicit HeldSignals(int extra);
   ~HeldSignals();
   HeldSignals(const HeldSignals&) = delete;
   HeldSignals& operator=(const HeldSignals&) = delete;

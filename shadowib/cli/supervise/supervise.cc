@@ -36,7 +36,7 @@ constexpr std::int64_t kLostHostMs = 120'000;  // a lost host's locks on NFS sta
 
 struct Given {
   SuperviseSettings settings;
-  std::string interval, files = "roll-back", retry_on, until;
+  std::string interval, files = "roll-back", retry_on, until, notice;
 };
 
 double variable_or(const char* name, double otherwise) {
@@ -70,6 +70,7 @@ Status take_variables(Given* given) {
   if (!given->until.empty())
     SHADOWIB_TRY(
         parse_until(given->until, settings.begun_s, slurm_end != nullptr ? slurm_end : "", &settings.until_s));
+  if (!given->notice.empty()) SHADOWIB_TRY(parse_notice(given->notice, &settings.notice));
   settings.roll_back = given->files == "roll-back";
   // The supervisor has them taken, also of a job that was restarted.
   for (const char* name : {"SHADOWIB_INTERVAL", "SHADOWIB_MTBF", "SHADOWIB_KEEP", "SHADOWIB_METRICS"})
@@ -174,6 +175,12 @@ void add_supervise(Command& program) {
           "or slurm, the end of the\nSlurm job. The exit code is 75")
       ->not_empty("a time")
       ->type_name("TIME");
+  command
+      ->add_option("--notice", given->notice,
+                   "Ask CMD every 5 s how many seconds are left; or take a SIGNAL for\nthat, as USR1 or USR1@5m. The "
+                   "job is saved before, as late as\nthat allows, and ended. The exit code is 75")
+      ->not_empty("a command or a signal")
+      ->type_name("CMD|SIGNAL");
   command
       ->add_option("--on-event", settings.on_event,
                    "Run CMD by sh when the job fails, is restarted, saved or given\nup; SHADOWIB_EVENT tells which")

@@ -3,6 +3,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -37,7 +38,7 @@ int Supervisor::run() {
     if (!start()) return give_up(why_);
     if (ending_signal_ != 0) return kBySignal + ending_signal_;
     if (time_over_) {
-      tell(settings_, "the time is over (--until); start this command again to go on");
+      tell(settings_, std::string("the time is over (") + limit() + "); start this command again to go on");
       return kSavedAndEnded;
     }
     const End end = watch();
@@ -147,41 +148,39 @@ Supervisor::End Supervisor::watch() {
 
 void Supervisor::note_committed() {
   for (const std::uint32_t number : sets()) bounds_.committed(number);
+  const std::vector<PastEvent> events = events_of(settings_);
+  save_time_s_ = save_time_s(events);
   if (settings_.until_s != 0)
-    last_save_s_ = last_save_s(events_of(settings_), settings_.timeout_s,
-                               static_cast<double>(settings_.until_s - settings_.begun_s));
+    last_save_s_ =
+        last_save_s(events, settings_.timeout_s, static_cast<double>(settings_.until_s - settings_.begun_s));
 }
 
 // One that is under way when the time gets short comes to its end first: the last one may write less then. Its end
 // plans the next one for later, so the last one is hurried after it. Members that
 // nobody has told of a signal are about to end, and checkpoints would put that off.
 void Supervisor::take_checkpoints() {
-  const bool last = time_is_short();
+  const bool last = last_save_is_due();
   if (last && checkpoints_.command() <= 0 && !std::exchange(hurried_, true)) checkpoints_.hurry();
-  const bool due = alone_since_ns_ == 0 && checkpoints_.due();
+  const bool due = alone_since_ns_ == 0 && checkpoints_.due() && (last || !announced_.is_too_soon());
   if (due && last)
-    checkpoints_.start_last(bounds_.to_keep(settings_.keep, sets()), std::max(left_s(), 1.0));
+    checkpoints_.start_last(bounds_.to_keep(settings_.keep, sets()),
+                            std::max(std::isinf(left_s()) ? settings_.timeout_s : left_s(), 1.0));
   else if (due)
     checkpoints_.start(bounds_.to_keep(settings_.keep, sets()));
   if (checkpoints_.step()) note_committed();
 }
 
-double Supervisor::left_s() const {
-  if (settings_.until_s == 0) return std::numeric_limits<double>::infinity();
-  return static_cast<double>(settings_.until_s) - static_cast<double>(wall_clock_ns()) / 1e9;
-}
-
 // There was no time to save it, or it could not be saved: its newest set is what is left.
 void Supervisor::end_for_the_time() {
+  const std::string over = std::string("the time is over (") + limit() + ")";
   const double age_s = age_of_newest_set(settings_.common.directory, settings_.job);
   saved_ = was_saved();
   if (saved_) {
     tell(settings_, "the job is saved and has ended; start this command again to go on");
   } else {
-    const std::string told = age_s < 0
-                                 ? "the time is over (--until), and the job has no set"
-                                 : "the time is over (--until): " + seconds(static_cast<std::int64_t>(age_s * 1e3)) +
-                                       " since the newest set are lost";
+    const std::string told =
+        age_s < 0 ? over + ", and the job has no set"
+                  : over + ": " + seconds(static_cast<std::int64_t>(age_s * 1e3)) + " since the newest set are lost";
     tell(settings_, told);
     on_event_.run("time_over", told, name_of_set());
   }
@@ -189,9 +188,17 @@ void Supervisor::end_for_the_time() {
   note_event(settings_.common.directory, settings_.job, HistoryEvent("ended").add("exit_code", kSavedAndEnded));
 }
 
+// And announcements, which come as one.
 void Supervisor::take_signals() {
+  ask_for_notice();
   bool by_terminal = false;
   for (int signal; (signal = signals_.take(&by_terminal)) != 0;) {
+    if (signal == settings_.notice.signal) {
+      const double left_s = settings_.notice.signal_s;
+      if (!announced_.is_known())
+        announced("a signal", left_s < 0 ? std::numeric_limits<double>::infinity() : left_s);
+      continue;
+    }
     if (HeldSignals::ends(signal)) ending_signal_ = signal;
     (void)job_.signal(signal, by_terminal);
   }

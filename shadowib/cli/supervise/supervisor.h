@@ -10,6 +10,7 @@
 #include "shadowib/cli/supervise/checkpoints.h"
 #include "shadowib/cli/supervise/event_command.h"
 #include "shadowib/cli/supervise/lives.h"
+#include "shadowib/cli/supervise/notice_command.h"
 #include "shadowib/cli/supervise/signals.h"
 #include "shadowib/cli/supervise/started_job.h"
 
@@ -22,7 +23,9 @@ class Supervisor {
         bounds_(settings.most_restarts),
         job_(settings),
         checkpoints_(settings),
-        on_event_(settings) {}
+        on_event_(settings),
+        notice_command_(settings),
+        signals_(settings.notice.signal) {}
 
   // To the job's end. Returns the exit code: CMD's, kSavedAndEnded, kGivenUp, 128 + N if signal N has ended it.
   int run();
@@ -45,9 +48,15 @@ class Supervisor {
   void note_failure(const std::string& how, const MemberLife* who) const;
   void note_committed();
   void take_checkpoints();
+  // Until --until and an announced end; infinity: there is none.
   double left_s() const;
-  // The last checkpoint is to begin, or nothing is to be started any more.
-  bool time_is_short() const { return left_s() <= last_save_s_; }
+  // The last checkpoint is to begin.
+  bool last_save_is_due() const;
+  // And nothing is to be started any more.
+  bool time_is_short() const { return last_save_is_due() || announced_.is_too_soon(); }
+  const char* limit() const;
+  void ask_for_notice();
+  void announced(const std::string& from, double left_s);
   void end_for_the_time();
   void take_signals();
   void end_the_rest(const Lives& lives);
@@ -63,6 +72,7 @@ class Supervisor {
   StartedJob job_;
   Checkpoints checkpoints_;
   EventCommand on_event_;
+  NoticeCommand notice_command_;
   HeldSignals signals_;
   std::set<std::string> dead_before_;  // members that died before the present start, or left their program
   std::string epoch_before_;           // of that moment; "" if its members live
@@ -70,7 +80,9 @@ class Supervisor {
   std::uint32_t set_ = kFromTheBeginning;
   std::int64_t restarts_before_ = 0;  // likewise, restarts that have brought the job back
   bool adopted_ = false, unplanned_ = false, started_once_ = false;
-  double last_save_s_ = 0;  // as long before settings_.until_s
+  AnnouncedEnd announced_;
+  double last_save_s_ = 0;   // as long before settings_.until_s
+  double save_time_s_ = -1;  // that a save is to have; negative: nobody knows
   bool hurried_ = false, time_over_ = false, saved_ = false;
   int ending_signal_ = 0, result_ = 0;
   std::int64_t alone_since_ns_ = 0;  // members live, and nobody who was told to end them

@@ -6,12 +6,13 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <string_view>
+#include <utility>
 
 namespace shadowib::cli {
 namespace {
 
-constexpr double kMargin = 1.5, kPart = 0.95, kLeastLeadS = 2, kUnknownS = 60;
+constexpr double kMargin = 1.5, kPart = 0.95, kLeastSaveS = 2, kUnknownS = 60;
+constexpr std::size_t kLatest = 8;  // sets; one that only adds pages is small, the next one may be whole
 constexpr std::int64_t kDayS = 86400;
 
 bool parse_seconds(const std::string& text, std::int64_t* end_s) {
@@ -20,17 +21,6 @@ bool parse_seconds(const std::string& text, std::int64_t* end_s) {
     return false;
   *end_s = std::stoll(text);
   return true;
-}
-
-bool parse_duration(const std::string& text, double* seconds) {
-  char* end = nullptr;
-  *seconds = std::strtod(text.c_str(), &end);
-  if (end == text.c_str() || !std::isfinite(*seconds)) return false;
-  const std::string unit = end;
-  if (unit == "m") *seconds *= 60;
-  if (unit == "h") *seconds *= 3600;
-  if (unit == "d") *seconds *= static_cast<double>(kDayS);
-  return unit.empty() || unit == "s" || unit == "m" || unit == "h" || unit == "d";
 }
 
 bool parse_local(const std::string& text, const char* form, tm* broken) {
@@ -57,17 +47,33 @@ bool parse_clock(const std::string& text, std::int64_t now_s, std::int64_t* end_
   return true;
 }
 
-// The time in which 95 % of such events were done; -1: there is none.
-double usual_s(const std::vector<PastEvent>& events, std::string_view name) {
+// What 95 % of `values` are below; -1: there is none.
+double usual(std::vector<double> values) {
+  if (values.empty()) return -1;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(std::ceil(kPart * static_cast<double>(values.size()))) - 1];
+}
+
+// The time that a copy to a far place takes; 0: there is none.
+double usual_flush_s(const std::vector<PastEvent>& events) {
   std::vector<double> took_s;
   for (const PastEvent& e : events)
-    if (e.name == name && e.has("took_ms")) took_s.push_back(e.number("took_ms") / 1e3);
-  if (took_s.empty()) return -1;
-  std::sort(took_s.begin(), took_s.end());
-  return took_s[static_cast<std::size_t>(std::ceil(kPart * static_cast<double>(took_s.size()))) - 1];
+    if (e.name == "flush" && e.has("took_ms")) took_s.push_back(e.number("took_ms") / 1e3);
+  return std::max(usual(std::move(took_s)), 0.0);
 }
 
 }  // namespace
+
+bool parse_duration(const std::string& text, double* seconds) {
+  char* end = nullptr;
+  *seconds = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || !std::isfinite(*seconds)) return false;
+  const std::string unit = end;
+  if (unit == "m") *seconds *= 60;
+  if (unit == "h") *seconds *= 3600;
+  if (unit == "d") *seconds *= static_cast<double>(kDayS);
+  return unit.empty() || unit == "s" || unit == "m" || unit == "h" || unit == "d";
+}
 
 Status parse_until(const std::string& text, std::int64_t now_s, const std::string& slurm_end, std::int64_t* end_s) {
   double duration_s = 0;
@@ -91,12 +97,24 @@ Status parse_until(const std::string& text, std::int64_t now_s, const std::strin
   return {};
 }
 
+double save_time_s(const std::vector<PastEvent>& events) {
+  std::vector<double> besides_s, s_per_byte, bytes;
+  for (const PastEvent& e : events) {
+    if (e.name != "checkpoint" || !e.has("took_ms")) continue;
+    const double written_s = e.number("bytes") > 0 ? e.number("save_ms") / 1e3 : 0;
+    besides_s.push_back(std::max(e.number("took_ms") / 1e3 - written_s, 0.0));
+    bytes.push_back(e.number("bytes"));
+    if (written_s > 0) s_per_byte.push_back(written_s / bytes.back());
+  }
+  if (besides_s.empty()) return -1;
+  const auto latest = bytes.end() - static_cast<std::ptrdiff_t>(std::min(bytes.size(), kLatest));
+  const double writing_s = std::max(usual(std::move(s_per_byte)), 0.0) * *std::max_element(latest, bytes.end());
+  return std::max(kMargin * (usual(std::move(besides_s)) + writing_s + usual_flush_s(events)), kLeastSaveS);
+}
+
 double last_save_s(const std::vector<PastEvent>& events, double timeout_s, double given_s) {
-  const double checkpoint_s = usual_s(events, "checkpoint");
-  const double lead_s =
-      checkpoint_s < 0 ? std::min(timeout_s, kUnknownS)
-                       : std::max(kMargin * (checkpoint_s + std::max(usual_s(events, "flush"), 0.0)), kLeastLeadS);
-  return std::min(lead_s, given_s / 2);
+  const double save_s = save_time_s(events);
+  return std::min(save_s < 0 ? std::min(timeout_s, kUnknownS) : save_s, given_s / 2);
 }
 
 }  // namespace shadowib::cli

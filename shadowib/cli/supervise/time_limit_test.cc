@@ -76,6 +76,28 @@ TEST_F(TimeLimit, TheLastSaveHasTime) {
   EXPECT_DOUBLE_EQ(last_save_s(events, 300, 1000), 1.5 * 95);
 }
 
+PastEvent wrote(double bytes, int save_s, int took_s) {
+  PastEvent event = took("checkpoint", took_s);
+  event.json["bytes"] = bytes;
+  event.json["save_ms"] = save_s * 1000;
+  return event;
+}
+
+TEST_F(TimeLimit, ASaveHasTimeForTheLargestOfTheLatestSets) {
+  std::vector<PastEvent> events;
+  EXPECT_LT(save_time_s(events), 0) << "nothing is known";
+  events.push_back(wrote(1e9, 10, 13));
+  EXPECT_DOUBLE_EQ(save_time_s(events), 1.5 * (3 + 10));
+  events.push_back(wrote(4e9, 20, 21));  // quicker, and larger: at the slower rate, with the longer stop
+  EXPECT_DOUBLE_EQ(save_time_s(events), 1.5 * (3 + 40));
+  for (int small = 0; small < 7; ++small) events.push_back(wrote(1e8, 1, 2));
+  EXPECT_DOUBLE_EQ(save_time_s(events), 1.5 * (3 + 40)) << "the next one may be whole again";
+  events.push_back(wrote(1e8, 1, 2));
+  EXPECT_DOUBLE_EQ(save_time_s(events), 1.5 * (3 + 1)) << "the job has become small";
+  events.push_back(wrote(0, 5, 6));
+  EXPECT_DOUBLE_EQ(save_time_s(events), 1.5 * (6 + 1)) << "no bytes, no rate";
+}
+
 TEST_F(TimeLimit, TheLastSaveHasTimeForItsFarCopy) {
   std::vector<PastEvent> events{took("checkpoint", 4), took("flush", 20)};
   EXPECT_DOUBLE_EQ(last_save_s(events, 300, 1000), 1.5 * (4 + 20));
