@@ -14,6 +14,7 @@ from mpi_programs import Lammps
 
 WHOLE_S = 30 * 60
 BETWEEN_S = (30, 120)  # two kills
+PROGRESS_S = 60  # between two lines of progress, without --quick
 LONGEST_S = 3600
 
 
@@ -72,9 +73,11 @@ class Supervised(Job):
                 return
             wait_for("the restart", lambda: self.supervisor.ended() or self.supervisor.text().count("restored ") >= self.kills, 240, 0.05)
 
-    def kill_now_and_then(self, random):
+    def kill_now_and_then(self, random, progress):
+        """progress(job) is called now and then."""
         until = time.monotonic() + random.uniform(*BETWEEN_S)
         while not self.supervisor.ended():
+            progress(self)
             if time.monotonic() >= until:
                 self.kill_one(random)
                 until = time.monotonic() + random.uniform(*BETWEEN_S)
@@ -84,13 +87,22 @@ class Supervised(Job):
 def keep_alive(case: Case, start, judge, quick_kills: int) -> str:
     """Jobs one after the other; start(name, disturbed) and judge(job) are the kind's."""
     random, kills, jobs, began = case.random(), 0, 0, time.monotonic()
+    told = began
+
+    def progress(job):
+        nonlocal told
+        if time.monotonic() < told + PROGRESS_S:
+            return
+        told = time.monotonic()
+        print(f"  {case.name}: {(told - began) / 60:.0f} of {WHOLE_S // 60} min, {jobs} jobs ended, {kills + job.kills} members killed, "
+              f"{job.supervisor.text().count('restored ')} restarts of {job.name}, newest set {job.newest_set()}", flush=True)
     while jobs == 0 or (kills == 0 if case.line.quick else time.monotonic() < began + WHOLE_S):
         check(jobs < 8 or not case.line.quick, "jobs keep ending before anybody is killed")
         job = start(f"job{jobs}")
         if case.line.quick:
             job.kill_after_progress(random, quick_kills)
         else:
-            job.kill_now_and_then(random)
+            job.kill_now_and_then(random, progress)
         job.finish(LONGEST_S)
         judge(job)
         jobs, kills = jobs + 1, kills + job.kills

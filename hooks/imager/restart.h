@@ -30,6 +30,7 @@ struct RestartOptions {
   // parts, which meet in the job: before any process is made. May be empty: the job has begun.
   std::function<Status()> begin;
   std::vector<ChangedFile> cut;  // cut when all members are ready, before the first of them runs
+  bool others_cut = false;       // so may other commands that restart members of the set: all are ready together
 };
 
 struct RestartedProcess {

@@ -104,6 +104,7 @@ std::string describe_event(const PastEvent& e) {
   if (e.name == "restart") return describe_restart(e);
   if (e.name == "failure") return describe_failure(e);
   if (e.name == "flush") return describe_flush(e);
+  if (e.name == "host_lost") return e.text("on") + ": " + e.text("how");
   if (e.name == "notice") return describe_notice(e);
   if (e.name == "ended") return describe_end(e);
   return e.text("error");

@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include "shadowib/base/ignored_signal.h"
+
 namespace shadowib::cli {
 namespace {
 
@@ -14,13 +16,8 @@ struct {
 
 void note_inherited_signals() {
   ::sigprocmask(SIG_SETMASK, nullptr, &inherited.mask);
-  inherited.child_ignored = is_ignored_by_caller(SIGCHLD);
+  inherited.child_ignored = is_ignored(SIGCHLD);
   ::signal(SIGCHLD, SIG_DFL);
-}
-
-bool is_ignored_by_caller(int signal) {
-  struct sigaction action {};
-  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
 void give_back_inherited_signals() {

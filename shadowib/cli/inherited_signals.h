@@ -7,9 +7,6 @@ namespace shadowib::cli {
 // waitpid(2) does not find them.
 void note_inherited_signals();
 
-// True if the caller had the command started with `signal` ignored, as nohup(1) does. It is to stay ignored.
-bool is_ignored_by_caller(int signal);
-
 // Before execve(2), also in a forked child: mask and actions as at note_inherited_signals().
 void give_back_inherited_signals();
 

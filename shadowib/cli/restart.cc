@@ -26,6 +26,7 @@
 #include "shadowib/cli/launched_restart.h"
 #include "shadowib/cli/network.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/restart_hosts.h"
 #include "shadowib/cli/restart_place.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/store_options.h"
@@ -36,6 +37,8 @@ namespace {
 struct RestartArguments {
   Common common;
   std::string set, backend, network, files = "keep";
+  std::string hosts, shell;
+  bool held = false;
   std::optional<std::string> members;
   int workers = -1;  // -1: not given
   bool lazy = false;
@@ -52,6 +55,7 @@ constexpr char kRestartExamples[] =
     "  shadowib restart scan --workers 16           a master of workers (shadowib worker), with another number of "
     "them\n"
     "  shadowib restart demo.0003 --files roll-back files as long as they were at the checkpoint\n"
+    "  shadowib restart demo.0003 --hosts a:4,b:4   members spread over hosts, started by ssh\n"
     "  mpirun -np 8 shadowib restart demo.0003      members spread over the launcher's ranks, as srun's too\n\n"
     "No process goes on before every byte of its image is checked. Signals sent to the command reach the processes.\n"
     "A line per process tells how it ended; the exit code is 0 if all exited 0, 20 if one of them did not.\n";
@@ -310,6 +314,7 @@ Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest
   options->report = [told](const std::string& line) { told->line(line); };
   SHADOWIB_TRY(
       choose_files(*manifest, options->members, arguments.files == "roll-back", options->report, &options->cut));
+  options->others_cut = shared && arguments.files == "roll-back";
   const auto keep_store = [&arguments, manifest]() -> Status {
     const FarOptions& far = arguments.far;
     if (FarSettings settings; !far.far.empty() || !far.flush.empty()) {
@@ -392,7 +397,39 @@ Status refuse_lazy() {
       "the program goes on");
 }
 
+// Each host's command finds the set, and what the job was started with, in DIR.
+int restart_on_hosts(const RestartArguments& arguments, const SetManifest& manifest) {
+  const Common& common = arguments.common;
+  std::vector<command_line::Host> hosts;
+  if (const std::string why = command_line::parse_hosts(arguments.hosts, &hosts); !why.empty())
+    return fail(common, Status::of(Code::kUsage, 0, "%.200s", why.c_str()));
+  if (arguments.members || arguments.workers >= 0 || arguments.far.given() || common.json)
+    return fail(common, Status(Code::kUsage, 0,
+                               "--hosts does not go with --members, --workers, --json and options of far places"));
+  Companies companies;
+  if (Status s = find_companies(manifest, &companies); !s.ok()) return fail(common, s);
+  std::error_code error;
+  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe", error).string(),
+                                 "restart",
+                                 std::filesystem::absolute(manifest.path, error).lexically_normal().string(),
+                                 "--held",
+                                 "--dir",
+                                 common.directory,
+                                 "--files",
+                                 arguments.files,
+                                 "--wait",
+                                 std::to_string(arguments.wait_s),
+                                 "--timeout",
+                                 std::to_string(arguments.timeout_s)};
+  if (!common.exchange.empty()) words.insert(words.end(), {"--exchange", common.exchange});
+  if (!arguments.backend.empty()) words.insert(words.end(), {"--backend", arguments.backend});
+  if (!arguments.network.empty()) words.insert(words.end(), {"--network", arguments.network});
+  const std::string shell = !arguments.shell.empty() ? arguments.shell : environment("RSH");
+  return run_shares(common, manifest.job, share_out(companies, hosts), shell.empty() ? "ssh" : shell, words);
+}
+
 int restart(RestartArguments& arguments) {
+  if (arguments.held) hold_by_input();
   Common& common = arguments.common;
   if (arguments.lazy) return fail(common, refuse_lazy());
   std::string path;
@@ -407,6 +444,7 @@ int restart(RestartArguments& arguments) {
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
   if (!valid_job_name(manifest.job))
     return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
+  if (!arguments.hosts.empty()) return restart_on_hosts(arguments, manifest);
   std::string exchange = unsettled_exchange(exchange_of(common, manifest.job));
   if (Status s = settle_exchange(job_paths(common.directory, manifest.job).password, &exchange); !s.ok())
     return fail(common, s);
@@ -444,6 +482,15 @@ void add_restart(Command& program) {
           "--members", arguments->members,
           "Only these, as 0,2-5: other commands, on other machines\nthat share DIR, start the others; default all")
       ->type_name("LIST");
+  command
+      ->add_option("--hosts", arguments->hosts,
+                   "Where: HOST:SLOTS,... A remote shell starts each host's\nmembers; all share DIR")
+      ->not_empty("a list of hosts")
+      ->type_name("LIST");
+  command->add_option("--rsh", arguments->shell, "That remote shell; default $SHADOWIB_RSH, else ssh")
+      ->not_empty("a command")
+      ->type_name("CMD");
+  command->add_flag("--held", arguments->held, "")->hidden();
   command
       ->add_option("--files", arguments->files,
                    "What members have written to files since the checkpoint:\nkeep (default), or roll-back: cut off "

@@ -160,7 +160,7 @@ class Supervisor {
     if (last_pid_ >= 0) ::close(last_pid_);
     JobInfo job = options_.job;
     job.member = member;
-    job.awaits_cut = options_.cut.empty() ? 0 : 1;
+    job.awaits_cut = options_.cut.empty() && !options_.others_cut ? 0 : 1;
     become_member({.image = &members_[index]->image,
                    .job = &job,
                    .plan = plan_.get(),

@@ -17,18 +17,13 @@
 #include "hooks/imager/restore/roll_back.h"
 #include "hooks/imager/restore/shared_memory.h"
 #include "hooks/threads/sanitizer_thread.h"
+#include "shadowib/base/ignored_signal.h"
 
 namespace shadowib {
 namespace {
 
 constexpr int kWatchMs = 500, kRollBackMs = 20;
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
-
-// Under nohup(1) SIGHUP is to do nothing. A blocked signal would be read here even so.
-bool is_ignored(int signal) {
-  struct sigaction action {};
-  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
-}
 
 // In the first child: makes the namespaces, then their first process, and waits for it.
 [[noreturn]] void run_outer(const OpenedSet& set, const RestartPart& part, const RestartOptions& options,
@@ -77,7 +72,7 @@ class Command {
     if (parts.size() > 1) SHADOWIB_TRY(begin());
     sigset_t forwarded, before;
     ::sigemptyset(&forwarded);
-    for (const int signal : kForwarded)
+    for (const int signal : kForwarded)  // a blocked signal would be read here though it is ignored
       if (!is_ignored(signal)) ::sigaddset(&forwarded, signal);
     ::pthread_sigmask(SIG_BLOCK, &forwarded, &before);
     end_sanitizer_thread();

@@ -66,7 +66,7 @@ bool members_await_cut(const OpenedSet& set) {
 }
 
 RollBack::RollBack(const OpenedSet& set, const RestartOptions& options)
-    : set_(set), options_(options), pending_(!options.cut.empty() && members_await_cut(set)) {
+    : set_(set), options_(options), pending_((!options.cut.empty() || options.others_cut) && members_await_cut(set)) {
   for (const MemberImage& m : set.members) awaited_.insert(m.image.header.member);
   for (const MemberElsewhere& m : set.elsewhere) awaited_.insert(m.member);
 }

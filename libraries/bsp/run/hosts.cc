@@ -54,13 +54,7 @@ std::string remote_command(const Options& options, const Share& share, const std
   if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
   words.push_back("--");
   words.insert(words.end(), options.program.begin(), options.program.end());
-  std::string line = "cd " + in_quotes(std::filesystem::current_path(error).string()) + " && exec env";
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string text = *variable;
-    if (is_forwarded(text.substr(0, text.find('=')))) line += " " + in_quotes(text);
-  }
-  for (const std::string& word : words) line += " " + in_quotes(word);
-  return line;
+  return command_line::line_for_host(words, is_forwarded);
 }
 
 // A share as this side sees it.
@@ -92,8 +86,11 @@ class Shares {
   // False: there is no process or descriptor left for it; all are ending.
   bool start(const Share& share) {
     const char* shell = std::getenv("SHADOWIB_RSH");
-    const std::string line = std::string(shell != nullptr && *shell != '\0' ? shell : "ssh") + " \"$@\"";
-    const std::string command = remote_command(options_, share, token_);
+    const std::vector<std::string> words = command_line::words_for_host(
+        shell != nullptr && *shell != '\0' ? shell : "ssh", share.host, remote_command(options_, share, token_));
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
     int in[2] = {-1, -1}, out[2] = {-1, -1};
     std::fflush(nullptr);
     const bool has_pipes = ::pipe2(in, O_CLOEXEC) == 0 && ::pipe2(out, O_CLOEXEC) == 0;
@@ -104,7 +101,7 @@ class Shares {
       ::sigprocmask(SIG_SETMASK, &none, nullptr);
       ::dup2(in[0], STDIN_FILENO);
       ::dup2(out[1], STDOUT_FILENO);
-      ::execl("/bin/sh", "sh", "-c", ("exec " + line).c_str(), "sh", share.host.c_str(), command.c_str(), nullptr);
+      ::execv(arguments[0], arguments.data());
       ::_exit(kUsage);
     }
     if (pid < 0) {

@@ -71,6 +71,12 @@ int run(Options& options) {
                       kUsage);
   }
   if (options.supervise) return supervise(options);
+  // Those that a supervisor has found alive.
+  if (const char* alive = std::getenv("SHADOWIB_HOSTS");
+      hosts.empty() && options.share_token.empty() && alive != nullptr && *alive != '\0') {
+    if (const std::string why = parse_hosts(alive, &hosts); !why.empty()) return complain(why, kUsage);
+    hosts = with_room(std::move(hosts), options.processes);
+  }
   if (options.job.empty()) options.job = name_job(options.program[0], ::getpid());
   const int signals = catch_signals();
   if (signals < 0) return complain("cannot watch for signals", kUsage);

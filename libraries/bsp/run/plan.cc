@@ -14,29 +14,6 @@ constexpr char kMark = '\x1e';
 
 }  // namespace
 
-std::string parse_hosts(const std::string& text, std::vector<Host>* hosts) {
-  hosts->clear();
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    const std::string word = text.substr(at, end - at);
-    at = end + 1;
-    Host host{word, 1};
-    if (const std::size_t colon = word.rfind(':'); colon != std::string::npos) {
-      const std::string slots = word.substr(colon + 1);
-      host.name = word.substr(0, colon);
-      const bool is_number = !slots.empty() && slots.size() <= 4 &&
-                             std::all_of(slots.begin(), slots.end(), [](char c) { return c >= '0' && c <= '9'; });
-      host.slots = is_number ? std::stoi(slots) : 0;
-    }
-    if (host.name.empty() || host.name[0] == '-' || host.slots < 1) {
-      hosts->clear();
-      return "--hosts: '" + word + "' is no HOST:SLOTS; write a:2,b:2";
-    }
-    hosts->push_back(host);
-  }
-  return {};
-}
-
 std::vector<Share> distribute(const std::vector<Host>& hosts, int processes, std::string* why) {
   std::vector<Share> shares;
   int next = 0;
@@ -50,6 +27,13 @@ std::vector<Share> distribute(const std::vector<Host>& hosts, int processes, std
     return {};
   }
   return shares;
+}
+
+std::vector<Host> with_room(std::vector<Host> hosts, int processes) {
+  int slots = 0;
+  for (const Host& host : hosts) slots += host.slots;
+  for (std::size_t next = 0; !hosts.empty() && slots < processes; ++slots) ++hosts[next++ % hosts.size()].slots;
+  return hosts;
 }
 
 int exit_code(const Outcome& outcome) {
@@ -116,8 +100,6 @@ std::string contradiction(const Options& options) {
   if (options.program.empty()) return "no program to run; see bsprun --help";
   if (!options.supervise) return {};
   if (options.job.empty()) return "--supervise needs --job J: by it the same line finds the sets again";
-  if (!options.hosts.empty())
-    return "--supervise does not go with --hosts: after a failure all processes would start on this host";
   return {};
 }
 
@@ -134,6 +116,7 @@ std::vector<std::string> supervise_words(const Options& options, const std::stri
   std::vector<std::string> words{"supervise", "--job", options.job};
   if (!options.interval.empty()) words.insert(words.end(), {"--interval", options.interval});
   if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
+  if (!options.hosts.empty()) words.insert(words.end(), {"--hosts", options.hosts});
   add_directory_and_json(options, &words);
   words.insert(words.end(), {"--", bsprun, "-n", std::to_string(options.processes), "--job", options.job});
   if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
@@ -173,12 +156,6 @@ bool is_forwarded(const std::string& name) {
   static constexpr const char* kOwn[] = {"SHADOWIB_BSP_PROCESS", "SHADOWIB_BSP_PROCESSES", "SHADOWIB_BSP_HERE",
                                          "SHADOWIB_BSP_EPOCH",   "SHADOWIB_BSP_INTERVAL",  "SHADOWIB_BSP_ENDS"};
   return std::find(std::begin(kOwn), std::end(kOwn), name) == std::end(kOwn);
-}
-
-std::string in_quotes(const std::string& word) {
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
 }
 
 }  // namespace shadowib::bsprun

@@ -5,15 +5,16 @@
 #include <string>
 #include <vector>
 
+#include "shadowib/command_line/hosts.h"
+
 namespace shadowib::bsprun {
 
 // As many as the library can connect (greeting.h).
 inline constexpr int kMostProcesses = 960;
 
-struct Host {
-  std::string name;
-  int slots = 1;
-};
+using command_line::Host;
+using command_line::in_quotes;
+using command_line::parse_hosts;
 
 struct Options {
   int processes = 0;  // 0: as many as the hosts have slots, else 1
@@ -30,9 +31,6 @@ struct Options {
 // Exit codes, as bsprun(1) has them.
 inline constexpr int kUsage = 125, kAborted = 124, kLostHost = 123;
 
-// "a:2,b" as hosts; empty *hosts and a text that says why if it is none.
-std::string parse_hosts(const std::string& text, std::vector<Host>* hosts);
-
 // A host's processes: first, first + 1, ...
 struct Share {
   std::string host;
@@ -41,6 +39,9 @@ struct Share {
 
 // Fills hosts in their order. Empty and *why if they have too few slots.
 std::vector<Share> distribute(const std::vector<Host>& hosts, int processes, std::string* why);
+
+// With more slots, one by one, until there is one for each process.
+std::vector<Host> with_room(std::vector<Host> hosts, int processes);
 
 // How a group of processes came to its end.
 struct Outcome {
@@ -75,8 +76,5 @@ std::vector<std::string> supervise_words(const Options& options, const std::stri
 std::vector<std::string> restart_words(const Options& options);
 // The object that --json prints.
 std::string json_of(const std::string& job, const Outcome& outcome, const std::string& host);
-
-// One word of a shell's command line.
-std::string in_quotes(const std::string& word);
 
 }  // namespace shadowib::bsprun

@@ -3,26 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "libraries/bsp/greeting.h"
 
 namespace shadowib::bsprun {
 namespace {
 
 using Kind = Outcome::Kind;
-
-TEST(Hosts, AreParsedOrRefused) {
-  std::vector<Host> hosts;
-  EXPECT_EQ(parse_hosts("a:2,b,[::1]:4", &hosts), "");
-  ASSERT_EQ(hosts.size(), 3u);
-  EXPECT_EQ(hosts[0].slots, 2);
-  EXPECT_EQ(hosts[1].name, "b");
-  EXPECT_EQ(hosts[1].slots, 1);
-  EXPECT_EQ(hosts[2].name, "[::1]");
-  for (const char* wrong : {"", "a:0", "a:x", ":2", "a,,b", "-oProxyCommand=x:1", "a:-1", "a:99999"}) {
-    EXPECT_NE(parse_hosts(wrong, &hosts), "") << wrong;
-    EXPECT_TRUE(hosts.empty());
-  }
-}
 
 TEST(Hosts, HaveNoMoreProcessesThanTheLibraryConnects) { EXPECT_EQ(kMostProcesses, bsp::kMaxProcesses); }
 
@@ -35,6 +23,13 @@ TEST(Hosts, AreFilledInOrder) {
   EXPECT_EQ(shares[1].count, 1);
   EXPECT_TRUE(distribute({{"a", 2}}, 3, &why).empty());
   EXPECT_EQ(why, "the hosts have 2 slots for 3 processes");
+}
+
+TEST(Hosts, AreFilledBeyondTheirSlotsIfOthersWereLost) {
+  const std::vector<Host> hosts = with_room({{"a", 2}, {"b", 1}}, 6);
+  EXPECT_EQ(hosts[0].slots, 4);
+  EXPECT_EQ(hosts[1].slots, 2);
+  EXPECT_EQ(with_room({{"a", 2}}, 1)[0].slots, 2);
 }
 
 // A first version took a program's own exit code above 128 for a signal, and 255 for a lost host.
@@ -89,8 +84,14 @@ TEST(Supervised, AreStartedByBsprunWithoutThatOption) {
             (Words{"supervise", "--job",  "j",         "--interval",  "5",  "--keep", "3",     "--dir",
                    "d",         "--json", "--",        "/bin/bsprun", "-n", "4",      "--job", "j",
                    "--dir",     "d",      "--backend", "ib2tcp",      "--", "./lu",   "--n",   "9"}));
-  options.hosts = "a:2";
-  EXPECT_NE(contradiction(options), "");
+  options.hosts = "a:2,b:2";
+  EXPECT_EQ(contradiction(options), "");
+  Words words = supervise_words(options, "/bin/bsprun");
+  const auto at = std::find(words.begin(), words.end(), "--hosts");
+  ASSERT_NE(at, words.end());
+  EXPECT_EQ(at[1], "a:2,b:2");
+  EXPECT_LT(at, std::find(words.begin(), words.end(), "--"))
+      << "bsprun itself finds in SHADOWIB_HOSTS those that live";
   options.hosts = options.job = "";
   EXPECT_NE(contradiction(options), "") << "the next start would not find the sets";
 }
@@ -119,8 +120,6 @@ TEST(Forwarded, AreAllVariablesButOwnPlacesAndPasswords) {
   for (const char* name : {"SHADOWIB_BSP_PROCESS", "SHADOWIB_BSP_EPOCH", "SHADOWIB_REDIS_PASSWORD", "HOME", "SHADOW"})
     EXPECT_FALSE(is_forwarded(name)) << name;
 }
-
-TEST(Quoted, IsOneWordOfAShell) { EXPECT_EQ(in_quotes("a'b c"), "'a'\\''b c'"); }
 
 }  // namespace
 }  // namespace shadowib::bsprun

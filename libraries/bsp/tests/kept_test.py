@@ -48,6 +48,29 @@ def supervised(bench: Bench, program: pathlib.Path):
     need(len(numbers(directory, "alive")) <= 2, f"sets: {numbers(directory, 'alive')}")
 
 
+def supervised_on_hosts(bench: Bench, program: pathlib.Path):
+    """Host b is lost as soon as there is a set: its part of bsprun is killed. Then a process is."""
+    directory, killed, lost = bench.work / "spread", bench.work / "killed on a host", bench.work / "lost"
+    rsh = bench.work / "rsh"
+    rsh.write_text(f"""#!/bin/sh
+host=$1
+shift
+case "$*" in *"'--share'"*) [ $host = a ] ||
+  (until ls {directory}/sets/spread.0*/manifest.json; do sleep 0.05; kill -0 $$ || exit; done
+   kill -9 $$ && mkdir -p {lost}/b) >/dev/null 2>&1 &;;
+esac
+exec sh -c "$*"
+""")
+    rsh.chmod(0o755)
+    words = ["--hosts", "a:1,b:1", "--job", "spread", "--dir", directory, "--interval", "0.5", "--supervise"]
+    bench.environment["SHADOWIB_RSH"] = str(rsh)
+    done = bsprun(bench, *words, program, STEPS, lost, killed)
+    del bench.environment["SHADOWIB_RSH"]
+    need(done.returncode == 0 and done.stdout.count(result(STEPS, 2)) == 1, f"--hosts: {done.returncode} {done.stdout}{done.stderr}")
+    need(lost.exists() and killed.exists(), f"host b was not lost: {done.stderr}")
+    need("restarting spread.0" in done.stderr, f"the job did not go on from a set: {done.stderr}")
+
+
 def as_json(bench: Bench, program: pathlib.Path):
     done = bsprun(bench, "-n", 2, "--job", "told", "--dir", bench.work / "told", "--json", program, 2)
     need(last_object(done.stdout) == {"job": "told", "exit_code": 0}, f"--json: {done.stdout}{done.stderr}")
@@ -59,7 +82,7 @@ def as_json(bench: Bench, program: pathlib.Path):
 
 def wrong_options(bench: Bench, program: pathlib.Path):
     for words, text in ((["--supervise", program], "--supervise needs --job"),
-                        (["--supervise", "--job", "j", "--hosts", "a:2", program], "--supervise does not go with --hosts"),
+                        (["--supervise", "--job", "j", "--hosts", "a:0", program], "is no HOST:SLOTS"),
                         (["--from", "j.0001", program], "--from SET takes the program from the set"),
                         (["--from", "j.0001", "-n", 2], "--from SET goes with"), (["--from", ""], "it is empty"),
                         (["--keep", 0, program], "no number of sets")):
@@ -82,6 +105,7 @@ def run(bench: Bench):
     odd_names(bench, program)
     keep_and_from(bench, program)
     supervised(bench, program)
+    supervised_on_hosts(bench, program)
 
 
 if __name__ == "__main__":

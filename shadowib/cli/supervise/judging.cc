@@ -7,6 +7,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
+#include "shadowib/cli/restart_hosts.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/supervise/past_lives.h"
 #include "shadowib/cli/supervise/supervisor.h"
@@ -15,6 +16,13 @@ namespace shadowib::cli {
 namespace {
 
 constexpr std::int64_t kGraceNs = 5'000'000'000;
+
+// A restart ended with this code for a reason that lies in the set, and not in the place.
+bool is_of_the_set(int code) {
+  constexpr int kOfTheSet[] = {static_cast<int>(Code::kNotFound), static_cast<int>(Code::kCorrupt),
+                               static_cast<int>(Code::kVersion)};
+  return std::find(std::begin(kOfTheSet), std::end(kOfTheSet), code) != std::end(kOfTheSet);
+}
 
 }  // namespace
 
@@ -30,6 +38,11 @@ bool Supervisor::judge(int wait_status, End* end) {
   if (begins) return false;
   checkpoints_.note_members(lives.members.size());
   end_the_rest(lives);
+  if (job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kLostHost &&
+      ending_signal_ == 0 && !was_saved()) {
+    *end = failed("a host was lost", nullptr, wait_status);
+    return true;
+  }
   if (dead != nullptr && ending_signal_ == 0 && !was_saved()) {
     *end = failed(describe_life(*dead) + " died", dead, wait_status);
     return true;
@@ -66,12 +79,10 @@ bool Supervisor::judge_end(const Lives& lives, int wait_status, End* end) {
 }
 
 Supervisor::End Supervisor::not_restarted(const std::string& how, int code) {
-  constexpr int kOfTheSet[] = {static_cast<int>(Code::kNotFound), static_cast<int>(Code::kCorrupt),
-                               static_cast<int>(Code::kVersion)};
   why_ = set_name(settings_.job, set_) + ": " + how;
   tell(settings_, why_);
   on_event_.run("refused", why_, name_of_set());
-  bounds_.not_restarted(set_, std::find(std::begin(kOfTheSet), std::end(kOfTheSet), code) != std::end(kOfTheSet));
+  bounds_.not_restarted(set_, is_of_the_set(code));
   return End::kNotRestarted;
 }
 
@@ -87,7 +98,8 @@ Supervisor::End Supervisor::failed(const std::string& how, const MemberLife* who
   if (came_back())
     bounds_.failed(set_);
   else
-    bounds_.not_restarted(set_, false);
+    bounds_.not_restarted(set_,
+                          !job_.has_command() && WIFEXITED(wait_status) && is_of_the_set(WEXITSTATUS(wait_status)));
   tell(settings_, how + "; the others are ended");
   on_event_.run("failure", how, name_of_set());
   (void)end_everyone(how);

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/supervise/exit_codes.h"
 #include "shadowib/cli/supervise/notice.h"
 #include "shadowib/cli/supervise/pace.h"
+#include "shadowib/command_line/hosts.h"
 
 namespace shadowib::cli {
 
@@ -23,6 +25,8 @@ struct SuperviseSettings {
   std::string metrics;
   std::string on_event;  // a command for sh(1); "": none
   NoticeSource notice;
+  std::vector<command_line::Host> hosts;  // none: this one
+  std::string rsh = "ssh";
 };
 
 // Exit codes of `supervise` beyond those of other commands (shadowib-supervise(1)).

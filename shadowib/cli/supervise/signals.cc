@@ -4,7 +4,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "shadowib/cli/inherited_signals.h"
+#include "shadowib/base/ignored_signal.h"
 
 namespace shadowib::cli {
 namespace {
@@ -17,8 +17,8 @@ HeldSignals::HeldSignals(int extra) {
   sigset_t held;
   ::sigemptyset(&held);
   for (const int signal : kHeld)
-    if (!is_ignored_by_caller(signal)) ::sigaddset(&held, signal);
-  if (extra != 0 && !is_ignored_by_caller(extra)) ::sigaddset(&held, extra);
+    if (!is_ignored(signal)) ::sigaddset(&held, signal);
+  if (extra != 0 && !is_ignored(extra)) ::sigaddset(&held, extra);
   ::pthread_sigmask(SIG_BLOCK, &held, nullptr);
   fd_ = ::signalfd(-1, &held, SFD_CLOEXEC | SFD_NONBLOCK);
 }

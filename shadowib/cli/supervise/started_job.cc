@@ -41,11 +41,12 @@ Status StartedJob::start_command() {
   return start_process(words, -1, &command_);
 }
 
-Status StartedJob::restart(std::uint32_t set, bool roll_back) {
+Status StartedJob::restart(std::uint32_t set, bool roll_back, const std::vector<command_line::Host>& hosts) {
+  std::vector<std::string> words{"restart", set_name(settings_.job, set), "--files",
+                                 roll_back ? "roll-back" : "keep"};
+  if (!hosts.empty()) words.insert(words.end(), {"--hosts", command_line::hosts_text(hosts), "--rsh", settings_.rsh});
   restarts_ = true;
-  return start_process(command_line_of(settings_, {"restart", set_name(settings_.job, set), "--files",
-                                                   roll_back ? "roll-back" : "keep"}),
-                       -1, &command_);
+  return start_process(command_line_of(settings_, std::move(words)), -1, &command_);
 }
 
 // A batch script may have started the job and then become this process.

@@ -20,8 +20,8 @@ class StartedJob {
   StartedJob& operator=(const StartedJob&) = delete;
 
   Status start_command();
-  // `roll_back`: files are cut to their length at the checkpoint.
-  Status restart(std::uint32_t set, bool roll_back);
+  // `roll_back`: files are cut to their length at the checkpoint. `hosts`: members are spread over them; none: here.
+  Status restart(std::uint32_t set, bool roll_back, const std::vector<command_line::Host>& hosts);
   void adopt();
 
   bool has_command() const { return command_ > 0; }

@@ -13,6 +13,7 @@
 #include "shadowib/cli/container_init.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/supervise/hosts.h"
 #include "shadowib/cli/supervise/processes.h"
 #include "shadowib/cli/supervise/settings.h"
 #include "shadowib/cli/supervise/supervisor.h"
@@ -36,7 +37,7 @@ constexpr std::int64_t kLostHostMs = 120'000;  // a lost host's locks on NFS sta
 
 struct Given {
   SuperviseSettings settings;
-  std::string interval, files = "roll-back", retry_on, until, notice;
+  std::string interval, files = "roll-back", retry_on, until, notice, hosts, rsh;
 };
 
 double variable_or(const char* name, double otherwise) {
@@ -70,6 +71,9 @@ Status take_variables(Given* given) {
   if (!given->until.empty())
     SHADOWIB_TRY(
         parse_until(given->until, settings.begun_s, slurm_end != nullptr ? slurm_end : "", &settings.until_s));
+  if (!given->hosts.empty()) SHADOWIB_TRY(parse_host_list(given->hosts, &settings.hosts));
+  if (given->rsh.empty()) given->rsh = environment("RSH");
+  if (!given->rsh.empty()) settings.rsh = given->rsh;
   if (!given->notice.empty()) SHADOWIB_TRY(parse_notice(given->notice, &settings.notice));
   settings.roll_back = given->files == "roll-back";
   // The supervisor has them taken, also of a job that was restarted.
@@ -175,6 +179,16 @@ void add_supervise(Command& program) {
           "or slurm, the end of the\nSlurm job. The exit code is 75")
       ->not_empty("a time")
       ->type_name("TIME");
+  command
+      ->add_option(
+          "--hosts", given->hosts,
+          "Where members are restarted: HOST:SLOTS,... or slurm. Hosts\nthat do not answer are left out. CMD "
+          "finds the others in\nSHADOWIB_HOSTS")
+      ->not_empty("a list of hosts")
+      ->type_name("LIST");
+  command->add_option("--rsh", given->rsh, "What starts commands on hosts; default $SHADOWIB_RSH, else ssh")
+      ->not_empty("a command")
+      ->type_name("CMD");
   command
       ->add_option("--notice", given->notice,
                    "Ask CMD every 5 s how many seconds are left; or take a SIGNAL for\nthat, as USR1 or USR1@5m. The "

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/metrics.h"
 #include "shadowib/cli/sets.h"
+#include "shadowib/cli/supervise/hosts.h"
 #include "shadowib/cli/supervise/past_lives.h"
 #include "shadowib/cli/supervise/time_limit.h"
 #include "shadowib/cli/wall_clock.h"
@@ -41,7 +43,7 @@ int Supervisor::run() {
       tell(settings_, std::string("the time is over (") + limit() + "); start this command again to go on");
       return kSavedAndEnded;
     }
-    const End end = watch();
+    const End end = is_started_ ? watch() : End::kNotRestarted;
     checkpoints_.stop();
     keep_metrics(settings_.metrics, settings_.common.directory, settings_.job);
     switch (end) {
@@ -107,6 +109,7 @@ bool Supervisor::start() {
   const std::vector<PastEvent> events = events_of(settings_);
   saves_before_ = ends_on_request(events);
   restarts_before_ = count_events(events, "restart");
+  is_started_ = true;
   adopted_ = adopt();
   if (adopted_) set_ = set_of_life(events_of(settings_));
   note_committed();
@@ -124,11 +127,30 @@ bool Supervisor::start() {
                         (unplanned_ && settings_.roll_back ? ", files rolled back" : ""));
   else if (again)
     tell(settings_, "starting from the beginning: there is no set yet");
+  const std::vector<command_line::Host> hosts = hosts_now();
   const Status status =
-      set_ != kFromTheBeginning ? job_.restart(set_, unplanned_ && settings_.roll_back) : job_.start_command();
-  if (!status.ok()) why_ = status.text();
-  if (status.ok() && (again || set_ != kFromTheBeginning)) on_event_.run("restart", why_, name_of_set());
-  return status.ok();
+      set_ != kFromTheBeginning ? job_.restart(set_, unplanned_ && settings_.roll_back, hosts) : job_.start_command();
+  if (!status.ok()) return not_started(status);
+  if (again || set_ != kFromTheBeginning) on_event_.run("restart", why_, name_of_set());
+  return true;
+}
+
+// Something is missing here that may come back, as this command's own file during an upgrade.
+bool Supervisor::not_started(const Status& status) {
+  is_started_ = false;
+  why_ = status.text();
+  tell(settings_, why_);
+  bounds_.not_restarted(set_, false);
+  return true;
+}
+
+// CMD finds them in its environment.
+std::vector<command_line::Host> Supervisor::hosts_now() const {
+  if (settings_.hosts.empty()) return {};
+  const std::vector<command_line::Host> hosts =
+      answering_hosts(settings_, trusted_hosts(settings_.hosts, events_of(settings_), settings_.begun_s * 1000));
+  ::setenv("SHADOWIB_HOSTS", command_line::hosts_text(hosts).c_str(), 1);
+  return hosts;
 }
 
 Supervisor::End Supervisor::watch() {

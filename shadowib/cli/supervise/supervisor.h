@@ -37,6 +37,8 @@ class Supervisor {
 
   bool adopt();
   bool start();
+  bool not_started(const Status& status);
+  std::vector<command_line::Host> hosts_now() const;
   End watch();
   // Looks at the locks and, once it has ended, at the command. False: the job goes on.
   bool judge(int wait_status, End* end);
@@ -80,6 +82,7 @@ class Supervisor {
   std::uint32_t set_ = kFromTheBeginning;
   std::int64_t restarts_before_ = 0;  // likewise, restarts that have brought the job back
   bool adopted_ = false, unplanned_ = false, started_once_ = false;
+  bool is_started_ = false;  // the present start has brought something to look after
   AnnouncedEnd announced_;
   double last_save_s_ = 0;   // as long before settings_.until_s
   double save_time_s_ = -1;  // that a save is to have; negative: nobody knows

@@ -22,6 +22,7 @@ SHADOWIB = BUILD / "bin" / "shadowib"
 TIMEOUT_S = 120
 GIVEN_UP, SAVED = 70, 75
 BUSY = 11
+LOST_HOST = 21
 
 # Both ends; the code is the client's. With HIDE=1 it is 0, whatever becomes of them.
 PAIR = r"""
@@ -32,6 +33,23 @@ code=$?
 wait
 [ -z "$HIDE" ] || exit 0
 exit $code
+"""
+
+# Both ends share no open file, and so may be restarted on two hosts.
+APART = r"""
+ibv_rc_pingpong -p $1 -n $2 </dev/null >server.log 2>&1 & server=$!
+until grep -q ":$(printf %04X $1) .* 0A " /proc/net/tcp /proc/net/tcp6; do sleep 0.05; kill -0 $server || exit 9; done
+ibv_rc_pingpong -p $1 -n $2 localhost </dev/null >client.log 2>&1
+wait
+"""
+
+# A remote shell that knows hosts by name only. Each restart on a host has its members in a line of `restarts`.
+RSH = r"""
+host=$1
+shift
+[ ! -e down.$host ] || exit 255
+case "$*" in *"'restart'"*) echo $$ >pid.$host; echo "$host ${*##* }" >>restarts;; esac
+exec sh -c "$*"
 """
 
 # Instead of the second end in the foreground: SIGTERM goes to the first end.
@@ -309,6 +327,65 @@ class Supervise(unittest.TestCase):
         for wrong in ("KILL", "USR1@soon"):
             self.assertIn("--notice", self.end(self.supervise("--notice", wrong, command=("true",)), 2))
 
+    def test_members_on_several_hosts(self):
+        """Hosts are pretended. One does not answer at first, one is lost twice, and is left out then."""
+        (self.top / "apart").write_text(APART)
+        (self.top / "rsh").write_text(RSH)
+        (self.top / "down.c").touch()
+        process = self.supervise("--interval", "1000", "--hosts", "c:1,a:1,b:1", "--rsh", "sh rsh",
+                                 command=("sh", "apart", free_port(), 500_000_000))
+
+        def await_restart(number):
+            self.wait_for(f"restart {number}", lambda: process.log.read_text().count("restored ") >= number, process)
+            self.await_pair(process)
+            self.command("checkpoint", "demo")
+        self.await_pair(process)
+        self.command("checkpoint", "demo")
+        os.kill(self.pingpongs()[0], signal.SIGKILL)
+        await_restart(2)
+        self.assertIn("host c does not answer; it is left out", process.log.read_text())
+        self.assertEqual(sorted((self.top / "restarts").read_text().splitlines()), ["a '0'", "b '1'"])
+        for loss in (1, 2):
+            os.kill(int((self.top / "pid.b").read_text()), signal.SIGKILL)
+            self.wait_for("the loss", lambda loss=loss: process.log.read_text().count("lost host b") == loss, process)
+            await_restart((4, 5)[loss - 1])
+        self.assertEqual(sorted((self.top / "restarts").read_text().splitlines()), ["a '0'", "a '0'", "a '0,1'", "b '1'", "b '1'"])
+        self.assertEqual(len(self.pingpongs()), 2, "survivors of earlier lives")
+        self.assertEqual([e["on"] for e in self.events() if e["event"] == "host_lost"], ["b", "b"])
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        self.wait_for("the end of all", lambda: not self.running())
+
+    def test_what_holds_members_on_a_host(self):
+        """The end of the command that has started them, also by SIGKILL: nothing lives on unseen."""
+        (self.top / "apart").write_text(APART)
+        (self.top / "rsh").write_text(RSH)
+        process = self.supervise("--interval", "1000", command=("sh", "apart", free_port(), 500_000_000))
+        self.await_pair(process)
+        self.command("checkpoint", "demo", "--kill")
+        self.end(process, SAVED)
+        restart = self.start(SHADOWIB, "restart", "demo", "--dir", self.dir, "--hosts", "a:1,b:1", "--rsh", "sh rsh")
+        self.await_pair(restart)
+        restart.kill()
+        restart.wait()
+        self.wait_for("the end of all", lambda: not self.running())
+        (self.top / "down.a").touch()
+        self.assertIn("lost host a: its remote shell failed",
+                      self.command("restart", "demo", "--hosts", "a:1,b:1", "--rsh", "sh rsh", code=LOST_HOST).stderr)
+        self.wait_for("the end of all", lambda: not self.running())
+        # One host finds its image damaged, after the other has begun.
+        (self.top / "down.a").unlink()
+        image = sorted((self.dir / "sets/demo.0001").glob("*.img"))[1]
+        with open(image, "r+b") as file:
+            file.truncate(image.stat().st_size // 2)
+        said = self.end(self.supervise("--hosts", "a:1,b:1", "--rsh", "sh rsh", command=("false",)), GIVEN_UP)
+        self.assertIn("none of the job's 1 sets can be restarted", said)
+        self.wait_for("the end of all", lambda: not self.running())
+        self.assertIn("--hosts does not go with", self.command("restart", "demo", "--hosts", "a", "--members", "0", code=2).stderr)
+        self.assertIn("is no HOST:SLOTS", self.command("restart", "demo", "--hosts", "a:0", code=2).stderr)
+        for wrong, why in {"a:x": "is no HOST:SLOTS", "slurm": "SLURM_JOB_NODELIST is not set"}.items():
+            self.assertIn(why, self.end(self.supervise("--hosts", wrong, command=("true",)), 2))
+
     def test_a_signal_while_the_job_is_ended(self):
         """Something holds the end up. A signal of before does not stop the waiting for it, one that comes then does."""
         process = self.supervise("--until", "20", command=("sh", "-c", "trap '' HUP; >begun; sleep 1000"))
@@ -535,23 +612,26 @@ class Supervise(unittest.TestCase):
         self.end(process, 128 + signal.SIGTERM)
 
     def test_an_upgrade_meanwhile(self):
-        """The command's file is replaced, as a package manager does. Then it is gone."""
+        """The command's file is replaced, as a package manager does. Then it is gone for a moment, and at last for good."""
         (self.top / "bin").mkdir()
         (self.top / "lib").symlink_to(BUILD / "lib")
         program, other = self.top / "bin" / "shadowib", self.top / "bin" / "other"
         script = 'n=$(ls | grep -c ^start); >start$n; until [ -e go$n ]; do sleep 0.05; done; kill -9 $$'
         shutil.copy(SHADOWIB, program)
-        process = self.supervise(command=("sh", "-c", script), program=program)
-        for start in range(2):
+        process = self.supervise("--restarts", "6", command=("sh", "-c", script), program=program)
+        for start in range(3):
             self.wait_for("a start", lambda start=start: (self.top / f"start{start}").exists(), process)
             if start == 0:
                 shutil.copy(SHADOWIB, other)
                 other.rename(program)
             else:
-                program.unlink()
+                program.rename(other)
             (self.top / f"go{start}").touch()
+            if start == 1:
+                self.wait_for("a try", lambda: "cannot execute" in process.log.read_text(), process)
+                other.rename(program)
         said = self.end(process, GIVEN_UP)
-        self.assertIn(f"given up: cannot execute {program}", said)
+        self.assertRegex(said, f"given up: 6 failures without a newer set; the last: cannot execute {program}")
 
     def test_children_of_before_are_spared(self):
         """A batch script starts a helper, and becomes the supervisor by exec."""

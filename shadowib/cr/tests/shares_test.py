@@ -109,6 +109,20 @@ class Shares(restart_case.RestartCase):
             self.assertIn(f"files: {both} has ", command.log.read_text())
         self.assertNotIn("after the checkpoint", both.read_text())
 
+    def test_a_file_that_one_rolls_back(self):
+        """The other command has nothing to cut, and its member waits for the cut all the same."""
+        self.begin()
+        with open(self.programs[1].log, "a") as log:
+            log.write(10_000 * "after the checkpoint\n")
+        early, late = (self.share(1, member, "--files", "roll-back") for member in "01")
+        self.await_sends(0)
+        self.save(2)
+        self.ends(early, 20)
+        self.ends(late, 20)
+        self.assertNotIn("files: ", early.log.read_text())
+        self.assertIn(f"files: {self.programs[1].log} has ", late.log.read_text())
+        self.assertNotIn("after the checkpoint", self.programs[1].log.read_text())
+
     def test_memory_that_both_have(self):
         programs = [self.run_program(name) for name in ("memory_first", "memory_second")]
         self.addCleanup(subprocess.run, ["ipcrm", "-M", str(0x5b000000 + programs[0].pid)], check=False)

@@ -1,0 +1,34 @@
+#include "shadowib/cli/host_shares.h"
+
+#include <sys/wait.h>
+
+namespace shadowib::cli {
+
+std::vector<HostShare> share_out(const Companies& companies, const std::vector<command_line::Host>& hosts) {
+  std::vector<int> ranks;
+  for (std::size_t host = 0; host < hosts.size(); ++host)
+    ranks.insert(ranks.end(), static_cast<std::size_t>(hosts[host].slots), static_cast<int>(host));
+  std::size_t members = 0;
+  for (const auto& company : companies) members += company.size();
+  if (ranks.size() > members && members > 0) ranks.resize(members);  // hosts are filled in their order
+  const std::vector<std::set<std::uint32_t>> dealt = deal(companies, ranks);
+  std::vector<HostShare> shares;
+  for (std::size_t host = 0; host < dealt.size(); ++host)
+    if (!dealt[host].empty()) shares.push_back({hosts[host].name, dealt[host]});
+  return shares;
+}
+
+std::string members_text(const std::set<std::uint32_t>& members) {
+  std::string text;
+  for (const std::uint32_t member : members) text += (text.empty() ? "" : ",") + std::to_string(member);
+  return text;
+}
+
+bool is_lost_host(int wait_status) {
+  if (WIFSIGNALED(wait_status)) return true;
+  constexpr int kNotExecuted = 126, kNotFound = 127, kOfShell = 255;
+  const int code = WEXITSTATUS(wait_status);
+  return code == kNotExecuted || code == kNotFound || code == kOfShell;
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,172 @@
+#include "shadowib/cli/restart_hosts.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "shadowib/cli/history.h"
+#include "shadowib/cli/inherited_signals.h"
+
+namespace shadowib::cli {
+namespace {
+
+constexpr int kOfShell = 255;  // as ssh(1) says it
+
+// Passwords would stand in a command line. What a launcher has set here means nothing there.
+bool is_forwarded(const std::string& name) {
+  return name.starts_with("SHADOWIB_") && name.find("PASSWORD") == std::string::npos && name != "SHADOWIB_RSH";
+}
+
+struct Remote {
+  std::string host;
+  pid_t pid = -1;
+  int control = -1;  // its standard input, which holds it
+};
+
+Status start_remote(const HostShare& share, const std::string& shell, std::vector<std::string> words,
+                    Remote* remote) {
+  words.insert(words.end(), {"--members", members_text(share.members)});
+  const std::vector<std::string> local =
+      command_line::words_for_host(shell, share.host, command_line::line_for_host(words, is_forwarded));
+  std::vector<char*> arguments;
+  for (const std::string& word : local) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  int pipe[2];
+  if (::pipe2(pipe, O_CLOEXEC) != 0)
+    return Status::of(Code::kIo, errno, "cannot make a pipe: %s", std::strerror(errno));
+  std::fflush(nullptr);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    give_back_inherited_signals();
+    ::dup2(pipe[0], STDIN_FILENO);
+    ::execv(arguments[0], arguments.data());
+    ::_exit(kRunNotFound);
+  }
+  ::close(pipe[0]);
+  if (pid < 0) {
+    ::close(pipe[1]);
+    return Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno));
+  }
+  *remote = {share.host, pid, pipe[1]};
+  return {};
+}
+
+std::string how_lost(int wait_status) {
+  if (WIFSIGNALED(wait_status))
+    return "its remote shell was killed by signal " + std::to_string(WTERMSIG(wait_status));
+  const int code = WEXITSTATUS(wait_status);
+  return code == kOfShell ? "its remote shell failed" : "shadowib cannot be run there (" + std::to_string(code) + ")";
+}
+
+class Shares {
+ public:
+  Shares(const Common& common, const std::string& job) : common_(common), job_(job) {}
+
+  Status start(const std::vector<HostShare>& shares, const std::string& shell,
+               const std::vector<std::string>& words) {
+    for (const HostShare& share : shares) {
+      Remote remote;
+      if (const Status status = start_remote(share, shell, words, &remote); !status.ok()) {
+        end_all();
+        return status;
+      }
+      remotes_.push_back(remote);
+    }
+    return {};
+  }
+
+  int await_ends() {
+    int wait_status = 0;
+    for (std::size_t living = remotes_.size(); living > 0;) {
+      const pid_t pid = ::waitpid(-1, &wait_status, 0);
+      if (pid < 0 && errno != EINTR) break;
+      for (Remote& remote : remotes_)
+        if (remote.pid == pid && pid > 0) ended(&remote, wait_status), --living;
+    }
+    return code_;
+  }
+
+ private:
+  void end_all() {
+    ending_ = true;
+    for (Remote& remote : remotes_)
+      if (remote.control >= 0) ::close(std::exchange(remote.control, -1));
+  }
+
+  void ended(Remote* remote, int wait_status) {
+    remote->pid = -1;
+    if (remote->control >= 0) ::close(std::exchange(remote->control, -1));
+    if (ending_) return;
+    if (is_lost_host(wait_status)) {
+      const std::string how = how_lost(wait_status);
+      std::fprintf(stderr, "shadowib: lost host %s: %s\n", remote->host.c_str(), how.c_str());
+      note_event(common_.directory, job_, HistoryEvent("host_lost").add("on", remote->host).add("how", how));
+      code_ = kLostHost;
+      return end_all();
+    }
+    const int code = WEXITSTATUS(wait_status);
+    if (code_ == 0) code_ = code;
+    if (code != 0 && code != kRestartedProcessFailed) {  // it has told why
+      code_ = code;
+      end_all();
+    }
+  }
+
+  const Common& common_;
+  const std::string& job_;
+  std::vector<Remote> remotes_;
+  bool ending_ = false;
+  int code_ = 0;
+};
+
+}  // namespace
+
+int run_shares(const Common& common, const std::string& job, const std::vector<HostShare>& shares,
+               const std::string& shell, const std::vector<std::string>& words) {
+  Shares running(common, job);
+  const Status status = running.start(shares, shell, words);
+  const int code = running.await_ends();
+  return status.ok() ? code : fail(common, status);
+}
+
+void hold_by_input() {
+  const pid_t holder = ::getpid();
+  std::fflush(nullptr);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != holder) ::_exit(kOfShell);
+    const int null = ::open("/dev/null", O_RDONLY);
+    ::dup2(null, STDIN_FILENO);
+    if (null > STDIN_FILENO) ::close(null);
+    return;
+  }
+  const int fd = child > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, child, 0)) : -1;
+  pollfd sources[2] = {{STDIN_FILENO, POLLIN, 0}, {fd, POLLIN, 0}};
+  while (fd >= 0 && (sources[1].revents & POLLIN) == 0) {
+    ::poll(sources, 2, -1);
+    char bytes[64];
+    if ((sources[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0 && ::read(STDIN_FILENO, bytes, sizeof(bytes)) <= 0)
+      break;
+  }
+  if ((sources[1].revents & POLLIN) == 0 && child > 0) ::kill(child, SIGKILL);
+  int wait_status = 0;
+  while (child > 0 && ::waitpid(child, &wait_status, 0) < 0 && errno == EINTR) {
+  }
+  if (child < 0) std::fprintf(stderr, "shadowib: cannot fork: %s\n", std::strerror(errno));
+  std::fflush(nullptr);
+  ::_exit(child > 0 && WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : kOfShell);
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,28 @@
+// A restart whose members are started on several hosts by one command: `restart --hosts LIST`.
+//
+// On each host runs a `restart --members`, started by a remote shell. It is held by a pipe to its standard input:
+// when the pipe ends, with this command or with the connection, it ends with all its processes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shadowib/cli/common.h"
+#include "shadowib/cli/host_shares.h"
+
+namespace shadowib::cli {
+
+// A host was lost before the job's end (shadowib-restart(1)).
+inline constexpr int kLostHost = 21;
+
+// Until all shares have ended. `words`: the command there, without its members. Returns 0, kRestartedProcessFailed if
+// a process failed, kLostHost, or the code of a share that was refused. After these two the other shares are ended.
+// A lost host is in the history (host_lost).
+int run_shares(const Common& common, const std::string& job, const std::vector<HostShare>& shares,
+               const std::string& shell, const std::vector<std::string>& words);
+
+// The other side: goes on as a child of the present process, which waits for its end and for that of standard input.
+// Returns in that child alone.
+void hold_by_input();
+
+}  // namespace shadowib::cli
