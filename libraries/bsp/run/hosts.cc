@@ -144,7 +144,9 @@ class Shares {
     for (Remote& remote : remotes_) {
       if (remote.pid < 0) continue;
       if (remote.output >= 0) {
-        std::fprintf(stderr, "bsprun: host %s does not answer; processes of job %s may live on there\n",
+        std::fprintf(stderr,
+                     remote.has_spoken ? "bsprun: a process that was left on host %s holds the output of job %s\n"
+                                       : "bsprun: host %s does not answer; processes of job %s may live on there\n",
                      remote.share.host.c_str(), options_.job.c_str());
         ended(&remote);
       }
@@ -168,7 +170,8 @@ class Shares {
     if (n <= 0) return ended(remote);
     remote->held.append(buffer, static_cast<std::size_t>(n));
     pass_on(remote);
-    if (ending_) give_up_at_ = now_ms() + kToEndMs;  // it answers, however slowly its output is taken
+    // It answers, however slowly its output is taken. What comes after its last words is of a process that it left.
+    if (ending_ && !remote->has_spoken) give_up_at_ = now_ms() + kToEndMs;
   }
 
   // Everything but the last words, and what may become them.
@@ -181,6 +184,7 @@ class Shares {
       if (end != std::string::npos && read_last_words(token_, rest, &remote->outcome)) {
         remote->has_spoken = true;
         held.erase(at, end - at + 1);
+        judge(*remote);  // what was left there may hold the output
         break;
       }
       if (rest.compare(0, head.size(), head, 0, rest.size()) == 0 &&
@@ -199,14 +203,20 @@ class Shares {
     write_all(STDOUT_FILENO, remote->held.data(), remote->held.size());
     ::close(std::exchange(remote->output, -1));
     if (remote->control >= 0) ::close(std::exchange(remote->control, -1));
-    if (!remote->has_spoken) remote->outcome = {Outcome::Kind::kLost, -1, 0};
+    if (remote->has_spoken) return;
+    remote->outcome = {Outcome::Kind::kLost, -1, 0};
+    judge(*remote);
+  }
+
+  // A share is over.
+  void judge(const Remote& remote) {
     if (ending_) return;
-    if (ends_all(remote->outcome)) {
-      worst_ = remote->outcome;
-      host_ = remote->share.host;
+    if (ends_all(remote.outcome)) {
+      worst_ = remote.outcome;
+      host_ = remote.share.host;
       end_all();
-    } else if (worst_.value == 0 && remote->outcome.value != 0) {
-      worst_ = remote->outcome;
+    } else if (worst_.value == 0 && remote.outcome.value != 0) {
+      worst_ = remote.outcome;
     }
   }
 

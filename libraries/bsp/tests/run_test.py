@@ -93,12 +93,16 @@ def variables(bench: Bench):
 
 
 def a_silent_host(bench: Bench):
-    """One host's shell never answers, and does not end either. The others' failure must still end bsprun."""
+    """One host's shell never answers, and does not end either. The other's failure must still end bsprun, whatever a process
+    that it has left there prints."""
     rsh = bench.work / "silent_rsh"
     rsh.write_text("#!/bin/sh\n[ $1 = a ] || exec sleep 1000\nshift\nexec sh -c \"$*\"\n")
     rsh.chmod(0o755)
-    done = bench.run("--hosts", "a,b", "sh", "-c", "kill -9 $$", environment={"SHADOWIB_RSH": str(rsh)})
+    left = bench.work / "left"
+    leave = f'setsid sh -c \'echo $$ >{left}; for i in $(seq 1000); do echo x; sleep 0.1; done\' 2>/dev/null & while [ ! -s {left} ]; do sleep 0.1; done; kill -9 $$'
+    done = bench.run("--hosts", "a,b", "sh", "-c", leave, environment={"SHADOWIB_RSH": str(rsh)})
     need(done.returncode == 137 and "host b does not answer" in done.stderr, f"a silent host: {done.returncode} {done.stderr}")
+    os.kill(int(left.read_text()), signal.SIGKILL)  # it prints still
 
 
 def ignored_ends(bench: Bench, program, where: list[str], environment: dict):
