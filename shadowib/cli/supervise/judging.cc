@@ -37,7 +37,11 @@ bool Supervisor::judge(int wait_status, End* end) {
       !(adopted_ && (!lives.other.empty() || !started_here(settings_.common.directory, settings_.job).empty()));
   if (begins) return false;
   checkpoints_.note_members(lives.members.size());
-  end_the_rest(lives);
+  if (!end_the_rest(lives)) {
+    *end = End::kSignal;
+    result_ = kBySignal + ending_signal_;
+    return true;
+  }
   if (job_.is_restart() && !job_.has_command() && WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kLostHost &&
       ending_signal_ == 0 && !was_saved()) {
     *end = failed("a host was lost", nullptr, wait_status);
@@ -131,16 +135,18 @@ bool Supervisor::was_saved() const {
   return ends_on_request(events_of(settings_)) > saves_before_;
 }
 
-// Members that outlive the process that was told have not heard of it. One that saves the job has its time.
-void Supervisor::end_the_rest(const Lives& lives) {
+// Members that outlive the process that was told have not heard of it. One that saves the job has its time. False: one
+// more signal has come while they were waited for.
+bool Supervisor::end_the_rest(const Lives& lives) {
   if (ending_signal_ == 0 || !lives.any_alive() || job_.has_head() ||
       checkpoint_running(settings_.common.directory, settings_.job)) {
     alone_since_ns_ = 0;
   } else if (alone_since_ns_ == 0) {
     alone_since_ns_ = monotonic_ns();
   } else if (monotonic_ns() - alone_since_ns_ > kGraceNs) {
-    (void)job_.end_everyone("the supervisor was asked to end the job", [] { return false; });
+    return end_everyone("the supervisor was asked to end the job", ByTheTime::kToo) || left_s() <= 0;
   }
+  return true;
 }
 
 }  // namespace shadowib::cli

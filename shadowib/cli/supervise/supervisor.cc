@@ -226,12 +226,13 @@ void Supervisor::take_signals() {
   }
 }
 
-bool Supervisor::end_everyone(const std::string& why) {
+bool Supervisor::end_everyone(const std::string& why, ByTheTime by_the_time) {
   const int before = std::exchange(ending_signal_, 0);
-  const bool ended = job_.end_everyone(why, [this] {
+  const bool ended = job_.end_everyone(why, [this, by_the_time] {
     take_signals();
-    return ending_signal_ != 0;
+    return ending_signal_ != 0 || (by_the_time == ByTheTime::kToo && left_s() <= 0);
   });
+  if (!ended && ending_signal_ != 0) tell(settings_, "asked once more to end: processes of the job may live on");
   if (ending_signal_ == 0) ending_signal_ = before;
   return ended;
 }

@@ -61,9 +61,10 @@ class Supervisor {
   void announced(const std::string& from, double left_s);
   void end_for_the_time();
   void take_signals();
-  void end_the_rest(const Lives& lives);
-  // Ends the whole job. False: a signal to end has come meanwhile, and some may live.
-  bool end_everyone(const std::string& why);
+  bool end_the_rest(const Lives& lives);
+  enum class ByTheTime { kNot, kToo };
+  // Ends the whole job. False: some may live. A signal to end has come meanwhile, or the time is over (kToo).
+  bool end_everyone(const std::string& why, ByTheTime by_the_time = ByTheTime::kNot);
   bool pause(std::int64_t ms);
   int give_up(const std::string& why);
   std::vector<std::uint32_t> sets() const;
