@@ -39,6 +39,7 @@ struct RestartArguments {
   std::string set, backend, network, files = "keep";
   std::string hosts, shell;
   bool held = false;
+  double lease_s = 0;
   std::optional<std::string> members;
   int workers = -1;  // -1: not given
   bool lazy = false;
@@ -421,15 +422,17 @@ int restart_on_hosts(const RestartArguments& arguments, const SetManifest& manif
                                  std::to_string(arguments.wait_s),
                                  "--timeout",
                                  std::to_string(arguments.timeout_s)};
+  if (arguments.lease_s > 0) words.insert(words.end(), {"--lease", std::to_string(arguments.lease_s)});
   if (!common.exchange.empty()) words.insert(words.end(), {"--exchange", common.exchange});
   if (!arguments.backend.empty()) words.insert(words.end(), {"--backend", arguments.backend});
   if (!arguments.network.empty()) words.insert(words.end(), {"--network", arguments.network});
   const std::string shell = !arguments.shell.empty() ? arguments.shell : environment("RSH");
-  return run_shares(common, manifest.job, share_out(companies, hosts), shell.empty() ? "ssh" : shell, words);
+  return run_shares(common, manifest.job, share_out(companies, hosts), shell.empty() ? "ssh" : shell, words,
+                    arguments.lease_s);
 }
 
 int restart(RestartArguments& arguments) {
-  if (arguments.held) hold_by_input();
+  if (arguments.held) hold_by_input(arguments.lease_s);
   Common& common = arguments.common;
   if (arguments.lazy) return fail(common, refuse_lazy());
   std::string path;
@@ -490,6 +493,11 @@ void add_restart(Command& program) {
   command->add_option("--rsh", arguments->shell, "That remote shell; default $SHADOWIB_RSH, else ssh")
       ->not_empty("a command")
       ->type_name("CMD");
+  command
+      ->add_option("--lease", arguments->lease_s,
+                   "With --hosts: members end after S seconds without a word of\nthis command; default: they do not")
+      ->between(1, 1e6, "seconds")
+      ->type_name("S");
   command->add_flag("--held", arguments->held, "")->hidden();
   command
       ->add_option("--files", arguments->files,

@@ -6,6 +6,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,14 @@ namespace shadowib::cli {
 namespace {
 
 constexpr int kOfShell = 255;  // as ssh(1) says it
+constexpr int kReapStepUs = 20'000, kHoldStepMs = 100;
+constexpr double kBeatsInLease = 4;
+
+double boot_s() {
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
+}
 
 // Passwords would stand in a command line. What a launcher has set here means nothing there.
 bool is_forwarded(const std::string& name) {
@@ -58,6 +67,7 @@ Status start_remote(const HostShare& share, const std::string& shell, std::vecto
     ::close(pipe[1]);
     return Status::of(Code::kIo, errno, "cannot fork: %s", std::strerror(errno));
   }
+  ::fcntl(pipe[1], F_SETFL, O_NONBLOCK);
   *remote = {share.host, pid, pipe[1]};
   return {};
 }
@@ -86,10 +96,13 @@ class Shares {
     return {};
   }
 
-  int await_ends() {
+  int await_ends(double lease_s) {
     int wait_status = 0;
+    ::signal(SIGPIPE, SIG_IGN);
     for (std::size_t living = remotes_.size(); living > 0;) {
-      const pid_t pid = ::waitpid(-1, &wait_status, 0);
+      if (lease_s > 0) beat(lease_s);
+      const pid_t pid = ::waitpid(-1, &wait_status, lease_s > 0 ? WNOHANG : 0);
+      if (pid == 0) ::usleep(kReapStepUs);
       if (pid < 0 && errno != EINTR) break;
       for (Remote& remote : remotes_)
         if (remote.pid == pid && pid > 0) ended(&remote, wait_status), --living;
@@ -98,6 +111,13 @@ class Shares {
   }
 
  private:
+  void beat(double lease_s) {
+    if (boot_s() < next_beat_s_) return;
+    next_beat_s_ = boot_s() + lease_s / kBeatsInLease;
+    for (const Remote& remote : remotes_)  // a pipe that is full has beats enough
+      if (remote.control >= 0) (void)!::write(remote.control, "b", 1);
+  }
+
   void end_all() {
     ending_ = true;
     for (Remote& remote : remotes_)
@@ -128,19 +148,20 @@ class Shares {
   std::vector<Remote> remotes_;
   bool ending_ = false;
   int code_ = 0;
+  double next_beat_s_ = 0;
 };
 
 }  // namespace
 
 int run_shares(const Common& common, const std::string& job, const std::vector<HostShare>& shares,
-               const std::string& shell, const std::vector<std::string>& words) {
+               const std::string& shell, const std::vector<std::string>& words, double lease_s) {
   Shares running(common, job);
   const Status status = running.start(shares, shell, words);
-  const int code = running.await_ends();
+  const int code = running.await_ends(lease_s);
   return status.ok() ? code : fail(common, status);
 }
 
-void hold_by_input() {
+void hold_by_input(double lease_s) {
   const pid_t holder = ::getpid();
   std::fflush(nullptr);
   const pid_t child = ::fork();
@@ -154,11 +175,18 @@ void hold_by_input() {
   }
   const int fd = child > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, child, 0)) : -1;
   pollfd sources[2] = {{STDIN_FILENO, POLLIN, 0}, {fd, POLLIN, 0}};
-  while (fd >= 0 && (sources[1].revents & POLLIN) == 0) {
-    ::poll(sources, 2, -1);
+  for (double beat_s = boot_s(); fd >= 0 && (sources[1].revents & POLLIN) == 0;) {
+    ::poll(sources, 2, lease_s > 0 ? kHoldStepMs : -1);
     char bytes[64];
-    if ((sources[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0 && ::read(STDIN_FILENO, bytes, sizeof(bytes)) <= 0)
+    if ((sources[0].revents & (POLLIN | POLLHUP | POLLERR)) != 0) {
+      if (::read(STDIN_FILENO, bytes, sizeof(bytes)) <= 0) break;
+      beat_s = boot_s();
+    } else if (lease_s > 0 && boot_s() > beat_s + lease_s) {
+      std::fprintf(stderr,
+                   "shadowib: no word of the command that has started these members for %g s; they are ended\n",
+                   lease_s);
       break;
+    }
   }
   if ((sources[1].revents & POLLIN) == 0 && child > 0) ::kill(child, SIGKILL);
   int wait_status = 0;

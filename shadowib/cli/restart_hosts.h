@@ -17,12 +17,13 @@ inline constexpr int kLostHost = 21;
 
 // Until all shares have ended. `words`: the command there, without its members. Returns 0, kRestartedProcessFailed if
 // a process failed, kLostHost, or the code of a share that was refused. After these two the other shares are ended.
-// A lost host is in the history (host_lost).
+// A lost host is in the history (host_lost). `lease_s`: shares get a beat four times in it; 0: none.
 int run_shares(const Common& common, const std::string& job, const std::vector<HostShare>& shares,
-               const std::string& shell, const std::vector<std::string>& words);
+               const std::string& shell, const std::vector<std::string>& words, double lease_s);
 
 // The other side: goes on as a child of the present process, which waits for its end and for that of standard input.
-// Returns in that child alone.
-void hold_by_input();
+// Returns in that child alone. `lease_s`: the child is ended, too, if no beat has come for so long, by a clock that
+// runs on while the host sleeps (CLOCK_BOOTTIME); 0: it is not.
+void hold_by_input(double lease_s);
 
 }  // namespace shadowib::cli

@@ -27,6 +27,7 @@ struct SuperviseSettings {
   NoticeSource notice;
   std::vector<command_line::Host> hosts;  // none: this one
   std::string rsh = "ssh";
+  double lease_s = 0;  // of members on hosts; 0: none
 };
 
 // Exit codes of `supervise` beyond those of other commands (shadowib-supervise(1)).

@@ -45,6 +45,8 @@ Status StartedJob::restart(std::uint32_t set, bool roll_back, const std::vector<
   std::vector<std::string> words{"restart", set_name(settings_.job, set), "--files",
                                  roll_back ? "roll-back" : "keep"};
   if (!hosts.empty()) words.insert(words.end(), {"--hosts", command_line::hosts_text(hosts), "--rsh", settings_.rsh});
+  if (!hosts.empty() && settings_.lease_s > 0)
+    words.insert(words.end(), {"--lease", std::to_string(settings_.lease_s)});
   restarts_ = true;
   return start_process(command_line_of(settings_, std::move(words)), -1, &command_);
 }

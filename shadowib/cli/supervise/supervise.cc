@@ -71,6 +71,8 @@ Status take_variables(Given* given) {
   if (!given->until.empty())
     SHADOWIB_TRY(
         parse_until(given->until, settings.begun_s, slurm_end != nullptr ? slurm_end : "", &settings.until_s));
+  if (settings.lease_s > 0 && given->hosts.empty())
+    return Status(Code::kUsage, 0, "--lease S goes with --hosts: a member here ends with its command");
   if (!given->hosts.empty()) SHADOWIB_TRY(parse_host_list(given->hosts, &settings.hosts));
   if (given->rsh.empty()) given->rsh = environment("RSH");
   if (!given->rsh.empty()) settings.rsh = given->rsh;
@@ -189,6 +191,13 @@ void add_supervise(Command& program) {
   command->add_option("--rsh", given->rsh, "What starts commands on hosts; default $SHADOWIB_RSH, else ssh")
       ->not_empty("a command")
       ->type_name("CMD");
+  command
+      ->add_option(
+          "--lease", settings.lease_s,
+          "With --hosts: restarted members end after S seconds without a\nword from here, as when their host "
+          "is cut off; default: they\ndo not")
+      ->between(1, 1e6, "seconds")
+      ->type_name("S");
   command
       ->add_option("--notice", given->notice,
                    "Ask CMD every 5 s how many seconds are left; or take a SIGNAL for\nthat, as USR1 or USR1@5m. The "

@@ -373,8 +373,16 @@ class Supervise(unittest.TestCase):
         self.assertIn("lost host a: its remote shell failed",
                       self.command("restart", "demo", "--hosts", "a:1,b:1", "--rsh", "sh rsh", code=LOST_HOST).stderr)
         self.wait_for("the end of all", lambda: not self.running())
-        # One host finds its image damaged, after the other has begun.
         (self.top / "down.a").unlink()
+        # A command that stands still says nothing, and its pipes do not end.
+        restart = self.start(SHADOWIB, "restart", "demo", "--dir", self.dir, "--hosts", "a:1,b:1", "--rsh", "sh rsh", "--lease", "5")
+        self.await_pair(restart)
+        restart.send_signal(signal.SIGSTOP)
+        self.wait_for("the end of members", lambda: not self.pingpongs())
+        restart.send_signal(signal.SIGCONT)
+        self.assertIn("no word of the command that has started these members for 5 s", self.end(restart, LOST_HOST))
+        self.wait_for("the end of all", lambda: not self.running())
+        # One host finds its image damaged, after the other has begun.
         image = sorted((self.dir / "sets/demo.0001").glob("*.img"))[1]
         with open(image, "r+b") as file:
             file.truncate(image.stat().st_size // 2)
@@ -383,6 +391,7 @@ class Supervise(unittest.TestCase):
         self.wait_for("the end of all", lambda: not self.running())
         self.assertIn("--hosts does not go with", self.command("restart", "demo", "--hosts", "a", "--members", "0", code=2).stderr)
         self.assertIn("is no HOST:SLOTS", self.command("restart", "demo", "--hosts", "a:0", code=2).stderr)
+        self.assertIn("--lease S goes with --hosts", self.end(self.supervise("--lease", "5", command=("true",)), 2))
         for wrong, why in {"a:x": "is no HOST:SLOTS", "slurm": "SLURM_JOB_NODELIST is not set"}.items():
             self.assertIn(why, self.end(self.supervise("--hosts", wrong, command=("true",)), 2))
 
