@@ -221,7 +221,7 @@ inline constexpr std::uint64_t kHashedHeadBytes = 2 * kPage - sizeof(RecordHeade
 
 // A pack is an earlier image of the same member, by a hard link in the set's directory. Its pages are numbered from 0
 // in the order in which it has them.
-inline constexpr std::uint32_t kMostPacks = 8;
+inline constexpr std::uint32_t kMostPacks = 64;
 struct PackEntry {
   std::uint8_t set_id[16];  // of the set it was written for; its name is "member-N.<set id in hex>.pages"
   std::uint64_t file_bytes;
@@ -229,6 +229,7 @@ struct PackEntry {
   std::uint64_t used;        // by this image; 0: the pack is not there
   std::uint8_t xxh3[16];     // as its EndRecord has it
 };
+static_assert(sizeof(RecordHeader) + kMostPacks * sizeof(PackEntry) <= kPage);
 struct BorrowedHeader {
   std::uint32_t flags, mapping;  // as those of a record of pages; kPagesHashed is not among them
 };

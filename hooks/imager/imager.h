@@ -7,6 +7,7 @@
 #include <string>
 
 #include "hooks/imager/compression.h"
+#include "hooks/imager/image_format.h"
 #include "hooks/imager/shared_memory.h"
 #include "hooks/job/job_info.h"
 #include "shadowib/base/status.h"
@@ -40,6 +41,7 @@ struct SaveRequest {
   // this directory (an absolute path). Its file, and packs that it uses, get names beside the image. "": none.
   const char* base_directory = "";
   const char* base_name = "";
+  std::uint32_t most_packs = kMostPacks;  // 2 or more. Beyond it the less used half of the packs is left behind
   // Prepared: writes the image in a process of its own (saver.h), if the kernel makes one. Then what a copy of
   // this process would not have is written when save_image() returns, and the program may go on. nullptr: no.
   Saver* saver = nullptr;
@@ -54,7 +56,7 @@ struct SaveResult {
   struct Pack {
     std::uint8_t set_id[16];
     std::uint64_t bytes;  // of the file
-  } packs[8] = {};
+  } packs[kMostPacks] = {};
   std::uint64_t borrowed_bytes = 0;  // of pages in them
   char why_whole[160] = {};          // why nothing was left out though there is a base; "": something could be
 };

@@ -53,6 +53,7 @@ Status BaseIndex::open(const SaveRequest& request, int directory) {
   // A filter may end the process at a call that nobody has tried.
   if (place_has_filter()) return unusable("cannot be linked to under a seccomp filter");
   member_ = request.member;
+  most_packs_ = std::clamp(request.most_packs, 2u, kMostPacks);
   directory_ = directory;
   const long base = raw::invoke(__NR_openat, AT_FDCWD, request.base_directory, O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
   if (raw::failed(base)) return unusable("is gone", static_cast<int>(-base));
@@ -136,7 +137,7 @@ void BaseIndex::choose_packs(std::uint32_t* number_of) {
     keeps[i] = listed_[i].used != 0 && listed_[i].used * 2 >= listed_[i].page_count;
     count += keeps[i];
   }
-  for (; count > kMostPacks; --count) {
+  for (const bool too_many = count > most_packs_; too_many && count > most_packs_ / 2; --count) {
     std::uint32_t least = kMostPacks;
     for (std::uint32_t i = 0; i < listed_count_; ++i)
       if (keeps[i] && (least == kMostPacks || listed_[i].used < listed_[least].used)) least = i;

@@ -2,7 +2,8 @@
 //
 // The directory of the new image gets hard links to the earlier image and to its packs, so a set needs no other set.
 // Two kinds of packs are left behind, and their pages are written again: packs of which the earlier image uses less
-// than half, and the least used ones beyond kMostPacks.
+// than half, and the less used half of all once there are too many. One pack at each image would cost more each time:
+// its pages come into the new pack, and the least used pack grows.
 #pragma once
 
 #include "hooks/imager/image_format.h"
@@ -59,7 +60,7 @@ class BaseIndex {
   void release();
 
   Scratch memory_, memory_of_pack_[kMostPacks];
-  std::uint32_t member_ = 0;
+  std::uint32_t member_ = 0, most_packs_ = kMostPacks;
   int directory_ = -1;
   std::uint8_t* page_ = nullptr;  // work space
   Run* runs_ = nullptr;

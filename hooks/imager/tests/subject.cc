@@ -97,6 +97,7 @@ std::string set_directory(int number) { return g_directory + "/" + std::to_strin
 
 void make_incremental(SaveRequest* request, const std::string& base) {
   request->incremental = true;
+  request->most_packs = kPacksOfSubject;
   std::memset(request->set_id, g_saves, sizeof(request->set_id));
   request->base_directory = base.c_str();
   request->base_name = g_saves == 1 ? "" : request->file_name;

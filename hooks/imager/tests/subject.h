@@ -5,6 +5,9 @@
 
 namespace shadowib::test {
 
+// Packs that an incremental image of it has at most: few, so that few images have them all.
+inline constexpr unsigned kPacksOfSubject = 8;
+
 using Scenario = std::function<void()>;
 struct Registration {
   Registration(const char* name, Scenario scenario);
