@@ -296,6 +296,9 @@ MW_EXPORT TOPC_BOOL TOPC_is_CONTINUATION(void) {
 MW_EXPORT void TOPC_abort_tasks(void) { runtime("TOPC_abort_tasks").abort_tasks(); }
 MW_EXPORT TOPC_BOOL TOPC_is_abort_pending(void) { return runtime("TOPC_is_abort_pending").abort_pending() ? 1 : 0; }
 
+// For masterworker.h, whose callbacks may throw.
+MW_EXPORT void shadowib_mw_abandon(void) { runtime("shadowib_mw_abandon").abandon(); }
+
 MW_EXPORT void* TOPC_thread_private_area(size_t bytes) {
   static std::vector<char> area;
   if (area.size() < bytes) area.resize(bytes);

@@ -96,7 +96,8 @@ class Farm : public Runtime {
   bool wait_for_result() override {
     if (worker_ || master_->unfinished() == 0) return false;
     const std::uint64_t before = master_->counts().checks;
-    if (drive([this, before] { return master_->counts().checks != before; })) return true;
+    if (drive([this, before] { return master_->counts().checks != before || master_->done(); }))
+      return master_->counts().checks != before;
     slave_loop();
     return false;
   }
@@ -125,6 +126,11 @@ class Farm : public Runtime {
   Round round() const override { return worker_ ? round_ : master_->checked_round(); }
   void abort_tasks() override {
     if (!worker_ && link_ && settings_.aborts) master_->abort_tasks();  // no link: after the end
+  }
+  void abandon() override {
+    if (worker_ || !link_) return;
+    master_->abandon();
+    abort_tasks();
   }
   bool abort_pending() const override {
     return worker_ && (worker_->aborts().generation > generation_ || worker_->aborts().handout == handout_);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "libraries/masterworker/guard.h"
+#include "libraries/masterworker/messages.h"
 
 namespace shadowib::masterworker {
 
@@ -11,18 +12,25 @@ Master::Master(Courier& courier, std::uint32_t ahead, Patience patience)
     : courier_(courier), ahead_(std::max(ahead, 1u)), patience_(patience) {}
 
 void Master::begin(Callbacks callbacks) {
+  if (tasks_.unfinished() != 0)
+    give_up("a farm begins while %zu tasks of the one before are not over: did an exception leave a callback?",
+            tasks_.unfinished());
   callbacks_ = std::move(callbacks);
   ++phase_;
   dry_ = !callbacks_.generate;
 }
 
 void Master::end() {
+  if (std::exchange(abandoned_, false)) tasks_.abandon();
   for (auto& [worker, peer] : peers_) courier_.send_end(worker, phase_);
 }
 
-bool Master::step(std::int64_t now_ns) { return check_one(now_ns) || feed_one(now_ns); }
+void Master::abandon() { abandoned_ = true; }
+
+bool Master::step(std::int64_t now_ns) { return !abandoned_ && (check_one(now_ns) || feed_one(now_ns)); }
 
 void Master::submit(Payload input) {
+  if (abandoned_) return;
   ++counts_.tasks;
   tasks_.add(std::move(input));
 }

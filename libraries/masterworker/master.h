@@ -63,18 +63,21 @@ class Master {
 
   // A phase: one call of TOPC_master_slave. Workers that end() does not reach any more end it when they join the
   // next.
+  // Gives up if tasks of the phase before are not over: an exception has left it.
   void begin(Callbacks callbacks);
   void end();
+  // The phase is over at once: no callback is called any more. Call end() behind it. May be called in callbacks.
+  void abandon();
   std::uint64_t phase() const { return phase_; }
 
   // Does one thing: checks a result or hands out a task. False: there is nothing to do before something arrives.
   bool step(std::int64_t now_ns);
   // No task is left, and none will come.
-  bool done() const { return dry_ && tasks_.unfinished() == 0 && results_.empty(); }
+  bool done() const { return abandoned_ || (dry_ && tasks_.unfinished() == 0 && results_.empty()); }
   // Raw interface: a task from outside of generate().
   void submit(Payload input);
-  bool all_handed_out() const { return !tasks_.has_ready(); }
-  std::size_t unfinished() const { return tasks_.unfinished(); }
+  bool all_handed_out() const { return abandoned_ || !tasks_.has_ready(); }
+  std::size_t unfinished() const { return abandoned_ ? 0 : tasks_.unfinished(); }
 
   // A worker that has `updates` updates and is in `phase` joins: it gets what it lacks. False: the log does not reach
   // back so far.
@@ -142,6 +145,7 @@ class Master {
   std::uint64_t phase_ = 0;
   std::uint64_t generation_ = 0;
   bool dry_ = true;
+  bool abandoned_ = false;
   std::int64_t busy_ns_ = 0, finished_ = 0;
   std::int64_t slow_ns_ = 0;  // not 0: the next worker that has room looks for a task that takes longer
   std::uint32_t deaths_in_a_row_ = 0;

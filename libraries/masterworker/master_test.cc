@@ -54,13 +54,14 @@ class TimedFarm : public Courier {
   bool answers(WorkerId) override { return true; }
   std::int64_t time_ns() override { return time; }
 
-  // Until the farm is done, or `seconds` have passed. True: it is done.
+  // One task, until the farm is done, or `seconds` have passed. True: it is done.
   bool run(std::int64_t seconds, std::function<Action(const Payload&, Round)> check) {
     Callbacks callbacks;
     callbacks.check = [this, check](const Payload& input, const Payload&) {
       return check(input, master.checked_round());
     };
     master.begin(callbacks);
+    master.submit({});
     for (WorkerId worker : {1, 2}) master.joined(worker, 0, 1);
     for (std::int64_t next_tick = 0; time < seconds * kSecond; time += kSecond / 1000) {
       for (auto& [id, worker] : workers_)
@@ -90,7 +91,6 @@ class TimedFarm : public Courier {
 TEST(Master, MeasuresTasksFromTheirHandOut) {
   TimedFarm farm;
   farm.duration = [](WorkerId, Round, const Payload&) { return TimedFarm::kSecond / 10; };
-  farm.master.submit({});
   EXPECT_TRUE(farm.run(100, [&farm](const Payload&, Round round) {
     farm.time += 10 * TimedFarm::kSecond;
     return Action{round == Round::kFirst ? ActionKind::kRedo : ActionKind::kNoAction, {}};
@@ -106,13 +106,38 @@ TEST(Master, LongRoundsComeToTheirEnd) {
     farm.duration = [](WorkerId, Round round, const Payload&) {
       return round == Round::kRedo ? 100 * TimedFarm::kSecond : TimedFarm::kSecond / 100;
     };
-    farm.master.submit({});
     EXPECT_TRUE(farm.run(2000, [continues](const Payload&, Round round) {
       if (round == Round::kFirst && continues) return Action{ActionKind::kContinuation, {}};
       return Action{round == Round::kRedo ? ActionKind::kNoAction : ActionKind::kRedo, {}};
     })) << (continues ? "REDO after CONTINUATION" : "REDO");
     EXPECT_GT(farm.master.counts().copies, 0u);
   }
+}
+
+// An exception left CheckTaskResult: the next farm took its results for its own, or waited for ever.
+TEST(MasterDeathTest, RefusesAFarmBehindOneThatIsNotOver) {
+  TimedFarm farm;
+  farm.duration = [](WorkerId, Round, const Payload&) { return TimedFarm::kSecond / 10; };
+  EXPECT_THROW(farm.run(100, [](const Payload&, Round) -> Action { throw 1; }), int);
+  EXPECT_EXIT(farm.master.begin({}), ::testing::ExitedWithCode(1), "1 tasks of the one before");
+}
+
+TEST(Master, AnAbandonedFarmLeavesNothingBehind) {
+  TimedFarm farm;
+  farm.duration = [](WorkerId, Round, const Payload&) { return TimedFarm::kSecond / 10; };
+  int checks = 0;
+  const auto check = [&](const Payload&, Round) {
+    ++checks;
+    farm.master.submit({});
+    farm.master.abandon();
+    return Action{};
+  };
+  EXPECT_TRUE(farm.run(100, check));
+  EXPECT_EQ(checks, 1) << "the other is dropped";
+  farm.master.end();
+  EXPECT_EQ(farm.master.unfinished(), 0u);
+  EXPECT_TRUE(farm.run(200, [](const Payload&, Round) { return Action{}; }));
+  EXPECT_EQ(farm.master.counts().checks, 2u);
 }
 
 TEST(Farm, EndsWithoutDisturbances) {

@@ -38,6 +38,8 @@ class Runtime {
   virtual Round round() const = 0;
   virtual void abort_tasks() = 0;
   virtual bool abort_pending() const = 0;
+  // Ends the farm that runs, without its results: Master::abandon().
+  virtual void abandon() = 0;
   virtual Counts counts() const = 0;
 };
 

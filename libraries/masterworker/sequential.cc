@@ -19,13 +19,20 @@ class Sequential : public Runtime {
  public:
   void run(Callbacks callbacks) override {
     callbacks_ = std::move(callbacks);
-    while (std::optional<Payload> input = callbacks_.generate()) {
+    abandoned_ = false;
+    while (!abandoned_) {
+      const std::optional<Payload> input = callbacks_.generate();
+      if (!input) return;
       ++counts_.tasks;
       do_all(*input);
     }
   }
-  void raw_begin(Callbacks callbacks) override { callbacks_ = std::move(callbacks); }
+  void raw_begin(Callbacks callbacks) override {
+    callbacks_ = std::move(callbacks);
+    abandoned_ = false;
+  }
   void submit(Payload input) override {
+    if (abandoned_) return;
     ++counts_.tasks;
     do_all(input);
   }
@@ -41,6 +48,7 @@ class Sequential : public Runtime {
   Round round() const override { return round_; }
   void abort_tasks() override {}
   bool abort_pending() const override { return false; }
+  void abandon() override { abandoned_ = true; }
   Counts counts() const override { return counts_; }
 
  private:
@@ -59,7 +67,7 @@ class Sequential : public Runtime {
       round_ = action.kind == ActionKind::kRedo           ? Round::kRedo
                : action.kind == ActionKind::kContinuation ? Round::kContinuation
                                                           : Round::kFirst;
-      if (round_ == Round::kFirst) return;
+      if (round_ == Round::kFirst || abandoned_) return;
       ++(round_ == Round::kRedo ? counts_.redos : counts_.continuations);
       if (round_ == Round::kContinuation) input = std::move(action.next);
       if (kBeginsAnew && ++rounds_ % 2 == 0 && ++lost <= 2) {
@@ -71,6 +79,7 @@ class Sequential : public Runtime {
 
   Callbacks callbacks_;
   Round round_ = Round::kFirst;
+  bool abandoned_ = false;
   std::uint64_t rounds_ = 0;
   Counts counts_;
 };

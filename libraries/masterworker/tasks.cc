@@ -144,4 +144,11 @@ void TaskTable::restarted() {
   for (const std::uint32_t index : anew) begin_anew(index);
 }
 
+void TaskTable::abandon() {
+  for (Handout& handout : handouts_)
+    if (handout.id != 0) release(handout);
+  ready_.clear();
+  for (std::uint32_t index = 0; index < tasks_.size(); ++index) finish(index);
+}
+
 }  // namespace shadowib::masterworker

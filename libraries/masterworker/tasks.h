@@ -97,6 +97,8 @@ class TaskTable {
   void begin_anew(std::uint32_t task);
   // After a restart no hand-out has anyone; all rounds without a result begin anew, in order of their numbers.
   void restarted();
+  // All tasks are over, without a result. Results that still come are of no task.
+  void abandon();
 
   // A task that is worth a copy at `worker`: of those whose hand-outs all are over `age_ns` old the oldest. One
   // hand-out at most may be at a worker that answers; so a round has two copies that get on, however many are

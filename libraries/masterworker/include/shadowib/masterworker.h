@@ -13,8 +13,8 @@
 // shows both.
 //
 // Inputs and outputs are trivially copyable, or strings and vectors of such; for others specialise Bytes. An
-// exception out of work() arrives in check(): Result::error(). A worker never returns from run(): only the master
-// does.
+// exception out of work() arrives in check(): Result::error(). One out of next(), check() or update() ends the farm
+// at once, and comes out of run() in the master. A worker never returns from run(): only the master does.
 //
 // Threads: all calls belong to the main thread. Errors of the library end the process with a message, as topc.h says.
 // Source: topc.h; Cooperman, Ansel, Ma, "Adaptive Checkpointing for Master-Worker Style Parallelism", figure 2.
@@ -176,16 +176,45 @@ struct Hooks {
   std::function<TOPC_BUF(void*)> work;
   std::function<TOPC_ACTION(void*, void*)> check;
   std::function<void(void*, void*)> update;
+  std::exception_ptr thrown;  // out of one of them, in the master
 };
 inline Hooks& hooks() {
   static Hooks all;
   return all;
 }
+extern "C" void shadowib_mw_abandon(void);  // of the library: the farm is over at once, without its results
+
+// An exception must not pass through the library, whose tables it would leave half changed. It ends the farm, and
+// rethrow() lets it out behind the end.
+template <typename Value, typename Function>
+Value kept(Value otherwise, Function function) {
+  if (hooks().thrown != nullptr) return otherwise;
+  try {
+    return function();
+  } catch (...) {
+    hooks().thrown = std::current_exception();
+    shadowib_mw_abandon();
+    return otherwise;
+  }
+}
+inline void rethrow() {
+  if (std::exception_ptr thrown = std::exchange(hooks().thrown, nullptr)) std::rethrow_exception(std::move(thrown));
+}
+
 extern "C" {
-inline TOPC_BUF shadowib_mw_next(void) { return hooks().next(); }
+inline TOPC_BUF shadowib_mw_next(void) {
+  return kept(NOTASK, [] { return hooks().next(); });
+}
 inline TOPC_BUF shadowib_mw_work(void* input) { return hooks().work(input); }
-inline TOPC_ACTION shadowib_mw_check(void* input, void* output) { return hooks().check(input, output); }
-inline void shadowib_mw_update(void* input, void* output) { hooks().update(input, output); }
+inline TOPC_ACTION shadowib_mw_check(void* input, void* output) {
+  return kept(NO_ACTION, [&] { return hooks().check(input, output); });
+}
+inline void shadowib_mw_update(void* input, void* output) {
+  if (TOPC_is_master())
+    kept(true, [&] { return hooks().update(input, output), true; });
+  else  // a worker without the update is of no use, and another is made
+    [&]() noexcept { hooks().update(input, output); }();
+}
 }
 
 template <typename Input>
@@ -338,7 +367,8 @@ concept Application = requires(A a, State& changed, const State& state, const In
 
 // Runs one farm to its end, and returns in the master. `state` is the shared data: equal in all processes if only
 // update() changes it. argc and argv lose their --TOPC- options. May be called again: then the farm has other
-// workers.
+// workers. The first exception of next(), check() or update() comes out of here: results of tasks that are still out
+// are dropped, and their workers asked to end them.
 template <typename A, typename State>
 requires Application<A, State>
 void run(A& application, State& state);
@@ -393,11 +423,13 @@ void run(A& application, State& state) {
   TOPC_master_slave_untyped(detail::shadowib_mw_next, detail::shadowib_mw_work, detail::shadowib_mw_check,
                             detail::shadowib_mw_update);
   detail::end_worker();
+  detail::rethrow();
 }
 
 // Output work(const Input&) for each element, in workers. check(element, output) in the master, once for each, in any
 // order. Elements are read one by one, as workers get free. Returns in the master, when all are checked.
-// The first exception of work() comes out of here as a std::runtime_error, once all others are checked.
+// The first exception of work() comes out of here as a std::runtime_error, once all others are checked. One of
+// check() or of the range comes out as it is, as out of a loop: nothing is checked after it.
 template <typename Range, typename Work, typename Check>
 void for_each(Range&& range, Work work, Check check) {
   using Input = typename detail::PlainSignature<Work>::Input;
@@ -432,7 +464,8 @@ void for_each(Range&& range, Work work, Check check) {
 // A farm whose tasks arise in the master's own loops. Output work(const Input&) runs in workers. check(input, output)
 // runs in the master, inside of submit(), wait() and finish(). One session at a time, and no run() or for_each()
 // meanwhile. A worker leaves the program in here. The first exception of work() comes out of finish() as a
-// std::runtime_error.
+// std::runtime_error. One of check() comes out of the call that check() ran in, as it is, and ends the session:
+// results that are still out are dropped.
 template <typename Work, typename Check>
 class Session {
  public:
@@ -459,23 +492,32 @@ class Session {
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  // Waits for all results, as finish() does; what work() has thrown is lost.
-  ~Session() { end(); }
+  // Waits for all results, as finish() does; what work() and check() have thrown is lost. While an exception leaves
+  // the session's scope it waits for nothing: results that are still out are dropped.
+  ~Session() {
+    if (!ended_ && std::uncaught_exceptions() > exceptions_) detail::shadowib_mw_abandon();
+    end();
+    detail::hooks().thrown = nullptr;
+  }
 
   // Hands out a task. Waits, and checks results, while no worker is free.
   void submit(const Input& input) {
+    if (ended_) throw std::logic_error("submit() after the session's end");
     TOPC_raw_submit_task_input(detail::message_of(detail::bytes_of(input)));
     detail::end_worker();
+    rethrow();
   }
   // Waits for a result and checks it. False: no task is outstanding.
   bool wait() {
     const bool was_one = TOPC_raw_wait_for_task_result() != 0;
     detail::end_worker();
+    rethrow();
     return was_one;
   }
   // Waits for all results. The session is over.
   void finish() {
     end();
+    rethrow();
     if (error_) throw std::runtime_error(*std::exchange(error_, std::nullopt));
   }
 
@@ -485,10 +527,15 @@ class Session {
     TOPC_raw_end_master_slave();
     detail::end_worker();
   }
+  void rethrow() {
+    if (detail::hooks().thrown != nullptr) end();
+    detail::rethrow();
+  }
   Work work_;
   Check check_;
   std::optional<std::string> error_;
   bool ended_ = false;
+  const int exceptions_ = std::uncaught_exceptions();
 };
 
 // Ends the farm of this process. Call it in the master, once, after the last run().
