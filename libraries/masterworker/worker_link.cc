@@ -55,11 +55,7 @@ WorkerLink::WorkerLink(const BirthFacts& facts) : adapter_(256), facts_(facts) {
   ibv_ah_attr route = adapter_.route_to(facts.door.place);
   route_ = ibv_create_ah(adapter_.domain, &route);
   if (route_ == nullptr) give_up("a worker finds no way to its master");
-  ibv_sge piece{reinterpret_cast<std::uint64_t>(hellos_.data), kDatagramBytes, hellos_.region->lkey};
-  for (int i = 0; i < 4; ++i) {  // answers to repeated hellos are equal: they may lie over each other
-    ibv_recv_wr request{work_id(Work::kWelcome, 0), nullptr, &piece, 1}, *bad = nullptr;
-    if (ibv_post_recv(datagrams_, &request, &bad) != 0) give_up("ibv_post_recv (UD) failed");
-  }
+  for (int i = 0; i < 4; ++i) post_welcome();
   say_hello();
   while (!wait_for(&WorkerLink::answered, nullptr, kHelloMs)) {
     if (master_gone_) ::_exit(0);
@@ -109,6 +105,13 @@ void WorkerLink::post_receive(std::uint32_t index) {
   if (ibv_post_recv(connection_, &request, &bad) != 0) broken_ = true;
 }
 
+// Answers to repeated hellos are equal, or say no: they may lie over each other.
+void WorkerLink::post_welcome() {
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(hellos_.data), kDatagramBytes, hellos_.region->lkey};
+  ibv_recv_wr request{work_id(Work::kWelcome, 0), nullptr, &piece, 1}, *bad = nullptr;
+  if (ibv_post_recv(datagrams_, &request, &bad) != 0) give_up("ibv_post_recv (UD) failed");
+}
+
 bool WorkerLink::progress() {
   ibv_wc completions[16];
   const int got = adapter_.poll(completions, 16);
@@ -121,26 +124,10 @@ void WorkerLink::completed(const ibv_wc& wc) {
   switch (static_cast<Work>(wc.wr_id >> 32)) {
     case Work::kHello:
       return;
-    case Work::kWelcome: {
-      Welcome welcome;
-      if (wc.status != IBV_WC_SUCCESS || wc.byte_len < kRouteHeader + sizeof(welcome)) return;
-      std::memcpy(&welcome, hellos_.data + kRouteHeader, sizeof(welcome));
-      if (answered_ || welcome.magic != kMagic || welcome.token != facts_.token) return;
-      if (welcome.answer == Answer::kStranger && facts_.elsewhere) return;  // it asks again
-      if (welcome.answer == Answer::kTooLate)
-        warn(
-            "the farm has made updates that it has no more, so this worker comes too late; start the farm with "
-            "--TOPC-keep-updates=MIB");
-      if (welcome.answer != Answer::kWelcome) {
-        broken_ = true;
-        return;
-      }
-      rank_ = welcome.rank;
-      workers_ = welcome.workers;
-      adapter_.connect(connection_, welcome.connection, welcome.first_packet, first_packet_);
-      answered_ = true;
+    case Work::kWelcome:
+      heard_welcome(wc);
+      if (!answered() && wc.status == IBV_WC_SUCCESS) post_welcome();  // it asks again
       return;
-    }
     case Work::kSend:
       free_sends_.push_back(index);
       break;
@@ -165,6 +152,26 @@ void WorkerLink::completed(const ibv_wc& wc) {
       break;
   }
   if (wc.status != IBV_WC_SUCCESS) broken_ = true;
+}
+
+void WorkerLink::heard_welcome(const ibv_wc& wc) {
+  Welcome welcome;
+  if (wc.status != IBV_WC_SUCCESS || wc.byte_len < kRouteHeader + sizeof(welcome)) return;
+  std::memcpy(&welcome, hellos_.data + kRouteHeader, sizeof(welcome));
+  if (answered_ || welcome.magic != kMagic || welcome.token != facts_.token) return;
+  if (welcome.answer == Answer::kStranger && facts_.elsewhere) return;  // the master may be about to show another life
+  if (welcome.answer == Answer::kTooLate)
+    warn(
+        "the farm has made updates that it has no more, so this worker comes too late; start the farm with "
+        "--TOPC-keep-updates=MIB");
+  if (welcome.answer != Answer::kWelcome) {
+    broken_ = true;
+    return;
+  }
+  rank_ = welcome.rank;
+  workers_ = welcome.workers;
+  adapter_.connect(connection_, welcome.connection, welcome.first_packet, first_packet_);
+  answered_ = true;
 }
 
 bool WorkerLink::wait_for(bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms) {

@@ -61,6 +61,8 @@ class WorkerLink {
   void send(Header header, const Payload& output);
   Payload fetch(const Header& header);
   void post_receive(std::uint32_t index);
+  void post_welcome();
+  void heard_welcome(const ibv_wc& wc);
 
   Adapter adapter_;
   BirthFacts facts_;

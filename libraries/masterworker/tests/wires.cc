@@ -46,6 +46,12 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
   if (request->opcode != IBV_WR_RDMA_READ)
     posted.bytes.assign(reinterpret_cast<const char*>(posted.piece.addr), posted.piece.length);
   if (qp->qp_type == IBV_QPT_UD) {
+    if (wires.on_hello) {
+      Hello hello;
+      std::memcpy(&hello, posted.bytes.data(), sizeof(hello));
+      wires.on_hello(hello);
+      return 0;
+    }
     Welcome welcome;
     std::memcpy(&welcome, posted.bytes.data(), sizeof(welcome));
     wires.answers.push_back(welcome);
@@ -74,6 +80,18 @@ void Wires::hello(const Hello& hello) {
   wc.wr_id = receive.id;
   wc.byte_len = kRouteHeader + sizeof(hello);
   completions_.push_back(wc);
+}
+
+bool Wires::welcome(const Welcome& welcome) {
+  if (datagrams_.empty()) return false;
+  const Receive receive = datagrams_.front();
+  datagrams_.pop_front();
+  std::memcpy(reinterpret_cast<char*>(receive.piece.addr) + kRouteHeader, &welcome, sizeof(welcome));
+  ibv_wc wc{};
+  wc.wr_id = receive.id;
+  wc.byte_len = kRouteHeader + sizeof(welcome);
+  completions_.push_back(wc);
+  return true;
 }
 
 void Wires::message(std::uint32_t queue_pair, const Header& header, const std::string& body) {
@@ -133,8 +151,9 @@ ibv_context* ibv_open_device(ibv_device*) {
   g_context.ops.poll_cq = poll_cq;
   g_context.ops.req_notify_cq = [](ibv_cq*, int) { return 0; };
   g_context.ops.post_send = post_send;
-  g_context.ops.post_recv = [](ibv_qp*, ibv_recv_wr* request, ibv_recv_wr**) {
-    return post_receive(Wires::get().datagrams_, request);
+  g_context.ops.post_recv = [](ibv_qp* qp, ibv_recv_wr* request, ibv_recv_wr**) {
+    Wires& wires = Wires::get();
+    return post_receive(qp->qp_type == IBV_QPT_UD ? wires.datagrams_ : wires.shared_, request);
   };
   g_context.ops.post_srq_recv = [](ibv_srq*, ibv_recv_wr* request, ibv_recv_wr**) {
     return post_receive(Wires::get().shared_, request);

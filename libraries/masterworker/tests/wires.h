@@ -1,12 +1,13 @@
 // A simulated RDMA device in place of libibverbs, for tests of the master's end of the wire. Nothing moves by itself:
 // a test says which requests of the master complete, and what arrives. It plays the workers, whose memory is the
-// test's.
+// test's; or the master, where a worker is under test.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -33,6 +34,10 @@ class Wires {
   // A first contact arrives. The master's answers are in `answers`, oldest first.
   void hello(const Hello& hello);
   std::vector<Welcome> answers;
+  // A worker under test says hello. This answers by welcome() at once, later or never.
+  std::function<void(const Hello&)> on_hello;
+  // False: the worker has no receive request for it.
+  bool welcome(const Welcome& welcome);
   // A completion queue of more entries is refused.
   int most_completions = 1 << 22;
 
