@@ -307,7 +307,7 @@ class Farm : public Runtime {
     struct sigaction end {};
     end.sa_handler = [](int) { g_leave = true; };
     ::sigaction(SIGTERM, &end, nullptr);
-    worker_ = std::make_unique<WorkerLink>(facts);
+    worker_ = std::make_unique<WorkerLink>(facts, &g_leave);
     if (phase_ == 0) return;
     phase_ -= 1;  // slave_loop() enters it
   }

@@ -16,17 +16,18 @@
 namespace shadowib::masterworker {
 namespace {
 
-enum class Work : std::uint64_t { kReceive = 1, kSend, kRead, kHello, kWelcome };
+enum class Work : std::uint64_t { kReceive = 1, kSend, kRead, kHello, kWelcome, kLife };
 std::uint64_t work_id(Work work, std::uint64_t index) { return static_cast<std::uint64_t>(work) << 32 | index; }
 
 constexpr std::uint32_t kDatagramBytes = 512;
 constexpr std::size_t kRouteHeader = 40;
 constexpr int kHelloMs = 200;
+constexpr std::int64_t kLifeNs = 500'000'000;
 constexpr std::int64_t kSpinNs = 20'000;  // a message may come at once; then sleep
 
 }  // namespace
 
-WorkerLink::WorkerLink(const BirthFacts& facts) : adapter_(256), facts_(facts) {
+WorkerLink::WorkerLink(const BirthFacts& facts, const volatile bool* leave) : adapter_(256), facts_(facts) {
   if (!facts.elsewhere) {                                                              // else the job ends its guests
     master_watch_ = static_cast<int>(::syscall(SYS_pidfd_open, facts.master_pid, 0));  // glibc 2.36 has it for C only
     if (master_watch_ < 0) ::_exit(0);                                                 // gone already
@@ -57,8 +58,8 @@ WorkerLink::WorkerLink(const BirthFacts& facts) : adapter_(256), facts_(facts) {
   if (route_ == nullptr) give_up("a worker finds no way to its master");
   for (int i = 0; i < 4; ++i) post_welcome();
   say_hello();
-  while (!wait_for(&WorkerLink::answered, nullptr, kHelloMs)) {
-    if (master_gone_) ::_exit(0);
+  while (!wait_for(&WorkerLink::answered, leave, kHelloMs)) {
+    if (master_gone_ || (leave != nullptr && *leave)) ::_exit(0);
     if (guarded(Guard::kRepeatHello)) say_hello();
   }
   if (broken_) ::_exit(1);
@@ -98,6 +99,18 @@ void WorkerLink::say_hello() {
   ibv_post_send(datagrams_, &request, &bad);  // a full queue: the next hello comes soon
 }
 
+// A guest cannot watch its master's process. An empty message fails if the master is gone; a master drops it.
+void WorkerLink::ask_for_life() {
+  const std::int64_t now = now_ns();
+  if (asked_ || broken_ || now - asked_ns_ < kLifeNs) return;
+  asked_ns_ = now;
+  ibv_send_wr request{}, *bad = nullptr;
+  request.wr_id = work_id(Work::kLife, 0);
+  request.opcode = IBV_WR_SEND;
+  if (ibv_post_send(connection_, &request, &bad) != 0) broken_ = true;
+  asked_ = true;
+}
+
 void WorkerLink::post_receive(std::uint32_t index) {
   ibv_sge piece{reinterpret_cast<std::uint64_t>(receives_.data) + std::uint64_t{index} * kSlotBytes, kSlotBytes,
                 receives_.region->lkey};
@@ -128,6 +141,9 @@ void WorkerLink::completed(const ibv_wc& wc) {
       heard_welcome(wc);
       if (!answered() && wc.status == IBV_WC_SUCCESS) post_welcome();  // it asks again
       return;
+    case Work::kLife:
+      asked_ = false;
+      break;
     case Work::kSend:
       free_sends_.push_back(index);
       break;
@@ -159,7 +175,8 @@ void WorkerLink::heard_welcome(const ibv_wc& wc) {
   if (wc.status != IBV_WC_SUCCESS || wc.byte_len < kRouteHeader + sizeof(welcome)) return;
   std::memcpy(&welcome, hellos_.data + kRouteHeader, sizeof(welcome));
   if (answered_ || welcome.magic != kMagic || welcome.token != facts_.token) return;
-  if (welcome.answer == Answer::kStranger && facts_.elsewhere) return;  // the master may be about to show another life
+  if (welcome.answer == Answer::kStranger && facts_.elsewhere)
+    return;  // the master may be about to show another life
   if (welcome.answer == Answer::kTooLate)
     warn(
         "the farm has made updates that it has no more, so this worker comes too late; start the farm with "
@@ -184,6 +201,7 @@ bool WorkerLink::wait_for(bool (WorkerLink::*ready)() const, const volatile bool
     if (timeout_ms >= 0 && waited > timeout_ms * std::int64_t{1'000'000}) return false;
     adapter_.arm();
     if (progress()) continue;
+    if (leaving_ && facts_.elsewhere) ask_for_life();
     // SIGTERM may come just before the sleep: wake up now and then.
     if (adapter_.sleep(timeout_ms < 0 ? 500 : timeout_ms, master_watch_)) {
       while (progress()) {

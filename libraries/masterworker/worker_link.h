@@ -30,9 +30,9 @@ struct Message {
 
 class WorkerLink {
  public:
-  // Opens the device and waits until the master has answered. Ends the process if it is a stranger or the master is
-  // gone.
-  explicit WorkerLink(const BirthFacts& facts);
+  // Opens the device and waits until the master has answered. Ends the process if it is a stranger, the master is
+  // gone, or `*leave` became true.
+  explicit WorkerLink(const BirthFacts& facts, const volatile bool* leave = nullptr);
 
   // The next message. False: the master is gone, or `*leave` became true.
   bool next(Message* message, const volatile bool* leave);
@@ -49,6 +49,7 @@ class WorkerLink {
   static constexpr int kReceives = 64, kSends = 16;
 
   void say_hello();
+  void ask_for_life();
   bool progress();
   void completed(const ibv_wc& wc);
   bool wait_for(bool (WorkerLink::*ready)() const, const volatile bool* leave, int timeout_ms);
@@ -78,7 +79,9 @@ class WorkerLink {
   std::uint32_t lent_ = 0;  // large results that the master has not read yet
   std::uint32_t first_packet_ = 0, rank_ = 0, workers_ = 0;
   bool answered_ = false, broken_ = false, read_done_ = false, master_gone_ = false;
-  bool leaving_ = false;  // what still comes is for nobody, but the release of a result may stand behind it
+  bool asked_ = false;         // for a sign of life, without an answer so far
+  std::int64_t asked_ns_ = 0;  // when
+  bool leaving_ = false;       // what still comes is for nobody, but the release of a result may stand behind it
 };
 
 }  // namespace shadowib::masterworker

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <cstring>
 #include <functional>
 #include <stdexcept>
 
@@ -46,6 +47,52 @@ TEST_F(WiredWorker, HearsTheWelcomeBehindManyRefusals) {
   EXPECT_EQ(hellos, kRefusals + 1);
   EXPECT_FALSE(deaf);
   EXPECT_EQ(wires.posted(2).size(), 1u) << "it says that it is ready";
+}
+
+// It waited for its welcome through SIGTERM, until somebody killed it.
+TEST_F(WiredWorker, LeavesWhileItWaitsForItsWelcome) {
+  volatile bool leave = false;
+  answer([&leave](int hello) {
+    leave = hello == 2;
+    return kNone;
+  });
+  EXPECT_EXIT(WorkerLink(facts, &leave), ::testing::ExitedWithCode(0), "");
+}
+
+// Its master was gone, and could not read its large result any more: it never left.
+TEST_F(WiredWorker, LeavesAMasterThatIsGone) {
+  answer([](int) { return Answer::kWelcome; });
+  WorkerLink link(facts);
+  constexpr std::uint32_t kConnection = 2;
+  link.send_result(1, Payload::allocate(2 * kSlotBytes));
+  wires.complete(kConnection);  // ready
+  wires.complete(kConnection);  // the result's header: a message of the master that dies behind it
+  wires.dead = kConnection;
+  link.send_leave(true, -1);
+  EXPECT_TRUE(wires.posted(kConnection).empty());
+}
+
+// A master that lives may take its time.
+TEST_F(WiredWorker, WaitsUntilItsResultIsRead) {
+  answer([](int) { return Answer::kWelcome; });
+  WorkerLink link(facts);
+  constexpr std::uint32_t kConnection = 2;
+  link.send_result(1, Payload::allocate(2 * kSlotBytes));
+  wires.complete(kConnection);
+  Header result;
+  std::memcpy(&result, wires.complete(kConnection).bytes.data(), sizeof(result));
+  int signs = 0;
+  wires.on_send = [&](std::uint32_t queue_pair) {
+    const bool is_sign = wires.posted(queue_pair).back().bytes.empty();
+    wires.complete(queue_pair);
+    if (!is_sign || ++signs != 3) return;
+    Header release;
+    release.kind = Kind::kRelease;
+    release.number = result.buffer;
+    wires.message(queue_pair, release);
+  };
+  link.send_leave(true, -1);
+  EXPECT_EQ(signs, 3);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
   posted.id = request->wr_id;
   posted.opcode = request->opcode;
   if (request->num_sge != 0) posted.piece = *request->sg_list;
-  if (request->opcode != IBV_WR_RDMA_READ)
+  if (request->opcode != IBV_WR_RDMA_READ && request->num_sge != 0)
     posted.bytes.assign(reinterpret_cast<const char*>(posted.piece.addr), posted.piece.length);
   if (qp->qp_type == IBV_QPT_UD) {
     if (wires.on_hello) {
@@ -61,6 +61,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* request, ibv_send_wr**) {
   Wires::Queue& queue = wires.queues_[qp->qp_num];
   if (queue.posted.size() == queue.depth) return ENOMEM;
   queue.posted.push_back(std::move(posted));
+  if (wires.dead == qp->qp_num) wires.complete(qp->qp_num, IBV_WC_RETRY_EXC_ERR);
+  if (wires.on_send) wires.on_send(qp->qp_num);
   return 0;
 }
 

@@ -48,6 +48,10 @@ class Wires {
   std::deque<Posted>& posted(std::uint32_t queue_pair) { return queues_[queue_pair].posted; }
   // Completes the oldest, and returns it. A READ is done then: it copies what lies at its address.
   Posted complete(std::uint32_t queue_pair, ibv_wc_status status = IBV_WC_SUCCESS);
+  // Called behind each post to a connection.
+  std::function<void(std::uint32_t queue_pair)> on_send;
+  // The peer of this connection is gone: requests that are posted to it fail.
+  std::uint32_t dead = 0;
   bool alive(std::uint32_t queue_pair) const { return queues_.count(queue_pair) != 0; }
   // Requests of all queues that will make a completion, and how many completions have room.
   std::size_t under_way() const;
