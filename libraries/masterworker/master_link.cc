@@ -292,7 +292,9 @@ void MasterLink::handle(Connection& from, const Header& header, const char* body
     case Kind::kReady: {
       from.ready = true;
       const auto birth = births_.find(from.hello.token);
+      from.joining = true;
       const bool reached = master_->joined(from.id, from.hello.updates, from.hello.phase);
+      from.joining = false;
       if (birth != births_.end()) {
         master_->born(birth->second.updates);
         births_.erase(birth);
@@ -372,7 +374,7 @@ void MasterLink::push(WorkerId to, Header header, const Payload& input, const Pa
   header.input_bytes = input.size();
   header.output_bytes = output.size();
   if (connection->out.closed()) return;
-  if (!connection->out.push({header, input, output})) {
+  if (!connection->out.push({header, input, output}, !connection->joining)) {
     warn("a worker (process %u) lags more than %llu MiB behind; it is given up", connection->hello.pid,
          static_cast<unsigned long long>(most_lag_bytes_ >> 20));
     return;  // tick() ends it. Not here: the master is in the middle of telling its workers something

@@ -83,6 +83,7 @@ class MasterLink : public Courier {
     Hello hello;
     Welcome welcome;
     bool ready = false;
+    bool joining = false;  // it gets what was before it
     bool ping_out = false;
     std::uint32_t ticks_silent = 0;  // while that ping is out
     std::int64_t heard_ns = 0;

@@ -184,6 +184,29 @@ TEST_F(WiredMaster, TakesWorkersFromElsewhereAndTellsThemAllUpdates) {
   EXPECT_EQ(link->farewells(), 0u) << "nobody wants fewer forks";
 }
 
+// All updates were pushed to the newcomer at once, and counted as its lag: no guest could join.
+TEST_F(WiredMaster, TellsNewcomersMoreUpdatesThanAWorkerMayLag) {
+  make(4096, 1, 1 << 20);
+  const std::uint32_t fork = worker();
+  constexpr std::uint64_t kUpdates = 40;
+  for (std::uint64_t i = 0; i < kUpdates; ++i) {
+    actions.push_back(kUpdate);
+    master->submit(text("task"));
+    go_on();
+    say(fork, Kind::kResult, take_task(fork).number, std::string(3000, 'u'));
+    go_on();
+  }
+  while (!wires.posted(fork).empty()) take(fork);
+  EXPECT_EQ(come_from_elsewhere(1001), Answer::kWelcome);
+  const std::uint32_t there = wires.answers.back().connection.queue_pair;
+  say(there, Kind::kReady);
+  go_on();
+  for (std::uint64_t i = 1; i <= kUpdates; ++i) ASSERT_EQ(take(there).number, i);
+  tick();
+  EXPECT_TRUE(wires.alive(there));
+  EXPECT_EQ(master->workers(), 2u);
+}
+
 TEST_F(WiredMaster, RefusesWorkersFromElsewhereThatComeTooLate) {
   EXPECT_EQ(come_from_elsewhere(1000), Answer::kWelcome) << "there is no update yet";
   const std::uint32_t early = wires.answers.back().connection.queue_pair;

@@ -16,6 +16,7 @@ inline constexpr std::uint64_t kMostLagBytes = 256 << 20;
 struct Outgoing {
   Header header;
   Payload input, output;
+  std::uint64_t lag_bytes = 0;  // what it counts in its outbox
 };
 
 class Outbox {
@@ -23,10 +24,11 @@ class Outbox {
   explicit Outbox(std::uint64_t most_bytes = kMostLagBytes) : most_(most_bytes) {}
 
   // False: the worker lags behind by more updates than it may. The message is not queued, and none ever will be: a
-  // worker must not go on without it. One message alone always may.
-  bool push(Outgoing message) {
-    const std::uint64_t bytes = weight(message);
-    if (guarded(Guard::kLimitLag) && bytes_ != 0 && bytes_ + bytes > most_) close();
+  // worker must not go on without it. One message alone always may. `behind`: false for a newcomer that gets what was
+  // before it.
+  bool push(Outgoing message, bool behind = true) {
+    const std::uint64_t bytes = message.lag_bytes = behind ? weight(message) : 0;
+    if (guarded(Guard::kLimitLag) && bytes != 0 && bytes_ != 0 && bytes_ + bytes > most_) close();
     if (closed_) return false;
     bytes_ += bytes;
     waiting_.push_back(std::move(message));
@@ -42,7 +44,7 @@ class Outbox {
   const Outgoing& front() const { return waiting_.front(); }
   // The first is on its way: its bytes count until taken() is told of them.
   std::uint64_t pop() {
-    const std::uint64_t bytes = weight(waiting_.front());
+    const std::uint64_t bytes = waiting_.front().lag_bytes;
     waiting_.pop_front();
     return bytes;
   }

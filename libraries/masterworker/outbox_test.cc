@@ -44,6 +44,25 @@ TEST(Outbox, TakesAllTasksThatArePostedAhead) {
   EXPECT_FALSE(box.push(message(8000)));
 }
 
+// A newcomer gets all updates at once, and they may be more than a worker may lag behind.
+TEST(Outbox, WhatWasBeforeAWorkerIsNoLag) {
+  Outbox box(10'000);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(box.push(message(8000), false));
+  EXPECT_TRUE(box.push(message(8000)));
+  EXPECT_FALSE(box.push(message(8000)));
+  Outbox other(10'000);
+  EXPECT_TRUE(other.push(message(8000), false));
+  other.taken(other.pop());
+  EXPECT_EQ(other.bytes(), 0u);
+}
+
+// A task behind an update that is larger than all a worker may lag: its worker was given up.
+TEST(Outbox, TakesATaskBehindALargeUpdate) {
+  Outbox box(10'000);
+  EXPECT_TRUE(box.push(message(20'000)));
+  EXPECT_TRUE(box.push(message(100, Kind::kTask)));
+}
+
 TEST(Outbox, TakesOneMessageOfAnySize) {
   Outbox box(100);
   EXPECT_TRUE(box.push(message(1'000'000)));
