@@ -95,6 +95,11 @@ void Master::broadcast(const Payload& input, const Payload& output) {
   ++counts_.updates;
   if (callbacks_.update) callbacks_.update(input, output);
   const std::uint64_t number = log_.append(phase_, input, output);
+  if (log_.has_let_go())
+    warn(
+        "the first %llu updates take more memory than --TOPC-keep-updates allows, so they are kept no more: workers "
+        "from elsewhere that come from now on are refused",
+        static_cast<unsigned long long>(number));
   for (auto& [worker, peer] : peers_) courier_.send_update(worker, number, input, output);
 }
 

@@ -140,6 +140,19 @@ TEST(Master, AnAbandonedFarmLeavesNothingBehind) {
   EXPECT_EQ(farm.master.counts().checks, 2u);
 }
 
+// It let go of its updates in silence, and workers from elsewhere were told to ask for what it had been asked for.
+TEST(Master, SaysWhenItKeepsUpdatesNoMore) {
+  TimedFarm farm;
+  farm.duration = [](WorkerId, Round, const Payload&) { return TimedFarm::kSecond / 10; };
+  farm.master.keep_updates(100);
+  ::testing::internal::CaptureStderr();
+  for (int i = 1; i <= 2; ++i)
+    EXPECT_TRUE(farm.run(100 * i, [](const Payload&, Round) { return Action{ActionKind::kUpdate, {}}; }));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the first 1 updates"), std::string::npos) << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+}
+
 TEST(Farm, EndsWithoutDisturbances) {
   FarmPlan plan;
   plan.deaths = plan.stops = plan.restarts = false;

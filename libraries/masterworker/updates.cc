@@ -21,11 +21,12 @@ ChainHash extend(ChainHash chain, const Payload& input, const Payload& output) {
 
 std::uint64_t UpdateLog::append(std::uint64_t phase, Payload input, Payload output) {
   hash_ = extend(hash_, input, output);
-  bytes_ += input.size() + output.size();
   kept_.push_back({phase, std::move(input), std::move(output)});
+  bytes_ += cost(kept_.back());
   ++count_;
   if (most_bytes_ != 0 && bytes_ > most_bytes_) {
     most_bytes_ = 0;
+    let_go_ = true;
     release(0);
   }
   cut();
@@ -53,7 +54,7 @@ const Update* UpdateLog::find(std::uint64_t number) const {
 void UpdateLog::cut() {
   const std::uint64_t needed = pins_.empty() ? count_ : pins_.begin()->first;
   while (!kept_.empty() && first() <= needed) {
-    bytes_ -= kept_.front().input.size() + kept_.front().output.size();
+    bytes_ -= cost(kept_.front());
     kept_.pop_front();
   }
 }

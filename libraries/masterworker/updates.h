@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <utility>
 
 #include "libraries/masterworker/payload.h"
 
@@ -34,8 +35,14 @@ class UpdateLog {
   std::uint64_t count() const { return count_; }
   ChainHash hash() const { return hash_; }
 
-  // Keeps all from the beginning, while they have `most_bytes` or less. Call it before the first.
+  // Keeps all from the beginning, while they take `most_bytes` of memory or less. Call it before the first.
   void keep_all(std::uint64_t most_bytes);
+  // True: it was to keep all, and does so no more. At the next call false.
+  bool has_let_go() { return std::exchange(let_go_, false); }
+  // The memory that an update takes: its bytes, and the shares of the log and the allocator.
+  static std::uint64_t cost(const Update& update) {
+    return sizeof(Update) + 128 + update.input.size() + update.output.size();
+  }
 
   // Keeps all after `count`, until released as often as pinned: one pin for a worker that is being born.
   void pin(std::uint64_t count) { ++pins_[count]; }
@@ -56,6 +63,7 @@ class UpdateLog {
   std::uint64_t count_ = 0;
   std::uint64_t bytes_ = 0;
   std::uint64_t most_bytes_ = 0;  // 0: not all are kept
+  bool let_go_ = false;
   ChainHash hash_;
 };
 

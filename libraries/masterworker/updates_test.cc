@@ -41,18 +41,32 @@ TEST(UpdateLog, ReachesBackToTheOldestBirth) {
 
 TEST(UpdateLog, KeepsAllFromTheBeginningUpToABound) {
   UpdateLog log;
-  log.keep_all(8);
+  const std::uint64_t most = 2 * UpdateLog::cost({1, text("four"), {}});
+  log.keep_all(most);
   log.append(1, text("four"), {});
   log.pin(1);
   log.append(1, text("more"), {});
   EXPECT_TRUE(log.reaches(0));
+  EXPECT_FALSE(log.has_let_go());
   log.append(1, text("!"), {});
   EXPECT_FALSE(log.reaches(0));
+  EXPECT_TRUE(log.has_let_go());
+  EXPECT_FALSE(log.has_let_go()) << "said once";
   EXPECT_TRUE(log.reaches(1)) << "a worker is being born";
   log.release(1);
   EXPECT_EQ(log.kept_bytes(), 0u);
-  log.keep_all(8);  // its beginning is gone
+  log.keep_all(most);  // its beginning is gone
   EXPECT_FALSE(log.reaches(0));
+}
+
+// Only the bytes of messages counted: a million updates of 8 bytes took 30 times the memory that was allowed.
+TEST(UpdateLog, BoundsTheMemoryOfSmallUpdates) {
+  constexpr std::uint64_t kMost = 1 << 20;
+  UpdateLog log;
+  log.keep_all(kMost);
+  while (log.reaches(0)) log.append(1, text("eight..."), text("eight..."));
+  EXPECT_GT(log.count(), kMost / 512) << "it keeps updates";
+  EXPECT_LT(log.count(), kMost / 128);
 }
 
 TEST(UpdateLog, TellsHistoriesApart) {

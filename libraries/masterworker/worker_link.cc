@@ -180,7 +180,7 @@ void WorkerLink::heard_welcome(const ibv_wc& wc) {
   if (welcome.answer == Answer::kTooLate)
     warn(
         "the farm has made updates that it has no more, so this worker comes too late; start the farm with "
-        "--TOPC-keep-updates=MIB");
+        "--TOPC-keep-updates=MIB, or with more MIB if it had said that it keeps them no more");
   if (welcome.answer != Answer::kWelcome) {
     broken_ = true;
     return;
