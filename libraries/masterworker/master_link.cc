@@ -79,8 +79,9 @@ void MasterLink::unexpect(std::uint64_t token) {
 }
 
 std::size_t MasterLink::unheard() const {
-  return static_cast<std::size_t>(std::count_if(
-      births_.begin(), births_.end(), [this](const auto& birth) { return by_token_.count(birth.first) == 0; }));
+  return static_cast<std::size_t>(std::count_if(births_.begin(), births_.end(), [this](const auto& birth) {
+    return !birth.second.elsewhere && by_token_.count(birth.first) == 0;
+  }));
 }
 
 std::uint32_t MasterLink::free_rank() const {
@@ -200,8 +201,10 @@ void MasterLink::heard_hello(std::uint32_t index) {
   const Answer judged = is_known ? Answer::kWelcome : judge(hello);
   Connection* connection = is_known ? find(known->second) : judged == Answer::kWelcome ? admit(hello) : nullptr;
   if (connection != nullptr) return answer(hello, connection->welcome);
+  // A fork's birth stays until its time is over: so no other one is made at once, to be sent away in its turn.
+  if (judged == Answer::kWelcome && hello.elsewhere != 0) unexpect(hello.token);
   Welcome no;
-  no.answer = judged == Answer::kWelcome ? Answer::kStranger : judged;
+  no.answer = judged == Answer::kWelcome ? Answer::kNoRoom : judged;
   no.token = hello.token;
   answer(hello, no);
 }
@@ -211,7 +214,7 @@ Answer MasterLink::judge(const Hello& hello) {
   if (births_.count(hello.token) != 0) return Answer::kWelcome;
   if (hello.elsewhere == 0) return Answer::kStranger;
   if (!master_->bear_with(hello.updates)) return Answer::kTooLate;
-  births_[hello.token] = {hello.updates, now_ns() + kBirthNs};
+  births_[hello.token] = {hello.updates, now_ns() + kBirthNs, true};
   return Answer::kWelcome;
 }
 

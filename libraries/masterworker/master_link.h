@@ -107,6 +107,7 @@ class MasterLink : public Courier {
   struct Birth {
     std::uint64_t updates = 0;
     std::int64_t until_ns = 0;  // then it will not come
+    bool elsewhere = false;     // no fork
   };
 
   void completed(const ibv_wc& wc);

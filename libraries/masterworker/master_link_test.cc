@@ -253,13 +253,33 @@ TEST_F(WiredMaster, SendsAwayWorkersThatTheDeviceHasNoRoomFor) {
     hello.life = link->door().life;
     wires.hello(hello);
     go_on();
-    if (wires.answers.back().answer == Answer::kStranger) break;
+    if (wires.answers.back().answer == Answer::kNoRoom) break;
   }
   const std::string said = ::testing::internal::GetCapturedStderr();
   EXPECT_GT(most, 300u);
   EXPECT_LT(most, 600u);
   EXPECT_EQ(link->connected(), most);
   EXPECT_NE(said.find("completion queue"), std::string::npos) << said;
+}
+
+// It asked again for ever, the log was kept for it, and it counted as a fork that is on its way.
+TEST_F(WiredMaster, SendsAwayWorkersFromElsewhereThatTheDeviceHasNoRoomFor) {
+  const std::uint32_t fork = worker();
+  wires.has_queue_pairs = false;
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(come_from_elsewhere(1001), Answer::kNoRoom) << "and not a stranger, who asks again";
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("no queue pair"), std::string::npos);
+  EXPECT_EQ(link->unheard(), 0u);
+  actions.push_back(kUpdate);
+  master->submit(text("task"));
+  go_on();
+  say(fork, Kind::kResult, take_task(fork).number, "done");
+  go_on();
+  EXPECT_EQ(master->updates().count(), 1u);
+  EXPECT_EQ(master->updates().kept_bytes(), 0u) << "for whom?";
+  wires.has_queue_pairs = true;
+  born();
+  EXPECT_EQ(link->unheard(), 1u);
 }
 
 // A worker whose send queue was full counted as lost.

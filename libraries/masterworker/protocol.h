@@ -69,8 +69,8 @@ struct Hello {
 static_assert(std::is_trivially_copyable_v<Hello> && sizeof(Hello) <= 256);
 
 // The others end the worker. kStranger: of another life, or nobody awaits it. kTooLate: it lacks updates that the
-// master has no more.
-enum class Answer : std::uint32_t { kWelcome = 1, kStranger, kTooLate };
+// master has no more. kNoRoom: the master's device takes no more workers.
+enum class Answer : std::uint32_t { kWelcome = 1, kStranger, kTooLate, kNoRoom };
 
 struct Welcome {
   std::uint32_t magic = kMagic;

@@ -181,6 +181,8 @@ void WorkerLink::heard_welcome(const ibv_wc& wc) {
     warn(
         "the farm has made updates that it has no more, so this worker comes too late; start the farm with "
         "--TOPC-keep-updates=MIB, or with more MIB if it had said that it keeps them no more");
+  if (welcome.answer == Answer::kNoRoom && facts_.elsewhere)
+    warn("the master's device has no room for another worker, so this one ends; the farm goes on with those it has");
   if (welcome.answer != Answer::kWelcome) {
     broken_ = true;
     return;

@@ -59,6 +59,12 @@ TEST_F(WiredWorker, LeavesWhileItWaitsForItsWelcome) {
   EXPECT_EXIT(WorkerLink(facts, &leave), ::testing::ExitedWithCode(0), "");
 }
 
+// It asked again for ever.
+TEST_F(WiredWorker, EndsWhenThereIsNoRoomForIt) {
+  answer([](int) { return Answer::kNoRoom; });
+  EXPECT_EXIT(WorkerLink{facts}, ::testing::ExitedWithCode(1), "no room for another worker");
+}
+
 // Its master was gone, and could not read its large result any more: it never left.
 TEST_F(WiredWorker, LeavesAMasterThatIsGone) {
   answer([](int) { return Answer::kWelcome; });

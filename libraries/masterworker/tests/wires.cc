@@ -191,6 +191,7 @@ int ibv_dereg_mr(ibv_mr*) { return 0; }
 ibv_srq* ibv_create_srq(ibv_pd*, ibv_srq_init_attr*) { return &g_shared; }
 int ibv_destroy_srq(ibv_srq*) { return 0; }
 ibv_qp* ibv_create_qp(ibv_pd*, ibv_qp_init_attr* init) {
+  if (!Wires::get().has_queue_pairs) return nullptr;
   auto* qp = new ibv_qp{};
   qp->context = &g_context;
   qp->qp_type = init->qp_type;

@@ -40,6 +40,7 @@ class Wires {
   bool welcome(const Welcome& welcome);
   // A completion queue of more entries is refused.
   int most_completions = 1 << 22;
+  bool has_queue_pairs = true;  // else none is made
 
   // A message arrives from the worker that has this queue pair at the master.
   void message(std::uint32_t queue_pair, const Header& header, const std::string& body = {});
