@@ -254,9 +254,9 @@ class Farm : public Runtime {
     const std::uint32_t limit = std::max<std::uint32_t>(16, 4 * static_cast<std::uint32_t>(wanted_));
     if (master_->deaths_in_a_row() >= limit)
       give_up(
-          "the last %u workers ended with a task, and no result came between: see what DoTask does with it (core "
-          "files, "
-          "memory limits)",
+          "the last %u workers ended with a task, or just after they had joined, and no result came between: see "
+          "what "
+          "DoTask and UpdateSharedData do (core files, memory limits)",
           master_->deaths_in_a_row());
     while (link_->connected_forks() + link_->unheard() < wanted_) {
       BirthFacts facts;

@@ -7,6 +7,12 @@
 #include "libraries/masterworker/messages.h"
 
 namespace shadowib::masterworker {
+namespace {
+
+// A worker that ends so soon is ended by what all do when they begin, and the next one is, too.
+constexpr std::int64_t kJustJoinedNs = 10'000'000'000;
+
+}  // namespace
 
 Master::Master(Courier& courier, std::uint32_t ahead, Patience patience)
     : courier_(courier), ahead_(std::max(ahead, 1u)), patience_(patience) {}
@@ -165,6 +171,7 @@ void Master::want_more(WorkerId worker, Peer& peer) {
 bool Master::joined(WorkerId worker, std::uint64_t updates, std::uint64_t phase) {
   if (!log_.reaches(updates)) return false;
   Peer& peer = peers_[worker];
+  peer.joined_ns = courier_.time_ns();
   // In order: the updates of a phase, its end, those of the next.
   std::uint64_t at = phase;
   if (guarded(Guard::kCatchUp)) {
@@ -182,12 +189,15 @@ bool Master::joined(WorkerId worker, std::uint64_t updates, std::uint64_t phase)
 }
 
 void Master::gone(WorkerId worker, bool told) {
-  if (peers_.erase(worker) == 0) return;
+  const auto peer = peers_.find(worker);
+  if (peer == peers_.end()) return;
+  const bool just_joined = courier_.time_ns() - peer->second.joined_ns < kJustJoinedNs;
+  peers_.erase(peer);
   std::erase(hungry_, worker);
   const std::uint32_t deaths = tasks_.worker_gone(worker);
   if (told) return;
   ++counts_.deaths;
-  if (deaths != 0) ++deaths_in_a_row_;
+  if (deaths != 0 || just_joined) ++deaths_in_a_row_;
 }
 
 void Master::arrived(WorkerId worker, std::uint64_t handout, Payload output) {

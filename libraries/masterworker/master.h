@@ -104,7 +104,7 @@ class Master {
   // It has something to do, as far as its results tell.
   bool has_tasks(WorkerId worker) const;
   std::int64_t last_heard_ns(WorkerId worker) const;
-  // Deaths with tasks, without a result between them.
+  // Deaths with tasks, or of workers that had just joined, without a result between them.
   std::uint32_t deaths_in_a_row() const { return deaths_in_a_row_; }
   const Counts& counts() const { return counts_; }
   const UpdateLog& updates() const { return log_; }
@@ -115,6 +115,7 @@ class Master {
     std::uint32_t arrived = 0;      // results that wait for theirs
     bool hungry = false;
     std::int64_t heard_ns = 0;
+    std::int64_t joined_ns = 0;
   };
   struct Result {
     WorkerId worker;

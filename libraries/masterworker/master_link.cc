@@ -512,13 +512,17 @@ void MasterLink::tick(std::int64_t now, int timeout_s) {
       silent.push_back(id);
       continue;
     }
-    if (connection->ping_out) ++connection->ticks_silent;
+    if (connection->ping_out && now - connection->counted_ns >= kPingMs * std::int64_t{1'000'000}) {
+      ++connection->ticks_silent;
+      connection->counted_ns = now;
+    }
     if (!connection->ready || connection->ping_out) continue;
     ibv_send_wr request{}, *bad = nullptr;
     request.wr_id = work_id(Work::kPing, id);
     request.opcode = IBV_WR_RDMA_WRITE;
     request.wr.rdma = {connection->hello.abort_address, connection->hello.abort_key};
     connection->ping_out = ibv_post_send(connection->qp, &request, &bad) == 0;
+    connection->counted_ns = now;
   }
   for (const WorkerId id : silent) lost(id);
   for (auto birth = births_.begin(); birth != births_.end();) {

@@ -51,9 +51,9 @@ class MasterLink : public Courier {
 
   // Handles what has arrived. True if there was something.
   bool progress();
-  // Call every kPingMs. First handles what has arrived, so that nobody is judged by what lay unread. Asks workers
-  // with tasks for a sign of life; gives up births that take too long, workers that are silent for `timeout_s` (0:
-  // never) with a task.
+  // Call every kPingMs, or more often. First handles what has arrived, so that nobody is judged by what lay unread.
+  // Asks workers with tasks for a sign of life; gives up births that take too long, workers that are silent for
+  // `timeout_s` (0: never) with a task.
   static constexpr int kPingMs = 250;
   void tick(std::int64_t now, int timeout_s);
   void sleep(int timeout_ms);
@@ -85,7 +85,8 @@ class MasterLink : public Courier {
     bool ready = false;
     bool joining = false;  // it gets what was before it
     bool ping_out = false;
-    std::uint32_t ticks_silent = 0;  // while that ping is out
+    std::uint32_t ticks_silent = 0;  // of kPingMs, while that ping is out
+    std::int64_t counted_ns = 0;     // when it was posted, or counted last
     std::int64_t heard_ns = 0;
     std::uint32_t in_flight = 0;         // messages
     std::uint32_t reads = 0, words = 0;  // READs and aborts on their way

@@ -350,9 +350,15 @@ TEST_F(WiredMaster, OnlyWhoIsToldToLeaveIsNotReplaced) {
 TEST_F(WiredMaster, KnowsWhoIsStopped) {
   const std::uint32_t worker = this->worker();
   constexpr WorkerId kWorker = 1;
-  for (int i = 0; i < 3; ++i) tick();
+  std::int64_t now = now_ns();
+  const auto ticks = [&](int number, std::int64_t apart_ms) {
+    for (int i = 0; i < number; ++i) link->tick(now += apart_ms * 1'000'000, 0);
+  };
+  ticks(3, MasterLink::kPingMs);
   EXPECT_TRUE(link->answers(kWorker));
-  for (int i = 0; i < 3; ++i) tick();
+  ticks(20, 1);  // others end, and each time the master looks
+  EXPECT_TRUE(link->answers(kWorker)) << "calls count, and not the time";
+  ticks(3, MasterLink::kPingMs);
   EXPECT_FALSE(link->answers(kWorker));
   take(worker);
   EXPECT_TRUE(link->answers(kWorker));

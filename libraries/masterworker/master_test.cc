@@ -153,6 +153,29 @@ TEST(Master, SaysWhenItKeepsUpdatesNoMore) {
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
 }
 
+// Workers that ended as soon as they had joined were made again, without pause and for ever.
+TEST(Master, CountsWorkersThatEndAtTheirBeginning) {
+  TimedFarm farm;
+  farm.master.begin({});
+  WorkerId next = 0;
+  for (std::uint32_t i = 1; i <= 5; ++i) {
+    farm.master.joined(++next, 0, 1);
+    farm.time += TimedFarm::kSecond;
+    farm.master.gone(next);
+    EXPECT_EQ(farm.master.deaths_in_a_row(), i);
+  }
+  farm.master.joined(++next, 0, 1);
+  farm.time += 60 * TimedFarm::kSecond;
+  farm.master.gone(next);
+  EXPECT_EQ(farm.master.deaths_in_a_row(), 5u) << "it was idle, and somebody killed it";
+  farm.master.joined(++next, 0, 1);
+  farm.master.gone(next, true);
+  EXPECT_EQ(farm.master.deaths_in_a_row(), 5u) << "it left";
+  farm.duration = [](WorkerId, Round, const Payload&) { return TimedFarm::kSecond / 10; };
+  EXPECT_TRUE(farm.run(100, [](const Payload&, Round) { return Action{}; }));
+  EXPECT_EQ(farm.master.deaths_in_a_row(), 0u);
+}
+
 TEST(Farm, EndsWithoutDisturbances) {
   FarmPlan plan;
   plan.deaths = plan.stops = plan.restarts = false;
