@@ -18,8 +18,17 @@ namespace {
 class FarmInside : public Runtime, public Courier {
  public:
   static inline bool answering = true;  // else workers are stuck in their tasks
+  static inline bool master = true;     // else this process is a worker
+  static inline int given = 0;          // tasks that it gets before the farm's end
 
   void run(Callbacks callbacks) override {
+    if (!master) {
+      for (int input = 0; input < given; ++input) {
+        std::string message = mw::detail::bytes_of(input);
+        callbacks.work(message.data());
+      }
+      return;
+    }
     raw_begin(std::move(callbacks));
     raw_end();
   }
@@ -51,7 +60,7 @@ class FarmInside : public Runtime, public Courier {
     workers_.clear();
   }
   void finalize() override {}
-  bool is_master() const override { return true; }
+  bool is_master() const override { return master; }
   int rank() const override { return 0; }
   int workers() const override { return 3; }
   int idle_workers() const override { return 0; }
@@ -198,6 +207,21 @@ TEST(Typed, ASessionThatAnExceptionLeavesWaitsForNothing) {
   FarmInside::answering = true;
   EXPECT_EQ(checks, 0);
   expect_a_good_farm();
+}
+
+// It ended with 0 and without a word, in every farm but the first.
+TEST(TypedDeathTest, AGuestWithoutATaskSaysSo) {
+  const auto run = [] {
+    FarmInside::master = false;
+    mw::for_each(std::vector<int>(), kSame, [](const int&, const int&) {});
+  };
+  ::setenv("SHADOWIB_GUEST", "1", 1);
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(3), "guests work for the first farm only");
+  FarmInside::given = 2;
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "^$");
+  FarmInside::given = 0;
+  ::unsetenv("SHADOWIB_GUEST");
+  EXPECT_EXIT(run(), ::testing::ExitedWithCode(0), "^$") << "a fork";
 }
 
 TEST(Typed, ASessionWaitsForAllResults) {

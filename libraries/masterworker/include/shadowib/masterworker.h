@@ -16,6 +16,9 @@
 // exception out of work() arrives in check(): Result::error(). One out of next(), check() or update() ends the farm
 // at once, and comes out of run() in the master. A worker never returns from run(): only the master does.
 //
+// Forks of the master work for any farm of the program. Guests of the job (topcc(1)) work for the first one only. A
+// guest that gets no task says so, and ends with 3.
+//
 // Threads: all calls belong to the main thread. Errors of the library end the process with a message, as topc.h says.
 // Source: topc.h; Cooperman, Ansel, Ma, "Adaptive Checkpointing for Master-Worker Style Parallelism", figure 2.
 #pragma once
@@ -25,6 +28,7 @@
 
 #include <concepts>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <exception>
@@ -176,7 +180,8 @@ struct Hooks {
   std::function<TOPC_BUF(void*)> work;
   std::function<TOPC_ACTION(void*, void*)> check;
   std::function<void(void*, void*)> update;
-  std::exception_ptr thrown;  // out of one of them, in the master
+  std::exception_ptr thrown;    // out of one of them, in the master
+  unsigned long long done = 0;  // tasks, in a worker
 };
 inline Hooks& hooks() {
   static Hooks all;
@@ -205,7 +210,7 @@ extern "C" {
 inline TOPC_BUF shadowib_mw_next(void) {
   return kept(NOTASK, [] { return hooks().next(); });
 }
-inline TOPC_BUF shadowib_mw_work(void* input) { return hooks().work(input); }
+inline TOPC_BUF shadowib_mw_work(void* input) { return ++hooks().done, hooks().work(input); }
 inline TOPC_ACTION shadowib_mw_check(void* input, void* output) {
   return kept(NO_ACTION, [&] { return hooks().check(input, output); });
 }
@@ -277,12 +282,25 @@ inline void start(int* argc, char*** argv) {
   if (std::exchange(started(), true)) return;
   TOPC_init(argc, argv);
 }
-// A worker's life ends with the farm: only the master goes on in the program.
+// A worker that was started as a guest of the job, and has run the program from its beginning.
+inline bool is_guest() {
+  const char* guest = std::getenv("SHADOWIB_GUEST");
+  return guest != nullptr && *guest != '\0' && std::strcmp(guest, "0") != 0;
+}
+// A worker's life ends with the farm: only the master goes on in the program. So a guest never comes to a later farm.
+inline constexpr int kNoTask = 3;
 inline void end_worker() {
   if (TOPC_is_master()) return;
   TOPC_finalize();
+  const bool of_no_use = is_guest() && hooks().done == 0;
+  if (of_no_use)
+    std::fputs(
+        "shadowib-mw: this guest ends without a task: it came when the program's first farm was over, or had none "
+        "left. "
+        "In a program over masterworker.h guests work for the first farm only\n",
+        stderr);
   std::fflush(nullptr);
-  ::_exit(0);
+  ::_exit(of_no_use ? kNoTask : 0);
 }
 
 template <typename Function>
