@@ -189,8 +189,8 @@ inline Hooks& hooks() {
 }
 extern "C" void shadowib_mw_abandon(void);  // of the library: the farm is over at once, without its results
 
-// An exception must not pass through the library, whose tables it would leave half changed. It ends the farm, and
-// rethrow() lets it out behind the end.
+// An exception must not pass through the library: it would leave tables half changed. It ends the farm. rethrow()
+// lets it out behind the end.
 template <typename Value, typename Function>
 Value kept(Value otherwise, Function function) {
   if (hooks().thrown != nullptr) return otherwise;
@@ -385,8 +385,9 @@ concept Application = requires(A a, State& changed, const State& state, const In
 
 // Runs one farm to its end, and returns in the master. `state` is the shared data: equal in all processes if only
 // update() changes it. argc and argv lose their --TOPC- options. May be called again: then the farm has other
-// workers. The first exception of next(), check() or update() comes out of here: results of tasks that are still out
-// are dropped, and their workers asked to end them.
+// workers.
+// An exception of next(), check() or update() ends the farm, and comes out of here. Tasks that are still out are
+// dropped.
 template <typename A, typename State>
 requires Application<A, State>
 void run(A& application, State& state);
@@ -447,7 +448,7 @@ void run(A& application, State& state) {
 // Output work(const Input&) for each element, in workers. check(element, output) in the master, once for each, in any
 // order. Elements are read one by one, as workers get free. Returns in the master, when all are checked.
 // The first exception of work() comes out of here as a std::runtime_error, once all others are checked. One of
-// check() or of the range comes out as it is, as out of a loop: nothing is checked after it.
+// check() or of the range comes out as it is. Nothing is checked after it.
 template <typename Range, typename Work, typename Check>
 void for_each(Range&& range, Work work, Check check) {
   using Input = typename detail::PlainSignature<Work>::Input;
@@ -482,8 +483,8 @@ void for_each(Range&& range, Work work, Check check) {
 // A farm whose tasks arise in the master's own loops. Output work(const Input&) runs in workers. check(input, output)
 // runs in the master, inside of submit(), wait() and finish(). One session at a time, and no run() or for_each()
 // meanwhile. A worker leaves the program in here. The first exception of work() comes out of finish() as a
-// std::runtime_error. One of check() comes out of the call that check() ran in, as it is, and ends the session:
-// results that are still out are dropped.
+// std::runtime_error. One of check() ends the session, and comes out of the call that check() ran in. Tasks that are
+// still out are dropped.
 template <typename Work, typename Check>
 class Session {
  public:
@@ -511,7 +512,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   // Waits for all results, as finish() does; what work() and check() have thrown is lost. While an exception leaves
-  // the session's scope it waits for nothing: results that are still out are dropped.
+  // the session's scope it waits for nothing.
   ~Session() {
     if (!ended_ && std::uncaught_exceptions() > exceptions_) detail::shadowib_mw_abandon();
     end();
