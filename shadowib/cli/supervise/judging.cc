@@ -135,8 +135,8 @@ bool Supervisor::was_saved() const {
   return ends_on_request(events_of(settings_)) > saves_before_;
 }
 
-// Members that outlive the process that was told have not heard of it. One that saves the job has its time. False: one
-// more signal has come while they were waited for.
+// Members that outlive the process that was told have not heard of it. One that saves the job has its time. False:
+// one more signal has come while they were waited for.
 bool Supervisor::end_the_rest(const Lives& lives) {
   if (ending_signal_ == 0 || !lives.any_alive() || job_.has_head() ||
       checkpoint_running(settings_.common.directory, settings_.job)) {
