@@ -5,7 +5,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 
 from results import Result
-from steps import LOGS, Steps
+from steps import LOGS, ROOT, Steps
 
 # A GoogleTest program that skips a case passes as a whole: "[  SKIPPED ] Suite.Case (0 ms)", the reason two lines above.
 GTEST_SKIP = re.compile(r"^\[ {2}SKIPPED \] (\S+) \(\d+ ms\)$")
@@ -91,8 +91,9 @@ def sanitizer_environment(preset: str) -> dict:
         "asan": {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:"
                                  "quarantine_size_mb=16",
                  "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"},
-        # A process may end while its threads run: an aborted rank does.
-        "tsan": {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=7:report_thread_leaks=0"},
+        # A process may end while its threads run: an aborted rank does. One with threads may fork, and its child may make some.
+        "tsan": {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=7:report_thread_leaks=0:die_after_fork=0:"
+                                 f"suppressions={ROOT / 'ci' / 'tsan_suppressions'}"},
     }
     return {name: os.environ.get(name, value) for name, value in settings.get(preset, {}).items()}
 

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -108,7 +109,10 @@ class AgentTest : public testing::Test {
     options.kill = kill;
     options.forked = forked_;
     options.timeout_ms = timeout_ms;
-    options.progress = [this](const CheckpointProgress& p) { phases_.push_back(p.phase); };
+    options.progress = [this](const CheckpointProgress& p) {
+      phases_.push_back(p.phase);
+      has_begun_ = true;
+    };
     return run_checkpoint(options, &report_);
   }
   // How often member 0 has been asked to settle, by what it says of itself; -1: it does not answer.
@@ -148,7 +152,8 @@ class AgentTest : public testing::Test {
   std::vector<std::unique_ptr<Member>> members_;
   CheckpointReport report_;
   std::vector<int> phases_;
-  bool forked_ = false;  // checkpoint() asks for savers
+  std::atomic<bool> has_begun_{false};  // for a thread beside that of the checkpoint
+  bool forked_ = false;                 // checkpoint() asks for savers
 };
 
 }  // namespace shadowib

@@ -79,7 +79,7 @@ TEST_F(AgentTest, WhoEndsDuringACheckpointIsInTheSetAndLeavesAfterwards) {
   start(1, {{"SHADOWIB_FAULT", "20:slow"}, {"AGENT_TEST_END", "_exit"}});
   Status taken;
   std::thread other([&] { taken = checkpoint(); });
-  while (phases_.empty()) usleep(1000);
+  while (!has_begun_) usleep(1000);
   // The phase takes 2 s, and who ends waits as long at most: late in it most of that is left for a busy machine.
   // Behind it, the signal waits for the checkpoint's end.
   usleep(1'700'000);
@@ -97,7 +97,7 @@ TEST_F(AgentTest, TwoCommandsAtOnceAreToldApart) {
   start(1, {{"SHADOWIB_FAULT", "20:slow"}});
   Status first;
   std::thread other([&] { first = checkpoint(); });
-  while (phases_.empty()) usleep(1000);
+  while (!has_begun_) usleep(1000);
   CheckpointOptions options;
   options.directory = directory_;
   options.job = "job";

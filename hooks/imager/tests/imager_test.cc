@@ -201,6 +201,11 @@ TEST_P(Scenarios, RestartsFromHashedPages) {
 
 class Incremental : public Imager {
  protected:
+#if defined(__SANITIZE_THREAD__)
+  static constexpr bool kMuchChanges = true;  // of the sanitizer's own memory
+#else
+  static constexpr bool kMuchChanges = false;
+#endif
   fs::path set(unsigned number) const { return directory_ / std::to_string(number); }
   fs::path numbered(unsigned number) const { return set(number) / "0.img"; }
   Outcome restart_set(unsigned number) { return run({RESTART_TOOL, set(number), "0"}); }
@@ -241,12 +246,12 @@ TEST_F(Incremental, EachImageRestarts) {
     for (unsigned i = 0; i < 14; ++i) {
       const ImageInfo image = info(i);
       most = std::max(most, image.packs.size());
-      if (i > 0) {
+      if (i > 0 && !kMuchChanges) {
         EXPECT_LT(image.bytes, fs::file_size(numbered(0)) / 2) << i;
       }
       expect_restart(i);
     }
-    EXPECT_EQ(most, test::kPacksOfSubject);
+    if (!kMuchChanges) EXPECT_EQ(most, test::kPacksOfSubject);
     EXPECT_LE(info(test::kPacksOfSubject + 1).packs.size(), test::kPacksOfSubject / 2)
         << "half are left behind at once";
     keep_only(13);
