@@ -63,7 +63,7 @@ def read_junit(suite: str, path) -> list[Result]:
     return results
 
 
-def run(steps: Steps, preset: str, labels: str = "", exclude: str = "", only: str = "", timeout: float = 2700,
+def run(steps: Steps, preset: str, labels: str = "", exclude: str = "", only: str = "", timeout: float = 3600,
         jobs: int | None = None) -> list[Result]:
     """Runs the tests whose labels match and returns one Result each."""
     junit = LOGS / f"ctest-{preset}.xml"
