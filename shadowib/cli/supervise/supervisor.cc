@@ -232,7 +232,7 @@ bool Supervisor::end_everyone(const std::string& why, ByTheTime by_the_time) {
     take_signals();
     return ending_signal_ != 0 || (by_the_time == ByTheTime::kToo && left_s() <= 0);
   });
-  if (!ended && ending_signal_ != 0) tell(settings_, "asked once more to end: processes of the job may live on");
+  if (!ended && ending_signal_ != 0) tell(settings_, "a signal ends the waiting: processes of the job may live on");
   if (ending_signal_ == 0) ending_signal_ = before;
   return ended;
 }
