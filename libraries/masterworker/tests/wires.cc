@@ -73,25 +73,18 @@ Wires& Wires::get() {
   return all;
 }
 
-void Wires::hello(const Hello& hello) {
-  ASSERT_FALSE(datagrams_.empty());
-  const Receive receive = datagrams_.front();
-  datagrams_.pop_front();
-  std::memcpy(reinterpret_cast<char*>(receive.piece.addr) + kRouteHeader, &hello, sizeof(hello));
-  ibv_wc wc{};
-  wc.wr_id = receive.id;
-  wc.byte_len = kRouteHeader + sizeof(hello);
-  completions_.push_back(wc);
-}
+void Wires::hello(const Hello& hello) { ASSERT_TRUE(datagram(&hello, sizeof(hello))); }
 
-bool Wires::welcome(const Welcome& welcome) {
+bool Wires::welcome(const Welcome& welcome) { return datagram(&welcome, sizeof(welcome)); }
+
+bool Wires::datagram(const void* message, std::uint32_t bytes) {
   if (datagrams_.empty()) return false;
   const Receive receive = datagrams_.front();
   datagrams_.pop_front();
-  std::memcpy(reinterpret_cast<char*>(receive.piece.addr) + kRouteHeader, &welcome, sizeof(welcome));
+  std::memcpy(reinterpret_cast<char*>(receive.piece.addr) + kRouteHeader, message, bytes);
   ibv_wc wc{};
   wc.wr_id = receive.id;
-  wc.byte_len = kRouteHeader + sizeof(welcome);
+  wc.byte_len = kRouteHeader + bytes;
   completions_.push_back(wc);
   return true;
 }

@@ -66,6 +66,8 @@ class Wires {
     std::uint64_t id = 0;
     ibv_sge piece{};
   };
+  bool datagram(const void* message, std::uint32_t bytes);
+
   std::map<std::uint32_t, Queue> queues_;
   std::deque<Receive> datagrams_, shared_;
   std::deque<ibv_wc> completions_;
