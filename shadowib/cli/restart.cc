@@ -331,7 +331,7 @@ Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest
                         {.spec = placement.store, .place = placement.place});
   };
   if (shared)
-    SHADOWIB_TRY(place->share(*manifest, options->members));
+    SHADOWIB_TRY(place->share(*manifest, options->members, arguments.files));
   else
     place->choose(*manifest);
   told->began(place->epoch());

@@ -110,7 +110,7 @@ Status RestartPlace::open_exchange() {
   return exchange_ != nullptr ? Status() : Exchange::open(exchange_uri_, false, &exchange_);
 }
 
-Status RestartPlace::joinable(const SetManifest& manifest, bool* can) const {
+Status RestartPlace::joinable(const SetManifest& manifest, const std::string& files, bool* can) const {
   *can = false;
   const JobPaths paths = job_paths(directory_, manifest.job);
   Fields begun;
@@ -123,11 +123,16 @@ Status RestartPlace::joinable(const SetManifest& manifest, bool* can) const {
   SHADOWIB_TRY(exchange->get(begun["epoch"] + "/restart/abort", &why, &aborted));
   if (aborted)
     return Status::of(Code::kBusy, 0, "a restart of the set is just giving up (%.200s); try again", why.c_str());
+  if (begun["files"] != files)
+    return Status::of(Code::kUsage, 0,
+                      "another command of this restart has --files %.20s, this one --files %.20s; give all the same",
+                      begun["files"].c_str(), files.c_str());
   *can = true;
   return {};
 }
 
-Status RestartPlace::share(const SetManifest& manifest, const std::set<std::uint32_t>& members) {
+Status RestartPlace::share(const SetManifest& manifest, const std::set<std::uint32_t>& members,
+                           const std::string& files) {
   job_ = manifest.job;
   for (const SetMember& m : manifest.members) all_.insert(m.index);
   const JobPaths paths = job_paths(directory_, job_);
@@ -135,7 +140,7 @@ Status RestartPlace::share(const SetManifest& manifest, const std::set<std::uint
   const SharingLock lock(paths.top + "/sharing");
   if (lock.error() != 0) return file_error(lock.error(), "lock", paths.top + "/sharing");
   bool join = false;
-  SHADOWIB_TRY(joinable(manifest, &join));
+  SHADOWIB_TRY(joinable(manifest, files, &join));
   if (join) {
     epoch_ = read_text(paths.epoch);
   } else {
@@ -143,7 +148,8 @@ Status RestartPlace::share(const SetManifest& manifest, const std::set<std::uint
     choose(manifest);
     SHADOWIB_TRY(begin());
     ::unlink((paths.top + "/share").c_str());
-    SHADOWIB_TRY(write_new_file(paths.top + "/share", encode_fields({{"epoch", epoch_}, {"set", manifest.set_id}})));
+    const std::string begun = encode_fields({{"epoch", epoch_}, {"set", manifest.set_id}, {"files", files}});
+    SHADOWIB_TRY(write_new_file(paths.top + "/share", begun));
   }
   SHADOWIB_TRY(open_exchange());
   return claim(members);

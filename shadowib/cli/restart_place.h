@@ -17,7 +17,7 @@ namespace shadowib::cli {
 //   alive/renewing         held by it until the job has its new epoch: who would join meanwhile waits
 //   (hooks/agent/join.cc) alive/<epoch>.share<M> held by each command of a shared restart; M: its lowest member
 //   sharing                held for a moment by who begins or joins
-//   share                  fields epoch, set: what was begun
+//   share                  fields epoch, set, files: what was begun
 // Keys below <epoch>/restart/: started/<member> is claimed with the name of the share's lock.
 class RestartPlace {
  public:
@@ -36,8 +36,9 @@ class RestartPlace {
   // Gives the job the new epoch.
   Status begin();
 
-  // Joins the restart of this set that another command began, or begins it.
-  Status share(const SetManifest& manifest, const std::set<std::uint32_t>& members);
+  // Joins the restart of this set that another command began, or begins it. `files`: "keep" or "roll-back"; kUsage if
+  // it began with the other one, since members wait for a cut that each command makes.
+  Status share(const SetManifest& manifest, const std::set<std::uint32_t>& members, const std::string& files);
   // Waits until every member has a command that starts it. kTimeout names those that have none.
   Status await_others(int timeout_s);
   // Others have died before all was running: this share's members are told to give up, too. For
@@ -47,7 +48,7 @@ class RestartPlace {
   const std::string& epoch() const { return epoch_; }
 
  private:
-  Status joinable(const SetManifest& manifest, bool* can) const;
+  Status joinable(const SetManifest& manifest, const std::string& files, bool* can) const;
   Status open_exchange();
   Status claim(const std::set<std::uint32_t>& members);
   // Members that were started by a command that is gone and do not run, as text; empty if all is well.

@@ -168,6 +168,22 @@ class Shares(restart_case.RestartCase):
         self.ends(first, 0)
         self.ends(second, 0)
 
+    def test_who_would_treat_files_otherwise(self):
+        """Members of both would wait in vain: one for a cut that nobody makes."""
+        self.begin()
+        for first_words, other_words, names in (((), ("--files", "roll-back"), ("keep", "roll-back")),
+                                                (("--files", "roll-back"), (), ("roll-back", "keep"))):
+            first = self.share(1, "0", *first_words)
+            self.await_text(first, "waiting for who restarts member 1")
+            other = self.share(1, "1", *other_words)
+            self.ends(other, 2)
+            self.assertIn("another command of this restart has --files {}, this one --files {}".format(*names), other.log.read_text())
+            first.kill()
+            first.wait()
+        first, second = (self.share(1, member) for member in "01")
+        self.ends(first, 0)
+        self.ends(second, 0)
+
     def test_whoever_dies_takes_the_others_with_it(self):
         self.begin()
         # While the other waits for the rest.
