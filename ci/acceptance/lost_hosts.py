@@ -13,6 +13,8 @@ import time
 
 from common import Case, Line, Skip, check, main
 from jobs import Job, descendants, wait_for
+from mpi import PATHS, ROOT
+from mpi_programs import Lammps
 
 HOSTS = "abcde"
 SPARE = "f"
@@ -203,6 +205,69 @@ class NearJob(Job):
         self.hosts.lose(lost)
         program.process.send_signal(signal.SIGCONT)
         return program
+
+
+class NearLammps(NearJob):
+    """LAMMPS on Open MPI, a rank on each host that is no spare. Only its first start has an mpirun: restarts are of `shadowib` alone."""
+
+    def __init__(self, case: Case, hosts: Hosts, store: str, program: Lammps, name: str):
+        Job.__init__(self, case, name, environment=ROOT, transport="tcp")
+        self.hosts, self.store, self.program = hosts, store, program
+        self.names = [name for name in hosts.names if name not in SPARE]
+        self.place = case.work / name
+        self.place.mkdir()
+        program.prepare(self.place, len(self.names))
+        # What mpirun starts its daemons with: words after the host's name are for a shell there.
+        agent = case.work / "agent"
+        begin = f"hostname $host; mount --bind {hosts.case.work}/{hosts.tier}-of-$host {hosts.place}"
+        agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec ip netns exec shadowib-s1-{os.getpid()}-$host unshare --mount --uts '
+                         f'sh -c "{begin}; exec $*"\n')
+        agent.chmod(0o755)
+        path = PATHS["ucx rc"]
+        words = ["mpirun", "-np", str(len(self.names)), "-H", ",".join(f"{name}:1" for name in self.names), "--mca", "plm_rsh_agent", str(agent),
+                 *path.mpi.options, *path.options.split()]
+        words += [self.shadowib, "run", "--job", name, "--dir", str(self.directory), "--backend", "ib2tcp",
+                  *(["--store", store, "--near", str(hosts.place)] if store else []), "--"]
+        self.programs = [self._spawn("mpirun", hosts.at(self.names[0], [*words, *program.words(case.line, path)]))]
+        self.count = len(self.names)
+        self.await_progress()
+        self.where = {member.index: self.host_of(member.pid) for member in self.members()}
+        check(sorted(self.where.values()) == self.names, f"the ranks are on {self.where}")
+
+    def kill(self):
+        """All but the keepers, which outlive their members."""
+        for pid in self.hosts.pids(self.hosts.names):
+            with contextlib.suppress(OSError):  # it has ended
+                if b"\0keeper\0" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+        for program in self.programs:
+            program.process.wait()
+        self.programs = []
+
+
+def lammps(case: Case, store: str) -> str:
+    """LAMMPS loses each of its hosts in turn, at random moments, and ends as it does undisturbed: every digit of every atom."""
+    program = Lammps(4000)
+    if missing := program.missing(None) or ("" if shutil.which("mpirun") else "mpirun is not installed (package openmpi-bin)"):
+        raise Skip(missing)
+    hosts = Hosts(case, store.split(":")[0], HOSTS + SPARE)
+    expected = NearLammps(case, hosts, "", program, "undisturbed")
+    expected.finish(600)
+    job = NearLammps(case, hosts, store, program, "disturbed")
+    spare, took, random = SPARE, [], case.random(store)
+    for lost in HOSTS:
+        time.sleep(random.uniform(0, 1))
+        job.save()
+        job.lose(lost)
+        job.move(lost, spare)
+        spare = lost
+        began = time.monotonic()
+        job.restart_shares()
+        job.await_progress()
+        took.append(time.monotonic() - began)
+    job.finish(600)
+    check(program.result(job) == program.result(expected), f"LAMMPS ends with {program.result(job)} instead of {program.result(expected)}")
+    return f"{len(HOSTS)} hosts lost in turn, the result is {program.result(job)}; back after {max(took):.1f} s at most"
 
 
 def each_host_once(case: Case, tier: str) -> str:
@@ -462,6 +527,8 @@ def run() -> int:
         if store == "mem:xor" or not line.quick:
             line.case(f"{named(store)}, two hosts lost at once", lambda case, store=store: too_many_lost(case, store))
         line.case(f"{named(store)}, rebuilt between two losses", lambda case, store=store: rebuilt(case, store))
+    for store in () if line.quick else ("mem:xor", "mem:mirror"):
+        line.case(f"{named(store)}, LAMMPS", lambda case, store=store: lammps(case, store))
     line.case("mem mirror, a damaged image", damaged)
     line.case("mem xor, damaged images and parities", damaged_in_groups)
     line.case("mem rs 2, a host lost during a restart", lost_during_restart)
