@@ -68,7 +68,6 @@ class Round {
   Status open_shared_memory();
   std::string set_id() const { return to_hex(request_.set_id); }
   Status tell_host();
-  Status take_choice(const std::string& go);
   Status start_keeper();
   Status open_image_directory(int* fd);
   Status finish_near(const Status& status);
@@ -177,7 +176,7 @@ Status Round::inspect() {
   SHADOWIB_TRY(g_job.exchange->publish(messages_.own("fds"), table_));
   std::string go;
   SHADOWIB_TRY(messages_.wait_for_key("go", &go));
-  SHADOWIB_TRY(take_choice(go));
+  SHADOWIB_TRY(request_.take_choice(go));
   return open_shared_memory();
 }
 
@@ -226,19 +225,6 @@ Status Round::tell_host() {
     fields["disk"] = std::to_string(may_look ? free_space(request_.disk_place.c_str()) : 0);
   }
   return publish_fields(messages_.own("near"), fields);
-}
-
-// The command has chosen where images lie.
-Status Round::take_choice(const std::string& go) {
-  Fields fields;
-  if (!request_.chooses) return {};
-  if (!decode_fields(go, &fields))
-    return Status::of(Code::kVersion, 0, "the checkpoint command speaks another protocol than %d", kProtocolVersion);
-  request_.near = field_text(fields, "near");
-  // Whoever knew the way asked for, knows the one chosen.
-  if (const std::string how = field_text(fields, "compress"); !how.empty())
-    (void)parse_compression(how, &request_.compression);
-  return {};
 }
 
 // One member of a host starts the host's keeper, unless it has one.

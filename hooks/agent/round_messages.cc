@@ -21,6 +21,25 @@ bool parse_hex(const std::string& text, std::uint8_t* bytes, std::size_t count) 
   return true;
 }
 
+Status other_protocol() {
+  return Status::of(Code::kVersion, 0, "the checkpoint command speaks another protocol than %d", kProtocolVersion);
+}
+
+// *compression stays as it is where the command names none, or one that is not known here.
+Status read_compression(const Fields& fields, Compression* compression) {
+  const std::string how = field_text(fields, "compress");
+  if (how.empty()) return {};
+  Compression known{};
+  if (!parse_compression(how, &known))
+    return Status::of(
+        Code::kVersion, 0,
+        "the checkpoint command wants images compressed by %.40s, which this library does not know; use "
+        "--compress none, lz4 or zstd",
+        how.c_str());
+  *compression = known;
+  return {};
+}
+
 }  // namespace
 
 std::string to_hex(const std::uint8_t (&bytes)[16]) {
@@ -31,8 +50,7 @@ std::string to_hex(const std::uint8_t (&bytes)[16]) {
 
 Status RoundRequest::parse(const std::string& text) {
   Fields fields;
-  if (!decode_fields(text, &fields))
-    return Status::of(Code::kVersion, 0, "the checkpoint command speaks another protocol than %d", kProtocolVersion);
+  if (!decode_fields(text, &fields)) return other_protocol();
   number = field_number(fields, "n");
   const char* p = field_text(fields, "members").c_str();
   while (*p != '\0') {
@@ -55,14 +73,18 @@ Status RoundRequest::parse(const std::string& text) {
   forked = field_text(fields, "save") == "forked";
   incremental = field_number(fields, "incremental") != 0;
   base = field_text(fields, "base");
-  if (const std::string how = field_text(fields, "compress"); !how.empty() && !parse_compression(how, &compression))
-    return Status::of(
-        Code::kVersion, 0,
-        "the checkpoint command wants images compressed by %.40s, which this library does not know; use "
-        "--compress none, lz4 or zstd",
-        how.c_str());
+  SHADOWIB_TRY(read_compression(fields, &compression));
   last = fields.count("last") == 0 || field_number(fields, "last") != 0;
   deadline_ns = monotonic_ns() + static_cast<std::int64_t>(field_number(fields, "timeout_ms")) * 1000000;
+  return {};
+}
+
+Status RoundRequest::take_choice(const std::string& go) {
+  if (!chooses) return {};
+  Fields fields;
+  if (!decode_fields(go, &fields)) return other_protocol();
+  SHADOWIB_TRY(read_compression(fields, &compression));
+  near = field_text(fields, "near");
   return {};
 }
 

@@ -37,6 +37,9 @@ struct RoundRequest {
   static constexpr std::int64_t kLateNs = 15'000'000'000;
 
   Status parse(const std::string& text);  // kVersion
+  // If `chooses`: reads `near` and `compression`, which the command adds with "go". kVersion: another protocol, or a
+  // compression that is not known here. Nothing is changed then.
+  Status take_choice(const std::string& go);
   bool concerns(std::uint32_t member) const;
   // One member speaks for all where any could.
   bool first_is(std::uint32_t member) const { return !members.empty() && members.front() == member; }
