@@ -603,6 +603,21 @@ class Supervise(unittest.TestCase):
         self.end(process, 128 + signal.SIGTERM)
         self.wait_for("the end of all", lambda: not self.running())
 
+    def test_a_signal_while_the_rest_is_ended(self):
+        """A member on a lost host holds up the end of those that nobody has told. One more signal ends the waiting."""
+        (self.top / "roles").write_text(ROLES)
+        process = self.supervise("--interval", "1000", command=("sh", "-c", f"{sys.executable} roles stay & wait"))
+        self.wait_for("a member", lambda: (self.top / "stays").exists(), process)
+        member, = (m["pid"] for m in self.members())
+        epoch = (self.dir / "jobs/demo/epoch").read_text().strip()
+        with open(self.dir / "jobs/demo/alive" / f"{epoch}.7", "w") as lost:
+            fcntl.lockf(lost, fcntl.LOCK_EX)
+            process.terminate()
+            self.wait_for("the end of the member here", lambda: member not in self.running(), process)
+            process.send_signal(signal.SIGHUP)
+            said = self.end(process, 128 + signal.SIGHUP)
+        self.assertIn("a signal ends the waiting: processes of the job may live on", said)
+
     def test_members_whose_restart_is_on_another_host(self):
         """It holds its lock as long as they live, and nobody here can tell it of a signal."""
         (self.top / "roles").write_text(ROLES)
