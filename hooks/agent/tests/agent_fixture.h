@@ -51,8 +51,9 @@ class Member {
     std::ifstream(counter_path_, std::ios::binary).read(reinterpret_cast<char*>(&value), sizeof(value));
     return value;
   }
-  // Waits until its main thread has gone on; false if it is dead or stays where it is for so long.
-  bool runs(int seconds = 10) {
+  // Waits until its main thread has gone on; false if it is dead or stays where it is for so long. The time ends a
+  // test that hangs and judges no speed: under a sanitizer beside other work a process takes 10 s and more to begin.
+  bool runs(int seconds = 120) {
     const std::uint64_t before = counter();
     const std::int64_t deadline = monotonic_ns() + seconds * std::int64_t{1'000'000'000};
     while (counter() <= before) {
