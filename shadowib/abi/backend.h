@@ -23,11 +23,31 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 10;
+inline constexpr uint32_t kBackendAbiVersion = 11;
 
 // LIDs that ib2tcp gives to guests of a job begin here, so that a member knows one by its address. A process is a
 // guest if HostServices::config has SHADOWIB_GUEST.
 inline constexpr uint16_t kFirstGuestLid = 0x8000;
+
+// What a backend knows of the clusters of a federation (hooks/federation/rule.h). Clusters are named by index.
+inline constexpr unsigned kMaxBackendClusters = 32;
+
+struct ClusterState {
+  uint32_t index;                              // of the cluster that this process belongs to
+  uint32_t sn;                                 // number of its last CLC; 0: none yet
+  uint32_t policy;                             // federation::Policy
+  uint32_t reserved;                           // 0
+  uint32_t depends[kMaxBackendClusters];       // D: the greatest SN of each cluster that may be delivered
+  uint32_t incarnations[kMaxBackendClusters];  // frames of others are not delivered
+};
+
+// A message of another cluster that waits for a CLC of this one.
+struct HeldStamp {
+  uint32_t cluster;
+  uint32_t incarnation;
+  uint32_t sn;
+  uint32_t vector[kMaxBackendClusters];  // the sender's D with its own SN; zeros unless the policy carries it
+};
 
 // The services that the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
 struct HostServices {
@@ -75,6 +95,11 @@ struct HostServices {
   // Before the calling thread makes a descriptor (true), and when it has given it to own_descriptor or closed it
   // (false): base/unowned_descriptors.h.
   void (*unowned_descriptors)(bool begin);
+
+  // A message between clusters waits for a CLC of this process's cluster: one of SN `sn` of `cluster` came, or, if that
+  // is this cluster, the first request to another one was posted before CLC 1. Any thread; returns at once. May be
+  // called again for the same message.
+  void (*needs_clc)(uint32_t cluster, uint32_t sn);
 };
 
 // The functions of a backend. A slot left null means EOPNOTSUPP to the program unless said otherwise.
@@ -197,6 +222,17 @@ struct BackendOps {
   // Optional, for backends that do not pin the pages of memory regions: the program unmaps or protects memory, or has
   // made it usable again. Any thread, also one that holds locks of the program's allocator.
   MemoryWatch* memory_changes;
+
+  // Optional, federations: null if the backend has no borders between clusters. A process that is in no cluster never
+  // calls them.
+  // The process is in a cluster: once before a device is opened. Afterwards with what has changed, while the program's
+  // threads are stopped or run; messages that are no longer above D are delivered. 0 or an errno.
+  int (*set_cluster)(const struct ClusterState* state);
+  // Connections to other clusters are neither read nor written from 1 until 0. On return of 1 no thread is within one.
+  // Any thread; nests not.
+  void (*freeze_border)(int frozen);
+  // The messages that wait for a CLC, one for each link; returns how many there are, which may be more than `capacity`.
+  size_t (*held_stamps)(struct HeldStamp* stamps, size_t capacity);
 
   // Optional: JSON object with figures for `shadowib status`, written to buffer; returns bytes.
   size_t (*describe)(char* buffer, size_t capacity);
