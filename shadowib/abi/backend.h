@@ -29,7 +29,7 @@ inline constexpr uint32_t kBackendAbiVersion = 11;
 // guest if HostServices::config has SHADOWIB_GUEST.
 inline constexpr uint16_t kFirstGuestLid = 0x8000;
 
-// What a backend knows of the clusters of a federation (hooks/federation/rule.h). Clusters are named by index.
+// A federation of clusters, as a backend sees it (hooks/federation/rule.h). Clusters are named by index.
 inline constexpr unsigned kMaxBackendClusters = 32;
 
 struct ClusterState {
@@ -96,9 +96,9 @@ struct HostServices {
   // (false): base/unowned_descriptors.h.
   void (*unowned_descriptors)(bool begin);
 
-  // A message between clusters waits for a CLC of this process's cluster: one of SN `sn` of `cluster` came, or, if that
-  // is this cluster, the first request to another one was posted before CLC 1. Any thread; returns at once. May be
-  // called again for the same message.
+  // A message between clusters waits for a CLC of this process's cluster. Either one of `cluster` came with SN `sn`.
+  // Or `cluster` is this one, and its first request to another one was posted before CLC 1. Any thread, perhaps with
+  // locks of the backend held; returns at once. May be called again for the same message.
   void (*needs_clc)(uint32_t cluster, uint32_t sn);
 };
 
@@ -223,15 +223,15 @@ struct BackendOps {
   // made it usable again. Any thread, also one that holds locks of the program's allocator.
   MemoryWatch* memory_changes;
 
-  // Optional, federations: null if the backend has no borders between clusters. A process that is in no cluster never
-  // calls them.
-  // The process is in a cluster: once before a device is opened. Afterwards with what has changed, while the program's
-  // threads are stopped or run; messages that are no longer above D are delivered. 0 or an errno.
+  // Optional, all three or none: borders between the clusters of a federation. Not called in a process of no cluster.
+  // The state of this process's cluster: once before a device is opened, then whenever it has changed, while the
+  // program's threads are stopped or run. SN 0 is a legal state. Messages that are no longer above D are delivered.
+  // 0 or an errno: EINVAL if an index is out of range, or not the one of the first call.
   int (*set_cluster)(const struct ClusterState* state);
-  // Connections to other clusters are neither read nor written from 1 until 0. On return of 1 no thread is within one.
-  // Any thread; nests not.
+  // Connections to other clusters are neither read nor written from 1 until 0. On return of 1 no thread is within
+  // one. Any thread; nests not.
   void (*freeze_border)(int frozen);
-  // The messages that wait for a CLC, one for each link; returns how many there are, which may be more than `capacity`.
+  // The messages that wait for a CLC, one a connection. Fills stamps[0..capacity), returns how many there are.
   size_t (*held_stamps)(struct HeldStamp* stamps, size_t capacity);
 
   // Optional: JSON object with figures for `shadowib status`, written to buffer; returns bytes.

@@ -19,6 +19,7 @@
 #include "shadowib/base/log.h"
 #include "shadowib/base/malloc_arenas.h"
 #include "shadowib/base/unowned_descriptors.h"
+#include "shadowib/objects/border.h"
 #include "shadowib/objects/foreign_library.h"
 #include "shadowib/objects/work_queue.h"
 
@@ -125,7 +126,8 @@ const HostServices kHost = {.abi_version = kBackendAbiVersion,
                             .log = host_log,
                             .open_library = host_open_library,
                             .purged = host_purged,
-                            .unowned_descriptors = host_unowned_descriptors};
+                            .unowned_descriptors = host_unowned_descriptors,
+                            .needs_clc = host_needs_clc};
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {
@@ -150,16 +152,26 @@ std::string library_directory() {
   return slash == std::string::npos ? "." : text.substr(0, slash);
 }
 
-void use(const BackendOps& ops) {
-  g_backend = ops;
-  g_loaded = true;
-  g_memory_watch.store(ops.memory_changes, std::memory_order_release);
-}
-
 void forget() {
   g_memory_watch.store(nullptr, std::memory_order_release);
   g_loaded = false;
   g_backend = {};
+}
+
+// kUsage: a process of a cluster cannot use it.
+Status use(const BackendOps& ops) {
+  g_backend = ops;
+  g_loaded = true;
+  g_memory_watch.store(ops.memory_changes, std::memory_order_release);
+  const int rc = tell_loaded_backend();
+  if (rc == 0) return {};
+  forget();
+  if (rc != EOPNOTSUPP)
+    return Status::of(Code::kInternal, rc, "backend %s refuses the state of the cluster: %s", ops.name,
+                      ::strerror(rc));
+  return Status::of(
+      Code::kUsage, rc,
+      "backend %s has no borders between clusters; run members of a cluster with SHADOWIB_BACKEND=ib2tcp", ops.name);
 }
 
 Status load_library(const std::string& path) {
@@ -182,8 +194,7 @@ Status load_library(const std::string& path) {
     return Status::of(rc == EPROTO ? Code::kVersion : Code::kInternal, rc, "backend %s refuses to start: %s",
                       path.c_str(), ::strerror(rc));
   }
-  use(ops);
-  return {};
+  return use(ops);
 }
 
 }  // namespace
@@ -232,6 +243,7 @@ int list_rdma_devices(char (*names)[IBV_SYSFS_NAME_MAX], int capacity) {
 
 void forget_backend_after_fork() {
   abandon_foreign_descriptors();
+  forget_border_after_fork();
   forget();
 }
 
@@ -246,8 +258,7 @@ Status load_backend(const char* choice) {
   if (name == "verbs") {
     BackendOps ops{};
     SHADOWIB_TRY(load_verbs_backend(&kHost, &ops, &g_handle));
-    use(ops);
-    return {};
+    return use(ops);
   }
   if (name[0] == '/') return load_library(name);
   if (name == "ib2tcp" || name == "null")
@@ -257,6 +268,7 @@ Status load_backend(const char* choice) {
 }
 
 Status reload_backend(const char* choice) {
+  forget_border_backend();
   forget();
   abandon_foreign_descriptors();
   return load_backend(choice);

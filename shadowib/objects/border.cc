@@ -1,0 +1,80 @@
+#include "shadowib/objects/border.h"
+
+#include <errno.h>
+
+#include <atomic>
+
+#include "hooks/threads/stop.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/objects/backend.h"
+
+namespace shadowib {
+namespace {
+
+SpinLock g_border_lock;  // held while the backend is told, so that it hears of states in their order
+ClusterState g_state;
+bool g_in_cluster = false;
+bool g_frozen = false;
+bool g_loaded = false;  // a backend that is told of changes
+std::atomic<void (*)(std::uint32_t, std::uint32_t)> g_needs_clc{nullptr};
+
+int tell_backend() {
+  if (g_backend.set_cluster == nullptr || g_backend.freeze_border == nullptr || g_backend.held_stamps == nullptr)
+    return EOPNOTSUPP;
+  return g_backend.set_cluster(&g_state);
+}
+
+}  // namespace
+
+int tell_cluster(const ClusterState& state) {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  g_state = state;
+  g_in_cluster = true;
+  return g_loaded ? tell_backend() : 0;
+}
+
+void freeze_border(bool frozen) {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  if (g_frozen == frozen) return;
+  g_frozen = frozen;
+  if (g_in_cluster && g_loaded && g_backend.freeze_border != nullptr) g_backend.freeze_border(frozen ? 1 : 0);
+}
+
+std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity) {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  if (!g_in_cluster || !g_loaded || g_backend.held_stamps == nullptr) return 0;
+  return g_backend.held_stamps(stamps, capacity);
+}
+
+void set_needs_clc_handler(void (*handler)(std::uint32_t, std::uint32_t)) { g_needs_clc = handler; }
+
+void host_needs_clc(std::uint32_t cluster, std::uint32_t sn) {
+  if (auto* const handler = g_needs_clc.load()) handler(cluster, sn);
+}
+
+int tell_loaded_backend() {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  if (g_in_cluster) {
+    if (const int rc = tell_backend(); rc != 0) return rc;
+    if (g_frozen) g_backend.freeze_border(1);
+  }
+  g_loaded = true;
+  return 0;
+}
+
+void forget_border_backend() {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  g_loaded = g_frozen = false;
+}
+
+void forget_border_after_fork() {
+  g_border_lock.reset();
+  g_loaded = g_frozen = false;
+}
+
+}  // namespace shadowib

@@ -1,0 +1,42 @@
+// The border between this process's cluster and the others (docs/internals/federation.md), as the backend keeps it.
+//
+// The agent tells the state of the cluster; it is kept here, and told to each backend that is loaded, before a device
+// is opened. A process that is in no cluster calls nothing of this, and its backend hears of no border.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shadowib/abi/backend.h"
+
+namespace shadowib {
+
+// Tells the backend `state`, and keeps a copy of it for the backends that are loaded later. Without a backend it is
+// only kept. Any thread that a checkpoint cannot stop: the agent's, or one inside. 0 or an errno: EOPNOTSUPP if the
+// backend has no borders, EINVAL if it refuses the state; that state is kept all the same.
+int tell_cluster(const ClusterState& state);
+
+// Freezes the border's connections (true), or lets them go on. On return of true no thread is within one of them.
+// Does not nest; letting go what is not frozen does nothing. A backend that is loaded while the border is frozen
+// begins frozen; one that a restart loads does not. Threads: as tell_cluster.
+void freeze_border(bool frozen);
+
+// The messages that wait for a CLC of this cluster, one a connection. Fills stamps[0..capacity), returns how many
+// there are. Threads: as tell_cluster.
+std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity);
+
+// `handler` is called when a message waits for a CLC (HostServices::needs_clc). It may be called by any thread of the
+// program, with locks of the backend held: it must return at once and call nothing of the backend. nullptr: none.
+void set_needs_clc_handler(void (*handler)(std::uint32_t cluster, std::uint32_t sn));
+
+// --- For backend.cc ---
+// HostServices::needs_clc.
+void host_needs_clc(std::uint32_t cluster, std::uint32_t sn);
+// A backend has been loaded: tells it what has been told before. 0, or an errno as tell_cluster.
+int tell_loaded_backend();
+// The loaded backend is abandoned: nothing is told until another one is loaded. That one begins as not frozen.
+void forget_border_backend();
+// As forget_border_backend, in a forked child: the lock's holder is not there.
+void forget_border_after_fork();
+
+}  // namespace shadowib
