@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ib2tcp/border.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 
@@ -69,6 +70,9 @@ int Engine::open() {
   watch(control_watch_, control_set_, EPOLLIN, false);
   return 0;
 }
+
+Engine::Engine() = default;
+Engine::~Engine() = default;
 
 void Engine::end_loan() {
   for (std::uint32_t lent = kLent; !loan_.compare_exchange_weak(lent, kNotLent); lent = kLent) cpu_pause();

@@ -25,6 +25,7 @@ struct epoll_event;
 
 namespace shadowib::ib2tcp {
 
+class Border;
 class Link;
 class Qp;
 class Rendezvous;
@@ -56,7 +57,7 @@ class Tally {
 
 struct Statistics {
   Tally<std::uint64_t> frames_sent, frames_received, acks_sent, rnr_naks, links_lost, frames_refused,
-      handshakes_refused;
+      handshakes_refused, links_held;
   std::atomic<std::uint64_t> helper_turns{0};
 };
 
@@ -66,6 +67,9 @@ class Engine {
   using MrTable = SlotTable<Mr, 20, 31>;  // the highest bit marks keys of windows (memory_window.h)
   using MwTable = SlotTable<Mw, 16, 23>;  // by the part of the key that stays
   using SrqTable = SlotTable<Srq, 16, 24>;
+
+  Engine();
+  ~Engine();
 
   // Creates the epoll sets. 0 or an errno.
   int open();
@@ -171,6 +175,9 @@ class Engine {
   std::atomic<bool> wake_{false};   // wake() was called
   std::atomic<std::uint32_t> nap_word_{0};
   std::atomic<std::uint32_t> loan_{kNotLent};
+
+ public:
+  std::unique_ptr<Border> border;  // under the lock; nullptr: this process is in no cluster
 };
 
 extern Engine* g_engine;

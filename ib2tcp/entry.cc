@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "ib2tcp/address_handle.h"
+#include "ib2tcp/border.h"
 #include "ib2tcp/completion.h"
 #include "ib2tcp/device.h"
 #include "ib2tcp/engine.h"
@@ -109,6 +110,9 @@ constexpr BackendOps kOps = {
     .wake = [] { g_engine->wake(); },
     .set_paused = [](int paused) { g_engine->paused.store(paused != 0); },
     .memory_changes = memory_changes,
+    .set_cluster = set_cluster,
+    .freeze_border = freeze_border,
+    .held_stamps = held_stamps,
     .describe = describe,
 };
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ib2tcp/border.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/rendezvous.h"
@@ -74,7 +75,9 @@ Handshake* Handshake::connect(Link& link) {
   }
   const int fd = shm ? open_unix(peer) : -1;
   if (shm && fd < 0) {
-    if (tells_nothing_of_the_peer(errno)) link.note_put_off();
+    const bool put_off = tells_nothing_of_the_peer(errno);
+    if (put_off) link.note_put_off();
+    link.note_absence(!put_off);
     link.on_connect_failed(errno == EAGAIN ? "its queue of connections is full" : strerrordesc_np(errno));
     return nullptr;
   }
@@ -176,12 +179,16 @@ void Handshake::fail(const char* reason) {
     g_engine->statistics.handshakes_refused.add(1);
     log_message(LogLevel::kInfo, "refused an incoming connection: %s", reason);
   }
+  if (link != nullptr) link->note_absence(!answered() && !has_been_silent_);
   finish();
   if (link != nullptr) link->on_connect_failed(reason);
 }
 
 void Handshake::end_in_silence() {
-  if (link_ != nullptr && is_listened_for() && !answered()) link_->note_silence();
+  if (link_ != nullptr && is_listened_for() && !answered()) {
+    link_->note_silence();
+    has_been_silent_ = true;
+  }
   fail("no answer in time");
 }
 
@@ -273,6 +280,9 @@ void Handshake::greet() {
   greeting_.kind = kind_;
   greeting_.frame_version = kWireVersion;
   greeting_.lid = me.lid;
+  greeting_.cluster = me.cluster;
+  greeting_.from_incarnation = me.incarnation;
+  greeting_.to_incarnation = link_->peer().incarnation;
   greeting_.slot = g_engine->number_of(*link_);
   std::memcpy(greeting_.from, me.uuid, 16);
   std::memcpy(greeting_.to, link_->peer().uuid, 16);
@@ -288,6 +298,7 @@ bool Handshake::on_greeting() {
     return fail("it speaks another version of the protocol; use one version of shadowib in a job"), false;
   if (greeting_.kind != kind_ || std::memcmp(greeting_.to, me.uuid, 16) != 0)
     return fail("it wants somebody else"), false;
+  if (greeting_.cluster > kMaxBackendClusters) return fail("it names a cluster that there cannot be"), false;
   challenge_.magic = kHandshakeMagic;
   challenge_.version = kHandshakeVersion;
   random_bytes(challenge_.nonce, sizeof(challenge_.nonce));
@@ -314,11 +325,27 @@ bool Handshake::on_proof() {
   }
   Link* link = g_engine->rendezvous->link_for_incoming(greeting_.lid, greeting_.from);
   if (link == nullptr) return fail("it is not in the exchange"), false;
+  if (greeting_.cluster != link->peer().cluster) return fail("its record names another cluster"), false;
+  if ((greeting_.cluster == 0) != (g_engine->border == nullptr))
+    return fail("one of both processes is in no cluster of the federation"), false;
+  if (is_of_dead_incarnation()) {
+    log_message(LogLevel::kInfo, "refused the process of LID %u: an incarnation of its cluster, or of ours, is over",
+                greeting_.lid);
+    if (send_answer(Verdict::kDead, nullptr)) finish();
+    return false;
+  }
   if (!link->accepts_incoming()) {
     if (send_answer(Verdict::kUseOther, nullptr)) finish();
     return false;
   }
   return send_answer(Verdict::kAccepted, link);
+}
+
+// As far as this process knows.
+bool Handshake::is_of_dead_incarnation() const {
+  const Border* border = g_engine->border.get();
+  return border != nullptr && (greeting_.from_incarnation != border->incarnation_of(greeting_.cluster - 1u) ||
+                               greeting_.to_incarnation != g_engine->rendezvous->self().incarnation);
 }
 
 bool Handshake::send_answer(Verdict verdict, Link* link) {
@@ -371,6 +398,8 @@ bool Handshake::on_answer() {
                 link_->peer().lid);
     return fail("wrong key"), false;
   }
+  if (answer_.verdict == Verdict::kDead)
+    return fail("an incarnation of its cluster, or of ours, is over"), false;
   if (answer_.verdict != Verdict::kAccepted) return fail("it prefers a connection of its own"), false;
   g_engine->unwatch(watch_);
   Stream* stream = make_stream(*link_, true);

@@ -60,6 +60,7 @@ class Handshake {
   Stream* make_stream(const Link& link, bool connecting);
   bool await_fabric(FabricStream* stream);
   void on_fabric();
+  bool is_of_dead_incarnation() const;
   void mac(char role, const Answer* answer, std::uint8_t out[32]) const;
   void fail(const char* reason);
   void end_in_silence();
@@ -78,6 +79,7 @@ class Handshake {
   char input_[128];
   std::size_t have_ = 0;
   int passed_[3] = {-1, -1, -1};
+  bool has_been_silent_ = false;
   std::size_t way_ = 0;             // that was connected
   Dial* dial_ = nullptr;            // while a connection over TCP is being made
   FabricStream* stream_ = nullptr;  // while its connection is being made

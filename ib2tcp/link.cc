@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ib2tcp/border.h"
 #include "ib2tcp/handshake.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/memory.h"
@@ -22,10 +23,13 @@ Link::Link(const Endpoint& peer, bool self)
     : peer_(peer), self_(self), rx_(new char[kInput]), tx_(new char[kOutput]) {
   retry_.fire = [](void* link) { static_cast<Link*>(link)->want_connection(); };
   retry_.owner = this;
+  become_border();
 }
 
+Link::~Link() = default;
+
 void Link::want_connection() {
-  if (state_ != State::kDown || retry_.hook.is_linked()) return;
+  if (state_ != State::kDown || retry_.hook.is_linked() || is_kept_from_connecting()) return;
   if (self_) {
     on_connected(make_self_stream(kShmRingBytes), false);
     return;
@@ -38,6 +42,8 @@ void Link::want_connection() {
 
 bool Link::being_made() const {
   if (state_ == State::kConfirming) return true;
+  // A peer of another cluster may be stopped, or hold the connection that broke. Only one that is gone counts.
+  if (border_ != nullptr) return is_kept_from_connecting() || !absent_;
   if (state_ == State::kDown && put_off_since_ns_ != 0)
     return monotonic_ns() - put_off_since_ns_ < kHandshakeTimeoutNs;
   if (state_ != State::kConnecting || attempt_ == nullptr) return false;
@@ -61,7 +67,7 @@ void Link::on_connect_failed(const char* reason) {
 }
 
 bool Link::accepts_incoming() const {
-  if (self_ || state_ == State::kUp || state_ == State::kConfirming) return false;
+  if (self_ || state_ == State::kUp || state_ == State::kConfirming || is_kept_from_connecting()) return false;
   // Both are connecting: the attempt of the smaller uuid is the one that counts.
   if (state_ == State::kConnecting)
     return std::memcmp(g_engine->rendezvous->self().uuid, peer_.uuid, sizeof(peer_.uuid)) > 0;
@@ -80,7 +86,7 @@ void Link::on_connected(Stream* stream, bool accepted) {
     attempt_ = nullptr;
   }
   g_engine->disarm(retry_);
-  silent_ = false;
+  silent_ = absent_ = false;
   put_off_since_ns_ = 0;
   stream_.reset(stream);
   traits_ = stream->traits();
@@ -93,6 +99,11 @@ void Link::on_connected(Stream* stream, bool accepted) {
   done_count_ = 0;
   readable = true;
   watching_writes_ = false;
+  judged_ = accepted || border_ != nullptr;
+  if (border_ != nullptr) {
+    border_->held = false;
+    border_->told_in = border_->told_out = 0;
+  }
   auto events = [](void* link, std::uint32_t what) { static_cast<Link*>(link)->stream_events(what); };
   data_watch_ = {events, this};
   end_watch_ = {[](void* link, std::uint32_t) {
@@ -135,6 +146,7 @@ void Link::down(const char* reason) {
   g_engine->unwatch(end_watch_);
   if (sink_.active && sink_.qp != nullptr) sink_.qp->give_up_sink(sink_);
   sink_ = Sink{};
+  if (border_ != nullptr) border_->held = false;
   state_ = State::kDown;
   g_engine->sockets -= !traits_.memory_readable;
   // A caller further up may be inside the stream: it goes when the turn is over.
@@ -213,7 +225,10 @@ bool Link::prepare_sleep() {
   bool writing = tx_begin_ != tx_end_ || body_count_ != 0;
   if (stream_->poll_writes() && writing != watching_writes_) {
     watching_writes_ = writing;
-    g_engine->rewatch(data_watch_, writing ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    if (is_held())
+      watch_held_writes(writing);
+    else
+      g_engine->rewatch(data_watch_, writing ? EPOLLIN | EPOLLOUT : EPOLLIN);
   }
   return stream_->prepare_sleep(writing);
 }

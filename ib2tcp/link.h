@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/federation/rule.h"
 #include "ib2tcp/engine.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/rendezvous.h"
@@ -21,6 +22,7 @@
 namespace shadowib::ib2tcp {
 
 class Handshake;
+struct BorderSide;
 
 inline constexpr int kMaxParts = kMostSge + 2;
 
@@ -67,10 +69,10 @@ struct Input {
 
 class Link {
  public:
-  enum class State { kDown, kConnecting, kConfirming, kUp };
+  enum class State { kDown, kConnecting, kConfirming, kUp, kFrozen };
 
   Link(const Endpoint& peer, bool self);
-  ~Link() = default;
+  ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
@@ -100,6 +102,8 @@ class Link {
   bool being_made() const;
   // Nobody has answered there for as long as a handshake may take. Next time that counts.
   void note_silence() { silent_ = true; }
+  // The attempt that now fails: nobody listens there, or somebody does.
+  void note_absence(bool absent) { absent_ = absent; }
   // The attempt that now fails tells nothing of the peer: its queue is full, or descriptors are short here. While
   // that lasts it counts no more than a handshake that nobody answers.
   void note_put_off();
@@ -131,6 +135,21 @@ class Link {
   bool pump();
   void send_owed_acks();
 
+  // --- border_link.cc: of a link to another cluster (border.h) ---
+  bool is_border() const { return border_ != nullptr; }
+  // The message that waits for a CLC, or nullptr.
+  const federation::Stamp* held_stamp() const;
+  // From freeze() to thaw() nothing is read or written, and nothing connects. What is left of a frame that was begun
+  // is copied.
+  void freeze();
+  void thaw();
+  // What this process knows of the clusters has changed.
+  void on_new_state();
+  // Puts a queue pair in front of the others that have something to send.
+  void ready_first(Qp& qp);
+  // True if the next frame must say what messages of that number depend on.
+  bool begin_telling(federation::Sn sn);
+
   Stream* stream() { return stream_.get(); }
   bool is_memory_readable() const { return traits_.memory_readable; }
   // Sleep preparation of the helper; see Stream.
@@ -143,8 +162,9 @@ class Link {
   // Input.
   bool receive();
   ssize_t read_some(std::size_t* wanted);
-  bool parse(Input* in, int* frames);
-  bool begin_frame(const FrameHeader& header, const Input& in);
+  enum class Parsed : std::uint8_t { kMore, kEnded, kHeld };
+  Parsed parse(Input* in, int* frames);
+  bool begin_frame(FrameHeader& header, const Input& in);
   void finish_frame();
   void feed_sink(Input* in);
   void feed_sink_carefully(const char* from, std::size_t bytes);
@@ -163,6 +183,24 @@ class Link {
   void snapshot_body();
   bool copy_body(bool careful);
   void drop_body();
+  // Border.
+  enum class Admission : std::uint8_t { kFollow, kTaken, kEnds };  // kEnds: the connection, or what is read of it
+  void become_border();
+  Admission admit(FrameHeader& header, const Input& in);
+  Admission judge(const FrameHeader& header, federation::Sn sn);
+  Admission resume_queue(const FrameHeader& header);
+  Admission begin_vector(const FrameHeader& header, const Input& in);
+  void finish_vector();
+  void hold(const federation::Stamp& stamp);
+  void release_if_admitted();
+  void parse_buffer();
+  void watch_held_writes(bool writing);
+  void watch_stream();
+  void wake_queues();
+  void shut();
+  bool is_held() const { return held_stamp() != nullptr; }
+  bool is_frozen() const;
+  bool is_kept_from_connecting() const;
   // Life.
   void tell_up();
   void down(const char* reason);
@@ -171,6 +209,7 @@ class Link {
 
   Endpoint peer_;
   bool self_;
+  bool judged_ = false;  // what comes in: up at a border, or not yet up
   State state_ = State::kDown;
   std::unique_ptr<Stream> stream_;
   StreamTraits traits_{};  // the stream's
@@ -179,7 +218,7 @@ class Link {
   Handshake* attempt_ = nullptr;
   Timer retry_;
   std::int64_t backoff_ns_ = 0;
-  bool silent_ = false;
+  bool silent_ = false, absent_ = false;
   std::int64_t put_off_since_ns_ = 0;  // the first of such attempts in a row; 0: the last was another
   bool is_put_off_ = false;            // the attempt that now fails
 
@@ -213,6 +252,7 @@ class Link {
   static constexpr std::size_t kMaxLoose = 1 << 16;
   // Frames without a queue pair; see send_loose.
   std::vector<FrameHeader> loose_;
+  std::unique_ptr<BorderSide> border_;  // nullptr: within the cluster
 };
 
 }  // namespace shadowib::ib2tcp

@@ -22,7 +22,8 @@ constexpr std::uint32_t kLargePayload = 32 << 10;
 
 bool known(Opcode opcode) {
   return is_request(opcode) || is_datagram(opcode) ||
-         (opcode >= Opcode::kReadResponse && opcode <= Opcode::kDatagramDone) || opcode == Opcode::kHello;
+         (opcode >= Opcode::kReadResponse && opcode <= Opcode::kDatagramDone) ||
+         (opcode >= Opcode::kHello && opcode <= Opcode::kVector);
 }
 
 constexpr std::uint8_t kFlags = kFlagSolicited | kFlagAckValid | kFlagPaused;
@@ -50,9 +51,11 @@ bool Link::receive() {
       // A payload that is still coming is read in one go, as far as it is there.
       if (there >= (sink_.active ? sink_.remaining : sizeof(FrameHeader))) {
         Input in{begin, begin + there};
-        if (!parse(&in, &frames)) return true;
+        const Parsed parsed = parse(&in, &frames);
+        if (parsed == Parsed::kEnded) return true;
         const std::size_t taken = there - in.left();
         stream_->consume(taken);
+        if (parsed == Parsed::kHeld) return true;
         moved = true;
         bytes += taken;
         if (!stream_->readable()) return true;
@@ -78,8 +81,10 @@ bool Link::receive() {
     bytes += static_cast<std::size_t>(n);
     int any = kInput / sizeof(FrameHeader) + 1;  // as many as were read
     Input in{rx_.get() + rx_begin_, rx_.get() + rx_end_};
-    if (!parse(&in, &any)) return true;
+    const Parsed parsed = parse(&in, &any);
+    if (parsed == Parsed::kEnded) return true;
     rx_begin_ = rx_end_ - in.left();
+    if (parsed == Parsed::kHeld) return true;
     // A short read from a socket means that it is empty: asking again would be a system call for nothing.
     if (static_cast<std::size_t>(n) < wanted && !traits_.memory_readable) return true;
     if (traits_.memory_readable && !stream_->readable()) return true;
@@ -133,24 +138,35 @@ ssize_t Link::read_some(std::size_t* wanted) {
   return n;
 }
 
-// Up to *frames of them. False: the stream has ended.
-bool Link::parse(Input* in, int* frames) {
+// Up to *frames of them. kHeld: the next one waits for a CLC, and has not been taken.
+Link::Parsed Link::parse(Input* in, int* frames) {
   for (;;) {
     if (sink_.active) {
       feed_sink(in);
-      if (sink_.remaining > 0) return true;
+      if (sink_.remaining > 0) return Parsed::kMore;
       finish_frame();
-      if (stream_ == nullptr) return false;
+      if (stream_ == nullptr) return Parsed::kEnded;
     }
-    if (in->left() < sizeof(FrameHeader) || *frames == 0) return true;
+    if (in->left() < sizeof(FrameHeader) || *frames == 0) return Parsed::kMore;
     --*frames;
     // The peer may change what lies there: the copy is checked, and nothing is read a second time.
     FrameHeader header;
     std::memcpy(&header, in->at, sizeof(header));
     std::atomic_signal_fence(std::memory_order_seq_cst);
     in->at += sizeof(header);
-    if (!begin_frame(header, *in)) return false;
+    if (!begin_frame(header, *in)) {
+      if (!is_held()) return Parsed::kEnded;
+      in->at -= sizeof(header);
+      return Parsed::kHeld;
+    }
   }
+}
+
+// What was read before the link was held.
+void Link::parse_buffer() {
+  int any = kInput / sizeof(FrameHeader) + 1;
+  Input in{rx_.get() + rx_begin_, rx_.get() + rx_end_};
+  if (parse(&in, &any) != Parsed::kEnded) rx_begin_ = rx_end_ - in.left();
 }
 
 void Link::feed_sink(Input* in) {
@@ -189,17 +205,14 @@ void Link::feed_sink_carefully(const char* from, std::size_t bytes) {
   }
 }
 
-bool Link::begin_frame(const FrameHeader& header, const Input& in) {
+bool Link::begin_frame(FrameHeader& header, const Input& in) {
   g_engine->statistics.frames_received.add(1);
   if (const char* what = fault(header); what != nullptr) return frame_error(what, header), false;
-  if (state_ == State::kConfirming) {
-    if (header.opcode != Opcode::kHello) return frame_error("no greeting first", header), false;
-    state_ = State::kUp;
-    backoff_ns_ = 0;
-    tell_up();
-    return true;
-  }
-  if (header.opcode == Opcode::kHello) return frame_error("second greeting", header), false;
+  if (judged_)
+    if (const Admission admission = admit(header, in); admission != Admission::kFollow)
+      return admission == Admission::kTaken;
+  if (header.opcode >= Opcode::kHello)
+    return frame_error(header.opcode == Opcode::kHello ? "second greeting" : "between clusters only", header), false;
   std::uint32_t payload = payload_bytes(header);
   large_frames_ = payload >= kLargePayload;
   sink_.active = true;
@@ -231,8 +244,10 @@ bool Link::begin_frame(const FrameHeader& header, const Input& in) {
   if (is_request(header.opcode)) {
     if (qp->executes(header))
       qp->begin_request(header, &sink_);
-    else
+    else if (header.sn == 0)
       refuse(header);
+    else
+      return frame_error("a number, within one cluster", header), false;
   } else if (header.opcode == Opcode::kNak) {
     qp->on_nak(header);
   } else if (header.opcode == Opcode::kReceivePosted) {
@@ -254,7 +269,10 @@ void Link::finish_frame() {
     note_done(sink_.header);
     return;
   }
-  if (qp == nullptr) return;
+  if (qp == nullptr) {
+    if (sink_.header.opcode == Opcode::kVector) finish_vector();
+    return;
+  }
   if (is_request(sink_.header.opcode)) {
     qp->finish_request(sink_);
   } else {

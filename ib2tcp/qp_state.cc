@@ -243,6 +243,10 @@ void Qp::reset() {
   ack_now_ = rnr_ = tell_posted_ = told_posted_ = established_ = false;
   nak_ = Syndrome::kNone;
   answers_begin_ = answers_end_ = 0;
+  odd_ = !has_peer();
+  marks_.clear();
+  nak_sn_ = 0;
+  resume_ = false;
   for (Result& result : results_) result.valid = false;
 }
 

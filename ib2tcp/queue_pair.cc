@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "ib2tcp/border.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 #include "ib2tcp/memory.h"
@@ -94,6 +95,7 @@ int Qp::create(ibv_pd* pd, Xrcd* xrcd, ibv_qp_init_attr* init, Qp** out) {
   }
   qp->cap_ = cap;
   qp->signal_all_ = init->sq_sig_all != 0;
+  qp->odd_ = init->qp_type == IBV_QPT_UD;
   ibv_qp& verbs = qp->verbs;
   verbs.context = context;
   verbs.qp_context = init->qp_context;
@@ -165,6 +167,7 @@ void Qp::leave_link() {
   if (nak_ != Syndrome::kNone) {
     fill_header(&last, Opcode::kNak, nak_seq_);
     last.syndrome = nak_;
+    if (is_at_border() && is_message(last)) last.sn = answer_sn();
     link_->send_loose(last);
   } else if (owes_ack() || ack_now_) {
     fill_header(&last, Opcode::kAck, 0);

@@ -12,7 +12,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "hooks/federation/rule.h"
 #include "ib2tcp/completion.h"
 #include "ib2tcp/device.h"
 #include "ib2tcp/engine.h"
@@ -46,7 +48,8 @@ class Qp {
   bool is_target() const { return type() == IBV_QPT_XRC_RECV; }
   bool takes_shared() const { return srq_ != nullptr || is_target(); }
   // Whether a request is of the kind of this connection.
-  bool executes(const FrameHeader& header) const { return (header.srqn != 0) == is_target() && !is_initiator(); }
+  // A number of another cluster's (FrameHeader::sn) has been looked at and taken out before.
+  bool executes(const FrameHeader& header) const { return (header.dgid_end != 0) == is_target() && !is_initiator(); }
   Context& context() const { return *reinterpret_cast<Context*>(verbs.context); }
   ibv_qp_state state() const { return verbs.state; }
   bool connected() const { return state() == IBV_QPS_RTR || state() == IBV_QPS_RTS || state() == IBV_QPS_SQD; }
@@ -96,6 +99,16 @@ class Qp {
   void finish_response(Sink& sink);
   void on_link_up();
   void on_link_down();
+
+  // --- border_queue.cc: of a queue pair whose peer is of another cluster (border.h) ---
+  // What is posted from now on carries `now`.
+  void on_new_sn(federation::Sn before, federation::Sn now);
+  federation::Sn oldest_sn() const;  // of what is in the send queue
+  void on_resume(std::uint32_t seq);
+  // The link is up and not frozen, and numbers may have changed.
+  void on_border_open();
+
+  // --- requester.cc again ---
   void resolve();  // looks for the peer's process
   void kick();     // something may be sent: get on the link's list, or wait for a link
 
@@ -140,6 +153,7 @@ class Qp {
 
   // requester.cc
   bool next_request(Frame* frame);
+  bool next_notice(Frame* frame);
   void run_local();
   // The number of a request on the wire. Those between `acked` and `sent` are of the wire all.
   std::uint32_t sequence(std::uint64_t index) const {
@@ -158,6 +172,19 @@ class Qp {
   void on_timer();
   void wait(Wait why, std::int64_t delay_ns);
   void stop_waiting();
+
+  // border_queue.cc
+  bool is_at_border() const;
+  bool next_odd_frame(Frame* frame);
+  bool next_border_frame(Frame* frame);
+  bool next_border_datagram(Frame* frame);
+  bool may_leave(federation::Sn sn) const;
+  bool tell_first(federation::Sn sn, bool always, Frame* frame);
+  federation::Sn sn_of(std::uint64_t index) const;
+  federation::Sn answer_sn() const;
+  std::uint64_t first_unanswered(std::uint64_t from);
+  void start_over();
+  void ask_before_connection() const;
 
   // responder.cc
   bool next_answer(Frame* frame);
@@ -217,6 +244,7 @@ class Qp {
   ibv_qp_attr attr_{};
   ibv_qp_cap cap_{};
   bool signal_all_ = false;
+  bool odd_ = false;  // its frames are made elsewhere: datagrams, or to another cluster
   Link* link_ = nullptr;  // to the peer; UD: the one the next request is for
   Timer timer_;
 
@@ -269,6 +297,15 @@ class Qp {
   };
   Result results_[kMaxRdAtomic] = {};
   std::uint32_t next_result_ = 0;
+
+  // Border.
+  struct Mark {
+    std::uint64_t from;  // requests from this one on were posted under ...
+    federation::Sn sn;   // ... this number
+  };
+  std::vector<Mark> marks_;  // ascending; none: all under that of now
+  federation::Sn nak_sn_ = 0;  // 0: that of now
+  bool resume_ = false;        // the peer is to be told what is expected
 };
 
 // Slots of BackendOps.

@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "ib2tcp/border.h"
 #include "ib2tcp/device.h"
 #include "ib2tcp/handshake.h"
 #include "ib2tcp/host.h"
@@ -79,6 +80,10 @@ int Rendezvous::start(std::vector<std::unique_ptr<Device>>& devices) {
   self_.magic = kEndpointMagic;
   self_.version = kEndpointVersion;
   random_bytes(self_.uuid, sizeof(self_.uuid));
+  if (const Border* border = g_engine->border.get(); border != nullptr) {
+    self_.cluster = static_cast<std::uint16_t>(border->index() + 1);
+    self_.incarnation = border->incarnation_of(border->index());
+  }
   read_boot_id(self_.boot_id);
   struct stat st {};
   if (::stat("/proc/self/ns/net", &st) == 0) self_.net_namespace = st.st_ino;
@@ -318,7 +323,7 @@ bool Rendezvous::read_endpoint(std::uint16_t lid, Endpoint* endpoint) {
   if (exchange_lookup(key, endpoint, sizeof(*endpoint), &bytes) != 0) return false;
   if (bytes == sizeof(*endpoint) && endpoint->magic == kEndpointMagic && endpoint->version == kEndpointVersion &&
       endpoint->unix_name_bytes <= sizeof(endpoint->unix_name) && endpoint->addresses <= kMaxAddresses &&
-      endpoint->fabric_name_bytes <= sizeof(endpoint->fabric_name) &&
+      endpoint->fabric_name_bytes <= sizeof(endpoint->fabric_name) && endpoint->cluster <= kMaxBackendClusters &&
       ::strnlen(endpoint->provider, sizeof(endpoint->provider)) < sizeof(endpoint->provider))
     return true;
   log_message(LogLevel::kWarn, "the record %s of the exchange is not one of this version; peer ignored", key);

@@ -22,7 +22,7 @@ enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp, kOfi };
 inline constexpr std::size_t kMaxAddresses = 8;
 
 inline constexpr std::uint32_t kEndpointMagic = 0x45324249;  // "IB2E"
-inline constexpr std::uint16_t kEndpointVersion = 3;
+inline constexpr std::uint16_t kEndpointVersion = 4;
 
 // A process publishes one as ib2tcp/ep/<lid>, for each of its LIDs. Fixed layout, checked on reading.
 struct Endpoint {
@@ -38,12 +38,14 @@ struct Endpoint {
   std::uint8_t addresses;        // that follow, best first
   std::uint8_t unix_name[20];    // abstract, made by autobind, without the leading zero byte
   std::uint8_t on_all;           // it listens on every address of the host, loopback included
-  std::uint8_t unused[3];
+  std::uint8_t unused;
+  std::uint16_t cluster;  // index + 1 of its cluster; 0: none
   IpAddress address[kMaxAddresses];
   // The provider of libfabric it uses, and its address there; no bytes: none.
   char provider[kMaxProviderName];
   std::uint8_t fabric_name_bytes;
-  std::uint8_t reserved[7];
+  std::uint8_t reserved[3];
+  std::uint32_t incarnation;  // of its cluster
   std::uint8_t fabric_name[kMaxFabricName];
 };
 static_assert(sizeof(Endpoint) == 320);

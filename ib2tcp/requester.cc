@@ -48,9 +48,13 @@ ibv_wc_opcode completion_opcode(Opcode opcode) {
 }  // namespace
 
 bool Qp::next_frame(Frame* frame) {
-  if (!has_peer()) return next_datagram(frame);
+  if (odd_) return next_odd_frame(frame);
   if ((answers_begin_ != answers_end_ || nak_ != Syndrome::kNone) && next_answer(frame)) return true;
   if (next_request(frame)) return true;
+  return next_notice(frame);
+}
+
+bool Qp::next_notice(Frame* frame) {
   if (tell_posted_) {
     tell_posted_ = false;
     fill_header(frame->header, Opcode::kReceivePosted, expected_);
@@ -383,6 +387,7 @@ void Qp::resolve() {
     return;
   }
   link_->add(*this);
+  odd_ = link_->is_border();
   link_->want_connection();
   kick();
 }
@@ -397,6 +402,7 @@ void Qp::kick() {
   if (link_->up()) {
     if (sq_.next < sq_.tail) link_->ready(*this);
   } else if (!sq_.empty() && wait_ == Wait::kNone) {
+    if (odd_) ask_before_connection();
     link_->want_connection();
     if (!link_->up()) wait(Wait::kLink, retry_interval_ns());
   }
@@ -405,7 +411,9 @@ void Qp::kick() {
 void Qp::on_link_up() {
   if (wait_ == Wait::kLink) stop_waiting();
   tries_ = 0;
+  resume_ = odd_ && reliable() && (established_ || sq_.sent != 0);
   kick();
+  if (resume_) link_->ready(*this);
 }
 
 void Qp::on_link_down() {
@@ -418,6 +426,9 @@ void Qp::on_link_down() {
   if (!connected()) return;
   if (!reliable()) {
     lose_posted(sq_.sent);
+  } else if (odd_) {
+    start_over();
+    kick();
   } else if (sq_.head < sq_.sent) {
     fail(IBV_WC_RETRY_EXC_ERR);
   } else {

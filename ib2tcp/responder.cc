@@ -302,6 +302,7 @@ void Qp::complete_receive(const FrameHeader& header, Receive* receive, ibv_wc_st
 void Qp::nak(Syndrome syndrome, std::uint32_t seq) {
   nak_ = syndrome;
   nak_seq_ = seq;
+  nak_sn_ = 0;
   kick_answers();
 }
 

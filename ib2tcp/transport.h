@@ -116,6 +116,8 @@ class Stream {
   // Called before the helper sleeps on fd(): from now on the peer must ring. `writing`: something waits for
   // room. Returns false, and stays awake, if there is something to do already. wake_up() undoes it.
   virtual bool prepare_sleep(bool writing) = 0;
+  // As prepare_sleep(true), but what has arrived keeps nobody awake, and more of it rings for nobody.
+  virtual bool prepare_sleep_to_write() { return prepare_sleep(true); }
   virtual void wake_up() = 0;
 
   // fd() or end_fd() was reported ready: clear a doorbell, notice an end. Data is read by readv.

@@ -11,7 +11,7 @@ namespace shadowib::ib2tcp {
 
 static_assert(std::endian::native == std::endian::little, "frames are written as they lie in memory");
 
-inline constexpr std::uint8_t kWireVersion = 2;
+inline constexpr std::uint8_t kWireVersion = 3;
 inline constexpr std::uint32_t kMaxMessageBytes = 1u << 31;
 inline constexpr std::uint32_t kMaxDatagramBytes = 4096;
 inline constexpr std::uint32_t kMulticastQpn = 0xffffff;  // every queue pair attached to the group
@@ -41,7 +41,10 @@ enum class Opcode : std::uint8_t {
   kReceivePosted = 20,  // to a sender that was told "receiver not ready": one is there now
   kDatagramDone = 21,   // a datagram, and all before it of that sender on this connection, was delivered or dropped
   // These belong to the connection, not to a queue pair.
-  kHello = 32,  // the first frame of the side that connected
+  kHello = 32,   // the first frame of the side that connected
+  // Between clusters alone.
+  kResume = 33,  // on a new connection: `seq` is the number that the receiver of requests expects
+  kVector = 35,  // the frame behind it depends on these, 4 bytes a cluster; `sn` is its number
 };
 
 inline constexpr std::uint8_t kFlagSolicited = 1;
@@ -76,7 +79,10 @@ struct FrameHeader {
   std::uint64_t operand2;  // swap
   union {
     std::uint64_t dgid_end;  // of a datagram
-    std::uint32_t srqn;      // XRC: the shared receive queue a request is for, never 0; else 0. Behind it 0
+    struct {
+      std::uint32_t srqn;  // XRC: the shared receive queue a request is for, never 0; else 0
+      std::uint32_t sn;    // between clusters: the number of the sender's last CLC (border.h); else 0
+    };
   };
 };
 static_assert(sizeof(FrameHeader) == 64);
@@ -111,6 +117,7 @@ inline std::uint32_t payload_bytes(const FrameHeader& header) {
     case Opcode::kReadResponse:
     case Opcode::kDatagram:
     case Opcode::kDatagramImm:
+    case Opcode::kVector:
       return header.length;
     default:
       return 0;
@@ -121,7 +128,7 @@ inline std::uint32_t payload_bytes(const FrameHeader& header) {
 // nothing but a random number until then. MACs are BLAKE2b-256 keyed with the job's key over one role byte and all
 // messages before, so that neither can be replayed or turned round.
 inline constexpr std::uint32_t kHandshakeMagic = 0x54324249;  // "IB2T"
-inline constexpr std::uint16_t kHandshakeVersion = 2;
+inline constexpr std::uint16_t kHandshakeVersion = 3;
 enum class StreamKind : std::uint8_t { kTcp = 1, kShm = 2, kOfi = 3 };
 
 struct Greeting {  // connecting -> accepting
@@ -130,13 +137,15 @@ struct Greeting {  // connecting -> accepting
   StreamKind kind;
   std::uint8_t frame_version;
   std::uint16_t lid;  // of the connecting process's first port
-  std::uint8_t reserved[2];
-  std::uint32_t slot;  // kOfi: of the connecting side's end; its secret is the nonce's first 8 bytes
+  std::uint16_t cluster;  // index + 1 of its cluster; 0: none
+  std::uint32_t slot;     // kOfi: of the connecting side's end; its secret is the nonce's first 8 bytes
   std::uint8_t from[16];
   std::uint8_t to[16];
   std::uint8_t nonce[32];
+  std::uint32_t from_incarnation;  // of the clusters of both, as the connecting side knows them
+  std::uint32_t to_incarnation;
 };
-static_assert(sizeof(Greeting) == 80);
+static_assert(sizeof(Greeting) == 88);
 
 struct Challenge {  // accepting -> connecting
   std::uint32_t magic;
@@ -150,7 +159,11 @@ struct Proof {  // connecting -> accepting
   std::uint8_t mac[32];
 };
 
-enum class Verdict : std::uint32_t { kAccepted = 1, kUseOther = 2 };  // kUseOther: there is or will be another one
+enum class Verdict : std::uint32_t {
+  kAccepted = 1,
+  kUseOther = 2,  // there is or will be another one
+  kDead = 3,      // one of both is of an incarnation of its cluster that is over, as far as the accepting side knows
+};
 struct Answer {  // accepting -> connecting; with kShm and kAccepted three descriptors ride along (SCM_RIGHTS)
   Verdict verdict;
   std::uint32_t slot;        // kOfi: of the accepting side's end; its secret is the challenge's first 8 bytes

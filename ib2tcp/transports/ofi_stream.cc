@@ -239,11 +239,10 @@ ssize_t OfiStream::readv(const iovec* parts, int count) {
   return static_cast<ssize_t>(total);
 }
 
-bool OfiStream::prepare_sleep(bool writing) {
-  if (readable()) return false;
-  // Room comes with a completion, or when the connection is made; both wake the helper.
-  return !writing || !open_ || (full_ && sends_->at_provider > 0);
-}
+bool OfiStream::prepare_sleep(bool writing) { return !readable() && (!writing || prepare_sleep_to_write()); }
+
+// Room comes with a completion, or when the connection is made; both wake the helper.
+bool OfiStream::prepare_sleep_to_write() { return !open_ || (full_ && sends_->at_provider > 0); }
 
 void OfiStream::close() {
   if (closed_) return;

@@ -17,6 +17,7 @@ class OfiStream final : public FabricStream {
   bool readable() override { return first_ != nullptr || ended_; }
   int fd() const override { return -1; }  // the fabric's wakes for all
   bool prepare_sleep(bool writing) override;
+  bool prepare_sleep_to_write() override;
   void wake_up() override {}
   void on_fd_ready() override {}
   void close() override;

@@ -83,6 +83,12 @@ class ShmStream final : public Stream {
     wake_up();
     return false;
   }
+  bool prepare_sleep_to_write() override {
+    producer_.control()->producer_waits.store(1, std::memory_order_seq_cst);
+    if (!producer_.has_room()) return true;
+    producer_.control()->producer_waits.store(0, std::memory_order_relaxed);
+    return false;
+  }
   void wake_up() override {
     consumer_.control()->consumer_sleeps.store(0, std::memory_order_relaxed);
     producer_.control()->producer_waits.store(0, std::memory_order_relaxed);

@@ -1,0 +1,110 @@
+#include "ib2tcp/border.h"
+
+#include <errno.h>
+
+#include <algorithm>
+
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/queue_pair.h"
+
+namespace shadowib::ib2tcp {
+
+Border::Border(unsigned index) {
+  running_.index = index;
+  running_.depends = running_.incarnations = federation::PerCluster(federation::kMaxClusters);
+}
+
+void Border::take(const ClusterState& state) {
+  running_.sn = state.sn;
+  policy_ = static_cast<federation::Policy>(state.policy);
+  std::copy_n(state.depends, kMaxBackendClusters, running_.depends.of.begin());
+  std::copy_n(state.incarnations, kMaxBackendClusters, running_.incarnations.of.begin());
+  running_.depends[running_.index] = 0;
+  forget_past();
+  if (past_.empty() || past_.back().sn != state.sn) past_.push_back({state.sn, running_.depends});
+  past_.back().depends = running_.depends;
+  past_.back().depends[running_.index] = state.sn;
+}
+
+// Requests wait in their queues for as long as they like, so that the oldest of them says what is needed.
+void Border::forget_past() {
+  if (past_.size() < 2) return;
+  federation::Sn oldest = running_.sn;
+  g_engine->qps.for_each([&](Qp& qp) { oldest = std::min(oldest, qp.oldest_sn()); });
+  auto last = std::find_if(past_.begin(), past_.end(), [oldest](const Past& past) { return past.sn > oldest; });
+  if (last - past_.begin() > 1) past_.erase(past_.begin(), last - 1);
+}
+
+const federation::PerCluster& Border::dependencies_under(federation::Sn sn) const {
+  auto later = std::find_if(past_.begin(), past_.end(), [sn](const Past& past) { return past.sn > sn; });
+  return later == past_.begin() ? later->depends : (later - 1)->depends;
+}
+
+void Border::ask_for_first() const { g_host->needs_clc(running_.index, 1); }
+
+bool is_message(const FrameHeader& header) {
+  switch (header.opcode) {
+    case Opcode::kNak:
+      return header.syndrome != Syndrome::kReceiverNotReady && header.syndrome != Syndrome::kNotReady;
+    case Opcode::kReadResponse:
+    case Opcode::kAtomicResponse:
+      return true;
+    default:
+      // A READ changes nothing where it is answered.
+      return is_datagram(header.opcode) || (is_request(header.opcode) && header.opcode != Opcode::kRead);
+  }
+}
+
+int set_cluster(const ClusterState* state) {
+  if (state->index >= kMaxBackendClusters || state->policy > static_cast<std::uint32_t>(federation::Policy::kNone))
+    return EINVAL;
+  EngineGuard guard;
+  std::unique_ptr<Border>& border = g_engine->border;
+  if (border == nullptr) {
+    if (g_engine->rendezvous != nullptr) return EINVAL;  // others have been told that it is in no cluster
+    border = std::make_unique<Border>(state->index);
+  } else if (border->index() != state->index) {
+    return EINVAL;
+  }
+  if (const federation::Sn before = border->sn(); before != state->sn)
+    g_engine->qps.for_each([&](Qp& qp) { qp.on_new_sn(before, state->sn); });
+  border->take(*state);
+  std::vector<Link*>& links = g_engine->links();
+  for (std::size_t i = 0; i < links.size(); ++i)  // what is delivered may need a new link
+    if (links[i]->is_border()) links[i]->on_new_state();
+  return 0;
+}
+
+void freeze_border(int frozen) {
+  EngineGuard guard;
+  Border* border = g_engine->border.get();
+  if (border == nullptr || border->frozen() == (frozen != 0)) return;
+  border->set_frozen(frozen != 0);
+  std::vector<Link*>& links = g_engine->links();
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    if (!links[i]->is_border()) continue;
+    if (frozen != 0)
+      links[i]->freeze();
+    else
+      links[i]->thaw();
+  }
+}
+
+std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity) {
+  EngineGuard guard;
+  std::size_t count = 0;
+  for (const Link* link : g_engine->links()) {
+    const federation::Stamp* held = link->held_stamp();
+    if (held == nullptr) continue;
+    if (count < capacity) {
+      HeldStamp& stamp = stamps[count];
+      stamp = {held->cluster, held->incarnation, held->sn, {}};
+      std::copy_n(held->vector.of.begin(), held->vector.clusters, stamp.vector);
+    }
+    ++count;
+  }
+  return count;
+}
+
+}  // namespace shadowib::ib2tcp

@@ -1,0 +1,77 @@
+// The border of this process's cluster: connections to processes of other clusters, and what waits there for a
+// checkpoint of this cluster (CLC). The rule itself is hooks/federation/rule.h.
+//
+// A process that is in no cluster has no Border, and runs no code of it. Links and queue pairs at a border take other
+// ways at branches that they have anyway (Link::judged_, Qp::odd_), so that the others pay nothing. Under the engine's
+// lock. The methods of links and queue pairs are in border_link.cc and border_queue.cc.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "hooks/federation/rule.h"
+#include "ib2tcp/transport.h"
+#include "shadowib/abi/backend.h"
+
+namespace shadowib::ib2tcp {
+
+class Border {
+ public:
+  static_assert(federation::kMaxClusters == kMaxBackendClusters);
+
+  explicit Border(unsigned index);
+
+  unsigned index() const { return running_.index; }
+  federation::Sn sn() const { return running_.sn; }
+  federation::Policy policy() const { return policy_; }
+  federation::Incarnation incarnation_of(unsigned cluster) const { return running_.incarnations[cluster]; }
+  bool frozen() const { return frozen_; }
+
+  void take(const ClusterState& state);
+  void set_frozen(bool frozen) { frozen_ = frozen; }
+  federation::Arrival judge(const federation::Stamp& stamp) const {
+    return federation::judge(policy_, running_, stamp);
+  }
+  // D as it was under that SN of this cluster, with the SN itself. Valid until take().
+  const federation::PerCluster& dependencies_under(federation::Sn sn) const;
+  // Messages wait for CLC 1 of this cluster.
+  void ask_for_first() const;
+
+ private:
+  struct Past {
+    federation::Sn sn;
+    federation::PerCluster depends;
+  };
+  void forget_past();
+
+  federation::RunningCluster running_;
+  federation::Policy policy_ = federation::Policy::kPaper;
+  bool frozen_ = false;
+  std::vector<Past> past_;  // ascending, the last one is now; older ones only while requests of then may leave
+};
+
+// Of a link that crosses a border.
+struct BorderSide {
+  unsigned cluster = 0;  // of the peer
+  federation::Incarnation incarnation = 0;
+  bool shut = false;  // the peer's incarnation is not the cluster's
+  bool held = false;  // at a message that waits for a CLC: `stamp`
+  federation::Stamp stamp;
+  bool frozen = false;
+  std::unique_ptr<Stream> parked;  // of a frozen link
+  bool was_confirming = false;     // when it was frozen
+  // Told by the last kVector on this connection, 0: none yet.
+  federation::Sn told_in = 0, told_out = 0;
+  federation::PerCluster dependencies{federation::kMaxClusters};  // with told_in
+};
+
+// Whether a frame of this opcode makes the receiver depend on the sender's cluster.
+bool is_message(const FrameHeader& header);
+
+// Slots of BackendOps.
+int set_cluster(const ClusterState* state);
+void freeze_border(int frozen);
+std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity);
+
+}  // namespace shadowib::ib2tcp

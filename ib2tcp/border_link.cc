@@ -1,0 +1,248 @@
+// Links across the border: what comes in is judged first, and the whole link can be held, frozen or shut.
+#include <sys/epoll.h>
+
+#include <cstring>
+
+#include "ib2tcp/border.h"
+#include "ib2tcp/held_stream.h"
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+
+namespace shadowib::ib2tcp {
+
+void Link::become_border() {
+  const Border* border = g_engine->border.get();
+  if (border == nullptr || self_ || peer_.cluster == 0 || peer_.cluster == border->index() + 1) return;
+  border_ = std::make_unique<BorderSide>();
+  border_->cluster = peer_.cluster - 1u;
+  border_->incarnation = peer_.incarnation;
+  border_->shut = border->incarnation_of(border_->cluster) != border_->incarnation;
+  border_->frozen = border->frozen();
+}
+
+bool Link::is_kept_from_connecting() const { return border_ != nullptr && (border_->frozen || border_->shut); }
+
+const federation::Stamp* Link::held_stamp() const {
+  return border_ != nullptr && border_->held ? &border_->stamp : nullptr;
+}
+
+bool Link::is_frozen() const { return border_ != nullptr && border_->frozen; }
+
+void Link::ready_first(Qp& qp) {
+  qp.ready_hook.unlink();
+  ready_.push_front(qp);
+}
+
+bool Link::begin_telling(federation::Sn sn) {
+  if (border_->told_out == sn) return false;
+  border_->told_out = sn;
+  return true;
+}
+
+// --- what comes in ---
+
+Link::Admission Link::admit(FrameHeader& header, const Input& in) {
+  if (state_ == State::kConfirming) {
+    if (header.opcode != Opcode::kHello) return frame_error("no greeting first", header), Admission::kEnds;
+    state_ = State::kUp;
+    judged_ = border_ != nullptr;
+    backoff_ns_ = 0;
+    tell_up();
+    return Admission::kTaken;
+  }
+  switch (header.opcode) {
+    case Opcode::kHello:
+      return Admission::kFollow;
+    case Opcode::kResume:
+      return resume_queue(header);
+    case Opcode::kVector:
+      return begin_vector(header, in);
+    default:
+      break;
+  }
+  const federation::Sn sn = header.sn;
+  if (!is_datagram(header.opcode)) header.sn = 0;
+  return is_message(header) ? judge(header, sn) : Admission::kFollow;
+}
+
+Link::Admission Link::judge(const FrameHeader& header, federation::Sn sn) {
+  BorderSide& side = *border_;
+  const Border& border = *g_engine->border;
+  federation::Stamp stamp;
+  stamp.cluster = side.cluster;
+  stamp.incarnation = side.incarnation;
+  stamp.sn = is_datagram(header.opcode) ? side.told_in : sn;
+  if (border.policy() == federation::Policy::kVector) {
+    if (side.told_in != stamp.sn) return frame_error("dependencies not told", header), Admission::kEnds;
+    stamp.vector = side.dependencies;
+  }
+  switch (border.judge(stamp)) {
+    case federation::Arrival::kDeliver:
+      return Admission::kFollow;
+    case federation::Arrival::kHold:
+      hold(stamp);
+      return Admission::kEnds;
+    default:
+      return frame_error("not of a living cluster's checkpoint", header), Admission::kEnds;
+  }
+}
+
+Link::Admission Link::resume_queue(const FrameHeader& header) {
+  Qp* qp = g_engine->qps.find(header.dest_qpn);
+  if (qp != nullptr && qp->has_peer() && qp->link() == this && qp->peer_qpn() == header.src_qpn && qp->connected())
+    qp->on_resume(header.seq);
+  return stream_ != nullptr ? Admission::kTaken : Admission::kEnds;
+}
+
+Link::Admission Link::begin_vector(const FrameHeader& header, const Input& in) {
+  constexpr std::uint32_t kEntry = sizeof(std::uint32_t);
+  if (header.sn == 0) return frame_error("no number of a checkpoint", header), Admission::kEnds;
+  if (header.length % kEntry != 0 || header.length > kEntry * federation::kMaxClusters)
+    return frame_error("length", header), Admission::kEnds;
+  sink_ = Sink{};
+  sink_.active = sink_.discard = true;
+  sink_.header = header;
+  sink_.remaining = header.length;
+  keep_datagram(in);
+  return Admission::kTaken;
+}
+
+void Link::finish_vector() {
+  border_->told_in = sink_.header.sn;
+  border_->dependencies = federation::PerCluster(federation::kMaxClusters);
+  std::memcpy(border_->dependencies.of.data(), payload_, sink_.header.length);
+}
+
+// --- hold ---
+
+void Link::hold(const federation::Stamp& stamp) {
+  border_->held = true;
+  border_->stamp = stamp;
+  stream_ = std::make_unique<HeldStream>(stream_.release());
+  // A doorbell stays: nobody rings it while its owner does not ask for it.
+  g_engine->unwatch(end_watch_);
+  if (stream_->poll_writes()) g_engine->unwatch(data_watch_);
+  watching_writes_ = false;
+  g_engine->statistics.links_held.add(1);
+  g_host->needs_clc(stamp.cluster, stamp.sn);
+}
+
+void Link::watch_held_writes(bool writing) {
+  if (writing)
+    g_engine->watch(data_watch_, stream_->fd(), EPOLLOUT, false);
+  else
+    g_engine->unwatch(data_watch_);
+}
+
+void Link::watch_stream() {
+  g_engine->unwatch(data_watch_);
+  watching_writes_ = false;
+  const bool held = border_ != nullptr && border_->held;
+  if (stream_->fd() >= 0 && !(held && stream_->poll_writes()))
+    g_engine->watch(data_watch_, stream_->fd(), EPOLLIN, false);
+  if (stream_->end_fd() >= 0 && !held)
+    g_engine->watch(end_watch_, stream_->end_fd(), EPOLLIN | EPOLLRDHUP, true);
+}
+
+// The held message and those behind it that have been read already; the rest is for the next turn.
+void Link::release_if_admitted() {
+  switch (g_engine->border->judge(border_->stamp)) {
+    case federation::Arrival::kHold:
+      g_host->needs_clc(border_->stamp.cluster, border_->stamp.sn);
+      return;
+    case federation::Arrival::kDead:
+      down("its message is of an incarnation that is over");
+      return;
+    case federation::Arrival::kDeliver:
+      break;
+  }
+  border_->held = false;
+  Stream* stream = static_cast<HeldStream*>(stream_.get())->release();
+  g_engine->bury(stream_.release());
+  stream_.reset(stream);
+  watch_stream();
+  readable = true;
+  g_engine->want_turn();
+  parse_buffer();
+}
+
+void Link::on_new_state() {
+  const bool over = g_engine->border->incarnation_of(border_->cluster) != border_->incarnation;
+  if (over && !border_->shut) {
+    shut();
+    return;
+  }
+  border_->shut = over;
+  if (border_->frozen) return;  // thaw() looks
+  if (border_->held) release_if_admitted();
+  wake_queues();
+  pump();
+}
+
+// --- freeze ---
+
+void Link::freeze() {
+  border_->frozen = true;
+  if (state_ == State::kConnecting) {
+    abandon_attempt();
+    state_ = State::kDown;
+  }
+  g_engine->disarm(retry_);
+  if (stream_ != nullptr && body_count_ != 0) snapshot_body();
+  if (stream_ == nullptr) return;
+  g_engine->unwatch(data_watch_);
+  g_engine->unwatch(end_watch_);
+  border_->was_confirming = state_ == State::kConfirming;
+  border_->parked = std::move(stream_);
+  state_ = State::kFrozen;
+}
+
+void Link::thaw() {
+  border_->frozen = false;
+  if (border_->parked == nullptr) {
+    for (auto it = qps_.begin(); it != qps_.end();) {
+      Qp& qp = *it++;
+      qp.kick();
+    }
+    if (!qps_.empty()) want_connection();
+    return;
+  }
+  stream_ = std::move(border_->parked);
+  state_ = border_->was_confirming ? State::kConfirming : State::kUp;
+  stream_->wake_up();
+  watch_stream();
+  readable = true;
+  g_engine->want_turn();
+  if (border_->held) release_if_admitted();
+  wake_queues();
+  pump();
+}
+
+// Answers and requests may have gathered while nothing could leave.
+void Link::wake_queues() {
+  if (!up()) return;
+  for (auto it = qps_.begin(); it != qps_.end();) {
+    Qp& qp = *it++;
+    qp.on_border_open();
+    ready(qp);
+  }
+  for (Qp* qp : g_engine->datagram_qps) qp->on_datagram_link_up();
+  g_engine->want_turn();
+}
+
+// The peer's cluster went back: nothing of that incarnation is delivered, or sent to it, any more.
+void Link::shut() {
+  border_->shut = true;
+  if (state_ == State::kConnecting) {
+    abandon_attempt();
+    state_ = State::kDown;
+  }
+  g_engine->disarm(retry_);
+  if (border_->parked != nullptr) {
+    stream_ = std::move(border_->parked);
+    state_ = State::kUp;
+  }
+  down("its cluster went back");
+}
+
+}  // namespace shadowib::ib2tcp

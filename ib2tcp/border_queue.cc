@@ -1,0 +1,151 @@
+// Queue pairs whose peers are of other clusters: which number a message carries, and how they go on after their
+// connection broke.
+#include <algorithm>
+
+#include "ib2tcp/border.h"
+#include "ib2tcp/host.h"
+#include "ib2tcp/link.h"
+#include "ib2tcp/queue_pair.h"
+
+namespace shadowib::ib2tcp {
+
+bool Qp::is_at_border() const { return link_ != nullptr && link_->is_border(); }
+
+// --- numbers ---
+
+// Requests in the queue keep the number of their posting. Posting itself writes none down.
+void Qp::on_new_sn(federation::Sn before, federation::Sn now) {
+  if (has_peer() && link_ != nullptr && !link_->is_border()) return;
+  if (before == 0) before = now;  // nothing left under 0
+  if (marks_.empty()) marks_.push_back({0, before});
+  const auto past = std::find_if(marks_.begin(), marks_.end(), [this](const Mark& m) { return m.from > sq_.head; });
+  if (past - marks_.begin() > 1) marks_.erase(marks_.begin(), past - 1);
+  if (marks_.back().from == sq_.tail)
+    marks_.back().sn = now;
+  else
+    marks_.push_back({sq_.tail, now});
+  // Of answers, the results of atomics are made; READs are answered with the memory of the time they leave.
+  for (std::uint32_t i = answers_begin_; i != answers_end_; ++i)
+    if (FrameHeader& answer = answers_[i % kAnswers]; answer.opcode == Opcode::kAtomicResponse && answer.sn == 0)
+      answer.sn = before;
+  if (nak_ != Syndrome::kNone && nak_sn_ == 0) nak_sn_ = before;
+}
+
+federation::Sn Qp::sn_of(std::uint64_t index) const {
+  const auto past = std::find_if(marks_.begin(), marks_.end(), [index](const Mark& m) { return m.from > index; });
+  return past == marks_.begin() ? g_engine->border->sn() : (past - 1)->sn;
+}
+
+federation::Sn Qp::oldest_sn() const { return sn_of(sq_.head); }
+
+federation::Sn Qp::answer_sn() const {
+  const federation::Sn made =
+      answers_begin_ != answers_end_ ? answers_[answers_begin_ % kAnswers].sn : nak_sn_;
+  return made != 0 ? made : g_engine->border->sn();
+}
+
+// --- sending ---
+
+// Datagrams, and all frames to another cluster.
+bool Qp::next_odd_frame(Frame* frame) {
+  if (is_at_border()) return has_peer() ? next_border_frame(frame) : next_border_datagram(frame);
+  return next_datagram(frame);
+}
+
+// Under 0 nothing leaves: what is posted waits for CLC 1 of this cluster.
+bool Qp::may_leave(federation::Sn sn) const {
+  if (sn == 0) g_engine->border->ask_for_first();
+  return sn != 0;
+}
+
+// True: another frame goes first, the one that says what the next one depends on.
+bool Qp::tell_first(federation::Sn sn, bool always, Frame* frame) {
+  if (!always && g_engine->border->policy() != federation::Policy::kVector) return false;
+  if (!link_->begin_telling(sn)) return false;
+  fill_header(frame->header, Opcode::kVector, 0);
+  frame->header->flags = 0;
+  frame->header->sn = sn;
+  if (g_engine->border->policy() == federation::Policy::kVector) {
+    const federation::PerCluster& depends = g_engine->border->dependencies_under(sn);
+    frame->bytes = frame->header->length = depends.clusters * sizeof(depends.of[0]);
+    frame->parts[0] = {const_cast<std::uint32_t*>(depends.of.data()), frame->bytes};
+    frame->count = 1;
+  }
+  link_->ready_first(*this);
+  return true;
+}
+
+bool Qp::next_border_frame(Frame* frame) {
+  if (resume_) {
+    resume_ = false;
+    fill_header(frame->header, Opcode::kResume, expected_);
+    return true;
+  }
+  if (const bool answers = answers_begin_ != answers_end_; answers || nak_ != Syndrome::kNone) {
+    const bool numbered = answers || (nak_ != Syndrome::kReceiverNotReady && nak_ != Syndrome::kNotReady);
+    const federation::Sn sn = numbered ? answer_sn() : 0;
+    if (!numbered || may_leave(sn)) {
+      if (numbered && tell_first(sn, false, frame)) return true;
+      if (next_answer(frame)) {
+        frame->header->sn = sn;
+        return true;
+      }
+    }
+  }
+  if (may_send_next()) {
+    const federation::Sn sn = sn_of(sq_.next);
+    if (may_leave(sn)) {
+      if (tell_first(sn, false, frame)) return true;
+      if (next_request(frame)) {
+        frame->header->sn = sn;
+        return true;
+      }
+    }
+  }
+  return next_notice(frame);
+}
+
+// Datagrams have no room for a number: the frame before says it.
+bool Qp::next_border_datagram(Frame* frame) {
+  if (!may_send_datagram()) return false;
+  const federation::Sn sn = sn_of(sq_.next);
+  if (!may_leave(sn)) return false;
+  return tell_first(sn, true, frame) || next_datagram(frame);
+}
+
+// --- a connection after another one ---
+
+// The oldest request from there on whose result is not here, or the oldest that was not executed.
+std::uint64_t Qp::first_unanswered(std::uint64_t from) {
+  while (from < sq_.acked && (!needs_response(sq_.at(from).opcode) || sq_.at(from).done)) ++from;
+  return from;
+}
+
+// What was under way is sent again: the receiver tells repeats by their numbers.
+void Qp::start_over() {
+  stop_waiting();
+  reads_out_ = 0;
+  sq_.next = first_unanswered(sq_.head);
+  probing_ = halted_ = false;
+}
+
+void Qp::on_border_open() {
+  if (wait_ == Wait::kLink) stop_waiting();
+  tries_ = 0;
+  kick();
+}
+
+// The peer has executed everything before `seq`. Only results are asked for again.
+void Qp::on_resume(std::uint32_t seq) {
+  const std::uint64_t unsent = sq_.next;
+  on_ack(seq);
+  if (!connected() || !reliable()) return;
+  if (unsent < sq_.acked) sq_.next = first_unanswered(std::max(unsent, sq_.head));
+  kick();
+}
+
+void Qp::ask_before_connection() const {
+  if (is_at_border() && g_engine->border->sn() == 0) g_engine->border->ask_for_first();
+}
+
+}  // namespace shadowib::ib2tcp
