@@ -243,6 +243,7 @@ void Link::shut() {
     state_ = State::kUp;
   }
   down("its cluster went back");
+  g_engine->want_turn();  // that ends the stream
 }
 
 }  // namespace shadowib::ib2tcp

@@ -32,6 +32,7 @@ const HostServices kHost = [] {
   host.own_descriptor = [](int fd) { return fd; };
   host.close_descriptor = [](int fd) { ::close(fd); };
   host.unowned_descriptors = [](bool) {};
+  host.needs_clc = [](std::uint32_t, std::uint32_t) {};
   host.publish = [](const char* key, const void* value, size_t bytes) {
     values()[key] = std::string(static_cast<const char*>(value), bytes);
     return 0;

@@ -85,6 +85,10 @@ struct Fake {
   }
   static void purged(std::uint64_t) {}
   static void unowned_descriptors(bool) {}  // nobody forks here
+  static void needs_clc(std::uint32_t cluster, std::uint32_t sn) {
+    std::lock_guard<std::mutex> guard(me().mutex_);
+    me().wanted_clcs_.emplace_back(cluster, sn);
+  }
   static void log(int level, const char* text) {
     if (std::getenv("IB2TCP_TEST_LOG") != nullptr)
       std::fprintf(stderr, "[%d.%d] %9.3f %d %s\n", ::getpid(), N, static_cast<double>(monotonic_ns()) / 1e9, level,
@@ -110,7 +114,8 @@ struct Fake {
                                              .log = log,
                                              .open_library = open_library,
                                              .purged = purged,
-                                             .unowned_descriptors = unowned_descriptors};
+                                             .unowned_descriptors = unowned_descriptors,
+                                             .needs_clc = needs_clc};
 };
 
 template <int... N>

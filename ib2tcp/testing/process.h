@@ -12,6 +12,8 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "shadowib/abi/backend.h"
 
@@ -73,6 +75,7 @@ class Process {
   std::atomic<long> mapped_bytes_{0};
   std::string log_;
   std::atomic<bool> exchange_broken_{false};
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted_clcs_;  // HostServices::needs_clc, under mutex_
   void set_errno(int value) { errno_ = value; }
   std::string log() {
     std::lock_guard<std::mutex> guard(mutex_);

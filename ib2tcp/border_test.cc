@@ -1,0 +1,272 @@
+// What waits at the border between clusters, for how long, and who is asked for a CLC.
+#include <cerrno>
+#include <cstring>
+
+#include "ib2tcp/testing/member.h"
+
+namespace shadowib::ib2tcp::testing {
+namespace {
+
+constexpr std::uint32_t kPolicyVector = 1;
+
+// Two clusters, 0 and 1, of a process each. The one of cluster 1 takes messages of CLC 1 of the other one.
+class Border : public ::testing::TestWithParam<std::string> {
+ protected:
+  Border() : Border(1, 1) {}
+  Border(std::uint32_t sn_a, std::uint32_t sn_b) : exchange_(std::make_shared<FakeExchange>()) {
+    a_ = std::make_unique<Member>(exchange_, GetParam(), state_of(0, sn_a));
+    b_ = std::make_unique<Member>(exchange_, GetParam(), state_of(1, sn_b));
+    a_->state.depends[1] = b_->state.depends[0] = 1;
+    a_->tell();
+    b_->tell();
+  }
+  Member& a() { return *a_; }
+  Member& b() { return *b_; }
+
+  std::shared_ptr<FakeExchange> exchange_;
+  std::unique_ptr<Member> a_, b_;
+};
+
+class BorderBeforeFirst : public Border {
+ protected:
+  BorderBeforeFirst() : Border(0, 0) {}
+};
+
+// Longer than the retries of any queue pair here last.
+void let_time_outs_pass() { ::usleep(1'200'000); }
+
+TEST_P(Border, StatesAreCheckedAndZeroIsOne) {
+  ClusterState bad = a().state;
+  bad.index = kMaxBackendClusters;
+  EXPECT_EQ(a().process.ops().set_cluster(&bad), EINVAL);
+  bad = a().state;
+  bad.index = 1;  // not who it is
+  EXPECT_EQ(a().process.ops().set_cluster(&bad), EINVAL);
+  bad = a().state;
+  bad.policy = 4;
+  EXPECT_EQ(a().process.ops().set_cluster(&bad), EINVAL);
+  Member third(exchange_, GetParam(), state_of(2, 0));
+  third.tell();
+  EXPECT_TRUE(third.held().empty());
+}
+
+TEST_P(BorderBeforeFirst, NothingLeavesBeforeClcOne) {
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
+  EXPECT_TRUE(eventually([&] { return a().wants_clc(0, 1); }));
+  let_time_outs_pass();
+  EXPECT_EQ(x.poll(), 0);
+  EXPECT_EQ(y.poll(), 0);
+  EXPECT_TRUE(b().held().empty());
+  a().commit(1, 1, 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
+}
+
+TEST_P(Border, RequestsCarryTheNumberOfTheirPosting) {
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  for (std::uint64_t i : {1, 2, 3}) ASSERT_EQ(y.post_recv(i, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  // Posted before CLC 2, and leaves after it.
+  a().freeze(true);
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
+  a().commit(2, 1, 1);
+  ASSERT_EQ(x.post_send(3, {x.sge(0, 100)}), 0);
+  a().freeze(false);
+  EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+  ASSERT_TRUE(eventually([&] { return b().held().size() == 1; }));
+  EXPECT_EQ(b().held()[0].cluster, 0u);
+  EXPECT_EQ(b().held()[0].sn, 2u);
+  EXPECT_TRUE(b().wants_clc(0, 2));
+  EXPECT_EQ(y.poll(), 0);
+  b().commit(2, 0, 2);
+  EXPECT_WC(y.wait(), 3, IBV_WC_SUCCESS);
+  EXPECT_TRUE(b().held().empty());
+}
+
+TEST_P(Border, AHeldMessageStopsItsLinkAndNoOther) {
+  Endpoint x(*a().device), y(*b().device), behind(*a().device), behind_peer(*b().device);
+  connect(x, y);
+  connect(behind, behind_peer);
+  Member fellow(exchange_, GetParam(), b().state);
+  Endpoint near(*fellow.device), near_peer(*b().device);
+  connect(near, near_peer);
+  a().commit(2, 1, 1);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  ASSERT_EQ(behind.post_send(2, {behind.sge(0, 100)}), 0);
+  ASSERT_EQ(behind_peer.post_recv(2, {behind_peer.sge(0, 100)}), 0);
+  ASSERT_TRUE(eventually([&] { return b().held().size() == 1; }));
+  for (std::uint64_t i = 10; i < 14; ++i) {
+    ASSERT_EQ(near_peer.post_recv(i, {near_peer.sge(0, 1 << 20)}), 0);
+    ASSERT_EQ(near.post_send(i, {near.sge(0, 1 << 20)}), 0);
+    EXPECT_WC(near_peer.wait(), i, IBV_WC_SUCCESS);
+    EXPECT_WC(near.wait(), i, IBV_WC_SUCCESS);
+  }
+  let_time_outs_pass();
+  EXPECT_EQ(x.poll(), 0);  // no time-out
+  EXPECT_EQ(behind_peer.poll(), 0);
+  // Without a receive: that is looked at when the message is delivered, not before.
+  EXPECT_EQ(b().figure("rnr_naks"), 0);
+  b().commit(2, 0, 2);
+  EXPECT_WC(behind_peer.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_TRUE(eventually([&] { return b().figure("rnr_naks") > 0; }));
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+}
+
+TEST_P(Border, AHeldLinkLetsTheHelperSleep) {
+  Endpoint x(*a().device, {}, 64 << 20), y(*b().device, {}, 64 << 20);
+  connect(x, y);
+  a().commit(2, 1, 1);
+  b().commit(2, 0, 1);
+  // Both wait for each other, with more to send than fits.
+  ASSERT_EQ(x.post_rdma(1, IBV_WR_RDMA_WRITE, {x.sge(0, 32 << 20)}, y.address(32 << 20), y.mr->rkey), 0);
+  ASSERT_EQ(y.post_rdma(1, IBV_WR_RDMA_WRITE, {y.sge(0, 32 << 20)}, x.address(32 << 20), x.mr->rkey), 0);
+  ASSERT_TRUE(eventually([&] { return a().held().size() == 1 && b().held().size() == 1; }));
+  ::usleep(300'000);
+  const long turns_a = a().figure("helper_turns"), turns_b = b().figure("helper_turns");
+  ::usleep(500'000);
+  EXPECT_LT(a().figure("helper_turns") - turns_a, 40);
+  EXPECT_LT(b().figure("helper_turns") - turns_b, 40);
+  a().commit(3, 1, 2);
+  b().commit(3, 0, 2);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+}
+
+// A READ changes nothing at its target, so that it is not judged there; its data is, at home.
+TEST_P(Border, OfAReadTheAnswerIsAMessage) {
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  a().commit(5, 1, 1);
+  b().commit(2, 0, 1);
+  std::memset(y.at(0), 'r', 100);
+  ASSERT_EQ(x.post_rdma(1, IBV_WR_RDMA_READ, {x.sge(0, 100)}, y.address(0), y.mr->rkey), 0);
+  ASSERT_TRUE(eventually([&] { return a().held().size() == 1; }));
+  EXPECT_TRUE(b().held().empty());
+  EXPECT_EQ(a().held()[0].cluster, 1u);
+  EXPECT_EQ(a().held()[0].sn, 2u);
+  EXPECT_EQ(*x.at(0), 0);
+  a().commit(6, 1, 2);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_EQ(*x.at(99), 'r');
+}
+
+TEST_P(BorderBeforeFirst, AnAnswerWaitsForClcOneToo) {
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  a().commit(1, 1, 1);
+  ASSERT_EQ(x.post_rdma(1, IBV_WR_RDMA_READ, {x.sge(0, 100)}, y.address(0), y.mr->rkey), 0);
+  EXPECT_TRUE(eventually([&] { return b().wants_clc(1, 1); }));
+  let_time_outs_pass();
+  EXPECT_EQ(x.poll(), 0);
+  b().commit(1, 0, 1);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+}
+
+TEST_P(Border, TheResultOfAnAtomicIsAMessage) {
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  std::memset(y.at(0), 0, 8);
+  ASSERT_EQ(x.post_atomic(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {x.sge(0, 8)}, y.address(0), y.mr->rkey, 7, 0), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  b().commit(2, 0, 1);
+  ASSERT_EQ(x.post_atomic(2, IBV_WR_ATOMIC_FETCH_AND_ADD, {x.sge(8, 8)}, y.address(0), y.mr->rkey, 7, 0), 0);
+  ASSERT_TRUE(eventually([&] { return a().held().size() == 1; }));
+  EXPECT_EQ(a().held()[0].sn, 2u);
+  a().commit(2, 1, 2);
+  EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(x.at(8)), 7u);
+}
+
+TEST_P(Border, ADependencyOfTheSenderHoldsUnderPolicyVector) {
+  for (Member* member : {&a(), &b()}) {
+    member->state.policy = kPolicyVector;
+    member->tell();
+  }
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  // A depends on cluster 2, of which B has heard nothing.
+  a().state.depends[2] = 4;
+  a().commit(2, 1, 1);
+  b().commit(2, 0, 2);
+  ASSERT_EQ(y.post_recv(2, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
+  ASSERT_TRUE(eventually([&] { return b().held().size() == 1; }));
+  EXPECT_EQ(b().held()[0].vector[0], 2u);
+  EXPECT_EQ(b().held()[0].vector[2], 4u);
+  b().state.depends[2] = 4;
+  b().commit(3, 0, 2);
+  EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+}
+
+TEST_P(Border, DatagramsAreJudgedToo) {
+  QpOptions options;
+  options.type = IBV_QPT_UD;
+  Endpoint x(*a().device, options), y(*b().device, options);
+  for (Endpoint* side : {&x, &y}) {
+    ASSERT_EQ(side->to_init(side->qp), 0);
+    ASSERT_EQ(side->to_rtr(side->qp, side->device, 0), 0);
+    ASSERT_EQ(side->to_rts(side->qp), 0);
+  }
+  ibv_ah* ah = x.make_ah(*b().device);
+  for (std::uint64_t i : {1, 2}) ASSERT_EQ(y.post_recv(i, {y.sge(0, 200)}), 0);
+  ASSERT_EQ(x.post_datagram(1, {x.sge(0, 100)}, ah, y.qp->qp_num, y.options.qkey), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  a().commit(2, 1, 1);
+  ASSERT_EQ(x.post_datagram(2, {x.sge(0, 100)}, ah, y.qp->qp_num, y.options.qkey), 0);
+  ASSERT_TRUE(eventually([&] { return b().held().size() == 1; }));
+  EXPECT_EQ(y.poll(), 0);
+  b().commit(2, 0, 2);
+  EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_EQ(x.ops.destroy_ah(ah), 0);
+}
+
+TEST_P(Border, NothingOfADeadIncarnationIsDelivered) {
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  a().commit(2, 1, 1);
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  ASSERT_TRUE(eventually([&] { return b().held().size() == 1; }));
+  // Cluster 0 has gone back. What is held is dropped, and A is not let in again.
+  b().state.incarnations[0] = 1;
+  b().commit(2, 0, 2);
+  EXPECT_TRUE(b().held().empty());
+  EXPECT_TRUE(eventually([&] { return a().process.log().find("is over") != std::string::npos; }));
+  let_time_outs_pass();
+  EXPECT_EQ(y.poll(), 0);
+  EXPECT_EQ(x.poll(), 0);  // it waits: somebody will end it, or tell it
+  EXPECT_EQ(y.state(), IBV_QPS_RTS);
+}
+
+TEST_P(Border, AProcessOfNoClusterIsNotLetIn) {
+  ProcessOptions options;
+  options.transport = GetParam();
+  Process outsider(exchange_, options);
+  Device device(outsider);
+  QpOptions impatient;
+  impatient.timeout = 1;
+  impatient.retry_cnt = 1;
+  Endpoint x(device, impatient), y(*b().device);
+  connect(x, y);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  EXPECT_TRUE(eventually([&] { return b().process.log().find("in no cluster") != std::string::npos; }));
+  EXPECT_EQ(y.state(), IBV_QPS_RTS);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, Border, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return name_in_test(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, BorderBeforeFirst, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return name_in_test(info.param); });
+
+}  // namespace
+}  // namespace shadowib::ib2tcp::testing
