@@ -2,8 +2,8 @@
 // checkpoint of this cluster (CLC). The rule itself is hooks/federation/rule.h.
 //
 // A process that is in no cluster has no Border, and runs no code of it. Links and queue pairs at a border take other
-// ways at branches that they have anyway (Link::judged_, Qp::odd_), so that the others pay nothing. Under the engine's
-// lock. The methods of links and queue pairs are in border_link.cc and border_queue.cc.
+// ways at branches that they have anyway (Link::judged_, Qp::odd_), so that the others pay nothing. Under the
+// engine's lock. The methods of links and queue pairs are in border_link.cc and border_queue.cc.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class Border {
   std::vector<Past> past_;  // ascending, the last one is now; older ones only while requests of then may leave
 };
 
-// Of a link that crosses a border.
+// The part of a link that crosses a border.
 struct BorderSide {
   unsigned cluster = 0;  // of the peer
   federation::Incarnation incarnation = 0;

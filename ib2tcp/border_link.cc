@@ -1,8 +1,6 @@
 // Links across the border: what comes in is judged first, and the whole link can be held, frozen or shut.
 #include <sys/epoll.h>
 
-#include <cstring>
-
 #include "ib2tcp/border.h"
 #include "ib2tcp/held_stream.h"
 #include "ib2tcp/host.h"
@@ -41,7 +39,7 @@ bool Link::begin_telling(federation::Sn sn) {
 
 // --- what comes in ---
 
-Link::Admission Link::admit(FrameHeader& header, const Input& in) {
+Link::Admission Link::admit(FrameHeader& header) {
   if (state_ == State::kConfirming) {
     if (header.opcode != Opcode::kHello) return frame_error("no greeting first", header), Admission::kEnds;
     state_ = State::kUp;
@@ -56,7 +54,7 @@ Link::Admission Link::admit(FrameHeader& header, const Input& in) {
     case Opcode::kResume:
       return resume_queue(header);
     case Opcode::kVector:
-      return begin_vector(header, in);
+      return begin_vector(header);
     default:
       break;
   }
@@ -94,23 +92,22 @@ Link::Admission Link::resume_queue(const FrameHeader& header) {
   return stream_ != nullptr ? Admission::kTaken : Admission::kEnds;
 }
 
-Link::Admission Link::begin_vector(const FrameHeader& header, const Input& in) {
+Link::Admission Link::begin_vector(const FrameHeader& header) {
   constexpr std::uint32_t kEntry = sizeof(std::uint32_t);
   if (header.sn == 0) return frame_error("no number of a checkpoint", header), Admission::kEnds;
   if (header.length % kEntry != 0 || header.length > kEntry * federation::kMaxClusters)
     return frame_error("length", header), Admission::kEnds;
+  BorderSide& side = *border_;
+  side.told_in = header.sn;
+  side.dependencies = federation::PerCluster(federation::kMaxClusters);
   sink_ = Sink{};
-  sink_.active = sink_.discard = true;
+  sink_.active = true;
   sink_.header = header;
   sink_.remaining = header.length;
-  keep_datagram(in);
+  sink_.parts[0] = {side.dependencies.of.data(), header.length};
+  sink_.regions[0] = 0;
+  sink_.count = 1;
   return Admission::kTaken;
-}
-
-void Link::finish_vector() {
-  border_->told_in = sink_.header.sn;
-  border_->dependencies = federation::PerCluster(federation::kMaxClusters);
-  std::memcpy(border_->dependencies.of.data(), payload_, sink_.header.length);
 }
 
 // --- hold ---
@@ -140,8 +137,7 @@ void Link::watch_stream() {
   const bool held = border_ != nullptr && border_->held;
   if (stream_->fd() >= 0 && !(held && stream_->poll_writes()))
     g_engine->watch(data_watch_, stream_->fd(), EPOLLIN, false);
-  if (stream_->end_fd() >= 0 && !held)
-    g_engine->watch(end_watch_, stream_->end_fd(), EPOLLIN | EPOLLRDHUP, true);
+  if (stream_->end_fd() >= 0 && !held) g_engine->watch(end_watch_, stream_->end_fd(), EPOLLIN | EPOLLRDHUP, true);
 }
 
 // The held message and those behind it that have been read already; the rest is for the next turn.

@@ -39,8 +39,7 @@ federation::Sn Qp::sn_of(std::uint64_t index) const {
 federation::Sn Qp::oldest_sn() const { return sn_of(sq_.head); }
 
 federation::Sn Qp::answer_sn() const {
-  const federation::Sn made =
-      answers_begin_ != answers_end_ ? answers_[answers_begin_ % kAnswers].sn : nak_sn_;
+  const federation::Sn made = answers_begin_ != answers_end_ ? answers_[answers_begin_ % kAnswers].sn : nak_sn_;
   return made != 0 ? made : g_engine->border->sn();
 }
 

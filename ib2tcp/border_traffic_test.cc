@@ -49,7 +49,8 @@ class Traffic : public ::testing::TestWithParam<std::string> {
 struct Large {
   Endpoint x, y;
   std::uint32_t bytes;
-  Large(Traffic&, Member& a, Member& b, std::uint32_t n) : x(*a.device, {}, 2 * n), y(*b.device, {}, 2 * n), bytes(n) {
+  Large(Traffic&, Member& a, Member& b, std::uint32_t n)
+      : x(*a.device, {}, 2 * n), y(*b.device, {}, 2 * n), bytes(n) {
     connect(x, y);
     fill(x.at(0), bytes, 1);
     fill(y.at(0), bytes, 2);
@@ -93,9 +94,8 @@ TEST_P(Traffic, LargeMessagesAreHeldAndDelivered) {
       b().commit(sn, 0, sn - 1);
       large.begin(opcode);
       // Of two READs the request of one may be behind the held answer to the other.
-      ASSERT_TRUE(eventually([&] {
-        return a().held().size() + b().held().size() >= (opcode == IBV_WR_RDMA_READ ? 1 : 2);
-      }));
+      ASSERT_TRUE(
+          eventually([&] { return a().held().size() + b().held().size() >= (opcode == IBV_WR_RDMA_READ ? 1 : 2); }));
       a().commit(sn, 1, sn);
       ::usleep(20'000);
       b().commit(sn, 0, sn);
@@ -215,8 +215,7 @@ void break_connections(Process& process) {
   for (int fd : process.descriptors_) {
     int listens = 0;
     socklen_t bytes = sizeof(listens);
-    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 && listens == 0)
-      ::shutdown(fd, SHUT_RDWR);
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) == 0 && listens == 0) ::shutdown(fd, SHUT_RDWR);
   }
 }
 
@@ -237,9 +236,11 @@ TEST_P(Traffic, ABrokenConnectionLosesAndDoublesNothing) {
   for (std::uint64_t round = 0; round < kRounds; ++round) {
     std::memcpy(x.at(kNumbers + 8 * (round % 8)), &round, 8);
     ASSERT_EQ(x.post_send(1, {x.sge(kNumbers + 8 * (round % 8), 8)}), 0);
-    ASSERT_EQ(x.post_atomic(2, IBV_WR_ATOMIC_FETCH_AND_ADD, {x.sge(64, 8)}, y.address(kCounter), y.mr->rkey, 1, 0), 0);
+    ASSERT_EQ(x.post_atomic(2, IBV_WR_ATOMIC_FETCH_AND_ADD, {x.sge(64, 8)}, y.address(kCounter), y.mr->rkey, 1, 0),
+              0);
     ASSERT_EQ(x.post_rdma(3, IBV_WR_RDMA_READ, {x.sge(kBlock, 256 << 10)}, y.address(kBlock), y.mr->rkey), 0);
-    ASSERT_EQ(x.post_rdma(4, IBV_WR_RDMA_WRITE, {x.sge(2 * kBlock, 256 << 10)}, y.address(2 * kBlock), y.mr->rkey), 0);
+    ASSERT_EQ(x.post_rdma(4, IBV_WR_RDMA_WRITE, {x.sge(2 * kBlock, 256 << 10)}, y.address(2 * kBlock), y.mr->rkey),
+              0);
     if (round % 10 == 9) {
       ::usleep(random() % 2000);
       break_connections(random() % 2 == 0 ? a().process : b().process);

@@ -398,8 +398,7 @@ bool Handshake::on_answer() {
                 link_->peer().lid);
     return fail("wrong key"), false;
   }
-  if (answer_.verdict == Verdict::kDead)
-    return fail("an incarnation of its cluster, or of ours, is over"), false;
+  if (answer_.verdict == Verdict::kDead) return fail("an incarnation of its cluster, or of ours, is over"), false;
   if (answer_.verdict != Verdict::kAccepted) return fail("it prefers a connection of its own"), false;
   g_engine->unwatch(watch_);
   Stream* stream = make_stream(*link_, true);

@@ -18,7 +18,7 @@ class HeldStream final : public Stream {
   ssize_t readv(const iovec*, int) override { return 0; }
   char* reserve(std::size_t bytes) override { return held_->reserve(bytes); }
   void commit(std::size_t bytes) override { held_->commit(bytes); }
-  // Of what was read before.
+  // Gives back bytes that were read before the hold.
   void consume(std::size_t bytes) override { held_->consume(bytes); }
   bool readable() override { return false; }
   int fd() const override { return held_->fd(); }

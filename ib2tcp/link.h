@@ -139,11 +139,11 @@ class Link {
   bool is_border() const { return border_ != nullptr; }
   // The message that waits for a CLC, or nullptr.
   const federation::Stamp* held_stamp() const;
-  // From freeze() to thaw() nothing is read or written, and nothing connects. What is left of a frame that was begun
-  // is copied.
+  // From freeze() to thaw() nothing is read or written, and nothing connects. The rest of a frame half written is
+  // copied.
   void freeze();
   void thaw();
-  // What this process knows of the clusters has changed.
+  // The state of the clusters has changed (set_cluster).
   void on_new_state();
   // Puts a queue pair in front of the others that have something to send.
   void ready_first(Qp& qp);
@@ -164,7 +164,9 @@ class Link {
   ssize_t read_some(std::size_t* wanted);
   enum class Parsed : std::uint8_t { kMore, kEnded, kHeld };
   Parsed parse(Input* in, int* frames);
-  bool begin_frame(FrameHeader& header, const Input& in);
+  bool begin_frame(const FrameHeader& header, const Input& in);
+  bool begin_judged_frame(FrameHeader header, const Input& in);
+  bool begin_admitted_frame(const FrameHeader& header, const Input& in);
   void finish_frame();
   void feed_sink(Input* in);
   void feed_sink_carefully(const char* from, std::size_t bytes);
@@ -186,11 +188,10 @@ class Link {
   // Border.
   enum class Admission : std::uint8_t { kFollow, kTaken, kEnds };  // kEnds: the connection, or what is read of it
   void become_border();
-  Admission admit(FrameHeader& header, const Input& in);
+  Admission admit(FrameHeader& header);
   Admission judge(const FrameHeader& header, federation::Sn sn);
   Admission resume_queue(const FrameHeader& header);
-  Admission begin_vector(const FrameHeader& header, const Input& in);
-  void finish_vector();
+  Admission begin_vector(const FrameHeader& header);
   void hold(const federation::Stamp& stamp);
   void release_if_admitted();
   void parse_buffer();

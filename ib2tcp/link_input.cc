@@ -51,11 +51,12 @@ bool Link::receive() {
       // A payload that is still coming is read in one go, as far as it is there.
       if (there >= (sink_.active ? sink_.remaining : sizeof(FrameHeader))) {
         Input in{begin, begin + there};
-        const Parsed parsed = parse(&in, &frames);
-        if (parsed == Parsed::kEnded) return true;
+        if (const Parsed parsed = parse(&in, &frames); parsed != Parsed::kMore) {
+          if (parsed == Parsed::kHeld) stream_->consume(there - in.left());
+          return true;
+        }
         const std::size_t taken = there - in.left();
         stream_->consume(taken);
-        if (parsed == Parsed::kHeld) return true;
         moved = true;
         bytes += taken;
         if (!stream_->readable()) return true;
@@ -81,10 +82,11 @@ bool Link::receive() {
     bytes += static_cast<std::size_t>(n);
     int any = kInput / sizeof(FrameHeader) + 1;  // as many as were read
     Input in{rx_.get() + rx_begin_, rx_.get() + rx_end_};
-    const Parsed parsed = parse(&in, &any);
-    if (parsed == Parsed::kEnded) return true;
+    if (const Parsed parsed = parse(&in, &any); parsed != Parsed::kMore) {
+      if (parsed == Parsed::kHeld) rx_begin_ = rx_end_ - in.left();
+      return true;
+    }
     rx_begin_ = rx_end_ - in.left();
-    if (parsed == Parsed::kHeld) return true;
     // A short read from a socket means that it is empty: asking again would be a system call for nothing.
     if (static_cast<std::size_t>(n) < wanted && !traits_.memory_readable) return true;
     if (traits_.memory_readable && !stream_->readable()) return true;
@@ -205,12 +207,7 @@ void Link::feed_sink_carefully(const char* from, std::size_t bytes) {
   }
 }
 
-bool Link::begin_frame(FrameHeader& header, const Input& in) {
-  g_engine->statistics.frames_received.add(1);
-  if (const char* what = fault(header); what != nullptr) return frame_error(what, header), false;
-  if (judged_)
-    if (const Admission admission = admit(header, in); admission != Admission::kFollow)
-      return admission == Admission::kTaken;
+[[gnu::always_inline]] inline bool Link::begin_admitted_frame(const FrameHeader& header, const Input& in) {
   if (header.opcode >= Opcode::kHello)
     return frame_error(header.opcode == Opcode::kHello ? "second greeting" : "between clusters only", header), false;
   std::uint32_t payload = payload_bytes(header);
@@ -258,6 +255,19 @@ bool Link::begin_frame(FrameHeader& header, const Input& in) {
   return stream_ != nullptr;
 }
 
+bool Link::begin_frame(const FrameHeader& header, const Input& in) {
+  g_engine->statistics.frames_received.add(1);
+  if (const char* what = fault(header); what != nullptr) return frame_error(what, header), false;
+  if (judged_) return begin_judged_frame(header, in);
+  return begin_admitted_frame(header, in);
+}
+
+// The first frame of a connection, and all of one to another cluster.
+[[gnu::noinline]] bool Link::begin_judged_frame(FrameHeader header, const Input& in) {
+  const Admission admission = admit(header);
+  return admission == Admission::kFollow ? begin_admitted_frame(header, in) : admission == Admission::kTaken;
+}
+
 void Link::finish_frame() {
   sink_.active = false;
   Qp* qp = sink_.qp;
@@ -269,10 +279,7 @@ void Link::finish_frame() {
     note_done(sink_.header);
     return;
   }
-  if (qp == nullptr) {
-    if (sink_.header.opcode == Opcode::kVector) finish_vector();
-    return;
-  }
+  if (qp == nullptr) return;
   if (is_request(sink_.header.opcode)) {
     qp->finish_request(sink_);
   } else {

@@ -29,7 +29,8 @@ bool Link::pump() {
 }
 
 void Link::send_loose(const FrameHeader& header) {
-  if ((stream_ == nullptr && !is_frozen()) || loose_.size() >= kMaxLoose) return;  // as lost as a packet on a real wire
+  if ((stream_ == nullptr && !is_frozen()) || loose_.size() >= kMaxLoose)
+    return;  // as lost as a packet on a real wire
   loose_.push_back(header);
   g_engine->want_turn();
 }

@@ -244,7 +244,7 @@ class Qp {
   ibv_qp_attr attr_{};
   ibv_qp_cap cap_{};
   bool signal_all_ = false;
-  bool odd_ = false;  // its frames are made elsewhere: datagrams, or to another cluster
+  bool odd_ = false;      // its frames are made elsewhere: datagrams, or to another cluster
   Link* link_ = nullptr;  // to the peer; UD: the one the next request is for
   Timer timer_;
 
@@ -303,7 +303,7 @@ class Qp {
     std::uint64_t from;  // requests from this one on were posted under ...
     federation::Sn sn;   // ... this number
   };
-  std::vector<Mark> marks_;  // ascending; none: all under that of now
+  std::vector<Mark> marks_;    // ascending; none: all under that of now
   federation::Sn nak_sn_ = 0;  // 0: that of now
   bool resume_ = false;        // the peer is to be told what is expected
 };

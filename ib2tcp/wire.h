@@ -41,7 +41,7 @@ enum class Opcode : std::uint8_t {
   kReceivePosted = 20,  // to a sender that was told "receiver not ready": one is there now
   kDatagramDone = 21,   // a datagram, and all before it of that sender on this connection, was delivered or dropped
   // These belong to the connection, not to a queue pair.
-  kHello = 32,   // the first frame of the side that connected
+  kHello = 32,  // the first frame of the side that connected
   // Between clusters alone.
   kResume = 33,  // on a new connection: `seq` is the number that the receiver of requests expects
   kVector = 35,  // the frame behind it depends on these, 4 bytes a cluster; `sn` is its number
@@ -136,7 +136,7 @@ struct Greeting {  // connecting -> accepting
   std::uint16_t version;
   StreamKind kind;
   std::uint8_t frame_version;
-  std::uint16_t lid;  // of the connecting process's first port
+  std::uint16_t lid;      // of the connecting process's first port
   std::uint16_t cluster;  // index + 1 of its cluster; 0: none
   std::uint32_t slot;     // kOfi: of the connecting side's end; its secret is the nonce's first 8 bytes
   std::uint8_t from[16];

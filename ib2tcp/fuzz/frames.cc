@@ -98,12 +98,21 @@ class World {
   World() {
     memory_ = static_cast<char*>(aligned_alloc(kPageBytes, 3 * kPageBytes));
     start_fuzz_host(kPeerLid);
+    tell_cluster();
     int count = 0;
     ibv_device** list = get_device_list(&count);
     require(list != nullptr && count > 0);
     context_ = open_device(list[0]);
     require(context_ != nullptr);
     free_device_list(list);
+  }
+
+  // Of the peers one is of another cluster, and one of none.
+  static void tell_cluster() {
+    ClusterState state{};
+    state.sn = 2;
+    state.depends[1] = 2;
+    require(set_cluster(&state) == 0);
   }
 
   void run(const std::uint8_t* data, std::size_t size) {
