@@ -46,7 +46,7 @@ void Border::ask_for_first() const { g_host->needs_clc(running_.index, 1); }
 bool is_message(const FrameHeader& header) {
   switch (header.opcode) {
     case Opcode::kNak:
-      return header.syndrome != Syndrome::kReceiverNotReady && header.syndrome != Syndrome::kNotReady;
+      return is_fatal(header.syndrome);
     case Opcode::kReadResponse:
     case Opcode::kAtomicResponse:
       return true;

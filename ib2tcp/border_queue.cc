@@ -61,12 +61,16 @@ bool Qp::may_leave(federation::Sn sn) const {
 bool Qp::tell_first(federation::Sn sn, bool always, Frame* frame) {
   if (!always && g_engine->border->policy() != federation::Policy::kVector) return false;
   if (!link_->begin_telling(sn)) return false;
-  fill_header(frame->header, Opcode::kVector, 0);
-  frame->header->flags = 0;
-  frame->header->sn = sn;
+  // Of the link, not of this queue pair: it settles no acknowledgement that is owed.
+  FrameHeader& header = *frame->header;
+  header = FrameHeader{};
+  header.version = kWireVersion;
+  header.opcode = Opcode::kVector;
+  header.sn = sn;
   if (g_engine->border->policy() == federation::Policy::kVector) {
     const federation::PerCluster& depends = g_engine->border->dependencies_under(sn);
-    frame->bytes = frame->header->length = depends.clusters * sizeof(depends.of[0]);
+    frame->bytes = depends.clusters * sizeof(depends.of[0]);
+    header.length = frame->bytes;
     frame->parts[0] = {const_cast<std::uint32_t*>(depends.of.data()), frame->bytes};
     frame->count = 1;
   }
@@ -81,7 +85,7 @@ bool Qp::next_border_frame(Frame* frame) {
     return true;
   }
   if (const bool answers = answers_begin_ != answers_end_; answers || nak_ != Syndrome::kNone) {
-    const bool numbered = answers || (nak_ != Syndrome::kReceiverNotReady && nak_ != Syndrome::kNotReady);
+    const bool numbered = answers || is_fatal(nak_);
     const federation::Sn sn = numbered ? answer_sn() : 0;
     if (!numbered || may_leave(sn)) {
       if (numbered && tell_first(sn, false, frame)) return true;

@@ -32,14 +32,15 @@ std::size_t describe(char* buffer, std::size_t capacity) {
   for (Link* link : g_engine->links()) up += link->up();
   int n = std::snprintf(
       buffer, capacity,
-      "{\"objects\": %d, \"links\": %zu, \"links_up\": %zu, \"links_lost\": %lu, \"queue_pairs\": %u, "
+      "{\"objects\": %d, \"links\": %zu, \"links_up\": %zu, \"links_lost\": %lu, \"links_held\": %lu, "
+      "\"queue_pairs\": %u, "
       "\"memory_regions\": %u, \"memory_windows\": %u, "
       "\"frames_sent\": %lu, \"frames_received\": %lu, \"acks_sent\": %lu, \"rnr_naks\": %lu, "
       "\"frames_refused\": %lu, \"handshakes_refused\": %lu, \"helper_turns\": %lu, \"arena_bytes\": %zu}",
-      g_engine->objects.load(), g_engine->links().size(), up, s.links_lost.load(), g_engine->qps.live(),
-      g_engine->mrs.live(), g_engine->mws.live(), s.frames_sent.load(), s.frames_received.load(), s.acks_sent.load(),
-      s.rnr_naks.load(), s.frames_refused.load(), s.handshakes_refused.load(), s.helper_turns.load(),
-      arena_mapped_bytes());
+      g_engine->objects.load(), g_engine->links().size(), up, s.links_lost.load(), s.links_held.load(),
+      g_engine->qps.live(), g_engine->mrs.live(), g_engine->mws.live(), s.frames_sent.load(),
+      s.frames_received.load(), s.acks_sent.load(), s.rnr_naks.load(), s.frames_refused.load(),
+      s.handshakes_refused.load(), s.helper_turns.load(), arena_mapped_bytes());
   if (n > 0 && g_engine->rendezvous != nullptr && static_cast<std::size_t>(n) < capacity) {
     // In place of the closing brace.
     const std::size_t at = static_cast<std::size_t>(n) - 1;

@@ -413,14 +413,14 @@ void Qp::on_link_up() {
   tries_ = 0;
   resume_ = odd_ && reliable() && (established_ || sq_.sent != 0);
   kick();
-  if (resume_) link_->ready(*this);
+  if (resume_ || nak_ != Syndrome::kNone) link_->ready(*this);
 }
 
 void Qp::on_link_down() {
   ready_hook.unlink();
   ack_hook.unlink();
   answers_begin_ = answers_end_;
-  nak_ = Syndrome::kNone;
+  if (!odd_ || !is_fatal(nak_)) nak_ = Syndrome::kNone;  // the connection after this one tells it
   ack_now_ = told_posted_ = false;
   receiver_ready();
   if (!connected()) return;

@@ -97,6 +97,7 @@ inline bool is_send(Opcode opcode) {
 inline bool is_datagram(Opcode opcode) { return opcode == Opcode::kDatagram || opcode == Opcode::kDatagramImm; }
 inline bool is_atomic(Opcode opcode) { return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd; }
 inline bool needs_response(Opcode opcode) { return opcode == Opcode::kRead || is_atomic(opcode); }
+inline bool is_fatal(Syndrome syndrome) { return syndrome >= Syndrome::kInvalidRequest; }
 inline bool takes_receive(Opcode opcode) { return is_send(opcode) || opcode == Opcode::kWriteImm; }
 // The path of a datagram, in fields that only connected queue pairs use otherwise. raddr holds these bits, operand1
 // the sender's GUID, operand2 and dgid_end the destination's GID as it lies in memory, ack the hop limit. Without a
