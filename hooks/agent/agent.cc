@@ -21,6 +21,7 @@
 #include "hooks/agent/leaving.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
+#include "hooks/agent/own_cluster.h"
 #include "hooks/agent/round.h"
 #include "hooks/agent/values.h"
 #include "hooks/imager/descriptors.h"
@@ -73,6 +74,7 @@ void answer_status_request() {
   if (g_agent.participant != nullptr) g_agent.participant->describe(&json);
   if (json.size() == before) writer.raw("{}");
   launcher_describe(&json);
+  if (is_in_cluster()) describe_own_cluster(writer);
   writer.end_object();
   (void)g_job.exchange
       ->publish(
@@ -199,6 +201,7 @@ Status join_locked() {
   SHADOWIB_TRY(stop_install());
   SHADOWIB_TRY(choose_request_signals());
   SHADOWIB_TRY(read_processor_choice());
+  SHADOWIB_TRY(read_cluster_choice());
   note_inherited(std::getenv("SHADOWIB_INHERITED"));
   int alive_lock = -1;
   std::uint64_t last_request = 0;
@@ -206,6 +209,11 @@ Status join_locked() {
   g_agent.last_request = last_request;
   g_agent.alive_lock = alive_lock;
   fault_set_member(g_job.info.member);
+  if (Status s = introduce_cluster(); !s.ok()) {
+    tell_of_the_end();
+    close_owned_descriptor(alive_lock);
+    return s;
+  }
   const int cancel = UnownedDescriptors().own(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (cancel < 0) return Status::of(Code::kIo, errno, "pid %d: no descriptor left for the agent", raw_getpid());
   g_agent.cancel = cancel;

@@ -9,7 +9,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
+#include "hooks/federation/rule.h"
 #include "hooks/job/current_job.h"
 #include "hooks/job/job_info.h"
 #include "shadowib/base/status.h"
@@ -50,10 +52,29 @@ class Participant {
   virtual void count_objects(std::string* text) { (void)text; }
   // Appends a JSON object that describes this member's objects for `shadowib status`. Threads run.
   virtual void describe(std::string* json) = 0;
+
+  // Federations. A member that is in no cluster calls none of these.
+  //
+  // What the member's cluster is and has delivered, from now on. kRefused: the backend has no borders.
+  virtual Status tell_cluster(const federation::RunningCluster& cluster, federation::Policy policy) {
+    (void)cluster, (void)policy;
+    return {};
+  }
+  // Connections to other clusters stand still (true), or go on. Does not nest.
+  virtual void freeze_border(bool frozen) { (void)frozen; }
+  // The stamps of messages that wait for a CLC, one for each connection.
+  virtual void held_at_border(std::vector<federation::Stamp>* held) { held->clear(); }
 };
+
+// For the participant: a message waits for a CLC of this member's cluster. Any thread, with locks held; returns at once.
+void note_held_message();
 
 // Registers the one participant (before join_job). Not owned.
 void set_participant(Participant* participant);
+
+// Tells the participant of the member's cluster, once. For a process that is a member before it has a participant. Does
+// nothing in a member that is in no cluster. kRefused as tell_cluster().
+Status introduce_cluster();
 
 // Reads the job's secret from <directory>/jobs/<job>/key (32 bytes, mode 0600; created by the first who needs it) to
 // `key`, and leaves no copy of it anywhere else: other memory may be saved in an image.

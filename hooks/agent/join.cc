@@ -14,6 +14,7 @@
 #include <memory>
 #include <string_view>
 
+#include "hooks/agent/own_cluster.h"
 #include "hooks/job/current_job.h"
 #include "hooks/job/member_record.h"
 #include "hooks/raw/tasks.h"
@@ -237,6 +238,7 @@ Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, std::ui
     *last_status = latest_request(opened.get(), info->epoch, "status");
     status = opened->list(std::string(info->epoch) + "/member", &members);
   }
+  if (status.ok() && is_in_cluster()) status = enter_cluster(*info, *opened, members, waits);
   std::size_t first = members.size();
   if (std::string reserved; status.ok()) {
     bool found = false;
@@ -289,6 +291,10 @@ std::string describe_member() {
   fields["version"] = SHADOWIB_VERSION;
   fields["meets"] = std::to_string(kMeetingVersion);
   if (const char* processes = environment("SHADOWIB_PROCESSES")) fields["expects"] = processes;
+  if (is_in_cluster()) {
+    fields["cluster"] = own_cluster().name;
+    fields["cluster_index"] = std::to_string(own_cluster().running.index);
+  }
   return encode_fields(fields);
 }
 
@@ -297,7 +303,7 @@ void record_member(const std::string& lock_path) {
   (void)task_stat(0, 22, &start);
   utsname system{};
   ::uname(&system);
-  record_joined(lock_path, raw_getpid(), start, system.nodename);
+  record_joined(lock_path, raw_getpid(), start, system.nodename, own_cluster().name);
 }
 
 Status read_job_key(std::uint8_t key[32]) {

@@ -49,7 +49,8 @@ JobPaths job_paths(std::string_view directory, std::string_view job) {
           .restart = alive + "/restart",
           .renewing = alive + "/renewing",
           .supervisor = top + "/supervisor",
-          .started = top + "/started"};
+          .started = top + "/started",
+          .clusters = top + "/clusters"};
 }
 
 std::string alive_path(std::string_view directory, std::string_view job, std::string_view epoch,

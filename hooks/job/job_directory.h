@@ -30,6 +30,7 @@ struct JobPaths {
   std::string renewing;    // lock: a restart makes the job's new epoch
   std::string supervisor;  // lock: `supervise` looks after the job; host and pid of it
   std::string started;     // directory of <host>-<pid>-<start time> of what `run` has started
+  std::string clusters;    // of a federation, directory: a file <name> for each cluster, and policy.txt
 };
 JobPaths job_paths(std::string_view directory, std::string_view job);
 // <directory>/jobs and <directory>/sets.

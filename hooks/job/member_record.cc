@@ -39,9 +39,10 @@ std::string value_of(const std::string& line, const std::string& name) {
 
 }  // namespace
 
-void record_joined(const std::string& lock_path, int pid, std::uint64_t start_time, const std::string& host) {
-  append(lock_path,
-         "member pid=" + std::to_string(pid) + " starttime=" + std::to_string(start_time) + " host=" + host + "\n");
+void record_joined(const std::string& lock_path, int pid, std::uint64_t start_time, const std::string& host,
+                   const std::string& cluster) {
+  append(lock_path, "member pid=" + std::to_string(pid) + " starttime=" + std::to_string(start_time) +
+                        " host=" + host + (cluster.empty() ? "" : " cluster=" + cluster) + "\n");
 }
 
 void record_left(const std::string& lock_path, int status) {
@@ -59,6 +60,7 @@ MemberRecord parse_member_record(const std::string& text) {
       record.pid = std::atoi(value_of(line, "pid").c_str());
       record.start_time = std::strtoull(value_of(line, "starttime").c_str(), nullptr, 10);
       record.host = value_of(line, "host");
+      record.cluster = value_of(line, "cluster");
     } else if (line.starts_with("left ")) {
       const std::string status = value_of(line, "status");
       record.left = true;

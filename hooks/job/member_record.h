@@ -6,7 +6,7 @@
 //     member pid=PID starttime=TICKS host=NAME
 //     left status=N
 //
-// N is the exit status, or "-" if it is not known. Source: docs/reference/formats.md.
+// The first one ends with " cluster=NAME" if the member is in a cluster. N is the exit status, or "-" if it is not known. Source: docs/reference/formats.md.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,13 @@ struct MemberRecord {
   int pid = 0;      // in the member's own pid namespace
   std::uint64_t start_time = 0;
   std::string host;
+  std::string cluster;  // of a federation; "": none
 };
 
 // Called in the member's process; use the heap. Both keep the file's time, the time of joining. A record that cannot
 // be written is no failure. The member then counts as one that died.
-void record_joined(const std::string& lock_path, int pid, std::uint64_t start_time, const std::string& host);
+void record_joined(const std::string& lock_path, int pid, std::uint64_t start_time, const std::string& host,
+                   const std::string& cluster = {});
 void record_left(const std::string& lock_path, int status);
 
 // Any process. A file that cannot be read has no record.

@@ -43,6 +43,15 @@ TEST_F(MemberRecordTest, TellsAMemberThatDiedFromOneThatLeft) {
   release_alive_lock(lock);
 }
 
+TEST_F(MemberRecordTest, NamesTheCluster) {
+  const int lock = hold_alive_lock(path_);
+  record_joined(path_, 42, 4711, "node1", "east");
+  EXPECT_EQ(read_member_record(path_).cluster, "east");
+  EXPECT_EQ(read_member_record(path_).host, "node1");
+  EXPECT_EQ(parse_member_record("member pid=1 starttime=2 host=h\n").cluster, "");
+  release_alive_lock(lock);
+}
+
 TEST_F(MemberRecordTest, KeepsTheTimeOfJoining) {
   const int lock = hold_alive_lock(path_);
   const timespec times[2] = {{1000, 0}, {2000, 0}};

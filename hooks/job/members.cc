@@ -70,6 +70,8 @@ MemberStatus as_described(std::uint32_t index, const Fields& fields) {
   member.version = field_text(fields, "version");
   if (fields.contains("meets")) member.meets = field_number(fields, "meets");
   member.expects = field_number(fields, "expects");
+  member.cluster = field_text(fields, "cluster");
+  member.cluster_index = static_cast<unsigned>(field_number(fields, "cluster_index"));
   return member;
 }
 

@@ -18,6 +18,8 @@ struct MemberStatus {
   std::string host, comm, exe, version;
   std::uint64_t meets = 1;    // kMeetingVersion of its library
   std::uint64_t expects = 0;  // how many processes the job is to have, as `run --processes` was told; 0: it was not
+  std::string cluster;        // of a federation; "": none
+  unsigned cluster_index = 0;
   bool alive = false;         // holds its lock
   bool gone = false;          // left in an orderly way
   bool answered = false;      // within the time-out

@@ -6,6 +6,7 @@
 // `<epoch>/member/<index>`     Claimed on joining. Fields: protocol pid starttime host comm exe version meets.
 //                              `expects=N`: run --processes.
 //                              `meets=4`: comes to the barriers and keys below. Another number is another way.
+//                              `cluster=NAME cluster_index=I`: it is in a cluster (cluster.h).
 // `<epoch>/gone/<index>`       Published on a member's orderly exit.
 // `<epoch>/guest/<number>`     Claimed by a guest (agent/guest.h). Fields as of a member.
 // `<epoch>/guests`             Exists once the epoch has had a guest.

@@ -9,6 +9,7 @@
 #include "hooks/store/near_place.h"
 #include "hooks/threads/request_signals.h"
 #include "shadowib/base/deadline.h"
+#include "shadowib/cli/clusters.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/container_init.h"
 #include "shadowib/cli/exchange_place.h"
@@ -40,6 +41,7 @@ struct RunOptions {
   FarOptions far_options;
   FarSettings far;
   ChosenStore store;
+  ClusterOptions cluster;
   bool close_inherited = false, join_children = false, incremental = false, guest = false;
   Arguments command;
 };
@@ -52,6 +54,7 @@ constexpr char kRunExamples[] =
     "  mpirun -np 4 shadowib run --job j -- ./app         or: shadowib run --job j -- mpirun -np 4 ./app\n"
     "  shadowib run --job demo --guest -- ./client        shares demo's network, is in no checkpoint, ends with "
     "demo\n"
+    "  shadowib run --job demo --cluster east -- ./app    a process of demo's cluster east\n"
     "  shadowib run --interval 600 --keep 3 --kill-on USR1 -- ./app\n\n"
     "CMD keeps the pid, gets the signals, and its exit code is the command's. 125: shadowib failed before CMD was\n"
     "started; 126: CMD cannot be run under shadowib (static, setuid, another architecture) or at all; 127: no CMD.\n";
@@ -108,6 +111,7 @@ Status set_environment(const RunOptions& options, const Libraries& libraries, co
   export_variable("SHADOWIB_EXCHANGE", exchange);
   ::unsetenv("SHADOWIB_REDIS_PASSWORD");  // CMD's environment goes into images
   export_variable("SHADOWIB_BACKEND", options.backend);
+  export_cluster(options.cluster);
   if (!options.cpu.empty()) export_processor_level(options.cpu);
   if (!options.network.empty()) export_variable("SHADOWIB_IB2TCP_NETWORK", options.network);
   ::unsetenv("SHADOWIB_FAR");  // recorded with the job
@@ -237,10 +241,10 @@ Status check_guest(const RunOptions& options) {
                               options.timeout_s > 0 || !options.checkpoint_on.empty() || !options.kill_on.empty() ||
                               !options.save.empty() || !options.compress.empty() || !options.metrics.empty() ||
                               options.join_children || options.incremental || options.processes > 0 ||
-                              options.store_options.given() || options.far_options.given();
+                              options.store_options.given() || options.far_options.given() || options.cluster.given();
   if (of_checkpoints)
     return Status(Code::kUsage, EINVAL,
-                  "--guest: a guest is in no checkpoint; leave out the options of checkpoints, stores and "
+                  "--guest: a guest is in no checkpoint; leave out the options of checkpoints, stores, clusters and "
                   "--join-children");
   return options.job.empty() ? Status(Code::kUsage, EINVAL, "--guest needs --job J, the job whose guest CMD becomes")
                              : Status();
@@ -321,6 +325,7 @@ int run(RunOptions& options) {
                       kRunFailed);
   if (options.guest) return run_as_guest(options, program);
   if (Status s = take_variables(&options); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (Status s = take_cluster_variables(&options.cluster); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = take_store(&options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = take_far(options.far_options, common.directory, options.job, &options.far); !s.ok())
     return run_failed(common, s, kRunFailed);
@@ -342,6 +347,8 @@ int run(RunOptions& options) {
   if (Status s = find_libraries_for(options, &libraries); !s.ok()) return run_failed(common, s, kRunFailed);
   std::string exchange;
   if (Status s = try_exchange(common, options.job, &exchange); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (Status s = join_clusters(common.directory, options.job, options.cluster, exchange, &options.backend); !s.ok())
+    return run_failed(common, s, kRunFailed);
   if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
     return run_failed(common, s, kRunFailed);
   if (Status s = record_store(common.directory, options.job, options.store); !s.ok())
@@ -381,6 +388,7 @@ void add_run(Command& program) {
   add_compress_option(command, &options->compress);
   add_store_options(command, &options->store_options);
   add_far_options(command, &options->far_options, true);
+  add_cluster_options(command, &options->cluster);
   command
       ->add_option("--processes", options->processes,
                    "How many processes of the job open an RDMA device: until all\nhave, a checkpoint is refused with "

@@ -1,7 +1,11 @@
 // shadowib status: the jobs of a directory, their members and what these have open.
+#include <algorithm>
+
 #include "hooks/command/coordinator.h"
+#include "hooks/command/federation_view.h"
 #include "hooks/store/keeper_info.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/federation_text.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/far_turns.h"
@@ -36,6 +40,7 @@ const char* member_state(const MemberStatus& m) {
 Json member_json(const MemberStatus& m) {
   Json json{{"index", m.index},     {"pid", m.pid},     {"host", m.host}, {"comm", m.comm},        {"exe", m.exe},
             {"version", m.version}, {"alive", m.alive}, {"gone", m.gone}, {"answered", m.answered}};
+  if (!m.cluster.empty()) json["cluster"] = m.cluster;
   Json state;
   json["state"] = Json::parse(m.json, &state) ? state : Json();
   return json;
@@ -63,17 +68,30 @@ std::string network_of(const Json& objects) {
 }
 
 void print_members(const std::vector<MemberStatus>& members) {
-  Table table({"member", "pid", "host", "command", "state", "phase", "backend", "network", "contexts", "regions",
-               "queue pairs"});
+  std::vector<std::string> columns{"member", "pid",     "host",     "command", "state",      "phase",
+                                   "backend", "network", "contexts", "regions", "queue pairs"};
+  const bool clusters = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.cluster.empty(); });
+  if (clusters) columns.insert(columns.begin() + 1, "cluster");
+  Table table(columns);
   Table pairs({"member", "qp_num", "type", "state", "remote qp_num", "remote lid", "sends posted", "retired",
                "receives posted", "completed"});
   for (const MemberStatus& m : members) {
     Json state = member_json(m)["state"];
     Json objects = state.is_object() && state.contains("objects") ? state["objects"] : Json();
     Json list = objects.is_object() && objects.contains("queue_pairs") ? objects["queue_pairs"] : Json();
-    table.add({std::to_string(m.index), std::to_string(m.pid), m.host, m.comm, member_state(m), field(state, "phase"),
-               field(objects, "backend"), network_of(objects), field(objects, "contexts"),
-               field(objects, "memory_regions"), list.is_array() ? std::to_string(list.size()) : ""});
+    std::vector<std::string> row{std::to_string(m.index),
+                                 std::to_string(m.pid),
+                                 m.host,
+                                 m.comm,
+                                 member_state(m),
+                                 field(state, "phase"),
+                                 field(objects, "backend"),
+                                 network_of(objects),
+                                 field(objects, "contexts"),
+                                 field(objects, "memory_regions"),
+                                 list.is_array() ? std::to_string(list.size()) : ""};
+    if (clusters) row.insert(row.begin() + 1, m.cluster);
+    table.add(row);
     if (!list.is_array()) continue;
     for (const Json& qp : list)
       pairs.add({std::to_string(m.index), field(qp, "qp_num"), field(qp, "type"), field(qp, "state"),
@@ -156,6 +174,20 @@ void print_far(const Json& json) {
               json["flushing"].get<bool>() ? "; a flush is under way" : "");
 }
 
+// The clusters of a federation.
+Status add_clusters(const Common& common, const std::string& job, const std::string& exchange,
+                    const std::vector<MemberStatus>& members, FederationView* federation, Json* json) {
+  if (std::none_of(members.begin(), members.end(), [](const MemberStatus& m) { return !m.cluster.empty(); }))
+    return {};
+  JobView view;
+  SHADOWIB_TRY(open_job(common.directory, job, exchange, &view));
+  SHADOWIB_TRY(read_federation(view, federation));
+  add_answers(members, federation);
+  (*json)["policy"] = federation->policy;
+  (*json)["clusters"] = clusters_json(*federation);
+  return {};
+}
+
 // One job as JSON, and printed for people unless --json.
 Status show_job(const StatusArguments& arguments, const std::string& job, Json* json) {
   const Common& common = arguments.common;
@@ -172,6 +204,8 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
   SHADOWIB_TRY(add_guests(common, job, exchange, json));
   SHADOWIB_TRY(add_store(common.directory, job, json));
   SHADOWIB_TRY(add_far(common.directory, job, json));
+  FederationView federation;
+  SHADOWIB_TRY(add_clusters(common, job, exchange, members, &federation, json));
   if (common.json) return {};
   std::printf("job %s, epoch %s, %s\n", job.c_str(), epoch.c_str(),
               alive                                     ? "alive"
@@ -179,6 +213,7 @@ Status show_job(const StatusArguments& arguments, const std::string& job, Json* 
                                                         : "not alive");
   print_store(*json);
   print_far(*json);
+  print_clusters(federation);
   print_members(members);
   print_guests(*json);
   return {};

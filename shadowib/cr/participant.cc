@@ -7,7 +7,9 @@
 
 #include "shadowib/base/guard.h"
 #include "shadowib/base/lasting.h"
+#include "shadowib/cr/clusters.h"
 #include "shadowib/cr/helper.h"
+#include "shadowib/objects/border.h"
 #include "shadowib/objects/registry.h"
 
 namespace shadowib {
@@ -35,6 +37,11 @@ class VerbsParticipant final : public Participant {
     set_paused(0);
     unpark_helper();
   }
+  Status tell_cluster(const federation::RunningCluster& cluster, federation::Policy policy) override {
+    return tell_border(cluster, policy);
+  }
+  void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }
+  void held_at_border(std::vector<federation::Stamp>* held) override { read_held(held); }
   Status restart(const JobInfo& job, Exchange* exchange) override {
     if (const Companion* companion = g_companion; companion != nullptr) SHADOWIB_TRY(companion->before_rebuilding());
     Status status = rebuild_objects(job, exchange);

@@ -1,0 +1,170 @@
+#include "hooks/agent/own_cluster.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "hooks/agent/agent_state.h"
+#include "hooks/job/decisions.h"
+#include "hooks/job/member_record.h"
+#include "shadowib/base/log.h"
+
+namespace shadowib {
+namespace {
+
+using federation::PerCluster;
+
+OwnCluster g_cluster;
+bool g_introduced = false;
+
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+// Of the members so far, one that lives and is in no cluster. Those of this process's kind were looked at by `run`;
+// not everybody is started by it.
+Status judge_members(const JobInfo& info, const std::vector<std::string>& members) {
+  for (const std::string& member : members) {
+    const std::string lock = alive_path(info.directory, info.job, info.epoch, member);
+    const MemberRecord record = read_member_record(lock);
+    if (record.joined && record.cluster.empty() && is_alive(lock))
+      return Status::of(Code::kUsage, EINVAL,
+                        "member %.20s of job %.64s (pid %d) is in no cluster, and this process is in cluster %s: start "
+                        "all processes of the job with --cluster, or none",
+                        member.c_str(), info.job, record.pid, g_cluster.name);
+  }
+  return {};
+}
+
+Status claim_policy(const JobInfo& info, Exchange& exchange) {
+  const std::string key = federation_key(info.epoch);
+  const Status claimed = exchange.claim(key, encode_fields({{"policy", policy_name(g_cluster.policy)}}));
+  if (claimed.code() != Code::kBusy) return claimed;
+  std::string text;
+  bool found = false;
+  Fields fields;
+  SHADOWIB_TRY(exchange.get(key, &text, &found));
+  if (!found || !decode_fields(text, &fields))
+    return Status::of(Code::kVersion, 0, "%.100s has another protocol", key.c_str());
+  const std::string& policy = field_text(fields, "policy");
+  if (policy == policy_name(g_cluster.policy)) return {};
+  return Status::of(Code::kUsage, EINVAL,
+                    "the clusters of job %.64s have policy %.20s, and cluster %s asks for %s: give all the same --policy",
+                    info.job, policy.c_str(), g_cluster.name, policy_name(g_cluster.policy));
+}
+
+// Only one process joins at a time: indices have no gaps.
+Status claim_index(const JobInfo& info, Exchange& exchange, unsigned* index) {
+  const std::string key = cluster_key(info.epoch, g_cluster.name);
+  std::string text;
+  bool found = false;
+  Fields fields;
+  SHADOWIB_TRY(exchange.get(key, &text, &found));
+  if (!found) {
+    std::vector<std::string> names;
+    SHADOWIB_TRY(exchange.list(cluster_key(info.epoch, ""), &names));
+    if (names.size() >= federation::kMaxClusters)
+      return Status::of(Code::kUsage, EINVAL, "job %.64s has %zu clusters, and may have no more; %s would be another",
+                        info.job, names.size(), g_cluster.name);
+    *index = static_cast<unsigned>(names.size());
+    return exchange.claim(key, encode_fields({{"index", std::to_string(*index)}}));
+  }
+  if (!decode_fields(text, &fields) || field_number(fields, "index") >= federation::kMaxClusters)
+    return Status::of(Code::kVersion, 0, "%.100s has another protocol", key.c_str());
+  *index = static_cast<unsigned>(field_number(fields, "index"));
+  return {};
+}
+
+void begin_anew(unsigned index, std::uint32_t generation) {
+  g_cluster.running = federation::RunningCluster();
+  g_cluster.running.index = index;
+  g_cluster.running.depends = PerCluster(federation::kMaxClusters);
+  g_cluster.running.incarnations = PerCluster(federation::kMaxClusters);
+  // A cluster's first life is its incarnation 1, and a restart of the whole job brings all of them the next one.
+  g_cluster.running.incarnations.of.fill(generation + 1);
+  g_cluster.stops = g_cluster.delivered_early = 0;
+}
+
+}  // namespace
+
+bool is_in_cluster() { return g_cluster.name[0] != '\0'; }
+const OwnCluster& own_cluster() { return g_cluster; }
+
+Status read_cluster_choice() {
+  g_cluster = OwnCluster();
+  g_introduced = false;
+  const std::string name = environment("SHADOWIB_CLUSTER");
+  if (name.empty()) return {};
+  if (!valid_cluster_name(name))
+    return Status::of(Code::kUsage, EINVAL, "SHADOWIB_CLUSTER='%.60s' is no name of a cluster: %s", name.c_str(),
+                      kClusterNameRule);
+  if (const std::string policy = environment("SHADOWIB_CLUSTER_POLICY");
+      !policy.empty() && !parse_policy(policy, &g_cluster.policy))
+    return Status::of(Code::kUsage, EINVAL, "SHADOWIB_CLUSTER_POLICY='%.40s' is none of paper, vector and index",
+                      policy.c_str());
+  if (const char* hold = environment("SHADOWIB_CLUSTER_HOLD"); *hold != '\0') {
+    char* end = nullptr;
+    g_cluster.hold_s = std::strtod(hold, &end);
+    if (*end != '\0' || !(g_cluster.hold_s > 0 && g_cluster.hold_s <= 1e6))
+      return Status::of(Code::kUsage, EINVAL, "SHADOWIB_CLUSTER_HOLD='%.40s' is no number of seconds", hold);
+  }
+  std::memcpy(g_cluster.name, name.c_str(), name.size() + 1);
+  return {};
+}
+
+Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<std::string>& members, bool* waits) {
+  if (std::strncmp(info.exchange, "pmix:", 5) == 0)
+    return Status::of(Code::kUsage, EOPNOTSUPP,
+                      "job %.64s has a launcher's exchange (pmix:), which ends with the launcher: --cluster needs dir: "
+                      "or redis://",
+                      info.job);
+  SHADOWIB_TRY(judge_members(info, members));
+  SHADOWIB_TRY(claim_policy(info, exchange));
+  unsigned index = 0;
+  SHADOWIB_TRY(claim_index(info, exchange, &index));
+  // A checkpoint that begins after this look waits until nobody is joining, and has this process among its members.
+  if (is_alive(alive_path(info.directory, info.job, info.epoch, turn_lock(index)))) {
+    *waits = true;
+    return Status::of(Code::kBusy, EAGAIN, "a checkpoint of cluster %s is under way; its new process gave up waiting",
+                      g_cluster.name);
+  }
+  begin_anew(index, info.generation);
+  std::vector<Decision> decisions;
+  SHADOWIB_TRY(read_decisions(exchange, info.epoch, index, &decisions));
+  if (decisions.empty()) return {};
+  for (const Decision& decision : decisions)
+    if (decision.record.claim == federation::ClcRecord::Claim::kCommitted) {
+      g_cluster.running.sn = decision.record.sn;
+      g_cluster.running.depends.of = decision.record.after.of;
+    }
+  return {};
+}
+
+void begin_cluster_anew(std::uint32_t generation) { begin_anew(g_cluster.running.index, generation); }
+
+Status introduce_cluster() {
+  if (!is_in_cluster() || g_introduced || g_agent.participant == nullptr) return {};
+  SHADOWIB_TRY(g_agent.participant->tell_cluster(g_cluster.running, g_cluster.policy));
+  g_introduced = true;
+  log_line(LogLevel::kInfo, "cluster %s, index %u, SN %u, incarnation %u", g_cluster.name, g_cluster.running.index,
+           g_cluster.running.sn, g_cluster.running.incarnations[g_cluster.running.index]);
+  return {};
+}
+
+void note_held_message() {}
+
+void describe_own_cluster(JsonWriter& writer) {
+  const federation::RunningCluster& running = g_cluster.running;
+  std::vector<federation::Stamp> held;
+  if (g_agent.participant != nullptr) g_agent.participant->held_at_border(&held);
+  writer.key("cluster").begin_object().member("name", g_cluster.name).member("index", running.index);
+  writer.member("sn", running.sn).member("incarnation", running.incarnations[running.index]);
+  writer.member("policy", policy_name(g_cluster.policy)).key("depends").begin_array();
+  for (unsigned i = 0; i < running.depends.clusters; ++i) writer.value(running.depends[i]);
+  writer.end_array().member("held", held.size()).member("delivered_early", g_cluster.delivered_early);
+  writer.member("stops", g_cluster.stops).end_object();
+}
+
+}  // namespace shadowib

@@ -1,0 +1,187 @@
+#include "hooks/command/federation_view.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "hooks/imager/checkpoint_set.h"
+#include "shadowib/base/json_value.h"
+
+namespace shadowib {
+namespace {
+
+using federation::PerCluster;
+
+// The set is there, and it is this CLC's: a number may have come again.
+bool has_set(const JobView& view, const Decision& decision) {
+  SetManifest manifest;
+  return read_manifest(sets_path(view.directory) + "/" + decision.set, &manifest).ok() &&
+         manifest.set_id == decision.set_id;
+}
+
+Status read_clusters(const JobView& view, std::vector<ViewedCluster>* clusters) {
+  std::vector<std::string> names;
+  SHADOWIB_TRY(view.exchange->list(cluster_key(view.epoch, ""), &names));
+  clusters->clear();
+  for (const std::string& name : names) {
+    Fields fields;
+    bool found = false;
+    SHADOWIB_TRY(view.fields("cluster/" + name, &fields, &found));
+    if (!found) continue;
+    ViewedCluster cluster;
+    cluster.name = name;
+    cluster.index = static_cast<unsigned>(field_number(fields, "index"));
+    clusters->push_back(std::move(cluster));
+  }
+  std::sort(clusters->begin(), clusters->end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+  for (std::size_t i = 0; i < clusters->size(); ++i)
+    if ((*clusters)[i].index != i || i >= federation::kMaxClusters)
+      return Status::of(Code::kCorrupt, 0, "job %.64s: the index of cluster %.32s is %u, and %zu was expected",
+                        view.job.c_str(), (*clusters)[i].name.c_str(), (*clusters)[i].index, i);
+  return {};
+}
+
+// CLCs from before a cluster joined know nothing of it.
+PerCluster sized(const PerCluster& numbers, std::size_t clusters) {
+  PerCluster result(static_cast<unsigned>(clusters));
+  for (unsigned i = 0; i < result.clusters; ++i) result[i] = i < numbers.clusters ? numbers[i] : 0;
+  return result;
+}
+
+PerCluster numbers_in(const Json& list) {
+  PerCluster numbers;
+  if (!list.is_array()) return numbers;
+  for (const Json& entry : list)
+    if (numbers.clusters < federation::kMaxClusters && entry.is_number_unsigned())
+      numbers[numbers.clusters++] = entry.get<std::uint32_t>();
+  return numbers;
+}
+
+std::uint64_t number_in(const Json& object, const char* name) {
+  return object.contains(name) && object[name].is_number_unsigned() ? object[name].get<std::uint64_t>() : 0;
+}
+
+// D of a cluster is the greatest of its members': one may have delivered what the others have not heard of.
+void add_answer(const Json& answer, ViewedCluster* cluster) {
+  federation::RunningCluster running;
+  running.index = cluster->index;
+  running.sn = static_cast<federation::Sn>(number_in(answer, "sn"));
+  running.depends = numbers_in(answer.contains("depends") ? answer["depends"] : Json());
+  running.incarnations = PerCluster(federation::kMaxClusters);
+  running.incarnations[cluster->index] = static_cast<federation::Incarnation>(number_in(answer, "incarnation"));
+  cluster->held += number_in(answer, "held");
+  cluster->held_s = std::max(cluster->held_s, static_cast<double>(number_in(answer, "held_ms")) / 1000);
+  cluster->delivered_early += number_in(answer, "delivered_early");
+  cluster->stops = std::max(cluster->stops, number_in(answer, "stops"));
+  if (answer.contains("refusal") && answer["refusal"].is_string())
+    cluster->refusal = answer["refusal"].get<std::string>();
+  if (!cluster->running) {
+    cluster->running = running;
+    return;
+  }
+  cluster->running->depends.raise(running.depends);
+  // Between the first and the last member that hears of a commit, the lesser one counts.
+  cluster->running->sn = std::min(cluster->running->sn, running.sn);
+}
+
+}  // namespace
+
+std::size_t ViewedCluster::kept() const {
+  return static_cast<std::size_t>(std::count_if(clcs.begin(), clcs.end(), [](const ViewedClc& c) { return c.kept; }));
+}
+
+std::size_t ViewedCluster::forced() const {
+  return static_cast<std::size_t>(
+      std::count_if(clcs.begin(), clcs.end(), [](const ViewedClc& c) { return c.decision.record.forced; }));
+}
+
+const ViewedCluster* FederationView::find(const std::string& name) const {
+  const auto at = std::find_if(clusters.begin(), clusters.end(), [&](const auto& c) { return c.name == name; });
+  return at == clusters.end() ? nullptr : &*at;
+}
+
+std::vector<std::string> FederationView::names() const {
+  std::vector<std::string> names;
+  for (const ViewedCluster& cluster : clusters) names.push_back(cluster.name);
+  return names;
+}
+
+Status read_federation(const JobView& view, FederationView* federation) {
+  *federation = FederationView();
+  SHADOWIB_TRY(read_clusters(view, &federation->clusters));
+  if (!federation->exists()) return {};
+  Fields fields;
+  bool found = false;
+  SHADOWIB_TRY(view.fields("federation", &fields, &found));
+  federation->policy = field_text(fields, "policy");
+  for (ViewedCluster& cluster : federation->clusters) {
+    std::vector<Decision> decisions;
+    SHADOWIB_TRY(read_decisions(*view.exchange, view.epoch, cluster.index, &decisions));
+    for (Decision& decision : decisions) {
+      if (decision.record.claim == federation::ClcRecord::Claim::kVoid) {
+        cluster.voids.push_back(std::move(decision));
+        continue;
+      }
+      const bool kept = has_set(view, decision);
+      cluster.clcs.push_back({std::move(decision), kept});
+    }
+  }
+  return {};
+}
+
+void add_answers(const std::vector<MemberStatus>& members, FederationView* federation) {
+  for (ViewedCluster& cluster : federation->clusters) {
+    bool failed = false;
+    for (const MemberStatus& member : members) {
+      if (member.cluster != cluster.name || member.gone) continue;
+      cluster.members += member.alive;
+      Json state;
+      const bool says = member.answered && Json::parse(member.json, &state) && state.contains("cluster");
+      failed = failed || !member.alive || !says;
+      if (says) add_answer(state["cluster"], &cluster);
+    }
+    if (failed) cluster.running.reset();
+    if (cluster.running) cluster.running->depends = sized(cluster.running->depends, federation->clusters.size());
+  }
+  const PerCluster incarnations = incarnations_of(*federation);
+  for (ViewedCluster& cluster : federation->clusters)
+    if (cluster.running) cluster.running->incarnations = incarnations;
+}
+
+std::vector<federation::ClusterHistory> histories_of(const FederationView& federation) {
+  std::vector<federation::ClusterHistory> histories;
+  for (const ViewedCluster& cluster : federation.clusters) {
+    federation::ClusterHistory history;
+    for (const ViewedClc& clc : cluster.clcs) {
+      if (!clc.kept) continue;
+      federation::ClcRecord record = clc.decision.record;
+      record.before = sized(record.before, federation.clusters.size());
+      record.after = sized(record.after, federation.clusters.size());
+      history.kept.push_back(record);
+    }
+    history.running = cluster.running;
+    histories.push_back(std::move(history));
+  }
+  return histories;
+}
+
+PerCluster incarnations_of(const FederationView& federation) {
+  PerCluster incarnations(static_cast<unsigned>(federation.clusters.size()));
+  for (const ViewedCluster& cluster : federation.clusters) {
+    if (cluster.running)
+      incarnations[cluster.index] = cluster.running->incarnations[cluster.index];
+    else if (!cluster.clcs.empty())
+      incarnations[cluster.index] = cluster.clcs.back().decision.record.incarnation;
+  }
+  return incarnations;
+}
+
+Status no_such_cluster(const FederationView& federation, const std::string& job, const std::string& name) {
+  if (!federation.exists())
+    return Status::of(Code::kNotFound, 0, "job %.64s has no clusters (run --cluster)", job.c_str());
+  std::string names;
+  for (const std::string& known : federation.names()) names += (names.empty() ? "" : ", ") + known;
+  return Status::of(Code::kNotFound, 0, "job %.64s has no cluster %.60s; its clusters: %.200s", job.c_str(),
+                    name.c_str(), names.c_str());
+}
+
+}  // namespace shadowib

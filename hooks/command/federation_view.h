@@ -1,0 +1,60 @@
+// A federation as commands see it: its clusters, what was decided over their CLCs, and what living members say.
+// Internal to hooks/ and the command.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hooks/federation/line.h"
+#include "hooks/job/decisions.h"
+#include "hooks/job/members.h"
+
+namespace shadowib {
+
+struct ViewedClc {
+  Decision decision;
+  bool kept = false;  // its set is there
+};
+
+struct ViewedCluster {
+  std::string name;
+  unsigned index = 0;
+  std::vector<ViewedClc> clcs;  // committed in this epoch, by SN
+  std::vector<Decision> voids;
+  // From its members' answers. None: it has no living member, one of them has died, or one does not answer.
+  std::optional<federation::RunningCluster> running;
+  std::size_t members = 0;  // that live
+  std::size_t held = 0;     // connections with a message that waits for a CLC
+  double held_s = 0;        // the longest wait
+  std::uint64_t delivered_early = 0, stops = 0;
+  std::string refusal;  // of the latest CLC that a message asked for; "": none
+
+  std::size_t kept() const;
+  std::size_t forced() const;  // of all that were committed in this epoch
+};
+
+struct FederationView {
+  std::string policy;
+  std::vector<ViewedCluster> clusters;  // by index
+
+  bool exists() const { return !clusters.empty(); }
+  const ViewedCluster* find(const std::string& name) const;  // null: there is none
+  std::vector<std::string> names() const;
+};
+
+// Reads clusters and decisions. A job without clusters has an empty view. kCorrupt, kVersion name the key.
+[[nodiscard]] Status read_federation(const JobView& view, FederationView* federation);
+
+// Adds what members have answered (query_status()).
+void add_answers(const std::vector<MemberStatus>& members, FederationView* federation);
+
+// For find_line() and find_collection(): the CLCs whose sets are there. Clusters without `running` have failed.
+std::vector<federation::ClusterHistory> histories_of(const FederationView& federation);
+federation::PerCluster incarnations_of(const FederationView& federation);
+
+// kNotFound names the clusters that there are.
+[[nodiscard]] Status no_such_cluster(const FederationView& federation, const std::string& job,
+                                     const std::string& name);
+
+}  // namespace shadowib

@@ -1,0 +1,32 @@
+// The options of `run` that put a process into a cluster of a federation, and the job's record of its clusters.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shadowib/cli/common.h"
+
+namespace shadowib::cli {
+
+struct ClusterOptions {
+  std::string cluster, policy;
+  double hold_s = 0;
+  bool given() const { return !cluster.empty() || !policy.empty() || hold_s > 0; }
+};
+
+void add_cluster_options(Command* command, ClusterOptions* options);
+
+// Adds the variables that stand for the options, and checks names. kUsage: --policy or --hold without --cluster, a name
+// that is none.
+Status take_cluster_variables(ClusterOptions* options);
+
+// Before a process is started: whether it may come to the job, and the record of that. A job has either clusters, all
+// of one policy, or none. `backend` becomes ib2tcp if it was auto. kUsage with what is in the way. Without --cluster a
+// job that has no record of clusters is not looked at any further.
+Status join_clusters(const std::string& directory, const std::string& job, const ClusterOptions& options,
+                     const std::string& exchange, std::string* backend);
+
+// Told to the process.
+void export_cluster(const ClusterOptions& options);
+
+}  // namespace shadowib::cli

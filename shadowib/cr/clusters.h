@@ -1,0 +1,16 @@
+// The cluster of this process as the agent knows it (hooks/federation/rule.h), told to the backend, and back.
+#pragma once
+
+#include <vector>
+
+#include "hooks/federation/rule.h"
+#include "shadowib/base/status.h"
+
+namespace shadowib {
+
+// The agent's thread. kRefused: the backend has no borders, with its name.
+Status tell_border(const federation::RunningCluster& cluster, federation::Policy policy);
+// The stamps of the messages that wait for a CLC, one for each connection.
+void read_held(std::vector<federation::Stamp>* held);
+
+}  // namespace shadowib
