@@ -12,6 +12,7 @@
 
 #include "hooks/command/coordinator_manifest.h"
 #include "hooks/command/copies.h"
+#include "hooks/command/federation_view.h"
 #include "hooks/command/room.h"
 #include "hooks/command/silent_member.h"
 #include "hooks/imager/checkpoint_set.h"
@@ -74,7 +75,10 @@ class Drive {
         near_place_(options.near_place),
         full_(full),
         compression_(options.compression) {}
-  ~Drive() { close_owned_descriptor(lock_); }
+  ~Drive() {
+    close_owned_descriptor(lock_);
+    for (const int turn : turns_) close_owned_descriptor(turn);
+  }
   Drive(const Drive&) = delete;
   Drive& operator=(const Drive&) = delete;
 
@@ -94,16 +98,26 @@ class Drive {
   static bool is_outdated(const Status& status) { return status.code() == Code::kBusy && status.error() == ESTALE; }
 
  private:
+  bool is_clc() const { return cluster_ != kWholeJob; }
+  std::string whose() const;
+  Status find_cluster();
+  Status take_turn(unsigned cluster);
+  Status take_all_turns();
   Status take_number();
   Status find_members();
+  Status keep_cluster();
   Status judge_number() const;
   Status request();
+  Status join_borders();
+  void describe_clusters(SetManifest* manifest) const;
+  Status claim(const std::string& set_path);
   Status find_base();
   bool wants_keepers() const;
   Status drive(CheckpointReport* report);
   Status find_hosts();
   Status choose(const std::map<std::uint32_t, Fields>& rooms);
-  bool is_forked() const { return options_.forked && !options_.kill; }
+  // A CLC's members have the next SN before their threads run, and so wait for its commit.
+  bool is_forked() const { return options_.forked && !options_.kill && !is_clc(); }
   Status judge_savers();
   void remove_near();
   // Waits until every member has published `what`/<index> and returns the values; fails as soon as one gives up or
@@ -121,17 +135,25 @@ class Drive {
   void tell_outcome(const Fields& fields, bool ended_by_kill);
   void forget_earlier();
   void show_progress(std::size_t saved);
-  std::string key(const std::string& rest) const { return checkpoint_key(view_.epoch, n_, rest); }
+  std::string id() const { return checkpoint_id(cluster_, n_); }
+  std::string key(const std::string& rest) const { return checkpoint_key_of(view_.epoch, id(), rest); }
+  // Without the epoch.
+  std::string below(const std::string& rest) const { return checkpoint_key_of("", id(), rest).substr(1); }
   Status get(const std::string& rest, Fields* fields, bool* found) {
-    return view_.fields(checkpoint_key("", n_, rest).substr(1), fields, found);
+    return view_.fields(below(rest), fields, found);
   }
 
   const CheckpointOptions& options_;
   JobView& view_;
   const int attempt_;
   std::vector<MemberStatus> members_;
+  unsigned cluster_ = kWholeJob;
+  FederationView federation_;
+  SetCluster clc_;
+  Fields decision_;  // over the CLC
   std::uint64_t n_ = 0;
   int lock_ = -1;
+  std::vector<int> turns_;  // locks
   StoreSpec plan_;  // where images lie, with its place
   std::string near_place_;
   const std::vector<StoreSpec>& full_;
@@ -152,26 +174,63 @@ class Drive {
   bool going_ = false;  // members have been told to save
 };
 
+std::string Drive::whose() const {
+  return is_clc() ? "cluster " + options_.cluster + " of job " + view_.job : "job " + view_.job;
+}
+
+Status Drive::find_cluster() {
+  if (options_.cluster.empty()) return {};
+  SHADOWIB_TRY(read_federation(view_, &federation_));
+  const ViewedCluster* cluster = federation_.find(options_.cluster);
+  if (cluster == nullptr) return no_such_cluster(federation_, view_.job, options_.cluster);
+  cluster_ = cluster->index;
+  return take_turn(cluster_);
+}
+
+// A cluster's checkpoints come one by one, and those of the whole job are everybody's. Who joins the cluster meanwhile
+// waits (agent/own_cluster.h).
+Status Drive::take_turn(unsigned cluster) {
+  const std::string path = view_.alive(turn_lock(cluster));
+  const int turn = hold_alive_lock(path);
+  if (turn < 0 && errno != EAGAIN)
+    return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
+  if (turn < 0)
+    return Status::of(Code::kBusy, 0, "a checkpoint of cluster %.32s of job %.64s, or of the whole job, is under way",
+                      federation_.clusters[cluster].name.c_str(), view_.job.c_str());
+  turns_.push_back(turn);
+  return {};
+}
+
+// Of a federation: those of all clusters, and then its members again, of whom none joins any more.
+Status Drive::take_all_turns() {
+  const auto has_cluster = [](const MemberStatus& m) { return !m.cluster.empty(); };
+  if (is_clc() || std::none_of(members_.begin(), members_.end(), has_cluster)) return {};
+  SHADOWIB_TRY(read_federation(view_, &federation_));
+  for (const ViewedCluster& cluster : federation_.clusters) SHADOWIB_TRY(take_turn(cluster.index));
+  return find_members();
+}
+
 // The number of this checkpoint, and the right to it: whoever holds its lock. Numbers only grow.
 Status Drive::take_number() {
+  const std::string request = "control/" + request_name(cluster_);
   for (;;) {
     Fields fields;
     bool found = false;
-    SHADOWIB_TRY(view_.fields("control/checkpoint", &fields, &found));
+    SHADOWIB_TRY(view_.fields(request, &fields, &found));
     const std::uint64_t latest = found ? field_number(fields, "n") : 0;
-    const std::string running = view_.alive("ckpt" + std::to_string(latest));
+    const std::string running = view_.alive("ckpt" + checkpoint_id(cluster_, latest));
     if (latest > 0 && is_alive(running))
-      return Status::of(Code::kBusy, 0, "a checkpoint of job %.100s is under way", view_.job.c_str());
+      return Status::of(Code::kBusy, 0, "a checkpoint of %.120s is under way", whose().c_str());
     n_ = latest + 1;
-    const std::string path = view_.alive("ckpt" + std::to_string(n_));
+    const std::string path = view_.alive("ckpt" + id());
     lock_ = hold_alive_lock(path);
     if (lock_ < 0 && errno == EAGAIN)
-      return Status::of(Code::kBusy, 0, "a checkpoint of job %.100s is under way", view_.job.c_str());
+      return Status::of(Code::kBusy, 0, "a checkpoint of %.120s is under way", whose().c_str());
     if (lock_ < 0)
       return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
     found = false;
     fields.clear();
-    SHADOWIB_TRY(view_.fields("control/checkpoint", &fields, &found));
+    SHADOWIB_TRY(view_.fields(request, &fields, &found));
     if (!found || field_number(fields, "n") < n_) {
       // Nobody takes a number up to `latest` any more.
       if (latest > 0) ::unlink(running.c_str());
@@ -199,9 +258,12 @@ Status Drive::find_members() {
   SHADOWIB_TRY(wait_for_joining(view_, std::min(kJoinWaitMs, options_.timeout_ms)));
   SHADOWIB_TRY(list_members(view_, &members_));
   const Status complete = judge_number();
+  SHADOWIB_TRY(keep_cluster());
   std::erase_if(members_, [](const MemberStatus& m) { return !m.alive; });
   if (members_.empty() && view_.is_outdated())
     return Status::of(Code::kBusy, ESTALE, "job %.100s was restarted meanwhile; try again", view_.job.c_str());
+  if (members_.empty() && is_clc())
+    return Status::of(Code::kNotFound, 0, "no process of %.120s is alive", whose().c_str());
   if (members_.empty())
     return Status::of(Code::kNotFound, ESRCH, "no process of job %.100s is alive (epoch %.60s)", view_.job.c_str(),
                       view_.epoch.c_str());
@@ -217,6 +279,18 @@ Status Drive::find_members() {
   return {};
 }
 
+// The members of the CLC. A job that is mixed has come about past `run`.
+Status Drive::keep_cluster() {
+  if (!is_clc()) return {};
+  for (const MemberStatus& member : members_)
+    if (member.alive && member.cluster.empty())
+      return Status::of(Code::kRefused, 0,
+                        "%.150s is in no cluster, and the job has clusters: start all its processes with --cluster",
+                        describe(member).c_str());
+  std::erase_if(members_, [this](const MemberStatus& m) { return m.cluster != options_.cluster; });
+  return {};
+}
+
 bool Drive::wants_keepers() const {
   if (options_.choice) return options_.keepers || options_.choice->survive > 0;
   return plan_.is_redundant() || (plan_.is_near() && options_.keepers);
@@ -228,7 +302,7 @@ Status Drive::find_base() {
   SHADOWIB_TRY(store_->list(&sets));
   std::uint32_t newest = 0;
   for (const StoredSet& set : sets) {
-    if (!set.committed || set.job != view_.job || set.number < newest) continue;
+    if (!set.committed || set.job != set_owner(view_.job, options_.cluster) || set.number < newest) continue;
     newest = set.number;
     base_ = set.path;
   }
@@ -238,7 +312,7 @@ Status Drive::find_base() {
 Status Drive::request() {
   set_id_ = random_hex(16);
   store_ = open_directory_store(view_.directory);
-  SHADOWIB_TRY(store_->stage(view_.job, &staging_, &number_));
+  SHADOWIB_TRY(store_->stage(set_owner(view_.job, options_.cluster), &staging_, &number_));
   std::string list;
   for (const auto& member : members_) list += (list.empty() ? "" : ",") + std::to_string(member.index);
   requested_ = true;
@@ -262,8 +336,76 @@ Status Drive::request() {
     request["mem_place"] = options_.choice->mem_place;
     request["disk_place"] = options_.choice->disk_place;
   }
-  SHADOWIB_TRY(view_.exchange->publish(view_.key("control/checkpoint"), encode_fields(request)));
+  if (is_clc()) request["cluster"] = std::to_string(cluster_);
+  if (!is_clc() && federation_.exists()) request["sns"] = encode_numbers(sns_of(federation_));
+  SHADOWIB_TRY(view_.exchange->publish(view_.key("control/" + request_name(cluster_)), encode_fields(request)));
   return fault_point(Phase::kRequested);
+}
+
+// What members hold when the cluster has settled shares one CLC. Members' D may differ: one delivers what the others
+// have not heard of (--hold). The cluster's is the greatest.
+Status Drive::join_borders() {
+  if (!is_clc()) return {};
+  std::map<std::uint32_t, std::string> words;
+  SHADOWIB_TRY(collect("border", &words));
+  federation::RunningCluster running;
+  std::vector<federation::Stamp> held;
+  bool first = true;
+  for (const MemberStatus& member : members_) {
+    Fields fields;
+    BorderReport report;
+    SHADOWIB_TRY(view_.decode(below("border/" + std::to_string(member.index)), words.at(member.index), &fields));
+    SHADOWIB_TRY(decode_border(fields, &report));
+    if (first) running = report.running;
+    if (report.running.index != cluster_ || report.running.sn != running.sn ||
+        !(report.running.incarnations == running.incarnations))
+      return Status::of(Code::kAborted, 0, "%.150s has SN %u, and others of its cluster have SN %u; try again",
+                        describe(member).c_str(), report.running.sn, running.sn);
+    running.depends.raise(report.running.depends);
+    held.insert(held.end(), report.held.begin(), report.held.end());
+    first = false;
+  }
+  federation::Policy policy{};
+  if (!parse_policy(federation_.policy, &policy))
+    return Status::of(Code::kVersion, 0, "the clusters have policy %.40s, which this shadowib does not know",
+                      federation_.policy.c_str());
+  SHADOWIB_TRY(federation::next_clc(policy, running, held, &clc_.record));
+  clc_.name = options_.cluster;
+  clc_.claim =
+      clc_key(view_.epoch, cluster_, clc_name(clc_.record.incarnation, clc_.record.sn, n_));
+  return {};
+}
+
+// A CLC says which one it is; a set of a whole federation, who was in which cluster.
+void Drive::describe_clusters(SetManifest* manifest) const {
+  if (is_clc()) manifest->cluster = clc_;
+  if (is_clc() || !federation_.exists()) return;
+  manifest->federation.policy = federation_.policy;
+  for (const ViewedCluster& cluster : federation_.clusters) {
+    manifest->federation.clusters.push_back({cluster.name, cluster.index, {}});
+    for (const MemberStatus& member : members_)
+      if (member.cluster == cluster.name) manifest->federation.clusters.back().members.push_back(member.index);
+  }
+}
+
+// The set is there; now it is decided that it counts, unless a member has taken this command for dead and has decided
+// that it does not.
+Status Drive::claim(const std::string& set_path) {
+  if (!is_clc()) return {};
+  SHADOWIB_TRY(fault_point(Phase::kRenamed));
+  Decision mine, decided;
+  mine.record = clc_.record;
+  mine.record.claim = federation::ClcRecord::Claim::kCommitted;
+  mine.set = set_name(set_owner(view_.job, options_.cluster), number_);
+  mine.set_id = set_id_;
+  mine.at_ms = static_cast<std::int64_t>(::time(nullptr)) * 1000;
+  mine.by = "command";
+  SHADOWIB_TRY(decide(*view_.exchange, view_.epoch, n_, mine, &decided));
+  decision_ = encode_decision(decided);
+  if (decided.record.claim == federation::ClcRecord::Claim::kCommitted) return {};
+  (void)store_->remove(set_path).ok();  // gc takes what stays
+  return Status::of(Code::kAborted, 0, "%.60s has given this checkpoint up before it was committed",
+                    decided.by.c_str());
 }
 
 std::vector<std::uint32_t> Drive::indices() const {
@@ -315,7 +457,7 @@ Status Drive::failure_of_members(const std::string& abort_text) {
     const auto text = reasons.values().find(member.index);
     Fields fields;
     if (text == reasons.values().end()) continue;
-    SHADOWIB_TRY(view_.decode(checkpoint_key("", n_, "fail/" + std::to_string(member.index)), text->second, &fields));
+    SHADOWIB_TRY(view_.decode(below("fail/" + std::to_string(member.index)), text->second, &fields));
     Status status = status_from_fields(fields);
     return Status::of(status.code(), status.error(), "%.120s: %.250s", describe(member).c_str(), status.text());
   }
@@ -413,6 +555,7 @@ Status Drive::commit(CheckpointReport* report) {
   manifest.number = number_;
   manifest.shadowib_version = SHADOWIB_VERSION;
   manifest.created = now_utc();
+  describe_clusters(&manifest);
   report->compression = compression_;
   report->compressed_for_room = compression_ != options_.compression;
   SHADOWIB_TRY(describe_results(members_, results, &manifest, report));
@@ -428,6 +571,8 @@ Status Drive::commit(CheckpointReport* report) {
   locks_ns_ = 0;
   SHADOWIB_TRY(check_members());
   SHADOWIB_TRY(commit_set(*store_, staging_, manifest, &report->set_path, tables_));
+  SHADOWIB_TRY(claim(report->set_path));
+  report->cluster = manifest.cluster;
   report->commit_ns = monotonic_ns() - saved_ns;
   report->set_id = set_id_;
   report->number = number_;
@@ -459,9 +604,13 @@ void Drive::tell_outcome(const Fields& fields, bool ended_by_kill) {
 void Drive::forget_earlier() {
   std::vector<std::string> numbers;
   if (!view_.exchange->list(view_.key("ckpt"), &numbers).ok()) return;
-  for (const std::string& n : numbers)
-    if (std::strtoull(n.c_str(), nullptr, 10) < n_)
-      (void)remove_below(view_.exchange->uri(), view_.key("ckpt/" + n)).ok();
+  const std::string before = is_clc() ? std::to_string(cluster_) + "." : "";
+  for (const std::string& name : numbers) {
+    if (!name.starts_with(before)) continue;
+    const std::string n = name.substr(before.size());
+    if (n.find('.') == std::string::npos && std::strtoull(n.c_str(), nullptr, 10) < n_)
+      (void)remove_below(view_.exchange->uri(), view_.key("ckpt/" + name)).ok();
+  }
 }
 
 // Where images would stay; refused before anything is written if copies or parities could not be kept apart.
@@ -537,6 +686,7 @@ void Drive::remove_near() {
 Status Drive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(request());
   SHADOWIB_TRY(collect("fds", &tables_));
+  SHADOWIB_TRY(join_borders());
   SHADOWIB_TRY(match_descriptors(tables_));
   SHADOWIB_TRY(find_hosts());
   SHADOWIB_TRY(judge_savers());
@@ -555,8 +705,10 @@ Status Drive::drive(CheckpointReport* report) {
 Status Drive::run(CheckpointReport* report) {
   deadline_ = Deadline::in_ms(options_.timeout_ms);
   silence_ns_ = monotonic_ns() + kSilenceNs;
+  SHADOWIB_TRY(find_cluster());
   SHADOWIB_TRY(take_number());
   SHADOWIB_TRY(find_members());
+  SHADOWIB_TRY(take_all_turns());
   *report = {};
   Status status = drive(report);
   if (!status.ok()) {
@@ -575,7 +727,9 @@ Status Drive::run(CheckpointReport* report) {
   if (options_.kill && options_.before_kill) options_.before_kill(*report);
   if (options_.kill)  // guests hear of it so; they would end by themselves, but later
     (void)view_.exchange->publish(end_key(view_.epoch), encode_fields({{"why", "its job was saved and ended"}})).ok();
-  tell_outcome({{"committed", report->set_path}, {"kill", options_.kill ? "1" : "0"}}, options_.kill);
+  Fields outcome{{"committed", report->set_path}, {"kill", options_.kill ? "1" : "0"}};
+  outcome.merge(decision_);
+  tell_outcome(outcome, options_.kill);
   forget_earlier();
   return {};
 }

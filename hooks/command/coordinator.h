@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "hooks/imager/checkpoint_set.h"
 #include "hooks/imager/compression.h"
 #include "hooks/job/members.h"
 #include "hooks/store/choice.h"
@@ -39,6 +40,7 @@ struct StoreChoice {
 struct CheckpointOptions {
   std::string directory;  // SHADOWIB_DIR; made absolute here
   std::string job;
+  std::string cluster;                // of a federation: a CLC of it alone. "": the whole job
   std::string exchange;               // URI; empty: dir:<directory>/jobs/<job>/x
   StoreSpec store;                    // where images are to lie
   std::string near_place;             // of a near store: an absolute path, on every host
@@ -85,6 +87,7 @@ struct CheckpointReport {
   bool compressed_for_room = false;     // by options.choice: none had room for plain images
   std::string job, near_place;
   std::uint64_t most_bytes = 0;       // of a host that has the most; of a near store
+  std::optional<SetCluster> cluster;  // the set is a CLC
   std::int64_t commit_ns = 0;         // from the last image saved to the set committed
   std::int64_t copies_ns = 0;         // the part of it that made copies or parities
   std::vector<MemberReport> members;  // by index
@@ -92,14 +95,15 @@ struct CheckpointReport {
 
 // Takes one checkpoint of the job. On failure nothing is committed, the staging directory is gone and the members run
 // on. A member that has left is no part of the set. The errors are:
-//   `kNotFound`: there is no such job. ESRCH: none of its members is alive.
-//   `kBusy`: another checkpoint is under way. Or a member was still joining after 5 s.
+//   `kNotFound`: there is no such job, or no such cluster of it. ESRCH: none of its members is alive.
+//   `kBusy`: another checkpoint is under way, of the job or of the cluster. Or a member was still joining after 5 s.
 //   `kRefused`: something cannot be captured. Or a member is still connected to one that has left.
 //               The text names member, pid and object (P4).
 //   `kAborted`: a member died in the middle, or gave up.
 //   `kTimeout`: options.timeout_ms ran out.
 //   `kIo`: the directory or the exchange failed (ENOSPC, EACCES...), with the path.
 //   `kVersion`: a member speaks another protocol.
+// A CLC's set may be there although this returns an error: its decision (job/cluster.h) says whether it counts.
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report);
 
 }  // namespace shadowib

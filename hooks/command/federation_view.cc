@@ -164,6 +164,13 @@ std::vector<federation::ClusterHistory> histories_of(const FederationView& feder
   return histories;
 }
 
+PerCluster sns_of(const FederationView& federation) {
+  PerCluster sns(static_cast<unsigned>(federation.clusters.size()));
+  for (const ViewedCluster& cluster : federation.clusters)
+    if (!cluster.clcs.empty()) sns[cluster.index] = cluster.clcs.back().decision.record.sn;
+  return sns;
+}
+
 PerCluster incarnations_of(const FederationView& federation) {
   PerCluster incarnations(static_cast<unsigned>(federation.clusters.size()));
   for (const ViewedCluster& cluster : federation.clusters) {

@@ -51,6 +51,8 @@ void add_answers(const std::vector<MemberStatus>& members, FederationView* feder
 
 // For find_line() and find_collection(): the CLCs whose sets are there. Clusters without `running` have failed.
 std::vector<federation::ClusterHistory> histories_of(const FederationView& federation);
+// The SN of each cluster: of its last CLC that was committed in this epoch.
+federation::PerCluster sns_of(const FederationView& federation);
 federation::PerCluster incarnations_of(const FederationView& federation);
 
 // kNotFound names the clusters that there are.

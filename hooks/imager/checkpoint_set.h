@@ -9,10 +9,12 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "hooks/federation/rule.h"
 #include "hooks/store/placement.h"
 #include "hooks/store/store.h"
 #include "shadowib/base/status.h"
@@ -39,6 +41,25 @@ struct SetMember {
   std::vector<SetPack> packs = {};  // of an incremental checkpoint
 };
 
+// The set is a CLC: it holds one cluster of a federation (docs/internals/federation.md). It counts if `claim` is
+// committed in the job's exchange.
+struct SetCluster {
+  std::string name;
+  federation::ClcRecord record;  // `claim` stays undecided
+  std::string claim;             // the key of the decision, with the epoch
+};
+
+// The clusters of a federation, in a set of the whole job.
+struct SetFederation {
+  struct Cluster {
+    std::string name;
+    unsigned index = 0;
+    std::vector<std::uint32_t> members;
+  };
+  std::string policy;
+  std::vector<Cluster> clusters;  // by index; empty: the job has none
+};
+
 struct SetManifest {
   std::string set_id;  // 32 hex digits
   std::string job;
@@ -52,7 +73,14 @@ struct SetManifest {
   std::vector<std::pair<std::string, std::string>> files;
   std::string path = {};        // where it was read from; not stored
   SetPlacement placement = {};  // stored apart, by near sets only
+  std::optional<SetCluster> cluster = {};
+  SetFederation federation = {};
 };
+
+// The job, or "<job>.<cluster>": sets of a cluster have numbers and names of their own.
+std::string owner_of(const SetManifest& manifest);
+// "<owner>.<NNNN>".
+std::string name_of(const SetManifest& manifest);
 
 // Descriptor tables by member.
 using MemberTables = std::map<std::uint32_t, std::string>;

@@ -41,6 +41,7 @@ enum class Phase : int {
   kMatched = 210,    // the tables match; "go" follows
   kCollected = 220,  // all images are there; copies are made, or the set is about to be committed
   kCopied = 225,     // all copies are there and checked; the set is about to be committed
+  kRenamed = 228,    // the set of a cluster is there; it counts once that is claimed
   kCommitted = 230,  // the set is committed; the outcome follows
   // In the restart and rebuild commands.
   kSurveyed = 290,  // hosts with what is left of lost images are known; images are about to be made from it

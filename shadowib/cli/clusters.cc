@@ -124,6 +124,22 @@ Status join_clusters(const std::string& directory, const std::string& job, const
   return place_file(path + "/" + options.cluster, "", true);
 }
 
+Status renew_clusters(const std::string& directory, const std::string& job, Exchange& exchange,
+                      const std::string& epoch, const SetFederation& federation) {
+  const std::string path = job_paths(directory, job).clusters;
+  std::error_code error;
+  fs::remove_all(path, error);
+  SHADOWIB_TRY(ensure_directory(path));
+  SHADOWIB_TRY(place_file(path + "/" + kPolicyFile, federation.policy + "\n", false));
+  SHADOWIB_TRY(exchange.publish(federation_key(epoch), encode_fields({{"policy", federation.policy}})));
+  for (const SetFederation::Cluster& cluster : federation.clusters) {
+    SHADOWIB_TRY(place_file(path + "/" + cluster.name, "", false));
+    SHADOWIB_TRY(exchange.publish(cluster_key(epoch, cluster.name),
+                                  encode_fields({{"index", std::to_string(cluster.index)}})));
+  }
+  return {};
+}
+
 void export_cluster(const ClusterOptions& options) {
   if (options.cluster.empty()) return;
   ::setenv("SHADOWIB_CLUSTER", options.cluster.c_str(), 1);

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "hooks/imager/checkpoint_set.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
 
@@ -25,6 +27,10 @@ Status take_cluster_variables(ClusterOptions* options);
 // job that has no record of clusters is not looked at any further.
 Status join_clusters(const std::string& directory, const std::string& job, const ClusterOptions& options,
                      const std::string& exchange, std::string* backend);
+
+// For a restart of the whole job, before its members are made: its clusters have the indices of the set.
+Status renew_clusters(const std::string& directory, const std::string& job, Exchange& exchange,
+                      const std::string& epoch, const SetFederation& federation);
 
 // Told to the process.
 void export_cluster(const ClusterOptions& options);

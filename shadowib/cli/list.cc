@@ -23,7 +23,7 @@ constexpr char kListExamples[] =
 
 Json set_json(const ListedSet& set) {
   const SetManifest& m = set.manifest;
-  Json json{{"name", set_name(m.job, m.number)}, {"path", m.path}, {"job", m.job}, {"number", m.number}};
+  Json json{{"name", name_of(m)}, {"path", m.path}, {"job", m.job}, {"number", m.number}};
   json["ok"] = set.status.ok();
   if (!set.status.ok()) {
     json["error"] = set.status.text();

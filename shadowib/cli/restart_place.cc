@@ -12,6 +12,7 @@
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/descriptors.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/cli/clusters.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/workers.h"
@@ -93,10 +94,17 @@ Status RestartPlace::take_alone(const SetManifest& manifest) {
   return file_error(errno, "lock", alive + (renewing_lock_ < 0 ? "/renewing" : "/restart"));
 }
 
-void RestartPlace::choose(const SetManifest& manifest) { epoch_ = new_epoch(manifest.generation + 1); }
+void RestartPlace::choose(const SetManifest& manifest) {
+  epoch_ = new_epoch(manifest.generation + 1);
+  federation_ = manifest.federation;
+}
 
 Status RestartPlace::begin() {
   SHADOWIB_TRY(renew_job(directory_, job_, exchange_uri_, all_, epoch_));
+  if (!federation_.clusters.empty()) {
+    SHADOWIB_TRY(open_exchange());
+    SHADOWIB_TRY(renew_clusters(directory_, job_, *exchange_, epoch_, federation_));
+  }
   if (!workers_.empty()) {
     SHADOWIB_TRY(open_exchange());
     SHADOWIB_TRY(exchange_->publish(epoch_ + "/" + kWorkersKey, workers_));

@@ -59,6 +59,7 @@ class RestartPlace {
   std::string directory_, exchange_uri_, job_, epoch_;
   std::string workers_;          // asked for; "": not
   std::set<std::uint32_t> all_;  // members of the set
+  SetFederation federation_;     // of the set
   std::unique_ptr<Exchange> exchange_;
   int restart_lock_ = -1, renewing_lock_ = -1, share_lock_ = -1;
   bool all_run_ = false;

@@ -17,7 +17,7 @@ Status commit_set(Store& store, const std::string& staging, const SetManifest& m
   }
   SHADOWIB_TRY(store.write(staging, kManifestFile, json));
   SHADOWIB_TRY(store.write(staging, kManifestSumFile, manifest_sum(json)));
-  return store.commit(staging, manifest.job, manifest.number, set_path);
+  return store.commit(staging, owner_of(manifest), manifest.number, set_path);
 }
 
 }  // namespace shadowib

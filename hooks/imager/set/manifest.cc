@@ -8,6 +8,9 @@
 #include <stdexcept>
 #include <utility>
 
+#include "hooks/federation/record_json.h"
+#include "hooks/job/cluster.h"
+#include "hooks/job/job_directory.h"
 #include "shadowib/base/json_value.h"
 
 namespace shadowib {
@@ -67,6 +70,44 @@ SetMember member_from(const Json& json) {
   return m;
 }
 
+Json to_json(const SetFederation& federation) {
+  Json json{{"policy", federation.policy}, {"clusters", Json::array()}};
+  for (const SetFederation::Cluster& cluster : federation.clusters) {
+    Json members = Json::array();
+    for (const std::uint32_t member : cluster.members) members.push_back(member);
+    json["clusters"].push_back({{"name", cluster.name}, {"index", cluster.index}, {"members", members}});
+  }
+  return json;
+}
+
+SetFederation federation_from(const Json& json) {
+  SetFederation federation;
+  json.at("policy").get_to(federation.policy);
+  for (const Json& entry : elements(json, "clusters")) {
+    SetFederation::Cluster cluster;
+    entry.at("name").get_to(cluster.name);
+    take_number(entry, "index", &cluster.index);
+    if (!valid_cluster_name(cluster.name) || cluster.index != federation.clusters.size())
+      throw std::domain_error("a cluster has no valid name, or its index is out of order");
+    for (const Json& member : elements(entry, "members")) {
+      if (!member.is_number_unsigned() || !std::in_range<std::uint32_t>(member.get<std::uint64_t>()))
+        throw std::out_of_range("a member of a cluster is no index");
+      cluster.members.push_back(member.get<std::uint32_t>());
+    }
+    federation.clusters.push_back(std::move(cluster));
+  }
+  return federation;
+}
+
+SetCluster cluster_from(const Json& json) {
+  SetCluster cluster;
+  if (Status s = federation::decode_record(json.at("cluster"), &cluster.record, &cluster.name); !s.ok())
+    throw std::domain_error(s.text());
+  if (!valid_cluster_name(cluster.name)) throw std::domain_error("the cluster has no valid name");
+  json.at("claim").get_to(cluster.claim);
+  return cluster;
+}
+
 void manifest_from(const Json& json, SetManifest* manifest) {
   json.at("set_id").get_to(manifest->set_id);
   json.at("job").get_to(manifest->job);
@@ -80,6 +121,10 @@ void manifest_from(const Json& json, SetManifest* manifest) {
   manifest->files.clear();
   for (const Json& file : elements(json, "files"))
     manifest->files.emplace_back(file.at("path").get<std::string>(), file.at("build_id").get<std::string>());
+  manifest->cluster.reset();
+  manifest->federation = {};
+  if (json.contains("cluster")) manifest->cluster = cluster_from(json);
+  if (json.contains("federation")) manifest->federation = federation_from(json.at("federation"));
 }
 
 bool is_pack_of(std::uint32_t member, const std::string& file) {
@@ -123,13 +168,20 @@ std::string pack_file(std::uint32_t member, const std::string& set_id_hex) {
   return "member-" + std::to_string(member) + "." + set_id_hex + ".pages";
 }
 
+std::string owner_of(const SetManifest& manifest) {
+  return set_owner(manifest.job, manifest.cluster ? manifest.cluster->name : "");
+}
+
+std::string name_of(const SetManifest& manifest) { return set_name(owner_of(manifest), manifest.number); }
+
 bool has_packs(const SetManifest& manifest) {
   return std::any_of(manifest.members.begin(), manifest.members.end(),
                      [](const SetMember& m) { return !m.packs.empty(); });
 }
 
 std::string encode_manifest(const SetManifest& manifest) {
-  const int format = has_packs(manifest)                  ? kPackedManifestFormat
+  const int format = manifest.cluster             ? kClusterManifestFormat
+                     : has_packs(manifest)                  ? kPackedManifestFormat
                      : manifest.placement.store.is_near() ? kNearManifestFormat
                                                           : kManifestFormat;
   Json json{{"format", format},
@@ -145,6 +197,11 @@ std::string encode_manifest(const SetManifest& manifest) {
   for (const SetMember& member : manifest.members) json["members"].push_back(to_json(member));
   for (const auto& [path, build_id] : manifest.files)
     json["files"].push_back({{"path", path}, {"build_id", build_id}});
+  if (manifest.cluster) {
+    json["cluster"] = federation::encode_record(manifest.cluster->record, manifest.cluster->name);
+    json["claim"] = manifest.cluster->claim;
+  }
+  if (!manifest.federation.clusters.empty()) json["federation"] = to_json(manifest.federation);
   // A path or process name need not be UTF-8; what is not is replaced, as nothing compares it by bytes.
   return json.dump(2) + "\n";
 }
@@ -166,9 +223,9 @@ Status decode_manifest(std::string_view json, std::string_view sum, const std::s
     if (std::string why; !Json::parse(json, &parsed, &why)) throw std::runtime_error(why);
     int format = 0;
     take_number(parsed, "format", &format);
-    if (format < kManifestFormat || format > kPackedManifestFormat)
+    if (format < kManifestFormat || format > kClusterManifestFormat)
       return Status::of(Code::kVersion, 0, "set %.200s has manifest format %d, this shadowib reads %d to %d",
-                        name.c_str(), format, kManifestFormat, kPackedManifestFormat);
+                        name.c_str(), format, kManifestFormat, kClusterManifestFormat);
     if (is_near != nullptr) *is_near = format == kNearManifestFormat;
     manifest_from(parsed, manifest);
   } catch (const std::exception& error) {

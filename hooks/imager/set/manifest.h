@@ -20,6 +20,8 @@ inline constexpr int kNearManifestFormat = 2;  // the same of a near set, which 
 std::string encode_manifest(const SetManifest& manifest);
 // A set with packs: shadowib without incremental checkpoints cannot read it.
 inline constexpr int kPackedManifestFormat = 3;
+// A CLC: shadowib without clusters would take it for a whole job.
+inline constexpr int kClusterManifestFormat = 4;
 
 // The content of manifest.xxh3 for a manifest.json.
 std::string manifest_sum(std::string_view json);
