@@ -15,6 +15,7 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
+#include "hooks/agent/forced_clc.h"
 #include "hooks/agent/guest.h"
 #include "hooks/agent/hook_registry.h"
 #include "hooks/agent/join.h"
@@ -60,6 +61,10 @@ void answer_checkpoint_request() {
   bool found = false;
   Status status = g_job.exchange->get(std::string(g_job.info.epoch) + "/control/checkpoint", &text, &found);
   if (status.ok() && found) take_part_in_checkpoint(text);
+  if (!is_in_cluster()) return;
+  const std::string name = request_name(own_cluster().running.index);
+  status = g_job.exchange->get(std::string(g_job.info.epoch) + "/control/" + name, &text, &found);
+  if (status.ok() && found) take_part_in_checkpoint(text);
 }
 
 void answer_status_request() {
@@ -91,6 +96,11 @@ Status watch_with_room(std::uint64_t* token) {
   return status;
 }
 
+int wait_ms() {
+  const int own = own_checkpoint_wait_ms(), forced = is_in_cluster() ? forced_clc_wait_ms() : -1;
+  return own < 0 || (forced >= 0 && forced < own) ? forced : own;
+}
+
 void* agent_main(void*) {
   ::prctl(PR_SET_NAME, "shadowib-agent");
   t_is_agent = true;
@@ -104,7 +114,7 @@ void* agent_main(void*) {
     const std::uint64_t requests = request_signals();
     raw_sigmask(SIG_UNBLOCK, &requests, nullptr);
     Status status = g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token,
-                                          own_checkpoint_wait_ms(), g_agent.cancel.load());
+                                          wait_ms(), g_agent.cancel.load());
     raw_sigmask(SIG_BLOCK, &requests, nullptr);
     if (g_agent.quit.load()) break;
     replace_closed_descriptors();
@@ -123,6 +133,7 @@ void* agent_main(void*) {
     answer_checkpoint_request();
     answer_status_request();
     start_own_checkpoint();
+    if (is_in_cluster()) start_forced_clc();
     give_back_descriptor_room();
   }
   tell_of_the_end();

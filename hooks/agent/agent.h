@@ -29,6 +29,8 @@ struct SettleContext {
   std::uint32_t member_count;
   std::string again_key;     // exists as soon as a member wants the job to run a moment
   std::int64_t deadline_ns;  // CLOCK_MONOTONIC, of the whole checkpoint
+  // A CLC: members of other clusters go on, and connections to them stand still as they are.
+  bool one_cluster;
 };
 
 class Participant {

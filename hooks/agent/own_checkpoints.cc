@@ -9,7 +9,9 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/best_interval.h"
+#include "hooks/agent/own_cluster.h"
 #include "hooks/agent/start_command.h"
+#include "hooks/job/member_record.h"
 #include "hooks/job/protocol.h"
 #include "hooks/threads/request_signals.h"
 #include "shadowib/base/lock.h"
@@ -41,17 +43,22 @@ struct Asked {
   int rounds = 0, commands = 0;
 } g_asked;
 
-bool lowest_alive() {
-  for (std::uint32_t index = 0; index < g_job.info.member; ++index)
-    if (is_alive(alive_path(g_job.info.directory, g_job.info.job, g_job.info.epoch, std::to_string(index))))
-      return false;
+// `of_cluster`: among the members of this one's cluster.
+bool lowest_alive(bool of_cluster = false) {
+  for (std::uint32_t index = 0; index < g_job.info.member; ++index) {
+    const std::string lock =
+        alive_path(g_job.info.directory, g_job.info.job, g_job.info.epoch, std::to_string(index));
+    if (of_cluster && read_member_record(lock).cluster != own_cluster().name) continue;
+    if (is_alive(lock)) return false;
+  }
   return true;
 }
 
 std::int64_t turn(std::int64_t then) { return lowest_alive() ? then : then + kOthersNs; }
 
-void start(bool kill, const char* why) {
-  if (Status s = start_checkpoint_command(kill, g_timeout_ms, -1); !s.ok())
+// `cluster`: its CLC alone; "": the whole job.
+void start(bool kill, const char* why, const char* cluster = "") {
+  if (Status s = start_checkpoint_command(kill, g_timeout_ms, -1, cluster); !s.ok())
     log_line(LogLevel::kWarn, "%s: %s", why, s.text());
 }
 
@@ -64,7 +71,7 @@ void choose_interval(std::int64_t now) {
 void start_periodic(std::int64_t now) {
   if (g_interval_ns == 0 || now < g_next_interval_ns) return;
   g_next_interval_ns = now + g_interval_ns;
-  if (lowest_alive()) start(false, "periodic checkpoint");
+  if (lowest_alive(is_in_cluster())) start(false, "periodic checkpoint", own_cluster().name);
 }
 
 void take_signals(std::int64_t now) {
@@ -130,6 +137,12 @@ void note_checkpoint_pause(std::int64_t pause_ns) {
   log_line(LogLevel::kInfo, "checkpoints stop the program for %.3f s: the next one is in %.3f s", g_pause_s,
            static_cast<double>(g_interval_ns) / 1e9);
 }
+
+void restart_interval() {
+  if (g_interval_ns != 0) g_next_interval_ns = monotonic_ns() + g_interval_ns;
+}
+
+int own_checkpoint_timeout_ms() { return g_timeout_ms; }
 
 int own_checkpoint_wait_ms() {
   const std::int64_t now = monotonic_ns();

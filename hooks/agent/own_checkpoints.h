@@ -11,10 +11,14 @@ namespace shadowib {
 void begin_own_checkpoints();
 // How long until there may be something to start; -1: nothing to wait for.
 int own_checkpoint_wait_ms();
+// How long such a checkpoint may take.
+int own_checkpoint_timeout_ms();
 // Starts the command for what is due.
 void start_own_checkpoint();
 // A checkpoint has been committed for which the program stood so long.
 void note_checkpoint_pause(std::int64_t pause_ns);
+// Of a cluster: any CLC, whoever has asked for it, begins the interval anew.
+void restart_interval();
 // After a restart: what was asked for has been done, or was meant for who ran then.
 void forget_signalled_requests();
 

@@ -4,10 +4,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 #include "hooks/agent/agent_state.h"
+#include "hooks/agent/forced_clc.h"
+#include "hooks/agent/join.h"
 #include "hooks/job/decisions.h"
 #include "hooks/job/member_record.h"
+#include "hooks/raw/tasks.h"
 #include "shadowib/base/log.h"
 
 namespace shadowib {
@@ -17,6 +21,16 @@ using federation::PerCluster;
 
 OwnCluster g_cluster;
 bool g_introduced = false;
+
+enum class Border { kOpen, kStill, kLetsAll } g_border = Border::kOpen;
+// Once messages have left without a CLC, because that was refused for too long: as if there had been one.
+bool g_leaves_before_first = false;
+
+// A CLC that may count or not.
+struct Undecided {
+  std::uint64_t attempt = 0;  // 0: none
+  federation::Sn sn = 0;
+} g_undecided;
 
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
@@ -85,6 +99,39 @@ void begin_anew(unsigned index, std::uint32_t generation) {
   // A cluster's first life is its incarnation 1, and a restart of the whole job brings all of them the next one.
   g_cluster.running.incarnations.of.fill(generation + 1);
   g_cluster.stops = g_cluster.delivered_early = 0;
+  g_introduced = g_leaves_before_first = false;
+  g_border = Border::kOpen;
+  g_undecided = Undecided();
+  forget_forced_clc();
+}
+
+// The state of the backend's: what may be delivered, and what messages carry.
+void tell(const federation::RunningCluster& cluster, federation::Policy policy) {
+  if (g_agent.participant == nullptr) return;
+  if (const Status s = g_agent.participant->tell_cluster(cluster, policy); !s.ok())
+    log_line(LogLevel::kError, "%s", s.text());
+}
+
+void tell_present() {
+  federation::RunningCluster cluster = g_cluster.running;
+  if (g_leaves_before_first) cluster.sn = std::max(cluster.sn, 1u);
+  tell(cluster, g_cluster.policy);
+}
+
+void let_all() {
+  federation::RunningCluster cluster = g_cluster.running;
+  cluster.sn = std::max(cluster.sn, 1u);
+  cluster.depends.of.fill(std::numeric_limits<std::uint32_t>::max());
+  tell(cluster, federation::Policy::kNone);
+}
+
+void freeze(bool frozen) {
+  if (g_agent.participant != nullptr) g_agent.participant->freeze_border(frozen);
+}
+
+PerCluster own_part(PerCluster depends) {
+  depends[g_cluster.running.index] = 0;  // what a cluster has of itself is no dependency
+  return depends;
 }
 
 }  // namespace
@@ -133,7 +180,7 @@ Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<
   begin_anew(index, info.generation);
   std::vector<Decision> decisions;
   SHADOWIB_TRY(read_decisions(exchange, info.epoch, index, &decisions));
-  if (decisions.empty()) return {};
+  g_cluster.last_request = latest_request(&exchange, info.epoch, request_name(index).c_str());
   for (const Decision& decision : decisions)
     if (decision.record.claim == federation::ClcRecord::Claim::kCommitted) {
       g_cluster.running.sn = decision.record.sn;
@@ -142,7 +189,95 @@ Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<
   return {};
 }
 
-void begin_cluster_anew(std::uint32_t generation) { begin_anew(g_cluster.running.index, generation); }
+void begin_cluster_anew(Exchange& exchange) {
+  begin_anew(g_cluster.running.index, g_job.info.generation);
+  g_cluster.last_request =
+      latest_request(&exchange, g_job.info.epoch, request_name(g_cluster.running.index).c_str());
+}
+
+bool is_new_clc_request(unsigned cluster, std::uint64_t number) {
+  if (!is_in_cluster() || cluster != g_cluster.running.index || number <= g_cluster.last_request) return false;
+  g_cluster.last_request = number;
+  return true;
+}
+
+void close_border(bool clc) {
+  ++g_cluster.stops;
+  if (g_border != Border::kOpen) return;
+  g_border = clc ? Border::kStill : Border::kLetsAll;
+  if (clc)
+    freeze(true);
+  else
+    let_all();
+}
+
+void open_border(const PerCluster& sns) {
+  const Border before = g_border;
+  g_border = Border::kOpen;
+  if (before == Border::kStill) freeze(false);
+  if (before != Border::kLetsAll) return;
+  PerCluster delivered(federation::kMaxClusters);
+  for (unsigned i = 0; i < sns.clusters; ++i) delivered[i] = std::max(sns[i], 1u);
+  g_cluster.running.depends.raise(own_part(delivered));
+  tell_present();
+}
+
+void keep_border_closed(std::uint64_t attempt, federation::Sn sn) { g_undecided = {attempt, sn}; }
+
+bool is_undecided() { return g_undecided.attempt != 0; }
+
+void settle_undecided() {
+  Decision decided;
+  if (!is_undecided() || !decide_as_void(g_undecided.attempt, g_undecided.sn, &decided).ok()) return;
+  const bool committed = decided.record.claim == federation::ClcRecord::Claim::kCommitted;
+  log_line(LogLevel::kWarn, "cluster %s: CLC %u %s; connections to other clusters go on", g_cluster.name,
+           g_undecided.sn, committed ? "counts" : "does not count");
+  g_undecided = Undecided();
+  if (committed) adopt_clc(decided.record);
+  open_border(PerCluster());
+}
+
+Status judge_border() {
+  settle_undecided();
+  if (!is_undecided()) return {};
+  return Status::of(Code::kRefused, EAGAIN, "pid %d: nobody can tell yet whether CLC %u of cluster %s counts",
+                    raw_getpid(), g_undecided.sn, g_cluster.name);
+}
+
+BorderReport report_border() {
+  BorderReport report;
+  report.running = g_cluster.running;
+  if (g_agent.participant != nullptr) g_agent.participant->held_at_border(&report.held);
+  return report;
+}
+
+void adopt_clc(const federation::ClcRecord& record) {
+  g_cluster.running.sn = record.sn;
+  g_cluster.running.depends.of = record.after.of;
+  tell_present();
+}
+
+Status decide_as_void(std::uint64_t attempt, federation::Sn sn, Decision* decided) {
+  Decision mine;
+  mine.record.cluster = g_cluster.running.index;
+  mine.record.sn = sn;
+  mine.record.incarnation = g_cluster.running.incarnations[g_cluster.running.index];
+  mine.record.claim = federation::ClcRecord::Claim::kVoid;
+  mine.by = "member " + std::to_string(g_job.info.member);
+  return decide(*g_job.exchange, g_job.info.epoch, attempt, mine, decided);
+}
+
+void let_through() {
+  std::vector<federation::Stamp> held;
+  if (g_agent.participant != nullptr) g_agent.participant->held_at_border(&held);
+  for (const federation::Stamp& stamp : held) {
+    if (stamp.cluster >= federation::kMaxClusters) continue;
+    federation::note_delivered(g_cluster.policy, &g_cluster.running, stamp);
+  }
+  g_cluster.delivered_early += held.size();
+  g_leaves_before_first = g_cluster.running.sn == 0;
+  tell_present();
+}
 
 Status introduce_cluster() {
   if (!is_in_cluster() || g_introduced || g_agent.participant == nullptr) return {};
@@ -153,8 +288,6 @@ Status introduce_cluster() {
   return {};
 }
 
-void note_held_message() {}
-
 void describe_own_cluster(JsonWriter& writer) {
   const federation::RunningCluster& running = g_cluster.running;
   std::vector<federation::Stamp> held;
@@ -164,7 +297,9 @@ void describe_own_cluster(JsonWriter& writer) {
   writer.member("policy", policy_name(g_cluster.policy)).key("depends").begin_array();
   for (unsigned i = 0; i < running.depends.clusters; ++i) writer.value(running.depends[i]);
   writer.end_array().member("held", held.size()).member("delivered_early", g_cluster.delivered_early);
-  writer.member("stops", g_cluster.stops).end_object();
+  writer.member("stops", g_cluster.stops);
+  describe_forced_clc(writer);
+  writer.end_object();
 }
 
 }  // namespace shadowib

@@ -21,7 +21,8 @@ struct OwnCluster {
   federation::Policy policy = federation::Policy::kPaper;
   double hold_s = 10;  // of a refused CLC; then messages are delivered without one
   federation::RunningCluster running;
-  std::uint64_t stops = 0;      // how often a checkpoint has stopped the program
+  std::uint64_t last_request = 0;     // the latest request for a CLC of the cluster that was seen
+  std::uint64_t stops = 0;            // how often a checkpoint has stopped the program
   std::uint64_t delivered_early = 0;  // messages that waited for hold_s in vain
 };
 
@@ -38,8 +39,35 @@ Status read_cluster_choice();
 // exchange is a launcher's.
 Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<std::string>& members, bool* waits);
 
-// In a process restarted from a set of the whole job: every cluster begins anew, of the generation's incarnation.
-void begin_cluster_anew(std::uint32_t generation);
+// In a process restarted from a set of the whole job: every cluster begins anew, of the generation's incarnation. The
+// participant has yet to hear of it.
+void begin_cluster_anew(Exchange& exchange);
+
+// A request for a CLC of this member's cluster that was not seen before. It is seen now.
+bool is_new_clc_request(unsigned cluster, std::uint64_t number);
+
+// The program's threads are about to be stopped. For a CLC the border stands still. For a checkpoint of the whole job
+// all messages are let through: each has run or not when all have settled, so none has to wait for a CLC.
+void close_border(bool clc);
+// The program's threads are about to go on. `sns`: of all clusters, after a checkpoint of the whole job; D rises to
+// what may have been delivered meanwhile. Does nothing if the border is open.
+void open_border(const federation::PerCluster& sns);
+// After a CLC of which nobody can tell whether it counts: the border stays closed until settle_undecided() knows.
+void keep_border_closed(std::uint64_t attempt, federation::Sn sn);
+void settle_undecided();
+bool is_undecided();
+// kRefused with EAGAIN: an earlier CLC is undecided.
+Status judge_border();
+
+// SN, D and the messages that wait, with the border closed.
+BorderReport report_border();
+// The CLC is committed: SN and D are its record's. Before a thread runs.
+void adopt_clc(const federation::ClcRecord& record);
+// Claims a CLC as void, unless another decision was made before.
+Status decide_as_void(std::uint64_t attempt, federation::Sn sn, Decision* decided);
+
+// Messages that have waited too long are delivered into the running interval, and nothing waits for CLC 1 any more.
+void let_through();
 
 // A member, as `shadowib status` shows it.
 void describe_own_cluster(JsonWriter& writer);

@@ -20,6 +20,7 @@
 #include "hooks/agent/join.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/own_checkpoints.h"
+#include "hooks/agent/own_cluster.h"
 #include "hooks/agent/values.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
@@ -131,6 +132,7 @@ Status enter_new_generation() {
   g_agent.closed_descriptors = 0;
   g_agent.last_request = latest_request(g_job.exchange, g_job.info.epoch, "checkpoint");
   g_agent.last_status = latest_request(g_job.exchange, g_job.info.epoch, "status");
+  if (is_in_cluster()) begin_cluster_anew(*g_job.exchange);
   SHADOWIB_TRY(g_job.exchange->publish(member_key(g_job.info.epoch, g_job.info.member), describe_member()));
   record_member(path);
   return publish_values_again();

@@ -19,7 +19,9 @@
 #include "hooks/agent/join.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/mapped_files.h"
+#include "hooks/agent/forced_clc.h"
 #include "hooks/agent/own_checkpoints.h"
+#include "hooks/agent/own_cluster.h"
 #include "hooks/agent/restarted.h"
 #include "hooks/agent/round_messages.h"
 #include "hooks/agent/round_outcome.h"
@@ -77,6 +79,7 @@ class Round {
   Status publish_saved(const SaveResult& result, std::int64_t save_ns);
   bool is_restarted() const { return g_job.info.generation != generation_; }
   void go_on();
+  void end_border();
   void resume();
   void stop_again();
 
@@ -86,6 +89,7 @@ class Round {
   RoundOutcome outcome_{request_, messages_};
   RoundSaver saver_{messages_};
   const std::uint32_t generation_ = g_job.info.generation;  // before
+  bool undecided_ = false;  // nobody can tell whether this CLC counts
   bool hooks_ran_ = false, stop_tried_ = false, saved_ = false, went_on_ = false;
   std::int64_t save_began_ns_ = 0, pause_ns_ = 0;
   std::int64_t phase_began_ns_ = 0, phase_began_cpu_ns_ = 0;
@@ -171,6 +175,7 @@ Status Round::inspect() {
   SHADOWIB_TRY(launcher_judge(g_job.exchange, g_job.info.epoch, messages_.key("launcher")));
   SHADOWIB_TRY(capture_descriptors(g_job.info.member, &table_));
   SHADOWIB_TRY(tell_host());
+  if (request_.is_clc()) SHADOWIB_TRY(publish_fields(messages_.own("border"), encode_border(report_border())));
   if (request_.forked) SHADOWIB_TRY(publish_fields(messages_.own("save"), {{"forked", "1"}}));
   SHADOWIB_TRY(g_job.exchange->publish_alike(messages_.own("files"), describe_mapped_files()));
   SHADOWIB_TRY(g_job.exchange->publish(messages_.own("fds"), table_));
@@ -325,6 +330,7 @@ Status Round::publish_saved(const SaveResult& result, std::int64_t save_ns) {
 
 Status Round::go() {
   SHADOWIB_TRY(judge_descriptors());
+  if (is_in_cluster()) SHADOWIB_TRY(judge_border());
   SHADOWIB_TRY(messages_.tell_heard());
   SHADOWIB_TRY(pass(Phase::kJoined));
   SHADOWIB_TRY(start_keeper());
@@ -374,6 +380,16 @@ void Round::stop_again() {
   }
 }
 
+// Before a thread runs. While nobody knows whether the CLC counts, nothing leaves with the SN of before.
+void Round::end_border() {
+  if (undecided_) {
+    keep_border_closed(request_.number, request_.next_sn);
+    return;
+  }
+  if (request_.is_clc() && outcome_.committed()) adopt_clc(outcome_.clc());
+  open_border(request_.sns);
+}
+
 // The program goes on, whatever phase was reached.
 void Round::go_on() {
   if (went_on_) return;
@@ -386,6 +402,7 @@ void Round::go_on() {
     else if (Status held = hold_record_locks(); !held.ok())
       log_line(LogLevel::kError, "checkpoint %" PRIu64 ": %.300s", request_.number, held.text());
     abandon_descriptors();
+    if (is_in_cluster()) end_border();
     if (g_agent.participant != nullptr) g_agent.participant->resume();
     loader_thread_unpark();
     give_back_descriptor_room();
@@ -400,6 +417,7 @@ void Round::resume() {
   saver_.end();
   go_on();
   if (stop_tried_ && outcome_.committed()) note_checkpoint_pause(pause_ns_);
+  if (stop_tried_ && is_in_cluster()) restart_interval();
   g_agent.phase = Phase::kNone;
 }
 
@@ -408,6 +426,8 @@ void Round::run() {
   const bool warns = !status.ok() && messages_.give_up(status);
   if (!status.ok() && saved_ && !outcome_.committed()) outcome_.await_decision();
   if (is_restarted()) return;
+  if (request_.is_clc() && saved_) undecided_ = !outcome_.decide_clc();
+  if (request_.is_clc()) note_clc(outcome_.committed(), status);
   resume();
   (void)make_descriptor_room().ok();  // until the agent waits again
   outcome_.tell(status, warns);
@@ -422,8 +442,12 @@ void take_part_in_checkpoint(const std::string& text) {
     log_line(LogLevel::kError, "checkpoint request ignored: %s", status.text());
     return;
   }
-  if (request.number <= g_agent.last_request) return;
-  g_agent.last_request = request.number;
+  if (request.is_clc()) {
+    if (!is_new_clc_request(request.cluster, request.number)) return;
+  } else {
+    if (request.number <= g_agent.last_request) return;
+    g_agent.last_request = request.number;
+  }
   if (request.concerns(g_job.info.member)) Round(std::move(request)).run();
 }
 

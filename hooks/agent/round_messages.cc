@@ -52,6 +52,8 @@ Status RoundRequest::parse(const std::string& text) {
   Fields fields;
   if (!decode_fields(text, &fields)) return other_protocol();
   number = field_number(fields, "n");
+  if (fields.contains("cluster")) cluster = static_cast<unsigned>(field_number(fields, "cluster"));
+  (void)decode_numbers(field_text(fields, "sns"), &sns);
   const char* p = field_text(fields, "members").c_str();
   while (*p != '\0') {
     members.push_back(static_cast<std::uint32_t>(parse_number(&p)));
@@ -80,9 +82,13 @@ Status RoundRequest::parse(const std::string& text) {
 }
 
 Status RoundRequest::take_choice(const std::string& go) {
-  if (!chooses) return {};
+  if (!chooses && !is_clc()) return {};
   Fields fields;
   if (!decode_fields(go, &fields)) return other_protocol();
+  if (is_clc()) next_sn = static_cast<federation::Sn>(field_number(fields, "sn"));
+  if (is_clc() && next_sn == 0)
+    return Status(Code::kVersion, 0, "the checkpoint command does not tell the CLC's number");
+  if (!chooses) return {};
   SHADOWIB_TRY(read_compression(fields, &compression));
   near = field_text(fields, "near");
   return {};
@@ -98,7 +104,7 @@ RoundMessages::RoundMessages(const RoundRequest& request)
       prefix_(key("")),
       abort_key_(key("abort")),
       command_lock_(alive_path(g_job.info.directory, g_job.info.job, g_job.info.epoch,
-                               "ckpt" + std::to_string(request.number))) {}
+                               "ckpt" + request.id())) {}
 
 int RoundMessages::left_ms() const {
   const std::int64_t left = (request_.deadline_ns - monotonic_ns()) / 1000000;

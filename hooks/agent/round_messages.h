@@ -7,6 +7,7 @@
 
 #include "hooks/agent/agent.h"
 #include "hooks/imager/compression.h"
+#include "hooks/job/cluster.h"
 #include "hooks/job/phase.h"
 #include "hooks/job/protocol.h"
 
@@ -18,6 +19,9 @@ std::string to_hex(const std::uint8_t (&bytes)[16]);
 // The command's request, as this member reads it.
 struct RoundRequest {
   std::uint64_t number = 0;
+  unsigned cluster = kWholeJob;  // of a CLC
+  federation::Sn next_sn = 0;    // a CLC's number, as the command has told with "go"; 0: it has not
+  federation::PerCluster sns;    // of a federation's clusters, in a checkpoint of the whole job
   std::vector<std::uint32_t> members;
   std::string staging;   // the directory that becomes the set
   std::string near;      // PLACE where images stay near, "" if they go to `staging` (job/near_directory.h)
@@ -41,6 +45,8 @@ struct RoundRequest {
   // compression that is not known here. Nothing is changed then.
   Status take_choice(const std::string& go);
   bool concerns(std::uint32_t member) const;
+  bool is_clc() const { return cluster != kWholeJob; }
+  std::string id() const { return checkpoint_id(cluster, number); }
   // One member speaks for all where any could.
   bool first_is(std::uint32_t member) const { return !members.empty() && members.front() == member; }
 };
@@ -57,7 +63,7 @@ class RoundMessages {
 
   const std::string& me() const { return me_; }
   // A key of this checkpoint, and the one of them that only this member publishes.
-  std::string key(const std::string& rest) const { return checkpoint_key(g_job.info.epoch, request_.number, rest); }
+  std::string key(const std::string& rest) const { return checkpoint_key_of(g_job.info.epoch, request_.id(), rest); }
   std::string own(const char* what) const { return key(std::string(what) + "/" + me_); }
   const std::string& abort_key() const { return abort_key_; }
   int left_ms() const;   // until the deadline; 0 if it has passed

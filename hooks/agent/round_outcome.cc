@@ -7,6 +7,7 @@
 
 #include <cinttypes>
 
+#include "hooks/agent/own_cluster.h"
 #include "hooks/imager/descriptors.h"
 #include "hooks/job/near_directory.h"
 #include "hooks/raw/tasks.h"
@@ -28,6 +29,11 @@ Status RoundOutcome::obey(const std::string& text) {
   if (fields.count("committed") == 0) {
     remove_near();
     return Status::of(Code::kAborted, 0, "%.300s", field_text(fields, "aborted").c_str());
+  }
+  if (request_.is_clc()) {
+    Decision decision;
+    SHADOWIB_TRY(decode_decision(fields, &decision));
+    clc_ = decision.record;
   }
   committed_ = true;
   set_path_ = field_text(fields, "committed");
@@ -54,6 +60,19 @@ void RoundOutcome::await_decision() {
     alive = messages_.command_alive();  // and look once more: it may have decided before it ended
     (void)messages_.watch(&token, alive ? RoundMessages::kSliceMs : 0).ok();
   }
+}
+
+bool RoundOutcome::decide_clc() {
+  Decision decided;
+  if (committed_) return true;
+  if (Status s = decide_as_void(request_.number, request_.next_sn, &decided); !s.ok()) {
+    log_line(LogLevel::kWarn, "CLC %s: whether it counts cannot be asked: %s", request_.id().c_str(), s.text());
+    return false;
+  }
+  committed_ = decided.record.claim == federation::ClcRecord::Claim::kCommitted;
+  clc_ = decided.record;
+  if (committed_) set_path_ = sets_path(g_job.info.directory) + "/" + decided.set;
+  return true;
 }
 
 // Or a shell's "Killed" and exit code 137 look like a crash. A restart's command tells it for its processes. Nobody

@@ -18,7 +18,12 @@ class RoundOutcome {
   // killed, the wait is no longer than a stop may be: the program may go on whatever the decision is.
   void await_decision();
 
+  // A CLC, once this member's image is saved: unless the command has told of its commit, the exchange says whether it
+  // counts, and who finds no decision there claims it as void. False: the exchange does not answer.
+  bool decide_clc();
+
   bool committed() const { return committed_; }
+  const federation::ClcRecord& clc() const { return clc_; }  // of a CLC that is committed
   bool kill_ourselves() const { return kill_ourselves_; }
   void die();
 
@@ -36,6 +41,7 @@ class RoundOutcome {
   RoundMessages& messages_;
   bool committed_ = false, kill_ourselves_ = false;
   std::string set_path_;  // once committed
+  federation::ClcRecord clc_;
 };
 
 }  // namespace shadowib

@@ -6,6 +6,7 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/loader_thread.h"
+#include "hooks/agent/own_cluster.h"
 #include "hooks/job/phase.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
@@ -53,6 +54,7 @@ Status RoundSettle::stop_all() {
 Status RoundSettle::stop() {
   SHADOWIB_TRY(fault_point(Phase::kStopping));
   if (g_agent.participant != nullptr) g_agent.participant->stopping();
+  if (is_in_cluster()) close_border(request_.is_clc());
   for (int attempt = 0;; ++attempt) {
     SHADOWIB_TRY(stop_all());
     Status rehearsal = rehearse_reload();
@@ -78,6 +80,7 @@ Status RoundSettle::settle_once(int attempt) {
   context.member_count = static_cast<std::uint32_t>(request_.members.size());
   context.again_key = again_key(attempt);
   context.deadline_ns = request_.deadline_ns;
+  context.one_cluster = request_.is_clc();
   return g_agent.participant != nullptr ? g_agent.participant->settle(context) : Status();
 }
 
@@ -113,6 +116,7 @@ Status RoundSettle::settle() {
 }
 
 Status RoundSettle::run_a_moment(int attempt) {
+  if (is_in_cluster()) open_border(request_.sns);
   if (g_agent.participant != nullptr) g_agent.participant->resume();
   release_threads();
   raw_sleep_ms(20);

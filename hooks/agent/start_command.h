@@ -10,7 +10,7 @@ namespace shadowib {
 
 // Starts `shadowib WORDS...` as nobody's child; its output goes to `output_fd` (< 0: nowhere).
 Status start_command(std::vector<std::string> words, int output_fd);
-// Starts `shadowib checkpoint` for this job.
-Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd);
+// Starts `shadowib checkpoint` for this job, or for one cluster of it.
+Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd, const char* cluster = "");
 
 }  // namespace shadowib

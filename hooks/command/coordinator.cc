@@ -697,6 +697,7 @@ Status Drive::drive(CheckpointReport* report) {
   SHADOWIB_TRY(fault_point(Phase::kMatched));
   Fields go;
   if (options_.choice) go = {{"near", near_place_}, {"compress", compression_name(compression_)}};
+  if (is_clc()) go["sn"] = std::to_string(clc_.record.sn);
   SHADOWIB_TRY(view_.exchange->publish(key("go"), encode_fields(go)));
   going_ = true;
   return commit(report);

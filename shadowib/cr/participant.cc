@@ -44,6 +44,8 @@ class VerbsParticipant final : public Participant {
   void held_at_border(std::vector<federation::Stamp>* held) override { read_held(held); }
   Status restart(const JobInfo& job, Exchange* exchange) override {
     if (const Companion* companion = g_companion; companion != nullptr) SHADOWIB_TRY(companion->before_rebuilding());
+    forget_border_backend();  // of the image: what follows is for the next one
+    SHADOWIB_TRY(introduce_cluster());
     Status status = rebuild_objects(job, exchange);
     if (status.ok()) unpark_helper();
     return status;

@@ -322,6 +322,30 @@ class Settler {
     return found.row == nullptr;
   }
 
+  // A CLC leaves requests to other clusters as they are: their connections stand still until the program goes on.
+  // Flushes of a queue pair in error come from this process.
+  bool moves_over_border(ShadowQp& qp, const SendFacts& send) {
+    if (send.all_executed || send.state == IBV_QPS_ERR) return false;
+    if (!qp.is_datagram()) return candidates_at(qp.remote).elsewhere;
+    const ibv_ah* ah = qp.send.slot(qp.frontier).wr.wr.ud.ah;
+    return ah != nullptr && candidates_at(ShadowAh::of(const_cast<ibv_ah*>(ah))->remote).elsewhere;
+  }
+
+  // Whether a member that takes no part in this CLC is in another cluster, rather than one that came too late, or died.
+  bool is_of_another_cluster(std::uint32_t member) const {
+    const auto field_of = [this](std::uint32_t index, std::string* cluster) {
+      std::string text;
+      bool found = false;
+      Fields fields;
+      if (!context_.exchange->get(member_key(context_.job->epoch, index), &text, &found).ok() || !found) return false;
+      if (!decode_fields(text, &fields)) return false;
+      *cluster = field_text(fields, "cluster");
+      return !cluster->empty();
+    };
+    std::string own, other;
+    return field_of(context_.job->member, &own) && field_of(member, &other) && own != other;
+  }
+
   static bool has_datagram_to_guest(ShadowQp& qp) {
     if (qp.frontier == qp.send.head) return false;
     const ibv_ah* ah = qp.send.slot(qp.frontier).wr.wr.ud.ah;
@@ -339,6 +363,7 @@ class Settler {
                    .datagrams = qp.is_datagram(),
                    .all_executed = executed == qp.send.head,
                    .owes_completion = owes_completion(qp, executed)};
+    if (context_.one_cluster && moves_over_border(qp, send)) return Verdict::kHeld;
     const std::optional<bool> to_guest = leads_to_guest(qp);
     lacks_counts_ = !to_guest.has_value();
     if (lacks_counts_) return Verdict::kMoving;
@@ -394,22 +419,27 @@ class Settler {
   struct Candidates {
     std::vector<std::uint32_t> members;  // of this checkpoint
     bool guests = false;
+    bool elsewhere = false;  // of a CLC: it is a member of another cluster
   };
 
   // Where qp's peer may be. No member opens a device while we are settling.
-  const Candidates& candidates_at(const ShadowQp& qp) {
-    const auto key = std::pair{qp.remote.lid.value, std::string(reinterpret_cast<const char*>(qp.remote.gid.raw),
-                                                                sizeof(qp.remote.gid.raw))};
+  const Candidates& candidates_at(const RemoteEnd& remote) {
+    const auto key = std::pair{remote.lid.value, std::string(reinterpret_cast<const char*>(remote.gid.raw),
+                                                             sizeof(remote.gid.raw))};
     auto [it, is_new] = candidates_.try_emplace(key);
     if (!is_new) return it->second;
-    for (std::uint32_t member : members_at(qp.remote)) {
+    for (std::uint32_t member : members_at(remote)) {
       it->second.guests = it->second.guests || is_guest_index(member);
-      if (is_in_checkpoint(member)) it->second.members.push_back(member);
+      if (is_in_checkpoint(member))
+        it->second.members.push_back(member);
+      else if (context_.one_cluster && !is_guest_index(member))
+        it->second.elsewhere = it->second.elsewhere || is_of_another_cluster(member);
     }
+    it->second.elsewhere = it->second.elsewhere && it->second.members.empty();
     return it->second;
   }
-  const std::vector<std::uint32_t>& candidates(const ShadowQp& qp) { return candidates_at(qp).members; }
-  bool has_guests(const ShadowQp& qp) { return candidates_at(qp).guests; }
+  const std::vector<std::uint32_t>& candidates(const ShadowQp& qp) { return candidates_at(qp.remote).members; }
+  bool has_guests(const ShadowQp& qp) { return candidates_at(qp.remote).guests; }
 
   // Receive-consuming messages posted before `sequence` since the connection began; wraps.
   static std::uint32_t messages_before(ShadowQp& qp, std::uint64_t sequence) {
