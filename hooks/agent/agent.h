@@ -31,6 +31,8 @@ struct SettleContext {
   std::int64_t deadline_ns;  // CLOCK_MONOTONIC, of the whole checkpoint
   // A CLC: members of other clusters go on, and connections to them stand still as they are.
   bool one_cluster;
+  // Of a federation as a whole, else null: messages that wait for a CLC do so no more. To be called now and then.
+  void (*let_held)();
 };
 
 class Participant {

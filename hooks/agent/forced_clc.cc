@@ -106,6 +106,8 @@ void start_forced_clc() {
   g_waiting.pause_ns = std::min(2 * g_waiting.pause_ns, kLongestPauseNs);
 }
 
+bool waits_for_first_clc() { return g_asked.load() || g_waiting.since_ns != 0; }
+
 void note_clc(bool committed, const Status& status) {
   std::snprintf(g_refusal, sizeof(g_refusal), "%s", committed ? "" : status.text());
   if (!committed) return;

@@ -22,7 +22,8 @@ using federation::PerCluster;
 OwnCluster g_cluster;
 bool g_introduced = false;
 
-enum class Border { kOpen, kStill, kLetsAll } g_border = Border::kOpen;
+bool g_still = false;     // the border
+bool g_lets_all = false;  // nothing waits before the next CLC; D is not known then, but bounded by the SNs of others
 // Once messages have left without a CLC, because that was refused for too long: as if there had been one.
 bool g_leaves_before_first = false;
 
@@ -99,8 +100,7 @@ void begin_anew(unsigned index, std::uint32_t generation) {
   // A cluster's first life is its incarnation 1, and a restart of the whole job brings all of them the next one.
   g_cluster.running.incarnations.of.fill(generation + 1);
   g_cluster.stops = g_cluster.delivered_early = 0;
-  g_introduced = g_leaves_before_first = false;
-  g_border = Border::kOpen;
+  g_introduced = g_leaves_before_first = g_still = g_lets_all = false;
   g_undecided = Undecided();
   forget_forced_clc();
 }
@@ -115,23 +115,35 @@ void tell(const federation::RunningCluster& cluster, federation::Policy policy) 
 void tell_present() {
   federation::RunningCluster cluster = g_cluster.running;
   if (g_leaves_before_first) cluster.sn = std::max(cluster.sn, 1u);
-  tell(cluster, g_cluster.policy);
+  tell(cluster, g_lets_all ? federation::Policy::kNone : g_cluster.policy);
 }
 
-void let_all() {
-  federation::RunningCluster cluster = g_cluster.running;
-  cluster.sn = std::max(cluster.sn, 1u);
-  cluster.depends.of.fill(std::numeric_limits<std::uint32_t>::max());
-  tell(cluster, federation::Policy::kNone);
+// Delivers what waits into the running interval. Returns how many messages. Under `index` D does not make a message
+// wait, but the SN: then nothing waits until the next CLC.
+std::size_t deliver(const std::vector<federation::Stamp>& held) {
+  std::size_t messages = 0;
+  for (const federation::Stamp& stamp : held) {
+    if (federation::judge(g_cluster.policy, g_cluster.running, stamp) != federation::Arrival::kHold) continue;
+    ++messages;
+    if (g_cluster.policy == federation::Policy::kIndex) {
+      g_lets_all = true;
+      g_cluster.running.depends.of.fill(std::numeric_limits<std::uint32_t>::max());
+      g_cluster.running.depends[g_cluster.running.index] = 0;
+      continue;
+    }
+    federation::note_delivered(g_cluster.policy, &g_cluster.running, stamp);
+  }
+  return messages;
+}
+
+std::vector<federation::Stamp> held_now() {
+  std::vector<federation::Stamp> held;
+  if (g_agent.participant != nullptr) g_agent.participant->held_at_border(&held);
+  return held;
 }
 
 void freeze(bool frozen) {
   if (g_agent.participant != nullptr) g_agent.participant->freeze_border(frozen);
-}
-
-PerCluster own_part(PerCluster depends) {
-  depends[g_cluster.running.index] = 0;  // what a cluster has of itself is no dependency
-  return depends;
 }
 
 }  // namespace
@@ -203,23 +215,20 @@ bool is_new_clc_request(unsigned cluster, std::uint64_t number) {
 
 void close_border(bool clc) {
   ++g_cluster.stops;
-  if (g_border != Border::kOpen) return;
-  g_border = clc ? Border::kStill : Border::kLetsAll;
-  if (clc)
-    freeze(true);
-  else
-    let_all();
+  if (!clc || g_still) return;
+  g_still = true;
+  freeze(true);
 }
 
-void open_border(const PerCluster& sns) {
-  const Border before = g_border;
-  g_border = Border::kOpen;
-  if (before == Border::kStill) freeze(false);
-  if (before != Border::kLetsAll) return;
-  PerCluster delivered(federation::kMaxClusters);
-  for (unsigned i = 0; i < sns.clusters; ++i) delivered[i] = std::max(sns[i], 1u);
-  g_cluster.running.depends.raise(own_part(delivered));
-  tell_present();
+void let_held() {
+  const bool first = g_cluster.running.sn == 0 && !g_leaves_before_first && waits_for_first_clc();
+  if (first) g_leaves_before_first = true;
+  if (deliver(held_now()) != 0 || first) tell_present();
+}
+
+void open_border() {
+  if (g_still) freeze(false);
+  g_still = false;
 }
 
 void keep_border_closed(std::uint64_t attempt, federation::Sn sn) { g_undecided = {attempt, sn}; }
@@ -234,7 +243,7 @@ void settle_undecided() {
            g_undecided.sn, committed ? "counts" : "does not count");
   g_undecided = Undecided();
   if (committed) adopt_clc(decided.record);
-  open_border(PerCluster());
+  open_border();
 }
 
 Status judge_border() {
@@ -245,15 +254,13 @@ Status judge_border() {
 }
 
 BorderReport report_border() {
-  BorderReport report;
-  report.running = g_cluster.running;
-  if (g_agent.participant != nullptr) g_agent.participant->held_at_border(&report.held);
-  return report;
+  return {g_cluster.running, held_now()};
 }
 
 void adopt_clc(const federation::ClcRecord& record) {
   g_cluster.running.sn = record.sn;
   g_cluster.running.depends.of = record.after.of;
+  g_lets_all = g_leaves_before_first = false;
   tell_present();
 }
 
@@ -268,13 +275,7 @@ Status decide_as_void(std::uint64_t attempt, federation::Sn sn, Decision* decide
 }
 
 void let_through() {
-  std::vector<federation::Stamp> held;
-  if (g_agent.participant != nullptr) g_agent.participant->held_at_border(&held);
-  for (const federation::Stamp& stamp : held) {
-    if (stamp.cluster >= federation::kMaxClusters) continue;
-    federation::note_delivered(g_cluster.policy, &g_cluster.running, stamp);
-  }
-  g_cluster.delivered_early += held.size();
+  g_cluster.delivered_early += deliver(held_now());
   g_leaves_before_first = g_cluster.running.sn == 0;
   tell_present();
 }
@@ -290,8 +291,7 @@ Status introduce_cluster() {
 
 void describe_own_cluster(JsonWriter& writer) {
   const federation::RunningCluster& running = g_cluster.running;
-  std::vector<federation::Stamp> held;
-  if (g_agent.participant != nullptr) g_agent.participant->held_at_border(&held);
+  const std::vector<federation::Stamp> held = held_now();
   writer.key("cluster").begin_object().member("name", g_cluster.name).member("index", running.index);
   writer.member("sn", running.sn).member("incarnation", running.incarnations[running.index]);
   writer.member("policy", policy_name(g_cluster.policy)).key("depends").begin_array();

@@ -46,12 +46,12 @@ void begin_cluster_anew(Exchange& exchange);
 // A request for a CLC of this member's cluster that was not seen before. It is seen now.
 bool is_new_clc_request(unsigned cluster, std::uint64_t number);
 
-// The program's threads are about to be stopped. For a CLC the border stands still. For a checkpoint of the whole job
-// all messages are let through: each has run or not when all have settled, so none has to wait for a CLC.
+// The program's threads are about to be stopped. For a CLC the border stands still.
 void close_border(bool clc);
-// The program's threads are about to go on. `sns`: of all clusters, after a checkpoint of the whole job; D rises to
-// what may have been delivered meanwhile. Does nothing if the border is open.
-void open_border(const federation::PerCluster& sns);
+// While the whole job settles no message waits for a CLC: each has run or not when all have settled.
+void let_held();
+// The program's threads are about to go on. Does nothing if the border is open.
+void open_border();
 // After a CLC of which nobody can tell whether it counts: the border stays closed until settle_undecided() knows.
 void keep_border_closed(std::uint64_t attempt, federation::Sn sn);
 void settle_undecided();

@@ -387,7 +387,7 @@ void Round::end_border() {
     return;
   }
   if (request_.is_clc() && outcome_.committed()) adopt_clc(outcome_.clc());
-  open_border(request_.sns);
+  open_border();
 }
 
 // The program goes on, whatever phase was reached.

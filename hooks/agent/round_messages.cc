@@ -53,7 +53,6 @@ Status RoundRequest::parse(const std::string& text) {
   if (!decode_fields(text, &fields)) return other_protocol();
   number = field_number(fields, "n");
   if (fields.contains("cluster")) cluster = static_cast<unsigned>(field_number(fields, "cluster"));
-  (void)decode_numbers(field_text(fields, "sns"), &sns);
   const char* p = field_text(fields, "members").c_str();
   while (*p != '\0') {
     members.push_back(static_cast<std::uint32_t>(parse_number(&p)));

@@ -21,7 +21,6 @@ struct RoundRequest {
   std::uint64_t number = 0;
   unsigned cluster = kWholeJob;  // of a CLC
   federation::Sn next_sn = 0;    // a CLC's number, as the command has told with "go"; 0: it has not
-  federation::PerCluster sns;    // of a federation's clusters, in a checkpoint of the whole job
   std::vector<std::uint32_t> members;
   std::string staging;   // the directory that becomes the set
   std::string near;      // PLACE where images stay near, "" if they go to `staging` (job/near_directory.h)

@@ -81,6 +81,7 @@ Status RoundSettle::settle_once(int attempt) {
   context.again_key = again_key(attempt);
   context.deadline_ns = request_.deadline_ns;
   context.one_cluster = request_.is_clc();
+  if (is_in_cluster() && !request_.is_clc()) context.let_held = let_held;
   return g_agent.participant != nullptr ? g_agent.participant->settle(context) : Status();
 }
 
@@ -116,7 +117,7 @@ Status RoundSettle::settle() {
 }
 
 Status RoundSettle::run_a_moment(int attempt) {
-  if (is_in_cluster()) open_border(request_.sns);
+  if (is_in_cluster()) open_border();
   if (g_agent.participant != nullptr) g_agent.participant->resume();
   release_threads();
   raw_sleep_ms(20);

@@ -337,7 +337,6 @@ Status Drive::request() {
     request["disk_place"] = options_.choice->disk_place;
   }
   if (is_clc()) request["cluster"] = std::to_string(cluster_);
-  if (!is_clc() && federation_.exists()) request["sns"] = encode_numbers(sns_of(federation_));
   SHADOWIB_TRY(view_.exchange->publish(view_.key("control/" + request_name(cluster_)), encode_fields(request)));
   return fault_point(Phase::kRequested);
 }
@@ -348,6 +347,8 @@ Status Drive::join_borders() {
   if (!is_clc()) return {};
   std::map<std::uint32_t, std::string> words;
   SHADOWIB_TRY(collect("border", &words));
+  // Nothing comes any more: messages so far are of clusters, and of SNs, that are there now.
+  SHADOWIB_TRY(read_federation(view_, &federation_));
   federation::RunningCluster running;
   std::vector<federation::Stamp> held;
   bool first = true;
@@ -369,6 +370,7 @@ Status Drive::join_borders() {
   if (!parse_policy(federation_.policy, &policy))
     return Status::of(Code::kVersion, 0, "the clusters have policy %.40s, which this shadowib does not know",
                       federation_.policy.c_str());
+  running.depends = bounded(federation_, running);
   SHADOWIB_TRY(federation::next_clc(policy, running, held, &clc_.record));
   clc_.name = options_.cluster;
   clc_.claim =

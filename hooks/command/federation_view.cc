@@ -140,7 +140,7 @@ void add_answers(const std::vector<MemberStatus>& members, FederationView* feder
       if (says) add_answer(state["cluster"], &cluster);
     }
     if (failed) cluster.running.reset();
-    if (cluster.running) cluster.running->depends = sized(cluster.running->depends, federation->clusters.size());
+    if (cluster.running) cluster.running->depends = bounded(*federation, *cluster.running);
   }
   const PerCluster incarnations = incarnations_of(*federation);
   for (ViewedCluster& cluster : federation->clusters)
@@ -169,6 +169,16 @@ PerCluster sns_of(const FederationView& federation) {
   for (const ViewedCluster& cluster : federation.clusters)
     if (!cluster.clcs.empty()) sns[cluster.index] = cluster.clcs.back().decision.record.sn;
   return sns;
+}
+
+PerCluster bounded(const FederationView& federation, const federation::RunningCluster& running) {
+  PerCluster sns = sns_of(federation), depends = sized(running.depends, federation.clusters.size());
+  for (unsigned i = 0; i < sns.clusters; ++i) {
+    if (federation.policy == policy_name(federation::Policy::kIndex)) depends[i] = std::max(depends[i], running.sn);
+    // Under --hold messages may have left before CLC 1: they count as sent behind it.
+    depends[i] = i == running.index ? 0 : std::min(depends[i], std::max(sns[i], 1u));
+  }
+  return depends;
 }
 
 PerCluster incarnations_of(const FederationView& federation) {

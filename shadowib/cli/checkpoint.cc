@@ -6,10 +6,13 @@
 #include <thread>
 
 #include "hooks/command/coordinator.h"
+#include "hooks/federation/record_json.h"
+#include "hooks/job/cluster.h"
 #include "hooks/job/near_directory.h"
 #include "hooks/job/phase.h"
 #include "hooks/store/near_place.h"
 #include "shadowib/base/lock.h"
+#include "shadowib/cli/clc_sets.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/far_flush.h"
@@ -29,6 +32,7 @@ namespace {
 struct CheckpointArguments {
   Common common;
   std::string job;
+  std::string cluster;
   bool kill = false, incremental = false;
   double timeout_s = 60;
   unsigned keep = 0;
@@ -42,6 +46,7 @@ constexpr char kCheckpointExamples[] =
     "  shadowib checkpoint demo             the job goes on afterwards\n"
     "  shadowib checkpoint                  the only job alive in --dir\n"
     "  shadowib checkpoint demo --store mem:single   images stay in the memory of the job's hosts\n"
+    "  shadowib checkpoint demo --cluster east       that cluster of a federation, while the others go on\n"
     "  set=$(shadowib checkpoint demo --kill | tail -n 1) && shadowib restart \"$set\"\n\n"
     "The last line of standard output is the path of the set. Nothing of a checkpoint that fails is left, and the "
     "job\n"
@@ -88,7 +93,8 @@ class Watcher {
       if (phase_ >= number_of(Phase::kSave))
         text += ", " + std::to_string(saved_) + " of " + std::to_string(members_) + " members saved";
       progress.step(text);
-      if (phase_ >= number_of(Phase::kSave)) progress.update(staged_bytes(options_.directory, options_.job), 0);
+      if (phase_ >= number_of(Phase::kSave))
+        progress.update(staged_bytes(options_.directory, set_owner(options_.job, options_.cluster)), 0);
       futex_wait(&ended_, 0, 100000000);
     }
   }
@@ -123,6 +129,10 @@ Json report_json(const CheckpointReport& report) {
             {"number", report.number},
             {"generation", report.generation},
             {"members", members}};
+  if (report.cluster) {
+    json["cluster"] = federation::encode_record(report.cluster->record, report.cluster->name);
+    json["restarts_alone"] = false;
+  }
   for (const StoreOption& option : report.considered)
     json["considered"].push_back(
         {{"store", option.store.text()}, {"seconds", option.seconds}, {"lacks", option.shortage}});
@@ -161,6 +171,8 @@ void print_report(const CheckpointReport& report) {
   if (report.store.is_near())
     std::fprintf(stderr, "shadowib: the images stay on the members' hosts (%s), in %s\n", report.store.text().c_str(),
                  near_set_path(report.near_place, report.job, report.set_id).c_str());
+  if (report.cluster)
+    std::fprintf(stderr, "shadowib: %s\n", note_on_clc(*report.cluster, report.job).c_str());
   std::printf("%s\n", report.set_path.c_str());
 }
 
@@ -193,6 +205,10 @@ HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_n
   for (const auto& [name, ns] : phases)
     event.add((name + "_ms").c_str(), milliseconds(static_cast<std::int64_t>(ns)));
   if (report.store.is_near()) event.add("store", report.store.text());
+  if (report.cluster)
+    event.add("cluster", report.cluster->name)
+        .add("sn", report.cluster->record.sn)
+        .add("forced", report.cluster->record.forced);
   const bool all_tell = std::none_of(report.members.begin(), report.members.end(),
                                      [](const MemberReport& m) { return m.compression.empty(); });
   if (all_tell && page_bytes != 0) event.add("compression", compression).add("page_bytes", page_bytes);
@@ -206,10 +222,14 @@ HistoryEvent failed_event(const Status& status, std::int64_t took_ns) {
       .add("took_ms", milliseconds(took_ns));
 }
 
-Status remove_old_sets(const std::string& directory, const std::string& job, unsigned keep) {
+// `of_clc`: those of the clusters, rather than those of the whole job.
+Status remove_old_sets(const Common& common, const std::string& job, bool of_clc, unsigned keep) {
   std::vector<std::string> old;
+  std::string why;
   if (keep == 0) return {};
-  SHADOWIB_TRY(old_sets(directory, job, keep, &old));
+  SHADOWIB_TRY(of_clc ? clcs_to_remove(common, job, keep, false, &old, &why)
+                      : old_sets(common.directory, job, keep, &old));
+  if (!why.empty()) std::fprintf(stderr, "shadowib: all CLCs stay: %s\n", why.c_str());
   for (const std::string& path : old) {
     const Status status = remove_set(path);
     if (status.code() != Code::kBusy) SHADOWIB_TRY(status);
@@ -278,10 +298,30 @@ void follow_commit(const CheckpointArguments& arguments, const CheckpointOptions
   note_event(options.directory, options.job, committed_event(report, took_ns, options.kill));
   if (options.choice) note_rates(options, report);
   keep_metrics(arguments.metrics, options.directory, options.job);
-  flush_after(arguments, far, report);
+  if (!report.cluster) flush_after(arguments, far, report);
   // The new set is what counts: that an old one stays is told, and no failure.
-  if (Status s = remove_old_sets(options.directory, options.job, arguments.keep); !s.ok())
+  if (Status s = remove_old_sets(arguments.common, options.job, report.cluster.has_value(), arguments.keep);
+      !s.ok())
     std::fprintf(stderr, "shadowib: --keep %u: %s\n", arguments.keep, s.text());
+}
+
+// A CLC does not do all that a checkpoint of the whole job does. Without --cluster anything goes.
+Status judge_clc(const CheckpointArguments& arguments, const CheckpointOptions& options) {
+  if (arguments.cluster.empty()) return {};
+  if (!valid_cluster_name(arguments.cluster))
+    return Status::of(Code::kUsage, EINVAL, "--cluster '%.60s': %.100s", arguments.cluster.c_str(), kClusterNameRule);
+  if (arguments.kill)
+    return Status(Code::kUsage, EINVAL,
+                  "--kill does not go with --cluster: one cluster cannot be restarted alone yet; leave out --cluster");
+  if (arguments.save == "forked")
+    return Status(Code::kUsage, EINVAL,
+                  "--save forked does not go with --cluster: its members go on once their checkpoint is committed");
+  if (options.store.is_near() || options.choice)
+    return Status(Code::kUsage, EINVAL,
+                  "a checkpoint of one cluster goes to the central store: give --store central with --cluster");
+  if (arguments.far.given())
+    return Status(Code::kUsage, EINVAL, "a checkpoint of one cluster goes to no far place: leave out --far and --flush");
+  return {};
 }
 
 int checkpoint(CheckpointArguments& arguments) {
@@ -295,6 +335,8 @@ int checkpoint(CheckpointArguments& arguments) {
     return fail(common, s);
   if (Status s = take_store(arguments.store, says_compression(arguments.compress), &options); !s.ok())
     return fail(common, s);
+  if (Status s = judge_clc(arguments, options); !s.ok()) return fail(common, s);
+  options.cluster = arguments.cluster;
   FarSettings far;
   if (Status s = choose_far(arguments.far, common.directory, options.job, &far); !s.ok()) return fail(common, s);
   if (!arguments.far.far.empty())
@@ -346,6 +388,11 @@ void add_checkpoint(Command& program) {
   auto arguments = std::make_shared<CheckpointArguments>();
   Command* command = program.add_subcommand("checkpoint", "Save a job while it runs");
   command->add_option("J", arguments->job, "The job; may be left out if only one is alive")->not_empty("a job");
+  command
+      ->add_option("--cluster", arguments->cluster,
+                   "Save one cluster of a federation alone, while the others go on")
+      ->not_empty("a cluster")
+      ->type_name("NAME");
   command->add_flag("--kill", arguments->kill, "End the job's processes (SIGKILL) once the set is committed");
   command->add_option("--timeout", arguments->timeout_s, "Give up after S seconds; default 60")
       ->between(0.001, 2000000, "seconds")

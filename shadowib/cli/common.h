@@ -81,5 +81,6 @@ void add_report(Command& program);
 void add_keeper(Command& program);
 void add_rebuild(Command& program);
 void add_flush(Command& program);
+void add_line(Command& program);
 
 }  // namespace shadowib::cli

@@ -1,11 +1,15 @@
 // shadowib gc: removes old sets, what interrupted checkpoints left, and the directories of dead jobs.
+#include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <set>
 
 #include "hooks/job/protocol.h"
 #include "hooks/store/keeper_client.h"
 #include "hooks/store/store.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/base/this_host.h"
+#include "shadowib/cli/clc_sets.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/far_look.h"
@@ -23,16 +27,20 @@ namespace {
 
 constexpr std::int64_t kCollectNs = 30'000'000'000;
 
+constexpr unsigned kAllKept = ~0u;  // --keep was not given
+
 struct GcArguments {
   Common common;
-  unsigned keep = 0, keep_far = 0;
+  std::string job;  // "": all
+  unsigned keep = kAllKept, keep_far = 0;
   bool dry_run = false;
 };
 
 constexpr char kGcExamples[] =
     "Examples:\n"
     "  shadowib gc --keep 2                 the two newest sets of every job stay\n"
-    "  shadowib gc --keep 2 --dry-run       only tell what would go\n\n"
+    "  shadowib gc --keep 2 --dry-run       only tell what would go\n"
+    "  shadowib gc demo                     of demo's clusters go the checkpoints that no failure needs\n\n"
     "Removes older sets, what interrupted checkpoints left, and the directories of jobs that are dead. Of a job that "
     "is\n"
     "alive older sets go, and what it left in its exchange before it was restarted. Sets that cannot be read are "
@@ -47,11 +55,32 @@ class Collector {
 
   Status sets() {
     std::vector<std::string> old;
-    SHADOWIB_TRY(old_sets(directory_, "", arguments_.keep, &old));
+    if (arguments_.keep != kAllKept) SHADOWIB_TRY(old_sets(directory_, arguments_.job, arguments_.keep, &old));
+    SHADOWIB_TRY(add_clcs(&old));
     for (const std::string& path : old) {
       const Status status = remove("set", path, [](const std::string& p) { return remove_set(p); });
       if (status.code() != Code::kBusy) SHADOWIB_TRY(status);
       if (!status.ok()) std::fprintf(stderr, "shadowib: left alone: %s\n", status.text());
+    }
+    return {};
+  }
+
+  // Of each federation.
+  Status add_clcs(std::vector<std::string>* old) {
+    std::set<std::string> jobs;
+    std::vector<ListedSet> all;
+    SHADOWIB_TRY(list_sets(directory_, &all));
+    for (const ListedSet& set : all)
+      if (set.status.ok() && set.manifest.cluster) jobs.insert(set.manifest.job);
+    for (const std::string& job : jobs) {
+      if (!arguments_.job.empty() && job != arguments_.job) continue;
+      std::optional<unsigned> keep;
+      std::string why;
+      if (arguments_.keep != kAllKept) keep = arguments_.keep;
+      SHADOWIB_TRY(clcs_to_remove(arguments_.common, job, keep, arguments_.dry_run, old, &why));
+      if (!why.empty())
+        std::fprintf(stderr, "shadowib: job %s: all committed checkpoints of clusters stay: %s\n", job.c_str(),
+                     why.c_str());
     }
     return {};
   }
@@ -87,9 +116,11 @@ class Collector {
     std::vector<StoredSet> stored;
     std::vector<std::string> stale;
     SHADOWIB_TRY(open_directory_store(directory_)->list(&stored));
-    for (const StoredSet& set : stored)
-      if (!set.committed && !checkpoint_running(directory_, set.job) && !FetchTurn::taken(directory_, set.job))
-        stale.push_back(set.path);
+    for (const StoredSet& set : stored) {
+      const std::string job = job_of_owner(directory_, set.job);
+      if (set.committed || (!arguments_.job.empty() && job != arguments_.job)) continue;
+      if (!checkpoint_running(directory_, job) && !FetchTurn::taken(directory_, job)) stale.push_back(set.path);
+    }
     for (const std::string& path : stale)
       SHADOWIB_TRY(remove("staging", path, [](const std::string& p) { return open_store_of(p)->discard(p); }));
     return {};
@@ -105,6 +136,11 @@ class Collector {
       }
       if (!live_keepers(directory_, job).empty()) {  // its hosts have images, or had a moment ago
         std::fprintf(stderr, "shadowib: job %s has keepers; its directory stays\n", job.c_str());
+        continue;
+      }
+      if (has_clcs(job)) {  // the exchange says which of them count
+        std::fprintf(stderr, "shadowib: job %s has checkpoints of clusters; its directory stays until gc --keep 0\n",
+                     job.c_str());
         continue;
       }
       // One in the job's own directory goes with that.
@@ -150,6 +186,13 @@ class Collector {
   const Json& removed() const { return removed_; }
 
  private:
+  bool has_clcs(const std::string& job) const {
+    std::vector<ListedSet> all;
+    return list_sets(directory_, &all).ok() && std::any_of(all.begin(), all.end(), [&job](const ListedSet& set) {
+             return set.status.ok() && set.manifest.cluster && set.manifest.job == job;
+           });
+  }
+
   template <typename Remove>
   Status remove(const char* kind, const std::string& path, Remove how) {
     if (!arguments_.dry_run) SHADOWIB_TRY(how(path));
@@ -171,13 +214,23 @@ class Collector {
 int gc(GcArguments& arguments) {
   if (Status s = resolve(&arguments.common); !s.ok()) return fail(arguments.common, s);
   if (Status s = require_directory(arguments.common); !s.ok()) return fail(arguments.common, s);
+  const bool one = !arguments.job.empty();
+  if (std::string job; one)
+    if (Status s = choose_job(arguments.common.directory, arguments.job, &job); !s.ok())
+      return fail(arguments.common, s);
+  if (!one && arguments.keep == kAllKept)
+    return fail(arguments.common,
+                Status(Code::kUsage, EINVAL, "--keep N is needed, unless a job with clusters is named"));
   Collector collector(arguments);
   if (!arguments.dry_run)
     for (const std::string& job : jobs_with_history(arguments.common.directory))
       if (Status s = pack_history(arguments.common.directory, job); !s.ok())
         std::fprintf(stderr, "shadowib: the history of job %s stays in many files: %s\n", job.c_str(), s.text());
-  for (Status (Collector::*part)() : {&Collector::sets, &Collector::far, &Collector::staging, &Collector::near,
-                                      &Collector::jobs, &Collector::histories})
+  std::vector<Status (Collector::*)()> parts{&Collector::sets, &Collector::staging};
+  if (!one)
+    parts = {&Collector::sets, &Collector::far,  &Collector::staging,
+             &Collector::near, &Collector::jobs, &Collector::histories};
+  for (const auto part : parts)
     if (Status s = (collector.*part)(); !s.ok()) return fail(arguments.common, s);
   if (collector.removed().empty())
     std::fprintf(stderr, "shadowib: nothing to remove in %s\n", arguments.common.directory.c_str());
@@ -190,8 +243,13 @@ int gc(GcArguments& arguments) {
 void add_gc(Command& program) {
   auto arguments = std::make_shared<GcArguments>();
   Command* command = program.add_subcommand("gc", "Remove old sets and what dead jobs left");
-  command->add_option("--keep", arguments->keep, "How many of each job's newest sets stay")
-      ->required()
+  command->add_option("J", arguments->job, "Of this job only: its old sets, and what no failure of its clusters needs")
+      ->not_empty("a job")
+      ->completed_by(kJobNames);
+  command
+      ->add_option("--keep", arguments->keep,
+                   "How many of each job's newest sets stay; may be left out if J is\nnamed: then all of the whole job "
+                   "stay")
       ->between(0, 1000000, "sets")
       ->type_name("N");
   command

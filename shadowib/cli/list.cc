@@ -38,11 +38,27 @@ Json set_json(const ListedSet& set) {
   json["shadowib_version"] = m.shadowib_version;
   json["members"] = m.members.size();
   json["bytes"] = bytes;
+  if (m.cluster) {
+    json["cluster"] = m.cluster->name;
+    json["sn"] = m.cluster->record.sn;
+    json["incarnation"] = m.cluster->record.incarnation;
+    json["forced"] = m.cluster->record.forced;
+  }
+  if (!m.federation.clusters.empty()) {
+    json["clusters"] = Json::array();
+    for (const SetFederation::Cluster& cluster : m.federation.clusters) json["clusters"].push_back(cluster.name);
+  }
   if (m.placement.store.is_near()) {
     json["store"] = m.placement.store.text();
     json["near"] = near_set_path(m.placement.place, m.job, m.set_id);
   }
   return json;
+}
+
+std::string cluster_text(const SetManifest& m) { return m.cluster ? m.cluster->name : ""; }
+
+std::string sn_text(const SetManifest& m) {
+  return m.cluster ? std::to_string(m.cluster->record.sn) + (m.cluster->record.forced ? ", forced" : "") : "";
 }
 
 // By job.
@@ -88,6 +104,9 @@ int list(Common& common) {
   const bool with_store = std::any_of(sets.begin(), sets.end(),
                                       [](const ListedSet& set) { return set.manifest.placement.store.is_near(); });
   std::vector<std::string> columns{"set", "created", "generation", "members", "size", "backend", "manifest"};
+  const bool with_clusters =
+      std::any_of(sets.begin(), sets.end(), [](const ListedSet& set) { return set.manifest.cluster.has_value(); });
+  if (with_clusters) columns.insert(columns.begin() + 1, {"cluster", "SN"});
   if (with_store) columns.insert(columns.end() - 1, "store");
   if (!far.empty()) columns.insert(columns.end() - 1, "far");
   Table table(columns);
@@ -106,6 +125,7 @@ int list(Common& common) {
              human_bytes(json["bytes"].get<std::uint64_t>()),
              set.manifest.backend,
              "ok"};
+    if (with_clusters) row.insert(row.begin() + 1, {cluster_text(set.manifest), sn_text(set.manifest)});
     if (with_store) row.insert(row.end() - 1, set.status.ok() ? set.manifest.placement.store.text() : "");
     if (!far.empty()) row.insert(row.end() - 1, json["far"].empty() ? "" : "yes");
     table.add(row);
@@ -120,6 +140,7 @@ int list(Common& common) {
                                  "",
                                  "yes",
                                  "only far"};
+    if (with_clusters) row.insert(row.begin() + 1, {"", ""});
     if (with_store) row.insert(row.end() - 2, "");
     table.add(row);
   }

@@ -47,6 +47,7 @@ int main(int argc, char** argv) {
   add_checkpoint(program);
   add_restart(program);
   add_status(program);
+  add_line(program);
   add_history(program);
   add_report(program);
   add_list(program);

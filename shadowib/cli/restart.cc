@@ -15,6 +15,7 @@
 #include "hooks/command/coordinator.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/changed_files.h"
+#include "shadowib/cli/clc_sets.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/doctor_set.h"
 #include "shadowib/cli/exchange_place.h"
@@ -445,6 +446,7 @@ int restart(RestartArguments& arguments) {
   if (Status s = check_network(arguments.network); !s.ok()) return fail(common, s);
   if (Status s = find_set(&arguments, &path); !s.ok()) return fail(common, s);
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
+  if (Status s = judge_restart_of_clc(manifest); !s.ok()) return fail(common, s);
   if (!valid_job_name(manifest.job))
     return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
   if (!arguments.hosts.empty()) return restart_on_hosts(arguments, manifest);

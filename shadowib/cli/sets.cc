@@ -99,6 +99,8 @@ Status old_sets(const std::string& directory, const std::string& job, unsigned k
       std::fprintf(stderr, "shadowib: left alone: %s\n", set.status.text());
     else if (!set.status.ok())
       continue;
+    else if (set.manifest.cluster)
+      continue;  // clc_sets.h
     else if (job.empty() || set.manifest.job == job)
       by_job[set.manifest.job].push_back(&set.manifest);
   }

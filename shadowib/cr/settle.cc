@@ -69,6 +69,7 @@ class Settler {
     for (;; ++rounds_) {
       const std::int64_t began = monotonic_ns();
       if (!stop_lasts()) return Status(Code::kRefused, 0, kStopEndedText);
+      if (context_.let_held != nullptr) context_.let_held();
       poll_everything();
       SHADOWIB_TRY(publish_counts());
       if (!settled_) {
