@@ -40,8 +40,9 @@ struct RoundRequest {
   static constexpr std::int64_t kLateNs = 15'000'000'000;
 
   Status parse(const std::string& text);  // kVersion
-  // If `chooses`: reads `near` and `compression`, which the command adds with "go". kVersion: another protocol, or a
-  // compression that is not known here. Nothing is changed then.
+  // Reads the words that the command adds with "go": `near` and `compression` if `chooses`, `next_sn` of a CLC.
+  // kVersion: another protocol, a compression that is not known here, or no SN. `near` and `compression` are not
+  // changed then.
   Status take_choice(const std::string& go);
   bool concerns(std::uint32_t member) const;
   bool is_clc() const { return cluster != kWholeJob; }
