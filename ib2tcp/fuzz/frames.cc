@@ -29,7 +29,7 @@
 namespace shadowib::ib2tcp {
 namespace {
 
-constexpr std::uint16_t kPeerLid = 7;
+constexpr std::uint16_t kPeerLid = 7, kOtherLid = 8;  // of no cluster, and of another one
 constexpr std::uint32_t kPeerQpn = 0x77;
 constexpr std::size_t kPageBytes = 4096;
 constexpr union ibv_gid kGroup = {.raw = {0xff, 0x12}};
@@ -98,7 +98,8 @@ class World {
   World() {
     memory_ = static_cast<char*>(aligned_alloc(kPageBytes, 3 * kPageBytes));
     start_fuzz_host(kPeerLid);
-    tell_cluster();
+    publish_fuzz_peer(kOtherLid, 2, 2);
+    allow(1);
     int count = 0;
     ibv_device** list = get_device_list(&count);
     require(list != nullptr && count > 0);
@@ -107,17 +108,19 @@ class World {
     free_device_list(list);
   }
 
-  // Of the peers one is of another cluster, and one of none.
-  static void tell_cluster() {
+  // Messages of another cluster, up to that number, may be delivered.
+  static void allow(std::uint32_t sn) {
     ClusterState state{};
     state.sn = 2;
-    state.depends[1] = 2;
+    state.depends[1] = sn;
     require(set_cluster(&state) == 0);
   }
 
   void run(const std::uint8_t* data, std::size_t size) {
     if (size < 2) return;
     memset(memory_, 'c', 3 * kPageBytes);
+    lid_ = (data[0] & 2) != 0 ? kOtherLid : kPeerLid;
+    allow(1);
     make();
     Link* link = qps_[0]->link();
     require(link != nullptr);
@@ -127,7 +130,8 @@ class World {
       link->abandon_attempt();
       link->on_connected(input, false);
     }
-    for (int turn = 0; turn < 200000 && link->stream() == input; ++turn) {
+    for (int turn = 0; turn < 200000 && (link->stream() == input || link->held_stamp() != nullptr); ++turn) {
+      if (link->held_stamp() != nullptr) allow(link->held_stamp()->sn);
       EngineGuard guard;
       g_engine->turn(turn % 16 == 0);
     }
@@ -156,7 +160,7 @@ class World {
     attr.path_mtu = IBV_MTU_1024;
     attr.dest_qp_num = kPeerQpn;
     attr.max_dest_rd_atomic = 2;
-    attr.ah_attr.dlid = kPeerLid;
+    attr.ah_attr.dlid = lid_;
     int mask = IBV_QP_STATE;
     if (type != IBV_QPT_UD) mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     if (type == IBV_QPT_RC || type == IBV_QPT_XRC_RECV) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -261,6 +265,7 @@ class World {
       if (header.src_qpn == 0) header.src_qpn = kPeerQpn;
       if (header.rkey == 0) header.rkey = mr_->rkey;
       if (header.rkey == 1) header.rkey = mw_->rkey;
+      if (lid_ == kOtherLid && header.sn == 0 && !is_datagram(header.opcode)) header.sn = 1;
       if (header.raddr < 2 * kPageBytes && !is_datagram(header.opcode))
         header.raddr += reinterpret_cast<std::uint64_t>(memory_) + kPageBytes;
       if (is_datagram(header.opcode) && header.dest_qpn == 0x80) {
@@ -275,6 +280,7 @@ class World {
     return bytes;
   }
 
+  std::uint16_t lid_ = kPeerLid;
   char* memory_;  // a page before and one behind the registered one
   ibv_context* context_;
   ibv_pd* pd_ = nullptr;

@@ -60,11 +60,16 @@ void start_fuzz_host(std::uint16_t peer_lid) {
   g_host = &kHost;
   g_engine = new Engine;
   if (g_engine->open() != 0) abort();
+  publish_fuzz_peer(peer_lid, 0, 1);
+}
+
+void publish_fuzz_peer(std::uint16_t peer_lid, std::uint16_t cluster, std::uint8_t number) {
   Endpoint peer{};
   peer.magic = kEndpointMagic;
   peer.version = kEndpointVersion;
   peer.lid = peer_lid;
-  memset(peer.uuid, 1, sizeof(peer.uuid));
+  peer.cluster = cluster;
+  memset(peer.uuid, number, sizeof(peer.uuid));
   const std::string key = "ib2tcp/ep/" + std::to_string(peer_lid);
   values()[key] = std::string(reinterpret_cast<char*>(&peer), sizeof(peer));
   values()["ib2tcp/lid/" + std::to_string(peer_lid)] = "";
