@@ -1,0 +1,223 @@
+"""FED11: two clusters of two members each, with traffic inside. One is checkpointed alone while the other one never stops; a command that is
+killed at any point of that leaves a checkpoint that counts for all members or for none; what `status`, `list`, `line` and `gc` tell is so;
+what cannot be is refused by name, and a set of the whole job restarts as ever."""
+import json
+import os
+import signal
+import time
+
+from common import Case, Line, check, main
+from jobs import BUSY, NOT_FOUND, REFUSED, Job, free_port, listening, wait_for
+
+USAGE, RUN_FAILED = 2, 125
+CLUSTERS = ("A", "B")
+# Fault points of the command (hooks/job/phase.h), and whether a CLC whose command is killed there counts.
+POINTS = {200: False, 210: False, 220: False, 228: False, 230: True}
+
+
+class Federation:
+    def __init__(self, case: Case, clusters: tuple = CLUSTERS, options: tuple = ()):
+        self.case, self.job = case, Job(case, "fed")
+        self.pingpong = case.line.program("shadowib-pingpong")
+        self.programs = {cluster: self.start_pair(cluster, options) for cluster in clusters}
+        wait_for("traffic in all clusters", lambda: len(self.job.members()) == 2 * len(clusters) and self.moves(*clusters), 60)
+
+    def run(self, role: str, words: list[str], *options: str):
+        prefix = [self.job.shadowib, "run", "--job", self.job.name, "--dir", str(self.job.directory), "--close-inherited", *options, "--"]
+        return self.job._spawn(role, prefix + words)  # pylint: disable=protected-access
+
+    def start_pair(self, cluster: str, options: tuple = ()):
+        port = free_port()
+        words = [self.pingpong, "-p", str(port), "-s", "4096", "-n", str(10**9)]
+        server = self.run(f"server-{cluster}", [*words, "--server"], "--cluster", cluster, *options)
+        wait_for("the server to listen", lambda: server.ended() or listening(port), 30)
+        client = self.run(f"client-{cluster}", [*words, "localhost"], "--cluster", cluster, *options)
+        self.job.programs += [server, client]
+        return server, client
+
+    def command(self, *argv: str, fault: str = "", code: int | None = 0):
+        result = self.job.command(*argv, check_code=False, environment={"SHADOWIB_FAULT": fault} if fault else None)
+        said = result.stdout + result.stderr
+        check(code is None or result.returncode == code, f"shadowib {' '.join(argv)}: exit code {result.returncode}, expected {code}: {said}")
+        return result
+
+    def take(self, cluster: str, *options: str, fault: str = "", code: int | None = 0):
+        return self.command("checkpoint", self.job.name, "--cluster", cluster, *options, fault=fault, code=code)
+
+    def status(self) -> dict:
+        return json.loads(self.command("status", self.job.name, "--json").stdout)
+
+    def cluster(self, name: str) -> dict:
+        return next(c for c in self.status()["clusters"] if c["name"] == name)
+
+    def settled(self, name: str) -> dict:
+        """The cluster once no checkpoint is under way: its members agree with its last CLC."""
+        def agreed():
+            cluster = self.cluster(name)
+            last = max((clc["sn"] for clc in cluster["clcs"]), default=0)
+            return cluster if cluster["running"] and cluster["sn"] == last else None
+        return wait_for(f"the members of {name} to agree", agreed, 30, 0.1)
+
+    def counters(self, cluster: str) -> int:
+        members = [m for m in self.status()["members"] if m["cluster"] == cluster and m["state"]]
+        return sum(q["sends_retired"] for m in members for q in m["state"]["objects"]["queue_pairs"])
+
+    def moves(self, *clusters: str) -> bool:
+        before = {cluster: self.counters(cluster) for cluster in clusters}
+        time.sleep(0.05)
+        return all(self.counters(cluster) > before[cluster] for cluster in clusters)
+
+    def sets(self) -> list[dict]:
+        return json.loads(self.command("list", "--json").stdout)["sets"]
+
+    def check_alive(self):
+        for pair in self.programs.values():
+            for program in pair:
+                check(not program.ended(), f"{program.role} ended with {program.process.returncode}: {program.text()[-2000:]}")
+        wait_for("traffic in all clusters", lambda: self.moves(*self.programs), 30)
+
+
+def alone(case: Case) -> str:
+    fed, count = Federation(case), 3 if case.line.quick else 20
+    pids = [m["pid"] for m in fed.status()["members"]]
+    for number in range(1, count + 1):
+        result = fed.take("B")
+        path = result.stdout.strip().splitlines()[-1]
+        check(os.path.basename(path) == f"fed.B.{number:04d}", f"the set is called {path}")
+        check("cannot be restarted alone" in result.stderr, f"it is not told that the set does not restart: {result.stderr}")
+        b = fed.settled("B")
+        check((b["sn"], b["kept"], b["unforced"], b["forced"]) == (number, number, number, 0), f"after {number} CLCs: {b}")
+    a, b = fed.cluster("A"), fed.cluster("B")
+    check(a["stops"] == 0 and a["sn"] == 0, f"A was stopped, though only B was checkpointed: {a}")
+    check(b["stops"] >= count, f"B's members were stopped {b['stops']} times for {count} CLCs")
+    record = json.loads((fed.job.directory / "sets" / "fed.B.0002" / "manifest.json").read_text())
+    check(record["format"] == 4 and record["cluster"] == {"name": "B", "index": 1, "sn": 2, "incarnation": 1, "before": [0, 0],
+                                                           "after": [0, 0], "forced": False}, f"the manifest says {record['cluster']}")
+    check([m["index"] for m in record["members"]] == [2, 3], f"the set has the members {record['members']}")
+    fed.command("verify", "fed.B.0002")
+    listed = {s["name"]: s for s in fed.sets()}
+    check(listed["fed.B.0002"]["cluster"] == "B" and listed["fed.B.0002"]["sn"] == 2, f"list says {listed['fed.B.0002']}")
+    # One fails alone, and the other one stays; nothing came over the border.
+    line = json.loads(fed.command("line", "fed", "--fail", "B", "--json").stdout)["lines"][0]
+    places = {c["name"]: c for c in line["clusters"]}
+    check(places["A"]["stays"] and places["B"]["sn"] == count and places["B"]["set"] == f"fed.B.{count:04d}", f"line says {line}")
+    check(0 <= line["lost_s"] < 600, f"line says that {line['lost_s']} s are lost")
+    # None goes before the dry run, all but the last one in the end.
+    first = [f"fed.B.{n:04d}" for n in range(1, count)]
+    check(all(name in fed.command("gc", "fed", "--dry-run").stdout for name in first), "gc --dry-run does not name the CLCs that may go")
+    check(len(fed.sets()) == count, "gc --dry-run has removed something")
+    fed.command("gc", "fed")
+    check([s["name"] for s in fed.sets()] == [f"fed.B.{count:04d}"], f"after gc there is {fed.sets()}")
+    check([m["pid"] for m in fed.status()["members"]] == pids, "members have changed")
+    fed.check_alive()
+    return f"{count} CLCs of B, and A was never stopped"
+
+
+def killed(case: Case) -> str:
+    fed = Federation(case)
+    fed.take("B")
+    sn, told = 1, []
+    for point, counts in POINTS.items():
+        for _ in range(1 if case.line.quick else 5):
+            voids = fed.settled("B")["void"]
+            result = fed.take("B", fault=f"{point}:crash", code=None)
+            check(result.returncode == -signal.SIGKILL, f"the command was to be killed at {point}, and exits with {result.returncode}")
+            sn += counts
+            # Members hear of the end within seconds, and go on.
+            def decided(sn=sn, counts=counts, voids=voids, point=point):
+                b = fed.settled("B")
+                saved = point >= 220
+                return b if b["sn"] == sn and (b["void"] > voids or counts or not saved) else None
+            wait_for(f"a decision of the members after {point}", decided, 30, 0.1)
+            fed.check_alive()
+        told.append(f"{point} {'counts' if counts else 'does not'}")
+    # Whatever was void is gone after gc, what counts is what `list` has, and the next one is as ever.
+    names = {clc["set"] for clc in fed.cluster("B")["clcs"]}
+    fed.command("gc", "fed")
+    left = {s["name"] for s in fed.sets()}
+    check(left <= names, f"gc has left {left - names}, which do not count")
+    check(not [n for n in os.listdir(fed.job.directory / "sets") if n.startswith(".")], "gc has left staging directories")
+    fed.take("B")
+    check(fed.settled("B")["sn"] == sn + 1, "the next CLC has not the next number")
+    check(fed.cluster("A")["stops"] == 0, "A was stopped")
+    return ", ".join(told)
+
+
+def whole(case: Case) -> str:
+    fed = Federation(case)
+    fed.take("A")
+    path = fed.command("checkpoint", "fed").stdout.strip().splitlines()[-1]
+    manifest = json.loads((fed.job.directory / "sets" / "fed.0001" / "manifest.json").read_text())
+    check(manifest["federation"] == {"policy": "paper", "clusters": [{"name": "A", "index": 0, "members": [0, 1]},
+                                                                    {"name": "B", "index": 1, "members": [2, 3]}]},
+          f"the manifest says {manifest.get('federation')}")
+    check(fed.cluster("A")["stops"] >= 2 and fed.cluster("B")["stops"] >= 1, "not all clusters were stopped")
+    refused = fed.command("restart", "fed.A.0001", code=REFUSED)
+    check("cannot go back alone" in refused.stderr and "without --cluster" in refused.stderr, f"restart says {refused.stderr}")
+    fed.command("checkpoint", "fed", "--kill")
+    for program in fed.job.programs:
+        program.process.wait(30)
+    fed.job.sets.append(path)
+    fed.job.programs = []
+    fed.job.restart("fed")
+    wait_for("the restarted members", lambda: len(fed.job.members()) == 4, 60)
+    clusters = fed.status()["clusters"]
+    check([(c["name"], c["index"], c["sn"], c["incarnation"]) for c in clusters] == [("A", 0, 0, 2), ("B", 1, 0, 2)],
+          f"after the restart the clusters are {clusters}")
+    wait_for("traffic after the restart", lambda: fed.moves(*CLUSTERS), 60)
+    fed.take("B")
+    check(fed.settled("B")["sn"] == 1 and fed.cluster("A")["stops"] == 0, "a CLC of the restarted job")
+    return "a set of the whole job restarts, and its clusters begin anew"
+
+
+def refusals(case: Case) -> str:
+    fed = Federation(case)
+    said = []
+
+    def refused(words: str, code: int, *argv: str):
+        result = fed.job.command(*argv, check_code=False)
+        check(result.returncode == code and words in result.stderr, f"shadowib {' '.join(argv)}: {result.returncode}, {result.stderr}")
+        said.append(words)
+
+    for words, options in {"is a federation": [], "policy paper": ["--cluster", "C", "--policy", "index"], "first a letter": ["--cluster", "a.b"],
+                           "no borders": ["--cluster", "C", "--backend", "verbs"]}.items():
+        result = fed.run("refused", ["true"], *options)
+        result.process.wait(30)
+        check(result.process.returncode == RUN_FAILED and words in result.text(), f"run {options}: {result.process.returncode}, {result.text()}")
+        said.append(words)
+    refused("has no cluster", NOT_FOUND, "checkpoint", "fed", "--cluster", "X")
+    refused("has no cluster", NOT_FOUND, "line", "fed", "--fail", "X")
+    refused("--kill does not go", USAGE, "checkpoint", "fed", "--cluster", "B", "--kill")
+    refused("--save forked does not go", USAGE, "checkpoint", "fed", "--cluster", "B", "--save", "forked")
+    refused("--store central", USAGE, "checkpoint", "fed", "--cluster", "B", "--store", "mem:single")
+    # Its turn is taken while another command is held up; other clusters' are not.
+    slow = fed.job._spawn("slow", [fed.job.shadowib, "checkpoint", "fed", "--cluster", "B", "--dir", str(fed.job.directory)],  # pylint: disable=protected-access
+                          {"SHADOWIB_FAULT": "200:slow"})
+    wait_for("a checkpoint under way", lambda: any(name.endswith(".ckpt1.turn") for name in os.listdir(fed.job.directory / "jobs" / "fed" / "alive")), 20)
+    refused("under way", BUSY, "checkpoint", "fed", "--cluster", "B")
+    refused("under way", BUSY, "checkpoint", "fed")
+    fed.take("A")
+    slow.process.wait(60)
+    check(slow.process.returncode == 0, f"the slow command: {slow.text()}")
+    fed.check_alive()
+    return f"{len(said)} refusals"
+
+
+def interval(case: Case) -> str:
+    fed = Federation(case, options=("--interval", "2", "--keep", "1"))
+    wait_for("CLCs of both clusters", lambda: all(fed.cluster(name)["sn"] >= 3 for name in CLUSTERS), 90, 0.2)
+    check(all(s.get("cluster") for s in fed.sets()), "the interval takes sets of the whole job")
+    wait_for("old CLCs to go", lambda: len(fed.sets()) <= 4, 30, 0.2)
+    fed.check_alive()
+    return "each cluster takes its own"
+
+
+def run() -> int:
+    line = Line("federation_clusters", __doc__)
+    for function in (alone, killed, whole, refusals, interval):
+        line.case(function.__name__, function)
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)
