@@ -113,8 +113,8 @@ void* agent_main(void*) {
     // Somebody has to take them, whatever the program's threads have blocked.
     const std::uint64_t requests = request_signals();
     raw_sigmask(SIG_UNBLOCK, &requests, nullptr);
-    Status status = g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token,
-                                          wait_ms(), g_agent.cancel.load());
+    Status status =
+        g_job.exchange->watch(std::string(g_job.info.epoch) + "/control", &token, wait_ms(), g_agent.cancel.load());
     raw_sigmask(SIG_BLOCK, &requests, nullptr);
     if (g_agent.quit.load()) break;
     replace_closed_descriptors();

@@ -31,7 +31,7 @@ struct SettleContext {
   std::int64_t deadline_ns;  // CLOCK_MONOTONIC, of the whole checkpoint
   // A CLC: members of other clusters go on, and connections to them stand still as they are.
   bool one_cluster;
-  // Of a federation as a whole, else null: messages that wait for a CLC do so no more. To be called now and then.
+  // Null unless a whole federation is saved. Messages that wait for a CLC do so no more. To be called now and then.
   void (*let_held)();
 };
 
@@ -59,7 +59,7 @@ class Participant {
 
   // Federations. A member that is in no cluster calls none of these.
   //
-  // What the member's cluster is and has delivered, from now on. kRefused: the backend has no borders.
+  // The member's cluster and what it has delivered, from now on. kRefused: the backend has no borders.
   virtual Status tell_cluster(const federation::RunningCluster& cluster, federation::Policy policy) {
     (void)cluster, (void)policy;
     return {};
@@ -70,14 +70,15 @@ class Participant {
   virtual void held_at_border(std::vector<federation::Stamp>* held) { held->clear(); }
 };
 
-// For the participant: a message waits for a CLC of this member's cluster. Any thread, with locks held; returns at once.
+// For the participant: a message waits for a CLC of this member's cluster. Any thread, with locks held; returns at
+// once.
 void note_held_message();
 
 // Registers the one participant (before join_job). Not owned.
 void set_participant(Participant* participant);
 
-// Tells the participant of the member's cluster, once. For a process that is a member before it has a participant. Does
-// nothing in a member that is in no cluster. kRefused as tell_cluster().
+// Tells the participant of the member's cluster, once. For a process that is a member before it has a participant.
+// Does nothing in a member that is in no cluster. kRefused as tell_cluster().
 Status introduce_cluster();
 
 // Reads the job's secret from <directory>/jobs/<job>/key (32 bytes, mode 0600; created by the first who needs it) to

@@ -56,10 +56,11 @@ bool held_for_too_long(std::int64_t now) {
 }
 
 void give_up_waiting() {
-  log_line(LogLevel::kWarn,
-           "cluster %s: messages of other clusters have waited %.1f s for a checkpoint, and are delivered without: %s",
-           own_cluster().name, static_cast<double>(monotonic_ns() - g_waiting.since_ns) / 1e9,
-           g_refusal[0] != '\0' ? g_refusal : "none came about");
+  log_line(
+      LogLevel::kWarn,
+      "cluster %s: messages of other clusters have waited %.1f s for a checkpoint, and are delivered without: %s",
+      own_cluster().name, static_cast<double>(monotonic_ns() - g_waiting.since_ns) / 1e9,
+      g_refusal[0] != '\0' ? g_refusal : "none came about");
   let_through();
   g_waiting = Waiting();
 }

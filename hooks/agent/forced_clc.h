@@ -10,8 +10,8 @@ namespace shadowib {
 
 // How long until there may be something to do; -1: no message waits.
 int forced_clc_wait_ms();
-// If a message waits: starts the command for the cluster's CLC, unless one is under way. After --hold seconds without a
-// CLC the messages are let through.
+// If a message waits: starts the command for the cluster's CLC, unless one is under way. After --hold seconds without
+// a CLC the messages are let through.
 void start_forced_clc();
 // Before CLC 1: the program has posted a message to another cluster, which leaves after it.
 bool waits_for_first_clc();

@@ -17,7 +17,7 @@ int own_checkpoint_timeout_ms();
 void start_own_checkpoint();
 // A checkpoint has been committed for which the program stood so long.
 void note_checkpoint_pause(std::int64_t pause_ns);
-// Of a cluster: any CLC, whoever has asked for it, begins the interval anew.
+// Any CLC of the cluster begins its interval anew, whoever has asked for it.
 void restart_interval();
 // After a restart: what was asked for has been done, or was meant for who ran then.
 void forget_signalled_requests();

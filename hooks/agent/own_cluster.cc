@@ -45,10 +45,11 @@ Status judge_members(const JobInfo& info, const std::vector<std::string>& member
     const std::string lock = alive_path(info.directory, info.job, info.epoch, member);
     const MemberRecord record = read_member_record(lock);
     if (record.joined && record.cluster.empty() && is_alive(lock))
-      return Status::of(Code::kUsage, EINVAL,
-                        "member %.20s of job %.64s (pid %d) is in no cluster, and this process is in cluster %s: start "
-                        "all processes of the job with --cluster, or none",
-                        member.c_str(), info.job, record.pid, g_cluster.name);
+      return Status::of(
+          Code::kUsage, EINVAL,
+          "member %.20s of job %.64s (pid %d) is in no cluster, and this process is in cluster %s: start "
+          "all processes of the job with --cluster, or none",
+          member.c_str(), info.job, record.pid, g_cluster.name);
   }
   return {};
 }
@@ -65,9 +66,10 @@ Status claim_policy(const JobInfo& info, Exchange& exchange) {
     return Status::of(Code::kVersion, 0, "%.100s has another protocol", key.c_str());
   const std::string& policy = field_text(fields, "policy");
   if (policy == policy_name(g_cluster.policy)) return {};
-  return Status::of(Code::kUsage, EINVAL,
-                    "the clusters of job %.64s have policy %.20s, and cluster %s asks for %s: give all the same --policy",
-                    info.job, policy.c_str(), g_cluster.name, policy_name(g_cluster.policy));
+  return Status::of(
+      Code::kUsage, EINVAL,
+      "the clusters of job %.64s have policy %.20s, and cluster %s asks for %s: give all the same --policy", info.job,
+      policy.c_str(), g_cluster.name, policy_name(g_cluster.policy));
 }
 
 // Only one process joins at a time: indices have no gaps.
@@ -175,10 +177,11 @@ Status read_cluster_choice() {
 
 Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<std::string>& members, bool* waits) {
   if (std::strncmp(info.exchange, "pmix:", 5) == 0)
-    return Status::of(Code::kUsage, EOPNOTSUPP,
-                      "job %.64s has a launcher's exchange (pmix:), which ends with the launcher: --cluster needs dir: "
-                      "or redis://",
-                      info.job);
+    return Status::of(
+        Code::kUsage, EOPNOTSUPP,
+        "job %.64s has a launcher's exchange (pmix:), which ends with the launcher: --cluster needs dir: "
+        "or redis://",
+        info.job);
   SHADOWIB_TRY(judge_members(info, members));
   SHADOWIB_TRY(claim_policy(info, exchange));
   unsigned index = 0;
@@ -203,8 +206,7 @@ Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<
 
 void begin_cluster_anew(Exchange& exchange) {
   begin_anew(g_cluster.running.index, g_job.info.generation);
-  g_cluster.last_request =
-      latest_request(&exchange, g_job.info.epoch, request_name(g_cluster.running.index).c_str());
+  g_cluster.last_request = latest_request(&exchange, g_job.info.epoch, request_name(g_cluster.running.index).c_str());
 }
 
 bool is_new_clc_request(unsigned cluster, std::uint64_t number) {
@@ -253,9 +255,7 @@ Status judge_border() {
                     raw_getpid(), g_undecided.sn, g_cluster.name);
 }
 
-BorderReport report_border() {
-  return {g_cluster.running, held_now()};
-}
+BorderReport report_border() { return {g_cluster.running, held_now()}; }
 
 void adopt_clc(const federation::ClcRecord& record) {
   g_cluster.running.sn = record.sn;

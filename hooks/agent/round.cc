@@ -15,11 +15,11 @@
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/descriptor_room.h"
 #include "hooks/agent/filter_probe.h"
+#include "hooks/agent/forced_clc.h"
 #include "hooks/agent/hook_registry.h"
 #include "hooks/agent/join.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/agent/mapped_files.h"
-#include "hooks/agent/forced_clc.h"
 #include "hooks/agent/own_checkpoints.h"
 #include "hooks/agent/own_cluster.h"
 #include "hooks/agent/restarted.h"
@@ -89,7 +89,7 @@ class Round {
   RoundOutcome outcome_{request_, messages_};
   RoundSaver saver_{messages_};
   const std::uint32_t generation_ = g_job.info.generation;  // before
-  bool undecided_ = false;  // nobody can tell whether this CLC counts
+  bool undecided_ = false;                                  // nobody can tell whether this CLC counts
   bool hooks_ran_ = false, stop_tried_ = false, saved_ = false, went_on_ = false;
   std::int64_t save_began_ns_ = 0, pause_ns_ = 0;
   std::int64_t phase_began_ns_ = 0, phase_began_cpu_ns_ = 0;

@@ -102,8 +102,7 @@ RoundMessages::RoundMessages(const RoundRequest& request)
       me_(std::to_string(g_job.info.member)),
       prefix_(key("")),
       abort_key_(key("abort")),
-      command_lock_(alive_path(g_job.info.directory, g_job.info.job, g_job.info.epoch,
-                               "ckpt" + request.id())) {}
+      command_lock_(alive_path(g_job.info.directory, g_job.info.job, g_job.info.epoch, "ckpt" + request.id())) {}
 
 int RoundMessages::left_ms() const {
   const std::int64_t left = (request_.deadline_ns - monotonic_ns()) / 1000000;

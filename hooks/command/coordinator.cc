@@ -99,7 +99,7 @@ class Drive {
 
  private:
   bool is_clc() const { return cluster_ != kWholeJob; }
-  std::string whose() const;
+  std::string which() const;
   Status find_cluster();
   Status take_turn(unsigned cluster);
   Status take_all_turns();
@@ -154,7 +154,7 @@ class Drive {
   std::uint64_t n_ = 0;
   int lock_ = -1;
   std::vector<int> turns_;  // locks
-  StoreSpec plan_;  // where images lie, with its place
+  StoreSpec plan_;          // where images lie, with its place
   std::string near_place_;
   const std::vector<StoreSpec>& full_;
   Compression compression_;
@@ -174,9 +174,7 @@ class Drive {
   bool going_ = false;  // members have been told to save
 };
 
-std::string Drive::whose() const {
-  return is_clc() ? "cluster " + options_.cluster + " of job " + view_.job : "job " + view_.job;
-}
+std::string Drive::which() const { return is_clc() ? ", cluster " + options_.cluster + "," : ""; }
 
 Status Drive::find_cluster() {
   if (options_.cluster.empty()) return {};
@@ -187,8 +185,8 @@ Status Drive::find_cluster() {
   return take_turn(cluster_);
 }
 
-// A cluster's checkpoints come one by one, and those of the whole job are everybody's. Who joins the cluster meanwhile
-// waits (agent/own_cluster.h).
+// A cluster's checkpoints come one by one, and those of the whole job are everybody's. Who joins the cluster
+// meanwhile waits (agent/own_cluster.h).
 Status Drive::take_turn(unsigned cluster) {
   const std::string path = view_.alive(turn_lock(cluster));
   const int turn = hold_alive_lock(path);
@@ -220,12 +218,14 @@ Status Drive::take_number() {
     const std::uint64_t latest = found ? field_number(fields, "n") : 0;
     const std::string running = view_.alive("ckpt" + checkpoint_id(cluster_, latest));
     if (latest > 0 && is_alive(running))
-      return Status::of(Code::kBusy, 0, "a checkpoint of %.120s is under way", whose().c_str());
+      return Status::of(Code::kBusy, 0, "a checkpoint of job %.64s%.40s is under way", view_.job.c_str(),
+                        which().c_str());
     n_ = latest + 1;
     const std::string path = view_.alive("ckpt" + id());
     lock_ = hold_alive_lock(path);
     if (lock_ < 0 && errno == EAGAIN)
-      return Status::of(Code::kBusy, 0, "a checkpoint of %.120s is under way", whose().c_str());
+      return Status::of(Code::kBusy, 0, "a checkpoint of job %.64s%.40s is under way", view_.job.c_str(),
+                        which().c_str());
     if (lock_ < 0)
       return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
     found = false;
@@ -263,7 +263,8 @@ Status Drive::find_members() {
   if (members_.empty() && view_.is_outdated())
     return Status::of(Code::kBusy, ESTALE, "job %.100s was restarted meanwhile; try again", view_.job.c_str());
   if (members_.empty() && is_clc())
-    return Status::of(Code::kNotFound, 0, "no process of %.120s is alive", whose().c_str());
+    return Status::of(Code::kNotFound, 0, "no process of cluster %.32s of job %.64s is alive",
+                      options_.cluster.c_str(), view_.job.c_str());
   if (members_.empty())
     return Status::of(Code::kNotFound, ESRCH, "no process of job %.100s is alive (epoch %.60s)", view_.job.c_str(),
                       view_.epoch.c_str());
@@ -373,8 +374,7 @@ Status Drive::join_borders() {
   running.depends = bounded(federation_, running);
   SHADOWIB_TRY(federation::next_clc(policy, running, held, &clc_.record));
   clc_.name = options_.cluster;
-  clc_.claim =
-      clc_key(view_.epoch, cluster_, clc_name(clc_.record.incarnation, clc_.record.sn, n_));
+  clc_.claim = clc_key(view_.epoch, cluster_, clc_name(clc_.record.incarnation, clc_.record.sn, n_));
   return {};
 }
 

@@ -53,8 +53,8 @@ void add_answers(const std::vector<MemberStatus>& members, FederationView* feder
 std::vector<federation::ClusterHistory> histories_of(const FederationView& federation);
 // The SN of each cluster: of its last CLC that was committed in this epoch.
 federation::PerCluster sns_of(const FederationView& federation);
-// D of a running cluster, as members tell of it, made exact: an entry for each cluster, and none above what the cluster
-// can have sent. Under policy `index` members deliver up to their own SN and tell nobody.
+// D of a running cluster, as members tell of it, made exact: an entry for each cluster, and none above what the
+// cluster can have sent. Under policy `index` members deliver up to their own SN and tell nobody.
 federation::PerCluster bounded(const FederationView& federation, const federation::RunningCluster& running);
 federation::PerCluster incarnations_of(const FederationView& federation);
 

@@ -5,12 +5,13 @@
 // `<epoch>/federation`          Claimed by the first member of the epoch that is in a cluster: `policy=NAME`.
 // `<epoch>/cluster/<name>`      Claimed by its first member: `index=I`.
 // `<epoch>/control/checkpoint.<c>`
-//                               The latest request for a CLC of cluster c, as `control/checkpoint`, with `cluster=<c>`.
+//                               The latest request for a CLC of cluster c, as `control/checkpoint`, with
+//                               `cluster=<c>`.
 // `<epoch>/ckpt/<c>.<n>/...`    That CLC's keys, as protocol.h has them. Its command's lock is `<epoch>.ckpt<c>.<n>`.
 //                               `border/<index>`: the member's SN and D, and the messages that it holds.
 // `<epoch>/clc/<c>/<incarnation>.<sn>.<attempt>`
-//                               The decision over a CLC, claimed once (Decision). `attempt` is the n of its request, so
-//                               a void decision keeps no SN from being used.
+//                               The decision over a CLC, claimed once (Decision). `attempt` is the n of its request,
+//                               so a void decision keeps no SN from being used.
 //
 // `<epoch>.ckpt<c>.turn` is the lock of a cluster's turn: a CLC holds its own, a checkpoint of the whole job all.
 //
@@ -56,7 +57,7 @@ std::string turn_lock(unsigned cluster);
 std::string encode_numbers(const federation::PerCluster& numbers);
 bool decode_numbers(std::string_view text, federation::PerCluster* numbers);
 
-// What a member tells of its border once its cluster has settled.
+// A member tells this of its border once its cluster has settled.
 struct BorderReport {
   federation::RunningCluster running;
   std::vector<federation::Stamp> held;
@@ -64,13 +65,14 @@ struct BorderReport {
 Fields encode_border(const BorderReport& report);
 [[nodiscard]] Status decode_border(const Fields& fields, BorderReport* report);  // kCorrupt names the field
 
-// Whether a CLC counts. Who claims first decides: its command, once the set is there; or a member that has seen its
-// command's end, as void.
+// Whether a CLC counts. The first claim decides. It is made by its command, once the set is there; or a member that
+// has seen its command's end, as void.
 struct Decision {
-  federation::ClcRecord record;  // `claim` is kCommitted or kVoid; of a void one only cluster, SN and incarnation count
-  std::string set, set_id;       // the set's name, and its id of 32 hex digits
-  std::int64_t at_ms = 0;        // when it was committed, in milliseconds since 1970
-  std::string by;                // "command", or "member 3"
+  federation::ClcRecord
+      record;               // `claim` is kCommitted or kVoid; of a void one only cluster, SN and incarnation count
+  std::string set, set_id;  // the set's name, and its id of 32 hex digits
+  std::int64_t at_ms = 0;   // when it was committed, in milliseconds since 1970
+  std::string by;           // "command", or "member 3"
 };
 Fields encode_decision(const Decision& decision);
 [[nodiscard]] Status decode_decision(const Fields& fields, Decision* decision);  // kCorrupt

@@ -19,7 +19,8 @@ bool is_committed(const Decision& decision) {
 
 }  // namespace
 
-Status read_decisions(Exchange& exchange, std::string_view epoch, unsigned cluster, std::vector<Decision>* decisions) {
+Status read_decisions(Exchange& exchange, std::string_view epoch, unsigned cluster,
+                      std::vector<Decision>* decisions) {
   decisions->clear();
   std::vector<std::string> keys, values;
   std::vector<bool> found;

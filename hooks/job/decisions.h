@@ -10,8 +10,8 @@
 
 namespace shadowib {
 
-// All decisions of the epoch over CLCs of `cluster`, by SN; of one SN the committed one comes last. kCorrupt names the
-// key that cannot be read.
+// All decisions of the epoch over CLCs of `cluster`, by SN; of one SN the committed one comes last. kCorrupt names
+// the key that cannot be read.
 [[nodiscard]] Status read_decisions(Exchange& exchange, std::string_view epoch, unsigned cluster,
                                     std::vector<Decision>* decisions);
 

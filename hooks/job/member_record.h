@@ -6,7 +6,8 @@
 //     member pid=PID starttime=TICKS host=NAME
 //     left status=N
 //
-// The first one ends with " cluster=NAME" if the member is in a cluster. N is the exit status, or "-" if it is not known. Source: docs/reference/formats.md.
+// The first one ends with " cluster=NAME" if the member is in a cluster. N is the exit status, or "-" if it is not
+// known. Source: docs/reference/formats.md.
 #pragma once
 
 #include <cstdint>

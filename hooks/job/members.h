@@ -20,10 +20,10 @@ struct MemberStatus {
   std::uint64_t expects = 0;  // how many processes the job is to have, as `run --processes` was told; 0: it was not
   std::string cluster;        // of a federation; "": none
   unsigned cluster_index = 0;
-  bool alive = false;         // holds its lock
-  bool gone = false;          // left in an orderly way
-  bool answered = false;      // within the time-out
-  std::string json;           // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
+  bool alive = false;     // holds its lock
+  bool gone = false;      // left in an orderly way
+  bool answered = false;  // within the time-out
+  std::string json;       // what it said: {"index":..,"pid":..,"phase":..,"objects":{...}}; empty if not answered
 };
 
 struct JobView {

@@ -171,8 +171,7 @@ void print_report(const CheckpointReport& report) {
   if (report.store.is_near())
     std::fprintf(stderr, "shadowib: the images stay on the members' hosts (%s), in %s\n", report.store.text().c_str(),
                  near_set_path(report.near_place, report.job, report.set_id).c_str());
-  if (report.cluster)
-    std::fprintf(stderr, "shadowib: %s\n", note_on_clc(*report.cluster, report.job).c_str());
+  if (report.cluster) std::fprintf(stderr, "shadowib: %s\n", note_on_clc(*report.cluster, report.job).c_str());
   std::printf("%s\n", report.set_path.c_str());
 }
 
@@ -300,8 +299,7 @@ void follow_commit(const CheckpointArguments& arguments, const CheckpointOptions
   keep_metrics(arguments.metrics, options.directory, options.job);
   if (!report.cluster) flush_after(arguments, far, report);
   // The new set is what counts: that an old one stays is told, and no failure.
-  if (Status s = remove_old_sets(arguments.common, options.job, report.cluster.has_value(), arguments.keep);
-      !s.ok())
+  if (Status s = remove_old_sets(arguments.common, options.job, report.cluster.has_value(), arguments.keep); !s.ok())
     std::fprintf(stderr, "shadowib: --keep %u: %s\n", arguments.keep, s.text());
 }
 
@@ -311,8 +309,9 @@ Status judge_clc(const CheckpointArguments& arguments, const CheckpointOptions& 
   if (!valid_cluster_name(arguments.cluster))
     return Status::of(Code::kUsage, EINVAL, "--cluster '%.60s': %.100s", arguments.cluster.c_str(), kClusterNameRule);
   if (arguments.kill)
-    return Status(Code::kUsage, EINVAL,
-                  "--kill does not go with --cluster: one cluster cannot be restarted alone yet; leave out --cluster");
+    return Status(
+        Code::kUsage, EINVAL,
+        "--kill does not go with --cluster: one cluster cannot be restarted alone yet; leave out --cluster");
   if (arguments.save == "forked")
     return Status(Code::kUsage, EINVAL,
                   "--save forked does not go with --cluster: its members go on once their checkpoint is committed");
@@ -320,7 +319,8 @@ Status judge_clc(const CheckpointArguments& arguments, const CheckpointOptions& 
     return Status(Code::kUsage, EINVAL,
                   "a checkpoint of one cluster goes to the central store: give --store central with --cluster");
   if (arguments.far.given())
-    return Status(Code::kUsage, EINVAL, "a checkpoint of one cluster goes to no far place: leave out --far and --flush");
+    return Status(Code::kUsage, EINVAL,
+                  "a checkpoint of one cluster goes to no far place: leave out --far and --flush");
   return {};
 }
 
@@ -389,8 +389,7 @@ void add_checkpoint(Command& program) {
   Command* command = program.add_subcommand("checkpoint", "Save a job while it runs");
   command->add_option("J", arguments->job, "The job; may be left out if only one is alive")->not_empty("a job");
   command
-      ->add_option("--cluster", arguments->cluster,
-                   "Save one cluster of a federation alone, while the others go on")
+      ->add_option("--cluster", arguments->cluster, "Save one cluster of a federation alone, while the others go on")
       ->not_empty("a cluster")
       ->type_name("NAME");
   command->add_flag("--kill", arguments->kill, "End the job's processes (SIGKILL) once the set is committed");

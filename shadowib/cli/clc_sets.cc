@@ -66,8 +66,8 @@ Status decision_of(JobView& view, const SetManifest& manifest, bool may_decide, 
   mine.record.incarnation = cluster.record.incarnation;
   mine.record.claim = federation::ClcRecord::Claim::kVoid;
   mine.by = "gc";
-  SHADOWIB_TRY(decide(*view.exchange, view.epoch, std::strtoull(cluster.claim.c_str() + dot + 1, nullptr, 10), mine,
-                      &found));
+  SHADOWIB_TRY(
+      decide(*view.exchange, view.epoch, std::strtoull(cluster.claim.c_str() + dot + 1, nullptr, 10), mine, &found));
   *decision = found;
   return {};
 }
@@ -81,19 +81,18 @@ bool counts(const std::optional<Decision>& decision, const SetManifest& manifest
 
 Status judge_restart_of_clc(const SetManifest& manifest) {
   if (!manifest.cluster) return {};
-  return Status::of(Code::kRefused, EOPNOTSUPP,
-                    "%.100s is a checkpoint of cluster %.32s alone (CLC %u), which cannot go back alone yet: messages "
-                    "between clusters have no log; `shadowib checkpoint %.64s` without --cluster makes a set that "
-                    "restarts",
-                    name_of(manifest).c_str(), manifest.cluster->name.c_str(), manifest.cluster->record.sn,
-                    manifest.job.c_str());
+  return Status::of(
+      Code::kRefused, EOPNOTSUPP,
+      "%.100s is a checkpoint of cluster %.32s alone (CLC %u), which cannot go back alone yet: messages "
+      "between clusters have no log; `shadowib checkpoint %.64s` without --cluster makes a set that "
+      "restarts",
+      name_of(manifest).c_str(), manifest.cluster->name.c_str(), manifest.cluster->record.sn, manifest.job.c_str());
 }
 
 std::string note_on_clc(const SetCluster& cluster, const std::string& job) {
   return "CLC " + std::to_string(cluster.record.sn) + " of cluster " + cluster.name +
-         (cluster.record.forced ? ", forced" : "") +
-         "; it cannot be restarted alone yet: `shadowib checkpoint " + job +
-         "` without --cluster makes a set that restarts";
+         (cluster.record.forced ? ", forced" : "") + "; it cannot be restarted alone yet: `shadowib checkpoint " +
+         job + "` without --cluster makes a set that restarts";
 }
 
 Status look_at_federation(const Common& common, const std::string& job, int timeout_ms, FederationView* federation) {

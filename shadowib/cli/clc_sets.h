@@ -11,10 +11,10 @@
 
 namespace shadowib::cli {
 
-// kRefused for a CLC: messages between clusters have no log yet, so one cluster cannot go back alone. The one place
-// that refuses it.
+// kRefused for a CLC: messages between clusters have no log yet, so one cluster cannot go back alone.
+// No other place refuses it.
 Status judge_restart_of_clc(const SetManifest& manifest);
-// The same in one line for those who have just made one.
+// One line for a person who has just made one.
 std::string note_on_clc(const SetCluster& cluster, const std::string& job);
 
 // The job's clusters with the answers of living members, for lines and collections. Looks again while a commit is
@@ -24,9 +24,10 @@ Status look_at_federation(const Common& common, const std::string& job, int time
 // The job whose sets have this owner: "demo" of "demo" and, if it has a cluster B, of "demo.B".
 std::string job_of_owner(const std::string& directory, const std::string& owner);
 
-// Paths of the job's CLCs that may go: void ones, and those that no failure needs (federation::find_collection()).
-// `keep`: each cluster's N newest stay anyway, and older ones of earlier lives of the job go as well; none: those stay,
-// too. 0 of a dead job: all go. If nothing can be found out about the job, nothing goes, and *why tells.
+// Paths of the job's CLCs that may go: void ones, and those that no failure needs.
+// Source: federation::find_collection().
+// `keep`: each cluster's N newest stay anyway. Older ones of earlier lives of the job go as well; without `keep` they
+// stay. 0 of a dead job: all go. If nothing can be found out about the job, nothing goes, and *why tells.
 Status clcs_to_remove(const Common& common, const std::string& job, std::optional<unsigned> keep, bool dry_run,
                       std::vector<std::string>* paths, std::string* why);
 

@@ -37,18 +37,20 @@ Status judge_names(const std::string& directory, const std::string& job, const C
     return usage("--cluster %.32s: sets would be called %.100s, and names have at most 64 letters", options.cluster,
                  owner);
   if (fs::exists(job_paths(directory, owner).top, error))
-    return usage("--cluster %.32s: there is a job %.64s, whose sets have the names that the cluster's would have; take "
-                 "another name",
-                 options.cluster, owner);
+    return usage(
+        "--cluster %.32s: there is a job %.64s, whose sets have the names that the cluster's would have; take "
+        "another name",
+        options.cluster, owner);
   return {};
 }
 
 Status judge_place(const std::string& job, const ClusterOptions& options, const std::string& exchange,
                    std::string* backend) {
   if (exchange.starts_with("pmix:"))
-    return usage("--cluster %.32s: the exchange of job %.64s is a launcher's (pmix:), which ends with the launcher; "
-                 "name another with --exchange",
-                 options.cluster, job);
+    return usage(
+        "--cluster %.32s: the exchange of job %.64s is a launcher's (pmix:), which ends with the launcher; "
+        "name another with --exchange",
+        options.cluster, job);
   if (*backend == "auto") *backend = "ib2tcp";
   if (*backend == "verbs")
     return usage("--cluster %.32s: backend verbs has no borders between clusters; use --backend ib2tcp",
@@ -60,9 +62,10 @@ Status judge_place(const std::string& job, const ClusterOptions& options, const 
 
 void add_cluster_options(Command* command, ClusterOptions* options) {
   command
-      ->add_option("--cluster", options->cluster,
-                   "The cluster of the job that CMD belongs to: each is checkpointed\nalone, while the others run on. "
-                   "All processes of a job name one,\nor none; default $SHADOWIB_CLUSTER")
+      ->add_option(
+          "--cluster", options->cluster,
+          "The cluster of the job that CMD belongs to: each is checkpointed\nalone, while the others run on. "
+          "All processes of a job name one,\nor none; default $SHADOWIB_CLUSTER")
       ->not_empty("a cluster")
       ->type_name("NAME");
   command
@@ -113,11 +116,12 @@ Status join_clusters(const std::string& directory, const std::string& job, const
   SHADOWIB_TRY(read_file(path + "/" + kPolicyFile, &policy));
   while (!policy.empty() && policy.back() == '\n') policy.pop_back();
   if (policy != policy_of(options))
-    return usage("the clusters of job %.64s have policy %.20s, and this one asks for %.20s: give all the same "
-                 "--policy",
-                 job, policy, policy_of(options));
-  const std::size_t clusters = static_cast<std::size_t>(
-      std::distance(fs::directory_iterator(path, error), fs::directory_iterator())) - 1;
+    return usage(
+        "the clusters of job %.64s have policy %.20s, and this one asks for %.20s: give all the same "
+        "--policy",
+        job, policy, policy_of(options));
+  const std::size_t clusters =
+      static_cast<std::size_t>(std::distance(fs::directory_iterator(path, error), fs::directory_iterator())) - 1;
   if (clusters >= federation::kMaxClusters && !fs::exists(path + "/" + options.cluster, error))
     return usage("--cluster %.32s: job %.64s has %.10s clusters, and may have no more", options.cluster, job,
                  std::to_string(clusters));

@@ -18,13 +18,13 @@ struct ClusterOptions {
 
 void add_cluster_options(Command* command, ClusterOptions* options);
 
-// Adds the variables that stand for the options, and checks names. kUsage: --policy or --hold without --cluster, a name
-// that is none.
+// Adds the variables that stand for the options, and checks names. kUsage: --policy or --hold without --cluster, a
+// name that is none.
 Status take_cluster_variables(ClusterOptions* options);
 
 // Before a process is started: whether it may come to the job, and the record of that. A job has either clusters, all
-// of one policy, or none. `backend` becomes ib2tcp if it was auto. kUsage with what is in the way. Without --cluster a
-// job that has no record of clusters is not looked at any further.
+// of one policy, or none. `backend` becomes ib2tcp if it was auto. kUsage with what is in the way. Without --cluster
+// a job that has no record of clusters is not looked at any further.
 Status join_clusters(const std::string& directory, const std::string& job, const ClusterOptions& options,
                      const std::string& exchange, std::string* backend);
 

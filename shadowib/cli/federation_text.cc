@@ -73,7 +73,8 @@ Json clusters_json(const FederationView& federation) {
 void print_clusters(const FederationView& federation) {
   if (!federation.exists()) return;
   std::printf("federation of %zu clusters, policy %s\n", federation.clusters.size(), federation.policy.c_str());
-  Table table({"cluster", "members", "SN", "incarnation", "delivered", "kept", "forced", "unforced", "held", "stops"});
+  Table table(
+      {"cluster", "members", "SN", "incarnation", "delivered", "kept", "forced", "unforced", "held", "stops"});
   for (const ViewedCluster& cluster : federation.clusters) {
     const bool runs = cluster.running.has_value();
     table.add({cluster.name, std::to_string(cluster.members), runs ? std::to_string(cluster.running->sn) : "?",

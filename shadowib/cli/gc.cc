@@ -243,13 +243,15 @@ int gc(GcArguments& arguments) {
 void add_gc(Command& program) {
   auto arguments = std::make_shared<GcArguments>();
   Command* command = program.add_subcommand("gc", "Remove old sets and what dead jobs left");
-  command->add_option("J", arguments->job, "Of this job only: its old sets, and what no failure of its clusters needs")
+  command
+      ->add_option("J", arguments->job, "Of this job only: its old sets, and what no failure of its clusters needs")
       ->not_empty("a job")
       ->completed_by(kJobNames);
   command
-      ->add_option("--keep", arguments->keep,
-                   "How many of each job's newest sets stay; may be left out if J is\nnamed: then all of the whole job "
-                   "stay")
+      ->add_option(
+          "--keep", arguments->keep,
+          "How many of each job's newest sets stay; may be left out if J is\nnamed: then all of the whole job "
+          "stay")
       ->between(0, 1000000, "sets")
       ->type_name("N");
   command

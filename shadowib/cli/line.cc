@@ -1,9 +1,10 @@
 // shadowib line: which clusters of a federation go back if some fail, and what work that loses. Changes nothing.
+#include "hooks/federation/line.h"
+
 #include <algorithm>
 #include <memory>
 #include <sstream>
 
-#include "hooks/federation/line.h"
 #include "shadowib/cli/clc_sets.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/federation_text.h"
@@ -42,9 +43,8 @@ Status parse_failed(const FederationView& federation, const std::string& job, co
 }
 
 const ViewedClc* clc_of(const ViewedCluster& cluster, federation::Sn sn) {
-  const auto at = std::find_if(cluster.clcs.rbegin(), cluster.clcs.rend(), [sn](const ViewedClc& clc) {
-    return clc.kept && clc.decision.record.sn == sn;
-  });
+  const auto at = std::find_if(cluster.clcs.rbegin(), cluster.clcs.rend(),
+                               [sn](const ViewedClc& clc) { return clc.kept && clc.decision.record.sn == sn; });
   return at == cluster.clcs.rend() ? nullptr : &*at;
 }
 

@@ -22,8 +22,8 @@ std::string newest_set(const std::string& directory, const std::string& job);
 double age_of_newest_set(const std::string& directory, const std::string& job);
 
 // The sets of `job`, or of each job if that is empty, that are older than its `keep` newest. A set stays that
-// survives more than each newer one that stays (store_spec.h). Sets of one cluster are none of them (clc_sets.h). Those that cannot be read are none of them, and told
-// of on standard error if all jobs are meant.
+// survives more than each newer one that stays (store_spec.h). Sets of one cluster are none of them (clc_sets.h).
+// Those that cannot be read are none of them, and told of on standard error if all jobs are meant.
 Status old_sets(const std::string& directory, const std::string& job, unsigned keep, std::vector<std::string>* paths);
 
 // Removes a set, and what this host has of its images. kBusy: it is being flushed.

@@ -5,10 +5,10 @@
 #include "hooks/command/federation_view.h"
 #include "hooks/store/keeper_info.h"
 #include "shadowib/cli/common.h"
-#include "shadowib/cli/federation_text.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/far_sets.h"
 #include "shadowib/cli/far_turns.h"
+#include "shadowib/cli/federation_text.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/store_options.h"
@@ -68,7 +68,7 @@ std::string network_of(const Json& objects) {
 }
 
 void print_members(const std::vector<MemberStatus>& members) {
-  std::vector<std::string> columns{"member", "pid",     "host",     "command", "state",      "phase",
+  std::vector<std::string> columns{"member",  "pid",     "host",     "command", "state",      "phase",
                                    "backend", "network", "contexts", "regions", "queue pairs"};
   const bool clusters = std::any_of(members.begin(), members.end(), [](const auto& m) { return !m.cluster.empty(); });
   if (clusters) columns.insert(columns.begin() + 1, "cluster");

@@ -332,7 +332,8 @@ class Settler {
     return ah != nullptr && candidates_at(ShadowAh::of(const_cast<ibv_ah*>(ah))->remote).elsewhere;
   }
 
-  // Whether a member that takes no part in this CLC is in another cluster, rather than one that came too late, or died.
+  // Whether a member that takes no part in this CLC is in another cluster, rather than one that came too late, or
+  // died.
   bool is_of_another_cluster(std::uint32_t member) const {
     const auto field_of = [this](std::uint32_t index, std::string* cluster) {
       std::string text;
@@ -425,8 +426,8 @@ class Settler {
 
   // Where qp's peer may be. No member opens a device while we are settling.
   const Candidates& candidates_at(const RemoteEnd& remote) {
-    const auto key = std::pair{remote.lid.value, std::string(reinterpret_cast<const char*>(remote.gid.raw),
-                                                             sizeof(remote.gid.raw))};
+    const auto key = std::pair{remote.lid.value,
+                               std::string(reinterpret_cast<const char*>(remote.gid.raw), sizeof(remote.gid.raw))};
     auto [it, is_new] = candidates_.try_emplace(key);
     if (!is_new) return it->second;
     for (std::uint32_t member : members_at(remote)) {

@@ -180,8 +180,8 @@ bool has_packs(const SetManifest& manifest) {
 }
 
 std::string encode_manifest(const SetManifest& manifest) {
-  const int format = manifest.cluster             ? kClusterManifestFormat
-                     : has_packs(manifest)                  ? kPackedManifestFormat
+  const int format = manifest.cluster                     ? kClusterManifestFormat
+                     : has_packs(manifest)                ? kPackedManifestFormat
                      : manifest.placement.store.is_near() ? kNearManifestFormat
                                                           : kManifestFormat;
   Json json{{"format", format},
