@@ -27,6 +27,7 @@ namespace {
 
 constexpr std::int64_t kRescanNs = 1000000;      // a thread may end, or be made, without telling us
 constexpr std::int64_t kStateCheckNs = 5000000;  // then a silent thread may be a dead leader
+constexpr std::int64_t kStarvedNs = 200000000;   // a thread with a processor runs for a part of this time
 
 std::atomic<int> g_signal{0};
 std::atomic<int> g_installed_pid{0};  // the process whose threads have the handler
@@ -240,6 +241,39 @@ Status stop_install() {
   return {};
 }
 
+namespace {
+
+// Whether a silent thread lacks a processor: it could run, and hardly does. A thread that works without an end has
+// one. Judges at each kStarvedNs anew, and grants the first of them.
+class Starvation {
+ public:
+  bool of(int tid, std::int64_t now) {
+    if (tid == tid_ && now - since_ns_ < kStarvedNs) return true;
+    std::uint64_t ran = 0;
+    if (task_state(tid) != 'R' || !run_ns(tid, &ran)) return false;
+    const bool starved = tid != tid_ || ran - ran_ns_ < static_cast<std::uint64_t>(now - since_ns_) / 16;
+    tid_ = tid;
+    since_ns_ = now;
+    ran_ns_ = ran;
+    return starved;
+  }
+
+ private:
+  static bool run_ns(int tid, std::uint64_t* ns) {
+    char text[128];
+    const char* at = text;
+    if (read_task_file(tid, "schedstat", text, sizeof(text)) <= 0) return false;  // not every kernel has it
+    *ns = parse_number(&at);
+    return true;
+  }
+
+  int tid_ = 0;
+  std::int64_t since_ns_ = 0;
+  std::uint64_t ran_ns_ = 0;
+};
+
+}  // namespace
+
 Status stop_threads(int timeout_ms, int kernel_timeout_ms, std::int64_t ends_ns) {
   if (raw_getpid() != g_installed_pid.load())
     return Status::of(Code::kInternal, 0, "pid %d has no stop handler", raw_getpid());
@@ -255,6 +289,7 @@ Status stop_threads(int timeout_ms, int kernel_timeout_ms, std::int64_t ends_ns)
   // All listed threads parked, twice with the same count: the list may skip an entry while others end during the
   // first reading, but nothing ends or begins once all are parked.
   std::uint32_t parked_before = UINT_MAX;
+  Starvation starvation;
   for (;;) {
     const std::uint32_t arrivals = g_park_arrivals.load(std::memory_order_acquire);
     Scan scan{generation, raw_gettid(), monotonic_ns() - start > kStateCheckNs};
@@ -274,7 +309,8 @@ Status stop_threads(int timeout_ms, int kernel_timeout_ms, std::int64_t ends_ns)
     parked_before = UINT_MAX;
     const std::int64_t now = monotonic_ns();
     if (now < kernel_deadline && task_state(scan.unparked) == 'D') deadline = std::max(deadline, now + timeout);
-    if (now >= deadline) return refuse(scan, static_cast<int>((now - start) / 1000000));
+    if (now >= deadline && (now >= kernel_deadline || !starvation.of(scan.unparked, now)))
+      return refuse(scan, static_cast<int>((now - start) / 1000000));
     futex_wait(&g_park_arrivals, arrivals, kRescanNs);
   }
 }

@@ -100,7 +100,7 @@ void stop_reset_after_fork();
 // kRefused after timeout_ms, naming the thread that did not park and what it is doing; all are released again then. A
 // thread that no signal reaches until the kernel has done what it was asked for (state D: Soft-RoCE destroys a queue
 // pair that a window is bound by, a file system is slow, a vforked child has not called exec) has kernel_timeout_ms,
-// and timeout_ms once it is back.
+// and timeout_ms once it is back. A thread that could run but has no processor has kernel_timeout_ms, too.
 //
 // With `ends_ns` (CLOCK_MONOTONIC) the stop ends by itself then, unless it is kept: whoever stopped the program may
 // have come to wait for a lock that one of its threads holds.
