@@ -19,6 +19,8 @@
 extern "C" void __tsan_init() __attribute__((weak));
 extern "C" void __tsan_acquire(void* address) __attribute__((weak));
 extern "C" void __tsan_release(void* address) __attribute__((weak));
+extern "C" void AnnotateIgnoreReadsBegin(const char* file, int line) __attribute__((weak));
+extern "C" void AnnotateIgnoreReadsEnd(const char* file, int line) __attribute__((weak));
 extern "C" void __sanitizer_sandbox_on_notify(void* arguments) __attribute__((weak));
 
 namespace shadowib {
@@ -42,6 +44,19 @@ inline void sanitizer_sees_end_of_stop() {
 inline void sanitizer_sees_entering() {
   if (&__tsan_acquire != nullptr) __tsan_acquire(&g_sanitizer_released);
 }
+
+// While it lives, ThreadSanitizer does not judge this thread's reads. Those of a descriptor are calls that name it.
+class UnjudgedReads {
+ public:
+  UnjudgedReads() {
+    if (&AnnotateIgnoreReadsBegin != nullptr) AnnotateIgnoreReadsBegin(__FILE__, __LINE__);
+  }
+  ~UnjudgedReads() {
+    if (&AnnotateIgnoreReadsEnd != nullptr) AnnotateIgnoreReadsEnd(__FILE__, __LINE__);
+  }
+  UnjudgedReads(const UnjudgedReads&) = delete;
+  UnjudgedReads& operator=(const UnjudgedReads&) = delete;
+};
 
 // Ends ThreadSanitizer's thread, and keeps it from coming back: in forked children it leaves at once. Not
 // async-signal-safe.
