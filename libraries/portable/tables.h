@@ -5,11 +5,12 @@
 // A new field or another order raises kTablesVersion; the runtime refuses tables of another version.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace shadowib::portable {
 
-constexpr std::uint32_t kTablesVersion = 1;
+constexpr std::uint32_t kTablesVersion = 2;
 
 // How the stack is used. Instrumented code reads it at its entry and after each call that may reach a site.
 enum Mode : std::uint32_t { kModeNormal = 0, kModeLeave = 1, kModeEnter = 2 };
@@ -30,6 +31,7 @@ enum TypeKind : std::uint32_t {
   kTypeComplex,
   kTypeVector,
   kTypeOpaque,  // of the program, but without a definition
+  kTypeBits,    // a whole number between two steps of an expression, whose sign is not known
 };
 
 enum FloatFormat : std::uint32_t { kFloatNone = 0, kFloatIeee, kFloatX87, kFloatDoubleDouble };
@@ -49,13 +51,14 @@ struct Type {
   std::uint32_t format;
   std::uint64_t size;   // bytes
   std::uint64_t count;  // elements of an array; members of a struct
-  const Type* element;  // of an array, vector, complex, pointer
+  const Type* element;  // of an array, vector, complex; of a pointer: what it leads to, or null if that is not known
   const Member* members;
 };
 
 enum SlotFlags : std::uint32_t {
   kSlotAddress = 1,  // the program may hold pointers to it: the eight bytes before `offset` are its address
   kSlotUnnamed = 2,  // a value between two steps of an expression
+  kSlotAbi = 4,      // not of the source: how this architecture passes a parameter or result
 };
 
 // One variable of a frame at a site.
@@ -91,7 +94,12 @@ struct Function {
   std::uint32_t line;
 };
 
-enum GlobalFlags : std::uint32_t { kGlobalConstant = 1, kGlobalLocal = 2, kGlobalLiteral = 4 };
+enum GlobalFlags : std::uint32_t {
+  kGlobalConstant = 1,
+  kGlobalLocal = 2,
+  kGlobalLiteral = 4,
+  kGlobalThread = 8,  // each thread has its own; `address` is null
+};
 
 struct Global {
   const char* name;
@@ -120,8 +128,10 @@ struct Module {
   std::uint32_t version;
   std::uint32_t function_count;
   std::uint32_t global_count;
-  std::uint32_t reserved;
+  std::uint32_t allocation_count;
   Module* next;  // of the runtime
+  const Allocation* const* allocations;
+  std::uint64_t source_hash;  // of all functions and variables that the file defines
 };
 
 }  // namespace shadowib::portable
@@ -143,6 +153,18 @@ std::uint32_t shadowib_portable_enter(const shadowib::portable::Function* functi
 unsigned char* shadowib_portable_frame(const shadowib::portable::Site* site);
 // then the runtime fills those variables, and makes the values in the buffer ready to be loaded.
 void shadowib_portable_fill(const shadowib::portable::Site* site);
+// The program's malloc and the like, for a block whose type the compiler knows, or null for one that it does not.
+void* shadowib_portable_malloc(std::size_t size, const shadowib::portable::Allocation* allocation);
+void* shadowib_portable_calloc(std::size_t count, std::size_t size, const shadowib::portable::Allocation* allocation);
+void* shadowib_portable_realloc(void* block, std::size_t size, const shadowib::portable::Allocation* allocation);
+void* shadowib_portable_aligned_alloc(std::size_t alignment, std::size_t size,
+                                      const shadowib::portable::Allocation* allocation);
+char* shadowib_portable_strdup(const char* text, const shadowib::portable::Allocation* allocation);
+char* shadowib_portable_strndup(const char* text, std::size_t most, const shadowib::portable::Allocation* allocation);
+void shadowib_portable_free(void* block);
+// Before a call of a function that returns void*: the type of the first block of no known type that it allocates. Null
+// behind the call.
+void shadowib_portable_hint(const shadowib::portable::Allocation* allocation);
 // Calls the program's main, again and again until it returns in mode NORMAL. `thunk` is main with three parameters.
 int shadowib_portable_run(int (*thunk)(int, char**, char**), const void* main_function, int argc, char** argv,
                           char** envp);

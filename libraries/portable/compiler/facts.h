@@ -20,7 +20,7 @@ struct Facts {
   std::set<std::string> no_site;    // of system headers, or marked SHADOWIB_NO_SITE
   std::set<std::string> may_site;   // marked SHADOWIB_MAY_SITE
   std::set<std::string> in_system;  // defined in a system header
-  // Hashes of sources: text of the syntax tree, so equal on every architecture.
+  // Hashes of sources: tokens as they are spelled, so equal on every architecture. Not of system headers.
   std::map<std::string, std::uint64_t> function_hash;
   std::map<std::string, std::uint64_t> global_hash;
 };

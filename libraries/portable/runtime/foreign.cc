@@ -2,6 +2,8 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <sys/prctl.h>
+#include <sys/single_threaded.h>
 #include <unwind.h>
 
 #include <cerrno>
@@ -59,7 +61,18 @@ std::string foreign_frame(const void* begin, const void* main_function, std::uin
   return walk.ended ? "" : "main() is not on the stack of this site";
 }
 
+namespace {
+
+// A program under qemu-user sees the emulator's own threads, too.
+bool emulated() {
+  char name[17] = {};
+  return prctl(PR_GET_NAME, name) == 0 && std::strncmp(name, "qemu-", 5) == 0;
+}
+
+}  // namespace
+
 std::string other_threads() {
+  if (__libc_single_threaded && emulated()) return "";
   DIR* tasks = opendir("/proc/self/task");
   if (!tasks) return std::string("the threads of this process cannot be counted: ") + std::strerror(errno);
   unsigned count = 0;

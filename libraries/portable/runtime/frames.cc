@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "libraries/portable/runtime/refill.h"
+#include "libraries/portable/runtime/restart.h"
 
 volatile std::uint32_t shadowib_portable_mode = shadowib::portable::kModeNormal;
 
@@ -54,7 +55,7 @@ extern "C" void shadowib_portable_keep(const Site* site) {
   for (std::uint32_t i = 0; i < site->slot_count; i++) {
     const Slot& slot = site->slots[i];
     if (slot.flags & kSlotAddress)
-      std::memcpy(frame.buffer.get() + slot.offset, reinterpret_cast<const void*>(slot_address(frame, slot)),
+      std::memcpy(frame.buffer.get() + slot.offset, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(slot_address(frame, slot))),
                   slot.size);
   }
 }
@@ -68,12 +69,12 @@ extern "C" std::uint32_t shadowib_portable_enter(const Function* function) {
 extern "C" unsigned char* shadowib_portable_frame(const Site* site) {
   Frame& frame = next_frame();
   if (frame.site != site) broken("another call was entered than was left", site->function->name);
-  keep_addresses(frame);
+  if (!restarting()) keep_addresses(frame);
   return frame.buffer.get();
 }
 
 extern "C" void shadowib_portable_fill(const Site*) {
   Frame& frame = next_frame();
-  fill_frame(frame);
+  restarting() ? restart_frame(frame) : fill_frame(frame);
   left_stack().entered++;
 }

@@ -26,6 +26,12 @@ bool flag_of(const char* name) {
   return value && *value == '1';
 }
 
+std::string text_of(const char* name) {
+  const char* value = std::getenv(name);
+  if (value && !*value) bad_value(name, value, "a path");
+  return value ? value : "";
+}
+
 std::vector<std::uint64_t> numbers_of(const char* name) {
   std::vector<std::uint64_t> numbers;
   const char* value = std::getenv(name);
@@ -33,8 +39,7 @@ std::vector<std::uint64_t> numbers_of(const char* name) {
   while (!rest.empty()) {
     auto comma = rest.find(',');
     std::uint64_t number = 0;
-    if (!parse_number(rest.substr(0, comma).c_str(), &number) || number == 0)
-      bad_value(name, value, "numbers from 1, with commas between");
+    if (!parse_number(rest.substr(0, comma).c_str(), &number)) bad_value(name, value, "numbers, with commas between");
     numbers.push_back(number);
     rest = comma == std::string::npos ? "" : rest.substr(comma + 1);
   }
@@ -47,6 +52,12 @@ Options read_options() {
   options.interval_s = number_of("SHADOWIB_PORTABLE_INTERVAL");
   options.at = numbers_of("SHADOWIB_PORTABLE_AT");
   options.report = flag_of("SHADOWIB_PORTABLE_REPORT");
+  options.directory = text_of("SHADOWIB_PORTABLE_DIR");
+  const std::uint64_t member = number_of("SHADOWIB_PORTABLE_MEMBER");
+  if (member > UINT32_MAX) bad_value("SHADOWIB_PORTABLE_MEMBER", std::getenv("SHADOWIB_PORTABLE_MEMBER"), "less than 2^32");
+  options.member = static_cast<std::uint32_t>(member);
+  options.from = text_of("SHADOWIB_PORTABLE_FROM");
+  options.exact = flag_of("SHADOWIB_PORTABLE_EXACT");
   return options;
 }
 

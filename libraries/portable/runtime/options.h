@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace shadowib::portable {
@@ -10,8 +11,13 @@ struct Options {
   std::uint64_t everywhere = 0;  // SHADOWIB_PORTABLE_EVERYWHERE: leave and enter at this many first visits of sites
   // SHADOWIB_PORTABLE_INTERVAL: leave and enter at the first site after so many seconds; 0: none
   std::uint64_t interval_s = 0;
-  std::vector<std::uint64_t> at;  // SHADOWIB_PORTABLE_AT: leave and enter at these visits of sites, from 1
+  // SHADOWIB_PORTABLE_AT: leave and enter at these visits of sites, from 1; 0: at the site where a restart begins
+  std::vector<std::uint64_t> at;
   bool report = false;            // SHADOWIB_PORTABLE_REPORT=1: counts of leaves and refusals on stderr, at the end
+  std::string directory;     // SHADOWIB_PORTABLE_DIR: where images go; empty: none is written
+  std::uint32_t member = 0;  // SHADOWIB_PORTABLE_MEMBER: N of member-N.psi
+  std::string from;          // SHADOWIB_PORTABLE_FROM: the image to begin with; empty: the program's begin
+  bool exact = false;        // SHADOWIB_PORTABLE_EXACT=1: refuse a restart that would round a float
 };
 
 const Options& options();

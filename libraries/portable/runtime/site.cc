@@ -10,12 +10,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <string>
 
 #include "libraries/portable/include/shadowib/portable.h"
 #include "libraries/portable/runtime/foreign.h"
 #include "libraries/portable/runtime/frames.h"
 #include "libraries/portable/runtime/options.h"
+#include "libraries/portable/runtime/restart.h"
+#include "libraries/portable/runtime/save.h"
+#include "libraries/portable/runtime/state.h"
 
 namespace shadowib::portable {
 namespace {
@@ -25,7 +29,7 @@ struct Run {
   pid_t process = 0;
   std::uint64_t visits = 0, leaves = 0, refusals = 0;
   std::uint64_t depth_bytes = 0;
-  bool asked = false, poison = false;
+  bool asked = false, poison = false, save = false, restarted = false;
   time_t last_s = 0;
   int error = 0;  // errno of the program at the site that was left
   sigset_t signals;
@@ -36,14 +40,20 @@ Run run;
 constexpr std::uint64_t kPoisonMargin = 64 << 10;
 constexpr std::uint64_t kReserve = 16 << 10;  // of the stack, for what the poisoning itself calls
 
+constexpr int kExitImage = 5;  // as all commands: an image is damaged, or is not this program's
+
 time_t now_s() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec;
 }
 
+bool due_at(std::uint64_t visit) {
+  return std::find(options().at.begin(), options().at.end(), visit) != options().at.end();
+}
+
 bool checkpoint_due() {
-  if (run.asked || std::find(options().at.begin(), options().at.end(), run.visits) != options().at.end()) return true;
+  if (run.asked || due_at(run.visits)) return true;
   return options().interval_s && now_s() - run.last_s >= static_cast<time_t>(options().interval_s);
 }
 
@@ -81,17 +91,22 @@ void refuse_checkpoint(const std::string& reason) {
 }
 
 void report() {
-  std::fprintf(stderr, "shadowib: %lu visits of sites, %lu leaves, %lu refused\n", run.visits, run.leaves,
-               run.refusals);
+  std::fprintf(stderr, "shadowib: %llu visits of sites, %llu leaves, %llu refused\n",
+               static_cast<unsigned long long>(run.visits), static_cast<unsigned long long>(run.leaves),
+               static_cast<unsigned long long>(run.refusals));
+}
+
+void mask_signals() {
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &run.signals);  // a handler must not run on half a stack
 }
 
 void begin_leave() {
   run.leaves++;
   left_stack().frames.clear();
   left_stack().entered = 0;
-  sigset_t all;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, &run.signals);  // a handler must not run on half a stack
+  mask_signals();
   shadowib_portable_mode = kModeLeave;
 }
 
@@ -99,9 +114,50 @@ void end_enter() {
   LeftStack& stack = left_stack();
   if (stack.entered != stack.frames.size())
     broken("a site was reached with frames left to enter", "compile all files again");
+  if (restarting()) end_restart();
   shadowib_portable_mode = kModeNormal;
   errno = run.error;
   sigprocmask(SIG_SETMASK, &run.signals, nullptr);
+}
+
+// With the stack left: output that the program has made is out, so a restart does not make it again.
+void save() {
+  run.save = false;
+  std::fflush(nullptr);
+  try {
+    save_image(options().directory, options().member, run.visits);
+  } catch (const Refused& refused) {
+    refuse_checkpoint(refused.text);
+  } catch (const std::bad_alloc&) {
+    refuse_checkpoint("there is no memory for its tables");
+  }
+}
+
+void begin_from(const std::string& path) {
+  mask_signals();
+  try {
+    run.visits = begin_restart(path, options().exact);
+  } catch (const Refused& refused) {
+    std::fprintf(stderr, "shadowib: %s cannot be restarted: %s\n", path.c_str(), refused.text.c_str());
+    std::exit(kExitImage);
+  }
+  run.restarted = true;
+  shadowib_portable_mode = kModeEnter;
+}
+
+// A site was reached, in whatever mode.
+void visit(const void* caller, bool due) {
+  const bool everywhere = run.visits <= options().everywhere;
+  if (!everywhere && !due) return;
+  run.asked = false;
+  if (due) run.last_s = now_s();
+  run.poison = everywhere;
+  run.save = due && !options().directory.empty();
+  run.error = errno;
+  std::string reason = reason_to_stay(caller);
+  if (reason.empty()) return begin_leave();
+  refuse_checkpoint(reason);
+  errno = run.error;
 }
 
 }  // namespace
@@ -110,24 +166,21 @@ void end_enter() {
 using namespace shadowib::portable;
 
 extern "C" [[gnu::noinline]] void shadowib_portable_site(void) {
-  if (shadowib_portable_mode == kModeEnter) return end_enter();
+  const void* caller = __builtin_return_address(0);
+  if (shadowib_portable_mode == kModeEnter) {
+    const bool first = restarting();
+    end_enter();
+    if (first && due_at(0)) visit(caller, true);
+    return;
+  }
   run.visits++;
-  bool everywhere = run.visits <= options().everywhere, due = checkpoint_due();
-  if (!everywhere && !due) return;
-  run.asked = false;
-  if (due) run.last_s = now_s();
-  run.poison = everywhere;
-  run.error = errno;
-  std::string reason = reason_to_stay(__builtin_return_address(0));
-  if (reason.empty()) return begin_leave();
-  refuse_checkpoint(reason);
-  errno = run.error;
+  visit(caller, checkpoint_due());
 }
 
 extern "C" void shadowib_portable_due(void) { run.asked = true; }
 extern "C" unsigned long shadowib_portable_refusals(void) { return run.refusals; }
 extern "C" unsigned long shadowib_portable_leaves(void) { return run.leaves; }
-extern "C" int shadowib_portable_restarted(void) { return 0; }
+extern "C" int shadowib_portable_restarted(void) { return run.restarted; }
 
 extern "C" int shadowib_portable_run(int (*thunk)(int, char**, char**), const void* main_function, int argc,
                                      char** argv, char** envp) {
@@ -135,10 +188,16 @@ extern "C" int shadowib_portable_run(int (*thunk)(int, char**, char**), const vo
   run.process = getpid();
   run.last_s = now_s();
   if (options().report) std::atexit(report);
+  if (!options().from.empty()) {
+    begin_from(options().from);
+  } else if (!options().directory.empty()) {
+    argv = keep_arguments(argc, argv);
+  }
   for (;;) {
     int result = thunk(argc, argv, envp);
     if (shadowib_portable_mode != kModeLeave) return result;
     if (run.poison) poison(run.depth_bytes);
+    if (run.save) save();
     shadowib_portable_mode = kModeEnter;
   }
 }

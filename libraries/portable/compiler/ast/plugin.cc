@@ -6,6 +6,7 @@
 #include <clang/Basic/SourceManager.h>
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/FrontendPluginRegistry.h>
+#include <clang/Lex/Lexer.h>
 #include <llvm/Support/xxhash.h>
 
 #include "libraries/portable/compiler/ast/allocations.h"
@@ -14,17 +15,25 @@
 namespace shadowib::portable::compiler {
 namespace {
 
-// The text of a declaration as the syntax tree has it, without layout: macros and blanks are gone, types have their
-// names.
-template <typename Decl>
-std::uint64_t source_hash(const Decl* declaration, const clang::ASTContext& context) {
-  std::string text, packed;
-  llvm::raw_string_ostream stream(text);
-  clang::PrintingPolicy policy = context.getPrintingPolicy();
-  policy.TerseOutput = false;
-  declaration->print(stream, policy);
-  for (char c : stream.str()) {
-    if (!isspace(static_cast<unsigned char>(c))) packed += c;
+// The tokens of a declaration as they are spelled: no layout, and no macro's value, which is another on another
+// architecture (LONG_MAX, sizes of types). 0: it has no text.
+std::uint64_t source_hash(const clang::Decl* declaration, const clang::ASTContext& context) {
+  const auto& manager = context.getSourceManager();
+  const auto range = manager.getExpansionRange(declaration->getSourceRange());
+  auto [file, begin] = manager.getDecomposedLoc(range.getBegin());
+  auto [end_file, end] = manager.getDecomposedLoc(range.getEnd());
+  bool invalid = false;
+  const llvm::StringRef text = manager.getBufferData(file, &invalid);
+  if (invalid || file != end_file || begin > end || end >= text.size()) return 0;
+  end += clang::Lexer::MeasureTokenLength(range.getEnd(), manager, context.getLangOpts());
+  clang::Lexer lexer(manager.getLocForStartOfFile(file), context.getLangOpts(), text.begin(), text.begin() + begin,
+                     text.end());
+  std::string packed;
+  for (clang::Token token; !lexer.LexFromRawLexer(token);) {
+    const unsigned at = manager.getFileOffset(token.getLocation());
+    if (at >= end) break;
+    packed += text.substr(at, token.getLength());
+    packed += '\n';
   }
   return llvm::xxHash64(packed);
 }
@@ -52,14 +61,16 @@ class Visitor : public clang::RecursiveASTVisitor<Visitor> {
     }
     if (function->doesThisDeclarationHaveABody()) {
       if (system) facts().in_system.insert(name);
-      facts().function_hash[name] = source_hash(function, context);
+      if (!system) facts().function_hash[name] = source_hash(function, context);
     }
     return true;
   }
 
   bool VisitVarDecl(clang::VarDecl* variable) {
-    if (variable->hasGlobalStorage() && variable->isThisDeclarationADefinition() != clang::VarDecl::DeclarationOnly)
-      facts().global_hash[variable->getNameAsString()] = source_hash(variable, compiler_.getASTContext());
+    const auto& context = compiler_.getASTContext();
+    const bool defined = variable->hasGlobalStorage() && variable->isThisDeclarationADefinition() != clang::VarDecl::DeclarationOnly;
+    if (defined && !context.getSourceManager().isInSystemHeader(variable->getLocation()))
+      facts().global_hash[variable->getNameAsString()] = source_hash(variable, context);
     return true;
   }
 

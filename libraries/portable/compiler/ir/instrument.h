@@ -36,6 +36,7 @@ struct Variable {
   std::uint64_t size = 0;
   bool promotable = false;  // only loaded and stored: optimisation makes it a register
   bool registered = false;  // the program may hold its address
+  bool abi = false;         // only this architecture has it
 };
 
 // live.cc: for each of `blocks` the variables, by index, whose values are read later than its begin.
@@ -61,6 +62,29 @@ bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& fr
 
 class Tables;
 void write_ways(FrameLayout& frame, Tables& tables);
+
+// heap.cc: calls of malloc and the like go to the runtime. Call before Reach looks at the calls.
+void type_heap(llvm::Module& module, Tables& tables);
+// heap.cc: a byte behind each array and struct of the file.
+void pad_globals(llvm::Module& module);
+
+// temporaries.cc: parameters and results that this architecture passes by address become variables of the function.
+void localise_arguments(llvm::Function& function);
+// temporaries.cc: of `variables` those without a name, that hold a value only between two steps of an expression; for
+// each of `calls` those that live behind it.
+class Temporaries {
+ public:
+  Temporaries(llvm::Function& function, const std::vector<Variable>& variables);
+  bool is_one(unsigned variable) const { return uses_.count(variable) != 0; }
+  std::vector<std::set<unsigned>> live_behind(const std::vector<llvm::CallInst*>& calls);
+
+ private:
+  enum class Use { kNone, kRead, kWrite };
+  bool add_uses(unsigned variable, llvm::Value* pointer, std::uint64_t size, bool lenient);
+  void note(unsigned variable, llvm::Instruction* at, Use use);
+  llvm::Function& function_;
+  std::map<unsigned, llvm::DenseMap<llvm::Instruction*, Use>> uses_;
+};
 
 // everywhere.cc: calls of shadowib_portable_site at random places.
 void add_random_sites(llvm::Module& module, std::uint64_t seed);

@@ -65,8 +65,10 @@ class Pass : public llvm::PassInfoMixin<Pass> {
       return llvm::PreservedAnalyses::all();
     }
     if (facts().everywhere) add_random_sites(module, facts().everywhere_seed);
-    Reach reach(module);
+    pad_globals(module);
     Tables tables(module);
+    type_heap(module, tables);
+    Reach reach(module);
     std::vector<llvm::Function*> functions;
     for (llvm::Function& function : module) {
       if (reach.instrumented(function)) functions.push_back(&function);

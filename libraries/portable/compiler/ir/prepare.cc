@@ -100,11 +100,28 @@ void demote_values(llvm::Function& function) {
   for (llvm::Instruction* value : values) llvm::DemoteRegToStack(*value, false, at);
 }
 
+// A struct that a call may make elsewhere than in a variable of this frame: the frame that is entered could not tell
+// the callee where.
+void own_result(llvm::CallInst& call) {
+  for (unsigned i = 0; i < call.arg_size(); i++) {
+    if (!call.paramHasAttr(i, llvm::Attribute::StructRet)) continue;
+    llvm::Value* target = call.getArgOperand(i);
+    if (llvm::isa<llvm::AllocaInst>(target->stripPointerCasts())) continue;
+    llvm::Type* type = call.getParamAttr(i, llvm::Attribute::StructRet).getValueAsType();
+    const auto& layout = call.getModule()->getDataLayout();
+    auto* room = new llvm::AllocaInst(type, 0, nullptr, layout.getPrefTypeAlign(type), "tmp.result",
+                                      &call.getFunction()->getEntryBlock().front());
+    llvm::IRBuilder<> builder(call.getNextNode());
+    builder.CreateMemCpy(target, call.getParamAlign(i), room, room->getAlign(), layout.getTypeAllocSize(type).getFixedSize());
+    call.setArgOperand(i, builder.CreateBitCast(room, target->getType()));
+  }
+}
+
 // A parameter that is used behind a site keeps its value on the stack. Those in memory of the frame are objects
 // themselves.
 void demote_arguments(llvm::Function& function, llvm::BasicBlock* body) {
   for (llvm::Argument& argument : function.args()) {
-    if (argument.hasByValAttr()) continue;
+    if (argument.hasByValAttr() || argument.hasStructRetAttr()) continue;
     bool beyond = false;
     for (const llvm::User* user : argument.users())
       beyond |= llvm::cast<llvm::Instruction>(user)->getParent() != body;
@@ -184,6 +201,7 @@ bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& fr
   if (!right) return false;
   llvm::removeUnreachableBlocks(function);
   drop_lifetimes(function);
+  localise_arguments(function);
   llvm::BasicBlock* body = split_entry(function);
 
   std::vector<llvm::CallInst*> calls;
@@ -191,6 +209,7 @@ bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& fr
     auto* call = llvm::dyn_cast<llvm::CallInst>(&instruction);
     if (call && reach.may_reach(*call)) calls.push_back(call);
   }
+  for (llvm::CallInst* call : calls) own_result(*call);
   for (llvm::CallInst* call : calls) {
     SiteCall site;
     site.call = call;
@@ -211,15 +230,23 @@ bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& fr
     new llvm::StoreInst(called, site.callee, site.call);
   }
   find_variables(frame);
+  Temporaries temporaries(function, frame.variables);
+  for (unsigned i = 0; i < frame.variables.size(); i++) {
+    if (temporaries.is_one(i)) frame.variables[i].registered = false;
+  }
 
   std::vector<llvm::BasicBlock*> blocks;
   for (SiteCall& site : frame.sites) blocks.push_back(site.after);
   auto live = live_at_begin(function, frame.variables, blocks);
+  std::vector<llvm::CallInst*> made;
+  for (SiteCall& site : frame.sites) made.push_back(site.call);
+  auto live_temporaries = temporaries.live_behind(made);
   for (unsigned i = 0; i < frame.sites.size(); i++) {
     SiteCall& site = frame.sites[i];
     for (unsigned j = 0; j < frame.variables.size(); j++) {
       const Variable& variable = frame.variables[j];
       if (variable.size == 0 || variable.address == site.result) continue;
+      if (temporaries.is_one(j) && !live_temporaries[i].count(j)) continue;
       if (live[i].count(j) || variable.address == site.callee) site.live.push_back(j);
     }
   }

@@ -3,6 +3,7 @@
 #include <llvm/IR/DebugInfo.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/IntrinsicInst.h>
+#include <llvm/Support/xxhash.h>
 #include <llvm/Transforms/Utils/ModuleUtils.h>
 
 #include "libraries/portable/compiler/facts.h"
@@ -27,7 +28,8 @@ Tables::Tables(llvm::Module& module)
   function_type_ = make("shadowib.Function", {p, p, p, p, i64_, i32_, i32_});
   global_type_ = make("shadowib.Global", {p, p, p, p, i64_, i64_, i32_, i32_});
   allocation_type_ = make("shadowib.Allocation", {p, p, i32_, i32_});
-  module_type_ = make("shadowib.Module", {p, p, p, p, i32_, i32_, i32_, i32_, p});
+  module_type_ = make("shadowib.Module", {p, p, p, p, i32_, i32_, i32_, i32_, p, p, i64_});
+  find_records();
 }
 
 llvm::Constant* Tables::text(llvm::StringRef text) {
@@ -93,11 +95,11 @@ llvm::Constant* Tables::site(const FrameLayout& frame, unsigned index) {
   for (unsigned i = 0; i < site.live.size(); i++) {
     const Variable& variable = frame.variables[site.live[i]];
     const llvm::DILocalVariable* source = declared(variable.address);
-    unsigned flags = (variable.registered ? kSlotAddress + 0U : 0U) | (source ? 0U : kSlotUnnamed + 0U);
+    unsigned flags = (variable.registered ? kSlotAddress + 0U : 0U) | (source ? 0U : kSlotUnnamed + 0U) |
+                     (variable.abi ? kSlotAbi + 0U : 0U);
     slots.push_back(llvm::ConstantStruct::get(
         slot_type_,
-        {source ? text(source->getName()) : text(""), source ? type(source->getType()) : plain_type(variable.type),
-         number(variable.size), number(offset[i]), small(source ? source->getLine() : 0), small(flags)}));
+        {source ? text(source->getName()) : text(""), variable_type(variable, source), number(variable.size), number(offset[i]), small(source ? source->getLine() : 0), small(flags)}));
     size = offset[i] + variable.size;
   }
   llvm::DebugLoc where = site.call->getDebugLoc();
@@ -117,19 +119,43 @@ llvm::Constant* Tables::function(const FrameLayout& frame) {
   std::string name = source ? source->getName().str() : function.getName().str();
   functions_table(function)->setInitializer(llvm::ConstantStruct::get(
       function_type_,
-      {text(name), text(source ? source->getFilename() : ""), address(&function), array(sites, pointer_),
+      {text(name), file_text(source ? source->getFilename() : ""), address(&function), array(sites, pointer_),
        number(facts().function_hash[name]), small(sites.size()), small(source ? source->getLine() : 0)}));
   return address(functions_table(function));
 }
 
 llvm::Constant* Tables::allocation(const llvm::CallBase& call, const llvm::DIType* type) {
+  const bool sized = type && type->getSizeInBits() > 0;
+  return allocation_table(call, sized || (type && llvm::isa<llvm::DIDerivedType>(type)) ? this->type(type) : null());
+}
+
+llvm::Constant* Tables::text_allocation(const llvm::CallBase& call) {
+  return allocation_table(call, plain_type(llvm::Type::getInt8Ty(context_)));
+}
+
+llvm::Constant* Tables::allocation_table(const llvm::CallBase& call, llvm::Constant* type) {
   llvm::DebugLoc where = call.getDebugLoc();
   auto* made = variable(allocation_type_, "shadowib.allocation");
   made->setInitializer(llvm::ConstantStruct::get(
-      allocation_type_,
-      {type ? this->type(type) : null(), text(where ? where->getFilename() : module_.getSourceFileName()),
-       small(where ? where.getLine() : 0), small(where ? where.getCol() : 0)}));
+      allocation_type_, {type, file_text(where ? llvm::StringRef(where->getFilename()) : module_.getSourceFileName()),
+                         small(where ? where.getLine() : 0), small(where ? where.getCol() : 0)}));
+  allocation_list_.push_back(address(made));
   return address(made);
+}
+
+// "./x.c" is x.c, so that two ways to name it are one file.
+llvm::Constant* Tables::file_text(llvm::StringRef file) {
+  while (file.consume_front("./")) {
+  }
+  return text(file);
+}
+
+std::uint64_t Tables::source_hash() const {
+  std::string all;
+  for (const auto* hashes : {&facts().function_hash, &facts().global_hash}) {
+    for (const auto& [name, hash] : *hashes) all += name + "=" + std::to_string(hash) + ";";
+  }
+  return llvm::xxHash64(all);
 }
 
 void Tables::global_tables() {
@@ -140,22 +166,22 @@ void Tables::global_tables() {
     global.getDebugInfo(sources);
     const llvm::DIGlobalVariable* source = sources.empty() ? nullptr : sources[0]->getVariable();
     if (!source && !global.isConstant()) continue;
-    if (global.isThreadLocal()) {
-      // Told when the image is written: a program without portable sites is not harmed.
-      continue;
-    }
-    unsigned flags = 0;
+    // Told when the image is written: a program without checkpoints is not harmed.
+    unsigned flags = global.isThreadLocal() ? kGlobalThread + 0U : 0U;
     if (global.isConstant()) flags |= kGlobalConstant;
     if (global.hasLocalLinkage()) flags |= kGlobalLocal;
     if (!source) flags |= kGlobalLiteral;
-    auto size = module_.getDataLayout().getTypeAllocSize(global.getValueType()).getFixedSize();
+    llvm::Type* value = global.getValueType();
+    if (global.getMetadata("shadowib.padded")) value = value->getStructElementType(0);
+    auto size = module_.getDataLayout().getTypeAllocSize(value).getFixedSize();
     auto* made = variable(global_type_, "shadowib.global");
-    std::string name = source ? source->getName().str() : global.getName().str();
     made->setInitializer(llvm::ConstantStruct::get(
         global_type_,
-        {text(name), text(source ? source->getFilename() : module_.getSourceFileName()), address(&global),
-         source ? type(source->getType()) : plain_type(global.getValueType()), number(size),
-         number(facts().global_hash[name]), small(source ? source->getLine() : 0), small(flags)}));
+        {text(global.getName()), file_text(source ? source->getFilename() : llvm::StringRef(module_.getSourceFileName())),
+         global.isThreadLocal() ? null() : address(&global),
+         fitting_type(source ? source->getType() : nullptr, value), number(size),
+         number(source ? facts().global_hash[source->getName().str()] : 0), small(source ? source->getLine() : 0),
+         small(flags)}));
     global_list_.push_back(address(made));
   }
 }
@@ -188,9 +214,10 @@ void Tables::finish() {
   global_tables();
   auto* table = variable(module_type_, "shadowib.module");
   table->setInitializer(llvm::ConstantStruct::get(
-      module_type_, {text(module_.getSourceFileName()), text(module_.getTargetTriple()),
+      module_type_, {file_text(module_.getSourceFileName()), text(module_.getTargetTriple()),
                      array(function_list_, pointer_), array(global_list_, pointer_), small(kTablesVersion),
-                     small(function_list_.size()), small(global_list_.size()), small(0), null()}));
+                     small(function_list_.size()), small(global_list_.size()), small(allocation_list_.size()), null(),
+                     array(allocation_list_, pointer_), number(source_hash())}));
   constructor(table);
 }
 

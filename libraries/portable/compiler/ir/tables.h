@@ -21,6 +21,7 @@ class Tables {
   llvm::Constant* function(const FrameLayout& frame);
   llvm::Constant* site(const FrameLayout& frame, unsigned index);
   llvm::Constant* allocation(const llvm::CallBase& call, const llvm::DIType* type);
+  llvm::Constant* text_allocation(const llvm::CallBase& call);
   // Where each live variable lies in the buffer of its frame.
   std::vector<std::uint64_t> offsets(const FrameLayout& frame, const SiteCall& site) const;
   // Tables of all variables and functions of the file, registered by a constructor. Call once, last.
@@ -28,9 +29,19 @@ class Tables {
 
  private:
   llvm::Constant* text(llvm::StringRef text);
+  llvm::Constant* file_text(llvm::StringRef file);
+  std::uint64_t source_hash() const;
+  void find_records();
+  llvm::Constant* fitting_type(const llvm::DIType* source, llvm::Type* type);
+  llvm::Constant* integer(unsigned kind, std::uint64_t size);
   llvm::GlobalVariable* variable(llvm::StructType* type, const char* name);
   llvm::GlobalVariable* functions_table(const llvm::Function& function);
   llvm::Constant* plain_type(llvm::Type* type);
+  llvm::Constant* allocation_table(const llvm::CallBase& call, llvm::Constant* type);
+  llvm::Constant* variable_type(const Variable& variable, const llvm::DILocalVariable* source);
+  const llvm::DIType* source_type(llvm::Type* type) const;
+  const llvm::DIType* value_type(const llvm::Value* value) const;
+  unsigned sign_of(const llvm::Value* value, unsigned depth) const;
   llvm::Constant* array(std::vector<llvm::Constant*> elements, llvm::Type* type);
   llvm::Constant* number(std::uint64_t value) { return llvm::ConstantInt::get(i64_, value); }
   llvm::Constant* small(std::uint64_t value) { return llvm::ConstantInt::get(i32_, value); }
@@ -55,7 +66,9 @@ class Tables {
   llvm::DenseMap<llvm::Type*, llvm::GlobalVariable*> plain_types_;
   std::map<std::pair<const llvm::Function*, unsigned>, llvm::GlobalVariable*> sites_;
   std::map<const llvm::Function*, llvm::GlobalVariable*> functions_;
-  std::vector<llvm::Constant*> function_list_, global_list_;
+  std::map<std::string, const llvm::DIType*> records_;  // structs and unions by name; null: several of one name
+  std::map<unsigned, llvm::GlobalVariable*> integers_;  // unnamed ones, by kind and size
+  std::vector<llvm::Constant*> function_list_, global_list_, allocation_list_;
 };
 
 }  // namespace shadowib::portable::compiler

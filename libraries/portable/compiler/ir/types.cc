@@ -1,5 +1,8 @@
 // Tables of types, from debug information: it alone knows signs, unions, bit-fields and names.
 #include <llvm/ADT/Triple.h>
+#include <llvm/IR/DebugInfo.h>
+#include <llvm/IR/IntrinsicInst.h>
+#include <llvm/IR/Operator.h>
 
 #include "libraries/portable/compiler/ir/tables.h"
 #include "libraries/portable/tables.h"
@@ -89,9 +92,7 @@ llvm::Constant* Tables::build_type(const llvm::DIType* type, llvm::GlobalVariabl
   if (auto* derived = llvm::dyn_cast<llvm::DIDerivedType>(type)) {
     if (derived->getTag() != llvm::dwarf::DW_TAG_pointer_type)
       return type_fields(type->getName(), kTypeUnknown, 0, size, 0, null(), null());
-    const auto* to = bare(derived->getBaseType());
-    bool function = to && llvm::isa<llvm::DISubroutineType>(to);
-    return type_fields("a pointer", kTypePointer, 0, size, 0, function ? this->type(to) : null(), null());
+    return type_fields("a pointer", kTypePointer, 0, size, 0, this->type(derived->getBaseType()), null());
   }
   (void)table;
   return composite(llvm::cast<llvm::DICompositeType>(type));
@@ -105,6 +106,7 @@ llvm::Constant* Tables::composite(const llvm::DICompositeType* type) {
     case llvm::dwarf::DW_TAG_enumeration_type: {
       auto* base = llvm::dyn_cast_or_null<llvm::DIBasicType>(bare(type->getBaseType()));
       unsigned kind = base && basic_kind(base->getEncoding()) == kTypeSigned ? kTypeSigned : kTypeUnsigned;
+      if (size == 0) kind = kTypeOpaque;
       return type_fields(type->getName(), kind, 0, size, 0, null(), null());
     }
     default:
@@ -146,7 +148,123 @@ llvm::Constant* Tables::array_of(const llvm::DICompositeType* type) {
   return type_fields("", kind, 0, total, 0, element, null());
 }
 
+void Tables::find_records() {
+  llvm::DebugInfoFinder finder;
+  finder.processModule(module_);
+  for (const llvm::DIType* type : finder.types()) {
+    const auto* record = llvm::dyn_cast<llvm::DICompositeType>(type);
+    if (!record || record->isForwardDecl() || record->getName().empty()) continue;
+    const char* prefix = record->getTag() == llvm::dwarf::DW_TAG_union_type ? "union." : "struct.";
+    auto [found, fresh] = records_.try_emplace(prefix + record->getName().str(), type);
+    if (!fresh && found->second != type) found->second = nullptr;
+  }
+}
+
+// The struct or union of the source that clang made this type for, or null.
+const llvm::DIType* Tables::source_type(llvm::Type* type) const {
+  const auto* record = llvm::dyn_cast<llvm::StructType>(type);
+  if (!record || !record->hasName() || !record->isSized()) return nullptr;
+  auto found = records_.find(record->getName().str());
+  if (found == records_.end() || !found->second) return nullptr;
+  const auto size = module_.getDataLayout().getTypeAllocSize(type).getFixedSize();
+  return found->second->getSizeInBits() == size * 8 ? found->second : nullptr;
+}
+
+llvm::Constant* Tables::integer(unsigned kind, std::uint64_t size) {
+  auto*& made = integers_[kind * 64 + static_cast<unsigned>(size)];
+  if (!made) {
+    made = variable(type_type_, "shadowib.type");
+    made->setInitializer(type_fields("a whole number", kind, 0, size, 0, null(), null()));
+  }
+  return address(made);
+}
+
+// The type of the source, if it describes memory of this size.
+llvm::Constant* Tables::fitting_type(const llvm::DIType* source, llvm::Type* type) {
+  const llvm::DIType* shown = source ? bare(source) : source_type(type);
+  const auto size = module_.getDataLayout().getTypeAllocSize(type).getFixedSize();
+  if (shown && shown->getSizeInBits() / 8 <= size && (shown->getSizeInBits() > 0 || size == 0)) return this->type(shown);
+  const bool open = shown && shown->getTag() == llvm::dwarf::DW_TAG_array_type;  // of a size that only code knows
+  return open && size == 0 ? this->type(shown) : plain_type(type);
+}
+
+// What a value between two steps of an expression was read from, or returned by.
+const llvm::DIType* Tables::value_type(const llvm::Value* value) const {
+  if (const auto* load = llvm::dyn_cast<llvm::LoadInst>(value)) {
+    for (llvm::DbgVariableIntrinsic* use : llvm::FindDbgAddrUses(const_cast<llvm::Value*>(load->getPointerOperand())))
+      if (use->getExpression()->getNumElements() == 0) return bare(use->getVariable()->getType());
+    if (const auto* global = llvm::dyn_cast<llvm::GlobalVariable>(load->getPointerOperand())) {
+      llvm::SmallVector<llvm::DIGlobalVariableExpression*, 1> sources;
+      global->getDebugInfo(sources);
+      if (!sources.empty()) return bare(sources[0]->getVariable()->getType());
+    }
+  }
+  if (const auto* call = llvm::dyn_cast<llvm::CallBase>(value)) {
+    const auto* callee = llvm::dyn_cast<llvm::Function>(call->getCalledOperand()->stripPointerCasts());
+    const auto* source = callee ? callee->getSubprogram() : nullptr;
+    if (source && source->getType()->getTypeArray().size() > 0) return bare(source->getType()->getTypeArray()[0]);
+  }
+  return nullptr;
+}
+
+// Whether a whole number has a sign, from the operations that made it: kTypeSigned, kTypeUnsigned, or kTypeBits.
+unsigned Tables::sign_of(const llvm::Value* value, unsigned depth) const {
+  if (const auto* basic = llvm::dyn_cast_or_null<llvm::DIBasicType>(value_type(value))) {
+    const unsigned kind = basic_kind(basic->getEncoding());
+    return kind == kTypeSigned || kind == kTypeUnsigned ? kind : kTypeBits + 0U;
+  }
+  const auto* made = llvm::dyn_cast<llvm::Operator>(value);
+  if (!made || depth > 8) return kTypeBits;
+  auto either = [&](unsigned first) {
+    const unsigned one = sign_of(made->getOperand(first), depth + 1), two = sign_of(made->getOperand(first + 1), depth + 1);
+    return one == kTypeBits ? two : two == kTypeBits || one == two ? one : kTypeBits + 0U;
+  };
+  switch (made->getOpcode()) {
+    case llvm::Instruction::SExt:
+    case llvm::Instruction::FPToSI:
+    case llvm::Instruction::AShr:
+    case llvm::Instruction::SDiv:
+    case llvm::Instruction::SRem:
+      return kTypeSigned;
+    case llvm::Instruction::ZExt:
+    case llvm::Instruction::FPToUI:
+    case llvm::Instruction::LShr:
+    case llvm::Instruction::UDiv:
+    case llvm::Instruction::URem:
+      return kTypeUnsigned;
+    case llvm::Instruction::Add:
+    case llvm::Instruction::Sub:
+    case llvm::Instruction::Mul:
+    case llvm::Instruction::Shl:
+      if (llvm::cast<llvm::OverflowingBinaryOperator>(made)->hasNoSignedWrap()) return kTypeSigned;
+      return either(0);
+    case llvm::Instruction::And:
+    case llvm::Instruction::Or:
+    case llvm::Instruction::Xor:
+      return either(0);
+    case llvm::Instruction::Select:
+      return either(1);
+    default:
+      return kTypeBits;
+  }
+}
+
+llvm::Constant* Tables::variable_type(const Variable& variable, const llvm::DILocalVariable* source) {
+  if (source) return fitting_type(source->getType(), variable.type);
+  if (!variable.type->isIntegerTy() || variable.size == 1) return fitting_type(nullptr, variable.type);
+  unsigned kind = 0;
+  for (const llvm::User* user : variable.address->users()) {
+    const auto* store = llvm::dyn_cast<llvm::StoreInst>(user);
+    if (!store || store->getPointerOperand() != variable.address) continue;
+    if (llvm::isa<llvm::Constant>(store->getValueOperand())) continue;
+    const unsigned one = sign_of(store->getValueOperand(), 0);
+    kind = kind == 0 || kind == one ? one : kTypeBits + 0U;
+  }
+  return integer(kind ? kind : kTypeBits + 0U, variable.size);
+}
+
 llvm::Constant* Tables::plain_type(llvm::Type* type) {
+  if (const llvm::DIType* source = source_type(type)) return this->type(source);
   auto*& made = plain_types_[type];
   if (made) return address(made);
   llvm::GlobalVariable* table = made = variable(type_type_, "shadowib.type");
@@ -154,7 +272,7 @@ llvm::Constant* Tables::plain_type(llvm::Type* type) {
   std::uint64_t size = type->isSized() ? layout.getTypeAllocSize(type).getFixedSize() : 0;
   llvm::Constant* fields = nullptr;
   if (type->isIntegerTy()) {
-    fields = type_fields("an integer", size == 1 ? kTypeChar : kTypeSigned, 0, size, 0, null(), null());
+    fields = type_fields("a whole number", size == 1 ? kTypeChar : kTypeBits, 0, size, 0, null(), null());
   } else if (type->isFloatingPointTy()) {
     unsigned format = type->isX86_FP80Ty() ? kFloatX87 : type->isPPC_FP128Ty() ? kFloatDoubleDouble : kFloatIeee;
     fields = type_fields("a float", kTypeFloat, format, size, 0, null(), null());

@@ -128,8 +128,10 @@ class Ways {
 
   // An argument of the call that enters: the callee takes its own from the buffer. Only memory of this frame must be
   // named.
-  llvm::Value* entering_argument(llvm::CallInst* original, unsigned i) {
+  llvm::Value* entering_argument(llvm::IRBuilder<>& builder, llvm::CallInst* original, unsigned i) {
     llvm::Value* argument = original->getArgOperand(i);
+    if (original->paramHasAttr(i, llvm::Attribute::StructRet))
+      return builder.CreateBitCast(argument->stripPointerCasts(), argument->getType());
     if (llvm::isa<llvm::Constant>(argument)) return argument;
     if (llvm::isa<llvm::AllocaInst>(argument->stripInBoundsConstantOffsets()) &&
         llvm::isa<llvm::AllocaInst>(argument))
@@ -182,7 +184,7 @@ class Ways {
     copy_values(builder, buffer, site, offsets, false);
     auto* again = llvm::cast<llvm::CallInst>(site.call->clone());
     for (unsigned j = 0; j < again->arg_size(); j++) {
-      again->setArgOperand(j, entering_argument(site.call, j));
+      again->setArgOperand(j, entering_argument(builder, site.call, j));
       for (auto kind : {llvm::Attribute::NonNull, llvm::Attribute::NoUndef, llvm::Attribute::Dereferenceable,
                         llvm::Attribute::DereferenceableOrNull})
         again->removeParamAttr(j, kind);

@@ -1,0 +1,135 @@
+"""What portable images refuse, before the program is left or before it goes on: each by the name of the variable, and by its reason."""
+import pathlib
+import re
+
+from common import Case, Line, check, main
+from portable_programs import ALL, HERE, Program, at_hand, digest, values
+
+HEADER = "#include <shadowib/portable.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n"
+SITE = "shadowib_portable_site();"
+
+# Not saved: what the message says, and the program. Line 5 is the first of its own.
+UNSAVED = {
+    "union": (r"u of p\.c\.either: bytes of union e, whose meaning is not known",
+              "union e { int i; float f; };\nstatic struct { int a; union e either; } u = {1, {7}};\nint main(void) { SITE printf(\"%d\\n\", u.either.i); }"),
+    "block without a type": (r"the block allocated at p\.c:6 has no known type",
+                             "static void* kept;\nint main(void) { kept = malloc(9);\nmemset(kept, 1, 9); SITE puts(\"on\"); }"),
+    "block of no whole number": (r"the block allocated at p\.c:5: 9 bytes are no whole number of int \(4 bytes each\)",
+                                 "int main(void) { int* p = malloc(9); p[0] = 1; SITE printf(\"%d\\n\", p[0]); }"),
+    "pool of characters": (r"at of p\.c: a pointer to struct s within the block allocated at p\.c:6 as characters",
+                           "struct s { int a; long b; }; static struct s* at;\nint main(void) { char* pool = malloc(999);\nat = (struct s*)pool; at->a = 3; SITE printf(\"%d\\n\", at->a); }"),
+    "stream": (r"f of main\(\), line 5: a pointer to memory that is not the program's",
+               "int main(void) { FILE* f = fopen(\"/dev/null\", \"w\"); SITE fputs(\"x\", f); puts(\"on\"); fclose(f); }"),
+    "memory of libc": (r"home of p\.c: a pointer to memory that is not the program's",
+                       "static char* home;\nint main(void) { home = getenv(\"PATH\"); SITE puts(home ? \"on\" : \"\"); }"),
+    "thread-local variable": (r"the variable mine of p\.c is thread-local",
+                              "static __thread int mine = 4;\nint main(void) { SITE printf(\"%d\\n\", mine); }"),
+}
+
+# Not restarted: what the message says, from where to where, and the program.
+UNFIT = {
+    "long of 64 bits": (r"far of p\.c\[1\]: 5000000000 does not fit long(?: int)? of 32 bits", "x86_64", "i686",
+                        "static long far[2] = {1, 2};\nint main(void) { if (sizeof far[0] > 4) far[1] = 100000 * (far[1] + 49998);\nSITE printf(\"%ld\\n\", far[1]); }"),
+    "negative into unsigned": (r"letter of p\.c: -1 does not fit unsigned int of 32 bits", "x86_64", "aarch64",
+                               "#include <stddef.h>\nstatic wchar_t letter;\nint main(void) { letter = (wchar_t)-1; SITE printf(\"%d\\n\", (int)letter); }"),
+    "block of a size_t": (r"count of main\(\), line 5: 4294967296 does not fit (unsigned long|long unsigned int) of 32 bits", "aarch64", "i686",
+                          "int main(int c, char** v) { size_t count = c; while (sizeof count > 4 && count < 4294967295) count *= 2; SITE\nprintf(\"%zu %d\\n\", count, !v); }"),
+}
+EXACT = "static long double third;\nint main(void) { third = 1; third /= 3; SITE printf(\"%d\\n\", third > 0.3L); }"
+
+
+def source(case: Case, text: str) -> pathlib.Path:
+    path = case.work / "p.c"
+    path.write_text(HEADER + text.replace("SITE", SITE) + "\n")
+    return path
+
+
+def unsaved(case: Case, message: str, text: str) -> str:
+    program = Program(case, source(case, text), HERE)
+    plain = program.output()
+    done = program.run(DIR=str(case.work), AT="1", REPORT="1")
+    check((done.returncode, done.stdout) == (0, plain), f"the program does not go on: {done}")
+    check(re.search(r"no checkpoint at this site: .*" + message, done.stderr), f"no {message!r} in {done.stderr!r}")
+    check("1 refused" in done.stderr and not list(case.work.glob("*.psi*")), f"an image is there: {done.stderr!r}")
+    return "named, the program goes on"
+
+
+def pair(case: Case, text: str, home: str, away: str) -> tuple[Program, Program]:
+    there = {a.name for a in at_hand(case)}
+    if not {home, away} <= there:
+        from common import Skip
+        raise Skip(f"{home} or {away} is not at hand")
+    by_name = {a.name: a for a in ALL}
+    path = source(case, text)
+    return Program(case, path, by_name[home]), Program(case, path, by_name[away])
+
+
+def unfit(case: Case, message: str, home: str, away: str, text: str) -> str:
+    here, there = pair(case, text, home, away)
+    image, output = here.save(case.work / "home", AT="1")
+    check(here.output(FROM=str(image)) == output, "it does not even restart at home")
+    refused(there, image, message)
+    return "named, nothing is begun"
+
+
+def refused(program: Program, image: pathlib.Path, message: str):
+    done = program.run(FROM=str(image))
+    check(done.returncode == 5 and done.stdout == "", f"exit code {done.returncode}, not 5: {done}")
+    check(re.search(r"cannot be restarted: .*" + message, done.stderr), f"no {message!r} in {done.stderr!r}")
+
+
+def rounded(case: Case) -> str:
+    here, there = pair(case, EXACT, "s390x", "x86_64")
+    image, output = here.save(case.work / "home", AT="1")
+    done = there.run(FROM=str(image))
+    check((done.returncode, done.stdout) == (0, output) and "1 floats were rounded" in done.stderr, f"not counted: {done}")
+    done = there.run(FROM=str(image), EXACT="1")
+    check(done.returncode == 5 and "1 floats would be rounded" in done.stderr, f"not refused: {done}")
+    return "counted, and refused if it must be exact"
+
+
+def other_source(case: Case) -> str:
+    text = "static int sum;\nstatic void step(int n) { sum += n; SITE }\nint main(void) { for (int i = 0; i < 9; i++) step(i); printf(\"%d\\n\", sum); }"
+    image, _ = Program(case, source(case, text), HERE).save(case.work / "home", AT="3")
+    refused(Program(case, source(case, text.replace("sum += n", "sum -= n")), HERE), image, r"p\.c had another source: step\(\) differs")
+    # Layout and comments are not the program.
+    done = Program(case, source(case, text.replace("sum += n;", "sum  +=  n; /* more */")), HERE).output(FROM=str(image))
+    check(done == "36\n", f"a comment makes another program: {done}")
+    return "named; comments do not count"
+
+
+def damaged(case: Case) -> str:
+    text = "static int many[5000];\nint main(void) { many[7] = 3; SITE printf(\"%d\\n\", many[7]); }"
+    program = Program(case, source(case, text), HERE)
+    image, _ = program.save(case.work / "home", AT="1")
+    whole, broken = image.read_bytes(), case.work / "broken.psi"
+    number, random = digest(case, image), case.random()
+    kinds = [b"", whole[:-4096], whole[:-1], whole + whole[-4096:], whole[4096:], whole[:4096] + whole[8192:12288] + whole[4096:8192] + whole[12288:]]
+    for _ in range(20 if case.line.quick else 300):
+        at = random.randrange(len(whole))
+        kinds.append(whole[:at] + bytes([whole[at] ^ (1 << random.randrange(8))]) + whole[at + 1:])
+    for content in kinds:
+        broken.write_bytes(content)
+        done = values(case, broken)
+        check(done.returncode == 5 and done.stderr, f"shadowib-values takes a damaged image: {done}")
+    broken.write_bytes(kinds[-1])
+    refused(program, broken, "")
+    refused(program, case.work / "nowhere.psi", "it cannot be opened: No such file")
+    check(digest(case, image) == number, "the image itself has changed")
+    return f"{len(kinds)} damages, all seen"
+
+
+def run() -> int:
+    line = Line("portable_refusals", __doc__)
+    for name, (message, text) in UNSAVED.items():
+        line.case(f"save {name}", lambda case, message=message, text=text: unsaved(case, message, text))
+    for name, (message, home, away, text) in UNFIT.items():
+        line.case(f"restart {name}", lambda case, m=message, h=home, a=away, t=text: unfit(case, m, h, a, t))
+    line.case("restart rounded", rounded)
+    line.case("restart other source", other_source)
+    line.case("restart damaged", damaged)
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)

@@ -1,0 +1,79 @@
+// Values of one architecture's layout into another's. Knows both layouts; goes through no third one.
+//
+// Types are compared by structure: kinds, and members by name. Never gives another value: what does not fit throws
+// Refused and names the element. A rounded float is counted.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "libraries/portable/image/layout.h"
+
+namespace shadowib::portable {
+
+// A pointer to be written, once what it leads to has an address.
+struct PointerPlace {
+  unsigned char* at;
+  std::uint64_t old_address;
+};
+
+class Converter {
+ public:
+  // Both must have passed check_layouts, and outlive the converter.
+  Converter(const Layouts& from, const Layouts& to) : from_(from), to_(to) {}
+
+  // Bytes of an object in the new layout, of `size` bytes in the old one.
+  std::uint64_t new_size(TypeIndex from, TypeIndex to, std::uint64_t size);
+
+  // Converts an object: `from_bytes[0..from_size)` into `to_bytes[0..to_size)`, which the caller has zeroed. Pointers
+  // are added to `pointers`, and their places stay zero. `name` is for messages.
+  void convert(TypeIndex from, TypeIndex to, const unsigned char* from_bytes, std::uint64_t from_size,
+               unsigned char* to_bytes, std::uint64_t to_size, const std::string& name);
+
+  // The new offset of what is at `offset` of an object of `from_size` bytes; at most `to_size`. Throws Refused.
+  std::uint64_t offset_of(TypeIndex from, TypeIndex to, std::uint64_t from_size, std::uint64_t to_size,
+                          std::uint64_t offset);
+
+  std::vector<PointerPlace> pointers;
+  std::uint64_t rounded = 0;  // floats that lost digits
+
+ private:
+  // What one type becomes. Built once for each pair of types.
+  struct Pair {
+    enum What : std::uint8_t { kCopy, kWhole, kReal, kPointer, kList, kStruct, kZeros };
+    struct Part {
+      Pair* pair;
+      std::uint64_t from_bit, from_width, to_bit, to_width;
+      std::string name;
+    };
+    What what = kZeros;
+    TypeIndex from, to;
+    std::uint64_t from_size = 0, to_size = 0, count = 0;
+    bool from_signed = false, to_signed = false, unknown_sign = false;
+    Pair* element = nullptr;
+    std::vector<Part> parts;          // of the new struct, in its order
+    std::vector<std::size_t> new_index;  // of each old member
+  };
+
+  Pair& pair(TypeIndex from, TypeIndex to);
+  void build(Pair& pair, const LayoutType& from, const LayoutType& to);
+  void build_struct(Pair& pair, const LayoutType& from, const LayoutType& to);
+  bool copies(const Pair& pair, const LayoutType& from, const LayoutType& to) const;
+  void run(const Pair& pair, const unsigned char* from, unsigned char* to);
+  void member(const Pair::Part& part, const unsigned char* from, unsigned char* to);
+  void list(const Pair& element, std::uint64_t count, const unsigned char* from, unsigned char* to);
+  void whole(const Pair& pair, const unsigned char* from, std::uint64_t from_bit, std::uint64_t from_width,
+             unsigned char* to, std::uint64_t to_bit, std::uint64_t to_width);
+  void real(const Pair& pair, const unsigned char* from, unsigned char* to);
+  [[noreturn]] void differ(TypeIndex from, TypeIndex to, const std::string& how) const;
+
+  const Layouts& from_;
+  const Layouts& to_;
+  std::map<std::pair<TypeIndex, TypeIndex>, std::unique_ptr<Pair>> pairs_;
+};
+
+}  // namespace shadowib::portable

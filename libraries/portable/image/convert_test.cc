@@ -1,0 +1,102 @@
+#include "libraries/portable/image/convert.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+namespace shadowib::portable {
+namespace {
+
+LayoutType scalar(std::uint32_t kind, std::uint64_t size, const char* name = "a number") {
+  LayoutType type;
+  type.name = name, type.kind = kind, type.size = size;
+  if (kind == kTypeFloat) type.format = size == 12 ? kFloatX87 : kFloatIeee;
+  return type;
+}
+
+// struct { char c; long l; long double d; T* p; } of two architectures.
+Layouts layouts(bool big, std::uint64_t word, std::uint64_t align, std::uint64_t extended) {
+  Layouts made;
+  made.big_endian = big, made.pointer_size = static_cast<std::uint32_t>(word);
+  made.types = {scalar(kTypeChar, 1), scalar(kTypeSigned, word, "long"), scalar(kTypeFloat, extended),
+                scalar(kTypePointer, word)};
+  const std::uint64_t at = word + word, pointer = (at + extended + align - 1) / align * align;
+  LayoutType record;
+  record.name = "r", record.kind = kTypeStruct, record.size = pointer + word, record.count = 4;
+  record.members = {{"c", 0, 0, 0}, {"l", 1, word * 8, 0}, {"d", 2, at * 8, 0}, {"p", 3, pointer * 8, 0}};
+  made.types.push_back(record);
+  return made;
+}
+
+TEST(ConvertTest, StructOfAnotherOrderAndWidth) {
+  const Layouts big = layouts(true, 8, 8, 16), small = layouts(false, 4, 4, 12);
+  check_layouts(big), check_layouts(small);
+  Converter converter(big, small);
+  std::vector<unsigned char> from(2 * big[4].size), to(2 * small[4].size);
+  from[0] = 'x', from[15] = 5, from[8] = 0;
+  from[16] = 0x3f, from[17] = 0xff;  // 1.0 of binary128
+  from[39] = 0x77;
+  converter.convert(4, 4, from.data(), from.size(), to.data(), to.size(), "r");
+  EXPECT_EQ(to[0], 'x');
+  EXPECT_EQ(to[4], 5);
+  EXPECT_EQ(to[8 + 9], 0x3f);  // of the x87 format
+  EXPECT_EQ(to[8 + 7], 0x80);
+  ASSERT_EQ(converter.pointers.size(), 1U);
+  EXPECT_EQ(converter.pointers[0].at, to.data() + 20);
+  EXPECT_EQ(converter.pointers[0].old_address, 0x77U);
+}
+
+TEST(ConvertTest, LongThatDoesNotFitIsNamed) {
+  const Layouts big = layouts(true, 8, 8, 16), small = layouts(false, 4, 4, 12);
+  Converter converter(big, small);
+  std::vector<unsigned char> from(2 * big[4].size), to(2 * small[4].size);
+  from[big[4].size + 8] = 1;
+  try {
+    converter.convert(4, 4, from.data(), from.size(), to.data(), to.size(), "r of x.c");
+    FAIL();
+  } catch (const Refused& refused) {
+    EXPECT_EQ(refused.text, "r of x.c[1].l: 72057594037927936 does not fit long of 32 bits");
+  }
+}
+
+TEST(ConvertTest, OffsetsOfMembersAndPastTheEnd) {
+  const Layouts big = layouts(true, 8, 8, 16), small = layouts(false, 4, 4, 12);
+  Converter converter(big, small);
+  const std::uint64_t from = 3 * big[4].size, to = 3 * small[4].size;
+  EXPECT_EQ(converter.offset_of(4, 4, from, to, 0), 0U);
+  EXPECT_EQ(converter.offset_of(4, 4, from, to, from), to);
+  EXPECT_EQ(converter.offset_of(4, 4, from, to, big[4].size + 32), small[4].size + 20);
+  EXPECT_THROW(converter.offset_of(4, 4, from, to, 9), Refused);
+  EXPECT_THROW(converter.offset_of(4, 4, from, to, from + 8), Refused);
+  EXPECT_THROW(converter.offset_of(4, 4, from, small[4].size, big[4].size * 2), Refused);
+}
+
+TEST(ConvertTest, LayoutsThatAreNoneAreRefused) {
+  auto refused = [](auto&& change) {
+    Layouts made = layouts(false, 8, 8, 16);
+    change(made);
+    EXPECT_THROW(check_layouts(made), Refused);
+  };
+  refused([](Layouts& l) { l.types[4].members[1].type = 9; });
+  refused([](Layouts& l) { l.types[4].members[1].type = 4; });
+  refused([](Layouts& l) { l.types[4].members[1].bit_offset = 4; });
+  refused([](Layouts& l) { l.types[4].members[3].bit_offset = ~std::uint64_t{7}; });
+  refused([](Layouts& l) { l.types[4].members[2].bit_offset = 0; });
+  refused([](Layouts& l) { l.types[3].size = 4; });
+  refused([](Layouts& l) { l.types[1].size = 17; });
+  refused([](Layouts& l) { l.types[1].kind = kTypeArray, l.types[1].element = 0, l.types[1].count = ~std::uint64_t{0}; });
+}
+
+TEST(ConvertTest, WholeNumberOfUnknownSign) {
+  Layouts from = layouts(false, 8, 8, 16), to = layouts(false, 4, 4, 12);
+  from.types[1].kind = to.types[1].kind = kTypeBits;
+  Converter converter(from, to);
+  unsigned char wide[8] = {7}, narrow[4] = {};
+  converter.convert(1, 1, wide, 8, narrow, 4, "x");
+  EXPECT_EQ(narrow[0], 7);
+  wide[3] = 0x80;
+  EXPECT_THROW(converter.convert(1, 1, wide, 8, narrow, 4, "x"), Refused);
+}
+
+}  // namespace
+}  // namespace shadowib::portable

@@ -1,0 +1,281 @@
+#include "libraries/portable/image/numbers.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "libraries/portable/tables.h"
+
+namespace shadowib::portable {
+namespace {
+
+struct Wide {
+  std::uint64_t high = 0, low = 0;
+};
+
+Wide shift_left(Wide value, unsigned by) {
+  if (by >= 128) return {};
+  if (by >= 64) return {value.low << (by - 64), 0};
+  if (by == 0) return value;
+  return {value.high << by | value.low >> (64 - by), value.low << by};
+}
+
+Wide shift_right(Wide value, unsigned by) {
+  if (by >= 128) return {};
+  if (by >= 64) return {0, value.high >> (by - 64)};
+  if (by == 0) return value;
+  return {value.high >> by, value.low >> by | value.high << (64 - by)};
+}
+
+bool any(Wide value) { return (value.high | value.low) != 0; }
+
+unsigned leading_zeros(Wide value) {
+  return value.high ? __builtin_clzll(value.high) : 64 + __builtin_clzll(value.low);
+}
+
+// Bytes from the highest, whatever the memory's order.
+Wide load_bytes(const unsigned char* at, unsigned bytes, bool big_endian) {
+  Wide value;
+  for (unsigned i = 0; i < bytes; i++) {
+    value = shift_left(value, 8);
+    value.low |= at[big_endian ? i : bytes - 1 - i];
+  }
+  return value;
+}
+
+void store_bytes(unsigned char* at, unsigned bytes, bool big_endian, Wide value) {
+  for (unsigned i = 0; i < bytes; i++) {
+    at[big_endian ? bytes - 1 - i : i] = static_cast<unsigned char>(value.low);
+    value = shift_right(value, 8);
+  }
+}
+
+struct Format {
+  unsigned bytes;          // without padding
+  unsigned mantissa_bits;  // stored
+  unsigned exponent_bits;
+  bool whole_bit;  // the bit before the point is stored
+};
+
+Format format_of(std::uint64_t size, std::uint32_t format) {
+  if (format == kFloatX87) return {10, 64, 15, true};
+  switch (size) {
+    case 2:
+      return {2, 10, 5, false};
+    case 4:
+      return {4, 23, 8, false};
+    case 8:
+      return {8, 52, 11, false};
+    default:
+      return {16, 112, 15, false};
+  }
+}
+
+int bias_of(const Format& format) { return (1 << (format.exponent_bits - 1)) - 1; }
+
+// The upper `bits` bits of a mantissa, rounded to nearest, ties to even. May carry into one more bit.
+Wide round_to(Wide mantissa, unsigned bits, bool* exact) {
+  if (bits >= 128) return mantissa;
+  const Wide kept = bits ? shift_right(mantissa, 128 - bits) : Wide{};
+  const Wide lost = shift_left(mantissa, bits);
+  *exact = !any(lost);
+  const bool half = lost.high >> 63, more = any(shift_left(lost, 1));
+  Wide result = kept;
+  if (half && (more || (kept.low & 1))) {
+    result.low++;
+    result.high += result.low == 0;
+  }
+  return result;
+}
+
+void assemble(unsigned char* at, const Format& format, bool big_endian, bool negative, std::uint64_t exponent,
+              Wide mantissa) {
+  Wide bits = shift_left({0, exponent | (negative ? std::uint64_t{1} << format.exponent_bits : 0)}, format.mantissa_bits);
+  bits.high |= mantissa.high, bits.low |= mantissa.low;
+  store_bytes(at, format.bytes, big_endian, bits);
+}
+
+Stored store_nan(unsigned char* at, const Format& format, bool big_endian, const Real& value) {
+  const unsigned bits = format.mantissa_bits - (format.whole_bit ? 1 : 0);
+  Wide payload = shift_right({value.high, value.low}, 128 - bits);
+  const bool exact = !any(shift_left({value.high, value.low}, bits));
+  if (!any(payload)) payload = shift_left({0, 1}, bits - 1);  // a NaN stays one
+  if (format.whole_bit) payload.low |= std::uint64_t{1} << 63;
+  assemble(at, format, big_endian, value.negative, (std::uint64_t{1} << format.exponent_bits) - 1, payload);
+  return exact ? Stored::kExact : Stored::kRounded;
+}
+
+Stored store_normal(unsigned char* at, const Format& format, bool big_endian, const Real& value) {
+  const int bias = bias_of(format), highest = bias, lowest = 1 - bias;
+  int exponent = value.exponent + 127;  // of the mantissa's highest bit
+  unsigned digits = format.mantissa_bits + (format.whole_bit ? 0 : 1);
+  if (exponent < lowest) {
+    const int lost = lowest - exponent;
+    digits = lost >= static_cast<int>(digits) ? 0 : digits - lost;
+    if (lost > static_cast<int>(format.mantissa_bits) + 1) {  // less than half of the least
+      assemble(at, format, big_endian, value.negative, 0, {});
+      return Stored::kRounded;
+    }
+  }
+  bool exact = true;
+  Wide mantissa = round_to({value.high, value.low}, digits, &exact);
+  if (exponent < lowest) {
+    // A denormal; if rounding carried it to the least normal number, its bits are that number's.
+    const bool carried = any(shift_right(mantissa, format.mantissa_bits - (format.whole_bit ? 1 : 0)));
+    assemble(at, format, big_endian, value.negative, carried ? 1 : 0,
+             carried && !format.whole_bit ? Wide{} : mantissa);
+    return exact ? Stored::kExact : Stored::kRounded;
+  }
+  if (any(shift_right(mantissa, digits))) {
+    mantissa = shift_right(mantissa, 1);
+    exponent++;
+  }
+  if (exponent > highest) return Stored::kTooLarge;
+  if (!format.whole_bit) mantissa = shift_right(shift_left(mantissa, 128 - format.mantissa_bits), 128 - format.mantissa_bits);
+  assemble(at, format, big_endian, value.negative, static_cast<std::uint64_t>(exponent + bias), mantissa);
+  return exact ? Stored::kExact : Stored::kRounded;
+}
+
+}  // namespace
+
+Whole load_whole(const unsigned char* at, std::uint64_t bit, std::uint64_t width, bool with_sign, bool big_endian) {
+  Wide value;
+  if (bit % 8 == 0 && width % 8 == 0) {
+    value = load_bytes(at + bit / 8, width / 8, big_endian);
+  } else {
+    for (std::uint64_t i = 0; i < width; i++) {
+      const std::uint64_t from = bit + (big_endian ? i : width - 1 - i);
+      value = shift_left(value, 1);
+      value.low |= at[from / 8] >> (big_endian ? 7 - from % 8 : from % 8) & 1;
+    }
+  }
+  Whole whole = {value.low, value.high, false};
+  const std::uint64_t top = width - 1;
+  whole.negative = with_sign && ((top >= 64 ? value.high >> (top - 64) : value.low >> top) & 1);
+  if (whole.negative) {
+    if (width < 64) whole.low |= ~std::uint64_t{0} << width;
+    if (width <= 64) whole.high = ~std::uint64_t{0};
+    if (width > 64 && width < 128) whole.high |= ~std::uint64_t{0} << (width - 64);
+  }
+  return whole;
+}
+
+void store_whole(unsigned char* at, std::uint64_t bit, std::uint64_t width, bool big_endian, const Whole& value) {
+  Wide left = {value.high, value.low};
+  if (bit % 8 == 0 && width % 8 == 0) return store_bytes(at + bit / 8, width / 8, big_endian, left);
+  for (std::uint64_t i = 0; i < width; i++) {
+    const std::uint64_t to = bit + (big_endian ? width - 1 - i : i);
+    const unsigned mask = 1U << (big_endian ? 7 - to % 8 : to % 8);
+    at[to / 8] = static_cast<unsigned char>(left.low & 1 ? at[to / 8] | mask : at[to / 8] & ~mask);
+    left = shift_right(left, 1);
+  }
+}
+
+bool whole_fits(const Whole& value, std::uint64_t width, bool with_sign) {
+  if (value.negative && !with_sign) return false;
+  const std::uint64_t digits = with_sign ? width - 1 : width;  // bits that may differ from the sign
+  const std::uint64_t sign = value.negative ? ~std::uint64_t{0} : 0;
+  const Wide above = shift_right({value.high ^ sign, value.low ^ sign}, digits);
+  return !any(above);
+}
+
+Real load_real(const unsigned char* at, std::uint64_t size, std::uint32_t kind, bool big_endian) {
+  const Format format = format_of(size, kind);
+  const Wide bits = load_bytes(at, format.bytes, big_endian);
+  const std::uint64_t highest = (std::uint64_t{1} << format.exponent_bits) - 1;
+  const std::uint64_t exponent = shift_right(bits, format.mantissa_bits).low & highest;
+  Real real;
+  real.negative = shift_right(bits, format.mantissa_bits + format.exponent_bits).low & 1;
+  Wide mantissa = shift_left(bits, 128 - format.mantissa_bits);
+  const Wide fraction = format.whole_bit ? shift_left(mantissa, 1) : mantissa;
+  if (exponent == highest) {
+    real.kind = any(fraction) ? Real::kNan : Real::kInfinite;
+    real.high = fraction.high, real.low = fraction.low;
+    return real;
+  }
+  int power = static_cast<int>(std::max<std::uint64_t>(exponent, 1)) - bias_of(format);  // of the whole bit
+  if (format.whole_bit) {
+    power -= 127;
+  } else if (exponent) {
+    mantissa = shift_right(mantissa, 1);
+    mantissa.high |= std::uint64_t{1} << 63;
+    power -= 127;
+  } else {
+    power -= 128;
+  }
+  if (!any(mantissa)) return real;
+  const unsigned zeros = leading_zeros(mantissa);
+  mantissa = shift_left(mantissa, zeros);
+  real.kind = Real::kNormal;
+  real.exponent = power - static_cast<int>(zeros);
+  real.high = mantissa.high, real.low = mantissa.low;
+  return real;
+}
+
+Stored store_real(unsigned char* at, std::uint64_t size, std::uint32_t kind, bool big_endian, const Real& value) {
+  const Format format = format_of(size, kind);
+  Stored stored = Stored::kExact;
+  switch (value.kind) {
+    case Real::kZero:
+      assemble(at, format, big_endian, value.negative, 0, {});
+      break;
+    case Real::kInfinite:
+      assemble(at, format, big_endian, value.negative, (std::uint64_t{1} << format.exponent_bits) - 1,
+               {0, format.whole_bit ? std::uint64_t{1} << 63 : 0});
+      break;
+    case Real::kNan:
+      stored = store_nan(at, format, big_endian, value);
+      break;
+    case Real::kNormal:
+      stored = store_normal(at, format, big_endian, value);
+      break;
+  }
+  if (stored != Stored::kTooLarge && size > format.bytes) std::memset(at + format.bytes, 0, size - format.bytes);
+  return stored;
+}
+
+std::string to_text(const Whole& value) {
+  std::uint64_t low = value.low, high = value.high;
+  if (value.negative) {
+    low = ~low + 1;
+    high = ~high + (low == 0);
+  }
+  std::string text;
+  do {
+    // Division by ten of 128 bits, 32 at a time: not every architecture has a wider type.
+    std::uint64_t rest = 0;
+    std::uint32_t parts[] = {static_cast<std::uint32_t>(high >> 32), static_cast<std::uint32_t>(high),
+                             static_cast<std::uint32_t>(low >> 32), static_cast<std::uint32_t>(low)};
+    for (std::uint32_t& part : parts) {
+      const std::uint64_t now = rest << 32 | part;
+      part = static_cast<std::uint32_t>(now / 10);
+      rest = now % 10;
+    }
+    high = static_cast<std::uint64_t>(parts[0]) << 32 | parts[1];
+    low = static_cast<std::uint64_t>(parts[2]) << 32 | parts[3];
+    text += static_cast<char>('0' + rest);
+  } while (high | low);
+  if (value.negative) text += '-';
+  std::reverse(text.begin(), text.end());
+  return text;
+}
+
+std::string to_text(const Real& value) {
+  const std::string sign = value.negative ? "-" : "";
+  if (value.kind == Real::kZero) return sign + "0";
+  if (value.kind == Real::kInfinite) return sign + "inf";
+  char text[64];
+  if (value.kind == Real::kNan) {
+    std::snprintf(text, sizeof text, "nan:%016llx%016llx", static_cast<unsigned long long>(value.high),
+                  static_cast<unsigned long long>(value.low));
+    return sign + text;
+  }
+  const Wide fraction = shift_left({value.high, value.low}, 1);
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(fraction.high),
+                static_cast<unsigned long long>(fraction.low));
+  std::string digits = text;
+  digits.erase(digits.find_last_not_of('0') + 1);
+  return sign + "0x1" + (digits.empty() ? "" : "." + digits) + "p" + std::to_string(value.exponent + 127);
+}
+
+}  // namespace shadowib::portable

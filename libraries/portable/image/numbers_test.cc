@@ -1,0 +1,119 @@
+#include "libraries/portable/image/numbers.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+#include "libraries/portable/tables.h"
+
+namespace shadowib::portable {
+namespace {
+
+template <typename T>
+Real real_of(T value) {
+  unsigned char bytes[sizeof(T)];
+  std::memcpy(bytes, &value, sizeof bytes);
+  return load_real(bytes, sizeof(T), sizeof(T) == 16 ? kFloatX87 : kFloatIeee, false);
+}
+
+template <typename T>
+T stored(const Real& real, Stored* how) {
+  unsigned char bytes[sizeof(T)] = {};
+  *how = store_real(bytes, sizeof(T), sizeof(T) == 16 ? kFloatX87 : kFloatIeee, false, real);
+  T value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+// The processor's own conversion is the model: value by value, also denormals, ties and numbers that do not fit.
+template <typename From, typename To>
+void agrees(From value) {
+  Stored how;
+  const To ours = stored<To>(real_of(value), &how);
+  const To its = static_cast<To>(value);
+  if (how == Stored::kTooLarge) {
+    EXPECT_TRUE(std::isinf(its) && !std::isinf(value));
+    return;
+  }
+  EXPECT_TRUE((std::isnan(ours) && std::isnan(its)) || (ours == its && std::signbit(ours) == std::signbit(its)))
+      << to_text(real_of(value)) << " became " << to_text(real_of(ours));
+  EXPECT_EQ(how == Stored::kExact, std::isnan(value) || static_cast<From>(its) == value);
+}
+
+TEST(NumbersTest, FloatsAsTheProcessorConvertsThem) {
+  std::mt19937_64 random(31);
+  for (int i = 0; i < 300000; i++) {
+    std::uint64_t bits = random();
+    double value;
+    std::memcpy(&value, &bits, 8);
+    if (!std::isnan(value)) {
+      int power = 0;
+      agrees<double, long double>(value), agrees<double, double>(value), agrees<double, float>(value);
+      const double near = std::ldexp(std::frexp(value, &power), static_cast<int>(random() % 80) - 160);
+      agrees<double, float>(near);
+      const long double wide = std::ldexp(static_cast<long double>(near) * 3, static_cast<int>(random() % 200) - 1000);
+      agrees<long double, double>(wide), agrees<long double, float>(wide), agrees<long double, long double>(wide);
+      agrees<long double, double>(std::ldexp(wide, 2000));
+    }
+  }
+  for (double edge : {0.0, -0.0, 1.0, 5e-324, 0x1p-149, 0x1p-150, 0x1.8p-150, 0x1.fffffep127, 0x1.ffffffp127, 0x1p1023})
+    agrees<double, float>(edge), agrees<double, long double>(edge);
+}
+
+TEST(NumbersTest, FloatsOfEveryFormatComeBack) {
+  std::mt19937_64 random(32);
+  for (int i = 0; i < 100000; i++) {
+    unsigned char here[16] = {}, wide[16] = {}, back[16] = {};
+    const unsigned size = 2U << random() % 3;
+    const bool swapped = random() & 1;
+    for (unsigned b = 0; b < size; b++) here[b] = static_cast<unsigned char>(random());
+    const Real real = load_real(here, size, kFloatIeee, swapped);
+    ASSERT_EQ(store_real(wide, 16, random() & 1 ? kFloatIeee : kFloatX87, true, real) == Stored::kTooLarge, false);
+    unsigned char quad[16] = {};
+    ASSERT_EQ(store_real(quad, 16, kFloatIeee, true, real), Stored::kExact);
+    ASSERT_EQ(store_real(back, size, kFloatIeee, swapped, load_real(quad, 16, kFloatIeee, true)), Stored::kExact);
+    ASSERT_EQ(std::memcmp(here, back, size), 0) << to_text(real);
+  }
+}
+
+TEST(NumbersTest, WholeNumbersAndBitFields) {
+  unsigned char bytes[16] = {};
+  for (bool big : {false, true}) {
+    for (std::uint64_t bit = 0; bit < 9; bit++) {
+      for (std::uint64_t width = 1; width <= 100; width++) {
+        const Whole minus = {~std::uint64_t{0}, ~std::uint64_t{0}, true};
+        std::memset(bytes, 0, sizeof bytes);
+        store_whole(bytes, bit, width, big, minus);
+        EXPECT_EQ(to_text(load_whole(bytes, bit, width, true, big)), "-1");
+        EXPECT_TRUE(whole_fits(load_whole(bytes, bit, width, false, big), width, false));
+        EXPECT_FALSE(whole_fits(load_whole(bytes, bit, width, false, big), width, true));
+      }
+    }
+  }
+}
+
+// As clang-14 lays out { unsigned a : 3; int b : 7; unsigned long c : 17; } = {5, -3, 70000}.
+TEST(NumbersTest, BitFieldsOfBothOrders) {
+  const unsigned char little[] = {0xed, 0xc3, 0x45, 0x04}, big[] = {0xbf, 0x62, 0x2e, 0x00};
+  for (bool order : {false, true}) {
+    const unsigned char* at = order ? big : little;
+    EXPECT_EQ(to_text(load_whole(at, 0, 3, false, order)), "5");
+    EXPECT_EQ(to_text(load_whole(at, 3, 7, true, order)), "-3");
+    EXPECT_EQ(to_text(load_whole(at, 10, 17, false, order)), "70000");
+  }
+}
+
+TEST(NumbersTest, WhatFits) {
+  unsigned char bytes[8] = {0, 0, 0, 0x80, 0, 0, 0, 0};
+  const Whole value = load_whole(bytes, 0, 64, true, false);
+  EXPECT_EQ(to_text(value), "2147483648");
+  EXPECT_FALSE(whole_fits(value, 32, true));
+  EXPECT_TRUE(whole_fits(value, 32, false));
+  EXPECT_FALSE(whole_fits(load_whole(bytes, 0, 32, true, false), 64, false));
+  EXPECT_EQ(to_text(load_whole(bytes, 0, 32, true, false)), "-2147483648");
+}
+
+}  // namespace
+}  // namespace shadowib::portable

@@ -1,0 +1,44 @@
+// The records of a portable image: pages of 4 KiB, each with its number, the image's id and an XXH3 of the whole page.
+// Their payloads in a row are a stream of bytes.
+//
+//   0  "PSI1"   4  flags (1: last)   8  number of the page   16  bytes of payload   24  id of the image
+//   32 XXH3-64 of bytes 0..31 and, seeded by it, of 40..4095   40  payload, then zeros
+// Numbers are little endian on every architecture.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shadowib::portable {
+
+constexpr std::size_t kPageSize = 4096;
+constexpr std::size_t kPageHeader = 40;
+constexpr std::size_t kPagePayload = kPageSize - kPageHeader;
+
+// Writes pages to a descriptor that the caller owns. Throws Refused if it cannot.
+class PageWriter {
+ public:
+  PageWriter(int fd, std::uint64_t id);
+  void add(const void* bytes, std::size_t count);
+  void finish();  // call once, last
+
+ private:
+  void flush(bool last);
+  void write_out();
+  int fd_;
+  std::uint64_t id_, number_ = 0;
+  std::size_t used_ = 0, ready_ = 0;  // payload in the page at hand; pages before it
+  std::vector<unsigned char> pages_;
+};
+
+// The stream of an image. Checks every byte of the pages. Throws Refused if one is not right.
+std::vector<unsigned char> unpack_pages(const unsigned char* file, std::size_t size);
+// The same of a file.
+std::vector<unsigned char> read_pages(const std::string& path);
+
+void put_le(unsigned char* at, std::uint64_t value, unsigned bytes);
+std::uint64_t get_le(const unsigned char* at, unsigned bytes);
+
+}  // namespace shadowib::portable

@@ -1,0 +1,131 @@
+#include "libraries/portable/runtime/pointers.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <set>
+
+#include "libraries/portable/image/walk.h"
+#include "libraries/portable/runtime/heap.h"
+
+namespace shadowib::portable {
+namespace {
+
+bool mapped(std::uint64_t address) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  unsigned char there = 0;
+  return mincore(reinterpret_cast<void*>(static_cast<std::uintptr_t>(address) & ~(page - 1)), 1, &there) == 0;
+}
+
+// Where calls that have ended had their variables.
+bool dead_stack(std::uint64_t address) {
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) != 0) return false;
+  void* lowest = nullptr;
+  std::size_t bytes = 0;
+  const bool known = pthread_attr_getstack(&attributes, &lowest, &bytes) == 0;
+  pthread_attr_destroy(&attributes);
+  return known && address >= reinterpret_cast<std::uintptr_t>(lowest) &&
+         address < reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+}
+
+class Check : public Walk {
+ public:
+  explicit Check(State& state)
+      : Walk(state.image.layouts), state_(state), index_(state.image), holds_(layouts_.types.size(), kUnknown) {
+    for (const auto& [name, stream] : {std::pair{"stdin", stdin}, {"stdout", stdout}, {"stderr", stderr}})
+      foreign(name, reinterpret_cast<std::uintptr_t>(stream));
+  }
+
+  void all() {
+    for (std::size_t i = 0; i < state_.image.objects.size(); i++) {
+      now_ = &state_.image.objects[i];
+      if (now_->data == kNoData) continue;
+      object(now_->type, state_.memory[i], now_->kind == kObjectHeap ? now_->size : layouts_[now_->type].size);
+    }
+  }
+
+ private:
+  enum Holds : std::uint8_t { kUnknown, kNothing, kSomething };
+
+  // Only pointers, and bytes without a meaning, must be looked at.
+  bool wanted(TypeIndex index) override {
+    if (holds_[index] == kUnknown) {
+      const LayoutType& type = layouts_[index];
+      bool some = !is_integer(type) && type.kind != kTypeFloat && !is_list(type) && type.kind != kTypeStruct;
+      if (is_list(type)) some = wanted(type.element);
+      if (type.kind == kTypeStruct)
+        for (const LayoutMember& member : type.members) some |= wanted(member.type);
+      holds_[index] = some ? kSomething : kNothing;
+    }
+    return holds_[index] == kSomething;
+  }
+
+  void enter(const std::string& member, std::uint64_t element) override { path_.emplace_back(&member, element); }
+  void leave() override { path_.pop_back(); }
+
+  [[noreturn]] void refuse(const std::string& text) const {
+    std::string where = object_name(state_.image, *now_);
+    for (const auto& [member, element] : path_)
+      where += member->empty() ? "[" + std::to_string(element) + "]" : "." + *member;
+    throw Refused{where + ": " + text};
+  }
+
+  void value(TypeIndex index, const unsigned char* at, std::uint64_t, std::uint64_t) override {
+    const LayoutType& type = layouts_[index];
+    if (type.kind == kTypePointer) return pointer(type, at);
+    if (type.kind == kTypeUnion && plain_union(layouts_, type)) return;
+    for (std::uint64_t i = 0; i < type.size; i++) {
+      if (at[i]) refuse("bytes of " + type_name(layouts_, index) + ", whose meaning is not known");
+    }
+  }
+
+  void pointer(const LayoutType& type, const unsigned char* at) {
+    std::uintptr_t address = 0;
+    std::memcpy(&address, at, sizeof address);
+    if (address == 0) return;
+    const Target target = index_.find(address);
+    if (target.kind == Target::kObject) return pointee(type, target);
+    if (target.kind != Target::kNowhere || foreign_.count(address)) return;
+    if (heap_owns(reinterpret_cast<const void*>(address)) || !mapped(address) || dead_stack(address)) return;
+    Dl_info about = {};
+    const bool known = dladdr(reinterpret_cast<const void*>(address), &about) != 0;
+    if (known && about.dli_saddr == reinterpret_cast<void*>(address) && about.dli_sname &&
+        dlsym(RTLD_DEFAULT, about.dli_sname) == about.dli_saddr)
+      return foreign(about.dli_sname, address);
+    refuse("a pointer to memory that is not the program's" +
+           (known && about.dli_fname ? std::string(", but of ") + about.dli_fname : std::string()));
+  }
+
+  // Memory that was allocated as characters, and holds something else.
+  void pointee(const LayoutType& type, const Target& target) const {
+    const Object& object = state_.image.objects[target.index];
+    if (type.element == kNoType || object.kind != kObjectHeap || layouts_[object.type].kind != kTypeChar) return;
+    TypeIndex to = type.element;
+    while (is_list(layouts_[to])) to = layouts_[to].element;
+    const std::uint32_t kind = layouts_[to].kind;
+    if (kind == kTypeChar || kind == kTypeVoid || kind == kTypeOpaque || kind == kTypeFunction || kind == kTypeUnknown) return;
+    refuse("a pointer to " + type_name(layouts_, to) + " within " + object_name(state_.image, object) + " as characters");
+  }
+
+  void foreign(const std::string& name, std::uint64_t address) {
+    if (foreign_.insert(address).second) state_.image.foreign.push_back({name, address});
+  }
+
+  State& state_;
+  AddressIndex index_;
+  std::vector<Holds> holds_;
+  std::vector<std::pair<const std::string*, std::uint64_t>> path_;
+  std::set<std::uint64_t> foreign_;
+  const Object* now_ = nullptr;
+};
+
+}  // namespace
+
+void check_pointers(State& state) { Check(state).all(); }
+
+}  // namespace shadowib::portable

@@ -1,0 +1,327 @@
+#include "libraries/portable/runtime/restart.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <tuple>
+
+#include "libraries/portable/image/convert.h"
+#include "libraries/portable/runtime/heap.h"
+#include "libraries/portable/runtime/state.h"
+
+namespace shadowib::portable {
+namespace {
+
+// A pointer with this value leads to nothing: no page is ever mapped there.
+constexpr std::uint64_t kLeadsNowhere = 0xf000;
+constexpr std::uint64_t kSmallest = 4096;  // below it, and as much below zero: numbers kept in pointers, as MAP_FAILED
+
+// The new place of an object of the image.
+struct Home {
+  std::uint64_t address = 0;  // 0: none yet
+  std::uint64_t size = 0;
+  TypeIndex type = kNoType;
+  bool present = false;
+};
+
+struct FrameWork {
+  std::vector<PointerPlace> values;     // in the frame's buffer
+  std::vector<PointerPlace> variables;  // in the frame's buffer now, in variables with addresses later
+};
+
+class Restart {
+ public:
+  Restart(const std::string& path, bool exact)
+      : image_(read_image(path)), index_(image_), states_(state_), exact_(exact), converter_(image_.layouts, state_.image.layouts) {
+    add_program(state_, states_);
+    check_sources();
+    homes_.resize(image_.objects.size());
+    make_frames();
+    make_globals();
+    make_blocks();
+    check_layouts(state_.image.layouts);
+    fill_all();
+  }
+
+  std::uint64_t visits() const { return image_.visits; }
+
+  void enter(Frame& frame) {
+    const std::size_t i = image_.frames.size() - 1 - entered_++;
+    FrameWork& work = frames_[i];
+    for (std::uint32_t j = 0; j < frame.site->slot_count; j++) {
+      const Slot& slot = frame.site->slots[j];
+      if (!(slot.flags & kSlotAddress)) continue;
+      const std::uint64_t address = slot_address(frame, slot);
+      auto* variable = reinterpret_cast<unsigned char*>(static_cast<std::uintptr_t>(address));
+      unsigned char* kept = frame.buffer.get() + slot.offset;
+      std::memcpy(variable, kept, slot.size);
+      const std::uint32_t object = slots_.at({i, j});
+      homes_[object].address = address;
+      for (PointerPlace& place : work.variables) {
+        if (place.at >= kept && place.at < kept + slot.size) place.at = variable + (place.at - kept);
+      }
+    }
+    later_.insert(later_.end(), work.variables.begin(), work.variables.end());
+    for (const PointerPlace& place : work.values) write_pointer(place);
+  }
+
+  void end() {
+    for (const PointerPlace& place : later_) write_pointer(place);
+  }
+
+ private:
+  void check_sources() {
+    std::map<std::string, std::uint64_t> ours;
+    for (const ModuleName& module : state_.image.modules) ours[module.file] = module.source_hash;
+    for (const ModuleName& module : image_.modules) {
+      auto found = ours.find(module.file);
+      if (found == ours.end()) throw Refused{"the program has no file " + module.file + "; the image's has"};
+      if (found->second != module.source_hash) throw Refused{module.file + " had another source" + changed(module.file)};
+      ours.erase(found);
+    }
+    if (!ours.empty()) throw Refused{"the image's program had no file " + ours.begin()->first};
+  }
+
+  std::string changed(const std::string& file) const {
+    for (const FunctionName& now : state_.image.functions) {
+      for (const FunctionName& then : image_.functions) {
+        if (now.file == file && then.file == file && now.name == then.name && now.source_hash != then.source_hash)
+          return ": " + now.name + "() differs";
+      }
+    }
+    return "";
+  }
+
+  void make_frames() {
+    frames_.resize(image_.frames.size());
+    left_stack().frames.clear();
+    left_stack().entered = 0;
+    for (std::size_t i = 0; i < image_.frames.size(); i++) {
+      const FrameState& old = image_.frames[i];
+      const FunctionName& name = image_.functions[old.function];
+      const Function* function = find_function(name);
+      if (!function || old.site >= function->site_count)
+        throw Refused{"the program has no such call in " + name.name + "() as the image: it was compiled otherwise"};
+      const Site* site = function->sites[old.site];
+      Frame frame;
+      frame.site = site;
+      frame.buffer.reset(new unsigned char[site->buffer_size + 16]());
+      match_slots(i, old, *site);
+      left_stack().frames.push_back(std::move(frame));
+    }
+  }
+
+  const Function* find_function(const FunctionName& wanted) const {
+    for (std::size_t i = 0; i < state_.functions.size(); i++) {
+      const FunctionName& name = state_.image.functions[i];
+      if (name.file == wanted.file && name.name == wanted.name) return state_.functions[i];
+    }
+    return nullptr;
+  }
+
+  // Variables by name and line; those without a name by their order. What an architecture adds is left out.
+  void match_slots(std::size_t frame, const FrameState& old, const Site& site) {
+    std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, std::uint32_t> ours;
+    std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> seen;
+    for (std::uint32_t j = 0; j < site.slot_count; j++) {
+      const Slot& slot = site.slots[j];
+      if (slot.flags & kSlotAbi) throw Refused{abi_text(site)};
+      const std::string name = slot.name ? slot.name : "";
+      const std::uint32_t line = name.empty() ? 0 : slot.line;
+      ours[{name, line, seen[{name, line}]++}] = j;
+    }
+    seen.clear();
+    for (std::uint32_t k = 0; k < old.slot_count; k++) {
+      const std::uint32_t object = old.first_slot + k;
+      const Object& then = image_.objects[object];
+      if (then.flags & kSlotAbi) throw Refused{abi_text(site)};
+      const std::uint32_t line = then.name.empty() ? 0 : then.line;
+      auto found = ours.find({then.name, line, seen[{then.name, line}]++});
+      if (found == ours.end())
+        throw Refused{object_name(image_, then) + " lives in the image at line " + std::to_string(site.line) +
+                      ", and not in the program: it was compiled otherwise"};
+      const Slot& slot = site.slots[found->second];
+      homes_[object] = {0, slot.size, states_.type(slot.type), true};
+      slots_[{frame, found->second}] = object;
+      ours.erase(found);
+    }
+    if (!ours.empty())
+      throw Refused{"a variable " + std::get<0>(ours.begin()->first) + " of " + site.function->name +
+                    "() lives in the program and not in the image: it was compiled otherwise"};
+  }
+
+  static std::string abi_text(const Site& site) {
+    return std::string("a struct is passed in ") + site.function->name + "(), line " + std::to_string(site.line) +
+           ", in a way that only this architecture has";
+  }
+
+  void make_globals() {
+    std::map<std::tuple<std::uint32_t, std::string, std::string>, std::size_t> ours;
+    for (std::size_t i = 0; i < state_.image.objects.size(); i++) {
+      const Object& object = state_.image.objects[i];
+      ours[{object.kind, object.file, object.name}] = i;
+    }
+    for (std::size_t i = 0; i < image_.objects.size(); i++) {
+      const Object& then = image_.objects[i];
+      if (then.kind != kObjectGlobal && then.kind != kObjectLiteral) continue;
+      auto found = ours.find({then.kind, then.file, then.name});
+      const bool literal = then.kind == kObjectLiteral;
+      if (found == ours.end()) {
+        if (literal || then.data == kNoData) continue;
+        throw Refused{"the program has no variable " + object_name(image_, then)};
+      }
+      const Object& now = state_.image.objects[found->second];
+      if (literal && now.source_hash != then.source_hash) continue;
+      homes_[i] = {now.address, now.size, now.type, true};
+    }
+  }
+
+  void make_blocks() {
+    std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, std::size_t> ours;
+    for (std::size_t i = 0; i < state_.allocations.size(); i++) {
+      const AllocationSite& site = state_.image.allocations[i];
+      ours[{site.file, site.line, site.column}] = i;
+    }
+    for (std::size_t i = 0; i < image_.objects.size(); i++) {
+      const Object& then = image_.objects[i];
+      if (then.kind != kObjectHeap) continue;
+      const AllocationSite& site = image_.allocations[then.allocation];
+      auto found = ours.find({site.file, site.line, site.column});
+      if (found == ours.end() || state_.image.allocations[found->second].type == kNoType)
+        throw Refused{"the program does not allocate " + object_name(image_, then)};
+      const TypeIndex type = state_.image.allocations[found->second].type;
+      const std::uint64_t size = converter_.new_size(then.type, type, then.size);
+      void* block = size == static_cast<std::size_t>(size) ? heap_take(size, 16, state_.allocations[found->second]) : nullptr;
+      if (!block) throw Refused{"there is no memory for " + object_name(image_, then)};
+      homes_[i] = {reinterpret_cast<std::uintptr_t>(block), size, type, true};
+    }
+  }
+
+  // All values into their new places, but for pointers.
+  void fill_all() {
+    for (std::size_t i = 0; i < image_.objects.size(); i++) {
+      const Object& then = image_.objects[i];
+      if ((then.kind == kObjectGlobal || then.kind == kObjectHeap) && then.data != kNoData)
+        fill(i, reinterpret_cast<unsigned char*>(static_cast<std::uintptr_t>(homes_[i].address)), later_);
+    }
+    for (const auto& [slot, object] : slots_) {
+      Frame& frame = left_stack().frames[slot.first];
+      const Slot& place = frame.site->slots[slot.second];
+      FrameWork& work = frames_[slot.first];
+      fill(object, frame.buffer.get() + place.offset, place.flags & kSlotAddress ? work.variables : work.values);
+    }
+    if (exact_ && converter_.rounded) throw Refused{std::to_string(converter_.rounded) + " floats would be rounded"};
+    if (converter_.rounded)
+      std::fprintf(stderr, "shadowib: %llu floats were rounded to this processor's formats\n",
+                   static_cast<unsigned long long>(converter_.rounded));
+  }
+
+  std::uint64_t old_size(const Object& object) const {
+    return object.kind == kObjectHeap ? object.size : image_.layouts[object.type].size;
+  }
+
+  void fill(std::size_t object, unsigned char* memory, std::vector<PointerPlace>& pointers) {
+    const Object& then = image_.objects[object];
+    const Home& home = homes_[object];
+    converter_.pointers.clear();
+    std::memset(memory, 0, home.size);
+    converter_.convert(then.type, home.type, image_.data(then), old_size(then), memory, home.size, object_name(image_, then));
+    pointers.insert(pointers.end(), converter_.pointers.begin(), converter_.pointers.end());
+  }
+
+  void write_pointer(const PointerPlace& place) {
+    const auto pointer = static_cast<std::uintptr_t>(resolve(place.old_address));
+    std::memcpy(place.at, &pointer, sizeof pointer);
+  }
+
+  std::uint64_t resolve(std::uint64_t old) {
+    const Target target = index_.find(old);
+    switch (target.kind) {
+      case Target::kNull:
+        return 0;
+      case Target::kFunction: {
+        const FunctionName& name = image_.functions[target.index];
+        const Function* function = find_function(name);
+        if (!function) throw Refused{"the program has no function " + name.name + " that a pointer leads to"};
+        return reinterpret_cast<std::uintptr_t>(function->address);
+      }
+      case Target::kForeign:
+        return foreign(image_.foreign[target.index].name);
+      case Target::kObject:
+        return within(target);
+      case Target::kNowhere:
+        break;
+    }
+    const std::uint64_t top = image_.layouts.pointer_size == 4 ? std::uint64_t{1} << 32 : 0;
+    if (old < kSmallest) return old;
+    return top - old <= kSmallest ? std::uint64_t{0} - (top - old) : kLeadsNowhere;
+  }
+
+  std::uint64_t within(const Target& target) {
+    const Object& then = image_.objects[target.index];
+    const Home& home = homes_[target.index];
+    if (!home.present) throw Refused{"the program has no " + object_name(image_, then) + " that a pointer leads to"};
+    if (!home.address) broken("a pointer leads to a variable that has no address", object_name(image_, then).c_str());
+    try {
+      return home.address + converter_.offset_of(then.type, home.type, old_size(then), home.size, target.offset);
+    } catch (const Refused& refused) {
+      throw Refused{"a pointer into " + object_name(image_, then) + ": " + refused.text};
+    }
+  }
+
+  static std::uint64_t foreign(const std::string& name) {
+    if (name == "stdin") return reinterpret_cast<std::uintptr_t>(stdin);
+    if (name == "stdout") return reinterpret_cast<std::uintptr_t>(stdout);
+    if (name == "stderr") return reinterpret_cast<std::uintptr_t>(stderr);
+    void* found = dlsym(RTLD_DEFAULT, name.c_str());
+    if (!found) throw Refused{"no library has " + name + ", which a pointer leads to"};
+    return reinterpret_cast<std::uintptr_t>(found);
+  }
+
+  Image image_;
+  AddressIndex index_;
+  State state_;
+  StateIndex states_;
+  bool exact_;
+  Converter converter_;
+  std::vector<Home> homes_;                                              // of each object of the image
+  std::vector<FrameWork> frames_;                                        // of each frame, innermost first
+  std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> slots_;  // frame and slot here -> object there
+  std::vector<PointerPlace> later_;
+  std::size_t entered_ = 0;
+};
+
+Restart* restart = nullptr;
+
+template <typename Work>
+void or_end(Work work) {
+  try {
+    work();
+  } catch (const Refused& refused) {
+    broken("the image cannot be restarted", refused.text.c_str());
+  }
+}
+
+}  // namespace
+
+std::uint64_t begin_restart(const std::string& path, bool exact) {
+  restart = new Restart(path, exact);
+  return restart->visits();
+}
+
+bool restarting() { return restart != nullptr; }
+
+void restart_frame(Frame& frame) {
+  or_end([&] { restart->enter(frame); });
+}
+
+void end_restart() {
+  or_end([] { restart->end(); });
+  delete restart;
+  restart = nullptr;
+}
+
+}  // namespace shadowib::portable
