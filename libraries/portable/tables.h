@@ -162,8 +162,8 @@ void* shadowib_portable_aligned_alloc(std::size_t alignment, std::size_t size,
 char* shadowib_portable_strdup(const char* text, const shadowib::portable::Allocation* allocation);
 char* shadowib_portable_strndup(const char* text, std::size_t most, const shadowib::portable::Allocation* allocation);
 void shadowib_portable_free(void* block);
-// Before a call of a function that returns void*: the type of the first block of no known type that it allocates. Null
-// behind the call.
+// Before a call of a function that returns void*: the type of the first block of no known type that it allocates.
+// Null behind the call.
 void shadowib_portable_hint(const shadowib::portable::Allocation* allocation);
 // Calls the program's main, again and again until it returns in mode NORMAL. `thunk` is main with three parameters.
 int shadowib_portable_run(int (*thunk)(int, char**, char**), const void* main_function, int argc, char** argv,

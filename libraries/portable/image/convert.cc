@@ -101,7 +101,8 @@ bool Converter::copies(const Pair& made, const LayoutType& from, const LayoutTyp
       return made.element->what == Pair::kCopy && from_[from.element].size == to_[to.element].size;
     case Pair::kStruct:
       return same_order && std::all_of(made.parts.begin(), made.parts.end(), [](const Pair::Part& part) {
-               return part.pair->what == Pair::kCopy && part.from_bit == part.to_bit && part.from_width == part.to_width;
+               return part.pair->what == Pair::kCopy && part.from_bit == part.to_bit &&
+                      part.from_width == part.to_width;
              });
     default:
       return from.size == 0;
@@ -184,7 +185,8 @@ void Converter::run(const Pair& made, const unsigned char* from, unsigned char* 
       for (const Pair::Part& part : made.parts) member(part, from, to);
       break;
     case Pair::kZeros:
-      if (!all_zero(from, made.from_size)) throw Misfit{"", "bytes of " + type_name(from_, made.from) + ", whose meaning is not known"};
+      if (!all_zero(from, made.from_size))
+        throw Misfit{"", "bytes of " + type_name(from_, made.from) + ", whose meaning is not known"};
       break;
   }
 }
@@ -209,7 +211,8 @@ void Converter::whole(const Pair& made, const unsigned char* from, std::uint64_t
   if (made.unknown_sign && from_width != to_width && (value.negative || !whole_fits(value, to_width, true)))
     throw Misfit{"", to_text(value) + " may have a sign or not, and becomes another width"};
   if (!whole_fits(value, to_width, made.to_signed || made.unknown_sign))
-    throw Misfit{"", to_text(value) + " does not fit " + type_name(to_, made.to) + " of " + std::to_string(to_width) + " bits"};
+    throw Misfit{"", to_text(value) + " does not fit " + type_name(to_, made.to) + " of " + std::to_string(to_width) +
+                         " bits"};
   store_whole(to, to_bit, to_width, to_.big_endian, value);
 }
 

@@ -42,7 +42,7 @@ class Converter {
   std::uint64_t rounded = 0;  // floats that lost digits
 
  private:
-  // What one type becomes. Built once for each pair of types.
+  // How one type becomes another. Built once for each pair of types.
   struct Pair {
     enum What : std::uint8_t { kCopy, kWhole, kReal, kPointer, kList, kStruct, kZeros };
     struct Part {
@@ -55,7 +55,7 @@ class Converter {
     std::uint64_t from_size = 0, to_size = 0, count = 0;
     bool from_signed = false, to_signed = false, unknown_sign = false;
     Pair* element = nullptr;
-    std::vector<Part> parts;          // of the new struct, in its order
+    std::vector<Part> parts;             // of the new struct, in its order
     std::vector<std::size_t> new_index;  // of each old member
   };
 

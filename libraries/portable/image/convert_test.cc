@@ -84,7 +84,8 @@ TEST(ConvertTest, LayoutsThatAreNoneAreRefused) {
   refused([](Layouts& l) { l.types[4].members[2].bit_offset = 0; });
   refused([](Layouts& l) { l.types[3].size = 4; });
   refused([](Layouts& l) { l.types[1].size = 17; });
-  refused([](Layouts& l) { l.types[1].kind = kTypeArray, l.types[1].element = 0, l.types[1].count = ~std::uint64_t{0}; });
+  refused(
+      [](Layouts& l) { l.types[1].kind = kTypeArray, l.types[1].element = 0, l.types[1].count = ~std::uint64_t{0}; });
 }
 
 TEST(ConvertTest, WholeNumberOfUnknownSign) {

@@ -8,7 +8,7 @@
 namespace shadowib::portable {
 namespace {
 
-constexpr char kMagic[] = {'S', 'H', 'A', 'D', 'O', 'W', 'P', '\n'};
+constexpr char kStreamMagic[] = {'S', 'H', 'A', 'D', 'O', 'W', 'P', '\n'};
 constexpr std::uint32_t kLongestText = 64 << 10;
 
 class Out {
@@ -76,7 +76,8 @@ void decode_types(In& in, Layouts& layouts) {
   layouts.types.resize(in.count(36));
   for (LayoutType& type : layouts.types) {
     type.name = in.text();
-    type.kind = in.u32(), type.format = in.u32(), type.size = in.u64(), type.count = in.u64(), type.element = in.u32();
+    type.kind = in.u32(), type.format = in.u32(), type.size = in.u64(), type.count = in.u64(),
+    type.element = in.u32();
     type.members.resize(in.count(24));
     for (LayoutMember& member : type.members)
       member.name = in.text(), member.type = in.u32(), member.bit_offset = in.u64(), member.bit_width = in.u64();
@@ -180,7 +181,7 @@ void check(const Image& image) {
 
 std::vector<unsigned char> encode(const Image& image, std::uint64_t byte_count) {
   Out out;
-  out.raw(kMagic, sizeof kMagic);
+  out.raw(kStreamMagic, sizeof kStreamMagic);
   out.u32(kImageVersion), out.u32(image.layouts.big_endian), out.u32(image.layouts.pointer_size);
   out.text(image.target), out.text(image.version);
   out.u32(image.member), out.u64(image.visits);
@@ -193,7 +194,8 @@ std::vector<unsigned char> encode(const Image& image, std::uint64_t byte_count) 
 
 Image decode(const std::vector<unsigned char>& stream) {
   In in(stream);
-  if (std::memcmp(in.raw(sizeof kMagic), kMagic, sizeof kMagic) != 0) throw Refused{"this is no portable image"};
+  if (std::memcmp(in.raw(sizeof kStreamMagic), kStreamMagic, sizeof kStreamMagic) != 0)
+    throw Refused{"this is no portable image"};
   if (const std::uint32_t version = in.u32(); version != kImageVersion)
     throw Refused{"the image is of version " + std::to_string(version) + "; this shadowib reads version " +
                   std::to_string(kImageVersion)};

@@ -39,7 +39,7 @@ enum ObjectKind : std::uint32_t { kObjectGlobal = 0, kObjectLiteral, kObjectHeap
 
 struct Object {
   std::uint32_t kind = kObjectGlobal;
-  std::uint32_t flags = 0;  // GlobalFlags or SlotFlags
+  std::uint32_t flags = 0;    // GlobalFlags or SlotFlags
   std::uint64_t address = 0;  // 0: the program holds no pointers to it
   std::uint64_t size = 0;
   TypeIndex type = kNoType;
@@ -69,7 +69,7 @@ struct Image {
   std::vector<FunctionName> functions;
   std::vector<ForeignName> foreign;
   std::vector<AllocationSite> allocations;
-  std::vector<Object> objects;  // globals, heap blocks, slots of frames; no order of addresses
+  std::vector<Object> objects;     // globals, heap blocks, slots of frames; no order of addresses
   std::vector<FrameState> frames;  // innermost first
   std::vector<unsigned char> bytes;
 

@@ -20,9 +20,9 @@ bool has_format(const LayoutType& type) {
   }
 }
 
-class Check {
+class LayoutCheck {
  public:
-  explicit Check(const Layouts& layouts) : layouts_(layouts), depth_(layouts.types.size(), 0) {}
+  explicit LayoutCheck(const Layouts& layouts) : layouts_(layouts), depth_(layouts.types.size(), 0) {}
 
   void all() {
     for (TypeIndex i = 0; i < layouts_.types.size(); i++) own(layouts_[i]);
@@ -161,11 +161,12 @@ int open_member(const Layouts& layouts, const LayoutType& type) {
   if (type.kind != kTypeStruct || type.members.empty()) return -1;
   const LayoutMember& last = type.members.back();
   const LayoutType& array = layouts[last.type];
-  const bool open = !last.bit_width && array.kind == kTypeArray && array.count == 0 && layouts[array.element].size > 0;
+  const bool open =
+      !last.bit_width && array.kind == kTypeArray && array.count == 0 && layouts[array.element].size > 0;
   return open ? static_cast<int>(type.members.size()) - 1 : -1;
 }
 
-void check_layouts(const Layouts& layouts) { Check(layouts).all(); }
+void check_layouts(const Layouts& layouts) { LayoutCheck(layouts).all(); }
 
 Shape shape_of(const Layouts& layouts, TypeIndex index, std::uint64_t size) {
   const LayoutType& type = layouts[index];

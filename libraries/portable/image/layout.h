@@ -11,7 +11,7 @@
 
 namespace shadowib::portable {
 
-// What cannot be done, and why, in words for the program's user.
+// Says why something cannot be done, in words for the program's user.
 struct Refused {
   std::string text;
 };

@@ -90,7 +90,8 @@ Wide round_to(Wide mantissa, unsigned bits, bool* exact) {
 
 void assemble(unsigned char* at, const Format& format, bool big_endian, bool negative, std::uint64_t exponent,
               Wide mantissa) {
-  Wide bits = shift_left({0, exponent | (negative ? std::uint64_t{1} << format.exponent_bits : 0)}, format.mantissa_bits);
+  Wide bits =
+      shift_left({0, exponent | (negative ? std::uint64_t{1} << format.exponent_bits : 0)}, format.mantissa_bits);
   bits.high |= mantissa.high, bits.low |= mantissa.low;
   store_bytes(at, format.bytes, big_endian, bits);
 }
@@ -131,7 +132,8 @@ Stored store_normal(unsigned char* at, const Format& format, bool big_endian, co
     exponent++;
   }
   if (exponent > highest) return Stored::kTooLarge;
-  if (!format.whole_bit) mantissa = shift_right(shift_left(mantissa, 128 - format.mantissa_bits), 128 - format.mantissa_bits);
+  if (!format.whole_bit)
+    mantissa = shift_right(shift_left(mantissa, 128 - format.mantissa_bits), 128 - format.mantissa_bits);
   assemble(at, format, big_endian, value.negative, static_cast<std::uint64_t>(exponent + bias), mantissa);
   return exact ? Stored::kExact : Stored::kRounded;
 }

@@ -53,12 +53,14 @@ TEST(NumbersTest, FloatsAsTheProcessorConvertsThem) {
       agrees<double, long double>(value), agrees<double, double>(value), agrees<double, float>(value);
       const double near = std::ldexp(std::frexp(value, &power), static_cast<int>(random() % 80) - 160);
       agrees<double, float>(near);
-      const long double wide = std::ldexp(static_cast<long double>(near) * 3, static_cast<int>(random() % 200) - 1000);
+      const long double wide =
+          std::ldexp(static_cast<long double>(near) * 3, static_cast<int>(random() % 200) - 1000);
       agrees<long double, double>(wide), agrees<long double, float>(wide), agrees<long double, long double>(wide);
       agrees<long double, double>(std::ldexp(wide, 2000));
     }
   }
-  for (double edge : {0.0, -0.0, 1.0, 5e-324, 0x1p-149, 0x1p-150, 0x1.8p-150, 0x1.fffffep127, 0x1.ffffffp127, 0x1p1023})
+  for (double edge :
+       {0.0, -0.0, 1.0, 5e-324, 0x1p-149, 0x1p-150, 0x1.8p-150, 0x1.fffffep127, 0x1.ffffffp127, 0x1p1023})
     agrees<double, float>(edge), agrees<double, long double>(edge);
 }
 

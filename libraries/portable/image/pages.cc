@@ -15,7 +15,7 @@ namespace shadowib::portable {
 namespace {
 
 constexpr std::size_t kPagesAtOnce = 64;
-constexpr char kMagic[] = {'P', 'S', 'I', '1'};
+constexpr char kPageMagic[] = {'P', 'S', 'I', '1'};
 
 std::uint64_t page_hash(const unsigned char* page) {
   return content_hash(page + kPageHeader, kPagePayload, content_hash(page, 32, 0));
@@ -56,7 +56,7 @@ void PageWriter::flush(bool last) {
   unsigned char* page = pages_.data() + ready_ * kPageSize;
   std::memset(page + kPageHeader + used_, 0, kPagePayload - used_);
   std::memset(page, 0, kPageHeader);
-  std::memcpy(page, kMagic, 4);
+  std::memcpy(page, kPageMagic, 4);
   put_le(page + 4, last ? 1 : 0, 4);
   put_le(page + 8, number_++, 8);
   put_le(page + 16, used_, 4);
@@ -79,13 +79,14 @@ void PageWriter::write_out() {
 }
 
 std::vector<unsigned char> unpack_pages(const unsigned char* file, std::size_t size) {
-  if (size == 0 || size % kPageSize) throw Refused{"this is no whole image: it has " + std::to_string(size) + " bytes"};
+  if (size == 0 || size % kPageSize)
+    throw Refused{"this is no whole image: it has " + std::to_string(size) + " bytes"};
   const std::size_t pages = size / kPageSize;
   std::vector<unsigned char> stream;
   stream.reserve(pages * kPagePayload);
   for (std::size_t i = 0; i < pages; i++) {
     const unsigned char* page = file + i * kPageSize;
-    if (std::memcmp(page, kMagic, 4) != 0) throw Refused{"this is no portable image"};
+    if (std::memcmp(page, kPageMagic, 4) != 0) throw Refused{"this is no portable image"};
     if (get_le(page + 32, 8) != page_hash(page)) throw Refused{page_name(i) + "is damaged"};
     const std::size_t used = get_le(page + 16, 4);
     const bool last = get_le(page + 4, 4) == 1;

@@ -1,9 +1,5 @@
-// The records of a portable image: pages of 4 KiB, each with its number, the image's id and an XXH3 of the whole page.
-// Their payloads in a row are a stream of bytes.
-//
-//   0  "PSI1"   4  flags (1: last)   8  number of the page   16  bytes of payload   24  id of the image
-//   32 XXH3-64 of bytes 0..31 and, seeded by it, of 40..4095   40  payload, then zeros
-// Numbers are little endian on every architecture.
+// The records of a portable image: pages of 4 KiB, each with its number, the image's id and an XXH3 of the whole
+// page. Their payloads in a row are a stream of bytes. docs/internals/portable-images.md has the fields.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +31,7 @@ class PageWriter {
 
 // The stream of an image. Checks every byte of the pages. Throws Refused if one is not right.
 std::vector<unsigned char> unpack_pages(const unsigned char* file, std::size_t size);
-// The same of a file.
+// Reads a file and unpacks it.
 std::vector<unsigned char> read_pages(const std::string& path);
 
 void put_le(unsigned char* at, std::uint64_t value, unsigned bytes);

@@ -47,7 +47,8 @@ Whole whole_at(const Layouts& layouts, const LayoutType& type, const unsigned ch
 
 class Digest : public Walk {
  public:
-  explicit Digest(const Image& image) : Walk(image.layouts), image_(image), index_(image), number_(image.objects.size()) {}
+  explicit Digest(const Image& image)
+      : Walk(image.layouts), image_(image), index_(image), number_(image.objects.size()) {}
 
   std::uint64_t all() {
     for (const FrameState& frame : image_.frames) text(image_.functions[frame.function].name), number(frame.site);
@@ -56,7 +57,8 @@ class Digest : public Walk {
       const Object& object = image_.objects[order_[next]];
       if (object.data == kNoData) continue;
       number('O');
-      this->object(object.type, image_.data(object), object.kind == kObjectHeap ? object.size : layouts_[object.type].size);
+      this->object(object.type, image_.data(object),
+                   object.kind == kObjectHeap ? object.size : layouts_[object.type].size);
     }
     return content_hash(stream_.data(), stream_.size(), hash_);
   }
@@ -104,7 +106,8 @@ class Digest : public Walk {
     const Object& object = image_.objects[target.index];
     object.kind == kObjectLiteral ? number(object.source_hash) : number(reach(target.index));
     try {
-      const Shape shape = shape_of(layouts_, object.type, object.kind == kObjectHeap ? object.size : layouts_[object.type].size);
+      const Shape shape =
+          shape_of(layouts_, object.type, object.kind == kObjectHeap ? object.size : layouts_[object.type].size);
       for (std::uint64_t step : path_to(layouts_, object.type, shape, target.offset)) number(step);
     } catch (const Refused&) {
       number(target.offset);
@@ -147,7 +150,8 @@ class Printer : public Walk {
   void whole(const Object& object) {
     const std::uint64_t size = object.kind == kObjectHeap ? object.size : layouts_[object.type].size;
     path_ = {shown(object_name(image_, object))};
-    text_ += path_[0] + ": " + shown(type_name(layouts_, object.type)) + ", " + std::to_string(object.size) + " bytes\n";
+    text_ +=
+        path_[0] + ": " + shown(type_name(layouts_, object.type)) + ", " + std::to_string(object.size) + " bytes\n";
     this->object(object.type, image_.data(object), size);
   }
 

@@ -1,4 +1,4 @@
-// What an image holds, for people, and as one number that is equal on all architectures.
+// The content of an image: as text for people, and as one number that is equal on all architectures.
 #pragma once
 
 #include <cstdint>

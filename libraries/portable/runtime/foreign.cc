@@ -14,7 +14,7 @@
 namespace shadowib::portable {
 namespace {
 
-struct Walk {
+struct StackWalk {
   const void* begin;
   const void* main_function;
   bool begun = false;
@@ -31,7 +31,7 @@ std::string name_of(const void* code) {
 }
 
 _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
-  auto& walk = *static_cast<Walk*>(argument);
+  auto& walk = *static_cast<StackWalk*>(argument);
   auto* code = reinterpret_cast<char*>(_Unwind_GetIP(context));
   if (!walk.begun) {
     if (code != walk.begin) return _URC_NO_REASON;
@@ -54,7 +54,7 @@ _Unwind_Reason_Code visit(_Unwind_Context* context, void* argument) {
 }  // namespace
 
 std::string foreign_frame(const void* begin, const void* main_function, std::uint64_t* depth_bytes) {
-  Walk walk = {begin, main_function};
+  StackWalk walk = {begin, main_function};
   _Unwind_Backtrace(visit, &walk);
   *depth_bytes = walk.last - walk.first;
   if (!walk.reason.empty()) return walk.reason;

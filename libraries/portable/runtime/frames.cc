@@ -55,8 +55,8 @@ extern "C" void shadowib_portable_keep(const Site* site) {
   for (std::uint32_t i = 0; i < site->slot_count; i++) {
     const Slot& slot = site->slots[i];
     if (slot.flags & kSlotAddress)
-      std::memcpy(frame.buffer.get() + slot.offset, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(slot_address(frame, slot))),
-                  slot.size);
+      std::memcpy(frame.buffer.get() + slot.offset,
+                  reinterpret_cast<const void*>(static_cast<std::uintptr_t>(slot_address(frame, slot))), slot.size);
   }
 }
 

@@ -34,8 +34,8 @@ constexpr std::size_t kPage = 4096;
 struct Region {
   unsigned char* begin;
   unsigned char* end;
-  std::size_t cell;        // 0: one block
-  unsigned char* carved;   // cells before it were used once; of one block: its header
+  std::size_t cell;       // 0: one block
+  unsigned char* carved;  // cells before it were used once; of one block: its header
 };
 
 struct Heap {
@@ -87,11 +87,13 @@ static_assert(kClasses.count <= 64);
 // The least class with `bytes`, or kClasses.count.
 unsigned class_of(std::size_t bytes) {
   if (bytes <= 512) return bytes <= 32 ? 0 : static_cast<unsigned>((bytes - 32 + 15) / 16);
-  return static_cast<unsigned>(std::lower_bound(kClasses.bytes, kClasses.bytes + kClasses.count, bytes) - kClasses.bytes);
+  return static_cast<unsigned>(std::lower_bound(kClasses.bytes, kClasses.bytes + kClasses.count, bytes) -
+                               kClasses.bytes);
 }
 
 Header* header_of(const void* block) {
-  return reinterpret_cast<Header*>(const_cast<unsigned char*>(static_cast<const unsigned char*>(block)) - sizeof(Header));
+  return reinterpret_cast<Header*>(const_cast<unsigned char*>(static_cast<const unsigned char*>(block)) -
+                                   sizeof(Header));
 }
 
 Region* region_of(const void* address) {
@@ -107,8 +109,9 @@ Region* new_region(std::size_t bytes, std::size_t cell) {
   if (memory == MAP_FAILED) return nullptr;
   auto* begin = static_cast<unsigned char*>(memory);
   auto& regions = heap().regions;
-  auto place = std::upper_bound(regions.begin(), regions.end(), begin,
-                                [](const unsigned char* wanted, const Region* region) { return wanted < region->begin; });
+  auto place =
+      std::upper_bound(regions.begin(), regions.end(), begin,
+                       [](const unsigned char* wanted, const Region* region) { return wanted < region->begin; });
   place = regions.insert(place, new Region{begin, begin + bytes, cell, begin});
   const auto from = reinterpret_cast<std::uintptr_t>(begin);
   lowest.store(std::min(lowest.load(std::memory_order_relaxed), from), std::memory_order_relaxed);
@@ -148,7 +151,8 @@ Region* checked(void* block) {
   auto* header = reinterpret_cast<unsigned char*>(header_of(block));
   const bool right = region && (region->cell ? header < region->carved && (header - region->begin) % region->cell == 0
                                              : header == region->carved);
-  if (!right || header_of(block)->size == kFree) broken("free or realloc of a pointer that is no block", "a fault of the program");
+  if (!right || header_of(block)->size == kFree)
+    broken("free or realloc of a pointer that is no block", "a fault of the program");
   return region;
 }
 
@@ -267,7 +271,8 @@ extern "C" void* shadowib_portable_calloc(std::size_t count, std::size_t size, c
   return heap_take(bytes, 16, typed(allocation));
 }
 
-extern "C" void* shadowib_portable_aligned_alloc(std::size_t alignment, std::size_t size, const Allocation* allocation) {
+extern "C" void* shadowib_portable_aligned_alloc(std::size_t alignment, std::size_t size,
+                                                 const Allocation* allocation) {
   if (alignment == 0 || (alignment & (alignment - 1))) {
     errno = EINVAL;
     return nullptr;

@@ -26,7 +26,7 @@ bool flag_of(const char* name) {
   return value && *value == '1';
 }
 
-std::string text_of(const char* name) {
+std::string path_of(const char* name) {
   const char* value = std::getenv(name);
   if (value && !*value) bad_value(name, value, "a path");
   return value ? value : "";
@@ -52,11 +52,12 @@ Options read_options() {
   options.interval_s = number_of("SHADOWIB_PORTABLE_INTERVAL");
   options.at = numbers_of("SHADOWIB_PORTABLE_AT");
   options.report = flag_of("SHADOWIB_PORTABLE_REPORT");
-  options.directory = text_of("SHADOWIB_PORTABLE_DIR");
+  options.directory = path_of("SHADOWIB_PORTABLE_DIR");
   const std::uint64_t member = number_of("SHADOWIB_PORTABLE_MEMBER");
-  if (member > UINT32_MAX) bad_value("SHADOWIB_PORTABLE_MEMBER", std::getenv("SHADOWIB_PORTABLE_MEMBER"), "less than 2^32");
+  if (member > UINT32_MAX)
+    bad_value("SHADOWIB_PORTABLE_MEMBER", std::getenv("SHADOWIB_PORTABLE_MEMBER"), "less than 2^32");
   options.member = static_cast<std::uint32_t>(member);
-  options.from = text_of("SHADOWIB_PORTABLE_FROM");
+  options.from = path_of("SHADOWIB_PORTABLE_FROM");
   options.exact = flag_of("SHADOWIB_PORTABLE_EXACT");
   return options;
 }

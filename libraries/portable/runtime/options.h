@@ -13,7 +13,7 @@ struct Options {
   std::uint64_t interval_s = 0;
   // SHADOWIB_PORTABLE_AT: leave and enter at these visits of sites, from 1; 0: at the site where a restart begins
   std::vector<std::uint64_t> at;
-  bool report = false;            // SHADOWIB_PORTABLE_REPORT=1: counts of leaves and refusals on stderr, at the end
+  bool report = false;       // SHADOWIB_PORTABLE_REPORT=1: counts of leaves and refusals on stderr, at the end
   std::string directory;     // SHADOWIB_PORTABLE_DIR: where images go; empty: none is written
   std::uint32_t member = 0;  // SHADOWIB_PORTABLE_MEMBER: N of member-N.psi
   std::string from;          // SHADOWIB_PORTABLE_FROM: the image to begin with; empty: the program's begin

@@ -33,9 +33,9 @@ bool dead_stack(std::uint64_t address) {
          address < reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
 }
 
-class Check : public Walk {
+class PointerCheck : public Walk {
  public:
-  explicit Check(State& state)
+  explicit PointerCheck(State& state)
       : Walk(state.image.layouts), state_(state), index_(state.image), holds_(layouts_.types.size(), kUnknown) {
     for (const auto& [name, stream] : {std::pair{"stdin", stdin}, {"stdout", stdout}, {"stderr", stderr}})
       foreign(name, reinterpret_cast<std::uintptr_t>(stream));
@@ -108,8 +108,11 @@ class Check : public Walk {
     TypeIndex to = type.element;
     while (is_list(layouts_[to])) to = layouts_[to].element;
     const std::uint32_t kind = layouts_[to].kind;
-    if (kind == kTypeChar || kind == kTypeVoid || kind == kTypeOpaque || kind == kTypeFunction || kind == kTypeUnknown) return;
-    refuse("a pointer to " + type_name(layouts_, to) + " within " + object_name(state_.image, object) + " as characters");
+    if (kind == kTypeChar || kind == kTypeVoid || kind == kTypeOpaque || kind == kTypeFunction ||
+        kind == kTypeUnknown)
+      return;
+    refuse("a pointer to " + type_name(layouts_, to) + " within " + object_name(state_.image, object) +
+           " as characters");
   }
 
   void foreign(const std::string& name, std::uint64_t address) {
@@ -126,6 +129,6 @@ class Check : public Walk {
 
 }  // namespace
 
-void check_pointers(State& state) { Check(state).all(); }
+void check_pointers(State& state) { PointerCheck(state).all(); }
 
 }  // namespace shadowib::portable

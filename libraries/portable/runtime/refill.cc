@@ -30,7 +30,8 @@ void fill_frame(Frame& frame) {
     std::uint64_t address = slot_address(frame, slot);
     // One process, one stack, one frame layout: a variable comes back to its place, so pointers to it stay right.
     if (address != old_addresses()[at++]) broken("a variable came to another address in this process", slot.name);
-    std::memcpy(reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), frame.buffer.get() + slot.offset, slot.size);
+    std::memcpy(reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), frame.buffer.get() + slot.offset,
+                slot.size);
   }
 }
 

@@ -17,7 +17,8 @@ namespace {
 
 // A pointer with this value leads to nothing: no page is ever mapped there.
 constexpr std::uint64_t kLeadsNowhere = 0xf000;
-constexpr std::uint64_t kSmallest = 4096;  // below it, and as much below zero: numbers kept in pointers, as MAP_FAILED
+constexpr std::uint64_t kSmallest =
+    4096;  // below it, and as much below zero: numbers kept in pointers, as MAP_FAILED
 
 // The new place of an object of the image.
 struct Home {
@@ -35,7 +36,11 @@ struct FrameWork {
 class Restart {
  public:
   Restart(const std::string& path, bool exact)
-      : image_(read_image(path)), index_(image_), states_(state_), exact_(exact), converter_(image_.layouts, state_.image.layouts) {
+      : image_(read_image(path)),
+        index_(image_),
+        states_(state_),
+        exact_(exact),
+        converter_(image_.layouts, state_.image.layouts) {
     add_program(state_, states_);
     check_sources();
     homes_.resize(image_.objects.size());
@@ -79,7 +84,8 @@ class Restart {
     for (const ModuleName& module : image_.modules) {
       auto found = ours.find(module.file);
       if (found == ours.end()) throw Refused{"the program has no file " + module.file + "; the image's has"};
-      if (found->second != module.source_hash) throw Refused{module.file + " had another source" + changed(module.file)};
+      if (found->second != module.source_hash)
+        throw Refused{module.file + " had another source" + changed(module.file)};
       ours.erase(found);
     }
     if (!ours.empty()) throw Refused{"the image's program had no file " + ours.begin()->first};
@@ -194,7 +200,8 @@ class Restart {
         throw Refused{"the program does not allocate " + object_name(image_, then)};
       const TypeIndex type = state_.image.allocations[found->second].type;
       const std::uint64_t size = converter_.new_size(then.type, type, then.size);
-      void* block = size == static_cast<std::size_t>(size) ? heap_take(size, 16, state_.allocations[found->second]) : nullptr;
+      void* block =
+          size == static_cast<std::size_t>(size) ? heap_take(size, 16, state_.allocations[found->second]) : nullptr;
       if (!block) throw Refused{"there is no memory for " + object_name(image_, then)};
       homes_[i] = {reinterpret_cast<std::uintptr_t>(block), size, type, true};
     }
@@ -228,7 +235,8 @@ class Restart {
     const Home& home = homes_[object];
     converter_.pointers.clear();
     std::memset(memory, 0, home.size);
-    converter_.convert(then.type, home.type, image_.data(then), old_size(then), memory, home.size, object_name(image_, then));
+    converter_.convert(then.type, home.type, image_.data(then), old_size(then), memory, home.size,
+                       object_name(image_, then));
     pointers.insert(pointers.end(), converter_.pointers.begin(), converter_.pointers.end());
   }
 
@@ -287,8 +295,8 @@ class Restart {
   StateIndex states_;
   bool exact_;
   Converter converter_;
-  std::vector<Home> homes_;                                              // of each object of the image
-  std::vector<FrameWork> frames_;                                        // of each frame, innermost first
+  std::vector<Home> homes_;                                               // of each object of the image
+  std::vector<FrameWork> frames_;                                         // of each frame, innermost first
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> slots_;  // frame and slot here -> object there
   std::vector<PointerPlace> later_;
   std::size_t entered_ = 0;

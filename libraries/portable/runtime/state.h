@@ -14,7 +14,7 @@ namespace shadowib::portable {
 
 struct State {
   Image image;  // without bytes
-  // In the order of the image's lists. What is no table of an object file is null.
+  // In the order of the image's lists.
   std::vector<unsigned char*> memory;  // of each object: where its bytes are
   std::vector<const Function*> functions;
   std::vector<const Allocation*> allocations;

@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
     try {
       const shadowib::portable::Image image = shadowib::portable::read_image(file);
       if (digest) {
-        std::printf("%016llx  %s\n", static_cast<unsigned long long>(shadowib::portable::digest(image)), file.c_str());
+        std::printf("%016llx  %s\n", static_cast<unsigned long long>(shadowib::portable::digest(image)),
+                    file.c_str());
       } else {
         std::fputs(shadowib::portable::to_text(image, most).c_str(), stdout);
       }

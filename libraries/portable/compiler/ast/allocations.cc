@@ -19,6 +19,9 @@ class Typer : public clang::RecursiveASTVisitor<Typer> {
  public:
   explicit Typer(clang::ASTContext& context) : context_(context) {}
 
+  // Lists of initial values have their conversions in the form that the compiler makes of them.
+  bool shouldVisitImplicitCode() const { return true; }
+
   // Before code of any caller is generated: a function that returns void* may allocate.
   bool VisitFunctionDecl(clang::FunctionDecl* function) {
     if (function->getReturnType()->isVoidPointerType() && !function->hasAttr<clang::MSAllocatorAttr>())

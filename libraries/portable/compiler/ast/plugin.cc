@@ -68,7 +68,8 @@ class Visitor : public clang::RecursiveASTVisitor<Visitor> {
 
   bool VisitVarDecl(clang::VarDecl* variable) {
     const auto& context = compiler_.getASTContext();
-    const bool defined = variable->hasGlobalStorage() && variable->isThisDeclarationADefinition() != clang::VarDecl::DeclarationOnly;
+    const bool defined =
+        variable->hasGlobalStorage() && variable->isThisDeclarationADefinition() != clang::VarDecl::DeclarationOnly;
     if (defined && !context.getSourceManager().isInSystemHeader(variable->getLocation()))
       facts().global_hash[variable->getNameAsString()] = source_hash(variable, context);
     return true;

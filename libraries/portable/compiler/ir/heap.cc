@@ -1,7 +1,12 @@
 // Calls of malloc and its like become calls of the runtime's, each with the type that the block is for. Arrays and
-// structs of the file get a byte behind them, so that a pointer past the end leads to no other variable.
+// structs of the file, and local arrays, get a byte behind them, so that a pointer past the end leads to no other
+// variable.
+#include <llvm/IR/DIBuilder.h>
+#include <llvm/IR/DebugInfo.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/InstIterator.h>
+#include <llvm/IR/IntrinsicInst.h>
+#include <llvm/Transforms/Utils/Local.h>
 
 #include "libraries/portable/compiler/facts.h"
 #include "libraries/portable/compiler/ir/instrument.h"
@@ -26,7 +31,8 @@ void replace(llvm::Module& module, Tables& tables, llvm::CallInst& call, llvm::S
   arguments.push_back(table);
   std::vector<llvm::Type*> types;
   for (llvm::Value* argument : arguments) types.push_back(argument->getType());
-  auto callee = module.getOrInsertFunction(("shadowib_portable_" + name).str(), llvm::FunctionType::get(call.getType(), types, false));
+  auto callee = module.getOrInsertFunction(("shadowib_portable_" + name).str(),
+                                           llvm::FunctionType::get(call.getType(), types, false));
   auto* function = llvm::cast<llvm::Function>(callee.getCallee()->stripPointerCasts());
   if (name != "realloc") function->addRetAttr(llvm::Attribute::NoAlias);
   auto* made = llvm::CallInst::Create(callee, arguments, "", &call);
@@ -39,7 +45,8 @@ void replace(llvm::Module& module, Tables& tables, llvm::CallInst& call, llvm::S
 void hint(llvm::Module& module, Tables& tables, llvm::CallInst& call) {
   llvm::IRBuilder<> builder(&call);
   auto* pointer = builder.getInt8PtrTy();
-  auto callee = module.getOrInsertFunction("shadowib_portable_hint", llvm::FunctionType::get(builder.getVoidTy(), {pointer}, false));
+  auto callee = module.getOrInsertFunction("shadowib_portable_hint",
+                                           llvm::FunctionType::get(builder.getVoidTy(), {pointer}, false));
   builder.CreateCall(callee, {tables.allocation(call, noted_type(call))});
   builder.SetInsertPoint(call.getNextNode());
   builder.CreateCall(callee, {llvm::ConstantPointerNull::get(pointer)});
@@ -70,7 +77,8 @@ void type_heap(llvm::Module& module, Tables& tables) {
   llvm::Function* released = module.getFunction("free");
   if (released && released->isDeclaration() && !released->use_empty()) {
     auto ours = module.getOrInsertFunction("shadowib_portable_free", released->getFunctionType());
-    released->replaceAllUsesWith(llvm::ConstantExpr::getPointerCast(llvm::cast<llvm::Constant>(ours.getCallee()), released->getType()));
+    released->replaceAllUsesWith(
+        llvm::ConstantExpr::getPointerCast(llvm::cast<llvm::Constant>(ours.getCallee()), released->getType()));
   }
 }
 
@@ -80,8 +88,8 @@ void pad_globals(llvm::Module& module) {
     const bool whole = global.getValueType()->isArrayTy() || global.getValueType()->isStructTy();
     llvm::SmallVector<llvm::DIGlobalVariableExpression*, 1> sources;
     global.getDebugInfo(sources);
-    if (whole && !sources.empty() && global.hasDefinitiveInitializer() && !global.hasSection() && !global.hasComdat() &&
-        !global.isThreadLocal() && !global.getName().startswith("llvm."))
+    if (whole && !sources.empty() && global.hasDefinitiveInitializer() && !global.hasSection() &&
+        !global.hasComdat() && !global.isThreadLocal() && !global.getName().startswith("llvm."))
       padded.push_back(&global);
   }
   auto& context = module.getContext();
@@ -96,6 +104,34 @@ void pad_globals(llvm::Module& module) {
     fresh->copyMetadata(old, 0);
     fresh->setMetadata("shadowib.padded", llvm::MDNode::get(context, {}));
     old->replaceAllUsesWith(llvm::ConstantExpr::getPointerCast(fresh, old->getType()));
+    old->eraseFromParent();
+  }
+}
+
+void pad_locals(llvm::Function& function) {
+  std::vector<llvm::AllocaInst*> arrays;
+  for (llvm::Instruction& instruction : function.getEntryBlock()) {
+    auto* place = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
+    if (place && place->getAllocatedType()->isArrayTy() && !place->isArrayAllocation() &&
+        !llvm::FindDbgAddrUses(place).empty())
+      arrays.push_back(place);
+  }
+  auto& context = function.getContext();
+  llvm::DIBuilder debug(*function.getParent(), false);
+  for (llvm::AllocaInst* old : arrays) {
+    auto* type = llvm::StructType::get(
+        context, {old->getAllocatedType(), llvm::ArrayType::get(llvm::Type::getInt8Ty(context), 1)});
+    auto* fresh = new llvm::AllocaInst(type, 0, nullptr, old->getAlign(), "", old);
+    fresh->takeName(old);
+    llvm::replaceDbgDeclare(old, fresh, debug, llvm::DIExpression::ApplyOffset, 0);
+    std::vector<llvm::Use*> uses;
+    for (llvm::Use& use : old->uses()) uses.push_back(&use);
+    for (llvm::Use* use : uses) {
+      auto* user = llvm::cast<llvm::Instruction>(use->getUser());
+      auto* phi = llvm::dyn_cast<llvm::PHINode>(user);
+      llvm::Instruction* at = phi ? phi->getIncomingBlock(*use)->getTerminator() : user;
+      use->set(new llvm::BitCastInst(fresh, old->getType(), "", at));
+    }
     old->eraseFromParent();
   }
 }

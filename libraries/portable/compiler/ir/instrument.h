@@ -67,6 +67,8 @@ void write_ways(FrameLayout& frame, Tables& tables);
 void type_heap(llvm::Module& module, Tables& tables);
 // heap.cc: a byte behind each array and struct of the file.
 void pad_globals(llvm::Module& module);
+// heap.cc: a byte behind each array that is a variable of a function with sites.
+void pad_locals(llvm::Function& function);
 
 // temporaries.cc: parameters and results that this architecture passes by address become variables of the function.
 void localise_arguments(llvm::Function& function);

@@ -112,7 +112,8 @@ void own_result(llvm::CallInst& call) {
     auto* room = new llvm::AllocaInst(type, 0, nullptr, layout.getPrefTypeAlign(type), "tmp.result",
                                       &call.getFunction()->getEntryBlock().front());
     llvm::IRBuilder<> builder(call.getNextNode());
-    builder.CreateMemCpy(target, call.getParamAlign(i), room, room->getAlign(), layout.getTypeAllocSize(type).getFixedSize());
+    builder.CreateMemCpy(target, call.getParamAlign(i), room, room->getAlign(),
+                         layout.getTypeAllocSize(type).getFixedSize());
     call.setArgOperand(i, builder.CreateBitCast(room, target->getType()));
   }
 }
@@ -202,6 +203,7 @@ bool prepare_frame(llvm::Function& function, const Reach& reach, FrameLayout& fr
   llvm::removeUnreachableBlocks(function);
   drop_lifetimes(function);
   localise_arguments(function);
+  pad_locals(function);
   llvm::BasicBlock* body = split_entry(function);
 
   std::vector<llvm::CallInst*> calls;

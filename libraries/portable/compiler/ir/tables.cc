@@ -98,8 +98,8 @@ llvm::Constant* Tables::site(const FrameLayout& frame, unsigned index) {
     unsigned flags = (variable.registered ? kSlotAddress + 0U : 0U) | (source ? 0U : kSlotUnnamed + 0U) |
                      (variable.abi ? kSlotAbi + 0U : 0U);
     slots.push_back(llvm::ConstantStruct::get(
-        slot_type_,
-        {source ? text(source->getName()) : text(""), variable_type(variable, source), number(variable.size), number(offset[i]), small(source ? source->getLine() : 0), small(flags)}));
+        slot_type_, {source ? text(source->getName()) : text(""), variable_type(variable, source),
+                     number(variable.size), number(offset[i]), small(source ? source->getLine() : 0), small(flags)}));
     size = offset[i] + variable.size;
   }
   llvm::DebugLoc where = site.call->getDebugLoc();
@@ -176,12 +176,12 @@ void Tables::global_tables() {
     auto size = module_.getDataLayout().getTypeAllocSize(value).getFixedSize();
     auto* made = variable(global_type_, "shadowib.global");
     made->setInitializer(llvm::ConstantStruct::get(
-        global_type_,
-        {text(global.getName()), file_text(source ? source->getFilename() : llvm::StringRef(module_.getSourceFileName())),
-         global.isThreadLocal() ? null() : address(&global),
-         fitting_type(source ? source->getType() : nullptr, value), number(size),
-         number(source ? facts().global_hash[source->getName().str()] : 0), small(source ? source->getLine() : 0),
-         small(flags)}));
+        global_type_, {text(global.getName()),
+                       file_text(source ? source->getFilename() : llvm::StringRef(module_.getSourceFileName())),
+                       global.isThreadLocal() ? null() : address(&global),
+                       fitting_type(source ? source->getType() : nullptr, value), number(size),
+                       number(source ? facts().global_hash[source->getName().str()] : 0),
+                       small(source ? source->getLine() : 0), small(flags)}));
     global_list_.push_back(address(made));
   }
 }
@@ -214,10 +214,10 @@ void Tables::finish() {
   global_tables();
   auto* table = variable(module_type_, "shadowib.module");
   table->setInitializer(llvm::ConstantStruct::get(
-      module_type_, {file_text(module_.getSourceFileName()), text(module_.getTargetTriple()),
-                     array(function_list_, pointer_), array(global_list_, pointer_), small(kTablesVersion),
-                     small(function_list_.size()), small(global_list_.size()), small(allocation_list_.size()), null(),
-                     array(allocation_list_, pointer_), number(source_hash())}));
+      module_type_,
+      {file_text(module_.getSourceFileName()), text(module_.getTargetTriple()), array(function_list_, pointer_),
+       array(global_list_, pointer_), small(kTablesVersion), small(function_list_.size()), small(global_list_.size()),
+       small(allocation_list_.size()), null(), array(allocation_list_, pointer_), number(source_hash())}));
   constructor(table);
 }
 

@@ -1,5 +1,5 @@
-// What the ABI of one architecture adds: structs and long numbers that are passed by address, and the memory for them.
-// Such memory is written at once and read at once, so it seldom lives at a site; where it does, it has a slot.
+// What the ABI of one architecture adds: structs and long numbers that are passed by address, and the memory for
+// them. Such memory is written at once and read at once, so it seldom lives at a site; where it does, it has a slot.
 #include <llvm/IR/CFG.h>
 #include <llvm/IR/DIBuilder.h>
 #include <llvm/IR/DebugInfo.h>
@@ -23,7 +23,8 @@ void declare_result(llvm::Argument& argument, llvm::AllocaInst* local) {
   llvm::SmallVector<llvm::StoreInst*, 1> kept;
   for (llvm::User* user : argument.users()) {
     auto* store = llvm::dyn_cast<llvm::StoreInst>(user);
-    if (store && store->getValueOperand() == &argument && store->getPointerOperand()->getName().startswith("result.ptr"))
+    if (store && store->getValueOperand() == &argument &&
+        store->getPointerOperand()->getName().startswith("result.ptr"))
       kept.push_back(store);
   }
   for (llvm::StoreInst* store : kept) {
@@ -34,7 +35,8 @@ void declare_result(llvm::Argument& argument, llvm::AllocaInst* local) {
       use->eraseFromParent();
     }
     store->eraseFromParent();
-    if (auto* place = llvm::dyn_cast<llvm::AllocaInst>(pointer); place && place->use_empty()) place->eraseFromParent();
+    if (auto* place = llvm::dyn_cast<llvm::AllocaInst>(pointer); place && place->use_empty())
+      place->eraseFromParent();
   }
 }
 
@@ -62,7 +64,8 @@ bool written_whole(llvm::StringRef name) {
 }
 
 bool between_steps(llvm::StringRef name) {
-  return written_whole(name) || name.startswith("agg.tmp") || name.startswith("tmp") || name.startswith("undef.agg.tmp");
+  return written_whole(name) || name.startswith("agg.tmp") || name.startswith("tmp") ||
+         name.startswith("undef.agg.tmp");
 }
 
 bool of_a_result(const llvm::Value* value) {

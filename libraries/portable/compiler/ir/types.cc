@@ -183,7 +183,8 @@ llvm::Constant* Tables::integer(unsigned kind, std::uint64_t size) {
 llvm::Constant* Tables::fitting_type(const llvm::DIType* source, llvm::Type* type) {
   const llvm::DIType* shown = source ? bare(source) : source_type(type);
   const auto size = module_.getDataLayout().getTypeAllocSize(type).getFixedSize();
-  if (shown && shown->getSizeInBits() / 8 <= size && (shown->getSizeInBits() > 0 || size == 0)) return this->type(shown);
+  if (shown && shown->getSizeInBits() / 8 <= size && (shown->getSizeInBits() > 0 || size == 0))
+    return this->type(shown);
   const bool open = shown && shown->getTag() == llvm::dwarf::DW_TAG_array_type;  // of a size that only code knows
   return open && size == 0 ? this->type(shown) : plain_type(type);
 }
@@ -216,7 +217,8 @@ unsigned Tables::sign_of(const llvm::Value* value, unsigned depth) const {
   const auto* made = llvm::dyn_cast<llvm::Operator>(value);
   if (!made || depth > 8) return kTypeBits;
   auto either = [&](unsigned first) {
-    const unsigned one = sign_of(made->getOperand(first), depth + 1), two = sign_of(made->getOperand(first + 1), depth + 1);
+    const unsigned one = sign_of(made->getOperand(first), depth + 1),
+                   two = sign_of(made->getOperand(first + 1), depth + 1);
     return one == kTypeBits ? two : two == kTypeBits || one == two ? one : kTypeBits + 0U;
   };
   switch (made->getOpcode()) {

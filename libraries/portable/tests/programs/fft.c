@@ -1,4 +1,5 @@
-/* A fast Fourier transform of complex numbers, a site in each recursion: arrays of locals, pointers into the caller's. */
+/* A fast Fourier transform of complex numbers, a site in each recursion: arrays of locals, pointers into the
+ * caller's. */
 #include <complex.h>
 #include <shadowib/portable.h>
 #include <stdio.h>

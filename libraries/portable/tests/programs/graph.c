@@ -40,7 +40,12 @@ struct list {
 };
 
 static struct list* all;
-static struct { short a; long b[3]; long double c; const char* where; } mixed = {7, {1, -2, 3}, 0.25L, "mixed"};
+static struct {
+  short a;
+  long b[3];
+  long double c;
+  const char* where;
+} mixed = {7, {1, -2, 3}, 0.25L, "mixed"};
 static long squares[8], *end_of_squares = squares + 8;
 enum kind { kSmall = -1, kGreat = 70000 };
 static enum kind kinds[4] = {kSmall, kGreat, 0, 5};
@@ -49,7 +54,9 @@ static long by_weight(const struct node* node, long so_far) {
   for (const struct edge* e = node->first; e; e = e->next) so_far = so_far * 3 % 1000003 + e->weight;
   return so_far;
 }
-static long by_colour(const struct node* node, long so_far) { return so_far * 7 % 1000003 + node->colour + node->balance; }
+static long by_colour(const struct node* node, long so_far) {
+  return so_far * 7 % 1000003 + node->colour + node->balance;
+}
 
 static struct node* make_node(unsigned long id) {
   struct node* node = malloc(sizeof *node);
@@ -87,7 +94,8 @@ static long depth_first(struct node* node, long so_far, int depth, long* deepest
   if (depth > *deepest) *deepest = depth;
   so_far = node->visit(node, so_far);
   if (node->id % 5 == 0) shadowib_portable_site();
-  for (struct edge* e = node->first; e; e = e->next) so_far = depth_first(e->to, so_far + e->label, depth + 1, deepest);
+  for (struct edge* e = node->first; e; e = e->next)
+    so_far = depth_first(e->to, so_far + e->label, depth + 1, deepest);
   return so_far;
 }
 
@@ -97,7 +105,8 @@ int main(int argc, char** argv) {
   long total = 0, deepest = 0;
   for (unsigned long id = 0; id < 40; id++) {
     add_node(id);
-    for (unsigned long other = id / 2; other < id; other += 3) add_edge(all->nodes[id], all->nodes[other], (long)(id * other) - 50);
+    for (unsigned long other = id / 2; other < id; other += 3)
+      add_edge(all->nodes[id], all->nodes[other], (long)(id * other) - 50);
     for (size_t i = 0; i < all->count; i++) all->nodes[i]->seen = 0;
     total = depth_first(all->nodes[id], total, 0, &deepest);
     for (long* at = squares; at != end_of_squares; at++) *at += (at - squares) * (long)id;
@@ -105,8 +114,8 @@ int main(int argc, char** argv) {
     mixed.c += 0.5L;
     shadowib_portable_site();
   }
-  printf("%s %ld %ld %ld %ld %ld %.2Lf %s", argc > 0 && strlen(argv[0]) > 0 ? "graph" : "", total, deepest, mixed.b[0], mixed.b[1],
-         squares[7], mixed.c, mixed.where);
+  printf("%s %ld %ld %ld %ld %ld %.2Lf %s", argc > 0 && strlen(argv[0]) > 0 ? "graph" : "", total, deepest,
+         mixed.b[0], mixed.b[1], squares[7], mixed.c, mixed.where);
   printf(" %d %d", kinds[0], kinds[1]);
   const struct node* last = all->nodes[all->count - 1];
   printf(" %s %s %g %d %u %d\n", last->name, last->kind, last->mass, last->degree, last->u.mask, last->balance);

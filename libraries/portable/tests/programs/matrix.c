@@ -24,7 +24,8 @@ static struct matrix multiplied(struct matrix a, struct matrix b, unsigned long*
   struct matrix c = make(a.rows, b.columns);
   for (int i = 0; i < a.rows; i++) {
     for (int j = 0; j < b.columns; j++)
-      for (int k = 0; k < a.columns; k++) c.at[i * c.columns + j] += a.at[i * a.columns + k] * b.at[k * b.columns + j], ++*additions;
+      for (int k = 0; k < a.columns; k++)
+        c.at[i * c.columns + j] += a.at[i * a.columns + k] * b.at[k * b.columns + j], ++*additions;
     shadowib_portable_site();
   }
   return c;

@@ -74,9 +74,8 @@ static void set(void) {
   memcpy(&nan_of_double, &wider, sizeof wider);
 }
 
-#define EACH(format, array, conversion)                        \
-  for (unsigned i = 0; i < sizeof array / sizeof *array; i++) \
-  printf(" " format, (conversion)array[i])
+#define EACH(format, array, conversion) \
+  for (unsigned i = 0; i < sizeof array / sizeof *array; i++) printf(" " format, (conversion)array[i])
 
 static void print(void) {
   EACH("%d", sc, int);
@@ -104,11 +103,11 @@ static void print_all(const struct padded* own, long wanted) {
   EACH("%d", si, int);
   printf(" %u", la);
   for (int i = 0; i < 3; i++)
-    printf(" %d %d %d %d %lu %d %d %d", bits[i].a, bits[i].b, bits[i].c, bits[i].d, (unsigned long)bits[i].e, (int)bits[i].f,
-           bits[i].g, bits[i].h);
+    printf(" %d %d %d %d %lu %d %d %d", bits[i].a, bits[i].b, bits[i].c, bits[i].d, (unsigned long)bits[i].e,
+           (int)bits[i].f, bits[i].g, bits[i].h);
   for (int i = 0; i < 2; i++)
-    printf(" %d %d %d %lld %d %a %d %a %d", padded[i].c, padded[i].s, padded[i].d, padded[i].l, padded[i].e, padded[i].x,
-           padded[i].f, (double)padded[i].y, padded[i].g);
+    printf(" %d %d %d %lld %d %a %d %a %d", padded[i].c, padded[i].s, padded[i].d, padded[i].l, padded[i].e,
+           padded[i].x, padded[i].f, (double)padded[i].y, padded[i].g);
   for (int i = 0; i < 12; i++) printf(" %ld", (&grid[0][0][0])[i]);
   uint32_t payload[2];
   memcpy(payload, nans, sizeof nans);
