@@ -23,7 +23,7 @@ Layouts other_order(const Layouts& layouts) {
 void convert_all(const Image& image, const Layouts& to) {
   Converter converter(image.layouts, to);
   for (const Object& object : image.objects) {
-    const std::uint64_t size = object.kind == kObjectHeap ? object.size : image.layouts[object.type].size;
+    const std::uint64_t size = value_bytes(image, object);
     std::uint64_t new_size = 0;
     try {
       new_size = converter.new_size(object.type, object.type, size);

@@ -220,6 +220,11 @@ Image decode(const std::vector<unsigned char>& stream) {
 
 Image read_image(const std::string& path) { return decode(read_pages(path)); }
 
+std::uint64_t value_bytes(const Image& image, const Object& object) {
+  const LayoutType& type = image.layouts[object.type];
+  return object.kind == kObjectHeap || open_member(image.layouts, type) >= 0 ? object.size : type.size;
+}
+
 std::string object_name(const Image& image, const Object& object) {
   const std::string name = object.name.empty() ? "a value between two steps of an expression" : object.name;
   switch (object.kind) {

@@ -82,6 +82,9 @@ std::vector<unsigned char> encode(const Image& image, std::uint64_t byte_count);
 Image decode(const std::vector<unsigned char>& stream);
 Image read_image(const std::string& path);
 
+// The bytes of an object that its type describes: of a heap block and of a struct with an open array at its end all.
+std::uint64_t value_bytes(const Image& image, const Object& object);
+
 // "global sum of lu.c", "block of lu.c:27", "local i of step()".
 std::string object_name(const Image& image, const Object& object);
 

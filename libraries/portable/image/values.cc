@@ -57,8 +57,7 @@ class Digest : public Walk {
       const Object& object = image_.objects[order_[next]];
       if (object.data == kNoData) continue;
       number('O');
-      this->object(object.type, image_.data(object),
-                   object.kind == kObjectHeap ? object.size : layouts_[object.type].size);
+      this->object(object.type, image_.data(object), value_bytes(image_, object));
     }
     return content_hash(stream_.data(), stream_.size(), hash_);
   }
@@ -106,8 +105,7 @@ class Digest : public Walk {
     const Object& object = image_.objects[target.index];
     object.kind == kObjectLiteral ? number(object.source_hash) : number(reach(target.index));
     try {
-      const Shape shape =
-          shape_of(layouts_, object.type, object.kind == kObjectHeap ? object.size : layouts_[object.type].size);
+      const Shape shape = shape_of(layouts_, object.type, value_bytes(image_, object));
       for (std::uint64_t step : path_to(layouts_, object.type, shape, target.offset)) number(step);
     } catch (const Refused&) {
       number(target.offset);
@@ -148,7 +146,7 @@ class Printer : public Walk {
 
  private:
   void whole(const Object& object) {
-    const std::uint64_t size = object.kind == kObjectHeap ? object.size : layouts_[object.type].size;
+    const std::uint64_t size = value_bytes(image_, object);
     path_ = {shown(object_name(image_, object))};
     text_ +=
         path_[0] + ": " + shown(type_name(layouts_, object.type)) + ", " + std::to_string(object.size) + " bytes\n";

@@ -45,7 +45,7 @@ class PointerCheck : public Walk {
     for (std::size_t i = 0; i < state_.image.objects.size(); i++) {
       now_ = &state_.image.objects[i];
       if (now_->data == kNoData) continue;
-      object(now_->type, state_.memory[i], now_->kind == kObjectHeap ? now_->size : layouts_[now_->type].size);
+      object(now_->type, state_.memory[i], value_bytes(state_.image, *now_));
     }
   }
 

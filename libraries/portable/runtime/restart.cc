@@ -226,16 +226,12 @@ class Restart {
                    static_cast<unsigned long long>(converter_.rounded));
   }
 
-  std::uint64_t old_size(const Object& object) const {
-    return object.kind == kObjectHeap ? object.size : image_.layouts[object.type].size;
-  }
-
   void fill(std::size_t object, unsigned char* memory, std::vector<PointerPlace>& pointers) {
     const Object& then = image_.objects[object];
     const Home& home = homes_[object];
     converter_.pointers.clear();
     std::memset(memory, 0, home.size);
-    converter_.convert(then.type, home.type, image_.data(then), old_size(then), memory, home.size,
+    converter_.convert(then.type, home.type, image_.data(then), value_bytes(image_, then), memory, home.size,
                        object_name(image_, then));
     pointers.insert(pointers.end(), converter_.pointers.begin(), converter_.pointers.end());
   }
@@ -274,7 +270,8 @@ class Restart {
     if (!home.present) throw Refused{"the program has no " + object_name(image_, then) + " that a pointer leads to"};
     if (!home.address) broken("a pointer leads to a variable that has no address", object_name(image_, then).c_str());
     try {
-      return home.address + converter_.offset_of(then.type, home.type, old_size(then), home.size, target.offset);
+      return home.address +
+             converter_.offset_of(then.type, home.type, value_bytes(image_, then), home.size, target.offset);
     } catch (const Refused& refused) {
       throw Refused{"a pointer into " + object_name(image_, then) + ": " + refused.text};
     }

@@ -140,6 +140,9 @@ void begin_from(const std::string& path) {
   } catch (const Refused& refused) {
     std::fprintf(stderr, "shadowib: %s cannot be restarted: %s\n", path.c_str(), refused.text.c_str());
     std::exit(kExitImage);
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "shadowib: %s cannot be restarted: there is no memory for it\n", path.c_str());
+    std::exit(kExitImage);
   }
   run.restarted = true;
   shadowib_portable_mode = kModeEnter;

@@ -1,5 +1,6 @@
 // shadowib-values: what a portable image holds.
 #include <cstdio>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ int main(int argc, char** argv) {
       }
     } catch (const shadowib::portable::Refused& refused) {
       std::fprintf(stderr, "shadowib-values: %s: %s\n", file.c_str(), refused.text.c_str());
+      code = kDamaged;
+    } catch (const std::bad_alloc&) {
+      std::fprintf(stderr, "shadowib-values: %s: there is no memory for it\n", file.c_str());
       code = kDamaged;
     }
   }
