@@ -66,6 +66,26 @@ class LeaveTest(CompilerTest):
                      "int main(void) { struct Big b = {{1, 2, 3, 4, 5, 6}, 7}; struct Small s = {0.5f, 2};\n"
                      'for (int i = 0; i < 3; i++) b = big(b, s); printf("%g %d\\n", b.x[2], b.n); }\n')
 
+    def test_struct_made_of_results(self):
+        """A part that one call gave lives while the next one is at a site."""
+        self.same(9, "struct Pair { long a; char* b; }; struct Two { struct Pair first, second; int third; }; struct Bit { int x; };\n"
+                     f"static struct Pair pair(long a) {{ struct Pair p = {{a, \"abc\"}}; {SITE}; p.b += a; return p; }}\n"
+                     f"static struct Bit bit(int x) {{ struct Bit b = {{x}}; {SITE}; return b; }}\n"
+                     "static long use(struct Two t, struct Bit u) { return t.first.a * 100 + t.second.a * 10 + t.third + *t.first.b + *t.second.b + u.x; }\n"
+                     "int main(void) { long sum = 0; for (int i = 0; i < 3; i++)\n"
+                     'sum += use((struct Two){pair(1), pair(2), i}, bit(i)); printf("%ld\\n", sum); }\n')
+
+    def test_pointer_past_the_end_of_a_local(self):
+        """It leads to no other variable, so it is the end again after a restart."""
+        self.compiled("int main(int argc, char** argv) { int a[4] = {0}, b[4] = {0}, *end[] = {a + 4, b + 4}, *all[] = {a, b};\n"
+                      f"{SITE}; for (int i = 0; i < 2; i++) for (int* at = all[i]; at != end[i]; at++) *at += argc;\n"
+                      'printf("%d %d %d\\n", a[0] + a[3], b[0] + b[3], argv == 0); }\n')
+        image = self.work / "member-0.psi"
+        saved = self.run_program(0, SHADOWIB_PORTABLE_AT="1", SHADOWIB_PORTABLE_DIR=str(self.work))
+        self.assertEqual((saved.returncode, saved.stdout), (0, "2 2 0\n"), saved.stderr)
+        restarted = self.run_program(0, SHADOWIB_PORTABLE_FROM=str(image))
+        self.assertEqual((restarted.returncode, restarted.stdout), (0, "2 2 0\n"), restarted.stderr)
+
     def test_call_by_pointer_and_another_file(self):
         self.same(4, "extern int other(int);\nint main(void) { int (*f)(int) = other; int r = 0;\n"
                      'for (int i = 0; i < 4; i++) r = r * 3 + f(i); printf("%d\\n", r); }\n',

@@ -147,7 +147,7 @@ void Converter::convert(TypeIndex from, TypeIndex to, const unsigned char* from_
 }
 
 void Converter::list(const Pair& element, std::uint64_t count, const unsigned char* from, unsigned char* to) {
-  if (element.from_size == 0) return;
+  if (element.from_size == 0 || count == 0) return;
   if (element.what == Pair::kCopy) {
     std::memcpy(to, from, count * element.from_size);
     return;

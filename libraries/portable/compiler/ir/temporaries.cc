@@ -4,6 +4,7 @@
 #include <llvm/IR/DIBuilder.h>
 #include <llvm/IR/DebugInfo.h>
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/InstIterator.h>
 #include <llvm/IR/IntrinsicInst.h>
 
 #include "libraries/portable/compiler/ir/instrument.h"
@@ -21,9 +22,9 @@ bool is_declared(llvm::Value* address) {
 // A variable that is the result: its declaration goes by a pointer to the caller's memory, which it no longer is.
 void declare_result(llvm::Argument& argument, llvm::AllocaInst* local) {
   llvm::SmallVector<llvm::StoreInst*, 1> kept;
-  for (llvm::User* user : argument.users()) {
-    auto* store = llvm::dyn_cast<llvm::StoreInst>(user);
-    if (store && store->getValueOperand() == &argument &&
+  for (llvm::Instruction& instruction : llvm::instructions(*argument.getParent())) {
+    auto* store = llvm::dyn_cast<llvm::StoreInst>(&instruction);
+    if (store && store->getValueOperand()->stripPointerCasts() == &argument &&
         store->getPointerOperand()->getName().startswith("result.ptr"))
       kept.push_back(store);
   }
@@ -68,9 +69,19 @@ bool between_steps(llvm::StringRef name) {
          name.startswith("undef.agg.tmp");
 }
 
-bool of_a_result(const llvm::Value* value) {
+// Part of a call's result of at least `size` bytes, whose parts are all written in a row. A frame with sites keeps
+// the result in a place of its own behind the call.
+bool of_a_result(const llvm::Value* value, const llvm::DataLayout& layout, std::uint64_t size) {
+  if (!llvm::isa<llvm::ExtractValueInst>(value)) return false;
   while (const auto* part = llvm::dyn_cast<llvm::ExtractValueInst>(value)) value = part->getAggregateOperand();
-  return llvm::isa<llvm::CallBase>(value);
+  if (layout.getTypeAllocSize(value->getType()).getFixedSize() < size) return false;
+  if (llvm::isa<llvm::CallBase>(value)) return true;
+  const auto* load = llvm::dyn_cast<llvm::LoadInst>(value);
+  if (!load || !llvm::isa<llvm::AllocaInst>(load->getPointerOperand())) return false;
+  return llvm::all_of(load->getPointerOperand()->users(), [&](const llvm::User* user) {
+    const auto* store = llvm::dyn_cast<llvm::StoreInst>(user);
+    return llvm::isa<llvm::LoadInst>(user) || (store && llvm::isa<llvm::CallBase>(store->getValueOperand()));
+  });
 }
 
 }  // namespace
@@ -128,7 +139,8 @@ bool Temporaries::add_uses(unsigned variable, llvm::Value* pointer, std::uint64_
     } else if (auto* store = llvm::dyn_cast<llvm::StoreInst>(user)) {
       if (use.getOperandNo() != llvm::StoreInst::getPointerOperandIndex()) return false;
       const bool whole = begin && layout.getTypeStoreSize(store->getValueOperand()->getType()).getFixedSize() >= size;
-      note(variable, user, whole || lenient || of_a_result(store->getValueOperand()) ? Use::kWrite : Use::kNone);
+      note(variable, user,
+           whole || lenient || of_a_result(store->getValueOperand(), layout, size) ? Use::kWrite : Use::kNone);
     } else if (auto* copy = llvm::dyn_cast<llvm::MemIntrinsic>(user)) {
       const auto* length = llvm::dyn_cast<llvm::ConstantInt>(copy->getLength());
       const bool target = use.getOperandNo() == 0;
