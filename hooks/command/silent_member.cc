@@ -11,10 +11,15 @@ namespace {
 
 constexpr char kOpenFiles[] = "Max open files";
 
+// The hard limit, up to which an agent raises the soft one by itself; 0 if there is none.
 std::uint64_t open_files_limit(const std::string& process) {
   std::ifstream file(process + "/limits");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(kOpenFiles)) return std::strtoull(line.c_str() + sizeof(kOpenFiles) - 1, nullptr, 10);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(kOpenFiles)) continue;
+    char* rest = nullptr;
+    (void)std::strtoull(line.c_str() + sizeof(kOpenFiles) - 1, &rest, 10);
+    return std::strtoull(rest, nullptr, 10);
+  }
   return 0;
 }
 
