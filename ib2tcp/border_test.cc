@@ -60,6 +60,7 @@ TEST_P(BorderBeforeFirst, NothingLeavesBeforeClcOne) {
   EXPECT_EQ(x.poll(), 0);
   EXPECT_EQ(y.poll(), 0);
   EXPECT_TRUE(b().held().empty());
+  EXPECT_EQ(b().figure("frames_refused"), 0);
   a().commit(1, 1, 0);
   EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
   EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
