@@ -19,7 +19,10 @@ class Federation:
     def __init__(self, case: Case, clusters: tuple = CLUSTERS, options: tuple = ()):
         self.case, self.job = case, Job(case, "fed")
         self.pingpong = case.line.program("shadowib-pingpong")
-        self.programs = {cluster: self.start_pair(cluster, options) for cluster in clusters}
+        self.programs = {}
+        for cluster in clusters:  # one after the other, so that indices are as expected
+            self.programs[cluster] = self.start_pair(cluster, options)
+            wait_for(f"the members of {cluster}", lambda: len(self.job.members()) == 2 * len(self.programs), 60)
         wait_for("traffic in all clusters", lambda: len(self.job.members()) == 2 * len(clusters) and self.moves(*clusters), 60)
 
     def run(self, role: str, words: list[str], *options: str):
@@ -212,9 +215,32 @@ def interval(case: Case) -> str:
     return "each cluster takes its own"
 
 
+# Holds one end of a TCP connection: the first one listens and writes its port, the second one connects.
+ENDS = {"A": "import socket, sys, time\ns = socket.create_server(('127.0.0.1', 0))\nprint(s.getsockname()[1], flush=True)\nc = s.accept()\ntime.sleep(600)",
+        "B": "import socket, sys, time\nc = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\nprint('connected', flush=True)\ntime.sleep(600)"}
+
+
+def bonds(case: Case) -> str:
+    """A CLC would have half of the connection."""
+    fed = Federation(case, clusters=("A",))
+    ends = []
+    for cluster, port in (("A", ()), ("B", None)):
+        words = ["python3", "-c", ENDS[cluster], *(port if port is not None else [ends[0].text().split()[-1]])]
+        ends.append(fed.run(f"end-{cluster}", words, "--cluster", cluster, "--join-children"))
+        wait_for("the end of a connection", lambda: ends[-1].ended() or ends[-1].text().strip(), 30)
+    wait_for("four members", lambda: len(fed.job.members()) == 4, 30)
+    for cluster in CLUSTERS:
+        result = fed.take(cluster, code=REFUSED)
+        check("connection" in result.stderr, f"the refusal names no connection: {result.stderr}")
+    check(fed.cluster("B")["sn"] == 0 and not fed.sets(), "something was committed")
+    fed.command("checkpoint", "fed")
+    fed.check_alive()
+    return "a connection between clusters is named, and the whole job is saved"
+
+
 def run() -> int:
     line = Line("federation_clusters", __doc__)
-    for function in (alone, killed, whole, refusals, interval):
+    for function in (alone, killed, whole, refusals, interval, bonds):
         line.case(function.__name__, function)
     return line.finish()
 

@@ -26,7 +26,7 @@ constexpr std::int64_t kMs = 1'000'000;
 constexpr std::int64_t kLookNs = 20 * kMs;
 // After a command has been started: it takes its turn within that time, or has found another one's. Doubled with each
 // that has brought no CLC.
-constexpr std::int64_t kFirstPauseNs = 100 * kMs, kLongestPauseNs = 2000 * kMs;
+constexpr std::int64_t kFirstPauseNs = 300 * kMs, kLongestPauseNs = 2000 * kMs;
 
 std::atomic<bool> g_asked{false};
 

@@ -9,6 +9,7 @@
 
 #include "hooks/imager/restore/rehearsal.h"
 #include "shadowib/base/needed_verbs.h"
+#include "shadowib/cli/clc_sets.h"
 #include "shadowib/cli/in_child.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/sets.h"
@@ -180,6 +181,8 @@ Findings examine_set(const Common& given_common, const std::string& given) {
     findings.push_back(
         {"images", Verdict::kOk,
          path + ": " + std::to_string(set.members.size()) + " (tables; shadowib verify reads every byte)", ""});
+    if (const Status refused = judge_restart_of_clc(manifest); !refused.ok())
+      findings.push_back({"cluster", Verdict::kRefused, refused.text(), "restart a set of the whole job"});
     findings.push_back(job_free(common, manifest.job));
     findings.push_back(judge_backend(manifest.backend, environment("BACKEND"), machine_has_adapter(),
                                      backend_library(set.members.front().image)));

@@ -52,6 +52,10 @@ int flush(FlushArguments& arguments) {
     if (Status s = choose_job(common.directory, "", &arguments.set); !s.ok()) return fail(common, s);
   if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
+  if (manifest.cluster)
+    return fail(common,
+                Status::of(Code::kUsage, EINVAL, "%.100s is a checkpoint of one cluster, which goes to no far place",
+                           name_of(manifest).c_str()));
   if (Status s = choose_far(arguments.far, common.directory, manifest.job, &settings); !s.ok())
     return fail(common, s);
   if (!settings.known)

@@ -67,7 +67,7 @@ class Collector {
 
   // Of each federation.
   Status add_clcs(std::vector<std::string>* old) {
-    std::set<std::string> jobs;
+    std::set<std::string>& jobs = with_clcs_;
     std::vector<ListedSet> all;
     SHADOWIB_TRY(list_sets(directory_, &all));
     for (const ListedSet& set : all)
@@ -186,9 +186,11 @@ class Collector {
   const Json& removed() const { return removed_; }
 
  private:
+  // After sets().
   bool has_clcs(const std::string& job) const {
     std::vector<ListedSet> all;
-    return list_sets(directory_, &all).ok() && std::any_of(all.begin(), all.end(), [&job](const ListedSet& set) {
+    return with_clcs_.contains(job) && list_sets(directory_, &all).ok() &&
+           std::any_of(all.begin(), all.end(), [&job](const ListedSet& set) {
              return set.status.ok() && set.manifest.cluster && set.manifest.job == job;
            });
   }
@@ -208,6 +210,7 @@ class Collector {
 
   const GcArguments& arguments_;
   const std::string directory_;
+  std::set<std::string> with_clcs_;  // jobs that had CLCs
   Json removed_ = Json::array();
 };
 

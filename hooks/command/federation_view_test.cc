@@ -1,0 +1,143 @@
+#include "hooks/command/federation_view.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace shadowib {
+namespace {
+
+using federation::PerCluster;
+
+PerCluster numbers(std::initializer_list<std::uint32_t> list) {
+  PerCluster result;
+  for (std::uint32_t n : list) result[result.clusters++] = n;
+  return result;
+}
+
+class FederationViewTest : public ::testing::Test {
+ protected:
+  FederationViewTest() {
+    char name[] = "/tmp/shadowib-view-XXXXXX";
+    top_ = ::mkdtemp(name);
+    view_.directory = top_;
+    view_.job = "demo";
+    view_.epoch = "g0-1";
+    EXPECT_TRUE(Exchange::open("dir:" + top_ + "/x", true, &view_.exchange).ok());
+  }
+  ~FederationViewTest() override { std::filesystem::remove_all(top_); }
+
+  void publish(const std::string& key, const Fields& fields) {
+    ASSERT_TRUE(view_.exchange->publish(key, encode_fields(fields)).ok());
+  }
+  void make_clusters(const std::string& policy) {
+    publish(federation_key(view_.epoch), {{"policy", policy}});
+    publish(cluster_key(view_.epoch, "B"), {{"index", "1"}});
+    publish(cluster_key(view_.epoch, "A"), {{"index", "0"}});
+  }
+  static Decision committed(unsigned cluster, federation::Sn sn, const PerCluster& before, const PerCluster& after) {
+    Decision decision;
+    decision.record = {cluster, sn, 1, before, after};
+    decision.record.claim = federation::ClcRecord::Claim::kCommitted;
+    decision.set = "demo.x.0001";
+    decision.set_id = "0";
+    decision.by = "command";
+    return decision;
+  }
+  Decision decide_for(std::uint64_t attempt, const Decision& mine) {
+    Decision decided;
+    EXPECT_TRUE(decide(*view_.exchange, view_.epoch, attempt, mine, &decided).ok());
+    return decided;
+  }
+
+  std::string top_;
+  JobView view_;
+};
+
+TEST_F(FederationViewTest, AJobWithoutClustersHasNone) {
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  EXPECT_FALSE(federation.exists());
+  EXPECT_EQ(no_such_cluster(federation, "demo", "B").code(), Code::kNotFound);
+}
+
+TEST_F(FederationViewTest, ClustersComeByIndexAndAGapIsCorrupt) {
+  make_clusters("vector");
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  EXPECT_EQ(federation.policy, "vector");
+  EXPECT_EQ(federation.names(), (std::vector<std::string>{"A", "B"}));
+  publish(cluster_key(view_.epoch, "C"), {{"index", "3"}});
+  EXPECT_EQ(read_federation(view_, &federation).code(), Code::kCorrupt);
+}
+
+TEST_F(FederationViewTest, TheFirstDecisionCountsAndALaterAttemptIsAnother) {
+  make_clusters("paper");
+  Decision none;
+  none.record = {1, 1, 1, PerCluster(), PerCluster()};
+  none.record.claim = federation::ClcRecord::Claim::kVoid;
+  none.by = "member 2";
+  const Decision mine = committed(1, 1, numbers({0, 0}), numbers({1, 0}));
+  EXPECT_EQ(decide_for(1, none).by, "member 2");
+  EXPECT_EQ(decide_for(1, mine).record.claim, federation::ClcRecord::Claim::kVoid) << "the command has come too late";
+  EXPECT_EQ(decide_for(2, mine).by, "command");
+  EXPECT_EQ(decide_for(2, none).record, mine.record) << "the member obeys";
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  ASSERT_EQ(federation.clusters[1].clcs.size(), 1u);
+  EXPECT_EQ(federation.clusters[1].voids.size(), 1u);
+  EXPECT_FALSE(federation.clusters[1].clcs[0].kept) << "there is no such set";
+  EXPECT_EQ(sns_of(federation), numbers({0, 1}));
+  EXPECT_TRUE(histories_of(federation)[1].kept.empty());
+}
+
+TEST_F(FederationViewTest, DIsBoundedByWhatCanHaveBeenSent) {
+  make_clusters("paper");
+  decide_for(1, committed(0, 3, numbers({0, 0}), numbers({0, 0})));
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  federation::RunningCluster b;
+  b.index = 1;
+  b.sn = 2;
+  b.depends = numbers({1, 0});
+  EXPECT_EQ(bounded(federation, b), numbers({1, 0}));
+  b.depends = numbers({9, 9});
+  EXPECT_EQ(bounded(federation, b), numbers({3, 0})) << "what a cluster has of itself is no dependency";
+  // Under `index` a member delivers up to its own SN, and tells nobody.
+  federation.policy = "index";
+  b.depends = numbers({0, 0});
+  EXPECT_EQ(bounded(federation, b), numbers({2, 0}));
+  b.sn = 7;
+  EXPECT_EQ(bounded(federation, b), numbers({3, 0}));
+}
+
+TEST_F(FederationViewTest, DIsTheGreatestOfMembersAndASilentOneHasFailed) {
+  make_clusters("paper");
+  decide_for(1, committed(0, 3, numbers({0, 0}), numbers({0, 0})));
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  std::vector<MemberStatus> members(2);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    members[i].index = i;
+    members[i].cluster = "B";
+    members[i].alive = members[i].answered = true;
+    members[i].json = R"({"cluster":{"sn":1,"incarnation":1,"depends":[)" + std::to_string(i + 1) + R"(,0]}})";
+  }
+  FederationView answered = federation;
+  add_answers(members, &answered);
+  ASSERT_TRUE(answered.clusters[1].running);
+  EXPECT_EQ(answered.clusters[1].running->depends, numbers({2, 0}));
+  EXPECT_FALSE(answered.clusters[0].running) << "it has no members";
+  members[1].answered = false;
+  answered = federation;
+  add_answers(members, &answered);
+  EXPECT_FALSE(answered.clusters[1].running);
+  members[1].gone = true;  // in an orderly way: the others are the cluster
+  answered = federation;
+  add_answers(members, &answered);
+  EXPECT_TRUE(answered.clusters[1].running);
+}
+
+}  // namespace
+}  // namespace shadowib
