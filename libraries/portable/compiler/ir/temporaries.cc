@@ -64,9 +64,10 @@ bool written_whole(llvm::StringRef name) {
          name.contains(".coerce");
 }
 
+// A result before it is returned is one of these, too: agg.result where the caller gives room for it, else retval.
 bool between_steps(llvm::StringRef name) {
   return written_whole(name) || name.startswith("agg.tmp") || name.startswith("tmp") ||
-         name.startswith("undef.agg.tmp");
+         name.startswith("undef.agg.tmp") || name.startswith("agg.result") || name.startswith("retval");
 }
 
 // Part of a call's result of at least `size` bytes, whose parts are all written in a row. A frame with sites keeps
