@@ -427,7 +427,7 @@ void Round::resume() {
   saver_.end();
   go_on();
   if (stop_tried_ && outcome_.committed()) note_checkpoint_pause(pause_ns_);
-  if (stop_tried_ && is_in_cluster()) restart_interval();
+  if (outcome_.committed() && is_in_cluster()) restart_interval();
   g_agent.phase = Phase::kNone;
 }
 
