@@ -250,7 +250,11 @@ TEST_F(AgentTest, AProgramThatHasClosedOurDescriptorsIsFoundAndRefused) {
     EXPECT_TRUE(members_[0]->runs() && members_[1]->runs());
     // The agent sleeps on one again. Something else under its number, such as a directory, is always ready: it would
     // spin.
-    for (auto& member : members_) EXPECT_EQ(eventfds_of(member->pid()), 1);
+    for (auto& member : members_) {
+      const std::int64_t hangs = monotonic_ns() + 120'000'000'000;  // the program goes on before its agent sleeps
+      while (eventfds_of(member->pid()) != 1 && monotonic_ns() < hangs) usleep(1000);
+      EXPECT_EQ(eventfds_of(member->pid()), 1);
+    }
   }
 }
 
