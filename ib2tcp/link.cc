@@ -160,6 +160,8 @@ void Link::down(const char* reason) {
   }
   g_engine->statistics.links_lost.add(1);
   log_message(LogLevel::kInfo, "the connection to the process of LID %u ended: %s", peer_.lid, reason);
+  // A border is dialled again whatever ended it, so not at once: a peer that breaks the rules would do so for ever.
+  if (border_ != nullptr) g_engine->arm(retry_, monotonic_ns() + kFirstBackoffNs);
   for (auto it = qps_.begin(); it != qps_.end();) {
     Qp& qp = *it++;
     qp.on_link_down();
