@@ -58,7 +58,6 @@ struct Type {
 enum SlotFlags : std::uint32_t {
   kSlotAddress = 1,  // the program may hold pointers to it: the eight bytes before `offset` are its address
   kSlotUnnamed = 2,  // a value between two steps of an expression
-  kSlotAbi = 4,      // not of the source: how this architecture passes a parameter or result
 };
 
 // One variable of a frame at a site.

@@ -27,9 +27,7 @@ std::vector<std::uint32_t> roots(const Image& image) {
   std::sort(order.begin(), order.end(), by_name);
   for (const FrameState& frame : image.frames) {
     const std::size_t begin = order.size();
-    for (std::uint32_t i = 0; i < frame.slot_count; i++) {
-      if (!(image.objects[frame.first_slot + i].flags & kSlotAbi)) order.push_back(frame.first_slot + i);
-    }
+    for (std::uint32_t i = 0; i < frame.slot_count; i++) order.push_back(frame.first_slot + i);
     std::sort(order.begin() + static_cast<std::ptrdiff_t>(begin), order.end(), by_name);
   }
   return order;

@@ -128,13 +128,12 @@ class Restart {
     return nullptr;
   }
 
-  // Variables by name and line; those without a name by their order. What an architecture adds is left out.
+  // Variables by name and line; those without a name by their order.
   void match_slots(std::size_t frame, const FrameState& old, const Site& site) {
     std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, std::uint32_t> ours;
     std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> seen;
     for (std::uint32_t j = 0; j < site.slot_count; j++) {
       const Slot& slot = site.slots[j];
-      if (slot.flags & kSlotAbi) throw Refused{abi_text(site)};
       const std::string name = slot.name ? slot.name : "";
       const std::uint32_t line = name.empty() ? 0 : slot.line;
       ours[{name, line, seen[{name, line}]++}] = j;
@@ -143,7 +142,6 @@ class Restart {
     for (std::uint32_t k = 0; k < old.slot_count; k++) {
       const std::uint32_t object = old.first_slot + k;
       const Object& then = image_.objects[object];
-      if (then.flags & kSlotAbi) throw Refused{abi_text(site)};
       const std::uint32_t line = then.name.empty() ? 0 : then.line;
       auto found = ours.find({then.name, line, seen[{then.name, line}]++});
       if (found == ours.end())
@@ -157,11 +155,6 @@ class Restart {
     if (!ours.empty())
       throw Refused{"a variable " + std::get<0>(ours.begin()->first) + " of " + site.function->name +
                     "() lives in the program and not in the image: it was compiled otherwise"};
-  }
-
-  static std::string abi_text(const Site& site) {
-    return std::string("a struct is passed in ") + site.function->name + "(), line " + std::to_string(site.line) +
-           ", in a way that only this architecture has";
   }
 
   void make_globals() {

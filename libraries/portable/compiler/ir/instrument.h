@@ -36,7 +36,6 @@ struct Variable {
   std::uint64_t size = 0;
   bool promotable = false;  // only loaded and stored: optimisation makes it a register
   bool registered = false;  // the program may hold its address
-  bool abi = false;         // only this architecture has it
 };
 
 // live.cc: for each of `blocks` the variables, by index, whose values are read later than its begin.

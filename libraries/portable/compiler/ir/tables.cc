@@ -95,8 +95,7 @@ llvm::Constant* Tables::site(const FrameLayout& frame, unsigned index) {
   for (unsigned i = 0; i < site.live.size(); i++) {
     const Variable& variable = frame.variables[site.live[i]];
     const llvm::DILocalVariable* source = declared(variable.address);
-    unsigned flags = (variable.registered ? kSlotAddress + 0U : 0U) | (source ? 0U : kSlotUnnamed + 0U) |
-                     (variable.abi ? kSlotAbi + 0U : 0U);
+    unsigned flags = (variable.registered ? kSlotAddress + 0U : 0U) | (source ? 0U : kSlotUnnamed + 0U);
     slots.push_back(llvm::ConstantStruct::get(
         slot_type_, {source ? text(source->getName()) : text(""), variable_type(variable, source),
                      number(variable.size), number(offset[i]), small(source ? source->getLine() : 0), small(flags)}));
