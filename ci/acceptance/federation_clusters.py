@@ -206,6 +206,24 @@ def refusals(case: Case) -> str:
     return f"{len(said)} refusals"
 
 
+def variables(case: Case) -> str:
+    """A process of a cluster may start another job: the cluster's variables are none of that."""
+    job = Job(case, "fed")
+    told = 'echo "[$SHADOWIB_CLUSTER $SHADOWIB_CLUSTER_POLICY $SHADOWIB_CLUSTER_HOLD]"'
+    inherited = {"SHADOWIB_JOB": "fed", "SHADOWIB_CLUSTER": "A", "SHADOWIB_CLUSTER_POLICY": "index", "SHADOWIB_CLUSTER_HOLD": "3"}
+
+    def run(name: str, changed: dict, words: str, code: int = 0):
+        argv = [job.shadowib, "run", "--job", name, "--dir", str(job.directory), "--close-inherited", "--", "sh", "-c", told]
+        program = job._spawn(name, argv, {**inherited, **changed})  # pylint: disable=protected-access
+        program.process.wait(30)
+        check(program.process.returncode == code and words in program.text(), f"{name}, {changed}: {program.process.returncode}, {program.text()}")
+
+    run("other", {}, "[  ]")
+    run("fed", {}, "[A index 3.0")
+    run("fed", {"SHADOWIB_CLUSTER_HOLD": "soon"}, "SHADOWIB_CLUSTER_HOLD", RUN_FAILED)
+    return "another job has no cluster, and a wrong time is named"
+
+
 def interval(case: Case) -> str:
     fed = Federation(case, options=("--interval", "2", "--keep", "1"))
     wait_for("CLCs of both clusters", lambda: all(fed.cluster(name)["sn"] >= 3 for name in CLUSTERS), 90, 0.2)
@@ -240,7 +258,7 @@ def bonds(case: Case) -> str:
 
 def run() -> int:
     line = Line("federation_clusters", __doc__)
-    for function in (alone, killed, whole, refusals, interval, bonds):
+    for function in (alone, killed, whole, refusals, variables, interval, bonds):
         line.case(function.__name__, function)
     return line.finish()
 

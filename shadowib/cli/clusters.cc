@@ -13,6 +13,7 @@ namespace {
 
 constexpr char kPolicyFile[] = "policy.txt";  // no cluster is called so: names have no dot
 constexpr char kDefaultPolicy[] = "paper";
+constexpr double kLeastHoldS = 0.001, kLongestHoldS = 1e6;
 
 std::string policy_of(const ClusterOptions& options) {
   return options.policy.empty() ? kDefaultPolicy : options.policy;
@@ -58,6 +59,14 @@ Status judge_place(const std::string& job, const ClusterOptions& options, const 
   return {};
 }
 
+Status parse_hold(const std::string& text, double* hold_s) {
+  if (text.empty()) return {};
+  char* end = nullptr;
+  *hold_s = std::strtod(text.c_str(), &end);
+  if (*end == '\0' && *hold_s >= kLeastHoldS && *hold_s <= kLongestHoldS) return {};
+  return usage("SHADOWIB_CLUSTER_HOLD='%.40s' is no number of seconds from 0.001 to 1000000", text);
+}
+
 }  // namespace
 
 void add_cluster_options(Command* command, ClusterOptions* options) {
@@ -77,15 +86,16 @@ void add_cluster_options(Command* command, ClusterOptions* options) {
   command
       ->add_option("--hold", options->hold_s,
                    "With --cluster: how long a message waits for such a checkpoint\nthat is refused; default 10")
-      ->between(0.001, 1e6, "seconds")
+      ->between(kLeastHoldS, kLongestHoldS, "seconds")
       ->type_name("S");
 }
 
-Status take_cluster_variables(ClusterOptions* options) {
-  if (options->cluster.empty()) options->cluster = environment("CLUSTER");
+Status take_cluster_variables(const std::string& job, ClusterOptions* options) {
+  if (options->cluster.empty()) options->cluster = variable_of("CLUSTER", job);
   if (options->cluster.empty())
     return options->given() ? Status(Code::kUsage, EINVAL, "--policy and --hold need --cluster NAME") : Status();
-  if (options->policy.empty()) options->policy = environment("CLUSTER_POLICY");
+  if (options->policy.empty()) options->policy = variable_of("CLUSTER_POLICY", job);
+  if (options->hold_s == 0) SHADOWIB_TRY(parse_hold(variable_of("CLUSTER_HOLD", job), &options->hold_s));
   if (!valid_cluster_name(options->cluster))
     return usage("--cluster '%.60s': %.100s", options->cluster, kClusterNameRule);
   federation::Policy policy{};
@@ -145,6 +155,7 @@ Status renew_clusters(const std::string& directory, const std::string& job, Exch
 }
 
 void export_cluster(const ClusterOptions& options) {
+  for (const char* name : {"SHADOWIB_CLUSTER", "SHADOWIB_CLUSTER_POLICY", "SHADOWIB_CLUSTER_HOLD"}) ::unsetenv(name);
   if (options.cluster.empty()) return;
   ::setenv("SHADOWIB_CLUSTER", options.cluster.c_str(), 1);
   ::setenv("SHADOWIB_CLUSTER_POLICY", policy_of(options).c_str(), 1);

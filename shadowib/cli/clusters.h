@@ -18,9 +18,9 @@ struct ClusterOptions {
 
 void add_cluster_options(Command* command, ClusterOptions* options);
 
-// Adds the variables that stand for the options, and checks names. kUsage: --policy or --hold without --cluster, a
-// name that is none.
-Status take_cluster_variables(ClusterOptions* options);
+// Adds the variables that stand for the options, unless they are of another job. Checks names. kUsage: --policy or
+// --hold without --cluster; a name, a policy or a time that is none.
+Status take_cluster_variables(const std::string& job, ClusterOptions* options);
 
 // Before a process is started: whether it may come to the job, and the record of that. A job has either clusters, all
 // of one policy, or none. `backend` becomes ib2tcp if it was auto. kUsage with what is in the way. Without --cluster
@@ -32,7 +32,7 @@ Status join_clusters(const std::string& directory, const std::string& job, const
 Status renew_clusters(const std::string& directory, const std::string& job, Exchange& exchange,
                       const std::string& epoch, const SetFederation& federation);
 
-// Told to the process.
+// Told to the process. Without a cluster the variables are removed.
 void export_cluster(const ClusterOptions& options);
 
 }  // namespace shadowib::cli

@@ -30,6 +30,11 @@ std::string environment(const char* name) {
   return value != nullptr ? value : "";
 }
 
+std::string variable_of(const char* name, const std::string& job) {
+  const std::string owner = environment("JOB");
+  return owner.empty() || owner == job ? environment(name) : "";
+}
+
 bool speaks_for_launch() {
   for (const char* name : {"PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"})
     if (const char* rank = std::getenv(name); rank != nullptr && rank[0] != '\0') return std::strcmp(rank, "0") == 0;

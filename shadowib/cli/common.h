@@ -46,6 +46,8 @@ std::string absolute_exchange(const std::string& uri);
 
 // SHADOWIB_<name>, or "" if unset.
 std::string environment(const char* name);
+// As environment(), but "" if SHADOWIB_JOB names another job: the variable comes from a process of that one.
+std::string variable_of(const char* name, const std::string& job);
 inline constexpr unsigned kMostKept = 1'000'000, kMostProcesses = 100'000;
 // Variables that stand for an option and have its rule. kUsage names the variable.
 Status backend_variable(std::string* backend);

@@ -14,12 +14,6 @@
 namespace shadowib::cli {
 namespace {
 
-// "" unless it is meant for this job.
-std::string variable_of(const char* name, const std::string& job) {
-  const std::string owner = environment("JOB");
-  return owner.empty() || owner == job ? environment(name) : "";
-}
-
 std::string record_path(const std::string& directory, const std::string& job) {
   return far_path(directory, job) + "/settings";
 }

@@ -325,7 +325,8 @@ int run(RunOptions& options) {
                       kRunFailed);
   if (options.guest) return run_as_guest(options, program);
   if (Status s = take_variables(&options); !s.ok()) return run_failed(common, s, kRunFailed);
-  if (Status s = take_cluster_variables(&options.cluster); !s.ok()) return run_failed(common, s, kRunFailed);
+  if (Status s = take_cluster_variables(options.job, &options.cluster); !s.ok())
+    return run_failed(common, s, kRunFailed);
   if (Status s = take_store(&options); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = take_far(options.far_options, common.directory, options.job, &options.far); !s.ok())
     return run_failed(common, s, kRunFailed);

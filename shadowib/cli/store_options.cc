@@ -19,12 +19,6 @@ namespace {
 
 constexpr int kMostSurvive = 8;
 
-// "" unless it is meant for this job.
-std::string variable_of(const char* name, const std::string& job) {
-  const std::string owner = environment("JOB");
-  return owner.empty() || owner == job ? environment(name) : "";
-}
-
 std::string absolute(const std::string& path) {
   std::error_code error;
   fs::path whole = fs::absolute(path, error).lexically_normal();
