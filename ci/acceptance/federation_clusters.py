@@ -21,7 +21,7 @@ class Federation:
         self.pingpong = case.line.program("shadowib-pingpong")
         self.programs = {}
         for cluster in clusters:  # one after the other, so that indices are as expected
-            self.programs[cluster] = self.start_pair(cluster, options)
+            self.programs[cluster] = self.start_pair(cluster, "--cluster", cluster, *options)
             wait_for(f"the members of {cluster}", lambda: len(self.job.members()) == 2 * len(self.programs), 60)
         wait_for("traffic in all clusters", lambda: len(self.job.members()) == 2 * len(clusters) and self.moves(*clusters), 60)
 
@@ -29,12 +29,12 @@ class Federation:
         prefix = [self.job.shadowib, "run", "--job", self.job.name, "--dir", str(self.job.directory), "--close-inherited", *options, "--"]
         return self.job._spawn(role, prefix + words)  # pylint: disable=protected-access
 
-    def start_pair(self, cluster: str, options: tuple = ()):
+    def start_pair(self, name: str, *options: str):
         port = free_port()
         words = [self.pingpong, "-p", str(port), "-s", "4096", "-n", str(10**9)]
-        server = self.run(f"server-{cluster}", [*words, "--server"], "--cluster", cluster, *options)
+        server = self.run(f"server-{name}", [*words, "--server"], *options)
         wait_for("the server to listen", lambda: server.ended() or listening(port), 30)
-        client = self.run(f"client-{cluster}", [*words, "localhost"], "--cluster", cluster, *options)
+        client = self.run(f"client-{name}", [*words, "localhost"], *options)
         self.job.programs += [server, client]
         return server, client
 
@@ -206,6 +206,28 @@ def refusals(case: Case) -> str:
     return f"{len(said)} refusals"
 
 
+def without_clusters(case: Case) -> str:
+    """A set of a time when the job had no clusters."""
+    fed = Federation(case, clusters=())
+    fed.start_pair("plain", "--backend", "ib2tcp")
+    wait_for("two members", lambda: len(fed.job.members()) == 2, 60)
+    path = fed.command("checkpoint", "fed", "--kill").stdout.strip().splitlines()[-1]
+    for program in fed.job.programs:
+        program.process.wait(30)
+    later = fed.run("later", ["true"], "--cluster", "A")
+    later.process.wait(30)
+    record = fed.job.directory / "jobs" / "fed" / "clusters"
+    check(later.process.returncode == 0 and record.exists(), f"the later federation: {later.text()}")
+    fed.job.sets, fed.job.programs = [path], []
+    fed.job.restart(path)
+    wait_for("the restarted members", lambda: len(fed.job.members()) == 2, 60)
+    check(not record.exists(), "the restarted job has clusters")
+    joins = fed.run("joins", ["true"])
+    joins.process.wait(30)
+    check(joins.process.returncode == 0, f"a process that joins the restarted job: {joins.text()}")
+    return "its restart has none, and processes may join"
+
+
 def variables(case: Case) -> str:
     """A process of a cluster may start another job: the cluster's variables are none of that."""
     job = Job(case, "fed")
@@ -258,7 +280,7 @@ def bonds(case: Case) -> str:
 
 def run() -> int:
     line = Line("federation_clusters", __doc__)
-    for function in (alone, killed, whole, refusals, variables, interval, bonds):
+    for function in (alone, killed, whole, without_clusters, refusals, variables, interval, bonds):
         line.case(function.__name__, function)
     return line.finish()
 

@@ -138,11 +138,17 @@ Status join_clusters(const std::string& directory, const std::string& job, const
   return place_file(path + "/" + options.cluster, "", true);
 }
 
-Status renew_clusters(const std::string& directory, const std::string& job, Exchange& exchange,
-                      const std::string& epoch, const SetFederation& federation) {
+Status forget_clusters(const std::string& directory, const std::string& job) {
   const std::string path = job_paths(directory, job).clusters;
   std::error_code error;
   fs::remove_all(path, error);
+  return error ? file_error(error.value(), "remove", path) : Status();
+}
+
+Status renew_clusters(const std::string& directory, const std::string& job, Exchange& exchange,
+                      const std::string& epoch, const SetFederation& federation) {
+  const std::string path = job_paths(directory, job).clusters;
+  SHADOWIB_TRY(forget_clusters(directory, job));
   SHADOWIB_TRY(ensure_directory(path));
   SHADOWIB_TRY(place_file(path + "/" + kPolicyFile, federation.policy + "\n", false));
   SHADOWIB_TRY(exchange.publish(federation_key(epoch), encode_fields({{"policy", federation.policy}})));

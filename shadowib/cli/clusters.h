@@ -32,6 +32,9 @@ Status join_clusters(const std::string& directory, const std::string& job, const
 Status renew_clusters(const std::string& directory, const std::string& job, Exchange& exchange,
                       const std::string& epoch, const SetFederation& federation);
 
+// For a restart of a set without clusters.
+Status forget_clusters(const std::string& directory, const std::string& job);
+
 // Told to the process. Without a cluster the variables are removed.
 void export_cluster(const ClusterOptions& options);
 

@@ -101,7 +101,9 @@ void RestartPlace::choose(const SetManifest& manifest) {
 
 Status RestartPlace::begin() {
   SHADOWIB_TRY(renew_job(directory_, job_, exchange_uri_, all_, epoch_));
-  if (!federation_.clusters.empty()) {
+  if (federation_.clusters.empty()) {
+    SHADOWIB_TRY(forget_clusters(directory_, job_));
+  } else {
     SHADOWIB_TRY(open_exchange());
     SHADOWIB_TRY(renew_clusters(directory_, job_, *exchange_, epoch_, federation_));
   }
