@@ -198,8 +198,9 @@ def refusals(case: Case) -> str:
                           {"SHADOWIB_FAULT": "200:slow"})
     wait_for("a checkpoint under way", lambda: any(name.endswith(".ckpt1.turn") for name in os.listdir(fed.job.directory / "jobs" / "fed" / "alive")), 20)
     refused("under way", BUSY, "checkpoint", "fed", "--cluster", "B")
-    refused("under way", BUSY, "checkpoint", "fed")
+    refused("under way", BUSY, "checkpoint", "fed", "--timeout", "0.2")
     fed.take("A")
+    fed.command("checkpoint", "fed")  # waits for its turn
     slow.process.wait(60)
     check(slow.process.returncode == 0, f"the slow command: {slow.text()}")
     fed.check_alive()

@@ -45,6 +45,7 @@ constexpr int kAttempts = 3;          // if a member leaves in an orderly way be
 constexpr int kPassingAttempts = 8;   // if a member is in the middle of something that passes (EAGAIN)
 constexpr int kTooLittleMs = 1000;    // of time for an attempt, to make anything of its coming too late
 constexpr int kPassingMs = 25;        // and the pause before the second, which grows with each
+constexpr int kTurnMs = 20;           // between tries to take a cluster's turn
 
 std::string now_utc() {
   time_t now = ::time(nullptr);
@@ -199,12 +200,19 @@ Status Drive::take_turn(unsigned cluster) {
   return {};
 }
 
-// Of a federation: those of all clusters, and then its members again, of whom none joins any more.
+// Of a federation: those of all clusters, and then its members again, of whom none joins any more. A CLC that is
+// under way has its own turn alone and asks for no other, so this command may wait for it with turns in its hand.
 Status Drive::take_all_turns() {
   const auto has_cluster = [](const MemberStatus& m) { return !m.cluster.empty(); };
   if (is_clc() || std::none_of(members_.begin(), members_.end(), has_cluster)) return {};
   SHADOWIB_TRY(read_federation(view_, &federation_));
-  for (const ViewedCluster& cluster : federation_.clusters) SHADOWIB_TRY(take_turn(cluster.index));
+  for (const ViewedCluster& cluster : federation_.clusters) {
+    Status status = take_turn(cluster.index);
+    for (; status.code() == Code::kBusy && !deadline_.has_passed(); status = take_turn(cluster.index))
+      raw_sleep_ms(kTurnMs);
+    SHADOWIB_TRY(status);
+  }
+  silence_ns_ = monotonic_ns() + kSilenceNs;
   return find_members();
 }
 

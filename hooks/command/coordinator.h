@@ -97,6 +97,7 @@ struct CheckpointReport {
 // on. A member that has left is no part of the set. The errors are:
 //   `kNotFound`: there is no such job, or no such cluster of it. ESRCH: none of its members is alive.
 //   `kBusy`: another checkpoint is under way, of the job or of the cluster. Or a member was still joining after 5 s.
+//            One of the whole job waits for those of its clusters until options.timeout_ms has run out.
 //   `kRefused`: something cannot be captured. Or a member is still connected to one that has left.
 //               The text names member, pid and object (P4).
 //   `kAborted`: a member died in the middle, or gave up.

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "hooks/command/coordinator.h"
+#include "hooks/job/cluster.h"
 #include "hooks/job/collection.h"
 #include "hooks/job/members.h"
 #include "shadowib/base/descriptors.h"
@@ -142,6 +143,25 @@ TEST_F(MembersOfACommand, AreAsManyAsTheJobIsToHave) {
   close_owned_descriptor(locks_[1]);  // it has left
   locks_.erase(locks_.begin() + 1);
   EXPECT_EQ(checkpoint(200).code(), Code::kTimeout) << "members that are locks alone do not answer";
+}
+
+// A CLC of one cluster is no reason to refuse a checkpoint of the whole job, which may be the last one.
+TEST_F(MembersOfACommand, WaitForACheckpointOfTheirCluster) {
+  join(0, {{"meets", std::to_string(kMeetingVersion)}, {"cluster", "A"}});
+  ASSERT_TRUE(exchange_->claim(federation_key(kEpoch), encode_fields({{"policy", "paper"}})).ok());
+  ASSERT_TRUE(exchange_->claim(cluster_key(kEpoch, "A"), encode_fields({{"index", "0"}})).ok());
+  const int turn = hold_alive_lock(lock_of(turn_lock(0)));
+  ASSERT_GE(turn, 0);
+  const Status busy = checkpoint(100);
+  EXPECT_EQ(busy.code(), Code::kBusy) << busy.text();
+  EXPECT_NE(std::string(busy.text()).find("cluster A "), std::string::npos) << busy.text();
+  std::thread clc([turn] {
+    ::usleep(200'000);
+    release_alive_lock(turn);
+  });
+  const Status status = checkpoint(1000);
+  clc.join();
+  EXPECT_EQ(status.code(), Code::kTimeout) << status.text();  // the member has been asked, and does not answer
 }
 
 // A restart brings back the members of its set.
