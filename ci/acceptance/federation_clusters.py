@@ -248,7 +248,8 @@ def variables(case: Case) -> str:
 
 
 def interval(case: Case) -> str:
-    fed = Federation(case, options=("--interval", "2", "--keep", "1"))
+    """CLCs that a cluster takes by itself are central, whatever the job's store is."""
+    fed = Federation(case, options=("--interval", "2", "--keep", "1", "--store", "mem:single"))
     wait_for("CLCs of both clusters", lambda: all(fed.cluster(name)["sn"] >= 3 for name in CLUSTERS), 90, 0.2)
     check(all(s.get("cluster") for s in fed.sets()), "the interval takes sets of the whole job")
     wait_for("old CLCs to go", lambda: len(fed.sets()) <= 4, 30, 0.2)

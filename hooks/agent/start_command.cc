@@ -126,7 +126,8 @@ Status start_checkpoint_command(bool kill, int timeout_ms, int output_fd, const 
       "checkpoint", g_job.info.job,      "--dir",     g_job.info.directory,
       "--exchange", g_job.info.exchange, "--timeout", std::to_string((timeout_ms + 999) / 1000)};
   if (kill) words.emplace_back("--kill");
-  if (cluster[0] != '\0') words.insert(words.end(), {"--cluster", cluster});
+  // A CLC goes to no other store, and the job may have been started with one.
+  if (cluster[0] != '\0') words.insert(words.end(), {"--cluster", cluster, "--store", "central"});
   if (const char* keep = std::getenv("SHADOWIB_KEEP"); keep != nullptr && std::atoi(keep) > 0)
     words.insert(words.end(), {"--keep", keep});
   if (const char* metrics = std::getenv("SHADOWIB_METRICS"); metrics != nullptr && metrics[0] != '\0')
