@@ -149,11 +149,15 @@ def killed(case: Case) -> str:
 def whole(case: Case) -> str:
     fed = Federation(case)
     fed.take("A")
+    fed.take("B", "--timeout", "0.001", code=None)
     path = fed.command("checkpoint", "fed").stdout.strip().splitlines()[-1]
     manifest = json.loads((fed.job.directory / "sets" / "fed.0001" / "manifest.json").read_text())
     check(manifest["federation"] == {"policy": "paper", "clusters": [{"name": "A", "index": 0, "members": [0, 1]},
                                                                     {"name": "B", "index": 1, "members": [2, 3]}]},
           f"the manifest says {manifest.get('federation')}")
+    events = json.loads(fed.command("history", "fed", "--json").stdout)["events"]
+    told = [(e["event"], e.get("cluster")) for e in events if e["event"] != "started"]
+    check(told == [("clc", "A"), ("clc_failed", "B"), ("checkpoint", None)], f"the history says {told}")
     check(fed.cluster("A")["stops"] >= 2 and fed.cluster("B")["stops"] >= 1, "not all clusters were stopped")
     refused = fed.command("restart", "fed.A.0001", code=REFUSED)
     check("cannot go back alone" in refused.stderr and "without --cluster" in refused.stderr, f"restart says {refused.stderr}")

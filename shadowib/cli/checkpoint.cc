@@ -175,7 +175,8 @@ void print_report(const CheckpointReport& report) {
   std::printf("%s\n", report.set_path.c_str());
 }
 
-// The slowest member's time in each phase, and the time of all: what the program stood for.
+// The slowest member's time in each phase, and the time of all: what the program stood for. A CLC is an event of its
+// own: nothing that is about sets of the job may take it for one.
 HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_ns, bool kill) {
   std::uint64_t bytes = 0, page_bytes = 0;  // the pages before they were compressed
   std::string compression;
@@ -192,7 +193,7 @@ HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_n
       phases[i].second = std::max(phases[i].second, m.phases[i].second);
     }
   }
-  HistoryEvent event("checkpoint");
+  HistoryEvent event(report.cluster ? "clc" : "checkpoint");
   event.add("set", fs::path(report.set_path).filename().string())
       .add("number", report.number)
       .add("generation", report.generation)
@@ -214,9 +215,11 @@ HistoryEvent committed_event(const CheckpointReport& report, std::int64_t took_n
   return event.add("commit_ms", milliseconds(report.commit_ns));
 }
 
-HistoryEvent failed_event(const Status& status, std::int64_t took_ns) {
-  return HistoryEvent("checkpoint_failed")
-      .add("code", static_cast<int>(status.code()))
+// `cluster`: of a CLC.
+HistoryEvent failed_event(const Status& status, std::int64_t took_ns, const std::string& cluster) {
+  HistoryEvent event(cluster.empty() ? "checkpoint_failed" : "clc_failed");
+  if (!cluster.empty()) event.add("cluster", cluster);
+  return event.add("code", static_cast<int>(status.code()))
       .add("error", status.text())
       .add("took_ms", milliseconds(took_ns));
 }
@@ -370,7 +373,7 @@ int checkpoint(CheckpointArguments& arguments) {
   const std::int64_t took_ns = monotonic_ns() - began_ns;
   if (!status.ok()) {
     if (status.code() != Code::kNotFound && status.code() != Code::kBusy)
-      (void)append_history(common.directory, options.job, failed_event(status, took_ns)).ok();
+      (void)append_history(common.directory, options.job, failed_event(status, took_ns, options.cluster)).ok();
     keep_metrics(arguments.metrics, common.directory, options.job);
     return fail(common, status);
   }

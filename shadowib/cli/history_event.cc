@@ -39,8 +39,15 @@ std::string compressed(const PastEvent& e) {
          ")";
 }
 
+// "CLC 3, forced, "; "" of a set of the whole job.
+std::string clc_number(const PastEvent& e) {
+  if (e.name != "clc") return {};
+  return "CLC " + std::to_string(static_cast<unsigned>(e.number("sn"))) +
+         (e.number("forced") != 0 ? ", forced, " : ", ");
+}
+
 std::string describe_checkpoint(const PastEvent& e) {
-  std::string text = e.text("set") + ": " + count(e.number("members"), "member") + ", " +
+  std::string text = e.text("set") + ": " + clc_number(e) + count(e.number("members"), "member") + ", " +
                      human_bytes(static_cast<std::uint64_t>(e.number("bytes"))) + compressed(e) + ", stopped for " +
                      shown_ms(e.number("stopped_ms")) + ", took " + shown_ms(e.number("took_ms"));
   return text + (e.number("kill") != 0 ? "; the job was ended on request" : "");
@@ -100,7 +107,8 @@ bool parse_event(std::string_view line, PastEvent* event) {
 
 std::string describe_event(const PastEvent& e) {
   if (e.name == "started") return e.text("command") + " on " + e.text("host") + " over " + e.text("backend");
-  if (e.name == "checkpoint") return describe_checkpoint(e);
+  if (e.name == "checkpoint" || e.name == "clc") return describe_checkpoint(e);
+  if (e.name == "clc_failed") return "cluster " + e.text("cluster") + ": " + e.text("error");
   if (e.name == "restart") return describe_restart(e);
   if (e.name == "failure") return describe_failure(e);
   if (e.name == "flush") return describe_flush(e);

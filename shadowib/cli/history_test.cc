@@ -153,6 +153,10 @@ std::vector<PastEvent> a_life() {
           10,
           R"("event":"checkpoint","set":"j.0001","bytes":1048576,"members":2,"stopped_ms":20,"took_ms":30,"save_ms":15)")),
       past(at(20, R"("event":"checkpoint_failed","code":4,"error":"descriptor 7")")),
+      past(at(
+          30,
+          R"("event":"clc","set":"j.a.0007","cluster":"a","sn":7,"bytes":1048576,"members":1,"stopped_ms":900,"took_ms":950)")),
+      past(at(31, R"("event":"clc_failed","cluster":"a","code":4,"error":"descriptor 8")")),
       past(at(60, R"("event":"restart","set":"j.0001","ready_ms":500,"members":2,"backend":"auto")")),
       past(
           at(70, R"x("event":"failure","member":1,"process":77,"how":"killed by signal 11 (SIGSEGV)","lost_s":10)x")),
@@ -165,6 +169,13 @@ std::vector<PastEvent> a_life() {
       past(at(100, R"("event":"restart","set":"j.0002","ready_ms":500,"members":2,"backend":"auto")"))};
 }
 
+TEST(HistoryEvents, OfOneClusterNameIt) {
+  const std::vector<PastEvent> events = a_life();
+  EXPECT_EQ(describe_event(events[3]), "j.a.0007: CLC 7, 1 member, 1.0 MiB, stopped for 900.0 ms, took 950.0 ms");
+  EXPECT_EQ(describe_event(events[4]), "cluster a: descriptor 8");
+}
+
+// Checkpoints of one cluster are no sets of the job.
 TEST(HistoryFigures, AddUp) {
   const std::vector<PastEvent> events = a_life();
   const HistoryFigures f = add_up(events);

@@ -14,10 +14,15 @@ namespace {
 constexpr std::size_t kMostBars = 40, kMostRows = 200, kMostBadRows = 50;
 
 const std::vector<std::pair<const char*, const char*>>& kinds() {  // of events: name, what people read
-  static const std::vector<std::pair<const char*, const char*>> kKinds = {
-      {"started", "started"}, {"checkpoint", "checkpoint"},     {"checkpoint_failed", "not taken"},
-      {"restart", "restart"}, {"restart_failed", "no restart"}, {"failure", "failure"},
-      {"ended", "end"}};
+  static const std::vector<std::pair<const char*, const char*>> kKinds = {{"started", "started"},
+                                                                          {"checkpoint", "checkpoint"},
+                                                                          {"checkpoint_failed", "not taken"},
+                                                                          {"clc", "CLC"},
+                                                                          {"clc_failed", "no CLC"},
+                                                                          {"restart", "restart"},
+                                                                          {"restart_failed", "no restart"},
+                                                                          {"failure", "failure"},
+                                                                          {"ended", "end"}};
   return kKinds;
 }
 
