@@ -233,6 +233,20 @@ def without_clusters(case: Case) -> str:
     return "its restart has none, and processes may join"
 
 
+def at_once(case: Case) -> str:
+    """None takes the others' record for one of an earlier job."""
+    job, names = Job(case, "fed"), [f"C{number}" for number in range(8)]
+    for name in names:
+        argv = [job.shadowib, "run", "--job", "fed", "--dir", str(job.directory), "--close-inherited", "--cluster", name, "--", "sleep", "3"]
+        job.programs.append(job._spawn(name, argv))  # pylint: disable=protected-access
+    for program in job.programs:
+        program.process.wait(60)
+        check(program.process.returncode == 0, f"{program.role}: {program.process.returncode}, {program.text()}")
+    record = sorted(os.listdir(job.directory / "jobs" / "fed" / "clusters"))
+    check(record == sorted([*names, "policy.txt"]), f"the record has {record}")
+    return f"{len(names)} processes that start at once are in their clusters"
+
+
 def variables(case: Case) -> str:
     """A process of a cluster may start another job: the cluster's variables are none of that."""
     job = Job(case, "fed")
@@ -286,7 +300,7 @@ def bonds(case: Case) -> str:
 
 def run() -> int:
     line = Line("federation_clusters", __doc__)
-    for function in (alone, killed, whole, without_clusters, refusals, variables, interval, bonds):
+    for function in (alone, killed, whole, without_clusters, refusals, at_once, variables, interval, bonds):
         line.case(function.__name__, function)
     return line.finish()
 

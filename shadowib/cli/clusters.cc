@@ -105,22 +105,24 @@ Status take_cluster_variables(const std::string& job, ClusterOptions* options) {
 }
 
 Status join_clusters(const std::string& directory, const std::string& job, const ClusterOptions& options,
-                     const std::string& exchange, std::string* backend) {
-  const std::string path = job_paths(directory, job).clusters;
+                     const std::string& exchange, std::string* backend, SharingLock* lock) {
+  const std::string top = job_paths(directory, job).top, path = job_paths(directory, job).clusters;
   std::string who, policy;
   std::error_code error;
-  const bool has_record = fs::exists(path, error);
   SHADOWIB_TRY(judge_names(directory, job, options));
-  if (!has_record && options.cluster.empty()) return {};
+  if (options.cluster.empty() && !fs::exists(path, error)) return {};
+  if (!options.cluster.empty()) SHADOWIB_TRY(judge_place(job, options, exchange, backend));
+  SHADOWIB_TRY(ensure_directory(top));
+  SHADOWIB_TRY(lock->take(top + "/entering"));
+  const bool has_record = fs::exists(path, error);
   const bool in_use = job_in_use(directory, job, &who);
   if (!in_use) fs::remove_all(path, error);  // what an earlier job of that name had does not count
   if (options.cluster.empty())
-    return in_use ? usage("job %.64s is a federation (%.80s is in a cluster): name one with --cluster", job, who)
-                  : Status();
-  SHADOWIB_TRY(judge_place(job, options, exchange, backend));
+    return in_use && has_record
+               ? usage("job %.64s is a federation (%.80s is in a cluster): name one with --cluster", job, who)
+               : Status();
   if (in_use && !has_record)
     return usage("job %.64s has no clusters, and is alive (%.80s): leave out --cluster, or end it first", job, who);
-  SHADOWIB_TRY(ensure_directory(job_paths(directory, job).top));
   SHADOWIB_TRY(ensure_directory(path));
   SHADOWIB_TRY(place_file(path + "/" + kPolicyFile, policy_of(options) + "\n", true));
   SHADOWIB_TRY(read_file(path + "/" + kPolicyFile, &policy));

@@ -6,6 +6,7 @@
 
 #include "hooks/imager/checkpoint_set.h"
 #include "shadowib/cli/common.h"
+#include "shadowib/cli/sharing_lock.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib::cli {
@@ -24,9 +25,10 @@ Status take_cluster_variables(const std::string& job, ClusterOptions* options);
 
 // Before a process is started: whether it may come to the job, and the record of that. A job has either clusters, all
 // of one policy, or none. `backend` becomes ib2tcp if it was auto. kUsage with what is in the way. Without --cluster
-// a job that has no record of clusters is not looked at any further.
+// a job that has no record of clusters is not looked at any further. Hold `lock` until prepare_job() has noted the
+// process: until then nothing else shows that the record is in use.
 Status join_clusters(const std::string& directory, const std::string& job, const ClusterOptions& options,
-                     const std::string& exchange, std::string* backend);
+                     const std::string& exchange, std::string* backend, SharingLock* lock);
 
 // For a restart of the whole job, before its members are made: its clusters have the indices of the set.
 Status renew_clusters(const std::string& directory, const std::string& job, Exchange& exchange,

@@ -119,7 +119,7 @@ class Collector {
     for (const StoredSet& set : stored) {
       const std::string job = job_of_owner(directory_, set.job);
       if (set.committed || (!arguments_.job.empty() && job != arguments_.job)) continue;
-      if (!checkpoint_running(directory_, job) && !FetchTurn::taken(directory_, job)) stale.push_back(set.path);
+      if (!any_checkpoint_running(set.job) && !FetchTurn::taken(directory_, job)) stale.push_back(set.path);
     }
     for (const std::string& path : stale)
       SHADOWIB_TRY(remove("staging", path, [](const std::string& p) { return open_store_of(p)->discard(p); }));
@@ -186,6 +186,13 @@ class Collector {
   const Json& removed() const { return removed_; }
 
  private:
+  // "a.b" may be a job, or cluster b of job a: a job's record of its clusters is not there at each moment.
+  bool any_checkpoint_running(const std::string& owner) const {
+    for (std::size_t end = owner.size(); end != std::string::npos && end > 0; end = owner.rfind('.', end - 1))
+      if (checkpoint_running(directory_, owner.substr(0, end))) return true;
+    return false;
+  }
+
   // After sets().
   bool has_clcs(const std::string& job) const {
     std::vector<ListedSet> all;

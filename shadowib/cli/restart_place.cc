@@ -15,12 +15,12 @@
 #include "shadowib/cli/clusters.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/sharing_lock.h"
 #include "shadowib/cli/workers.h"
 
 namespace shadowib::cli {
 namespace {
 
-constexpr std::int64_t kSharingNs = 60'000'000'000;
 constexpr int kStepMs = 200;
 constexpr std::int64_t kEndingNs = 3'000'000'000;
 
@@ -41,24 +41,6 @@ bool stays_alive(const std::string& directory, const std::string& job, std::stri
     if (deadline.has_passed()) return true;
   return false;
 }
-
-// Held for a moment by whoever begins or joins a shared restart.
-class SharingLock {
- public:
-  explicit SharingLock(const std::string& path) {
-    const Deadline deadline = Deadline::in_ns(kSharingNs);
-    while ((fd_ = hold_alive_lock(path)) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) && !deadline.has_passed())
-      ::usleep(20000);
-    error_ = fd_ < 0 ? errno : 0;
-  }
-  ~SharingLock() { close_owned_descriptor(fd_); }
-  SharingLock(const SharingLock&) = delete;
-  SharingLock& operator=(const SharingLock&) = delete;
-  int error() const { return error_; }
-
- private:
-  int fd_ = -1, error_ = 0;
-};
 
 }  // namespace
 
@@ -147,8 +129,8 @@ Status RestartPlace::share(const SetManifest& manifest, const std::set<std::uint
   for (const SetMember& m : manifest.members) all_.insert(m.index);
   const JobPaths paths = job_paths(directory_, job_);
   SHADOWIB_TRY(ensure_directory(paths.top));
-  const SharingLock lock(paths.top + "/sharing");
-  if (lock.error() != 0) return file_error(lock.error(), "lock", paths.top + "/sharing");
+  SharingLock lock;
+  SHADOWIB_TRY(lock.take(paths.top + "/sharing"));
   bool join = false;
   SHADOWIB_TRY(joinable(manifest, files, &join));
   if (join) {

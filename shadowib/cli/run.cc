@@ -305,6 +305,14 @@ int run_as_guest(RunOptions& options, const std::string& program) {
   return status.ok() ? start(options, libraries, program, exchange) : run_failed(common, status, kRunFailed);
 }
 
+// Several `run` may do so at once.
+Status enter_job(RunOptions* options, const std::string& exchange) {
+  const std::string& directory = options->common.directory;
+  SharingLock lock;
+  SHADOWIB_TRY(join_clusters(directory, options->job, options->cluster, exchange, &options->backend, &lock));
+  return prepare_job(directory, options->job, exchange);
+}
+
 int run(RunOptions& options) {
   Common& common = options.common;
   if (Status s = resolve(&common); !s.ok()) return run_failed(common, s, kRunFailed);
@@ -348,10 +356,7 @@ int run(RunOptions& options) {
   if (Status s = find_libraries_for(options, &libraries); !s.ok()) return run_failed(common, s, kRunFailed);
   std::string exchange;
   if (Status s = try_exchange(common, options.job, &exchange); !s.ok()) return run_failed(common, s, kRunFailed);
-  if (Status s = join_clusters(common.directory, options.job, options.cluster, exchange, &options.backend); !s.ok())
-    return run_failed(common, s, kRunFailed);
-  if (Status s = prepare_job(common.directory, options.job, exchange); !s.ok())
-    return run_failed(common, s, kRunFailed);
+  if (Status s = enter_job(&options, exchange); !s.ok()) return run_failed(common, s, kRunFailed);
   if (Status s = record_store(common.directory, options.job, options.store); !s.ok())
     return run_failed(common, s, kRunFailed);
   if (Status s = record_far(common.directory, options.job, options.far); !s.ok())
