@@ -187,7 +187,7 @@ def refusals(case: Case) -> str:
         said.append(words)
 
     for words, options in {"is a federation": [], "policy paper": ["--cluster", "C", "--policy", "index"], "first a letter": ["--cluster", "a.b"],
-                           "no borders": ["--cluster", "C", "--backend", "verbs"]}.items():
+                           "no borders": ["--cluster", "C", "--backend", "verbs"], "a guest is in no cluster": ["--guest"]}.items():
         result = fed.run("refused", ["true"], *options)
         result.process.wait(30)
         check(result.process.returncode == RUN_FAILED and words in result.text(), f"run {options}: {result.process.returncode}, {result.text()}")

@@ -261,6 +261,12 @@ Status find_job_of_guest(const Common& common, const std::string& job, std::stri
                         common.directory.c_str());
     ::usleep(kStepMs * 1000);
   }
+  if (fs::exists(paths.clusters, error))
+    return Status::of(
+        Code::kUsage, EOPNOTSUPP,
+        "job %.64s is a federation: a guest is in no cluster, so nobody could judge its messages; start "
+        "CMD as a process of a cluster, with --cluster and without --guest",
+        job.c_str());
   *exchange = exchange_of(common, job);
   std::unique_ptr<Exchange> tried;
   SHADOWIB_TRY(settle_exchange(paths.password, exchange));
