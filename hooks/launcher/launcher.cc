@@ -65,7 +65,8 @@ Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::s
   return Status::of(
       Code::kRefused, 0,
       "%zu of the %u ranks of the launcher's job %.60s are in this checkpoint, and the others would wait for ever; "
-      "run all of them under shadowib, in one job, and try again when they have come to MPI_Init",
+      "run all under shadowib, in one job, and try again when they have come to MPI_Init; if they are in several "
+      "clusters, checkpoint without --cluster",
       here.size(), own.size, own.name);
 }
 
