@@ -196,6 +196,7 @@ def refusals(case: Case) -> str:
     refused("has no cluster", NOT_FOUND, "line", "fed", "--fail", "X")
     refused("--kill does not go", USAGE, "checkpoint", "fed", "--cluster", "B", "--kill")
     refused("--save forked does not go", USAGE, "checkpoint", "fed", "--cluster", "B", "--save", "forked")
+    refused("--keep-far goes with no job", USAGE, "gc", "fed", "--keep-far", "1")
     refused("--store central", USAGE, "checkpoint", "fed", "--cluster", "B", "--store", "mem:single")
     # Its turn is taken while another command is held up; other clusters' are not.
     slow = fed.job._spawn("slow", [fed.job.shadowib, "checkpoint", "fed", "--cluster", "B", "--dir", str(fed.job.directory)],  # pylint: disable=protected-access

@@ -228,6 +228,10 @@ int gc(GcArguments& arguments) {
   if (std::string job; one)
     if (Status s = choose_job(arguments.common.directory, arguments.job, &job); !s.ok())
       return fail(arguments.common, s);
+  if (one && arguments.keep_far != 0)
+    return fail(arguments.common,
+                Status(Code::kUsage, EINVAL,
+                       "--keep-far goes with no job: far places are collected for all jobs at once; leave out J"));
   if (!one && arguments.keep == kAllKept)
     return fail(arguments.common,
                 Status(Code::kUsage, EINVAL, "--keep N is needed, unless a job with clusters is named"));
