@@ -83,6 +83,15 @@ void add_answer(const Json& answer, ViewedCluster* cluster) {
   cluster->running->sn = std::min(cluster->running->sn, running.sn);
 }
 
+// Its members have all ended in an orderly way, and there is no CLC of it. It has nothing to go back to and nothing
+// that a failure could undo, so it stays where it is.
+federation::RunningCluster ended_before_first(const ViewedCluster& cluster) {
+  federation::RunningCluster running;
+  running.index = cluster.index;
+  running.incarnations = PerCluster(federation::kMaxClusters);
+  return running;
+}
+
 }  // namespace
 
 std::size_t ViewedCluster::kept() const {
@@ -130,9 +139,11 @@ Status read_federation(const JobView& view, FederationView* federation) {
 
 void add_answers(const std::vector<MemberStatus>& members, FederationView* federation) {
   for (ViewedCluster& cluster : federation->clusters) {
-    bool failed = false;
+    bool failed = false, ended = false;
     for (const MemberStatus& member : members) {
-      if (member.cluster != cluster.name || member.gone) continue;
+      if (member.cluster != cluster.name) continue;
+      ended = ended || member.gone;
+      if (member.gone) continue;
       cluster.members += member.alive;
       Json state;
       const bool says = member.answered && Json::parse(member.json, &state) && state.contains("cluster");
@@ -140,9 +151,14 @@ void add_answers(const std::vector<MemberStatus>& members, FederationView* feder
       if (says) add_answer(state["cluster"], &cluster);
     }
     if (failed) cluster.running.reset();
+    if (ended && !failed && !cluster.running && cluster.clcs.empty()) cluster.running = ended_before_first(cluster);
     if (cluster.running) cluster.running->depends = bounded(*federation, *cluster.running);
   }
-  const PerCluster incarnations = incarnations_of(*federation);
+  PerCluster incarnations = incarnations_of(*federation);
+  // A cluster that has ended tells none. All clusters of an epoch begin in one.
+  const std::uint32_t latest = *std::max_element(incarnations.of.begin(), incarnations.of.end());
+  for (const ViewedCluster& cluster : federation->clusters)
+    if (cluster.running && incarnations[cluster.index] == 0) incarnations[cluster.index] = latest;
   for (ViewedCluster& cluster : federation->clusters)
     if (cluster.running) cluster.running->incarnations = incarnations;
 }

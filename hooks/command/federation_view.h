@@ -22,7 +22,8 @@ struct ViewedCluster {
   unsigned index = 0;
   std::vector<ViewedClc> clcs;  // committed in this epoch, by SN
   std::vector<Decision> voids;
-  // From its members' answers. None: it has no living member, one of them has died, or one does not answer.
+  // From its members' answers. None: it has no living member, one of them has died, or one does not answer. A cluster
+  // without a CLC whose members have all ended in an orderly way counts as running, with SN 0.
   std::optional<federation::RunningCluster> running;
   std::size_t members = 0;  // that live
   std::size_t held = 0;     // connections with a message that waits for a CLC

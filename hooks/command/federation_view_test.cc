@@ -139,5 +139,29 @@ TEST_F(FederationViewTest, DIsTheGreatestOfMembersAndASilentOneHasFailed) {
   EXPECT_TRUE(answered.clusters[1].running);
 }
 
+TEST_F(FederationViewTest, AClusterThatHasEndedBeforeItsFirstClcIsInNobodysWay) {
+  make_clusters("index");
+  decide_for(1, committed(0, 3, numbers({0, 0}), numbers({0, 0})));
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  std::vector<MemberStatus> members(2);
+  members[0].cluster = "A";
+  members[0].alive = members[0].answered = true;
+  members[0].json = R"({"cluster":{"sn":3,"incarnation":2,"depends":[0,0]}})";
+  members[1].index = 1;
+  members[1].cluster = "B";
+  members[1].gone = true;
+  FederationView answered = federation;
+  add_answers(members, &answered);
+  ASSERT_TRUE(answered.clusters[1].running);
+  EXPECT_EQ(answered.clusters[1].running->sn, 0u);
+  EXPECT_EQ(answered.clusters[1].running->depends, numbers({0, 0}));
+  EXPECT_EQ(answered.clusters[1].running->incarnations, numbers({2, 2}));
+  members[1].gone = false;  // it has died
+  answered = federation;
+  add_answers(members, &answered);
+  EXPECT_FALSE(answered.clusters[1].running);
+}
+
 }  // namespace
 }  // namespace shadowib
