@@ -115,6 +115,30 @@ class LeaveTest(CompilerTest):
                      'printf("%g\\n", v[0] + v[7]); return argv == 0; }\n')
 
 
+class HeapTest(CompilerTest):
+    """Blocks of the program in the hands of libraries, which know free@GLIBC_2.2.5 only."""
+    LIBRARY = ("#include <stdlib.h>\n#include <string.h>\nvoid take(char* block) { free(block); }\n"
+               "char* longer(char* block) { return strcat(realloc(block, 100000), \"!\"); }\n")
+
+    def test_libraries_free_and_resize_blocks(self):
+        (self.work / "library.c").write_text(self.LIBRARY)
+        subprocess.run(["clang-14", "-shared", "-fPIC", "-o", "libtake.so", "library.c"], cwd=self.work, check=True)
+        self.compiled("#include <malloc.h>\n#include <string.h>\nSHADOWIB_NO_SITE void take(char*); SHADOWIB_NO_SITE char* longer(char*);\n"
+                      "int main(void) { size_t room = 4; char* line = malloc(room); FILE* file = fopen(\"/proc/self/maps\", \"r\");\n"
+                      "if (malloc_usable_size(line) < 4 || getline(&line, &room, file) < 9 || room < 10) return 1;\n"
+                      "fclose(file); take(line); char* text = strdup(\"text\"); text = longer(text);\n"
+                      "int* many = malloc(4 * sizeof *many); for (int i = 0; i < 4; i++) many[i] = i + 1;\n"
+                      f"many = reallocarray(many, 50000, sizeof *many); {SITE};\n"
+                      'printf("%s %d %d\\n", text, many[3], many[49999]); free(many); free(text); }\n',
+                      options=("-O2", "-D_GNU_SOURCE", "-L.", "-ltake", "-Wl,-rpath,$ORIGIN"))
+        result = self.run_program(0)
+        self.assertEqual((result.returncode, result.stdout), (0, "text! 4 0\n"), result.stderr)
+        bound = self.run_program(0, LD_DEBUG="bindings").stderr
+        for name in ("free", "realloc"):
+            self.assertRegex(bound, rf"binding file \S*libtake\.so \S+ to \S*libshadowib-portable\.so \S+ normal symbol `{name}'")
+            self.assertRegex(bound, rf"binding file \S*libc\.so\.6 \S+ to \S*libshadowib-portable\.so \S+ normal symbol `{name}'")
+
+
 class RefusalTest(CompilerTest):
     def test_array_of_variable_length(self):
         self.refused("an array of variable length", 5, f"int main(int argc, char** argv) {{\nint a[argc]; {SITE}; return a[0] + !argv; }}\n")

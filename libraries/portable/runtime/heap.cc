@@ -1,5 +1,7 @@
 #include "libraries/portable/runtime/heap.h"
 
+#include <dlfcn.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/single_threaded.h>
@@ -205,6 +207,8 @@ bool heap_resize(void* block, std::size_t size, const Allocation* allocation) {
   return true;
 }
 
+std::size_t heap_size(const void* block) { return header_of(block)->size; }
+
 bool heap_owns(const void* address) {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   if (at < lowest.load(std::memory_order_relaxed) || at >= highest.load(std::memory_order_relaxed)) return false;
@@ -312,7 +316,8 @@ extern "C" char* shadowib_portable_strdup(const char* text, const Allocation* al
   return shadowib_portable_strndup(text, ~std::size_t{0}, allocation);
 }
 
-// Libraries free and resize what programs give them, as getline does.
+// Libraries free and resize what programs give them, as getline does. These names have no version, so that references
+// of the C library, which have one, come here too.
 extern "C" void free(void* block) {
   if (block && heap_owns(block)) return heap_free(block);
   __libc_free(block);
@@ -322,4 +327,10 @@ extern "C" void* realloc(void* block, std::size_t size) {
   if (!block || !heap_owns(block)) return __libc_realloc(block, size);
   const auto* own = reinterpret_cast<const Allocation*>(static_cast<std::uintptr_t>(header_of(block)->allocation));
   return shadowib_portable_realloc(block, size, own);
+}
+
+extern "C" std::size_t malloc_usable_size(void* block) noexcept {
+  if (block && heap_owns(block)) return heap_size(block);
+  static const auto library = reinterpret_cast<std::size_t (*)(void*)>(dlsym(RTLD_NEXT, "malloc_usable_size"));
+  return library ? library(block) : 0;
 }

@@ -23,6 +23,8 @@ void* heap_take(std::size_t size, std::size_t alignment, const Allocation* alloc
 void heap_free(void* block);
 // Gives a block another size and allocation, in its place. Returns false if it must move.
 bool heap_resize(void* block, std::size_t size, const Allocation* allocation);
+// Bytes that were asked for.
+std::size_t heap_size(const void* block);
 // True if `address` lies in memory of this heap, in a block or not.
 bool heap_owns(const void* address);
 // All blocks, in the order of their addresses. No thread may use the heap meanwhile.
