@@ -35,7 +35,8 @@ void convert_all(const Image& image, const Layouts& to) {
     }
     for (std::uint64_t offset = 0; offset <= size + 1 && offset < 64; offset++) {
       try {
-        if (converter.offset_of(object.type, object.type, size, new_size, offset) > new_size) std::abort();
+        for (TypeIndex element : {kNoType, static_cast<TypeIndex>(offset % image.layouts.types.size())})
+          if (converter.offset_of(object.type, object.type, size, new_size, offset, element) > new_size) std::abort();
       } catch (const Refused&) {
       }
     }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "libraries/portable/image/numbers.h"
+#include "libraries/portable/image/pointee.h"
 
 namespace shadowib::portable {
 namespace {
@@ -175,7 +176,7 @@ void Converter::run(const Pair& made, const unsigned char* from, unsigned char* 
       break;
     case Pair::kPointer: {
       const Whole address = load_whole(from, 0, made.from_size * 8, false, from_.big_endian);
-      if (address.low) pointers.push_back({to, address.low});
+      if (address.low) pointers.push_back({to, address.low, from_[made.from].element});
       break;
     }
     case Pair::kList:
@@ -225,8 +226,8 @@ void Converter::real(const Pair& made, const unsigned char* from, unsigned char*
 }
 
 std::uint64_t Converter::offset_of(TypeIndex from, TypeIndex to, std::uint64_t from_size, std::uint64_t to_size,
-                                   std::uint64_t offset) {
-  const std::vector<std::uint64_t> steps = path_to(from_, from, shape_of(from_, from, from_size), offset);
+                                   std::uint64_t offset, TypeIndex element) {
+  const std::vector<std::uint64_t> steps = way_to(from_, from, shape_of(from_, from, from_size), offset, element);
   std::uint64_t at = 0;
   if (!steps.empty() && __builtin_mul_overflow(steps[0], to_[to].size, &at)) differ(from, to, "too large");
   TypeIndex old = from, now = to;

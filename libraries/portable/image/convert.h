@@ -19,6 +19,8 @@ namespace shadowib::portable {
 struct PointerPlace {
   unsigned char* at;
   std::uint64_t old_address;
+  TypeIndex element;         // in the old layout: what it leads to, or kNoType
+  std::uint32_t object = 0;  // for the caller
 };
 
 class Converter {
@@ -34,9 +36,10 @@ class Converter {
   void convert(TypeIndex from, TypeIndex to, const unsigned char* from_bytes, std::uint64_t from_size,
                unsigned char* to_bytes, std::uint64_t to_size, const std::string& name);
 
-  // The new offset of what is at `offset` of an object of `from_size` bytes; at most `to_size`. Throws Refused.
+  // The new offset of what a pointer to `element` finds at `offset` of an object of `from_size` bytes; at most
+  // `to_size`. Throws Refused.
   std::uint64_t offset_of(TypeIndex from, TypeIndex to, std::uint64_t from_size, std::uint64_t to_size,
-                          std::uint64_t offset);
+                          std::uint64_t offset, TypeIndex element = kNoType);
 
   std::vector<PointerPlace> pointers;
   std::uint64_t rounded = 0;  // floats that lost digits

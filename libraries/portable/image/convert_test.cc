@@ -4,6 +4,8 @@
 
 #include <cstring>
 
+#include "libraries/portable/image/pointee.h"
+
 namespace shadowib::portable {
 namespace {
 
@@ -69,6 +71,50 @@ TEST(ConvertTest, OffsetsOfMembersAndPastTheEnd) {
   EXPECT_THROW(converter.offset_of(4, 4, from, to, 9), Refused);
   EXPECT_THROW(converter.offset_of(4, 4, from, to, from + 8), Refused);
   EXPECT_THROW(converter.offset_of(4, 4, from, small[4].size, big[4].size * 2), Refused);
+}
+
+// struct { int a[3]; double d; float f[2]; } where a double begins at each multiple of `align`.
+Layouts neighbours(std::uint64_t align) {
+  Layouts made;
+  LayoutType ints = scalar(kTypeArray, 12), floats = scalar(kTypeArray, 8), record = scalar(kTypeStruct, 0, "n");
+  ints.element = 0, ints.count = 3, floats.element = 2, floats.count = 2;
+  const std::uint64_t second = (12 + align - 1) / align * align;
+  record.size = second + 16, record.count = 3;
+  record.members = {{"a", 3, 0, 0}, {"d", 1, second * 8, 0}, {"f", 4, second * 8 + 64, 0}};
+  made.types = {scalar(kTypeSigned, 4, "int"), scalar(kTypeFloat, 8, "double"), scalar(kTypeFloat, 4, "float"), ints,
+                floats, record};
+  return made;
+}
+
+TEST(ConvertTest, EndOfOneMemberAndBeginOfTheNext) {
+  const Layouts packed = neighbours(4), padded = neighbours(8);
+  Converter converter(packed, padded);
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12, 0), 12U);       // int*: past the end of a
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12, 1), 16U);       // double*: d
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12), 16U);
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 28 + 12, 0), 44U);  // of the second struct
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 20, 1), 24U);       // double*: past d, where f begins
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 28, 2), 32U);       // float*: past f, where the second begins
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 56, 5), 64U);
+}
+
+TEST(ConvertTest, WhatPointersLeadTo) {
+  Layouts types = neighbours(8);
+  const Shape shape = shape_of(types, 5, 64);
+  EXPECT_TRUE(leads_to(types, 5, shape, 32, 5));
+  EXPECT_TRUE(leads_to(types, 5, shape, 32 + 8, 0));
+  EXPECT_TRUE(leads_to(types, 5, shape, 32, 3));
+  EXPECT_TRUE(leads_to(types, 5, shape, 12, 0));
+  EXPECT_TRUE(leads_to(types, 5, shape, 64, 1));
+  EXPECT_TRUE(leads_to(types, 5, shape, 4, kNoType));
+  EXPECT_FALSE(leads_to(types, 5, shape, 4, 1));
+  EXPECT_FALSE(leads_to(types, 5, shape, 16, 0));
+  EXPECT_FALSE(leads_to(types, 5, shape, 16, 5));
+  EXPECT_FALSE(leads_to(types, 4, shape_of(types, 4, 80), 0, 5));
+  LayoutType begin = types.types[5];  // { int a[3]; double d; } begins as the whole does
+  begin.members.pop_back(), begin.size = 24, begin.count = 2;
+  types.types.push_back(begin);
+  EXPECT_TRUE(leads_to(types, 5, shape, 32, 6));
 }
 
 TEST(ConvertTest, LayoutsThatAreNoneAreRefused) {

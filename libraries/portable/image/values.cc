@@ -8,6 +8,7 @@
 #include "libraries/portable/image/content.h"
 #include "libraries/portable/image/numbers.h"
 #include "libraries/portable/image/pages.h"
+#include "libraries/portable/image/pointee.h"
 #include "libraries/portable/image/walk.h"
 
 namespace shadowib::portable {
@@ -81,7 +82,7 @@ class Digest : public Walk {
 
   void value(TypeIndex index, const unsigned char* at, std::uint64_t bit, std::uint64_t width) override {
     const LayoutType& type = layouts_[index];
-    if (type.kind == kTypePointer) return pointer(address_at(layouts_, type, at));
+    if (type.kind == kTypePointer) return pointer(address_at(layouts_, type, at), type.element);
     if (type.kind == kTypeFloat && type.format != kFloatDoubleDouble) {
       const Real real = load_real(at, type.size, type.format, layouts_.big_endian);
       number(real.kind * 2U + real.negative), number(static_cast<std::uint64_t>(std::int64_t{real.exponent}));
@@ -94,7 +95,7 @@ class Digest : public Walk {
     }
   }
 
-  void pointer(std::uint64_t address) {
+  void pointer(std::uint64_t address, TypeIndex element) {
     const Target target = index_.find(address);
     number('P' + target.kind);
     if (target.kind == Target::kFunction) text(image_.functions[target.index].name);
@@ -104,7 +105,7 @@ class Digest : public Walk {
     object.kind == kObjectLiteral ? number(object.source_hash) : number(reach(target.index));
     try {
       const Shape shape = shape_of(layouts_, object.type, value_bytes(image_, object));
-      for (std::uint64_t step : path_to(layouts_, object.type, shape, target.offset)) number(step);
+      for (std::uint64_t step : way_to(layouts_, object.type, shape, target.offset, element)) number(step);
     } catch (const Refused&) {
       number(target.offset);
     }

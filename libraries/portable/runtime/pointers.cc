@@ -8,7 +8,9 @@
 #include <cstdio>
 #include <cstring>
 #include <set>
+#include <tuple>
 
+#include "libraries/portable/image/pointee.h"
 #include "libraries/portable/image/walk.h"
 #include "libraries/portable/runtime/heap.h"
 
@@ -89,7 +91,7 @@ class PointerCheck : public Walk {
     std::memcpy(&address, at, sizeof address);
     if (address == 0) return;
     const Target target = index_.find(address);
-    if (target.kind == Target::kObject) return pointee(type, target);
+    if (target.kind == Target::kObject) return within(type, target);
     if (target.kind != Target::kNowhere || foreign_.count(address)) return;
     if (heap_owns(reinterpret_cast<const void*>(address)) || !mapped(address) || dead_stack(address)) return;
     Dl_info about = {};
@@ -101,18 +103,30 @@ class PointerCheck : public Walk {
            (known && about.dli_fname ? std::string(", but of ") + about.dli_fname : std::string()));
   }
 
-  // Memory that was allocated as characters, and holds something else.
-  void pointee(const LayoutType& type, const Target& target) const {
+  // The pointer must lead to a value that a restart finds again, and that is of the type it expects: memory with other
+  // values than its type says would be saved as what its type says.
+  void within(const LayoutType& type, const Target& target) {
     const Object& object = state_.image.objects[target.index];
-    if (type.element == kNoType || object.kind != kObjectHeap || layouts_[object.type].kind != kTypeChar) return;
-    TypeIndex to = type.element;
-    while (is_list(layouts_[to])) to = layouts_[to].element;
-    const std::uint32_t kind = layouts_[to].kind;
-    if (kind == kTypeChar || kind == kTypeVoid || kind == kTypeOpaque || kind == kTypeFunction ||
-        kind == kTypeUnknown)
-      return;
-    refuse("a pointer to " + type_name(layouts_, to) + " within " + object_name(state_.image, object) +
-           " as characters");
+    const auto key = std::make_tuple(type.element, object.type, object.size);
+    if (target.offset == 0 && known_.count(key)) return;
+    const Shape shape = shape_of(layouts_, object.type, value_bytes(state_.image, object));
+    std::string lost;
+    try {
+      (void)way_to(layouts_, object.type, shape, target.offset, type.element);
+    } catch (const Refused& refused) {
+      lost = refused.text;
+    }
+    if (!lost.empty()) refuse(lost + ", within " + object_name(state_.image, object));
+    if (object.data == kNoData) return;  // the source has its values
+    if (!leads_to(layouts_, object.type, shape, target.offset, type.element))
+      refuse("a pointer to " + type_name(layouts_, type.element) + " within " + described(object));
+    if (target.offset == 0) known_.insert(key);
+  }
+
+  std::string described(const Object& object) const {
+    const bool characters = layouts_[innermost_type(layouts_, object.type)].kind == kTypeChar;
+    return object_name(state_.image, object) + " as " +
+           (characters ? "characters" : type_name(layouts_, object.type));
   }
 
   void foreign(const std::string& name, std::uint64_t address) {
@@ -124,6 +138,7 @@ class PointerCheck : public Walk {
   std::vector<Holds> holds_;
   std::vector<std::pair<const std::string*, std::uint64_t>> path_;
   std::set<std::uint64_t> foreign_;
+  std::set<std::tuple<TypeIndex, TypeIndex, std::uint64_t>> known_;  // pointers to objects' begins that are right
   const Object* now_ = nullptr;
 };
 
