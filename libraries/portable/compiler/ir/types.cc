@@ -216,10 +216,13 @@ unsigned Tables::sign_of(const llvm::Value* value, unsigned depth) const {
   }
   const auto* made = llvm::dyn_cast<llvm::Operator>(value);
   if (!made || depth > 8) return kTypeBits;
+  // Constants take the other operand's sign. An operand of unknown sign may be unsigned, and makes the result so.
   auto either = [&](unsigned first) {
-    const unsigned one = sign_of(made->getOperand(first), depth + 1),
-                   two = sign_of(made->getOperand(first + 1), depth + 1);
-    return one == kTypeBits ? two : two == kTypeBits || one == two ? one : kTypeBits + 0U;
+    const llvm::Value *left = made->getOperand(first), *right = made->getOperand(first + 1);
+    if (llvm::isa<llvm::Constant>(left)) return sign_of(right, depth + 1);
+    if (llvm::isa<llvm::Constant>(right)) return sign_of(left, depth + 1);
+    const unsigned one = sign_of(left, depth + 1);
+    return one == sign_of(right, depth + 1) ? one : kTypeBits + 0U;
   };
   switch (made->getOpcode()) {
     case llvm::Instruction::SExt:
