@@ -116,10 +116,12 @@ llvm::Constant* Tables::function(const FrameLayout& frame) {
   for (unsigned i = 0; i < frame.sites.size(); i++) sites.push_back(site(frame, i));
   const auto* source = function.getSubprogram();
   std::string name = source ? source->getName().str() : function.getName().str();
+  const auto& hashes = facts().function_hash;
+  const std::uint64_t hash = hashes.count(name) ? hashes.at(name) : 0;
   functions_table(function)->setInitializer(llvm::ConstantStruct::get(
       function_type_,
       {text(name), file_text(source ? source->getFilename() : ""), address(&function), array(sites, pointer_),
-       number(facts().function_hash[name]), small(sites.size()), small(source ? source->getLine() : 0)}));
+       number(hash), small(sites.size()), small(source ? source->getLine() : 0)}));
   return address(functions_table(function));
 }
 
@@ -202,7 +204,9 @@ void Tables::constructor(llvm::GlobalVariable* table) {
 void Tables::finish() {
   std::vector<const llvm::Function*> plain;
   for (llvm::Function& function : module_) {
-    if (!function.isDeclaration() && function.hasAddressTaken() && !functions_.count(&function))
+    if (function.isDeclarationForLinker() || functions_.count(&function)) continue;
+    // Another file may take the address of one that it sees.
+    if (function.hasAddressTaken() || (!function.hasLocalLinkage() && function.getSubprogram()))
       plain.push_back(&function);
   }
   for (const llvm::Function* function : plain) {
