@@ -1,5 +1,5 @@
 // Calls of malloc and its like become calls of the runtime's, each with the type that the block is for. Arrays and
-// structs of the file, and local arrays, get a byte behind them, so that a pointer past the end leads to no other
+// structs, of the file and local, get a byte behind them, so that a pointer past the end leads to no other
 // variable.
 #include <llvm/IR/DIBuilder.h>
 #include <llvm/IR/DebugInfo.h>
@@ -112,8 +112,8 @@ void pad_locals(llvm::Function& function) {
   std::vector<llvm::AllocaInst*> arrays;
   for (llvm::Instruction& instruction : function.getEntryBlock()) {
     auto* place = llvm::dyn_cast<llvm::AllocaInst>(&instruction);
-    if (place && place->getAllocatedType()->isArrayTy() && !place->isArrayAllocation() &&
-        !llvm::FindDbgAddrUses(place).empty())
+    if (place && (place->getAllocatedType()->isArrayTy() || place->getAllocatedType()->isStructTy()) &&
+        !place->isArrayAllocation() && !llvm::FindDbgAddrUses(place).empty())
       arrays.push_back(place);
   }
   auto& context = function.getContext();
