@@ -81,21 +81,33 @@ Layouts neighbours(std::uint64_t align) {
   const std::uint64_t second = (12 + align - 1) / align * align;
   record.size = second + 16, record.count = 3;
   record.members = {{"a", 3, 0, 0}, {"d", 1, second * 8, 0}, {"f", 4, second * 8 + 64, 0}};
-  made.types = {scalar(kTypeSigned, 4, "int"), scalar(kTypeFloat, 8, "double"), scalar(kTypeFloat, 4, "float"), ints,
-                floats, record};
+  made.types = {scalar(kTypeSigned, 4, "int"),
+                scalar(kTypeFloat, 8, "double"),
+                scalar(kTypeFloat, 4, "float"),
+                ints,
+                floats,
+                record};
   return made;
 }
 
 TEST(ConvertTest, EndOfOneMemberAndBeginOfTheNext) {
   const Layouts packed = neighbours(4), padded = neighbours(8);
   Converter converter(packed, padded);
-  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12, 0), 12U);       // int*: past the end of a
-  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12, 1), 16U);       // double*: d
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12, 0), 12U);  // int*: past the end of a
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12, 1), 16U);  // double*: d
   EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12), 16U);
   EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 28 + 12, 0), 44U);  // of the second struct
   EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 20, 1), 24U);       // double*: past d, where f begins
   EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 28, 2), 32U);       // float*: past f, where the second begins
   EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 56, 5), 64U);
+}
+
+TEST(ConvertTest, EndOfCharactersBeforeAPaddedNumber) {
+  Layouts packed = neighbours(4), padded = neighbours(8);
+  for (Layouts* layouts : {&packed, &padded}) layouts->types[0] = scalar(kTypeChar, 1), layouts->types[3].count = 12;
+  Converter converter(packed, padded);
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12, 0), 12U);
+  EXPECT_EQ(converter.offset_of(5, 5, 56, 64, 12, 1), 16U);
 }
 
 TEST(ConvertTest, WhatPointersLeadTo) {

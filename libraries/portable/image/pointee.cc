@@ -23,7 +23,8 @@ bool tells(const LayoutType& type) {
 
 class Pointee {
  public:
-  Pointee(const Layouts& layouts, TypeIndex type, const Shape& shape) : layouts_(layouts), type_(type), shape_(shape) {}
+  Pointee(const Layouts& layouts, TypeIndex type, const Shape& shape)
+      : layouts_(layouts), type_(type), shape_(shape) {}
 
   // A value of the type `wanted` begins at `offset`, or anything that is looked at where it lies.
   bool begins(std::uint64_t offset, TypeIndex wanted) {
@@ -159,7 +160,8 @@ std::vector<std::uint64_t> way_to(const Layouts& layouts, TypeIndex type, const 
   const TypeIndex wanted = innermost_type(layouts, element);
   Pointee pointee(layouts, type, shape);
   std::vector<std::uint64_t> steps;
-  if (tells(layouts[wanted]) && !pointee.begins(offset, wanted) && pointee.ends(offset, wanted, steps)) return steps;
+  const bool known = tells(layouts[wanted]) || layouts[wanted].kind == kTypeChar;
+  if (known && !pointee.begins(offset, wanted) && pointee.ends(offset, wanted, steps)) return steps;
   return path_to(layouts, type, shape, offset);
 }
 
