@@ -264,6 +264,104 @@ class SiteTest(CompilerTest):
         self.assertIn("1 refused", result.stderr)
 
 
+class RestartTest(CompilerTest):
+    """An image of one program in the next process, perhaps of another one."""
+
+    def saved(self, at: int, **environment: str) -> str:
+        result = self.run_program(0, SHADOWIB_PORTABLE_AT=str(at), SHADOWIB_PORTABLE_DIR=str(self.work), **environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue((self.work / "member-0.psi").exists(), result.stderr)
+        return result.stdout
+
+    def restarted(self) -> subprocess.CompletedProcess:
+        return self.run_program(0, SHADOWIB_PORTABLE_FROM=str(self.work / "member-0.psi"))
+
+    def comes_back(self, at: int) -> str:
+        """What a restart tells on stderr. It prints what the first run does."""
+        output, result = self.saved(at), self.restarted()
+        self.assertEqual((result.returncode, result.stdout), (0, output), result.stderr)
+        return result.stderr
+
+    def test_header_of_two_files(self):
+        """Each file has its own variable, function and allocation of one name and line."""
+        (self.work / "both.h").write_text("static int count; static int* last;\n"
+                                          "static int step(int n) { int own = n + count++; int* block = malloc((count + 1) * sizeof *block);\n"
+                                          f"block[count] = own; {SITE}; own += block[count] + (last ? *last : 0); last = block + count; return own * 10 + count; }}\n")
+        self.compiled('#include "both.h"\nint b(int); int a(int n) { return step(n); }\n'
+                      'int main(void) { int x = a(1), y = a(2), z = b(5); printf("%d %d %d %d %d\\n", x, y, z, a(3), b(6)); }\n',
+                      '#include "both.h"\nint b(int n) { return step(n) * 3; }\n')
+        for at in range(1, 6):
+            self.comes_back(at)
+
+    def test_two_allocations_of_one_macro(self):
+        self.compiled("#define BOTH(p, q) p = malloc(8 * sizeof *p); q = malloc(4 * sizeof *q)\nstruct s { char* text; short n; };\n"
+                      "int main(void) { double* one; struct s* two; BOTH(one, two); for (int i = 0; i < 8; i++) one[i] = i / 2.0;\n"
+                      f'two[3].text = "abc"; two[3].n = 7; {SITE}; printf("%g %s %d\\n", one[7], two[3].text, two[3].n); }}\n')
+        self.comes_back(1)
+
+    def test_two_files_of_one_name(self):
+        for directory, text in (("x", f"int main(void) {{ {SITE}; puts(\"on\"); }}\n"), ("y", "int other;\n")):
+            (self.work / directory).mkdir()
+            (self.work / directory / "util.c").write_text(HEADER + text)
+            subprocess.run([CC, "-c", "util.c"], cwd=self.work / directory, check=True)
+        subprocess.run([CC, "-o", "program", "x/util.o", "y/util.o"], cwd=self.work, check=True)
+        result = self.run_program(0, SHADOWIB_PORTABLE_AT="1", SHADOWIB_PORTABLE_DIR=str(self.work))
+        self.assertEqual((result.returncode, result.stdout), (0, "on\n"), result.stderr)
+        self.assertIn("two files of the program are named util.c", result.stderr)
+
+    def test_another_call_of_the_function(self):
+        """Sources are hashed before macros: the place of a call is compared, too."""
+        source = (f"int main(void) {{ if (FIRST) {SITE};\nputs(\"one\");\nif (!FIRST) {SITE};\nputs(\"two\"); }}\n")
+        self.compiled(source, options=("-O0", "-DFIRST=1"))
+        self.saved(1)
+        self.compiled(source, options=("-O2", "-DFIRST=0"))
+        result = self.restarted()
+        self.assertEqual((result.returncode, result.stdout), (5, ""), result.stderr)
+        self.assertIn("the image's call of shadowib_portable_site() at line 4 of main() is another one in the program", result.stderr)
+
+    def test_levels_of_optimisation(self):
+        source = (f"static int deep(int n, int* up) {{ int own = n * 3; if (n == 0) {{ {SITE}; return *up; }} return deep(n - 1, &own) + own; }}\n"
+                  'int main(int argc, char** argv) { int sum = argc; for (int i = 1; i < 4; i++) sum += deep(i, &sum); printf("%d %s\\n", sum, argv[0]); }\n')
+        for home, away in (("-O0", "-O3"), ("-O2", "-O0"), ("-O3", "-O1")):
+            self.compiled(source, options=(home,))
+            output = self.saved(2)
+            self.compiled(source, options=(away,))
+            result = self.restarted()
+            self.assertEqual((result.returncode, result.stdout), (0, output), result.stderr)
+
+    def test_numbers_in_pointers(self):
+        self.compiled("static void* numbers[] = {(void*)1, (void*)5000, (void*)65535, (void*)-1, (void*)-4096};\nstatic char* gone = (char*)0x12345678;\n"
+                      f"int main(void) {{ {SITE}; for (int i = 0; i < 5; i++) printf(\"%ld \", (long)numbers[i]); puts(gone ? \"\" : \"0\"); }}\n")
+        self.assertIn("1 pointers lead nowhere, first gone of part0.c", self.comes_back(1))
+
+    def test_alignment_of_blocks(self):
+        self.compiled("int main(void) { double *some = aligned_alloc(64, 64), *more = aligned_alloc(8192, 16384);\n"
+                      f'{SITE}; printf("%d %d\\n", (int)((unsigned long)some % 64), (int)((unsigned long)more % 8192)); }}\n')
+        self.comes_back(1)
+
+    def test_function_of_another_file(self):
+        self.compiled("extern int other(int);\nstatic int (*f)(int) = other;\n"
+                      f'int main(void) {{ {SITE}; printf("%d\\n", f(3)); }}\n', "int other(int n) { return n + 7; }\n")
+        self.comes_back(1)
+
+    def test_ends_of_local_structs(self):
+        self.compiled("struct s { int x, y; };\nint main(int argc, char** argv) { struct s a = {0}, b = {0}; int *end[] = {&a.y + 1, &b.y + 1}, *all[] = {&a.x, &b.x};\n"
+                      f"{SITE}; for (int i = 0; i < 2; i++) for (int* at = all[i]; at != end[i]; at++) *at += argc;\n"
+                      'printf("%d %d %d\\n", a.x + a.y, b.x + b.y, argv == 0); }\n')
+        self.comes_back(1)
+
+    def test_pointer_that_no_library_has(self):
+        """It is seen late, when the stack is entered again: the process still ends as the manual says."""
+        (self.work / "library.c").write_text("int of_library(int n) { return n + 1; }\n")
+        subprocess.run(["clang-14", "-shared", "-fPIC", "-o", "library.so", "library.c"], cwd=self.work, check=True)
+        self.compiled("#include <dlfcn.h>\nstatic int (*f)(int);\nint main(void) { f = (int (*)(int))dlsym(RTLD_DEFAULT, \"of_library\");\n"
+                      f"{SITE}; printf(\"%d\\n\", f(3)); }}\n", options=("-O2", "-D_GNU_SOURCE"))
+        self.assertEqual(self.saved(1, LD_PRELOAD=str(self.work / "library.so")), "4\n")
+        result = self.restarted()
+        self.assertEqual((result.returncode, result.stdout), (5, ""), result.stderr)
+        self.assertIn("member-0.psi cannot be restarted: no library has of_library", result.stderr)
+
+
 class DriverTest(CompilerTest):
     def test_debug_information_goes_unless_asked_for(self):
         for option, there in (("-O2", False), ("-g", True)):

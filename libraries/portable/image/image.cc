@@ -89,27 +89,28 @@ void encode_names(Out& out, const Image& image) {
   for (const ModuleName& module : image.modules) out.text(module.file), out.u64(module.source_hash);
   out.u32(image.functions.size());
   for (const FunctionName& function : image.functions)
-    out.text(function.file), out.text(function.name), out.u64(function.source_hash), out.u64(function.address);
+    out.text(function.file), out.text(function.name), out.u64(function.source_hash), out.u64(function.address),
+        out.u32(function.module);
   out.u32(image.foreign.size());
   for (const ForeignName& foreign : image.foreign) out.text(foreign.name), out.u64(foreign.address);
   out.u32(image.allocations.size());
   for (const AllocationSite& site : image.allocations)
-    out.text(site.file), out.u32(site.line), out.u32(site.column), out.u32(site.type);
+    out.text(site.file), out.u32(site.line), out.u32(site.column), out.u32(site.type), out.u32(site.module);
 }
 
 void decode_names(In& in, Image& image) {
   image.modules.resize(in.count(12));
   for (ModuleName& module : image.modules) module.file = in.text(), module.source_hash = in.u64();
-  image.functions.resize(in.count(24));
+  image.functions.resize(in.count(28));
   for (FunctionName& function : image.functions) {
     function.file = in.text(), function.name = in.text();
-    function.source_hash = in.u64(), function.address = in.u64();
+    function.source_hash = in.u64(), function.address = in.u64(), function.module = in.u32();
   }
   image.foreign.resize(in.count(12));
   for (ForeignName& foreign : image.foreign) foreign.name = in.text(), foreign.address = in.u64();
-  image.allocations.resize(in.count(16));
+  image.allocations.resize(in.count(20));
   for (AllocationSite& site : image.allocations)
-    site.file = in.text(), site.line = in.u32(), site.column = in.u32(), site.type = in.u32();
+    site.file = in.text(), site.line = in.u32(), site.column = in.u32(), site.type = in.u32(), site.module = in.u32();
 }
 
 void encode_state(Out& out, const Image& image) {
@@ -117,25 +118,27 @@ void encode_state(Out& out, const Image& image) {
   for (const Object& object : image.objects) {
     out.u32(object.kind), out.u32(object.flags), out.u64(object.address), out.u64(object.size), out.u32(object.type);
     out.u32(object.line), out.u64(object.data), out.text(object.file), out.text(object.name);
-    out.u64(object.source_hash), out.u32(object.allocation);
+    out.u64(object.source_hash), out.u32(object.allocation), out.u32(object.module);
   }
   out.u32(image.frames.size());
   for (const FrameState& frame : image.frames) {
-    out.u32(frame.function), out.u32(frame.site), out.u32(frame.line), out.text(frame.callee);
+    out.u32(frame.function), out.u32(frame.site), out.u32(frame.sites), out.u32(frame.line), out.text(frame.callee);
     out.u32(frame.first_slot), out.u32(frame.slot_count);
   }
 }
 
 void decode_state(In& in, Image& image) {
-  image.objects.resize(in.count(60));
+  image.objects.resize(in.count(64));
   for (Object& object : image.objects) {
     object.kind = in.u32(), object.flags = in.u32(), object.address = in.u64(), object.size = in.u64();
     object.type = in.u32(), object.line = in.u32(), object.data = in.u64();
-    object.file = in.text(), object.name = in.text(), object.source_hash = in.u64(), object.allocation = in.u32();
+    object.file = in.text(), object.name = in.text(), object.source_hash = in.u64();
+    object.allocation = in.u32(), object.module = in.u32();
   }
-  image.frames.resize(in.count(24));
+  image.frames.resize(in.count(28));
   for (FrameState& frame : image.frames) {
-    frame.function = in.u32(), frame.site = in.u32(), frame.line = in.u32(), frame.callee = in.text();
+    frame.function = in.u32(), frame.site = in.u32(), frame.sites = in.u32(), frame.line = in.u32();
+    frame.callee = in.text();
     frame.first_slot = in.u32(), frame.slot_count = in.u32();
   }
 }
@@ -154,6 +157,7 @@ void check_object(const Image& image, const Object& object) {
   if (object.kind == kObjectHeap) {
     need(object.allocation < image.allocations.size(), "a block has no allocation");
     need(image.allocations[object.allocation].type == object.type, "a block is of another type than its allocation");
+    need(object.flags < 48, "a block is aligned to more than there is");
     (void)shape_of(image.layouts, object.type, object.size);
   } else {
     need(type.size <= object.size, "an object is shorter than its type");
@@ -165,6 +169,12 @@ void check_object(const Image& image, const Object& object) {
 
 void check(const Image& image) {
   check_layouts(image.layouts);
+  auto module = [&](std::uint32_t index) {
+    need(index == kNoModule || index < image.modules.size(), "a name is of no file");
+  };
+  for (const FunctionName& function : image.functions) module(function.module);
+  for (const AllocationSite& site : image.allocations) module(site.module);
+  for (const Object& object : image.objects) module(object.module);
   for (const AllocationSite& site : image.allocations)
     need(site.type == kNoType || site.type < image.layouts.types.size(), "an allocation has no type");
   for (const Object& object : image.objects) check_object(image, object);

@@ -9,8 +9,10 @@
 
 namespace shadowib::portable {
 
-constexpr std::uint32_t kImageVersion = 1;
+constexpr std::uint32_t kImageVersion = 2;
 constexpr std::uint64_t kNoData = ~std::uint64_t{0};
+
+constexpr std::uint32_t kNoModule = ~std::uint32_t{0};
 
 struct ModuleName {
   std::string file;
@@ -21,6 +23,7 @@ struct FunctionName {
   std::string file, name;
   std::uint64_t source_hash = 0;
   std::uint64_t address = 0;
+  std::uint32_t module = kNoModule;  // of Image::modules; a header's function may be in several
 };
 
 // A function or variable of a library that a pointer may lead to: by its name.
@@ -33,13 +36,14 @@ struct AllocationSite {
   std::string file;
   std::uint32_t line = 0, column = 0;
   TypeIndex type = kNoType;  // kNoType: the compiler could not tell
+  std::uint32_t module = kNoModule;
 };
 
 enum ObjectKind : std::uint32_t { kObjectGlobal = 0, kObjectLiteral, kObjectHeap, kObjectSlot };
 
 struct Object {
   std::uint32_t kind = kObjectGlobal;
-  std::uint32_t flags = 0;    // GlobalFlags or SlotFlags
+  std::uint32_t flags = 0;    // GlobalFlags or SlotFlags; of a block: which power of two it is aligned to
   std::uint64_t address = 0;  // 0: the program holds no pointers to it
   std::uint64_t size = 0;
   TypeIndex type = kNoType;
@@ -47,12 +51,14 @@ struct Object {
   std::uint64_t data = kNoData;  // where its bytes are in Image::bytes; kNoData: none, the source has them
   std::string file, name;        // of a global, literal, or slot
   std::uint64_t source_hash = 0;
-  std::uint32_t allocation = 0;  // of a heap block
+  std::uint32_t allocation = 0;      // of a heap block
+  std::uint32_t module = kNoModule;  // of a global or literal
 };
 
 struct FrameState {
   std::uint32_t function = 0;  // of Image::functions
   std::uint32_t site = 0;
+  std::uint32_t sites = 0;  // of the function
   std::uint32_t line = 0;
   std::string callee;
   std::uint32_t first_slot = 0, slot_count = 0;  // of Image::objects

@@ -1,4 +1,4 @@
-// What a pointer of a known type leads to within an object.
+// Finds the value that a pointer of a known type leads to within an object.
 #pragma once
 
 #include <cstdint>

@@ -22,12 +22,13 @@ namespace shadowib::portable {
 namespace {
 
 struct Header {
-  std::uint64_t allocation;  // an address
-  std::uint64_t size;        // kFree: the block is free, and its first bytes are the address of the next free one
+  std::uint64_t allocation;     // an address
+  std::uint64_t size : 56;      // kFree: the block is free, and its first bytes are the address of the next free one
+  std::uint64_t alignment : 8;  // which power of two
 };
 static_assert(sizeof(Header) == 16);
 
-constexpr std::uint64_t kFree = ~std::uint64_t{0};
+constexpr std::uint64_t kFree = (std::uint64_t{1} << 56) - 1;
 constexpr std::size_t kRegionBytes = 256 << 10;
 constexpr std::size_t kMostSmall = 32 << 10;  // bytes of a cell; more has a region of its own
 constexpr std::size_t kPage = 4096;
@@ -175,7 +176,8 @@ void* heap_take(std::size_t size, std::size_t alignment, const Allocation* alloc
     return nullptr;
   }
   auto* header = static_cast<Header*>(cell);
-  *header = {reinterpret_cast<std::uintptr_t>(allocation), size};
+  *header = {reinterpret_cast<std::uintptr_t>(allocation), size,
+             static_cast<std::uint64_t>(__builtin_ctzll(std::max<std::size_t>(alignment, 16)))};
   if (small) std::memset(header + 1, 0, size);
   return header + 1;
 }
@@ -186,7 +188,8 @@ void heap_free(void* block) {
   if (!region->cell) {
     munmap(region->begin, region->end - region->begin);
     auto& regions = heap().regions;
-    regions.erase(std::find(regions.begin(), regions.end(), region));
+    regions.erase(std::lower_bound(regions.begin(), regions.end(), region,
+                                   [](const Region* one, const Region* two) { return one->begin < two->begin; }));
     delete region;
     return;
   }
@@ -203,7 +206,7 @@ bool heap_resize(void* block, std::size_t size, const Allocation* allocation) {
   if (region->cell > 512 && size < region->cell / 2) return false;  // gives memory back
   Header* header = header_of(block);
   if (size > header->size) std::memset(static_cast<unsigned char*>(block) + header->size, 0, size - header->size);
-  *header = {reinterpret_cast<std::uintptr_t>(allocation), size};
+  *header = {reinterpret_cast<std::uintptr_t>(allocation), size, header->alignment};
   return true;
 }
 
@@ -222,7 +225,7 @@ std::vector<HeapBlock> heap_blocks() {
     Header header;
     std::memcpy(&header, cell, sizeof header);
     if (header.size == kFree) return;
-    blocks.push_back({cell + sizeof header, header.size,
+    blocks.push_back({cell + sizeof header, header.size, static_cast<unsigned>(header.alignment),
                       reinterpret_cast<const Allocation*>(static_cast<std::uintptr_t>(header.allocation))});
   };
   for (const Region* region : heap().regions) {

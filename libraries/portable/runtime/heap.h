@@ -15,6 +15,7 @@ namespace shadowib::portable {
 struct HeapBlock {
   unsigned char* address;
   std::uint64_t size;
+  unsigned alignment;  // to this power of two
   const Allocation* allocation;
 };
 

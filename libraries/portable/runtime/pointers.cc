@@ -103,8 +103,8 @@ class PointerCheck : public Walk {
            (known && about.dli_fname ? std::string(", but of ") + about.dli_fname : std::string()));
   }
 
-  // The pointer must lead to a value that a restart finds again, and that is of the type it expects: memory with other
-  // values than its type says would be saved as what its type says.
+  // The pointer must lead to a value that a restart finds again, and that is of the type it expects: memory with
+  // other values than its type says would be saved as what its type says.
   void within(const LayoutType& type, const Target& target) {
     const Object& object = state_.image.objects[target.index];
     const auto key = std::make_tuple(type.element, object.type, object.size);

@@ -1,6 +1,7 @@
 #include "libraries/portable/runtime/restart.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -10,15 +11,18 @@
 
 #include "libraries/portable/image/convert.h"
 #include "libraries/portable/runtime/heap.h"
+#include "libraries/portable/runtime/options.h"
 #include "libraries/portable/runtime/state.h"
+#include "libraries/portable/runtime/twins.h"
 
 namespace shadowib::portable {
 namespace {
 
 // A pointer with this value leads to nothing: no page is ever mapped there.
 constexpr std::uint64_t kLeadsNowhere = 0xf000;
-constexpr std::uint64_t kSmallest =
-    4096;  // below it, and as much below zero: numbers kept in pointers, as MAP_FAILED
+// No page is mapped below it: a pointer holds a number.
+constexpr std::uint64_t kNumbers = 65536;
+constexpr std::uint64_t kBelowZero = 4096;  // numbers, too, as MAP_FAILED
 
 // The new place of an object of the image.
 struct Home {
@@ -26,6 +30,7 @@ struct Home {
   std::uint64_t size = 0;
   TypeIndex type = kNoType;
   bool present = false;
+  bool inner = false;  // of a frame that may not be entered yet: a pointer of a frame above cannot mean it
 };
 
 struct FrameWork {
@@ -43,6 +48,11 @@ class Restart {
         converter_(image_.layouts, state_.image.layouts) {
     add_program(state_, states_);
     check_sources();
+    for (std::size_t i = 0; i < state_.functions.size(); i++) {
+      const FunctionName& name = state_.image.functions[i];
+      functions_.emplace(FunctionKey{module_file(state_.image, name.module), name.file, name.name},
+                         state_.functions[i]);
+    }
     homes_.resize(image_.objects.size());
     make_frames();
     make_globals();
@@ -75,6 +85,10 @@ class Restart {
 
   void end() {
     for (const PointerPlace& place : later_) write_pointer(place);
+    if (nowhere_)
+      std::fprintf(stderr,
+                   "shadowib: %llu pointers lead nowhere, first %s: they led to freed memory, or hold numbers\n",
+                   static_cast<unsigned long long>(nowhere_), first_nowhere_.c_str());
   }
 
  private:
@@ -112,6 +126,10 @@ class Restart {
       if (!function || old.site >= function->site_count)
         throw Refused{"the program has no such call in " + name.name + "() as the image: it was compiled otherwise"};
       const Site* site = function->sites[old.site];
+      if (function->site_count != old.sites || site->line != old.line ||
+          (site->callee ? site->callee : "") != old.callee)
+        throw Refused{"the image's call of " + old.callee + "() at line " + std::to_string(old.line) + " of " +
+                      name.name + "() is another one in the program: it was compiled otherwise"};
       Frame frame;
       frame.site = site;
       frame.buffer.reset(new unsigned char[site->buffer_size + 16]());
@@ -121,11 +139,8 @@ class Restart {
   }
 
   const Function* find_function(const FunctionName& wanted) const {
-    for (std::size_t i = 0; i < state_.functions.size(); i++) {
-      const FunctionName& name = state_.image.functions[i];
-      if (name.file == wanted.file && name.name == wanted.name) return state_.functions[i];
-    }
-    return nullptr;
+    auto found = functions_.find({module_file(image_, wanted.module), wanted.file, wanted.name});
+    return found == functions_.end() ? nullptr : found->second;
   }
 
   // Variables by name and line; those without a name by their order.
@@ -148,7 +163,7 @@ class Restart {
         throw Refused{object_name(image_, then) + " lives in the image at line " + std::to_string(site.line) +
                       ", and not in the program: it was compiled otherwise"};
       const Slot& slot = site.slots[found->second];
-      homes_[object] = {0, slot.size, states_.type(slot.type), true};
+      homes_[object] = {0, slot.size, states_.type(slot.type), true, (slot.flags & kSlotAddress) != 0};
       slots_[{frame, found->second}] = object;
       ours.erase(found);
     }
@@ -158,43 +173,48 @@ class Restart {
   }
 
   void make_globals() {
-    std::map<std::tuple<std::uint32_t, std::string, std::string>, std::size_t> ours;
-    for (std::size_t i = 0; i < state_.image.objects.size(); i++) {
-      const Object& object = state_.image.objects[i];
-      ours[{object.kind, object.file, object.name}] = i;
+    Twins<GlobalKey> ours, theirs;
+    for (const Object& now : state_.image.objects) ours.add(global_key(state_.image, now));
+    for (const Object& then : image_.objects) {
+      if (then.kind == kObjectGlobal || then.kind == kObjectLiteral)
+        theirs.add(global_key(image_, then));
+      else
+        theirs.skip();
     }
     for (std::size_t i = 0; i < image_.objects.size(); i++) {
       const Object& then = image_.objects[i];
       if (then.kind != kObjectGlobal && then.kind != kObjectLiteral) continue;
-      auto found = ours.find({then.kind, then.file, then.name});
+      const std::size_t found = theirs.match(i, ours);
       const bool literal = then.kind == kObjectLiteral;
-      if (found == ours.end()) {
+      if (found == kNone) {
         if (literal || then.data == kNoData) continue;
         throw Refused{"the program has no variable " + object_name(image_, then)};
       }
-      const Object& now = state_.image.objects[found->second];
+      const Object& now = state_.image.objects[found];
       if (literal && now.source_hash != then.source_hash) continue;
+      if (now.line != then.line)
+        throw Refused{object_name(image_, then) + " is at line " + std::to_string(then.line) +
+                      " in the image, and at " + std::to_string(now.line) + " in the program"};
       homes_[i] = {now.address, now.size, now.type, true};
     }
   }
 
   void make_blocks() {
-    std::map<std::tuple<std::string, std::uint32_t, std::uint32_t>, std::size_t> ours;
-    for (std::size_t i = 0; i < state_.allocations.size(); i++) {
-      const AllocationSite& site = state_.image.allocations[i];
-      ours[{site.file, site.line, site.column}] = i;
-    }
+    Twins<AllocationKey> ours, theirs;
+    for (const AllocationSite& now : state_.image.allocations) ours.add(allocation_key(state_.image, now));
+    for (const AllocationSite& then : image_.allocations) theirs.add(allocation_key(image_, then));
     for (std::size_t i = 0; i < image_.objects.size(); i++) {
       const Object& then = image_.objects[i];
       if (then.kind != kObjectHeap) continue;
-      const AllocationSite& site = image_.allocations[then.allocation];
-      auto found = ours.find({site.file, site.line, site.column});
-      if (found == ours.end() || state_.image.allocations[found->second].type == kNoType)
+      const std::size_t found = theirs.match(then.allocation, ours);
+      if (found == kNone || state_.image.allocations[found].type == kNoType)
         throw Refused{"the program does not allocate " + object_name(image_, then)};
-      const TypeIndex type = state_.image.allocations[found->second].type;
+      const TypeIndex type = state_.image.allocations[found].type;
       const std::uint64_t size = converter_.new_size(then.type, type, then.size);
-      void* block =
-          size == static_cast<std::size_t>(size) ? heap_take(size, 16, state_.allocations[found->second]) : nullptr;
+      const std::uint64_t alignment = std::uint64_t{1} << then.flags;
+      void* block = size == static_cast<std::size_t>(size) && alignment == static_cast<std::size_t>(alignment)
+                        ? heap_take(size, std::max<std::size_t>(alignment, 16), state_.allocations[found])
+                        : nullptr;
       if (!block) throw Refused{"there is no memory for " + object_name(image_, then)};
       homes_[i] = {reinterpret_cast<std::uintptr_t>(block), size, type, true};
     }
@@ -226,15 +246,17 @@ class Restart {
     std::memset(memory, 0, home.size);
     converter_.convert(then.type, home.type, image_.data(then), value_bytes(image_, then), memory, home.size,
                        object_name(image_, then));
+    for (PointerPlace& place : converter_.pointers) place.object = static_cast<std::uint32_t>(object);
     pointers.insert(pointers.end(), converter_.pointers.begin(), converter_.pointers.end());
   }
 
   void write_pointer(const PointerPlace& place) {
-    const auto pointer = static_cast<std::uintptr_t>(resolve(place.old_address));
+    const auto pointer = static_cast<std::uintptr_t>(resolve(place));
     std::memcpy(place.at, &pointer, sizeof pointer);
   }
 
-  std::uint64_t resolve(std::uint64_t old) {
+  std::uint64_t resolve(const PointerPlace& place) {
+    const std::uint64_t old = place.old_address;
     const Target target = index_.find(old);
     switch (target.kind) {
       case Target::kNull:
@@ -248,23 +270,30 @@ class Restart {
       case Target::kForeign:
         return foreign(image_.foreign[target.index].name);
       case Target::kObject:
-        return within(target);
+        return within(target, place);
       case Target::kNowhere:
         break;
     }
     const std::uint64_t top = image_.layouts.pointer_size == 4 ? std::uint64_t{1} << 32 : 0;
-    if (old < kSmallest) return old;
-    return top - old <= kSmallest ? std::uint64_t{0} - (top - old) : kLeadsNowhere;
+    if (old < kNumbers) return old;
+    if (top - old <= kBelowZero) return std::uint64_t{0} - (top - old);
+    return nowhere(place);
   }
 
-  std::uint64_t within(const Target& target) {
+  std::uint64_t nowhere(const PointerPlace& place) {
+    if (nowhere_++ == 0) first_nowhere_ = object_name(image_, image_.objects[place.object]);
+    return kLeadsNowhere;
+  }
+
+  std::uint64_t within(const Target& target, const PointerPlace& place) {
     const Object& then = image_.objects[target.index];
     const Home& home = homes_[target.index];
     if (!home.present) throw Refused{"the program has no " + object_name(image_, then) + " that a pointer leads to"};
-    if (!home.address) broken("a pointer leads to a variable that has no address", object_name(image_, then).c_str());
+    if (!home.address && home.inner) return nowhere(place);
+    if (!home.address) throw Refused{object_name(image_, then) + ", which a pointer leads to, has no address"};
     try {
-      return home.address +
-             converter_.offset_of(then.type, home.type, value_bytes(image_, then), home.size, target.offset);
+      return home.address + converter_.offset_of(then.type, home.type, value_bytes(image_, then), home.size,
+                                                 target.offset, place.element);
     } catch (const Refused& refused) {
       throw Refused{"a pointer into " + object_name(image_, then) + ": " + refused.text};
     }
@@ -289,7 +318,10 @@ class Restart {
   std::vector<FrameWork> frames_;                                         // of each frame, innermost first
   std::map<std::pair<std::size_t, std::uint32_t>, std::uint32_t> slots_;  // frame and slot here -> object there
   std::vector<PointerPlace> later_;
+  std::map<FunctionKey, const Function*> functions_;
   std::size_t entered_ = 0;
+  std::uint64_t nowhere_ = 0;
+  std::string first_nowhere_;
 };
 
 Restart* restart = nullptr;
@@ -299,7 +331,8 @@ void or_end(Work work) {
   try {
     work();
   } catch (const Refused& refused) {
-    broken("the image cannot be restarted", refused.text.c_str());
+    std::fprintf(stderr, "shadowib: %s cannot be restarted: %s\n", options().from.c_str(), refused.text.c_str());
+    _exit(kExitImage);
   }
 }
 

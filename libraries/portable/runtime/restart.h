@@ -11,12 +11,15 @@
 
 namespace shadowib::portable {
 
+constexpr int kExitImage = 5;  // as all commands: an image is damaged, or is not this program's
+
 // Reads the image and makes the left stack. `exact`: a float that would be rounded is refused. Throws Refused; the
 // process cannot go on then. Returns how many sites were visited before.
 std::uint64_t begin_restart(const std::string& path, bool exact);
 // True between begin_restart and end_restart.
 bool restarting();
-// Gives the frame at hand its variables, whose addresses are in its buffer now.
+// Gives the frame at hand its variables, whose addresses are in its buffer now. It and end_restart end the process
+// with kExitImage if that cannot be.
 void restart_frame(Frame& frame);
 void end_restart();
 

@@ -40,8 +40,6 @@ Run run;
 constexpr std::uint64_t kPoisonMargin = 64 << 10;
 constexpr std::uint64_t kReserve = 16 << 10;  // of the stack, for what the poisoning itself calls
 
-constexpr int kExitImage = 5;  // as all commands: an image is damaged, or is not this program's
-
 time_t now_s() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -24,7 +24,7 @@ std::uint64_t literal_hash(const Global& global) {
   return type && type->kind == kTypeChar ? content_hash(global.address, global.size, 1) : 0;
 }
 
-void add_global(State& state, StateIndex& index, const Global& global) {
+void add_global(State& state, StateIndex& index, const Global& global, std::uint32_t module) {
   if (global.flags & kGlobalThread)
     throw Refused{"the variable " + text_of(global.name) + " of " + text_of(global.file) +
                   " is thread-local, and those are not saved"};
@@ -38,6 +38,7 @@ void add_global(State& state, StateIndex& index, const Global& global) {
   object.data = global.flags & (kGlobalConstant | kGlobalLiteral) ? kNoData : 0;
   object.file = text_of(global.file), object.name = text_of(global.name);
   object.source_hash = global.flags & kGlobalLiteral ? literal_hash(global) : global.source_hash;
+  object.module = module;
   state.image.objects.push_back(std::move(object));
   state.memory.push_back(static_cast<unsigned char*>(global.address));
 }
@@ -78,22 +79,22 @@ TypeIndex StateIndex::type(const Type* type) {
   return index;
 }
 
-std::uint32_t StateIndex::allocation(const Allocation* allocation) {
+std::uint32_t StateIndex::allocation(const Allocation* allocation, std::uint32_t module) {
   auto& list = state_.image.allocations;
   auto [found, fresh] = allocations_.try_emplace(allocation, static_cast<std::uint32_t>(list.size()));
   if (fresh) {
-    list.push_back({text_of(allocation->file), allocation->line, allocation->column, type(allocation->type)});
+    list.push_back({text_of(allocation->file), allocation->line, allocation->column, type(allocation->type), module});
     state_.allocations.push_back(allocation);
   }
   return found->second;
 }
 
-std::uint32_t StateIndex::function(const Function* function) {
+std::uint32_t StateIndex::function(const Function* function, std::uint32_t module) {
   auto& list = state_.image.functions;
   auto [found, fresh] = functions_.try_emplace(function, static_cast<std::uint32_t>(list.size()));
   if (fresh) {
     list.push_back({text_of(function->file), text_of(function->name), function->source_hash,
-                    reinterpret_cast<std::uintptr_t>(function->address)});
+                    reinterpret_cast<std::uintptr_t>(function->address), module});
     state_.functions.push_back(function);
   }
   return found->second;
@@ -106,10 +107,14 @@ void add_program(State& state, StateIndex& index) {
   image.layouts.pointer_size = sizeof(void*);
   for (const Module* module : modules()) {
     image.target = text_of(module->target);
+    if (!image.modules.empty() && image.modules.back().file == text_of(module->file))
+      throw Refused{"two files of the program are named " + text_of(module->file) +
+                    "; compile them by different paths, as a/" + text_of(module->file)};
+    const auto number = static_cast<std::uint32_t>(image.modules.size());
     image.modules.push_back({text_of(module->file), module->source_hash});
-    for (std::uint32_t i = 0; i < module->function_count; i++) index.function(module->functions[i]);
-    for (std::uint32_t i = 0; i < module->allocation_count; i++) index.allocation(module->allocations[i]);
-    for (std::uint32_t i = 0; i < module->global_count; i++) add_global(state, index, *module->globals[i]);
+    for (std::uint32_t i = 0; i < module->function_count; i++) index.function(module->functions[i], number);
+    for (std::uint32_t i = 0; i < module->allocation_count; i++) index.allocation(module->allocations[i], number);
+    for (std::uint32_t i = 0; i < module->global_count; i++) add_global(state, index, *module->globals[i], number);
   }
   index.allocation(&kArgument), index.allocation(&kArguments);
 }
@@ -121,6 +126,7 @@ void add_blocks(State& state, StateIndex& index) {
     object.address = reinterpret_cast<std::uintptr_t>(block.address);
     object.size = block.size;
     object.data = 0;
+    object.flags = block.alignment;
     object.allocation = index.allocation(block.allocation);
     object.type = state.image.allocations[object.allocation].type;
     if (object.type == kNoType && block.size == 0) continue;
@@ -141,7 +147,8 @@ void add_frames(State& state, StateIndex& index) {
   for (const Frame& frame : left_stack().frames) {
     FrameState made;
     made.function = index.function(frame.site->function);
-    made.site = frame.site->index, made.line = frame.site->line, made.callee = text_of(frame.site->callee);
+    made.site = frame.site->index, made.line = frame.site->line, made.sites = frame.site->function->site_count;
+    made.callee = text_of(frame.site->callee);
     made.first_slot = static_cast<std::uint32_t>(state.image.objects.size());
     made.slot_count = frame.site->slot_count;
     for (std::uint32_t i = 0; i < frame.site->slot_count; i++) add_slot(state, index, frame, frame.site->slots[i]);

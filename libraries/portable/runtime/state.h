@@ -25,15 +25,16 @@ class StateIndex {
  public:
   explicit StateIndex(State& state) : state_(state) {}
   TypeIndex type(const Type* type);
-  std::uint32_t allocation(const Allocation* allocation);
-  std::uint32_t function(const Function* function);
+  // `module`: of the image's list.
+  std::uint32_t allocation(const Allocation* allocation, std::uint32_t module = kNoModule);
+  std::uint32_t function(const Function* function, std::uint32_t module = kNoModule);
 
  private:
   State& state_;
   std::map<const void*, std::uint32_t> types_, allocations_, functions_;
 };
 
-// Modules, functions, globals and allocations, without frames and blocks.
+// Modules, functions, globals and allocations, without frames and blocks. Refuses two files of one name.
 void add_program(State& state, StateIndex& index);
 // The blocks of the heap.
 void add_blocks(State& state, StateIndex& index);
