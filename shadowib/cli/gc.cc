@@ -222,12 +222,7 @@ class Collector {
 };
 
 int gc(GcArguments& arguments) {
-  if (Status s = resolve(&arguments.common); !s.ok()) return fail(arguments.common, s);
-  if (Status s = require_directory(arguments.common); !s.ok()) return fail(arguments.common, s);
   const bool one = !arguments.job.empty();
-  if (std::string job; one)
-    if (Status s = choose_job(arguments.common.directory, arguments.job, &job); !s.ok())
-      return fail(arguments.common, s);
   if (one && arguments.keep_far != 0)
     return fail(arguments.common,
                 Status(Code::kUsage, EINVAL,
@@ -235,6 +230,11 @@ int gc(GcArguments& arguments) {
   if (!one && arguments.keep == kAllKept)
     return fail(arguments.common,
                 Status(Code::kUsage, EINVAL, "--keep N is needed, unless a job with clusters is named"));
+  if (Status s = resolve(&arguments.common); !s.ok()) return fail(arguments.common, s);
+  if (Status s = require_directory(arguments.common); !s.ok()) return fail(arguments.common, s);
+  if (std::string job; one)
+    if (Status s = choose_job(arguments.common.directory, arguments.job, &job); !s.ok())
+      return fail(arguments.common, s);
   Collector collector(arguments);
   if (!arguments.dry_run)
     for (const std::string& job : jobs_with_history(arguments.common.directory))
