@@ -51,7 +51,11 @@ class Federation:
         return json.loads(self.command("status", self.job.name, "--json").stdout)
 
     def cluster(self, name: str) -> dict:
-        return next(c for c in self.status()["clusters"] if c["name"] == name)
+        """Once all its members answer: one that is just stopped may not."""
+        def answers():
+            found = next(c for c in self.status()["clusters"] if c["name"] == name)
+            return found if "sn" in found else None
+        return wait_for(f"the answers of all members of {name}", answers, 30, 0.1)
 
     def settled(self, name: str) -> dict:
         """The cluster once no checkpoint is under way: its members agree with its last CLC."""
@@ -168,7 +172,7 @@ def whole(case: Case) -> str:
     fed.job.programs = []
     fed.job.restart("fed")
     wait_for("the restarted members", lambda: len(fed.job.members()) == 4, 60)
-    clusters = fed.status()["clusters"]
+    clusters = [fed.cluster(name) for name in CLUSTERS]
     check([(c["name"], c["index"], c["sn"], c["incarnation"]) for c in clusters] == [("A", 0, 0, 2), ("B", 1, 0, 2)],
           f"after the restart the clusters are {clusters}")
     wait_for("traffic after the restart", lambda: fed.moves(*CLUSTERS), 60)

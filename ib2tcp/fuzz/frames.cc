@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "ib2tcp/border.h"
 #include "ib2tcp/completion.h"
 #include "ib2tcp/device.h"
 #include "ib2tcp/engine.h"
