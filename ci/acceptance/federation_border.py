@@ -77,7 +77,8 @@ def to_the_end(case: Case) -> str:
 
 def run() -> int:
     line = Line("federation_border", __doc__)
-    line.case("small messages", across(((4096, 8), (64, 16))))
+    if not line.quick:
+        line.case("small messages", across(((4096, 8), (64, 16))))
     line.case("large messages", across(((1 << 20, 4),)))
     line.case("whole job", whole)
     line.case("to the end", to_the_end)
