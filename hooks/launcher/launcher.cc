@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 
 #include "hooks/imager/descriptors.h"
@@ -29,13 +30,26 @@ std::string ranks_key(const std::string& prefix, const LauncherRank& own) {
   return prefix + "/ranks/" + Board::namespace_key(own.name);
 }
 
+Status judge_meeting(const LauncherRank& own) {
+  if (!own.meets.load()) return {};
+  return Status::of(Code::kRefused, EAGAIN,
+                    "rank %u of the launcher's job %.60s is about to meet ranks of another one (MPI_Comm_spawn, "
+                    "MPI_Comm_connect or MPI_Comm_accept), which the launcher alone can bring together; try again",
+                    own.rank, own.name);
+}
+
 void signal_ourselves(int signal) { ::syscall(SYS_kill, ::syscall(SYS_getpid), signal); }
 
 }  // namespace
 
 LauncherRank& launcher_rank() { return Lasting<LauncherRank>::get(); }
 
-Status launcher_hold_calls(int timeout_ms) { return close_launcher_gate(timeout_ms); }
+Status launcher_hold_calls(int timeout_ms) {
+  SHADOWIB_TRY(close_launcher_gate(timeout_ms));
+  Status status = judge_meeting(launcher_rank());
+  if (!status.ok()) open_launcher_gate();
+  return status;
+}
 
 void launcher_release_calls() { open_launcher_gate(); }
 
@@ -54,6 +68,7 @@ Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::s
                       "what rank %u of the launcher's job %.60s has told others cannot be told again: %.150s",
                       own.rank, own.name, own.unanswerable);
   SHADOWIB_TRY(judge_requests());
+  SHADOWIB_TRY(judge_meeting(own));  // an answer to PMIx_Spawn_nb may have come since the calls were held
   SHADOWIB_TRY(take_events(exchange, epoch));  // a restart begins with none in the exchange
   std::vector<std::string> here;
   SHADOWIB_TRY(exchange->list(ranks_key(prefix, own), &here));
@@ -154,6 +169,7 @@ void launcher_reset_after_fork() {
   own.telling.reset();
   own.connected = false;
   own.gone = false;
+  own.meets = false;
   own.size = 0;
   reset_launcher_gate_after_fork();
   reset_requests_after_fork();

@@ -26,7 +26,7 @@
 namespace shadowib {
 
 // Before threads are stopped: no call waits for the launcher from here on. kRefused after timeout_ms names one that
-// does.
+// does; at once, if this rank is about to meet ranks of another of the launcher's jobs.
 Status launcher_hold_calls(int timeout_ms);
 // They go on. Idempotent.
 void launcher_release_calls();

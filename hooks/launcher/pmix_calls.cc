@@ -8,6 +8,7 @@
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/connection.h"
 #include "hooks/launcher/gate.h"
+#include "hooks/launcher/meeting.h"
 #include "hooks/launcher/membership.h"
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
@@ -56,6 +57,7 @@ void begin(const PmixLibrary& library, const pmix_proc_t& own) {
   r.name[sizeof(r.name) - 1] = '\0';
   r.rank = own.rank;
   r.size = size;
+  begin_meeting_if_spawned();
   const std::vector<std::string> roots = session_roots(library, own);
   {
     Inside inside;

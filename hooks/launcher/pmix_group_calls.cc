@@ -7,6 +7,7 @@
 #include "hooks/job/current_job.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
+#include "hooks/launcher/meeting.h"
 #include "hooks/launcher/pmix_library.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/requests.h"
@@ -203,18 +204,29 @@ PMIX_EXPORT pmix_status_t PMIx_Job_control(const pmix_proc_t targets[], size_t n
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Publish(const pmix_info_t info[], size_t ninfo) {
-  return foreign("PMIx_Publish", [&](const PmixLibrary& library) { return library.Publish(info, ninfo); });
+  return foreign("PMIx_Publish", [&](const PmixLibrary& library) {
+    const pmix_status_t status = library.Publish(info, ninfo);
+    if (status == PMIX_SUCCESS) begin_meeting_if_told(info, ninfo);
+    return status;
+  });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Publish_nb(const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t callback,
                                           void* data) {
   return foreign_nb(
-      "PMIx_Publish_nb", on_operation, callback, data,
-      [&](const PmixLibrary& library, auto f, void* d) { return library.Publish_nb(info, ninfo, f, d); });
+      "PMIx_Publish_nb", on_operation, callback, data, [&](const PmixLibrary& library, auto f, void* d) {
+        const pmix_status_t status = library.Publish_nb(info, ninfo, f, d);
+        if (status == PMIX_SUCCESS) begin_meeting_if_told(info, ninfo);
+        return status;
+      });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Lookup(pmix_pdata_t data[], size_t ndata, const pmix_info_t info[], size_t ninfo) {
-  return foreign("PMIx_Lookup", [&](const PmixLibrary& library) { return library.Lookup(data, ndata, info, ninfo); });
+  return foreign("PMIx_Lookup", [&](const PmixLibrary& library) {
+    const pmix_status_t status = library.Lookup(data, ndata, info, ninfo);
+    if (status != PMIX_SUCCESS) end_meeting_if_sought(data, ndata);
+    return status;
+  });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Lookup_nb(char** keys, const pmix_info_t info[], size_t ninfo,
@@ -238,9 +250,11 @@ PMIX_EXPORT pmix_status_t PMIx_Unpublish_nb(char** keys, const pmix_info_t info[
 PMIX_EXPORT pmix_status_t PMIx_Spawn(const pmix_info_t job_info[], size_t ninfo, const pmix_app_t apps[],
                                      size_t napps, pmix_nspace_t nspace) {
   return foreign("PMIx_Spawn", [&](const PmixLibrary& library) {
+    const bool meets = will_meet(apps, napps);
     pmix_app_t* const ours = apps_in_job(apps, napps);
     const pmix_status_t status = library.Spawn(job_info, ninfo, ours != nullptr ? ours : apps, napps, nspace);
     free_apps_in_job(ours, napps);
+    if (status == PMIX_SUCCESS && meets) begin_meeting();
     return status;
   });
 }
@@ -254,6 +268,7 @@ PMIX_EXPORT pmix_status_t PMIx_Spawn_nb(const pmix_info_t job_info[], size_t nin
     LauncherRequest* const r = make_request(Kind::kForeign, "PMIx_Spawn_nb", reinterpret_cast<void*>(callback), data);
     r->apps = ours;
     r->napps = napps;
+    r->meets = will_meet(apps, napps);
     const pmix_status_t status = track_request(
         r, [&](void* request) { return library.Spawn_nb(job_info, ninfo, passed, napps, on_spawn, request); });
     if (status != PMIX_SUCCESS) free_apps_in_job(ours, napps);
@@ -264,12 +279,16 @@ PMIX_EXPORT pmix_status_t PMIx_Spawn_nb(const pmix_info_t job_info[], size_t nin
 PMIX_EXPORT pmix_status_t PMIx_Connect(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
                                        size_t ninfo) {
   return foreign("PMIx_Connect",
-                 [&](const PmixLibrary& library) { return library.Connect(procs, nprocs, info, ninfo); });
+                 [&](const PmixLibrary& library) {
+                   const pmix_status_t status = library.Connect(procs, nprocs, info, ninfo);
+                   end_meeting();
+                   return status;
+                 });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Connect_nb(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
                                           size_t ninfo, pmix_op_cbfunc_t callback, void* data) {
-  return foreign_nb("PMIx_Connect_nb", on_operation, callback, data,
+  return foreign_nb("PMIx_Connect_nb", on_connection, callback, data,
                     [&](const PmixLibrary& library, auto f, void* d) {
                       return library.Connect_nb(procs, nprocs, info, ninfo, f, d);
                     });

@@ -17,7 +17,8 @@ struct LauncherRank {
   // identity stays as it is afterwards.
   std::atomic<bool> connected{false};
   const char* kind = "pmix";      // literal: how it talks to the launcher
-  std::atomic<bool> gone{false};  // there is no launcher any more: a restart lies behind this process
+  std::atomic<bool> gone{false};   // there is no launcher any more: a restart lies behind this process
+  std::atomic<bool> meets{false};  // ranks of another of the launcher's jobs (meeting.h)
   char name[256] = {};            // the namespace
   std::uint32_t rank = 0, size = 0;
 

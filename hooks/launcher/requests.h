@@ -42,6 +42,7 @@ struct LauncherRequest {
   pmix_value_t* value = nullptr;       // get: the library has it in this process's memory
   pmix_app_t* apps = nullptr;          // spawn: copies (spawn.h), freed when the answer comes
   std::size_t napps = 0;               // spawn
+  bool meets = false;                  // spawn: what is spawned connects to this rank (meeting.h)
   std::size_t number = 0;              // registration: of the handler, if it is here (events.h)
 
   bool forwarded = false;  // the library has been given it, and has not answered
@@ -76,6 +77,7 @@ void on_info(pmix_status_t status, pmix_info_t* info, std::size_t ninfo, void* r
              void* release_data);
 void on_lookup(pmix_status_t status, pmix_pdata_t* data, std::size_t ndata, void* request);
 void on_spawn(pmix_status_t status, char* name, void* request);
+void on_connection(pmix_status_t status, void* request);
 
 // A call that waits in the program's thread, where it can be stopped, for what comes by callback.
 struct AwaitedAnswer {

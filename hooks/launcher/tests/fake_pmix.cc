@@ -133,6 +133,25 @@ PMIX_EXPORT pmix_status_t PMIx_Disconnect_nb(const pmix_proc_t[], size_t, const 
   g_fake.disconnect_data = data;
   return PMIX_SUCCESS;
 }
+PMIX_EXPORT pmix_status_t PMIx_Publish(const pmix_info_t[], size_t) {
+  ++g_fake.calls;
+  return PMIX_SUCCESS;
+}
+PMIX_EXPORT pmix_status_t PMIx_Lookup(pmix_pdata_t[], size_t, const pmix_info_t[], size_t) {
+  ++g_fake.calls;
+  return PMIX_ERR_TIMEOUT;
+}
+PMIX_EXPORT pmix_status_t PMIx_Connect(const pmix_proc_t[], size_t, const pmix_info_t[], size_t) {
+  ++g_fake.calls;
+  return PMIX_SUCCESS;
+}
+PMIX_EXPORT pmix_status_t PMIx_Connect_nb(const pmix_proc_t[], size_t, const pmix_info_t[], size_t,
+                                          pmix_op_cbfunc_t callback, void* data) {
+  ++g_fake.calls;
+  g_fake.connect = callback;
+  g_fake.connect_data = data;
+  return PMIX_SUCCESS;
+}
 // May enlarge the environments, as the real one.
 PMIX_EXPORT pmix_status_t PMIx_Spawn(const pmix_info_t[], size_t, const pmix_app_t apps[], size_t, pmix_nspace_t) {
   ++g_fake.calls;

@@ -64,6 +64,7 @@ class Launcher : public testing::Test {
     std::filesystem::create_directories(session() + "/1/0");
     LauncherRank& r = launcher_rank();
     r.gone = false;
+    r.meets = false;
     r.inits = 0;
     r.puts.clear();
     r.committed_puts.clear();

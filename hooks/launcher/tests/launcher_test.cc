@@ -186,6 +186,75 @@ TEST_F(Launcher, SpawningIsAnsweredLater) {
   EXPECT_EQ(answers.count, 1);
 }
 
+// Refused at this moment, and the calls are let in again.
+bool is_meeting() {
+  const Status status = launcher_hold_calls(5000);
+  if (status.ok()) launcher_release_calls();
+  EXPECT_TRUE(status.ok() || std::strstr(status.text(), "MPI_Comm_spawn") != nullptr) << status.text();
+  EXPECT_EQ(status.error(), status.ok() ? 0 : EAGAIN) << "it passes";
+  return !status.ok();
+}
+
+pmix_info_t told(const char* key) {
+  pmix_info_t info{};
+  std::strcpy(info.key, key);
+  return info;
+}
+
+TEST_F(Launcher, RefusesFromSpawningToConnecting) {
+  pmix_app_t stranger = app_with("OMPI_PARENT_PORTS=1"), child = app_with("OMPI_PARENT_PORT=1.0:7");
+  ASSERT_EQ(PMIx_Spawn(nullptr, 0, &stranger, 1, nullptr), PMIX_SUCCESS);
+  EXPECT_FALSE(is_meeting()) << "no program of Open MPI's";
+  ASSERT_EQ(PMIx_Spawn(nullptr, 0, &child, 1, nullptr), PMIX_SUCCESS);
+  EXPECT_TRUE(is_meeting());
+  ASSERT_EQ(PMIx_Connect(nullptr, 0, nullptr, 0), PMIX_SUCCESS);
+  EXPECT_FALSE(is_meeting());
+  Answers answers;
+  const auto note_spawn = [](pmix_status_t status, char*, void* data) { note(status, data); };
+  ASSERT_EQ(PMIx_Spawn_nb(nullptr, 0, &child, 1, note_spawn, &answers), PMIX_SUCCESS);
+  EXPECT_FALSE(is_meeting()) << "that an answer is due is judged elsewhere";
+  char name[] = "job.2";
+  fake_->spawn(PMIX_SUCCESS, name, fake_->spawn_data);
+  EXPECT_TRUE(is_meeting());
+  ASSERT_TRUE(exchange_->publish(std::string("p/ranks/") + Board::namespace_key(kName) + "/1", "").ok());
+  ASSERT_TRUE(launcher_announce(exchange_.get(), "p").ok());
+  EXPECT_EQ(launcher_judge(exchange_.get(), kBefore, "p").error(), EAGAIN) << "the answer may come this late";
+  ASSERT_EQ(PMIx_Connect_nb(nullptr, 0, nullptr, 0, note, &answers), PMIX_SUCCESS);
+  EXPECT_TRUE(is_meeting());
+  fake_->connect(PMIX_SUCCESS, fake_->connect_data);
+  EXPECT_EQ(answers.count, 2);
+  EXPECT_FALSE(is_meeting());
+  EXPECT_TRUE(launcher_judge(exchange_.get(), kBefore, "p").ok());
+}
+
+TEST_F(Launcher, RefusesFromTellingOtherJobsToConnecting) {
+  const pmix_info_t service = told("a service"), connect = told("1.0:7:connect"), accept = told("1.0:7:accept");
+  ASSERT_EQ(PMIx_Publish(&service, 1), PMIX_SUCCESS);
+  EXPECT_FALSE(is_meeting());
+  ASSERT_EQ(PMIx_Publish(&accept, 1), PMIX_SUCCESS);
+  EXPECT_TRUE(is_meeting());
+  pmix_pdata_t other{}, sought{};
+  std::strcpy(other.key, "a service");
+  std::strcpy(sought.key, "1.0:7:connect");
+  ASSERT_EQ(PMIx_Lookup(&other, 1, nullptr, 0), PMIX_ERR_TIMEOUT);
+  EXPECT_TRUE(is_meeting());
+  ASSERT_EQ(PMIx_Lookup(&sought, 1, nullptr, 0), PMIX_ERR_TIMEOUT);
+  EXPECT_FALSE(is_meeting()) << "nobody came";
+  ASSERT_EQ(PMIx_Publish(&connect, 1), PMIX_SUCCESS);
+  EXPECT_TRUE(is_meeting());
+  ASSERT_EQ(PMIx_Connect(nullptr, 0, nullptr, 0), PMIX_SUCCESS);
+  EXPECT_FALSE(is_meeting());
+}
+
+TEST_F(Launcher, ASpawnedRankIsRefusedUntilItConnects) {
+  ASSERT_EQ(PMIx_Finalize(nullptr, 0), PMIX_SUCCESS);
+  const Variable parent("OMPI_PARENT_PORT", "1.0:7");
+  ASSERT_EQ(PMIx_Init(nullptr, nullptr, 0), PMIX_SUCCESS);
+  EXPECT_TRUE(is_meeting());
+  ASSERT_EQ(PMIx_Connect(nullptr, 0, nullptr, 0), PMIX_SUCCESS);
+  EXPECT_FALSE(is_meeting());
+}
+
 TEST_F(Launcher, FencesWithSpawnedRanksAfterARestart) {
   // Rank 0 of ours and ranks 0 and 1 that it has spawned; each names them in an order of its own.
   pmix_proc_t procs[3]{};
