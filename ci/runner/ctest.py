@@ -86,11 +86,12 @@ def run(steps: Steps, preset: str, labels: str = "", exclude: str = "", only: st
 
 def sanitizer_environment(preset: str) -> dict:
     """What the sanitizers need to know; what the caller has set wins."""
+    # Freed memory held back is part of an image: 256 MiB, if nobody says less.
+    address = {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:quarantine_size_mb=16",
+               "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}
     settings = {
-        # Freed memory held back is part of an image: 256 MiB, if nobody says less.
-        "asan": {"ASAN_OPTIONS": "abort_on_error=0:detect_leaks=0:detect_stack_use_after_return=0:use_sigaltstack=0:"
-                                 "quarantine_size_mb=16",
-                 "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"},
+        "asan": address,
+        "fuzz": address,
         # A process may end while its threads run: an aborted rank does. One with threads may fork, and its child may make some.
         "tsan": {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:history_size=7:report_thread_leaks=0:die_after_fork=0:"
                                  f"suppressions={ROOT / 'ci' / 'tsan_suppressions'}"},

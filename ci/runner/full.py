@@ -10,7 +10,7 @@ LINES = {
     "A1": "newcomer --test", "A2": "random_moments", "A3": "perftest", "A4": "found_by_name", "A5": "damaged_sets",
     "A6": "refusals", "A7": "sanitizers", "A8": "memory_limit", "A9": "figures",
     "B1": "rdma_core", "B2": "other_clients", "B4": "fuzzing", "B5": "hot_path", "BSP": "bsp_library", "BSP_COST": "bsp_cost",
-    "C1": "clients_vm", "C2": "rdma_core_vm", "C3": "adapters_vm", "C3_HOSTS": "hosts_vm", "C3_MACHINES": "machines_vm",
+    "C1": "clients_vm", "C2": "rdma_core_vm", "C3": "adapters_vm", "C3_HOSTS": "hosts_vm", "C3_MACHINES": "machines_vm", "C3_RESTARTS": "restarts_vm",
     "C5": "cost_vm", "CONTAINERS": "containers",
     "D3": "storm", "D3_VM": "storm_vm", "D4": "fault_points", "D6": "blocked_calls",
     "E1": "mpi_jobs", "E2": "mpi_vm", "E3": "mpi_hosts", "E5": "mpi_cost", "E6": "sudden_death", "KEPT_ALIVE": "kept_alive",

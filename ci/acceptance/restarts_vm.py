@@ -1,0 +1,54 @@
+"""C3, within one process: the tests of what a program sees after a restart (shadowib/cr/tests/restart_test.py), over a kernel's RDMA
+device instead of ib2tcp. Boots a machine with Soft-RoCE (ci/vm/run) and goes on in there."""
+import os
+import re
+import subprocess
+import sys
+
+from common import ROOT, Case, Line, check, main
+from guest import run_in_guest
+
+TIMEOUT_S = {True: 1200, False: 3600}  # --quick or not
+TESTS = ROOT / "shadowib" / "cr" / "tests" / "restart_test.py"
+# Of --quick: what the device itself has a part in. What the process alone has is tested on the host, by the same file.
+SAMPLE = """
+a_send_queue_that_was_draining
+what_a_completion_queue_was_armed_for
+a_region_whose_memory_is_unmapped
+a_device_opened_after_the_restart
+shared_receives
+a_change_that_names_the_state_it_begins_in
+a_completion_queue_that_was_changed
+objects_that_come_and_go
+connections_of_rdma_cm
+a_connection_half_made
+datagrams_with_a_global_route
+bound_windows
+binds_that_had_not_run
+multicast
+a_process_that_joins_during_the_restart
+"""
+
+
+def tests(case: Case, line: Line, words: list[str]) -> str:
+    done = subprocess.run([sys.executable, "-B", TESTS, line.build, line.program("restart_scenarios"), *words], cwd=case.work,
+                          env={**os.environ, "SHADOWIB_TEST_BACKEND": "verbs"}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                          errors="replace", check=False)
+    (case.work / "output").write_text(done.stdout + done.stderr)
+    for skipped in re.findall(r"^SKIPPED: .*", done.stdout, re.MULTILINE):
+        print(skipped, flush=True)  # with its reason: the runner of all tests judges it
+    ran = re.search(r"^Ran (\d+) tests?", done.stderr, re.MULTILINE)
+    check(done.returncode == 0, f"{' '.join(words)} exited with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")
+    check(ran is not None and int(ran[1]) >= len(words), f"not all of them ran:\n{done.stderr[-2000:]}")
+    return f"{ran[1]} tests"
+
+
+def in_guest(line: Line) -> int:
+    restart = [f"Restart.test_{name}" for name in SAMPLE.split()] if line.quick else ["Restart"]
+    for name, words in (("receives hold requests back", ["Flow"]), ("restarts", restart), ("to another adapter and back", ["AcrossAdapters"])):
+        line.case(name, lambda case, w=words: tests(case, line, w))
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(lambda: run_in_guest(Line("restarts_vm", __doc__), in_guest, TIMEOUT_S))
