@@ -25,7 +25,8 @@ class Across(Federation):
             self.job.programs += [server, client]
         self.programs = {"A": self.job.programs[0::2], "B": self.job.programs[1::2]}
         if iterations == ENDLESS:
-            wait_for("traffic over the border", lambda: len(self.job.members()) == 2 * len(pairs) and self.moves("A", "B"), 120)
+            wait_for("the members of all pairs", lambda: len(self.job.members()) == 2 * len(pairs), 120)
+            self.await_traffic("A", "B")
 
     def equal(self) -> tuple[int, int] | None:
         a, b = self.cluster("A"), self.cluster("B")
@@ -58,10 +59,10 @@ def whole(case: Case) -> str:
     fed.job.sets, fed.job.programs = [path], []
     fed.job.restart(path)
     wait_for("the restarted members", lambda: len(fed.job.members()) == 4, 60)
-    wait_for("traffic over the border", lambda: fed.moves("A", "B"), 120)
+    fed.await_traffic("A", "B")
     fed.take("A")
     wait_for("the other cluster's forced CLC", fed.equal, 60, 0.1)
-    wait_for("traffic over the border", lambda: fed.moves("A", "B"), 60)
+    fed.await_traffic("A", "B")
     return "restarted, and checkpointed again by clusters"
 
 

@@ -23,7 +23,8 @@ class Federation:
         for cluster in clusters:  # one after the other, so that indices are as expected
             self.programs[cluster] = self.start_pair(cluster, "--cluster", cluster, *options)
             wait_for(f"the members of {cluster}", lambda: len(self.job.members()) == 2 * len(self.programs), 60)
-        wait_for("traffic in all clusters", lambda: len(self.job.members()) == 2 * len(clusters) and self.moves(*clusters), 60)
+        wait_for("the members of all clusters", lambda: len(self.job.members()) == 2 * len(clusters), 60)
+        self.await_traffic(*clusters)
 
     def run(self, role: str, words: list[str], *options: str):
         prefix = [self.job.shadowib, "run", "--job", self.job.name, "--dir", str(self.job.directory), "--close-inherited", *options, "--"]
@@ -69,10 +70,10 @@ class Federation:
         members = [m for m in self.status()["members"] if m["cluster"] == cluster and m["state"]]
         return sum(q["sends_retired"] for m in members for q in m["state"]["objects"]["queue_pairs"])
 
-    def moves(self, *clusters: str) -> bool:
+    def await_traffic(self, *clusters: str):
+        """More of it than there is now, in each of them."""
         before = {cluster: self.counters(cluster) for cluster in clusters}
-        time.sleep(0.05)
-        return all(self.counters(cluster) > before[cluster] for cluster in clusters)
+        wait_for("traffic in all clusters", lambda: all(self.counters(cluster) > before[cluster] for cluster in clusters), 120)
 
     def sets(self) -> list[dict]:
         return json.loads(self.command("list", "--json").stdout)["sets"]
@@ -81,7 +82,7 @@ class Federation:
         for pair in self.programs.values():
             for program in pair:
                 check(not program.ended(), f"{program.role} ended with {program.process.returncode}: {program.text()[-2000:]}")
-        wait_for("traffic in all clusters", lambda: self.moves(*self.programs), 30)
+        self.await_traffic(*self.programs)
 
 
 def alone(case: Case) -> str:
@@ -177,7 +178,7 @@ def whole(case: Case) -> str:
     clusters = [fed.cluster(name) for name in CLUSTERS]
     check([(c["name"], c["index"], c["sn"], c["incarnation"]) for c in clusters] == [("A", 0, 0, 2), ("B", 1, 0, 2)],
           f"after the restart the clusters are {clusters}")
-    wait_for("traffic after the restart", lambda: fed.moves(*CLUSTERS), 60)
+    fed.await_traffic(*CLUSTERS)
     fed.take("B")
     check(fed.settled("B")["sn"] == 1 and fed.cluster("A")["stops"] == 0, "a CLC of the restarted job")
     return "a set of the whole job restarts, and its clusters begin anew"
