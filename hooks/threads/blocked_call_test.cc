@@ -326,6 +326,10 @@ void make_world() {
 void end_world(const std::vector<int>& tids, const std::vector<Case>& all) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     std::string name = all[i].name;
+    // A thread that is still on its way back into pause() would take the signal there, and wait for ever: pause() has
+    // no mask, and who releases threads does not wait for them.
+    for (BlockedSyscall call; name == "pause" && !(read_blocked_syscall(tids[i], &call) && call.number == SYS_pause);)
+      sched_yield();
     if (name == "pause" || name == "sigsuspend") syscall(SYS_tgkill, getpid(), tids[i], SIGUSR1);
     if (name == "sigwait" || name == "sigwaitinfo") syscall(SYS_tgkill, getpid(), tids[i], SIGUSR2);
   }
