@@ -9,7 +9,7 @@
 
 namespace shadowib {
 
-inline constexpr std::uint32_t kImageVersion = 8;
+inline constexpr std::uint32_t kImageVersion = 9;
 inline constexpr std::uint32_t kOldestImageVersion = 3;  // that is still read; its new words are zero
 // From here on kEnd has a checksum of the file's first page and of the headers of its records, each of which has the
 // checksum of its content. So a restart checks content as it reads it.
@@ -18,6 +18,8 @@ inline constexpr std::uint32_t kCheckedByHeaders = 6;
 inline constexpr std::uint32_t kIncremental = 7;
 // From here on pages may be compressed. An image that is to have none such is of version 7 or 6.
 inline constexpr std::uint32_t kCompressed = 8;
+// From here on runs of borrowed pages are short (borrowed_runs.h). An image that is to borrow none is older.
+inline constexpr std::uint32_t kShortRuns = 9;
 inline constexpr char kImageMagic[8] = {'S', 'H', 'A', 'D', 'O', 'W', 'I', '\n'};
 inline constexpr std::uint32_t kImageByteOrder = 0x01020304;
 inline constexpr std::uint64_t kPage = 4096;
@@ -52,7 +54,7 @@ enum class RecordType : std::uint32_t {
   kDescriptors = 10,  // opaque: descriptors.h
   kPages = 11,        // PagesHeader, PageRun[], then whole pages
   kEnd = 12,          // EndRecord
-  kBorrowed = 13,     // BorrowedHeader, BorrowedRun[]: pages that lie in packs. Since version 7
+  kBorrowed = 13,     // BorrowedHeader, runs: pages that lie in packs. Since version 7; BorrowedRun[] before 9
   kPacks = 14,        // PackEntry[]. Since version 7
 };
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cinttypes>
 
+#include "hooks/imager/borrowed_runs.h"
 #include "hooks/imager/restore/image_packs.h"
 
 #define XXH_INLINE_ALL
@@ -338,8 +339,7 @@ class Reader {
 
   Status take_borrowed(const RecordHeader& h) {
     BorrowedPages pages{};
-    if (h.length < sizeof(pages.header) || (h.length - sizeof(pages.header)) % sizeof(BorrowedRun) != 0)
-      return corrupt(offset_, "length of a record of borrowed pages");
+    if (h.length < sizeof(pages.header)) return corrupt(offset_, "length of a record of borrowed pages");
     __builtin_memcpy(&pages.header, payload(), sizeof(pages.header));
     const std::uint32_t flags = pages.header.flags;
     std::uint32_t mapping = pages.header.mapping;
@@ -347,12 +347,18 @@ class Reader {
         (flags != kPagesShared && mapping >= image_.mappings.size()))
       return corrupt(offset_, "the header of a record of borrowed pages");
     pages.first_run = image_.runs.size();
-    for (std::uint64_t at = sizeof(pages.header); at < h.length; at += sizeof(BorrowedRun)) {
-      BorrowedRun run;
-      __builtin_memcpy(&run, payload() + at, sizeof(run));
+    const bool is_short = image_.header.version >= kShortRuns;
+    BorrowedRunCoder coder;
+    for (std::uint64_t at = sizeof(pages.header); at < h.length;) {
+      BorrowedRun run{};
+      const std::uint64_t left = h.length - at,
+                          taken = is_short ? coder.get(payload() + at, left, &run) : sizeof(run);
+      if (taken == 0 || taken > left) return corrupt(offset_, "a run of borrowed pages");
+      if (!is_short) __builtin_memcpy(&run, payload() + at, sizeof(run));
       const std::uint64_t address = run.address_and_pack & ~kPackBits;
       SHADOWIB_TRY(take_run({address, run.page_count * kPage}, flags, flags == 0, &mapping));
       pages.runs.push_back(run);
+      at += taken;
     }
     borrowed_.push_back(std::move(pages));
     return {};

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <iterator>
 
+#include "hooks/imager/borrowed_runs.h"
 #include "hooks/imager/pack_name.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 #include "hooks/threads/thread_judge.h"
@@ -19,7 +20,7 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint64_t kWorkBytes = 64 << 10;
-constexpr std::uint64_t kRoomPerByte = 5;  // address space; runs of 32 bytes may stand in 16, and hashes with them
+constexpr std::uint64_t kFirstRuns = 1 << 12;
 // Pages that a file may have: a record takes three pages at least, even if its pages are compressed.
 constexpr std::uint64_t most_pages(std::uint64_t file_bytes) {
   return (file_bytes / (3 * kPage) + 1) * kHashedPagesPerRecord;
@@ -69,17 +70,12 @@ Status BaseIndex::open(const SaveRequest& request, int directory) {
 Status BaseIndex::build(const SaveRequest& request, int base, int directory) {
   File own, packs[kMostPacks];
   SHADOWIB_TRY(open_file(base, request.base_name, &own));
-  std::uint64_t bytes = own.bytes;
-  // Packs are not known yet; they cannot be larger than the room for them.
-  const std::uint64_t room = kWorkBytes + 4 * kPage + kRoomPerByte * bytes;
-  Status status = memory_.map(room) ? Status() : unusable("needs too much memory", ENOMEM);
+  own.room = most_pages(own.bytes);
+  const std::uint64_t bytes = kWorkBytes + own.room * sizeof(PageHash) + 4 * kPage;
+  Status status = memory_.map(bytes) ? Status() : unusable("needs too much memory", ENOMEM);
   if (status.ok()) {
     page_ = static_cast<std::uint8_t*>(memory_.take(kWorkBytes, kPage));
-    own.room = most_pages(own.bytes);
     own.hashes = static_cast<PageHash*>(memory_.take(own.room * sizeof(PageHash)));
-    std::size_t left = 0;
-    runs_ = reinterpret_cast<Run*>(memory_.rest(&left));
-    run_room_ = left / sizeof(Run);
     status = page_ != nullptr && own.hashes != nullptr ? walk(&own, true) : unusable("needs too much memory", ENOMEM);
   }
   raw::invoke(__NR_close, own.fd);
@@ -196,6 +192,7 @@ Status BaseIndex::walk(File* file, bool is_base) {
   if (header.version < kIncremental) return unusable("is not incremental");
   if (header.version > kImageVersion) return unusable("is of a newer shadowib");
   if (header.member != member_) return unusable("is of another member");
+  file->has_short_runs = header.version >= kShortRuns;
   __builtin_memcpy(file->entry.set_id, header.set_id, sizeof(header.set_id));
   file->entry.file_bytes = file->bytes;
   auto* state = static_cast<XXH3_state_t*>(static_cast<void*>(page_ + 3 * kPage));
@@ -255,28 +252,45 @@ Status BaseIndex::take_pages(const RecordHeader& h, File* file, bool is_base, co
 Status BaseIndex::take_borrowed(const RecordHeader& h, const File& file, std::uint64_t offset) {
   BorrowedHeader b;
   const std::uint64_t begin = offset + sizeof(h), total = record_bytes(h.length) - sizeof(h);
-  if (h.length < sizeof(b) || (h.length - sizeof(b)) % sizeof(BorrowedRun) != 0) return damaged();
+  if (h.length < sizeof(b)) return damaged();
   auto* state = static_cast<XXH3_state_t*>(static_cast<void*>(page_ + 4 * kPage));
   std::uint8_t* const chunk = page_ + 8 * kPage;
-  constexpr std::uint64_t kChunk = 32 << 10;  // a multiple of a run's size
+  constexpr std::uint64_t kChunk = 32 << 10;
   XXH3_64bits_reset(state);
   if (!fetch(file.fd, begin, &b, sizeof(b))) return damaged();
   XXH3_64bits_update(state, &b, sizeof(b));
   const std::uint64_t space = (b.flags & kPagesShared) != 0 ? std::uint64_t{b.mapping} + 1 : 0;
+  BorrowedRunCoder coder;
+  std::uint64_t kept = 0;  // of the chunk: the beginning of a run, whose rest comes with the next one
   for (std::uint64_t at = sizeof(b); at < total;) {
-    const std::uint64_t n = std::min(kChunk, total - at);
-    if (!fetch(file.fd, begin + at, chunk, n)) return damaged();
-    XXH3_64bits_update(state, chunk, n);
-    for (std::uint64_t i = 0; i + sizeof(BorrowedRun) <= n && at + i < h.length; i += sizeof(BorrowedRun)) {
-      BorrowedRun run;
-      __builtin_memcpy(&run, chunk + i, sizeof(run));
-      const auto pack = static_cast<std::uint32_t>(run.address_and_pack & kPackBits);
-      if (pack >= kMostPacks) return damaged();
-      SHADOWIB_TRY(add_run({space, run.address_and_pack & ~kPackBits, run.first_page, run.page_count, pack + 1, 0}));
+    const std::uint64_t n = std::min(kChunk - kept, total - at);
+    if (!fetch(file.fd, begin + at, chunk + kept, n)) return damaged();
+    XXH3_64bits_update(state, chunk + kept, n);
+    const std::uint64_t whole = kept + (at >= h.length ? 0 : std::min(n, h.length - at));
+    std::uint64_t i = 0;
+    for (BorrowedRun run; i < whole;) {
+      std::uint64_t taken = 0;
+      if (file.has_short_runs)
+        taken = coder.get(chunk + i, whole - i, &run);
+      else if (whole - i >= sizeof(run))
+        taken = sizeof(run);
+      if (taken == 0) break;
+      if (!file.has_short_runs) __builtin_memcpy(&run, chunk + i, sizeof(run));
+      SHADOWIB_TRY(add_borrowed(space, run));
+      i += taken;
     }
+    kept = whole - i;
+    if (kept >= BorrowedRunCoder::kMostBytes) return damaged();
+    __builtin_memmove(chunk, chunk + i, kept);
     at += n;
   }
-  return XXH3_64bits_digest(state) == h.payload_xxh3 ? Status() : damaged();
+  return kept == 0 && XXH3_64bits_digest(state) == h.payload_xxh3 ? Status() : damaged();
+}
+
+Status BaseIndex::add_borrowed(std::uint64_t space, const BorrowedRun& run) {
+  const auto pack = static_cast<std::uint32_t>(run.address_and_pack & kPackBits);
+  if (pack >= kMostPacks) return damaged();
+  return add_run({space, run.address_and_pack & ~kPackBits, run.first_page, run.page_count, pack + 1, 0});
 }
 
 Status BaseIndex::take_packs(const RecordHeader& h, const std::uint8_t* head) {
@@ -289,7 +303,17 @@ Status BaseIndex::take_packs(const RecordHeader& h, const std::uint8_t* head) {
 }
 
 Status BaseIndex::add_run(const Run& run) {
-  if (run_count_ == run_room_) return unusable("has too many pieces", 0);
+  if (run_count_ == run_room_) {
+    const std::uint64_t room = std::max(2 * run_room_, kFirstRuns);
+    Scratch larger;
+    if (!larger.map(room * sizeof(Run) + kPage)) return unusable("needs too much memory", ENOMEM);
+    auto* const runs = static_cast<Run*>(larger.take(room * sizeof(Run)));
+    if (run_count_ != 0) __builtin_memcpy(static_cast<void*>(runs), runs_, run_count_ * sizeof(Run));
+    memory_of_runs_.unmap();
+    memory_of_runs_ = larger;
+    runs_ = runs;
+    run_room_ = room;
+  }
   runs_[run_count_++] = run;
   return {};
 }
@@ -346,6 +370,7 @@ Status BaseIndex::close(SaveResult* result) {
 
 void BaseIndex::release() {
   memory_.unmap();
+  memory_of_runs_.unmap();
   for (Scratch& hashes : memory_of_pack_) hashes.unmap();
 }
 

@@ -45,6 +45,7 @@ class BaseIndex {
     PackEntry entry{};  // as the file says of itself
     PageHash* hashes = nullptr;
     std::uint64_t room = 0;  // for hashes
+    bool has_short_runs = false;
   };
 
   Status build(const SaveRequest& request, int base, int directory);
@@ -54,12 +55,13 @@ class BaseIndex {
   Status take_borrowed(const RecordHeader& h, const File& file, std::uint64_t offset);
   Status take_packs(const RecordHeader& h, const std::uint8_t* head);
   Status add_run(const Run& run);
+  Status add_borrowed(std::uint64_t space, const BorrowedRun& run);
   void choose_packs(std::uint32_t* number_of);
   Status link_pack(int base, const char* from, int directory, const PackEntry& entry);
   void unlink_packs();
   void release();
 
-  Scratch memory_, memory_of_pack_[kMostPacks];
+  Scratch memory_, memory_of_runs_, memory_of_pack_[kMostPacks];
   std::uint32_t member_ = 0, most_packs_ = kMostPacks;
   int directory_ = -1;
   std::uint8_t* page_ = nullptr;  // work space

@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "hooks/imager/borrowed_runs.h"
 #include "hooks/imager/save/page_scan.h"
 #include "hooks/raw/x86_64/raw_syscall.h"
 
@@ -13,9 +14,9 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint64_t kScanBytes = 512 << 10;
-constexpr std::uint64_t kLargestGap = 2 << 20;  // between mappings that are scanned together
-constexpr std::uint64_t kBorrowedAtOnce = 16384;
-constexpr std::uint32_t kNeighbours = 8;  // of a mapping, that may be of the same library
+constexpr std::uint64_t kLargestGap = 2 << 20;       // between mappings that are scanned together
+constexpr std::uint64_t kBorrowedBytes = 256 << 10;  // of a record's runs
+constexpr std::uint32_t kNeighbours = 8;             // of a mapping, that may be of the same library
 
 bool is_zero_page(const std::uint8_t* page) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(page);
@@ -51,7 +52,7 @@ bool is_copied(const MappingTable& table, std::uint32_t index) {
 
 class PageWriter {
  public:
-  PageWriter(void* work, ImageWriter* writer, BorrowedRun* borrowed)
+  PageWriter(void* work, ImageWriter* writer, std::uint8_t* borrowed)
       : work_(work), writer_(writer), borrowed_(borrowed), hashed_(borrowed != nullptr) {}
   ~PageWriter() {
     if (memory_ >= 0) raw::invoke(__NR_close, memory_);
@@ -265,7 +266,8 @@ class PageWriter {
     if (flags != flags_) SHADOWIB_TRY(flush_all());
     flags_ = flags;
     while (start < end) {
-      if (borrowed_count_ + most_pages() > kBorrowedAtOnce) SHADOWIB_TRY(flush_all());
+      if (borrowed_bytes_ + (most_pages() + 1) * BorrowedRunCoder::kMostBytes > kBorrowedBytes)
+        SHADOWIB_TRY(flush_all());
       std::uint64_t pages = (end - start) / kPage;
       if (pages > most_pages() - pages_) pages = most_pages() - pages_;
       std::uint8_t* from = place_of(pages_);
@@ -349,18 +351,26 @@ class PageWriter {
     std::uint32_t pack = 0, page = 0;
     const std::uint64_t space = (flags_ & kPagesShared) != 0 ? std::uint64_t{mapping_} + 1 : 0;
     if (base_ == nullptr || !base_->find(space, address, hash, &pack, &page)) return false;
-    if (borrowed_count_ != 0 && borrowed_last_ == mapping_) {  // a run is of one mapping
-      BorrowedRun& last = borrowed_[borrowed_count_ - 1];
+    BorrowedRun& last = borrowed_run_;
+    if (last.page_count != 0 && borrowed_last_ == mapping_) {  // a run is of one mapping
       const std::uint64_t end = last.address_and_pack + std::uint64_t{last.page_count} * kPage;
       if (end == (address | pack) && last.first_page + last.page_count == page && last.page_count != ~0u) {
         ++last.page_count;
         return true;
       }
     }
-    if (borrowed_count_ == 0) borrowed_mapping_ = mapping_;
+    if (last.page_count == 0) borrowed_mapping_ = mapping_;
+    put_borrowed_run();
     borrowed_last_ = mapping_;
-    borrowed_[borrowed_count_++] = BorrowedRun{address | pack, page, 1};
+    last = BorrowedRun{address | pack, page, 1};
     return true;
+  }
+
+  // There is room for it (copy()).
+  void put_borrowed_run() {
+    if (borrowed_run_.page_count != 0)
+      borrowed_bytes_ += borrowed_coder_.put(borrowed_run_, borrowed_ + borrowed_bytes_);
+    borrowed_run_ = {};
   }
 
   bool extend_run(std::uint64_t address) {
@@ -388,18 +398,22 @@ class PageWriter {
   // What is borrowed as well. The buffer of pages is used for it.
   Status flush_all() {
     SHADOWIB_TRY(flush());
-    if (borrowed_count_ == 0) return {};
+    put_borrowed_run();
+    if (borrowed_bytes_ == 0) return {};
     const BorrowedHeader header{flags_, borrowed_mapping_};
-    const std::uint64_t bytes = borrowed_count_ * sizeof(BorrowedRun);
-    borrowed_count_ = 0;
+    const std::uint64_t bytes = borrowed_bytes_;
+    borrowed_bytes_ = 0;
+    borrowed_coder_ = {};
     return writer_->record(RecordType::kBorrowed, &header, sizeof(header), borrowed_, bytes);
   }
 
   void* work_;
   ImageWriter* writer_;
-  BorrowedRun* borrowed_;  // room for kBorrowedAtOnce
+  std::uint8_t* borrowed_;  // kBorrowedBytes, for runs
   BaseIndex* base_ = nullptr;
-  std::uint64_t borrowed_count_ = 0;
+  std::uint64_t borrowed_bytes_ = 0;
+  BorrowedRun borrowed_run_{};  // the last one, which may grow yet; no pages: none
+  BorrowedRunCoder borrowed_coder_;
   std::uint32_t borrowed_mapping_ = 0, borrowed_last_ = 0;  // of the first run, and of the last
   bool hashed_;
   PageScanner scanner_;
@@ -416,9 +430,9 @@ class PageWriter {
 PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer, bool hashed) {
   void* place = scratch->take(sizeof(PageWriter), alignof(PageWriter));
   void* work = scratch->take(kScanBytes, kPage);
-  void* borrowed = hashed ? scratch->take(kBorrowedAtOnce * sizeof(BorrowedRun)) : nullptr;
+  void* borrowed = hashed ? scratch->take(kBorrowedBytes) : nullptr;
   if (place == nullptr || work == nullptr || (hashed && borrowed == nullptr)) return nullptr;
-  return new (place) PageWriter(work, writer, static_cast<BorrowedRun*>(borrowed));
+  return new (place) PageWriter(work, writer, static_cast<std::uint8_t*>(borrowed));
 }
 
 void leave_out(PageWriter* pages, BaseIndex* base) { pages->set_base(base); }

@@ -122,9 +122,9 @@ Status list_threads(const SaveJob& job, ProcessState* state, ThreadRecord** reco
 ImageHeader make_header(const SaveRequest& request) {
   ImageHeader h{};
   __builtin_memcpy(h.magic, kImageMagic, sizeof(h.magic));
-  h.version = request.compression != Compression::kNone ? kCompressed
-              : request.incremental                     ? kIncremental
-                                                        : kCheckedByHeaders;
+  h.version = request.incremental                         ? kShortRuns
+              : request.compression != Compression::kNone ? kCompressed
+                                                          : kCheckedByHeaders;
   h.byte_order = kImageByteOrder;
   h.page_bytes = kPage;
   h.machine = 62;  // EM_X86_64

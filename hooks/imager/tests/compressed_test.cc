@@ -162,11 +162,11 @@ TEST_P(Compressed, PacksMayBeOfAnotherKind) {
   const fs::path packed = directory_ / "5" / "0.img";
   ImageInfo info;
   ASSERT_TRUE(read_image(packed, &info).ok());
-  EXPECT_EQ(info.format_version, kCompressed);
+  EXPECT_EQ(info.format_version, kShortRuns);
   fs::remove_all(directory_ / "0");
   ASSERT_EQ(save("compressed_again", incremental).status, kSaved);
   ASSERT_TRUE(read_image(packed, &info).ok());
-  EXPECT_EQ(info.format_version, kIncremental);
+  EXPECT_EQ(info.format_version, kShortRuns);
   EXPECT_EQ(run({RESTART_TOOL, directory_ / "5", "0"}).status, kRight);
 }
 

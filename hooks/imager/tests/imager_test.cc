@@ -10,11 +10,14 @@
 #include <fstream>
 #include <functional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "hooks/imager/borrowed_runs.h"
 #include "hooks/imager/image_reader.h"
 #include "hooks/imager/restore/image_packs.h"
+#include "hooks/imager/save/base_index.h"
 #include "hooks/imager/saver.h"
 #include "hooks/imager/tests/imager_fixture.h"
 #include "hooks/imager/tests/subject.h"
@@ -358,6 +361,111 @@ TEST_F(Incremental, PacksAreChecked) {
   file.put(static_cast<char>(byte ^ 1));
   file.close();
   expect_damaged("damaged");
+}
+
+// As version 7 was: runs of borrowed pages that stand each by itself. They need more room, so that all behind them
+// moves.
+void make_version_7(const fs::path& path) {
+  std::stringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  const std::string bytes = content.str();
+  std::string changed = bytes.substr(0, kPage);
+  ImageHeader header;
+  std::memcpy(&header, changed.data(), sizeof(header));
+  ASSERT_EQ(header.version, kShortRuns);
+  header.version = kIncremental;
+  header.xxh3 = XXH3_64bits(&header, offsetof(ImageHeader, xxh3));
+  std::memcpy(changed.data(), &header, sizeof(header));
+  std::string headers = changed;
+  RecordHeader h{};
+  for (std::uint64_t at = kPage, next = 0; static_cast<RecordType>(h.type) != RecordType::kEnd; at = next) {
+    std::memcpy(&h, bytes.data() + at, sizeof(h));
+    next = at + record_bytes(h.length);
+    std::string payload = bytes.substr(at + sizeof(h), record_bytes(h.length) - sizeof(h));
+    if (static_cast<RecordType>(h.type) == RecordType::kBorrowed) {
+      std::string runs = payload.substr(0, sizeof(BorrowedHeader));
+      BorrowedRunCoder coder;
+      for (std::uint64_t i = sizeof(BorrowedHeader); i < h.length;) {
+        BorrowedRun run;
+        const std::uint64_t taken =
+            coder.get(reinterpret_cast<const std::uint8_t*>(payload.data()) + i, h.length - i, &run);
+        ASSERT_NE(taken, 0u);
+        runs.append(reinterpret_cast<const char*>(&run), sizeof(run));
+        i += taken;
+      }
+      h.length = runs.size();
+      payload = runs + std::string(record_bytes(h.length) - sizeof(h) - h.length, '\0');
+      h.payload_xxh3 = XXH3_64bits(payload.data(), payload.size());
+    } else if (static_cast<RecordType>(h.type) == RecordType::kEnd) {
+      EndRecord end;
+      std::memcpy(&end, payload.data(), sizeof(end));
+      end.file_bytes = changed.size() + record_bytes(h.length);
+      XXH128_canonical_t whole;
+      XXH128_canonicalFromHash(&whole, XXH3_128bits(headers.data(), headers.size()));
+      std::memcpy(end.xxh3, &whole, sizeof(whole));
+      std::memcpy(payload.data(), &end, sizeof(end));
+      h.payload_xxh3 = XXH3_64bits(payload.data(), payload.size());
+    }
+    h.header_xxh3 = XXH3_64bits_withSeed(&h, offsetof(RecordHeader, header_xxh3), changed.size());
+    headers.append(reinterpret_cast<const char*>(&h), sizeof(h));
+    changed.append(reinterpret_cast<const char*>(&h), sizeof(h)).append(payload);
+  }
+  ASSERT_GT(changed.size(), bytes.size());
+  std::ofstream(path, std::ios::binary) << changed;
+}
+
+TEST_F(Incremental, RestartsAnImageOfVersion7) {
+  ASSERT_EQ(save("incremental", incremental).status, kSaved);
+  EXPECT_EQ(info(3).format_version, kShortRuns);
+  make_version_7(numbered(3));
+  EXPECT_EQ(info(3).format_version, kIncremental);
+  expect_restart(3);
+}
+
+// An index of the image, as the next one would have it, knows the same pages before and after.
+TEST_F(Incremental, AnImageOfVersion7IsGoneByAsOthersAre) {
+  ASSERT_EQ(save("incremental", incremental).status, kSaved);
+  const auto look = [this](std::vector<std::string>* found) {
+    LoadedImage image;
+    const int fd = ::open(numbered(3).c_str(), O_RDONLY | O_CLOEXEC);
+    ASSERT_TRUE(load_image(fd, numbered(3), ReadDepth::kTables, &image).ok());
+    const fs::path next = directory_ / "next";
+    fs::remove_all(next);
+    fs::create_directory(next);
+    const int directory = ::open(next.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const std::string base = set(3);
+    SaveRequest request{};
+    request.base_directory = base.c_str();
+    request.base_name = "0.img";
+    BaseIndex index;
+    const Status status = index.open(request, directory);
+    ASSERT_TRUE(status.ok()) << status.text();
+    ImageFiles files(image, fd);
+    for (const PageBatch& batch : image.batches) {
+      if (batch.pack == PageBatch::kOwnFile) continue;
+      std::vector<std::uint8_t> pages;
+      ASSERT_TRUE(files.read(batch, &pages).ok());
+      std::uint64_t n = 0;
+      for (std::uint32_t i = 0; i < batch.run_count; ++i) {
+        const LoadedRun& run = image.runs[batch.first_run + i];
+        for (std::uint64_t at = 0; at < run.length; at += kPage, ++n) {
+          const XXH128_hash_t hash = XXH3_128bits(pages.data() + n * kPage, kPage);
+          std::uint32_t pack = 0, page = 0;
+          EXPECT_TRUE(index.find(0, run.address + at, {hash.low64, hash.high64}, &pack, &page));
+          found->push_back(std::to_string(run.address + at) + " in " + std::to_string(pack) + ", " +
+                           std::to_string(page));
+        }
+      }
+    }
+    ::close(directory);
+    ::close(fd);
+  };
+  std::vector<std::string> before, after;
+  look(&before);
+  ASSERT_FALSE(before.empty());
+  make_version_7(numbered(3));
+  look(&after);
+  EXPECT_EQ(before, after);
 }
 
 // What cannot be gone by is told, and the image has all pages.
