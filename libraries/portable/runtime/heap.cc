@@ -32,6 +32,7 @@ constexpr std::uint64_t kFree = (std::uint64_t{1} << 56) - 1;
 constexpr std::size_t kRegionBytes = 256 << 10;
 constexpr std::size_t kMostSmall = 32 << 10;  // bytes of a cell; more has a region of its own
 constexpr std::size_t kPage = 4096;
+constexpr unsigned kPageBits = 12;
 
 // Memory of equal cells, or of one block.
 struct Region {
@@ -107,19 +108,24 @@ Region* region_of(const void* address) {
   return *(after - 1);
 }
 
+void add_region(Region* region) {
+  auto& regions = heap().regions;
+  const unsigned char* begin = region->begin;
+  regions.insert(std::upper_bound(regions.begin(), regions.end(), begin,
+                                  [](const unsigned char* wanted, const Region* one) { return wanted < one->begin; }),
+                 region);
+  const auto from = reinterpret_cast<std::uintptr_t>(begin), to = reinterpret_cast<std::uintptr_t>(region->end);
+  lowest.store(std::min(lowest.load(std::memory_order_relaxed), from), std::memory_order_relaxed);
+  highest.store(std::max(highest.load(std::memory_order_relaxed), to), std::memory_order_relaxed);
+}
+
 Region* new_region(std::size_t bytes, std::size_t cell) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
   auto* begin = static_cast<unsigned char*>(memory);
-  auto& regions = heap().regions;
-  auto place =
-      std::upper_bound(regions.begin(), regions.end(), begin,
-                       [](const unsigned char* wanted, const Region* region) { return wanted < region->begin; });
-  place = regions.insert(place, new Region{begin, begin + bytes, cell, begin});
-  const auto from = reinterpret_cast<std::uintptr_t>(begin);
-  lowest.store(std::min(lowest.load(std::memory_order_relaxed), from), std::memory_order_relaxed);
-  highest.store(std::max(highest.load(std::memory_order_relaxed), from + bytes), std::memory_order_relaxed);
-  return *place;
+  auto* region = new Region{begin, begin + bytes, cell, begin};
+  add_region(region);
+  return region;
 }
 
 void* take_small(unsigned which) {
@@ -210,6 +216,28 @@ bool heap_resize(void* block, std::size_t size, const Allocation* allocation) {
   return true;
 }
 
+void* heap_remap(void* block, std::size_t size, const Allocation* allocation) {
+  Guard guard;
+  Region* region = checked(block);
+  const std::size_t front = region->carved - region->begin, bytes = front + sizeof(Header) + size + 1;
+  if (region->cell || size > (~std::size_t{0} >> 1) - kPage || bytes <= kMostSmall) return nullptr;
+  Header* header = header_of(block);
+  // A block that is aligned to more than a page may lose it by moving.
+  if (header->alignment > kPageBits) return nullptr;
+  const std::size_t wanted = (bytes + kPage - 1) / kPage * kPage, have = region->end - region->begin;
+  if (size < header->size) std::memset(static_cast<unsigned char*>(block) + size, 0, header->size - size);
+  void* memory = wanted == have ? region->begin : mremap(region->begin, have, wanted, MREMAP_MAYMOVE);
+  if (memory == MAP_FAILED) return nullptr;
+  auto& regions = heap().regions;
+  regions.erase(std::find(regions.begin(), regions.end(), region));
+  auto* begin = static_cast<unsigned char*>(memory);
+  *region = {begin, begin + wanted, 0, begin + front};
+  add_region(region);
+  *reinterpret_cast<Header*>(region->carved) = {reinterpret_cast<std::uintptr_t>(allocation), size,
+                                                reinterpret_cast<Header*>(region->carved)->alignment};
+  return region->carved + sizeof(Header);
+}
+
 std::size_t heap_size(const void* block) { return header_of(block)->size; }
 
 bool heap_owns(const void* address) {
@@ -254,6 +282,7 @@ const Allocation* typed(const Allocation* allocation) {
 void* resized(void* block, std::size_t size, const Allocation* allocation) {
   const std::uint64_t old = header_of(block)->size;
   if (heap_resize(block, size, allocation)) return block;
+  if (void* moved = heap_remap(block, size, allocation)) return moved;
   void* fresh = heap_take(size, 16, allocation);
   if (!fresh) return nullptr;
   std::memcpy(fresh, block, std::min<std::uint64_t>(size, old));

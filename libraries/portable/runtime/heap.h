@@ -24,6 +24,9 @@ void* heap_take(std::size_t size, std::size_t alignment, const Allocation* alloc
 void heap_free(void* block);
 // Gives a block another size and allocation, in its place. Returns false if it must move.
 bool heap_resize(void* block, std::size_t size, const Allocation* allocation);
+// Gives a large block another size without a copy, perhaps at another address, which it returns. Null: the caller
+// must copy.
+void* heap_remap(void* block, std::size_t size, const Allocation* allocation);
 // Bytes that were asked for.
 std::size_t heap_size(const void* block);
 // True if `address` lies in memory of this heap, in a block or not.
