@@ -1,4 +1,6 @@
 // shadowib checkpoint: saves a job while it runs.
+#include "shadowib/cli/portable/checkpoint.h"
+
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
@@ -20,6 +22,7 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/metrics.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/portable/job.h"
 #include "shadowib/cli/save_option.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/store_options.h"
@@ -327,11 +330,49 @@ Status judge_clc(const CheckpointArguments& arguments, const CheckpointOptions& 
   return {};
 }
 
+// Portable images are written by the programs themselves, into DIR.
+Status judge_portable(const CheckpointArguments& arguments) {
+  if (arguments.cluster.empty() && !arguments.incremental && arguments.save.empty() && arguments.compress.empty() &&
+      !arguments.store.given() && !arguments.far.given())
+    return {};
+  return Status(Code::kUsage, EINVAL,
+                "a job of portable programs is saved with --kill, --timeout, --keep and --metrics only");
+}
+
+int checkpoint_portable(const CheckpointArguments& arguments, CheckpointOptions& options) {
+  const Common& common = arguments.common;
+  if (Status s = judge_portable(arguments); !s.ok()) return fail(common, s);
+  options.kill = arguments.kill;
+  const std::int64_t began_ns = monotonic_ns();
+  const FarSettings nowhere;
+  PortableCheckpoint portable{.directory = common.directory,
+                              .job = options.job,
+                              .kill = arguments.kill,
+                              .timeout_ms = static_cast<int>(arguments.timeout_s * 1000),
+                              .committed = {}};
+  portable.committed = [&](const CheckpointReport& committed) {
+    follow_commit(arguments, options, nowhere, committed, monotonic_ns() - began_ns);
+  };
+  CheckpointReport report;
+  if (const Status status = save_portable(portable, &report); !status.ok()) {
+    if (status.code() != Code::kNotFound && status.code() != Code::kBusy)
+      (void)append_history(common.directory, options.job, failed_event(status, monotonic_ns() - began_ns, "")).ok();
+    return fail(common, status);
+  }
+  if (common.json)
+    print_json(report_json(report));
+  else
+    std::printf("%s\n", report.set_path.c_str());
+  return 0;
+}
+
 int checkpoint(CheckpointArguments& arguments) {
   Common& common = arguments.common;
   if (Status s = resolve(&common); !s.ok()) return fail(common, s);
   CheckpointOptions options;
   if (Status s = choose_job(common.directory, arguments.job, &options.job); !s.ok()) return fail(common, s);
+  options.directory = common.directory;
+  if (is_portable_job(common.directory, options.job)) return checkpoint_portable(arguments, options);
   options.directory = common.directory;
   options.exchange = exchange_of(common, options.job);
   if (Status s = settle_exchange(job_paths(common.directory, options.job).password, &options.exchange); !s.ok())

@@ -159,7 +159,9 @@ std::string newest_due(const std::string& directory, const std::string& job, con
   const SetManifest* newest = nullptr;
   for (const ListedSet& set : sets) {
     const SetManifest& manifest = set.manifest;
-    if (!set.status.ok() || manifest.cluster || manifest.job != job || !settings.is_due(manifest.number)) continue;
+    if (!set.status.ok() || manifest.cluster || is_portable(manifest) || manifest.job != job ||
+        !settings.is_due(manifest.number))
+      continue;
     if (failed.contains(manifest.path) || (newest != nullptr && manifest.number < newest->number)) continue;
     const auto is_it = [&](const FarSet& line) { return line.set_id == manifest.set_id && line.far == far; };
     if (std::none_of(there.begin(), there.end(), is_it)) newest = &manifest;

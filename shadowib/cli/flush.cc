@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "hooks/imager/checkpoint_set.h"
+#include "hooks/imager/set/manifest.h"
 #include "hooks/job/job_directory.h"
 #include "shadowib/cli/far_flush.h"
 #include "shadowib/cli/far_turns.h"
@@ -52,6 +53,9 @@ int flush(FlushArguments& arguments) {
     if (Status s = choose_job(common.directory, "", &arguments.set); !s.ok()) return fail(common, s);
   if (Status s = choose_set(&common, arguments.set, &path); !s.ok()) return fail(common, s);
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
+  if (is_portable(manifest))
+    return fail(common, Status::of(Code::kUsage, EINVAL, "%.100s has portable images, which go to no far place yet",
+                                   manifest.path.c_str()));
   if (manifest.cluster)
     return fail(common,
                 Status::of(Code::kUsage, EINVAL, "%.100s is a checkpoint of one cluster, which goes to no far place",

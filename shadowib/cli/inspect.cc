@@ -8,6 +8,7 @@
 #include "hooks/imager/set/manifest.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/portable/set.h"
 #include "shadowib/cli/sets.h"
 
 namespace shadowib::cli {
@@ -17,7 +18,7 @@ namespace {
 struct InspectArguments {
   Common common;
   std::string target;
-  bool maps = false;
+  bool maps = false, values = false;
 };
 
 using Objects = std::vector<std::pair<std::string, std::uint64_t>>;  // RDMA objects by kind
@@ -234,6 +235,40 @@ void inspect_missing(const SetManifest& m, const SetMember& member, const std::s
   for (const auto& [kind, number] : member.objects) (*json)["objects"][kind] = number;
 }
 
+Status inspect_portable(const InspectArguments& arguments, const SetManifest& m, Json* json) {
+  PortableSet set;
+  SHADOWIB_TRY(read_portable_set(m, &set));
+  if (arguments.common.json && arguments.values) return Status(Code::kUsage, 0, "--values does not go with --json");
+  (*json)["kind"] = set.is_bsp ? "bsp" : "processes";
+  if (set.is_bsp) (*json)["superstep"] = set.superstep;
+  if (!arguments.common.json && set.is_bsp)
+    std::printf("superstep  %llu\n\n", static_cast<unsigned long long>(set.superstep));
+  for (std::size_t i = 0; i < m.members.size(); ++i) {
+    const SetMember& member = m.members[i];
+    const PortableSet::Member& program = set.members[i];
+    std::string command;
+    for (const std::string& word : program.command) command += (command.empty() ? "" : " ") + word;
+    (*json)["images"].push_back({{"path", m.path + "/" + member.file},
+                                 {"member", member.index},
+                                 {"pid", member.pid},
+                                 {"host", member.host},
+                                 {"target", program.target},
+                                 {"visits", program.visits},
+                                 {"cwd", program.directory},
+                                 {"command_line", program.command},
+                                 {"bytes", member.bytes},
+                                 {"xxh3", member.xxh3}});
+    if (arguments.common.json) continue;
+    std::printf("member %u   %s, %s, saved at visit %llu of a site\n           %s\n           in %s\n", member.index,
+                program.target.c_str(), human_bytes(member.bytes).c_str(),
+                static_cast<unsigned long long>(program.visits), command.c_str(), program.directory.c_str());
+    if (arguments.values && print_values(m.path + "/" + member.file) != 0)
+      return Status::of(Code::kCorrupt, 0, "shadowib-values cannot read %.200s/%.60s", m.path.c_str(),
+                        member.file.c_str());
+  }
+  return {};
+}
+
 Status inspect_set(const InspectArguments& arguments, const std::string& path, Json* json) {
   const Common& common = arguments.common;
   SetManifest m;
@@ -257,6 +292,8 @@ Status inspect_set(const InspectArguments& arguments, const std::string& path, J
     (*json)["store"] = m.placement.store.text();
     if (!common.json) std::printf("store      %s\n\n", m.placement.store.text().c_str());
   }
+  if (is_portable(m)) return inspect_portable(arguments, m, json);
+  if (arguments.values) return Status(Code::kUsage, 0, "--values is for portable images only");
   bool first = true;
   for (const SetMember& member : m.members) {
     Json image;
@@ -280,7 +317,10 @@ int inspect(InspectArguments& arguments) {
   std::string path;
   Status status;
   std::error_code error;
-  if (fs::is_regular_file(arguments.target, error)) {
+  if (arguments.target.ends_with(".psi") && fs::is_regular_file(arguments.target, error)) {
+    return common.json ? fail(common, Status(Code::kUsage, 0, "--json goes with sets of portable images only"))
+                       : print_values(arguments.target);
+  } else if (fs::is_regular_file(arguments.target, error)) {
     status = inspect_image(arguments, arguments.target, objects_beside(arguments.target), &json);
   } else {
     if (Status s = choose_set(&common, arguments.target, &path); !s.ok()) return fail(common, s);
@@ -303,6 +343,7 @@ void add_inspect(Command& program) {
       ->completed_by(kSetNames)
       ->not_empty("a set");
   command->add_flag("--maps", arguments->maps, "Every thread, descriptor and mapping, too, one a line");
+  command->add_flag("--values", arguments->values, "Of portable images: every variable, too, by name");
   add_common(command, &arguments->common);
   command->footer(kInspectExamples);
   command->callback([arguments] { return inspect(*arguments); });

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "hooks/command/coordinator.h"
+#include "hooks/imager/set/manifest.h"
 #include "shadowib/base/lock.h"
 #include "shadowib/cli/changed_files.h"
 #include "shadowib/cli/clc_sets.h"
@@ -27,6 +28,7 @@
 #include "shadowib/cli/launched_restart.h"
 #include "shadowib/cli/network.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/portable/set.h"
 #include "shadowib/cli/restart_hosts.h"
 #include "shadowib/cli/restart_place.h"
 #include "shadowib/cli/sets.h"
@@ -46,6 +48,7 @@ struct RestartArguments {
   bool lazy = false;
   int wait_s = 300, timeout_s = 60;
   FarOptions far;
+  PortableRestart portable;
 };
 
 constexpr char kRestartExamples[] =
@@ -432,6 +435,41 @@ int restart_on_hosts(const RestartArguments& arguments, const SetManifest& manif
                     arguments.lease_s);
 }
 
+// Of a set of portable images.
+int restart_portable_set(const RestartArguments& arguments, SetManifest manifest) {
+  const Common& common = arguments.common;
+  if (arguments.members || !arguments.hosts.empty() || arguments.workers >= 0 || arguments.far.given() ||
+      !arguments.backend.empty() || arguments.files != "keep")
+    return fail(common, Status(Code::kUsage, 0,
+                               "a set of portable programs is restarted with --program, --runner, --dir and --json "
+                               "only"));
+  const std::string exchange;
+  Told told(arguments, manifest, exchange, manifest.members.size());
+  PortableSet set;
+  Status status = verify_with_progress(manifest.path, &manifest);
+  if (status.ok()) status = read_portable_set(manifest, &set);
+  std::vector<RestartedProcess> processes;
+  if (status.ok()) {
+    told.verified();
+    told.line("restored");
+    status = restart_portable(common, manifest, set, arguments.portable, &processes);
+  }
+  if (!status.ok()) return told.failed(status);
+  bool good = true;
+  Json list = Json::array();
+  for (const RestartedProcess& p : processes) {
+    char text[64];
+    good = good && ended_well(p);
+    if (!common.json) std::printf("pid %d: %s\n", p.pid, how_ended(p.exit_status, text));
+    Json entry{{"member", p.member}, {"pid", p.pid}};
+    entry["exit_code"] = WIFEXITED(p.exit_status) ? Json(WEXITSTATUS(p.exit_status)) : Json(nullptr);
+    entry["signal"] = WIFSIGNALED(p.exit_status) ? Json(WTERMSIG(p.exit_status)) : Json(nullptr);
+    list.push_back(entry);
+  }
+  if (common.json) print_json({{"set", manifest.path}, {"ok", good}, {"processes", list}});
+  return good ? 0 : kRestartedProcessFailed;
+}
+
 int restart(RestartArguments& arguments) {
   if (arguments.held) hold_by_input(arguments.lease_s);
   Common& common = arguments.common;
@@ -449,6 +487,9 @@ int restart(RestartArguments& arguments) {
   if (Status s = judge_restart_of_clc(manifest); !s.ok()) return fail(common, s);
   if (!valid_job_name(manifest.job))
     return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
+  if (is_portable(manifest)) return restart_portable_set(arguments, std::move(manifest));
+  if (!arguments.portable.programs.empty() || !arguments.portable.runners.empty())
+    return fail(common, Status(Code::kUsage, 0, "--program and --runner are for sets of portable programs only"));
   if (!arguments.hosts.empty()) return restart_on_hosts(arguments, manifest);
   std::string exchange = unsettled_exchange(exchange_of(common, manifest.job));
   if (Status s = settle_exchange(job_paths(common.directory, manifest.job).password, &exchange); !s.ok())
@@ -513,6 +554,19 @@ void add_restart(Command& program) {
                    "it waits for some")
       ->between(0, 100000, "workers")
       ->type_name("N");
+  command
+      ->add_option(
+          "--program", arguments->portable.programs,
+          "Of portable programs: run FILE instead of the recorded program.\nRepeated: member i runs number i "
+          "modulo their count")
+      ->not_empty("a program")
+      ->type_name("FILE");
+  command
+      ->add_option(
+          "--runner", arguments->portable.runners,
+          "Of portable programs: runs a program of another architecture,\nas in run --portable; may be repeated")
+      ->not_empty("a runner")
+      ->type_name("A=CMD");
   command->add_flag("--lazy", arguments->lazy,
                     "Refused, with the reason: memory comes whole before a\nprocess goes on");
   command->add_option("--wait", arguments->wait_s, "How long to wait for those other commands (300)")

@@ -21,6 +21,7 @@
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/network.h"
+#include "shadowib/cli/portable/job.h"
 #include "shadowib/cli/program.h"
 #include "shadowib/cli/save_option.h"
 #include "shadowib/cli/store_options.h"
@@ -43,6 +44,8 @@ struct RunOptions {
   ChosenStore store;
   ClusterOptions cluster;
   bool close_inherited = false, join_children = false, incremental = false, guest = false;
+  bool portable = false;
+  PortableStart portable_start;
   Arguments command;
 };
 
@@ -55,6 +58,7 @@ constexpr char kRunExamples[] =
     "  shadowib run --job demo --guest -- ./client        shares demo's network, is in no checkpoint, ends with "
     "demo\n"
     "  shadowib run --job demo --cluster east -- ./app    a process of demo's cluster east\n"
+    "  shadowib run --portable --job solve -- ./solve     a program of shadowib-cc, saved at its sites\n"
     "  shadowib run --interval 600 --keep 3 --kill-on USR1 -- ./app\n\n"
     "CMD keeps the pid, gets the signals, and its exit code is the command's. 125: shadowib failed before CMD was\n"
     "started; 126: CMD cannot be run under shadowib (static, setuid, another architecture) or at all; 127: no CMD.\n";
@@ -315,8 +319,46 @@ int run_as_guest(RunOptions& options, const std::string& program) {
 Status enter_job(RunOptions* options, const std::string& exchange) {
   const std::string& directory = options->common.directory;
   SharingLock lock;
+  if (std::string who; is_portable_job(directory, options->job)) {
+    if (job_alive(directory, options->job, &who))
+      return Status::of(Code::kBusy, 0, "job %.64s is one of portable programs; give --portable, or another --job",
+                        options->job.c_str());
+    forget_portable_job(directory, options->job);
+  }
   SHADOWIB_TRY(join_clusters(directory, options->job, options->cluster, exchange, &options->backend, &lock));
   return prepare_job(directory, options->job, exchange);
+}
+
+// Options of the shim mean nothing to a portable program.
+int run_as_portable(RunOptions& options) {
+  Common& common = options.common;
+  const bool of_shim = options.guest || options.join_children || options.incremental || options.processes > 0 ||
+                       !options.backend.empty() || !options.cpu.empty() || !options.network.empty() ||
+                       !options.interval.empty() || options.mtbf_s > 0 || options.timeout_s > 0 ||
+                       !options.checkpoint_on.empty() || !options.kill_on.empty() || !options.save.empty() ||
+                       !options.compress.empty() || !options.metrics.empty() || options.store_options.given() ||
+                       options.far_options.given() || options.cluster.given() || options.keep > 0;
+  if (of_shim)
+    return run_failed(common,
+                      Status(Code::kUsage, EINVAL,
+                             "--portable goes with --job, --dir, --exchange, --member and --runner only; shadowib "
+                             "checkpoint J takes checkpoints"),
+                      kRunFailed);
+  if (options.job.empty()) options.job = environment("JOB");
+  if (options.job.empty()) options.job = default_job_name(options.command[0], ::getpid());
+  if (!valid_job_name(options.job))
+    return run_failed(common, Status::of(Code::kUsage, 0, "--job '%.100s': %s", options.job.c_str(), kJobNameRule),
+                      kRunFailed);
+  std::string who;
+  if (!is_portable_job(common.directory, options.job) && job_alive(common.directory, options.job, &who))
+    return run_failed(
+        common,
+        Status::of(Code::kBusy, 0, "job %.64s is alive, and not of portable programs; give another --job",
+                   options.job.c_str()),
+        kRunFailed);
+  options.portable_start.job = options.job;
+  options.portable_start.command = options.command;
+  return run_portable(common, options.portable_start);
 }
 
 int run(RunOptions& options) {
@@ -324,6 +366,11 @@ int run(RunOptions& options) {
   if (Status s = resolve(&common); !s.ok()) return run_failed(common, s, kRunFailed);
   if (options.command.empty())
     return run_failed(common, Status(Code::kUsage, 0, "no program to run; see shadowib run --help"), kRunFailed);
+  const PortableStart& portable = options.portable_start;
+  if (options.portable) return run_as_portable(options);
+  if (portable.member >= 0 || !portable.from.empty() || !portable.runners.empty())
+    return run_failed(common, Status(Code::kUsage, EINVAL, "--member and --runner go with --portable only"),
+                      kRunFailed);
   std::string program;
   if (Status s = find_program(options.command[0], &program); !s.ok())
     return run_failed(common, s, s.code() == Code::kNotFound ? kRunNotFound : kRunRefused);
@@ -455,6 +502,20 @@ void add_run(Command& program) {
       "--close-inherited", options->close_inherited,
       "Start CMD without the descriptors above 2 that it would inherit and\nthat cannot be checkpointed, as "
       "an IDE or a CI runner leaves some");
+  command->add_flag("--portable", options->portable,
+                    "CMD is a program of shadowib-cc: it runs without the shim, and is\nsaved at its sites");
+  command
+      ->add_option("--member", options->portable_start.member,
+                   "With --portable: the process's index in the job; default the least\nthat is free")
+      ->between(0, kMostProcesses, "")
+      ->type_name("N");
+  command
+      ->add_option("--runner", options->portable_start.runners,
+                   "With --portable: runs a program of another architecture, as\ns390x='qemu-s390x -L "
+                   "/usr/s390x-linux-gnu'; may be repeated")
+      ->not_empty("a runner")
+      ->type_name("A=CMD");
+  command->add_option("--image", options->portable_start.from, "")->not_empty("an image")->hidden();
   add_common(command, &options->common);
   command->footer(kRunExamples);
   command->take_rest(options->command, " -- CMD [ARGUMENT...]");

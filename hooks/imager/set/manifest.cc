@@ -1,9 +1,14 @@
 #include "hooks/imager/set/manifest.h"
 
 #define XXH_INLINE_ALL
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <stdexcept>
 #include <utility>
@@ -11,6 +16,7 @@
 #include "hooks/federation/record_json.h"
 #include "hooks/job/cluster.h"
 #include "hooks/job/job_directory.h"
+#include "hooks/store/files.h"
 #include "shadowib/base/json_value.h"
 
 namespace shadowib {
@@ -180,7 +186,8 @@ bool has_packs(const SetManifest& manifest) {
 }
 
 std::string encode_manifest(const SetManifest& manifest) {
-  const int format = manifest.cluster                     ? kClusterManifestFormat
+  const int format = is_portable(manifest)                ? kPortableManifestFormat
+                     : manifest.cluster                   ? kClusterManifestFormat
                      : has_packs(manifest)                ? kPackedManifestFormat
                      : manifest.placement.store.is_near() ? kNearManifestFormat
                                                           : kManifestFormat;
@@ -212,6 +219,24 @@ std::string manifest_sum(std::string_view json) {
   return to_hex(canonical.digest, sizeof(canonical.digest)) + "  " + kManifestFile + "\n";
 }
 
+Status sum_of_file(const std::string& path, std::string* sum) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return file_error(errno, "open", path);
+  struct stat info {};
+  void* bytes = MAP_FAILED;
+  if (::fstat(fd, &info) == 0 && info.st_size > 0)
+    bytes = ::mmap(nullptr, static_cast<std::size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
+  const int error = errno;
+  ::close(fd);
+  if (info.st_size > 0 && bytes == MAP_FAILED) return file_error(error, "read", path);
+  const auto size = static_cast<std::size_t>(info.st_size);
+  XXH128_canonical_t canonical;
+  XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes == MAP_FAILED ? nullptr : bytes, size));
+  if (bytes != MAP_FAILED) ::munmap(bytes, size);
+  *sum = to_hex(canonical.digest, sizeof(canonical.digest));
+  return {};
+}
+
 Status decode_manifest(std::string_view json, std::string_view sum, const std::string& name, SetManifest* manifest,
                        bool* is_near) {
   if (manifest_sum(json) != sum)
@@ -223,11 +248,13 @@ Status decode_manifest(std::string_view json, std::string_view sum, const std::s
     if (std::string why; !Json::parse(json, &parsed, &why)) throw std::runtime_error(why);
     int format = 0;
     take_number(parsed, "format", &format);
-    if (format < kManifestFormat || format > kClusterManifestFormat)
+    if (format < kManifestFormat || format > kPortableManifestFormat)
       return Status::of(Code::kVersion, 0, "set %.200s has manifest format %d, this shadowib reads %d to %d",
-                        name.c_str(), format, kManifestFormat, kClusterManifestFormat);
+                        name.c_str(), format, kManifestFormat, kPortableManifestFormat);
     if (is_near != nullptr) *is_near = format == kNearManifestFormat;
     manifest_from(parsed, manifest);
+    if (is_portable(*manifest) != (format == kPortableManifestFormat))
+      throw std::domain_error("its format and its backend do not go together");
   } catch (const std::exception& error) {
     return Status::of(Code::kCorrupt, 0, "set %.150s: manifest: %.150s", name.c_str(), error.what());
   }

@@ -22,12 +22,19 @@ std::string encode_manifest(const SetManifest& manifest);
 inline constexpr int kPackedManifestFormat = 3;
 // A CLC: shadowib without clusters would take it for a whole job.
 inline constexpr int kClusterManifestFormat = 4;
+// Portable images (docs/internals/portable-images.md), which no imager restores. The manifest's backend says so.
+inline constexpr int kPortableManifestFormat = 6;
+inline constexpr char kPortableBackend[] = "portable";
+inline bool is_portable(const SetManifest& manifest) { return manifest.backend == kPortableBackend; }
 
 // The content of manifest.xxh3 for a manifest.json.
 std::string manifest_sum(std::string_view json);
 // `name` is what messages call the set. kCorrupt, kVersion. *is_near (may be null): it has a placement.
 Status decode_manifest(std::string_view json, std::string_view sum, const std::string& name, SetManifest* manifest,
                        bool* is_near = nullptr);
+
+// XXH3-128 of a file's bytes, as 32 hex digits. kIo.
+Status sum_of_file(const std::string& path, std::string* sum);
 
 std::string to_hex(const std::uint8_t* bytes, std::size_t count);
 

@@ -58,6 +58,8 @@ Options read_options() {
     bad_value("SHADOWIB_PORTABLE_MEMBER", std::getenv("SHADOWIB_PORTABLE_MEMBER"), "less than 2^32");
   options.member = static_cast<std::uint32_t>(member);
   options.from = path_of("SHADOWIB_PORTABLE_FROM");
+  options.job = path_of("SHADOWIB_PORTABLE_JOB");
+  if (std::getenv("SHADOWIB_PORTABLE_LOCK")) options.job_lock = static_cast<int>(number_of("SHADOWIB_PORTABLE_LOCK"));
   options.exact = flag_of("SHADOWIB_PORTABLE_EXACT");
   return options;
 }

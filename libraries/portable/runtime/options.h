@@ -17,6 +17,8 @@ struct Options {
   std::string directory;     // SHADOWIB_PORTABLE_DIR: where images go; empty: none is written
   std::uint32_t member = 0;  // SHADOWIB_PORTABLE_MEMBER: N of member-N.psi
   std::string from;          // SHADOWIB_PORTABLE_FROM: the image to begin with; empty: the program's begin
+  std::string job;           // SHADOWIB_PORTABLE_JOB: the job's directory, where commands ask; empty: no job
+  int job_lock = -1;         // SHADOWIB_PORTABLE_LOCK: the descriptor by which others see that this process lives
   bool exact = false;        // SHADOWIB_PORTABLE_EXACT=1: refuse a restart that would round a float
 };
 

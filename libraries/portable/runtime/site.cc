@@ -16,6 +16,7 @@
 #include "libraries/portable/include/shadowib/portable.h"
 #include "libraries/portable/runtime/foreign.h"
 #include "libraries/portable/runtime/frames.h"
+#include "libraries/portable/runtime/job.h"
 #include "libraries/portable/runtime/options.h"
 #include "libraries/portable/runtime/restart.h"
 #include "libraries/portable/runtime/save.h"
@@ -85,6 +86,7 @@ std::string reason_to_stay(const void* begin) {
 
 void refuse_checkpoint(const std::string& reason) {
   run.refusals++;
+  if (has_order()) answer_refused(reason);
   std::fprintf(stderr, "shadowib: no checkpoint at this site: %s. The program goes on.\n", reason.c_str());
 }
 
@@ -123,7 +125,10 @@ void save() {
   run.save = false;
   std::fflush(nullptr);
   try {
-    save_image(options().directory, options().member, run.visits);
+    if (!options().directory.empty()) save_image(options().directory, options().member, run.visits);
+    if (!has_order()) return;
+    save_image(order_directory(), options().member, run.visits);
+    answer_saved(run.visits);
   } catch (const Refused& refused) {
     refuse_checkpoint(refused.text);
   } catch (const std::bad_alloc&) {
@@ -153,7 +158,7 @@ void visit(const void* caller, bool due) {
   run.asked = false;
   if (due) run.last_s = now_s();
   run.poison = everywhere;
-  run.save = due && !options().directory.empty();
+  run.save = due && (!options().directory.empty() || has_order());
   run.error = errno;
   std::string reason = reason_to_stay(caller);
   if (reason.empty()) return begin_leave();
@@ -175,7 +180,8 @@ extern "C" [[gnu::noinline]] void shadowib_portable_site(void) {
     return;
   }
   run.visits++;
-  visit(caller, checkpoint_due());
+  if (job_asks()) take_order();
+  visit(caller, has_order() || checkpoint_due());
 }
 
 extern "C" void shadowib_portable_due(void) { run.asked = true; }
@@ -189,9 +195,10 @@ extern "C" int shadowib_portable_run(int (*thunk)(int, char**, char**), const vo
   run.process = getpid();
   run.last_s = now_s();
   if (options().report) std::atexit(report);
+  join_job();
   if (!options().from.empty()) {
     begin_from(options().from);
-  } else if (!options().directory.empty()) {
+  } else if (!options().directory.empty() || in_job()) {
     argv = keep_arguments(argc, argv);
   }
   for (;;) {

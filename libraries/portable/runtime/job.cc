@@ -1,0 +1,171 @@
+#include "libraries/portable/runtime/job.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "libraries/portable/runtime/options.h"
+#include "libraries/portable/runtime/registry.h"
+
+namespace shadowib::portable {
+
+const volatile std::uint64_t* job_word = nullptr;
+std::uint64_t job_answered = 0;
+
+namespace {
+
+constexpr std::size_t kRequestBytes = 16384;
+constexpr std::size_t kDecisionAt = 8, kTextAt = 16;
+constexpr char kCommitted = 'c', kWithdrawn = 'w';
+constexpr long kLookNs = 5000000;
+
+struct Order {
+  std::uint64_t id = 0;
+  std::string staging, lock, set;
+  bool kill = false;
+};
+
+const volatile unsigned char* request = nullptr;
+Order order;
+unsigned long long order_step = 0;
+unsigned order_processes = 0;
+
+std::uint64_t request_id() { return *reinterpret_cast<const volatile std::uint64_t*>(request); }
+
+// The command holds this lock as long as it lives.
+bool lock_is_held(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  struct flock64 lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  const bool known = fcntl64(fd, F_OFD_GETLK, &lock) == 0;
+  close(fd);
+  return known && lock.l_type != F_UNLCK;
+}
+
+std::string next_line(std::string& text) {
+  const auto end = text.find('\n');
+  std::string line = text.substr(0, end);
+  text = end == std::string::npos ? "" : text.substr(end + 1);
+  return line;
+}
+
+bool read_order(Order& read) {
+  read.id = request_id();
+  std::string text;
+  for (std::size_t i = kTextAt; i < kRequestBytes && request[i] != 0; i++) text += static_cast<char>(request[i]);
+  read.staging = next_line(text), read.lock = next_line(text), read.set = next_line(text);
+  read.kill = next_line(text) == "kill";
+  // The command may have written another one meanwhile.
+  return read.id != 0 && read.id == request_id() && !read.staging.empty();
+}
+
+bool is_there(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
+
+// True once the set is committed, so this process is to end. False: it goes on.
+bool await_decision(const Order& of) {
+  const timespec pause = {0, kLookNs};
+  for (;;) {
+    if (request_id() != of.id || request[kDecisionAt] == kWithdrawn) return false;
+    if (request[kDecisionAt] == kCommitted) return true;
+    // A command that has died has renamed the set, or not.
+    if (!lock_is_held(of.lock)) return !is_there(of.staging) && is_there(of.set);
+    nanosleep(&pause, nullptr);
+  }
+}
+
+void write_answer(const std::string& text) {
+  // The bytes of the id in their order, which all processors have alike.
+  unsigned char bytes[8];
+  std::memcpy(bytes, &order.id, sizeof bytes);
+  char name[17];
+  for (unsigned i = 0; i < sizeof bytes; i++) std::snprintf(name + 2 * i, 3, "%02x", bytes[i]);
+  const std::string path = options().job + "/answer-" + name + "." + std::to_string(options().member);
+  const std::string part = path + ".new";
+  const int fd = open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const bool whole = fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (fd < 0 || close(fd) != 0 || !whole || rename(part.c_str(), path.c_str()) != 0)
+    std::fprintf(stderr, "shadowib: %s cannot be written: %s\n", path.c_str(), std::strerror(errno));
+}
+
+}  // namespace
+
+void join_job() {
+  if (options().job.empty()) return;
+  const std::string path = options().job + "/request";
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* memory = fd < 0 ? MAP_FAILED : mmap(nullptr, kRequestBytes, PROT_READ, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) {
+    std::fprintf(stderr,
+                 "shadowib: the job's file %s cannot be read: %s; start the program by shadowib run --portable\n",
+                 path.c_str(), std::strerror(errno));
+    std::exit(2);
+  }
+  close(fd);
+  // Programs that this one starts are no members.
+  if (options().job_lock >= 0) fcntl(options().job_lock, F_SETFD, FD_CLOEXEC);
+  request = static_cast<const volatile unsigned char*>(memory);
+  job_word = static_cast<const volatile std::uint64_t*>(memory);
+}
+
+bool in_job() { return request != nullptr; }
+
+bool take_order() {
+  Order read;
+  if (!read_order(read)) return false;
+  job_answered = read.id;
+  if (!lock_is_held(read.lock)) return false;
+  order = read;
+  order_step = 0, order_processes = 0;
+  return true;
+}
+
+bool has_order() { return order.id != 0; }
+std::string order_directory() { return order.staging; }
+
+void answer_saved(std::uint64_t visits) {
+  const std::vector<const Module*> all = modules();
+  write_answer("saved\nvisits " + std::to_string(visits) + "\nstep " + std::to_string(order_step) + "\nprocesses " +
+               std::to_string(order_processes) + "\npid " + std::to_string(getpid()) + "\ntarget " +
+               (all.empty() || !all[0]->target ? "" : all[0]->target) + "\n");
+  const Order done = order;
+  order = {};
+  if (done.kill && await_decision(done)) kill(getpid(), SIGKILL);
+}
+
+void answer_refused(const std::string& reason) {
+  write_answer("refused\n" + reason + "\n");
+  order = {};
+}
+
+}  // namespace shadowib::portable
+
+using namespace shadowib::portable;
+
+// For a library that decides for all processes of a program at which site they save, as BSPlib's. The runtime then
+// answers no request by itself. Returns the request that waits, or 0.
+extern "C" unsigned long long shadowib_portable_asked(void) {
+  job_word = nullptr;
+  if (!request) return 0;
+  const std::uint64_t id = request_id();
+  if (id == 0 || id == job_answered) return 0;
+  Order read;
+  if (!read_order(read)) return 0;
+  if (lock_is_held(read.lock)) return read.id;
+  job_answered = read.id;
+  return 0;
+}
+
+// The next site saves for the request that waits now, as `step` of a program of so many processes.
+extern "C" void shadowib_portable_order(unsigned long long step, unsigned processes) {
+  if (!request || !take_order()) return;
+  order_step = step, order_processes = processes;
+}

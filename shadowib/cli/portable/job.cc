@@ -1,0 +1,237 @@
+#include "shadowib/cli/portable/job.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "hooks/job/job_directory.h"
+#include "hooks/job/protocol.h"
+#include "hooks/store/files.h"
+#include "shadowib/base/processes.h"
+#include "shadowib/cli/history.h"
+#include "shadowib/cli/inherited_signals.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/program.h"
+
+namespace shadowib::cli {
+namespace fs = std::filesystem;
+namespace {
+
+// As libraries/portable/runtime/job.cc has it.
+constexpr std::size_t kRequestBytes = 16384, kDecisionAt = 8, kTextAt = 16;
+
+std::string request_path(const std::string& directory, const std::string& job) {
+  return portable_path(directory, job) + "/request";
+}
+
+std::string member_path(const std::string& directory, const std::string& job, std::uint32_t member) {
+  return portable_path(directory, job) + "/member-" + std::to_string(member) + ".json";
+}
+
+std::string member_lock(const std::string& directory, const std::string& job, std::uint32_t member) {
+  return alive_path(directory, job, present_epoch(directory, job), std::to_string(member));
+}
+
+std::string this_architecture() { return architecture_of("/proc/self/exe"); }
+
+// The command that runs a program of another architecture, as words.
+Status runner_of(const std::string& program, const std::vector<std::string>& runners, Arguments* words) {
+  const std::string architecture = architecture_of(program);
+  if (architecture.empty())
+    return Status::of(Code::kRefused, ENOEXEC, "%.200s is no program that shadowib-cc has linked", program.c_str());
+  if (architecture == this_architecture()) return {};
+  for (const std::string& runner : runners) {
+    if (!runner.starts_with(architecture + "=")) continue;
+    std::istringstream list(runner.substr(architecture.size() + 1));
+    for (std::string word; list >> word;) words->push_back(word);
+  }
+  if (words->empty())
+    return Status::of(Code::kRefused, ENOEXEC,
+                      "%.150s is a program of %.20s: say what runs it here, as --runner %.20s='qemu-%.20s -L /'",
+                      program.c_str(), architecture.c_str(), architecture.c_str(), architecture.c_str());
+  return {};
+}
+
+Status take_member(const std::string& directory, const std::string& job, int wanted, std::uint32_t* member,
+                   int* lock) {
+  constexpr std::uint32_t kMost = 100000;
+  for (std::uint32_t i = wanted < 0 ? 0 : static_cast<std::uint32_t>(wanted); i < kMost; ++i) {
+    const std::string path = member_lock(directory, job, i);
+    *member = i;
+    *lock = hold_alive_lock(path);
+    if (*lock >= 0) return {};
+    if (errno != EAGAIN)
+      return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
+    if (wanted >= 0) break;
+  }
+  return Status::of(Code::kBusy, 0, "member %u of job %.64s is alive", *member, job.c_str());
+}
+
+Status make_ready(Common& common, const PortableStart& start, Arguments* words) {
+  std::string program;
+  SHADOWIB_TRY(find_program(start.command[0], &program));
+  SHADOWIB_TRY(runner_of(program, start.runners, words));
+  if (!words->empty()) {
+    std::string runner;
+    SHADOWIB_TRY(find_program((*words)[0], &runner));
+    (*words)[0] = runner;
+  }
+  words->push_back(program);
+  words->insert(words->end(), start.command.begin() + 1, start.command.end());
+  SHADOWIB_TRY(prepare_job(common.directory, start.job, exchange_of(common, start.job)));
+  PortableRequest request;
+  SHADOWIB_TRY(request.open(common.directory, start.job));
+  std::uint32_t member = 0;
+  int lock = -1;
+  SHADOWIB_TRY(take_member(common.directory, start.job, start.member, &member, &lock));
+  std::error_code error;
+  Arguments command = start.command;
+  command[0] = fs::absolute(program, error).lexically_normal();
+  Json facts{{"member", member},
+             {"pid", ::getpid()},
+             {"host", host_name()},
+             {"comm", fs::path(program).filename().string()},
+             {"directory", fs::current_path(error).string()},
+             {"command", command}};
+  SHADOWIB_TRY(place_file(member_path(common.directory, start.job, member), facts.dump(2) + "\n", false));
+  ::fcntl(lock, F_SETFD, 0);  // held until the program ends
+  ::setenv("SHADOWIB_PORTABLE_JOB", portable_path(common.directory, start.job).c_str(), 1);
+  ::setenv("SHADOWIB_PORTABLE_MEMBER", std::to_string(member).c_str(), 1);
+  ::setenv("SHADOWIB_PORTABLE_LOCK", std::to_string(lock).c_str(), 1);
+  start.from.empty() ? ::unsetenv("SHADOWIB_PORTABLE_FROM")
+                     : ::setenv("SHADOWIB_PORTABLE_FROM", start.from.c_str(), 1);
+  // Started below `shadowib run`, which means other programs.
+  if (std::getenv("SHADOWIB_COMMAND") != nullptr) ::unsetenv("LD_PRELOAD");
+  return {};
+}
+
+}  // namespace
+
+std::string portable_path(const std::string& directory, const std::string& job) {
+  return job_paths(directory, job).top + "/portable";
+}
+
+bool is_portable_job(const std::string& directory, const std::string& job) {
+  std::error_code error;
+  return fs::exists(request_path(directory, job), error);
+}
+
+void forget_portable_job(const std::string& directory, const std::string& job) {
+  std::error_code error;
+  fs::remove_all(portable_path(directory, job), error);
+}
+
+int run_portable(Common& common, const PortableStart& begin) {
+  Arguments words;
+  if (Status s = make_ready(common, begin, &words); !s.ok()) {
+    (void)fail(common, s);
+    return s.code() == Code::kNotFound ? kRunNotFound : s.code() == Code::kRefused ? kRunRefused : kRunFailed;
+  }
+  if (begin.from.empty() && begin.member <= 0)
+    note_event(common.directory, begin.job,
+               HistoryEvent("started")
+                   .add("command", fs::path(begin.command[0]).filename().string())
+                   .add("backend", "portable"));
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  give_back_inherited_signals();
+  ::execv(arguments[0], arguments.data());
+  std::fprintf(stderr, "shadowib: cannot execute %s: %s\n", arguments[0], std::strerror(errno));
+  return errno == ENOENT ? kRunNotFound : kRunRefused;
+}
+
+Status portable_members(const std::string& directory, const std::string& job, std::vector<PortableMember>* members) {
+  const std::string alive = job_paths(directory, job).alive, prefix = present_epoch(directory, job) + ".";
+  std::vector<std::string> names;
+  (void)system_files().list(alive, &names);  // no directory: no member
+  members->clear();
+  for (const std::string& name : names) {
+    const std::string number = name.starts_with(prefix) ? name.substr(prefix.size()) : "";
+    if (number.empty() || number.size() > 6 || number.find_first_not_of("0123456789") != std::string::npos) continue;
+    const std::string lock = std::string(alive).append("/").append(name);
+    if (!is_alive(lock)) continue;
+    PortableMember member{static_cast<std::uint32_t>(std::stoul(number)), lock, {}};
+    std::string text;
+    // One that has its lock and not yet its file is about to start.
+    if (!read_file(member_path(directory, job, member.index), &text).ok() || !Json::parse(text, &member.facts))
+      return Status::of(Code::kBusy, 0, "member %u of job %.64s is starting", member.index, job.c_str());
+    members->push_back(std::move(member));
+  }
+  std::sort(members->begin(), members->end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+  return {};
+}
+
+PortableRequest::~PortableRequest() {
+  if (memory_ != nullptr) ::munmap(memory_, kRequestBytes);
+}
+
+Status PortableRequest::open(const std::string& directory, const std::string& job) {
+  std::error_code error;
+  fs::create_directories(portable_path(directory, job), error);
+  const std::string path = request_path(directory, job);
+  if (!fs::exists(path, error)) SHADOWIB_TRY(place_file(path, std::string(kRequestBytes, '\0'), true));
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return file_error(errno, "open", path);
+  void* memory = ::mmap(nullptr, kRequestBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  const int failed = memory == MAP_FAILED ? errno : 0;
+  ::close(fd);
+  if (failed != 0) return file_error(failed, "map", path);
+  memory_ = static_cast<unsigned char*>(memory);
+  return {};
+}
+
+void PortableRequest::ask(const std::string& staging, const std::string& lock, const std::string& set, bool kill,
+                          std::string* id) {
+  const std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(memory_));
+  *id = random_hex(8);
+  const std::string text = staging + "\n" + lock + "\n" + set + "\n" + (kill ? "kill" : "go on") + "\n";
+  word.store(0);
+  memory_[kDecisionAt] = 0;
+  std::memset(memory_ + kTextAt, 0, kRequestBytes - kTextAt);
+  std::memcpy(memory_ + kTextAt, text.data(), std::min(text.size(), kRequestBytes - kTextAt - 1));
+  // The bytes in the order of the digits: processes may have another byte order.
+  std::uint64_t number = 0;
+  for (unsigned i = 0; i < 8; ++i) number |= std::stoull(id->substr(2 * i, 2), nullptr, 16) << (8 * i);
+  word.store(number);
+}
+
+void PortableRequest::decide(bool committed) {
+  const std::atomic_ref<unsigned char> decision(memory_[kDecisionAt]);
+  decision.store(committed ? 'c' : 'w');
+  // One that is asked to end still has to read the decision.
+  if (!committed) std::atomic_ref<std::uint64_t>(*reinterpret_cast<std::uint64_t*>(memory_)).store(0);
+}
+
+std::string architecture_of(const std::string& program) {
+  unsigned char head[20] = {};
+  std::ifstream file(program, std::ios::binary);
+  if (!file.read(reinterpret_cast<char*>(head), sizeof(head)) || std::memcmp(head, ELFMAG, SELFMAG) != 0) return {};
+  const int machine = head[EI_DATA] == ELFDATA2MSB ? head[18] << 8 | head[19] : head[19] << 8 | head[18];
+  switch (machine) {
+    case EM_X86_64:
+      return "x86_64";
+    case EM_386:
+      return "i686";
+    case EM_AARCH64:
+      return "aarch64";
+    case EM_S390:
+      return "s390x";
+    case EM_PPC:
+      return "powerpc";
+    default:
+      return "machine-" + std::to_string(machine);
+  }
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,62 @@
+// Jobs of portable programs (libraries/portable). They run without the shim, and are saved at sites. Any architecture
+// restarts them.
+//
+// <job>/portable/ holds `request`, which the job's processes map, and member-N.json: how each was started. A process
+// holds the lock of its member from exec to its end. docs/internals/portable-images.md has the forms.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shadowib/base/json_value.h"
+#include "shadowib/cli/common.h"
+
+namespace shadowib::cli {
+
+// <directory>/jobs/<job>/portable.
+std::string portable_path(const std::string& directory, const std::string& job);
+// True if the job's processes were started by `run --portable`.
+bool is_portable_job(const std::string& directory, const std::string& job);
+// Before a job of that name starts under the shim.
+void forget_portable_job(const std::string& directory, const std::string& job);
+
+// How a process of such a job starts.
+struct PortableStart {
+  std::string job;
+  int member = -1;                   // -1: the least that is free
+  std::string from;                  // an image; empty: the program's begin
+  std::vector<std::string> runners;  // ARCHITECTURE=COMMAND
+  Arguments command;
+};
+// Becomes the program. Returns an exit code of `run` if that cannot be.
+int run_portable(Common& common, const PortableStart& start);
+
+// The members that live, by index, and what their member-N.json says.
+struct PortableMember {
+  std::uint32_t index;
+  std::string lock;  // its path
+  Json facts;        // pid, host, comm, directory, command
+};
+Status portable_members(const std::string& directory, const std::string& job, std::vector<PortableMember>* members);
+
+// The request that all processes of a job map.
+class PortableRequest {
+ public:
+  ~PortableRequest();
+  // Makes the file if there is none.
+  Status open(const std::string& directory, const std::string& job);
+  // Asks all processes to save into `staging` at their next sites. `lock` is held by the calling process meanwhile.
+  // *id names the request, in the names of answers.
+  void ask(const std::string& staging, const std::string& lock, const std::string& set, bool kill, std::string* id);
+  // Committed: processes that were asked to end do. Withdrawn: all go on.
+  void decide(bool committed);
+
+ private:
+  unsigned char* memory_ = nullptr;
+};
+
+// The name of the architecture that a program is for, as in its ELF header: "x86_64", "aarch64". Empty: it is none.
+std::string architecture_of(const std::string& program);
+
+}  // namespace shadowib::cli
