@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
@@ -12,7 +13,7 @@ namespace shadowib::ib2tcp {
 
 Border::Border(unsigned index) {
   running_.index = index;
-  running_.depends = running_.incarnations = federation::PerCluster(federation::kMaxClusters);
+  running_.depends = running_.incarnations = oldest_alive_ = federation::PerCluster(federation::kMaxClusters);
 }
 
 void Border::take(const ClusterState& state) {
@@ -20,11 +21,17 @@ void Border::take(const ClusterState& state) {
   policy_ = static_cast<federation::Policy>(state.policy);
   std::copy_n(state.depends, kMaxBackendClusters, running_.depends.of.begin());
   std::copy_n(state.incarnations, kMaxBackendClusters, running_.incarnations.of.begin());
+  running_.incarnations.raise(oldest_alive_);
   running_.depends[running_.index] = 0;
   forget_past();
   if (past_.empty() || past_.back().sn != state.sn) past_.push_back({state.sn, running_.depends});
   past_.back().depends = running_.depends;
   past_.back().depends[running_.index] = state.sn;
+}
+
+void Border::note_gone(unsigned cluster, federation::Incarnation incarnation) {
+  oldest_alive_[cluster] = std::max(oldest_alive_[cluster], incarnation + 1);
+  running_.incarnations.raise(oldest_alive_);
 }
 
 // Requests wait in their queues for as long as they like, so that the oldest of them says what is needed.
@@ -90,6 +97,27 @@ void freeze_border(int frozen) {
       links[i]->thaw();
   }
 }
+
+int cluster_gone(std::uint32_t cluster, std::uint32_t incarnation) {
+  EngineGuard guard;
+  Border* border = g_engine->border.get();
+  if (border == nullptr || cluster >= kMaxBackendClusters || cluster == border->index() ||
+      incarnation == std::numeric_limits<std::uint32_t>::max())
+    return EINVAL;
+  border->note_gone(cluster, incarnation);
+  std::vector<Link*>& links = g_engine->links();
+  for (std::size_t i = 0; i < links.size(); ++i)
+    if (links[i]->is_border()) links[i]->on_new_state();
+  return 0;
+}
+
+// Not there yet: a process says so, and no restart counts on it.
+int border_state(ibv_qp*, BorderState*, BorderResult*, std::size_t) { return EOPNOTSUPP; }
+int restore_border(ibv_qp*, const BorderState*, const BorderResult*) { return EOPNOTSUPP; }
+void clc_collected(std::uint32_t) {}
+std::size_t identity(void*, std::size_t) { return 0; }
+int restore_identity(const void*, std::size_t) { return EOPNOTSUPP; }
+int want_number(BackendNumber, std::uint32_t) { return EOPNOTSUPP; }
 
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity) {
   EngineGuard guard;

@@ -29,6 +29,8 @@ class Border {
   bool frozen() const { return frozen_; }
 
   void take(const ClusterState& state);
+  // That incarnation of another cluster is over: the next one is awaited, whatever take() says.
+  void note_gone(unsigned cluster, federation::Incarnation incarnation);
   void set_frozen(bool frozen) { frozen_ = frozen; }
   federation::Arrival judge(const federation::Stamp& stamp) const {
     return federation::judge(policy_, running_, stamp);
@@ -46,6 +48,7 @@ class Border {
   void forget_past();
 
   federation::RunningCluster running_;
+  federation::PerCluster oldest_alive_;  // incarnations before these are over
   federation::Policy policy_ = federation::Policy::kPaper;
   bool frozen_ = false;
   std::vector<Past> past_;  // ascending, the last one is now; older ones only while requests of then may leave
@@ -73,5 +76,12 @@ bool is_message(const FrameHeader& header);
 int set_cluster(const ClusterState* state);
 void freeze_border(int frozen);
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity);
+int cluster_gone(std::uint32_t cluster, std::uint32_t incarnation);
+int border_state(ibv_qp* qp, BorderState* state, BorderResult* results, std::size_t capacity);
+int restore_border(ibv_qp* qp, const BorderState* state, const BorderResult* results);
+void clc_collected(std::uint32_t sn);
+std::size_t identity(void* buffer, std::size_t capacity);
+int restore_identity(const void* buffer, std::size_t bytes);
+int want_number(BackendNumber kind, std::uint32_t number);
 
 }  // namespace shadowib::ib2tcp

@@ -249,6 +249,29 @@ TEST_P(Border, NothingOfADeadIncarnationIsDelivered) {
   EXPECT_EQ(y.state(), IBV_QPS_RTS);
 }
 
+TEST_P(Border, QueuePairsToAClusterThatIsGoneWait) {
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  a().commit(2, 1, 1);
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
+  ASSERT_TRUE(eventually([&] { return b().held().size() == 1; }));
+  const BackendOps& ops = b().process.ops();
+  EXPECT_EQ(ops.cluster_gone(1, 0), EINVAL);  // its own
+  EXPECT_EQ(ops.cluster_gone(kMaxBackendClusters, 0), EINVAL);
+  EXPECT_EQ(ops.cluster_gone(0, 0), 0);
+  EXPECT_TRUE(b().held().empty());
+  b().commit(2, 0, 2);  // which names the old incarnation, and brings nothing back
+  ASSERT_EQ(y.post_recv(2, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(y.post_send(3, {y.sge(0, 100)}), 0);
+  let_time_outs_pass();
+  EXPECT_EQ(y.poll(), 0);
+  EXPECT_EQ(y.state(), IBV_QPS_RTS);
+}
+
 TEST_P(Border, AProcessOfNoClusterIsNotLetIn) {
   ProcessOptions options;
   options.transport = GetParam();

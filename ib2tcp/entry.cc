@@ -114,6 +114,13 @@ constexpr BackendOps kOps = {
     .set_cluster = set_cluster,
     .freeze_border = freeze_border,
     .held_stamps = held_stamps,
+    .cluster_gone = cluster_gone,
+    .border_state = border_state,
+    .restore_border = restore_border,
+    .clc_collected = clc_collected,
+    .identity = identity,
+    .restore_identity = restore_identity,
+    .want_number = want_number,
     .describe = describe,
 };
 

@@ -64,6 +64,13 @@ class Participant {
     (void)cluster, (void)policy;
     return {};
   }
+  // That incarnation of another cluster is over: what comes of it is not delivered any more, and what is held of it is
+  // dropped, before this returns. Connections to it wait for the next incarnation, which tell_cluster() names. Threads
+  // may run. kRefused: the backend has no borders, or there is no such cluster.
+  virtual Status cluster_gone(unsigned cluster, federation::Incarnation incarnation) {
+    (void)cluster, (void)incarnation;
+    return {};
+  }
   // Connections to other clusters stand still (true), or go on. Does not nest.
   virtual void freeze_border(bool frozen) { (void)frozen; }
   // The stamps of messages that wait for a CLC, one for each connection.

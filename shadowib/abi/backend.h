@@ -23,7 +23,7 @@
 
 namespace shadowib {
 
-inline constexpr uint32_t kBackendAbiVersion = 11;
+inline constexpr uint32_t kBackendAbiVersion = 12;
 
 // LIDs that ib2tcp gives to guests of a job begin here, so that a member knows one by its address. A process is a
 // guest if HostServices::config has SHADOWIB_GUEST.
@@ -47,6 +47,42 @@ struct HeldStamp {
   uint32_t incarnation;
   uint32_t sn;
   uint32_t vector[kMaxBackendClusters];  // the sender's D with its own SN; zeros unless the policy carries it
+};
+
+// A request that has left for another cluster. The log keeps it, with its bytes behind it, for a peer that goes back.
+struct BorderLogEntry {
+  uint32_t number;            // its sequence number on the connection
+  uint32_t sn;                // of the sender's cluster when it was posted; not 0
+  uint32_t bytes;             // of payload
+  uint32_t reserved;          // 0
+  unsigned char header[64];   // as the backend sent it: real numbers and keys
+  uint64_t reserved_too[2];   // 0
+  char* data() { return reinterpret_cast<char*>(this + 1); }
+  const char* data() const { return reinterpret_cast<const char*>(this + 1); }
+};
+
+// The result of an atomic that was executed here, for a peer that goes back and asks again.
+struct BorderResult {
+  uint32_t number;    // of the request
+  uint32_t reserved;  // 0
+  uint64_t value;     // that was there before
+};
+
+// How far a connection to another cluster has come, in sequence numbers. Its requests and its peer's have numbers of
+// their own.
+struct BorderState {
+  uint32_t first;     // of the oldest request that is not known executed: for READs and atomics, whose result is not here
+  uint32_t expected;  // the peer's next one; all before it have run here
+  uint32_t results;   // how many results of atomics are kept
+  uint32_t unlogged;  // 1: not all that has left since the log began is in it; a peer that goes back may miss some
+};
+
+// The kinds of numbers by which peers name an adapter's objects (BackendOps::want_number).
+enum BackendNumber {
+  kNumberOfQueuePair = 1,     // 24 bits
+  kNumberOfMemoryRegion = 2,  // lkey and rkey
+  kNumberOfMemoryWindow = 3,  // rkey; its lowest byte is of no importance
+  kNumberOfXrcQueue = 4,      // 24 bits
 };
 
 // The services that the shim offers a backend. Valid for the process's lifetime (base namespace). Thread-safe.
@@ -100,6 +136,20 @@ struct HostServices {
   // Or `cluster` is this one, and its first request to another one was posted before CLC 1. Any thread, perhaps with
   // locks of the backend held; returns at once. May be called again for the same message.
   void (*needs_clc)(uint32_t cluster, uint32_t sn);
+
+  // The log of requests to other clusters, one for each queue pair. It is memory of the shim's, which images hold, at
+  // most SHADOWIB_LOG_BYTES of them in a process. A queue pair is named by the real one; the shim knows it by its
+  // qp_context. All null: no log. Called with locks of the backend held; they take none that a caller may wait for.
+  //
+  // Room for a request of `bytes`, behind all others. The caller fills it before it lets go of its locks. Valid until
+  // it is trimmed, also in an image. nullptr: the log is full, or memory is.
+  struct BorderLogEntry* (*log_add)(struct ibv_qp* qp, uint32_t number, uint32_t bytes);
+  // The entry behind `entry`, nullptr: the oldest one. nullptr if there is none.
+  const struct BorderLogEntry* (*log_next)(struct ibv_qp* qp, const struct BorderLogEntry* entry);
+  // Entries before `number` go (modulo 2^32).
+  void (*log_trim)(struct ibv_qp* qp, uint32_t number);
+  // All go: the connection has ended, or its log is given up.
+  void (*log_clear)(struct ibv_qp* qp);
 };
 
 // The functions of a backend. A slot left null means EOPNOTSUPP to the program unless said otherwise.
@@ -223,7 +273,7 @@ struct BackendOps {
   // made it usable again. Any thread, also one that holds locks of the program's allocator.
   MemoryWatch* memory_changes;
 
-  // Optional, all three or none: borders between the clusters of a federation. Not called in a process of no cluster.
+  // Optional, all or none: borders between the clusters of a federation. Not called in a process of no cluster.
   // The state of this process's cluster: once before a device is opened, then whenever it has changed, while the
   // program's threads are stopped or run. SN 0 is a legal state. Messages that are no longer above D are delivered.
   // 0 or an errno: EINVAL if an index is out of range, or not the one of the first call.
@@ -233,6 +283,33 @@ struct BackendOps {
   void (*freeze_border)(int frozen);
   // The messages that wait for a CLC, one a connection. Fills stamps[0..capacity), returns how many there are.
   size_t (*held_stamps)(struct HeldStamp* stamps, size_t capacity);
+  // `incarnation` of another cluster is over, and so are those before it. Connections to it are shut, and what is held
+  // of it is dropped, before this returns. Queue pairs to it wait, without errors and time-outs, until a process of a
+  // later incarnation is at their peer's address. set_cluster brings none of these incarnations back. 0, or EINVAL: no
+  // such cluster, or this process's own. Any thread.
+  int (*cluster_gone)(uint32_t cluster, uint32_t incarnation);
+
+  // Optional, all or none, with the slots above: a cluster that goes back (docs/internals/federation.md).
+  // The state of a queue pair, and results of atomics in results[0..capacity): as many as fit, state->results says how
+  // many there are. While the border is frozen, or the state is that of a moment. 0; ENOENT: its peer is not known to
+  // be of another cluster, or it is not connected; EOPNOTSUPP: not of this type.
+  int (*border_state)(struct ibv_qp* qp, struct BorderState* state, struct BorderResult* results, size_t capacity);
+  // Of a queue pair that a restart has made, before it goes to RTR, with its log in place. The requests that are posted
+  // first get the numbers from state->first on. Both ends then say which number they expect, and only what the other
+  // has not run is sent. results[0..state->results). 0 or an errno: EINVAL, ENOMEM, EOPNOTSUPP.
+  int (*restore_border)(struct ibv_qp* qp, const struct BorderState* state, const struct BorderResult* results);
+  // No CLC of this cluster before that number is gone back to: peers trim their logs.
+  void (*clc_collected)(uint32_t sn);
+  // What makes this adapter the one that peers know: its addresses, and how it numbers objects. Bytes for
+  // restore_identity alone, of this backend and perhaps this version. Returns how many there are; fills no more than
+  // `capacity`. 0: no device was opened.
+  size_t (*identity)(void* buffer, size_t capacity);
+  // Before the first device is listed, after set_cluster. The devices take the addresses that they had; who holds them
+  // now must be this process's earlier life, or opening fails with EADDRINUSE. 0 or an errno: EINVAL, EBUSY (too late).
+  int (*restore_identity)(const void* buffer, size_t bytes);
+  // The next object of that kind gets `number`, which it had before. After restore_identity. 0 or an errno: EINVAL,
+  // EEXIST (another one has it), ENOMEM.
+  int (*want_number)(enum BackendNumber kind, uint32_t number);
 
   // Optional: JSON object with figures for `shadowib status`, written to buffer; returns bytes.
   size_t (*describe)(char* buffer, size_t capacity);

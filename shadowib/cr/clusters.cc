@@ -38,6 +38,13 @@ Status tell_border(const federation::RunningCluster& cluster, federation::Policy
                     g_backend.name != nullptr ? g_backend.name : "none", ::strerror(error));
 }
 
+Status tell_of_gone_cluster(unsigned cluster, federation::Incarnation incarnation) {
+  const int error = tell_cluster_gone(cluster, incarnation);
+  if (error == 0) return {};
+  return Status::of(Code::kRefused, error, "backend %s cannot shut connections to incarnation %u of cluster %u: %s",
+                    g_backend.name != nullptr ? g_backend.name : "none", incarnation, cluster, ::strerror(error));
+}
+
 void read_held(std::vector<federation::Stamp>* held) {
   std::vector<HeldStamp> stamps(held_stamps(nullptr, 0));
   // More may come meanwhile, unless the border is frozen: they wait for the next look.

@@ -10,6 +10,9 @@ namespace shadowib {
 
 // The agent's thread. kRefused: the backend has no borders, with its name.
 Status tell_border(const federation::RunningCluster& cluster, federation::Policy policy);
+// That incarnation of another cluster is over. The agent's thread. kRefused: the backend has no borders, or knows no
+// such cluster.
+Status tell_of_gone_cluster(unsigned cluster, federation::Incarnation incarnation);
 // The stamps of the messages that wait for a CLC, one for each connection.
 void read_held(std::vector<federation::Stamp>* held);
 

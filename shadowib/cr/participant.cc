@@ -40,6 +40,9 @@ class VerbsParticipant final : public Participant {
   Status tell_cluster(const federation::RunningCluster& cluster, federation::Policy policy) override {
     return tell_border(cluster, policy);
   }
+  Status cluster_gone(unsigned cluster, federation::Incarnation incarnation) override {
+    return tell_of_gone_cluster(cluster, incarnation);
+  }
   void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }
   void held_at_border(std::vector<federation::Stamp>* held) override { read_held(held); }
   Status restart(const JobInfo& job, Exchange* exchange) override {

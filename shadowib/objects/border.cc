@@ -2,6 +2,7 @@
 
 #include <errno.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "hooks/threads/stop.h"
@@ -19,7 +20,8 @@ bool g_loaded = false;  // a backend that is told of changes
 std::atomic<void (*)(std::uint32_t, std::uint32_t)> g_needs_clc{nullptr};
 
 int tell_backend() {
-  if (g_backend.set_cluster == nullptr || g_backend.freeze_border == nullptr || g_backend.held_stamps == nullptr)
+  if (g_backend.set_cluster == nullptr || g_backend.freeze_border == nullptr || g_backend.held_stamps == nullptr ||
+      g_backend.cluster_gone == nullptr)
     return EOPNOTSUPP;
   return g_backend.set_cluster(&g_state);
 }
@@ -47,6 +49,15 @@ std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity) {
   SpinGuard guard(g_border_lock);
   if (!g_in_cluster || !g_loaded || g_backend.held_stamps == nullptr) return 0;
   return g_backend.held_stamps(stamps, capacity);
+}
+
+int tell_cluster_gone(std::uint32_t cluster, std::uint32_t incarnation) {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  if (!g_in_cluster || cluster >= kMaxBackendClusters || cluster == g_state.index) return EINVAL;
+  g_state.incarnations[cluster] = std::max(g_state.incarnations[cluster], incarnation + 1);
+  if (!g_loaded) return 0;
+  return g_backend.cluster_gone != nullptr ? g_backend.cluster_gone(cluster, incarnation) : EOPNOTSUPP;
 }
 
 void set_needs_clc_handler(void (*handler)(std::uint32_t, std::uint32_t)) { g_needs_clc = handler; }

@@ -25,6 +25,10 @@ void freeze_border(bool frozen);
 // there are. Threads: as tell_cluster.
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity);
 
+// An incarnation of another cluster is over (BackendOps::cluster_gone); the kept state names the next one. Threads: as
+// tell_cluster. 0 or an errno: EOPNOTSUPP, EINVAL.
+int tell_cluster_gone(std::uint32_t cluster, std::uint32_t incarnation);
+
 // `handler` is called when a message waits for a CLC (HostServices::needs_clc). It may be called by any thread of the
 // program, with locks of the backend held: it must return at once and call nothing of the backend. nullptr: none.
 void set_needs_clc_handler(void (*handler)(std::uint32_t cluster, std::uint32_t sn));
