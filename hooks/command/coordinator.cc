@@ -380,7 +380,7 @@ Status Drive::join_borders() {
     return Status::of(Code::kVersion, 0, "the clusters have policy %.40s, which this shadowib does not know",
                       federation_.policy.c_str());
   running.depends = bounded(federation_, running);
-  SHADOWIB_TRY(federation::next_clc(policy, running, held, &clc_.record));
+  SHADOWIB_TRY(federation::next_clc(policy, running, possible(federation_, held), &clc_.record));
   clc_.name = options_.cluster;
   clc_.claim = clc_key(view_.epoch, cluster_, clc_name(clc_.record.incarnation, clc_.record.sn, n_));
   return {};

@@ -197,6 +197,21 @@ PerCluster bounded(const FederationView& federation, const federation::RunningCl
   return depends;
 }
 
+std::vector<federation::Stamp> possible(const FederationView& federation,
+                                        const std::vector<federation::Stamp>& held) {
+  const PerCluster sns = sns_of(federation);
+  const auto may_be = [&sns](unsigned cluster, federation::Sn sn) {
+    return cluster < sns.clusters ? sn <= std::max(sns[cluster], 1u) : sn == 0;
+  };
+  std::vector<federation::Stamp> result;
+  for (const federation::Stamp& stamp : held) {
+    bool is_possible = stamp.cluster < sns.clusters && may_be(stamp.cluster, stamp.sn);
+    for (unsigned i = 0; i < stamp.vector.clusters; ++i) is_possible = is_possible && may_be(i, stamp.vector[i]);
+    if (is_possible) result.push_back(stamp);
+  }
+  return result;
+}
+
 PerCluster incarnations_of(const FederationView& federation) {
   PerCluster incarnations(static_cast<unsigned>(federation.clusters.size()));
   for (const ViewedCluster& cluster : federation.clusters) {

@@ -57,6 +57,9 @@ federation::PerCluster sns_of(const FederationView& federation);
 // D of a running cluster, as members tell of it, made exact: an entry for each cluster, and none above what the
 // cluster can have sent. Under policy `index` members deliver up to their own SN and tell nobody.
 federation::PerCluster bounded(const FederationView& federation, const federation::RunningCluster& running);
+// The held messages that clusters can have sent: of those that there are, none above the cluster's last CLC. A member
+// that lies about its SN would use up numbers.
+std::vector<federation::Stamp> possible(const FederationView& federation, const std::vector<federation::Stamp>& held);
 federation::PerCluster incarnations_of(const FederationView& federation);
 
 // kNotFound names the clusters that there are.

@@ -163,5 +163,27 @@ TEST_F(FederationViewTest, AClusterThatHasEndedBeforeItsFirstClcIsInNobodysWay) 
   EXPECT_FALSE(answered.clusters[1].running);
 }
 
+TEST(Possible, NobodyIsHeldByAnSnThatHisClusterDoesNotHave) {
+  FederationView federation;
+  federation.clusters.resize(3);
+  for (unsigned i = 0; i < 3; ++i) federation.clusters[i].index = i;
+  federation.clusters[0].clcs.resize(1);
+  federation.clusters[0].clcs[0].decision.record.sn = 3;
+  const auto stamp = [](unsigned cluster, federation::Sn sn) {
+    federation::Stamp made;
+    made.cluster = cluster;
+    made.sn = sn;
+    made.vector = PerCluster(federation::kMaxClusters);
+    return made;
+  };
+  federation::Stamp lies = stamp(0, 3);
+  lies.vector[1] = 0xffffffff;
+  const std::vector<federation::Stamp> held = possible(
+      federation, {stamp(0, 3), stamp(0, 4), stamp(0, 0xffffffff), stamp(1, 1), stamp(2, 2), stamp(7, 1), lies});
+  ASSERT_EQ(held.size(), 2u);
+  EXPECT_EQ(held[0].sn, 3u);
+  EXPECT_EQ(held[1].cluster, 1u);
+}
+
 }  // namespace
 }  // namespace shadowib
