@@ -21,6 +21,7 @@
 #include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/objects/border.h"
 #include "shadowib/objects/foreign_library.h"
+#include "shadowib/objects/queue_pair.h"
 #include "shadowib/objects/work_queue.h"
 
 namespace shadowib {
@@ -110,6 +111,24 @@ void host_purged(std::uint64_t wr_id) {
   if (guarded(Guard::kTakePurged)) reinterpret_cast<SlotHeader*>(wr_id)->release();
 }
 
+// The real queue pair's context is the shadow one.
+ShadowQp& shadow_of(ibv_qp* real) { return *static_cast<ShadowQp*>(real->qp_context); }
+
+BorderLogEntry* host_log_add(ibv_qp* real, uint32_t number, uint32_t bytes) {
+  static const std::size_t limit = parse_log_bytes(host_config("SHADOWIB_LOG_BYTES"));
+  ShadowQp& qp = shadow_of(real);
+  if (qp.border_log == nullptr) qp.border_log = std::make_unique<BorderLog>();
+  return qp.border_log->add(number, bytes, limit);
+}
+const BorderLogEntry* host_log_next(ibv_qp* real, const BorderLogEntry* entry) {
+  const auto& log = shadow_of(real).border_log;
+  return log != nullptr ? log->next(entry) : nullptr;
+}
+void host_log_trim(ibv_qp* real, uint32_t number) {
+  if (const auto& log = shadow_of(real).border_log; log != nullptr) log->trim(number);
+}
+void host_log_clear(ibv_qp* real) { shadow_of(real).border_log.reset(); }
+
 const HostServices kHost = {.abi_version = kBackendAbiVersion,
                             .set_errno = host_set_errno,
                             .map = host_map,
@@ -127,7 +146,11 @@ const HostServices kHost = {.abi_version = kBackendAbiVersion,
                             .open_library = host_open_library,
                             .purged = host_purged,
                             .unowned_descriptors = host_unowned_descriptors,
-                            .needs_clc = host_needs_clc};
+                            .needs_clc = host_needs_clc,
+                            .log_add = host_log_add,
+                            .log_next = host_log_next,
+                            .log_trim = host_log_trim,
+                            .log_clear = host_log_clear};
 
 // The directory of libshadowib.so, symbolic links resolved: <lib>. Backends are in <lib>/shadowib/.
 std::string library_directory() {

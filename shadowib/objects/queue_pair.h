@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "shadowib/objects/border_log.h"
 #include "shadowib/objects/completion.h"
 #include "shadowib/objects/memory.h"
 #include "shadowib/objects/modify_log.h"
@@ -117,8 +118,9 @@ struct ShadowQp {
   // As the backend says while settling. It may differ from what the program sees: verbs tell of an error by
   // completions, and the state in ibv_qp is that of the last modify or query.
   ibv_qp_state settled_state = IBV_QPS_RESET;
-  bool draining = false;      // in SQD, with requests begun that have not run yet
-  AcknowledgedEvents events;  // async ones that name it
+  bool draining = false;                  // in SQD, with requests begun that have not run yet
+  AcknowledgedEvents events;              // async ones that name it
+  std::unique_ptr<BorderLog> border_log;  // nullptr: it has sent nothing to another cluster
 
   bool is_datagram() const { return qp.qp_base.qp_type == IBV_QPT_UD; }
   bool is_initiator() const { return qp.qp_base.qp_type == IBV_QPT_XRC_SEND; }
