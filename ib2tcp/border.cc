@@ -13,7 +13,8 @@ namespace shadowib::ib2tcp {
 
 Border::Border(unsigned index) {
   running_.index = index;
-  running_.depends = running_.incarnations = oldest_alive_ = federation::PerCluster(federation::kMaxClusters);
+  running_.depends = running_.incarnations = oldest_alive_ = told_incarnations_ =
+      federation::PerCluster(federation::kMaxClusters);
 }
 
 void Border::take(const ClusterState& state) {
@@ -21,6 +22,7 @@ void Border::take(const ClusterState& state) {
   policy_ = static_cast<federation::Policy>(state.policy);
   std::copy_n(state.depends, kMaxBackendClusters, running_.depends.of.begin());
   std::copy_n(state.incarnations, kMaxBackendClusters, running_.incarnations.of.begin());
+  told_incarnations_ = running_.incarnations;
   running_.incarnations.raise(oldest_alive_);
   running_.depends[running_.index] = 0;
   forget_past();
@@ -75,7 +77,10 @@ int set_cluster(const ClusterState* state) {
     return EINVAL;
   }
   if (const federation::Sn before = border->sn(); before != state->sn)
-    g_engine->qps.for_each([&](Qp& qp) { qp.on_new_sn(before, state->sn); });
+    g_engine->qps.for_each([&](Qp& qp) {
+      qp.on_new_sn(before, state->sn);
+      qp.note_clc(state->sn);
+    });
   border->take(*state);
   std::vector<Link*>& links = g_engine->links();
   for (std::size_t i = 0; i < links.size(); ++i)  // what is delivered may need a new link
@@ -88,6 +93,7 @@ void freeze_border(int frozen) {
   Border* border = g_engine->border.get();
   if (border == nullptr || border->frozen() == (frozen != 0)) return;
   border->set_frozen(frozen != 0);
+  if (frozen == 0) g_engine->qps.for_each([](Qp& qp) { qp.end_restoring(); });
   std::vector<Link*>& links = g_engine->links();
   for (std::size_t i = 0; i < links.size(); ++i) {
     if (!links[i]->is_border()) continue;
@@ -110,14 +116,6 @@ int cluster_gone(std::uint32_t cluster, std::uint32_t incarnation) {
     if (links[i]->is_border()) links[i]->on_new_state();
   return 0;
 }
-
-// Not there yet: a process says so, and no restart counts on it.
-int border_state(ibv_qp*, BorderState*, BorderResult*, std::size_t) { return EOPNOTSUPP; }
-int restore_border(ibv_qp*, const BorderState*, const BorderResult*) { return EOPNOTSUPP; }
-void clc_collected(std::uint32_t) {}
-std::size_t identity(void*, std::size_t) { return 0; }
-int restore_identity(const void*, std::size_t) { return EOPNOTSUPP; }
-int want_number(BackendNumber, std::uint32_t) { return EOPNOTSUPP; }
 
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity) {
   EngineGuard guard;

@@ -6,12 +6,14 @@
 // engine's lock. The methods of links and queue pairs are in border_link.cc and border_queue.cc.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "hooks/federation/rule.h"
 #include "ib2tcp/transport.h"
+#include "ib2tcp/wire.h"
 #include "shadowib/abi/backend.h"
 
 namespace shadowib::ib2tcp {
@@ -27,6 +29,8 @@ class Border {
   federation::Policy policy() const { return policy_; }
   federation::Incarnation incarnation_of(unsigned cluster) const { return running_.incarnations[cluster]; }
   bool frozen() const { return frozen_; }
+  // False from note_gone() until take() names a later incarnation.
+  bool has_come_back(unsigned cluster) const { return told_incarnations_[cluster] >= oldest_alive_[cluster]; }
 
   void take(const ClusterState& state);
   // That incarnation of another cluster is over: the next one is awaited, whatever take() says.
@@ -37,6 +41,9 @@ class Border {
   }
   // D as it was under that SN of this cluster, with the SN itself. Valid until take().
   const federation::PerCluster& dependencies_under(federation::Sn sn) const;
+  // Peers trim their logs, so that one that is full will have room again (clc_collected).
+  bool is_log_trimmed() const { return log_trimmed_; }
+  void note_trimming() { log_trimmed_ = true; }
   // Messages wait for CLC 1 of this cluster.
   void ask_for_first() const;
 
@@ -49,8 +56,9 @@ class Border {
 
   federation::RunningCluster running_;
   federation::PerCluster oldest_alive_;  // incarnations before these are over
+  federation::PerCluster told_incarnations_;
   federation::Policy policy_ = federation::Policy::kPaper;
-  bool frozen_ = false;
+  bool frozen_ = false, log_trimmed_ = false;
   std::vector<Past> past_;  // ascending, the last one is now; older ones only while requests of then may leave
 };
 
@@ -62,8 +70,9 @@ struct BorderSide {
   bool held = false;  // at a message that waits for a CLC: `stamp`
   federation::Stamp stamp;
   bool frozen = false;
-  std::unique_ptr<Stream> parked;  // of a frozen link
-  bool was_confirming = false;     // when it was frozen
+  std::vector<FrameHeader> parting;  // refusals by queue pairs that are gone; they wait for CLC 1 of this cluster
+  std::unique_ptr<Stream> parked;    // of a frozen link
+  bool was_confirming = false;       // when it was frozen
   // Told by the last kVector on this connection, 0: none yet.
   federation::Sn told_in = 0, told_out = 0;
   federation::PerCluster dependencies{federation::kMaxClusters};  // with told_in

@@ -1,12 +1,22 @@
 // Links across the border: what comes in is judged first, and the whole link can be held, frozen or shut.
 #include <sys/epoll.h>
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
 #include "ib2tcp/border.h"
 #include "ib2tcp/held_stream.h"
 #include "ib2tcp/host.h"
 #include "ib2tcp/link.h"
 
 namespace shadowib::ib2tcp {
+namespace {
+
+// How often the exchange is asked for the process that comes after one that is gone.
+constexpr std::int64_t kFirstLookNs = 5'000'000, kLastLookNs = 200'000'000;
+
+}  // namespace
 
 void Link::become_border() {
   const Border* border = g_engine->border.get();
@@ -23,6 +33,8 @@ bool Link::is_kept_from_connecting() const { return border_ != nullptr && (borde
 const federation::Stamp* Link::held_stamp() const {
   return border_ != nullptr && border_->held ? &border_->stamp : nullptr;
 }
+
+bool Link::is_over() const { return border_ != nullptr && border_->shut; }
 
 bool Link::is_frozen() const { return border_ != nullptr && border_->frozen; }
 
@@ -53,6 +65,8 @@ Link::Admission Link::admit(FrameHeader& header) {
       return Admission::kFollow;
     case Opcode::kResume:
       return resume_queue(header);
+    case Opcode::kStable:
+      return trim_log(header);
     case Opcode::kVector:
       return begin_vector(header);
     default:
@@ -87,9 +101,20 @@ Link::Admission Link::judge(const FrameHeader& header, federation::Sn sn) {
 
 Link::Admission Link::resume_queue(const FrameHeader& header) {
   Qp* qp = g_engine->qps.find(header.dest_qpn);
-  if (qp != nullptr && qp->has_peer() && qp->link() == this && qp->peer_qpn() == header.src_qpn && qp->connected())
-    qp->on_resume(header.seq);
+  if (qp != nullptr && qp->is_connected_to(*this, header.src_qpn))
+    qp->on_resume(header);
+  else if ((qp == nullptr || !qp->repeats_refusal(*this, header.src_qpn)) && header.operand1 != 0)
+    refuse(header);
   return stream_ != nullptr ? Admission::kTaken : Admission::kEnds;
+}
+
+Link::Admission Link::trim_log(const FrameHeader& header) {
+  Qp* qp = g_engine->qps.find(header.dest_qpn);
+  if (qp != nullptr && qp->is_connected_to(*this, header.src_qpn)) {
+    qp->trim_log(header.seq, static_cast<std::uint32_t>(header.operand1));
+    g_engine->qps.for_each([](Qp& waiting) { waiting.on_log_room(); });
+  }
+  return Admission::kTaken;
 }
 
 Link::Admission Link::begin_vector(const FrameHeader& header) {
@@ -164,15 +189,82 @@ void Link::release_if_admitted() {
 
 void Link::on_new_state() {
   const bool over = g_engine->border->incarnation_of(border_->cluster) != border_->incarnation;
-  if (over && !border_->shut) {
-    shut();
+  if (over) {
+    if (!border_->shut) shut();
+    look_for_successor();
     return;
   }
-  border_->shut = over;
-  if (border_->frozen) return;  // thaw() looks
+  const bool was_shut = std::exchange(border_->shut, false);
+  if (g_engine->border->policy() == federation::Policy::kVector) border_->told_out = 0;  // D may be another
+  if (border_->frozen) return;                                                           // thaw() looks
   if (border_->held) release_if_admitted();
+  if (was_shut) kick_queues();
   wake_queues();
   pump();
+}
+
+void Link::kick_queues() {
+  for (auto it = qps_.begin(); it != qps_.end();) {
+    Qp& qp = *it++;
+    qp.kick();
+  }
+  if (!qps_.empty()) want_connection();
+}
+
+void Link::look_for_successor() {
+  g_engine->disarm(retry_);
+  if (border_->frozen || !g_engine->border->has_come_back(border_->cluster)) return;
+  Endpoint successor;
+  if (g_engine->rendezvous->successor_of(peer_, &successor)) {
+    follow(successor);
+    return;
+  }
+  backoff_ns_ = std::clamp(backoff_ns_ * 2, kFirstLookNs, kLastLookNs);
+  g_engine->arm(retry_, monotonic_ns() + backoff_ns_);
+}
+
+void Link::follow(const Endpoint& successor) {
+  g_engine->disarm(retry_);
+  peer_ = successor;
+  first_address = 0;
+  backoff_ns_ = 0;
+  border_->incarnation = successor.incarnation;
+  border_->shut = g_engine->border->incarnation_of(border_->cluster) != border_->incarnation;
+  if (!border_->shut && !border_->frozen) kick_queues();
+}
+
+// Whether a queue pair has something to say to a peer that nobody answers for.
+bool Link::is_wanted() const {
+  return std::any_of(qps_.begin(), qps_.end(), [](const Qp& qp) { return qp.has_something_to_say(); });
+}
+
+// Refusals that outlive their queue pair get the number of now, and under `vector` the frame that goes before it.
+// Before CLC 1 they stay.
+void Link::prepare_loose() {
+  const federation::Sn sn = g_engine->border->sn();
+  bool any = false;
+  for (auto it = loose_.begin(); it != loose_.end();) {
+    if (!is_message(*it)) {
+      ++it;
+    } else if (sn == 0) {
+      border_->parting.push_back(*it);
+      it = loose_.erase(it);
+      g_engine->border->ask_for_first();
+    } else {
+      it++->sn = sn;
+      any = true;
+    }
+  }
+  if (!any || g_engine->border->policy() != federation::Policy::kVector || !begin_telling(sn)) return;
+  const federation::PerCluster& depends = g_engine->border->dependencies_under(sn);
+  FrameHeader vector{};
+  vector.version = kWireVersion;
+  vector.opcode = Opcode::kVector;
+  vector.sn = sn;
+  vector.length = depends.clusters * static_cast<std::uint32_t>(sizeof(depends.of[0]));
+  std::memcpy(tx_.get() + tx_end_, &vector, sizeof(vector));
+  std::memcpy(tx_.get() + tx_end_ + sizeof(vector), depends.of.data(), vector.length);
+  tx_end_ += sizeof(vector) + vector.length;
 }
 
 // --- freeze ---
@@ -196,11 +288,7 @@ void Link::freeze() {
 void Link::thaw() {
   border_->frozen = false;
   if (border_->parked == nullptr) {
-    for (auto it = qps_.begin(); it != qps_.end();) {
-      Qp& qp = *it++;
-      qp.kick();
-    }
-    if (!qps_.empty()) want_connection();
+    is_over() ? look_for_successor() : kick_queues();
     return;
   }
   stream_ = std::move(border_->parked);
@@ -217,6 +305,10 @@ void Link::thaw() {
 // Answers and requests may have gathered while nothing could leave.
 void Link::wake_queues() {
   if (!up()) return;
+  if (g_engine->border->sn() != 0 && !border_->parting.empty()) {
+    loose_.insert(loose_.end(), border_->parting.begin(), border_->parting.end());
+    border_->parting.clear();
+  }
   for (auto it = qps_.begin(); it != qps_.end();) {
     Qp& qp = *it++;
     qp.on_border_open();

@@ -1,6 +1,7 @@
 // Queue pairs whose peers are of other clusters: which number a message carries, and how they go on after their
 // connection broke.
 #include <algorithm>
+#include <utility>
 
 #include "ib2tcp/border.h"
 #include "ib2tcp/host.h"
@@ -78,34 +79,75 @@ bool Qp::tell_first(federation::Sn sn, bool always, Frame* frame) {
   return true;
 }
 
+// Built here, since the frame's own place may be memory that the peer can change, and the log takes a copy.
 bool Qp::next_border_frame(Frame* frame) {
+  FrameHeader built;
+  FrameHeader* const to = std::exchange(frame->header, &built);
+  const bool any = build_border_frame(frame);
+  frame->header = to;
+  if (!any) return false;
+  *to = built;
+  // may_have_frames() knows nothing of these.
+  if (kept_ != nullptr && (kept_->replay_next != kept_->replay_end || kept_->tells_stable)) link_->ready(*this);
+  return true;
+}
+
+bool Qp::build_border_frame(Frame* frame) {
   if (resume_) {
     resume_ = false;
     fill_header(frame->header, Opcode::kResume, expected_);
+    frame->header->operand1 = wait_ == Wait::kResume;
     return true;
   }
-  if (const bool answers = answers_begin_ != answers_end_; answers || nak_ != Syndrome::kNone) {
-    const bool numbered = answers || is_fatal(nak_);
-    const federation::Sn sn = numbered ? answer_sn() : 0;
-    if (!numbered || may_leave(sn)) {
-      if (numbered && tell_first(sn, false, frame)) return true;
-      if (next_answer(frame)) {
-        frame->header->sn = sn;
-        return true;
-      }
-    }
-  }
-  if (may_send_next()) {
-    const federation::Sn sn = sn_of(sq_.next);
-    if (may_leave(sn)) {
-      if (tell_first(sn, false, frame)) return true;
-      if (next_request(frame)) {
-        frame->header->sn = sn;
-        return true;
-      }
-    }
-  }
-  return next_notice(frame);
+  return next_border_answer(frame) || next_stable(frame) || next_border_request(frame) || next_notice(frame);
+}
+
+bool Qp::next_border_answer(Frame* frame) {
+  const bool answers = answers_begin_ != answers_end_;
+  if (!answers && nak_ == Syndrome::kNone) return false;
+  const bool numbered = answers || is_fatal(nak_);
+  const federation::Sn sn = numbered ? answer_sn() : 0;
+  if (numbered && !may_leave(sn)) return false;
+  if (numbered && tell_first(sn, false, frame)) return true;
+  if (!next_answer(frame)) return false;
+  frame->header->sn = sn;
+  if (kept_ != nullptr && is_message(*frame->header) && frame->header->opcode == Opcode::kNak)
+    kept_->refusal = {frame->header->syndrome, frame->header->seq, sn};
+  return true;
+}
+
+bool Qp::next_border_request(Frame* frame) {
+  if (kept_ != nullptr && kept_->replay_next != kept_->replay_end) return next_replayed(frame);
+  // Requests that have run are behind an answer that has not come: that alone is asked for.
+  if (sq_.next < sq_.acked) sq_.next = first_unanswered(sq_.next);
+  if (!may_send_next()) return false;
+  const federation::Sn sn = sn_of(sq_.next);
+  if (!may_leave(sn)) return false;
+  if (tell_first(sn, false, frame)) return true;
+  if (kept_ == nullptr ? !next_request(frame) : !next_logged_request(frame, sn)) return false;
+  frame->header->sn = sn;
+  return true;
+}
+
+// Nobody can tell whether the peer has read it.
+void Qp::tell_refusal_again() {
+  if (kept_ == nullptr || nak_ != Syndrome::kNone || kept_->refusal.syndrome == Syndrome::kNone) return;
+  nak_ = kept_->refusal.syndrome;
+  nak_seq_ = kept_->refusal.seq;
+  nak_sn_ = kept_->refusal.sn;
+}
+
+bool Qp::repeats_refusal(const Link& link, std::uint32_t peer_qpn) {
+  if (link_ != &link || attr_.dest_qp_num != peer_qpn || state() != IBV_QPS_ERR) return false;
+  tell_refusal_again();
+  if (nak_ == Syndrome::kNone) return false;
+  link_->ready(*this);
+  return true;
+}
+
+void Qp::before_border_frame(const FrameHeader& header) {
+  if (is_atomic(header.opcode)) recall_result(header);
+  if (kept_ != nullptr && kept_->replays() && (header.flags & kFlagAckValid) != 0) on_replay_ack(header.ack);
 }
 
 // Datagrams have no room for a number: the frame before says it.
@@ -127,6 +169,7 @@ std::uint64_t Qp::first_unanswered(std::uint64_t from) {
 // What was under way is sent again: the receiver tells repeats by their numbers.
 void Qp::start_over() {
   stop_waiting();
+  if (kept_ != nullptr) kept_->end_replay();
   reads_out_ = 0;
   sq_.next = first_unanswered(sq_.head);
   probing_ = halted_ = false;
@@ -135,15 +178,6 @@ void Qp::start_over() {
 void Qp::on_border_open() {
   if (wait_ == Wait::kLink) stop_waiting();
   tries_ = 0;
-  kick();
-}
-
-// The peer has executed everything before `seq`. Only results are asked for again.
-void Qp::on_resume(std::uint32_t seq) {
-  const std::uint64_t unsent = sq_.next;
-  on_ack(seq);
-  if (!connected() || !reliable()) return;
-  if (unsent < sq_.acked) sq_.next = first_unanswered(std::max(unsent, sq_.head));
   kick();
 }
 

@@ -209,6 +209,96 @@ TEST_P(Border, ADependencyOfTheSenderHoldsUnderPolicyVector) {
   EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
 }
 
+// Within an interval, under one SN.
+TEST_P(Border, ANewDependencyIsToldUnderPolicyVector) {
+  for (Member* member : {&a(), &b()}) {
+    member->state.policy = kPolicyVector;
+    member->tell();
+  }
+  Endpoint x(*a().device), y(*b().device);
+  connect(x, y);
+  for (std::uint64_t i : {1, 2}) ASSERT_EQ(y.post_recv(i, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  a().state.depends[2] = 4;
+  a().tell();
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
+  ASSERT_TRUE(eventually([&] { return b().held().size() == 1; }));
+  EXPECT_EQ(b().held()[0].vector[2], 4u);
+  b().state.depends[2] = 4;
+  b().commit(2, 0, 1);
+  EXPECT_WC(y.wait(), 2, IBV_WC_SUCCESS);
+}
+
+// Its queue pair is gone before CLC 1, which it waited for.
+TEST_P(BorderBeforeFirst, ARefusalOutlivesItsQueuePair) {
+  for (std::uint32_t policy : {0u, kPolicyVector}) {
+    SCOPED_TRACE("policy " + std::to_string(policy));
+    for (Member* member : {&a(), &b()}) member->state.policy = policy;
+    a().commit(1, 1, 1);
+    b().commit(0, 0, 1);
+    Endpoint x(*a().device), y(*b().device);
+    connect(x, y);
+    ASSERT_EQ(x.post_rdma(1, IBV_WR_RDMA_WRITE, {x.sge(0, 8)}, y.address(0), y.mr->rkey + 1), 0);
+    ASSERT_TRUE(eventually([&] { return y.state() == IBV_QPS_ERR; }));
+    ASSERT_EQ(y.ops.destroy_qp(y.qp), 0);
+    y.qp = nullptr;
+    b().commit(1, 0, 1);
+    EXPECT_WC(x.wait(), 1, IBV_WC_REM_ACCESS_ERR);
+    EXPECT_EQ(a().figure("frames_refused"), 0);
+  }
+}
+
+TEST_P(Border, NoDescriptorsHereAreNoAbsentPeer) {
+  Endpoint x(*a().device), y(*b().device);
+  a().process.descriptors_short_ = b().process.descriptors_short_ = true;
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  let_time_outs_pass();
+  EXPECT_EQ(x.poll(), 0);
+  a().process.descriptors_short_ = b().process.descriptors_short_ = false;
+  EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+}
+
+TEST_P(Border, IdleQueuePairsLeaveAPeerThatIsGoneAlone) {
+  Endpoint x(*a().device), y(*b().device);
+  y.abandoned = true;
+  connect(x, y);
+  ASSERT_EQ(y.post_recv(1, {y.sge(0, 100)}), 0);
+  ASSERT_EQ(x.post_send(1, {x.sge(0, 100)}), 0);
+  EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+  b().process.kill();
+  ASSERT_TRUE(eventually([&] { return a().figure("links_lost") == 1; }));
+  ::usleep(1'500'000);
+  const std::string log = a().process.log();
+  int attempts = 0;
+  for (std::size_t at = 0; (at = log.find("no connection to", at)) != std::string::npos; ++at) ++attempts;
+  EXPECT_LE(attempts, 2);
+  ASSERT_EQ(x.post_send(2, {x.sge(0, 100)}), 0);
+  EXPECT_WC(x.wait(), 2, IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST(BorderOverFabric, AProviderWithoutConnectionsIsRefused) {
+  auto exchange = std::make_shared<FakeExchange>();
+  for (const char* transport : {"ofi:tcp", "ofi:tcp;ofi_rxm"}) {
+    ProcessOptions options;
+    options.transport = transport;
+    Process process(exchange, options);
+    const ClusterState state = state_of(0, 1);
+    ASSERT_EQ(process.ops().set_cluster(&state), 0);
+    int count = 0;
+    ibv_device** list = process.ops().get_device_list(&count);
+    ASSERT_NE(list, nullptr);
+    const bool has_connections = std::string(transport) == "ofi:tcp";
+    EXPECT_EQ(process.ops().open_device(list[0]) != nullptr, has_connections) << transport;
+    if (has_connections) continue;
+    EXPECT_EQ(process.last_errno(), EINVAL);
+    EXPECT_NE(process.log().find("has no connections"), std::string::npos);
+  }
+}
+
 TEST_P(Border, DatagramsAreJudgedToo) {
   QpOptions options;
   options.type = IBV_QPT_UD;

@@ -266,6 +266,87 @@ TEST_P(Traffic, ABrokenConnectionLosesAndDoublesNothing) {
   EXPECT_GE(a().figure("links_lost") + b().figure("links_lost"), static_cast<long>(breaks));
 }
 
+// Takes what has arrived in sockets and nobody has read, and ends the connections: as a network loses it.
+void lose_what_arrived(Process& process) {
+  {
+    std::lock_guard<std::mutex> guard(process.mutex_);
+    char bytes[65536];
+    for (int fd : process.descriptors_) {
+      int listens = 0;
+      socklen_t length = sizeof(listens);
+      if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens != 0) continue;
+      while (::recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT) > 0) continue;
+    }
+  }
+  break_connections(process);
+}
+
+// By TCP alone: what is in a ring is not lost with the connection.
+class LostAnswer : public Traffic {
+ protected:
+  // A's helper rests, and its program does not poll: so nobody reads the answers.
+  void connect_and_rest(Endpoint& x, Endpoint& y) {
+    connect(x, y);
+    ASSERT_EQ(y.post_recv(1, {y.sge(0, 8)}), 0);
+    ASSERT_EQ(x.post_send(1, {x.sge(0, 8)}), 0);
+    EXPECT_WC(y.wait(), 1, IBV_WC_SUCCESS);
+    EXPECT_WC(x.wait(), 1, IBV_WC_SUCCESS);
+    a().process.stop_helper();
+  }
+  void lose_and_go_on() {
+    lose_what_arrived(a().process);
+    a().process.start_helper();
+  }
+};
+
+TEST_P(LostAnswer, ARefusalIsToldAgain) {
+  Endpoint x(*a().device), y(*b().device);
+  connect_and_rest(x, y);
+  const long sent = b().figure("frames_sent");
+  ASSERT_EQ(x.post_rdma(2, IBV_WR_RDMA_WRITE, {x.sge(0, 8)}, y.address(0), y.mr->rkey + 1), 0);
+  ASSERT_TRUE(eventually([&] { return y.state() == IBV_QPS_ERR && b().figure("frames_sent") > sent; }));
+  ::usleep(50'000);  // so that the frame is there
+  lose_and_go_on();
+  EXPECT_WC(x.wait(), 2, IBV_WC_REM_ACCESS_ERR);
+}
+
+TEST_P(LostAnswer, AReadThatIsRefusedTheSecondTimeEnds) {
+  Endpoint x(*a().device), y(*b().device);
+  connect_and_rest(x, y);
+  ibv_mr* region = y.ops.reg_mr(y.pd, y.at(4096), 4096, y.address(4096), kAllAccess);
+  ASSERT_NE(region, nullptr);
+  const long sent = b().figure("frames_sent");
+  ASSERT_EQ(x.post_rdma(2, IBV_WR_RDMA_READ, {x.sge(0, 64)}, y.address(4096), region->rkey), 0);
+  ASSERT_TRUE(eventually([&] { return b().figure("frames_sent") > sent; }));
+  ::usleep(50'000);
+  ASSERT_EQ(y.ops.dereg_mr(region), 0);
+  lose_and_go_on();
+  EXPECT_WC(x.wait(), 2, IBV_WC_REM_ACCESS_ERR);
+}
+
+// What lies behind it has run, and its memory may be gone.
+TEST_P(LostAnswer, OfRequestsThatHaveRunOnlyReadsAreAskedAgain) {
+  Endpoint x(*a().device), y(*b().device);
+  connect_and_rest(x, y);
+  ASSERT_EQ(y.post_recv(3, {y.sge(0, 64)}), 0);
+  std::memset(y.at(4096), 'r', 64);
+  ASSERT_EQ(x.post_rdma(2, IBV_WR_RDMA_READ, {x.sge(0, 64)}, y.address(4096), y.mr->rkey), 0);
+  ASSERT_EQ(x.post_send(3, {x.sge(64, 64)}), 0);
+  EXPECT_WC(y.wait(), 3, IBV_WC_SUCCESS);
+  ::usleep(50'000);
+  const long received = b().figure("frames_received");
+  lose_and_go_on();
+  EXPECT_WC(x.wait(), 2, IBV_WC_SUCCESS);
+  EXPECT_WC(x.wait(), 3, IBV_WC_SUCCESS);
+  EXPECT_EQ(*x.at(63), 'r');
+  EXPECT_EQ(y.poll(), 0);
+  ASSERT_EQ(y.post_recv(4, {y.sge(0, 64)}), 0);
+  ASSERT_EQ(x.post_send(4, {x.sge(64, 64)}), 0);
+  EXPECT_WC(y.wait(), 4, IBV_WC_SUCCESS);
+  // HELLO at most, both ways' RESUME, the READ and the SEND; acknowledgements of the answers.
+  EXPECT_LE(b().figure("frames_received") - received, 8);
+}
+
 TEST_P(Traffic, AMessageIsDeliveredOnceThoughItsConnectionBreaksWhileItIsHeld) {
   Endpoint x(*a().device), y(*b().device);
   connect(x, y);
@@ -299,6 +380,8 @@ TEST_P(Traffic, ThePeersEndIsAnErrorHereToo) {
   EXPECT_WC(x.wait(), 2, IBV_WC_RETRY_EXC_ERR);
 }
 
+INSTANTIATE_TEST_SUITE_P(Transports, LostAnswer, ::testing::Values("tcp"),
+                         [](const auto& info) { return name_in_test(info.param); });
 INSTANTIATE_TEST_SUITE_P(Transports, Traffic, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
 

@@ -13,6 +13,7 @@
 
 #include "ib2tcp/engine.h"
 #include "ib2tcp/host.h"
+#include "ib2tcp/identity.h"
 #include "ib2tcp/memory.h"
 #include "ib2tcp/queue_pair.h"
 #include "ib2tcp/rendezvous.h"
@@ -44,6 +45,13 @@ int make_devices() {
   int devices = configured_count("SHADOWIB_IB2TCP_DEVICES", kMaxDevices);
   int ports = configured_count("SHADOWIB_IB2TCP_PORTS", kMaxPorts);
   if (devices < 0 || ports < 0) return EINVAL;
+  const Identity* former = g_engine->former.get();
+  if (former != nullptr && (former->devices != static_cast<std::uint32_t>(devices) ||
+                            former->ports != static_cast<std::uint32_t>(ports))) {
+    log_message(LogLevel::kError, "this process had %u devices of %u ports, and is to have %d of %d", former->devices,
+                former->ports, devices, ports);
+    return EINVAL;
+  }
   auto list = std::make_unique<std::vector<std::unique_ptr<Device>>>();
   for (int i = 0; i < devices; ++i) {
     auto device = std::make_unique<Device>();
@@ -55,6 +63,10 @@ int make_devices() {
     random_bytes(guid, sizeof(guid));
     guid[0] = static_cast<std::uint8_t>((guid[0] & 0xfc) | 0x02);  // locally administered
     std::memcpy(&device->guid, guid, sizeof(guid));
+    if (former != nullptr) {
+      device->guid = former->guids[i];
+      std::copy(std::begin(former->lids[i]), std::end(former->lids[i]), device->lids);
+    }
     std::snprintf(device->verbs.name, sizeof(device->verbs.name), "ib2tcp%d", i);
     std::snprintf(device->verbs.dev_name, sizeof(device->verbs.dev_name), "uverbs%d", i);
     list->push_back(std::move(device));
@@ -74,6 +86,20 @@ int ensure_addresses() {
 }
 
 }  // namespace
+
+bool are_devices_made() { return g_devices != nullptr; }
+
+bool describe_devices(Identity* identity) {
+  if (g_devices == nullptr) return false;
+  identity->devices = static_cast<std::uint32_t>(g_devices->size());
+  for (std::size_t i = 0; i < g_devices->size(); ++i) {
+    const Device& device = *(*g_devices)[i];
+    identity->ports = static_cast<std::uint32_t>(device.port_count);
+    identity->guids[i] = device.guid;
+    std::copy(std::begin(device.lids), std::end(device.lids), identity->lids[i]);
+  }
+  return true;
+}
 
 void Context::raise(const ibv_async_event& event) {
   SpinGuard guard(events_lock);

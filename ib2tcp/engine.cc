@@ -11,6 +11,7 @@
 
 #include "ib2tcp/border.h"
 #include "ib2tcp/host.h"
+#include "ib2tcp/identity.h"
 #include "ib2tcp/link.h"
 
 namespace shadowib::ib2tcp {

@@ -26,6 +26,7 @@ struct epoll_event;
 namespace shadowib::ib2tcp {
 
 class Border;
+struct Identity;
 class Link;
 class Qp;
 class Rendezvous;
@@ -177,7 +178,8 @@ class Engine {
   std::atomic<std::uint32_t> loan_{kNotLent};
 
  public:
-  std::unique_ptr<Border> border;  // under the lock; nullptr: this process is in no cluster
+  std::unique_ptr<Border> border;    // under the lock; nullptr: this process is in no cluster
+  std::unique_ptr<Identity> former;  // under the lock; of this process's earlier life (restore_identity)
 };
 
 extern Engine* g_engine;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "ib2tcp/dial.h"
 #include "ib2tcp/engine.h"
@@ -30,6 +31,11 @@ class Handshake {
   bool is_listened_for() const;
   // Whether some of its addresses have hardly been tried.
   bool has_more_addresses() const { return dial_ != nullptr && dial_->has_more(); }
+
+  // On the accepting side: whether the other one has this uuid, as it says.
+  bool is_from(const std::uint8_t uuid[16]) const {
+    return step_ == Step::kAwaitProof && std::memcmp(greeting_.from, uuid, sizeof(greeting_.from)) == 0;
+  }
 
   // Gives up without telling anybody; deletes itself.
   void abandon();

@@ -21,7 +21,10 @@ constexpr std::int64_t kFirstBackoffNs = 5'000'000, kLastBackoffNs = 200'000'000
 
 Link::Link(const Endpoint& peer, bool self)
     : peer_(peer), self_(self), rx_(new char[kInput]), tx_(new char[kOutput]) {
-  retry_.fire = [](void* link) { static_cast<Link*>(link)->want_connection(); };
+  retry_.fire = [](void* owner) {
+    auto* link = static_cast<Link*>(owner);
+    link->is_over() ? link->look_for_successor() : link->want_connection();
+  };
   retry_.owner = this;
   become_border();
 }
@@ -43,7 +46,9 @@ void Link::want_connection() {
 bool Link::being_made() const {
   if (state_ == State::kConfirming) return true;
   // A peer of another cluster may be stopped, or hold the connection that broke. Only one that is gone counts.
-  if (border_ != nullptr) return is_kept_from_connecting() || !absent_;
+  if (border_ != nullptr)
+    return is_kept_from_connecting() || !absent_ || (attempt_ != nullptr && attempt_->answered()) ||
+           g_engine->rendezvous->is_greeted_by(peer_.uuid);
   if (state_ == State::kDown && put_off_since_ns_ != 0)
     return monotonic_ns() - put_off_since_ns_ < kHandshakeTimeoutNs;
   if (state_ != State::kConnecting || attempt_ == nullptr) return false;
@@ -63,7 +68,7 @@ void Link::on_connect_failed(const char* reason) {
   backoff_ns_ = std::clamp(backoff_ns_ * 2, kFirstBackoffNs, kLastBackoffNs);
   log_message(LogLevel::kInfo, "no connection to the process of LID %u yet: %s", peer_.lid, reason);
   // Only while somebody waits for it: retried by the waiting queue pairs' timers otherwise.
-  if (!qps_.empty()) g_engine->arm(retry_, monotonic_ns() + backoff_ns_);
+  if (border_ != nullptr ? is_wanted() : !qps_.empty()) g_engine->arm(retry_, monotonic_ns() + backoff_ns_);
 }
 
 bool Link::accepts_incoming() const {
@@ -102,6 +107,7 @@ void Link::on_connected(Stream* stream, bool accepted) {
   judged_ = accepted || border_ != nullptr;
   if (border_ != nullptr) {
     border_->held = false;
+    border_->parting.clear();
     border_->told_in = border_->told_out = 0;
   }
   auto events = [](void* link, std::uint32_t what) { static_cast<Link*>(link)->stream_events(what); };

@@ -94,6 +94,8 @@ class Link {
   [[nodiscard]] Receive* cut(Qp& qp);
   // Whether a message on its way in has a receive of the queue pair's.
   bool fills_receive_of(const Qp& qp) const { return sink_.active && sink_.qp == &qp && sink_.receive != nullptr; }
+  // Memory of its log goes: what is half out of it is copied.
+  void detach_log(const Qp& qp) { detach_output(qp); }
   // A frame that outlives its queue pair: a refusal, a last acknowledgement.
   void send_loose(const FrameHeader& header);
 
@@ -103,7 +105,7 @@ class Link {
   // Nobody has answered there for as long as a handshake may take. Next time that counts.
   void note_silence() { silent_ = true; }
   // The attempt that now fails: nobody listens there, or somebody does.
-  void note_absence(bool absent) { absent_ = absent; }
+  void note_absence(bool absent) { absent_ = absent && !is_put_off_; }
   // The attempt that now fails tells nothing of the peer: its queue is full, or descriptors are short here. While
   // that lasts it counts no more than a handshake that nobody answers.
   void note_put_off();
@@ -145,6 +147,13 @@ class Link {
   void thaw();
   // The state of the clusters has changed (set_cluster).
   void on_new_state();
+  // The peer's cluster went back, and this process of it is gone.
+  bool is_over() const;
+  // Goes on with the process that has the peer's address now, if its cluster has come back. Else it looks again
+  // later.
+  void look_for_successor();
+  // From now on the peer is that process. The old one's connection has ended.
+  void follow(const Endpoint& successor);
   // Puts a queue pair in front of the others that have something to send.
   void ready_first(Qp& qp);
   // True if the next frame must say what messages of that number depend on.
@@ -191,10 +200,14 @@ class Link {
   Admission admit(FrameHeader& header);
   Admission judge(const FrameHeader& header, federation::Sn sn);
   Admission resume_queue(const FrameHeader& header);
+  Admission trim_log(const FrameHeader& header);
   Admission begin_vector(const FrameHeader& header);
   void hold(const federation::Stamp& stamp);
   void release_if_admitted();
   void parse_buffer();
+  void prepare_loose();
+  bool is_wanted() const;
+  void kick_queues();
   void watch_held_writes(bool writing);
   void watch_stream();
   void wake_queues();

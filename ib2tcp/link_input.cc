@@ -265,7 +265,14 @@ bool Link::begin_frame(const FrameHeader& header, const Input& in) {
 // The first frame of a connection, and all of one to another cluster.
 [[gnu::noinline]] bool Link::begin_judged_frame(FrameHeader header, const Input& in) {
   const Admission admission = admit(header);
-  return admission == Admission::kFollow ? begin_admitted_frame(header, in) : admission == Admission::kTaken;
+  if (admission != Admission::kFollow) return admission == Admission::kTaken;
+  if (border_ == nullptr || is_datagram(header.opcode)) return begin_admitted_frame(header, in);
+  Qp* qp = g_engine->qps.find(header.dest_qpn);
+  if (qp == nullptr || !qp->is_connected_to(*this, header.src_qpn)) return begin_admitted_frame(header, in);
+  qp->before_border_frame(header);
+  if (!begin_admitted_frame(header, in)) return false;
+  if (is_atomic(header.opcode)) qp->keep_result();
+  return true;
 }
 
 void Link::finish_frame() {

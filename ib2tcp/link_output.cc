@@ -55,9 +55,10 @@ bool Link::gather() {
   if (!owing_.empty() && owing_.front().is_target()) acknowledge_first();
   if (stream_ == nullptr) return false;
   if (!loose_.empty()) {
+    if (border_ != nullptr) prepare_loose();
     std::size_t n = std::min(loose_.size(), kOutput / 2 / sizeof(FrameHeader));
-    std::memcpy(tx_.get(), loose_.data(), n * sizeof(FrameHeader));
-    tx_end_ = n * sizeof(FrameHeader);
+    std::memcpy(tx_.get() + tx_end_, loose_.data(), n * sizeof(FrameHeader));
+    tx_end_ += n * sizeof(FrameHeader);
     loose_.erase(loose_.begin(), loose_.begin() + static_cast<std::ptrdiff_t>(n));
   }
   // One frame per queue pair in turn.

@@ -204,10 +204,12 @@ int Qp::enter_state(ibv_qp_state from, ibv_qp_state to) {
   if (from == IBV_QPS_RESET && !has_peer()) g_engine->datagram_qps.push_back(this);
   if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) {
     expected_ = attr_.rq_psn;
+    take_restored_numbers(to);
     if (has_peer()) resolve();
   } else if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) {
     rnr_left_ = attr_.rnr_retry;
     tries_ = 0;
+    take_restored_numbers(to);
   } else if (to == IBV_QPS_SQD) {
     maybe_drained();
   }
@@ -247,6 +249,8 @@ void Qp::reset() {
   marks_.clear();
   nak_sn_ = 0;
   resume_ = false;
+  forget_log();
+  kept_.reset();
   for (Result& result : results_) result.valid = false;
 }
 

@@ -119,6 +119,7 @@ int Qp::destroy() {
   leave_link();
   unbind_windows_of(*this);
   g_engine->disarm(timer_);
+  forget_log();
   forget_sends();
   if (srq_ == nullptr) g_engine->outstanding.add(-std::int64_t{rq_->size()});
   g_engine->qps.remove(verbs.qp_num);
@@ -167,7 +168,6 @@ void Qp::leave_link() {
   if (nak_ != Syndrome::kNone) {
     fill_header(&last, Opcode::kNak, nak_seq_);
     last.syndrome = nak_;
-    if (is_at_border() && is_message(last)) last.sn = answer_sn();
     link_->send_loose(last);
   } else if (owes_ack() || ack_now_) {
     fill_header(&last, Opcode::kAck, 0);
@@ -190,6 +190,8 @@ void Qp::enter_error(ibv_wc_status first, bool keep_answers) {
     nak_ = Syndrome::kNone;
   }
   halted_ = false;
+  forget_log();
+  if (kept_ != nullptr) kept_->end_replay();
   copies_.clear();
   next_member_ = 0;
   reads_out_ = local_left_ = 0;

@@ -19,6 +19,7 @@
 #include "ib2tcp/device.h"
 #include "ib2tcp/engine.h"
 #include "ib2tcp/receive_queue.h"
+#include "ib2tcp/resume.h"
 #include "ib2tcp/send_queue.h"
 #include "ib2tcp/wire.h"
 
@@ -104,7 +105,25 @@ class Qp {
   // What is posted from now on carries `now`.
   void on_new_sn(federation::Sn before, federation::Sn now);
   federation::Sn oldest_sn() const;  // of what is in the send queue
-  void on_resume(std::uint32_t seq);
+  bool is_connected_to(const Link& link, std::uint32_t peer_qpn) const {
+    return has_peer() && link_ == &link && attr_.dest_qp_num == peer_qpn && connected();
+  }
+  // Looks at a frame that is not judged to wait, before others do.
+  void before_border_frame(const FrameHeader& header);
+  // A queue pair that has refused a request, and that the peer asks for on another connection. False: it has not.
+  bool repeats_refusal(const Link& link, std::uint32_t peer_qpn);
+  bool has_something_to_say() const;
+
+  // --- resume.cc: of one whose peer, or itself, went back ---
+  void on_resume(const FrameHeader& header);
+  void keep_result();  // of the atomic that has just run
+  void trim_log(std::uint32_t expected, std::uint32_t first);
+  void on_log_room();
+  int save_border(BorderState* state, BorderResult* results, std::size_t capacity);
+  int restore_border(const BorderState& state, const BorderResult* results);
+  void end_restoring();
+  void note_clc(federation::Sn sn);
+  void tell_collected(federation::Sn sn);
   // The link is up and not frozen, and numbers may have changed.
   void on_border_open();
 
@@ -135,7 +154,7 @@ class Qp {
   void on_datagram_link_down(const Link& link);
 
  private:
-  enum class Wait : std::uint8_t { kNone, kResolve, kLink, kReceiver, kPeer };
+  enum class Wait : std::uint8_t { kNone, kResolve, kLink, kReceiver, kPeer, kResume };
   static constexpr std::uint32_t kAnswers = kMaxRdAtomic;
 
   // qp_state.cc
@@ -161,6 +180,8 @@ class Qp {
   }
   bool may_send_next() const;
   void fill_header(FrameHeader* header, Opcode opcode, std::uint32_t seq);
+  void refused(const FrameHeader& header, bool counts);
+  std::int64_t rnr_delay_ns(const FrameHeader& header);
   void on_unreliable_nak(std::uint32_t seq);
   void lose_posted(std::uint64_t end);
   ibv_wc_status prepare_payload(Send& send, Frame* frame);
@@ -184,7 +205,31 @@ class Qp {
   federation::Sn answer_sn() const;
   std::uint64_t first_unanswered(std::uint64_t from);
   void start_over();
+  bool build_border_frame(Frame* frame);
+  bool next_border_answer(Frame* frame);
+  bool next_border_request(Frame* frame);
+  void tell_refusal_again();
+  bool on_border_nak(const FrameHeader& header);
   void ask_before_connection() const;
+
+  // resume.cc
+  bool state_is_sending() const { return state() == IBV_QPS_RTS || state() == IBV_QPS_SQD; }
+  bool has_history() const;
+  bool next_logged_request(Frame* frame, federation::Sn sn);
+  BorderLogEntry* add_to_log(std::uint32_t number, std::uint32_t bytes);
+  void give_up_log();
+  void forget_log();
+  void send_again(const BorderLogEntry& entry, Frame* frame);
+  void recall_result(const FrameHeader& header);
+  void begin_resuming();
+  void on_resume_timer();
+  bool skip_to(std::uint32_t steps);
+  bool go_back_to(std::uint32_t expects);
+  bool next_replayed(Frame* frame);
+  void on_replay_ack(std::uint32_t ack);
+  void ready_replay();
+  void take_restored_numbers(ibv_qp_state to);
+  bool next_stable(Frame* frame);
 
   // responder.cc
   bool next_answer(Frame* frame);
@@ -303,9 +348,10 @@ class Qp {
     std::uint64_t from;  // requests from this one on were posted under ...
     federation::Sn sn;   // ... this number
   };
-  std::vector<Mark> marks_;    // ascending; none: all under that of now
-  federation::Sn nak_sn_ = 0;  // 0: that of now
-  bool resume_ = false;        // the peer is to be told what is expected
+  std::vector<Mark> marks_;     // ascending; none: all under that of now
+  federation::Sn nak_sn_ = 0;   // 0: that of now
+  bool resume_ = false;         // the peer is to be told what is expected
+  std::unique_ptr<Kept> kept_;  // of a reliable connection to another cluster
 };
 
 // Slots of BackendOps.

@@ -62,6 +62,11 @@ void read_boot_id(std::uint8_t id[16]) {
   }
 }
 
+// Of two processes that had one address, one after the other.
+bool is_successor(const Endpoint& gone, const Endpoint& other) {
+  return other.lid == gone.lid && other.cluster == gone.cluster && other.incarnation > gone.incarnation;
+}
+
 void endpoint_key(char (&key)[32], std::uint16_t lid) { std::snprintf(key, sizeof(key), "ib2tcp/ep/%u", lid); }
 
 }  // namespace
@@ -224,6 +229,14 @@ int Rendezvous::listen_tcp() {
 int Rendezvous::open_fabric() {
   fabric_ = open_ofi_fabric(engine_driver());
   if (fabric_ == nullptr) return errno;
+  if (g_engine->border != nullptr && !fabric_->has_connections()) {
+    log_message(LogLevel::kError,
+                "provider %s of libfabric has no connections: a message that waits for a CLC would keep all others "
+                "from coming in; use SHADOWIB_IB2TCP_TRANSPORT=tcp, or ofi: with another provider, for members of a "
+                "cluster",
+                fabric_->provider());
+    return EINVAL;
+  }
   g_engine->poller = fabric_.get();
   std::snprintf(self_.provider, sizeof(self_.provider), "%s", fabric_->provider());
   self_.fabric_name_bytes = static_cast<std::uint8_t>(fabric_->name_bytes());
@@ -271,7 +284,22 @@ int Rendezvous::describe(char* buffer, std::size_t capacity) const {
   return std::snprintf(buffer, capacity, "%s", text.c_str());
 }
 
+// A LID that this process had before it went back. Its claim lasts in the epoch.
+int Rendezvous::claim_former_lid(std::uint16_t lid) {
+  char key[32];
+  std::snprintf(key, sizeof(key), "ib2tcp/lid/%u", lid);
+  const int rc = exchange_claim(key);
+  if (rc == 0) return 0;
+  Endpoint holder;
+  if (rc == EEXIST && read_endpoint(lid, &holder) && holder.cluster == self_.cluster &&
+      holder.incarnation < self_.incarnation)
+    return 0;
+  log_message(LogLevel::kError, "LID %u, which this process had, is another one's now (errno %d)", lid, rc);
+  return rc == EEXIST ? EADDRINUSE : rc;
+}
+
 int Rendezvous::claim_lid(std::uint16_t* lid) {
+  if (g_engine->former != nullptr && *lid != 0) return claim_former_lid(*lid);
   const bool guest = g_host->config("SHADOWIB_GUEST") != nullptr;
   const std::uint32_t first = guest ? kFirstGuestLid : 1, last = guest ? kLastLid : kFirstGuestLid - 1u;
   const std::uint32_t count = last - first + 1, start = random_value<std::uint32_t>() % count;
@@ -341,6 +369,7 @@ Link* Rendezvous::find(std::uint16_t dlid, bool global, const std::uint8_t dgid[
   if (!read_endpoint(lid, &endpoint)) return nullptr;
   if (dlid == 0 && std::memcmp(&endpoint.guid, dgid + 8, 8) != 0) return nullptr;
   Link* link = g_engine->link_with(endpoint.uuid);
+  if (link == nullptr) link = link_of_predecessor(endpoint);
   if (link == nullptr) {
     link = new Link(endpoint, std::memcmp(endpoint.uuid, self_.uuid, 16) == 0);
     g_engine->add_link(link);
@@ -354,9 +383,26 @@ Link* Rendezvous::link_for_incoming(std::uint16_t lid, const std::uint8_t uuid[1
   if (link != nullptr) return link;
   Endpoint endpoint;
   if (!read_endpoint(lid, &endpoint) || std::memcmp(endpoint.uuid, uuid, 16) != 0) return nullptr;
+  link = link_of_predecessor(endpoint);
+  if (link != nullptr) return link;
   link = new Link(endpoint, false);
   g_engine->add_link(link);
   return link;
+}
+
+// A process of a cluster that came back has the addresses of the one before, and its queue pairs' peers.
+Link* Rendezvous::link_of_predecessor(const Endpoint& endpoint) {
+  if (endpoint.cluster == 0) return nullptr;
+  for (Link* link : g_engine->links())
+    if (link->is_over() && is_successor(link->peer(), endpoint)) {
+      link->follow(endpoint);
+      return link;
+    }
+  return nullptr;
+}
+
+bool Rendezvous::successor_of(const Endpoint& gone, Endpoint* successor) {
+  return read_endpoint(gone.lid, successor) && is_successor(gone, *successor);
 }
 
 void Rendezvous::accept_all(Watch& watch, StreamKind kind) {
@@ -387,6 +433,10 @@ void Rendezvous::add_half_open(Handshake* handshake) {
   // Strangers may fill the table; the oldest gives way, so that a member gets through.
   if (half_open_.size() >= kMaxHalfOpen) half_open_.front()->abandon();
   half_open_.push_back(handshake);
+}
+
+bool Rendezvous::is_greeted_by(const std::uint8_t uuid[16]) const {
+  return std::any_of(half_open_.begin(), half_open_.end(), [uuid](const Handshake* h) { return h->is_from(uuid); });
 }
 
 void Rendezvous::remove_half_open(Handshake* handshake) { std::erase(half_open_, handshake); }

@@ -76,11 +76,17 @@ class Rendezvous {
   // For people: the network that was chosen, and where this process listens; JSON fields. Returns bytes.
   int describe(char* buffer, std::size_t capacity) const;
 
+  // The process that has that one's address after it, of a later incarnation of its cluster. False: none yet.
+  bool successor_of(const Endpoint& gone, Endpoint* successor);
+  // Whether a process with that uuid is connecting to this one, or somebody says so.
+  bool is_greeted_by(const std::uint8_t uuid[16]) const;
   void add_half_open(Handshake* handshake);
   void remove_half_open(Handshake* handshake);
 
  private:
   int claim_lid(std::uint16_t* lid);
+  int claim_former_lid(std::uint16_t lid);
+  Link* link_of_predecessor(const Endpoint& endpoint);
   int listen_unix();
   int choose_network();
   int listen_tcp();

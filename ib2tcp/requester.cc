@@ -230,15 +230,24 @@ void Qp::on_nak(const FrameHeader& header) {
     on_unreliable_nak(header.seq);
     return;
   }
+  if (odd_ && on_border_nak(header)) return;
   // Only the oldest unexecuted request can be refused; what lies behind it was not looked at.
   if (sq_.acked == sq_.sent || header.seq != sequence(sq_.acked)) return;
   // While either program is stopped nobody can mend what is refused: that uses up no retry.
-  const bool counts = (header.flags & kFlagPaused) == 0 && !g_engine->paused.load(std::memory_order_relaxed);
+  refused(header, (header.flags & kFlagPaused) == 0 && !g_engine->paused.load(std::memory_order_relaxed));
+}
+
+std::int64_t Qp::rnr_delay_ns(const FrameHeader& header) {
+  const std::int64_t delay = kRnrTimer10us[header.imm & 31] * 10'000;
+  return std::max(delay, std::min(kLongestRnrWaitNs, std::int64_t{20'000} << std::min(rnr_streak_++, 12u)));
+}
+
+void Qp::refused(const FrameHeader& header, bool counts) {
   switch (header.syndrome) {
     case Syndrome::kReceiverNotReady: {
       std::int64_t delay = kRnrTimer10us[header.imm & 31] * 10'000;
       if (attr_.rnr_retry == kForever) {
-        delay = std::max(delay, std::min(kLongestRnrWaitNs, std::int64_t{20'000} << std::min(rnr_streak_++, 12u)));
+        delay = rnr_delay_ns(header);
       } else if (counts && rnr_left_ == 0) {
         fail(IBV_WC_RNR_RETRY_EXC_ERR);
         return;
@@ -283,6 +292,7 @@ void Qp::on_receive_posted() {
   probing_ = false;
   stop_waiting();
   kick();
+  if (odd_) ready_replay();
 }
 
 void Qp::begin_response(const FrameHeader& header, Sink* sink) {
@@ -351,8 +361,13 @@ void Qp::on_timer() {
     on_datagram_timer();
     return;
   }
+  if (why == Wait::kResume) {
+    on_resume_timer();
+    return;
+  }
   if (why == Wait::kReceiver || why == Wait::kPeer) {
     kick();
+    if (odd_) ready_replay();
     return;
   }
   if (!reliable() && !sq_.empty() && ++tries_ >= kUnreliableTries) {
@@ -367,7 +382,9 @@ void Qp::on_timer() {
       return;
     }
   }
-  const bool counts = !sq_.empty() && attr_.timeout != 0 && (link_ == nullptr || !link_->being_made());
+  const bool awaits_peer = kept_ != nullptr && kept_->restored;  // whose cluster may go back, too
+  const bool counts =
+      !sq_.empty() && attr_.timeout != 0 && !awaits_peer && (link_ == nullptr || !link_->being_made());
   if (counts && tries_++ >= attr_.retry_cnt) {
     fail(IBV_WC_RETRY_EXC_ERR);
     return;
@@ -388,6 +405,8 @@ void Qp::resolve() {
   }
   link_->add(*this);
   odd_ = link_->is_border();
+  if (odd_ && type() == IBV_QPT_RC && kept_ == nullptr) kept_ = std::make_unique<Kept>();
+  if (odd_ && link_->up() && has_history()) begin_resuming();
   link_->want_connection();
   kick();
 }
@@ -404,16 +423,17 @@ void Qp::kick() {
   } else if (!sq_.empty() && wait_ == Wait::kNone) {
     if (odd_) ask_before_connection();
     link_->want_connection();
-    if (!link_->up()) wait(Wait::kLink, retry_interval_ns());
+    if (!link_->up() && !link_->is_over()) wait(Wait::kLink, retry_interval_ns());
   }
 }
 
 void Qp::on_link_up() {
   if (wait_ == Wait::kLink) stop_waiting();
   tries_ = 0;
-  resume_ = odd_ && reliable() && (established_ || sq_.sent != 0);
+  resume_ = false;
+  if (odd_ && has_history()) begin_resuming();
   kick();
-  if (resume_ || nak_ != Syndrome::kNone) link_->ready(*this);
+  if (resume_ || nak_ != Syndrome::kNone || (kept_ != nullptr && kept_->tells_stable)) link_->ready(*this);
 }
 
 void Qp::on_link_down() {
@@ -421,6 +441,7 @@ void Qp::on_link_down() {
   ack_hook.unlink();
   answers_begin_ = answers_end_;
   if (!odd_ || !is_fatal(nak_)) nak_ = Syndrome::kNone;  // the connection after this one tells it
+  if (odd_) tell_refusal_again();
   ack_now_ = told_posted_ = false;
   receiver_ready();
   if (!connected()) return;

@@ -180,6 +180,8 @@ class Fabric : public Poller {
   // Its address, for peers.
   virtual const std::uint8_t* name() const = 0;
   virtual std::size_t name_bytes() const = 0;
+  // Each stream has a connection of its own, so that one that is not read keeps nothing from the others.
+  virtual bool has_connections() const = 0;
   // Takes the socket. nullptr with errno; the socket is the caller's then.
   virtual FabricStream* make_stream(const FabricPeer& peer) = 0;
 };

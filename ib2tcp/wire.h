@@ -43,7 +43,9 @@ enum class Opcode : std::uint8_t {
   // These belong to the connection, not to a queue pair.
   kHello = 32,  // the first frame of the side that connected
   // Between clusters alone.
-  kResume = 33,  // on a new connection: `seq` is the number that the receiver of requests expects
+  kResume = 33,  // on a new connection: `seq` is the number that the receiver of requests expects; `operand1` 1: its
+                 // sender waits for the same, and sends no request before
+  kStable = 34,  // `seq`: none before it is asked for again; `operand1`: no result of an atomic before it is
   kVector = 35,  // the frame behind it depends on these, 4 bytes a cluster; `sn` is its number
 };
 

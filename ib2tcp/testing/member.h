@@ -16,9 +16,16 @@ namespace shadowib::ib2tcp::testing {
 
 class Member {
  public:
-  Member(const std::shared_ptr<FakeExchange>& exchange, const std::string& transport, const ClusterState& its_state)
+  // `identity`, if not empty: of its earlier life. Its border is frozen then.
+  Member(const std::shared_ptr<FakeExchange>& exchange, const std::string& transport, const ClusterState& its_state,
+         const std::string& identity = {}, const FakeLog& log = {})
       : state(its_state), process(exchange, options(transport)) {
+    process.fake_log_ = log;
     tell();
+    if (!identity.empty()) {
+      freeze(true);
+      EXPECT_EQ(process.ops().restore_identity(identity.data(), identity.size()), 0);
+    }
     device = std::make_unique<Device>(process);
   }
 

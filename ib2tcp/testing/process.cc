@@ -44,7 +44,7 @@ struct Fake {
   static void own_mapping(void*, size_t) {}
   static void disown_mapping(void*) {}
   static int own_descriptor(int fd) {
-    if (fd < 0) return -1;
+    if (fd < 0 || me().descriptors_short_) return -1;
     int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 200);
     if (moved < 0) return -1;
     ::close(fd);
@@ -89,6 +89,43 @@ struct Fake {
     std::lock_guard<std::mutex> guard(me().mutex_);
     me().wanted_clcs_.emplace_back(cluster, sn);
   }
+  static BorderLogEntry* entry_of(const std::shared_ptr<char[]>& entry) {
+    return reinterpret_cast<BorderLogEntry*>(entry.get());
+  }
+  static BorderLogEntry* log_add(ibv_qp* qp, std::uint32_t number, std::uint32_t bytes) {
+    std::lock_guard<std::mutex> guard(me().log_mutex_);
+    FakeLog& log = me().fake_log_;
+    const std::size_t whole = sizeof(BorderLogEntry) + bytes;
+    if (log.bytes + whole > log.limit) return nullptr;
+    log.bytes += whole;
+    const auto& made = log.entries[qp->qp_num].emplace_back(new char[whole]());
+    entry_of(made)->number = number;
+    entry_of(made)->bytes = bytes;
+    return entry_of(made);
+  }
+  static const BorderLogEntry* log_next(ibv_qp* qp, const BorderLogEntry* after) {
+    std::lock_guard<std::mutex> guard(me().log_mutex_);
+    bool is_next = after == nullptr;
+    for (const auto& entry : me().fake_log_.entries[qp->qp_num]) {
+      if (is_next) return entry_of(entry);
+      is_next = entry_of(entry) == after;
+    }
+    return nullptr;
+  }
+  static void log_trim(ibv_qp* qp, std::uint32_t number) {
+    std::lock_guard<std::mutex> guard(me().log_mutex_);
+    std::erase_if(me().fake_log_.entries[qp->qp_num], [number](const auto& entry) {
+      const bool goes = static_cast<std::int32_t>(entry_of(entry)->number - number) < 0;
+      if (goes) me().fake_log_.bytes -= sizeof(BorderLogEntry) + entry_of(entry)->bytes;
+      return goes;
+    });
+  }
+  static void log_clear(ibv_qp* qp) {
+    std::lock_guard<std::mutex> guard(me().log_mutex_);
+    for (const auto& entry : me().fake_log_.entries[qp->qp_num])
+      me().fake_log_.bytes -= sizeof(BorderLogEntry) + entry_of(entry)->bytes;
+    me().fake_log_.entries.erase(qp->qp_num);
+  }
   static void log(int level, const char* text) {
     if (std::getenv("IB2TCP_TEST_LOG") != nullptr)
       std::fprintf(stderr, "[%d.%d] %9.3f %d %s\n", ::getpid(), N, static_cast<double>(monotonic_ns()) / 1e9, level,
@@ -115,7 +152,11 @@ struct Fake {
                                              .open_library = open_library,
                                              .purged = purged,
                                              .unowned_descriptors = unowned_descriptors,
-                                             .needs_clc = needs_clc};
+                                             .needs_clc = needs_clc,
+                                             .log_add = log_add,
+                                             .log_next = log_next,
+                                             .log_trim = log_trim,
+                                             .log_clear = log_clear};
 };
 
 template <int... N>

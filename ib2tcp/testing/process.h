@@ -26,6 +26,13 @@ std::string name_in_test(const std::string& transport);
 // A TCP socket that listens on a free port of 127.0.0.1, given back in host byte order. The caller closes it.
 int listen_on_loopback(std::uint16_t* port);
 
+// The shim's log of border requests, by the number of the queue pair. A copy is what an image holds: entries do not
+// change any more.
+struct FakeLog {
+  std::map<std::uint32_t, std::vector<std::shared_ptr<char[]>>> entries;
+  std::size_t bytes = 0, limit = std::size_t{1} << 30;
+};
+
 struct FakeExchange {
   std::mutex mutex;
   std::map<std::string, std::string> values;
@@ -75,6 +82,9 @@ class Process {
   std::atomic<long> mapped_bytes_{0};
   std::string log_;
   std::atomic<bool> exchange_broken_{false};
+  std::atomic<bool> descriptors_short_{false};
+  FakeLog fake_log_;  // under log_mutex_
+  std::mutex log_mutex_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> wanted_clcs_;  // HostServices::needs_clc, under mutex_
   void set_errno(int value) { errno_ = value; }
   std::string log() {

@@ -75,6 +75,7 @@ class OfiFabric final : public Fabric {
   static std::unique_ptr<OfiFabric> open(const OfiLibrary& library, Driver& driver);
   ~OfiFabric() override;
 
+  bool has_connections() const override { return connected(); }
   bool connected() const { return info_->ep_attr->type == FI_EP_MSG; }
   const char* provider() const override { return info_->fabric_attr->prov_name; }
   const std::uint8_t* name() const override { return name_; }

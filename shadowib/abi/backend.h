@@ -51,12 +51,12 @@ struct HeldStamp {
 
 // A request that has left for another cluster. The log keeps it, with its bytes behind it, for a peer that goes back.
 struct BorderLogEntry {
-  uint32_t number;            // its sequence number on the connection
-  uint32_t sn;                // of the sender's cluster when it was posted; not 0
-  uint32_t bytes;             // of payload
-  uint32_t reserved;          // 0
-  unsigned char header[64];   // as the backend sent it: real numbers and keys
-  uint64_t reserved_too[2];   // 0
+  uint32_t number;           // its sequence number on the connection
+  uint32_t sn;               // of the sender's cluster when it was posted; not 0
+  uint32_t bytes;            // of payload
+  uint32_t reserved;         // 0
+  unsigned char header[64];  // as the backend sent it: real numbers and keys
+  uint64_t reserved_too[2];  // 0
   char* data() { return reinterpret_cast<char*>(this + 1); }
   const char* data() const { return reinterpret_cast<const char*>(this + 1); }
 };
@@ -71,7 +71,8 @@ struct BorderResult {
 // How far a connection to another cluster has come, in sequence numbers. Its requests and its peer's have numbers of
 // their own.
 struct BorderState {
-  uint32_t first;     // of the oldest request that is not known executed: for READs and atomics, whose result is not here
+  uint32_t
+      first;  // of the oldest request that is not known executed: for READs and atomics, whose result is not here
   uint32_t expected;  // the peer's next one; all before it have run here
   uint32_t results;   // how many results of atomics are kept
   uint32_t unlogged;  // 1: not all that has left since the log began is in it; a peer that goes back may miss some
@@ -284,28 +285,30 @@ struct BackendOps {
   // The messages that wait for a CLC, one a connection. Fills stamps[0..capacity), returns how many there are.
   size_t (*held_stamps)(struct HeldStamp* stamps, size_t capacity);
   // `incarnation` of another cluster is over, and so are those before it. Connections to it are shut, and what is held
-  // of it is dropped, before this returns. Queue pairs to it wait, without errors and time-outs, until a process of a
-  // later incarnation is at their peer's address. set_cluster brings none of these incarnations back. 0, or EINVAL: no
-  // such cluster, or this process's own. Any thread.
+  // of it is dropped, before this returns. Queue pairs to it wait, without errors and time-outs. They go on when a
+  // process of a later incarnation is at their peer's address. set_cluster brings none of these incarnations back. 0,
+  // or EINVAL: no such cluster, or this process's own. Any thread.
   int (*cluster_gone)(uint32_t cluster, uint32_t incarnation);
 
   // Optional, all or none, with the slots above: a cluster that goes back (docs/internals/federation.md).
-  // The state of a queue pair, and results of atomics in results[0..capacity): as many as fit, state->results says how
-  // many there are. While the border is frozen, or the state is that of a moment. 0; ENOENT: its peer is not known to
-  // be of another cluster, or it is not connected; EOPNOTSUPP: not of this type.
+  // The state of a queue pair, and results of atomics in results[0..capacity). As many as fit are filled in;
+  // state->results says how many there are. The state is that of a moment unless the border is frozen. 0 or an errno.
+  // ENOENT: its peer is not known to be of another cluster, or it is not connected. EOPNOTSUPP: not of this type.
   int (*border_state)(struct ibv_qp* qp, struct BorderState* state, struct BorderResult* results, size_t capacity);
-  // Of a queue pair that a restart has made, before it goes to RTR, with its log in place. The requests that are posted
-  // first get the numbers from state->first on. Both ends then say which number they expect, and only what the other
-  // has not run is sent. results[0..state->results). 0 or an errno: EINVAL, ENOMEM, EOPNOTSUPP.
+  // Gives that state to a queue pair that a restart has made, before it goes to RTR, with its log in place. The border
+  // is frozen, and opens when all is posted. The requests that are posted first get the numbers from state->first on.
+  // Both ends then say which number they expect, and only what the other has not run is sent.
+  // results[0..state->results). 0 or an errno: EINVAL, ENOMEM, EOPNOTSUPP.
   int (*restore_border)(struct ibv_qp* qp, const struct BorderState* state, const struct BorderResult* results);
   // No CLC of this cluster before that number is gone back to: peers trim their logs.
   void (*clc_collected)(uint32_t sn);
-  // What makes this adapter the one that peers know: its addresses, and how it numbers objects. Bytes for
-  // restore_identity alone, of this backend and perhaps this version. Returns how many there are; fills no more than
-  // `capacity`. 0: no device was opened.
+  // The adapter as peers know it: its addresses, and how it numbers objects. Bytes for restore_identity alone, of this
+  // backend and perhaps this version. Returns how many there are; fills no more than `capacity`. 0: no device was
+  // opened.
   size_t (*identity)(void* buffer, size_t capacity);
-  // Before the first device is listed, after set_cluster. The devices take the addresses that they had; who holds them
-  // now must be this process's earlier life, or opening fails with EADDRINUSE. 0 or an errno: EINVAL, EBUSY (too late).
+  // Before the first device is listed, after set_cluster. The devices take the addresses that they had. If another
+  // process than this one's earlier life holds them, opening fails with EADDRINUSE. 0 or an errno: EINVAL, EBUSY (too
+  // late).
   int (*restore_identity)(const void* buffer, size_t bytes);
   // The next object of that kind gets `number`, which it had before. After restore_identity. 0 or an errno: EINVAL,
   // EEXIST (another one has it), ENOMEM.

@@ -1,0 +1,328 @@
+// Clusters that go back to a checkpoint: every byte, number and addition arrives once, whoever goes back.
+#include "ib2tcp/testing/going_back.h"
+
+#include <cstring>
+#include <random>
+
+namespace shadowib::ib2tcp::testing {
+namespace {
+
+constexpr std::size_t kNumbers = 0, kReceived = 64 << 10, kCounter = 128 << 10, kResults = 129 << 10,
+                      kBlock = 256 << 10, kBlockBytes = 64 << 10;
+
+// A of cluster 0 sends to B of cluster 1, which has receives for as much as it likes.
+class GoingBack : public ::testing::TestWithParam<std::string> {
+ protected:
+  GoingBack() : GoingBack(std::size_t{1} << 30, 7) {}
+  GoingBack(std::size_t log_limit, std::uint8_t rnr_retry) : exchange_(std::make_shared<FakeExchange>()) {
+    for (unsigned i : {0, 1}) {
+      ClusterState state = state_of(i, 1);
+      state.depends[1 - i] = 1000;  // nothing is held: that is another test's
+      sides_[i] = std::make_unique<Side>(exchange_, GetParam(), state, log_limit);
+      sides_[i]->rnr_retry = rnr_retry;
+    }
+    a().connect_to(b().lid(), b().qp_num());
+    b().connect_to(a().lid(), a().qp_num());
+  }
+  Side& a() { return *sides_[0]; }
+  Side& b() { return *sides_[1]; }
+
+  // The number `next_number_` to the place of that number.
+  void send() {
+    const std::uint64_t number = next_number_++;
+    std::memcpy(a().at(kNumbers + 8 * (number % 1024)), &number, 8);
+    a().post_send(number, IBV_WR_SEND, kNumbers + 8 * (number % 1024), 8);
+  }
+  void post_receive(std::uint64_t number) { b().post_receive(number, kReceived + 8 * (number % 1024), 8); }
+  void expect_received(std::uint64_t number) {
+    const ibv_wc wc = b().wait();
+    ASSERT_EQ(describe(wc), describe(number, IBV_WC_SUCCESS));
+    ASSERT_EQ(b().number_at(kReceived + 8 * (number % 1024)), number);
+  }
+  void expect_sent(std::uint64_t number) { ASSERT_EQ(describe(a().wait()), describe(number, IBV_WC_SUCCESS)); }
+
+  // Cluster `index` goes back alone, if `other_lives`; the other one hears of it.
+  void go_back(unsigned index, const Image& image, bool other_lives = true) {
+    sides_[index]->end();
+    ++incarnations_[index];
+    if (other_lives) {
+      Side& other = *sides_[1 - index];
+      EXPECT_EQ(other.ops().cluster_gone(index, incarnations_[index] - 1), 0);
+    }
+    sides_[index]->restart(image, incarnations_);
+    if (!other_lives) return;
+    Side& other = *sides_[1 - index];
+    std::copy(std::begin(incarnations_), std::end(incarnations_), other.member().state.incarnations);
+    other.member().tell();
+  }
+
+  std::shared_ptr<FakeExchange> exchange_;
+  std::unique_ptr<Side> sides_[2];
+  std::uint32_t incarnations_[kMaxBackendClusters] = {};
+  std::uint64_t next_number_ = 0;
+};
+
+class FewRetries : public GoingBack {
+ protected:
+  FewRetries() : GoingBack(std::size_t{1} << 30, 1) {}
+};
+
+// What the program has a completion of uses up no retries.
+TEST_P(FewRetries, TheReceiverGetsWhatItHasForgotten) {
+  for (std::uint64_t i = 0; i < 20; ++i) post_receive(i);
+  for (int i = 0; i < 20; ++i) send();
+  for (std::uint64_t i = 0; i < 20; ++i) expect_received(i), expect_sent(i);
+  const Image image = b().checkpoint();
+  for (std::uint64_t i = 20; i < 50; ++i) post_receive(i);
+  for (int i = 0; i < 30; ++i) send();
+  for (std::uint64_t i = 20; i < 50; ++i) expect_received(i), expect_sent(i);
+  // The sender may write over what has been sent.
+  std::memset(a().at(kNumbers), 'x', 8 * 1024);
+  go_back(1, image);
+  for (int i = 0; i < 10; ++i) send();
+  for (std::uint64_t i = 20; i < 60; ++i) {
+    if (i < 49 && i % 3 == 0) ::usleep(2000);  // without a receive for a while
+    if (i < 49) post_receive(i);
+    if (i == 48)
+      for (std::uint64_t more = 49; more < 60; ++more) post_receive(more);
+    expect_received(i);
+  }
+  for (std::uint64_t i = 50; i < 60; ++i) expect_sent(i);
+  ibv_wc wc;
+  EXPECT_FALSE(a().poll(&wc)) << "a completion came twice";
+  EXPECT_FALSE(b().poll(&wc));
+  EXPECT_EQ(a().state(), IBV_QPS_RTS);
+}
+
+TEST_P(GoingBack, QueuePairsWaitForAsLongAsTheReceiverIsAway) {
+  post_receive(0);
+  send();
+  expect_received(0);
+  expect_sent(0);
+  const Image image = b().checkpoint();
+  b().end();
+  ASSERT_EQ(a().ops().cluster_gone(1, 0), 0);
+  send();
+  ::usleep(1'500'000);  // longer than retries last
+  ibv_wc wc;
+  EXPECT_FALSE(a().poll(&wc));
+  go_back(1, image);
+  post_receive(1);
+  expect_received(1);
+  expect_sent(1);
+}
+
+TEST_P(GoingBack, LargeWritesComeAgainWithTheBytesOfThen) {
+  const auto write = [&](char fill, std::uint64_t id) {
+    std::memset(a().at(kBlock), fill, kBlockBytes);
+    a().post_send(id, IBV_WR_RDMA_WRITE, kBlock, kBlockBytes, reinterpret_cast<std::uint64_t>(b().at(kBlock)),
+                  b().key());
+    expect_sent(id);
+  };
+  write('a', 1);
+  const Image image = b().checkpoint();
+  write('b', 2);
+  write('c', 3);
+  std::memset(a().at(kBlock), 'x', kBlockBytes);
+  go_back(1, image);
+  const auto all_are = [&](char fill) {
+    for (std::size_t i = 0; i < kBlockBytes; ++i)
+      if (*static_cast<volatile char*>(b().at(kBlock + i)) != fill) return false;
+    return true;
+  };
+  EXPECT_TRUE(eventually([&] { return all_are('c'); }, 20000));
+}
+
+// A goes back to a moment at which it did not know what B had run, and B stays.
+TEST_P(GoingBack, TheSenderHearsWhatHasRun) {
+  for (std::uint64_t i = 0; i < 40; ++i) post_receive(i);
+  for (int i = 0; i < 10; ++i) send();
+  for (std::uint64_t i = 0; i < 10; ++i) expect_received(i), expect_sent(i);
+  for (int i = 0; i < 10; ++i) send();
+  const Image image = a().checkpoint();
+  for (std::uint64_t i = 10; i < 20; ++i) expect_received(i), expect_sent(i);
+  go_back(0, image);
+  for (std::uint64_t i = 10; i < 20; ++i) expect_sent(i);
+  send();
+  expect_received(20);
+  expect_sent(20);
+  ibv_wc wc;
+  EXPECT_FALSE(a().poll(&wc));
+  EXPECT_FALSE(b().poll(&wc));
+}
+
+// More than the last 16.
+TEST_P(GoingBack, AtomicsRunOnceAndHaveTheResultOfThen) {
+  constexpr std::uint64_t kAtomics = 40;
+  const auto add = [&](std::uint64_t id) {
+    a().post_send(id, IBV_WR_ATOMIC_FETCH_AND_ADD, kResults + 8 * id, 8,
+                  reinterpret_cast<std::uint64_t>(b().at(kCounter)), b().key());
+  };
+  a().member().freeze(true);  // so that none leaves before the checkpoint
+  for (std::uint64_t id = 0; id < kAtomics; ++id) add(id);
+  const Image image = a().checkpoint();
+  for (std::uint64_t id = 0; id < kAtomics; ++id) expect_sent(id);
+  ASSERT_EQ(b().number_at(kCounter), kAtomics);
+  // B's own additions meanwhile: an atomic that ran again would tell.
+  *reinterpret_cast<std::uint64_t*>(b().at(kCounter)) += 1000;
+  go_back(0, image);
+  for (std::uint64_t id = 0; id < kAtomics; ++id) {
+    expect_sent(id);
+    EXPECT_EQ(a().number_at(kResults + 8 * id), id);
+  }
+  EXPECT_EQ(b().number_at(kCounter), 1000 + kAtomics);
+  add(kAtomics);
+  expect_sent(kAtomics);
+  EXPECT_EQ(a().number_at(kResults + 8 * kAtomics), 1000 + kAtomics);
+}
+
+TEST_P(GoingBack, ReadsAreAskedAgain) {
+  std::memset(b().at(kBlock), 'r', kBlockBytes);
+  a().member().freeze(true);
+  a().post_send(1, IBV_WR_RDMA_READ, kBlock, kBlockBytes, reinterpret_cast<std::uint64_t>(b().at(kBlock)), b().key());
+  const Image image = a().checkpoint();
+  expect_sent(1);
+  std::memset(b().at(kBlock), 's', kBlockBytes);
+  go_back(0, image);
+  expect_sent(1);
+  EXPECT_EQ(*a().at(kBlock), 's');
+  EXPECT_EQ(*a().at(kBlock + kBlockBytes - 1), 's');
+}
+
+// Each from a checkpoint of its own: the receiver's is the older one, and the sender's log has what lies between.
+TEST_P(GoingBack, TheWholeJobFromALine) {
+  for (std::uint64_t i = 0; i < 10; ++i) post_receive(i);
+  for (int i = 0; i < 10; ++i) send();
+  for (std::uint64_t i = 0; i < 10; ++i) expect_received(i), expect_sent(i);
+  const Image older = b().checkpoint();
+  for (std::uint64_t i = 10; i < 30; ++i) post_receive(i);
+  for (int i = 0; i < 10; ++i) send();
+  for (std::uint64_t i = 10; i < 20; ++i) expect_received(i), expect_sent(i);
+  for (int i = 0; i < 5; ++i) send();  // in A's image without completions
+  const Image younger = a().checkpoint();
+  for (std::uint64_t i = 20; i < 25; ++i) expect_received(i), expect_sent(i);
+  a().end();
+  go_back(1, older, false);
+  next_number_ = 25;
+  go_back(0, younger, false);
+  std::copy(std::begin(incarnations_), std::end(incarnations_), b().member().state.incarnations);
+  b().member().tell();
+  for (int i = 0; i < 5; ++i) send();
+  for (std::uint64_t i = 10; i < 30; ++i) {
+    post_receive(i);
+    expect_received(i);
+  }
+  for (std::uint64_t i = 20; i < 30; ++i) expect_sent(i);
+  ibv_wc wc;
+  EXPECT_FALSE(a().poll(&wc));
+  EXPECT_FALSE(b().poll(&wc));
+}
+
+// Both ways, at moments of chance, again and again: one side's messages at a time, as the rule has it.
+TEST_P(GoingBack, AtAnyMoment) {
+  const unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::uint64_t posted = 0, received = 0, sent = 0;
+  const auto step = [&](std::uint64_t until) {
+    while (received < until) {
+      while (next_number_ < until && next_number_ - sent < 64) send();
+      while (posted < until && posted - received < 16) post_receive(posted++);
+      ibv_wc wc;
+      while (a().poll(&wc)) ASSERT_EQ(describe(wc), describe(sent++, IBV_WC_SUCCESS));
+      while (b().poll(&wc)) {
+        ASSERT_EQ(describe(wc), describe(received, IBV_WC_SUCCESS));
+        ASSERT_EQ(b().number_at(kReceived + 8 * (received % 1024)), received);
+        ++received;
+      }
+    }
+  };
+  for (int round = 0; round < 12; ++round) {
+    step(received + random() % 100);
+    const Image image = b().checkpoint();
+    // The image has its receives; those completions that nobody has polled are in it, too.
+    const std::uint64_t at_received = received, at_posted = posted;
+    step(received + random() % 200);
+    for (std::uint64_t i = random() % 30; i > 0 && next_number_ - sent < 64; --i) send();
+    if (random() % 2 == 0) ::usleep(random() % 2000);
+    go_back(1, image);
+    received = at_received;
+    posted = at_posted;
+  }
+  step(next_number_ + 100);
+  while (sent < next_number_) expect_sent(sent), ++sent;
+  EXPECT_EQ(a().state(), IBV_QPS_RTS);
+  EXPECT_EQ(b().state(), IBV_QPS_RTS);
+}
+
+class FullLog : public GoingBack {
+ protected:
+  FullLog() : GoingBack(3 * (sizeof(BorderLogEntry) + kBlockBytes), 7) {}
+  void write(std::uint64_t id) {
+    a().post_send(id, IBV_WR_RDMA_WRITE, kBlock, kBlockBytes, reinterpret_cast<std::uint64_t>(b().at(kBlock)),
+                  b().key());
+  }
+};
+
+TEST_P(FullLog, RequestsWaitUntilThePeerTrims) {
+  a().ops().clc_collected(0);  // somebody collects: there will be room
+  for (std::uint64_t id = 0; id < 5; ++id) write(id);
+  for (std::uint64_t id = 0; id < 3; ++id) expect_sent(id);
+  ::usleep(1'500'000);  // longer than retries last
+  ibv_wc wc;
+  EXPECT_FALSE(a().poll(&wc));
+  EXPECT_EQ(a().state(), IBV_QPS_RTS);
+  b().checkpoint();
+  b().ops().clc_collected(b().member().state.sn);
+  expect_sent(3);
+  expect_sent(4);
+}
+
+TEST_P(FullLog, IsGivenUpWhereNobodyTrims) {
+  for (std::uint64_t id = 0; id < 5; ++id) write(id);
+  for (std::uint64_t id = 0; id < 5; ++id) expect_sent(id);
+  EXPECT_NE(a().member().process.log().find("is given up"), std::string::npos);
+  EXPECT_EQ(a().checkpoint().border.unlogged, 1u);
+}
+
+// Never wrong: what cannot be sent again is an error.
+TEST_P(FullLog, ALogThatWasGivenUpIsAnErrorWhenItIsNeeded) {
+  const Image image = b().checkpoint();
+  for (std::uint64_t id = 0; id < 5; ++id) write(id);
+  for (std::uint64_t id = 0; id < 5; ++id) expect_sent(id);
+  go_back(1, image);
+  EXPECT_TRUE(eventually([&] { return a().state() == IBV_QPS_ERR; }));
+  EXPECT_NE(a().member().process.log().find("do not belong together"), std::string::npos);
+}
+
+TEST_P(GoingBack, WhatMakesNoSenseIsRefused) {
+  const Image image = b().checkpoint();
+  const BackendOps& ops = b().ops();
+  EXPECT_EQ(ops.restore_identity(image.identity.data(), image.identity.size()), EBUSY);
+  EXPECT_EQ(ops.restore_identity(image.identity.data(), 3), EINVAL);
+  EXPECT_EQ(ops.want_number(kNumberOfQueuePair, image.qp_num), EINVAL);
+  Member newcomer(exchange_, GetParam(), state_of(0, 1));
+  std::string other = image.identity;
+  // Another cluster's process has that LID.
+  Process thief(exchange_, ProcessOptions{.transport = GetParam()});
+  ClusterState state = state_of(0, 1);
+  ASSERT_EQ(thief.ops().set_cluster(&state), 0);
+  ASSERT_EQ(thief.ops().restore_identity(other.data(), other.size()), 0);
+  int count = 0;
+  ibv_device** list = thief.ops().get_device_list(&count);
+  ASSERT_NE(list, nullptr);
+  EXPECT_EQ(thief.ops().open_device(list[0]), nullptr);
+  EXPECT_EQ(thief.last_errno(), EADDRINUSE);
+  EXPECT_EQ(thief.ops().want_number(kNumberOfQueuePair, 0), EINVAL);
+  EXPECT_EQ(thief.ops().want_number(kNumberOfQueuePair, 0xffffff), EINVAL);
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, GoingBack, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return name_in_test(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, FewRetries, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return name_in_test(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, FullLog, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return name_in_test(info.param); });
+
+}  // namespace
+}  // namespace shadowib::ib2tcp::testing
