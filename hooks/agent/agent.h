@@ -64,15 +64,19 @@ class Participant {
     (void)cluster, (void)policy;
     return {};
   }
-  // That incarnation of another cluster is over: what comes of it is not delivered any more, and what is held of it is
-  // dropped, before this returns. Connections to it wait for the next incarnation, which tell_cluster() names. Threads
-  // may run. kRefused: the backend has no borders, or there is no such cluster.
+  // That incarnation of another cluster is over: what comes of it is not delivered any more, and what is held of it
+  // is dropped, before this returns. Connections to it wait for the next incarnation, which tell_cluster() names.
+  // Threads may run. kRefused: the backend has no borders, or there is no such cluster.
   virtual Status cluster_gone(unsigned cluster, federation::Incarnation incarnation) {
     (void)cluster, (void)incarnation;
     return {};
   }
   // Connections to other clusters stand still (true), or go on. Does not nest.
   virtual void freeze_border(bool frozen) { (void)frozen; }
+  // Before restart(): whether this member's cluster goes back alone, from a set of its own. Connections to other
+  // clusters then go on where the image has them, and the adapter is who it was. Else the whole job begins anew from
+  // one set.
+  virtual void go_back_alone(bool alone) { (void)alone; }
   // The stamps of messages that wait for a CLC, one for each connection.
   virtual void held_at_border(std::vector<federation::Stamp>* held) { held->clear(); }
 };

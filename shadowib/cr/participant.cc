@@ -7,6 +7,7 @@
 
 #include "shadowib/base/guard.h"
 #include "shadowib/base/lasting.h"
+#include "shadowib/cr/border.h"
 #include "shadowib/cr/clusters.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/objects/border.h"
@@ -24,6 +25,7 @@ class VerbsParticipant final : public Participant {
     SHADOWIB_TRY(flush_placement());
     SHADOWIB_TRY(park_helper(5000));
     note_frontier();
+    note_border();
     const int rc = g_backend.before_image != nullptr ? g_backend.before_image() : 0;
     if (rc != 0)
       return Status::of(Code::kRefused, rc, "backend %s cannot tell its memory from the program's: %s",
@@ -45,6 +47,7 @@ class VerbsParticipant final : public Participant {
   }
   void freeze_border(bool frozen) override { shadowib::freeze_border(frozen); }
   void held_at_border(std::vector<federation::Stamp>* held) override { read_held(held); }
+  void go_back_alone(bool alone) override { set_goes_back(alone); }
   Status restart(const JobInfo& job, Exchange* exchange) override {
     if (const Companion* companion = g_companion; companion != nullptr) SHADOWIB_TRY(companion->before_rebuilding());
     forget_border_backend();  // of the image: what follows is for the next one

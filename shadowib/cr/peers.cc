@@ -15,6 +15,7 @@
 #include "shadowib/base/guard.h"
 #include "shadowib/base/lasting.h"
 #include "shadowib/base/log.h"
+#include "shadowib/cr/border.h"
 #include "shadowib/cr/ports.h"
 #include "shadowib/cr/published_ids.h"
 #include "shadowib/datapath/datapath.h"
@@ -155,6 +156,15 @@ Found find_remote(const RemoteEnd& remote, const char* kind, std::uint32_t numbe
       if (port_in(*directory, remote) != nullptr) looked_at.push_back(member);
     }
   return found;
+}
+
+// Members of other clusters that have never left the epoch have published no directory in its first generation: they
+// are who they were, and so is the cluster that goes back to them.
+bool counts_as_identical(const RemoteEnd& remote) {
+  if (!goes_back()) return false;
+  const std::vector<std::uint32_t> members = cached_members_at(remote, false);
+  return !members.empty() && std::all_of(members.begin(), members.end(),
+                                         [](std::uint32_t member) { return directory_of(member, false) == nullptr; });
 }
 
 bool is_multicast(const ibv_ah_attr& attr) {
@@ -325,6 +335,11 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   qp.remote.is_guest = !restarted && has_guests_lid(qp.remote);
   if (!restarted) return {};
   const Found found = find_remote(qp.remote, "qp", qp.remote.qp_num.value);
+  if (!found.has_port && counts_as_identical(qp.remote)) {
+    qp.remote.is_guest = has_guests_lid(qp.remote);
+    qp.remote.real_qp_num = {qp.remote.qp_num.value};
+    return {};
+  }
   const DirectoryPort* peer = found.has_port ? &found.port : nullptr;
   qp.remote.real_responders = peer != nullptr ? peer->real_responders : 0;
   qp.remote.is_guest = found.has_port && is_guest_index(found.at_port);
@@ -345,6 +360,11 @@ void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   const ShadowContext& context = *ShadowContext::of(ah.ah.context);
   if (is_multicast(ah.attr)) return set_multicast_route(context, attr);
   const Found found = find_remote(ah.remote, nullptr, 0);
+  if (!found.has_port && counts_as_identical(ah.remote)) {
+    ah.remote.is_guest = has_guests_lid(ah.remote);
+    ah.real_attr = *attr;
+    return;
+  }
   ah.remote.is_guest = found.has_port && is_guest_index(found.at_port);
   set_route(context, found.has_port ? &found.port : nullptr, attr);
   ah.real_attr = *attr;
@@ -357,6 +377,7 @@ RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number) {
     if (DestinationIndex known; ah.destination_of.find(number, &known)) return ah.destinations[known.value];
   }
   const Found found = find_remote(ah.remote, "qp", number.value);
+  if (!found.has_port && counts_as_identical(ah.remote)) return {ah.real, {number.value}};
   if (!found.has_number) return {ah.real, {kNobodyQpNum}};
   const RealDestination to{handle_to(ah, found.port), {found.number.real_number}};
   if (to.ah == nullptr) return {ah.real, {kNobodyQpNum}};
@@ -372,6 +393,7 @@ RealSrqNum resolve_remote_srq(ShadowQp& qp, VirtualSrqNum number) {
                             [number](const RemoteSrq& srq) { return srq.number == number; });
   if (known == qp.remote_srqs.end()) {
     const Found found = find_remote(qp.remote, "srq", number.value);
+    if (!found.has_port && counts_as_identical(qp.remote)) return {number.value};
     if (!found.has_number) return {kNobodySrqNum};
     qp.remote_srqs.push_back({number, {found.number.real_number}, found.keys});
     known = qp.remote_srqs.end() - 1;

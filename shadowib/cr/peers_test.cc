@@ -18,6 +18,7 @@ namespace shadowib {
 
 // Beside what is tested.
 BackendOps g_backend{};
+bool goes_back() { return false; }
 Registry& registry() { std::abort(); }
 
 namespace {

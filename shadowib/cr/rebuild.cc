@@ -18,6 +18,7 @@
 #include "shadowib/base/log.h"
 #include "shadowib/base/mappings.h"
 #include "shadowib/cr/announce.h"
+#include "shadowib/cr/border.h"
 #include "shadowib/cr/helper.h"
 #include "shadowib/cr/identity.h"
 #include "shadowib/cr/lifted_protection.h"
@@ -137,6 +138,7 @@ Status rebuild_memory(Registry& r) {
     if (pd.real == nullptr) return failed(errno, "protection domain %u", pd.id);
   }
   for (ShadowMr& mr : r.mrs) {
+    SHADOWIB_TRY(want_number_of(mr));
     SHADOWIB_TRY(register_again(mr, &mr.real));
     ShadowContext* context = ShadowContext::of(mr.mr.context);
     context->keys.insert({mr.mr.lkey}, {mr.real->lkey});
@@ -224,6 +226,7 @@ Status arm_limit(ShadowSrq& srq) {
 
 Status rebuild_shared_receive_queues(Registry& r) {
   for (ShadowSrq& srq : r.srqs) {
+    SHADOWIB_TRY(want_number_of(srq));
     srq.real = create_again(srq);
     if (srq.real == nullptr) return failed(errno, "a shared receive queue of %u requests", srq.init.attr.max_wr);
     if (srq.xrcd != nullptr) r.reserved_srq_nums.push_back(srq.number.value);
@@ -277,6 +280,7 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   if (init.send_cq != nullptr) init.send_cq = ShadowCq::of(init.send_cq)->real;
   if (init.recv_cq != nullptr) init.recv_cq = ShadowCq::of(init.recv_cq)->real;
   if (qp.srq != nullptr) init.srq = qp.srq->real;
+  SHADOWIB_TRY(want_number_of(qp));
   qp.real = qp.is_target() ? g_backend.create_xrc_target(qp.xrcd->real, &init)
                            : g_backend.create_qp(ShadowPd::of(qp.qp.qp_base.pd)->real, &init);
   if (qp.real == nullptr)
@@ -300,6 +304,7 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   if (guarded(Guard::kCountFromRestart)) qp.executed_base = qp.frontier;
   r.reserved_qp_nums.push_back(qp.qp_num.value);
   SHADOWIB_TRY(replay(qp, IBV_QPS_RESET, IBV_QPS_RTR));
+  SHADOWIB_TRY(restore_border_of(qp));
   for (const MulticastAttachment& group : qp.groups)
     if (int rc =
             g_backend.attach_mcast != nullptr ? g_backend.attach_mcast(qp.real, &group.gid, group.lid) : EOPNOTSUPP;
@@ -491,6 +496,8 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   // The programs are parked until everybody is ready: what they cannot answer meanwhile must use up no retries.
   if (g_backend.set_paused != nullptr && guarded(Guard::kPauseRetries)) g_backend.set_paused(1);
   Registry& r = registry();
+  if (!goes_back()) forget_border_logs();
+  SHADOWIB_TRY(restore_adapter());
   times.end("load");
   SHADOWIB_TRY(fault_point(Phase::kLoaded));
   SHADOWIB_TRY(rebuild_contexts(r));
@@ -524,6 +531,7 @@ Status rebuild_objects(const JobInfo& job, Exchange* exchange) {
   times.end("wait");
   SHADOWIB_TRY(fault_point(Phase::kRefill));
   SHADOWIB_TRY(refill_queue_pairs(r));
+  open_restored_border();
   times.end("refill");
   if (!r.contexts.empty()) SHADOWIB_TRY(start_helper());
   log_line(LogLevel::kInfo, "rebuilding took ms: %s; %zu queue pairs, %llu exchange operations, %zu bytes allocated",

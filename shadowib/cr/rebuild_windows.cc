@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shadowib/base/guard.h"
+#include "shadowib/cr/border.h"
 #include "shadowib/cr/loopback.h"
 #include "shadowib/cr/rebuild.h"
 #include "shadowib/objects/registry.h"
@@ -58,6 +59,7 @@ Status rebuild_windows(Registry& r) {
   for (ShadowContext& context : r.contexts) context.windows.clear();
   Binder binder;
   for (ShadowMw& mw : r.mws) {
+    SHADOWIB_TRY(want_number_of(mw));
     errno = EOPNOTSUPP;
     mw.real = g_backend.alloc_mw != nullptr ? g_backend.alloc_mw(ShadowPd::of(mw.mw.pd)->real, mw.mw.type) : nullptr;
     if (mw.real == nullptr) return failed(errno, "it cannot be allocated", mw);

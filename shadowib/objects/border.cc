@@ -36,6 +36,12 @@ int tell_cluster(const ClusterState& state) {
   return g_loaded ? tell_backend() : 0;
 }
 
+bool is_at_border() {
+  Inside inside;
+  SpinGuard guard(g_border_lock);
+  return g_in_cluster && g_loaded;
+}
+
 void freeze_border(bool frozen) {
   Inside inside;
   SpinGuard guard(g_border_lock);

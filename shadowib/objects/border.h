@@ -16,6 +16,9 @@ namespace shadowib {
 // backend has no borders, EINVAL if it refuses the state; that state is kept all the same.
 int tell_cluster(const ClusterState& state);
 
+// Whether this process is in a cluster, and a backend that knows of borders is loaded. Threads: as tell_cluster.
+bool is_at_border();
+
 // Freezes the border's connections (true), or lets them go on. On return of true no thread is within one of them.
 // Does not nest; letting go what is not frozen does nothing. A backend that is loaded while the border is frozen
 // begins frozen; one that a restart loads does not. Threads: as tell_cluster.
@@ -25,8 +28,8 @@ void freeze_border(bool frozen);
 // there are. Threads: as tell_cluster.
 std::size_t held_stamps(HeldStamp* stamps, std::size_t capacity);
 
-// An incarnation of another cluster is over (BackendOps::cluster_gone); the kept state names the next one. Threads: as
-// tell_cluster. 0 or an errno: EOPNOTSUPP, EINVAL.
+// An incarnation of another cluster is over (BackendOps::cluster_gone); the kept state names the next one. Threads:
+// as tell_cluster. 0 or an errno: EOPNOTSUPP, EINVAL.
 int tell_cluster_gone(std::uint32_t cluster, std::uint32_t incarnation);
 
 // `handler` is called when a message waits for a CLC (HostServices::needs_clc). It may be called by any thread of the
