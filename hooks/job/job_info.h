@@ -26,7 +26,8 @@ struct JobInfo {
   char ib2tcp_network[128];  // --network of the restarting command, or empty
   // Not 0: files are rolled back. The command cuts them once every member is ready, and then tells this member to go.
   std::uint32_t awaits_cut;
-  std::uint32_t reserved;
+  // Not 0: clusters of a federation come back in this epoch, which others have never left (job/recovery.h).
+  std::uint32_t recovery;
 };
 
 // Twice a step, so that who fails in one is heard of before the others give up.

@@ -79,7 +79,12 @@ std::string end_key(std::string_view epoch) { return std::string(epoch) + "/cont
 
 std::string death_key(std::string_view epoch) { return std::string(epoch) + "/control/died"; }
 
-std::string reserved_members_key(std::string_view epoch) { return std::string(epoch) + "/restart/members"; }
+std::string restart_prefix(std::string_view epoch, std::uint64_t recovery) {
+  const std::string prefix(epoch);
+  return recovery == 0 ? prefix + "/restart/" : prefix + "/recovery/" + std::to_string(recovery) + "/restart/";
+}
+
+std::string reserved_members_key(std::string_view epoch) { return restart_prefix(epoch, 0) + "members"; }
 
 std::string encode_reserved_members(const std::set<std::uint32_t>& members) {
   std::string value = std::to_string(members.empty() ? 0 : *members.rbegin() + 1);

@@ -5,7 +5,7 @@
 //
 // `<epoch>/member/<index>`     Claimed on joining. Fields: protocol pid starttime host comm exe version meets.
 //                              `expects=N`: run --processes.
-//                              `meets=4`: comes to the barriers and keys below. Another number is another way.
+//                              `meets=5`: comes to the barriers and keys below. Another number is another way.
 //                              `cluster=NAME cluster_index=I`: it is in a cluster (cluster.h).
 // `<epoch>/gone/<index>`       Published on a member's orderly exit.
 // `<epoch>/guest/<number>`     Claimed by a guest (agent/guest.h). Fields as of a member.
@@ -52,7 +52,8 @@
 // `launcher/ranks/<namespace>/<rank>`
 //                              A launcher's rank takes part (launcher/launcher.h).
 //
-// A restart. Each key begins with `<epoch>/restart/`:
+// A restart. Each key begins with `<epoch>/restart/`. If clusters come back in their epoch, it begins with
+// `<epoch>/recovery/<r>/restart/` (recovery.h).
 //
 // `members`                    `NEXT I I ...`: the members that come back, after the first index above them.
 // `started/<index>`            The name of the lock of a share: a restart command has the member in that share.
@@ -81,7 +82,9 @@ namespace shadowib {
 
 inline constexpr int kProtocolVersion = 1;
 // How members meet each other. Commands speak with members of any; members of one checkpoint have the same.
-inline constexpr int kMeetingVersion = 4;
+inline constexpr int kMeetingVersion = 5;
+// From this one on members of clusters tell of their connections to other clusters (recovery.h).
+inline constexpr int kFirstTellsWiring = 5;
 
 using Fields = std::map<std::string, std::string>;
 std::string encode_fields(const Fields& fields);            // protocol=1 first; newlines in values become spaces
@@ -99,6 +102,8 @@ std::string guest_key(std::string_view epoch, std::uint32_t number);
 std::string end_key(std::string_view epoch);
 std::string member_key(std::string_view epoch, std::uint32_t index);
 std::string death_key(std::string_view epoch);
+// Where the keys of a restart begin, with a '/' at the end. `recovery` 0: of the whole job, in an epoch of its own.
+std::string restart_prefix(std::string_view epoch, std::uint64_t recovery);
 std::string reserved_members_key(std::string_view epoch);
 std::string encode_reserved_members(const std::set<std::uint32_t>& members);
 std::set<std::uint32_t> decode_reserved_members(const std::string& value);

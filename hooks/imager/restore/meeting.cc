@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "hooks/job/protocol.h"
 #include "shadowib/base/deadline.h"
 #include "shadowib/base/lock.h"
 

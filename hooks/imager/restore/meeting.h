@@ -1,4 +1,4 @@
-// Where the parts of a restart meet: the job's exchange, under <epoch>/restart/meet/.
+// Where the parts of a restart meet: the job's exchange, below restart_prefix() (job/protocol.h).
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 
 #include "hooks/imager/descriptors.h"
 #include "hooks/job/job_info.h"
+#include "hooks/job/protocol.h"
 #include "shadowib/exchange/exchange.h"
 
 namespace shadowib {
@@ -28,7 +29,7 @@ class ExchangeMeeting final : public Meeting {
  private:
   Status open();
   bool end_if_not_done(std::uint32_t member, const std::string& how);
-  std::string key(const std::string& rest) const { return std::string(job_.epoch) + "/restart/" + rest; }
+  std::string key(const std::string& rest) const { return restart_prefix(job_.epoch, job_.recovery) + rest; }
 
   const JobInfo& job_;
   std::unique_ptr<Exchange> exchange_;

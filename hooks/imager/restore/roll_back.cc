@@ -25,18 +25,19 @@ bool identify(const std::string& path, FileId* id) {
 }
 
 std::string restart_key(const JobInfo& job, const std::string& rest) {
-  return std::string(job.epoch) + "/restart/" + rest;
+  return restart_prefix(job.epoch, job.recovery) + rest;
 }
 
 // Processes of a restart that have its files open: the command's own, and members that other commands of this machine
 // have restored.
 class RestartProcesses {
  public:
-  RestartProcesses(const JobInfo& job, const std::vector<pid_t>& starters) : starters_(starters) {
+  RestartProcesses(const JobInfo& job, const std::set<std::uint32_t>& members, const std::vector<pid_t>& starters)
+      : starters_(starters) {
     FileId id;
     for (const pid_t pid : starters)
       if (identify("/proc/" + std::to_string(pid) + "/ns/pid_for_children", &id)) namespaces_.insert(id);
-    for (std::uint32_t member = 0; member < job.member_count; ++member)
+    for (const std::uint32_t member : members)
       if (identify(alive_path(job.directory, job.job, job.epoch, std::to_string(member)), &id)) locks_.insert(id);
   }
 
@@ -67,8 +68,9 @@ bool members_await_cut(const OpenedSet& set) {
 
 RollBack::RollBack(const OpenedSet& set, const RestartOptions& options)
     : set_(set), options_(options), pending_((!options.cut.empty() || options.others_cut) && members_await_cut(set)) {
-  for (const MemberImage& m : set.members) awaited_.insert(m.image.header.member);
-  for (const MemberElsewhere& m : set.elsewhere) awaited_.insert(m.member);
+  for (const MemberImage& m : set.members) members_.insert(m.image.header.member);
+  for (const MemberElsewhere& m : set.elsewhere) members_.insert(m.member);
+  awaited_ = members_;
 }
 
 Status RollBack::step(const std::vector<pid_t>& starters) {
@@ -106,7 +108,7 @@ Status RollBack::find_ready(bool* all) {
 }
 
 Status RollBack::cut(const std::vector<pid_t>& starters) {
-  const RestartProcesses own(options_.job, starters);
+  const RestartProcesses own(options_.job, members_, starters);
   SHADOWIB_TRY(judge_cut(options_.cut, [&own](int pid) { return own.contains(pid); }));
   for (const ChangedFile& file : options_.cut) SHADOWIB_TRY(cut_file(file));
   return {};

@@ -39,7 +39,8 @@ class RollBack {
   const OpenedSet& set_;
   const RestartOptions& options_;
   std::unique_ptr<Exchange> exchange_;
-  std::set<std::uint32_t> awaited_;  // members that are not ready yet
+  std::set<std::uint32_t> members_;  // that come back in this restart, here or elsewhere
+  std::set<std::uint32_t> awaited_;  // those that are not ready yet
   bool pending_;
 };
 
