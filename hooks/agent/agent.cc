@@ -18,6 +18,7 @@
 #include "hooks/agent/forced_clc.h"
 #include "hooks/agent/guest.h"
 #include "hooks/agent/hook_registry.h"
+#include "hooks/agent/incarnations.h"
 #include "hooks/agent/join.h"
 #include "hooks/agent/leaving.h"
 #include "hooks/agent/loader_thread.h"
@@ -130,6 +131,7 @@ void* agent_main(void*) {
     end_if_told();
     end_with_the_job(g_job.exchange, g_job.info.epoch);
     launcher_take_events(g_job.exchange, g_job.info.epoch);
+    if (is_in_cluster()) hear_incarnations();
     answer_checkpoint_request();
     answer_status_request();
     start_own_checkpoint();

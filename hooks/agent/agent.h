@@ -85,6 +85,13 @@ class Participant {
 // once.
 void note_held_message();
 
+// Likewise, before this process connects a queue pair or an address handle to a process of `cluster`: the job hears
+// that both clusters are wired. Any thread of the program's, and the agent's. Fails if the exchange does: then
+// nothing may be connected. Does nothing for the process's own cluster, and after the first time for each.
+[[nodiscard]] Status note_wired(unsigned cluster);
+// Likewise before it comes to a multicast group, or sends to one: nobody knows who else is there.
+[[nodiscard]] Status note_wired_by_multicast();
+
 // Registers the one participant (before join_job). Not owned.
 void set_participant(Participant* participant);
 

@@ -8,6 +8,7 @@
 
 #include "hooks/agent/agent_state.h"
 #include "hooks/agent/forced_clc.h"
+#include "hooks/agent/incarnations.h"
 #include "hooks/agent/join.h"
 #include "hooks/job/decisions.h"
 #include "hooks/job/member_record.h"
@@ -33,7 +34,7 @@ struct Undecided {
   federation::Sn sn = 0;
 } g_undecided;
 
-const char* environment(const char* name) {
+const char* cluster_variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr ? value : "";
 }
@@ -94,6 +95,7 @@ Status claim_index(const JobInfo& info, Exchange& exchange, unsigned* index) {
   return {};
 }
 
+// `generation`: of the epoch.
 void begin_anew(unsigned index, std::uint32_t generation) {
   g_cluster.running = federation::RunningCluster();
   g_cluster.running.index = index;
@@ -105,6 +107,45 @@ void begin_anew(unsigned index, std::uint32_t generation) {
   g_introduced = g_leaves_before_first = g_still = g_lets_all = false;
   g_undecided = Undecided();
   forget_forced_clc();
+}
+
+// Words of recoveries so far. Clusters that come later have the first incarnation.
+Status begin_with_words(Exchange& exchange, const char* epoch) {
+  IncarnationWord word;
+  SHADOWIB_TRY(read_word(exchange, epoch, &word));
+  g_cluster.last_word = word.n;
+  g_cluster.running.incarnations.raise(word.incarnations);
+  return {};
+}
+
+void let_go_of(unsigned cluster, federation::Incarnation incarnation) {
+  if (g_agent.participant == nullptr) return;
+  if (const Status s = g_agent.participant->cluster_gone(cluster, incarnation); !s.ok())
+    log_line(LogLevel::kError, "%s", s.text());
+}
+
+// The CLC that the cluster has gone back to.
+Status find_record(Exchange& exchange, const RecoveryPlan& plan, const std::vector<RecoveryPlan>& plans,
+                   federation::ClcRecord* record) {
+  const unsigned index = g_cluster.running.index;
+  std::vector<Decision> decisions;
+  SHADOWIB_TRY(read_decisions(exchange, g_job.info.epoch, index, &decisions));
+  for (const Decision& decision : decisions) {
+    const bool committed = decision.record.claim == federation::ClcRecord::Claim::kCommitted;
+    if (!committed || decision.record.sn != plan.sns[index] || is_undone(plans, decision.record)) continue;
+    *record = decision.record;
+    return {};
+  }
+  return Status::of(Code::kCorrupt, 0, "CLC %u of cluster %s, to which recovery %llu leads, is not there",
+                    plan.sns[index], g_cluster.name, static_cast<unsigned long long>(plan.number));
+}
+
+// Clusters that have come since the recovery looked for its line count as they are.
+PerCluster widened(const PerCluster& numbers, std::uint32_t others) {
+  PerCluster result(federation::kMaxClusters);
+  result.of.fill(others);
+  for (unsigned i = 0; i < numbers.clusters; ++i) result[i] = numbers[i];
+  return result;
 }
 
 // The state of the backend's: what may be delivered, and what messages carry.
@@ -156,16 +197,16 @@ const OwnCluster& own_cluster() { return g_cluster; }
 Status read_cluster_choice() {
   g_cluster = OwnCluster();
   g_introduced = false;
-  const std::string name = environment("SHADOWIB_CLUSTER");
+  const std::string name = cluster_variable("SHADOWIB_CLUSTER");
   if (name.empty()) return {};
   if (!valid_cluster_name(name))
     return Status::of(Code::kUsage, EINVAL, "SHADOWIB_CLUSTER='%.60s' is no name of a cluster: %s", name.c_str(),
                       kClusterNameRule);
-  if (const std::string policy = environment("SHADOWIB_CLUSTER_POLICY");
+  if (const std::string policy = cluster_variable("SHADOWIB_CLUSTER_POLICY");
       !policy.empty() && !parse_policy(policy, &g_cluster.policy))
     return Status::of(Code::kUsage, EINVAL, "SHADOWIB_CLUSTER_POLICY='%.40s' is none of paper, vector and index",
                       policy.c_str());
-  if (const char* hold = environment("SHADOWIB_CLUSTER_HOLD"); *hold != '\0') {
+  if (const char* hold = cluster_variable("SHADOWIB_CLUSTER_HOLD"); *hold != '\0') {
     char* end = nullptr;
     g_cluster.hold_s = std::strtod(hold, &end);
     if (*end != '\0' || !(g_cluster.hold_s > 0 && g_cluster.hold_s <= 1e6))
@@ -175,7 +216,8 @@ Status read_cluster_choice() {
   return {};
 }
 
-Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<std::string>& members, bool* waits) {
+Status enter_cluster(JobInfo* joining, Exchange& exchange, const std::vector<std::string>& members, bool* waits) {
+  const JobInfo& info = *joining;
   if (std::strncmp(info.exchange, "pmix:", 5) == 0)
     return Status::of(
         Code::kUsage, EOPNOTSUPP,
@@ -193,11 +235,15 @@ Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<
                       g_cluster.name);
   }
   begin_anew(index, info.generation);
+  SHADOWIB_TRY(begin_with_words(exchange, info.epoch));
   std::vector<Decision> decisions;
+  std::vector<RecoveryPlan> plans;
   SHADOWIB_TRY(read_decisions(exchange, info.epoch, index, &decisions));
+  SHADOWIB_TRY(read_plans(exchange, info.epoch, &plans, nullptr));
+  joining->generation = generation_of(plans, info.epoch, index);
   g_cluster.last_request = latest_request(&exchange, info.epoch, request_name(index).c_str());
   for (const Decision& decision : decisions)
-    if (decision.record.claim == federation::ClcRecord::Claim::kCommitted) {
+    if (decision.record.claim == federation::ClcRecord::Claim::kCommitted && !is_undone(plans, decision.record)) {
       g_cluster.running.sn = decision.record.sn;
       g_cluster.running.depends.of = decision.record.after.of;
     }
@@ -206,7 +252,44 @@ Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<
 
 void begin_cluster_anew(Exchange& exchange) {
   begin_anew(g_cluster.running.index, g_job.info.generation);
+  g_cluster.last_word = 0;
   g_cluster.last_request = latest_request(&exchange, g_job.info.epoch, request_name(g_cluster.running.index).c_str());
+  forget_wired();
+}
+
+Status begin_cluster_again(Exchange& exchange) {
+  const char* epoch = g_job.info.epoch;
+  const unsigned index = g_cluster.running.index;
+  std::vector<RecoveryPlan> plans;
+  SHADOWIB_TRY(read_plans(exchange, epoch, &plans, nullptr));
+  const auto plan =
+      std::find_if(plans.begin(), plans.end(), [](const RecoveryPlan& p) { return p.number == g_job.info.recovery; });
+  if (plan == plans.end() || !plan->goes_back(index))
+    return Status::of(Code::kCorrupt, 0, "recovery %u has no line by which cluster %s goes back", g_job.info.recovery,
+                      g_cluster.name);
+  federation::ClcRecord record;
+  SHADOWIB_TRY(find_record(exchange, *plan, plans, &record));
+  begin_anew(index, generation_of(epoch));
+  const PerCluster first = g_cluster.running.incarnations;
+  record.after = widened(record.after, 0);
+  federation::go_back(&g_cluster.running, record, widened(plan->sns, std::numeric_limits<std::uint32_t>::max()),
+                      widened(plan->incarnations, first[index]));
+  g_cluster.last_request = latest_request(&exchange, epoch, request_name(index).c_str());
+  return begin_with_words(exchange, epoch);
+}
+
+bool take_word(const IncarnationWord& word) {
+  federation::RunningCluster& running = g_cluster.running;
+  if (word.n <= g_cluster.last_word) return true;
+  if (running.index < word.incarnations.clusters &&
+      word.incarnations[running.index] > running.incarnations[running.index])
+    return false;
+  g_cluster.last_word = word.n;
+  for (unsigned i = 0; i < word.incarnations.clusters; ++i)
+    if (word.incarnations[i] > running.incarnations[i]) let_go_of(i, word.incarnations[i] - 1);
+  running.incarnations.raise(word.incarnations);
+  tell_present();
+  return true;
 }
 
 bool is_new_clc_request(unsigned cluster, std::uint64_t number) {
@@ -294,6 +377,9 @@ void describe_own_cluster(JsonWriter& writer) {
   const std::vector<federation::Stamp> held = held_now();
   writer.key("cluster").begin_object().member("name", g_cluster.name).member("index", running.index);
   writer.member("sn", running.sn).member("incarnation", running.incarnations[running.index]);
+  writer.key("incarnations").begin_array();
+  for (unsigned i = 0; i < running.incarnations.clusters; ++i) writer.value(running.incarnations[i]);
+  writer.end_array();
   writer.member("policy", policy_name(g_cluster.policy)).key("depends").begin_array();
   for (unsigned i = 0; i < running.depends.clusters; ++i) writer.value(running.depends[i]);
   writer.end_array().member("held", held.size()).member("delivered_early", g_cluster.delivered_early);

@@ -11,6 +11,7 @@
 #include "hooks/federation/rule.h"
 #include "hooks/job/cluster.h"
 #include "hooks/job/job_info.h"
+#include "hooks/job/recovery.h"
 #include "shadowib/base/json_writer.h"
 #include "shadowib/exchange/exchange.h"
 
@@ -22,6 +23,7 @@ struct OwnCluster {
   double hold_s = 10;  // of a refused CLC; then messages are delivered without one
   federation::RunningCluster running;
   std::uint64_t last_request = 0;     // the latest request for a CLC of the cluster that was seen
+  std::uint64_t last_word = 0;        // and the latest word of a recovery (job/recovery.h)
   std::uint64_t stops = 0;            // how often a checkpoint has stopped the program
   std::uint64_t delivered_early = 0;  // messages that waited for hold_s in vain
 };
@@ -35,13 +37,19 @@ Status read_cluster_choice();
 
 // On joining, while no other process does: claims the cluster's index, and takes SN and D over from its last CLC.
 // `members`: names of the member keys so far. *waits: a checkpoint of the cluster is under way, and this process
-// joins after it. kUsage: other members are in no cluster, or have another policy; there are more than 32 clusters;
-// or the exchange is a launcher's.
-Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<std::string>& members, bool* waits);
+// joins after it. info->generation becomes that of the cluster's members. kUsage: other members are in no cluster, or
+// have another policy; there are more than 32 clusters; or the exchange is a launcher's.
+Status enter_cluster(JobInfo* info, Exchange& exchange, const std::vector<std::string>& members, bool* waits);
 
 // In a process restarted from a set of the whole job: every cluster begins anew, of the generation's incarnation. The
 // participant has yet to hear of it.
 void begin_cluster_anew(Exchange& exchange);
+// In a process restarted from a CLC in the epoch that it was saved in: the cluster is at that CLC, in the incarnation
+// that the recovery has published. kCorrupt: the recovery has no such line.
+Status begin_cluster_again(Exchange& exchange);
+
+// Takes the incarnations of other clusters. False: this process's own is over.
+bool take_word(const IncarnationWord& word);
 
 // A request for a CLC of this member's cluster that was not seen before. It is seen now.
 bool is_new_clc_request(unsigned cluster, std::uint64_t number);

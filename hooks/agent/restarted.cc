@@ -25,6 +25,7 @@
 #include "hooks/imager/descriptors.h"
 #include "hooks/imager/imager.h"
 #include "hooks/job/phase.h"
+#include "hooks/job/protocol.h"
 #include "hooks/launcher/launcher.h"
 #include "hooks/raw/tasks.h"
 #include "hooks/threads/fault.h"
@@ -83,14 +84,14 @@ class NumberReservation {
   struct stat identity_ {};
 };
 
-std::string restart_key(const char* what) {
-  return std::string(g_job.info.epoch) + "/restart/" + what + "/" + std::to_string(g_job.info.member);
-}
+std::string prefix() { return restart_prefix(g_job.info.epoch, g_job.info.recovery); }
+
+std::string restart_key(const char* what) { return prefix() + what + "/" + std::to_string(g_job.info.member); }
 
 Status barrier(const char* name) {
-  const std::string prefix = std::string(g_job.info.epoch) + "/restart/";
-  return g_job.exchange->barrier(prefix + "b/" + name, std::to_string(g_job.info.member),
-                                 static_cast<int>(g_job.info.member_count), barrier_ms(g_job.info), prefix + "abort");
+  return g_job.exchange->barrier(prefix() + "b/" + name, std::to_string(g_job.info.member),
+                                 static_cast<int>(g_job.info.member_count), barrier_ms(g_job.info),
+                                 prefix() + "abort");
 }
 
 // Files that the restart rolls back are cut when every member has told of kGo, and before any goes.
@@ -99,7 +100,6 @@ Status await_cut() {
   if (g_job.info.awaits_cut == 0) return {};
   const std::string ready = encode_fields({{"phase", std::to_string(number_of(Phase::kGo))}});
   SHADOWIB_TRY(g_job.exchange->publish_alike(restart_key("phase"), ready));
-  const std::string prefix = std::string(g_job.info.epoch) + "/restart/";
   const Deadline deadline = Deadline::in_ms(barrier_ms(g_job.info));
   std::uint64_t token = 0;
   for (;;) {
@@ -107,11 +107,11 @@ Status await_cut() {
     bool cut = false, aborted = false;
     SHADOWIB_TRY(g_job.exchange->get(restart_key("cut"), &text, &cut));
     if (cut) return {};
-    SHADOWIB_TRY(g_job.exchange->get(prefix + "abort", &text, &aborted));
+    SHADOWIB_TRY(g_job.exchange->get(prefix() + "abort", &text, &aborted));
     if (aborted) return Status::of(Code::kAborted, 0, "the restart was given up: %.300s", text.c_str());
     if (deadline.has_passed())
       return Status(Code::kTimeout, 0, "the restart command has not rolled back the files in time");
-    const Status status = g_job.exchange->watch(prefix + "cut", &token, kStepMs, -1);
+    const Status status = g_job.exchange->watch(prefix() + "cut", &token, kStepMs, -1);
     if (!status.ok() && status.code() != Code::kTimeout) return status;
   }
 }
@@ -132,7 +132,10 @@ Status enter_new_generation() {
   g_agent.closed_descriptors = 0;
   g_agent.last_request = latest_request(g_job.exchange, g_job.info.epoch, "checkpoint");
   g_agent.last_status = latest_request(g_job.exchange, g_job.info.epoch, "status");
-  if (is_in_cluster()) begin_cluster_anew(*g_job.exchange);
+  if (is_in_cluster() && g_job.info.recovery != 0)
+    SHADOWIB_TRY(begin_cluster_again(*g_job.exchange));
+  else if (is_in_cluster())
+    begin_cluster_anew(*g_job.exchange);
   SHADOWIB_TRY(g_job.exchange->publish(member_key(g_job.info.epoch, g_job.info.member), describe_member()));
   record_member(path);
   return publish_values_again();
@@ -186,7 +189,7 @@ void go_on_after_restart(const JobInfo& info) {
     log_line(LogLevel::kError, "member %u cannot go on after the restart: %s", info.member, status.text());
     if (g_job.exchange != nullptr) {
       (void)publish_fields(restart_key("fail"), fields_of_status(status)).ok();
-      (void)g_job.exchange->claim(std::string(info.epoch) + "/restart/abort", status.text()).ok();
+      (void)g_job.exchange->claim(prefix() + "abort", status.text()).ok();
     }
     ::_exit(static_cast<int>(status.code()));
   }

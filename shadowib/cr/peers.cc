@@ -18,6 +18,7 @@
 #include "shadowib/cr/border.h"
 #include "shadowib/cr/ports.h"
 #include "shadowib/cr/published_ids.h"
+#include "shadowib/cr/wiring.h"
 #include "shadowib/datapath/datapath.h"
 #include "shadowib/objects/ip_groups.h"
 #include "shadowib/objects/registry.h"
@@ -332,6 +333,7 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   if (restarted && (mask & IBV_QP_ALT_PATH) != 0) SHADOWIB_TRY(turn_alternate(qp, attr));
   if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) == 0) return {};
   note_remote(qp, *attr, mask);
+  if ((mask & IBV_QP_AV) != 0) SHADOWIB_TRY(note_wiring(qp.remote));
   qp.remote.is_guest = !restarted && has_guests_lid(qp.remote);
   if (!restarted) return {};
   const Found found = find_remote(qp.remote, "qp", qp.remote.qp_num.value);
@@ -353,12 +355,16 @@ Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask) {
   return {};
 }
 
-void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
+Status turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   note_address(*ShadowContext::of(ah.ah.context), ah.attr, &ah.remote);
+  SHADOWIB_TRY(is_multicast(ah.attr) ? note_wired_by_multicast() : note_wiring(ah.remote));
   ah.remote.is_guest = job_info().generation == 0 && !is_multicast(ah.attr) && has_guests_lid(ah.remote);
-  if (job_info().generation == 0) return;
+  if (job_info().generation == 0) return {};
   const ShadowContext& context = *ShadowContext::of(ah.ah.context);
-  if (is_multicast(ah.attr)) return set_multicast_route(context, attr);
+  if (is_multicast(ah.attr)) {
+    set_multicast_route(context, attr);
+    return {};
+  }
   const Found found = find_remote(ah.remote, nullptr, 0);
   if (!found.has_port && counts_as_identical(ah.remote)) {
     ah.remote.is_guest = has_guests_lid(ah.remote);
@@ -368,6 +374,7 @@ void turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   ah.remote.is_guest = found.has_port && is_guest_index(found.at_port);
   set_route(context, found.has_port ? &found.port : nullptr, attr);
   ah.real_attr = *attr;
+  return {};
 }
 
 RealDestination resolve_destination(ShadowAh& ah, VirtualQpNum number) {

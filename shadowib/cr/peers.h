@@ -14,14 +14,15 @@ namespace shadowib {
 
 // Fills qp.remote from the virtual address in attr (IBV_QP_AV, IBV_QP_DEST_QPN as in mask) and, at generations above
 // 0, turns attr into real ids. An address nobody holds becomes kNobodyLid: sends to it end in RETRY_EXC_ERR, and
-// never reach a process whose real address happens to equal the virtual one.
+// never reach a process whose real address happens to equal the virtual one. kIo in a process of a cluster: the
+// exchange cannot be told that the address is another cluster's.
 inline constexpr std::uint16_t kNobodyLid = 0xbfff;
 inline constexpr std::uint32_t kNobodyQpNum = 0xffffff;
 inline constexpr std::uint32_t kNobodySrqNum = 0xffffff;
 inline constexpr std::uint32_t kNobodyKey = 0;
 Status turn_address(ShadowQp& qp, ibv_qp_attr* attr, int mask);
 // Likewise for an address handle, from ah.attr.
-void turn_address(ShadowAh& ah, ibv_ah_attr* attr);
+Status turn_address(ShadowAh& ah, ibv_ah_attr* attr);
 inline constexpr std::uint16_t kFirstMulticastLid = 0xc000;
 
 // The members that have the adapter open which has this virtual address: one of them has the queue pair in question.

@@ -10,8 +10,10 @@
 
 #include <algorithm>
 
+#include "hooks/agent/agent.h"
 #include "hooks/agent/loader_thread.h"
 #include "hooks/job/phase.h"
+#include "hooks/job/protocol.h"
 #include "hooks/threads/fault.h"
 #include "shadowib/base/arena.h"
 #include "shadowib/base/guard.h"
@@ -305,6 +307,7 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   r.reserved_qp_nums.push_back(qp.qp_num.value);
   SHADOWIB_TRY(replay(qp, IBV_QPS_RESET, IBV_QPS_RTR));
   SHADOWIB_TRY(restore_border_of(qp));
+  if (!qp.groups.empty()) SHADOWIB_TRY(note_wired_by_multicast());
   for (const MulticastAttachment& group : qp.groups)
     if (int rc =
             g_backend.attach_mcast != nullptr ? g_backend.attach_mcast(qp.real, &group.gid, group.lid) : EOPNOTSUPP;
@@ -400,7 +403,7 @@ Status rebuild_address_handles(Registry& r) {
   r.sweep_address_handles();
   for (ShadowAh& ah : r.ahs) {
     ibv_ah_attr attr = ah.attr;
-    turn_address(ah, &attr);
+    SHADOWIB_TRY(turn_address(ah, &attr));
     ah.real = g_backend.create_ah != nullptr ? g_backend.create_ah(ShadowPd::of(ah.ah.pd)->real, &attr) : nullptr;
     if (ah.real == nullptr) return failed(errno, "an address handle to LID %u", ah.attr.dlid);
   }
@@ -462,9 +465,9 @@ Status refill_queue_pairs(Registry& r) {
 }
 
 Status pass_barrier(const JobInfo& job, Exchange* exchange, const char* name) {
-  std::string epoch(job.epoch);
-  return exchange->barrier(epoch + "/restart/" + name, std::to_string(job.member), static_cast<int>(job.member_count),
-                           barrier_ms(job), epoch + "/restart/abort");
+  const std::string prefix = restart_prefix(job.epoch, job.recovery);
+  return exchange->barrier(prefix + name, std::to_string(job.member), static_cast<int>(job.member_count),
+                           barrier_ms(job), prefix + "abort");
 }
 
 // What a restart's time went into, for the log.

@@ -40,7 +40,10 @@ ibv_ah* shadowib_ibv_create_ah(ibv_pd* program_pd, ibv_ah_attr* attr) {
   ah->ah.context = program_pd->context;
   note_source(*ShadowContext::of(program_pd->context), *attr);
   ibv_ah_attr real = *attr;
-  turn_address(*ah, &real);
+  if (const Status status = turn_address(*ah, &real); !status.ok()) {
+    delete ah;
+    return null_with(errno_from(status, "ibv_create_ah"));
+  }
   ah->real = g_backend.create_ah(pd->real, &real);
   if (ah->real == nullptr) {
     int saved = errno;

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 
+#include "hooks/agent/agent.h"
 #include "hooks/threads/stop.h"
 #include "shadowib/abi/handlers.h"
+#include "shadowib/entry/errors.h"
 #include "shadowib/objects/registry.h"
 
 using namespace shadowib;
@@ -15,6 +17,7 @@ int shadowib_ibv_attach_mcast(ibv_qp* program, const ibv_gid* gid, std::uint16_t
   if (ShadowContext::is_foreign(program->context)) return EPERM;
   Inside inside;
   if (g_backend.attach_mcast == nullptr) return EOPNOTSUPP;
+  if (const Status status = note_wired_by_multicast(); !status.ok()) return errno_from(status, "ibv_attach_mcast");
   ShadowQp& qp = *ShadowQp::of(program);
   SpinGuard guard(registry().lock);
   if (int rc = g_backend.attach_mcast(qp.real, gid, lid); rc != 0) return rc;
