@@ -382,6 +382,10 @@ Status Drive::join_borders() {
   running.depends = bounded(federation_, running);
   SHADOWIB_TRY(federation::next_clc(policy, running, possible(federation_, held), &clc_.record));
   clc_.name = options_.cluster;
+  clc_.wired.emplace();
+  for (const ViewedCluster& other : federation_.clusters)
+    if (other.index != cluster_ && federation_.wired.contains(std::minmax(cluster_, other.index)))
+      clc_.wired->push_back(other.index);
   clc_.claim = clc_key(view_.epoch, cluster_, clc_name(clc_.record.incarnation, clc_.record.sn, n_));
   return {};
 }

@@ -1,5 +1,6 @@
 #include "hooks/command/coordinator_manifest.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <sstream>
 
@@ -61,13 +62,15 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
     if (!decode_fields(results.saved.at(member.index), &fields))
       return Status::of(Code::kVersion, 0, "%.200s speaks another protocol", describe(member).c_str());
     const auto generation = static_cast<std::uint32_t>(field_number(fields, "generation"));
-    if (!manifest->members.empty() && generation != manifest->generation)
-      return Status::of(Code::kRefused, 0, "%.200s is of generation %u, those before it are of generation %u",
-                        describe(member).c_str(), generation, manifest->generation);
-    manifest->generation = generation;
     manifest->backend = field_text(fields, "backend");
     auto settle = static_cast<std::int64_t>(field_number(fields, "settle_ns"));
     auto save = static_cast<std::int64_t>(field_number(fields, "save_ns"));
+    // Of one cluster, or of a job without clusters. A cluster that has gone back alone is of a later one than others.
+    for (std::size_t i = 0; i < manifest->members.size(); ++i)
+      if (members[i].cluster == member.cluster && manifest->members[i].generation != generation)
+        return Status::of(Code::kRefused, 0, "%.200s is of generation %u, those before it are of generation %u",
+                          describe(member).c_str(), generation, *manifest->members[i].generation);
+    manifest->generation = std::max(manifest->generation, generation);
     manifest->members.push_back({.index = member.index,
                                  .pid = member.pid,
                                  .file = field_text(fields, "image"),
@@ -78,7 +81,8 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
                                  .settle_ns = settle,
                                  .save_ns = save,
                                  .objects = numbers_of(field_text(fields, "objects")),
-                                 .packs = packs_of(member.index, field_text(fields, "packs"))});
+                                 .packs = packs_of(member.index, field_text(fields, "packs")),
+                                 .generation = generation});
     report->members.push_back({.index = member.index,
                                .pid = member.pid,
                                .host = member.host,
@@ -97,6 +101,8 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
                                .phases = numbers_of(field_text(fields, "phases"))});
     add_build_ids(results.files.at(member.index), &build_ids);
   }
+  for (SetMember& member : manifest->members)
+    if (member.generation == manifest->generation) member.generation.reset();
   manifest->files.assign(build_ids.begin(), build_ids.end());
   return {};
 }

@@ -54,6 +54,22 @@ TEST_F(ManifestTest, MixedGenerationsAreRefused) {
   EXPECT_NE(std::string(status.text()).find("generation 1"), std::string::npos) << status.text();
 }
 
+// A cluster that has gone back alone is of a later generation than the others.
+TEST_F(ManifestTest, ClustersMayBeOfSeveralGenerations) {
+  add(0, 1, "");
+  add(1, 2, "");
+  add(2, 2, "");
+  members[0].cluster = "A";
+  members[1].cluster = members[2].cluster = "B";
+  ASSERT_TRUE(describe_results(members, results, &manifest, &report).ok());
+  EXPECT_EQ(manifest.generation, 2u) << "a restart comes behind all";
+  EXPECT_EQ(manifest.members[0].generation, 1u);
+  EXPECT_FALSE(manifest.members[1].generation) << "it is the set's";
+  manifest = {};
+  members[2].cluster = "A";
+  EXPECT_EQ(describe_results(members, results, &manifest, &report).code(), Code::kRefused);
+}
+
 TEST_F(ManifestTest, AnotherProtocolIsNamedSo) {
   add(0, 1, "");
   results.saved[0] = "no fields";

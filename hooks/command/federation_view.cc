@@ -79,16 +79,20 @@ void add_answer(const Json& answer, ViewedCluster* cluster) {
     return;
   }
   cluster->running->depends.raise(running.depends);
+  cluster->running->incarnations.raise(running.incarnations);
   // Between the first and the last member that hears of a commit, the lesser one counts.
   cluster->running->sn = std::min(cluster->running->sn, running.sn);
 }
 
 // Its members have all ended in an orderly way, and there is no CLC of it. It has nothing to go back to and nothing
-// that a failure could undo, so it stays where it is.
-federation::RunningCluster ended_before_first(const ViewedCluster& cluster) {
+// that a failure could undo, so it stays where it is. So does one that nobody else was ever connected to.
+federation::RunningCluster ended(const ViewedCluster& cluster) {
   federation::RunningCluster running;
   running.index = cluster.index;
   running.incarnations = PerCluster(federation::kMaxClusters);
+  if (cluster.clcs.empty()) return running;
+  running.sn = cluster.clcs.back().decision.record.sn;
+  running.depends = cluster.clcs.back().decision.record.after;
   return running;
 }
 
@@ -114,6 +118,16 @@ std::vector<std::string> FederationView::names() const {
   return names;
 }
 
+bool FederationView::is_wired(unsigned cluster) const {
+  return std::any_of(clusters.begin(), clusters.end(), [&](const ViewedCluster& other) {
+    return other.index != cluster && are_wired(cluster, other.index);
+  });
+}
+
+const RecoveryPlan* FederationView::unreached() const {
+  return plans.empty() || plans.back().reached ? nullptr : &plans.back();
+}
+
 Status read_federation(const JobView& view, FederationView* federation) {
   *federation = FederationView();
   SHADOWIB_TRY(read_clusters(view, &federation->clusters));
@@ -122,12 +136,21 @@ Status read_federation(const JobView& view, FederationView* federation) {
   bool found = false;
   SHADOWIB_TRY(view.fields("federation", &fields, &found));
   federation->policy = field_text(fields, "policy");
+  IncarnationWord word;
+  SHADOWIB_TRY(read_plans(*view.exchange, view.epoch, &federation->plans, nullptr));
+  SHADOWIB_TRY(read_word(*view.exchange, view.epoch, &word));
+  SHADOWIB_TRY(read_wired(*view.exchange, view.epoch, &federation->wired));
+  federation->told = word.incarnations;
   for (ViewedCluster& cluster : federation->clusters) {
     std::vector<Decision> decisions;
     SHADOWIB_TRY(read_decisions(*view.exchange, view.epoch, cluster.index, &decisions));
     for (Decision& decision : decisions) {
       if (decision.record.claim == federation::ClcRecord::Claim::kVoid) {
         cluster.voids.push_back(std::move(decision));
+        continue;
+      }
+      if (is_undone(federation->plans, decision.record)) {
+        cluster.undone.push_back(std::move(decision));
         continue;
       }
       const bool kept = has_set(view, decision);
@@ -138,11 +161,13 @@ Status read_federation(const JobView& view, FederationView* federation) {
 }
 
 void add_answers(const std::vector<MemberStatus>& members, FederationView* federation) {
+  federation->tells_wiring =
+      std::all_of(members.begin(), members.end(), [](const MemberStatus& m) { return m.meets >= kFirstTellsWiring; });
   for (ViewedCluster& cluster : federation->clusters) {
-    bool failed = false, ended = false;
+    bool failed = false, any_ended = false;
     for (const MemberStatus& member : members) {
       if (member.cluster != cluster.name) continue;
-      ended = ended || member.gone;
+      any_ended = any_ended || member.gone;
       if (member.gone) continue;
       cluster.members += member.alive;
       Json state;
@@ -151,7 +176,8 @@ void add_answers(const std::vector<MemberStatus>& members, FederationView* feder
       if (says) add_answer(state["cluster"], &cluster);
     }
     if (failed) cluster.running.reset();
-    if (ended && !failed && !cluster.running && cluster.clcs.empty()) cluster.running = ended_before_first(cluster);
+    if (any_ended && !failed && !cluster.running && (cluster.clcs.empty() || !federation->is_wired(cluster.index)))
+      cluster.running = ended(cluster);
     if (cluster.running) cluster.running->depends = bounded(*federation, *cluster.running);
   }
   PerCluster incarnations = incarnations_of(*federation);
@@ -175,6 +201,8 @@ std::vector<federation::ClusterHistory> histories_of(const FederationView& feder
       history.kept.push_back(record);
     }
     history.running = cluster.running;
+    if (const RecoveryPlan* plan = federation.unreached(); plan != nullptr && plan->goes_back(cluster.index))
+      history.bound = plan->sns[cluster.index];
     histories.push_back(std::move(history));
   }
   return histories;
@@ -192,7 +220,8 @@ PerCluster bounded(const FederationView& federation, const federation::RunningCl
   for (unsigned i = 0; i < sns.clusters; ++i) {
     if (federation.policy == policy_name(federation::Policy::kIndex)) depends[i] = std::max(depends[i], running.sn);
     // Under --hold messages may have left before CLC 1: they count as sent behind it.
-    depends[i] = i == running.index ? 0 : std::min(depends[i], std::max(sns[i], 1u));
+    const bool may_depend = i != running.index && federation.are_wired(i, running.index);
+    depends[i] = may_depend ? std::min(depends[i], std::max(sns[i], 1u)) : 0;
   }
   return depends;
 }
@@ -215,8 +244,12 @@ std::vector<federation::Stamp> possible(const FederationView& federation,
 PerCluster incarnations_of(const FederationView& federation) {
   PerCluster incarnations(static_cast<unsigned>(federation.clusters.size()));
   for (const ViewedCluster& cluster : federation.clusters) {
+    if (cluster.index < federation.told.clusters) incarnations[cluster.index] = federation.told[cluster.index];
     if (cluster.running)
-      incarnations[cluster.index] = cluster.running->incarnations[cluster.index];
+      incarnations[cluster.index] =
+          std::max(incarnations[cluster.index], cluster.running->incarnations[cluster.index]);
+    else if (incarnations[cluster.index] != 0)
+      continue;
     else if (!cluster.clcs.empty())
       incarnations[cluster.index] = cluster.clcs.back().decision.record.incarnation;
   }

@@ -139,6 +139,92 @@ TEST_F(FederationViewTest, DIsTheGreatestOfMembersAndASilentOneHasFailed) {
   EXPECT_TRUE(answered.clusters[1].running);
 }
 
+RecoveryPlan back_to(std::vector<unsigned> back, const PerCluster& sns, const PerCluster& incarnations) {
+  RecoveryPlan plan;
+  plan.back = std::move(back);
+  plan.sns = sns;
+  plan.incarnations = incarnations;
+  plan.generation = 1;
+  return plan;
+}
+
+TEST_F(FederationViewTest, ALineThatIsNotReachedBindsAndWhatIsBehindItIsUndone) {
+  make_clusters("paper");
+  for (federation::Sn sn = 1; sn <= 3; ++sn) decide_for(sn, committed(1, sn, numbers({0, 0}), numbers({0, 0})));
+  publish(recovery_key(view_.epoch, 4, "line"), encode_plan(back_to({1}, numbers({0, 2}), numbers({1, 2}))));
+  publish(incarnations_key(view_.epoch), encode_word({1, numbers({1, 2})}));
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  ASSERT_EQ(federation.clusters[1].clcs.size(), 2u);
+  EXPECT_EQ(federation.clusters[1].clcs.back().decision.record.sn, 2u);
+  ASSERT_EQ(federation.clusters[1].undone.size(), 1u);
+  EXPECT_EQ(incarnations_of(federation)[1], 2u) << "as members were told";
+  ASSERT_NE(federation.unreached(), nullptr);
+  EXPECT_FALSE(histories_of(federation)[0].bound);
+  ASSERT_TRUE(histories_of(federation)[1].bound);
+  EXPECT_EQ(*histories_of(federation)[1].bound, 2u);
+  publish(recovery_key(view_.epoch, 4, "reached"), {});
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  EXPECT_EQ(federation.unreached(), nullptr);
+  EXPECT_FALSE(histories_of(federation)[1].bound);
+  // CLC 3 of the next incarnation is another one.
+  Decision again = committed(1, 3, numbers({0, 0}), numbers({0, 0}));
+  again.record.incarnation = 2;
+  decide_for(9, again);
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  ASSERT_EQ(federation.clusters[1].clcs.size(), 3u);
+  EXPECT_EQ(federation.clusters[1].clcs.back().decision.record.incarnation, 2u);
+}
+
+TEST_F(FederationViewTest, WhoWasNeverWiredHasDeliveredNothing) {
+  make_clusters("index");
+  decide_for(1, committed(0, 3, numbers({0, 0}), numbers({0, 0})));
+  std::vector<MemberStatus> members(2);
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    members[i].index = i;
+    members[i].cluster = i == 0 ? "A" : "B";
+    members[i].cluster_index = i;
+    members[i].meets = kFirstTellsWiring;
+    members[i].alive = members[i].answered = true;
+    members[i].json = R"({"cluster":{"sn":3,"incarnation":1,"depends":[0,0]}})";
+  }
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  EXPECT_TRUE(federation.are_wired(0, 1)) << "nobody has told";
+  add_answers(members, &federation);
+  EXPECT_FALSE(federation.are_wired(0, 1));
+  EXPECT_EQ(federation.clusters[1].running->depends, numbers({0, 0})) << "under `index`, too";
+  publish(wired_key(view_.epoch, 1, 0), {});
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  add_answers(members, &federation);
+  EXPECT_TRUE(federation.are_wired(1, 0));
+  EXPECT_EQ(federation.clusters[1].running->depends, numbers({3, 0}));
+  members[0].meets = kFirstTellsWiring - 1;  // a library that tells nothing
+  ASSERT_TRUE(view_.exchange->remove(wired_key(view_.epoch, 1, 0)).ok());
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  add_answers(members, &federation);
+  EXPECT_TRUE(federation.are_wired(1, 0));
+}
+
+TEST_F(FederationViewTest, AClusterThatHasEndedStaysUnlessItWasWired) {
+  make_clusters("paper");
+  decide_for(1, committed(1, 3, numbers({0, 0}), numbers({0, 0})));
+  std::vector<MemberStatus> members(1);
+  members[0].cluster = "B";
+  members[0].cluster_index = 1;
+  members[0].meets = kFirstTellsWiring;
+  members[0].gone = true;
+  FederationView federation;
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  add_answers(members, &federation);
+  ASSERT_TRUE(federation.clusters[1].running);
+  EXPECT_EQ(federation.clusters[1].running->sn, 3u);
+  publish(wired_key(view_.epoch, 0, 1), {});
+  ASSERT_TRUE(read_federation(view_, &federation).ok());
+  add_answers(members, &federation);
+  EXPECT_FALSE(federation.clusters[1].running) << "nobody knows what it has had";
+}
+
 TEST_F(FederationViewTest, AClusterThatHasEndedBeforeItsFirstClcIsInNobodysWay) {
   make_clusters("index");
   decide_for(1, committed(0, 3, numbers({0, 0}), numbers({0, 0})));

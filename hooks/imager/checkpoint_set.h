@@ -39,6 +39,8 @@ struct SetMember {
   // How many RDMA objects of each kind it had; none in sets of shadowib 0.1 and before.
   std::vector<std::pair<std::string, std::uint64_t>> objects;
   std::vector<SetPack> packs = {};  // of an incremental checkpoint
+  // If it is not the set's, since the member's cluster has gone back alone.
+  std::optional<std::uint32_t> generation = {};
 };
 
 // The set is a CLC: it holds one cluster of a federation (docs/internals/federation.md). It counts if `claim` is
@@ -47,6 +49,8 @@ struct SetCluster {
   std::string name;
   federation::ClcRecord record;  // `claim` stays undecided
   std::string claim;             // the key of the decision, with the epoch
+  // Indices of the clusters to which it was wired in its epoch. None: the set is of a shadowib that did not tell.
+  std::optional<std::vector<unsigned>> wired = {};
 };
 
 // The clusters of a federation, in a set of the whole job.
@@ -63,8 +67,8 @@ struct SetFederation {
 struct SetManifest {
   std::string set_id;  // 32 hex digits
   std::string job;
-  std::uint32_t number;  // NNNN
-  std::uint32_t generation;
+  std::uint32_t number;      // NNNN
+  std::uint32_t generation;  // the greatest of its members'
   std::string shadowib_version;
   std::string created;  // ISO 8601, UTC
   std::string backend;

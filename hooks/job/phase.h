@@ -43,6 +43,11 @@ enum class Phase : int {
   kCopied = 225,     // all copies are there and checked; the set is about to be committed
   kRenamed = 228,    // the set of a cluster is there; it counts once that is claimed
   kCommitted = 230,  // the set is committed; the outcome follows
+  // In the restart command, when clusters of a federation go back in their epoch (command/recovery.h).
+  kRecoveryClaimed = 240,  // its number is claimed; members are about to be told
+  kRecoveryEnded = 250,    // who goes back has ended; the line is about to be published
+  kRecoveryLine = 260,     // the line is published; members are about to be started
+  kRecoveryRuns = 330,     // all of them run; the line is about to be marked as reached
   // In the restart and rebuild commands.
   kSurveyed = 290,  // hosts with what is left of lost images are known; images are about to be made from it
   // In the restart command.

@@ -31,6 +31,7 @@ Json to_json(const SetMember& m) {
             {"comm", m.comm},   {"host", m.host}, {"settle_ns", m.settle_ns}, {"save_ns", m.save_ns}};
   for (const auto& [kind, count] : m.objects) json["objects"][kind] = count;
   for (const SetPack& pack : m.packs) json["packs"][pack.file] = pack.bytes;
+  if (m.generation) json["generation"] = *m.generation;
   return json;
 }
 
@@ -73,6 +74,7 @@ SetMember member_from(const Json& json) {
       m.packs.push_back({file, 0});
       take_number(json.at("packs"), file.c_str(), &m.packs.back().bytes);
     }
+  if (json.contains("generation")) take_number(json, "generation", &m.generation.emplace());
   return m;
 }
 
@@ -111,6 +113,13 @@ SetCluster cluster_from(const Json& json) {
     throw std::domain_error(s.text());
   if (!valid_cluster_name(cluster.name)) throw std::domain_error("the cluster has no valid name");
   json.at("claim").get_to(cluster.claim);
+  if (!json.contains("wired")) return cluster;
+  cluster.wired.emplace();
+  for (const Json& index : elements(json, "wired")) {
+    if (!index.is_number_unsigned() || index.get<std::uint64_t>() >= cluster.record.after.clusters)
+      throw std::out_of_range("wired names no cluster");
+    cluster.wired->push_back(index.get<unsigned>());
+  }
   return cluster;
 }
 
@@ -158,6 +167,11 @@ const char* implausible(const SetManifest& manifest) {
   return nullptr;
 }
 
+bool has_generations(const SetManifest& manifest) {
+  return std::any_of(manifest.members.begin(), manifest.members.end(),
+                     [](const SetMember& m) { return m.generation.has_value(); });
+}
+
 }  // namespace
 
 std::string to_hex(const std::uint8_t* bytes, std::size_t count) {
@@ -186,11 +200,13 @@ bool has_packs(const SetManifest& manifest) {
 }
 
 std::string encode_manifest(const SetManifest& manifest) {
-  const int format = is_portable(manifest)                ? kPortableManifestFormat
-                     : manifest.cluster                   ? kClusterManifestFormat
-                     : has_packs(manifest)                ? kPackedManifestFormat
-                     : manifest.placement.store.is_near() ? kNearManifestFormat
-                                                          : kManifestFormat;
+  const bool tells_wiring = manifest.cluster && manifest.cluster->wired;
+  const int format = is_portable(manifest)                      ? kPortableManifestFormat
+                     : tells_wiring || has_generations(manifest) ? kRecoveryManifestFormat
+                     : manifest.cluster                        ? kClusterManifestFormat
+                     : has_packs(manifest)                     ? kPackedManifestFormat
+                     : manifest.placement.store.is_near()      ? kNearManifestFormat
+                                                               : kManifestFormat;
   Json json{{"format", format},
             {"set_id", manifest.set_id},
             {"job", manifest.job},
@@ -207,6 +223,10 @@ std::string encode_manifest(const SetManifest& manifest) {
   if (manifest.cluster) {
     json["cluster"] = federation::encode_record(manifest.cluster->record, manifest.cluster->name);
     json["claim"] = manifest.cluster->claim;
+    if (manifest.cluster->wired) {
+      json["wired"] = Json::array();
+      for (const unsigned index : *manifest.cluster->wired) json["wired"].push_back(index);
+    }
   }
   if (!manifest.federation.clusters.empty()) json["federation"] = to_json(manifest.federation);
   // A path or process name need not be UTF-8; what is not is replaced, as nothing compares it by bytes.
@@ -248,9 +268,9 @@ Status decode_manifest(std::string_view json, std::string_view sum, const std::s
     if (std::string why; !Json::parse(json, &parsed, &why)) throw std::runtime_error(why);
     int format = 0;
     take_number(parsed, "format", &format);
-    if (format < kManifestFormat || format > kPortableManifestFormat)
+    if (format < kManifestFormat || format > kLatestManifestFormat)
       return Status::of(Code::kVersion, 0, "set %.200s has manifest format %d, this shadowib reads %d to %d",
-                        name.c_str(), format, kManifestFormat, kPortableManifestFormat);
+                        name.c_str(), format, kManifestFormat, kLatestManifestFormat);
     if (is_near != nullptr) *is_near = format == kNearManifestFormat;
     manifest_from(parsed, manifest);
     if (is_portable(*manifest) != (format == kPortableManifestFormat))

@@ -22,8 +22,11 @@ std::string encode_manifest(const SetManifest& manifest);
 inline constexpr int kPackedManifestFormat = 3;
 // A CLC: shadowib without clusters would take it for a whole job.
 inline constexpr int kClusterManifestFormat = 4;
+// A CLC that tells of connections to other clusters, or a set of members of several generations.
+inline constexpr int kRecoveryManifestFormat = 5;
 // Portable images (docs/internals/portable-images.md), which no imager restores. The manifest's backend says so.
 inline constexpr int kPortableManifestFormat = 6;
+inline constexpr int kLatestManifestFormat = kPortableManifestFormat;
 inline constexpr char kPortableBackend[] = "portable";
 inline bool is_portable(const SetManifest& manifest) { return manifest.backend == kPortableBackend; }
 

@@ -97,6 +97,44 @@ class SetTest : public testing::Test {
   };
 };
 
+// What a recovery of clusters needs is in manifests of format 5; those of format 4 are read, and do not have it.
+TEST_F(SetTest, ClustersTellWhomTheyWereWiredToAndMembersTheirGenerations) {
+  std::string staging;
+  std::uint32_t number = 0;
+  ASSERT_TRUE(open_directory_store(dir_)->stage("job", &staging, &number).ok());
+  SetManifest written = filled(staging, number, std::string(32, 'a')), read;
+  const auto pass = [&] {
+    const std::string json = encode_manifest(written);
+    const Status status = decode_manifest(json, manifest_sum(json), "set", &read);
+    EXPECT_TRUE(status.ok()) << status.text();
+    return json;
+  };
+  EXPECT_NE(pass().find("\"format\": 1"), std::string::npos);
+  SetCluster cluster;
+  cluster.name = "B";
+  cluster.record = {1, 3, 1, federation::PerCluster(2), federation::PerCluster(2)};
+  cluster.claim = "g0-1/clc/1/1.3.3";
+  written.cluster = cluster;
+  EXPECT_NE(pass().find("\"format\": 4"), std::string::npos);
+  ASSERT_TRUE(read.cluster);
+  EXPECT_FALSE(read.cluster->wired);
+  written.cluster->wired = {0};
+  EXPECT_NE(pass().find("\"format\": 5"), std::string::npos);
+  EXPECT_EQ(read.cluster->wired, std::vector<unsigned>{0});
+  written.cluster->wired = std::vector<unsigned>();
+  pass();
+  ASSERT_TRUE(read.cluster->wired) << "to none is not the same as not told";
+  written.cluster->wired = {2};
+  const std::string json = encode_manifest(written);
+  EXPECT_EQ(decode_manifest(json, manifest_sum(json), "set", &read).code(), Code::kCorrupt);
+  written.cluster.reset();
+  written.generation = 2;
+  written.members[1].generation = 1;
+  EXPECT_NE(pass().find("\"format\": 5"), std::string::npos);
+  EXPECT_FALSE(read.members[0].generation);
+  EXPECT_EQ(read.members[1].generation, 1u);
+}
+
 TEST_F(SetTest, WhatWasCommittedIsReadBackAndVerifies) {
   std::string path = committed();
   EXPECT_EQ(path, dir_ + "/sets/job.0001");

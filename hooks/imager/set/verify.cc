@@ -92,7 +92,7 @@ Status check_image(const SetVerifier& verifier, const SetManifest& manifest, con
   };
   if (info->packs.size() != member.packs.size() || !std::all_of(info->packs.begin(), info->packs.end(), is_listed))
     return corrupt(manifest, member.file, "disagrees with the manifest about packs");
-  if (info->pid != member.pid || info->generation != manifest.generation)
+  if (info->pid != member.pid || info->generation != member.generation.value_or(manifest.generation))
     return corrupt(manifest, member.file, "disagrees with the manifest about pid or generation");
   return {};
 }

@@ -1,0 +1,376 @@
+#include "hooks/command/recovery.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "hooks/job/cluster.h"
+#include "hooks/job/decisions.h"
+#include "hooks/job/job_directory.h"
+#include "hooks/job/phase.h"
+#include "hooks/raw/tasks.h"
+#include "shadowib/base/json_value.h"
+#include "shadowib/exchange/remove_below.h"
+
+namespace shadowib {
+namespace {
+
+constexpr int kJoiningMs = 5000;
+constexpr int kAnswersMs = 2000;      // for members' answers, a look
+constexpr int kToldEndMs = 10000;       // for members to end that were told to
+constexpr int kCollectionMs = 1000;  // `gc` has the lock while it looks and removes
+constexpr int kRecoveryStepMs = 20;          // between looks at locks
+constexpr int kLooksPauseMs = 200;   // between looks at a federation of which a commit is under way
+
+Status cannot_lock(const std::string& path) {
+  return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
+}
+
+void release(int* lock) {
+  if (*lock >= 0) release_alive_lock(*lock);
+  *lock = -1;
+}
+
+// A member that has heard the word says so by its incarnations.
+bool has_heard(const MemberStatus& member, const federation::PerCluster& told) {
+  Json state;
+  if (!member.answered || !Json::parse(member.json, &state) || !state.contains("cluster")) return false;
+  if (told.clusters == 0) return true;
+  const Json& cluster = state["cluster"];
+  if (!cluster.contains("incarnations") || !cluster["incarnations"].is_array()) return false;
+  federation::PerCluster heard;
+  for (const Json& entry : cluster["incarnations"])
+    if (heard.clusters < federation::kMaxClusters && entry.is_number_unsigned())
+      heard[heard.clusters++] = entry.get<std::uint32_t>();
+  for (unsigned i = 0; i < told.clusters; ++i)
+    if (i >= heard.clusters || heard[i] < told[i]) return false;
+  return true;
+}
+
+bool contains(const std::optional<std::vector<unsigned>>& clusters, unsigned index) {
+  return clusters && std::find(clusters->begin(), clusters->end(), index) != clusters->end();
+}
+
+}  // namespace
+
+Recovery::Recovery(RecoveryOptions options) : options_(std::move(options)) {}
+
+Recovery::~Recovery() {
+  for (int& turn : turns_) release(&turn);
+  release(&renewing_lock_);
+  release(&recovery_lock_);
+}
+
+std::size_t Recovery::members() const {
+  std::size_t members = 0;
+  for (const RecoveredCluster& cluster : back_) members += cluster.manifest.members.size();
+  return members;
+}
+
+const RecoveredCluster* Recovery::going_back(unsigned cluster) const {
+  const auto at = std::find_if(back_.begin(), back_.end(), [cluster](const auto& b) { return b.index == cluster; });
+  return at == back_.end() ? nullptr : &*at;
+}
+
+// Nobody joins from now on. Who was joining is a member, or has seen that it has to wait.
+Status Recovery::take_locks() {
+  const JobPaths paths = job_paths(view_.directory, options_.job);
+  const std::string path = paths.alive + "/recovery";
+  const Deadline deadline = Deadline::in_ms(kCollectionMs);
+  while ((recovery_lock_ = hold_alive_lock(path)) < 0 && errno == EAGAIN && !deadline.has_passed())
+    raw_sleep_ms(kRecoveryStepMs);
+  if (recovery_lock_ < 0 && errno == EAGAIN)
+    return Status::of(Code::kBusy, EAGAIN, "clusters of job %.64s are just being recovered by another command",
+                      options_.job.c_str());
+  if (recovery_lock_ < 0) return cannot_lock(path);
+  renewing_lock_ = hold_alive_lock(paths.renewing);
+  if (renewing_lock_ < 0 && errno == EAGAIN)
+    return Status::of(Code::kBusy, EAGAIN, "job %.64s is just being restarted by another command",
+                      options_.job.c_str());
+  if (renewing_lock_ < 0) return cannot_lock(paths.renewing);
+  return wait_for_joining(view_, std::min(kJoiningMs, options_.timeout_ms));
+}
+
+// A CLC that is under way ends by itself: its command holds the turn until then.
+Status Recovery::take_turns() {
+  turns_.assign(federation_.clusters.size(), -1);
+  for (const ViewedCluster& cluster : federation_.clusters) {
+    const std::string path = view_.alive(turn_lock(cluster.index));
+    int& turn = turns_[cluster.index];
+    while ((turn = hold_alive_lock(path)) < 0) {
+      if (errno != EAGAIN) return cannot_lock(path);
+      if (deadline_.has_passed())
+        return Status::of(Code::kBusy, 0, "a checkpoint of cluster %.32s of job %.64s is still under way",
+                          cluster.name.c_str(), options_.job.c_str());
+      raw_sleep_ms(kRecoveryStepMs);
+    }
+  }
+  return {};
+}
+
+// Members that live and are not to end have to answer, and to have heard which incarnations live.
+Status Recovery::judge_silence(const std::vector<MemberStatus>& members) const {
+  for (const MemberStatus& member : members) {
+    if (!member.alive || member.gone || failed_.contains(member.cluster_index)) continue;
+    if (member.cluster.empty())
+      return Status::of(Code::kRefused, 0, "%.150s is in no cluster, and the job has clusters",
+                        describe(member).c_str());
+    if (!has_heard(member, word_.incarnations))
+      return Status::of(
+          Code::kTimeout, 0,
+          "%.150s of cluster %.32s lives and does not answer, so nobody knows what it has had of others; "
+          "if it is lost, end it, or name its cluster, too",
+          describe(member).c_str(), member.cluster.c_str());
+  }
+  return {};
+}
+
+// Members that were just told of a commit agree a moment later.
+Status Recovery::look() {
+  for (;;) {
+    std::string epoch;
+    SHADOWIB_TRY(query_status(options_.directory, options_.job, options_.exchange, kAnswersMs, &members_, &epoch));
+    if (epoch != view_.epoch)
+      return Status::of(Code::kBusy, ESTALE, "job %.64s was restarted meanwhile; try again", options_.job.c_str());
+    SHADOWIB_TRY(read_federation(view_, &federation_));
+    if (!federation_.exists()) return no_such_cluster(federation_, options_.job, "");
+    add_answers(members_, &federation_);
+    find_failed();
+    histories_ = histories_of(federation_);
+    for (const unsigned cluster : failed_) histories_[cluster].running.reset();
+    Status status = judge_silence(members_);
+    if (status.ok()) status = federation::check_histories(histories_);
+    if (status.ok() || status.code() == Code::kRefused || deadline_.has_passed()) return status;
+    raw_sleep_ms(kLooksPauseMs);
+  }
+}
+
+void Recovery::find_failed() {
+  for (const MemberStatus& member : members_)
+    if (!member.alive && !member.gone && !member.cluster.empty()) failed_.insert(member.cluster_index);
+  if (const RecoveryPlan* plan = federation_.unreached(); plan != nullptr)
+    failed_.insert(plan->back.begin(), plan->back.end());
+}
+
+Status Recovery::add_cluster(const ViewedCluster& cluster, federation::Sn sn) {
+  const auto clc = std::find_if(cluster.clcs.begin(), cluster.clcs.end(),
+                                [sn](const ViewedClc& c) { return c.kept && c.decision.record.sn == sn; });
+  if (clc == cluster.clcs.end())
+    return Status::of(Code::kNotFound, 0, "cluster %.32s has to go to CLC %u, of which there is no set",
+                      cluster.name.c_str(), sn);
+  RecoveredCluster back{cluster.name, cluster.index, sn, {}, 0};
+  SHADOWIB_TRY(read_manifest(sets_path(view_.directory) + "/" + clc->decision.set, &back.manifest));
+  if (back.manifest.set_id != clc->decision.set_id || !back.manifest.cluster)
+    return Status::of(Code::kCorrupt, 0, "set %.100s is not the one that CLC %u of cluster %.32s was committed as",
+                      clc->decision.set.c_str(), sn, cluster.name.c_str());
+  back.lost_s = std::max(0.0, static_cast<double>(::time(nullptr)) - static_cast<double>(clc->decision.at_ms) / 1000);
+  back_.push_back(std::move(back));
+  return {};
+}
+
+Status Recovery::find_line() {
+  back_.clear();
+  if (const Status s = federation::find_line(histories_, &line_); !s.ok()) {
+    if (s.code() != Code::kNotFound) return s;
+    std::string names;
+    for (const std::string& name : federation_.names())
+      names += (names.empty() ? "" : ", ") + std::to_string(federation_.find(name)->index) + " is " + name;
+    return Status::of(
+        Code::kNotFound, 0,
+        "there is no line: %.120s (%.60s); `shadowib restart %.64s` starts the newest set of all clusters",
+        s.text(), names.c_str(), options_.job.c_str());
+  }
+  for (const ViewedCluster& cluster : federation_.clusters)
+    if (const auto& place = line_.clusters[cluster.index]; !place.stays) SHADOWIB_TRY(add_cluster(cluster, place.sn));
+  return {};
+}
+
+// Messages between clusters have no log yet. So a cluster goes back only if nothing can have been lost or come twice:
+// it was never connected to a cluster that stays, and at its CLC to none that goes back with it.
+Status Recovery::judge() const {
+  for (const RecoveredCluster& cluster : back_) {
+    const std::string set = name_of(cluster.manifest);
+    if (!cluster.manifest.cluster->wired)
+      return Status::of(Code::kRefused, EOPNOTSUPP,
+                        "%.100s was made by a shadowib that did not record connections between clusters, so nobody "
+                        "knows whether cluster %.32s may go back to it",
+                        set.c_str(), cluster.name.c_str());
+    for (const ViewedCluster& other : federation_.clusters) {
+      if (other.index == cluster.index) continue;
+      const RecoveredCluster* with = going_back(other.index);
+      const bool at_clc = contains(cluster.manifest.cluster->wired, other.index) ||
+                          (with != nullptr && contains(with->manifest.cluster->wired, cluster.index));
+      if (with != nullptr ? !at_clc : !federation_.are_wired(cluster.index, other.index)) continue;
+      return Status::of(
+          Code::kRefused, EOPNOTSUPP,
+          "cluster %.32s cannot go back to %.90s: it %s connected to cluster %.32s, and messages between them "
+          "have no log yet; `shadowib restart %.64s` goes to the newest set of all",
+          cluster.name.c_str(), set.c_str(), at_clc ? "was" : "is", other.name.c_str(), options_.job.c_str());
+    }
+  }
+  return {};
+}
+
+Status Recovery::prepare() {
+  deadline_ = Deadline::in_ms(options_.timeout_ms);
+  SHADOWIB_TRY(open_job(options_.directory, options_.job, options_.exchange, &view_));
+  SHADOWIB_TRY(read_federation(view_, &federation_));
+  if (!federation_.exists()) return no_such_cluster(federation_, options_.job, "");
+  for (const std::string& name : options_.clusters) {
+    const ViewedCluster* cluster = federation_.find(name);
+    if (cluster == nullptr) return no_such_cluster(federation_, options_.job, name);
+    failed_.insert(cluster->index);
+  }
+  SHADOWIB_TRY(take_locks());
+  SHADOWIB_TRY(take_turns());
+  SHADOWIB_TRY(read_word(*view_.exchange, view_.epoch, &word_));
+  SHADOWIB_TRY(decide_what_is_left());
+  SHADOWIB_TRY(look());
+  if (failed_.empty())
+    return Status::of(Code::kBusy, 0,
+                      "no cluster of job %.64s has failed: all members that have not ended are alive; --cluster NAME "
+                      "takes one back all the same",
+                      options_.job.c_str());
+  SHADOWIB_TRY(find_line());
+  SHADOWIB_TRY(judge());
+  return options_.check ? options_.check(back_) : Status();
+}
+
+Status Recovery::claim_number() {
+  std::vector<RecoveryPlan> plans;
+  std::uint64_t latest = 0;
+  SHADOWIB_TRY(read_plans(*view_.exchange, view_.epoch, &plans, &latest));
+  std::string clusters;
+  for (const unsigned cluster : failed_) clusters += (clusters.empty() ? "" : ",") + std::to_string(cluster);
+  plan_.number = latest + 1;
+  SHADOWIB_TRY(view_.exchange->claim(recovery_key(view_.epoch, plan_.number, "failed"),
+                                     encode_fields({{"clusters", clusters}})));
+  return fault_point(Phase::kRecoveryClaimed);
+}
+
+// CLCs whose command has died before its decision are void: we hold the turns, so nobody else can commit them.
+Status Recovery::decide_what_is_left() {
+  std::vector<ListedSet> sets;
+  SHADOWIB_TRY(list_sets(view_.directory, &sets));
+  for (const ListedSet& set : sets) {
+    if (!set.status.ok() || !set.manifest.cluster || set.manifest.job != options_.job) continue;
+    const SetCluster& cluster = *set.manifest.cluster;
+    const std::size_t dot = cluster.claim.rfind('.');
+    if (!cluster.claim.starts_with(view_.epoch + "/") || dot == std::string::npos) continue;
+    Decision mine, decided;
+    mine.record.cluster = cluster.record.cluster;
+    mine.record.sn = cluster.record.sn;
+    mine.record.incarnation = cluster.record.incarnation;
+    mine.record.claim = federation::ClcRecord::Claim::kVoid;
+    mine.by = "recovery";
+    const std::uint64_t attempt = std::strtoull(cluster.claim.c_str() + dot + 1, nullptr, 10);
+    SHADOWIB_TRY(decide(*view_.exchange, view_.epoch, attempt, mine, &decided));
+  }
+  return {};
+}
+
+// Members of clusters that have failed end, and the others let go of them. Each is told once.
+Status Recovery::tell() {
+  const auto clusters = static_cast<unsigned>(federation_.clusters.size());
+  federation::PerCluster next(clusters);
+  const federation::PerCluster seen = incarnations_of(federation_);
+  for (unsigned i = 0; i < clusters; ++i) {
+    next[i] = std::max(seen[i], generation_of(view_.epoch) + 1);
+    if (i < word_.incarnations.clusters) next[i] = std::max(next[i], word_.incarnations[i]);
+    if (failed_.contains(i) && told_.insert(i).second) ++next[i];
+  }
+  word_ = {word_.n + 1, next};
+  return view_.exchange->publish(incarnations_key(view_.epoch), encode_fields(encode_word(word_)));
+}
+
+Status Recovery::await_ends() {
+  const Deadline ends = Deadline::in_ms(std::min(kToldEndMs, std::max(deadline_.left_ms(), 1)));
+  for (const MemberStatus& member : members_) {
+    if (!failed_.contains(member.cluster_index) || member.cluster.empty()) continue;
+    const std::string lock = view_.alive(std::to_string(member.index));
+    while (is_alive(lock) && !ends.has_passed()) raw_sleep_ms(kRecoveryStepMs);
+    if (!is_alive(lock)) continue;
+    if (!options_.fenced)
+      return Status::of(
+          Code::kRefused, 0,
+          "%.150s of cluster %.32s was told to end and still holds its lock; end it, or, if its host is "
+          "lost for good, vouch for that by --fenced",
+          describe(member).c_str(), member.cluster.c_str());
+    ::unlink(lock.c_str());
+  }
+  return {};
+}
+
+Status Recovery::publish_line() {
+  plan_.sns = line_.sns(histories_);
+  plan_.incarnations = word_.incarnations;
+  for (const RecoveredCluster& cluster : back_) {
+    plan_.back.push_back(cluster.index);
+    plan_.generation = std::max(plan_.generation, cluster.manifest.generation + 1);
+  }
+  return view_.exchange->claim(recovery_key(view_.epoch, plan_.number, "line"), encode_fields(encode_plan(plan_)));
+}
+
+// What members that come back have left in the exchange since their CLC. Members that have joined since are no more.
+// Two clusters that go back to before they were connected are not connected.
+Status Recovery::tidy() {
+  Exchange& exchange = *view_.exchange;
+  for (const RecoveredCluster& cluster : back_) {
+    std::set<std::uint32_t> coming;
+    for (const SetMember& member : cluster.manifest.members) coming.insert(member.index);
+    for (const MemberStatus& member : members_) {
+      if (member.cluster != cluster.name) continue;
+      const std::string gone = view_.key("gone/" + std::to_string(member.index));
+      if (!coming.contains(member.index)) {
+        SHADOWIB_TRY(exchange.publish(gone, encode_fields({{"why", "its cluster went back to before it joined"}})));
+        continue;
+      }
+      SHADOWIB_TRY(exchange.remove(gone));
+      SHADOWIB_TRY(remove_below(exchange.uri(), view_.key("late/" + std::to_string(member.index))));
+    }
+    for (const RecoveredCluster& other : back_)
+      if (other.index != cluster.index)
+        SHADOWIB_TRY(exchange.remove(wired_key(view_.epoch, cluster.index, other.index)));
+  }
+  return {};
+}
+
+Status Recovery::begin() {
+  SHADOWIB_TRY(claim_number());
+  for (std::size_t before = 0; before != failed_.size();) {
+    SHADOWIB_TRY(tell());
+    SHADOWIB_TRY(await_ends());
+    SHADOWIB_TRY(look());
+    SHADOWIB_TRY(find_line());
+    before = told_.size();
+    for (const RecoveredCluster& cluster : back_) failed_.insert(cluster.index);
+  }
+  SHADOWIB_TRY(judge());
+  SHADOWIB_TRY(fault_point(Phase::kRecoveryEnded));
+  SHADOWIB_TRY(publish_line());
+  SHADOWIB_TRY(fault_point(Phase::kRecoveryLine));
+  SHADOWIB_TRY(tidy());
+  for (const ViewedCluster& cluster : federation_.clusters)
+    if (going_back(cluster.index) == nullptr) release(&turns_[cluster.index]);
+  return {};
+}
+
+Status Recovery::watch(bool* all_run) {
+  std::vector<std::string> done;
+  *all_run = plan_.reached;
+  if (plan_.reached) return {};
+  SHADOWIB_TRY(view_.exchange->list(restart_prefix(view_.epoch, plan_.number) + "done", &done));
+  if (done.size() < members()) return {};
+  SHADOWIB_TRY(fault_point(Phase::kRecoveryRuns));
+  SHADOWIB_TRY(view_.exchange->publish(recovery_key(view_.epoch, plan_.number, "reached"), encode_fields({})));
+  *all_run = plan_.reached = true;
+  for (int& turn : turns_) release(&turn);
+  release(&renewing_lock_);
+  release(&recovery_lock_);
+  return {};
+}
+
+}  // namespace shadowib
