@@ -232,7 +232,7 @@ Status query_status(const std::string& directory, const std::string& job, const 
   return {};
 }
 
-Status failure_of_restart(const std::string& exchange, const std::string& epoch,
+Status failure_of_restart(const std::string& exchange, const std::string& epoch, std::uint64_t recovery,
                           const std::vector<std::uint32_t>& members) {
   JobView view;
   view.epoch = epoch;
@@ -241,7 +241,8 @@ Status failure_of_restart(const std::string& exchange, const std::string& epoch,
   for (std::uint32_t member : members) {
     Fields fields;
     bool found = false;
-    if (!view.fields("restart/fail/" + std::to_string(member), &fields, &found).ok() || !found) continue;
+    const std::string key = restart_prefix(epoch, recovery) + "fail/" + std::to_string(member);
+    if (!view.fields(key.substr(epoch.size() + 1), &fields, &found).ok() || !found) continue;
     const Status said = status_from_fields(fields);
     const Status named = Status::of(said.code(), said.error(), "member %u cannot go on after the restart: %.300s",
                                     member, said.text());

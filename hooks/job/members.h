@@ -58,9 +58,10 @@ std::string describe(const MemberStatus& member);  // "member 1 (pid 123, pingpo
 Status query_status(const std::string& directory, const std::string& job, const std::string& exchange, int timeout_ms,
                     std::vector<MemberStatus>* members, std::string* epoch);
 
-// Why the restart that made `epoch` failed: what the first of `members` said that did not give up because another
-// had; ok if none said anything, and the programs ran, or if the exchange is gone, and nobody can tell.
-Status failure_of_restart(const std::string& exchange, const std::string& epoch,
+// Why the restart in `epoch` failed: what the first of `members` said that did not give up because another
+// had; ok if none said anything, and the programs ran, or if the exchange is gone, and nobody can tell. `recovery`:
+// as in JobInfo.
+Status failure_of_restart(const std::string& exchange, const std::string& epoch, std::uint64_t recovery,
                           const std::vector<std::uint32_t>& members);
 
 // The set that the latest checkpoint of `epoch` has committed before it ended the members on request; "" if it was

@@ -315,9 +315,8 @@ Status judge_clc(const CheckpointArguments& arguments, const CheckpointOptions& 
   if (!valid_cluster_name(arguments.cluster))
     return Status::of(Code::kUsage, EINVAL, "--cluster '%.60s': %.100s", arguments.cluster.c_str(), kClusterNameRule);
   if (arguments.kill)
-    return Status(
-        Code::kUsage, EINVAL,
-        "--kill does not go with --cluster: one cluster cannot be restarted alone yet; leave out --cluster");
+    return Status(Code::kUsage, EINVAL,
+                  "--kill does not go with --cluster: it ends all of a job; leave out --cluster");
   if (arguments.save == "forked")
     return Status(Code::kUsage, EINVAL,
                   "--save forked does not go with --cluster: its members go on once their checkpoint is committed");

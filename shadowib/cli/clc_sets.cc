@@ -8,6 +8,7 @@
 #include <set>
 
 #include "hooks/federation/collection.h"
+#include "hooks/job/job_directory.h"
 #include "hooks/job/protocol.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
@@ -23,6 +24,24 @@ Status open_view(const Common& common, const std::string& job, JobView* view) {
   SHADOWIB_TRY(settle_exchange(job_paths(common.directory, job).password, &exchange));
   return open_job(common.directory, job, exchange, view);
 }
+
+// The lock of recoveries, if nobody has it.
+class RecoveryLock {
+ public:
+  RecoveryLock(const std::string& directory, const std::string& job)
+      : lock_(hold_alive_lock(job_paths(directory, job).alive + "/recovery")),
+        is_taken_(lock_ < 0 && errno == EAGAIN) {}
+  ~RecoveryLock() {
+    if (lock_ >= 0) release_alive_lock(lock_);
+  }
+  RecoveryLock(const RecoveryLock&) = delete;
+  RecoveryLock& operator=(const RecoveryLock&) = delete;
+  bool is_taken() const { return is_taken_; }
+
+ private:
+  const int lock_;
+  const bool is_taken_;
+};
 
 struct ListedClc {
   SetManifest manifest;
@@ -82,17 +101,17 @@ bool counts(const std::optional<Decision>& decision, const SetManifest& manifest
 Status judge_restart_of_clc(const SetManifest& manifest) {
   if (!manifest.cluster) return {};
   return Status::of(
-      Code::kRefused, EOPNOTSUPP,
-      "%.100s is a checkpoint of cluster %.32s alone (CLC %u), which cannot go back alone yet: messages "
-      "between clusters have no log; `shadowib checkpoint %.64s` without --cluster makes a set that "
-      "restarts",
-      name_of(manifest).c_str(), manifest.cluster->name.c_str(), manifest.cluster->record.sn, manifest.job.c_str());
+      Code::kRefused, 0,
+      "%.100s is a checkpoint of cluster %.32s alone (CLC %u), and which of them is right depends on the other "
+      "clusters: `shadowib restart --job %.64s --cluster %.32s` finds it",
+      name_of(manifest).c_str(), manifest.cluster->name.c_str(), manifest.cluster->record.sn, manifest.job.c_str(),
+      manifest.cluster->name.c_str());
 }
 
 std::string note_on_clc(const SetCluster& cluster, const std::string& job) {
   return "CLC " + std::to_string(cluster.record.sn) + " of cluster " + cluster.name +
-         (cluster.record.forced ? ", forced" : "") + "; it cannot be restarted alone yet: `shadowib checkpoint " +
-         job + "` without --cluster makes a set that restarts";
+         (cluster.record.forced ? ", forced" : "") + "; `shadowib restart --job " + job + " --cluster " +
+         cluster.name + "` goes back to it";
 }
 
 Status look_at_federation(const Common& common, const std::string& job, int timeout_ms, FederationView* federation) {
@@ -138,6 +157,11 @@ Status clcs_to_remove(const Common& common, const std::string& job, std::optiona
   FederationView federation;
   federation::ClcCollection collection;
   const bool any_here = std::any_of(clcs.begin(), clcs.end(), [](const ListedClc& c) { return c.here; });
+  std::optional<RecoveryLock> lock;  // no cluster begins to go back while sets go
+  if (any_here && lock.emplace(common.directory, job).is_taken()) {
+    *why = "clusters of the job are being recovered";
+    return {};
+  }
   bool collected = false;
   if (any_here) {
     Status status = open_view(common, job, &view);
@@ -158,7 +182,7 @@ Status clcs_to_remove(const Common& common, const std::string& job, std::optiona
     std::optional<Decision> decision;
     SHADOWIB_TRY(decision_of(view, clc.manifest, !dry_run, &decision));
     if (!decision) continue;
-    if (!counts(decision, clc.manifest)) {
+    if (!counts(decision, clc.manifest) || is_undone(federation.plans, cluster.record)) {
       paths->push_back(clc.manifest.path);
       continue;
     }

@@ -11,8 +11,7 @@
 
 namespace shadowib::cli {
 
-// kRefused for a CLC: messages between clusters have no log yet, so one cluster cannot go back alone.
-// No other place refuses it.
+// kRefused for a CLC that is named as a set: `restart --job` finds the right one (cli/recover.h).
 Status judge_restart_of_clc(const SetManifest& manifest);
 // One line for a person who has just made one.
 std::string note_on_clc(const SetCluster& cluster, const std::string& job);
@@ -26,8 +25,9 @@ std::string job_of_owner(const std::string& directory, const std::string& owner)
 
 // Paths of the job's CLCs that may go: void ones, and those that no failure needs.
 // Source: federation::find_collection().
-// `keep`: each cluster's N newest stay anyway. Older ones of earlier lives of the job go as well; without `keep` they
-// stay. 0 of a dead job: all go. If nothing can be found out about the job, nothing goes, and *why tells.
+// None goes while clusters are being recovered. `keep`: each cluster's N newest stay anyway. Older ones of earlier
+// lives of the job go as well; without `keep` they stay. 0 of a dead job: all go. If nothing can be found out about
+// the job, nothing goes, and *why tells.
 Status clcs_to_remove(const Common& common, const std::string& job, std::optional<unsigned> keep, bool dry_run,
                       std::vector<std::string>* paths, std::string* why);
 

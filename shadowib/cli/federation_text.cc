@@ -13,6 +13,23 @@ Json depends_json(const FederationView& federation, const federation::PerCluster
   return json;
 }
 
+// The clusters to which it was connected in this epoch. Null: not known.
+Json wired_json(const FederationView& federation, const ViewedCluster& cluster) {
+  if (!federation.tells_wiring) return nullptr;
+  Json names = Json::array();
+  for (const ViewedCluster& other : federation.clusters)
+    if (other.index != cluster.index && federation.are_wired(cluster.index, other.index)) names.push_back(other.name);
+  return names;
+}
+
+std::string names_of(const FederationView& federation, const std::vector<unsigned>& clusters) {
+  std::string names;
+  for (const unsigned cluster : clusters)
+    if (cluster < federation.clusters.size())
+      names += (names.empty() ? "" : ", ") + federation.clusters[cluster].name;
+  return names;
+}
+
 Json clc_json(const FederationView& federation, const ViewedClc& clc) {
   const federation::ClcRecord& record = clc.decision.record;
   return Json{{"sn", record.sn},
@@ -33,6 +50,8 @@ Json cluster_json(const FederationView& federation, const ViewedCluster& cluster
             {"forced", cluster.forced()},
             {"unforced", cluster.clcs.size() - cluster.forced()},
             {"void", cluster.voids.size()},
+            {"undone", cluster.undone.size()},
+            {"wired", wired_json(federation, cluster)},
             {"held", cluster.held},
             {"held_s", cluster.held_s},
             {"delivered_early", cluster.delivered_early},
@@ -70,6 +89,18 @@ Json clusters_json(const FederationView& federation) {
   return json;
 }
 
+Json recoveries_json(const FederationView& federation) {
+  Json json = Json::array();
+  for (const RecoveryPlan& plan : federation.plans) {
+    Json clusters = Json::object();
+    for (const unsigned cluster : plan.back)
+      if (cluster < federation.clusters.size()) clusters[federation.clusters[cluster].name] = plan.sns[cluster];
+    json.push_back(
+        {{"number", plan.number}, {"to", clusters}, {"generation", plan.generation}, {"reached", plan.reached}});
+  }
+  return json;
+}
+
 void print_clusters(const FederationView& federation) {
   if (!federation.exists()) return;
   std::printf("federation of %zu clusters, policy %s\n", federation.clusters.size(), federation.policy.c_str());
@@ -85,6 +116,9 @@ void print_clusters(const FederationView& federation) {
                std::to_string(cluster.stops)});
   }
   table.print();
+  if (const RecoveryPlan* plan = federation.unreached(); plan != nullptr)
+    std::printf("recovery %llu of %s is under way, or has not come to its end: `shadowib restart --job` repeats it\n",
+                static_cast<unsigned long long>(plan->number), names_of(federation, plan->back).c_str());
   for (const ViewedCluster& cluster : federation.clusters) {
     if (cluster.delivered_early != 0)
       std::printf("cluster %s has delivered %llu messages without a checkpoint, since it was refused (--hold)\n",

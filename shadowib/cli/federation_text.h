@@ -12,6 +12,8 @@ namespace shadowib::cli {
 std::string depends_text(const FederationView& federation, const federation::PerCluster& depends);
 
 Json clusters_json(const FederationView& federation);
+// The lines of recoveries in this epoch, by number: number, to (CLCs by cluster), generation, reached.
+Json recoveries_json(const FederationView& federation);
 void print_clusters(const FederationView& federation);  // nothing if there are none
 
 }  // namespace shadowib::cli

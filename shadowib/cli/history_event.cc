@@ -80,6 +80,21 @@ std::string describe_notice(const PastEvent& e) {
                          : text;
 }
 
+// "cluster B to CLC 3, cluster C to CLC 1: 4 members as generation 1, running after 900 ms; 12 s are lost".
+std::string describe_recovery(const PastEvent& e) {
+  std::string text;
+  if (e.has("line") && e.json["line"].is_array())
+    for (const Json& place : e.json["line"]) {
+      const PastEvent entry{0, "", place};
+      if (entry.number("stays") == 0)
+        text += (text.empty() ? "cluster " : ", cluster ") + entry.text("name") + " to CLC " +
+                std::to_string(static_cast<unsigned>(entry.number("sn")));
+    }
+  return text + ": " + count(e.number("members"), "member") + " as generation " +
+         std::to_string(static_cast<unsigned>(e.number("generation"))) + ", running after " +
+         shown_ms(e.number("ready_ms")) + "; " + human_seconds(e.number("lost_s")) + " are lost";
+}
+
 std::string describe_end(const PastEvent& e) {
   if (!e.text("set").empty()) return "on request, saved as " + e.text("set");
   return "exit code " + std::to_string(static_cast<unsigned>(e.number("exit_code")));
@@ -110,6 +125,7 @@ std::string describe_event(const PastEvent& e) {
   if (e.name == "checkpoint" || e.name == "clc") return describe_checkpoint(e);
   if (e.name == "clc_failed") return "cluster " + e.text("cluster") + ": " + e.text("error");
   if (e.name == "restart") return describe_restart(e);
+  if (e.name == "recovery") return describe_recovery(e);
   if (e.name == "failure") return describe_failure(e);
   if (e.name == "flush") return describe_flush(e);
   if (e.name == "host_lost") return e.text("on") + ": " + e.text("how");

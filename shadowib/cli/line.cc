@@ -26,9 +26,8 @@ constexpr char kLineExamples[] =
     "  shadowib line demo                   for each cluster: who goes back if it fails\n"
     "  shadowib line demo --fail B          who goes back if B fails\n"
     "  shadowib line demo --fail A,B --json\n\n"
-    "A cluster that has failed counts as failed in each line. Nothing is changed. One cluster cannot be restarted "
-    "alone\n"
-    "yet: the command tells what that would lose.\n";
+    "A cluster that has failed counts as failed in each line. Nothing is changed: `shadowib restart --job demo` goes "
+    "to it.\n";
 
 // "A,B": indices. kNotFound names the clusters.
 Status parse_failed(const FederationView& federation, const std::string& job, const std::string& text,
@@ -126,11 +125,18 @@ int line(LineArguments& arguments) {
   if (common.json) {
     Json names = Json::array();
     for (const std::string& name : federation.names()) names.push_back(name);
-    print_json({{"job", job}, {"policy", federation.policy}, {"clusters", names}, {"lines", lines}});
+    print_json({{"job", job},
+                {"policy", federation.policy},
+                {"clusters", names},
+                {"recoveries", recoveries_json(federation)},
+                {"lines", lines}});
     return 0;
   }
   for (const ViewedCluster& cluster : federation.clusters)
-    if (!cluster.running)
+    if (!cluster.running && federation.unreached() != nullptr && federation.unreached()->goes_back(cluster.index))
+      std::printf("cluster %s is bound by recovery %llu, which is not at its end\n", cluster.name.c_str(),
+                  static_cast<unsigned long long>(federation.unreached()->number));
+    else if (!cluster.running)
       std::printf("cluster %s has failed, or does not answer: it counts as failed\n", cluster.name.c_str());
   table.print();
   return 0;

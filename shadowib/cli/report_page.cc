@@ -19,6 +19,8 @@ const std::vector<std::pair<const char*, const char*>>& kinds() {  // of events:
                                                                           {"checkpoint_failed", "not taken"},
                                                                           {"clc", "CLC"},
                                                                           {"clc_failed", "no CLC"},
+                                                                          {"recovery", "recovery"},
+                                                                          {"recovery_failed", "no recovery"},
                                                                           {"restart", "restart"},
                                                                           {"restart_failed", "no restart"},
                                                                           {"failure", "failure"},

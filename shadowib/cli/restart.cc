@@ -29,6 +29,7 @@
 #include "shadowib/cli/network.h"
 #include "shadowib/cli/output.h"
 #include "shadowib/cli/portable/set.h"
+#include "shadowib/cli/recover.h"
 #include "shadowib/cli/restart_hosts.h"
 #include "shadowib/cli/restart_place.h"
 #include "shadowib/cli/sets.h"
@@ -49,6 +50,10 @@ struct RestartArguments {
   int wait_s = 300, timeout_s = 60;
   FarOptions far;
   PortableRestart portable;
+  std::string job, clusters;  // of a federation: its clusters' own sets
+  bool fenced = false;
+  std::string in_recovery;
+  RecoveryPart part;
 };
 
 constexpr char kRestartExamples[] =
@@ -61,7 +66,9 @@ constexpr char kRestartExamples[] =
     "them\n"
     "  shadowib restart demo.0003 --files roll-back files as long as they were at the checkpoint\n"
     "  shadowib restart demo.0003 --hosts a:4,b:4   members spread over hosts, started by ssh\n"
-    "  mpirun -np 8 shadowib restart demo.0003      members spread over the launcher's ranks, as srun's too\n\n"
+    "  mpirun -np 8 shadowib restart demo.0003      members spread over the launcher's ranks, as srun's too\n"
+    "  shadowib restart --job demo                  clusters that have failed, each from its own checkpoint\n"
+    "  shadowib restart --job demo --cluster B      cluster B, dead or alive, while the others run on\n\n"
     "No process goes on before every byte of its image is checked. Signals sent to the command reach the processes.\n"
     "A line per process tells how it ended; the exit code is 0 if all exited 0, 20 if one of them did not.\n";
 
@@ -100,6 +107,11 @@ Status fill_job(const RestartArguments& arguments, const SetManifest& manifest, 
   SHADOWIB_TRY(copy_text(verbs_library(), "SHADOWIB_IBVERBS", info->verbs_library));
   SHADOWIB_TRY(copy_text(environment("FAULT"), "SHADOWIB_FAULT", info->fault));
   SHADOWIB_TRY(copy_text(arguments.network, "--network", info->ib2tcp_network));
+  if (arguments.part.number != 0) {
+    info->generation = arguments.part.generation;
+    info->member_count = arguments.part.members;
+    info->recovery = static_cast<std::uint32_t>(arguments.part.number);
+  }
   return copy_text(environment("IB2TCP_TRANSPORT"), "SHADOWIB_IB2TCP_TRANSPORT", info->ib2tcp_transport);
 }
 
@@ -149,13 +161,13 @@ int report(const Common& common, const SetManifest& manifest, const std::set<std
 }
 
 // A member that could not be rebuilt says why where the program's standard error leads, which may be anywhere.
-Status failure_of(const std::string& exchange, const std::string& epoch,
+Status failure_of(const std::string& exchange, const std::string& epoch, std::uint64_t recovery,
                   const std::vector<RestartedProcess>& processes) {
   const auto of_no_matter = [](const RestartedProcess& p) { return !p.left && ended_well(p); };
   if (std::all_of(processes.begin(), processes.end(), of_no_matter)) return {};
   std::vector<std::uint32_t> members;
   for (const RestartedProcess& p : processes) members.push_back(p.member);
-  return failure_of_restart(exchange, epoch, members);
+  return failure_of_restart(exchange, epoch, recovery, members);
 }
 
 // "0,2-5": kUsage if it is no such list, or names a member that the set has not.
@@ -209,10 +221,10 @@ class Told {
 
   int failed(const Status& status) {
     const HistoryEvent event = HistoryEvent("restart_failed")
-                                   .add("set", set_name(manifest_.job, manifest_.number))
+                                   .add("set", name_of(manifest_))
                                    .add("code", static_cast<int>(status.code()))
                                    .add("error", status.text());
-    if (status.code() != Code::kBusy)
+    if (status.code() != Code::kBusy && !is_part())
       (void)append_history(arguments_.common.directory, manifest_.job, event).ok();  // the error is what counts
     return fail(arguments_.common, status);
   }
@@ -221,6 +233,7 @@ class Told {
     bool first = true;  // the others' time is the same
     for (const RestartedProcess& p : processes)
       if (saved_as().empty() && !p.left && !ended_well(p)) note_failure(p, std::exchange(first, false));
+    if (is_part()) return;
     HistoryEvent end("ended");  // at this moment: after the failures
     end.add("exit_code", exit_code);
     if (!saved_as().empty()) end.add("set", std::filesystem::path(saved_as_).filename().string());
@@ -228,11 +241,15 @@ class Told {
   }
 
  private:
+  // Of a recovery, whose command tells the history of it.
+  bool is_part() const { return arguments_.part.number != 0; }
+
   void note_running() {
     running_ = true;
+    if (is_part()) return;
     const std::int64_t now = monotonic_ns();
     note(HistoryEvent("restart")
-             .add("set", set_name(manifest_.job, manifest_.number))
+             .add("set", name_of(manifest_))
              .add("number", manifest_.number)
              .add("generation", manifest_.generation + 1)
              .add("members", members_)
@@ -246,7 +263,7 @@ class Told {
     char text[64];
     HistoryEvent failure("failure");
     failure.add("member", p.member).add("process", p.pid).add("how", how_ended(p.exit_status, text));
-    const double age_s = first ? age_of_newest_set(arguments_.common.directory, manifest_.job) : -1;
+    const double age_s = first ? age_of_newest_set(arguments_.common.directory, owner_of(manifest_)) : -1;
     if (age_s >= 0) failure.add("lost_s", std::min(age_s, static_cast<double>(monotonic_ns() - began_ns_) / 1e9));
     note(failure);
   }
@@ -350,7 +367,24 @@ Status restart_and_wait(const RestartArguments& arguments, SetManifest* manifest
       return keep_store();
     };
   SHADOWIB_TRY(restart_set(*manifest, *options, processes));
-  return failure_of(exchange, place->epoch(), *processes);
+  return failure_of(exchange, place->epoch(), 0, *processes);
+}
+
+// A cluster's set, in the epoch that it was saved in. The command that recovers the job's clusters has started this
+// one, and holds all locks.
+Status restart_part(const RestartArguments& arguments, SetManifest* manifest, const std::string& exchange, Told* told,
+                    std::vector<RestartedProcess>* processes) {
+  const std::string epoch = present_epoch(arguments.common.directory, manifest->job);
+  RestartOptions options;
+  SHADOWIB_TRY(verify_here(arguments, {}, manifest));
+  told->verified();
+  told->began(epoch);
+  SHADOWIB_TRY(check_set_here(*manifest, {}, wanted_backend(arguments), verbs_library()));
+  options.report = [told](const std::string& line) { told->line(line); };
+  SHADOWIB_TRY(choose_files(*manifest, {}, arguments.files == "roll-back", options.report, &options.cut));
+  SHADOWIB_TRY(fill_job(arguments, *manifest, exchange, epoch, &options.job));
+  SHADOWIB_TRY(restart_set(*manifest, options, processes));
+  return failure_of(exchange, epoch, arguments.part.number, *processes);
 }
 
 // `members`: none is all.
@@ -364,9 +398,10 @@ int restart_members(const RestartArguments& arguments, SetManifest manifest, con
   RestartPlace place(common.directory, exchange);
   if (arguments.workers >= 0) place.ask_for_workers(static_cast<unsigned>(arguments.workers));
   std::vector<RestartedProcess> processes;
-  if (Status s = restart_and_wait(arguments, &manifest, exchange, shared, &told, &options, &place, &processes);
-      !s.ok())
-    return told.failed(s);
+  const Status status = arguments.part.number != 0 ? restart_part(arguments, &manifest, exchange, &told, &processes)
+                                                   : restart_and_wait(arguments, &manifest, exchange, shared, &told,
+                                                                      &options, &place, &processes);
+  if (!status.ok()) return told.failed(status);
   const int exit_code = report(common, manifest, options.members, processes, told.saved_as());
   told.ended(processes, exit_code);
   return exit_code;
@@ -470,6 +505,31 @@ int restart_portable_set(const RestartArguments& arguments, SetManifest manifest
   return good ? 0 : kRestartedProcessFailed;
 }
 
+// Options that each cluster's set is restarted with.
+std::vector<std::string> words_for_clusters(const RestartArguments& arguments) {
+  const Common& common = arguments.common;
+  std::vector<std::string> words{"--dir",         common.directory, "--files",
+                                 arguments.files, "--timeout",      std::to_string(arguments.timeout_s)};
+  if (!common.exchange.empty()) words.insert(words.end(), {"--exchange", common.exchange});
+  if (!arguments.backend.empty()) words.insert(words.end(), {"--backend", arguments.backend});
+  if (!arguments.network.empty()) words.insert(words.end(), {"--network", arguments.network});
+  return words;
+}
+
+int restart_clusters(const RestartArguments& arguments) {
+  const Common& common = arguments.common;
+  if (!arguments.set.empty() || arguments.members || !arguments.hosts.empty() || arguments.workers >= 0 ||
+      arguments.far.given())
+    return fail(common, Status(Code::kUsage, EINVAL,
+                               "--job names the clusters' own sets: leave out SET, --members, --hosts, --workers and "
+                               "options of far places"));
+  return recover(common, {.job = arguments.job,
+                          .clusters = arguments.clusters,
+                          .fenced = arguments.fenced,
+                          .timeout_s = arguments.timeout_s,
+                          .words = words_for_clusters(arguments)});
+}
+
 int restart(RestartArguments& arguments) {
   if (arguments.held) hold_by_input(arguments.lease_s);
   Common& common = arguments.common;
@@ -482,9 +542,18 @@ int restart(RestartArguments& arguments) {
     if (Status s = backend_variable(&variable); !s.ok()) return fail(common, s);
   if (arguments.network.empty()) arguments.network = environment("IB2TCP_NETWORK");
   if (Status s = check_network(arguments.network); !s.ok()) return fail(common, s);
+  if (!arguments.job.empty()) return restart_clusters(arguments);
+  if (arguments.set.empty() || !arguments.clusters.empty() || arguments.fenced)
+    return fail(common, Status(Code::kUsage, EINVAL,
+                               arguments.set.empty() ? "which SET? Or, for clusters of a federation, --job J"
+                                                     : "--cluster and --fenced need --job J, and no SET"));
   if (Status s = find_set(&arguments, &path); !s.ok()) return fail(common, s);
   if (Status s = read_manifest(path, &manifest); !s.ok()) return fail(common, s);
-  if (Status s = judge_restart_of_clc(manifest); !s.ok()) return fail(common, s);
+  if (!arguments.in_recovery.empty()) {
+    if (Status s = decode_part(arguments.in_recovery, &arguments.part); !s.ok()) return fail(common, s);
+  } else if (Status s = judge_restart_of_clc(manifest); !s.ok()) {
+    return fail(common, s);
+  }
   if (!valid_job_name(manifest.job))
     return fail(common, Status::of(Code::kCorrupt, 0, "set %.200s names no valid job", path.c_str()));
   if (is_portable(manifest)) return restart_portable_set(arguments, std::move(manifest));
@@ -494,7 +563,9 @@ int restart(RestartArguments& arguments) {
   std::string exchange = unsettled_exchange(exchange_of(common, manifest.job));
   if (Status s = settle_exchange(job_paths(common.directory, manifest.job).password, &exchange); !s.ok())
     return fail(common, s);
-  if (arguments.members) {
+  if (arguments.part.number != 0) {
+    // All of the set, here.
+  } else if (arguments.members) {
     if (Status s = parse_members(*arguments.members, manifest, &members); !s.ok()) return fail(common, s);
   } else {
     Launched launched;
@@ -514,9 +585,23 @@ void add_restart(Command& program) {
       ->add_option(
           "SET", arguments->set,
           "The set: its path, its name as `shadowib list` shows it, or a\njob, which stands for its newest set")
-      ->required()
       ->completed_by(kSetNames)
       ->not_empty("a set");
+  command
+      ->add_option("--job", arguments->job,
+                   "Instead of a SET: clusters of job J that have failed, each from\nits own checkpoint, while the "
+                   "others run on")
+      ->completed_by(kJobNames)
+      ->not_empty("a job")
+      ->type_name("J");
+  command
+      ->add_option("--cluster", arguments->clusters,
+                   "With --job: these clusters, as B or A,B; what is left of them is\nended first")
+      ->not_empty("a cluster")
+      ->type_name("LIST");
+  command->add_flag("--fenced", arguments->fenced,
+                    "With --job: members that do not end are lost for good, and a\nperson vouches for that");
+  command->add_option("--in-recovery", arguments->in_recovery, "")->hidden();
   command
       ->add_option("--backend", arguments->backend,
                    "What carries the verbs from now on: auto, verbs or ib2tcp;\ndefault $SHADOWIB_BACKEND, else auto")

@@ -185,6 +185,7 @@ Status add_clusters(const Common& common, const std::string& job, const std::str
   add_answers(members, federation);
   (*json)["policy"] = federation->policy;
   (*json)["clusters"] = clusters_json(*federation);
+  (*json)["recoveries"] = recoveries_json(*federation);
   return {};
 }
 

@@ -1,0 +1,330 @@
+#include "shadowib/cli/recover.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+
+#include "hooks/command/recovery.h"
+#include "hooks/job/protocol.h"
+#include "shadowib/base/deadline.h"
+#include "shadowib/base/descriptors.h"
+#include "shadowib/base/lock.h"
+#include "shadowib/cli/exchange_place.h"
+#include "shadowib/cli/history.h"
+#include "shadowib/cli/inherited_signals.h"
+#include "shadowib/cli/jobs.h"
+#include "shadowib/cli/output.h"
+#include "shadowib/cli/sets.h"
+
+namespace shadowib::cli {
+namespace {
+
+constexpr int kWatchMs = 50, kWaitMs = 500, kEarlierEndsMs = 10000;
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
+
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  std::istringstream words(list);
+  for (std::string name; std::getline(words, name, ',');) names.push_back(name);
+  return names;
+}
+
+std::string seconds(double s) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.0f s", s);
+  return text;
+}
+
+// A cluster's processes, as the command that restarts its set.
+struct Started {
+  std::string cluster;
+  pid_t pid = -1;
+  int output = -1;  // of --json
+  std::string said;
+  int code = 0;
+};
+
+class Recover {
+ public:
+  Recover(const Common& common, const RecoverRequest& request, std::string job, std::string exchange)
+      : common_(common), request_(request), job_(std::move(job)), recovery_(options(std::move(exchange))) {}
+  ~Recover() {
+    close_owned_descriptor(share_lock_);
+    if (signals_ >= 0) ::close(signals_);
+  }
+  Recover(const Recover&) = delete;
+  Recover& operator=(const Recover&) = delete;
+
+  int run() {
+    if (const Status s = recovery_.prepare(); !s.ok()) return failed(s);
+    tell_line();
+    if (const Status s = recovery_.begin(); !s.ok()) return failed(s);
+    Status status = note_holder();
+    catch_signals();
+    for (const RecoveredCluster& cluster : recovery_.clusters())
+      if (status.ok()) status = start(cluster);
+    if (!status.ok()) give_up(status.text());
+    const int code = await();
+    if (!status.ok()) return failed(status);
+    return report(code);
+  }
+
+ private:
+  RecoveryOptions options(std::string exchange) const {
+    RecoveryOptions options;
+    options.directory = common_.directory;
+    options.job = job_;
+    options.exchange = std::move(exchange);
+    options.clusters = names_in(request_.clusters);
+    options.fenced = request_.fenced;
+    options.timeout_ms = request_.timeout_s * 1000;
+    options.check = [](const std::vector<RecoveredCluster>& clusters) -> Status {
+      for (const RecoveredCluster& cluster : clusters) {
+        SetManifest manifest;
+        SHADOWIB_TRY(verify_with_progress(cluster.manifest.path, &manifest, {}, VerifyDepth::kForRestart));
+      }
+      return {};
+    };
+    return options;
+  }
+
+  int failed(const Status& status) {
+    HistoryEvent event("recovery_failed");
+    event.add("clusters", names()).add("code", static_cast<int>(status.code())).add("error", status.text());
+    if (status.code() != Code::kBusy && status.code() != Code::kNotFound)
+      (void)append_history(common_.directory, job_, event).ok();  // the error is what counts
+    return fail(common_, status);
+  }
+
+  Json names() const {
+    Json names = Json::array();
+    for (const RecoveredCluster& cluster : recovery_.clusters()) names.push_back(cluster.name);
+    return names;
+  }
+
+  Json line() const {
+    Json line = Json::array();
+    for (const ViewedCluster& cluster : recovery_.federation().clusters) {
+      const auto& all = recovery_.clusters();
+      const auto back = std::find_if(all.begin(), all.end(), [&](const auto& b) { return b.index == cluster.index; });
+      Json json{{"name", cluster.name}, {"stays", back == all.end()}};
+      if (back != all.end()) {
+        json["sn"] = back->sn;
+        json["set"] = name_of(back->manifest);
+        json["lost_s"] = back->lost_s;
+      }
+      line.push_back(json);
+    }
+    return line;
+  }
+
+  void tell_line() const {
+    for (const RecoveredCluster& cluster : recovery_.clusters())
+      std::fprintf(stderr, "shadowib: cluster %s goes back to CLC %u (%s); %s are lost\n", cluster.name.c_str(),
+                   cluster.sn, name_of(cluster.manifest).c_str(), seconds(cluster.lost_s).c_str());
+  }
+
+  // A signal to this command is one to the processes.
+  Status note_holder() {
+    std::uint32_t lowest = ~0u;
+    for (const RecoveredCluster& cluster : recovery_.clusters())
+      for (const SetMember& member : cluster.manifest.members) lowest = std::min(lowest, member.index);
+    const std::string path = alive_path(common_.directory, job_, recovery_.epoch(), "share" + std::to_string(lowest));
+    // The command of an earlier recovery, whose processes have just been ended, is about to end as well.
+    const Deadline deadline = Deadline::in_ms(kEarlierEndsMs);
+    while ((share_lock_ = hold_alive_lock(path)) < 0 && errno == EAGAIN && !deadline.has_passed()) ::usleep(20000);
+    if (share_lock_ < 0)
+      return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
+    return note_lock_holder(share_lock_, path);
+  }
+
+  void catch_signals() {
+    sigset_t forwarded;
+    ::sigemptyset(&forwarded);
+    for (const int signal : kForwarded) ::sigaddset(&forwarded, signal);
+    ::sigaddset(&forwarded, SIGCHLD);
+    ::pthread_sigmask(SIG_BLOCK, &forwarded, nullptr);
+    signals_ = ::signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK);
+  }
+
+  Status start(const RecoveredCluster& cluster) {
+    std::error_code error;
+    const RecoveryPart part{recovery_.number(), static_cast<std::uint32_t>(recovery_.members()),
+                            recovery_.generation()};
+    std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe", error).string(), "restart",
+                                   cluster.manifest.path, "--in-recovery", encode_part(part)};
+    words.insert(words.end(), request_.words.begin(), request_.words.end());
+    if (common_.json) words.emplace_back("--json");
+    std::vector<char*> arguments;
+    for (std::string& word : words) arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    int pipe[2] = {-1, -1};
+    if (common_.json && ::pipe2(pipe, O_CLOEXEC) != 0)
+      return Status::of(Code::kIo, errno, "cannot make a pipe: %s", std::strerror(errno));
+    std::fflush(nullptr);
+    const pid_t own = ::getpid(), pid = ::fork();
+    if (pid == 0) {
+      give_back_inherited_signals();
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      if (::getppid() != own) ::_exit(kRunFailed);
+      if (common_.json) ::dup2(pipe[1], STDOUT_FILENO);
+      ::execv(arguments[0], arguments.data());
+      ::_exit(kRunNotFound);
+    }
+    const int why = errno;
+    if (pipe[1] >= 0) ::close(pipe[1]);
+    if (pid < 0) {
+      if (pipe[0] >= 0) ::close(pipe[0]);
+      return Status::of(Code::kIo, why, "cannot fork: %s", std::strerror(why));
+    }
+    started_.push_back({cluster.name, pid, pipe[0], "", 0});
+    ++living_;
+    return {};
+  }
+
+  void give_up(const std::string& why) {
+    std::unique_ptr<Exchange> exchange;
+    std::string uri = exchange_of(common_, job_);
+    if (!settle_exchange(job_paths(common_.directory, job_).password, &uri).ok()) return;
+    if (!Exchange::open(uri, false, &exchange).ok()) return;
+    (void)exchange->claim(restart_prefix(recovery_.epoch(), recovery_.number()) + "abort", why).ok();
+  }
+
+  // Until all have ended.
+  int await() {
+    int code = 0;
+    while (living_ > 0) {
+      std::vector<pollfd> polls{{signals_, POLLIN, 0}};
+      for (const Started& s : started_) polls.push_back({s.output, POLLIN, 0});
+      ::poll(polls.data(), polls.size(), all_run_ ? kWaitMs : kWatchMs);
+      forward_signals();
+      for (std::size_t i = 0; i < started_.size(); ++i)
+        if (polls[i + 1].revents != 0) read_output(&started_[i]);
+      reap(&code);
+      if (!all_run_) look();
+    }
+    for (Started& s : started_)
+      while (s.output >= 0) read_output(&s);
+    return code;
+  }
+
+  void look() {
+    if (const Status s = recovery_.watch(&all_run_); !s.ok())
+      std::fprintf(stderr, "shadowib: looking whether all members run: %s\n", s.text());
+    if (!all_run_) return;
+    const std::int64_t now = monotonic_ns();
+    double lost_s = 0;
+    for (const RecoveredCluster& cluster : recovery_.clusters()) lost_s += cluster.lost_s;
+    note_event(common_.directory, job_,
+               HistoryEvent("recovery")
+                   .add("number", recovery_.number())
+                   .add("line", line())
+                   .add("clusters", names())
+                   .add("members", recovery_.members())
+                   .add("generation", recovery_.generation())
+                   .add("lost_s", lost_s)
+                   .add("ready_ms", milliseconds(now - began_ns_)));
+    std::fprintf(stderr, "shadowib: recovery %llu: %zu processes run again after %s\n",
+                 static_cast<unsigned long long>(recovery_.number()), recovery_.members(),
+                 human_time(now - began_ns_).c_str());
+  }
+
+  // A terminal tells the commands of the clusters as well.
+  void forward_signals() {
+    signalfd_siginfo info{};
+    while (::read(signals_, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info)))
+      for (const Started& s : started_)
+        if (info.ssi_signo != SIGCHLD && info.ssi_code != SI_KERNEL && s.pid > 0)
+          ::kill(s.pid, static_cast<int>(info.ssi_signo));
+  }
+
+  void read_output(Started* from) {
+    char buffer[4096];
+    const ssize_t n = ::read(from->output, buffer, sizeof(buffer));
+    if (n > 0) from->said.append(buffer, static_cast<std::size_t>(n));
+    if (n > 0 || (n < 0 && errno == EINTR)) return;
+    ::close(from->output);
+    from->output = -1;
+  }
+
+  void reap(int* code) {
+    for (Started& s : started_) {
+      int wait_status = 0;
+      if (s.pid <= 0 || ::waitpid(s.pid, &wait_status, WNOHANG) != s.pid) continue;
+      s.pid = -1;
+      --living_;
+      s.code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : kRunFailed;
+      if (s.code == 0) continue;
+      if (*code == 0) *code = s.code;
+      if (!all_run_) give_up("the command that was to restart cluster " + s.cluster + " has failed");
+    }
+  }
+
+  int report(int code) const {
+    if (!common_.json) return code;
+    Json clusters = Json::array();
+    for (const Started& s : started_) {
+      Json said;
+      Json cluster{{"name", s.cluster}, {"exit_code", s.code}};
+      if (Json::parse(s.said, &said)) cluster["restart"] = said;
+      clusters.push_back(cluster);
+    }
+    print_json({{"job", job_},
+                {"recovery", recovery_.number()},
+                {"ok", code == 0},
+                {"reached", all_run_},
+                {"line", line()},
+                {"clusters", clusters}});
+    return code;
+  }
+
+  const Common& common_;
+  const RecoverRequest& request_;
+  const std::string job_;
+  Recovery recovery_;
+  const std::int64_t began_ns_ = monotonic_ns();
+  std::vector<Started> started_;
+  std::size_t living_ = 0;
+  bool all_run_ = false;
+  int share_lock_ = -1, signals_ = -1;
+};
+
+}  // namespace
+
+std::string encode_part(const RecoveryPart& part) {
+  return std::to_string(part.number) + ":" + std::to_string(part.members) + ":" + std::to_string(part.generation);
+}
+
+Status decode_part(const std::string& text, RecoveryPart* part) {
+  unsigned long long number = 0;
+  unsigned members = 0, generation = 0;
+  int used = 0;
+  if (std::sscanf(text.c_str(), "%10llu:%7u:%9u%n", &number, &members, &generation, &used) != 3 ||
+      used != static_cast<int>(text.size()) || number == 0 || members == 0 || generation == 0)
+    return Status::of(Code::kUsage, EINVAL, "--in-recovery %.60s: `restart --job` gives it", text.c_str());
+  *part = {number, members, generation};
+  return {};
+}
+
+int recover(const Common& common, const RecoverRequest& request) {
+  std::string job;
+  if (const Status s = require_directory(common); !s.ok()) return fail(common, s);
+  if (const Status s = choose_job(common.directory, request.job, &job); !s.ok()) return fail(common, s);
+  std::string exchange = exchange_of(common, job);
+  if (const Status s = settle_exchange(job_paths(common.directory, job).password, &exchange); !s.ok())
+    return fail(common, s);
+  return Recover(common, request, job, exchange).run();
+}
+
+}  // namespace shadowib::cli

@@ -1,0 +1,32 @@
+// `restart --job J`: clusters of a federation go back to their own checkpoints, in the job's epoch, while others run
+// on.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shadowib/cli/common.h"
+
+namespace shadowib::cli {
+
+struct RecoverRequest {
+  std::string job;
+  std::string clusters;            // "B" or "A,B": count as failed; "": those of which a member has died
+  bool fenced = false;             // members that do not end are gone
+  int timeout_s = 60;              // until the line is published
+  std::vector<std::string> words;  // options of `restart`, for each cluster's set
+};
+
+// Waits for the end of the processes that have come back. Returns the command's exit code.
+int recover(const Common& common, const RecoverRequest& request);
+
+// The hidden option by which recover() starts `restart SET` for each set: "R:MEMBERS:GENERATION".
+struct RecoveryPart {
+  std::uint64_t number = 0;      // of the recovery; 0: this is none
+  std::uint32_t members = 0;     // that come back in all
+  std::uint32_t generation = 0;  // that they have then
+};
+std::string encode_part(const RecoveryPart& part);
+Status decode_part(const std::string& text, RecoveryPart* part);  // kUsage
+
+}  // namespace shadowib::cli
