@@ -349,8 +349,9 @@ int run_as_portable(RunOptions& options) {
   if (!valid_job_name(options.job))
     return run_failed(common, Status::of(Code::kUsage, 0, "--job '%.100s': %s", options.job.c_str(), kJobNameRule),
                       kRunFailed);
+  // In this order: a process that starts at the same time makes the request before it takes its lock.
   std::string who;
-  if (!is_portable_job(common.directory, options.job) && job_alive(common.directory, options.job, &who))
+  if (job_alive(common.directory, options.job, &who) && !is_portable_job(common.directory, options.job))
     return run_failed(
         common,
         Status::of(Code::kBusy, 0, "job %.64s is alive, and not of portable programs; give another --job",
