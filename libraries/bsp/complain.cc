@@ -48,6 +48,8 @@ void say(const char* format, ...) {
   va_end(arguments);
 }
 
+void vsay(const char* format, va_list arguments) { write_line(format, arguments); }
+
 void fail_with(const char* format, va_list arguments) {
   std::fflush(nullptr);  // output of the program stands above the message
   write_line(format, arguments);

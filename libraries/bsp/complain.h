@@ -20,6 +20,7 @@ extern int own_number;
 
 // Writes such a line and goes on.
 void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
+void vsay(const char* format, va_list arguments);
 
 // Another process has told why the job ends: this one ends without a word.
 [[noreturn]] void end_quietly();

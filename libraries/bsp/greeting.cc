@@ -15,12 +15,24 @@ struct Fixed {
   std::uint32_t processes, slots_key;
   std::uint16_t lid;
   std::uint8_t mtu, is_ethernet, gid[16];
-  std::uint32_t unused;
+  std::uint32_t layout;
 };
 
 static_assert(sizeof(Fixed) + 4 * kMaxProcesses <= 4096);
 
 }  // namespace
+
+#ifdef SHADOWIB_BSP_PORTABLE
+}  // namespace shadowib::bsp
+extern "C" int shadowib_portable_has_long_double(void);
+namespace shadowib::bsp {
+std::uint32_t layout_of_values() {
+  const unsigned long_double = shadowib_portable_has_long_double() != 0 ? __LDBL_MANT_DIG__ : 0;
+  return long_double << 16 | static_cast<std::uint32_t>(sizeof(long) << 8 | sizeof(void*));
+}
+#else
+std::uint32_t layout_of_values() { return 0; }
+#endif
 
 std::vector<std::byte> encode(const Greeting& greeting) {
   Fixed fixed{kMagic,
@@ -33,7 +45,7 @@ std::vector<std::byte> encode(const Greeting& greeting) {
               greeting.mtu,
               greeting.is_ethernet,
               {},
-              0};
+              layout_of_values()};
   std::memcpy(fixed.gid, greeting.gid.raw, sizeof(fixed.gid));
   std::vector<std::byte> value(sizeof(fixed) + 4 * greeting.queue_pairs.size());
   std::memcpy(value.data(), &fixed, sizeof(fixed));
@@ -46,11 +58,14 @@ std::string decode(const std::byte* value, std::size_t bytes, std::uint64_t epoc
   Fixed fixed;
   if (bytes < sizeof(fixed)) return "it is too short";
   std::memcpy(&fixed, value, sizeof(fixed));
+  if (fixed.magic == __builtin_bswap32(kMagic)) return "its processor has another byte order; one job has one order";
   if (fixed.magic != kMagic) return "it was made by another version of the library";
   if (fixed.epoch != epoch) return "it is of another run";
   if (fixed.process != static_cast<std::uint32_t>(process)) return "it is another process's";
   if (fixed.processes != static_cast<std::uint32_t>(processes))
     return "it counts " + std::to_string(fixed.processes) + " processes instead of " + std::to_string(processes);
+  if (fixed.layout != layout_of_values())
+    return "its processor lays out long, pointers or long double otherwise; one job has one layout";
   if (bytes != sizeof(fixed) + 4 * std::size_t{fixed.processes}) return "its size is wrong";
   greeting->epoch = fixed.epoch;
   greeting->process = fixed.process;

@@ -33,6 +33,10 @@ std::vector<std::byte> encode(const Greeting& greeting);
 std::string decode(const std::byte* value, std::size_t bytes, std::uint64_t epoch, int process, int processes,
                    Greeting* greeting);
 
+// How this process lays out values that others read from its memory; the same in all processes of a job. 0: as all
+// programs of this machine do.
+std::uint32_t layout_of_values();
+
 // The name under which it is published: bsp.<epoch>.<process>.
 std::string greeting_name(std::uint64_t epoch, int process);
 

@@ -30,6 +30,11 @@ class Inbox {
   std::uint32_t tag_bytes() const { return tag_bytes_; }
   // nullptr if the queue is empty.
   const Message* first() const { return next_ < messages_.size() ? &messages_[next_] : nullptr; }
+  // Calls visit(message) for each message in the queue.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (std::size_t i = next_; i < messages_.size(); ++i) visit(messages_[i]);
+  }
   void remove_first() { bytes_ -= messages_[next_++].bytes; }
 
  private:

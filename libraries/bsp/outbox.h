@@ -25,7 +25,9 @@ class Outbox {
     std::memcpy(at, &record, sizeof(Record));
     std::memcpy(at + sizeof(Record), source, bytes);
   }
-  void message(const void* tag, std::uint32_t tag_bytes, const void* payload, std::size_t bytes);
+  // `types`: of tag and payload (types.h), 0 if they are not known.
+  void message(const void* tag, std::uint32_t tag_bytes, const void* payload, std::size_t bytes,
+               std::uint32_t types = 0);
   void registration(std::uint64_t address, std::uint64_t bytes, std::uint32_t key);
 
   void clear() { size_ = 0; }

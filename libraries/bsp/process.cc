@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
 #include <memory>
@@ -21,6 +23,13 @@ Supersteps* supersteps = nullptr;
 
 namespace {
 
+#ifdef SHADOWIB_BSP_PORTABLE
+constexpr bool kIsPortable = true;
+#else
+constexpr bool kIsPortable = false;
+#endif
+constexpr int kExitImage = 5;  // as of all commands: an image cannot be used
+
 enum class Stage { kBefore, kParallel, kAfter };
 
 // Never destroyed: queue pairs live until the process ends.
@@ -30,6 +39,7 @@ Stage stage = Stage::kBefore;
 int processes = 0;
 pid_t owner = 0;
 timespec began{}, saved{};
+double seconds_before = 0;  // of bsp_time(), in the processes before the image
 
 const Environment& surroundings() {
   if (environment == nullptr) {
@@ -59,14 +69,18 @@ int agree_on_count(int wanted) {
   const Environment& here = surroundings();
   if (here.processes == 1) return 1;
   const std::string name = name_of_run(here.epoch, "begin");
+  unsigned char bytes[4];  // lowest first: others may have another order
   if (here.process == 0) {
     if (wanted < here.processes) note_count(wanted);
-    show(name, &wanted, sizeof(wanted));
+    for (int i = 0; i < 4; ++i) bytes[i] = static_cast<unsigned char>(wanted >> (8 * i));
+    show(name, bytes, sizeof(bytes));
     return wanted;
   }
   int count = noted_count();
   if (count > 0 && here.process >= count) return count;
-  if (await(here.epoch, 0, name, &count, sizeof(count)) != sizeof(count)) fail("process 0 has another library");
+  if (await(here.epoch, 0, name, bytes, sizeof(bytes)) != sizeof(bytes)) fail("process 0 has another library");
+  count = 0;
+  for (int i = 0; i < 4; ++i) count |= bytes[i] << (8 * i);
   return count;
 }
 
@@ -96,6 +110,11 @@ void outside(const char* call) {
   fail("%s() was called after bsp_end()", call);
 }
 
+bool is_other() {
+  if (stage != Stage::kBefore) fail("bsp_init() was called after bsp_begin()");
+  return surroundings().process != 0;
+}
+
 void init(void (*spmd)()) {
   if (stage != Stage::kBefore) fail("bsp_init() was called after bsp_begin()");
   if (surroundings().process == 0) return;
@@ -103,15 +122,11 @@ void init(void (*spmd)()) {
   std::exit(0);
 }
 
-void begin(long wanted) {
+namespace {
+
+// All processes of the parallel part are known.
+void connect() {
   const Environment& here = surroundings();
-  if (stage != Stage::kBefore) fail("bsp_begin() was called twice");
-  if (here.process == 0 && wanted < 1) fail("bsp_begin(%ld): at least one process is needed", wanted);
-  // A member of the job from now on, whatever devices it opens, or has opened.
-  if (std::getenv("SHADOWIB_JOB") != nullptr && shadowib_join() != 0)
-    fail("cannot join the job: %s", shadowib_last_error());
-  processes = agree_on_count(static_cast<int>(wanted < here.processes ? wanted : here.processes));
-  if (here.process >= processes) std::exit(0);
   if (processes > 1) {
     mesh = new Mesh(here.process, processes, here.epoch, spins_for(here.here, processors()));
     mesh->connect();
@@ -123,6 +138,41 @@ void begin(long wanted) {
   ::on_exit(left_too_early, nullptr);
   ::clock_gettime(CLOCK_MONOTONIC, &began);
   saved = began;
+  if constexpr (kIsPortable) ask_to_save();  // from now on this library answers for the program
+}
+
+}  // namespace
+
+void begin(long wanted) {
+  const Environment& here = surroundings();
+  if (stage != Stage::kBefore) fail("bsp_begin() was called twice");
+  if (here.process == 0 && wanted < 1) fail("bsp_begin(%ld): at least one process is needed", wanted);
+  // A member of the job from now on, whatever devices it opens, or has opened.
+  if (std::getenv("SHADOWIB_JOB") != nullptr && shadowib_join() != 0)
+    fail("cannot join the job: %s", shadowib_last_error());
+  processes = agree_on_count(static_cast<int>(wanted < here.processes ? wanted : here.processes));
+  if (here.process >= processes) std::exit(0);
+  connect();
+}
+
+void begin_again(const shadowib_bsp_kept& kept) {
+  const Environment& here = surroundings();
+  if (here.process != kept.process)
+    refuse("the image is of process %d; SHADOWIB_BSP_PROCESS is %d", kept.process, here.process);
+  if (here.processes < kept.processes)
+    refuse("the image's job has %d processes; bsprun has started %d", kept.processes, here.processes);
+  processes = kept.processes;
+  seconds_before = kept.seconds;
+  connect();
+}
+
+void refuse(const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  vsay(format, arguments);
+  va_end(arguments);
+  std::fflush(nullptr);
+  ::_exit(kExitImage);
 }
 
 void end() {
@@ -135,6 +185,7 @@ void end() {
 void end_superstep() {
   Supersteps& all = inside("bsp_sync");
   const Environment& here = *environment;
+  if constexpr (kIsPortable) return note_due(all.sync(here.process == 0 && ask_to_save()));
   const bool due = here.interval_s > 0 && here.process == 0 && seconds_since(saved) >= here.interval_s;
   if (without("due_flag")) {
     all.sync(false);
@@ -153,7 +204,7 @@ int process_count() { return stage == Stage::kBefore ? surroundings().processes 
 
 double seconds_since_begin() {
   inside("bsp_time");
-  return seconds_since(began);
+  return seconds_before + seconds_since(began);
 }
 
 }  // namespace shadowib::bsp

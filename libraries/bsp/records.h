@@ -9,7 +9,7 @@ namespace shadowib::bsp {
 
 enum class RecordKind : std::uint32_t {
   kPut = 1,       // payload goes to `offset` of registration `slot`
-  kMessage = 2,   // a tag of `slot` bytes, then the payload
+  kMessage = 2,   // a tag of `slot` bytes, then the payload; `offset` has the types of both (types.h)
   kRegister = 3,  // memory of the sender: `offset` is its address, `bytes` its size, `slot` its key; no payload
 };
 

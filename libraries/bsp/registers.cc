@@ -86,6 +86,14 @@ std::vector<void*> Registers::apply() {
   return removed;
 }
 
+std::vector<std::uint32_t> Registers::by_age() const {
+  std::vector<Entry> entries = by_address_;
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.age < b.age; });
+  std::vector<std::uint32_t> slots;
+  for (const Entry& entry : entries) slots.push_back(entry.slot);
+  return slots;
+}
+
 std::uint32_t Registers::search(const void* memory) {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);
   auto behind = std::upper_bound(by_address_.begin(), by_address_.end(), address,

@@ -54,6 +54,8 @@ class Registers {
   const RemoteMemory& remote(std::uint32_t slot, int process) const { return slots_[slot].remote[process]; }
   std::byte* local(std::uint32_t slot) const { return slots_[slot].memory; }
   std::size_t count() const { return by_address_.size(); }
+  // Slots of all registrations, oldest first: in this order they can be made again.
+  std::vector<std::uint32_t> by_age() const;
 
  private:
   struct Registration {

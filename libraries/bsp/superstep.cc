@@ -128,7 +128,8 @@ void Supersteps::get_now(const char* call, int from, const void* source, std::ui
 
 void Supersteps::send(const char* call, int to, const void* tag, const void* payload, std::uint64_t bytes) {
   check_process(call, to);
-  sent(to).box.message(tag, tag_bytes_, payload, bytes);
+  sent(to).box.message(tag, tag_bytes_, payload, bytes, next_types_);
+  next_types_ = 0;
 }
 
 void Supersteps::push(const void* memory, std::uint64_t bytes) {
@@ -349,6 +350,14 @@ bool Supersteps::exchange(std::uint32_t flags) {
   for (int i = 0; i < processes_; ++i) apply(i, received_[i]);
   next_superstep();
   return (all & kCheckpointDue) != 0;
+}
+
+void Supersteps::resume(std::uint64_t number, std::uint32_t tag_bytes,
+                        const std::vector<RegisteredMemory>& memories) {
+  number_ = number - 1;
+  next_tag_bytes_ = tag_bytes;
+  for (const RegisteredMemory& memory : memories) push(memory.memory, memory.bytes);
+  exchange(0);
 }
 
 }  // namespace shadowib::bsp

@@ -30,6 +30,12 @@ class Pool {
   ibv_mr* region_ = nullptr;
 };
 
+// A registration that is made again.
+struct RegisteredMemory {
+  std::byte* memory;
+  std::uint64_t bytes;
+};
+
 class Supersteps {
  public:
   // `mesh` is null for one process. Connected, and outlives this.
@@ -47,6 +53,8 @@ class Supersteps {
   void send(const char* call, int to, const void* tag, const void* payload, std::uint64_t bytes);
   void push(const void* memory, std::uint64_t bytes);
   void pop(const void* memory);
+  // They count for the next message alone.
+  void next_types(std::uint32_t types) { next_types_ = types; }
   std::uint32_t set_tag_bytes(std::uint32_t bytes);  // the present size
   Inbox& inbox() { return inbox_; }
 
@@ -57,6 +65,11 @@ class Supersteps {
   // A barrier that moves nothing.
   void barrier();
   std::uint64_t number() const { return number_; }
+  std::uint32_t tag_bytes() const { return tag_bytes_; }
+  const Registers& registers() const { return registers_; }
+  // Right after the constructor, in all processes: as behind the sync that began superstep `number`, with these
+  // registrations. Ends the job if the others are elsewhere, or have registered otherwise.
+  void resume(std::uint64_t number, std::uint32_t tag_bytes, const std::vector<RegisteredMemory>& memories);
 
  private:
   struct Get {
@@ -104,7 +117,7 @@ class Supersteps {
   std::vector<ibv_mr*> sources_;  // of puts at once, until the sync
   std::size_t bounced_ = 0;       // bytes of the bounce memory of this superstep
   Pool pulled_, fetched_;
-  std::uint32_t tag_bytes_ = 0, next_tag_bytes_ = 0;
+  std::uint32_t tag_bytes_ = 0, next_tag_bytes_ = 0, next_types_ = 0;
   std::uint64_t number_ = 0;
   Word word_;
 };

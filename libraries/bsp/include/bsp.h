@@ -23,12 +23,17 @@
 #define BSP_PID unsigned int
 #define BSP_SIZE size_t
 #define BSP_COUNT unsigned int
-#define SHADOWIB_BSP_NAME(name) __asm__("bspm_" #name)
+#define SHADOWIB_BSP_NAME(name) __asm__("bspm_" #name) SHADOWIB_BSP_NO_SITE
 #else
 #define BSP_PID int
 #define BSP_SIZE int
 #define BSP_COUNT int
-#define SHADOWIB_BSP_NAME(name) __asm__("bsp_" #name)
+#define SHADOWIB_BSP_NAME(name) __asm__("bsp_" #name) SHADOWIB_BSP_NO_SITE
+#endif
+#ifdef SHADOWIB_BSP_PORTABLE /* by bspcc, of programs of shadowib-cc */
+#define SHADOWIB_BSP_NO_SITE __attribute__((annotate("shadowib_no_site")))
+#else
+#define SHADOWIB_BSP_NO_SITE
 #endif
 #if defined(__GNUC__)
 #define SHADOWIB_BSP_PRINTF __attribute__((format(printf, 1, 2)))
@@ -134,5 +139,8 @@ void bsp_direct_get(BSP_PID pid, const void* source, size_t offset, void* destin
 
 #ifdef __cplusplus
 }
+#endif
+#ifdef SHADOWIB_BSP_PORTABLE
+#include <shadowib/bsp_portable.h>
 #endif
 #endif

@@ -35,6 +35,8 @@ std::string prefix_of_ends(const Options& options) {
          options.epoch;
 }
 
+std::string meeting_of(const Options& options) { return prefix_of_ends(options) + ".meeting"; }
+
 [[noreturn]] void become(const Options& options, int process, bool has_input) {
   sigset_t none;
   ::sigemptyset(&none);
@@ -50,6 +52,13 @@ std::string prefix_of_ends(const Options& options) {
   set("SHADOWIB_BSP_HERE", std::to_string(options.count));
   set("SHADOWIB_BSP_EPOCH", options.epoch);
   set("SHADOWIB_BSP_ENDS", prefix_of_ends(options));
+  if (options.portable) {
+    ::unsetenv("SHADOWIB_BSP_INTERVAL");  // bsprun takes the checkpoints
+    set("SHADOWIB_BSP_MEETING", meeting_of(options));
+    std::vector<std::string> words = portable_words(options, process);
+    words.insert(words.begin(), shadowib_command());
+    ::_exit(execute(std::move(words)));
+  }
   options.interval.empty() ? ::unsetenv("SHADOWIB_BSP_INTERVAL")
                            : (set("SHADOWIB_BSP_INTERVAL", options.interval), 0);
   std::vector<std::string> words{shadowib_command(), "run", "--job", options.job};
@@ -67,7 +76,12 @@ class Group {
 
   Outcome run() {
     if (!start()) return {Outcome::Kind::kExit, options_.first, kUsage};
+    next_checkpoint_at_ = now_ms() + interval_ms();
     while (living_ > 0) step();
+    if (checkpoint_ > 0) {
+      ::kill(checkpoint_, SIGTERM);
+      ::waitpid(checkpoint_, nullptr, 0);
+    }
     return worst_;
   }
 
@@ -91,6 +105,30 @@ class Group {
     return true;
   }
 
+  // Of portable processes; others take their own. 0: none.
+  long interval_ms() const {
+    return options_.portable && !options_.interval.empty()
+               ? std::max(1L, static_cast<long>(1000 * std::atof(options_.interval.c_str())))
+               : 0;
+  }
+
+  void start_checkpoint() {
+    next_checkpoint_at_ = now_ms() + interval_ms();
+    if (checkpoint_ > 0) return;  // the one before is still under way
+    std::vector<std::string> words = checkpoint_words(options_);
+    words.insert(words.begin(), shadowib_command());
+    checkpoint_ = ::fork();
+    if (checkpoint_ != 0) return;
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+    ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+    const int null = ::open("/dev/null", O_RDWR);
+    ::dup2(null, STDIN_FILENO);
+    ::dup2(null, STDOUT_FILENO);  // the set's path
+    ::_exit(execute(std::move(words)));
+  }
+
   void signal_all(int signal) {
     for (const pid_t pid : pids_)
       if (pid > 0) ::kill(pid, signal);
@@ -109,6 +147,8 @@ class Group {
     int patience = -1;
     if (ending_)
       patience = static_cast<int>(std::max(0L, (terminate_at_ != 0 ? terminate_at_ : kill_at_) - now_ms()));
+    else if (interval_ms() > 0)
+      patience = static_cast<int>(std::max(0L, next_checkpoint_at_ - now_ms()));
     ::poll(sources, stop_.control >= 0 && !ending_ ? 2 : 1, patience);
     signalfd_siginfo signal;
     while (::read(stop_.signals, &signal, sizeof(signal)) == sizeof(signal))
@@ -118,6 +158,7 @@ class Group {
       if (::read(stop_.control, &byte, 1) <= 0) end_all(0);
     }
     reap();
+    if (!ending_ && living_ > 0 && interval_ms() > 0 && now_ms() >= next_checkpoint_at_) start_checkpoint();
     if (!ending_ || living_ == 0) return;
     if (terminate_at_ != 0 && now_ms() >= terminate_at_) {
       terminate_at_ = 0;
@@ -137,6 +178,7 @@ class Group {
     for (int status = 0;;) {
       const pid_t pid = ::waitpid(-1, &status, WNOHANG);
       if (pid <= 0) return;
+      if (pid == checkpoint_) checkpoint_ = 0;
       for (std::size_t i = 0; i < pids_.size(); ++i)
         if (pids_[i] == pid) ended(static_cast<int>(i), status);
     }
@@ -173,6 +215,8 @@ class Group {
   int living_ = 0;
   bool ending_ = false;
   long terminate_at_ = 0, kill_at_ = 0;
+  pid_t checkpoint_ = 0;  // a command that is under way
+  long next_checkpoint_at_ = 0;
   Outcome worst_;
 };
 
@@ -209,7 +253,15 @@ int catch_signals() {
   return ::signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
+bool make_meeting(const Options& options) {
+  std::error_code error;
+  std::filesystem::create_directories(meeting_of(options), error);
+  return !error;
+}
+
 void forget_ends(const Options& options) {
+  std::error_code error;
+  if (options.portable) std::filesystem::remove_all(meeting_of(options), error);
   const std::string ends = prefix_of_ends(options);
   for (int i = 0; i < options.processes; ++i) ::unlink((ends + "." + std::to_string(i)).c_str());
   ::unlink((ends + ".begun").c_str());

@@ -25,8 +25,11 @@ int catch_signals();
 // the standard input unless `stop.control` has it. After a failure the others are ended.
 Outcome run_here(const Options& options, const Stop& stop);
 
-// Removes the files by which processes that wait in bsp_begin() learn of others' ends. Once all of the job have
-// ended.
+// Makes the directory where portable processes find each other. False: it cannot be made.
+bool make_meeting(const Options& options);
+
+// Removes that, and the files by which processes that wait in bsp_begin() learn of others' ends. Once all of the job
+// have ended.
 void forget_ends(const Options& options);
 
 }  // namespace shadowib::bsprun

@@ -22,6 +22,7 @@ constexpr char kExamples[] =
     "  bsprun -n 4 --interval 60 ./lu 1000      a checkpoint at the first sync after each minute\n"
     "  bsprun -n 4 --job lu --supervise ./lu    the same line starts it, and restarts it after a failure\n"
     "  bsprun --from lu.0007                    from a set on\n"
+    "  bsprun --portable -n 4 ./lu 1000         a program of shadowib-cc, whose sets any architecture restarts\n"
     "  shadowib checkpoint lu-1234              a checkpoint now\n\n"
     "The exit code is the program's. 128+N: a process was ended by signal N. 123: a host was lost. 124: the job was\n"
     "aborted. 125: bsprun failed. 126, 127: the program cannot be run, or is not there.\n";
@@ -82,6 +83,7 @@ int run(Options& options) {
   if (signals < 0) return complain("cannot watch for signals", kUsage);
   if (!options.share_token.empty()) return run_share(options, signals);
   if (!new_epoch(&options.epoch)) return complain("cannot read /dev/urandom", kUsage);
+  if (options.portable && !make_meeting(options)) return complain("cannot make the job's directory", kUsage);
   Outcome outcome;
   std::string host;
   if (hosts.empty()) {
@@ -126,6 +128,21 @@ int main(int argc, char** argv) {
   program.add_option("--from", options.from, "start again from a set, as shadowib restart does")
       ->not_empty("a set")
       ->type_name("SET");
+  program.add_flag("--portable", options.portable,
+                   "PROGRAM was compiled by CC=shadowib-cc bspcc: its sets restart on\nother architectures");
+  program
+      .add_option("--program", options.programs,
+                  "with --portable or --from: the program, instead of PROGRAM; if\nrepeated, process i runs number i "
+                  "modulo their count")
+      ->not_empty("a program")
+      ->type_name("FILE");
+  program
+      .add_option("--runner", options.runners,
+                  "with --portable or --from: runs programs of another architecture,\nas s390x='qemu-s390x -L "
+                  "/usr/s390x-linux-gnu'; may be repeated")
+      ->not_empty("a runner")
+      ->type_name("A=CMD");
+  program.add_option("--images", options.images, "")->hidden();
   program.add_flag("--json", options.json, "at the end print an object with job and exit_code");
   program.add_option("--share", options.share_token, "")->hidden();
   program.add_option("--epoch", options.epoch, "")->hidden();

@@ -92,11 +92,17 @@ std::string contradiction(const Options& options) {
   if (!options.from.empty()) {
     if (!options.program.empty())
       return "--from SET takes the program from the set; leave " + options.program[0] + " out";
+    if (options.portable) return "--from SET knows whether its images are portable; leave --portable out";
     if (options.supervise || options.processes != 0 || !options.hosts.empty() || !options.interval.empty() ||
         options.keep != 0 || !options.job.empty())
-      return "--from SET goes with --dir, --backend and --json only: the set has the rest";
+      return "--from SET goes with --dir, --backend, --program, --runner and --json only: the set has the rest";
     return {};
   }
+  if (!options.portable && (!options.programs.empty() || !options.runners.empty()))
+    return "--program and --runner go with --portable or --from only";
+  if (options.portable && (!options.hosts.empty() || !options.backend.empty() || options.supervise))
+    return "--portable does not go with --hosts, --backend and --supervise: its processes meet by sockets of one "
+           "host";
   if (options.program.empty()) return "no program to run; see bsprun --help";
   if (!options.supervise) return {};
   if (options.job.empty()) return "--supervise needs --job J: by it the same line finds the sets again";
@@ -129,8 +135,31 @@ std::vector<std::string> supervise_words(const Options& options, const std::stri
 std::vector<std::string> restart_words(const Options& options) {
   std::vector<std::string> words{"restart"};
   if (!options.backend.empty()) words.insert(words.end(), {"--backend", options.backend});
+  for (const std::string& program : options.programs) words.insert(words.end(), {"--program", program});
+  for (const std::string& runner : options.runners) words.insert(words.end(), {"--runner", runner});
   add_directory_and_json(options, &words);
   words.push_back(options.from);
+  return words;
+}
+
+std::vector<std::string> portable_words(const Options& options, int process) {
+  const std::string number = std::to_string(process);
+  std::vector<std::string> words{"run", "--portable", "--job", options.job, "--member", number};
+  if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
+  if (!options.images.empty()) words.insert(words.end(), {"--image", options.images + "/member-" + number + ".psi"});
+  for (const std::string& runner : options.runners) words.insert(words.end(), {"--runner", runner});
+  words.push_back("--");
+  words.push_back(options.programs.empty()
+                      ? options.program[0]
+                      : options.programs[static_cast<std::size_t>(process) % options.programs.size()]);
+  words.insert(words.end(), options.program.begin() + 1, options.program.end());
+  return words;
+}
+
+std::vector<std::string> checkpoint_words(const Options& options) {
+  std::vector<std::string> words{"checkpoint", options.job};
+  if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
+  if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
   return words;
 }
 

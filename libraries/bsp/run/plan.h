@@ -22,6 +22,10 @@ struct Options {
   std::string from;   // a set to restart, instead of a program
   unsigned keep = 0;  // so many newest sets; 0: all
   bool supervise = false, json = false;
+  bool portable = false;
+  std::vector<std::string> programs;  // of portable processes: process i runs number i modulo their count
+  std::vector<std::string> runners;   // ARCHITECTURE=COMMAND, for programs of other architectures
+  std::string images;                 // a portable set's directory: processes begin with its images
   std::vector<std::string> program;
   // A share only: the processes of one host, started by bsprun on another.
   std::string share_token, epoch;
@@ -74,6 +78,10 @@ std::string contradiction(const Options& options);
 // for one that starts again from a set.
 std::vector<std::string> supervise_words(const Options& options, const std::string& bsprun);
 std::vector<std::string> restart_words(const Options& options);
+// `shadowib run` for a portable process.
+std::vector<std::string> portable_words(const Options& options, int process);
+// `shadowib checkpoint` of a portable job.
+std::vector<std::string> checkpoint_words(const Options& options);
 // The object that --json prints.
 std::string json_of(const std::string& job, const Outcome& outcome, const std::string& host);
 

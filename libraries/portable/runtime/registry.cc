@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <set>
 
 namespace shadowib::portable {
 namespace {
@@ -49,9 +50,41 @@ const Function* function_at(const void* address) {
   return found != functions.end() && (*found)->address == address ? *found : nullptr;
 }
 
+namespace {
+
+bool has_long_double(const Type* type, std::set<const Type*>& seen) {
+  if (!type || !seen.insert(type).second) return false;
+  if (type->kind == kTypeFloat && type->size > sizeof(double)) return true;
+  if (type->kind == kTypeStruct || type->kind == kTypeUnion) {
+    for (std::uint64_t i = 0; i < type->count; i++)
+      if (has_long_double(type->members[i].type, seen)) return true;
+    return false;
+  }
+  return has_long_double(type->element, seen);
+}
+
+}  // namespace
 }  // namespace shadowib::portable
 
 using namespace shadowib::portable;
+
+// 1 if a variable or a block of the program may hold a long double, which processors have in several formats.
+extern "C" int shadowib_portable_has_long_double(void) {
+  std::set<const Type*> seen;
+  for (const Module* module : modules()) {
+    for (std::uint32_t i = 0; i < module->global_count; i++)
+      if (has_long_double(module->globals[i]->type, seen)) return 1;
+    for (std::uint32_t i = 0; i < module->allocation_count; i++)
+      if (has_long_double(module->allocations[i]->type, seen)) return 1;
+    for (std::uint32_t i = 0; i < module->function_count; i++) {
+      const Function& function = *module->functions[i];
+      for (std::uint32_t k = 0; k < function.site_count; k++)
+        for (std::uint32_t j = 0; j < function.sites[k]->slot_count; j++)
+          if (has_long_double(function.sites[k]->slots[j].type, seen)) return 1;
+    }
+  }
+  return 0;
+}
 
 extern "C" void shadowib_portable_register(Module* module) {
   if (module->version != kTablesVersion) {

@@ -1,0 +1,232 @@
+"""Portable sets of BSP jobs: all processes are saved at one superstep, and the set restarts the program on this or another architecture."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import time
+
+from common import ROOT, Case, Line, check, main
+from portable_jobs import Job
+from portable_programs import ALL, HERE, Architecture, at_hand
+
+RING = ROOT / "libraries" / "bsp" / "tests" / "programs" / "ring.c"
+EXAMPLES = ROOT / "examples" / "bsp"
+KILLS, QUICK = 50, 3
+PATIENCE_S = 60
+SLOW = {**os.environ, "RING_PAUSE_US": "20000"}  # there is time to save the job
+STRUCTS = """#include <bsp.h>
+#include <time.h>
+struct pair { int first; long second; };
+int main(void) {
+  bsp_begin(bsp_nprocs());
+  for (;;) {
+    struct pair pair = {1, 2};
+    bsp_send(0, NULL, &pair, sizeof pair);
+    bsp_sync();
+    nanosleep(&(struct timespec){0, 1000000}, NULL);
+  }
+}
+"""
+
+
+def compiled(case: Case, source: pathlib.Path, architecture: Architecture = HERE) -> str:
+    path = case.work / f"{source.stem}.{architecture.name}"
+    target = [f"--target={architecture.target}"] if architecture.target else []
+    done = subprocess.run([case.line.program("bspcc"), *target, "-O2", "-w", "-o", str(path), source.name, "-lm"], cwd=source.parent, capture_output=True,
+                          text=True, check=False, env={**os.environ, "CC": case.line.program("shadowib-cc")})
+    check(done.returncode == 0, f"{source}, {architecture.name}: {done.stderr[-2000:]}")
+    return str(path)
+
+
+def runners(architectures) -> list[str]:
+    return [word for a in architectures if a.runner for word in ("--runner", f"{a.name}={' '.join(a.runner)}")]
+
+
+class BspJob(Job):
+    def __init__(self, case: Case):
+        super().__init__(case, "ring")
+        self.bsprun = case.line.program("bsprun")
+
+    def words(self, *words: str) -> list[str]:
+        return [self.bsprun, "--dir", str(self.directory), *words]
+
+    def begin(self, processes: int, *words: str, slow: bool = True) -> subprocess.Popen:
+        process = subprocess.Popen(self.words("--portable", "-n", str(processes), "--job", self.name, *words), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=SLOW if slow else None)
+        self.started.append(process)
+        return process
+
+    def all_of(self, processes: int, *words: str) -> list[str]:
+        """The sorted lines that a run without checkpoints prints."""
+        process = self.begin(processes, *words, slow=False)
+        out, err = process.communicate(timeout=PATIENCE_S)
+        check(process.returncode == 0, f"{words}: {process.returncode}, {err}")
+        shutil.rmtree(self.directory / "jobs" / self.name / "portable")
+        return sorted(out.splitlines())
+
+    def save_when_begun(self, *options: str) -> pathlib.Path:
+        """The first checkpoint that finds all processes in the parallel part."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            done = self.command("checkpoint", self.name, "--timeout", "60", *options)
+            if done.returncode == 0:
+                return pathlib.Path(done.stdout.splitlines()[-1])
+            check(done.returncode in (3, 11) and time.monotonic() < deadline, f"checkpoint: {done.returncode}, {done.stderr}")
+
+    def restarted(self, name: str, *words: str) -> list[str]:
+        done = subprocess.run(self.words("--from", name, *words), capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        check(done.returncode == 0, f"bsprun --from {name} {words}: {done.returncode}, {done.stdout}, {done.stderr}")
+        return sorted(line for line in done.stdout.splitlines() if not line.startswith("pid "))
+
+
+def restarted(case: Case) -> str:
+    job, ring = BspJob(case), compiled(case, RING)
+    wanted = job.all_of(3, ring)
+    process = job.begin(3, ring)
+    job.save_when_begun()
+    job.checkpoint()
+    out, err = process.communicate(timeout=PATIENCE_S)
+    check(sorted(out.splitlines()) == wanted, f"checkpoints change the result: {out} {err}")
+    supersteps = set()
+    for entry in job.sets():
+        check(job.command("verify", entry["name"]).returncode == 0 and entry["members"] == 3, f"{entry}")
+        supersteps.add(job.command("inspect", entry["name"]).stdout.split("superstep ")[1].split()[0])
+        check(job.restarted(entry["name"]) == wanted, f"{entry['name']} leads to another result")
+    check(len(supersteps) == 2, f"both sets are of superstep {supersteps}")
+    return f"supersteps {sorted(supersteps)}"
+
+
+def moved(case: Case) -> str:
+    """One job goes from architecture to architecture."""
+    job, architectures = BspJob(case), at_hand(case)
+    if case.line.quick:
+        architectures = [HERE, architectures[-1]]
+    programs = {a: compiled(case, RING, a) for a in architectures}
+    wanted = job.all_of(3, programs[HERE])
+    job.begin(3, programs[HERE])
+    path = job.save_when_begun("--kill")
+    job.end()
+    for architecture in architectures[1:]:
+        words = job.words("--from", str(path), "--program", programs[architecture], *runners(architectures))
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=SLOW) as process:
+            path = job.save_when_begun("--kill")
+            _, err = process.communicate(timeout=PATIENCE_S)
+        check(process.returncode == 20, f"{architecture.name}: {process.returncode}, {err}")
+        if not case.line.quick or architecture == architectures[-1]:
+            check(job.restarted(path.name, "--program", programs[HERE]) == wanted, f"{architecture.name} leads to another result")
+    return " -> ".join(a.name for a in architectures)
+
+
+def mixed(case: Case) -> str:
+    """Processes of two architectures in one job, which change roles; others are refused by name."""
+    job, architectures = BspJob(case), at_hand(case)
+    by_name = {a.name: a for a in architectures}
+    programs = {a.name: compiled(case, RING, a) for a in architectures}
+    run = runners(architectures)
+    wanted = job.all_of(3, programs[HERE.name])
+    told = []
+    for name, words in (("s390x", "has another byte order"), ("i686", "lays out long, pointers or long double otherwise")):
+        if name in by_name:
+            process = job.begin(2, "--program", programs[HERE.name], "--program", programs[name], *run, programs[HERE.name])
+            _, err = process.communicate(timeout=PATIENCE_S)
+            check(process.returncode == 124 and words in err, f"{name}: {process.returncode}, {err}")
+            told.append(name)
+    if "aarch64" not in by_name:
+        return f"refused with {told}; no aarch64"
+    pair = [programs[HERE.name], programs["aarch64"]]
+    job.begin(3, "--program", pair[0], "--program", pair[1], *run, pair[0])
+    path = job.save_when_begun("--kill")
+    job.end()
+    for first, second in (pair[::-1],) if case.line.quick else (pair, pair[::-1]):
+        check(job.restarted(path.name, "--program", first, "--program", second, *run) == wanted, "other roles lead to another result")
+    return f"x86_64 with aarch64; refused with {' and '.join(told)}"
+
+
+def example(case: Case) -> str:
+    """A program as it is, with long doubles."""
+    job, arguments = BspJob(case), ["200"]
+    program = compiled(case, EXAMPLES / "matrix_multiply.c")
+    wanted = job.all_of(3, program, *arguments)
+    job.begin(3, program, *arguments)
+    path = job.save_when_begun("--kill")
+    job.end()
+    check(job.restarted(path.name) == wanted, "another result")
+    there = [a for a in at_hand(case) if a != HERE]
+    if not case.line.quick:
+        for architecture in there:
+            other = compiled(case, EXAMPLES / "matrix_multiply.c", architecture)
+            check(job.restarted(path.name, "--program", other, *runners(there)) == wanted, f"{architecture.name}: another result")
+    return "matrix_multiply"
+
+
+def killed(case: Case) -> str:
+    """Any process, bsprun or the command dies at any moment; the newest set leads to the result."""
+    job, ring, random = BspJob(case), compiled(case, RING), case.random()
+    wanted, sets = job.all_of(3, ring), 0
+    for i in range(QUICK if case.line.quick else KILLS):
+        process = job.begin(3, "--interval", "0.1", "--keep", "2", ring)
+        time.sleep(random.uniform(0.1, 1))
+        if i % 3 == 2:
+            process.kill()
+        else:
+            started = job.directory / "jobs" / job.name / "started"
+            pids = [int(p.name.split(",")[1]) for p in started.iterdir()] if started.exists() else []
+            try:
+                os.kill(random.choice(pids or [process.pid]), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        process.communicate(timeout=PATIENCE_S)
+        for entry in job.sets():
+            check(job.command("verify", entry["name"]).returncode == 0, f"{entry['name']} is damaged")
+        if job.sets():
+            sets += 1
+            check(job.restarted(job.name) == wanted, "the newest set leads to another result")
+        shutil.rmtree(job.directory)
+    return f"{sets} restarts"
+
+
+def refusals(case: Case) -> str:
+    job, ring = BspJob(case), compiled(case, RING)
+    job.begin(3, ring)
+    path = job.save_when_begun("--kill")
+    job.end()
+    for words, text in ((("--portable", "--hosts", "a:2", ring), "--portable does not go with --hosts"), (("--program", ring, ring), "go with --portable"),
+                        (("--from", "ring", "--portable"), "leave --portable out")):
+        done = subprocess.run(job.words(*words), capture_output=True, text=True, check=False)
+        check(done.returncode == 125 and text in done.stderr, f"{words}: {done.returncode}, {done.stderr}")
+    # Images of two processes change places: the manifest finds it, and so does the library without one.
+    one, two = path / "member-1.psi", path / "member-2.psi"
+    done = subprocess.run(job.words("--portable", "-n", "3", "--job", "ring", "--images", str(swapped(case, one, two)), ring), capture_output=True, text=True,
+                          check=False, timeout=PATIENCE_S)
+    check(done.returncode != 0 and "the image is of process" in done.stderr, f"swapped images: {done.returncode}, {done.stderr}")
+    architectures = [a for a in ALL if a in at_hand(case) and a != HERE]
+    (case.work / "structs.c").write_text(STRUCTS)
+    here, there = (compiled(case, case.work / "structs.c", a) for a in (HERE, architectures[-1]))
+    job.begin(2, here)
+    path = job.save_when_begun("--kill")
+    job.end()
+    done = subprocess.run(job.words("--from", str(path), "--program", there, *runners(architectures)), capture_output=True, text=True, check=False,
+                          timeout=PATIENCE_S)
+    check(done.returncode == 20 and "an unread message of process 0 has values of x86_64 whose type is not known" in done.stderr,
+          f"structs: {done.returncode}, {done.stderr}")
+    return "options, swapped images, untyped messages"
+
+
+def swapped(case: Case, one: pathlib.Path, two: pathlib.Path) -> pathlib.Path:
+    directory = case.work / "swapped"
+    shutil.copytree(one.parent, directory)
+    shutil.copy(one, directory / two.name)
+    shutil.copy(two, directory / one.name)
+    return directory
+
+
+def run() -> int:
+    line = Line("portable_bsp", __doc__)
+    for case in (restarted, moved, mixed, example, killed, refusals):
+        line.case(case.__name__, case)
+    return line.finish()
+
+
+if __name__ == "__main__":
+    main(run)

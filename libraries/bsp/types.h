@@ -1,0 +1,26 @@
+// Types of messages, so that messages in a portable image can be read on another architecture.
+//
+// A code is a letter: b short char, h short, i int, l long, q long long, f d D floats; upper case B H I L Q without a
+// sign; c char, which keeps its bits. 0: not known.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shadowib::bsp {
+
+constexpr std::uint32_t types_of(int tag, int payload) {
+  return static_cast<std::uint32_t>(tag & 0xff) << 8 | static_cast<std::uint32_t>(payload & 0xff);
+}
+
+// The name of this architecture, as images have it.
+extern const char kTarget[];
+
+// Appends data[0..bytes) of architecture `target` to *to, as this one has it. Empty, or the reason why that cannot
+// be.
+std::string convert(const std::string& target, char code, const std::byte* data, std::size_t bytes,
+                    std::vector<std::byte>* to);
+
+}  // namespace shadowib::bsp
