@@ -18,12 +18,12 @@ COUNT = """#include <shadowib/portable.h>
 #include <stdlib.h>
 #include <time.h>
 int main(int argc, char** argv) {
-  const int most = atoi(argv[1]), pause_us = argc > 2 ? atoi(argv[2]) : 0;
+  const int most = atoi(argv[1]);
   long* sums = malloc(50000 * sizeof *sums);
   for (int i = 0; i < 50000; i++) sums[i] = i;
   for (int step = 0; step < most; step++) {
     for (int i = 0; i < 50000; i++) sums[i] = (sums[i] * 3 + step) % 1000003;
-    nanosleep(&(struct timespec){0, pause_us * 1000L}, NULL);
+    if (getenv("COUNT_PAUSE_US")) nanosleep(&(struct timespec){0, atol(getenv("COUNT_PAUSE_US")) * 1000}, NULL);
     shadowib_portable_site();
   }
   long all = 0;
@@ -82,15 +82,17 @@ class Job:
         return subprocess.run([self.shadowib, words[0], "--dir", str(self.directory), *words[1:]], capture_output=True, text=True, check=False,
                               timeout=PATIENCE_S)
 
-    def start(self, *words: str, options: tuple[str, ...] = ()) -> subprocess.Popen:
+    def start(self, *words: str, options: tuple[str, ...] = (), pause_us: int = 20000) -> subprocess.Popen:
+        """A restart is not paused."""
         process = subprocess.Popen([self.shadowib, "run", "--portable", "--dir", str(self.directory), "--job", self.name, *options, "--", *words],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "COUNT_PAUSE_US": str(pause_us)})
         self.started.append(process)
         return process
 
     def await_member(self, member: int = 0):
-        deadline = time.monotonic() + PATIENCE_S
-        while not (self.directory / "jobs" / self.name / "portable" / f"member-{member}.json").exists():
+        """Until that member, and the process started last, is there."""
+        deadline, file = time.monotonic() + PATIENCE_S, self.directory / "jobs" / self.name / "portable" / f"member-{member}.json"
+        while not file.exists() or json.loads(file.read_text())["pid"] != self.started[-1].pid:
             check(time.monotonic() < deadline, "the process has not started")
             time.sleep(0.005)
 
@@ -125,7 +127,7 @@ def program_of(case: Case, text: str, name: str, architecture=HERE) -> Program:
 def saved(case: Case) -> str:
     job, here = Job(case), program_of(case, COUNT, "count")
     wanted = here.output(str(STEPS))
-    process = job.start(str(here.path), str(STEPS), "2000")
+    process = job.start(str(here.path), str(STEPS))
     job.await_member()
     first, second = job.checkpoint(), job.checkpoint("--kill")
     process.communicate()
@@ -135,7 +137,7 @@ def saved(case: Case) -> str:
     for path in (first, second):
         check(job.command("verify", str(path)).returncode == 0, f"{path} is not intact")
     shown = json.loads(job.command("inspect", "solve.0002", "--json").stdout)
-    check(shown["kind"] == "processes" and shown["images"][0]["command_line"] == [str(here.path), str(STEPS), "2000"], f"inspect: {shown}")
+    check(shown["kind"] == "processes" and shown["images"][0]["command_line"] == [str(here.path), str(STEPS)], f"inspect: {shown}")
     values = job.command("inspect", "solve.0002", "--values").stdout
     check("sums of main()" in values and "most of main(), line 6 = " in values, f"inspect --values: {values[:2000]}")
     done = job.command("restart", "solve")
@@ -149,7 +151,7 @@ def moved(case: Case) -> str:
     job, wanted = Job(case), ""
     programs = {a: program_of(case, COUNT, "count", a) for a in at_hand(case)}
     wanted = programs[HERE].output(str(STEPS))
-    job.start(str(programs[HERE].path), str(STEPS), "2000")
+    job.start(str(programs[HERE].path), str(STEPS))
     job.await_member()
     job.checkpoint("--kill")
     job.end()
@@ -162,7 +164,7 @@ def moved(case: Case) -> str:
         check(done.returncode == 0 and wanted in done.stdout, f"{architecture.name}: {done.returncode}, {done.stdout}, {done.stderr}")
     # And a job of another architecture is saved, and comes back here.
     there = [a for a in programs if a != HERE][-1]
-    job.start(str(programs[there].path), str(STEPS), "2000", options=("--runner", f"{there.name}={' '.join(there.runner)}"))
+    job.start(str(programs[there].path), str(STEPS), options=("--runner", f"{there.name}={' '.join(there.runner)}"))
     job.await_member()
     path = job.checkpoint("--kill")
     job.end()
@@ -176,7 +178,7 @@ def members(case: Case) -> str:
     job, here = Job(case), program_of(case, COUNT, "count")
     wanted = {str(n): here.output(str(n)) for n in (350, 400, 450)}
     for member, steps in enumerate(wanted):
-        job.start(str(here.path), steps, "2000")
+        job.start(str(here.path), steps)
         job.await_member(member)
     job.refused(2, "--kill, --timeout, --keep", "checkpoint", "solve", "--incremental")
     path = job.checkpoint("--kill")
@@ -198,7 +200,7 @@ def refusals(case: Case) -> str:
             check(job.started[0].poll() is None, "the refused process does not go on")
         job.end()
         (job.directory / "jobs" / "solve" / "portable" / "member-0.json").unlink()
-    job.start(str(count.path), "100000", "2000")
+    job.start(str(count.path), "100000")
     job.await_member()
     path = job.checkpoint()
     job.refused(11, "job solve is alive", "restart", "solve")
@@ -224,7 +226,7 @@ def killed(case: Case) -> str:
     job, here, random = Job(case), program_of(case, COUNT, "count"), case.random()
     wanted = here.output(str(STEPS))
     kills, committed, left = QUICK if case.line.quick else KILLS, 0, 0
-    process = job.start(str(here.path), str(10 ** 6), "200")
+    process = job.start(str(here.path), str(10 ** 6), pause_us=200)
     job.await_member()
     job.checkpoint()
     for i in range(kills):
@@ -236,7 +238,7 @@ def killed(case: Case) -> str:
         if not i % 2:  # the command has told it, was done before, or found nobody
             process.communicate()
             check(command.returncode in (0, 3, 8), f"the process died, and the command ended with {command.returncode}")
-            process = job.start(str(here.path), str(10 ** 6), "200")
+            process = job.start(str(here.path), str(10 ** 6), pause_us=200)
             job.await_member()
         left += sum(p.name.startswith(".") for p in (job.directory / "sets").iterdir())
         for entry in job.sets():
@@ -249,7 +251,7 @@ def killed(case: Case) -> str:
     # --kill whose command dies: the process ends if there is a set, else goes on.
     lost = 0
     for _ in range(kills // 2):
-        process = job.start(str(here.path), str(STEPS), "200")
+        process = job.start(str(here.path), str(STEPS), pause_us=200)
         job.await_member()
         before = len(job.sets())
         with subprocess.Popen([job.shadowib, "checkpoint", "solve", "--kill", "--dir", str(job.directory)], stdout=subprocess.PIPE,

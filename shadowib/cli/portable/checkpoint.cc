@@ -79,7 +79,7 @@ class Checkpoint {
 
   Status run() {
     SHADOWIB_TRY(take_lock());
-    SHADOWIB_TRY(portable_members(options_.directory, options_.job, &members_));
+    members_ = portable_members(options_.directory, options_.job);
     if (members_.empty())
       return Status::of(Code::kNotFound, ESRCH, "no process of job %.64s is alive", options_.job.c_str());
     SHADOWIB_TRY(request_.open(options_.directory, options_.job));
@@ -152,13 +152,15 @@ class Checkpoint {
   Status describe(SetManifest* manifest, Json* members) {
     for (const PortableMember& member : members_) {
       const Answer& answer = answers_.at(member.index);
+      Json facts;
+      SHADOWIB_TRY(portable_facts(options_.directory, options_.job, member.index, &facts));
       SetMember image{.index = member.index,
-                      .pid = static_cast<int>(member.facts.value("pid", 0)),
+                      .pid = static_cast<int>(facts.value("pid", 0)),
                       .file = "member-" + std::to_string(member.index) + ".psi",
                       .bytes = 0,
                       .xxh3 = "",
-                      .comm = member.facts.value("comm", ""),
-                      .host = member.facts.value("host", ""),
+                      .comm = facts.value("comm", ""),
+                      .host = facts.value("host", ""),
                       .settle_ns = 0,
                       .save_ns = 0,
                       .objects = {}};
@@ -174,8 +176,8 @@ class Checkpoint {
       members->push_back({{"index", member.index},
                           {"target", answer.facts.count("target") != 0 ? answer.facts.at("target") : ""},
                           {"visits", number(answer, "visits")},
-                          {"directory", member.facts.value("directory", "")},
-                          {"command", member.facts["command"]}});
+                          {"directory", facts.value("directory", "")},
+                          {"command", facts["command"]}});
     }
     return {};
   }

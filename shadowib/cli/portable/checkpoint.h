@@ -17,7 +17,7 @@ struct PortableCheckpoint {
 };
 
 // On failure nothing is committed, and the processes go on.
-//   `kNotFound`: no process of the job is alive.   `kBusy`: another checkpoint, or a process is starting.
+//   `kNotFound`: no process of the job is alive.   `kBusy`: another checkpoint, or not all have begun.
 //   `kRefused`: a process cannot be saved at its site; the text says why.   `kAborted`: a process has ended.
 //   `kTimeout`: not all have come to a site in time.   `kIo`: the directory fails.
 Status save_portable(const PortableCheckpoint& options, CheckpointReport* report);

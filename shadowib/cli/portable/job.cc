@@ -151,25 +151,26 @@ int run_portable(Common& common, const PortableStart& begin) {
   return errno == ENOENT ? kRunNotFound : kRunRefused;
 }
 
-Status portable_members(const std::string& directory, const std::string& job, std::vector<PortableMember>* members) {
+std::vector<PortableMember> portable_members(const std::string& directory, const std::string& job) {
   const std::string alive = job_paths(directory, job).alive, prefix = present_epoch(directory, job) + ".";
   std::vector<std::string> names;
+  std::vector<PortableMember> members;
   (void)system_files().list(alive, &names);  // no directory: no member
-  members->clear();
   for (const std::string& name : names) {
     const std::string number = name.starts_with(prefix) ? name.substr(prefix.size()) : "";
     if (number.empty() || number.size() > 6 || number.find_first_not_of("0123456789") != std::string::npos) continue;
     const std::string lock = std::string(alive).append("/").append(name);
-    if (!is_alive(lock)) continue;
-    PortableMember member{static_cast<std::uint32_t>(std::stoul(number)), lock, {}};
-    std::string text;
-    // One that has its lock and not yet its file is about to start.
-    if (!read_file(member_path(directory, job, member.index), &text).ok() || !Json::parse(text, &member.facts))
-      return Status::of(Code::kBusy, 0, "member %u of job %.64s is starting", member.index, job.c_str());
-    members->push_back(std::move(member));
+    if (is_alive(lock)) members.push_back({static_cast<std::uint32_t>(std::stoul(number)), lock});
   }
-  std::sort(members->begin(), members->end(), [](const auto& a, const auto& b) { return a.index < b.index; });
-  return {};
+  std::sort(members.begin(), members.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+  return members;
+}
+
+Status portable_facts(const std::string& directory, const std::string& job, std::uint32_t member, Json* facts) {
+  std::string text;
+  const std::string path = member_path(directory, job, member);
+  SHADOWIB_TRY(read_file(path, &text));
+  return Json::parse(text, facts) ? Status() : Status::of(Code::kIo, 0, "%.300s is damaged", path.c_str());
 }
 
 PortableRequest::~PortableRequest() {

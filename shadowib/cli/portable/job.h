@@ -32,13 +32,15 @@ struct PortableStart {
 // Becomes the program. Returns an exit code of `run` if that cannot be.
 int run_portable(Common& common, const PortableStart& start);
 
-// The members that live, by index, and what their member-N.json says.
+// The members that live, by index.
 struct PortableMember {
   std::uint32_t index;
   std::string lock;  // its path
-  Json facts;        // pid, host, comm, directory, command
 };
-Status portable_members(const std::string& directory, const std::string& job, std::vector<PortableMember>* members);
+std::vector<PortableMember> portable_members(const std::string& directory, const std::string& job);
+// What member-N.json says: pid, host, comm, directory, command. Read it once the process has answered: one that has
+// just taken its lock may not have replaced the file of an earlier one. kIo.
+Status portable_facts(const std::string& directory, const std::string& job, std::uint32_t member, Json* facts);
 
 // The request that all processes of a job map.
 class PortableRequest {
