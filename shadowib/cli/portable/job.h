@@ -38,7 +38,7 @@ struct PortableMember {
   std::string lock;  // its path
 };
 std::vector<PortableMember> portable_members(const std::string& directory, const std::string& job);
-// What member-N.json says: pid, host, comm, directory, command. Read it once the process has answered: one that has
+// Reads member-N.json: pid, host, comm, directory, command. Call it once the process has answered: one that has
 // just taken its lock may not have replaced the file of an earlier one. kIo.
 Status portable_facts(const std::string& directory, const std::string& job, std::uint32_t member, Json* facts);
 
