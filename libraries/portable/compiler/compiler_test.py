@@ -310,14 +310,29 @@ class RestartTest(CompilerTest):
         self.assertIn("two files of the program are named util.c", result.stderr)
 
     def test_another_call_of_the_function(self):
-        """Sources are hashed before macros: the place of a call is compared, too."""
+        """Sources are hashed before macros of headers: the place of a call is compared, too."""
+        for first in (0, 1):
+            (self.work / f"first{first}.h").write_text(f"#define FIRST {first}\n")
         source = (f"int main(void) {{ if (FIRST) {SITE};\nputs(\"one\");\nif (!FIRST) {SITE};\nputs(\"two\"); }}\n")
-        self.compiled(source, options=("-O0", "-DFIRST=1"))
+        self.compiled(source, options=("-O0", "-include", "first1.h"))
         self.saved(1)
-        self.compiled(source, options=("-O2", "-DFIRST=0"))
+        self.compiled(source, options=("-O2", "-include", "first0.h"))
         result = self.restarted()
         self.assertEqual((result.returncode, result.stdout), (5, ""), result.stderr)
         self.assertIn("the image's call of shadowib_portable_site() at line 4 of main() is another one in the program", result.stderr)
+
+    def test_two_calls_swapped_by_the_command_line(self):
+        """Their places, names and lines are equal: the values of -D count."""
+        source = f'static int f(int n) {{ {SITE}; return n; }}\n#define BOTH ONE - TWO\nint main(void) {{ printf("%d\\n", BOTH); }}\n'
+        right, swapped = ("-DONE=f(5)", "-DTWO=f(2)"), ("-DONE=f(2)", "-DTWO=f(5)")
+        self.compiled(source, options=("-O0", *right))
+        output = self.saved(2)
+        self.compiled(source, options=("-O2", *swapped))
+        result = self.restarted()
+        self.assertEqual((result.returncode, result.stdout), (5, ""), result.stderr)
+        self.assertIn("had another source: main() differs", result.stderr)
+        self.compiled(source, options=("-O2", "-DUNUSED=3", *right))
+        self.assertEqual(self.restarted().stdout, output)
 
     def test_levels_of_optimisation(self):
         source = (f"static int deep(int n, int* up) {{ int own = n * 3; if (n == 0) {{ {SITE}; return *up; }} return deep(n - 1, &own) + own; }}\n"

@@ -7,7 +7,12 @@
 #include <clang/Frontend/CompilerInstance.h>
 #include <clang/Frontend/FrontendPluginRegistry.h>
 #include <clang/Lex/Lexer.h>
+#include <clang/Lex/MacroInfo.h>
+#include <clang/Lex/Preprocessor.h>
 #include <llvm/Support/xxhash.h>
+
+#include <set>
+#include <string>
 
 #include "libraries/portable/compiler/ast/allocations.h"
 #include "libraries/portable/compiler/facts.h"
@@ -15,9 +20,37 @@
 namespace shadowib::portable::compiler {
 namespace {
 
+// The definitions of the command line (-D) that a name of the source leads to. Those of system headers and of the
+// compiler differ from architecture to architecture, and do not count.
+class CommandLineMacros {
+ public:
+  explicit CommandLineMacros(clang::Preprocessor& preprocessor) : preprocessor_(preprocessor) {}
+
+  void add(const clang::IdentifierInfo* name, std::string& packed) {
+    if (!name || !name->hasMacroDefinition() || !seen_.insert(name).second) return;
+    const clang::MacroInfo* macro = preprocessor_.getMacroInfo(name);
+    const auto& manager = preprocessor_.getSourceManager();
+    if (!macro || macro->isBuiltinMacro() || manager.isWrittenInBuiltinFile(macro->getDefinitionLoc()) ||
+        manager.isInSystemHeader(macro->getDefinitionLoc()))
+      return;
+    const bool counts = manager.isWrittenInCommandLineFile(macro->getDefinitionLoc());
+    if (counts) packed += "-D" + name->getName().str() + '\n';
+    for (const clang::Token& token : macro->tokens()) {
+      if (counts) packed += preprocessor_.getSpelling(token) + '\n';
+      add(token.getIdentifierInfo(), packed);
+    }
+  }
+
+ private:
+  clang::Preprocessor& preprocessor_;
+  std::set<const clang::IdentifierInfo*> seen_;
+};
+
 // The tokens of a declaration as they are spelled: no layout, and no macro's value, which is another on another
-// architecture (LONG_MAX, sizes of types). 0: it has no text.
-std::uint64_t source_hash(const clang::Decl* declaration, const clang::ASTContext& context) {
+// architecture (LONG_MAX, sizes of types). Values of the command line's macros count. 0: it has no text.
+std::uint64_t source_hash(const clang::Decl* declaration, clang::CompilerInstance& compiler) {
+  const auto& context = compiler.getASTContext();
+  CommandLineMacros macros(compiler.getPreprocessor());
   const auto& manager = context.getSourceManager();
   const auto range = manager.getExpansionRange(declaration->getSourceRange());
   auto [file, begin] = manager.getDecomposedLoc(range.getBegin());
@@ -34,6 +67,8 @@ std::uint64_t source_hash(const clang::Decl* declaration, const clang::ASTContex
     if (at >= end) break;
     packed += text.substr(at, token.getLength());
     packed += '\n';
+    if (token.is(clang::tok::raw_identifier))
+      macros.add(compiler.getPreprocessor().getIdentifierInfo(token.getRawIdentifier()), packed);
   }
   return llvm::xxHash64(packed);
 }
@@ -61,7 +96,7 @@ class Visitor : public clang::RecursiveASTVisitor<Visitor> {
     }
     if (function->doesThisDeclarationHaveABody()) {
       if (system) facts().in_system.insert(name);
-      if (!system) facts().function_hash[name] = source_hash(function, context);
+      if (!system) facts().function_hash[name] = source_hash(function, compiler_);
     }
     return true;
   }
@@ -71,7 +106,7 @@ class Visitor : public clang::RecursiveASTVisitor<Visitor> {
     const bool defined =
         variable->hasGlobalStorage() && variable->isThisDeclarationADefinition() != clang::VarDecl::DeclarationOnly;
     if (defined && !context.getSourceManager().isInSystemHeader(variable->getLocation()))
-      facts().global_hash[variable->getNameAsString()] = source_hash(variable, context);
+      facts().global_hash[variable->getNameAsString()] = source_hash(variable, compiler_);
     return true;
   }
 
