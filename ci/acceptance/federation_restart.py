@@ -13,7 +13,7 @@ USAGE = 2
 # Fault points of the command and of the commands it starts (hooks/job/phase.h), and of a restarted member.
 COMMAND_POINTS = (240, 250, 260, 300, 310, 320, 330)
 MEMBER_POINTS = (110, 122, 124, 130, 140)
-QUICK_POINTS = (260, 124)
+QUICK_POINTS = (260,)
 
 
 class Recovered(Federation):
@@ -259,6 +259,24 @@ def refusals(case: Case) -> str:
     return f"{len(said)} refusals"
 
 
+def fenced(case: Case) -> str:
+    """A process that cannot be ended: it is named, a person vouches for it, and when it wakes up after all it ends by itself."""
+    fed = Recovered(case)
+    fed.take("B")
+    asleep, other = fed.programs["B"]
+    asleep.process.send_signal(signal.SIGSTOP)
+    result = fed.command("restart", "--job", "fed", "--cluster", "B", code=REFUSED)
+    check("was told to end" in result.stderr and f"pid {asleep.process.pid}" in result.stderr, f"the refusal says {result.stderr}")
+    check(other.process.wait(10) == -signal.SIGKILL, "the other one was not ended")
+    fed.come_back("B", options=("--cluster", "B", "--fenced"))
+    check(not asleep.ended(), "the process that sleeps has ended")
+    asleep.process.send_signal(signal.SIGCONT)
+    check(asleep.process.wait(30) == -signal.SIGKILL, "a process of a dead incarnation lives on")
+    fed.check_alive()
+    check(fed.cluster("A")["stops"] == 0, "A was stopped")
+    return "named, vouched for, and ended when it woke up"
+
+
 def border(case: Case) -> str:
     """A pair over the border: no log yet, so nobody goes back alone; a third cluster that is connected to none may."""
     fed = Recovered(case, clusters=("C",), options=("--policy", "index"))
@@ -290,8 +308,8 @@ def border(case: Case) -> str:
 
 def run() -> int:
     line = Line("federation_restart", __doc__)
-    for function in (alone, to_the_end, living, whole, killed, refusals, border):
-        if line.quick and function in (to_the_end, living, refusals):
+    for function in (alone, to_the_end, living, whole, killed, refusals, fenced, border):
+        if line.quick and function in (to_the_end, living, refusals, fenced):
             continue
         line.case(function.__name__, function)
     return line.finish()
