@@ -19,10 +19,10 @@ namespace shadowib {
 namespace {
 
 constexpr int kJoiningMs = 5000;
-constexpr int kAnswersMs = 2000;      // for members' answers, a look
-constexpr int kToldEndMs = 10000;       // for members to end that were told to
+constexpr int kAnswersMs = 2000;     // for members' answers, a look
+constexpr int kToldEndMs = 10000;    // for members to end that were told to
 constexpr int kCollectionMs = 1000;  // `gc` has the lock while it looks and removes
-constexpr int kRecoveryStepMs = 20;          // between looks at locks
+constexpr int kRecoveryStepMs = 20;  // between looks at locks
 constexpr int kLooksPauseMs = 200;   // between looks at a federation of which a commit is under way
 
 Status cannot_lock(const std::string& path) {
@@ -52,6 +52,11 @@ bool has_heard(const MemberStatus& member, const federation::PerCluster& told) {
 
 bool contains(const std::optional<std::vector<unsigned>>& clusters, unsigned index) {
   return clusters && std::find(clusters->begin(), clusters->end(), index) != clusters->end();
+}
+
+// At their CLCs.
+bool were_wired(const RecoveredCluster& a, const RecoveredCluster& b) {
+  return contains(a.manifest.cluster->wired, b.index) || contains(b.manifest.cluster->wired, a.index);
 }
 
 }  // namespace
@@ -180,8 +185,8 @@ Status Recovery::find_line() {
       names += (names.empty() ? "" : ", ") + std::to_string(federation_.find(name)->index) + " is " + name;
     return Status::of(
         Code::kNotFound, 0,
-        "there is no line: %.120s (%.60s); `shadowib restart %.64s` starts the newest set of all clusters",
-        s.text(), names.c_str(), options_.job.c_str());
+        "there is no line: %.120s (%.60s); `shadowib restart %.64s` starts the newest set of all clusters", s.text(),
+        names.c_str(), options_.job.c_str());
   }
   for (const ViewedCluster& cluster : federation_.clusters)
     if (const auto& place = line_.clusters[cluster.index]; !place.stays) SHADOWIB_TRY(add_cluster(cluster, place.sn));
@@ -201,14 +206,14 @@ Status Recovery::judge() const {
     for (const ViewedCluster& other : federation_.clusters) {
       if (other.index == cluster.index) continue;
       const RecoveredCluster* with = going_back(other.index);
-      const bool at_clc = contains(cluster.manifest.cluster->wired, other.index) ||
-                          (with != nullptr && contains(with->manifest.cluster->wired, cluster.index));
-      if (with != nullptr ? !at_clc : !federation_.are_wired(cluster.index, other.index)) continue;
+      if (with != nullptr ? !were_wired(cluster, *with) : !federation_.are_wired(cluster.index, other.index))
+        continue;
       return Status::of(
           Code::kRefused, EOPNOTSUPP,
           "cluster %.32s cannot go back to %.90s: it %s connected to cluster %.32s, and messages between them "
           "have no log yet; `shadowib restart %.64s` goes to the newest set of all",
-          cluster.name.c_str(), set.c_str(), at_clc ? "was" : "is", other.name.c_str(), options_.job.c_str());
+          cluster.name.c_str(), set.c_str(), with != nullptr ? "was" : "is", other.name.c_str(),
+          options_.job.c_str());
     }
   }
   return {};
@@ -332,7 +337,7 @@ Status Recovery::tidy() {
       SHADOWIB_TRY(remove_below(exchange.uri(), view_.key("late/" + std::to_string(member.index))));
     }
     for (const RecoveredCluster& other : back_)
-      if (other.index != cluster.index)
+      if (other.index != cluster.index && !were_wired(cluster, other))
         SHADOWIB_TRY(exchange.remove(wired_key(view_.epoch, cluster.index, other.index)));
   }
   return {};
