@@ -369,7 +369,7 @@ Status turn_address(ShadowAh& ah, ibv_ah_attr* attr) {
   if (!found.has_port && counts_as_identical(ah.remote)) {
     ah.remote.is_guest = has_guests_lid(ah.remote);
     ah.real_attr = *attr;
-    return;
+    return {};
   }
   ah.remote.is_guest = found.has_port && is_guest_index(found.at_port);
   set_route(context, found.has_port ? &found.port : nullptr, attr);
