@@ -39,6 +39,10 @@ set(SHADOWIB_SANITIZE "" CACHE STRING "Sanitizers, as -fsanitize= takes them")
 if(SHADOWIB_SANITIZE)
   add_compile_options(-fsanitize=${SHADOWIB_SANITIZE} -fno-sanitize-recover=undefined)
   add_link_options(-fsanitize=${SHADOWIB_SANITIZE})
+  # gcc says so by itself: what a sanitizer takes the place of, as malloc, is not tested there.
+  if(SHADOWIB_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    add_compile_definitions(__SANITIZE_ADDRESS__)
+  endif()
   # A report names functions and lines; types and variables cost a part of the compile time.
   set(CMAKE_CXX_FLAGS_DEBUG "-g1")
   set(CMAKE_C_FLAGS_DEBUG "-g1")
