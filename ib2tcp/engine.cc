@@ -57,11 +57,7 @@ int Engine::open() {
   control_set_ = unowned.own(::epoll_create1(EPOLL_CLOEXEC));
   bell_ = unowned.own(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (data_set_ < 0 || control_set_ < 0 || bell_ < 0) return EMFILE;
-  bell_watch_ = {[](void* self, std::uint32_t) {
-                   std::uint64_t count;
-                   [[maybe_unused]] auto n = ::read(static_cast<Engine*>(self)->bell_, &count, sizeof(count));
-                 },
-                 this};
+  bell_watch_ = {[](void* self, std::uint32_t) { static_cast<Engine*>(self)->hear_bell(); }, this};
   control_watch_ = {[](void* self, std::uint32_t) {
                       auto* engine = static_cast<Engine*>(self);
                       engine->run_epoll(engine->control_set_);

@@ -157,6 +157,7 @@ class Engine {
   void work_then_sleep(int timeout_ms);
   bool prepare_sleep(int* timeout_ms);
   void ring();
+  void hear_bell();
 
   std::vector<Link*> links_;
   Timers timers_;
@@ -164,6 +165,7 @@ class Engine {
   std::vector<Grave> graves_;
   int data_set_ = -1, control_set_ = -1, bell_ = -1;
   Watch bell_watch_, control_watch_;
+  bool hears_bell_ = false;  // the helper looks, which was rung for
   bool helper_wanted_ = false;
   int idle_turns_ = 0;
   std::uint32_t turns_ = 0;

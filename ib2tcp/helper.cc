@@ -69,6 +69,14 @@ void Engine::ring() {
   [[maybe_unused]] auto n = ::write(bell_, &one, sizeof(one));
 }
 
+// Only who sleeps is rung for. A poll that looks at the same descriptors must not take the ring from a helper that
+// has been woken and has not run yet: it would find nothing, sleep on, and count as awake.
+void Engine::hear_bell() {
+  if (!hears_bell_) return;
+  std::uint64_t count;
+  [[maybe_unused]] auto n = ::read(bell_, &count, sizeof(count));
+}
+
 void Engine::nap_while_polled() {
   std::uint32_t word = nap_word_.load();
   helper_.store(kNapping);
@@ -105,7 +113,9 @@ void Engine::work_then_sleep(int timeout_ms) {
   lock.lock();
   helper_.store(kAwake);
   for (Link* link : links_) link->wake_up();
+  hears_bell_ = true;
   dispatch(events, n);
+  hears_bell_ = false;
   unlock_and_wake();
 }
 

@@ -6,7 +6,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <memory>
+#include <string>
 
 #include "ib2tcp/engine.h"
 #include "ib2tcp/host.h"
@@ -48,7 +52,7 @@ class CountingStream final : public Stream {
   bool prepare_sleep(bool) override {
     slept_in_turn = turns;
     left_behind = link_.unsent();
-    g_engine->wake();
+    if (--sleeps <= 0) g_engine->wake();
     return true;
   }
   void wake_up() override {}
@@ -56,6 +60,7 @@ class CountingStream final : public Stream {
   void close() override {}
 
   int turns = 0, fire_in_turn = 0, slept_in_turn = 0;
+  int sleeps = 1;  // until the engine is asked to stop
   bool left_behind = false;
   std::size_t written = 0;
   Timer* timer = nullptr;
@@ -109,6 +114,32 @@ TEST_F(Helper, SendsWhatATimerMadeReadyBeforeItSleeps) {
     EXPECT_FALSE(stream_->left_behind);
     EXPECT_EQ(stream_->written, sizeof(FrameHeader));
   }
+}
+
+// How often the engine was rung for since it has heard that: the only eventfd here is its bell.
+long rings() {
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+    std::ifstream info(entry.path());
+    for (std::string name, value; info >> name >> value;)
+      if (name == "eventfd-count:") return std::strtol(value.c_str(), nullptr, 16);
+  }
+  return -1;
+}
+
+// A helper that was woken runs when it gets a processor. A poll that looks at the same descriptors before must leave
+// it its reason to wake: else it sleeps on, and everybody takes it for awake.
+TEST_F(Helper, HearsARingThatAPollHasSeenBefore) {
+  engine_->sockets = 100;  // too many to be asked one by one
+  engine_->wake();
+  EXPECT_EQ(rings(), 1);
+  engine_->progress(0);
+  EXPECT_EQ(rings(), 1) << "a poll took the ring";
+  engine_->progress(-1);  // it is to stop, and does not come to sleep
+  EXPECT_EQ(rings(), 1);
+  stream_->sleeps = 2;
+  engine_->progress(-1);  // from its first sleep the ring wakes it; in the second one it is rung for again
+  EXPECT_EQ(stream_->sleeps, 0);
+  EXPECT_EQ(rings(), 1) << "it does not hear, and would never sleep again";
 }
 
 }  // namespace
