@@ -12,7 +12,7 @@ from portable_programs import ALL, HERE, Architecture, at_hand
 
 RING = ROOT / "libraries" / "bsp" / "tests" / "programs" / "ring.c"
 EXAMPLES = ROOT / "examples" / "bsp"
-KILLS, QUICK = 50, 3
+KILLS, QUICK = 50, 2
 PATIENCE_S = 60
 SLOW = {**os.environ, "RING_PAUSE_US": "20000"}  # there is time to save the job
 STRUCTS = """#include <bsp.h>

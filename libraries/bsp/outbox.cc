@@ -26,9 +26,8 @@ void Outbox::grow(std::size_t bytes) {
   owns_ = true;
 }
 
-void Outbox::message(const void* tag, std::uint32_t tag_bytes, const void* payload, std::size_t bytes,
-                     std::uint32_t types) {
-  const Record record{RecordKind::kMessage, tag_bytes, types, bytes};
+void Outbox::message(const void* tag, std::uint32_t tag_bytes, const void* payload, std::size_t bytes) {
+  const Record record{RecordKind::kMessage, tag_bytes, 0, bytes};
   std::byte* at = append(record_size(record));
   std::memcpy(at, &record, sizeof(Record));
   if (tag_bytes > 0) std::memcpy(at + sizeof(Record), tag, tag_bytes);

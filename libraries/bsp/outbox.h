@@ -25,9 +25,12 @@ class Outbox {
     std::memcpy(at, &record, sizeof(Record));
     std::memcpy(at + sizeof(Record), source, bytes);
   }
-  // `types`: of tag and payload (types.h), 0 if they are not known.
-  void message(const void* tag, std::uint32_t tag_bytes, const void* payload, std::size_t bytes,
-               std::uint32_t types = 0);
+  void message(const void* tag, std::uint32_t tag_bytes, const void* payload, std::size_t bytes);
+  // Notes the types of tag and payload (types.h) of the message whose record begins at `place`. Programs with
+  // portable images only; 0, as in others, if they are not known.
+  void set_types(std::size_t place, std::uint64_t types) {
+    std::memcpy(data_ + place + offsetof(Record, offset), &types, sizeof(types));
+  }
   void registration(std::uint64_t address, std::uint64_t bytes, std::uint32_t key);
 
   void clear() { size_ = 0; }

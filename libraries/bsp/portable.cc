@@ -68,6 +68,13 @@ std::size_t read_message(const shadowib_bsp_kept& kept, std::size_t at, std::uin
   return kHeadBytes + tag_bytes + bytes;
 }
 
+void add_message(Outbox* box, const std::vector<std::byte>& tag, const std::vector<std::byte>& payload,
+                 std::uint32_t types) {
+  const std::size_t place = box->size();
+  box->message(tag.data(), static_cast<std::uint32_t>(tag.size()), payload.data(), payload.size());
+  box->set_types(place, types);
+}
+
 }  // namespace
 
 bool ask_to_save() { return shadowib_portable_asked() != 0; }
@@ -147,9 +154,7 @@ EXPORT void shadowib_bsp_resume(const shadowib_bsp_kept* kept) {
   inbox.begin(static_cast<std::uint32_t>(tag));
   // As they came in. Messages last until the next sync, and this memory stays.
   auto* box = new Outbox;
-  for (std::size_t i = 0; i < tags.size(); ++i)
-    box->message(tags[i].data(), static_cast<std::uint32_t>(tags[i].size()), payloads[i].data(), payloads[i].size(),
-                 types[i]);
+  for (std::size_t i = 0; i < tags.size(); ++i) add_message(box, tags[i], payloads[i], types[i]);
   for_each_record(box->data(), box->size(), [&inbox](const Record& record, const std::byte* behind) {
     inbox.add({behind, behind + padded(record.slot), record.bytes});
   });

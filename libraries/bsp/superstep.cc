@@ -128,8 +128,15 @@ void Supersteps::get_now(const char* call, int from, const void* source, std::ui
 
 void Supersteps::send(const char* call, int to, const void* tag, const void* payload, std::uint64_t bytes) {
   check_process(call, to);
-  sent(to).box.message(tag, tag_bytes_, payload, bytes, next_types_);
+  Outbox& box = sent(to).box;
+#ifdef SHADOWIB_BSP_PORTABLE
+  const std::size_t place = box.size();
+  box.message(tag, tag_bytes_, payload, bytes);
+  box.set_types(place, next_types_);
   next_types_ = 0;
+#else
+  box.message(tag, tag_bytes_, payload, bytes);
+#endif
 }
 
 void Supersteps::push(const void* memory, std::uint64_t bytes) {

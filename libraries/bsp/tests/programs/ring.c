@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { kSteps = 300 };
+enum { kSteps = 150 };
 static long seen, everywhere[4];
 
 static void mix(long value) { seen = (seen * 31 + value) % 1000003; }
