@@ -59,7 +59,7 @@ class GoingBack : public ::testing::TestWithParam<std::string> {
   std::shared_ptr<FakeExchange> exchange_;
   std::unique_ptr<Side> sides_[2];
   std::uint32_t incarnations_[kMaxBackendClusters] = {};
-  std::uint64_t next_number_ = 0;
+  std::uint64_t next_number_ = 0, received_ = 0;
 };
 
 class FewRetries : public GoingBack {
@@ -253,6 +253,39 @@ TEST_P(GoingBack, AtAnyMoment) {
   while (sent < next_number_) expect_sent(sent), ++sent;
   EXPECT_EQ(a().state(), IBV_QPS_RTS);
   EXPECT_EQ(b().state(), IBV_QPS_RTS);
+}
+
+// B has run what A's checkpoint does not know to have posted: no line has both.
+TEST_P(GoingBack, CheckpointsThatContradictEachOtherAreAnError) {
+  const Image image = a().checkpoint();
+  post_receive(0);
+  send();
+  expect_received(0);
+  expect_sent(0);
+  go_back(0, image);
+  EXPECT_TRUE(eventually([&] { return a().state() == IBV_QPS_ERR; }));
+  EXPECT_NE(a().member().process.log().find("do not belong together"), std::string::npos);
+  EXPECT_EQ(b().state(), IBV_QPS_RTS);
+}
+
+// A second restart from an image of a process that has gone back itself; and a message that was replayed is in it.
+TEST_P(GoingBack, AgainAndAgain) {
+  Image image = b().checkpoint();
+  for (std::uint64_t round = 0; round < 4; ++round) {
+    send();
+    go_back(1, image);
+    if (round % 2 == 1) continue;
+    for (; received_ < next_number_; ++received_) {
+      post_receive(received_);
+      expect_received(received_);
+    }
+    image = b().checkpoint();
+  }
+  for (; received_ < next_number_; ++received_) {
+    post_receive(received_);
+    expect_received(received_);
+  }
+  for (std::uint64_t i = 0; i < next_number_; ++i) expect_sent(i);
 }
 
 class FullLog : public GoingBack {

@@ -218,8 +218,9 @@ TEST_F(HostileBorder, RandomFramesDoNoHarm) {
     Deceived d(*victim_->device, other.lid);
     for (int i = 0; i < 100; ++i) {
       FrameHeader h = d.header;
-      constexpr std::uint8_t kOpcodes[] = {1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 33, 35};
-      h.opcode = static_cast<Opcode>(kOpcodes[random() % 14]);
+      constexpr std::uint8_t kOpcodes[] = {1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 33, 34, 35};
+      h.opcode = static_cast<Opcode>(kOpcodes[random() % 15]);
+      h.operand1 = random() % 3;
       h.flags = static_cast<std::uint8_t>(random() % 4);
       h.syndrome = static_cast<Syndrome>(random() % 8);
       h.seq += static_cast<std::uint32_t>(random() % 3);

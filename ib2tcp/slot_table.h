@@ -73,7 +73,8 @@ class SlotTable {
     for (const Slot& slot : slots_) generation = std::max(generation, slot.generation);
     return {base_, generation};
   }
-  // Precondition: the table is empty. It goes on as that one would. New objects get no number that one gave out lately.
+  // Precondition: the table is empty. It goes on as that one would. New objects get no number that one gave out
+  // lately.
   void take_over(const Numbering& former) {
     base_ = former.base & kIdMask;
     first_generation_ = former.generation;

@@ -1,5 +1,5 @@
-// One end of a connection between two clusters. A test brings it back from a saved state, as a restart does. The state
-// is memory, requests without completions, and the backend's state of the border.
+// One end of a connection between two clusters. A test brings it back from a saved state, as a restart does. The
+// state is memory, requests without completions, and the backend's state of the border.
 #pragma once
 
 #include <deque>

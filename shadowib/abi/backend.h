@@ -284,10 +284,10 @@ struct BackendOps {
   void (*freeze_border)(int frozen);
   // The messages that wait for a CLC, one a connection. Fills stamps[0..capacity), returns how many there are.
   size_t (*held_stamps)(struct HeldStamp* stamps, size_t capacity);
-  // `incarnation` of another cluster is over, and so are those before it. Connections to it are shut, and what is held
-  // of it is dropped, before this returns. Queue pairs to it wait, without errors and time-outs. They go on when a
-  // process of a later incarnation is at their peer's address. set_cluster brings none of these incarnations back. 0,
-  // or EINVAL: no such cluster, or this process's own. Any thread.
+  // `incarnation` of another cluster is over, and so are those before it. Connections to it are shut, and what is
+  // held of it is dropped, before this returns. Queue pairs to it wait, without errors and time-outs. They go on when
+  // a process of a later incarnation is at their peer's address. set_cluster brings none of these incarnations back.
+  // 0, or EINVAL: no such cluster, or this process's own. Any thread.
   int (*cluster_gone)(uint32_t cluster, uint32_t incarnation);
 
   // Optional, all or none, with the slots above: a cluster that goes back (docs/internals/federation.md).
@@ -295,16 +295,16 @@ struct BackendOps {
   // state->results says how many there are. The state is that of a moment unless the border is frozen. 0 or an errno.
   // ENOENT: its peer is not known to be of another cluster, or it is not connected. EOPNOTSUPP: not of this type.
   int (*border_state)(struct ibv_qp* qp, struct BorderState* state, struct BorderResult* results, size_t capacity);
-  // Gives that state to a queue pair that a restart has made, before it goes to RTR, with its log in place. The border
-  // is frozen, and opens when all is posted. The requests that are posted first get the numbers from state->first on.
-  // Both ends then say which number they expect, and only what the other has not run is sent.
+  // Gives that state to a queue pair that a restart has made, before it goes to RTR, with its log in place. The
+  // border is frozen, and opens when all is posted. The requests that are posted first get the numbers from
+  // state->first on. Both ends then say which number they expect, and only what the other has not run is sent.
   // results[0..state->results). 0 or an errno: EINVAL, ENOMEM, EOPNOTSUPP.
   int (*restore_border)(struct ibv_qp* qp, const struct BorderState* state, const struct BorderResult* results);
   // No CLC of this cluster before that number is gone back to: peers trim their logs.
   void (*clc_collected)(uint32_t sn);
-  // The adapter as peers know it: its addresses, and how it numbers objects. Bytes for restore_identity alone, of this
-  // backend and perhaps this version. Returns how many there are; fills no more than `capacity`. 0: no device was
-  // opened.
+  // The adapter as peers know it: its addresses, and how it numbers objects. Bytes for restore_identity alone, of
+  // this backend and perhaps this version. Returns how many there are; fills no more than `capacity`. 0: no device
+  // was opened.
   size_t (*identity)(void* buffer, size_t capacity);
   // Before the first device is listed, after set_cluster. The devices take the addresses that they had. If another
   // process than this one's earlier life holds them, opening fails with EADDRINUSE. 0 or an errno: EINVAL, EBUSY (too

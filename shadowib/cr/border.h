@@ -18,8 +18,8 @@ void note_border();
 void set_goes_back(bool goes_back);
 bool goes_back();
 
-// Connections to other clusters that the last note_border() found, for the set's record. `lost` ones cannot be brought
-// back: their log was given up, or they are of a kind that has none.
+// Connections to other clusters that the last note_border() found, for the set's record. `lost` ones cannot be
+// brought back: their log was given up, or they are of a kind that has none.
 struct BorderCounts {
   unsigned connections = 0, lost = 0;
 };

@@ -20,6 +20,7 @@
 #include "shadowib/base/malloc_arenas.h"
 #include "shadowib/base/unowned_descriptors.h"
 #include "shadowib/objects/border.h"
+#include "shadowib/objects/border_log.h"
 #include "shadowib/objects/foreign_library.h"
 #include "shadowib/objects/queue_pair.h"
 #include "shadowib/objects/work_queue.h"
@@ -117,7 +118,7 @@ ShadowQp& shadow_of(ibv_qp* real) { return *static_cast<ShadowQp*>(real->qp_cont
 BorderLogEntry* host_log_add(ibv_qp* real, uint32_t number, uint32_t bytes) {
   static const std::size_t limit = parse_log_bytes(host_config("SHADOWIB_LOG_BYTES"));
   ShadowQp& qp = shadow_of(real);
-  if (qp.border_log == nullptr) qp.border_log = std::make_unique<BorderLog>();
+  if (qp.border_log == nullptr) qp.border_log = std::make_shared<BorderLog>();
   return qp.border_log->add(number, bytes, limit);
 }
 const BorderLogEntry* host_log_next(ibv_qp* real, const BorderLogEntry* entry) {

@@ -7,7 +7,6 @@
 #include <memory>
 #include <vector>
 
-#include "shadowib/objects/border_log.h"
 #include "shadowib/objects/completion.h"
 #include "shadowib/objects/memory.h"
 #include "shadowib/objects/modify_log.h"
@@ -16,6 +15,7 @@
 
 namespace shadowib {
 
+class BorderLog;
 class SendBuilder;
 
 // Rkeys of one peer protection domain, found once when a queue pair connects. Shared by queue pairs with that peer.
@@ -120,7 +120,7 @@ struct ShadowQp {
   ibv_qp_state settled_state = IBV_QPS_RESET;
   bool draining = false;                  // in SQD, with requests begun that have not run yet
   AcknowledgedEvents events;              // async ones that name it
-  std::unique_ptr<BorderLog> border_log;  // nullptr: it has sent nothing to another cluster
+  std::shared_ptr<BorderLog> border_log;  // its own; nullptr: it has sent nothing to another cluster
 
   bool is_datagram() const { return qp.qp_base.qp_type == IBV_QPT_UD; }
   bool is_initiator() const { return qp.qp_base.qp_type == IBV_QPT_XRC_SEND; }
