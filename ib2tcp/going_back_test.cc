@@ -14,12 +14,14 @@ constexpr std::size_t kNumbers = 0, kReceived = 64 << 10, kCounter = 128 << 10, 
 class GoingBack : public ::testing::TestWithParam<std::string> {
  protected:
   GoingBack() : GoingBack(std::size_t{1} << 30, 7) {}
-  GoingBack(std::size_t log_limit, std::uint8_t rnr_retry) : exchange_(std::make_shared<FakeExchange>()) {
+  GoingBack(std::size_t log_limit, std::uint8_t rnr_retry, bool b_sends = true)
+      : exchange_(std::make_shared<FakeExchange>()) {
     for (unsigned i : {0, 1}) {
       ClusterState state = state_of(i, 1);
       state.depends[1 - i] = 1000;  // nothing is held: that is another test's
       sides_[i] = std::make_unique<Side>(exchange_, GetParam(), state, log_limit);
       sides_[i]->rnr_retry = rnr_retry;
+      sides_[i]->sends = i == 0 || b_sends;
     }
     a().connect_to(b().lid(), b().qp_num());
     b().connect_to(a().lid(), a().qp_num());
@@ -92,6 +94,23 @@ TEST_P(FewRetries, TheReceiverGetsWhatItHasForgotten) {
   EXPECT_FALSE(a().poll(&wc)) << "a completion came twice";
   EXPECT_FALSE(b().poll(&wc));
   EXPECT_EQ(a().state(), IBV_QPS_RTS);
+}
+
+class OnlyReceives : public GoingBack {
+ protected:
+  OnlyReceives() : GoingBack(std::size_t{1} << 30, 7, false) {}
+};
+
+// B's queue pair is in RTR, and neither side has anything new to send.
+TEST_P(OnlyReceives, TheReceiverGetsWhatItHasForgotten) {
+  for (std::uint64_t i = 0; i < 20; ++i) post_receive(i);
+  send();
+  expect_received(0), expect_sent(0);
+  const Image image = b().checkpoint();
+  for (int i = 1; i < 20; ++i) send();
+  for (std::uint64_t i = 1; i < 20; ++i) expect_received(i), expect_sent(i);
+  go_back(1, image);
+  for (std::uint64_t i = 1; i < 20; ++i) expect_received(i);
 }
 
 TEST_P(GoingBack, QueuePairsWaitForAsLongAsTheReceiverIsAway) {
@@ -353,6 +372,8 @@ TEST_P(GoingBack, WhatMakesNoSenseIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Transports, GoingBack, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
 INSTANTIATE_TEST_SUITE_P(Transports, FewRetries, ::testing::Values("shm", "tcp"),
+                         [](const auto& info) { return name_in_test(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, OnlyReceives, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });
 INSTANTIATE_TEST_SUITE_P(Transports, FullLog, ::testing::Values("shm", "tcp"),
                          [](const auto& info) { return name_in_test(info.param); });

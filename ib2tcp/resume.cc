@@ -219,6 +219,7 @@ void Qp::on_resume(const FrameHeader& header) {
   if (!reliable()) return;
   const std::uint32_t expects = header.seq;
   if (wait_ != Wait::kResume) {
+    if (kept_ != nullptr && !state_is_sending()) kept_->restored = false;
     on_ack(expects);
     return;
   }
@@ -378,6 +379,10 @@ void Qp::take_restored_numbers(ibv_qp_state to) {
     established_ = expected_ != attr_.rq_psn;
     return;
   }
+  if (kept_->sends_anew) {
+    kept_->restored = false;
+    return;
+  }
   local_ran_ = attr_.sq_psn - kept_->first;
   // What is posted until the border opens was posted before the CLC.
   const federation::Sn now = g_engine->border->sn();
@@ -388,7 +393,7 @@ void Qp::take_restored_numbers(ibv_qp_state to) {
 void Qp::end_restoring() {
   if (kept_ == nullptr || !kept_->restored) return;
   if (!state_is_sending()) {
-    kept_->restored = false;  // it has sent nothing: its numbers begin where the program says
+    kept_->sends_anew = true;
     return;
   }
   if (marks_.empty()) return;

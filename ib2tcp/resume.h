@@ -38,8 +38,9 @@ struct Kept {
   // Those before replay_next are on their way. replay_end is the first one of the send queue.
   std::uint32_t replay_acked = 0, replay_next = 0, replay_end = 0;
 
-  // Made by restore_border.
+  // Made by restore_border, until both sides have said which request they expect.
   bool restored = false;
+  bool sends_anew = false;                // it has sent nothing before: its numbers begin where the program says
   std::uint32_t first = 0, expected = 0;  // until it is in RTS, and in RTR
 
   struct Clc {

@@ -41,6 +41,7 @@ class Side {
   ~Side() { end(); }
 
   std::uint8_t rnr_retry = 7;  // for ever; before connect_to()
+  bool sends = true;           // goes to RTS
 
   Member& member() { return *member_; }
   const BackendOps& ops() { return member_->process.ops(); }
@@ -72,6 +73,7 @@ class Side {
                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
               0);
+    if (!sends) return;
     attr = {};
     attr.qp_state = IBV_QPS_RTS;
     attr.timeout = 8;
