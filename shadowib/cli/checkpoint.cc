@@ -1,6 +1,4 @@
 // shadowib checkpoint: saves a job while it runs.
-#include "shadowib/cli/portable/checkpoint.h"
-
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
@@ -22,7 +20,8 @@
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/metrics.h"
 #include "shadowib/cli/output.h"
-#include "shadowib/cli/portable/job.h"
+#include "shadowib/cli/portable_checkpoint.h"
+#include "shadowib/cli/portable_job.h"
 #include "shadowib/cli/save_option.h"
 #include "shadowib/cli/sets.h"
 #include "shadowib/cli/store_options.h"

@@ -8,7 +8,7 @@
 #include "hooks/imager/set/manifest.h"
 #include "shadowib/cli/common.h"
 #include "shadowib/cli/output.h"
-#include "shadowib/cli/portable/set.h"
+#include "shadowib/cli/portable_set.h"
 #include "shadowib/cli/sets.h"
 
 namespace shadowib::cli {

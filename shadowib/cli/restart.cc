@@ -28,7 +28,7 @@
 #include "shadowib/cli/launched_restart.h"
 #include "shadowib/cli/network.h"
 #include "shadowib/cli/output.h"
-#include "shadowib/cli/portable/set.h"
+#include "shadowib/cli/portable_set.h"
 #include "shadowib/cli/recover.h"
 #include "shadowib/cli/restart_hosts.h"
 #include "shadowib/cli/restart_place.h"

@@ -21,7 +21,7 @@
 #include "shadowib/cli/launched_exchange.h"
 #include "shadowib/cli/libraries.h"
 #include "shadowib/cli/network.h"
-#include "shadowib/cli/portable/job.h"
+#include "shadowib/cli/portable_job.h"
 #include "shadowib/cli/program.h"
 #include "shadowib/cli/save_option.h"
 #include "shadowib/cli/store_options.h"

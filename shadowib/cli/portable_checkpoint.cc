@@ -1,4 +1,4 @@
-#include "shadowib/cli/portable/checkpoint.h"
+#include "shadowib/cli/portable_checkpoint.h"
 
 #include <fcntl.h>
 #include <time.h>
@@ -20,7 +20,7 @@
 #include "shadowib/base/lock.h"
 #include "shadowib/base/processes.h"
 #include "shadowib/cli/jobs.h"
-#include "shadowib/cli/portable/job.h"
+#include "shadowib/cli/portable_job.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;

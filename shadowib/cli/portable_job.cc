@@ -1,4 +1,4 @@
-#include "shadowib/cli/portable/job.h"
+#include "shadowib/cli/portable_job.h"
 
 #include <elf.h>
 #include <fcntl.h>

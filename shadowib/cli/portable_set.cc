@@ -1,4 +1,4 @@
-#include "shadowib/cli/portable/set.h"
+#include "shadowib/cli/portable_set.h"
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -16,7 +16,7 @@
 #include "hooks/store/store.h"
 #include "shadowib/cli/exchange_place.h"
 #include "shadowib/cli/jobs.h"
-#include "shadowib/cli/portable/job.h"
+#include "shadowib/cli/portable_job.h"
 
 namespace shadowib::cli {
 namespace fs = std::filesystem;
