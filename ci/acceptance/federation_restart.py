@@ -13,7 +13,6 @@ USAGE = 2
 # Fault points of the command and of the commands it starts (hooks/job/phase.h), and of a restarted member.
 COMMAND_POINTS = (240, 250, 260, 300, 310, 320, 330)
 MEMBER_POINTS = (110, 122, 124, 130, 140)
-QUICK_POINTS = (260,)
 
 
 class Recovered(Federation):
@@ -178,9 +177,12 @@ def whole(case: Case) -> str:
     for cluster in ("A", "B", "B"):
         fed.take(cluster)
     fed.kill("A", "B")
+    # The line of a command that was killed binds the next one.
+    first = fed.recover(fault="260:crash")
+    check(first.process.wait(60) == -signal.SIGKILL, f"the first command was to be killed: {first.text()}")
     command = fed.come_back(*CLUSTERS)
     a, b = fed.settled("A"), fed.settled("B")
-    check((a["sn"], a["incarnation"], b["sn"], b["incarnation"]) == (1, 2, 2, 2), f"they came back as {a}, {b}")
+    check((a["sn"], a["incarnation"], b["sn"], b["incarnation"]) == (1, 3, 2, 3), f"they came back as {a}, {b}")
     if case.line.quick:
         return "both clusters from their own sets"
     # Once more: by the signal of a person, and of all clusters from newer CLCs.
@@ -197,7 +199,7 @@ def whole(case: Case) -> str:
     told.process.wait(30)
     json_text = told.text()[told.text().index("{"):]
     said = json.loads(json_text[:json_text.rindex("}") + 1])
-    check(said["recovery"] == 2 and said["reached"] and not said["ok"] and [c["sn"] for c in said["line"]] == [2, 2], f"--json says {said}")
+    check(said["recovery"] == 3 and said["reached"] and not said["ok"] and [c["sn"] for c in said["line"]] == [2, 2], f"--json says {said}")
     check(all(len(c["restart"]["processes"]) == 2 for c in said["clusters"]), f"--json has the processes {said['clusters']}")
     return "both clusters from their own sets, twice"
 
@@ -208,7 +210,7 @@ def killed(case: Case) -> str:
     before = fed.identity("A")
     fed.take("B")
     told = []
-    for point in QUICK_POINTS if case.line.quick else COMMAND_POINTS + MEMBER_POINTS:
+    for point in COMMAND_POINTS + MEMBER_POINTS:
         fed.kill("B")
         incarnation = fed.cluster_of_status("B").get("incarnation", 1)
         command = fed.recover(fault=f"{point}:crash")
@@ -309,7 +311,7 @@ def border(case: Case) -> str:
 def run() -> int:
     line = Line("federation_restart", __doc__)
     for function in (alone, to_the_end, living, whole, killed, refusals, fenced, border):
-        if line.quick and function in (to_the_end, living, refusals, fenced):
+        if line.quick and function in (to_the_end, living, killed, refusals, fenced):
             continue
         line.case(function.__name__, function)
     return line.finish()
