@@ -60,7 +60,7 @@ class Recovered(Federation):
                     self.job.programs.remove(program)
             self.programs[cluster] = (command,)
         if moves:
-            wait_for("traffic in all clusters", lambda: self.moves(*self.programs), 60)
+            self.await_traffic(*self.programs)
         return command
 
     def identity(self, cluster: str) -> list:
@@ -107,7 +107,7 @@ def alone(case: Case) -> str:
     fed.job.sets, fed.job.programs = [path], []
     fed.job.restart(path)
     wait_for("the restarted members", lambda: len(fed.job.members()) == 4, 60)
-    wait_for("traffic after the restart", lambda: fed.moves(*CLUSTERS), 60)
+    fed.await_traffic(*CLUSTERS)
     return f"B came back {count} times, and A was never stopped"
 
 
@@ -191,7 +191,8 @@ def whole(case: Case) -> str:
     command.process.wait(30)
     check(command.process.returncode != 0, "processes that a signal has ended count as ended well")
     told = fed.recover("--json")
-    wait_for("both to come back", lambda: told.ended() or len(fed.job.members()) == 4 and fed.moves(*CLUSTERS), 60)
+    wait_for("both to come back", lambda: told.ended() or len(fed.job.members()) == 4, 60)
+    fed.await_traffic(*CLUSTERS)
     check((fed.settled("A")["sn"], fed.settled("B")["sn"]) == (2, 2), "they are not at their last CLCs")
     for cluster in CLUSTERS:
         fed.programs[cluster] = (told,)
@@ -279,6 +280,31 @@ def fenced(case: Case) -> str:
     return "named, vouched for, and ended when it woke up"
 
 
+def later(case: Case) -> str:
+    """A cluster that went back is who it was: a process that joins it since is connected to one that joins the other cluster."""
+    fed = Recovered(case, options=("--policy", "index"))
+    fed.take("B")
+    fed.kill("B")
+    fed.come_back("B")
+    port = free_port()
+    words = [fed.pingpong, "-p", str(port), "-s", "4096", "-n", str(10**9)]
+    server = fed.run("server-border", [*words, "--server"], "--cluster", "B", "--policy", "index")
+    wait_for("the server to listen", lambda: server.ended() or listening(port), 30)
+    client = fed.run("client-border", [*words, "localhost"], "--cluster", "A", "--policy", "index")
+    fed.job.programs += [server, client]
+    def moving():
+        counts = [[q["sends_retired"] for q in m["state"]["objects"]["queue_pairs"]] for m in fed.status()["members"] if m["index"] >= 4 and m["state"]]
+        return len(counts) == 2 and all(count and count[0] > 100 for count in counts)
+    wait_for("traffic between a cluster that went back and the other one", moving, 60)
+    fed.take("B")
+    wait_for("the other cluster's forced CLC", lambda: fed.cluster("A")["forced"] >= 1, 60, 0.1)
+    check(fed.cluster_of_status("B")["wired"] == ["A"], "the clusters are not known to be wired")
+    result = fed.command("restart", "--job", "fed", "--cluster", "B", code=REFUSED)
+    check("connected to cluster" in result.stderr, f"the refusal says {result.stderr}")
+    fed.await_traffic("A", "B")
+    return "connected, checkpointed by clusters, and refused from then on"
+
+
 def border(case: Case) -> str:
     """A pair over the border: no log yet, so nobody goes back alone; a third cluster that is connected to none may."""
     fed = Recovered(case, clusters=("C",), options=("--policy", "index"))
@@ -289,7 +315,8 @@ def border(case: Case) -> str:
     client = fed.run("client-border", [*words, "localhost"], "--cluster", "B", "--policy", "index")
     fed.job.programs += [server, client]
     fed.programs |= {"A": (server,), "B": (client,)}
-    wait_for("traffic over the border", lambda: len(fed.job.members()) == 4 and fed.moves("A", "B", "C"), 60)
+    wait_for("all members", lambda: len(fed.job.members()) == 4, 60)
+    fed.await_traffic("A", "B", "C")
     fed.take("C")
     record = json.loads((fed.job.directory / "sets" / "fed.C.0001" / "manifest.json").read_text())
     check(record["wired"] == [], f"the manifest of C says {record['wired']}")
@@ -304,14 +331,14 @@ def border(case: Case) -> str:
     fed.kill("C")
     fed.come_back("C")
     check(fed.identity("A") + fed.identity("B") == before, "others have changed")
-    wait_for("traffic over the border", lambda: fed.moves("A", "B"), 60)
+    fed.await_traffic("A", "B")
     return "A and B are refused, C comes back"
 
 
 def run() -> int:
     line = Line("federation_restart", __doc__)
-    for function in (alone, to_the_end, living, whole, killed, refusals, fenced, border):
-        if line.quick and function in (to_the_end, living, killed, refusals, fenced):
+    for function in (alone, to_the_end, living, whole, killed, refusals, fenced, later, border):
+        if line.quick and function in (to_the_end, living, killed, refusals, fenced, later):
             continue
         line.case(function.__name__, function)
     return line.finish()

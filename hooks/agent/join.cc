@@ -238,7 +238,7 @@ Status try_to_enter(JobInfo* info, Exchange** exchange, int* alive_lock, std::ui
     *last_status = latest_request(opened.get(), info->epoch, "status");
     status = opened->list(std::string(info->epoch) + "/member", &members);
   }
-  if (status.ok() && is_in_cluster()) status = enter_cluster(info, *opened, members, waits);
+  if (status.ok() && is_in_cluster()) status = enter_cluster(*info, *opened, members, waits);
   std::size_t first = members.size();
   if (std::string reserved; status.ok()) {
     bool found = false;

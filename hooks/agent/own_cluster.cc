@@ -216,8 +216,7 @@ Status read_cluster_choice() {
   return {};
 }
 
-Status enter_cluster(JobInfo* joining, Exchange& exchange, const std::vector<std::string>& members, bool* waits) {
-  const JobInfo& info = *joining;
+Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<std::string>& members, bool* waits) {
   if (std::strncmp(info.exchange, "pmix:", 5) == 0)
     return Status::of(
         Code::kUsage, EOPNOTSUPP,
@@ -240,7 +239,6 @@ Status enter_cluster(JobInfo* joining, Exchange& exchange, const std::vector<std
   std::vector<RecoveryPlan> plans;
   SHADOWIB_TRY(read_decisions(exchange, info.epoch, index, &decisions));
   SHADOWIB_TRY(read_plans(exchange, info.epoch, &plans, nullptr));
-  joining->generation = generation_of(plans, info.epoch, index);
   g_cluster.last_request = latest_request(&exchange, info.epoch, request_name(index).c_str());
   for (const Decision& decision : decisions)
     if (decision.record.claim == federation::ClcRecord::Claim::kCommitted && !is_undone(plans, decision.record)) {

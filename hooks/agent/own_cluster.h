@@ -37,9 +37,9 @@ Status read_cluster_choice();
 
 // On joining, while no other process does: claims the cluster's index, and takes SN and D over from its last CLC.
 // `members`: names of the member keys so far. *waits: a checkpoint of the cluster is under way, and this process
-// joins after it. info->generation becomes that of the cluster's members. kUsage: other members are in no cluster, or
+// joins after it. kUsage: other members are in no cluster, or
 // have another policy; there are more than 32 clusters; or the exchange is a launcher's.
-Status enter_cluster(JobInfo* info, Exchange& exchange, const std::vector<std::string>& members, bool* waits);
+Status enter_cluster(const JobInfo& info, Exchange& exchange, const std::vector<std::string>& members, bool* waits);
 
 // In a process restarted from a set of the whole job: every cluster begins anew, of the generation's incarnation. The
 // participant has yet to hear of it.

@@ -148,7 +148,9 @@ Status rebuild() {
   SHADOWIB_TRY(fault_point(Phase::kRebuild));
   SHADOWIB_TRY(finish_descriptors());
   loader_thread_unpark();
-  return g_agent.participant != nullptr ? g_agent.participant->restart(g_job.info, g_job.exchange) : Status{};
+  if (g_agent.participant == nullptr) return {};
+  g_agent.participant->go_back_alone(g_job.info.recovery != 0);
+  return g_agent.participant->restart(g_job.info, g_job.exchange);
 }
 
 Status go() {

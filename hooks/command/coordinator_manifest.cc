@@ -65,9 +65,9 @@ Status describe_results(const std::vector<MemberStatus>& members, const MemberRe
     manifest->backend = field_text(fields, "backend");
     auto settle = static_cast<std::int64_t>(field_number(fields, "settle_ns"));
     auto save = static_cast<std::int64_t>(field_number(fields, "save_ns"));
-    // Of one cluster, or of a job without clusters. A cluster that has gone back alone is of a later one than others.
+    // Members of clusters that have gone back are of later ones, and are who they were to all others.
     for (std::size_t i = 0; i < manifest->members.size(); ++i)
-      if (members[i].cluster == member.cluster && manifest->members[i].generation != generation)
+      if (member.cluster.empty() && manifest->members[i].generation != generation)
         return Status::of(Code::kRefused, 0, "%.200s is of generation %u, those before it are of generation %u",
                           describe(member).c_str(), generation, *manifest->members[i].generation);
     manifest->generation = std::max(manifest->generation, generation);

@@ -149,11 +149,4 @@ bool is_undone(const std::vector<RecoveryPlan>& plans, const federation::ClcReco
   });
 }
 
-std::uint32_t generation_of(const std::vector<RecoveryPlan>& plans, std::string_view epoch, unsigned cluster) {
-  std::uint32_t generation = generation_of(epoch);
-  for (const RecoveryPlan& plan : plans)
-    if (plan.goes_back(cluster)) generation = plan.generation;
-  return generation;
-}
-
 }  // namespace shadowib

@@ -73,7 +73,5 @@ std::uint32_t generation_of(std::string_view epoch);
 
 // The cluster has gone back behind this CLC since: it counts no more.
 bool is_undone(const std::vector<RecoveryPlan>& plans, const federation::ClcRecord& record);
-// The generation of a cluster's members: that of the cluster's latest recovery, else of the epoch.
-std::uint32_t generation_of(const std::vector<RecoveryPlan>& plans, std::string_view epoch, unsigned cluster);
 
 }  // namespace shadowib
