@@ -306,8 +306,8 @@ Status rebuild_queue_pair(Registry& r, ShadowQp& qp) {
   if (guarded(Guard::kCountFromRestart)) qp.executed_base = qp.frontier;
   r.reserved_qp_nums.push_back(qp.qp_num.value);
   SHADOWIB_TRY(replay(qp, IBV_QPS_RESET, IBV_QPS_RTR));
-  SHADOWIB_TRY(restore_border_of(qp));
   if (!qp.groups.empty()) SHADOWIB_TRY(note_wired_by_multicast());
+  SHADOWIB_TRY(restore_border_of(qp));
   for (const MulticastAttachment& group : qp.groups)
     if (int rc =
             g_backend.attach_mcast != nullptr ? g_backend.attach_mcast(qp.real, &group.gid, group.lid) : EOPNOTSUPP;
