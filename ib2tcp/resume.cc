@@ -107,7 +107,7 @@ BorderLogEntry* Qp::add_to_log(std::uint32_t number, std::uint32_t bytes) {
 }
 
 void Qp::give_up_log() {
-  if (g_host->log_add != nullptr)
+  if (!kept_->log.empty())
     log_message(
         LogLevel::kWarn,
         "queue pair 0x%x: the log of messages to other clusters is full, and is given up: a cluster that goes "
