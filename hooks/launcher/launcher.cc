@@ -68,7 +68,7 @@ Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::s
                       "what rank %u of the launcher's job %.60s has told others cannot be told again: %.150s",
                       own.rank, own.name, own.unanswerable);
   SHADOWIB_TRY(judge_requests());
-  SHADOWIB_TRY(judge_meeting(own));  // an answer to PMIx_Spawn_nb may have come since the calls were held
+  SHADOWIB_TRY(judge_meeting(own));            // an answer to PMIx_Spawn_nb may have come since the calls were held
   SHADOWIB_TRY(take_events(exchange, epoch));  // a restart begins with none in the exchange
   std::vector<std::string> here;
   SHADOWIB_TRY(exchange->list(ranks_key(prefix, own), &here));

@@ -213,12 +213,12 @@ PMIX_EXPORT pmix_status_t PMIx_Publish(const pmix_info_t info[], size_t ninfo) {
 
 PMIX_EXPORT pmix_status_t PMIx_Publish_nb(const pmix_info_t info[], size_t ninfo, pmix_op_cbfunc_t callback,
                                           void* data) {
-  return foreign_nb(
-      "PMIx_Publish_nb", on_operation, callback, data, [&](const PmixLibrary& library, auto f, void* d) {
-        const pmix_status_t status = library.Publish_nb(info, ninfo, f, d);
-        if (status == PMIX_SUCCESS) begin_meeting_if_told(info, ninfo);
-        return status;
-      });
+  return foreign_nb("PMIx_Publish_nb", on_operation, callback, data,
+                    [&](const PmixLibrary& library, auto f, void* d) {
+                      const pmix_status_t status = library.Publish_nb(info, ninfo, f, d);
+                      if (status == PMIX_SUCCESS) begin_meeting_if_told(info, ninfo);
+                      return status;
+                    });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Lookup(pmix_pdata_t data[], size_t ndata, const pmix_info_t info[], size_t ninfo) {
@@ -278,12 +278,11 @@ PMIX_EXPORT pmix_status_t PMIx_Spawn_nb(const pmix_info_t job_info[], size_t nin
 
 PMIX_EXPORT pmix_status_t PMIx_Connect(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],
                                        size_t ninfo) {
-  return foreign("PMIx_Connect",
-                 [&](const PmixLibrary& library) {
-                   const pmix_status_t status = library.Connect(procs, nprocs, info, ninfo);
-                   end_meeting();
-                   return status;
-                 });
+  return foreign("PMIx_Connect", [&](const PmixLibrary& library) {
+    const pmix_status_t status = library.Connect(procs, nprocs, info, ninfo);
+    end_meeting();
+    return status;
+  });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Connect_nb(const pmix_proc_t procs[], size_t nprocs, const pmix_info_t info[],

@@ -29,7 +29,7 @@ struct FakePmix {
   char spawned_environment[4096];  // of the first app of the latest PMIx_Spawn: "A=1\nB=2\n"
   pmix_op_cbfunc_t connect;        // of the latest PMIx_Connect_nb
   void* connect_data;
-  pmix_spawn_cbfunc_t spawn;       // of the latest PMIx_Spawn_nb
+  pmix_spawn_cbfunc_t spawn;  // of the latest PMIx_Spawn_nb
   void* spawn_data;
   char session[256];  // its directory; empty: it gives none
 };
