@@ -70,14 +70,15 @@ class Federation:
             return cluster if cluster["running"] and cluster["sn"] == last else None
         return wait_for(f"the members of {name} to agree", agreed, 30, 0.1)
 
-    def counters(self, cluster: str) -> int:
-        members = [m for m in self.status()["members"] if m["cluster"] == cluster and m["state"]]
-        return sum(q["sends_retired"] for m in members for q in m["state"]["objects"]["queue_pairs"])
+    def counters(self, *clusters: str) -> dict[int, int]:
+        """How many requests each living member has sent; 0 of one that does not answer."""
+        return {m["index"]: sum(q["sends_retired"] for q in m["state"]["objects"]["queue_pairs"]) if m["state"] else 0
+                for m in self.status()["members"] if m["cluster"] in clusters and m["alive"] and not m["gone"]}
 
     def await_traffic(self, *clusters: str):
-        """More of it than there is now, in each of them."""
-        before = {cluster: self.counters(cluster) for cluster in clusters}
-        wait_for("traffic in all clusters", lambda: all(self.counters(cluster) > before[cluster] for cluster in clusters), 120)
+        """More of it than there is now, of each of their members: each pair is connected then, and has closed its sockets."""
+        before = self.counters(*clusters)
+        wait_for("traffic of all members", lambda: (now := self.counters(*clusters)) and all(n > before.get(i, 0) for i, n in now.items()), 120)
 
     def sets(self) -> list[dict]:
         return json.loads(self.command("list", "--json").stdout)["sets"]
