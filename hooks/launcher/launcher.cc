@@ -13,6 +13,7 @@
 #include "hooks/launcher/answering.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/gate.h"
+#include "hooks/launcher/meeting.h"
 #include "hooks/launcher/pmi_descriptor.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/session_directories.h"
@@ -31,7 +32,7 @@ std::string ranks_key(const std::string& prefix, const LauncherRank& own) {
 }
 
 Status judge_meeting(const LauncherRank& own) {
-  if (!own.meets.load()) return {};
+  if (!own.connected.load() || !is_meeting()) return {};
   return Status::of(Code::kRefused, EAGAIN,
                     "rank %u of the launcher's job %.60s is about to meet ranks of another one (MPI_Comm_spawn, "
                     "MPI_Comm_connect or MPI_Comm_accept), which the launcher alone can bring together; try again",
@@ -169,7 +170,7 @@ void launcher_reset_after_fork() {
   own.telling.reset();
   own.connected = false;
   own.gone = false;
-  own.meets = false;
+  forget_meetings();
   own.size = 0;
   reset_launcher_gate_after_fork();
   reset_requests_after_fork();

@@ -189,7 +189,10 @@ PMIX_EXPORT pmix_status_t PMIx_Finalize(const pmix_info_t info[], size_t ninfo) 
   if (call.nested()) return library->Finalize(info, ninfo);
   const bool gone = launcher_rank().gone.load();
   const pmix_status_t status = gone ? PMIX_SUCCESS : library->Finalize(info, ninfo);
-  if (count_init(-1) == 0) leave_as_rank();
+  if (count_init(-1) == 0) {
+    forget_meetings();
+    leave_as_rank();
+  }
   return status;
 }
 

@@ -206,7 +206,7 @@ PMIX_EXPORT pmix_status_t PMIx_Job_control(const pmix_proc_t targets[], size_t n
 PMIX_EXPORT pmix_status_t PMIx_Publish(const pmix_info_t info[], size_t ninfo) {
   return foreign("PMIx_Publish", [&](const PmixLibrary& library) {
     const pmix_status_t status = library.Publish(info, ninfo);
-    if (status == PMIX_SUCCESS) begin_meeting_if_told(info, ninfo);
+    if (status == PMIX_SUCCESS) note_published(info, ninfo);
     return status;
   });
 }
@@ -216,7 +216,7 @@ PMIX_EXPORT pmix_status_t PMIx_Publish_nb(const pmix_info_t info[], size_t ninfo
   return foreign_nb("PMIx_Publish_nb", on_operation, callback, data,
                     [&](const PmixLibrary& library, auto f, void* d) {
                       const pmix_status_t status = library.Publish_nb(info, ninfo, f, d);
-                      if (status == PMIX_SUCCESS) begin_meeting_if_told(info, ninfo);
+                      if (status == PMIX_SUCCESS) note_published(info, ninfo);
                       return status;
                     });
 }
@@ -224,7 +224,7 @@ PMIX_EXPORT pmix_status_t PMIx_Publish_nb(const pmix_info_t info[], size_t ninfo
 PMIX_EXPORT pmix_status_t PMIx_Lookup(pmix_pdata_t data[], size_t ndata, const pmix_info_t info[], size_t ninfo) {
   return foreign("PMIx_Lookup", [&](const PmixLibrary& library) {
     const pmix_status_t status = library.Lookup(data, ndata, info, ninfo);
-    if (status != PMIX_SUCCESS) end_meeting_if_sought(data, ndata);
+    note_lookup(data, ndata, status);
     return status;
   });
 }
@@ -237,24 +237,29 @@ PMIX_EXPORT pmix_status_t PMIx_Lookup_nb(char** keys, const pmix_info_t info[], 
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Unpublish(char** keys, const pmix_info_t info[], size_t ninfo) {
-  return foreign("PMIx_Unpublish", [&](const PmixLibrary& library) { return library.Unpublish(keys, info, ninfo); });
+  return foreign("PMIx_Unpublish", [&](const PmixLibrary& library) {
+    note_unpublished(keys);
+    return library.Unpublish(keys, info, ninfo);
+  });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Unpublish_nb(char** keys, const pmix_info_t info[], size_t ninfo,
                                             pmix_op_cbfunc_t callback, void* data) {
-  return foreign_nb(
-      "PMIx_Unpublish_nb", on_operation, callback, data,
-      [&](const PmixLibrary& library, auto f, void* d) { return library.Unpublish_nb(keys, info, ninfo, f, d); });
+  return foreign_nb("PMIx_Unpublish_nb", on_operation, callback, data,
+                    [&](const PmixLibrary& library, auto f, void* d) {
+                      note_unpublished(keys);
+                      return library.Unpublish_nb(keys, info, ninfo, f, d);
+                    });
 }
 
 PMIX_EXPORT pmix_status_t PMIx_Spawn(const pmix_info_t job_info[], size_t ninfo, const pmix_app_t apps[],
                                      size_t napps, pmix_nspace_t nspace) {
   return foreign("PMIx_Spawn", [&](const PmixLibrary& library) {
-    const bool meets = will_meet(apps, napps);
+    const char* const port = port_of(apps, napps);
     pmix_app_t* const ours = apps_in_job(apps, napps);
     const pmix_status_t status = library.Spawn(job_info, ninfo, ours != nullptr ? ours : apps, napps, nspace);
     free_apps_in_job(ours, napps);
-    if (status == PMIX_SUCCESS && meets) begin_meeting();
+    if (status == PMIX_SUCCESS && port != nullptr) begin_meeting(port);
     return status;
   });
 }
@@ -268,7 +273,10 @@ PMIX_EXPORT pmix_status_t PMIx_Spawn_nb(const pmix_info_t job_info[], size_t nin
     LauncherRequest* const r = make_request(Kind::kForeign, "PMIx_Spawn_nb", reinterpret_cast<void*>(callback), data);
     r->apps = ours;
     r->napps = napps;
-    r->meets = will_meet(apps, napps);
+    if (const char* const port = port_of(apps, napps); port != nullptr) {
+      Inside inside;
+      r->port = port;
+    }
     const pmix_status_t status = track_request(
         r, [&](void* request) { return library.Spawn_nb(job_info, ninfo, passed, napps, on_spawn, request); });
     if (status != PMIX_SUCCESS) free_apps_in_job(ours, napps);
@@ -280,7 +288,7 @@ PMIX_EXPORT pmix_status_t PMIx_Connect(const pmix_proc_t procs[], size_t nprocs,
                                        size_t ninfo) {
   return foreign("PMIx_Connect", [&](const PmixLibrary& library) {
     const pmix_status_t status = library.Connect(procs, nprocs, info, ninfo);
-    end_meeting();
+    note_connected(status);
     return status;
   });
 }
@@ -289,7 +297,9 @@ PMIX_EXPORT pmix_status_t PMIx_Connect_nb(const pmix_proc_t procs[], size_t npro
                                           size_t ninfo, pmix_op_cbfunc_t callback, void* data) {
   return foreign_nb("PMIx_Connect_nb", on_connection, callback, data,
                     [&](const PmixLibrary& library, auto f, void* d) {
-                      return library.Connect_nb(procs, nprocs, info, ninfo, f, d);
+                      const pmix_status_t status = library.Connect_nb(procs, nprocs, info, ninfo, f, d);
+                      if (status != PMIX_SUCCESS || f == nullptr) note_connected(status);
+                      return status;
                     });
 }
 

@@ -16,10 +16,9 @@ struct LauncherRank {
   // From the first PMIx_Init that succeeded, or PMI-1's init, to the last PMIx_Finalize, or its finalize. The rank's
   // identity stays as it is afterwards.
   std::atomic<bool> connected{false};
-  const char* kind = "pmix";       // literal: how it talks to the launcher
-  std::atomic<bool> gone{false};   // there is no launcher any more: a restart lies behind this process
-  std::atomic<bool> meets{false};  // ranks of another of the launcher's jobs (meeting.h)
-  char name[256] = {};             // the namespace
+  const char* kind = "pmix";      // literal: how it talks to the launcher
+  std::atomic<bool> gone{false};  // there is no launcher any more: a restart lies behind this process
+  char name[256] = {};            // the namespace
   std::uint32_t rank = 0, size = 0;
 
   SpinLock lock;  // of what follows; held inside only

@@ -263,12 +263,12 @@ void on_lookup(pmix_status_t status, pmix_pdata_t* data, std::size_t ndata, void
 void on_spawn(pmix_status_t status, char* name, void* request) {
   auto* const r = static_cast<LauncherRequest*>(request);
   free_apps_in_job(r->apps, r->napps);
-  if (status == PMIX_SUCCESS && r->meets) begin_meeting();
+  if (status == PMIX_SUCCESS && !r->port.empty()) begin_meeting(r->port.c_str());
   pass_on<pmix_spawn_cbfunc_t>(request, status, name);
 }
 void on_connection(pmix_status_t status, void* request) {
+  note_connected(status);
   pass_on<pmix_op_cbfunc_t>(request, status);
-  end_meeting();
 }
 void on_info(pmix_status_t status, pmix_info_t* info, std::size_t ninfo, void* request, pmix_release_cbfunc_t release,
              void* release_data) {

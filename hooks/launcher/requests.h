@@ -42,8 +42,8 @@ struct LauncherRequest {
   pmix_value_t* value = nullptr;       // get: the library has it in this process's memory
   pmix_app_t* apps = nullptr;          // spawn: copies (spawn.h), freed when the answer comes
   std::size_t napps = 0;               // spawn
-  bool meets = false;                  // spawn: what is spawned connects to this rank (meeting.h)
-  std::size_t number = 0;              // registration: of the handler, if it is here (events.h)
+  std::string port;        // spawn: under which what is spawned meets this rank (meeting.h); "": it does not
+  std::size_t number = 0;  // registration: of the handler, if it is here (events.h)
 
   bool forwarded = false;  // the library has been given it, and has not answered
   bool told = false;       // our thread has answered it

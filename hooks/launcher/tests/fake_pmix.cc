@@ -139,7 +139,11 @@ PMIX_EXPORT pmix_status_t PMIx_Publish(const pmix_info_t[], size_t) {
 }
 PMIX_EXPORT pmix_status_t PMIx_Lookup(pmix_pdata_t[], size_t, const pmix_info_t[], size_t) {
   ++g_fake.calls;
-  return PMIX_ERR_TIMEOUT;
+  return g_fake.looked_up;
+}
+PMIX_EXPORT pmix_status_t PMIx_Unpublish(char**, const pmix_info_t[], size_t) {
+  ++g_fake.calls;
+  return PMIX_SUCCESS;
 }
 PMIX_EXPORT pmix_status_t PMIx_Connect(const pmix_proc_t[], size_t, const pmix_info_t[], size_t) {
   ++g_fake.calls;

@@ -27,6 +27,7 @@ struct FakePmix {
   pmix_op_cbfunc_t disconnect;  // of the latest PMIx_Disconnect_nb
   void* disconnect_data;
   char spawned_environment[4096];  // of the first app of the latest PMIx_Spawn: "A=1\nB=2\n"
+  pmix_status_t looked_up;         // what PMIx_Lookup answers
   pmix_op_cbfunc_t connect;        // of the latest PMIx_Connect_nb
   void* connect_data;
   pmix_spawn_cbfunc_t spawn;  // of the latest PMIx_Spawn_nb

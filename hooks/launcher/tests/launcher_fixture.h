@@ -15,6 +15,7 @@
 #include "hooks/job/protocol.h"
 #include "hooks/launcher/board.h"
 #include "hooks/launcher/launcher.h"
+#include "hooks/launcher/meeting.h"
 #include "hooks/launcher/rank.h"
 #include "hooks/launcher/tests/fake_pmix.h"
 
@@ -64,7 +65,7 @@ class Launcher : public testing::Test {
     std::filesystem::create_directories(session() + "/1/0");
     LauncherRank& r = launcher_rank();
     r.gone = false;
-    r.meets = false;
+    forget_meetings();
     r.inits = 0;
     r.puts.clear();
     r.committed_puts.clear();

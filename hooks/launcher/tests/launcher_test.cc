@@ -187,7 +187,7 @@ TEST_F(Launcher, SpawningIsAnsweredLater) {
 }
 
 // Refused at this moment, and the calls are let in again.
-bool is_meeting() {
+bool is_refused() {
   const Status status = launcher_hold_calls(5000);
   if (status.ok()) launcher_release_calls();
   EXPECT_TRUE(status.ok() || std::strstr(status.text(), "MPI_Comm_spawn") != nullptr) << status.text();
@@ -204,55 +204,77 @@ pmix_info_t told(const char* key) {
 TEST_F(Launcher, RefusesFromSpawningToConnecting) {
   pmix_app_t stranger = app_with("OMPI_PARENT_PORTS=1"), child = app_with("OMPI_PARENT_PORT=1.0:7");
   ASSERT_EQ(PMIx_Spawn(nullptr, 0, &stranger, 1, nullptr), PMIX_SUCCESS);
-  EXPECT_FALSE(is_meeting()) << "no program of Open MPI's";
+  EXPECT_FALSE(is_refused()) << "no program of Open MPI's";
   ASSERT_EQ(PMIx_Spawn(nullptr, 0, &child, 1, nullptr), PMIX_SUCCESS);
-  EXPECT_TRUE(is_meeting());
+  EXPECT_TRUE(is_refused());
   ASSERT_EQ(PMIx_Connect(nullptr, 0, nullptr, 0), PMIX_SUCCESS);
-  EXPECT_FALSE(is_meeting());
+  EXPECT_FALSE(is_refused());
   Answers answers;
   const auto note_spawn = [](pmix_status_t status, char*, void* data) { note(status, data); };
   ASSERT_EQ(PMIx_Spawn_nb(nullptr, 0, &child, 1, note_spawn, &answers), PMIX_SUCCESS);
-  EXPECT_FALSE(is_meeting()) << "that an answer is due is judged elsewhere";
+  EXPECT_FALSE(is_refused()) << "that an answer is due is judged elsewhere";
   char name[] = "job.2";
   fake_->spawn(PMIX_SUCCESS, name, fake_->spawn_data);
-  EXPECT_TRUE(is_meeting());
+  EXPECT_TRUE(is_refused());
   ASSERT_TRUE(exchange_->publish(std::string("p/ranks/") + Board::namespace_key(kName) + "/1", "").ok());
   ASSERT_TRUE(launcher_announce(exchange_.get(), "p").ok());
   EXPECT_EQ(launcher_judge(exchange_.get(), kBefore, "p").error(), EAGAIN) << "the answer may come this late";
   ASSERT_EQ(PMIx_Connect_nb(nullptr, 0, nullptr, 0, note, &answers), PMIX_SUCCESS);
-  EXPECT_TRUE(is_meeting());
+  EXPECT_TRUE(is_refused());
   fake_->connect(PMIX_SUCCESS, fake_->connect_data);
   EXPECT_EQ(answers.count, 2);
-  EXPECT_FALSE(is_meeting());
+  EXPECT_FALSE(is_refused());
   EXPECT_TRUE(launcher_judge(exchange_.get(), kBefore, "p").ok());
 }
 
-TEST_F(Launcher, RefusesFromTellingOtherJobsToConnecting) {
-  const pmix_info_t service = told("a service"), connect = told("1.0:7:connect"), accept = told("1.0:7:accept");
+pmix_status_t look_up(const char* key) {
+  pmix_pdata_t data{};
+  std::strcpy(data.key, key);
+  return PMIx_Lookup(&data, 1, nullptr, 0);
+}
+
+// The two roots agree on numbers once all are connected.
+TEST_F(Launcher, RefusesARootFromTellingWhoItIsToTheLastItIsTold) {
+  const pmix_info_t service = told("a service"), accept = told("1.0:7:accept");
   ASSERT_EQ(PMIx_Publish(&service, 1), PMIX_SUCCESS);
-  EXPECT_FALSE(is_meeting());
+  EXPECT_FALSE(is_refused());
   ASSERT_EQ(PMIx_Publish(&accept, 1), PMIX_SUCCESS);
-  EXPECT_TRUE(is_meeting());
-  pmix_pdata_t other{}, sought{};
-  std::strcpy(other.key, "a service");
-  std::strcpy(sought.key, "1.0:7:connect");
-  ASSERT_EQ(PMIx_Lookup(&other, 1, nullptr, 0), PMIX_ERR_TIMEOUT);
-  EXPECT_TRUE(is_meeting());
-  ASSERT_EQ(PMIx_Lookup(&sought, 1, nullptr, 0), PMIX_ERR_TIMEOUT);
-  EXPECT_FALSE(is_meeting()) << "nobody came";
-  ASSERT_EQ(PMIx_Publish(&connect, 1), PMIX_SUCCESS);
-  EXPECT_TRUE(is_meeting());
+  EXPECT_TRUE(is_refused());
+  ASSERT_EQ(look_up("1.0:7:connect"), PMIX_SUCCESS);
+  EXPECT_TRUE(is_refused());
   ASSERT_EQ(PMIx_Connect(nullptr, 0, nullptr, 0), PMIX_SUCCESS);
-  EXPECT_FALSE(is_meeting());
+  EXPECT_TRUE(is_refused());
+  ASSERT_EQ(look_up("1.0:7:nextcid:recv:0"), PMIX_SUCCESS);
+  ASSERT_EQ(look_up("1.0:77:activate:recv:0"), PMIX_SUCCESS);
+  EXPECT_TRUE(is_refused()) << "another port's";
+  ASSERT_EQ(look_up("1.0:7:activate:recv:0"), PMIX_SUCCESS);
+  EXPECT_FALSE(is_refused());
+}
+
+TEST_F(Launcher, AMeetingThatFailsIsOver) {
+  const pmix_info_t connect = told("1.0:7:connect"), other = told("1.0:8:accept");
+  fake_->looked_up = PMIX_ERR_TIMEOUT;
+  ASSERT_EQ(PMIx_Publish(&connect, 1), PMIX_SUCCESS);
+  ASSERT_EQ(PMIx_Publish(&other, 1), PMIX_SUCCESS);
+  EXPECT_EQ(look_up("a service"), PMIX_ERR_TIMEOUT);
+  EXPECT_EQ(look_up("1.0:7:accept"), PMIX_ERR_TIMEOUT);
+  EXPECT_TRUE(is_refused()) << "the other one goes on";
+  char key[] = "1.0:8:accept";
+  char* keys[] = {key, nullptr};
+  EXPECT_EQ(PMIx_Unpublish(keys, nullptr, 0), PMIX_SUCCESS);
+  EXPECT_FALSE(is_refused());
 }
 
 TEST_F(Launcher, ASpawnedRankIsRefusedUntilItConnects) {
   ASSERT_EQ(PMIx_Finalize(nullptr, 0), PMIX_SUCCESS);
   const Variable parent("OMPI_PARENT_PORT", "1.0:7");
   ASSERT_EQ(PMIx_Init(nullptr, nullptr, 0), PMIX_SUCCESS);
-  EXPECT_TRUE(is_meeting());
+  EXPECT_TRUE(is_refused());
   ASSERT_EQ(PMIx_Connect(nullptr, 0, nullptr, 0), PMIX_SUCCESS);
-  EXPECT_FALSE(is_meeting());
+  EXPECT_FALSE(is_refused());
+  ASSERT_EQ(PMIx_Finalize(nullptr, 0), PMIX_SUCCESS);
+  ASSERT_EQ(PMIx_Init(nullptr, nullptr, 0), PMIX_SUCCESS);
+  EXPECT_FALSE(is_refused()) << "nobody awaits it a second time";
 }
 
 TEST_F(Launcher, FencesWithSpawnedRanksAfterARestart) {
