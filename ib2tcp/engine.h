@@ -95,6 +95,8 @@ class Engine {
   // --- Below: under the lock, if not said otherwise. ---
   std::vector<Link*>& links() { return links_; }
   Link* link_with(const std::uint8_t uuid[16]);
+  // Doorbells are for the helper, once it has slept: who else sees one ready leaves it. Under the lock.
+  bool helper_looks() const { return helper_looks_; }
   void add_link(Link* link) { links_.push_back(link); }
   // Its place among them, which stays.
   std::uint32_t number_of(const Link& link) const;
@@ -165,7 +167,7 @@ class Engine {
   std::vector<Grave> graves_;
   int data_set_ = -1, control_set_ = -1, bell_ = -1;
   Watch bell_watch_, control_watch_;
-  bool hears_bell_ = false;  // the helper looks, which was rung for
+  bool helper_looks_ = false;  // at its descriptors, once it has slept
   bool helper_wanted_ = false;
   int idle_turns_ = 0;
   std::uint32_t turns_ = 0;

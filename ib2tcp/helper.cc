@@ -72,7 +72,7 @@ void Engine::ring() {
 // Only who sleeps is rung for. A poll that looks at the same descriptors must not take the ring from a helper that
 // has been woken and has not run yet: it would find nothing, sleep on, and count as awake.
 void Engine::hear_bell() {
-  if (!hears_bell_) return;
+  if (!helper_looks_) return;
   std::uint64_t count;
   [[maybe_unused]] auto n = ::read(bell_, &count, sizeof(count));
 }
@@ -104,7 +104,7 @@ void Engine::work_then_sleep(int timeout_ms) {
   lock.lock();
   turn(true);
   helper_wanted_ = false;
-  bool sleep = !wake_.load() && prepare_sleep(&timeout_ms);
+  bool sleep = !wake_.load() && !yield_.load() && prepare_sleep(&timeout_ms);
   if (sleep) helper_.store(kSleeping);
   lock.unlock();
   if (!sleep) return;
@@ -113,9 +113,9 @@ void Engine::work_then_sleep(int timeout_ms) {
   lock.lock();
   helper_.store(kAwake);
   for (Link* link : links_) link->wake_up();
-  hears_bell_ = true;
+  helper_looks_ = true;
   dispatch(events, n);
-  hears_bell_ = false;
+  helper_looks_ = false;
   unlock_and_wake();
 }
 

@@ -124,6 +124,7 @@ void Link::on_connected(Stream* stream, bool accepted) {
   if (accepted) {
     // The peer may have given this attempt up before it read our answer; its first frame says that it has not.
     state_ = State::kConfirming;
+    g_engine->want_turn();  // a helper that sleeps has not told this stream so: nobody would ring
     return;
   }
   state_ = State::kUp;
@@ -177,7 +178,7 @@ void Link::down(const char* reason) {
 
 void Link::stream_events(std::uint32_t) {
   readable = true;
-  stream_->on_fd_ready();
+  if (g_engine->helper_looks()) stream_->on_fd_ready();
 }
 
 Receive* Link::cut(Qp& qp) {

@@ -120,7 +120,8 @@ class Stream {
   virtual bool prepare_sleep_to_write() { return prepare_sleep(true); }
   virtual void wake_up() = 0;
 
-  // fd() or end_fd() was reported ready: clear a doorbell, notice an end. Data is read by readv.
+  // fd() or end_fd() was reported ready, the first to who has slept: clear a doorbell, notice an end. Data is read by
+  // readv.
   virtual void on_fd_ready() = 0;
   virtual void on_end_ready() {}
 
