@@ -232,6 +232,7 @@ struct PackEntry {
   std::uint8_t xxh3[16];     // as its EndRecord has it
 };
 static_assert(sizeof(RecordHeader) + kMostPacks * sizeof(PackEntry) <= kPage);
+inline constexpr std::uint64_t kMostShortRunBytes = 256 << 10;  // of a record of borrowed pages
 struct BorrowedHeader {
   std::uint32_t flags, mapping;  // as those of a record of pages; kPagesHashed is not among them
 };

@@ -64,7 +64,7 @@ Bytes make_image(const std::uint8_t* data, std::size_t size) {
   Bytes file(kPage);
   ImageHeader header{};
   memcpy(header.magic, kImageMagic, sizeof(header.magic));
-  header.version = kImageVersion;
+  header.version = size % 2 != 0 ? kCompressed : kImageVersion;  // runs of both forms
   header.byte_order = kImageByteOrder;
   header.page_bytes = kPage;
   header.machine = EM_X86_64;

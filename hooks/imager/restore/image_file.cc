@@ -339,7 +339,9 @@ class Reader {
 
   Status take_borrowed(const RecordHeader& h) {
     BorrowedPages pages{};
-    if (h.length < sizeof(pages.header)) return corrupt(offset_, "length of a record of borrowed pages");
+    const bool is_short = image_.header.version >= kShortRuns;
+    if (h.length < sizeof(pages.header) || (is_short && h.length > sizeof(pages.header) + kMostShortRunBytes))
+      return corrupt(offset_, "length of a record of borrowed pages");
     __builtin_memcpy(&pages.header, payload(), sizeof(pages.header));
     const std::uint32_t flags = pages.header.flags;
     std::uint32_t mapping = pages.header.mapping;
@@ -347,7 +349,6 @@ class Reader {
         (flags != kPagesShared && mapping >= image_.mappings.size()))
       return corrupt(offset_, "the header of a record of borrowed pages");
     pages.first_run = image_.runs.size();
-    const bool is_short = image_.header.version >= kShortRuns;
     BorrowedRunCoder coder;
     for (std::uint64_t at = sizeof(pages.header); at < h.length;) {
       BorrowedRun run{};

@@ -252,7 +252,7 @@ Status BaseIndex::take_pages(const RecordHeader& h, File* file, bool is_base, co
 Status BaseIndex::take_borrowed(const RecordHeader& h, const File& file, std::uint64_t offset) {
   BorrowedHeader b;
   const std::uint64_t begin = offset + sizeof(h), total = record_bytes(h.length) - sizeof(h);
-  if (h.length < sizeof(b)) return damaged();
+  if (h.length < sizeof(b) || (file.has_short_runs && h.length > sizeof(b) + kMostShortRunBytes)) return damaged();
   auto* state = static_cast<XXH3_state_t*>(static_cast<void*>(page_ + 4 * kPage));
   std::uint8_t* const chunk = page_ + 8 * kPage;
   constexpr std::uint64_t kChunk = 32 << 10;

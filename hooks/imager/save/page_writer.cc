@@ -14,9 +14,8 @@ namespace shadowib {
 namespace {
 
 constexpr std::uint64_t kScanBytes = 512 << 10;
-constexpr std::uint64_t kLargestGap = 2 << 20;       // between mappings that are scanned together
-constexpr std::uint64_t kBorrowedBytes = 256 << 10;  // of a record's runs
-constexpr std::uint32_t kNeighbours = 8;             // of a mapping, that may be of the same library
+constexpr std::uint64_t kLargestGap = 2 << 20;  // between mappings that are scanned together
+constexpr std::uint32_t kNeighbours = 8;        // of a mapping, that may be of the same library
 
 bool is_zero_page(const std::uint8_t* page) {
   const auto* words = reinterpret_cast<const std::uint64_t*>(page);
@@ -266,7 +265,7 @@ class PageWriter {
     if (flags != flags_) SHADOWIB_TRY(flush_all());
     flags_ = flags;
     while (start < end) {
-      if (borrowed_bytes_ + (most_pages() + 1) * BorrowedRunCoder::kMostBytes > kBorrowedBytes)
+      if (borrowed_bytes_ + (most_pages() + 1) * BorrowedRunCoder::kMostBytes > kMostShortRunBytes)
         SHADOWIB_TRY(flush_all());
       std::uint64_t pages = (end - start) / kPage;
       if (pages > most_pages() - pages_) pages = most_pages() - pages_;
@@ -409,7 +408,7 @@ class PageWriter {
 
   void* work_;
   ImageWriter* writer_;
-  std::uint8_t* borrowed_;  // kBorrowedBytes, for runs
+  std::uint8_t* borrowed_;  // kMostShortRunBytes, for runs
   BaseIndex* base_ = nullptr;
   std::uint64_t borrowed_bytes_ = 0;
   BorrowedRun borrowed_run_{};  // the last one, which may grow yet; no pages: none
@@ -430,7 +429,7 @@ class PageWriter {
 PageWriter* make_page_writer(Scratch* scratch, ImageWriter* writer, bool hashed) {
   void* place = scratch->take(sizeof(PageWriter), alignof(PageWriter));
   void* work = scratch->take(kScanBytes, kPage);
-  void* borrowed = hashed ? scratch->take(kBorrowedBytes) : nullptr;
+  void* borrowed = hashed ? scratch->take(kMostShortRunBytes) : nullptr;
   if (place == nullptr || work == nullptr || (hashed && borrowed == nullptr)) return nullptr;
   return new (place) PageWriter(work, writer, static_cast<std::uint8_t*>(borrowed));
 }
