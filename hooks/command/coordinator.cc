@@ -106,6 +106,7 @@ class Drive {
   Status take_all_turns();
   Status take_number();
   Status find_members();
+  Status judge_dead() const;
   Status keep_cluster();
   Status judge_number() const;
   Status request();
@@ -267,6 +268,7 @@ Status Drive::find_members() {
   SHADOWIB_TRY(list_members(view_, &members_));
   const Status complete = judge_number();
   SHADOWIB_TRY(keep_cluster());
+  SHADOWIB_TRY(judge_dead());
   std::erase_if(members_, [](const MemberStatus& m) { return !m.alive; });
   if (members_.empty() && view_.is_outdated())
     return Status::of(Code::kBusy, ESTALE, "job %.100s was restarted meanwhile; try again", view_.job.c_str());
@@ -285,6 +287,18 @@ Status Drive::find_members() {
                       "start all members of a job with one version",
                       describe(members_.front()).c_str(), describe(*other).c_str(), members_.front().version.c_str(),
                       other->version.c_str());
+  return {};
+}
+
+// A cluster goes back to its newest CLC. One without a member that has died would leave it out for ever.
+Status Drive::judge_dead() const {
+  for (const MemberStatus& member : members_)
+    if (!member.alive && !member.gone && !member.cluster.empty())
+      return Status::of(
+          Code::kRefused, EAGAIN,
+          "%.150s of cluster %.32s has died; `shadowib restart --job %.64s` takes its cluster back to a "
+          "checkpoint that has it",
+          describe(member).c_str(), member.cluster.c_str(), view_.job.c_str());
   return {};
 }
 
@@ -382,9 +396,9 @@ Status Drive::join_borders() {
   running.depends = bounded(federation_, running);
   SHADOWIB_TRY(federation::next_clc(policy, running, possible(federation_, held), &clc_.record));
   clc_.name = options_.cluster;
-  clc_.wired.emplace();
+  if (members_.front().meets >= kFirstTellsWiring) clc_.wired.emplace();  // all are of one version
   for (const ViewedCluster& other : federation_.clusters)
-    if (other.index != cluster_ && federation_.wired.contains(std::minmax(cluster_, other.index)))
+    if (clc_.wired && other.index != cluster_ && federation_.wired.contains(std::minmax(cluster_, other.index)))
       clc_.wired->push_back(other.index);
   clc_.claim = clc_key(view_.epoch, cluster_, clc_name(clc_.record.incarnation, clc_.record.sn, n_));
   return {};

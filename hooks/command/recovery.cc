@@ -230,6 +230,7 @@ Status Recovery::prepare() {
     failed_.insert(cluster->index);
   }
   SHADOWIB_TRY(take_locks());
+  SHADOWIB_TRY(read_federation(view_, &federation_));  // the last to join may have been the first of its cluster
   SHADOWIB_TRY(take_turns());
   SHADOWIB_TRY(read_word(*view_.exchange, view_.epoch, &word_));
   SHADOWIB_TRY(decide_what_is_left());
@@ -292,7 +293,7 @@ Status Recovery::tell() {
 }
 
 Status Recovery::await_ends() {
-  const Deadline ends = Deadline::in_ms(std::min(kToldEndMs, std::max(deadline_.left_ms(), 1)));
+  const Deadline ends = Deadline::in_ms(kToldEndMs);
   for (const MemberStatus& member : members_) {
     if (!failed_.contains(member.cluster_index) || member.cluster.empty()) continue;
     const std::string lock = view_.alive(std::to_string(member.index));
@@ -323,6 +324,7 @@ Status Recovery::publish_line() {
 // Two clusters that go back to before they were connected are not connected.
 Status Recovery::tidy() {
   Exchange& exchange = *view_.exchange;
+  SHADOWIB_TRY(exchange.remove(death_key(view_.epoch)));  // of a rank that may come back now
   for (const RecoveredCluster& cluster : back_) {
     std::set<std::uint32_t> coming;
     for (const SetMember& member : cluster.manifest.members) coming.insert(member.index);
@@ -344,8 +346,14 @@ Status Recovery::tidy() {
 }
 
 Status Recovery::begin() {
+  deadline_ = Deadline::in_ms(options_.timeout_ms);
   SHADOWIB_TRY(claim_number());
   for (std::size_t before = 0; before != failed_.size();) {
+    // Whatever can refuse is asked before members are told to end: of the clusters that have come to the line, too.
+    SHADOWIB_TRY(look());
+    SHADOWIB_TRY(find_line());
+    SHADOWIB_TRY(judge());
+    if (before != 0 && options_.check) SHADOWIB_TRY(options_.check(back_));
     SHADOWIB_TRY(tell());
     SHADOWIB_TRY(await_ends());
     SHADOWIB_TRY(look());
@@ -359,7 +367,7 @@ Status Recovery::begin() {
   SHADOWIB_TRY(fault_point(Phase::kRecoveryLine));
   SHADOWIB_TRY(tidy());
   for (const ViewedCluster& cluster : federation_.clusters)
-    if (going_back(cluster.index) == nullptr) release(&turns_[cluster.index]);
+    if (going_back(cluster.index) == nullptr && cluster.index < turns_.size()) release(&turns_[cluster.index]);
   return {};
 }
 

@@ -30,7 +30,8 @@
 namespace shadowib::cli {
 namespace {
 
-constexpr int kWatchMs = 50, kWaitMs = 500, kEarlierEndsMs = 10000;
+constexpr int kWatchMs = 50, kWaitMs = 500, kEarlierEndsMs = 2000;
+constexpr std::size_t kMostReport = 1 << 20;
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 
 std::vector<std::string> names_in(const std::string& list) {
@@ -60,7 +61,7 @@ class Recover {
   Recover(const Common& common, const RecoverRequest& request, std::string job, std::string exchange)
       : common_(common), request_(request), job_(std::move(job)), recovery_(options(std::move(exchange))) {}
   ~Recover() {
-    close_owned_descriptor(share_lock_);
+    if (share_lock_ >= 0) close_owned_descriptor(share_lock_);
     if (signals_ >= 0) ::close(signals_);
   }
   Recover(const Recover&) = delete;
@@ -144,9 +145,11 @@ class Recover {
     // The command of an earlier recovery, whose processes have just been ended, is about to end as well.
     const Deadline deadline = Deadline::in_ms(kEarlierEndsMs);
     while ((share_lock_ = hold_alive_lock(path)) < 0 && errno == EAGAIN && !deadline.has_passed()) ::usleep(20000);
-    if (share_lock_ < 0)
-      return Status::of(Code::kIo, errno, "cannot lock %.200s: %.60s", path.c_str(), std::strerror(errno));
-    return note_lock_holder(share_lock_, path);
+    // Another one is still the parent of processes of that number: then signals to it are not for these processes.
+    if (share_lock_ >= 0) return note_lock_holder(share_lock_, path);
+    std::fprintf(stderr, "shadowib: cannot lock %s: %s; a signal to member %u is to be sent to pid %d\n",
+                 path.c_str(), std::strerror(errno), lowest, static_cast<int>(::getpid()));
+    return {};
   }
 
   void catch_signals() {
@@ -252,7 +255,11 @@ class Recover {
   void read_output(Started* from) {
     char buffer[4096];
     const ssize_t n = ::read(from->output, buffer, sizeof(buffer));
-    if (n > 0) from->said.append(buffer, static_cast<std::size_t>(n));
+    if (n > 0) {  // programs write there, too; their report is the end
+      [[maybe_unused]] const ssize_t passed = ::write(STDERR_FILENO, buffer, static_cast<std::size_t>(n));
+      from->said.append(buffer, static_cast<std::size_t>(n));
+      if (from->said.size() > 2 * kMostReport) from->said.erase(0, from->said.size() - kMostReport);
+    }
     if (n > 0 || (n < 0 && errno == EINTR)) return;
     ::close(from->output);
     from->output = -1;

@@ -201,12 +201,13 @@ bool has_packs(const SetManifest& manifest) {
 
 std::string encode_manifest(const SetManifest& manifest) {
   const bool tells_wiring = manifest.cluster && manifest.cluster->wired;
-  const int format = is_portable(manifest)                       ? kPortableManifestFormat
-                     : tells_wiring || has_generations(manifest) ? kRecoveryManifestFormat
-                     : manifest.cluster                          ? kClusterManifestFormat
-                     : has_packs(manifest)                       ? kPackedManifestFormat
-                     : manifest.placement.store.is_near()        ? kNearManifestFormat
-                                                                 : kManifestFormat;
+  const int format = is_portable(manifest) ? kPortableManifestFormat
+                     : tells_wiring || (has_generations(manifest) && !manifest.placement.store.is_near())
+                         ? kRecoveryManifestFormat
+                     : manifest.cluster                   ? kClusterManifestFormat
+                     : has_packs(manifest)                ? kPackedManifestFormat
+                     : manifest.placement.store.is_near() ? kNearManifestFormat
+                                                          : kManifestFormat;
   Json json{{"format", format},
             {"set_id", manifest.set_id},
             {"job", manifest.job},

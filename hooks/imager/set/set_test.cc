@@ -262,7 +262,7 @@ TEST_F(SetTest, AManifestMayNotLeadOutOfItsSetAndItsFormatIsChecked) {
   SetManifest twice = m;
   twice.members[1] = twice.members[0];
   EXPECT_EQ(rewritten(twice, "", ""), Code::kCorrupt);
-  EXPECT_EQ(rewritten(m, "\"format\": 1", "\"format\": 6"), Code::kVersion);
+  EXPECT_EQ(rewritten(m, "\"format\": 1", "\"format\": 7"), Code::kVersion);
   EXPECT_EQ(rewritten(m, "\"format\": 1", "\"format\": 2"), Code::kCorrupt) << "a near set has a placement";
   EXPECT_EQ(rewritten(m, "\"number\"", "\"numver\""), Code::kCorrupt);
   EXPECT_EQ(rewritten(m, "", ""), Code::kOk);
