@@ -73,6 +73,9 @@ std::string convert(const std::string& target, char code, const std::byte* data,
     return {};
   }
   const std::size_t there = size_of(target, code), here = size_of(kTarget, code);
+  // A record is often sent by a pointer to its bytes, which says nothing of what is in it.
+  const bool alike = is_big(target) == is_big(kTarget) && size_of(target, 'l') == size_of(kTarget, 'l');
+  if (there == 1 && !alike) return "has bytes of " + target + ", which may be anything";
   if (there == 0) return "has values of " + target + " whose type is not known";
   if (bytes % there != 0) return "has " + std::to_string(bytes) + " bytes, which are no whole numbers";
   const bool is_signed = std::strchr("bhilq", code) != nullptr;

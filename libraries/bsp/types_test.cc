@@ -29,7 +29,7 @@ TEST(Types, ValuesOfAnotherByteOrderAreTurned) {
             bytes_of({2, 1, 0, 0, 0xfe, 0xff, 0xff, 0xff}));
   EXPECT_EQ(from("s390x", 'h', {1, 2}).bytes, bytes_of({2, 1}));
   EXPECT_EQ(from("s390x", 'd', {0x3f, 0xf0, 0, 0, 0, 0, 0, 1}).bytes, bytes_of({1, 0, 0, 0, 0, 0, 0xf0, 0x3f}));
-  EXPECT_EQ(from("s390x", 'c', {1, 2, 3}).bytes, bytes_of({1, 2, 3}));
+  EXPECT_NE(from("s390x", 'c', {1, 2, 3}).why.find("may be anything"), std::string::npos);
 }
 
 TEST(Types, LongGrowsWithItsSign) {

@@ -65,6 +65,18 @@ bool read_answer(const std::string& path, Answer* answer) {
   return answer->word == "saved";
 }
 
+// "0-3,7". A process that begins from now on is not meant.
+std::string ranges_of(const std::vector<PortableMember>& members) {
+  std::string text;
+  for (std::size_t i = 0, first = 0; i < members.size(); ++i) {
+    if (i + 1 < members.size() && members[i + 1].index == members[i].index + 1) continue;
+    text += (text.empty() ? "" : ",") + std::to_string(members[first].index);
+    if (first != i) text += "-" + std::to_string(members[i].index);
+    first = i + 1;
+  }
+  return text;
+}
+
 class Checkpoint {
  public:
   Checkpoint(const PortableCheckpoint& options, CheckpointReport* report) : options_(options), report_(*report) {}
@@ -84,8 +96,9 @@ class Checkpoint {
       return Status::of(Code::kNotFound, ESRCH, "no process of job %.64s is alive", options_.job.c_str());
     SHADOWIB_TRY(request_.open(options_.directory, options_.job));
     SHADOWIB_TRY(store_->stage(options_.job, &staging_, &report_.number));
-    request_.ask(staging_, lock_path_, sets_path(options_.directory) + "/" + set_name(options_.job, report_.number),
-                 options_.kill, &id_);
+    SHADOWIB_TRY(request_.ask(staging_, lock_path_,
+                              sets_path(options_.directory) + "/" + set_name(options_.job, report_.number),
+                              options_.kill, ranges_of(members_), &id_));
     asked_ = true;
     SHADOWIB_TRY(await_answers());
     SHADOWIB_TRY(commit());

@@ -192,19 +192,24 @@ Status PortableRequest::open(const std::string& directory, const std::string& jo
   return {};
 }
 
-void PortableRequest::ask(const std::string& staging, const std::string& lock, const std::string& set, bool kill,
-                          std::string* id) {
+Status PortableRequest::ask(const std::string& staging, const std::string& lock, const std::string& set, bool kill,
+                            const std::string& members, std::string* id) {
   const std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(memory_));
   *id = random_hex(8);
-  const std::string text = staging + "\n" + lock + "\n" + set + "\n" + (kill ? "kill" : "go on") + "\n";
+  const std::string text =
+      staging + "\n" + lock + "\n" + set + "\n" + (kill ? "kill" : "go on") + "\n" + members + "\n";
+  if (text.size() >= kRequestBytes - kTextAt)
+    return Status(Code::kUsage, ENAMETOOLONG,
+                  "the members of the job and the paths of the set are too long for a request");
   word.store(0);
   memory_[kDecisionAt] = 0;
   std::memset(memory_ + kTextAt, 0, kRequestBytes - kTextAt);
-  std::memcpy(memory_ + kTextAt, text.data(), std::min(text.size(), kRequestBytes - kTextAt - 1));
+  std::memcpy(memory_ + kTextAt, text.data(), text.size());
   // The bytes in the order of the digits: processes may have another byte order.
   std::uint64_t number = 0;
   for (unsigned i = 0; i < 8; ++i) number |= std::stoull(id->substr(2 * i, 2), nullptr, 16) << (8 * i);
   word.store(number);
+  return {};
 }
 
 void PortableRequest::decide(bool committed) {

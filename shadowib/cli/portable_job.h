@@ -48,9 +48,10 @@ class PortableRequest {
   ~PortableRequest();
   // Makes the file if there is none.
   Status open(const std::string& directory, const std::string& job);
-  // Asks all processes to save into `staging` at their next sites. `lock` is held by the calling process meanwhile.
-  // *id names the request, in the names of answers.
-  void ask(const std::string& staging, const std::string& lock, const std::string& set, bool kill, std::string* id);
+  // Asks `members` ("0-3,7") to save into `staging` at their next sites. `lock` is held by the calling process
+  // meanwhile. *id names the request, in the names of answers. kUsage: the text is too long.
+  Status ask(const std::string& staging, const std::string& lock, const std::string& set, bool kill,
+             const std::string& members, std::string* id);
   // Committed: processes that were asked to end do. Withdrawn: all go on.
   void decide(bool committed);
 

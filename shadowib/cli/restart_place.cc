@@ -15,6 +15,7 @@
 #include "shadowib/cli/clusters.h"
 #include "shadowib/cli/jobs.h"
 #include "shadowib/cli/output.h"
+#include "shadowib/cli/portable_job.h"
 #include "shadowib/cli/sharing_lock.h"
 #include "shadowib/cli/workers.h"
 
@@ -82,6 +83,7 @@ void RestartPlace::choose(const SetManifest& manifest) {
 }
 
 Status RestartPlace::begin() {
+  forget_portable_job(directory_, job_);  // an earlier one of that name may have been one of portable programs
   SHADOWIB_TRY(renew_job(directory_, job_, exchange_uri_, all_, epoch_));
   if (federation_.clusters.empty()) {
     SHADOWIB_TRY(forget_clusters(directory_, job_));

@@ -58,14 +58,34 @@ std::string next_line(std::string& text) {
   return line;
 }
 
+// "0-3,7": whether this process is among them.
+bool is_meant(std::string members) {
+  for (char& c : members)
+    if (c == ',') c = ' ';
+  const unsigned own = options().member;
+  for (const char* at = members.c_str(); *at;) {
+    char* end = nullptr;
+    const unsigned long first = std::strtoul(at, &end, 10);
+    const unsigned long last = *end == '-' ? std::strtoul(end + 1, &end, 10) : first;
+    if (end == at) return false;
+    if (first <= own && own <= last) return true;
+    at = end;
+  }
+  return false;
+}
+
+// False: there is none, or it is not for this process, which has begun since.
 bool read_order(Order& read) {
   read.id = request_id();
   std::string text;
   for (std::size_t i = kTextAt; i < kRequestBytes && request[i] != 0; i++) text += static_cast<char>(request[i]);
   read.staging = next_line(text), read.lock = next_line(text), read.set = next_line(text);
   read.kill = next_line(text) == "kill";
+  const bool meant = is_meant(next_line(text));
   // The command may have written another one meanwhile.
-  return read.id != 0 && read.id == request_id() && !read.staging.empty();
+  if (read.id == 0 || read.id != request_id() || read.staging.empty()) return false;
+  if (!meant) job_answered = read.id;
+  return meant;
 }
 
 bool is_there(const std::string& path) { return access(path.c_str(), F_OK) == 0; }

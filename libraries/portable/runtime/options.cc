@@ -80,7 +80,15 @@ bool parse_number(const char* text, std::uint64_t* number) {
 }
 
 const Options& options() {
-  static const Options* only = new Options(read_options());
+  static const Options* only = [] {
+    const auto* options = new Options(read_options());
+    // Of this process alone: what it starts is another program, and no member of its job.
+    unsetenv("SHADOWIB_PORTABLE_FROM");
+    if (options->job.empty()) return options;
+    for (const char* name : {"SHADOWIB_PORTABLE_JOB", "SHADOWIB_PORTABLE_MEMBER", "SHADOWIB_PORTABLE_LOCK"})
+      unsetenv(name);
+    return options;
+  }();
   return *only;
 }
 

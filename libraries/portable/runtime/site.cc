@@ -86,7 +86,7 @@ std::string reason_to_stay(const void* begin) {
 
 void refuse_checkpoint(const std::string& reason) {
   run.refusals++;
-  if (has_order()) answer_refused(reason);
+  if (has_order() && getpid() == run.process) answer_refused(reason);  // a child answers nothing
   std::fprintf(stderr, "shadowib: no checkpoint at this site: %s. The program goes on.\n", reason.c_str());
 }
 
@@ -180,7 +180,7 @@ extern "C" [[gnu::noinline]] void shadowib_portable_site(void) {
     return;
   }
   run.visits++;
-  if (job_asks()) take_order();
+  if (job_asks() && getpid() == run.process) take_order();
   visit(caller, has_order() || checkpoint_due());
 }
 
