@@ -115,11 +115,12 @@ void host_purged(std::uint64_t wr_id) {
 // The real queue pair's context is the shadow one.
 ShadowQp& shadow_of(ibv_qp* real) { return *static_cast<ShadowQp*>(real->qp_context); }
 
+constinit std::size_t g_log_bytes = 0;  // the bound of this process's logs, once there is a backend
+
 BorderLogEntry* host_log_add(ibv_qp* real, uint32_t number, uint32_t bytes) {
-  static const std::size_t limit = parse_log_bytes(host_config("SHADOWIB_LOG_BYTES"));
   ShadowQp& qp = shadow_of(real);
   if (qp.border_log == nullptr) qp.border_log = std::make_shared<BorderLog>();
-  return qp.border_log->add(number, bytes, limit);
+  return qp.border_log->add(number, bytes, g_log_bytes);
 }
 const BorderLogEntry* host_log_next(ibv_qp* real, const BorderLogEntry* entry) {
   const auto& log = shadow_of(real).border_log;
@@ -210,6 +211,7 @@ Status load_library(const std::string& path) {
   }
   BackendOps ops{};
   g_handle = handle;
+  g_log_bytes = parse_log_bytes(host_config("SHADOWIB_LOG_BYTES"));
   int rc = entry(&kHost, &ops);
   if (rc == 0 && ops.abi_version != kBackendAbiVersion) rc = EPROTO;
   if (rc != 0) {
