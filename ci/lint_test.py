@@ -7,7 +7,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-KEPT = ("ci", "docs", "examples", "hooks", "ib2tcp", "perftest", "shadowib", "storm")
+KEPT = ("ci", "cmake", "docs", "examples", "hooks", "ib2tcp", "libraries", "model", "perftest", "shadowib", "storm")
 
 
 class Lint(unittest.TestCase):

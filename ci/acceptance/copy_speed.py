@@ -119,7 +119,7 @@ def copying(case: Case, store: str) -> str:
         bare.append(streams(hosts, job.images()))
         case.progress(number + 1)
     added, stream = statistics.median(with_copies) - statistics.median(alone), statistics.median(bare)
-    share = stream / added * (2 if store == "mem:rs:2" else 1)
+    share = stream / max(added, 0.001) * (2 if store == "mem:rs:2" else 1)  # of nothing measurable: all of it
     text = (f"{size_of(case)} MiB a host: {added:.2f} s more than the {statistics.median(alone):.2f} s of mem:single; bare streams take "
             f"{stream:.2f} s: {share:.2f} of the network's speed, wanted {OF_THE_NETWORK}")
     check(case.line.quick or share >= OF_THE_NETWORK, text)

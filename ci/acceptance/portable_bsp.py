@@ -14,7 +14,7 @@ RING = ROOT / "libraries" / "bsp" / "tests" / "programs" / "ring.c"
 EXAMPLES = ROOT / "examples" / "bsp"
 KILLS, QUICK = 50, 2
 PATIENCE_S = 60
-SLOW = {**os.environ, "RING_PAUSE_US": "20000"}  # there is time to save the job
+SLOW = {**os.environ, "RING_PAUSE_US": "60000"}  # there is time to save the job
 STRUCTS = """#include <bsp.h>
 #include <time.h>
 struct pair { int first; long second; };

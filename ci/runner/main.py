@@ -72,7 +72,7 @@ def quick(options: argparse.Namespace, steps: Steps) -> list[Result]:
         for preset, programs in CHEAP.items():
             fuzzed = preset == "fuzz"
             if built(steps, preset, results, programs + ["fuzzers"] * fuzzed):
-                results += [fuzz(steps)] * fuzzed + ctest.run(steps, preset, only=f"^({'|'.join(programs)})$")
+                results += ([fuzz(steps)] if fuzzed else []) + ctest.run(steps, preset, only=f"^({'|'.join(programs)})$")
     return results
 
 
