@@ -27,7 +27,7 @@ class ManifestTest : public testing::Test {
   }
   std::vector<MemberStatus> members;
   MemberResults results;
-  SetManifest manifest;
+  SetManifest manifest{};
   CheckpointReport report;
 };
 
