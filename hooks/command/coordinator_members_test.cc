@@ -164,6 +164,21 @@ TEST_F(MembersOfACommand, WaitForACheckpointOfTheirCluster) {
   EXPECT_EQ(status.code(), Code::kTimeout) << status.text();  // the member has been asked, and does not answer
 }
 
+// A CLC without it would be the one that its cluster goes back to.
+TEST_F(MembersOfACommand, OfAClusterMayHaveDiedOnlyInAnOrderlyWay) {
+  for (const std::uint32_t index : {0u, 1u})
+    join(index, {{"meets", std::to_string(kMeetingVersion)}, {"cluster", "A"}});
+  ASSERT_TRUE(exchange_->claim(federation_key(kEpoch), encode_fields({{"policy", "paper"}})).ok());
+  ASSERT_TRUE(exchange_->claim(cluster_key(kEpoch, "A"), encode_fields({{"index", "0"}})).ok());
+  release_alive_lock(locks_.back());
+  locks_.pop_back();
+  const Status dead = checkpoint(200);
+  EXPECT_EQ(dead.code(), Code::kRefused) << dead.text();
+  EXPECT_NE(std::string(dead.text()).find("has died"), std::string::npos) << dead.text();
+  ASSERT_TRUE(exchange_->publish(std::string(kEpoch) + "/gone/1", "").ok());
+  EXPECT_EQ(checkpoint(200).code(), Code::kTimeout) << "the other one is asked, and does not answer";
+}
+
 // A restart brings back the members of its set.
 TEST_F(MembersOfACommand, AreThoseOfTheSetAfterARestart) {
   constexpr char kLater[] = "g1-test";
