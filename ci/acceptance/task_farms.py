@@ -18,6 +18,7 @@ import pathlib
 import re
 import signal
 import subprocess
+import time
 
 from common import ROOT, Case, Line, check, main
 from jobs import Job, wait_for
@@ -163,7 +164,7 @@ def seeds(number: int):
 def held_back(case: Case, words: list[str], workers: int, *options: str) -> tuple[Job, str]:
     """A storm that goes on until hurry() lets it come to its end, and its line in one process."""
     wanted = oracle(case, "mw_storm", words)
-    files = [word for name in ("marks", "begun", "hurry") for word in (f"--{name}", str(case.work / name))]
+    files = [word for name in ("marks", "begun", "hurry", "hold") for word in (f"--{name}", str(case.work / name))]
     return farm(case, "mw_storm", [*words, *files], workers, "--TOPC-stats", *options), wanted
 
 
@@ -190,16 +191,27 @@ def busy_worker(case: Case, job: Job, random) -> int:
     return random.choice(wait_for("a worker with a task", busy, PATIENCE_S))
 
 
+def kill_with_task(case: Case, job: Job, random) -> tuple[int, int]:
+    """Kills a worker that is within a task: it is held there until it is dead. Its process, and the moment, of time.monotonic_ns()."""
+    victim, hold = busy_worker(case, job, random), case.work / "hold"
+    (case.work / "hold.new").write_text(str(victim))
+    (case.work / "hold.new").rename(hold)
+    wait_for(f"{victim} to stay in a task", lambda: job.programs[-1].ended() or not hold.exists(), PATIENCE_S)
+    check(not job.programs[-1].ended(), f"the farm ended:\n{job.output()[-3000:]}")
+    at_ns = time.monotonic_ns()
+    os.kill(victim, signal.SIGKILL)
+    wait_for(f"the end of {victim}", lambda: victim not in workers_of(case, "mw_storm"), PATIENCE_S)
+    return victim, at_ns
+
+
 def deaths(kills: int):
     def run(case: Case):
         random = case.random()
         seed = str(random.randrange(1 << 30))
         job, wanted = held_back(case, ["200", seed, "20000", "8000"], 4)
-        for i in range(kills):
+        for _ in range(kills):
             await_rounds(case, job, marks(case) + 5)
-            victim = busy_worker(case, job, random)
-            os.kill(victim, signal.SIGKILL)
-            wait_for(f"the end of {victim}", lambda: victim not in workers_of(case, "mw_storm"), PATIENCE_S)
+            kill_with_task(case, job, random)
             has_workers(case, job, 4)
         counts = hurry(case, job, wanted)
         check(counts["workers lost"] >= kills, f"{kills} workers were killed: {counts}")

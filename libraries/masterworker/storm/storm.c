@@ -8,7 +8,7 @@
  *
  * Usage: mw_storm TASKS SEED [MOST_US [MOST_BYTES]] [--ahead] [--phases N] [--marks FILE] [--begun FILE] [--hurry
  * FILE]
- *                 [--least N] [--plain]
+ *                 [--hold FILE] [--least N] [--plain]
  *   --ahead   tasks are posted ahead, so private data are of another task now and then
  *   --marks   appends a line of 8 bytes for each checked round, with its number: how far a test sees the job
  *   --begun   workers append a line for each round that they begin: their process, the task's serial number, and the
@@ -16,6 +16,7 @@
  *   --plain   each task has one round
  *   --hurry   holds back half of the tasks until FILE exists. Other tasks of no account keep the farm busy meanwhile
  *   --least   and until there are N workers
+ *   --hold    the worker whose process FILE names removes FILE and stays in its task for ever
  */
 #include <fcntl.h>
 #include <stdarg.h>
@@ -41,7 +42,7 @@ typedef struct {
 
 enum { kFillers = 64 }; /* tasks of no account that may be under way */
 static int tasks = 100, most_us = 0, most_bytes = 64, ahead = 0, phases = 1, marks = -1, least = 0, plain = 0;
-static const char *hurry = NULL, *begun = NULL;
+static const char *hurry = NULL, *begun = NULL, *hold = NULL;
 static Word seed = 1;
 /* shared data */
 static int updates = 0;
@@ -139,6 +140,17 @@ static void tell_begun(int which) {
   close(file);
 }
 
+static void stay_if_named(void) {
+  char text[16] = "";
+  const int file = open(hold, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return;
+  if (read(file, text, sizeof(text) - 1) < 0) fault("%s cannot be read", hold);
+  close(file);
+  if (atoi(text) != (int)getpid()) return;
+  unlink(hold);
+  for (;;) pause();
+}
+
 static void mark(void) {
   char line[16];
   snprintf(line, sizeof(line), "%07d\n", ++rounds % 10000000);
@@ -166,6 +178,7 @@ static TOPC_BUF do_task(Input* input) {
     for (; left > 1000 && !TOPC_is_abort_pending(); left -= 1000) usleep(1000);
     usleep(left % 1000);
   }
+  if (hold != NULL) stay_if_named();
   message = TOPC_MSG(output, (int)sizeof(*output) + bytes);
   free(output);
   return message;
@@ -223,6 +236,8 @@ int main(int argc, char** argv) {
       begun = argv[++i];
     } else if (strcmp(argv[i], "--hurry") == 0 && i + 1 < argc) {
       hurry = argv[++i];
+    } else if (strcmp(argv[i], "--hold") == 0 && i + 1 < argc) {
+      hold = argv[++i];
     } else if (strcmp(argv[i], "--least") == 0 && i + 1 < argc) {
       least = atoi(argv[++i]);
     } else {
@@ -244,7 +259,7 @@ int main(int argc, char** argv) {
   if (tasks < phases || phases < 1 || most_us < 0 || most_bytes < 0) {
     fprintf(stderr,
             "Usage: mw_storm TASKS SEED [MOST_US [MOST_BYTES]] [--ahead] [--phases N] [--marks FILE] [--begun FILE] "
-            "[--hurry FILE] [--least N] [--plain]\n");
+            "[--hurry FILE] [--hold FILE] [--least N] [--plain]\n");
     return 2;
   }
   held_back = hurry != NULL || least != 0;
