@@ -42,10 +42,12 @@ constexpr std::int64_t kLooksApart = 9;  // at least so many times as long as a 
 constexpr std::int64_t kSilenceNs = 1'500'000'000;
 constexpr int kResumeWaitMs = 10000;  // for members to say they go on, or to be dead
 constexpr int kAttempts = 3;          // if a member leaves in an orderly way before anybody was stopped
-constexpr int kPassingAttempts = 8;   // if a member is in the middle of something that passes (EAGAIN)
-constexpr int kTooLittleMs = 1000;    // of time for an attempt, to make anything of its coming too late
-constexpr int kPassingMs = 25;        // and the pause before the second, which grows with each
-constexpr int kTurnMs = 20;           // between tries to take a cluster's turn
+constexpr int kPassingAttempts = 8;   // at least, if a member is in the middle of something that passes (EAGAIN)
+constexpr std::int64_t kPassingNs =
+    5'000'000'000;                                // and at least for so long: processes that MPI starts take seconds
+constexpr int kTooLittleMs = 1000;                // of time for an attempt, to make anything of its coming too late
+constexpr int kPauseMs = 25, kMostPauseMs = 400;  // before the second of them, more with each, and the longest
+constexpr int kTurnMs = 20;                       // between tries to take a cluster's turn
 
 std::string now_utc() {
   time_t now = ::time(nullptr);
@@ -67,11 +69,12 @@ std::uint64_t most_bytes(const SetManifest& manifest, const NearHosts& hosts) {
 // One checkpoint as its command drives it. The members notice the end of this object by its lock.
 class Drive {
  public:
-  // `full`: stores that ran out of space in attempts before.
-  Drive(const CheckpointOptions& options, JobView& view, int attempt, const std::vector<StoreSpec>& full)
+  // `last`: what passes is not waited for any longer. `full`: stores that ran out of space in attempts before.
+  Drive(const CheckpointOptions& options, JobView& view, int attempt, bool last, const std::vector<StoreSpec>& full)
       : options_(options),
         view_(view),
         attempt_(attempt),
+        last_(last),
         plan_(options.store),
         near_place_(options.near_place),
         full_(full),
@@ -87,7 +90,7 @@ class Drive {
   // Whether a checkpoint that ended so is worth another attempt: a member is in the middle of something that passes,
   // or left by itself before any was stopped.
   bool worth_another(const Status& status) const {
-    return attempt_ < (passes(status) ? kPassingAttempts : left_early_ ? kAttempts : 1);
+    return passes(status) ? !last_ : left_early_ && attempt_ < kAttempts;
   }
   static bool passes(const Status& status) { return status.code() == Code::kRefused && status.error() == EAGAIN; }
   // A store that was chosen had less room than was expected: what it lacks shows when it is written to.
@@ -148,6 +151,7 @@ class Drive {
   const CheckpointOptions& options_;
   JobView& view_;
   const int attempt_;
+  const bool last_;
   std::vector<MemberStatus> members_;
   unsigned cluster_ = kWholeJob;
   FederationView federation_;
@@ -346,7 +350,7 @@ Status Drive::request() {
                  {"near", plan_.is_near() ? near_place_ : ""},
                  {"keepers", wants_keepers() ? "1" : "0"},
                  {"timeout_ms", std::to_string(std::max(deadline_.left_ms(), 1))},
-                 {"last", attempt_ < kPassingAttempts ? "0" : "1"},
+                 {"last", last_ ? "1" : "0"},
                  {"save", is_forked() ? "forked" : "stopped"},
                  {"kill", options_.kill ? "1" : "0"}};
   if (options_.incremental) {
@@ -767,13 +771,15 @@ Status Drive::run(CheckpointReport* report) {
 
 Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report) {
   const Deadline deadline = Deadline::in_ms(options.timeout_ms);
+  const std::int64_t began_ns = monotonic_ns();
   CheckpointOptions left = options;  // in which all attempts have to end
   Status refusal;                    // of attempts before; tells more than that the rest was too little for another
   std::vector<StoreSpec> full;
   for (int attempt = 1;; ++attempt) {
     JobView view;
     SHADOWIB_TRY(open_job(options.directory, options.job, options.exchange, &view));
-    Drive drive(left, view, attempt, full);
+    const bool last = attempt >= kPassingAttempts && monotonic_ns() - began_ns >= kPassingNs;
+    Drive drive(left, view, attempt, last, full);
     const Status status = drive.run(report);
     if (drive.ran_out_of_space(status) && !deadline.has_passed()) {
       full.push_back(drive.plan());
@@ -790,7 +796,7 @@ Status run_checkpoint(const CheckpointOptions& options, CheckpointReport* report
     if (status.ok() || !drive.worth_another(status)) return status;
     if (Drive::passes(status)) {
       refusal = status;
-      raw_sleep_ms(attempt * kPassingMs);
+      raw_sleep_ms(std::min(attempt * kPauseMs, kMostPauseMs));
     }
     left.timeout_ms = deadline.left_ms();
     if (left.timeout_ms == 0) return status;

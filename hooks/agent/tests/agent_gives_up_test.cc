@@ -202,13 +202,16 @@ TEST_F(AgentTest, WhatPassesIsWaitedFor) {
   members_.clear();
   std::filesystem::remove_all(report_.set_path);
   start(1, {{"AGENT_TEST_PASSING", "1000"}});
+  const std::int64_t began_ns = monotonic_ns();
   EXPECT_EQ(checkpoint().code(), Code::kRefused);
-  EXPECT_EQ(settles(), 8);
+  EXPECT_GE(monotonic_ns() - began_ns, 5'000'000'000) << "what takes seconds passes, too";
+  const int tries = settles();
+  EXPECT_GE(tries, 8);
   const Code late = checkpoint(false, 400).code();
-  if (settles() > 8 + 1) {  // else the first attempt has taken all the time, on a slow machine
+  if (settles() > tries + 1) {  // else the first attempt has taken all the time, on a slow machine
     EXPECT_EQ(late, Code::kRefused) << "and not that time is over";
   }
-  EXPECT_LT(settles(), 8 + 8) << "longer than the time-out of all";
+  EXPECT_LT(settles(), tries + 8) << "longer than the time-out of all";
   EXPECT_TRUE(members_[0]->runs());
   expect_nothing_left();
 }
