@@ -186,6 +186,34 @@ def killed(case: Case) -> str:
     return f"{sets} restarts"
 
 
+def goes_on_saving(case: Case) -> str:
+    """A restarted job takes checkpoints as the first one did, without being told again."""
+    job = BspJob(case)
+    (case.work / "structs.c").write_text(STRUCTS)  # which does not end
+    process = job.begin(3, "--interval", "0.2", "--keep", "2", compiled(case, case.work / "structs.c"))
+
+    def newest() -> str:
+        return max((entry["name"] for entry in job.sets()), default="")
+
+    def await_newer(than: str, process: subprocess.Popen) -> str:
+        deadline = time.monotonic() + PATIENCE_S
+        while newest() <= than:
+            check(process.poll() is None, f"the job ended, and {than or 'nothing'} is the newest set: {process.returncode}")
+            check(time.monotonic() < deadline, f"no set after {than or 'the start'}")
+            time.sleep(0.02)
+        return newest()
+
+    await_newer("", process)
+    process.kill()
+    process.communicate(timeout=PATIENCE_S)
+    before = newest()
+    with subprocess.Popen(job.words("--from", before), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        after = await_newer(await_newer(before, process), process)
+        process.terminate()
+    check(len(job.sets()) <= 3, f"--keep 2 and one under way, and there are {job.sets()}")
+    return f"{before}, then {after}"
+
+
 def refusals(case: Case) -> str:
     job, ring = BspJob(case), compiled(case, RING)
     job.begin(3, ring)
@@ -223,7 +251,7 @@ def swapped(case: Case, one: pathlib.Path, two: pathlib.Path) -> pathlib.Path:
 
 def run() -> int:
     line = Line("portable_bsp", __doc__)
-    for case in (restarted, moved, mixed, example, killed, refusals):
+    for case in (restarted, moved, mixed, example, killed, goes_on_saving, refusals):
         line.case(case.__name__, case)
     return line.finish()
 

@@ -1,5 +1,6 @@
 """Jobs of portable programs: `shadowib checkpoint` has each process save at its next site, and the images are a set like others. It is listed, verified,
 inspected, restarted, also on other architectures. Commands and processes are killed in the middle: a set is whole or not there."""
+import fcntl
 import json
 import os
 import pathlib
@@ -89,10 +90,11 @@ class Job:
         self.started.append(process)
         return process
 
-    def await_member(self, member: int = 0):
-        """Until that member, and the process started last, is there."""
+    def await_member(self, member: int = 0, pid: int | None = -1):
+        """Until that member is there: the process started last, or with None any."""
+        pid = self.started[-1].pid if pid == -1 else pid
         deadline, file = time.monotonic() + PATIENCE_S, self.directory / "jobs" / self.name / "portable" / f"member-{member}.json"
-        while not file.exists() or json.loads(file.read_text())["pid"] != self.started[-1].pid:
+        while not file.exists() or pid not in (None, json.loads(file.read_text())["pid"]):
             check(time.monotonic() < deadline, "the process has not started")
             time.sleep(0.005)
 
@@ -221,6 +223,32 @@ def refusals(case: Case) -> str:
     return "by name, with their exit codes"
 
 
+def alone(case: Case) -> str:
+    """One restart at a time: its lock is there from before it looks until its processes have ended."""
+    job, count = Job(case), program_of(case, COUNT, "count")
+    job.start(str(count.path), "100000")
+    job.await_member()
+    job.checkpoint("--kill")
+    job.end()
+    path = job.directory / "jobs" / "solve" / "alive" / "restart"
+    with open(path, "w", encoding="ascii") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        job.refused(11, "job solve is just being restarted by another command", "restart", "solve")
+    (job.directory / "jobs" / "solve" / "portable" / "member-0.json").unlink()
+    job.started.append(subprocess.Popen([job.shadowib, "restart", "--dir", str(job.directory), "solve"], stdout=subprocess.DEVNULL,
+                                        env={**os.environ, "COUNT_PAUSE_US": "20000"}))
+    job.await_member(pid=None)
+    with open(path, "w", encoding="ascii") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            check(False, "a restart that runs does not hold the lock of restarts")
+        except BlockingIOError:
+            pass
+    job.refused(11, "job solve is alive", "restart", "solve")
+    job.end()
+    return "refused by name"
+
+
 def killed(case: Case) -> str:
     """The command, or the process, dies at any moment of a checkpoint."""
     job, here, random = Job(case), program_of(case, COUNT, "count"), case.random()
@@ -279,7 +307,7 @@ def grows(case: Case) -> str:
 
 def run() -> int:
     line = Line("portable_jobs", __doc__)
-    for case in (saved, moved, members, refusals, killed, grows):
+    for case in (saved, moved, members, refusals, alone, killed, grows):
         line.case(case.__name__, case)
     return line.finish()
 

@@ -162,11 +162,13 @@ class Checkpoint {
     return {};
   }
 
-  Status describe(SetManifest* manifest, Json* members) {
+  Status describe(SetManifest* manifest, Json* members, Json* portable) {
     for (const PortableMember& member : members_) {
       const Answer& answer = answers_.at(member.index);
       Json facts;
       SHADOWIB_TRY(portable_facts(options_.directory, options_.job, member.index, &facts));
+      if (facts.contains("interval")) (*portable)["interval"] = facts["interval"];
+      if (facts.contains("keep")) (*portable)["keep"] = std::atoi(facts.value("keep", "").c_str());
       SetMember image{.index = member.index,
                       .pid = static_cast<int>(facts.value("pid", 0)),
                       .file = "member-" + std::to_string(member.index) + ".psi",
@@ -207,11 +209,12 @@ class Checkpoint {
     manifest.created = now_utc();
     manifest.backend = kPortableBackend;
     Json members = Json::array(), json;
-    SHADOWIB_TRY(describe(&manifest, &members));
+    Json portable{{"kind", number(first, "processes") != 0 ? "bsp" : "processes"},
+                  {"superstep", number(first, "step")}};
+    SHADOWIB_TRY(describe(&manifest, &members, &portable));
+    portable["members"] = members;
     Json::parse(encode_manifest(manifest), &json);
-    json["portable"] = Json{{"kind", number(first, "processes") != 0 ? "bsp" : "processes"},
-                            {"superstep", number(first, "step")},
-                            {"members", members}};
+    json["portable"] = portable;
     const std::string text = json.dump(2) + "\n";
     for (const SetMember& member : manifest.members) SHADOWIB_TRY(store_->sync(staging_, member.file, member.bytes));
     SHADOWIB_TRY(store_->write(staging_, kManifestFile, text));

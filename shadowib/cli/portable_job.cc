@@ -103,6 +103,12 @@ Status make_ready(Common& common, const PortableStart& start, Arguments* words) 
              {"comm", fs::path(program).filename().string()},
              {"directory", fs::current_path(error).string()},
              {"command", command}};
+  // How bsprun takes checkpoints of all: a restart does the same.
+  for (const auto& [variable, name] :
+       {std::pair{"SHADOWIB_BSP_INTERVAL", "interval"}, {"SHADOWIB_BSP_KEEP", "keep"}}) {
+    if (const char* value = std::getenv(variable)) facts[name] = value;
+    ::unsetenv(variable);
+  }
   SHADOWIB_TRY(place_file(member_path(common.directory, start.job, member), facts.dump(2) + "\n", false));
   ::fcntl(lock, F_SETFD, 0);  // held until the program ends
   ::setenv("SHADOWIB_PORTABLE_JOB", portable_path(common.directory, start.job).c_str(), 1);

@@ -66,6 +66,20 @@ void await_all(std::vector<RestartedProcess>* processes) {
   }
 }
 
+// Held until this command ends: its processes end with it. kBusy: the job is alive, or another restart has the lock.
+Status take_job(const std::string& directory, const std::string& job) {
+  const std::string lock = job_paths(directory, job).alive + "/restart";
+  SHADOWIB_TRY(ensure_directory(job_paths(directory, job).alive));
+  const int fd = hold_alive_lock(lock);
+  const int error = errno;
+  if (std::string who; members_alive(directory, job, &who))
+    return Status::of(Code::kBusy, 0, "job %.64s is alive (%.80s)", job.c_str(), who.c_str());
+  if (fd >= 0) return note_lock_holder(fd, lock);
+  return error == EAGAIN || error == EWOULDBLOCK
+             ? Status::of(Code::kBusy, error, "job %.64s is just being restarted by another command", job.c_str())
+             : file_error(error, "lock", lock);
+}
+
 Arguments command_of(const PortableSet::Member& member, const PortableRestart& how) {
   Arguments command = member.command;
   if (how.programs.empty()) return command;
@@ -85,6 +99,8 @@ Status read_portable_set(const SetManifest& manifest, PortableSet* set) {
     const Json& portable = json.at("portable");
     set->is_bsp = portable.at("kind").get<std::string>() == "bsp";
     set->superstep = portable.at("superstep").get<std::uint64_t>();
+    set->interval = portable.value("interval", "");
+    set->keep = portable.value("keep", 0u);
     set->members.clear();
     for (const Json& entry : portable.at("members")) {
       PortableSet::Member member;
@@ -108,12 +124,13 @@ Status read_portable_set(const SetManifest& manifest, PortableSet* set) {
 Status restart_portable(const Common& common, const SetManifest& manifest, const PortableSet& set,
                         const PortableRestart& how, std::vector<RestartedProcess>* processes) {
   const std::string& job = manifest.job;
-  if (std::string who; job_alive(common.directory, job, &who))
-    return Status::of(Code::kBusy, 0, "job %.64s is alive (%.80s)", job.c_str(), who.c_str());
+  SHADOWIB_TRY(take_job(common.directory, job));
   std::string exchange = exchange_of(common, job);
   SHADOWIB_TRY(settle_exchange(job_paths(common.directory, job).password, &exchange));
   SHADOWIB_TRY(renew_job(common.directory, job, exchange, {}, new_epoch(manifest.generation + 1)));
   forget_portable_job(common.directory, job);
+  PortableRequest request;  // the job is one of portable programs, before their `run` looks
+  SHADOWIB_TRY(request.open(common.directory, job));
   std::error_code error;
   const std::string own = fs::read_symlink("/proc/self/exe", error);
   struct sigaction action {};
@@ -124,6 +141,8 @@ Status restart_portable(const Common& common, const SetManifest& manifest, const
     Arguments words{
         beside("bsprun"), "--portable", "--images", manifest.path,   "-n", std::to_string(set.members.size()),
         "--job",          job,          "--dir",    common.directory};
+    if (!set.interval.empty()) words.insert(words.end(), {"--interval", set.interval});
+    if (set.keep != 0) words.insert(words.end(), {"--keep", std::to_string(set.keep)});
     for (const std::string& runner : how.runners) words.insert(words.end(), {"--runner", runner});
     for (const PortableSet::Member& member : set.members)
       words.insert(words.end(), {"--program", command_of(member, how)[0]});

@@ -14,6 +14,8 @@ namespace shadowib::cli {
 struct PortableSet {
   bool is_bsp = false;  // one program of several processes, saved at one superstep
   std::uint64_t superstep = 0;
+  std::string interval;  // seconds between checkpoints that bsprun takes; "": it takes none
+  unsigned keep = 0;     // so many newest sets; 0: all
   struct Member {
     std::uint32_t index = 0;
     std::string target;     // of the compiler, as x86_64-pc-linux-gnu

@@ -53,7 +53,10 @@ std::string meeting_of(const Options& options) { return prefix_of_ends(options) 
   set("SHADOWIB_BSP_EPOCH", options.epoch);
   set("SHADOWIB_BSP_ENDS", prefix_of_ends(options));
   if (options.portable) {
-    ::unsetenv("SHADOWIB_BSP_INTERVAL");  // bsprun takes the checkpoints
+    // bsprun takes the checkpoints. `shadowib run` notes how, for a restart, and removes both variables.
+    options.interval.empty() ? ::unsetenv("SHADOWIB_BSP_INTERVAL")
+                             : (set("SHADOWIB_BSP_INTERVAL", options.interval), 0);
+    options.keep == 0 ? ::unsetenv("SHADOWIB_BSP_KEEP") : (set("SHADOWIB_BSP_KEEP", std::to_string(options.keep)), 0);
     set("SHADOWIB_BSP_MEETING", meeting_of(options));
     std::vector<std::string> words = portable_words(options, process);
     words.insert(words.begin(), shadowib_command());

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 
@@ -157,7 +159,10 @@ std::vector<std::string> portable_words(const Options& options, int process) {
 }
 
 std::vector<std::string> checkpoint_words(const Options& options) {
-  std::vector<std::string> words{"checkpoint", options.job};
+  // A superstep may take as long as it is between two checkpoints.
+  constexpr double kLeastS = 60, kMostS = 86400;
+  const double seconds = std::clamp(std::atof(options.interval.c_str()), kLeastS, kMostS);
+  std::vector<std::string> words{"checkpoint", options.job, "--timeout", std::to_string(std::lround(seconds))};
   if (!options.directory.empty()) words.insert(words.end(), {"--dir", options.directory});
   if (options.keep != 0) words.insert(words.end(), {"--keep", std::to_string(options.keep)});
   return words;

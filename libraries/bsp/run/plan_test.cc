@@ -14,6 +14,18 @@ using Kind = Outcome::Kind;
 
 TEST(Hosts, HaveNoMoreProcessesThanTheLibraryConnects) { EXPECT_EQ(kMostProcesses, bsp::kMaxProcesses); }
 
+TEST(Checkpoints, OfPortableProcessesMayTakeAsLongAsTheIntervalIs) {
+  const auto seconds = [](const char* interval) {
+    Options options;
+    options.job = "j", options.interval = interval;
+    const std::vector<std::string> words = checkpoint_words(options);
+    const auto at = std::find(words.begin(), words.end(), "--timeout");
+    return at != words.end() ? *(at + 1) : "";
+  };
+  EXPECT_EQ(seconds("0.1"), "60");
+  EXPECT_EQ(seconds("600"), "600");
+}
+
 TEST(Hosts, AreFilledInOrder) {
   std::string why;
   const std::vector<Share> shares = distribute({{"a", 2}, {"b", 2}, {"c", 1}}, 3, &why);
