@@ -64,6 +64,16 @@ Status open_members(const SetManifest& manifest, const std::set<std::uint32_t>& 
   return {};
 }
 
+Status judge_recovery(const OpenedSet& set) {
+  for (const MemberImage& m : set.members)
+    if (!knows_recoveries(m.image.process.mailbox_layout))
+      return Status::of(Code::kVersion, 0,
+                        "member %u has a library of an older shadowib (%.31s) in its image, which cannot come back "
+                        "while other clusters run on",
+                        m.image.header.member, m.image.header.shadowib_version);
+  return {};
+}
+
 void close_members(OpenedSet* set) {
   for (MemberImage& m : set->members) {
     if (m.fd >= 0) ::close(m.fd);

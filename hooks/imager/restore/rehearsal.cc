@@ -495,9 +495,14 @@ std::vector<RehearsedStep> rehearse_restart(const OpenedSet& set, const MachineL
   return steps;
 }
 
-Status refusal_of_restart(const OpenedSet& set, const MachineLimits& limits) {
+Status refusal_of_restart(const OpenedSet& set, const MachineLimits& given, Holders holders) {
+  MachineLimits limits = given;
+  if (holders == Holders::kMembers) limits.available_bytes = ~0ull;
   for (const auto& rehearse : kSteps) {
     if (rehearse == rehearse_mapped_files) continue;  // refuses nothing, and reads them all
+    const bool asks_holders =
+        rehearse == rehearse_held_files || rehearse == rehearse_shared_memory || rehearse == rehearse_ports;
+    if (asks_holders && holders == Holders::kMembers) continue;
     const Step step = rehearse(set, limits);
     if (step.outcome == Step::kRefused) return Status::of(step.code, 0, "%s: %.330s", step.what, step.text.c_str());
   }

@@ -216,6 +216,7 @@ Status restart_set(const SetManifest& manifest, const RestartOptions& options,
   processes->clear();
   OpenedSet set;
   Status status = open_members(manifest, options.members, &set);
+  if (status.ok() && options.job.recovery != 0) status = judge_recovery(set);
   if (status.ok()) status = judge_process_groups(set);
   for (MemberImage& m : set.members)
     if (status.ok()) status = fit_to_processor(m.image, m.fd, &m.patches);

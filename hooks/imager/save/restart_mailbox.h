@@ -20,6 +20,9 @@ constexpr std::uint64_t job_info_bytes(std::uint32_t layout) {
 // The library in an image waits for files to be cut (JobInfo::awaits_cut).
 constexpr bool waits_for_cut(std::uint32_t layout) { return layout >= 3; }
 
+// The library in an image can come back in the epoch that it was saved in (JobInfo::recovery).
+constexpr bool knows_recoveries(std::uint32_t layout) { return layout >= 4; }
+
 struct RestartMailbox {
   JobInfo job;                   // as the restart command passes it
   std::uint64_t restorer_start;  // the restorer's own memory, to be unmapped once no thread is in it

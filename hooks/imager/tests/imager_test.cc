@@ -611,6 +611,18 @@ TEST_F(Imager, RefusesAnotherLayoutOfTheMailbox) {
   EXPECT_EQ(outcome.text.find("restored"), std::string::npos) << outcome.text;
 }
 
+// Such a library restarts, but with the whole job: alone it would take the epoch for a new one.
+TEST_F(Imager, RefusesALibraryThatCannotComeBackInItsEpoch) {
+  const auto recovers = [] { ::setenv("IMAGER_TEST_RECOVERY", "1", 1); };
+  ASSERT_EQ(save("single").status, kSaved);
+  EXPECT_EQ(restart({"0"}, recovers).status, kRight);
+  change_process(image(), [](ProcessRecord* p) { p->mailbox_layout = 3; });
+  EXPECT_EQ(restart().status, kRight);
+  const Outcome outcome = restart({"0"}, recovers);
+  EXPECT_EQ(outcome.status, 100 + static_cast<int>(Code::kVersion)) << outcome.text;
+  EXPECT_EQ(outcome.text.find("restored"), std::string::npos) << outcome.text;
+}
+
 class DamagedPages : public Imager {
  protected:
   std::vector<PageBatch> batches_with(std::uint32_t flags) {

@@ -1,8 +1,9 @@
 // restart_tool DIRECTORY NUMBER...: restarts DIRECTORY/NUMBER.img as one set and ends with the first member's exit
-// status.
+// status. IMAGER_TEST_RECOVERY: in the epoch of the set.
 #include <sys/wait.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -19,6 +20,7 @@ int main(int argc, char** argv) {
   }
   shadowib::RestartOptions options{};
   std::strcpy(options.job.job, "restarted");
+  if (std::getenv("IMAGER_TEST_RECOVERY") != nullptr) options.job.recovery = 1;
   options.report = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
   std::vector<shadowib::RestartedProcess> processes;
   const shadowib::Status status = shadowib::restart_set(manifest, options, &processes);
