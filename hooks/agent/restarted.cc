@@ -155,7 +155,7 @@ Status rebuild() {
 
 Status go() {
   SHADOWIB_TRY(rebuild());
-  SHADOWIB_TRY(launcher_is_gone(g_job.exchange, g_job.info.epoch, g_job.info.member));
+  SHADOWIB_TRY(launcher_is_gone(g_job.exchange, g_job.info.epoch, g_job.info.member, g_job.info.recovery != 0));
   SHADOWIB_TRY(fault_point(Phase::kRestarted));
   run_hooks(2);
   SHADOWIB_TRY(lock_mappings_to_come());

@@ -175,6 +175,22 @@ Status Board::list_done(std::vector<std::uint32_t>* ranks) {
   return {};
 }
 
+Status Board::forget(std::uint32_t rank, std::uint64_t events_told) {
+  const std::string own = std::to_string(rank);
+  std::vector<std::string> sets, events;
+  SHADOWIB_TRY(exchange_->remove(key("puts/" + own)));
+  SHADOWIB_TRY(exchange_->remove(key("done/" + own)));
+  SHADOWIB_TRY(exchange_->list(key("fence"), &sets));
+  for (const std::string& set : sets) SHADOWIB_TRY(exchange_->remove(key("fence/" + set + "/" + own)));
+  SHADOWIB_TRY(exchange_->remove(key("events/" + own)));
+  if (events_told > 0) SHADOWIB_TRY(exchange_->publish(key("events/" + own), std::to_string(events_told)));
+  SHADOWIB_TRY(exchange_->list(key("event"), &events));
+  for (const std::string& event : events)
+    if (event.starts_with(own + ".") && std::strtoull(event.c_str() + own.size() + 1, nullptr, 10) > events_told)
+      SHADOWIB_TRY(exchange_->remove(key("event/" + event)));
+  return {};
+}
+
 Status Board::publish_member(std::uint32_t member, std::uint32_t rank) {
   return exchange_->publish(key("member/" + std::to_string(member)), std::to_string(rank));
 }

@@ -89,6 +89,9 @@ class Board {
   // Not found: it has gone meanwhile.
   Status find_event(const EventName& name, LauncherEvent* event, bool* found);
 
+  // Removes what the rank has told, but its first `events_told` events: it goes back to before that.
+  Status forget(std::uint32_t rank, std::uint64_t events_told);
+
   static std::string namespace_key(const std::string& name);
 
  private:

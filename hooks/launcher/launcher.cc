@@ -86,7 +86,22 @@ Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::s
       here.size(), own.size, own.name);
 }
 
-Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint32_t member) {
+namespace {
+
+// All ranks of a namespace go back together, and none looks before all have been here.
+Status forget_undone_life(Exchange* exchange, const std::string& epoch, const LauncherRank& own, Board* board) {
+  std::string text, name;
+  bool found = false;
+  AbortRequest request;
+  SHADOWIB_TRY(board->forget(own.rank, own.events_told));
+  SHADOWIB_TRY(exchange->get(abort_key(epoch), &text, &found));
+  if (found && decode_abort(text, &name, &request) && name == own.name) return exchange->remove(abort_key(epoch));
+  return {};
+}
+
+}  // namespace
+
+Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint32_t member, bool went_back) {
   LauncherRank& own = launcher_rank();
   note_restored_launcher_descriptors();
   if (own.size != 0) {
@@ -94,6 +109,7 @@ Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint3
     if (own.connected) make_session_directories(own.directories, &own.directories_made);
     SHADOWIB_TRY(take_pmi_descriptor());
     Board board(exchange, epoch, own.name);
+    if (went_back) SHADOWIB_TRY(forget_undone_life(exchange, epoch, own, &board));
     SHADOWIB_TRY(board.publish_member(member, own.rank));
     if (own.committed) SHADOWIB_TRY(board.publish_puts(own.rank, own.committed_puts));
     for (const auto& [set, count] : own.fences) SHADOWIB_TRY(board.publish_fence(set, own.rank, count));

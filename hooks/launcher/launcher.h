@@ -38,8 +38,9 @@ Status launcher_announce(Exchange* exchange, const std::string& prefix);
 Status launcher_judge(Exchange* exchange, const std::string& epoch, const std::string& prefix);
 
 // In a restarted process, threads still parked: from here on there is no launcher. Tells the others what they may ask
-// of this rank, under the new epoch. `member`: this process's index in our job.
-Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint32_t member);
+// of this rank, under the new epoch. `member`: this process's index in our job. `went_back`: in an epoch where this
+// rank may have been without a launcher before. Removes what that life has told.
+Status launcher_is_gone(Exchange* exchange, const std::string& epoch, std::uint32_t member, bool went_back = false);
 
 // Without a launcher: if another rank has asked for the end of the job, or of this rank, or has died, ends this
 // process, as a launcher would.

@@ -97,6 +97,42 @@ TEST_F(Launcher, TellsPeersWhatWasCommitted) {
   EXPECT_EQ(answer, Board::Answer::kFound);
 }
 
+// A cluster that goes back twice in an epoch: what its ranks told in the life between is undone.
+TEST_F(Launcher, ForgetsWhatItToldInALifeThatIsUndone) {
+  restart();
+  Board board = peers_board();
+  const StoredValues puts{{"key", {PMIX_STRING, "value"}}};
+  const LauncherEvent event{-1, 0, kName, 0, "host", 0, ""};
+  ASSERT_TRUE(board.publish_puts(0, puts).ok() && board.publish_puts(1, puts).ok());
+  ASSERT_TRUE(board.publish_fence("all", 0, 3).ok() && board.publish_fence("all", 1, 3).ok());
+  ASSERT_TRUE(board.publish_done(0).ok() && board.publish_done(1).ok());
+  for (std::uint64_t n = 1; n <= 3; ++n) ASSERT_TRUE(board.publish_event({0, n}, event).ok());
+  ASSERT_TRUE(exchange_->publish(abort_key(kAfter), encode_abort(kName, {1, 3, "no way on", {}})).ok());
+  launcher_rank().events_told = 1;  // as its image has it
+  ASSERT_TRUE(launcher_is_gone(exchange_.get(), kAfter, kMember, true).ok());
+  Board::Answer answer{};
+  StoredValue value;
+  ASSERT_TRUE(board.find_put(0, "key", &answer, &value).ok());
+  EXPECT_EQ(answer, Board::Answer::kNotCommitted);
+  ASSERT_TRUE(board.find_put(1, "key", &answer, &value).ok());
+  EXPECT_EQ(answer, Board::Answer::kFound) << "the other rank removes its own";
+  std::vector<std::uint32_t> missing{0}, done;
+  ASSERT_TRUE(board.look_for("all", 1, &missing).ok());
+  EXPECT_EQ(missing, std::vector<std::uint32_t>{0});
+  ASSERT_TRUE(board.list_done(&done).ok());
+  EXPECT_EQ(done, std::vector<std::uint32_t>{1});
+  std::vector<std::uint64_t> latest;
+  ASSERT_TRUE(board.latest_events(2, &latest).ok());
+  EXPECT_EQ(latest, (std::vector<std::uint64_t>{1, 0}));
+  LauncherEvent told;
+  bool found = true;
+  ASSERT_TRUE(board.find_event({0, 2}, &told, &found).ok());
+  EXPECT_FALSE(found);
+  std::string text;
+  ASSERT_TRUE(exchange_->get(abort_key(kAfter), &text, &found).ok());
+  EXPECT_FALSE(found);
+}
+
 TEST_F(Launcher, AnswersWhatWasAskedBeforeARestart) {
   Answers registered, controlled, got;
   ASSERT_EQ(PMIx_Register_event_handler(nullptr, 0, nullptr, 0, nullptr, note_registration, &registered),
