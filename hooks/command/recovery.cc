@@ -21,7 +21,7 @@ namespace {
 constexpr int kJoiningMs = 5000;
 constexpr int kAnswersMs = 2000;     // for members' answers, a look
 constexpr int kToldEndMs = 10000;    // for members to end that were told to
-constexpr int kCollectionMs = 1000;  // `gc` has the lock while it looks and removes
+constexpr int kOtherMs = 1000;       // for another recovery to be over that may be at its end
 constexpr int kRecoveryStepMs = 20;  // between looks at locks
 constexpr int kLooksPauseMs = 200;   // between looks at a federation of which a commit is under way
 
@@ -84,13 +84,15 @@ const RecoveredCluster* Recovery::going_back(unsigned cluster) const {
 Status Recovery::take_locks() {
   const JobPaths paths = job_paths(view_.directory, options_.job);
   const std::string path = paths.alive + "/recovery";
-  const Deadline deadline = Deadline::in_ms(kCollectionMs);
-  while ((recovery_lock_ = hold_alive_lock(path)) < 0 && errno == EAGAIN && !deadline.has_passed())
+  const Deadline other = Deadline::in_ms(kOtherMs);
+  while ((recovery_lock_ = hold_alive_lock(path)) < 0) {
+    if (errno != EAGAIN) return cannot_lock(path);
+    // `gc` has this lock alone, while it removes sets.
+    if (deadline_.has_passed() || (other.has_passed() && is_alive(paths.renewing)))
+      return Status::of(Code::kBusy, EAGAIN, "clusters of job %.64s are just being recovered by another command",
+                        options_.job.c_str());
     raw_sleep_ms(kRecoveryStepMs);
-  if (recovery_lock_ < 0 && errno == EAGAIN)
-    return Status::of(Code::kBusy, EAGAIN, "clusters of job %.64s are just being recovered by another command",
-                      options_.job.c_str());
-  if (recovery_lock_ < 0) return cannot_lock(path);
+  }
   renewing_lock_ = hold_alive_lock(paths.renewing);
   if (renewing_lock_ < 0 && errno == EAGAIN)
     return Status::of(Code::kBusy, EAGAIN, "job %.64s is just being restarted by another command",

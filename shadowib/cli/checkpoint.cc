@@ -228,13 +228,12 @@ HistoryEvent failed_event(const Status& status, std::int64_t took_ns, const std:
 
 // `of_clc`: those of the clusters, rather than those of the whole job.
 Status remove_old_sets(const Common& common, const std::string& job, bool of_clc, unsigned keep) {
-  std::vector<std::string> old;
-  std::string why;
+  ClcsToRemove old;
   if (keep == 0) return {};
-  SHADOWIB_TRY(of_clc ? clcs_to_remove(common, job, keep, false, &old, &why)
-                      : old_sets(common.directory, job, keep, &old));
-  if (!why.empty()) std::fprintf(stderr, "shadowib: all CLCs stay: %s\n", why.c_str());
-  for (const std::string& path : old) {
+  SHADOWIB_TRY(of_clc ? clcs_to_remove(common, job, keep, false, &old)
+                      : old_sets(common.directory, job, keep, &old.paths));
+  if (!old.why.empty()) std::fprintf(stderr, "shadowib: all CLCs stay: %s\n", old.why.c_str());
+  for (const std::string& path : old.paths) {
     const Status status = remove_set(path);
     if (status.code() != Code::kBusy) SHADOWIB_TRY(status);
     std::fprintf(stderr, "shadowib: %s%s\n", status.ok() ? "removed " : "",

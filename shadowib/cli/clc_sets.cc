@@ -25,24 +25,6 @@ Status open_view(const Common& common, const std::string& job, JobView* view) {
   return open_job(common.directory, job, exchange, view);
 }
 
-// The lock of recoveries, if nobody has it.
-class RecoveryLock {
- public:
-  RecoveryLock(const std::string& directory, const std::string& job)
-      : lock_(hold_alive_lock(job_paths(directory, job).alive + "/recovery")),
-        is_taken_(lock_ < 0 && errno == EAGAIN) {}
-  ~RecoveryLock() {
-    if (lock_ >= 0) release_alive_lock(lock_);
-  }
-  RecoveryLock(const RecoveryLock&) = delete;
-  RecoveryLock& operator=(const RecoveryLock&) = delete;
-  bool is_taken() const { return is_taken_; }
-
- private:
-  const int lock_;
-  const bool is_taken_;
-};
-
 struct ListedClc {
   SetManifest manifest;
   bool here = false;  // made in the job's present epoch
@@ -142,11 +124,22 @@ std::string job_of_owner(const std::string& directory, const std::string& owner)
   return fs::exists(job_paths(directory, job).clusters + "/" + owner.substr(dot + 1), error) ? job : owner;
 }
 
+RecoveryLock::RecoveryLock(const std::string& directory, const std::string& job)
+    : lock_(hold_alive_lock(job_paths(directory, job).alive + "/recovery")),
+      is_taken_(lock_ < 0 && errno == EAGAIN) {}
+
+RecoveryLock::~RecoveryLock() {
+  if (lock_ >= 0) release_alive_lock(lock_);
+}
+
+// Looking takes seconds, so it is done without the lock of recoveries. What was found holds for the incarnations that
+// were seen: it is compared once the lock is taken.
 Status clcs_to_remove(const Common& common, const std::string& job, std::optional<unsigned> keep, bool dry_run,
-                      std::vector<std::string>* paths, std::string* why) {
+                      ClcsToRemove* found) {
   std::vector<ListedClc> clcs;
   std::string who;
-  why->clear();
+  *found = {};
+  std::vector<std::string>* const paths = &found->paths;
   SHADOWIB_TRY(list_clcs(common.directory, job, present_epoch(common.directory, job), &clcs));
   if (clcs.empty()) return {};
   if (keep == 0u && !job_in_use(common.directory, job, &who)) {
@@ -154,14 +147,9 @@ Status clcs_to_remove(const Common& common, const std::string& job, std::optiona
     return {};
   }
   JobView view;
-  FederationView federation;
+  FederationView federation, now;
   federation::ClcCollection collection;
   const bool any_here = std::any_of(clcs.begin(), clcs.end(), [](const ListedClc& c) { return c.here; });
-  std::optional<RecoveryLock> lock;  // no cluster begins to go back while sets go
-  if (any_here && lock.emplace(common.directory, job).is_taken()) {
-    *why = "clusters of the job are being recovered";
-    return {};
-  }
   bool collected = false;
   if (any_here) {
     Status status = open_view(common, job, &view);
@@ -169,7 +157,17 @@ Status clcs_to_remove(const Common& common, const std::string& job, std::optiona
     if (status.ok())
       status = federation::find_collection(histories_of(federation), incarnations_of(federation), &collection);
     collected = status.ok();
-    if (!collected) *why = status.text();
+    if (!collected) found->why = status.text();
+    found->lock = std::make_unique<RecoveryLock>(common.directory, job);
+    if (found->lock->is_taken()) {
+      found->why = "clusters of the job are being recovered";
+      return {};
+    }
+    if (view.exchange != nullptr) SHADOWIB_TRY(read_federation(view, &now));
+    if (collected && !(incarnations_of(now) == incarnations_of(federation))) {
+      found->why = "clusters of the job have gone back meanwhile; collect again";
+      return {};
+    }
   }
   std::map<std::string, unsigned> newer;  // by cluster: CLCs that count, of greater numbers
   for (const ListedClc& clc : clcs) {
@@ -182,7 +180,7 @@ Status clcs_to_remove(const Common& common, const std::string& job, std::optiona
     std::optional<Decision> decision;
     SHADOWIB_TRY(decision_of(view, clc.manifest, !dry_run, &decision));
     if (!decision) continue;
-    if (!counts(decision, clc.manifest) || is_undone(federation.plans, cluster.record)) {
+    if (!counts(decision, clc.manifest) || is_undone(now.plans, cluster.record)) {
       paths->push_back(clc.manifest.path);
       continue;
     }

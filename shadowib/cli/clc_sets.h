@@ -1,6 +1,7 @@
 // Sets of one cluster of a federation (CLCs): what they are good for, and which of them may go.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,12 +24,30 @@ Status look_at_federation(const Common& common, const std::string& job, int time
 // The job whose sets have this owner: "demo" of "demo" and, if it has a cluster B, of "demo.B".
 std::string job_of_owner(const std::string& directory, const std::string& owner);
 
-// Paths of the job's CLCs that may go: void ones, and those that no failure needs.
-// Source: federation::find_collection().
-// None goes while clusters are being recovered. `keep`: each cluster's N newest stay anyway. Older ones of earlier
-// lives of the job go as well; without `keep` they stay. 0 of a dead job: all go. If nothing can be found out about
-// the job, nothing goes, and *why tells.
+// The lock of recoveries, if nobody has it. While this object has it, no cluster begins to go back: a recovery waits.
+class RecoveryLock {
+ public:
+  RecoveryLock(const std::string& directory, const std::string& job);
+  ~RecoveryLock();
+  RecoveryLock(const RecoveryLock&) = delete;
+  RecoveryLock& operator=(const RecoveryLock&) = delete;
+  bool is_taken() const { return is_taken_; }  // by somebody else
+
+ private:
+  int lock_;
+  bool is_taken_;
+};
+
+struct ClcsToRemove {
+  std::vector<std::string> paths;
+  std::string why;                     // not empty: all committed ones stay, because
+  std::unique_ptr<RecoveryLock> lock;  // to be kept until the sets are removed
+};
+// The job's CLCs that may go: void ones, and those that no failure needs. Source: federation::find_collection().
+// None goes while clusters are being recovered, or if some have gone back since this function looked. `keep`: each
+// cluster's N newest stay anyway. Older ones of earlier lives of the job go as well; without `keep` they stay. 0 of a
+// dead job: all go. If nothing can be found out about the job, nothing goes, and `why` tells.
 Status clcs_to_remove(const Common& common, const std::string& job, std::optional<unsigned> keep, bool dry_run,
-                      std::vector<std::string>* paths, std::string* why);
+                      ClcsToRemove* found);
 
 }  // namespace shadowib::cli

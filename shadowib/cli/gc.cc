@@ -56,17 +56,12 @@ class Collector {
   Status sets() {
     std::vector<std::string> old;
     if (arguments_.keep != kAllKept) SHADOWIB_TRY(old_sets(directory_, arguments_.job, arguments_.keep, &old));
-    SHADOWIB_TRY(add_clcs(&old));
-    for (const std::string& path : old) {
-      const Status status = remove("set", path, [](const std::string& p) { return remove_set(p); });
-      if (status.code() != Code::kBusy) SHADOWIB_TRY(status);
-      if (!status.ok()) std::fprintf(stderr, "shadowib: left alone: %s\n", status.text());
-    }
-    return {};
+    SHADOWIB_TRY(remove_sets(old));
+    return clcs();
   }
 
   // Of each federation.
-  Status add_clcs(std::vector<std::string>* old) {
+  Status clcs() {
     std::set<std::string>& jobs = with_clcs_;
     std::vector<ListedSet> all;
     SHADOWIB_TRY(list_sets(directory_, &all));
@@ -75,12 +70,13 @@ class Collector {
     for (const std::string& job : jobs) {
       if (!arguments_.job.empty() && job != arguments_.job) continue;
       std::optional<unsigned> keep;
-      std::string why;
       if (arguments_.keep != kAllKept) keep = arguments_.keep;
-      SHADOWIB_TRY(clcs_to_remove(arguments_.common, job, keep, arguments_.dry_run, old, &why));
-      if (!why.empty())
+      ClcsToRemove found;
+      SHADOWIB_TRY(clcs_to_remove(arguments_.common, job, keep, arguments_.dry_run, &found));
+      if (!found.why.empty())
         std::fprintf(stderr, "shadowib: job %s: all committed checkpoints of clusters stay: %s\n", job.c_str(),
-                     why.c_str());
+                     found.why.c_str());
+      SHADOWIB_TRY(remove_sets(found.paths));
     }
     return {};
   }
@@ -186,6 +182,15 @@ class Collector {
   const Json& removed() const { return removed_; }
 
  private:
+  Status remove_sets(const std::vector<std::string>& paths) {
+    for (const std::string& path : paths) {
+      const Status status = remove("set", path, [](const std::string& p) { return remove_set(p); });
+      if (status.code() != Code::kBusy) SHADOWIB_TRY(status);
+      if (!status.ok()) std::fprintf(stderr, "shadowib: left alone: %s\n", status.text());
+    }
+    return {};
+  }
+
   // "a.b" may be a job, or cluster b of job a: a job's record of its clusters is not there at each moment.
   bool any_checkpoint_running(const std::string& owner) const {
     for (std::size_t end = owner.size(); end != std::string::npos && end > 0; end = owner.rfind('.', end - 1))
